@@ -1,0 +1,45 @@
+// The rooms of the house, top to bottom (docs/design.md). Imports point down this list, never up, and enter
+// another room only by its door, index.ts.
+const rooms = [
+  'cli',
+  'bench',
+  'moe',
+  'kernels',
+  'world',
+  'fabric',
+  'cuda',
+  'sim',
+  'device',
+  'lang',
+  'native',
+  'errors',
+];
+
+/** A room may import only from rooms below it. */
+const downOnly = rooms.slice(1).map((room, i) => ({
+  name: `${room}-points-down`,
+  comment: `src/${room} may not import from a room above it: ${rooms.slice(0, i + 1).join(', ')}`,
+  severity: 'error',
+  from: { path: `^src/${room}/` },
+  to: { path: `^src/(${rooms.slice(0, i + 1).join('|')})/` },
+}));
+
+module.exports = {
+  forbidden: [
+    ...downOnly,
+    { name: 'no-cycles', severity: 'error', from: {}, to: { circular: true } },
+    {
+      name: 'by-the-door',
+      comment: 'another room is entered by its index.ts',
+      severity: 'error',
+      from: { path: '^src/([^/]+)/' },
+      to: { path: '^src/([^/]+)/(?!index\\.ts$)', pathNot: '^src/$1/' },
+    },
+  ],
+  options: {
+    doNotFollow: { path: 'node_modules' },
+    tsPreCompilationDeps: true,
+    tsConfig: { fileName: 'tsconfig.json' },
+    enhancedResolveOptions: { extensions: ['.ts', '.js'] },
+  },
+};

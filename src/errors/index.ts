@@ -1,0 +1,79 @@
+/**
+ * Every error that Heddle throws on purpose: a class with a stable `code`, and a message that says what was
+ * found, what was expected and what to do about it.
+ */
+export class HeddleError extends Error {
+  readonly code: string;
+
+  constructor(code: string, message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.name = new.target.name;
+    this.code = code;
+  }
+}
+
+/** An argument that cannot be used. Names the argument, what it was and what it must be. */
+export class ArgumentError extends HeddleError {
+  readonly argument: string;
+
+  constructor(argument: string, was: unknown, mustBe: string) {
+    super('HEDDLE_ARGUMENT', `${argument} is ${show(was)}; it must be ${mustBe}`);
+    this.argument = argument;
+  }
+}
+
+/** Something that was already disposed, closed or freed is used again. */
+export class DisposedError extends HeddleError {
+  constructor(what: string) {
+    super('HEDDLE_DISPOSED', `${what} was disposed; create a new one`);
+  }
+}
+
+/** The machine lacks something (a GPU, a library, a compiler). Says what would provide it. */
+export class UnavailableError extends HeddleError {
+  constructor(what: string, remedy: string, options?: ErrorOptions) {
+    super('HEDDLE_UNAVAILABLE', `${what}. ${remedy}`, options);
+  }
+}
+
+/** A rank of the world died, left or stopped answering while others needed it. */
+export class RankLostError extends HeddleError {
+  constructor(
+    /** The ranks that did not answer. */
+    readonly ranks: readonly number[],
+    /** What the survivors were doing: 'dispatch', 'combine', 'barrier', … */
+    readonly operation: string,
+    /** The round in which it happened, where the operation has rounds. */
+    readonly epoch?: number,
+  ) {
+    const who = ranks.length === 1 ? `rank ${ranks[0]}` : `ranks ${ranks.join(', ')}`;
+    const when = epoch === undefined ? '' : ` (epoch ${epoch})`;
+    super(
+      'HEDDLE_RANK_LOST',
+      `${who} did not answer during ${operation}${when}; recreate the world without it`,
+    );
+  }
+}
+
+/** Requires an integer in [min, max]; returns it. */
+export function requireInteger(argument: string, value: unknown, min: number, max: number): number {
+  if (typeof value !== 'number' || !Number.isInteger(value) || value < min || value > max) {
+    throw new ArgumentError(argument, value, `an integer from ${min} to ${max}`);
+  }
+  return value;
+}
+
+/** A short, safe rendering of a value for a message. */
+export function show(value: unknown): string {
+  if (typeof value === 'string') return JSON.stringify(value.length > 60 ? `${value.slice(0, 57)}…` : value);
+  if (typeof value === 'bigint') return `${value}n`;
+  if (typeof value === 'function') return `function ${value.name || '(anonymous)'}`;
+  if (typeof value === 'object' && value !== null) {
+    if (ArrayBuffer.isView(value) || Array.isArray(value)) {
+      const length = 'length' in value ? value.length : value.byteLength;
+      return `${value.constructor.name} of length ${length}`;
+    }
+    return value.constructor?.name ?? 'object';
+  }
+  return String(value);
+}
