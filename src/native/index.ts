@@ -1,0 +1,16 @@
+/**
+ * Foreign functions: the one place that knows koffi. Libraries are opened at run time, addresses are plain
+ * numbers, raw memory is seen through zero-copy views.
+ */
+export { functionAt, type Library, openLibrary } from './library.js';
+export {
+  addressOf,
+  allocate,
+  maxViewBytes,
+  type NativeMemory,
+  readAddress,
+  readString,
+  view,
+} from './memory.js';
+export { type Probe, probe, type VersionCall } from './probe.js';
+export { type Address, type ByValue, byValue, type NativeType } from './types.js';

@@ -1,0 +1,63 @@
+import koffi, { type TypeObject } from 'koffi';
+
+/** A machine address as a plain number. User-space addresses stay under 2^47, so a number holds them exactly. */
+export type Address = number;
+
+/**
+ * How one value crosses into C.
+ * - `address`: a pointer as a plain number, both ways. The fastest and the only kind for hot calls.
+ * - `buffer`: a parameter only: a typed array or ArrayBuffer whose memory C may read and write during the call.
+ * - `string`: NUL-terminated UTF-8, copied.
+ * - `i64`, `u64`: pass a number (or a bigint); results are numbers while they are safe integers, else bigints.
+ */
+export type NativeType =
+  | 'void'
+  | 'bool'
+  | 'i8'
+  | 'u8'
+  | 'i16'
+  | 'u16'
+  | 'i32'
+  | 'u32'
+  | 'i64'
+  | 'u64'
+  | 'f32'
+  | 'f64'
+  | 'address'
+  | 'buffer'
+  | 'string'
+  | ByValue;
+
+/** A structure passed or returned by value; in JavaScript it is `{ bytes: Uint8Array }`. */
+export interface ByValue {
+  readonly bytes: number;
+}
+
+/** A structure of `bytes` opaque bytes, passed by value: handles such as CUDA's 64-byte IPC handles. */
+export function byValue(bytes: number): ByValue {
+  return { bytes };
+}
+
+const names = {
+  void: 'void',
+  bool: 'bool',
+  i8: 'int8_t',
+  u8: 'uint8_t',
+  i16: 'int16_t',
+  u16: 'uint16_t',
+  i32: 'int32_t',
+  u32: 'uint32_t',
+  i64: 'int64_t',
+  u64: 'uint64_t',
+  f32: 'float',
+  f64: 'double',
+  address: 'uintptr_t',
+  buffer: 'void *',
+  string: 'str',
+} as const;
+
+/** The koffi type behind a NativeType. */
+export function koffiType(type: NativeType): TypeObject {
+  if (typeof type === 'string') return koffi.type(names[type]);
+  return koffi.struct({ bytes: koffi.array('uint8_t', type.bytes, 'Typed') });
+}

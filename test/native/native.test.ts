@@ -1,0 +1,107 @@
+import { describe, expect, it } from 'vitest';
+import { ArgumentError, DisposedError, UnavailableError } from '../../src/errors/index.js';
+import {
+  addressOf,
+  allocate,
+  byValue,
+  functionAt,
+  openLibrary,
+  probe,
+  readAddress,
+  readString,
+  view,
+} from '../../src/native/index.js';
+
+describe('libraries', () => {
+  it('opens the first candidate that loads and calls what it exports', () => {
+    const libm = openLibrary(['libno-such-thing.so', 'libm.so.6'], 'Install libm');
+    expect(libm.name).toBe('libm.so.6');
+    expect(libm.path).toMatch(/^\/.*libm/);
+    expect(libm.declare<(x: number) => number>('sqrt', 'f64', ['f64'])(2)).toBeCloseTo(Math.SQRT2);
+    expect(libm.has('sqrt')).toBe(true);
+    expect(libm.has('no_such_symbol')).toBe(false);
+  });
+
+  it('names every candidate and the remedy when none loads', () => {
+    const open = () => openLibrary(['liba-missing.so', 'libb-missing.so'], 'Install the missing package');
+    expect(open).toThrow(UnavailableError);
+    expect(open).toThrow(/liba-missing.so: .*libb-missing.so: .*Install the missing package/);
+  });
+
+  it('calls through a function pointer', () => {
+    const libc = openLibrary(null, '');
+    const strlen = functionAt<(text: Uint8Array) => number>(libc.addressOf('strlen'), 'u64', ['buffer']);
+    expect(strlen(Buffer.from('seven..\0'))).toBe(7);
+  });
+
+  it('passes a structure by value', () => {
+    const libc = openLibrary(null, '');
+    // div_t div(int, int) returns two ints by value.
+    const div = libc.declare<(a: number, b: number) => { bytes: Uint8Array }>('div', byValue(8), [
+      'i32',
+      'i32',
+    ]);
+    const { bytes } = div(17, 5);
+    expect([...new Int32Array(bytes.buffer, bytes.byteOffset, 2)]).toEqual([3, 2]);
+  });
+});
+
+describe('memory', () => {
+  it('sees the same bytes through every view and through C', () => {
+    const memory = allocate(10_000);
+    expect(memory.address % 4096).toBe(0);
+    expect(new Uint8Array(memory.buffer).every((byte) => byte === 0)).toBe(true);
+    new Uint8Array(memory.buffer).set(Buffer.from('woven\0'), 100);
+    expect(readString(memory.address + 100)).toBe('woven');
+    expect(new Uint8Array(view(memory.address + 104, 1))[0]).toBe('n'.charCodeAt(0));
+    new BigUint64Array(memory.buffer)[0] = BigInt(memory.address + 100);
+    expect(readAddress(memory.address)).toBe(memory.address + 100);
+    expect(addressOf(memory.buffer)).toBe(memory.address);
+    expect(addressOf(new Uint8Array(memory.buffer, 16))).toBe(memory.address + 16);
+    memory.free();
+    memory.free();
+    expect(() => memory.buffer).toThrow(DisposedError);
+  });
+
+  it('finds shared array buffers, which every thread sees at one address', () => {
+    const shared = new SharedArrayBuffer(64);
+    new Uint8Array(view(addressOf(shared), 64))[9] = 42;
+    expect(new Uint8Array(shared)[9]).toBe(42);
+  });
+
+  it('refuses null addresses and views that Node.js would abort on', () => {
+    expect(() => view(0, 8)).toThrow(ArgumentError);
+    expect(() => view(4096, 2 ** 32)).toThrow(/bytes is 4294967296/);
+    expect(() => allocate(0)).toThrow(/bytes/);
+    expect(readString(0)).toBeNull();
+  });
+});
+
+describe('probe', () => {
+  it('reports a library that opens, with its path', () => {
+    expect(probe(['libno-such-thing.so', 'libm.so.6'])).toMatchObject({
+      ok: true,
+      name: 'libm.so.6',
+      version: null,
+    });
+  });
+
+  it('asks for the version', () => {
+    const answer = probe(['libc.so.6'], { symbol: 'getpagesize', how: 'returns' });
+    expect(answer).toMatchObject({ ok: true, version: 4096 });
+  });
+
+  it('survives a library call that ends the process', () => {
+    expect(probe(['libc.so.6'], { symbol: 'abort', how: 'returns' })).toEqual({
+      ok: false,
+      reason: expect.stringContaining('SIGABRT'),
+    });
+  });
+
+  it('gives the reason for each candidate that does not open', () => {
+    expect(probe(['libno-such-thing.so'])).toEqual({
+      ok: false,
+      reason: expect.stringContaining('no-such-thing'),
+    });
+  });
+});
