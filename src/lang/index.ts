@@ -1,0 +1,4 @@
+export type * from './ir.js';
+export type * from './kernel.js';
+export type * from './language.js';
+export * from './types.js';

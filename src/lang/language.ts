@@ -1,0 +1,217 @@
+/**
+ * The kernel language as its authors see it: the types that the editor checks, and `Gpu`, the `g` that every
+ * body receives. Nothing here runs: a body is never called, its text is parsed (see kernel.ts).
+ *
+ * Scalars are ordinary numbers with a flavour, so `a + b` stays natural to write; passing a `u32` where an `i32`
+ * is wanted is an error in the editor, and the language's own checker settles the width of every operation.
+ */
+import type { Cache, Scope } from './ir.js';
+import type { ComputeName, ValueName } from './types.js';
+
+declare const flavour: unique symbol;
+type Flavour<T, N extends string> = T & { readonly [flavour]?: N };
+/** Opaque: made and opened only by intrinsics. */
+interface Opaque<N extends string> {
+  readonly [flavour]: N;
+}
+
+export type i32 = Flavour<number, 'i32'>;
+export type u32 = Flavour<number, 'u32'>;
+export type u64 = Flavour<bigint, 'u64'>;
+export type f32 = Flavour<number, 'f32'>;
+export type bool = boolean;
+export type bf16 = Opaque<'bf16'>;
+export type f16 = Opaque<'f16'>;
+export type e4m3 = Opaque<'e4m3'>;
+export type v16 = Opaque<'v16'>;
+
+/** The value of a type in registers. */
+export interface ValueOf {
+  i32: i32;
+  u32: u32;
+  u64: u64;
+  f32: f32;
+  bool: bool;
+  u8: u32;
+  u16: u32;
+  bf16: bf16;
+  f16: f16;
+  e4m3: e4m3;
+  v16: v16;
+}
+
+export type MemoryName = Exclude<ValueName, 'bool'>;
+
+/** An address of elements of one type, in global (own or peer) or shared memory. */
+export interface Pointer<T extends MemoryName> {
+  readonly [flavour]: T;
+  /** The address `index` elements further on. */
+  at(index: u32 | i32): Pointer<T>;
+  /** The same address, seen as elements of another type. Alignment is the author's promise; the simulator checks it. */
+  as<U extends MemoryName>(type: U): Pointer<U>;
+}
+
+/** Registers of a thread. Indices must be constants once `g.unroll` loops are unrolled. */
+export interface Registers<T extends ComputeName> {
+  [index: number]: ValueOf[T];
+  readonly length: number;
+}
+
+export interface LoadOptions {
+  readonly order?: 'weak' | 'relaxed' | 'acquire';
+  readonly scope?: Scope;
+  readonly cache?: Cache;
+}
+export interface StoreOptions {
+  readonly order?: 'weak' | 'relaxed' | 'release';
+  readonly scope?: Scope;
+  readonly cache?: Cache;
+}
+export interface AtomicOptions {
+  readonly order: 'relaxed' | 'acquire' | 'release' | 'acq_rel';
+  readonly scope: Scope;
+}
+export interface WaitOptions {
+  readonly order: 'relaxed' | 'acquire';
+  readonly scope: Scope;
+  /** Microseconds after which the wait gives up. */
+  readonly limit: u32;
+}
+
+type Integer = i32 | u32 | u64;
+
+/** What a kernel's thread can do. See docs/language.md for the page that a person reads. */
+export interface Gpu {
+  readonly threadIdx: { readonly x: u32 };
+  readonly blockIdx: { readonly x: u32 };
+  readonly blockDim: { readonly x: u32 };
+  readonly gridDim: { readonly x: u32 };
+  /** threadIdx.x % 32 */
+  readonly laneId: u32;
+  /** threadIdx.x / 32 */
+  readonly warpId: u32;
+  /** This rank in its node. */
+  readonly rank: u32;
+
+  // Conversions. Integers convert as in C; f32 → integer truncates and saturates; to a storage type rounds to nearest even.
+  i32(value: number | bigint | boolean): i32;
+  u32(value: number | bigint | boolean): u32;
+  u64(value: number | bigint): u64;
+  f32(value: number | bf16 | f16 | e4m3): f32;
+  bf16(value: f32): bf16;
+  f16(value: f32): f16;
+  e4m3(value: f32): e4m3;
+  /** The same 32 bits as another type. */
+  bits<T extends 'i32' | 'u32' | 'f32'>(type: T, value: i32 | u32 | f32): ValueOf[T];
+
+  min<T extends Integer | f32>(a: T, b: T): T;
+  max<T extends Integer | f32>(a: T, b: T): T;
+  abs<T extends i32 | f32>(a: T): T;
+  /** a · b + c with one rounding. */
+  fma(a: f32, b: f32, c: f32): f32;
+  /** 1 / a, correctly rounded. */
+  rcp(a: f32): f32;
+  popc(a: u32): u32;
+  /** 1 + index of the lowest set bit; 0 if none. */
+  ffs(a: u32): u32;
+  clz(a: u32): u32;
+  select<T>(test: bool, then: T, otherwise: T): T;
+
+  /** Lane `index` (a constant) of a vector seen as 16/size values of `type`. */
+  lane<T extends Exclude<MemoryName, 'v16'>>(vector: v16, type: T, index: number): ValueOf[T];
+  /** A vector from 16/size values: an array literal, or a register array (f32 registers convert to `type`). */
+  pack<T extends Exclude<MemoryName, 'v16'>>(
+    type: T,
+    lanes: readonly ValueOf[T][] | Registers<'f32'> | Registers<'u32'>,
+  ): v16;
+  /** `length` registers of this thread, starting as `fill` (default 0). */
+  registers<T extends ComputeName>(type: T, length: number, fill?: ValueOf[T]): Registers<T>;
+  /** Memory shared by the block's threads, uninitialised. Declared at the top level of the body. */
+  shared<T extends MemoryName>(type: T, length: number): Pointer<T>;
+  /** `for (const i of g.unroll(n))`: the body once per i, which is then a compile-time constant. */
+  unroll(count: number): Iterable<number>;
+
+  load<T extends MemoryName>(pointer: Pointer<T>, options?: LoadOptions): ValueOf[T];
+  store<T extends MemoryName>(pointer: Pointer<T>, value: ValueOf[T], options?: StoreOptions): void;
+  /** Each returns the value before. */
+  atomicAdd<T extends 'i32' | 'u32' | 'u64'>(
+    pointer: Pointer<T>,
+    value: ValueOf[T],
+    options: AtomicOptions,
+  ): ValueOf[T];
+  atomicMax<T extends 'i32' | 'u32' | 'u64'>(
+    pointer: Pointer<T>,
+    value: ValueOf[T],
+    options: AtomicOptions,
+  ): ValueOf[T];
+  atomicOr<T extends 'u32' | 'u64'>(
+    pointer: Pointer<T>,
+    value: ValueOf[T],
+    options: AtomicOptions,
+  ): ValueOf[T];
+  atomicExchange<T extends 'i32' | 'u32' | 'u64'>(
+    pointer: Pointer<T>,
+    value: ValueOf[T],
+    options: AtomicOptions,
+  ): ValueOf[T];
+  compareExchange<T extends 'i32' | 'u32' | 'u64'>(
+    pointer: Pointer<T>,
+    compare: ValueOf[T],
+    value: ValueOf[T],
+    options: AtomicOptions,
+  ): ValueOf[T];
+  /** Orders this thread's earlier accesses before its later ones for observers in `scope` (acq_rel). */
+  fence(scope: Scope): void;
+
+  /** Waits until the u32 there has reached `epoch` (wrap-safe). False when the limit ran out. */
+  awaitEpoch(pointer: Pointer<'u32'>, epoch: u32, options: WaitOptions): bool;
+  /** Waits until the last u32 of the 16 bytes there equals `epoch`; single-copy atomic, relaxed. */
+  awaitPacket(
+    pointer: Pointer<'v16'>,
+    epoch: u32,
+    options: { readonly scope: Scope; readonly limit: u32 },
+  ): v16;
+
+  /** All threads of the block meet; orders their accesses at block scope. Never under divergence. */
+  barrier(): void;
+  readonly warp: {
+    /** The 32 lanes meet; orders their accesses among themselves. */
+    barrier(): void;
+    shuffle<T extends i32 | u32 | f32>(value: T, lane: u32): T;
+    shuffleXor<T extends i32 | u32 | f32>(value: T, mask: u32): T;
+    shuffleUp<T extends i32 | u32 | f32>(value: T, by: u32): T;
+    shuffleDown<T extends i32 | u32 | f32>(value: T, by: u32): T;
+    /** Bit i: lane i said true. */
+    ballot(test: bool): u32;
+    any(test: bool): bool;
+    all(test: bool): bool;
+    /** Mask of the lanes that hold the same value. */
+    match(value: i32 | u32): u32;
+    /** True on one lane. */
+    elect(): bool;
+  };
+
+  /** Nanoseconds (%globaltimer). */
+  clock(): u64;
+  sleep(nanoseconds: u32): void;
+  /** Programmatic dependent launch: wait for the previous kernel of this stream to finish. */
+  awaitPrevious(): void;
+  /** … and allow the next one to start. */
+  releaseNext(): void;
+
+  /** Bulk asynchronous copies by one thread (TMA); addresses and sizes are multiples of 16 bytes. */
+  readonly bulk: {
+    load(to: Pointer<'v16'>, from: Pointer<'v16'>, bytes: u32, mbarrier: Pointer<'u64'>): void;
+    store(to: Pointer<'v16'>, from: Pointer<'v16'>, bytes: u32): void;
+    commit(): void;
+    /** Until at most `pending` groups of this thread are unfinished (complete and visible to it). */
+    wait(pending: number): void;
+    /** … until their shared-memory sources may be overwritten. */
+    waitReads(pending: number): void;
+  };
+  readonly mbarrier: {
+    init(barrier: Pointer<'u64'>, count: u32): void;
+    expect(barrier: Pointer<'u64'>, bytes: u32): void;
+    await(barrier: Pointer<'u64'>, parity: u32): void;
+  };
+}

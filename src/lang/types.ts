@@ -1,0 +1,66 @@
+/**
+ * The types of the kernel language, as values: `u32`, `pointer(v16)`, `peers(layout)`. A kernel's header names
+ * them, so that both the editor and the language's checker know every width before the body is read.
+ */
+
+/** Scalars that can be computed with. `i32`/`u32`/`u64` wrap; `f32` rounds to nearest even at every step. */
+export type ComputeName = 'i32' | 'u32' | 'u64' | 'f32' | 'bool';
+
+/**
+ * Scalars that only live in memory and in lanes. `u8` and `u16` load as `u32` and store truncated; `bf16`, `f16`
+ * and `e4m3` are opaque until converted with `g.f32(x)` and made with `g.bf16(x)`, `g.f16(x)`, `g.e4m3(x)`.
+ */
+export type StorageName = 'u8' | 'u16' | 'bf16' | 'f16' | 'e4m3';
+
+/** `v16` is 16 opaque bytes: the widest access of a thread. `g.lane` and `g.pack` open and close it. */
+export type ValueName = ComputeName | StorageName | 'v16';
+
+/** The size of a value in memory, in bytes. Its natural alignment is the same. */
+export const byteSize: Readonly<Record<Exclude<ValueName, 'bool'>, number>> = {
+  u8: 1,
+  u16: 2,
+  i32: 4,
+  u32: 4,
+  u64: 8,
+  f32: 4,
+  bf16: 2,
+  f16: 2,
+  e4m3: 1,
+  v16: 16,
+};
+
+/** Where memory lies. `global` is a device's own or a peer's memory; `shared` belongs to one block. */
+export type Space = 'global' | 'shared';
+
+/** A type of the IR. */
+export type IrType =
+  | { readonly kind: 'value'; readonly name: ValueName }
+  | { readonly kind: 'pointer'; readonly to: Exclude<ValueName, 'bool'>; readonly space: Space }
+  /** A fixed array in registers: indices must be constants after unrolling. */
+  | { readonly kind: 'registers'; readonly of: ComputeName; readonly length: number }
+  /** The windows of all ranks of the node, one layout: `win.at(rank).field`. */
+  | { readonly kind: 'peers'; readonly layout: Layout }
+  | { readonly kind: 'void' };
+
+/** One section of a window or of a rank's own state. Offsets are in bytes from the start. */
+export interface Field {
+  readonly name: string;
+  readonly type: Exclude<ValueName, 'bool'>;
+  /** Number of elements. */
+  readonly length: number;
+  readonly offset: number;
+}
+
+/**
+ * Where everything lies in a window. Made once by `layout()`, then used by the host, the kernels and the
+ * checker's reports alike (law 5: offsets exist once).
+ */
+export interface Layout {
+  readonly name: string;
+  readonly fields: readonly Field[];
+  /** Total size, a multiple of `alignment`. */
+  readonly bytes: number;
+}
+
+/** Sections start on a cache line of their own, so that flags of different peers never share one by accident. */
+export const sectionAlignment = 128;

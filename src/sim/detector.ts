@@ -1,0 +1,164 @@
+/**
+ * The seam between the simulated machine and its race detector. In checked mode the machine reports every
+ * synchronising event and every memory access here, in the order in which they happen in the simulated run; the
+ * detector answers with findings. It never influences the run.
+ *
+ * Happens-before edges: program order; block barrier; warp barrier and warp operations (all 32 lanes meet);
+ * release → acquire through the value of one location, when the scopes of both include the other thread
+ * (cta: same block; gpu: same rank; sys: any), also through chains of atomic read-modify-writes, and through
+ * fence; relaxed store / relaxed load; fence; stream order between launches and host copies of one stream; events
+ * between streams; the end of a launch → what the host or the stream does after it; programmatic launches only
+ * from `awaitPrevious` on. Bulk copies happen in their issuing thread's async agent: after the issue, before
+ * the group's wait (or the mbarrier's completion).
+ */
+import type { Order, Scope, Span } from '../lang/index.js';
+
+/** A buffer of the simulated machine: device memory, a window, or a block's shared memory. */
+export interface BufferInfo {
+  readonly id: number;
+  /** 'receive window', 'output' … */
+  readonly purpose: string;
+  /** The rank that owns it. */
+  readonly rank: number;
+  readonly bytes: number;
+  /** What an offset means, for people: 'arrived[3]', 'byte 96'. */
+  describe(offset: number): string;
+}
+
+/** Identifies a line of a kernel: index into the sites that its compiled module registered. */
+export type SiteId = number;
+
+export interface Site {
+  readonly kernel: string;
+  readonly span: Span;
+  /** 'dispatch.ts:41:7' */
+  readonly where: string;
+  /** The source text of the statement, one line. */
+  readonly text: string;
+}
+
+export type AccessKind = 'read' | 'write' | 'update';
+
+/** Dense numbers given by the machine; each stays unique for the whole run. */
+export type ThreadId = number;
+export type BlockId = number;
+export type LaunchId = number;
+export type StreamId = number;
+
+/** Who a thread is, for reports. */
+export interface ThreadInfo {
+  readonly rank: number;
+  readonly kernel: string;
+  readonly launch: LaunchId;
+  readonly block: number;
+  readonly thread: number;
+}
+
+export interface Detector {
+  streamCreated(stream: StreamId, rank: number): void;
+  /** Stream operations other than launches: copies and fills, by the host through the stream. */
+  streamAccess(
+    stream: StreamId,
+    kind: 'read' | 'write',
+    buffer: BufferInfo,
+    offset: number,
+    bytes: number,
+  ): void;
+  eventRecorded(stream: StreamId, event: number): void;
+  eventAwaited(stream: StreamId, event: number): void;
+  /** The host of `rank` has awaited everything on the stream. What it enqueues later, on any stream, is after it. */
+  hostSynchronized(stream: StreamId, rank: number): void;
+  /** The host enqueued something on the stream (orders it after what this rank's host knows). */
+  hostEnqueued(stream: StreamId, rank: number): void;
+
+  launchStarted(
+    launch: LaunchId,
+    stream: StreamId,
+    info: { rank: number; kernel: string; grid: number; block: number; programmatic: boolean },
+  ): void;
+  blockStarted(block: BlockId, launch: LaunchId, index: number, firstThread: ThreadId, threads: number): void;
+  blockEnded(block: BlockId): void;
+  launchEnded(launch: LaunchId): void;
+  awaitPrevious(thread: ThreadId): void;
+  releaseNext(thread: ThreadId): void;
+
+  /** One access by one thread. Atomic when order is not 'weak'. `update`: a read-modify-write. */
+  access(
+    thread: ThreadId,
+    kind: AccessKind,
+    order: Order,
+    scope: Scope,
+    buffer: BufferInfo,
+    offset: number,
+    bytes: number,
+    site: SiteId,
+  ): void;
+  fence(thread: ThreadId, scope: Scope, site: SiteId): void;
+  blockBarrier(block: BlockId): void;
+  /** The warp whose first thread is `firstLane` met (warp barrier or any warp operation). */
+  warpMet(firstLane: ThreadId, lanes: number): void;
+
+  bulkIssued(
+    thread: ThreadId,
+    group: number,
+    source: { buffer: BufferInfo; offset: number },
+    target: { buffer: BufferInfo; offset: number },
+    bytes: number,
+    site: SiteId,
+  ): void;
+  /** All of the thread's groups numbered up to `group` are complete (or only their reads). */
+  bulkAwaited(thread: ThreadId, group: number, readsOnly: boolean): void;
+}
+
+/** What a run found out. A finding is data: `formatFinding` makes it text. */
+export type Finding = {
+  readonly seed: string;
+  readonly configuration: string;
+} & (
+  | {
+      readonly kind: 'race';
+      readonly buffer: string;
+      readonly location: string;
+      readonly first: AccessReport;
+      readonly second: AccessReport;
+      readonly hint: string;
+    }
+  | {
+      readonly kind: 'uninitialised-read' | 'out-of-bounds' | 'misaligned';
+      readonly buffer: string;
+      readonly location: string;
+      readonly access: AccessReport;
+    }
+  | {
+      readonly kind: 'divergence';
+      readonly operation: string;
+      readonly where: string;
+      readonly rank: number;
+      readonly kernel: string;
+      readonly block: number;
+      readonly present: readonly number[];
+      readonly absent: readonly number[];
+    }
+  | {
+      readonly kind: 'stuck-wait';
+      readonly waiting: readonly (AccessReport & {
+        readonly location: string;
+        readonly value: string;
+        readonly wanted: string;
+      })[];
+    }
+  | { readonly kind: 'wrong-result'; readonly message: string }
+  | { readonly kind: 'failure'; readonly message: string }
+);
+
+export interface AccessReport {
+  readonly kind: AccessKind | 'wait';
+  readonly order: Order;
+  readonly scope: Scope;
+  readonly rank: number;
+  readonly kernel: string;
+  readonly block: number;
+  readonly thread: number;
+  readonly where: string;
+  readonly text: string;
+}
