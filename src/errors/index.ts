@@ -45,13 +45,23 @@ export class RankLostError extends HeddleError {
     readonly operation: string,
     /** The round in which it happened, where the operation has rounds. */
     readonly epoch?: number,
+    /** `cause` says how it was noticed: a closed connection, silence, a wait that ran out. */
+    options?: ErrorOptions,
   ) {
     const who = ranks.length === 1 ? `rank ${ranks[0]}` : `ranks ${ranks.join(', ')}`;
     const when = epoch === undefined ? '' : ` (epoch ${epoch})`;
     super(
       'HEDDLE_RANK_LOST',
       `${who} did not answer during ${operation}${when}; recreate the world without it`,
+      options,
     );
+  }
+}
+
+/** The ranks could not meet, or the process that hosts their rendezvous is gone. Says what to check. */
+export class RendezvousError extends HeddleError {
+  constructor(message: string, options?: ErrorOptions) {
+    super('HEDDLE_RENDEZVOUS', message, options);
   }
 }
 
