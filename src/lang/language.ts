@@ -52,7 +52,7 @@ export interface Pointer<T extends MemoryName> {
 }
 
 /** Registers of a thread. Indices must be constants once `g.unroll` loops are unrolled. */
-export interface Registers<T extends ComputeName> {
+export interface Registers<T extends ComputeName | 'v16'> {
   [index: number]: ValueOf[T];
   readonly length: number;
 }
@@ -126,6 +126,8 @@ export interface Gpu {
   ): v16;
   /** `length` registers of this thread, starting as `fill` (default 0). */
   registers<T extends ComputeName>(type: T, length: number, fill?: ValueOf[T]): Registers<T>;
+  /** Vectors in registers; they start as zeros. */
+  vectors(length: number): Registers<'v16'>;
   /** Memory shared by the block's threads, uninitialised. Declared at the top level of the body. */
   shared<T extends MemoryName>(type: T, length: number): Pointer<T>;
   /** `for (const i of g.unroll(n))`: the body once per i, which is then a compile-time constant. */

@@ -37,7 +37,7 @@ export type IrType =
   | { readonly kind: 'value'; readonly name: ValueName }
   | { readonly kind: 'pointer'; readonly to: Exclude<ValueName, 'bool'>; readonly space: Space }
   /** A fixed array in registers: indices must be constants after unrolling. */
-  | { readonly kind: 'registers'; readonly of: ComputeName; readonly length: number }
+  | { readonly kind: 'registers'; readonly of: ComputeName | 'v16'; readonly length: number }
   /** The windows of all ranks of the node, one layout: `win.at(rank).field`. */
   | { readonly kind: 'peers'; readonly layout: Layout }
   | { readonly kind: 'void' };
