@@ -1,0 +1,134 @@
+/**
+ * Dispatch: pushes each token from its source straight into the windows of the ranks that own its experts.
+ *
+ * Slot (source, token) of every window belongs to that token, so there is nothing to count, reset or agree on, and
+ * the same inputs always land in the same places. A row travels once to a rank, however many of its experts live
+ * there. Expert ids go to every rank for every slot: -1 says 'not yours' and 'empty' alike.
+ *
+ * One launch, one rendezvous, at the tail: when the kernel ends, everything sent to this rank has arrived.
+ */
+import { kernel, list, peers, pointer } from '../../lang/index.js';
+import { expertOwner, protocol } from './protocol.js';
+import { localExperts, type OneSidedShape, type OneSidedWindow, operations, unitBytes } from './window.js';
+
+export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
+  const { arrive, awaitPeers } = protocol(window, shape, 'dispatched', operations.dispatch);
+  return kernel(
+    {
+      name: 'one_sided_dispatch',
+      maxThreads: shape.threads,
+      params: {
+        win: peers(window),
+        /** [tokens][K] */
+        topkIds: pointer('i32'),
+        topkWeights: pointer('f32'),
+        /** One [tokens][row] array a payload. */
+        rows: list(pointer('v16'), shape.payloads.length),
+        tokens: 'u32',
+        /** Microseconds to wait for a peer. */
+        limit: 'u32',
+      },
+      using: {
+        RANKS: shape.ranks,
+        K: shape.topK,
+        MAX_TOKENS: shape.maxTokens,
+        PARTS: shape.parts,
+        WEIGHTS: shape.weights,
+        COUNTS: shape.counts,
+        LOCAL_EXPERTS: localExperts(shape),
+        EXTRA: shape.experts % shape.ranks,
+        BASE: Math.floor(shape.experts / shape.ranks),
+        PAYLOADS: shape.payloads.length,
+        UNIT: shape.payloads.map((p) => p.unit),
+        ROW_UNITS: shape.payloads.map((p) => p.rowBytes / unitBytes[p.unit]),
+        PART_UNITS: shape.payloads.map((p) => Math.ceil(p.rowBytes / unitBytes[p.unit] / shape.parts)),
+        // Four independent loads in flight for each thread hide the latency of device memory.
+        DEPTH: 4,
+        ownerOf: expertOwner(shape),
+        arrive,
+        awaitPeers,
+      },
+    },
+    (g, { win, topkIds, topkWeights, rows, tokens, limit }, u) => {
+      const mine = win.at(g.rank);
+      const epoch = g.load(mine.epochs.at(g.blockIdx.x)) + 1;
+
+      // The work is MAX_TOKENS · PARTS pieces of rows; block b takes every gridDim-th.
+      for (let piece = g.blockIdx.x; piece < u.MAX_TOKENS * u.PARTS; piece += g.gridDim.x) {
+        const token = piece / u.PARTS;
+        const part = piece % u.PARTS;
+        const slot = g.rank * u.MAX_TOKENS + token;
+
+        // Ids and weights, to every rank: lane k of the pair (rank, k).
+        if (part === 0) {
+          for (let i = g.threadIdx.x; i < u.RANKS * u.K; i += g.blockDim.x) {
+            const rank = i / u.K;
+            const k = i % u.K;
+            let id = g.i32(-1);
+            let weight = g.f32(0);
+            if (token < tokens) {
+              const wanted = g.load(topkIds.at(token * u.K + k));
+              if (u.ownerOf({ expert: wanted }) === rank) {
+                id = wanted;
+                if (u.WEIGHTS) weight = g.load(topkWeights.at(token * u.K + k));
+              }
+            }
+            g.store(win.at(rank).experts.at(slot * u.K + k), id);
+            if (u.WEIGHTS) g.store(win.at(rank).weights.at(slot * u.K + k), weight);
+          }
+        }
+
+        if (token < tokens) {
+          // Each warp finds the destinations by itself, so no block barrier is needed: lane k knows the owner of
+          // route k, and the first lane of those with the same owner stands for that rank.
+          let owner = g.u32(u.RANKS);
+          if (g.laneId < u.K) owner = u.ownerOf({ expert: g.load(topkIds.at(token * u.K + g.laneId)) });
+          const same = g.warp.match(owner);
+          const destinations = g.warp.ballot(owner < u.RANKS && g.ffs(same) - 1 === g.laneId);
+
+          for (const p of g.unroll(u.PAYLOADS)) {
+            const from = rows[p]!.as(u.UNIT[p]!).at(token * u.ROW_UNITS[p]!);
+            const first = part * u.PART_UNITS[p]!;
+            const end = g.min(first + u.PART_UNITS[p]!, u.ROW_UNITS[p]!);
+            for (let base = first; base < end; base += g.blockDim.x * u.DEPTH) {
+              const row = g.registers(u.UNIT[p]!, u.DEPTH);
+              for (const d of g.unroll(u.DEPTH)) {
+                const i = base + d * g.blockDim.x + g.threadIdx.x;
+                if (i < end) row[d] = g.load(from.at(i), { cache: 'stream' });
+              }
+              let left = destinations;
+              while (left !== 0) {
+                const to = g.warp.shuffle(owner, g.ffs(left) - 1);
+                left &= left - 1;
+                const there = win.at(to).payloads[p]!.at(slot * u.ROW_UNITS[p]!);
+                for (const d of g.unroll(u.DEPTH)) {
+                  const i = base + d * g.blockDim.x + g.threadIdx.x;
+                  if (i < end) g.store(there.at(i), row[d]!);
+                }
+              }
+            }
+          }
+        }
+      }
+      u.arrive({ win, epoch });
+      u.awaitPeers({ win, epoch, limit });
+
+      if (u.COUNTS) {
+        // The same pieces, seen from here: slots of every source whose ids have just arrived. Combine zeroed the
+        // counts behind the experts that read them.
+        const first = g.rank * u.BASE + g.min(g.rank, g.u32(u.EXTRA));
+        for (let piece = g.blockIdx.x; piece < u.MAX_TOKENS * u.PARTS; piece += g.gridDim.x) {
+          if (piece % u.PARTS === 0) {
+            for (let i = g.threadIdx.x; i < u.RANKS * u.K; i += g.blockDim.x) {
+              const slot = (i / u.K) * u.MAX_TOKENS + piece / u.PARTS;
+              const id = g.load(mine.experts.at(slot * u.K + (i % u.K)));
+              if (id >= 0)
+                g.atomicAdd(mine.counts.at(g.u32(id) - first), 1, { order: 'relaxed', scope: 'gpu' });
+            }
+          }
+        }
+      }
+      if (g.threadIdx.x === 0) g.store(mine.epochs.at(g.blockIdx.x), epoch);
+    },
+  );
+}

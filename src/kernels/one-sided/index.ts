@@ -1,0 +1,3 @@
+export { combineKernel } from './combine.js';
+export { dispatchKernel } from './dispatch.js';
+export * from './window.js';

@@ -1,0 +1,93 @@
+/**
+ * The two halves of every rendezvous of this family: `arrive` tells block b of every rank that my block b has come
+ * to `epoch`, `awaitPeers` waits until block b of every rank has told me the same.
+ *
+ * Blocks with the same index form a group of their own, so nothing is counted inside a GPU: no tickets, no last
+ * block, no reset, and block 0 does not wait for block 131. A launch ends when all its blocks have ended, which is
+ * when every rank has sent everything.
+ */
+import { device, peers } from '../../lang/index.js';
+import type { OneSidedShape, OneSidedWindow } from './window.js';
+
+export function protocol(
+  window: OneSidedWindow,
+  shape: OneSidedShape,
+  phase: 'dispatched' | 'combined',
+  operation: number,
+) {
+  const using = { RANKS: shape.ranks, DISPATCH: phase === 'dispatched' };
+
+  /** Threads 0 … RANKS-1 each tell one peer. */
+  const arrive = device(
+    { name: `arrive_${phase}`, params: { win: peers(window), epoch: 'u32' }, using },
+    (g, { win, epoch }, { RANKS, DISPATCH }) => {
+      // All stores of this block happen before this barrier ends, and the release below is cumulative: what
+      // the block's threads wrote to any rank is visible to whoever acquires this flag.
+      g.barrier();
+      const peer = g.threadIdx.x;
+      if (peer < RANKS) {
+        const there = win.at(peer);
+        const flags = DISPATCH ? there.dispatched : there.combined;
+        g.store(flags.at(g.blockIdx.x * RANKS + g.rank), epoch, { order: 'release', scope: 'sys' });
+      }
+    },
+  );
+
+  /** Threads 0 … RANKS-1 each wait for one peer; the barrier passes what they acquired on to the block. */
+  const awaitPeers = device(
+    {
+      name: `await_${phase}`,
+      params: { win: peers(window), epoch: 'u32', limit: 'u32' },
+      using: { ...using, OPERATION: operation },
+    },
+    (g, { win, epoch, limit }, { RANKS, DISPATCH, OPERATION }) => {
+      const peer = g.threadIdx.x;
+      if (peer < RANKS) {
+        const mine = win.at(g.rank);
+        const flags = DISPATCH ? mine.dispatched : mine.combined;
+        const came = g.awaitEpoch(flags.at(g.blockIdx.x * RANKS + peer), epoch, {
+          order: 'acquire',
+          scope: 'sys',
+          limit,
+        });
+        if (!came) {
+          // Several waiters may fail at once; each word of the record is whole, and any of them is worth reporting.
+          g.store(mine.failure.at(0), OPERATION, { order: 'relaxed', scope: 'sys' });
+          g.store(mine.failure.at(1), peer, { order: 'relaxed', scope: 'sys' });
+          g.store(mine.failure.at(2), epoch, { order: 'relaxed', scope: 'sys' });
+          g.store(mine.failure.at(3), g.blockIdx.x, { order: 'relaxed', scope: 'sys' });
+        }
+      }
+      g.barrier();
+    },
+  );
+
+  return { arrive, awaitPeers };
+}
+
+/** The rank that owns an expert, or RANKS for 'none': ids out of range own nothing and never become an address. */
+export function expertOwner(shape: { experts: number; ranks: number }) {
+  const base = Math.floor(shape.experts / shape.ranks);
+  const extra = shape.experts % shape.ranks;
+  return device(
+    {
+      name: 'owner_of',
+      params: { expert: 'i32' },
+      returns: 'u32',
+      // The first EXTRA ranks own BASE + 1 experts each, up to CUT; the others BASE.
+      using: {
+        RANKS: shape.ranks,
+        EXPERTS: shape.experts,
+        BASE: Math.max(base, 1),
+        EXTRA: extra,
+        CUT: extra * (base + 1),
+      },
+    },
+    (g, { expert }, { RANKS, EXPERTS, BASE, EXTRA, CUT }) => {
+      const id = g.u32(expert); // a negative id becomes a huge one
+      if (id >= EXPERTS) return g.u32(RANKS);
+      if (id < CUT) return id / (BASE + 1);
+      return EXTRA + (id - CUT) / BASE;
+    },
+  );
+}

@@ -1,0 +1,93 @@
+/**
+ * The window of the one-sided family: one piece of memory a rank, the same layout everywhere, which every rank of
+ * the node can address. Offsets exist only here.
+ *
+ * Who writes what, and why it may be written again in the next round:
+ *
+ * | section | written by | read by | free for the next round because |
+ * | --- | --- | --- | --- |
+ * | epochs | its own rank | its own rank | one block owns each word, and launches of a stream follow each other |
+ * | dispatched, combined | each source its word | the owner's dispatch / combine | epochs only grow; waits are ≥ |
+ * | experts, weights, payloads, counts | dispatch of every source | the owner's experts | a source dispatches after its combine, whose head waited for the owner's combine, which is behind the owner's experts |
+ * | output | the owner's experts | the sources' pulling combine | the owner's next experts run behind its next dispatch, whose tail waited for the sources' dispatch, which is behind their combine |
+ * | returned | the pushing combine of expert ranks | the source's combine | a peer's next pushing combine is behind its next dispatch, whose tail waited for the source's dispatch, which is behind the source's combine |
+ * | failure | its own rank | its own host | the host clears it by recreating the world |
+ *
+ * So dispatch and combine alternate: a round is dispatch, experts, combine.
+ */
+import { type FieldSpec, field, layout, type MemoryName } from '../../lang/index.js';
+
+/** The element that moves a row: the widest whose size divides the row's bytes and every address involved. */
+export type Unit = Extract<MemoryName, 'v16' | 'u64' | 'u32' | 'u16' | 'u8'>;
+export const unitBytes: Readonly<Record<Unit, number>> = { v16: 16, u64: 8, u32: 4, u16: 2, u8: 1 };
+
+/** The widest unit that divides both `bytes` and `alignment`. */
+export function widestUnit(bytes: number, alignment = 16): Unit {
+  const units: Unit[] = ['v16', 'u64', 'u32', 'u16'];
+  return units.find((unit) => bytes % unitBytes[unit] === 0 && alignment % unitBytes[unit] === 0) ?? 'u8';
+}
+
+export type RowDtype = 'bf16' | 'f16' | 'f32';
+export const dtypeBytes: Readonly<Record<RowDtype, number>> = { bf16: 2, f16: 2, f32: 4 };
+
+/** What the kernels of one ExpertParallel are specialised to. */
+export interface OneSidedShape {
+  readonly ranks: number;
+  readonly experts: number;
+  readonly topK: number;
+  /** Tokens a rank may bring to a round: the number of slots for each source. */
+  readonly maxTokens: number;
+  /** The rows that travel with a token, and the unit that moves each. */
+  readonly payloads: readonly { readonly rowBytes: number; readonly unit: Unit }[];
+  /** The rows that come back. */
+  readonly output: { readonly dtype: RowDtype; readonly hidden: number };
+  /** Router weights travel beside the expert ids. */
+  readonly weights: boolean;
+  /** Routes are counted per local expert during dispatch. */
+  readonly counts: boolean;
+  /** Blocks of every launch. Block b of one rank meets block b of the others, so it is the same everywhere. */
+  readonly blocks: number;
+  readonly threads: number;
+  /** Blocks that share one row. More spread one token's bytes over more of the GPU. */
+  readonly parts: number;
+}
+
+/** Most experts any rank owns: ranks with a remainder own one more. */
+export const localExperts = (shape: { experts: number; ranks: number }): number =>
+  Math.ceil(shape.experts / shape.ranks);
+
+/** What a failed wait was doing: `failure.operation`. */
+export const operations = { dispatch: 1, combine: 2 } as const;
+
+/** `failure` is [operation (0: none), the rank that did not come, the epoch waited for, block]. */
+export const failureWords = 4;
+
+export function oneSidedWindow(shape: OneSidedShape, options: { returned: boolean }) {
+  const { ranks, maxTokens, topK, blocks } = shape;
+  const slots = ranks * maxTokens;
+  return layout('one-sided window', {
+    /** Rounds that block b has finished: dispatch's at [b], combine's at [blocks + b]. */
+    epochs: field('u32', 2 * blocks),
+    /** [block][source]: the epoch up to which the source's block has sent its share. */
+    dispatched: field('u32', blocks * ranks),
+    /** [block][rank]: likewise, for combine. */
+    combined: field('u32', blocks * ranks),
+    failure: field('u32', failureWords),
+    counts: field('u32', localExperts(shape)),
+    /** [source][token][k]: the expert id where this rank owns it, else -1. */
+    experts: field('i32', slots * topK),
+    weights: field('f32', shape.weights ? slots * topK : 0),
+    /** [source][token][row], one section a payload. */
+    payloads: shape.payloads.map(
+      ({ rowBytes, unit }): FieldSpec<Unit> => field(unit, (slots * rowBytes) / unitBytes[unit]),
+    ),
+    /** [source][token][row]: what this rank's experts made of each slot. */
+    output: field('u8', slots * outputRowBytes(shape)),
+    /** [expert rank][token][row]: partial rows that came back, where combine pushes. */
+    returned: field('u8', options.returned ? slots * outputRowBytes(shape) : 0),
+  });
+}
+export type OneSidedWindow = ReturnType<typeof oneSidedWindow>;
+
+export const outputRowBytes = (shape: Pick<OneSidedShape, 'output'>): number =>
+  shape.output.hidden * dtypeBytes[shape.output.dtype];
