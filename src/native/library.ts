@@ -49,6 +49,11 @@ export function functionAt<F extends (...args: never[]) => unknown>(
   return koffi.decode(address, prototype) as F;
 }
 
+/** The C library's `errno` as the last foreign call of this thread left it. */
+export function errno(): number {
+  return koffi.errno();
+}
+
 // koffi unloads a library when its last reference is collected, but it cannot see the function pointers that C
 // hands out (functionAt): so what was opened stays open.
 const opened: LibraryHandle[] = [];

@@ -10,6 +10,8 @@ export type Probe =
 export interface VersionCall {
   readonly symbol: string;
   readonly how: 'returns' | 'stores';
+  /** Called before it with a zero, where the library must come up to be of use (`cuInit`); non-zero is failure. */
+  readonly initialise?: string;
 }
 
 const timeoutMs = 20_000;
@@ -78,6 +80,10 @@ for (const name of candidates) {
   let number = null;
   if (version) {
     try {
+      if (version.initialise) {
+        const status = library.func(version.initialise, 'int', ['uint'])(0);
+        if (status !== 0) throw new Error(version.initialise + ' returned ' + status);
+      }
       if (version.how === 'returns') number = library.func(version.symbol, 'uint32_t', [])();
       else {
         const cell = new Int32Array(1);

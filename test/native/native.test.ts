@@ -91,6 +91,17 @@ describe('probe', () => {
     expect(answer).toMatchObject({ ok: true, version: 4096 });
   });
 
+  it('reports a library that opens but does not come up', () => {
+    // close(0) succeeds once; a probing process that has closed its input still answers.
+    const works = { symbol: 'getpagesize', how: 'returns', initialise: 'close' } as const;
+    expect(probe(['libc.so.6'], works)).toMatchObject({ ok: true, version: 4096 });
+    const fails = { symbol: 'getpagesize', how: 'returns', initialise: 'dup' } as const;
+    expect(probe(['libc.so.6'], fails)).toEqual({
+      ok: false,
+      reason: expect.stringMatching(/libc.so.6: dup returned [1-9]/),
+    });
+  });
+
   it('survives a library call that ends the process', () => {
     expect(probe(['libc.so.6'], { symbol: 'abort', how: 'returns' })).toEqual({
       ok: false,
