@@ -1,0 +1,222 @@
+/**
+ * Tensors: typed, shaped views of device memory. A tensor owns nothing and copies nothing; it is an address and how
+ * to read it, in DLPack's terms, so that any framework's pointer can become one and any tensor can be handed to a
+ * framework.
+ */
+import type { Device, Stream } from '../device/index.js';
+import { ArgumentError, requireInteger } from '../errors/index.js';
+import {
+  type Bits,
+  bitsArray,
+  bitsOf,
+  type DlpackType,
+  type Dtype,
+  dtypes,
+  fromF32,
+  isFloat,
+  toF32,
+} from './dtype.js';
+
+/** A typed, shaped view of device memory. */
+export interface Tensor {
+  /** Device address of element [0, 0, …]. */
+  readonly data: number;
+  readonly dtype: Dtype;
+  /** Lengths of the dimensions, outermost first. */
+  readonly shape: readonly number[];
+  /** Elements (not bytes) from one index to the next in each dimension. Absent: row-major without gaps. */
+  readonly strides?: readonly number[];
+  /** Bytes from the first element to the end of the last. */
+  readonly bytes: number;
+}
+
+/** A tensor with memory of its own. */
+export interface OwnedTensor extends Tensor {
+  /** Gives its memory back. Views of it must not be used after that. */
+  free(): void;
+}
+
+/** Values that can become a tensor: numbers, or elements already stored as the dtype is (`Bits`). */
+export type TensorData = readonly number[] | Float64Array | Bits;
+
+/**
+ * Calls memory at a device address a tensor. The memory may come from anywhere in the process; it must stay valid
+ * for as long as the tensor is used.
+ */
+export function wrap(
+  data: number,
+  dtype: Dtype,
+  shape: readonly number[],
+  strides?: readonly number[],
+): Tensor {
+  requireInteger('data', data, 0, 2 ** 48);
+  requireDtype('dtype', dtype);
+  for (const [i, length] of shape.entries()) requireInteger(`shape[${i}]`, length, 0, 2 ** 40);
+  if (data % dtypes[dtype].size !== 0) {
+    throw new ArgumentError('data', data, `a multiple of ${dtypes[dtype].size}, the size of ${dtype}`);
+  }
+  if (strides === undefined) return { data, dtype, shape, bytes: elements(shape) * dtypes[dtype].size };
+  if (strides.length !== shape.length) {
+    throw new ArgumentError('strides', strides, `as long as the shape, ${shape.length}`);
+  }
+  for (const [i, stride] of strides.entries()) requireInteger(`strides[${i}]`, stride, 0, 2 ** 40);
+  const last = shape.reduce((offset, length, i) => offset + (length - 1) * strides[i]!, 0);
+  return { data, dtype, shape, strides, bytes: elements(shape) === 0 ? 0 : (last + 1) * dtypes[dtype].size };
+}
+
+/** Uninitialised memory of its own. `purpose` appears in errors and in the simulator's findings. */
+export function emptyTensor(
+  device: Device,
+  dtype: Dtype,
+  shape: readonly number[],
+  purpose = `a tensor of ${dtype} [${shape.join(', ')}]`,
+): OwnedTensor {
+  const { bytes } = wrap(0, dtype, shape); // checks the arguments before anything is allocated
+  const memory = device.allocate(Math.max(bytes, 16), purpose); // a rank without tokens still has an address
+  return { ...wrap(memory.address, dtype, shape), free: () => memory.free() };
+}
+
+/**
+ * A tensor filled from the host, in order on `stream`.
+ *
+ * Numbers, `Float32Array` and `Float64Array` are values: they are rounded to a float dtype, and must be integers
+ * in range for an integer dtype. A `Uint16Array` for bf16 or f16, and a `Uint8Array` for e4m3, are the stored bits.
+ */
+export function tensorFrom(
+  device: Device,
+  stream: Stream,
+  data: TensorData,
+  dtype: Dtype,
+  shape: readonly number[] = [data.length],
+  purpose?: string,
+): OwnedTensor {
+  requireDtype('dtype', dtype);
+  const bits = toBits(data, dtype);
+  if (bits.length !== elements(shape)) {
+    throw new ArgumentError(
+      'data',
+      data,
+      `${elements(shape)} elements long, for shape [${shape.join(', ')}]`,
+    );
+  }
+  const tensor = emptyTensor(device, dtype, shape, purpose);
+  if (bits.length > 0) stream.copyIn(tensor.data, bytesOf(bits));
+  return tensor;
+}
+
+/** Overwrites a tensor without gaps from the host, in order on `stream`; `data` as for `tensorFrom`. */
+export function write(tensor: Tensor, stream: Stream, data: TensorData): void {
+  if (!isContiguous(tensor)) throw new ArgumentError('tensor', describe(tensor), 'contiguous to be written');
+  const bits = toBits(data, tensor.dtype);
+  if (bits.length !== elements(tensor.shape)) {
+    throw new ArgumentError('data', data, `${elements(tensor.shape)} elements long, as ${describe(tensor)}`);
+  }
+  if (bits.length > 0) stream.copyIn(tensor.data, bytesOf(bits));
+}
+
+/**
+ * The elements of a tensor as values, row-major, once everything before it on `stream` is done: a `Float32Array`
+ * for every float dtype, the stored integers for the rest.
+ */
+export async function read(tensor: Tensor, stream: Stream): Promise<Bits> {
+  const bits = await readBits(tensor, stream);
+  return isFloat(tensor.dtype) ? toF32(tensor.dtype, bits) : bits;
+}
+
+/** The elements of a tensor as they are stored, row-major; for comparing bit by bit. */
+export async function readBits(tensor: Tensor, stream: Stream): Promise<Bits> {
+  if (tensor.bytes === 0) return bitsArray(tensor.dtype, 0);
+  const stored = bitsOf(tensor.dtype, await stream.copyOut(tensor.data, tensor.bytes));
+  if (isContiguous(tensor)) return stored;
+  const gathered = bitsArray(tensor.dtype, elements(tensor.shape));
+  const { shape, strides = [] } = tensor;
+  for (let i = 0; i < gathered.length; i++) {
+    let rest = i;
+    let offset = 0;
+    for (let dim = shape.length - 1; dim >= 0; dim--) {
+      offset += (rest % shape[dim]!) * strides[dim]!;
+      rest = Math.floor(rest / shape[dim]!);
+    }
+    gathered[i] = stored[offset]!;
+  }
+  return gathered;
+}
+
+/** How many elements a shape has. The empty shape is a scalar: one. */
+export function elements(shape: readonly number[]): number {
+  return shape.reduce((product, length) => product * length, 1);
+}
+
+/** Whether a tensor's elements lie row-major without gaps, which is what kernels take. */
+export function isContiguous(tensor: Pick<Tensor, 'shape' | 'strides'>): boolean {
+  if (tensor.strides === undefined || elements(tensor.shape) === 0) return true;
+  const dense = denseStrides(tensor.shape);
+  // The stride of a dimension of length 1 is never used.
+  return tensor.shape.every((length, i) => length === 1 || tensor.strides?.[i] === dense[i]);
+}
+
+/** The strides of a row-major tensor without gaps, in elements. */
+export function denseStrides(shape: readonly number[]): number[] {
+  const strides = new Array<number>(shape.length);
+  let stride = 1;
+  for (let dim = shape.length - 1; dim >= 0; dim--) {
+    strides[dim] = stride;
+    stride *= shape[dim]!;
+  }
+  return strides;
+}
+
+/** What DLPack's DLTensor says of a tensor, except the device. */
+export interface DlpackView {
+  readonly data: number;
+  readonly ndim: number;
+  readonly dtype: DlpackType;
+  readonly shape: readonly number[];
+  readonly strides: readonly number[];
+  readonly byteOffset: 0;
+}
+
+/** A tensor in DLPack's words, strides always written out. */
+export function dlpack(tensor: Tensor): DlpackView {
+  return {
+    data: tensor.data,
+    ndim: tensor.shape.length,
+    dtype: dtypes[tensor.dtype].dlpack,
+    shape: tensor.shape,
+    strides: tensor.strides ?? denseStrides(tensor.shape),
+    byteOffset: 0,
+  };
+}
+
+/** For people: `bf16 [8, 7168]`, with strides where it has gaps. */
+export function describe(tensor: Pick<Tensor, 'dtype' | 'shape' | 'strides'>): string {
+  const strides = isContiguous(tensor) ? '' : ` with strides [${tensor.strides?.join(', ')}]`;
+  return `${tensor.dtype} [${tensor.shape.join(', ')}]${strides}`;
+}
+
+function requireDtype(argument: string, dtype: unknown): void {
+  if (typeof dtype !== 'string' || !Object.hasOwn(dtypes, dtype)) {
+    throw new ArgumentError(argument, dtype, `one of ${Object.keys(dtypes).join(', ')}`);
+  }
+}
+
+const integerRange = { u8: [0, 255], i32: [-(2 ** 31), 2 ** 31 - 1], u32: [0, 2 ** 32 - 1] } as const;
+
+function toBits(data: TensorData, dtype: Dtype): Bits {
+  if (data instanceof dtypes[dtype].storage) return data;
+  const areValues = Array.isArray(data) || data instanceof Float32Array || data instanceof Float64Array;
+  if (!areValues) {
+    throw new ArgumentError('data', data, `numbers or a ${dtypes[dtype].storage.name}, for ${dtype}`);
+  }
+  if (isFloat(dtype)) return fromF32(dtype, Float32Array.from(data));
+  const [min, max] = integerRange[dtype];
+  for (const [i, value] of data.entries()) requireInteger(`data[${i}]`, value, min, max);
+  const bits = bitsArray(dtype, data.length);
+  bits.set(data);
+  return bits;
+}
+
+/** The bytes of stored elements, without a copy. */
+export function bytesOf(bits: Bits): Uint8Array {
+  return new Uint8Array(bits.buffer, bits.byteOffset, bits.byteLength);
+}

@@ -1,0 +1,259 @@
+/**
+ * Refuses what cannot work, before anything is allocated or launched. Every error names the argument, what it was
+ * and what it must be. What only the device can see (ids in device memory) is made harmless there instead.
+ */
+import { ArgumentError, requireInteger } from '../errors/index.js';
+import { type Bits, type Dtype, dtypes } from './dtype.js';
+import type { Shape } from './shape.js';
+import { describe, elements, isContiguous, type Tensor } from './tensor.js';
+import { combineRowBytes, dispatchRowBytes } from './traffic.js';
+
+/** What the operation can be asked for. */
+export const limits = {
+  /** The ranks of one NVLink domain: an NVL72 rack. */
+  ranks: 72,
+  experts: 65_536,
+  topK: 32,
+  maxTokens: 2 ** 20,
+  payloads: 8,
+  /** Of one payload, and of one row of expert output. */
+  rowBytes: 2 ** 20,
+} as const;
+
+/** Payloads cannot take the names of what is received beside them. */
+const reservedNames = ['experts', 'weights', 'counts', 'output'];
+
+/**
+ * Requires a shape that makes sense. With `deviceBytes`, also one whose receive window can fit there.
+ */
+export function requireShape(shape: Shape, deviceBytes?: number): Shape {
+  requireObject('shape', shape);
+  requireInteger('ranks', shape.ranks, 1, limits.ranks);
+  requireInteger('experts', shape.experts, 1, limits.experts);
+  requireInteger('topK', shape.topK, 1, limits.topK);
+  requireInteger('maxTokens', shape.maxTokens, 1, limits.maxTokens);
+  requirePayloads(shape.payloads);
+  requireOutput(shape.output);
+  if (deviceBytes !== undefined) requireFits(shape, deviceBytes);
+  return shape;
+}
+
+function requirePayloads(payloads: Shape['payloads']): void {
+  if (!Array.isArray(payloads) || payloads.length > limits.payloads) {
+    throw new ArgumentError('payloads', payloads, `an array of at most ${limits.payloads}`);
+  }
+  const names = new Set<string>();
+  for (const [i, payload] of payloads.entries()) {
+    requireObject(`payloads[${i}]`, payload);
+    const { name, rowBytes } = payload;
+    if (typeof name !== 'string' || !/^[A-Za-z_][A-Za-z0-9_]*$/.test(name)) {
+      throw new ArgumentError(`payloads[${i}].name`, name, 'a name of letters, digits and underscores');
+    }
+    if (reservedNames.includes(name)) {
+      throw new ArgumentError(`payloads[${i}].name`, name, `other than ${reservedNames.join(', ')}`);
+    }
+    if (names.has(name))
+      throw new ArgumentError(`payloads[${i}].name`, name, 'different from the names before it');
+    names.add(name);
+    requireInteger(`payloads[${i}].rowBytes`, rowBytes, 1, limits.rowBytes);
+  }
+}
+
+function requireOutput(output: Shape['output']): void {
+  requireObject('output', output);
+  requireOneOf('output.dtype', output.dtype, ['f32', 'bf16', 'f16']);
+  requireInteger('output.hidden', output.hidden, 1, limits.rowBytes / dtypes[output.dtype].size);
+  if (output.weighting !== undefined) {
+    requireOneOf('output.weighting', output.weighting, ['experts', 'combine']);
+  }
+  if (output.transport !== undefined) requireOneOf('output.transport', output.transport, ['rows', 'e4m3']);
+}
+
+/**
+ * The least that a rank's window must hold: ids, weights, payloads and one partial row for each slot. Layouts add
+ * flags and alignment to that.
+ */
+export function leastWindowBytes(shape: Shape): number {
+  const slotBytes = 2 * 4 * shape.topK + dispatchRowBytes(shape) + combineRowBytes(shape);
+  return shape.ranks * shape.maxTokens * slotBytes;
+}
+
+function requireFits(shape: Shape, deviceBytes: number): void {
+  const bytes = leastWindowBytes(shape);
+  if (bytes <= deviceBytes) return;
+  const most = Math.floor(deviceBytes / (bytes / shape.maxTokens));
+  throw new ArgumentError(
+    'maxTokens',
+    shape.maxTokens,
+    `at most ${most}: a window of ${shape.ranks} ranks × maxTokens rows must fit the device's ` +
+      `${gibibytes(deviceBytes)}, and this one would take ${gibibytes(bytes)}`,
+  );
+}
+
+/** Device memory as a tensor, or elements that the host still holds; those are looked at one by one. */
+export type Input = Tensor | Bits;
+
+/** The inputs of one rank's dispatch. */
+export interface DispatchInputs {
+  /** i32 `[tokens, topK]`. */
+  readonly topkIds: Input;
+  /** f32 `[tokens, topK]`. Required when combine applies the weights. */
+  readonly topkWeights?: Input;
+  /** By name: `[tokens, …]`, rowBytes bytes a token. */
+  readonly payloads: Readonly<Record<string, Input>>;
+}
+
+/** Requires inputs that fit the shape and each other; returns how many tokens they bring. */
+export function requireDispatchInputs(shape: Shape, inputs: DispatchInputs): number {
+  requireObject('inputs', inputs);
+  const { topkIds, topkWeights, payloads } = inputs;
+  const tokens = requireTokens(shape, topkIds);
+  requireElements('topkIds', topkIds, 'i32', [tokens, shape.topK]);
+  if (!isTensor(topkIds)) requireIds(shape, topkIds);
+
+  if (topkWeights !== undefined) {
+    requireElements('topkWeights', topkWeights, 'f32', [tokens, shape.topK]);
+    if (!isTensor(topkWeights)) requireFinite('topkWeights', topkWeights);
+  } else if (shape.output.weighting === 'combine') {
+    throw new ArgumentError('topkWeights', topkWeights, "given, because output.weighting is 'combine'");
+  }
+
+  requireObject('payloads', payloads);
+  for (const { name, rowBytes } of shape.payloads) {
+    requireRows(`payloads.${name}`, payloads[name], tokens, rowBytes);
+  }
+  const names = shape.payloads.map(({ name }) => name);
+  for (const name of Object.keys(payloads)) {
+    if (!names.includes(name)) {
+      throw new ArgumentError(
+        `payloads.${name}`,
+        showInput(payloads[name]),
+        `absent: this ExpertParallel was created with ${names.join(', ') || 'no payloads'}`,
+      );
+    }
+  }
+  return tokens;
+}
+
+/** Requires a tensor for what combine returns: `[tokens, hidden]` of the output's dtype. */
+export function requireCombineOutput(shape: Shape, tokens: number, out: Tensor): void {
+  if (!isTensor(out)) throw new ArgumentError('out', out, 'a tensor');
+  requireElements('out', out, shape.output.dtype, [tokens, shape.output.hidden]);
+}
+
+function requireTokens(shape: Shape, topkIds: Input): number {
+  if (!isTensor(topkIds) && !ArrayBuffer.isView(topkIds)) {
+    throw new ArgumentError('topkIds', topkIds, 'a tensor or an Int32Array');
+  }
+  const tokens = isTensor(topkIds) ? topkIds.shape[0] : topkIds.length / shape.topK;
+  if (tokens === undefined || !Number.isInteger(tokens)) {
+    throw new ArgumentError('topkIds', showInput(topkIds), `[tokens, ${shape.topK}] (tokens × topK ids)`);
+  }
+  if (tokens > shape.maxTokens) {
+    throw new ArgumentError(
+      'tokens',
+      tokens,
+      `at most maxTokens, ${shape.maxTokens} (topkIds has one row a token); create the ExpertParallel with more`,
+    );
+  }
+  return tokens;
+}
+
+/** Requires ids of experts, or −1. */
+function requireIds(shape: Shape, ids: Bits): void {
+  for (let i = 0; i < ids.length; i++) {
+    requireInteger(
+      `topkIds[${Math.floor(i / shape.topK)}, ${i % shape.topK}]`,
+      ids[i],
+      -1,
+      shape.experts - 1,
+    );
+  }
+}
+
+function requireFinite(argument: string, values: Bits): void {
+  for (let i = 0; i < values.length; i++) {
+    if (!Number.isFinite(values[i]))
+      throw new ArgumentError(`${argument}[${i}]`, values[i], 'a finite number');
+  }
+}
+
+/** Requires `dtype` elements of exactly this shape, without gaps. */
+function requireElements(argument: string, input: Input, dtype: Dtype, shape: readonly number[]): void {
+  const wanted = `${dtype} [${shape.join(', ')}]`;
+  if (isTensor(input)) {
+    const fits = input.shape.length === shape.length && input.shape.every((length, i) => length === shape[i]);
+    if (input.dtype !== dtype || !fits || !isContiguous(input)) {
+      throw new ArgumentError(argument, describe(input), `${wanted}, contiguous`);
+    }
+    requireAddress(argument, input);
+    return;
+  }
+  if (!(input instanceof dtypes[dtype].storage) || input.length !== elements(shape)) {
+    throw new ArgumentError(
+      argument,
+      input,
+      `${wanted}: a tensor, or a ${dtypes[dtype].storage.name} of length ${elements(shape)}`,
+    );
+  }
+}
+
+/** Requires rows of opaque bytes: any dtype and any further dimensions, as long as a token has `rowBytes`. */
+function requireRows(argument: string, input: Input | undefined, tokens: number, rowBytes: number): void {
+  const wanted = `${tokens} rows of ${rowBytes} bytes`;
+  if (input === undefined) throw new ArgumentError(argument, input, `given: ${wanted}`);
+  if (isTensor(input)) {
+    const bytes = elements(input.shape) * dtypes[input.dtype].size;
+    if (input.shape[0] !== tokens || bytes !== tokens * rowBytes || !isContiguous(input)) {
+      throw new ArgumentError(argument, describe(input), `${wanted}, contiguous`);
+    }
+    requireAddress(argument, input);
+    return;
+  }
+  if (!ArrayBuffer.isView(input) || input.byteLength !== tokens * rowBytes) {
+    throw new ArgumentError(
+      argument,
+      input,
+      `${wanted}: a tensor, or a typed array of ${tokens * rowBytes} bytes`,
+    );
+  }
+}
+
+function requireAddress(argument: string, tensor: Tensor): void {
+  if (tensor.data === 0 && elements(tensor.shape) > 0) {
+    throw new ArgumentError(`${argument}.data`, tensor.data, 'a device address');
+  }
+}
+
+function isTensor(input: unknown): input is Tensor {
+  return (
+    typeof input === 'object' &&
+    input !== null &&
+    !ArrayBuffer.isView(input) &&
+    'data' in input &&
+    typeof input.data === 'number' &&
+    'dtype' in input &&
+    typeof input.dtype === 'string' &&
+    Object.hasOwn(dtypes, input.dtype) &&
+    'shape' in input &&
+    Array.isArray(input.shape)
+  );
+}
+
+function showInput(input: Input | undefined): unknown {
+  return isTensor(input) ? describe(input) : input;
+}
+
+function requireObject(argument: string, value: unknown): void {
+  if (typeof value !== 'object' || value === null) throw new ArgumentError(argument, value, 'an object');
+}
+
+function requireOneOf(argument: string, value: unknown, allowed: readonly string[]): void {
+  if (typeof value !== 'string' || !allowed.includes(value)) {
+    throw new ArgumentError(argument, value, `one of ${allowed.map((name) => `'${name}'`).join(', ')}`);
+  }
+}
+
+function gibibytes(bytes: number): string {
+  return `${(bytes / 2 ** 30).toFixed(1)} GiB`;
+}
