@@ -1,73 +1,92 @@
 /**
- * Conversions between f32 and the narrower floats, to nearest and ties to even, on their stored bits: what a GPU's
- * conversion instructions do. Widening is exact. A NaN becomes the canonical NaN of the narrower type.
+ * The storage types as numbers: exact conversions between f32 and bf16, f16 and e4m3, each rounded to nearest even
+ * in one step, as the GPU's conversion instructions do it. A storage value is its bits in an integer.
  */
-const real = new Float32Array(1);
-const word = new Uint32Array(real.buffer);
+const word = new Int32Array(1);
+const float = new Float32Array(word.buffer);
 
-/** The 16 bits of the bf16 nearest to `x`. Overflow gives an infinity. */
-export function f32ToBf16(x: number): number {
-  real[0] = x;
-  const bits = word[0]!;
-  if ((bits & 0x7fffffff) > 0x7f800000) return 0x7fff;
-  return (bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16;
+/** The bits of an f32, as a signed 32-bit integer. */
+export function f32Bits(value: number): number {
+  float[0] = value;
+  return word[0]!;
 }
 
-/** The value of a bf16's 16 bits. */
+/** The f32 that has these bits. */
+export function f32FromBits(bits: number): number {
+  word[0] = bits;
+  return float[0]!;
+}
+
 export function bf16ToF32(bits: number): number {
   word[0] = bits << 16;
-  return real[0]!;
+  return float[0]!;
 }
 
-/** The 16 bits of the f16 nearest to `x`. Overflow gives an infinity. */
-export function f32ToF16(x: number): number {
-  real[0] = x;
-  const sign = (word[0]! >>> 16) & 0x8000;
-  const bits = word[0]! & 0x7fffffff;
-  if (bits > 0x7f800000) return 0x7fff;
-  if (bits >= 0x477ff000) return sign | 0x7c00; // 65520 and more
-  if (bits < 0x38800000) return sign | nearest(real[0]! * 2 ** 24); // below 2^-14: whole steps of 2^-24
-  // Rounding may carry into the exponent, which is right. Exponents are biased by 127 and 15.
-  return sign | ((bits - (112 << 23) + 0xfff + ((bits >>> 13) & 1)) >>> 13);
+/** NaN becomes the canonical 0x7fff, as on the GPU. */
+export function f32ToBf16(value: number): number {
+  float[0] = value;
+  const bits = word[0]!;
+  if (value !== value) return 0x7fff;
+  // Half an ulp, less one where the kept part is even: ties go to even, and a carry walks into the exponent.
+  return ((bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16) & 0xffff;
 }
 
-/** The value of an f16's 16 bits. */
+/** Adding and taking away 2^52 leaves a small non-negative double rounded to an integer, ties to even. */
+const roundingShift = 2 ** 52;
+
 export function f16ToF32(bits: number): number {
   const exponent = (bits >>> 10) & 31;
   const fraction = bits & 0x3ff;
-  const sign = bits & 0x8000 ? -1 : 1;
-  if (exponent === 0) return sign * fraction * 2 ** -24;
-  if (exponent === 31) return fraction === 0 ? sign * Number.POSITIVE_INFINITY : Number.NaN;
-  word[0] = ((bits & 0x8000) << 16) | ((exponent + 112) << 23) | (fraction << 13);
-  return real[0]!;
+  const sign = (bits & 0x8000) << 16;
+  if (exponent === 0) {
+    const magnitude = fraction * 2 ** -24;
+    return sign === 0 ? magnitude : -magnitude;
+  }
+  if (exponent === 31) return fraction !== 0 ? NaN : sign === 0 ? Infinity : -Infinity;
+  word[0] = sign | ((exponent + 112) << 23) | (fraction << 13);
+  return float[0]!;
 }
 
-/** The 8 bits of the e4m3 (OCP e4m3fn) nearest to `x`. Saturates at ±448, infinities too; NaN is 0x7f. */
-export function f32ToE4m3(x: number): number {
-  real[0] = x;
-  const sign = (word[0]! >>> 24) & 0x80;
-  const bits = word[0]! & 0x7fffffff;
-  if (bits > 0x7f800000) return 0x7f;
-  if (bits >= 0x43e00000) return sign | 0x7e; // 448 and more
-  if (bits < 0x3c800000) return sign | nearest(real[0]! * 2 ** 9); // below 2^-6: whole steps of 2^-9
-  return sign | ((bits - (120 << 23) + 0x7ffff + ((bits >>> 20) & 1)) >>> 20);
+/** Too large becomes infinity; NaN becomes the canonical 0x7fff. */
+export function f32ToF16(value: number): number {
+  if (value !== value) return 0x7fff;
+  float[0] = value;
+  const bits = word[0]!;
+  const sign = (bits >>> 16) & 0x8000;
+  const magnitude = bits & 0x7fffffff;
+  // Below 2^-14 an f16 is a multiple of 2^-24.
+  if (magnitude < 0x38800000) {
+    return sign | (Math.abs(value) * 2 ** 24 + roundingShift - roundingShift);
+  }
+  const rounded = ((magnitude + 0xfff + ((magnitude >>> 13) & 1)) >>> 13) - (112 << 10);
+  return sign | (rounded < 0x7c00 ? rounded : 0x7c00);
 }
 
-/** The value of an e4m3's 8 bits. */
-export function e4m3ToF32(bits: number): number {
+const e4m3Values = Float32Array.from({ length: 256 }, (_, bits) => {
+  const sign = bits & 0x80 ? -1 : 1;
   const exponent = (bits >>> 3) & 15;
   const fraction = bits & 7;
-  const sign = bits & 0x80 ? -1 : 1;
-  if (exponent === 0) return sign * fraction * 2 ** -9;
-  if (exponent === 15 && fraction === 7) return Number.NaN;
-  word[0] = ((bits & 0x80) << 24) | ((exponent + 120) << 23) | (fraction << 20);
-  return real[0]!;
+  if (exponent === 15 && fraction === 7) return NaN;
+  return exponent === 0 ? sign * fraction * 2 ** -9 : sign * (8 + fraction) * 2 ** (exponent - 10);
+});
+
+/** e4m3 as OCP defines it: largest finite value 448, no infinity, one NaN a sign. */
+export function e4m3ToF32(bits: number): number {
+  return e4m3Values[bits & 0xff]!;
 }
 
-/** |x| rounded to the nearest integer, ties to even; |x| is small. */
-function nearest(x: number): number {
-  const magnitude = Math.abs(x);
-  const below = Math.floor(magnitude);
-  const rest = magnitude - below;
-  return rest > 0.5 || (rest === 0.5 && below % 2 === 1) ? below + 1 : below;
+/** Saturates to ±448, infinity too; NaN becomes 0x7f. */
+export function f32ToE4m3(value: number): number {
+  if (value !== value) return 0x7f;
+  float[0] = value;
+  const bits = word[0]!;
+  const sign = (bits >>> 24) & 0x80;
+  const magnitude = bits & 0x7fffffff;
+  // 448 and everything above.
+  if (magnitude >= 0x43e00000) return sign | 0x7e;
+  // Below 2^-6 an e4m3 is a multiple of 2^-9.
+  if (magnitude < 0x3c800000) {
+    return sign | (Math.abs(value) * 512 + roundingShift - roundingShift);
+  }
+  return sign | (((magnitude + 0x7ffff + ((magnitude >>> 20) & 1)) >>> 20) - (120 << 3));
 }
