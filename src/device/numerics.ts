@@ -26,7 +26,7 @@ export function bf16ToF32(bits: number): number {
 export function f32ToBf16(value: number): number {
   float[0] = value;
   const bits = word[0]!;
-  if (value !== value) return 0x7fff;
+  if (Number.isNaN(value)) return 0x7fff;
   // Half an ulp, less one where the kept part is even: ties go to even, and a carry walks into the exponent.
   return ((bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16) & 0xffff;
 }
@@ -49,7 +49,7 @@ export function f16ToF32(bits: number): number {
 
 /** Too large becomes infinity; NaN becomes the canonical 0x7fff. */
 export function f32ToF16(value: number): number {
-  if (value !== value) return 0x7fff;
+  if (Number.isNaN(value)) return 0x7fff;
   float[0] = value;
   const bits = word[0]!;
   const sign = (bits >>> 16) & 0x8000;
@@ -59,7 +59,7 @@ export function f32ToF16(value: number): number {
     return sign | (Math.abs(value) * 2 ** 24 + roundingShift - roundingShift);
   }
   const rounded = ((magnitude + 0xfff + ((magnitude >>> 13) & 1)) >>> 13) - (112 << 10);
-  return sign | (rounded < 0x7c00 ? rounded : 0x7c00);
+  return sign | Math.min(rounded, 0x7c00);
 }
 
 const e4m3Values = Float32Array.from({ length: 256 }, (_, bits) => {
@@ -77,7 +77,7 @@ export function e4m3ToF32(bits: number): number {
 
 /** Saturates to ±448, infinity too; NaN becomes 0x7f. */
 export function f32ToE4m3(value: number): number {
-  if (value !== value) return 0x7f;
+  if (Number.isNaN(value)) return 0x7f;
   float[0] = value;
   const bits = word[0]!;
   const sign = (bits >>> 24) & 0x80;

@@ -11,7 +11,7 @@ import {
 } from '../../src/device/index.js';
 
 /** The value of a small float, from its definition. `special`: the top exponent means infinity and NaN. */
-function valueOf(bits: number, exponentBits: number, fractionBits: number, special: boolean): number {
+function definedValue(bits: number, exponentBits: number, fractionBits: number, special: boolean): number {
   const sign = bits >>> (exponentBits + fractionBits) ? -1 : 1;
   const top = 2 ** exponentBits - 1;
   const exponent = (bits >>> fractionBits) & top;
@@ -71,7 +71,7 @@ describe.each(formats)('$name', (format) => {
     const wrong: number[] = [];
     for (let bits = 0; bits < size; bits++) {
       const is = format.decode(bits);
-      const want = valueOf(bits, format.exponentBits, format.fractionBits, format.special);
+      const want = definedValue(bits, format.exponentBits, format.fractionBits, format.special);
       if (!Object.is(is, want)) wrong.push(bits);
     }
     expect(wrong).toEqual([]);
@@ -80,7 +80,7 @@ describe.each(formats)('$name', (format) => {
   it('encodes every value it can hold back to its own bits', () => {
     const wrong: number[] = [];
     for (let bits = 0; bits < size; bits++) {
-      const value = valueOf(bits, format.exponentBits, format.fractionBits, format.special);
+      const value = definedValue(bits, format.exponentBits, format.fractionBits, format.special);
       const want = Number.isNaN(value) ? format.nan : bits;
       if (format.encode(value) !== want) wrong.push(bits);
     }
@@ -92,8 +92,8 @@ describe.each(formats)('$name', (format) => {
     const wrong: string[] = [];
     const largest = format.special ? half - 2 ** format.fractionBits - 1 : half - 2;
     for (let low = 0; low < largest; low++) {
-      const a = valueOf(low, format.exponentBits, format.fractionBits, format.special);
-      const b = valueOf(low + 1, format.exponentBits, format.fractionBits, format.special);
+      const a = definedValue(low, format.exponentBits, format.fractionBits, format.special);
+      const b = definedValue(low + 1, format.exponentBits, format.fractionBits, format.special);
       const middle = (a + b) / 2;
       if (Math.fround(middle) !== middle) continue; // bf16 subnormals: the midpoint is below f32's own grid
       const below = f32FromBits(f32Bits(middle) - 1);
