@@ -1,0 +1,207 @@
+/** What a call does: wait for all, or also gather everybody's bytes. */
+export type CallKind = 'barrier' | 'allGather';
+
+/** One rank's arrival at a call. `id` is that rank's own number for it; answers carry it back. */
+export interface Call {
+  readonly id: number;
+  readonly kind: CallKind;
+  readonly operation: string;
+  readonly bytes: Uint8Array;
+  readonly timeoutMs: number;
+}
+
+/** Ranks that are gone, what the others were doing, and how it was noticed. */
+export interface Loss {
+  readonly ranks: readonly number[];
+  readonly operation: string;
+  readonly why: string;
+}
+
+/** How the exchange speaks to one rank. */
+export interface Seat {
+  /** A call is complete; the parts are everybody's bytes, by rank. */
+  completed(id: number, parts: readonly Uint8Array[]): void;
+  /** A call can never complete. */
+  failed(id: number, loss: Loss): void;
+  /** Ranks were lost. Said once for each loss, after `failed` for every pending call. */
+  lost(loss: Loss): void;
+}
+
+/** A call that some ranks have made and others have not yet. */
+interface Round {
+  readonly key: string;
+  readonly operation: string;
+  readonly arrived: Map<number, Call>;
+  deadline: number;
+  timer: ReturnType<typeof setTimeout> | undefined;
+}
+
+/** What survivors are said to have been doing when none of them waited for anything. */
+const BETWEEN_CALLS = 'work between calls';
+
+/**
+ * Where the ranks of one world meet: it matches their calls, bounds their waits and spreads the news of a
+ * loss. It knows nothing of sockets, so ranks in one process and ranks across machines share every rule.
+ *
+ * A lost rank never comes back, and every call needs every rank; so after a loss each call fails at once.
+ */
+export class Exchange {
+  readonly #ranks: number;
+  readonly #seats = new Map<number, Seat>();
+  readonly #left = new Set<number>();
+  readonly #lost = new Set<number>();
+  #whyLost = '';
+  /** Oldest first. Equal keys keep the order of the calls, because every rank joins the first it lacks. */
+  readonly #rounds = new Set<Round>();
+
+  constructor(ranks: number) {
+    this.#ranks = ranks;
+  }
+
+  /** Whether the rank sits, or sat, here. */
+  has(rank: number): boolean {
+    return this.#seats.has(rank);
+  }
+
+  /** Whether every rank has come. */
+  get complete(): boolean {
+    return this.#seats.size === this.#ranks;
+  }
+
+  get lost(): readonly number[] {
+    return [...this.#lost].sort((a, b) => a - b);
+  }
+
+  sit(rank: number, seat: Seat): void {
+    this.#seats.set(rank, seat);
+  }
+
+  arrive(rank: number, call: Call): void {
+    if (this.#lost.size > 0) {
+      this.#seats.get(rank)?.failed(call.id, this.#lossIn(call.operation));
+      return;
+    }
+    const round = this.#roundFor(rank, call);
+    round.arrived.set(rank, call);
+    if (round.arrived.size === this.#ranks) {
+      this.#close(round);
+      const parts = Array.from({ length: this.#ranks }, (_, r) => round.arrived.get(r)!.bytes);
+      // Rank 0 last: it may host this exchange, and may end as soon as it has its own answer.
+      for (let r = this.#ranks - 1; r >= 0; r--) {
+        this.#seats.get(r)?.completed(round.arrived.get(r)!.id, parts);
+      }
+      return;
+    }
+    if (!this.#failIfSomeoneLeft(round)) this.#bound(round, call.timeoutMs);
+  }
+
+  /** The rank went in good order: only calls that still need it fail. */
+  leave(rank: number): void {
+    if (this.#lost.has(rank) || this.#left.has(rank)) return;
+    this.#left.add(rank);
+    for (const round of [...this.#rounds]) this.#failIfSomeoneLeft(round);
+  }
+
+  /** The ranks are gone for ever, noticed in the way that `why` says. */
+  lose(ranks: readonly number[], why: string): void {
+    const fresh = ranks.filter((rank) => !this.#lost.has(rank) && !this.#left.has(rank));
+    if (fresh.length === 0) return;
+    for (const rank of fresh) this.#lost.add(rank);
+    this.#whyLost ||= why;
+    const doing = new Map<number, string>();
+    for (const round of [...this.#rounds]) {
+      for (const rank of round.arrived.keys()) {
+        if (!doing.has(rank)) doing.set(rank, round.operation);
+      }
+      this.#fail(round, { ranks: fresh, operation: round.operation, why });
+    }
+    for (const [rank, seat] of this.#seats) {
+      if (this.#left.has(rank)) continue;
+      seat.lost({ ranks: fresh, operation: doing.get(rank) ?? BETWEEN_CALLS, why });
+    }
+  }
+
+  /** Stops every timer. Nobody is told anything. */
+  close(): void {
+    for (const round of [...this.#rounds]) this.#close(round);
+  }
+
+  #lossIn(operation: string): Loss {
+    return { ranks: this.lost, operation, why: this.#whyLost };
+  }
+
+  #roundFor(rank: number, call: Call): Round {
+    const key = `${call.kind} ${call.operation}`;
+    for (const round of this.#rounds) {
+      if (round.key === key && !round.arrived.has(rank)) return round;
+    }
+    const round: Round = {
+      key,
+      operation: call.operation,
+      arrived: new Map(),
+      deadline: Number.POSITIVE_INFINITY,
+      timer: undefined,
+    };
+    this.#rounds.add(round);
+    return round;
+  }
+
+  /** The shortest patience among those who wait counts. */
+  #bound(round: Round, timeoutMs: number): void {
+    const deadline = performance.now() + timeoutMs;
+    if (deadline >= round.deadline) return;
+    clearTimeout(round.timer);
+    round.deadline = deadline;
+    round.timer = setTimeout(() => {
+      this.lose(this.#toBlame(round), `the others waited ${timeoutMs} ms${this.#whereabouts()}`);
+    }, timeoutMs);
+  }
+
+  #missingFrom(round: Round): number[] {
+    return Array.from({ length: this.#ranks }, (_, rank) => rank).filter((rank) => !round.arrived.has(rank));
+  }
+
+  /**
+   * Who is lost when a round's time is over: the missing ranks, but not those that wait elsewhere, for they
+   * are alive. When all wait, some made a call that the others did not; then the fullest round is right.
+   */
+  #toBlame(round: Round): number[] {
+    const rounds = [...this.#rounds];
+    const silent = this.#missingFrom(round).filter((rank) => !rounds.some((r) => r.arrived.has(rank)));
+    if (silent.length > 0) return silent;
+    return this.#missingFrom(rounds.reduce((best, r) => (r.arrived.size > best.arrived.size ? r : best)));
+  }
+
+  /** What tells a rank that never came from ranks in calls of different names, the usual mistake. */
+  #whereabouts(): string {
+    const absent = Array.from({ length: this.#ranks }, (_, rank) => rank).filter((rank) => !this.has(rank));
+    const notes = absent.length > 0 ? [`never joined: rank ${absent.join(', ')}`] : [];
+    if (this.#rounds.size > 1) {
+      for (const { key, arrived } of this.#rounds)
+        notes.push(`in ${key}: rank ${[...arrived.keys()].join(', ')}`);
+    }
+    return notes
+      .map((note) => `; ${note}`)
+      .join('')
+      .slice(0, 1500);
+  }
+
+  #failIfSomeoneLeft(round: Round): boolean {
+    const ranks = this.#missingFrom(round).filter((rank) => this.#left.has(rank));
+    if (ranks.length === 0) return false;
+    this.#fail(round, { ranks, operation: round.operation, why: 'it left the world' });
+    return true;
+  }
+
+  #fail(round: Round, loss: Loss): void {
+    this.#close(round);
+    for (const [rank, call] of round.arrived) {
+      if (!this.#left.has(rank)) this.#seats.get(rank)?.failed(call.id, loss);
+    }
+  }
+
+  #close(round: Round): void {
+    clearTimeout(round.timer);
+    this.#rounds.delete(round);
+  }
+}

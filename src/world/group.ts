@@ -1,0 +1,56 @@
+import type { RankLostError, RendezvousError } from '../errors/index.js';
+
+/**
+ * The ranks of a world as a bare group: they can wait for each other, exchange small byte strings and hear
+ * of each other's loss. Windows, devices and kernels stand on top of it.
+ *
+ * Every rank makes the same calls. Calls are matched by their kind, their operation's name and, for equal
+ * names, their order; calls with different names may be under way at once, in any order.
+ */
+export interface Group {
+  /** This rank, from 0. */
+  readonly rank: number;
+  /** How many ranks there are. */
+  readonly ranks: number;
+  /** Aborted when a rank is lost, with that RankLostError as its reason; never by a clean leave. */
+  readonly signal: AbortSignal;
+  /** Resolves when every rank has come here. */
+  barrier(operation?: string): Promise<void>;
+  /** Gives every rank the bytes of all ranks, by rank. Up to 1 MiB from each; lengths may differ. */
+  allGather(bytes: Uint8Array, operation?: string): Promise<Uint8Array[]>;
+  /** Calls the listener at each loss, also for losses before this call. Returns what removes it. */
+  onRankLost(listener: (loss: GroupLoss) => void): () => void;
+  /**
+   * Says that this rank cannot go on. Every rank, this one too, sees it lost at once, with the reason as
+   * the error's cause, instead of after a timeout.
+   */
+  abandon(reason: string): void;
+  /**
+   * Leaves. That is no loss: the others are not alarmed, and only a call that needs this rank rejects.
+   * Calls of this rank that are still pending reject with DisposedError.
+   */
+  dispose(): Promise<void>;
+}
+
+/** A lost rank, or the loss of the process that hosts the rendezvous when that is not a rank. */
+export type GroupLoss = RankLostError | RendezvousError;
+
+/** How long a group waits. */
+export interface GroupOptions {
+  /**
+   * How long a call waits for the slowest rank, in ms, counted from the first rank that made it; then the
+   * ranks that did not come are lost. Default 60,000.
+   */
+  readonly timeoutMs?: number;
+}
+
+export const DEFAULT_TIMEOUT_MS = 60_000;
+/** The longest delay that a timer of Node.js takes. */
+export const LONGEST_TIMEOUT_MS = 2 ** 31 - 1;
+
+/** The most bytes that one rank may bring to one allGather. */
+export const MAX_PAYLOAD = 1 << 20;
+/** The most ranks in a group: with MAX_PAYLOAD it bounds every message. */
+export const MAX_RANKS = 1024;
+/** The longest name of an operation, in UTF-16 units. */
+export const MAX_NAME = 200;

@@ -1,0 +1,70 @@
+import { requireInteger } from '../errors/index.js';
+import { type Call, Exchange, type Loss } from './exchange.js';
+import { type GroupOptions, MAX_RANKS } from './group.js';
+import { Member, messageOf, toError } from './member.js';
+
+/** Ranks that are async programs of one process, meeting in its memory. */
+export class LocalGroup extends Member {
+  readonly #exchange: Exchange;
+
+  private constructor(exchange: Exchange, rank: number, ranks: number, options: GroupOptions) {
+    super(rank, ranks, options);
+    this.#exchange = exchange;
+    exchange.sit(rank, {
+      // Copies, so that no rank can reach into another's memory, as if they were processes.
+      completed: (id, parts) =>
+        this.completed(
+          id,
+          parts.map((part) => part.slice()),
+        ),
+      failed: (id, loss) => this.failed(id, loss),
+      lost: (loss: Loss) => this.lost(toError(loss)),
+    });
+  }
+
+  /** The groups of ranks 0 … ranks − 1. */
+  static create(ranks: number, options: GroupOptions = {}): LocalGroup[] {
+    const exchange = new Exchange(requireInteger('ranks', ranks, 1, MAX_RANKS));
+    return Array.from({ length: ranks }, (_, rank) => new LocalGroup(exchange, rank, ranks, options));
+  }
+
+  /**
+   * Runs one program for each rank and resolves with their results, by rank. A rank whose program returns
+   * leaves; one whose program throws is lost to the others. Rejects with what was thrown first, when
+   * every program has ended.
+   */
+  static async run<T>(
+    ranks: number,
+    program: (group: LocalGroup) => Promise<T>,
+    options: GroupOptions = {},
+  ): Promise<T[]> {
+    const failures: unknown[] = [];
+    const runOne = async (group: LocalGroup): Promise<T | undefined> => {
+      try {
+        return await program(group);
+      } catch (error) {
+        failures.push(error);
+        group.#exchange.lose([group.rank], messageOf(error));
+        return undefined;
+      } finally {
+        await group.dispose();
+      }
+    };
+    const results = await Promise.all(LocalGroup.create(ranks, options).map(runOne));
+    if (failures.length > 0) throw failures[0];
+    return results as T[];
+  }
+
+  protected arrive(call: Call): void {
+    // The caller may reuse its bytes as soon as the call returns.
+    this.#exchange.arrive(this.rank, { ...call, bytes: call.bytes.slice() });
+  }
+
+  protected giveUp(reason: string): void {
+    this.#exchange.lose([this.rank], reason);
+  }
+
+  protected async leave(): Promise<void> {
+    this.#exchange.leave(this.rank);
+  }
+}

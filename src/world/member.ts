@@ -1,0 +1,167 @@
+import { ArgumentError, DisposedError, RankLostError, requireInteger, show } from '../errors/index.js';
+import type { Call, CallKind, Loss } from './exchange.js';
+import {
+  DEFAULT_TIMEOUT_MS,
+  type Group,
+  type GroupLoss,
+  type GroupOptions,
+  LONGEST_TIMEOUT_MS,
+  MAX_NAME,
+  MAX_PAYLOAD,
+  MAX_RANKS,
+} from './group.js';
+
+interface Pending {
+  readonly operation: string;
+  resolve(parts: Uint8Array[]): void;
+  reject(error: Error): void;
+}
+
+/**
+ * One rank's side of a group: checks arguments, keeps its pending calls, remembers losses. How a call
+ * reaches the exchange is left to the kind of group.
+ */
+export abstract class Member implements Group {
+  readonly rank: number;
+  readonly ranks: number;
+  protected readonly timeoutMs: number;
+  readonly #pending = new Map<number, Pending>();
+  readonly #losses: GroupLoss[] = [];
+  readonly #listeners = new Set<(loss: GroupLoss) => void>();
+  readonly #abort = new AbortController();
+  #calls = 0;
+  /** A rank that left and took the meeting place with it. */
+  #departed: Omit<Loss, 'operation'> | undefined;
+  #disposal: Promise<void> | undefined;
+
+  protected constructor(rank: number, ranks: number, options: GroupOptions) {
+    this.ranks = requireInteger('ranks', ranks, 1, MAX_RANKS);
+    this.rank = requireInteger('rank', rank, 0, ranks - 1);
+    const { timeoutMs = DEFAULT_TIMEOUT_MS } = options;
+    this.timeoutMs = requireInteger('timeoutMs', timeoutMs, 1, LONGEST_TIMEOUT_MS);
+  }
+
+  /** Hands the call to the exchange, which answers with `completed` or `failed`. */
+  protected abstract arrive(call: Call): void;
+  /** Tells the exchange that this rank cannot go on; the exchange answers with `lost`. */
+  protected abstract giveUp(reason: string): void;
+  /** Tells the exchange that this rank leaves, and lets go of what connects them. */
+  protected abstract leave(): Promise<void>;
+  /** Hears whether calls are pending: only those need to keep the process alive. */
+  protected waiting(_pending: boolean): void {}
+
+  get signal(): AbortSignal {
+    return this.#abort.signal;
+  }
+
+  async barrier(operation = 'barrier'): Promise<void> {
+    await this.#call('barrier', operation, new Uint8Array(0));
+  }
+
+  async allGather(bytes: Uint8Array, operation = 'allGather'): Promise<Uint8Array[]> {
+    if (!(bytes instanceof Uint8Array)) throw new ArgumentError('bytes', bytes, 'a Uint8Array');
+    if (bytes.length > MAX_PAYLOAD) {
+      throw new ArgumentError('bytes', bytes, `at most ${MAX_PAYLOAD} bytes (1 MiB) a rank`);
+    }
+    return await this.#call('allGather', operation, bytes);
+  }
+
+  onRankLost(listener: (loss: GroupLoss) => void): () => void {
+    this.#listeners.add(listener);
+    for (const loss of this.#losses) this.#tell(listener, loss);
+    return () => this.#listeners.delete(listener);
+  }
+
+  abandon(reason: string): void {
+    if (this.#disposal) throw new DisposedError(`rank ${this.rank}'s group`);
+    this.giveUp(reason);
+  }
+
+  dispose(): Promise<void> {
+    this.#disposal ??= this.#dispose();
+    return this.#disposal;
+  }
+
+  async #dispose(): Promise<void> {
+    for (const id of [...this.#pending.keys()]) {
+      this.#take(id)?.reject(new DisposedError(`rank ${this.rank}'s group`));
+    }
+    this.#listeners.clear();
+    await this.leave();
+  }
+
+  #call(kind: CallKind, operation: string, bytes: Uint8Array): Promise<Uint8Array[]> {
+    if (typeof operation !== 'string' || operation.length === 0 || operation.length > MAX_NAME) {
+      throw new ArgumentError('operation', operation, `a name of 1 to ${MAX_NAME} characters`);
+    }
+    if (this.#disposal) throw new DisposedError(`rank ${this.rank}'s group`);
+    if (this.#losses.length > 0) throw this.#lossIn(operation);
+    if (this.#departed) throw toError({ ...this.#departed, operation });
+    const id = this.#calls++;
+    return new Promise((resolve, reject) => {
+      this.#pending.set(id, { operation, resolve, reject });
+      this.waiting(true);
+      this.arrive({ id, kind, operation, bytes, timeoutMs: this.timeoutMs });
+    });
+  }
+
+  protected completed(id: number, parts: Uint8Array[]): void {
+    this.#take(id)?.resolve(parts);
+  }
+
+  protected failed(id: number, loss: Loss): void {
+    this.#take(id)?.reject(toError(loss));
+  }
+
+  protected lost(loss: GroupLoss): void {
+    if (this.#disposal) return;
+    this.#losses.push(loss);
+    for (const [id, { operation }] of [...this.#pending]) this.#take(id)?.reject(this.#lossIn(operation));
+    this.#abort.abort(loss);
+    for (const listener of this.#listeners) this.#tell(listener, loss);
+  }
+
+  /** No call can complete any more, yet nobody needs alarm: the rank that hosts the exchange left. */
+  protected departed(departed: Omit<Loss, 'operation'>): void {
+    this.#departed = departed;
+    for (const [id, { operation }] of [...this.#pending]) {
+      this.#take(id)?.reject(toError({ ...departed, operation }));
+    }
+  }
+
+  /** The losses so far, as the error of a call that comes to nothing because of them. */
+  #lossIn(operation: string): GroupLoss {
+    const first = this.#losses[0]!;
+    if (!(first instanceof RankLostError)) return first;
+    const ranks = this.#losses.flatMap((loss) => (loss instanceof RankLostError ? loss.ranks : []));
+    return new RankLostError(
+      ranks.sort((a, b) => a - b),
+      operation,
+      undefined,
+      { cause: first.cause },
+    );
+  }
+
+  /** Later, and each on its own, so that a listener that throws hinders nobody. */
+  #tell(listener: (loss: GroupLoss) => void, loss: GroupLoss): void {
+    queueMicrotask(() => {
+      if (this.#listeners.has(listener)) listener(loss);
+    });
+  }
+
+  #take(id: number): Pending | undefined {
+    const pending = this.#pending.get(id);
+    this.#pending.delete(id);
+    if (this.#pending.size === 0) this.waiting(false);
+    return pending;
+  }
+}
+
+export function toError(loss: Loss): RankLostError {
+  return new RankLostError(loss.ranks, loss.operation, undefined, { cause: new Error(loss.why) });
+}
+
+/** The message of whatever was thrown. */
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : show(error);
+}

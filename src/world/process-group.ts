@@ -1,0 +1,289 @@
+import { connect } from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
+import { RankLostError, RendezvousError, requireInteger } from '../errors/index.js';
+import { formatAddress, parseAddress, requireSecret } from './address.js';
+import { Channel } from './channel.js';
+import { type Environment, type Place, readEnvironment } from './environment.js';
+import type { Call } from './exchange.js';
+import { DEFAULT_TIMEOUT_MS, type GroupOptions, LONGEST_TIMEOUT_MS, MAX_PAYLOAD } from './group.js';
+import { Member, toError } from './member.js';
+import { type Message, PROTOCOL_VERSION } from './messages.js';
+import { newNonce, prove, sameProof } from './proof.js';
+import { Rendezvous } from './rendezvous.js';
+
+/** How to join. What is not given here comes from the environment. */
+export interface JoinOptions extends GroupOptions {
+  readonly rank?: number;
+  readonly ranks?: number;
+  readonly localRank?: number;
+  /** 'host:port' of the rendezvous. */
+  readonly address?: string;
+  /** Names the world; all its ranks must say the same. */
+  readonly world?: string;
+  /** At least 16 characters; required when the address is not loopback. */
+  readonly secret?: string;
+  /** Someone else hosts the rendezvous; otherwise rank 0 does. */
+  readonly hosted?: boolean;
+  /**
+   * After how many ms without a sign of life this rank is lost to the others, and the rendezvous to it.
+   * Must exceed the longest time that this process blocks its event loop. Default 30,000. (A process that
+   * ends is noticed at once.)
+   */
+  readonly lossTimeoutMs?: number;
+  /** Instead of process.env. */
+  readonly environment?: Environment;
+}
+
+const DEFAULT_LOSS_TIMEOUT_MS = 30_000;
+/** One attempt to connect and be welcomed. */
+const ATTEMPT_MS = 10_000;
+/** The first and the longest pause between attempts. */
+const PAUSE_MS = 25;
+const LONGEST_PAUSE_MS = 1_000;
+
+/** A refusal is final: trying again would bring the same. */
+class Refusal extends RendezvousError {}
+
+/** Ranks that are processes, meeting at a TCP rendezvous. */
+export class ProcessGroup extends Member {
+  /** The rank among those of the same machine, where the launcher tells it. */
+  readonly localRank: number | undefined;
+  readonly #place: Place;
+  readonly #channel: Channel;
+  readonly #rendezvous: Rendezvous | undefined;
+  #ended = false;
+
+  private constructor(
+    place: Place,
+    options: GroupOptions,
+    lossTimeoutMs: number,
+    channel: Channel,
+    rendezvous: Rendezvous | undefined,
+  ) {
+    super(place.rank, place.ranks, options);
+    this.localRank = place.localRank;
+    this.#place = place;
+    this.#channel = channel;
+    this.#rendezvous = rendezvous;
+    channel.trust(place.ranks * MAX_PAYLOAD);
+    channel.onMessage = (message, bytes) => this.#receive(message, bytes);
+    channel.onClose = (why) => this.#hostIsGone(why);
+    channel.watch(
+      lossTimeoutMs,
+      () => channel.destroy(`it gave no sign of life for ${lossTimeoutMs} ms`),
+      false,
+    );
+  }
+
+  /**
+   * Joins the world that the options and the environment describe; resolves when every rank has joined.
+   * Rank 0 hosts the rendezvous, unless the launcher does.
+   */
+  static async join(options: JoinOptions = {}): Promise<ProcessGroup> {
+    const { timeoutMs = DEFAULT_TIMEOUT_MS, lossTimeoutMs = DEFAULT_LOSS_TIMEOUT_MS } = options;
+    requireInteger('timeoutMs', timeoutMs, 1, LONGEST_TIMEOUT_MS);
+    requireInteger('lossTimeoutMs', lossTimeoutMs, 1, LONGEST_TIMEOUT_MS);
+    const place = findPlace(options);
+    requireSecret(place.address.host, place.secret);
+    const hosts = place.rank === 0 && !place.hosted;
+    const rendezvous = hosts ? await Rendezvous.listen(place) : undefined;
+    const here = rendezvous ? { ...place, address: rendezvous.address } : place;
+    try {
+      const group = await reach(
+        here,
+        timeoutMs,
+        lossTimeoutMs,
+        (channel) => new ProcessGroup(place, { timeoutMs }, lossTimeoutMs, channel, rendezvous),
+      );
+      try {
+        await group.barrier('join');
+        return group;
+      } catch (error) {
+        await group.dispose();
+        throw error;
+      }
+    } catch (error) {
+      await rendezvous?.close();
+      throw error;
+    }
+  }
+
+  protected arrive(call: Call): void {
+    const { id, kind, operation, timeoutMs, bytes } = call;
+    // A socket may keep what it is given; the caller may reuse its bytes as soon as the call returns.
+    this.#channel.send({ type: 'arrive', id, kind, operation, timeoutMs }, bytes.slice());
+  }
+
+  protected giveUp(reason: string): void {
+    this.#channel.send({ type: 'abandon', why: reason.slice(0, 1000) });
+  }
+
+  protected async leave(): Promise<void> {
+    this.#ended = true;
+    this.#channel.send({ type: 'leave' });
+    await this.#channel.end();
+    await this.#rendezvous?.close();
+  }
+
+  protected override waiting(pending: boolean): void {
+    this.#channel.keepAlive(pending);
+  }
+
+  #receive(message: Message, bytes: Uint8Array): void {
+    switch (message.type) {
+      case 'completed': {
+        let end = 0;
+        const parts = message.lengths.map((length) => {
+          end += length;
+          return bytes.slice(end - length, end);
+        });
+        this.completed(message.id, parts);
+        break;
+      }
+      case 'failed':
+        this.failed(message.id, message);
+        break;
+      case 'lost':
+        this.lost(toError(message));
+        break;
+      case 'ping':
+        this.#channel.send({ type: 'pong' });
+        break;
+      case 'farewell':
+        if (this.#place.hosted) {
+          this.#hostIsGone('it ended the rendezvous');
+        } else {
+          this.#ended = true;
+          this.departed({ ranks: [0], why: 'it left the world' });
+        }
+        break;
+      default:
+        this.#channel.destroy(`it sent ${message.type}, which the host does not send to a member`);
+    }
+  }
+
+  #hostIsGone(why: string): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    const cause = new Error(why);
+    const { hosted, address } = this.#place;
+    this.lost(
+      hosted
+        ? new RendezvousError(
+            `the launcher, which hosts the rendezvous at ${formatAddress(address)}, is gone; this world cannot go on`,
+            { cause },
+          )
+        : new RankLostError([0], 'work between calls', undefined, { cause }),
+    );
+  }
+}
+
+/** The options' place, and the environment's where it is needed. */
+function findPlace(options: JoinOptions): Place {
+  const { rank, ranks, localRank, address, world, secret, hosted } = options;
+  const where = address === undefined ? undefined : parseAddress('address', address);
+  const told =
+    rank !== undefined && ranks !== undefined && where !== undefined
+      ? { launcher: 'options', rank, ranks, localRank, address: where, world: 'world', secret, hosted: false }
+      : readEnvironment(options.environment);
+  return {
+    launcher: told.launcher,
+    rank: rank ?? told.rank,
+    ranks: ranks ?? told.ranks,
+    localRank: localRank ?? told.localRank,
+    address: where ?? told.address,
+    world: world ?? told.world,
+    secret: secret ?? told.secret,
+    hosted: hosted ?? told.hosted,
+  };
+}
+
+/** Connects and is welcomed; tries again, since rank 0 may start last, until the time is over. */
+async function reach<T>(
+  place: Place,
+  timeoutMs: number,
+  lossTimeoutMs: number,
+  welcomed: (channel: Channel) => T,
+): Promise<T> {
+  const deadline = performance.now() + timeoutMs;
+  for (let pause = PAUSE_MS; ; pause = Math.min(2 * pause, LONGEST_PAUSE_MS)) {
+    const limitMs = Math.max(1, Math.min(deadline - performance.now(), ATTEMPT_MS));
+    try {
+      return await attempt(place, lossTimeoutMs, limitMs, welcomed);
+    } catch (error) {
+      if (error instanceof Refusal) throw error;
+      if (deadline - performance.now() <= pause) {
+        throw new RendezvousError(
+          `rank ${place.rank} found no rendezvous at ${formatAddress(place.address)} within ${timeoutMs} ms: ${(error as Error).message}; is rank 0 running, and does HEDDLE_ADDRESS (or the launcher's address) lead to it?`,
+          { cause: error },
+        );
+      }
+    }
+    await delay(pause);
+  }
+}
+
+/** One handshake. `welcomed` runs in the turn of the welcome, so that it misses no message after it. */
+function attempt<T>(
+  place: Place,
+  lossTimeoutMs: number,
+  limitMs: number,
+  welcomed: (channel: Channel) => T,
+): Promise<T> {
+  const { rank, ranks, world, secret } = place;
+  const [host, port] = [
+    place.address.host === 'localhost' ? '127.0.0.1' : place.address.host,
+    place.address.port,
+  ];
+  return new Promise((resolve, reject) => {
+    const channel = new Channel(connect({ host, port }));
+    const timer = setTimeout(() => channel.destroy(`it did not answer within ${limitMs} ms`), limitMs);
+    const refuse = (why: string) => {
+      reject(
+        new Refusal(
+          `rank ${rank} cannot join at ${formatAddress(place.address)}: the rendezvous says that ${why}`,
+        ),
+      );
+      channel.destroy('refused');
+    };
+    channel.onClose = (why) => {
+      clearTimeout(timer);
+      reject(new Error(why));
+    };
+    const joinerNonce = newNonce();
+    let hostNonce: string | undefined;
+    channel.onMessage = (message) => {
+      const handshake = {
+        world,
+        rank,
+        ranks,
+        version: PROTOCOL_VERSION,
+        hostNonce: hostNonce ?? '',
+        joinerNonce,
+      };
+      if (message.type === 'hello' && hostNonce === undefined) {
+        hostNonce = message.nonce;
+        if (message.version !== PROTOCOL_VERSION) {
+          refuse(
+            `it speaks protocol version ${message.version}, this rank ${PROTOCOL_VERSION}; use one version of heddle everywhere`,
+          );
+          return;
+        }
+        const proof = prove(secret, 'joiner', { ...handshake, hostNonce });
+        const { version } = handshake;
+        channel.send({ type: 'join', version, world, rank, ranks, lossTimeoutMs, nonce: joinerNonce, proof });
+      } else if (message.type === 'refused') {
+        refuse(message.why);
+      } else if (message.type === 'welcome' && hostNonce !== undefined) {
+        if (!sameProof(message.proof, prove(secret, 'host', handshake))) {
+          refuse('this rank may join, but it does not know the secret itself; who listens there?');
+          return;
+        }
+        clearTimeout(timer);
+        resolve(welcomed(channel));
+      } else {
+        channel.destroy(`it sent ${message.type} in the handshake`);
+      }
+    };
+  });
+}

@@ -1,0 +1,293 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { ArgumentError, DisposedError, RankLostError } from '../../src/errors/index.js';
+import type { Group, GroupLoss, GroupOptions } from '../../src/world/group.js';
+import { LocalGroup } from '../../src/world/local-group.js';
+import { makers } from './groups.js';
+
+const bytes = (...values: number[]) => Uint8Array.from(values);
+
+/** The error with which a promise rejects. */
+const errorOf = async (promise: Promise<unknown>): Promise<Error> => {
+  try {
+    await promise;
+  } catch (error) {
+    return error as Error;
+  }
+  throw new Error('it resolved');
+};
+
+/** The loss that a rank hears of. */
+const lossAt = (group: Group) =>
+  new Promise<GroupLoss>((resolve) => {
+    group.onRankLost(resolve);
+  });
+
+// One suite, every kind of group: what holds for ranks in one process holds for ranks in many.
+describe.each(makers)('$name', ({ make }) => {
+  let end = async () => {};
+  const create = async (ranks: number, options?: GroupOptions) => {
+    const made = await make(ranks, options);
+    end = made.end;
+    return made.groups;
+  };
+  beforeEach(() => {
+    end = async () => {};
+  });
+  afterEach(() => end());
+
+  describe('calls', () => {
+    it('tells each rank who it is', async () => {
+      const groups = await create(3);
+      expect(groups.map(({ rank, ranks }) => [rank, ranks])).toEqual([
+        [0, 3],
+        [1, 3],
+        [2, 3],
+      ]);
+    });
+
+    it('opens a barrier only when the last rank has come', async () => {
+      const [a, b, c] = await create(3);
+      const order: string[] = [];
+      const first = [a!, b!].map((group) => group.barrier().then(() => order.push('through')));
+      // A full round trip of other calls: had the barrier opened early, it would show by now.
+      await Promise.all([a!, b!, c!].map((group) => group.allGather(bytes(1), 'probe')));
+      order.push('last comes');
+      await Promise.all([...first, c!.barrier()]);
+      expect(order).toEqual(['last comes', 'through', 'through']);
+    });
+
+    it('gathers bytes of different lengths, none included, by rank', async () => {
+      const groups = await create(3);
+      const brought = [bytes(), bytes(1, 2, 3), bytes(255)];
+      const gathered = await Promise.all(groups.map((group, rank) => group.allGather(brought[rank]!)));
+      for (const parts of gathered) expect(parts.map((part) => [...part])).toEqual([[], [1, 2, 3], [255]]);
+    });
+
+    it('gives each rank bytes of its own, and takes them at the moment of the call', async () => {
+      const [a, b] = await create(2);
+      const mine = bytes(7);
+      const atA = a!.allGather(mine);
+      mine[0] = 8;
+      const [partsA, partsB] = await Promise.all([atA, b!.allGather(bytes(9))]);
+      expect(partsB[0]![0]).toBe(7);
+      partsA[1]![0] = 0;
+      expect(partsB[1]![0]).toBe(9);
+    });
+
+    it('carries 1 MiB from every rank, and refuses more', async () => {
+      const groups = await create(4);
+      const gathered = await Promise.all(
+        groups.map(({ rank }, at) => groups[at]!.allGather(new Uint8Array(1 << 20).fill(rank + 1))),
+      );
+      for (const parts of gathered) {
+        expect(parts.map((part) => [part.length, part[0], part.at(-1)])).toEqual(
+          [1, 2, 3, 4].map((value) => [1 << 20, value, value]),
+        );
+      }
+      await expect(groups[0]!.allGather(new Uint8Array((1 << 20) + 1))).rejects.toThrow(ArgumentError);
+    });
+
+    it('matches calls of the same name in order, many at once', async () => {
+      const groups = await create(2);
+      const rounds = Array.from({ length: 50 }, (_, round) => round);
+      const seen = await Promise.all(
+        groups.map(({ rank }, at) =>
+          Promise.all(rounds.map((round) => groups[at]!.allGather(bytes(rank, round)))),
+        ),
+      );
+      for (const parts of seen) {
+        expect(parts.map((pair) => pair.map((part) => [...part]))).toEqual(
+          rounds.map((round) => [
+            [0, round],
+            [1, round],
+          ]),
+        );
+      }
+    });
+
+    it('matches calls of different names in any order, and keeps kinds apart', async () => {
+      const [a, b] = await create(2);
+      const results = await Promise.all([
+        a!.allGather(bytes(1), 'x'),
+        a!.barrier('x'),
+        a!.allGather(bytes(2), 'y'),
+        b!.allGather(bytes(4), 'y'),
+        b!.barrier('x'),
+        b!.allGather(bytes(3), 'x'),
+      ]);
+      expect(results[0]!.map((part) => part[0])).toEqual([1, 3]);
+      expect(results[2]!.map((part) => part[0])).toEqual([2, 4]);
+    });
+
+    it('works alone', async () => {
+      const [alone] = await create(1);
+      await alone!.barrier();
+      expect(await alone!.allGather(bytes(5))).toEqual([bytes(5)]);
+    });
+
+    it.each([
+      ['', 'operation'],
+      ['x'.repeat(201), 'operation'],
+    ])('refuses the name %j', async (name, argument) => {
+      const [alone] = await create(1);
+      await expect(alone!.barrier(name)).rejects.toMatchObject({ argument });
+    });
+  });
+
+  describe('loss', () => {
+    it('rejects pending and later calls of every survivor, naming rank, operation and how it showed', async () => {
+      const [a, b, c] = await create(3);
+      const pending = [errorOf(a!.barrier('dispatch')), errorOf(b!.allGather(bytes(1), 'windows'))];
+      b!.onRankLost(() => {});
+      c!.abandon('its GPU fell off the bus');
+      const [atA, atB] = (await Promise.all(pending)) as RankLostError[];
+      expect(atA).toBeInstanceOf(RankLostError);
+      expect(atA).toMatchObject({ ranks: [2], operation: 'dispatch', code: 'HEDDLE_RANK_LOST' });
+      expect(atB).toMatchObject({ ranks: [2], operation: 'windows' });
+      expect(atA!.cause).toMatchObject({ message: 'its GPU fell off the bus' });
+      expect(await errorOf(a!.barrier('combine'))).toMatchObject({ ranks: [2], operation: 'combine' });
+    });
+
+    it('raises an event and aborts the signal at every rank, also where nothing is pending', async () => {
+      const groups = await create(3);
+      const losses = groups.map(lossAt);
+      groups[1]!.abandon('out of memory');
+      for (const [rank, loss] of losses.entries()) {
+        expect(await loss).toMatchObject({ ranks: [1] });
+        expect(groups[rank]!.signal.reason).toBe(await loss);
+      }
+    });
+
+    it('tells of a loss before the listener came, and not after it went', async () => {
+      const [a, b] = await create(2);
+      const removed: GroupLoss[] = [];
+      a!.onRankLost((loss) => removed.push(loss))();
+      b!.abandon('gone');
+      await lossAt(a!);
+      expect(await lossAt(a!)).toMatchObject({ ranks: [1] });
+      expect(removed).toEqual([]);
+    });
+
+    it('names all ranks that are lost by then', async () => {
+      const [a, b, c] = await create(3);
+      b!.abandon('first');
+      await lossAt(c!);
+      c!.abandon('second');
+      await new Promise<void>((resolve) => {
+        a!.onRankLost((loss) => loss instanceof RankLostError && loss.ranks[0] === 2 && resolve());
+      });
+      expect(await errorOf(a!.barrier())).toMatchObject({ ranks: [1, 2] });
+    });
+
+    it('gives up ranks that do not come in time', async () => {
+      const groups = await create(4, { timeoutMs: 150 });
+      const [atA, atB] = await Promise.all([0, 2].map((rank) => errorOf(groups[rank]!.barrier('dispatch'))));
+      for (const error of [atA, atB]) {
+        expect(error).toMatchObject({ ranks: [1, 3], operation: 'dispatch' });
+        expect((error!.cause as Error).message).toBe('the others waited 150 ms');
+      }
+      expect(await lossAt(groups[3]!)).toMatchObject({ ranks: [1, 3] });
+    });
+
+    it('blames the silent rank, not those that wait in another call', async () => {
+      const groups = await create(3, { timeoutMs: 150 });
+      const [atA, atC] = await Promise.all([
+        errorOf(groups[0]!.barrier('dispatch')),
+        errorOf(groups[2]!.barrier('other')),
+      ]);
+      expect(atA).toMatchObject({ ranks: [1], operation: 'dispatch' });
+      expect(atC).toMatchObject({ ranks: [1], operation: 'other' });
+    });
+
+    it('tells ranks in different calls apart, and blames the fewer', async () => {
+      const groups = await create(3, { timeoutMs: 150 });
+      const odd = errorOf(groups[2]!.allGather(bytes(), 'shapes'));
+      const [atA] = await Promise.all([0, 1].map((rank) => errorOf(groups[rank]!.barrier('dispatch'))));
+      expect(atA).toMatchObject({ ranks: [2], operation: 'dispatch' });
+      const { message } = atA!.cause as Error;
+      expect(message).toContain('; in allGather shapes: rank 2');
+      expect(message).toMatch(/; in barrier dispatch: rank (0, 1|1, 0)/);
+      expect(await odd).toMatchObject({ ranks: [2], operation: 'shapes' });
+    });
+  });
+
+  describe('a clean leave', () => {
+    it('lets a call complete that the leaver had already made', async () => {
+      const [a, b] = await create(2);
+      const leaving = b!.allGather(bytes(2)).catch((error: Error) => error);
+      await Promise.resolve();
+      await b!.dispose();
+      expect(await leaving).toBeInstanceOf(DisposedError);
+      expect(await a!.allGather(bytes(1))).toEqual([bytes(1), bytes(2)]);
+    });
+
+    it('alarms nobody, but fails the calls that need the rank', async () => {
+      const [a, b, c] = await create(3);
+      const losses: GroupLoss[] = [];
+      a!.onRankLost((loss) => losses.push(loss));
+      const pending = errorOf(a!.barrier('dispatch'));
+      await b!.dispose();
+      expect(await pending).toMatchObject({ ranks: [1], operation: 'dispatch' });
+      const later = (await errorOf(c!.barrier('combine'))) as RankLostError;
+      expect(later).toMatchObject({ ranks: [1], operation: 'combine' });
+      expect(later.cause).toMatchObject({ message: 'it left the world' });
+      expect(losses).toEqual([]);
+      expect(a!.signal.aborted).toBe(false);
+    });
+
+    it('of rank 0, which may host the others, is no different', async () => {
+      const [a, b] = await create(2);
+      const pending = errorOf(b!.barrier('dispatch'));
+      await a!.dispose();
+      expect(await pending).toMatchObject({ ranks: [0], operation: 'dispatch' });
+      expect(await errorOf(b!.barrier('combine'))).toMatchObject({ ranks: [0], operation: 'combine' });
+      expect(b!.signal.aborted).toBe(false);
+    });
+
+    it('rejects the leaver’s own calls with DisposedError, then and later, and may be repeated', async () => {
+      const [a] = await create(2);
+      const pending = errorOf(a!.barrier());
+      await Promise.all([a!.dispose(), a!.dispose()]);
+      expect(await pending).toBeInstanceOf(DisposedError);
+      expect(await errorOf(a!.barrier())).toBeInstanceOf(DisposedError);
+      expect(() => a!.abandon('too late')).toThrow(DisposedError);
+    });
+  });
+});
+
+describe('LocalGroup.run', () => {
+  it('runs one program for each rank and gives their results by rank', async () => {
+    const sums = await LocalGroup.run(4, async (group) => {
+      const parts = await group.allGather(bytes(group.rank + 1));
+      return parts.reduce((sum, part) => sum + part[0]!, 0) * 10 + group.rank;
+    });
+    expect(sums).toEqual([100, 101, 102, 103]);
+  });
+
+  it('loses a rank whose program throws, and rejects with what it threw', async () => {
+    const survivors: Error[] = [];
+    const run = LocalGroup.run(3, async (group) => {
+      if (group.rank === 1) throw new TypeError('x is not a function');
+      survivors.push(await errorOf(group.barrier('dispatch')));
+    });
+    await expect(run).rejects.toThrow(new TypeError('x is not a function'));
+    expect(survivors).toHaveLength(2);
+    for (const error of survivors) {
+      expect(error).toMatchObject({ ranks: [1], operation: 'dispatch' });
+      expect(error.cause).toMatchObject({ message: 'x is not a function' });
+    }
+  });
+
+  it('lets a rank whose program returns leave in good order', async () => {
+    const aborted = await LocalGroup.run(2, async (group) => {
+      if (group.rank === 0) return false;
+      expect(await errorOf(group.barrier())).toMatchObject({ ranks: [0] });
+      return group.signal.aborted;
+    });
+    expect(aborted).toEqual([false, false]);
+  });
+
+  it.each([0, -1, 1.5, 1025])('refuses %s ranks', async (ranks) => {
+    await expect(LocalGroup.run(ranks, async () => {})).rejects.toMatchObject({ argument: 'ranks' });
+  });
+});
