@@ -1,0 +1,499 @@
+import { once } from 'node:events';
+import { connect, createServer, type Server, type Socket } from 'node:net';
+import { afterEach, describe, expect, it } from 'vitest';
+import { RankLostError, RendezvousError } from '../../src/errors/index.js';
+import { encodeFrame, FrameReader } from '../../src/world/frame.js';
+import { type Message, PROTOCOL_VERSION, parseMessage } from '../../src/world/messages.js';
+import { type JoinOptions, ProcessGroup } from '../../src/world/process-group.js';
+import { newNonce, prove } from '../../src/world/proof.js';
+import { Rendezvous, type RendezvousOptions } from '../../src/world/rendezvous.js';
+import { freePort, joinAll } from './groups.js';
+
+const SECRET = 'a secret of these tests';
+
+const ends: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const end of ends.splice(0).reverse()) await end();
+});
+
+async function host(options: Partial<RendezvousOptions> = {}) {
+  const rendezvous = await Rendezvous.listen({ ranks: 2, world: 'w', secret: SECRET, ...options });
+  ends.push(() => rendezvous.close());
+  return rendezvous;
+}
+
+async function join(rendezvous: Rendezvous, rank: number, options: JoinOptions = {}) {
+  const group = await ProcessGroup.join({
+    rank,
+    ranks: 2,
+    address: `127.0.0.1:${rendezvous.address.port}`,
+    world: 'w',
+    secret: SECRET,
+    hosted: true,
+    ...options,
+  });
+  ends.push(() => group.dispose());
+  return group;
+}
+
+const both = (rendezvous: Rendezvous) => Promise.all([join(rendezvous, 0), join(rendezvous, 1)]);
+
+/** A connection driven by hand: what a buggy or hostile program would do. */
+class Raw {
+  readonly messages: Message[] = [];
+  readonly closed: Promise<void>;
+  readonly #reader = new FrameReader({ head: 1 << 16, bytes: 1 << 22 });
+  #wake = () => {};
+
+  constructor(readonly socket: Socket) {
+    this.closed = new Promise((resolve) => socket.on('close', () => resolve()));
+    socket.on('error', () => {});
+    socket.on('data', (chunk) => {
+      for (const { head } of this.#reader.read(chunk)) this.messages.push(parseMessage(head));
+      this.#wake();
+    });
+    ends.push(() => socket.destroy());
+  }
+
+  static async to(rendezvous: Rendezvous): Promise<Raw> {
+    const socket = connect(rendezvous.address.port, '127.0.0.1');
+    const raw = new Raw(socket);
+    await once(socket, 'connect');
+    return raw;
+  }
+
+  first<T extends Message['type']>(type: T): Promise<Extract<Message, { type: T }>> {
+    return this.nth(type, 1);
+  }
+
+  /** Resolves with the nth message of a type, counted from 1, when it has come. */
+  async nth<T extends Message['type']>(type: T, n: number): Promise<Extract<Message, { type: T }>> {
+    for (;;) {
+      const found = this.messages.filter((message) => message.type === type)[n - 1];
+      if (found) return found as Extract<Message, { type: T }>;
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
+    }
+  }
+
+  send(message: object, bytes = new Uint8Array(0)): void {
+    for (const part of encodeFrame({ head: JSON.stringify(message), bytes })) this.socket.write(part);
+  }
+
+  /** Joins as an honest rank would, but for what is overridden. */
+  async join(rank: number, overrides: Partial<Extract<Message, { type: 'join' }>> = {}, secret = SECRET) {
+    const { nonce: hostNonce } = await this.first('hello');
+    const claim = { version: PROTOCOL_VERSION, world: 'w', rank, ranks: 2, nonce: newNonce(), ...overrides };
+    const proof = prove(secret, 'joiner', { ...claim, hostNonce, joinerNonce: claim.nonce });
+    this.send({ type: 'join', lossTimeoutMs: 20_000, proof, ...claim, ...overrides });
+  }
+}
+
+describe('joining', () => {
+  it('resolves for everybody when the last rank has come', async () => {
+    const rendezvous = await host();
+    const order: string[] = [];
+    const first = join(rendezvous, 0).then(() => order.push('joined'));
+    const probe = await Raw.to(rendezvous); // a full round trip later, rank 0 still waits
+    await probe.first('hello');
+    order.push('last comes');
+    await Promise.all([first, join(rendezvous, 1)]);
+    expect(order).toEqual(['last comes', 'joined']);
+  });
+
+  it('waits for a rendezvous that opens later', async () => {
+    const port = await freePort();
+    const options = { ranks: 2, address: `127.0.0.1:${port}`, world: 'w' };
+    const early = ProcessGroup.join({ ...options, rank: 1 });
+    const refused = connect(port, '127.0.0.1').on('error', () => {});
+    await new Promise((resolve) => refused.on('close', resolve)); // by now rank 1 has been refused as well
+    const groups = await Promise.all([early, ProcessGroup.join({ ...options, rank: 0 })]);
+    await Promise.all(groups.map((group) => group.dispose()));
+  });
+
+  it('names the ranks that never came', async () => {
+    const rendezvous = await host({ ranks: 4 });
+    const options = { ranks: 4, timeoutMs: 200 };
+    const joins = await Promise.allSettled([join(rendezvous, 0, options), join(rendezvous, 2, options)]);
+    for (const result of joins) {
+      expect(result).toMatchObject({ reason: { ranks: [1, 3], operation: 'join' } });
+      expect((result as PromiseRejectedResult).reason).toBeInstanceOf(RankLostError);
+      expect((result as PromiseRejectedResult).reason.cause.message).toContain('never joined: rank 1, 3');
+    }
+  });
+
+  it('says where it looked when there is no rendezvous', async () => {
+    const port = await freePort();
+    const lonely = ProcessGroup.join({ rank: 1, ranks: 2, address: `127.0.0.1:${port}`, timeoutMs: 100 });
+    await expect(lonely).rejects.toThrow(
+      new RegExp(
+        `rank 1 found no rendezvous at 127.0.0.1:${port} within 100 ms: .*ECONNREFUSED.*is rank 0 running`,
+      ),
+    );
+  });
+
+  it('gives up on a listener that is no rendezvous', async () => {
+    const silent = createServer((socket) => ends.push(() => socket.destroy()));
+    const talking = createServer((socket) => {
+      socket.on('error', () => {});
+      socket.end('SSH-2.0-OpenSSH_9.6\r\n');
+    });
+    for (const [server, complaint] of [
+      [silent, /did not answer within/],
+      [talking, /does not speak Heddle's protocol/],
+    ] as [Server, RegExp][]) {
+      server.listen(0, '127.0.0.1');
+      await once(server, 'listening');
+      ends.push(() => server.close());
+      const { port } = server.address() as { port: number };
+      const lonely = ProcessGroup.join({ rank: 1, ranks: 2, address: `127.0.0.1:${port}`, timeoutMs: 150 });
+      await expect(lonely).rejects.toThrow(complaint);
+    }
+  });
+
+  it('tells rank 0 that its port is taken', async () => {
+    const stale = await host();
+    const { port } = stale.address;
+    const late = ProcessGroup.join({ rank: 0, ranks: 2, address: `127.0.0.1:${port}` });
+    await expect(late).rejects.toThrow(/something listens there already, perhaps an earlier start/);
+  });
+});
+
+describe('refusals', () => {
+  const refusals: [string, JoinOptions, RegExp][] = [
+    ['another secret', { secret: 'another secret than that' }, /its secret is another one; HEDDLE_SECRET/],
+    ['no secret', { secret: undefined as never }, /its secret is another one/],
+    ['another world', { world: 'yesterday' }, /it serves world "w", not "yesterday"; end the other world/],
+    ['another number of ranks', { ranks: 3 }, /its world has 2 ranks, this rank was started for 3/],
+  ];
+
+  it.each(refusals)('%s', async (_, options, complaint) => {
+    const rendezvous = await host();
+    const refused = join(rendezvous, 0, options);
+    await expect(refused).rejects.toBeInstanceOf(RendezvousError);
+    await expect(refused).rejects.toThrow(complaint);
+    await both(rendezvous); // and the world it was kept from is unharmed
+  });
+
+  it('a rank that is there already', async () => {
+    const rendezvous = await host();
+    const raw = await Raw.to(rendezvous);
+    await raw.join(0);
+    await raw.first('welcome');
+    await expect(join(rendezvous, 0)).rejects.toThrow(
+      /rank 0 has already joined; give every process its own rank/,
+    );
+  });
+
+  it('a late joiner: the world has started', async () => {
+    const rendezvous = await host();
+    await both(rendezvous);
+    await expect(join(rendezvous, 1)).rejects.toThrow(/its world has already started, with all its ranks/);
+  });
+
+  it('a late joiner: the world is stale', async () => {
+    const rendezvous = await host();
+    const [a, b] = await both(rendezvous);
+    b.abandon('out of memory');
+    await expect(a.barrier()).rejects.toThrow(RankLostError);
+    await expect(join(rendezvous, 1)).rejects.toThrow(/its world is stale: it lost rank 1; start a new one/);
+  });
+
+  it('another version of the protocol, said by the host', async () => {
+    const rendezvous = await host();
+    const raw = await Raw.to(rendezvous);
+    await raw.join(0, { version: 99 });
+    expect((await raw.first('refused')).why).toMatch(/it speaks protocol version 1, this rank 99/);
+    await raw.closed;
+  });
+
+  it('another version of the protocol, noticed by the joiner', async () => {
+    const future = createServer((socket) => {
+      new Raw(socket).send({ type: 'hello', version: 2, nonce: newNonce() });
+    });
+    future.listen(0, '127.0.0.1');
+    await once(future, 'listening');
+    ends.push(() => future.close());
+    const { port } = future.address() as { port: number };
+    const joining = ProcessGroup.join({ rank: 1, ranks: 2, address: `127.0.0.1:${port}` });
+    await expect(joining).rejects.toThrow(/it speaks protocol version 2, this rank 1/);
+  });
+});
+
+describe('the secret', () => {
+  it('is required beyond loopback, of the host and of the joiner', async () => {
+    const address = { host: '0.0.0.0', port: 0 };
+    await expect(host({ address, secret: undefined })).rejects.toMatchObject({ argument: 'HEDDLE_SECRET' });
+    const joining = ProcessGroup.join({ rank: 1, ranks: 2, address: 'node7:29000' });
+    await expect(joining).rejects.toMatchObject({ argument: 'HEDDLE_SECRET' });
+  });
+
+  it('must have at least 16 characters, and an error does not show it', async () => {
+    const short = host({ secret: 'short' });
+    await expect(short).rejects.toMatchObject({ argument: 'HEDDLE_SECRET' });
+    await expect(short).rejects.not.toThrow(/short/);
+  });
+
+  it('works beyond loopback', async () => {
+    const rendezvous = await host({ address: { host: '0.0.0.0', port: 0 } });
+    await both(rendezvous);
+  });
+
+  it('never travels, and no two joins look alike', async () => {
+    const rendezvous = await host();
+    const seen: Buffer[] = [];
+    const proxy = createServer((near) => {
+      const far = connect(rendezvous.address.port, '127.0.0.1');
+      for (const [from, to] of [
+        [near, far],
+        [far, near],
+      ] as const) {
+        from.on('data', (chunk) => {
+          seen.push(chunk);
+          to.write(chunk);
+        });
+        from.on('error', () => {});
+        from.on('close', () => to.destroy());
+      }
+    });
+    proxy.listen(0, '127.0.0.1');
+    await once(proxy, 'listening');
+    ends.push(() => proxy.close());
+    const address = `127.0.0.1:${(proxy.address() as { port: number }).port}`;
+    await Promise.all([join(rendezvous, 0, { address }), join(rendezvous, 1, { address })]);
+    const traffic = Buffer.concat(seen).toString('latin1');
+    expect(traffic).not.toContain(SECRET);
+    const proofs = traffic.match(/"proof":"[0-9a-f]{64}"/g)!;
+    expect(new Set(proofs).size).toBe(4); // two joiners, two answers of the host
+  });
+
+  it('must be known to the host too: an impostor that lets everybody in is found out', async () => {
+    const impostor = createServer(async (socket) => {
+      const raw = new Raw(socket);
+      raw.send({ type: 'hello', version: PROTOCOL_VERSION, nonce: newNonce() });
+      const { proof } = await raw.first('join');
+      raw.send({ type: 'welcome', proof }); // the joiner's own proof, sent back
+    });
+    impostor.listen(0, '127.0.0.1');
+    await once(impostor, 'listening');
+    ends.push(() => impostor.close());
+    const { port } = impostor.address() as { port: number };
+    const joining = ProcessGroup.join({
+      rank: 1,
+      ranks: 2,
+      address: `127.0.0.1:${port}`,
+      secret: SECRET,
+    });
+    await expect(joining).rejects.toThrow(/does not know the secret itself/);
+  });
+
+  it('is needed afresh for every connection: an overheard join is worth nothing', async () => {
+    const rendezvous = await host();
+    const honest = await Raw.to(rendezvous);
+    const { nonce: hostNonce } = await honest.first('hello');
+    const claim = { version: PROTOCOL_VERSION, world: 'w', rank: 0, ranks: 2, nonce: newNonce() };
+    const proof = prove(SECRET, 'joiner', { ...claim, hostNonce, joinerNonce: claim.nonce });
+    honest.socket.destroy();
+    const replay = await Raw.to(rendezvous);
+    await replay.first('hello');
+    replay.send({ type: 'join', lossTimeoutMs: 1000, ...claim, proof });
+    expect((await replay.first('refused')).why).toMatch(/its secret is another one/);
+  });
+});
+
+describe('strangers', () => {
+  it.each([
+    ['a browser', Buffer.from('GET / HTTP/1.1\r\nHost: localhost\r\n\r\n')],
+    ['zeros', Buffer.alloc(64)],
+    ['ones', Buffer.alloc(64, 0xff)],
+    ['a frame that is not JSON', Buffer.concat(encodeFrame({ head: '{', bytes: new Uint8Array(0) }))],
+    [
+      'a call before joining',
+      Buffer.concat(encodeFrame({ head: '{"type":"leave"}', bytes: new Uint8Array(0) })),
+    ],
+    [
+      'bytes before joining',
+      Buffer.concat(encodeFrame({ head: '{"type":"pong"}', bytes: new Uint8Array(1) })),
+    ],
+  ])('are thrown out: %s', async (_, garbage) => {
+    const rendezvous = await host();
+    const raw = await Raw.to(rendezvous);
+    raw.socket.write(garbage);
+    await raw.closed;
+    await both(rendezvous);
+  });
+
+  it('that connect and say nothing are thrown out in time', async () => {
+    const rendezvous = await host({ handshakeMs: 50 });
+    const raw = await Raw.to(rendezvous);
+    await raw.closed;
+  });
+
+  it('that stop in the middle of a frame are thrown out in time', async () => {
+    const rendezvous = await host({ handshakeMs: 50 });
+    const raw = await Raw.to(rendezvous);
+    raw.socket.write(Buffer.from([40, 0, 0]));
+    await raw.closed;
+  });
+
+  it('are bounded in number: the oldest goes, and ranks still get in', async () => {
+    const rendezvous = await host();
+    const crowd: Raw[] = [];
+    for (let i = 0; i < 70; i++) crowd.push(await Raw.to(rendezvous));
+    await Promise.all(crowd.slice(0, 6).map((raw) => raw.closed));
+    await crowd.at(-1)!.first('hello');
+    expect(crowd.at(-1)!.socket.destroyed).toBe(false);
+    await both(rendezvous);
+  });
+});
+
+describe('a member', () => {
+  /** Rank 0 is a group, rank 1 is driven by hand; both have joined. */
+  async function pair() {
+    const rendezvous = await host();
+    const [group, raw] = await Promise.all([
+      join(rendezvous, 0),
+      Raw.to(rendezvous).then(async (raw) => {
+        await raw.join(1);
+        await raw.first('welcome');
+        raw.send({ type: 'arrive', id: 0, kind: 'barrier', operation: 'join', timeoutMs: 1000 });
+        return raw;
+      }),
+    ]);
+    return { group, raw };
+  }
+
+  const causeOf = async (promise: Promise<unknown>) => {
+    const error = await promise.then(
+      () => undefined,
+      (error: Error) => error,
+    );
+    expect(error).toBeInstanceOf(RankLostError);
+    expect(error).toMatchObject({ ranks: [1], operation: 'dispatch' });
+    return (error!.cause as Error).message;
+  };
+
+  it('whose connection closes without a good-bye is lost at once', async () => {
+    const { group, raw } = await pair();
+    const pending = causeOf(group.barrier('dispatch'));
+    raw.socket.end();
+    expect(await pending).toBe('its connection closed');
+  });
+
+  it('whose connection breaks is lost at once', async () => {
+    const { group, raw } = await pair();
+    const pending = causeOf(group.barrier('dispatch'));
+    raw.socket.resetAndDestroy();
+    expect(await pending).toContain('its connection broke');
+  });
+
+  it.each<[string, (raw: Raw) => void]>([
+    ['garbage', (raw) => raw.socket.write(Buffer.alloc(64, 0xff))],
+    ['more than 1 MiB', (raw) => raw.send({ type: 'pong' }, new Uint8Array((1 << 20) + 1))],
+    ['what only the host sends', (raw) => raw.send({ type: 'lost', ranks: [0], operation: 'x', why: 'y' })],
+    ['join once more', (raw) => void raw.join(0)],
+  ])('that sends %s is lost at once', async (_, misbehave) => {
+    const { group, raw } = await pair();
+    const pending = causeOf(group.barrier('dispatch'));
+    misbehave(raw);
+    expect(await pending).toMatch(/it (does not speak Heddle's protocol|sent (lost|join), which)/);
+    await raw.closed;
+  });
+
+  it('that gives no sign of life is lost, and told so', async () => {
+    const rendezvous = await host();
+    const raw = await Raw.to(rendezvous);
+    await raw.join(1, { lossTimeoutMs: 100 });
+    const joining = join(rendezvous, 0);
+    await expect(joining).rejects.toMatchObject({ ranks: [1], operation: 'join' });
+    await expect(joining).rejects.toMatchObject({ cause: { message: 'it gave no sign of life for 100 ms' } });
+    expect(await raw.first('lost')).toMatchObject({ ranks: [1] });
+    expect(raw.messages.some(({ type }) => type === 'ping')).toBe(true);
+  });
+
+  it('that answers pings stays, however long it makes no call', async () => {
+    const rendezvous = await host();
+    const joining = join(rendezvous, 0, { lossTimeoutMs: 100 });
+    const raw = await Raw.to(rendezvous);
+    await raw.join(1, { lossTimeoutMs: 100 });
+    raw.send({ type: 'arrive', id: 0, kind: 'barrier', operation: 'join', timeoutMs: 1000 });
+    const group = await joining;
+    // A ping comes four times in a loss timeout; after twelve, silence would have been noticed long ago.
+    for (let pings = 1; pings <= 12; pings++) {
+      await raw.nth('ping', pings);
+      raw.send({ type: 'pong' });
+    }
+    raw.send({ type: 'arrive', id: 1, kind: 'barrier', operation: 'late', timeoutMs: 1000 });
+    await group.barrier('late');
+  });
+
+  it('is not blamed for a time in which this very process stood still', async () => {
+    const rendezvous = await host();
+    const options = { lossTimeoutMs: 100 };
+    const [a, b] = await Promise.all([join(rendezvous, 0, options), join(rendezvous, 1, options)]);
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 400);
+    await Promise.all([a.barrier(), b.barrier()]);
+    expect(a.signal.aborted || b.signal.aborted).toBe(false);
+  });
+});
+
+describe('the host', () => {
+  it('that ends in good order takes the world with it', async () => {
+    const { groups, rendezvous } = await joinAll(2);
+    const pending = groups[0]!.barrier('dispatch');
+    const heard = new Promise((resolve) => groups[1]!.onRankLost(resolve));
+    const closing = rendezvous.close();
+    await expect(pending).rejects.toThrow(/the launcher, which hosts the rendezvous at .* is gone/);
+    expect(await heard).toBeInstanceOf(RendezvousError);
+    expect(groups[1]!.signal.reason).toBe(await heard);
+    await expect(groups[1]!.barrier()).rejects.toBeInstanceOf(RendezvousError);
+    await closing;
+    await Promise.all(groups.map((group) => group.dispose()));
+  });
+
+  it('that is rank 0 and falls silent is lost as rank 0', async () => {
+    // Welcomes rank 1 properly and then never says a word again.
+    const silent = createServer(async (socket) => {
+      const raw = new Raw(socket);
+      const hostNonce = newNonce();
+      raw.send({ type: 'hello', version: PROTOCOL_VERSION, nonce: hostNonce });
+      const joining = await raw.first('join');
+      const proof = prove(SECRET, 'host', { ...joining, hostNonce, joinerNonce: joining.nonce });
+      raw.send({ type: 'welcome', proof });
+    });
+    silent.listen(0, '127.0.0.1');
+    await once(silent, 'listening');
+    ends.push(() => silent.close());
+    const { port } = silent.address() as { port: number };
+    const joining = ProcessGroup.join({
+      rank: 1,
+      ranks: 2,
+      address: `127.0.0.1:${port}`,
+      secret: SECRET,
+      lossTimeoutMs: 100,
+    });
+    await expect(joining).rejects.toMatchObject({ ranks: [0], operation: 'join' });
+    await expect(joining).rejects.toMatchObject({ cause: { message: 'it gave no sign of life for 100 ms' } });
+  });
+});
+
+describe('many ranks', () => {
+  it('64 ranks join, meet and gather', async () => {
+    const { groups, rendezvous } = await joinAll(64);
+    const gathered = await Promise.all(
+      groups.map((group) => group.allGather(Uint8Array.of(group.rank), 'handles')),
+    );
+    const expected = Array.from({ length: 64 }, (_, rank) => rank);
+    for (const parts of gathered) expect(parts.map((part) => part[0])).toEqual(expected);
+    await Promise.all(groups.map((group) => group.dispose()));
+    await rendezvous.close();
+  });
+
+  it('128 ranks join and meet', async () => {
+    const { groups, rendezvous } = await joinAll(128);
+    await Promise.all(groups.map((group) => group.barrier()));
+    await Promise.all(groups.map((group) => group.dispose()));
+    await rendezvous.close();
+  });
+});
