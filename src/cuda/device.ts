@@ -1,0 +1,274 @@
+import type { Device, Memory, PeerMemory, WindowMemory } from '../device/index.js';
+import { ArgumentError, DisposedError, HeddleError, requireInteger, UnavailableError } from '../errors/index.js';
+import type { IrModule } from '../lang/index.js';
+import type { Address } from '../native/index.js';
+import { compileKernel, type KernelSource } from './compiler.js';
+import { Context, check } from './driver.js';
+import { CudaError } from './errors.js';
+import { architecture, countGpus, describeGpu, type Gpu } from './gpu.js';
+import { printKernel } from './print.js';
+import { CudaProgram, type IrProgram, type ParameterBlock } from './program.js';
+import { allocatePinned, freePinned, Staging } from './staging.js';
+import { CudaEvent, CudaStream, type Home } from './stream.js';
+import { until } from './wait.js';
+import { allocateWindow, describe, openWindow, outOfMemory } from './window.js';
+
+/** Host memory that kernels of this GPU can read and write while the host looks at it. */
+export interface MappedMemory {
+  /** The kernels' address. */
+  readonly address: Address;
+  /** The host's view; not to be used after `free()`. */
+  readonly host: ArrayBuffer;
+  free(): void;
+}
+
+/** A kernel given as CUDA C++ text. */
+export interface CudaSource {
+  readonly kernel: KernelSource;
+  readonly parameters: ParameterBlock;
+  readonly maxThreads: number;
+}
+
+/** Longest that `dispose` waits for enqueued work; the waits of kernels end much sooner. */
+const disposeLimit = 60_000;
+
+interface Disposable {
+  dispose(): void;
+}
+
+/** One NVIDIA GPU, as one rank uses it. */
+export class CudaDevice implements Device {
+  readonly kind = 'cuda';
+  readonly gpu: Gpu;
+  readonly description: string;
+  readonly #home: Home;
+  /** Streams, events, graphs, memory and windows, in the order in which they were made. */
+  readonly #children = new Set<Disposable>();
+  #state: 'live' | 'closing' | 'disposed' = 'live';
+  #internal: CudaStream | null = null;
+
+  /**
+   * Opens GPU number `ordinal` of those that this process may use.
+   * @throws UnavailableError where there is no driver or no such GPU.
+   */
+  static open(ordinal: number): CudaDevice {
+    requireInteger('ordinal', ordinal, 0, 1023);
+    const count = countGpus();
+    if (ordinal >= count) {
+      throw new UnavailableError(
+        `GPU ${ordinal} was asked for, but this process sees ${count === 1 ? 'one GPU' : `${count} GPUs`}`,
+        'Use fewer ranks, or make more GPUs visible (CUDA_VISIBLE_DEVICES)',
+      );
+    }
+    const gpu = describeGpu(ordinal);
+    if (gpu.capability[0] < 7) {
+      throw new UnavailableError(
+        `GPU ${ordinal} (${gpu.name}) has compute capability ${gpu.capability.join('.')}`,
+        'Heddle’s kernels need 7.0 (Volta) or newer, whose memory model orders accesses across GPUs',
+      );
+    }
+    return new CudaDevice(gpu);
+  }
+
+  private constructor(gpu: Gpu) {
+    this.gpu = gpu;
+    this.description = `${gpu.name} #${gpu.ordinal}`;
+    const context = new Context(gpu.ordinal);
+    this.#home = {
+      context,
+      staging: new Staging(context),
+      requireLive: () => {
+        if (this.#state === 'disposed') throw new DisposedError(this.description);
+      },
+      keep: (child) => this.#keep(child),
+      forget: (child) => this.#children.delete(child),
+    };
+  }
+
+  allocate(bytes: number, purpose: string): Memory {
+    const { context } = this.#enter();
+    requireInteger('bytes', bytes, 1, Number.MAX_SAFE_INTEGER);
+    const { cuMemAlloc, cuMemFree, out } = context.driver;
+    const allocated = cuMemAlloc(out.address, bytes);
+    if (allocated !== 0) throw outOfMemory(context, allocated, 'cuMemAlloc', describe(bytes, purpose, this.gpu));
+    const address = out.number();
+    const { dispose } = this.#adopt(() => {
+      context.use();
+      check(cuMemFree(address), 'cuMemFree', `freeing the ${purpose}`);
+    });
+    return { address, bytes, free: dispose };
+  }
+
+  allocateWindow(bytes: number, purpose: string): WindowMemory {
+    const { context } = this.#enter();
+    requireInteger('bytes', bytes, 1, 2 ** 40);
+    const { cuMemsetD8Async, cuStreamSynchronize } = context.driver;
+    const { handle: stream } = this.#internalStream();
+    const window = allocateWindow(context, this.gpu, bytes, purpose, (address, mapped) => {
+      check(cuMemsetD8Async(address, 0, mapped, stream), 'cuMemsetD8Async', `clearing the ${purpose}`);
+      check(cuStreamSynchronize(stream), 'cuStreamSynchronize', `clearing the ${purpose}`);
+    });
+    const { dispose } = this.#adopt(window.release);
+    return { address: window.address, bytes, handle: window.handle, free: dispose };
+  }
+
+  async openWindow(handle: Uint8Array): Promise<PeerMemory> {
+    const { context } = this.#enter();
+    const window = openWindow(context, this.gpu, handle);
+    const { dispose } = this.#adopt(window.release);
+    return { address: window.address, close: dispose };
+  }
+
+  /** Pinned host memory at one address for host and GPU: small records that a kernel leaves for the host. */
+  allocateMapped(bytes: number, purpose: string): MappedMemory {
+    const { context } = this.#enter();
+    requireInteger('bytes', bytes, 1, 2 ** 30);
+    const pinned = allocatePinned(context, bytes, purpose);
+    pinned.bytes.fill(0);
+    const { out, cuMemHostGetDevicePointer } = context.driver;
+    check(cuMemHostGetDevicePointer(out.address, pinned.address, 0), 'cuMemHostGetDevicePointer', purpose);
+    const address = out.number();
+    const { dispose } = this.#adopt(() => freePinned(context, pinned));
+    return { address, host: pinned.bytes.buffer as ArrayBuffer, free: dispose };
+  }
+
+  /**
+   * Device memory that other code of this process allocated. Freeing it here does nothing.
+   * @throws ArgumentError where the range is not memory that this GPU can address.
+   */
+  wrapMemory(address: number, bytes: number): Memory {
+    const { context } = this.#enter();
+    requireInteger('address', address, 1, 2 ** 57);
+    requireInteger('bytes', bytes, 1, Number.MAX_SAFE_INTEGER);
+    const { out, cuPointerGetAttribute } = context.driver;
+    const rangeStart = 11;
+    const rangeSize = 12;
+    const known =
+      cuPointerGetAttribute(out.address, rangeStart, address) === 0 &&
+      cuPointerGetAttribute(out.address + 8, rangeSize, address) === 0;
+    if (!known || address + bytes > out.number(0) + out.number(1)) {
+      throw new ArgumentError('address', `0x${address.toString(16)}`, `the start of ${bytes} bytes of CUDA memory`);
+    }
+    return { address, bytes, free: () => {} };
+  }
+
+  async load(module: IrModule): Promise<IrProgram> {
+    const { kernel, parameters } = printKernel(module);
+    return this.#load(kernel, parameters, module, module.maxThreads);
+  }
+
+  /** Compiles and loads a kernel given as CUDA C++ text; for baselines and tests beside the kernel language. */
+  loadSource(source: CudaSource): Promise<CudaProgram<CudaSource>> {
+    return this.#load(source.kernel, source.parameters, source, source.maxThreads);
+  }
+
+  async #load<M>(
+    kernel: KernelSource,
+    parameters: ParameterBlock,
+    module: M,
+    maxThreads: number,
+  ): Promise<CudaProgram<M>> {
+    this.#enter();
+    const cubin = await compileKernel(kernel, architecture(this.gpu.capability));
+    const { context } = this.#enter();
+    const d = context.driver;
+    const loading = `loading the kernel ${kernel.entry}`;
+    check(d.cuModuleLoadData(d.out.address, cubin), 'cuModuleLoadData', loading);
+    const loaded = d.out.number();
+    this.#adopt(() => {
+      context.use();
+      check(d.cuModuleUnload(loaded), 'cuModuleUnload', kernel.entry);
+    });
+    check(d.cuModuleGetFunction(d.out.address, loaded, kernel.entry), 'cuModuleGetFunction', loading);
+    const entry = d.out.number();
+    // Now, while nothing of ours runs: a kernel loaded at its first launch would wait for the running ones.
+    if (d.cuFuncLoad !== null) check(d.cuFuncLoad(entry), 'cuFuncLoad', loading);
+    return new CudaProgram(this.#home, { module, name: kernel.entry, maxThreads }, entry, parameters);
+  }
+
+  createStream(): CudaStream {
+    this.#enter();
+    return this.#keep(new CudaStream(this.#home));
+  }
+
+  /** A stream of the caller, by its raw CUstream handle (0: the legacy default stream, 2: the thread's). */
+  wrapStream(handle: number): CudaStream {
+    this.#enter();
+    return this.#keep(new CudaStream(this.#home, handle));
+  }
+
+  createEvent(): CudaEvent {
+    this.#enter();
+    return this.#keep(new CudaEvent(this.#home));
+  }
+
+  /**
+   * Waits for this device's own streams, then frees everything. The caller's streams must be done with the memory.
+   * @throws HeddleError where work does not end; then nothing is freed.
+   */
+  async dispose(): Promise<void> {
+    if (this.#state !== 'live') return;
+    this.#state = 'closing';
+    const streams = [...this.#children].filter((child) => child instanceof CudaStream && child.owned);
+    const deadline = performance.now() + disposeLimit;
+    try {
+      await until(() => {
+        if ((streams as CudaStream[]).every((stream) => stream.idle)) return true;
+        if (performance.now() < deadline) return false;
+        throw new HeddleError(
+          'HEDDLE_BUSY',
+          `${this.description} still runs work after ${disposeLimit / 1000} s; end the process to free it`,
+        );
+      });
+    } catch (error) {
+      this.#state = 'live';
+      throw error;
+    }
+    this.#state = 'disposed';
+    // Last made, first freed: graphs before their streams, streams before the memory they use.
+    const failures: unknown[] = [];
+    for (const child of [...this.#children].reverse()) attempt(() => child.dispose(), failures);
+    this.#children.clear();
+    attempt(() => this.#home.staging.dispose(), failures);
+    attempt(() => this.#home.context.release(), failures);
+    // After a failed kernel every one of these fails with the kernel's error, which `synchronize` reported; the
+    // driver has let go of the memory then.
+    const unexpected = failures.find((error) => !(error instanceof CudaError && error.contextLost));
+    if (unexpected !== undefined) throw unexpected;
+  }
+
+  #enter(): Home {
+    if (this.#state !== 'live') throw new DisposedError(this.description);
+    this.#home.context.use();
+    return this.#home;
+  }
+
+  #internalStream(): CudaStream {
+    this.#internal ??= this.createStream();
+    return this.#internal;
+  }
+
+  #keep<T extends Disposable>(child: T): T {
+    this.#children.add(child);
+    return child;
+  }
+
+  /** Registers something that is freed once, by hand or with the device. */
+  #adopt(free: () => void): Disposable {
+    const child: Disposable = {
+      dispose: () => {
+        if (!this.#children.delete(child)) return;
+        free();
+      },
+    };
+    return this.#keep(child);
+  }
+}
+
+function attempt(step: () => void, failures: unknown[]): void {
+  try {
+    step();
+  } catch (error) {
+    failures.push(error);
+  }
+}

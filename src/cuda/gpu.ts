@@ -1,0 +1,104 @@
+import { check, driver } from './driver.js';
+
+/** What the driver says about one GPU. Asking creates no context on it. */
+export interface Gpu {
+  readonly ordinal: number;
+  readonly name: string;
+  /** '9.0' as [9, 0]. */
+  readonly capability: readonly [major: number, minor: number];
+  /** The 16 bytes that name this GPU on this machine in every process, in hexadecimal. */
+  readonly uuid: string;
+  /** '0000:1b:00.0' */
+  readonly pciBusId: string;
+  readonly memoryBytes: number;
+  readonly multiprocessors: number;
+  readonly l2Bytes: number;
+  /** Most shared memory of a block, when a kernel asks for more than the usual 48 KiB. */
+  readonly sharedBytesPerBlock: number;
+  /** Virtual memory management, which windows between GPUs are made of. */
+  readonly virtualMemory: boolean;
+  /** … whose allocations can be handed to another process as a file descriptor. */
+  readonly posixHandles: boolean;
+  /** … and be read and written by a NIC. */
+  readonly rdmaMemory: boolean;
+}
+
+const attribute = {
+  multiprocessors: 16,
+  l2Bytes: 38,
+  major: 75,
+  minor: 76,
+  sharedOptIn: 97,
+  virtualMemory: 102,
+  posixHandles: 103,
+  rdmaWithVirtualMemory: 110,
+} as const;
+
+/** Number of GPUs that this process may use. */
+export function countGpus(): number {
+  const { out, cuDeviceGetCount } = driver();
+  check(cuDeviceGetCount(out.address), 'cuDeviceGetCount');
+  return out.i32[0]!;
+}
+
+export function describeGpu(ordinal: number): Gpu {
+  const d = driver();
+  const { out } = d;
+  const get = (id: number) => {
+    check(d.cuDeviceGetAttribute(out.address, id, ordinal), 'cuDeviceGetAttribute', `GPU ${ordinal}`);
+    return out.i32[0]!;
+  };
+  check(d.cuDeviceGetName(out.address, 128, ordinal), 'cuDeviceGetName', `GPU ${ordinal}`);
+  const name = text(out.bytes);
+  check(d.cuDeviceGetPCIBusId(out.address, 64, ordinal), 'cuDeviceGetPCIBusId', `GPU ${ordinal}`);
+  const pciBusId = text(out.bytes).toLowerCase();
+  check(d.cuDeviceGetUuid(out.address, ordinal), 'cuDeviceGetUuid', `GPU ${ordinal}`);
+  const uuid = Buffer.from(out.bytes.subarray(0, 16)).toString('hex');
+  check(d.cuDeviceTotalMem(out.address, ordinal), 'cuDeviceTotalMem', `GPU ${ordinal}`);
+  const memoryBytes = out.number();
+  return {
+    ordinal,
+    name,
+    capability: [get(attribute.major), get(attribute.minor)],
+    uuid,
+    pciBusId,
+    memoryBytes,
+    multiprocessors: get(attribute.multiprocessors),
+    l2Bytes: get(attribute.l2Bytes),
+    sharedBytesPerBlock: get(attribute.sharedOptIn),
+    virtualMemory: get(attribute.virtualMemory) === 1,
+    posixHandles: get(attribute.posixHandles) === 1,
+    rdmaMemory: get(attribute.rdmaWithVirtualMemory) === 1,
+  };
+}
+
+export function listGpus(): readonly Gpu[] {
+  return Array.from({ length: countGpus() }, (_, ordinal) => describeGpu(ordinal));
+}
+
+/** Whether kernels on GPU `from` may read and write the memory of GPU `to`. */
+export function canAddress(from: number, to: number): boolean {
+  if (from === to) return true;
+  const { out, cuDeviceCanAccessPeer } = driver();
+  check(cuDeviceCanAccessPeer(out.address, from, to), 'cuDeviceCanAccessPeer', `GPU ${from} to GPU ${to}`);
+  return out.i32[0] === 1;
+}
+
+/** Whether atomic operations of GPU `from` on memory of GPU `to` are carried out there (NVLink; not over PCIe). */
+export function hasPeerAtomics(from: number, to: number): boolean {
+  if (from === to) return true;
+  const nativeAtomicSupported = 3;
+  const { out, cuDeviceGetP2PAttribute } = driver();
+  const result = cuDeviceGetP2PAttribute(out.address, nativeAtomicSupported, from, to);
+  check(result, 'cuDeviceGetP2PAttribute', `GPU ${from} to GPU ${to}`);
+  return out.i32[0] === 1;
+}
+
+/** The compiler's name for a GPU's instruction set; from Hopper on with the features of that chip alone (TMA). */
+export function architecture([major, minor]: Gpu['capability']): string {
+  return `sm_${major}${minor}${major >= 9 ? 'a' : ''}`;
+}
+
+function text(bytes: Uint8Array): string {
+  return Buffer.from(bytes.subarray(0, bytes.indexOf(0))).toString('utf8');
+}
