@@ -90,7 +90,7 @@ export function tensorFrom(
   shape: readonly number[] = [data.length],
   purpose?: string,
 ): OwnedTensor {
-  requireDtype('dtype', dtype);
+  wrap(0, dtype, shape); // checks the arguments
   const bits = toBits(data, dtype);
   if (bits.length !== elements(shape)) {
     throw new ArgumentError(

@@ -1,0 +1,336 @@
+import { describe, expect, it } from 'vitest';
+import { ArgumentError } from '../../src/errors/index.js';
+import {
+  type DispatchInputs,
+  leastWindowBytes,
+  requireCombineOutput,
+  requireDispatchInputs,
+  requireShape,
+  type Shape,
+  type Tensor,
+  wrap,
+} from '../../src/moe/index.js';
+
+const shape: Shape = {
+  ranks: 4,
+  experts: 10,
+  topK: 2,
+  maxTokens: 8,
+  payloads: [
+    { name: 'x', rowBytes: 6 },
+    { name: 'scales', rowBytes: 4 },
+  ],
+  output: { dtype: 'bf16', hidden: 3 },
+};
+
+/** The shape with one thing wrong, whatever its type. */
+const but = (change: object): Shape => ({ ...shape, ...change });
+const outputBut = (change: object): Shape => but({ output: { ...shape.output, ...change } });
+const payload = (name: unknown, rowBytes: unknown = 4) => ({ name, rowBytes });
+
+describe('a shape', () => {
+  it.each<[string, Shape]>([
+    ['the usual one', shape],
+    ['one of everything', { ...shape, ranks: 1, experts: 1, topK: 1, maxTokens: 1, payloads: [] }],
+    ['the largest numbers', { ...shape, ranks: 72, experts: 65_536, topK: 32, maxTokens: 2 ** 20 }],
+    ['more routes than experts', { ...shape, experts: 1, topK: 32 }],
+    ['more ranks than experts', { ...shape, ranks: 72, experts: 5 }],
+    ['the largest rows', outputBut({ dtype: 'f32', hidden: 2 ** 18 })],
+    ['weights in combine, rows as e4m3', outputBut({ weighting: 'combine', transport: 'e4m3' })],
+    ['eight payloads', but({ payloads: [...'abcdefgh'].map((name) => payload(name, 2 ** 20)) })],
+  ])('may be %s', (_, good) => {
+    expect(requireShape(good)).toBe(good);
+  });
+
+  const integers: [string, (value: unknown) => Shape, number, number][] = [
+    ['ranks', (ranks) => but({ ranks }), 1, 72],
+    ['experts', (experts) => but({ experts }), 1, 65_536],
+    ['topK', (topK) => but({ topK }), 1, 32],
+    ['maxTokens', (maxTokens) => but({ maxTokens }), 1, 2 ** 20],
+    ['payloads[0].rowBytes', (rowBytes) => but({ payloads: [{ name: 'x', rowBytes }] }), 1, 2 ** 20],
+    ['output.hidden', (hidden) => outputBut({ hidden }), 1, 2 ** 19],
+  ];
+  it.each(
+    integers.flatMap(([argument, make, min, max]) =>
+      [0, -1, max + 1, 1.5, Number.NaN, Number.POSITIVE_INFINITY, '4', undefined, null, 4n].map(
+        (value) => [argument, value, make, min, max] as const,
+      ),
+    ),
+  )('may not have %s = %s', (argument, value, make, min, max) => {
+    const check = () => requireShape(make(value));
+    expect(check).toThrow(ArgumentError);
+    expect(check).toThrow(`${argument} is `);
+    expect(check).toThrow(`it must be an integer from ${min} to ${max}`);
+  });
+
+  it.each<[string, unknown, string]>([
+    ['nothing', undefined, 'shape is undefined; it must be an object'],
+    ['a number', 4, 'shape is 4; it must be an object'],
+    ['no payloads', but({ payloads: undefined }), 'payloads is undefined; it must be an array of at most 8'],
+    ['an object for payloads', but({ payloads: {} }), 'payloads is Object; it must be an array'],
+    [
+      'nine payloads',
+      but({ payloads: [...'abcdefghi'].map((name) => payload(name)) }),
+      'payloads is Array of length 9; it must be an array of at most 8',
+    ],
+    ['a payload that is none', but({ payloads: [7] }), 'payloads[0] is 7; it must be an object'],
+    [
+      'a payload without a name',
+      but({ payloads: [payload(undefined)] }),
+      'payloads[0].name is undefined; it must be a name',
+    ],
+    ['an empty name', but({ payloads: [payload('')] }), 'payloads[0].name is ""; it must be a name'],
+    ['a name with a space', but({ payloads: [payload('a b')] }), 'payloads[0].name is "a b"'],
+    [
+      'the same name twice',
+      but({ payloads: [payload('x'), payload('y'), payload('x')] }),
+      'payloads[2].name is "x"; it must be different from the names before it',
+    ],
+    [
+      'a name that is taken',
+      but({ payloads: [payload('experts')] }),
+      'payloads[0].name is "experts"; it must be other than experts, weights, counts, output',
+    ],
+    ['no output', but({ output: undefined }), 'output is undefined; it must be an object'],
+    [
+      'a wrong dtype',
+      outputBut({ dtype: 'e4m3' }),
+      `output.dtype is "e4m3"; it must be one of 'f32', 'bf16', 'f16'`,
+    ],
+    ['no dtype', outputBut({ dtype: undefined }), 'output.dtype is undefined'],
+    [
+      'f32 rows beyond 1 MiB',
+      outputBut({ dtype: 'f32', hidden: 2 ** 18 + 1 }),
+      'output.hidden is 262145; it must be an integer from 1 to 262144',
+    ],
+    [
+      'an unknown weighting',
+      outputBut({ weighting: 'here' }),
+      `output.weighting is "here"; it must be one of 'experts', 'combine'`,
+    ],
+    [
+      'an unknown transport',
+      outputBut({ transport: 'fp8' }),
+      `output.transport is "fp8"; it must be one of 'rows', 'e4m3'`,
+    ],
+  ])('may not be or have %s', (_, bad, message) => {
+    const check = () => requireShape(bad as Shape);
+    expect(check).toThrow(ArgumentError);
+    expect(check).toThrow(message);
+  });
+
+  it('may not need a window larger than the device', () => {
+    // Ids, weights, payloads and one bf16 row for each of 4 × 8 slots.
+    expect(leastWindowBytes(shape)).toBe(4 * 8 * (2 * 4 * 2 + 10 + 6));
+    expect(requireShape(shape, 1024)).toBe(shape);
+    expect(() => requireShape(shape, 1023)).toThrow(
+      'maxTokens is 8; it must be at most 7: a window of 4 ranks',
+    );
+    const absurd = {
+      ...shape,
+      ranks: 72,
+      maxTokens: 2 ** 20,
+      output: { dtype: 'f32', hidden: 2 ** 18 },
+    } as const;
+    expect(() => requireShape(absurd, 141 * 2 ** 30)).toThrow(
+      "must fit the device's 141.0 GiB, and this one would take 73729.8 GiB",
+    );
+  });
+});
+
+const tensor = (dtype: Tensor['dtype'], ...dims: number[]) => wrap(4096, dtype, dims);
+const inputs = (change: object = {}): DispatchInputs => ({
+  topkIds: Int32Array.of(0, 9, -1, 3, 3, 3),
+  topkWeights: new Float32Array(6).fill(0.5),
+  payloads: { x: new Uint8Array(18), scales: tensor('f32', 3, 1) },
+  ...change,
+});
+
+describe('the inputs of dispatch', () => {
+  it.each<[string, DispatchInputs, number]>([
+    ['host arrays and tensors, mixed', inputs(), 3],
+    ['tensors', inputs({ topkIds: tensor('i32', 3, 2), topkWeights: tensor('f32', 3, 2) }), 3],
+    ['no weights', inputs({ topkWeights: undefined }), 3],
+    [
+      'rows of any dtype with the right bytes',
+      inputs({ payloads: { x: tensor('bf16', 3, 3), scales: tensor('u8', 3, 2, 2) } }),
+      3,
+    ],
+    [
+      'no tokens at all',
+      {
+        topkIds: wrap(0, 'i32', [0, 2]),
+        payloads: { x: wrap(0, 'bf16', [0, 3]), scales: new Uint8Array(0) },
+      },
+      0,
+    ],
+    [
+      'exactly maxTokens',
+      { topkIds: new Int32Array(16), payloads: { x: tensor('u8', 8, 6), scales: tensor('u8', 8, 4) } },
+      8,
+    ],
+  ])('may be %s', (_, good, tokens) => {
+    expect(requireDispatchInputs(shape, good)).toBe(tokens);
+  });
+
+  const ids = 'topkIds';
+  it.each<[string, unknown, string]>([
+    ['nothing', undefined, 'inputs is undefined; it must be an object'],
+    ['no ids', inputs({ topkIds: undefined }), `${ids} is undefined; it must be a tensor or an Int32Array`],
+    [
+      'ids as a plain array',
+      inputs({ topkIds: [1, 2] }),
+      `${ids} is Array of length 2; it must be a tensor or an`,
+    ],
+    [
+      'half a token',
+      inputs({ topkIds: new Int32Array(5) }),
+      `${ids} is Int32Array of length 5; it must be [tokens, 2]`,
+    ],
+    [
+      'ids of a wrong type',
+      inputs({ topkIds: new Float32Array(6) }),
+      `${ids} is Float32Array of length 6; it must be i32 [3, 2]`,
+    ],
+    [
+      'ids of a wrong dtype',
+      inputs({ topkIds: tensor('u32', 3, 2) }),
+      `${ids} is "u32 [3, 2]"; it must be i32 [3, 2]`,
+    ],
+    [
+      'ids of a wrong top-k',
+      inputs({ topkIds: tensor('i32', 3, 4) }),
+      `${ids} is "i32 [3, 4]"; it must be i32 [3, 2]`,
+    ],
+    ['flat ids', inputs({ topkIds: tensor('i32', 6) }), `${ids} is "i32 [6]"; it must be i32 [6, 2]`],
+    ['a scalar', inputs({ topkIds: tensor('i32') }), `${ids} is "i32 []"; it must be [tokens, 2]`],
+    [
+      'ids with gaps',
+      inputs({ topkIds: wrap(4096, 'i32', [3, 2], [4, 1]) }),
+      'with strides [4, 1]"; it must be i32 [3, 2], contiguous',
+    ],
+    [
+      'ids at no address',
+      inputs({ topkIds: wrap(0, 'i32', [3, 2]) }),
+      'topkIds.data is 0; it must be a device address',
+    ],
+    [
+      'too many tokens',
+      inputs({ topkIds: tensor('i32', 9, 2) }),
+      'tokens is 9; it must be at most maxTokens, 8',
+    ],
+    [
+      'too many tokens on the host',
+      inputs({ topkIds: new Int32Array(18) }),
+      'tokens is 9; it must be at most maxTokens, 8',
+    ],
+    [
+      'an id that is too large',
+      inputs({ topkIds: Int32Array.of(0, 0, 0, 10, 0, 0) }),
+      'topkIds[1, 1] is 10; it must be an integer from -1 to 9',
+    ],
+    [
+      'an id below −1',
+      inputs({ topkIds: Int32Array.of(0, 0, -2, 0, 0, 0) }),
+      'topkIds[1, 0] is -2; it must be an integer from -1 to 9',
+    ],
+    [
+      'weights of another length',
+      inputs({ topkWeights: new Float32Array(4) }),
+      'topkWeights is Float32Array of length 4; it must be f32 [3, 2]',
+    ],
+    [
+      'weights of another type',
+      inputs({ topkWeights: new Float64Array(6) }),
+      'topkWeights is Float64Array of length 6; it must be f32 [3, 2]',
+    ],
+    [
+      'weights of another dtype',
+      inputs({ topkWeights: tensor('bf16', 3, 2) }),
+      'topkWeights is "bf16 [3, 2]"; it must be f32 [3, 2]',
+    ],
+    [
+      'a NaN weight',
+      inputs({ topkWeights: Float32Array.of(0, 1, 2, 3, Number.NaN, 5) }),
+      'topkWeights[4] is NaN; it must be a finite number',
+    ],
+    [
+      'an infinite weight',
+      inputs({ topkWeights: Float32Array.of(Number.NEGATIVE_INFINITY, 1, 2, 3, 4, 5) }),
+      'topkWeights[0] is -Infinity; it must be a finite number',
+    ],
+    ['no payloads', inputs({ payloads: undefined }), 'payloads is undefined; it must be an object'],
+    [
+      'a missing payload',
+      inputs({ payloads: { x: new Uint8Array(18) } }),
+      'payloads.scales is undefined; it must be given: 3 rows of 4 bytes',
+    ],
+    [
+      'an unknown payload',
+      inputs({ payloads: { ...inputs().payloads, y: new Uint8Array(3) } }),
+      'payloads.y is Uint8Array of length 3; it must be absent: this ExpertParallel was created with x, scales',
+    ],
+    [
+      'a payload with rows too few',
+      inputs({ payloads: { ...inputs().payloads, x: tensor('u8', 2, 6) } }),
+      'payloads.x is "u8 [2, 6]"; it must be 3 rows of 6 bytes',
+    ],
+    [
+      'a payload with rows too wide',
+      inputs({ payloads: { ...inputs().payloads, x: tensor('bf16', 3, 4) } }),
+      'payloads.x is "bf16 [3, 4]"; it must be 3 rows of 6 bytes',
+    ],
+    [
+      'a payload with gaps',
+      inputs({ payloads: { ...inputs().payloads, x: wrap(0, 'u8', [3, 6], [8, 1]) } }),
+      '[8, 1]"; it must be 3 rows of 6 bytes, contiguous',
+    ],
+    [
+      'a payload at no address',
+      inputs({ payloads: { ...inputs().payloads, x: wrap(0, 'u8', [3, 6]) } }),
+      'payloads.x.data is 0; it must be a device address',
+    ],
+    [
+      'host rows of other bytes',
+      inputs({ payloads: { ...inputs().payloads, x: new Uint16Array(18) } }),
+      'payloads.x is Uint16Array of length 18; it must be 3 rows of 6 bytes: a tensor, or a typed array of 18 bytes',
+    ],
+    [
+      'a payload that is no array',
+      inputs({ payloads: { ...inputs().payloads, x: 'rows' } }),
+      'payloads.x is "rows"; it must be 3 rows',
+    ],
+  ])('may not be or have %s', (_, bad, message) => {
+    const check = () => requireDispatchInputs(shape, bad as DispatchInputs);
+    expect(check).toThrow(ArgumentError);
+    expect(check).toThrow(message);
+  });
+
+  it('must have weights when combine applies them', () => {
+    const weighted = outputBut({ weighting: 'combine' });
+    expect(requireDispatchInputs(weighted, inputs())).toBe(3);
+    expect(() => requireDispatchInputs(weighted, inputs({ topkWeights: undefined }))).toThrow(
+      "topkWeights is undefined; it must be given, because output.weighting is 'combine'",
+    );
+  });
+});
+
+describe('the output of combine', () => {
+  it('may be a tensor of tokens × hidden', () => {
+    expect(() => requireCombineOutput(shape, 3, tensor('bf16', 3, 3))).not.toThrow();
+    expect(() => requireCombineOutput(shape, 0, wrap(0, 'bf16', [0, 3]))).not.toThrow();
+  });
+
+  it.each<[string, unknown, string]>([
+    ['nothing', undefined, 'out is undefined; it must be a tensor'],
+    ['a host array', new Uint16Array(9), 'out is Uint16Array of length 9; it must be a tensor'],
+    ['a tensor of no dtype', { data: 1, dtype: 'f64', shape: [3, 3] }, 'out is Object; it must be a tensor'],
+    ['another dtype', tensor('f16', 3, 3), 'out is "f16 [3, 3]"; it must be bf16 [3, 3], contiguous'],
+    ['another number of tokens', tensor('bf16', 4, 3), 'out is "bf16 [4, 3]"; it must be bf16 [3, 3]'],
+    ['at no address', wrap(0, 'bf16', [3, 3]), 'out.data is 0; it must be a device address'],
+  ])('may not be %s', (_, bad, message) => {
+    const check = () => requireCombineOutput(shape, 3, bad as Tensor);
+    expect(check).toThrow(ArgumentError);
+    expect(check).toThrow(message);
+  });
+});
