@@ -1,3 +1,4 @@
+export * from './cuda/index.js';
 export type * from './ir.js';
 export type * from './kernel.js';
 export type * from './language.js';

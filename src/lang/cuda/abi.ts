@@ -1,0 +1,81 @@
+/** How a printed kernel takes its arguments: what the host must fill in before a launch. */
+import { HeddleError } from '../../errors/index.js';
+import type { IrModule, Param } from '../ir.js';
+import { byteSize } from '../types.js';
+import { identifier } from './scopes.js';
+
+/** One kernel parameter, in the order of the kernel's parameter list. */
+export interface AbiParameter {
+  /** The flattened name under which the host sets it: `tokens`, `payloads_1`; `rank` for the last one. */
+  readonly name: string;
+  /**
+   * - scalar: the value, little-endian; a bool is one byte, 0 or 1.
+   * - pointer: a 64-bit device address.
+   * - peers: `bytes / 8` 64-bit base addresses, the window of rank r at index r; unused ones are never read.
+   * - rank: this rank in its node, a u32; every kernel has it as its last parameter.
+   */
+  readonly kind: 'scalar' | 'pointer' | 'peers' | 'rank';
+  /** Where it lies in the parameter buffer (CU_LAUNCH_PARAM_BUFFER_POINTER); aligned to its own size, peers to 8. */
+  readonly offset: number;
+  readonly bytes: number;
+}
+
+export interface AbiOptions {
+  /** Most ranks of a node: the number of base addresses in a peers parameter. Default 72, an NVL72 rack. */
+  readonly maxPeers?: number;
+}
+
+export const defaultMaxPeers = 72;
+
+/** The parameters of the kernel that `printCuda` prints, given the same options. */
+export function parameterAbi(module: IrModule, options: AbiOptions = {}): readonly AbiParameter[] {
+  const parameters: AbiParameter[] = [];
+  let end = 0;
+  const add = (name: string, kind: AbiParameter['kind'], bytes: number): void => {
+    const alignment = Math.min(bytes, 8);
+    const offset = Math.ceil(end / alignment) * alignment;
+    parameters.push({ name, kind, offset, bytes });
+    end = offset + bytes;
+  };
+  for (const param of module.entry.params) {
+    const { type } = param.variable;
+    const name = parameterName(param);
+    if (type.kind === 'pointer') add(name, 'pointer', 8);
+    else if (type.kind === 'peers') add(name, 'peers', 8 * (options.maxPeers ?? defaultMaxPeers));
+    else if (type.kind === 'value' && type.name !== 'v16') {
+      add(name, 'scalar', type.name === 'bool' ? 1 : byteSize[type.name]);
+    } else
+      throw new HeddleError(
+        'HEDDLE_PRINT',
+        `a kernel cannot have '${name}' of type ${type.kind} as a parameter`,
+      );
+  }
+  add('rank', 'rank', 4);
+  return parameters;
+}
+
+/** The name under which the host knows a parameter. */
+export function parameterName({ name, index }: Param): string {
+  return index === null ? name : `${name}_${index}`;
+}
+
+/** The symbol of the kernel in a compiled module: cuModuleGetFunction's name. */
+export function entryName(module: IrModule): string {
+  return identifier(module.name);
+}
+
+/**
+ * Options for NVRTC and nvcc alike. They pin f32 to one rounding per operation (no contraction into fma), correctly
+ * rounded division and denormals, which is what the simulator computes; and keep source lines for profilers.
+ */
+export function compileOptions(arch: string): readonly string[] {
+  return [
+    `--gpu-architecture=${arch}`,
+    '--std=c++17',
+    '--fmad=false',
+    '--ftz=false',
+    '--prec-div=true',
+    '--prec-sqrt=true',
+    '--generate-line-info',
+  ];
+}

@@ -1,0 +1,210 @@
+/**
+ * What a program does not need, and a C++ compiler would warn about: variables that nothing reads (folding and
+ * unrolling leave them behind) and statements that control never reaches.
+ */
+import type { Effect, Expr, Stmt, Variable } from '../ir.js';
+
+/** The same statements without either. */
+export function prune(body: readonly Stmt[]): Stmt[] {
+  const live = liveVariables(body);
+  return reachable(body).flatMap((statement) => pruneStatement(statement, live));
+}
+
+/** Expressions directly inside an expression. */
+export function operands(expr: Expr): readonly Expr[] {
+  switch (expr.kind) {
+    case 'const':
+    case 'variable':
+    case 'builtin':
+    case 'register':
+      return [];
+    case 'unary':
+    case 'convert':
+    case 'bits':
+      return [expr.arg];
+    case 'binary':
+      return [expr.left, expr.right];
+    case 'select':
+      return [expr.test, expr.then, expr.else];
+    case 'pure':
+      return expr.args;
+    case 'lane':
+      return [expr.vector];
+    case 'pack':
+      return expr.lanes;
+    case 'offset':
+      return [expr.pointer, expr.index];
+    case 'view':
+      return [expr.pointer];
+    case 'field':
+      return [expr.rank];
+  }
+}
+
+/** Expressions directly inside an effect: those of its properties that are expressions. */
+export function effectOperands(effect: Effect): readonly Expr[] {
+  return Object.values(effect).flatMap((value: unknown) =>
+    (Array.isArray(value) ? value : [value]).filter(isExpr),
+  );
+}
+
+function isExpr(value: unknown): value is Expr {
+  return typeof value === 'object' && value !== null && 'kind' in value && 'type' in value;
+}
+
+/** The variables on which something depends that others can see: an effect, a branch, a result. */
+function liveVariables(body: readonly Stmt[]): Set<number> {
+  const live = new Set<number>();
+  /** variable → the values that would be needed, were it live. */
+  const sources = new Map<number, Expr[]>();
+  const pending: Expr[] = [];
+
+  const read = (variable: Variable): void => {
+    if (live.has(variable.id)) return;
+    live.add(variable.id);
+    pending.push(...(sources.get(variable.id) ?? []));
+    sources.delete(variable.id);
+  };
+  const write = (variable: Variable, value: Expr): void => {
+    if (live.has(variable.id)) pending.push(value);
+    else sources.set(variable.id, [...(sources.get(variable.id) ?? []), value]);
+  };
+  const visit = (statements: readonly Stmt[]): void => {
+    for (const statement of statements) {
+      switch (statement.kind) {
+        case 'let':
+          write(statement.variable, statement.init);
+          break;
+        case 'registers':
+          write(statement.variable, statement.fill);
+          break;
+        case 'assign':
+          write(statement.variable, statement.value);
+          break;
+        case 'assignRegister':
+          write(statement.array, statement.value);
+          break;
+        case 'effect':
+          pending.push(...effectOperands(statement.effect));
+          break;
+        case 'if':
+          pending.push(statement.test);
+          visit(statement.then);
+          visit(statement.else);
+          break;
+        case 'for':
+          pending.push(statement.test);
+          visit(statement.init);
+          visit(statement.update);
+          visit(statement.body);
+          break;
+        case 'while':
+          pending.push(statement.test);
+          visit(statement.body);
+          break;
+        case 'return':
+          if (statement.value !== null) pending.push(statement.value);
+          break;
+        case 'block':
+          visit(statement.body);
+          break;
+        default:
+      }
+    }
+  };
+
+  visit(body);
+  for (let expr = pending.pop(); expr !== undefined; expr = pending.pop()) {
+    if (expr.kind === 'variable') read(expr.variable);
+    if (expr.kind === 'register') read(expr.array);
+    if (expr.kind === 'field') read(expr.window);
+    pending.push(...operands(expr));
+  }
+  return live;
+}
+
+function pruneStatement(statement: Stmt, live: ReadonlySet<number>): Stmt[] {
+  const inside = (statements: readonly Stmt[]): Stmt[] =>
+    reachable(statements).flatMap((inner) => pruneStatement(inner, live));
+  switch (statement.kind) {
+    case 'let':
+    case 'registers':
+    case 'assign':
+      return live.has(statement.variable.id) ? [statement] : [];
+    case 'assignRegister':
+      return live.has(statement.array.id) ? [statement] : [];
+    case 'effect':
+      return statement.result !== null && !live.has(statement.result.id)
+        ? [{ ...statement, result: null }]
+        : [statement];
+    case 'if': {
+      const then = inside(statement.then);
+      const otherwise = inside(statement.else);
+      if (then.length > 0) return [{ ...statement, then, else: otherwise }];
+      return otherwise.length > 0 ? [negated(statement, otherwise)] : [];
+    }
+    case 'for':
+      return [
+        {
+          ...statement,
+          init: inside(statement.init),
+          update: inside(statement.update),
+          body: inside(statement.body),
+        },
+      ];
+    case 'while':
+      return [{ ...statement, body: inside(statement.body) }];
+    case 'block': {
+      const body = inside(statement.body);
+      return body.length > 0 ? [{ ...statement, body }] : [];
+    }
+    default:
+      return [statement];
+  }
+}
+
+/** `if (!test) then`: what is left of an `if` whose first branch is empty. */
+function negated(statement: Extract<Stmt, { kind: 'if' }>, then: readonly Stmt[]): Stmt {
+  const test: Expr = { kind: 'unary', type: statement.test.type, op: '!', arg: statement.test };
+  return { ...statement, test, then, else: [] };
+}
+
+/** The statements up to the first after which control never goes on. */
+function reachable(statements: readonly Stmt[]): readonly Stmt[] {
+  const last = statements.findIndex(neverEnds);
+  return last < 0 ? statements : statements.slice(0, last + 1);
+}
+
+function neverEnds(statement: Stmt): boolean {
+  switch (statement.kind) {
+    case 'break':
+    case 'continue':
+    case 'return':
+      return true;
+    case 'block':
+      return statement.body.some(neverEnds);
+    case 'if':
+      return statement.then.some(neverEnds) && statement.else.some(neverEnds);
+    case 'while':
+    case 'for':
+      return statement.test.kind === 'const' && statement.test.value === true && !breaks(statement.body);
+    default:
+      return false;
+  }
+}
+
+/** Whether a `break` in these statements leaves the loop around them. */
+function breaks(statements: readonly Stmt[]): boolean {
+  return statements.some((statement) => {
+    switch (statement.kind) {
+      case 'break':
+        return true;
+      case 'if':
+        return breaks(statement.then) || breaks(statement.else);
+      case 'block':
+        return breaks(statement.body);
+      default:
+        return false;
+    }
+  });
+}

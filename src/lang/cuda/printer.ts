@@ -1,0 +1,388 @@
+/**
+ * IR → C++. A module becomes one translation unit without a single #include: prelude, offsets of window fields,
+ * device functions, the kernel.
+ */
+import { HeddleError } from '../../errors/index.js';
+import type { Expr, IrFunction, IrModule, Stmt, Variable } from '../ir.js';
+import { byteSize } from '../types.js';
+import { type AbiOptions, defaultMaxPeers, entryName } from './abi.js';
+import { Effects } from './effects.js';
+import { Expressions } from './expressions.js';
+import { prune } from './liveness.js';
+import { Prelude, type Target } from './prelude.js';
+import { identifier, Offsets, reservedNames, Scopes, uniqueName } from './scopes.js';
+import { Writer } from './writer.js';
+
+export interface PrintOptions extends AbiOptions {
+  /** `#line` directives back to the TypeScript. Default true; without them the text is easier to read. */
+  readonly lineDirectives?: boolean;
+}
+
+/** The kernel as CUDA C++ (C++17, for NVRTC and nvcc; compile with `compileOptions`). */
+export function printCuda(module: IrModule, options: PrintOptions = {}): string {
+  return printUnit([module], 'cuda', options);
+}
+
+/**
+ * The same programs for the host's C++ compiler, as far as one thread can run them: arithmetic, conversions, lanes,
+ * control flow, device functions, weak loads and stores. Each becomes
+ * `extern "C" void name(parameters…, u32 rank, u32 threadIdx, u32 blockIdx, u32 blockDim, u32 gridDim)`, with windows
+ * as `const HeddlePeers*`. Modules printed together need different names.
+ */
+export function printHost(modules: readonly IrModule[], options: PrintOptions = {}): string {
+  return printUnit(modules, 'host', options);
+}
+
+function printUnit(modules: readonly IrModule[], target: Target, options: PrintOptions): string {
+  // The helpers that a program uses are known only once it is printed, and their names must be kept clear of: the
+  // first pass finds them, the second avoids them.
+  const first = new Prelude(target);
+  for (const module of modules) new ModulePrinter(module, target, first, options, new Set()).print();
+  const prelude = new Prelude(target);
+  const bodies = modules.map((module) =>
+    new ModulePrinter(module, target, prelude, options, first.names).print(),
+  );
+  return `${[...modules.map(header), prelude.print(), ...bodies].join('\n\n')}\n`;
+}
+
+function header(module: IrModule): string {
+  const values = module.specialization === '' ? '' : ` with ${module.specialization.replaceAll(/\s+/g, ' ')}`;
+  return `// ${identifier(module.name)}${values}`;
+}
+
+/** Static shared memory that a block can have on every architecture. */
+const maxSharedBytes = 48 * 1024;
+
+class ModulePrinter {
+  readonly #module: IrModule;
+  readonly #target: Target;
+  readonly #prelude: Prelude;
+  readonly #options: PrintOptions;
+  readonly #reserved: ReadonlySet<string>;
+  readonly #offsets: Offsets;
+  readonly #functionNames: string[] = [];
+  /** Which device functions need the implicit argument, directly or through their callees. */
+  readonly #needRank: boolean[] = [];
+
+  constructor(
+    module: IrModule,
+    target: Target,
+    prelude: Prelude,
+    options: PrintOptions,
+    helperNames: ReadonlySet<string>,
+  ) {
+    this.#module = module;
+    this.#target = target;
+    this.#prelude = prelude;
+    this.#options = options;
+    this.#reserved = new Set([...reservedNames, ...helperNames, entryName(module)]);
+    this.#offsets = new Offsets((name) => this.#reserved.has(name));
+  }
+
+  print(): string {
+    const functions = this.#module.functions.map((fn) => {
+      const name = uniqueName(fn.name, (n) => this.#isTaken(n));
+      const printed = this.#function(fn, name);
+      this.#functionNames.push(name);
+      return printed;
+    });
+    const called = calledFunctions(this.#module);
+    const kernel = this.#kernel();
+    const parts = [...this.#offsets.print(), ...functions.filter((_, i) => called.has(i)), kernel];
+    const text = parts.join('\n\n');
+    return this.#target === 'host' ? `namespace in_${entryName(this.#module)} {\n\n${text}\n\n}` : text;
+  }
+
+  #isTaken(name: string): boolean {
+    return (
+      this.#reserved.has(name) || this.#functionNames.includes(name) || this.#offsets.names.includes(name)
+    );
+  }
+
+  #function(fn: IrFunction, name: string): string {
+    const scopes = new Scopes((n) => this.#isTaken(n) || n === name, this.#offsets);
+    const printer = this.#body(scopes);
+    const params = fn.params.map(({ variable }) => {
+      const type =
+        variable.type.kind === 'peers' ? `const ${this.#peers()}&` : printer.expressions.type(variable.type);
+      return `${type} ${scopes.declare(variable)}`;
+    });
+    const returns = printer.expressions.type(fn.returns);
+    printer.block(prune(fn.body));
+    this.#needRank.push(scopes.usesRank);
+    if (scopes.usesRank) params.push('u32 rank');
+    const qualifiers = this.#target === 'cuda' ? 'static __device__ __forceinline__' : 'static inline';
+    return `${qualifiers} ${returns} ${name}(${params.join(', ')}) {\n${printer.writer.print()}\n}`;
+  }
+
+  #kernel(): string {
+    const { entry, maxThreads } = this.#module;
+    const scopes = new Scopes((name) => this.#isTaken(name), this.#offsets);
+    const printer = this.#body(scopes);
+    const cuda = this.#target === 'cuda';
+    const params = entry.params.map(({ variable }) => {
+      // In constant memory and indexed there: without __grid_constant__ a dynamic index would copy it to the stack.
+      if (variable.type.kind === 'peers') {
+        return `${cuda ? '__grid_constant__ ' : ''}const ${this.#peers()}${cuda ? ' ' : '& '}${scopes.declare(variable)}`;
+      }
+      return `${printer.expressions.type(variable.type)} ${scopes.declare(variable)}`;
+    });
+    params.push('u32 rank');
+    if (!cuda) {
+      this.#prelude.use('indices');
+      params.push('u32 threadIdx_x', 'u32 blockIdx_x', 'u32 blockDim_x', 'u32 gridDim_x');
+    }
+    printer.writer.indented(() => {
+      if (!cuda) {
+        printer.writer.line('threadIdx.x = threadIdx_x, blockIdx.x = blockIdx_x;');
+        printer.writer.line('blockDim.x = blockDim_x, gridDim.x = gridDim_x;');
+      }
+      this.#shared(scopes, printer);
+    });
+    printer.block(prune(entry.body));
+    const signature = `${entryName(this.#module)}(${params.join(', ')})`;
+    const qualified = cuda
+      ? `extern "C" __global__ void __launch_bounds__(${maxThreads})\n${signature}`
+      : `extern "C" void ${signature}`;
+    return `${qualified} {\n${printer.writer.print()}\n}`;
+  }
+
+  #shared(scopes: Scopes, { writer, expressions }: BodyPrinter): void {
+    let bytes = 0;
+    for (const { variable, length, span } of this.#module.shared) {
+      const { type } = variable;
+      if (type.kind !== 'pointer') throw new HeddleError('HEDDLE_PRINT', 'a shared array must be a pointer');
+      expressions.type(type);
+      const wide = type.to === 'v16' ? ' alignas(128)' : '';
+      writer.line(`__shared__${wide} ${type.to} ${scopes.declare(variable)}[${length}];`, span);
+      bytes += length * byteSize[type.to];
+    }
+    if (bytes > maxSharedBytes) {
+      throw new HeddleError(
+        'HEDDLE_PRINT',
+        `${this.#module.name} declares ${bytes} bytes of shared memory; a block has ${maxSharedBytes}. Use smaller tiles`,
+      );
+    }
+  }
+
+  #body(scopes: Scopes): BodyPrinter {
+    const expressions = new Expressions(this.#prelude, scopes);
+    const effects = new Effects(this.#target, this.#prelude, expressions, (callee, args) => {
+      const name = this.#functionNames[callee];
+      if (name === undefined)
+        throw new HeddleError('HEDDLE_PRINT', `function ${callee} is called before it is defined`);
+      return `${name}(${[...args, ...(this.#needRank[callee] ? [scopes.rank()] : [])].join(', ')})`;
+    });
+    const writer = new Writer(this.#module.sources, this.#options.lineDirectives ?? true);
+    return new BodyPrinter(writer, scopes, expressions, effects);
+  }
+
+  /** The type of a peers parameter; the struct that every kernel with windows shares. */
+  #peers(): string {
+    const count = this.#options.maxPeers ?? defaultMaxPeers;
+    return this.#prelude.add('HeddlePeers', 'HeddlePeers', {
+      text: `// Where each rank's window is mapped on this one.\nstruct HeddlePeers {\n  u64 base[${count}];\n};`,
+    });
+  }
+}
+
+/** Indices of the device functions that the kernel reaches. */
+function calledFunctions(module: IrModule): ReadonlySet<number> {
+  const called = new Set<number>();
+  const visit = (statements: readonly Stmt[]): void => {
+    for (const statement of statements) {
+      if (
+        statement.kind === 'effect' &&
+        statement.effect.op === 'call' &&
+        !called.has(statement.effect.callee)
+      ) {
+        called.add(statement.effect.callee);
+        visit(prune(module.functions[statement.effect.callee]?.body ?? []));
+      }
+      if (statement.kind === 'if') visit([...statement.then, ...statement.else]);
+      if (statement.kind === 'for' || statement.kind === 'while' || statement.kind === 'block')
+        visit(statement.body);
+    }
+  };
+  visit(prune(module.entry.body));
+  return called;
+}
+
+/** Statements of one function. */
+class BodyPrinter {
+  readonly writer: Writer;
+  readonly expressions: Expressions;
+  readonly #scopes: Scopes;
+  readonly #effects: Effects;
+
+  constructor(writer: Writer, scopes: Scopes, expressions: Expressions, effects: Effects) {
+    this.writer = writer;
+    this.expressions = expressions;
+    this.#scopes = scopes;
+    this.#effects = effects;
+  }
+
+  /** The statements of a scope, indented. */
+  block(statements: readonly Stmt[]): void {
+    this.#scopes.enter();
+    this.writer.indented(() => {
+      for (const statement of statements) this.#statement(statement);
+    });
+    this.#scopes.leave();
+  }
+
+  #statement(statement: Stmt): void {
+    const { writer, expressions } = this;
+    const { span } = statement;
+    switch (statement.kind) {
+      case 'let':
+      case 'assign':
+      case 'assignRegister':
+        writer.line(`${this.#simple(statement)};`, span);
+        break;
+      case 'registers': {
+        const { type } = statement.variable;
+        if (type.kind !== 'registers')
+          throw new HeddleError('HEDDLE_PRINT', 'a register array must have its type');
+        const fill = expressions.print(statement.fill);
+        const name = this.#scopes.declare(statement.variable);
+        writer.line(
+          `${type.of} ${name}[${type.length}] = {${Array(type.length).fill(fill).join(', ')}};`,
+          span,
+        );
+        break;
+      }
+      case 'effect': {
+        const text = this.#effects.print(statement.effect, statement.result !== null);
+        if (statement.result !== null) writer.line(`${this.#declaration(statement.result)} = ${text};`, span);
+        else if (text !== '') writer.line(`${text};`, span);
+        break;
+      }
+      case 'if':
+        this.#if(statement, '');
+        break;
+      case 'for':
+        this.#for(statement);
+        break;
+      case 'while':
+        writer.line(`while (${expressions.print(statement.test)}) {`, span);
+        this.block(statement.body);
+        writer.line('}');
+        break;
+      case 'break':
+      case 'continue':
+        writer.line(`${statement.kind};`, span);
+        break;
+      case 'return':
+        writer.line(
+          statement.value === null ? 'return;' : `return ${expressions.print(statement.value)};`,
+          span,
+        );
+        break;
+      case 'block':
+        writer.line('{');
+        this.block(statement.body);
+        writer.line('}');
+        break;
+    }
+  }
+
+  #declaration(variable: Variable): string {
+    const type = this.expressions.type(variable.type);
+    return `${variable.mutable ? '' : constant(type)}${type} ${this.#scopes.declare(variable)}`;
+  }
+
+  /** A statement that C++ also allows in the head of a `for`. */
+  #simple(statement: Stmt): string {
+    switch (statement.kind) {
+      case 'let': {
+        const init = this.expressions.print(statement.init);
+        return `${this.#declaration(statement.variable)} = ${init}`;
+      }
+      case 'assign':
+        return this.#assignment(
+          this.#scopes.nameOf(statement.variable),
+          statement.value,
+          (expr) => expr.kind === 'variable' && expr.variable.id === statement.variable.id,
+        );
+      case 'assignRegister':
+        return this.#assignment(
+          `${this.#scopes.nameOf(statement.array)}[${statement.index}]`,
+          statement.value,
+          (expr) =>
+            expr.kind === 'register' &&
+            expr.array.id === statement.array.id &&
+            expr.index === statement.index,
+        );
+      default:
+        throw new HeddleError('HEDDLE_PRINT', `a '${statement.kind}' cannot stand in the head of a loop`);
+    }
+  }
+
+  /** `x += n` and `++x` where they mean what the language means: not for i32, which wraps. */
+  #assignment(place: string, value: Expr, isPlace: (expr: Expr) => boolean): string {
+    if (
+      value.kind === 'binary' &&
+      (value.op === '+' || value.op === '-') &&
+      isPlace(value.left) &&
+      value.type.kind === 'value' &&
+      (value.type.name === 'u32' || value.type.name === 'u64' || value.type.name === 'f32')
+    ) {
+      if (value.right.kind === 'const' && value.type.name !== 'f32' && BigInt(value.right.value) === 1n) {
+        return `${value.op}${value.op}${place}`;
+      }
+      return `${place} ${value.op}= ${this.expressions.print(value.right)}`;
+    }
+    return `${place} = ${this.expressions.print(value)}`;
+  }
+
+  #if(statement: Extract<Stmt, { kind: 'if' }>, before: string): void {
+    const { writer } = this;
+    writer.line(
+      `${before}if (${this.expressions.print(statement.test)}) {`,
+      before === '' ? statement.span : null,
+    );
+    this.block(statement.then);
+    const [only] = statement.else;
+    if (statement.else.length === 1 && only?.kind === 'if') {
+      this.#if(only, '} else ');
+      return;
+    }
+    if (statement.else.length > 0) {
+      writer.line('} else {');
+      this.block(statement.else);
+    }
+    writer.line('}');
+  }
+
+  #for(statement: Extract<Stmt, { kind: 'for' }>): void {
+    const { writer } = this;
+    const [first, ...rest] = statement.init;
+    // A head declares variables of one type; more of them get a scope around the loop.
+    const hoisted = rest.length > 0 ? statement.init : [];
+    this.#scopes.enter();
+    if (hoisted.length > 0) {
+      writer.line('{');
+      writer.indented(() => {
+        for (const inner of hoisted) this.#statement(inner);
+        this.#loop(statement, '');
+      });
+      writer.line('}');
+    } else {
+      this.#loop(statement, first === undefined ? '' : this.#simple(first));
+    }
+    this.#scopes.leave();
+  }
+
+  #loop(statement: Extract<Stmt, { kind: 'for' }>, init: string): void {
+    const update = statement.update.map((inner) => this.#simple(inner)).join(', ');
+    this.writer.line(`for (${init}; ${this.expressions.print(statement.test)}; ${update}) {`, statement.span);
+    this.block(statement.body);
+    this.writer.line('}');
+  }
+}
+
+/** `const` before a value type; a pointer is constant after its star, which reads badly and helps nobody. */
+function constant(type: string): string {
+  return type.endsWith('*') ? '' : 'const ';
+}

@@ -1,0 +1,129 @@
+/**
+ * Names in one printed function. The author's names are kept; a name that C++, the prelude or an enclosing scope
+ * has already taken gets a number: `x_2`. (C++ could shadow, but `const u32 x = x + 1` would read itself.)
+ */
+import { HeddleError } from '../../errors/index.js';
+import type { Variable } from '../ir.js';
+import type { Field, Layout } from '../types.js';
+
+const keywords = `alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t class
+compl const const_cast constexpr continue decltype default delete do double dynamic_cast else enum explicit export
+extern false float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or
+or_eq private protected public register reinterpret_cast return short signed sizeof static static_assert static_cast
+struct switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void
+volatile wchar_t while xor xor_eq`;
+const taken = `i32 u32 u64 f32 HeddlePeers HeddleIndex rank threadIdx blockIdx blockDim gridDim warpSize linux unix NULL
+assert abs min max div exp log pow sqrt round floor ceil index signal`;
+
+/** Names that mean something else in every translation unit. */
+export const reservedNames: ReadonlySet<string> = new Set(`${keywords} ${taken}`.split(/\s+/));
+
+/** What may stand as a C++ identifier: JavaScript's `$` and letters beyond ASCII become underscores. */
+export function identifier(name: string): string {
+  const plain = name
+    .replace(/[^A-Za-z0-9_]/g, '_')
+    .replace(/^_+/, '')
+    .replace(/__+/g, '_');
+  if (plain === '') return 'value';
+  return /^[0-9]/.test(plain) ? `n${plain}` : plain;
+}
+
+/** `wanted`, or the first of wanted_2, wanted_3 … that nothing has taken. */
+export function uniqueName(wanted: string, isTaken: (name: string) => boolean): string {
+  const base = identifier(wanted);
+  let name = base;
+  for (let n = 2; isTaken(name); n++) name = `${base}_${n}`;
+  return name;
+}
+
+/** The offset constants of the layouts that a program uses: `Window_offset::arrived`. */
+export class Offsets {
+  readonly #isReserved: (name: string) => boolean;
+  readonly #layouts = new Map<Layout, { name: string; fields: Map<Field, string> }>();
+
+  constructor(isReserved: (name: string) => boolean) {
+    this.#isReserved = isReserved;
+  }
+
+  use(layout: Layout, field: Field): string {
+    let known = this.#layouts.get(layout);
+    if (known === undefined) {
+      const names = [...this.#layouts.values()].map(({ name }) => name);
+      const name = uniqueName(`${layout.name}_offset`, (n) => this.#isReserved(n) || names.includes(n));
+      known = { name, fields: new Map() };
+      this.#layouts.set(layout, known);
+    }
+    let name = known.fields.get(field);
+    if (name === undefined) {
+      const others = [...known.fields.values()];
+      name = uniqueName(field.name, (n) => this.#isReserved(n) || others.includes(n));
+      known.fields.set(field, name);
+    }
+    return `${known.name}::${name}`;
+  }
+
+  get names(): readonly string[] {
+    return [...this.#layouts.values()].map(({ name }) => name);
+  }
+
+  print(): string[] {
+    return [...this.#layouts.values()].map(({ name, fields }) => {
+      const lines = [...fields].map(([field, text]) => `constexpr u64 ${text} = ${field.offset};`);
+      return `namespace ${name} {\n${lines.join('\n')}\n}`;
+    });
+  }
+}
+
+export class Scopes {
+  readonly #isReserved: (name: string) => boolean;
+  readonly #offsets: Offsets;
+  readonly #names = new Map<number, string>();
+  readonly #visible: Set<string>[] = [new Set()];
+  #usesRank = false;
+
+  constructor(isReserved: (name: string) => boolean, offsets: Offsets) {
+    this.#isReserved = isReserved;
+    this.#offsets = offsets;
+  }
+
+  enter(): void {
+    this.#visible.push(new Set());
+  }
+
+  leave(): void {
+    this.#visible.pop();
+  }
+
+  /** A name for a variable that starts to live in the innermost scope. */
+  declare(variable: Variable): string {
+    const name = uniqueName(
+      variable.name,
+      (candidate) => this.#isReserved(candidate) || this.#visible.some((scope) => scope.has(candidate)),
+    );
+    this.#visible.at(-1)!.add(name);
+    this.#names.set(variable.id, name);
+    return name;
+  }
+
+  nameOf(variable: Variable): string {
+    const name = this.#names.get(variable.id);
+    if (name === undefined) {
+      throw new HeddleError('HEDDLE_PRINT', `the IR uses '${variable.name}' where it is not declared`);
+    }
+    return name;
+  }
+
+  offsetOf(layout: Layout, field: Field): string {
+    return this.#offsets.use(layout, field);
+  }
+
+  /** The implicit argument, and a note that this function needs it. */
+  rank(): string {
+    this.#usesRank = true;
+    return 'rank';
+  }
+
+  get usesRank(): boolean {
+    return this.#usesRank;
+  }
+}

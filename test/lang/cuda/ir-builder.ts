@@ -1,0 +1,221 @@
+/** A tiny builder of IR for tests of the printer, independent of the parser. */
+import type {
+  BinaryOp,
+  Effect,
+  Expr,
+  IrFunction,
+  IrModule,
+  Param,
+  PureFunction,
+  SourceText,
+  Stmt,
+  UnaryOp,
+  Variable,
+} from '../../../src/lang/ir.js';
+import type { Field, IrType, Layout, Space, ValueName } from '../../../src/lang/types.js';
+
+export type Memory = Exclude<ValueName, 'bool'>;
+
+export const value = (name: ValueName): IrType => ({ kind: 'value', name });
+export const pointer = (to: Memory, space: Space = 'global'): IrType => ({ kind: 'pointer', to, space });
+
+let nextId = 0;
+export function variable(name: string, type: IrType, mutable = false): Variable {
+  return { id: nextId++, name, type, mutable };
+}
+
+const at = { start: 0, end: 0, source: 0 };
+
+// Expressions.
+export const read = (v: Variable): Expr => ({ kind: 'variable', type: v.type, variable: v });
+export const constant = (name: ValueName, v: number | bigint | boolean): Expr => ({
+  kind: 'const',
+  type: value(name),
+  value: v,
+});
+export const u32 = (v: number): Expr => constant('u32', v);
+export const i32 = (v: number): Expr => constant('i32', v);
+export const f32 = (v: number): Expr => constant('f32', Math.fround(v));
+export const builtin = (name: (Expr & { kind: 'builtin' })['name']): Expr => ({
+  kind: 'builtin',
+  type: value('u32'),
+  name,
+});
+const comparisons: readonly BinaryOp[] = ['==', '!=', '<', '<=', '>', '>='];
+export const binary = (op: BinaryOp, left: Expr, right: Expr): Expr => ({
+  kind: 'binary',
+  type: comparisons.includes(op) ? value('bool') : left.type,
+  op,
+  left,
+  right,
+});
+export const unary = (op: UnaryOp, arg: Expr): Expr => ({ kind: 'unary', type: arg.type, op, arg });
+export const select = (test: Expr, yes: Expr, no: Expr): Expr => {
+  const branches = { then: yes, else: no };
+  return { kind: 'select', type: yes.type, test, ...branches };
+};
+export const pure = (name: PureFunction, ...args: Expr[]): Expr => ({
+  kind: 'pure',
+  type: args[0]!.type,
+  name,
+  args,
+});
+export const convert = (to: ValueName, arg: Expr): Expr => ({ kind: 'convert', type: value(to), arg });
+export const bits = (to: ValueName, arg: Expr): Expr => ({ kind: 'bits', type: value(to), arg });
+export const lane = (type: ValueName, vector: Expr, index: number): Expr => ({
+  kind: 'lane',
+  type: value(type),
+  vector,
+  index,
+});
+export const pack = (of: ValueName, lanes: Expr[]): Expr => ({ kind: 'pack', type: value('v16'), of, lanes });
+export const offset = (base: Expr, index: Expr): Expr => ({
+  kind: 'offset',
+  type: base.type,
+  pointer: base,
+  index,
+});
+export const register = (array: Variable, index: number): Expr => ({
+  kind: 'register',
+  type: value(array.type.kind === 'registers' ? array.type.of : 'u32'),
+  array,
+  index,
+});
+export const view = (to: Memory, of: Expr): Expr => ({
+  kind: 'view',
+  type: pointer(to, of.type.kind === 'pointer' ? of.type.space : 'global'),
+  pointer: of,
+});
+export const field = (window: Variable, rank: Expr, name: string): Expr => {
+  if (window.type.kind !== 'peers') throw new Error('not a window');
+  const found = window.type.layout.fields.find((f) => f.name === name);
+  if (found === undefined) throw new Error(`no field ${name}`);
+  return { kind: 'field', type: pointer(found.type), window, rank, field: found };
+};
+
+// Statements.
+export const define = (v: Variable, init: Expr): Stmt => ({ kind: 'let', span: at, variable: v, init });
+export const assign = (v: Variable, init: Expr): Stmt => ({
+  kind: 'assign',
+  span: at,
+  variable: v,
+  value: init,
+});
+export const registers = (v: Variable, fill: Expr): Stmt => ({
+  kind: 'registers',
+  span: at,
+  variable: v,
+  fill,
+});
+export const assignRegister = (array: Variable, index: number, init: Expr): Stmt => ({
+  kind: 'assignRegister',
+  span: at,
+  array,
+  index,
+  value: init,
+});
+export const effect = (e: Effect, result: Variable | null = null): Stmt => ({
+  kind: 'effect',
+  span: at,
+  effect: e,
+  result,
+});
+export const when = (test: Expr, yes: Stmt[], no: Stmt[] = []): Stmt => {
+  const branches = { then: yes, else: no };
+  return { kind: 'if', span: at, test, ...branches };
+};
+export const loop = (init: Stmt[], test: Expr, update: Stmt[], body: Stmt[]): Stmt => ({
+  kind: 'for',
+  span: at,
+  init,
+  test,
+  update,
+  body,
+});
+export const whileLoop = (test: Expr, body: Stmt[]): Stmt => ({ kind: 'while', span: at, test, body });
+export const block = (...body: Stmt[]): Stmt => ({ kind: 'block', span: at, body });
+export const stop = (kind: 'break' | 'continue'): Stmt => ({ kind, span: at });
+export const give = (v: Expr | null): Stmt => ({ kind: 'return', span: at, value: v });
+/** `for (let i = 0; i < end; i += step)`. */
+export const count = (end: Expr, body: (i: Expr) => Stmt[], step = 1): Stmt => {
+  const i = variable('i', value('u32'), true);
+  return loop(
+    [define(i, u32(0))],
+    binary('<', read(i), end),
+    [assign(i, binary('+', read(i), u32(step)))],
+    body(read(i)),
+  );
+};
+
+// Effects.
+type Ordering<Op extends Effect['op']> = Partial<
+  Omit<Extract<Effect, { op: Op }>, 'op' | 'pointer' | 'value'>
+>;
+export const load = (from: Expr, options: Ordering<'load'> = {}): Effect => ({
+  op: 'load',
+  pointer: from,
+  order: 'weak',
+  scope: 'gpu',
+  cache: 'keep',
+  ...options,
+});
+export const store = (to: Expr, what: Expr, options: Ordering<'store'> = {}): Effect => ({
+  op: 'store',
+  pointer: to,
+  value: what,
+  order: 'weak',
+  scope: 'gpu',
+  cache: 'keep',
+  ...options,
+});
+
+// Modules.
+export function param(name: string, type: IrType, index: number | null = null): Param {
+  return { variable: variable(index === null ? name : `${name}_${index}`, type), name, index };
+}
+
+export function layout(name: string, fields: Omit<Field, 'offset'>[]): Layout {
+  const placed = fields.map((f, i) => ({ ...f, offset: i * 4096 }));
+  return { name, fields: placed, bytes: fields.length * 4096 };
+}
+
+export function fn(
+  name: string,
+  params: Param[],
+  body: Stmt[],
+  returns: IrType = { kind: 'void' },
+): IrFunction {
+  return { name, params, returns, body, span: at };
+}
+
+export function module(
+  name: string,
+  params: Param[],
+  body: Stmt[],
+  more: Partial<Omit<IrModule, 'name' | 'entry'>> = {},
+): IrModule {
+  return {
+    name,
+    entry: fn(name, params, body),
+    functions: [],
+    shared: [],
+    layouts: [],
+    sources: [],
+    maxThreads: 256,
+    specialization: '',
+    ...more,
+  };
+}
+
+export function shared(
+  name: string,
+  of: Memory,
+  length: number,
+): { variable: Variable; length: number; span: typeof at } {
+  return { variable: variable(name, pointer(of, 'shared')), length, span: at };
+}
+
+/** A source whose offset n is line n + 1. */
+export function source(file: string): SourceText {
+  return { text: '', file, position: (start) => ({ line: start + 1, column: 1 }) };
+}
