@@ -1,0 +1,231 @@
+/**
+ * Who acts: threads, the bulk-copy agents of threads, and streams (host copies and fills). Every access in the
+ * shadow memory names an actor and the actor's epoch at that time.
+ */
+import type { Scope } from '../../lang/index.js';
+import type { LaunchId, StreamId } from '../detector.js';
+import {
+  type BlockClock,
+  type Clock,
+  type ClockedBlock,
+  joinBlocks,
+  nothing,
+  nothingOfBlock,
+} from './clock.js';
+
+/** How far apart two actors are, and how far a scope reaches. A scope includes what is not further than it. */
+export const cta = 0;
+export const gpu = 1;
+export const sys = 2;
+export type Reach = 0 | 1 | 2;
+export const scopeNames: readonly Scope[] = ['cta', 'gpu', 'sys'];
+export const reachOf: Readonly<Record<Scope, Reach>> = { cta, gpu, sys };
+
+export class StreamState {
+  /** Steps (launches and copies) begun so far. */
+  step = 0;
+  /** After everything the stream has completed. */
+  now: Clock = nothing;
+  /** What a programmatic launch may rely on before its awaitPrevious: all that its predecessor started with. */
+  early: Clock = nothing;
+  /** Launches begun and not yet folded into `now`, oldest first. */
+  readonly running: LaunchState[] = [];
+
+  constructor(
+    readonly index: number,
+    readonly id: StreamId,
+    readonly rank: number,
+  ) {}
+}
+
+export class LaunchState {
+  /** Joined from its ended blocks. */
+  end: Clock = nothing;
+  ended = false;
+
+  constructor(
+    readonly id: LaunchId,
+    readonly stream: StreamState,
+    readonly step: number,
+    readonly kernel: string,
+    readonly programmatic: boolean,
+    /** What its threads know when they start. */
+    readonly start: Clock,
+  ) {}
+}
+
+/** A block of a launch, or one operation of a stream (whose `launch` is null). */
+export class BlockState implements ClockedBlock {
+  readonly stream: number;
+  readonly rank: number;
+  threads: readonly Actor[] = [];
+
+  constructor(
+    readonly sequence: number,
+    readonly step: number,
+    readonly owner: StreamState,
+    readonly launch: LaunchState | null,
+    /** Its index in the grid. */
+    readonly index: number,
+  ) {
+    this.stream = owner.index;
+    this.rank = owner.rank;
+  }
+}
+
+/** A moment at which an actor released: what it hands on, and to how wide a circle. */
+export class ReleaseHead {
+  readonly epoch: number;
+  private readonly clocks: { readonly known: Clock; readonly own: BlockClock };
+  private whole: Clock | null = null;
+
+  constructor(
+    readonly by: Actor,
+    readonly scope: Reach,
+  ) {
+    this.epoch = by.lastEpoch;
+    this.clocks = { known: by.known, own: by.own };
+  }
+
+  /** Made when somebody acquires it: many releases (each thread's fence, say) are never acquired by themselves. */
+  get clock(): Clock {
+    this.whole ??= this.clocks.known.withBlock(
+      this.by.block,
+      this.clocks.own.withLane(this.by.lane, this.epoch),
+    );
+    return this.whole;
+  }
+
+  /** True if what `by` did in `epoch` is part of what is released here. */
+  includes(by: Actor, epoch: number): boolean {
+    if (by === this.by) return epoch <= this.epoch;
+    return knownIn(this.by.block, this.clocks.own, this.clocks.known, by, epoch);
+  }
+}
+
+/** An atomic write as its readers see it. */
+export interface AtomicWrite {
+  /** The moment of the write itself (released or not), for finding out what it could have ordered. */
+  readonly moment: ReleaseHead;
+  readonly meta: number;
+  /** What the write releases: itself as a release, and the writer's fences before it. */
+  readonly heads: readonly ReleaseHead[];
+  /** Heads of the writes before it that it carries on, being a read-modify-write. */
+  readonly inherited: readonly ReleaseHead[];
+}
+
+/** Why a thread that read an atomic write did not learn what the writer knew. */
+export type Outcome =
+  | 'synchronised'
+  | 'write-scope'
+  | 'read-scope'
+  | 'sizes'
+  | 'no-release'
+  | 'release-fence-scope'
+  | 'no-acquire'
+  | 'acquire-fence-scope';
+
+/** A thread read an atomic write atomically: what came of it. Kept to explain races. */
+export interface Observation {
+  /** Its number: later ones are larger. */
+  readonly order: number;
+  readonly write: AtomicWrite;
+  readonly reader: Actor;
+  readonly epoch: number;
+  readonly meta: number;
+  /** The reach that an acquire needs. */
+  readonly needs: Reach;
+  outcome: Outcome;
+}
+
+/** What only threads that synchronise need. */
+export interface SyncState {
+  /** What this thread's last fence of each scope released; null where a wider, later fence says more. */
+  readonly fences: (ReleaseHead | null)[];
+  /** Released to this thread's relaxed loads by writers at each distance; a fence that reaches them acquires it. */
+  readonly pending: Clock[];
+  /** The relaxed loads behind `pending`. */
+  observations: Observation[];
+}
+
+export class Actor {
+  epoch = 1;
+  /** Whether something happened in this epoch; an epoch in which nothing happened need not end. */
+  touched = true;
+  /** About other blocks and streams. */
+  known: Clock;
+  /** About its own block, itself aside. */
+  own: BlockClock = nothingOfBlock;
+  sync: SyncState | null = null;
+  /** The agents of its bulk copies, once it has issued one. */
+  agents: { readonly reads: Actor; readonly writes: Actor } | null = null;
+
+  constructor(
+    readonly index: number,
+    readonly block: BlockState,
+    /** Its thread in the block; agents: the thread that issued. */
+    readonly lane: number,
+    /** Agents of bulk copies: what they do, or null for threads and streams. */
+    readonly copies: 'read' | 'write' | null,
+    known: Clock,
+  ) {
+    this.known = known;
+  }
+
+  get agentKey(): number {
+    return 2 * this.lane + (this.copies === 'write' ? 1 : 0);
+  }
+
+  /** Learns what `clock` says. */
+  learn(clock: Clock): void {
+    const known = this.known.join(clock);
+    if (known === this.known) return;
+    this.known = known;
+    this.own = joinBlocks(this.own, known.about(this.block));
+    this.touched = true;
+  }
+
+  /** The last epoch in which something happened. */
+  get lastEpoch(): number {
+    return this.touched ? this.epoch : this.epoch - 1;
+  }
+
+  /** What happens from here on is not part of snapshots taken so far. */
+  endEpoch(): void {
+    if (!this.touched) return;
+    this.epoch++;
+    this.touched = false;
+  }
+
+  /** Its block has ended: it acts no more, and others only ask what it did. */
+  retire(): void {
+    this.known = nothing;
+    this.sync = null;
+  }
+
+  ensureSync(): SyncState {
+    this.sync ??= { fences: [null, null, null], pending: [nothing, nothing, nothing], observations: [] };
+    return this.sync;
+  }
+}
+
+/** True if what `by` did in `epoch` happened before what `me` does now. */
+export function happenedBefore(by: Actor, epoch: number, me: Actor): boolean {
+  return by === me || knownIn(me.block, me.own, me.known, by, epoch);
+}
+
+function knownIn(block: BlockState, own: BlockClock, clock: Clock, by: Actor, epoch: number): boolean {
+  if (by.block === block) return covers(own, by, epoch);
+  if (by.block.step <= clock.completed(by.block.stream)) return true;
+  return covers(clock.about(by.block), by, epoch);
+}
+
+function covers(clock: BlockClock, by: Actor, epoch: number): boolean {
+  return by.copies === null ? clock.coversLane(by.lane, epoch) : clock.coversAgent(by.agentKey, epoch);
+}
+
+/** The narrowest scope that includes both. */
+export function distance(a: Actor, b: Actor): Reach {
+  if (a.block === b.block) return cta;
+  return a.block.rank === b.block.rank ? gpu : sys;
+}

@@ -1,0 +1,235 @@
+/**
+ * What a thread knows to have happened, as immutable values that threads share.
+ *
+ * A flat vector clock over every thread of every rank would be far too large (64 ranks × 8 blocks × 64 threads,
+ * times the launches). Three observations make it small:
+ * - Threads of one block meet often, and after a barrier they all know the same: one number, the `floor`, says
+ *   'everything of this block up to epoch n'. Warps have floors of their own; single threads are exceptions.
+ * - About other blocks a thread knows what somebody released: a snapshot that never changes afterwards. Snapshots
+ *   are compared by identity first, and joins return one of their arguments whenever it already says everything.
+ * - A stream finishes its work in order, so everything finished is one counter per stream; only blocks of launches
+ *   beyond that counter need entries.
+ */
+
+/** A sparse map number → epoch: key, value, key, value …, keys ascending. */
+type Pairs = readonly number[];
+const none: Pairs = [];
+
+function valueAt(pairs: Pairs, key: number): number {
+  let low = 0;
+  let high = pairs.length >> 1;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    const found = pairs[2 * middle]!;
+    if (found === key) return pairs[2 * middle + 1]!;
+    if (found < key) low = middle + 1;
+    else high = middle;
+  }
+  return 0;
+}
+
+function withPair(pairs: Pairs, key: number, value: number): Pairs {
+  if (valueAt(pairs, key) >= value) return pairs;
+  return joinPairs(pairs, [key, value], 0);
+}
+
+/** The larger value of each key, without those that `floor` already covers. Returns `a` where it says it all. */
+function joinPairs(a: Pairs, b: Pairs, floor: number): Pairs {
+  if (a === b && floor === 0) return a;
+  const joined: number[] = [];
+  let sameAsA = true;
+  let i = 0;
+  let j = 0;
+  while (i < a.length || j < b.length) {
+    const left = i < a.length ? a[i]! : Number.POSITIVE_INFINITY;
+    const right = j < b.length ? b[j]! : Number.POSITIVE_INFINITY;
+    const key = Math.min(left, right);
+    const mine = left === key ? a[i + 1]! : 0;
+    const theirs = right === key ? b[j + 1]! : 0;
+    if (left === key) i += 2;
+    if (right === key) j += 2;
+    const value = Math.max(mine, theirs);
+    if (value > floor) joined.push(key, value);
+    if (value > floor ? value !== mine : mine !== 0) sameAsA = false;
+  }
+  if (sameAsA) return a;
+  return joined.length === 0 ? none : joined;
+}
+
+/** What is known about one block. Epochs start at 1, so 0 is 'nothing'. */
+export class BlockClock {
+  constructor(
+    /** Everything every thread of the block did up to this epoch. Says nothing about bulk copies. */
+    readonly floor: number,
+    readonly warps: Pairs,
+    readonly lanes: Pairs,
+    /** Bulk copies: keyed by agent, up to a group. */
+    readonly agents: Pairs,
+  ) {}
+
+  coversLane(lane: number, epoch: number): boolean {
+    if (epoch <= this.floor) return true;
+    if (this.warps.length > 0 && epoch <= valueAt(this.warps, lane >> 5)) return true;
+    return this.lanes.length > 0 && epoch <= valueAt(this.lanes, lane);
+  }
+
+  coversAgent(agent: number, epoch: number): boolean {
+    return this.agents.length > 0 && epoch <= valueAt(this.agents, agent);
+  }
+
+  withFloor(floor: number): BlockClock {
+    return new BlockClock(floor, none, none, this.agents);
+  }
+
+  withWarp(warp: number, epoch: number): BlockClock {
+    return new BlockClock(this.floor, withPair(this.warps, warp, epoch), this.lanes, this.agents);
+  }
+
+  withLane(lane: number, epoch: number): BlockClock {
+    if (this.coversLane(lane, epoch)) return this;
+    return new BlockClock(this.floor, this.warps, withPair(this.lanes, lane, epoch), this.agents);
+  }
+
+  withAgent(agent: number, epoch: number): BlockClock {
+    if (this.coversAgent(agent, epoch)) return this;
+    return new BlockClock(this.floor, this.warps, this.lanes, withPair(this.agents, agent, epoch));
+  }
+}
+
+export const nothingOfBlock = new BlockClock(0, none, none, none);
+
+/** Returns one of its arguments where that one says everything (the likelier one is tried). */
+export function joinBlocks(one: BlockClock, other: BlockClock): BlockClock {
+  if (one === other || other === nothingOfBlock) return one;
+  if (one === nothingOfBlock) return other;
+  const otherIsNewer =
+    other.floor > one.floor || (other.floor === one.floor && other.lanes.length > one.lanes.length);
+  const [a, b] = otherIsNewer ? [other, one] : [one, other];
+  const floor = a.floor;
+  const warps = joinPairs(a.warps, b.warps, floor);
+  const lanes = joinPairs(a.lanes, b.lanes, floor);
+  const agents = joinPairs(a.agents, b.agents, 0);
+  if (warps === a.warps && lanes === a.lanes && agents === a.agents) return a;
+  return new BlockClock(floor, warps, lanes, agents);
+}
+
+/** A block as clocks see it. */
+export interface ClockedBlock {
+  /** Unique and growing: the order in which blocks started. */
+  readonly sequence: number;
+  /** Index of its stream. */
+  readonly stream: number;
+  /** The position of its launch in the stream, from 1. */
+  readonly step: number;
+}
+
+/** What is known about one stream: all its steps up to `completed`, and parts of later ones. */
+class StreamClock {
+  constructor(
+    readonly completed: number,
+    readonly blocks: readonly ClockedBlock[],
+    readonly clocks: readonly BlockClock[],
+  ) {}
+
+  about(block: ClockedBlock): BlockClock {
+    let low = 0;
+    let high = this.blocks.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      const found = this.blocks[middle]!;
+      if (found === block) return this.clocks[middle]!;
+      if (found.sequence < block.sequence) low = middle + 1;
+      else high = middle;
+    }
+    return nothingOfBlock;
+  }
+}
+
+const nothingOfStream = new StreamClock(0, [], []);
+
+function joinStreams(a: StreamClock, b: StreamClock): StreamClock {
+  if (a === b || b === nothingOfStream) return a;
+  if (a === nothingOfStream) return b;
+  const completed = Math.max(a.completed, b.completed);
+  const blocks: ClockedBlock[] = [];
+  const clocks: BlockClock[] = [];
+  let sameAsA = completed === a.completed;
+  let sameAsB = completed === b.completed;
+  let i = 0;
+  let j = 0;
+  while (i < a.blocks.length || j < b.blocks.length) {
+    const left = a.blocks[i];
+    const right = b.blocks[j];
+    const takeLeft = left !== undefined && (right === undefined || left.sequence <= right.sequence);
+    const takeRight = right !== undefined && (left === undefined || right.sequence <= left.sequence);
+    const block = takeLeft ? left : right!;
+    const mine = takeLeft ? a.clocks[i++]! : nothingOfBlock;
+    const theirs = takeRight ? b.clocks[j++]! : nothingOfBlock;
+    if (block.step <= completed) continue;
+    const clock = joinBlocks(mine, theirs);
+    blocks.push(block);
+    clocks.push(clock);
+    if (clock !== mine) sameAsA = false;
+    if (clock !== theirs) sameAsB = false;
+  }
+  if (sameAsA) return a;
+  if (sameAsB) return b;
+  return new StreamClock(completed, blocks, clocks);
+}
+
+/** Everything known about every stream of every rank. */
+export class Clock {
+  // The last join is remembered: the threads of a block often acquire the same flag one after the other.
+  private joinedWith: Clock | null = null;
+  private joined: Clock | null = null;
+
+  constructor(private readonly streams: readonly StreamClock[]) {}
+
+  completed(stream: number): number {
+    return this.streams[stream]?.completed ?? 0;
+  }
+
+  /** What is known about a block whose step is not among the completed ones. */
+  about(block: ClockedBlock): BlockClock {
+    return this.streams[block.stream]?.about(block) ?? nothingOfBlock;
+  }
+
+  join(other: Clock): Clock {
+    if (other === this || other === nothing) return this;
+    if (this === nothing) return other;
+    if (this.joinedWith === other) return this.joined!;
+    const count = Math.max(this.streams.length, other.streams.length);
+    const streams = new Array<StreamClock>(count);
+    let sameAsThis = count === this.streams.length;
+    let sameAsOther = count === other.streams.length;
+    for (let i = 0; i < count; i++) {
+      const mine = this.streams[i] ?? nothingOfStream;
+      const theirs = other.streams[i] ?? nothingOfStream;
+      const stream = mine === theirs ? mine : joinStreams(mine, theirs);
+      streams[i] = stream;
+      if (stream !== mine) sameAsThis = false;
+      if (stream !== theirs) sameAsOther = false;
+    }
+    const joined = sameAsThis ? this : sameAsOther ? other : new Clock(streams);
+    this.joinedWith = other;
+    this.joined = joined;
+    return joined;
+  }
+
+  withBlock(block: ClockedBlock, clock: BlockClock): Clock {
+    return this.withStream(block.stream, new StreamClock(0, [block], [clock]));
+  }
+
+  withCompleted(stream: number, step: number): Clock {
+    return this.withStream(stream, new StreamClock(step, [], []));
+  }
+
+  private withStream(index: number, addition: StreamClock): Clock {
+    const streams = this.streams.slice();
+    while (streams.length <= index) streams.push(nothingOfStream);
+    streams[index] = joinStreams(streams[index]!, addition);
+    return new Clock(streams);
+  }
+}
+
+export const nothing = new Clock([]);

@@ -1,0 +1,291 @@
+/** The detector: turns the machine's events into clocks (who knows what) and shadow memory (who touched what). */
+import type { Order, Scope } from '../../lang/index.js';
+import type {
+  AccessKind,
+  BlockId,
+  BufferInfo,
+  Detector,
+  Finding,
+  LaunchId,
+  SiteId,
+  StreamId,
+  ThreadId,
+} from '../detector.js';
+import { noSite, packAccess } from './access.js';
+import {
+  Actor,
+  BlockState,
+  cta,
+  LaunchState,
+  type Observation,
+  reachOf,
+  StreamState,
+  sys,
+} from './actors.js';
+import { type BlockClock, type Clock, joinBlocks, nothing } from './clock.js';
+import { type DetectorOptions, RaceReports } from './report.js';
+import { Shadow } from './shadow.js';
+import { fence, observe, publish } from './sync.js';
+
+/** How many observations are kept to explain races with. */
+const observationsKept = 8192;
+
+export class RaceDetector implements Detector {
+  private readonly streams = new Map<StreamId, StreamState>();
+  private readonly events = new Map<number, Clock>();
+  /** What the host program of each rank has seen to be finished. */
+  private readonly hosts = new Map<number, Clock>();
+  private readonly launches = new Map<LaunchId, LaunchState>();
+  private readonly blocks = new Map<BlockId, BlockState>();
+  private readonly threads: Actor[] = [];
+  private readonly actors: Actor[] = [];
+  private readonly shadows: Shadow[] = [];
+  /** A ring of the latest. */
+  private readonly observations: Observation[] = [];
+  private observed = 0;
+  private sequence = 0;
+  private readonly reports: RaceReports;
+
+  constructor(options: DetectorOptions) {
+    this.reports = new RaceReports(options, this.observations);
+  }
+
+  get findings(): readonly Finding[] {
+    return this.reports.findings;
+  }
+
+  streamCreated(stream: StreamId, rank: number): void {
+    this.streams.set(stream, new StreamState(this.streams.size, stream, rank));
+  }
+
+  streamAccess(
+    stream: StreamId,
+    kind: 'read' | 'write',
+    buffer: BufferInfo,
+    offset: number,
+    bytes: number,
+  ): void {
+    if (bytes === 0) return;
+    const state = this.stream(stream);
+    const block = new BlockState(++this.sequence, ++state.step, state, null, 0);
+    const actor = this.actor(block, 0, null, state.now);
+    this.shadow(buffer).weak(actor, actor, packAccess(kind, 'weak', sys, bytes, noSite), offset, bytes);
+    state.now = state.now.withCompleted(state.index, state.step);
+    state.early = state.now;
+  }
+
+  eventRecorded(stream: StreamId, event: number): void {
+    this.events.set(event, this.stream(stream).now);
+  }
+
+  eventAwaited(stream: StreamId, event: number): void {
+    const state = this.stream(stream);
+    const clock = this.events.get(event) ?? nothing;
+    state.now = state.now.join(clock);
+    state.early = state.early.join(clock);
+  }
+
+  hostSynchronized(stream: StreamId, rank: number): void {
+    this.hosts.set(rank, this.host(rank).join(this.stream(stream).now));
+  }
+
+  hostEnqueued(stream: StreamId, rank: number): void {
+    const state = this.stream(stream);
+    state.now = state.now.join(this.host(rank));
+    state.early = state.early.join(this.host(rank));
+  }
+
+  launchStarted(
+    launch: LaunchId,
+    stream: StreamId,
+    info: { rank: number; kernel: string; grid: number; block: number; programmatic: boolean },
+  ): void {
+    const state = this.stream(stream);
+    const start = info.programmatic ? state.early : state.now;
+    state.early = start;
+    const started = new LaunchState(launch, state, ++state.step, info.kernel, info.programmatic, start);
+    state.running.push(started);
+    this.launches.set(launch, started);
+  }
+
+  blockStarted(
+    block: BlockId,
+    launch: LaunchId,
+    index: number,
+    firstThread: ThreadId,
+    threads: number,
+  ): void {
+    const owner = this.launches.get(launch)!;
+    const state = new BlockState(++this.sequence, owner.step, owner.stream, owner, index);
+    const actors: Actor[] = [];
+    for (let lane = 0; lane < threads; lane++) {
+      const actor = this.actor(state, lane, null, owner.start);
+      actors.push(actor);
+      this.threads[firstThread + lane] = actor;
+    }
+    state.threads = actors;
+    this.blocks.set(block, state);
+  }
+
+  blockEnded(block: BlockId): void {
+    const state = this.blocks.get(block)!;
+    const launch = state.launch!;
+    for (const thread of state.threads) {
+      launch.end = launch.end.join(thread.known);
+      thread.retire();
+    }
+    this.blocks.delete(block);
+  }
+
+  launchEnded(launch: LaunchId): void {
+    const ended = this.launches.get(launch)!;
+    ended.ended = true;
+    this.launches.delete(launch);
+    // A stream finishes in order, even where a programmatic launch has overtaken its predecessor.
+    const { stream } = ended;
+    while (stream.running[0]?.ended) {
+      const done = stream.running.shift()!;
+      stream.now = stream.now.join(done.end).withCompleted(stream.index, done.step);
+    }
+  }
+
+  awaitPrevious(thread: ThreadId): void {
+    const actor = this.threads[thread]!;
+    actor.learn(actor.block.owner.now);
+  }
+
+  /** Permission to start is not order: only `awaitPrevious` of the next launch is. */
+  releaseNext(_thread: ThreadId): void {}
+
+  access(
+    thread: ThreadId,
+    kind: AccessKind,
+    order: Order,
+    scope: Scope,
+    buffer: BufferInfo,
+    offset: number,
+    bytes: number,
+    site: SiteId,
+  ): void {
+    const me = this.threads[thread]!;
+    const shadow = this.shadow(buffer);
+    const meta = packAccess(kind, order, reachOf[scope], bytes, site);
+    me.touched = true;
+    if (order === 'weak') {
+      shadow.weak(me, me, meta, offset, bytes);
+      return;
+    }
+    const before = kind === 'write' ? null : shadow.atomicWrite(offset, bytes);
+    if (before !== null) {
+      const acquires = order === 'acquire' || order === 'acq_rel';
+      const number = this.observed++;
+      this.observations[number % observationsKept] = observe(me, before, meta, acquires, number);
+    }
+    shadow.strong(me, meta, offset, bytes);
+    if (kind === 'read') return;
+    const releases = order === 'release' || order === 'acq_rel';
+    shadow.setAtomicWrite(offset, bytes, publish(me, meta, releases, before));
+  }
+
+  fence(thread: ThreadId, scope: Scope, _site: SiteId): void {
+    fence(this.threads[thread]!, reachOf[scope]);
+  }
+
+  blockBarrier(block: BlockId): void {
+    const { threads } = this.blocks.get(block)!;
+    const { epoch, known, own: before } = met(threads);
+    const own = before.withFloor(epoch);
+    for (const thread of threads) {
+      thread.known = known;
+      thread.own = own;
+      thread.epoch = epoch + 1;
+      thread.touched = false;
+    }
+  }
+
+  warpMet(firstLane: ThreadId, lanes: number): void {
+    // Shuffles come in rows; only the first after an access has anything to order.
+    let touched = false;
+    for (let i = firstLane; i < firstLane + lanes; i++) touched ||= this.threads[i]!.touched;
+    if (!touched) return;
+    const threads = this.threads.slice(firstLane, firstLane + lanes);
+    const { epoch, known, own: before } = met(threads);
+    const own = before.withWarp(threads[0]!.lane >> 5, epoch);
+    for (const thread of threads) {
+      thread.known = known;
+      thread.own = own;
+      thread.epoch = epoch + 1;
+      thread.touched = false;
+    }
+  }
+
+  bulkIssued(
+    thread: ThreadId,
+    group: number,
+    source: { buffer: BufferInfo; offset: number },
+    target: { buffer: BufferInfo; offset: number },
+    bytes: number,
+    site: SiteId,
+  ): void {
+    if (bytes === 0) return;
+    const me = this.threads[thread]!;
+    me.agents ??= {
+      reads: this.actor(me.block, me.lane, 'read', nothing),
+      writes: this.actor(me.block, me.lane, 'write', nothing),
+    };
+    const { agents } = me;
+    agents.reads.epoch = group + 1;
+    agents.writes.epoch = group + 1;
+    me.touched = true;
+    const read = packAccess('read', 'weak', cta, bytes, site);
+    const write = packAccess('write', 'weak', cta, bytes, site);
+    this.shadow(source.buffer).weak(me, agents.reads, read, source.offset, bytes);
+    this.shadow(target.buffer).weak(me, agents.writes, write, target.offset, bytes);
+  }
+
+  bulkAwaited(thread: ThreadId, group: number, readsOnly: boolean): void {
+    const me = this.threads[thread]!;
+    const { agents } = me;
+    if (agents === null) return;
+    me.own = me.own.withAgent(agents.reads.agentKey, group + 1);
+    if (!readsOnly) me.own = me.own.withAgent(agents.writes.agentKey, group + 1);
+    me.touched = true;
+  }
+
+  private stream(id: StreamId): StreamState {
+    return this.streams.get(id)!;
+  }
+
+  private host(rank: number): Clock {
+    return this.hosts.get(rank) ?? nothing;
+  }
+
+  private actor(block: BlockState, lane: number, copies: 'read' | 'write' | null, known: Clock): Actor {
+    const actor = new Actor(this.actors.length, block, lane, copies, known);
+    this.actors.push(actor);
+    return actor;
+  }
+
+  private shadow(buffer: BufferInfo): Shadow {
+    const shadow = this.shadows[buffer.id];
+    if (shadow !== undefined) return shadow;
+    const made = new Shadow(this.actors, (by, epoch, meta, as, asMeta, offset) =>
+      this.reports.race(by, epoch, meta, as, asMeta, buffer, offset),
+    );
+    this.shadows[buffer.id] = made;
+    return made;
+  }
+}
+
+/** What threads that meet know together; `epoch` ends what any of them did before. */
+function met(threads: readonly Actor[]): { epoch: number; known: Clock; own: BlockClock } {
+  const first = threads[0]!;
+  let { known, own } = first;
+  let epoch = 0;
+  for (const thread of threads) {
+    epoch = Math.max(epoch, thread.epoch);
+    known = known.join(thread.known);
+    own = joinBlocks(own, thread.own);
+  }
+  return { epoch, known, own };
+}

@@ -1,0 +1,268 @@
+/**
+ * What the detector remembers of each byte: the accesses that a later one could still race with.
+ *
+ * Nearly all bytes are moved by whole, aligned 16-byte accesses, ordered with one another: one record of a last write
+ * and a last read stands for 16 bytes. A page whose accesses are smaller is divided into finer records. A record
+ * becomes a `Cell` where one write and one read do not say enough: readers that are not ordered among themselves,
+ * atomics, races.
+ *
+ * An access is forgotten when a newer one stands for it: the newer happened after it, conflicts with everything
+ * it conflicts with, and is no better protected by being atomic.
+ */
+import { isAtomic, isRead, sameSize, scopeOf, strengthOf } from './access.js';
+import { type Actor, type AtomicWrite, distance, happenedBefore } from './actors.js';
+import { mutual } from './sync.js';
+
+/** An earlier access that raced with the present one, at a byte of the buffer. */
+export type RaceSink = (
+  by: Actor,
+  epoch: number,
+  meta: number,
+  as: Actor,
+  asMeta: number,
+  offset: number,
+) => void;
+
+interface Entry {
+  readonly by: Actor;
+  epoch: number;
+  meta: number;
+}
+
+/** A record in full. */
+class Cell {
+  writes: Entry[] = [];
+  /** By actor and strength: of a thread's reads of one strength the last stands for all. */
+  reads = new Map<number, Entry>();
+  /** Where reads were last thinned out. */
+  sweepAt = 64;
+  atomic: AtomicWrite | null = null;
+
+  clone(): Cell {
+    const copy = new Cell();
+    copy.writes = this.writes.map((entry) => ({ ...entry }));
+    copy.reads = new Map([...this.reads].map(([key, entry]) => [key, { ...entry }]));
+    copy.sweepAt = this.sweepAt;
+    copy.atomic = this.atomic;
+    return copy;
+  }
+}
+
+const pageBits = 10;
+const pageBytes = 1 << pageBits;
+
+// A record's words: writer (actor index + 1, 0: none), its epoch, its access; reader likewise; 1 if there is a Cell.
+const stride = 8;
+const reader = 3;
+const hasCell = 6;
+
+class Page {
+  /** Records cover 1 << shift bytes. */
+  shift = 4;
+  words = new Int32Array((pageBytes >> 4) * stride);
+  cells: Cell[] | null = null;
+
+  /** Divides the records so that [from, to) begins and ends between two. */
+  fit(from: number, to: number): void {
+    let shift = this.shift;
+    while (((from | to) & ((1 << shift) - 1)) !== 0) shift--;
+    if (shift === this.shift) return;
+    const parts = 1 << (this.shift - shift);
+    const words = new Int32Array(this.words.length * parts);
+    const cells: Cell[] = [];
+    for (let i = 0; i < pageBytes >> this.shift; i++) {
+      const record = this.words.subarray(i * stride, (i + 1) * stride);
+      for (let part = i * parts; part < (i + 1) * parts; part++) {
+        words.set(record, part * stride);
+        if (record[hasCell] === 1) cells[part] = this.cells![i]!.clone();
+      }
+    }
+    this.shift = shift;
+    this.words = words;
+    if (this.cells !== null) this.cells = cells;
+  }
+}
+
+/** The shadow of one buffer. */
+export class Shadow {
+  private readonly pages: Page[] = [];
+
+  constructor(
+    private readonly actors: readonly Actor[],
+    private readonly race: RaceSink,
+  ) {}
+
+  /** A weak access by `as`, who knows what `me` knows (`as` differs from `me` for bulk copies). */
+  weak(me: Actor, as: Actor, meta: number, offset: number, bytes: number): void {
+    const end = offset + bytes;
+    for (let from = offset; from < end; ) {
+      const page = this.page(from);
+      const to = Math.min(end, (Math.floor(from / pageBytes) + 1) * pageBytes);
+      page.fit(from, to);
+      const last = ((to - 1) & (pageBytes - 1)) >> page.shift;
+      for (let record = (from & (pageBytes - 1)) >> page.shift; record <= last; record++) {
+        if (isRead(meta)) this.weakRead(page, record, me, as, meta, from);
+        else this.weakWrite(page, record, me, as, meta, from);
+      }
+      from = to;
+    }
+  }
+
+  /** The atomic write whose value an access of these bytes reads, if one wrote them all. */
+  atomicWrite(offset: number, bytes: number): AtomicWrite | null {
+    const cells = this.cellsOf(offset, bytes);
+    const first = cells[0]!.atomic;
+    return cells.every((cell) => cell.atomic === first) ? first : null;
+  }
+
+  /** Looks for races of an atomic access and remembers it. */
+  strong(me: Actor, meta: number, offset: number, bytes: number): void {
+    for (const cell of this.cellsOf(offset, bytes)) this.full(cell, me, me, meta, offset);
+  }
+
+  setAtomicWrite(offset: number, bytes: number, write: AtomicWrite): void {
+    for (const cell of this.cellsOf(offset, bytes)) cell.atomic = write;
+  }
+
+  private page(offset: number): Page {
+    const index = Math.floor(offset / pageBytes);
+    const page = this.pages[index];
+    if (page !== undefined) return page;
+    const made = new Page();
+    this.pages[index] = made;
+    return made;
+  }
+
+  /** The cells of an atomic access, which is aligned and therefore lies in one page. */
+  private cellsOf(offset: number, bytes: number): Cell[] {
+    const page = this.page(offset);
+    page.fit(offset, offset + bytes);
+    const cells: Cell[] = [];
+    const last = ((offset + bytes - 1) & (pageBytes - 1)) >> page.shift;
+    for (let record = (offset & (pageBytes - 1)) >> page.shift; record <= last; record++) {
+      cells.push(this.cell(page, record));
+    }
+    return cells;
+  }
+
+  private weakRead(page: Page, record: number, me: Actor, as: Actor, meta: number, offset: number): void {
+    const words = page.words;
+    const at = record * stride;
+    if (words[at + hasCell] === 0) {
+      const writer = words[at]!;
+      if (writer === 0 || happenedBefore(this.actors[writer - 1]!, words[at + 1]!, me)) {
+        const last = words[at + reader]!;
+        if (
+          last === 0 ||
+          last === as.index + 1 ||
+          happenedBefore(this.actors[last - 1]!, words[at + reader + 1]!, me)
+        ) {
+          words[at + reader] = as.index + 1;
+          words[at + reader + 1] = as.epoch;
+          words[at + reader + 2] = meta;
+          return;
+        }
+      }
+    }
+    this.full(this.cell(page, record), me, as, meta, offset);
+  }
+
+  private weakWrite(page: Page, record: number, me: Actor, as: Actor, meta: number, offset: number): void {
+    const words = page.words;
+    const at = record * stride;
+    if (words[at + hasCell] === 0) {
+      const writer = words[at]!;
+      const last = words[at + reader]!;
+      if (
+        (writer === 0 || happenedBefore(this.actors[writer - 1]!, words[at + 1]!, me)) &&
+        (last === 0 || happenedBefore(this.actors[last - 1]!, words[at + reader + 1]!, me))
+      ) {
+        setWriter(words, at, as, meta);
+        return;
+      }
+    }
+    const cell = this.cell(page, record);
+    cell.atomic = null;
+    this.full(cell, me, as, meta, offset);
+    if (cell.writes.length === 1 && cell.reads.size === 0) {
+      words[at + hasCell] = 0;
+      delete page.cells![record];
+      setWriter(words, at, as, meta);
+    }
+  }
+
+  private cell(page: Page, record: number): Cell {
+    const at = record * stride;
+    const { words } = page;
+    page.cells ??= [];
+    if (words[at + hasCell] === 1) return page.cells[record]!;
+    const cell = new Cell();
+    if (words[at] !== 0) {
+      cell.writes.push({ by: this.actors[words[at]! - 1]!, epoch: words[at + 1]!, meta: words[at + 2]! });
+    }
+    if (words[at + reader] !== 0) {
+      const by = this.actors[words[at + reader]! - 1]!;
+      const meta = words[at + reader + 2]!;
+      cell.reads.set(readKey(by, meta), { by, epoch: words[at + reader + 1]!, meta });
+    }
+    words[at + hasCell] = 1;
+    page.cells[record] = cell;
+    return cell;
+  }
+
+  /** The whole rule: reports what races with the access, forgets what it stands for, remembers it. */
+  private full(cell: Cell, me: Actor, as: Actor, meta: number, offset: number): void {
+    const reads = isRead(meta);
+    for (const entry of cell.writes) this.compare(entry, me, as, meta, offset);
+    if (reads) {
+      const key = readKey(as, meta);
+      const mine = cell.reads.get(key);
+      if (mine !== undefined) {
+        mine.epoch = as.epoch;
+        mine.meta = meta;
+        return;
+      }
+      if (cell.reads.size >= cell.sweepAt) {
+        forget(cell.reads, me, as, meta);
+        cell.sweepAt = Math.max(64, 2 * cell.reads.size);
+      }
+      cell.reads.set(key, { by: as, epoch: as.epoch, meta });
+      return;
+    }
+    for (const entry of cell.reads.values()) this.compare(entry, me, as, meta, offset);
+    forget(cell.reads, me, as, meta);
+    cell.writes = cell.writes.filter((entry) => !standsFor(me, as, meta, entry));
+    cell.writes.push({ by: as, epoch: as.epoch, meta });
+  }
+
+  private compare(earlier: Entry, me: Actor, as: Actor, meta: number, offset: number): void {
+    if (happenedBefore(earlier.by, earlier.epoch, me)) return;
+    if (mutual(earlier.meta, meta, distance(earlier.by, me))) return;
+    this.race(earlier.by, earlier.epoch, earlier.meta, as, meta, offset);
+  }
+}
+
+function setWriter(words: Int32Array, at: number, as: Actor, meta: number): void {
+  words[at] = as.index + 1;
+  words[at + 1] = as.epoch;
+  words[at + 2] = meta;
+  words[at + reader] = 0;
+}
+
+const readKey = (by: Actor, meta: number): number => by.index * 1024 + strengthOf(meta);
+
+function forget(entries: Map<number, Entry>, me: Actor, as: Actor, meta: number): void {
+  for (const [key, entry] of entries) if (standsFor(me, as, meta, entry)) entries.delete(key);
+}
+
+function standsFor(me: Actor, as: Actor, meta: number, earlier: Entry): boolean {
+  if (!happenedBefore(earlier.by, earlier.epoch, me)) return false;
+  if (!isAtomic(meta)) return true;
+  // Whoever the new access is protected from by scopes, the earlier one must be protected from as well.
+  return (
+    isAtomic(earlier.meta) &&
+    sameSize(earlier.meta, meta) &&
+    scopeOf(earlier.meta) >= scopeOf(meta) &&
+    earlier.by.block === as.block
+  );
+}

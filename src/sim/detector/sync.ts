@@ -1,0 +1,122 @@
+/**
+ * Release and acquire through the value of a location, as PTX defines them.
+ *
+ * A write hands on its writer's knowledge if it is a release, or if a fence of the writer comes before it. A
+ * read-modify-write carries on what the write before it handed on. A reader that sees the value learns it if it
+ * acquires, or at its next fence. All of this needs scopes that include the other side: of the write and the read
+ * (each pair along a chain of read-modify-writes), and of the release (or fence) and the acquire (or fence).
+ */
+import { isAtomic, sameSize, scopeOf } from './access.js';
+import {
+  type Actor,
+  type AtomicWrite,
+  cta,
+  distance,
+  gpu,
+  happenedBefore,
+  type Observation,
+  type Outcome,
+  type Reach,
+  ReleaseHead,
+  sys,
+} from './actors.js';
+import { nothing } from './clock.js';
+
+const reaches: readonly Reach[] = [cta, gpu, sys];
+
+/** Two atomic accesses of which each one's scope includes the other, and that touch the same bytes. */
+export function mutual(a: number, b: number, apart: Reach): boolean {
+  return isAtomic(a) && isAtomic(b) && sameSize(a, b) && scopeOf(a) >= apart && scopeOf(b) >= apart;
+}
+
+/** `me` read `write` by an atomic access: it learns, now or at its next fence, what the write hands on. */
+export function observe(
+  me: Actor,
+  write: AtomicWrite,
+  meta: number,
+  acquires: boolean,
+  order: number,
+): Observation {
+  const { needs, outcome } = learnFrom(me, write, meta, acquires);
+  const observation: Observation = { order, write, reader: me, epoch: me.epoch, meta, needs, outcome };
+  if (outcome === 'no-acquire') me.ensureSync().observations.push(observation);
+  return observation;
+}
+
+function learnFrom(
+  me: Actor,
+  write: AtomicWrite,
+  meta: number,
+  acquires: boolean,
+): { needs: Reach; outcome: Outcome } {
+  const apart = distance(write.moment.by, me);
+  const unlinked = brokenLink(write, meta, apart);
+  if (unlinked !== null) return { needs: apart, outcome: unlinked };
+  const scope = scopeOf(meta);
+  let outcome: Outcome = write.heads.length === 0 ? 'no-release' : 'release-fence-scope';
+  for (const heads of [write.heads, write.inherited]) {
+    for (const head of heads) {
+      const needs = distance(head.by, me);
+      if (head.scope < needs) continue;
+      if (acquires && scope >= needs) {
+        if (!happenedBefore(head.by, head.epoch, me)) me.learn(head.clock);
+        if (heads === write.heads) outcome = 'synchronised';
+      } else {
+        if (!happenedBefore(head.by, head.epoch, me)) {
+          const { pending } = me.ensureSync();
+          pending[needs] = pending[needs]!.join(head.clock);
+        }
+        if (heads === write.heads && outcome !== 'synchronised') outcome = 'no-acquire';
+      }
+    }
+  }
+  return { needs: apart, outcome };
+}
+
+function brokenLink(write: AtomicWrite, meta: number, apart: Reach): Outcome | null {
+  if (!sameSize(write.meta, meta)) return 'sizes';
+  if (scopeOf(write.meta) < apart) return 'write-scope';
+  return scopeOf(meta) < apart ? 'read-scope' : null;
+}
+
+/** The atomic write that `me` makes now. `before`: the write it read, if it is a read-modify-write. */
+export function publish(me: Actor, meta: number, releases: boolean, before: AtomicWrite | null): AtomicWrite {
+  const scope = scopeOf(meta);
+  const moment = new ReleaseHead(me, scope);
+  const heads: ReleaseHead[] = releases ? [moment] : [];
+  for (const fence of me.sync?.fences ?? []) {
+    if (fence !== null && !(releases && fence.scope <= scope)) heads.push(fence);
+  }
+  let inherited: ReleaseHead[] = [];
+  if (before !== null && brokenLink(before, meta, distance(before.moment.by, me)) === null) {
+    inherited = [...before.inherited, ...before.heads].filter(
+      (head) => !heads.some((h) => replaces(h, head)),
+    );
+  }
+  me.endEpoch();
+  return { moment, meta, heads, inherited };
+}
+
+/** Whoever can acquire `older` can acquire `newer`, and learns as much: only sure within one block. */
+function replaces(newer: ReleaseHead, older: ReleaseHead): boolean {
+  return (
+    newer.by.block === older.by.block && newer.scope >= older.scope && newer.includes(older.by, older.epoch)
+  );
+}
+
+export function fence(me: Actor, scope: Reach): void {
+  const sync = me.ensureSync();
+  for (const reach of reaches) {
+    if (reach > scope) break;
+    me.learn(sync.pending[reach]!);
+    sync.pending[reach] = nothing;
+    sync.fences[reach] = null;
+  }
+  sync.observations = sync.observations.filter((observation) => {
+    const reached = observation.needs <= scope;
+    observation.outcome = reached ? 'synchronised' : 'acquire-fence-scope';
+    return !reached;
+  });
+  sync.fences[scope] = new ReleaseHead(me, scope);
+  me.endEpoch();
+}

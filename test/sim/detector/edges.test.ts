@@ -1,0 +1,489 @@
+/** Each kind of edge that orders two accesses, and what does not. */
+import { describe, expect, it } from 'vitest';
+import { type Running, Script } from './script.js';
+
+/** Two threads of one block (different warps), of two blocks, or of two ranks; and a buffer. */
+function pair(apart: 'warp' | 'block' | 'grid' | 'node') {
+  const script = new Script();
+  const buffer = script.buffer();
+  let a: number;
+  let b: number;
+  let launch: Running;
+  if (apart === 'node') {
+    launch = script.launch(script.stream(0));
+    a = launch.thread(0, 0);
+    b = script.launch(script.stream(1)).thread(0, 0);
+  } else {
+    launch = script.launch(script.stream(0), { blocks: 2, threads: 64 });
+    a = launch.thread(0, 0);
+    b =
+      apart === 'warp' ? launch.thread(0, 1) : apart === 'block' ? launch.thread(0, 40) : launch.thread(1, 0);
+  }
+  return { script, buffer, a, b, launch };
+}
+
+const flag = 512;
+
+describe('conflicts', () => {
+  it('reports a write and a read of two threads that nothing orders, both ways round', () => {
+    for (const kinds of [
+      ['write', 'read'],
+      ['read', 'write'],
+      ['write', 'write'],
+    ] as const) {
+      const { script, buffer, a, b } = pair('block');
+      script.access(a, kinds[0], 'weak', 'cta', buffer, 0, 4, 'first');
+      script.access(b, kinds[1], 'weak', 'cta', buffer, 0, 4, 'second');
+      expect(script.races).toEqual(['first second']);
+    }
+  });
+
+  it('lets threads read together, and one thread do as it likes', () => {
+    const { script, buffer, a, b } = pair('block');
+    script.read(a, buffer, 0, 'a');
+    script.read(b, buffer, 0, 'b');
+    script.write(a, buffer, 64, 'own write');
+    script.read(a, buffer, 64, 'own read');
+    expect(script.races).toEqual([]);
+  });
+
+  it('remembers every reader that a write may race with', () => {
+    const script = new Script();
+    const buffer = script.buffer();
+    const launch = script.launch(script.stream(), { blocks: 3 });
+    script.read(launch.thread(0, 0), buffer, 0, 'r0');
+    script.read(launch.thread(1, 0), buffer, 0, 'r1');
+    script.write(launch.thread(2, 0), buffer, 0, 'w');
+    expect(script.races.sort()).toEqual(['r0 w', 'r1 w']);
+  });
+
+  it('looks at bytes, not at words: neighbours do not conflict, overlaps do', () => {
+    const { script, buffer, a, b } = pair('grid');
+    script.write(a, buffer, 0, 'vector', 16);
+    script.write(b, buffer, 16, 'next vector', 16);
+    script.write(a, buffer, 36, 'u32');
+    script.write(b, buffer, 32, 'u32 before', 4);
+    script.write(b, buffer, 40, 'u32 after', 4);
+    script.write(a, buffer, 51, 'byte', 1);
+    script.write(b, buffer, 50, 'byte before', 1);
+    expect(script.races).toEqual([]);
+    script.read(b, buffer, 12, 'tail of the vector');
+    script.write(b, buffer, 32, 'over the u32', 16);
+    expect(script.races).toEqual(['vector tail of the vector', 'u32 over the u32']);
+  });
+
+  it('sees ranges that cross pages', () => {
+    const script = new Script();
+    const buffer = script.buffer();
+    const stream = script.stream();
+    const other = script.launch(script.stream());
+    script.detector.streamAccess(stream, 'write', buffer, 1000, 5000);
+    script.read(other.thread(0, 0), buffer, 996, 'before');
+    script.read(other.thread(0, 0), buffer, 6000, 'after');
+    expect(script.races).toEqual([]);
+    script.read(other.thread(0, 0), buffer, 5996, 'last');
+    expect(script.races).toHaveLength(1);
+  });
+
+  it('reports a pair of sites once', () => {
+    const { script, buffer, a, b } = pair('block');
+    const report = () => {
+      script.detector.access(a, 'write', 'weak', 'cta', buffer, 0, 4, 0);
+      script.detector.access(b, 'write', 'weak', 'cta', buffer, 0, 4, 1);
+    };
+    script.write(a, buffer, 800, 'one');
+    script.write(b, buffer, 804, 'two');
+    report();
+    report();
+    expect(script.races).toEqual(['one two']);
+  });
+});
+
+describe('barriers', () => {
+  it('a block barrier orders the threads of its block, and no others', () => {
+    const { script, buffer, a, b, launch } = pair('block');
+    script.write(a, buffer, 0, 'before');
+    launch.barrier(0);
+    script.read(b, buffer, 0, 'after');
+    expect(script.races).toEqual([]);
+    script.read(launch.thread(1, 0), buffer, 0, 'elsewhere');
+    expect(script.races).toEqual(['before elsewhere']);
+  });
+
+  it('a block barrier does not order what follows it', () => {
+    const { script, buffer, a, b, launch } = pair('block');
+    launch.barrier(0);
+    script.write(a, buffer, 0, 'first');
+    script.read(b, buffer, 0, 'second');
+    expect(script.races).toEqual(['first second']);
+  });
+
+  it('a warp that meets orders its lanes only', () => {
+    const { script, buffer, a, b, launch } = pair('warp');
+    script.write(a, buffer, 0, 'before');
+    launch.warp(0, 0);
+    script.read(b, buffer, 0, 'lane');
+    expect(script.races).toEqual([]);
+    script.read(launch.thread(0, 32), buffer, 0, 'other warp');
+    expect(script.races).toEqual(['before other warp']);
+  });
+
+  it('hands on what a thread learnt elsewhere', () => {
+    const script = new Script();
+    const buffer = script.buffer();
+    const launch = script.launch(script.stream(), { threads: 64 });
+    const remote = script.launch(script.stream(1)).thread(0, 0);
+    script.write(remote, buffer, 0, 'data');
+    script.store(remote, 'release', 'sys', buffer, flag, 'flag');
+    script.load(launch.thread(0, 3), 'acquire', 'sys', buffer, flag, 'poll');
+    launch.warp(0, 0);
+    script.read(launch.thread(0, 5), buffer, 0, 'same warp');
+    expect(script.races).toEqual([]);
+    script.read(launch.thread(0, 50), buffer, 0, 'too early');
+    expect(script.races).toEqual(['data too early']);
+    launch.barrier(0);
+    script.read(launch.thread(0, 60), buffer, 0, 'after the barrier');
+    expect(script.races).toHaveLength(1);
+  });
+});
+
+describe('release and acquire', () => {
+  const scopes = ['cta', 'gpu', 'sys'] as const;
+  const reach = { block: 0, grid: 1, node: 2 } as const;
+
+  for (const apart of ['block', 'grid', 'node'] as const) {
+    for (const [i, written] of scopes.entries()) {
+      for (const [j, read] of scopes.entries()) {
+        const works = Math.min(i, j) >= reach[apart];
+        it(`${works ? 'orders' : 'does not order'} across a ${apart}: release ${written}, acquire ${read}`, () => {
+          const { script, buffer, a, b } = pair(apart);
+          script.write(a, buffer, 0, 'data');
+          script.store(a, 'release', written, buffer, flag, 'flag');
+          script.load(b, 'acquire', read, buffer, flag, 'poll');
+          script.read(b, buffer, 0, 'use');
+          expect(script.races).toEqual(works ? [] : ['flag poll', 'data use']);
+        });
+
+        it(`${works ? 'orders' : 'does not order'} across a ${apart}: fence ${written}, fence ${read}`, () => {
+          const { script, buffer, a, b } = pair(apart);
+          script.write(a, buffer, 0, 'data');
+          script.fence(a, written);
+          script.store(a, 'relaxed', 'sys', buffer, flag, 'flag');
+          script.load(b, 'relaxed', 'sys', buffer, flag, 'poll');
+          script.fence(b, read);
+          script.read(b, buffer, 0, 'use');
+          expect(script.races).toEqual(works ? [] : ['data use']);
+        });
+      }
+    }
+  }
+
+  it('needs both halves', () => {
+    for (const [written, read] of [
+      ['relaxed', 'acquire'],
+      ['release', 'relaxed'],
+      ['relaxed', 'relaxed'],
+    ] as const) {
+      const { script, buffer, a, b } = pair('node');
+      script.write(a, buffer, 0, 'data');
+      script.store(a, written, 'sys', buffer, flag, 'flag');
+      script.load(b, read, 'sys', buffer, flag, 'poll');
+      script.read(b, buffer, 0, 'use');
+      expect(script.races).toEqual(['data use']);
+    }
+  });
+
+  it('publishes what came before the release only', () => {
+    const { script, buffer, a, b } = pair('node');
+    script.store(a, 'release', 'sys', buffer, flag, 'flag');
+    script.write(a, buffer, 0, 'data');
+    script.load(b, 'acquire', 'sys', buffer, flag, 'poll');
+    script.read(b, buffer, 0, 'use');
+    expect(script.races).toEqual(['data use']);
+  });
+
+  it('orders through the value that was read: a later relaxed store releases nothing', () => {
+    const { script, buffer, a, b } = pair('node');
+    script.write(a, buffer, 0, 'data');
+    script.store(a, 'release', 'sys', buffer, flag, 'flag');
+    script.store(a, 'relaxed', 'sys', buffer, flag, 'later');
+    script.load(b, 'acquire', 'sys', buffer, flag, 'poll');
+    script.read(b, buffer, 0, 'use');
+    expect(script.races).toEqual(['data use']);
+  });
+
+  it('does not order an acquire that read before the release', () => {
+    const { script, buffer, a, b } = pair('node');
+    script.write(a, buffer, 0, 'data');
+    script.load(b, 'acquire', 'sys', buffer, flag, 'poll');
+    script.store(a, 'release', 'sys', buffer, flag, 'flag');
+    script.read(b, buffer, 0, 'use');
+    expect(script.races).toEqual(['data use']);
+  });
+
+  it('a fence serves every relaxed store after it, but not what was written after the fence', () => {
+    const { script, buffer, a, b } = pair('node');
+    script.write(a, buffer, 0, 'data');
+    script.fence(a, 'sys');
+    script.write(a, buffer, 4, 'late');
+    script.store(a, 'relaxed', 'sys', buffer, flag, 'flag 1');
+    script.store(a, 'relaxed', 'sys', buffer, flag + 4, 'flag 2');
+    script.load(b, 'relaxed', 'sys', buffer, flag + 4, 'poll');
+    script.fence(b, 'sys');
+    script.read(b, buffer, 0, 'use');
+    expect(script.races).toEqual([]);
+    script.read(b, buffer, 4, 'use late');
+    expect(script.races).toEqual(['late use late']);
+  });
+
+  it('is cumulative: a gpu-scope chain on each side of a sys-scope release carries everything', () => {
+    const script = new Script();
+    const buffer = script.buffer();
+    const near = script.launch(script.stream(0), { blocks: 2 });
+    const far = script.launch(script.stream(1), { blocks: 2 });
+    script.write(near.thread(0, 0), buffer, 0, 'data');
+    script.update(near.thread(0, 0), 'acq_rel', 'gpu', buffer, flag, 'count');
+    script.update(near.thread(1, 0), 'acq_rel', 'gpu', buffer, flag, 'last');
+    script.store(near.thread(1, 0), 'release', 'sys', buffer, flag + 4, 'arrive');
+    script.load(far.thread(0, 0), 'acquire', 'sys', buffer, flag + 4, 'await');
+    script.store(far.thread(0, 0), 'release', 'gpu', buffer, flag + 8, 'pass on');
+    script.load(far.thread(1, 0), 'acquire', 'gpu', buffer, flag + 8, 'receive');
+    script.read(far.thread(1, 0), buffer, 0, 'use');
+    expect(script.races).toEqual([]);
+  });
+
+  it('a chain of relaxed read-modify-writes keeps the release of its head', () => {
+    const script = new Script();
+    const buffer = script.buffer();
+    const launch = script.launch(script.stream(), { blocks: 4 });
+    script.write(launch.thread(0, 0), buffer, 0, 'head data');
+    script.write(launch.thread(1, 0), buffer, 4, 'link data');
+    script.store(launch.thread(0, 0), 'release', 'gpu', buffer, flag, 'head');
+    script.update(launch.thread(1, 0), 'relaxed', 'gpu', buffer, flag, 'link');
+    script.update(launch.thread(2, 0), 'relaxed', 'gpu', buffer, flag, 'link');
+    script.load(launch.thread(3, 0), 'acquire', 'gpu', buffer, flag, 'poll');
+    script.read(launch.thread(3, 0), buffer, 0, 'use');
+    expect(script.races).toEqual([]);
+    script.read(launch.thread(3, 0), buffer, 4, 'use of the link');
+    expect(script.races).toEqual(['link data use of the link']);
+  });
+
+  it('a chain breaks where a link is too narrow', () => {
+    const script = new Script();
+    const buffer = script.buffer();
+    const launch = script.launch(script.stream(), { blocks: 3 });
+    script.write(launch.thread(0, 0), buffer, 0, 'data');
+    script.store(launch.thread(0, 0), 'release', 'gpu', buffer, flag, 'head');
+    script.update(launch.thread(1, 0), 'relaxed', 'cta', buffer, flag, 'link');
+    script.load(launch.thread(2, 0), 'acquire', 'gpu', buffer, flag, 'poll');
+    script.read(launch.thread(2, 0), buffer, 0, 'use');
+    expect(script.races).toContain('data use');
+  });
+
+  it('the scope of the head counts for the reader at the end of a chain', () => {
+    const script = new Script();
+    const buffer = script.buffer();
+    const near = script.launch(script.stream(0), { blocks: 2 });
+    const far = script.launch(script.stream(1)).thread(0, 0);
+    script.write(near.thread(0, 0), buffer, 0, 'data');
+    script.update(near.thread(0, 0), 'release', 'gpu', buffer, flag, 'narrow head');
+    script.update(near.thread(1, 0), 'relaxed', 'sys', buffer, flag, 'link');
+    script.load(far, 'acquire', 'sys', buffer, flag, 'poll');
+    script.read(far, buffer, 0, 'use');
+    expect(script.races).toContain('data use');
+  });
+
+  it('does not order through atomics of another size', () => {
+    const { script, buffer, a, b } = pair('node');
+    script.write(a, buffer, 0, 'data');
+    script.access(a, 'write', 'release', 'sys', buffer, flag, 8, 'flag');
+    script.load(b, 'acquire', 'sys', buffer, flag, 'poll');
+    script.read(b, buffer, 0, 'use');
+    expect(script.races).toEqual(['flag poll', 'data use']);
+  });
+
+  it('a weak store to the flag is a race and synchronises nothing', () => {
+    const { script, buffer, a, b } = pair('node');
+    script.write(a, buffer, 0, 'data');
+    script.write(a, buffer, flag, 'flag');
+    script.load(b, 'acquire', 'sys', buffer, flag, 'poll');
+    script.read(b, buffer, 0, 'use');
+    expect(script.races).toEqual(['flag poll', 'data use']);
+  });
+});
+
+describe('streams', () => {
+  it('order launches and copies of one stream', () => {
+    const script = new Script();
+    const buffer = script.buffer();
+    const stream = script.stream();
+    script.detector.streamAccess(stream, 'write', buffer, 0, 64);
+    const first = script.launch(stream, { blocks: 2, threads: 2 });
+    script.read(first.thread(0, 1), buffer, 0, 'input');
+    script.write(first.thread(1, 1), buffer, 64, 'result');
+    first.end();
+    const second = script.launch(stream, { blocks: 2 });
+    script.read(second.thread(1, 0), buffer, 64, 'use');
+    script.write(second.thread(0, 0), buffer, 0, 'overwrite');
+    second.end();
+    script.detector.streamAccess(stream, 'read', buffer, 0, 128);
+    expect(script.races).toEqual([]);
+  });
+
+  it('do not order different streams, unless an event does', () => {
+    for (const event of [false, true]) {
+      const script = new Script();
+      const buffer = script.buffer();
+      const [one, two] = [script.stream(), script.stream()];
+      const first = script.launch(one);
+      script.write(first.thread(0, 0), buffer, 0, 'produce');
+      first.end();
+      if (event) {
+        script.detector.eventRecorded(one, 5);
+        script.detector.eventAwaited(two, 5);
+      }
+      const second = script.launch(two);
+      script.read(second.thread(0, 0), buffer, 0, 'consume');
+      expect(script.races).toEqual(event ? [] : ['produce consume']);
+    }
+  });
+
+  it('an event orders what was before its record only', () => {
+    const script = new Script();
+    const buffer = script.buffer();
+    const [one, two] = [script.stream(), script.stream()];
+    script.detector.eventRecorded(one, 5);
+    const first = script.launch(one);
+    script.write(first.thread(0, 0), buffer, 0, 'produce');
+    first.end();
+    script.detector.eventAwaited(two, 5);
+    script.read(script.launch(two).thread(0, 0), buffer, 0, 'consume');
+    expect(script.races).toEqual(['produce consume']);
+  });
+
+  it('the host carries order from a stream it awaited to what it enqueues, on its own rank', () => {
+    const script = new Script();
+    const buffer = script.buffer();
+    const [one, two, remote] = [script.stream(0), script.stream(0), script.stream(1)];
+    const first = script.launch(one);
+    script.write(first.thread(0, 0), buffer, 0, 'produce');
+    first.end();
+    script.detector.hostSynchronized(one, 0);
+    script.detector.hostEnqueued(two, 0);
+    script.detector.hostEnqueued(remote, 1);
+    script.read(script.launch(two).thread(0, 0), buffer, 0, 'consume');
+    expect(script.races).toEqual([]);
+    script.read(script.launch(remote).thread(0, 0), buffer, 0, 'elsewhere');
+    expect(script.races).toEqual(['produce elsewhere']);
+  });
+
+  it('carry what their launches learnt from other ranks', () => {
+    const script = new Script();
+    const buffer = script.buffer();
+    const stream = script.stream(0);
+    const remote = script.launch(script.stream(1)).thread(0, 0);
+    script.write(remote, buffer, 0, 'data');
+    script.store(remote, 'release', 'sys', buffer, flag, 'flag');
+    const first = script.launch(stream);
+    script.load(first.thread(0, 0), 'acquire', 'sys', buffer, flag, 'poll');
+    first.end();
+    script.read(script.launch(stream).thread(0, 0), buffer, 0, 'use');
+    expect(script.races).toEqual([]);
+  });
+
+  it('a programmatic launch is ordered from awaitPrevious on, thread by thread', () => {
+    const script = new Script();
+    const buffer = script.buffer();
+    const stream = script.stream();
+    script.detector.streamAccess(stream, 'write', buffer, 0, 4);
+    const first = script.launch(stream);
+    script.write(first.thread(0, 0), buffer, 64, 'produce');
+    const second = script.launch(stream, { programmatic: true, threads: 2 });
+    script.read(second.thread(0, 0), buffer, 0, 'older');
+    expect(script.races).toEqual([]);
+    first.end();
+    script.detector.awaitPrevious(second.thread(0, 0));
+    script.read(second.thread(0, 0), buffer, 64, 'after');
+    expect(script.races).toEqual([]);
+    script.read(second.thread(0, 1), buffer, 64, 'without');
+    expect(script.races).toEqual(['produce without']);
+    second.end();
+    script.detector.streamAccess(stream, 'write', buffer, 64, 4);
+    expect(script.races).toHaveLength(1);
+  });
+
+  it('a programmatic launch is unordered even where its predecessor happened to have ended', () => {
+    const script = new Script();
+    const buffer = script.buffer();
+    const stream = script.stream();
+    const first = script.launch(stream);
+    script.write(first.thread(0, 0), buffer, 0, 'produce');
+    first.end();
+    const second = script.launch(stream, { programmatic: true });
+    script.read(second.thread(0, 0), buffer, 0, 'consume');
+    expect(script.races).toEqual(['produce consume']);
+  });
+});
+
+describe('bulk copies', () => {
+  function issue() {
+    const script = new Script();
+    const [from, to] = [script.buffer('staging'), script.buffer('window')];
+    const launch = script.launch(script.stream(), { threads: 2, blocks: 2 });
+    const me = launch.thread(0, 0);
+    script.write(me, from, 0, 'fill');
+    script.bulk(me, 0, from, to, 0, 64, 'bulk');
+    return { script, from, to, launch, me };
+  }
+
+  it('see what their thread did before, and run beside what it does after', () => {
+    const { script, from, to, me } = issue();
+    script.read(me, from, 0, 'read source');
+    expect(script.races).toEqual([]);
+    script.write(me, from, 0, 'refill');
+    script.read(me, to, 0, 'read target');
+    expect(script.races).toEqual(['bulk refill', 'bulk read target']);
+  });
+
+  it('awaited for their reads: the source is free, the target is not', () => {
+    const { script, from, to, me } = issue();
+    script.detector.bulkAwaited(me, 0, true);
+    script.write(me, from, 0, 'refill');
+    expect(script.races).toEqual([]);
+    script.read(me, to, 0, 'read target');
+    expect(script.races).toEqual(['bulk read target']);
+  });
+
+  it('awaited: ordered for their thread, and for whom it synchronises with', () => {
+    const { script, from, to, launch, me } = issue();
+    script.detector.bulkAwaited(me, 0, false);
+    script.write(me, from, 0, 'refill');
+    script.store(me, 'release', 'gpu', to, flag, 'flag');
+    script.load(launch.thread(1, 0), 'acquire', 'gpu', to, flag, 'poll');
+    script.read(launch.thread(1, 0), to, 0, 'use');
+    launch.barrier(0);
+    script.read(launch.thread(0, 1), to, 0, 'use after barrier');
+    expect(script.races).toEqual([]);
+  });
+
+  it('are not completed by a barrier or a release of their thread, but by the end of the launch', () => {
+    const { script, to, launch, me } = issue();
+    launch.barrier(0);
+    script.read(launch.thread(0, 1), to, 0, 'after barrier');
+    script.store(me, 'release', 'gpu', to, flag, 'flag');
+    script.load(launch.thread(1, 0), 'acquire', 'gpu', to, flag, 'poll');
+    script.read(launch.thread(1, 0), to, 16, 'after acquire');
+    expect(script.races).toEqual(['bulk after barrier', 'bulk after acquire']);
+    launch.end();
+  });
+
+  it('groups complete in order', () => {
+    const { script, from, to, me } = issue();
+    script.bulk(me, 1, from, to, 128, 64, 'second bulk');
+    script.detector.bulkAwaited(me, 0, false);
+    script.read(me, to, 0, 'first target');
+    expect(script.races).toEqual([]);
+    script.read(me, to, 128, 'second target');
+    expect(script.races).toEqual(['second bulk second target']);
+  });
+});
