@@ -1,0 +1,800 @@
+import { randomBytes } from 'node:crypto';
+import { ArgumentError, DisposedError, requireInteger } from '../errors/index.js';
+import { type Address, addressOf, allocate, type NativeMemory, view } from '../native/index.js';
+import { decodeAddress, decodeRegion, encodeAddress } from './address.js';
+import { libfabric, strerror } from './bindings.js';
+import type { CoreOptions } from './core.js';
+import { Counter, ImmediateCounter } from './counters.js';
+import { CallerDriver, type Driver, WorkerDriver } from './driver.js';
+import type { Reach } from './endpoint.js';
+import { FabricError, PeerLostError } from './errors.js';
+import { Group, type Path, Peer, Region, RemoteRegion } from './handles.js';
+import { ImmediateTable, tableFull } from './immediates.js';
+import { engineIdBytes, Inbox, type Message, Outbox } from './messages.js';
+import { type Callback, Operations } from './operations.js';
+import type { Device, ProviderName } from './provider.js';
+import { command, commandWords, createShared, transferHeader, word } from './shared.js';
+import { type Waitable, Waiting } from './waiting.js';
+
+export interface EngineOptions {
+  /** `auto` takes the first of efa, verbs;ofi_rxm, shm, tcp;ofi_rxm, udp;ofi_rxd that has a device. */
+  readonly provider?: ProviderName | 'auto';
+  /** Which of the provider's devices; all but loopback by default. */
+  readonly devices?: readonly string[];
+  /** NICs to use at once; 1 by default. With fewer devices than rails, devices are shared. */
+  readonly rails?: number;
+  /** Each peer's writes over one rail, or each write cut up over all rails. Peers must agree. */
+  readonly shard?: 'peer' | 'bytes';
+  /**
+   * `worker`: a thread of its own posts, polls and completes. `caller`: the engine's calls do, and nothing moves
+   * between them; for a thread that polls anyway, such as a proxy.
+   */
+  readonly thread?: 'worker' | 'caller';
+  /** Every operation ends within this, well or with an error. It must cover the time that a full queue takes. */
+  readonly timeoutMs?: number;
+  /** Writes under way to one peer; a call that would exceed it waits. */
+  readonly queue?: number;
+  /** The most peers, different immediates, and operations under way. */
+  readonly peers?: number;
+  readonly immediates?: number;
+  readonly operations?: number;
+  /** The longest message of `send`, and how many may wait here to be received. */
+  readonly messageBytes?: number;
+  readonly receives?: number;
+  /** Ask for a provider that takes GPU memory itself. */
+  readonly gpuMemory?: boolean;
+  /** Gets the errors of operations that have neither counter nor callback; a process warning by default. */
+  readonly onError?: (error: Error) => void;
+}
+
+/** What every operation may carry. Reuse the object: posting then allocates nothing. */
+export interface OperationOptions {
+  /** 32 bits that the receiver counts as writes land. */
+  immediate?: number | undefined;
+  /** Counts the operation when it has ended. */
+  counter?: Counter | undefined;
+  /** Called when it has ended, from `poll` or a wait, or from a call that had to wait for room. */
+  callback?: Callback | undefined;
+}
+
+/** `bytes` from `source` at `sourceOffset` to `target` at `targetOffset`. */
+export interface Write extends OperationOptions {
+  source: Region;
+  sourceOffset: number;
+  target: RemoteRegion;
+  targetOffset: number;
+  bytes: number;
+}
+
+/** Many pages of `bytes` each to one peer. Each page carries the immediate and counts as one write. */
+export interface Paged extends OperationOptions {
+  source: Region;
+  sourceOffsets: ArrayLike<number>;
+  target: RemoteRegion;
+  targetOffsets: ArrayLike<number>;
+  bytes: number;
+}
+
+/** One slice of `source` to each member of a group: entry i of the arrays is about member i. */
+export interface Scatter extends OperationOptions {
+  source: Region;
+  sourceOffsets: ArrayLike<number>;
+  group: Group;
+  targetOffsets: ArrayLike<number>;
+  bytes: ArrayLike<number>;
+}
+
+/** An immediate to every member of a group. */
+export interface Barrier extends OperationOptions {
+  group: Group;
+  immediate: number;
+}
+
+/** GPU memory to register. */
+export interface GpuMemory {
+  readonly address: Address;
+  readonly bytes: number;
+  /** The CUDA device's ordinal. */
+  readonly ordinal: number;
+  /** A dmabuf of the memory, where the driver exports one, and where in it the memory begins. */
+  readonly dmabuf?: { readonly fd: number; readonly offset: number };
+}
+
+const ringMask = commandWords - 1;
+/** Pages of one command: long enough to be cheap, short enough to leave room in the ring. */
+const longestPiece = 1024;
+/** What an immediate without data writes: a write of nothing is not something every provider carries. */
+const mailboxBytes = 8;
+const timedOut = 110;
+const canceled = 125;
+
+/**
+ * Moves bytes between the memory of processes, one-sidedly, over libfabric. Obtain one with `open`, exchange
+ * `address` with the peers, `addPeer` theirs, exchange the descriptors of regions likewise, and write.
+ */
+export class TransferEngine implements Waitable {
+  /** What its peers pass to `addPeer`. */
+  readonly address: Uint8Array;
+  /** The devices in use, one a rail, and what the provider promises about them. */
+  readonly devices: readonly Device[];
+  readonly timeoutMs: number;
+  /** @internal */
+  broken: Error | null = null;
+  /** @internal */
+  readonly control: Int32Array;
+  /** @internal */
+  driver!: Driver;
+
+  private readonly options: CoreOptions;
+  private readonly onError: (error: Error) => void;
+  private readonly shards: number;
+  private readonly capacity: number;
+  private readonly commands: Float64Array;
+  private readonly peerWords: Int32Array;
+  private readonly immediates: ImmediateTable;
+  private readonly counters = new Map<number, ImmediateCounter>();
+  private readonly waiting = new Waiting(this);
+  private readonly operations: Operations;
+  private readonly inbox: Inbox;
+  private readonly outbox: Outbox;
+  private readonly peers: Peer[] = [];
+  private readonly peersByEngine = new Map<string, Peer>();
+  private readonly regions = new Map<number, Region>();
+  private readonly memories = new Map<number, NativeMemory>();
+  private closed = false;
+  private commandTail = 0;
+  private commandHead = 0;
+  private nextRegion = 1;
+  private nextRemote = 0;
+  private nextGroup = 0;
+
+  /** Opens an engine. @throws UnavailableError when there is no libfabric or no usable provider. */
+  static async open(options: EngineOptions = {}): Promise<TransferEngine> {
+    const core = coreOptions(options);
+    libfabric();
+    let engine: TransferEngine | undefined;
+    const driver =
+      (options.thread ?? 'worker') === 'caller'
+        ? new CallerDriver(core)
+        : await WorkerDriver.start(core, (error) => engine?.break(error));
+    engine = new TransferEngine(core, driver, options);
+    return engine;
+  }
+
+  private constructor(core: CoreOptions, driver: Driver, options: EngineOptions) {
+    this.driver = driver;
+    this.options = core;
+    this.devices = driver.info.devices;
+    this.address = encodeAddress(driver.info.address);
+    this.timeoutMs = core.timeoutMs;
+    this.shards = core.shard === 'bytes' ? core.rails : 1;
+    this.capacity = core.queue * this.shards;
+    this.control = new Int32Array(core.shared.control);
+    this.commands = new Float64Array(core.shared.commands);
+    this.peerWords = new Int32Array(core.shared.peers);
+    this.immediates = new ImmediateTable(core.shared.immediates);
+    this.onError = options.onError ?? ((error) => process.emitWarning(error));
+    this.operations = new Operations(
+      core.shared,
+      (code, peer, operation, group) => this.failure(code, peer, operation, group),
+      this.onError,
+    );
+    this.inbox = new Inbox(core.shared, driver.info.receiveBuffers, core.messageBytes);
+    const id = Buffer.from(core.id, 'hex');
+    this.outbox = new Outbox(driver, id, core.messageBytes, () => this.nextRegion++);
+  }
+
+  // ---- Set-up --------------------------------------------------------------------------------------------------
+
+  /** Makes another engine known by its `address`. `name` is what errors will call it. */
+  addPeer(address: Uint8Array, name?: string): Peer {
+    this.requireOpen();
+    const theirs = decodeAddress(address);
+    const { address: ours } = this.driver.info;
+    if (theirs.provider !== ours.provider) {
+      throw new ArgumentError('address', `of an engine on ${theirs.provider}`, `of one on ${ours.provider}`);
+    }
+    if (theirs.provider === 'shm' && theirs.machine !== ours.machine) {
+      throw new ArgumentError(
+        'address',
+        'of an engine on another machine',
+        'on this one, which is all shm reaches',
+      );
+    }
+    if (theirs.rails.length !== ours.rails.length || theirs.shard !== ours.shard) {
+      throw new ArgumentError(
+        'address',
+        `of an engine with ${theirs.rails.length} rails sharding by ${theirs.shard}`,
+        `of one with ${ours.rails.length} rails sharding by ${ours.shard}`,
+      );
+    }
+    const id = this.peers.length;
+    requireInteger('the number of peers', id + 1, 1, this.peerWords.length / 2);
+    this.driver.call('addPeer', id, theirs);
+    const mailbox = this.nextRemote++;
+    this.driver.call(
+      'addRemote',
+      mailbox,
+      id,
+      theirs.rails.map((rail) => rail.mailbox),
+    );
+    const alone = this.nextGroup++;
+    this.driver.call('addGroup', alone, [mailbox]);
+    const peer = new Peer(id, name ?? `${id} (${theirs.id})`, theirs.id, alone, this.peerWords);
+    this.peers.push(peer);
+    this.peersByEngine.set(theirs.id, peer);
+    return peer;
+  }
+
+  /** Forgets a peer; whatever is under way to it ends with an error. The same engine may be added anew. */
+  removePeer(peer: Peer): void {
+    this.requireOpen();
+    this.requirePeer('peer', peer);
+    peer.removed = true;
+    if (this.peersByEngine.get(peer.engineId) === peer) this.peersByEngine.delete(peer.engineId);
+    this.driver.call('removePeer', peer.id);
+    this.freeSettled();
+  }
+
+  /** Allocates and registers zeroed host memory. */
+  allocate(bytes: number): Region {
+    this.requireOpen();
+    const memory = allocate(bytes);
+    try {
+      const region = this.open(memory.address, bytes, { kind: 'host' }, 'host', () => memory.buffer);
+      this.memories.set(region.index, memory);
+      return region;
+    } catch (error) {
+      memory.free();
+      throw error;
+    }
+  }
+
+  /** Registers memory of the caller's, which must stay until the engine is closed. */
+  register(buffer: ArrayBufferView | ArrayBufferLike): Region {
+    this.requireOpen();
+    if (
+      !ArrayBuffer.isView(buffer) &&
+      !(buffer instanceof ArrayBuffer) &&
+      !(buffer instanceof SharedArrayBuffer)
+    ) {
+      throw new ArgumentError('buffer', buffer, 'a typed array or a buffer');
+    }
+    requireInteger('buffer.byteLength', buffer.byteLength, 1, Number.MAX_SAFE_INTEGER);
+    const address = addressOf(buffer);
+    // The closure keeps the buffer alive as long as the region.
+    return this.open(address, buffer.byteLength, { kind: 'host' }, 'host', () => {
+      void buffer;
+      return view(address, buffer.byteLength);
+    });
+  }
+
+  /**
+   * Registers GPU memory the best way there is: as a dmabuf, by the provider's own GPU support, or not at all;
+   * then the region is host memory of the same size (`path` is `staging`) that the caller copies from and to.
+   */
+  registerGpu(memory: GpuMemory): Region {
+    this.requireOpen();
+    const { address, bytes, ordinal, dmabuf } = memory;
+    requireInteger('bytes', bytes, 1, Number.MAX_SAFE_INTEGER);
+    const noBuffer = (): never => {
+      throw new ArgumentError('region', 'GPU memory', 'host or staged memory to have a buffer');
+    };
+    const ways: [Path, Reach][] = [];
+    if (this.options.gpuMemory) {
+      if (dmabuf) ways.push(['dmabuf', { kind: 'dmabuf', ordinal, ...dmabuf }]);
+      ways.push(['provider', { kind: 'cuda', ordinal }]);
+    }
+    for (const [path, reach] of ways) {
+      try {
+        return this.open(address, bytes, reach, path, noBuffer);
+      } catch {
+        // The provider refused this way; `path` of what is returned tells.
+      }
+    }
+    const staging = allocate(bytes);
+    const region = this.open(staging.address, bytes, { kind: 'host' }, 'staging', () => staging.buffer);
+    this.memories.set(region.index, staging);
+    return region;
+  }
+
+  /** A peer's region, from its `descriptor`. */
+  remote(peer: Peer, descriptor: Uint8Array): RemoteRegion {
+    this.requireOpen();
+    this.requirePeer('peer', peer);
+    const { engine, bytes, rails } = decodeRegion(descriptor);
+    if (engine !== peer.engineId) {
+      throw new ArgumentError('descriptor', `of a region of engine ${engine}`, `of one of ${peer.name}`);
+    }
+    const index = this.nextRemote++;
+    this.driver.call('addRemote', index, peer.id, rails);
+    return new RemoteRegion(index, peer, bytes);
+  }
+
+  /** A group of regions, one a peer, for `scatter` and `barrier`. */
+  group(members: readonly RemoteRegion[]): Group {
+    this.requireOpen();
+    requireInteger('members.length', members.length, 1, Math.floor((commandWords - transferHeader) / 6));
+    const seen = new Set<Peer>();
+    for (const { peer } of members) {
+      this.requirePeer('members', peer);
+      if (seen.has(peer)) throw new ArgumentError('members', `with ${peer.name} twice`, 'of different peers');
+      seen.add(peer);
+    }
+    const index = this.nextGroup++;
+    this.driver.call(
+      'addGroup',
+      index,
+      members.map((member) => member.index),
+    );
+    return new Group(index, [...members]);
+  }
+
+  /** A counter of operations that end. */
+  counter(): Counter {
+    return new Counter(this.waiting);
+  }
+
+  /** The counter of writes that land here with this immediate; one per tag. */
+  immediate(tag: number): ImmediateCounter {
+    requireInteger('tag', tag, 0, 2 ** 32 - 1);
+    let counter = this.counters.get(tag);
+    if (counter === undefined) {
+      counter = new ImmediateCounter(tag, this.immediates, this.shards, this.waiting);
+      this.counters.set(tag, counter);
+    }
+    return counter;
+  }
+
+  // ---- Operations ----------------------------------------------------------------------------------------------
+
+  /** Writes one slice. Returns when it is on its way; the source must stay unchanged until it has ended. */
+  write(write: Write): void {
+    const { source, target, sourceOffset, targetOffset, bytes } = write;
+    this.requireSource(source);
+    this.requireTarget(target);
+    requireImmediate(write.immediate);
+    requireSlice('sourceOffset', sourceOffset, bytes, source.bytes);
+    requireSlice('targetOffset', targetOffset, bytes, target.bytes);
+    const { peer } = target;
+    for (let idle = 0; !this.fits(peer, 1); ) idle = this.stall(idle);
+    const ticket = this.operations.begin('write', bytes, write, source, peer, null, this.shards);
+    const to = this.header(command.toPeer, ticket, source.index, write.immediate, target.index, 1);
+    const { commands } = this;
+    commands[to & ringMask] = source.address + sourceOffset;
+    commands[(to + 1) & ringMask] = bytes;
+    commands[(to + 2) & ringMask] = targetOffset;
+    peer.posted = (peer.posted + this.shards) | 0;
+    this.publish(to + 3);
+  }
+
+  /** Writes many pages to one peer. */
+  paged(paged: Paged): void {
+    const { source, target, sourceOffsets, targetOffsets, bytes } = paged;
+    this.requireSource(source);
+    this.requireTarget(target);
+    requireImmediate(paged.immediate);
+    const pages = sourceOffsets.length;
+    requireInteger('sourceOffsets.length', pages, 1, 2 ** 24);
+    requireInteger('targetOffsets.length', targetOffsets.length, pages, pages);
+    for (let i = 0; i < pages; i++) {
+      requireSlice('sourceOffsets', sourceOffsets[i]!, bytes, source.bytes);
+      requireSlice('targetOffsets', targetOffsets[i]!, bytes, target.bytes);
+    }
+    const { peer } = target;
+    for (let idle = 0; !this.fits(peer, 1); ) idle = this.stall(idle);
+    const ticket = this.operations.begin(
+      'paged write',
+      bytes * pages,
+      paged,
+      source,
+      peer,
+      null,
+      pages * this.shards,
+    );
+    const { commands } = this;
+    // More pages than fit the peer's queue go in pieces, each when there is room. A peer that is lost meanwhile
+    // takes the rest, too: the core ends each page with the error.
+    for (let first = 0; first < pages; ) {
+      const n = Math.min(this.options.queue, longestPiece, pages - first);
+      for (let idle = 0; !this.hasRoom(peer, n); ) idle = this.stall(idle);
+      let to = this.header(command.toPeer, ticket, source.index, paged.immediate, target.index, n);
+      for (let i = first; i < first + n; i++, to += 3) {
+        commands[to & ringMask] = source.address + sourceOffsets[i]!;
+        commands[(to + 1) & ringMask] = bytes;
+        commands[(to + 2) & ringMask] = targetOffsets[i]!;
+      }
+      peer.posted = (peer.posted + n * this.shards) | 0;
+      this.publish(to);
+      first += n;
+    }
+  }
+
+  /** Writes a slice of one buffer to every member of a group. */
+  scatter(scatter: Scatter): void {
+    const { source, group, sourceOffsets, targetOffsets, bytes } = scatter;
+    this.requireSource(source);
+    this.requireGroup(group);
+    requireImmediate(scatter.immediate);
+    const { members } = group;
+    const n = members.length;
+    requireInteger('sourceOffsets.length', sourceOffsets.length, n, n);
+    requireInteger('targetOffsets.length', targetOffsets.length, n, n);
+    requireInteger('bytes.length', bytes.length, n, n);
+    let total = 0;
+    for (let i = 0; i < n; i++) {
+      requireSlice('sourceOffsets', sourceOffsets[i]!, bytes[i]!, source.bytes);
+      requireSlice('targetOffsets', targetOffsets[i]!, bytes[i]!, members[i]!.bytes);
+      total += bytes[i]!;
+    }
+    for (let idle = 0; !this.fitsAll(group); ) idle = this.stall(idle);
+    const ticket = this.operations.begin('scatter', total, scatter, source, null, group, n * this.shards);
+    let to = this.header(command.toGroup, ticket, source.index, scatter.immediate, group.index, n);
+    const { commands } = this;
+    const base = source.address;
+    for (let i = 0; i < n; i++, to += 3) {
+      commands[to & ringMask] = base + sourceOffsets[i]!;
+      commands[(to + 1) & ringMask] = bytes[i]!;
+      commands[(to + 2) & ringMask] = targetOffsets[i]!;
+      const { peer } = members[i]!;
+      peer.posted = (peer.posted + this.shards) | 0;
+    }
+    this.publish(to);
+  }
+
+  /** Sends an immediate to every member of a group. */
+  barrier(barrier: Barrier): void {
+    const { group, immediate } = barrier;
+    this.requireGroup(group);
+    requireInteger('immediate', immediate, 0, 2 ** 32 - 1);
+    const { members } = group;
+    for (let idle = 0; !this.fitsAll(group); ) idle = this.stall(idle);
+    const ticket = this.operations.begin(
+      'barrier',
+      0,
+      barrier,
+      null,
+      null,
+      group,
+      members.length * this.shards,
+    );
+    for (let i = 0; i < members.length; i++) {
+      const { peer } = members[i]!;
+      peer.posted = (peer.posted + this.shards) | 0;
+    }
+    this.writeMailboxes(ticket, group.index, immediate);
+  }
+
+  /** Sends a short message, which the peer gets from `receive`. The bytes are copied. */
+  send(peer: Peer, bytes: Uint8Array, options: OperationOptions = {}): void {
+    this.requireOpen();
+    this.requirePeer('peer', peer);
+    const most = this.options.messageBytes - engineIdBytes;
+    if (!(bytes instanceof Uint8Array) || bytes.length > most) {
+      throw new ArgumentError('bytes', bytes, `a Uint8Array of at most ${most} bytes (see messageBytes)`);
+    }
+    for (let idle = 0; !this.fits(peer, 1); ) idle = this.stall(idle);
+    const { place, region, address, length } = this.outbox.put(bytes);
+    const { counter, callback } = options;
+    // The outbox has to know how it ended; whoever else wants to is told after it.
+    const ended: Callback = (error) => {
+      if (error === null) this.outbox.release(place);
+      if (callback) callback(error);
+      else if (error && !counter) this.onError(error);
+    };
+    const ticket = this.operations.begin(
+      'send',
+      bytes.length,
+      { counter, callback: ended },
+      null,
+      peer,
+      null,
+      1,
+    );
+    const { commands } = this;
+    const at = this.commandTail;
+    commands[at & ringMask] = command.send;
+    commands[(at + 1) & ringMask] = ticket;
+    commands[(at + 2) & ringMask] = peer.id;
+    commands[(at + 3) & ringMask] = region;
+    commands[(at + 4) & ringMask] = address;
+    commands[(at + 5) & ringMask] = length;
+    peer.posted = (peer.posted + 1) | 0;
+    this.publish(at + 6);
+  }
+
+  /** The oldest message that has come in, or null. */
+  tryReceive(): Message | null {
+    this.requireOpen();
+    if (this.inbox.empty && (!this.poll() || this.inbox.empty)) return null;
+    for (let idle = 0; this.ringRoom() < 2; ) idle = this.stall(idle);
+    const { buffer, engine, bytes } = this.inbox.take();
+    this.commands[this.commandTail & ringMask] = command.consumed;
+    this.commands[(this.commandTail + 1) & ringMask] = buffer;
+    this.publish(this.commandTail + 2);
+    return { from: this.peersByEngine.get(engine) ?? null, engine, bytes };
+  }
+
+  /** The next message. @throws WaitTimeoutError */
+  async receive({ timeoutMs = this.timeoutMs }: { timeoutMs?: number } = {}): Promise<Message> {
+    this.requireOpen();
+    let message: Message | null = null;
+    await this.waiting.until(
+      () => {
+        message ??= this.tryReceive();
+        return message !== null;
+      },
+      timeoutMs,
+      () => 'receive: no message',
+    );
+    return message!;
+  }
+
+  // ---- Progress and the end ------------------------------------------------------------------------------------
+
+  /** Makes progress where the caller must, and runs the callbacks of what has ended; true when anything moved. */
+  poll(): boolean {
+    const moved = this.driver.progress();
+    if (Atomics.load(this.control, word.immediatesLost) !== 0) this.broken ??= tableFull();
+    return this.operations.drain() || moved;
+  }
+
+  /** Operations that have not ended. */
+  get underway(): number {
+    return this.operations.underway;
+  }
+
+  /** @internal */
+  probe(peer: Peer): () => boolean {
+    if (peer.lost || peer.removed || !this.operations.available || !this.hasRoom(peer, 1)) return () => false;
+    let landed = false;
+    const callback: Callback = (error) => {
+      landed = error === null;
+    };
+    const ticket = this.operations.begin('probe', 0, { callback }, null, peer, null, this.shards);
+    peer.posted = (peer.posted + this.shards) | 0;
+    this.writeMailboxes(ticket, peer.alone, -1);
+    return () => landed;
+  }
+
+  /** Ends what is under way with an error, unregisters everything, and frees the provider's resources. */
+  async close(): Promise<void> {
+    if (this.closed) return;
+    this.closed = true;
+    const error = new DisposedError('this engine');
+    this.broken ??= error;
+    await this.driver.close();
+    // What had ended before is told as it ended.
+    this.operations.drain();
+    this.operations.endAll(error);
+    this.waiting.rejectAll(error);
+    this.outbox.close();
+    for (const memory of this.memories.values()) memory.free();
+    this.memories.clear();
+  }
+
+  private break(error: Error): void {
+    this.broken ??= error;
+    this.operations.endAll(error);
+    this.waiting.rejectAll(error);
+  }
+
+  // ---- Commands ------------------------------------------------------------------------------------------------
+
+  /** Writes the header of a transfer at the tail of the ring; returns where its triples begin. */
+  private header(
+    kind: number,
+    ticket: number,
+    region: number,
+    immediate: number | undefined,
+    target: number,
+    n: number,
+  ): number {
+    const { commands } = this;
+    const at = this.commandTail;
+    commands[at & ringMask] = kind;
+    commands[(at + 1) & ringMask] = ticket;
+    commands[(at + 2) & ringMask] = region;
+    commands[(at + 3) & ringMask] = immediate ?? -1;
+    commands[(at + 4) & ringMask] = target;
+    commands[(at + 5) & ringMask] = n;
+    return at + transferHeader;
+  }
+
+  private writeMailboxes(ticket: number, group: number, immediate: number): void {
+    const { commands } = this;
+    const to = this.header(command.barrier, ticket, 0, immediate, group, 1);
+    commands[to & ringMask] = this.driver.info.mailbox;
+    commands[(to + 1) & ringMask] = mailboxBytes;
+    commands[(to + 2) & ringMask] = 0;
+    this.publish(to + 3);
+  }
+
+  private publish(tail: number): void {
+    this.commandTail = tail | 0;
+    Atomics.store(this.control, word.commandTail, this.commandTail);
+    this.driver.commandsWritten();
+  }
+
+  // ---- Back-pressure -------------------------------------------------------------------------------------------
+
+  /** Whether an operation of `n` writes to a peer can begin now. */
+  private fits(peer: Peer, n: number): boolean {
+    this.requireReachable(peer);
+    return this.operations.available && this.hasRoom(peer, n);
+  }
+
+  private fitsAll(group: Group): boolean {
+    const { members } = group;
+    if (!this.operations.available || this.ringRoom() < transferHeader + 3 * members.length) return false;
+    let fits = true;
+    for (let i = 0; i < members.length; i++) {
+      const { peer } = members[i]!;
+      this.requireReachable(peer);
+      if (peer.underway + this.shards > this.capacity) fits = false;
+    }
+    return fits;
+  }
+
+  private hasRoom(peer: Peer, n: number): boolean {
+    return peer.underway + n * this.shards <= this.capacity && this.ringRoom() >= transferHeader + 3 * n;
+  }
+
+  private ringRoom(): number {
+    let room = commandWords - ((this.commandTail - this.commandHead) | 0);
+    if (room < commandWords / 2) {
+      this.commandHead = Atomics.load(this.control, word.commandHead);
+      room = commandWords - ((this.commandTail - this.commandHead) | 0);
+    }
+    return room;
+  }
+
+  /** Waits a moment for room; operations end within the timeout, so there will be some. */
+  private stall(idle: number): number {
+    if (this.poll()) return 0;
+    if (this.broken) throw this.broken;
+    this.driver.pause(idle);
+    return idle + 1;
+  }
+
+  // ---- Refusals ------------------------------------------------------------------------------------------------
+
+  private requireOpen(): void {
+    if (this.closed) throw new DisposedError('this engine');
+    if (this.broken) throw this.broken;
+  }
+
+  private requireSource(region: Region): void {
+    this.requireOpen();
+    if (!(region instanceof Region)) throw new ArgumentError('source', region, 'a region of this engine');
+    if (this.regions.get(region.index) !== region) {
+      if (region.closed) throw new DisposedError('the source region');
+      throw new ArgumentError('source', 'registered with another engine', 'a region of this engine');
+    }
+  }
+
+  private requireTarget(region: RemoteRegion): void {
+    if (!(region instanceof RemoteRegion)) {
+      throw new ArgumentError('target', region, "a peer's region, from engine.remote()");
+    }
+    this.requirePeer('target', region.peer);
+  }
+
+  private requireGroup(group: Group): void {
+    this.requireOpen();
+    if (!(group instanceof Group) || this.peers[group.members[0]!.peer.id] !== group.members[0]!.peer) {
+      throw new ArgumentError('group', group, 'a group of this engine, from engine.group()');
+    }
+  }
+
+  private requirePeer(argument: string, peer: Peer): void {
+    if (!(peer instanceof Peer) || this.peers[peer.id] !== peer) {
+      throw new ArgumentError(argument, peer, 'of a peer of this engine, from engine.addPeer()');
+    }
+    if (peer.removed)
+      throw new ArgumentError(argument, `of ${peer.name}, which was removed`, 'of a peer that was not');
+  }
+
+  private requireReachable(peer: Peer): void {
+    if (peer.removed) this.requirePeer('peer', peer);
+    if (peer.lost)
+      throw new PeerLostError([peer.name], 'the start of an operation', 'it was found lost before');
+  }
+
+  // ---- The rest ------------------------------------------------------------------------------------------------
+
+  private open(address: Address, bytes: number, reach: Reach, path: Path, memory: () => ArrayBuffer): Region {
+    const index = this.nextRegion++;
+    const rails = this.driver.call('register', index, address, bytes, reach);
+    const region = new Region(index, address, bytes, path, this.options.id, rails, memory, (closing) => {
+      this.regions.delete(closing.index);
+      if (this.closed) return;
+      this.driver.call('deregister', closing.index);
+      this.freeSettled();
+    });
+    this.regions.set(index, region);
+    return region;
+  }
+
+  /** Frees the memory of closed regions that no given-up request reads any more. */
+  private freeSettled(): void {
+    const lingering = new Set(this.driver.call('stillLingering'));
+    for (const [index, memory] of this.memories) {
+      if (this.regions.has(index) || lingering.has(index)) continue;
+      memory.free();
+      this.memories.delete(index);
+    }
+  }
+
+  private failure(code: number, peer: number, operation: string, group: Group | null): Error {
+    const about = this.peers[peer]!;
+    if (!about.lost) return new FabricError(operation, code, strerror(code));
+    const lost = group ? group.peers.filter((member) => member.lost) : [about];
+    const reason =
+      code === timedOut
+        ? `no answer within ${this.timeoutMs} ms`
+        : code === canceled
+          ? 'it was removed'
+          : strerror(code);
+    return new PeerLostError(
+      lost.map(({ name }) => name),
+      operation,
+      reason,
+    );
+  }
+}
+
+function coreOptions(options: EngineOptions): CoreOptions {
+  const { rails = 1, shard = 'peer', queue = 128, operations = 4096, receives = 64 } = options;
+  requireInteger('rails', rails, 1, 16);
+  requireInteger('queue', queue, 1, Math.floor(4096 / rails));
+  requirePowerOfTwo('operations', operations, 2 ** 20);
+  requirePowerOfTwo('receives', receives, 2 ** 12);
+  if (shard !== 'peer' && shard !== 'bytes') throw new ArgumentError('shard', shard, "'peer' or 'bytes'");
+  const { thread = 'worker' } = options;
+  if (thread !== 'worker' && thread !== 'caller')
+    throw new ArgumentError('thread', thread, "'worker' or 'caller'");
+  return {
+    id: randomBytes(engineIdBytes).toString('hex'),
+    provider: options.provider ?? 'auto',
+    devices: options.devices ?? [],
+    rails,
+    shard,
+    gpuMemory: options.gpuMemory ?? false,
+    timeoutMs: requireInteger('timeoutMs', options.timeoutMs ?? 30_000, 10, 2 ** 30),
+    queue,
+    messageBytes: requireInteger('messageBytes', options.messageBytes ?? 4096, 64, 2 ** 20),
+    receives,
+    shared: createShared({
+      operations,
+      receives,
+      peers: requireInteger('peers', options.peers ?? 1024, 1, 2 ** 16),
+      immediates: requireInteger('immediates', options.immediates ?? 4096, 1, 2 ** 20),
+    }),
+  };
+}
+
+function requirePowerOfTwo(argument: string, value: number, max: number): void {
+  requireInteger(argument, value, 2, max);
+  if ((value & (value - 1)) !== 0) throw new ArgumentError(argument, value, 'a power of two');
+}
+
+/** Refuses a slice that is not within `room` bytes. */
+function requireSlice(argument: string, offset: number, bytes: number, room: number): void {
+  // The one comparison that the hot path makes; only a refusal looks closer.
+  if (
+    Number.isInteger(offset) &&
+    Number.isInteger(bytes) &&
+    offset >= 0 &&
+    bytes >= 0 &&
+    offset + bytes <= room
+  )
+    return;
+  requireInteger('bytes', bytes, 0, room);
+  requireInteger(argument, offset, 0, room - bytes);
+}
+
+function requireImmediate(immediate: number | undefined): void {
+  if (immediate === undefined || immediate >>> 0 === immediate) return;
+  throw new ArgumentError('immediate', immediate, 'an integer from 0 to 4294967295');
+}

@@ -1,0 +1,22 @@
+/**
+ * Between machines: one-sided writes with immediates over libfabric. `TransferEngine.open` is the door;
+ * docs/fabric.md describes the protocol.
+ */
+export type { Counter, ImmediateCounter } from './counters.js';
+export type { Reach } from './endpoint.js';
+export {
+  type Barrier,
+  type EngineOptions,
+  type GpuMemory,
+  type OperationOptions,
+  type Paged,
+  type Scatter,
+  TransferEngine,
+  type Write,
+} from './engine.js';
+export { FabricError, PeerLostError, WaitTimeoutError } from './errors.js';
+export type { Group, Path, Peer, Region, RemoteRegion } from './handles.js';
+export type { Message } from './messages.js';
+export type { Callback } from './operations.js';
+export { type Device, listProviders, type ProviderName, type ProviderReport, providers } from './provider.js';
+export type { WaitOptions } from './waiting.js';

@@ -1,0 +1,89 @@
+import { ImmediateTable } from './immediates.js';
+
+/**
+ * What the caller's side of an engine (the front) and the thread that drives libfabric (the core) share. The
+ * front writes commands into one ring and the core answers in another; each ring has one writer and one reader,
+ * so a sequentially consistent store of its tail publishes everything written before it.
+ */
+export interface Shared {
+  /** Control words, at the indices of `word`. */
+  readonly control: SharedArrayBuffer;
+  /** Commands, as 64-bit floats: they hold addresses, lengths and 32-bit numbers exactly. */
+  readonly commands: SharedArrayBuffer;
+  /** Ends of operations: `eventWords` words each. */
+  readonly events: SharedArrayBuffer;
+  /** Incoming messages: two words each, the receive buffer and the length. */
+  readonly inbox: SharedArrayBuffer;
+  /** Requests left of each operation, by ticket. Set by the front before the command, counted down by the core. */
+  readonly remaining: SharedArrayBuffer;
+  /** Two words a peer: its state, and how many of its requests have ended (modulo 2^32). */
+  readonly peers: SharedArrayBuffer;
+  readonly immediates: SharedArrayBuffer;
+}
+
+/** Indices into the control words, a cache line apart where two threads write them. */
+export const word = {
+  commandTail: 0,
+  commandHead: 16,
+  eventTail: 32,
+  eventHead: 48,
+  /** Grows whenever the core did anything that the front may wait for. */
+  bell: 64,
+  frontSleeps: 65,
+  coreSleeps: 80,
+  stop: 81,
+  request: 82,
+  reply: 96,
+  immediatesLost: 97,
+  inboxTail: 98,
+  count: 112,
+} as const;
+
+/** An event: ticket, error number (0 for success), peer that it is about. */
+export const eventWords = 4;
+
+export const peerAlive = 0;
+export const peerLost = 1;
+
+/**
+ * Commands. Those that write begin alike: [kind, ticket, local region, immediate or -1, target, n], then triples
+ * (source address, bytes, target offset).
+ */
+export const command = {
+  /** Target: a remote region. n triples. */
+  toPeer: 1,
+  /** Target: a group. One triple a member. */
+  toGroup: 2,
+  /** Target: a group. One triple for all, from the engine's own mailbox to theirs. */
+  barrier: 3,
+  /** [kind, ticket, peer, local region, source address, bytes] */
+  send: 4,
+  /** [kind, receive buffer]: the front has copied the message out. */
+  consumed: 5,
+} as const;
+export const transferHeader = 6;
+
+export interface SharedSizes {
+  /** Operations under way at once. A power of two. */
+  readonly operations: number;
+  readonly peers: number;
+  readonly immediates: number;
+  readonly receives: number;
+}
+
+/** Doubles in the command ring; also bounds one command, so the front splits longer ones. */
+export const commandWords = 32768;
+
+export function createShared({ operations, peers, immediates, receives }: SharedSizes): Shared {
+  return {
+    control: new SharedArrayBuffer(word.count * 4),
+    commands: new SharedArrayBuffer(commandWords * 8),
+    // An operation ends once, so a ring as long as the tickets never overflows.
+    events: new SharedArrayBuffer(operations * eventWords * 4),
+    // Likewise: a receive buffer is posted again only after the front consumed its message.
+    inbox: new SharedArrayBuffer(receives * 8),
+    remaining: new SharedArrayBuffer(operations * 4),
+    peers: new SharedArrayBuffer(peers * 8),
+    immediates: ImmediateTable.allocate(immediates),
+  };
+}
