@@ -57,11 +57,12 @@ export interface Quantised {
 export function quantise(row: Float32Array): Quantised {
   const e4m3 = new Uint8Array(row.length);
   const scales = new Float32Array(Math.ceil(row.length / scaleBlock));
+  const words = new Uint32Array(row.buffer, row.byteOffset, row.length);
   for (let block = 0; block < scales.length; block++) {
     const start = block * scaleBlock;
     const end = Math.min(start + scaleBlock, row.length);
     let amaxBits = 0;
-    for (let i = start; i < end; i++) amaxBits = Math.max(amaxBits, bitsOfF32(row[i]!) & 0x7fffffff);
+    for (let i = start; i < end; i++) amaxBits = Math.max(amaxBits, words[i]! & 0x7fffffff);
     const scale = scaleFor(amaxBits);
     scales[block] = scale;
     for (let i = start; i < end; i++) e4m3[i] = f32ToE4m3(Math.fround(row[i]! / scale));
@@ -77,7 +78,7 @@ export function quantise(row: Float32Array): Quantised {
 export function scaleFor(amaxBits: number): number {
   if (amaxBits >= 0x7f800000) return Number.NaN;
   const exponent = Math.max(1, ((amaxBits + 0x1fffff) >>> 23) - 8);
-  return f32OfBits(exponent << 23);
+  return 2 ** (exponent - 127);
 }
 
 /** What arrives of a quantised row: element times scale, exact. */
@@ -91,21 +92,8 @@ export function dequantise({ e4m3, scales }: Quantised): Float32Array {
  * The most that an element can change on its way. In e4m3's normal range half a step is 1/16 of the power of two
  * below the element, hence at most 1/17 of the element (at 1 + 1/16, the tie); below it half a step is 2^-10. Both
  * grow with the scale, which is at most amax/224 unless it is the smallest, 2^-126. So no element of a block changes
- * by more than amax/17.
+ * by more than amax/17, as long as amax is 2^-131 or more.
  */
 export function quantisationBound(value: number, scale: number): number {
   return Math.max(Math.abs(value) / 17, scale * 2 ** -10);
-}
-
-const word = new Uint32Array(1);
-const real = new Float32Array(word.buffer);
-
-function bitsOfF32(value: number): number {
-  real[0] = value;
-  return word[0]!;
-}
-
-function f32OfBits(bits: number): number {
-  word[0] = bits;
-  return real[0]!;
 }

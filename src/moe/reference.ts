@@ -119,7 +119,8 @@ function partialRow(
  * A partial row after its journey: rounded once, to the type it travels in. Rows that stay on their rank are
  * treated alike, so that a result does not depend on who computed it.
  */
-function travel(shape: Shape, row: Float32Array): Float32Array {
-  const { dtype, transport } = shape.output;
-  return transport === 'e4m3' ? dequantise(quantise(row)) : toF32(dtype, fromF32(dtype, row));
+function travel({ output }: Shape, row: Float32Array): Float32Array {
+  if (output.transport === 'e4m3') return dequantise(quantise(row));
+  if (output.weighting === 'combine') return toF32(output.dtype, fromF32(output.dtype, row));
+  return row; // as the experts stored it: already of that type
 }
