@@ -168,14 +168,14 @@ export type Effect =
       readonly scope: Scope;
     }
   /**
-   * Waits until the last u32 lane of the v16 at `pointer` equals `epoch`. Every poll is one relaxed, single-copy
-   * atomic 16-byte load, so the other 12 bytes are what was stored with that flag. Result v16; after the limit, the
-   * last value read (whose last lane then differs from `epoch`).
+   * Waits until the last u32 lane of the v16 at `pointer` differs from `empty`. Every poll is one relaxed,
+   * single-copy atomic 16-byte load, so the other 12 bytes are what was stored with it. Result v16; after the limit,
+   * the last value read (whose last lane then still equals `empty`).
    */
   | {
-      readonly op: 'awaitPacket';
+      readonly op: 'awaitFilled';
       readonly pointer: Expr;
-      readonly epoch: Expr;
+      readonly empty: Expr;
       readonly limit: Expr;
       readonly scope: Scope;
     }

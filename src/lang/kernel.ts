@@ -72,10 +72,16 @@ export type Using =
   | bigint
   | boolean
   | string
-  | DeviceFunction<ParamSpecs, ScalarParam | 'void'>
+  | AnyDeviceFunction
+  | Layout
   | readonly Using[]
   | { readonly [name: string]: Using };
 export type UsingSpec = { readonly [name: string]: Using };
+
+/** Some device function, whatever its parameters. */
+export interface AnyDeviceFunction {
+  readonly heddle: 'device';
+}
 
 /** A device function: called in a body as `name({ …params })`, having come in through `using`. */
 export type DeviceFunction<P extends ParamSpecs, R extends ScalarParam | 'void'> = ((

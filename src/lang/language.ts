@@ -51,8 +51,11 @@ export interface Pointer<T extends MemoryName> {
   as<U extends MemoryName>(type: U): Pointer<U>;
 }
 
+/** What a register array may hold. */
+export type RegisterName = ComputeName | 'u8' | 'u16' | 'v16';
+
 /** Registers of a thread. Indices must be constants once `g.unroll` loops are unrolled. */
-export interface Registers<T extends ComputeName | 'v16'> {
+export interface Registers<T extends RegisterName> {
   [index: number]: ValueOf[T];
   readonly length: number;
 }
@@ -101,6 +104,8 @@ export interface Gpu {
   bf16(value: f32): bf16;
   f16(value: f32): f16;
   e4m3(value: f32): e4m3;
+  /** The same conversions, where the type is a compile-time value: `g.convert(DTYPE, x)`. */
+  convert<T extends 'f32' | 'bf16' | 'f16' | 'e4m3'>(type: T, value: number | bf16 | f16 | e4m3): ValueOf[T];
   /** The same 32 bits as another type. */
   bits<T extends 'i32' | 'u32' | 'f32'>(type: T, value: i32 | u32 | f32): ValueOf[T];
 
@@ -124,10 +129,8 @@ export interface Gpu {
     type: T,
     lanes: readonly ValueOf[T][] | Registers<'f32'> | Registers<'u32'>,
   ): v16;
-  /** `length` registers of this thread, starting as `fill` (default 0). */
-  registers<T extends ComputeName>(type: T, length: number, fill?: ValueOf[T]): Registers<T>;
-  /** Vectors in registers; they start as zeros. */
-  vectors(length: number): Registers<'v16'>;
+  /** `length` registers of this thread, starting as `fill` (default 0; vectors: zeros). `u8` and `u16` are held as u32. */
+  registers<T extends RegisterName>(type: T, length: number, fill?: ValueOf[T]): Registers<T>;
   /** Memory shared by the block's threads, uninitialised. Declared at the top level of the body. */
   shared<T extends MemoryName>(type: T, length: number): Pointer<T>;
   /** `for (const i of g.unroll(n))`: the body once per i, which is then a compile-time constant. */
@@ -167,10 +170,10 @@ export interface Gpu {
 
   /** Waits until the u32 there has reached `epoch` (wrap-safe). False when the limit ran out. */
   awaitEpoch(pointer: Pointer<'u32'>, epoch: u32, options: WaitOptions): bool;
-  /** Waits until the last u32 of the 16 bytes there equals `epoch`; single-copy atomic, relaxed. */
-  awaitPacket(
+  /** Waits until the last u32 of the 16 bytes there differs from `empty`; single-copy atomic, relaxed. */
+  awaitFilled(
     pointer: Pointer<'v16'>,
-    epoch: u32,
+    empty: u32,
     options: { readonly scope: Scope; readonly limit: u32 },
   ): v16;
 

@@ -1,0 +1,119 @@
+/**
+ * Finds a transpiled function in the TypeScript file it came from, where no source map says so. Transpilers drop
+ * types, comments and line breaks, but the remaining tokens keep their order; so the tokens of the function are
+ * matched, in order, against the tokens of the file.
+ */
+
+interface Token {
+  /** Normalised: the value of a number, the content of a string. */
+  readonly key: string;
+  readonly start: number;
+  readonly end: number;
+}
+
+const pattern =
+  /(\s+|\/\/[^\n]*|\/\*[\s\S]*?\*\/)|([A-Za-z_$][\w$]*)|(0[xXbBoO][\da-fA-F_]+n?|(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:[eE][+-]?\d+)?n?)|('(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"|`(?:[^`\\]|\\.)*`)|([\s\S])/g;
+
+function tokenize(text: string): Token[] {
+  const tokens: Token[] = [];
+  for (const match of text.matchAll(pattern)) {
+    const [whole, skipped, , number, string] = match;
+    // Transpilers add and drop separators and parentheses freely; they say nothing about the place.
+    if (skipped !== undefined || whole === ';' || whole === ',' || whole === '(' || whole === ')') continue;
+    tokens.push({
+      key:
+        number !== undefined ? numberKey(number) : string !== undefined ? `'${string.slice(1, -1)}` : whole,
+      start: match.index,
+      end: match.index + whole.length,
+    });
+  }
+  return tokens;
+}
+
+function numberKey(text: string): string {
+  const digits = text.replaceAll('_', '');
+  return digits.endsWith('n') ? `${BigInt(digits.slice(0, -1))}n` : String(Number(digits));
+}
+
+/** Offsets in the file for offsets in the function's text. */
+export interface Alignment {
+  /** The nearest token that was found, where the offset lies in none. */
+  locate(offset: number): number | undefined;
+}
+
+/** How far to look for the next common token: over a type annotation, or a helper call that was put in. */
+const fileLookahead = 60;
+const textLookahead = 6;
+const probeLength = 48;
+
+/**
+ * `near` is an offset in the file where the function is suspected (its header); among equally good places the
+ * first one behind it wins.
+ */
+export function align(text: string, file: string, near: number): Alignment | undefined {
+  const wanted = tokenize(text);
+  const there = tokenize(file);
+  const probe = wanted.slice(0, probeLength);
+  let best: { start: number; score: number } | undefined;
+  for (let start = 0; start < there.length; start++) {
+    if (there[start]!.key !== probe[0]?.key) continue;
+    const score = match(probe, there, start).filter((index) => index >= 0).length;
+    if (best === undefined || better({ start, score }, best, there, near)) best = { start, score };
+  }
+  if (best === undefined || best.score < probe.length / 2) return undefined;
+  const indices = match(wanted, there, best.start);
+  return {
+    locate(offset) {
+      let last = indices.findIndex((index) => index >= 0);
+      for (let i = 0; i < wanted.length && wanted[i]!.start <= offset; i++) if (indices[i]! >= 0) last = i;
+      const token = there[indices[last] ?? -1];
+      return token && Math.min(token.start + Math.max(0, offset - wanted[last]!.start), token.end);
+    },
+  };
+}
+
+type Candidate = { readonly start: number; readonly score: number };
+
+function better(a: Candidate, b: Candidate, there: readonly Token[], near: number): boolean {
+  if (a.score !== b.score) return a.score > b.score;
+  const distance = ({ start }: Candidate): number => {
+    const away = there[start]!.start - near;
+    return away >= 0 ? away : Number.MAX_SAFE_INTEGER / 2 - away;
+  };
+  return distance(a) < distance(b);
+}
+
+/** For each wanted token the index of its counterpart, or -1. */
+function match(wanted: readonly Token[], there: readonly Token[], start: number): number[] {
+  const result = new Array<number>(wanted.length).fill(-1);
+  let i = 0;
+  let j = start;
+  while (i < wanted.length && j < there.length) {
+    if (wanted[i]!.key === there[j]!.key) {
+      result[i++] = j++;
+      continue;
+    }
+    const next = resume(wanted, there, i, j);
+    if (next === undefined) break;
+    [i, j] = next;
+  }
+  return result;
+}
+
+/** The nearest pair of positions from which two tokens in a row agree again. */
+function resume(
+  wanted: readonly Token[],
+  there: readonly Token[],
+  i: number,
+  j: number,
+): readonly [number, number] | undefined {
+  for (let skipThere = 0; skipThere <= fileLookahead; skipThere++) {
+    for (let skip = 0; skip <= textLookahead; skip++) {
+      const a = i + skip;
+      const b = j + skipThere;
+      if (a >= wanted.length || b >= there.length || wanted[a]!.key !== there[b]!.key) continue;
+      if (a + 1 >= wanted.length || wanted[a + 1]!.key === there[b + 1]?.key) return [a, b];
+    }
+  }
+  return undefined;
+}

@@ -1,0 +1,166 @@
+/**
+ * What the language's operations compute, exactly: the constant folder uses it, and the back ends are tested
+ * against it. Integers wrap; shift counts are taken modulo the width; x / 0 has all bits set (0xffffffff, -1)
+ * and x % 0 is x; f32 rounds to nearest even at every step.
+ */
+import type { BinaryOp, PureFunction, UnaryOp } from './ir.js';
+import type { ComputeName } from './types.js';
+
+export type Constant = number | bigint | boolean;
+export type IntegerName = 'i32' | 'u32' | 'u64';
+
+export const isInteger = (name: string): name is IntegerName =>
+  name === 'i32' || name === 'u32' || name === 'u64';
+
+/** The value of that type that has the same low bits. */
+export function wrap(type: IntegerName, value: bigint): number | bigint {
+  if (type === 'u64') return BigInt.asUintN(64, value);
+  return Number(type === 'u32' ? BigInt.asUintN(32, value) : BigInt.asIntN(32, value));
+}
+
+export function unary(op: UnaryOp, type: ComputeName, a: Constant): Constant {
+  if (op === '!') return !a;
+  if (isInteger(type)) return wrap(type, op === '-' ? -BigInt(a) : ~BigInt(a));
+  return -Number(a);
+}
+
+/** `type` is that of the operands; the right operand of a shift is a u32. */
+export function binary(op: BinaryOp, type: ComputeName, a: Constant, b: Constant): Constant {
+  switch (op) {
+    case '==':
+      return a === b;
+    case '!=':
+      return a !== b;
+    case '<':
+      return a < b;
+    case '<=':
+      return a <= b;
+    case '>':
+      return a > b;
+    case '>=':
+      return a >= b;
+    case '&&':
+      return Boolean(a) && Boolean(b);
+    case '||':
+      return Boolean(a) || Boolean(b);
+    default:
+      return isInteger(type)
+        ? wrap(type, integer(op, type, BigInt(a), BigInt(b)))
+        : Math.fround(float(op, Number(a), Number(b)));
+  }
+}
+
+function integer(op: BinaryOp, type: IntegerName, a: bigint, b: bigint): bigint {
+  switch (op) {
+    case '+':
+      return a + b;
+    case '-':
+      return a - b;
+    case '*':
+      return a * b;
+    case '/':
+      return b === 0n ? -1n : a / b;
+    case '%':
+      return b === 0n ? a : a % b;
+    case '&':
+      return a & b;
+    case '|':
+      return a | b;
+    case '^':
+      return a ^ b;
+    case '<<':
+      return a << (b & shiftMask(type));
+    default:
+      return a >> (b & shiftMask(type));
+  }
+}
+
+const shiftMask = (type: IntegerName): bigint => (type === 'u64' ? 63n : 31n);
+
+/** A double holds the exact product or sum of two f32 well enough that rounding it to f32 rounds only once. */
+function float(op: BinaryOp, a: number, b: number): number {
+  switch (op) {
+    case '+':
+      return a + b;
+    case '-':
+      return a - b;
+    case '*':
+      return a * b;
+    default:
+      return a / b;
+  }
+}
+
+/** Between the types that can be computed with. f32 → integer truncates and saturates (see docs/language.md for NaN). */
+export function convert(from: ComputeName, to: ComputeName, a: Constant): Constant {
+  if (from === to) return a;
+  if (to === 'bool') return from === 'f32' ? a !== 0 : BigInt(a) !== 0n;
+  if (to === 'f32') return from === 'u64' ? roundToF32(BigInt(a)) : Math.fround(Number(a));
+  if (from !== 'f32') return wrap(to, BigInt(a));
+  return saturate(to, Number(a));
+}
+
+const limits = {
+  i32: [-(2n ** 31n), 2n ** 31n - 1n],
+  u32: [0n, 2n ** 32n - 1n],
+  u64: [0n, 2n ** 64n - 1n],
+} as const;
+
+/** Does an integer fit the type as it stands? */
+export const inRange = (type: IntegerName, value: bigint): boolean =>
+  value >= limits[type][0] && value <= limits[type][1];
+
+function saturate(to: IntegerName, a: number): number | bigint {
+  // What cvt.rzi does on the hardware, so that a fold never differs from a run.
+  if (Number.isNaN(a)) return to === 'u64' ? 2n ** 63n : 0;
+  const [low, high] = limits[to];
+  if (a <= Number(low)) return wrap(to, low);
+  if (a >= Number(high)) return wrap(to, high);
+  return wrap(to, BigInt(Math.trunc(a)));
+}
+
+/** Through a double, but with the bits that do not fit one kept as a sticky bit: one rounding, not two. */
+function roundToF32(a: bigint): number {
+  if (a < 2n ** 53n) return Math.fround(Number(a));
+  const sticky = a & 0x7ffn ? 1n : 0n;
+  return Math.fround(Number((a >> 11n) | sticky) * 2048);
+}
+
+const bitBuffer = new DataView(new ArrayBuffer(4));
+
+/** The same 32 bits as another type. */
+export function bits(from: ComputeName, to: ComputeName, a: Constant): Constant {
+  if (from === 'f32') bitBuffer.setFloat32(0, Number(a));
+  else bitBuffer.setUint32(0, Number(a) >>> 0);
+  if (to === 'f32') return bitBuffer.getFloat32(0);
+  return to === 'u32' ? bitBuffer.getUint32(0) : bitBuffer.getInt32(0);
+}
+
+/** Undefined where folding would have to decide what the hardware decides (NaN payloads, signed zeros, fma). */
+export function pure(name: PureFunction, type: ComputeName, args: readonly Constant[]): Constant | undefined {
+  const [a = 0, b = 0] = args;
+  switch (name) {
+    case 'min':
+      return ordered(type, a, b) ? (a < b ? a : b) : undefined;
+    case 'max':
+      return ordered(type, a, b) ? (a > b ? a : b) : undefined;
+    case 'abs':
+      if (type === 'f32') return Math.abs(Number(a));
+      return isInteger(type) ? wrap(type, BigInt(a) < 0n ? -BigInt(a) : BigInt(a)) : undefined;
+    case 'popc':
+      return Number(a).toString(2).replaceAll('0', '').length;
+    case 'ffs':
+      return a === 0 ? 0 : 32 - Math.clz32(Number(a) & -Number(a));
+    case 'clz':
+      return Math.clz32(Number(a));
+    case 'rcp':
+      return Math.fround(1 / Number(a));
+    case 'fma':
+      return undefined;
+  }
+}
+
+function ordered(type: ComputeName, a: Constant, b: Constant): boolean {
+  if (type !== 'f32') return true;
+  return !Number.isNaN(a) && !Number.isNaN(b) && !(a === 0 && b === 0);
+}

@@ -1,0 +1,128 @@
+/** Building IR: types by name, and expressions that fold themselves when their operands are constants. */
+import * as arithmetic from './arithmetic.js';
+import type { BinaryOp, Expr, PureFunction, UnaryOp } from './ir.js';
+import type { ComputeName, IrType, Layout, Space, ValueName } from './types.js';
+
+const computeNames: readonly string[] = ['i32', 'u32', 'u64', 'f32', 'bool'] satisfies ComputeName[];
+export const isComputeName = (name: string): name is ComputeName => computeNames.includes(name);
+
+export const valueType = (name: ValueName): IrType => ({ kind: 'value', name });
+export const i32: IrType = valueType('i32');
+export const u32: IrType = valueType('u32');
+export const u64: IrType = valueType('u64');
+export const f32: IrType = valueType('f32');
+export const bool: IrType = valueType('bool');
+export const v16: IrType = valueType('v16');
+export const voidType: IrType = { kind: 'void' };
+export const pointerType = (to: Exclude<ValueName, 'bool'>, space: Space): IrType => ({
+  kind: 'pointer',
+  to,
+  space,
+});
+export const peersType = (layout: Layout): IrType => ({ kind: 'peers', layout });
+
+/** The name of a value type, undefined for pointers and the like. */
+export const valueName = (type: IrType): ValueName | undefined =>
+  type.kind === 'value' ? type.name : undefined;
+
+/** A type as messages and the IR printer show it. */
+export function showType(type: IrType): string {
+  switch (type.kind) {
+    case 'value':
+      return type.name;
+    case 'pointer':
+      return type.space === 'global' ? `pointer<${type.to}>` : `shared<${type.to}>`;
+    case 'registers':
+      return `${type.of}[${type.length}]`;
+    case 'peers':
+      return `peers<${type.layout.name}>`;
+    case 'void':
+      return 'void';
+  }
+}
+
+export function sameType(a: IrType, b: IrType): boolean {
+  if (a.kind === 'peers' && b.kind === 'peers') return a.layout === b.layout;
+  return a.kind === b.kind && showType(a) === showType(b);
+}
+
+/** The type that a loaded element has in registers: u8 and u16 widen to u32. */
+export const loadedType = (element: ValueName): IrType =>
+  element === 'u8' || element === 'u16' ? u32 : valueType(element);
+
+export const constant = (type: ComputeName, value: arithmetic.Constant): Expr => ({
+  kind: 'const',
+  type: valueType(type),
+  value,
+});
+export const boolean = (value: boolean): Expr => constant('bool', value);
+
+/** The type of a constant expression, where it is one. */
+function computeName(of: Expr): ComputeName | undefined {
+  const name = valueName(of.type);
+  return name !== undefined && isComputeName(name) ? name : undefined;
+}
+
+const comparisons: readonly string[] = ['==', '!=', '<', '<=', '>', '>='];
+export const isComparison = (op: string): boolean => comparisons.includes(op);
+
+export function unary(op: UnaryOp, arg: Expr): Expr {
+  const name = computeName(arg);
+  if (arg.kind === 'const' && name !== undefined) {
+    return constant(name, arithmetic.unary(op, name, arg.value));
+  }
+  return { kind: 'unary', type: arg.type, op, arg };
+}
+
+/** Operands have one type already (a shift's right one is u32). */
+export function binary(op: BinaryOp, left: Expr, right: Expr): Expr {
+  const type = isComparison(op) ? bool : left.type;
+  const name = computeName(left);
+  const result = valueName(type);
+  if (
+    left.kind === 'const' &&
+    right.kind === 'const' &&
+    name !== undefined &&
+    result !== undefined &&
+    isComputeName(result)
+  ) {
+    return constant(result, arithmetic.binary(op, name, left.value, right.value));
+  }
+  return { kind: 'binary', type, op, left, right };
+}
+
+export function select(test: Expr, then: Expr, otherwise: Expr): Expr {
+  if (test.kind === 'const') return test.value === true ? then : otherwise;
+  return { kind: 'select', type: then.type, test, then, else: otherwise };
+}
+
+export function convert(to: IrType, arg: Expr): Expr {
+  if (sameType(to, arg.type)) return arg;
+  const from = computeName(arg);
+  const name = valueName(to);
+  if (arg.kind === 'const' && from !== undefined && name !== undefined && isComputeName(name)) {
+    return constant(name, arithmetic.convert(from, name, arg.value));
+  }
+  return { kind: 'convert', type: to, arg };
+}
+
+export function bits(to: 'i32' | 'u32' | 'f32', arg: Expr): Expr {
+  const from = computeName(arg);
+  if (from === to) return arg;
+  // A NaN does not keep its payload in a JavaScript number: leave those bits to the machine.
+  if (arg.kind === 'const' && from !== undefined) {
+    const value = arithmetic.bits(from, to, arg.value);
+    if (!Number.isNaN(value) && !Number.isNaN(arg.value)) return constant(to, value);
+  }
+  return { kind: 'bits', type: valueType(to), arg };
+}
+
+export function pure(name: PureFunction, type: IrType, args: readonly Expr[]): Expr {
+  const result = valueName(type);
+  const constants = args.flatMap((arg) => (arg.kind === 'const' ? [arg.value] : []));
+  if (constants.length === args.length && result !== undefined && isComputeName(result)) {
+    const folded = arithmetic.pure(name, result, constants);
+    if (folded !== undefined) return constant(result, folded);
+  }
+  return { kind: 'pure', type, name, args };
+}

@@ -1,0 +1,168 @@
+/** `kernel()` and `device()`: see kernel.ts for what a header and a body are. */
+import { ArgumentError, requireInteger, show } from '../errors/index.js';
+import { deviceDefinition, rememberDevice } from './definition.js';
+import { type Code, KernelError } from './diagnostics.js';
+import { isIdentifier, isMemoryName } from './header.js';
+import type { IrModule } from './ir.js';
+import type { Body, DeviceFunction, ParamSpecs, ScalarParam, UsingSpec } from './kernel.js';
+import type { ValueOf } from './language.js';
+import { lowerKernel } from './lower/index.js';
+import { type CallSite, callSite, functionSource } from './source.js';
+
+/** A kernel, specialised by its `using`. Give it to a device to load, or print it. */
+export interface Kernel<P extends ParamSpecs = ParamSpecs> {
+  readonly name: string;
+  readonly params: P;
+  /** The intermediate representation; compiled on the first call. Throws KernelError. */
+  ir(): IrModule;
+}
+
+export interface KernelHeader<P extends ParamSpecs, U extends UsingSpec> {
+  /** Also the kernel's name in CUDA: an identifier. */
+  readonly name: string;
+  /** Run-time arguments and their types. */
+  readonly params: P;
+  /** Compile-time values. */
+  readonly using?: U;
+  /** Most threads a block may be launched with; fewer leave more registers to each. Default 1024. */
+  readonly maxThreads?: number;
+}
+
+export interface DeviceHeader<P extends ParamSpecs, U extends UsingSpec, R extends ScalarParam | 'void'> {
+  /** Its name in CUDA; by default the name under which it comes through `using`. */
+  readonly name?: string;
+  readonly params: P;
+  readonly using?: U;
+  /** The type of the result; nothing by default. */
+  readonly returns?: R;
+}
+
+const mostThreads = 1024;
+type NoUsing = Record<never, never>;
+
+/** Makes a kernel of a closed function. The function is never called: its text is compiled. */
+export function kernel<P extends ParamSpecs, U extends UsingSpec = NoUsing>(
+  header: KernelHeader<P, U>,
+  body: Body<P, U>,
+): Kernel<P> {
+  const site = callSite(kernel);
+  checkHeader(header, header.name, body, site);
+  const maxThreads = requireInteger('maxThreads', header.maxThreads ?? mostThreads, 1, mostThreads);
+  let module: IrModule | undefined;
+  return {
+    name: header.name,
+    params: header.params,
+    ir() {
+      module ??= lowerKernel({
+        name: header.name,
+        params: header.params,
+        using: header.using ?? {},
+        source: functionSource(body.toString(), site),
+        maxThreads,
+      });
+      return module;
+    },
+  };
+}
+
+/** Makes a function that bodies can call, having received it through their `using`. */
+export function device<
+  P extends ParamSpecs,
+  U extends UsingSpec = NoUsing,
+  R extends ScalarParam | 'void' = 'void',
+>(
+  header: DeviceHeader<P, U, R>,
+  body: Body<P, U, R extends ScalarParam ? ValueOf[R] : void>,
+): DeviceFunction<P, R> {
+  const site = callSite(device);
+  const name = header.name ?? 'device function';
+  checkHeader(header, header.name ?? 'device', body, site);
+  const call = (): never => {
+    throw new ArgumentError('device function', name, 'called inside a kernel body only');
+  };
+  const made = Object.assign(call, { heddle: 'device' as const });
+  rememberDevice(made, {
+    name,
+    named: header.name !== undefined,
+    params: header.params,
+    using: header.using ?? {},
+    returns: header.returns ?? 'void',
+    source: functionSource(body.toString(), site),
+  });
+  // The real parameter types exist for the editor; the function itself only refuses to run on the host.
+  return made as unknown as DeviceFunction<P, R>;
+}
+
+/** Types cannot stop everyone: JavaScript callers, casts, values from JSON. */
+function checkHeader(
+  header: { readonly params: unknown; readonly using?: unknown; readonly returns?: unknown },
+  name: string,
+  body: unknown,
+  site: CallSite | undefined,
+): void {
+  const fail = (code: Code, message: string): never => {
+    const source = functionSource(typeof body === 'function' ? body.toString() : '', site);
+    const { line, column } = source.position(0);
+    throw new KernelError(name, [{ code, message, file: source.file, line, column, frame: '' }]);
+  };
+  if (typeof body !== 'function')
+    throw new ArgumentError('body', body, 'a function (g, params, using) => { … }');
+  if (!isIdentifier(name)) fail('HK203', `the name ${show(name)} must be an identifier`);
+  if (!isRecord(header.params)) return fail('HK201', 'params must be an object of parameter types');
+  for (const [key, spec] of Object.entries(header.params)) {
+    if (!isIdentifier(key)) fail('HK203', `the parameter name ${show(key)} must be an identifier`);
+    if (!isParam(spec)) {
+      fail(
+        'HK201',
+        `the type of parameter ${key} is ${show(spec)}; it must be ${scalars.join(', ')}, pointer(…), peers(…) or list(…)`,
+      );
+    }
+  }
+  const { using = {}, returns = 'void' } = header;
+  if (!isRecord(using)) fail('HK202', `using is ${show(using)}; it must be an object of compile-time values`);
+  const wrong = notConstant(using, 'using', new Set());
+  if (wrong !== undefined) fail('HK202', wrong);
+  if (returns !== 'void' && !scalars.some((scalar) => scalar === returns)) {
+    fail('HK201', `returns is ${show(returns)}; it must be one of ${scalars.join(', ')}`);
+  }
+}
+
+const scalars: readonly ScalarParam[] = ['i32', 'u32', 'u64', 'f32', 'bool'];
+
+const isRecord = (value: unknown): value is { readonly [key: string]: unknown } =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
+function isParam(spec: unknown): boolean {
+  if (scalars.some((scalar) => scalar === spec)) return true;
+  if (!isRecord(spec)) return false;
+  if (spec['kind'] === 'pointer') return isMemoryName(spec['to']);
+  if (spec['kind'] === 'peers') return isRecord(spec['layout']) && Array.isArray(spec['layout']['fields']);
+  const { kind, of, length } = spec;
+  return (
+    kind === 'list' &&
+    isParam(of) &&
+    typeof length === 'number' &&
+    !(isRecord(of) && of['kind'] !== 'pointer')
+  );
+}
+
+/** Why a value is none that the compiler could know, or undefined. */
+function notConstant(value: unknown, path: string, above: ReadonlySet<unknown>): string | undefined {
+  if (['number', 'bigint', 'boolean', 'string'].includes(typeof value)) return undefined;
+  if (deviceDefinition(value) !== undefined) return undefined;
+  if (typeof value === 'function') return `${path} is an ordinary function; make it a device()`;
+  if (typeof value !== 'object' || value === null) {
+    return `${path} is ${show(value)}; it must be a number, flag, text, list, plain object or device function`;
+  }
+  if (above.has(value)) return `${path} contains itself`;
+  const prototype: unknown = Object.getPrototypeOf(value);
+  if (!Array.isArray(value) && prototype !== Object.prototype && prototype !== null) {
+    return `${path} is a ${show(value)}; a compile-time object must be a plain one`;
+  }
+  const inside = new Set([...above, value]);
+  for (const [key, item] of Object.entries(value)) {
+    const wrong = notConstant(item, Array.isArray(value) ? `${path}[${key}]` : `${path}.${key}`, inside);
+    if (wrong !== undefined) return wrong;
+  }
+  return undefined;
+}

@@ -1,0 +1,28 @@
+/** What `kernel()` and `device()` keep of a header and a body, and what lowering starts from. */
+import type { FramedSource } from './diagnostics.js';
+import type { ParamSpecs, ScalarParam, Using } from './kernel.js';
+
+export interface Definition {
+  readonly name: string;
+  readonly params: ParamSpecs;
+  readonly using: { readonly [name: string]: Using };
+  readonly source: FramedSource;
+}
+export interface KernelDefinition extends Definition {
+  readonly maxThreads: number;
+}
+export interface DeviceDefinition extends Definition {
+  /** False where the header gave no name: the name it is used by is taken. */
+  readonly named: boolean;
+  readonly returns: ScalarParam | 'void';
+}
+
+const definitions = new WeakMap<object, DeviceDefinition>();
+
+/** A device function is an ordinary value in `using`; this is how lowering gets behind it. */
+export const deviceDefinition = (of: unknown): DeviceDefinition | undefined =>
+  typeof of === 'function' ? definitions.get(of) : undefined;
+
+export const rememberDevice = (of: object, definition: DeviceDefinition): void => {
+  definitions.set(of, definition);
+};

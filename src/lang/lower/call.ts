@@ -1,0 +1,155 @@
+/** A call being lowered: its evaluated arguments, and how an intrinsic takes them. */
+import type { Node } from 'acorn';
+import * as build from '../build.js';
+import type { Code } from '../diagnostics.js';
+import { isMemoryName } from '../header.js';
+import type { Effect, Expr } from '../ir.js';
+import { byteSize, type IrType, type Space } from '../types.js';
+import { constantInteger, constantText, valueAs, valueOf } from './coerce.js';
+import type { Context, Into } from './context.js';
+import { describe, type MemoryElement, type Value } from './values.js';
+
+export interface Argument {
+  readonly node: Node;
+  readonly value: Value;
+}
+
+export interface PointerArgument {
+  readonly expr: Expr;
+  readonly to: MemoryElement;
+  readonly space: Space;
+}
+
+const memoryNames: readonly MemoryElement[] = Object.keys(byteSize).filter(isMemoryName);
+
+export class Call {
+  constructor(
+    readonly ctx: Context,
+    readonly node: Node,
+    /** As the author writes it: 'g.load'. */
+    readonly name: string,
+    readonly args: readonly Argument[],
+    private readonly into: Into,
+  ) {}
+
+  fail(code: Code, message: string, at: Node = this.node): never {
+    return this.ctx.fail(at, code, message);
+  }
+
+  /** `shape` shows the expected arguments: 'pointer, value, options?'. */
+  expect(shape: string): void {
+    const names = shape === '' ? [] : shape.split(', ');
+    const least = names.filter((name) => !name.endsWith('?')).length;
+    if (this.args.length >= least && this.args.length <= names.length) return;
+    this.fail('HK306', `${this.name}(${shape}) is called with ${this.args.length} arguments`);
+  }
+
+  has(index: number): boolean {
+    return index < this.args.length;
+  }
+
+  arg(index: number): Argument {
+    const found = this.args[index];
+    return found ?? this.fail('HK306', `${this.name} lacks its argument ${index + 1}`);
+  }
+
+  /** A value of one of these types; a plain constant takes the first that fits it by its own type, else the first. */
+  oneOf(index: number, ...names: readonly string[]): Expr {
+    const { node, value } = this.arg(index);
+    const expr = valueOf(this.ctx, node, value);
+    const name = build.valueName(expr.type);
+    if (name !== undefined && names.includes(name)) return expr;
+    return this.fail(
+      'HK305',
+      `argument ${index + 1} of ${this.name} is ${build.showType(expr.type)}; it must be ${names.join(' or ')}`,
+      node,
+    );
+  }
+
+  as(index: number, type: IrType): Expr {
+    const { node, value } = this.arg(index);
+    return valueAs(this.ctx, node, value, type, `as argument ${index + 1} of ${this.name}`);
+  }
+
+  pointer(index: number, ...allowed: readonly MemoryElement[]): PointerArgument {
+    const { node, value } = this.arg(index);
+    const type = value.kind === 'expr' ? value.expr.type : undefined;
+    if (value.kind !== 'expr' || type?.kind !== 'pointer') {
+      const was = value.kind === 'expr' ? build.showType(value.expr.type) : describe(value);
+      return this.fail(
+        'HK305',
+        `argument ${index + 1} of ${this.name} must be a pointer, but it is ${was}`,
+        node,
+      );
+    }
+    if (allowed.length > 0 && !allowed.includes(type.to)) {
+      return this.fail(
+        'HK305',
+        `${this.name} works on ${allowed.join(', ')} in memory, but \`${this.ctx.text(node)}\` points to ${type.to}`,
+        node,
+      );
+    }
+    return { expr: value.expr, to: type.to, space: type.space };
+  }
+
+  constant(index: number, what: string, max: number): number {
+    const { node, value } = this.arg(index);
+    return constantInteger(this.ctx, node, value, what, max);
+  }
+
+  memoryName(index: number): MemoryElement {
+    const { node, value } = this.arg(index);
+    return constantText(this.ctx, node, value, 'the element type', memoryNames);
+  }
+
+  /** The options object, checked against the names it may have. */
+  options(index: number, ...names: readonly string[]): Options {
+    const argument = this.args[index];
+    if (argument === undefined) return new Options(this, this.node, new Map());
+    const { node, value } = argument;
+    if (value.kind !== 'record') {
+      return this.fail(
+        'HK305',
+        `argument ${index + 1} of ${this.name} must be { ${names.join(', ')} }`,
+        node,
+      );
+    }
+    for (const key of value.entries.keys()) {
+      if (!names.includes(key)) {
+        this.fail('HK402', `${this.name} has no option ${key}; it has ${names.join(', ')}`, node);
+      }
+    }
+    return new Options(this, node, value.entries, value.nodes);
+  }
+
+  effect(effect: Effect, result: IrType, name: string): Value {
+    return this.ctx.effect(this.node, effect, result, name, this.into);
+  }
+}
+
+export class Options {
+  constructor(
+    private readonly call: Call,
+    private readonly node: Node,
+    private readonly entries: ReadonlyMap<string, Value>,
+    private readonly nodes: ReadonlyMap<string, Node> = new Map(),
+  ) {}
+
+  private at(name: string): Node {
+    return this.nodes.get(name) ?? this.node;
+  }
+
+  text<T extends string>(name: string, allowed: readonly T[], otherwise?: T): T {
+    const value = this.entries.get(name);
+    if (value !== undefined)
+      return constantText(this.call.ctx, this.at(name), value, `the option ${name}`, allowed);
+    if (otherwise !== undefined) return otherwise;
+    return this.call.fail('HK609', `${this.call.name} must say its ${name}: one of ${allowed.join(', ')}`);
+  }
+
+  value(name: string, type: IrType): Expr {
+    const value = this.entries.get(name);
+    if (value === undefined) return this.call.fail('HK306', `${this.call.name} lacks the option ${name}`);
+    return valueAs(this.call.ctx, this.at(name), value, type, `for the option ${name} of ${this.call.name}`);
+  }
+}

@@ -1,0 +1,186 @@
+/** Constants take the type of what they meet; values never change theirs by themselves. */
+import type { Node } from 'acorn';
+import * as arithmetic from '../arithmetic.js';
+import * as build from '../build.js';
+import type { Expr } from '../ir.js';
+import type { IrType } from '../types.js';
+import type { Context } from './context.js';
+import { describe, type Value } from './values.js';
+
+/** A constant as a value of that type; an error where it does not fit. */
+function literal(ctx: Context, node: Node, value: Value & { kind: 'literal' }, type: IrType): Expr {
+  const name = build.valueName(type);
+  const shown = String(value.value);
+  if (name === 'f32') {
+    if (typeof value.value === 'bigint') {
+      return ctx.fail(
+        node,
+        'HK301',
+        `${shown}n is an integer constant where an f32 is needed; write ${shown}`,
+      );
+    }
+    return build.constant('f32', Math.fround(value.value));
+  }
+  if (name === 'bool') {
+    return ctx.fail(node, 'HK304', `${shown} is a number where a bool is needed; write a comparison`);
+  }
+  if (name === undefined || !arithmetic.isInteger(name)) {
+    const advice = name === 'v16' || name === undefined ? '' : `; write g.${name}(g.f32(${shown}))`;
+    return ctx.fail(node, 'HK301', `the constant ${shown} cannot be a ${build.showType(type)}${advice}`);
+  }
+  if (typeof value.value === 'number' && !Number.isInteger(value.value)) {
+    return ctx.fail(node, 'HK303', `${shown} is no integer, but a ${name} is needed here`);
+  }
+  const integer = BigInt(value.value);
+  if (!arithmetic.inRange(name, integer) && !(value.complement === true && integer < 0n)) {
+    return ctx.fail(
+      node,
+      'HK303',
+      `${shown} does not fit ${name}; if the wrapped bits are meant, write g.${name}(${shown})`,
+    );
+  }
+  return build.constant(name, arithmetic.wrap(name, integer));
+}
+
+/** The type of a constant that meets nothing: as docs/language.md says. */
+function ownType(value: number | bigint): IrType {
+  if (typeof value === 'bigint') return build.u64;
+  if (!Number.isInteger(value)) return build.f32;
+  return value < 0 ? build.i32 : build.u32;
+}
+
+/** A run-time value; a constant takes its own type. */
+export function valueOf(ctx: Context, node: Node, value: Value): Expr {
+  if (value.kind === 'expr') return value.expr;
+  if (value.kind === 'literal') return literal(ctx, node, value, ownType(value.value));
+  return ctx.fail(node, 'HK404', `${describe(value)} is used as a run-time value`);
+}
+
+/** A run-time value of exactly this type. */
+export function valueAs(ctx: Context, node: Node, value: Value, type: IrType, what = 'here'): Expr {
+  if (value.kind === 'literal') return literal(ctx, node, value, type);
+  const expr = valueOf(ctx, node, value);
+  if (build.sameType(expr.type, type)) return expr;
+  const wanted = build.showType(type);
+  const hint = conversion(type, ctx.text(node), expr.type);
+  return ctx.fail(
+    node,
+    'HK301',
+    `\`${ctx.text(node)}\` is ${build.showType(expr.type)}, but ${wanted} is needed ${what}${hint && `; write ${hint}`}`,
+  );
+}
+
+/** The conversion to write, '' where there is none. */
+function conversion(to: IrType, text: string, from: IrType): string {
+  const name = build.valueName(to);
+  const source = build.valueName(from);
+  if (from.kind === 'pointer' && to.kind === 'pointer') {
+    return from.space === to.space ? `${text}.as('${to.to}')` : '';
+  }
+  if (name === undefined || source === undefined || name === 'v16' || source === 'v16') return '';
+  if (name === 'bool') return `${text} !== 0`;
+  if (name === 'u8' || name === 'u16') return '';
+  const opaque = (of: string): boolean => of === 'bf16' || of === 'f16' || of === 'e4m3';
+  if (opaque(name) && source !== 'f32') return `g.${name}(g.f32(${text}))`;
+  if (opaque(source) && name !== 'f32') return `g.${name}(g.f32(${text}))`;
+  return `g.${name}(${text})`;
+}
+
+/** Both operands with one type: a constant takes the other's. */
+export function unify(
+  ctx: Context,
+  node: Node,
+  left: { readonly node: Node; readonly value: Value },
+  right: { readonly node: Node; readonly value: Value },
+): readonly [Expr, Expr] {
+  if (left.value.kind === 'literal' && right.value.kind === 'literal') {
+    const types = [left, right].map((side) =>
+      side.value.kind === 'literal' ? ownType(side.value.value) : build.u32,
+    );
+    const preferred = [build.f32, build.u64, build.i32].find((type) =>
+      types.some((other) => build.sameType(type, other)),
+    );
+    const type = preferred ?? build.u32;
+    return [literal(ctx, left.node, left.value, type), literal(ctx, right.node, right.value, type)];
+  }
+  if (left.value.kind === 'literal') {
+    const other = valueOf(ctx, right.node, right.value);
+    return [literal(ctx, left.node, left.value, other.type), other];
+  }
+  const first = valueOf(ctx, left.node, left.value);
+  if (right.value.kind === 'literal') return [first, literal(ctx, right.node, right.value, first.type)];
+  const second = valueOf(ctx, right.node, right.value);
+  if (build.sameType(first.type, second.type)) return [first, second];
+  const hints = [
+    conversion(first.type, ctx.text(right.node), second.type),
+    conversion(second.type, ctx.text(left.node), first.type),
+  ].filter((hint) => hint !== '');
+  return ctx.fail(
+    node,
+    'HK301',
+    `\`${ctx.text(left.node)}\` is ${build.showType(first.type)} and \`${ctx.text(right.node)}\` is ${build.showType(
+      second.type,
+    )}${hints.length > 0 ? `; write ${hints.join(' or ')}` : ''}`,
+  );
+}
+
+/** A boolean run-time value. */
+export function condition(ctx: Context, node: Node, value: Value): Expr {
+  if (value.kind === 'literal') {
+    return ctx.fail(
+      node,
+      'HK304',
+      `a condition must be a bool, but \`${ctx.text(node)}\` is a number; compare it`,
+    );
+  }
+  const expr = valueOf(ctx, node, value);
+  if (build.valueName(expr.type) === 'bool') return expr;
+  const hint = build.valueName(expr.type) === undefined ? '' : `; write ${ctx.text(node)} !== 0`;
+  return ctx.fail(
+    node,
+    'HK304',
+    `a condition must be a bool, but \`${ctx.text(node)}\` is ${build.showType(expr.type)}${hint}`,
+  );
+}
+
+/** A non-negative integer known to the compiler, at most `max`. */
+export function constantInteger(ctx: Context, node: Node, value: Value, what: string, max: number): number {
+  const known =
+    value.kind === 'literal'
+      ? value.value
+      : value.kind === 'expr' && value.expr.kind === 'const' && typeof value.expr.value !== 'boolean'
+        ? value.expr.value
+        : undefined;
+  if (known === undefined) {
+    return ctx.fail(
+      node,
+      'HK501',
+      `${what} must be a constant, but \`${ctx.text(node)}\` is known only at run time`,
+    );
+  }
+  const number = Number(known);
+  if (!Number.isInteger(number) || number < 0 || number > max) {
+    return ctx.fail(node, 'HK502', `${what} is ${known}; it must be an integer from 0 to ${max}`);
+  }
+  return number;
+}
+
+/** A text known to the compiler. */
+export function constantText<T extends string>(
+  ctx: Context,
+  node: Node,
+  value: Value,
+  what: string,
+  allowed: readonly T[],
+): T {
+  if (value.kind !== 'string') {
+    return ctx.fail(node, 'HK501', `${what} must be one of ${list(allowed)}, written as text`);
+  }
+  const found = allowed.find((one) => one === value.value);
+  if (found === undefined) {
+    return ctx.fail(node, 'HK305', `${what} is '${value.value}'; it must be one of ${list(allowed)}`);
+  }
+  return found;
+}
+
+const list = (names: readonly string[]): string => names.map((name) => `'${name}'`).join(', ');

@@ -1,0 +1,177 @@
+/**
+ * The state of lowering one function: scopes, the statements emitted so far, and how to complain. `Context` is
+ * what the rest of this folder passes around.
+ */
+import type { Node } from 'acorn';
+import type { DeviceDefinition } from '../definition.js';
+import { type Code, type FramedSource, Problem } from '../diagnostics.js';
+import type { Effect, Expr, Span, Stmt, Variable } from '../ir.js';
+import type { IrType } from '../types.js';
+import { expression, type Value } from './values.js';
+
+/** What a name stands for. `poison`: its declaration was in error, so nothing more is said about it. */
+export type Binding = Value | { readonly kind: 'poison' };
+
+/** Thrown to leave a statement that uses something already reported. */
+export class Poisoned extends Error {}
+
+/** What is shared by all functions of a module. */
+export interface ModuleContext {
+  report(problem: Problem): void;
+  /** Lowers a device function for these arguments' types, once. */
+  callee(
+    definition: DeviceDefinition,
+    name: string,
+    args: readonly Expr[],
+    call: CallPlace,
+  ): { readonly index: number; readonly returns: IrType };
+  addShared(variable: Variable, length: number, span: Span): void;
+}
+
+/** Where a call stands, for errors about it. */
+export interface CallPlace {
+  fail(code: Code, message: string): never;
+}
+
+/** Where the result of an effect goes: into the variable being declared, nowhere, or (undefined) a fresh variable. */
+export type Into = Declared | 'nowhere' | undefined;
+
+/** The variable that an initialiser declares; `variable` is set when an effect has done so. */
+export interface Declared {
+  readonly name: string;
+  readonly mutable: boolean;
+  variable?: Variable;
+}
+
+class Scope {
+  private readonly names = new Map<string, Binding>();
+  constructor(readonly parent: Scope | undefined) {}
+
+  declare(name: string, binding: Binding): void {
+    this.names.set(name, binding);
+  }
+  find(name: string): Binding | undefined {
+    return this.names.get(name) ?? this.parent?.find(name);
+  }
+}
+
+export type LoopKind = 'loop' | 'unrolled';
+
+export class Context {
+  /** 0 at the top level of the body. */
+  depth = 0;
+  /** Iterations that g.unroll made so far. */
+  unrolled = 0;
+  /** Innermost last. `broken`: has a break of its own. */
+  readonly loops: { readonly kind: LoopKind; broken: boolean }[] = [];
+  private scope = new Scope(undefined);
+  private out: Stmt[] = [];
+  private ids = 0;
+
+  constructor(
+    readonly module: ModuleContext,
+    readonly source: FramedSource,
+    /** Index of `source` in the module. */
+    readonly sourceIndex: number,
+    readonly role: 'kernel' | 'device',
+    readonly returns: IrType,
+  ) {}
+
+  span(node: Node): Span {
+    return { start: node.start, end: node.end, source: this.sourceIndex };
+  }
+
+  fail(node: Node, code: Code, message: string): never {
+    throw new Problem(code, message, this.source, node.start, node.end);
+  }
+
+  text(node: Node): string {
+    const text = this.source.text.slice(node.start, node.end).replace(/\s+/g, ' ');
+    return text.length > 60 ? `${text.slice(0, 57)}…` : text;
+  }
+
+  declare(name: string, binding: Binding): void {
+    this.scope.declare(name, binding);
+  }
+
+  find(name: string): Binding | undefined {
+    return this.scope.find(name);
+  }
+
+  variable(name: string, type: IrType, mutable = false): Variable {
+    return { id: this.ids++, name, type, mutable };
+  }
+
+  read(variable: Variable): Expr {
+    return { kind: 'variable', type: variable.type, variable };
+  }
+
+  emit(stmt: Stmt): void {
+    this.out.push(stmt);
+  }
+
+  /** The statements that `run` emits, instead of among the others. */
+  capture(run: () => void): Stmt[] {
+    const outer = this.out;
+    const mine: Stmt[] = [];
+    this.out = mine;
+    try {
+      run();
+    } finally {
+      this.out = outer;
+    }
+    return mine;
+  }
+
+  /** Likewise, in a scope of their own. */
+  collect(run: () => void): Stmt[] {
+    return this.capture(() => this.inScope(run));
+  }
+
+  inLoop(kind: LoopKind, run: () => void): { readonly broken: boolean } {
+    const loop = { kind, broken: false };
+    this.loops.push(loop);
+    try {
+      run();
+    } finally {
+      this.loops.pop();
+    }
+    return loop;
+  }
+
+  inScope(run: () => void): void {
+    const outer = this.scope;
+    this.scope = new Scope(outer);
+    this.depth++;
+    try {
+      run();
+    } finally {
+      this.scope = outer;
+      this.depth--;
+    }
+  }
+
+  /** Emits an effect; `name` is for a fresh variable that keeps its result. */
+  effect(node: Node, effect: Effect, result: IrType, name: string, into: Into): Value {
+    const wanted: Exclude<Into, undefined> = into ?? { name, mutable: false };
+    const variable =
+      result.kind === 'void' || wanted === 'nowhere'
+        ? null
+        : this.variable(wanted.name, result, wanted.mutable);
+    if (wanted !== 'nowhere' && variable !== null) wanted.variable = variable;
+    this.emit({ kind: 'effect', span: this.span(node), effect, result: variable });
+    return variable === null ? { kind: 'void' } : expression(this.read(variable));
+  }
+
+  /** A variable that keeps the value of a pure expression as it is now. */
+  keep(node: Node, name: string, expr: Expr): Expr {
+    if (isStable(expr)) return expr;
+    const variable = this.variable(name, expr.type);
+    this.emit({ kind: 'let', span: this.span(node), variable, init: expr });
+    return this.read(variable);
+  }
+}
+
+/** Does it have the same value wherever it is read? */
+export const isStable = (expr: Expr): boolean =>
+  expr.kind === 'const' || expr.kind === 'builtin' || (expr.kind === 'variable' && !expr.variable.mutable);

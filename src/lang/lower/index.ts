@@ -1,0 +1,1 @@
+export { lowerKernel } from './module.js';

@@ -1,0 +1,80 @@
+/**
+ * What an expression can be while a body is lowered. Only `expr` exists at run time; everything else is known to
+ * the compiler and is gone from the IR.
+ */
+import type { Node } from 'acorn';
+import type { DeviceDefinition } from '../definition.js';
+import type { Expr, Variable } from '../ir.js';
+import type { ComputeName, Layout, ValueName } from '../types.js';
+
+export type Value =
+  | { readonly kind: 'expr'; readonly expr: Expr }
+  /**
+   * A number without a width: it takes the type of what it meets. `complement`: made by ~, so a negative value
+   * stands for the same bits of an unsigned type.
+   */
+  | { readonly kind: 'literal'; readonly value: number | bigint; readonly complement?: true }
+  | { readonly kind: 'string'; readonly value: string }
+  | { readonly kind: 'list'; readonly items: readonly Value[]; readonly what: string }
+  | {
+      readonly kind: 'record';
+      readonly entries: ReadonlyMap<string, Value>;
+      readonly what: string;
+      /** Where its entries were written, if they were. */
+      readonly nodes?: ReadonlyMap<string, Node>;
+    }
+  | {
+      readonly kind: 'registers';
+      readonly variable: Variable;
+      readonly of: ComputeName;
+      readonly length: number;
+    }
+  /** A parameter declared with `peers()`. */
+  | { readonly kind: 'peers'; readonly variable: Variable; readonly layout: Layout }
+  /** `win.at(rank)`: one rank's window. */
+  | { readonly kind: 'window'; readonly variable: Variable; readonly layout: Layout; readonly rank: Expr }
+  /** `g` ('') or one of its parts ('warp', 'threadIdx'). */
+  | { readonly kind: 'gpu'; readonly path: string }
+  /** A function of `g`, by its path: 'load', 'warp.ballot'. */
+  | { readonly kind: 'intrinsic'; readonly name: string }
+  /** `pointer.at`, `pointer.as` or `win.at`, not called yet. */
+  | { readonly kind: 'method'; readonly of: Value; readonly name: 'at' | 'as' }
+  | { readonly kind: 'device'; readonly definition: DeviceDefinition; readonly name: string }
+  | { readonly kind: 'void' };
+
+export type ValueKind = Value['kind'];
+
+export const expression = (expr: Expr): Value => ({ kind: 'expr', expr });
+
+/** A value in words, for messages. */
+export function describe(value: Value): string {
+  switch (value.kind) {
+    case 'literal':
+      return `the constant ${value.value}`;
+    case 'string':
+      return `the text '${value.value}'`;
+    case 'list':
+    case 'record':
+      return value.what;
+    case 'registers':
+      return `the register array ${value.variable.name}`;
+    case 'peers':
+      return `the windows ${value.variable.name}`;
+    case 'window':
+      return `a window of ${value.variable.name}`;
+    case 'gpu':
+      return value.path === '' ? 'g' : `g.${value.path}`;
+    case 'intrinsic':
+      return `the function g.${value.name}`;
+    case 'method':
+      return `the function ${value.name}`;
+    case 'device':
+      return `the device function ${value.name}`;
+    case 'void':
+      return 'nothing (the function returns no value)';
+    case 'expr':
+      return 'a value';
+  }
+}
+
+export type MemoryElement = Exclude<ValueName, 'bool'>;

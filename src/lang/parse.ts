@@ -1,0 +1,47 @@
+/** From a function's text to its syntax tree. Offsets in the tree are offsets in the text. */
+import { type Expression, type Pattern, parseExpressionAt, type Statement } from 'acorn';
+import { type FramedSource, Problem } from './diagnostics.js';
+
+export interface ParsedBody {
+  /** Patterns for (g, params, using), as many as the author wrote. */
+  readonly parameters: readonly Pattern[];
+  /** The statements, or the expression of `(g) => expression`. */
+  readonly body: { readonly statements: readonly Statement[] } | { readonly expression: Expression };
+}
+
+export function parseBody(source: FramedSource): ParsedBody {
+  const fail = (code: 'HK103' | 'HK104', message: string, start = 0, end = source.text.length): never => {
+    throw new Problem(code, message, source, start, end);
+  };
+  if (/\{\s*\[native code\]\s*\}\s*$/.test(source.text)) {
+    return fail(
+      'HK103',
+      'the body is a built-in or bound function, which has no text; pass the function itself',
+    );
+  }
+  const tree = parseText(source);
+  if (tree.type !== 'ArrowFunctionExpression' && tree.type !== 'FunctionExpression') {
+    return fail('HK104', 'write the body as an arrow function: (g, params, using) => { … }');
+  }
+  if (tree.async === true || tree.generator === true) {
+    return fail('HK104', 'a body is an ordinary function: not async, not a generator');
+  }
+  if (tree.params.length > 3) {
+    return fail('HK104', 'a body has at most three parameters: (g, params, using)');
+  }
+  return {
+    parameters: tree.params,
+    body: tree.body.type === 'BlockStatement' ? { statements: tree.body.body } : { expression: tree.body },
+  };
+}
+
+function parseText(source: FramedSource): Expression {
+  try {
+    return parseExpressionAt(source.text, 0, { ecmaVersion: 'latest', sourceType: 'module' });
+  } catch (error) {
+    const at =
+      error instanceof SyntaxError && 'pos' in error && typeof error.pos === 'number' ? error.pos : 0;
+    const why = error instanceof Error ? error.message : String(error);
+    throw new Problem('HK103', `the body's text cannot be parsed: ${why}`, source, at, at + 1);
+  }
+}

@@ -1,0 +1,197 @@
+/**
+ * Where a body's text stands in the TypeScript file that a person edits. The text comes from `toString()`, so it
+ * is what the transpiler made of it; the call of `kernel()` says in which file. A tsc build has a source map
+ * next to it; everywhere else the text is found by its tokens. When nothing helps, the place is unknown: never
+ * an error, for a kernel must run where its sources were not shipped.
+ */
+import { existsSync, readFileSync } from 'node:fs';
+import { SourceMap } from 'node:module';
+import { dirname, join, relative, resolve, sep } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { type Alignment, align } from './align.js';
+import { codeFrame, type FramedSource } from './diagnostics.js';
+
+/** The call of `kernel()` or `device()`. */
+export interface CallSite {
+  /** As the engine ran it: the file, and a position in the code it was transpiled to. */
+  readonly file: string;
+  readonly line: number;
+  readonly column: number;
+  /** The line in the source, where someone (Node, a loader) maps stacks. */
+  mappedLine(): number;
+}
+
+/** The frame that called `callee`. */
+export function callSite(callee: (...args: never[]) => unknown): CallSite | undefined {
+  const site = rawCallSite(callee);
+  const file = site?.getFileName() ?? undefined;
+  if (site === undefined || file === undefined || file === null) return undefined;
+  const stack: { stack?: string } = {};
+  Error.captureStackTrace(stack, callee);
+  return {
+    file,
+    line: site.getLineNumber() ?? 0,
+    column: site.getColumnNumber() ?? 0,
+    mappedLine: () => {
+      const frame = String(stack.stack).split('\n')[1] ?? '';
+      return Number(/:(\d+):\d+\)?$/.exec(frame)?.[1] ?? site.getLineNumber() ?? 0);
+    },
+  };
+}
+
+function rawCallSite(callee: (...args: never[]) => unknown): NodeJS.CallSite | undefined {
+  const before = Error.prepareStackTrace;
+  const holder: { stack?: unknown } = {};
+  try {
+    Error.prepareStackTrace = (_, sites) => sites;
+    Error.captureStackTrace(holder, callee);
+    const sites = holder.stack;
+    return Array.isArray(sites) ? sites[0] : undefined;
+  } finally {
+    Error.prepareStackTrace = before;
+  }
+}
+
+/** A place in a file: a line and column, both from 1. */
+interface Place {
+  readonly line: number;
+  readonly column: number;
+}
+const unknown: Place = { line: 0, column: 0 };
+
+/** What was found out about a text: its file, that file's lines, and where an offset lies. */
+interface Resolved {
+  readonly file: string;
+  readonly lines: readonly string[];
+  place(offset: number): Place;
+}
+
+export function functionSource(text: string, site: CallSite | undefined): FramedSource {
+  let found: Resolved | undefined;
+  const resolved = (): Resolved => {
+    if (found === undefined) {
+      try {
+        found = site && locate(text, site);
+      } catch {
+        // An unreadable map or file is no reason to fail: the place stays unknown.
+      }
+      found ??= { file: '', lines: [], place: () => unknown };
+    }
+    return found;
+  };
+  return {
+    text,
+    get file() {
+      return resolved().file;
+    },
+    position: (offset) => resolved().place(offset),
+    frame(start, end) {
+      const { lines, place } = resolved();
+      const from = place(start);
+      if (from.line > 0 && lines.length > 0) {
+        const last = place(Math.max(start, end - 1));
+        const to = last.line === from.line ? last.column + 1 : (lines[from.line - 1]?.length ?? 0) + 1;
+        return codeFrame(lines, from.line, from.column, to);
+      }
+      const own = placeIn(text, start);
+      return codeFrame(text.split('\n'), own.line, own.column, own.column + (end - start));
+    },
+  };
+}
+
+function locate(text: string, site: CallSite): Resolved | undefined {
+  const path = filePath(site.file);
+  const content = path === undefined ? undefined : readText(path);
+  if (path === undefined || content === undefined) return undefined;
+  if (/\.[cm]?tsx?$/.test(path)) return inTypeScript(text, path, content, site.mappedLine());
+  const start = nearest(content, text, offsetOf(content, site.line, site.column));
+  if (start === undefined) return undefined;
+  return throughMap(path, content, start) ?? inFile(path, content, (offset) => start + offset);
+}
+
+/** The loader transpiled in memory (or Node stripped the types): the file on disk is the source itself. */
+function inTypeScript(text: string, path: string, content: string, line: number): Resolved | undefined {
+  const near = offsetOf(content, line, 1);
+  const start = nearest(content, text, near);
+  if (start !== undefined) return inFile(path, content, (offset) => start + offset);
+  const alignment: Alignment | undefined = align(text, content, near);
+  return alignment && inFile(path, content, (offset) => alignment.locate(offset));
+}
+
+function inFile(path: string, content: string, at: (offset: number) => number | undefined): Resolved {
+  return {
+    file: display(path),
+    lines: content.split('\n'),
+    place(offset) {
+      const there = at(offset);
+      return there === undefined ? unknown : placeIn(content, there);
+    },
+  };
+}
+
+function throughMap(path: string, content: string, start: number): Resolved | undefined {
+  const json = readText(`${path}.map`);
+  if (json === undefined) return undefined;
+  const map = new SourceMap(JSON.parse(json));
+  const entry = (offset: number) => {
+    const { line, column } = placeIn(content, start + offset);
+    const found = map.findEntry(line - 1, column - 1);
+    return 'originalLine' in found ? { found, beyond: column - 1 - found.generatedColumn, line } : undefined;
+  };
+  const first = entry(0);
+  if (first === undefined) return undefined;
+  const original = resolve(dirname(path), first.found.originalSource);
+  return {
+    file: display(original),
+    lines: readText(original)?.split('\n') ?? [],
+    place(offset) {
+      const at = entry(offset);
+      if (at === undefined) return unknown;
+      // Between two entries of a line the text is unchanged.
+      const beyond = at.found.generatedLine === at.line - 1 ? at.beyond : 0;
+      return { line: at.found.originalLine + 1, column: at.found.originalColumn + 1 + beyond };
+    },
+  };
+}
+
+/** The first place of `text` behind `near`, else the last before it. */
+function nearest(content: string, text: string, near: number): number | undefined {
+  const behind = content.indexOf(text, near);
+  const found = behind >= 0 ? behind : content.lastIndexOf(text);
+  return found >= 0 ? found : undefined;
+}
+
+/** Loaders append queries to what they load. */
+function filePath(file: string): string | undefined {
+  const bare = file.replace(/[?#].*$/, '');
+  if (bare.startsWith('file:')) return fileURLToPath(bare);
+  return bare.startsWith('node:') || bare.startsWith('data:') ? undefined : resolve(bare);
+}
+
+function readText(path: string): string | undefined {
+  return existsSync(path) ? readFileSync(path, 'utf8') : undefined;
+}
+
+/** Relative to the package the file belongs to. */
+function display(path: string): string {
+  for (let folder = dirname(path); folder !== dirname(folder); folder = dirname(folder)) {
+    if (existsSync(join(folder, 'package.json'))) return relative(folder, path).split(sep).join('/');
+  }
+  return path;
+}
+
+function placeIn(content: string, offset: number): Place {
+  const before = content.slice(0, offset);
+  const lineStart = before.lastIndexOf('\n') + 1;
+  return { line: before.split('\n').length, column: offset - lineStart + 1 };
+}
+
+function offsetOf(content: string, line: number, column: number): number {
+  let offset = 0;
+  for (let i = 1; i < line; i++) {
+    const next = content.indexOf('\n', offset);
+    if (next < 0) return content.length;
+    offset = next + 1;
+  }
+  return offset + Math.max(0, column - 1);
+}

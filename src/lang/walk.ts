@@ -1,0 +1,161 @@
+/** Visiting and rewriting the IR. Rewriting shares everything it leaves as it is. */
+import type { Effect, Expr, IrFunction, IrModule, Span, Stmt } from './ir.js';
+
+type EffectStmt = Stmt & { readonly kind: 'effect' };
+
+/** Every statement, outer ones before those inside them, in source order. */
+export function walkStatements(statements: readonly Stmt[], visit: (stmt: Stmt) => void): void {
+  for (const stmt of statements) {
+    visit(stmt);
+    for (const list of bodies(stmt)) walkStatements(list, visit);
+  }
+}
+
+/** An effect with its place: the function (-1: the kernel itself), and its number in the module, counted from 0. */
+export interface EffectPlace {
+  readonly effect: Effect;
+  readonly span: Span;
+  readonly function: number;
+  readonly index: number;
+}
+
+/** Every effect of a module: device functions first, then the kernel; `index` is the one `rewriteEffects` gives. */
+export function effectsOf(module: IrModule): EffectPlace[] {
+  const found: EffectPlace[] = [];
+  const visit = (of: IrFunction, index: number): void =>
+    walkStatements(of.body, (stmt) => {
+      if (stmt.kind !== 'effect') return;
+      found.push({ effect: stmt.effect, span: stmt.span, function: index, index: found.length });
+    });
+  module.functions.forEach(visit);
+  visit(module.entry, -1);
+  return found;
+}
+
+/**
+ * A module with effects replaced: `change` gets each effect statement with its number and returns what stands in
+ * its place (the same, another, several or none).
+ */
+export function rewriteEffects(
+  module: IrModule,
+  change: (stmt: EffectStmt, index: number) => readonly Stmt[],
+): IrModule {
+  let index = 0;
+  const rewrite = (of: IrFunction): IrFunction => {
+    const body = rewriteStatements(of.body, (stmt) =>
+      stmt.kind === 'effect' ? change(stmt, index++) : [stmt],
+    );
+    return body === of.body ? of : { ...of, body };
+  };
+  const functions = module.functions.map(rewrite);
+  return { ...module, functions, entry: rewrite(module.entry) };
+}
+
+/** Replaces statements, each before those inside what replaces it. The same list where nothing changed. */
+export function rewriteStatements(
+  statements: readonly Stmt[],
+  change: (stmt: Stmt) => readonly Stmt[],
+): readonly Stmt[] {
+  const result = statements.flatMap((stmt) => change(stmt).map((one) => rewriteInside(one, change)));
+  const same = result.length === statements.length && result.every((stmt, i) => stmt === statements[i]);
+  return same ? statements : result;
+}
+
+function rewriteInside(stmt: Stmt, change: (stmt: Stmt) => readonly Stmt[]): Stmt {
+  switch (stmt.kind) {
+    case 'if': {
+      const then = rewriteStatements(stmt.then, change);
+      const otherwise = rewriteStatements(stmt.else, change);
+      return then === stmt.then && otherwise === stmt.else ? stmt : { ...stmt, then, else: otherwise };
+    }
+    case 'for':
+    case 'while':
+    case 'block': {
+      // The init and update of a for loop hold no effects (see ir.ts) and stay as they are.
+      const body = rewriteStatements(stmt.body, change);
+      return body === stmt.body ? stmt : { ...stmt, body };
+    }
+    default:
+      return stmt;
+  }
+}
+
+/** The lists of statements inside a statement, in source order. */
+export function bodies(stmt: Stmt): readonly (readonly Stmt[])[] {
+  switch (stmt.kind) {
+    case 'if':
+      return [stmt.then, stmt.else];
+    case 'for':
+      return [stmt.init, stmt.body, stmt.update];
+    case 'while':
+    case 'block':
+      return [stmt.body];
+    default:
+      return [];
+  }
+}
+
+/** The expressions that a statement itself evaluates (not those of statements inside it). */
+export function expressionsOf(stmt: Stmt): readonly Expr[] {
+  switch (stmt.kind) {
+    case 'let':
+      return [stmt.init];
+    case 'registers':
+      return [stmt.fill];
+    case 'assign':
+    case 'assignRegister':
+      return [stmt.value];
+    case 'effect':
+      return operands(stmt.effect);
+    case 'if':
+    case 'for':
+    case 'while':
+      return [stmt.test];
+    case 'return':
+      return stmt.value === null ? [] : [stmt.value];
+    default:
+      return [];
+  }
+}
+
+/** The expressions that an effect takes. */
+export function operands(effect: Effect): readonly Expr[] {
+  if (effect.op === 'call') return effect.args;
+  return Object.values<unknown>({ ...effect }).filter(isExpr);
+}
+
+const isExpr = (part: unknown): part is Expr => typeof part === 'object' && part !== null && 'kind' in part;
+
+/** The expressions directly inside an expression. */
+export function children(expr: Expr): readonly Expr[] {
+  switch (expr.kind) {
+    case 'unary':
+    case 'convert':
+    case 'bits':
+      return [expr.arg];
+    case 'binary':
+      return [expr.left, expr.right];
+    case 'select':
+      return [expr.test, expr.then, expr.else];
+    case 'pure':
+      return expr.args;
+    case 'lane':
+      return [expr.vector];
+    case 'pack':
+      return expr.lanes;
+    case 'offset':
+      return [expr.pointer, expr.index];
+    case 'view':
+      return [expr.pointer];
+    case 'field':
+      return [expr.rank];
+    default:
+      return [];
+  }
+}
+
+/** An expression and everything inside it. */
+export function walkExpression(expr: Expr, visit: (expr: Expr) => void): void {
+  visit(expr);
+  for (const child of children(expr)) walkExpression(child, visit);
+}
