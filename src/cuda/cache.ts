@@ -22,7 +22,9 @@ export function cacheKey(parts: {
   readonly text: string;
 }): string {
   const { compiler, architecture, options, text } = parts;
-  return sha256(JSON.stringify([format, compiler, architecture, options, text])).toString('hex').slice(0, 40);
+  return sha256(JSON.stringify([format, compiler, architecture, options, text]))
+    .toString('hex')
+    .slice(0, 40);
 }
 
 /**

@@ -1,5 +1,6 @@
 import { ArgumentError, UnavailableError } from '../errors/index.js';
 import { cached, cacheFolder, cacheKey } from './cache.js';
+import type { Compiler } from './compilers.js';
 import { CompileError, type LineOf, parseDiagnostics } from './diagnostics.js';
 import { findNvcc } from './nvcc.js';
 import { openNvrtc } from './nvrtc.js';
@@ -14,21 +15,6 @@ export interface KernelSource {
   /** For messages: the lines of the files that `#line` names. */
   readonly lineOf?: LineOf;
 }
-
-/** A compiler of CUDA C++ on this machine. */
-export interface Compiler {
-  readonly kind: 'nvrtc' | 'nvcc';
-  /** '13.0'; NVRTC tells no more. */
-  readonly version: string;
-  /** The library or program. */
-  readonly path: string;
-  /** Compiles to a cubin, or says why not. */
-  compile(text: string, options: readonly string[]): Promise<Compiled>;
-}
-
-export type Compiled =
-  | { readonly ok: true; readonly cubin: Uint8Array }
-  | { readonly ok: false; readonly log: string };
 
 export const compilerRemedy =
   'Install one of them: `pip install nvidia-cuda-nvrtc` and put its lib folder on LD_LIBRARY_PATH, or the CUDA ' +
@@ -86,7 +72,12 @@ export async function compileKernel(source: KernelSource, architecture: string):
     cubin = cached(cacheFolder(), key, async () => {
       const compiled = await compiler.compile(source.text, options);
       if (compiled.ok) return compiled.cubin;
-      throw new CompileError(source.entry, parseDiagnostics(compiled.log), compiled.log, source.lineOf ?? (() => null));
+      throw new CompileError(
+        source.entry,
+        parseDiagnostics(compiled.log),
+        compiled.log,
+        source.lineOf ?? (() => null),
+      );
     }).then(({ bytes }) => bytes);
     inFlight.set(key, cubin);
     // Kept while others may ask for it at once, not for ever: the disk has it.

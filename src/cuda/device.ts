@@ -1,5 +1,11 @@
 import type { Device, Memory, PeerMemory, WindowMemory } from '../device/index.js';
-import { ArgumentError, DisposedError, HeddleError, requireInteger, UnavailableError } from '../errors/index.js';
+import {
+  ArgumentError,
+  DisposedError,
+  HeddleError,
+  requireInteger,
+  UnavailableError,
+} from '../errors/index.js';
 import type { IrModule } from '../lang/index.js';
 import type { Address } from '../native/index.js';
 import { compileKernel, type KernelSource } from './compiler.js';
@@ -7,7 +13,7 @@ import { Context, check } from './driver.js';
 import { CudaError } from './errors.js';
 import { architecture, countGpus, describeGpu, type Gpu } from './gpu.js';
 import { printKernel } from './print.js';
-import { CudaProgram, type IrProgram, type ParameterBlock } from './program.js';
+import { CudaProgram, type ParameterBlock } from './program.js';
 import { allocatePinned, freePinned, Staging } from './staging.js';
 import { CudaEvent, CudaStream, type Home } from './stream.js';
 import { until } from './wait.js';
@@ -90,7 +96,8 @@ export class CudaDevice implements Device {
     requireInteger('bytes', bytes, 1, Number.MAX_SAFE_INTEGER);
     const { cuMemAlloc, cuMemFree, out } = context.driver;
     const allocated = cuMemAlloc(out.address, bytes);
-    if (allocated !== 0) throw outOfMemory(context, allocated, 'cuMemAlloc', describe(bytes, purpose, this.gpu));
+    if (allocated !== 0)
+      throw outOfMemory(context, allocated, 'cuMemAlloc', describe(bytes, purpose, this.gpu));
     const address = out.number();
     const { dispose } = this.#adopt(() => {
       context.use();
@@ -147,12 +154,16 @@ export class CudaDevice implements Device {
       cuPointerGetAttribute(out.address, rangeStart, address) === 0 &&
       cuPointerGetAttribute(out.address + 8, rangeSize, address) === 0;
     if (!known || address + bytes > out.number(0) + out.number(1)) {
-      throw new ArgumentError('address', `0x${address.toString(16)}`, `the start of ${bytes} bytes of CUDA memory`);
+      throw new ArgumentError(
+        'address',
+        `0x${address.toString(16)}`,
+        `the start of ${bytes} bytes of CUDA memory`,
+      );
     }
     return { address, bytes, free: () => {} };
   }
 
-  async load(module: IrModule): Promise<IrProgram> {
+  async load(module: IrModule): Promise<CudaProgram<IrModule>> {
     const { kernel, parameters } = printKernel(module);
     return this.#load(kernel, parameters, module, module.maxThreads);
   }
@@ -200,6 +211,11 @@ export class CudaDevice implements Device {
   createEvent(): CudaEvent {
     this.#enter();
     return this.#keep(new CudaEvent(this.#home));
+  }
+
+  /** Makes this GPU's context current on this thread, for another CUDA library that is called next. */
+  makeCurrent(): void {
+    this.#enter();
   }
 
   /**

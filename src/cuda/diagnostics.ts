@@ -30,7 +30,9 @@ export class CompileError extends HeddleError {
 export function parseDiagnostics(log: string): readonly Diagnostic[] {
   const found: Diagnostic[] = [];
   for (const line of log.split('\n')) {
-    const match = /^(.+)\((\d+)\): (?:catastrophic )?(error|warning)(?: #[\w-]+)?: (.*)$/.exec(line.trimEnd());
+    const match = /^(.+)\((\d+)\): (?:catastrophic )?(error|warning)(?: #[\w-]+)?: (.*)$/.exec(
+      line.trimEnd(),
+    );
     if (match === null) continue;
     const [, file, number, severity, message] = match;
     found.push({

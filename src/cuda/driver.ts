@@ -190,7 +190,8 @@ function nameReader(library: Library): (result: number) => string {
     'address',
   ]);
   const out = createOut(16);
-  return (result) => (get(result, out.address) === 0 ? readString(out.number()) : null) ?? `CUresult ${result}`;
+  return (result) =>
+    (get(result, out.address) === 0 ? readString(out.number()) : null) ?? `CUresult ${result}`;
 }
 
 /** Throws a CudaError unless `result` is 0. `doing` says what for: 'allocating 1.5 GiB for the receive window'. */
@@ -220,7 +221,9 @@ export function createOut(bytes: number): Out {
 
 /** 13000 → '13.0'. */
 export function formatVersion(version: number): string {
-  return version <= 0 ? 'an unknown version' : `${Math.floor(version / 1000)}.${Math.floor((version % 1000) / 10)}`;
+  return version <= 0
+    ? 'an unknown version'
+    : `${Math.floor(version / 1000)}.${Math.floor((version % 1000) / 10)}`;
 }
 
 /** The primary context of one GPU, which all CUDA code of a process shares. */
@@ -234,7 +237,11 @@ export class Context {
     this.driver = driver();
     this.ordinal = ordinal;
     const { out, cuDevicePrimaryCtxRetain } = this.driver;
-    check(cuDevicePrimaryCtxRetain(out.address, ordinal), 'cuDevicePrimaryCtxRetain', `opening GPU ${ordinal}`);
+    check(
+      cuDevicePrimaryCtxRetain(out.address, ordinal),
+      'cuDevicePrimaryCtxRetain',
+      `opening GPU ${ordinal}`,
+    );
     this.#handle = out.number();
     this.use();
   }
@@ -262,4 +269,3 @@ let current: Address | null = null;
 export function forgetCurrentContext(): void {
   current = null;
 }
-

@@ -15,12 +15,17 @@ export class CudaError extends HeddleError {
     /** What was being done, and what to do about it. */
     detail: string,
   ) {
-    super('HEDDLE_CUDA', `${call} failed with ${resultName} (${result})${detail === '' ? '' : `: ${detail}`}`);
+    super(
+      'HEDDLE_CUDA',
+      `${call} failed with ${resultName} (${result})${detail === '' ? '' : `: ${detail}`}`,
+    );
   }
 
   /** Whether every later call of this process on that GPU will fail the same way. */
   get contextLost(): boolean {
-    return this.call.startsWith('cu') && this.result >= 700 && this.result < 720 && !recoverable.has(this.result);
+    return (
+      this.call.startsWith('cu') && this.result >= 700 && this.result < 720 && !recoverable.has(this.result)
+    );
   }
 }
 

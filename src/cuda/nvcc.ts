@@ -4,7 +4,7 @@ import { access, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { UnavailableError } from '../errors/index.js';
-import type { Compiled, Compiler } from './compiler.js';
+import type { Compiled, Compiler } from './compilers.js';
 import { toolkitFolders } from './toolkit.js';
 
 const compileLimit = 300_000;

@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { UnavailableError } from '../errors/index.js';
 import { type Address, addressOf, openLibrary, readString } from '../native/index.js';
-import type { Compiled, Compiler } from './compiler.js';
+import type { Compiled, Compiler } from './compilers.js';
 import { createOut, loadedDriverVersion } from './driver.js';
 import { CudaError } from './errors.js';
 import { toolkitFolders } from './toolkit.js';
@@ -30,7 +30,14 @@ export function openNvrtc(): Compiler {
   ]);
   const errorString = library.declare<(result: number) => Address>('nvrtcGetErrorString', 'address', ['i32']);
   const createProgram = library.declare<
-    (program: Address, text: string, name: string, headers: number, sources: Address, names: Address) => number
+    (
+      program: Address,
+      text: string,
+      name: string,
+      headers: number,
+      sources: Address,
+      names: Address,
+    ) => number
   >('nvrtcCreateProgram', 'i32', ['address', 'string', 'string', 'i32', 'address', 'address']);
   const compileProgram = library.declare<(program: Address, count: number, options: Address) => number>(
     'nvrtcCompileProgram',
@@ -43,7 +50,9 @@ export function openNvrtc(): Compiler {
   const cubin = library.declare<Filled>('nvrtcGetCUBIN', 'i32', ['address', 'buffer']);
   const logSize = library.declare<Sized>('nvrtcGetProgramLogSize', 'i32', ['address', 'address']);
   const log = library.declare<Filled>('nvrtcGetProgramLog', 'i32', ['address', 'buffer']);
-  const destroyProgram = library.declare<(program: Address) => number>('nvrtcDestroyProgram', 'i32', ['address']);
+  const destroyProgram = library.declare<(program: Address) => number>('nvrtcDestroyProgram', 'i32', [
+    'address',
+  ]);
 
   const out = createOut(64);
   const check = (result: number, call: string) => {

@@ -1,7 +1,7 @@
-import type { Launcher, LaunchShape, Program, Stream, Window } from '../device/index.js';
+import type { Launcher, LaunchShape, Stream, Window } from '../device/index.js';
 import { ArgumentError, HeddleError, requireInteger } from '../errors/index.js';
 import { type Address, addressOf } from '../native/index.js';
-import { check, type Context } from './driver.js';
+import { type Context, check } from './driver.js';
 import { type Home, streamOf } from './stream.js';
 
 /** One parameter of a kernel as it lies in the block of memory that a launch passes. */
@@ -63,9 +63,6 @@ export class CudaProgram<M> {
   }
 }
 
-/** A Program of the kernel language satisfies the device's interface. */
-export type IrProgram = CudaProgram<Program['module']> & Program;
-
 const attributes = { maxThreads: 0, shared: 1, local: 3, registers: 4 } as const;
 
 function readFacts(context: Context, loaded: Address): KernelFacts {
@@ -85,7 +82,17 @@ function readFacts(context: Context, loaded: Address): KernelFacts {
 const maxGrid = 2 ** 31 - 1;
 
 // CUlaunchConfig: seven 32-bit words and one of padding, then stream, attributes and their number.
-const config = { gridX: 0, gridY: 1, gridZ: 2, blockX: 3, blockY: 4, blockZ: 5, stream: 8, attributes: 10, count: 12 };
+const config = {
+  gridX: 0,
+  gridY: 1,
+  gridZ: 2,
+  blockX: 3,
+  blockY: 4,
+  blockZ: 5,
+  stream: 8,
+  attributes: 10,
+  count: 12,
+};
 const configBytes = 56;
 // CUlaunchAttribute: an id, four bytes of padding, a value of 64 bytes.
 const programmaticStreamSerialization = 6;
@@ -147,7 +154,11 @@ export class CudaLauncher implements Launcher {
     words[sizeAt / 4] = block.bytes;
     this.setGrid(shape.grid);
     if (block.rankOffset !== null) {
-      this.#view.setUint32(this.#base + block.rankOffset, requireInteger('rank', shape.rank, 0, 2 ** 16), true);
+      this.#view.setUint32(
+        this.#base + block.rankOffset,
+        requireInteger('rank', shape.rank, 0, 2 ** 16),
+        true,
+      );
     }
   }
 
@@ -191,7 +202,8 @@ export class CudaLauncher implements Launcher {
     if (parameter === undefined) throw this.#unknown(name);
     if (parameter.kind !== 'peers') throw this.#unfit(name, 'a window', 'set with set');
     const most = parameter.bytes / 8;
-    if (window.bases.length > most) throw this.#unfit(name, window.bases, `a window of at most ${most} ranks`);
+    if (window.bases.length > most)
+      throw this.#unfit(name, window.bases, `a window of at most ${most} ranks`);
     for (let rank = 0; rank < window.bases.length; rank++) {
       this.#writeAddress(this.#base + parameter.offset + 8 * rank, window.bases[rank]!);
     }
@@ -211,7 +223,11 @@ export class CudaLauncher implements Launcher {
     }
     const { handle, low, high, home } = streamOf(stream);
     if (home !== this.#home) {
-      throw new ArgumentError('stream', `stream ${handle} of another device`, 'a stream of the kernel’s device');
+      throw new ArgumentError(
+        'stream',
+        `stream ${handle} of another device`,
+        'a stream of the kernel’s device',
+      );
     }
     home.requireLive();
     home.context.use();

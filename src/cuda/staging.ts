@@ -37,9 +37,9 @@ export class Staging {
 
   give(pinned: Pinned): void {
     const size = pinned.bytes.length;
-    if (size > largestKept) return freePinned(this.#context, pinned);
     const kept = this.#free.get(size);
-    if (kept === undefined) this.#free.set(size, [pinned]);
+    if (size > largestKept) freePinned(this.#context, pinned);
+    else if (kept === undefined) this.#free.set(size, [pinned]);
     else kept.push(pinned);
   }
 

@@ -1,5 +1,5 @@
-import { ArgumentError, DisposedError, HeddleError, requireInteger } from '../errors/index.js';
 import type { Event, Graph, Stream } from '../device/index.js';
+import { ArgumentError, DisposedError, HeddleError, requireInteger } from '../errors/index.js';
 import type { Address } from '../native/index.js';
 import { type Context, check } from './driver.js';
 import { CUDA_ERROR_NOT_READY } from './errors.js';
@@ -208,7 +208,8 @@ export class CudaEvent implements Event {
     this.#home.context.use();
     const { out, cuEventElapsedTime } = this.#home.context.driver;
     const result = cuEventElapsedTime(out.address, eventOf(start).handle, this.handle);
-    const doing = result === CUDA_ERROR_NOT_READY ? 'the events have not passed; await synchronize first' : '';
+    const doing =
+      result === CUDA_ERROR_NOT_READY ? 'the events have not passed; await synchronize first' : '';
     check(result, 'cuEventElapsedTime', doing);
     return out.f32[0]!;
   }

@@ -14,7 +14,11 @@ import { randomBytes } from 'node:crypto';
 import { ArgumentError, HeddleError, UnavailableError } from '../errors/index.js';
 import type { Address } from '../native/index.js';
 import { type Context, check, failure } from './driver.js';
-import { CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, CudaError } from './errors.js';
+import {
+  CUDA_ERROR_OUT_OF_MEMORY,
+  CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED,
+  type CudaError,
+} from './errors.js';
 import { canAddress, countGpus, describeGpu, type Gpu } from './gpu.js';
 import { decodeHandle, encodeHandle, tokenBytes, type WindowHandle } from './handle.js';
 import {
@@ -63,7 +67,11 @@ export function allocateWindow(
   const token = randomBytes(tokenBytes);
   try {
     fill(memory.address, memory.mappedBytes);
-    const written = context.driver.cuMemcpyHtoD(memory.address + memory.mappedBytes - tokenBytes, token, tokenBytes);
+    const written = context.driver.cuMemcpyHtoD(
+      memory.address + memory.mappedBytes - tokenBytes,
+      token,
+      tokenBytes,
+    );
     check(written, 'cuMemcpyHtoD', `marking the ${purpose}`);
   } catch (error) {
     memory.release();
@@ -98,9 +106,14 @@ export function openWindow(context: Context, gpu: Gpu, bytes: Uint8Array): Opene
   const opened = open(context, gpu, handle, whose);
   try {
     const found = new Uint8Array(tokenBytes);
-    const read = context.driver.cuMemcpyDtoH(found, opened.address + handle.mappedBytes - tokenBytes, tokenBytes);
+    const read = context.driver.cuMemcpyDtoH(
+      found,
+      opened.address + handle.mappedBytes - tokenBytes,
+      tokenBytes,
+    );
     check(read, 'cuMemcpyDtoH', `reading the mark of ${whose}`);
-    if (Buffer.compare(found, handle.token) !== 0) throw stale(whose, 'its memory now belongs to something else');
+    if (Buffer.compare(found, handle.token) !== 0)
+      throw stale(whose, 'its memory now belongs to something else');
   } catch (error) {
     opened.release();
     throw error;
@@ -126,8 +139,13 @@ function usesDescriptors(gpu: Gpu): boolean {
     throw new ArgumentError('HEDDLE_WINDOWS', wanted, 'auto, descriptor or ipc');
   }
   if (wanted !== 'auto') return wanted === 'descriptor';
+  return gpu.virtualMemory && gpu.posixHandles && allowsTakingDescriptors();
+}
+
+/** Whether this system lets the ranks' processes take descriptors of each other. */
+export function allowsTakingDescriptors(): boolean {
   descriptorsWork ??= canTakeDescriptors();
-  return gpu.virtualMemory && gpu.posixHandles && descriptorsWork;
+  return descriptorsWork;
 }
 
 function allocateShareable(context: Context, gpu: Gpu, bytes: number, purpose: string): Shareable {
@@ -195,7 +213,11 @@ function map(
 function grant(context: Context, gpu: Gpu, address: Address, bytes: number, what: string): void {
   const { out, cuMemSetAccess } = context.driver;
   out.i32.set([locationDevice, gpu.ordinal, readWrite]);
-  check(cuMemSetAccess(address, bytes, out.address, 1), 'cuMemSetAccess', `granting GPU ${gpu.ordinal} ${what}`);
+  check(
+    cuMemSetAccess(address, bytes, out.address, 1),
+    'cuMemSetAccess',
+    `granting GPU ${gpu.ordinal} ${what}`,
+  );
 }
 
 function allocateForIpc(context: Context, gpu: Gpu, bytes: number, purpose: string): Shareable {
@@ -332,7 +354,9 @@ export function outOfMemory(context: Context, result: number, call: string, what
   if (result !== CUDA_ERROR_OUT_OF_MEMORY) return failure(call, result, what);
   const { out, cuMemGetInfo } = context.driver;
   const known = cuMemGetInfo(out.address, out.address + 8) === 0;
-  const left = known ? `, of which ${formatBytes(out.number(0))} of ${formatBytes(out.number(1))} are free` : '';
+  const left = known
+    ? `, of which ${formatBytes(out.number(0))} of ${formatBytes(out.number(1))} are free`
+    : '';
   return failure(call, result, `${what}${left}`);
 }
 

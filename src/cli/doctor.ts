@@ -1,0 +1,199 @@
+import { styleText } from 'node:util';
+import type { Command } from 'commander';
+import {
+  type CudaReport,
+  examineCuda,
+  type Finding,
+  formatBytes,
+  type GpuReport,
+  library,
+} from '../cuda/index.js';
+import { listProviders } from '../fabric/index.js';
+import { probe } from '../native/index.js';
+import { listNics, type Nic } from './nics.js';
+
+/** Everything that `heddle doctor` found; what `--json` prints. */
+export interface Diagnosis {
+  /** What Heddle can do on this machine, best first. */
+  readonly summary: readonly string[];
+  /** Whether anything at all can run: the simulator at least. */
+  readonly usable: boolean;
+  readonly findings: readonly Finding[];
+  readonly gpus: readonly GpuReport[];
+  readonly nics: readonly Nic[];
+}
+
+/** Adds `heddle doctor`. */
+export function register(program: Command): void {
+  program
+    .command('doctor')
+    .description('look at this machine: what Heddle can use, what each thing enables, what is missing')
+    .option('--json', 'print the findings as JSON')
+    .addHelpText(
+      'after',
+      `
+Every library is tried in a process of its own first, so a broken one cannot take doctor down.
+
+Exit code: 0 when Heddle can run here (with the simulator at least), otherwise 1.
+
+Examples:
+  $ heddle doctor
+  $ heddle doctor --json | jq '.findings[] | select(.state != "found")'`,
+    )
+    .action(async ({ json }: { json?: boolean }) => {
+      process.stderr.write('heddle doctor: looking at this machine …\n');
+      const diagnosis = await diagnose();
+      process.stdout.write(json === true ? `${JSON.stringify(diagnosis, null, 2)}\n` : render(diagnosis));
+      process.exitCode = diagnosis.usable ? 0 : 1;
+    });
+}
+
+/** Looks at this machine. */
+export async function diagnose(): Promise<Diagnosis> {
+  const native = examineNative();
+  // Everything but the simulator goes through foreign functions.
+  const cuda: CudaReport = native.state === 'found' ? await examineCuda() : { findings: [], gpus: [] };
+  const nics = listNics();
+  const simulator: Finding = {
+    name: 'Simulator',
+    state: 'found',
+    detail: `built in; Node.js ${process.versions.node}`,
+    enables: 'running and checking every kernel without a GPU (`heddle demo`, `heddle check`)',
+    remedy: null,
+  };
+  const fabric = native.state === 'found' ? [examineLibfabric()] : [];
+  const findings = [simulator, native, ...cuda.findings, ...fabric, examineNics(nics)];
+  return { summary: summarise(findings, cuda.gpus), usable: true, findings, gpus: cuda.gpus, nics };
+}
+
+function examineNative(): Finding {
+  const name = 'Foreign functions';
+  const enables = 'opening the CUDA driver, NCCL and libfabric from Node.js';
+  const libc = probe(['libc.so.6', 'libSystem.dylib']);
+  return libc.ok
+    ? { name, state: 'found', detail: 'koffi works', enables, remedy: null }
+    : {
+        name,
+        state: 'broken',
+        detail: libc.reason,
+        enables,
+        remedy: 'npm rebuild koffi, on Linux with glibc',
+      };
+}
+
+function examineLibfabric(): Finding {
+  const found = probe(['libfabric.so.1'], { symbol: 'fi_version', how: 'returns' });
+  // The upper half is the major version, the lower the minor.
+  const version = (number: number) => `${number >>> 16}.${number & 0xffff}`;
+  const finding = library('libfabric', found, version, {
+    enables: 'ranks on several machines (the portable and hybrid kernels’ transport)',
+    remedy: 'apt-get install libfabric1, or the EFA or NIC vendor’s package',
+  });
+  if (finding.state !== 'found') return finding;
+  try {
+    const usable = listProviders().filter(({ devices }) => devices.length > 0);
+    const names = usable.map(({ provider, devices }) => {
+      const gpu = devices.some(({ gpuMemory }) => gpuMemory) ? ', GPU memory' : '';
+      return `${provider} (${[...new Set(devices.map(({ device }) => device))].join(', ')}${gpu})`;
+    });
+    return {
+      ...finding,
+      detail: `${finding.detail}; providers: ${names.join(', ') || 'none with a device'}`,
+    };
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    return { ...finding, state: 'broken', detail: reason, remedy: 'Update libfabric' };
+  }
+}
+
+function examineNics(nics: readonly Nic[]): Finding {
+  const name = 'NICs';
+  const enables = 'fast transport between machines (RDMA: InfiniBand, RoCE, EFA)';
+  const show = ({ name: nic, up, detail }: Nic) =>
+    `${nic} ${[up ? 'up' : 'down', detail].filter(Boolean).join(', ')}`;
+  const rdma = nics.filter(({ kind }) => kind === 'rdma');
+  if (rdma.length > 0) {
+    const working = rdma.some(({ up }) => up);
+    return {
+      name,
+      state: working ? 'found' : 'broken',
+      detail: rdma.map(show).join('; '),
+      enables,
+      remedy: working ? null : 'Bring a port up (`ibstat`, `rdma link`)',
+    };
+  }
+  const plain = nics.map(show).join('; ');
+  const detail = `no RDMA device${plain === '' ? '' : `; ordinary interfaces: ${plain}`}`;
+  const remedy =
+    'Ranks on several machines use TCP, which is much slower; RDMA needs such a NIC and its driver';
+  return { name, state: 'missing', detail, enables, remedy };
+}
+
+function summarise(findings: readonly Finding[], gpus: readonly GpuReport[]): readonly string[] {
+  const found = (name: string) =>
+    findings.some((finding) => finding.name === name && finding.state === 'found');
+  const summary: string[] = [];
+  if (found('A first kernel')) {
+    const ranks = found('Peer access') ? gpus.length : 1;
+    summary.push(`GPU: ${ranks === 1 ? 'one rank' : `up to ${ranks} ranks over peer access`}`);
+    if (found('NCCL')) summary.push('GPU: `heddle bench` with NCCL as its baseline');
+  } else if (gpus.length > 0) {
+    summary.push('GPU: found, but kernels cannot run yet; see what is marked below');
+  } else {
+    summary.push('GPU: none here');
+  }
+  if (found('libfabric')) summary.push('Several machines: over libfabric');
+  summary.push('Simulator: any number of ranks, on this CPU');
+  return summary;
+}
+
+const marks = {
+  found: ['✓', 'green'],
+  missing: ['–', 'yellow'],
+  broken: ['✗', 'red'],
+} as const;
+
+/** The findings for people. Colours only where standard output is a terminal. */
+export function render({ summary, findings, gpus }: Diagnosis): string {
+  const colour = (style: Parameters<typeof styleText>[0], text: string) =>
+    process.stdout.isTTY ? styleText(style, text) : text;
+  const lines: string[] = [];
+  for (const { name, state, detail, enables, remedy } of findings) {
+    const [mark, style] = marks[state];
+    lines.push(`${colour(style, mark)} ${colour('bold', name)}  ${detail}`);
+    lines.push(`    enables: ${enables}`);
+    if (remedy !== null) lines.push(`    to have it: ${remedy}`);
+  }
+  if (gpus.length > 0) lines.push('', ...gpuTable(gpus));
+  lines.push('', 'On this machine Heddle can use:', ...summary.map((line) => `  ${line}`), '');
+  return lines.join('\n');
+}
+
+function gpuTable(gpus: readonly GpuReport[]): readonly string[] {
+  const lines = gpus.map(({ ordinal, name, capability, multiprocessors, memoryBytes, pciBusId, links }) => {
+    const nvlink =
+      links === null
+        ? 'NVLink unknown (no NVML)'
+        : links.active === 0
+          ? 'no NVLink'
+          : `${links.active} NVLinks${links.generation === null ? '' : ` of generation ${links.generation}`}${
+              links.toSwitch > 0 ? ' to a switch' : ''
+            }`;
+    const chip = `compute ${capability.join('.')}, ${multiprocessors} SMs, ${formatBytes(memoryBytes)}`;
+    return `GPU ${ordinal}  ${name}  ${chip}, ${pciBusId}, ${nvlink}`;
+  });
+  if (gpus.length < 2) return lines;
+  lines.push('', 'Peer access (row reads and writes column; A: atomics too):');
+  lines.push(`      ${gpus.map(({ ordinal }) => String(ordinal).padStart(3)).join('')}`);
+  for (const gpu of gpus) {
+    const cells = gpus.map(({ ordinal, pciBusId }) => {
+      const peer = gpu.peers.find((other) => other.ordinal === ordinal);
+      if (peer === undefined) return '  ·';
+      const direct = gpu.links?.toGpus[pciBusId];
+      const mark = peer.access ? (peer.atomics ? 'A' : 'x') : '–';
+      return direct === undefined ? `  ${mark}` : ` ${direct}${mark}`;
+    });
+    lines.push(`  ${String(gpu.ordinal).padStart(4)}${cells.join('')}`);
+  }
+  return lines;
+}

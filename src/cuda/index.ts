@@ -1,0 +1,27 @@
+/** A device that is an NVIDIA GPU. Nothing of CUDA is loaded until one of these is called. */
+export { cacheFolder } from './cache.js';
+export { compileKernel, findCompiler, type KernelSource } from './compiler.js';
+export type { Compiler } from './compilers.js';
+export { CudaDevice, type CudaSource, type MappedMemory } from './device.js';
+export { CompileError, type Diagnostic } from './diagnostics.js';
+export { type CudaReport, examineCuda, type Finding, type GpuReport, library } from './doctor.js';
+export { forgetCurrentContext, formatVersion } from './driver.js';
+export { CudaError } from './errors.js';
+export { canAddress, countGpus, describeGpu, type Gpu, listGpus } from './gpu.js';
+export {
+  NcclCommunicator,
+  type NcclType,
+  ncclGroup,
+  ncclUniqueId,
+  ncclUniqueIdBytes,
+  ncclVersionNumber,
+} from './nccl.js';
+export type {
+  CudaLauncher,
+  CudaProgram,
+  KernelFacts,
+  Parameter,
+  ParameterBlock,
+} from './program.js';
+export type { CudaEvent, CudaGraph, CudaStream } from './stream.js';
+export { formatBytes } from './window.js';

@@ -1,0 +1,128 @@
+import assert from 'node:assert/strict';
+import { type ChildProcess, fork } from 'node:child_process';
+import { once } from 'node:events';
+import { after, before, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { CudaDevice, countGpus } from '../../../src/cuda/index.js';
+import { scatter } from './kernels.js';
+
+const gpus = countGpus();
+const needsTwo = { skip: gpus < 2 ? 'needs two GPUs' : false };
+
+let devices: CudaDevice[];
+before(() => {
+  devices = Array.from({ length: Math.min(gpus, 8) }, (_, ordinal) => CudaDevice.open(ordinal));
+});
+after(async () => {
+  for (const device of devices) await device.dispose();
+});
+
+test('a window starts as zeros and its handle is small', async () => {
+  const device = devices[0]!;
+  const window = device.allocateWindow(3_000_001, 'odd window');
+  assert.ok(window.handle.length <= 4096);
+  const bytes = await device.createStream().copyOut(window.address, 3_000_001);
+  assert.ok(bytes.every((byte) => byte === 0));
+  window.free();
+  window.free();
+});
+
+test('all GPUs of one process write into each other’s windows', needsTwo, async () => {
+  const windows = devices.map((device) => device.allocateWindow(4096, 'window'));
+  const streams = devices.map((device) => device.createStream());
+  for (const [rank, device] of devices.entries()) {
+    const opened = await Promise.all(windows.map(({ handle }) => device.openWindow(handle)));
+    const launcher = (await device.loadSource(scatter)).launcher({ grid: 1, block: 32, rank });
+    launcher.setWindow('windows', { rank, bases: opened.map(({ address }) => address), bytes: 4096 });
+    launcher.set('ranks', devices.length);
+    launcher.set('value', 1000);
+    launcher.launch(streams[rank]!);
+  }
+  for (const stream of streams) await stream.synchronize();
+  const expected = devices.map((_, rank) => 1000 + rank);
+  for (const [rank, window] of windows.entries()) {
+    const bytes = await streams[rank]!.copyOut(window.address, 4 * devices.length);
+    assert.deepEqual([...new Uint32Array(bytes.buffer)], expected);
+  }
+  for (const window of windows) window.free();
+});
+
+test('a handle outlives its window only as an error', needsTwo, async () => {
+  const window = devices[1]!.allocateWindow(4096, 'short window');
+  const { handle } = window;
+  window.free();
+  await assert.rejects(
+    devices[0]!.openWindow(handle),
+    /stale: the short window of process \d+ \(GPU 1\) is gone/,
+  );
+  const damaged = Uint8Array.from(handle);
+  damaged[0] = 0;
+  await assert.rejects(devices[0]!.openWindow(damaged), /handle is Uint8Array/);
+});
+
+async function owner(ordinal: number, env: Record<string, string>): Promise<[ChildProcess, Uint8Array]> {
+  const script = fileURLToPath(new URL('./window-owner.js', import.meta.url));
+  const child = fork(script, [String(ordinal)], { env: { ...process.env, ...env }, timeout: 60_000 });
+  const [{ handle }] = await Promise.race([
+    once(child, 'message'),
+    once(child, 'exit').then(() => assert.fail('the owner ended')),
+  ]);
+  return [child, new Uint8Array(Buffer.from(handle, 'base64'))];
+}
+
+async function ask(child: ChildProcess, request: string) {
+  child.send(request);
+  const [answer] = await once(child, 'message');
+  return answer;
+}
+
+async function writeAcross(ordinal: number, env: Record<string, string>): Promise<void> {
+  const device = devices[0]!;
+  const stream = device.createStream();
+  const [child, handle] = await owner(ordinal, env);
+  try {
+    const opened = await device.openWindow(handle);
+    const launcher = (await device.loadSource(scatter)).launcher({ grid: 1, block: 32, rank: 5 });
+    launcher.setWindow('windows', { rank: 5, bases: [opened.address], bytes: 1 << 20 });
+    launcher.set('ranks', 1);
+    launcher.set('value', 70);
+    launcher.launch(stream);
+    await stream.synchronize();
+    assert.equal((await ask(child, 'read')).words[5], 75);
+
+    // Its owner dies; what is mapped here stays usable.
+    child.kill('SIGKILL');
+    await once(child, 'exit');
+    if (env.HEDDLE_WINDOWS !== 'ipc') {
+      launcher.set('value', 80);
+      launcher.launch(stream);
+      const words = new Uint32Array((await stream.copyOut(opened.address, 32)).buffer);
+      assert.equal(words[5], 85);
+    }
+    opened.close();
+    opened.close();
+    await assert.rejects(device.openWindow(handle), /stale: .* that process has ended/);
+  } finally {
+    child.kill('SIGKILL');
+  }
+}
+
+test('a window of another process, by descriptor', needsTwo, () => writeAcross(1, {}));
+
+test('a window of another process, by CUDA IPC', needsTwo, () => writeAcross(1, { HEDDLE_WINDOWS: 'ipc' }));
+
+test('a window of a process that sees another GPU only', needsTwo, () =>
+  writeAcross(0, { CUDA_VISIBLE_DEVICES: '1' }),
+);
+
+test('a window of another process on the same GPU', () => writeAcross(0, {}));
+
+test('a window that its process has freed', async () => {
+  const [child, handle] = await owner(0, {});
+  try {
+    assert.deepEqual(await ask(child, 'free'), { freed: true });
+    await assert.rejects(devices[0]!.openWindow(handle), /stale/);
+  } finally {
+    child.kill('SIGKILL');
+  }
+});
