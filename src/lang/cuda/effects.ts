@@ -6,7 +6,7 @@ import type { Expressions } from './expressions.js';
 import {
   atomicHelper,
   awaitEpochHelper,
-  awaitPacketHelper,
+  awaitFilledHelper,
   hostLoadHelper,
   hostStoreHelper,
   loadHelper,
@@ -109,9 +109,9 @@ export class Effects {
         const helper = awaitEpochHelper(prelude, pointerType(effect.pointer).space, effect);
         return `${helper}(${this.#args(effect.pointer, effect.epoch, effect.limit)})`;
       }
-      case 'awaitPacket': {
-        const helper = awaitPacketHelper(prelude, pointerType(effect.pointer).space, effect.scope);
-        return `${helper}(${this.#args(effect.pointer, effect.epoch, effect.limit)})`;
+      case 'awaitFilled': {
+        const helper = awaitFilledHelper(prelude, pointerType(effect.pointer).space, effect.scope);
+        return `${helper}(${this.#args(effect.pointer, effect.empty, effect.limit)})`;
       }
       case 'barrier':
         return '__syncthreads()';

@@ -5,6 +5,7 @@
 import { HeddleError } from '../../errors/index.js';
 import type { BinaryOp, Expr, PureFunction, UnaryOp } from '../ir.js';
 import { byteSize, type IrType, type ValueName } from '../types.js';
+import { settled } from './liveness.js';
 import { registerType } from './memory.js';
 import type { Prelude } from './prelude.js';
 import type { Scopes } from './scopes.js';
@@ -139,8 +140,10 @@ export class Expressions {
         return this.#builtin(expr.name);
       case 'unary':
         return this.#unary(expr.op, expr.type, expr.arg);
-      case 'binary':
-        return this.#binary(expr.op, expr.left, expr.right);
+      case 'binary': {
+        const known = settled(expr);
+        return known === undefined ? this.#binary(expr.op, expr.left, expr.right) : primary(String(known));
+      }
       case 'select':
         return {
           text: `${this.#at(expr.test, strength['||'])} ? ${this.#at(expr.then, strength['||'])} : ${this.#at(expr.else, strength.select)}`,
@@ -240,9 +243,6 @@ export class Expressions {
       return primary(`i32(${this.#unsigned({ kind: 'binary', type: left.type, op, left, right }).text})`);
     }
     if (op === '<<' || op === '>>') return this.#shift(op, type, left, right);
-    // Compilers remark on comparisons that cannot fail.
-    if (isUnsigned(type) && (op === '<' || op === '>=') && isZero(right)) return primary(String(op === '>='));
-    if (isUnsigned(type) && (op === '>' || op === '<=') && isZero(left)) return primary(String(op === '<='));
     const joined = join(op, this.#text(left), this.#text(right));
     return type === 'bool' && (op === '&' || op === '|' || op === '^')
       ? primary(`bool(${joined.text})`)
@@ -397,12 +397,4 @@ function operand(parent: BinaryOp, { text, strength: own, op }: Text, isRight: b
   const logical = (parent === '&&' || parent === '||') && (op === '&&' || op === '||') && op !== parent;
   const needed = isRight && !same ? own <= strength[parent] : own < strength[parent];
   return needed || mixed || compared || logical ? `(${text})` : text;
-}
-
-function isUnsigned(type: ValueName): boolean {
-  return type === 'u32' || type === 'u64';
-}
-
-function isZero(expr: Expr): boolean {
-  return expr.kind === 'const' && (expr.value === 0 || expr.value === 0n);
 }

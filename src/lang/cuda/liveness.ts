@@ -10,7 +10,26 @@ export function prune(body: readonly Stmt[]): Stmt[] {
   return reachable(body).flatMap((statement) => pruneStatement(statement, live));
 }
 
-/** Expressions directly inside an expression. */
+/**
+ * The outcome of a comparison that cannot have another: nothing unsigned is below zero. C++ compilers remark on
+ * them, so they are printed as what they are.
+ */
+export function settled(expr: Expr): boolean | undefined {
+  if (expr.kind !== 'binary' || !isUnsigned(expr.left)) return undefined;
+  if (isZero(expr.right) && (expr.op === '<' || expr.op === '>=')) return expr.op === '>=';
+  if (isZero(expr.left) && (expr.op === '>' || expr.op === '<=')) return expr.op === '<=';
+  return undefined;
+}
+
+function isUnsigned({ type }: Expr): boolean {
+  return type.kind === 'value' && (type.name === 'u32' || type.name === 'u64');
+}
+
+function isZero(expr: Expr): boolean {
+  return expr.kind === 'const' && (expr.value === 0 || expr.value === 0n);
+}
+
+/** Expressions directly inside an expression, as far as its value depends on them. */
 export function operands(expr: Expr): readonly Expr[] {
   switch (expr.kind) {
     case 'const':
@@ -23,7 +42,7 @@ export function operands(expr: Expr): readonly Expr[] {
     case 'bits':
       return [expr.arg];
     case 'binary':
-      return [expr.left, expr.right];
+      return settled(expr) === undefined ? [expr.left, expr.right] : [];
     case 'select':
       return [expr.test, expr.then, expr.else];
     case 'pure':

@@ -239,19 +239,19 @@ export function awaitEpochHelper(
   });
 }
 
-/** The name of a helper that polls for a packet: 16 bytes whose last four are the flag, loaded as one. */
-export function awaitPacketHelper(prelude: Prelude, space: Space, scope: Scope): string {
+/** The name of a helper that polls 16 bytes, loaded as one, until their last four differ from what 'empty' looks like. */
+export function awaitFilledHelper(prelude: Prelude, space: Space, scope: Scope): string {
   const load = loadHelper(prelude, 'v16', space, { order: 'relaxed', scope, cache: 'keep' });
-  const name = `await_packet${suffix('relaxed', scope, 'keep', space)}`;
+  const name = `await_filled${suffix('relaxed', scope, 'keep', space)}`;
   return prelude.add(name, name, {
-    text: `DEVICE v16 ${name}(const v16* p, u32 epoch, u32 limit_us) {
-  v16 packet = ${load}(p);
-  if (packet.w == epoch || limit_us == 0u) return packet;
+    text: `DEVICE v16 ${name}(const v16* p, u32 empty, u32 limit_us) {
+  v16 value = ${load}(p);
+  if (value.w != empty || limit_us == 0u) return value;
   const u64 start = clock_ns();
   for (u32 polls = 1u;; ++polls) {
-    packet = ${load}(p);
-    if (packet.w == epoch) return packet;
-    if (polls % 64u == 0u && clock_ns() - start >= u64(limit_us) * 1000u) return packet;
+    value = ${load}(p);
+    if (value.w != empty) return value;
+    if (polls % 64u == 0u && clock_ns() - start >= u64(limit_us) * 1000u) return value;
   }
 }`,
     needs: ['clock_ns'],

@@ -50,9 +50,9 @@ export const binary = (op: BinaryOp, left: Expr, right: Expr): Expr => ({
   right,
 });
 export const unary = (op: UnaryOp, arg: Expr): Expr => ({ kind: 'unary', type: arg.type, op, arg });
-export const select = (test: Expr, yes: Expr, no: Expr): Expr => {
-  const branches = { then: yes, else: no };
-  return { kind: 'select', type: yes.type, test, ...branches };
+export const select = (test: Expr, then: Expr, no: Expr): Expr => {
+  const branches = { then, else: no };
+  return { kind: 'select', type: then.type, test, ...branches };
 };
 export const pure = (name: PureFunction, ...args: Expr[]): Expr => ({
   kind: 'pure',
@@ -120,8 +120,8 @@ export const effect = (e: Effect, result: Variable | null = null): Stmt => ({
   effect: e,
   result,
 });
-export const when = (test: Expr, yes: Stmt[], no: Stmt[] = []): Stmt => {
-  const branches = { then: yes, else: no };
+export const when = (test: Expr, then: Stmt[], no: Stmt[] = []): Stmt => {
+  const branches = { then, else: no };
   return { kind: 'if', span: at, test, ...branches };
 };
 export const loop = (init: Stmt[], test: Expr, update: Stmt[], body: Stmt[]): Stmt => ({
