@@ -21,9 +21,9 @@ export interface Loss {
 export interface Seat {
   /** A call is complete; the parts are everybody's bytes, by rank. */
   completed(id: number, parts: readonly Uint8Array[]): void;
-  /** A call can never complete. */
+  /** A call can never complete, because ranks that it needs left in good order. */
   failed(id: number, loss: Loss): void;
-  /** Ranks were lost. Said once for each loss, after `failed` for every pending call. */
+  /** Ranks were lost, so that every call fails, pending or later. Said once for each loss. */
   lost(loss: Loss): void;
 }
 
@@ -54,6 +54,9 @@ export class Exchange {
   /** Oldest first. Equal keys keep the order of the calls, because every rank joins the first it lacks. */
   readonly #rounds = new Set<Round>();
 
+  /** Hears of every loss, for whoever keeps the ranks. */
+  onLost: (ranks: readonly number[], why: string) => void = () => {};
+
   constructor(ranks: number) {
     this.#ranks = ranks;
   }
@@ -72,15 +75,14 @@ export class Exchange {
     return [...this.#lost].sort((a, b) => a - b);
   }
 
+  /** The rank comes; it hears at once of what was lost before. */
   sit(rank: number, seat: Seat): void {
     this.#seats.set(rank, seat);
+    if (this.#lost.size > 0) seat.lost({ ranks: this.lost, operation: BETWEEN_CALLS, why: this.#whyLost });
   }
 
   arrive(rank: number, call: Call): void {
-    if (this.#lost.size > 0) {
-      this.#seats.get(rank)?.failed(call.id, this.#lossIn(call.operation));
-      return;
-    }
+    if (this.#lost.size > 0) return; // the rank has been told, or is about to hear it
     const round = this.#roundFor(rank, call);
     round.arrived.set(rank, call);
     if (round.arrived.size === this.#ranks) {
@@ -109,25 +111,20 @@ export class Exchange {
     for (const rank of fresh) this.#lost.add(rank);
     this.#whyLost ||= why;
     const doing = new Map<number, string>();
-    for (const round of [...this.#rounds]) {
-      for (const rank of round.arrived.keys()) {
-        if (!doing.has(rank)) doing.set(rank, round.operation);
-      }
-      this.#fail(round, { ranks: fresh, operation: round.operation, why });
+    for (const { operation, arrived } of this.#rounds) {
+      for (const rank of arrived.keys()) if (!doing.has(rank)) doing.set(rank, operation);
     }
+    this.close();
     for (const [rank, seat] of this.#seats) {
       if (this.#left.has(rank)) continue;
       seat.lost({ ranks: fresh, operation: doing.get(rank) ?? BETWEEN_CALLS, why });
     }
+    this.onLost(fresh, why);
   }
 
-  /** Stops every timer. Nobody is told anything. */
+  /** Forgets every call. Nobody is told anything. */
   close(): void {
     for (const round of [...this.#rounds]) this.#close(round);
-  }
-
-  #lossIn(operation: string): Loss {
-    return { ranks: this.lost, operation, why: this.#whyLost };
   }
 
   #roundFor(rank: number, call: Call): Round {
@@ -189,15 +186,12 @@ export class Exchange {
   #failIfSomeoneLeft(round: Round): boolean {
     const ranks = this.#missingFrom(round).filter((rank) => this.#left.has(rank));
     if (ranks.length === 0) return false;
-    this.#fail(round, { ranks, operation: round.operation, why: 'it left the world' });
-    return true;
-  }
-
-  #fail(round: Round, loss: Loss): void {
     this.#close(round);
     for (const [rank, call] of round.arrived) {
-      if (!this.#left.has(rank)) this.#seats.get(rank)?.failed(call.id, loss);
+      if (this.#left.has(rank)) continue;
+      this.#seats.get(rank)?.failed(call.id, { ranks, operation: round.operation, why: 'it left the world' });
     }
+    return true;
   }
 
   #close(round: Round): void {

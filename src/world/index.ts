@@ -1,5 +1,6 @@
 export { type Environment, type Place, readEnvironment } from './environment.js';
 export { type Group, type GroupLoss, type GroupOptions, MAX_PAYLOAD, MAX_RANKS } from './group.js';
+export { Launch, type LaunchOptions, type LaunchResult, type RankResult } from './launch.js';
 export { LocalGroup } from './local-group.js';
 export { type JoinOptions, ProcessGroup } from './process-group.js';
 export { Rendezvous, type RendezvousOptions } from './rendezvous.js';

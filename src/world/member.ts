@@ -116,9 +116,10 @@ export abstract class Member implements Group {
   protected lost(loss: GroupLoss): void {
     if (this.#disposal) return;
     this.#losses.push(loss);
-    for (const [id, { operation }] of [...this.#pending]) this.#take(id)?.reject(this.#lossIn(operation));
+    // In this order, so that whoever sees a call reject finds the signal aborted and the listeners told.
     this.#abort.abort(loss);
     for (const listener of this.#listeners) this.#tell(listener, loss);
+    for (const [id, { operation }] of [...this.#pending]) this.#take(id)?.reject(this.#lossIn(operation));
   }
 
   /** No call can complete any more, yet nobody needs alarm: the rank that hosts the exchange left. */

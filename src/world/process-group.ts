@@ -41,9 +41,6 @@ const ATTEMPT_MS = 10_000;
 const PAUSE_MS = 25;
 const LONGEST_PAUSE_MS = 1_000;
 
-/** A refusal is final: trying again would bring the same. */
-class Refusal extends RendezvousError {}
-
 /** Ranks that are processes, meeting at a TCP rendezvous. */
 export class ProcessGroup extends Member {
   /** The rank among those of the same machine, where the launcher tells it. */
@@ -211,7 +208,8 @@ async function reach<T>(
     try {
       return await attempt(place, lossTimeoutMs, limitMs, welcomed);
     } catch (error) {
-      if (error instanceof Refusal) throw error;
+      // A refusal is final: trying again would bring the same.
+      if (error instanceof RendezvousError) throw error;
       if (deadline - performance.now() <= pause) {
         throw new RendezvousError(
           `rank ${place.rank} found no rendezvous at ${formatAddress(place.address)} within ${timeoutMs} ms: ${(error as Error).message}; is rank 0 running, and does HEDDLE_ADDRESS (or the launcher's address) lead to it?`,
@@ -223,7 +221,7 @@ async function reach<T>(
   }
 }
 
-/** One handshake. `welcomed` runs in the turn of the welcome, so that it misses no message after it. */
+/** One handshake. A refusal is a RendezvousError, anything else may pass. `welcomed` runs in the turn of the welcome, so that it misses no message after it. */
 function attempt<T>(
   place: Place,
   lossTimeoutMs: number,
@@ -240,7 +238,7 @@ function attempt<T>(
     const timer = setTimeout(() => channel.destroy(`it did not answer within ${limitMs} ms`), limitMs);
     const refuse = (why: string) => {
       reject(
-        new Refusal(
+        new RendezvousError(
           `rank ${rank} cannot join at ${formatAddress(place.address)}: the rendezvous says that ${why}`,
         ),
       );

@@ -50,6 +50,11 @@ export class Rendezvous {
     });
   }
 
+  /** Hears of every loss, and how it was noticed. */
+  set onLost(listener: (ranks: readonly number[], why: string) => void) {
+    this.#exchange.onLost = listener;
+  }
+
   static async listen(options: RendezvousOptions): Promise<Rendezvous> {
     const { host, port } = options.address ?? { host: '127.0.0.1', port: 0 };
     requireSecret(host, options.secret);
@@ -82,6 +87,14 @@ export class Rendezvous {
     if (bound === null || typeof bound === 'string') throw new RendezvousError('the rendezvous is closed');
     const everywhere = bound.address === '::' || bound.address === '0.0.0.0';
     return { host: everywhere ? '127.0.0.1' : bound.address, port: bound.port };
+  }
+
+  /**
+   * The host knows that a rank has ended, whether or not it ever joined. Of no effect on a rank that left in
+   * good order.
+   */
+  lose(rank: number, why: string): void {
+    this.#exchange.lose([rank], why);
   }
 
   /** Says farewell to the ranks that are still here, and ends. */
@@ -145,12 +158,14 @@ export class Rendezvous {
     }
     if (join.ranks !== ranks) return `its world has ${ranks} ranks, this rank was started for ${join.ranks}`;
     if (join.rank >= ranks) return `there is no rank ${join.rank} in a world of ${ranks}`;
-    const lost = this.#exchange.lost;
-    if (lost.length > 0) return `its world is stale: it lost rank ${lost.join(', ')}; start a new one`;
-    if (this.#exchange.complete) return 'its world has already started, with all its ranks';
-    if (this.#exchange.has(join.rank))
-      return `rank ${join.rank} has already joined; give every process its own rank`;
-    return undefined;
+    // Its own place must be free. That others are lost it hears as soon as it sits there.
+    const exchange = this.#exchange;
+    if (!exchange.has(join.rank) && !exchange.lost.includes(join.rank)) return undefined;
+    if (exchange.lost.length > 0) {
+      return `its world is stale: it lost rank ${exchange.lost.join(', ')}; start a new one`;
+    }
+    if (exchange.complete) return 'its world has already started, with all its ranks';
+    return `rank ${join.rank} has already joined; give every process its own rank`;
   }
 
   #admit(channel: Channel, join: Join, hostNonce: string): void {
@@ -185,6 +200,8 @@ export class Rendezvous {
       void channel.end(); // not destroyed: should it wake up, it reads that it was given up
     };
     channel.watch(join.lossTimeoutMs, onSilence, true);
+    const proof = prove(this.#options.secret, 'host', { ...join, hostNonce, joinerNonce: join.nonce });
+    channel.send({ type: 'welcome', proof });
     exchange.sit(rank, {
       completed: (id, parts) => {
         const lengths = parts.map((part) => part.length);
@@ -193,8 +210,6 @@ export class Rendezvous {
       failed: (id, loss) => channel.send({ type: 'failed', id, ...loss }),
       lost: (loss) => channel.send({ type: 'lost', ...loss }),
     });
-    const proof = prove(this.#options.secret, 'host', { ...join, hostNonce, joinerNonce: join.nonce });
-    channel.send({ type: 'welcome', proof });
   }
 }
 

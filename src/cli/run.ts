@@ -1,0 +1,112 @@
+import { resolve } from 'node:path';
+import { styleText } from 'node:util';
+import { type Command, InvalidArgumentError } from 'commander';
+import { Launch, type LaunchResult, MAX_RANKS } from '../world/index.js';
+
+interface RunFlags {
+  readonly ranks: number;
+  readonly timeout?: number;
+  readonly grace: number;
+  readonly prefix: boolean;
+  readonly json?: boolean;
+}
+
+/** Signals that end a program, passed on to its ranks. */
+const SIGNALS: readonly NodeJS.Signals[] = ['SIGINT', 'SIGTERM', 'SIGHUP'];
+
+/** Neighbouring ranks differ. */
+const COLOURS = ['cyan', 'yellow', 'green', 'magenta', 'blue', 'red'] as const;
+
+/** Adds `heddle run`. */
+export function register(program: Command): void {
+  // Otherwise options after the program's name would be ours.
+  program.enablePositionalOptions();
+  program
+    .command('run')
+    .description('start a program as the ranks of a local world, one process each')
+    .argument('<program>', 'JavaScript or TypeScript file; World.join() in it joins the world')
+    .argument('[args...]', 'passed on to the program')
+    .passThroughOptions()
+    .requiredOption('-n, --ranks <count>', 'how many ranks', integerUpTo(MAX_RANKS))
+    .option('--timeout <seconds>', 'end everything after this time (exit code 124)', seconds)
+    .option('--grace <seconds>', 'how long ranks may take to end after a failure or a signal', seconds, 5)
+    .option('--no-prefix', 'forward output as it is, without [rank 3]')
+    .option('--json', 'print a summary as JSON; the output of the ranks goes to stderr')
+    .addHelpText(
+      'after',
+      `
+Exit code: 0, or that of the rank that failed first (128 + number for a signal), or 124 after --timeout.
+
+Examples:
+  $ heddle run -n 8 program.ts
+  $ heddle run -n 4 --timeout 60 --json train.js --steps 100`,
+    )
+    .action(async (file: string, args: string[], flags: RunFlags) => {
+      process.exitCode = await run(file, args, flags);
+    });
+}
+
+async function run(file: string, args: readonly string[], flags: RunFlags): Promise<number> {
+  const { ranks, timeout, grace, json } = flags;
+  const launch = await Launch.start({
+    ranks,
+    program: file,
+    args,
+    graceMs: Math.round(grace * 1000),
+    ...(timeout === undefined ? {} : { timeoutMs: Math.round(timeout * 1000) }),
+    ...(json ? { stdout: process.stderr } : {}),
+    prefix: flags.prefix ? labelFor(json ? process.stderr : process.stdout) : () => '',
+    onNote: (note) => process.stderr.write(`heddle run: ${note}\n`),
+  });
+  const forward = (signal: NodeJS.Signals) => launch.signal(signal);
+  for (const signal of SIGNALS) process.on(signal, forward);
+  // Whoever read the output went away (`heddle run … | head`): nobody is left to run for.
+  process.stdout.once('error', () => {
+    launch.signal('SIGTERM');
+    process.stdout.on('error', () => {});
+  });
+  const result = await launch.finished;
+  for (const signal of SIGNALS) process.off(signal, forward);
+  if (json) process.stdout.write(`${JSON.stringify(summary(file, ranks, result))}\n`);
+  return result.exitCode;
+}
+
+function summary(file: string, ranks: number, result: LaunchResult) {
+  const { exitCode, timedOut, seconds, firstFailure, results } = result;
+  return {
+    program: resolve(file),
+    ranks,
+    exitCode,
+    timedOut,
+    seconds,
+    firstFailure: firstFailure?.rank ?? null,
+    results,
+  };
+}
+
+function labelFor(stream: NodeJS.WriteStream): (rank: number) => string {
+  const colours = stream.isTTY && stream.hasColors();
+  return (rank) => {
+    const label = `[rank ${rank}]`;
+    return `${colours ? styleText(COLOURS[rank % COLOURS.length]!, label) : label} `;
+  };
+}
+
+function integerUpTo(max: number): (value: string) => number {
+  return (value) => {
+    const n = Number(value);
+    if (!/^\d+$/.test(value) || n < 1 || n > max) {
+      throw new InvalidArgumentError(`It must be an integer from 1 to ${max}.`);
+    }
+    return n;
+  };
+}
+
+function seconds(value: string): number {
+  const n = Number(value);
+  // At least one millisecond, and no more than a timer takes.
+  if (!(n >= 0.001 && n <= 2_000_000)) {
+    throw new InvalidArgumentError('It must be a number of seconds from 0.001 to 2000000.');
+  }
+  return n;
+}

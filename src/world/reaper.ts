@@ -1,0 +1,53 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+
+/**
+ * Reads 'start PID' and 'ended PID' lines. When they end without a 'done', the launcher was killed in a way
+ * it could not notice: asks the process groups that remain to end, and then ends them. (No `--` before the
+ * negative numbers: dash would not understand it.)
+ */
+const SCRIPT = `
+alive=' '
+while read -r word pid; do
+  case $word in
+    start) alive="$alive-$pid " ;;
+    ended) alive="\${alive%% -"$pid" *} \${alive#* -"$pid" }" ;;
+    done) exit 0 ;;
+  esac
+done
+test -z "\${alive# }" && exit 0
+kill -TERM $alive
+sleep "$1"
+kill -KILL $alive
+`;
+
+/**
+ * A small shell that outlives the launcher for as long as it takes to leave no process behind. The ranks
+ * cannot be trusted with that: one that never joined, or that spins without returning to its event loop,
+ * hears nothing.
+ */
+export class Reaper {
+  readonly #shell: ChildProcess;
+
+  constructor(graceMs: number) {
+    this.#shell = spawn('/bin/sh', ['-c', SCRIPT, 'heddle-reaper', String(graceMs / 1000)], {
+      detached: true, // out of reach of the terminal's Ctrl-C
+      stdio: ['pipe', 'ignore', 'ignore'],
+    });
+    this.#shell.on('error', () => {}); // no shell: the ranks still notice that the rendezvous is gone
+    this.#shell.stdin!.on('error', () => {});
+    this.#shell.unref();
+  }
+
+  started(pid: number): void {
+    this.#shell.stdin!.write(`start ${pid}\n`);
+  }
+
+  ended(pid: number): void {
+    this.#shell.stdin!.write(`ended ${pid}\n`);
+  }
+
+  /** Everything has ended; so does the shell. */
+  done(): void {
+    this.#shell.stdin!.end('done\n');
+  }
+}
