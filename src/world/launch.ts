@@ -53,6 +53,8 @@ export interface LaunchResult {
 
 /** As timeout(1) says it. */
 const EXIT_TIMED_OUT = 124;
+/** How much earlier than a process's end its closed connection may be noticed. */
+const EXIT_NOTICE_MS = 250;
 /** How long output may still come from what a rank has left behind, outside its process group. */
 const DRAIN_MS = 500;
 
@@ -101,7 +103,11 @@ export class Launch {
     this.#note = onNote;
     if (timeoutMs !== undefined) this.#timers.push(setTimeout(() => this.#expire(timeoutMs), timeoutMs));
     rendezvous.onLost = (lost, why) => {
-      this.#worldIsOver(`rank ${lost.join(', ')} is lost: ${why}`);
+      const isRunning = () => ranks.some(({ rank, running }) => running && lost.includes(rank));
+      const judge = () => {
+        if (isRunning()) this.#worldIsOver(`rank ${lost.join(', ')} is lost: ${why}`);
+      };
+      this.#timers.push(setTimeout(judge, EXIT_NOTICE_MS));
     };
     this.finished = this.#finish();
   }
@@ -193,7 +199,9 @@ export class Launch {
     this.#reaper.ended(pid);
     const result: RankResult = { rank, pid, ...exit, seconds: secondsSince(since) };
     if (exit.exitCode !== 0) this.#failed(result);
-    this.#rendezvous.lose(rank, `its process ${describe(exit)}`);
+    // Of no effect where its connection has told already; but it may never have joined.
+    if (exit.exitCode === 0) this.#rendezvous.leave(rank);
+    else this.#rendezvous.lose(rank, `its process ${describe(exit)}`);
     await drained(process);
     return result;
   }

@@ -41,6 +41,15 @@ const ATTEMPT_MS = 10_000;
 const PAUSE_MS = 25;
 const LONGEST_PAUSE_MS = 1_000;
 
+/**
+ * A program that comes to its end without disposing of its groups has done its part all the same: it leaves.
+ * (One that throws, exits or is killed is lost.)
+ */
+const open = new Set<ProcessGroup>();
+process.on('beforeExit', () => {
+  for (const group of open) void group.dispose();
+});
+
 /** Ranks that are processes, meeting at a TCP rendezvous. */
 export class ProcessGroup extends Member {
   /** The rank among those of the same machine, where the launcher tells it. */
@@ -62,6 +71,7 @@ export class ProcessGroup extends Member {
     this.#place = place;
     this.#channel = channel;
     this.#rendezvous = rendezvous;
+    open.add(this);
     channel.trust(place.ranks * MAX_PAYLOAD);
     channel.onMessage = (message, bytes) => this.#receive(message, bytes);
     channel.onClose = (why) => this.#hostIsGone(why);
@@ -117,6 +127,7 @@ export class ProcessGroup extends Member {
 
   protected async leave(): Promise<void> {
     this.#ended = true;
+    open.delete(this);
     this.#channel.send({ type: 'leave' });
     await this.#channel.end();
     await this.#rendezvous?.close();

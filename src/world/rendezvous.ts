@@ -89,12 +89,14 @@ export class Rendezvous {
     return { host: everywhere ? '127.0.0.1' : bound.address, port: bound.port };
   }
 
-  /**
-   * The host knows that a rank has ended, whether or not it ever joined. Of no effect on a rank that left in
-   * good order.
-   */
+  /** The host knows that a rank is lost, whether or not it ever joined. Of no effect on one that left. */
   lose(rank: number, why: string): void {
     this.#exchange.lose([rank], why);
+  }
+
+  /** The host knows that a rank ended in good order, whether or not it ever joined. */
+  leave(rank: number): void {
+    this.#exchange.leave(rank);
   }
 
   /** Says farewell to the ranks that are still here, and ends. */

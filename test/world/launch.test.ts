@@ -4,7 +4,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Writable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
+import { Command, CommanderError } from 'commander';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { register } from '../../src/cli/run.js';
 import { ArgumentError, UnavailableError } from '../../src/errors/index.js';
 import { Launch, type LaunchOptions, loaderArguments } from '../../src/world/launch.js';
 import { freePort } from './groups.js';
@@ -159,6 +161,23 @@ describe('a launch', () => {
     expect(result.results.map(({ exitCode, signal }) => exitCode ?? signal)).toEqual([0, 9, 'SIGKILL']);
     expect(stdout.lines.sort()).toEqual(['[rank 0] asked', '[rank 2] asked']);
     expect(notes).toEqual(['rank 1 ended with exit code 9; the others have 1 s to end']);
+  });
+
+  it.each([
+    ['before joining', 'join'],
+    ['after joining', 'dispatch'],
+  ])('takes a rank that comes to its end %s as one that left', async (point, operation) => {
+    const { result, stdout, notes } = await run({
+      ranks: 2,
+      program: fixture('end.ts'),
+      args: [point],
+      graceMs: 0,
+    });
+    expect(result).toMatchObject({ exitCode: 0, firstFailure: null });
+    expect(stdout.lines).toEqual([
+      `[rank 1] ${JSON.stringify({ ranks: [0], operation, why: 'it left the world' })}`,
+    ]);
+    expect(notes).toEqual([]);
   });
 
   it('ends everything when its time is over', async () => {
@@ -349,9 +368,18 @@ describe('heddle run', () => {
     [['-n', '2', '--timeout', 'soon', 'file.mjs'], /must be a number of seconds/],
     [['-n', '2'], /missing required argument 'program'/],
   ])('refuses %j', async (args, complaint) => {
-    const { stderr, ended } = heddle(...args);
-    expect(await ended).not.toBe(0);
-    expect(stderr.lines.join('\n')).toMatch(complaint);
+    const command = new Command('heddle');
+    register(command);
+    let said = '';
+    for (const each of [command, ...command.commands]) {
+      each.exitOverride().configureOutput({
+        writeErr: (text) => {
+          said += text;
+        },
+      });
+    }
+    await expect(command.parseAsync(['run', ...args], { from: 'user' })).rejects.toThrow(CommanderError);
+    expect(said).toMatch(complaint);
   });
 
   it('leaves no process behind even when it is killed itself', async () => {
