@@ -1,10 +1,19 @@
 /**
- * Combine, pulling: every rank reads the partial rows of its tokens from where the experts of other ranks left
- * them, adds them up in f32 and writes each token's row once.
+ * Combine: adds up the partial rows that the experts of several ranks made of a token, in f32, and writes the
+ * token's row once. One launch, and two ways to bring the rows home:
  *
- * One launch, one rendezvous, at the head: it says that the experts of every rank are done. Nothing is waited for
- * at the tail; window.ts says why `output` may be overwritten afterwards.
+ * - **pull**: one rendezvous at the head says that the experts of every rank are done; then each rank reads the
+ *   partial rows of its tokens from the `output` sections of its peers. Half the window of the other way.
+ * - **push**: each rank writes its experts' rows into the `returned` sections of their sources, and each source reads
+ *   them there. Stores cross NVLink faster than loads, and there is no rendezvous at all: a row says by itself that
+ *   it has come. The last word of every 16 bytes of `returned` is EMPTY until the row's bytes replace it, all 16 at
+ *   once; whoever read them makes them EMPTY again. EMPTY is a NaN that no sum of numbers has; an expert that
+ *   writes it gets another NaN.
+ *
+ * window.ts says why `output` and `returned` may be written again in the next round.
  */
+
+import { ArgumentError } from '../../errors/index.js';
 import { kernel, peers, pointer } from '../../lang/index.js';
 import { expertOwner, protocol } from './protocol.js';
 import {
@@ -14,15 +23,28 @@ import {
   type OneSidedWindow,
   operations,
   outputRowBytes,
+  type RowDtype,
 } from './window.js';
 
 const powerOfTwo = (n: number): number => 2 ** Math.ceil(Math.log2(n));
 
+/** All ones: NaN in every lane, whatever the row's type. */
+export const emptyWord = 0xffffffff;
+/** NaN in every lane too, but not EMPTY. */
+const otherNan: Readonly<Record<RowDtype, number>> = { bf16: 0x7fff7fff, f16: 0x7fff7fff, f32: 0x7fffffff };
+
 export function combineKernel(shape: OneSidedShape, window: OneSidedWindow) {
-  const { arrive, awaitPeers } = protocol(window, shape, 'combined', operations.combine);
+  const { arrive, awaitPeers, failed } = protocol(window, shape, 'combined', operations.combine);
   const { dtype } = shape.output;
-  // Rows of whole 16-byte vectors move as such; others element by element.
+  const push = shape.combine.way === 'push';
+  // Rows of whole 16-byte vectors move as such; others element by element, and are pulled.
   const vectors = outputRowBytes(shape) % 16 === 0;
+  if (push && !vectors)
+    throw new ArgumentError(
+      'output',
+      `${shape.output.hidden} × ${dtype}`,
+      'whole 16-byte vectors a row to be pushed',
+    );
   const lanes = vectors ? 16 / dtypeBytes[dtype] : 1;
   const units = shape.output.hidden / lanes;
   // A token has at most `rows` partial rows; they are added in groups of up to 8, both counts rounded up to powers of 2.
@@ -32,7 +54,7 @@ export function combineKernel(shape: OneSidedShape, window: OneSidedWindow) {
   return kernel(
     {
       name: 'one_sided_combine',
-      maxThreads: shape.threads,
+      maxThreads: shape.combine.threads,
       params: {
         win: peers(window),
         topkIds: pointer('i32'),
@@ -45,96 +67,187 @@ export function combineKernel(shape: OneSidedShape, window: OneSidedWindow) {
         RANKS: shape.ranks,
         K: shape.topK,
         MAX_TOKENS: shape.maxTokens,
-        PARTS: shape.parts,
+        PARTS: shape.combine.parts,
         COUNTS: shape.counts,
         LOCAL_EXPERTS: localExperts(shape),
         DTYPE: dtype,
         VECTORS: vectors,
         LANES: lanes,
         UNITS: units,
-        PART_UNITS: Math.ceil(units / shape.parts),
+        PART_UNITS: Math.ceil(units / shape.combine.parts),
         ROWS: rows,
         GROUP: group,
         GROUP_LEVELS: Math.log2(group),
         GROUPS: groups,
         LEVELS: Math.log2(groups),
-        BLOCKS: shape.blocks,
+        // Independent loads in flight for each pushing thread.
+        DEPTH: 4,
+        PUSH: push,
+        /** Pieces that pushing runs ahead of adding up, so that a block never waits for what it could still send. */
+        AHEAD: push ? shape.combine.ahead : 0,
+        EMPTY: emptyWord,
+        OTHER_NAN: otherNan[dtype],
+        NEGATIVE_ZERO: dtype === 'f32' ? 0x80000000 : 0x80008000,
+        NEGATIVE_ZERO_F32: 0x80000000,
+        OPERATION: operations.combine,
         ownerOf: expertOwner(shape),
         arrive,
         awaitPeers,
+        failed,
       },
     },
     (g, { win, topkIds, out, tokens, limit }, u) => {
       const mine = win.at(g.rank);
-      const epochs = mine.epochs.at(u.BLOCKS);
-      const epoch = g.load(epochs.at(g.blockIdx.x)) + 1;
+      const epoch = g.load(mine.combines.at(g.blockIdx.x)) + 1;
 
-      // This rank's experts wrote `output` before this launch began (stream order), so each block may vouch for it.
-      u.arrive({ win, epoch });
-      u.awaitPeers({ win, epoch, limit });
+      if (!u.PUSH) {
+        // This rank's experts wrote `output` before this launch began (stream order), so each block may vouch for it.
+        u.arrive({ win, epoch });
+        u.awaitPeers({ win, epoch, limit });
+      }
 
-      for (let piece = g.blockIdx.x; piece < tokens * u.PARTS; piece += g.gridDim.x) {
-        const token = piece / u.PARTS;
-        const part = piece % u.PARTS;
-        const slot = g.rank * u.MAX_TOKENS + token;
-
-        // The owners of this token's routes, each once, in order of first appearance: the order of the sum.
-        let owner = g.u32(u.RANKS);
-        if (g.laneId < u.K) owner = u.ownerOf({ expert: g.load(topkIds.at(token * u.K + g.laneId)) });
-        const same = g.warp.match(owner);
-        let left = g.warp.ballot(owner < u.RANKS && g.ffs(same) - 1 === g.laneId);
-        const count = g.popc(left);
-        const from = g.registers('u32', u.ROWS);
-        for (const r of g.unroll(u.ROWS)) {
-          from[r] = g.warp.shuffle(owner, g.max(g.ffs(left), g.u32(1)) - 1);
-          left &= left - 1;
+      // Pieces of rows, as in dispatch, block b taking every gridDim-th: b of the expert's rank pushes what b of the
+      // source's adds up.
+      const pieces = u.MAX_TOKENS * u.PARTS;
+      const lag = u.AHEAD * g.gridDim.x;
+      for (let step = g.blockIdx.x; step < pieces + lag; step += g.gridDim.x) {
+        if (u.PUSH) {
+          if (step < pieces) {
+            const part = step % u.PARTS;
+            const end = g.min((part + 1) * u.PART_UNITS, g.u32(u.UNITS));
+            // Ranks start with different peers, so that no window is everybody's first.
+            for (let other = 1; other < u.RANKS; other += 1) {
+              const source = (g.rank + other) % u.RANKS;
+              const slot = source * u.MAX_TOKENS + step / u.PARTS;
+              let id = g.i32(-1);
+              if (g.laneId < u.K) id = g.load(mine.experts.at(slot * u.K + g.laneId));
+              if (g.warp.any(id >= 0)) {
+                const from = mine.output.as('v16').at(slot * u.UNITS);
+                const to = win
+                  .at(source)
+                  .returned.as('v16')
+                  .at((g.rank * u.MAX_TOKENS + step / u.PARTS) * u.UNITS);
+                for (let base = part * u.PART_UNITS; base < end; base += g.blockDim.x * u.DEPTH) {
+                  const row = g.registers('v16', u.DEPTH);
+                  for (const d of g.unroll(u.DEPTH)) {
+                    const i = base + d * g.blockDim.x + g.threadIdx.x;
+                    if (i < end) row[d] = g.load(from.at(i), { cache: 'stream' });
+                  }
+                  for (const d of g.unroll(u.DEPTH)) {
+                    const i = base + d * g.blockDim.x + g.threadIdx.x;
+                    const last = g.lane(row[d]!, 'u32', 3);
+                    const filled = g.pack('u32', [
+                      g.lane(row[d]!, 'u32', 0),
+                      g.lane(row[d]!, 'u32', 1),
+                      g.lane(row[d]!, 'u32', 2),
+                      last === u.EMPTY ? u.OTHER_NAN : last,
+                    ]);
+                    if (i < end) g.store(to.at(i), filled, { order: 'relaxed', scope: 'sys' });
+                  }
+                }
+              }
+            }
+          }
         }
 
-        const end = g.min((part + 1) * u.PART_UNITS, g.u32(u.UNITS));
-        for (let i = part * u.PART_UNITS + g.threadIdx.x; i < end; i += g.blockDim.x) {
-          const at = slot * u.UNITS + i;
-          // A pairwise tree over the rows, in groups that fit in registers. Rows past `count` are +0.
-          const sums = g.registers('f32', u.GROUPS * u.LANES);
-          for (const group of g.unroll(u.GROUPS)) {
-            // All of a group's loads before their first use, so that they cross NVLink together.
-            const rows = g.registers('v16', u.GROUP);
-            const values = g.registers('f32', u.GROUP);
-            for (const r of g.unroll(u.GROUP)) {
-              const row = group * u.GROUP + r;
-              if (row < u.ROWS) {
-                if (row < count) {
-                  const there = win.at(from[row]!).output;
-                  if (u.VECTORS) rows[r] = g.load(there.as('v16').at(at), { cache: 'stream' });
-                  else values[r] = g.f32(g.load(there.as(u.DTYPE).at(at)));
+        const piece = step - lag;
+        const token = piece / u.PARTS;
+        if (step >= lag && token < tokens) {
+          const part = piece % u.PARTS;
+          const slot = g.rank * u.MAX_TOKENS + token;
+
+          // The owners of this token's routes, each once, in order of first appearance: the order of the sum.
+          let owner = g.u32(u.RANKS);
+          if (g.laneId < u.K) owner = u.ownerOf({ expert: g.load(topkIds.at(token * u.K + g.laneId)) });
+          const same = g.warp.match(owner);
+          let left = g.warp.ballot(owner < u.RANKS && g.ffs(same) - 1 === g.laneId);
+          const count = g.popc(left);
+          const from = g.registers('u32', u.ROWS);
+          for (const r of g.unroll(u.ROWS)) {
+            from[r] = g.warp.shuffle(owner, g.max(g.ffs(left), g.u32(1)) - 1);
+            left &= left - 1;
+          }
+
+          // -0 changes nothing that it is added to, so it stands for the rows that a token has not; no rows at all sum to +0.
+          const nothing = g.u32(count === 0 ? 0 : u.NEGATIVE_ZERO);
+          const absent = g.pack('u32', [nothing, nothing, nothing, nothing]);
+
+          const end = g.min((part + 1) * u.PART_UNITS, g.u32(u.UNITS));
+          for (let i = part * u.PART_UNITS + g.threadIdx.x; i < end; i += g.blockDim.x) {
+            const at = slot * u.UNITS + i;
+            // A pairwise tree over the rows, in groups that fit in registers.
+            const sums = g.registers('f32', u.GROUPS * u.LANES);
+            for (const group of g.unroll(u.GROUPS)) {
+              // All of a group's loads before their first use, so that they cross NVLink together.
+              const rows = g.registers('v16', u.GROUP, absent);
+              const values = g.registers(
+                'f32',
+                u.GROUP,
+                g.bits('f32', count === 0 ? 0 : u.NEGATIVE_ZERO_F32),
+              );
+              for (const r of g.unroll(u.GROUP)) {
+                const row = group * u.GROUP + r;
+                if (row < u.ROWS) {
+                  if (row < count) {
+                    if (u.PUSH && from[row] !== g.rank) {
+                      const home = mine.returned
+                        .as('v16')
+                        .at((from[row]! * u.MAX_TOKENS + token) * u.UNITS + i);
+                      rows[r] = g.load(home, { order: 'relaxed', scope: 'sys' });
+                    } else {
+                      const there = win.at(from[row]!).output;
+                      if (u.VECTORS) rows[r] = g.load(there.as('v16').at(at), { cache: 'stream' });
+                      else values[r] = g.f32(g.load(there.as(u.DTYPE).at(at)));
+                    }
+                  }
                 }
               }
-            }
-            for (const lane of g.unroll(u.LANES)) {
-              if (u.VECTORS) {
-                for (const r of g.unroll(u.GROUP)) values[r] = g.f32(g.lane(rows[r]!, u.DTYPE, lane));
-              }
-              for (const level of g.unroll(u.GROUP_LEVELS)) {
+              if (u.PUSH) {
                 for (const r of g.unroll(u.GROUP)) {
-                  if (r % (2 << level) === 0) values[r]! += values[r + (1 << level)]!;
+                  const row = group * u.GROUP + r;
+                  if (row < u.ROWS) {
+                    if (row < count && from[row] !== g.rank) {
+                      const home = mine.returned
+                        .as('v16')
+                        .at((from[row]! * u.MAX_TOKENS + token) * u.UNITS + i);
+                      if (g.lane(rows[r]!, 'u32', 3) === u.EMPTY) {
+                        rows[r] = g.awaitFilled(home, u.EMPTY, { scope: 'sys', limit });
+                        if (g.lane(rows[r]!, 'u32', 3) === u.EMPTY)
+                          u.failed({ win, peer: from[row]!, epoch });
+                      }
+                      const empty = g.pack('u32', [u.EMPTY, u.EMPTY, u.EMPTY, u.EMPTY]);
+                      g.store(home, empty, { order: 'relaxed', scope: 'sys' });
+                    }
+                  }
                 }
               }
-              sums[group * u.LANES + lane] = values[0]!;
-            }
-          }
-          const total = g.registers('f32', u.LANES);
-          for (const lane of g.unroll(u.LANES)) {
-            for (const level of g.unroll(u.LEVELS)) {
-              for (const group of g.unroll(u.GROUPS)) {
-                if (group % (2 << level) === 0) {
-                  sums[group * u.LANES + lane]! += sums[(group + (1 << level)) * u.LANES + lane]!;
+              for (const lane of g.unroll(u.LANES)) {
+                if (u.VECTORS) {
+                  for (const r of g.unroll(u.GROUP)) values[r] = g.f32(g.lane(rows[r]!, u.DTYPE, lane));
                 }
+                for (const level of g.unroll(u.GROUP_LEVELS)) {
+                  for (const r of g.unroll(u.GROUP)) {
+                    if (r % (2 << level) === 0) values[r]! += values[r + (1 << level)]!;
+                  }
+                }
+                sums[group * u.LANES + lane] = values[0]!;
               }
             }
-            total[lane] = sums[lane]!;
+            const total = g.registers('f32', u.LANES);
+            for (const lane of g.unroll(u.LANES)) {
+              for (const level of g.unroll(u.LEVELS)) {
+                for (const group of g.unroll(u.GROUPS)) {
+                  if (group % (2 << level) === 0) {
+                    sums[group * u.LANES + lane]! += sums[(group + (1 << level)) * u.LANES + lane]!;
+                  }
+                }
+              }
+              total[lane] = sums[lane]!;
+            }
+            const to = token * u.UNITS + i;
+            if (u.VECTORS) g.store(out.as('v16').at(to), g.pack(u.DTYPE, total), { cache: 'stream' });
+            else g.store(out.at(to), g.convert(u.DTYPE, total[0]!));
           }
-          const to = token * u.UNITS + i;
-          if (u.VECTORS) g.store(out.as('v16').at(to), g.pack(u.DTYPE, total), { cache: 'stream' });
-          else g.store(out.at(to), g.convert(u.DTYPE, total[0]!));
         }
       }
       // Zeroed behind the experts that read them and before the next dispatch adds to them (stream order).
@@ -143,7 +256,7 @@ export function combineKernel(shape: OneSidedShape, window: OneSidedWindow) {
           for (let e = g.threadIdx.x; e < u.LOCAL_EXPERTS; e += g.blockDim.x) g.store(mine.counts.at(e), 0);
         }
       }
-      if (g.threadIdx.x === 0) g.store(epochs.at(g.blockIdx.x), epoch);
+      if (g.threadIdx.x === 0) g.store(mine.combines.at(g.blockIdx.x), epoch);
     },
   );
 }

@@ -16,7 +16,7 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
   return kernel(
     {
       name: 'one_sided_dispatch',
-      maxThreads: shape.threads,
+      maxThreads: shape.dispatch.threads,
       params: {
         win: peers(window),
         /** [tokens][K] */
@@ -32,7 +32,7 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
         RANKS: shape.ranks,
         K: shape.topK,
         MAX_TOKENS: shape.maxTokens,
-        PARTS: shape.parts,
+        PARTS: shape.dispatch.parts,
         WEIGHTS: shape.weights,
         COUNTS: shape.counts,
         LOCAL_EXPERTS: localExperts(shape),
@@ -41,7 +41,9 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
         PAYLOADS: shape.payloads.length,
         UNIT: shape.payloads.map((p) => p.unit),
         ROW_UNITS: shape.payloads.map((p) => p.rowBytes / unitBytes[p.unit]),
-        PART_UNITS: shape.payloads.map((p) => Math.ceil(p.rowBytes / unitBytes[p.unit] / shape.parts)),
+        PART_UNITS: shape.payloads.map((p) =>
+          Math.ceil(p.rowBytes / unitBytes[p.unit] / shape.dispatch.parts),
+        ),
         // Four independent loads in flight for each thread hide the latency of device memory.
         DEPTH: 4,
         ownerOf: expertOwner(shape),
@@ -51,7 +53,7 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
     },
     (g, { win, topkIds, topkWeights, rows, tokens, limit }, u) => {
       const mine = win.at(g.rank);
-      const epoch = g.load(mine.epochs.at(g.blockIdx.x)) + 1;
+      const epoch = g.load(mine.dispatches.at(g.blockIdx.x)) + 1;
 
       // The work is MAX_TOKENS · PARTS pieces of rows; block b takes every gridDim-th.
       for (let piece = g.blockIdx.x; piece < u.MAX_TOKENS * u.PARTS; piece += g.gridDim.x) {
@@ -59,53 +61,49 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
         const part = piece % u.PARTS;
         const slot = g.rank * u.MAX_TOKENS + token;
 
-        // Ids and weights, to every rank: lane k of the pair (rank, k).
-        if (part === 0) {
-          for (let i = g.threadIdx.x; i < u.RANKS * u.K; i += g.blockDim.x) {
-            const rank = i / u.K;
-            const k = i % u.K;
-            let id = g.i32(-1);
-            let weight = g.f32(0);
-            if (token < tokens) {
-              const wanted = g.load(topkIds.at(token * u.K + k));
-              if (u.ownerOf({ expert: wanted }) === rank) {
-                id = wanted;
-                if (u.WEIGHTS) weight = g.load(topkWeights.at(token * u.K + k));
+        // Lane k of every warp holds route k. Tokens that were not brought have no routes.
+        let id = g.i32(-1);
+        let weight = g.f32(0);
+        if (token < tokens && g.laneId < u.K) {
+          id = g.load(topkIds.at(token * u.K + g.laneId));
+          if (u.WEIGHTS) weight = g.load(topkWeights.at(token * u.K + g.laneId));
+        }
+
+        for (const p of g.unroll(u.PAYLOADS)) {
+          const from = rows[p]!.as(u.UNIT[p]!).at(token * u.ROW_UNITS[p]!);
+          const end = token < tokens ? g.min((part + 1) * u.PART_UNITS[p]!, g.u32(u.ROW_UNITS[p]!)) : 0;
+          for (let base = part * u.PART_UNITS[p]!; base < end; base += g.blockDim.x * u.DEPTH) {
+            // The row is on its way before the first use of the ids: the two latencies overlap.
+            const row = g.registers(u.UNIT[p]!, u.DEPTH);
+            for (const d of g.unroll(u.DEPTH)) {
+              const i = base + d * g.blockDim.x + g.threadIdx.x;
+              if (i < end) row[d] = g.load(from.at(i), { cache: 'stream' });
+            }
+            // Each warp finds the destinations by itself, so no block barrier is needed: the first lane of those
+            // whose routes have the same owner stands for that rank.
+            const owner = u.ownerOf({ expert: id });
+            const same = g.warp.match(owner);
+            let left = g.warp.ballot(owner < u.RANKS && g.ffs(same) - 1 === g.laneId);
+            while (left !== 0) {
+              const to = g.warp.shuffle(owner, g.ffs(left) - 1);
+              left &= left - 1;
+              const there = win.at(to).payloads[p]!.at(slot * u.ROW_UNITS[p]!);
+              for (const d of g.unroll(u.DEPTH)) {
+                const i = base + d * g.blockDim.x + g.threadIdx.x;
+                if (i < end) g.store(there.at(i), row[d]!);
               }
             }
-            g.store(win.at(rank).experts.at(slot * u.K + k), id);
-            if (u.WEIGHTS) g.store(win.at(rank).weights.at(slot * u.K + k), weight);
           }
         }
 
-        if (token < tokens) {
-          // Each warp finds the destinations by itself, so no block barrier is needed: lane k knows the owner of
-          // route k, and the first lane of those with the same owner stands for that rank.
-          let owner = g.u32(u.RANKS);
-          if (g.laneId < u.K) owner = u.ownerOf({ expert: g.load(topkIds.at(token * u.K + g.laneId)) });
-          const same = g.warp.match(owner);
-          const destinations = g.warp.ballot(owner < u.RANKS && g.ffs(same) - 1 === g.laneId);
-
-          for (const p of g.unroll(u.PAYLOADS)) {
-            const from = rows[p]!.as(u.UNIT[p]!).at(token * u.ROW_UNITS[p]!);
-            const first = part * u.PART_UNITS[p]!;
-            const end = g.min(first + u.PART_UNITS[p]!, u.ROW_UNITS[p]!);
-            for (let base = first; base < end; base += g.blockDim.x * u.DEPTH) {
-              const row = g.registers(u.UNIT[p]!, u.DEPTH);
-              for (const d of g.unroll(u.DEPTH)) {
-                const i = base + d * g.blockDim.x + g.threadIdx.x;
-                if (i < end) row[d] = g.load(from.at(i), { cache: 'stream' });
-              }
-              let left = destinations;
-              while (left !== 0) {
-                const to = g.warp.shuffle(owner, g.ffs(left) - 1);
-                left &= left - 1;
-                const there = win.at(to).payloads[p]!.at(slot * u.ROW_UNITS[p]!);
-                for (const d of g.unroll(u.DEPTH)) {
-                  const i = base + d * g.blockDim.x + g.threadIdx.x;
-                  if (i < end) g.store(there.at(i), row[d]!);
-                }
-              }
+        // Ids and weights go to every rank, a warp for each: what is not its own reads -1 there.
+        if (part === 0) {
+          const owner = u.ownerOf({ expert: id });
+          for (let to = g.warpId; to < u.RANKS; to += g.blockDim.x / 32) {
+            if (g.laneId < u.K) {
+              const there = win.at(to);
+              g.store(there.experts.at(slot * u.K + g.laneId), owner === to ? id : -1);
+              if (u.WEIGHTS) g.store(there.weights.at(slot * u.K + g.laneId), owner === to ? weight : 0);
             }
           }
         }
@@ -128,7 +126,7 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
           }
         }
       }
-      if (g.threadIdx.x === 0) g.store(mine.epochs.at(g.blockIdx.x), epoch);
+      if (g.threadIdx.x === 0) g.store(mine.dispatches.at(g.blockIdx.x), epoch);
     },
   );
 }

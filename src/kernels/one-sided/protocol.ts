@@ -33,14 +33,30 @@ export function protocol(
     },
   );
 
+  /** Records whom a wait gave up on. Several may fail at once: each word is whole, and any of them is worth reporting. */
+  const failed = device(
+    {
+      name: `failed_${phase}`,
+      params: { win: peers(window), peer: 'u32', epoch: 'u32' },
+      using: { OPERATION: operation },
+    },
+    (g, { win, peer, epoch }, { OPERATION }) => {
+      const { failure } = win.at(g.rank);
+      g.store(failure.at(0), OPERATION, { order: 'relaxed', scope: 'sys' });
+      g.store(failure.at(1), peer, { order: 'relaxed', scope: 'sys' });
+      g.store(failure.at(2), epoch, { order: 'relaxed', scope: 'sys' });
+      g.store(failure.at(3), g.blockIdx.x, { order: 'relaxed', scope: 'sys' });
+    },
+  );
+
   /** Threads 0 … RANKS-1 each wait for one peer; the barrier passes what they acquired on to the block. */
   const awaitPeers = device(
     {
       name: `await_${phase}`,
       params: { win: peers(window), epoch: 'u32', limit: 'u32' },
-      using: { ...using, OPERATION: operation },
+      using: { ...using, failed },
     },
-    (g, { win, epoch, limit }, { RANKS, DISPATCH, OPERATION }) => {
+    (g, { win, epoch, limit }, { RANKS, DISPATCH, failed }) => {
       const peer = g.threadIdx.x;
       if (peer < RANKS) {
         const mine = win.at(g.rank);
@@ -50,19 +66,13 @@ export function protocol(
           scope: 'sys',
           limit,
         });
-        if (!came) {
-          // Several waiters may fail at once; each word of the record is whole, and any of them is worth reporting.
-          g.store(mine.failure.at(0), OPERATION, { order: 'relaxed', scope: 'sys' });
-          g.store(mine.failure.at(1), peer, { order: 'relaxed', scope: 'sys' });
-          g.store(mine.failure.at(2), epoch, { order: 'relaxed', scope: 'sys' });
-          g.store(mine.failure.at(3), g.blockIdx.x, { order: 'relaxed', scope: 'sys' });
-        }
+        if (!came) failed({ win, peer, epoch });
       }
       g.barrier();
     },
   );
 
-  return { arrive, awaitPeers };
+  return { arrive, awaitPeers, failed };
 }
 
 /** The rank that owns an expert, or RANKS for 'none': ids out of range own nothing and never become an address. */

@@ -6,7 +6,7 @@
  *
  * | section | written by | read by | free for the next round because |
  * | --- | --- | --- | --- |
- * | epochs | its own rank | its own rank | one block owns each word, and launches of a stream follow each other |
+ * | dispatches, combines | its own rank | its own rank | one block owns each word, and launches of a stream follow each other |
  * | dispatched, combined | each source its word | the owner's dispatch / combine | epochs only grow; waits are ≥ |
  * | experts, weights, payloads, counts | dispatch of every source | the owner's experts | a source dispatches after its combine, whose head waited for the owner's combine, which is behind the owner's experts |
  * | output | the owner's experts | the sources' pulling combine | the owner's next experts run behind its next dispatch, whose tail waited for the sources' dispatch, which is behind their combine |
@@ -45,11 +45,23 @@ export interface OneSidedShape {
   readonly weights: boolean;
   /** Routes are counted per local expert during dispatch. */
   readonly counts: boolean;
-  /** Blocks of every launch. Block b of one rank meets block b of the others, so it is the same everywhere. */
+  readonly dispatch: LaunchTuning;
+  readonly combine: CombineTuning;
+}
+
+/** How a kernel is spread over the GPU. Block b of one rank meets block b of the others: the same on all ranks. */
+export interface LaunchTuning {
   readonly blocks: number;
+  /** A multiple of 32, and at least as many as there are ranks. */
   readonly threads: number;
-  /** Blocks that share one row. More spread one token's bytes over more of the GPU. */
+  /** Pieces that a row is cut into, each a block's. More spread one token's bytes over more of the GPU. */
   readonly parts: number;
+}
+
+export interface CombineTuning extends LaunchTuning {
+  readonly way: 'pull' | 'push';
+  /** Pushing: pieces that a block pushes before it adds up its first. */
+  readonly ahead: number;
 }
 
 /** Most experts any rank owns: ranks with a remainder own one more. */
@@ -62,16 +74,17 @@ export const operations = { dispatch: 1, combine: 2 } as const;
 /** `failure` is [operation (0: none), the rank that did not come, the epoch waited for, block]. */
 export const failureWords = 4;
 
-export function oneSidedWindow(shape: OneSidedShape, options: { returned: boolean }) {
-  const { ranks, maxTokens, topK, blocks } = shape;
+export function oneSidedWindow(shape: OneSidedShape) {
+  const { ranks, maxTokens, topK, dispatch, combine } = shape;
   const slots = ranks * maxTokens;
   return layout('one-sided window', {
-    /** Rounds that block b has finished: dispatch's at [b], combine's at [blocks + b]. */
-    epochs: field('u32', 2 * blocks),
+    /** Rounds that block b has finished. */
+    dispatches: field('u32', dispatch.blocks),
+    combines: field('u32', combine.blocks),
     /** [block][source]: the epoch up to which the source's block has sent its share. */
-    dispatched: field('u32', blocks * ranks),
-    /** [block][rank]: likewise, for combine. */
-    combined: field('u32', blocks * ranks),
+    dispatched: field('u32', dispatch.blocks * ranks),
+    /** [block][rank]: the epoch for which the rank's block has vouched that its experts are done. */
+    combined: field('u32', combine.blocks * ranks),
     failure: field('u32', failureWords),
     counts: field('u32', localExperts(shape)),
     /** [source][token][k]: the expert id where this rank owns it, else -1. */
@@ -84,7 +97,7 @@ export function oneSidedWindow(shape: OneSidedShape, options: { returned: boolea
     /** [source][token][row]: what this rank's experts made of each slot. */
     output: field('u8', slots * outputRowBytes(shape)),
     /** [expert rank][token][row]: partial rows that came back, where combine pushes. */
-    returned: field('u8', options.returned ? slots * outputRowBytes(shape) : 0),
+    returned: field('u8', combine.way === 'push' ? slots * outputRowBytes(shape) : 0),
   });
 }
 export type OneSidedWindow = ReturnType<typeof oneSidedWindow>;
