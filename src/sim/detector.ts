@@ -108,6 +108,13 @@ export interface Detector {
   ): void;
   /** All of the thread's groups numbered up to `group` are complete (or only their reads). */
   bulkAwaited(thread: ThreadId, group: number, readsOnly: boolean): void;
+  /** The copies of one group have arrived at their mbarrier: who acquires it from now on sees them. */
+  bulkArrived(
+    thread: ThreadId,
+    group: number,
+    barrier: { buffer: BufferInfo; offset: number },
+    site: SiteId,
+  ): void;
 }
 
 /** What a run found out. A finding is data: `formatFinding` makes it text. */

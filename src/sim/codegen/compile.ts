@@ -1,0 +1,364 @@
+/**
+ * From a kernel's IR to JavaScript functions: a plain function where no thread ever has to wait, a generator
+ * otherwise.
+ */
+import type { Expr, IrFunction, IrModule, Span, Stmt } from '../../lang/index.js';
+import { byteSize, sectionAlignment } from '../../lang/index.js';
+import { arithmetic } from '../arithmetic.js';
+import { type Compiled, type Mode, pause, type SharedRange, warpOps } from '../compiled.js';
+import type { Site } from '../detector.js';
+import { SimBuffer } from '../memory.js';
+import { Effects } from './effects.js';
+import { Expressions } from './expressions.js';
+import { Locals, localsOf } from './locals.js';
+
+const cache = { fast: new WeakMap<IrModule, Compiled>(), checked: new WeakMap<IrModule, Compiled>() };
+
+export function compile(module: IrModule, mode: Mode): Compiled {
+  let compiled = cache[mode].get(module);
+  if (compiled === undefined) {
+    compiled = new ModuleCompiler(module, mode === 'checked').compile();
+    cache[mode].set(module, compiled);
+  }
+  return compiled;
+}
+
+/** Where a window of a rank that does not exist points in checked mode: every access to it is out of bounds. */
+const noWindow = new SimBuffer(-1, 'the window of a rank that does not exist', -1, 0);
+
+/** Builtins and parts of the thread, by the names that generated code uses for them. */
+const prologue: Readonly<Record<string, string>> = {
+  threadIdx: 't.index',
+  laneId: 't.index & 31',
+  warpId: 't.index >>> 5',
+  blockIdx: 't.block.index',
+  blockDim: 't.block.launch.block',
+  gridDim: 't.block.launch.grid',
+  rank: 't.block.launch.rank',
+  home: 't.rank',
+  traffic: 't.block.launch.traffic',
+  shared: 't.block.shared',
+  values: 't.block.values',
+  lanes: 't.block.lanes',
+};
+
+class ModuleCompiler {
+  private readonly sites: Site[] = [];
+  private readonly waiting: readonly boolean[];
+
+  constructor(
+    private readonly module: IrModule,
+    private readonly checked: boolean,
+  ) {
+    const waiting: boolean[] = [];
+    for (const f of module.functions) waiting.push(mayPause(f.body, checked, waiting));
+    this.waiting = waiting;
+  }
+
+  compile(): Compiled {
+    const { module, checked } = this;
+    const { ranges, bytes } = layoutShared(module);
+    const functions = module.functions.map((f, i) =>
+      this.function(f, `f${i}_${f.name}`, this.waiting[i]!, []),
+    );
+    const entryName = `kernel_${module.name.replace(/\W/g, '_')}`;
+    const isGenerator = mayPause(module.entry.body, checked, this.waiting);
+    const entry = this.function(module.entry, entryName, isGenerator, ranges);
+    const text = ["'use strict';", ...functions, entry, `return ${entryName};`].join('\n');
+    const names = [...Object.keys(arithmetic), 'noWindow'];
+    const run = new Function(...names, text)(...Object.values(arithmetic), noWindow) as Compiled['run'];
+    return {
+      module,
+      run,
+      isGenerator,
+      usesWarps: /\bt\.warpOp = /.test(text),
+      shared: ranges,
+      sharedBytes: bytes,
+      sites: this.sites,
+      text,
+    };
+  }
+
+  private function(f: IrFunction, name: string, generator: boolean, shared: readonly SharedRange[]): string {
+    const printer = new FunctionPrinter(
+      this.checked,
+      (span) => this.site(f, span),
+      (callee, args) => {
+        const text = `f${callee}_${this.module.functions[callee]!.name}(${['t', ...args].join(', ')})`;
+        return this.waiting[callee] ? `yield* ${text}` : text;
+      },
+    );
+    const isEntry = f === this.module.entry;
+    const params = printer.params(f);
+    if (isEntry) {
+      for (const [i, array] of this.module.shared.entries()) printer.shared(array.variable, shared[i]!);
+    }
+    printer.body(f.body);
+    const body = printer.lines.join('\n');
+    const head = isEntry ? 't, args' : ['t', ...params].join(', ');
+    const load = isEntry && params.length > 0 ? `[${params.join(', ')}] = args;` : '';
+    const constants = Object.keys(prologue).filter((key) => new RegExp(`\\b(?<!\\.)${key}\\b`).test(body));
+    return [
+      `function${generator ? '*' : ''} ${name}(${head}) {`,
+      ...(constants.length > 0
+        ? [`  const ${constants.map((key) => `${key} = ${prologue[key]}`).join(', ')};`]
+        : []),
+      `  ${printer.declaration(isEntry ? [] : params)}`,
+      ...(load === '' ? [] : [`  ${load}`]),
+      body,
+      '}',
+    ].join('\n');
+  }
+
+  private site(f: IrFunction, span: Span): number {
+    const source = this.module.sources[span.source];
+    const position = source?.position(span.start);
+    this.sites.push({
+      kernel: this.module.name,
+      span,
+      where: position === undefined ? f.name : `${source!.file}:${position.line}:${position.column}`,
+      text: (source?.text.slice(span.start, span.end) ?? '').replace(/\s+/g, ' ').trim(),
+    });
+    return this.sites.length - 1;
+  }
+}
+
+/** Arrays in declaration order, vectors on lines of their own as the CUDA printer lays them out. */
+function layoutShared(module: IrModule): { ranges: SharedRange[]; bytes: number } {
+  let bytes = 0;
+  const ranges = module.shared.map((array) => {
+    if (array.variable.type.kind !== 'pointer') throw new Error('a shared array is a pointer');
+    const { to } = array.variable.type;
+    const elementBytes = byteSize[to];
+    const alignment = to === 'v16' ? sectionAlignment : elementBytes;
+    const offset = Math.ceil(bytes / alignment) * alignment;
+    bytes = offset + elementBytes * array.length;
+    return { name: array.variable.name, offset, elementBytes, length: array.length };
+  });
+  return { ranges, bytes };
+}
+
+class FunctionPrinter {
+  readonly lines: string[] = [];
+  private indent = 1;
+  private labels = 0;
+  private readonly loops: { readonly outer: string; readonly inner: string }[] = [];
+  private readonly locals = new Locals();
+  private readonly expressions: Expressions;
+  private readonly effects: Effects;
+
+  constructor(
+    private readonly checked: boolean,
+    private readonly site: (span: Span) => number,
+    call: (callee: number, args: readonly string[]) => string,
+  ) {
+    const emit = (line: string) => this.emit(line);
+    this.expressions = new Expressions(this.locals, checked, emit);
+    this.effects = new Effects(this.expressions, this.locals, checked, emit, call);
+  }
+
+  private emit(line: string): void {
+    this.lines.push('  '.repeat(this.indent) + line);
+  }
+
+  /** Declares the parameters; returns their locals in order. */
+  params(f: IrFunction): string[] {
+    return f.params.flatMap((param) => localsOf(this.locals.declare(param.variable)));
+  }
+
+  shared(variable: Parameters<Locals['bind']>[0], range: SharedRange): void {
+    this.locals.bind(variable, { kind: 'pointer', buffer: 'shared', offset: String(range.offset) });
+  }
+
+  declaration(params: readonly string[]): string {
+    return this.locals.declaration(params);
+  }
+
+  body(statements: readonly Stmt[]): void {
+    this.locals.enterScope();
+    for (const statement of statements) {
+      this.statement(statement);
+      this.locals.endStatement();
+    }
+    this.locals.leaveScope();
+  }
+
+  private nested(statements: readonly Stmt[]): void {
+    this.indent++;
+    this.locals.endStatement();
+    this.body(statements);
+    this.indent--;
+  }
+
+  private statement(s: Stmt): void {
+    switch (s.kind) {
+      case 'let': {
+        // Evaluated before the variable takes its locals: they are fresh, so nothing it reads is overwritten.
+        const values = this.values(s.init);
+        localsOf(this.locals.declare(s.variable)).forEach((name, i) => {
+          this.emit(`${name} = ${values[i]};`);
+        });
+        return;
+      }
+      case 'registers': {
+        const fill = this.values(s.fill);
+        localsOf(this.locals.declare(s.variable)).forEach((name, i) => {
+          this.emit(`${name} = ${fill[i % fill.length]};`);
+        });
+        return;
+      }
+      case 'assign':
+        this.assign(s);
+        return;
+      case 'assignRegister':
+        this.assignTo(this.locals.slot(s.array, 'registers').elements[s.index]!, this.values(s.value));
+        return;
+      case 'effect':
+        this.effects.effect(s.effect, s.result, this.site(s.span));
+        return;
+      case 'if':
+        this.emit(`if (${this.expressions.scalar(s.test)}) {`);
+        this.nested(s.then);
+        if (s.else.length > 0) {
+          this.emit('} else {');
+          this.nested(s.else);
+        }
+        this.emit('}');
+        return;
+      case 'for':
+        this.locals.enterScope();
+        for (const init of s.init) {
+          this.statement(init);
+          this.locals.endStatement();
+        }
+        this.loop(s.test, s.body, s.update);
+        this.locals.leaveScope();
+        return;
+      case 'while':
+        this.loop(s.test, s.body, []);
+        return;
+      case 'break':
+        this.emit(`break ${this.loops.at(-1)!.outer};`);
+        return;
+      case 'continue':
+        this.emit(`break ${this.loops.at(-1)!.inner};`);
+        return;
+      case 'return':
+        this.emit(s.value === null ? 'return;' : `return ${this.expressions.scalar(s.value)};`);
+        return;
+      case 'block':
+        this.emit('{');
+        this.nested(s.body);
+        this.emit('}');
+        return;
+    }
+  }
+
+  private values(e: Expr): readonly string[] {
+    if (e.type.kind === 'pointer') {
+      const { buffer, offset } = this.expressions.address(e);
+      return [buffer, offset];
+    }
+    if (e.type.kind === 'value' && e.type.name === 'v16') return this.expressions.words(e);
+    return [this.expressions.scalar(e)];
+  }
+
+  private assign(s: Extract<Stmt, { kind: 'assign' }>): void {
+    const values = this.values(s.value);
+    const { type } = s.variable;
+    if (type.kind === 'value' && type.name === 'v16') {
+      this.assignTo(this.locals.slot(s.variable, 'v16').words, values);
+    } else if (type.kind === 'pointer') {
+      const { buffer, offset } = this.locals.slot(s.variable, 'pointer');
+      if (values[0] !== buffer) this.emit(`${buffer} = ${values[0]};`);
+      this.emit(`${offset} = ${values[1]};`);
+    } else {
+      this.assignTo([this.locals.slot(s.variable, 'scalar').name], values);
+    }
+  }
+
+  private assignTo(names: readonly string[], values: readonly string[]): void {
+    // The new words of a vector may read the old ones.
+    const held = names.length === 1 ? values : values.map((v) => this.expressions.simple(`(${v})`, 'i'));
+    names.forEach((name, i) => {
+      this.emit(`${name} = ${held[i]};`);
+    });
+  }
+
+  /** The test may need statements of its own, and `continue` must run the update: hence the two labels. */
+  private loop(test: Expr, body: readonly Stmt[], update: readonly Stmt[]): void {
+    const outer = `loop${this.labels}`;
+    const inner = `body${this.labels++}`;
+    this.loops.push({ outer, inner });
+    this.emit(`${outer}: for (;;) {`);
+    this.indent++;
+    this.emit(`if (!${this.expressions.scalar(test)}) break;`);
+    this.locals.endStatement();
+    this.emit(`${inner}: {`);
+    this.nested(body);
+    this.emit('}');
+    for (const statement of update) {
+      this.statement(statement);
+      this.locals.endStatement();
+    }
+    // A loop that polls by itself must let others run, or it would wait forever for what they write.
+    if (!this.checked && polls(body)) this.emit(`yield ${pause.preempt};`);
+    this.indent--;
+    this.emit('}');
+    this.loops.pop();
+  }
+}
+
+const alwaysPauses = new Set<string>([
+  'barrier',
+  'awaitEpoch',
+  'awaitFilled',
+  'mbarrierAwait',
+  'awaitPrevious',
+  'sleep',
+  ...warpOps,
+]);
+
+/** Whether a thread running these statements may have to give up control. */
+function mayPause(body: readonly Stmt[], checked: boolean, callees: readonly boolean[]): boolean {
+  return body.some((s) => {
+    switch (s.kind) {
+      case 'effect': {
+        const { effect } = s;
+        if (alwaysPauses.has(effect.op)) return true;
+        if (effect.op === 'call') return callees[effect.callee]!;
+        return checked && (effect.op === 'fence' || ('order' in effect && effect.order !== 'weak'));
+      }
+      case 'if':
+        return mayPause(s.then, checked, callees) || mayPause(s.else, checked, callees);
+      case 'for':
+        return polls(s.body) || mayPause([...s.init, ...s.update, ...s.body], checked, callees);
+      case 'while':
+        return polls(s.body) || mayPause(s.body, checked, callees);
+      case 'block':
+        return mayPause(s.body, checked, callees);
+      default:
+        return false;
+    }
+  });
+}
+
+/** Whether a loop body looks at memory that others may change meanwhile. */
+function polls(body: readonly Stmt[]): boolean {
+  return body.some((s) => {
+    switch (s.kind) {
+      case 'effect':
+        return (
+          (s.effect.op === 'load' && s.effect.order !== 'weak') ||
+          s.effect.op === 'compareExchange' ||
+          s.effect.op === 'clock'
+        );
+      case 'if':
+        return polls(s.then) || polls(s.else);
+      case 'block':
+        return polls(s.body);
+      default:
+        return false;
+    }
+  });
+}

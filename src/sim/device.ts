@@ -1,0 +1,287 @@
+/** One rank's simulated GPU: the `Device` over the engine. */
+import type {
+  Device,
+  Event,
+  Launcher,
+  LaunchShape,
+  Memory,
+  PeerMemory,
+  Program,
+  Stream,
+  Window,
+  WindowMemory,
+} from '../device/index.js';
+import { ArgumentError, DisposedError, HeddleError, requireInteger } from '../errors/index.js';
+import { byteSize, type IrModule, type IrType, type Param } from '../lang/index.js';
+import { compile } from './codegen/compile.js';
+import type { Compiled } from './compiled.js';
+import type { Engine } from './engine.js';
+import { type AddressSpace, maxBufferBytes, type SimBuffer } from './memory.js';
+import type { SiteRegistry } from './sites.js';
+import { SimEvent, SimStream } from './stream.js';
+import { Launch } from './thread.js';
+
+/** What the devices of one machine share. */
+export interface Shared {
+  readonly machine: number;
+  readonly engine: Engine;
+  readonly addresses: AddressSpace;
+  readonly sites: SiteRegistry;
+}
+
+/** A simulated window. */
+export interface SimWindowMemory extends WindowMemory {
+  /**
+   * Declares bytes uninitialised although windows start as zeros: a kernel that reads them before anyone wrote them
+   * gets a finding. Meant for payload sections, whose zeros mean nothing. Does nothing in fast mode.
+   */
+  poison(offset: number, bytes: number): void;
+}
+
+/** On a GPU a launch may have at most this many blocks and threads. */
+const maxGrid = 2 ** 31 - 1;
+
+export class SimDevice implements Device {
+  readonly kind = 'sim';
+  readonly description: string;
+  private readonly live = new Set<SimMemory>();
+  private disposed = false;
+
+  constructor(
+    readonly rank: number,
+    private readonly shared: Shared,
+  ) {
+    this.description = `simulated GPU #${rank} (${shared.engine.mode})`;
+  }
+
+  private requireLive(): void {
+    if (this.disposed) throw new DisposedError(`the ${this.description}`);
+  }
+
+  private place(bytes: number, purpose: string): SimMemory {
+    this.requireLive();
+    requireInteger('bytes', bytes, 1, maxBufferBytes);
+    const memory = new SimMemory(this.shared, this.shared.engine.newBuffer(this.rank, bytes, purpose), () =>
+      this.live.delete(memory),
+    );
+    this.live.add(memory);
+    return memory;
+  }
+
+  allocate(bytes: number, purpose: string): Memory {
+    const memory = this.place(bytes, purpose);
+    if (this.shared.engine.mode === 'checked') memory.buffer.poison(0, bytes);
+    return memory;
+  }
+
+  allocateWindow(bytes: number, purpose: string): SimWindowMemory {
+    return this.place(bytes, purpose);
+  }
+
+  async openWindow(handle: Uint8Array): Promise<PeerMemory> {
+    this.requireLive();
+    const [kind, machine, address] = new TextDecoder().decode(handle).split(' ');
+    if (kind !== 'sim' || Number(machine) !== this.shared.machine) {
+      throw new ArgumentError('handle', handle, 'the handle of a window of the same simulated machine');
+    }
+    this.shared.addresses.find('handle', Number(address), 0);
+    return { address: Number(address), close: () => {} };
+  }
+
+  async load(module: IrModule): Promise<Program> {
+    this.requireLive();
+    const compiled = compile(module, this.shared.engine.mode);
+    return {
+      module,
+      launcher: (shape) => new SimLauncher(this.rank, this.shared, compiled, shape),
+    };
+  }
+
+  createStream(): Stream {
+    this.requireLive();
+    return new SimStream(this.rank, this.shared.engine, this.shared.addresses);
+  }
+
+  createEvent(): Event {
+    this.requireLive();
+    return new SimEvent();
+  }
+
+  async dispose(): Promise<void> {
+    this.disposed = true;
+    for (const memory of [...this.live]) memory.free();
+  }
+}
+
+class SimMemory implements SimWindowMemory {
+  readonly address: number;
+  readonly bytes: number;
+  readonly handle: Uint8Array;
+
+  constructor(
+    private readonly shared: Shared,
+    readonly buffer: SimBuffer,
+    private readonly onFree: () => void,
+  ) {
+    this.address = shared.addresses.place(buffer);
+    this.bytes = buffer.bytes;
+    this.handle = new TextEncoder().encode(`sim ${shared.machine} ${this.address}`);
+  }
+
+  poison(offset: number, bytes: number): void {
+    requireInteger('offset', offset, 0, this.bytes);
+    requireInteger('bytes', bytes, 0, this.bytes - offset);
+    if (this.shared.engine.mode === 'checked') this.buffer.poison(offset, bytes);
+  }
+
+  free(): void {
+    if (this.buffer.freed) return;
+    this.buffer.free();
+    this.shared.addresses.release(this.address);
+    this.onFree();
+  }
+}
+
+/** Where a parameter's value stands among the arguments of generated code. */
+interface Place {
+  readonly type: IrType;
+  readonly at: number;
+}
+
+class SimLauncher implements Launcher {
+  private readonly places = new Map<string, Place>();
+  private readonly args: unknown[] = [];
+  private readonly missing = new Set<string>();
+  private readonly block: number;
+  private readonly firstSite: number;
+  private readonly programmatic: boolean;
+  private grid: number;
+
+  constructor(
+    private readonly home: number,
+    private readonly shared: Shared,
+    private readonly compiled: Compiled,
+    private readonly shape: LaunchShape,
+  ) {
+    this.grid = requireInteger('grid', shape.grid, 1, maxGrid);
+    this.block = requireInteger('block', shape.block, 1, compiled.module.maxThreads);
+    this.programmatic = shape.programmatic ?? false;
+    this.firstSite = shared.sites.register(compiled);
+    for (const param of compiled.module.entry.params) {
+      const name = flatName(param);
+      this.places.set(name, { type: param.variable.type, at: this.args.length });
+      this.missing.add(name);
+      const { kind } = param.variable.type;
+      this.args.push(...(kind === 'pointer' || kind === 'peers' ? [null, null] : [null]));
+    }
+  }
+
+  private placeOf(name: string): Place {
+    const place = this.places.get(name);
+    if (place === undefined) {
+      throw new ArgumentError(
+        'name',
+        name,
+        `a parameter of kernel ${this.compiled.module.name}: ${[...this.places.keys()].join(', ') || 'it has none'}`,
+      );
+    }
+    this.missing.delete(name);
+    return place;
+  }
+
+  set(name: string, value: number | bigint): void {
+    const { type, at } = this.placeOf(name);
+    if (type.kind === 'pointer') {
+      const { buffer, offset } = this.shared.addresses.find(name, Number(value), 0);
+      if (offset % byteSize[type.to] !== 0) {
+        throw new ArgumentError(name, value, `a multiple of ${byteSize[type.to]}, the size of ${type.to}`);
+      }
+      this.args[at] = buffer;
+      this.args[at + 1] = offset;
+    } else if (type.kind === 'value') {
+      this.args[at] = scalar(name, type.name, value);
+    } else {
+      throw new ArgumentError(name, value, 'set with setWindow, as it is a window');
+    }
+  }
+
+  setWindow(name: string, window: Window): void {
+    const { type, at } = this.placeOf(name);
+    if (type.kind !== 'peers') throw new ArgumentError(name, window, 'set with set, as it is not a window');
+    const buffers: SimBuffer[] = [];
+    const offsets: number[] = [];
+    window.bases.forEach((base, rank) => {
+      const place = this.shared.addresses.find(`${name}.bases[${rank}]`, base, type.layout.bytes);
+      place.buffer.nameFields(type.layout, place.offset);
+      buffers.push(place.buffer);
+      offsets.push(place.offset);
+    });
+    this.args[at] = buffers;
+    this.args[at + 1] = offsets;
+  }
+
+  setGrid(grid: number): void {
+    this.grid = requireInteger('grid', grid, 1, maxGrid);
+  }
+
+  launch(stream: Stream): void {
+    if (this.missing.size > 0) {
+      throw new HeddleError(
+        'HEDDLE_LAUNCH',
+        `kernel ${this.compiled.module.name} needs ${[...this.missing].join(', ')}: set every parameter before the launch`,
+      );
+    }
+    const { engine } = this.shared;
+    if (!(stream instanceof SimStream) || !stream.belongsTo(engine) || stream.rank !== this.home) {
+      throw new ArgumentError('stream', stream, `a stream of the simulated GPU #${this.home}`);
+    }
+    const { grid, block, compiled, home, firstSite } = this;
+    const args = this.args.slice();
+    const { rank } = this.shape;
+    stream.launch({
+      programmatic: this.programmatic,
+      make: (previous, on) => {
+        const launch: Launch = new Launch(
+          engine.newNumber(),
+          compiled,
+          home,
+          rank,
+          grid,
+          block,
+          args,
+          firstSite,
+          previous,
+          () => on.kick(),
+          () => on.launchEnded(launch),
+        );
+        return launch;
+      },
+    });
+  }
+}
+
+function flatName(param: Param): string {
+  return param.index === null ? param.name : `${param.name}_${param.index}`;
+}
+
+function scalar(name: string, type: string, value: number | bigint): unknown {
+  switch (type) {
+    case 'i32':
+      return requireInteger(name, value, -(2 ** 31), 2 ** 31 - 1);
+    case 'u32':
+      return requireInteger(name, value, 0, 2 ** 32 - 1) | 0;
+    case 'u64':
+      if (
+        typeof value === 'bigint' ? value < 0n || value >= 2n ** 64n : !Number.isInteger(value) || value < 0
+      ) {
+        throw new ArgumentError(name, value, 'an integer from 0 to 2^64 - 1');
+      }
+      return BigInt(value);
+    case 'f32':
+      return Math.fround(Number(value));
+    case 'bool':
+      return value !== 0 && value !== 0n;
+    default:
+      throw new ArgumentError(name, value, `of a type that can be a parameter, not ${type}`);
+  }
+}

@@ -1,0 +1,615 @@
+/**
+ * The heart of the simulated machine: it runs blocks of several kernels of several ranks, one thread at a time, in
+ * the order that a schedule picks, between turns of the host programs that launched them.
+ *
+ * Host programs are ordinary async functions. The engine runs in turns of the event loop: a turn ends when a host
+ * was told something (so that it can react before anything else happens, which keeps runs repeatable) or after a
+ * number of steps (so that the process stays responsive).
+ */
+import { HeddleError } from '../errors/index.js';
+import { type Compiled, type Mode, pause } from './compiled.js';
+import type { Detector } from './detector.js';
+import type { FindingLog } from './findings.js';
+import { Hosts } from './hosts.js';
+import { SimBuffer } from './memory.js';
+import type { Random } from './random.js';
+import { Agent, type Schedule, type Task } from './schedule.js';
+import { Block, type Hub, type Launch, Thread } from './thread.js';
+import { completeWarpOperation } from './warp.js';
+
+const stepsPerTurn = 20_000;
+/** How many turns of the event loop a machine without runnable work waits before it believes its hosts blocked. */
+const patience = 2;
+
+/** When a launch ran, in steps of the machine. */
+export interface TraceEntry {
+  readonly rank: number;
+  readonly kernel: string;
+  readonly launch: number;
+  readonly start: number;
+  readonly end: number;
+}
+
+export interface KernelStatistics {
+  launches: number;
+  /** Bytes that its threads stored to, and loaded from, memory of other ranks. */
+  bytesStored: number;
+  bytesLoaded: number;
+}
+
+export interface EngineOptions {
+  readonly ranks: number;
+  readonly mode: Mode;
+  readonly residentBlocks: number;
+  readonly stepLimit: number;
+  readonly random: Random;
+  readonly schedule: Schedule;
+  readonly log: FindingLog;
+  readonly detector: Detector | null;
+}
+
+export class Engine implements Hub {
+  readonly mode: Mode;
+  readonly schedule: Schedule;
+  readonly random: Random;
+  readonly log: FindingLog;
+  readonly detector: Detector | null;
+  readonly hosts: Hosts;
+  readonly trace: TraceEntry[] = [];
+  readonly kernels = new Map<string, KernelStatistics>();
+  readonly killed: boolean[];
+  steps = 0;
+
+  private readonly starters: BlockStarter[];
+  private readonly liveBlocks = new Set<Block>();
+  private readonly parked = new Set<Thread>();
+  /** Checked mode: parked threads by the 16-byte line they wait for, a buffer. */
+  private readonly parkedAt = new Map<SimBuffer, Map<number, Thread[]>>();
+  private readonly asleep: { readonly thread: Thread; readonly until: number }[] = [];
+  private readonly spareShared = new Map<number, SimBuffer[]>();
+  private readonly deaths: { readonly rank: number; readonly atStep: number }[] = [];
+  private readonly stepLimit: number;
+  /** Nanoseconds: one a step, and more when everybody sleeps. */
+  private time = 0;
+  private turnPlanned = false;
+  private hostTold = false;
+  private idleTurns = 0;
+  private nextBuffer = 0;
+  private nextThread = 0;
+  private nextBlock = 0;
+  private nextNumber = 0;
+
+  constructor(options: EngineOptions) {
+    this.mode = options.mode;
+    this.schedule = options.schedule;
+    this.random = options.random;
+    this.log = options.log;
+    this.detector = options.detector;
+    this.stepLimit = options.stepLimit;
+    this.killed = new Array(options.ranks).fill(false);
+    this.starters = Array.from(
+      { length: options.ranks },
+      (_, rank) => new BlockStarter(rank, options.residentBlocks, this),
+    );
+    this.hosts = new Hosts(options.ranks, () => {
+      this.hostTold = true;
+      this.work();
+    });
+  }
+
+  // Numbers, unique in the run.
+
+  newBuffer(rank: number, bytes: number, purpose: string): SimBuffer {
+    return new SimBuffer(this.nextBuffer++, purpose, rank, bytes);
+  }
+
+  newNumber(): number {
+    return this.nextNumber++;
+  }
+
+  // Turns.
+
+  /** There may be something to do: makes sure that a turn comes. */
+  work(): void {
+    this.idleTurns = 0;
+    this.planTurn();
+  }
+
+  private planTurn(): void {
+    if (this.turnPlanned) return;
+    this.turnPlanned = true;
+    setImmediate(() => this.turn());
+  }
+
+  private turn(): void {
+    this.turnPlanned = false;
+    this.hostTold = false;
+    for (let n = 0; n < stepsPerTurn; n++) {
+      if (this.hostTold) break;
+      const task = this.schedule.next();
+      if (task === undefined) {
+        if (this.wakeWhoCanGoOn()) continue;
+        this.idle();
+        return;
+      }
+      this.steps++;
+      this.time++;
+      if (this.deaths.length > 0) this.dieOnTime();
+      if (this.killed[task.rank]) continue;
+      if (task.isThread) this.runThread(task as Thread);
+      else (task as Agent).run();
+      if (this.steps > this.stepLimit) {
+        this.giveUp(`no end in sight after ${this.steps} steps: some loop waits for what never comes`);
+        return;
+      }
+    }
+    this.planTurn();
+  }
+
+  /** Nothing can run. Either the hosts will add something, or whoever waits now waits forever. */
+  private idle(): void {
+    if (!this.hosts.anyPending || !this.hosts.allBlocked(this.killed)) return;
+    if (this.idleTurns++ < patience) {
+      this.planTurn();
+      return;
+    }
+    this.endHopelessWaits();
+    this.work();
+  }
+
+  /** Fast mode looks at parked threads only here, so that stores cost nothing; then sleepers, soonest first. */
+  private wakeWhoCanGoOn(): boolean {
+    let woken = false;
+    if (this.mode === 'fast') {
+      for (const thread of this.parked) {
+        if (!thread.poll()) continue;
+        this.parked.delete(thread);
+        this.makeReady(thread);
+        woken = true;
+      }
+    }
+    if (woken || this.asleep.length === 0) return woken;
+    const soonest = Math.min(...this.asleep.map((sleeper) => sleeper.until));
+    this.time = Math.max(this.time, soonest);
+    for (let i = this.asleep.length - 1; i >= 0; i--) {
+      if (this.asleep[i]!.until > this.time) continue;
+      this.makeReady(this.asleep[i]!.thread);
+      this.asleep.splice(i, 1);
+    }
+    return true;
+  }
+
+  // Threads.
+
+  private makeReady(thread: Thread): void {
+    thread.state = 'ready';
+    this.schedule.add(thread);
+  }
+
+  private runThread(thread: Thread): void {
+    if (thread.wait !== null && !thread.poll()) {
+      this.park(thread);
+      return;
+    }
+    let step: IteratorResult<number, void>;
+    try {
+      step = thread.iterator!.next();
+    } catch (error) {
+      this.failed(thread, error);
+      return;
+    }
+    if (step.done) {
+      this.endThread(thread);
+      return;
+    }
+    switch (step.value) {
+      case pause.preempt:
+        this.schedule.add(thread);
+        return;
+      case pause.barrier:
+        thread.state = 'barrier';
+        if (++thread.block.arrived === thread.block.live) this.releaseBarrier(thread.block);
+        return;
+      case pause.warp: {
+        const { block } = thread;
+        const warp = thread.index >>> 5;
+        thread.state = 'warp';
+        if (++block.warpArrived[warp]! === block.warpLive[warp]) this.releaseWarp(block, warp);
+        return;
+      }
+      case pause.wait:
+        // Fast code has already looked; checked mode looks when the schedule next picks the thread.
+        if (this.mode === 'fast' && thread.wait !== null) this.park(thread);
+        else this.schedule.add(thread);
+        return;
+      case pause.previous:
+        this.followPrevious(thread);
+        return;
+      case pause.sleep:
+        thread.state = 'sleep';
+    }
+  }
+
+  private park(thread: Thread): void {
+    thread.state = 'parked';
+    this.parked.add(thread);
+    if (this.mode === 'fast') return;
+    const { buffer, offset } = thread.wait!;
+    let lines = this.parkedAt.get(buffer);
+    if (lines === undefined) {
+      lines = new Map();
+      this.parkedAt.set(buffer, lines);
+    }
+    const line = lines.get(offset >>> 4);
+    if (line === undefined) lines.set(offset >>> 4, [thread]);
+    else line.push(thread);
+    buffer.waiters++;
+  }
+
+  wake(buffer: SimBuffer, offset: number, bytes: number): void {
+    const lines = this.parkedAt.get(buffer);
+    if (lines === undefined) return;
+    const last = (offset + bytes - 1) >>> 4;
+    for (let at = offset >>> 4; at <= last; at++) {
+      const line = lines.get(at);
+      if (line === undefined) continue;
+      lines.delete(at);
+      buffer.waiters -= line.length;
+      for (const thread of line) {
+        if (this.parked.delete(thread)) this.makeReady(thread);
+      }
+    }
+  }
+
+  clock(): bigint {
+    return BigInt(++this.time);
+  }
+
+  sleep(thread: Thread, nanoseconds: number): void {
+    this.asleep.push({ thread, until: this.time + nanoseconds });
+  }
+
+  private followPrevious(thread: Thread): void {
+    const { previous } = thread.block.launch;
+    if (previous === null || previous.ended) {
+      this.detector?.awaitPrevious(thread.id);
+      this.schedule.add(thread);
+    } else {
+      thread.state = 'previous';
+      previous.followers.push(thread);
+    }
+  }
+
+  private failed(thread: Thread, error: unknown): void {
+    const { launch } = thread.block;
+    launch.error ??= new HeddleError(
+      'HEDDLE_LAUNCH',
+      `kernel ${launch.kernel} failed on rank ${thread.rank} in block ${thread.block.index}, thread ${thread.index}: ${error instanceof Error ? error.message : String(error)}`,
+      { cause: error },
+    );
+    this.endThread(thread);
+  }
+
+  private endThread(thread: Thread): void {
+    const { block } = thread;
+    const warp = thread.index >>> 5;
+    thread.end();
+    block.live--;
+    block.warpLive[warp]!--;
+    if (block.live === 0) {
+      this.endBlock(block);
+      return;
+    }
+    if (block.arrived > 0 && block.arrived === block.live) this.releaseBarrier(block);
+    const waiting = block.warpArrived[warp]!;
+    if (waiting > 0 && waiting === block.warpLive[warp]) this.releaseWarp(block, warp);
+  }
+
+  // Meetings.
+
+  private releaseBarrier(block: Block): void {
+    const there = block.threads.filter((thread) => thread.state === 'barrier');
+    if (this.detector !== null) {
+      this.reportDivergence('a barrier of the block', block, there, block.threads);
+      this.detector.blockBarrier(block.id);
+    }
+    block.arrived = 0;
+    for (const thread of there) this.makeReady(thread);
+  }
+
+  private releaseWarp(block: Block, warp: number): void {
+    const lanes = block.threads.slice(warp * 32, warp * 32 + 32);
+    const there = lanes.filter((thread) => thread.state === 'warp');
+    if (this.detector !== null) {
+      this.reportDivergence('an operation of the warp', block, there, lanes);
+      this.detector.warpMet(block.firstThread + warp * 32, lanes.length);
+    }
+    completeWarpOperation(block, there);
+    block.warpArrived[warp] = 0;
+    for (const thread of there) this.makeReady(thread);
+  }
+
+  /** All must be there, and at the same statement. */
+  private reportDivergence(
+    operation: string,
+    block: Block,
+    there: readonly Thread[],
+    expected: readonly Thread[],
+  ): void {
+    const { site } = there[0]!;
+    if (there.length === expected.length && there.every((thread) => thread.site === site)) return;
+    const present = there.filter((thread) => thread.site === site);
+    const absent = expected.filter((thread) => !present.includes(thread));
+    const { launch } = block;
+    this.log.add({
+      kind: 'divergence',
+      operation,
+      where: launch.compiled.sites[site]!.where,
+      rank: launch.home,
+      kernel: launch.kernel,
+      block: block.index,
+      present: present.map((thread) => thread.index),
+      absent: absent.map((thread) => thread.index),
+    });
+  }
+
+  // Blocks and launches.
+
+  startLaunch(launch: Launch): void {
+    launch.startStep = this.steps;
+    this.starters[launch.home]!.add(launch);
+  }
+
+  startBlock(launch: Launch): void {
+    const { compiled } = launch;
+    const at = launch.nextBlock++;
+    const index = launch.order === null ? at : launch.order[at]!;
+    const block = new Block(
+      this.nextBlock++,
+      launch,
+      index,
+      this.takeShared(launch.home, compiled),
+      this.nextThread,
+    );
+    this.nextThread += launch.block;
+    launch.liveBlocks++;
+    this.detector?.blockStarted(block.id, launch.id, index, block.firstThread, launch.block);
+    if (compiled.isGenerator) this.startThreads(block);
+    else this.runToEnd(block);
+  }
+
+  private startThreads(block: Block): void {
+    const { launch } = block;
+    block.live = launch.block;
+    for (let i = 0; i < launch.block; i++) {
+      const thread = new Thread(block, i, launch.home, this);
+      block.warpLive[i >>> 5]!++;
+      thread.iterator = launch.compiled.run(thread, launch.args);
+      block.threads.push(thread);
+    }
+    this.liveBlocks.add(block);
+    for (const thread of block.threads) this.schedule.add(thread);
+  }
+
+  /** A kernel that never waits: its threads run one after the other, as one step each. */
+  private runToEnd(block: Block): void {
+    const { launch } = block;
+    const { run } = launch.compiled;
+    const thread = new Thread(block, 0, launch.home, this);
+    this.steps += launch.block - 1;
+    try {
+      for (let i = 0; i < launch.block; i++) {
+        thread.index = i;
+        run(thread, launch.args);
+      }
+      thread.end();
+      this.endBlock(block);
+    } catch (error) {
+      block.live = 1;
+      this.failed(thread, error);
+    }
+  }
+
+  private endBlock(block: Block): void {
+    const { launch } = block;
+    this.liveBlocks.delete(block);
+    this.detector?.blockEnded(block.id);
+    this.giveShared(block.shared);
+    this.blockReleased(block);
+    launch.liveBlocks--;
+    this.starters[launch.home]!.blockEnded();
+    if (launch.liveBlocks === 0 && launch.nextBlock === launch.grid) this.endLaunch(launch);
+  }
+
+  blockReleased(block: Block): void {
+    if (block.released) return;
+    block.released = true;
+    const { launch } = block;
+    if (++launch.releasedBlocks === launch.grid) launch.onReleased();
+  }
+
+  private endLaunch(launch: Launch): void {
+    launch.ended = true;
+    launch.endStep = this.steps;
+    launch.previous = null;
+    this.detector?.launchEnded(launch.id);
+    this.trace.push({
+      rank: launch.home,
+      kernel: launch.kernel,
+      launch: launch.id,
+      start: launch.startStep,
+      end: launch.endStep,
+    });
+    let statistics = this.kernels.get(launch.kernel);
+    if (statistics === undefined) {
+      statistics = { launches: 0, bytesStored: 0, bytesLoaded: 0 };
+      this.kernels.set(launch.kernel, statistics);
+    }
+    statistics.launches++;
+    statistics.bytesStored += launch.traffic[0]!;
+    statistics.bytesLoaded += launch.traffic[1]!;
+    launch.onEnd();
+    for (const thread of launch.followers.splice(0)) {
+      this.detector?.awaitPrevious(thread.id);
+      this.makeReady(thread);
+    }
+  }
+
+  private takeShared(rank: number, compiled: Compiled): SimBuffer | null {
+    if (compiled.sharedBytes === 0) return null;
+    // Buffers are reused where nobody tells one block's memory from another's.
+    const spare = this.spareShared.get(compiled.sharedBytes)?.pop();
+    if (spare !== undefined) return spare;
+    const buffer = this.newBuffer(rank, compiled.sharedBytes, 'shared memory');
+    for (const { name, offset, elementBytes, length } of compiled.shared) {
+      buffer.name(name, offset, elementBytes, length);
+    }
+    if (this.mode === 'checked') buffer.poison(0, compiled.sharedBytes);
+    return buffer;
+  }
+
+  private giveShared(buffer: SimBuffer | null): void {
+    if (buffer === null || this.mode === 'checked') return;
+    const spare = this.spareShared.get(buffer.bytes);
+    if (spare === undefined) this.spareShared.set(buffer.bytes, [buffer]);
+    else spare.push(buffer);
+  }
+
+  // The end of hope.
+
+  /**
+   * Called when nothing can run and no host can add anything. Meetings that some lanes missed go on without them;
+   * failing that, all waits end as if their limits had run out, so that kernels leave and hosts get their errors.
+   */
+  private endHopelessWaits(): void {
+    if (this.endDivergentMeetings()) return;
+    if (this.parked.size === 0) {
+      this.giveUp('streams wait for events that will never be recorded');
+      return;
+    }
+    const threads = [...this.parked];
+    // After a rank's death it is no mistake to wait for it in vain.
+    if (this.mode === 'checked' && !this.killed.includes(true)) {
+      this.log.add({ kind: 'stuck-wait', waiting: threads.map(describeWait) });
+    }
+    this.parked.clear();
+    this.parkedAt.clear();
+    for (const thread of threads) {
+      const wait = thread.wait!;
+      wait.expired = true;
+      wait.buffer.waiters = 0;
+      this.makeReady(thread);
+    }
+  }
+
+  /** Lanes wait in a warp operation while the others wait in a barrier or have left. */
+  private endDivergentMeetings(): boolean {
+    let any = false;
+    for (const block of [...this.liveBlocks]) {
+      for (let warp = 0; warp < block.warpLive.length; warp++) {
+        if (block.warpArrived[warp] === 0) continue;
+        const lanes = block.threads.slice(warp * 32, warp * 32 + 32);
+        if (!lanes.every((t) => t.state === 'warp' || t.state === 'barrier' || t.state === 'ended')) continue;
+        this.releaseWarp(block, warp);
+        any = true;
+      }
+    }
+    return any;
+  }
+
+  private giveUp(message: string): void {
+    if (this.mode === 'checked') this.log.add({ kind: 'failure', message });
+    while (this.schedule.next() !== undefined);
+    this.parked.clear();
+    this.parkedAt.clear();
+    this.hosts.fail(new HeddleError('HEDDLE_STUCK', `the simulated machine stopped: ${message}`));
+  }
+
+  /** A simulated SIGKILL, now or once the machine has made `atStep` steps. */
+  kill(rank: number, atStep: number): void {
+    this.deaths.push({ rank, atStep });
+    this.dieOnTime();
+    this.work();
+  }
+
+  private dieOnTime(): void {
+    for (let i = this.deaths.length - 1; i >= 0; i--) {
+      const { rank, atStep } = this.deaths[i]!;
+      if (atStep > this.steps) continue;
+      this.deaths.splice(i, 1);
+      this.die(rank);
+    }
+  }
+
+  private die(rank: number): void {
+    if (this.killed[rank]) return;
+    this.killed[rank] = true;
+    for (const thread of this.parked) if (thread.rank === rank) this.parked.delete(thread);
+    for (const block of this.liveBlocks) if (block.launch.home === rank) this.liveBlocks.delete(block);
+    for (let i = this.asleep.length - 1; i >= 0; i--) {
+      if (this.asleep[i]!.thread.rank === rank) this.asleep.splice(i, 1);
+    }
+    this.hosts.fail(
+      new HeddleError('HEDDLE_KILLED', `rank ${rank} of the simulated machine was killed`),
+      rank,
+    );
+  }
+}
+
+function describeWait(thread: Thread) {
+  const wait = thread.wait!;
+  const { buffer, offset, kind, wanted } = wait;
+  const word = buffer.i32[(offset >>> 2) + (kind === 'filled' ? 3 : 0)]! >>> 0;
+  return {
+    ...thread.report('wait', wait.order, wait.scope, wait.site),
+    location: `${buffer.purpose} of rank ${buffer.rank}, ${buffer.describe(offset)}`,
+    value: kind === 'phase' ? 'in its phase' : String(word),
+    wanted:
+      kind === 'phase'
+        ? `the end of the phase of parity ${wanted}`
+        : kind === 'filled'
+          ? `anything but ${wanted >>> 0}`
+          : `at least ${wanted >>> 0}`,
+  };
+}
+
+/** Starts a rank's blocks as room allows: in order of launch and index, or as the schedule likes. */
+class BlockStarter extends Agent {
+  private readonly launches: Launch[] = [];
+  private resident = 0;
+  private queued = false;
+
+  constructor(
+    readonly rank: number,
+    private readonly limit: number,
+    private readonly engine: Engine,
+  ) {
+    super();
+  }
+
+  add(launch: Launch): void {
+    this.launches.push(launch);
+    this.kick();
+  }
+
+  blockEnded(): void {
+    this.resident--;
+    this.kick();
+  }
+
+  private kick(): void {
+    if (this.queued || this.launches.length === 0 || this.resident >= this.limit) return;
+    this.queued = true;
+    this.engine.schedule.add(this as Task);
+  }
+
+  run(): void {
+    this.queued = false;
+    const launch = this.launches[0];
+    if (launch === undefined || this.resident >= this.limit) return;
+    this.resident++;
+    if (launch.nextBlock + 1 === launch.grid) this.launches.shift();
+    this.engine.startBlock(launch);
+    this.kick();
+  }
+}

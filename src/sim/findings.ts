@@ -1,0 +1,129 @@
+/** Collects what a run finds out, each thing once, and turns findings into text. */
+import type { AccessReport, Finding } from './detector.js';
+
+type Content<F> = F extends unknown ? Omit<F, 'seed' | 'configuration'> : never;
+/** A finding before it knows which run it belongs to. */
+export type FindingContent = Content<Finding>;
+
+export class FindingLog {
+  readonly findings: Finding[] = [];
+  private readonly seen = new Set<string>();
+
+  constructor(
+    private readonly seed: string,
+    private readonly configuration: string,
+  ) {}
+
+  add(content: FindingContent): void {
+    const key = keyOf(content);
+    if (this.seen.has(key)) return;
+    this.seen.add(key);
+    this.findings.push({ seed: this.seed, configuration: this.configuration, ...content } as Finding);
+  }
+}
+
+/** Two findings with one key are the same mistake, met again. */
+export function keyOf(finding: FindingContent): string {
+  switch (finding.kind) {
+    case 'race':
+      return `race ${finding.buffer} ${[finding.first.where, finding.second.where].sort().join(' ')}`;
+    case 'uninitialised-read':
+    case 'out-of-bounds':
+    case 'misaligned':
+      return `${finding.kind} ${finding.buffer} ${finding.access.where}`;
+    case 'divergence':
+      return `divergence ${finding.operation} ${finding.where}`;
+    case 'stuck-wait':
+      return `stuck ${[...new Set(finding.waiting.map((wait) => wait.where))].sort().join(' ')}`;
+    case 'wrong-result':
+    case 'failure':
+      return `${finding.kind} ${finding.message}`;
+  }
+}
+
+const headlines: Readonly<Record<Finding['kind'], string>> = {
+  race: 'Data race',
+  'uninitialised-read': 'Read of memory that nobody wrote',
+  'out-of-bounds': 'Access out of bounds',
+  misaligned: 'Misaligned access',
+  divergence: 'Divergence',
+  'stuck-wait': 'Waits that nobody will end',
+  'wrong-result': 'Wrong result',
+  failure: 'Failure',
+};
+
+/** A finding as text of several lines: what happened, who did it and where, how to see it again. */
+export function formatFinding(finding: Finding): string {
+  return [...body(finding), `  replay: configuration ${finding.configuration}, seed ${finding.seed}`].join(
+    '\n',
+  );
+}
+
+/** At most this many waiters are shown one by one. */
+const shownWaiters = 8;
+
+function body(finding: Finding): string[] {
+  const headline = headlines[finding.kind];
+  switch (finding.kind) {
+    case 'race':
+      return [
+        `${headline} on ${finding.buffer}, ${finding.location}`,
+        ...access(finding.first),
+        `  is not ordered with`,
+        ...access(finding.second),
+        ...(finding.hint === '' ? [] : [`  hint: ${finding.hint}`]),
+      ];
+    case 'uninitialised-read':
+    case 'out-of-bounds':
+    case 'misaligned':
+      return [`${headline}: ${finding.buffer}, ${finding.location}`, ...access(finding.access)];
+    case 'divergence':
+      return [
+        `${headline}: not all threads take part in ${finding.operation}`,
+        `    ${finding.where} (${finding.kernel}, rank ${finding.rank}, block ${finding.block})`,
+        `    there: ${threads(finding.present)}; missing: ${threads(finding.absent)}`,
+      ];
+    case 'stuck-wait': {
+      const shown = finding.waiting.slice(0, shownWaiters);
+      const hidden = finding.waiting.length - shown.length;
+      return [
+        `${headline}: ${finding.waiting.length} ${finding.waiting.length === 1 ? 'thread waits' : 'threads wait'} and nothing else can run`,
+        ...shown.flatMap((wait) => [
+          ...access(wait),
+          `      ${wait.location} is ${wait.value}, wanted ${wait.wanted}`,
+        ]),
+        ...(hidden > 0 ? [`    and ${hidden} more`] : []),
+      ];
+    }
+    case 'wrong-result':
+    case 'failure':
+      return [`${headline}: ${finding.message}`];
+  }
+}
+
+function access(a: AccessReport): string[] {
+  const strength = a.kind === 'wait' || a.order !== 'weak' ? `${a.order} at ${a.scope} scope` : 'weak';
+  return [
+    `    ${a.where}  ${a.text}`,
+    `      ${a.kind}, ${strength}, by ${a.kernel} on rank ${a.rank}, block ${a.block}, thread ${a.thread}`,
+  ];
+}
+
+/** Thread numbers as ranges: 0–3, 7. */
+function threads(numbers: readonly number[]): string {
+  if (numbers.length === 0) return 'none';
+  const sorted = [...numbers].sort((a, b) => a - b);
+  const parts: string[] = [];
+  let first = sorted[0]!;
+  let last = first;
+  for (const n of [...sorted.slice(1), Number.POSITIVE_INFINITY]) {
+    if (n === last + 1) {
+      last = n;
+      continue;
+    }
+    parts.push(first === last ? `${first}` : `${first}–${last}`);
+    first = n;
+    last = n;
+  }
+  return `${sorted.length === 1 ? 'thread' : 'threads'} ${parts.join(', ')}`;
+}

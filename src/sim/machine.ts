@@ -1,0 +1,162 @@
+/** The simulated machine as its users see it. */
+import type { Device } from '../device/index.js';
+import { ArgumentError, requireInteger } from '../errors/index.js';
+import type { Mode } from './compiled.js';
+import { createDetector } from './detector/index.js';
+import type { Finding } from './detector.js';
+import { SimDevice } from './device.js';
+import { Engine, type KernelStatistics, type TraceEntry } from './engine.js';
+import { FindingLog } from './findings.js';
+import { AddressSpace } from './memory.js';
+import { Random } from './random.js';
+import { InOrder, PrioritySchedule, RandomSchedule, type Schedule } from './schedule.js';
+import { SiteRegistry } from './sites.js';
+
+export const maxRanks = 128;
+
+/** How the machine decides who runs next. */
+export type ScheduleName = 'in-order' | 'random' | 'priority';
+
+export interface MachineOptions {
+  /** Simulated GPUs, 1 to 128. */
+  readonly ranks: number;
+  /** `fast` checks nothing; `checked` finds races, wild accesses, divergence and hopeless waits. Default fast. */
+  readonly mode?: Mode;
+  /** Everything random comes from it, and findings name it. Default '0'. */
+  readonly seed?: string;
+  /** Default: in order in fast mode, random in checked mode. */
+  readonly schedule?: ScheduleName | Schedule;
+  /** Goes into findings: what was run. */
+  readonly configuration?: string;
+  /** Blocks that a GPU can hold at once, default 132. A kernel whose blocks wait for each other needs them all. */
+  readonly residentBlocks?: number;
+  /** Gives up after so many steps. Default: never in fast mode, 100 million in checked mode. */
+  readonly stepLimit?: number;
+}
+
+export interface MachineStatistics {
+  readonly steps: number;
+  /** How often the schedule preferred another thread to the one that could have gone on. */
+  readonly switches: number;
+  readonly launches: number;
+  readonly kernels: ReadonlyMap<string, Readonly<KernelStatistics>>;
+}
+
+let machines = 0;
+
+/**
+ * A machine of simulated GPUs in this process, which share one node. Deterministic: the same options, kernels and
+ * host programs give the same run, as long as the host programs await nothing but the machine and each other.
+ */
+export class SimMachine {
+  private readonly devices: readonly SimDevice[];
+
+  private constructor(
+    readonly ranks: number,
+    readonly mode: Mode,
+    readonly seed: string,
+    private readonly engine: Engine,
+    private readonly detector: { readonly findings: readonly Finding[] } | null,
+    private readonly log: FindingLog,
+    addresses: AddressSpace,
+    sites: SiteRegistry,
+  ) {
+    const shared = { machine: ++machines, engine, addresses, sites };
+    this.devices = Array.from({ length: ranks }, (_, rank) => new SimDevice(rank, shared));
+  }
+
+  static create(options: MachineOptions): SimMachine {
+    const ranks = requireInteger('ranks', options.ranks, 1, maxRanks);
+    const mode = options.mode ?? 'fast';
+    if (mode !== 'fast' && mode !== 'checked') throw new ArgumentError('mode', mode, "'fast' or 'checked'");
+    const seed = options.seed ?? '0';
+    const configuration = options.configuration ?? '';
+    const sites = new SiteRegistry();
+    const log = new FindingLog(seed, configuration);
+    const detector =
+      mode === 'checked' ? createDetector({ seed, configuration, site: (id) => sites.site(id) }) : null;
+    const random = new Random(seed);
+    const engine = new Engine({
+      ranks,
+      mode,
+      random,
+      log,
+      detector,
+      schedule: scheduleOf(options.schedule ?? (mode === 'fast' ? 'in-order' : 'random'), ranks, random),
+      residentBlocks: requireInteger('residentBlocks', options.residentBlocks ?? 132, 1, 2 ** 20),
+      stepLimit: options.stepLimit ?? (mode === 'fast' ? Number.POSITIVE_INFINITY : 100_000_000),
+    });
+    return new SimMachine(ranks, mode, seed, engine, detector, log, new AddressSpace(), sites);
+  }
+
+  /** The GPU of a rank. */
+  device(rank: number): Device {
+    return this.devices[requireInteger('rank', rank, 0, this.ranks - 1)]!;
+  }
+
+  /** What checked mode has found so far. */
+  get findings(): readonly Finding[] {
+    return [...this.log.findings, ...(this.detector?.findings ?? [])];
+  }
+
+  get statistics(): MachineStatistics {
+    const { steps, schedule, trace, kernels } = this.engine;
+    return { steps, switches: schedule.switches, launches: trace.length, kernels };
+  }
+
+  /** Every launch that has ended: when it started and ended, in steps of the machine. */
+  get trace(): readonly TraceEntry[] {
+    return this.engine.trace;
+  }
+
+  /**
+   * Announces that a host program of `rank` runs; `hostLeft` ends it. While some announced program awaits neither a
+   * stream nor a `hostWaiting`, the machine holds its judgement about waits that nobody seems to end.
+   */
+  hostEntered(rank: number): void {
+    this.engine.hosts.entered(this.known(rank));
+  }
+
+  hostLeft(rank: number): void {
+    this.engine.hosts.left(this.known(rank));
+    this.engine.work();
+  }
+
+  /**
+   * The host program of `rank` waits for another rank's host program (a barrier between hosts, an exchange). Call
+   * the returned function when it goes on.
+   */
+  hostWaiting(rank: number): () => void {
+    const end = this.engine.hosts.waiting(this.known(rank));
+    this.engine.work();
+    return end;
+  }
+
+  /**
+   * A simulated SIGKILL: the rank's launches stop where they are, what its host awaits is rejected, its memory stays
+   * readable for the others. Now, or once the machine has made `atStep` steps.
+   */
+  kill(rank: number, atStep = 0): void {
+    this.engine.kill(this.known(rank), atStep);
+  }
+
+  private known(rank: number): number {
+    return requireInteger('rank', rank, 0, this.ranks - 1);
+  }
+}
+
+function scheduleOf(schedule: ScheduleName | Schedule, ranks: number, random: Random): Schedule {
+  switch (schedule) {
+    case 'in-order':
+      return new InOrder();
+    case 'random':
+      return new RandomSchedule(ranks, random);
+    case 'priority':
+      return new PrioritySchedule(ranks, random);
+    default:
+      if (typeof schedule === 'string') {
+        throw new ArgumentError('schedule', schedule, "'in-order', 'random' or 'priority'");
+      }
+      return schedule;
+  }
+}

@@ -1,0 +1,211 @@
+/**
+ * Who runs next. Everything that can make progress is a `Task`: a thread, a stream's next operation, a rank's
+ * block starter. A schedule holds the runnable ones and picks; all its choices come from the seed.
+ */
+import type { Random } from './random.js';
+
+export abstract class Task {
+  /** Larger runs first, in a priority schedule. */
+  priority = 0;
+  abstract readonly rank: number;
+  /** Threads are many, the rest few: a random schedule gives both their share. */
+  abstract readonly isThread: boolean;
+}
+
+/** What is not a thread: it runs one operation at a time. */
+export abstract class Agent extends Task {
+  readonly isThread = false;
+  abstract run(): void;
+}
+
+export interface Schedule {
+  add(task: Task): void;
+  next(): Task | undefined;
+  /** How often another task was chosen although the last one could have gone on. */
+  readonly switches: number;
+}
+
+/** First come, first served: what fast mode uses. */
+export class InOrder implements Schedule {
+  readonly switches = 0;
+  private queue: (Task | undefined)[] = new Array(1024);
+  private head = 0;
+  private count = 0;
+
+  add(task: Task): void {
+    if (this.count === this.queue.length) {
+      this.queue = [
+        ...this.queue.slice(this.head),
+        ...this.queue.slice(0, this.head),
+        ...new Array(this.count),
+      ];
+      this.head = 0;
+    }
+    this.queue[(this.head + this.count++) & (this.queue.length - 1)] = task;
+  }
+
+  next(): Task | undefined {
+    if (this.count === 0) return undefined;
+    const task = this.queue[this.head];
+    this.queue[this.head] = undefined;
+    this.head = (this.head + 1) & (this.queue.length - 1);
+    this.count--;
+    return task;
+  }
+}
+
+/**
+ * A random runnable task, for a random while. Ranks have random speeds, so that one may be a whole round ahead of
+ * another; bursts have a random mean, so that both fine and coarse interleavings occur.
+ */
+export class RandomSchedule implements Schedule {
+  switches = 0;
+  private readonly threads: Task[][];
+  private readonly others: Task[][];
+  private readonly weights: number[];
+  private readonly meanBurst: number;
+  private running: Task | undefined;
+  private again = false;
+  private burst = 0;
+
+  constructor(
+    ranks: number,
+    private readonly random: Random,
+  ) {
+    this.threads = Array.from({ length: ranks }, () => []);
+    this.others = Array.from({ length: ranks }, () => []);
+    const spread = random.below(4) * 2;
+    this.weights = Array.from({ length: ranks }, () => 2 ** -(random.fraction() * spread));
+    this.meanBurst = [1, 2, 8, 64][random.below(4)]!;
+  }
+
+  add(task: Task): void {
+    if (task === this.running && this.burst > 0) {
+      this.burst--;
+      this.again = true;
+      return;
+    }
+    if (task === this.running) this.switches++;
+    (task.isThread ? this.threads : this.others)[task.rank]!.push(task);
+  }
+
+  next(): Task | undefined {
+    if (this.again) {
+      this.again = false;
+      return this.running;
+    }
+    const rank = this.pickRank();
+    if (rank < 0) return undefined;
+    const threads = this.threads[rank]!;
+    const others = this.others[rank]!;
+    const from =
+      others.length === 0 ? threads : threads.length === 0 || this.random.below(4) === 0 ? others : threads;
+    const at = this.random.below(from.length);
+    const task = from[at]!;
+    from[at] = from[from.length - 1]!;
+    from.pop();
+    this.running = task;
+    this.burst = this.meanBurst === 1 ? 0 : this.random.below(2 * this.meanBurst);
+    return task;
+  }
+
+  private pickRank(): number {
+    let total = 0;
+    for (let r = 0; r < this.weights.length; r++) {
+      if (this.threads[r]!.length + this.others[r]!.length > 0) total += this.weights[r]!;
+    }
+    let left = this.random.fraction() * total;
+    let last = -1;
+    for (let r = 0; r < this.weights.length; r++) {
+      if (this.threads[r]!.length + this.others[r]!.length === 0) continue;
+      last = r;
+      left -= this.weights[r]!;
+      if (left < 0) break;
+    }
+    return last;
+  }
+}
+
+/**
+ * Random priorities with a few points at which the running task falls behind all others (after Burckhardt et al.,
+ * 'A randomized scheduler with probabilistic guarantees of finding bugs'): it reaches the rare order in which one
+ * thread, block or rank is far behind at just the wrong place.
+ */
+export class PrioritySchedule implements Schedule {
+  switches = 0;
+  private readonly heap: Task[] = [];
+  private readonly rankPriority: number[];
+  private readonly changes: number[];
+  private readonly byRank: boolean;
+  private steps = 0;
+  private lowest = 0;
+  private last: Task | undefined;
+
+  constructor(
+    ranks: number,
+    private readonly random: Random,
+  ) {
+    this.rankPriority = Array.from({ length: ranks }, () => random.fraction());
+    this.byRank = random.below(2) === 0;
+    // Runs differ in length by orders of magnitude, so the points are spread over orders of magnitude.
+    this.changes = Array.from({ length: 1 + random.below(4) }, () =>
+      Math.floor(2 ** (random.fraction() * 16)),
+    );
+    this.changes.sort((a, b) => b - a);
+  }
+
+  add(task: Task): void {
+    if (task.priority === 0) {
+      task.priority = this.byRank
+        ? 1 + this.rankPriority[task.rank]! + this.random.fraction() / 1024
+        : 1 + this.random.fraction();
+    }
+    this.push(task);
+  }
+
+  next(): Task | undefined {
+    const top = this.pop();
+    if (top === undefined) return undefined;
+    this.steps++;
+    if (this.changes.length > 0 && this.steps >= this.changes.at(-1)!) {
+      this.changes.pop();
+      top.priority = --this.lowest;
+      this.push(top);
+      return this.next();
+    }
+    if (top !== this.last) this.switches++;
+    this.last = top;
+    return top;
+  }
+
+  private push(task: Task): void {
+    const heap = this.heap;
+    let at = heap.length;
+    heap.push(task);
+    while (at > 0) {
+      const up = (at - 1) >> 1;
+      if (heap[up]!.priority >= task.priority) break;
+      heap[at] = heap[up]!;
+      at = up;
+    }
+    heap[at] = task;
+  }
+
+  private pop(): Task | undefined {
+    const heap = this.heap;
+    const top = heap[0];
+    const last = heap.pop();
+    if (top === undefined || heap.length === 0) return top;
+    let at = 0;
+    for (;;) {
+      let down = 2 * at + 1;
+      if (down >= heap.length) break;
+      if (down + 1 < heap.length && heap[down + 1]!.priority > heap[down]!.priority) down++;
+      if (heap[down]!.priority <= last!.priority) break;
+      heap[at] = heap[down]!;
+      at = down;
+    }
+    heap[at] = last!;
+    return top;
+  }
+}

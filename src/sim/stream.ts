@@ -1,0 +1,315 @@
+/** Streams, events and graphs of the simulated machine: work in order. */
+
+import type { Event, Graph, Stream } from '../device/index.js';
+import { ArgumentError, DisposedError, HeddleError, requireInteger } from '../errors/index.js';
+import type { Engine } from './engine.js';
+import type { AddressSpace, SimBuffer } from './memory.js';
+import { maxBufferBytes } from './memory.js';
+import { Agent, type Task } from './schedule.js';
+import type { Launch } from './thread.js';
+
+/** One recording of an event. */
+interface Recording {
+  readonly number: number;
+  done: boolean;
+  step: number;
+  readonly waiting: SimStream[];
+}
+
+/** A launch, with the parameters that it had when it was enqueued. */
+export interface LaunchRequest {
+  readonly programmatic: boolean;
+  make(previous: Launch | null, stream: SimStream): Launch;
+}
+
+type Operation =
+  | { readonly kind: 'launch'; readonly request: LaunchRequest }
+  | { readonly kind: 'wait'; readonly recording: Recording }
+  | { readonly kind: 'work'; run(): void };
+
+/** Steps count as nanoseconds. */
+const stepsPerMillisecond = 1e6;
+
+export class SimEvent implements Event {
+  recording: Recording | null = null;
+  private disposed = false;
+
+  elapsedSince(start: Event): number {
+    if (this.disposed) throw new DisposedError('the event');
+    const from = (start as SimEvent).recording;
+    if (!(start instanceof SimEvent) || from === null || !from.done) {
+      throw new ArgumentError('start', start, 'an event of this machine that was recorded and is done');
+    }
+    if (this.recording === null || !this.recording.done) {
+      throw new HeddleError(
+        'HEDDLE_NOT_READY',
+        'the event was not recorded or is not done; synchronize first',
+      );
+    }
+    return (this.recording.step - from.step) / stepsPerMillisecond;
+  }
+
+  dispose(): void {
+    this.disposed = true;
+  }
+}
+
+export class SimGraph implements Graph {
+  private disposed = false;
+
+  constructor(
+    private readonly operations: readonly Operation[],
+    private readonly engine: Engine,
+  ) {}
+
+  launch(stream: Stream): void {
+    if (this.disposed) throw new DisposedError('the graph');
+    if (!(stream instanceof SimStream) || !stream.belongsTo(this.engine)) {
+      throw new ArgumentError('stream', stream, 'a stream of the machine on which the graph was captured');
+    }
+    for (const operation of this.operations) stream.enqueue(operation);
+  }
+
+  dispose(): void {
+    this.disposed = true;
+  }
+}
+
+export class SimStream extends Agent implements Stream {
+  private readonly id: number;
+  private readonly operations: Operation[] = [];
+  private readonly running: Launch[] = [];
+  private captured: Operation[] | null = null;
+  private queued = false;
+  private disposed = false;
+  private error: HeddleError | null = null;
+
+  constructor(
+    readonly rank: number,
+    private readonly engine: Engine,
+    private readonly addresses: AddressSpace,
+  ) {
+    super();
+    this.id = engine.newNumber();
+    engine.detector?.streamCreated(this.id, rank);
+  }
+
+  belongsTo(engine: Engine): boolean {
+    return engine === this.engine;
+  }
+
+  get number(): number {
+    return this.id;
+  }
+
+  copyIn(to: number, bytes: Uint8Array): void {
+    const target = this.addresses.find('to', to, bytes.byteLength);
+    const data = bytes.slice();
+    this.enqueue({
+      kind: 'work',
+      run: () => {
+        target.buffer.u8.set(data, target.offset);
+        this.wrote(target.buffer, target.offset, data.byteLength);
+      },
+    });
+  }
+
+  copyOut(from: number, bytes: number): Promise<Uint8Array> {
+    requireInteger('bytes', bytes, 0, maxBufferBytes);
+    const { buffer, offset } = this.addresses.find('from', from, bytes);
+    this.refuseInCapture('copyOut');
+    return this.tell((resolve) => {
+      this.accessed('read', buffer, offset, bytes);
+      resolve(buffer.u8.slice(offset, offset + bytes));
+    });
+  }
+
+  copy(to: number, from: number, bytes: number): void {
+    requireInteger('bytes', bytes, 0, maxBufferBytes);
+    const target = this.addresses.find('to', to, bytes);
+    const source = this.addresses.find('from', from, bytes);
+    this.enqueue({
+      kind: 'work',
+      run: () => {
+        this.accessed('read', source.buffer, source.offset, bytes);
+        const data = source.buffer.u8.subarray(source.offset, source.offset + bytes);
+        target.buffer.u8.set(data, target.offset);
+        this.wrote(target.buffer, target.offset, bytes);
+        if (this.engine.mode === 'checked') {
+          target.buffer.copyInitialised(target.offset, source.buffer, source.offset, bytes);
+        }
+      },
+    });
+  }
+
+  fill(to: number, bytes: number, value: number): void {
+    requireInteger('bytes', bytes, 0, maxBufferBytes);
+    requireInteger('value', value, 0, 255);
+    const { buffer, offset } = this.addresses.find('to', to, bytes);
+    this.enqueue({
+      kind: 'work',
+      run: () => {
+        buffer.u8.fill(value, offset, offset + bytes);
+        this.wrote(buffer, offset, bytes);
+      },
+    });
+  }
+
+  private accessed(kind: 'read' | 'write', buffer: SimBuffer, offset: number, bytes: number): void {
+    this.engine.detector?.streamAccess(this.id, kind, buffer, offset, bytes);
+  }
+
+  private wrote(buffer: SimBuffer, offset: number, bytes: number): void {
+    if (buffer.freed || bytes === 0) return;
+    this.accessed('write', buffer, offset, bytes);
+    buffer.markInitialised(offset, bytes);
+    if (buffer.waiters !== 0) this.engine.wake(buffer, offset, bytes);
+  }
+
+  record(event: Event): void {
+    if (!(event instanceof SimEvent)) throw new ArgumentError('event', event, 'an event of this machine');
+    this.refuseInCapture('record');
+    const recording: Recording = { number: this.engine.newNumber(), done: false, step: 0, waiting: [] };
+    event.recording = recording;
+    this.enqueue({
+      kind: 'work',
+      run: () => {
+        recording.done = true;
+        recording.step = this.engine.steps;
+        this.engine.detector?.eventRecorded(this.id, recording.number);
+        for (const stream of recording.waiting) stream.kick();
+      },
+    });
+  }
+
+  /** Waits for the latest recording enqueued so far; an event never recorded is no obstacle, as in CUDA. */
+  wait(event: Event): void {
+    if (!(event instanceof SimEvent)) throw new ArgumentError('event', event, 'an event of this machine');
+    this.refuseInCapture('wait');
+    if (event.recording !== null) this.enqueue({ kind: 'wait', recording: event.recording });
+  }
+
+  synchronize(): Promise<void> {
+    this.refuseInCapture('synchronize');
+    return this.tell<void>((resolve) => resolve());
+  }
+
+  /** Enqueues something that a host awaits. It learns of failed launches here. */
+  private tell<T>(run: (resolve: (value: T) => void) => void): Promise<T> {
+    return this.engine.hosts.promise<T>(this.rank, (resolve, reject) => {
+      if (this.engine.killed[this.rank]) {
+        reject(new HeddleError('HEDDLE_KILLED', `rank ${this.rank} of the simulated machine was killed`));
+        return;
+      }
+      this.enqueue({
+        kind: 'work',
+        run: () => {
+          this.engine.detector?.hostSynchronized(this.id, this.rank);
+          if (this.error !== null) {
+            reject(this.error);
+            this.error = null;
+          } else {
+            run(resolve);
+          }
+        },
+      });
+    });
+  }
+
+  beginCapture(): void {
+    this.refuseInCapture('beginCapture');
+    this.captured = [];
+  }
+
+  endCapture(): Graph {
+    if (this.captured === null) {
+      throw new HeddleError('HEDDLE_CAPTURE', 'endCapture needs a beginCapture on the same stream before it');
+    }
+    const graph = new SimGraph(this.captured, this.engine);
+    this.captured = null;
+    return graph;
+  }
+
+  private refuseInCapture(what: string): void {
+    if (this.captured === null) return;
+    throw new HeddleError(
+      'HEDDLE_CAPTURE',
+      `${what} cannot be captured; a graph holds launches, copies and fills: call endCapture first`,
+    );
+  }
+
+  dispose(): void {
+    this.disposed = true;
+  }
+
+  enqueue(operation: Operation): void {
+    if (this.disposed) throw new DisposedError('the stream');
+    if (this.captured !== null) {
+      this.captured.push(operation);
+      return;
+    }
+    this.engine.detector?.hostEnqueued(this.id, this.rank);
+    this.operations.push(operation);
+    this.kick();
+    this.engine.work();
+  }
+
+  launch(request: LaunchRequest): void {
+    this.enqueue({ kind: 'launch', request });
+  }
+
+  /** Something changed: the next operation may be possible now. */
+  kick(): void {
+    if (this.queued || !this.nextIsPossible()) return;
+    this.queued = true;
+    this.engine.schedule.add(this as Task);
+  }
+
+  private nextIsPossible(): boolean {
+    const next = this.operations[0];
+    if (next === undefined) return false;
+    // A programmatic launch may overtake the end of the one before it, once that one lets it.
+    if (next.kind === 'launch' && next.request.programmatic) return this.running.at(-1)?.released ?? true;
+    if (this.running.length > 0) return false;
+    if (next.kind === 'wait' && !next.recording.done) {
+      next.recording.waiting.push(this);
+      return false;
+    }
+    return true;
+  }
+
+  run(): void {
+    this.queued = false;
+    const operation = this.operations.shift()!;
+    switch (operation.kind) {
+      case 'launch':
+        this.start(operation.request);
+        break;
+      case 'wait':
+        this.engine.detector?.eventAwaited(this.id, operation.recording.number);
+        break;
+      case 'work':
+        operation.run();
+    }
+    this.kick();
+  }
+
+  private start(request: LaunchRequest): void {
+    const launch = request.make(this.running.at(-1) ?? null, this);
+    this.running.push(launch);
+    this.engine.detector?.launchStarted(launch.id, this.id, {
+      rank: this.rank,
+      kernel: launch.kernel,
+      grid: launch.grid,
+      block: launch.block,
+      programmatic: request.programmatic,
+    });
+    this.engine.startLaunch(launch);
+  }
+
+  launchEnded(launch: Launch): void {
+    this.running.splice(this.running.indexOf(launch), 1);
+    this.error ??= launch.error;
+    this.kick();
+  }
+}

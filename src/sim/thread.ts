@@ -1,0 +1,503 @@
+/**
+ * Launches, blocks and threads, and what a thread can do by itself. Generated code calls the methods of `Thread`;
+ * everything that involves other threads goes through the `Hub`, which the machine implements.
+ */
+import type { HeddleError } from '../errors/index.js';
+import type { Order, Scope } from '../lang/index.js';
+import type { Compiled } from './compiled.js';
+import type { AccessKind, AccessReport, Detector, SiteId } from './detector.js';
+import type { FindingLog } from './findings.js';
+import type { SimBuffer } from './memory.js';
+import type { Random } from './random.js';
+import { Task } from './schedule.js';
+
+export interface Hub {
+  /** Null in fast mode. */
+  readonly detector: Detector | null;
+  readonly log: FindingLog;
+  readonly random: Random;
+  /** Bytes of a buffer changed for which threads are parked. */
+  wake(buffer: SimBuffer, offset: number, bytes: number): void;
+  clock(): bigint;
+  sleep(thread: Thread, nanoseconds: number): void;
+  /** The block has called releaseNext or ended. */
+  blockReleased(block: Block): void;
+}
+
+export class Launch {
+  startStep = 0;
+  endStep = 0;
+  ended = false;
+  /** The first failure of one of its threads. */
+  error: HeddleError | null = null;
+  nextBlock = 0;
+  liveBlocks = 0;
+  /** Blocks that have called releaseNext or ended. */
+  releasedBlocks = 0;
+  /** Bytes stored to and loaded from other ranks. */
+  readonly traffic = new Float64Array(2);
+  /** Threads in awaitPrevious of the next launch. */
+  readonly followers: Thread[] = [];
+  /** The order in which blocks start, where it is not by index. */
+  order: readonly number[] | null = null;
+
+  constructor(
+    readonly id: number,
+    readonly compiled: Compiled,
+    /** The device that runs it, and the rank that the kernel sees. */
+    readonly home: number,
+    readonly rank: number,
+    readonly grid: number,
+    readonly block: number,
+    readonly args: readonly unknown[],
+    /** The machine's number of this module's first site. */
+    readonly firstSite: SiteId,
+    /** The launch before it on its stream, if that is still running. */
+    public previous: Launch | null,
+    readonly onReleased: () => void,
+    readonly onEnd: () => void,
+  ) {}
+
+  get kernel(): string {
+    return this.compiled.module.name;
+  }
+
+  get released(): boolean {
+    return this.releasedBlocks === this.grid;
+  }
+}
+
+export class Block {
+  threads: Thread[] = [];
+  live = 0;
+  arrived = 0;
+  released = false;
+  /** Live lanes, and lanes that wait in a warp operation, a warp. */
+  readonly warpLive: Int32Array;
+  readonly warpArrived: Int32Array;
+  /** Operands and results of warp operations, a thread. */
+  readonly values: Float64Array | null;
+  readonly lanes: Int32Array | null;
+  mbarriers: Map<number, MBarrier> | null = null;
+
+  constructor(
+    readonly id: number,
+    readonly launch: Launch,
+    readonly index: number,
+    readonly shared: SimBuffer | null,
+    readonly firstThread: number,
+  ) {
+    const warps = Math.ceil(launch.block / 32);
+    this.warpLive = new Int32Array(warps);
+    this.warpArrived = new Int32Array(warps);
+    this.values = launch.compiled.usesWarps ? new Float64Array(launch.block) : null;
+    this.lanes = launch.compiled.usesWarps ? new Int32Array(launch.block) : null;
+  }
+}
+
+/** What a parked thread waits for. */
+export interface Wait {
+  readonly kind: 'epoch' | 'filled' | 'phase';
+  readonly buffer: SimBuffer;
+  readonly offset: number;
+  /** The epoch, or the parity of the phase. */
+  readonly wanted: number;
+  /** Microseconds; 0 looks once. */
+  readonly limit: number;
+  readonly order: Order;
+  readonly scope: Scope;
+  readonly site: number;
+  /** The machine has decided that nobody will end it. */
+  expired: boolean;
+}
+
+export type ThreadState = 'ready' | 'barrier' | 'warp' | 'parked' | 'previous' | 'sleep' | 'ended';
+
+/** A bulk copy that has not happened yet: in checked mode it may be as late as the wait for it. */
+interface BulkCopy {
+  readonly group: number;
+  run(): void;
+}
+
+/** The state of an mbarrier, kept beside the shared memory that names it. */
+export interface MBarrier {
+  readonly count: number;
+  arrivals: number;
+  bytes: number;
+  phase: number;
+  /** Loads that will complete on it. */
+  readonly loads: { readonly issuer: Thread; readonly group: number; run(): void }[];
+  /** Loads completed in the phase before: their issuers have something to publish to who awaits it. */
+  completed: { readonly issuer: Thread; readonly group: number }[];
+}
+
+export class Thread extends Task {
+  readonly isThread = true;
+  iterator: Iterator<number, void> | undefined;
+  state: ThreadState = 'ready';
+  /** The statement at which it stopped, and the warp operation if it is one. */
+  site = 0;
+  warpOp = 0;
+  wait: Wait | null = null;
+  satisfied = false;
+  /** The synchronising access it is about to make. */
+  next: { buffer: SimBuffer; offset: number; bytes: number; writes: boolean } | null = null;
+  private group = 0;
+  private committed: number[] = [];
+  private copies: BulkCopy[] = [];
+
+  constructor(
+    readonly block: Block,
+    public index: number,
+    readonly rank: number,
+    private readonly hub: Hub,
+  ) {
+    super();
+  }
+
+  /** Unique in the run. */
+  get id(): number {
+    return this.block.firstThread + this.index;
+  }
+
+  /** Says what the thread will do when it goes on: an exhaustive schedule needs it to tell which orders matter. */
+  about(buffer: SimBuffer, offset: number, bytes: number, writes: boolean): void {
+    this.next = { buffer, offset, bytes, writes };
+  }
+
+  /** Checks an access and tells the detector. False where it must not happen. */
+  access(
+    kind: AccessKind,
+    order: Order,
+    scope: Scope,
+    buffer: SimBuffer,
+    offset: number,
+    bytes: number,
+    site: number,
+  ): boolean {
+    if (offset < 0 || offset + bytes > buffer.bytes || buffer.freed || offset % bytes !== 0) {
+      this.refuse(kind, order, scope, buffer, offset, bytes, site);
+      return false;
+    }
+    if (buffer.initialised !== null) {
+      if (kind === 'write') {
+        buffer.markInitialised(offset, bytes);
+      } else if (!buffer.isInitialised(offset, bytes)) {
+        this.hub.log.add({
+          kind: 'uninitialised-read',
+          buffer: buffer.purpose,
+          location: buffer.describe(buffer.firstUninitialised(offset, bytes)),
+          access: this.report(kind, order, scope, site),
+        });
+        // Once is enough: the value is now what it is.
+        buffer.markInitialised(offset, bytes);
+      }
+    }
+    this.hub.detector!.access(
+      this.block.firstThread + this.index,
+      kind,
+      order,
+      scope,
+      buffer,
+      offset,
+      bytes,
+      this.block.launch.firstSite + site,
+    );
+    return true;
+  }
+
+  private refuse(
+    kind: AccessKind,
+    order: Order,
+    scope: Scope,
+    buffer: SimBuffer,
+    offset: number,
+    bytes: number,
+    site: number,
+  ): void {
+    const outside = offset < 0 || offset + bytes > buffer.bytes || buffer.freed;
+    this.hub.log.add({
+      kind: outside ? 'out-of-bounds' : 'misaligned',
+      buffer: buffer.purpose,
+      location: buffer.freed
+        ? `${buffer.describe(offset)}, after it was freed`
+        : outside
+          ? `bytes ${offset} to ${offset + bytes - 1} of ${buffer.bytes}`
+          : `${buffer.describe(offset)}, not a multiple of ${bytes} bytes`,
+      access: this.report(kind, order, scope, site),
+    });
+  }
+
+  report(kind: AccessReport['kind'], order: Order, scope: Scope, site: number): AccessReport {
+    const { launch } = this.block;
+    const { where, text } = launch.compiled.sites[site]!;
+    return {
+      kind,
+      order,
+      scope,
+      rank: this.rank,
+      kernel: launch.kernel,
+      block: this.block.index,
+      thread: this.index,
+      where,
+      text,
+    };
+  }
+
+  wrote(buffer: SimBuffer, offset: number, bytes: number): void {
+    this.hub.wake(buffer, offset, bytes);
+  }
+
+  fence(scope: Scope, site: number): void {
+    this.hub.detector!.fence(this.id, scope, this.block.launch.firstSite + site);
+  }
+
+  waitFor(
+    filled: boolean,
+    buffer: SimBuffer,
+    offset: number,
+    wanted: number,
+    limit: number,
+    order: Order,
+    scope: Scope,
+    site: number,
+  ): void {
+    const kind = filled ? 'filled' : 'epoch';
+    this.wait = { kind, buffer, offset, wanted, limit, order, scope, site, expired: false };
+    if (this.hub.detector === null) return;
+    const bytes = filled ? 16 : 4;
+    if (offset < 0 || offset + bytes > buffer.bytes || buffer.freed || offset % bytes !== 0) {
+      this.refuse('read', order, scope, buffer, offset, bytes, site);
+      this.wait.expired = true;
+    }
+  }
+
+  /** Whether what it waits for has come; the wait is over if so, or if it has run out. */
+  poll(): boolean {
+    const wait = this.wait!;
+    const { buffer, offset, wanted } = wait;
+    let there = false;
+    if (!wait.expired) {
+      switch (wait.kind) {
+        case 'epoch':
+          there = ((buffer.i32[offset >>> 2]! - wanted) | 0) >= 0;
+          break;
+        case 'filled':
+          there = buffer.i32[(offset >>> 2) + 3] !== wanted;
+          break;
+        case 'phase':
+          there = this.phaseIsOver(wait);
+      }
+    }
+    if (!there && !wait.expired && wait.limit !== 0) return false;
+    this.wait = null;
+    this.satisfied = there;
+    if (there && this.hub.detector !== null) {
+      const bytes = wait.kind === 'epoch' ? 4 : wait.kind === 'filled' ? 16 : 8;
+      this.access('read', wait.order, wait.scope, buffer, offset, bytes, wait.site);
+    }
+    return true;
+  }
+
+  clock(): bigint {
+    return this.hub.clock();
+  }
+
+  sleep(nanoseconds: number): void {
+    this.hub.sleep(this, nanoseconds >>> 0);
+  }
+
+  releaseNext(): void {
+    this.hub.detector?.releaseNext(this.id);
+    this.hub.blockReleased(this.block);
+  }
+
+  // Bulk copies. In fast mode they happen at once. In checked mode each happens at once or as late as it may, so
+  // that whoever does not wait for it sees wrong bytes as well as a race.
+
+  bulkStore(to: SimBuffer, toAt: number, from: SimBuffer, fromAt: number, bytes: number, site: number): void {
+    if (!this.mayCopy(to, toAt, from, fromAt, bytes, site)) return;
+    this.hub.detector?.bulkIssued(
+      this.id,
+      this.group,
+      { buffer: from, offset: fromAt },
+      { buffer: to, offset: toAt },
+      bytes,
+      this.block.launch.firstSite + site,
+    );
+    const run = () => this.copy(to, toAt, from, fromAt, bytes);
+    if (this.hub.detector !== null && this.hub.random.below(2) === 0) {
+      this.copies.push({ group: this.group, run });
+    } else {
+      run();
+    }
+  }
+
+  bulkCommit(): void {
+    this.committed.push(this.group++);
+  }
+
+  bulkWait(pending: number, readsOnly: boolean): void {
+    const done = this.committed.at(-1 - pending);
+    if (done === undefined) return;
+    this.finishCopies(done);
+    this.hub.detector?.bulkAwaited(this.id, done, readsOnly);
+  }
+
+  /** Performs what was put off: all groups up to `group`. */
+  finishCopies(group: number): void {
+    if (this.copies.length === 0) return;
+    for (const copy of this.copies) if (copy.group <= group) copy.run();
+    this.copies = this.copies.filter((copy) => copy.group > group);
+  }
+
+  bulkLoad(
+    to: SimBuffer,
+    toAt: number,
+    from: SimBuffer,
+    fromAt: number,
+    bytes: number,
+    barrier: SimBuffer,
+    barrierAt: number,
+    site: number,
+  ): void {
+    const state = this.mbarrier(barrierAt);
+    const group = this.group++;
+    const complete = () => {
+      state.bytes -= bytes;
+      state.completed.push({ issuer: this, group });
+      this.advance(barrier, barrierAt, state);
+    };
+    if (!this.mayCopy(to, toAt, from, fromAt, bytes, site)) {
+      complete();
+      return;
+    }
+    this.hub.detector?.bulkIssued(
+      this.id,
+      group,
+      { buffer: from, offset: fromAt },
+      { buffer: to, offset: toAt },
+      bytes,
+      this.block.launch.firstSite + site,
+    );
+    const run = () => {
+      this.copy(to, toAt, from, fromAt, bytes);
+      complete();
+    };
+    if (this.hub.detector !== null && this.hub.random.below(2) === 0) {
+      state.loads.push({ issuer: this, group, run });
+    } else {
+      run();
+    }
+  }
+
+  mbarrierInit(barrier: SimBuffer, offset: number, count: number, site: number): void {
+    if (this.hub.detector !== null && !this.access('write', 'weak', 'cta', barrier, offset, 8, site)) return;
+    this.block.mbarriers ??= new Map();
+    this.block.mbarriers.set(offset, {
+      count,
+      arrivals: count,
+      bytes: 0,
+      phase: 0,
+      loads: [],
+      completed: [],
+    });
+  }
+
+  mbarrierExpect(barrier: SimBuffer, offset: number, bytes: number, site: number): void {
+    if (this.hub.detector !== null && !this.access('update', 'release', 'cta', barrier, offset, 8, site))
+      return;
+    const state = this.mbarrier(offset);
+    state.bytes += bytes;
+    state.arrivals--;
+    this.advance(barrier, offset, state);
+  }
+
+  waitForPhase(buffer: SimBuffer, offset: number, parity: number, site: number): void {
+    this.wait = {
+      kind: 'phase',
+      buffer,
+      offset,
+      wanted: parity & 1,
+      limit: 1,
+      order: 'acquire',
+      scope: 'cta',
+      site,
+      expired: false,
+    };
+  }
+
+  private phaseIsOver(wait: Wait): boolean {
+    const state = this.mbarrier(wait.offset);
+    for (const load of state.loads.splice(0)) load.run();
+    if ((state.phase & 1) === wait.wanted) return false;
+    if (this.hub.detector !== null) {
+      // Completion is published by the copies themselves: their issuers stand for them.
+      for (const { issuer, group } of state.completed.splice(0)) {
+        this.hub.detector.bulkAwaited(issuer.id, group, false);
+        issuer.access('update', 'release', 'cta', wait.buffer, wait.offset, 8, wait.site);
+      }
+    }
+    return true;
+  }
+
+  private mbarrier(offset: number): MBarrier {
+    const state = this.block.mbarriers?.get(offset);
+    if (state !== undefined) return state;
+    throw new Error(`no mbarrier was initialised at byte ${offset} of shared memory`);
+  }
+
+  /** Ends the phase once all have arrived and all announced bytes have. */
+  private advance(barrier: SimBuffer, offset: number, state: MBarrier): void {
+    if (state.arrivals > 0 || state.bytes !== 0) return;
+    state.arrivals = state.count;
+    state.phase++;
+    if (barrier.waiters !== 0) this.hub.wake(barrier, offset, 8);
+  }
+
+  private mayCopy(
+    to: SimBuffer,
+    toAt: number,
+    from: SimBuffer,
+    fromAt: number,
+    bytes: number,
+    site: number,
+  ): boolean {
+    if (this.hub.detector === null) return true;
+    let may = true;
+    for (const [buffer, offset, kind] of [
+      [from, fromAt, 'read'],
+      [to, toAt, 'write'],
+    ] as const) {
+      const outside = offset < 0 || offset + bytes > buffer.bytes || buffer.freed;
+      if (!outside && offset % 16 === 0 && bytes % 16 === 0) continue;
+      this.refuse(kind, 'weak', 'cta', buffer, offset, outside ? bytes : 16, site);
+      may = false;
+    }
+    if (may && !from.isInitialised(fromAt, bytes)) {
+      this.hub.log.add({
+        kind: 'uninitialised-read',
+        buffer: from.purpose,
+        location: from.describe(from.firstUninitialised(fromAt, bytes)),
+        access: this.report('read', 'weak', 'cta', site),
+      });
+    }
+    if (may) to.markInitialised(toAt, bytes);
+    return may;
+  }
+
+  private copy(to: SimBuffer, toAt: number, from: SimBuffer, fromAt: number, bytes: number): void {
+    to.u8.set(from.u8.subarray(fromAt, fromAt + bytes), toAt);
+    const { traffic } = this.block.launch;
+    if (to.rank !== this.rank) traffic[0]! += bytes;
+    if (from.rank !== this.rank) traffic[1]! += bytes;
+    if (to.waiters !== 0) this.hub.wake(to, toAt, bytes);
+  }
+
+  /** The thread has run to its end. */
+  end(): void {
+    this.state = 'ended';
+    this.iterator = undefined;
+    this.finishCopies(this.group);
+  }
+}
