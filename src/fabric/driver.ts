@@ -114,20 +114,24 @@ export class WorkerDriver implements Driver {
   }
 
   call<M extends ControlMethod>(method: M, ...args: Parameters<Core[M]>): ReturnType<Core[M]> {
-    const before = Atomics.load(this.control, word.reply);
     const request: ControlRequest = { method, args };
     this.port.postMessage(request);
     Atomics.add(this.control, word.request, 1);
     this.commandsWritten();
-    if (Atomics.wait(this.control, word.reply, before, controlTimeoutMs) === 'timed-out') {
-      throw new HeddleError(
-        'HEDDLE_FABRIC',
-        `the engine's thread did not answer ${method} in ${controlTimeoutMs} ms`,
-      );
+    for (const begun = performance.now(); ; ) {
+      const seen = Atomics.load(this.control, word.reply);
+      const answer = receiveMessageOnPort(this.port);
+      if (answer !== undefined) return this.unwrap(answer.message as ControlReply) as ReturnType<Core[M]>;
+      Atomics.wait(this.control, word.reply, seen, controlTimeoutMs);
+      if (performance.now() - begun > controlTimeoutMs) {
+        throw new HeddleError('HEDDLE_FABRIC', `the engine's thread did not answer ${method}`);
+      }
     }
-    const reply = receiveMessageOnPort(this.port)!.message as ControlReply;
+  }
+
+  private unwrap(reply: ControlReply): unknown {
     if (!reply.ok) throw new HeddleError(reply.code, reply.message);
-    return reply.value as ReturnType<Core[M]>;
+    return reply.value;
   }
 
   commandsWritten(): void {

@@ -480,7 +480,7 @@ export class TransferEngine implements Waitable {
     const ended: Callback = (error) => {
       if (error === null) this.outbox.release(place);
       if (callback) callback(error);
-      else if (error && !counter) this.onError(error);
+      else if (error && !counter && !this.closed) this.onError(error);
     };
     const ticket = this.operations.begin(
       'send',

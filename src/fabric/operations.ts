@@ -104,11 +104,11 @@ export class Operations {
     return true;
   }
 
-  /** Ends everything that is still under way, when the engine closes or breaks. */
+  /** Ends everything that is still under way, when the engine closes or breaks: whoever asked is told. */
   endAll(error: Error): void {
     const free = new Set(this.freeTickets.subarray(0, this.freeCount));
     for (let ticket = 0; ticket < this.remaining.length; ticket++) {
-      if (!free.has(ticket)) this.tell(ticket, error);
+      if (!free.has(ticket)) this.tell(ticket, error, () => {});
     }
   }
 
@@ -119,7 +119,7 @@ export class Operations {
     );
   }
 
-  private tell(ticket: number, error: Error | null): void {
+  private tell(ticket: number, error: Error | null, unheard: (error: Error) => void = this.onError): void {
     const counter = this.counters[ticket];
     const callback = this.callbacks[ticket];
     const source = this.sources[ticket]!;
@@ -137,7 +137,7 @@ export class Operations {
       }
     }
     if (callback !== undefined) callback(error);
-    else if (error !== null && counter === undefined) this.onError(error);
+    else if (error !== null && counter === undefined) unheard(error);
   }
 
   private describe(ticket: number): string {

@@ -25,8 +25,8 @@ export type ControlReply =
   | { readonly ok: false; readonly code: string; readonly message: string };
 
 /** Empty rounds before the thread offers its processor to others, and before it naps. */
-const spins = 2_000;
-const yields = 4_000;
+const spins = 200;
+const yields = 50;
 /** A nap ends at once when the front has a command; only what arrives from outside waits for its end. */
 const shortestNapMs = 0.05;
 const longestNapMs = 1;

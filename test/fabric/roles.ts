@@ -1,0 +1,98 @@
+import type { Rank } from '../../src/fabric/bench/ranks.js';
+import {
+  type EngineOptions,
+  type Group,
+  type Peer,
+  type Region,
+  type RemoteRegion,
+  TransferEngine,
+} from '../../src/fabric/index.js';
+
+/** What the ranks of the tests do; each function runs in a process of its own. */
+
+export interface Setup {
+  readonly engine: TransferEngine;
+  /** By rank; this rank's own entry is undefined. */
+  readonly peers: (Peer | undefined)[];
+  readonly region: Region;
+  /** Everybody's region, by rank; this rank's own entry is undefined. */
+  readonly remotes: (RemoteRegion | undefined)[];
+  /** Everybody else's. */
+  readonly group: Group;
+}
+
+/** Opens an engine, meets everybody, and exchanges a region of `bytes` each. */
+export async function meet(rank: Rank, options: EngineOptions, bytes: number): Promise<Setup> {
+  const engine = await TransferEngine.open(options);
+  const region = engine.allocate(bytes);
+  const all = await rank.exchange({ address: engine.address, descriptor: region.descriptor });
+  const peers = all.map(({ address }, r) =>
+    r === rank.rank ? undefined : engine.addPeer(address, `rank ${r}`),
+  );
+  const remotes = all.map(({ descriptor }, r) =>
+    peers[r] ? engine.remote(peers[r], descriptor) : undefined,
+  );
+  const group = engine.group(remotes.filter((remote) => remote !== undefined));
+  return { engine, peers, region, remotes, group };
+}
+
+/** A byte that depends on who wrote it, to whom, in which round and where. */
+export function pattern(from: number, to: number, round: number, at: number): number {
+  return (from * 31 + to * 17 + round * 7 + at * 13 + (at >> 8)) & 0xff;
+}
+
+/** All to all: every rank scatters a slice to every other, and checks every byte it gets. */
+export async function allToAll(rank: Rank): Promise<{ bytesChecked: number }> {
+  const { options, slice, rounds } = rank.args as { options: EngineOptions; slice: number; rounds: number };
+  const { ranks, rank: me } = rank;
+  // Two halves take turns: a rank may send round r+1 while another still reads round r, but not r+2, because it
+  // needs everybody's r+1 first. Each half holds what goes out and what comes in.
+  const half = slice * ranks;
+  const { engine, region, group } = await meet(rank, options, 4 * half);
+  const bytes = new Uint8Array(region.buffer);
+  const others = Array.from({ length: ranks }, (_, r) => r).filter((r) => r !== me);
+  const counter = engine.counter();
+  // The halves have a tag each: with one tag, a quick rank's next round would be counted for a slow rank's this.
+  const landed = [engine.immediate(70), engine.immediate(71)] as const;
+  // What round 0 holds at each place; a round only adds to it, so checking is one comparison of whole slices.
+  const expected = Buffer.alloc(slice);
+  let bytesChecked = 0;
+  for (let round = 0; round < rounds; round++) {
+    const out = (round & 1) * half;
+    const into = 2 * half + (round & 1) * half;
+    for (const to of others) fill(bytes.subarray(out + to * slice, out + (to + 1) * slice), me, to, round);
+    engine.scatter({
+      source: region,
+      group,
+      sourceOffsets: others.map((to) => out + to * slice),
+      targetOffsets: others.map(() => into + me * slice),
+      bytes: others.map(() => slice),
+      immediate: 70 + (round & 1),
+      counter,
+    });
+    await landed[(round & 1) as 0 | 1].wait(ranks - 1, { from: group.peers });
+    for (const from of others) {
+      fill(expected, from, me, round);
+      const got = bytes.subarray(into + from * slice, into + (from + 1) * slice);
+      if (expected.compare(got) !== 0) {
+        const at = expected.findIndex((byte, i) => byte !== got[i]);
+        throw new Error(`round ${round}: byte ${at} from rank ${from} is ${got[at]}, not ${expected[at]}`);
+      }
+      bytesChecked += slice;
+    }
+    await counter.wait();
+  }
+  await rank.exchange(null);
+  await engine.close();
+  return { bytesChecked };
+}
+
+/** The pattern of a whole slice; quick, because the tests check gigabytes. */
+function fill(slice: Uint8Array, from: number, to: number, round: number): void {
+  const period = Math.min(slice.length, 1 << 16);
+  for (let at = 0; at < period; at++) slice[at] = pattern(from, to, round, at);
+  for (let at = period; at < slice.length; at += period)
+    slice.copyWithin(at, 0, Math.min(period, slice.length - at));
+  // Repeats must not hide a slice that landed shifted by a period.
+  for (let at = 0, n = 0; at + 4 <= slice.length; at += period, n++) slice[at] = n;
+}
