@@ -141,9 +141,9 @@ export function pure(name: PureFunction, type: ComputeName, args: readonly Const
   const [a = 0, b = 0] = args;
   switch (name) {
     case 'min':
-      return ordered(type, a, b) ? (a < b ? a : b) : undefined;
+      return ordered(type, a, b) ? pick(a < b, a, b) : undefined;
     case 'max':
-      return ordered(type, a, b) ? (a > b ? a : b) : undefined;
+      return ordered(type, a, b) ? pick(a > b, a, b) : undefined;
     case 'abs':
       if (type === 'f32') return Math.abs(Number(a));
       return isInteger(type) ? wrap(type, BigInt(a) < 0n ? -BigInt(a) : BigInt(a)) : undefined;
@@ -159,6 +159,8 @@ export function pure(name: PureFunction, type: ComputeName, args: readonly Const
       return undefined;
   }
 }
+
+const pick = (first: boolean, a: Constant, b: Constant): Constant => (first ? a : b);
 
 function ordered(type: ComputeName, a: Constant, b: Constant): boolean {
   if (type !== 'f32') return true;

@@ -57,6 +57,17 @@ export const constant = (type: ComputeName, value: arithmetic.Constant): Expr =>
 });
 export const boolean = (value: boolean): Expr => constant('bool', value);
 
+/** What a register array holds. */
+export type HeldName = Extract<IrType, { readonly kind: 'registers' }>['of'];
+
+/** All bits 0. */
+export function zero(of: HeldName): Expr {
+  if (of === 'v16') {
+    return { kind: 'pack', type: v16, of: 'u32', lanes: Array.from({ length: 4 }, () => constant('u32', 0)) };
+  }
+  return constant(of, of === 'bool' ? false : of === 'u64' ? 0n : 0);
+}
+
 /** The type of a constant expression, where it is one. */
 function computeName(of: Expr): ComputeName | undefined {
   const name = valueName(of.type);
@@ -88,7 +99,52 @@ export function binary(op: BinaryOp, left: Expr, right: Expr): Expr {
   ) {
     return constant(result, arithmetic.binary(op, name, left.value, right.value));
   }
-  return { kind: 'binary', type, op, left, right };
+  const always = unsignedComparison(op, left, right);
+  if (always !== undefined) return boolean(always);
+  return identity(op, left, right) ?? { kind: 'binary', type, op, left, right };
+}
+
+/**
+ * Integer operations that a specialisation made trivial: `token * 1`, `base + 0`. Expressions are pure, so an
+ * operand that no longer matters may go. (Not for f32, where x + 0 is not always x.)
+ */
+function identity(op: BinaryOp, left: Expr, right: Expr): Expr | undefined {
+  if (!arithmetic.isInteger(valueName(left.type) ?? '')) return undefined;
+  const is = (side: Expr, value: number): boolean => side.kind === 'const' && Number(side.value) === value;
+  switch (op) {
+    case '+':
+    case '|':
+    case '^':
+      return is(right, 0) ? left : is(left, 0) ? right : undefined;
+    case '-':
+    case '<<':
+    case '>>':
+      return is(right, 0) ? left : undefined;
+    case '*':
+      if (is(left, 0) || is(right, 1)) return left;
+      return is(right, 0) || is(left, 1) ? right : undefined;
+    case '/':
+      return is(right, 1) ? left : undefined;
+    case '%': {
+      const name = valueName(left.type);
+      return is(right, 1) && name !== undefined && isComputeName(name)
+        ? convert(left.type, constant('u32', 0))
+        : undefined;
+    }
+    case '&':
+      return is(left, 0) ? left : is(right, 0) ? right : undefined;
+    default:
+      return undefined;
+  }
+}
+
+/** No unsigned value is less than 0: a limit that a specialisation makes 0 leaves no comparison behind. */
+function unsignedComparison(op: BinaryOp, left: Expr, right: Expr): boolean | undefined {
+  const name = valueName(left.type);
+  if (name !== 'u32' && name !== 'u64') return undefined;
+  const zero = (side: Expr): boolean => side.kind === 'const' && Number(side.value) === 0;
+  if ((op === '<' && zero(right)) || (op === '>' && zero(left))) return false;
+  return (op === '>=' && zero(right)) || (op === '<=' && zero(left)) ? true : undefined;
 }
 
 export function select(test: Expr, then: Expr, otherwise: Expr): Expr {

@@ -108,8 +108,8 @@ function checkHeader(
   if (typeof body !== 'function')
     throw new ArgumentError('body', body, 'a function (g, params, using) => { … }');
   if (!isIdentifier(name)) fail('HK203', `the name ${show(name)} must be an identifier`);
-  if (!isRecord(header.params)) return fail('HK201', 'params must be an object of parameter types');
-  for (const [key, spec] of Object.entries(header.params)) {
+  if (!isRecord(header.params)) fail('HK201', 'params must be an object of parameter types');
+  for (const [key, spec] of Object.entries(header.params ?? {})) {
     if (!isIdentifier(key)) fail('HK203', `the parameter name ${show(key)} must be an identifier`);
     if (!isParam(spec)) {
       fail(
@@ -135,14 +135,11 @@ const isRecord = (value: unknown): value is { readonly [key: string]: unknown } 
 function isParam(spec: unknown): boolean {
   if (scalars.some((scalar) => scalar === spec)) return true;
   if (!isRecord(spec)) return false;
-  if (spec['kind'] === 'pointer') return isMemoryName(spec['to']);
-  if (spec['kind'] === 'peers') return isRecord(spec['layout']) && Array.isArray(spec['layout']['fields']);
+  if (spec.kind === 'pointer') return isMemoryName(spec.to);
+  if (spec.kind === 'peers') return isRecord(spec.layout) && Array.isArray(spec.layout.fields);
   const { kind, of, length } = spec;
   return (
-    kind === 'list' &&
-    isParam(of) &&
-    typeof length === 'number' &&
-    !(isRecord(of) && of['kind'] !== 'pointer')
+    kind === 'list' && isParam(of) && typeof length === 'number' && !(isRecord(of) && of.kind !== 'pointer')
   );
 }
 

@@ -29,10 +29,10 @@ function requireMemoryName(argument: string, type: unknown): void {
     throw new ArgumentError(argument, type, `one of ${Object.keys(byteSize).join(', ')}`);
 }
 
-/** `length` elements of one type: a section of a layout. */
+/** `length` elements of one type: a section of a layout. A section of none takes no space. */
 export function field<T extends MemoryName>(type: T, length: number): FieldSpec<T> {
   requireMemoryName('type', type);
-  return { type, length: requireInteger('length', length, 1, 2 ** 40) };
+  return { type, length: requireInteger('length', length, 0, 2 ** 40) };
 }
 
 /**
@@ -40,7 +40,7 @@ export function field<T extends MemoryName>(type: T, length: number): FieldSpec<
  * `name_1`, …; a body reaches them as `win.at(rank).name[0]`.
  */
 export function layout<const S extends LayoutSpec>(name: string, spec: S): TypedLayout<S> {
-  if (!isIdentifier(name)) throw new ArgumentError('name', name, 'an identifier');
+  if (typeof name !== 'string' || name === '') throw new ArgumentError('name', name, 'a name for people');
   const fields: Field[] = [];
   let offset = 0;
   const place = (fieldName: string, { type, length }: FieldSpec): void => {
@@ -50,10 +50,11 @@ export function layout<const S extends LayoutSpec>(name: string, spec: S): Typed
     fields.push({ name: fieldName, type, length, offset });
     offset = alignUp(offset + length * byteSize[type], sectionAlignment);
   };
-  for (const [fieldName, of] of Object.entries(spec)) {
+  for (const [fieldName, fieldSpec] of Object.entries(spec)) {
     if (!isIdentifier(fieldName)) throw new ArgumentError('field name', fieldName, 'an identifier');
-    if (isFieldList(of)) of.forEach((item, i) => place(`${fieldName}_${i}`, item));
-    else place(fieldName, of);
+    if (isFieldList(fieldSpec)) {
+      for (const [i, item] of fieldSpec.entries()) place(`${fieldName}_${i}`, item);
+    } else place(fieldName, fieldSpec);
   }
   return { name, fields, bytes: offset, spec };
 }

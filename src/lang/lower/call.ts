@@ -5,7 +5,7 @@ import type { Code } from '../diagnostics.js';
 import { isMemoryName } from '../header.js';
 import type { Effect, Expr } from '../ir.js';
 import { byteSize, type IrType, type Space } from '../types.js';
-import { constantInteger, constantText, valueAs, valueOf } from './coerce.js';
+import { anyValue, constantInteger, constantText, valueAs } from './coerce.js';
 import type { Context, Into } from './context.js';
 import { describe, type MemoryElement, type Value } from './values.js';
 
@@ -56,7 +56,7 @@ export class Call {
   /** A value of one of these types; a plain constant takes the first that fits it by its own type, else the first. */
   oneOf(index: number, ...names: readonly string[]): Expr {
     const { node, value } = this.arg(index);
-    const expr = valueOf(this.ctx, node, value);
+    const expr = anyValue(this.ctx, node, value);
     const name = build.valueName(expr.type);
     if (name !== undefined && names.includes(name)) return expr;
     return this.fail(

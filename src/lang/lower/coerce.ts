@@ -50,7 +50,7 @@ function ownType(value: number | bigint): IrType {
 }
 
 /** A run-time value; a constant takes its own type. */
-export function valueOf(ctx: Context, node: Node, value: Value): Expr {
+export function anyValue(ctx: Context, node: Node, value: Value): Expr {
   if (value.kind === 'expr') return value.expr;
   if (value.kind === 'literal') return literal(ctx, node, value, ownType(value.value));
   return ctx.fail(node, 'HK404', `${describe(value)} is used as a run-time value`);
@@ -59,7 +59,7 @@ export function valueOf(ctx: Context, node: Node, value: Value): Expr {
 /** A run-time value of exactly this type. */
 export function valueAs(ctx: Context, node: Node, value: Value, type: IrType, what = 'here'): Expr {
   if (value.kind === 'literal') return literal(ctx, node, value, type);
-  const expr = valueOf(ctx, node, value);
+  const expr = anyValue(ctx, node, value);
   if (build.sameType(expr.type, type)) return expr;
   const wanted = build.showType(type);
   const hint = conversion(type, ctx.text(node), expr.type);
@@ -104,12 +104,12 @@ export function unify(
     return [literal(ctx, left.node, left.value, type), literal(ctx, right.node, right.value, type)];
   }
   if (left.value.kind === 'literal') {
-    const other = valueOf(ctx, right.node, right.value);
+    const other = anyValue(ctx, right.node, right.value);
     return [literal(ctx, left.node, left.value, other.type), other];
   }
-  const first = valueOf(ctx, left.node, left.value);
+  const first = anyValue(ctx, left.node, left.value);
   if (right.value.kind === 'literal') return [first, literal(ctx, right.node, right.value, first.type)];
-  const second = valueOf(ctx, right.node, right.value);
+  const second = anyValue(ctx, right.node, right.value);
   if (build.sameType(first.type, second.type)) return [first, second];
   const hints = [
     conversion(first.type, ctx.text(right.node), second.type),
@@ -133,7 +133,7 @@ export function condition(ctx: Context, node: Node, value: Value): Expr {
       `a condition must be a bool, but \`${ctx.text(node)}\` is a number; compare it`,
     );
   }
-  const expr = valueOf(ctx, node, value);
+  const expr = anyValue(ctx, node, value);
   if (build.valueName(expr.type) === 'bool') return expr;
   const hint = build.valueName(expr.type) === undefined ? '' : `; write ${ctx.text(node)} !== 0`;
   return ctx.fail(

@@ -13,7 +13,7 @@ import * as build from '../build.js';
 import { findField } from '../header.js';
 import type { BinaryOp, Expr } from '../ir.js';
 import { type Argument, Call } from './call.js';
-import { condition, constantInteger, unify, valueOf } from './coerce.js';
+import { anyValue, condition, constantInteger, unify } from './coerce.js';
 import { type Context, type Into, Poisoned } from './context.js';
 import { callDevice } from './devices.js';
 import { builtins, groups, intrinsics, placed } from './intrinsics.js';
@@ -126,7 +126,7 @@ function unary(ctx: Context, node: Node, op: string, argument: Expression): Valu
     }
   }
   if (op === '!') return expression(build.unary('!', condition(ctx, argument, value)));
-  const operand = valueOf(ctx, argument, value);
+  const operand = anyValue(ctx, argument, value);
   const type = build.valueName(operand.type) ?? '';
   if (op === '+' || !(isInteger(type) || (op === '-' && type === 'f32'))) {
     return ctx.fail(node, 'HK302', `${op} does not apply to ${build.showType(operand.type)}`);
@@ -214,7 +214,7 @@ function shift(
   left: Argument,
   right: Argument,
 ): Value {
-  const value = valueOf(ctx, left.node, left.value);
+  const value = anyValue(ctx, left.node, left.value);
   const type = build.valueName(value.type) ?? '';
   if (!isInteger(type) || (operator === '>>>' && type !== 'u32')) {
     const advice =
@@ -225,7 +225,7 @@ function shift(
     const count = constantInteger(ctx, right.node, right.value, 'the shift count', type === 'u64' ? 63 : 31);
     return expression(build.binary(op, value, build.constant('u32', count)));
   }
-  const count = valueOf(ctx, right.node, right.value);
+  const count = anyValue(ctx, right.node, right.value);
   if (!isInteger(build.valueName(count.type) ?? '')) {
     return ctx.fail(
       right.node,
@@ -531,7 +531,7 @@ function method(call: Call, of: Value, name: 'at' | 'as'): Value {
   if (name === 'as') {
     call.expect('type');
     const to = call.memoryName(0);
-    const pointer = valueOf(call.ctx, call.node, of);
+    const pointer = anyValue(call.ctx, call.node, of);
     const space = pointer.type.kind === 'pointer' ? pointer.type.space : 'global';
     const type = build.pointerType(to, space);
     return expression(build.sameType(type, pointer.type) ? pointer : { kind: 'view', type, pointer });
@@ -541,7 +541,7 @@ function method(call: Call, of: Value, name: 'at' | 'as'): Value {
     return { kind: 'window', variable: of.variable, layout: of.layout, rank: call.as(0, build.u32) };
   }
   call.expect('index');
-  const pointer = valueOf(call.ctx, call.node, of);
+  const pointer = anyValue(call.ctx, call.node, of);
   const index: Expr = call.oneOf(0, 'u32', 'i32');
   return expression({ kind: 'offset', type: pointer.type, pointer, index });
 }

@@ -3,7 +3,7 @@ import * as build from '../build.js';
 import type { Builtin, Expr, Order, PureFunction, Scope } from '../ir.js';
 import { byteSize } from '../types.js';
 import type { Call, Options } from './call.js';
-import { condition, unify, valueAs, valueOf } from './coerce.js';
+import { anyValue, condition, constantText, unify, valueAs } from './coerce.js';
 import { expression, type MemoryElement, type Value } from './values.js';
 
 type Lowering = (call: Call) => Value;
@@ -44,13 +44,15 @@ const caches = ['keep', 'stream'] as const;
 const scopeOf = (options: Options, order: Order): Scope =>
   options.text('scope', scopes, order === 'weak' ? 'cta' : undefined);
 
-function convertTo(name: 'i32' | 'u32' | 'u64' | 'f32' | 'bf16' | 'f16' | 'e4m3'): Lowering {
+const conversions = ['i32', 'u32', 'u64', 'f32', 'bf16', 'f16', 'e4m3'] as const;
+
+function convertTo(name: (typeof conversions)[number], index = 0): Lowering {
   return (call) => {
-    call.expect('value');
-    const { node, value } = call.arg(0);
+    call.expect(index === 0 ? 'value' : 'type, value');
+    const { node, value } = call.arg(index);
     const type = build.valueType(name);
     if (name === 'bf16' || name === 'f16' || name === 'e4m3') {
-      return expression(build.convert(type, call.as(0, build.f32)));
+      return expression(build.convert(type, call.as(index, build.f32)));
     }
     if (value.kind === 'literal') {
       if (name === 'f32') {
@@ -62,7 +64,7 @@ function convertTo(name: 'i32' | 'u32' | 'u64' | 'f32' | 'bf16' | 'f16' | 'e4m3'
         return expression(build.convert(type, build.constant('u64', bits)));
       }
     }
-    const from = valueOf(call.ctx, node, value);
+    const from = anyValue(call.ctx, node, value);
     const source = build.valueName(from.type);
     const storage = source === 'bf16' || source === 'f16' || source === 'e4m3';
     if (source === undefined || source === 'v16' || (storage && name !== 'f32')) {
@@ -192,6 +194,11 @@ export const intrinsics: Readonly<Record<string, Lowering>> = {
   bf16: convertTo('bf16'),
   f16: convertTo('f16'),
   e4m3: convertTo('e4m3'),
+  convert(call) {
+    call.expect('type, value');
+    const { node, value } = call.arg(0);
+    return convertTo(constantText(call.ctx, node, value, 'the type', conversions), 1)(call);
+  },
   bits(call) {
     call.expect('type, value');
     const type = call.memoryName(0);

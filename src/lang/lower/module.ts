@@ -126,7 +126,7 @@ class ModuleLowering implements ModuleContext {
     ];
     let ends = false;
     const body = ctx.capture(() => {
-      parsed.parameters.forEach((pattern, i) => bind(ctx, pattern, values[i]!, pattern));
+      for (const [i, pattern] of parsed.parameters.entries()) bind(ctx, pattern, values[i]!, pattern);
       ends =
         'statements' in parsed.body
           ? lowerStatements(ctx, parsed.body.statements)

@@ -19,13 +19,14 @@ import * as build from '../build.js';
 import { Problem } from '../diagnostics.js';
 import type { Expr, Stmt, Variable } from '../ir.js';
 import { Call } from './call.js';
-import { condition, constantInteger, constantText, valueAs, valueOf } from './coerce.js';
+import { anyValue, condition, constantInteger, constantText, valueAs } from './coerce.js';
 import { type Context, type Declared, isStable, Poisoned } from './context.js';
 import { binary, evaluate, named, propertyName, registerIndex, unsupported, wording } from './expressions.js';
 import { describe, expression, type Value } from './values.js';
 
 const mostUnrolled = 16384;
 const mostRegisters = 256;
+const registerTypes = ['u32', 'i32', 'u64', 'f32', 'bool', 'v16', 'u8', 'u16'] as const;
 
 export function lowerStatements(ctx: Context, statements: readonly Statement[]): boolean {
   for (const statement of statements) {
@@ -169,31 +170,34 @@ function names(pattern: Pattern): string[] {
 
 function declare(ctx: Context, node: VariableDeclarator, mutable: boolean, whole: Node): void {
   if (!node.init) {
-    return unsupported(ctx, node, 'a variable without a first value', 'its type comes from its value');
+    unsupported(ctx, node, 'a variable without a first value', 'its type comes from its value');
   }
   if (node.init.type === 'CallExpression' && node.init.callee.type !== 'Super') {
     const callee = evaluate(ctx, node.init.callee);
     if (callee.kind === 'intrinsic' && (callee.name === 'shared' || callee.name === 'registers')) {
-      return declareMemory(ctx, node, node.init, callee.name, mutable, whole);
+      declareMemory(ctx, node, node.init, callee.name, mutable, whole);
+      return;
     }
   }
   if (node.id.type !== 'Identifier') {
-    if (mutable) return unsupported(ctx, node, 'let with a pattern', 'destructure with const');
-    return bind(ctx, node.id, evaluate(ctx, node.init), whole);
+    if (mutable) unsupported(ctx, node, 'let with a pattern', 'destructure with const');
+    bind(ctx, node.id, evaluate(ctx, node.init), whole);
+    return;
   }
   const { name } = node.id;
   const into: Declared = { name, mutable };
   const value = evaluate(ctx, node.init, into);
   if (value.kind === 'void') {
-    return ctx.fail(node.init, 'HK404', `\`${ctx.text(node.init)}\` returns nothing`);
+    ctx.fail(node.init, 'HK404', `\`${ctx.text(node.init)}\` returns nothing`);
   }
   // An effect that is the whole initialiser has declared the author's variable itself.
-  if (into.variable !== undefined) return ctx.declare(name, value);
-  if (mutable) {
-    const init = valueOf(ctx, node.init, value);
-    return ctx.declare(name, expression(letVariable(ctx, whole, name, init, true)));
-  }
-  ctx.declare(name, keep(ctx, whole, name, value));
+  const declared = into.variable !== undefined;
+  ctx.declare(name, declared ? value : initial(ctx, node.init, whole, name, value, mutable));
+}
+
+function initial(ctx: Context, node: Node, whole: Node, name: string, value: Value, mutable: boolean): Value {
+  if (!mutable) return keep(ctx, whole, name, value);
+  return expression(letVariable(ctx, whole, name, anyValue(ctx, node, value), true));
 }
 
 function letVariable(ctx: Context, node: Node, name: string, init: Expr, mutable: boolean): Expr {
@@ -231,16 +235,17 @@ function freeze(ctx: Context, node: Node, name: string, value: Value): Value {
 export function bind(ctx: Context, pattern: Pattern, value: Value, whole: Node): void {
   switch (pattern.type) {
     case 'Identifier':
-      return ctx.declare(pattern.name, freeze(ctx, whole, pattern.name, value));
+      ctx.declare(pattern.name, freeze(ctx, whole, pattern.name, value));
+      return;
     case 'ObjectPattern':
       for (const property of pattern.properties) {
-        if (property.type !== 'Property') return unsupported(ctx, property, 'a rest pattern');
-        if (property.computed) return unsupported(ctx, property, 'a computed property');
+        if (property.type !== 'Property') unsupported(ctx, property, 'a rest pattern');
+        if (property.computed) unsupported(ctx, property, 'a computed property');
         bind(ctx, property.value, named(ctx, property, value, propertyName(ctx, property.key)), whole);
       }
       return;
     case 'ArrayPattern':
-      if (value.kind !== 'list') return ctx.fail(pattern, 'HK404', `${describe(value)} is not a list`);
+      if (value.kind !== 'list') ctx.fail(pattern, 'HK404', `${describe(value)} is not a list`);
       pattern.elements.forEach((element, i) => {
         if (element === null) return;
         const item = value.items[i];
@@ -250,9 +255,10 @@ export function bind(ctx: Context, pattern: Pattern, value: Value, whole: Node):
       });
       return;
     case 'AssignmentPattern':
-      return unsupported(ctx, pattern, 'a default value');
+      unsupported(ctx, pattern, 'a default value');
+      break;
     default:
-      return unsupported(ctx, pattern, wording(pattern.type));
+      unsupported(ctx, pattern, wording(pattern.type));
   }
 }
 
@@ -266,36 +272,32 @@ function declareMemory(
 ): void {
   const code = kind === 'shared' ? 'HK602' : 'HK603';
   if (node.id.type !== 'Identifier' || mutable) {
-    return ctx.fail(node, code, `declare it as const name = g.${kind}(type, length)`);
+    ctx.fail(node, code, `declare it as const name = g.${kind}(type, length)`);
   }
   const { name } = node.id;
   const args = init.arguments.map((argument) => ({ node: argument, value: evaluate(ctx, argument) }));
   const call = new Call(ctx, init, `g.${kind}`, args, undefined);
   if (kind === 'shared') {
     if (ctx.role === 'device') {
-      return ctx.fail(
+      ctx.fail(
         init,
         code,
         'a device function has no shared memory of its own; take a pointer as a parameter',
       );
     }
-    if (ctx.depth > 0) return ctx.fail(init, code, 'shared memory is declared at the top level of the body');
+    if (ctx.depth > 0) ctx.fail(init, code, 'shared memory is declared at the top level of the body');
     call.expect('type, length');
     const variable = ctx.variable(name, build.pointerType(call.memoryName(0), 'shared'));
     ctx.module.addShared(variable, positive(call, 1, 2 ** 20), ctx.span(whole));
-    return ctx.declare(name, expression(ctx.read(variable)));
+    ctx.declare(name, expression(ctx.read(variable)));
+    return;
   }
   call.expect('type, length, fill?');
-  const of = constantText(ctx, call.arg(0).node, call.arg(0).value, 'the type of registers', [
-    'u32',
-    'i32',
-    'u64',
-    'f32',
-    'bool',
-  ]);
+  const { node: typeNode, value: type } = call.arg(0);
+  const element = constantText(ctx, typeNode, type, 'the type of registers', registerTypes);
+  const of = element === 'u8' || element === 'u16' ? 'u32' : element;
   const length = positive(call, 1, mostRegisters);
-  const zero = build.constant(of, of === 'bool' ? false : of === 'u64' ? 0n : 0);
-  const fill = call.has(2) ? call.as(2, build.valueType(of)) : zero;
+  const fill = call.has(2) ? call.as(2, build.valueType(of)) : build.zero(of);
   const variable = ctx.variable(name, { kind: 'registers', of, length }, true);
   ctx.emit({ kind: 'registers', span: ctx.span(whole), variable, fill });
   ctx.declare(name, { kind: 'registers', variable, of, length });
@@ -313,9 +315,11 @@ function positive(call: Call, index: number, max: number): number {
 function expressionStatement(ctx: Context, node: Expression, whole: Node): void {
   switch (node.type) {
     case 'AssignmentExpression':
-      return assignment(ctx, node, whole);
+      assignment(ctx, node, whole);
+      return;
     case 'UpdateExpression':
-      return update(ctx, node, whole);
+      update(ctx, node, whole);
+      return;
     case 'SequenceExpression':
       for (const part of node.expressions) expressionStatement(ctx, part, part);
       return;
@@ -324,7 +328,8 @@ function expressionStatement(ctx: Context, node: Expression, whole: Node): void 
       break;
     case 'LogicalExpression':
     case 'ConditionalExpression':
-      return unsupported(ctx, node, 'an operator as a statement', 'write an if');
+      unsupported(ctx, node, 'an operator as a statement', 'write an if');
+      break;
     default:
       evaluate(ctx, node);
   }
@@ -334,11 +339,14 @@ function expressionStatement(ctx: Context, node: Expression, whole: Node): void 
 function assignment(ctx: Context, node: AssignmentExpression, whole: Node): void {
   const { operator, left, right } = node;
   if (operator === '**=' || operator === '&&=' || operator === '||=' || operator === '??=') {
-    return unsupported(ctx, node, `the operator ${operator}`);
+    unsupported(ctx, node, `the operator ${operator}`);
   }
   const target = assignable(ctx, left);
   const value = { node: right, value: evaluate(ctx, right) };
-  if (operator === '=') return assign(ctx, whole, target, value.node, value.value);
+  if (operator === '=') {
+    assign(ctx, whole, target, value.node, value.value);
+    return;
+  }
   const current = { node: left, value: expression(readTarget(ctx, target)) };
   assign(
     ctx,
@@ -454,14 +462,9 @@ function loop(
   if (test.kind === 'const' && test.value === false && effects.length === 0) return false;
   const head: Stmt[] = [];
   if (testNode && effects.length > 0) {
-    const stop: Stmt = { kind: 'break', span: ctx.span(testNode) };
-    head.push(...effects, {
-      kind: 'if',
-      span: ctx.span(testNode),
-      test: build.unary('!', test),
-      then: [stop],
-      else: [],
-    });
+    const at = ctx.span(testNode);
+    const then: Stmt[] = [{ kind: 'break', span: at }];
+    head.push(...effects, { kind: 'if', span: at, test: build.unary('!', test), then, else: [] });
     test = build.boolean(true);
   }
   const update = ctx.capture(() => {
@@ -528,7 +531,8 @@ function returnStatement(ctx: Context, node: ReturnStatement): void {
     if (ctx.returns.kind !== 'void') {
       ctx.fail(node, 'HK607', `the header says that ${build.showType(ctx.returns)} is returned`);
     }
-    return ctx.emit({ kind: 'return', span: ctx.span(node), value: null });
+    ctx.emit({ kind: 'return', span: ctx.span(node), value: null });
+    return;
   }
   returnValue(ctx, node.argument, node);
 }

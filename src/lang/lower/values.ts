@@ -3,9 +3,10 @@
  * the compiler and is gone from the IR.
  */
 import type { Node } from 'acorn';
+import type { HeldName } from '../build.js';
 import type { DeviceDefinition } from '../definition.js';
 import type { Expr, Variable } from '../ir.js';
-import type { ComputeName, Layout, ValueName } from '../types.js';
+import type { Layout, ValueName } from '../types.js';
 
 export type Value =
   | { readonly kind: 'expr'; readonly expr: Expr }
@@ -26,7 +27,7 @@ export type Value =
   | {
       readonly kind: 'registers';
       readonly variable: Variable;
-      readonly of: ComputeName;
+      readonly of: HeldName;
       readonly length: number;
     }
   /** A parameter declared with `peers()`. */
