@@ -39,7 +39,7 @@ export class StreamState {
 }
 
 export class LaunchState {
-  /** Joined from its ended blocks. */
+  /** What its ended blocks know and did. */
   end: Clock = nothing;
   ended = false;
 
@@ -89,10 +89,9 @@ export class ReleaseHead {
 
   /** Made when somebody acquires it: many releases (each thread's fence, say) are never acquired by themselves. */
   get clock(): Clock {
-    this.whole ??= this.clocks.known.withBlock(
-      this.by.block,
-      this.clocks.own.withLane(this.by.lane, this.epoch),
-    );
+    const { known, own } = this.clocks;
+    const itself = this.by.copies === null ? own.withLane(this.by.lane, this.epoch) : own;
+    this.whole ??= known.withBlock(this.by.block, itself);
     return this.whole;
   }
 
@@ -152,6 +151,8 @@ export class Actor {
   epoch = 1;
   /** Whether something happened in this epoch; an epoch in which nothing happened need not end. */
   touched = true;
+  /** The epoch that began when it last met others. */
+  private metIn = 0;
   /** About other blocks and streams. */
   known: Clock;
   /** About its own block, itself aside. */
@@ -195,6 +196,19 @@ export class Actor {
     if (!this.touched) return;
     this.epoch++;
     this.touched = false;
+  }
+
+  /** It met others, at a barrier or as a warp: they all know the same now, and `epoch` is over for all. */
+  meet(known: Clock, own: BlockClock, epoch: number): void {
+    this.known = known;
+    this.own = own;
+    this.epoch = epoch + 1;
+    this.metIn = this.epoch;
+    this.touched = false;
+  }
+
+  get idleSinceMeeting(): boolean {
+    return !this.touched && this.epoch === this.metIn;
   }
 
   /** Its block has ended: it acts no more, and others only ask what it did. */

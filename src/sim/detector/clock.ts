@@ -74,6 +74,7 @@ export class BlockClock {
   }
 
   coversAgent(agent: number, epoch: number): boolean {
+    if (this === wholeBlock) return true;
     return this.agents.length > 0 && epoch <= valueAt(this.agents, agent);
   }
 
@@ -97,11 +98,13 @@ export class BlockClock {
 }
 
 export const nothingOfBlock = new BlockClock(0, none, none, none);
+/** All a block ever did, its bulk copies included: it has ended. */
+export const wholeBlock = new BlockClock(Number.POSITIVE_INFINITY, none, none, none);
 
 /** Returns one of its arguments where that one says everything (the likelier one is tried). */
 export function joinBlocks(one: BlockClock, other: BlockClock): BlockClock {
-  if (one === other || other === nothingOfBlock) return one;
-  if (one === nothingOfBlock) return other;
+  if (one === other || other === nothingOfBlock || one === wholeBlock) return one;
+  if (one === nothingOfBlock || other === wholeBlock) return other;
   const otherIsNewer =
     other.floor > one.floor || (other.floor === one.floor && other.lanes.length > one.lanes.length);
   const [a, b] = otherIsNewer ? [other, one] : [one, other];

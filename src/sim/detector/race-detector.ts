@@ -22,13 +22,14 @@ import {
   StreamState,
   sys,
 } from './actors.js';
-import { type BlockClock, type Clock, joinBlocks, nothing } from './clock.js';
+import { type BlockClock, type Clock, joinBlocks, nothing, wholeBlock } from './clock.js';
 import { type DetectorOptions, RaceReports } from './report.js';
 import { Shadow } from './shadow.js';
-import { fence, observe, publish } from './sync.js';
+import { arrive, fence, observe, publish } from './sync.js';
 
 /** How many observations are kept to explain races with. */
 const observationsKept = 8192;
+const mbarrierBytes = 8;
 
 export class RaceDetector implements Detector {
   private readonly streams = new Map<StreamId, StreamState>();
@@ -134,6 +135,7 @@ export class RaceDetector implements Detector {
       launch.end = launch.end.join(thread.known);
       thread.retire();
     }
+    launch.end = launch.end.withBlock(state, wholeBlock);
     this.blocks.delete(block);
   }
 
@@ -151,7 +153,10 @@ export class RaceDetector implements Detector {
 
   awaitPrevious(thread: ThreadId): void {
     const actor = this.threads[thread]!;
-    actor.learn(actor.block.owner.now);
+    const { owner, step } = actor.block;
+    actor.learn(owner.now);
+    const previous = owner.running.find((launch) => launch.step === step - 1);
+    if (previous?.ended) actor.learn(previous.end);
   }
 
   /** Permission to start is not order: only `awaitPrevious` of the next launch is. */
@@ -195,28 +200,18 @@ export class RaceDetector implements Detector {
     const { threads } = this.blocks.get(block)!;
     const { epoch, known, own: before } = met(threads);
     const own = before.withFloor(epoch);
-    for (const thread of threads) {
-      thread.known = known;
-      thread.own = own;
-      thread.epoch = epoch + 1;
-      thread.touched = false;
-    }
+    for (const thread of threads) thread.meet(known, own, epoch);
   }
 
   warpMet(firstLane: ThreadId, lanes: number): void {
     // Shuffles come in rows; only the first after an access has anything to order.
-    let touched = false;
-    for (let i = firstLane; i < firstLane + lanes; i++) touched ||= this.threads[i]!.touched;
-    if (!touched) return;
+    let idle = true;
+    for (let i = firstLane; idle && i < firstLane + lanes; i++) idle = this.threads[i]!.idleSinceMeeting;
+    if (idle) return;
     const threads = this.threads.slice(firstLane, firstLane + lanes);
     const { epoch, known, own: before } = met(threads);
     const own = before.withWarp(threads[0]!.lane >> 5, epoch);
-    for (const thread of threads) {
-      thread.known = known;
-      thread.own = own;
-      thread.epoch = epoch + 1;
-      thread.touched = false;
-    }
+    for (const thread of threads) thread.meet(known, own, epoch);
   }
 
   bulkIssued(
@@ -250,6 +245,20 @@ export class RaceDetector implements Detector {
     me.own = me.own.withAgent(agents.reads.agentKey, group + 1);
     if (!readsOnly) me.own = me.own.withAgent(agents.writes.agentKey, group + 1);
     me.touched = true;
+  }
+
+  bulkArrived(
+    thread: ThreadId,
+    group: number,
+    barrier: { buffer: BufferInfo; offset: number },
+    site: SiteId,
+  ): void {
+    const { agents } = this.threads[thread]!;
+    if (agents === null) return;
+    const shadow = this.shadow(barrier.buffer);
+    const before = shadow.atomicWrite(barrier.offset, mbarrierBytes);
+    const meta = packAccess('update', 'release', cta, mbarrierBytes, site);
+    shadow.setAtomicWrite(barrier.offset, mbarrierBytes, arrive(agents, group + 1, meta, before));
   }
 
   private stream(id: StreamId): StreamState {

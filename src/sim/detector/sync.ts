@@ -8,7 +8,7 @@
  */
 import { isAtomic, sameSize, scopeOf } from './access.js';
 import {
-  type Actor,
+  Actor,
   type AtomicWrite,
   cta,
   distance,
@@ -20,7 +20,7 @@ import {
   ReleaseHead,
   sys,
 } from './actors.js';
-import { nothing } from './clock.js';
+import { nothing, nothingOfBlock } from './clock.js';
 
 const reaches: readonly Reach[] = [cta, gpu, sys];
 
@@ -95,6 +95,22 @@ export function publish(me: Actor, meta: number, releases: boolean, before: Atom
   }
   me.endEpoch();
   return { moment, meta, heads, inherited };
+}
+
+/** A thread's bulk copies up to `group` arrive at an mbarrier: they publish themselves, not what their thread did. */
+export function arrive(
+  agents: { readonly reads: Actor; readonly writes: Actor },
+  group: number,
+  meta: number,
+  before: AtomicWrite | null,
+): AtomicWrite {
+  const { reads, writes } = agents;
+  const arrived = new Actor(writes.index, writes.block, writes.lane, 'write', nothing);
+  arrived.epoch = group;
+  arrived.own = nothingOfBlock.withAgent(reads.agentKey, group).withAgent(writes.agentKey, group);
+  const moment = new ReleaseHead(arrived, cta);
+  const inherited = before === null ? [] : [...before.inherited, ...before.heads];
+  return { moment, meta, heads: [moment], inherited: inherited.filter((head) => !replaces(moment, head)) };
 }
 
 /** Whoever can acquire `older` can acquire `newer`, and learns as much: only sure within one block. */

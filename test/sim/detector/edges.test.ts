@@ -486,4 +486,17 @@ describe('bulk copies', () => {
     script.read(me, to, 128, 'second target');
     expect(script.races).toEqual(['second bulk second target']);
   });
+
+  it('arriving at an mbarrier are seen by whoever acquires it, without what else their thread did', () => {
+    const { script, from, to, launch, me } = issue();
+    const other = launch.thread(0, 1);
+    script.write(me, to, 256, 'later');
+    script.detector.bulkArrived(me, 0, { buffer: from, offset: 512 }, script.site('bulk'));
+    script.access(other, 'read', 'acquire', 'cta', from, 512, 8, 'await');
+    script.read(other, to, 0, 'use');
+    script.write(other, from, 0, 'refill');
+    expect(script.races).toEqual(['fill refill']);
+    script.read(other, to, 256, 'use of later');
+    expect(script.races).toEqual(['fill refill', 'later use of later']);
+  });
 });

@@ -169,7 +169,7 @@ export class Script {
     this.detector.access(thread, kind, order, scope, buffer, offset, bytes, this.site(label));
   }
 
-  private site(label: string): number {
+  site(label: string): number {
     const span = { start: 0, end: 0, source: 0 };
     return this.sites.push({ kernel: 'test', span, where: label, text: `${label};` }) - 1;
   }
