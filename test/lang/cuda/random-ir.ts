@@ -131,6 +131,17 @@ export class Random {
   }
 }
 
+/** Any scalar as a u64. The bits of a NaN are nobody's promise, so it counts as 0. */
+export function word(expr: Expr): Expr {
+  const type = expr.type.kind === 'value' ? expr.type.name : 'u64';
+  if (type === 'u64') return expr;
+  return ir.convert('u64', type === 'f32' ? floatBits(expr) : expr);
+}
+
+function floatBits(float: Expr): Expr {
+  return ir.select(ir.binary('==', float, float), ir.bits('u32', float), ir.u32(0));
+}
+
 class Generator {
   readonly #random: Random;
   #visible: Variable[] = [];
@@ -162,7 +173,7 @@ class Generator {
     body.push(...this.#statements(3, false));
     for (let i = 0; i < results; i++) {
       const to = ir.offset(ir.read(output.variable), ir.u32(i));
-      body.push(ir.effect(ir.store(to, this.#word(this.#expr(random.pick(scalars), 3)))));
+      body.push(ir.effect(ir.store(to, word(this.#expr(random.pick(scalars), 3)))));
     }
     return ir.module(name, [...params, input, output], body, { functions: this.#functions });
   }
@@ -245,17 +256,6 @@ class Generator {
     return ir.effect({ op: 'call', callee, args }, result);
   }
 
-  /** Any scalar as a u64. The bits of a NaN are nobody's promise, so it counts as 0. */
-  #word(expr: Expr): Expr {
-    const type = expr.type.kind === 'value' ? expr.type.name : 'u64';
-    if (type === 'u64') return expr;
-    return ir.convert('u64', type === 'f32' ? this.#bits(expr) : expr);
-  }
-
-  #bits(float: Expr): Expr {
-    return ir.select(ir.binary('==', float, float), ir.bits('u32', float), ir.u32(0));
-  }
-
   #expr(type: Scalar, depth: number): Expr {
     const random = this.#random;
     if (depth === 0 || random.below(6) === 0) return this.#leaf(type);
@@ -295,7 +295,7 @@ class Generator {
         return ir.pure(random.pick(['popc', 'ffs', 'clz']), of('u32'));
       default:
         return random.below(2) === 0
-          ? this.#bits(of('f32'))
+          ? floatBits(of('f32'))
           : ir.convert(
               'u32',
               ir.lane(random.pick(['u8', 'u16'] as const), this.#vector(depth - 1), random.below(8)),
