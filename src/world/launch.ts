@@ -83,7 +83,6 @@ export class Launch {
   readonly #reaper: Reaper;
   readonly #graceMs: number;
   readonly #note: (note: string) => void;
-  readonly #since = performance.now();
   readonly #timers: ReturnType<typeof setTimeout>[] = [];
   #firstFailure: RankResult | null = null;
   #timedOut = false;
@@ -184,7 +183,7 @@ export class Launch {
     await this.#rendezvous.close();
     return {
       exitCode: this.#timedOut ? EXIT_TIMED_OUT : exitCodeOf(this.#firstFailure),
-      seconds: secondsSince(this.#since),
+      seconds: secondsSince(this.#ranks[0]!.since),
       timedOut: this.#timedOut,
       firstFailure: this.#firstFailure,
       results,
@@ -322,7 +321,8 @@ function signalGroup(pid: number, signal: NodeJS.Signals): void {
   try {
     process.kill(-pid, signal);
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error; // all of it has ended already
+    // All of it has ended already; macOS says EPERM while the last of it waits to be collected.
+    if (!['ESRCH', 'EPERM'].includes((error as NodeJS.ErrnoException).code!)) throw error;
   }
 }
 

@@ -117,6 +117,7 @@ export class Rendezvous {
     const limit = Math.max(64, 2 * this.#options.ranks);
     if (this.#strangers.size > limit) {
       const [oldest] = this.#strangers;
+      this.#strangers.delete(oldest!);
       oldest!.destroy('too many connections that do not join');
     }
     const timer = setTimeout(

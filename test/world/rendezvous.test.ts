@@ -452,29 +452,49 @@ describe('the host', () => {
     await Promise.all(groups.map((group) => group.dispose()));
   });
 
-  it('that is rank 0 and falls silent is lost as rank 0', async () => {
-    // Welcomes rank 1 properly and then never says a word again.
-    const silent = createServer(async (socket) => {
+  /** Welcomes one joiner properly; what it does afterwards is up to the test. */
+  async function fakeHost(afterwards: (raw: Raw) => void): Promise<JoinOptions> {
+    const server = createServer(async (socket) => {
       const raw = new Raw(socket);
       const hostNonce = newNonce();
       raw.send({ type: 'hello', version: PROTOCOL_VERSION, nonce: hostNonce });
       const joining = await raw.first('join');
       const proof = prove(SECRET, 'host', { ...joining, hostNonce, joinerNonce: joining.nonce });
       raw.send({ type: 'welcome', proof });
+      await raw.first('arrive');
+      afterwards(raw);
     });
-    silent.listen(0, '127.0.0.1');
-    await once(silent, 'listening');
-    ends.push(() => silent.close());
-    const { port } = silent.address() as { port: number };
-    const joining = ProcessGroup.join({
-      rank: 1,
-      ranks: 2,
-      address: `127.0.0.1:${port}`,
-      secret: SECRET,
-      lossTimeoutMs: 100,
+    server.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    ends.push(() => server.close());
+    const { port } = server.address() as { port: number };
+    return { rank: 1, ranks: 2, address: `127.0.0.1:${port}`, secret: SECRET };
+  }
+
+  it('that is rank 0 and falls silent is lost as rank 0', async () => {
+    const options = await fakeHost(() => {});
+    const joining = ProcessGroup.join({ ...options, lossTimeoutMs: 100 });
+    await expect(joining).rejects.toMatchObject({
+      ranks: [0],
+      operation: 'join',
+      cause: { message: 'it gave no sign of life for 100 ms' },
     });
-    await expect(joining).rejects.toMatchObject({ ranks: [0], operation: 'join' });
-    await expect(joining).rejects.toMatchObject({ cause: { message: 'it gave no sign of life for 100 ms' } });
+  });
+
+  it('that is the launcher and is killed is no rank, but the world is over all the same', async () => {
+    const options = await fakeHost((raw) => raw.socket.resetAndDestroy());
+    const joining = ProcessGroup.join({ ...options, hosted: true });
+    await expect(joining).rejects.toBeInstanceOf(RendezvousError);
+    await expect(joining).rejects.toThrow(/the launcher, which hosts the rendezvous at .* is gone/);
+  });
+
+  it.each<[string, (raw: Raw) => void]>([
+    ['garbage', (raw) => raw.socket.write(Buffer.alloc(64, 0xff))],
+    ['what only a member sends', (raw) => raw.send({ type: 'leave' })],
+    ['more than all ranks can bring', (raw) => raw.send({ type: 'ping' }, new Uint8Array(3 << 20))],
+  ])('that sends %s is lost', async (_, misbehave) => {
+    const options = await fakeHost(misbehave);
+    await expect(ProcessGroup.join(options)).rejects.toMatchObject({ ranks: [0], operation: 'join' });
   });
 });
 
