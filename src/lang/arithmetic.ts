@@ -91,7 +91,7 @@ function float(op: BinaryOp, a: number, b: number): number {
   }
 }
 
-/** Between the types that can be computed with. f32 → integer truncates and saturates (see docs/language.md for NaN). */
+/** Between the types that can be computed with. f32 → integer truncates and saturates; NaN is 0. */
 export function convert(from: ComputeName, to: ComputeName, a: Constant): Constant {
   if (from === to) return a;
   if (to === 'bool') return from === 'f32' ? a !== 0 : BigInt(a) !== 0n;
@@ -111,8 +111,7 @@ export const inRange = (type: IntegerName, value: bigint): boolean =>
   value >= limits[type][0] && value <= limits[type][1];
 
 function saturate(to: IntegerName, a: number): number | bigint {
-  // What cvt.rzi does on the hardware, so that a fold never differs from a run.
-  if (Number.isNaN(a)) return to === 'u64' ? 2n ** 63n : 0;
+  if (Number.isNaN(a)) return wrap(to, 0n);
   const [low, high] = limits[to];
   if (a <= Number(low)) return wrap(to, low);
   if (a >= Number(high)) return wrap(to, high);
@@ -136,14 +135,13 @@ export function bits(from: ComputeName, to: ComputeName, a: Constant): Constant 
   return to === 'u32' ? bitBuffer.getUint32(0) : bitBuffer.getInt32(0);
 }
 
-/** Undefined where folding would have to decide what the hardware decides (NaN payloads, signed zeros, fma). */
+/** Undefined where a double is not enough to compute it (fma). */
 export function pure(name: PureFunction, type: ComputeName, args: readonly Constant[]): Constant | undefined {
   const [a = 0, b = 0] = args;
   switch (name) {
     case 'min':
-      return ordered(type, a, b) ? pick(a < b, a, b) : undefined;
     case 'max':
-      return ordered(type, a, b) ? pick(a > b, a, b) : undefined;
+      return extreme(name, type, a, b);
     case 'abs':
       if (type === 'f32') return Math.abs(Number(a));
       return isInteger(type) ? wrap(type, BigInt(a) < 0n ? -BigInt(a) : BigInt(a)) : undefined;
@@ -160,9 +158,11 @@ export function pure(name: PureFunction, type: ComputeName, args: readonly Const
   }
 }
 
-const pick = (first: boolean, a: Constant, b: Constant): Constant => (first ? a : b);
-
-function ordered(type: ComputeName, a: Constant, b: Constant): boolean {
-  if (type !== 'f32') return true;
-  return !Number.isNaN(a) && !Number.isNaN(b) && !(a === 0 && b === 0);
+/** As fminf and fmaxf: a NaN loses against a number, and -0 is less than +0. */
+function extreme(name: 'min' | 'max', type: ComputeName, a: Constant, b: Constant): Constant {
+  if (type === 'f32') {
+    if (Number.isNaN(a) || Number.isNaN(b)) return Number.isNaN(a) ? b : a;
+    return Math[name](Number(a), Number(b));
+  }
+  return a < b === (name === 'min') ? a : b;
 }

@@ -1,3 +1,4 @@
+export { compileOptions, entryName, parameterAbi, printCuda } from './cuda/index.js';
 export { type DeviceHeader, device, type Kernel, type KernelHeader, kernel } from './define.js';
 export { type Code, codes, type Diagnostic, formatDiagnostic, KernelError } from './diagnostics.js';
 export { field, layout, list, peers, pointer, section } from './header.js';
@@ -6,6 +7,7 @@ export type * from './kernel.js';
 export type * from './language.js';
 export { printIr } from './print.js';
 export * from './types.js';
+export { validateIr } from './validate.js';
 export {
   bodies,
   children,
