@@ -1,6 +1,6 @@
 import { type Address, allocate, type NativeMemory } from '../native/index.js';
 import { type EngineAddress, machineId, type RemoteKey } from './address.js';
-import { errno, FI, libfabric } from './bindings.js';
+import { errno, FI } from './bindings.js';
 import {
   completionBatch,
   completionWords,
@@ -59,6 +59,8 @@ class CorePeer {
   lost = false;
   constructor(
     readonly id: number,
+    /** An endpoint a rail, and libfabric's handle of the peer in it. */
+    readonly endpoints: readonly Endpoint[],
     readonly handles: readonly U64[],
     readonly queue: RequestQueue,
   ) {}
@@ -144,11 +146,7 @@ export class Core {
     this.inboxMask = this.inbox.length / 2 - 1;
 
     const chosen = choose(options.provider, options.devices, options.rails, options.gpuMemory);
-    try {
-      for (const one of chosen) this.rails.push(new Rail(one));
-    } finally {
-      for (const { info } of chosen) libfabric().freeinfo(info);
-    }
+    for (const one of chosen) this.rails.push(new Rail(one));
     const devices = this.rails.map((rail) => rail.device);
     this.completions = this.rails.map((rail) => new Int32Array(rail.entries.buffer));
     this.writeFlags = FI.COMPLETION | (devices.every((device) => device.delivery) ? FI.DELIVERY_COMPLETE : 0);
@@ -177,9 +175,10 @@ export class Core {
   // ---- Set-up, called through the control channel --------------------------------------------------------------
 
   addPeer(id: number, address: EngineAddress): void {
-    const handles = this.rails.map((rail, index) => rail.insert(address.rails[index]!.address));
+    const endpoints = this.rails.map((rail) => rail.endpointForPeer());
+    const handles = endpoints.map((endpoint, index) => endpoint.insert(address.rails[index]!.address));
     const requests = this.options.queue * (this.options.shard === 'bytes' ? this.rails.length : 1);
-    const peer = new CorePeer(id, handles, new RequestQueue(id + 1, requests));
+    const peer = new CorePeer(id, endpoints, handles, new RequestQueue(id + 1, requests));
     peer.mailbox = remoteRegion(
       peer,
       address.rails.map((rail) => rail.mailbox),
@@ -385,12 +384,12 @@ export class Core {
 
   /** Hands a request to libfabric; false when it has no room for it now. */
   private post(peer: CorePeer, slot: number): boolean {
-    const rail = this.rails[peer.queue.rail[slot]!]!;
+    const to = peer.endpoints[peer.queue.rail[slot]!]!;
     const flags = peer.queue.flags[slot]!;
     const status =
       flags & sendRequest
-        ? rail.sendMessage(rail.endpoint, peer.queue.sends[slot]!, flags & ~sendRequest)
-        : rail.writeMessage(rail.endpoint, peer.queue.writes[slot]!, flags);
+        ? to.sendMessage(to.endpoint, peer.queue.sends[slot]!, flags & ~sendRequest)
+        : to.writeMessage(to.endpoint, peer.queue.writes[slot]!, flags);
     if (status === 0) {
       peer.queue.posted[slot] = 1;
       return true;
@@ -520,15 +519,22 @@ export class Core {
     for (let slot = 0; slot < queue.capacity; slot++) {
       if (queue.busy[slot] === 0) continue;
       const region = queue.region[slot] as LocalRegion | undefined;
-      if (queue.posted[slot] === 1 && region) {
+      const closed = peer.endpoints[queue.rail[slot]!] !== this.rails[queue.rail[slot]!]!.main;
+      if (queue.posted[slot] === 1 && region && !closed) {
         region.abandoned++;
         this.abandoned.set(contextKey(queue.context(slot), peer.id + 1), region);
       }
       this.finish(peer, slot, code);
     }
-    this.rails.forEach((rail, index) => {
-      rail.remove(peer.handles[index]!);
-    });
+    this.disconnect(peer);
+  }
+
+  private disconnect(peer: CorePeer): void {
+    for (let rail = 0; rail < this.rails.length; rail++) {
+      const endpoint = peer.endpoints[rail]!;
+      if (endpoint === this.rails[rail]!.main) endpoint.remove(peer.handles[rail]!);
+      else endpoint.close();
+    }
   }
 
   /** A late completion: the provider has let go of the memory of a request that was given up. */
@@ -557,10 +563,9 @@ export class Core {
   // ---- The rest ------------------------------------------------------------------------------------------------
 
   close(): void {
-    for (const rail of this.rails) {
-      // Closing the endpoint first stops the provider from touching any memory.
-      rail.closeEndpoint();
-    }
+    // Closing the endpoints first stops the provider from touching any memory.
+    for (const peer of this.peers) if (peer && !peer.lost) this.disconnect(peer);
+    for (const rail of this.rails) rail.main.close();
     for (const region of [...this.regions, ...this.lingering.keys()]) {
       if (region) this.release(region);
     }

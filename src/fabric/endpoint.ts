@@ -48,61 +48,30 @@ const completionQueueEntries = 8192;
 const anyone = 2n ** 64n - 1n;
 
 type Post = (endpoint: Address, message: Address, flags: number) => number;
+const post = ['address', 'address', 'u64'] as const;
 
-/**
- * One NIC of an engine: fabric → domain → endpoint with its completion queue and address vector. The functions
- * that the hot path calls are resolved here once; every pointer argument is a number.
- */
-export class Rail {
-  readonly device: Device;
-  /** The endpoint's own address as the provider writes it. */
-  readonly address: Uint8Array;
+/** An endpoint with an address vector of its own. The functions that the hot path calls are resolved once, here. */
+export class Endpoint {
   readonly endpoint: Address;
-  readonly queue: Address;
   readonly writeMessage: Post;
   readonly sendMessage: Post;
-  readonly readQueue: (queue: Address, entries: Address, count: number) => number;
-  /** Where `readQueue` puts its entries. */
-  readonly entries: NativeMemory;
-  private readonly receive: (
-    endpoint: Address,
-    at: Address,
-    bytes: number,
-    descriptor: Address,
-    from: bigint,
-    context: bigint,
-  ) => number;
-  private readonly readErrorOf: (queue: Address, entry: Address, flags: number) => number;
-  private readonly errorEntry: NativeMemory;
-  private readonly fabric: Address;
-  private readonly domain: Address;
   private readonly vector: Address;
-  private nextKey = 1;
 
-  constructor({ device, info: description }: Chosen) {
-    this.device = device;
-    const root = struct(description, info.bytes);
-    this.fabric = make('fi_fabric', (out) => libfabric().fabric(readU64(root, info.fabric), out, 0));
-    const inFabric = { object: this.fabric, table: table.fabric };
-    const inDomain = () => ({ object: this.domain, table: table.domain });
-    this.domain = open(inFabric, slot.fabricDomain, 'fi_domain', description);
-    const queueAttributes = allocate(64);
-    const queueFields = new DataView(queueAttributes.buffer);
-    queueFields.setBigUint64(0, BigInt(completionQueueEntries), true);
-    queueFields.setUint32(16, FI.CQ_FORMAT_DATA, true);
-    this.queue = open(inDomain(), slot.domainCqOpen, 'fi_cq_open', queueAttributes.address);
-    const vectorAttributes = allocate(64);
-    // FI_AV_UNSPEC: the provider picks its kind; the engine treats the addresses it hands out as opaque.
-    this.vector = open(inDomain(), slot.domainAvOpen, 'fi_av_open', vectorAttributes.address);
-    this.endpoint = open(inDomain(), slot.domainEndpoint, 'fi_endpoint', description);
+  constructor(domain: Address, queue: Address, description: Address) {
+    const inDomain = { object: domain, table: table.domain };
+    // A zeroed fi_av_attr is FI_AV_UNSPEC: the provider picks its kind; the addresses it hands out are opaque here.
+    this.vector = withZeroed(64, (attributes) =>
+      open(inDomain, slot.domainAvOpen, 'fi_av_open', attributes.address),
+    );
+    this.endpoint = open(inDomain, slot.domainEndpoint, 'fi_endpoint', description);
     const bind = method<(fid: Address, other: Address, flags: number) => number>(
       this.endpoint,
       table.fid,
       slot.fidBind,
       'i32',
-      ['address', 'address', 'u64'],
+      post,
     );
-    check('fi_ep_bind of the completion queue', bind(this.endpoint, this.queue, FI.TRANSMIT | FI.RECV));
+    check('fi_ep_bind of the completion queue', bind(this.endpoint, queue, FI.TRANSMIT | FI.RECV));
     check('fi_ep_bind of the address vector', bind(this.endpoint, this.vector, 0));
     const control = method<(fid: Address, command: number, argument: Address) => number>(
       this.endpoint,
@@ -112,24 +81,8 @@ export class Rail {
       ['address', 'i32', 'address'],
     );
     check('fi_enable', control(this.endpoint, FI.ENABLE, 0));
-    this.address = ownAddress(this.endpoint);
-    const post = ['address', 'address', 'u64'] as const;
     this.writeMessage = method(this.endpoint, table.epRma, slot.rmaWriteMsg, 'i64', post);
     this.sendMessage = method(this.endpoint, table.epMsg, slot.msgSendMsg, 'i64', post);
-    this.receive = method(this.endpoint, table.epMsg, slot.msgRecv, 'i64', [
-      'address',
-      'address',
-      'u64',
-      'address',
-      'u64',
-      'u64',
-    ]);
-    this.readQueue = method(this.queue, table.cq, slot.cqRead, 'i64', post);
-    this.readErrorOf = method(this.queue, table.cq, slot.cqReadErr, 'i64', post);
-    this.entries = allocate(completionBatch * completionWords * 4);
-    this.errorEntry = allocate(128);
-    queueAttributes.free();
-    vectorAttributes.free();
   }
 
   /** Makes a peer's endpoint known; returns libfabric's handle for it. */
@@ -162,6 +115,79 @@ export class Rail {
       ['address', 'buffer', 'u64', 'u64'],
     );
     remove(this.vector, Uint32Array.of(peer.low, peer.high), 1, 0);
+  }
+
+  /** After this the provider touches no memory for it any more. */
+  close(): void {
+    closeObject(this.endpoint);
+    closeObject(this.vector);
+  }
+}
+
+/** One NIC of an engine: fabric → domain → completion queue → the endpoint that peers write to. */
+export class Rail {
+  readonly device: Device;
+  /** The endpoint's own address as the provider writes it. */
+  readonly address: Uint8Array;
+  readonly main: Endpoint;
+  readonly queue: Address;
+  readonly readQueue: (queue: Address, entries: Address, count: number) => number;
+  /** Where `readQueue` puts its entries. */
+  readonly entries: NativeMemory;
+  private readonly receive: (
+    endpoint: Address,
+    at: Address,
+    bytes: number,
+    descriptor: Address,
+    from: bigint,
+    context: bigint,
+  ) => number;
+  private readonly readErrorOf: (queue: Address, entry: Address, flags: number) => number;
+  private readonly errorEntry: NativeMemory;
+  private readonly fabric: Address;
+  private readonly domain: Address;
+  private readonly description: Address;
+  private nextKey = 1;
+
+  /** Takes over `description`. */
+  constructor({ device, info: description }: Chosen) {
+    this.device = device;
+    this.description = description;
+    const root = struct(description, info.bytes);
+    this.fabric = make('fi_fabric', (out) => libfabric().fabric(readU64(root, info.fabric), out, 0));
+    const inFabric = { object: this.fabric, table: table.fabric };
+    this.domain = open(inFabric, slot.fabricDomain, 'fi_domain', description);
+    this.queue = withZeroed(64, (attributes) => {
+      const fields = new DataView(attributes.buffer);
+      fields.setBigUint64(0, BigInt(completionQueueEntries), true);
+      fields.setUint32(16, FI.CQ_FORMAT_DATA, true);
+      const inDomain = { object: this.domain, table: table.domain };
+      return open(inDomain, slot.domainCqOpen, 'fi_cq_open', attributes.address);
+    });
+    this.main = new Endpoint(this.domain, this.queue, description);
+    this.address = ownAddress(this.main.endpoint);
+    this.receive = method(this.main.endpoint, table.epMsg, slot.msgRecv, 'i64', [
+      'address',
+      'address',
+      'u64',
+      'address',
+      'u64',
+      'u64',
+    ]);
+    this.readQueue = method(this.queue, table.cq, slot.cqRead, 'i64', post);
+    this.readErrorOf = method(this.queue, table.cq, slot.cqReadErr, 'i64', post);
+    this.entries = allocate(completionBatch * completionWords * 4);
+    this.errorEntry = allocate(128);
+  }
+
+  /**
+   * The endpoint to reach one peer from. For most providers that is the main one. shm (seen in 1.17 and its
+   * successors) reports the acknowledgements of an endpoint strictly in order, whoever they come from, so that
+   * one silent peer would hold up the completions of all others for ever: there, each peer gets an endpoint.
+   */
+  endpointForPeer(): Endpoint {
+    if (this.device.provider !== 'shm') return this.main;
+    return new Endpoint(this.domain, this.queue, this.description);
   }
 
   /** Registers memory for reading by local operations and writing by peers. */
@@ -197,7 +223,7 @@ export class Rail {
 
   /** Posts a buffer for one incoming message; `context` comes back with it. */
   postReceive(at: Address, bytes: number, registration: Registration, context: bigint): number {
-    return this.receive(this.endpoint, at, bytes, registration.descriptor, anyone, context);
+    return this.receive(this.main.endpoint, at, bytes, registration.descriptor, anyone, context);
   }
 
   /** Takes one failed operation off the queue: its context and its error number. */
@@ -212,14 +238,10 @@ export class Rail {
     };
   }
 
-  /** After this the provider touches no memory any more. */
-  closeEndpoint(): void {
-    closeObject(this.endpoint);
-  }
-
-  /** Closes the rest, once nothing is registered any more. */
+  /** Closes the rest, once its endpoints are closed and nothing is registered any more. */
   close(): void {
-    for (const object of [this.queue, this.vector, this.domain, this.fabric]) closeObject(object);
+    for (const object of [this.queue, this.domain, this.fabric]) closeObject(object);
+    libfabric().freeinfo(this.description);
     this.entries.free();
     this.errorEntry.free();
   }
@@ -254,6 +276,15 @@ export class Rail {
       (domain: Address, attributes: DataView, flags: bigint, out: BigUint64Array) => number
     >(this.domain, table.domainMr, slot.mrRegAttr, 'i32', ['address', 'buffer', 'u64', 'buffer']);
     return regattr(this.domain, attributes, reach.kind === 'dmabuf' ? FI.MR_DMABUF : 0n, out);
+  }
+}
+
+function withZeroed<T>(bytes: number, use: (memory: NativeMemory) => T): T {
+  const memory = allocate(bytes);
+  try {
+    return use(memory);
+  } finally {
+    memory.free();
   }
 }
 

@@ -1,0 +1,25 @@
+import { expect, it } from 'vitest';
+import { runRanks } from '../../src/fabric/bench/ranks.js';
+
+const module = new URL('./roles.ts', import.meta.url);
+
+it.each(['shm', 'tcp;ofi_rxm', 'udp;ofi_rxd'])(
+  'every byte of an all-to-all scatter arrives on %s',
+  async (provider) => {
+    const [ranks, slice, rounds] = [4, 40_000, 30];
+    const results = await runRanks({
+      ranks,
+      module,
+      name: 'allToAll',
+      args: {
+        slice,
+        rounds,
+        options: { provider, devices: provider === 'shm' ? [] : ['lo'], timeoutMs: 20_000 },
+      },
+      timeoutMs: 50_000,
+    });
+    expect(results).toEqual(
+      Array.from({ length: ranks }, () => ({ bytesChecked: slice * rounds * (ranks - 1) })),
+    );
+  },
+);
