@@ -176,7 +176,7 @@ function gpuTable(gpus: readonly GpuReport[]): readonly string[] {
         ? 'NVLink unknown (no NVML)'
         : links.active === 0
           ? 'no NVLink'
-          : `${links.active} NVLinks${links.generation === null ? '' : ` of generation ${links.generation}`}${
+          : `${links.active} NVLinks${links.version === null ? '' : ` (${links.version})`}${
               links.toSwitch > 0 ? ' to a switch' : ''
             }`;
     const chip = `compute ${capability.join('.')}, ${multiprocessors} SMs, ${formatBytes(memoryBytes)}`;

@@ -6,9 +6,9 @@ export const nvmlCandidates = ['libnvidia-ml.so.1'] as const;
 
 /** The NVLinks of one GPU. */
 export interface Links {
-  /** Links that are up, and their NVLink generation (4 on Hopper). */
+  /** Links that are up, and the NVLink version that they speak ('4.0' on Hopper). */
   readonly active: number;
-  readonly generation: number | null;
+  readonly version: string | null;
   /** Where they lead: a switch, or how many go to each GPU by its PCI bus id. */
   readonly toSwitch: number;
   readonly toGpus: Readonly<Record<string, number>>;
@@ -22,6 +22,8 @@ export interface Nvml {
 }
 
 const mostLinks = 18;
+/** NVML counts the versions of NVLink instead of naming them. */
+const versions = [null, '1.0', '2.0', '2.2', '3.0', '3.1', '4.0', '5.0'] as const;
 const remoteIsGpu = 0;
 const remoteIsSwitch = 2;
 // nvmlPciInfo_t: a legacy id of 16 bytes, five words, then the bus id as text.
@@ -66,13 +68,13 @@ export function openNvml(): Nvml | null {
       const toGpus: Record<string, number> = {};
       let active = 0;
       let toSwitch = 0;
-      let generation: number | null = null;
-      if (byBusId(pciBusId, out.address) !== 0) return { active, generation, toSwitch, toGpus };
+      let linkVersion: string | null = null;
+      if (byBusId(pciBusId, out.address) !== 0) return { active, version: linkVersion, toSwitch, toGpus };
       const device = out.number();
       for (let link = 0; link < mostLinks; link++) {
         if (ask(state, device, link) !== 1) continue;
         active++;
-        generation ??= ask(version, device, link);
+        linkVersion ??= versions[ask(version, device, link) ?? 0] ?? null;
         const type = ask(remoteType, device, link);
         if (type === remoteIsSwitch) toSwitch++;
         if (type !== remoteIsGpu || remoteInfo === null) continue;
@@ -81,7 +83,7 @@ export function openNvml(): Nvml | null {
         const peer = normalBusId(text(busIdAt));
         toGpus[peer] = (toGpus[peer] ?? 0) + 1;
       }
-      return { active, generation, toSwitch, toGpus };
+      return { active, version: linkVersion, toSwitch, toGpus };
     },
     close: () => {
       shutdown();

@@ -1,5 +1,12 @@
-import { compileOptions, entryName, parameterAbi, printCuda } from '../lang/cuda/index.js';
-import type { IrModule, IrType } from '../lang/index.js';
+import { HeddleError } from '../errors/index.js';
+import {
+  compileOptions,
+  entryName,
+  type IrModule,
+  type IrType,
+  parameterAbi,
+  printCuda,
+} from '../lang/index.js';
 import type { KernelSource } from './compiler.js';
 import type { LineOf } from './diagnostics.js';
 import type { Parameter, ParameterBlock } from './program.js';
@@ -51,6 +58,9 @@ const scalars = ['i32', 'u32', 'u64', 'f32', 'bool'] as const;
 function scalarKind(type: IrType | undefined): Parameter['kind'] {
   const found = type?.kind === 'value' ? scalars.find((name) => name === type.name) : undefined;
   if (found === undefined)
-    throw new Error(`a scalar parameter of type ${JSON.stringify(type)} cannot be passed`);
+    throw new HeddleError(
+      'HEDDLE_PRINT',
+      `a scalar parameter of type ${JSON.stringify(type)} cannot be passed`,
+    );
   return found;
 }

@@ -85,7 +85,7 @@ function reasonOf(error: unknown): string {
 /** `libx.so.1` is usually a link to `libx.so.1.2.3`; the kernel's map of this process names the real file. */
 function mappedPath(name: string): string {
   try {
-    const wanted = basename(name);
+    const wanted = basename(name).replace(/\.so\b.*/, '.so');
     for (const line of readFileSync('/proc/self/maps', 'utf8').split('\n')) {
       const path = line.slice(line.indexOf('/'));
       if (line.includes('/') && basename(path).startsWith(wanted)) return path;

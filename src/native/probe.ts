@@ -74,7 +74,7 @@ for (const name of candidates) {
   try {
     for (const line of fs.readFileSync('/proc/self/maps', 'utf8').split('\\n')) {
       const at = line.indexOf('/');
-      if (at >= 0 && basename(line.slice(at)).startsWith(basename(name))) path = line.slice(at);
+      if (at >= 0 && basename(line.slice(at)).startsWith(basename(name).replace(/\\.so\\b.*/, '.so'))) path = line.slice(at);
     }
   } catch {}
   let number = null;

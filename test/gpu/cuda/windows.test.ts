@@ -101,7 +101,7 @@ async function writeAcross(ordinal: number, env: Record<string, string>): Promis
     }
     opened.close();
     opened.close();
-    await assert.rejects(device.openWindow(handle), /stale: .* that process has ended/);
+    await assert.rejects(device.openWindow(handle), /stale: .*that process has ended/);
   } finally {
     child.kill('SIGKILL');
   }
