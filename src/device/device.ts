@@ -38,6 +38,11 @@ export interface Memory {
 export interface WindowMemory extends Memory {
   /** What another rank needs to map it: opaque, at most 4 KiB, may cross processes. */
   readonly handle: Uint8Array;
+  /**
+   * Simulated windows only: declares bytes uninitialised although windows start as zeros, so that reading them before
+   * anyone wrote them is a finding.
+   */
+  poison?(offset: number, bytes: number): void;
 }
 
 export interface PeerMemory {
@@ -81,6 +86,7 @@ export interface Launcher {
 
 /** Work in order. Errors of enqueued work surface in `synchronize` and `copyOut`. */
 export interface Stream {
+  /** Takes the bytes before it returns: the caller may overwrite them at once. */
   copyIn(to: number, bytes: Uint8Array): void;
   copyOut(from: number, bytes: number): Promise<Uint8Array>;
   copy(to: number, from: number, bytes: number): void;

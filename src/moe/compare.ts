@@ -1,6 +1,6 @@
 /** Comparing a run with the reference: bit by bit, and how far off where bits differ. */
 import { type Bits, type Dtype, isFloat, toF32 } from './dtype.js';
-import { dispatch, type Received, type Source } from './reference.js';
+import { dispatch, type ReferenceReceived, type Source } from './reference.js';
 import type { Shape } from './shape.js';
 
 /** What a comparison found. */
@@ -66,8 +66,8 @@ export function compareBits(
 }
 
 /** What a rank really received. What the run does not deliver (weights, counts) is left out. */
-export type Delivered = Pick<Received, 'experts' | 'payloads'> &
-  Partial<Pick<Received, 'weights' | 'counts'>>;
+export type Delivered = Pick<ReferenceReceived, 'experts' | 'payloads'> &
+  Partial<Pick<ReferenceReceived, 'weights' | 'counts'>>;
 
 /**
  * Compares what `rank` received with what it should have: ids, weights and counts everywhere, payload bytes only in

@@ -4,12 +4,21 @@
 export * from './arithmetic.js';
 export * from './compare.js';
 export * from './dtype.js';
+export {
+  type DispatchArguments,
+  ExpertParallel,
+  type ExpertParallelOptions,
+  type Received,
+  type Row,
+  row,
+} from './expert-parallel.js';
 export * from './profiles.js';
 export * from './random.js';
-export type { Received, Source } from './reference.js';
+export type { ReferenceReceived, Source } from './reference.js';
 export * as reference from './reference.js';
 export * from './routes.js';
 export * from './shape.js';
 export * from './tensor.js';
 export * from './traffic.js';
+export { defaultTuning, type Tuning } from './tuning.js';
 export * from './validate.js';

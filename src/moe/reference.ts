@@ -22,7 +22,7 @@ export interface Source {
  * What one rank receives. Slot (s, t) holds token t of source rank s, at row s · maxTokens + t: a slot is the
  * token's own index, so nothing has to be counted and equal inputs always land in equal places.
  */
-export interface Received {
+export interface ReferenceReceived {
   /** `[ranks, maxTokens, topK]`: the token's ids where this rank owns the expert, −1 everywhere else. */
   readonly experts: Int32Array;
   /** `[ranks, maxTokens, topK]`: the weight of each route in `experts`, 0 where that is −1. */
@@ -34,7 +34,7 @@ export interface Received {
 }
 
 /** What `rank` receives when all `sources` dispatch. */
-export function dispatch(shape: Shape, sources: readonly Source[], rank: number): Received {
+export function dispatch(shape: Shape, sources: readonly Source[], rank: number): ReferenceReceived {
   const { ranks, maxTokens, topK } = shape;
   const slots = ranks * maxTokens;
   const experts = new Int32Array(slots * topK).fill(-1);

@@ -4,3 +4,10 @@ export { Launch, type LaunchOptions, type LaunchResult, type RankResult } from '
 export { LocalGroup } from './local-group.js';
 export { type JoinOptions, ProcessGroup } from './process-group.js';
 export { Rendezvous, type RendezvousOptions } from './rendezvous.js';
+export {
+  type DeviceChoice,
+  type JoinWorldOptions,
+  type LocalWorldOptions,
+  type SharedWindow,
+  World,
+} from './world.js';

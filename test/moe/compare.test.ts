@@ -5,7 +5,7 @@ import {
   compareReceived,
   makeAllRoutes,
   mergeComparisons,
-  type Received,
+  type ReferenceReceived,
   reference,
   type Shape,
 } from '../../src/moe/index.js';
@@ -76,7 +76,7 @@ describe('comparing elements', () => {
 
 describe('comparing what a rank received', () => {
   const received = () => reference.dispatch(shape, sources, 1);
-  const slotOf = ({ experts }: Received, used: boolean) =>
+  const slotOf = ({ experts }: ReferenceReceived, used: boolean) =>
     Array.from({ length: 12 }, (_, slot) => slot).find(
       (slot) => experts.subarray(slot * 2, slot * 2 + 2).some((id) => id >= 0) === used,
     )!;

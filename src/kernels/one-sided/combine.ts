@@ -34,7 +34,12 @@ export const emptyWord = 0xffffffff;
 const otherNan: Readonly<Record<RowDtype, number>> = { bf16: 0x7fff7fff, f16: 0x7fff7fff, f32: 0x7fffffff };
 
 export function combineKernel(shape: OneSidedShape, window: OneSidedWindow) {
-  const { arrive, awaitPeers, failed } = protocol(window, shape, 'combined', operations.combine);
+  const { arrive, awaitPeers, failed, releaseSlots } = protocol(
+    window,
+    shape,
+    'combined',
+    operations.combine,
+  );
   const { dtype } = shape.output;
   const push = shape.combine.way === 'push';
   // Rows of whole 16-byte vectors move as such; others element by element, and are pulled.
@@ -94,6 +99,7 @@ export function combineKernel(shape: OneSidedShape, window: OneSidedWindow) {
         arrive,
         awaitPeers,
         failed,
+        releaseSlots,
       },
     },
     (g, { win, topkIds, out, tokens, limit }, u) => {
@@ -147,6 +153,8 @@ export function combineKernel(shape: OneSidedShape, window: OneSidedWindow) {
                 }
               }
             }
+            // The block's last piece is on its way. (Every block has one: there are no more blocks than pieces.)
+            if (step + g.gridDim.x >= pieces) u.releaseSlots({ win });
           }
         }
 

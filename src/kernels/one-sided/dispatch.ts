@@ -12,7 +12,7 @@ import { expertOwner, protocol } from './protocol.js';
 import { localExperts, type OneSidedShape, type OneSidedWindow, operations, unitBytes } from './window.js';
 
 export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
-  const { arrive, awaitPeers } = protocol(window, shape, 'dispatched', operations.dispatch);
+  const { arrive, awaitPeers, awaitSlots } = protocol(window, shape, 'dispatched', operations.dispatch);
   return kernel(
     {
       name: 'one_sided_dispatch',
@@ -49,11 +49,17 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
         ownerOf: expertOwner(shape),
         arrive,
         awaitPeers,
+        awaitSlots,
+        // A pulling combine has waited for the peers already.
+        AWAIT_SLOTS: shape.combine.way === 'push',
       },
     },
     (g, { win, topkIds, topkWeights, rows, tokens, limit }, u) => {
       const mine = win.at(g.rank);
       const epoch = g.load(mine.dispatches.at(g.blockIdx.x)) + 1;
+
+      // The peers' slots may still be read in the last round: the first store waits, what comes before it does not.
+      let mayStore = g.u32(u.AWAIT_SLOTS ? 0 : 1);
 
       // The work is MAX_TOKENS · PARTS pieces of rows; block b takes every gridDim-th.
       for (let piece = g.blockIdx.x; piece < u.MAX_TOKENS * u.PARTS; piece += g.gridDim.x) {
@@ -79,6 +85,10 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
               const i = base + d * g.blockDim.x + g.threadIdx.x;
               if (i < end) row[d] = g.load(from.at(i), { cache: 'stream' });
             }
+            if (mayStore === 0) {
+              u.awaitSlots({ win, limit });
+              mayStore = 1;
+            }
             // Each warp finds the destinations by itself, so no block barrier is needed: the first lane of those
             // whose routes have the same owner stands for that rank.
             const owner = u.ownerOf({ expert: id });
@@ -98,6 +108,10 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
 
         // Ids and weights go to every rank, a warp for each: what is not its own reads -1 there.
         if (part === 0) {
+          if (mayStore === 0) {
+            u.awaitSlots({ win, limit });
+            mayStore = 1;
+          }
           const owner = u.ownerOf({ expert: id });
           for (let to = g.warpId; to < u.RANKS; to += g.blockDim.x / 32) {
             if (g.laneId < u.K) {

@@ -72,7 +72,42 @@ export function protocol(
     },
   );
 
-  return { arrive, awaitPeers, failed };
+  /** A pushing combine: this block has read all that it will of what dispatch wrote here. Every rank counts blocks. */
+  const releaseSlots = device(
+    { name: 'release_slots', params: { win: peers(window) }, using: { RANKS: shape.ranks } },
+    (g, { win }, { RANKS }) => {
+      g.barrier();
+      const peer = g.threadIdx.x;
+      if (peer < RANKS) {
+        g.atomicAdd(win.at(peer).released.at(g.rank), 1, { order: 'release', scope: 'sys' });
+      }
+    },
+  );
+
+  /** Dispatch, before its first store: every block of every rank's last combine has released the slots. */
+  const awaitSlots = device(
+    {
+      name: 'await_slots',
+      params: { win: peers(window), limit: 'u32' },
+      using: { RANKS: shape.ranks, COMBINE_BLOCKS: shape.combine.blocks, failed },
+    },
+    (g, { win, limit }, { RANKS, COMBINE_BLOCKS, failed }) => {
+      const peer = g.threadIdx.x;
+      if (peer < RANKS) {
+        const mine = win.at(g.rank);
+        const rounds = g.load(mine.combines.at(0)); // finished here; ours are behind us on the stream
+        const free = g.awaitEpoch(mine.released.at(peer), rounds * COMBINE_BLOCKS, {
+          order: 'acquire',
+          scope: 'sys',
+          limit,
+        });
+        if (!free) failed({ win, peer, epoch: rounds });
+      }
+      g.barrier();
+    },
+  );
+
+  return { arrive, awaitPeers, failed, releaseSlots, awaitSlots };
 }
 
 /** The rank that owns an expert, or RANKS for 'none': ids out of range own nothing and never become an address. */

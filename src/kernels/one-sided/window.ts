@@ -7,8 +7,8 @@
  * | section | written by | read by | free for the next round because |
  * | --- | --- | --- | --- |
  * | dispatches, combines | its own rank | its own rank | one block owns each word, and launches of a stream follow each other |
- * | dispatched, combined | each source its word | the owner's dispatch / combine | epochs only grow; waits are ≥ |
- * | experts, weights, payloads, counts | dispatch of every source | the owner's experts | a source dispatches after its combine, whose head waited for the owner's combine, which is behind the owner's experts |
+ * | dispatched, combined, released | each source its word | the owner's dispatch / combine | they only grow; waits are ≥ |
+ * | experts, weights, payloads, counts | dispatch of every source | the owner's experts and pushing combine | combine pulls: a source dispatches after its combine, whose head waited for the owner's combine, which is behind the owner's experts. It pushes: a source's dispatch waits for `released` |
  * | output | the owner's experts | the sources' pulling combine | the owner's next experts run behind its next dispatch, whose tail waited for the sources' dispatch, which is behind their combine |
  * | returned | the pushing combine of expert ranks | the source's combine | a peer's next pushing combine is behind its next dispatch, whose tail waited for the source's dispatch, which is behind the source's combine |
  * | failure | its own rank | its own host | the host clears it by recreating the world |
@@ -85,6 +85,8 @@ export function oneSidedWindow(shape: OneSidedShape) {
     dispatched: field('u32', dispatch.blocks * ranks),
     /** [block][rank]: the epoch for which the rank's block has vouched that its experts are done. */
     combined: field('u32', combine.blocks * ranks),
+    /** [rank]: blocks of pushing combines with which that rank has released the slots that dispatch fills. */
+    released: field('u32', ranks),
     failure: field('u32', failureWords),
     counts: field('u32', localExperts(shape)),
     /** [source][token][k]: the expert id where this rank owns it, else -1. */

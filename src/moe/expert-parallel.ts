@@ -1,0 +1,360 @@
+/**
+ * Dispatch and combine as a runtime calls them: create an ExpertParallel once for a layer's shape, then, for each
+ * round, dispatch, run the experts, combine. Both calls only enqueue: they do not wait, allocate or copy.
+ */
+import type { Launcher, Stream } from '../device/index.js';
+import { ArgumentError, DisposedError, HeddleError, RankLostError, requireInteger } from '../errors/index.js';
+import {
+  combineKernel,
+  dispatchKernel,
+  type OneSidedShape,
+  type OneSidedWindow,
+  oneSidedWindow,
+  operations,
+  outputRowBytes,
+  widestUnit,
+} from '../kernels/index.js';
+import type { SharedWindow, World } from '../world/index.js';
+import { type Dtype, dtypes } from './dtype.js';
+import { expertsOf, type Output, type RowDtype, type Shape } from './shape.js';
+import { emptyTensor, type OwnedTensor, type Tensor, wrap } from './tensor.js';
+import { defaultTuning, type Tuning } from './tuning.js';
+import { type Input, requireCombineOutput, requireDispatchInputs, requireShape } from './validate.js';
+
+/** One row of a payload: `length` elements of `dtype`. */
+export interface Row {
+  readonly dtype: Dtype;
+  readonly length: number;
+}
+
+/** `row('bf16', 7168)`: a row of 7168 bf16. For formats Heddle has no name for, count bytes: `row('u8', bytes)`. */
+export const row = (dtype: Dtype, length: number): Row => ({ dtype, length });
+
+export interface ExpertParallelOptions {
+  /** Experts of all ranks together. */
+  readonly experts: number;
+  /** Routes of a token, 1 to 32. */
+  readonly topK: number;
+  /** The most tokens that this rank, or any other, brings to one round. */
+  readonly maxTokens: number;
+  /** What travels with a token to its experts, up to 8 rows: `{ x: row('bf16', 7168) }`. */
+  readonly payloads: Readonly<Record<string, Row>>;
+  /** What comes back: one row a token, `row('bf16', 7168)`. */
+  readonly output: Row & { readonly dtype: RowDtype };
+  /** Router weights travel to the experts, as `received.weights`. Default true. */
+  readonly weights?: boolean;
+  /** Routes are counted per local expert, as `received.counts`. Default false. */
+  readonly counts?: boolean;
+  /** How long a kernel waits for a peer before it gives up, in ms. Default 10,000. */
+  readonly waitMs?: number;
+  /** How kernels are spread over the device. Default: what suits the shape. All ranks must say the same. */
+  readonly tuning?: Tuning;
+}
+
+/** The inputs of one rank's round. Tensors stay where they are; host arrays are checked and copied to the device. */
+export interface DispatchArguments {
+  /** i32 [tokens, topK]; -1: no expert. */
+  readonly topkIds: Input;
+  /** f32 [tokens, topK]. */
+  readonly topkWeights?: Input;
+  /** By name: [tokens, row]. */
+  readonly payloads: Readonly<Record<string, Input>>;
+}
+
+/**
+ * What arrived for this rank's experts: views of its window, valid from dispatch until the round's combine. Slot
+ * (source, token) holds that rank's token; slots without a local expert are not written.
+ */
+export interface Received {
+  /** i32 [ranks, maxTokens, topK]: expert ids, -1 where another rank (or nobody) owns the route. */
+  readonly experts: Tensor;
+  /** f32 [ranks, maxTokens, topK]; 0 where the id is -1. */
+  readonly weights: Tensor | null;
+  /** u32 [local experts]: routes to each, from its first expert on. */
+  readonly counts: Tensor | null;
+  /** By name: [ranks, maxTokens, row]. */
+  readonly payloads: Readonly<Record<string, Tensor>>;
+  /** [ranks, maxTokens, hidden]: where the experts leave the sum of a slot's local experts, already weighted. */
+  readonly output: Tensor;
+}
+
+export class ExpertParallel {
+  /** The views that every dispatch fills. */
+  readonly received: Received;
+  readonly #staging = new Map<string, OwnedTensor>();
+  #topkIds = 0;
+  #tokens = 0;
+  /** A round is open from its dispatch to its combine. */
+  #open = false;
+  #disposed = false;
+
+  private constructor(
+    readonly world: World,
+    readonly shape: Shape,
+    readonly tuning: Tuning,
+    private readonly features: { readonly weights: boolean; readonly counts: boolean },
+    private readonly layout: OneSidedWindow,
+    private readonly window: SharedWindow,
+    private readonly dispatchLauncher: Launcher,
+    private readonly combineLauncher: Launcher,
+    rows: Readonly<Record<string, Row>>,
+  ) {
+    this.received = this.#views(rows);
+  }
+
+  /**
+   * Creates the windows and compiles the kernels of a shape. Every rank of the world calls it with the same options.
+   */
+  static async create(world: World, options: ExpertParallelOptions): Promise<ExpertParallel> {
+    const shape = shapeOf(world, options);
+    const features = { weights: options.weights ?? true, counts: options.counts ?? false };
+    const limit = requireInteger('waitMs', options.waitMs ?? 10_000, 1, 4_000_000) * 1000;
+    const tuning = options.tuning ?? defaultTuning(shape, world.device.kind);
+    await requireSameEverywhere(world, { ...shape, ...features, ...tuning });
+
+    const oneSided = specialise(shape, features, tuning);
+    const layout = oneSidedWindow(oneSided);
+    const [dispatch, combine] = await Promise.all([
+      world.device.load(dispatchKernel(oneSided, layout).ir()),
+      world.device.load(combineKernel(oneSided, layout).ir()),
+    ]);
+    const window = await world.createWindow(layout.bytes, 'receive window');
+    await prepareWindow(world, layout, window);
+
+    const { rank } = world;
+    const dispatchLauncher = dispatch.launcher({
+      grid: tuning.dispatch.blocks,
+      block: tuning.dispatch.threads,
+      rank,
+    });
+    const combineLauncher = combine.launcher({
+      grid: tuning.combine.blocks,
+      block: tuning.combine.threads,
+      rank,
+    });
+    for (const launcher of [dispatchLauncher, combineLauncher]) {
+      launcher.setWindow('win', window);
+      launcher.set('limit', limit);
+    }
+    return new ExpertParallel(
+      world,
+      shape,
+      tuning,
+      features,
+      layout,
+      window,
+      dispatchLauncher,
+      combineLauncher,
+      options.payloads,
+    );
+  }
+
+  /**
+   * Sends this rank's tokens to the ranks that own their experts. When the stream has passed this, everything that
+   * other ranks sent here is in `received`.
+   */
+  dispatch(inputs: DispatchArguments, stream: Stream): Received {
+    this.#requireReady();
+    if (this.#open) {
+      throw new HeddleError(
+        'HEDDLE_ROUND_OPEN',
+        'dispatch was called twice; combine the round before the next dispatch',
+      );
+    }
+    const tokens = requireDispatchInputs(this.shape, inputs);
+    if (this.features.weights && inputs.topkWeights === undefined) {
+      throw new ArgumentError(
+        'topkWeights',
+        undefined,
+        'given; create the ExpertParallel with weights: false to do without',
+      );
+    }
+    const { dispatchLauncher: launcher } = this;
+    this.#topkIds = this.#address('topkIds', inputs.topkIds, 'i32', this.shape.topK, stream);
+    this.#tokens = tokens;
+    launcher.set('tokens', tokens);
+    launcher.set('topkIds', this.#topkIds);
+    launcher.set(
+      'topkWeights',
+      this.features.weights
+        ? this.#address('topkWeights', inputs.topkWeights!, 'f32', this.shape.topK, stream)
+        : this.#topkIds,
+    );
+    for (const [i, { name, rowBytes }] of this.shape.payloads.entries()) {
+      launcher.set(`rows_${i}`, this.#address(name, inputs.payloads[name]!, 'u8', rowBytes, stream));
+    }
+    launcher.launch(stream);
+    this.#open = true;
+    return this.received;
+  }
+
+  /**
+   * Brings back, for every token of this rank, the sum of the rows that its experts' ranks left in `output`.
+   * `out` is [tokens, hidden], with as many tokens as the round's dispatch.
+   */
+  combine(out: Tensor, stream: Stream): void {
+    this.#requireReady();
+    if (!this.#open) {
+      throw new HeddleError(
+        'HEDDLE_NO_ROUND',
+        'combine was called without a dispatch before it; a round is dispatch, experts, combine',
+      );
+    }
+    requireCombineOutput(this.shape, this.#tokens, out);
+    const { combineLauncher: launcher } = this;
+    launcher.set('topkIds', this.#topkIds);
+    launcher.set('out', out.data);
+    launcher.set('tokens', this.#tokens);
+    launcher.launch(stream);
+    this.#open = false;
+  }
+
+  /**
+   * Waits until everything on the stream is done.
+   * @throws RankLostError where a kernel gave up waiting for a rank: names it, the operation and the epoch.
+   */
+  async synchronize(stream: Stream): Promise<void> {
+    await stream.synchronize();
+    const field = this.#field('failure');
+    const bytes = await stream.copyOut(this.window.own.address + field.offset, 16);
+    const [operation, peer, epoch] = new Uint32Array(bytes.buffer, bytes.byteOffset, 4);
+    if (operation === 0) return;
+    throw new RankLostError([peer!], operation === operations.dispatch ? 'dispatch' : 'combine', epoch);
+  }
+
+  /** Frees the windows, when every rank has come here. */
+  async dispose(): Promise<void> {
+    if (this.#disposed) return;
+    this.#disposed = true;
+    for (const tensor of this.#staging.values()) tensor.free();
+    // A peer may still be writing into this window: nobody unmaps before all are here, or known to be lost.
+    if (!this.world.group.signal.aborted) await this.world.barrier('dispose').catch(() => {});
+    this.window.close();
+  }
+
+  #requireReady(): void {
+    if (this.#disposed) throw new DisposedError('this ExpertParallel');
+    this.world.group.signal.throwIfAborted();
+  }
+
+  /** The device address of an input; what the host holds is copied to a buffer of its own first. */
+  #address(name: string, input: Input, dtype: Dtype, rowLength: number, stream: Stream): number {
+    if ('data' in input) {
+      if (name !== 'topkIds' && name !== 'topkWeights') this.#requireAligned(name, input.data);
+      return input.data;
+    }
+    let staging = this.#staging.get(name);
+    if (staging === undefined) {
+      staging = emptyTensor(this.world.device, dtype, [this.shape.maxTokens, rowLength], `staged ${name}`);
+      this.#staging.set(name, staging);
+    }
+    const bytes = new Uint8Array(input.buffer, input.byteOffset, input.byteLength);
+    if (bytes.length > 0) stream.copyIn(staging.data, bytes);
+    return staging.data;
+  }
+
+  /** Rows are moved by the widest unit that divides their bytes; their address must allow it. */
+  #requireAligned(name: string, address: number): void {
+    const { rowBytes } = this.shape.payloads.find((payload) => payload.name === name)!;
+    const unit = { v16: 16, u64: 8, u32: 4, u16: 2, u8: 1 }[widestUnit(rowBytes)];
+    if (address % unit !== 0)
+      throw new ArgumentError(`payloads.${name}.data`, address, `a multiple of ${unit}`);
+  }
+
+  #field(name: string) {
+    return this.layout.fields.find((field) => field.name === name)!;
+  }
+
+  #views(rows: Readonly<Record<string, Row>>): Received {
+    const { shape, window } = this;
+    const at = (name: string, dtype: Dtype, dimensions: readonly number[]): Tensor =>
+      wrap(window.own.address + this.#field(name).offset, dtype, dimensions);
+    const slots = [shape.ranks, shape.maxTokens];
+    return {
+      experts: at('experts', 'i32', [...slots, shape.topK]),
+      weights: this.features.weights ? at('weights', 'f32', [...slots, shape.topK]) : null,
+      counts: this.features.counts ? at('counts', 'u32', [expertsOf(shape, this.world.rank).count]) : null,
+      payloads: Object.fromEntries(
+        Object.entries(rows).map(([name, { dtype, length }], i) => [
+          name,
+          at(`payloads_${i}`, dtype, [...slots, length]),
+        ]),
+      ),
+      output: at('output', shape.output.dtype, [...slots, shape.output.hidden]),
+    };
+  }
+}
+
+function shapeOf(world: World, options: ExpertParallelOptions): Shape {
+  if (typeof options?.payloads !== 'object' || options.payloads === null) {
+    throw new ArgumentError('payloads', options?.payloads, "rows by name: { x: row('bf16', 7168) }");
+  }
+  const payloads = Object.entries(options.payloads).map(([name, { dtype, length }]) => {
+    if (!Object.hasOwn(dtypes, dtype))
+      throw new ArgumentError(`payloads.${name}.dtype`, dtype, `one of ${Object.keys(dtypes).join(', ')}`);
+    return {
+      name,
+      rowBytes: dtypes[dtype].size * requireInteger(`payloads.${name}.length`, length, 1, 2 ** 20),
+    };
+  });
+  const output: Output = { dtype: options.output?.dtype, hidden: options.output?.length };
+  const { experts, topK, maxTokens } = options;
+  return requireShape({ ranks: world.ranks, experts, topK, maxTokens, payloads, output });
+}
+
+function specialise(
+  shape: Shape,
+  features: { readonly weights: boolean; readonly counts: boolean },
+  tuning: Tuning,
+): OneSidedShape {
+  const { ranks, experts, topK, maxTokens, output } = shape;
+  const pushable = outputRowBytes(shape) % 16 === 0;
+  return {
+    ranks,
+    experts,
+    topK,
+    maxTokens,
+    payloads: shape.payloads.map(({ rowBytes }) => ({ rowBytes, unit: widestUnit(rowBytes) })),
+    output: { dtype: output.dtype, hidden: output.hidden },
+    ...features,
+    dispatch: tuning.dispatch,
+    combine: pushable ? tuning.combine : { ...tuning.combine, way: 'pull' },
+  };
+}
+
+/** Ranks that disagree would write over each other: they are refused before anything is mapped. */
+async function requireSameEverywhere(world: World, mine: object): Promise<void> {
+  const text = JSON.stringify(mine);
+  const all = await world.allGather(new TextEncoder().encode(text), 'comparing shapes');
+  for (const [rank, bytes] of all.entries()) {
+    const theirs = new TextDecoder().decode(bytes);
+    if (theirs === text) continue;
+    const other = JSON.parse(theirs) as Record<string, unknown>;
+    for (const [name, value] of Object.entries(mine)) {
+      if (JSON.stringify(other[name]) !== JSON.stringify(value)) {
+        throw new ArgumentError(
+          name,
+          JSON.stringify(value),
+          `the same on all ranks; rank ${rank} has ${JSON.stringify(other[name])}`,
+        );
+      }
+    }
+  }
+}
+
+/** Flags start at zero, as windows do. `returned` starts EMPTY; what nobody has written is uninitialised. */
+async function prepareWindow(world: World, layout: OneSidedWindow, window: SharedWindow): Promise<void> {
+  for (const { name, offset, length, type } of layout.fields) {
+    const bytes =
+      length * { u8: 1, u16: 2, bf16: 2, f16: 2, e4m3: 1, u32: 4, i32: 4, f32: 4, u64: 8, v16: 16 }[type];
+    if (bytes === 0) continue;
+    if (name === 'returned') {
+      const stream = world.device.createStream();
+      stream.fill(window.own.address + offset, bytes, 0xff);
+      await stream.synchronize();
+      stream.dispose();
+    }
+    if (/^(experts|weights|payloads_\d+|output)$/.test(name)) window.own.poison?.(offset, bytes);
+  }
+  await world.barrier('preparing windows');
+}

@@ -1,0 +1,166 @@
+/**
+ * A world: a group of ranks, and the device of this one. Everything above takes a world and asks nothing about how
+ * the ranks came together or what their devices are.
+ */
+import { CudaDevice, countGpus } from '../cuda/index.js';
+import type { Device, Window, WindowMemory } from '../device/index.js';
+import { ArgumentError, requireInteger, UnavailableError } from '../errors/index.js';
+import { type MachineOptions, SimMachine } from '../sim/index.js';
+import type { Group, GroupOptions } from './group.js';
+import { LocalGroup } from './local-group.js';
+import { type JoinOptions, ProcessGroup } from './process-group.js';
+
+/** `auto`: GPUs where there are enough of them, else the simulator. */
+export type DeviceChoice = 'auto' | 'sim' | 'cuda';
+
+export interface LocalWorldOptions extends GroupOptions {
+  readonly ranks: number;
+  /** Default `auto`. */
+  readonly device?: DeviceChoice;
+  /** How the simulated machine runs; or one that exists, to look into it afterwards. */
+  readonly sim?: Omit<MachineOptions, 'ranks'> | SimMachine;
+}
+
+export interface JoinWorldOptions extends JoinOptions {
+  /** `cuda` (default): ranks of different processes share memory only on GPUs. */
+  readonly device?: 'cuda';
+}
+
+/** The windows of all ranks of the node, mapped here. */
+export interface SharedWindow extends Window {
+  /** This rank's own part. */
+  readonly own: WindowMemory;
+  /** Unmaps the peers' parts and frees this rank's. Every rank must be done with it. */
+  close(): void;
+}
+
+export class World {
+  readonly rank: number;
+  readonly ranks: number;
+
+  private constructor(
+    readonly group: Group,
+    readonly device: Device,
+    private readonly machine: SimMachine | null,
+  ) {
+    this.rank = group.rank;
+    this.ranks = group.ranks;
+  }
+
+  /**
+   * All ranks in this process: runs `program` once for each, and resolves with what they returned, by rank. When one
+   * throws, the others see it lost, and the first error is thrown here once all have ended.
+   */
+  static async local<T>(options: LocalWorldOptions, program: (world: World) => Promise<T>): Promise<T[]> {
+    const ranks = requireInteger('ranks', options.ranks, 1, 1024);
+    const machine = chooseMachine(ranks, options);
+    return LocalGroup.run(
+      ranks,
+      async (group) => {
+        machine?.hostEntered(group.rank);
+        const device = machine?.device(group.rank) ?? CudaDevice.open(group.rank);
+        const world = new World(group, device, machine);
+        try {
+          return await program(world);
+        } finally {
+          machine?.hostLeft(group.rank);
+          await device.dispose();
+        }
+      },
+      options,
+    );
+  }
+
+  /**
+   * This process as one rank of a world of processes, one GPU each; rank, size and address come from the launcher's
+   * environment (docs/worlds.md).
+   */
+  static async join(options: JoinWorldOptions = {}): Promise<World> {
+    const gpus = countGpus();
+    const group = await ProcessGroup.join(options);
+    try {
+      const ordinal = group.localRank ?? group.rank;
+      if (ordinal >= gpus) {
+        throw new UnavailableError(
+          `rank ${group.rank} needs GPU ${ordinal}, but this process sees ${gpus}`,
+          'Start fewer ranks on this machine, or make more GPUs visible (CUDA_VISIBLE_DEVICES)',
+        );
+      }
+      return new World(group, CudaDevice.open(ordinal), null);
+    } catch (error) {
+      group.abandon(error instanceof Error ? error.message : String(error));
+      await group.dispose();
+      throw error;
+    }
+  }
+
+  /** Waits for every rank. */
+  async barrier(operation = 'barrier'): Promise<void> {
+    await this.meeting(this.group.barrier(operation));
+  }
+
+  /** Gives every rank the bytes of all ranks. */
+  async allGather(bytes: Uint8Array, operation: string): Promise<Uint8Array[]> {
+    return this.meeting(this.group.allGather(bytes, operation));
+  }
+
+  /** Allocates a window on every rank and maps all of them here. Every rank calls it with the same size. */
+  async createWindow(bytes: number, purpose: string): Promise<SharedWindow> {
+    const own = this.device.allocateWindow(bytes, purpose);
+    const handles = await this.allGather(own.handle, `mapping the ${purpose}`);
+    const mapped = await Promise.all(
+      handles.map((handle, rank) =>
+        rank === this.rank ? { address: own.address, close: () => {} } : this.device.openWindow(handle),
+      ),
+    );
+    // A handle is good only while its owner holds it: nobody goes on, and perhaps frees, before all have mapped.
+    await this.barrier(`mapped the ${purpose}`);
+    return {
+      own,
+      rank: this.rank,
+      bases: mapped.map(({ address }) => address),
+      bytes,
+      close: () => {
+        for (const peer of mapped) peer.close();
+        own.free();
+      },
+    };
+  }
+
+  /** Frees the device and leaves the group. */
+  async dispose(): Promise<void> {
+    await this.device.dispose();
+    await this.group.dispose();
+  }
+
+  /** The simulated machine must know when a host waits for another host rather than for it. */
+  private async meeting<T>(promise: Promise<T>): Promise<T> {
+    const goOn = this.machine?.hostWaiting(this.rank);
+    try {
+      return await promise;
+    } finally {
+      goOn?.();
+    }
+  }
+}
+
+function chooseMachine(ranks: number, { device = 'auto', sim }: LocalWorldOptions): SimMachine | null {
+  if (!['auto', 'sim', 'cuda'].includes(device))
+    throw new ArgumentError('device', device, "'auto', 'sim' or 'cuda'");
+  if (device === 'cuda') return null;
+  if (device === 'auto' && sim === undefined && gpusHere() >= ranks) return null;
+  if (!(sim instanceof SimMachine)) return SimMachine.create({ ...sim, ranks });
+  if (sim.ranks !== ranks)
+    throw new ArgumentError('ranks', ranks, `${sim.ranks}, as many as the machine has GPUs`);
+  return sim;
+}
+
+/** GPUs that this process may use; none where there is no driver. */
+function gpusHere(): number {
+  try {
+    return countGpus();
+  } catch (error) {
+    if (error instanceof UnavailableError) return 0;
+    throw error;
+  }
+}
