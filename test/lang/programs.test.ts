@@ -25,7 +25,20 @@ test('random programs compute what BigInt and Math say', () => {
 test('the programs are not trivial: many operations, many results', () => {
   const programs = Array.from({ length: 50 }, (_, seed) => randomProgram(seed, 20));
   const text = programs.map((program) => program.text).join('\n');
-  for (const needed of ['%', '/', '<<', '>>', '>>>', 'g.i32(', 'g.f32(', 'g.u64(', 'g.unroll(', 'if (', 'for (let', '?']) {
+  for (const needed of [
+    '%',
+    '/',
+    '<<',
+    '>>',
+    '>>>',
+    'g.i32(',
+    'g.f32(',
+    'g.u64(',
+    'g.unroll(',
+    'if (',
+    'for (let',
+    '?',
+  ]) {
     expect(text).toContain(needed);
   }
   const words = programs.flatMap((program) => program.out);
