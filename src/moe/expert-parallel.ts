@@ -7,6 +7,7 @@ import { ArgumentError, DisposedError, HeddleError, RankLostError, requireIntege
 import {
   combineKernel,
   dispatchKernel,
+  type LaunchTuning,
   type OneSidedShape,
   type OneSidedWindow,
   oneSidedWindow,
@@ -123,13 +124,13 @@ export class ExpertParallel {
 
     const { rank } = world;
     const dispatchLauncher = dispatch.launcher({
-      grid: tuning.dispatch.blocks,
-      block: tuning.dispatch.threads,
+      grid: oneSided.dispatch.blocks,
+      block: oneSided.dispatch.threads,
       rank,
     });
     const combineLauncher = combine.launcher({
-      grid: tuning.combine.blocks,
-      block: tuning.combine.threads,
+      grid: oneSided.combine.blocks,
+      block: oneSided.combine.threads,
       rank,
     });
     for (const launcher of [dispatchLauncher, combineLauncher]) {
@@ -309,6 +310,11 @@ function specialise(
 ): OneSidedShape {
   const { ranks, experts, topK, maxTokens, output } = shape;
   const pushable = outputRowBytes(shape) % 16 === 0;
+  // Every block has a piece of work: a pushing combine counts on it.
+  const atMost = <T extends LaunchTuning>(launch: T): T => ({
+    ...launch,
+    blocks: Math.min(launch.blocks, maxTokens * launch.parts),
+  });
   return {
     ranks,
     experts,
@@ -317,8 +323,8 @@ function specialise(
     payloads: shape.payloads.map(({ rowBytes }) => ({ rowBytes, unit: widestUnit(rowBytes) })),
     output: { dtype: output.dtype, hidden: output.hidden },
     ...features,
-    dispatch: tuning.dispatch,
-    combine: pushable ? tuning.combine : { ...tuning.combine, way: 'pull' },
+    dispatch: atMost(tuning.dispatch),
+    combine: { ...atMost(tuning.combine), way: pushable ? tuning.combine.way : 'pull' },
   };
 }
 
