@@ -128,7 +128,7 @@ export class Engine implements Hub {
       if (this.hostTold) break;
       const task = this.schedule.next();
       if (task === undefined) {
-        if (this.wakeWhoCanGoOn()) continue;
+        if (this.wakeParked() || this.schedule.bringIn() || this.wakeSleepers()) continue;
         this.idle();
         return;
       }
@@ -157,20 +157,23 @@ export class Engine implements Hub {
     this.work();
   }
 
-  /** Fast mode looks at parked threads only here, so that stores cost nothing; then sleepers, soonest first. */
-  private wakeWhoCanGoOn(): boolean {
+  /** Fast mode looks at parked threads only here, so that stores cost nothing. */
+  private wakeParked(): boolean {
+    if (this.mode === 'checked') return false;
     let woken = false;
-    if (this.mode === 'fast') {
-      for (const thread of this.parked) {
-        if (!thread.poll()) continue;
-        this.parked.delete(thread);
-        this.makeReady(thread);
-        woken = true;
-      }
+    for (const thread of this.parked) {
+      if (!thread.poll()) continue;
+      this.parked.delete(thread);
+      this.makeReady(thread);
+      woken = true;
     }
-    if (woken || this.asleep.length === 0) return woken;
-    const soonest = Math.min(...this.asleep.map((sleeper) => sleeper.until));
-    this.time = Math.max(this.time, soonest);
+    return woken;
+  }
+
+  /** Nothing else can run: time passes until the first sleeper wakes. */
+  private wakeSleepers(): boolean {
+    if (this.asleep.length === 0) return false;
+    this.time = Math.max(this.time, Math.min(...this.asleep.map((sleeper) => sleeper.until)));
     for (let i = this.asleep.length - 1; i >= 0; i--) {
       if (this.asleep[i]!.until > this.time) continue;
       this.makeReady(this.asleep[i]!.thread);
@@ -578,6 +581,7 @@ class BlockStarter extends Agent {
   private readonly launches: Launch[] = [];
   private resident = 0;
   private queued = false;
+  override readonly startsBlocks = true;
 
   constructor(
     readonly rank: number,

@@ -10,6 +10,7 @@ export abstract class Task {
   abstract readonly rank: number;
   /** Threads are many, the rest few: a random schedule gives both their share. */
   abstract readonly isThread: boolean;
+  readonly startsBlocks: boolean = false;
 }
 
 /** What is not a thread: it runs one operation at a time. */
@@ -21,18 +22,36 @@ export abstract class Agent extends Task {
 export interface Schedule {
   add(task: Task): void;
   next(): Task | undefined;
+  /** Brings in what was held back while anything else could run; false if there was nothing. */
+  bringIn(): boolean;
   /** How often another task was chosen although the last one could have gone on. */
   readonly switches: number;
 }
 
-/** First come, first served: what fast mode uses. */
+/**
+ * First come, first served: what fast mode uses. New blocks start only once the running ones have ended or wait, so
+ * that no more threads exist at a time than have to.
+ */
 export class InOrder implements Schedule {
   readonly switches = 0;
+  private heldBack: Task[] = [];
   private queue: (Task | undefined)[] = new Array(1024);
   private head = 0;
   private count = 0;
 
   add(task: Task): void {
+    if (task.startsBlocks) this.heldBack.push(task);
+    else this.push(task);
+  }
+
+  bringIn(): boolean {
+    const tasks = this.heldBack;
+    this.heldBack = [];
+    for (const task of tasks) this.push(task);
+    return tasks.length > 0;
+  }
+
+  private push(task: Task): void {
     if (this.count === this.queue.length) {
       this.queue = [
         ...this.queue.slice(this.head),
@@ -87,6 +106,10 @@ export class RandomSchedule implements Schedule {
     }
     if (task === this.running) this.switches++;
     (task.isThread ? this.threads : this.others)[task.rank]!.push(task);
+  }
+
+  bringIn(): boolean {
+    return false;
   }
 
   next(): Task | undefined {
@@ -161,6 +184,10 @@ export class PrioritySchedule implements Schedule {
         : 1 + this.random.fraction();
     }
     this.push(task);
+  }
+
+  bringIn(): boolean {
+    return false;
   }
 
   next(): Task | undefined {

@@ -76,7 +76,8 @@ export class BlockState implements ClockedBlock {
 /** A moment at which an actor released: what it hands on, and to how wide a circle. */
 export class ReleaseHead {
   readonly epoch: number;
-  private readonly clocks: { readonly known: Clock; readonly own: BlockClock };
+  private readonly known: Clock;
+  private readonly own: BlockClock;
   private whole: Clock | null = null;
 
   constructor(
@@ -84,21 +85,24 @@ export class ReleaseHead {
     readonly scope: Reach,
   ) {
     this.epoch = by.lastEpoch;
-    this.clocks = { known: by.known, own: by.own };
+    this.known = by.known;
+    this.own = by.own;
   }
 
   /** Made when somebody acquires it: many releases (each thread's fence, say) are never acquired by themselves. */
   get clock(): Clock {
-    const { known, own } = this.clocks;
-    const itself = this.by.copies === null ? own.withLane(this.by.lane, this.epoch) : own;
-    this.whole ??= known.withBlock(this.by.block, itself);
+    const { by, own } = this;
+    this.whole ??= this.known.withBlock(
+      by.block,
+      by.copies === null ? own.withLane(by.lane, this.epoch) : own,
+    );
     return this.whole;
   }
 
   /** True if what `by` did in `epoch` is part of what is released here. */
   includes(by: Actor, epoch: number): boolean {
     if (by === this.by) return epoch <= this.epoch;
-    return knownIn(this.by.block, this.clocks.own, this.clocks.known, by, epoch);
+    return knownIn(this.by.block, this.own, this.known, by, epoch);
   }
 }
 

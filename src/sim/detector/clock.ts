@@ -33,27 +33,37 @@ function withPair(pairs: Pairs, key: number, value: number): Pairs {
   return joinPairs(pairs, [key, value], 0);
 }
 
-/** The larger value of each key, without those that `floor` already covers. Returns `a` where it says it all. */
+/** True if `a` has every entry of `b` that `floor` does not cover. */
+function pairsInclude(a: Pairs, b: Pairs, floor: number): boolean {
+  if (a === b) return true;
+  let i = 0;
+  for (let j = 0; j < b.length; j += 2) {
+    if (b[j + 1]! <= floor) continue;
+    while (i < a.length && a[i]! < b[j]!) i += 2;
+    if (a[i] !== b[j] || a[i + 1]! < b[j + 1]!) return false;
+  }
+  return true;
+}
+
+/**
+ * The larger value of each key, without entries that `floor` covers; `a` has none of those. Returns `a` where it
+ * says it all.
+ */
 function joinPairs(a: Pairs, b: Pairs, floor: number): Pairs {
-  if (a === b && floor === 0) return a;
+  if (pairsInclude(a, b, floor)) return a;
   const joined: number[] = [];
-  let sameAsA = true;
   let i = 0;
   let j = 0;
   while (i < a.length || j < b.length) {
     const left = i < a.length ? a[i]! : Number.POSITIVE_INFINITY;
     const right = j < b.length ? b[j]! : Number.POSITIVE_INFINITY;
     const key = Math.min(left, right);
-    const mine = left === key ? a[i + 1]! : 0;
-    const theirs = right === key ? b[j + 1]! : 0;
+    const value = Math.max(left === key ? a[i + 1]! : 0, right === key ? b[j + 1]! : 0);
     if (left === key) i += 2;
     if (right === key) j += 2;
-    const value = Math.max(mine, theirs);
     if (value > floor) joined.push(key, value);
-    if (value > floor ? value !== mine : mine !== 0) sameAsA = false;
   }
-  if (sameAsA) return a;
-  return joined.length === 0 ? none : joined;
+  return joined;
 }
 
 /** What is known about one block. Epochs start at 1, so 0 is 'nothing'. */
@@ -150,14 +160,28 @@ class StreamClock {
 
 const nothingOfStream = new StreamClock(0, [], []);
 
+/** True if `a` says everything that `b` says. Allocates nothing: nearly all joins end here. */
+function includes(a: StreamClock, b: StreamClock): boolean {
+  if (b.completed > a.completed) return false;
+  let i = 0;
+  for (let j = 0; j < b.blocks.length; j++) {
+    const block = b.blocks[j]!;
+    if (block.step <= a.completed) continue;
+    while (i < a.blocks.length && a.blocks[i]!.sequence < block.sequence) i++;
+    if (a.blocks[i] !== block) return false;
+    const mine = a.clocks[i]!;
+    const theirs = b.clocks[j]!;
+    if (mine !== theirs && joinBlocks(mine, theirs) !== mine) return false;
+  }
+  return true;
+}
+
 function joinStreams(a: StreamClock, b: StreamClock): StreamClock {
-  if (a === b || b === nothingOfStream) return a;
-  if (a === nothingOfStream) return b;
+  if (includes(a, b)) return a;
+  if (includes(b, a)) return b;
   const completed = Math.max(a.completed, b.completed);
   const blocks: ClockedBlock[] = [];
   const clocks: BlockClock[] = [];
-  let sameAsA = completed === a.completed;
-  let sameAsB = completed === b.completed;
   let i = 0;
   let j = 0;
   while (i < a.blocks.length || j < b.blocks.length) {
@@ -169,22 +193,22 @@ function joinStreams(a: StreamClock, b: StreamClock): StreamClock {
     const mine = takeLeft ? a.clocks[i++]! : nothingOfBlock;
     const theirs = takeRight ? b.clocks[j++]! : nothingOfBlock;
     if (block.step <= completed) continue;
-    const clock = joinBlocks(mine, theirs);
     blocks.push(block);
-    clocks.push(clock);
-    if (clock !== mine) sameAsA = false;
-    if (clock !== theirs) sameAsB = false;
+    clocks.push(joinBlocks(mine, theirs));
   }
-  if (sameAsA) return a;
-  if (sameAsB) return b;
   return new StreamClock(completed, blocks, clocks);
 }
 
+let nextClock = 0;
+/**
+ * Recent joins. Block after block of a launch starts with the same knowledge and acquires the same flags, so most
+ * joins were made before. A small table, because clocks that remembered their partners would keep the whole past alive.
+ */
+const remembered = new Array<{ a: Clock; b: Clock; joined: Clock } | undefined>(1 << 13).fill(undefined);
+
 /** Everything known about every stream of every rank. */
 export class Clock {
-  // The last join is remembered: the threads of a block often acquire the same flag one after the other.
-  private joinedWith: Clock | null = null;
-  private joined: Clock | null = null;
+  private readonly id = nextClock++;
 
   constructor(private readonly streams: readonly StreamClock[]) {}
 
@@ -200,23 +224,59 @@ export class Clock {
   join(other: Clock): Clock {
     if (other === this || other === nothing) return this;
     if (this === nothing) return other;
-    if (this.joinedWith === other) return this.joined!;
+    const slot = (this.id + other.id) % remembered.length;
+    const memo = remembered[slot];
+    if (memo !== undefined) {
+      if (memo.a === this && memo.b === other) return memo.joined;
+      if (memo.a === other && memo.b === this) return memo.joined;
+    }
     const count = Math.max(this.streams.length, other.streams.length);
-    const streams = new Array<StreamClock>(count);
-    let sameAsThis = count === this.streams.length;
-    let sameAsOther = count === other.streams.length;
+    let streams: StreamClock[] | null = null;
+    let sameAsOther = true;
     for (let i = 0; i < count; i++) {
       const mine = this.streams[i] ?? nothingOfStream;
       const theirs = other.streams[i] ?? nothingOfStream;
       const stream = mine === theirs ? mine : joinStreams(mine, theirs);
-      streams[i] = stream;
-      if (stream !== mine) sameAsThis = false;
       if (stream !== theirs) sameAsOther = false;
+      if (stream !== mine || streams !== null) {
+        streams ??= this.streams.slice(0, i);
+        while (streams.length < i) streams.push(nothingOfStream);
+        streams[i] = stream;
+      }
     }
-    const joined = sameAsThis ? this : sameAsOther ? other : new Clock(streams);
-    this.joinedWith = other;
-    this.joined = joined;
+    const joined = streams === null ? this : sameAsOther ? other : new Clock(streams);
+    remembered[slot] = { a: this, b: other, joined };
     return joined;
+  }
+
+  /**
+   * The join of many, which is cheaper than one by one: per stream it begins with whoever knows most of it, and
+   * what the others know in part is then mostly included.
+   */
+  static joinAll(clocks: readonly Clock[]): Clock {
+    const first = clocks[0]!;
+    const others = new Set(clocks);
+    if (others.size <= 2) {
+      let joined = first;
+      for (const clock of others) joined = joined.join(clock);
+      return joined;
+    }
+    let count = 0;
+    for (const clock of others) count = Math.max(count, clock.streams.length);
+    const streams: StreamClock[] = [];
+    for (let i = 0; i < count; i++) {
+      let joined = first.streams[i] ?? nothingOfStream;
+      for (const clock of others) {
+        const stream = clock.streams[i];
+        if (stream !== undefined && stream.completed > joined.completed) joined = stream;
+      }
+      for (const clock of others) {
+        const stream = clock.streams[i];
+        if (stream !== undefined && stream !== joined) joined = joinStreams(joined, stream);
+      }
+      streams.push(joined);
+    }
+    return new Clock(streams);
   }
 
   withBlock(block: ClockedBlock, clock: BlockClock): Clock {

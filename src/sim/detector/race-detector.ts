@@ -22,7 +22,7 @@ import {
   StreamState,
   sys,
 } from './actors.js';
-import { type BlockClock, type Clock, joinBlocks, nothing, wholeBlock } from './clock.js';
+import { type BlockClock, Clock, joinBlocks, nothing, wholeBlock } from './clock.js';
 import { type DetectorOptions, RaceReports } from './report.js';
 import { Shadow } from './shadow.js';
 import { arrive, fence, observe, publish } from './sync.js';
@@ -131,11 +131,9 @@ export class RaceDetector implements Detector {
   blockEnded(block: BlockId): void {
     const state = this.blocks.get(block)!;
     const launch = state.launch!;
-    for (const thread of state.threads) {
-      launch.end = launch.end.join(thread.known);
-      thread.retire();
-    }
-    launch.end = launch.end.withBlock(state, wholeBlock);
+    const known = Clock.joinAll([launch.end, ...state.threads.map((thread) => thread.known)]);
+    launch.end = known.withBlock(state, wholeBlock);
+    for (const thread of state.threads) thread.retire();
     this.blocks.delete(block);
   }
 
@@ -289,12 +287,11 @@ export class RaceDetector implements Detector {
 /** What threads that meet know together; `epoch` ends what any of them did before. */
 function met(threads: readonly Actor[]): { epoch: number; known: Clock; own: BlockClock } {
   const first = threads[0]!;
-  let { known, own } = first;
+  let { own } = first;
   let epoch = 0;
   for (const thread of threads) {
     epoch = Math.max(epoch, thread.epoch);
-    known = known.join(thread.known);
     own = joinBlocks(own, thread.own);
   }
-  return { epoch, known, own };
+  return { epoch, known: Clock.joinAll(threads.map((thread) => thread.known)), own };
 }
