@@ -45,7 +45,7 @@ export class Effects {
     this.#call = call;
   }
 
-  /** The effect as an expression; '' when it does nothing because nobody reads its result. */
+  /** The effect as an expression. */
   print(effect: Effect, hasResult: boolean): string {
     return this.#target === 'cuda' ? this.#cuda(effect, hasResult) : this.#host(effect);
   }
@@ -81,7 +81,7 @@ export class Effects {
       case 'load': {
         const { to, space } = pointerType(effect.pointer);
         if (space === 'shared' && effect.order === 'weak') {
-          return hasResult ? this.#expressions.place(effect.pointer) : '';
+          return this.#expressions.place(effect.pointer);
         }
         return `${loadHelper(prelude, to, space, effect)}(${this.#args(effect.pointer)})`;
       }
@@ -135,7 +135,7 @@ export class Effects {
         return warp('__match_any_sync', effect.value);
       case 'elect':
         // All lanes take part, so the lowest active one is lane 0. elect.sync promises some lane, not which.
-        return hasResult ? 'threadIdx.x % 32u == 0u' : '';
+        return 'threadIdx.x % 32u == 0u';
       case 'call':
         return this.#call(
           effect.callee,

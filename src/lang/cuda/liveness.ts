@@ -1,8 +1,9 @@
 /**
- * What a program does not need, and a C++ compiler would warn about: variables that nothing reads (folding and
- * unrolling leave them behind) and statements that control never reaches.
+ * What a program does not need, and a C++ compiler would warn about: variables that nothing reads, with the weak
+ * loads that fill them (folding and unrolling leave them behind), and statements that control never reaches.
  */
 import type { Effect, Expr, Stmt, Variable } from '../ir.js';
+import { children, expressionsOf, operands, walkStatements } from '../walk.js';
 
 /** The same statements without either. */
 export function prune(body: readonly Stmt[]): Stmt[] {
@@ -30,49 +31,12 @@ function isZero(expr: Expr): boolean {
 }
 
 /** Expressions directly inside an expression, as far as its value depends on them. */
-export function operands(expr: Expr): readonly Expr[] {
-  switch (expr.kind) {
-    case 'const':
-    case 'variable':
-    case 'builtin':
-    case 'register':
-      return [];
-    case 'unary':
-    case 'convert':
-    case 'bits':
-      return [expr.arg];
-    case 'binary':
-      return settled(expr) === undefined ? [expr.left, expr.right] : [];
-    case 'select':
-      return [expr.test, expr.then, expr.else];
-    case 'pure':
-      return expr.args;
-    case 'lane':
-      return [expr.vector];
-    case 'pack':
-      return expr.lanes;
-    case 'offset':
-      return [expr.pointer, expr.index];
-    case 'view':
-      return [expr.pointer];
-    case 'field':
-      return [expr.rank];
-  }
+function needed(expr: Expr): readonly Expr[] {
+  return settled(expr) === undefined ? children(expr) : [];
 }
 
-/** Expressions directly inside an effect: those of its properties that are expressions. */
-export function effectOperands(effect: Effect): readonly Expr[] {
-  return Object.values(effect).flatMap((value: unknown) =>
-    (Array.isArray(value) ? value : [value]).filter(isExpr),
-  );
-}
-
-function isExpr(value: unknown): value is Expr {
-  return typeof value === 'object' && value !== null && 'kind' in value && 'type' in value;
-}
-
-/** The variables on which something depends that others can see: an effect, a branch, a result. */
-function liveVariables(body: readonly Stmt[]): Set<number> {
+/** The variables on which something depends that others can see: an effect, a branch, a result. By id. */
+export function liveVariables(body: readonly Stmt[]): Set<number> {
   const live = new Set<number>();
   /** variable → the values that would be needed, were it live. */
   const sources = new Map<number, Expr[]>();
@@ -88,58 +52,42 @@ function liveVariables(body: readonly Stmt[]): Set<number> {
     if (live.has(variable.id)) pending.push(value);
     else sources.set(variable.id, [...(sources.get(variable.id) ?? []), value]);
   };
-  const visit = (statements: readonly Stmt[]): void => {
-    for (const statement of statements) {
-      switch (statement.kind) {
-        case 'let':
-          write(statement.variable, statement.init);
-          break;
-        case 'registers':
-          write(statement.variable, statement.fill);
-          break;
-        case 'assign':
-          write(statement.variable, statement.value);
-          break;
-        case 'assignRegister':
-          write(statement.array, statement.value);
-          break;
-        case 'effect':
-          pending.push(...effectOperands(statement.effect));
-          break;
-        case 'if':
-          pending.push(statement.test);
-          visit(statement.then);
-          visit(statement.else);
-          break;
-        case 'for':
-          pending.push(statement.test);
-          visit(statement.init);
-          visit(statement.update);
-          visit(statement.body);
-          break;
-        case 'while':
-          pending.push(statement.test);
-          visit(statement.body);
-          break;
-        case 'return':
-          if (statement.value !== null) pending.push(statement.value);
-          break;
-        case 'block':
-          visit(statement.body);
-          break;
-        default:
-      }
+  walkStatements(body, (statement) => {
+    switch (statement.kind) {
+      case 'let':
+        write(statement.variable, statement.init);
+        break;
+      case 'registers':
+        write(statement.variable, statement.fill);
+        break;
+      case 'assign':
+        write(statement.variable, statement.value);
+        break;
+      case 'assignRegister':
+        write(statement.array, statement.value);
+        break;
+      case 'effect':
+        if (!isSilent(statement.effect)) pending.push(...operands(statement.effect));
+        else if (statement.result !== null) {
+          for (const operand of operands(statement.effect)) write(statement.result, operand);
+        }
+        break;
+      default:
+        pending.push(...expressionsOf(statement));
     }
-  };
-
-  visit(body);
+  });
   for (let expr = pending.pop(); expr !== undefined; expr = pending.pop()) {
     if (expr.kind === 'variable') read(expr.variable);
     if (expr.kind === 'register') read(expr.array);
     if (expr.kind === 'field') read(expr.window);
-    pending.push(...operands(expr));
+    pending.push(...needed(expr));
   }
   return live;
+}
+
+/** Effects that nobody notices unless their result is read. */
+function isSilent(effect: Effect): boolean {
+  return (effect.op === 'load' && effect.order === 'weak') || effect.op === 'elect';
 }
 
 function pruneStatement(statement: Stmt, live: ReadonlySet<number>): Stmt[] {
@@ -153,9 +101,8 @@ function pruneStatement(statement: Stmt, live: ReadonlySet<number>): Stmt[] {
     case 'assignRegister':
       return live.has(statement.array.id) ? [statement] : [];
     case 'effect':
-      return statement.result !== null && !live.has(statement.result.id)
-        ? [{ ...statement, result: null }]
-        : [statement];
+      if (statement.result !== null && live.has(statement.result.id)) return [statement];
+      return isSilent(statement.effect) ? [] : [{ ...statement, result: null }];
     case 'if': {
       const then = inside(statement.then);
       const otherwise = inside(statement.else);

@@ -8,7 +8,7 @@ import { byteSize } from '../types.js';
 import { type AbiOptions, defaultMaxPeers, entryName } from './abi.js';
 import { Effects } from './effects.js';
 import { Expressions } from './expressions.js';
-import { prune } from './liveness.js';
+import { liveVariables, prune } from './liveness.js';
 import { Prelude, type Target } from './prelude.js';
 import { identifier, Offsets, reservedNames, Scopes, uniqueName } from './scopes.js';
 import { Writer } from './writer.js';
@@ -18,19 +18,22 @@ export interface PrintOptions extends AbiOptions {
   readonly lineDirectives?: boolean;
 }
 
-/** The kernel as CUDA C++ (C++17, for NVRTC and nvcc; compile with `compileOptions`). */
-export function printCuda(module: IrModule, options: PrintOptions = {}): string {
-  return printUnit([module], 'cuda', options);
+/**
+ * A kernel as CUDA C++ (C++17, for NVRTC and nvcc; compile with `compileOptions`). Several modules, which need
+ * different names, become one translation unit that shares a prelude.
+ */
+export function printCuda(module: IrModule | readonly IrModule[], options: PrintOptions = {}): string {
+  return printUnit('entry' in module ? [module] : module, 'cuda', options);
 }
 
 /**
  * The same programs for the host's C++ compiler, as far as one thread can run them: arithmetic, conversions, lanes,
  * control flow, device functions, weak loads and stores. Each becomes
  * `extern "C" void name(parameters…, u32 rank, u32 threadIdx, u32 blockIdx, u32 blockDim, u32 gridDim)`, with windows
- * as `const HeddlePeers*`. Modules printed together need different names.
+ * as `const HeddlePeers*`.
  */
-export function printHost(modules: readonly IrModule[], options: PrintOptions = {}): string {
-  return printUnit(modules, 'host', options);
+export function printHost(module: IrModule | readonly IrModule[], options: PrintOptions = {}): string {
+  return printUnit('entry' in module ? [module] : module, 'host', options);
 }
 
 function printUnit(modules: readonly IrModule[], target: Target, options: PrintOptions): string {
@@ -39,9 +42,11 @@ function printUnit(modules: readonly IrModule[], target: Target, options: PrintO
   const first = new Prelude(target);
   for (const module of modules) new ModulePrinter(module, target, first, options, new Set()).print();
   const prelude = new Prelude(target);
-  const bodies = modules.map((module) =>
-    new ModulePrinter(module, target, prelude, options, first.names).print(),
-  );
+  const bodies = modules.map((module) => {
+    const text = new ModulePrinter(module, target, prelude, options, first.names).print();
+    // Device functions of different modules may have the same name.
+    return modules.length === 1 ? text : `namespace in_${entryName(module)} {\n\n${text}\n\n}`;
+  });
   return `${[...modules.map(header), prelude.print(), ...bodies].join('\n\n')}\n`;
 }
 
@@ -88,9 +93,7 @@ class ModulePrinter {
     });
     const called = calledFunctions(this.#module);
     const kernel = this.#kernel();
-    const parts = [...this.#offsets.print(), ...functions.filter((_, i) => called.has(i)), kernel];
-    const text = parts.join('\n\n');
-    return this.#target === 'host' ? `namespace in_${entryName(this.#module)} {\n\n${text}\n\n}` : text;
+    return [...this.#offsets.print(), ...functions.filter((_, i) => called.has(i)), kernel].join('\n\n');
   }
 
   #isTaken(name: string): boolean {
@@ -117,6 +120,7 @@ class ModulePrinter {
 
   #kernel(): string {
     const { entry, maxThreads } = this.#module;
+    const body = prune(entry.body);
     const scopes = new Scopes((name) => this.#isTaken(name), this.#offsets);
     const printer = this.#body(scopes);
     const cuda = this.#target === 'cuda';
@@ -137,9 +141,9 @@ class ModulePrinter {
         printer.writer.line('threadIdx.x = threadIdx_x, blockIdx.x = blockIdx_x;');
         printer.writer.line('blockDim.x = blockDim_x, gridDim.x = gridDim_x;');
       }
-      this.#shared(scopes, printer);
+      this.#shared(scopes, printer, liveVariables(body));
     });
-    printer.block(prune(entry.body));
+    printer.block(body);
     const signature = `${entryName(this.#module)}(${params.join(', ')})`;
     const qualified = cuda
       ? `extern "C" __global__ void __launch_bounds__(${maxThreads})\n${signature}`
@@ -147,11 +151,17 @@ class ModulePrinter {
     return `${qualified} {\n${printer.writer.print()}\n}`;
   }
 
-  #shared(scopes: Scopes, { writer, expressions }: BodyPrinter): void {
+  #shared(scopes: Scopes, { writer, expressions }: BodyPrinter, live: ReadonlySet<number>): void {
     let bytes = 0;
     for (const { variable, length, span } of this.#module.shared) {
       const { type } = variable;
-      if (type.kind !== 'pointer') throw new HeddleError('HEDDLE_PRINT', 'a shared array must be a pointer');
+      if (type.kind !== 'pointer' || this.#target === 'host') {
+        throw new HeddleError(
+          'HEDDLE_PRINT',
+          `'${variable.name}' is shared by threads; a program for the host has one`,
+        );
+      }
+      if (!live.has(variable.id)) continue;
       expressions.type(type);
       const wide = type.to === 'v16' ? ' alignas(128)' : '';
       writer.line(`__shared__${wide} ${type.to} ${scopes.declare(variable)}[${length}];`, span);
@@ -244,18 +254,18 @@ class BodyPrinter {
         const { type } = statement.variable;
         if (type.kind !== 'registers')
           throw new HeddleError('HEDDLE_PRINT', 'a register array must have its type');
-        const fill = expressions.print(statement.fill);
+        expressions.type({ kind: 'value', name: type.of });
+        const fill = isZero(statement.fill)
+          ? ''
+          : Array(type.length).fill(expressions.print(statement.fill)).join(', ');
         const name = this.#scopes.declare(statement.variable);
-        writer.line(
-          `${type.of} ${name}[${type.length}] = {${Array(type.length).fill(fill).join(', ')}};`,
-          span,
-        );
+        writer.line(`${type.of} ${name}[${type.length}] = {${fill}};`, span);
         break;
       }
       case 'effect': {
         const text = this.#effects.print(statement.effect, statement.result !== null);
         if (statement.result !== null) writer.line(`${this.#declaration(statement.result)} = ${text};`, span);
-        else if (text !== '') writer.line(`${text};`, span);
+        else writer.line(`${text};`, span);
         break;
       }
       case 'if':
@@ -380,6 +390,12 @@ class BodyPrinter {
     this.block(statement.body);
     this.writer.line('}');
   }
+}
+
+/** What `{}` initialises to: all bits zero. */
+function isZero(expr: Expr): boolean {
+  if (expr.kind === 'pack') return expr.lanes.every(isZero);
+  return expr.kind === 'const' && (Object.is(expr.value, 0) || expr.value === 0n || expr.value === false);
 }
 
 /** `const` before a value type; a pointer is constant after its star, which reads badly and helps nobody. */

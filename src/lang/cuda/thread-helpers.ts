@@ -38,25 +38,32 @@ export const threadHelpers: HelperTable = {
   shared_address: {
     text: 'DEVICE u32 shared_address(const void* p) { return u32(__cvta_generic_to_shared(p)); }',
   },
+  // Two fences by state space, because the general form also waits for the thread's global stores (MEMBAR.ALL.GPU).
+  fence_async: {
+    text: `DEVICE void fence_async() {
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}`,
+  },
   bulk_load: {
     text: `DEVICE void bulk_load(v16* to, const v16* from, u32 bytes, u64* barrier) {
-  asm volatile("fence.proxy.async;" ::: "memory");
+  fence_async();
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                :
                : "r"(shared_address(to)), "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(barrier))
                : "memory");
 }`,
-    needs: ['v16', 'shared_address'],
+    needs: ['v16', 'shared_address', 'fence_async'],
   },
   bulk_store: {
     text: `DEVICE void bulk_store(v16* to, const v16* from, u32 bytes) {
-  asm volatile("fence.proxy.async;" ::: "memory");
+  fence_async();
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
                :
                : "l"(__cvta_generic_to_global(to)), "r"(shared_address(from)), "r"(bytes)
                : "memory");
 }`,
-    needs: ['v16', 'shared_address'],
+    needs: ['v16', 'shared_address', 'fence_async'],
   },
   bulk_commit: {
     text: 'DEVICE void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }',

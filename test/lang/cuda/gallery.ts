@@ -1,0 +1,359 @@
+/** Hand-made kernels that together meet every effect of the IR in every form that the printer tells apart. */
+import type { Effect, Expr, IrModule, Param, Stmt, Variable } from '../../../src/lang/ir.js';
+import type { IrType, Space, ValueName } from '../../../src/lang/types.js';
+import * as ir from './ir-builder.js';
+
+const memoryNames = ['u8', 'u16', 'i32', 'u32', 'u64', 'f32', 'bf16', 'f16', 'e4m3', 'v16'] as const;
+const scopes = ['cta', 'gpu', 'sys'] as const;
+const x = ir.builtin('threadIdx');
+
+function v(name: string, type: ValueName, mutable = false): Variable {
+  return ir.variable(name, ir.value(type), mutable);
+}
+
+/** Loads and stores of every type, order, scope, hint and space. */
+function accesses(name: (typeof memoryNames)[number]): IrModule {
+  const from = ir.param('from', ir.pointer(name));
+  const to = ir.param('to', ir.pointer(name));
+  const tile = ir.shared('tile', name, 2048);
+  const at = (base: Variable, index: number): Expr => ir.offset(ir.offset(ir.read(base), ir.u32(index)), x);
+  const spaces: readonly [Space, Variable, Variable][] = [
+    ['global', from.variable, to.variable],
+    ['shared', tile.variable, tile.variable],
+  ];
+  const body: Stmt[] = [];
+  for (const [space, source, target] of spaces) {
+    let next = 0;
+    for (const order of ['weak', 'relaxed', 'ordered'] as const) {
+      for (const scope of order === 'weak' ? (['gpu'] as const) : scopes) {
+        for (const cache of space === 'global' ? (['keep', 'stream'] as const) : (['keep'] as const)) {
+          const value = v('value', name);
+          const index = next++ * 256;
+          body.push(
+            ir.effect(
+              ir.load(at(source, index), { order: order === 'ordered' ? 'acquire' : order, scope, cache }),
+              value,
+            ),
+            ir.effect(
+              ir.store(at(target, index), ir.read(value), {
+                order: order === 'ordered' ? 'release' : order,
+                scope,
+                cache,
+              }),
+            ),
+          );
+        }
+      }
+    }
+  }
+  return ir.module(`accesses_${name}`, [from, to], body, { shared: [tile] });
+}
+
+function atomics(name: 'i32' | 'u32' | 'u64'): IrModule {
+  const counters = ir.param('counters', ir.pointer(name));
+  const tile = ir.shared('tile', name, 32);
+  const value = ir.convert(name, x);
+  const sum = v('sum', name, true);
+  const body: Stmt[] = [ir.define(sum, ir.constant(name, name === 'u64' ? 0n : 0))];
+  const operations =
+    name === 'i32' ? (['add', 'max', 'exchange'] as const) : (['add', 'max', 'or', 'exchange'] as const);
+  for (const base of [counters.variable, tile.variable]) {
+    for (const order of ['relaxed', 'acquire', 'release', 'acq_rel'] as const) {
+      for (const scope of scopes) {
+        const pointer = ir.offset(ir.read(base), ir.u32(1));
+        for (const operation of operations) {
+          const before = v('before', name);
+          const atomic: Effect = { op: 'atomic', name: operation, pointer, value, order, scope };
+          body.push(ir.effect(atomic, before), ir.assign(sum, ir.binary('+', ir.read(sum), ir.read(before))));
+          // Nobody reads this one.
+          body.push(ir.effect(atomic));
+        }
+        const before = v('before', name);
+        const compare = ir.read(sum);
+        body.push(ir.effect({ op: 'compareExchange', pointer, compare, value, order, scope }, before));
+        body.push(ir.assign(sum, ir.binary('+', ir.read(sum), ir.read(before))));
+      }
+    }
+  }
+  body.push(ir.effect(ir.store(ir.read(counters.variable), ir.read(sum))));
+  return ir.module(`atomics_${name}`, [counters], body, { shared: [tile] });
+}
+
+/** Flags, packets, fences, clocks, programmatic launch. */
+function waits(): IrModule {
+  const flags = ir.param('flags', ir.pointer('u32'));
+  const packets = ir.param('packets', ir.pointer('v16'));
+  const output = ir.param('output', ir.pointer('v16'));
+  const epoch = ir.param('epoch', ir.value('u32'));
+  const limit = ir.param('limit', ir.value('u32'));
+  const body: Stmt[] = [ir.effect({ op: 'awaitPrevious' })];
+  const common = { epoch: ir.read(epoch.variable), limit: ir.read(limit.variable) };
+  for (const scope of scopes) {
+    const reached = v('reached', 'bool');
+    const packet = v('packet', 'v16');
+    const order = scope === 'sys' ? 'acquire' : 'relaxed';
+    body.push(
+      ir.effect(
+        { op: 'awaitEpoch', pointer: ir.offset(ir.read(flags.variable), x), order, scope, ...common },
+        reached,
+      ),
+      ir.when(ir.unary('!', ir.read(reached)), [ir.give(null)]),
+      ir.effect({ op: 'fence', order: 'acq_rel', scope }),
+      ir.effect(
+        {
+          op: 'awaitFilled',
+          pointer: ir.offset(ir.read(packets.variable), x),
+          empty: ir.u32(0),
+          limit: common.limit,
+          scope,
+        },
+        packet,
+      ),
+      ir.effect(
+        ir.store(ir.offset(ir.read(output.variable), x), ir.read(packet), { order: 'relaxed', scope: 'sys' }),
+      ),
+    );
+  }
+  const start = v('start', 'u64');
+  body.push(
+    ir.effect({ op: 'clock' }, start),
+    ir.effect({ op: 'sleep', nanoseconds: ir.u32(200) }),
+    ir.effect({ op: 'releaseNext' }),
+    ir.effect(ir.store(ir.view('u64', ir.read(output.variable)), ir.read(start))),
+  );
+  return ir.module('waits', [flags, packets, output, epoch, limit], body);
+}
+
+function warps(): IrModule {
+  const output = ir.param('output', ir.pointer('u32'));
+  const body: Stmt[] = [];
+  const sum = v('sum', 'u32', true);
+  const add = (value: Expr): Stmt => ir.assign(sum, ir.binary('+', ir.read(sum), value));
+  body.push(ir.define(sum, ir.builtin('laneId')));
+  for (const op of ['shuffle', 'shuffleXor', 'shuffleUp', 'shuffleDown'] as const) {
+    for (const type of ['u32', 'i32', 'f32'] as const) {
+      const other = v('other', type);
+      const value = type === 'u32' ? ir.read(sum) : ir.convert(type, ir.read(sum));
+      body.push(
+        ir.effect({ op, value, lane: ir.builtin('warpId') }, other),
+        add(ir.convert('u32', ir.read(other))),
+      );
+    }
+  }
+  const odd = ir.binary('==', ir.binary('%', ir.read(sum), ir.u32(2)), ir.u32(1));
+  for (const op of ['any', 'all'] as const) {
+    const result = v(op, 'bool');
+    body.push(ir.effect({ op, value: odd }, result), ir.when(ir.read(result), [add(ir.u32(3))]));
+    body.push(ir.effect({ op, value: odd }));
+  }
+  const mask = v('mask', 'u32');
+  body.push(ir.effect({ op: 'ballot', value: odd }, mask), add(ir.pure('popc', ir.read(mask))));
+  const same = v('same', 'u32');
+  body.push(ir.effect({ op: 'match', value: ir.read(sum) }, same), add(ir.pure('ffs', ir.read(same))));
+  body.push(ir.effect({ op: 'warpBarrier' }));
+  const leader = v('leader', 'bool');
+  body.push(ir.effect({ op: 'elect' }, leader), ir.effect({ op: 'elect' }));
+  body.push(
+    ir.when(ir.read(leader), [
+      ir.effect(ir.store(ir.offset(ir.read(output.variable), ir.builtin('warpId')), ir.read(sum))),
+    ]),
+  );
+  return ir.module('warps', [output], body);
+}
+
+/** A tile through shared memory by the copy engine: in, changed by all threads, out. */
+function bulk(): IrModule {
+  const from = ir.param('from', ir.pointer('v16'));
+  const to = ir.param('to', ir.pointer('v16'));
+  const tile = ir.shared('tile', 'v16', 256);
+  const full = ir.shared('full', 'u64', 1);
+  const first = ir.binary('==', x, ir.u32(0));
+  const base = ir.offset(ir.read(from.variable), ir.binary('*', ir.builtin('blockIdx'), ir.u32(256)));
+  const bytes = ir.u32(4096);
+  const row = v('row', 'v16');
+  const mine = ir.offset(ir.read(tile.variable), x);
+  const barrier = ir.read(full.variable);
+  return ir.module(
+    'bulk',
+    [from, to],
+    [
+      ir.when(first, [ir.effect({ op: 'mbarrierInit', barrier, count: ir.u32(1) })]),
+      ir.effect({ op: 'barrier' }),
+      ir.when(first, [
+        ir.effect({ op: 'mbarrierExpect', barrier, bytes }),
+        ir.effect({ op: 'bulkLoad', to: ir.read(tile.variable), from: base, bytes, barrier }),
+      ]),
+      ir.effect({ op: 'mbarrierAwait', barrier, parity: ir.u32(0) }),
+      ir.effect(ir.load(mine), row),
+      ir.effect(
+        ir.store(
+          mine,
+          ir.pack(
+            'f32',
+            [0, 1, 2, 3].map((i) => ir.unary('-', ir.lane('f32', ir.read(row), i))),
+          ),
+        ),
+      ),
+      ir.effect({ op: 'barrier' }),
+      ir.when(first, [
+        ir.effect({ op: 'bulkStore', to: ir.read(to.variable), from: ir.read(tile.variable), bytes }),
+        ir.effect({ op: 'bulkCommit' }),
+        ir.effect({ op: 'bulkWait', pending: 1, reads: true }),
+        ir.effect({ op: 'bulkWait', pending: 0, reads: false }),
+      ]),
+    ],
+    { shared: [tile, full] },
+  );
+}
+
+/** Peers' windows from a device function, which also needs the implicit rank. */
+function windows(): IrModule {
+  const layout = ir.layout('Window', [
+    { name: 'arrived', type: 'u32', length: 72 },
+    { name: 'rows', type: 'v16', length: 1024 },
+  ]);
+  const type: IrType = { kind: 'peers', layout };
+  const win = ir.param('win', type);
+  const epoch = ir.param('epoch', ir.value('u32'));
+  const publish = ir.fn(
+    'publish',
+    [win, epoch],
+    [
+      ir.effect(
+        ir.store(
+          ir.offset(ir.field(win.variable, x, 'arrived'), ir.builtin('rank')),
+          ir.read(epoch.variable),
+          {
+            order: 'release',
+            scope: 'sys',
+          },
+        ),
+      ),
+    ],
+  );
+  const mine: Param[] = [
+    ir.param('win', type),
+    ir.param('epoch', ir.value('u32')),
+    ir.param('rows', ir.pointer('v16')),
+  ];
+  const [window, now, rows] = mine.map(({ variable }) => variable) as [Variable, Variable, Variable];
+  const row = v('row', 'v16');
+  return ir.module(
+    'windows',
+    mine,
+    [
+      ir.count(ir.u32(8), (peer) => [
+        ir.effect(ir.load(ir.offset(ir.read(rows), x), { cache: 'stream' }), row),
+        ir.effect(ir.store(ir.offset(ir.field(window, peer, 'rows'), x), ir.read(row), { cache: 'stream' })),
+      ]),
+      ir.effect({ op: 'barrier' }),
+      ir.when(ir.binary('<', x, ir.u32(8)), [
+        ir.effect({ op: 'call', callee: 0, args: [ir.read(window), ir.read(now)] }),
+      ]),
+    ],
+    { functions: [publish], layouts: [layout] },
+  );
+}
+
+/** Sums rows of each storage type in f32 registers and packs them again. */
+function reduction(of: 'bf16' | 'f16' | 'e4m3'): IrModule {
+  const lanes = of === 'e4m3' ? 16 : 8;
+  const rows = ir.param('rows', ir.pointer('v16'));
+  const out = ir.param('out', ir.pointer('v16'));
+  const count = ir.param('count', ir.value('u32'));
+  const sum = ir.variable('sum', { kind: 'registers', of: 'f32', length: lanes });
+  const each = Array.from({ length: lanes }, (_, i) => i);
+  const row = v('row', 'v16');
+  return ir.module(
+    `reduction_${of}`,
+    [rows, out, count],
+    [
+      ir.registers(sum, ir.f32(0)),
+      ir.count(ir.read(count.variable), (i) => [
+        ir.effect(
+          ir.load(
+            ir.offset(ir.offset(ir.read(rows.variable), ir.binary('*', i, ir.builtin('blockDim'))), x),
+            {
+              cache: 'stream',
+            },
+          ),
+          row,
+        ),
+        ...each.map((k) =>
+          ir.assignRegister(
+            sum,
+            k,
+            ir.binary('+', ir.register(sum, k), ir.convert('f32', ir.lane(of, ir.read(row), k))),
+          ),
+        ),
+      ]),
+      ir.effect(
+        ir.store(
+          ir.offset(ir.read(out.variable), x),
+          ir.pack(
+            of,
+            each.map((k) => ir.register(sum, k)),
+          ),
+        ),
+      ),
+    ],
+  );
+}
+
+/** What folding and unrolling leave behind: unread variables, unreachable statements, empty branches. */
+function leftovers(): IrModule {
+  const out = ir.param('out', ir.pointer('u32'));
+  const n = ir.param('n', ir.value('u32'));
+  const unread = v('unread', 'u32');
+  const chained = v('chained', 'u32');
+  const counted = v('counted', 'u32', true);
+  const loaded = v('loaded', 'u32');
+  const scratch = ir.shared('scratch', 'u32', 32);
+  const sum = v('sum', 'u32', true);
+  return ir.module(
+    'leftovers',
+    [out, n],
+    [
+      ir.define(unread, ir.read(n.variable)),
+      ir.define(chained, ir.read(unread)),
+      ir.define(counted, ir.u32(0)),
+      ir.assign(counted, ir.binary('+', ir.read(counted), ir.u32(1))),
+      ir.effect(ir.load(ir.read(out.variable)), loaded),
+      ir.effect(ir.load(ir.offset(ir.read(scratch.variable), x)), v('nothing', 'u32')),
+      ir.when(ir.binary('<', ir.read(n.variable), ir.u32(0)), [ir.define(v('x', 'u32'), ir.u32(1))]),
+      ir.when(
+        ir.binary('>', ir.read(n.variable), ir.u32(9)),
+        [],
+        [ir.effect(ir.store(ir.read(out.variable), ir.u32(2)))],
+      ),
+      ir.define(sum, ir.u32(0)),
+      ir.whileLoop(ir.constant('bool', true), [
+        ir.assign(sum, ir.binary('+', ir.read(sum), ir.u32(1))),
+        ir.when(ir.binary('>=', ir.read(sum), ir.read(n.variable)), [
+          ir.stop('break'),
+          ir.assign(sum, ir.u32(0)),
+        ]),
+        ir.stop('continue'),
+        ir.assign(sum, ir.u32(0)),
+      ]),
+      ir.effect(ir.store(ir.read(out.variable), ir.read(sum))),
+      ir.give(null),
+      ir.effect(ir.store(ir.read(out.variable), ir.u32(3))),
+    ],
+    {
+      shared: [scratch],
+      functions: [ir.fn('uncalled', [ir.param('a', ir.value('u32'))], [ir.give(ir.u32(1))], ir.value('u32'))],
+    },
+  );
+}
+
+export const gallery: readonly IrModule[] = [
+  ...memoryNames.map(accesses),
+  ...(['i32', 'u32', 'u64'] as const).map(atomics),
+  waits(),
+  warps(),
+  bulk(),
+  windows(),
+  ...(['bf16', 'f16', 'e4m3'] as const).map(reduction),
+  leftovers(),
+];

@@ -1,0 +1,98 @@
+/** nvcc and nvdisasm, where a machine has them: what the tests of printed CUDA compile and read with. */
+import { execFile, execFileSync } from 'node:child_process';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { compileOptions } from '../../../src/lang/cuda/index.js';
+
+/** The architectures for which every kernel must compile cleanly. */
+export const architectures = ['sm_90a', 'sm_100a'] as const;
+
+export interface CompiledKernel {
+  readonly name: string;
+  readonly registers: number;
+  /** Bytes of registers spilled to local memory, stores and loads together. */
+  readonly spillBytes: number;
+  /** Bytes of local memory that a thread has for anything else. */
+  readonly stackBytes: number;
+}
+
+export interface CompiledCuda {
+  readonly kernels: readonly CompiledKernel[];
+  readonly warnings: readonly string[];
+  readonly cubin: Uint8Array;
+}
+
+/** The program's path, or null where the machine lacks it. Says so once. */
+export function findTool(name: 'nvcc' | 'nvdisasm'): string | null {
+  const homes = [process.env.CUDA_HOME, process.env.CUDA_PATH, '/usr/local/cuda'];
+  for (const path of [
+    name,
+    ...homes.filter((home) => home !== undefined).map((home) => join(home, 'bin', name)),
+  ]) {
+    try {
+      execFileSync(path, ['--version'], { stdio: 'ignore' });
+      return path;
+    } catch {
+      // not there
+    }
+  }
+  console.log(
+    `skipped: ${name} was not found (on PATH, in CUDA_HOME or /usr/local/cuda), so it checks nothing`,
+  );
+  return null;
+}
+
+const run = promisify(execFile);
+
+/** Compiles a translation unit with the options that devices use. Rejects with the compiler's messages. */
+export async function compileCuda(nvcc: string, text: string, architecture: string): Promise<CompiledCuda> {
+  const folder = await mkdtemp(join(tmpdir(), 'heddle-nvcc-'));
+  try {
+    await writeFile(join(folder, 'kernel.cu'), text);
+    const verbose = ['-Xptxas', '-v,-warn-spills,-warn-lmem-usage', '-Xcudafe', '--display_error_number'];
+    const { stdout, stderr } = await run(
+      nvcc,
+      [...compileOptions(architecture), ...verbose, '--cubin', 'kernel.cu', '-o', 'kernel.cubin'],
+      { cwd: folder },
+    );
+    const log = stdout + stderr;
+    return {
+      kernels: log.split(/(?=Compiling entry function)/).flatMap(kernelReport),
+      warnings: log.split('\n').filter((line) => /warning/i.test(line)),
+      cubin: await readFile(join(folder, 'kernel.cubin')),
+    };
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+/** What ptxas -v says about one kernel. */
+function kernelReport(log: string): CompiledKernel[] {
+  const number = (pattern: RegExp): number => Number(pattern.exec(log)?.[1] ?? Number.NaN);
+  const name = /Compiling entry function '(\w+)'/.exec(log)?.[1];
+  if (name === undefined) return [];
+  return [
+    {
+      name,
+      registers: number(/Used (\d+) registers/),
+      spillBytes: number(/(\d+) bytes spill stores/) + number(/(\d+) bytes spill loads/),
+      stackBytes: number(/(\d+) bytes stack frame/),
+    },
+  ];
+}
+
+/** The machine instructions of a cubin, one a line, without addresses. */
+export async function disassemble(nvdisasm: string, cubin: Uint8Array): Promise<string[]> {
+  const folder = await mkdtemp(join(tmpdir(), 'heddle-sass-'));
+  try {
+    await writeFile(join(folder, 'kernel.cubin'), cubin);
+    const { stdout } = await run(nvdisasm, ['--print-code', join(folder, 'kernel.cubin')], {
+      maxBuffer: 1 << 26,
+    });
+    return [...stdout.matchAll(/\/\*[0-9a-f]{4,}\*\/\s+(.*?)\s*;/g)].map((match) => match[1]!);
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
