@@ -199,17 +199,8 @@ function joinStreams(a: StreamClock, b: StreamClock): StreamClock {
   return new StreamClock(completed, blocks, clocks);
 }
 
-let nextClock = 0;
-/**
- * Recent joins. Block after block of a launch starts with the same knowledge and acquires the same flags, so most
- * joins were made before. A small table, because clocks that remembered their partners would keep the whole past alive.
- */
-const remembered = new Array<{ a: Clock; b: Clock; joined: Clock } | undefined>(1 << 13).fill(undefined);
-
 /** Everything known about every stream of every rank. */
 export class Clock {
-  private readonly id = nextClock++;
-
   constructor(private readonly streams: readonly StreamClock[]) {}
 
   completed(stream: number): number {
@@ -224,12 +215,6 @@ export class Clock {
   join(other: Clock): Clock {
     if (other === this || other === nothing) return this;
     if (this === nothing) return other;
-    const slot = (this.id + other.id) % remembered.length;
-    const memo = remembered[slot];
-    if (memo !== undefined) {
-      if (memo.a === this && memo.b === other) return memo.joined;
-      if (memo.a === other && memo.b === this) return memo.joined;
-    }
     const count = Math.max(this.streams.length, other.streams.length);
     let streams: StreamClock[] | null = null;
     let sameAsOther = true;
@@ -244,9 +229,7 @@ export class Clock {
         streams[i] = stream;
       }
     }
-    const joined = streams === null ? this : sameAsOther ? other : new Clock(streams);
-    remembered[slot] = { a: this, b: other, joined };
-    return joined;
+    return streams === null ? this : sameAsOther ? other : new Clock(streams);
   }
 
   /**

@@ -289,9 +289,12 @@ function met(threads: readonly Actor[]): { epoch: number; known: Clock; own: Blo
   const first = threads[0]!;
   let { own } = first;
   let epoch = 0;
+  let alike = true;
   for (const thread of threads) {
     epoch = Math.max(epoch, thread.epoch);
     own = joinBlocks(own, thread.own);
+    alike &&= thread.known === first.known;
   }
-  return { epoch, known: Clock.joinAll(threads.map((thread) => thread.known)), own };
+  const known = alike ? first.known : Clock.joinAll(threads.map((thread) => thread.known));
+  return { epoch, known, own };
 }
