@@ -14,8 +14,11 @@ export interface SharedRange {
 /** A kernel that the machine can run. */
 export interface Compiled {
   readonly module: IrModule;
-  /** Runs one thread (a `Thread`): to its end, or as a generator that yields `pause` codes. */
-  readonly run: (thread: object, args: readonly unknown[]) => Iterator<number, void> | undefined;
+  /**
+   * Runs a `Thread`: to its end; or, if it is a generator, until it yields a `pause` code. A generator that yielded
+   * `pause.end` can go on as another thread once the Thread object has become that.
+   */
+  readonly run: (thread: object) => Iterator<number, void> | undefined;
   readonly isGenerator: boolean;
   readonly usesWarps: boolean;
   readonly shared: readonly SharedRange[];
@@ -26,7 +29,7 @@ export interface Compiled {
 }
 
 /** Why a thread gives up control: the value that its generator yields. */
-export const pause = { preempt: 0, barrier: 1, warp: 2, wait: 3, previous: 4, sleep: 5 } as const;
+export const pause = { preempt: 0, barrier: 1, warp: 2, wait: 3, previous: 4, sleep: 5, end: 6 } as const;
 
 export const warpOps = [
   'warpBarrier',

@@ -66,6 +66,8 @@ export class Engine implements Hub {
   /** Checked mode: parked threads by the 16-byte line they wait for, a buffer. */
   private readonly parkedAt = new Map<SimBuffer, Map<number, Thread[]>>();
   private readonly asleep: { readonly thread: Thread; readonly until: number }[] = [];
+  /** Threads that have ended, by rank and kernel. */
+  private readonly spareThreads: Map<Compiled, Thread[]>[];
   private readonly spareShared = new Map<number, SimBuffer[]>();
   private readonly deaths: { readonly rank: number; readonly atStep: number }[] = [];
   private readonly stepLimit: number;
@@ -87,6 +89,7 @@ export class Engine implements Hub {
     this.detector = options.detector;
     this.stepLimit = options.stepLimit;
     this.killed = new Array(options.ranks).fill(false);
+    this.spareThreads = Array.from({ length: options.ranks }, () => new Map());
     this.starters = Array.from(
       { length: options.ranks },
       (_, rank) => new BlockStarter(rank, options.residentBlocks, this),
@@ -201,11 +204,10 @@ export class Engine implements Hub {
       this.failed(thread, error);
       return;
     }
-    if (step.done) {
-      this.endThread(thread);
-      return;
-    }
     switch (step.value) {
+      case pause.end:
+        this.endThread(thread);
+        return;
       case pause.preempt:
         this.schedule.add(thread);
         return;
@@ -228,7 +230,7 @@ export class Engine implements Hub {
       case pause.previous:
         this.followPrevious(thread);
         return;
-      case pause.sleep:
+      default:
         thread.state = 'sleep';
     }
   }
@@ -383,11 +385,17 @@ export class Engine implements Hub {
 
   private startThreads(block: Block): void {
     const { launch } = block;
+    const spare = this.spareThreads[launch.home]!.get(launch.compiled);
     block.live = launch.block;
     for (let i = 0; i < launch.block; i++) {
-      const thread = new Thread(block, i, launch.home, this);
+      let thread = spare?.pop();
+      if (thread === undefined) {
+        thread = new Thread(block, i, launch.home, this);
+        thread.iterator = launch.compiled.run(thread);
+      } else {
+        thread.become(block, i);
+      }
       block.warpLive[i >>> 5]!++;
-      thread.iterator = launch.compiled.run(thread, launch.args);
       block.threads.push(thread);
     }
     this.liveBlocks.add(block);
@@ -403,7 +411,7 @@ export class Engine implements Hub {
     try {
       for (let i = 0; i < launch.block; i++) {
         thread.index = i;
-        run(thread, launch.args);
+        run(thread);
       }
       thread.end();
       this.endBlock(block);
@@ -418,6 +426,7 @@ export class Engine implements Hub {
     this.liveBlocks.delete(block);
     this.detector?.blockEnded(block.id);
     this.giveShared(block.shared);
+    if (launch.compiled.isGenerator && launch.error === null) this.keepThreads(block);
     this.blockReleased(block);
     launch.liveBlocks--;
     this.starters[launch.home]!.blockEnded();
@@ -456,6 +465,14 @@ export class Engine implements Hub {
       this.detector?.awaitPrevious(thread.id);
       this.makeReady(thread);
     }
+  }
+
+  private keepThreads(block: Block): void {
+    const { compiled, home } = block.launch;
+    const spare = this.spareThreads[home]!;
+    const kept = spare.get(compiled);
+    if (kept === undefined) spare.set(compiled, block.threads);
+    else for (const thread of block.threads) kept.push(thread);
   }
 
   private takeShared(rank: number, compiled: Compiled): SimBuffer | null {

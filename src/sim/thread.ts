@@ -147,12 +147,20 @@ export class Thread extends Task {
   private copies: BulkCopy[] = [];
 
   constructor(
-    readonly block: Block,
+    public block: Block,
     public index: number,
     readonly rank: number,
     private readonly hub: Hub,
   ) {
     super();
+  }
+
+  /** Becomes a thread of another block: objects that have ended are used again. */
+  become(block: Block, index: number): void {
+    this.block = block;
+    this.index = index;
+    this.state = 'ready';
+    this.priority = 0;
   }
 
   /** Unique in the run. */
@@ -497,7 +505,8 @@ export class Thread extends Task {
   /** The thread has run to its end. */
   end(): void {
     this.state = 'ended';
-    this.iterator = undefined;
     this.finishCopies(this.group);
+    this.group = 0;
+    if (this.committed.length > 0) this.committed = [];
   }
 }

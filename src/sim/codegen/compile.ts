@@ -35,6 +35,7 @@ const prologue: Readonly<Record<string, string>> = {
   blockDim: 't.block.launch.block',
   gridDim: 't.block.launch.grid',
   rank: 't.block.launch.rank',
+  args: 't.block.launch.args',
   home: 't.rank',
   traffic: 't.block.launch.traffic',
   shared: 't.block.shared',
@@ -59,11 +60,11 @@ class ModuleCompiler {
     const { module, checked } = this;
     const { ranges, bytes } = layoutShared(module);
     const functions = module.functions.map((f, i) =>
-      this.function(f, `f${i}_${f.name}`, this.waiting[i]!, []),
+      this.function(f, `f${i}_${f.name}`, this.waiting[i]!),
     );
     const entryName = `kernel_${module.name.replace(/\W/g, '_')}`;
     const isGenerator = mayPause(module.entry.body, checked, this.waiting);
-    const entry = this.function(module.entry, entryName, isGenerator, ranges);
+    const entry = this.entry(entryName, isGenerator, ranges);
     const text = ["'use strict';", ...functions, entry, `return ${entryName};`].join('\n');
     const names = [...Object.keys(arithmetic), 'noWindow'];
     const run = new Function(...names, text)(...Object.values(arithmetic), noWindow) as Compiled['run'];
@@ -79,35 +80,52 @@ class ModuleCompiler {
     };
   }
 
-  private function(f: IrFunction, name: string, generator: boolean, shared: readonly SharedRange[]): string {
-    const printer = new FunctionPrinter(
+  private function(f: IrFunction, name: string, generator: boolean): string {
+    const printer = this.printer(f, 'return;');
+    const params = printer.params(f);
+    printer.body(f.body);
+    return [
+      `function${generator ? '*' : ''} ${name}(${['t', ...params].join(', ')}) {`,
+      ...constants(printer),
+      `  ${printer.declaration(params)}`,
+      ...printer.lines,
+      '}',
+    ].join('\n');
+  }
+
+  /**
+   * A generator serves one thread after another: creating one for each would keep the garbage collector busier than
+   * the kernel keeps the processor.
+   */
+  private entry(name: string, generator: boolean, shared: readonly SharedRange[]): string {
+    const f = this.module.entry;
+    const printer = this.printer(f, generator ? 'break thread;' : 'return;');
+    const params = printer.params(f);
+    for (const [i, array] of this.module.shared.entries()) printer.shared(array.variable, shared[i]!);
+    params.forEach((param, i) => {
+      printer.lines.push(`  ${param} = args[${i}];`);
+    });
+    printer.body(f.body);
+    return [
+      `function${generator ? '*' : ''} ${name}(t) {`,
+      `  ${printer.declaration([])}`,
+      ...(generator ? ['  for (;;) {'] : []),
+      ...constants(printer),
+      ...(generator ? ['  thread: {', ...printer.lines, '  }', `  yield ${pause.end};`, '  }'] : printer.lines),
+      '}',
+    ].join('\n');
+  }
+
+  private printer(f: IrFunction, plainReturn: string): FunctionPrinter {
+    return new FunctionPrinter(
       this.checked,
+      plainReturn,
       (span) => this.site(f, span),
       (callee, args) => {
         const text = `f${callee}_${this.module.functions[callee]!.name}(${['t', ...args].join(', ')})`;
         return this.waiting[callee] ? `yield* ${text}` : text;
       },
     );
-    const isEntry = f === this.module.entry;
-    const params = printer.params(f);
-    if (isEntry) {
-      for (const [i, array] of this.module.shared.entries()) printer.shared(array.variable, shared[i]!);
-    }
-    printer.body(f.body);
-    const body = printer.lines.join('\n');
-    const head = isEntry ? 't, args' : ['t', ...params].join(', ');
-    const load = isEntry && params.length > 0 ? `[${params.join(', ')}] = args;` : '';
-    const constants = Object.keys(prologue).filter((key) => new RegExp(`\\b(?<!\\.)${key}\\b`).test(body));
-    return [
-      `function${generator ? '*' : ''} ${name}(${head}) {`,
-      ...(constants.length > 0
-        ? [`  const ${constants.map((key) => `${key} = ${prologue[key]}`).join(', ')};`]
-        : []),
-      `  ${printer.declaration(isEntry ? [] : params)}`,
-      ...(load === '' ? [] : [`  ${load}`]),
-      body,
-      '}',
-    ].join('\n');
   }
 
   private site(f: IrFunction, span: Span): number {
@@ -121,6 +139,13 @@ class ModuleCompiler {
     });
     return this.sites.length - 1;
   }
+}
+
+/** Declares the builtins and parts of the thread that a function uses. */
+function constants(printer: FunctionPrinter): string[] {
+  const body = printer.lines.join('\n');
+  const used = Object.keys(prologue).filter((key) => new RegExp(`(?<![.\\w])${key}\\b`).test(body));
+  return used.length === 0 ? [] : [`  const ${used.map((key) => `${key} = ${prologue[key]}`).join(', ')};`];
 }
 
 /** Arrays in declaration order, vectors on lines of their own as the CUDA printer lays them out. */
@@ -149,6 +174,8 @@ class FunctionPrinter {
 
   constructor(
     private readonly checked: boolean,
+    /** How a function without a result is left. */
+    private readonly plainReturn: string,
     private readonly site: (span: Span) => number,
     call: (callee: number, args: readonly string[]) => string,
   ) {
@@ -244,7 +271,7 @@ class FunctionPrinter {
         this.emit(`break ${this.loops.at(-1)!.inner};`);
         return;
       case 'return':
-        this.emit(s.value === null ? 'return;' : `return ${this.expressions.scalar(s.value)};`);
+        this.emit(s.value === null ? this.plainReturn : `return ${this.expressions.scalar(s.value)};`);
         return;
       case 'block':
         this.emit('{');
