@@ -83,15 +83,20 @@ function kernelReport(log: string): CompiledKernel[] {
   ];
 }
 
-/** The machine instructions of a cubin, one a line, without addresses. */
-export async function disassemble(nvdisasm: string, cubin: Uint8Array): Promise<string[]> {
+/** The machine instructions of each kernel of a cubin, without their addresses. */
+export async function disassemble(nvdisasm: string, cubin: Uint8Array): Promise<Map<string, string[]>> {
   const folder = await mkdtemp(join(tmpdir(), 'heddle-sass-'));
   try {
     await writeFile(join(folder, 'kernel.cubin'), cubin);
-    const { stdout } = await run(nvdisasm, ['--print-code', join(folder, 'kernel.cubin')], {
-      maxBuffer: 1 << 26,
-    });
-    return [...stdout.matchAll(/\/\*[0-9a-f]{4,}\*\/\s+(.*?)\s*;/g)].map((match) => match[1]!);
+    const options = { maxBuffer: 1 << 28 };
+    const { stdout } = await run(nvdisasm, ['--print-code', join(folder, 'kernel.cubin')], options);
+    const sections = stdout.split(/^\.text\.(?=\w+:)/m).slice(1);
+    return new Map(
+      sections.map((section) => [
+        section.slice(0, section.indexOf(':')),
+        [...section.matchAll(/\/\*[0-9a-f]{4,}\*\/\s+(.*?)\s*;/g)].map((match) => match[1]!),
+      ]),
+    );
   } finally {
     await rm(folder, { recursive: true, force: true });
   }
