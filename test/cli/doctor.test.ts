@@ -1,0 +1,107 @@
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Command } from 'commander';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { type Diagnosis, register, render } from '../../src/cli/doctor.js';
+import { listNics } from '../../src/cli/nics.js';
+
+describe('heddle doctor', () => {
+  it('prints its findings as JSON and succeeds on any machine', async () => {
+    const written: string[] = [];
+    vi.spyOn(process.stdout, 'write').mockImplementation((text) => written.push(String(text)) > 0);
+    vi.spyOn(process.stderr, 'write').mockReturnValue(true);
+    const before = process.exitCode;
+    try {
+      const program = new Command('heddle');
+      register(program);
+      await program.parseAsync(['node', 'heddle', 'doctor', '--json']);
+      expect(process.exitCode).toBe(0);
+    } finally {
+      process.exitCode = before;
+      vi.restoreAllMocks();
+    }
+    const diagnosis = JSON.parse(written.join('')) as Diagnosis;
+    expect(diagnosis.usable).toBe(true);
+    expect(diagnosis.summary.join('\n')).toMatch(/Simulator/);
+    const names = diagnosis.findings.map(({ name }) => name);
+    expect(new Set(names).size).toBe(names.length);
+    for (const name of ['Simulator', 'NVIDIA driver', 'libfabric', 'NICs']) expect(names).toContain(name);
+  });
+
+  it('shows what is missing with its remedy, and which GPUs reach each other', () => {
+    const gpu = (ordinal: number, access: boolean) => ({
+      ordinal,
+      name: 'NVIDIA H200',
+      capability: [9, 0] as const,
+      uuid: '',
+      pciBusId: `0000:0${ordinal}:00.0`,
+      memoryBytes: 140 * 2 ** 30,
+      multiprocessors: 132,
+      l2Bytes: 0,
+      sharedBytesPerBlock: 0,
+      virtualMemory: true,
+      posixHandles: true,
+      rdmaMemory: true,
+      links: { active: 18, version: '4.0', toSwitch: 18, toGpus: {} },
+      peers: [{ ordinal: 1 - ordinal, access, atomics: access }],
+    });
+    const text = render({
+      summary: ['GPU: two ranks'],
+      usable: true,
+      findings: [
+        {
+          name: 'NCCL',
+          state: 'missing',
+          detail: 'not found: libnccl.so.2',
+          enables: 'baselines',
+          remedy: 'pip install it',
+        },
+      ],
+      gpus: [gpu(0, true), gpu(1, false)],
+      nics: [],
+    });
+    expect(text).toContain(
+      '– NCCL  not found: libnccl.so.2\n    enables: baselines\n    to have it: pip install it',
+    );
+    expect(text).toContain(
+      'GPU 0  NVIDIA H200  compute 9.0, 132 SMs, 140.0 GiB, 0000:00:00.0, 18 NVLinks (4.0) to a switch',
+    );
+    expect(text).toContain('     0  ·  A\n     1  –  ·');
+  });
+});
+
+describe('network interfaces', () => {
+  let root: string;
+  const put = (path: string, text: string) => {
+    const file = join(root, path);
+    mkdirSync(join(file, '..'), { recursive: true });
+    writeFileSync(file, text);
+  };
+  beforeEach(() => {
+    root = mkdtempSync(join(tmpdir(), 'heddle-nics-'));
+  });
+  afterEach(() => rmSync(root, { recursive: true, force: true }));
+
+  it('are read from the system’s tree', () => {
+    put('infiniband/mlx5_0/ports/1/state', '4: ACTIVE\n');
+    put('infiniband/mlx5_0/ports/1/rate', '400 Gb/sec (4X NDR)\n');
+    put('infiniband/mlx5_0/ports/1/link_layer', 'InfiniBand\n');
+    put('infiniband/mlx5_1/ports/1/state', '1: DOWN\n');
+    put('infiniband/mlx5_1/ports/2/state', '4: ACTIVE\n');
+    put('net/eth0/operstate', 'up\n');
+    put('net/eth0/speed', '25000\n');
+    put('net/eth0/device/vendor', '0x15b3\n');
+    put('net/lo/operstate', 'unknown\n');
+    expect(listNics(root)).toEqual([
+      { name: 'mlx5_0', kind: 'rdma', up: true, detail: 'InfiniBand 400 Gb/sec (4X NDR)' },
+      { name: 'mlx5_1', kind: 'rdma', up: false, detail: '' },
+      { name: 'mlx5_1:2', kind: 'rdma', up: true, detail: '' },
+      { name: 'eth0', kind: 'net', up: true, detail: '25000 Mb/s' },
+    ]);
+  });
+
+  it('are none where the system has no such tree', () => {
+    expect(listNics(join(root, 'nowhere'))).toEqual([]);
+  });
+});

@@ -1,0 +1,126 @@
+import { execFileSync, spawnSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { driverCandidates, failure, formatVersion } from '../../src/cuda/driver.js';
+import { CudaError, remedies } from '../../src/cuda/errors.js';
+import type { Gpu } from '../../src/cuda/gpu.js';
+import { architecture } from '../../src/cuda/gpu.js';
+import { describe as describeAllocation, formatBytes } from '../../src/cuda/window.js';
+import { probe } from '../../src/native/index.js';
+
+/** Tries to open a GPU in a process of its own. */
+function open(ordinal: number, env: Record<string, string> = {}): string {
+  const child = spawnSync(
+    process.execPath,
+    ['--import', 'tsx', join(import.meta.dirname, 'driver-child.ts'), String(ordinal)],
+    { encoding: 'utf8', timeout: 30_000, env: { ...process.env, ...env } },
+  );
+  return child.stdout.trim() || child.stderr;
+}
+
+describe.skipIf(probe(driverCandidates).ok)('a machine without a driver', () => {
+  it('gets told what is missing and what works all the same', () => {
+    expect(open(0)).toMatch(
+      /^UnavailableError: No library could be opened \(libcuda.so.1: .*Install the NVIDIA driver.*simulator/,
+    );
+  });
+});
+
+const hasCompiler = spawnSync('cc', ['--version']).status === 0;
+
+// A stand-in for libcuda.so.1: enough of it to be opened and to disappoint.
+const standIn = `
+#include <stdlib.h>
+#include <string.h>
+static int from(const char *name, int otherwise) { const char *v = getenv(name); return v ? atoi(v) : otherwise; }
+int cuDriverGetVersion(int *out) { *out = from("FAKE_VERSION", 13000); return 0; }
+int cuInit(unsigned flags) { return strcmp(getenv("CUDA_MODULE_LOADING"), "EAGER") ? 999 : from("FAKE_INIT", 0); }
+int cuGetErrorName(int result, const char **out) { *out = result == 100 ? "CUDA_ERROR_NO_DEVICE" : "CUDA_ERROR"; return 0; }
+int cuDeviceGetCount(int *out) { *out = from("FAKE_COUNT", 0); return 0; }
+`;
+
+describe.skipIf(!hasCompiler)('a driver that will not do', () => {
+  let folder: string;
+  beforeAll(() => {
+    folder = mkdtempSync(join(tmpdir(), 'heddle-driver-'));
+    const source = join(folder, 'cuda.c');
+    // The bindings want every symbol; these are never called.
+    const bindings = readFileSync(join(import.meta.dirname, '../../src/cuda/driver.ts'), 'utf8');
+    const names = [...bindings.matchAll(/^ {2}(cu\w+): \[/gm)]
+      .map(([, name]) => name!)
+      .filter((name) => !standIn.includes(` ${name}(`));
+    writeFileSync(
+      source,
+      `${standIn}${names.map((name) => `int ${name}(void) { return 999; }`).join('\n')}\n`,
+    );
+    execFileSync('cc', ['-shared', '-fPIC', '-o', join(folder, 'libcuda.so.1'), source]);
+  });
+  afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+  const with_ = (env: Record<string, string>, ordinal = 0) =>
+    open(ordinal, { ...env, LD_LIBRARY_PATH: folder });
+
+  it('is too old', () => {
+    expect(with_({ FAKE_VERSION: '11040' })).toBe(
+      'UnavailableError: The NVIDIA driver implements CUDA 11.4; Heddle needs 12.0. Update the driver to 525 or newer',
+    );
+  });
+
+  it('finds no GPU', () => {
+    expect(with_({ FAKE_INIT: '100' })).toMatch(
+      /CUDA cannot be used here \(cuInit failed with CUDA_ERROR_NO_DEVICE \(100\): no GPU is visible; see CUDA_VISIBLE_DEVICES/,
+    );
+  });
+
+  it('has fewer GPUs than were asked for', () => {
+    expect(with_({ FAKE_COUNT: '2' }, 2)).toMatch(
+      /GPU 2 was asked for, but this process sees 2 GPUs\. Use fewer/,
+    );
+    expect(with_({ FAKE_COUNT: '1' }, 1)).toMatch(/this process sees one GPU/);
+  });
+
+  it('is told to load kernels eagerly before it starts', () => {
+    // The stand-in's cuInit fails otherwise.
+    expect(with_({ FAKE_COUNT: '0' })).toMatch(/this process sees 0 GPUs/);
+    expect(with_({ CUDA_MODULE_LOADING: 'LAZY' })).toMatch(/cuInit failed/);
+  });
+});
+
+describe('errors of the driver', () => {
+  it('say the call, the result, the purpose and what to do', () => {
+    const error = failure('cuMemCreate', 2, 'allocating 3.0 GiB for the receive window on GPU 1');
+    expect(error).toBeInstanceOf(CudaError);
+    expect(error).toMatchObject({ code: 'HEDDLE_CUDA', call: 'cuMemCreate', result: 2, contextLost: false });
+    expect(error.message).toMatch(
+      /^cuMemCreate failed with .*\(2\): allocating 3.0 GiB for the receive window.*; /,
+    );
+    expect(failure('cuSomething', 12345, '').message).toBe('cuSomething failed with CUresult 12345 (12345)');
+  });
+
+  it('tell a lost context from a refused launch', () => {
+    const lost = Object.keys(remedies)
+      .map(Number)
+      .filter((result) => failure('cuEventQuery', result, '').contextLost);
+    expect(lost).toEqual([700, 702, 710, 715, 716, 719]);
+  });
+
+  it('show sizes and versions for people', () => {
+    expect([5, 2048, 3 * 2 ** 20, 1.5 * 2 ** 30].map(formatBytes)).toEqual([
+      '5 bytes',
+      '2.0 KiB',
+      '3.0 MiB',
+      '1.5 GiB',
+    ]);
+    expect(describeAllocation(4096, 'send buffer', { ordinal: 3 } as Gpu)).toBe(
+      'allocating 4.0 KiB (4096 bytes) for the send buffer on GPU 3',
+    );
+    expect([13_000, 12_080, 0].map(formatVersion)).toEqual(['13.0', '12.8', 'an unknown version']);
+    expect([architecture([8, 0]), architecture([9, 0]), architecture([10, 3])]).toEqual([
+      'sm_80',
+      'sm_90a',
+      'sm_103a',
+    ]);
+  });
+});

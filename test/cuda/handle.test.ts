@@ -1,0 +1,77 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { decodeHandle, encodeHandle, type WindowHandle } from '../../src/cuda/handle.js';
+
+const bytes = (length: number) => fc.uint8Array({ minLength: length, maxLength: length });
+const handles: fc.Arbitrary<WindowHandle> = fc
+  .record({
+    kind: fc.constantFrom('descriptor' as const, 'ipc' as const),
+    pid: fc.nat(2 ** 22),
+    started: fc.nat(),
+    bootId: fc.uuid(),
+    fd: fc.integer({ min: -1, max: 2 ** 20 }),
+    address: fc.integer({ min: 1, max: 2 ** 47 }),
+    bytes: fc.integer({ min: 1, max: 2 ** 40 }),
+    spare: fc.integer({ min: 16, max: 2 ** 21 }),
+    ordinal: fc.nat(15),
+    uuid: bytes(16).map((uuid) => Buffer.from(uuid).toString('hex')),
+    token: bytes(16),
+    ipc: bytes(64),
+    purpose: fc.string({ unit: 'grapheme', maxLength: 40 }),
+  })
+  .map(({ spare, ...handle }) => ({ ...handle, mappedBytes: handle.bytes + spare }));
+
+const example = (): WindowHandle => fc.sample(handles, { seed: 7, numRuns: 1 })[0]!;
+
+describe('window handles', () => {
+  it('survive the way to another process', () => {
+    fc.assert(
+      fc.property(handles, fc.nat(9), (handle, shift) => {
+        // They may arrive anywhere in a larger message.
+        const encoded = encodeHandle(handle);
+        const message = new Uint8Array(shift + encoded.length);
+        message.set(encoded, shift);
+        expect(decodeHandle(message.subarray(shift))).toEqual(handle);
+      }),
+      { seed: 1 },
+    );
+  });
+
+  it('stay under 4 KiB whatever the purpose', () => {
+    const long = encodeHandle({ ...example(), purpose: 'p'.repeat(100_000) });
+    expect(long.length).toBeLessThanOrEqual(4096);
+    expect(decodeHandle(long).purpose).toMatch(/^p+$/);
+  });
+
+  it('are refused when cut short, prolonged or of something else', () => {
+    const good = encodeHandle(example());
+    for (const bad of [
+      good.subarray(1),
+      good.subarray(0, -1),
+      Uint8Array.of(...good, 0),
+      new Uint8Array(300),
+    ]) {
+      expect(() => decodeHandle(bad)).toThrow(/the bytes of another rank's window handle/);
+    }
+    expect(() => decodeHandle('text' as unknown as Uint8Array)).toThrow(/handle is "text"/);
+  });
+
+  it('name the mismatch when another Heddle made them', () => {
+    const other = encodeHandle(example());
+    other[4] = 2;
+    expect(() => decodeHandle(other)).toThrow(/version 2.*the same Heddle in all ranks/);
+  });
+
+  it('never give sizes or addresses that cannot be', () => {
+    const impossible = [
+      { address: 0 },
+      { address: Number.NaN },
+      { bytes: 0 },
+      { bytes: 100, mappedBytes: 115 },
+      { mappedBytes: Number.POSITIVE_INFINITY },
+    ];
+    for (const change of impossible) {
+      expect(() => decodeHandle(encodeHandle({ ...example(), ...change }))).toThrow(/window handle/);
+    }
+  });
+});
