@@ -114,7 +114,7 @@ describe('joining', () => {
 
   it('names the ranks that never came', async () => {
     const rendezvous = await host({ ranks: 4 });
-    const options = { ranks: 4, timeoutMs: 200 };
+    const options = { ranks: 4, timeoutMs: 500 };
     const joins = await Promise.allSettled([join(rendezvous, 0, options), join(rendezvous, 2, options)]);
     for (const result of joins) {
       expect(result).toMatchObject({ reason: { ranks: [1, 3], operation: 'join' } });
@@ -338,7 +338,7 @@ describe('strangers', () => {
   });
 
   it('are bounded in number: the oldest goes, and ranks still get in', async () => {
-    const rendezvous = await host();
+    const rendezvous = await host({ handshakeMs: 600_000 });
     const crowd: Raw[] = [];
     for (let i = 0; i < 70; i++) crowd.push(await Raw.to(rendezvous));
     await Promise.all(crowd.slice(0, 6).map((raw) => raw.closed));
@@ -413,7 +413,7 @@ describe('a member', () => {
   });
 
   it('that answers pings stays, however long it makes no call', async () => {
-    const rendezvous = await host();
+    const rendezvous = await host({ handshakeMs: 100 }); // which concerns strangers only
     const joining = join(rendezvous, 0, { lossTimeoutMs: 100 });
     const raw = await Raw.to(rendezvous);
     await raw.join(1, { lossTimeoutMs: 100 });
