@@ -3,7 +3,7 @@
  * device functions, the kernel.
  */
 import { HeddleError } from '../../errors/index.js';
-import type { Expr, IrFunction, IrModule, Stmt, Variable } from '../ir.js';
+import type { IrFunction, IrModule, Stmt } from '../ir.js';
 import { byteSize } from '../types.js';
 import { type AbiOptions, defaultMaxPeers, entryName } from './abi.js';
 import { Effects } from './effects.js';
@@ -11,6 +11,7 @@ import { Expressions } from './expressions.js';
 import { liveVariables, prune } from './liveness.js';
 import { Prelude, type Target } from './prelude.js';
 import { identifier, Offsets, reservedNames, Scopes, uniqueName } from './scopes.js';
+import { Statements } from './statements.js';
 import { Writer } from './writer.js';
 
 export interface PrintOptions extends AbiOptions {
@@ -111,7 +112,7 @@ class ModulePrinter {
       return `${type} ${scopes.declare(variable)}`;
     });
     const returns = printer.expressions.type(fn.returns);
-    printer.block(prune(fn.body));
+    printer.body(prune(fn.body));
     this.#needRank.push(scopes.usesRank);
     if (scopes.usesRank) params.push('u32 rank');
     const qualifiers = this.#target === 'cuda' ? 'static __device__ __forceinline__' : 'static inline';
@@ -143,15 +144,19 @@ class ModulePrinter {
       }
       this.#shared(scopes, printer, liveVariables(body));
     });
-    printer.block(body);
-    const signature = `${entryName(this.#module)}(${params.join(', ')})`;
-    const qualified = cuda
-      ? `extern "C" __global__ void __launch_bounds__(${maxThreads})\n${signature}`
-      : `extern "C" void ${signature}`;
+    printer.body(body);
+    const oneLine = params.join(', ');
+    const list = oneLine.length > 90 ? `\n    ${params.join(',\n    ')}` : oneLine;
+    // One block a multiprocessor is promised: without a second number ptxas picks an occupancy by itself and would
+    // rather spill than give it up (seen for sm_100a: 40 registers and a spill where 56 and none were to be had).
+    const qualifiers = cuda
+      ? `extern "C" __global__ void __launch_bounds__(${maxThreads}, 1)\n`
+      : 'extern "C" void ';
+    const qualified = `${qualifiers}${entryName(this.#module)}(${list})`;
     return `${qualified} {\n${printer.writer.print()}\n}`;
   }
 
-  #shared(scopes: Scopes, { writer, expressions }: BodyPrinter, live: ReadonlySet<number>): void {
+  #shared(scopes: Scopes, { writer, expressions }: Statements, live: ReadonlySet<number>): void {
     let bytes = 0;
     for (const { variable, length, span } of this.#module.shared) {
       const { type } = variable;
@@ -175,7 +180,7 @@ class ModulePrinter {
     }
   }
 
-  #body(scopes: Scopes): BodyPrinter {
+  #body(scopes: Scopes): Statements {
     const expressions = new Expressions(this.#prelude, scopes);
     const effects = new Effects(this.#target, this.#prelude, expressions, (callee, args) => {
       const name = this.#functionNames[callee];
@@ -184,7 +189,7 @@ class ModulePrinter {
       return `${name}(${[...args, ...(this.#needRank[callee] ? [scopes.rank()] : [])].join(', ')})`;
     });
     const writer = new Writer(this.#module.sources, this.#options.lineDirectives ?? true);
-    return new BodyPrinter(writer, scopes, expressions, effects);
+    return new Statements(writer, scopes, expressions, effects);
   }
 
   /** The type of a peers parameter; the struct that every kernel with windows shares. */
@@ -216,189 +221,4 @@ function calledFunctions(module: IrModule): ReadonlySet<number> {
   };
   visit(prune(module.entry.body));
   return called;
-}
-
-/** Statements of one function. */
-class BodyPrinter {
-  readonly writer: Writer;
-  readonly expressions: Expressions;
-  readonly #scopes: Scopes;
-  readonly #effects: Effects;
-
-  constructor(writer: Writer, scopes: Scopes, expressions: Expressions, effects: Effects) {
-    this.writer = writer;
-    this.expressions = expressions;
-    this.#scopes = scopes;
-    this.#effects = effects;
-  }
-
-  /** The statements of a scope, indented. */
-  block(statements: readonly Stmt[]): void {
-    this.#scopes.enter();
-    this.writer.indented(() => {
-      for (const statement of statements) this.#statement(statement);
-    });
-    this.#scopes.leave();
-  }
-
-  #statement(statement: Stmt): void {
-    const { writer, expressions } = this;
-    const { span } = statement;
-    switch (statement.kind) {
-      case 'let':
-      case 'assign':
-      case 'assignRegister':
-        writer.line(`${this.#simple(statement)};`, span);
-        break;
-      case 'registers': {
-        const { type } = statement.variable;
-        if (type.kind !== 'registers')
-          throw new HeddleError('HEDDLE_PRINT', 'a register array must have its type');
-        expressions.type({ kind: 'value', name: type.of });
-        const fill = isZero(statement.fill)
-          ? ''
-          : Array(type.length).fill(expressions.print(statement.fill)).join(', ');
-        const name = this.#scopes.declare(statement.variable);
-        writer.line(`${type.of} ${name}[${type.length}] = {${fill}};`, span);
-        break;
-      }
-      case 'effect': {
-        const text = this.#effects.print(statement.effect, statement.result !== null);
-        if (statement.result !== null) writer.line(`${this.#declaration(statement.result)} = ${text};`, span);
-        else writer.line(`${text};`, span);
-        break;
-      }
-      case 'if':
-        this.#if(statement, '');
-        break;
-      case 'for':
-        this.#for(statement);
-        break;
-      case 'while':
-        writer.line(`while (${expressions.print(statement.test)}) {`, span);
-        this.block(statement.body);
-        writer.line('}');
-        break;
-      case 'break':
-      case 'continue':
-        writer.line(`${statement.kind};`, span);
-        break;
-      case 'return':
-        writer.line(
-          statement.value === null ? 'return;' : `return ${expressions.print(statement.value)};`,
-          span,
-        );
-        break;
-      case 'block':
-        writer.line('{');
-        this.block(statement.body);
-        writer.line('}');
-        break;
-    }
-  }
-
-  #declaration(variable: Variable): string {
-    const type = this.expressions.type(variable.type);
-    return `${variable.mutable ? '' : constant(type)}${type} ${this.#scopes.declare(variable)}`;
-  }
-
-  /** A statement that C++ also allows in the head of a `for`. */
-  #simple(statement: Stmt): string {
-    switch (statement.kind) {
-      case 'let': {
-        const init = this.expressions.print(statement.init);
-        return `${this.#declaration(statement.variable)} = ${init}`;
-      }
-      case 'assign':
-        return this.#assignment(
-          this.#scopes.nameOf(statement.variable),
-          statement.value,
-          (expr) => expr.kind === 'variable' && expr.variable.id === statement.variable.id,
-        );
-      case 'assignRegister':
-        return this.#assignment(
-          `${this.#scopes.nameOf(statement.array)}[${statement.index}]`,
-          statement.value,
-          (expr) =>
-            expr.kind === 'register' &&
-            expr.array.id === statement.array.id &&
-            expr.index === statement.index,
-        );
-      default:
-        throw new HeddleError('HEDDLE_PRINT', `a '${statement.kind}' cannot stand in the head of a loop`);
-    }
-  }
-
-  /** `x += n` and `++x` where they mean what the language means: not for i32, which wraps. */
-  #assignment(place: string, value: Expr, isPlace: (expr: Expr) => boolean): string {
-    if (
-      value.kind === 'binary' &&
-      (value.op === '+' || value.op === '-') &&
-      isPlace(value.left) &&
-      value.type.kind === 'value' &&
-      (value.type.name === 'u32' || value.type.name === 'u64' || value.type.name === 'f32')
-    ) {
-      if (value.right.kind === 'const' && value.type.name !== 'f32' && BigInt(value.right.value) === 1n) {
-        return `${value.op}${value.op}${place}`;
-      }
-      return `${place} ${value.op}= ${this.expressions.print(value.right)}`;
-    }
-    return `${place} = ${this.expressions.print(value)}`;
-  }
-
-  #if(statement: Extract<Stmt, { kind: 'if' }>, before: string): void {
-    const { writer } = this;
-    writer.line(
-      `${before}if (${this.expressions.print(statement.test)}) {`,
-      before === '' ? statement.span : null,
-    );
-    this.block(statement.then);
-    const [only] = statement.else;
-    if (statement.else.length === 1 && only?.kind === 'if') {
-      this.#if(only, '} else ');
-      return;
-    }
-    if (statement.else.length > 0) {
-      writer.line('} else {');
-      this.block(statement.else);
-    }
-    writer.line('}');
-  }
-
-  #for(statement: Extract<Stmt, { kind: 'for' }>): void {
-    const { writer } = this;
-    const [first, ...rest] = statement.init;
-    // A head declares variables of one type; more of them get a scope around the loop.
-    const hoisted = rest.length > 0 ? statement.init : [];
-    this.#scopes.enter();
-    if (hoisted.length > 0) {
-      writer.line('{');
-      writer.indented(() => {
-        for (const inner of hoisted) this.#statement(inner);
-        this.#loop(statement, '');
-      });
-      writer.line('}');
-    } else {
-      this.#loop(statement, first === undefined ? '' : this.#simple(first));
-    }
-    this.#scopes.leave();
-  }
-
-  #loop(statement: Extract<Stmt, { kind: 'for' }>, init: string): void {
-    const update = statement.update.map((inner) => this.#simple(inner)).join(', ');
-    this.writer.line(`for (${init}; ${this.expressions.print(statement.test)}; ${update}) {`, statement.span);
-    this.block(statement.body);
-    this.writer.line('}');
-  }
-}
-
-/** What `{}` initialises to: all bits zero. */
-function isZero(expr: Expr): boolean {
-  if (expr.kind === 'pack') return expr.lanes.every(isZero);
-  return expr.kind === 'const' && (Object.is(expr.value, 0) || expr.value === 0n || expr.value === false);
-}
-
-/** `const` before a value type; a pointer is constant after its star, which reads badly and helps nobody. */
-function constant(type: string): string {
-  return type.endsWith('*') ? '' : 'const ';
 }

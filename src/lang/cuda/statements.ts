@@ -1,0 +1,233 @@
+/** Statements as C++: control flow, declarations, assignments. */
+import { HeddleError } from '../../errors/index.js';
+import type { Expr, Stmt, Variable } from '../ir.js';
+import { expressionsOf, walkExpression, walkStatements } from '../walk.js';
+import type { Effects } from './effects.js';
+import type { Expressions } from './expressions.js';
+import type { Scopes } from './scopes.js';
+import type { Writer } from './writer.js';
+
+type Assignment = Extract<Stmt, { kind: 'assign' | 'assignRegister' }>;
+
+/** Statements of one function. */
+export class Statements {
+  readonly writer: Writer;
+  readonly expressions: Expressions;
+  readonly #scopes: Scopes;
+  readonly #effects: Effects;
+  /** Reads of each variable, by id. */
+  readonly #reads = new Map<number, number>();
+
+  constructor(writer: Writer, scopes: Scopes, expressions: Expressions, effects: Effects) {
+    this.writer = writer;
+    this.expressions = expressions;
+    this.#scopes = scopes;
+    this.#effects = effects;
+  }
+
+  /** The body of a function, pruned. */
+  body(statements: readonly Stmt[]): void {
+    walkStatements(statements, (statement) => {
+      for (const expr of expressionsOf(statement)) {
+        walkExpression(expr, (inner) => {
+          if (inner.kind !== 'variable') return;
+          this.#reads.set(inner.variable.id, (this.#reads.get(inner.variable.id) ?? 0) + 1);
+        });
+      }
+    });
+    this.#block(statements);
+  }
+
+  /** The statements of a scope, indented. */
+  #block(statements: readonly Stmt[]): void {
+    this.#scopes.enter();
+    this.writer.indented(() => {
+      for (let i = 0; i < statements.length; i++) {
+        const [statement, next] = [statements[i]!, statements[i + 1]];
+        if (statement.kind === 'effect' && next !== undefined && this.#isCopy(statement.result, next)) {
+          this.writer.line(
+            `${this.#place(next)} = ${this.#effects.print(statement.effect, true)};`,
+            statement.span,
+          );
+          i++;
+        } else this.#statement(statement);
+      }
+    });
+    this.#scopes.leave();
+  }
+
+  /** Whether all that ever happens to `variable` is that `next` assigns it: `row[0] = load(p)` needs no name. */
+  #isCopy(variable: Variable | null, next: Stmt): next is Assignment {
+    return (
+      variable !== null &&
+      (next.kind === 'assign' || next.kind === 'assignRegister') &&
+      next.value.kind === 'variable' &&
+      next.value.variable.id === variable.id &&
+      this.#reads.get(variable.id) === 1
+    );
+  }
+
+  #statement(statement: Stmt): void {
+    const { writer, expressions } = this;
+    const { span } = statement;
+    switch (statement.kind) {
+      case 'let':
+      case 'assign':
+      case 'assignRegister':
+        writer.line(`${this.#simple(statement)};`, span);
+        break;
+      case 'registers': {
+        const { type } = statement.variable;
+        if (type.kind !== 'registers')
+          throw new HeddleError('HEDDLE_PRINT', 'a register array must have its type');
+        expressions.type({ kind: 'value', name: type.of });
+        const fill = isZero(statement.fill)
+          ? ''
+          : Array(type.length).fill(expressions.print(statement.fill)).join(', ');
+        const name = this.#scopes.declare(statement.variable);
+        writer.line(`${type.of} ${name}[${type.length}] = {${fill}};`, span);
+        break;
+      }
+      case 'effect': {
+        const text = this.#effects.print(statement.effect, statement.result !== null);
+        if (statement.result !== null) writer.line(`${this.#declaration(statement.result)} = ${text};`, span);
+        else writer.line(`${text};`, span);
+        break;
+      }
+      case 'if':
+        this.#if(statement, '');
+        break;
+      case 'for':
+        this.#for(statement);
+        break;
+      case 'while':
+        writer.line(`while (${expressions.print(statement.test)}) {`, span);
+        this.#block(statement.body);
+        writer.line('}');
+        break;
+      case 'break':
+      case 'continue':
+        writer.line(`${statement.kind};`, span);
+        break;
+      case 'return':
+        writer.line(
+          statement.value === null ? 'return;' : `return ${expressions.print(statement.value)};`,
+          span,
+        );
+        break;
+      case 'block':
+        writer.line('{');
+        this.#block(statement.body);
+        writer.line('}');
+        break;
+    }
+  }
+
+  #declaration(variable: Variable): string {
+    const type = this.expressions.type(variable.type);
+    return `${variable.mutable ? '' : constant(type)}${type} ${this.#scopes.declare(variable)}`;
+  }
+
+  /** A statement that C++ also allows in the head of a `for`. */
+  #simple(statement: Stmt): string {
+    switch (statement.kind) {
+      case 'let': {
+        const init = this.expressions.print(statement.init);
+        return `${this.#declaration(statement.variable)} = ${init}`;
+      }
+      case 'assign':
+      case 'assignRegister':
+        return this.#assignment(statement);
+      default:
+        throw new HeddleError('HEDDLE_PRINT', `a '${statement.kind}' cannot stand in the head of a loop`);
+    }
+  }
+
+  /** `x += n` and `++x` where they mean what the language means: not for i32, which wraps. */
+  #assignment(statement: Assignment): string {
+    const { value } = statement;
+    const place = this.#place(statement);
+    const name = value.type.kind === 'value' ? value.type.name : 'v16';
+    if (
+      value.kind === 'binary' &&
+      (value.op === '+' || value.op === '-') &&
+      (name === 'u32' || name === 'u64' || name === 'f32') &&
+      isPlaceOf(statement, value.left)
+    ) {
+      if (value.right.kind === 'const' && name !== 'f32' && BigInt(value.right.value) === 1n) {
+        return `${value.op}${value.op}${place}`;
+      }
+      return `${place} ${value.op}= ${this.expressions.print(value.right)}`;
+    }
+    return `${place} = ${this.expressions.print(value)}`;
+  }
+
+  /** What an assignment assigns to. */
+  #place(statement: Assignment): string {
+    if (statement.kind === 'assign') return this.#scopes.nameOf(statement.variable);
+    return `${this.#scopes.nameOf(statement.array)}[${statement.index}]`;
+  }
+
+  #if(statement: Extract<Stmt, { kind: 'if' }>, before: string): void {
+    const { writer } = this;
+    writer.line(
+      `${before}if (${this.expressions.print(statement.test)}) {`,
+      before === '' ? statement.span : null,
+    );
+    this.#block(statement.then);
+    const [only] = statement.else;
+    if (statement.else.length === 1 && only?.kind === 'if') {
+      this.#if(only, '} else ');
+      return;
+    }
+    if (statement.else.length > 0) {
+      writer.line('} else {');
+      this.#block(statement.else);
+    }
+    writer.line('}');
+  }
+
+  #for(statement: Extract<Stmt, { kind: 'for' }>): void {
+    const { writer } = this;
+    const [first, ...rest] = statement.init;
+    // A head declares variables of one type; more of them get a scope around the loop.
+    const hoisted = rest.length > 0 ? statement.init : [];
+    this.#scopes.enter();
+    if (hoisted.length > 0) {
+      writer.line('{');
+      writer.indented(() => {
+        for (const inner of hoisted) this.#statement(inner);
+        this.#loop(statement, '');
+      });
+      writer.line('}');
+    } else {
+      this.#loop(statement, first === undefined ? '' : this.#simple(first));
+    }
+    this.#scopes.leave();
+  }
+
+  #loop(statement: Extract<Stmt, { kind: 'for' }>, init: string): void {
+    const update = statement.update.map((inner) => this.#simple(inner)).join(', ');
+    this.writer.line(`for (${init}; ${this.expressions.print(statement.test)}; ${update}) {`, statement.span);
+    this.#block(statement.body);
+    this.writer.line('}');
+  }
+}
+
+/** Whether `expr` reads what `statement` assigns to. */
+function isPlaceOf(statement: Assignment, expr: Expr): boolean {
+  if (statement.kind === 'assign')
+    return expr.kind === 'variable' && expr.variable.id === statement.variable.id;
+  return expr.kind === 'register' && expr.array.id === statement.array.id && expr.index === statement.index;
+}
+
+/** What `{}` initialises to: all bits zero. */
+function isZero(expr: Expr): boolean {
+  if (expr.kind === 'pack') return expr.lanes.every(isZero);
+  return expr.kind === 'const' && (Object.is(expr.value, 0) || expr.value === 0n || expr.value === false);
+}
+
+/** `const` before a value type; a pointer is constant after its star, which reads badly and helps nobody. */
+function constant(type: string): string {
+  return type.endsWith('*') ? '' : 'const ';
+}
