@@ -4,6 +4,7 @@ import { errno, FI } from './bindings.js';
 import {
   completionBatch,
   completionWords,
+  type Endpoint,
   Rail,
   type Reach,
   type Registration,
@@ -36,8 +37,6 @@ export interface CoreInfo {
   readonly address: EngineAddress;
   /** The receive buffers, `messageBytes` each, in this process's memory. */
   readonly receiveBuffers: Address;
-  /** The source of immediates that carry no data. */
-  readonly mailbox: Address;
 }
 
 interface LocalRegion {
@@ -77,6 +76,8 @@ const receiveContext = 0x4000_0000;
 /** Errors of one request, such as a bad key: the peer itself still answers. All others end the peer. */
 const requestErrors = new Set([1, 13, 14, 22, 90, 265, 266]);
 const commandsPerRound = 64;
+/** What is written where there is nothing to write. */
+const mailboxBytes = 8;
 
 /**
  * The part of an engine that calls libfabric. One thread owns it: it takes commands, posts them, reads
@@ -85,6 +86,7 @@ const commandsPerRound = 64;
 export class Core {
   readonly info: CoreInfo;
   private readonly rails: Rail[] = [];
+  private readonly endpoints = new Set<Endpoint>();
   private readonly peers: (CorePeer | undefined)[] = [];
   private readonly regions: (LocalRegion | undefined)[] = [];
   private readonly remotes: (RemoteRegion | undefined)[] = [];
@@ -147,6 +149,7 @@ export class Core {
 
     const chosen = choose(options.provider, options.devices, options.rails, options.gpuMemory);
     for (const one of chosen) this.rails.push(new Rail(one));
+    for (const rail of this.rails) this.endpoints.add(rail.main);
     const devices = this.rails.map((rail) => rail.device);
     this.completions = this.rails.map((rail) => new Int32Array(rail.entries.buffer));
     this.writeFlags = FI.COMPLETION | (devices.every((device) => device.delivery) ? FI.DELIVERY_COMPLETE : 0);
@@ -161,7 +164,6 @@ export class Core {
     this.info = {
       devices,
       receiveBuffers: address,
-      mailbox: this.mailbox.address,
       address: {
         id: options.id,
         provider: devices[0]!.provider,
@@ -176,6 +178,7 @@ export class Core {
 
   addPeer(id: number, address: EngineAddress): void {
     const endpoints = this.rails.map((rail) => rail.endpointForPeer());
+    for (const endpoint of endpoints) this.endpoints.add(endpoint);
     const handles = endpoints.map((endpoint, index) => endpoint.insert(address.rails[index]!.address));
     const requests = this.options.queue * (this.options.shard === 'bytes' ? this.rails.length : 1);
     const peer = new CorePeer(id, endpoints, handles, new RequestQueue(id + 1, requests));
@@ -189,8 +192,9 @@ export class Core {
   /** Ends whatever is under way to the peer and forgets it. */
   removePeer(id: number): void {
     const peer = this.peers[id];
-    if (peer && !peer.lost) this.lose(peer, 125);
-    peer?.queue.free();
+    if (peer === undefined) return;
+    if (!peer.lost) this.lose(peer, 125);
+    peer.queue.free();
     this.peers[id] = undefined;
   }
 
@@ -305,6 +309,8 @@ export class Core {
     const source = commands[triple & ringMask]!;
     const total = commands[(triple + 1) & ringMask]!;
     const offset = commands[(triple + 2) & ringMask]!;
+    const mailbox = this.regions[0]!;
+    const mailboxAddress = this.mailbox.address;
     const whole = this.options.shard === 'peer';
     const shards = whole ? 1 : this.rails.length;
     // Shards begin at multiples of 64 bytes; every rail carries one, empty or not, because each carries the immediate.
@@ -312,19 +318,24 @@ export class Core {
     for (let shard = 0; shard < shards; shard++) {
       const rail = whole ? peer.id % this.rails.length : shard;
       const begin = Math.min(share * shard, total);
-      const bytes = Math.min(share, total - begin);
+      const length = Math.min(share, total - begin);
+      // Not every provider carries a write of nothing (shm never completes one): it goes to the peer's mailbox.
+      const empty = length === 0;
+      const bytes = empty ? mailboxBytes : length;
+      const from = empty ? mailbox : region;
+      const into = empty ? peer.mailbox : remote;
       const slot = peer.queue.take(ticket, rail, this.deadline);
       if (peer.lost) {
         this.finish(peer, slot, errno.TIMEDOUT);
         continue;
       }
-      peer.queue.region[slot] = region;
-      const registration = region.registrations[rail]!;
+      peer.queue.region[slot] = from;
+      const registration = from.registrations[rail]!;
       const handle = peer.handles[rail]!;
       const words = peer.queue.words;
       const to = slot * requestWords;
-      const local = source + begin;
-      const target = remote.bases[rail]! + offset + begin;
+      const local = empty ? mailboxAddress : source + begin;
+      const target = into.bases[rail]! + (empty ? 0 : offset + begin);
       const descriptor = registration.descriptor;
       words[to + request.addressLow] = handle.low;
       words[to + request.addressHigh] = handle.high;
@@ -337,8 +348,8 @@ export class Core {
       words[to + request.remoteHigh] = target / two32;
       words[to + request.remoteBytesLow] = bytes;
       words[to + request.remoteBytesHigh] = bytes / two32;
-      words[to + request.keyLow] = remote.keys[2 * rail]!;
-      words[to + request.keyHigh] = remote.keys[2 * rail + 1]!;
+      words[to + request.keyLow] = into.keys[2 * rail]!;
+      words[to + request.keyHigh] = into.keys[2 * rail + 1]!;
       words[to + request.descriptorLow] = descriptor;
       words[to + request.descriptorHigh] = descriptor / two32;
       peer.queue.flags[slot] = immediate < 0 ? this.writeFlags : this.writeFlags | FI.REMOTE_CQ_DATA;
@@ -519,21 +530,17 @@ export class Core {
     for (let slot = 0; slot < queue.capacity; slot++) {
       if (queue.busy[slot] === 0) continue;
       const region = queue.region[slot] as LocalRegion | undefined;
-      const closed = peer.endpoints[queue.rail[slot]!] !== this.rails[queue.rail[slot]!]!.main;
-      if (queue.posted[slot] === 1 && region && !closed) {
+      if (queue.posted[slot] === 1 && region) {
         region.abandoned++;
         this.abandoned.set(contextKey(queue.context(slot), peer.id + 1), region);
       }
       this.finish(peer, slot, code);
     }
-    this.disconnect(peer);
-  }
-
-  private disconnect(peer: CorePeer): void {
     for (let rail = 0; rail < this.rails.length; rail++) {
       const endpoint = peer.endpoints[rail]!;
+      // An endpoint of its own stays until the engine closes: a peer that was only slow may still come to its
+      // first message there, and shm ends the process of a peer that finds that endpoint gone.
       if (endpoint === this.rails[rail]!.main) endpoint.remove(peer.handles[rail]!);
-      else endpoint.close();
     }
   }
 
@@ -564,8 +571,7 @@ export class Core {
 
   close(): void {
     // Closing the endpoints first stops the provider from touching any memory.
-    for (const peer of this.peers) if (peer && !peer.lost) this.disconnect(peer);
-    for (const rail of this.rails) rail.main.close();
+    for (const endpoint of this.endpoints) endpoint.close();
     for (const region of [...this.regions, ...this.lingering.keys()]) {
       if (region) this.release(region);
     }

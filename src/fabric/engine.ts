@@ -12,7 +12,7 @@ import { Group, type Path, Peer, Region, RemoteRegion } from './handles.js';
 import { ImmediateTable, tableFull } from './immediates.js';
 import { engineIdBytes, Inbox, type Message, Outbox } from './messages.js';
 import { type Callback, Operations } from './operations.js';
-import type { Device, ProviderName } from './provider.js';
+import { choose, type Device, type ProviderName } from './provider.js';
 import { command, commandWords, createShared, transferHeader, word } from './shared.js';
 import { type Waitable, Waiting } from './waiting.js';
 
@@ -103,8 +103,6 @@ export interface GpuMemory {
 const ringMask = commandWords - 1;
 /** Pages of one command: long enough to be cheap, short enough to leave room in the ring. */
 const longestPiece = 1024;
-/** What an immediate without data writes: a write of nothing is not something every provider carries. */
-const mailboxBytes = 8;
 const timedOut = 110;
 const canceled = 125;
 
@@ -152,6 +150,7 @@ export class TransferEngine implements Waitable {
   static async open(options: EngineOptions = {}): Promise<TransferEngine> {
     const core = coreOptions(options);
     libfabric();
+    requireProvider(core);
     let engine: TransferEngine | undefined;
     const driver =
       (options.thread ?? 'worker') === 'caller'
@@ -192,22 +191,19 @@ export class TransferEngine implements Waitable {
     const theirs = decodeAddress(address);
     const { address: ours } = this.driver.info;
     if (theirs.provider !== ours.provider) {
-      throw new ArgumentError('address', `of an engine on ${theirs.provider}`, `of one on ${ours.provider}`);
+      throw new ArgumentError('address.provider', theirs.provider, `${ours.provider}, as this engine's`);
     }
     if (theirs.provider === 'shm' && theirs.machine !== ours.machine) {
       throw new ArgumentError(
-        'address',
-        'of an engine on another machine',
-        'on this one, which is all shm reaches',
+        'address.machine',
+        theirs.machine,
+        `${ours.machine}: shm reaches no other machine`,
       );
     }
-    if (theirs.rails.length !== ours.rails.length || theirs.shard !== ours.shard) {
-      throw new ArgumentError(
-        'address',
-        `of an engine with ${theirs.rails.length} rails sharding by ${theirs.shard}`,
-        `of one with ${ours.rails.length} rails sharding by ${ours.shard}`,
-      );
+    if (theirs.shard !== ours.shard) {
+      throw new ArgumentError('address.shard', theirs.shard, `${ours.shard}, as this engine's`);
     }
+    requireInteger('address.rails.length', theirs.rails.length, ours.rails.length, ours.rails.length);
     const id = this.peers.length;
     requireInteger('the number of peers', id + 1, 1, this.peerWords.length / 2);
     this.driver.call('addPeer', id, theirs);
@@ -278,7 +274,7 @@ export class TransferEngine implements Waitable {
     const { address, bytes, ordinal, dmabuf } = memory;
     requireInteger('bytes', bytes, 1, Number.MAX_SAFE_INTEGER);
     const noBuffer = (): never => {
-      throw new ArgumentError('region', 'GPU memory', 'host or staged memory to have a buffer');
+      throw new ArgumentError('region', memory, 'host or staged memory to have a buffer');
     };
     const ways: [Path, Reach][] = [];
     if (this.options.gpuMemory) {
@@ -304,7 +300,11 @@ export class TransferEngine implements Waitable {
     this.requirePeer('peer', peer);
     const { engine, bytes, rails } = decodeRegion(descriptor);
     if (engine !== peer.engineId) {
-      throw new ArgumentError('descriptor', `of a region of engine ${engine}`, `of one of ${peer.name}`);
+      throw new ArgumentError(
+        'descriptor',
+        descriptor,
+        `of a region of ${peer.name}, not of engine ${engine}`,
+      );
     }
     const index = this.nextRemote++;
     this.driver.call('addRemote', index, peer.id, rails);
@@ -318,7 +318,9 @@ export class TransferEngine implements Waitable {
     const seen = new Set<Peer>();
     for (const { peer } of members) {
       this.requirePeer('members', peer);
-      if (seen.has(peer)) throw new ArgumentError('members', `with ${peer.name} twice`, 'of different peers');
+      if (seen.has(peer)) {
+        throw new ArgumentError('members', members, `regions of different peers, but has ${peer.name} twice`);
+      }
       seen.add(peer);
     }
     const index = this.nextGroup++;
@@ -604,8 +606,8 @@ export class TransferEngine implements Waitable {
   private writeMailboxes(ticket: number, group: number, immediate: number): void {
     const { commands } = this;
     const to = this.header(command.barrier, ticket, 0, immediate, group, 1);
-    commands[to & ringMask] = this.driver.info.mailbox;
-    commands[(to + 1) & ringMask] = mailboxBytes;
+    commands[to & ringMask] = 0;
+    commands[(to + 1) & ringMask] = 0;
     commands[(to + 2) & ringMask] = 0;
     this.publish(to + 3);
   }
@@ -667,10 +669,9 @@ export class TransferEngine implements Waitable {
   private requireSource(region: Region): void {
     this.requireOpen();
     if (!(region instanceof Region)) throw new ArgumentError('source', region, 'a region of this engine');
-    if (this.regions.get(region.index) !== region) {
-      if (region.closed) throw new DisposedError('the source region');
-      throw new ArgumentError('source', 'registered with another engine', 'a region of this engine');
-    }
+    if (region.closed) throw new DisposedError('the source region');
+    if (region.owner !== this)
+      throw new ArgumentError('source', region, 'a region of this engine, not of another');
   }
 
   private requireTarget(region: RemoteRegion): void {
@@ -691,8 +692,9 @@ export class TransferEngine implements Waitable {
     if (!(peer instanceof Peer) || this.peers[peer.id] !== peer) {
       throw new ArgumentError(argument, peer, 'of a peer of this engine, from engine.addPeer()');
     }
-    if (peer.removed)
-      throw new ArgumentError(argument, `of ${peer.name}, which was removed`, 'of a peer that was not');
+    if (peer.removed) {
+      throw new ArgumentError(argument, peer, `of a peer that is still there, but ${peer.name} was removed`);
+    }
   }
 
   private requireReachable(peer: Peer): void {
@@ -706,12 +708,22 @@ export class TransferEngine implements Waitable {
   private open(address: Address, bytes: number, reach: Reach, path: Path, memory: () => ArrayBuffer): Region {
     const index = this.nextRegion++;
     const rails = this.driver.call('register', index, address, bytes, reach);
-    const region = new Region(index, address, bytes, path, this.options.id, rails, memory, (closing) => {
-      this.regions.delete(closing.index);
-      if (this.closed) return;
-      this.driver.call('deregister', closing.index);
-      this.freeSettled();
-    });
+    const region = new Region(
+      index,
+      address,
+      bytes,
+      path,
+      this.options.id,
+      rails,
+      this,
+      memory,
+      (closing) => {
+        this.regions.delete(closing.index);
+        if (this.closed) return;
+        this.driver.call('deregister', closing.index);
+        this.freeSettled();
+      },
+    );
     this.regions.set(index, region);
     return region;
   }
@@ -772,6 +784,11 @@ function coreOptions(options: EngineOptions): CoreOptions {
       immediates: requireInteger('immediates', options.immediates ?? 4096, 1, 2 ** 20),
     }),
   };
+}
+
+/** Says what is wrong with the provider or the devices here, rather than from another thread. */
+function requireProvider({ provider, devices, rails, gpuMemory }: CoreOptions): void {
+  for (const { info } of choose(provider, devices, rails, gpuMemory)) libfabric().freeinfo(info);
 }
 
 function requirePowerOfTwo(argument: string, value: number, max: number): void {

@@ -51,6 +51,8 @@ export class Region {
     readonly path: Path,
     engine: string,
     rails: readonly RemoteKey[],
+    /** @internal */
+    readonly owner: object,
     private readonly memory: () => ArrayBuffer,
     private readonly onClose: (region: Region) => void,
   ) {
@@ -71,9 +73,9 @@ export class Region {
     if (this.closed) return;
     if (this.underway > 0) {
       throw new ArgumentError(
-        'region',
-        `a source of ${this.underway} operations under way`,
-        'idle; wait for them',
+        'region.underway',
+        this.underway,
+        '0; wait for its operations before closing it',
       );
     }
     this.closed = true;

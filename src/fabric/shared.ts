@@ -54,7 +54,7 @@ export const command = {
   toPeer: 1,
   /** Target: a group. One triple a member. */
   toGroup: 2,
-  /** Target: a group. One triple for all, from the engine's own mailbox to theirs. */
+  /** Target: a group. One triple for all, of no bytes. */
   barrier: 3,
   /** [kind, ticket, peer, local region, source address, bytes] */
   send: 4,

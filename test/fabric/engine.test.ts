@@ -30,6 +30,8 @@ async function pair(options: EngineOptions, bytes = 1 << 16) {
   const [source, target] = [a.allocate(bytes), b.allocate(bytes)];
   const [toB, toA] = [a.addPeer(b.address, 'b'), b.addPeer(a.address, 'a')];
   const remote = a.remote(toB, target.descriptor);
+  // This thread drives both: where a's call waits for room, b has to make progress.
+  if (full.thread === 'caller') a.driver.pause = () => void b.poll();
   return { a, b, source, target, toB, toA, remote };
 }
 
@@ -88,22 +90,12 @@ describe.each(all)('operations on %s', (provider) => {
       immediate: 9,
       counter,
     };
-    // Both engines are driven by this thread, so a call that waits for room needs the other's progress.
-    const other = setInterval(() => {}, 1000);
-    const drive = new Proxy(a.driver, {
-      get: (driver, key) =>
-        key === 'pause'
-          ? () => void b.poll()
-          : (Reflect.get(driver, key, driver)?.bind?.(driver) ?? Reflect.get(driver, key)),
-    });
-    a.driver = drive;
     let most = 0;
     for (let i = 0; i < 2000; i++) {
       a.write(write);
       most = Math.max(most, a.underway);
     }
     until([a, b], () => counter.reached(2000) && b.immediate(9).landed === 2000);
-    clearInterval(other);
     expect(most).toBeLessThanOrEqual(8);
     expect(counter.failed).toBe(0);
     expect(a.underway).toBe(0);
@@ -265,15 +257,15 @@ describe('refusals', () => {
     refused({ target: b.remote(toA, source.descriptor) }, 'target');
     expect(() => a.group([remote, remote])).toThrow(/members .*b twice/);
     expect(() => a.barrier({ group: a.group([remote]), immediate: -5 })).toThrow(/immediate is -5/);
-    expect(() => a.remote(toB, source.descriptor)).toThrow(/descriptor .*b/);
-    expect(() => a.addPeer(new Uint8Array(4))).toThrow(/address/);
+    expect(() => a.remote(toB, source.descriptor)).toThrow(/descriptor .*of a region of b, not of engine/);
+    expect(() => a.addPeer(new Uint8Array(4))).toThrow(/address is .*another engine's/);
     expect(() => a.immediate(2 ** 32)).toThrow(/tag/);
     expect(() => a.send(toB, new Uint8Array(5000))).toThrow(/bytes .*at most 4088/);
     const spare = a.allocate(4096);
     spare.close();
     expect(() => a.write({ ...good, source: spare })).toThrow(DisposedError);
     a.removePeer(toB);
-    expect(() => a.write(good)).toThrow(/target .*b, which was removed/);
+    expect(() => a.write(good)).toThrow(/target .*but b was removed/);
     await a.close();
     expect(() => a.write(good)).toThrow(DisposedError);
     expect(() => a.allocate(1)).toThrow(DisposedError);
@@ -296,8 +288,8 @@ describe('refusals', () => {
     const { a } = await pair({ provider: 'shm' });
     const { a: other } = await pair({ provider: 'udp;ofi_rxd' });
     const { a: twoRails } = await pair({ provider: 'shm', rails: 2 });
-    expect(() => a.addPeer(other.address)).toThrow(/address is of an engine on udp;ofi_rxd/);
-    expect(() => a.addPeer(twoRails.address)).toThrow(/2 rails/);
+    expect(() => a.addPeer(other.address)).toThrow(/address.provider is "udp;ofi_rxd".* shm/);
+    expect(() => a.addPeer(twoRails.address)).toThrow(/address.rails.length is 2/);
   });
 });
 
@@ -332,7 +324,7 @@ describe('failure', () => {
         immediate: 1,
       });
     }
-    expect(() => source.close()).toThrow(/20 operations under way/);
+    expect(() => source.close()).toThrow(/region.underway is 20/);
     // Nobody polls b: to a, it has stopped.
     until([a], () => counter.reached(20));
     expect(counter.failed).toBe(20);
