@@ -1,16 +1,22 @@
-/** Another rank's process: owns a window, hands out its handle, and says on demand what lies in it. */
+/** Another rank, as a process or a thread: owns a window, hands out its handle, says on demand what lies in it. */
+import { parentPort, workerData } from 'node:worker_threads';
 import { CudaDevice } from '../../../src/cuda/index.js';
 
-const device = CudaDevice.open(Number(process.argv[2]));
+const answer = (message: object) => {
+  if (parentPort !== null) parentPort.postMessage(message);
+  else process.send!(message);
+};
+
+const device = CudaDevice.open(Number(workerData ?? process.argv[2]));
 const stream = device.createStream();
 const window = device.allocateWindow(1 << 20, 'test window');
-process.send!({ handle: Buffer.from(window.handle).toString('base64') });
-process.on('message', async (request: 'read' | 'free') => {
+(parentPort ?? process).on('message', async (request: 'read' | 'free') => {
   if (request === 'free') {
     window.free();
-    process.send!({ freed: true });
+    answer({ freed: true });
     return;
   }
   const bytes = await stream.copyOut(window.address, 32);
-  process.send!({ words: [...new Uint32Array(bytes.buffer)] });
+  answer({ words: [...new Uint32Array(bytes.buffer)] });
 });
+answer({ handle: Buffer.from(window.handle).toString('base64') });

@@ -3,6 +3,7 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { after, before, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { Worker } from 'node:worker_threads';
 import { CudaDevice, countGpus } from '../../../src/cuda/index.js';
 import { scatter } from './kernels.js';
 
@@ -125,4 +126,34 @@ test('a window that its process has freed', async () => {
   } finally {
     child.kill('SIGKILL');
   }
+});
+
+test('a window of another thread of this process', needsTwo, async () => {
+  const device = devices[0]!;
+  const stream = device.createStream();
+  const worker = new Worker(new URL('./window-owner.js', import.meta.url), { workerData: 1 });
+  try {
+    const [{ handle }] = await once(worker, 'message');
+    const opened = await device.openWindow(new Uint8Array(Buffer.from(handle, 'base64')));
+    const launcher = (await device.loadSource(scatter)).launcher({ grid: 1, block: 32, rank: 2 });
+    launcher.setWindow('windows', { rank: 2, bases: [opened.address], bytes: 1 << 20 });
+    launcher.set('ranks', 1);
+    launcher.set('value', 30);
+    launcher.launch(stream);
+    await stream.synchronize();
+    worker.postMessage('read');
+    const [{ words }] = await once(worker, 'message');
+    assert.equal(words[2], 32);
+    opened.close();
+  } finally {
+    await worker.terminate();
+  }
+});
+
+test('a window can be wrapped as any other memory', async () => {
+  const window = devices[0]!.allocateWindow(5000, 'window');
+  const memory = devices[0]!.wrapMemory(window.address + 1000, 4000);
+  assert.equal(memory.address, window.address + 1000);
+  window.free();
+  assert.throws(() => devices[0]!.wrapMemory(window.address, 16), /CUDA memory/);
 });
