@@ -4,16 +4,7 @@
  *
  * Division never traps: x / 0 is all ones, x % 0 is x, INT_MIN / -1 is INT_MIN.
  */
-import {
-  bf16ToF32,
-  e4m3ToF32,
-  f16ToF32,
-  f32Bits,
-  f32FromBits,
-  f32ToBf16,
-  f32ToE4m3,
-  f32ToF16,
-} from '../device/index.js';
+import { bf16ToF32, e4m3ToF32, f16ToF32, f32ToBf16, f32ToE4m3, f32ToF16 } from '../device/index.js';
 
 const long = new BigInt64Array(1);
 const double = new Float64Array(long.buffer);
@@ -26,7 +17,11 @@ function nudge(value: number, away: boolean): number {
   return double[0]!;
 }
 
+const scratchWord = new Int32Array(1);
+
 export const arithmetic = {
+  scratchWord,
+  scratchFloat: new Float32Array(scratchWord.buffer),
   fround: Math.fround,
   imul: Math.imul,
   clz32: Math.clz32,
@@ -83,8 +78,6 @@ export const arithmetic = {
 
   u64FromHalves: (low: number, high: number): bigint => (BigInt(high >>> 0) << 32n) | BigInt(low >>> 0),
 
-  f32Bits,
-  f32FromBits,
   bf16ToF32,
   f32ToBf16,
   f16ToF32,

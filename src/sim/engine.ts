@@ -323,15 +323,21 @@ export class Engine implements Hub {
   }
 
   private releaseWarp(block: Block, warp: number): void {
-    const lanes = block.threads.slice(warp * 32, warp * 32 + 32);
-    const there = lanes.filter((thread) => thread.state === 'warp');
+    const { threads } = block;
+    const first = warp * 32;
+    const end = Math.min(first + 32, threads.length);
+    let mask = 0;
+    for (let i = first; i < end; i++) if (threads[i]!.state === 'warp') mask |= 1 << (i - first);
+    const some = threads[first + 31 - Math.clz32(mask & -mask)]!;
     if (this.detector !== null) {
+      const lanes = threads.slice(first, end);
+      const there = lanes.filter((thread) => thread.state === 'warp');
       this.reportDivergence('an operation of the warp', block, there, lanes);
-      this.detector.warpMet(block.firstThread + warp * 32, lanes.length);
+      this.detector.warpMet(block.firstThread + first, lanes.length);
     }
-    completeWarpOperation(block, there);
+    completeWarpOperation(block, warp, some.warpOp, mask);
     block.warpArrived[warp] = 0;
-    for (const thread of there) this.makeReady(thread);
+    for (let i = first; i < end; i++) if (threads[i]!.state === 'warp') this.makeReady(threads[i]!);
   }
 
   /** All must be there, and at the same statement. */

@@ -1,52 +1,54 @@
 /** Warp operations: what each lane gets once the lanes of a warp have met. */
 import { warpOps } from './compiled.js';
-import type { Block, Thread } from './thread.js';
+import type { Block } from './thread.js';
 
 const held = new Float64Array(32);
+const shuffles: readonly string[] = ['shuffle', 'shuffleXor', 'shuffleUp', 'shuffleDown'];
 
-/** Computes the operation for the given threads of one warp; results replace the operands. */
-export function completeWarpOperation(block: Block, threads: readonly Thread[]): void {
-  const op = warpOps[threads[0]!.warpOp]!;
-  if (op === 'warpBarrier') return;
+/** Computes operation `warpOps[op]` for the lanes in `mask` of a warp; results replace the operands. */
+export function completeWarpOperation(block: Block, warp: number, op: number, mask: number): void {
+  const name = warpOps[op]!;
+  if (name === 'warpBarrier') return;
+  const values = block.values!;
+  const first = warp * 32;
+  const end = Math.min(32, values.length - first);
+  if (shuffles.includes(name)) {
+    shuffle(block, name, first, end, mask);
+  } else if (name === 'match') {
+    match(values, first, end, mask);
+  } else {
+    let votes = 0;
+    for (let i = 0; i < end; i++) if ((mask >>> i) & 1 && values[first + i] !== 0) votes |= 1 << i;
+    const lowest = 31 - Math.clz32(mask & -mask);
+    const result = name === 'ballot' ? votes : name === 'any' ? Number(votes !== 0) : Number(votes === mask);
+    for (let i = 0; i < end; i++) {
+      if ((mask >>> i) & 1) values[first + i] = name === 'elect' ? Number(i === lowest) : result;
+    }
+  }
+}
+
+function shuffle(block: Block, name: string, first: number, end: number, mask: number): void {
   const values = block.values!;
   const lanes = block.lanes!;
-  const present = new Array<boolean>(32).fill(false);
-  for (const thread of threads) {
-    held[thread.index & 31] = values[thread.index]!;
-    present[thread.index & 31] = true;
+  for (let i = 0; i < end; i++) held[i] = values[first + i]!;
+  for (let i = 0; i < end; i++) {
+    const by = lanes[first + i]! & 31;
+    const from =
+      name === 'shuffle' ? by : name === 'shuffleXor' ? i ^ by : name === 'shuffleUp' ? i - by : i + by;
+    // A lane that is not there leaves the value as it is, as on the GPU.
+    if (from >= 0 && from < 32 && (mask >>> from) & (mask >>> i) & 1) values[first + i] = held[from]!;
   }
-  switch (op) {
-    case 'ballot':
-    case 'any':
-    case 'all': {
-      let mask = 0;
-      for (const thread of threads) if (values[thread.index] !== 0) mask |= 1 << (thread.index & 31);
-      const full = threads.reduce((all, thread) => all | (1 << (thread.index & 31)), 0);
-      const result = op === 'ballot' ? mask : (op === 'any' ? mask !== 0 : mask === full) ? 1 : 0;
-      for (const thread of threads) values[thread.index] = result;
-      return;
-    }
-    case 'elect': {
-      const lowest = Math.min(...threads.map((thread) => thread.index));
-      for (const thread of threads) values[thread.index] = thread.index === lowest ? 1 : 0;
-      return;
-    }
-    case 'match':
-      for (const thread of threads) {
-        let mask = 0;
-        const mine = held[thread.index & 31]!;
-        for (let lane = 0; lane < 32; lane++) if (present[lane] && held[lane] === mine) mask |= 1 << lane;
-        values[thread.index] = mask;
-      }
-      return;
-    default:
-      for (const thread of threads) {
-        const me = thread.index & 31;
-        const by = lanes[thread.index]! & 31;
-        const from =
-          op === 'shuffle' ? by : op === 'shuffleXor' ? me ^ by : op === 'shuffleUp' ? me - by : me + by;
-        // A lane that is not there leaves the value as it is, as on the GPU.
-        values[thread.index] = from >= 0 && from < 32 && present[from] ? held[from]! : held[me]!;
-      }
+}
+
+function match(values: Float64Array, first: number, end: number, mask: number): void {
+  for (let i = 0; i < end; i++) held[i] = values[first + i]!;
+  let left = mask;
+  // Once for each distinct value: its lanes are found together.
+  while (left !== 0) {
+    const value = held[31 - Math.clz32(left & -left)]!;
+    let same = 0;
+    for (let i = 0; i < end; i++) if ((left >>> i) & 1 && held[i] === value) same |= 1 << i;
+    for (let i = 0; i < end; i++) if ((same >>> i) & 1) values[first + i] = same;
+    left &= ~same;
   }
 }

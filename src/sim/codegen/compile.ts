@@ -59,9 +59,7 @@ class ModuleCompiler {
   compile(): Compiled {
     const { module, checked } = this;
     const { ranges, bytes } = layoutShared(module);
-    const functions = module.functions.map((f, i) =>
-      this.function(f, `f${i}_${f.name}`, this.waiting[i]!),
-    );
+    const functions = module.functions.map((f, i) => this.function(f, `f${i}_${f.name}`, this.waiting[i]!));
     const entryName = `kernel_${module.name.replace(/\W/g, '_')}`;
     const isGenerator = mayPause(module.entry.body, checked, this.waiting);
     const entry = this.entry(entryName, isGenerator, ranges);
@@ -111,7 +109,9 @@ class ModuleCompiler {
       `  ${printer.declaration([])}`,
       ...(generator ? ['  for (;;) {'] : []),
       ...constants(printer),
-      ...(generator ? ['  thread: {', ...printer.lines, '  }', `  yield ${pause.end};`, '  }'] : printer.lines),
+      ...(generator
+        ? ['  thread: {', ...printer.lines, '  }', `  yield ${pause.end};`, '  }']
+        : printer.lines),
       '}',
     ].join('\n');
   }

@@ -176,7 +176,7 @@ export class Expressions {
     // The two halves of a word need no detour through 16 bits.
     if (arg.kind === 'lane' && from === 'bf16' && to === 'f32') {
       const word = this.words(arg.vector)[arg.index >> 1]!;
-      return arg.index & 1 ? `f32FromBits(${word} & -65536)` : `f32FromBits(${word} << 16)`;
+      return floatFrom(arg.index & 1 ? `${word} & -65536` : `${word} << 16`);
     }
     return this.convertText(this.scalar(arg), from, to);
   }
@@ -218,15 +218,15 @@ export class Expressions {
   }
 
   private reinterpret(a: string, from: ValueName, to: ValueName): string {
-    if (from === 'f32' && to !== 'f32') return `f32Bits(${a})`;
-    if (to === 'f32' && from !== 'f32') return `f32FromBits(${a})`;
+    if (from === 'f32' && to !== 'f32') return bitsOf(a);
+    if (to === 'f32' && from !== 'f32') return floatFrom(a);
     return a;
   }
 
   private lane(words: Words, type: ValueName, index: number): string {
     switch (type) {
       case 'f32':
-        return `f32FromBits(${words[index]})`;
+        return floatFrom(words[index]!);
       case 'u64':
         return `u64FromHalves(${words[2 * index]}, ${words[2 * index + 1]})`;
       default:
@@ -269,7 +269,7 @@ export class Expressions {
     const lanes = e.lanes.map((lane) => {
       const text = this.scalar(lane);
       const from = valueName(lane);
-      if (e.of === 'f32') return `f32Bits(${this.convertText(text, from, 'f32')})`;
+      if (e.of === 'f32') return bitsOf(this.convertText(text, from, 'f32'));
       return from === e.of ? text : this.convertText(text, from, e.of);
     });
     const at = (i: number) => lanes[i]!;
@@ -346,6 +346,10 @@ export class Expressions {
     return this.checked ? `(${offset} + ${bytes})` : `(${offset} + ${bytes} | 0)`;
   }
 }
+
+/** Through memory that both types share, written out: large kernels exceed what V8 inlines. */
+const floatFrom = (word: string): string => `(scratchWord[0] = ${word}, scratchFloat[0])`;
+const bitsOf = (float: string): string => `(scratchFloat[0] = ${float}, scratchWord[0])`;
 
 function unsigned(text: string): string {
   return /^\d+$/.test(text) ? text : `(${text} >>> 0)`;
