@@ -1,0 +1,117 @@
+import type { Command } from 'commander';
+import { ArgumentError } from '../errors/index.js';
+import { registry } from '../kernels/index.js';
+import { byteSize, type IrModule, type IrType, type Kernel, printCuda, printIr } from '../lang/index.js';
+
+/** A kernel that can be made by name; src/kernels keeps the list. */
+export interface RegisteredKernel {
+  readonly name: string;
+  readonly summary: string;
+  build(shape: Record<string, number | string>): Kernel;
+}
+
+interface Options {
+  readonly shape?: string;
+  readonly ir?: boolean;
+  readonly json?: boolean;
+  readonly list?: boolean;
+}
+
+/** What `--json` prints. */
+export interface Emitted {
+  readonly kernel: string;
+  /** Its name in CUDA. */
+  readonly name: string;
+  /** The compile-time values. */
+  readonly specialization: string;
+  readonly maxThreads: number;
+  /** Bytes of static shared memory a block. */
+  readonly sharedBytes: number;
+  readonly params: readonly { readonly name: string; readonly type: string }[];
+  readonly language: 'cuda' | 'ir';
+  readonly text: string;
+}
+
+/** Adds `heddle emit`. */
+export function register(program: Command): void {
+  program
+    .command('emit')
+    .argument('[kernel]', 'one of the kernels that --list shows')
+    .description('print the CUDA C++ that a kernel becomes')
+    .option('--shape <key=value,…>', 'what to specialise it to; every kernel has defaults')
+    .option('--ir', 'print the intermediate representation instead')
+    .option('--list', 'list the kernels')
+    .option('--json', 'print an object with the text and what a launch must know')
+    .addHelpText(
+      'after',
+      `
+Exit code: 0 when the kernel was printed, 1 when it does not exist or does not compile.
+
+Examples:
+  $ heddle emit --list
+  $ heddle emit dispatch --shape ranks=8,topK=8 > dispatch.cu
+  $ heddle emit combine --ir`,
+    )
+    .action((kernel: string | undefined, options: Options) => {
+      process.stdout.write(emit(registry, kernel, options));
+    });
+}
+
+/** The text that `heddle emit` prints. */
+export function emit(
+  kernels: readonly RegisteredKernel[],
+  kernel: string | undefined,
+  options: Options = {},
+): string {
+  if (options.list === true) return list(kernels, options.json === true);
+  const found = kernels.find(({ name }) => name === kernel);
+  if (found === undefined) {
+    throw new ArgumentError('kernel', kernel, `one of ${kernels.map(({ name }) => name).join(', ')}`);
+  }
+  const module = found.build(parseShape(options.shape ?? '')).ir();
+  const text = options.ir === true ? printIr(module) : printCuda(module);
+  if (options.json !== true) return text;
+  return `${JSON.stringify(describe(found.name, module, options.ir === true ? 'ir' : 'cuda', text), null, 2)}\n`;
+}
+
+function list(kernels: readonly RegisteredKernel[], json: boolean): string {
+  if (json)
+    return `${JSON.stringify({ kernels: kernels.map(({ name, summary }) => ({ name, summary })) }, null, 2)}\n`;
+  const width = Math.max(...kernels.map(({ name }) => name.length));
+  return kernels.map(({ name, summary }) => `${name.padEnd(width)}  ${summary}\n`).join('');
+}
+
+/** `ranks=8,dtype=bf16` */
+function parseShape(text: string): Record<string, number | string> {
+  const shape: Record<string, number | string> = {};
+  for (const pair of text.split(',').filter((one) => one !== '')) {
+    const [, key, value] = /^(\w+)=(.+)$/.exec(pair.trim()) ?? [];
+    if (key === undefined || value === undefined)
+      throw new ArgumentError('--shape', pair, 'key=value,key=value,…');
+    shape[key] = Number.isNaN(Number(value)) ? value : Number(value);
+  }
+  return shape;
+}
+
+function describe(kernel: string, module: IrModule, language: 'cuda' | 'ir', text: string): Emitted {
+  return {
+    kernel,
+    name: module.name,
+    specialization: module.specialization,
+    maxThreads: module.maxThreads,
+    sharedBytes: module.shared.reduce((sum, { variable: { type }, length }) => {
+      return sum + (type.kind === 'pointer' ? byteSize[type.to] * length : 0);
+    }, 0),
+    params: module.entry.params.map(({ variable }) => ({
+      name: variable.name,
+      type: typeName(variable.type),
+    })),
+    language,
+    text,
+  };
+}
+
+function typeName(type: IrType): string {
+  if (type.kind === 'value') return type.name;
+  return type.kind === 'pointer' ? `pointer(${type.to})` : 'peers';
+}

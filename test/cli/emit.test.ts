@@ -1,0 +1,61 @@
+import { expect, test } from 'vitest';
+import { emit, type RegisteredKernel } from '../../src/cli/emit.js';
+import { kernel, pointer } from '../../src/lang/index.js';
+
+const kernels: readonly RegisteredKernel[] = [
+  {
+    name: 'fill',
+    summary: 'writes one value everywhere',
+    build: ({ value = 7, mode = 'plain' }) =>
+      kernel(
+        {
+          name: 'fill_kernel',
+          params: { out: pointer('u32'), count: 'u32' },
+          using: { VALUE: Number(value), MODE: String(mode) },
+        },
+        (g, { out, count }, { VALUE, MODE }) => {
+          const tile = g.shared('u64', 4);
+          const i = g.threadIdx.x;
+          if (i < count && MODE === 'plain') g.store(out.at(i), VALUE);
+          g.store(tile.at(i), g.u64(0));
+        },
+      ),
+  },
+];
+
+test('prints CUDA by default, the IR on demand, for the shape asked for', () => {
+  expect(emit(kernels, 'fill')).toContain('fill_kernel(');
+  expect(emit(kernels, 'fill', { ir: true })).toContain('store out#0[i#3], 7:u32');
+  expect(emit(kernels, 'fill', { ir: true, shape: 'value=9' })).toContain('9:u32');
+  expect(emit(kernels, 'fill', { ir: true, shape: 'value=9,mode=none' })).not.toContain('store out');
+});
+
+test('--json says what a launch must know', () => {
+  const { text, ...rest } = JSON.parse(emit(kernels, 'fill', { json: true }));
+  expect(text).toContain('__global__');
+  expect(rest).toEqual({
+    kernel: 'fill',
+    name: 'fill_kernel',
+    specialization: 'VALUE=7, MODE=plain',
+    maxThreads: 1024,
+    sharedBytes: 32,
+    params: [
+      { name: 'out', type: 'pointer(u32)' },
+      { name: 'count', type: 'u32' },
+    ],
+    language: 'cuda',
+  });
+});
+
+test('--list names every kernel', () => {
+  expect(emit(kernels, undefined, { list: true })).toBe('fill  writes one value everywhere\n');
+  expect(JSON.parse(emit(kernels, undefined, { list: true, json: true }))).toEqual({
+    kernels: [{ name: 'fill', summary: 'writes one value everywhere' }],
+  });
+});
+
+test('what does not exist is refused by name', () => {
+  expect(() => emit(kernels, 'fil')).toThrow('kernel is "fil"; it must be one of fill');
+  expect(() => emit(kernels, undefined)).toThrow('kernel is undefined');
+  expect(() => emit(kernels, 'fill', { shape: 'value' })).toThrow('--shape is "value"');
+});
