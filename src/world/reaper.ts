@@ -16,7 +16,14 @@ while read -r word pid; do
 done
 test -z "\${alive# }" && exit 0
 kill -TERM $alive
-sleep "$1"
+tenths=$1
+while [ "$tenths" -gt 0 ]; do
+  still=
+  for group in $alive; do kill -0 "$group" && still=yes; done
+  test -z "$still" && exit 0
+  sleep 0.1
+  tenths=$((tenths - 1))
+done
 kill -KILL $alive
 `;
 
@@ -29,7 +36,7 @@ export class Reaper {
   readonly #shell: ChildProcess;
 
   constructor(graceMs: number) {
-    this.#shell = spawn('/bin/sh', ['-c', SCRIPT, 'heddle-reaper', String(graceMs / 1000)], {
+    this.#shell = spawn('/bin/sh', ['-c', SCRIPT, 'heddle-reaper', String(Math.ceil(graceMs / 100))], {
       detached: true, // out of reach of the terminal's Ctrl-C
       stdio: ['pipe', 'ignore', 'ignore'],
     });

@@ -1,6 +1,6 @@
 // Rank 0 comes to its end without a good-bye of its own, before joining or after; rank 1 needs it.
 import type { RankLostError } from '../../../src/errors/index.js';
-import { ProcessGroup } from '../../../src/world/index.js';
+import { ProcessGroup } from '../../../src/world/process-group.js';
 
 const first = process.env.HEDDLE_RANK === '0';
 if (!(first && process.argv[2] === 'before joining')) {

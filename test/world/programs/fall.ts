@@ -1,7 +1,7 @@
 // Ranks that call in a loop until one falls, in the way and at the point that the arguments say. Survivors
 // print what they heard and leave in good order.
 import { RankLostError } from '../../../src/errors/index.js';
-import { ProcessGroup } from '../../../src/world/index.js';
+import { ProcessGroup } from '../../../src/world/process-group.js';
 
 const [victim, point, lossTimeoutMs = '20000'] = process.argv.slice(2);
 const mine = process.env.HEDDLE_RANK === victim;
