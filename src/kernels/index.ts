@@ -1,1 +1,2 @@
+export * from './ceilings/index.js';
 export * from './one-sided/index.js';

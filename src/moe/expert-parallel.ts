@@ -2,7 +2,7 @@
  * Dispatch and combine as a runtime calls them: create an ExpertParallel once for a layer's shape, then, for each
  * round, dispatch, run the experts, combine. Both calls only enqueue: they do not wait, allocate or copy.
  */
-import type { Launcher, Stream } from '../device/index.js';
+import type { Launcher, Program, Stream } from '../device/index.js';
 import { ArgumentError, DisposedError, HeddleError, RankLostError, requireInteger } from '../errors/index.js';
 import {
   combineKernel,
@@ -79,7 +79,36 @@ export interface Received {
   readonly output: Tensor;
 }
 
+/** What a benchmark needs and nobody else does; see `benchHandles`. */
+export interface BenchHandles {
+  /** The compiled kernels: registers, spills. */
+  readonly programs: { readonly dispatch: Program; readonly combine: Program };
+  /** How many blocks and threads each is launched with. */
+  readonly launches: { readonly dispatch: LaunchTuning; readonly combine: LaunchTuning };
+  /**
+   * Ends a round without its combine, so that dispatches can be timed back to back. Harmless while nobody reads what
+   * they bring, and every rank must do the same. (There is no such thing for combine: rows of a pushing combine say
+   * themselves that they have come, so two in a row would mistake each other's.)
+   */
+  endRound(): void;
+}
+
+let handlesOf: (ep: ExpertParallel) => BenchHandles;
+
+/** The inside of an ExpertParallel, for measuring its halves. */
+export const benchHandles = (ep: ExpertParallel): BenchHandles => handlesOf(ep);
+
 export class ExpertParallel {
+  static {
+    handlesOf = (ep) => ({
+      programs: ep.programs,
+      launches: ep.launches,
+      endRound: () => {
+        ep.#open = false;
+      },
+    });
+  }
+
   /** The views that every dispatch fills. */
   readonly received: Received;
   readonly #staging = new Map<string, OwnedTensor>();
@@ -98,6 +127,8 @@ export class ExpertParallel {
     private readonly window: SharedWindow,
     private readonly dispatchLauncher: Launcher,
     private readonly combineLauncher: Launcher,
+    private readonly programs: BenchHandles['programs'],
+    private readonly launches: BenchHandles['launches'],
     rows: Readonly<Record<string, Row>>,
   ) {
     this.received = this.#views(rows);
@@ -146,6 +177,8 @@ export class ExpertParallel {
       window,
       dispatchLauncher,
       combineLauncher,
+      { dispatch, combine },
+      oneSided,
       options.payloads,
     );
   }

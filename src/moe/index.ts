@@ -5,6 +5,8 @@ export * from './arithmetic.js';
 export * from './compare.js';
 export * from './dtype.js';
 export {
+  type BenchHandles,
+  benchHandles,
   type DispatchArguments,
   ExpertParallel,
   type ExpertParallelOptions,

@@ -1,0 +1,161 @@
+/**
+ * How a time is measured. The rounds of one measurement are captured in a graph on every rank. An iteration is then:
+ * cold caches (a fill larger than L2), all ranks aligned on the device, an event, the graph, an event. Its time is
+ * what passed between the events ÷ the rounds in the graph; the maximum over ranks counts.
+ *
+ * The alignment is a kernel: all ranks meet by flags, wait a moment in which the hosts enqueue the graphs, and meet
+ * again. Without it the time would hold how much later one host launches than another.
+ */
+import type { Event, Graph, Launcher, Memory, Stream } from '../device/index.js';
+import { RankLostError } from '../errors/index.js';
+import { flagBarrierKernel, flagBarrierWindow } from '../kernels/index.js';
+import type { SharedWindow, World } from '../world/index.js';
+import { Crew } from './crew.js';
+import { slowestRank } from './statistics.js';
+
+/** What is enqueued for round n; steps that NCCL must see as groups of their own are separate. */
+export type Steps = readonly ((round: number) => void)[];
+
+/** Wraps what all ranks of a process enqueue for one step: NCCL's group. */
+export type Grouping = (enqueueAll: () => void) => void;
+
+interface Capturing {
+  readonly stream: Stream;
+  readonly steps: Steps;
+  graph?: Graph;
+}
+
+export interface TimingOptions {
+  readonly iterations: number;
+  readonly warmups: number;
+  /** Bytes of L2 to evict before each iteration; 0 leaves caches as they are. */
+  readonly l2Bytes: number;
+  /** Microseconds that the ranks wait on the device while the hosts enqueue. */
+  readonly pause: number;
+  /** Microseconds that a rank waits for another before the measurement fails. */
+  readonly limit: number;
+}
+
+/** Shared by the ranks of a process; made before the world. */
+export class TimingCrew {
+  readonly capturing = new Crew<Capturing>();
+}
+
+/** One rank's stopwatch. */
+export class Timing {
+  readonly #failedAt: number;
+
+  private constructor(
+    readonly world: World,
+    readonly stream: Stream,
+    readonly options: TimingOptions,
+    private readonly crew: TimingCrew,
+    private readonly window: SharedWindow,
+    private readonly align: Launcher,
+    private readonly eviction: Memory | null,
+    private readonly events: { readonly start: Event; readonly end: Event },
+    failedOffset: number,
+  ) {
+    this.#failedAt = window.own.address + failedOffset;
+  }
+
+  /** Every rank calls it. */
+  static async create(world: World, crew: TimingCrew, options: TimingOptions): Promise<Timing> {
+    const { device, ranks, rank } = world;
+    const layout = flagBarrierWindow(ranks);
+    const program = await device.load(flagBarrierKernel(ranks, layout).ir());
+    const window = await world.createWindow(layout.bytes, 'barrier flags');
+    const align = program.launcher({ grid: 1, block: Math.ceil(ranks / 32) * 32, rank });
+    align.setWindow('win', window);
+    align.set('limit', options.limit);
+    const eviction = options.l2Bytes === 0 ? null : device.allocate(2 * options.l2Bytes, 'what evicts L2');
+    const events = { start: device.createEvent(), end: device.createEvent() };
+    const failed = layout.fields.find(({ name }) => name === 'failed')!;
+    return new Timing(
+      world,
+      device.createStream(),
+      options,
+      crew,
+      window,
+      align,
+      eviction,
+      events,
+      failed.offset,
+    );
+  }
+
+  /** Captures `rounds` rounds of `steps`, on all ranks. */
+  async capture(rounds: number, steps: Steps, grouping: Grouping = (body) => body()): Promise<Graph> {
+    const mine: Capturing = { stream: this.stream, steps };
+    await this.crew.capturing.together(this.world, mine, (all) => {
+      for (const { stream } of all) stream.beginCapture();
+      for (let round = 0; round < rounds; round++) {
+        for (let step = 0; step < steps.length; step++) {
+          grouping(() => {
+            for (const rank of all) rank.steps[step]!(round);
+          });
+        }
+      }
+      for (const rank of all) rank.graph = rank.stream.endCapture();
+    });
+    return mine.graph!;
+  }
+
+  /** Microseconds a round of each iteration, the slowest rank's. Every rank gets the same. */
+  async replay(graph: Graph, rounds: number): Promise<number[]> {
+    return this.timed(rounds, () => graph.launch(this.stream));
+  }
+
+  /** The same for anything enqueued directly. */
+  async timed(rounds: number, enqueue: () => void): Promise<number[]> {
+    const { iterations, warmups } = this.options;
+    const mine = new Float64Array(iterations);
+    for (let n = -warmups; n < iterations; n++) {
+      await this.aligned(() => {
+        this.stream.record(this.events.start);
+        enqueue();
+        this.stream.record(this.events.end);
+      });
+      if (n >= 0) mine[n] = (this.events.end.elapsedSince(this.events.start) * 1000) / rounds;
+    }
+    return this.slowest(mine);
+  }
+
+  /** Enqueues behind an alignment of all ranks, with cold caches, and waits for it. */
+  async aligned(enqueue: () => void): Promise<void> {
+    const { stream, align, options } = this;
+    if (this.eviction !== null) stream.fill(this.eviction.address, this.eviction.bytes, 0x5a);
+    await this.world.barrier('an iteration');
+    align.set('rounds', 3);
+    align.set('pause', options.pause);
+    align.launch(stream);
+    enqueue();
+    await stream.synchronize();
+  }
+
+  /** The maximum over ranks of each value. */
+  async slowest(mine: Float64Array): Promise<number[]> {
+    const all = await this.world.allGather(new Uint8Array(mine.buffer), 'times');
+    return slowestRank(all.map((bytes) => new Float64Array(bytes.slice().buffer)));
+  }
+
+  /** Enqueues the flag barrier as what is measured: `rounds` meetings of all ranks in one kernel. */
+  enqueueBarrier(rounds: number): void {
+    this.align.set('rounds', rounds);
+    this.align.set('pause', 0);
+    this.align.launch(this.stream);
+  }
+
+  /** @throws RankLostError where a rank did not come to an alignment. */
+  async check(): Promise<void> {
+    const bytes = await this.stream.copyOut(this.#failedAt, 4);
+    const failed = new Uint32Array(bytes.slice().buffer)[0]!;
+    if (failed !== 0) throw new RankLostError([failed - 1], 'the benchmark’s alignment');
+  }
+
+  async dispose(): Promise<void> {
+    await this.world.barrier('end of timing');
+    this.eviction?.free();
+    this.window.close();
+  }
+}

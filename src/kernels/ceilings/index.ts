@@ -1,0 +1,2 @@
+export * from './flag-barrier.js';
+export * from './transfers.js';
