@@ -139,6 +139,8 @@ export interface Observation {
   /** The reach that an acquire needs. */
   readonly needs: Reach;
   outcome: Outcome;
+  /** The reader's epoch from which on a fence made it synchronise, if one did. */
+  fencedIn: number | null;
 }
 
 /** What only threads that synchronise need. */

@@ -6,7 +6,15 @@
  */
 import type { SiteId } from '../detector.js';
 import { bytesOf, isAtomic, isRead, kindOf, sameSize, scopeOf, siteOf } from './access.js';
-import { type Actor, distance, gpu, happenedBefore, type Observation, scopeNames } from './actors.js';
+import {
+  type Actor,
+  distance,
+  gpu,
+  happenedBefore,
+  type Observation,
+  type ReleaseHead,
+  scopeNames,
+} from './actors.js';
 
 /** One side of a race. */
 export interface Side {
@@ -17,22 +25,28 @@ export interface Side {
   readonly where: string;
 }
 
-type Where = (site: SiteId) => string;
+/** What is known about a race besides its sides. */
+export interface Circumstances {
+  /** What happened before the second access. */
+  readonly known: ReleaseHead;
+  /** The second access is a store, and its statement has written this place before. */
+  readonly writtenBefore: boolean;
+  /** What threads read of each other's atomic writes lately; it grows. */
+  readonly observations: readonly Observation[];
+  where(site: SiteId): string;
+}
 
-export function explain(
-  first: Side,
-  second: Side,
-  observations: readonly Observation[],
-  where: Where,
-): string {
-  return (
-    betweenAtomics(first, second) ??
-    bulkCopy(first) ??
-    brokenSynchronisation(first, second, observations, where) ??
+/** Looks at the state of things now, and returns what completes the hint later. */
+export function explain(first: Side, second: Side, around: Circumstances): () => string {
+  const now = betweenAtomics(first, second) ?? bulkCopy(first);
+  return () =>
+    now ??
+    brokenSynchronisation(first, around) ??
     earlyStart(first, second) ??
-    nearMiss(first, second, observations, where) ??
-    missingEdge(first, second)
-  );
+    publishedTooEarly(first, around) ??
+    waitedElsewhere(first, second, around, true) ??
+    waitedElsewhere(second, first, around, false) ??
+    missingEdge(first, second, around.writtenBefore);
 }
 
 function betweenAtomics(first: Side, second: Side): string | null {
@@ -48,13 +62,13 @@ function betweenAtomics(first: Side, second: Side): string | null {
   const whose = narrow
     .map((side) => `the ${verb(side.meta)} at ${side.where} has ${scopeNames[scopeOf(side.meta)]} scope`)
     .join(' and ');
-  return `Both are atomic, but ${whose} while the threads are ${placed(first.by, second.by)}: use ${scopeNames[apart]}.`;
+  return `Both are atomic, but ${whose} while the other thread is ${placed(first.by, second.by)}: use ${scopeNames[apart]}.`;
 }
 
 function bulkCopy(first: Side): string | null {
   const agent = first.by;
   if (agent.copies === null) return null;
-  const issuer = issuerOf(agent);
+  const issuer = agent.block.threads[agent.lane]!;
   if (happenedBefore(agent, first.epoch, issuer)) return null;
   const reads = issuer.agents?.reads;
   if (agent.copies === 'write' && reads !== undefined && happenedBefore(reads, first.epoch, issuer)) {
@@ -63,44 +77,39 @@ function bulkCopy(first: Side): string | null {
       'way: use g.bulk.wait before publishing or reading what it writes.'
     );
   }
-  const what = agent.copies === 'write' ? 'g.bulk.wait' : 'g.bulk.waitReads (or wait)';
-  return (
-    `The bulk copy at ${first.where} is still under way: its thread has not awaited it. Use ${what} before its ` +
-    `${agent.copies === 'write' ? 'target is used' : 'source is overwritten'}.`
-  );
+  const what =
+    agent.copies === 'write'
+      ? 'await it (g.bulk.wait, or its mbarrier) before its target is used'
+      : 'await it (g.bulk.waitReads, g.bulk.wait, or its mbarrier) before its source is overwritten';
+  return `The bulk copy at ${first.where} may still be under way: ${what}.`;
 }
 
-/** An observation from after `first` to before `second` that failed: with it, they would be ordered. */
-function brokenSynchronisation(
-  first: Side,
-  second: Side,
-  observations: readonly Observation[],
-  where: Where,
-): string | null {
-  const failed = newest(
+/** An observation from after `first` to before the second access that failed: with it, they would be ordered. */
+function brokenSynchronisation(first: Side, { known, observations, where }: Circumstances): string | null {
+  const failed = latest(
     observations,
     (seen) =>
-      seen.outcome !== 'synchronised' &&
       seen.write.moment.includes(first.by, first.epoch) &&
-      happenedBefore(seen.reader, seen.epoch, issuerOf(second.by)),
+      known.includes(seen.reader, seen.epoch) &&
+      !synchronisedBefore(seen, known),
   );
   if (failed === null) return null;
-  const { write, meta } = failed;
+  const { write, reader, meta, outcome } = failed;
   const writer = write.moment.by;
   const wrote = `the ${verb(write.meta)} at ${where(siteOf(write.meta))}`;
   const read = `the ${verb(meta)} at ${where(siteOf(meta))}`;
-  const apart = distance(writer, failed.reader);
-  const other = placed(writer, failed.reader);
-  switch (failed.outcome) {
+  const wanted = scopeNames[distance(writer, reader)]!;
+  const other = placed(writer, reader);
+  switch (outcome) {
     case 'write-scope':
       return (
         `${capital(wrote)} has ${scopeNames[scopeOf(write.meta)]} scope, but ${read} that saw it ran ` +
-        `${other}: use ${scopeNames[apart]}.`
+        `${other}: use ${wanted}.`
       );
     case 'read-scope':
       return (
         `${capital(read)} has ${scopeNames[scopeOf(meta)]} scope, but ${wrote} that it saw came from ` +
-        `a thread ${other}: use ${scopeNames[apart]}.`
+        `a thread ${other}: use ${wanted}.`
       );
     case 'sizes':
       return (
@@ -110,25 +119,29 @@ function brokenSynchronisation(
     case 'no-release':
       return (
         `${capital(wrote)} was seen by ${read}, but releases nothing: make it a release, or put ` +
-        `g.fence('${scopeNames[apart]}') before it.`
+        `g.fence('${wanted}') before it.`
       );
     case 'release-fence-scope':
       return (
         `${capital(wrote)} was seen by ${read} ${other}, but the fence before it is narrower: ` +
-        `use g.fence('${scopeNames[apart]}').`
+        `use g.fence('${wanted}').`
       );
     case 'acquire-fence-scope':
       return (
         `${capital(read)} saw ${wrote} ${other}, but the fence after it is narrower: ` +
-        `use g.fence('${scopeNames[apart]}').`
+        `use g.fence('${wanted}').`
       );
     case 'no-acquire':
+    case 'synchronised':
       return (
         `${capital(read)} saw ${wrote}, but no acquire comes between it and the later access: make it ` +
-        `acquire, or put g.fence('${scopeNames[apart]}') after it.`
+        `acquire, or put g.fence('${wanted}') after it.`
       );
   }
-  return null;
+}
+
+function synchronisedBefore({ outcome, fencedIn, reader }: Observation, known: ReleaseHead): boolean {
+  return outcome === 'synchronised' && (fencedIn === null || known.includes(reader, fencedIn));
 }
 
 /** Programmatic launches: the only way for two launches of one stream to be unordered. */
@@ -136,42 +149,29 @@ function earlyStart(first: Side, second: Side): string | null {
   const [a, b] = [first.by.block, second.by.block];
   if (a.owner !== b.owner || a.step === b.step) return null;
   const [later, earlier] = a.step > b.step ? [first, second] : [second, first];
-  const kernel = later.by.block.launch!.kernel;
   return (
-    `${kernel} was launched programmatically, before ${earlier.by.block.launch?.kernel ?? 'the copy'} on the same ` +
-    `stream had finished, and the ${verb(later.meta)} at ${later.where} is not behind its g.awaitPrevious().`
+    `${later.by.block.launch!.kernel} was launched programmatically, before ` +
+    `${earlier.by.block.launch?.kernel ?? 'the copy'} on the same stream had finished, and the ` +
+    `${verb(later.meta)} at ${later.where} is not behind its g.awaitPrevious().`
   );
 }
 
-/** A synchronisation that did work, but from too early or to too late. */
-function nearMiss(
-  first: Side,
-  second: Side,
-  observations: readonly Observation[],
-  where: Where,
-): string | null {
-  const seen = newest(observations, ({ write, reader, epoch, outcome }) => {
-    if (outcome !== 'synchronised') return false;
-    const included = write.moment.includes(first.by, first.epoch);
-    const reached = happenedBefore(reader, epoch, issuerOf(second.by));
-    return (
-      (!included && reached && write.moment.by.block === first.by.block) ||
-      (included && !reached && reader.block === second.by.block)
-    );
-  });
+/** The second thread did acquire from the first one's block, but from before `first`. */
+function publishedTooEarly(first: Side, { known, observations, where }: Circumstances): string | null {
+  const seen = latest(
+    observations,
+    (seen) =>
+      seen.outcome === 'synchronised' &&
+      seen.write.moment.by.block === first.by.block &&
+      !seen.write.moment.includes(first.by, first.epoch) &&
+      known.includes(seen.reader, seen.epoch),
+  );
   if (seen === null) return null;
-  const { write, reader, meta } = seen;
-  const writer = write.moment.by;
-  const published = `the ${verb(write.meta)} at ${where(siteOf(write.meta))}`;
-  if (!happenedBefore(reader, seen.epoch, issuerOf(second.by))) {
-    return (
-      `Thread ${reader.lane} of the block acquired what would order them (the ${verb(meta)} at ` +
-      `${where(siteOf(meta))}), but nothing orders thread ${second.by.lane} after that: a barrier is missing between.`
-    );
-  }
+  const writer = seen.write.moment.by;
+  const published = `the ${verb(seen.write.meta)} at ${where(siteOf(seen.write.meta))}`;
   if (first.by === writer) {
     return (
-      `${capital(published)} reached the other thread, but was made before the ${verb(first.meta)} at ` +
+      `${capital(published)} reached the other side, but was made before the ${verb(first.meta)} at ` +
       `${first.where}: publish after it.`
     );
   }
@@ -181,56 +181,93 @@ function nearMiss(
   );
 }
 
-function missingEdge(first: Side, second: Side): string {
+/**
+ * A thread of `waiter`'s block acquires what would order `other` before it, but the waiter's access does not come
+ * after that. With `inOrder` false the waiter went first, and so before what it should have waited for.
+ */
+function waitedElsewhere(
+  other: Side,
+  waiter: Side,
+  { known, observations, where }: Circumstances,
+  inOrder: boolean,
+): string | null {
+  const seen = earliest(
+    observations,
+    ({ outcome, write, reader, epoch }) =>
+      outcome === 'synchronised' &&
+      reader.block === waiter.by.block &&
+      write.moment.includes(other.by, other.epoch) &&
+      !(inOrder && known.includes(reader, epoch)),
+  );
+  if (seen === null) return null;
+  const wait = `the ${verb(seen.meta)} at ${where(siteOf(seen.meta))}`;
+  if (seen.reader === waiter.by) {
+    return `${capital(wait)} acquires what orders them, but the ${verb(waiter.meta)} at ${waiter.where} comes before it.`;
+  }
+  return (
+    `Thread ${seen.reader.lane} of the block acquires what would order them (${wait}), but nothing orders ` +
+    `thread ${waiter.by.lane} after that: a barrier is missing between.`
+  );
+}
+
+function missingEdge(first: Side, second: Side, writtenBefore: boolean): string {
   const [a, b] = [first.by, second.by];
   if (a.block === b.block) {
     const same = a.lane >> 5 === b.lane >> 5 ? 'a warp barrier or a block barrier' : 'a block barrier';
     return `Both threads are in one block, and nothing orders them: ${same} between the two accesses would.`;
   }
-  const reuse =
-    isRead(first.meta) && !isRead(second.meta)
-      ? `The ${verb(second.meta)} overwrites what rank ${a.block.rank} read before, and nothing orders the reuse: `
-      : '';
-  if (a.block.rank !== b.block.rank) {
-    const edge =
-      `no release → acquire at sys scope leads from rank ${a.block.rank}, after the first access, ` +
-      `to rank ${b.block.rank}, before the second.`;
-    return reuse + (reuse === '' ? capital(edge) : edge);
-  }
-  if (a.block.owner !== b.block.owner) {
-    const edge =
-      `streams ${a.block.owner.id} and ${b.block.owner.id} of rank ${a.block.rank} run side by side; record an ` +
-      'event after the first and let the other stream wait for it.';
-    return reuse + (reuse === '' ? capital(edge) : edge);
-  }
-  const edge =
-    'blocks of one launch run in any order, and no release → acquire at gpu scope leads from the ' +
-    `first access (block ${a.block.index}) to the second (block ${b.block.index}).`;
-  return reuse + (reuse === '' ? capital(edge) : edge);
+  const edge = edgeBetween(a, b);
+  if (!isRead(first.meta) || isRead(second.meta)) return capital(edge);
+  const reader = a.block.rank === b.block.rank ? `block ${a.block.index}` : `rank ${a.block.rank}`;
+  return writtenBefore
+    ? `The ${verb(second.meta)} overwrites what ${reader} read before, and nothing orders the reuse: ${edge}`
+    : `Either the load comes too early, or the ${verb(second.meta)} overwrites what ${reader} still needs: ${edge}`;
 }
 
-function newest(
+function edgeBetween(a: Actor, b: Actor): string {
+  const [from, to] = [a.block, b.block];
+  if (from.rank !== to.rank) {
+    return (
+      `no release → acquire at sys scope leads from rank ${from.rank}, after the first access, ` +
+      `to rank ${to.rank}, before the second.`
+    );
+  }
+  if (from.owner !== to.owner) {
+    return (
+      `streams ${from.owner.id} and ${to.owner.id} of rank ${from.rank} run side by side; record an ` +
+      'event after the first and let the other stream wait for it.'
+    );
+  }
+  return (
+    'blocks of one launch run in any order, and no release → acquire at gpu scope leads from the ' +
+    `first access (block ${from.index}) to the second (block ${to.index}).`
+  );
+}
+
+type Test = (seen: Observation) => boolean;
+
+const latest = (observations: readonly Observation[], test: Test) =>
+  extreme(observations, test, (a, b) => a.order > b.order);
+const earliest = (observations: readonly Observation[], test: Test) =>
+  extreme(observations, test, (a, b) => a.order < b.order);
+
+function extreme(
   observations: readonly Observation[],
-  test: (seen: Observation) => boolean,
+  test: Test,
+  better: (a: Observation, b: Observation) => boolean,
 ): Observation | null {
   let found: Observation | null = null;
   for (const seen of observations) {
-    if ((found === null || seen.order > found.order) && test(seen)) found = seen;
+    if ((found === null || better(seen, found)) && test(seen)) found = seen;
   }
   return found;
 }
 
-/** Bulk copies know what their thread knows. */
-const issuerOf = (actor: Actor): Actor => (actor.copies === null ? actor : actor.block.threads[actor.lane]!);
+const verb = (meta: number): string => ({ read: 'load', write: 'store', update: 'atomic' })[kindOf(meta)];
 
-const verb = (meta: number): string =>
-  ({ read: 'load', write: 'store', update: 'atomic', wait: 'wait' })[kindOf(meta)];
-
-const placed = (a: Actor, b: Actor): string =>
-  distance(a, b) === gpu
-    ? 'in another block'
-    : distance(a, b) > gpu
-      ? 'on another rank'
-      : 'in the same block';
+const placed = (a: Actor, b: Actor): string => {
+  const apart = distance(a, b);
+  return apart === gpu ? 'in another block' : apart > gpu ? 'on another rank' : 'in the same block';
+};
 
 const capital = (text: string): string => text.charAt(0).toUpperCase() + text.slice(1);

@@ -52,7 +52,7 @@ export class RaceDetector implements Detector {
   }
 
   get findings(): readonly Finding[] {
-    return this.reports.findings;
+    return this.reports.findings();
   }
 
   streamCreated(stream: StreamId, rank: number): void {
@@ -276,8 +276,8 @@ export class RaceDetector implements Detector {
   private shadow(buffer: BufferInfo): Shadow {
     const shadow = this.shadows[buffer.id];
     if (shadow !== undefined) return shadow;
-    const made = new Shadow(this.actors, (by, epoch, meta, as, asMeta, offset) =>
-      this.reports.race(by, epoch, meta, as, asMeta, buffer, offset),
+    const made = new Shadow(this.actors, (earlier, me, as, meta, offset, cell) =>
+      this.reports.race(earlier, me, { by: as, epoch: as.epoch, meta }, buffer, offset, cell.writes),
     );
     this.shadows[buffer.id] = made;
     return made;

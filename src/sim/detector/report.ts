@@ -1,8 +1,9 @@
 /** Turns races into findings: each pair of sites once per buffer and field, with both sides and a hint. */
 import type { AccessReport, BufferInfo, Finding, Site, SiteId } from '../detector.js';
 import { kindOf, noSite, orderOf, scopeOf, siteOf } from './access.js';
-import { type Actor, type Observation, scopeNames } from './actors.js';
+import { type Actor, type Observation, ReleaseHead, scopeNames, sys } from './actors.js';
 import { explain } from './hints.js';
+import type { Entry } from './shadow.js';
 
 export interface DetectorOptions {
   /** What a site number of an access means. */
@@ -15,8 +16,10 @@ export interface DetectorOptions {
 /** Describing a place costs far more than comparing clocks; a racy loop need not describe every byte. */
 const describedPerPair = 256;
 
+type RaceFinding = Extract<Finding, { kind: 'race' }>;
+
 export class RaceReports {
-  readonly findings: Finding[] = [];
+  private readonly races: { readonly finding: Omit<RaceFinding, 'hint'>; hint(): string }[] = [];
   private readonly seen = new Set<string>();
   private readonly described = new Map<string, number>();
 
@@ -25,16 +28,21 @@ export class RaceReports {
     private readonly observations: readonly Observation[],
   ) {}
 
+  /** Hints are made when asked for: what threads do after a race can tell what was missing before it. */
+  findings(): Finding[] {
+    return this.races.map(({ finding, hint }) => ({ ...finding, hint: hint() }));
+  }
+
+  /** `knower` is who knows what happened before `second`; `writes` are the writes remembered at that place. */
   race(
-    by: Actor,
-    epoch: number,
-    meta: number,
-    as: Actor,
-    asMeta: number,
+    first: Entry,
+    knower: Actor,
+    second: Entry,
     buffer: BufferInfo,
     offset: number,
+    writes: readonly Entry[],
   ): void {
-    const sites = [siteOf(meta), siteOf(asMeta)].sort((a, b) => a - b).join(' ');
+    const sites = [siteOf(first.meta), siteOf(second.meta)].sort((a, b) => a - b).join(' ');
     const pair = `${sites} ${buffer.purpose}`;
     const described = this.described.get(pair) ?? 0;
     if (described === describedPerPair) return;
@@ -44,27 +52,32 @@ export class RaceReports {
     const key = `${pair} ${location.replace(/[\d[].*$/, '')}`;
     if (this.seen.has(key)) return;
     this.seen.add(key);
-    const first = this.report(by, meta);
-    const second = this.report(as, asMeta);
-    this.findings.push({
-      seed: this.options.seed,
-      configuration: this.options.configuration,
+    const { seed, configuration } = this.options;
+    const [one, other] = [this.report(first), this.report(second)];
+    const finding = {
+      seed,
+      configuration,
       kind: 'race',
       buffer: buffer.purpose,
       location,
-      first,
-      second,
-      hint: explain(
-        { by, epoch, meta, where: first.where },
-        { by: as, epoch: as.epoch, meta: asMeta, where: second.where },
-        this.observations,
-        (id) => this.options.site(id).where,
-      ),
-    });
+      first: one,
+      second: other,
+    } as const;
+    const hint = explain(
+      { ...first, where: one.where },
+      { ...second, where: other.where },
+      {
+        known: new ReleaseHead(knower, sys),
+        writtenBefore: writes.some((write) => siteOf(write.meta) === siteOf(second.meta)),
+        observations: this.observations,
+        where: (id) => (id === noSite ? 'the copy' : this.options.site(id).where),
+      },
+    );
+    this.races.push({ finding, hint });
   }
 
-  private report(actor: Actor, meta: number): AccessReport {
-    const { launch, rank, index, owner } = actor.block;
+  private report({ by, meta }: Entry): AccessReport {
+    const { launch, rank, index, owner } = by.block;
     const id = siteOf(meta);
     const site = id === noSite ? null : this.options.site(id);
     return {
@@ -72,9 +85,9 @@ export class RaceReports {
       order: orderOf(meta),
       scope: scopeNames[scopeOf(meta)]!,
       rank,
-      kernel: launch?.kernel ?? 'host',
+      kernel: launch?.kernel ?? 'the host',
       block: index,
-      thread: actor.lane,
+      thread: by.lane,
       where: site?.where ?? `a copy or fill on stream ${owner.id} of rank ${rank}`,
       text: site?.text ?? `${kindOf(meta)} by the host, through the stream`,
     };

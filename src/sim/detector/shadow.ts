@@ -13,24 +13,24 @@ import { isAtomic, isRead, sameSize, scopeOf, strengthOf } from './access.js';
 import { type Actor, type AtomicWrite, distance, happenedBefore } from './actors.js';
 import { mutual } from './sync.js';
 
-/** An earlier access that raced with the present one, at a byte of the buffer. */
+/** Told of an earlier access that races with the present one. */
 export type RaceSink = (
-  by: Actor,
-  epoch: number,
-  meta: number,
+  earlier: Entry,
+  me: Actor,
   as: Actor,
-  asMeta: number,
+  meta: number,
   offset: number,
+  cell: Cell,
 ) => void;
 
-interface Entry {
+export interface Entry {
   readonly by: Actor;
   epoch: number;
   meta: number;
 }
 
 /** A record in full. */
-class Cell {
+export class Cell {
   writes: Entry[] = [];
   /** By actor and strength: of a thread's reads of one strength the last stands for all. */
   reads = new Map<number, Entry>();
@@ -213,7 +213,7 @@ export class Shadow {
   /** The whole rule: reports what races with the access, forgets what it stands for, remembers it. */
   private full(cell: Cell, me: Actor, as: Actor, meta: number, offset: number): void {
     const reads = isRead(meta);
-    for (const entry of cell.writes) this.compare(entry, me, as, meta, offset);
+    for (const entry of cell.writes) this.compare(cell, entry, me, as, meta, offset);
     if (reads) {
       const key = readKey(as, meta);
       const mine = cell.reads.get(key);
@@ -229,16 +229,16 @@ export class Shadow {
       cell.reads.set(key, { by: as, epoch: as.epoch, meta });
       return;
     }
-    for (const entry of cell.reads.values()) this.compare(entry, me, as, meta, offset);
+    for (const entry of cell.reads.values()) this.compare(cell, entry, me, as, meta, offset);
     forget(cell.reads, me, as, meta);
     cell.writes = cell.writes.filter((entry) => !standsFor(me, as, meta, entry));
     cell.writes.push({ by: as, epoch: as.epoch, meta });
   }
 
-  private compare(earlier: Entry, me: Actor, as: Actor, meta: number, offset: number): void {
+  private compare(cell: Cell, earlier: Entry, me: Actor, as: Actor, meta: number, offset: number): void {
     if (happenedBefore(earlier.by, earlier.epoch, me)) return;
     if (mutual(earlier.meta, meta, distance(earlier.by, me))) return;
-    this.race(earlier.by, earlier.epoch, earlier.meta, as, meta, offset);
+    this.race(earlier, me, as, meta, offset, cell);
   }
 }
 

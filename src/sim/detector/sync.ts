@@ -38,7 +38,16 @@ export function observe(
   order: number,
 ): Observation {
   const { needs, outcome } = learnFrom(me, write, meta, acquires);
-  const observation: Observation = { order, write, reader: me, epoch: me.epoch, meta, needs, outcome };
+  const observation: Observation = {
+    order,
+    write,
+    reader: me,
+    epoch: me.epoch,
+    meta,
+    needs,
+    outcome,
+    fencedIn: null,
+  };
   if (outcome === 'no-acquire') me.ensureSync().observations.push(observation);
   return observation;
 }
@@ -128,11 +137,12 @@ export function fence(me: Actor, scope: Reach): void {
     sync.pending[reach] = nothing;
     sync.fences[reach] = null;
   }
+  sync.fences[scope] = new ReleaseHead(me, scope);
+  me.endEpoch();
   sync.observations = sync.observations.filter((observation) => {
     const reached = observation.needs <= scope;
     observation.outcome = reached ? 'synchronised' : 'acquire-fence-scope';
+    if (reached) observation.fencedIn = me.epoch;
     return !reached;
   });
-  sync.fences[scope] = new ReleaseHead(me, scope);
-  me.endEpoch();
 }

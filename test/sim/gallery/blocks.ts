@@ -1,0 +1,241 @@
+/** Mistakes inside one GPU: within a block, between blocks, and with memory. */
+import { kernel, pointer } from '../../../src/lang/index.js';
+import { type Exhibit, onDevice } from './exhibit.js';
+
+const params = { input: pointer('u32'), scratch: pointer('u32'), out: pointer('u32') } as const;
+
+const reverseUnmet = kernel({ name: 'reverse_unmet', params }, (g, { input, out }) => {
+  const tile = g.shared('u32', 64);
+  const at = g.threadIdx.x;
+  g.store(tile.at(at), g.load(input.at(at)));
+  g.store(out.at(at), g.load(tile.at(63 - at)));
+});
+const reverse = kernel({ name: 'reverse', params }, (g, { input, out }) => {
+  const tile = g.shared('u32', 64);
+  const at = g.threadIdx.x;
+  g.store(tile.at(at), g.load(input.at(at)));
+  g.barrier();
+  g.store(out.at(at), g.load(tile.at(63 - at)));
+});
+
+const divergentBarrier = kernel({ name: 'divergent_barrier', params }, (g, { out }) => {
+  const at = g.threadIdx.x;
+  if (at < 40) {
+    g.store(out.at(at), at);
+    g.barrier();
+  }
+});
+const commonBarrier = kernel({ name: 'common_barrier', params }, (g, { out }) => {
+  const at = g.threadIdx.x;
+  if (at < 40) g.store(out.at(at), at);
+  g.barrier();
+});
+
+const divergentShuffle = kernel({ name: 'divergent_shuffle', params }, (g, { input, out }) => {
+  const at = g.threadIdx.x;
+  let sum = g.load(input.at(at));
+  if (at < 24) sum += g.warp.shuffleXor(sum, 1);
+  g.store(out.at(at), sum);
+});
+const commonShuffle = kernel({ name: 'common_shuffle', params }, (g, { input, out }) => {
+  const at = g.threadIdx.x;
+  let sum = g.load(input.at(at));
+  const other = g.warp.shuffleXor(sum, 1);
+  if (at < 24) sum += other;
+  g.store(out.at(at), sum);
+});
+
+const halfWritten = kernel({ name: 'half_written', params }, (g, { input, scratch, out }) => {
+  const at = g.threadIdx.x;
+  if (at < 16) g.store(scratch.at(at), g.load(input.at(at)));
+  g.store(out.at(at), g.load(scratch.at(at)));
+});
+const allWritten = kernel({ name: 'all_written', params }, (g, { input, scratch, out }) => {
+  const at = g.threadIdx.x;
+  g.store(scratch.at(at), g.load(input.at(at)));
+  g.store(out.at(at), g.load(scratch.at(at)));
+});
+
+const pastTheEnd = kernel({ name: 'past_the_end', params }, (g, { input, out }) => {
+  const at = g.threadIdx.x;
+  g.store(out.at(at), g.load(input.at(at + 1)));
+});
+const uptoTheEnd = kernel({ name: 'upto_the_end', params }, (g, { input, out }) => {
+  const at = g.threadIdx.x;
+  if (at + 1 < 64) g.store(out.at(at), g.load(input.at(at + 1)));
+});
+
+const crookedVector = kernel({ name: 'crooked_vector', params }, (g, { input, out }) => {
+  const row = input.at(g.threadIdx.x * 2).as('v16');
+  g.store(out.at(g.threadIdx.x * 4).as('v16'), g.load(row));
+});
+const straightVector = kernel({ name: 'straight_vector', params }, (g, { input, out }) => {
+  const row = input.at(g.threadIdx.x * 4).as('v16');
+  g.store(out.at(g.threadIdx.x * 4).as('v16'), g.load(row));
+});
+
+const narrowCount = kernel({ name: 'narrow_count', params }, (g, { input }) => {
+  g.atomicAdd(input, 1, { order: 'relaxed', scope: 'cta' });
+});
+const count = kernel({ name: 'count', params }, (g, { input }) => {
+  g.atomicAdd(input, 1, { order: 'relaxed', scope: 'gpu' });
+});
+
+/** The block that counts last reads what all have written. */
+const lastSumsRelaxed = kernel({ name: 'last_sums_relaxed', params }, (g, { input, out }) => {
+  g.store(out.at(g.blockIdx.x), g.blockIdx.x);
+  const before = g.atomicAdd(input, 1, { order: 'relaxed', scope: 'gpu' });
+  if (before === 0x01010101 + g.gridDim.x - 1) g.store(out.at(8), g.load(out.at(0)) + g.load(out.at(1)));
+});
+const lastSums = kernel({ name: 'last_sums', params }, (g, { input, out }) => {
+  g.store(out.at(g.blockIdx.x), g.blockIdx.x);
+  const before = g.atomicAdd(input, 1, { order: 'acq_rel', scope: 'gpu' });
+  if (before === 0x01010101 + g.gridDim.x - 1) g.store(out.at(8), g.load(out.at(0)) + g.load(out.at(1)));
+});
+
+/** Thread 0 sends its block's vectors and refills the staging area for the next ones. */
+const bulkRefill = kernel({ name: 'bulk_refill', params }, (g, { out }) => {
+  const staging = g.shared('v16', 1);
+  for (const i of g.unroll(2)) {
+    g.store(staging, g.pack('u32', [i, i, i, i]));
+    g.bulk.store(out.at(4 * i).as('v16'), staging, 16);
+    g.bulk.commit();
+  }
+  g.bulk.wait(0);
+});
+const bulkRefillAwaited = kernel({ name: 'bulk_refill_awaited', params }, (g, { out }) => {
+  const staging = g.shared('v16', 1);
+  for (const i of g.unroll(2)) {
+    g.bulk.waitReads(0);
+    g.store(staging, g.pack('u32', [i, i, i, i]));
+    g.bulk.store(out.at(4 * i).as('v16'), staging, 16);
+    g.bulk.commit();
+  }
+  g.bulk.wait(0);
+});
+
+/** Thread 0 sends a vector in bulk and tells the other block. */
+const bulkReadsOnly = kernel({ name: 'bulk_reads_only', params }, (g, { input, out }) => {
+  const staging = g.shared('v16', 1);
+  if (g.blockIdx.x === 0) {
+    g.store(staging, g.pack('u32', [1, 2, 3, 4]));
+    g.bulk.store(out.as('v16'), staging, 16);
+    g.bulk.commit();
+    g.bulk.waitReads(0);
+    g.store(input, 0x01010102, { order: 'release', scope: 'gpu' });
+  } else {
+    g.awaitEpoch(input, 0x01010102, { order: 'acquire', scope: 'gpu', limit: 1000 });
+    g.store(out.at(16), g.load(out.at(2)));
+  }
+});
+const bulkComplete = kernel({ name: 'bulk_complete', params }, (g, { input, out }) => {
+  const staging = g.shared('v16', 1);
+  if (g.blockIdx.x === 0) {
+    g.store(staging, g.pack('u32', [1, 2, 3, 4]));
+    g.bulk.store(out.as('v16'), staging, 16);
+    g.bulk.commit();
+    g.bulk.wait(0);
+    g.store(input, 0x01010102, { order: 'release', scope: 'gpu' });
+  } else {
+    g.awaitEpoch(input, 0x01010102, { order: 'acquire', scope: 'gpu', limit: 1000 });
+    g.store(out.at(16), g.load(out.at(2)));
+  }
+});
+
+export const blocks: readonly Exhibit[] = [
+  {
+    name: 'missing block barrier',
+    ranks: 1,
+    run: onDevice({ wrong: reverseUnmet, right: reverse }, { block: 64 }),
+    expect: {
+      kind: 'race',
+      buffer: 'shared memory',
+      location: /^tile\[/,
+      statements: ['g.store(tile.at(at)', 'g.store(out.at(at), g.load(tile'],
+      hint: /one block.*a block barrier between/,
+    },
+  },
+  {
+    name: 'barrier under divergence',
+    ranks: 1,
+    run: onDevice({ wrong: divergentBarrier, right: commonBarrier }, { block: 64 }),
+    expect: { kind: 'divergence', statements: ['g.barrier()'] },
+  },
+  {
+    name: 'shuffle under divergence',
+    ranks: 1,
+    run: onDevice({ wrong: divergentShuffle, right: commonShuffle }),
+    expect: { kind: 'divergence', statements: ['if (at < 24) sum += g.warp.shuffleXor'] },
+  },
+  {
+    name: 'uninitialised read',
+    ranks: 1,
+    run: onDevice({ wrong: halfWritten, right: allWritten }),
+    expect: {
+      kind: 'uninitialised-read',
+      buffer: 'scratch',
+      location: /byte 64/,
+      statements: ['g.store(out.at(at), g.load(scratch'],
+    },
+  },
+  {
+    name: 'out of bounds',
+    ranks: 1,
+    run: onDevice({ wrong: pastTheEnd, right: uptoTheEnd }, { block: 64 }),
+    expect: {
+      kind: 'out-of-bounds',
+      buffer: 'input',
+      statements: ['g.store(out.at(at), g.load(input.at(at + 1)'],
+    },
+  },
+  {
+    name: 'misaligned vector',
+    ranks: 1,
+    run: onDevice({ wrong: crookedVector, right: straightVector }, { block: 16 }),
+    expect: { kind: 'misaligned', buffer: 'input', statements: ['g.store(out.at(g.threadIdx.x * 4)'] },
+  },
+  {
+    name: 'atomic at cta scope across blocks',
+    ranks: 1,
+    run: onDevice({ wrong: narrowCount, right: count }, { grid: 2, block: 1 }),
+    expect: {
+      kind: 'race',
+      buffer: 'input',
+      statements: ['g.atomicAdd(input', 'g.atomicAdd(input'],
+      hint: /Both are atomic.*cta scope.*in another block: use gpu/,
+    },
+  },
+  {
+    name: 'last block sums without acquire and release',
+    ranks: 1,
+    run: onDevice({ wrong: lastSumsRelaxed, right: lastSums }, { grid: 2, block: 1 }),
+    expect: {
+      kind: 'race',
+      buffer: 'output',
+      statements: ['g.store(out.at(g.blockIdx.x)', 'if (before === '],
+      hint: /releases nothing: make it a release/,
+    },
+  },
+  {
+    name: 'bulk source refilled too early',
+    ranks: 1,
+    run: onDevice({ wrong: bulkRefill, right: bulkRefillAwaited }, { block: 1 }),
+    expect: {
+      kind: 'race',
+      buffer: 'shared memory',
+      statements: ['g.bulk.store(', 'g.store(staging'],
+      hint: /still under way.*g\.bulk\.waitReads/,
+    },
+  },
+  {
+    name: 'bulk store awaited for its reads only',
+    ranks: 1,
+    run: onDevice({ wrong: bulkReadsOnly, right: bulkComplete }, { grid: 2, block: 1 }),
+    expect: {
+      kind: 'race',
+      buffer: 'output',
+      statements: ['g.bulk.store(', 'g.store(out.at(16)'],
+      hint: /only for its reads.*use g\.bulk\.wait/,
+    },
+  },
+];

@@ -1,0 +1,83 @@
+/** Small wrong kernels, each caught with the finding it deserves, and their corrected twins, which pass. */
+import { readFileSync } from 'node:fs';
+import { basename } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { type Finding, formatFinding } from '../../../src/sim/index.js';
+import { blocks } from './blocks.js';
+import { type Exhibit, findingsOf } from './exhibit.js';
+import { flags } from './flags.js';
+import { streams } from './streams.js';
+
+/** A mistake must show within so many schedules; its correction must stay silent in as many and more. */
+const enough = 20;
+const many = 40;
+
+async function caught(exhibit: Exhibit): Promise<Finding> {
+  const others = new Set<string>();
+  for (let seed = 0; seed < enough; seed++) {
+    for (const finding of await findingsOf(exhibit, 'wrong', seed)) {
+      if (isExpected(finding, exhibit.expect)) return finding;
+      others.add(formatFinding(finding));
+    }
+  }
+  throw new Error(`not found in ${enough} schedules; found instead:\n${[...others].join('\n')}`);
+}
+
+function isExpected(finding: Finding, wanted: Exhibit['expect']): boolean {
+  if (finding.kind !== wanted.kind) return false;
+  if (wanted.buffer !== undefined && (!('buffer' in finding) || finding.buffer !== wanted.buffer))
+    return false;
+  if (wanted.location !== undefined && !wanted.location.test(locationOf(finding))) return false;
+  const lines = placesOf(finding).map(lineAt);
+  // Which of two racing accesses comes first is the schedule's choice.
+  const inOrder = wanted.statements.every((start, i) => lines[i]!.startsWith(start));
+  const reversed = wanted.statements.every((start, i) => lines.at(-1 - i)!.startsWith(start));
+  if (!inOrder && !reversed) return false;
+  return wanted.hint === undefined || (finding.kind === 'race' && wanted.hint.test(finding.hint));
+}
+
+function locationOf(finding: Finding): string {
+  if (finding.kind === 'stuck-wait') return finding.waiting[0]!.location;
+  return 'location' in finding ? finding.location : '';
+}
+
+/** Where the finding points to. */
+function placesOf(finding: Finding): string[] {
+  switch (finding.kind) {
+    case 'race':
+      return [finding.first.where, finding.second.where];
+    case 'divergence':
+      return [finding.where];
+    case 'stuck-wait':
+      return [finding.waiting[0]!.where];
+    case 'wrong-result':
+    case 'failure':
+      return [];
+    default:
+      return [finding.access.where];
+  }
+}
+
+/** The source line behind 'flags.ts:41:7'. */
+function lineAt(where: string): string {
+  const [, file, line] = /^(.*):(\d+):\d+$/.exec(where)!;
+  const text = readFileSync(new URL(basename(file!), import.meta.url), 'utf8');
+  return text.split('\n')[Number(line) - 1]!.trim();
+}
+
+describe.each([...flags, ...blocks, ...streams])('$name', (exhibit) => {
+  it('is found, with both lines and what is missing', async () => {
+    const finding = await caught(exhibit);
+    expect(finding.configuration).toBe(exhibit.name);
+    // Its seed replays it.
+    const again = await findingsOf(exhibit, 'wrong', Number(finding.seed));
+    expect(again.map(formatFinding)).toContain(formatFinding(finding));
+  });
+
+  it('is silent once corrected', async () => {
+    for (let seed = 0; seed < many; seed++) {
+      const findings = await findingsOf(exhibit, 'right', seed);
+      expect(findings.map(formatFinding)).toEqual([]);
+    }
+  });
+});

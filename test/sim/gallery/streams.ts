@@ -1,0 +1,82 @@
+/** Mistakes between launches: streams without an event, and programmatic launches. */
+import { type Kernel, kernel, pointer } from '../../../src/lang/index.js';
+import type { Rank } from '../harness.js';
+import { launch } from '../harness.js';
+import type { Exhibit } from './exhibit.js';
+
+const params = { from: pointer('u32'), to: pointer('u32') } as const;
+
+const copyOver = kernel({ name: 'copy_over', params }, (g, { from, to }) => {
+  g.store(to.at(g.threadIdx.x), g.load(from.at(g.threadIdx.x)));
+});
+const produce = kernel({ name: 'produce', params }, (g, { from, to }) => {
+  g.releaseNext();
+  g.store(to.at(g.threadIdx.x), g.load(from.at(g.threadIdx.x)));
+});
+const consumeAtOnce = kernel({ name: 'consume_at_once', params }, (g, { from, to }) => {
+  const got = g.load(from.at(g.threadIdx.x));
+  g.awaitPrevious();
+  g.store(to.at(g.threadIdx.x), got);
+});
+const consume = kernel({ name: 'consume', params }, (g, { from, to }) => {
+  g.awaitPrevious();
+  const got = g.load(from.at(g.threadIdx.x));
+  g.store(to.at(g.threadIdx.x), got);
+});
+
+function threeBuffers({ device, stream }: Rank) {
+  const input = device.allocate(128, 'input');
+  const between = device.allocateWindow(128, 'between');
+  const out = device.allocate(128, 'output');
+  stream.fill(input.address, 128, 1);
+  return { input, between, out };
+}
+
+/** The second kernel on a stream of its own, with or without an event between. */
+const onTwoStreams: Exhibit['run'] = async ([rank], variant) => {
+  const { input, between, out } = threeBuffers(rank!);
+  const second = rank!.device.createStream();
+  await launch(rank!, copyOver.ir(), {}, { from: input, to: between });
+  if (variant === 'right') {
+    const event = rank!.device.createEvent();
+    rank!.stream.record(event);
+    second.wait(event);
+  }
+  await launch(rank!, copyOver.ir(), {}, { from: between, to: out }, second);
+  await Promise.all([rank!.stream.synchronize(), second.synchronize()]);
+};
+
+const programmatic =
+  (consumers: { wrong: Kernel; right: Kernel }): Exhibit['run'] =>
+  async ([rank], variant) => {
+    const { input, between, out } = threeBuffers(rank!);
+    await launch(rank!, produce.ir(), {}, { from: input, to: between });
+    const module = consumers[variant].ir();
+    await launch(rank!, module, { programmatic: true }, { from: between, to: out });
+    await rank!.stream.synchronize();
+  };
+
+export const streams: readonly Exhibit[] = [
+  {
+    name: 'no event between two streams',
+    ranks: 1,
+    run: onTwoStreams,
+    expect: {
+      kind: 'race',
+      buffer: 'between',
+      statements: ['g.store(to.at(g.threadIdx.x)', 'g.store(to.at(g.threadIdx.x)'],
+      hint: /[Ss]treams \d+ and \d+ of rank 0 run side by side; record an event/,
+    },
+  },
+  {
+    name: 'read before awaitPrevious',
+    ranks: 1,
+    run: programmatic({ wrong: consumeAtOnce, right: consume }),
+    expect: {
+      kind: 'race',
+      buffer: 'between',
+      statements: ['g.store(to.at(g.threadIdx.x)', 'const got = g.load(from'],
+      hint: /consume_at_once was launched programmatically.*not behind its g\.awaitPrevious/,
+    },
+  },
+];
