@@ -82,6 +82,12 @@ function floatLiteral(prelude: Prelude, value: number): Text {
   return negative(`${sign}${text}${point}f`);
 }
 
+/** Hexadecimal where that is how a person would write it: masks and powers of two. */
+function unsignedLiteral(value: bigint): string {
+  const hexadecimal = value.toString(16);
+  return value > 0xffffn && /000|fff/.test(hexadecimal) ? `0x${hexadecimal}` : String(value);
+}
+
 function negative(text: string): Text {
   return { text, strength: text.startsWith('-') ? strength.unary : strength.primary };
 }
@@ -198,11 +204,11 @@ export class Expressions {
       case 'f32':
         return floatLiteral(this.#prelude, Number(value));
       case 'u64':
-        return primary(`${BigInt.asUintN(64, BigInt(value))}ull`);
+        return primary(`${unsignedLiteral(BigInt.asUintN(64, BigInt(value)))}ull`);
       case 'u8':
       case 'u16':
       case 'u32':
-        return primary(`${Number(value) >>> 0}u`);
+        return primary(`${unsignedLiteral(BigInt(Number(value) >>> 0))}u`);
       case 'i32': {
         const integer = Number(value) | 0;
         // The literal 2147483648 would be a long before the minus reached it.
@@ -254,7 +260,7 @@ export class Expressions {
    * a + b + c is converted once.
    */
   #unsigned(expr: Expr): Text {
-    if (expr.kind === 'const') return primary(`${Number(expr.value) >>> 0}u`);
+    if (expr.kind === 'const') return this.#constant('u32', expr.value);
     if (expr.kind === 'unary' && expr.op === '-') return this.#wrapping(expr.arg, '-');
     if (expr.kind === 'binary' && (expr.op === '+' || expr.op === '-' || expr.op === '*')) {
       const { left, right } = expr;

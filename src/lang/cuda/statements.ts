@@ -41,26 +41,26 @@ export class Statements {
   /** The statements of a scope, indented. */
   #block(statements: readonly Stmt[]): void {
     this.#scopes.enter();
-    this.writer.indented(() => {
-      for (let i = 0; i < statements.length; i++) {
-        const [statement, next] = [statements[i]!, statements[i + 1]];
-        if (statement.kind === 'effect' && next !== undefined && this.#isCopy(statement.result, next)) {
-          this.writer.line(
-            `${this.#place(next)} = ${this.#effects.print(statement.effect, true)};`,
-            statement.span,
-          );
-          i++;
-        } else this.#statement(statement);
-      }
-    });
+    this.writer.indented(() => this.#sequence(statements));
     this.#scopes.leave();
   }
 
+  #sequence(statements: readonly Stmt[]): void {
+    for (let i = 0; i < statements.length; i++) {
+      const [statement, next] = [statements[i]!, statements[i + 1]];
+      if (statement.kind === 'effect' && this.#isCopy(statement.result, next)) {
+        const text = this.#effects.print(statement.effect, true);
+        this.writer.line(`${this.#place(next)} = ${text};`, statement.span);
+        i++;
+      } else this.#statement(statement);
+    }
+  }
+
   /** Whether all that ever happens to `variable` is that `next` assigns it: `row[0] = load(p)` needs no name. */
-  #isCopy(variable: Variable | null, next: Stmt): next is Assignment {
+  #isCopy(variable: Variable | null, next: Stmt | undefined): next is Assignment {
     return (
       variable !== null &&
-      (next.kind === 'assign' || next.kind === 'assignRegister') &&
+      (next?.kind === 'assign' || next?.kind === 'assignRegister') &&
       next.value.kind === 'variable' &&
       next.value.variable.id === variable.id &&
       this.#reads.get(variable.id) === 1
@@ -116,11 +116,26 @@ export class Statements {
         );
         break;
       case 'block':
-        writer.line('{');
-        this.#block(statement.body);
-        writer.line('}');
+        this.#scope(statement);
         break;
     }
+  }
+
+  /** A scope of its own, in braces where something is declared in it. */
+  #scope({ body }: Extract<Stmt, { kind: 'block' }>): void {
+    const declares = body.some(
+      (inner, i) =>
+        inner.kind === 'let' ||
+        inner.kind === 'registers' ||
+        (inner.kind === 'effect' && inner.result !== null && !this.#isCopy(inner.result, body[i + 1])),
+    );
+    if (!declares) {
+      this.#sequence(body);
+      return;
+    }
+    this.writer.line('{');
+    this.#block(body);
+    this.writer.line('}');
   }
 
   #declaration(variable: Variable): string {

@@ -6,6 +6,12 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { printHost } from '../../../src/lang/cuda/index.js';
 import type { Expr, IrModule } from '../../../src/lang/ir.js';
 import { type Library, type NativeType, openLibrary } from '../../../src/native/index.js';
+import {
+  programCapacity,
+  programKernel,
+  programParams,
+  randomProgram as writtenProgram,
+} from '../random-programs.js';
 import { type Pointer, run } from './evaluate.js';
 import * as ir from './ir-builder.js';
 import { edges, Random, randomProgram, results, word } from './random-ir.js';
@@ -21,6 +27,9 @@ const runs = 40;
 type Computed = 'i32' | 'u32' | 'u64' | 'f32';
 const types: readonly Computed[] = ['i32', 'u32', 'u64', 'f32'];
 
+/** Programs in the kernel language itself; each carries what it must compute. */
+const written = Array.from({ length: 150 }, (_, seed) => writtenProgram(seed, 14));
+
 describe.skipIf(compiler === null)('programs printed for the host', () => {
   const folder = mkdtempSync(join(tmpdir(), 'heddle-host-'));
   const random = Array.from({ length: programs }, (_, i) => randomProgram(`program${i}`, i + 1));
@@ -30,7 +39,11 @@ describe.skipIf(compiler === null)('programs printed for the host', () => {
   beforeAll(() => {
     writeFileSync(
       join(folder, 'programs.cpp'),
-      printHost([...random, ...operations.map(({ module }) => module)]),
+      printHost([
+        ...random,
+        ...operations.map(({ module }) => module),
+        ...written.map((program) => programKernel(program).ir()),
+      ]),
     );
     const options = ['-std=c++17', '-O1', '-ffp-contract=off', '-Werror', '-shared', '-fPIC'];
     execFileSync(compiler!, [...options, 'programs.cpp', '-o', 'programs.so'], {
@@ -68,6 +81,21 @@ describe.skipIf(compiler === null)('programs printed for the host', () => {
           expect({ program: printHost([module]), scalars, actual }).toEqual({ scalars, actual: expected });
         }
       }
+    }
+  });
+
+  test('compute what programs in the kernel language mean', () => {
+    for (const program of written) {
+      const module = programKernel(program).ir();
+      const scalars = module.entry.params.slice(2).map(({ name }) => program.inputs[name]!);
+      const parameters = Object.values(programParams).map((type) =>
+        typeof type === 'string' ? type : 'buffer',
+      );
+      const out = new Uint32Array(programCapacity);
+      const floats = new Float32Array(programCapacity);
+      entry(module, parameters)(out, floats, ...scalars);
+      expect([...out.slice(0, program.out.length)], program.text).toEqual(program.out);
+      expect([...floats.slice(0, program.floats.length)], program.text).toEqual(program.floats);
     }
   });
 
