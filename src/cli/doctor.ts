@@ -9,7 +9,9 @@ import {
   library,
 } from '../cuda/index.js';
 import { listProviders } from '../fabric/index.js';
+import { field, kernel, layout, peers } from '../lang/index.js';
 import { probe } from '../native/index.js';
+import { SimMachine } from '../sim/index.js';
 import { listNics, type Nic } from './nics.js';
 
 /** Everything that `heddle doctor` found; what `--json` prints. */
@@ -54,16 +56,52 @@ export async function diagnose(): Promise<Diagnosis> {
   // Everything but the simulator goes through foreign functions.
   const cuda: CudaReport = native.state === 'found' ? await examineCuda() : { findings: [], gpus: [] };
   const nics = listNics();
-  const simulator: Finding = {
-    name: 'Simulator',
-    state: 'found',
-    detail: `built in; Node.js ${process.versions.node}`,
-    enables: 'running and checking every kernel without a GPU (`heddle demo`, `heddle check`)',
-    remedy: null,
-  };
+  const simulator = await examineSimulator();
   const fabric = native.state === 'found' ? [examineLibfabric()] : [];
   const findings = [simulator, native, ...cuda.findings, ...fabric, examineNics(nics)];
-  return { summary: summarise(findings, cuda.gpus), usable: true, findings, gpus: cuda.gpus, nics };
+  const usable = simulator.state === 'found';
+  return { summary: summarise(findings, cuda.gpus), usable, findings, gpus: cuda.gpus, nics };
+}
+
+/** Two simulated GPUs write into each other's windows. */
+async function examineSimulator(): Promise<Finding> {
+  const name = 'Simulator';
+  const enables = 'running and checking every kernel without a GPU (`heddle demo`, `heddle check`)';
+  try {
+    await runSimulated();
+    const detail = `two simulated GPUs exchanged a word; Node.js ${process.versions.node}`;
+    return { name, state: 'found', detail, enables, remedy: null };
+  } catch (error) {
+    const remedy = 'This should not happen: reinstall Heddle (npm install), with Node.js 20.19 or newer';
+    return { name, state: 'broken', detail: messageOf(error), enables, remedy };
+  }
+}
+
+async function runSimulated(): Promise<void> {
+  const Trial = layout('Trial', { word: field('u32', 1) });
+  const trial = kernel({ name: 'trial', params: { win: peers(Trial) } }, (g, { win }) => {
+    g.store(win.at(1 - g.rank).word.at(0), g.rank + 42);
+  });
+  const machine = SimMachine.create({ ranks: 2 });
+  const devices = [machine.device(0), machine.device(1)];
+  const windows = devices.map((device) => device.allocateWindow(Trial.bytes, 'trial window'));
+  const streams = devices.map((device) => device.createStream());
+  for (const [rank, device] of devices.entries()) {
+    const opened = await Promise.all(windows.map(({ handle }) => device.openWindow(handle)));
+    const launcher = (await device.load(trial.ir())).launcher({ grid: 1, block: 1, rank });
+    launcher.setWindow('win', { rank, bases: opened.map(({ address }) => address), bytes: Trial.bytes });
+    launcher.launch(streams[rank]!);
+  }
+  await Promise.all(streams.map((stream) => stream.synchronize()));
+  for (const [rank, stream] of streams.entries()) {
+    const [word] = await stream.copyOut(windows[rank]!.address, 4);
+    if (word !== 43 - rank) throw new Error(`rank ${rank} was told ${word} instead of ${43 - rank}`);
+  }
+  await Promise.all(devices.map((device) => device.dispose()));
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
 }
 
 function examineNative(): Finding {
@@ -101,8 +139,7 @@ function examineLibfabric(): Finding {
       detail: `${finding.detail}; providers: ${names.join(', ') || 'none with a device'}`,
     };
   } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error);
-    return { ...finding, state: 'broken', detail: reason, remedy: 'Update libfabric' };
+    return { ...finding, state: 'broken', detail: messageOf(error), remedy: 'Update libfabric' };
   }
 }
 
@@ -143,7 +180,7 @@ function summarise(findings: readonly Finding[], gpus: readonly GpuReport[]): re
     summary.push('GPU: none here');
   }
   if (found('libfabric')) summary.push('Several machines: over libfabric');
-  summary.push('Simulator: any number of ranks, on this CPU');
+  if (found('Simulator')) summary.push('Simulator: any number of ranks, on this CPU');
   return summary;
 }
 
