@@ -224,7 +224,7 @@ export const blocks: readonly Exhibit[] = [
       kind: 'race',
       buffer: 'shared memory',
       statements: ['g.bulk.store(', 'g.store(staging'],
-      hint: /still under way.*g\.bulk\.waitReads/,
+      hint: /still be under way.*g\.bulk\.waitReads/,
     },
   },
   {
