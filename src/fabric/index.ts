@@ -2,6 +2,13 @@
  * Between machines: one-sided writes with immediates over libfabric. `TransferEngine.open` is the door;
  * docs/fabric.md describes the protocol.
  */
+
+export {
+  benchFabric,
+  type FabricBenchOptions,
+  type FabricBenchReport,
+  type Figure,
+} from './bench/bench.js';
 export type { Counter, ImmediateCounter } from './counters.js';
 export type { Reach } from './endpoint.js';
 export {

@@ -1,0 +1,158 @@
+import { type Command, InvalidArgumentError } from 'commander';
+import {
+  benchFabric,
+  type Device,
+  type FabricBenchReport,
+  listProviders,
+  type ProviderName,
+  type ProviderReport,
+  providers,
+} from '../fabric/index.js';
+
+/** `heddle fabric`: what there is between machines here, and how fast it is. */
+export function register(program: Command): void {
+  const fabric = program
+    .command('fabric')
+    .description('the network between machines: list what libfabric offers here, and measure it');
+
+  fabric
+    .command('list', { isDefault: true })
+    .description('list the providers that Heddle drives, their devices, and why others have none')
+    .option('--json', 'print JSON')
+    .addHelpText(
+      'after',
+      '\nExample:\n  $ heddle fabric list\n\nExit codes: 0 usable, 1 no provider is usable',
+    )
+    .action((options: { json?: boolean }) => {
+      const reports = listProviders();
+      console.log(options.json ? JSON.stringify(reports, null, 2) : listText(reports));
+      if (reports.every(({ devices }) => devices.length === 0)) process.exitCode = 1;
+    });
+
+  fabric
+    .command('bench')
+    .description(
+      'measure latency, message rate, bandwidth, scatter and barrier between local processes, beside C',
+    )
+    .option(
+      '--provider <name>',
+      `one of ${providers.join(', ')} (default: all that work here)`,
+      providerNamed,
+    )
+    .option('--device <name>', 'which of its devices (default: loopback)')
+    .option('--ranks <n>', 'processes of the scatter and barrier rounds', count, 4)
+    .option('--repeat <n>', 'repetitions of each measurement; the best counts', count, 3)
+    .option('--scale <factor>', 'how much each measurement does', factor, 1)
+    .option('--operations <n>', 'writes of the steady-state measurement', count, 1_000_000)
+    .option(
+      '--all-to-all',
+      'also 16 processes, 200 rounds of 128 KiB slices to each other, every byte checked',
+    )
+    .option('--json', 'print JSON')
+    .addHelpText(
+      'after',
+      '\nExample:\n  $ heddle fabric bench --provider shm --scale 0.2' +
+        '\n\nThe comparison needs a C compiler, libfabric-dev and this repository (bench/fabric-raw.c).' +
+        '\nExit codes: 0 measured, 1 a completion was missed or a byte was wrong',
+    )
+    .action(async (options: BenchFlags) => {
+      const usable = listProviders().filter(({ devices }) => devices.length > 0);
+      const report = await benchFabric({
+        providers: options.provider ? [options.provider] : usable.map(({ provider }) => provider),
+        device: options.device,
+        ranks: Math.max(2, options.ranks),
+        repeat: options.repeat,
+        scale: options.scale,
+        operations: options.operations,
+        allToAll: options.allToAll ?? false,
+        progress: (line) => process.stderr.write(`${line}\n`),
+      });
+      console.log(options.json ? JSON.stringify(report, null, 2) : benchText(report));
+      const wrong = report.figures.some(
+        ({ what, reached }) => /missed|checked/.test(what) && reached === false,
+      );
+      if (wrong) process.exitCode = 1;
+    });
+}
+
+interface BenchFlags {
+  readonly provider?: ProviderName;
+  readonly device?: string;
+  readonly ranks: number;
+  readonly repeat: number;
+  readonly scale: number;
+  readonly operations: number;
+  readonly allToAll?: boolean;
+  readonly json?: boolean;
+}
+
+function providerNamed(text: string): ProviderName {
+  const name = providers.find((provider) => provider === text);
+  if (name === undefined) throw new InvalidArgumentError(`It must be one of ${providers.join(', ')}.`);
+  return name;
+}
+
+function count(text: string): number {
+  const value = Number(text);
+  if (!Number.isInteger(value) || value < 1) throw new InvalidArgumentError('It must be a positive integer.');
+  return value;
+}
+
+function factor(text: string): number {
+  const value = Number(text);
+  if (!(value > 0) || value > 1000) throw new InvalidArgumentError('It must be a number from 0 to 1000.');
+  return value;
+}
+
+function listText(reports: readonly ProviderReport[]): string {
+  const rows = [
+    ['provider', 'device', 'address', 'addressing', 'completes on', 'immediates', 'inject', 'GPU memory'],
+  ];
+  const row = ({ provider, device, address, ...promise }: Device) => [
+    provider,
+    device,
+    address ?? '',
+    promise.addressing,
+    promise.delivery ? 'delivery' : 'sending',
+    `${promise.immediateBytes} bytes`,
+    `${promise.injectBytes} bytes`,
+    promise.gpuMemory ? 'claimed' : 'staged',
+  ];
+  for (const { devices } of reports) rows.push(...devices.map(row));
+  const missing = reports.filter((report) => report.missing !== null);
+  const lines = missing.map(({ provider, missing: reason }) => `${provider}: ${reason}`);
+  return [...table(rows), '', ...lines].join('\n').trimEnd();
+}
+
+function benchText({ machine, baseline, figures }: FabricBenchReport): string {
+  const rows = [['provider', 'what', 'Heddle', 'C', 'ratio', 'goal', '']];
+  for (const { provider, what, unit, heddle, c, ratio, goal, reached } of figures) {
+    rows.push([
+      provider,
+      what,
+      `${round(heddle)} ${unit}`.trim(),
+      c === null ? '' : `${round(c)} ${unit}`,
+      ratio === null ? '' : ratio.toFixed(2),
+      goal ?? '',
+      reached === null ? '' : reached ? 'reached' : 'missed',
+    ]);
+  }
+  const { cpu, processors, loadBefore, node, libfabric } = machine;
+  const head = `${processors} × ${cpu}, load ${loadBefore.toFixed(1)} before, Node.js ${node}, libfabric ${libfabric}`;
+  const without = baseline === null ? [] : [`Nothing from C to compare with: ${baseline}.`];
+  return [head, ...without, '', ...table(rows)].join('\n');
+}
+
+function round(value: number): string {
+  return Number.isInteger(value) ? String(value) : value.toPrecision(3);
+}
+
+function table(rows: readonly (readonly string[])[]): string[] {
+  const widths = rows[0]!.map((_, column) => Math.max(...rows.map((row) => row[column]!.length)));
+  return rows.map((row) =>
+    row
+      .map((cell, column) => cell.padEnd(widths[column]!))
+      .join('  ')
+      .trimEnd(),
+  );
+}
