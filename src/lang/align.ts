@@ -4,7 +4,7 @@
  * matched, in order, against the tokens of the file.
  */
 
-interface Token {
+export interface Token {
   /** Normalised: the value of a number, the content of a string. */
   readonly key: string;
   readonly start: number;
@@ -14,7 +14,7 @@ interface Token {
 const pattern =
   /(\s+|\/\/[^\n]*|\/\*[\s\S]*?\*\/)|([A-Za-z_$][\w$]*)|(0[xXbBoO][\da-fA-F_]+n?|(?:\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(?:[eE][+-]?\d+)?n?)|('(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"|`(?:[^`\\]|\\.)*`)|([\s\S])/g;
 
-function tokenize(text: string): Token[] {
+export function tokenize(text: string): Token[] {
   const tokens: Token[] = [];
   for (const match of text.matchAll(pattern)) {
     const [whole, skipped, , number, string] = match;
@@ -47,29 +47,38 @@ const textLookahead = 6;
 const probeLength = 48;
 
 /**
- * `near` is an offset in the file where the function is suspected (its header); among equally good places the
- * first one behind it wins.
+ * `there` are the file's tokens; `near` is an offset in it where the function is suspected (its header). Among
+ * equally good places the first one behind it wins.
  */
-export function align(text: string, file: string, near: number): Alignment | undefined {
+export function align(text: string, there: readonly Token[], near: number): Alignment | undefined {
   const wanted = tokenize(text);
-  const there = tokenize(file);
   const probe = wanted.slice(0, probeLength);
-  let best: { start: number; score: number } | undefined;
+  let best: Candidate | undefined;
   for (let start = 0; start < there.length; start++) {
-    if (there[start]!.key !== probe[0]?.key) continue;
+    if (!mayStart(probe, there, start)) continue;
     const score = match(probe, there, start).filter((index) => index >= 0).length;
     if (best === undefined || better({ start, score }, best, there, near)) best = { start, score };
   }
   if (best === undefined || best.score < probe.length / 2) return undefined;
   const indices = match(wanted, there, best.start);
+  const first = indices.findIndex((index) => index >= 0);
   return {
     locate(offset) {
-      let last = indices.findIndex((index) => index >= 0);
-      for (let i = 0; i < wanted.length && wanted[i]!.start <= offset; i++) if (indices[i]! >= 0) last = i;
+      let last = first;
+      for (let i = first; i < wanted.length && wanted[i]!.start <= offset; i++)
+        if (indices[i]! >= 0) last = i;
       const token = there[indices[last] ?? -1];
       return token && Math.min(token.start + Math.max(0, offset - wanted[last]!.start), token.end);
     },
   };
+}
+
+/** The first token, and the second not far behind: most places are ruled out at once. */
+function mayStart(probe: readonly Token[], there: readonly Token[], start: number): boolean {
+  if (there[start]!.key !== probe[0]?.key) return false;
+  const second = probe[1]?.key;
+  for (let i = 1; i <= 12; i++) if (there[start + i]?.key === second) return true;
+  return false;
 }
 
 type Candidate = { readonly start: number; readonly score: number };

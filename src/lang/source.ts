@@ -8,8 +8,9 @@ import { existsSync, readFileSync } from 'node:fs';
 import { SourceMap } from 'node:module';
 import { dirname, join, relative, resolve, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { type Alignment, align } from './align.js';
+import { align } from './align.js';
 import { codeFrame, type FramedSource } from './diagnostics.js';
+import { type Place, Text, textFile } from './textfile.js';
 
 /** The call of `kernel()` or `device()`. */
 export interface CallSite {
@@ -52,11 +53,6 @@ function rawCallSite(callee: (...args: never[]) => unknown): NodeJS.CallSite | u
   }
 }
 
-/** A place in a file: a line and column, both from 1. */
-interface Place {
-  readonly line: number;
-  readonly column: number;
-}
 const unknown: Place = { line: 0, column: 0 };
 
 /** What was found out about a text: its file, that file's lines, and where an offset lies. */
@@ -93,48 +89,60 @@ export function functionSource(text: string, site: CallSite | undefined): Framed
         const to = last.line === from.line ? last.column + 1 : (lines[from.line - 1]?.length ?? 0) + 1;
         return codeFrame(lines, from.line, from.column, to);
       }
-      const own = placeIn(text, start);
-      return codeFrame(text.split('\n'), own.line, own.column, own.column + (end - start));
+      const own = new Text(text);
+      const { line, column } = own.place(start);
+      return codeFrame(own.lines, line, column, column + (end - start));
     },
   };
 }
 
 function locate(text: string, site: CallSite): Resolved | undefined {
   const path = filePath(site.file);
-  const content = path === undefined ? undefined : readText(path);
-  if (path === undefined || content === undefined) return undefined;
-  if (/\.[cm]?tsx?$/.test(path)) return inTypeScript(text, path, content, site.mappedLine());
-  const start = nearest(content, text, offsetOf(content, site.line, site.column));
+  const file = path === undefined ? undefined : textFile(path);
+  if (path === undefined || file === undefined) return undefined;
+  if (/\.[cm]?tsx?$/.test(path)) return inTypeScript(text, path, file, site.mappedLine());
+  const start = nearest(file.content, text, file.offset(site));
   if (start === undefined) return undefined;
-  return throughMap(path, content, start) ?? inFile(path, content, (offset) => start + offset);
+  return throughMap(path, file, start) ?? inFile(path, file, (offset) => start + offset);
 }
 
 /** The loader transpiled in memory (or Node stripped the types): the file on disk is the source itself. */
-function inTypeScript(text: string, path: string, content: string, line: number): Resolved | undefined {
-  const near = offsetOf(content, line, 1);
-  const start = nearest(content, text, near);
-  if (start !== undefined) return inFile(path, content, (offset) => start + offset);
-  const alignment: Alignment | undefined = align(text, content, near);
-  return alignment && inFile(path, content, (offset) => alignment.locate(offset));
+function inTypeScript(text: string, path: string, file: Text, line: number): Resolved | undefined {
+  const near = file.offset({ line, column: 1 });
+  const start = nearest(file.content, text, near);
+  if (start !== undefined) return inFile(path, file, (offset) => start + offset);
+  const alignment = align(text, file.tokens, near);
+  return alignment && inFile(path, file, (offset) => alignment.locate(offset));
 }
 
-function inFile(path: string, content: string, at: (offset: number) => number | undefined): Resolved {
+function inFile(path: string, file: Text, at: (offset: number) => number | undefined): Resolved {
   return {
     file: display(path),
-    lines: content.split('\n'),
+    lines: file.lines,
     place(offset) {
       const there = at(offset);
-      return there === undefined ? unknown : placeIn(content, there);
+      return there === undefined ? unknown : file.place(there);
     },
   };
 }
 
-function throughMap(path: string, content: string, start: number): Resolved | undefined {
-  const json = readText(`${path}.map`);
-  if (json === undefined) return undefined;
-  const map = new SourceMap(JSON.parse(json));
+const maps = new Map<string, SourceMap>();
+
+/** Several bodies come from one file: its map is decoded once. */
+function sourceMap(path: string): SourceMap | undefined {
+  let map = maps.get(path);
+  if (map === undefined && existsSync(path)) {
+    map = new SourceMap(JSON.parse(readFileSync(path, 'utf8')));
+    maps.set(path, map);
+  }
+  return map;
+}
+
+function throughMap(path: string, file: Text, start: number): Resolved | undefined {
+  const map = sourceMap(`${path}.map`);
+  if (map === undefined) return undefined;
   const entry = (offset: number) => {
-    const { line, column } = placeIn(content, start + offset);
+    const { line, column } = file.place(start + offset);
     const found = map.findEntry(line - 1, column - 1);
     return 'originalLine' in found ? { found, beyond: column - 1 - found.generatedColumn, line } : undefined;
   };
@@ -143,7 +151,7 @@ function throughMap(path: string, content: string, start: number): Resolved | un
   const original = resolve(dirname(path), first.found.originalSource);
   return {
     file: display(original),
-    lines: readText(original)?.split('\n') ?? [],
+    lines: textFile(original)?.lines ?? [],
     place(offset) {
       const at = entry(offset);
       if (at === undefined) return unknown;
@@ -168,30 +176,10 @@ function filePath(file: string): string | undefined {
   return bare.startsWith('node:') || bare.startsWith('data:') ? undefined : resolve(bare);
 }
 
-function readText(path: string): string | undefined {
-  return existsSync(path) ? readFileSync(path, 'utf8') : undefined;
-}
-
 /** Relative to the package the file belongs to. */
 function display(path: string): string {
   for (let folder = dirname(path); folder !== dirname(folder); folder = dirname(folder)) {
     if (existsSync(join(folder, 'package.json'))) return relative(folder, path).split(sep).join('/');
   }
   return path;
-}
-
-function placeIn(content: string, offset: number): Place {
-  const before = content.slice(0, offset);
-  const lineStart = before.lastIndexOf('\n') + 1;
-  return { line: before.split('\n').length, column: offset - lineStart + 1 };
-}
-
-function offsetOf(content: string, line: number, column: number): number {
-  let offset = 0;
-  for (let i = 1; i < line; i++) {
-    const next = content.indexOf('\n', offset);
-    if (next < 0) return content.length;
-    offset = next + 1;
-  }
-  return offset + Math.max(0, column - 1);
 }

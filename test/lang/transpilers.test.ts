@@ -100,6 +100,16 @@ test('tsx: the same IR, the same places, though all is on one line', () => {
   expect(viaTsx.places).toEqual(viaVitest.places);
 });
 
+test('equal bodies in one file are told apart by where they were made', () => {
+  const first = lang.kernel({ name: 'first', params: {} }, (g) => g.barrier());
+  const second = lang.kernel({ name: 'second', params: {} }, (g) => g.barrier());
+  const lines = [first, second].map((made) => made.ir().sources[0]!.position(0).line);
+  const own = readFileSync(fileURLToPath(import.meta.url), 'utf8').split('\n');
+  expect(lines).toEqual(
+    ["'first'", "'second'"].map((name) => own.findIndex((line) => line.includes(`name: ${name}`)) + 1),
+  );
+});
+
 test('text from nowhere: no place, but no failure either', () => {
   const code = 'return (G, { out }) => { G.store(out.at(0), 1); }'.replaceAll('G', 'g');
   const body = new Function(code)();

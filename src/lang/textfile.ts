@@ -1,0 +1,59 @@
+/** Source files as positions need them: read once, with their line starts. */
+import { existsSync, readFileSync } from 'node:fs';
+import { type Token, tokenize } from './align.js';
+
+/** A line and column, both from 1; 0 where unknown. */
+export interface Place {
+  readonly line: number;
+  readonly column: number;
+}
+
+export class Text {
+  readonly lines: readonly string[];
+  private readonly starts: readonly number[];
+  private cachedTokens: readonly Token[] | undefined;
+
+  constructor(readonly content: string) {
+    this.lines = content.split('\n');
+    let offset = 0;
+    this.starts = this.lines.map((line) => {
+      const start = offset;
+      offset += line.length + 1;
+      return start;
+    });
+  }
+
+  get tokens(): readonly Token[] {
+    this.cachedTokens ??= tokenize(this.content);
+    return this.cachedTokens;
+  }
+
+  place(offset: number): Place {
+    let low = 0;
+    let high = this.starts.length;
+    while (high - low > 1) {
+      const middle = (low + high) >> 1;
+      if (this.starts[middle]! <= offset) low = middle;
+      else high = middle;
+    }
+    return { line: low + 1, column: offset - this.starts[low]! + 1 };
+  }
+
+  /** The offset of a place; the end where there is no such line. */
+  offset({ line, column }: Place): number {
+    const start = this.starts[Math.max(0, line - 1)];
+    return start === undefined ? this.content.length : start + Math.max(0, column - 1);
+  }
+}
+
+const read = new Map<string, Text>();
+
+/** Undefined where there is no such file. Many kernels come from one file, so each is read once. */
+export function textFile(path: string): Text | undefined {
+  let text = read.get(path);
+  if (text === undefined && existsSync(path)) {
+    text = new Text(readFileSync(path, 'utf8'));
+    read.set(path, text);
+  }
+  return text;
+}
