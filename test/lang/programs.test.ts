@@ -1,13 +1,13 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { validateIr } from '../../src/lang/index.js';
+import { type IrModule, validateIr } from '../../src/lang/index.js';
 import { evaluate } from './evaluate.js';
-import { programKernel, type RandomProgram, randomProgram } from './random-programs.js';
+import { foldedKernel, programKernel, type RandomProgram, randomProgram } from './random-programs.js';
 
-function run(program: RandomProgram) {
+function execute(module: IrModule, inputs: RandomProgram['inputs']) {
   const out: number[] = [];
   const floats: number[] = [];
-  evaluate(programKernel(program).ir(), { out, floats, ...program.inputs });
+  evaluate(module, { out, floats, ...inputs });
   return { out, floats };
 }
 
@@ -15,10 +15,29 @@ test('random programs compute what BigInt and Math say', () => {
   fc.assert(
     fc.property(fc.nat(), fc.integer({ min: 1, max: 20 }), (seed, size) => {
       const program = randomProgram(seed, size);
-      expect(validateIr(programKernel(program).ir()), program.text).toEqual([]);
-      expect(run(program), program.text).toEqual({ out: [...program.out], floats: [...program.floats] });
+      const module = programKernel(program).ir();
+      expect(validateIr(module), program.text).toEqual([]);
+      expect(execute(module, program.inputs), program.text).toEqual({
+        out: [...program.out],
+        floats: [...program.floats],
+      });
     }),
-    { seed: 1, numRuns: 500 },
+    { seed: 1, numRuns: 400 },
+  );
+});
+
+test('what the compiler folds is what would have been computed', () => {
+  fc.assert(
+    fc.property(fc.nat(), fc.integer({ min: 1, max: 12 }), (seed, size) => {
+      const program = randomProgram(seed, size);
+      const module = foldedKernel(program).ir();
+      expect(validateIr(module), program.text).toEqual([]);
+      expect(execute(module, {}), program.text).toEqual({
+        out: [...program.out],
+        floats: [...program.floats],
+      });
+    }),
+    { seed: 2, numRuns: 300 },
   );
 });
 

@@ -41,6 +41,25 @@ export function programKernel(program: RandomProgram): Kernel {
   return kernel({ name: `random_${program.seed}`, params: programParams }, body);
 }
 
+/** The same, with its scalar inputs known to the compiler: almost everything folds. */
+export function foldedKernel(program: RandomProgram): Kernel {
+  const { out, floats, ...scalars } = programParams;
+  const constants = Object.entries(scalars).map(([name, type]) => {
+    return `const ${name} = ${constantText(type, program.inputs[name]!)};`;
+  });
+  const names = Object.keys(scalars).map((name) => `, ${name}`);
+  const text = program.text.replace(names.join(''), '').replace('=> {', `=> {\n  ${constants.join(' ')}`);
+  const body = new Function(`return ${text}`)();
+  return kernel({ name: `folded_${program.seed}`, params: { out, floats } }, body);
+}
+
+/** A constant with its width. */
+function constantText(type: ScalarName, value: Scalar): string {
+  if (type === 'bool') return String(value);
+  if (type === 'u64') return `g.u64(${value}n)`;
+  return `g.${type}(${Object.is(value, -0) ? '-0' : value})`;
+}
+
 /** Elements that `out` and `floats` must have room for. */
 export const programCapacity = 64;
 
@@ -180,15 +199,7 @@ class Generator {
 
   private literal(type: ScalarName): Code {
     const value = this.value(type);
-    const text =
-      type === 'bool'
-        ? String(value)
-        : type === 'f32'
-          ? `g.f32(${Object.is(value, -0) ? '-0' : value})`
-          : type === 'u64'
-            ? `g.u64(${value}n)`
-            : `g.${type}(${value})`;
-    return { text: text.startsWith('-') ? `(${text})` : text, eval: () => value };
+    return { text: constantText(type, value), eval: () => value };
   }
 
   // Expressions
