@@ -27,6 +27,8 @@ export interface Shared {
   readonly engine: Engine;
   readonly addresses: AddressSpace;
   readonly sites: SiteRegistry;
+  /** The module to run where another is loaded. */
+  substitute(module: IrModule): IrModule;
 }
 
 /** A simulated window. */
@@ -90,7 +92,7 @@ export class SimDevice implements Device {
 
   async load(module: IrModule): Promise<Program> {
     this.requireLive();
-    const compiled = compile(module, this.shared.engine.mode);
+    const compiled = compile(this.shared.substitute(module), this.shared.engine.mode);
     return {
       module,
       launcher: (shape) => new SimLauncher(this.rank, this.shared, compiled, shape),
@@ -243,6 +245,8 @@ class SimLauncher implements Launcher {
       make: (previous, on) => {
         const launch: Launch = new Launch(
           engine.newNumber(),
+          engine.newOrdinal(home, 'launch'),
+          on,
           compiled,
           home,
           rank,

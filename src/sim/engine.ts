@@ -80,6 +80,7 @@ export class Engine implements Hub {
   private nextThread = 0;
   private nextBlock = 0;
   private nextNumber = 0;
+  private readonly ordinals: Readonly<Record<'launch' | 'stream', number[]>>;
 
   constructor(options: EngineOptions) {
     this.mode = options.mode;
@@ -89,6 +90,8 @@ export class Engine implements Hub {
     this.detector = options.detector;
     this.stepLimit = options.stepLimit;
     this.killed = new Array(options.ranks).fill(false);
+    const zeros = () => new Array<number>(options.ranks).fill(0);
+    this.ordinals = { launch: zeros(), stream: zeros() };
     this.spareThreads = Array.from({ length: options.ranks }, () => new Map());
     this.starters = Array.from(
       { length: options.ranks },
@@ -104,6 +107,11 @@ export class Engine implements Hub {
 
   newBuffer(rank: number, bytes: number, purpose: string): SimBuffer {
     return new SimBuffer(this.nextBuffer++, purpose, rank, bytes);
+  }
+
+  /** Counts the launches, or the streams, of a device. */
+  newOrdinal(rank: number, of: 'launch' | 'stream'): number {
+    return this.ordinals[of][rank]!++;
   }
 
   newNumber(): number {
@@ -299,6 +307,7 @@ export class Engine implements Hub {
     const { block } = thread;
     const warp = thread.index >>> 5;
     thread.end();
+    this.schedule.ordered?.([thread], [block.launch.stream]);
     block.live--;
     block.warpLive[warp]!--;
     if (block.live === 0) {
@@ -318,6 +327,7 @@ export class Engine implements Hub {
       this.reportDivergence('a barrier of the block', block, there, block.threads);
       this.detector.blockBarrier(block.id);
     }
+    this.schedule.ordered?.(there, there);
     block.arrived = 0;
     for (const thread of there) this.makeReady(thread);
   }
@@ -334,6 +344,7 @@ export class Engine implements Hub {
       const there = lanes.filter((thread) => thread.state === 'warp');
       this.reportDivergence('an operation of the warp', block, there, lanes);
       this.detector.warpMet(block.firstThread + first, lanes.length);
+      this.schedule.ordered?.(there, there);
     }
     completeWarpOperation(block, warp, some.warpOp, mask);
     block.warpArrived[warp] = 0;
@@ -373,15 +384,9 @@ export class Engine implements Hub {
 
   startBlock(launch: Launch): void {
     const { compiled } = launch;
-    const at = launch.nextBlock++;
-    const index = launch.order === null ? at : launch.order[at]!;
-    const block = new Block(
-      this.nextBlock++,
-      launch,
-      index,
-      this.takeShared(launch.home, compiled),
-      this.nextThread,
-    );
+    const index = launch.nextBlock++;
+    const shared = this.takeShared(launch.home, compiled);
+    const block = new Block(this.nextBlock++, launch, index, shared, this.nextThread);
     this.nextThread += launch.block;
     launch.liveBlocks++;
     this.detector?.blockStarted(block.id, launch.id, index, block.firstThread, launch.block);
@@ -605,6 +610,7 @@ class BlockStarter extends Agent {
   private resident = 0;
   private queued = false;
   override readonly startsBlocks = true;
+  readonly key: string;
 
   constructor(
     readonly rank: number,
@@ -612,6 +618,7 @@ class BlockStarter extends Agent {
     private readonly engine: Engine,
   ) {
     super();
+    this.key = `rank ${rank} blocks`;
   }
 
   add(launch: Launch): void {

@@ -1,6 +1,7 @@
 /** The simulated machine as its users see it. */
 import type { Device } from '../device/index.js';
 import { ArgumentError, requireInteger } from '../errors/index.js';
+import type { IrModule } from '../lang/index.js';
 import type { Mode } from './compiled.js';
 import { createDetector } from './detector/index.js';
 import type { Finding } from './detector.js';
@@ -32,6 +33,8 @@ export interface MachineOptions {
   readonly residentBlocks?: number;
   /** Gives up after so many steps. Default: never in fast mode, 100 million in checked mode. */
   readonly stepLimit?: number;
+  /** Sees every kernel that is loaded, and says what runs in its place: how mutants come in. */
+  readonly substitute?: (module: IrModule) => IrModule;
 }
 
 export interface MachineStatistics {
@@ -58,10 +61,10 @@ export class SimMachine {
     private readonly engine: Engine,
     private readonly detector: { readonly findings: readonly Finding[] } | null,
     private readonly log: FindingLog,
-    addresses: AddressSpace,
     sites: SiteRegistry,
+    substitute: (module: IrModule) => IrModule,
   ) {
-    const shared = { machine: ++machines, engine, addresses, sites };
+    const shared = { machine: ++machines, engine, addresses: new AddressSpace(), sites, substitute };
     this.devices = Array.from({ length: ranks }, (_, rank) => new SimDevice(rank, shared));
   }
 
@@ -86,7 +89,16 @@ export class SimMachine {
       residentBlocks: requireInteger('residentBlocks', options.residentBlocks ?? 132, 1, 2 ** 20),
       stepLimit: options.stepLimit ?? (mode === 'fast' ? Number.POSITIVE_INFINITY : 100_000_000),
     });
-    return new SimMachine(ranks, mode, seed, engine, detector, log, new AddressSpace(), sites);
+    return new SimMachine(
+      ranks,
+      mode,
+      seed,
+      engine,
+      detector,
+      log,
+      sites,
+      options.substitute ?? ((module) => module),
+    );
   }
 
   /** The GPU of a rank. */

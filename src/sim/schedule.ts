@@ -8,6 +8,8 @@ export abstract class Task {
   /** Larger runs first, in a priority schedule. */
   priority = 0;
   abstract readonly rank: number;
+  /** Its name: the same in every run of the same program. */
+  abstract readonly key: string;
   /** Threads are many, the rest few: a random schedule gives both their share. */
   abstract readonly isThread: boolean;
   readonly startsBlocks: boolean = false;
@@ -24,6 +26,8 @@ export interface Schedule {
   next(): Task | undefined;
   /** Brings in what was held back while anything else could run; false if there was nothing. */
   bringIn(): boolean;
+  /** The machine itself orders what some tasks have done before what others will do. */
+  ordered?(before: readonly Task[], after: readonly Task[]): void;
   /** How often another task was chosen although the last one could have gone on. */
   readonly switches: number;
 }

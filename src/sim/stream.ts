@@ -76,6 +76,7 @@ export class SimGraph implements Graph {
 }
 
 export class SimStream extends Agent implements Stream {
+  readonly key: string;
   private readonly id: number;
   private readonly operations: Operation[] = [];
   private readonly running: Launch[] = [];
@@ -91,15 +92,12 @@ export class SimStream extends Agent implements Stream {
   ) {
     super();
     this.id = engine.newNumber();
+    this.key = `rank ${rank} stream ${engine.newOrdinal(rank, 'stream')}`;
     engine.detector?.streamCreated(this.id, rank);
   }
 
   belongsTo(engine: Engine): boolean {
     return engine === this.engine;
-  }
-
-  get number(): number {
-    return this.id;
   }
 
   copyIn(to: number, bytes: Uint8Array): void {

@@ -38,11 +38,12 @@ export class Launch {
   readonly traffic = new Float64Array(2);
   /** Threads in awaitPrevious of the next launch. */
   readonly followers: Thread[] = [];
-  /** The order in which blocks start, where it is not by index. */
-  order: readonly number[] | null = null;
 
   constructor(
     readonly id: number,
+    /** Which launch of its device it is. */
+    readonly ordinal: number,
+    readonly stream: Task,
     readonly compiled: Compiled,
     /** The device that runs it, and the rank that the kernel sees. */
     readonly home: number,
@@ -161,6 +162,10 @@ export class Thread extends Task {
     this.index = index;
     this.state = 'ready';
     this.priority = 0;
+  }
+
+  get key(): string {
+    return `rank ${this.rank} launch ${this.block.launch.ordinal} block ${this.block.index} thread ${this.index}`;
   }
 
   /** Unique in the run. */

@@ -23,6 +23,22 @@ export function compile(module: IrModule, mode: Mode): Compiled {
   return compiled;
 }
 
+/** Kernels that are the same text share their function, and so what V8 learned about it. */
+const evaluated = new Map<string, Compiled['run']>();
+const mostEvaluated = 512;
+
+function evaluate(text: string): Compiled['run'] {
+  let run = evaluated.get(text);
+  if (run === undefined) {
+    const names = [...Object.keys(arithmetic), 'noWindow'];
+    run = new Function(...names, text)(...Object.values(arithmetic), noWindow) as Compiled['run'];
+    const [oldest] = evaluated.keys();
+    if (evaluated.size === mostEvaluated) evaluated.delete(oldest!);
+    evaluated.set(text, run);
+  }
+  return run;
+}
+
 /** Where a window of a rank that does not exist points in checked mode: every access to it is out of bounds. */
 const noWindow = new SimBuffer(-1, 'the window of a rank that does not exist', -1, 0);
 
@@ -64,8 +80,7 @@ class ModuleCompiler {
     const isGenerator = mayPause(module.entry.body, checked, this.waiting);
     const entry = this.entry(entryName, isGenerator, ranges);
     const text = ["'use strict';", ...functions, entry, `return ${entryName};`].join('\n');
-    const names = [...Object.keys(arithmetic), 'noWindow'];
-    const run = new Function(...names, text)(...Object.values(arithmetic), noWindow) as Compiled['run'];
+    const run = evaluate(text);
     return {
       module,
       run,

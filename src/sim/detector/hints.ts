@@ -217,6 +217,13 @@ function missingEdge(first: Side, second: Side, writtenBefore: boolean): string 
     return `Both threads are in one block, and nothing orders them: ${same} between the two accesses would.`;
   }
   const edge = edgeBetween(a, b);
+  if (isAtomic(first.meta) !== isAtomic(second.meta)) {
+    const [weak, atomic] = isAtomic(first.meta) ? [second, first] : [first, second];
+    return (
+      `The ${verb(weak.meta)} at ${weak.where} is weak, the ${verb(atomic.meta)} at ${atomic.where} atomic: make both ` +
+      `atomic with scopes that reach the other, or order them; ${edge}`
+    );
+  }
   if (!isRead(first.meta) || isRead(second.meta)) return capital(edge);
   const reader = a.block.rank === b.block.rank ? `block ${a.block.index}` : `rank ${a.block.rank}`;
   return writtenBefore

@@ -1,0 +1,133 @@
+import { styleText } from 'node:util';
+import { type Command, InvalidArgumentError } from 'commander';
+import { checkSubjects } from '../moe/index.js';
+import {
+  type CheckOptions,
+  type CheckProgress,
+  type CheckReport,
+  type CheckSubject,
+  check,
+  formatFinding,
+} from '../sim/index.js';
+
+interface Options {
+  readonly seeds?: number;
+  readonly mutants?: boolean;
+  readonly exhaustive?: boolean;
+  readonly replay?: string;
+  readonly json?: boolean;
+}
+
+/** Schedules of one tiny configuration at which `--exhaustive` stops. */
+const exhaustiveLimit = 10_000;
+
+/** Adds `heddle check`. */
+export function register(program: Command): void {
+  program
+    .command('check')
+    .argument('[kernel...]', 'kernels to check; all by default')
+    .description('prove the synchronisation of the kernels on the simulated machine')
+    .option('--seeds <n>', 'schedules a configuration (default: as many as make 2,000 in all)', count)
+    .option(
+      '--mutants',
+      'also weaken or remove each synchronising operation, one at a time: each must be caught',
+    )
+    .option('--exhaustive', 'instead of random schedules, every schedule of the tiny configurations')
+    .option(
+      '--replay <seed>',
+      "one schedule only, as a finding names it: 'random-17' or 'configuration/random-17'",
+    )
+    .option('--json', 'print the report as JSON')
+    .addHelpText(
+      'after',
+      `
+Exit code: 0 when nothing was found and every mutant was caught, otherwise 1.
+
+Examples:
+  $ heddle check
+  $ heddle check one_sided_dispatch --seeds 500 --mutants
+  $ heddle check --replay 'push, 3 ranks/priority-17'`,
+    )
+    .action(async (kernels: readonly string[], options: Options) => {
+      const { text, clean } = await runCheck(checkSubjects, kernels, options);
+      process.stdout.write(text);
+      process.exitCode = clean ? 0 : 1;
+    });
+}
+
+/** Checks the subjects; returns what is to be printed and whether all is well. */
+export async function runCheck(
+  subjects: readonly CheckSubject[],
+  only: readonly string[],
+  options: Options,
+): Promise<{ readonly text: string; readonly clean: boolean }> {
+  const started = performance.now();
+  const showProgress = progressOn(process.stderr);
+  const checkOptions: CheckOptions = {
+    only,
+    progress: showProgress,
+    mutants: options.mutants === true,
+    ...(options.seeds === undefined ? {} : { seeds: options.seeds }),
+    ...(options.exhaustive === true ? { exhaustive: exhaustiveLimit } : {}),
+    ...(options.replay === undefined ? {} : { replay: options.replay }),
+  };
+  const report = await check(subjects, checkOptions);
+  showProgress(null);
+  const seconds = Math.round((performance.now() - started) / 100) / 10;
+  const clean = report.findings.length === 0 && report.mutants.survivors.length === 0;
+  if (options.json !== true) return { text: render(report, options, seconds, clean), clean };
+  const { kernels, configurations, schedules, findings, mutants, exhaustive } = report;
+  const json = { kernels, configurations, schedules, findings, mutants, seconds };
+  const printed = options.exhaustive === true ? { ...json, exhaustive } : json;
+  return { text: `${JSON.stringify(printed, null, 2)}\n`, clean };
+}
+
+function count(text: string): number {
+  const n = Number(text);
+  if (!Number.isInteger(n) || n < 1 || n > 1_000_000) {
+    throw new InvalidArgumentError('It must be an integer from 1 to 1000000.');
+  }
+  return n;
+}
+
+function render(report: CheckReport, options: Options, seconds: number, clean: boolean): string {
+  const colour = process.stdout.isTTY ? styleText : (_: unknown, text: string) => text;
+  const { findings, mutants } = report;
+  const lines: string[] = [];
+  for (const finding of findings) lines.push(colour('red', formatFinding(finding)), '');
+  for (const { id, text } of mutants.survivors) {
+    lines.push(colour('yellow', `Survivor: ${id}`), `    ${text}`, '');
+  }
+  lines.push(
+    `${report.kernels.length} kernels, ${report.configurations} configurations, ${report.schedules} schedules: ${
+      findings.length === 0 ? 'no finding' : `${findings.length} finding${findings.length === 1 ? '' : 's'}`
+    }`,
+  );
+  if (options.mutants === true) lines.push(`${mutants.total} mutants: ${mutants.killed} caught`);
+  for (const { configuration, schedules, complete } of report.exhaustive) {
+    lines.push(`${configuration}: ${complete ? 'all' : 'the first'} ${schedules} schedules`);
+  }
+  lines.push(colour(clean ? 'green' : 'red', `${clean ? 'clean' : 'not clean'}, in ${seconds} s`));
+  return `${lines.join('\n')}\n`;
+}
+
+/** A line that is rewritten on a terminal; elsewhere a line every few seconds. `null` ends it. */
+function progressOn(out: NodeJS.WriteStream): (progress: CheckProgress | null) => void {
+  const every = out.isTTY ? 100 : 5000;
+  let last = performance.now();
+  let shown = false;
+  return (progress) => {
+    if (progress === null) {
+      if (shown && out.isTTY) out.write('\r\x1b[K');
+      return;
+    }
+    const now = performance.now();
+    if (now - last < every) return;
+    last = now;
+    shown = true;
+    const { phase, done, total, what, findings } = progress;
+    const found = findings === 0 ? '' : `, ${findings} found`;
+    const text = `heddle check: ${phase} ${done} of ${total}${found}: ${what}`;
+    out.write(out.isTTY ? `\r\x1b[K${text.slice(0, (out.columns ?? 80) - 1)}` : `${text}\n`);
+  };
+}

@@ -1,0 +1,179 @@
+/**
+ * Trying every schedule of a tiny configuration: depth-first over the scheduler's choices, with dynamic partial-order
+ * reduction (after Flanagan and Godefroid). Two schedules differ only if they order two synchronising accesses to one
+ * location, at least one a write, differently; so a run is looked through for pairs whose order was a matter of
+ * chance, and only those are tried the other way round.
+ */
+import type { SimBuffer } from './memory.js';
+import type { Schedule, Task } from './schedule.js';
+import { Thread } from './thread.js';
+
+export interface Exploration {
+  /** Schedules that were run. */
+  readonly schedules: number;
+  /** Whether those were all that can differ. */
+  readonly complete: boolean;
+}
+
+interface Access {
+  readonly buffer: SimBuffer;
+  readonly offset: number;
+  readonly bytes: number;
+  readonly writes: boolean;
+}
+
+/** What one task did between two choices. */
+interface Step {
+  readonly task: string;
+  /** Who could have been chosen instead. */
+  readonly ready: readonly string[];
+  access: Access | null;
+  /** Orders that the machine itself made during the step: what happens after what. */
+  readonly orders: { readonly before: readonly string[]; readonly after: readonly string[] }[];
+}
+
+/** Follows a prefix of choices, then lets each task run as long as it can; remembers what happened. */
+class RecordedSchedule implements Schedule {
+  readonly switches = 0;
+  readonly steps: Step[] = [];
+  private readonly ready = new Map<string, Task>();
+  private running: Task | undefined;
+
+  constructor(private readonly prefix: readonly string[]) {}
+
+  add(task: Task): void {
+    this.ready.set(task.key, task);
+    const step = this.steps.at(-1);
+    if (step !== undefined && task !== this.running) {
+      step.orders.push({ before: [step.task], after: [task.key] });
+    }
+  }
+
+  bringIn(): boolean {
+    return false;
+  }
+
+  ordered(before: readonly Task[], after: readonly Task[]): void {
+    this.steps.at(-1)?.orders.push({ before: before.map((t) => t.key), after: after.map((t) => t.key) });
+  }
+
+  next(): Task | undefined {
+    // A look that led to parking saw nothing: the thread will look again.
+    if (this.running instanceof Thread && this.running.state === 'parked') this.steps.at(-1)!.access = null;
+    if (this.ready.size === 0) {
+      this.running = undefined;
+      return undefined;
+    }
+    const ready = [...this.ready.keys()];
+    const at = this.steps.length;
+    const last = this.running?.key;
+    const key = this.prefix[at] ?? (last !== undefined && this.ready.has(last) ? last : ready[0]!);
+    const task = this.ready.get(key);
+    if (task === undefined) throw new Error(`the run is not repeatable: ${key} cannot run at step ${at}`);
+    this.ready.delete(key);
+    this.running = task;
+    this.steps.push({ task: key, ready, access: accessOf(task), orders: [] });
+    return task;
+  }
+}
+
+function accessOf(task: Task): Access | null {
+  if (!(task instanceof Thread)) return null;
+  if (task.wait !== null) {
+    const { buffer, offset, kind } = task.wait;
+    return { buffer, offset, bytes: kind === 'epoch' ? 4 : kind === 'filled' ? 16 : 8, writes: false };
+  }
+  const { next } = task;
+  task.next = null;
+  return next;
+}
+
+/** A choice on the way to the current run: what is still to be tried there. */
+interface Choice {
+  readonly tried: Set<string>;
+  readonly toTry: Set<string>;
+}
+
+/** Calls `run` with one schedule after the other, until all that can differ were run, or `limit`. */
+export async function explore(
+  limit: number,
+  run: (schedule: Schedule) => Promise<void>,
+): Promise<Exploration> {
+  const choices: Choice[] = [];
+  let prefix: string[] = [];
+  for (let schedules = 1; ; schedules++) {
+    const schedule = new RecordedSchedule(prefix);
+    await run(schedule);
+    const { steps } = schedule;
+    for (let i = choices.length; i < steps.length; i++) {
+      choices.push({ tried: new Set([steps[i]!.task]), toTry: new Set() });
+    }
+    findReversals(steps, choices);
+    let at = choices.length - 1;
+    while (at >= 0 && choices[at]!.toTry.size === 0) at--;
+    if (at < 0) return { schedules, complete: true };
+    if (schedules >= limit) return { schedules, complete: false };
+    const choice = choices[at]!;
+    const [next] = choice.toTry as Set<string> & [string];
+    choice.toTry.delete(next!);
+    choice.tried.add(next!);
+    prefix = [...steps.slice(0, at).map((step) => step.task), next!];
+    choices.length = at + 1;
+  }
+}
+
+/** Which steps of each task a task knows to have happened. */
+type Clock = Map<string, number>;
+
+/** Marks, for every access, the latest conflicting one that is not ordered before it, to be tried the other way. */
+function findReversals(steps: readonly Step[], choices: readonly Choice[]): void {
+  const clocks = new Map<string, Clock>();
+  const clockOf = (task: string): Clock => {
+    let clock = clocks.get(task);
+    if (clock === undefined) {
+      clock = new Map();
+      clocks.set(task, clock);
+    }
+    return clock;
+  };
+  const accesses: { readonly at: number; readonly access: Access; readonly clock: Clock }[] = [];
+  steps.forEach((step, at) => {
+    const clock = clockOf(step.task);
+    const { access } = step;
+    if (access !== null) {
+      const conflicts = accesses.filter((other) => conflict(other.access, access));
+      const chance = conflicts.findLast(
+        (other) => steps[other.at]!.task !== step.task && (clock.get(steps[other.at]!.task) ?? -1) < other.at,
+      );
+      if (chance !== undefined) reverse(steps, choices, chance.at, step.task);
+      for (const other of conflicts) join(clock, other.clock);
+    }
+    clock.set(step.task, at);
+    if (access !== null) accesses.push({ at, access, clock: new Map(clock) });
+    for (const { before, after } of step.orders) {
+      const known: Clock = new Map();
+      for (const task of before) join(known, clockOf(task));
+      for (const task of after) join(clockOf(task), known);
+    }
+  });
+}
+
+function conflict(a: Access, b: Access): boolean {
+  return (
+    a.buffer === b.buffer &&
+    (a.writes || b.writes) &&
+    a.offset < b.offset + b.bytes &&
+    b.offset < a.offset + a.bytes
+  );
+}
+
+function join(into: Clock, from: Clock): void {
+  for (const [task, at] of from) if ((into.get(task) ?? -1) < at) into.set(task, at);
+}
+
+/** Lets `task` come before what happened at step `at`; where it could not run yet, whoever might lead to it. */
+function reverse(steps: readonly Step[], choices: readonly Choice[], at: number, task: string): void {
+  const { ready } = steps[at]!;
+  const { tried, toTry } = choices[at]!;
+  for (const other of ready.includes(task) ? [task] : ready) if (!tried.has(other)) toTry.add(other);
+}
