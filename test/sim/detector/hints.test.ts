@@ -193,6 +193,18 @@ describe('hints', () => {
     expect(hintOf(script, 'w', 'other lane')).toMatch(/them: a warp barrier or a block barrier between/);
   });
 
+  it('notice a flag that is atomic on one side only', () => {
+    const script = new Script();
+    const buffer = script.buffer();
+    const a = script.launch(script.stream(0)).thread(0, 0);
+    const b = script.launch(script.stream(1)).thread(0, 0);
+    script.write(a, buffer, flag, 'flag');
+    script.load(b, 'acquire', 'sys', buffer, flag, 'poll');
+    expect(hintOf(script, 'flag', 'poll')).toMatch(
+      /^The store at flag is weak, the load at poll atomic: make both/,
+    );
+  });
+
   it('tell atomics of two sizes from atomics of too narrow a scope', () => {
     const script = new Script();
     const buffer = script.buffer();

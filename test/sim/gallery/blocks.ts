@@ -142,6 +142,34 @@ const bulkComplete = kernel({ name: 'bulk_complete', params }, (g, { input, out 
   }
 });
 
+/** Thread 0 fetches vectors for the block; everybody who reads them must await the mbarrier. */
+const bulkLoadUnawaited = kernel({ name: 'bulk_load_unawaited', params }, (g, { input, out }) => {
+  const tile = g.shared('u32', 64);
+  const arrived = g.shared('u64', 1);
+  const at = g.threadIdx.x;
+  if (at === 0) g.mbarrier.init(arrived, 1);
+  g.barrier();
+  if (at === 0) {
+    g.mbarrier.expect(arrived, 256);
+    g.bulk.load(tile.as('v16'), input.as('v16'), 256, arrived);
+  }
+  g.barrier();
+  g.store(out.at(at), g.load(tile.at(at)));
+});
+const bulkLoad = kernel({ name: 'bulk_load', params }, (g, { input, out }) => {
+  const tile = g.shared('u32', 64);
+  const arrived = g.shared('u64', 1);
+  const at = g.threadIdx.x;
+  if (at === 0) g.mbarrier.init(arrived, 1);
+  g.barrier();
+  if (at === 0) {
+    g.mbarrier.expect(arrived, 256);
+    g.bulk.load(tile.as('v16'), input.as('v16'), 256, arrived);
+  }
+  g.mbarrier.await(arrived, 0);
+  g.store(out.at(at), g.load(tile.at(at)));
+});
+
 export const blocks: readonly Exhibit[] = [
   {
     name: 'missing block barrier',
@@ -236,6 +264,18 @@ export const blocks: readonly Exhibit[] = [
       buffer: 'output',
       statements: ['g.bulk.store(', 'g.store(out.at(16)'],
       hint: /only for its reads.*use g\.bulk\.wait/,
+    },
+  },
+  {
+    name: 'bulk load not awaited',
+    ranks: 1,
+    run: onDevice({ wrong: bulkLoadUnawaited, right: bulkLoad }, { block: 64 }),
+    expect: {
+      kind: 'race',
+      buffer: 'shared memory',
+      location: /^tile\[/,
+      statements: ['g.bulk.load(', 'g.store(out.at(at), g.load(tile'],
+      hint: /may still be under way.*its mbarrier\) before its target is used/,
     },
   },
 ];
