@@ -10,14 +10,13 @@ import {
 } from '../native/index.js';
 import { CudaError, remedies } from './errors.js';
 
-/** Oldest driver API: cuLaunchKernelEx, cuMemCreate with file descriptors, graphs without flags surprises. */
+/** Oldest driver API that has every call below: launches with attributes came with 11.8. */
 const oldestDriver = 12_000;
 
 type Args = readonly NativeType[];
 
 // Where a call has a newer version under a suffixed name, that is the one that cuda.h maps to.
 const signatures = {
-  cuDeviceGet: ['address', 'i32'],
   cuDeviceGetCount: ['address'],
   cuDeviceGetName: ['address', 'i32', 'i32'],
   cuDeviceGetAttribute: ['address', 'i32', 'i32'],
@@ -71,7 +70,6 @@ const signatures = {
   cuModuleUnload: ['address'],
   cuModuleGetFunction: ['address', 'address', 'string'],
   cuFuncGetAttribute: ['address', 'i32', 'address'],
-  cuFuncSetAttribute: ['address', 'i32', 'i32'],
   cuLaunchKernelEx: ['address', 'address', 'address', 'address'],
   cuGraphInstantiateWithFlags: ['address', 'address', 'u64'],
   cuGraphUpload: ['address', 'address'],
