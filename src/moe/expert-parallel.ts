@@ -5,6 +5,7 @@
 import type { Launcher, Program, Stream } from '../device/index.js';
 import { ArgumentError, DisposedError, HeddleError, RankLostError, requireInteger } from '../errors/index.js';
 import {
+  combineGrid,
   combineKernel,
   dispatchKernel,
   type LaunchTuning,
@@ -157,11 +158,13 @@ export class ExpertParallel {
     const dispatchLauncher = dispatch.launcher({
       grid: oneSided.dispatch.blocks,
       block: oneSided.dispatch.threads,
+      programmatic: true,
       rank,
     });
     const combineLauncher = combine.launcher({
-      grid: oneSided.combine.blocks,
+      grid: combineGrid(oneSided),
       block: oneSided.combine.threads,
+      programmatic: true,
       rank,
     });
     for (const launcher of [dispatchLauncher, combineLauncher]) {
@@ -343,7 +346,7 @@ function specialise(
 ): OneSidedShape {
   const { ranks, experts, topK, maxTokens, output } = shape;
   const pushable = outputRowBytes(shape) % 16 === 0;
-  // Every block has a piece of work: a pushing combine counts on it.
+  // A block without a piece of work would only wait.
   const atMost = <T extends LaunchTuning>(launch: T): T => ({
     ...launch,
     blocks: Math.min(launch.blocks, maxTokens * launch.parts),

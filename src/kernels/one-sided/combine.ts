@@ -72,6 +72,8 @@ export function combineKernel(shape: OneSidedShape, window: OneSidedWindow) {
         RANKS: shape.ranks,
         K: shape.topK,
         MAX_TOKENS: shape.maxTokens,
+        SLOTS: shape.ranks * shape.maxTokens,
+        BLOCKS: shape.combine.blocks,
         PARTS: shape.combine.parts,
         COUNTS: shape.counts,
         LOCAL_EXPERTS: localExperts(shape),
@@ -103,10 +105,19 @@ export function combineKernel(shape: OneSidedShape, window: OneSidedWindow) {
       },
     },
     (g, { win, topkIds, out, tokens, limit }, u) => {
+      g.awaitPrevious();
+      g.releaseNext();
       const mine = win.at(g.rank);
-      const epoch = g.load(mine.combines.at(g.blockIdx.x)) + 1;
+      // Pushing follows the epochs of dispatch; only the rendezvous of pulling needs its own.
+      const epoch =
+        g.load(u.PUSH ? mine.dispatches.at(0) : mine.combines.at(g.blockIdx.x)) + (u.PUSH ? 0 : 1);
 
-      if (!u.PUSH) {
+      if (u.PUSH) {
+        if (g.blockIdx.x === u.BLOCKS) {
+          u.releaseSlots({ win, epoch });
+          return;
+        }
+      } else {
         // This rank's experts wrote `output` before this launch began (stream order), so each block may vouch for it.
         u.arrive({ win, epoch });
         u.awaitPeers({ win, epoch, limit });
@@ -115,8 +126,8 @@ export function combineKernel(shape: OneSidedShape, window: OneSidedWindow) {
       // Pieces of rows, as in dispatch, block b taking every gridDim-th: b of the expert's rank pushes what b of the
       // source's adds up.
       const pieces = u.MAX_TOKENS * u.PARTS;
-      const lag = u.AHEAD * g.gridDim.x;
-      for (let step = g.blockIdx.x; step < pieces + lag; step += g.gridDim.x) {
+      const lag = u.AHEAD * u.BLOCKS;
+      for (let step = g.blockIdx.x; step < pieces + lag; step += u.BLOCKS) {
         if (u.PUSH) {
           if (step < pieces) {
             const part = step % u.PARTS;
@@ -125,9 +136,7 @@ export function combineKernel(shape: OneSidedShape, window: OneSidedWindow) {
             for (let other = 1; other < u.RANKS; other += 1) {
               const source = (g.rank + other) % u.RANKS;
               const slot = source * u.MAX_TOKENS + step / u.PARTS;
-              let id = g.i32(-1);
-              if (g.laneId < u.K) id = g.load(mine.experts.at(slot * u.K + g.laneId));
-              if (g.warp.any(id >= 0)) {
+              if (g.load(mine.present.at((epoch % 2) * u.SLOTS + slot)) !== 0) {
                 const from = mine.output.as('v16').at(slot * u.UNITS);
                 const to = win
                   .at(source)
@@ -153,8 +162,6 @@ export function combineKernel(shape: OneSidedShape, window: OneSidedWindow) {
                 }
               }
             }
-            // The block's last piece is on its way. (Every block has one: there are no more blocks than pieces.)
-            if (step + g.gridDim.x >= pieces) u.releaseSlots({ win });
           }
         }
 
@@ -264,7 +271,9 @@ export function combineKernel(shape: OneSidedShape, window: OneSidedWindow) {
           for (let e = g.threadIdx.x; e < u.LOCAL_EXPERTS; e += g.blockDim.x) g.store(mine.counts.at(e), 0);
         }
       }
-      if (g.threadIdx.x === 0) g.store(mine.combines.at(g.blockIdx.x), epoch);
+      if (!u.PUSH) {
+        if (g.threadIdx.x === 0) g.store(mine.combines.at(g.blockIdx.x), epoch);
+      }
     },
   );
 }

@@ -32,6 +32,7 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
         RANKS: shape.ranks,
         K: shape.topK,
         MAX_TOKENS: shape.maxTokens,
+        SLOTS: shape.ranks * shape.maxTokens,
         PARTS: shape.dispatch.parts,
         WEIGHTS: shape.weights,
         COUNTS: shape.counts,
@@ -50,16 +51,19 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
         arrive,
         awaitPeers,
         awaitSlots,
-        // A pulling combine has waited for the peers already.
-        AWAIT_SLOTS: shape.combine.way === 'push',
+        PUSH: shape.combine.way === 'push',
       },
     },
     (g, { win, topkIds, topkWeights, rows, tokens, limit }, u) => {
+      // May start while the previous kernel ends; what that one left is read from here on.
+      g.awaitPrevious();
+      g.releaseNext();
       const mine = win.at(g.rank);
       const epoch = g.load(mine.dispatches.at(g.blockIdx.x)) + 1;
 
-      // The peers' slots may still be read in the last round: the first store waits, what comes before it does not.
-      let mayStore = g.u32(u.AWAIT_SLOTS ? 0 : 1);
+      // The peers' experts may still read the last round: the first store waits for them, what comes before it does not.
+      // (A pulling combine has waited for the peers already.)
+      let mayStore = !u.PUSH;
 
       // The work is MAX_TOKENS · PARTS pieces of rows; block b takes every gridDim-th.
       for (let piece = g.blockIdx.x; piece < u.MAX_TOKENS * u.PARTS; piece += g.gridDim.x) {
@@ -85,9 +89,9 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
               const i = base + d * g.blockDim.x + g.threadIdx.x;
               if (i < end) row[d] = g.load(from.at(i), { cache: 'stream' });
             }
-            if (mayStore === 0) {
-              u.awaitSlots({ win, limit });
-              mayStore = 1;
+            if (!mayStore) {
+              u.awaitSlots({ win, epoch: epoch - 1, limit });
+              mayStore = true;
             }
             // Each warp finds the destinations by itself, so no block barrier is needed: the first lane of those
             // whose routes have the same owner stands for that rank.
@@ -108,14 +112,18 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
 
         // Ids and weights go to every rank, a warp for each: what is not its own reads -1 there.
         if (part === 0) {
-          if (mayStore === 0) {
-            u.awaitSlots({ win, limit });
-            mayStore = 1;
+          if (!mayStore) {
+            u.awaitSlots({ win, epoch: epoch - 1, limit });
+            mayStore = true;
           }
           const owner = u.ownerOf({ expert: id });
           for (let to = g.warpId; to < u.RANKS; to += g.blockDim.x / 32) {
+            const there = win.at(to);
+            if (u.PUSH) {
+              const any = g.warp.any(owner === to);
+              if (g.laneId === 0) g.store(there.present.at((epoch % 2) * u.SLOTS + slot), g.u32(any));
+            }
             if (g.laneId < u.K) {
-              const there = win.at(to);
               g.store(there.experts.at(slot * u.K + g.laneId), owner === to ? id : -1);
               if (u.WEIGHTS) g.store(there.weights.at(slot * u.K + g.laneId), owner === to ? weight : 0);
             }

@@ -72,36 +72,29 @@ export function protocol(
     },
   );
 
-  /** A pushing combine: this block has read all that it will of what dispatch wrote here. Every rank counts blocks. */
+  /** A pushing combine, at its start: the experts of this rank have read what dispatch wrote here. */
   const releaseSlots = device(
-    { name: 'release_slots', params: { win: peers(window) }, using: { RANKS: shape.ranks } },
-    (g, { win }, { RANKS }) => {
-      g.barrier();
+    { name: 'release_slots', params: { win: peers(window), epoch: 'u32' }, using: { RANKS: shape.ranks } },
+    (g, { win, epoch }, { RANKS }) => {
       const peer = g.threadIdx.x;
-      if (peer < RANKS) {
-        g.atomicAdd(win.at(peer).released.at(g.rank), 1, { order: 'release', scope: 'sys' });
-      }
+      // Those reads are behind this launch on the stream, so any one thread may vouch for all of them.
+      if (peer < RANKS) g.store(win.at(peer).released.at(g.rank), epoch, { order: 'release', scope: 'sys' });
     },
   );
 
-  /** Dispatch, before its first store: every block of every rank's last combine has released the slots. */
+  /** Dispatch, before its first store: every rank has released what the last round put into its slots. */
   const awaitSlots = device(
     {
       name: 'await_slots',
-      params: { win: peers(window), limit: 'u32' },
-      using: { RANKS: shape.ranks, COMBINE_BLOCKS: shape.combine.blocks, failed },
+      params: { win: peers(window), epoch: 'u32', limit: 'u32' },
+      using: { RANKS: shape.ranks, failed },
     },
-    (g, { win, limit }, { RANKS, COMBINE_BLOCKS, failed }) => {
+    (g, { win, epoch, limit }, { RANKS, failed }) => {
       const peer = g.threadIdx.x;
       if (peer < RANKS) {
-        const mine = win.at(g.rank);
-        const rounds = g.load(mine.combines.at(0)); // finished here; ours are behind us on the stream
-        const free = g.awaitEpoch(mine.released.at(peer), rounds * COMBINE_BLOCKS, {
-          order: 'acquire',
-          scope: 'sys',
-          limit,
-        });
-        if (!free) failed({ win, peer, epoch: rounds });
+        const flag = win.at(g.rank).released.at(peer);
+        const free = g.awaitEpoch(flag, epoch, { order: 'acquire', scope: 'sys', limit });
+        if (!free) failed({ win, peer, epoch });
       }
       g.barrier();
     },

@@ -8,7 +8,8 @@
  * | --- | --- | --- | --- |
  * | dispatches, combines | its own rank | its own rank | one block owns each word, and launches of a stream follow each other |
  * | dispatched, combined, released | each source its word | the owner's dispatch / combine | they only grow; waits are ≥ |
- * | experts, weights, payloads, counts | dispatch of every source | the owner's experts and pushing combine | combine pulls: a source dispatches after its combine, whose head waited for the owner's combine, which is behind the owner's experts. It pushes: a source's dispatch waits for `released` |
+ * | experts, weights, payloads, counts | dispatch of every source | the owner's experts | combine pulls: a source dispatches after its combine, whose head waited for the owner's combine, which is behind the owner's experts. It pushes: a source's dispatch waits for `released` |
+ * | present | dispatch of every source | the owner's pushing combine | rounds take turns with two halves: a source writes a half again behind the dispatch between, whose tail waited for the owner's, which is behind its combine |
  * | output | the owner's experts | the sources' pulling combine | the owner's next experts run behind its next dispatch, whose tail waited for the sources' dispatch, which is behind their combine |
  * | returned | the pushing combine of expert ranks | the source's combine | a peer's next pushing combine is behind its next dispatch, whose tail waited for the source's dispatch, which is behind the source's combine |
  * | failure | its own rank | its own host | the host clears it by recreating the world |
@@ -85,12 +86,14 @@ export function oneSidedWindow(shape: OneSidedShape) {
     dispatched: field('u32', dispatch.blocks * ranks),
     /** [block][rank]: the epoch for which the rank's block has vouched that its experts are done. */
     combined: field('u32', combine.blocks * ranks),
-    /** [rank]: blocks of pushing combines with which that rank has released the slots that dispatch fills. */
+    /** [rank]: the round whose slots that rank's experts have read. Used where combine pushes. */
     released: field('u32', ranks),
     failure: field('u32', failureWords),
     counts: field('u32', localExperts(shape)),
     /** [source][token][k]: the expert id where this rank owns it, else -1. */
     experts: field('i32', slots * topK),
+    /** [epoch & 1][source][token]: whether the slot holds a token, for a pushing combine. */
+    present: field('u32', combine.way === 'push' ? 2 * slots : 0),
     weights: field('f32', shape.weights ? slots * topK : 0),
     /** [source][token][row], one section a payload. */
     payloads: shape.payloads.map(
@@ -103,6 +106,10 @@ export function oneSidedWindow(shape: OneSidedShape) {
   });
 }
 export type OneSidedWindow = ReturnType<typeof oneSidedWindow>;
+
+/** Blocks of a combine launch: a pushing one has one more, which only releases the slots. */
+export const combineGrid = ({ combine }: Pick<OneSidedShape, 'combine'>): number =>
+  combine.blocks + (combine.way === 'push' ? 1 : 0);
 
 export const outputRowBytes = (shape: Pick<OneSidedShape, 'output'>): number =>
   shape.output.hidden * dtypeBytes[shape.output.dtype];
