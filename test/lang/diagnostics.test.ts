@@ -114,6 +114,12 @@ const cases: readonly Case[] = [
   ['HK305', 'helper(u);', 'helper(u)', /one object: helper\(\{ x, win \}\)/],
   ['HK305', 'helper({ x: u, win: others });', 'others', /layout window/],
   ['HK305', 'g.mbarrier.init(w, 1);', 'w', /pointer/],
+  [
+    'HK305',
+    'g.bulk.store(lines, lines, 16);',
+    'lines',
+    /argument 2 of g\.bulk\.store must be in shared memory/,
+  ],
   ['HK305', 'g.store(lines, g.pack("u32", [u, u]));', '[u, u]', /4 lanes/],
   ['HK306', 'g.store(out.at(0));', 'g.store(out.at(0))', /pointer, value, options\?/],
   ['HK306', 'g.barrier(1);', 'g.barrier(1)', /1 arguments/],

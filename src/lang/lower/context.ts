@@ -128,6 +128,18 @@ export class Context {
     return this.capture(() => this.inScope(run));
   }
 
+  /** One error does not hide the next: `run` is given up at its first, what follows it is still looked at. */
+  recover(run: () => void): boolean {
+    try {
+      run();
+      return true;
+    } catch (error) {
+      if (error instanceof Problem) this.module.report(error);
+      else if (!(error instanceof Poisoned)) throw error;
+      return false;
+    }
+  }
+
   inLoop(kind: LoopKind, run: () => void): { readonly broken: boolean } {
     const loop = { kind, broken: false };
     this.loops.push(loop);

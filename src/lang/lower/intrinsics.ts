@@ -1,7 +1,7 @@
 /** What each function of `g` becomes. The types that the editor shows are in language.ts; both say the same. */
 import * as build from '../build.js';
 import type { Builtin, Expr, Order, PureFunction, Scope } from '../ir.js';
-import { byteSize } from '../types.js';
+import { byteSize, type Space } from '../types.js';
 import type { Call, Options } from './call.js';
 import { anyValue, condition, constantText, unify, valueAs } from './coerce.js';
 import { expression, type MemoryElement, type Value } from './values.js';
@@ -343,16 +343,16 @@ export const intrinsics: Readonly<Record<string, Lowering>> = {
 
   'bulk.load'(call) {
     call.expect('to, from, bytes, mbarrier');
-    const to = call.pointer(0, 'v16').expr;
-    const from = call.pointer(1, 'v16').expr;
+    const to = pointerIn(call, 0, 'shared', 'v16');
+    const from = pointerIn(call, 1, 'global', 'v16');
     const bytes = call.as(2, build.u32);
-    const barrier = sharedBarrier(call, 3);
+    const barrier = pointerIn(call, 3, 'shared', 'u64');
     return call.effect({ op: 'bulkLoad', to, from, bytes, barrier }, build.voidType, '');
   },
   'bulk.store'(call) {
     call.expect('to, from, bytes');
-    const to = call.pointer(0, 'v16').expr;
-    const from = call.pointer(1, 'v16').expr;
+    const to = pointerIn(call, 0, 'global', 'v16');
+    const from = pointerIn(call, 1, 'shared', 'v16');
     return call.effect({ op: 'bulkStore', to, from, bytes: call.as(2, build.u32) }, build.voidType, '');
   },
   'bulk.commit': simple('bulkCommit'),
@@ -360,23 +360,25 @@ export const intrinsics: Readonly<Record<string, Lowering>> = {
   'bulk.waitReads': bulkWait(true),
   'mbarrier.init'(call) {
     call.expect('barrier, count');
-    const barrier = sharedBarrier(call, 0);
+    const barrier = pointerIn(call, 0, 'shared', 'u64');
     return call.effect({ op: 'mbarrierInit', barrier, count: call.as(1, build.u32) }, build.voidType, '');
   },
   'mbarrier.expect'(call) {
     call.expect('barrier, bytes');
-    const barrier = sharedBarrier(call, 0);
+    const barrier = pointerIn(call, 0, 'shared', 'u64');
     return call.effect({ op: 'mbarrierExpect', barrier, bytes: call.as(1, build.u32) }, build.voidType, '');
   },
   'mbarrier.await'(call) {
     call.expect('barrier, parity');
-    const barrier = sharedBarrier(call, 0);
+    const barrier = pointerIn(call, 0, 'shared', 'u64');
     return call.effect({ op: 'mbarrierAwait', barrier, parity: call.as(1, build.u32) }, build.voidType, '');
   },
 };
 
-function sharedBarrier(call: Call, index: number): Expr {
-  const { expr, space } = call.pointer(index, 'u64');
-  if (space === 'shared') return expr;
-  return call.fail('HK305', 'an mbarrier lies in shared memory', call.arg(index).node);
+/** A pointer into one kind of memory: bulk copies go between shared and global memory, mbarriers lie in shared. */
+function pointerIn(call: Call, index: number, wanted: Space, to: MemoryElement): Expr {
+  const { expr, space } = call.pointer(index, to);
+  if (space === wanted) return expr;
+  const { node } = call.arg(index);
+  return call.fail('HK305', `argument ${index + 1} of ${call.name} must be in ${wanted} memory`, node);
 }

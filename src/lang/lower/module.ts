@@ -8,8 +8,9 @@ import type { ParamSpec, PointerParam, ScalarParam, Using } from '../kernel.js';
 import { parseBody } from '../parse.js';
 import { byteSize, type IrType, type Layout, type Space } from '../types.js';
 import { type CallPlace, Context, type ModuleContext } from './context.js';
+import { bind } from './declarations.js';
 import { describeUsing } from './specialization.js';
-import { bind, lowerExpressionBody, lowerStatements } from './statements.js';
+import { lowerExpressionBody, lowerStatements } from './statements.js';
 import { expression, type Value } from './values.js';
 
 /** Static shared memory of a block, as every GPU since Volta offers it. */

@@ -1,0 +1,130 @@
+/** Expressions that stand as statements: calls and assignments. */
+import type {
+  AssignmentExpression,
+  BinaryOperator,
+  Expression,
+  MemberExpression,
+  Node,
+  Pattern,
+  UpdateExpression,
+} from 'acorn';
+import * as build from '../build.js';
+import type { Expr, Variable } from '../ir.js';
+import { valueAs } from './coerce.js';
+import type { Context } from './context.js';
+import { evaluate } from './expressions.js';
+import { registerIndex } from './members.js';
+import { binary } from './operators.js';
+import { unsupported } from './syntax.js';
+import { expression, type Value } from './values.js';
+
+export function expressionStatement(ctx: Context, node: Expression, whole: Node): void {
+  switch (node.type) {
+    case 'AssignmentExpression':
+      assignment(ctx, node, whole);
+      return;
+    case 'UpdateExpression':
+      update(ctx, node, whole);
+      return;
+    case 'SequenceExpression':
+      for (const part of node.expressions) expressionStatement(ctx, part, part);
+      return;
+    case 'CallExpression':
+      if (evaluate(ctx, node, 'nowhere').kind === 'void') return;
+      break;
+    case 'LogicalExpression':
+    case 'ConditionalExpression':
+      unsupported(ctx, node, 'an operator as a statement', 'write an if');
+      break;
+    default:
+      evaluate(ctx, node);
+  }
+  ctx.fail(node, 'HK606', `\`${ctx.text(node)}\` does nothing; use its value or remove it`);
+}
+
+function assignment(ctx: Context, node: AssignmentExpression, whole: Node): void {
+  const { operator, left, right } = node;
+  if (operator === '**=' || operator === '&&=' || operator === '||=' || operator === '??=') {
+    unsupported(ctx, node, `the operator ${operator}`);
+  }
+  const target = assignable(ctx, left);
+  const value = { node: right, value: evaluate(ctx, right) };
+  if (operator === '=') {
+    assign(ctx, whole, target, value.node, value.value);
+    return;
+  }
+  const current = { node: left, value: expression(readTarget(ctx, target)) };
+  assign(
+    ctx,
+    whole,
+    target,
+    node,
+    binary(ctx, node, operator.slice(0, -1) as BinaryOperator, current, value),
+  );
+}
+
+function update(ctx: Context, node: UpdateExpression, whole: Node): void {
+  const target = assignable(ctx, node.argument);
+  const current = { node: node.argument, value: expression(readTarget(ctx, target)) };
+  const one = { node, value: { kind: 'literal', value: 1 } as const };
+  assign(ctx, whole, target, node, binary(ctx, node, node.operator === '++' ? '+' : '-', current, one));
+}
+
+type Target =
+  | { readonly kind: 'variable'; readonly variable: Variable }
+  | {
+      readonly kind: 'register';
+      readonly array: Variable;
+      readonly type: Expr['type'];
+      readonly index: number;
+    };
+
+function assignable(ctx: Context, node: Node): Target {
+  const pattern = node as Pattern | Expression;
+  if (pattern.type === 'MemberExpression') return register(ctx, pattern);
+  if (pattern.type !== 'Identifier') return unsupported(ctx, node, 'destructuring in an assignment');
+  const value = evaluate(ctx, pattern);
+  if (value.kind === 'expr' && value.expr.kind === 'variable' && value.expr.variable.mutable) {
+    return { kind: 'variable', variable: value.expr.variable };
+  }
+  return ctx.fail(node, 'HK403', `${pattern.name} cannot be assigned: only a variable declared with let can`);
+}
+
+function register(ctx: Context, node: MemberExpression): Target {
+  const of = evaluate(ctx, node.object);
+  if (of.kind !== 'registers' || !node.computed) {
+    const advice =
+      of.kind === 'expr' && of.expr.type.kind === 'pointer'
+        ? '; write g.store(pointer.at(index), value)'
+        : '';
+    return ctx.fail(node, 'HK403', `\`${ctx.text(node)}\` cannot be assigned${advice}`);
+  }
+  const index = registerIndex(ctx, node.property, of, evaluate(ctx, node.property));
+  return { kind: 'register', array: of.variable, type: build.valueType(of.of), index };
+}
+
+function readTarget(ctx: Context, target: Target): Expr {
+  return target.kind === 'variable' ? ctx.read(target.variable) : { ...target, kind: 'register' };
+}
+
+function assign(ctx: Context, whole: Node, target: Target, node: Node, value: Value): void {
+  const span = ctx.span(whole);
+  if (target.kind === 'variable') {
+    const { variable } = target;
+    ctx.emit({
+      kind: 'assign',
+      span,
+      variable,
+      value: valueAs(ctx, node, value, variable.type, `for ${variable.name}`),
+    });
+  } else {
+    const { array, index, type } = target;
+    ctx.emit({
+      kind: 'assignRegister',
+      span,
+      array,
+      index,
+      value: valueAs(ctx, node, value, type, `for ${array.name}`),
+    });
+  }
+}

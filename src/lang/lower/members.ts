@@ -1,0 +1,114 @@
+/** `of.key` and `of[key]`. */
+import type { MemberExpression, Node } from 'acorn';
+import * as build from '../build.js';
+import { findField } from '../header.js';
+import { constantInteger } from './coerce.js';
+import type { Context } from './context.js';
+import { builtins, groups, intrinsics, placed } from './intrinsics.js';
+import { suggest } from './suggest.js';
+import { describe, expression, type Value } from './values.js';
+
+/** `of.key` */
+export function named(ctx: Context, node: Node, of: Value, key: string): Value {
+  switch (of.kind) {
+    case 'record': {
+      const entry = of.entries.get(key);
+      return entry ?? missing(ctx, node, of.what, key, [...of.entries.keys()]);
+    }
+    case 'list':
+      if (key === 'length') return { kind: 'literal', value: of.items.length };
+      return missing(ctx, node, of.what, key, ['length']);
+    case 'registers':
+      if (key === 'length') return { kind: 'literal', value: of.length };
+      return missing(ctx, node, describe(of), key, ['length']);
+    case 'gpu':
+      return gpuMember(ctx, node, of.path === '' ? key : `${of.path}.${key}`);
+    case 'peers':
+      if (key === 'at') return { kind: 'method', of, name: 'at' };
+      return ctx.fail(node, 'HK402', `say which rank's window: ${of.variable.name}.at(rank).${key}`);
+    case 'window':
+      return windowField(ctx, node, of, key);
+    case 'expr':
+      if (of.expr.type.kind === 'pointer' && (key === 'at' || key === 'as')) {
+        return { kind: 'method', of, name: key };
+      }
+      return missing(
+        ctx,
+        node,
+        build.showType(of.expr.type),
+        key,
+        of.expr.type.kind === 'pointer' ? ['at', 'as'] : [],
+      );
+    default:
+      return missing(ctx, node, describe(of), key, []);
+  }
+}
+
+function missing(ctx: Context, node: Node, what: string, key: string, known: readonly string[]): never {
+  const has = known.length === 0 ? '' : `; it has ${known.slice(0, 12).join(', ')}`;
+  return ctx.fail(node, 'HK402', `${what} has no member ${key}${suggest(key, known)}${has}`);
+}
+
+function gpuMember(ctx: Context, node: Node, path: string): Value {
+  const builtin = Object.hasOwn(builtins, path) ? builtins[path] : undefined;
+  if (builtin !== undefined) return expression({ kind: 'builtin', type: build.u32, name: builtin });
+  if (groups.includes(path)) return { kind: 'gpu', path };
+  if (Object.hasOwn(intrinsics, path) || placed.includes(path)) return { kind: 'intrinsic', name: path };
+  const known = [...Object.keys(intrinsics), ...Object.keys(builtins), ...placed];
+  return ctx.fail(node, 'HK401', `there is no g.${path}${suggest(path, known)}`);
+}
+
+function windowField(ctx: Context, node: Node, of: Value & { kind: 'window' }, key: string): Value {
+  const { variable, layout, rank } = of;
+  const address = (name: string): Value | undefined => {
+    const field = findField(layout, name);
+    if (field === undefined) return undefined;
+    const type = build.pointerType(field.type, 'global');
+    return expression({ kind: 'field', type, window: variable, rank, field });
+  };
+  const single = address(key);
+  if (single !== undefined) return single;
+  const items: Value[] = [];
+  for (let item = address(`${key}_0`); item !== undefined; item = address(`${key}_${items.length}`)) {
+    items.push(item);
+  }
+  if (items.length > 0) return { kind: 'list', items, what: `the fields ${layout.name}.${key}` };
+  const known = [...new Set(layout.fields.map((field) => field.name.replace(/_\d+$/, '')))];
+  return missing(ctx, node, `the layout ${layout.name}`, key, known);
+}
+
+/** `of[key]` with a key that is not text */
+export function indexed(ctx: Context, node: MemberExpression, of: Value, key: Value): Value {
+  if (of.kind === 'list') {
+    const index = constantInteger(ctx, node.property, key, `the index into ${of.what}`, of.items.length - 1);
+    return of.items[index]!;
+  }
+  if (of.kind === 'registers') {
+    return expression({
+      kind: 'register',
+      type: build.valueType(of.of),
+      array: of.variable,
+      index: registerIndex(ctx, node.property, of, key),
+    });
+  }
+  const advice =
+    of.kind === 'expr' && of.expr.type.kind === 'pointer' ? '; write g.load(pointer.at(index))' : '';
+  const was = of.kind === 'expr' ? build.showType(of.expr.type) : describe(of);
+  return ctx.fail(node, 'HK402', `${was} has no elements${advice}`);
+}
+
+export function registerIndex(
+  ctx: Context,
+  node: Node,
+  of: Value & { kind: 'registers' },
+  key: Value,
+): number {
+  if (key.kind === 'expr' && key.expr.kind !== 'const') {
+    return ctx.fail(
+      node,
+      'HK501',
+      `registers have no addresses, so the index into ${of.variable.name} must be a constant; loop with g.unroll`,
+    );
+  }
+  return constantInteger(ctx, node, key, `the index into ${of.variable.name}`, of.length - 1);
+}

@@ -1,0 +1,198 @@
+/** Binary operators, on constants without a width and on run-time values. */
+import type { BinaryOperator, Expression, Node } from 'acorn';
+import { isInteger } from '../arithmetic.js';
+import * as build from '../build.js';
+import type { BinaryOp } from '../ir.js';
+import type { Argument } from './call.js';
+import { anyValue, constantInteger, unify } from './coerce.js';
+import type { Context } from './context.js';
+import { unsupported } from './syntax.js';
+import { expression, type Value } from './values.js';
+
+const operators: Partial<Record<BinaryOperator, BinaryOp>> = {
+  '===': '==',
+  '!==': '!=',
+  '>>>': '>>',
+};
+const plainOperators = ['<', '<=', '>', '>=', '<<', '>>', '+', '-', '*', '/', '%', '|', '^', '&'] as const;
+
+export function binary(
+  ctx: Context,
+  node: Node,
+  operator: BinaryOperator,
+  left: Argument,
+  right: Argument,
+): Value {
+  const op = operators[operator] ?? plainOperators.find((one) => one === operator);
+  if (op === undefined) {
+    const advice = operator === '==' || operator === '!=' ? `write ${operator}=` : undefined;
+    return unsupported(ctx, node, `the operator ${operator}`, advice);
+  }
+  if (left.value.kind === 'literal' && right.value.kind === 'literal') {
+    return constants(ctx, node, operator, op, left.value.value, right.value.value);
+  }
+  if (left.value.kind === 'string' && right.value.kind === 'string' && (op === '==' || op === '!=')) {
+    return expression(build.boolean((left.value.value === right.value.value) === (op === '==')));
+  }
+  if (op === '<<' || op === '>>') return shift(ctx, node, operator, op, left, right);
+  const [a, b] = unify(ctx, node, left, right);
+  const type = build.valueName(a.type) ?? '';
+  const applies =
+    op === '==' || op === '!='
+      ? isInteger(type) || type === 'f32' || type === 'bool'
+      : op === '&' || op === '|' || op === '^' || op === '%'
+        ? isInteger(type)
+        : isInteger(type) || type === 'f32';
+  if (!applies) {
+    const advice =
+      type === 'bool' && (op === '&' || op === '|')
+        ? `; write ${op}${op}`
+        : type === 'bf16' || type === 'f16' || type === 'e4m3'
+          ? `; compute with g.f32(${ctx.text(left.node)})`
+          : a.type.kind === 'pointer'
+            ? '; move a pointer with .at(index)'
+            : '';
+    return ctx.fail(node, 'HK302', `${operator} does not apply to ${build.showType(a.type)}${advice}`);
+  }
+  warnUnsigned(ctx, node, op, left, right, type);
+  return expression(build.binary(op, a, b));
+}
+
+/** `i >= 0` never ends a loop over an unsigned i. Only for a written 0: a `using` value may well be 0. */
+function warnUnsigned(
+  ctx: Context,
+  node: Node,
+  op: BinaryOp,
+  left: Argument,
+  right: Argument,
+  type: string,
+): void {
+  if (type !== 'u32' && type !== 'u64') return;
+  const zero = (side: Argument): boolean =>
+    (side.node as Expression).type === 'Literal' && side.value.kind === 'literal' && !side.value.value;
+  const rightAlways = zero(right) && (op === '>=' || op === '<');
+  const leftAlways = zero(left) && (op === '<=' || op === '>');
+  if (!rightAlways && !leftAlways) return;
+  const always = op === '>=' || op === '<=';
+  ctx.fail(
+    node,
+    'HK308',
+    `\`${ctx.text(node)}\` is always ${always}, for the other side is ${type}; use an i32 if it can be negative`,
+  );
+}
+
+function shift(
+  ctx: Context,
+  node: Node,
+  operator: BinaryOperator,
+  op: '<<' | '>>',
+  left: Argument,
+  right: Argument,
+): Value {
+  const value = anyValue(ctx, left.node, left.value);
+  const type = build.valueName(value.type) ?? '';
+  if (!isInteger(type) || (operator === '>>>' && type !== 'u32')) {
+    const advice =
+      operator === '>>>' && isInteger(type) ? '; >>> is for u32 (>> of a u64 is logical already)' : '';
+    return ctx.fail(node, 'HK302', `${operator} does not apply to ${build.showType(value.type)}${advice}`);
+  }
+  if (right.value.kind === 'literal') {
+    const count = constantInteger(ctx, right.node, right.value, 'the shift count', type === 'u64' ? 63 : 31);
+    return expression(build.binary(op, value, build.constant('u32', count)));
+  }
+  const count = anyValue(ctx, right.node, right.value);
+  if (!isInteger(build.valueName(count.type) ?? '')) {
+    return ctx.fail(
+      right.node,
+      'HK302',
+      `a shift count must be an integer, not ${build.showType(count.type)}`,
+    );
+  }
+  return expression(build.binary(op, value, build.convert(build.u32, count)));
+}
+
+/** Two constants without a width: exact integers, or doubles as soon as one is fractional. */
+function constants(
+  ctx: Context,
+  node: Node,
+  operator: BinaryOperator,
+  op: BinaryOp,
+  a: number | bigint,
+  b: number | bigint,
+): Value {
+  if (build.isComparison(op)) {
+    const equal = a === b || (typeof a !== typeof b && Number(a) === Number(b));
+    const results: Partial<Record<BinaryOp, boolean>> = {
+      '==': equal,
+      '!=': !equal,
+      '<': a < b,
+      '<=': a <= b,
+      '>': a > b,
+      '>=': a >= b,
+    };
+    return expression(build.boolean(results[op] === true));
+  }
+  if (typeof a !== typeof b) {
+    return ctx.fail(
+      node,
+      'HK301',
+      `\`${ctx.text(node)}\` mixes a number and a bigint; write both with n or both without`,
+    );
+  }
+  if (typeof a === 'bigint' || (Number.isSafeInteger(a) && Number.isSafeInteger(b))) {
+    const result = integers(ctx, node, operator, op, BigInt(a), BigInt(b));
+    return { kind: 'literal', value: typeof a === 'bigint' ? result : Number(result) };
+  }
+  const [x, y] = [Number(a), Number(b)];
+  const results: Partial<Record<BinaryOp, number>> = { '+': x + y, '-': x - y, '*': x * y, '/': x / y };
+  const result = results[op];
+  if (result === undefined) {
+    return ctx.fail(node, 'HK302', `${operator} does not apply to the constants ${a} and ${b}`);
+  }
+  return { kind: 'literal', value: result };
+}
+
+function integers(
+  ctx: Context,
+  node: Node,
+  operator: BinaryOperator,
+  op: BinaryOp,
+  a: bigint,
+  b: bigint,
+): bigint {
+  switch (op) {
+    case '+':
+      return a + b;
+    case '-':
+      return a - b;
+    case '*':
+      return a * b;
+    case '/':
+    case '%':
+      if (b === 0n) return ctx.fail(node, 'HK502', `\`${ctx.text(node)}\` divides by the constant 0`);
+      if (op === '%') return a % b;
+      // An author may mean 2 or 2.5 by 5 / 2: TypeScript says one thing, an integer type another.
+      if (a % b !== 0n) {
+        return ctx.fail(
+          node,
+          'HK307',
+          `${a} / ${b} has a remainder; write g.u32(${a}) / ${b} for ${a / b}, or g.f32(${a}) / ${b} for the fraction`,
+        );
+      }
+      return a / b;
+    case '&':
+      return a & b;
+    case '|':
+      return a | b;
+    case '^':
+      return a ^ b;
+    default: {
+      if (b < 0n || b > 63n)
+        return ctx.fail(node, 'HK502', `the shift count is ${b}; it must be from 0 to 63`);
+      if (operator === '>>>' && a < 0n) {
+        return ctx.fail(node, 'HK302', '>>> does not apply to a negative constant without a width');
+      }
+      return op === '<<' ? a << b : a >> b;
+    }
+  }
+}
