@@ -52,7 +52,7 @@ export class RaceDetector implements Detector {
   }
 
   get findings(): readonly Finding[] {
-    return this.reports.findings();
+    return this.reports.findings;
   }
 
   streamCreated(stream: StreamId, rank: number): void {

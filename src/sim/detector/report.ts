@@ -19,7 +19,7 @@ const describedPerPair = 256;
 type RaceFinding = Extract<Finding, { kind: 'race' }>;
 
 export class RaceReports {
-  private readonly races: { readonly finding: Omit<RaceFinding, 'hint'>; hint(): string }[] = [];
+  readonly findings: RaceFinding[] = [];
   private readonly seen = new Set<string>();
   private readonly described = new Map<string, number>();
 
@@ -27,11 +27,6 @@ export class RaceReports {
     private readonly options: DetectorOptions,
     private readonly observations: readonly Observation[],
   ) {}
-
-  /** Hints are made when asked for: what threads do after a race can tell what was missing before it. */
-  findings(): Finding[] {
-    return this.races.map(({ finding, hint }) => ({ ...finding, hint: hint() }));
-  }
 
   /** `knower` is who knows what happened before `second`; `writes` are the writes remembered at that place. */
   race(
@@ -54,15 +49,6 @@ export class RaceReports {
     this.seen.add(key);
     const { seed, configuration } = this.options;
     const [one, other] = [this.report(first), this.report(second)];
-    const finding = {
-      seed,
-      configuration,
-      kind: 'race',
-      buffer: buffer.purpose,
-      location,
-      first: one,
-      second: other,
-    } as const;
     const hint = explain(
       { ...first, where: one.where },
       { ...second, where: other.where },
@@ -73,7 +59,21 @@ export class RaceReports {
         where: (id) => (id === noSite ? 'the copy' : this.options.site(id).where),
       },
     );
-    this.races.push({ finding, hint });
+    let text: string | null = null;
+    this.findings.push({
+      seed,
+      configuration,
+      kind: 'race',
+      buffer: buffer.purpose,
+      location,
+      first: one,
+      second: other,
+      // Made when first asked for: what threads do after a race can tell what was missing before it.
+      get hint() {
+        text ??= hint();
+        return text;
+      },
+    });
   }
 
   private report({ by, meta }: Entry): AccessReport {
