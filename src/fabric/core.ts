@@ -1,3 +1,4 @@
+import { getHeapStatistics } from 'node:v8';
 import { type Address, allocate, type NativeMemory } from '../native/index.js';
 import { type EngineAddress, machineId, type RemoteKey } from './address.js';
 import { errno, FI } from './bindings.js';
@@ -224,6 +225,11 @@ export class Core {
     this.groups[index] = remotes.map((remote) => this.remotes[remote]!);
   }
 
+  /** JavaScript heap of the thread that this runs in. */
+  heapBytes(): number {
+    return getHeapStatistics().used_heap_size;
+  }
+
   // ---- The hot path --------------------------------------------------------------------------------------------
 
   /** One round: take commands, read completions, post what could not be posted before. True when anything moved. */
@@ -233,7 +239,7 @@ export class Core {
       if (this.readCompletions(rail)) moved = true;
     }
     if (this.waiting.length > 0 && this.retry()) moved = true;
-    if ((++this.rounds & 127) === 0) this.tick();
+    if ((++this.rounds & 255) === 0) this.tick();
     if (this.dirty) {
       this.dirty = false;
       Atomics.add(this.control, word.bell, 1);

@@ -16,7 +16,8 @@ export type ControlMethod =
   | 'deregister'
   | 'stillLingering'
   | 'addRemote'
-  | 'addGroup';
+  | 'addGroup'
+  | 'heapBytes';
 
 /** How the front reaches its core: in a thread of its own, or driven by the caller's calls. */
 export interface Driver {

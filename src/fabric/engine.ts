@@ -546,6 +546,12 @@ export class TransferEngine implements Waitable {
     return this.operations.underway;
   }
 
+  /** JavaScript heap in use in the thread that drives libfabric: its own or, with `thread: 'caller'`, this one. */
+  heapBytes(): number {
+    this.requireOpen();
+    return this.driver.call('heapBytes');
+  }
+
   /** @internal */
   probe(peer: Peer): () => boolean {
     if (peer.lost || peer.removed || !this.operations.available || !this.hasRoom(peer, 1)) return () => false;

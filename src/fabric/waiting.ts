@@ -18,8 +18,11 @@ export interface WaitOptions {
 /** A condition: true when it holds, an error when it never will. */
 type Condition = () => boolean | Error;
 
+/** A condition that also ends with time; `clock` asks it to look at the clock, which is not free. */
+type Guarded = (clock: boolean) => boolean | Error;
+
 interface Waiter {
-  readonly condition: Condition;
+  readonly condition: Guarded;
   resolve(): void;
   reject(error: Error): void;
 }
@@ -66,11 +69,11 @@ export class Waiting {
   /** Returns once `condition` holds. Nothing else runs in this thread meanwhile, except callbacks of operations. */
   untilSync(condition: Condition, timeoutMs: number, what?: () => string, from?: readonly Peer[]): void {
     const guarded = this.guard(condition, timeoutMs, what, from);
-    for (let idle = 0; ; ) {
+    for (let idle = 0, looks = 0; ; looks++) {
       const moved = this.engine.poll();
-      const state = guarded();
-      if (state instanceof Error) throw state;
-      if (state) return;
+      const state = guarded((looks & 255) === 0);
+      if (state === true) return;
+      if (state !== false) throw state;
       idle = moved ? 0 : idle + 1;
       this.engine.driver.pause(idle);
     }
@@ -86,18 +89,17 @@ export class Waiting {
     timeoutMs: number,
     what: () => string = () => 'wait',
     from: readonly Peer[] = [],
-  ): Condition {
+  ): Guarded {
     const begun = performance.now();
     let probes: { peer: Peer; landed: () => boolean }[] | null = null;
-    let looks = 0;
-    return () => {
+    return (clock) => {
       const state = condition();
-      if (state !== false) return state;
-      // The clock is looked at now and then: a condition may be tested millions of times a second.
-      if ((++looks & 15) !== 0 && timeoutMs > 100) return false;
+      if (state !== false || !clock) return state;
       if (this.engine.broken) return this.engine.broken;
-      const lost = from.filter((peer) => peer.lost).map((peer) => peer.name);
-      if (lost.length > 0) return new PeerLostError(lost, what(), 'it was found lost meanwhile');
+      if (from.some((peer) => peer.lost)) {
+        const lost = from.filter((peer) => peer.lost).map((peer) => peer.name);
+        return new PeerLostError(lost, what(), 'it was found lost meanwhile');
+      }
       const waited = performance.now() - begun;
       if (probes === null && from.length > 0 && waited > timeoutMs / 2) {
         probes = from.map((peer) => ({ peer, landed: this.engine.probe(peer) }));
@@ -128,7 +130,7 @@ export class Waiting {
     let settled = false;
     for (let i = 0; i < this.waiters.length; i++) {
       const waiter = this.waiters[i]!;
-      const state = waiter.condition();
+      const state = waiter.condition(true);
       if (state === false) continue;
       this.waiters.splice(i--, 1);
       settled = true;

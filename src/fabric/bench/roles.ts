@@ -329,6 +329,8 @@ export interface SteadyReport {
   /** Bytes of JavaScript heap that one operation takes, over all collections, and those collections. */
   readonly heapBytesPerOperation: number;
   readonly collections: number;
+  /** The same in the engine's own thread, if it has one. */
+  readonly threadHeapBytesPerOperation: number;
   /** Resident memory after a tenth of the operations and at the end. */
   readonly residentBefore: number;
   readonly residentAfter: number;
@@ -363,11 +365,13 @@ export async function steady(rank: Rank): Promise<SteadyReport> {
   });
   observer.observe({ entryTypes: ['gc'] });
   const residentBefore = process.memoryUsage.rss();
+  const threadHeapBefore = engine.heapBytes();
   const heapBefore = getHeapStatistics().used_heap_size;
   const begun = performance.now();
   run(count);
   const seconds = (performance.now() - begun) / 1000;
   const heapAfter = getHeapStatistics().used_heap_size;
+  const threadHeapAfter = engine.heapBytes();
   const residentAfter = process.memoryUsage.rss();
   await new Promise((resolve) => setTimeout(resolve, 50));
   observer.disconnect();
@@ -379,6 +383,7 @@ export async function steady(rank: Rank): Promise<SteadyReport> {
     landed: landed.landed,
     seconds,
     heapBytesPerOperation: (heapAfter - heapBefore) / count,
+    threadHeapBytesPerOperation: (threadHeapAfter - threadHeapBefore) / count,
     collections,
     residentBefore,
     residentAfter,
