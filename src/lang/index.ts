@@ -1,4 +1,12 @@
-export { compileOptions, entryName, parameterAbi, printCuda } from './cuda/index.js';
+export {
+  type AbiOptions,
+  type AbiParameter,
+  compileOptions,
+  entryName,
+  type PrintOptions,
+  parameterAbi,
+  printCuda,
+} from './cuda/index.js';
 export { type DeviceHeader, device, type Kernel, type KernelHeader, kernel } from './define.js';
 export { type Code, codes, type Diagnostic, formatDiagnostic, KernelError } from './diagnostics.js';
 export { field, layout, list, peers, pointer, section } from './header.js';

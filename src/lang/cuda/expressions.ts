@@ -287,6 +287,10 @@ export class Expressions {
   #division(op: '/' | '%', type: ValueName, left: Expr, right: Expr): Text {
     if (type === 'f32') {
       if (op === '%') throw new HeddleError('HEDDLE_PRINT', 'f32 has no remainder');
+      // Infinity or NaN is what is meant, but compilers remark on a zero that they see.
+      if (right.kind === 'const' && right.value === 0) {
+        return this.#call('divide_f32', [this.print(left), this.print(right)]);
+      }
       return join(op, this.#text(left), this.#text(right));
     }
     // A constant divisor leaves no case open, so the plain operator will do and hot code stays plain.

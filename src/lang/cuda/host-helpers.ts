@@ -2,7 +2,7 @@
  * Helpers for the host's C++ compiler, where they differ from CUDA's: what each PTX instruction computes, written
  * out. The differential tests hold them against plain arithmetic in TypeScript.
  */
-import type { HelperTable } from './prelude.js';
+import type { HelperTable } from './helper.js';
 
 export const hostHelpers: HelperTable = {
   min: { text: 'template <typename T>\nDEVICE T min(T a, T b) { return b < a ? b : a; }' },

@@ -6,9 +6,50 @@ import type { Effect, Expr, Stmt, Variable } from '../ir.js';
 import { children, expressionsOf, operands, walkStatements } from '../walk.js';
 
 /** The same statements without either. */
-export function prune(body: readonly Stmt[]): Stmt[] {
-  const live = liveVariables(body);
-  return reachable(body).flatMap((statement) => pruneStatement(statement, live));
+export function prune(body: readonly Stmt[]): readonly Stmt[] {
+  // In this order: what only an unreachable statement reads is not read. And again while something goes: an `if`
+  // that has become empty no longer reads its condition.
+  let pruned: readonly Stmt[] = rewriteBodies(body, reachable);
+  for (let before = Number.POSITIVE_INFINITY; count(pruned) < before; ) {
+    before = count(pruned);
+    const live = liveVariables(pruned);
+    pruned = rewriteBodies(pruned, (list) => list.flatMap((statement) => pruneStatement(statement, live)));
+  }
+  return pruned;
+}
+
+function count(body: readonly Stmt[]): number {
+  let statements = 0;
+  walkStatements(body, () => {
+    statements++;
+  });
+  return statements;
+}
+
+/** Statements with `change` applied to every list of them, inner ones first. */
+function rewriteBodies(
+  statements: readonly Stmt[],
+  change: (statements: readonly Stmt[]) => readonly Stmt[],
+): Stmt[] {
+  const inside = (inner: readonly Stmt[]): Stmt[] => rewriteBodies(inner, change);
+  const rewritten = statements.map((statement): Stmt => {
+    switch (statement.kind) {
+      case 'if': {
+        const then = inside(statement.then);
+        return { ...statement, then, else: inside(statement.else) };
+      }
+      case 'for': {
+        const { init, update, body } = statement;
+        return { ...statement, init: inside(init), update: inside(update), body: inside(body) };
+      }
+      case 'while':
+      case 'block':
+        return { ...statement, body: inside(statement.body) };
+      default:
+        return statement;
+    }
+  });
+  return [...change(rewritten)];
 }
 
 /**
@@ -90,9 +131,8 @@ function isSilent(effect: Effect): boolean {
   return (effect.op === 'load' && effect.order === 'weak') || effect.op === 'elect';
 }
 
+/** What is left of a statement whose inside is pruned already. */
 function pruneStatement(statement: Stmt, live: ReadonlySet<number>): Stmt[] {
-  const inside = (statements: readonly Stmt[]): Stmt[] =>
-    reachable(statements).flatMap((inner) => pruneStatement(inner, live));
   switch (statement.kind) {
     case 'let':
     case 'registers':
@@ -103,27 +143,11 @@ function pruneStatement(statement: Stmt, live: ReadonlySet<number>): Stmt[] {
     case 'effect':
       if (statement.result !== null && live.has(statement.result.id)) return [statement];
       return isSilent(statement.effect) ? [] : [{ ...statement, result: null }];
-    case 'if': {
-      const then = inside(statement.then);
-      const otherwise = inside(statement.else);
-      if (then.length > 0) return [{ ...statement, then, else: otherwise }];
-      return otherwise.length > 0 ? [negated(statement, otherwise)] : [];
-    }
-    case 'for':
-      return [
-        {
-          ...statement,
-          init: inside(statement.init),
-          update: inside(statement.update),
-          body: inside(statement.body),
-        },
-      ];
-    case 'while':
-      return [{ ...statement, body: inside(statement.body) }];
-    case 'block': {
-      const body = inside(statement.body);
-      return body.length > 0 ? [{ ...statement, body }] : [];
-    }
+    case 'if':
+      if (statement.then.length > 0) return [statement];
+      return statement.else.length > 0 ? [negated(statement, statement.else)] : [];
+    case 'block':
+      return statement.body.length > 0 ? [statement] : [];
     default:
       return [statement];
   }

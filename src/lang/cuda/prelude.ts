@@ -8,20 +8,12 @@
  * body, and a differential test of the host's program is a test of the printed expressions.
  */
 import { HeddleError } from '../../errors/index.js';
+import type { Helper } from './helper.js';
 import { hostHelpers } from './host-helpers.js';
 import { pureHelpers } from './pure-helpers.js';
 import { threadHelpers } from './thread-helpers.js';
 
 export type Target = 'cuda' | 'host';
-
-/** One definition in the prelude. `DEVICE` in its text stands for the target's function qualifiers. */
-export interface Helper {
-  readonly text: string;
-  /** Names of helpers that must stand before this one. */
-  readonly needs?: readonly string[];
-}
-
-export type HelperTable = Readonly<Record<string, Helper>>;
 
 const qualifiers: Readonly<Record<Target, string>> = {
   cuda: 'static __device__ __forceinline__',

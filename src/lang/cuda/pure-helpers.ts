@@ -4,7 +4,7 @@
  *
  * `asm` without `volatile` marks what depends on its operands alone: the compiler may merge and move it.
  */
-import type { HelperTable } from './prelude.js';
+import type { HelperTable } from './helper.js';
 
 export const pureHelpers: HelperTable = {
   u8: { text: 'using u8 = unsigned char;' },
@@ -20,6 +20,7 @@ export const pureHelpers: HelperTable = {
   divide_i32: {
     text: 'DEVICE i32 divide_i32(i32 a, i32 b) { return b == 0 ? -1 : b == -1 ? i32(0u - u32(a)) : a / b; }',
   },
+  divide_f32: { text: 'DEVICE f32 divide_f32(f32 a, f32 b) { return a / b; }' },
   remainder_u32: { text: 'DEVICE u32 remainder_u32(u32 a, u32 b) { return b == 0u ? a : a % b; }' },
   remainder_u64: { text: 'DEVICE u64 remainder_u64(u64 a, u64 b) { return b == 0ull ? a : a % b; }' },
   remainder_i32: {

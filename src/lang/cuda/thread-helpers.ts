@@ -7,7 +7,7 @@
  * because the fence needs to lie on the causality path, not in every writer. In the other direction the completion
  * (complete_tx of the mbarrier, wait_group) is the fence, so waiting for it is enough.
  */
-import type { HelperTable } from './prelude.js';
+import type { HelperTable } from './helper.js';
 
 export const threadHelpers: HelperTable = {
   // fence.acq_rel orders all earlier accesses of the thread before all later ones for observers in the scope.
