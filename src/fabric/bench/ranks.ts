@@ -1,5 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
+import { readdir, rm } from 'node:fs/promises';
 import { createRequire } from 'node:module';
+import { join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { HeddleError } from '../../errors/index.js';
 
@@ -157,9 +159,18 @@ function start(under: readonly string[]): ChildProcess {
   });
 }
 
+/** Makes sure that a rank is gone, with what it could not clean up itself. */
 async function end(child: ChildProcess): Promise<void> {
-  if (child.exitCode !== null || child.signalCode !== null || child.pid === undefined) return;
-  const gone = new Promise((resolve) => child.once('exit', resolve));
-  child.kill('SIGKILL');
-  await gone;
+  if (child.pid === undefined) return;
+  if (child.exitCode === null && child.signalCode === null) {
+    const gone = new Promise((resolve) => child.once('exit', resolve));
+    child.kill('SIGKILL');
+    await gone;
+  }
+  // A process that was killed leaves the files of libfabric's shm provider, which begin with its id.
+  const files = child.signalCode === null ? [] : await readdir(sharedMemory).catch(() => []);
+  const left = files.filter((name) => name.startsWith(`${child.pid}:`));
+  await Promise.all(left.map((name) => rm(join(sharedMemory, name), { force: true })));
 }
+
+const sharedMemory = '/dev/shm';
