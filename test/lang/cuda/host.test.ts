@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { printHost } from '../../../src/lang/cuda/index.js';
-import type { Expr, IrModule } from '../../../src/lang/ir.js';
+import type { IrModule } from '../../../src/lang/ir.js';
 import { type Library, type NativeType, openLibrary } from '../../../src/native/index.js';
 import {
   programCapacity,
@@ -13,8 +13,8 @@ import {
   randomProgram as writtenProgram,
 } from '../random-programs.js';
 import { type Pointer, run } from './evaluate.js';
-import * as ir from './ir-builder.js';
-import { edges, Random, randomProgram, results, word } from './random-ir.js';
+import { computed, everyOperation } from './every-operation.js';
+import { edges, Random, randomProgram, results } from './random-ir.js';
 
 const compiler = hostCompiler();
 if (compiler === null)
@@ -24,16 +24,13 @@ if (compiler === null)
 const programs = 150;
 const runs = 40;
 
-type Computed = 'i32' | 'u32' | 'u64' | 'f32';
-const types: readonly Computed[] = ['i32', 'u32', 'u64', 'f32'];
-
 /** Programs in the kernel language itself; each carries what it must compute. */
 const written = Array.from({ length: 150 }, (_, seed) => writtenProgram(seed, 14));
 
 describe.skipIf(compiler === null)('programs printed for the host', () => {
   const folder = mkdtempSync(join(tmpdir(), 'heddle-host-'));
   const random = Array.from({ length: programs }, (_, i) => randomProgram(`program${i}`, i + 1));
-  const operations = types.map((type) => everyOperation(type));
+  const operations = computed.map((type) => everyOperation(type));
   let library: Library;
 
   beforeAll(() => {
@@ -119,52 +116,6 @@ describe.skipIf(compiler === null)('programs printed for the host', () => {
 
 function memory(of: Uint8Array | BigUint64Array): Pointer {
   return { memory: new DataView(of.buffer), offset: 0 };
-}
-
-/** A program of two values that writes what each operation makes of them. */
-function everyOperation(type: Computed): { type: Computed; module: IrModule; names: readonly string[] } {
-  const params = [
-    ir.param('a', ir.value(type)),
-    ir.param('b', ir.value(type)),
-    ir.param('output', ir.pointer('u64')),
-  ];
-  const [a, b, output] = params.map(({ variable }) => ir.read(variable)) as [Expr, Expr, Expr];
-  const made: Record<string, Expr> = {};
-  const isFloat = type === 'f32';
-  for (const op of ['+', '-', '*', '/', '<', '<=', '>', '>=', '==', '!='] as const)
-    made[op] = ir.binary(op, a, b);
-  for (const name of ['min', 'max'] as const) made[name] = ir.pure(name, a, b);
-  for (const to of [...types, 'bool'] as const) made[`to ${to}`] = ir.convert(to, a);
-  made.negative = ir.unary('-', a);
-  if (isFloat) {
-    made.abs = ir.pure('abs', a);
-    made.rcp = ir.pure('rcp', a);
-    for (const c of edges.f32) made[`fma ${c}`] = ir.pure('fma', a, b, ir.f32(Number(c)));
-    for (const storage of ['bf16', 'f16', 'e4m3'] as const) {
-      made[storage] = ir.convert('f32', ir.convert(storage, a));
-      // Packed two at a time, where the target has an instruction for that.
-      const lanes = Array.from({ length: storage === 'e4m3' ? 16 : 8 }, (_, i) => (i % 2 === 0 ? a : b));
-      made[`${storage} lane`] = ir.convert('f32', ir.lane(storage, ir.pack(storage, lanes), 5));
-    }
-  } else {
-    for (const op of ['%', '&', '|', '^'] as const) made[op] = ir.binary(op, a, b);
-    for (const op of ['<<', '>>'] as const) made[op] = ir.binary(op, a, ir.convert('u32', b));
-    for (const value of edges[type]) {
-      for (const op of ['/', '%', '<<', '>>'] as const) {
-        const shifts = op === '<<' || op === '>>';
-        const by = shifts ? ir.u32(Number(BigInt.asUintN(32, BigInt(value)))) : ir.constant(type, value);
-        made[`${op} ${value}`] = ir.binary(op, a, by);
-      }
-    }
-    made.complement = ir.unary('~', a);
-    if (type === 'i32') made.abs = ir.pure('abs', a);
-    if (type === 'u32') for (const name of ['popc', 'ffs', 'clz'] as const) made[name] = ir.pure(name, a);
-  }
-  const names = Object.keys(made);
-  const body = Object.values(made).map((expr, i) =>
-    ir.effect(ir.store(ir.offset(output, ir.u32(i)), word(expr))),
-  );
-  return { type, names, module: ir.module(`every_${type}`, params, body) };
 }
 
 function hostCompiler(): string | null {
