@@ -24,7 +24,7 @@ import {
 } from './actors.js';
 import { type BlockClock, Clock, joinBlocks, nothing, wholeBlock } from './clock.js';
 import { type DetectorOptions, RaceReports } from './report.js';
-import { Shadow } from './shadow.js';
+import { atomicWriteOf, Shadow } from './shadow.js';
 import { arrive, fence, observe, publish } from './sync.js';
 
 /** How many observations are kept to explain races with. */
@@ -178,16 +178,18 @@ export class RaceDetector implements Detector {
       shadow.weak(me, me, meta, offset, bytes);
       return;
     }
-    const before = kind === 'write' ? null : shadow.atomicWrite(offset, bytes);
+    const cells = shadow.cells(offset, bytes);
+    const before = kind === 'write' ? null : atomicWriteOf(cells);
     if (before !== null) {
       const acquires = order === 'acquire' || order === 'acq_rel';
       const number = this.observed++;
       this.observations[number % observationsKept] = observe(me, before, meta, acquires, number);
     }
-    shadow.strong(me, meta, offset, bytes);
+    shadow.strong(cells, me, meta, offset);
     if (kind === 'read') return;
     const releases = order === 'release' || order === 'acq_rel';
-    shadow.setAtomicWrite(offset, bytes, publish(me, meta, releases, before));
+    const write = publish(me, meta, releases, before);
+    for (const cell of cells) cell.atomic = write;
   }
 
   fence(thread: ThreadId, scope: Scope, _site: SiteId): void {
@@ -253,10 +255,10 @@ export class RaceDetector implements Detector {
   ): void {
     const { agents } = this.threads[thread]!;
     if (agents === null) return;
-    const shadow = this.shadow(barrier.buffer);
-    const before = shadow.atomicWrite(barrier.offset, mbarrierBytes);
+    const cells = this.shadow(barrier.buffer).cells(barrier.offset, mbarrierBytes);
     const meta = packAccess('update', 'release', cta, mbarrierBytes, site);
-    shadow.setAtomicWrite(barrier.offset, mbarrierBytes, arrive(agents, group + 1, meta, before));
+    const write = arrive(agents, group + 1, meta, atomicWriteOf(cells));
+    for (const cell of cells) cell.atomic = write;
   }
 
   private stream(id: StreamId): StreamState {

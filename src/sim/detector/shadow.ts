@@ -32,22 +32,24 @@ export interface Entry {
 /** A record in full. */
 export class Cell {
   writes: Entry[] = [];
-  /** By actor and strength: of a thread's reads of one strength the last stands for all. */
-  reads = new Map<number, Entry>();
-  /** Where reads were last thinned out. */
-  sweepAt = 64;
+  /** Of a thread's reads of one strength the last stands for all. */
+  reads: Entry[] = [];
+  /** When there are so many reads, those that are not needed are forgotten. */
+  sweepAt = fewReads;
+  /** Whose value an atomic access reads here. */
   atomic: AtomicWrite | null = null;
 
   clone(): Cell {
     const copy = new Cell();
     copy.writes = this.writes.map((entry) => ({ ...entry }));
-    copy.reads = new Map([...this.reads].map(([key, entry]) => [key, { ...entry }]));
+    copy.reads = this.reads.map((entry) => ({ ...entry }));
     copy.sweepAt = this.sweepAt;
     copy.atomic = this.atomic;
     return copy;
   }
 }
 
+const fewReads = 4;
 const pageBits = 10;
 const pageBytes = 1 << pageBits;
 
@@ -86,6 +88,7 @@ class Page {
 /** The shadow of one buffer. */
 export class Shadow {
   private readonly pages: Page[] = [];
+  private readonly found: Cell[] = [];
 
   constructor(
     private readonly actors: readonly Actor[],
@@ -108,20 +111,22 @@ export class Shadow {
     }
   }
 
-  /** The atomic write whose value an access of these bytes reads, if one wrote them all. */
-  atomicWrite(offset: number, bytes: number): AtomicWrite | null {
-    const cells = this.cellsOf(offset, bytes);
-    const first = cells[0]!.atomic;
-    return cells.every((cell) => cell.atomic === first) ? first : null;
-  }
-
   /** Looks for races of an atomic access and remembers it. */
-  strong(me: Actor, meta: number, offset: number, bytes: number): void {
-    for (const cell of this.cellsOf(offset, bytes)) this.full(cell, me, me, meta, offset);
+  strong(cells: readonly Cell[], me: Actor, meta: number, offset: number): void {
+    for (const cell of cells) this.full(cell, me, me, meta, offset);
   }
 
-  setAtomicWrite(offset: number, bytes: number, write: AtomicWrite): void {
-    for (const cell of this.cellsOf(offset, bytes)) cell.atomic = write;
+  /** The cells of an atomic access, which is aligned and therefore lies in one page. Valid until the next call. */
+  cells(offset: number, bytes: number): readonly Cell[] {
+    const page = this.page(offset);
+    page.fit(offset, offset + bytes);
+    const { found } = this;
+    found.length = 0;
+    const last = ((offset + bytes - 1) & (pageBytes - 1)) >> page.shift;
+    for (let record = (offset & (pageBytes - 1)) >> page.shift; record <= last; record++) {
+      found.push(this.cell(page, record));
+    }
+    return found;
   }
 
   private page(offset: number): Page {
@@ -131,18 +136,6 @@ export class Shadow {
     const made = new Page();
     this.pages[index] = made;
     return made;
-  }
-
-  /** The cells of an atomic access, which is aligned and therefore lies in one page. */
-  private cellsOf(offset: number, bytes: number): Cell[] {
-    const page = this.page(offset);
-    page.fit(offset, offset + bytes);
-    const cells: Cell[] = [];
-    const last = ((offset + bytes - 1) & (pageBytes - 1)) >> page.shift;
-    for (let record = (offset & (pageBytes - 1)) >> page.shift; record <= last; record++) {
-      cells.push(this.cell(page, record));
-    }
-    return cells;
   }
 
   private weakRead(page: Page, record: number, me: Actor, as: Actor, meta: number, offset: number): void {
@@ -184,7 +177,7 @@ export class Shadow {
     const cell = this.cell(page, record);
     cell.atomic = null;
     this.full(cell, me, as, meta, offset);
-    if (cell.writes.length === 1 && cell.reads.size === 0) {
+    if (cell.writes.length === 1 && cell.reads.length === 0) {
       words[at + hasCell] = 0;
       delete page.cells![record];
       setWriter(words, at, as, meta);
@@ -203,7 +196,7 @@ export class Shadow {
     if (words[at + reader] !== 0) {
       const by = this.actors[words[at + reader]! - 1]!;
       const meta = words[at + reader + 2]!;
-      cell.reads.set(readKey(by, meta), { by, epoch: words[at + reader + 1]!, meta });
+      cell.reads.push({ by, epoch: words[at + reader + 1]!, meta });
     }
     words[at + hasCell] = 1;
     page.cells[record] = cell;
@@ -215,22 +208,21 @@ export class Shadow {
     const reads = isRead(meta);
     for (const entry of cell.writes) this.compare(cell, entry, me, as, meta, offset);
     if (reads) {
-      const key = readKey(as, meta);
-      const mine = cell.reads.get(key);
-      if (mine !== undefined) {
-        mine.epoch = as.epoch;
-        mine.meta = meta;
+      for (const entry of cell.reads) {
+        if (entry.by !== as || strengthOf(entry.meta) !== strengthOf(meta)) continue;
+        entry.epoch = as.epoch;
+        entry.meta = meta;
         return;
       }
-      if (cell.reads.size >= cell.sweepAt) {
-        forget(cell.reads, me, as, meta);
-        cell.sweepAt = Math.max(64, 2 * cell.reads.size);
+      if (cell.reads.length >= cell.sweepAt) {
+        cell.reads = cell.reads.filter((entry) => !standsFor(me, as, meta, entry));
+        cell.sweepAt = Math.max(fewReads, 2 * cell.reads.length);
       }
-      cell.reads.set(key, { by: as, epoch: as.epoch, meta });
+      cell.reads.push({ by: as, epoch: as.epoch, meta });
       return;
     }
-    for (const entry of cell.reads.values()) this.compare(cell, entry, me, as, meta, offset);
-    forget(cell.reads, me, as, meta);
+    for (const entry of cell.reads) this.compare(cell, entry, me, as, meta, offset);
+    cell.reads = cell.reads.filter((entry) => !standsFor(me, as, meta, entry));
     cell.writes = cell.writes.filter((entry) => !standsFor(me, as, meta, entry));
     cell.writes.push({ by: as, epoch: as.epoch, meta });
   }
@@ -249,20 +241,22 @@ function setWriter(words: Int32Array, at: number, as: Actor, meta: number): void
   words[at + reader] = 0;
 }
 
-const readKey = (by: Actor, meta: number): number => by.index * 1024 + strengthOf(meta);
-
-function forget(entries: Map<number, Entry>, me: Actor, as: Actor, meta: number): void {
-  for (const [key, entry] of entries) if (standsFor(me, as, meta, entry)) entries.delete(key);
+/** The atomic write whose value an access of these cells reads, if one wrote them all. */
+export function atomicWriteOf(cells: readonly Cell[]): AtomicWrite | null {
+  const write = cells[0]!.atomic;
+  for (const cell of cells) if (cell.atomic !== write) return null;
+  return write;
 }
 
 function standsFor(me: Actor, as: Actor, meta: number, earlier: Entry): boolean {
   if (!happenedBefore(earlier.by, earlier.epoch, me)) return false;
   if (!isAtomic(meta)) return true;
-  // Whoever the new access is protected from by scopes, the earlier one must be protected from as well.
-  return (
-    isAtomic(earlier.meta) &&
-    sameSize(earlier.meta, meta) &&
-    scopeOf(earlier.meta) >= scopeOf(meta) &&
-    earlier.by.block === as.block
-  );
+  // Whoever is protected from the new access by scopes must be protected from the earlier one as well.
+  if (!isAtomic(earlier.meta) || !sameSize(earlier.meta, meta) || scopeOf(earlier.meta) < scopeOf(meta)) {
+    return false;
+  }
+  const [before, now] = [earlier.by.block, as.block];
+  if (before === now) return true;
+  // Another block of the rank is as far from everybody else; and this block's threads all start after it.
+  return before.rank === now.rank && before.step <= (now.launch?.start.completed(before.stream) ?? 0);
 }

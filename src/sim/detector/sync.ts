@@ -23,6 +23,9 @@ import {
 import { nothing, nothingOfBlock } from './clock.js';
 
 const reaches: readonly Reach[] = [cta, gpu, sys];
+const noHeads: readonly ReleaseHead[] = [];
+/** Relaxed loads that a thread remembers until its next fence, to explain races with. */
+const observationsAwaitingFence = 64;
 
 /** Two atomic accesses of which each one's scope includes the other, and that touch the same bytes. */
 export function mutual(a: number, b: number, apart: Reach): boolean {
@@ -37,7 +40,14 @@ export function observe(
   acquires: boolean,
   order: number,
 ): Observation {
-  const { needs, outcome } = learnFrom(me, write, meta, acquires);
+  const needs = distance(write.moment.by, me);
+  let outcome = brokenLink(write, meta, needs);
+  if (outcome === null) {
+    // What is inherited comes from others; whether the write itself released is what an explanation wants to know.
+    for (const head of write.inherited) learnFrom(me, head, meta, acquires);
+    outcome = write.heads.length === 0 ? 'no-release' : 'release-fence-scope';
+    for (const head of write.heads) outcome = learnFrom(me, head, meta, acquires) ?? outcome;
+  }
   const observation: Observation = {
     order,
     write,
@@ -48,38 +58,28 @@ export function observe(
     outcome,
     fencedIn: null,
   };
-  if (outcome === 'no-acquire') me.ensureSync().observations.push(observation);
+  if (outcome === 'no-acquire') {
+    const { observations } = me.ensureSync();
+    if (observations.length === observationsAwaitingFence) observations.shift();
+    observations.push(observation);
+  }
   return observation;
 }
 
-function learnFrom(
-  me: Actor,
-  write: AtomicWrite,
-  meta: number,
-  acquires: boolean,
-): { needs: Reach; outcome: Outcome } {
-  const apart = distance(write.moment.by, me);
-  const unlinked = brokenLink(write, meta, apart);
-  if (unlinked !== null) return { needs: apart, outcome: unlinked };
-  const scope = scopeOf(meta);
-  let outcome: Outcome = write.heads.length === 0 ? 'no-release' : 'release-fence-scope';
-  for (const heads of [write.heads, write.inherited]) {
-    for (const head of heads) {
-      const needs = distance(head.by, me);
-      if (head.scope < needs) continue;
-      if (acquires && scope >= needs) {
-        if (!happenedBefore(head.by, head.epoch, me)) me.learn(head.clock);
-        if (heads === write.heads) outcome = 'synchronised';
-      } else {
-        if (!happenedBefore(head.by, head.epoch, me)) {
-          const { pending } = me.ensureSync();
-          pending[needs] = pending[needs]!.join(head.clock);
-        }
-        if (heads === write.heads && outcome !== 'synchronised') outcome = 'no-acquire';
-      }
-    }
+/** Null where the release does not reach the reader. */
+function learnFrom(me: Actor, head: ReleaseHead, meta: number, acquires: boolean): Outcome | null {
+  const needs = distance(head.by, me);
+  if (head.scope < needs) return null;
+  const learnt = happenedBefore(head.by, head.epoch, me);
+  if (acquires && scopeOf(meta) >= needs) {
+    if (!learnt) me.learn(head.clock);
+    return 'synchronised';
   }
-  return { needs: apart, outcome };
+  if (!learnt) {
+    const { pending } = me.ensureSync();
+    pending[needs] = pending[needs]!.join(head.clock);
+  }
+  return 'no-acquire';
 }
 
 function brokenLink(write: AtomicWrite, meta: number, apart: Reach): Outcome | null {
@@ -92,11 +92,10 @@ function brokenLink(write: AtomicWrite, meta: number, apart: Reach): Outcome | n
 export function publish(me: Actor, meta: number, releases: boolean, before: AtomicWrite | null): AtomicWrite {
   const scope = scopeOf(meta);
   const moment = new ReleaseHead(me, scope);
-  const heads: ReleaseHead[] = releases ? [moment] : [];
-  for (const fence of me.sync?.fences ?? []) {
-    if (fence !== null && !(releases && fence.scope <= scope)) heads.push(fence);
-  }
-  let inherited: ReleaseHead[] = [];
+  const fences =
+    me.sync?.fences.filter((f): f is ReleaseHead => f !== null && !(releases && f.scope <= scope)) ?? noHeads;
+  const heads = releases ? [moment, ...fences] : fences;
+  let inherited = noHeads;
   if (before !== null && brokenLink(before, meta, distance(before.moment.by, me)) === null) {
     inherited = [...before.inherited, ...before.heads].filter(
       (head) => !heads.some((h) => replaces(h, head)),
