@@ -54,9 +54,11 @@ const headlines: Readonly<Record<Finding['kind'], string>> = {
 
 /** A finding as text of several lines: what happened, who did it and where, how to see it again. */
 export function formatFinding(finding: Finding): string {
-  return [...body(finding), `  replay: configuration ${finding.configuration}, seed ${finding.seed}`].join(
-    '\n',
-  );
+  const { configuration, seed } = finding;
+  return [
+    ...body(finding),
+    `  seen in ${configuration === '' ? `seed ${seed}` : `${configuration}/${seed}`}`,
+  ].join('\n');
 }
 
 /** At most this many waiters are shown one by one. */

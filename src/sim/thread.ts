@@ -108,6 +108,8 @@ export interface Wait {
   readonly order: Order;
   readonly scope: Scope;
   readonly site: number;
+  /** Of a phase. */
+  readonly mbarrier: MBarrier | null;
   /** The machine has decided that nobody will end it. */
   expired: boolean;
 }
@@ -276,7 +278,7 @@ export class Thread extends Task {
     site: number,
   ): void {
     const kind = filled ? 'filled' : 'epoch';
-    this.wait = { kind, buffer, offset, wanted, limit, order, scope, site, expired: false };
+    this.wait = { kind, buffer, offset, wanted, limit, order, scope, site, mbarrier: null, expired: false };
     if (this.hub.detector === null) return;
     const bytes = filled ? 16 : 4;
     if (offset < 0 || offset + bytes > buffer.bytes || buffer.freed || offset % bytes !== 0) {
@@ -436,12 +438,13 @@ export class Thread extends Task {
       order: 'acquire',
       scope: 'cta',
       site,
+      mbarrier: this.mbarrier(offset),
       expired: false,
     };
   }
 
   private phaseIsOver(wait: Wait): boolean {
-    const state = this.mbarrier(wait.offset);
+    const state = wait.mbarrier!;
     for (const load of state.loads.splice(0)) load.run();
     if ((state.phase & 1) === wait.wanted) return false;
     if (this.hub.detector !== null) {

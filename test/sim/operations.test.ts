@@ -1,0 +1,244 @@
+import { describe, expect, it } from 'vitest';
+import { device, kernel, pointer } from '../../src/lang/index.js';
+import { download, launch, machineOf, type Rank, upload } from './harness.js';
+
+type Kernel = ReturnType<typeof kernel>;
+
+describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
+  /** Runs a kernel with one output of u32 and one input; returns the words it wrote. */
+  async function words(
+    kernel: { ir: Kernel['ir'] },
+    outWords: number,
+    shape: { grid?: number; block?: number } = {},
+    input?: ArrayBufferView,
+  ): Promise<number[]> {
+    const { machine, ranks } = machineOf({ ranks: 1, mode });
+    const rank = ranks[0] as Rank;
+    const out = rank.device.allocate(outWords * 4, 'out');
+    rank.stream.fill(out.address, out.bytes, 0);
+    const args = input === undefined ? { out } : { out, input: upload(rank, input) };
+    await launch(rank, kernel.ir(), shape, args);
+    const got = new Uint32Array(await download(rank, out));
+    expect(machine.findings).toEqual([]);
+    return [...got];
+  }
+
+  it('atomics return the value before and are never torn', async () => {
+    const counting = kernel({ name: 'counting', params: { out: pointer('u32') } }, (g, { out }) => {
+      const before = g.atomicAdd(out, 1, { order: 'relaxed', scope: 'gpu' });
+      g.atomicMax(out.at(1), before, { order: 'relaxed', scope: 'gpu' });
+      g.atomicOr(out.at(2), g.u32(1) << (before % 32), { order: 'relaxed', scope: 'gpu' });
+      g.atomicAdd(out.at(4 + before), 1, { order: 'relaxed', scope: 'gpu' });
+    });
+    const got = await words(counting, 4 + 64, { grid: 2, block: 32 });
+    expect(got.slice(0, 3)).toEqual([64, 63, 0xffffffff]);
+    expect(got.slice(4)).toEqual(new Array(64).fill(1));
+  });
+
+  it('atomics know signs and widths', async () => {
+    const signs = kernel({ name: 'signs', params: { out: pointer('u32') } }, (g, { out }) => {
+      g.store(out.as('i32'), g.i32(-5));
+      g.atomicMax(out.as('i32'), g.i32(-7), { order: 'relaxed', scope: 'gpu' });
+      g.store(out.at(1), g.u32(3));
+      g.atomicMax(out.at(1), g.u32(0xfffffff0), { order: 'relaxed', scope: 'gpu' });
+      const wide = out.as('u64').at(1);
+      g.store(wide, g.u64(0xffffffffn));
+      g.atomicAdd(wide, g.u64(1n), { order: 'relaxed', scope: 'gpu' });
+      const old = g.atomicExchange(out.at(4), 9, { order: 'acq_rel', scope: 'gpu' });
+      const no = g.compareExchange(out.at(4), 8, 1, { order: 'acq_rel', scope: 'gpu' });
+      const yes = g.compareExchange(out.at(4), 9, 2, { order: 'acq_rel', scope: 'gpu' });
+      g.store(out.at(5), old * 10000 + no * 100 + yes);
+    });
+    expect(await words(signs, 6, { block: 1 })).toEqual([0xfffffffb, 0xfffffff0, 0, 1, 2, 909]);
+  });
+
+  it('lanes of a warp exchange values', async () => {
+    const exchange = kernel({ name: 'exchange', params: { out: pointer('u32') } }, (g, { out }) => {
+      const me = g.laneId;
+      const row = out.at(g.threadIdx.x * 9);
+      g.store(row, g.warp.shuffle(me * 2, 31 - me));
+      g.store(row.at(1), g.warp.shuffleXor(me, 5));
+      g.store(row.at(2), g.warp.shuffleUp(me, 3));
+      g.store(row.at(3), g.warp.shuffleDown(me, 30));
+      g.store(row.at(4), g.warp.ballot(me % 3 === 0));
+      g.store(
+        row.at(5),
+        g.u32(g.warp.any(me === 7)) + g.u32(g.warp.all(me < 32)) * 2 + g.u32(g.warp.all(me < 31)) * 4,
+      );
+      g.store(row.at(6), g.warp.match(me / 10));
+      g.store(row.at(7), g.u32(g.warp.elect()));
+      g.store(row.at(8), g.bits('u32', g.warp.shuffle(g.f32(me) + 0.5, 4)));
+    });
+    const got = await words(exchange, 64 * 9, { block: 64 });
+    const thirds = Array.from({ length: 32 }, (_, i) => (i % 3 === 0 ? 2 ** i : 0)).reduce(
+      (a, b) => a + b,
+      0,
+    );
+    const tens = (i: number) =>
+      Array.from({ length: 32 }, (_, j) => (Math.floor(i / 10) === Math.floor(j / 10) ? 2 ** j : 0)).reduce(
+        (a, b) => a + b,
+      );
+    for (let thread = 0; thread < 64; thread++) {
+      const lane = thread % 32;
+      expect(got.slice(thread * 9, thread * 9 + 9)).toEqual([
+        (31 - lane) * 2,
+        lane ^ 5,
+        lane < 3 ? lane : lane - 3,
+        lane < 2 ? lane + 30 : lane,
+        thirds,
+        3,
+        tens(lane),
+        lane === 0 ? 1 : 0,
+        0x40900000,
+      ]);
+    }
+  });
+
+  it('vectors open and close as every type', async () => {
+    const vectors = kernel(
+      { name: 'vectors', params: { out: pointer('u32'), input: pointer('v16') } },
+      (g, { out, input }) => {
+        const v = g.load(input);
+        g.store(
+          out.as('v16'),
+          g.pack('u32', [g.lane(v, 'u32', 3), g.lane(v, 'u32', 2), g.lane(v, 'u32', 1), g.lane(v, 'u32', 0)]),
+        );
+        g.store(out.as('v16').at(1), g.pack('u64', [g.lane(v, 'u64', 1), g.lane(v, 'u64', 0)]));
+        const halves = g.registers('f32', 8);
+        for (const i of g.unroll(8)) halves[i] = g.f32(g.lane(v, 'bf16', i)) * g.f32(2);
+        g.store(out.as('v16').at(2), g.pack('bf16', halves));
+        const bytes = g.registers('u32', 16);
+        for (const i of g.unroll(16)) bytes[i] = g.lane(v, 'u8', 15 - i);
+        g.store(out.as('v16').at(3), g.pack('u8', bytes));
+        const small = g.registers('f32', 16, g.f32(1.0625));
+        g.store(out.as('v16').at(4), g.pack('e4m3', small));
+      },
+    );
+    const input = new Float32Array([1, 2, -3, 0.5]);
+    const bits = [...new Uint32Array(input.buffer)];
+    const got = await words(vectors, 20, { block: 1 }, input);
+    expect(got.slice(0, 4)).toEqual([...bits].reverse());
+    expect(got.slice(4, 8)).toEqual([bits[2], bits[3], bits[0], bits[1]]);
+    // The upper half of an f32 is the bf16 of the same value; the lower halves here are zero.
+    expect(got.slice(8, 12)).toEqual([...new Uint32Array(input.map((x) => x * 2).buffer)]);
+    const bytes = new Uint8Array(input.buffer.slice(0)).reverse();
+    expect(got.slice(12, 16)).toEqual([...new Uint32Array(bytes.buffer)]);
+    // 1.0625 lies between 1 and 1.125: the tie goes to the even 1.
+    expect(got.slice(16)).toEqual(new Array(4).fill(0x38383838));
+  });
+
+  it('small integers widen when loaded and are cut off when stored', async () => {
+    const bytes = kernel(
+      { name: 'bytes', params: { out: pointer('u32'), input: pointer('u8') } },
+      (g, { out, input }) => {
+        g.store(out, g.load(input.at(3)) * 1000);
+        g.store(out.at(1).as('u8'), 0x1ff);
+        g.store(out.at(1).as('u16').at(1), 0x1fffe);
+        g.store(out.at(2), g.load(input.as('u16').at(1)));
+      },
+    );
+    const got = await words(bytes, 3, { block: 1 }, Uint8Array.from([1, 2, 3, 200]));
+    expect(got).toEqual([200_000, 0xfffe00ff, 0xc803]);
+  });
+
+  it('calls device functions with pointers and results', async () => {
+    const sum = device(
+      { name: 'sum', params: { from: pointer('u32'), count: 'u32' }, returns: 'u32' },
+      (g, { from, count }) => {
+        let total = g.u32(0);
+        for (let i = g.u32(0); i < count; i++) total += g.load(from.at(i));
+        return total;
+      },
+    );
+    const calls = kernel(
+      { name: 'calls', params: { out: pointer('u32'), input: pointer('u32') }, using: { sum } },
+      (g, { out, input }, { sum }) => {
+        g.store(out.at(g.threadIdx.x), sum({ from: input.at(g.threadIdx.x), count: 2 }));
+      },
+    );
+    expect(await words(calls, 3, { block: 3 }, Uint32Array.from([1, 10, 100, 1000]))).toEqual([
+      11, 110, 1100,
+    ]);
+  });
+
+  it('assigns vectors and pointers from themselves', async () => {
+    const swap = kernel(
+      { name: 'swap', params: { out: pointer('u32'), input: pointer('u32') } },
+      (g, { out, input }) => {
+        let v = g.load(input.as('v16'));
+        v = g.pack('u32', [
+          g.lane(v, 'u32', 1),
+          g.lane(v, 'u32', 0),
+          g.lane(v, 'u32', 3),
+          g.lane(v, 'u32', 2),
+        ]);
+        g.store(out.as('v16'), v);
+        let p = input;
+        p = p.at(1);
+        p = p.at(2);
+        g.store(out.at(4), g.load(p));
+      },
+    );
+    expect(await words(swap, 5, { block: 1 }, Uint32Array.from([1, 2, 3, 4]))).toEqual([2, 1, 4, 3, 4]);
+  });
+
+  it('bulk copies arrive by the time their mbarrier or their group says so', async () => {
+    const bulk = kernel(
+      { name: 'bulk', params: { out: pointer('u32'), input: pointer('u32') } },
+      (g, { out, input }) => {
+        const tile = g.shared('v16', 4);
+        const gate = g.shared('u64', 1);
+        if (g.threadIdx.x === 0) g.mbarrier.init(gate, 1);
+        g.barrier();
+        if (g.threadIdx.x === 0) {
+          g.mbarrier.expect(gate, 64);
+          g.bulk.load(tile, input.as('v16'), 64, gate);
+        }
+        g.mbarrier.await(gate, 0);
+        const mine = tile.as('u32').at(g.threadIdx.x);
+        const value = g.load(mine) + 1;
+        g.barrier();
+        g.store(mine, value);
+        g.barrier();
+        if (g.threadIdx.x === 0) {
+          g.bulk.store(out.as('v16'), tile, 64);
+          g.bulk.commit();
+          g.bulk.wait(0);
+        }
+      },
+    );
+    const input = Uint32Array.from({ length: 16 }, (_, i) => i * i);
+    expect(await words(bulk, 16, { block: 16 }, input)).toEqual([...input].map((x) => x + 1));
+  });
+
+  it('a loop that polls by itself lets the others go on', async () => {
+    const spin = kernel({ name: 'spin', params: { out: pointer('u32') } }, (g, { out }) => {
+      if (g.threadIdx.x === 0) {
+        while (g.load(out, { order: 'acquire', scope: 'gpu' }) !== 31) g.sleep(100);
+        g.store(out.at(1), g.load(out.at(2)));
+      } else {
+        if (g.threadIdx.x === 31) g.store(out.at(2), 77);
+        g.atomicAdd(out, 1, { order: 'release', scope: 'gpu' });
+      }
+    });
+    expect(await words(spin, 3)).toEqual([31, 77, 77]);
+  });
+
+  it('time passes, also while asleep', async () => {
+    const clock = kernel({ name: 'clock', params: { out: pointer('u32') } }, (g, { out }) => {
+      const start = g.clock();
+      g.sleep(5000);
+      const end = g.clock();
+      g.store(out, g.u32(end - start >= 5000n));
+    });
+    expect(await words(clock, 1, { block: 1 })).toEqual([1]);
+  });
+
+  it('the last threads may make an incomplete warp', async () => {
+    const partial = kernel({ name: 'partial', params: { out: pointer('u32') } }, (g, { out }) => {
+      g.store(out.at(g.threadIdx.x), g.warp.ballot(true));
+    });
+    const got = await words(partial, 40, { block: 40 });
+    expect(got).toEqual([...new Array(32).fill(0xffffffff), ...new Array(8).fill(0xff)]);
+  });
+});

@@ -1,0 +1,211 @@
+import { describe, expect, it } from 'vitest';
+import { field, kernel, layout, peers, pointer } from '../../src/lang/index.js';
+import { formatFinding, SimMachine } from '../../src/sim/index.js';
+import { download, launch, machineOf, type Rank, windowsOf } from './harness.js';
+
+const Flags = layout('Flags', { arrived: field('u32', 4) });
+
+/** Tells rank `to` that epoch has come. */
+const tell = kernel(
+  { name: 'tell', params: { win: peers(Flags), to: 'u32', epoch: 'u32' } },
+  (g, { win, to, epoch }) => {
+    g.store(win.at(to).arrived.at(g.rank), epoch, { order: 'release', scope: 'sys' });
+  },
+);
+
+/** out = 1 if rank `from` told in time, else 2. */
+const hear = kernel(
+  {
+    name: 'hear',
+    params: { win: peers(Flags), from: 'u32', epoch: 'u32', limit: 'u32', out: pointer('u32') },
+  },
+  (g, { win, from, epoch, limit, out }) => {
+    const there = g.awaitEpoch(win.at(g.rank).arrived.at(from), epoch, {
+      order: 'acquire',
+      scope: 'sys',
+      limit,
+    });
+    g.store(out, there ? 1 : 2);
+  },
+);
+
+const one = { block: 1 };
+
+async function heard(rank: Rank, out: { address: number; bytes: number }) {
+  return new Uint32Array(await download(rank, out))[0];
+}
+
+describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
+  it('a wait is over once its epoch is reached, also past the wrap', async () => {
+    const { machine, ranks } = machineOf({ ranks: 2, mode });
+    const windows = await windowsOf(ranks, Flags.bytes);
+    const [a, b] = ranks as [Rank, Rank];
+    const out = b.device.allocate(4, 'out');
+    for (const epoch of [1, 2, 0x7fffffff, 0xfffffffe, 3]) {
+      await launch(b, hear.ir(), one, { win: windows[1]!, from: 0, epoch, limit: 1000, out });
+      await launch(a, tell.ir(), one, { win: windows[0]!, to: 1, epoch });
+      expect(await heard(b, out)).toBe(1);
+      await a.stream.synchronize();
+    }
+    expect(machine.findings).toEqual([]);
+  });
+
+  it('a limit of 0 looks once', async () => {
+    const { machine, ranks } = machineOf({ ranks: 2, mode });
+    const windows = await windowsOf(ranks, Flags.bytes);
+    const b = ranks[1]!;
+    const out = b.device.allocate(4, 'out');
+    await launch(b, hear.ir(), one, { win: windows[1]!, from: 0, epoch: 1, limit: 0, out });
+    expect(await heard(b, out)).toBe(2);
+    expect(machine.findings).toEqual([]);
+  });
+
+  it('a wait that nobody will end runs out, so that the host gets its answer', async () => {
+    const { machine, ranks } = machineOf({ ranks: 2, mode, configuration: 'lonely', seed: '7' });
+    const windows = await windowsOf(ranks, Flags.bytes);
+    const b = ranks[1]!;
+    const out = b.device.allocate(4, 'out');
+    await launch(b, hear.ir(), one, { win: windows[1]!, from: 0, epoch: 3, limit: 1000, out });
+    expect(await heard(b, out)).toBe(2);
+    if (mode === 'fast') {
+      expect(machine.findings).toEqual([]);
+      return;
+    }
+    expect(machine.findings).toHaveLength(1);
+    const text = formatFinding(machine.findings[0]!);
+    expect(text).toContain('1 thread waits and nothing else can run');
+    expect(text).toContain('g.awaitEpoch(win.at(g.rank).arrived.at(from)');
+    expect(text).toContain('by hear on rank 1, block 0, thread 0');
+    expect(text).toContain('window of rank 1, arrived[0] is 0, wanted at least 3');
+    expect(text).toContain('lonely/7');
+  });
+
+  it('a host that still has something to enqueue is waited for', async () => {
+    const { machine, ranks } = machineOf({ ranks: 2, mode });
+    const windows = await windowsOf(ranks, Flags.bytes);
+    const [a, b] = ranks as [Rank, Rank];
+    const out = b.device.allocate(4, 'out');
+    machine.hostEntered(0);
+    machine.hostEntered(1);
+    await launch(b, hear.ir(), one, { win: windows[1]!, from: 0, epoch: 1, limit: 1000, out });
+    const answer = heard(b, out);
+    // Rank 0 does something that the machine knows nothing of, for many turns of the event loop.
+    for (let turn = 0; turn < 20; turn++) await new Promise((resolve) => setImmediate(resolve));
+    await launch(a, tell.ir(), one, { win: windows[0]!, to: 1, epoch: 1 });
+    expect(await answer).toBe(1);
+    expect(machine.findings).toEqual([]);
+  });
+
+  it('a host that waits for a stuck one does not hide that it is stuck', async () => {
+    const { machine, ranks } = machineOf({ ranks: 2, mode });
+    const windows = await windowsOf(ranks, Flags.bytes);
+    const b = ranks[1]!;
+    const out = b.device.allocate(4, 'out');
+    machine.hostEntered(0);
+    machine.hostEntered(1);
+    await launch(b, hear.ir(), one, { win: windows[1]!, from: 0, epoch: 1, limit: 1000, out });
+    const answer = heard(b, out);
+    const goOn = machine.hostWaiting(0);
+    expect(await answer).toBe(2);
+    goOn();
+  });
+
+  it('an exited host program is not waited for', async () => {
+    const { machine, ranks } = machineOf({ ranks: 2, mode });
+    const windows = await windowsOf(ranks, Flags.bytes);
+    const b = ranks[1]!;
+    const out = b.device.allocate(4, 'out');
+    machine.hostEntered(0);
+    machine.hostEntered(1);
+    await launch(b, hear.ir(), one, { win: windows[1]!, from: 0, epoch: 1, limit: 1000, out });
+    const answer = heard(b, out);
+    machine.hostLeft(0);
+    expect(await answer).toBe(2);
+  });
+
+  it('the loss of a rank leaves its memory readable and its peers with a wait that runs out', async () => {
+    const { machine, ranks } = machineOf({ ranks: 2, mode });
+    const windows = await windowsOf(ranks, Flags.bytes);
+    const [a, b] = ranks as [Rank, Rank];
+    const out = b.device.allocate(4, 'out');
+    await launch(a, tell.ir(), one, { win: windows[0]!, to: 0, epoch: 9 });
+    await a.stream.synchronize();
+    const never = a.device.allocate(4, 'out');
+    await launch(a, hear.ir(), one, { win: windows[0]!, from: 1, epoch: 1, limit: 1000, out: never });
+    const lost = a.stream.synchronize();
+    await launch(b, hear.ir(), one, { win: windows[1]!, from: 0, epoch: 1, limit: 1000, out });
+    machine.kill(0);
+    await expect(lost).rejects.toThrow(/rank 0 of the simulated machine was killed/);
+    expect(await heard(b, out)).toBe(2);
+    const read = await b.stream.copyOut(windows[1]!.bases[0]!, 4);
+    expect([...read]).toEqual([9, 0, 0, 0]);
+    await expect(a.stream.synchronize()).rejects.toThrow(/killed/);
+    // Waiting in vain for the dead is no mistake. (Reading its window without having met it is a race.)
+    expect(machine.findings.map((f) => f.kind)).not.toContain('stuck-wait');
+  });
+
+  it('a rank can be killed in the middle of a kernel', async () => {
+    const many = kernel({ name: 'many', params: { out: pointer('u32') } }, (g, { out }) => {
+      g.store(out.at(g.blockIdx.x), 1);
+      g.warp.barrier();
+    });
+    const { machine, ranks } = machineOf({ ranks: 1, mode });
+    const rank = ranks[0]!;
+    const out = rank.device.allocateWindow(4 * 64, 'out');
+    await launch(rank, many.ir(), { grid: 64, block: 1 }, { out });
+    machine.kill(0, 60);
+    await expect(rank.stream.synchronize()).rejects.toThrow(/killed/);
+    expect(machine.statistics.steps).toBeLessThan(70);
+    expect(machine.trace).toEqual([]);
+  });
+});
+
+describe('a limited number of resident blocks', () => {
+  /** Block 0 waits for the last block. */
+  const backwards = kernel(
+    { name: 'backwards', params: { flag: pointer('u32'), out: pointer('u32') } },
+    (g, { flag, out }) => {
+      if (g.blockIdx.x === g.gridDim.x - 1) g.store(flag, 1, { order: 'release', scope: 'gpu' });
+      const there = g.awaitEpoch(flag, 1, { order: 'acquire', scope: 'gpu', limit: 10 });
+      g.store(out.at(g.blockIdx.x), there ? 1 : 0);
+    },
+  );
+
+  async function run(residentBlocks: number) {
+    const { machine, ranks } = machineOf({ ranks: 1, mode: 'checked', residentBlocks });
+    const rank = ranks[0]!;
+    const flag = rank.device.allocateWindow(4, 'flag');
+    const out = rank.device.allocateWindow(16, 'out');
+    await launch(rank, backwards.ir(), { grid: 4, block: 1 }, { flag, out });
+    const words = [...new Uint32Array(await download(rank, out))];
+    return { findings: machine.findings, out: words };
+  }
+
+  it('lets blocks meet that fit', async () => {
+    expect(await run(4)).toEqual({ findings: [], out: [1, 1, 1, 1] });
+  });
+
+  it('shows that a kernel relies on more', async () => {
+    const { findings, out } = await run(2);
+    expect(findings.map((f) => f.kind)).toEqual(['stuck-wait']);
+    expect(out[0]).toBe(0);
+  });
+});
+
+it('the machine gives up on a loop that waits for ever', async () => {
+  const forever = kernel({ name: 'forever', params: { flag: pointer('u32') } }, (g, { flag }) => {
+    while (g.load(flag, { order: 'acquire', scope: 'gpu' }) === 0) g.sleep(1);
+  });
+  const { machine, ranks } = machineOf({ ranks: 1, mode: 'checked', stepLimit: 5000 });
+  const flag = ranks[0]!.device.allocateWindow(4, 'flag');
+  await launch(ranks[0]!, forever.ir(), one, { flag });
+  await expect(ranks[0]!.stream.synchronize()).rejects.toThrow(/no end in sight/);
+  expect(machine.findings.map((f) => f.kind)).toEqual(['failure']);
+});
+
+it('a machine refuses what it cannot be', () => {
+  expect(() => SimMachine.create({ ranks: 0 })).toThrow(/ranks is 0/);
+  expect(() => SimMachine.create({ ranks: 129 })).toThrow(/from 1 to 128/);
+  expect(() => SimMachine.create({ ranks: 1, schedule: 'fair' as 'random' })).toThrow(/schedule is "fair"/);
+  expect(() => SimMachine.create({ ranks: 1 }).device(1)).toThrow(/rank is 1/);
+});
