@@ -20,19 +20,28 @@ export function setsFor(rounds: number, bytesPerRound: number, l2Bytes: number):
 
 /** Random bf16 numbers in device memory (never NaN, whatever 16-bit float they are read as), to be copied about. */
 export class Noise {
-  private constructor(private readonly memory: Memory) {}
+  private constructor(
+    private readonly memory: Memory,
+    private readonly bytes: Uint8Array,
+  ) {}
 
   static create(device: Device, stream: Stream, seed: number): Noise {
     const memory = device.allocate(noiseBytes, 'random data');
     const numbers = randomElements('bf16', noiseBytes / 2, seed);
-    stream.copyIn(memory.address, new Uint8Array(numbers.buffer, numbers.byteOffset, numbers.byteLength));
-    return new Noise(memory);
+    const bytes = new Uint8Array(numbers.buffer, numbers.byteOffset, numbers.byteLength);
+    stream.copyIn(memory.address, bytes);
+    return new Noise(memory, bytes);
   }
 
   fill(stream: Stream, to: number, bytes: number): void {
     for (let at = 0; at < bytes; at += noiseBytes) {
       stream.copy(to + at, this.memory.address, Math.min(noiseBytes, bytes - at));
     }
+  }
+
+  /** What `fill` leaves so many bytes from its start. */
+  at(offset: number, bytes: number): Uint8Array {
+    return Uint8Array.from({ length: bytes }, (_, i) => this.bytes[(offset + i) % noiseBytes]!);
   }
 
   free(): void {

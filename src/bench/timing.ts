@@ -122,12 +122,12 @@ export class Timing {
   }
 
   /** Enqueues behind an alignment of all ranks, with cold caches, and waits for it. */
-  async aligned(enqueue: () => void): Promise<void> {
-    const { stream, align, options } = this;
+  async aligned(enqueue: () => void, pause = this.options.pause): Promise<void> {
+    const { stream, align } = this;
     if (this.eviction !== null) stream.fill(this.eviction.address, this.eviction.bytes, 0x5a);
     await this.world.barrier('an iteration');
     align.set('rounds', 3);
-    align.set('pause', options.pause);
+    align.set('pause', pause);
     align.launch(stream);
     enqueue();
     await stream.synchronize();

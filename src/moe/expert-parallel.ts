@@ -87,9 +87,10 @@ export interface BenchHandles {
   /** How many blocks and threads each is launched with. */
   readonly launches: { readonly dispatch: LaunchTuning; readonly combine: LaunchTuning };
   /**
-   * Ends a round without its combine, so that dispatches can be timed back to back. Harmless while nobody reads what
-   * they bring, and every rank must do the same. (There is no such thing for combine: rows of a pushing combine say
-   * themselves that they have come, so two in a row would mistake each other's.)
+   * Ends a round without its combine, so that dispatches can be timed back to back. Every rank must do the same, and
+   * nobody may read what they bring. Only where combine pulls: before a pushing one dispatch waits for slots that a
+   * combine releases. (There is no such thing for combine: rows of a pushing combine say themselves that they have
+   * come, so two in a row would mistake each other's.)
    */
   endRound(): void;
 }

@@ -1,0 +1,7 @@
+/** Measuring: Heddle against the machine's own limits and against NCCL, in one run. */
+export { htmlReport } from './html.js';
+export type { BenchEvent, Plan } from './program.js';
+export * from './report.js';
+export { runBenchmark } from './run.js';
+export { footnote, heading, kernelLines, spreadLines, tableHead, tableLine } from './table.js';
+export { sweep, type WorkloadOptions } from './workload.js';

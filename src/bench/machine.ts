@@ -1,0 +1,91 @@
+/** Where and with what a run was measured. */
+import { execFileSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { findCompiler, listGpus, ncclVersionNumber } from '../cuda/index.js';
+import { UnavailableError } from '../errors/index.js';
+import type { Machine } from './report.js';
+
+const root = join(import.meta.dirname, '../..');
+
+export function version(): string {
+  const text = readFileSync(join(root, 'package.json'), 'utf8');
+  return (JSON.parse(text) as { version: string }).version;
+}
+
+/** The commit that this code comes from: $HEDDLE_COMMIT, else what git says of the folder that it lies in. */
+export function commit(): string | null {
+  if (process.env.HEDDLE_COMMIT) return process.env.HEDDLE_COMMIT;
+  const git = (...args: string[]): string =>
+    execFileSync('git', ['-C', root, ...args], {
+      encoding: 'utf8',
+      stdio: ['ignore', 'pipe', 'ignore'],
+    }).trim();
+  try {
+    // A package installed somewhere inside another project is not that project's commit.
+    if (git('rev-parse', '--show-prefix') !== '') return null;
+    return git('rev-parse', '--short=12', 'HEAD');
+  } catch {
+    return null;
+  }
+}
+
+/** NCCL's version, or why it cannot be used. */
+export function ncclHere(): { readonly version: string | null; readonly reason: string } {
+  try {
+    const number = ncclVersionNumber();
+    const [major, minor, patch] = [Math.floor(number / 10_000), Math.floor(number / 100) % 100, number % 100];
+    return { version: `${major}.${minor}.${patch}`, reason: '' };
+  } catch (error) {
+    return { version: null, reason: error instanceof Error ? error.message : String(error) };
+  }
+}
+
+export async function describeMachine(ranks: number, nccl: string | null): Promise<Machine> {
+  const compiler = await findCompiler().catch(() => null);
+  return {
+    gpus: listGpus()
+      .slice(0, ranks)
+      .map(({ name }) => name),
+    driver: driverVersion(),
+    compiler: compiler === null ? null : `${compiler.kind} ${compiler.version}`,
+    nccl,
+    node: process.versions.node,
+  };
+}
+
+export const simulatedMachine = (ranks: number): Machine => ({
+  gpus: Array.from({ length: ranks }, () => 'simulated GPU'),
+  driver: null,
+  compiler: null,
+  nccl: null,
+  node: process.versions.node,
+});
+
+function driverVersion(): string | null {
+  try {
+    const text = readFileSync('/proc/driver/nvidia/version', 'utf8');
+    return /\b\d{3}\.\d+(\.\d+)?\b/.exec(text)?.[0] ?? null;
+  } catch {
+    return null;
+  }
+}
+
+/** @throws UnavailableError that says what a benchmark of so many ranks would need here. */
+export function requireGpus(ranks: number): void {
+  const needs = `heddle bench --ep ${ranks} needs ${ranks} NVIDIA GPUs of one machine with peer access (NVLink), their driver, and NVRTC or nvcc`;
+  const remedy =
+    'See `heddle doctor` for what is missing, choose fewer ranks with --ep, or add --device sim for the ' +
+    'same workload on the simulator: bytes and steps, no microseconds';
+  let gpus: number;
+  try {
+    gpus = listGpus().length;
+  } catch (error) {
+    if (!(error instanceof UnavailableError)) throw error;
+    throw new UnavailableError(`${needs}; this machine has no usable GPU`, remedy, { cause: error });
+  }
+  if (gpus < ranks) {
+    const here = gpus === 0 ? 'none' : gpus === 1 ? 'one' : String(gpus);
+    throw new UnavailableError(`${needs}; this machine has ${here}`, remedy);
+  }
+}

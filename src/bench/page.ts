@@ -1,0 +1,98 @@
+/** What every HTML report has in common: its style, and the script that draws its charts with uPlot. */
+
+export const style = `
+:root {
+  color-scheme: light dark;
+  --page: #ffffff; --ink: #1b1f24; --soft: #59636e; --line: #d8dee4; --panel: #f6f8fa;
+  --heddle: #0b62d6; --half: #6ba3f2; --nccl: #c2560c; --dense: #d99a2b; --gather: #8f7a5b;
+  --ceiling: #59636e; --loads: #9aa4ae; --published: #8250df;
+}
+@media (prefers-color-scheme: dark) {
+  :root {
+    --page: #0e1116; --ink: #e6edf3; --soft: #98a3ae; --line: #30363d; --panel: #161b22;
+    --heddle: #58a6ff; --half: #2f6cb8; --nccl: #f0883e; --dense: #d9a441; --gather: #a08b6c;
+    --ceiling: #98a3ae; --loads: #626c77; --published: #bc8cff;
+  }
+}
+* { box-sizing: border-box; }
+body {
+  margin: 0 auto; padding: 2.5rem 1.5rem 4rem; max-width: 72rem; background: var(--page); color: var(--ink);
+  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif;
+}
+h1 { font-size: 1.6rem; line-height: 1.25; margin: 0 0 .25rem; }
+h2 { font-size: 1.1rem; margin: 2.5rem 0 .5rem; }
+p { margin: .4rem 0; max-width: 60rem; }
+.soft, figcaption { color: var(--soft); }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1rem; margin: 1rem 0; }
+dt { color: var(--soft); } dd { margin: 0; }
+.tiles { display: flex; flex-wrap: wrap; gap: .75rem; margin: 1.5rem 0; }
+.tile { flex: 1 1 10rem; background: var(--panel); border: 1px solid var(--line); border-radius: 8px; padding: .7rem .9rem; }
+.tile b { display: block; font-size: 1.45rem; line-height: 1.2; font-variant-numeric: tabular-nums; }
+.tile span { display: block; color: var(--soft); font-size: .85rem; }
+figure { margin: 1rem 0 2rem; padding: 1rem; background: var(--panel); border: 1px solid var(--line); border-radius: 8px; }
+figcaption { margin-bottom: .5rem; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .88rem; width: 100%; }
+th, td { padding: .28rem .55rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
+th { color: var(--soft); font-weight: 600; vertical-align: bottom; }
+th:first-child, td.name { text-align: left; }
+tr.first td { border-top: 2px solid var(--line); }
+td.main { font-weight: 650; color: var(--heddle); }
+details { margin: 1rem 0; } summary { cursor: pointer; color: var(--soft); }
+li { margin: .2rem 0; }
+.uplot, .u-legend { font: inherit; }
+.u-legend { text-align: left; font-size: .85rem; color: var(--ink); }
+.u-legend th { color: var(--ink); font-weight: 400; border: 0; padding: 0; }
+.u-legend td { border: 0; padding: 0; min-width: 3.2rem; display: inline-block; text-align: left; }
+.u-inline tr { margin-right: 1.1rem; }
+.u-hz .u-cursor-x, .u-hz .u-cursor-y { border-color: var(--soft); }
+`;
+
+/**
+ * Runs in the reader's browser. Every figure with data-chart draws the chart of that name from the JSON in
+ * #charts: { x, log, unit, series: [{ label, colour, dash, width, points, values }] }.
+ */
+export const script = `
+const charts = JSON.parse(document.getElementById('charts').textContent);
+const css = (name) => getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim();
+const round = (v) => v == null ? '–' : v >= 100 ? v.toFixed(0) : v >= 10 ? v.toFixed(1) : v.toFixed(2);
+const ticks = (min, max) => {
+  const all = [];
+  for (let power = 10 ** Math.floor(Math.log10(min)); power <= max; power *= 10)
+    for (const step of [1, 2, 5]) if (step * power >= min && step * power <= max) all.push(step * power);
+  return all;
+};
+const drawn = [];
+for (const figure of document.querySelectorAll('figure[data-chart]')) {
+  const chart = charts[figure.dataset.chart];
+  const place = figure.querySelector('.chart');
+  const axis = { stroke: () => css('soft'), font: '12px system-ui, sans-serif', labelFont: '12px system-ui, sans-serif',
+    grid: { stroke: () => css('line'), width: 1 }, ticks: { stroke: () => css('line'), width: 1 } };
+  const plot = new uPlot({
+    width: place.clientWidth, height: 420,
+    scales: {
+      x: { time: false, distr: 3, log: 2 },
+      y: chart.log ? { distr: 3, log: 10 } : { range: (u, min, max) => [0, max * 1.06] },
+    },
+    axes: [
+      { ...axis, label: 'tokens a rank', splits: () => chart.x, values: (u, all) => all.map(String) },
+      { ...axis, label: chart.unit, size: 62,
+        ...(chart.log ? { splits: (u, i, min, max) => ticks(min, max), filter: (u, all) => all } : {}),
+        values: (u, all) => all.map((v) => v == null ? '' : String(+v.toPrecision(3))) },
+    ],
+    series: [
+      { label: 'tokens' },
+      ...chart.series.map((s) => ({
+        label: s.label, stroke: () => css(s.colour), width: s.width, dash: s.dash, spanGaps: true,
+        points: { show: true, size: s.points, fill: () => css(s.colour) },
+        ...(s.line ? {} : { paths: () => null }),
+        value: (u, v) => round(v),
+      })),
+    ],
+    cursor: { drag: { x: false, y: false } },
+  }, [chart.x, ...chart.series.map((s) => s.values)], place);
+  new ResizeObserver(() => plot.setSize({ width: place.clientWidth, height: 420 })).observe(place);
+  drawn.push(plot);
+}
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => drawn.forEach((plot) => plot.redraw()));
+`;

@@ -1,0 +1,88 @@
+/** What a run leaves: plain data, as `--output-file` writes it and the HTML report reads it. */
+import type { KernelFacts } from '../cuda/index.js';
+import type { Tuning } from '../moe/index.js';
+import type { Spread } from './statistics.js';
+import type { RoundBytes, Workload } from './workload.js';
+
+export const reportFormat = 'heddle-bench/1';
+
+export type Phase = 'dispatch' | 'combine' | 'both';
+export type Subject = 'heddle' | 'nccl sparse' | 'nccl dense' | 'nccl gather' | 'stores' | 'loads';
+
+/** One line of the results. */
+export interface Row {
+  readonly subject: Subject;
+  readonly phase: Phase;
+  /** Median over iterations of the slowest rank's time, in the report's unit. */
+  readonly time: number;
+  readonly spread: Spread | null;
+  /** Says how, where the time was calculated rather than measured. */
+  readonly derived: string | null;
+  /** Bytes that cross NVLink per GPU ÷ time, GB/s; null on the simulator. */
+  readonly physical: number | null;
+  /** Bytes that the layer asks for per GPU (a row for every route) ÷ time. */
+  readonly logical: number | null;
+  /** The time that plain stores of the busiest GPU's bytes take ÷ this time. */
+  readonly ofCeiling: number | null;
+  /** NCCL's sparse all-to-all for the same phase ÷ this time. */
+  readonly overNccl: number | null;
+}
+
+/** A kernel between two events. */
+export interface KernelNumbers {
+  readonly kernel: 'dispatch' | 'combine';
+  /** Median of the slowest rank's time between the events around it. */
+  readonly time: number;
+  /** What two events with nothing between them show. */
+  readonly gap: number;
+  readonly blocks: number;
+  readonly threads: number;
+  /** What the compiler made of it; null on the simulator. */
+  readonly facts: KernelFacts | null;
+}
+
+export interface Point {
+  readonly tokens: number;
+  /** Rounds in a graph, and different inputs among them. */
+  readonly rounds: number;
+  readonly sets: number;
+  readonly bytes: RoundBytes;
+  readonly rows: readonly Row[];
+  readonly kernels: readonly KernelNumbers[] | null;
+  readonly tuning: Tuning;
+}
+
+export interface Machine {
+  readonly gpus: readonly string[];
+  readonly driver: string | null;
+  readonly compiler: string | null;
+  readonly nccl: string | null;
+  readonly node: string;
+}
+
+export interface Method {
+  readonly world: 'local' | 'processes';
+  readonly iterations: number;
+  readonly warmups: number;
+}
+
+export interface BenchReport {
+  readonly format: typeof reportFormat;
+  /** `µs`, or `steps` of the simulator, which say nothing about a GPU's time. */
+  readonly unit: 'µs' | 'steps';
+  readonly date: string;
+  readonly version: string;
+  readonly commit: string | null;
+  readonly machine: Machine;
+  readonly method: Method;
+  readonly workload: Workload;
+  /** One meeting of all ranks by flags, among many in one kernel. */
+  readonly barrier: Spread | null;
+  readonly points: readonly Point[];
+  /** What could not be measured, and why. */
+  readonly notes: readonly string[];
+}
+
+export function rowOf(point: Point, subject: Subject, phase: Phase): Row | undefined {
+  return point.rows.find((row) => row.subject === subject && row.phase === phase);
+}

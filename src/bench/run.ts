@@ -1,0 +1,90 @@
+/** A benchmark from outside: in this process, or with a process for each rank. */
+import { extname, join } from 'node:path';
+import { Writable } from 'node:stream';
+import { ArgumentError, HeddleError } from '../errors/index.js';
+import { Launch, World } from '../world/index.js';
+import { commit, describeMachine, ncclHere, requireGpus, simulatedMachine, version } from './machine.js';
+import { type BenchEvent, benchmark, newCrews, type Plan, warmups } from './program.js';
+import { type BenchReport, type Point, reportFormat } from './report.js';
+import type { Spread } from './statistics.js';
+import { workload } from './workload.js';
+
+/**
+ * Runs the plan; tells each event as it comes, and the report so far with it.
+ * @throws UnavailableError where there are fewer GPUs than ranks.
+ */
+export async function runBenchmark(
+  wanted: Plan,
+  on: (event: BenchEvent, soFar: BenchReport) => void = () => {},
+): Promise<BenchReport> {
+  const of = workload(wanted.workload); // refuses nonsense before anything starts
+  const real = wanted.device === 'cuda';
+  if (!real && wanted.world === 'processes')
+    throw new ArgumentError('world', wanted.world, 'local: simulated GPUs live in one process');
+  if (real) requireGpus(of.ranks);
+  const notes: string[] = [];
+  const nccl = real && wanted.nccl ? ncclHere() : { version: null, reason: '' };
+  if (nccl.reason !== '') notes.push(`NCCL is not compared: ${nccl.reason}`);
+  const plan: Plan = { ...wanted, nccl: nccl.version !== null };
+
+  let barrier: Spread | null = null;
+  const points: Point[] = [];
+  const head = {
+    format: reportFormat,
+    unit: real ? 'µs' : 'steps',
+    date: new Date().toISOString(),
+    version: version(),
+    commit: commit(),
+    machine: real ? await describeMachine(of.ranks, nccl.version) : simulatedMachine(of.ranks),
+    method: { world: plan.world, iterations: plan.iterations, warmups: real ? warmups : 0 },
+    workload: of,
+  } as const;
+  const report = (): BenchReport => ({ ...head, barrier, points: [...points], notes });
+  const hear = (event: BenchEvent): void => {
+    if (event.type === 'barrier') barrier = event.spread;
+    if (event.type === 'point') points.push(event.point);
+    on(event, report());
+  };
+  if (plan.world === 'processes') await inProcesses(plan, hear);
+  else await inThisProcess(plan, hear);
+  return report();
+}
+
+async function inThisProcess(plan: Plan, hear: (event: BenchEvent) => void): Promise<void> {
+  const crews = newCrews();
+  const silent = (): void => {};
+  await World.local({ ranks: plan.workload.ranks, device: plan.device }, (world) =>
+    benchmark(world, crews, plan, world.rank === 0 ? hear : silent),
+  );
+}
+
+/** Rank 0 prints an event a line; the others print nothing unless they fail. */
+async function inProcesses(plan: Plan, hear: (event: BenchEvent) => void): Promise<void> {
+  let rest = '';
+  const lines = new Writable({
+    write(chunk: Buffer, _, done) {
+      const parts = (rest + chunk.toString('utf8')).split('\n');
+      rest = parts.pop()!;
+      for (const line of parts) if (line.startsWith('{"type":')) hear(JSON.parse(line) as BenchEvent);
+      done();
+    },
+  });
+  const launch = await Launch.start({
+    ranks: plan.workload.ranks,
+    program: join(import.meta.dirname, `worker${extname(import.meta.filename)}`),
+    args: [JSON.stringify(plan)],
+    prefix: () => '',
+    stdout: lines,
+    stderr: process.stderr,
+  });
+  const stop = (signal: NodeJS.Signals): void => launch.signal(signal);
+  process.once('SIGINT', stop).once('SIGTERM', stop);
+  const { exitCode, firstFailure } = await launch.finished;
+  process.off('SIGINT', stop).off('SIGTERM', stop);
+  if (exitCode !== 0) {
+    throw new HeddleError(
+      'HEDDLE_RANK_FAILED',
+      `rank ${firstFailure?.rank ?? '?'} of the benchmark ended with exit code ${exitCode}; its message is above`,
+    );
+  }
+}

@@ -1,0 +1,129 @@
+/** The table that a run prints: a line for each number of tokens, as it comes. */
+import type { BenchReport, Point, Row } from './report.js';
+import { rowOf } from './report.js';
+import { routerInWords } from './workload.js';
+
+/** What was run, before the first line. */
+export function heading({ workload: of, machine, method, barrier, unit }: BenchReport): string {
+  const gpus = `${machine.gpus.length} × ${machine.gpus[0] ?? 'no GPU'}`;
+  const lines = [
+    `${of.name}: hidden ${of.hidden}, top-${of.topK} of ${of.experts} experts, ep ${of.ranks}, ` +
+      `${of.dtype} there, ${of.combineDtype} back, ${routerInWords(of.router)}`,
+    `${gpus}, ${method.world === 'local' ? 'one process' : 'a process for each rank'}; ` +
+      `${method.iterations} iterations, median of the slowest rank` +
+      (unit === 'steps' ? '; simulated steps say nothing about a GPU’s time' : ''),
+  ];
+  if (barrier !== null) lines.push(`flag barrier: ${number(barrier.median)} µs a meeting`);
+  return lines.join('\n');
+}
+
+interface Column {
+  readonly head: string;
+  readonly width: number;
+  cell(point: Point): string;
+}
+
+const time =
+  (subject: Row['subject'], phase: Row['phase']) =>
+  (point: Point): string =>
+    number(rowOf(point, subject, phase)?.time ?? null);
+
+const percent = (share: number | null | undefined): string =>
+  share === null || share === undefined ? '–' : `${(share * 100).toFixed(0)} %`;
+
+function columns(unit: BenchReport['unit']): readonly Column[] {
+  const both = (point: Point) => rowOf(point, 'heddle', 'both');
+  const simulated = unit === 'steps';
+  const all: readonly (Column & { readonly simulated?: false })[] = [
+    { head: 'tokens', width: 6, cell: ({ tokens }) => String(tokens) },
+    { head: `dispatch ${unit}`, width: 14, cell: time('heddle', 'dispatch') },
+    { head: `combine* ${unit}`, width: 14, cell: time('heddle', 'combine') },
+    { head: `both ${unit}`, width: 10, cell: time('heddle', 'both') },
+    {
+      head: 'p10–p90',
+      width: 15,
+      cell: (point) => {
+        const spread = both(point)?.spread;
+        return spread === null || spread === undefined ? '–' : `${number(spread.p10)}–${number(spread.p90)}`;
+      },
+      simulated: false,
+    },
+    { head: 'NVLink GB/s', width: 12, cell: (p) => number(both(p)?.physical ?? null, 0), simulated: false },
+    { head: 'logical GB/s', width: 13, cell: (p) => number(both(p)?.logical ?? null, 0), simulated: false },
+    { head: 'stores µs', width: 10, cell: time('stores', 'both'), simulated: false },
+    {
+      head: 'of ceiling',
+      width: 17,
+      // Both halves together, and dispatch alone, which is measured.
+      cell: (p) => `${percent(both(p)?.ofCeiling)} (d ${percent(rowOf(p, 'heddle', 'dispatch')?.ofCeiling)})`,
+      simulated: false,
+    },
+    { head: 'NCCL µs', width: 9, cell: time('nccl sparse', 'both'), simulated: false },
+    {
+      head: '× NCCL',
+      width: 7,
+      cell: (p) => number(both(p)?.overNccl ?? null, 2),
+      simulated: false,
+    },
+    {
+      head: 'NVLink KB a rank',
+      width: 17,
+      cell: ({ bytes }) => number((bytes.dispatch.physical + bytes.combine.physical) / 1000, 0),
+    },
+  ];
+  return all.filter((column) => !simulated || column.simulated !== false);
+}
+
+export function tableHead({ unit }: Pick<BenchReport, 'unit'>): string {
+  return columns(unit)
+    .map(({ head, width }) => head.padStart(width))
+    .join(' ');
+}
+
+export function tableLine({ unit }: Pick<BenchReport, 'unit'>, point: Point): string {
+  return columns(unit)
+    .map(({ cell, width }) => cell(point).padStart(width))
+    .join(' ');
+}
+
+/** What `--iter-stats` adds below a line. */
+export function spreadLines({ unit }: Pick<BenchReport, 'unit'>, point: Point): string {
+  return point.rows
+    .map(({ subject, phase, spread, derived, time: median }) => {
+      const name = `${subject} ${phase}`.padEnd(22);
+      if (spread === null) return `    ${name} ${number(median)} ${unit} (${derived})`;
+      const { p10, p90, min, max, count } = spread;
+      const values = `min ${number(min)}, p10 ${number(p10)}, median ${number(median)}, p90 ${number(p90)}`;
+      return `    ${name} ${values}, max ${number(max)} ${unit}, n ${count}`;
+    })
+    .join('\n');
+}
+
+/** What `--kernel-breakdown` adds below a line. */
+export function kernelLines({ unit }: Pick<BenchReport, 'unit'>, { kernels }: Point): string {
+  return (kernels ?? [])
+    .map(({ kernel, time: median, gap, blocks, threads, facts }) => {
+      const compiled =
+        facts === null
+          ? ''
+          : `, ${facts.registers} registers, ${facts.localBytes === 0 ? 'no spills' : `${facts.localBytes} bytes of local memory`}`;
+      return (
+        `    ${kernel.padEnd(9)} ${number(median)} ${unit} between events (${number(gap)} of it the events’ own), ` +
+        `${blocks} × ${threads} threads${compiled}`
+      );
+    })
+    .join('\n');
+}
+
+export const footnote = ({ unit }: Pick<BenchReport, 'unit'>): string =>
+  unit === 'steps'
+    ? '* calculated: both − dispatch.'
+    : '* calculated: both − dispatch. NVLink: bytes that leave a GPU; logical: a row for every route. ' +
+      'Ceiling: plain stores of the busiest GPU’s bytes. NCCL: sparse all-to-all of the same rows, already packed, not added up.';
+
+/** Three significant digits where that matters; a dash for nothing. */
+export function number(value: number | null, digits?: number): string {
+  if (value === null || !Number.isFinite(value)) return '–';
+  if (digits !== undefined) return value.toFixed(value < 10 && digits === 0 ? 1 : digits);
+  return value >= 1000 ? value.toFixed(0) : value >= 100 ? value.toFixed(1) : value.toFixed(2);
+}

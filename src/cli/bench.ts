@@ -1,0 +1,213 @@
+import { writeFileSync } from 'node:fs';
+import { type Command, InvalidArgumentError, Option } from 'commander';
+import {
+  type BenchEvent,
+  type BenchReport,
+  footnote,
+  heading,
+  htmlReport,
+  kernelLines,
+  type Plan,
+  runBenchmark,
+  spreadLines,
+  sweep,
+  tableHead,
+  tableLine,
+} from '../bench/index.js';
+import { HeddleError, UnavailableError } from '../errors/index.js';
+import { formats, profiles } from '../moe/index.js';
+
+interface BenchFlags {
+  readonly profile: string;
+  readonly hidden?: number;
+  readonly experts?: number;
+  readonly topK?: number;
+  readonly ep: number;
+  readonly begin: number;
+  readonly end?: number;
+  readonly factor: number;
+  readonly tokens?: readonly number[];
+  readonly dtype: Plan['workload']['dtype'];
+  readonly combineDtype: Plan['workload']['combineDtype'];
+  readonly perfectRouter?: boolean;
+  readonly skew?: number;
+  readonly seed: number;
+  readonly world: Plan['world'];
+  readonly device: Plan['device'];
+  readonly iterations?: number;
+  readonly nccl: boolean;
+  readonly kernelBreakdown?: boolean;
+  readonly iterStats?: boolean;
+  readonly outputFile?: string;
+  readonly report?: string;
+  readonly json?: boolean;
+}
+
+/** Adds `heddle bench`. */
+export function register(program: Command): void {
+  program
+    .command('bench')
+    .description('measure dispatch and combine on this machine, beside its limits and NCCL')
+    .addOption(
+      new Option('--profile <name>', 'the layer of a model, or custom')
+        .choices([...Object.keys(profiles), 'custom'])
+        .default('deepseek_v3'),
+    )
+    .option('--hidden <n>', 'instead of the profile’s', integer)
+    .option('--experts <n>', 'instead of the profile’s', integer)
+    .option('--top-k <n>', 'instead of the profile’s', integer)
+    .option('--ep <ranks>', 'ranks, a GPU each', integer, 4)
+    .option('-b, --begin <tokens>', 'fewest tokens a rank', integer, 1)
+    .option('-e, --end <tokens>', 'most tokens a rank (default: 4096, simulated 8)', integer)
+    .option('-f, --factor <n>', 'from one number of tokens to the next', number, 2)
+    .option('--tokens <list>', 'these numbers of tokens instead: 1,8,128', integers)
+    .addOption(
+      new Option('--dtype <format>', 'what dispatch carries').choices(Object.keys(formats)).default('bf16'),
+    )
+    .addOption(
+      new Option('--combine-dtype <dtype>', 'what combine carries')
+        .choices(['bf16', 'f16', 'f32'])
+        .default('bf16'),
+    )
+    .option('--perfect-router', 'every expert gets the same load')
+    .addOption(
+      new Option('--skew <s>', 'the n-th most popular expert is chosen in proportion to n^-s')
+        .argParser(number)
+        .conflicts('perfectRouter'),
+    )
+    .option('--seed <n>', 'of routes and data', integer, 1)
+    .addOption(
+      new Option('--world <kind>', 'all ranks in this process, or a process for each')
+        .choices(['local', 'processes'])
+        .default('local'),
+    )
+    .addOption(
+      new Option('--device <kind>', 'GPUs; or the simulator, for bytes and steps only')
+        .choices(['cuda', 'sim'])
+        .default('cuda'),
+    )
+    .option('--iterations <n>', 'measured iterations (default: 30, simulated 1)', integer)
+    .option('--no-nccl', 'without the NCCL baselines')
+    .option('--kernel-breakdown', 'also each kernel alone: time, launch, registers, spills')
+    .option('--iter-stats', 'also the spread of every measurement')
+    .option('--output-file <file.json>', 'write all results, after every line')
+    .option('--report <file.html>', 'write a page with charts')
+    .option('--json', 'print all results as JSON; the table goes to stderr')
+    .addHelpText(
+      'after',
+      `
+Times are medians, over the iterations of a CUDA graph, of the slowest rank (docs/benchmarks.md).
+
+Exit code: 0; 1 when something failed; 2 when this machine lacks what it would need.
+
+Examples:
+  $ heddle bench
+  $ heddle bench --tokens 1,128,4096 --dtype fp8 --kernel-breakdown --report bench.html
+  $ heddle bench --device sim --ep 2 --tokens 4`,
+    )
+    .action(async (flags: BenchFlags) => {
+      process.exitCode = await bench(flags);
+    });
+}
+
+async function bench(flags: BenchFlags): Promise<number> {
+  const table = flags.json ? process.stderr : process.stdout;
+  const progress = showProgress();
+  let started = false;
+  const hear = (event: BenchEvent, soFar: BenchReport): void => {
+    if (event.type === 'doing') progress.doing(event.what);
+    if (event.type !== 'point') return;
+    progress.clear();
+    if (!started) table.write(`${heading(soFar)}\n\n${tableHead(soFar)}\n`);
+    started = true;
+    const lines = [tableLine(soFar, event.point)];
+    if (flags.kernelBreakdown && event.point.kernels !== null) lines.push(kernelLines(soFar, event.point));
+    if (flags.iterStats) lines.push(spreadLines(soFar, event.point));
+    table.write(`${lines.join('\n')}\n`);
+    save(flags, soFar);
+  };
+  try {
+    const report = await runBenchmark(planOf(flags), hear);
+    progress.clear();
+    table.write(`\n${footnote(report)}\n`);
+    for (const note of report.notes) table.write(`${note}\n`);
+    save(flags, report);
+    if (flags.json) process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);
+    return 0;
+  } catch (error) {
+    progress.clear();
+    if (!(error instanceof HeddleError)) throw error;
+    process.stderr.write(`heddle bench: ${error.message}\n`);
+    return error instanceof UnavailableError ? 2 : 1;
+  }
+}
+
+function planOf(flags: BenchFlags): Plan {
+  const { profile, hidden, experts, topK, ep, dtype, combineDtype, skew, seed } = flags;
+  const simulated = flags.device === 'sim';
+  const end = flags.end ?? Math.max(flags.begin, simulated ? 8 : 4096);
+  return {
+    workload: {
+      profile,
+      ...(hidden === undefined ? {} : { hidden }),
+      ...(experts === undefined ? {} : { experts }),
+      ...(topK === undefined ? {} : { topK }),
+      ranks: ep,
+      dtype,
+      combineDtype,
+      router: flags.perfectRouter ? 'perfect' : skew === undefined ? 'uniform' : 'skewed',
+      ...(skew === undefined ? {} : { skew }),
+      seed,
+    },
+    tokens: flags.tokens ?? sweep(flags.begin, end, flags.factor),
+    world: flags.world,
+    device: flags.device,
+    iterations: flags.iterations ?? (simulated ? 1 : 30),
+    nccl: flags.nccl,
+    breakdown: flags.kernelBreakdown ?? false,
+  };
+}
+
+function save({ outputFile, report }: BenchFlags, results: BenchReport): void {
+  if (outputFile !== undefined) writeFileSync(outputFile, `${JSON.stringify(results, null, 2)}\n`);
+  if (report !== undefined) writeFileSync(report, htmlReport(results));
+}
+
+/** What is being done: one line that changes on a terminal, a line for each number of tokens elsewhere. */
+function showProgress() {
+  const { stderr } = process;
+  let last = '';
+  return {
+    doing(what: string): void {
+      if (stderr.isTTY) {
+        stderr.write(`\r\x1b[K${what} …`);
+        return;
+      }
+      const subject = what.split(':')[0]!;
+      if (subject !== last) stderr.write(`heddle bench: ${subject} …\n`);
+      last = subject;
+    },
+    clear(): void {
+      if (stderr.isTTY) stderr.write('\r\x1b[K');
+    },
+  };
+}
+
+function integer(value: string): number {
+  if (!/^\d+$/.test(value) || Number(value) > 2 ** 32 - 1)
+    throw new InvalidArgumentError('It must be a whole number.');
+  return Number(value);
+}
+
+function integers(value: string): number[] {
+  const list = value.split(',').map(integer);
+  if (list.some((n) => n < 1 || n > 2 ** 20))
+    throw new InvalidArgumentError('It must be numbers from 1 to 1048576, like 1,8,128.');
+  return list;
+}
+
+function number(value: string): number {
+  const n = Number(value);
+  if (value.trim() === '' || !Number.isFinite(n)) throw new InvalidArgumentError('It must be a number.');
+  return n;
+}
