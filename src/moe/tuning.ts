@@ -3,6 +3,7 @@
  * GPUs (docs/results holds the measurements behind them), and the cheapest spread for the simulator.
  */
 import type { CombineTuning, LaunchTuning } from '../kernels/index.js';
+import { dtypes } from './dtype.js';
 import type { Shape } from './shape.js';
 
 export interface Tuning {
@@ -26,23 +27,29 @@ function simTuning({ ranks, maxTokens }: Shape): Tuning {
 
 /**
  * Small rounds are latency: each row is spread over several blocks. Large rounds are NVLink bandwidth, which about
- * 100 blocks saturate; two blocks on each of 132 multiprocessors cover each other's waits.
+ * 100 blocks saturate; from there on two smaller blocks on each of 132 multiprocessors cover each other's waits.
+ * In between a thread for every 16 bytes of a row is best: all of a token's loads leave at once.
  */
-function gpuTuning({ maxTokens, ranks }: Shape): Tuning {
-  const atLeast = (threads: number) => wholeWarps(Math.max(threads, ranks));
+function gpuTuning(shape: Shape): Tuning {
+  const { maxTokens, ranks } = shape;
+  const sent = Math.max(1, ...shape.payloads.map(({ rowBytes }) => rowBytes / 16));
+  const returned = (shape.output.hidden * dtypes[shape.output.dtype].size) / 16;
+  /** A thread for each of `vectors`, within what a block and the ranks' flags need. */
+  const threads = (vectors: number, most = 896) =>
+    wholeWarps(Math.max(ranks, Math.min(most, Math.max(128, vectors))));
   if (maxTokens <= 16) {
-    const parts = maxTokens <= 2 ? 4 : 2;
+    const parts = maxTokens <= 2 ? 7 : 4;
     return {
-      dispatch: { blocks: maxTokens * parts, threads: atLeast(256), parts },
-      combine: { blocks: maxTokens * 7, threads: atLeast(128), parts: 7, way: 'push', ahead: 1 },
+      dispatch: { blocks: maxTokens * parts, threads: threads(sent / parts), parts },
+      combine: { blocks: maxTokens * 7, threads: threads(returned / 7), parts: 7, way: 'push', ahead: 1 },
     };
   }
   if (maxTokens <= 64) {
     return {
-      dispatch: { blocks: maxTokens, threads: atLeast(512), parts: 1 },
+      dispatch: { blocks: maxTokens, threads: threads(sent, 512), parts: 1 },
       combine: {
-        blocks: Math.min(264, maxTokens * 7),
-        threads: atLeast(128),
+        blocks: Math.ceil(maxTokens * 3.5),
+        threads: threads(returned / 7),
         parts: 7,
         way: 'push',
         ahead: 2,
@@ -51,19 +58,25 @@ function gpuTuning({ maxTokens, ranks }: Shape): Tuning {
   }
   if (maxTokens <= 256) {
     return {
-      dispatch: { blocks: Math.min(maxTokens, 132), threads: atLeast(256), parts: 1 },
+      dispatch: { blocks: Math.min(maxTokens, 132), threads: threads(sent), parts: 1 },
       combine: {
         blocks: Math.min(maxTokens * 2, 264),
-        threads: atLeast(512),
+        threads: threads(returned / 2, 512),
         parts: 2,
         way: 'push',
-        ahead: 2,
+        ahead: 1,
       },
     };
   }
+  if (maxTokens <= 1024) {
+    return {
+      dispatch: { blocks: 132, threads: threads(sent), parts: 1 },
+      combine: { blocks: 264, threads: threads(returned, 512), parts: 1, way: 'push', ahead: 2 },
+    };
+  }
   return {
-    dispatch: { blocks: maxTokens <= 1024 ? 132 : 264, threads: atLeast(512), parts: 1 },
-    combine: { blocks: 264, threads: atLeast(512), parts: 2, way: 'push', ahead: maxTokens <= 1024 ? 4 : 2 },
+    dispatch: { blocks: 264, threads: threads(sent, 512), parts: 1 },
+    combine: { blocks: 264, threads: threads(returned / 2, 512), parts: 2, way: 'push', ahead: 1 },
   };
 }
 

@@ -17,6 +17,7 @@ import { ArgumentError } from '../../errors/index.js';
 import { kernel, peers, pointer } from '../../lang/index.js';
 import { expertOwner, protocol } from './protocol.js';
 import {
+  depth,
   dtypeBytes,
   localExperts,
   type OneSidedShape,
@@ -88,7 +89,7 @@ export function combineKernel(shape: OneSidedShape, window: OneSidedWindow) {
         GROUPS: groups,
         LEVELS: Math.log2(groups),
         // Independent loads in flight for each pushing thread.
-        DEPTH: 4,
+        DEPTH: depth(Math.ceil(units / shape.combine.parts), shape.combine.threads),
         PUSH: push,
         /** Pieces that pushing runs ahead of adding up, so that a block never waits for what it could still send. */
         AHEAD: push ? shape.combine.ahead : 0,

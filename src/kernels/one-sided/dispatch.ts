@@ -9,9 +9,18 @@
  */
 import { kernel, list, peers, pointer } from '../../lang/index.js';
 import { expertOwner, protocol } from './protocol.js';
-import { localExperts, type OneSidedShape, type OneSidedWindow, operations, unitBytes } from './window.js';
+import {
+  depth,
+  localExperts,
+  type OneSidedShape,
+  type OneSidedWindow,
+  operations,
+  unitBytes,
+} from './window.js';
 
 export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
+  const partUnits = (p: OneSidedShape['payloads'][number]) =>
+    Math.ceil(p.rowBytes / unitBytes[p.unit] / shape.dispatch.parts);
   const { arrive, awaitPeers, awaitSlots } = protocol(window, shape, 'dispatched', operations.dispatch);
   return kernel(
     {
@@ -42,11 +51,9 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
         PAYLOADS: shape.payloads.length,
         UNIT: shape.payloads.map((p) => p.unit),
         ROW_UNITS: shape.payloads.map((p) => p.rowBytes / unitBytes[p.unit]),
-        PART_UNITS: shape.payloads.map((p) =>
-          Math.ceil(p.rowBytes / unitBytes[p.unit] / shape.dispatch.parts),
-        ),
-        // Four independent loads in flight for each thread hide the latency of device memory.
-        DEPTH: 4,
+        PART_UNITS: shape.payloads.map(partUnits),
+        // Up to four independent loads in flight for each thread hide the latency of device memory.
+        DEPTH: shape.payloads.map((p) => depth(partUnits(p), shape.dispatch.threads)),
         ownerOf: expertOwner(shape),
         arrive,
         awaitPeers,
@@ -82,10 +89,10 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
         for (const p of g.unroll(u.PAYLOADS)) {
           const from = rows[p]!.as(u.UNIT[p]!).at(token * u.ROW_UNITS[p]!);
           const end = token < tokens ? g.min((part + 1) * u.PART_UNITS[p]!, g.u32(u.ROW_UNITS[p]!)) : 0;
-          for (let base = part * u.PART_UNITS[p]!; base < end; base += g.blockDim.x * u.DEPTH) {
+          for (let base = part * u.PART_UNITS[p]!; base < end; base += g.blockDim.x * u.DEPTH[p]!) {
             // The row is on its way before the first use of the ids: the two latencies overlap.
-            const row = g.registers(u.UNIT[p]!, u.DEPTH);
-            for (const d of g.unroll(u.DEPTH)) {
+            const row = g.registers(u.UNIT[p]!, u.DEPTH[p]!);
+            for (const d of g.unroll(u.DEPTH[p]!)) {
               const i = base + d * g.blockDim.x + g.threadIdx.x;
               if (i < end) row[d] = g.load(from.at(i), { cache: 'stream' });
             }
@@ -102,7 +109,7 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
               const to = g.warp.shuffle(owner, g.ffs(left) - 1);
               left &= left - 1;
               const there = win.at(to).payloads[p]!.at(slot * u.ROW_UNITS[p]!);
-              for (const d of g.unroll(u.DEPTH)) {
+              for (const d of g.unroll(u.DEPTH[p]!)) {
                 const i = base + d * g.blockDim.x + g.threadIdx.x;
                 if (i < end) g.store(there.at(i), row[d]!);
               }

@@ -1,3 +1,4 @@
 export { combineKernel } from './combine.js';
 export { dispatchKernel } from './dispatch.js';
+export * from './specialise.js';
 export * from './window.js';

@@ -107,6 +107,9 @@ export function oneSidedWindow(shape: OneSidedShape) {
 }
 export type OneSidedWindow = ReturnType<typeof oneSidedWindow>;
 
+/** Loads that each thread of a block keeps in flight: as many as its part of a row needs, at most four. */
+export const depth = (units: number, threads: number): number => Math.min(4, Math.ceil(units / threads));
+
 /** Blocks of a combine launch: a pushing one has one more, which only releases the slots. */
 export const combineGrid = ({ combine }: Pick<OneSidedShape, 'combine'>): number =>
   combine.blocks + (combine.way === 'push' ? 1 : 0);
