@@ -177,6 +177,11 @@ export function libfabric(trusted = false): Libfabric {
   return opened;
 }
 
+/** Whether the interface that was agreed on has dmabuf registration; an older one would misread the request. */
+export function knowsDmabuf(): boolean {
+  return (libfabric().negotiated & 0xffff) >= 20;
+}
+
 /** libfabric's words for an error number. */
 export function strerror(code: number): string {
   if (library === undefined) return `error ${code}`;

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { ArgumentError, DisposedError, requireInteger } from '../errors/index.js';
 import { type Address, addressOf, allocate, type NativeMemory, view } from '../native/index.js';
 import { decodeAddress, decodeRegion, encodeAddress } from './address.js';
-import { libfabric, strerror } from './bindings.js';
+import { knowsDmabuf, libfabric, strerror } from './bindings.js';
 import type { CoreOptions } from './core.js';
 import { Counter, ImmediateCounter } from './counters.js';
 import { CallerDriver, type Driver, WorkerDriver } from './driver.js';
@@ -278,7 +278,7 @@ export class TransferEngine implements Waitable {
     };
     const ways: [Path, Reach][] = [];
     if (this.options.gpuMemory) {
-      if (dmabuf) ways.push(['dmabuf', { kind: 'dmabuf', ordinal, ...dmabuf }]);
+      if (dmabuf && knowsDmabuf()) ways.push(['dmabuf', { kind: 'dmabuf', ordinal, ...dmabuf }]);
       ways.push(['provider', { kind: 'cuda', ordinal }]);
     }
     for (const [path, reach] of ways) {

@@ -345,6 +345,25 @@ describe('failure', () => {
   });
 });
 
+describe('GPU memory', () => {
+  it('is staged, visibly, where no provider takes it', async () => {
+    // The address stands for GPU memory: nothing reads it, because neither build of libfabric here knows CUDA.
+    for (const provider of ['shm', 'tcp;ofi_rxm'] as const) {
+      const { a, b, toA } = await pair({ provider, gpuMemory: true });
+      const staged = a.registerGpu({ address: 0x7000_0000_0000, bytes: 4096, ordinal: 0 });
+      expect(staged.path).toBe('staging');
+      expect(a.allocate(16).path).toBe('host');
+      const source = b.allocate(4096);
+      bytesOf(source).fill(9);
+      const target = b.remote(toA, staged.descriptor);
+      b.driver.pause = () => void a.poll();
+      b.write({ source, sourceOffset: 0, target, targetOffset: 0, bytes: 4096, immediate: 1 });
+      until([a, b], () => a.immediate(1).landed === 1);
+      expect(bytesOf(staged).every((byte) => byte === 9)).toBe(true);
+    }
+  });
+});
+
 describe('listProviders', () => {
   it('has devices or a reason for every provider', () => {
     const reports = listProviders();
