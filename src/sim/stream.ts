@@ -27,6 +27,14 @@ type Operation =
   | { readonly kind: 'wait'; readonly recording: Recording }
   | { readonly kind: 'work'; run(): void };
 
+function requireAllocated(buffer: SimBuffer): void {
+  if (!buffer.freed) return;
+  throw new HeddleError(
+    'HEDDLE_FREED',
+    `'${buffer.purpose}' of rank ${buffer.rank} was freed before a copy or fill that was enqueued earlier; synchronize before free`,
+  );
+}
+
 /** Steps count as nanoseconds. */
 const stepsPerMillisecond = 1e6;
 
@@ -106,6 +114,7 @@ export class SimStream extends Agent implements Stream {
     this.enqueue({
       kind: 'work',
       run: () => {
+        requireAllocated(target.buffer);
         target.buffer.u8.set(data, target.offset);
         this.wrote(target.buffer, target.offset, data.byteLength);
       },
@@ -117,6 +126,7 @@ export class SimStream extends Agent implements Stream {
     const { buffer, offset } = this.addresses.find('from', from, bytes);
     this.refuseInCapture('copyOut');
     return this.tell((resolve) => {
+      requireAllocated(buffer);
       this.accessed('read', buffer, offset, bytes);
       resolve(buffer.u8.slice(offset, offset + bytes));
     });
@@ -129,6 +139,8 @@ export class SimStream extends Agent implements Stream {
     this.enqueue({
       kind: 'work',
       run: () => {
+        requireAllocated(source.buffer);
+        requireAllocated(target.buffer);
         this.accessed('read', source.buffer, source.offset, bytes);
         const data = source.buffer.u8.subarray(source.offset, source.offset + bytes);
         target.buffer.u8.set(data, target.offset);
@@ -147,6 +159,7 @@ export class SimStream extends Agent implements Stream {
     this.enqueue({
       kind: 'work',
       run: () => {
+        requireAllocated(buffer);
         buffer.u8.fill(value, offset, offset + bytes);
         this.wrote(buffer, offset, bytes);
       },
@@ -158,7 +171,7 @@ export class SimStream extends Agent implements Stream {
   }
 
   private wrote(buffer: SimBuffer, offset: number, bytes: number): void {
-    if (buffer.freed || bytes === 0) return;
+    if (bytes === 0) return;
     this.accessed('write', buffer, offset, bytes);
     buffer.markInitialised(offset, bytes);
     if (buffer.waiters !== 0) this.engine.wake(buffer, offset, bytes);
@@ -203,11 +216,16 @@ export class SimStream extends Agent implements Stream {
         kind: 'work',
         run: () => {
           this.engine.detector?.hostSynchronized(this.id, this.rank);
-          if (this.error !== null) {
-            reject(this.error);
-            this.error = null;
-          } else {
+          const { error } = this;
+          this.error = null;
+          if (error !== null) {
+            reject(error);
+            return;
+          }
+          try {
             run(resolve);
+          } catch (thrown) {
+            reject(thrown);
           }
         },
       });
@@ -287,9 +305,19 @@ export class SimStream extends Agent implements Stream {
         this.engine.detector?.eventAwaited(this.id, operation.recording.number);
         break;
       case 'work':
-        operation.run();
+        try {
+          operation.run();
+        } catch (error) {
+          this.fail(error);
+        }
     }
     this.kick();
+  }
+
+  /** The host learns of it when it next awaits this stream. */
+  private fail(error: unknown): void {
+    if (!(error instanceof HeddleError)) throw error;
+    this.error ??= error;
   }
 
   private start(request: LaunchRequest): void {

@@ -189,6 +189,30 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
   });
 });
 
+it('memory freed under a copy that was enqueued before is an error that the host hears of', async () => {
+  const { ranks } = machineOf({ ranks: 1 });
+  const rank = ranks[0]!;
+  const [early, late] = [rank.device.allocate(64, 'early'), rank.device.allocate(64, 'late')];
+  rank.stream.fill(early.address, 64, 1);
+  early.free();
+  await expect(rank.stream.synchronize()).rejects.toThrow(
+    /'early' of rank 0 was freed .* synchronize before free/,
+  );
+  const read = rank.stream.copyOut(late.address, 64);
+  late.free();
+  await expect(read).rejects.toThrow(/'late' of rank 0 was freed/);
+});
+
+it('a stream that waits for an event of a killed rank is told, rather than left waiting', async () => {
+  const { machine, ranks } = machineOf({ ranks: 2 });
+  const [a, b] = ranks as [Rank, Rank];
+  const event = a.device.createEvent();
+  a.stream.record(event);
+  b.stream.wait(event);
+  machine.kill(0);
+  await expect(b.stream.synchronize()).rejects.toThrow(/events that will never be recorded/);
+});
+
 it('a launch says what is wrong with it before anything runs', async () => {
   const { ranks } = machineOf({ ranks: 2 });
   const [a, b] = ranks as [Rank, Rank];
