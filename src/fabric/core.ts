@@ -194,6 +194,8 @@ export class Core {
   removePeer(id: number): void {
     const peer = this.peers[id];
     if (peer === undefined) return;
+    // Commands that name the peer may still be in the ring.
+    while (this.takeCommands());
     if (!peer.lost) this.lose(peer, 125);
     peer.queue.free();
     this.peers[id] = undefined;

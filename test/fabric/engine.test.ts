@@ -191,6 +191,33 @@ describe.each(all)('operations on %s', (provider) => {
   });
 });
 
+describe.each(all)('a peer that was lost on %s', (provider) => {
+  it('can be removed and added anew, and late arrivals of before do no harm', async () => {
+    const { a, b, source, target, toB, remote } = await pair({ provider, timeoutMs: 300 });
+    const lost = a.counter();
+    const write = { source, sourceOffset: 0, targetOffset: 0, bytes: 4096 };
+    for (let i = 0; i < 5; i++) a.write({ ...write, target: remote, immediate: 1, counter: lost });
+    // Nobody polls b: to a, it has stopped.
+    until([a], () => lost.reached(5));
+    expect(lost.failed).toBe(5);
+    expect(toB.lost).toBe(true);
+    a.removePeer(toB);
+    const again = a.remote(a.addPeer(b.address, 'b again'), target.descriptor);
+    const counter = a.counter();
+    bytesOf(source).fill(5);
+    // A deadline runs from the call, and b has to answer within it: poll both as soon as there is one.
+    for (let i = 0; i < 5; i++) a.write({ ...write, target: again, immediate: 2, counter });
+    until([a, b], () => counter.reached(5) && b.immediate(2).landed === 5);
+    expect(counter.error).toBeNull();
+    expect(
+      bytesOf(target)
+        .subarray(0, 4096)
+        .every((byte) => byte === 5),
+    ).toBe(true);
+    expect(a.underway).toBe(0);
+  });
+});
+
 describe('waiting', () => {
   it('sleeps until the thread of the engine has what it waits for', async () => {
     const { a, b, source, remote } = await pair({ thread: 'worker' });
