@@ -20,6 +20,10 @@ interface Access {
   readonly offset: number;
   readonly bytes: number;
   readonly writes: boolean;
+  /** The words there before. */
+  readonly before: readonly number[];
+  /** If it is a wait: the word it looks at, and what it waits for. */
+  readonly wait: { readonly at: number; satisfiedBy(word: number): boolean } | null;
 }
 
 /** What one task did between two choices. */
@@ -80,12 +84,21 @@ class RecordedSchedule implements Schedule {
 function accessOf(task: Task): Access | null {
   if (!(task instanceof Thread)) return null;
   if (task.wait !== null) {
-    const { buffer, offset, kind } = task.wait;
-    return { buffer, offset, bytes: kind === 'epoch' ? 4 : kind === 'filled' ? 16 : 8, writes: false };
+    const { buffer, offset, kind, wanted } = task.wait;
+    // Phases of an mbarrier belong to one block's threads and only move on.
+    if (kind === 'phase') return null;
+    const wait =
+      kind === 'epoch'
+        ? { at: offset, satisfiedBy: (word: number) => ((word - wanted) | 0) >= 0 }
+        : { at: offset + 12, satisfiedBy: (word: number) => word !== wanted };
+    return { buffer, offset, bytes: kind === 'epoch' ? 4 : 16, writes: false, before: [], wait };
   }
   const { next } = task;
   task.next = null;
-  return next;
+  if (next === null) return null;
+  const { buffer, offset, bytes } = next;
+  const before = Array.from(buffer.i32.subarray(offset >>> 2, (offset + bytes) >>> 2));
+  return { ...next, before, wait: null };
 }
 
 /** A choice on the way to the current run: what is still to be tried there. */
@@ -145,7 +158,8 @@ function findReversals(steps: readonly Step[], choices: readonly Choice[]): void
       const chance = conflicts.findLast(
         (other) => steps[other.at]!.task !== step.task && (clock.get(steps[other.at]!.task) ?? -1) < other.at,
       );
-      if (chance !== undefined) reverse(steps, choices, chance.at, step.task);
+      if (chance !== undefined && !ended(access, chance.access))
+        reverse(steps, choices, chance.at, step.task);
       for (const other of conflicts) join(clock, other.clock);
     }
     clock.set(step.task, at);
@@ -156,6 +170,13 @@ function findReversals(steps: readonly Step[], choices: readonly Choice[]): void
       for (const task of after) join(clockOf(task), known);
     }
   });
+}
+
+/** Whether a wait was ended by this very write, so that it cannot come before it. */
+function ended({ wait }: Access, write: Access): boolean {
+  if (wait === null) return false;
+  const before = write.before[(wait.at - write.offset) >> 2];
+  return before !== undefined && !wait.satisfiedBy(before);
 }
 
 function conflict(a: Access, b: Access): boolean {
