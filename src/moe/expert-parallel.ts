@@ -6,12 +6,10 @@ import type { Launcher, Program, Stream } from '../device/index.js';
 import { ArgumentError, DisposedError, HeddleError, RankLostError, requireInteger } from '../errors/index.js';
 import {
   combineGrid,
-  combineKernel,
-  dispatchKernel,
   type LaunchTuning,
   type OneSidedShape,
   type OneSidedWindow,
-  oneSidedWindow,
+  oneSidedKernels,
   operations,
   outputRowBytes,
   widestUnit,
@@ -20,6 +18,7 @@ import type { SharedWindow, World } from '../world/index.js';
 import { type Dtype, dtypes } from './dtype.js';
 import { expertsOf, type Output, type RowDtype, type Shape } from './shape.js';
 import { emptyTensor, type OwnedTensor, type Tensor, wrap } from './tensor.js';
+import { tunedFor } from './tuned.js';
 import { defaultTuning, type Tuning } from './tuning.js';
 import { type Input, requireCombineOutput, requireDispatchInputs, requireShape } from './validate.js';
 
@@ -143,14 +142,15 @@ export class ExpertParallel {
     const shape = shapeOf(world, options);
     const features = { weights: options.weights ?? true, counts: options.counts ?? false };
     const limit = requireInteger('waitMs', options.waitMs ?? 10_000, 1, 4_000_000) * 1000;
-    const tuning = options.tuning ?? defaultTuning(shape, world.device.kind);
+    const tuning = options.tuning ?? tunedFor(shape, world.device) ?? defaultTuning(shape, world.device.kind);
     await requireSameEverywhere(world, { ...shape, ...features, ...tuning });
 
     const oneSided = specialise(shape, features, tuning);
-    const layout = oneSidedWindow(oneSided);
+    const kernels = oneSidedKernels(oneSided);
+    const layout = kernels.window;
     const [dispatch, combine] = await Promise.all([
-      world.device.load(dispatchKernel(oneSided, layout).ir()),
-      world.device.load(combineKernel(oneSided, layout).ir()),
+      world.device.load(kernels.dispatch),
+      world.device.load(kernels.combine),
     ]);
     const window = await world.createWindow(layout.bytes, 'receive window');
     await prepareWindow(world, layout, window);

@@ -2,8 +2,10 @@
  * The operation: what dispatch and combine mean, and what a user holds.
  */
 export * from './arithmetic.js';
+export { checkSubjects } from './check-subjects.js';
 export * from './compare.js';
 export * from './dtype.js';
+export * from './example-experts.js';
 export {
   type BenchHandles,
   benchHandles,
@@ -14,6 +16,7 @@ export {
   type Row,
   row,
 } from './expert-parallel.js';
+export * from './moe-round.js';
 export * from './profiles.js';
 export * from './random.js';
 export type { ReferenceReceived, Source } from './reference.js';
@@ -22,5 +25,13 @@ export * from './routes.js';
 export * from './shape.js';
 export * from './tensor.js';
 export * from './traffic.js';
+export {
+  readTuning,
+  type TunedShape,
+  type TuningFile,
+  tunedFor,
+  tuningFormat,
+  tuningPath,
+} from './tuned.js';
 export { defaultTuning, type Tuning } from './tuning.js';
 export * from './validate.js';

@@ -112,19 +112,21 @@ export function expertOwner(shape: { experts: number; ranks: number }) {
       name: 'owner_of',
       params: { expert: 'i32' },
       returns: 'u32',
-      // The first EXTRA ranks own BASE + 1 experts each, up to CUT; the others BASE.
+      // The first EXTRA ranks own MORE = BASE + 1 experts each, up to CUT; the others BASE. Where that is 0 nobody
+      // divides by it, but it must not be a constant 0 in a division.
       using: {
         RANKS: shape.ranks,
         EXPERTS: shape.experts,
         BASE: Math.max(base, 1),
+        MORE: base + 1,
         EXTRA: extra,
         CUT: extra * (base + 1),
       },
     },
-    (g, { expert }, { RANKS, EXPERTS, BASE, EXTRA, CUT }) => {
+    (g, { expert }, { RANKS, EXPERTS, BASE, MORE, EXTRA, CUT }) => {
       const id = g.u32(expert); // a negative id becomes a huge one
       if (id >= EXPERTS) return g.u32(RANKS);
-      if (id < CUT) return id / (BASE + 1);
+      if (id < CUT) return id / MORE;
       return EXTRA + (id - CUT) / BASE;
     },
   );
