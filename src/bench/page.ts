@@ -33,8 +33,9 @@ figure { margin: 1rem 0 2rem; padding: 1rem; background: var(--panel); border: 1
 figcaption { margin-bottom: .5rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .88rem; width: 100%; }
-th, td { padding: .28rem .55rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
-th { color: var(--soft); font-weight: 600; vertical-align: bottom; }
+th, td { padding: .28rem .5rem; text-align: right; border-bottom: 1px solid var(--line); }
+td { white-space: nowrap; }
+th { color: var(--soft); font-weight: 600; vertical-align: bottom; line-height: 1.25; }
 th:first-child, td.name { text-align: left; }
 tr.first td { border-top: 2px solid var(--line); }
 td.main { font-weight: 650; color: var(--heddle); }
@@ -72,10 +73,10 @@ for (const figure of document.querySelectorAll('figure[data-chart]')) {
     width: place.clientWidth, height: 420,
     scales: {
       x: { time: false, distr: 3, log: 2 },
-      y: chart.log ? { distr: 3, log: 10 } : { range: (u, min, max) => [0, max * 1.06] },
+      y: chart.log ? { distr: 3, log: 10, range: (u, min, max) => [min * 0.8, max * 1.25] } : { range: (u, min, max) => [0, max * 1.06] },
     },
     axes: [
-      { ...axis, label: 'tokens a rank', splits: () => chart.x, values: (u, all) => all.map(String) },
+      { ...axis, label: 'tokens a rank', size: 42, labelSize: 20, splits: () => chart.x, values: (u, all) => all.map(String) },
       { ...axis, label: chart.unit, size: 62,
         ...(chart.log ? { splits: (u, i, min, max) => ticks(min, max), filter: (u, all) => all } : {}),
         values: (u, all) => all.map((v) => v == null ? '' : String(+v.toPrecision(3))) },
