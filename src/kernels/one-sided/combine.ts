@@ -16,23 +16,17 @@
 import { ArgumentError } from '../../errors/index.js';
 import { kernel, peers, pointer } from '../../lang/index.js';
 import { expertOwner, protocol } from './protocol.js';
+import { emptyWord, pushPiece } from './push.js';
 import {
-  depth,
   dtypeBytes,
   localExperts,
   type OneSidedShape,
   type OneSidedWindow,
   operations,
   outputRowBytes,
-  type RowDtype,
 } from './window.js';
 
 const powerOfTwo = (n: number): number => 2 ** Math.ceil(Math.log2(n));
-
-/** All ones: NaN in every lane, whatever the row's type. */
-export const emptyWord = 0xffffffff;
-/** NaN in every lane too, but not EMPTY. */
-const otherNan: Readonly<Record<RowDtype, number>> = { bf16: 0x7fff7fff, f16: 0x7fff7fff, f32: 0x7fffffff };
 
 export function combineKernel(shape: OneSidedShape, window: OneSidedWindow) {
   const { arrive, awaitPeers, failed, releaseSlots } = protocol(
@@ -73,7 +67,6 @@ export function combineKernel(shape: OneSidedShape, window: OneSidedWindow) {
         RANKS: shape.ranks,
         K: shape.topK,
         MAX_TOKENS: shape.maxTokens,
-        SLOTS: shape.ranks * shape.maxTokens,
         BLOCKS: shape.combine.blocks,
         PARTS: shape.combine.parts,
         COUNTS: shape.counts,
@@ -88,13 +81,10 @@ export function combineKernel(shape: OneSidedShape, window: OneSidedWindow) {
         GROUP_LEVELS: Math.log2(group),
         GROUPS: groups,
         LEVELS: Math.log2(groups),
-        // Independent loads in flight for each pushing thread.
-        DEPTH: depth(Math.ceil(units / shape.combine.parts), shape.combine.threads),
         PUSH: push,
         /** Pieces that pushing runs ahead of adding up, so that a block never waits for what it could still send. */
         AHEAD: push ? shape.combine.ahead : 0,
         EMPTY: emptyWord,
-        OTHER_NAN: otherNan[dtype],
         NEGATIVE_ZERO: dtype === 'f32' ? 0x80000000 : 0x80008000,
         NEGATIVE_ZERO_F32: 0x80000000,
         OPERATION: operations.combine,
@@ -102,6 +92,7 @@ export function combineKernel(shape: OneSidedShape, window: OneSidedWindow) {
         arrive,
         awaitPeers,
         failed,
+        pushPiece: pushPiece(shape, window),
         releaseSlots,
       },
     },
@@ -130,40 +121,7 @@ export function combineKernel(shape: OneSidedShape, window: OneSidedWindow) {
       const lag = u.AHEAD * u.BLOCKS;
       for (let step = g.blockIdx.x; step < pieces + lag; step += u.BLOCKS) {
         if (u.PUSH) {
-          if (step < pieces) {
-            const part = step % u.PARTS;
-            const end = g.min((part + 1) * u.PART_UNITS, g.u32(u.UNITS));
-            // Ranks start with different peers, so that no window is everybody's first.
-            for (let other = 1; other < u.RANKS; other += 1) {
-              const source = (g.rank + other) % u.RANKS;
-              const slot = source * u.MAX_TOKENS + step / u.PARTS;
-              if (g.load(mine.present.at((epoch % 2) * u.SLOTS + slot)) !== 0) {
-                const from = mine.output.as('v16').at(slot * u.UNITS);
-                const to = win
-                  .at(source)
-                  .returned.as('v16')
-                  .at((g.rank * u.MAX_TOKENS + step / u.PARTS) * u.UNITS);
-                for (let base = part * u.PART_UNITS; base < end; base += g.blockDim.x * u.DEPTH) {
-                  const row = g.registers('v16', u.DEPTH);
-                  for (const d of g.unroll(u.DEPTH)) {
-                    const i = base + d * g.blockDim.x + g.threadIdx.x;
-                    if (i < end) row[d] = g.load(from.at(i), { cache: 'stream' });
-                  }
-                  for (const d of g.unroll(u.DEPTH)) {
-                    const i = base + d * g.blockDim.x + g.threadIdx.x;
-                    const last = g.lane(row[d]!, 'u32', 3);
-                    const filled = g.pack('u32', [
-                      g.lane(row[d]!, 'u32', 0),
-                      g.lane(row[d]!, 'u32', 1),
-                      g.lane(row[d]!, 'u32', 2),
-                      last === u.EMPTY ? u.OTHER_NAN : last,
-                    ]);
-                    if (i < end) g.store(to.at(i), filled, { order: 'relaxed', scope: 'sys' });
-                  }
-                }
-              }
-            }
-          }
+          if (step < pieces) u.pushPiece({ win, piece: step, epoch });
         }
 
         const piece = step - lag;
