@@ -152,7 +152,7 @@ let library: Library | undefined;
 /** libfabric, opened once. Every process probes it in a child first: providers run code as it loads. */
 export function libfabric(trusted = false): Libfabric {
   if (opened) return opened;
-  const candidates = [process.env.HEDDLE_LIBFABRIC, 'libfabric.so.1'].filter((name) => name !== undefined);
+  const candidates = [process.env.HEDDLE_LIBFABRIC ?? 'libfabric.so.1'];
   if (!trusted) {
     const answer = probe(candidates, { symbol: 'fi_version', how: 'returns' });
     if (!answer.ok) throw new UnavailableError(`libfabric cannot be used (${answer.reason})`, remedy);

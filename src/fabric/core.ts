@@ -92,6 +92,8 @@ export class Core {
   private readonly regions: (LocalRegion | undefined)[] = [];
   private readonly remotes: (RemoteRegion | undefined)[] = [];
   private readonly groups: (readonly RemoteRegion[])[] = [];
+  /** Peers that were removed; what remains of them is freed with the engine. */
+  private readonly retired: CorePeer[] = [];
   /** Peers with requests that the provider would not take yet. */
   private readonly waiting: CorePeer[] = [];
   /** Given-up requests that the provider has not reported yet → the region they read from. */
@@ -197,7 +199,7 @@ export class Core {
     // Commands that name the peer may still be in the ring.
     while (this.takeCommands());
     if (!peer.lost) this.lose(peer, 125);
-    peer.queue.free();
+    this.retired.push(peer);
     this.peers[id] = undefined;
   }
 
@@ -585,7 +587,7 @@ export class Core {
     }
     this.rails[0]!.deregister(this.receiveRegistration);
     for (const rail of this.rails) rail.close();
-    for (const peer of this.peers) peer?.queue.free();
+    for (const peer of [...this.peers, ...this.retired]) peer?.queue.free();
     this.mailbox.free();
     this.receiveBuffers.free();
   }

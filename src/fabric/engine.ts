@@ -577,7 +577,8 @@ export class TransferEngine implements Waitable {
     this.operations.endAll(error);
     this.waiting.rejectAll(error);
     this.outbox.close();
-    for (const memory of this.memories.values()) memory.free();
+    // Typed arrays on them may still be in the caller's hands.
+    for (const memory of this.memories.values()) memory.release();
     this.memories.clear();
   }
 
@@ -739,7 +740,7 @@ export class TransferEngine implements Waitable {
     const lingering = new Set(this.driver.call('stillLingering'));
     for (const [index, memory] of this.memories) {
       if (this.regions.has(index) || lingering.has(index)) continue;
-      memory.free();
+      memory.release();
       this.memories.delete(index);
     }
   }

@@ -43,7 +43,11 @@ export interface NativeMemory {
   readonly buffer: ArrayBuffer;
   /** Gives the memory back; harmless when repeated. Views made earlier must not be used after it. */
   free(): void;
+  /** Gives it back when nobody can reach `buffer` or a typed array on it any more: safe with views in others' hands. */
+  release(): void;
 }
+
+const unreachable = new FinalizationRegistry<Address>((address) => libc().free(address));
 
 /** Allocates zeroed memory that no garbage collector moves or frees; `free()` it. */
 export function allocate(bytes: number, alignment = 4096): NativeMemory {
@@ -72,6 +76,11 @@ export function allocate(bytes: number, alignment = 4096): NativeMemory {
       if (buffer === null) return;
       buffer = null;
       free(address);
+    },
+    release() {
+      if (buffer === null) return;
+      unreachable.register(buffer, address);
+      buffer = null;
     },
   };
 }

@@ -63,6 +63,20 @@ describe('memory', () => {
     expect(() => memory.buffer).toThrow(DisposedError);
   });
 
+  it('that is released stays as long as somebody can see it', () => {
+    const memory = allocate(4096);
+    const bytes = new Uint8Array(memory.buffer).fill(7);
+    memory.release();
+    memory.release();
+    memory.free();
+    expect(() => memory.buffer).toThrow(DisposedError);
+    // What free() gives back comes out of the next allocations; this memory must not.
+    const others = Array.from({ length: 50 }, () => allocate(4096));
+    for (const other of others) new Uint8Array(other.buffer).fill(1);
+    expect(bytes.every((byte) => byte === 7)).toBe(true);
+    for (const other of others) other.free();
+  });
+
   it('finds shared array buffers, which every thread sees at one address', () => {
     const shared = new SharedArrayBuffer(64);
     new Uint8Array(view(addressOf(shared), 64))[9] = 42;
