@@ -45,12 +45,12 @@ export function register(program: Command): void {
     .addHelpText(
       'after',
       `
-Exit code: 0 when the kernel was printed, 1 when it does not exist or does not compile.
+Exit code: 0 when the kernel was printed, 1 when it does not compile, 2 when there is no such kernel or shape.
 
 Examples:
   $ heddle emit --list
-  $ heddle emit dispatch --shape ranks=8,topK=8 > dispatch.cu
-  $ heddle emit combine --ir`,
+  $ heddle emit one_sided_dispatch --shape ranks=8,topk=8 > dispatch.cu
+  $ heddle emit one_sided_combine --ir`,
     )
     .action((kernel: string | undefined, options: Options) => {
       process.stdout.write(emit(registry, kernel, options));

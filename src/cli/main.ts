@@ -1,0 +1,8 @@
+#!/usr/bin/env node
+import { heddle } from './program.js';
+
+// Whoever read the output may go away (`heddle emit … | head`); that is no failure.
+process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+  if (error.code !== 'EPIPE') throw error;
+});
+process.exitCode = await heddle(process.argv.slice(2));

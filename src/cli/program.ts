@@ -1,0 +1,123 @@
+/**
+ * The program `heddle`. Only the module of the command that was asked for is loaded, so help is instant and a command
+ * works even where another one's libraries do not.
+ */
+import { createRequire } from 'node:module';
+import { Command, CommanderError } from 'commander';
+import { ArgumentError, HeddleError, UnavailableError } from '../errors/index.js';
+
+interface CommandModule {
+  register(program: Command): void;
+}
+
+/** Every command: its description, which `heddle --help` shows without loading it, and where it is. */
+export const commands: readonly {
+  readonly name: string;
+  readonly description: string;
+  readonly load: () => Promise<CommandModule>;
+}[] = [
+  {
+    name: 'demo',
+    description: 'one round of a Mixture-of-Experts layer: verified, and shown',
+    load: () => import('./demo.js'),
+  },
+  {
+    name: 'check',
+    description: 'prove the synchronisation of the kernels on the simulated machine',
+    load: () => import('./check.js'),
+  },
+  {
+    name: 'emit',
+    description: 'print the CUDA C++ that a kernel becomes',
+    load: () => import('./emit.js'),
+  },
+  {
+    name: 'doctor',
+    description: 'look at this machine: what Heddle can use, what each thing enables, what is missing',
+    load: () => import('./doctor.js'),
+  },
+  {
+    name: 'run',
+    description: 'start a program as the ranks of a local world, one process each',
+    load: () => import('./run.js'),
+  },
+  {
+    name: 'bench',
+    description: 'measure dispatch and combine on this machine, beside its limits and NCCL',
+    load: () => import('./bench.js'),
+  },
+  {
+    name: 'tune',
+    description: 'find the launch parameters that are fastest on this machine, for later runs to use',
+    load: () => import('./tune.js'),
+  },
+  {
+    name: 'fabric',
+    description: 'the network between machines: list what libfabric offers here, and measure it',
+    load: () => import('./fabric.js'),
+  },
+];
+
+/** A mistake in how Heddle was called, or something that this machine lacks. */
+const usageExitCode = 2;
+
+/** Runs `heddle` with these arguments; resolves with the exit code. */
+export async function heddle(args: readonly string[]): Promise<number> {
+  const program = new Command('heddle')
+    .description('Mixture-of-Experts dispatch and combine, in TypeScript from the API to the GPU warp')
+    .version(version())
+    .showSuggestionAfterError()
+    .exitOverride()
+    .addHelpText(
+      'after',
+      `
+Exit code: 0 when all is well, 1 when something was found or went wrong, 2 for a mistake in the arguments or
+something that this machine lacks.
+
+Examples:
+  $ heddle demo
+  $ heddle check --mutants
+  $ heddle emit one_sided_dispatch --shape ranks=8,topk=8 > dispatch.cu`,
+    );
+  const wanted = commandIn(args);
+  try {
+    for (const { name, description, load } of commands) {
+      if (name === wanted) (await load()).register(program);
+      else program.command(name).description(description);
+    }
+    if (args.length === 0) {
+      program.outputHelp();
+      return 0;
+    }
+    await program.parseAsync(args, { from: 'user' });
+    return Number(process.exitCode ?? 0);
+  } catch (error) {
+    if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : usageExitCode;
+    return report(error, args.includes('--json'));
+  }
+}
+
+/** `heddle check …`, `heddle help check`: the command whose module must be loaded. */
+function commandIn(args: readonly string[]): string | undefined {
+  const [first, second] = args.filter((arg) => !arg.startsWith('-'));
+  return first === 'help' ? second : first;
+}
+
+/** Says what went wrong; returns the exit code. */
+function report(error: unknown, json: boolean): number {
+  const known = error instanceof HeddleError;
+  const code = known ? error.code : 'HEDDLE_INTERNAL';
+  const message = error instanceof Error ? error.message : String(error);
+  if (json) process.stdout.write(`${JSON.stringify({ error: { code, message } })}\n`);
+  else if (known) process.stderr.write(`heddle: ${message} (${code})\n`);
+  else {
+    const stack = error instanceof Error ? (error.stack ?? message) : message;
+    process.stderr.write(`heddle failed unexpectedly. Please report this:\n${stack}\n`);
+  }
+  return error instanceof ArgumentError || error instanceof UnavailableError ? usageExitCode : 1;
+}
+
+function version(): string {
+  const require = createRequire(import.meta.url);
+  return (require('../../package.json') as { version: string }).version;
+}
