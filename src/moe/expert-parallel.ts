@@ -29,7 +29,10 @@ export interface Row {
 }
 
 /** `row('bf16', 7168)`: a row of 7168 bf16. For formats Heddle has no name for, count bytes: `row('u8', bytes)`. */
-export const row = (dtype: Dtype, length: number): Row => ({ dtype, length });
+export const row = <D extends Dtype>(dtype: D, length: number): Row & { readonly dtype: D } => ({
+  dtype,
+  length,
+});
 
 export interface ExpertParallelOptions {
   /** Experts of all ranks together. */
@@ -118,6 +121,8 @@ export class ExpertParallel {
   /** A round is open from its dispatch to its combine. */
   #open = false;
   #disposed = false;
+  /** Why no further round can run: what `synchronize` threw. */
+  #loss: unknown = null;
 
   private constructor(
     readonly world: World,
@@ -192,7 +197,7 @@ export class ExpertParallel {
    * other ranks sent here is in `received`.
    */
   dispatch(inputs: DispatchArguments, stream: Stream): Received {
-    this.#requireReady();
+    this.#requireReady('dispatch');
     if (this.#open) {
       throw new HeddleError(
         'HEDDLE_ROUND_OPEN',
@@ -231,7 +236,7 @@ export class ExpertParallel {
    * `out` is [tokens, hidden], with as many tokens as the round's dispatch.
    */
   combine(out: Tensor, stream: Stream): void {
-    this.#requireReady();
+    this.#requireReady('combine');
     if (!this.#open) {
       throw new HeddleError(
         'HEDDLE_NO_ROUND',
@@ -248,31 +253,56 @@ export class ExpertParallel {
   }
 
   /**
-   * Waits until everything on the stream is done.
-   * @throws RankLostError where a kernel gave up waiting for a rank: names it, the operation and the epoch.
+   * Waits until everything on the stream is done. A rank that is lost ends no wait at once: kernels that wait for it
+   * leave when their time (`waitMs`) is over, and what they computed from then on means nothing.
+   * @throws RankLostError where a kernel gave up waiting, naming the rank, the operation and the epoch; and where the
+   * world has lost a rank that no kernel waited for.
    */
   async synchronize(stream: Stream): Promise<void> {
     await stream.synchronize();
-    const field = this.#field('failure');
-    const bytes = await stream.copyOut(this.window.own.address + field.offset, 16);
-    const [operation, peer, epoch] = new Uint32Array(bytes.buffer, bytes.byteOffset, 4);
-    if (operation === 0) return;
-    throw new RankLostError([peer!], operation === operations.dispatch ? 'dispatch' : 'combine', epoch);
+    if (this.#loss === null) this.#loss = await this.#findLoss(stream);
+    if (this.#loss !== null) throw this.#loss;
   }
 
-  /** Frees the windows, when every rank has come here. */
+  /** Frees the windows, when every rank has come here. After a loss they stay until the world's devices are freed. */
   async dispose(): Promise<void> {
     if (this.#disposed) return;
     this.#disposed = true;
+    // A peer may still be writing into this window: nobody unmaps before all are here.
+    if (!(await this.#allAreHere())) return;
     for (const tensor of this.#staging.values()) tensor.free();
-    // A peer may still be writing into this window: nobody unmaps before all are here, or known to be lost.
-    if (!this.world.group.signal.aborted) await this.world.barrier('dispose').catch(() => {});
     this.window.close();
   }
 
-  #requireReady(): void {
+  async #allAreHere(): Promise<boolean> {
+    if (this.#loss !== null || this.world.group.signal.aborted) return false;
+    return this.world.barrier('dispose').then(
+      () => true,
+      () => false,
+    );
+  }
+
+  #requireReady(operation: keyof typeof operations): void {
     if (this.#disposed) throw new DisposedError('this ExpertParallel');
-    this.world.group.signal.throwIfAborted();
+    if (this.#loss !== null) throw this.#loss;
+    const { signal } = this.world.group;
+    if (!signal.aborted) return;
+    if (!(signal.reason instanceof RankLostError)) throw signal.reason;
+    throw new RankLostError(signal.reason.ranks, operation, undefined, { cause: signal.reason });
+  }
+
+  /** What the kernels recorded, or else what the group has heard; null where all is well. */
+  async #findLoss(stream: Stream): Promise<unknown> {
+    const field = this.#field('failure');
+    const bytes = await stream.copyOut(this.window.own.address + field.offset, 16);
+    const [operation, peer, epoch] = new Uint32Array(bytes.buffer, bytes.byteOffset, 4);
+    const { signal } = this.world.group;
+    const heard: unknown = signal.aborted ? signal.reason : null;
+    if (operation === 0) return heard;
+    // Whom the group lost is certain. Whom a kernel missed may itself have waited for the lost one.
+    const ranks = heard instanceof RankLostError ? heard.ranks : [peer!];
+    const name = operation === operations.dispatch ? 'dispatch' : 'combine';
+    return new RankLostError(ranks, name, epoch, heard === null ? undefined : { cause: heard });
   }
 
   /** The device address of an input; what the host holds is copied to a buffer of its own first. */
