@@ -4,14 +4,7 @@
  */
 import type { Scope } from '../../lang/index.js';
 import type { LaunchId, StreamId } from '../detector.js';
-import {
-  type BlockClock,
-  type Clock,
-  type ClockedBlock,
-  joinBlocks,
-  nothing,
-  nothingOfBlock,
-} from './clock.js';
+import { type BlockClock, Clock, type ClockedBlock, joinBlocks, nothing, nothingOfBlock } from './clock.js';
 
 /** How far apart two actors are, and how far a scope reaches. A scope includes what is not further than it. */
 export const cta = 0;
@@ -102,7 +95,7 @@ export class ReleaseHead {
   /** True if what `by` did in `epoch` is part of what is released here. */
   includes(by: Actor, epoch: number): boolean {
     if (by === this.by) return epoch <= this.epoch;
-    return knownIn(this.by.block, this.own, this.known, by, epoch);
+    return by.block === this.by.block ? covers(this.own, by, epoch) : isKnown(this.known, by, epoch);
   }
 }
 
@@ -153,14 +146,22 @@ export interface SyncState {
   observations: Observation[];
 }
 
+/** Acquired clocks that a thread keeps before it joins them. */
+const mostAcquired = 8;
+
 export class Actor {
   epoch = 1;
   /** Whether something happened in this epoch; an epoch in which nothing happened need not end. */
   touched = true;
   /** The epoch that began when it last met others. */
   private metIn = 0;
-  /** About other blocks and streams. */
-  known: Clock;
+  /** About other blocks and streams: what it knew when it last met others or released … */
+  private base: Clock;
+  /**
+   * … and what it acquired since. Joined only when somebody needs the join: at a rendezvous every thread acquires
+   * from one peer and then meets its block, so the joins of single threads (64 ranks: gigabytes) are never looked at.
+   */
+  private acquired: Clock[] = [];
   /** About its own block, itself aside. */
   own: BlockClock = nothingOfBlock;
   sync: SyncState | null = null;
@@ -176,7 +177,33 @@ export class Actor {
     readonly copies: 'read' | 'write' | null,
     known: Clock,
   ) {
-    this.known = known;
+    this.base = known;
+  }
+
+  /** All it knows about other blocks and streams. */
+  get known(): Clock {
+    if (this.acquired.length > 0) {
+      this.base = Clock.joinAll([this.base, ...this.acquired]);
+      this.acquired = [];
+    }
+    return this.base;
+  }
+
+  /** The parts of `known`, for a join with others' parts. */
+  get knownParts(): readonly Clock[] {
+    return [this.base, ...this.acquired];
+  }
+
+  /** True if it knows exactly `clock`, as far as can be told at a glance. */
+  knowsJust(clock: Clock): boolean {
+    return this.acquired.length === 0 && this.base === clock;
+  }
+
+  /** True if what `by`, of another block, did in `epoch` is part of what it knows. */
+  knowsOf(by: Actor, epoch: number): boolean {
+    if (isKnown(this.base, by, epoch)) return true;
+    for (const clock of this.acquired) if (isKnown(clock, by, epoch)) return true;
+    return false;
   }
 
   get agentKey(): number {
@@ -185,10 +212,10 @@ export class Actor {
 
   /** Learns what `clock` says. */
   learn(clock: Clock): void {
-    const known = this.known.join(clock);
-    if (known === this.known) return;
-    this.known = known;
-    this.own = joinBlocks(this.own, known.about(this.block));
+    if (clock === this.base || clock === nothing || this.acquired.includes(clock)) return;
+    if (this.acquired.length === mostAcquired) this.base = this.known;
+    this.acquired.push(clock);
+    this.own = joinBlocks(this.own, clock.about(this.block));
     this.touched = true;
   }
 
@@ -206,7 +233,8 @@ export class Actor {
 
   /** It met others, at a barrier or as a warp: they all know the same now, and `epoch` is over for all. */
   meet(known: Clock, own: BlockClock, epoch: number): void {
-    this.known = known;
+    this.base = known;
+    this.acquired = [];
     this.own = own;
     this.epoch = epoch + 1;
     this.metIn = this.epoch;
@@ -219,7 +247,8 @@ export class Actor {
 
   /** Its block has ended: it acts no more, and others only ask what it did. */
   retire(): void {
-    this.known = nothing;
+    this.base = nothing;
+    this.acquired = [];
     this.sync = null;
   }
 
@@ -231,11 +260,11 @@ export class Actor {
 
 /** True if what `by` did in `epoch` happened before what `me` does now. */
 export function happenedBefore(by: Actor, epoch: number, me: Actor): boolean {
-  return by === me || knownIn(me.block, me.own, me.known, by, epoch);
+  if (by === me) return true;
+  return by.block === me.block ? covers(me.own, by, epoch) : me.knowsOf(by, epoch);
 }
 
-function knownIn(block: BlockState, own: BlockClock, clock: Clock, by: Actor, epoch: number): boolean {
-  if (by.block === block) return covers(own, by, epoch);
+function isKnown(clock: Clock, by: Actor, epoch: number): boolean {
   if (by.block.step <= clock.completed(by.block.stream)) return true;
   return covers(clock.about(by.block), by, epoch);
 }

@@ -131,7 +131,7 @@ export class RaceDetector implements Detector {
   blockEnded(block: BlockId): void {
     const state = this.blocks.get(block)!;
     const launch = state.launch!;
-    const known = Clock.joinAll([launch.end, ...state.threads.map((thread) => thread.known)]);
+    const known = Clock.joinAll([launch.end, ...state.threads.flatMap((thread) => thread.knownParts)]);
     launch.end = known.withBlock(state, wholeBlock);
     for (const thread of state.threads) thread.retire();
     this.blocks.delete(block);
@@ -289,14 +289,15 @@ export class RaceDetector implements Detector {
 /** What threads that meet know together; `epoch` ends what any of them did before. */
 function met(threads: readonly Actor[]): { epoch: number; known: Clock; own: BlockClock } {
   const first = threads[0]!;
+  const [base] = first.knownParts;
   let { own } = first;
   let epoch = 0;
   let alike = true;
   for (const thread of threads) {
     epoch = Math.max(epoch, thread.epoch);
     own = joinBlocks(own, thread.own);
-    alike &&= thread.known === first.known;
+    alike &&= thread.knowsJust(base!);
   }
-  const known = alike ? first.known : Clock.joinAll(threads.map((thread) => thread.known));
+  const known = alike ? base! : Clock.joinAll(threads.flatMap((thread) => thread.knownParts));
   return { epoch, known, own };
 }
