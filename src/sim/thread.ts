@@ -128,10 +128,8 @@ export interface MBarrier {
   arrivals: number;
   bytes: number;
   phase: number;
-  /** Loads that will complete on it. */
-  readonly loads: { readonly issuer: Thread; readonly group: number; run(): void }[];
-  /** Loads completed in the phase before: their issuers have something to publish to who awaits it. */
-  completed: { readonly issuer: Thread; readonly group: number }[];
+  /** Loads put off that will complete on it. */
+  readonly loads: (() => void)[];
 }
 
 export class Thread extends Task {
@@ -380,7 +378,12 @@ export class Thread extends Task {
     const group = this.group++;
     const complete = () => {
       state.bytes -= bytes;
-      state.completed.push({ issuer: this, group });
+      this.hub.detector?.bulkArrived(
+        this.id,
+        group,
+        { buffer: barrier, offset: barrierAt },
+        this.block.launch.firstSite + site,
+      );
       this.advance(barrier, barrierAt, state);
     };
     if (!this.mayCopy(to, toAt, from, fromAt, bytes, site)) {
@@ -400,7 +403,7 @@ export class Thread extends Task {
       complete();
     };
     if (this.hub.detector !== null && this.hub.random.below(2) === 0) {
-      state.loads.push({ issuer: this, group, run });
+      state.loads.push(run);
     } else {
       run();
     }
@@ -415,7 +418,6 @@ export class Thread extends Task {
       bytes: 0,
       phase: 0,
       loads: [],
-      completed: [],
     });
   }
 
@@ -445,16 +447,8 @@ export class Thread extends Task {
 
   private phaseIsOver(wait: Wait): boolean {
     const state = wait.mbarrier!;
-    for (const load of state.loads.splice(0)) load.run();
-    if ((state.phase & 1) === wait.wanted) return false;
-    if (this.hub.detector !== null) {
-      // Completion is published by the copies themselves: their issuers stand for them.
-      for (const { issuer, group } of state.completed.splice(0)) {
-        this.hub.detector.bulkAwaited(issuer.id, group, false);
-        issuer.access('update', 'release', 'cta', wait.buffer, wait.offset, 8, wait.site);
-      }
-    }
-    return true;
+    for (const load of state.loads.splice(0)) load();
+    return (state.phase & 1) !== wait.wanted;
   }
 
   private mbarrier(offset: number): MBarrier {
