@@ -35,7 +35,7 @@ export interface CudaSource {
   readonly maxThreads: number;
 }
 
-/** Longest that `dispose` waits for enqueued work; the waits of kernels end much sooner. */
+/** Longest that `settle` waits for enqueued work; the waits of kernels end much sooner. */
 const disposeLimit = 60_000;
 
 interface Disposable {
@@ -219,23 +219,31 @@ export class CudaDevice implements Device {
   }
 
   /**
+   * Waits for this device's own streams.
+   * @throws HeddleError where work does not end.
+   */
+  async settle(): Promise<void> {
+    const streams = [...this.#children].filter((child) => child instanceof CudaStream && child.owned);
+    const deadline = performance.now() + disposeLimit;
+    await until(() => {
+      if ((streams as CudaStream[]).every((stream) => stream.idle)) return true;
+      if (performance.now() < deadline) return false;
+      throw new HeddleError(
+        'HEDDLE_BUSY',
+        `${this.description} still runs work after ${disposeLimit / 1000} s; end the process to free it`,
+      );
+    });
+  }
+
+  /**
    * Waits for this device's own streams, then frees everything. The caller's streams must be done with the memory.
    * @throws HeddleError where work does not end; then nothing is freed.
    */
   async dispose(): Promise<void> {
     if (this.#state !== 'live') return;
     this.#state = 'closing';
-    const streams = [...this.#children].filter((child) => child instanceof CudaStream && child.owned);
-    const deadline = performance.now() + disposeLimit;
     try {
-      await until(() => {
-        if ((streams as CudaStream[]).every((stream) => stream.idle)) return true;
-        if (performance.now() < deadline) return false;
-        throw new HeddleError(
-          'HEDDLE_BUSY',
-          `${this.description} still runs work after ${disposeLimit / 1000} s; end the process to free it`,
-        );
-      });
+      await this.settle();
     } catch (error) {
       this.#state = 'live';
       throw error;

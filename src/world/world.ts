@@ -54,21 +54,26 @@ export class World {
   static async local<T>(options: LocalWorldOptions, program: (world: World) => Promise<T>): Promise<T[]> {
     const ranks = requireInteger('ranks', options.ranks, 1, 1024);
     const machine = chooseMachine(ranks, options);
-    return LocalGroup.run(
-      ranks,
-      async (group) => {
-        machine?.hostEntered(group.rank);
+    const devices: Device[] = [];
+    const oneRank = async (group: LocalGroup): Promise<T> => {
+      machine?.hostEntered(group.rank);
+      try {
         const device = machine?.device(group.rank) ?? CudaDevice.open(group.rank);
-        const world = new World(group, device, machine);
-        try {
-          return await program(world);
-        } finally {
-          machine?.hostLeft(group.rank);
-          await device.dispose();
-        }
-      },
-      options,
-    );
+        devices.push(device);
+        return await program(new World(group, device, machine));
+      } finally {
+        machine?.hostLeft(group.rank);
+      }
+    };
+    let results: T[];
+    try {
+      results = await LocalGroup.run(ranks, oneRank, options);
+    } catch (error) {
+      await freeAll(devices).catch(() => {}); // what went wrong first says more
+      throw error;
+    }
+    await freeAll(devices);
+    return results;
   }
 
   /**
@@ -129,8 +134,11 @@ export class World {
 
   /** Frees the device and leaves the group. */
   async dispose(): Promise<void> {
-    await this.device.dispose();
-    await this.group.dispose();
+    try {
+      await this.device.dispose();
+    } finally {
+      await this.group.dispose();
+    }
   }
 
   /** The simulated machine must know when a host waits for another host rather than for it. */
@@ -142,6 +150,15 @@ export class World {
       goOn?.();
     }
   }
+}
+
+/**
+ * Frees the devices of one process. A kernel of one may still write into the window of another, and would fault were
+ * that gone: in a world that lost a rank, survivors' kernels wait for it until their time is over. So all end first.
+ */
+async function freeAll(devices: readonly Device[]): Promise<void> {
+  await Promise.all(devices.map((device) => (device instanceof CudaDevice ? device.settle() : undefined)));
+  await Promise.all(devices.map((device) => device.dispose()));
 }
 
 function chooseMachine(ranks: number, { device = 'auto', sim }: LocalWorldOptions): SimMachine | null {

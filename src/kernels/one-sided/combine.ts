@@ -29,7 +29,7 @@ import {
 const powerOfTwo = (n: number): number => 2 ** Math.ceil(Math.log2(n));
 
 export function combineKernel(shape: OneSidedShape, window: OneSidedWindow) {
-  const { arrive, awaitPeers, failed, releaseSlots } = protocol(
+  const { arrive, awaitPeers, failed, patience, releaseSlots } = protocol(
     window,
     shape,
     'combined',
@@ -92,6 +92,7 @@ export function combineKernel(shape: OneSidedShape, window: OneSidedWindow) {
         arrive,
         awaitPeers,
         failed,
+        patience,
         pushPiece: pushPiece(shape, window),
         releaseSlots,
       },
@@ -103,6 +104,7 @@ export function combineKernel(shape: OneSidedShape, window: OneSidedWindow) {
       // Pushing follows the epochs of dispatch; only the rendezvous of pulling needs its own.
       const epoch =
         g.load(u.PUSH ? mine.dispatches.at(0) : mine.combines.at(g.blockIdx.x)) + (u.PUSH ? 0 : 1);
+      let patience = u.patience({ win, limit });
 
       if (u.PUSH) {
         if (g.blockIdx.x === u.BLOCKS) {
@@ -112,7 +114,7 @@ export function combineKernel(shape: OneSidedShape, window: OneSidedWindow) {
       } else {
         // This rank's experts wrote `output` before this launch began (stream order), so each block may vouch for it.
         u.arrive({ win, epoch });
-        u.awaitPeers({ win, epoch, limit });
+        u.awaitPeers({ win, epoch, limit: patience });
       }
 
       // Pieces of rows, as in dispatch, block b taking every gridDim-th: b of the expert's rank pushes what b of the
@@ -185,9 +187,11 @@ export function combineKernel(shape: OneSidedShape, window: OneSidedWindow) {
                         .as('v16')
                         .at((from[row]! * u.MAX_TOKENS + token) * u.UNITS + i);
                       if (g.lane(rows[r]!, 'u32', 3) === u.EMPTY) {
-                        rows[r] = g.awaitFilled(home, u.EMPTY, { scope: 'sys', limit });
-                        if (g.lane(rows[r]!, 'u32', 3) === u.EMPTY)
-                          u.failed({ win, peer: from[row]!, epoch });
+                        rows[r] = g.awaitFilled(home, u.EMPTY, { scope: 'sys', limit: patience });
+                        if (g.lane(rows[r]!, 'u32', 3) === u.EMPTY) {
+                          if (patience > 0) u.failed({ win, peer: from[row]!, epoch });
+                          patience = g.u32(0);
+                        }
                       }
                       const empty = g.pack('u32', [u.EMPTY, u.EMPTY, u.EMPTY, u.EMPTY]);
                       g.store(home, empty, { order: 'relaxed', scope: 'sys' });

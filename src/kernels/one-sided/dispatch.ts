@@ -21,7 +21,12 @@ import {
 export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
   const partUnits = (p: OneSidedShape['payloads'][number]) =>
     Math.ceil(p.rowBytes / unitBytes[p.unit] / shape.dispatch.parts);
-  const { arrive, awaitPeers, awaitSlots } = protocol(window, shape, 'dispatched', operations.dispatch);
+  const { arrive, awaitPeers, awaitSlots, patience } = protocol(
+    window,
+    shape,
+    'dispatched',
+    operations.dispatch,
+  );
   return kernel(
     {
       name: 'one_sided_dispatch',
@@ -58,6 +63,7 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
         arrive,
         awaitPeers,
         awaitSlots,
+        patience,
         PUSH: shape.combine.way === 'push',
       },
     },
@@ -67,6 +73,7 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
       g.releaseNext();
       const mine = win.at(g.rank);
       const epoch = g.load(mine.dispatches.at(g.blockIdx.x)) + 1;
+      let patience = u.patience({ win, limit });
 
       // The peers' experts may still read the last round: the first store waits for them, what comes before it does not.
       // (A pulling combine has waited for the peers already.)
@@ -97,7 +104,7 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
               if (i < end) row[d] = g.load(from.at(i), { cache: 'stream' });
             }
             if (!mayStore) {
-              u.awaitSlots({ win, epoch: epoch - 1, limit });
+              if (!u.awaitSlots({ win, epoch: epoch - 1, limit: patience })) patience = g.u32(0);
               mayStore = true;
             }
             // Each warp finds the destinations by itself, so no block barrier is needed: the first lane of those
@@ -120,7 +127,7 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
         // Ids and weights go to every rank, a warp for each: what is not its own reads -1 there.
         if (part === 0) {
           if (!mayStore) {
-            u.awaitSlots({ win, epoch: epoch - 1, limit });
+            if (!u.awaitSlots({ win, epoch: epoch - 1, limit: patience })) patience = g.u32(0);
             mayStore = true;
           }
           const owner = u.ownerOf({ expert: id });
@@ -139,7 +146,7 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
         }
       }
       u.arrive({ win, epoch });
-      u.awaitPeers({ win, epoch, limit });
+      u.awaitPeers({ win, epoch, limit: patience });
 
       if (u.COUNTS) {
         // The same pieces, seen from here: slots of every source whose ids have just arrived. Combine zeroed the

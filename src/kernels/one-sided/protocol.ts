@@ -33,6 +33,18 @@ export function protocol(
     },
   );
 
+  /**
+   * How long a launch may wait: not at all behind one that gave up. So all that is enqueued ends within the time of
+   * one wait, however many waits it holds, and `failure` stays what went wrong first.
+   */
+  const patience = device(
+    { name: 'patience', params: { win: peers(window), limit: 'u32' }, returns: 'u32', using: {} },
+    (g, { win, limit }) => {
+      const failure = g.load(win.at(g.rank).failure.at(0), { order: 'relaxed', scope: 'sys' });
+      return failure === 0 ? limit : g.u32(0);
+    },
+  );
+
   /** Records whom a wait gave up on. Several may fail at once: each word is whole, and any of them is worth reporting. */
   const failed = device(
     {
@@ -66,7 +78,7 @@ export function protocol(
           scope: 'sys',
           limit,
         });
-        if (!came) failed({ win, peer, epoch });
+        if (!came && limit > 0) failed({ win, peer, epoch });
       }
       g.barrier();
     },
@@ -82,25 +94,28 @@ export function protocol(
     },
   );
 
-  /** Dispatch, before its first store: every rank has released what the last round put into its slots. */
+  /** Dispatch, before its first store: every rank has released what the last round put into its slots, or time is over. */
   const awaitSlots = device(
     {
       name: 'await_slots',
       params: { win: peers(window), epoch: 'u32', limit: 'u32' },
+      returns: 'bool',
       using: { RANKS: shape.ranks, failed },
     },
     (g, { win, epoch, limit }, { RANKS, failed }) => {
       const peer = g.threadIdx.x;
+      let free = true;
       if (peer < RANKS) {
         const flag = win.at(g.rank).released.at(peer);
-        const free = g.awaitEpoch(flag, epoch, { order: 'acquire', scope: 'sys', limit });
-        if (!free) failed({ win, peer, epoch });
+        free = g.awaitEpoch(flag, epoch, { order: 'acquire', scope: 'sys', limit });
+        if (!free && limit > 0) failed({ win, peer, epoch });
       }
       g.barrier();
+      return free;
     },
   );
 
-  return { arrive, awaitPeers, failed, releaseSlots, awaitSlots };
+  return { arrive, awaitPeers, patience, failed, releaseSlots, awaitSlots };
 }
 
 /** The rank that owns an expert, or RANKS for 'none': ids out of range own nothing and never become an address. */
