@@ -42,7 +42,8 @@ export class Ceilings {
     const launcher = this.kernels[kind];
     launcher.set('vectors', vectors);
     const { blocks, threads } = transferLaunch;
-    launcher.setGrid(Math.min(blocks, Math.max(1, Math.ceil(vectors / threads))));
+    const runs = Math.ceil(vectors / threads) * Math.max(1, this.world.ranks - 1);
+    launcher.setGrid(Math.min(blocks, runs));
     const graph = await this.timing.capture(rounds, [() => launcher.launch(this.timing.stream)]);
     const times = await this.timing.replay(graph, rounds);
     graph.dispose();

@@ -151,8 +151,8 @@ export class Round {
     const tokens = routes[0]!.tokens;
     for (const plane of Object.values(ep.received.payloads)) stream.fill(plane.data, plane.bytes, 0);
     stream.fill(set.out.data, set.out.bytes, 0);
-    await stream.synchronize();
-    await world.barrier('planes are wiped');
+    // Wiped everywhere before anybody sends: a meeting on the devices, which orders both.
+    timing.enqueueBarrier(1);
     ep.dispatch(set, stream);
     ep.combine(set.out, stream);
     await ep.synchronize(stream);

@@ -56,7 +56,8 @@ interface Coordinate {
 
 const partsTried = [1, 2, 4, 7, 14];
 const blocksTried = [32, 66, 96, 132, 198, 264, 396];
-const threadsTried = [128, 256, 512, 1024];
+/** The odd ones divide a row of 7168 bf16, 896 vectors. */
+const threadsTried = [128, 224, 256, 448, 512, 896, 1024];
 
 function launchCoordinate(
   phase: 'dispatch' | 'combine',

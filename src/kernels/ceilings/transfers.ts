@@ -11,11 +11,16 @@ export function transferWindow(ranks: number, capacity: number) {
 
 export type TransferWindow = ReturnType<typeof transferWindow>;
 
-/** Blocks and threads that saturate NVLink (96 blocks of 512 do on an H200). */
-export const transferLaunch = { blocks: 132, threads: 512 } as const;
+/**
+ * Blocks and threads that saturate NVLink. On 4 × H200 everything from 33 × 1024 to 264 × 1024 lies within 3 % at
+ * 5 MB and 80 MB a GPU; this was never the slowest and, below 1 MB, the fastest (docs/benchmarks.md).
+ */
+export const transferLaunch = { blocks: 96, threads: 512 } as const;
 
 /**
  * Stores. The vectors come from registers: what reading them from memory costs is dispatch's affair, not the links'.
+ * A block's worth of vectors at a time goes to one peer: a run of 8 KiB costs 4 % less than a warp's 512 bytes to each
+ * peer in turn.
  */
 export function storeCeilingKernel(ranks: number, capacity: number, window: TransferWindow) {
   return kernel(
@@ -30,13 +35,14 @@ export function storeCeilingKernel(ranks: number, capacity: number, window: Tran
       using: { RANKS: ranks, CAPACITY: capacity },
     },
     (g, { win, vectors }, { RANKS, CAPACITY }) => {
-      const step = g.gridDim.x * g.blockDim.x;
-      for (let i = g.blockIdx.x * g.blockDim.x + g.threadIdx.x; i < vectors; i += step) {
-        // Not zeros, and not one value over and over.
-        const value = g.pack('u32', [i, i * 2654435761, g.rank + i, i ^ 2863311530]);
-        // All peers in turn, and each rank begins with another one: no link waits while another is full.
-        for (const other of g.unroll(RANKS - 1)) {
-          const peer = (g.rank + 1 + other) % RANKS;
+      const runs = (vectors + g.blockDim.x - 1) / g.blockDim.x;
+      for (let run = g.blockIdx.x; run < runs * (RANKS - 1); run += g.gridDim.x) {
+        // Each rank begins with another peer: no link waits while another is full.
+        const peer = (g.rank + 1 + (run % (RANKS - 1))) % RANKS;
+        const i = (run / (RANKS - 1)) * g.blockDim.x + g.threadIdx.x;
+        if (i < vectors) {
+          // Not zeros, and not one value over and over.
+          const value = g.pack('u32', [i, i * 2654435761, g.rank + i, i ^ 2863311530]);
           g.store(win.at(peer).rows.at(g.rank * CAPACITY + i), value);
         }
       }
@@ -44,7 +50,10 @@ export function storeCeilingKernel(ranks: number, capacity: number, window: Tran
   );
 }
 
-/** Loads. `sink` is [threads of the grid] u32: a loaded value must be used, or the compiler drops the load. */
+/**
+ * Loads. `sink` is [threads of the grid] u32: a loaded value must be used, or the compiler drops the load. Plain ones:
+ * with L1::no_allocate loads from a peer reach less than half (150 of 320 GB/s), since they go out sector by sector.
+ */
 export function loadCeilingKernel(ranks: number, capacity: number, window: TransferWindow) {
   return kernel(
     {
@@ -54,20 +63,17 @@ export function loadCeilingKernel(ranks: number, capacity: number, window: Trans
       using: { RANKS: ranks, CAPACITY: capacity },
     },
     (g, { win, vectors, sink }, { RANKS, CAPACITY }) => {
-      const step = g.gridDim.x * g.blockDim.x;
-      const thread = g.blockIdx.x * g.blockDim.x + g.threadIdx.x;
+      const runs = (vectors + g.blockDim.x - 1) / g.blockDim.x;
       let seen = g.u32(0);
-      for (let i = thread; i < vectors; i += step) {
-        const rows = g.registers('v16', RANKS - 1);
-        for (const other of g.unroll(RANKS - 1)) {
-          const peer = (g.rank + 1 + other) % RANKS;
-          rows[other] = g.load(win.at(peer).rows.at(g.rank * CAPACITY + i), { cache: 'stream' });
-        }
-        for (const other of g.unroll(RANKS - 1)) {
-          seen ^= g.lane(rows[other]!, 'u32', 0) ^ g.lane(rows[other]!, 'u32', 3);
+      for (let run = g.blockIdx.x; run < runs * (RANKS - 1); run += g.gridDim.x) {
+        const peer = (g.rank + 1 + (run % (RANKS - 1))) % RANKS;
+        const i = (run / (RANKS - 1)) * g.blockDim.x + g.threadIdx.x;
+        if (i < vectors) {
+          const row = g.load(win.at(peer).rows.at(g.rank * CAPACITY + i));
+          seen ^= g.lane(row, 'u32', 0) ^ g.lane(row, 'u32', 3);
         }
       }
-      g.store(sink.at(thread), seen);
+      g.store(sink.at(g.blockIdx.x * g.blockDim.x + g.threadIdx.x), seen);
     },
   );
 }

@@ -1,0 +1,63 @@
+import { describe, expect, it } from 'vitest';
+import { type Point, rowOf, runBenchmark } from '../../src/bench/index.js';
+import { benchmark, newCrews, type Plan } from '../../src/bench/program.js';
+import { formatFinding, SimMachine } from '../../src/sim/index.js';
+import { World } from '../../src/world/index.js';
+
+const plan: Plan = {
+  workload: {
+    profile: 'custom',
+    hidden: 64,
+    experts: 8,
+    topK: 2,
+    ranks: 2,
+    dtype: 'fp8',
+    combineDtype: 'bf16',
+    router: 'uniform',
+    seed: 1,
+  },
+  tokens: [1, 3],
+  world: 'local',
+  device: 'sim',
+  iterations: 2,
+  nccl: true,
+  breakdown: true,
+};
+
+describe('a run on the simulator', () => {
+  it('counts bytes and steps, and claims no microseconds', async () => {
+    const events: string[] = [];
+    const report = await runBenchmark(plan, (event) => events.push(event.type));
+    expect(report.unit).toBe('steps');
+    expect(report.barrier).toBeNull();
+    expect(report.points.map(({ tokens }) => tokens)).toEqual([1, 3]);
+    expect(events.filter((type) => type === 'point')).toHaveLength(2);
+    const point = report.points[1]!;
+    expect(rowOf(point, 'heddle', 'both')!.time).toBeGreaterThan(rowOf(point, 'heddle', 'dispatch')!.time);
+    expect(point.rows.map(({ subject }) => subject)).not.toContain('stores');
+    expect(point.rows.every(({ physical }) => physical === null)).toBe(true);
+    expect(point.bytes.dispatch.logical).toBe(3 * 2 * (64 + 4));
+  });
+
+  it('is free of races, and brings the right bytes', async () => {
+    const machine = SimMachine.create({ ranks: 3, mode: 'checked', seed: '7' });
+    const crews = newCrews();
+    const points: Point[] = [];
+    const workload = { ...plan.workload, ranks: 3 };
+    await World.local({ ranks: 3, device: 'sim', sim: machine }, (world) =>
+      benchmark(world, crews, { ...plan, workload, tokens: [2], iterations: 1 }, (event) => {
+        if (event.type === 'point') points.push(event.point);
+      }),
+    );
+    expect(machine.findings.map(formatFinding)).toEqual([]);
+    // Every rank came to the same results.
+    expect(points).toHaveLength(3);
+    expect(points[1]).toEqual(points[0]);
+  });
+
+  it('has no worlds of processes', async () => {
+    await expect(runBenchmark({ ...plan, world: 'processes' })).rejects.toThrow(
+      /simulated GPUs live in one process/,
+    );
+  });
+});

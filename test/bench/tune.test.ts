@@ -1,0 +1,76 @@
+import { describe, expect, it } from 'vitest';
+import { descend, neighbours, sensible } from '../../src/bench/tune.js';
+import { defaultTuning, type Shape, type Tuning } from '../../src/moe/index.js';
+
+const shape: Shape = {
+  ranks: 4,
+  experts: 256,
+  topK: 8,
+  maxTokens: 64,
+  payloads: [{ name: 'x', rowBytes: 14_336 }],
+  output: { dtype: 'bf16', hidden: 7168 },
+};
+const start = defaultTuning(shape, 'cuda');
+const never = async () => false;
+
+/** Least at 132 blocks of 4 parts in dispatch and a pulling combine. */
+const cost = ({ dispatch, combine }: Tuning): number =>
+  100 +
+  Math.abs(dispatch.blocks - 132) +
+  10 * Math.abs(dispatch.parts - 4) +
+  (combine.way === 'pull' ? 0 : 50);
+
+describe('the search for a tuning', () => {
+  it('finds the least of a cost with one valley', async () => {
+    const { tuning, microseconds, before, cut } = await descend(start, 64, async (t) => cost(t), never);
+    expect(tuning).toMatchObject({ dispatch: { blocks: 132, parts: 4 }, combine: { way: 'pull' } });
+    expect(microseconds).toBe(100);
+    expect(before).toBe(cost(start));
+    expect(cut).toBe(false);
+  });
+
+  it('asks for no tuning twice, and only for sensible ones', async () => {
+    const asked: string[] = [];
+    await descend(
+      start,
+      3,
+      async (tuning) => {
+        expect(sensible(tuning, 3)).toBe(true);
+        asked.push(JSON.stringify(tuning));
+        return cost(tuning);
+      },
+      never,
+    );
+    expect(new Set(asked).size).toBe(asked.length);
+  });
+
+  it('stays where differences are noise', async () => {
+    let n = 0;
+    const { tuning } = await descend(start, 64, async () => 100 - (n++ % 4) * 0.1, never);
+    expect(tuning).toEqual(start);
+  });
+
+  it('ends with the best so far when the time is over', async () => {
+    let asked = 0;
+    const result = await descend(
+      start,
+      64,
+      async (tuning) => {
+        asked++;
+        return cost(tuning);
+      },
+      async () => asked >= 5,
+    );
+    expect(result).toMatchObject({ cut: true, tried: 5 });
+    expect(result.microseconds).toBeLessThanOrEqual(result.before);
+  });
+
+  it('never makes more blocks than there are pieces', () => {
+    for (let coordinate = 0; coordinate < 8; coordinate++) {
+      for (const { dispatch, combine } of neighbours(start, coordinate, 2)) {
+        expect(dispatch.blocks).toBeLessThanOrEqual(2 * dispatch.parts);
+        expect(combine.blocks).toBeLessThanOrEqual(2 * combine.parts);
+      }
+    }
+  });
+});
