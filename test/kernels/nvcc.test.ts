@@ -1,0 +1,45 @@
+/** Every kernel that Heddle has, as nvcc sees it: no warning, no spilled register, no stack. */
+import { describe, expect, test } from 'vitest';
+import { registry, type ShapeText } from '../../src/kernels/index.js';
+import { printCuda } from '../../src/lang/index.js';
+import { architectures, compileCuda, findTool } from '../lang/cuda/nvcc.js';
+
+const nvcc = findTool('nvcc');
+
+/** Besides its default: the other way of combine, rows that no vector divides, other types, one token, many ranks. */
+const variants: Readonly<Record<string, readonly ShapeText[]>> = {
+  one_sided_dispatch: [
+    { ranks: 4, hidden: 77, counts: 'yes' },
+    { tokens: 1, parts: 4, blocks: 4, threads: 256, scales: 224 },
+    { ranks: 72, experts: 288, topk: 32, way: 'pull' },
+  ],
+  one_sided_combine: [
+    { way: 'pull' },
+    { way: 'pull', hidden: 77, dtype: 'f16' },
+    { ranks: 4, tokens: 1, parts: 7, blocks: 7, threads: 128 },
+    { dtype: 'f32', ahead: 4, counts: 'yes' },
+    { ranks: 72, experts: 288, topk: 32 },
+  ],
+  example_experts: [{ dtype: 'f32', weights: 'no' }, { hidden: 77 }],
+};
+
+const shapes = registry.flatMap(({ name, build }) =>
+  [{}, ...(variants[name] ?? [])].map((shape) => ({
+    name: [name, ...Object.entries(shape).map(([key, value]) => `${key}=${value}`)].join(' '),
+    build: () => build(shape),
+  })),
+);
+
+test('every variant is one of a kernel that is there', () => {
+  const known = registry.map(({ name }) => name);
+  expect(Object.keys(variants).filter((name) => !known.includes(name))).toEqual([]);
+});
+
+describe.skipIf(nvcc === null).each(architectures)('nvcc compiles for %s', (architecture) => {
+  test.each(shapes)('$name', async ({ build }) => {
+    const { kernels, warnings } = await compileCuda(nvcc!, printCuda([build().ir()]), architecture);
+    expect(warnings).toEqual([]);
+    expect(kernels).toHaveLength(1);
+    expect(kernels.filter(({ spillBytes, stackBytes }) => spillBytes + stackBytes !== 0)).toEqual([]);
+  });
+});
