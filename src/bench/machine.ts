@@ -71,21 +71,23 @@ function driverVersion(): string | null {
   }
 }
 
-/** @throws UnavailableError that says what a benchmark of so many ranks would need here. */
-export function requireGpus(ranks: number): void {
-  const needs = `heddle bench --ep ${ranks} needs ${ranks} NVIDIA GPUs of one machine with peer access (NVLink), their driver, and NVRTC or nvcc`;
-  const remedy =
-    'See `heddle doctor` for what is missing, choose fewer ranks with --ep, or add --device sim for the ' +
-    'same workload on the simulator: bytes and steps, no microseconds';
-  let gpus: number;
+/**
+ * @throws UnavailableError that says what measuring so many ranks would need here. `otherwise`: what else would help.
+ */
+export function requireGpus(ranks: number, otherwise = ''): void {
+  const gpus =
+    ranks === 1 ? 'an NVIDIA GPU' : `${ranks} NVIDIA GPUs of one machine with peer access (NVLink)`;
+  const needs = `Measuring ${ranks === 1 ? 'one rank' : `${ranks} ranks`} needs ${gpus}, their driver, and NVRTC or nvcc`;
+  const remedy = `\`heddle doctor\` says what is missing; --ep chooses how many ranks${otherwise}`;
+  let here: number;
   try {
-    gpus = listGpus().length;
+    here = listGpus().length;
   } catch (error) {
     if (!(error instanceof UnavailableError)) throw error;
     throw new UnavailableError(`${needs}; this machine has no usable GPU`, remedy, { cause: error });
   }
-  if (gpus < ranks) {
-    const here = gpus === 0 ? 'none' : gpus === 1 ? 'one' : String(gpus);
-    throw new UnavailableError(`${needs}; this machine has ${here}`, remedy);
+  if (here < ranks) {
+    const count = here === 0 ? 'none' : here === 1 ? 'one' : String(here);
+    throw new UnavailableError(`${needs}; this machine has ${count}`, remedy);
   }
 }

@@ -21,7 +21,7 @@ export async function runBenchmark(
   const real = wanted.device === 'cuda';
   if (!real && wanted.world === 'processes')
     throw new ArgumentError('world', wanted.world, 'local: simulated GPUs live in one process');
-  if (real) requireGpus(of.ranks);
+  if (real) requireGpus(of.ranks, '; with --device sim the simulator counts bytes and steps instead of time');
   const notes: string[] = [];
   const nccl = real && wanted.nccl ? ncclHere() : { version: null, reason: '' };
   if (nccl.reason !== '') notes.push(`NCCL is not compared: ${nccl.reason}`);

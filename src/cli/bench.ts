@@ -14,7 +14,6 @@ import {
   tableHead,
   tableLine,
 } from '../bench/index.js';
-import { HeddleError, UnavailableError } from '../errors/index.js';
 import { formats, profiles } from '../moe/index.js';
 
 interface BenchFlags {
@@ -98,19 +97,17 @@ export function register(program: Command): void {
       `
 Times are medians, over the iterations of a CUDA graph, of the slowest rank (docs/benchmarks.md).
 
-Exit code: 0; 1 when something failed; 2 when this machine lacks what it would need.
+Exit code: 0; 1 when something failed; 2 for a mistake in the arguments or when this machine lacks GPUs.
 
 Examples:
   $ heddle bench
   $ heddle bench --tokens 1,128,4096 --dtype fp8 --kernel-breakdown --report bench.html
   $ heddle bench --device sim --ep 2 --tokens 4`,
     )
-    .action(async (flags: BenchFlags) => {
-      process.exitCode = await bench(flags);
-    });
+    .action(bench);
 }
 
-async function bench(flags: BenchFlags): Promise<number> {
+async function bench(flags: BenchFlags): Promise<void> {
   const table = flags.json ? process.stderr : process.stdout;
   const progress = showProgress();
   let started = false;
@@ -126,20 +123,11 @@ async function bench(flags: BenchFlags): Promise<number> {
     table.write(`${lines.join('\n')}\n`);
     save(flags, soFar);
   };
-  try {
-    const report = await runBenchmark(planOf(flags), hear);
-    progress.clear();
-    table.write(`\n${footnote(report)}\n`);
-    for (const note of report.notes) table.write(`${note}\n`);
-    save(flags, report);
-    if (flags.json) process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);
-    return 0;
-  } catch (error) {
-    progress.clear();
-    if (!(error instanceof HeddleError)) throw error;
-    process.stderr.write(`heddle bench: ${error.message}\n`);
-    return error instanceof UnavailableError ? 2 : 1;
-  }
+  const report = await runBenchmark(planOf(flags), hear).finally(progress.clear);
+  table.write(`\n${footnote(report)}\n`);
+  for (const note of report.notes) table.write(`${note}\n`);
+  save(flags, report);
+  if (flags.json) process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);
 }
 
 function planOf(flags: BenchFlags): Plan {

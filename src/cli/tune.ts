@@ -2,7 +2,6 @@ import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { runTuning, sweep, type TuneEvent, type WorkloadOptions } from '../bench/index.js';
-import { HeddleError, UnavailableError } from '../errors/index.js';
 import {
   formats,
   profiles,
@@ -64,18 +63,16 @@ export function register(program: Command): void {
       `
 What it finds is added to the file, in place of older entries of the same shapes. ExpertParallel.create reads it.
 
-Exit code: 0; 1 when something failed; 2 when this machine lacks what it would need.
+Exit code: 0; 1 when something failed; 2 for a mistake in the arguments or when this machine lacks GPUs.
 
 Examples:
   $ heddle tune --ep 8 --budget 600
   $ heddle tune --tokens 64,128 --dtype fp8`,
     )
-    .action(async (flags: TuneFlags) => {
-      process.exitCode = await tune(flags);
-    });
+    .action(tune);
 }
 
-async function tune(flags: TuneFlags): Promise<number> {
+async function tune(flags: TuneFlags): Promise<void> {
   const { profile, ep, dtype, combineDtype, begin, end, factor } = flags;
   const out = flags.json ? process.stderr : process.stdout;
   const path = flags.output ?? tuningPath();
@@ -93,23 +90,16 @@ async function tune(flags: TuneFlags): Promise<number> {
     );
     save(path, [shape]);
   };
-  try {
-    process.stderr.write(`heddle tune: at most ${flags.budget} s; what is found goes to ${path}\n`);
-    const shapes = await runTuning(
-      {
-        workload: { profile, ranks: ep, dtype, combineDtype, router: 'uniform', seed: 1 },
-        tokens: flags.tokens ?? sweep(begin, end, factor),
-        budgetSeconds: flags.budget,
-      },
-      hear,
-    );
-    if (flags.json) process.stdout.write(`${JSON.stringify(shapes, null, 2)}\n`);
-    return 0;
-  } catch (error) {
-    if (!(error instanceof HeddleError)) throw error;
-    process.stderr.write(`heddle tune: ${error.message}\n`);
-    return error instanceof UnavailableError ? 2 : 1;
-  }
+  process.stderr.write(`heddle tune: at most ${flags.budget} s; what is found goes to ${path}\n`);
+  const shapes = await runTuning(
+    {
+      workload: { profile, ranks: ep, dtype, combineDtype, router: 'uniform', seed: 1 },
+      tokens: flags.tokens ?? sweep(begin, end, factor),
+      budgetSeconds: flags.budget,
+    },
+    hear,
+  );
+  if (flags.json) process.stdout.write(`${JSON.stringify(shapes, null, 2)}\n`);
 }
 
 function inWords({ dispatch, combine }: Tuning): string {

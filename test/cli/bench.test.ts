@@ -1,0 +1,85 @@
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
+import type { BenchReport } from '../../src/bench/index.js';
+import { heddle } from '../../src/cli/program.js';
+
+let out = '';
+let err = '';
+beforeEach(() => {
+  out = '';
+  err = '';
+  vi.spyOn(process.stdout, 'write').mockImplementation((text) => {
+    out += text;
+    return true;
+  });
+  vi.spyOn(process.stderr, 'write').mockImplementation((text) => {
+    err += text;
+    return true;
+  });
+});
+afterEach(() => vi.restoreAllMocks());
+
+let folder = '';
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), 'heddle-bench-'));
+});
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const small = ['--profile', 'custom', '--hidden', '64', '--experts', '8', '--top-k', '2', '--ep', '2'];
+const simulated = ['bench', '--device', 'sim', ...small, '--tokens', '1'];
+
+describe('heddle bench', () => {
+  it('says on a machine without the GPUs what it would need, with exit code 2', async () => {
+    expect(await heddle(['bench', '--ep', '72'])).toBe(2);
+    expect(err).toMatch(/^heddle: Measuring 72 ranks needs 72 NVIDIA GPUs.*this machine has.*heddle doctor/);
+    expect(err).toContain('--device sim');
+    expect(err.trim().split('\n')).toHaveLength(1);
+    expect(out).toBe('');
+  });
+
+  it('prints a table, and writes results and page, on the simulator', async () => {
+    const [json, html] = [join(folder, 'out.json'), join(folder, 'out.html')];
+    expect(await heddle([...simulated, '--output-file', json, '--report', html, '--iter-stats'])).toBe(0);
+    expect(out).toMatch(/custom: hidden 64, top-2 of 8 experts, ep 2/);
+    expect(out).toMatch(/tokens dispatch steps/);
+    const report = JSON.parse(readFileSync(json, 'utf8')) as BenchReport;
+    expect(report.points.map(({ tokens }) => tokens)).toEqual([1]);
+    expect(readFileSync(html, 'utf8')).toContain('Heddle bench: custom, EP2');
+  });
+
+  it('keeps stdout for the results with --json', async () => {
+    expect(await heddle([...simulated, '--json'])).toBe(0);
+    expect(JSON.parse(out)).toMatchObject({ format: 'heddle-bench/1', unit: 'steps' });
+    expect(err).toContain('tokens dispatch steps');
+  });
+
+  it.each([
+    [['--profile', 'gpt5'], /Allowed choices are deepseek_v3/],
+    [['--dtype', 'int3'], /Allowed choices are .*nvfp4/],
+    [['--tokens', '1,x'], /whole number/],
+    [['--tokens', '0'], /1,8,128/],
+    [['-b', '8', '-e', '4'], /end is 4/],
+    [['-f', '1'], /factor is 1/],
+    [['--skew', '1', '--perfect-router'], /cannot be used with/],
+    [['--skew', '-1'], /skew is -1/],
+    [['--profile', 'custom', '--hidden', '64'], /given with the profile 'custom'/],
+    [['--device', 'sim', '--world', 'processes'], /live in one process/],
+  ])('refuses %j and says why', async (args, message) => {
+    expect(await heddle(['bench', ...args])).toBe(2);
+    expect(err).toMatch(message);
+  });
+});
+
+describe('heddle tune', () => {
+  it('says on a machine without the GPUs what it would need, with exit code 2', async () => {
+    expect(await heddle(['tune', '--ep', '72', '-o', join(folder, 'tuning.json')])).toBe(2);
+    expect(err).toMatch(/Measuring 72 ranks needs 72 NVIDIA GPUs/);
+  });
+
+  it('refuses budgets that are none', async () => {
+    expect(await heddle(['tune', '--budget', '0'])).toBe(2);
+    expect(err).toMatch(/whole number from 1/);
+  });
+});
