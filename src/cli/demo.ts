@@ -1,0 +1,261 @@
+import { totalmem } from 'node:os';
+import { type Command, InvalidArgumentError } from 'commander';
+import { countGpus } from '../cuda/index.js';
+import { ArgumentError, UnavailableError } from '../errors/index.js';
+import {
+  type Bits,
+  compareBits,
+  compareCombined,
+  ExampleExperts,
+  ExpertParallel,
+  emptyTensor,
+  expectedRound,
+  layerOf,
+  leastWindowBytes,
+  makeSources,
+  mergeComparisons,
+  profiles,
+  type RowDtype,
+  readBits,
+  requireShape,
+  type Shape,
+  type Source,
+  shapeOfRounds,
+  tensorFrom,
+  traffic,
+} from '../moe/index.js';
+import { SimMachine } from '../sim/index.js';
+import { type DeviceChoice, World } from '../world/index.js';
+import { type DemoResult, type KernelSpan, renderDemo } from './print-demo.js';
+
+interface Options {
+  readonly ranks: number;
+  readonly tokens: number;
+  readonly hidden: number;
+  readonly experts: number;
+  readonly topk: number;
+  readonly dtype: RowDtype;
+  readonly seed: number;
+  readonly device: DeviceChoice;
+  readonly json?: boolean;
+}
+
+const { hidden, experts, topK } = profiles.deepseek_v3;
+
+/** Adds `heddle demo`. */
+export function register(program: Command): void {
+  program
+    .command('demo')
+    .description('one round of a Mixture-of-Experts layer: verified, and shown')
+    .option('--ranks <n>', 'GPUs that share the experts', integer, 8)
+    .option('--tokens <n>', 'tokens that each of them brings', integer, 32)
+    .option('--hidden <n>', 'elements of a row', integer, hidden)
+    .option('--experts <n>', 'experts of all ranks together', integer, experts)
+    .option('--topk <n>', 'experts that a token goes to', integer, topK)
+    .option('--dtype <type>', 'of the rows: bf16, f16 or f32', 'bf16')
+    .option('--seed <n>', 'of the routes and rows', integer, 1)
+    .option('--device <kind>', 'auto (GPUs where there are enough, else simulated ones), sim or cuda', 'auto')
+    .option('--json', 'print the figures as JSON')
+    .addHelpText(
+      'after',
+      `
+Every token goes to the ranks that own its experts (dispatch), small experts compute there, and the token gets back
+the sum of what they made of it (combine). The result is compared with a plain reference, bit by bit; then everything
+is run a second time, the simulated machine in another order, and must give the same bits.
+
+Exit code: 0 when the results are right, 1 when they are not.
+
+Examples:
+  $ heddle demo
+  $ heddle demo --ranks 64 --tokens 4 --hidden 1024
+  $ heddle demo --ranks 3 --experts 10 --topk 2 --dtype f32 --json`,
+    )
+    .action(async (options: Options) => {
+      const result = await demo(options, (what) => process.stderr.write(`heddle demo: ${what}\n`));
+      process.stdout.write(
+        options.json ? `${JSON.stringify(figures(result), null, 2)}\n` : renderDemo(result),
+      );
+      process.exitCode = result.comparison.different === 0 && result.bitwiseRepeatable ? 0 : 1;
+    });
+}
+
+/** Runs the round trip twice and compares it with the reference. */
+export async function demo(options: Options, progress: (what: string) => void): Promise<DemoResult> {
+  const started = performance.now();
+  const shape = shapeOf(options);
+  const simulated = isSimulated(options);
+  const { ranks, maxTokens } = shape;
+  const gpus = `${simulated ? 'simulated ' : ''}GPU${ranks === 1 ? '' : 's'}`;
+  progress(`${maxTokens} tokens for each of ${ranks} ${gpus} …`);
+  const sources = makeSources(shape, maxTokens, options.seed);
+  progress('dispatch, experts, combine …');
+  const first = await runOnce(shape, sources, simulated, 'in-order');
+  progress(`the same again${simulated ? ', in another order' : ''} …`);
+  const second = await runOnce(shape, sources, simulated, 'random');
+  progress('comparing with the reference …');
+  const expected = expectedRound(shape, sources);
+  return {
+    shape,
+    simulated,
+    traffic: traffic(shape, sources),
+    comparison: mergeComparisons(
+      first.out.map((out, rank) => compareCombined(shape, rank, out, expected[rank]!)),
+    ),
+    bitwiseRepeatable: first.out.every((out, rank) => {
+      return compareBits('out', shape.output.dtype, second.out[rank]!, out).different === 0;
+    }),
+    // The first round on GPUs also loads the kernels.
+    spans: second.spans,
+    seconds: Math.round((performance.now() - started) / 10) / 100,
+  };
+}
+
+/** What `--json` prints. */
+function figures({ shape, comparison, bitwiseRepeatable, traffic, seconds }: DemoResult) {
+  const { ranks, maxTokens, output, experts, topK } = shape;
+  const { dispatch, combine, withoutDedup } = traffic;
+  return {
+    ranks,
+    tokens: maxTokens,
+    hidden: output.hidden,
+    experts,
+    topK,
+    maxAbsError: comparison.maxAbsError,
+    bitwiseRepeatable,
+    bytes: { dispatch, combine, withoutDedup },
+    seconds,
+  };
+}
+
+interface Run {
+  /** [rank] */
+  readonly out: readonly Bits[];
+  readonly spans: readonly KernelSpan[];
+}
+
+async function runOnce(
+  shape: Shape,
+  sources: readonly Source[],
+  simulated: boolean,
+  schedule: 'in-order' | 'random',
+): Promise<Run> {
+  const { ranks } = shape;
+  const machine = simulated ? SimMachine.create({ ranks, schedule }) : null;
+  const device = machine === null ? { device: 'cuda' as const } : { device: 'sim' as const, sim: machine };
+  const results = await World.local({ ranks, ...device }, (world) => {
+    return runRank(world, shape, sources[world.rank]!);
+  });
+  return {
+    out: results.map(({ out }) => out),
+    spans: machine === null ? results.flatMap(({ spans }) => spans) : tracedSpans(machine),
+  };
+}
+
+/** A kernel may be there before the one before it has ended, but only waits for that: its work begins then. */
+function tracedSpans(machine: SimMachine): KernelSpan[] {
+  const names: Readonly<Record<string, string>> = {
+    one_sided_dispatch: 'dispatch',
+    example_experts: 'experts',
+    one_sided_combine: 'combine',
+  };
+  const ends = new Map<number, number>();
+  return machine.trace.map(({ rank, kernel, start, end }) => {
+    const span = { rank, kernel: names[kernel] ?? kernel, start: Math.max(start, ends.get(rank) ?? 0), end };
+    ends.set(rank, end);
+    return span;
+  });
+}
+
+/** One rank's round: all that a user of Heddle has to write. */
+async function runRank(world: World, shape: Shape, { tokens, topkIds, topkWeights, payloads }: Source) {
+  const { dtype, hidden } = shape.output;
+  const { device } = world;
+  const stream = device.createStream();
+  const ep = await ExpertParallel.create(world, layerOf(shape));
+  const experts = await ExampleExperts.create(world, ep, stream);
+  const x = tensorFrom(device, stream, payloads.x!, 'u8', [tokens, shape.payloads[0]!.rowBytes]);
+  const out = emptyTensor(device, dtype, [tokens, hidden]);
+
+  const clock = new KernelClock(world, stream);
+  ep.dispatch({ topkIds, topkWeights: topkWeights!, payloads: { x } }, stream);
+  clock.ended('dispatch');
+  experts.run(stream);
+  clock.ended('experts');
+  ep.combine(out, stream);
+  clock.ended('combine');
+  await ep.synchronize(stream);
+
+  const result = { out: await readBits(out, stream), spans: clock.spans() };
+  await ep.dispose();
+  return result;
+}
+
+/** When kernels began and ended on a GPU. The simulated machine knows by itself, and events would hold it up. */
+class KernelClock {
+  private readonly events: {
+    readonly name: string;
+    readonly event: ReturnType<World['device']['createEvent']>;
+  }[] = [];
+
+  constructor(
+    private readonly world: World,
+    private readonly stream: ReturnType<World['device']['createStream']>,
+  ) {
+    this.ended('');
+  }
+
+  ended(name: string): void {
+    const { device } = this.world;
+    if (device.kind === 'sim') return;
+    const event = device.createEvent();
+    this.stream.record(event);
+    this.events.push({ name, event });
+  }
+
+  /** In microseconds since this rank began. */
+  spans(): KernelSpan[] {
+    const [zero, ...ends] = this.events;
+    if (zero === undefined) return [];
+    let start = 0;
+    return ends.map(({ name, event }) => {
+      const end = event.elapsedSince(zero.event) * 1000;
+      const span = { rank: this.world.rank, kernel: name, start, end };
+      start = end;
+      return span;
+    });
+  }
+}
+
+function shapeOf({ ranks, tokens, hidden, experts, topk, dtype }: Options): Shape {
+  const shape = requireShape(shapeOfRounds({ ranks, experts, topK: topk, maxTokens: tokens, hidden, dtype }));
+  // Windows of all ranks, the reference's copies of them and two results: about three times the windows.
+  const most = totalmem() / 2;
+  const bytes = 3 * ranks * leastWindowBytes(shape);
+  if (bytes > most) {
+    throw new ArgumentError(
+      'tokens',
+      tokens,
+      `at most ${Math.floor(tokens * (most / bytes))} for this demo, with ${ranks} ranks and rows of ${hidden} ${dtype}`,
+    );
+  }
+  return shape;
+}
+
+function isSimulated({ device, ranks }: Options): boolean {
+  if (device !== 'auto' && device !== 'sim' && device !== 'cuda') {
+    throw new ArgumentError('--device', device, 'auto, sim or cuda');
+  }
+  if (device === 'sim') return true;
+  try {
+    return device === 'auto' && countGpus() < ranks;
+  } catch (error) {
+    // No driver, so no GPUs.
+    if (device === 'auto' && error instanceof UnavailableError) return true;
+    throw error;
+  }
+}
+
+function integer(text: string): number {
+  if (!/^-?\d+$/.test(text)) throw new InvalidArgumentError('It must be an integer.');
+  return Number(text);
+}
