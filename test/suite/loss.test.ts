@@ -43,11 +43,13 @@ async function prepare(world: World, tuning: Tuning) {
   return { ep, stream, dispatch, combine };
 }
 
+type Rank = Awaited<ReturnType<typeof prepare>>;
+
 /** Runs survivors and a victim; resolves with what each survivor's calls threw. */
 async function lose(
   tuning: Tuning,
-  dies: (machine: SimMachine, rank: Awaited<ReturnType<typeof prepare>>) => Promise<void>,
-  survives: (rank: Awaited<ReturnType<typeof prepare>>) => Promise<void>,
+  dies: (machine: SimMachine, rank: Rank) => Promise<void>,
+  survives: (rank: Rank) => Promise<void>,
 ): Promise<RankLostError[]> {
   const machine = SimMachine.create({ ranks });
   const errors: RankLostError[] = [];
@@ -72,25 +74,97 @@ async function lose(
   return errors;
 }
 
+/** How each survivor's error reads, and whether they agree. */
+const summary = (errors: readonly RankLostError[]) =>
+  errors.map(({ ranks, operation, epoch }) => `${ranks} ${operation} ${epoch}`);
+
 for (const [way, tuning] of Object.entries(tunings)) {
   describe(`survivors of a killed rank, combine by ${way}`, () => {
+    const round = async ({ ep, stream, dispatch, combine }: Rank) => {
+      dispatch();
+      combine();
+      await ep.synchronize(stream);
+    };
+
     it('name it when they wait for it in dispatch', async () => {
-      const errors = await lose(
-        tuning,
-        async (machine, { ep, stream }) => {
-          machine.kill(victim);
-          await ep.synchronize(stream);
-        },
-        async ({ ep, stream, dispatch, combine }) => {
-          dispatch();
-          combine();
-          await ep.synchronize(stream);
-        },
-      );
-      expect(errors.map(({ ranks, operation, epoch }) => [ranks, operation, epoch])).toEqual([
-        [[victim], 'dispatch', 3],
-        [[victim], 'dispatch', 3],
-      ]);
+      const dies = async (machine: SimMachine, { ep, stream }: Rank) => {
+        machine.kill(victim);
+        await ep.synchronize(stream);
+      };
+      expect(summary(await lose(tuning, dies, round))).toEqual(['1 dispatch 3', '1 dispatch 3']);
     });
+
+    it('name it when they wait for it in combine', async () => {
+      const dies = async (machine: SimMachine, { ep, stream, dispatch }: Rank) => {
+        dispatch();
+        await ep.synchronize(stream);
+        machine.kill(victim);
+        await ep.synchronize(stream);
+      };
+      expect(summary(await lose(tuning, dies, round))).toEqual(['1 combine 3', '1 combine 3']);
+    });
+
+    it('name what failed first, however much more is enqueued', async () => {
+      const dies = async (machine: SimMachine, { ep, stream }: Rank) => {
+        machine.kill(victim);
+        await ep.synchronize(stream);
+      };
+      const errors = await lose(tuning, dies, async (rank) => {
+        for (let more = 0; more < 5; more++) {
+          rank.dispatch();
+          rank.combine();
+        }
+        await rank.ep.synchronize(rank.stream);
+      });
+      expect(summary(errors)).toEqual(['1 dispatch 3', '1 dispatch 3']);
+    });
+
+    it('fail at the next call when it is lost between rounds and they know', async () => {
+      const dies = async (machine: SimMachine, { ep, stream }: Rank) => {
+        machine.kill(victim);
+        await ep.synchronize(stream);
+      };
+      const errors = await lose(tuning, dies, async ({ ep, dispatch }) => {
+        const { signal } = ep.world.group;
+        if (!signal.aborted) await new Promise((resolve) => signal.addEventListener('abort', resolve));
+        dispatch();
+      });
+      expect(summary(errors)).toEqual(['1 dispatch undefined', '1 dispatch undefined']);
+      expect((errors[0]!.cause as RankLostError).ranks).toEqual([victim]);
+    });
+
+    // Into the victim's kernels, at points spread over a round: each survivor fails somewhere in that round, or in the
+    // next if the victim had sent all that it needs.
+    it.each([20, 60, 120, 200, 320, 500, 700, 1000])(
+      'fail by the next round when it dies %i steps into one',
+      async (steps) => {
+        const dies = async (machine: SimMachine, rank: Rank) => {
+          rank.dispatch();
+          rank.combine();
+          machine.kill(victim, machine.statistics.steps + steps);
+          await rank.ep.synchronize(rank.stream);
+        };
+        const errors = await lose(tuning, dies, async (rank) => {
+          await round(rank);
+          await round(rank);
+        });
+        for (const error of summary(errors)) expect(error).toMatch(/^1 (dispatch|combine) (3|4|undefined)$/);
+      },
+    );
   });
 }
+
+it('a rank whose program throws is lost to the others, and what it threw is what the world throws', async () => {
+  const errors: RankLostError[] = [];
+  const world = World.local({ ranks, device: 'sim' }, async (world) => {
+    const { ep, stream, dispatch } = await prepare(world, tunings.push!);
+    if (world.rank === victim) throw new Error('rank 1 falls');
+    dispatch();
+    const error: RankLostError = await ep.synchronize(stream).catch((thrown) => thrown);
+    errors.push(error);
+    await ep.dispose();
+  });
+  await expect(world).rejects.toThrow('rank 1 falls');
+  expect(summary(errors)).toEqual(['1 dispatch 1', '1 dispatch 1']);
+  expect(((errors[0]!.cause as RankLostError).cause as Error).message).toContain('rank 1 falls');
+});

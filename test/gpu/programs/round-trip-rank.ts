@@ -1,0 +1,18 @@
+/** One rank of a world of processes: runs the cases of its world, and rank 0 says how each went. */
+import { World } from '../../../src/world/index.js';
+import { casesOnGpus } from '../cases.js';
+
+const [pattern = ''] = process.argv.slice(2);
+const world = await World.join({ timeoutMs: 30_000 });
+for (const { name, run } of casesOnGpus(world.ranks).filter(({ name }) => new RegExp(pattern).test(name))) {
+  const since = performance.now();
+  try {
+    await run(world);
+  } catch (error) {
+    // The others are in the middle of it; they see this rank lost.
+    console.log(JSON.stringify({ name, rank: world.rank, error: String(error) }));
+    process.exit(1);
+  }
+  if (world.rank === 0) console.log(JSON.stringify({ name, ms: Math.round(performance.now() - since) }));
+}
+await world.dispose();

@@ -1,0 +1,42 @@
+/** The reference comparison of test/suite on GPUs: in one process, and in a process for each. */
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { World } from '../../src/world/index.js';
+import { casesOnGpus } from './cases.js';
+import { keepAwake, needs, runRanks } from './machine.js';
+
+const sizes = [1, 2, 3, 4, 8];
+
+let letGo = async () => {};
+before(() => {
+  letGo = keepAwake();
+});
+after(() => letGo());
+
+for (const ranks of sizes) {
+  describe(`ranks of one process: ${ranks}`, needs(ranks), () => {
+    for (const { name, run } of casesOnGpus(ranks)) {
+      test(name, { timeout: 30_000 }, async () => {
+        await World.local({ ranks, device: 'cuda', timeoutMs: 15_000 }, run);
+      });
+    }
+  });
+}
+
+for (const ranks of sizes.filter((n) => n > 1)) {
+  test(`a process a rank: ${ranks}`, needs(ranks, 120_000), async (context) => {
+    interface Report {
+      readonly name: string;
+      readonly error?: string;
+    }
+    const { result, reports, stderr } = await runRanks<Report>(ranks, 'round-trip-rank.js', [], 90_000);
+    for (const { name, error } of reports) {
+      await context.test(name, () => assert.equal(error, undefined));
+    }
+    assert.equal(result.exitCode, 0, stderr);
+    assert.deepEqual(
+      reports.map(({ name }) => name),
+      casesOnGpus(ranks).map(({ name }) => name),
+    );
+  });
+}
