@@ -10,7 +10,7 @@ import { field, kernel, layout, peers } from '../../lang/index.js';
 /** `failed` is 1 + the rank that did not come, 0 while all do. */
 export function flagBarrierWindow(ranks: number) {
   return layout('flag barrier', {
-    /** Rounds that this rank has finished: written and read by its own launches only. */
+    /** Rounds that this rank has come to: written and read by its own launches only. */
     rounds: field('u32', 1),
     failed: field('u32', 1),
     /** [source]: the round that it has come to. It only grows, so a peer that is ahead does no harm. */
@@ -40,8 +40,9 @@ export function flagBarrierKernel(ranks: number, window: FlagBarrierWindow) {
       const before = g.load(mine.rounds);
       const peer = g.threadIdx.x;
       for (let round = g.u32(1); round <= rounds; round += 1) {
-        // What the block did in the last round happens before this barrier, and the release covers it.
+        // All threads have met their peers of the last round, and the release covers what they did.
         g.barrier();
+        if (peer === 0) g.store(mine.rounds, before + round);
         if (peer < RANKS) {
           g.store(win.at(peer).arrived.at(g.rank), before + round, { order: 'release', scope: 'sys' });
           const came = g.awaitEpoch(mine.arrived.at(peer), before + round, {
@@ -49,15 +50,13 @@ export function flagBarrierKernel(ranks: number, window: FlagBarrierWindow) {
             scope: 'sys',
             limit,
           });
-          if (!came) g.store(mine.failed, peer + 1, { order: 'relaxed', scope: 'sys' });
+          if (!came) g.store(mine.failed, peer + 1, { order: 'relaxed', scope: 'cta' });
         }
         if (round === 1 && pause > 0) {
           const start = g.clock();
           while (g.clock() - start < g.u64(pause) * 1000n) g.sleep(500);
         }
       }
-      g.barrier();
-      if (peer === 0) g.store(mine.rounds, before + rounds);
     },
   );
 }

@@ -21,9 +21,10 @@ export function protocol(
   const arrive = device(
     { name: `arrive_${phase}`, params: { win: peers(window), epoch: 'u32' }, using },
     (g, { win, epoch }, { RANKS, DISPATCH }) => {
-      // All stores of this block happen before this barrier ends, and the release below is cumulative: what
-      // the block's threads wrote to any rank is visible to whoever acquires this flag.
-      g.barrier();
+      // All stores of this block happen before this barrier ends, and the release below is cumulative: what the
+      // block's threads wrote to any rank is visible to whoever acquires this flag. (A combine that begins with this
+      // has written nothing yet: what it vouches for was there before its launch.)
+      if (DISPATCH) g.barrier();
       const peer = g.threadIdx.x;
       if (peer < RANKS) {
         const there = win.at(peer);
@@ -40,12 +41,15 @@ export function protocol(
   const patience = device(
     { name: 'patience', params: { win: peers(window), limit: 'u32' }, returns: 'u32', using: {} },
     (g, { win, limit }) => {
-      const failure = g.load(win.at(g.rank).failure.at(0), { order: 'relaxed', scope: 'sys' });
+      const failure = g.load(win.at(g.rank).failure.at(0), { order: 'relaxed', scope: 'gpu' });
       return failure === 0 ? limit : g.u32(0);
     },
   );
 
-  /** Records whom a wait gave up on. Several may fail at once: each word is whole, and any of them is worth reporting. */
+  /**
+   * Records whom a wait gave up on, for this rank alone. Several blocks may fail at once: each word is whole, and any
+   * of them is worth reporting.
+   */
   const failed = device(
     {
       name: `failed_${phase}`,
@@ -54,10 +58,10 @@ export function protocol(
     },
     (g, { win, peer, epoch }, { OPERATION }) => {
       const { failure } = win.at(g.rank);
-      g.store(failure.at(0), OPERATION, { order: 'relaxed', scope: 'sys' });
-      g.store(failure.at(1), peer, { order: 'relaxed', scope: 'sys' });
-      g.store(failure.at(2), epoch, { order: 'relaxed', scope: 'sys' });
-      g.store(failure.at(3), g.blockIdx.x, { order: 'relaxed', scope: 'sys' });
+      g.store(failure.at(0), OPERATION, { order: 'relaxed', scope: 'gpu' });
+      g.store(failure.at(1), peer, { order: 'relaxed', scope: 'gpu' });
+      g.store(failure.at(2), epoch, { order: 'relaxed', scope: 'gpu' });
+      g.store(failure.at(3), g.blockIdx.x, { order: 'relaxed', scope: 'gpu' });
     },
   );
 
