@@ -107,7 +107,6 @@ async function benchProvider(
     c: ((raw: Baseline) => Promise<number>) | null,
     goal: { text: string; holds: (heddle: number, c: number) => boolean; needsC?: boolean } | null,
   ) => {
-    options.progress(`${provider}: ${what}`);
     const [mine, theirs]: [number[], number[]] = [[], []];
     for (let i = 0; i < options.repeat; i++) {
       if (c && baseline) theirs.push(await c(baseline));
@@ -117,6 +116,8 @@ async function benchProvider(
     const best = (values: readonly number[]) => (unit === 'µs' ? Math.min(...values) : Math.max(...values));
     const heddle = best(mine);
     const other = theirs.length > 0 ? best(theirs) : null;
+    const beside = other === null ? '' : ` (C: ${other.toPrecision(3)})`;
+    options.progress(`${provider}: ${what}: ${heddle.toPrecision(3)} ${unit}${beside}`);
     const judged = goal !== null && (other !== null || !goal.needsC);
     figures.push({
       provider,
