@@ -9,6 +9,7 @@ import {
   type TunedShape,
   type Tuning,
   type TuningFile,
+  tunedH200,
   tuningFormat,
   tuningPath,
 } from '../moe/index.js';
@@ -117,7 +118,7 @@ function save(path: string, found: readonly TunedShape[]): void {
       (key) => a[key] === b[key],
     );
   written.push(...found);
-  const older = !isModule && existsSync(path) ? readTuning(path).shapes : [];
+  const older = isModule ? tunedH200.shapes : existsSync(path) ? readTuning(path).shapes : [];
   const shapes = [...older.filter((old) => !written.some((shape) => same(old, shape))), ...written];
   const file: TuningFile = {
     format: tuningFormat,
@@ -135,7 +136,7 @@ const written: TunedShape[] = [];
 /** The shipped tunings are a module of this form. */
 const moduleText = (json: string): string =>
   `/** Written by \`heddle tune\` on 4 × H200; docs/benchmarks.md says how to write it again. */
-import type { TuningFile } from './tuned.js';
+import type { TuningFile } from './tuning-file.js';
 
 export const tunedH200: TuningFile = ${json};
 `;

@@ -25,13 +25,8 @@ export * from './routes.js';
 export * from './shape.js';
 export * from './tensor.js';
 export * from './traffic.js';
-export {
-  readTuning,
-  type TunedShape,
-  type TuningFile,
-  tunedFor,
-  tuningFormat,
-  tuningPath,
-} from './tuned.js';
+export { tunedFor } from './tuned.js';
+export { tunedH200 } from './tuned-h200.js';
 export { defaultTuning, type Tuning } from './tuning.js';
+export * from './tuning-file.js';
 export * from './validate.js';

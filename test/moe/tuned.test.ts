@@ -35,11 +35,12 @@ describe('the tuning of the most similar shape', () => {
   it('is that of the nearest number of tokens, by ratio', () => {
     expect(found({}, shapes)).toBe(128);
     expect(found({ maxTokens: 100 }, shapes)).toBe(128);
-    expect(found({ maxTokens: 60 }, shapes)).toBe(32);
-    expect(found({ maxTokens: 1500 }, shapes)).toBe(1024);
+    expect(found({ maxTokens: 45 }, shapes)).toBe(32);
+    expect(found({ maxTokens: 1400 }, shapes)).toBe(1024);
   });
 
-  it('is none where no shape is alike: more than twice or less than half', () => {
+  it('is none where no shape is alike: within a factor of √2', () => {
+    expect(found({ maxTokens: 64 }, shapes)).toBeNull();
     expect(found({ maxTokens: 400 }, shapes)).toBeNull();
     expect(found({ maxTokens: 8 }, shapes)).toBeNull();
     expect(found({ payloads: [{ name: 'x', rowBytes: 3584 }] }, shapes)).toBeNull();
