@@ -1,0 +1,194 @@
+/** What the documentation says is tried: its code compiles, its commands exist, its links lead somewhere. */
+import { execFileSync } from 'node:child_process';
+import { existsSync, readFileSync } from 'node:fs';
+import { dirname, join, relative } from 'node:path';
+import { Command } from 'commander';
+import ts from 'typescript';
+import { beforeAll, describe, expect, test } from 'vitest';
+import { commands } from '../../src/cli/program.js';
+import { type Block, commandsOf, page, pages, root } from './markdown.js';
+
+const tsx = join(root, 'node_modules/tsx/dist/cli.mjs');
+const scripts = (JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { scripts: object }).scripts;
+const blocks = pages.flatMap((one) => one.blocks);
+
+describe('code', () => {
+  const excerpts = blocks.filter(({ from }) => from !== null);
+  test.each(excerpts)('$page:$line is what $from says', ({ from, text }) => {
+    expect(flat(readFileSync(join(root, from!), 'utf8'))).toContain(flat(text));
+  });
+
+  test('compiles', { timeout: 120_000 }, () => {
+    const own = blocks.filter(
+      ({ language, from }) => ['ts', 'typescript'].includes(language) && from === null,
+    );
+    expect(own.length).toBeGreaterThan(0);
+    expect(typeErrors(own)).toEqual([]);
+  });
+
+  test.each(['examples/ring.ts', 'examples/round-trip.ts'])('%s runs', (path) => {
+    const output = execFileSync(process.execPath, [tsx, path], { cwd: root, encoding: 'utf8' });
+    expect(output).toMatch(/^rank 0.*\nrank 1.*\nrank 2.*\nrank 3.*\n$/);
+  });
+});
+
+describe('commands', () => {
+  const program = new Command('heddle');
+  beforeAll(async () => {
+    for (const { load } of commands) (await load()).register(program);
+  });
+
+  const lines = pages.flatMap((one) => commandsOf(one).map((line) => ({ page: one.path, line })));
+  const heddle = lines.filter(({ line }) => /^(npx )?heddle /.test(line));
+  test.each(heddle)('$page: $line', ({ line }) => {
+    expect(unknownWords(program, line)).toEqual([]);
+  });
+
+  const npm = lines.flatMap(({ page: path, line }) =>
+    [...line.matchAll(/\bnpm (?:run )?(?:--silent )?(start|test|(?<=run )[\w:]+)/g)].map(([, script]) => ({
+      path,
+      script,
+    })),
+  );
+  test.each(npm)('$path: npm script $script', ({ script }) => {
+    expect(Object.keys(scripts)).toContain(script);
+  });
+
+  test('README starts with two, each enough by itself', () => {
+    const first = page('README.md')
+      .blocks.filter(({ language }) => language === 'sh')
+      .slice(0, 2);
+    expect(first.map(({ text }) => text.trim())).toEqual([
+      'npm install && npm start',
+      'npm install && npm test',
+    ]);
+  });
+
+  test('README lists every one', () => {
+    const rows = [...page('README.md').text.matchAll(/^\| `heddle (\w+)/gm)].map(([, name]) => name);
+    expect(rows).toEqual(commands.map(({ name }) => name));
+  });
+
+  /** Each says something without a GPU, within seconds. */
+  const quick = /^npx heddle (emit|doctor|fabric list|check .*--seeds [1-9]\b)/;
+  const run = commandsOf(page('README.md')).filter((line) => quick.test(line));
+  test('README has some that are quick to try', () => expect(run.length).toBeGreaterThan(1));
+  test.each(run)('%s', (line) => {
+    const command = line
+      .replace('npx heddle', `"${process.execPath}" "${tsx}" src/cli/main.ts`)
+      .replace(/ > .*/, '');
+    const output = execFileSync('sh', ['-c', command], {
+      cwd: root,
+      encoding: 'utf8',
+      stdio: ['ignore', 'pipe', 'ignore'],
+    });
+    expect(output.length).toBeGreaterThan(60);
+  });
+});
+
+test('figures in README are those of docs/benchmarks.md', () => {
+  const { text } = page('README.md');
+  const measured = text.slice(text.indexOf('## Measured'), text.indexOf('## What a kernel'));
+  const rows = measured.split('\n').filter((line) => line.startsWith('| '));
+  expect(rows).toHaveLength(5);
+  const { text: source } = page('docs/benchmarks.md');
+  expect(rows.filter((row) => !source.includes(row))).toEqual([]);
+});
+
+describe('links', () => {
+  const links = pages.flatMap(({ path, text }) =>
+    [...text.matchAll(/\]\((?!https?:)([^)\s]+)\)/g)].map(([, to]) => ({ path, to: to! })),
+  );
+  test.each(links)('$path → $to', ({ path, to }) => {
+    const [file, anchor] = to.split('#');
+    const target = file === '' ? join(root, path) : join(root, dirname(path), file!);
+    expect(existsSync(target)).toBe(true);
+    if (anchor !== undefined) expect(anchors(readFileSync(target, 'utf8'))).toContain(anchor);
+  });
+
+  test('docs/README.md leads to every page', () => {
+    const reached = links
+      .filter(({ path }) => path === 'docs/README.md')
+      .map(({ to }) => relative(root, join(root, 'docs', to.split('#')[0]!)));
+    expect(reached).toEqual(
+      expect.arrayContaining(pages.map(({ path }) => path).filter((p) => p !== 'docs/README.md')),
+    );
+  });
+});
+
+/** Lines without their indentation, so that an excerpt may start anywhere. */
+function flat(text: string): string {
+  return text
+    .split('\n')
+    .map((line) => line.trim())
+    .join('\n')
+    .trim();
+}
+
+/** Type-checks blocks as if each were a module at the root of the repository. */
+function typeErrors(all: readonly Block[]): string[] {
+  const config = ts.readConfigFile(join(root, 'tsconfig.json'), ts.sys.readFile);
+  const { options } = ts.parseJsonConfigFileContent(config.config, ts.sys, root);
+  const sources = new Map(
+    all.map((block, i) => [
+      join(root, 'examples', `block-${i}.ts`),
+      { block, text: `${block.given} export {};\n${block.text}` },
+    ]),
+  );
+  const host = ts.createCompilerHost(options);
+  const { fileExists, getSourceFile, readFile } = host;
+  host.fileExists = (name) => sources.has(name) || fileExists(name);
+  host.readFile = (name) => sources.get(name)?.text ?? readFile(name);
+  host.getSourceFile = (name, language, ...rest) => {
+    const source = sources.get(name);
+    return source === undefined
+      ? getSourceFile(name, language, ...rest)
+      : ts.createSourceFile(name, source.text, language);
+  };
+  const unused = { noUnusedLocals: false, noUnusedParameters: false };
+  const program = ts.createProgram([...sources.keys()], { ...options, ...unused }, host);
+  return [...sources].flatMap(([name, { block }]) => {
+    const file = program.getSourceFile(name)!;
+    return [...program.getSyntacticDiagnostics(file), ...program.getSemanticDiagnostics(file)].map(
+      (found) => {
+        const line = block.line + file.getLineAndCharacterOfPosition(found.start ?? 0).line - 1;
+        return `${block.page}:${line} ${ts.flattenDiagnosticMessageText(found.messageText, ' ')}`;
+      },
+    );
+  });
+}
+
+/** What a command line says that Heddle does not know: commands and options. */
+function unknownWords(program: Command, line: string): string[] {
+  const [, ...all] = line
+    .replace(/^npx /, '')
+    .split(/\s+(?:[|>;&]|2>)/)[0]!
+    .split(/\s+/);
+  let command = program;
+  const unknown: string[] = [];
+  for (const word of all) {
+    if (word.startsWith('-')) {
+      const name = word.split('=')[0]!;
+      const known = command.options.some(({ short, long }) => short === name || long === name);
+      if (!known && name !== '--help') unknown.push(word);
+      continue;
+    }
+    const sub = command.commands.find((one) => one.name() === word);
+    if (sub !== undefined) command = sub;
+    else if (command === program) unknown.push(word);
+    // What follows the program of `heddle run` is the program's.
+    if (command.name() === 'run' && /\.[cm]?[jt]s$/.test(word)) break;
+  }
+  return unknown;
+}
+
+/** The anchors of a page's headings, as GitHub makes them. */
+function anchors(text: string): string[] {
+  return [...text.matchAll(/^#+ (.*)$/gm)].map(([, heading]) =>
+    heading!
+      .toLowerCase()
+      .replaceAll(/[^\p{L}\p{N}\s-]/gu, '')
+      .trim()
+      .replaceAll(' ', '-'),
+  );
+}
