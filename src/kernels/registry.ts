@@ -14,9 +14,11 @@ import {
   dispatchKernel,
   dtypeBytes,
   type OneSidedShape,
+  type OutputRows,
   oneSidedWindow,
   outputRowBytes,
   type RowDtype,
+  weighKernel,
   widestUnit,
 } from './one-sided/index.js';
 
@@ -96,6 +98,16 @@ export const registry: readonly RegisteredKernel[] = [
     },
   ),
   entry(
+    'one_sided_weigh',
+    'where combine applies the router weights: from a row a route to the row that travels',
+    { ...oneSided, transport: { default: 'rows', allowed: ['rows', 'e4m3'] } },
+    (shape) => {
+      const transport = shape.text('transport') as 'rows' | 'e4m3';
+      const of = oneSidedShape(shape, { weighting: 'combine', transport });
+      return weighKernel(of, oneSidedWindow(of));
+    },
+  ),
+  entry(
     'example_experts',
     'small experts for demonstrations and checks',
     { ...layer, threads: spread.threads! },
@@ -167,12 +179,15 @@ function requireAllowed(key: string, value: number | string, allowed: Parameter[
   throw new ArgumentError(`--shape ${key}`, value, `one of ${allowed.join(', ')}`);
 }
 
-function oneSidedShape(shape: CheckedShape): OneSidedShape {
+function oneSidedShape(
+  shape: CheckedShape,
+  options: Pick<OutputRows, 'weighting' | 'transport'> = {},
+): OneSidedShape {
   const [ranks, threads] = [shape.number('ranks'), shape.number('threads')];
   if (threads % 32 !== 0 || threads < ranks) {
     throw new ArgumentError('--shape threads', threads, `a multiple of 32, and at least ranks (${ranks})`);
   }
-  const output = { dtype: shape.text('dtype') as RowDtype, hidden: shape.number('hidden') };
+  const output = { dtype: shape.text('dtype') as RowDtype, hidden: shape.number('hidden'), ...options };
   const rows = [outputRowBytes({ output }), shape.number('scales')].filter((bytes) => bytes > 0);
   const parts = shape.number('parts');
   const launch = {
@@ -187,7 +202,7 @@ function oneSidedShape(shape: CheckedShape): OneSidedShape {
     maxTokens: shape.number('tokens'),
     payloads: rows.map((rowBytes) => ({ rowBytes, unit: widestUnit(rowBytes) })),
     output,
-    weights: shape.text('weights') === 'yes',
+    weights: options.weighting === 'combine' || shape.text('weights') === 'yes',
     counts: shape.text('counts') === 'yes',
     dispatch: launch,
     combine: { ...launch, way: shape.text('way') as 'push' | 'pull', ahead: shape.number('ahead') },

@@ -79,13 +79,18 @@ export class ExampleExperts {
   }
 }
 
-/** What a rank's experts leave in `output`, `[ranks, maxTokens, hidden]`, from what the rank received. */
+/**
+ * What a rank's experts leave in `output`, from what the rank received: `[ranks, maxTokens, hidden]`, or
+ * `[ranks, maxTokens, topK, hidden]` where combine applies the weights.
+ */
 export function exampleOutput(shape: Shape, received: ReferenceReceived, weights = true): Bits {
   const { topK, maxTokens, ranks, output } = shape;
   const { hidden, dtype } = output;
-  const plane = bitsArray(dtype, ranks * maxTokens * hidden);
+  const perRoute = output.weighting === 'combine';
+  const plane = bitsArray(dtype, ranks * maxTokens * hidden * (perRoute ? topK : 1));
   const bytes = received.payloads[exampleInput]!;
-  const x = new (plane.constructor as typeof Uint16Array)(bytes.buffer, bytes.byteOffset, plane.length);
+  const length = ranks * maxTokens * hidden;
+  const x = new (plane.constructor as typeof Uint16Array)(bytes.buffer, bytes.byteOffset, length);
   for (let slot = 0; slot < ranks * maxTokens; slot++) {
     const routes = Array.from({ length: topK }, (_, k) => slot * topK + k).filter(
       (route) => received.experts[route]! >= 0,
@@ -95,10 +100,16 @@ export function exampleOutput(shape: Shape, received: ReferenceReceived, weights
     const sum = new Float32Array(hidden);
     for (const route of routes) {
       const expert = received.experts[route]!;
+      if (perRoute) {
+        const own = new Float32Array(hidden).fill(-0); // which changes nothing that is added to it
+        addExpert(own, row, 1, scaleOf(expert), biasOf(expert));
+        plane.set(fromF32(dtype, own), route * hidden);
+        continue;
+      }
       const weight = weights ? received.weights[route]! : 1;
       addExpert(sum, row, weight, scaleOf(expert), biasOf(expert));
     }
-    plane.set(fromF32(dtype, sum), slot * hidden);
+    if (!perRoute) plane.set(fromF32(dtype, sum), slot * hidden);
   }
   return plane;
 }
@@ -126,8 +137,9 @@ function exampleSpread({ ranks, maxTokens }: Shape, kind: 'sim' | 'cuda'): Examp
 const modules = new Map<string, IrModule>();
 
 function moduleFor({ ranks, maxTokens, topK, output }: Shape, weights: boolean, threads: number): IrModule {
-  const { hidden, dtype } = output;
-  const shape = { slots: ranks * maxTokens, topK, hidden, dtype, weights, threads };
+  const { hidden, dtype, weighting } = output;
+  const routes = weighting === 'combine';
+  const shape = { slots: ranks * maxTokens, topK, hidden, dtype, weights, routes, threads };
   const key = JSON.stringify(shape);
   let module = modules.get(key);
   if (module === undefined) {

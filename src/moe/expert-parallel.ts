@@ -19,8 +19,14 @@ import { type Dtype, dtypes } from './dtype.js';
 import { expertsOf, type Output, type RowDtype, type Shape } from './shape.js';
 import { emptyTensor, type OwnedTensor, type Tensor, wrap } from './tensor.js';
 import { tunedFor } from './tuned.js';
-import { defaultTuning, type Tuning } from './tuning.js';
-import { type Input, requireCombineOutput, requireDispatchInputs, requireShape } from './validate.js';
+import { defaultTuning, type Tuning, weighTuning } from './tuning.js';
+import {
+  type Input,
+  requireCombineOutput,
+  requireDispatchInputs,
+  requireOneOf,
+  requireShape,
+} from './validate.js';
 
 /** One row of a payload: `length` elements of `dtype`. */
 export interface Row {
@@ -45,6 +51,11 @@ export interface ExpertParallelOptions {
   readonly payloads: Readonly<Record<string, Row>>;
   /** What comes back: one row a token, `row('bf16', 7168)`. */
   readonly output: Row & { readonly dtype: RowDtype };
+  /**
+   * Who multiplies by the router weights. Default 'experts': they leave one finished row a slot. With 'combine' they
+   * leave one unweighted row a route; combine weights and adds them up where they are, before anything travels.
+   */
+  readonly weighting?: 'experts' | 'combine';
   /** Router weights travel to the experts, as `received.weights`. Default true. */
   readonly weights?: boolean;
   /** Routes are counted per local expert, as `received.counts`. Default false. */
@@ -78,7 +89,10 @@ export interface Received {
   readonly counts: Tensor | null;
   /** By name: [ranks, maxTokens, row]. */
   readonly payloads: Readonly<Record<string, Tensor>>;
-  /** [ranks, maxTokens, hidden]: where the experts leave the sum of a slot's local experts, already weighted. */
+  /**
+   * Where the experts leave their rows. [ranks, maxTokens, hidden]: the sum of a slot's local experts, already
+   * weighted. With weighting 'combine' [ranks, maxTokens, topK, hidden]: a row for each route in `experts`, unweighted.
+   */
   readonly output: Tensor;
 }
 
@@ -132,6 +146,7 @@ export class ExpertParallel {
     private readonly layout: OneSidedWindow,
     private readonly window: SharedWindow,
     private readonly dispatchLauncher: Launcher,
+    private readonly weighing: Weighing | null,
     private readonly combineLauncher: Launcher,
     private readonly programs: BenchHandles['programs'],
     private readonly launches: BenchHandles['launches'],
@@ -150,11 +165,12 @@ export class ExpertParallel {
     const tuning = options.tuning ?? tunedFor(shape, world.device) ?? defaultTuning(shape, world.device.kind);
     await requireSameEverywhere(world, { ...shape, ...features, ...tuning });
 
-    const oneSided = specialise(shape, features, tuning);
+    const oneSided = specialise(shape, features, tuning, world.device.kind);
     const kernels = oneSidedKernels(oneSided);
     const layout = kernels.window;
-    const [dispatch, combine] = await Promise.all([
+    const [dispatch, weigh, combine] = await Promise.all([
       world.device.load(kernels.dispatch),
+      kernels.weigh && world.device.load(kernels.weigh),
       world.device.load(kernels.combine),
     ]);
     const window = await world.createWindow(layout.bytes, 'receive window');
@@ -177,6 +193,7 @@ export class ExpertParallel {
       launcher.setWindow('win', window);
       launcher.set('limit', limit);
     }
+    const weighing = weigh && prepareWeighing(world, shape, oneSided.weigh!, weigh, window);
     return new ExpertParallel(
       world,
       shape,
@@ -185,6 +202,7 @@ export class ExpertParallel {
       layout,
       window,
       dispatchLauncher,
+      weighing,
       combineLauncher,
       { dispatch, combine },
       oneSided,
@@ -232,7 +250,7 @@ export class ExpertParallel {
   }
 
   /**
-   * Brings back, for every token of this rank, the sum of the rows that its experts' ranks left in `output`.
+   * Brings back, for every token of this rank, the (weighted) sum of the rows that its experts left in `output`.
    * `out` is [tokens, hidden], with as many tokens as the round's dispatch.
    */
   combine(out: Tensor, stream: Stream): void {
@@ -245,6 +263,7 @@ export class ExpertParallel {
     }
     requireCombineOutput(this.shape, this.#tokens, out);
     const { combineLauncher: launcher } = this;
+    this.weighing?.launcher.launch(stream);
     launcher.set('topkIds', this.#topkIds);
     launcher.set('out', out.data);
     launcher.set('tokens', this.#tokens);
@@ -271,6 +290,7 @@ export class ExpertParallel {
     // A peer may still be writing into this window: nobody unmaps before all are here.
     if (!(await this.#allAreHere())) return;
     for (const tensor of this.#staging.values()) tensor.free();
+    this.weighing?.rows.free();
     this.window.close();
   }
 
@@ -348,7 +368,7 @@ export class ExpertParallel {
           at(`payloads_${i}`, dtype, [...slots, length]),
         ]),
       ),
-      output: at('output', shape.output.dtype, [...slots, shape.output.hidden]),
+      output: this.weighing?.rows ?? at('output', shape.output.dtype, [...slots, shape.output.hidden]),
     };
   }
 }
@@ -365,8 +385,15 @@ function shapeOf(world: World, options: ExpertParallelOptions): Shape {
       rowBytes: dtypes[dtype].size * requireInteger(`payloads.${name}.length`, length, 1, 2 ** 20),
     };
   });
-  const output: Output = { dtype: options.output?.dtype, hidden: options.output?.length };
-  const { experts, topK, maxTokens } = options;
+  const { experts, topK, maxTokens, weighting } = options;
+  if (weighting !== undefined) requireOneOf('weighting', weighting, ['experts', 'combine']);
+  if (weighting === 'combine' && options.weights === false)
+    throw new ArgumentError('weights', false, "true or left out, because weighting is 'combine'");
+  const output: Output = {
+    dtype: options.output?.dtype,
+    hidden: options.output?.length,
+    ...(weighting === undefined ? {} : { weighting }),
+  };
   return requireShape({ ranks: world.ranks, experts, topK, maxTokens, payloads, output });
 }
 
@@ -374,6 +401,7 @@ function specialise(
   shape: Shape,
   features: { readonly weights: boolean; readonly counts: boolean },
   tuning: Tuning,
+  kind: 'sim' | 'cuda',
 ): OneSidedShape {
   const { ranks, experts, topK, maxTokens, output } = shape;
   const pushable = outputRowBytes(shape) % 16 === 0;
@@ -388,11 +416,38 @@ function specialise(
     topK,
     maxTokens,
     payloads: shape.payloads.map(({ rowBytes }) => ({ rowBytes, unit: widestUnit(rowBytes) })),
-    output: { dtype: output.dtype, hidden: output.hidden },
+    output,
     ...features,
     dispatch: atMost(tuning.dispatch),
     combine: { ...atMost(tuning.combine), way: pushable ? tuning.combine.way : 'pull' },
+    ...(output.weighting === 'combine' ? { weigh: weighTuning(shape, tuning.combine, kind) } : {}),
   };
+}
+
+/** What stands between the experts and combine where that applies the weights: their rows, and the launch that does it. */
+interface Weighing {
+  readonly rows: OwnedTensor;
+  readonly launcher: Launcher;
+}
+
+/** The experts' rows are nobody else's: memory of this rank, outside its window. */
+function prepareWeighing(
+  { device, rank }: World,
+  { ranks, maxTokens, topK, output }: Shape,
+  spread: LaunchTuning,
+  program: Program,
+  window: SharedWindow,
+): Weighing {
+  const rows = emptyTensor(
+    device,
+    output.dtype,
+    [ranks, maxTokens, topK, output.hidden],
+    'rows of the experts',
+  );
+  const launcher = program.launcher({ grid: spread.blocks, block: spread.threads, programmatic: true, rank });
+  launcher.setWindow('win', window);
+  launcher.set('rows', rows.data);
+  return { rows, launcher };
 }
 
 /** Ranks that disagree would write over each other: they are refused before anything is mapped. */

@@ -33,13 +33,14 @@ export interface RoundsShape {
   readonly maxTokens: number;
   readonly hidden: number;
   readonly dtype: Shape['output']['dtype'];
+  readonly weighting?: NonNullable<Shape['output']['weighting']>;
   /** Bytes of further payloads, which travel beside `x`. */
   readonly extra?: readonly number[];
 }
 
 /** The shape in the words of the reference: payloads `x`, `p1`, `p2` … */
-export function shapeOfRounds({ hidden, dtype, extra = [], ...sizes }: RoundsShape): Shape {
-  const { ranks, experts, topK, maxTokens } = sizes;
+export function shapeOfRounds({ hidden, dtype, extra = [], ...rest }: RoundsShape): Shape {
+  const { ranks, experts, topK, maxTokens, weighting } = rest;
   return {
     ranks,
     experts,
@@ -49,7 +50,7 @@ export function shapeOfRounds({ hidden, dtype, extra = [], ...sizes }: RoundsSha
       { name: exampleInput, rowBytes: hidden * dtypes[dtype].size },
       ...extra.map((rowBytes, i) => ({ name: `p${i + 1}`, rowBytes })),
     ],
-    output: { dtype, hidden },
+    output: { dtype, hidden, ...(weighting && { weighting }) },
   };
 }
 
@@ -145,6 +146,7 @@ export function layerOf(
       ]),
     ),
     output: { dtype: output.dtype, length: output.hidden },
+    ...(output.weighting && { weighting: output.weighting }),
     ...features,
   };
 }

@@ -80,4 +80,18 @@ function gpuTuning(shape: Shape): Tuning {
   };
 }
 
+/**
+ * The launch before combine where that applies the router weights: it reads and writes this rank's memory only, all
+ * slots of all sources, most of them empty. A simulated block costs more than it brings.
+ */
+export function weighTuning(
+  { ranks, maxTokens }: Shape,
+  { blocks, threads, parts }: CombineTuning,
+  kind: 'sim' | 'cuda',
+): LaunchTuning {
+  const pieces = ranks * maxTokens * parts;
+  // With more threads a sum of 32 rows would not fit in registers.
+  return { blocks: Math.min(pieces, kind === 'sim' ? blocks : 264), threads: Math.min(threads, 512), parts };
+}
+
 const wholeWarps = (threads: number): number => Math.ceil(threads / 32) * 32;

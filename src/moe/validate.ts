@@ -248,7 +248,7 @@ function requireObject(argument: string, value: unknown): void {
   if (typeof value !== 'object' || value === null) throw new ArgumentError(argument, value, 'an object');
 }
 
-function requireOneOf(argument: string, value: unknown, allowed: readonly string[]): void {
+export function requireOneOf(argument: string, value: unknown, allowed: readonly string[]): void {
   if (typeof value !== 'string' || !allowed.includes(value)) {
     throw new ArgumentError(argument, value, `one of ${allowed.map((name) => `'${name}'`).join(', ')}`);
   }

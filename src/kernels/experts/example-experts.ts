@@ -3,8 +3,9 @@
  *
  *     out = Σ over its routes to experts of this rank: weight · (x · scale[expert] + bias[expert])
  *
- * in f32, in the order of the routes, every step rounded, and once more to the row's type at the end. Not a model,
- * but all that dispatch and combine can get wrong shows in it: the row, its routes, their weights, their order.
+ * in f32, in the order of the routes, every step rounded, and once more to the row's type at the end. Where combine
+ * applies the weights each route has a row of its own: x · scale[expert] + bias[expert]. Not a model, but all that
+ * dispatch and combine can get wrong shows in it: the row, its routes, their weights, their order.
  *
  * Slots without a local expert are neither read nor written, as real experts would do it.
  */
@@ -20,12 +21,14 @@ export interface ExampleExpertsShape {
   readonly dtype: RowDtype;
   /** Router weights came along; otherwise each counts as 1. */
   readonly weights: boolean;
+  /** A row for each route instead of a slot, not weighted. */
+  readonly routes?: boolean;
   /** The most threads a block is launched with. */
   readonly threads: number;
 }
 
 export function exampleExpertsKernel(shape: ExampleExpertsShape) {
-  const { slots, topK, hidden, dtype, weights, threads } = shape;
+  const { slots, topK, hidden, dtype, weights, routes = false, threads } = shape;
   const vectors = (hidden * dtypeBytes[dtype]) % 16 === 0;
   const lanes = vectors ? 16 / dtypeBytes[dtype] : 1;
   return kernel(
@@ -37,7 +40,7 @@ export function exampleExpertsKernel(shape: ExampleExpertsShape) {
         experts: pointer('i32'),
         weights: pointer('f32'),
         x: pointer(dtype),
-        /** [slot][hidden]: where combine reads. */
+        /** [slot][hidden], or [slot][k][hidden]: where combine reads. */
         out: pointer(dtype),
         /** [local expert] */
         scale: pointer('f32'),
@@ -49,6 +52,7 @@ export function exampleExpertsKernel(shape: ExampleExpertsShape) {
         SLOTS: slots,
         K: topK,
         WEIGHTS: weights,
+        ROUTES: routes,
         DTYPE: dtype,
         VECTORS: vectors,
         LANES: lanes,
@@ -80,12 +84,21 @@ export function exampleExpertsKernel(shape: ExampleExpertsShape) {
                 const by = g.load(scale.at(expert));
                 const plus = g.load(bias.at(expert));
                 let weight = g.f32(1);
-                if (u.WEIGHTS) weight = g.load(weights.at(slot * u.K + k));
-                for (const lane of g.unroll(u.LANES)) sums[lane]! += weight * (row[lane]! * by + plus);
+                if (u.WEIGHTS && !u.ROUTES) weight = g.load(weights.at(slot * u.K + k));
+                if (u.ROUTES) {
+                  for (const lane of g.unroll(u.LANES)) sums[lane] = row[lane]! * by + plus;
+                  const at = (slot * u.K + k) * u.UNITS + i;
+                  if (u.VECTORS) g.store(out.as('v16').at(at), g.pack(u.DTYPE, sums));
+                  else g.store(out.at(at), g.convert(u.DTYPE, sums[0]!));
+                } else {
+                  for (const lane of g.unroll(u.LANES)) sums[lane]! += weight * (row[lane]! * by + plus);
+                }
               }
             }
-            if (u.VECTORS) g.store(out.as('v16').at(slot * u.UNITS + i), g.pack(u.DTYPE, sums));
-            else g.store(out.at(slot * u.UNITS + i), g.convert(u.DTYPE, sums[0]!));
+            if (!u.ROUTES) {
+              if (u.VECTORS) g.store(out.as('v16').at(slot * u.UNITS + i), g.pack(u.DTYPE, sums));
+              else g.store(out.at(slot * u.UNITS + i), g.convert(u.DTYPE, sums[0]!));
+            }
           }
         }
       }

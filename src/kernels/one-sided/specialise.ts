@@ -2,11 +2,14 @@
 import type { IrModule } from '../../lang/index.js';
 import { combineKernel } from './combine.js';
 import { dispatchKernel } from './dispatch.js';
+import { weighKernel } from './weigh.js';
 import { type OneSidedShape, type OneSidedWindow, oneSidedWindow } from './window.js';
 
 export interface OneSidedKernels {
   readonly window: OneSidedWindow;
   readonly dispatch: IrModule;
+  /** Runs before combine, where that applies the router weights. */
+  readonly weigh: IrModule | null;
   readonly combine: IrModule;
 }
 
@@ -22,6 +25,7 @@ export function oneSidedKernels(shape: OneSidedShape): OneSidedKernels {
     made = {
       window,
       dispatch: dispatchKernel(shape, window).ir(),
+      weigh: shape.output.weighting === 'combine' ? weighKernel(shape, window).ir() : null,
       combine: combineKernel(shape, window).ir(),
     };
     const [oldest] = kept.keys();

@@ -10,7 +10,7 @@
  * | dispatched, combined, released | each source its word | the owner's dispatch / combine | they only grow; waits are ≥ |
  * | experts, weights, payloads, counts | dispatch of every source | the owner's experts | combine pulls: a source dispatches after its combine, whose head waited for the owner's combine, which is behind the owner's experts. It pushes: a source's dispatch waits for `released` |
  * | present | dispatch of every source | the owner's pushing combine | rounds take turns with two halves: a source writes a half again behind the dispatch between, whose tail waited for the owner's, which is behind its combine |
- * | output | the owner's experts | the sources' pulling combine | the owner's next experts run behind its next dispatch, whose tail waited for the sources' dispatch, which is behind their combine |
+ * | output | the owner's experts, or weigh behind them | the sources' pulling combine, the owner's pushing one | the owner's next experts run behind its next dispatch, whose tail waited for the sources' dispatch, which is behind their combine |
  * | returned | the pushing combine of expert ranks | the source's combine | a peer's next pushing combine is behind its next dispatch, whose tail waited for the source's dispatch, which is behind the source's combine |
  * | failure | its own rank | its own host | the host clears it by recreating the world |
  *
@@ -41,13 +41,24 @@ export interface OneSidedShape {
   /** The rows that travel with a token, and the unit that moves each. */
   readonly payloads: readonly { readonly rowBytes: number; readonly unit: Unit }[];
   /** The rows that come back. */
-  readonly output: { readonly dtype: RowDtype; readonly hidden: number };
+  readonly output: OutputRows;
   /** Router weights travel beside the expert ids. */
   readonly weights: boolean;
   /** Routes are counted per local expert during dispatch. */
   readonly counts: boolean;
   readonly dispatch: LaunchTuning;
   readonly combine: CombineTuning;
+  /** Where combine applies the router weights; spread as combine if left out. */
+  readonly weigh?: LaunchTuning;
+}
+
+export interface OutputRows {
+  readonly dtype: RowDtype;
+  readonly hidden: number;
+  /** Who applies the router weights: the experts (default), or the launch of weigh.ts before combine. */
+  readonly weighting?: 'experts' | 'combine';
+  /** How partial rows travel: as `dtype` (default), or as combine-e4m3.ts has it. */
+  readonly transport?: 'rows' | 'e4m3';
 }
 
 /** How a kernel is spread over the GPU. Block b of one rank meets block b of the others: the same on all ranks. */
@@ -99,10 +110,10 @@ export function oneSidedWindow(shape: OneSidedShape) {
     payloads: shape.payloads.map(
       ({ rowBytes, unit }): FieldSpec<Unit> => field(unit, (slots * rowBytes) / unitBytes[unit]),
     ),
-    /** [source][token][row]: what this rank's experts made of each slot. */
-    output: field('u8', slots * outputRowBytes(shape)),
+    /** [source][token][row]: what this rank's experts made of each slot: the row that travels, before it does. */
+    output: field('u8', slots * partialRowBytes(shape)),
     /** [expert rank][token][row]: partial rows that came back, where combine pushes. */
-    returned: field('u8', combine.way === 'push' ? slots * outputRowBytes(shape) : 0),
+    returned: field('u8', combine.way === 'push' ? slots * returnedRowBytes(shape) : 0),
   });
 }
 export type OneSidedWindow = ReturnType<typeof oneSidedWindow>;
@@ -114,5 +125,23 @@ export const depth = (units: number, threads: number): number => Math.min(4, Mat
 export const combineGrid = ({ combine }: Pick<OneSidedShape, 'combine'>): number =>
   combine.blocks + (combine.way === 'push' ? 1 : 0);
 
+/** A row that the experts leave, and one that combine returns. */
 export const outputRowBytes = (shape: Pick<OneSidedShape, 'output'>): number =>
   shape.output.hidden * dtypeBytes[shape.output.dtype];
+
+/** The type of `output`: a weighted sum that will be quantised stays f32, so that it is rounded only once. */
+export const partialDtype = ({ output }: Pick<OneSidedShape, 'output'>): RowDtype =>
+  output.weighting === 'combine' && output.transport === 'e4m3' ? 'f32' : output.dtype;
+
+export const partialRowBytes = (shape: Pick<OneSidedShape, 'output'>): number =>
+  shape.output.hidden * dtypeBytes[partialDtype(shape)];
+
+/** Elements that share a scale where rows travel as e4m3. */
+export const scaleBlock = 128;
+
+/** A row as it travels: as e4m3 its elements, then a scale for every block, to whole vectors. */
+export function returnedRowBytes(shape: Pick<OneSidedShape, 'output'>): number {
+  const { hidden, transport } = shape.output;
+  if (transport !== 'e4m3') return outputRowBytes(shape);
+  return Math.ceil((hidden + 4 * Math.ceil(hidden / scaleBlock)) / 16) * 16;
+}
