@@ -172,7 +172,8 @@ export function combineKernel(shape: OneSidedShape, window: OneSidedWindow) {
                       rows[r] = g.load(home, { order: 'relaxed', scope: 'sys' });
                     } else {
                       const there = win.at(from[row]!).output;
-                      if (u.VECTORS) rows[r] = g.load(there.as('v16').at(at), { cache: 'stream' });
+                      // No 'stream' here: loads from a peer that do not allocate in L1 reach half the bandwidth.
+                      if (u.VECTORS) rows[r] = g.load(there.as('v16').at(at));
                       else values[r] = g.f32(g.load(there.as(u.DTYPE).at(at)));
                     }
                   }

@@ -135,8 +135,7 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
             const there = win.at(to);
             if (u.PUSH) {
               const any = g.warp.any(owner === to);
-              const present = there.present.at((epoch % 2) * u.SLOTS + slot);
-              if (g.laneId === 0) g.store(present, g.u32(any), { order: 'relaxed', scope: 'sys' });
+              if (g.laneId === 0) g.store(there.present.at((epoch % 2) * u.SLOTS + slot), g.u32(any));
             }
             if (g.laneId < u.K) {
               g.store(there.experts.at(slot * u.K + g.laneId), owner === to ? id : -1);

@@ -215,8 +215,8 @@ export function atomicHelper(
 
 /**
  * The name of a helper that polls a flag. Every poll is a load of the given order, so a wait that ends has the
- * ordering of the load that saw the flag. Reading the clock costs more than a poll that hits a cache and its value
- * matters little: one look in 64 polls is enough. A limit of 0 polls exactly once.
+ * ordering of the load that saw the flag. Reading the clock takes about a microsecond, which a wait that is about to
+ * end must not pay: the first look comes after 256 polls, and starts the limit. A limit of 0 polls exactly once.
  */
 export function awaitEpochHelper(
   prelude: Prelude,
@@ -227,15 +227,14 @@ export function awaitEpochHelper(
   const name = `await_epoch${suffix(order, scope, 'keep', space)}`;
   return prelude.add(name, name, {
     text: `DEVICE bool ${name}(const u32* p, u32 epoch, u32 limit_us) {
-  if (i32(${load}(p) - epoch) >= 0) return true;
-  if (limit_us == 0u) return false;
-  const u64 start = clock_ns();
+  u64 start = 0u;
   for (u32 polls = 1u;; ++polls) {
     if (i32(${load}(p) - epoch) >= 0) return true;
-    if (polls % 64u == 0u && clock_ns() - start >= u64(limit_us) * 1000u) return false;
+    if (limit_us == 0u) return false;
+    if (polls % 256u == 0u && past_limit(start, limit_us)) return false;
   }
 }`,
-    needs: ['clock_ns'],
+    needs: ['past_limit'],
   });
 }
 
@@ -245,15 +244,13 @@ export function awaitFilledHelper(prelude: Prelude, space: Space, scope: Scope):
   const name = `await_filled${suffix('relaxed', scope, 'keep', space)}`;
   return prelude.add(name, name, {
     text: `DEVICE v16 ${name}(const v16* p, u32 empty, u32 limit_us) {
-  v16 value = ${load}(p);
-  if (value.w != empty || limit_us == 0u) return value;
-  const u64 start = clock_ns();
+  u64 start = 0u;
   for (u32 polls = 1u;; ++polls) {
-    value = ${load}(p);
-    if (value.w != empty) return value;
-    if (polls % 64u == 0u && clock_ns() - start >= u64(limit_us) * 1000u) return value;
+    const v16 value = ${load}(p);
+    if (value.w != empty || limit_us == 0u) return value;
+    if (polls % 256u == 0u && past_limit(start, limit_us)) return value;
   }
 }`,
-    needs: ['clock_ns'],
+    needs: ['past_limit'],
   });
 }

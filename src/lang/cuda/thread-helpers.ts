@@ -27,6 +27,16 @@ export const threadHelpers: HelperTable = {
 }`,
   },
 
+  /** Whether a wait has lasted too long; the first look starts the clock. */
+  past_limit: {
+    text: `DEVICE bool past_limit(u64& start, u32 limit_us) {
+  const u64 now = clock_ns();
+  if (start == 0u) start = now;
+  return now - start >= u64(limit_us) * 1000u;
+}`,
+    needs: ['clock_ns'],
+  },
+
   // Programmatic dependent launch. wait returns when the grids before have ended and their writes are visible.
   await_previous: {
     text: 'DEVICE void await_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }',
