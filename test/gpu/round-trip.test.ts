@@ -14,7 +14,7 @@ before(() => {
 after(() => letGo());
 
 for (const ranks of sizes) {
-  describe(`ranks of one process: ${ranks}`, needs(ranks), () => {
+  describe(`ranks of one process: ${ranks}`, needs(ranks, 300_000), () => {
     for (const { name, run } of casesOnGpus(ranks)) {
       test(name, { timeout: 30_000 }, async () => {
         await World.local({ ranks, device: 'cuda', timeoutMs: 15_000 }, run);

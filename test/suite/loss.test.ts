@@ -158,8 +158,9 @@ it('a rank whose program throws is lost to the others, and what it threw is what
   const errors: RankLostError[] = [];
   const world = World.local({ ranks, device: 'sim' }, async (world) => {
     const { ep, stream, dispatch } = await prepare(world, tunings.push!);
+    if (world.rank !== victim) dispatch();
+    await world.barrier('enqueued');
     if (world.rank === victim) throw new Error('rank 1 falls');
-    dispatch();
     const error: RankLostError = await ep.synchronize(stream).catch((thrown) => thrown);
     errors.push(error);
     await ep.dispose();

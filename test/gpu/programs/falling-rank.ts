@@ -101,14 +101,12 @@ try {
       await ep.synchronize(stream);
       round();
       break;
-    case 'between rounds': {
+    case 'between rounds':
       if (falls) die();
-      const { signal } = world.group;
-      if (!signal.aborted) await new Promise((resolve) => signal.addEventListener('abort', resolve));
+      await world.barrier('between rounds').catch(() => {});
       since = performance.now();
       round();
       break;
-    }
     case 'in a graph':
       // Nobody waits for anybody's host: the victim dies somewhere in a round, with many more enqueued.
       for (let replay = 0; replay < 100; replay++) graph.launch(stream);
