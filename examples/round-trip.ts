@@ -1,16 +1,7 @@
-/** A round of an MoE layer on every GPU of this machine, or on as many simulated ones. */
-import {
-  ExampleExperts,
-  ExpertParallel,
-  emptyTensor,
-  makeRoutes,
-  read,
-  row,
-  tensorFrom,
-  World,
-} from 'heddle';
+/** A round of an MoE layer on 4 GPUs of this machine, or on as many simulated ones. */
+import { ExpertParallel, emptyTensor, read, row, tensorFrom, World } from 'heddle';
 
-const layer = { experts: 32, topK: 4, maxTokens: 16, hidden: 512 };
+const [experts, topK, hidden, tokens] = [32, 4, 512, 16];
 
 const outputs = await World.local({ ranks: 4 }, async (world) => {
   const { device, rank } = world;
@@ -18,22 +9,24 @@ const outputs = await World.local({ ranks: 4 }, async (world) => {
 
   // Once for a layer: windows and kernels.
   const ep = await ExpertParallel.create(world, {
-    ...layer,
-    payloads: { x: row('bf16', layer.hidden) },
-    output: row('bf16', layer.hidden),
+    experts,
+    topK,
+    maxTokens: tokens,
+    payloads: { x: row('bf16', hidden) },
+    output: row('bf16', hidden),
   });
-  const experts = await ExampleExperts.create(world, ep, stream);
 
-  // What this rank brings: its tokens, and where the router sent each.
-  const tokens = 16 - rank;
-  const { topkIds, topkWeights } = makeRoutes({ ...layer, ranks: world.ranks }, rank, tokens, 1);
-  const values = new Float32Array(tokens * layer.hidden).fill(1 + rank);
-  const x = tensorFrom(device, stream, values, 'bf16', [tokens, layer.hidden]);
-  const out = emptyTensor(device, 'bf16', [tokens, layer.hidden]);
+  // What this rank brings: its tokens, and where the router sent each. Host arrays are copied to the device.
+  const topkIds = Int32Array.from({ length: tokens * topK }, (_, i) => (5 * i + rank) % experts);
+  const topkWeights = new Float32Array(tokens * topK).fill(1 / topK);
+  const rows = new Float32Array(tokens * hidden).fill(1 + rank);
+  const x = tensorFrom(device, stream, rows, 'bf16', [tokens, hidden]);
+  const out = emptyTensor(device, 'bf16', [tokens, hidden]);
 
-  // Each round: three launches, in the order of the stream. Nothing here waits.
-  ep.dispatch({ topkIds, topkWeights, payloads: { x } }, stream);
-  experts.run(stream); // reads ep.received, writes ep.received.output
+  // Each round, on the stream: nothing here waits.
+  const received = ep.dispatch({ topkIds, topkWeights, payloads: { x } }, stream);
+  // The experts of this rank would read received.experts, .weights and .payloads.x; these give every row back as it is.
+  stream.copy(received.output.data, received.payloads.x!.data, received.output.bytes);
   ep.combine(out, stream);
 
   await ep.synchronize(stream); // throws RankLostError if a rank did not come
@@ -43,5 +36,5 @@ const outputs = await World.local({ ranks: 4 }, async (world) => {
 });
 
 for (const [rank, output] of outputs.entries()) {
-  console.log(`rank ${rank}: ${output.length / layer.hidden} tokens, the first begins with ${output[0]}`);
+  console.log(`rank ${rank}: its first token comes back as ${output[0]! / (1 + rank)} times what it was`);
 }
