@@ -142,7 +142,7 @@ export async function runOnce(
   });
   let thrown: Finding | null = null;
   try {
-    await configuration.run(machine);
+    await inTime(configuration.run(machine));
   } catch (error) {
     thrown = {
       seed: machine.seed,
@@ -155,10 +155,36 @@ export async function runOnce(
   return { findings: thrown !== null && findings.length === 0 ? [thrown] : findings, machine };
 }
 
+/** A host program may wait for what the machine knows nothing of; a check must end all the same. */
+const patienceMs = 120_000;
+
+async function inTime(run: Promise<void>): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const tooLate = new Promise<never>((_, reject) => {
+    timer = setTimeout(
+      () =>
+        reject(
+          new HeddleError(
+            'HEDDLE_CHECK',
+            'the host programs did not end, though the machine has nothing to do',
+          ),
+        ),
+      patienceMs,
+    );
+  });
+  try {
+    await Promise.race([run, tooLate]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
 class CheckRun {
   private readonly findings: Finding[] = [];
   private readonly seen = new Set<string>();
   private readonly modules = new Map<CheckConfiguration, Set<IrModule>>();
+  /** Steps of the last run of each configuration. */
+  private readonly costs = new Map<CheckConfiguration, number>();
   private readonly explorations: (Exploration & { readonly configuration: string })[] = [];
   private readonly survivors: Mutant[] = [];
   private mutantCount = 0;
@@ -189,12 +215,13 @@ class CheckRun {
       for (const { configuration } of this.cases) {
         this.tell('schedules', this.schedules, total, `${configuration.name}/${seed}`);
         const schedule = scheduleOf(seed);
-        const { findings } = await runOnce(configuration, {
+        const { findings, machine } = await runOnce(configuration, {
           seed,
           schedule,
           substitute: (module) => this.remember(configuration, module),
         });
         this.add(findings);
+        this.costs.set(configuration, machine.statistics.steps);
         this.schedules++;
       }
     }
@@ -226,10 +253,14 @@ class CheckRun {
     }
   }
 
-  /** Each mutant runs in the configurations that have its operation, one after the other, until it is caught. */
+  /**
+   * Each mutant runs in the configurations that have its operation, until it is caught; the shortest first, since
+   * most are caught anywhere.
+   */
   async mutants(limit: number): Promise<void> {
     const mutants = new Map<string, { mutant: Mutant; cases: CheckConfiguration[] }>();
-    for (const { configuration } of this.cases) {
+    const cost = ({ configuration }: Case) => this.costs.get(configuration) ?? 0;
+    for (const { configuration } of this.cases.toSorted((a, b) => cost(a) - cost(b))) {
       for (const module of this.modules.get(configuration) ?? []) {
         for (const mutant of mutantsOf(module)) {
           const entry = mutants.get(mutant.id);
