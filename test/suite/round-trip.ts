@@ -56,6 +56,8 @@ export interface RoundTrip {
   readonly tokens?: readonly (readonly number[])[];
   readonly payloads: Readonly<Record<string, Row>>;
   readonly output: Row & { readonly dtype: RowDtype };
+  /** Who multiplies by the router weights; with `combine`, `between` is `rows`, one a route. */
+  readonly weighting?: 'experts' | 'combine';
   readonly routes?: RoutesOptions;
   /** Some ids are out of range, which only the device can see. */
   readonly stray?: boolean;
@@ -100,7 +102,7 @@ export function roundTripCase(trip: RoundTrip): RoundTripCase {
   };
 }
 
-const shapeOf = ({ ranks, experts, topK, maxTokens, payloads, output }: RoundTrip): Shape => ({
+const shapeOf = ({ ranks, experts, topK, maxTokens, payloads, output, weighting }: RoundTrip): Shape => ({
   ranks,
   experts,
   topK,
@@ -109,7 +111,7 @@ const shapeOf = ({ ranks, experts, topK, maxTokens, payloads, output }: RoundTri
     name,
     rowBytes: dtypes[dtype].size * length,
   })),
-  output: { dtype: output.dtype, hidden: output.length },
+  output: { dtype: output.dtype, hidden: output.length, ...(weighting && { weighting }) },
 });
 
 function expectedRounds(trip: RoundTrip, shape: Shape): ExpectedRound[] {
@@ -118,7 +120,8 @@ function expectedRounds(trip: RoundTrip, shape: Shape): ExpectedRound[] {
     const sources = sourcesOf(trip, shape, tokens, 1 + round);
     const outputs = sources.map((_, rank) => {
       if (trip.between === 'rows') {
-        const elements = trip.ranks * trip.maxTokens * shape.output.hidden;
+        const rows = trip.ranks * trip.maxTokens * (trip.weighting === 'combine' ? trip.topK : 1);
+        const elements = rows * shape.output.hidden;
         return randomElements(shape.output.dtype, elements, 1000 * (round + 1) + rank, 6);
       }
       const received = reference.dispatch(shape, sources, rank);
@@ -180,6 +183,7 @@ async function run(
     output,
     weights,
     counts,
+    ...(trip.weighting && { weighting: trip.weighting }),
     ...(tuning && { tuning }),
   });
   const stream = world.device.createStream();
@@ -355,6 +359,26 @@ export function roundTripCases(ranks: number, { replays }: { replays: number }):
     'fewer experts than ranks': { experts: Math.max(1, ranks - 1), topK: 2, counts: true },
     'top-1': { topK: 1 },
     'top-32': { topK: 32, experts: 40, maxTokens: 3, counts: true },
+    'combine weighs': { weighting: 'combine', between: 'rows', routes: { router: { kind: 'repeated' } } },
+    'combine weighs, rows of 13 f16, holes': {
+      weighting: 'combine',
+      between: 'rows',
+      payloads: u8(7),
+      output: out('f16', 13),
+      routes: { holes: 0.4 },
+    },
+    'combine weighs, pull, f32 in three parts': {
+      weighting: 'combine',
+      between: 'rows',
+      output: out('f32', 40),
+      tuning: tuning('pull', [4, 96, 3]),
+    },
+    'combine weighs, a graph of two rounds, replayed': {
+      weighting: 'combine',
+      between: 'rows',
+      tokens: [full, some],
+      replays,
+    },
     'no weights': { weights: false },
     'no weights, counts, nine rounds': {
       weights: false,
