@@ -4,52 +4,5 @@ import type { TuningFile } from './tuning-file.js';
 export const tunedH200: TuningFile = {
   format: 'heddle-tuning/1',
   date: '2026-11-20',
-  shapes: [
-    {
-      gpu: 'NVIDIA H200',
-      ranks: 4,
-      topK: 8,
-      dispatchBytes: 14336,
-      combineBytes: 14336,
-      maxTokens: 32,
-      tuning: {
-        dispatch: {
-          blocks: 64,
-          threads: 512,
-          parts: 4,
-        },
-        combine: {
-          blocks: 112,
-          threads: 128,
-          parts: 7,
-          way: 'push',
-          ahead: 2,
-        },
-      },
-      microseconds: 15.7,
-    },
-    {
-      gpu: 'NVIDIA H200',
-      ranks: 4,
-      topK: 8,
-      dispatchBytes: 14336,
-      combineBytes: 14336,
-      maxTokens: 128,
-      tuning: {
-        dispatch: {
-          blocks: 128,
-          threads: 512,
-          parts: 1,
-        },
-        combine: {
-          blocks: 256,
-          threads: 448,
-          parts: 2,
-          way: 'push',
-          ahead: 1,
-        },
-      },
-      microseconds: 37.16,
-    },
-  ],
+  shapes: [],
 };

@@ -61,8 +61,8 @@ function gpuTuning(shape: Shape): Tuning {
       dispatch: { blocks: Math.min(maxTokens, 132), threads: threads(sent), parts: 1 },
       combine: {
         blocks: Math.min(maxTokens * 2, 264),
-        threads: threads(returned / 2, 512),
-        parts: 2,
+        threads: wholeWarps(Math.max(ranks, 256)),
+        parts: 4,
         way: 'push',
         ahead: 1,
       },
