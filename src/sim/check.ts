@@ -162,13 +162,7 @@ async function inTime(run: Promise<void>): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
   const tooLate = new Promise<never>((_, reject) => {
     timer = setTimeout(
-      () =>
-        reject(
-          new HeddleError(
-            'HEDDLE_CHECK',
-            'the host programs did not end, though the machine has nothing to do',
-          ),
-        ),
+      () => reject(new HeddleError('HEDDLE_CHECK', 'the host programs did not end within two minutes')),
       patienceMs,
     );
   });

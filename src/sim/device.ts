@@ -46,6 +46,7 @@ const maxGrid = 2 ** 31 - 1;
 export class SimDevice implements Device {
   readonly kind = 'sim';
   readonly description: string;
+  readonly memoryBytes = maxBufferBytes;
   private readonly live = new Set<SimMemory>();
   private disposed = false;
 
@@ -214,7 +215,7 @@ class SimLauncher implements Launcher {
     const offsets: number[] = [];
     window.bases.forEach((base, rank) => {
       const place = this.shared.addresses.find(`${name}.bases[${rank}]`, base, type.layout.bytes);
-      place.buffer.nameFields(type.layout, place.offset);
+      if (this.shared.engine.mode === 'checked') place.buffer.nameFields(type.layout, place.offset);
       buffers.push(place.buffer);
       offsets.push(place.offset);
     });

@@ -18,6 +18,10 @@ import { Block, type Hub, type Launch, Thread } from './thread.js';
 import { completeWarpOperation } from './warp.js';
 
 const stepsPerTurn = 20_000;
+/** How long a look of a thread that polls takes, where time passes for nobody else. */
+const nanosecondsPerLook = 1000;
+/** The trace keeps at least this many launches, and at most twice as many. */
+const traced = 50_000;
 /** How many turns of the event loop a machine without runnable work waits before it believes its hosts blocked. */
 const patience = 2;
 
@@ -65,6 +69,8 @@ export class Engine implements Hub {
   private readonly parked = new Set<Thread>();
   /** Checked mode: parked threads by the 16-byte line they wait for, a buffer. */
   private readonly parkedAt = new Map<SimBuffer, Map<number, Thread[]>>();
+  /** Fast mode: threads in a loop that polls memory by itself. */
+  private readonly spinning: Thread[] = [];
   private readonly asleep: { readonly thread: Thread; readonly until: number }[] = [];
   /** Threads that have ended, by rank and kernel. */
   private readonly spareThreads: Map<Compiled, Thread[]>[];
@@ -139,7 +145,7 @@ export class Engine implements Hub {
       if (this.hostTold) break;
       const task = this.schedule.next();
       if (task === undefined) {
-        if (this.wakeParked() || this.schedule.bringIn() || this.wakeSleepers()) continue;
+        if (this.findWork()) continue;
         this.idle();
         return;
       }
@@ -166,6 +172,17 @@ export class Engine implements Hub {
     }
     this.endHopelessWaits();
     this.work();
+  }
+
+  /** Nobody is ready: looks for those who have become so, or who were held back. */
+  private findWork(): boolean {
+    let found = this.wakeParked() || this.schedule.bringIn();
+    if (!found) found = this.wakeSleepers();
+    if (this.spinning.length === 0) return found;
+    // If they are all there is, they may be waiting for time to pass.
+    if (!found) this.time += nanosecondsPerLook;
+    for (const thread of this.spinning.splice(0)) this.schedule.add(thread);
+    return true;
   }
 
   /** Fast mode looks at parked threads only here, so that stores cost nothing. */
@@ -217,7 +234,9 @@ export class Engine implements Hub {
         this.endThread(thread);
         return;
       case pause.preempt:
-        this.schedule.add(thread);
+        // In fast mode only a loop that polls yields here: all others come first, or it might keep them from running.
+        if (this.mode === 'fast') this.spinning.push(thread);
+        else this.schedule.add(thread);
         return;
       case pause.barrier:
         thread.state = 'barrier';
@@ -267,11 +286,16 @@ export class Engine implements Hub {
       const line = lines.get(at);
       if (line === undefined) continue;
       lines.delete(at);
+      if (lines.size === 0) this.parkedAt.delete(buffer);
       buffer.waiters -= line.length;
       for (const thread of line) {
         if (this.parked.delete(thread)) this.makeReady(thread);
       }
     }
+  }
+
+  get explores(): boolean {
+    return this.schedule.ordered !== undefined;
   }
 
   clock(): bigint {
@@ -456,6 +480,7 @@ export class Engine implements Hub {
     launch.endStep = this.steps;
     launch.previous = null;
     this.detector?.launchEnded(launch.id);
+    if (this.trace.length === 2 * traced) this.trace.splice(0, traced);
     this.trace.push({
       rank: launch.home,
       kernel: launch.kernel,
@@ -550,7 +575,8 @@ export class Engine implements Hub {
 
   private giveUp(message: string): void {
     if (this.mode === 'checked') this.log.add({ kind: 'failure', message });
-    while (this.schedule.next() !== undefined);
+    while (this.schedule.next() !== undefined || this.schedule.bringIn());
+    this.spinning.length = 0;
     this.parked.clear();
     this.parkedAt.clear();
     this.hosts.fail(new HeddleError('HEDDLE_STUCK', `the simulated machine stopped: ${message}`));

@@ -158,6 +158,8 @@ export class RandomSchedule implements Schedule {
  * 'A randomized scheduler with probabilistic guarantees of finding bugs'): it reaches the rare order in which one
  * thread, block or rank is far behind at just the wrong place.
  */
+const longestRun = 200;
+
 export class PrioritySchedule implements Schedule {
   switches = 0;
   private readonly heap: Task[] = [];
@@ -167,6 +169,7 @@ export class PrioritySchedule implements Schedule {
   private steps = 0;
   private lowest = 0;
   private last: Task | undefined;
+  private inARow = 0;
 
   constructor(
     ranks: number,
@@ -204,7 +207,16 @@ export class PrioritySchedule implements Schedule {
       this.push(top);
       return this.next();
     }
-    if (top !== this.last) this.switches++;
+    if (top !== this.last) {
+      this.switches++;
+      this.inARow = 0;
+    } else if (++this.inARow > longestRun) {
+      // It may be polling for what only others can do.
+      this.inARow = 0;
+      top.priority = --this.lowest;
+      this.push(top);
+      return this.next();
+    }
     this.last = top;
     return top;
   }

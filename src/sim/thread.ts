@@ -16,6 +16,8 @@ export interface Hub {
   readonly detector: Detector | null;
   readonly log: FindingLog;
   readonly random: Random;
+  /** Whether the schedule wants to know what a thread will access next. */
+  readonly explores: boolean;
   /** Bytes of a buffer changed for which threads are parked. */
   wake(buffer: SimBuffer, offset: number, bytes: number): void;
   clock(): bigint;
@@ -175,7 +177,7 @@ export class Thread extends Task {
 
   /** Says what the thread will do when it goes on: an exhaustive schedule needs it to tell which orders matter. */
   about(buffer: SimBuffer, offset: number, bytes: number, writes: boolean): void {
-    this.next = { buffer, offset, bytes, writes };
+    if (this.hub.explores) this.next = { buffer, offset, bytes, writes };
   }
 
   /** Checks an access and tells the detector. False where it must not happen. */

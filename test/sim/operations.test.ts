@@ -224,6 +224,31 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
     expect(await words(spin, 3)).toEqual([31, 77, 77]);
   });
 
+  it('a loop that polls for a block that has not started lets it start', async () => {
+    const later = kernel({ name: 'later', params: { out: pointer('u32') } }, (g, { out }) => {
+      if (g.blockIdx.x === 0) {
+        while (g.load(out, { order: 'acquire', scope: 'gpu' }) !== 3) g.sleep(10);
+      } else {
+        g.awaitEpoch(out, g.blockIdx.x - 1, { order: 'acquire', scope: 'gpu', limit: 1000 });
+        g.store(out, g.blockIdx.x, { order: 'release', scope: 'gpu' });
+      }
+    });
+    expect(await words(later, 1, { grid: 4, block: 1 })).toEqual([3]);
+  });
+
+  it('a loop that polls can give up after a time', async () => {
+    const patient = kernel({ name: 'patient', params: { out: pointer('u32') } }, (g, { out }) => {
+      const start = g.clock();
+      let looks = g.u32(0);
+      while (g.load(out, { order: 'acquire', scope: 'gpu' }) === 0) {
+        looks += 1;
+        if (g.clock() - start >= 100_000n) break;
+      }
+      g.store(out.at(1), g.u32(looks > 0));
+    });
+    expect(await words(patient, 2, { block: 1 })).toEqual([0, 1]);
+  });
+
   it('time passes, also while asleep', async () => {
     const clock = kernel({ name: 'clock', params: { out: pointer('u32') } }, (g, { out }) => {
       const start = g.clock();
