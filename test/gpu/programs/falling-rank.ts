@@ -51,59 +51,55 @@ await ep.synchronize(stream);
 await world.barrier('two rounds are done');
 
 const falls = world.rank === victim;
+/** For points inside a kernel: comes so late that the kernels of all others wait for it when the victim dies. */
+const late = world.rank === (victim + 1) % world.ranks;
 const die = () => process.kill(process.pid, 'SIGKILL');
-/** Dies while its kernels wait for the others, who come later. */
+/** Long enough for the others to enqueue what they do next, so that they do not hear of it before. */
+const dieSoon = async () => {
+  await delay(50);
+  die();
+};
 const dieInside = async () => {
   setTimeout(die, 50);
   await stream.synchronize();
-  await delay(10_000);
+  throw new Error('the victim waited for nobody');
 };
+const hearOfIt = () => world.barrier('between rounds').catch(() => {});
 
 let since = performance.now();
 try {
   switch (point.split(',')[0]) {
     case 'before dispatch':
-      if (falls) die();
+      if (falls) await dieSoon();
       round();
       break;
     case 'in dispatch':
-      if (falls) {
-        dispatch();
-        await dieInside();
-      }
-      await delay(150);
+      if (late) await hearOfIt();
       since = performance.now();
-      round();
-      await ep.synchronize(stream);
-      round(); // its share of the round before may have been complete
+      dispatch();
+      if (falls) await dieInside();
+      ep.combine(out, stream);
       break;
     case 'before combine':
       dispatch();
       await ep.synchronize(stream);
       await world.barrier('dispatched');
-      if (falls) die();
+      if (falls) await dieSoon();
       since = performance.now();
       ep.combine(out, stream);
-      await ep.synchronize(stream);
-      round(); // no row of this rank's may have been with the victim
       break;
     case 'in combine':
       dispatch();
       await ep.synchronize(stream);
       await world.barrier('dispatched');
-      if (falls) {
-        ep.combine(out, stream);
-        await dieInside();
-      }
-      await delay(150);
+      if (late) await hearOfIt();
       since = performance.now();
       ep.combine(out, stream);
-      await ep.synchronize(stream);
-      round();
+      if (falls) await dieInside();
       break;
     case 'between rounds':
       if (falls) die();
-      await world.barrier('between rounds').catch(() => {});
+      await hearOfIt();
       since = performance.now();
       round();
       break;
