@@ -47,6 +47,7 @@ export class CudaDevice implements Device {
   readonly kind = 'cuda';
   readonly gpu: Gpu;
   readonly description: string;
+  readonly memoryBytes: number;
   readonly #home: Home;
   /** Streams, events, graphs, memory and windows, in the order in which they were made. */
   readonly #children = new Set<Disposable>();
@@ -79,6 +80,7 @@ export class CudaDevice implements Device {
   private constructor(gpu: Gpu) {
     this.gpu = gpu;
     this.description = `${gpu.name} #${gpu.ordinal}`;
+    this.memoryBytes = gpu.memoryBytes;
     const context = new Context(gpu.ordinal);
     this.#home = {
       context,

@@ -10,6 +10,8 @@ export interface Device {
   readonly kind: 'sim' | 'cuda';
   /** For people: 'NVIDIA H200 #2', 'simulated GPU #2 (checked)'. */
   readonly description: string;
+  /** Bytes of its memory: no allocation can be larger. */
+  readonly memoryBytes: number;
 
   /** Device memory of this rank, uninitialised. `purpose` appears in errors and findings: 'receive window'. */
   allocate(bytes: number, purpose: string): Memory;

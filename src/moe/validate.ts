@@ -7,6 +7,7 @@ import { type Bits, type Dtype, dtypes } from './dtype.js';
 import type { Shape } from './shape.js';
 import { describe, elements, isContiguous, type Tensor } from './tensor.js';
 import { combineRowBytes, dispatchRowBytes } from './traffic.js';
+import type { Tuning } from './tuning.js';
 
 /** What the operation can be asked for. */
 export const limits = {
@@ -23,10 +24,8 @@ export const limits = {
 /** Payloads cannot take the names of what is received beside them. */
 const reservedNames = ['experts', 'weights', 'counts', 'output'];
 
-/**
- * Requires a shape that makes sense. With `deviceBytes`, also one whose receive window can fit there.
- */
-export function requireShape(shape: Shape, deviceBytes?: number): Shape {
+/** Requires a shape that makes sense. */
+export function requireShape(shape: Shape): Shape {
   requireObject('shape', shape);
   requireInteger('ranks', shape.ranks, 1, limits.ranks);
   requireInteger('experts', shape.experts, 1, limits.experts);
@@ -34,7 +33,6 @@ export function requireShape(shape: Shape, deviceBytes?: number): Shape {
   requireInteger('maxTokens', shape.maxTokens, 1, limits.maxTokens);
   requirePayloads(shape.payloads);
   requireOutput(shape.output);
-  if (deviceBytes !== undefined) requireFits(shape, deviceBytes);
   return shape;
 }
 
@@ -78,20 +76,27 @@ export function leastWindowBytes(shape: Shape): number {
   return shape.ranks * shape.maxTokens * slotBytes;
 }
 
-function requireFits(shape: Shape, deviceBytes: number): void {
-  const bytes = leastWindowBytes(shape);
-  if (bytes <= deviceBytes) return;
-  const most = Math.floor(deviceBytes / (bytes / shape.maxTokens));
-  throw new ArgumentError(
-    'maxTokens',
-    shape.maxTokens,
-    `at most ${most}: a window of ${shape.ranks} ranks × maxTokens rows must fit the device's ` +
-      `${gibibytes(deviceBytes)}, and this one would take ${gibibytes(bytes)}`,
-  );
-}
-
 /** Device memory as a tensor, or elements that the host still holds; those are looked at one by one. */
 export type Input = Tensor | Bits;
+
+/** Requires launches that kernels can have. */
+export function requireTuning(tuning: Tuning, ranks: number): void {
+  requireObject('tuning', tuning);
+  for (const phase of ['dispatch', 'combine'] as const) {
+    const at = `tuning.${phase}`;
+    requireObject(at, tuning[phase]);
+    const { blocks, threads, parts } = tuning[phase];
+    requireInteger(`${at}.blocks`, blocks, 1, 65_536);
+    requireInteger(`${at}.threads`, threads, 32, 1024);
+    // A thread for each peer, in whole warps.
+    if (threads % 32 !== 0 || threads < ranks) {
+      throw new ArgumentError(`${at}.threads`, threads, `a multiple of 32, and at least ranks, ${ranks}`);
+    }
+    requireInteger(`${at}.parts`, parts, 1, 1024);
+  }
+  requireOneOf('tuning.combine.way', tuning.combine.way, ['push', 'pull']);
+  requireInteger('tuning.combine.ahead', tuning.combine.ahead, 0, 65_536);
+}
 
 /** The inputs of one rank's dispatch. */
 export interface DispatchInputs {
@@ -252,8 +257,4 @@ export function requireOneOf(argument: string, value: unknown, allowed: readonly
   if (typeof value !== 'string' || !allowed.includes(value)) {
     throw new ArgumentError(argument, value, `one of ${allowed.map((name) => `'${name}'`).join(', ')}`);
   }
-}
-
-function gibibytes(bytes: number): string {
-  return `${(bytes / 2 ** 30).toFixed(1)} GiB`;
 }

@@ -119,22 +119,8 @@ describe('a shape', () => {
     expect(check).toThrow(message);
   });
 
-  it('may not need a window larger than the device', () => {
-    // Ids, weights, payloads and one bf16 row for each of 4 × 8 slots.
+  it('needs at least ids, weights, payloads and one row for each slot', () => {
     expect(leastWindowBytes(shape)).toBe(4 * 8 * (2 * 4 * 2 + 10 + 6));
-    expect(requireShape(shape, 1024)).toBe(shape);
-    expect(() => requireShape(shape, 1023)).toThrow(
-      'maxTokens is 8; it must be at most 7: a window of 4 ranks',
-    );
-    const absurd = {
-      ...shape,
-      ranks: 72,
-      maxTokens: 2 ** 20,
-      output: { dtype: 'f32', hidden: 2 ** 18 },
-    } as const;
-    expect(() => requireShape(absurd, 141 * 2 ** 30)).toThrow(
-      "must fit the device's 141.0 GiB, and this one would take 73729.8 GiB",
-    );
   });
 });
 

@@ -1,0 +1,318 @@
+/** Whatever cannot work is refused before anything is launched, by an error that names the argument. */
+import { describe, expect, it } from 'vitest';
+import { ArgumentError, DisposedError, HeddleError } from '../../src/errors/index.js';
+import {
+  type DispatchArguments,
+  ExpertParallel,
+  type ExpertParallelOptions,
+  emptyTensor,
+  row,
+  tensorFrom,
+  wrap,
+} from '../../src/moe/index.js';
+import { SimMachine } from '../../src/sim/index.js';
+import { type LocalWorldOptions, World } from '../../src/world/index.js';
+
+const good: ExpertParallelOptions = {
+  experts: 4,
+  topK: 2,
+  maxTokens: 3,
+  payloads: { x: row('bf16', 8), scales: row('u8', 3) },
+  output: row('bf16', 8),
+};
+
+const spread = { blocks: 1, threads: 32, parts: 1 };
+const tuning = { dispatch: spread, combine: { ...spread, way: 'push', ahead: 1 } } as const;
+
+/** Values that no caller's types allow, but JavaScript and JSON do. */
+const any = (value: unknown): never => value as never;
+
+/** What a call throws, on a machine that must not have launched anything. */
+async function refusal(
+  body: (world: World) => Promise<unknown>,
+  options: Partial<LocalWorldOptions> = {},
+): Promise<unknown> {
+  const ranks = options.ranks ?? 1;
+  const machine =
+    Number.isInteger(ranks) && ranks > 0 && ranks <= 128 ? SimMachine.create({ ranks }) : undefined;
+  const error = await World.local(
+    { ranks, device: 'sim', ...(machine && { sim: machine }), ...options },
+    body,
+  ).then(
+    () => 'nothing was thrown',
+    (thrown: unknown) => thrown,
+  );
+  expect(machine?.statistics.launches ?? 0).toBe(0);
+  return error;
+}
+
+function expectArgument(error: unknown, argument: string): void {
+  expect(error).toBeInstanceOf(ArgumentError);
+  expect((error as ArgumentError).argument).toBe(argument);
+  expect((error as ArgumentError).message).toMatch(/ is .+; it must be /);
+}
+
+describe('World.local refuses', () => {
+  const cases: Record<string, [argument: string, options: Partial<LocalWorldOptions>]> = {
+    'no ranks': ['ranks', { ranks: 0 }],
+    'half a rank': ['ranks', { ranks: 1.5 }],
+    'negative ranks': ['ranks', { ranks: -1 }],
+    'ranks that are no number': ['ranks', { ranks: any('8') }],
+    'more ranks than a machine simulates': ['ranks', { ranks: 1000 }],
+    'a device that there is not': ['device', { device: any('tpu') }],
+  };
+  it.each(Object.entries(cases))('%s', async (_, [argument, options]) => {
+    expectArgument(await refusal(async () => {}, options), argument);
+  });
+
+  it('a machine with another number of GPUs', async () => {
+    const sim = SimMachine.create({ ranks: 3 });
+    expectArgument(await refusal(async () => {}, { ranks: 2, sim }), 'ranks');
+  });
+});
+
+describe('ExpertParallel.create refuses', () => {
+  const nine = Object.fromEntries(Array.from({ length: 9 }, (_, i) => [`p${i}`, row('u8', 1)]));
+  const cases: Record<
+    string,
+    [argument: string, options: Partial<Record<keyof ExpertParallelOptions, unknown>>]
+  > = {
+    'no experts': ['experts', { experts: 0 }],
+    'missing experts': ['experts', { experts: undefined }],
+    'experts that are no integer': ['experts', { experts: 2.5 }],
+    'an absurd number of experts': ['experts', { experts: 1e9 }],
+    'no routes': ['topK', { topK: 0 }],
+    'too many routes': ['topK', { topK: 33 }],
+    'no tokens': ['maxTokens', { maxTokens: 0 }],
+    'negative tokens': ['maxTokens', { maxTokens: -3 }],
+    'an absurd number of tokens': ['maxTokens', { maxTokens: 1e12 }],
+    'more tokens than any memory holds': [
+      'maxTokens',
+      { maxTokens: 2 ** 20, payloads: { x: row('u8', 2 ** 20) } },
+    ],
+    'missing payloads': ['payloads', { payloads: undefined }],
+    'a list of payloads': ['payloads', { payloads: null }],
+    'too many payloads': ['payloads', { payloads: nine }],
+    'a payload that is no row': ['payloads.x', { payloads: { x: null } }],
+    'a payload of an unknown dtype': ['payloads.x.dtype', { payloads: { x: row(any('f64'), 8) } }],
+    'a payload of no length': ['payloads.x.length', { payloads: { x: row('bf16', 0) } }],
+    'a payload of NaN': ['payloads.x.length', { payloads: { x: row('bf16', Number.NaN) } }],
+    'a payload longer than a MiB': ['payloads.x.length', { payloads: { x: row('f32', 2 ** 19) } }],
+    'a payload named like what is received': ['payloads[0].name', { payloads: { counts: row('u8', 1) } }],
+    'a payload whose name is no name': ['payloads[0].name', { payloads: { 'x y': row('u8', 1) } }],
+    'a missing output': ['output', { output: undefined }],
+    'an output of bytes': ['output.dtype', { output: row('u8', 8) }],
+    'an output of no length': ['output.length', { output: row('bf16', 0) }],
+    'an absurd output': ['output.length', { output: row('bf16', 1e9) }],
+    'no time to wait': ['waitMs', { waitMs: 0 }],
+    'no end of waiting': ['waitMs', { waitMs: Number.POSITIVE_INFINITY }],
+    'no blocks': ['tuning.dispatch.blocks', { tuning: { ...tuning, dispatch: { ...spread, blocks: 0 } } }],
+    'half a warp': [
+      'tuning.dispatch.threads',
+      { tuning: { ...tuning, dispatch: { ...spread, threads: 16 } } },
+    ],
+    'too many threads': [
+      'tuning.combine.threads',
+      { tuning: { ...tuning, combine: { ...tuning.combine, threads: 2048 } } },
+    ],
+    'no parts': ['tuning.combine.parts', { tuning: { ...tuning, combine: { ...tuning.combine, parts: 0 } } }],
+    'an unknown way': [
+      'tuning.combine.way',
+      { tuning: { ...tuning, combine: { ...tuning.combine, way: 'throw' } } },
+    ],
+    'half a piece ahead': [
+      'tuning.combine.ahead',
+      { tuning: { ...tuning, combine: { ...tuning.combine, ahead: 0.5 } } },
+    ],
+  };
+  it.each(Object.entries(cases))('%s', async (_, [argument, options]) => {
+    const error = await refusal((world) => ExpertParallel.create(world, { ...good, ...options } as never));
+    expectArgument(error, argument);
+  });
+
+  it('fewer threads than ranks', async () => {
+    const error = await refusal((world) => ExpertParallel.create(world, { ...good, tuning }), { ranks: 33 });
+    expectArgument(error, 'tuning.dispatch.threads');
+  });
+
+  it('more ranks than share NVLink', async () => {
+    expectArgument(await refusal((world) => ExpertParallel.create(world, good), { ranks: 73 }), 'ranks');
+  });
+
+  it.each([
+    ['experts', { experts: 5 }],
+    ['topK', { topK: 3 }],
+    ['maxTokens', { maxTokens: 4 }],
+    ['output', { output: row('f32', 8) }],
+    ['payloads', { payloads: { x: row('bf16', 8) } }],
+    ['counts', { counts: true }],
+  ] as const)('ranks that disagree on %s, naming both values', async (argument, other) => {
+    const error = await refusal(
+      (world) => ExpertParallel.create(world, { ...good, ...(world.rank === 1 ? other : {}) }),
+      { ranks: 2 },
+    );
+    expectArgument(error, argument);
+    expect((error as Error).message).toMatch(/the same on all ranks; rank [01] has/);
+  });
+});
+
+/** A layer of one rank, with inputs that it takes. */
+async function layer(world: World, options: Partial<ExpertParallelOptions> = {}) {
+  const ep = await ExpertParallel.create(world, { ...good, ...options });
+  const stream = world.device.createStream();
+  const inputs: DispatchArguments = {
+    topkIds: Int32Array.of(0, 1, 2, -1),
+    topkWeights: Float32Array.of(0.5, 0.5, 1, 0),
+    payloads: { x: new Uint16Array(16), scales: new Uint8Array(6) },
+  };
+  const out = emptyTensor(world.device, 'bf16', [2, 8]);
+  return { ep, stream, inputs, out, device: world.device };
+}
+
+type Layer = Awaited<ReturnType<typeof layer>>;
+
+describe('dispatch refuses', () => {
+  const cases: Record<string, [argument: string, change: (of: Layer) => Record<string, unknown>]> = {
+    'missing ids': ['topkIds', () => ({ topkIds: undefined })],
+    'ids that are no array': ['topkIds', () => ({ topkIds: 3 })],
+    'ids of another type': ['topkIds', () => ({ topkIds: new Float32Array(4) })],
+    'half a token of ids': ['topkIds', () => ({ topkIds: new Int32Array(3) })],
+    'an id that no expert has': ['topkIds[1, 0]', () => ({ topkIds: Int32Array.of(0, 1, 4, 0) })],
+    'an id below -1': ['topkIds[0, 1]', () => ({ topkIds: Int32Array.of(0, -2, 1, 0) })],
+    'too many tokens': ['tokens', () => ({ topkIds: new Int32Array(8) })],
+    'ids of another shape': [
+      'topkIds',
+      ({ device, stream }) => ({ topkIds: tensorFrom(device, stream, new Int32Array(2), 'i32', [2, 1]) }),
+    ],
+    'ids with gaps': ['topkIds', ({ out }) => ({ topkIds: wrap(out.data, 'i32', [2, 2], [4, 1]) })],
+    'ids at no address': ['topkIds.data', () => ({ topkIds: wrap(0, 'i32', [2, 2]) })],
+    'missing weights': ['topkWeights', () => ({ topkWeights: undefined })],
+    'a weight that is NaN': ['topkWeights[2]', () => ({ topkWeights: Float32Array.of(0, 1, Number.NaN, 1) })],
+    'an infinite weight': [
+      'topkWeights[0]',
+      () => ({ topkWeights: Float32Array.of(Number.POSITIVE_INFINITY, 1, 1, 1) }),
+    ],
+    'too few weights': ['topkWeights', () => ({ topkWeights: new Float32Array(3) })],
+    'weights of another type': ['topkWeights', () => ({ topkWeights: new Float64Array(4) })],
+    'missing payloads': ['payloads', () => ({ payloads: undefined })],
+    'a missing payload': ['payloads.scales', ({ inputs }) => ({ payloads: { x: inputs.payloads.x } })],
+    'a payload that is not expected': [
+      'payloads.extra',
+      ({ inputs }) => ({ payloads: { ...inputs.payloads, extra: new Uint8Array(2) } }),
+    ],
+    'rows that are too short': [
+      'payloads.x',
+      ({ inputs }) => ({ payloads: { ...inputs.payloads, x: new Uint16Array(15) } }),
+    ],
+    'rows of too few tokens': [
+      'payloads.x',
+      ({ inputs, device }) => ({ payloads: { ...inputs.payloads, x: emptyTensor(device, 'bf16', [1, 8]) } }),
+    ],
+    'rows at an odd address': [
+      'payloads.x.data',
+      ({ inputs, device }) => {
+        const { data } = emptyTensor(device, 'u8', [64]);
+        return { payloads: { ...inputs.payloads, x: wrap(data + 2, 'bf16', [2, 8]) } };
+      },
+    ],
+  };
+  it.each(Object.entries(cases))('%s', async (_, [argument, change]) => {
+    const error = await refusal(async (world) => {
+      const of = await layer(world);
+      of.ep.dispatch({ ...of.inputs, ...change(of) } as never, of.stream);
+    });
+    expectArgument(error, argument);
+  });
+
+  it('nothing at all', async () => {
+    const error = await refusal(async (world) => {
+      const { ep, stream } = await layer(world);
+      ep.dispatch(any(undefined), stream);
+    });
+    expectArgument(error, 'inputs');
+  });
+
+  it('a stream of another device', async () => {
+    const streams: Layer['stream'][] = [];
+    const error = await refusal(
+      async (world) => {
+        const { ep, stream, inputs } = await layer(world, { payloads: {} });
+        streams[world.rank] = stream;
+        await world.barrier();
+        ep.dispatch({ ...inputs, payloads: {} }, streams[1 - world.rank]!);
+      },
+      { ranks: 2 },
+    );
+    expectArgument(error, 'stream');
+  });
+
+  it('a second round before the first is combined, and goes on where it was', async () => {
+    await World.local({ ranks: 1, device: 'sim' }, async (world) => {
+      const { ep, stream, inputs, out } = await layer(world);
+      ep.dispatch(inputs, stream);
+      expect(() => ep.dispatch(inputs, stream)).toThrow('combine the round before the next dispatch');
+      ep.combine(out, stream);
+      await ep.synchronize(stream);
+      await ep.dispose();
+    });
+  });
+});
+
+describe('combine refuses', () => {
+  const cases: Record<string, [argument: string, out: (of: Layer) => unknown]> = {
+    nothing: ['out', () => undefined],
+    'a host array': ['out', () => new Uint16Array(16)],
+    'another dtype': ['out', ({ device }) => emptyTensor(device, 'f16', [2, 8])],
+    'another number of tokens': ['out', ({ device }) => emptyTensor(device, 'bf16', [3, 8])],
+    'another length of rows': ['out', ({ device }) => emptyTensor(device, 'bf16', [2, 4])],
+    'rows with gaps': ['out', ({ out }) => wrap(out.data, 'bf16', [2, 8], [16, 1])],
+    'rows at an odd address': ['out.data', ({ out }) => wrap(out.data + 2, 'bf16', [2, 8])],
+  };
+  it.each(Object.entries(cases))('%s, and takes the right thing afterwards', async (_, [argument, wrong]) => {
+    await World.local({ ranks: 1, device: 'sim' }, async (world) => {
+      const of = await layer(world);
+      const { ep, stream, inputs, out } = of;
+      ep.dispatch(inputs, stream);
+      let error: unknown;
+      try {
+        ep.combine(wrong(of) as never, stream);
+      } catch (thrown) {
+        error = thrown;
+      }
+      expectArgument(error, argument);
+      ep.combine(out, stream);
+      await ep.synchronize(stream);
+      await ep.dispose();
+    });
+  });
+
+  it('a round that was never dispatched', async () => {
+    const error = await refusal(async (world) => {
+      const { ep, stream, out } = await layer(world);
+      ep.combine(out, stream);
+    });
+    expect(error).toBeInstanceOf(HeddleError);
+    expect((error as HeddleError).code).toBe('HEDDLE_NO_ROUND');
+  });
+});
+
+describe('after dispose', () => {
+  it('nothing may be dispatched or combined, and disposing again does nothing', async () => {
+    await World.local({ ranks: 2, device: 'sim' }, async (world) => {
+      const { ep, stream, inputs, out } = await layer(world);
+      await ep.dispose();
+      expect(() => ep.dispatch(inputs, stream)).toThrow(DisposedError);
+      expect(() => ep.combine(out, stream)).toThrow(DisposedError);
+      await expect(ep.synchronize(stream)).rejects.toThrow(DisposedError);
+      await ep.dispose();
+    });
+  });
+
+  it('a disposed device refuses to allocate', async () => {
+    const error = await refusal(async (world) => {
+      await world.device.dispose();
+      emptyTensor(world.device, 'u8', [1]);
+    });
+    expect(error).toBeInstanceOf(DisposedError);
+  });
+});
