@@ -10,6 +10,7 @@ import {
 } from './ceilings/index.js';
 import { exampleExpertsKernel } from './experts/index.js';
 import {
+  combineE4m3Kernel,
   combineKernel,
   dispatchKernel,
   dtypeBytes,
@@ -77,6 +78,7 @@ const oneSided: Parameters = {
   way: { default: 'push', allowed: ['push', 'pull'] },
   ahead: { default: 1, allowed: [1, 1024] },
 };
+const pushing: Parameters = { ...oneSided, way: { default: 'push', allowed: ['push'] } };
 
 export const registry: readonly RegisteredKernel[] = [
   entry(
@@ -95,6 +97,16 @@ export const registry: readonly RegisteredKernel[] = [
     (shape) => {
       const of = oneSidedShape(shape);
       return combineKernel(of, oneSidedWindow(of));
+    },
+  ),
+  entry(
+    'one_sided_combine_e4m3',
+    'brings partial rows back as 8-bit floats with scales, and adds them up',
+    { ...pushing, weighting: { default: 'experts', allowed: ['experts', 'combine'] } },
+    (shape) => {
+      const weighting = shape.text('weighting') as 'experts' | 'combine';
+      const of = oneSidedShape(shape, { weighting, transport: 'e4m3' });
+      return combineE4m3Kernel(of, oneSidedWindow(of));
     },
   ),
   entry(

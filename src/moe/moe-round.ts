@@ -34,13 +34,14 @@ export interface RoundsShape {
   readonly hidden: number;
   readonly dtype: Shape['output']['dtype'];
   readonly weighting?: NonNullable<Shape['output']['weighting']>;
+  readonly transport?: NonNullable<Shape['output']['transport']>;
   /** Bytes of further payloads, which travel beside `x`. */
   readonly extra?: readonly number[];
 }
 
 /** The shape in the words of the reference: payloads `x`, `p1`, `p2` … */
 export function shapeOfRounds({ hidden, dtype, extra = [], ...rest }: RoundsShape): Shape {
-  const { ranks, experts, topK, maxTokens, weighting } = rest;
+  const { ranks, experts, topK, maxTokens, weighting, transport } = rest;
   return {
     ranks,
     experts,
@@ -50,7 +51,7 @@ export function shapeOfRounds({ hidden, dtype, extra = [], ...rest }: RoundsShap
       { name: exampleInput, rowBytes: hidden * dtypes[dtype].size },
       ...extra.map((rowBytes, i) => ({ name: `p${i + 1}`, rowBytes })),
     ],
-    output: { dtype, hidden, ...(weighting && { weighting }) },
+    output: { dtype, hidden, ...(weighting && { weighting }), ...(transport && { transport }) },
   };
 }
 
@@ -147,6 +148,7 @@ export function layerOf(
     ),
     output: { dtype: output.dtype, length: output.hidden },
     ...(output.weighting && { weighting: output.weighting }),
+    ...(output.transport && { transport: output.transport }),
     ...features,
   };
 }

@@ -1,4 +1,5 @@
 export { combineKernel } from './combine.js';
+export { combineE4m3Kernel } from './combine-e4m3.js';
 export { dispatchKernel } from './dispatch.js';
 export * from './specialise.js';
 export { weighKernel } from './weigh.js';

@@ -1,6 +1,7 @@
 /** The kernels of a shape, made once: ranks of one process and runs of one check share them, compiled code included. */
 import type { IrModule } from '../../lang/index.js';
 import { combineKernel } from './combine.js';
+import { combineE4m3Kernel } from './combine-e4m3.js';
 import { dispatchKernel } from './dispatch.js';
 import { weighKernel } from './weigh.js';
 import { type OneSidedShape, type OneSidedWindow, oneSidedWindow } from './window.js';
@@ -26,7 +27,7 @@ export function oneSidedKernels(shape: OneSidedShape): OneSidedKernels {
       window,
       dispatch: dispatchKernel(shape, window).ir(),
       weigh: shape.output.weighting === 'combine' ? weighKernel(shape, window).ir() : null,
-      combine: combineKernel(shape, window).ir(),
+      combine: (shape.output.transport === 'e4m3' ? combineE4m3Kernel : combineKernel)(shape, window).ir(),
     };
     const [oldest] = kept.keys();
     if (kept.size === mostKept) kept.delete(oldest!);

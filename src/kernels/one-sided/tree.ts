@@ -1,11 +1,11 @@
 const powerOfTwo = (n: number): number => 2 ** Math.ceil(Math.log2(n));
 
 /**
- * How a kernel adds up to `rows` values as the tree of docs/semantics.md: in groups of up to 8 that fit in registers,
+ * How a kernel adds up to `rows` values as the tree of docs/semantics.md: in groups of at most `most` that fit in registers,
  * then the groups. Both counts are powers of 2; absent places hold -0, which changes nothing that it is added to.
  */
-export function sumTree(rows: number) {
-  const group = Math.min(8, powerOfTwo(rows));
+export function sumTree(rows: number, most = 8) {
+  const group = Math.min(most, powerOfTwo(rows));
   const groups = powerOfTwo(Math.ceil(rows / group));
   return {
     ROWS: rows,
