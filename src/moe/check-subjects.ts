@@ -2,8 +2,11 @@
  * What `heddle check` runs: whole rounds of the one-sided family, several back to back with no host between them,
  * in shapes small enough for thousands of schedules. Each configuration is there for something that the others lack.
  */
+
 import { type CheckConfiguration, type CheckSubject, WrongResult } from '../sim/index.js';
 import { World } from '../world/index.js';
+import { ceilings } from './check-ceilings.js';
+import { loss } from './check-losses.js';
 import type { Bits } from './dtype.js';
 import {
   compareRounds,
@@ -27,6 +30,8 @@ interface Rounds {
   readonly tokens: readonly (readonly number[])[];
   readonly hidden: number;
   readonly dtype: RowDtype;
+  readonly weighting: 'experts' | 'combine';
+  readonly transport: 'rows' | 'e4m3';
   readonly extra: readonly number[];
   readonly routes: RoutesOptions;
   /** Routes to ids that no expert has. */
@@ -52,6 +57,8 @@ const plain: Omit<Rounds, 'tokens'> = {
   maxTokens: 2,
   hidden: 8,
   dtype: 'bf16',
+  weighting: 'experts',
+  transport: 'rows',
   extra: [],
   routes: {},
   stray: false,
@@ -100,7 +107,8 @@ const common: Readonly<Record<string, Partial<Rounds>>> = {
   'fewer experts than ranks': { ranks: 4, experts: 3, maxTokens: 1, blocks: 1 },
   'payloads of odd bytes': { extra: [1, 6, 12, 24, 33] },
   'counts, no weights': { counts: true, weights: false, topK: 3, experts: 5, inspect: true },
-  'rows in parts, two warps': { maxTokens: 3, hidden: 40, parts: 2, blocks: 3, threads: 64, counts: true },
+  // More than 32 vectors a part, so that both warps read and write.
+  'rows in parts, two warps': { hidden: 560, parts: 2, blocks: 3, threads: 64, counts: true },
   'a graph, replayed': { graph: true, counts: true },
   'arrivals looked at': { inspect: true, programmatic: false },
   'one resident block': { residentBlocks: 1, maxTokens: 3 },
@@ -144,12 +152,117 @@ const pulled: Readonly<Record<string, Partial<Rounds>>> = {
   },
 };
 
+/** Combine applies the weights. */
+const weighed: Readonly<Record<string, Partial<Rounds>>> = Object.fromEntries(
+  Object.entries<Partial<Rounds>>({
+    'combine weighs': { topK: 3, experts: 5, counts: true },
+    'combine weighs, one token': {
+      maxTokens: 1,
+      experts: 2,
+      blocks: 1,
+      tokens: [
+        [1, 1],
+        [1, 1],
+      ],
+      tiny: true,
+    },
+    'combine weighs, uneven tokens': {
+      ranks: 3,
+      experts: 7,
+      tokens: [
+        [2, 0, 1],
+        [1, 2, 0],
+        [2, 1, 2],
+      ],
+    },
+    'combine weighs, two warps': { maxTokens: 1, hidden: 560, parts: 2, threads: 64, tokens: [[1, 1]] },
+    'combine weighs, top 12': { topK: 12, experts: 24, maxTokens: 1, dtype: 'f32', hidden: 4 },
+    'combine weighs, a graph': { graph: true },
+  }).map(([name, differences]) => [name, { weighting: 'combine', ...differences }]),
+);
+
+/** Rows travel as e4m3. */
+const narrow: Readonly<Record<string, Partial<Rounds>>> = Object.fromEntries(
+  Object.entries<Partial<Rounds>>({
+    e4m3: { counts: true },
+    'e4m3, one token': {
+      maxTokens: 1,
+      experts: 2,
+      topK: 1,
+      blocks: 1,
+      tokens: [
+        [1, 1],
+        [1, 1],
+      ],
+      tiny: true,
+    },
+    'e4m3, weighed by combine': { ranks: 3, topK: 3, weighting: 'combine', routes: { holes: 0.3 } },
+    'e4m3, uneven tokens': {
+      ranks: 3,
+      experts: 7,
+      tokens: [
+        [2, 0, 1],
+        [0, 0, 0],
+        [1, 2, 2],
+      ],
+    },
+    'e4m3, scales of several blocks, f16': { hidden: 144, dtype: 'f16', maxTokens: 1, blocks: 1 },
+    'e4m3, two warps': { hidden: 528, threads: 64, maxTokens: 1, blocks: 1 },
+    'e4m3, rows in parts': {
+      hidden: 1040,
+      parts: 2,
+      maxTokens: 1,
+      dtype: 'f32',
+      tokens: [
+        [1, 1],
+        [1, 1],
+      ],
+    },
+    'e4m3, pushing far ahead': { maxTokens: 4, ahead: 3, blocks: 1 },
+    'e4m3, one resident block': { residentBlocks: 1, maxTokens: 3 },
+    'e4m3, top 12 on 9 ranks': {
+      ranks: 9,
+      experts: 18,
+      topK: 12,
+      maxTokens: 1,
+      blocks: 1,
+      tokens: [Array(9).fill(1)],
+    },
+    'e4m3, a graph': { graph: true },
+  }).map(([name, differences]) => [name, { transport: 'e4m3', hidden: 16, ...differences }]),
+);
+
 const kernels = ['one_sided_dispatch', 'example_experts', 'one_sided_combine'];
 
 /** What `heddle check` checks. */
 export const checkSubjects: readonly CheckSubject[] = [
-  { name: 'one_sided_push', kernels, configurations: configurations('push', { ...common, ...pushed }) },
+  {
+    name: 'one_sided_push',
+    kernels,
+    configurations: [
+      ...configurations('push', { ...common, ...pushed }),
+      loss('push', 'dispatch'),
+      loss('push', 'combine'),
+    ],
+  },
   { name: 'one_sided_pull', kernels, configurations: configurations('pull', { ...common, ...pulled }) },
+  {
+    name: 'one_sided_weigh',
+    kernels: [...kernels.slice(0, 2), 'one_sided_weigh', ...kernels.slice(2)],
+    configurations: [
+      ...configurations('push', weighed),
+      ...configurations('pull', {
+        'combine weighs': { weighting: 'combine', topK: 3, experts: 5 },
+        'combine weighs, odd rows': { weighting: 'combine', hidden: 5 },
+      }),
+    ],
+  },
+  {
+    name: 'one_sided_e4m3',
+    kernels: ['one_sided_dispatch', 'example_experts', 'one_sided_weigh', 'one_sided_combine_e4m3'],
+    configurations: [...configurations('push', narrow), loss('push', 'combine', 'e4m3')],
+  },
+  ceilings,
 ];
 
 function configurations(
@@ -165,8 +278,9 @@ function configurations(
 
 function configuration(name: string, way: 'push' | 'pull', of: Rounds): CheckConfiguration {
   const { ranks, residentBlocks, tiny, parts, ahead, threads, weights, counts, inspect, graph } = of;
-  const { hidden, dtype, extra, experts, topK, maxTokens } = of;
-  const shape = shapeOfRounds({ ranks, experts, topK, maxTokens, hidden, dtype, extra });
+  const { hidden, dtype, weighting, transport, extra, experts, topK, maxTokens } = of;
+  const row = { hidden, dtype, weighting, transport };
+  const shape = shapeOfRounds({ ranks, experts, topK, maxTokens, extra, ...row });
   const launch = { blocks: of.blocks, threads, parts };
   const options: RoundsOptions = {
     weights,

@@ -2,16 +2,20 @@
  * Dispatch and combine as a runtime calls them: create an ExpertParallel once for a layer's shape, then, for each
  * round, dispatch, run the experts, combine. Both calls only enqueue: they do not wait, allocate or copy.
  */
-import type { Launcher, Program, Stream } from '../device/index.js';
+import type { Device, Launcher, Program, Stream } from '../device/index.js';
 import { ArgumentError, DisposedError, HeddleError, RankLostError, requireInteger } from '../errors/index.js';
 import {
+  type CombineTuning,
   combineGrid,
   type LaunchTuning,
   type OneSidedShape,
   type OneSidedWindow,
   oneSidedKernels,
+  oneSidedWindow,
   operations,
   outputRowBytes,
+  returnedRowBytes,
+  unitBytes,
   widestUnit,
 } from '../kernels/index.js';
 import type { SharedWindow, World } from '../world/index.js';
@@ -22,10 +26,12 @@ import { tunedFor } from './tuned.js';
 import { defaultTuning, type Tuning, weighTuning } from './tuning.js';
 import {
   type Input,
+  limits,
   requireCombineOutput,
   requireDispatchInputs,
   requireOneOf,
   requireShape,
+  requireTuning,
 } from './validate.js';
 
 /** One row of a payload: `length` elements of `dtype`. */
@@ -56,6 +62,12 @@ export interface ExpertParallelOptions {
    * leave one unweighted row a route; combine weights and adds them up where they are, before anything travels.
    */
   readonly weighting?: 'experts' | 'combine';
+  /**
+   * How rows come back. Default 'rows': as they are. 'e4m3' sends 8-bit floats with a scale for every 128 elements,
+   * about half the bytes of bf16; each rank's row then changes by at most 1/17 of the largest magnitude of those 128
+   * (docs/semantics.md). Rows must be a multiple of 16 elements long.
+   */
+  readonly transport?: 'rows' | 'e4m3';
   /** Router weights travel to the experts, as `received.weights`. Default true. */
   readonly weights?: boolean;
   /** Routes are counted per local expert, as `received.counts`. Default false. */
@@ -163,9 +175,11 @@ export class ExpertParallel {
     const features = { weights: options.weights ?? true, counts: options.counts ?? false };
     const limit = requireInteger('waitMs', options.waitMs ?? 10_000, 1, 4_000_000) * 1000;
     const tuning = options.tuning ?? tunedFor(shape, world.device) ?? defaultTuning(shape, world.device.kind);
+    requireTuning(tuning, shape.ranks);
     await requireSameEverywhere(world, { ...shape, ...features, ...tuning });
 
     const oneSided = specialise(shape, features, tuning, world.device.kind);
+    requireRoom(oneSided, world.device);
     const kernels = oneSidedKernels(oneSided);
     const layout = kernels.window;
     const [dispatch, weigh, combine] = await Promise.all([
@@ -262,6 +276,7 @@ export class ExpertParallel {
       );
     }
     requireCombineOutput(this.shape, this.#tokens, out);
+    this.#requireAligned('out.data', out.data, outputRowBytes(this.shape) % 16 === 0 ? 16 : 1);
     const { combineLauncher: launcher } = this;
     this.weighing?.launcher.launch(stream);
     launcher.set('topkIds', this.#topkIds);
@@ -278,6 +293,7 @@ export class ExpertParallel {
    * world has lost a rank that no kernel waited for.
    */
   async synchronize(stream: Stream): Promise<void> {
+    if (this.#disposed) throw new DisposedError('this ExpertParallel');
     await stream.synchronize();
     if (this.#loss === null) this.#loss = await this.#findLoss(stream);
     if (this.#loss !== null) throw this.#loss;
@@ -328,7 +344,7 @@ export class ExpertParallel {
   /** The device address of an input; what the host holds is copied to a buffer of its own first. */
   #address(name: string, input: Input, dtype: Dtype, rowLength: number, stream: Stream): number {
     if ('data' in input) {
-      if (name !== 'topkIds' && name !== 'topkWeights') this.#requireAligned(name, input.data);
+      if (name !== 'topkIds' && name !== 'topkWeights') this.#requirePayloadAligned(name, input.data);
       return input.data;
     }
     let staging = this.#staging.get(name);
@@ -342,11 +358,13 @@ export class ExpertParallel {
   }
 
   /** Rows are moved by the widest unit that divides their bytes; their address must allow it. */
-  #requireAligned(name: string, address: number): void {
+  #requirePayloadAligned(name: string, address: number): void {
     const { rowBytes } = this.shape.payloads.find((payload) => payload.name === name)!;
-    const unit = { v16: 16, u64: 8, u32: 4, u16: 2, u8: 1 }[widestUnit(rowBytes)];
-    if (address % unit !== 0)
-      throw new ArgumentError(`payloads.${name}.data`, address, `a multiple of ${unit}`);
+    this.#requireAligned(`payloads.${name}.data`, address, unitBytes[widestUnit(rowBytes)]);
+  }
+
+  #requireAligned(argument: string, address: number, unit: number): void {
+    if (address % unit !== 0) throw new ArgumentError(argument, address, `a multiple of ${unit}`);
   }
 
   #field(name: string) {
@@ -377,24 +395,65 @@ function shapeOf(world: World, options: ExpertParallelOptions): Shape {
   if (typeof options?.payloads !== 'object' || options.payloads === null) {
     throw new ArgumentError('payloads', options?.payloads, "rows by name: { x: row('bf16', 7168) }");
   }
-  const payloads = Object.entries(options.payloads).map(([name, { dtype, length }]) => {
-    if (!Object.hasOwn(dtypes, dtype))
-      throw new ArgumentError(`payloads.${name}.dtype`, dtype, `one of ${Object.keys(dtypes).join(', ')}`);
-    return {
-      name,
-      rowBytes: dtypes[dtype].size * requireInteger(`payloads.${name}.length`, length, 1, 2 ** 20),
-    };
-  });
-  const { experts, topK, maxTokens, weighting } = options;
+  const payloads = Object.entries(options.payloads).map(([name, row]) => ({
+    name,
+    rowBytes: requireRow(`payloads.${name}`, row, Object.keys(dtypes)),
+  }));
+  requireRow('output', options.output, ['f32', 'bf16', 'f16']);
+  const { experts, topK, maxTokens, weighting, transport } = options;
   if (weighting !== undefined) requireOneOf('weighting', weighting, ['experts', 'combine']);
   if (weighting === 'combine' && options.weights === false)
     throw new ArgumentError('weights', false, "true or left out, because weighting is 'combine'");
+  if (transport !== undefined) requireOneOf('transport', transport, ['rows', 'e4m3']);
+  if (transport === 'e4m3') requireSendable(options);
   const output: Output = {
-    dtype: options.output?.dtype,
-    hidden: options.output?.length,
+    dtype: options.output.dtype,
+    hidden: options.output.length,
     ...(weighting === undefined ? {} : { weighting }),
+    ...(transport === undefined ? {} : { transport }),
   };
   return requireShape({ ranks: world.ranks, experts, topK, maxTokens, payloads, output });
+}
+
+/** Requires a row as `row()` makes it, of one of these dtypes; returns its bytes. */
+function requireRow(argument: string, row: Row, allowed: readonly string[]): number {
+  if (typeof row !== 'object' || row === null)
+    throw new ArgumentError(argument, row, "a row: row('bf16', 7168)");
+  requireOneOf(`${argument}.dtype`, row.dtype, allowed);
+  const { size } = dtypes[row.dtype];
+  return size * requireInteger(`${argument}.length`, row.length, 1, limits.rowBytes / size);
+}
+
+/** Refuses a window that the device's memory cannot hold, or that a kernel's 32-bit indices do not reach. */
+function requireRoom(shape: OneSidedShape, { memoryBytes, description }: Device): void {
+  const { ranks, maxTokens, topK, payloads, output } = shape;
+  const slots = ranks * maxTokens;
+  const outputUnits = output.hidden / (outputRowBytes(shape) % 16 === 0 ? 16 / dtypes[output.dtype].size : 1);
+  const units = payloads.map(({ rowBytes, unit }) => rowBytes / unitBytes[unit]);
+  const scales = output.transport === 'e4m3' ? returnedRowBytes(shape) / 4 : 0;
+  const most = Math.max(...units, outputUnits * (shape.weigh ? topK : 1), scales, topK);
+  const reached = Math.floor(2 ** 32 / most / ranks);
+  if (maxTokens > reached) {
+    throw new ArgumentError('maxTokens', maxTokens, `at most ${reached} with such rows on ${ranks} ranks`);
+  }
+  const routes = shape.weigh ? slots * topK * outputRowBytes(shape) : 0;
+  const bytes = oneSidedWindow(shape).bytes + routes;
+  if (bytes > memoryBytes) {
+    const fitting = Math.floor(maxTokens * (memoryBytes / bytes));
+    const gibibytes = (n: number): string => `${(n / 2 ** 30).toFixed(1)} GiB`;
+    const why = `its window of ${slots} slots would take ${gibibytes(bytes)} of ${gibibytes(memoryBytes)}`;
+    throw new ArgumentError('maxTokens', maxTokens, `at most ${fitting} on the ${description}: ${why}`);
+  }
+}
+
+/** Refuses what cannot travel as e4m3. */
+function requireSendable({ output, tuning }: ExpertParallelOptions): void {
+  if (output.length % 16 !== 0) {
+    const possible = "a multiple of 16 for transport 'e4m3'; transport 'rows' takes any length";
+    throw new ArgumentError('output.length', output.length, possible);
+  }
+  if (tuning?.combine.way === 'pull')
+    throw new ArgumentError('tuning.combine.way', 'pull', "'push' for transport 'e4m3'");
 }
 
 function specialise(
@@ -404,7 +463,6 @@ function specialise(
   kind: 'sim' | 'cuda',
 ): OneSidedShape {
   const { ranks, experts, topK, maxTokens, output } = shape;
-  const pushable = outputRowBytes(shape) % 16 === 0;
   // A block without a piece of work would only wait.
   const atMost = <T extends LaunchTuning>(launch: T): T => ({
     ...launch,
@@ -419,7 +477,10 @@ function specialise(
     output,
     ...features,
     dispatch: atMost(tuning.dispatch),
-    combine: { ...atMost(tuning.combine), way: pushable ? tuning.combine.way : 'pull' },
+    combine: {
+      ...atMost(tuning.combine),
+      ...(output.transport === 'e4m3' ? forE4m3(tuning) : forRows(shape, tuning)),
+    },
     ...(output.weighting === 'combine' ? { weigh: weighTuning(shape, tuning.combine, kind) } : {}),
   };
 }
@@ -450,6 +511,16 @@ function prepareWeighing(
   return { rows, launcher };
 }
 
+/** Only whole vectors can be pushed. */
+function forRows(shape: Shape, { combine }: Tuning): Partial<CombineTuning> {
+  return { way: outputRowBytes(shape) % 16 === 0 ? combine.way : 'pull' };
+}
+
+/** A tuning may have been found for other rows. These are pushed, and with more threads sums would not fit in registers. */
+function forE4m3({ combine }: Tuning): Partial<CombineTuning> {
+  return { way: 'push', threads: Math.min(combine.threads, 512) };
+}
+
 /** Ranks that disagree would write over each other: they are refused before anything is mapped. */
 async function requireSameEverywhere(world: World, mine: object): Promise<void> {
   const text = JSON.stringify(mine);
@@ -470,13 +541,17 @@ async function requireSameEverywhere(world: World, mine: object): Promise<void> 
   }
 }
 
-/** Flags start at zero, as windows do. `returned` starts EMPTY; what nobody has written is uninitialised. */
+/**
+ * Flags start at zero, as windows do. `returned` starts EMPTY, and `experts` as -1: where a rank is lost before its
+ * first dispatch, experts that run all the same find no route there, not routes to expert 0. To the checker, what
+ * nobody has written is uninitialised.
+ */
 async function prepareWindow(world: World, layout: OneSidedWindow, window: SharedWindow): Promise<void> {
   for (const { name, offset, length, type } of layout.fields) {
     const bytes =
       length * { u8: 1, u16: 2, bf16: 2, f16: 2, e4m3: 1, u32: 4, i32: 4, f32: 4, u64: 8, v16: 16 }[type];
     if (bytes === 0) continue;
-    if (name === 'returned') {
+    if (name === 'returned' || name === 'experts') {
       const stream = world.device.createStream();
       stream.fill(window.own.address + offset, bytes, 0xff);
       await stream.synchronize();
