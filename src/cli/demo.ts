@@ -1,23 +1,24 @@
 import { totalmem } from 'node:os';
 import { type Command, InvalidArgumentError } from 'commander';
 import { countGpus } from '../cuda/index.js';
-import { ArgumentError, UnavailableError } from '../errors/index.js';
+import { ArgumentError, requireInteger, UnavailableError } from '../errors/index.js';
 import {
   type Bits,
   compareBits,
   compareCombined,
+  dtypes,
   ExampleExperts,
   ExpertParallel,
   emptyTensor,
   expectedRound,
   layerOf,
   leastWindowBytes,
+  limits,
   makeSources,
   mergeComparisons,
   profiles,
   type RowDtype,
   readBits,
-  requireShape,
   type Shape,
   type Source,
   shapeOfRounds,
@@ -41,6 +42,7 @@ interface Options {
 }
 
 const { hidden, experts, topK } = profiles.deepseek_v3;
+const rowDtypes: readonly RowDtype[] = ['bf16', 'f16', 'f32'];
 
 /** Adds `heddle demo`. */
 export function register(program: Command): void {
@@ -227,13 +229,19 @@ class KernelClock {
 }
 
 function shapeOf({ ranks, tokens, hidden, experts, topk, dtype }: Options): Shape {
-  const shape = requireShape(shapeOfRounds({ ranks, experts, topK: topk, maxTokens: tokens, hidden, dtype }));
+  if (!rowDtypes.includes(dtype)) throw new ArgumentError('--dtype', dtype, `one of ${rowDtypes.join(', ')}`);
+  requireInteger('--ranks', ranks, 1, limits.ranks);
+  requireInteger('--tokens', tokens, 1, limits.maxTokens);
+  requireInteger('--hidden', hidden, 1, limits.rowBytes / dtypes[dtype].size);
+  requireInteger('--experts', experts, 1, limits.experts);
+  requireInteger('--topk', topk, 1, limits.topK);
+  const shape = shapeOfRounds({ ranks, experts, topK: topk, maxTokens: tokens, hidden, dtype });
   // Windows of all ranks, the reference's copies of them and two results: about three times the windows.
   const most = totalmem() / 2;
   const bytes = 3 * ranks * leastWindowBytes(shape);
   if (bytes > most) {
     throw new ArgumentError(
-      'tokens',
+      '--tokens',
       tokens,
       `at most ${Math.floor(tokens * (most / bytes))} for this demo, with ${ranks} ranks and rows of ${hidden} ${dtype}`,
     );

@@ -1,7 +1,9 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { shapeOfRounds } from '../../src/moe/index.js';
-import { formatFinding } from '../../src/sim/index.js';
+import { RankLostError } from '../../src/errors/index.js';
+import { type Bits, ExpertParallel, readBits, row, shapeOfRounds } from '../../src/moe/index.js';
+import { formatFinding, SimMachine } from '../../src/sim/index.js';
+import { World } from '../../src/world/index.js';
 import { fullTrip, travel, trips } from './trips.js';
 
 /** The same shapes every time, in some seconds. */
@@ -74,4 +76,25 @@ it('the same inputs give the same bits in every order in which the machine may r
 it('a captured round may be replayed on new inputs', async () => {
   const shape = shapeOfRounds({ ranks: 3, experts: 7, topK: 3, maxTokens: 3, hidden: 16, dtype: 'f16' });
   expect((await travel(fullTrip(shape, 20, { graph: true, counts: true }))).comparison.different).toBe(0);
+});
+
+it('slots of a rank that was lost before it sent anything name no expert', async () => {
+  const victim = 1;
+  const machine = SimMachine.create({ ranks: 2 });
+  let ids: Bits | undefined;
+  const world = World.local({ ranks: 2, device: 'sim', sim: machine }, async (world) => {
+    const layer = { experts: 4, topK: 2, maxTokens: 3, payloads: {}, output: row('bf16', 8) } as const;
+    const ep = await ExpertParallel.create(world, layer);
+    const stream = world.device.createStream();
+    if (world.rank === victim) {
+      machine.kill(victim);
+      await stream.synchronize();
+    }
+    const topkWeights = Float32Array.of(1, 1);
+    const received = ep.dispatch({ topkIds: Int32Array.of(0, 1), topkWeights, payloads: {} }, stream);
+    await expect(ep.synchronize(stream)).rejects.toThrow(RankLostError);
+    ids = await readBits(received.experts, stream);
+  });
+  await expect(world).rejects.toThrow('was killed');
+  expect(Array.from(ids!)).toEqual([0, 1, -1, -1, -1, -1, ...Array(6).fill(-1)]);
 });

@@ -1,0 +1,128 @@
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { type DemoResult, demoText } from '../../src/cli/print-demo.js';
+import { heddle } from '../../src/cli/program.js';
+import { makeAllRoutes, shapeOfRounds, traffic } from '../../src/moe/index.js';
+
+const plain = (_: unknown, text: string) => text;
+
+const shape = shapeOfRounds({ ranks: 2, experts: 4, topK: 2, maxTokens: 3, hidden: 8, dtype: 'bf16' });
+
+const result: DemoResult = {
+  shape,
+  simulated: true,
+  traffic: traffic(shape, makeAllRoutes(shape, 3, 1)),
+  comparison: { compared: 48, different: 0, maxAbsError: 0 },
+  bitwiseRepeatable: true,
+  spans: [0, 1].flatMap((rank) => [
+    { rank, kernel: 'dispatch', start: 0, end: 50 + rank },
+    { rank, kernel: 'experts', start: 50 + rank, end: 60 },
+    { rank, kernel: 'combine', start: 60, end: 100 },
+  ]),
+  seconds: 0.5,
+};
+
+describe('the summary', () => {
+  it('says what moved, what deduplication saved, how right it is', () => {
+    const text = demoText(result, plain, 80);
+    const { rows, routes, dispatch, withoutDedup } = result.traffic;
+    expect(text).toContain('2 simulated GPUs, 3 tokens each, top 2 of 4 experts');
+    expect(text).toContain('✓ right: 48 values, every bit as in the reference (largest error 0)');
+    expect(text).toContain('✓ repeatable: the second run gave the same bits');
+    expect(text).toMatch(new RegExp(`dispatch +${dispatch} bytes`));
+    expect(text).toMatch(new RegExp(`without deduplication +${withoutDedup} bytes`));
+    expect(text).toContain(`6 tokens, ${routes} routes, but ${rows} rows each way`);
+    expect(text).toContain(`saved ${((1 - rows / routes) * 100).toFixed(0)} %`);
+  });
+
+  it('draws a round, each rank a line, in as many columns as there are', () => {
+    const lines = demoText(result, plain, 60).split('\n');
+    const bars = lines.filter((line) => line.includes('│'));
+    expect(bars.map((bar) => bar.length)).toEqual([59, 59]);
+    for (const bar of bars) expect(bar).toMatch(/^ {2}rank \d │█+▒+▓+$/);
+    expect(bars[0]!.indexOf('▓')).toBe(bars[1]!.indexOf('▓'));
+    expect(bars[1]!.indexOf('▒')).toBeGreaterThanOrEqual(bars[0]!.indexOf('▒'));
+    for (const line of lines) expect(line.length).toBeLessThanOrEqual(90);
+  });
+
+  it('says what is wrong', () => {
+    const first = 'rank 1: out[0, 3] is 1, expected 2';
+    const comparison = { compared: 48, different: 2, maxAbsError: 1, first };
+    const text = demoText({ ...result, comparison, bitwiseRepeatable: false }, plain, 80);
+    expect(text).toContain('✗ wrong: 2 of 48 values differ, by up to 1');
+    expect(text).toContain(first);
+    expect(text).toContain('✗ not repeatable');
+  });
+
+  it('does without tokens, and without a timeline', () => {
+    const none = { ...result, traffic: traffic(shape, makeAllRoutes(shape, 0, 1)), spans: [] };
+    expect(demoText(none, plain, 80)).toContain('0 tokens, 0 routes');
+  });
+});
+
+describe('heddle demo', () => {
+  afterEach(() => {
+    vi.restoreAllMocks();
+    process.exitCode = undefined;
+  });
+
+  it('prints exactly the documented figures as JSON, and progress beside it', async () => {
+    let out = '';
+    let err = '';
+    vi.spyOn(process.stdout, 'write').mockImplementation((text) => {
+      out += text;
+      return true;
+    });
+    vi.spyOn(process.stderr, 'write').mockImplementation((text) => {
+      err += text;
+      return true;
+    });
+    const sizes = ['--ranks', '3', '--tokens', '4', '--hidden', '33', '--experts', '10', '--topk', '2'];
+    const code = await heddle([
+      'demo',
+      '--device',
+      'sim',
+      ...sizes,
+      '--dtype',
+      'f32',
+      '--seed',
+      '5',
+      '--json',
+    ]);
+    expect(code).toBe(0);
+    const { seconds, ...figures } = JSON.parse(out);
+    const of = shapeOfRounds({ ranks: 3, experts: 10, topK: 2, maxTokens: 4, hidden: 33, dtype: 'f32' });
+    const { dispatch, combine, withoutDedup } = traffic(of, makeAllRoutes(of, 4, 5));
+    expect(figures).toEqual({
+      ranks: 3,
+      tokens: 4,
+      hidden: 33,
+      experts: 10,
+      topK: 2,
+      maxAbsError: 0,
+      bitwiseRepeatable: true,
+      bytes: { dispatch, combine, withoutDedup },
+    });
+    expect(seconds).toBeGreaterThan(0);
+    expect(err).toMatch(/^heddle demo: 4 tokens for each of 3 simulated GPUs …\n/);
+  });
+
+  it.each([
+    ['--ranks', '0', '--ranks is 0'],
+    ['--ranks', '73', '--ranks is 73'],
+    ['--tokens', '-1', '--tokens is -1'],
+    ['--tokens', '900000', '--tokens is 900000'],
+    ['--hidden', '0', '--hidden is 0'],
+    ['--topk', '33', '--topk is 33'],
+    ['--dtype', 'f64', '--dtype is "f64"'],
+    ['--device', 'tpu', '--device is "tpu"'],
+    ['--seed', 'x', "argument 'x' is invalid"],
+  ])('refuses %s %s', async (option, value, message) => {
+    let err = '';
+    vi.spyOn(process.stderr, 'write').mockImplementation((text) => {
+      err += text;
+      return true;
+    });
+    expect(await heddle(['demo', option, value])).toBe(2);
+    expect(err).toContain(message);
+  });
+});

@@ -1,0 +1,125 @@
+import { Command } from 'commander';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { commands, heddle } from '../../src/cli/program.js';
+
+let out = '';
+let err = '';
+
+beforeEach(() => {
+  out = '';
+  err = '';
+  vi.spyOn(process.stdout, 'write').mockImplementation((text) => {
+    out += text;
+    return true;
+  });
+  vi.spyOn(process.stderr, 'write').mockImplementation((text) => {
+    err += text;
+    return true;
+  });
+});
+
+afterEach(() => {
+  vi.restoreAllMocks();
+  process.exitCode = undefined;
+});
+
+it('lists every command without being told one', async () => {
+  expect(await heddle([])).toBe(0);
+  for (const { name } of commands) expect(out).toMatch(new RegExp(`^  ${name} `, 'm'));
+});
+
+it('says its version', async () => {
+  expect(await heddle(['--version'])).toBe(0);
+  expect(out).toMatch(/^\d+\.\d+\.\d+\n$/);
+});
+
+describe.each(commands)('heddle $name', ({ name, description, load }) => {
+  it('is described in the list as it describes itself, takes --json, and shows an example', async () => {
+    const program = new Command();
+    (await load()).register(program);
+    const command = program.commands.find((one) => one.name() === name)!;
+    expect(command.description()).toBe(description);
+    const leaves = command.commands.length > 0 ? command.commands : [command];
+    for (const leaf of leaves) {
+      expect(leaf.options.map(({ long }) => long)).toContain('--json');
+      let help = '';
+      leaf.configureOutput({ writeOut: (text) => (help += text) }).outputHelp();
+      expect(help).toMatch(/Examples?:/);
+      expect(help).toMatch(/Exit codes?:/);
+    }
+  });
+});
+
+it('shows the help of one command, either way', async () => {
+  expect(await heddle(['help', 'emit'])).toBe(0);
+  const first = out;
+  out = '';
+  expect(await heddle(['emit', '--help'])).toBe(0);
+  expect(out).toBe(first);
+  expect(out).toContain('--shape');
+});
+
+it('suggests a command for one that there is not', async () => {
+  expect(await heddle(['chek'])).toBe(2);
+  expect(err).toContain("unknown command 'chek'");
+  expect(err).toContain('Did you mean check?');
+});
+
+it('suggests an option for one that there is not', async () => {
+  expect(await heddle(['emit', '--shap', 'x'])).toBe(2);
+  expect(err).toContain('Did you mean --shape?');
+});
+
+describe('an error', () => {
+  it('is one line that says what to do, with its code and without a stack', async () => {
+    expect(await heddle(['emit', 'one_sided_dispatch', '--shape', 'ranks=73'])).toBe(2);
+    expect(err).toBe('heddle: --shape ranks is 73; it must be an integer from 1 to 72 (HEDDLE_ARGUMENT)\n');
+    expect(out).toBe('');
+  });
+
+  it('is JSON where JSON was asked for', async () => {
+    expect(await heddle(['demo', '--experts', '0', '--json'])).toBe(2);
+    expect(JSON.parse(out)).toEqual({
+      error: { code: 'HEDDLE_ARGUMENT', message: '--experts is 0; it must be an integer from 1 to 65536' },
+    });
+    expect(err).toBe('');
+  });
+
+  it('that nobody expected asks to be reported, with its stack', async () => {
+    const demo = commands.find(({ name }) => name === 'demo')!;
+    vi.spyOn(demo, 'load').mockRejectedValue(new TypeError('the room is broken'));
+    expect(await heddle(['demo'])).toBe(1);
+    expect(err).toMatch(
+      /^heddle failed unexpectedly\. Please report this:\nTypeError: the room is broken\n +at /,
+    );
+    // … and leaves the other commands alone.
+    expect(await heddle(['emit', '--list'])).toBe(0);
+  });
+});
+
+it('prints every kernel', async () => {
+  await heddle(['emit', '--list', '--json']);
+  const { kernels } = JSON.parse(out) as { kernels: { name: string; summary: string }[] };
+  expect(kernels.map(({ name }) => name)).toEqual(
+    expect.arrayContaining(['one_sided_dispatch', 'one_sided_combine', 'example_experts']),
+  );
+  for (const { name } of kernels) {
+    out = '';
+    expect(await heddle(['emit', name])).toBe(0);
+    expect(out).toContain(`__global__ void __launch_bounds__`);
+    expect(out).toContain(`\n${name}(`);
+  }
+});
+
+it.each([
+  ['ranks=4,topK=2,dtype=f32,counts=yes', 0, ''],
+  ['hiden=3', 2, 'a key of one_sided_combine: ranks, tokens, hidden'],
+  ['dtype=f64', 2, 'one of bf16, f16, f32'],
+  ['ranks=64,threads=32', 2, 'a multiple of 32, and at least ranks (64)'],
+  ['tokens=1.5', 2, 'an integer from 1 to'],
+  ['hidden=5,way=push', 2, 'whole 16-byte vectors'],
+  ['hidden=5,way=pull', 0, ''],
+])('emit --shape %s', async (shape, code, message) => {
+  expect(await heddle(['emit', 'one_sided_combine', '--shape', shape])).toBe(code);
+  expect(err).toContain(message);
+});
