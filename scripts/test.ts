@@ -5,7 +5,7 @@
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { join, relative } from 'node:path';
 
 interface Step {
   readonly name: string;
@@ -18,9 +18,12 @@ interface TestReport {
   readonly numFailedTests: number;
   readonly numPendingTests: number;
   readonly testResults: readonly {
+    /** The path of a file of tests. */
+    readonly name: string;
     readonly assertionResults: readonly {
       readonly status: string;
       readonly ancestorTitles: readonly string[];
+      readonly title: string;
     }[];
   }[];
 }
@@ -76,7 +79,7 @@ if (tests !== null && tests.numPendingTests > 0) {
   console.log(
     `\n${tests.numPendingTests} tests skipped (this machine lacks what they need; their files say what):`,
   );
-  for (const suite of skippedSuites(tests)) console.log(`  ${suite}`);
+  for (const group of skippedGroups(tests)) console.log(`  ${group}`);
 }
 if (failure !== null) console.log(`\nfailed: ${failure.name}`);
 
@@ -94,10 +97,12 @@ function readReport(): TestReport | null {
   }
 }
 
-/** The outermost `describe` of each skipped test, or the test's own file where it has none. */
-function skippedSuites({ testResults }: TestReport): string[] {
-  const skipped = testResults.flatMap(({ assertionResults }) =>
-    assertionResults.filter(({ status }) => status === 'pending' || status === 'skipped'),
+/** File and group of each skipped test, or its own title where it is in no group. */
+function skippedGroups({ testResults }: TestReport): string[] {
+  const groups = testResults.flatMap(({ name, assertionResults }) =>
+    assertionResults
+      .filter(({ status }) => status === 'pending' || status === 'skipped')
+      .map(({ ancestorTitles, title }) => `${relative('.', name)}: ${ancestorTitles.join(' › ') || title}`),
   );
-  return [...new Set(skipped.map(({ ancestorTitles }) => ancestorTitles.join(' › ') || 'single tests'))];
+  return [...new Set(groups)];
 }
