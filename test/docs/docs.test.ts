@@ -1,6 +1,6 @@
 /** What the documentation says is tried: its code compiles, its commands exist, its links lead somewhere. */
 import { execFileSync } from 'node:child_process';
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
 import { Command } from 'commander';
 import ts from 'typescript';
@@ -86,13 +86,42 @@ describe('commands', () => {
   });
 });
 
-test('figures in README are those of docs/benchmarks.md', () => {
+describe('figures', () => {
   const { text } = page('README.md');
   const measured = text.slice(text.indexOf('## Measured'), text.indexOf('## What a kernel'));
-  const rows = measured.split('\n').filter((line) => line.startsWith('| '));
-  expect(rows).toHaveLength(5);
-  const { text: source } = page('docs/benchmarks.md');
-  expect(rows.filter((row) => !source.includes(row))).toEqual([]);
+  const [head, , ...rows] = measured.split('\n').filter((line) => line.startsWith('| '));
+
+  test('README shows a part of what docs/benchmarks.md shows', () => {
+    expect(rows).toHaveLength(3);
+    expect([head, ...rows].filter((row) => !page('docs/benchmarks.md').text.includes(row!))).toEqual([]);
+  });
+
+  interface Report {
+    readonly points: readonly {
+      readonly tokens: number;
+      readonly rows: readonly { readonly subject: string; readonly phase: string; readonly time: number }[];
+    }[];
+  }
+  const newest = readdirSync(join(root, 'docs/results'))
+    .filter((name) => /^[\d-]+-4xh200-bench-deepseek_v3-bf16\.json$/.test(name))
+    .sort()
+    .at(-1)!;
+  const { points } = JSON.parse(readFileSync(join(root, 'docs/results', newest), 'utf8')) as Report;
+  const cells = (row: string): string[] =>
+    row
+      .split('|')
+      .slice(2, -1)
+      .map((cell) => cell.trim());
+
+  test.each(['Heddle', 'NCCL sparse'])('README says of %s what the newest run measured', (subject) => {
+    const shown = cells(rows.find((row) => row.startsWith(`| ${subject} |`))!);
+    const wanted = cells(head!).map((tokens, i) => {
+      const point = points.find((one) => one.tokens === Number(tokens))!;
+      const of = point.rows.find((row) => row.subject === subject.toLowerCase() && row.phase === 'both')!;
+      return of.time.toFixed(shown[i]!.split('.')[1]?.length ?? 0);
+    });
+    expect(shown).toEqual(wanted);
+  });
 });
 
 describe('links', () => {
