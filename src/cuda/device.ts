@@ -1,4 +1,4 @@
-import type { Device, Memory, PeerMemory, WindowMemory } from '../device/index.js';
+import type { Device, Fill, Memory, PeerMemory, WindowMemory } from '../device/index.js';
 import {
   ArgumentError,
   DisposedError,
@@ -108,13 +108,17 @@ export class CudaDevice implements Device {
     return { address, bytes, free: dispose };
   }
 
-  allocateWindow(bytes: number, purpose: string): WindowMemory {
+  allocateWindow(bytes: number, purpose: string, fills: readonly Fill[] = []): WindowMemory {
     const { context } = this.#enter();
     requireInteger('bytes', bytes, 1, 2 ** 40);
     const { cuMemsetD8Async, cuStreamSynchronize } = context.driver;
     const { handle: stream } = this.#internalStream();
     const window = allocateWindow(context, this.gpu, bytes, purpose, (address, mapped) => {
       check(cuMemsetD8Async(address, 0, mapped, stream), 'cuMemsetD8Async', `clearing the ${purpose}`);
+      for (const { offset, bytes, value } of fills) {
+        const filled = cuMemsetD8Async(address + offset, value, bytes, stream);
+        check(filled, 'cuMemsetD8Async', `filling the ${purpose}`);
+      }
       check(cuStreamSynchronize(stream), 'cuStreamSynchronize', `clearing the ${purpose}`);
     });
     const { dispose } = this.#adopt(window.release);

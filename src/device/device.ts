@@ -15,8 +15,8 @@ export interface Device {
 
   /** Device memory of this rank, uninitialised. `purpose` appears in errors and findings: 'receive window'. */
   allocate(bytes: number, purpose: string): Memory;
-  /** Memory that other ranks of the node can address, filled with zeros. */
-  allocateWindow(bytes: number, purpose: string): WindowMemory;
+  /** Memory that other ranks of the node can address: zeros, except where `fills` say otherwise. */
+  allocateWindow(bytes: number, purpose: string, fills?: readonly Fill[]): WindowMemory;
   /** Maps another rank's window here, from the bytes of its `handle`. */
   openWindow(handle: Uint8Array): Promise<PeerMemory>;
 
@@ -35,6 +35,13 @@ export interface Memory {
   readonly address: number;
   readonly bytes: number;
   free(): void;
+}
+
+/** Bytes of a window that begin as something else than zero. */
+export interface Fill {
+  readonly offset: number;
+  readonly bytes: number;
+  readonly value: number;
 }
 
 export interface WindowMemory extends Memory {

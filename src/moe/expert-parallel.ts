@@ -2,7 +2,7 @@
  * Dispatch and combine as a runtime calls them: create an ExpertParallel once for a layer's shape, then, for each
  * round, dispatch, run the experts, combine. Both calls only enqueue: they do not wait, allocate or copy.
  */
-import type { Device, Launcher, Program, Stream } from '../device/index.js';
+import type { Device, Fill, Launcher, Program, Stream } from '../device/index.js';
 import { ArgumentError, DisposedError, HeddleError, RankLostError, requireInteger } from '../errors/index.js';
 import {
   type CombineTuning,
@@ -18,6 +18,7 @@ import {
   unitBytes,
   widestUnit,
 } from '../kernels/index.js';
+import { byteSize } from '../lang/index.js';
 import type { SharedWindow, World } from '../world/index.js';
 import { type Dtype, dtypes } from './dtype.js';
 import { expertsOf, type Output, type RowDtype, type Shape } from './shape.js';
@@ -187,8 +188,8 @@ export class ExpertParallel {
       kernels.weigh && world.device.load(kernels.weigh),
       world.device.load(kernels.combine),
     ]);
-    const window = await world.createWindow(layout.bytes, 'receive window');
-    await prepareWindow(world, layout, window);
+    const window = await world.createWindow(layout.bytes, 'receive window', startOf(layout));
+    await poisonWindow(world, layout, window);
 
     const { rank } = world;
     const dispatchLauncher = dispatch.launcher({
@@ -542,22 +543,22 @@ async function requireSameEverywhere(world: World, mine: object): Promise<void> 
 }
 
 /**
- * Flags start at zero, as windows do. `returned` starts EMPTY, and `experts` as -1: where a rank is lost before its
- * first dispatch, experts that run all the same find no route there, not routes to expert 0. To the checker, what
- * nobody has written is uninitialised.
+ * What windows start as. Flags at zero, `returned` EMPTY, `experts` as -1: where a rank is lost before its first
+ * dispatch, experts that run all the same find no route there, not routes to expert 0.
  */
-async function prepareWindow(world: World, layout: OneSidedWindow, window: SharedWindow): Promise<void> {
-  for (const { name, offset, length, type } of layout.fields) {
-    const bytes =
-      length * { u8: 1, u16: 2, bf16: 2, f16: 2, e4m3: 1, u32: 4, i32: 4, f32: 4, u64: 8, v16: 16 }[type];
-    if (bytes === 0) continue;
-    if (name === 'returned' || name === 'experts') {
-      const stream = world.device.createStream();
-      stream.fill(window.own.address + offset, bytes, 0xff);
-      await stream.synchronize();
-      stream.dispose();
-    }
-    if (/^(experts|weights|payloads_\d+|output)$/.test(name)) window.own.poison?.(offset, bytes);
+function startOf(layout: OneSidedWindow): Fill[] {
+  return layout.fields
+    .filter(({ name, length }) => (name === 'returned' || name === 'experts') && length > 0)
+    .map((field) => ({ offset: field.offset, bytes: bytesOf(field), value: 0xff }));
+}
+
+/** To the checker, what no kernel has written is uninitialised. */
+async function poisonWindow(world: World, layout: OneSidedWindow, { own }: SharedWindow): Promise<void> {
+  for (const field of layout.fields) {
+    if (/^(experts|weights|payloads_\d+|output)$/.test(field.name))
+      own.poison?.(field.offset, bytesOf(field));
   }
   await world.barrier('preparing windows');
 }
+
+const bytesOf = ({ type, length }: OneSidedWindow['fields'][number]): number => byteSize[type] * length;

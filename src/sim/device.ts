@@ -2,6 +2,7 @@
 import type {
   Device,
   Event,
+  Fill,
   Launcher,
   LaunchShape,
   Memory,
@@ -77,8 +78,10 @@ export class SimDevice implements Device {
     return memory;
   }
 
-  allocateWindow(bytes: number, purpose: string): SimWindowMemory {
-    return this.place(bytes, purpose);
+  allocateWindow(bytes: number, purpose: string, fills: readonly Fill[] = []): SimWindowMemory {
+    const window = this.place(bytes, purpose);
+    for (const { offset, bytes, value } of fills) window.buffer.u8.fill(value, offset, offset + bytes);
+    return window;
   }
 
   async openWindow(handle: Uint8Array): Promise<PeerMemory> {

@@ -3,7 +3,7 @@
  * the ranks came together or what their devices are.
  */
 import { CudaDevice, countGpus } from '../cuda/index.js';
-import type { Device, Window, WindowMemory } from '../device/index.js';
+import type { Device, Fill, Window, WindowMemory } from '../device/index.js';
 import { ArgumentError, requireInteger, UnavailableError } from '../errors/index.js';
 import { type MachineOptions, SimMachine } from '../sim/index.js';
 import type { Group, GroupOptions } from './group.js';
@@ -110,8 +110,8 @@ export class World {
   }
 
   /** Allocates a window on every rank and maps all of them here. Every rank calls it with the same size. */
-  async createWindow(bytes: number, purpose: string): Promise<SharedWindow> {
-    const own = this.device.allocateWindow(bytes, purpose);
+  async createWindow(bytes: number, purpose: string, fills: readonly Fill[] = []): Promise<SharedWindow> {
+    const own = this.device.allocateWindow(bytes, purpose, fills);
     const handles = await this.allGather(own.handle, `mapping the ${purpose}`);
     const mapped = await Promise.all(
       handles.map((handle, rank) =>
