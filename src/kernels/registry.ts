@@ -122,7 +122,7 @@ export const registry: readonly RegisteredKernel[] = [
   entry(
     'example_experts',
     'small experts for demonstrations and checks',
-    { ...layer, threads: spread.threads! },
+    { ...layer, threads: spread.threads!, routes: { default: 'no', allowed: yesNo } },
     (shape) =>
       exampleExpertsKernel({
         slots: shape.number('ranks') * shape.number('tokens'),
@@ -130,6 +130,7 @@ export const registry: readonly RegisteredKernel[] = [
         hidden: shape.number('hidden'),
         dtype: shape.text('dtype') as RowDtype,
         weights: shape.text('weights') === 'yes',
+        routes: shape.text('routes') === 'yes',
         threads: shape.number('threads'),
       }),
   ),

@@ -160,11 +160,7 @@ const weighed: Readonly<Record<string, Partial<Rounds>>> = Object.fromEntries(
       maxTokens: 1,
       experts: 2,
       blocks: 1,
-      tokens: [
-        [1, 1],
-        [1, 1],
-      ],
-      tiny: true,
+      tokens: [[1, 1]],
     },
     'combine weighs, uneven tokens': {
       ranks: 3,
@@ -190,11 +186,7 @@ const narrow: Readonly<Record<string, Partial<Rounds>>> = Object.fromEntries(
       experts: 2,
       topK: 1,
       blocks: 1,
-      tokens: [
-        [1, 1],
-        [1, 1],
-      ],
-      tiny: true,
+      tokens: [[1, 1]],
     },
     'e4m3, weighed by combine': { ranks: 3, topK: 3, weighting: 'combine', routes: { holes: 0.3 } },
     'e4m3, uneven tokens': {

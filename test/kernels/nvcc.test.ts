@@ -20,7 +20,17 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
     { dtype: 'f32', ahead: 4, counts: 'yes' },
     { ranks: 72, experts: 288, topk: 32 },
   ],
-  example_experts: [{ dtype: 'f32', weights: 'no' }, { hidden: 77 }],
+  one_sided_combine_e4m3: [
+    { weighting: 'combine', hidden: 144 },
+    { ranks: 4, tokens: 1, parts: 7, blocks: 7, threads: 128, dtype: 'f32' },
+    { ranks: 72, experts: 288, topk: 32, dtype: 'f16', counts: 'yes' },
+  ],
+  one_sided_weigh: [
+    { transport: 'e4m3', topk: 32 },
+    { hidden: 77, dtype: 'f16', way: 'pull' },
+    { dtype: 'f32', tokens: 1, parts: 7 },
+  ],
+  example_experts: [{ dtype: 'f32', weights: 'no' }, { hidden: 77 }, { routes: 'yes' }],
 };
 
 const shapes = registry.flatMap(({ name, build }) =>
