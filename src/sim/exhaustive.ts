@@ -2,9 +2,10 @@
  * Trying every schedule of a tiny configuration: depth-first over the scheduler's choices, with dynamic partial-order
  * reduction (after Flanagan and Godefroid). Two schedules differ only if they order two synchronising accesses to one
  * location, at least one a write, differently; so a run is looked through for pairs whose order was a matter of
- * chance, and only those are tried the other way round.
+ * chance, and only those are tried the other way round. What was tried at a choice sleeps in the branches tried after
+ * it, until something happens that it conflicts with (Godefroid's sleep sets): else each order would come up again
+ * and again.
  */
-import type { SimBuffer } from './memory.js';
 import type { Schedule, Task } from './schedule.js';
 import { Thread } from './thread.js';
 
@@ -16,7 +17,8 @@ export interface Exploration {
 }
 
 interface Access {
-  readonly buffer: SimBuffer;
+  /** The buffer's number, which is the same in all runs that begin alike. */
+  readonly buffer: number;
   readonly offset: number;
   readonly bytes: number;
   readonly writes: boolean;
@@ -31,6 +33,10 @@ interface Step {
   readonly task: string;
   /** Who could have been chosen instead. */
   readonly ready: readonly string[];
+  /** The tasks that slept. */
+  readonly asleep: ReadonlySet<string>;
+  /** What it was about to access, and what it did access: a look that led to waiting saw nothing. */
+  readonly attempt: Access | null;
   access: Access | null;
   /** Orders that the machine itself made during the step: what happens after what. */
   readonly orders: { readonly before: readonly string[]; readonly after: readonly string[] }[];
@@ -42,8 +48,14 @@ class RecordedSchedule implements Schedule {
   readonly steps: Step[] = [];
   private readonly ready = new Map<string, Task>();
   private running: Task | undefined;
+  private asleep = new Map<string, Access | null>();
+  /** The steps from here on were run before, in another branch. */
+  redundantFrom = Number.POSITIVE_INFINITY;
 
-  constructor(private readonly prefix: readonly string[]) {}
+  constructor(
+    private readonly prefix: readonly string[],
+    private readonly choices: readonly Choice[],
+  ) {}
 
   add(task: Task): void {
     this.ready.set(task.key, task);
@@ -62,22 +74,42 @@ class RecordedSchedule implements Schedule {
   }
 
   next(): Task | undefined {
-    // A look that led to parking saw nothing: the thread will look again.
-    if (this.running instanceof Thread && this.running.state === 'parked') this.steps.at(-1)!.access = null;
+    const { running } = this;
+    if (running instanceof Thread && running.state === 'parked') this.steps.at(-1)!.access = null;
     if (this.ready.size === 0) {
       this.running = undefined;
       return undefined;
     }
     const ready = [...this.ready.keys()];
     const at = this.steps.length;
-    const last = this.running?.key;
-    const key = this.prefix[at] ?? (last !== undefined && this.ready.has(last) ? last : ready[0]!);
+    const key = this.prefix[at] ?? this.pick(ready);
     const task = this.ready.get(key);
     if (task === undefined) throw new Error(`the run is not repeatable: ${key} cannot run at step ${at}`);
     this.ready.delete(key);
     this.running = task;
-    this.steps.push({ task: key, ready, access: accessOf(task), orders: [] });
+    const attempt = accessOf(task);
+    const asleep = new Set(this.asleep.keys());
+    this.steps.push({ task: key, ready, asleep, attempt, access: attempt, orders: [] });
+    this.stayAsleep(key, attempt, this.choices[at]?.tried);
     return task;
+  }
+
+  /** Whoever ran last, as long as it can; nobody who sleeps, as long as somebody does not. */
+  private pick(ready: readonly string[]): string {
+    const last = this.running?.key;
+    if (last !== undefined && this.ready.has(last) && !this.asleep.has(last)) return last;
+    const awake = ready.find((key) => !this.asleep.has(key));
+    if (awake === undefined) this.redundantFrom = Math.min(this.redundantFrom, this.steps.length);
+    return awake ?? ready[0]!;
+  }
+
+  private stayAsleep(key: string, attempt: Access | null, tried: Choice['tried'] | undefined): void {
+    const sleepers = [...this.asleep, ...(tried ?? [])];
+    this.asleep = new Map(
+      sleepers.filter(([task, access]) => {
+        return task !== key && !(access !== null && attempt !== null && conflict(access, attempt));
+      }),
+    );
   }
 }
 
@@ -91,19 +123,20 @@ function accessOf(task: Task): Access | null {
       kind === 'epoch'
         ? { at: offset, satisfiedBy: (word: number) => ((word - wanted) | 0) >= 0 }
         : { at: offset + 12, satisfiedBy: (word: number) => word !== wanted };
-    return { buffer, offset, bytes: kind === 'epoch' ? 4 : 16, writes: false, before: [], wait };
+    return { buffer: buffer.id, offset, bytes: kind === 'epoch' ? 4 : 16, writes: false, before: [], wait };
   }
   const { next } = task;
   task.next = null;
   if (next === null) return null;
-  const { buffer, offset, bytes } = next;
+  const { buffer, offset, bytes, writes } = next;
   const before = Array.from(buffer.i32.subarray(offset >>> 2, (offset + bytes) >>> 2));
-  return { ...next, before, wait: null };
+  return { buffer: buffer.id, offset, bytes, writes, before, wait: null };
 }
 
 /** A choice on the way to the current run: what is still to be tried there. */
 interface Choice {
-  readonly tried: Set<string>;
+  /** With what each did, or was about to do. */
+  readonly tried: Map<string, Access | null>;
   readonly toTry: Set<string>;
 }
 
@@ -115,11 +148,13 @@ export async function explore(
   const choices: Choice[] = [];
   let prefix: string[] = [];
   for (let schedules = 1; ; schedules++) {
-    const schedule = new RecordedSchedule(prefix);
+    const schedule = new RecordedSchedule(prefix, choices);
     await run(schedule);
-    const { steps } = schedule;
+    const steps = schedule.steps.slice(0, schedule.redundantFrom);
+    const last = choices.length - 1;
+    if (last >= 0) choices[last]!.tried.set(steps[last]!.task, steps[last]!.attempt);
     for (let i = choices.length; i < steps.length; i++) {
-      choices.push({ tried: new Set([steps[i]!.task]), toTry: new Set() });
+      choices.push({ tried: new Map([[steps[i]!.task, steps[i]!.attempt]]), toTry: new Set() });
     }
     findReversals(steps, choices);
     let at = choices.length - 1;
@@ -129,7 +164,6 @@ export async function explore(
     const choice = choices[at]!;
     const [next] = choice.toTry as Set<string> & [string];
     choice.toTry.delete(next!);
-    choice.tried.add(next!);
     prefix = [...steps.slice(0, at).map((step) => step.task), next!];
     choices.length = at + 1;
   }
@@ -194,7 +228,9 @@ function join(into: Clock, from: Clock): void {
 
 /** Lets `task` come before what happened at step `at`; where it could not run yet, whoever might lead to it. */
 function reverse(steps: readonly Step[], choices: readonly Choice[], at: number, task: string): void {
-  const { ready } = steps[at]!;
+  const { ready, asleep } = steps[at]!;
   const { tried, toTry } = choices[at]!;
-  for (const other of ready.includes(task) ? [task] : ready) if (!tried.has(other)) toTry.add(other);
+  for (const other of ready.includes(task) ? [task] : ready) {
+    if (!tried.has(other) && !asleep.has(other)) toTry.add(other);
+  }
 }

@@ -122,9 +122,7 @@ describe('exhaustive schedules', () => {
   it('are as many as there are orders that matter', async () => {
     const { exploration, seen } = await orders(3, 1000);
     expect([...seen].sort()).toEqual(['0,1,2', '0,2,1', '1,0,2', '1,2,0', '2,0,1', '2,1,0']);
-    expect(exploration.complete).toBe(true);
-    expect(exploration.schedules).toBeGreaterThanOrEqual(6);
-    expect(exploration.schedules).toBeLessThan(30);
+    expect(exploration).toEqual({ schedules: 6, complete: true });
   });
 
   it('stop at the limit and say so', async () => {
