@@ -1,4 +1,4 @@
-import { type Address, addressOf, allocate, type NativeMemory } from '../native/index.js';
+import { type Address, addressOf, allocate, functionAt, type NativeMemory, readAddress } from '../native/index.js';
 import {
   check,
   closeObject,
@@ -50,6 +50,21 @@ const anyone = 2n ** 64n - 1n;
 type Post = (endpoint: Address, message: Address, flags: number) => number;
 const post = ['address', 'address', 'u64'] as const;
 
+/**
+ * The endpoints of a provider share their functions, so they share the callable, too: a scatter over many
+ * endpoints then calls one function from one place, which the compiler makes a direct call.
+ */
+const posts = new Map<Address, Post>();
+function postAt(endpoint: Address, tableOffset: number, slotOffset: number): Post {
+  const at = readAddress(readAddress(endpoint + tableOffset) + slotOffset);
+  let found = posts.get(at);
+  if (found === undefined) {
+    found = functionAt<Post>(at, 'i64', post);
+    posts.set(at, found);
+  }
+  return found;
+}
+
 /** An endpoint with an address vector of its own. The functions that the hot path calls are resolved once, here. */
 export class Endpoint {
   readonly endpoint: Address;
@@ -81,8 +96,8 @@ export class Endpoint {
       ['address', 'i32', 'address'],
     );
     check('fi_enable', control(this.endpoint, FI.ENABLE, 0));
-    this.writeMessage = method(this.endpoint, table.epRma, slot.rmaWriteMsg, 'i64', post);
-    this.sendMessage = method(this.endpoint, table.epMsg, slot.msgSendMsg, 'i64', post);
+    this.writeMessage = postAt(this.endpoint, table.epRma, slot.rmaWriteMsg);
+    this.sendMessage = postAt(this.endpoint, table.epMsg, slot.msgSendMsg);
   }
 
   /** Makes a peer's endpoint known; returns libfabric's handle for it. */

@@ -11,11 +11,11 @@ const source = fileURLToPath(new URL('../../../bench/fabric-raw.c', import.meta.
 
 /** The C program that makes the same raw libfabric calls. */
 export interface Baseline {
-  /** Runs one measurement: microseconds for `latency` and `post`, seconds for `stream`. */
+  /** Runs one measurement: microseconds for `latency`, `post` and `scatter`, seconds for `stream`. */
   measure(
     provider: string,
     device: string,
-    mode: 'latency' | 'stream' | 'post',
+    mode: 'latency' | 'stream' | 'post' | 'scatter',
     bytes: number,
     window: number,
     count: number,
