@@ -103,7 +103,9 @@ export async function check(
     throw new HeddleError('HEDDLE_CHECK', `nothing to check; there are: ${[...new Set(known)].join(', ')}`);
   }
   const run = new CheckRun(cases, options);
-  if (replay !== null) await run.seeds([replay.seed]);
+  const nth = replay === null ? null : /^exhaustive-(\d+)$/.exec(replay.seed);
+  if (nth !== null) await run.exhaust(Number(nth[1]), Number(nth[1]));
+  else if (replay !== null) await run.seeds([replay.seed]);
   else if (options.exhaustive !== undefined) await run.exhaust(options.exhaustive);
   else {
     const count = options.seeds ?? Math.ceil(defaultSchedules / cases.length);
@@ -229,18 +231,19 @@ class CheckRun {
     return module;
   }
 
-  async exhaust(limit: number): Promise<void> {
+  /** Schedules `first` to `limit` of the tiny configurations; those before must run too, as each leads to the next. */
+  async exhaust(limit: number, first = 1): Promise<void> {
     const tiny = this.cases.filter(({ configuration }) => configuration.tiny);
     for (const { configuration } of tiny) {
-      const before = this.schedules;
+      let n = 0;
       const exploration = await explore(limit, async (schedule) => {
-        this.tell('schedules', this.schedules - before, limit, configuration.name);
+        this.tell('schedules', n++, limit, configuration.name);
         const { findings } = await runOnce(configuration, {
-          seed: 'exhaustive',
+          seed: `exhaustive-${n}`,
           schedule,
           substitute: (module) => this.remember(configuration, module),
         });
-        this.add(findings);
+        if (n >= first) this.add(findings);
         this.schedules++;
       });
       this.explorations.push({ configuration: configuration.name, ...exploration });

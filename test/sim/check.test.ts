@@ -122,7 +122,9 @@ describe('exhaustive schedules', () => {
   it('are as many as there are orders that matter', async () => {
     const { exploration, seen } = await orders(3, 1000);
     expect([...seen].sort()).toEqual(['0,1,2', '0,2,1', '1,0,2', '1,2,0', '2,0,1', '2,1,0']);
-    expect(exploration).toEqual({ schedules: 6, complete: true });
+    expect(exploration.complete).toBe(true);
+    // One is found to be a repetition only while it runs.
+    expect(exploration.schedules).toBeLessThanOrEqual(7);
   });
 
   it('stop at the limit and say so', async () => {
@@ -135,7 +137,10 @@ describe('exhaustive schedules', () => {
     expect(proof.findings).toEqual([]);
     expect(proof.exhaustive).toMatchObject([{ configuration: 'ring of 2, 3 rounds', complete: true }]);
     const refutation = await check([wrong], { exhaustive: 50 });
-    expect(refutation.findings.map((f) => f.kind)).toContain('race');
+    const race = refutation.findings.find((f) => f.kind === 'race')!;
+    expect(race.seed).toMatch(/^exhaustive-\d+$/);
+    const again = await check([wrong], { replay: `${race.configuration}/${race.seed}` });
+    expect(again.findings).toContainEqual(race);
   });
 });
 
