@@ -6,7 +6,9 @@
  */
 import type { IrModule } from '../lang/index.js';
 
+/** One rank's GPU, real or simulated. */
 export interface Device {
+  /** What it really is. */
   readonly kind: 'sim' | 'cuda';
   /** For people: 'NVIDIA H200 #2', 'simulated GPU #2 (checked)'. */
   readonly description: string;
@@ -23,7 +25,9 @@ export interface Device {
   /** Compiles (or finds in the cache) and loads a kernel. */
   load(module: IrModule): Promise<Program>;
 
+  /** A new order of work beside those that there are. */
   createStream(): Stream;
+  /** A mark that streams record and wait for. */
   createEvent(): Event;
 
   /** Frees everything of this device. Idempotent. */
@@ -32,8 +36,11 @@ export interface Device {
 
 /** A piece of device memory. */
 export interface Memory {
+  /** Of its first byte. */
   readonly address: number;
+  /** Its length, as it was asked for. */
   readonly bytes: number;
+  /** Gives it back. Nothing enqueued may still use it. */
   free(): void;
 }
 
@@ -61,8 +68,11 @@ export interface PeerMemory {
 
 /** The windows of a node as one rank sees them: `bases[r]` is where rank r's window is mapped here. */
 export interface Window {
+  /** Whose view this is. */
   readonly rank: number;
+  /** [rank]: an address that this rank can use. */
   readonly bases: readonly number[];
+  /** The length of each. */
   readonly bytes: number;
 }
 
@@ -79,13 +89,17 @@ export interface LaunchShape {
 
 /** A compiled kernel. Make a launcher per call site; setting and launching allocate nothing. */
 export interface Program {
+  /** What was compiled. */
   readonly module: IrModule;
+  /** For launches of this shape. */
   launcher(shape: LaunchShape): Launcher;
 }
 
+/** One call site of a kernel: its parameters keep their values from launch to launch. */
 export interface Launcher {
   /** Sets a scalar or pointer parameter by its flattened name (`tokens`, `payloads_1`). */
   set(name: string, value: number | bigint): void;
+  /** Sets a parameter that is a window. */
   setWindow(name: string, window: Window): void;
   /** Changes the number of blocks for later launches. */
   setGrid(grid: number): void;
@@ -97,27 +111,38 @@ export interface Launcher {
 export interface Stream {
   /** Takes the bytes before it returns: the caller may overwrite them at once. */
   copyIn(to: number, bytes: Uint8Array): void;
+  /** Resolves with the bytes there once everything enqueued before is done. */
   copyOut(from: number, bytes: number): Promise<Uint8Array>;
+  /** Copies within this device, or between memory that it can address. */
   copy(to: number, from: number, bytes: number): void;
+  /** Sets every byte to `value`. */
   fill(to: number, bytes: number, value: number): void;
+  /** Marks this point: `event` is done when everything enqueued before is. */
   record(event: Event): void;
+  /** What is enqueued from here on begins when `event`, as last recorded, is done. */
   wait(event: Event): void;
   /** Resolves when everything enqueued so far is done. */
   synchronize(): Promise<void>;
   /** Records what is enqueued until `endCapture` instead of running it (launches, copies, fills; no copyOut). */
   beginCapture(): void;
+  /** What was enqueued since `beginCapture`, as one piece of work. */
   endCapture(): Graph;
+  /** Frees the stream. Idempotent. */
   dispose(): void;
 }
 
 /** Captured work, replayed with the parameter values that its launchers had when captured. */
 export interface Graph {
+  /** Enqueues all of it. */
   launch(stream: Stream): void;
+  /** Frees the graph. Idempotent. */
   dispose(): void;
 }
 
+/** A point in a stream's work: to wait for, or to measure between. */
 export interface Event {
   /** Milliseconds from `start` to this event, both recorded and done. */
   elapsedSince(start: Event): number;
+  /** Frees the event. Idempotent. */
   dispose(): void;
 }

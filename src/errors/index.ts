@@ -3,6 +3,7 @@
  * found, what was expected and what to do about it.
  */
 export class HeddleError extends Error {
+  /** Stable, for programs: 'HEDDLE_ARGUMENT', 'HEDDLE_RANK_LOST', … */
   readonly code: string;
 
   constructor(code: string, message: string, options?: ErrorOptions) {
@@ -14,6 +15,7 @@ export class HeddleError extends Error {
 
 /** An argument that cannot be used. Names the argument, what it was and what it must be. */
 export class ArgumentError extends HeddleError {
+  /** Its name as the caller wrote it: 'topkIds[3, 1]'. */
   readonly argument: string;
 
   constructor(argument: string, was: unknown, mustBe: string) {

@@ -17,8 +17,11 @@ import { bytesOf } from './tensor.js';
 /** The payload that the example experts read: rows of the output's type and length. */
 export const exampleInput = 'x';
 
+/** How the example experts are launched. */
 export interface ExampleExpertsOptions {
+  /** They take slots in turn. */
   readonly blocks: number;
+  /** They take pieces of a row in turn. */
   readonly threads: number;
   /** May start while dispatch ends. Default true. */
   readonly programmatic?: boolean;
@@ -74,6 +77,7 @@ export class ExampleExperts {
     this.launcher.launch(stream);
   }
 
+  /** Frees their parameters. */
   free(): void {
     this.parameters.free();
   }

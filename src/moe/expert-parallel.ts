@@ -47,6 +47,7 @@ export const row = <D extends Dtype>(dtype: D, length: number): Row & { readonly
   length,
 });
 
+/** What is fixed when an ExpertParallel is created. The same on all ranks. */
 export interface ExpertParallelOptions {
   /** Experts of all ranks together. */
   readonly experts: number;
@@ -129,6 +130,10 @@ let handlesOf: (ep: ExpertParallel) => BenchHandles;
 /** The inside of an ExpertParallel, for measuring its halves. */
 export const benchHandles = (ep: ExpertParallel): BenchHandles => handlesOf(ep);
 
+/**
+ * Dispatch and combine of one layer, as one rank of it. Rounds follow each other on a stream: `dispatch`, the experts,
+ * `combine`; any number may be enqueued before anything is waited for, or captured as a graph.
+ */
 export class ExpertParallel {
   static {
     handlesOf = (ep) => ({
@@ -152,8 +157,11 @@ export class ExpertParallel {
   #loss: unknown = null;
 
   private constructor(
+    /** The ranks that share the experts. */
     readonly world: World,
+    /** The options in the words of the reference: all that results depend on. */
     readonly shape: Shape,
+    /** How the kernels are spread over the device: what was asked for, measured, or a rule of thumb. */
     readonly tuning: Tuning,
     private readonly features: { readonly weights: boolean; readonly counts: boolean },
     private readonly layout: OneSidedWindow,

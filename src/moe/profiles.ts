@@ -4,8 +4,11 @@ import type { Payload } from './shape.js';
 
 /** The numbers of a model's MoE layer that matter to dispatch and combine. */
 export interface Profile {
+  /** Elements of a row. */
   readonly hidden: number;
+  /** Routed experts of a layer; shared ones need no dispatch. */
   readonly experts: number;
+  /** Experts that a token goes to. */
   readonly topK: number;
 }
 
@@ -18,6 +21,7 @@ export const profiles = {
   mixtral: { hidden: 4096, experts: 8, topK: 2 },
 } as const satisfies Record<string, Profile>;
 
+/** The names of the profiles. */
 export type ProfileName = keyof typeof profiles;
 
 /** The profile of that name; an error that lists the names if there is none. */
@@ -47,6 +51,7 @@ export const formats = {
   nvfp4: { bits: 4, scale: { block: 16, bytes: 1 } },
 } as const satisfies Record<string, Format>;
 
+/** The names of the formats. */
 export type FormatName = keyof typeof formats;
 
 /** The payloads that carry one token's activations: `x`, and `scales` where the format has them. */

@@ -5,6 +5,7 @@ import { expertsOf, ownerOf, type RowDtype, type Shape } from './shape.js';
 
 /** The routes of one rank's tokens. */
 export interface Routes {
+  /** How many. */
   readonly tokens: number;
   /** `[tokens, topK]` expert ids; −1 is 'no expert'. */
   readonly topkIds: Int32Array;
@@ -30,7 +31,9 @@ export type Router =
   /** Independent draws from a few experts, so that most tokens name one twice or more. */
   | { readonly kind: 'repeated' };
 
+/** What kind of routes `makeRoutes` makes. */
 export interface RoutesOptions {
+  /** Default uniform. */
   readonly router?: Router;
   /** The share of routes that become −1, from 0 (default) to 1. */
   readonly holes?: number;

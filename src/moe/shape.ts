@@ -46,6 +46,7 @@ export interface Shape {
   readonly maxTokens: number;
   /** At most 8. */
   readonly payloads: readonly Payload[];
+  /** The rows that come back. */
   readonly output: Output;
 }
 

@@ -15,6 +15,7 @@ export interface Bytes {
 
 /** What one round of all ranks moves. */
 export interface Traffic extends Bytes {
+  /** Of all ranks together. */
   readonly tokens: number;
   /** Routes that name an expert. */
   readonly routes: number;

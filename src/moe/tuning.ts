@@ -6,11 +6,15 @@ import type { CombineTuning, LaunchTuning } from '../kernels/index.js';
 import { dtypes } from './dtype.js';
 import type { Shape } from './shape.js';
 
+/** How the kernels of a layer are spread over a GPU: the same on all ranks. */
 export interface Tuning {
+  /** Blocks, threads, and the parts that a row is cut into. */
   readonly dispatch: LaunchTuning;
+  /** Likewise, and whether rows are pushed or pulled. */
   readonly combine: CombineTuning;
 }
 
+/** The tuning that an ExpertParallel has unless it is told another, where nothing was measured. */
 export function defaultTuning(shape: Shape, kind: 'sim' | 'cuda'): Tuning {
   return kind === 'sim' ? simTuning(shape) : gpuTuning(shape);
 }

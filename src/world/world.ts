@@ -13,7 +13,9 @@ import { type JoinOptions, ProcessGroup } from './process-group.js';
 /** `auto`: GPUs where there are enough of them, else the simulator. */
 export type DeviceChoice = 'auto' | 'sim' | 'cuda';
 
+/** What `World.local` makes. */
 export interface LocalWorldOptions extends GroupOptions {
+  /** How many, 1 or more. */
   readonly ranks: number;
   /** Default `auto`. */
   readonly device?: DeviceChoice;
@@ -21,6 +23,7 @@ export interface LocalWorldOptions extends GroupOptions {
   readonly sim?: Omit<MachineOptions, 'ranks'> | SimMachine;
 }
 
+/** How `World.join` finds the others; all of it comes from the environment unless it is said here. */
 export interface JoinWorldOptions extends JoinOptions {
   /** `cuda` (default): ranks of different processes share memory only on GPUs. */
   readonly device?: 'cuda';
@@ -34,12 +37,17 @@ export interface SharedWindow extends Window {
   close(): void;
 }
 
+/** One rank's view of the world that it is in. */
 export class World {
+  /** This one, from 0. */
   readonly rank: number;
+  /** How many there are. */
   readonly ranks: number;
 
   private constructor(
+    /** How the ranks meet and learn of losses. */
     readonly group: Group,
+    /** This rank's GPU. */
     readonly device: Device,
     private readonly machine: SimMachine | null,
   ) {
