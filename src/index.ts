@@ -48,6 +48,7 @@ export {
   reference,
   row,
   type Shape,
+  type SplitRounds,
   type Tensor,
   type TensorData,
   type Traffic,

@@ -23,6 +23,7 @@ export type { ReferenceReceived, Source } from './reference.js';
 export * as reference from './reference.js';
 export * from './routes.js';
 export * from './shape.js';
+export type { Combining, Dispatched, SplitRounds } from './split.js';
 export * from './tensor.js';
 export * from './traffic.js';
 export { tunedFor } from './tuned.js';
