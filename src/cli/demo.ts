@@ -50,7 +50,8 @@ export function register(program: Command): void {
     .command('demo')
     .description('one round of a Mixture-of-Experts layer: verified, and shown')
     .option('--ranks <n>', 'GPUs that share the experts', integer, 8)
-    .option('--tokens <n>', 'tokens that each of them brings', integer, 32)
+    // Few enough for a busy laptop to simulate in seconds.
+    .option('--tokens <n>', 'tokens that each of them brings', integer, 16)
     .option('--hidden <n>', 'elements of a row', integer, hidden)
     .option('--experts <n>', 'experts of all ranks together', integer, experts)
     .option('--topk <n>', 'experts that a token goes to', integer, topK)
