@@ -120,7 +120,14 @@ export const FI = {
 } as const;
 
 /** Error numbers that the engine tells apart. */
-export const errno = { AGAIN: 11, TIMEDOUT: 110, NODATA: 61, AVAIL: 259 } as const;
+export const errno = {
+  AGAIN: 11,
+  NODATA: 61,
+  TIMEDOUT: 110,
+  HOSTDOWN: 112,
+  CANCELED: 125,
+  AVAIL: 259,
+} as const;
 
 export interface Libfabric {
   readonly path: string;

@@ -2,6 +2,7 @@ import { getHeapStatistics } from 'node:v8';
 import { type Address, allocate, type NativeMemory } from '../native/index.js';
 import { type EngineAddress, machineId, type RemoteKey } from './address.js';
 import { errno, FI } from './bindings.js';
+import { monotonicClock } from './clock.js';
 import {
   completionBatch,
   completionWords,
@@ -132,12 +133,15 @@ export class Core {
   /** When a request that is taken now is overdue, in whole milliseconds of `clock`, modulo 2^32. */
   private deadline: number;
   private readonly longestPauseMs: number;
-  private lastTick = performance.now();
+  private readonly time = monotonicClock();
+  private lastTick: number;
   private nextScan = 0;
 
   constructor(private readonly options: CoreOptions) {
     const { shared } = options;
     this.deadline = options.timeoutMs;
+    this.time.read();
+    this.lastTick = this.time.ms;
     this.longestPauseMs = Math.min(1000, options.timeoutMs / 4);
     this.control = new Int32Array(shared.control);
     this.commands = new Float64Array(shared.commands);
@@ -196,11 +200,17 @@ export class Core {
   removePeer(id: number): void {
     const peer = this.peers[id];
     if (peer === undefined) return;
-    // Commands that name the peer may still be in the ring.
-    while (this.takeCommands());
-    if (!peer.lost) this.lose(peer, 125);
+    this.losePeer(id, errno.CANCELED);
     this.retired.push(peer);
     this.peers[id] = undefined;
+  }
+
+  /** Ends whatever is under way to the peer, because somebody else knows that it is gone. */
+  losePeer(id: number, code: number): void {
+    const peer = this.peers[id];
+    // Commands that name the peer may still be in the ring.
+    while (this.takeCommands());
+    if (peer !== undefined && !peer.lost) this.lose(peer, code);
   }
 
   register(index: number, address: Address, bytes: number, reach: Reach): RemoteKey[] {
@@ -566,9 +576,9 @@ export class Core {
 
   /** Reads the clock and gives up on peers that kept a request longer than the timeout. */
   tick(): void {
-    const now = performance.now();
-    this.clock += Math.min(now - this.lastTick, this.longestPauseMs);
-    this.lastTick = now;
+    this.time.read();
+    this.clock += Math.min(this.time.ms - this.lastTick, this.longestPauseMs);
+    this.lastTick = this.time.ms;
     this.deadline = (this.clock + this.options.timeoutMs) | 0;
     if (this.clock < this.nextScan) return;
     this.nextScan = this.clock + Math.max(5, Math.min(100, this.options.timeoutMs / 16));

@@ -12,6 +12,7 @@ import type { ControlReply, ControlRequest, WorkerData } from './worker.js';
 export type ControlMethod =
   | 'addPeer'
   | 'removePeer'
+  | 'losePeer'
   | 'register'
   | 'deregister'
   | 'stillLingering'

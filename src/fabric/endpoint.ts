@@ -1,4 +1,11 @@
-import { type Address, addressOf, allocate, functionAt, type NativeMemory, readAddress } from '../native/index.js';
+import {
+  type Address,
+  addressOf,
+  allocate,
+  functionAt,
+  type NativeMemory,
+  readAddress,
+} from '../native/index.js';
 import {
   check,
   closeObject,

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { ArgumentError, DisposedError, requireInteger } from '../errors/index.js';
 import { type Address, addressOf, allocate, type NativeMemory, view } from '../native/index.js';
 import { decodeAddress, decodeRegion, encodeAddress } from './address.js';
-import { knowsDmabuf, libfabric, strerror } from './bindings.js';
+import { errno, knowsDmabuf, libfabric, strerror } from './bindings.js';
 import type { CoreOptions } from './core.js';
 import { Counter, ImmediateCounter } from './counters.js';
 import { CallerDriver, type Driver, WorkerDriver } from './driver.js';
@@ -103,8 +103,6 @@ export interface GpuMemory {
 const ringMask = commandWords - 1;
 /** Pages of one command: long enough to be cheap, short enough to leave room in the ring. */
 const longestPiece = 1024;
-const timedOut = 110;
-const canceled = 125;
 
 /**
  * Moves bytes between the memory of processes, one-sidedly, over libfabric. Obtain one with `open`, exchange
@@ -229,6 +227,18 @@ export class TransferEngine implements Waitable {
     peer.removed = true;
     if (this.peersByEngine.get(peer.engineId) === peer) this.peersByEngine.delete(peer.engineId);
     this.driver.call('removePeer', peer.id);
+    this.freeSettled();
+  }
+
+  /**
+   * Says that a peer is gone, for who knows it from elsewhere: whatever is under way to it, and every wait for it,
+   * ends with PeerLostError now instead of after the timeout.
+   */
+  losePeer(peer: Peer): void {
+    // Where nothing is under way any more, there is nothing to lose.
+    if (this.closed || this.broken) return;
+    this.requirePeer('peer', peer);
+    this.driver.call('losePeer', peer.id, errno.HOSTDOWN);
     this.freeSettled();
   }
 
@@ -749,12 +759,12 @@ export class TransferEngine implements Waitable {
     const about = this.peers[peer]!;
     if (!about.lost) return new FabricError(operation, code, strerror(code));
     const lost = group ? group.peers.filter((member) => member.lost) : [about];
-    const reason =
-      code === timedOut
-        ? `no answer within ${this.timeoutMs} ms`
-        : code === canceled
-          ? 'it was removed'
-          : strerror(code);
+    const reasons: { readonly [code: number]: string } = {
+      [errno.TIMEDOUT]: `no answer within ${this.timeoutMs} ms`,
+      [errno.CANCELED]: 'it was removed',
+      [errno.HOSTDOWN]: 'it was reported lost',
+    };
+    const reason = reasons[code] ?? strerror(code);
     return new PeerLostError(
       lost.map(({ name }) => name),
       operation,

@@ -22,7 +22,7 @@ export {
   type Write,
 } from './engine.js';
 export { FabricError, PeerLostError, WaitTimeoutError } from './errors.js';
-export type { Group, Path, Peer, Region, RemoteRegion } from './handles.js';
+export { type Group, type Path, type Peer, Region, type RemoteRegion } from './handles.js';
 export type { Message } from './messages.js';
 export type { Callback } from './operations.js';
 export { type Device, listProviders, type ProviderName, type ProviderReport, providers } from './provider.js';

@@ -1,4 +1,5 @@
 import { setImmediate } from 'node:timers/promises';
+import { monotonicClock } from './clock.js';
 import type { Driver } from './driver.js';
 import { PeerLostError, WaitTimeoutError } from './errors.js';
 import type { Peer } from './handles.js';
@@ -90,17 +91,21 @@ export class Waiting {
     what: () => string = () => 'wait',
     from: readonly Peer[] = [],
   ): Guarded {
-    const begun = performance.now();
+    const time = monotonicClock();
+    time.read();
+    const begun = time.ms;
     let probes: { peer: Peer; landed: () => boolean }[] | null = null;
     return (clock) => {
       const state = condition();
       if (state !== false || !clock) return state;
       if (this.engine.broken) return this.engine.broken;
-      if (from.some((peer) => peer.lost)) {
+      for (let i = 0; i < from.length; i++) {
+        if (!from[i]!.lost) continue;
         const lost = from.filter((peer) => peer.lost).map((peer) => peer.name);
         return new PeerLostError(lost, what(), 'it was found lost meanwhile');
       }
-      const waited = performance.now() - begun;
+      time.read();
+      const waited = time.ms - begun;
       if (probes === null && from.length > 0 && waited > timeoutMs / 2) {
         probes = from.map((peer) => ({ peer, landed: this.engine.probe(peer) }));
       }

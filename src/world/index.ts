@@ -1,4 +1,5 @@
 export { type Environment, type Place, readEnvironment } from './environment.js';
+export { connectFabric, type FabricConnection, type FabricRegions } from './fabric.js';
 export { type Group, type GroupLoss, type GroupOptions, MAX_PAYLOAD, MAX_RANKS } from './group.js';
 export { Launch, type LaunchOptions, type LaunchResult, type RankResult } from './launch.js';
 export { LocalGroup } from './local-group.js';

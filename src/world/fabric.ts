@@ -1,0 +1,84 @@
+import { ArgumentError, RankLostError } from '../errors/index.js';
+import {
+  type Peer,
+  type Group as PeerGroup,
+  PeerLostError,
+  Region,
+  type RemoteRegion,
+  type TransferEngine,
+} from '../fabric/index.js';
+import type { Group } from './group.js';
+
+/** A region of every rank, ready to be written to. */
+export interface FabricRegions {
+  /** By rank; this rank's own entry is undefined. */
+  readonly remotes: readonly (RemoteRegion | undefined)[];
+  /** Those of all other ranks, for `scatter` and `barrier`; entry i belongs to the i-th other rank. Null when alone. */
+  readonly others: PeerGroup | null;
+}
+
+/**
+ * Makes the engines of a group's ranks known to each other; every rank calls it. Addresses travel through the
+ * group's rendezvous, so that only who was let into the world becomes a peer. A rank that the group loses is lost
+ * to the engine at once, instead of after the engine's timeout.
+ */
+export async function connectFabric(group: Group, engine: TransferEngine): Promise<FabricConnection> {
+  const addresses = await group.allGather(engine.address, 'the fabric: addresses');
+  const peers = addresses.map((address, rank) =>
+    rank === group.rank ? undefined : engine.addPeer(address, `rank ${rank}`),
+  );
+  // Nobody writes before everybody knows everybody: some providers drop what comes from strangers.
+  await group.barrier('the fabric: peers');
+  return new FabricConnection(group, engine, peers);
+}
+
+/** The ranks of a group as peers of an engine. */
+export class FabricConnection {
+  readonly #group: Group;
+  readonly #engine: TransferEngine;
+  readonly #stopListening: () => void;
+
+  /** @internal */
+  constructor(
+    group: Group,
+    engine: TransferEngine,
+    /** By rank; this rank's own entry is undefined. */
+    readonly peers: readonly (Peer | undefined)[],
+  ) {
+    this.#group = group;
+    this.#engine = engine;
+    this.#stopListening = group.onRankLost((loss) => {
+      // The loss of a rendezvous that is no rank says nothing about the peers.
+      if (!(loss instanceof RankLostError)) return;
+      for (const rank of loss.ranks) {
+        const peer = peers[rank];
+        if (peer && !peer.removed) engine.losePeer(peer);
+      }
+    });
+  }
+
+  /** Exchanges one region of each rank; every rank calls it, with regions in the same order. */
+  async share(region: Region): Promise<FabricRegions> {
+    if (!(region instanceof Region)) throw new ArgumentError('region', region, 'a region of this engine');
+    const descriptors = await this.#group.allGather(region.descriptor, 'the fabric: regions');
+    const remotes = descriptors.map((descriptor, rank) => {
+      const peer = this.peers[rank];
+      return peer && this.#engine.remote(peer, descriptor);
+    });
+    const members = remotes.filter((remote) => remote !== undefined);
+    return { remotes, others: members.length > 0 ? this.#engine.group(members) : null };
+  }
+
+  /** The ranks behind an engine's error: a PeerLostError becomes a RankLostError, anything else stays what it is. */
+  toRankLost(error: unknown): unknown {
+    if (!(error instanceof PeerLostError)) return error;
+    const ranks = this.peers.flatMap((peer, rank) => (peer && error.peers.includes(peer.name) ? [rank] : []));
+    return ranks.length > 0 ? new RankLostError(ranks, error.operation, undefined, { cause: error }) : error;
+  }
+
+  /** Forgets the peers; the engine and the group go on. */
+  close(): void {
+    this.#stopListening();
+    for (const peer of this.peers) if (peer && !peer.removed) this.#engine.removePeer(peer);
+  }
+}
