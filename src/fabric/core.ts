@@ -535,8 +535,10 @@ export class Core {
     } else if (requestErrors.has(failure.code)) {
       this.finish(peer, slot, failure.code);
     } else {
-      this.finish(peer, slot, failure.code);
-      if (!peer.lost) this.lose(peer, failure.code);
+      // The provider has let go of this one. It ends with the others, once the peer is marked as lost: the front
+      // reads that mark when it names the error.
+      peer.queue.posted[slot] = 0;
+      this.lose(peer, failure.code);
     }
     return true;
   }

@@ -288,14 +288,37 @@ describe('refusals', () => {
     expect(() => a.addPeer(new Uint8Array(4))).toThrow(/address is .*another engine's/);
     expect(() => a.immediate(2 ** 32)).toThrow(/tag/);
     expect(() => a.send(toB, new Uint8Array(5000))).toThrow(/bytes .*at most 4088/);
+    const [pages, group] = [{ ...good, sourceOffsets: [0], targetOffsets: [0] }, a.group([remote])];
+    const slices = { source, group, sourceOffsets: [0], targetOffsets: [0], bytes: [8] };
+    expect(() => a.paged({ ...pages, sourceOffsets: [65_529] })).toThrow(/sourceOffsets is 65529/);
+    expect(() => a.paged({ ...pages, targetOffsets: [] })).toThrow(/targetOffsets.length is 0/);
+    expect(() => a.paged({ ...pages, immediate: 2 ** 32 })).toThrow(/immediate is 4294967296/);
+    expect(() => a.scatter({ ...slices, targetOffsets: [65_529] })).toThrow(/targetOffsets is 65529/);
+    expect(() => a.scatter({ ...slices, bytes: [8, 8] })).toThrow(/bytes.length is 2/);
+    expect(() => a.scatter({ ...slices, source: target })).toThrow(/source is .*not of another/);
+    expect(() => a.scatter({ ...slices, group: b.group([b.remote(toA, source.descriptor)]) })).toThrow(
+      /group is .*a group of this engine/,
+    );
+    expect(() => a.send(toA, new Uint8Array(1))).toThrow(/peer is .*of this engine/);
+    expect(() => a.removePeer(toA)).toThrow(/peer is .*of this engine/);
+    expect(() => a.register([1, 2] as unknown as Uint8Array)).toThrow(/buffer is/);
     const spare = a.allocate(4096);
     spare.close();
     expect(() => a.write({ ...good, source: spare })).toThrow(DisposedError);
     a.removePeer(toB);
     expect(() => a.write(good)).toThrow(/target .*but b was removed/);
     await a.close();
-    expect(() => a.write(good)).toThrow(DisposedError);
-    expect(() => a.allocate(1)).toThrow(DisposedError);
+    for (const call of [
+      () => a.write(good),
+      () => a.paged(pages),
+      () => a.scatter(slices),
+      () => a.barrier({ group, immediate: 1 }),
+      () => a.send(toB, new Uint8Array(1)),
+      () => a.tryReceive(),
+      () => a.addPeer(b.address),
+      () => a.allocate(1),
+    ])
+      expect(call).toThrow(DisposedError);
   });
 
   it('name the options of a bad engine', async () => {
