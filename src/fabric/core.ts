@@ -372,7 +372,8 @@ export class Core {
       words[to + request.keyHigh] = into.keys[2 * rail + 1]!;
       words[to + request.descriptorLow] = descriptor;
       words[to + request.descriptorHigh] = descriptor / two32;
-      peer.queue.flags[slot] = immediate < 0 ? this.writeFlags : this.writeFlags | FI.REMOTE_CQ_DATA;
+      peer.queue.state[to + request.flags] =
+        immediate < 0 ? this.writeFlags : this.writeFlags | FI.REMOTE_CQ_DATA;
       this.submit(peer, slot);
     }
   }
@@ -399,7 +400,7 @@ export class Core {
     words[to + request.localBytesHigh] = 0;
     words[to + request.descriptorLow] = descriptor;
     words[to + request.descriptorHigh] = descriptor / two32;
-    peer.queue.flags[slot] = this.writeFlags | sendRequest;
+    peer.queue.state[to + request.flags] = this.writeFlags | sendRequest;
     this.submit(peer, slot);
   }
 
@@ -415,14 +416,16 @@ export class Core {
 
   /** Hands a request to libfabric; false when it has no room for it now. */
   private post(peer: CorePeer, slot: number): boolean {
-    const to = peer.endpoints[peer.queue.rail[slot]!]!;
-    const flags = peer.queue.flags[slot]!;
+    const { state } = peer.queue;
+    const at = slot * requestWords;
+    const to = peer.endpoints[state[at + request.rail]!]!;
+    const flags = state[at + request.flags]!;
     const status =
       flags & sendRequest
         ? to.sendMessage(to.endpoint, peer.queue.sends[slot]!, flags & ~sendRequest)
         : to.writeMessage(to.endpoint, peer.queue.writes[slot]!, flags);
     if (status === 0) {
-      peer.queue.posted[slot] = 1;
+      state[at + request.posted] = 1;
       return true;
     }
     if (status === -errno.AGAIN) return false;
@@ -476,7 +479,7 @@ export class Core {
   private complete(low: number, high: number): void {
     const peer = this.peers[high - 1];
     const slot = low & slotMask;
-    if (peer !== undefined && peer.queue.context(slot) === low && peer.queue.posted[slot] === 1) {
+    if (peer !== undefined && peer.queue.context(slot) === low && peer.queue.isPosted(slot)) {
       this.finish(peer, slot, 0);
     } else {
       this.forget(low, high);
@@ -485,7 +488,7 @@ export class Core {
 
   /** Ends one request; the last of an operation ends the operation. */
   private finish(peer: CorePeer, slot: number, code: number): void {
-    const ticket = peer.queue.ticket[slot]!;
+    const ticket = peer.queue.state[slot * requestWords + request.ticket]!;
     peer.queue.put(slot);
     const done = 2 * peer.id + 1;
     Atomics.store(this.peerWords, done, (this.peerWords[done]! + 1) | 0);
@@ -530,14 +533,14 @@ export class Core {
     }
     const peer = this.peers[high - 1];
     const slot = low & slotMask;
-    if (peer === undefined || peer.queue.context(slot) !== (low | 0) || peer.queue.posted[slot] !== 1) {
+    if (peer === undefined || peer.queue.context(slot) !== (low | 0) || !peer.queue.isPosted(slot)) {
       this.forget(low | 0, high);
     } else if (requestErrors.has(failure.code)) {
       this.finish(peer, slot, failure.code);
     } else {
       // The provider has let go of this one. It ends with the others, once the peer is marked as lost: the front
       // reads that mark when it names the error.
-      peer.queue.posted[slot] = 0;
+      peer.queue.state[slot * requestWords + request.posted] = 0;
       this.lose(peer, failure.code);
     }
     return true;
@@ -550,9 +553,9 @@ export class Core {
     const { queue } = peer;
     queue.clearWaiting();
     for (let slot = 0; slot < queue.capacity; slot++) {
-      if (queue.busy[slot] === 0) continue;
+      if (!queue.isBusy(slot)) continue;
       const region = queue.region[slot] as LocalRegion | undefined;
-      if (queue.posted[slot] === 1 && region) {
+      if (queue.isPosted(slot) && region) {
         region.abandoned++;
         this.abandoned.set(contextKey(queue.context(slot), peer.id + 1), region);
       }

@@ -11,22 +11,17 @@ export class RequestQueue {
   /** Addresses of the structures, as already boxed numbers: passing one to C allocates nothing. */
   readonly writes: Address[];
   readonly sends: Address[];
-  readonly busy: Uint8Array;
-  /** Whether libfabric has it; otherwise it waits here. */
-  readonly posted: Uint8Array;
-  readonly rail: Uint8Array;
-  readonly flags: Int32Array;
-  readonly ticket: Int32Array;
+  /** The same memory, for the words that only this side reads: they lie beside what C reads, in one cache line. */
+  readonly state: Int32Array;
   /** What each request reads from; for the owner of the queue. */
   readonly region: unknown[];
   /** How many requests wait for room in the provider. */
   waiting = 0;
 
   private readonly memory: NativeMemory;
-  private readonly contexts: Int32Array;
-  private readonly deadline: Int32Array;
-  private readonly freeSlots: Int32Array;
-  private freeCount: number;
+  /** The first of the free requests, which are linked through `next`; -1 when there is none. */
+  private firstFree = 0;
+  private busyCount = 0;
   private readonly line: Int32Array;
   private lineHead = 0;
 
@@ -36,52 +31,59 @@ export class RequestQueue {
   ) {
     this.memory = allocate(capacity * requestWords * 4);
     this.words = new Uint32Array(this.memory.buffer);
-    this.busy = new Uint8Array(capacity);
-    this.posted = new Uint8Array(capacity);
-    this.rail = new Uint8Array(capacity);
-    this.flags = new Int32Array(capacity);
-    this.ticket = new Int32Array(capacity);
+    this.state = new Int32Array(this.memory.buffer);
     this.region = new Array(capacity).fill(undefined);
-    this.contexts = new Int32Array(capacity);
-    this.deadline = new Int32Array(capacity);
     this.line = new Int32Array(capacity);
-    this.freeSlots = Int32Array.from({ length: capacity }, (_, slot) => capacity - 1 - slot);
-    this.freeCount = capacity;
     // A leading null keeps the array from being stored as raw doubles, which would be boxed anew at each use.
     this.writes = boxed(capacity, (slot) => this.memory.address + slot * requestWords * 4);
     this.sends = boxed(capacity, (slot) => this.memory.address + (slot * requestWords + sendWord) * 4);
     for (let slot = 0; slot < capacity; slot++) {
-      this.contexts[slot] = slot;
+      this.state[slot * requestWords + request.next] = slot + 1 < capacity ? slot + 1 : -1;
       this.link(slot, contextHigh);
     }
   }
 
   /** Takes a free request. There is one: the front counts what is under way to each peer. */
   take(ticket: number, rail: number, deadline: number): number {
-    const slot = this.freeSlots[--this.freeCount]!;
-    this.busy[slot] = 1;
-    this.ticket[slot] = ticket;
-    this.rail[slot] = rail;
-    this.deadline[slot] = deadline;
+    const { state } = this;
+    const slot = this.firstFree;
+    const at = slot * requestWords;
+    this.firstFree = state[at + request.next]!;
+    this.busyCount++;
+    state[at + request.busy] = 1;
+    state[at + request.ticket] = ticket;
+    state[at + request.rail] = rail;
+    state[at + request.deadline] = deadline;
     return slot;
   }
 
   /** Gives a request back. Its next use has another context, so a late completion of this use is recognised. */
   put(slot: number): void {
-    this.busy[slot] = 0;
-    this.posted[slot] = 0;
-    this.region[slot] = undefined;
-    const context = (this.contexts[slot]! + slotMask + 1) | 0;
-    this.contexts[slot] = context;
+    const { state } = this;
     const at = slot * requestWords;
-    this.words[at + request.contextLow] = context;
-    this.words[at + request.sendContextLow] = context;
-    this.freeSlots[this.freeCount++] = slot;
+    state[at + request.busy] = 0;
+    state[at + request.posted] = 0;
+    this.region[slot] = undefined;
+    const context = (state[at + request.contextLow]! + slotMask + 1) | 0;
+    state[at + request.contextLow] = context;
+    state[at + request.sendContextLow] = context;
+    state[at + request.next] = this.firstFree;
+    this.firstFree = slot;
+    this.busyCount--;
   }
 
   /** The lower half of the completion context: the slot and how often it was used. */
   context(slot: number): number {
-    return this.contexts[slot]!;
+    return this.state[slot * requestWords + request.contextLow]!;
+  }
+
+  isBusy(slot: number): boolean {
+    return this.state[slot * requestWords + request.busy] === 1;
+  }
+
+  /** Whether libfabric has it; otherwise it waits here. */
+  isPosted(slot: number): boolean {
+    return this.state[slot * requestWords + request.posted] === 1;
   }
 
   defer(slot: number): void {
@@ -104,9 +106,10 @@ export class RequestQueue {
 
   /** Whether any request under way was due before `now` (both in milliseconds, compared modulo 2^32). */
   overdue(now: number): boolean {
-    if (this.freeCount === this.capacity) return false;
+    if (this.busyCount === 0) return false;
     for (let slot = 0; slot < this.capacity; slot++) {
-      if (this.busy[slot] === 1 && ((this.deadline[slot]! - now) | 0) < 0) return true;
+      const deadline = this.state[slot * requestWords + request.deadline]!;
+      if (this.isBusy(slot) && ((deadline - now) | 0) < 0) return true;
     }
     return false;
   }
@@ -146,8 +149,8 @@ export class RequestQueue {
 export const two32 = 2 ** 32;
 /** A slot number takes this part of a context; the rest counts its uses. */
 export const slotMask = 0xfff;
-/** Words of 32 bits of one request. */
-export const requestWords = 40;
+/** Words of 32 bits of one request: three cache lines. */
+export const requestWords = 48;
 /** Where its struct fi_msg begins. */
 const sendWord = 28;
 
@@ -174,6 +177,14 @@ export const request = {
   sendAddressHigh: 35,
   sendContextLow: 36,
   sendContextHigh: 37,
+  // Not C's: whether it is taken, whether libfabric has it, and what for.
+  busy: 40,
+  posted: 41,
+  rail: 42,
+  flags: 43,
+  ticket: 44,
+  deadline: 45,
+  next: 46,
 } as const;
 
 function boxed(length: number, value: (index: number) => number): number[] {
