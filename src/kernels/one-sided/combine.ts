@@ -17,6 +17,7 @@ import { ArgumentError } from '../../errors/index.js';
 import { kernel, peers, pointer } from '../../lang/index.js';
 import { expertOwner, protocol } from './protocol.js';
 import { emptyWord, pushPiece } from './push.js';
+import { sumTree } from './tree.js';
 import {
   dtypeBytes,
   localExperts,
@@ -25,8 +26,6 @@ import {
   operations,
   outputRowBytes,
 } from './window.js';
-
-const powerOfTwo = (n: number): number => 2 ** Math.ceil(Math.log2(n));
 
 export function combineKernel(shape: OneSidedShape, window: OneSidedWindow) {
   const { arrive, awaitPeers, failed, patience, releaseSlots } = protocol(
@@ -47,10 +46,6 @@ export function combineKernel(shape: OneSidedShape, window: OneSidedWindow) {
     );
   const lanes = vectors ? 16 / dtypeBytes[dtype] : 1;
   const units = shape.output.hidden / lanes;
-  // A token has at most `rows` partial rows; they are added in groups of up to 8, both counts rounded up to powers of 2.
-  const rows = Math.min(shape.topK, shape.ranks);
-  const group = Math.min(8, powerOfTwo(rows));
-  const groups = powerOfTwo(Math.ceil(rows / group));
   return kernel(
     {
       name: 'one_sided_combine',
@@ -76,11 +71,8 @@ export function combineKernel(shape: OneSidedShape, window: OneSidedWindow) {
         LANES: lanes,
         UNITS: units,
         PART_UNITS: Math.ceil(units / shape.combine.parts),
-        ROWS: rows,
-        GROUP: group,
-        GROUP_LEVELS: Math.log2(group),
-        GROUPS: groups,
-        LEVELS: Math.log2(groups),
+        // A token has at most that many partial rows.
+        ...sumTree(Math.min(shape.topK, shape.ranks)),
         PUSH: push,
         /** Pieces that pushing runs ahead of adding up, so that a block never waits for what it could still send. */
         AHEAD: push ? shape.combine.ahead : 0,
