@@ -109,7 +109,7 @@ export function combineKernel(shape: OneSidedShape, window: OneSidedWindow) {
         u.awaitPeers({ win, epoch, limit: patience });
       }
 
-      // Pieces of rows, as in dispatch, block b taking every gridDim-th: b of the expert's rank pushes what b of the
+      // Pieces of rows, as in dispatch, block b taking every BLOCKS-th: b of the expert's rank pushes what b of the
       // source's adds up.
       const pieces = u.MAX_TOKENS * u.PARTS;
       const lag = u.AHEAD * u.BLOCKS;

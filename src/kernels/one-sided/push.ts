@@ -39,9 +39,9 @@ export function pushPiece(shape: OneSidedShape, window: OneSidedWindow) {
       const part = piece % u.PARTS;
       const end = g.min((part + 1) * u.PART_UNITS, g.u32(u.UNITS));
 
-      // Ranks start with different peers, so that no window is everybody's first. One source after the other: a block
-      // that writes long runs to one peer gets more out of NVLink than one that deals 512 bytes to each in turn (three
-      // sources at a time took 0.7 µs longer at 8 and at 32 tokens, and gained nothing at 2048).
+      // Ranks start with different peers, so that no window is everybody's first. One source after the other: loading
+      // and pushing three at a time took 0.7 to 1.1 µs longer at 8 and 32 tokens and gained nothing at 2048; the cause
+      // is not established (docs/results).
       for (let other = 1; other < u.RANKS; other += 1) {
         const source = (g.rank + other) % u.RANKS;
         const slot = source * u.MAX_TOKENS + token;

@@ -215,8 +215,8 @@ export function atomicHelper(
 
 /**
  * The name of a helper that polls a flag. Every poll is a load of the given order, so a wait that ends has the
- * ordering of the load that saw the flag. Reading the clock takes about a microsecond, which a wait that is about to
- * end must not pay: the first look comes after 256 polls, and starts the limit. A limit of 0 polls exactly once.
+ * ordering of the load that saw the flag. Short waits never read the clock: the first look comes after 256 polls,
+ * and starts the limit. (It made no difference that could be measured.) A limit of 0 polls exactly once.
  */
 export function awaitEpochHelper(
   prelude: Prelude,
