@@ -198,6 +198,8 @@ export type Effect =
   /** Nanoseconds of a clock that all GPUs of a node roughly share (%globaltimer). Result u64. */
   | { readonly op: 'clock' }
   | { readonly op: 'sleep'; readonly nanoseconds: Expr }
+  /** Brings the line at `pointer`, in global memory, into L2: a hint, no access. */
+  | { readonly op: 'prefetch'; readonly pointer: Expr }
   /** Programmatic dependent launch: wait until the previous kernel of the stream has finished (and is visible). */
   | { readonly op: 'awaitPrevious' }
   /** … and let the next one start early. It may not read our results before its own awaitPrevious. */

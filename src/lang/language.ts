@@ -138,6 +138,11 @@ export interface Gpu {
 
   load<T extends MemoryName>(pointer: Pointer<T>, options?: LoadOptions): ValueOf[T];
   store<T extends MemoryName>(pointer: Pointer<T>, value: ValueOf[T], options?: StoreOptions): void;
+  /**
+   * Asks for the cache line there to be brought into L2. It reads nothing: it needs no order, and comes to nothing
+   * worse than a wasted fetch where it is too early.
+   */
+  prefetch<T extends MemoryName>(pointer: Pointer<T>): void;
   /** Each returns the value before. */
   atomicAdd<T extends 'i32' | 'u32' | 'u64'>(
     pointer: Pointer<T>,

@@ -8,7 +8,7 @@
  * (cta: same block; gpu: same rank; sys: any), also through chains of atomic read-modify-writes, and through
  * fence; relaxed store / relaxed load; fence; stream order between launches and host copies of one stream; events
  * between streams; the end of a launch → what the host or the stream does after it; programmatic launches only
- * from `awaitPrevious` on. Bulk copies happen in their issuing thread's async agent: after the issue, before
+ * from `awaitPrevious` on, and behind what threads of the launch before awaited before their `releaseNext`. Bulk copies happen in their issuing thread's async agent: after the issue, before
  * the group's wait (or the mbarrier's completion).
  */
 import type { Order, Scope, Span } from '../lang/index.js';

@@ -114,6 +114,7 @@ const cases: readonly Case[] = [
   ['HK305', 'helper(u);', 'helper(u)', /one object: helper\(\{ x, win \}\)/],
   ['HK305', 'helper({ x: u, win: others });', 'others', /layout window/],
   ['HK305', 'g.mbarrier.init(w, 1);', 'w', /pointer/],
+  ['HK305', 'const s = g.shared("u32", 4); g.prefetch(s);', 's', /into global memory/],
   [
     'HK305',
     'g.bulk.store(lines, lines, 16);',

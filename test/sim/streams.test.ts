@@ -157,6 +157,29 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
     }
   });
 
+  it('before awaitPrevious a kernel may prefetch what the one before still writes: that reads nothing', async () => {
+    const first = kernel({ name: 'first', params: { data: pointer('u32') } }, (g, { data }) => {
+      g.releaseNext();
+      g.store(data, 42);
+    });
+    const second = kernel(
+      { name: 'second', params: { data: pointer('u32'), out: pointer('u32') } },
+      (g, { data, out }) => {
+        g.prefetch(data);
+        g.prefetch(data.at(1 << 20)); // beyond the buffer
+        g.awaitPrevious();
+        g.store(out, g.load(data));
+      },
+    );
+    const { machine, ranks } = machineOf({ ranks: 1, mode });
+    const rank = ranks[0]!;
+    const [data, out] = [zeroed(rank, 1, 'data'), zeroed(rank, 1, 'out')];
+    await launch(rank, first.ir(), one, { data });
+    await launch(rank, second.ir(), { block: 1, programmatic: true }, { data, out });
+    expect([...new Uint32Array(await download(rank, out))]).toEqual([42]);
+    expect(machine.findings).toEqual([]);
+  });
+
   it('a launch after a programmatic one waits for all before it', async () => {
     const slow = kernel({ name: 'slow', params: { log: pointer('u32') } }, (g, { log }) => {
       g.releaseNext();

@@ -16,7 +16,12 @@ import { sumTree } from './tree.js';
 import { dtypeBytes, localExperts, type OneSidedShape, type OneSidedWindow, operations } from './window.js';
 
 export function combineE4m3Kernel(shape: OneSidedShape, window: OneSidedWindow) {
-  const { failed, patience, releaseSlots } = protocol(window, shape, 'combined', operations.combine);
+  const { countCombine, failed, patience, releaseSlots } = protocol(
+    window,
+    shape,
+    'combined',
+    operations.combine,
+  );
   const { dtype, hidden } = shape.output;
   if (hidden % 16 !== 0) throw new ArgumentError('hidden', hidden, 'a multiple of 16 for rows as e4m3');
   if (shape.combine.way !== 'push')
@@ -56,6 +61,7 @@ export function combineE4m3Kernel(shape: OneSidedShape, window: OneSidedWindow) 
         /** The bits of 1. */
         ONE: 0x3f800000,
         ownerOf: expertOwner(shape),
+        countCombine,
         failed,
         patience,
         pushE4m3: pushE4m3(shape, window),
@@ -63,10 +69,11 @@ export function combineE4m3Kernel(shape: OneSidedShape, window: OneSidedWindow) 
       },
     },
     (g, { win, topkIds, out, tokens, limit }, u) => {
+      const mine = win.at(g.rank);
+      const epoch = u.countCombine({ win });
+      // What the kernels before this one left is read from here on.
       g.awaitPrevious();
       g.releaseNext();
-      const mine = win.at(g.rank);
-      const epoch = g.load(mine.dispatches.at(0));
       let patience = u.patience({ win, limit });
       if (g.blockIdx.x === u.BLOCKS) {
         u.releaseSlots({ win, epoch });
@@ -76,16 +83,19 @@ export function combineE4m3Kernel(shape: OneSidedShape, window: OneSidedWindow) 
       const pieces = u.MAX_TOKENS * u.PARTS;
       const lag = u.AHEAD * u.BLOCKS;
       for (let step = g.blockIdx.x; step < pieces + lag; step += u.BLOCKS) {
-        if (step < pieces) u.pushE4m3({ win, piece: step, epoch });
-
         const piece = step - lag;
         const token = piece / u.PARTS;
+        // Lane k holds route k of the token to add up, on its way while another is pushed.
+        let id = g.i32(-1);
+        if (step >= lag && token < tokens && g.laneId < u.K) id = g.load(topkIds.at(token * u.K + g.laneId));
+
+        if (step < pieces) u.pushE4m3({ win, piece: step, epoch });
+
         if (step >= lag && token < tokens) {
           const part = piece % u.PARTS;
 
           // The owners of this token's routes, each once, in order of first appearance: the order of the sum.
-          let owner = g.u32(u.RANKS);
-          if (g.laneId < u.K) owner = u.ownerOf({ expert: g.load(topkIds.at(token * u.K + g.laneId)) });
+          const owner = u.ownerOf({ expert: id });
           const same = g.warp.match(owner);
           const firsts = g.warp.ballot(owner < u.RANKS && g.ffs(same) - 1 === g.laneId);
           const count = g.popc(firsts);

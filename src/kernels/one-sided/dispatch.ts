@@ -57,6 +57,10 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
         UNIT: shape.payloads.map((p) => p.unit),
         ROW_UNITS: shape.payloads.map((p) => p.rowBytes / unitBytes[p.unit]),
         PART_UNITS: shape.payloads.map(partUnits),
+        ROW_BYTES: shape.payloads.map((p) => p.rowBytes),
+        PART_BYTES: shape.payloads.map((p) => partUnits(p) * unitBytes[p.unit]),
+        /** Bytes that one prefetch brings. */
+        LINE: 128,
         // Up to four independent loads in flight for each thread hide the latency of device memory.
         DEPTH: shape.payloads.map((p) => depth(partUnits(p), shape.dispatch.threads)),
         ownerOf: expertOwner(shape),
@@ -68,11 +72,30 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
       },
     },
     (g, { win, topkIds, topkWeights, rows, tokens, limit }, u) => {
-      // May start while the previous kernel ends; what that one left is read from here on.
+      const mine = win.at(g.rank);
+      // This launch may begin while the kernel before it still runs, and reads what that one left only behind
+      // `awaitPrevious`. Until then it asks for its first rows to be brought near, which reads nothing.
+      const first = g.blockIdx.x / u.PARTS;
+      if (first < tokens) {
+        for (const p of g.unroll(u.PAYLOADS)) {
+          const row = rows[p]!.as('u8').at(first * u.ROW_BYTES[p]!);
+          const start = (g.blockIdx.x % u.PARTS) * u.PART_BYTES[p]!;
+          const end = g.min(start + u.PART_BYTES[p]!, g.u32(u.ROW_BYTES[p]!));
+          for (let at = start + g.threadIdx.x * u.LINE; at < end; at += g.blockDim.x * u.LINE)
+            g.prefetch(row.at(at));
+        }
+        if (g.threadIdx.x === 0) {
+          g.prefetch(topkIds.at(first * u.K));
+          if (u.WEIGHTS) g.prefetch(topkWeights.at(first * u.K));
+        }
+      }
+      // A pushing combine lies between two dispatches and has awaited the last one, so its count of rounds may be read
+      // at once. (Not by way of L1, where something older might linger.)
+      let epoch = g.u32(1);
+      if (u.PUSH) epoch += g.load(mine.dispatches.at(g.blockIdx.x), { order: 'relaxed', scope: 'gpu' });
       g.awaitPrevious();
       g.releaseNext();
-      const mine = win.at(g.rank);
-      const epoch = g.load(mine.dispatches.at(g.blockIdx.x)) + 1;
+      if (!u.PUSH) epoch += g.load(mine.dispatches.at(g.blockIdx.x));
       let patience = u.patience({ win, limit });
 
       // The peers' experts may still read the last round: the first store waits for them, what comes before it does not.

@@ -88,6 +88,22 @@ export function protocol(
     },
   );
 
+  /**
+   * Combine, before `awaitPrevious`: the number of its round. The last combine left the count, and this round's dispatch,
+   * behind which this launch begins, awaited that one. Nothing else touches the word, so it may also be raised at once.
+   */
+  const countCombine = device(
+    { name: 'count_combine', params: { win: peers(window) }, returns: 'u32', using: {} },
+    (g, { win }) => {
+      const count = win.at(g.rank).combines.at(g.blockIdx.x);
+      // Not by way of L1, where something older might linger.
+      const epoch = g.load(count, { order: 'relaxed', scope: 'gpu' }) + 1;
+      g.barrier(); // all of the block have read it
+      if (g.threadIdx.x === 0) g.store(count, epoch);
+      return epoch;
+    },
+  );
+
   /** A pushing combine, at its start: the experts of this rank have read what dispatch wrote here. */
   const releaseSlots = device(
     { name: 'release_slots', params: { win: peers(window), epoch: 'u32' }, using: { RANKS: shape.ranks } },
@@ -119,7 +135,7 @@ export function protocol(
     },
   );
 
-  return { arrive, awaitPeers, patience, failed, releaseSlots, awaitSlots };
+  return { arrive, awaitPeers, patience, failed, countCombine, releaseSlots, awaitSlots };
 }
 
 /** The rank that owns an expert, or RANKS for 'none': ids out of range own nothing and never become an address. */

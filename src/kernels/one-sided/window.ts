@@ -6,7 +6,7 @@
  *
  * | section | written by | read by | free for the next round because |
  * | --- | --- | --- | --- |
- * | dispatches, combines | its own rank | its own rank | one block owns each word, and launches of a stream follow each other |
+ * | dispatches, combines | its own rank | its own rank | one block owns each word, and launches of a stream follow each other. Read before `awaitPrevious` where another phase lies between: that one awaited the launch that wrote it |
  * | dispatched, combined, released | each source its word | the owner's dispatch / combine | they only grow; waits are ≥ |
  * | experts, weights, payloads, counts | dispatch of every source | the owner's experts | combine pulls: a source dispatches after its combine, whose head waited for the owner's combine, which is behind the owner's experts. It pushes: a source's dispatch waits for `released` |
  * | present | dispatch of every source | the owner's pushing combine | rounds take turns with two halves: a source writes a half again behind the dispatch between, whose tail waited for the owner's, which is behind its combine |
@@ -92,7 +92,7 @@ export function oneSidedWindow(shape: OneSidedShape) {
   return layout('one-sided window', {
     /** Rounds that block b has finished. */
     dispatches: field('u32', dispatch.blocks),
-    combines: field('u32', combine.blocks),
+    combines: field('u32', combineGrid(shape)),
     /** [block][source]: the epoch up to which the source's block has sent its share. */
     dispatched: field('u32', dispatch.blocks * ranks),
     /** [block][rank]: the epoch for which the rank's block has vouched that its experts are done. */

@@ -145,6 +145,8 @@ export class Effects {
         return call('clock_ns');
       case 'sleep':
         return `__nanosleep(${this.#args(effect.nanoseconds)})`;
+      case 'prefetch':
+        return call('prefetch', effect.pointer);
       case 'awaitPrevious':
         return call('await_previous');
       case 'releaseNext':

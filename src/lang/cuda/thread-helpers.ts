@@ -37,6 +37,13 @@ export const threadHelpers: HelperTable = {
     needs: ['clock_ns'],
   },
 
+  // A hint: no "memory" clobber, for it reads nothing.
+  prefetch: {
+    text: `DEVICE void prefetch(const void* p) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(p)));
+}`,
+  },
+
   // Programmatic dependent launch. wait returns when the grids before have ended and their writes are visible.
   await_previous: {
     text: 'DEVICE void await_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }',

@@ -265,6 +265,13 @@ export const intrinsics: Readonly<Record<string, Lowering>> = {
     const cache = options.text('cache', caches, 'keep');
     return call.effect({ op: 'store', pointer, value, order, scope, cache }, build.voidType, '');
   },
+  prefetch(call) {
+    call.expect('pointer');
+    const { expr: pointer, space } = call.pointer(0);
+    if (space !== 'global')
+      return call.fail('HK305', 'g.prefetch needs a pointer into global memory', call.arg(0).node);
+    return call.effect({ op: 'prefetch', pointer }, build.voidType, '');
+  },
   atomicAdd: atomic('add', 'i32', 'u32', 'u64'),
   atomicMax: atomic('max', 'i32', 'u32', 'u64'),
   atomicOr: atomic('or', 'u32', 'u64'),

@@ -87,6 +87,8 @@ export class Effects {
       case 'sleep':
         this.emit(`t.sleep(${this.expressions.scalar(effect.nanoseconds)}); yield ${pause.sleep};`);
         return;
+      case 'prefetch':
+        return;
       case 'awaitPrevious':
         this.emit(`t.site = ${site}; yield ${pause.previous};`);
         return;

@@ -19,8 +19,15 @@ export class StreamState {
   step = 0;
   /** After everything the stream has completed. */
   now: Clock = nothing;
-  /** What a programmatic launch may rely on before its awaitPrevious: all that its predecessor started with. */
+  /**
+   * What a programmatic launch may rely on before its awaitPrevious: what its predecessor started with, and what that
+   * one's threads had awaited before they released it.
+   */
   early: Clock = nothing;
+  /** The same without what was handed on: what even L1 caches agree upon. */
+  settled: Clock = nothing;
+  /** The launch that began last. */
+  last: LaunchState | null = null;
   /** Launches begun and not yet folded into `now`, oldest first. */
   readonly running: LaunchState[] = [];
 
@@ -35,6 +42,8 @@ export class LaunchState {
   /** What its ended blocks know and did. */
   end: Clock = nothing;
   ended = false;
+  /** What its threads awaited before their releaseNext: the launch after it starts behind that. */
+  readonly released = new Set<Clock>();
 
   constructor(
     readonly id: LaunchId,
@@ -44,6 +53,8 @@ export class LaunchState {
     readonly programmatic: boolean,
     /** What its threads know when they start. */
     readonly start: Clock,
+    /** What their reads by way of L1 may rely on until awaitPrevious; null: all that they know. */
+    readonly settled: Clock | null,
   ) {}
 }
 
@@ -165,6 +176,10 @@ export class Actor {
   /** About its own block, itself aside. */
   own: BlockClock = nothingOfBlock;
   sync: SyncState | null = null;
+  /** What it learned from awaitPrevious. */
+  awaited: readonly Clock[] = [];
+  /** What its reads by way of L1 may rely on; null: all that it knows. */
+  settled: Clock | null = null;
   /** The agents of its bulk copies, once it has issued one. */
   agents: { readonly reads: Actor; readonly writes: Actor } | null = null;
 
@@ -262,6 +277,11 @@ export class Actor {
 export function happenedBefore(by: Actor, epoch: number, me: Actor): boolean {
   if (by === me) return true;
   return by.block === me.block ? covers(me.own, by, epoch) : me.knowsOf(by, epoch);
+}
+
+/** True if no L1 that `me` reads by way of can hold what was there before `by` wrote in `epoch`. */
+export function isSettled(by: Actor, epoch: number, me: Actor): boolean {
+  return me.settled === null || by.block === me.block || isKnown(me.settled, by, epoch);
 }
 
 function isKnown(clock: Clock, by: Actor, epoch: number): boolean {

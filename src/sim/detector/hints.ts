@@ -149,6 +149,12 @@ function earlyStart(first: Side, second: Side): string | null {
   const [a, b] = [first.by.block, second.by.block];
   if (a.owner !== b.owner || a.step === b.step) return null;
   const [later, earlier] = a.step > b.step ? [first, second] : [second, first];
+  if (happenedBefore(earlier.by, earlier.epoch, later.by))
+    return (
+      `${later.by.block.launch!.kernel} was launched programmatically, and the ${verb(later.meta)} at ${later.where} is ` +
+      'not behind its g.awaitPrevious(): L1 may still answer it with what was there before. ' +
+      "Make it { order: 'relaxed', scope: 'gpu' }."
+    );
   return (
     `${later.by.block.launch!.kernel} was launched programmatically, before ` +
     `${earlier.by.block.launch?.kernel ?? 'the copy'} on the same stream had finished, and the ` +

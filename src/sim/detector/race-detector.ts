@@ -73,6 +73,7 @@ export class RaceDetector implements Detector {
     this.shadow(buffer).weak(actor, actor, packAccess(kind, 'weak', sys, bytes, noSite), offset, bytes);
     state.now = state.now.withCompleted(state.index, state.step);
     state.early = state.now;
+    state.settled = state.now;
   }
 
   eventRecorded(stream: StreamId, event: number): void {
@@ -84,6 +85,7 @@ export class RaceDetector implements Detector {
     const clock = this.events.get(event) ?? nothing;
     state.now = state.now.join(clock);
     state.early = state.early.join(clock);
+    state.settled = state.settled.join(clock);
   }
 
   hostSynchronized(stream: StreamId, rank: number): void {
@@ -94,6 +96,7 @@ export class RaceDetector implements Detector {
     const state = this.stream(stream);
     state.now = state.now.join(this.host(rank));
     state.early = state.early.join(this.host(rank));
+    state.settled = state.settled.join(this.host(rank));
   }
 
   launchStarted(
@@ -102,10 +105,21 @@ export class RaceDetector implements Detector {
     info: { rank: number; kernel: string; grid: number; block: number; programmatic: boolean },
   ): void {
     const state = this.stream(stream);
-    const start = info.programmatic ? state.early : state.now;
+    const handedOn = [...(state.last?.released ?? [])];
+    const start = info.programmatic ? Clock.joinAll([state.early, ...handedOn]) : state.now;
     state.early = start;
-    const started = new LaunchState(launch, state, ++state.step, info.kernel, info.programmatic, start);
+    if (!info.programmatic) state.settled = start;
+    const started = new LaunchState(
+      launch,
+      state,
+      ++state.step,
+      info.kernel,
+      info.programmatic,
+      start,
+      info.programmatic ? state.settled : null,
+    );
     state.running.push(started);
+    state.last = started;
     this.launches.set(launch, started);
   }
 
@@ -121,6 +135,7 @@ export class RaceDetector implements Detector {
     const actors: Actor[] = [];
     for (let lane = 0; lane < threads; lane++) {
       const actor = this.actor(state, lane, null, owner.start);
+      actor.settled = owner.settled;
       actors.push(actor);
       this.threads[firstThread + lane] = actor;
     }
@@ -152,13 +167,20 @@ export class RaceDetector implements Detector {
   awaitPrevious(thread: ThreadId): void {
     const actor = this.threads[thread]!;
     const { owner, step } = actor.block;
-    actor.learn(owner.now);
     const previous = owner.running.find((launch) => launch.step === step - 1);
-    if (previous?.ended) actor.learn(previous.end);
+    actor.awaited = previous?.ended ? [owner.now, previous.end] : [owner.now];
+    for (const clock of actor.awaited) actor.learn(clock);
+    actor.settled = null;
   }
 
-  /** Permission to start is not order: only `awaitPrevious` of the next launch is. */
-  releaseNext(_thread: ThreadId): void {}
+  /**
+   * Orders nothing of this launch: of that only `awaitPrevious` of the next one does. But the next one starts behind
+   * this, and so behind all that this thread has awaited.
+   */
+  releaseNext(thread: ThreadId): void {
+    const { awaited, block } = this.threads[thread]!;
+    for (const clock of awaited) block.launch?.released.add(clock);
+  }
 
   access(
     thread: ThreadId,

@@ -9,8 +9,8 @@
  * An access is forgotten when a newer one stands for it: the newer happened after it, conflicts with everything
  * it conflicts with, and is no better protected by being atomic.
  */
-import { isAtomic, isRead, sameSize, scopeOf, strengthOf } from './access.js';
-import { type Actor, type AtomicWrite, distance, happenedBefore } from './actors.js';
+import { isAtomic, isRead, readsByL1, sameSize, scopeOf, strengthOf } from './access.js';
+import { type Actor, type AtomicWrite, distance, happenedBefore, isSettled } from './actors.js';
 import { mutual } from './sync.js';
 
 /** Told of an earlier access that races with the present one. */
@@ -141,7 +141,7 @@ export class Shadow {
   private weakRead(page: Page, record: number, me: Actor, as: Actor, meta: number, offset: number): void {
     const words = page.words;
     const at = record * stride;
-    if (words[at + hasCell] === 0) {
+    if (words[at + hasCell] === 0 && as.settled === null) {
       const writer = words[at]!;
       if (writer === 0 || happenedBefore(this.actors[writer - 1]!, words[at + 1]!, me)) {
         const last = words[at + reader]!;
@@ -228,7 +228,8 @@ export class Shadow {
   }
 
   private compare(cell: Cell, earlier: Entry, me: Actor, as: Actor, meta: number, offset: number): void {
-    if (happenedBefore(earlier.by, earlier.epoch, me)) return;
+    const settled = !readsByL1(meta) || isSettled(earlier.by, earlier.epoch, as);
+    if (settled && happenedBefore(earlier.by, earlier.epoch, me)) return;
     if (mutual(earlier.meta, meta, distance(earlier.by, me))) return;
     this.race(earlier, me, as, meta, offset, cell);
   }

@@ -86,7 +86,10 @@ function waits(): IrModule {
   const output = ir.param('output', ir.pointer('v16'));
   const epoch = ir.param('epoch', ir.value('u32'));
   const limit = ir.param('limit', ir.value('u32'));
-  const body: Stmt[] = [ir.effect({ op: 'awaitPrevious' })];
+  const body: Stmt[] = [
+    ir.effect({ op: 'prefetch', pointer: ir.offset(ir.read(packets.variable), x) }),
+    ir.effect({ op: 'awaitPrevious' }),
+  ];
   const common = { epoch: ir.read(epoch.variable), limit: ir.read(limit.variable) };
   for (const scope of scopes) {
     const reached = v('reached', 'bool');

@@ -412,6 +412,46 @@ describe('streams', () => {
     expect(script.races).toHaveLength(1);
   });
 
+  it('a programmatic launch starts behind what its predecessor awaited before it released', () => {
+    for (const awaits of [true, false]) {
+      const script = new Script();
+      const buffer = script.buffer();
+      const stream = script.stream();
+      const first = script.launch(stream, { programmatic: true });
+      script.write(first.thread(0, 0), buffer, 0, 'oldest');
+      const second = script.launch(stream, { programmatic: true });
+      script.write(second.thread(0, 0), buffer, 64, 'middle');
+      first.end();
+      if (awaits) script.detector.awaitPrevious(second.thread(0, 0));
+      script.detector.releaseNext(second.thread(0, 0));
+      const third = script.launch(stream, { programmatic: true });
+      script.load(third.thread(0, 0), 'relaxed', 'gpu', buffer, 0, 'read');
+      expect(script.races, `awaits: ${awaits}`).toEqual(awaits ? [] : ['oldest read']);
+      // L1 may still hold what was there before.
+      script.read(third.thread(0, 0), buffer, 0, 'by L1');
+      script.load(third.thread(0, 0), 'relaxed', 'cta', buffer, 0, 'by L1 too');
+      expect(script.races).toEqual(expect.arrayContaining(['oldest by L1', 'oldest by L1 too']));
+      // What the predecessor did itself is another matter.
+      script.read(third.thread(0, 0), buffer, 64, 'too early');
+      expect(script.races).toContain('middle too early');
+    }
+  });
+
+  it('what is awaited after the release comes too late for the next launch', () => {
+    const script = new Script();
+    const buffer = script.buffer();
+    const stream = script.stream();
+    const first = script.launch(stream);
+    script.write(first.thread(0, 0), buffer, 0, 'oldest');
+    const second = script.launch(stream, { programmatic: true });
+    script.detector.releaseNext(second.thread(0, 0));
+    first.end();
+    script.detector.awaitPrevious(second.thread(0, 0));
+    const third = script.launch(stream, { programmatic: true });
+    script.read(third.thread(0, 0), buffer, 0, 'read');
+    expect(script.races).toEqual(['oldest read']);
+  });
+
   it('a programmatic launch is unordered even where its predecessor happened to have ended', () => {
     const script = new Script();
     const buffer = script.buffer();

@@ -18,6 +18,10 @@ interface Live {
   readonly blocks: readonly number[];
   readonly previous: Live | null;
   ended: ReturnType<Reference['node']> | null;
+  /** By thread: what it learned from awaitPrevious. */
+  readonly awaited: Map<number, ReturnType<Reference['node']>>;
+  /** What threads that called releaseNext had awaited. */
+  readonly released: (ReturnType<Reference['node']> | null)[];
 }
 
 /** Runs the same steps on both. Two ranks; rank 0 has two streams. */
@@ -31,7 +35,9 @@ class Both {
     rank,
     now: this.origin(),
     early: this.origin(),
+    settled: this.origin(),
     running: [] as Live[],
+    last: null as Live | null,
   }));
   private readonly events = new Map<number, ReturnType<Reference['node']>>();
   private readonly hosts = [this.origin(), this.origin()];
@@ -71,11 +77,14 @@ class Both {
     } else if (what < 84) {
       const owner = this.streams.find(({ running }) => running.some((r) => r.launch === launch))!;
       this.script.detector.awaitPrevious(place.thread);
+      const awaited = this.reference.node(place, [owner.now, live.previous?.ended ?? null]);
+      live.awaited.set(place.thread, awaited);
+      this.reference.settled.delete(place.thread);
       const { last } = this.after(place);
-      this.reference.follow(
-        [place.thread],
-        this.reference.node(place, [last, owner.now, live.previous?.ended ?? null]),
-      );
+      this.reference.follow([place.thread], this.reference.node(place, [last, awaited]));
+    } else if (what < 87) {
+      this.script.detector.releaseNext(place.thread);
+      live.released.push(live.awaited.get(place.thread) ?? null);
     } else {
       this.bulk(place, where, how);
     }
@@ -172,6 +181,7 @@ class Both {
       detector.eventAwaited(stream.id, where % 2);
       stream.now = this.reference.node(place, [stream.now, event]);
       stream.early = this.reference.node(place, [stream.early, event]);
+      stream.settled = this.reference.node(place, [stream.settled, event]);
     } else if (what === 96) {
       detector.hostSynchronized(stream.id, stream.rank);
       this.hosts[stream.rank] = this.reference.node(place, [this.hosts[stream.rank]!, stream.now]);
@@ -179,6 +189,7 @@ class Both {
       detector.hostEnqueued(stream.id, stream.rank);
       stream.now = this.reference.node(place, [stream.now, this.hosts[stream.rank]!]);
       stream.early = this.reference.node(place, [stream.early, this.hosts[stream.rank]!]);
+      stream.settled = this.reference.node(place, [stream.settled, this.hosts[stream.rank]!]);
     } else if (stream.running.length === 0) {
       const { offset, bytes } = spans[where % spans.length]!;
       const kind = what === 98 ? 'read' : 'write';
@@ -187,13 +198,18 @@ class Both {
       const copy = { ...place, block: -2 - this.labels++ };
       stream.now = this.reference.aside(copy, [stream.now], kind, offset, bytes, 'stream');
       stream.early = stream.now;
+      stream.settled = stream.now;
     }
   }
 
   private launch(index: number, blocks: number, programmatic: boolean): void {
     const stream = this.streams[index]!;
-    const start = programmatic ? stream.early : stream.now;
+    const origin = { rank: stream.rank, block: -1, thread: -1 };
+    const start = programmatic
+      ? this.reference.node(origin, [stream.early, ...(stream.last?.released ?? [])])
+      : stream.now;
     stream.early = start;
+    if (!programmatic) stream.settled = start;
     const launch = this.script.launch(stream.id, { blocks, threads: threadsPerBlock, programmatic });
     const places: Place[] = [];
     const names: number[] = [];
@@ -203,10 +219,13 @@ class Both {
         const place = { rank: stream.rank, block: names[block]!, thread: launch.thread(block, lane) };
         places.push(place);
         this.reference.follow([place.thread], this.reference.node(place, [start]));
+        if (programmatic) this.reference.settled.set(place.thread, stream.settled);
       }
     }
     const previous = stream.running.at(-1) ?? null;
-    stream.running.push({ launch, places, blocks: names, previous, ended: null });
+    const live = { launch, places, blocks: names, previous, ended: null, awaited: new Map(), released: [] };
+    stream.running.push(live);
+    stream.last = live;
   }
 
   private endLaunch(stream: (typeof this.streams)[number], live: Live): void {

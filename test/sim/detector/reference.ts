@@ -36,6 +36,8 @@ export class Reference {
   private readonly order = new Map<number, Node[]>();
   private readonly lastWrites = new Map<number, Node>();
   readonly pairs = new Set<string>();
+  /** By thread, until awaitPrevious: all that its reads by way of L1 may rely on. */
+  readonly settled = new Map<number, Node>();
   /** Conflicts between different threads that something other than program order ordered. */
   orderedConflicts = 0;
 
@@ -118,7 +120,7 @@ export class Reference {
       if (theirs === null || earlier === node) continue;
       if (theirs.kind === 'read' && mine.kind === 'read') continue;
       if (theirs.offset + theirs.bytes <= mine.offset || mine.offset + mine.bytes <= theirs.offset) continue;
-      if (node.before.has(earlier)) {
+      if (node.before.has(earlier) && this.isSettled(earlier, node)) {
         if (earlier.place.thread !== node.place.thread) this.orderedConflicts++;
         continue;
       }
@@ -133,6 +135,14 @@ export class Reference {
     }
     if (mine.kind === 'read') return;
     for (let byte = mine.offset; byte < mine.offset + mine.bytes; byte++) this.lastWrites.set(byte, node);
+  }
+
+  /** Weak loads and loads at cta scope may be answered by L1, which may be older than the launch before. */
+  private isSettled(earlier: Node, { place, access }: Node): boolean {
+    const byL1 = access!.kind === 'read' && (access!.order === 'weak' || access!.scope === 'cta');
+    const settled = byL1 ? this.settled.get(place.thread) : undefined;
+    if (settled === undefined || earlier.place.block === place.block) return true;
+    return settled === earlier || settled.before.has(earlier);
   }
 
   private readsFrom(order: Order, offset: number, bytes: number): Node | null {
