@@ -2,7 +2,7 @@ import { largeCases, type RoundTripCase, roundTripCases } from '../suite/round-t
 
 /** Beyond 2 and 4 ranks, the cases that differ by the number of ranks. */
 const notable =
-  /^(bf16|f16|eight|rows of 77|uneven|nobody|holes|all remote|one rank|fewer|push, rows|pull, rows)/;
+  /^(bf16|f16$|eight|rows of 77|uneven|nobody|holes|all remote|one rank|fewer|push, rows|pull, rows)/;
 
 /** The cases that worlds of so many GPUs run, in one process and in several. */
 export function casesOnGpus(ranks: number): RoundTripCase[] {
