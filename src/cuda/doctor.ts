@@ -7,6 +7,7 @@ import { canAddress, type Gpu, hasPeerAtomics, listGpus } from './gpu.js';
 import { ncclCandidates } from './nccl.js';
 import { type Links, nvmlCandidates, openNvml } from './nvml.js';
 import { nvrtcCandidates } from './nvrtc.js';
+import { type FabricProbe, fabricRemedy } from './sharing.js';
 import { allowsTakingDescriptors } from './window.js';
 
 /** One thing looked for. */
@@ -48,6 +49,7 @@ export async function examineCuda(): Promise<CudaReport> {
   if (gpus.length > 0 && compiler.state === 'found') findings.push(await trial());
   findings.push(
     windowFinding(gpus),
+    fabricFinding(gpus.length === 0 ? null : await tryFabric()),
     library('NCCL', probe(ncclCandidates, { symbol: 'ncclGetVersion', how: 'stores' }), ncclVersion, {
       enables: 'the baselines of `heddle bench`',
       remedy: 'pip install nvidia-nccl-cu13, and put its lib folder on LD_LIBRARY_PATH',
@@ -251,6 +253,31 @@ function windowFinding(gpus: readonly GpuReport[]): Finding {
     detail: `CUDA IPC, because ${why}`,
     enables,
     remedy: descriptors ? 'docker run --cap-add SYS_PTRACE gives the better kind' : null,
+  };
+}
+
+async function tryFabric(): Promise<FabricProbe> {
+  try {
+    const device = CudaDevice.open(0);
+    try {
+      return device.probeFabric();
+    } finally {
+      await device.dispose();
+    }
+  } catch (error) {
+    return { result: -1, detail: messageOf(error) };
+  }
+}
+
+/** What trying fabric handles on the first GPU has shown; null where there is no GPU. */
+export function fabricFinding(probe: FabricProbe | null): Finding {
+  const offered = probe?.result === 0;
+  return {
+    name: 'Windows between machines',
+    state: offered ? 'found' : 'missing',
+    detail: probe === null ? 'no GPUs' : offered ? `${probe.detail} on GPU 0` : probe.detail,
+    enables: 'one-sided kernels over an NVLink domain of several hosts; inside one machine nothing needs it',
+    remedy: offered ? null : fabricRemedy,
   };
 }
 

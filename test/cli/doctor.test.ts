@@ -42,6 +42,7 @@ describe('heddle doctor', () => {
       sharedBytesPerBlock: 0,
       virtualMemory: true,
       posixHandles: true,
+      fabricHandles: true,
       rdmaMemory: true,
       links: { active: 18, version: '4.0', toSwitch: 18, toGpus: {} },
       peers: [{ ordinal: 1 - ordinal, access, atomics: access }],

@@ -11,6 +11,7 @@ describe('examining CUDA', () => {
     for (const name of ['NVIDIA driver', 'GPUs', 'Peer access', 'CUDA compiler', 'NCCL', 'NVSHMEM']) {
       expect(names).toContain(name);
     }
+    for (const where of ['processes', 'machines']) expect(names).toContain(`Windows between ${where}`);
     for (const { name, state, detail, enables, remedy } of findings) {
       expect(detail, name).not.toBe('');
       expect(enables, name).not.toBe('');
