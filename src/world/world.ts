@@ -209,7 +209,14 @@ async function freeAll(devices: readonly Device[]): Promise<void> {
 function chooseMachine(ranks: number, { device = 'auto', sim }: LocalWorldOptions): SimMachine | null {
   if (!['auto', 'sim', 'cuda'].includes(device))
     throw new ArgumentError('device', device, "'auto', 'sim' or 'cuda'");
-  if (device === 'cuda') return null;
+  if (device === 'cuda') {
+    const gpus = countGpus();
+    if (ranks <= gpus) return null;
+    throw new UnavailableError(
+      `${ranks} ranks need as many GPUs, but this process sees ${gpus}`,
+      `Start fewer ranks, make more GPUs visible (CUDA_VISIBLE_DEVICES), or simulate them: device: 'sim'`,
+    );
+  }
   if (device === 'auto' && sim === undefined && gpusHere() >= ranks) return null;
   if (!(sim instanceof SimMachine)) return SimMachine.create({ ...sim, ranks });
   if (sim.ranks !== ranks)

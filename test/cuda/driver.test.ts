@@ -10,11 +10,11 @@ import { architecture } from '../../src/cuda/gpu.js';
 import { describe as describeAllocation, formatBytes } from '../../src/cuda/window.js';
 import { probe } from '../../src/native/index.js';
 
-/** Tries to open a GPU in a process of its own. */
-function open(ordinal: number, env: Record<string, string> = {}): string {
+/** Tries to open a GPU, or a world of so many, in a process of its own. */
+function open(number: number, env: Record<string, string> = {}, what: 'gpu' | 'world' = 'gpu'): string {
   const child = spawnSync(
     process.execPath,
-    ['--import', 'tsx', join(import.meta.dirname, 'driver-child.ts'), String(ordinal)],
+    ['--import', 'tsx', join(import.meta.dirname, 'driver-child.ts'), what, String(number)],
     { encoding: 'utf8', timeout: 30_000, env: { ...process.env, ...env } },
   );
   return child.stdout.trim() || child.stderr;
@@ -22,9 +22,10 @@ function open(ordinal: number, env: Record<string, string> = {}): string {
 
 describe.skipIf(probe(driverCandidates).ok)('a machine without a driver', () => {
   it('gets told what is missing and what works all the same', () => {
-    expect(open(0)).toMatch(
-      /^UnavailableError: No library could be opened \(libcuda.so.1: .*Install the NVIDIA driver.*simulator/,
-    );
+    const complaint =
+      /^UnavailableError: No library could be opened \(libcuda.so.1: .*Install the NVIDIA driver.*simulator/;
+    expect(open(0)).toMatch(complaint);
+    expect(open(2, {}, 'world')).toMatch(complaint);
   });
 });
 
@@ -59,8 +60,8 @@ describe.skipIf(!hasCompiler)('a driver that will not do', () => {
   });
   afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-  const with_ = (env: Record<string, string>, ordinal = 0) =>
-    open(ordinal, { ...env, LD_LIBRARY_PATH: folder });
+  const with_ = (env: Record<string, string>, number = 0, what: 'gpu' | 'world' = 'gpu') =>
+    open(number, { ...env, LD_LIBRARY_PATH: folder }, what);
 
   it('is too old', () => {
     expect(with_({ FAKE_VERSION: '11040' })).toBe(
@@ -79,6 +80,9 @@ describe.skipIf(!hasCompiler)('a driver that will not do', () => {
       /GPU 2 was asked for, but this process sees 2 GPUs\. Use fewer/,
     );
     expect(with_({ FAKE_COUNT: '1' }, 1)).toMatch(/this process sees one GPU/);
+    expect(with_({ FAKE_COUNT: '4' }, 8, 'world')).toMatch(
+      /^UnavailableError: 8 ranks need as many GPUs, but this process sees 4\. Start fewer/,
+    );
   });
 
   it('is told to load kernels eagerly before it starts', () => {
