@@ -114,7 +114,7 @@ function gpuFinding(gpus: readonly GpuReport[]): Finding {
       };
 }
 
-function peerFinding(gpus: readonly GpuReport[]): Finding {
+export function peerFinding(gpus: readonly Pick<GpuReport, 'ordinal' | 'links' | 'peers'>[]): Finding {
   const name = 'Peer access';
   const enables = 'one-sided kernels: ranks write into each other’s windows over NVLink';
   if (gpus.length < 2) {
