@@ -2,10 +2,11 @@
  * A world: a group of ranks, and the device of this one. Everything above takes a world and asks nothing about how
  * the ranks came together or what their devices are.
  */
-import { CudaDevice, countGpus } from '../cuda/index.js';
+import { CudaDevice, countGpus, describeGpu } from '../cuda/index.js';
 import type { Device, Fill, Window, WindowMemory } from '../device/index.js';
 import { ArgumentError, HeddleError, requireInteger, UnavailableError } from '../errors/index.js';
 import { type MachineOptions, SimMachine } from '../sim/index.js';
+import { ordinalFor, requireOwnGpus } from './gpus.js';
 import type { Group, GroupOptions } from './group.js';
 import { LocalGroup } from './local-group.js';
 import { type JoinOptions, ProcessGroup } from './process-group.js';
@@ -92,13 +93,10 @@ export class World {
     const gpus = countGpus();
     const group = await ProcessGroup.join(options);
     try {
-      const ordinal = group.localRank ?? group.rank;
-      if (ordinal >= gpus) {
-        throw new UnavailableError(
-          `rank ${group.rank} needs GPU ${ordinal}, but this process sees ${gpus}`,
-          'Start fewer ranks on this machine, or make more GPUs visible (CUDA_VISIBLE_DEVICES)',
-        );
-      }
+      const ordinal = ordinalFor(group.rank, group.localRank, gpus);
+      const { uuid } = describeGpu(ordinal);
+      const uuids = await group.allGather(Buffer.from(uuid), 'choosing GPUs');
+      requireOwnGpus(uuids.map((bytes) => Buffer.from(bytes).toString()));
       return new World(group, CudaDevice.open(ordinal), null);
     } catch (error) {
       group.abandon(error instanceof Error ? error.message : String(error));

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { HeddleError } from '../../src/errors/index.js';
+import { ordinalFor, requireOwnGpus } from '../../src/world/gpus.js';
 import { World } from '../../src/world/index.js';
 
 const ranks = 3;
@@ -64,5 +65,24 @@ describe('a window of all ranks', () => {
     expect(errors.every((error) => error instanceof HeddleError)).toBe(true);
     expect(errors[2]!.message).toMatch(/^rank 0 failed at mapping the windows: handle is/);
     expect(freed.sort()).toEqual([0, 1, 2]);
+  });
+});
+
+describe('the GPU of a rank that is a process', () => {
+  it('is that of its place on the machine, or the only one that it was shown', () => {
+    expect(ordinalFor(13, 5, 8)).toBe(5);
+    expect(ordinalFor(5, undefined, 8)).toBe(5);
+    expect(ordinalFor(5, 5, 1)).toBe(0);
+    expect(() => ordinalFor(13, 5, 4)).toThrow(
+      /Rank 13 needs GPU 5, but this process sees 4\. Start fewer ranks/,
+    );
+    expect(() => ordinalFor(0, 0, 0)).toThrow(/needs GPU 0, but this process sees 0/);
+  });
+
+  it('is no other rank’s', () => {
+    expect(() => requireOwnGpus(['a', 'b', 'c'])).not.toThrow();
+    expect(() => requireOwnGpus(['a', 'b', 'c', 'b'])).toThrow(
+      /Ranks 1 and 3 would share a GPU \(b\)\. Start one rank a GPU/,
+    );
   });
 });
