@@ -31,7 +31,7 @@ describe.skipIf(probe(driverCandidates).ok)('a machine without a driver', () => 
 
 const hasCompiler = spawnSync('cc', ['--version']).status === 0;
 
-// A stand-in for libcuda.so.1: enough of it to be opened and to disappoint.
+// A stand-in for libcuda.so.1: enough of it to be opened, to share windows in this process's memory, and to disappoint.
 const standIn = `
 #include <stdlib.h>
 #include <string.h>
@@ -40,6 +40,30 @@ int cuDriverGetVersion(int *out) { *out = from("FAKE_VERSION", 13000); return 0;
 int cuInit(unsigned flags) { return strcmp(getenv("CUDA_MODULE_LOADING"), "EAGER") ? 999 : from("FAKE_INIT", 0); }
 int cuGetErrorName(int result, const char **out) { *out = result == 100 ? "CUDA_ERROR_NO_DEVICE" : "CUDA_ERROR"; return 0; }
 int cuDeviceGetCount(int *out) { *out = from("FAKE_COUNT", 0); return 0; }
+
+int cuDeviceGetName(char *out, int size, int gpu) { strcpy(out, "Stand-in"); return 0; }
+int cuDeviceGetPCIBusId(char *out, int size, int gpu) { strcpy(out, "0000:00:00.0"); return 0; }
+int cuDeviceGetUuid_v2(char *out, int gpu) { memset(out, gpu + 1, 16); return 0; }
+int cuDeviceTotalMem_v2(size_t *out, int gpu) { *out = 1ull << 37; return 0; }
+int cuDeviceGetAttribute(int *out, int id, int gpu) { *out = id == 75 ? 9 : 0; return 0; } /* compute capability 9.0 */
+int cuDeviceCanAccessPeer(int *out, int gpu, int peer) { *out = from("FAKE_PEERS", 1); return 0; }
+static long current;
+int cuDevicePrimaryCtxRetain(long *out, int gpu) { *out = gpu + 1; return 0; }
+int cuDevicePrimaryCtxRelease_v2(int gpu) { return 0; }
+int cuCtxSetCurrent(long context) { current = context; return 0; }
+int cuCtxEnablePeerAccess(long context, unsigned flags) { return 0; }
+int cuMemGetInfo_v2(size_t *left, size_t *all) { *left = 3ull << 30; *all = 141ull << 30; return 0; }
+int cuMemAlloc_v2(void **out, size_t bytes) { *out = malloc(bytes); return current - 1 == from("FAKE_FULL", -1) ? 2 : 0; }
+int cuMemFree_v2(void *memory) { free(memory); return 0; }
+int cuIpcGetMemHandle(void *out, void *memory) { return 0; }
+int cuPointerGetAttribute(void *out, int id, void *memory) { return 0; }
+int cuMemcpyHtoD_v2(void *to, void *from, size_t bytes) { memcpy(to, from, bytes); return 0; }
+int cuMemcpyDtoH_v2(void *to, void *from, size_t bytes) { memcpy(to, from, bytes); return 0; }
+int cuMemsetD8Async(void *to, unsigned char value, size_t bytes, void *stream) { memset(to, value, bytes); return 0; }
+int cuStreamCreate(long *out, unsigned flags) { *out = 1; return 0; }
+int cuStreamDestroy_v2(long stream) { return 0; }
+int cuStreamSynchronize(long stream) { return 0; }
+int cuStreamQuery(long stream) { return 0; }
 `;
 
 describe.skipIf(!hasCompiler)('a driver that will not do', () => {
@@ -82,6 +106,19 @@ describe.skipIf(!hasCompiler)('a driver that will not do', () => {
     expect(with_({ FAKE_COUNT: '1' }, 1)).toMatch(/this process sees one GPU/);
     expect(with_({ FAKE_COUNT: '4' }, 8, 'world')).toMatch(
       /^UnavailableError: 8 ranks need as many GPUs, but this process sees 4\. Start fewer/,
+    );
+  });
+
+  it('has GPUs that share windows, or withholds it: then every rank is refused, and hears why', () => {
+    expect(with_({ FAKE_COUNT: '2' }, 2, 'world')).toBe('opened');
+    expect(with_({ FAKE_COUNT: '2', FAKE_PEERS: '0' }, 2, 'world')).toMatch(
+      /GPU \d \(Stand-in\) cannot address the memory of GPU \d, where the receive window of process \d+ .* lies\. Choose GPUs with peer access/,
+    );
+  });
+
+  it('has no memory left on one GPU: how much was asked for, what for, and how much is free', () => {
+    expect(with_({ FAKE_COUNT: '3', FAKE_FULL: '1' }, 3, 'world')).toMatch(
+      /rank 1 failed at exchanging the receive windows: cuMemAlloc failed with .*allocating 1\.0 MiB \(1048576 bytes\) for the receive window on GPU 1, of which 3\.0 GiB of 141\.0 GiB are free; .*lower the tokens/,
     );
   });
 
