@@ -1,6 +1,4 @@
-import { execFileSync, spawnSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { driverCandidates, failure, formatVersion } from '../../src/cuda/driver.js';
@@ -9,6 +7,7 @@ import type { Gpu } from '../../src/cuda/gpu.js';
 import { architecture } from '../../src/cuda/gpu.js';
 import { describe as describeAllocation, formatBytes } from '../../src/cuda/window.js';
 import { probe } from '../../src/native/index.js';
+import { buildStandIn, hasCompiler } from './stand-in.js';
 
 /** Tries to open a GPU, or a world of so many, in a process of its own. */
 function open(number: number, env: Record<string, string> = {}, what: 'gpu' | 'world' = 'gpu'): string {
@@ -29,63 +28,15 @@ describe.skipIf(probe(driverCandidates).ok)('a machine without a driver', () => 
   });
 });
 
-const hasCompiler = spawnSync('cc', ['--version']).status === 0;
-
-// A stand-in for libcuda.so.1: enough of it to be opened, to share windows in this process's memory, and to disappoint.
-const standIn = `
-#include <stdlib.h>
-#include <string.h>
-static int from(const char *name, int otherwise) { const char *v = getenv(name); return v ? atoi(v) : otherwise; }
-int cuDriverGetVersion(int *out) { *out = from("FAKE_VERSION", 13000); return 0; }
-int cuInit(unsigned flags) { return strcmp(getenv("CUDA_MODULE_LOADING"), "EAGER") ? 999 : from("FAKE_INIT", 0); }
-int cuGetErrorName(int result, const char **out) { *out = result == 100 ? "CUDA_ERROR_NO_DEVICE" : "CUDA_ERROR"; return 0; }
-int cuDeviceGetCount(int *out) { *out = from("FAKE_COUNT", 0); return 0; }
-
-int cuDeviceGetName(char *out, int size, int gpu) { strcpy(out, "Stand-in"); return 0; }
-int cuDeviceGetPCIBusId(char *out, int size, int gpu) { strcpy(out, "0000:00:00.0"); return 0; }
-int cuDeviceGetUuid_v2(char *out, int gpu) { memset(out, gpu + 1, 16); return 0; }
-int cuDeviceTotalMem_v2(size_t *out, int gpu) { *out = 1ull << 37; return 0; }
-int cuDeviceGetAttribute(int *out, int id, int gpu) { *out = id == 75 ? 9 : 0; return 0; } /* compute capability 9.0 */
-int cuDeviceCanAccessPeer(int *out, int gpu, int peer) { *out = from("FAKE_PEERS", 1); return 0; }
-static long current;
-int cuDevicePrimaryCtxRetain(long *out, int gpu) { *out = gpu + 1; return 0; }
-int cuDevicePrimaryCtxRelease_v2(int gpu) { return 0; }
-int cuCtxSetCurrent(long context) { current = context; return 0; }
-int cuCtxEnablePeerAccess(long context, unsigned flags) { return 0; }
-int cuMemGetInfo_v2(size_t *left, size_t *all) { *left = 3ull << 30; *all = 141ull << 30; return 0; }
-int cuMemAlloc_v2(void **out, size_t bytes) { *out = malloc(bytes); return current - 1 == from("FAKE_FULL", -1) ? 2 : 0; }
-int cuMemFree_v2(void *memory) { free(memory); return 0; }
-int cuIpcGetMemHandle(void *out, void *memory) { return 0; }
-int cuPointerGetAttribute(void *out, int id, void *memory) { return 0; }
-int cuMemcpyHtoD_v2(void *to, void *from, size_t bytes) { memcpy(to, from, bytes); return 0; }
-int cuMemcpyDtoH_v2(void *to, void *from, size_t bytes) { memcpy(to, from, bytes); return 0; }
-int cuMemsetD8Async(void *to, unsigned char value, size_t bytes, void *stream) { memset(to, value, bytes); return 0; }
-int cuStreamCreate(long *out, unsigned flags) { *out = 1; return 0; }
-int cuStreamDestroy_v2(long stream) { return 0; }
-int cuStreamSynchronize(long stream) { return 0; }
-int cuStreamQuery(long stream) { return 0; }
-`;
-
 describe.skipIf(!hasCompiler)('a driver that will not do', () => {
-  let folder: string;
+  let driver: ReturnType<typeof buildStandIn>;
   beforeAll(() => {
-    folder = mkdtempSync(join(tmpdir(), 'heddle-driver-'));
-    const source = join(folder, 'cuda.c');
-    // The bindings want every symbol; these are never called.
-    const bindings = readFileSync(join(import.meta.dirname, '../../src/cuda/driver.ts'), 'utf8');
-    const names = [...bindings.matchAll(/^ {2}(cu\w+): \[/gm)]
-      .map(([, name]) => name!)
-      .filter((name) => !standIn.includes(` ${name}(`));
-    writeFileSync(
-      source,
-      `${standIn}${names.map((name) => `int ${name}(void) { return 999; }`).join('\n')}\n`,
-    );
-    execFileSync('cc', ['-shared', '-fPIC', '-o', join(folder, 'libcuda.so.1'), source]);
+    driver = buildStandIn();
   });
-  afterAll(() => rmSync(folder, { recursive: true, force: true }));
+  afterAll(() => driver.remove());
 
   const with_ = (env: Record<string, string>, number = 0, what: 'gpu' | 'world' = 'gpu') =>
-    open(number, { ...env, LD_LIBRARY_PATH: folder }, what);
+    open(number, { ...env, LD_LIBRARY_PATH: driver.folder }, what);
 
   it('is too old', () => {
     expect(with_({ FAKE_VERSION: '11040' })).toBe(
