@@ -2,16 +2,19 @@
 import { view } from '../../src/native/index.js';
 import { World } from '../../src/world/index.js';
 
-const world = await World.join({ timeoutMs: 20_000 });
-try {
-  const { own, bases, close } = await world.createWindow(4096, 'window');
-  const stream = world.device.createStream();
-  for (const base of bases) stream.fill(base + world.rank, 1, 10 + world.rank);
-  await world.barrier('written');
-  console.log(`found ${new Uint8Array(view(own.address, world.ranks)).join(' ')}`);
-  await world.barrier('read');
-  close();
-} catch (error) {
-  console.log(error instanceof Error ? `${error.name}: ${error.message}` : error);
+async function run(): Promise<void> {
+  const world = await World.join({ timeoutMs: 20_000 });
+  try {
+    const { own, bases, close } = await world.createWindow(4096, 'window');
+    const stream = world.device.createStream();
+    for (const base of bases) stream.fill(base + world.rank, 1, 10 + world.rank);
+    await world.barrier('written');
+    console.log(`found ${new Uint8Array(view(own.address, world.ranks)).join(' ')}`);
+    await world.barrier('read');
+    close();
+  } finally {
+    await world.dispose();
+  }
 }
-await world.dispose();
+
+await run().catch((error) => console.log(`${error.name}: ${error.message}`));

@@ -22,7 +22,7 @@ describe.skipIf(!hasCompiler)('a window of all ranks, a process each', () => {
 
   /** What each rank printed, by rank. */
   async function printed(env: Record<string, string>): Promise<string[]> {
-    process.env = { ...before, ...env, FAKE_COUNT: `${ranks}`, LD_LIBRARY_PATH: driver.folder };
+    process.env = { ...before, FAKE_COUNT: `${ranks}`, ...env, LD_LIBRARY_PATH: driver.folder };
     let text = '';
     const stdout = new Writable({
       write: (chunk, _, done) => {
@@ -67,5 +67,11 @@ describe.skipIf(!hasCompiler)('a window of all ranks, a process each', () => {
     const others = `HeddleError: rank 1 failed at exchanging the windows: ${why}`;
     const beginnings = [others, `UnavailableError: ${why}`, others];
     expect(lines.map((line, rank) => line.slice(0, beginnings[rank]!.length))).toEqual(beginnings);
+  });
+
+  it('needs a GPU for each rank: ranks that were shown the same one are refused, all of them', async () => {
+    for (const line of await printed({ FAKE_COUNT: '1' })) {
+      expect(line).toMatch(/^UnavailableError: Ranks 0 and 1 would share a GPU/);
+    }
   });
 });
