@@ -177,7 +177,7 @@ function summarise(findings: readonly Finding[], gpus: readonly GpuReport[]): re
       summary.push('GPU: ranks of one NVLink domain on several machines');
     if (found('NCCL')) summary.push('GPU: `heddle bench` with NCCL as its baseline');
   } else if (gpus.length > 0) {
-    summary.push('GPU: found, but kernels cannot run yet; see what is marked below');
+    summary.push('GPU: found, but kernels cannot run yet: see what is broken or missing');
   } else {
     summary.push('GPU: none here');
   }

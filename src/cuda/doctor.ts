@@ -42,8 +42,8 @@ const trialLimit = 60_000;
 
 export async function examineCuda(): Promise<CudaReport> {
   const driverFinding = examineDriver();
-  const gpus = driverFinding.state === 'found' ? reportGpus() : [];
-  const findings = [driverFinding, gpuFinding(gpus), peerFinding(gpus)];
+  const { gpus, trouble } = driverFinding.state === 'found' ? reportGpus() : { gpus: [], trouble: null };
+  const findings = [driverFinding, gpuFinding(gpus, trouble), peerFinding(gpus)];
   const compiler = await examineCompiler();
   findings.push(compiler);
   if (gpus.length > 0 && compiler.state === 'found') findings.push(await trial());
@@ -80,11 +80,12 @@ function openWorkingNvml() {
   return probe(nvmlCandidates).ok ? openNvml() : null;
 }
 
-function reportGpus(): readonly GpuReport[] {
+/** The GPUs, or what the driver said when it was asked about them. */
+function reportGpus(): { readonly gpus: readonly GpuReport[]; readonly trouble: string | null } {
   const nvml = openWorkingNvml();
   try {
     const gpus = listGpus();
-    return gpus.map((gpu) => ({
+    const reports = gpus.map((gpu) => ({
       ...gpu,
       links: nvml?.links(gpu.pciBusId) ?? null,
       peers: gpus
@@ -94,12 +95,19 @@ function reportGpus(): readonly GpuReport[] {
           return { ordinal, access, atomics: access && hasPeerAtomics(gpu.ordinal, ordinal) };
         }),
     }));
+    return { gpus: reports, trouble: null };
+  } catch (error) {
+    return { gpus: [], trouble: messageOf(error) };
   } finally {
     nvml?.close();
   }
 }
 
-function gpuFinding(gpus: readonly GpuReport[]): Finding {
+function gpuFinding(gpus: readonly GpuReport[], trouble: string | null): Finding {
+  if (trouble !== null) {
+    const remedy = 'See `dmesg` and `nvidia-smi`; restart or update the driver';
+    return { name: 'GPUs', state: 'broken', detail: trouble, enables: 'one rank on each', remedy };
+  }
   const names = new Map<string, number>();
   for (const { name } of gpus) names.set(name, (names.get(name) ?? 0) + 1);
   const detail = [...names].map(([name, count]) => `${count} × ${name}`).join(', ');
