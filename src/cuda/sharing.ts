@@ -47,11 +47,13 @@ function tryFabric(context: Context, gpu: Gpu): FabricProbe {
   const d = context.driver;
   const { out } = d;
   const result = out.address + 32;
+  // As windows ask for it.
+  const handleTypes = fabricHandle | (gpu.posixHandles ? posixDescriptor : 0);
   context.use();
-  writeProperties(context, gpu, fabricHandle);
+  writeProperties(context, gpu, handleTypes);
   check(d.cuMemGetAllocationGranularity(result, out.address, 1), 'cuMemGetAllocationGranularity');
   const bytes = out.number(4);
-  writeProperties(context, gpu, fabricHandle);
+  writeProperties(context, gpu, handleTypes);
   const created = d.cuMemCreate(result, bytes, out.address, 0);
   if (created !== 0) return refusal('cuMemCreate', created);
   const memory = out.u64[4]!;

@@ -67,7 +67,7 @@ let ordinals = 30;
 /** A GPU whose driver may refuse one call; it notes what it made and did not get back. */
 function stand(refuses?: string, fabricHandles = true) {
   const ordinal = ordinals++;
-  const gpu = { ordinal, virtualMemory: true, fabricHandles, rdmaMemory: true } as Gpu;
+  const gpu = { ordinal, virtualMemory: true, posixHandles: true, fabricHandles } as Gpu;
   const out = createOut(256);
   const live = new Set<bigint>();
   const calls: string[] = [];
@@ -90,8 +90,8 @@ function stand(refuses?: string, fabricHandles = true) {
       new BigUint64Array(view(to!, 8))[0] = 2n ** 21n;
     }),
     cuMemCreate: call('cuMemCreate', (to, bytes, properties) => {
-      // CUmemAllocationProp: pinned, shared by fabric handle, on this device.
-      expect([...new Int32Array(view(properties!, 16))]).toEqual([1, 8, 1, ordinal]);
+      // CUmemAllocationProp: pinned, shared by descriptor and fabric handle, on this device.
+      expect([...new Int32Array(view(properties!, 16))]).toEqual([1, 9, 1, ordinal]);
       expect(bytes).toBe(2 ** 21);
       make(to!);
     }),
