@@ -173,9 +173,11 @@ function summarise(findings: readonly Finding[], gpus: readonly GpuReport[]): re
   if (found('A first kernel')) {
     const ranks = found('Peer access') ? gpus.length : 1;
     summary.push(`GPU: ${ranks === 1 ? 'one rank' : `up to ${ranks} ranks over peer access`}`);
+    if (found('Windows between machines'))
+      summary.push('GPU: ranks of one NVLink domain on several machines');
     if (found('NCCL')) summary.push('GPU: `heddle bench` with NCCL as its baseline');
   } else if (gpus.length > 0) {
-    summary.push('GPU: found, but kernels cannot run yet; see what is marked below');
+    summary.push('GPU: found, but kernels cannot run yet: see what is broken or missing');
   } else {
     summary.push('GPU: none here');
   }

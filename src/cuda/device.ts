@@ -14,6 +14,7 @@ import { CudaError } from './errors.js';
 import { architecture, countGpus, describeGpu, type Gpu } from './gpu.js';
 import { printKernel } from './print.js';
 import { CudaProgram, type ParameterBlock } from './program.js';
+import { type FabricProbe, probeFabric } from './sharing.js';
 import { allocatePinned, freePinned, Staging } from './staging.js';
 import { CudaEvent, CudaStream, type Home } from './stream.js';
 import { until } from './wait.js';
@@ -130,6 +131,11 @@ export class CudaDevice implements Device {
     const window = openWindow(context, this.gpu, handle);
     const { dispose } = this.#adopt(window.release);
     return { address: window.address, close: dispose };
+  }
+
+  /** Whether windows of this GPU can be mapped from other hosts, found by trying. */
+  probeFabric(): FabricProbe {
+    return probeFabric(this.#enter().context, this.gpu);
   }
 
   /** Pinned host memory at one address for host and GPU: small records that a kernel leaves for the host. */

@@ -7,6 +7,7 @@ import { canAddress, type Gpu, hasPeerAtomics, listGpus } from './gpu.js';
 import { ncclCandidates } from './nccl.js';
 import { type Links, nvmlCandidates, openNvml } from './nvml.js';
 import { nvrtcCandidates } from './nvrtc.js';
+import { type FabricProbe, fabricRemedy } from './sharing.js';
 import { allowsTakingDescriptors } from './window.js';
 
 /** One thing looked for. */
@@ -41,13 +42,14 @@ const trialLimit = 60_000;
 
 export async function examineCuda(): Promise<CudaReport> {
   const driverFinding = examineDriver();
-  const gpus = driverFinding.state === 'found' ? reportGpus() : [];
-  const findings = [driverFinding, gpuFinding(gpus), peerFinding(gpus)];
+  const { gpus, trouble } = driverFinding.state === 'found' ? reportGpus() : { gpus: [], trouble: null };
+  const findings = [driverFinding, gpuFinding(gpus, trouble), peerFinding(gpus)];
   const compiler = await examineCompiler();
   findings.push(compiler);
   if (gpus.length > 0 && compiler.state === 'found') findings.push(await trial());
   findings.push(
     windowFinding(gpus),
+    fabricFinding(gpus.length === 0 ? null : await tryFabric()),
     library('NCCL', probe(ncclCandidates, { symbol: 'ncclGetVersion', how: 'stores' }), ncclVersion, {
       enables: 'the baselines of `heddle bench`',
       remedy: 'pip install nvidia-nccl-cu13, and put its lib folder on LD_LIBRARY_PATH',
@@ -78,11 +80,12 @@ function openWorkingNvml() {
   return probe(nvmlCandidates).ok ? openNvml() : null;
 }
 
-function reportGpus(): readonly GpuReport[] {
+/** The GPUs, or what the driver said when it was asked about them. */
+function reportGpus(): { readonly gpus: readonly GpuReport[]; readonly trouble: string | null } {
   const nvml = openWorkingNvml();
   try {
     const gpus = listGpus();
-    return gpus.map((gpu) => ({
+    const reports = gpus.map((gpu) => ({
       ...gpu,
       links: nvml?.links(gpu.pciBusId) ?? null,
       peers: gpus
@@ -92,12 +95,19 @@ function reportGpus(): readonly GpuReport[] {
           return { ordinal, access, atomics: access && hasPeerAtomics(gpu.ordinal, ordinal) };
         }),
     }));
+    return { gpus: reports, trouble: null };
+  } catch (error) {
+    return { gpus: [], trouble: messageOf(error) };
   } finally {
     nvml?.close();
   }
 }
 
-function gpuFinding(gpus: readonly GpuReport[]): Finding {
+function gpuFinding(gpus: readonly GpuReport[], trouble: string | null): Finding {
+  if (trouble !== null) {
+    const remedy = 'See `dmesg` and `nvidia-smi`; restart or update the driver';
+    return { name: 'GPUs', state: 'broken', detail: trouble, enables: 'one rank on each', remedy };
+  }
   const names = new Map<string, number>();
   for (const { name } of gpus) names.set(name, (names.get(name) ?? 0) + 1);
   const detail = [...names].map(([name, count]) => `${count} × ${name}`).join(', ');
@@ -112,7 +122,7 @@ function gpuFinding(gpus: readonly GpuReport[]): Finding {
       };
 }
 
-function peerFinding(gpus: readonly GpuReport[]): Finding {
+export function peerFinding(gpus: readonly Pick<GpuReport, 'ordinal' | 'links' | 'peers'>[]): Finding {
   const name = 'Peer access';
   const enables = 'one-sided kernels: ranks write into each other’s windows over NVLink';
   if (gpus.length < 2) {
@@ -251,6 +261,31 @@ function windowFinding(gpus: readonly GpuReport[]): Finding {
     detail: `CUDA IPC, because ${why}`,
     enables,
     remedy: descriptors ? 'docker run --cap-add SYS_PTRACE gives the better kind' : null,
+  };
+}
+
+async function tryFabric(): Promise<FabricProbe> {
+  try {
+    const device = CudaDevice.open(0);
+    try {
+      return device.probeFabric();
+    } finally {
+      await device.dispose();
+    }
+  } catch (error) {
+    return { result: -1, detail: messageOf(error) };
+  }
+}
+
+/** What trying fabric handles on the first GPU has shown; null where there is no GPU. */
+export function fabricFinding(probe: FabricProbe | null): Finding {
+  const offered = probe?.result === 0;
+  return {
+    name: 'Windows between machines',
+    state: offered ? 'found' : 'missing',
+    detail: probe === null ? 'no GPUs' : offered ? `${probe.detail} on GPU 0` : probe.detail,
+    enables: 'one-sided kernels over an NVLink domain of several hosts; inside one machine nothing needs it',
+    remedy: offered ? null : fabricRemedy,
   };
 }
 

@@ -19,6 +19,8 @@ export interface Gpu {
   readonly virtualMemory: boolean;
   /** … whose allocations can be handed to another process as a file descriptor. */
   readonly posixHandles: boolean;
+  /** … or, so the driver says, to a process of another host: only trying tells (`probeFabric`). */
+  readonly fabricHandles: boolean;
   /** … and be read and written by a NIC. */
   readonly rdmaMemory: boolean;
 }
@@ -32,6 +34,7 @@ const attribute = {
   virtualMemory: 102,
   posixHandles: 103,
   rdmaWithVirtualMemory: 110,
+  fabricHandles: 128,
 } as const;
 
 /** Number of GPUs that this process may use. */
@@ -48,6 +51,8 @@ export function describeGpu(ordinal: number): Gpu {
     check(d.cuDeviceGetAttribute(out.address, id, ordinal), 'cuDeviceGetAttribute', `GPU ${ordinal}`);
     return out.i32[0]!;
   };
+  /** One that drivers before 12.3 do not know. */
+  const getNewer = (id: number) => (d.cuDeviceGetAttribute(out.address, id, ordinal) === 0 ? out.i32[0]! : 0);
   check(d.cuDeviceGetName(out.address, 128, ordinal), 'cuDeviceGetName', `GPU ${ordinal}`);
   const name = text(out.bytes);
   check(d.cuDeviceGetPCIBusId(out.address, 64, ordinal), 'cuDeviceGetPCIBusId', `GPU ${ordinal}`);
@@ -68,6 +73,7 @@ export function describeGpu(ordinal: number): Gpu {
     sharedBytesPerBlock: get(attribute.sharedOptIn),
     virtualMemory: get(attribute.virtualMemory) === 1,
     posixHandles: get(attribute.posixHandles) === 1,
+    fabricHandles: getNewer(attribute.fabricHandles) === 1,
     rdmaMemory: get(attribute.rdmaWithVirtualMemory) === 1,
   };
 }

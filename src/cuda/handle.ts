@@ -5,13 +5,15 @@
 import { ArgumentError } from '../errors/index.js';
 
 export interface WindowHandle {
-  /** `descriptor`: virtual memory, shared by file descriptor. `ipc`: an older CUDA IPC handle. */
-  readonly kind: 'descriptor' | 'ipc';
+  /** `virtual`: memory shared by file descriptor on its machine, by fabric handle beyond. `ipc`: older, by CUDA IPC. */
+  readonly kind: 'virtual' | 'ipc';
   readonly pid: number;
   /** See `startTime`: tells a process from a later one with the same id. */
   readonly started: number;
   readonly bootId: string;
-  /** The descriptor's number in process `pid`; −1 for `ipc`. */
+  /** Where `pid` means anything. */
+  readonly pidNamespace: number;
+  /** The descriptor's number in process `pid`; −1 where there is none. */
   readonly fd: number;
   /** Where the window lies in the owner's process: its address for ranks of that same process. */
   readonly address: number;
@@ -22,17 +24,19 @@ export interface WindowHandle {
   readonly uuid: string;
   /** 16 random bytes that also stand at the end of the window's memory: whoever maps it can tell it is the one. */
   readonly token: Uint8Array;
-  /** CUDA's 64-byte IPC handle; zeros for `descriptor`. */
-  readonly ipc: Uint8Array;
+  /** CUDA's 64 bytes: the IPC handle, or the fabric handle where there is one, else zeros. */
+  readonly opaque: Uint8Array;
+  /** Of virtual memory: 0 where it has a fabric handle, else the driver's result that says why not. */
+  readonly fabric: number;
   /** For messages: 'receive window'. */
   readonly purpose: string;
 }
 
 export const tokenBytes = 16;
 const magic = 0x4c44_4548; // 'HEDL'
-const version = 1;
-const kinds = ['descriptor', 'ipc'] as const;
-const fixedBytes = 216;
+const version = 2;
+const kinds = ['virtual', 'ipc'] as const;
+const fixedBytes = 232;
 const maxPurpose = 200;
 
 export function encodeHandle(handle: WindowHandle): Uint8Array {
@@ -52,8 +56,10 @@ export function encodeHandle(handle: WindowHandle): Uint8Array {
   view.setUint32(52, purpose.length, true);
   bytes.set(Buffer.from(handle.uuid, 'hex'), 56);
   bytes.set(handle.token, 72);
-  bytes.set(handle.ipc, 88);
+  bytes.set(handle.opaque, 88);
   bytes.set(Buffer.from(handle.bootId, 'latin1').subarray(0, 64), 152);
+  view.setUint32(216, handle.fabric, true);
+  view.setFloat64(224, handle.pidNamespace, true);
   bytes.set(purpose, fixedBytes);
   return bytes;
 }
@@ -84,8 +90,10 @@ export function decodeHandle(bytes: Uint8Array): WindowHandle {
     ordinal: view.getUint32(48, true),
     uuid: Buffer.from(bytes.subarray(56, 72)).toString('hex'),
     token: bytes.slice(72, 88),
-    ipc: bytes.slice(88, 152),
-    bootId: Buffer.from(bytes.subarray(152, fixedBytes)).toString('latin1').replace(/\0+$/, ''),
+    opaque: bytes.slice(88, 152),
+    fabric: view.getUint32(216, true),
+    pidNamespace: view.getFloat64(224, true),
+    bootId: Buffer.from(bytes.subarray(152, 216)).toString('latin1').replace(/\0+$/, ''),
     purpose: Buffer.from(bytes.subarray(fixedBytes)).toString('utf8'),
   };
   const sane =

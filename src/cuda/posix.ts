@@ -1,5 +1,5 @@
 /** The little of POSIX that windows between processes need: who a process is, and taking over its descriptors. */
-import { readFileSync } from 'node:fs';
+import { readFileSync, statSync } from 'node:fs';
 import { HeddleError } from '../errors/index.js';
 import { errno, openLibrary } from '../native/index.js';
 
@@ -49,6 +49,15 @@ export function bootId(): string {
     return readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
   } catch {
     return 'unknown';
+  }
+}
+
+/** Names the namespace of this process's ids: a container has one of its own, unless it is told otherwise. */
+export function pidNamespace(): number {
+  try {
+    return statSync('/proc/self/ns/pid').ino;
+  } catch {
+    return 0;
   }
 }
 

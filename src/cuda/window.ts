@@ -4,8 +4,9 @@
  * The usual kind is CUDA virtual memory: physical memory that any process on the machine can map, once it holds
  * the file descriptor that stands for it. The owner keeps that descriptor open; another rank's process takes a
  * duplicate of it (pidfd_getfd), imports and maps it. Ranks of one process just grant their GPU access to the
- * owner's mapping. Where the system does not let processes take descriptors, windows are plain allocations shared
- * by CUDA IPC handles instead.
+ * owner's mapping. Where the driver makes fabric handles, the window has one too, by which ranks on other hosts map it.
+ * Where the system does not let processes take descriptors, windows are plain allocations shared by CUDA IPC handles
+ * instead.
  *
  * A window ends with a random token that its handle repeats. A rank that opened the wrong memory (a descriptor's
  * number used again, an address allocated anew) finds another token there and refuses.
@@ -26,9 +27,21 @@ import {
   bootId,
   canTakeDescriptors,
   closeDescriptor,
+  pidNamespace,
   startTime,
   takeDescriptor,
 } from './posix.js';
+import {
+  explain,
+  fabricHandle,
+  fabricHandleBytes,
+  fabricRemedy,
+  type ProcessId,
+  posixDescriptor,
+  probeFabric,
+  wayTo,
+  writeProperties,
+} from './sharing.js';
 
 /** A window of this rank: where it lies, what names it, how to undo it. */
 export interface OwnWindow {
@@ -43,9 +56,7 @@ export interface OpenedWindow {
   release(): void;
 }
 
-// CUmemAllocationProp and CUmemAccessDesc, as 32-bit words.
-const pinned = 1;
-const posixDescriptor = 1;
+// CUmemAccessDesc, as 32-bit words.
 const locationDevice = 1;
 const readWrite = 3;
 const lazyPeerAccess = 1;
@@ -62,8 +73,11 @@ export function allocateWindow(
   fill: (address: Address, bytes: number) => void,
 ): OwnWindow {
   context.use();
-  const make = usesDescriptors(gpu) ? allocateShareable : allocateForIpc;
-  const memory = make(context, gpu, bytes, purpose);
+  const handleTypes = handleTypesOf(context, gpu);
+  const memory =
+    handleTypes === 0
+      ? allocateForIpc(context, gpu, bytes, purpose)
+      : allocateShareable(context, gpu, bytes, purpose, handleTypes);
   const token = randomBytes(tokenBytes);
   try {
     fill(memory.address, memory.mappedBytes);
@@ -79,9 +93,7 @@ export function allocateWindow(
   }
   const handle = encodeHandle({
     kind: memory.kind,
-    pid: process.pid,
-    started: startTime(process.pid) ?? 0,
-    bootId: bootId(),
+    ...thisProcess(),
     fd: memory.fd,
     address: memory.address,
     bytes,
@@ -89,7 +101,8 @@ export function allocateWindow(
     ordinal: gpu.ordinal,
     uuid: gpu.uuid,
     token,
-    ipc: memory.ipc,
+    opaque: memory.opaque,
+    fabric: probeFabric(context, gpu).result,
     purpose,
   });
   return { address: memory.address, handle, release: memory.release };
@@ -101,9 +114,8 @@ export function openWindow(context: Context, gpu: Gpu, bytes: Uint8Array): Opene
   const whose = `the ${handle.purpose} of process ${handle.pid} (GPU ${handle.ordinal})`;
   context.use();
   requireReachable(gpu, handle, whose);
-  const sameProcess = handle.pid === process.pid && handle.started === (startTime(process.pid) ?? 0);
-  const open = sameProcess ? openHere : handle.kind === 'ipc' ? openIpc : openDescriptor;
-  const opened = open(context, gpu, handle, whose);
+  const way = wayTo(handle, thisProcess(), whose);
+  const opened = opens[way](context, gpu, handle, whose);
   try {
     const found = new Uint8Array(tokenBytes);
     const read = context.driver.cuMemcpyDtoH(
@@ -126,20 +138,41 @@ interface Shareable {
   readonly address: Address;
   readonly mappedBytes: number;
   readonly fd: number;
-  readonly ipc: Uint8Array;
+  readonly opaque: Uint8Array;
   release(): void;
 }
 
+const thisProcess = (): ProcessId => ({
+  pid: process.pid,
+  started: startTime(process.pid) ?? 0,
+  bootId: bootId(),
+  pidNamespace: pidNamespace(),
+});
+
 let descriptorsWork: boolean | undefined;
 
-/** HEDDLE_WINDOWS=ipc chooses CUDA IPC where descriptors are known to be refused (a hardened container). */
-function usesDescriptors(gpu: Gpu): boolean {
+/**
+ * The ways to share a window: a set of descriptor and fabric handle, or 0 for CUDA IPC. HEDDLE_WINDOWS insists on one,
+ * such as ipc where descriptors are known to be refused (a hardened container).
+ */
+function handleTypesOf(context: Context, gpu: Gpu): number {
   const wanted = process.env.HEDDLE_WINDOWS ?? 'auto';
-  if (!['auto', 'descriptor', 'ipc'].includes(wanted)) {
-    throw new ArgumentError('HEDDLE_WINDOWS', wanted, 'auto, descriptor or ipc');
+  if (!['auto', 'descriptor', 'fabric', 'ipc'].includes(wanted)) {
+    throw new ArgumentError('HEDDLE_WINDOWS', wanted, 'auto, descriptor, fabric or ipc');
   }
-  if (wanted !== 'auto') return wanted === 'descriptor';
-  return gpu.virtualMemory && gpu.posixHandles && allowsTakingDescriptors();
+  if (wanted === 'ipc') return 0;
+  const { result, detail } = probeFabric(context, gpu);
+  const fabric = result === 0 ? fabricHandle : 0;
+  if (wanted === 'fabric') {
+    if (fabric) return fabric;
+    throw new UnavailableError(
+      `HEDDLE_WINDOWS is fabric, but ${detail} (GPU ${gpu.ordinal})`,
+      `Fabric handles need ${fabricRemedy}`,
+    );
+  }
+  const descriptors =
+    wanted === 'descriptor' || (gpu.virtualMemory && gpu.posixHandles && allowsTakingDescriptors());
+  return (descriptors ? posixDescriptor : 0) | fabric;
 }
 
 /** Whether this system lets the ranks' processes take descriptors of each other. */
@@ -148,19 +181,19 @@ export function allowsTakingDescriptors(): boolean {
   return descriptorsWork;
 }
 
-function allocateShareable(context: Context, gpu: Gpu, bytes: number, purpose: string): Shareable {
+function allocateShareable(
+  context: Context,
+  gpu: Gpu,
+  bytes: number,
+  purpose: string,
+  handleTypes: number,
+): Shareable {
   const d = context.driver;
   const { out } = d;
   const what = describe(bytes, purpose, gpu);
   // out.i32[0..7]: the properties; out.u64[4]: the result.
   const result = out.address + 32;
-  const properties = () => {
-    out.bytes.fill(0);
-    out.i32.set([pinned, posixDescriptor, locationDevice, gpu.ordinal]);
-    // Lets a NIC reach the memory too, for windows that a fabric writes into.
-    out.bytes[25] = gpu.rdmaMemory ? 1 : 0;
-  };
-  properties();
+  writeProperties(context, gpu, handleTypes);
   check(d.cuMemGetAllocationGranularity(result, out.address, 1), 'cuMemGetAllocationGranularity', what);
   const granularity = out.number(4);
   const mappedBytes = Math.ceil((bytes + tokenBytes) / granularity) * granularity;
@@ -172,18 +205,27 @@ function allocateShareable(context: Context, gpu: Gpu, bytes: number, purpose: s
     for (let step = undo.pop(); step !== undefined; step = undo.pop()) step();
   };
   try {
-    properties();
+    writeProperties(context, gpu, handleTypes);
     const created = d.cuMemCreate(result, mappedBytes, out.address, 0);
     if (created !== 0) throw outOfMemory(context, created, 'cuMemCreate', what);
     const memory = out.u64[4]!;
     undo.push(() => check(d.cuMemRelease(memory), 'cuMemRelease', what));
-    const exported = d.cuMemExportToShareableHandle(out.address, memory, posixDescriptor, 0);
-    check(exported, 'cuMemExportToShareableHandle', what);
-    const fd = out.i32[0]!;
-    undo.push(() => closeDescriptor(fd));
-    allowDescriptorsToBeTaken();
+    let fd = -1;
+    if (handleTypes & posixDescriptor) {
+      const exported = d.cuMemExportToShareableHandle(out.address, memory, posixDescriptor, 0);
+      check(exported, 'cuMemExportToShareableHandle', what);
+      fd = out.i32[0]!;
+      undo.push(() => closeDescriptor(fd));
+      allowDescriptorsToBeTaken();
+    }
+    out.bytes.fill(0, 0, fabricHandleBytes);
+    if (handleTypes & fabricHandle) {
+      const exported = d.cuMemExportToShareableHandle(out.address, memory, fabricHandle, 0);
+      check(exported, 'cuMemExportToShareableHandle', what);
+    }
+    const opaque = out.bytes.slice(0, fabricHandleBytes);
     const address = map(context, gpu, memory, mappedBytes, what, undo);
-    return { kind: 'descriptor', address, mappedBytes, fd, ipc: new Uint8Array(64), release };
+    return { kind: 'virtual', address, mappedBytes, fd, opaque, release };
   } catch (error) {
     release();
     throw error;
@@ -236,7 +278,7 @@ function allocateForIpc(context: Context, gpu: Gpu, bytes: number, purpose: stri
   };
   try {
     check(d.cuIpcGetMemHandle(d.out.address, address), 'cuIpcGetMemHandle', what);
-    return { kind: 'ipc', address, mappedBytes, fd: -1, ipc: d.out.bytes.slice(0, 64), release };
+    return { kind: 'ipc', address, mappedBytes, fd: -1, opaque: d.out.bytes.slice(0, 64), release };
   } catch (error) {
     release();
     throw error;
@@ -251,7 +293,7 @@ function openHere(context: Context, gpu: Gpu, handle: WindowHandle, whose: strin
     throw stale(whose, 'it was freed');
   }
   if (handle.ordinal !== gpu.ordinal) {
-    if (handle.kind === 'descriptor') grant(context, gpu, handle.address, handle.mappedBytes, whose);
+    if (handle.kind === 'virtual') grant(context, gpu, handle.address, handle.mappedBytes, whose);
     else enablePeerAccess(context, gpu, handle.ordinal);
   }
   // The mapping is the owner's; there is nothing here to undo.
@@ -286,24 +328,44 @@ function openDescriptor(context: Context, gpu: Gpu, handle: WindowHandle, whose:
         'or with HEDDLE_WINDOWS=ipc',
     );
   }
-  const undo: (() => void)[] = [];
+  try {
+    // The descriptor travels in the pointer argument itself.
+    const imported = d.cuMemImportFromShareableHandle(d.out.address, taken.fd, posixDescriptor);
+    if (imported !== 0) throw stale(whose, failure('cuMemImportFromShareableHandle', imported, '').message);
+  } finally {
+    closeDescriptor(taken.fd);
+  }
+  return mapImported(context, gpu, d.out.u64[0]!, handle, whose);
+}
+
+function openFabric(context: Context, gpu: Gpu, handle: WindowHandle, whose: string): OpenedWindow {
+  const { out, cuMemImportFromShareableHandle: importHandle } = context.driver;
+  out.bytes.set(handle.opaque, 64);
+  const imported = importHandle(out.address, out.address + 64, fabricHandle);
+  if (imported !== 0) {
+    throw new UnavailableError(
+      `The fabric handle of ${whose} cannot be imported here: ${explain(imported)}`,
+      `It needs ${fabricRemedy}; and the window must still exist`,
+    );
+  }
+  return mapImported(context, gpu, out.u64[0]!, handle, whose);
+}
+
+/** Maps memory of another process, which this one has imported. */
+function mapImported(
+  context: Context,
+  gpu: Gpu,
+  memory: bigint,
+  { mappedBytes }: WindowHandle,
+  whose: string,
+): OpenedWindow {
+  const undo = [() => check(context.driver.cuMemRelease(memory), 'cuMemRelease', whose)];
   const release = () => {
     context.use();
     for (let step = undo.pop(); step !== undefined; step = undo.pop()) step();
   };
   try {
-    let memory: bigint;
-    try {
-      // The descriptor travels in the pointer argument itself.
-      const imported = d.cuMemImportFromShareableHandle(d.out.address, taken.fd, posixDescriptor);
-      if (imported !== 0) throw stale(whose, failure('cuMemImportFromShareableHandle', imported, '').message);
-      memory = d.out.u64[0]!;
-    } finally {
-      closeDescriptor(taken.fd);
-    }
-    undo.push(() => check(d.cuMemRelease(memory), 'cuMemRelease', whose));
-    const address = map(context, gpu, memory, handle.mappedBytes, whose, undo);
-    return { address, release };
+    return { address: map(context, gpu, memory, mappedBytes, whose, undo), release };
   } catch (error) {
     release();
     throw error;
@@ -312,7 +374,7 @@ function openDescriptor(context: Context, gpu: Gpu, handle: WindowHandle, whose:
 
 function openIpc(context: Context, gpu: Gpu, handle: WindowHandle, whose: string): OpenedWindow {
   const d = context.driver;
-  const opened = d.cuIpcOpenMemHandle(d.out.address, { bytes: handle.ipc }, lazyPeerAccess);
+  const opened = d.cuIpcOpenMemHandle(d.out.address, { bytes: handle.opaque }, lazyPeerAccess);
   if (opened !== 0) {
     if (startTime(handle.pid) !== handle.started) throw ended(whose);
     throw failure('cuIpcOpenMemHandle', opened, `opening ${whose} on GPU ${gpu.ordinal}`);
@@ -330,14 +392,11 @@ function openIpc(context: Context, gpu: Gpu, handle: WindowHandle, whose: string
   };
 }
 
+const opens = { here: openHere, descriptor: openDescriptor, ipc: openIpc, fabric: openFabric } as const;
+
 function requireReachable(gpu: Gpu, handle: WindowHandle, whose: string): void {
-  if (handle.bootId !== bootId()) {
-    throw new UnavailableError(
-      `${whose} is on another machine`,
-      'Windows join the GPUs of one machine; between machines use a hybrid or portable kernel',
-    );
-  }
-  // A GPU that this process does not see (CUDA_VISIBLE_DEVICES) cannot be asked about; mapping will tell.
+  // A GPU of another machine, or one that this process does not see (CUDA_VISIBLE_DEVICES), cannot be asked about;
+  // mapping will tell.
   for (let other = 0; other < countGpus(); other++) {
     if (describeGpu(other).uuid !== handle.uuid) continue;
     if (canAddress(gpu.ordinal, other)) return;

@@ -147,6 +147,13 @@ export class ExpertParallel {
 
   /** The views that every dispatch fills. */
   readonly received: Received;
+  /** The payloads as dispatch takes them: the kernel's parameter for their rows, and what the rows' address divides by. */
+  readonly #rows: readonly {
+    readonly name: string;
+    readonly rowBytes: number;
+    readonly parameter: string;
+    readonly unit: number;
+  }[];
   readonly #staging = new Map<string, OwnedTensor>();
   #topkIds = 0;
   #tokens = 0;
@@ -174,6 +181,10 @@ export class ExpertParallel {
     rows: Readonly<Record<string, Row>>,
   ) {
     this.received = this.#views(rows);
+    this.#rows = shape.payloads.map(({ name, rowBytes }, i) => ({
+      ...{ name, rowBytes, parameter: `rows_${i}` },
+      unit: unitBytes[widestUnit(rowBytes)],
+    }));
   }
 
   /**
@@ -264,8 +275,13 @@ export class ExpertParallel {
         ? this.#address('topkWeights', inputs.topkWeights!, 'f32', this.shape.topK, stream)
         : this.#topkIds,
     );
-    for (const [i, { name, rowBytes }] of this.shape.payloads.entries()) {
-      launcher.set(`rows_${i}`, this.#address(name, inputs.payloads[name]!, 'u8', rowBytes, stream));
+    for (const { name, rowBytes, parameter, unit } of this.#rows) {
+      const input = inputs.payloads[name]!;
+      // Rows are moved by the widest unit that divides their bytes; their address must allow it.
+      if ('data' in input && input.data % unit !== 0) {
+        throw new ArgumentError(`payloads.${name}.data`, input.data, `a multiple of ${unit}`);
+      }
+      launcher.set(parameter, this.#address(name, input, 'u8', rowBytes, stream));
     }
     launcher.launch(stream);
     this.#open = true;
@@ -285,7 +301,8 @@ export class ExpertParallel {
       );
     }
     requireCombineOutput(this.shape, this.#tokens, out);
-    this.#requireAligned('out.data', out.data, outputRowBytes(this.shape) % 16 === 0 ? 16 : 1);
+    const unit = outputRowBytes(this.shape) % 16 === 0 ? 16 : 1;
+    if (out.data % unit !== 0) throw new ArgumentError('out.data', out.data, `a multiple of ${unit}`);
     const { combineLauncher: launcher } = this;
     this.weighing?.launcher.launch(stream);
     launcher.set('topkIds', this.#topkIds);
@@ -352,10 +369,7 @@ export class ExpertParallel {
 
   /** The device address of an input; what the host holds is copied to a buffer of its own first. */
   #address(name: string, input: Input, dtype: Dtype, rowLength: number, stream: Stream): number {
-    if ('data' in input) {
-      if (name !== 'topkIds' && name !== 'topkWeights') this.#requirePayloadAligned(name, input.data);
-      return input.data;
-    }
+    if ('data' in input) return input.data;
     let staging = this.#staging.get(name);
     if (staging === undefined) {
       staging = emptyTensor(this.world.device, dtype, [this.shape.maxTokens, rowLength], `staged ${name}`);
@@ -364,16 +378,6 @@ export class ExpertParallel {
     const bytes = new Uint8Array(input.buffer, input.byteOffset, input.byteLength);
     if (bytes.length > 0) stream.copyIn(staging.data, bytes);
     return staging.data;
-  }
-
-  /** Rows are moved by the widest unit that divides their bytes; their address must allow it. */
-  #requirePayloadAligned(name: string, address: number): void {
-    const { rowBytes } = this.shape.payloads.find((payload) => payload.name === name)!;
-    this.#requireAligned(`payloads.${name}.data`, address, unitBytes[widestUnit(rowBytes)]);
-  }
-
-  #requireAligned(argument: string, address: number, unit: number): void {
-    if (address % unit !== 0) throw new ArgumentError(argument, address, `a multiple of ${unit}`);
   }
 
   #field(name: string) {

@@ -4,7 +4,7 @@
  */
 import { ArgumentError, requireInteger } from '../errors/index.js';
 import { type Bits, type Dtype, dtypes } from './dtype.js';
-import type { Shape } from './shape.js';
+import type { Payload, Shape } from './shape.js';
 import { describe, elements, isContiguous, type Tensor } from './tensor.js';
 import { combineRowBytes, dispatchRowBytes } from './traffic.js';
 import type { Tuning } from './tuning.js';
@@ -113,27 +113,25 @@ export function requireDispatchInputs(shape: Shape, inputs: DispatchInputs): num
   requireObject('inputs', inputs);
   const { topkIds, topkWeights, payloads } = inputs;
   const tokens = requireTokens(shape, topkIds);
-  requireElements('topkIds', topkIds, 'i32', [tokens, shape.topK]);
+  requireElements('topkIds', topkIds, 'i32', tokens, shape.topK);
   if (!isTensor(topkIds)) requireIds(shape, topkIds);
 
   if (topkWeights !== undefined) {
-    requireElements('topkWeights', topkWeights, 'f32', [tokens, shape.topK]);
+    requireElements('topkWeights', topkWeights, 'f32', tokens, shape.topK);
     if (!isTensor(topkWeights)) requireFinite('topkWeights', topkWeights);
   } else if (shape.output.weighting === 'combine') {
     throw new ArgumentError('topkWeights', topkWeights, "given, because output.weighting is 'combine'");
   }
 
   requireObject('payloads', payloads);
-  for (const { name, rowBytes } of shape.payloads) {
-    requireRows(`payloads.${name}`, payloads[name], tokens, rowBytes);
-  }
-  const names = shape.payloads.map(({ name }) => name);
-  for (const name of Object.keys(payloads)) {
-    if (!names.includes(name)) {
+  for (const payload of shape.payloads) requireRows(payload, payloads[payload.name], tokens);
+  for (const name in payloads) {
+    if (!isPayload(shape, name)) {
+      const names = shape.payloads.map((payload) => payload.name).join(', ');
       throw new ArgumentError(
         `payloads.${name}`,
         showInput(payloads[name]),
-        `absent: this ExpertParallel was created with ${names.join(', ') || 'no payloads'}`,
+        `absent: this ExpertParallel was created with ${names || 'no payloads'}`,
       );
     }
   }
@@ -143,7 +141,7 @@ export function requireDispatchInputs(shape: Shape, inputs: DispatchInputs): num
 /** Requires a tensor for what combine returns: `[tokens, hidden]` of the output's dtype. */
 export function requireCombineOutput(shape: Shape, tokens: number, out: Tensor): void {
   if (!isTensor(out)) throw new ArgumentError('out', out, 'a tensor');
-  requireElements('out', out, shape.output.dtype, [tokens, shape.output.hidden]);
+  requireElements('out', out, shape.output.dtype, tokens, shape.output.hidden);
 }
 
 function requireTokens(shape: Shape, topkIds: Input): number {
@@ -183,45 +181,54 @@ function requireFinite(argument: string, values: Bits): void {
   }
 }
 
-/** Requires `dtype` elements of exactly this shape, without gaps. */
-function requireElements(argument: string, input: Input, dtype: Dtype, shape: readonly number[]): void {
-  const wanted = `${dtype} [${shape.join(', ')}]`;
+function isPayload({ payloads }: Shape, name: string): boolean {
+  for (const payload of payloads) if (payload.name === name) return true;
+  return false;
+}
+
+// Every dispatch and combine comes through the following with tensors: texts are made only for errors.
+
+/** Requires `dtype` elements `[rows, columns]`, without gaps. */
+function requireElements(argument: string, input: Input, dtype: Dtype, rows: number, columns: number): void {
   if (isTensor(input)) {
-    const fits = input.shape.length === shape.length && input.shape.every((length, i) => length === shape[i]);
+    const { shape } = input;
+    const fits = shape.length === 2 && shape[0] === rows && shape[1] === columns;
     if (input.dtype !== dtype || !fits || !isContiguous(input)) {
-      throw new ArgumentError(argument, describe(input), `${wanted}, contiguous`);
+      throw new ArgumentError(argument, describe(input), `${dtype} [${rows}, ${columns}], contiguous`);
     }
     requireAddress(argument, input);
     return;
   }
-  if (!(input instanceof dtypes[dtype].storage) || input.length !== elements(shape)) {
+  const { storage } = dtypes[dtype];
+  if (!(input instanceof storage) || input.length !== rows * columns) {
     throw new ArgumentError(
       argument,
       input,
-      `${wanted}: a tensor, or a ${dtypes[dtype].storage.name} of length ${elements(shape)}`,
+      `${dtype} [${rows}, ${columns}]: a tensor, or a ${storage.name} of length ${rows * columns}`,
     );
   }
 }
 
 /** Requires rows of opaque bytes: any dtype and any further dimensions, as long as a token has `rowBytes`. */
-function requireRows(argument: string, input: Input | undefined, tokens: number, rowBytes: number): void {
-  const wanted = `${tokens} rows of ${rowBytes} bytes`;
-  if (input === undefined) throw new ArgumentError(argument, input, `given: ${wanted}`);
+function requireRows({ name, rowBytes }: Payload, input: Input | undefined, tokens: number): void {
+  const bytes = tokens * rowBytes;
   if (isTensor(input)) {
-    const bytes = elements(input.shape) * dtypes[input.dtype].size;
-    if (input.shape[0] !== tokens || bytes !== tokens * rowBytes || !isContiguous(input)) {
-      throw new ArgumentError(argument, describe(input), `${wanted}, contiguous`);
+    const own = elements(input.shape) * dtypes[input.dtype].size;
+    if (input.shape[0] === tokens && own === bytes && isContiguous(input)) {
+      if (input.data === 0) requireAddress(`payloads.${name}`, input);
+      return;
     }
-    requireAddress(argument, input);
+  } else if (ArrayBuffer.isView(input) && input.byteLength === bytes) {
     return;
   }
-  if (!ArrayBuffer.isView(input) || input.byteLength !== tokens * rowBytes) {
-    throw new ArgumentError(
-      argument,
-      input,
-      `${wanted}: a tensor, or a typed array of ${tokens * rowBytes} bytes`,
-    );
-  }
+  const wanted = `${tokens} rows of ${rowBytes} bytes`;
+  const possible =
+    input === undefined
+      ? `given: ${wanted}`
+      : isTensor(input)
+        ? `${wanted}, contiguous`
+        : `${wanted}: a tensor, or a typed array of ${bytes} bytes`;
+  throw new ArgumentError(`payloads.${name}`, showInput(input), possible);
 }
 
 function requireAddress(argument: string, tensor: Tensor): void {

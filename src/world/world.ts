@@ -2,10 +2,11 @@
  * A world: a group of ranks, and the device of this one. Everything above takes a world and asks nothing about how
  * the ranks came together or what their devices are.
  */
-import { CudaDevice, countGpus } from '../cuda/index.js';
+import { CudaDevice, countGpus, describeGpu } from '../cuda/index.js';
 import type { Device, Fill, Window, WindowMemory } from '../device/index.js';
-import { ArgumentError, requireInteger, UnavailableError } from '../errors/index.js';
+import { ArgumentError, HeddleError, requireInteger, UnavailableError } from '../errors/index.js';
 import { type MachineOptions, SimMachine } from '../sim/index.js';
+import { ordinalFor, requireOwnGpus } from './gpus.js';
 import type { Group, GroupOptions } from './group.js';
 import { LocalGroup } from './local-group.js';
 import { type JoinOptions, ProcessGroup } from './process-group.js';
@@ -92,13 +93,10 @@ export class World {
     const gpus = countGpus();
     const group = await ProcessGroup.join(options);
     try {
-      const ordinal = group.localRank ?? group.rank;
-      if (ordinal >= gpus) {
-        throw new UnavailableError(
-          `rank ${group.rank} needs GPU ${ordinal}, but this process sees ${gpus}`,
-          'Start fewer ranks on this machine, or make more GPUs visible (CUDA_VISIBLE_DEVICES)',
-        );
-      }
+      const ordinal = ordinalFor(group.rank, group.localRank, gpus);
+      const { uuid } = describeGpu(ordinal);
+      const uuids = await group.allGather(Buffer.from(uuid), 'choosing GPUs');
+      requireOwnGpus(uuids.map((bytes) => Buffer.from(bytes).toString()));
       return new World(group, CudaDevice.open(ordinal), null);
     } catch (error) {
       group.abandon(error instanceof Error ? error.message : String(error));
@@ -117,27 +115,64 @@ export class World {
     return this.meeting(this.group.allGather(bytes, operation));
   }
 
-  /** Allocates a window on every rank and maps all of them here. Every rank calls it with the same size. */
+  /**
+   * Allocates a window on every rank and maps all of them here. Every rank calls it with the same size.
+   * @throws where one rank cannot, on all ranks; nothing is left then.
+   */
   async createWindow(bytes: number, purpose: string, fills: readonly Fill[] = []): Promise<SharedWindow> {
-    const own = this.device.allocateWindow(bytes, purpose, fills);
-    const handles = await this.allGather(own.handle, `mapping the ${purpose}`);
-    const mapped = await Promise.all(
-      handles.map((handle, rank) =>
-        rank === this.rank ? { address: own.address, close: () => {} } : this.device.openWindow(handle),
-      ),
-    );
-    // A handle is good only while its owner holds it: nobody goes on, and perhaps frees, before all have mapped.
-    await this.barrier(`mapped the ${purpose}`);
-    return {
-      own,
-      rank: this.rank,
-      bases: mapped.map(({ address }) => address),
-      bytes,
-      close: () => {
-        for (const peer of mapped) peer.close();
-        own.free();
-      },
+    const undo: (() => void)[] = [];
+    const close = () => {
+      for (const step of undo.splice(0).reverse()) step();
     };
+    const { rank } = this;
+    try {
+      let own!: WindowMemory;
+      const handles = await this.together(`exchanging the ${purpose}s`, async () => {
+        own = this.device.allocateWindow(bytes, purpose, fills);
+        undo.push(() => own.free());
+        return own.handle;
+      });
+      const open = async (handle: Uint8Array): Promise<number> => {
+        const { address, close } = await this.device.openWindow(handle);
+        undo.push(close);
+        return address;
+      };
+      let bases: number[] = [];
+      // A handle is good only while its owner holds it: nobody goes on, and perhaps frees, before all have mapped.
+      await this.together(`mapping the ${purpose}s`, async () => {
+        bases = await Promise.all(
+          handles.map((handle, peer) => (peer === rank ? own.address : open(handle))),
+        );
+        return new Uint8Array(0);
+      });
+      return { own, rank, bases, bytes, close };
+    } catch (error) {
+      close();
+      throw error;
+    }
+  }
+
+  /**
+   * Gives every rank what all ranks made in a step that each of them takes. Where one fails, all throw at once: that
+   * one its own error, the others one that quotes it.
+   */
+  private async together(doing: string, step: () => Promise<Uint8Array>): Promise<Uint8Array[]> {
+    const [done, failed] = [0, 1];
+    const say = (what: number, bytes: Uint8Array) =>
+      this.allGather(Buffer.concat([Buffer.of(what), bytes]), doing);
+    let made: Uint8Array;
+    try {
+      made = await step();
+    } catch (error) {
+      const why = error instanceof Error ? error.message : String(error);
+      await say(failed, Buffer.from(why)).catch(() => {}); // what went wrong first says more
+      throw error;
+    }
+    const all = await say(done, made);
+    const fallen = all.findIndex(([what]) => what === failed);
+    if (fallen === -1) return all.map((bytes) => bytes.subarray(1));
+    const why = Buffer.from(all[fallen]!.subarray(1)).toString();
+    throw new HeddleError('HEDDLE_PEER_FAILED', `rank ${fallen} failed at ${doing}: ${why}`);
   }
 
   /** Frees the device and leaves the group. */
@@ -172,7 +207,14 @@ async function freeAll(devices: readonly Device[]): Promise<void> {
 function chooseMachine(ranks: number, { device = 'auto', sim }: LocalWorldOptions): SimMachine | null {
   if (!['auto', 'sim', 'cuda'].includes(device))
     throw new ArgumentError('device', device, "'auto', 'sim' or 'cuda'");
-  if (device === 'cuda') return null;
+  if (device === 'cuda') {
+    const gpus = countGpus();
+    if (ranks <= gpus) return null;
+    throw new UnavailableError(
+      `${ranks} ranks need as many GPUs, but this process sees ${gpus}`,
+      `Start fewer ranks, make more GPUs visible (CUDA_VISIBLE_DEVICES), or simulate them: device: 'sim'`,
+    );
+  }
   if (device === 'auto' && sim === undefined && gpusHere() >= ranks) return null;
   if (!(sim instanceof SimMachine)) return SimMachine.create({ ...sim, ranks });
   if (sim.ranks !== ranks)

@@ -1,10 +1,12 @@
+import { spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Command } from 'commander';
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { type Diagnosis, register, render } from '../../src/cli/doctor.js';
 import { listNics } from '../../src/cli/nics.js';
+import { buildStandIn, hasCompiler } from '../cuda/stand-in.js';
 
 describe('heddle doctor', () => {
   it('prints its findings as JSON and succeeds on any machine', async () => {
@@ -42,6 +44,7 @@ describe('heddle doctor', () => {
       sharedBytesPerBlock: 0,
       virtualMemory: true,
       posixHandles: true,
+      fabricHandles: true,
       rdmaMemory: true,
       links: { active: 18, version: '4.0', toSwitch: 18, toGpus: {} },
       peers: [{ ordinal: 1 - ordinal, access, atomics: access }],
@@ -68,6 +71,51 @@ describe('heddle doctor', () => {
       'GPU 0  NVIDIA H200  compute 9.0, 132 SMs, 140.0 GiB, 0000:00:00.0, 18 NVLinks (4.0) to a switch',
     );
     expect(text).toContain('     0  ·  A\n     1  –  ·');
+  });
+});
+
+describe.skipIf(!hasCompiler)('heddle doctor on a driver that withholds something', () => {
+  let driver: ReturnType<typeof buildStandIn>;
+  beforeAll(() => {
+    driver = buildStandIn();
+  });
+  afterAll(() => driver.remove());
+
+  function diagnosis(env: Record<string, string>): Map<string, Diagnosis['findings'][number]> {
+    const main = join(import.meta.dirname, '../../src/cli/main.ts');
+    const child = spawnSync(process.execPath, ['--import', 'tsx', main, 'doctor', '--json'], {
+      encoding: 'utf8',
+      timeout: 50_000,
+      env: { ...process.env, CUDA_MODULE_LOADING: 'EAGER', LD_LIBRARY_PATH: driver.folder, ...env },
+    });
+    expect(child.status, child.stderr).toBe(0);
+    return new Map(
+      (JSON.parse(child.stdout) as Diagnosis).findings.map((finding) => [finding.name, finding]),
+    );
+  }
+
+  it('tells what came of trying fabric handles', () => {
+    const refused = diagnosis({ FAKE_COUNT: '1', FAKE_VIRTUAL: '1', FAKE_FABRIC: '800' });
+    expect(refused.get('Windows between processes')).toMatchObject({ state: 'found' });
+    expect(refused.get('Windows between machines')).toMatchObject({
+      state: 'missing',
+      detail: expect.stringMatching(
+        /^cuMemCreate refuses .*CUDA_ERROR_NOT_PERMITTED \(800\): no IMEX channel/,
+      ),
+      remedy: expect.stringContaining('nvidia-imex'),
+    });
+    const offered = diagnosis({ FAKE_COUNT: '1', FAKE_VIRTUAL: '1' });
+    expect(offered.get('Windows between machines')).toMatchObject({ state: 'found', remedy: null });
+  });
+
+  it('is not taken down by a call that fails', () => {
+    // The stand-in knows nothing of what two GPUs are to each other.
+    const found = diagnosis({ FAKE_COUNT: '2' });
+    expect(found.get('NVIDIA driver')).toMatchObject({ state: 'found' });
+    expect(found.get('GPUs')).toMatchObject({
+      state: 'broken',
+      detail: expect.stringMatching(/^cuDeviceGetP2PAttribute failed/),
+    });
   });
 });
 

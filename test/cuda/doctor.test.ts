@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { absence, examineCuda, library, ncclVersion } from '../../src/cuda/doctor.js';
+import { absence, examineCuda, library, ncclVersion, peerFinding } from '../../src/cuda/doctor.js';
 import { normalBusId } from '../../src/cuda/nvml.js';
 
 const about = { enables: 'something', remedy: 'install it' };
@@ -11,6 +11,7 @@ describe('examining CUDA', () => {
     for (const name of ['NVIDIA driver', 'GPUs', 'Peer access', 'CUDA compiler', 'NCCL', 'NVSHMEM']) {
       expect(names).toContain(name);
     }
+    for (const where of ['processes', 'machines']) expect(names).toContain(`Windows between ${where}`);
     for (const { name, state, detail, enables, remedy } of findings) {
       expect(detail, name).not.toBe('');
       expect(enables, name).not.toBe('');
@@ -44,6 +45,22 @@ describe('examining CUDA', () => {
       state: 'broken',
       remedy: 'install it',
     });
+  });
+
+  it('names the GPUs that do not reach each other, and what may be in their way', () => {
+    const gpu = (ordinal: number, access: boolean, atomics: boolean) => ({
+      ordinal,
+      links: null,
+      peers: [{ ordinal: 1 - ordinal, access, atomics }],
+    });
+    expect(peerFinding([gpu(0, true, true), gpu(1, false, false)])).toMatchObject({
+      state: 'broken',
+      detail: 'refused between 1→0',
+      remedy: expect.stringMatching(/CUDA_VISIBLE_DEVICES.*IOMMU/),
+    });
+    expect(peerFinding([gpu(0, true, true), gpu(1, true, true)]).state).toBe('found');
+    expect(peerFinding([gpu(0, true, false), gpu(1, true, false)]).detail).toMatch(/PCIe \(slow\)/);
+    expect(peerFinding([gpu(0, true, true)].map((one) => ({ ...one, peers: [] }))).state).toBe('missing');
   });
 
   it('knows a GPU by the bus id of either library', () => {

@@ -1,8 +1,16 @@
-/** Opens a GPU and prints what came of it. */
+/** Opens a GPU, or a world of GPUs that share a window, and prints what came of it. */
 import { CudaDevice } from '../../src/cuda/index.js';
+import { World } from '../../src/world/index.js';
 
+const [what, number] = [process.argv[2], Number(process.argv[3])];
 try {
-  CudaDevice.open(Number(process.argv[2]));
+  if (what === 'world') {
+    await World.local({ ranks: number, device: 'cuda' }, async (world) => {
+      (await world.createWindow(1 << 20, 'receive window')).close();
+    });
+  } else {
+    CudaDevice.open(number);
+  }
   console.log('opened');
 } catch (error) {
   console.log(error instanceof Error ? `${error.name}: ${error.message}` : error);

@@ -1,6 +1,4 @@
-import { execFileSync, spawnSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { driverCandidates, failure, formatVersion } from '../../src/cuda/driver.js';
@@ -9,12 +7,13 @@ import type { Gpu } from '../../src/cuda/gpu.js';
 import { architecture } from '../../src/cuda/gpu.js';
 import { describe as describeAllocation, formatBytes } from '../../src/cuda/window.js';
 import { probe } from '../../src/native/index.js';
+import { buildStandIn, hasCompiler } from './stand-in.js';
 
-/** Tries to open a GPU in a process of its own. */
-function open(ordinal: number, env: Record<string, string> = {}): string {
+/** Tries to open a GPU, or a world of so many, in a process of its own. */
+function open(number: number, env: Record<string, string> = {}, what: 'gpu' | 'world' = 'gpu'): string {
   const child = spawnSync(
     process.execPath,
-    ['--import', 'tsx', join(import.meta.dirname, 'driver-child.ts'), String(ordinal)],
+    ['--import', 'tsx', join(import.meta.dirname, 'driver-child.ts'), what, String(number)],
     { encoding: 'utf8', timeout: 30_000, env: { ...process.env, ...env } },
   );
   return child.stdout.trim() || child.stderr;
@@ -22,45 +21,22 @@ function open(ordinal: number, env: Record<string, string> = {}): string {
 
 describe.skipIf(probe(driverCandidates).ok)('a machine without a driver', () => {
   it('gets told what is missing and what works all the same', () => {
-    expect(open(0)).toMatch(
-      /^UnavailableError: No library could be opened \(libcuda.so.1: .*Install the NVIDIA driver.*simulator/,
-    );
+    const complaint =
+      /^UnavailableError: No library could be opened \(libcuda.so.1: .*Install the NVIDIA driver.*simulator/;
+    expect(open(0)).toMatch(complaint);
+    expect(open(2, {}, 'world')).toMatch(complaint);
   });
 });
 
-const hasCompiler = spawnSync('cc', ['--version']).status === 0;
-
-// A stand-in for libcuda.so.1: enough of it to be opened and to disappoint.
-const standIn = `
-#include <stdlib.h>
-#include <string.h>
-static int from(const char *name, int otherwise) { const char *v = getenv(name); return v ? atoi(v) : otherwise; }
-int cuDriverGetVersion(int *out) { *out = from("FAKE_VERSION", 13000); return 0; }
-int cuInit(unsigned flags) { return strcmp(getenv("CUDA_MODULE_LOADING"), "EAGER") ? 999 : from("FAKE_INIT", 0); }
-int cuGetErrorName(int result, const char **out) { *out = result == 100 ? "CUDA_ERROR_NO_DEVICE" : "CUDA_ERROR"; return 0; }
-int cuDeviceGetCount(int *out) { *out = from("FAKE_COUNT", 0); return 0; }
-`;
-
 describe.skipIf(!hasCompiler)('a driver that will not do', () => {
-  let folder: string;
+  let driver: ReturnType<typeof buildStandIn>;
   beforeAll(() => {
-    folder = mkdtempSync(join(tmpdir(), 'heddle-driver-'));
-    const source = join(folder, 'cuda.c');
-    // The bindings want every symbol; these are never called.
-    const bindings = readFileSync(join(import.meta.dirname, '../../src/cuda/driver.ts'), 'utf8');
-    const names = [...bindings.matchAll(/^ {2}(cu\w+): \[/gm)]
-      .map(([, name]) => name!)
-      .filter((name) => !standIn.includes(` ${name}(`));
-    writeFileSync(
-      source,
-      `${standIn}${names.map((name) => `int ${name}(void) { return 999; }`).join('\n')}\n`,
-    );
-    execFileSync('cc', ['-shared', '-fPIC', '-o', join(folder, 'libcuda.so.1'), source]);
+    driver = buildStandIn();
   });
-  afterAll(() => rmSync(folder, { recursive: true, force: true }));
+  afterAll(() => driver.remove());
 
-  const with_ = (env: Record<string, string>, ordinal = 0) =>
-    open(ordinal, { ...env, LD_LIBRARY_PATH: folder });
+  const with_ = (env: Record<string, string>, number = 0, what: 'gpu' | 'world' = 'gpu') =>
+    open(number, { ...env, LD_LIBRARY_PATH: driver.folder }, what);
 
   it('is too old', () => {
     expect(with_({ FAKE_VERSION: '11040' })).toBe(
@@ -79,6 +55,22 @@ describe.skipIf(!hasCompiler)('a driver that will not do', () => {
       /GPU 2 was asked for, but this process sees 2 GPUs\. Use fewer/,
     );
     expect(with_({ FAKE_COUNT: '1' }, 1)).toMatch(/this process sees one GPU/);
+    expect(with_({ FAKE_COUNT: '4' }, 8, 'world')).toMatch(
+      /^UnavailableError: 8 ranks need as many GPUs, but this process sees 4\. Start fewer/,
+    );
+  });
+
+  it('has GPUs that share windows, or withholds it: then every rank is refused, and hears why', () => {
+    expect(with_({ FAKE_COUNT: '2' }, 2, 'world')).toBe('opened');
+    expect(with_({ FAKE_COUNT: '2', FAKE_PEERS: '0' }, 2, 'world')).toMatch(
+      /GPU \d \(Stand-in\) cannot address the memory of GPU \d, where the receive window of process \d+ .* lies\. Choose GPUs with peer access/,
+    );
+  });
+
+  it('has no memory left on one GPU: how much was asked for, what for, and how much is free', () => {
+    expect(with_({ FAKE_COUNT: '3', FAKE_FULL: '1' }, 3, 'world')).toMatch(
+      /rank 1 failed at exchanging the receive windows: cuMemAlloc failed with .*allocating 1\.0 MiB \(1048576 bytes\) for the receive window on GPU 1, of which 3\.0 GiB of 141\.0 GiB are free; .*lower the tokens/,
+    );
   });
 
   it('is told to load kernels eagerly before it starts', () => {

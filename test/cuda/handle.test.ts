@@ -5,7 +5,7 @@ import { decodeHandle, encodeHandle, type WindowHandle } from '../../src/cuda/ha
 const bytes = (length: number) => fc.uint8Array({ minLength: length, maxLength: length });
 const handles: fc.Arbitrary<WindowHandle> = fc
   .record({
-    kind: fc.constantFrom('descriptor' as const, 'ipc' as const),
+    kind: fc.constantFrom('virtual' as const, 'ipc' as const),
     pid: fc.nat(2 ** 22),
     started: fc.nat(),
     bootId: fc.uuid(),
@@ -16,7 +16,9 @@ const handles: fc.Arbitrary<WindowHandle> = fc
     ordinal: fc.nat(15),
     uuid: bytes(16).map((uuid) => Buffer.from(uuid).toString('hex')),
     token: bytes(16),
-    ipc: bytes(64),
+    opaque: bytes(64),
+    fabric: fc.constantFrom(0, 800, 801),
+    pidNamespace: fc.nat(2 ** 32),
     purpose: fc.string({ unit: 'grapheme', maxLength: 40 }),
   })
   .map(({ spare, ...handle }) => ({ ...handle, mappedBytes: handle.bytes + spare }));
@@ -58,8 +60,8 @@ describe('window handles', () => {
 
   it('name the mismatch when another Heddle made them', () => {
     const other = encodeHandle(example());
-    other[4] = 2;
-    expect(() => decodeHandle(other)).toThrow(/version 2.*the same Heddle in all ranks/);
+    other[4] = 1;
+    expect(() => decodeHandle(other)).toThrow(/version 1.*the same Heddle in all ranks/);
   });
 
   it('never give sizes or addresses that cannot be', () => {

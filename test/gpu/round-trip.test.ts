@@ -40,3 +40,27 @@ for (const ranks of sizes.filter((n) => n > 1)) {
     );
   });
 }
+
+test('processes that see one GPU each', needs(2), async () => {
+  const { result, reports, stderr } = await runRanks(
+    2,
+    'round-trip-rank.js',
+    ['^(bf16|pull, rows)', 'alone'],
+    50_000,
+  );
+  assert.equal(result.exitCode, 0, stderr);
+  assert.ok(reports.length >= 2);
+});
+
+test('processes that would share a GPU are refused, all of them', needs(1), async () => {
+  const before = process.env.CUDA_VISIBLE_DEVICES;
+  process.env.CUDA_VISIBLE_DEVICES = '0';
+  try {
+    const { result, stderr } = await runRanks(2, 'round-trip-rank.js', [], 50_000);
+    assert.notEqual(result.exitCode, 0);
+    assert.match(stderr, /Ranks 0 and 1 would share a GPU/);
+  } finally {
+    if (before === undefined) delete process.env.CUDA_VISIBLE_DEVICES;
+    else process.env.CUDA_VISIBLE_DEVICES = before;
+  }
+});

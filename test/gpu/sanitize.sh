@@ -1,12 +1,29 @@
 #!/usr/bin/env bash
 # compute-sanitizer over a short run of round trips on two GPUs; ends with an error where it reports any.
-# After `npm run build:gpu-test`:   test/gpu/sanitize.sh [memcheck|racecheck|synccheck ...]
+# After `npm run build:gpu-test`:   test/gpu/sanitize.sh [--processes] [memcheck|racecheck|synccheck ...]
+# The ranks share one process; --processes gives each its own, for tools that hold back a launch until the kernel
+# before it has ended: one process would then never launch what the first rank's kernel waits for.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit
 sanitizer=$(command -v compute-sanitizer || echo "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer")
+check() {
+  timeout -k 10 270 "$sanitizer" --tool "$1" --target-processes application-only --error-exitcode 9 \
+    node .gpu-test/test/gpu/programs/short-run.js
+}
+processes=
+if [[ ${1-} == --processes ]]; then
+  shift
+  processes=yes
+  export HEDDLE_WORLD=2 HEDDLE_ADDRESS=${HEDDLE_ADDRESS:-127.0.0.1:29417}
+fi
 status=0
 for tool in "${@:-memcheck}"; do
-  timeout 120 "$sanitizer" --tool "$tool" --target-processes application-only --error-exitcode 9 \
-    node .gpu-test/test/gpu/programs/short-run.js || status=$?
+  if [[ $processes ]]; then
+    HEDDLE_RANK=1 check "$tool" &
+    HEDDLE_RANK=0 check "$tool" || status=$?
+    wait $! || status=$?
+  else
+    check "$tool" || status=$?
+  fi
 done
 exit "$status"

@@ -8,28 +8,24 @@ import { combineE4m3Kernel, oneSidedWindow } from '../../src/kernels/index.js';
 import {
   type Bits,
   compareCombined,
-  compareRounds,
   ExpertParallel,
   type ExpertParallelOptions,
   emptyTensor,
-  expectedRound,
   layerOf,
   makeSources,
-  type RoundsOptions,
   type RoundsShape,
   type RoutesOptions,
   readBits,
   reference,
   row,
-  runRounds,
   type Shape,
   type Source,
   scaleBlock,
   shapeOfRounds,
   write,
 } from '../../src/moe/index.js';
-import { formatFinding, SimMachine } from '../../src/sim/index.js';
 import { World } from '../../src/world/index.js';
+import { expectReference, type RoundsUnderTest } from './rounds.js';
 
 const plain: RoundsShape = {
   ranks: 3,
@@ -41,31 +37,8 @@ const plain: RoundsShape = {
   transport: 'e4m3',
 };
 
-async function run(
-  layer: Partial<RoundsShape>,
-  {
-    tokens,
-    routes = {},
-    mode = 'fast',
-    ...options
-  }: RoundsOptions & {
-    readonly tokens?: readonly (readonly number[])[];
-    readonly routes?: RoutesOptions;
-    readonly mode?: 'fast' | 'checked';
-  } = {},
-) {
-  const shape = shapeOfRounds({ ...plain, ...layer });
-  const { ranks, maxTokens } = shape;
-  const counts = tokens ?? Array.from({ length: 3 }, () => Array<number>(ranks).fill(maxTokens));
-  const rounds = counts.map((round, n) => makeSources(shape, round, n + 1, routes));
-  const machine = SimMachine.create({ ranks, mode, seed: 'e4m3' });
-  const results = await World.local({ ranks, device: 'sim', sim: machine }, (world) =>
-    runRounds(world, shape, rounds, options),
-  );
-  const expected = rounds.map((sources) => expectedRound(shape, sources));
-  expect(machine.findings.map(formatFinding)).toEqual([]);
-  expect(compareRounds(shape, rounds, results, expected)).toMatchObject({ different: 0, maxAbsError: 0 });
-}
+const run = (layer: Partial<RoundsShape>, options: RoundsUnderTest = {}) =>
+  expectReference({ ...plain, ...layer }, options);
 
 /** One round in which the experts of every rank leave `outputs[rank]`; what each rank gets back. */
 async function combineOf(

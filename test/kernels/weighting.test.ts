@@ -1,24 +1,18 @@
 /** Router weights applied by combine: whole rounds on the simulated machine against the reference, bit by bit. */
 import { describe, expect, test } from 'vitest';
 import {
-  compareRounds,
   ExpertParallel,
   type ExpertParallelOptions,
   emptyTensor,
-  expectedRound,
-  makeSources,
-  type RoundsOptions,
   type RoundsShape,
   type RoutesOptions,
   readBits,
   row,
-  runRounds,
   type Source,
-  shapeOfRounds,
   write,
 } from '../../src/moe/index.js';
-import { formatFinding, SimMachine } from '../../src/sim/index.js';
 import { World } from '../../src/world/index.js';
+import { expectReference, type RoundsUnderTest } from './rounds.js';
 
 const plain: RoundsShape = {
   ranks: 3,
@@ -41,31 +35,8 @@ function withSpecialWeights(sources: readonly Source[]): Source[] {
   }));
 }
 
-async function run(
-  layer: Partial<RoundsShape>,
-  {
-    tokens,
-    routes = {},
-    mode = 'fast',
-    ...options
-  }: RoundsOptions & {
-    readonly tokens?: readonly (readonly number[])[];
-    readonly routes?: RoutesOptions;
-    readonly mode?: 'fast' | 'checked';
-  } = {},
-) {
-  const shape = shapeOfRounds({ ...plain, ...layer });
-  const { ranks, maxTokens } = shape;
-  const counts = tokens ?? Array.from({ length: 3 }, () => Array<number>(ranks).fill(maxTokens));
-  const rounds = counts.map((round, n) => withSpecialWeights(makeSources(shape, round, n + 1, routes)));
-  const machine = SimMachine.create({ ranks, mode, seed: 'weighting' });
-  const results = await World.local({ ranks, device: 'sim', sim: machine }, (world) =>
-    runRounds(world, shape, rounds, options),
-  );
-  const expected = rounds.map((sources) => expectedRound(shape, sources));
-  expect(machine.findings.map(formatFinding)).toEqual([]);
-  expect(compareRounds(shape, rounds, results, expected)).toMatchObject({ different: 0, maxAbsError: 0 });
-}
+const run = (layer: Partial<RoundsShape>, options: RoundsUnderTest = {}) =>
+  expectReference({ ...plain, ...layer }, options, withSpecialWeights);
 
 const launch = { blocks: 2, threads: 64, parts: 2 };
 const spread = (way: 'push' | 'pull') => ({ dispatch: launch, combine: { ...launch, way, ahead: 1 } });

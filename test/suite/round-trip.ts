@@ -9,6 +9,7 @@ import {
   bitsArray,
   bytesOf,
   type Comparison,
+  compareBits,
   compareCombined,
   compareReceived,
   type Delivered,
@@ -38,11 +39,19 @@ import {
 } from '../../src/moe/index.js';
 import type { World } from '../../src/world/index.js';
 
-/** One comparison with the reference; `run` is one rank's part of it, and throws where anything differs. */
+/** One comparison with the reference. */
 export interface RoundTripCase {
   readonly name: string;
   readonly ranks: number;
-  run(world: World): Promise<void>;
+  /** One rank's part of it: throws where anything differs from the reference, else tells what the rank has in the end. */
+  run(world: World): Promise<readonly Plane[]>;
+}
+
+/** What a rank received or got back in one round, as far as anything is defined about it. */
+export interface Plane {
+  readonly name: string;
+  readonly dtype: Dtype;
+  readonly bits: Bits;
 }
 
 /** What a case is made of. */
@@ -56,14 +65,16 @@ export interface RoundTrip {
   readonly tokens?: readonly (readonly number[])[];
   readonly payloads: Readonly<Record<string, Row>>;
   readonly output: Row & { readonly dtype: RowDtype };
-  /** Who multiplies by the router weights; with `combine`, `between` is `rows`, one a route. */
+  /** Who multiplies by the router weights; with `combine`, the rows between are one a route. */
   readonly weighting?: 'experts' | 'combine';
+  readonly transport?: 'rows' | 'e4m3';
   readonly routes?: RoutesOptions;
   /** Some ids are out of range, which only the device can see. */
   readonly stray?: boolean;
   readonly weights?: boolean;
   readonly counts?: boolean;
   readonly tuning?: Tuning;
+  readonly waitMs?: number;
   /** Inputs are host arrays instead of tensors. */
   readonly fromHost?: boolean;
   /**
@@ -71,6 +82,8 @@ export interface RoundTrip {
    * the example experts, which read everything that arrives.
    */
   readonly between: 'rows' | 'copy' | 'example';
+  /** Among the `rows`, which are f32, stand values that arithmetic treats in ways of their own. */
+  readonly extremes?: boolean;
   /** All rounds are captured as one graph, which runs so often; looked at after the first, in the middle, at the end. */
   readonly replays?: number;
 }
@@ -94,7 +107,7 @@ export function roundTripCase(trip: RoundTrip): RoundTripCase {
       users++;
       try {
         expected ??= expectedRounds(trip, shape);
-        await run(world, trip, shape, expected);
+        return await run(world, trip, shape, expected);
       } finally {
         if (--users === 0) expected = undefined;
       }
@@ -102,7 +115,7 @@ export function roundTripCase(trip: RoundTrip): RoundTripCase {
   };
 }
 
-const shapeOf = ({ ranks, experts, topK, maxTokens, payloads, output, weighting }: RoundTrip): Shape => ({
+const shapeOf = ({ ranks, experts, topK, maxTokens, payloads, output, ...trip }: RoundTrip): Shape => ({
   ranks,
   experts,
   topK,
@@ -111,7 +124,13 @@ const shapeOf = ({ ranks, experts, topK, maxTokens, payloads, output, weighting 
     name,
     rowBytes: dtypes[dtype].size * length,
   })),
-  output: { dtype: output.dtype, hidden: output.length, ...(weighting && { weighting }) },
+  output: { dtype: output.dtype, hidden: output.length, ...journey(trip) },
+});
+
+/** What of a trip is both in the layer's options and in the reference's shape. */
+const journey = ({ weighting, transport }: Pick<RoundTrip, 'weighting' | 'transport'>) => ({
+  ...(weighting && { weighting }),
+  ...(transport && { transport }),
 });
 
 function expectedRounds(trip: RoundTrip, shape: Shape): ExpectedRound[] {
@@ -122,7 +141,8 @@ function expectedRounds(trip: RoundTrip, shape: Shape): ExpectedRound[] {
       if (trip.between === 'rows') {
         const rows = trip.ranks * trip.maxTokens * (trip.weighting === 'combine' ? trip.topK : 1);
         const elements = rows * shape.output.hidden;
-        return randomElements(shape.output.dtype, elements, 1000 * (round + 1) + rank, 6);
+        const made = randomElements(shape.output.dtype, elements, 1000 * (round + 1) + rank, 6);
+        return trip.extremes ? withExtremes(made, shape.output.hidden, rank) : made;
       }
       const received = reference.dispatch(shape, sources, rank);
       if (trip.between === 'example') return exampleOutput(shape, received, trip.weights ?? true);
@@ -135,6 +155,19 @@ function expectedRounds(trip: RoundTrip, shape: Shape): ExpectedRound[] {
     });
     const out = sources.map((source, rank) => reference.combine(shape, source, rank, outputs));
     return { sources, outputs, out };
+  });
+}
+
+const extremes = [
+  ...[0, -0, 448, 449, -464, 1.5e38, -1.5e38, 1e-45, 1.2e-38, 2 ** -126, 2 ** -131],
+  ...[Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY],
+];
+
+/** Each block of 128 elements, which share a scale as e4m3, has one of `extremes` among its values. */
+function withExtremes(rows: Bits, hidden: number, rank: number): Bits {
+  return rows.map((value, i) => {
+    const block = Math.floor((i % hidden) / 128);
+    return i % 16 === rank ? value : extremes[(block + rank) % extremes.length]! / ((i % 7) + 1);
   });
 }
 
@@ -173,8 +206,8 @@ async function run(
   trip: RoundTrip,
   shape: Shape,
   expected: readonly ExpectedRound[],
-): Promise<void> {
-  const { experts, topK, maxTokens, payloads, output, tuning, weights = true, counts = false } = trip;
+): Promise<readonly Plane[]> {
+  const { experts, topK, maxTokens, payloads, output, tuning, waitMs, weights = true, counts = false } = trip;
   const ep = await ExpertParallel.create(world, {
     experts,
     topK,
@@ -183,8 +216,9 @@ async function run(
     output,
     weights,
     counts,
-    ...(trip.weighting && { weighting: trip.weighting }),
+    ...journey(trip),
     ...(tuning && { tuning }),
+    ...(waitMs && { waitMs }),
   });
   const stream = world.device.createStream();
   const owned: OwnedTensor[] = [];
@@ -234,22 +268,28 @@ async function run(
     else copy(received.output, received.payloads.x!);
     ep.combine(out, stream);
   };
-  const check = async () => {
+  const check = async (): Promise<readonly Plane[]> => {
     await ep.synchronize(stream);
     // On GPUs of one process, nobody makes or frees memory while another's kernels still wait for a peer.
     await world.barrier('rounds are done');
     const found: Comparison[] = [];
+    const planes: Plane[] = [];
     for (const [i, buffers] of rounds.entries()) {
-      found.push(await compare(world.rank, shape, buffers, expected[i]!, stream));
+      const outcome = await look(shape, buffers, stream);
+      found.push(compare(world.rank, shape, outcome, expected[i]!));
+      for (const plane of planesOf(shape, outcome))
+        planes.push({ ...plane, name: `round ${i}: ${plane.name}` });
     }
     const { different, compared, first } = mergeComparisons(found);
     if (different > 0) throw new Error(`${trip.name}: ${different} of ${compared} differ; ${first}`);
+    return planes;
   };
 
   await world.barrier('buffers are ready');
+  let planes: readonly Plane[] = [];
   if (trip.replays === undefined) {
     for (const round of rounds) enqueue(round);
-    await check();
+    planes = await check();
   } else {
     stream.beginCapture();
     for (const round of rounds) enqueue(round);
@@ -265,7 +305,7 @@ async function run(
         }
       }
       graph.launch(stream);
-      if (looks.includes(replay)) await check();
+      if (looks.includes(replay)) planes = await check();
       // A GPU's queue holds about a thousand launches; a host that fills it blocks, and in one process so do all.
       else if (replay % 8 === 0) await world.barrier('keeping pace');
     }
@@ -277,34 +317,79 @@ async function run(
   for (const tensor of owned) tensor.free();
   await ep.dispose();
   stream.dispose();
+  return planes;
 }
 
-async function compare(
-  rank: number,
-  shape: Shape,
-  { snapshots, out }: Buffers,
-  expected: ExpectedRound,
-  stream: Stream,
-): Promise<Comparison> {
+/** One rank's round, as it was read back. */
+interface Outcome {
+  readonly received: Delivered;
+  readonly out: Bits;
+}
+
+async function look(shape: Shape, { snapshots, out }: Buffers, stream: Stream): Promise<Outcome> {
   const bits: Record<string, Bits> = {};
   for (const { name, to } of snapshots) bits[name] = await readBits(to, stream);
   const { experts, weights, counts } = bits;
-  const delivered: Delivered = {
+  const received: Delivered = {
     experts: experts as Int32Array,
     ...(weights && { weights: weights as Float32Array }),
     ...(counts && { counts: counts as Uint32Array }),
     payloads: Object.fromEntries(shape.payloads.map(({ name }) => [name, bytesOf(bits[name]!)])),
   };
-  return mergeComparisons([
-    compareReceived(shape, expected.sources, rank, delivered),
-    compareCombined(shape, rank, await readBits(out, stream), expected.out[rank]!),
+  return { received, out: await readBits(out, stream) };
+}
+
+const compare = (
+  rank: number,
+  shape: Shape,
+  { received, out }: Outcome,
+  expected: ExpectedRound,
+): Comparison =>
+  mergeComparisons([
+    compareReceived(shape, expected.sources, rank, received),
+    compareCombined(shape, rank, out, expected.out[rank]!),
   ]);
+
+function planesOf(shape: Shape, { received, out }: Outcome): Plane[] {
+  const { experts, weights, counts, payloads } = received;
+  for (const { name, rowBytes } of shape.payloads) {
+    // Slots without a route hold whatever was there before.
+    for (let slot = 0; slot < shape.ranks * shape.maxTokens; slot++) {
+      const ids = experts.subarray(slot * shape.topK, (slot + 1) * shape.topK);
+      if (ids.every((id) => id < 0)) payloads[name]!.fill(0, slot * rowBytes, (slot + 1) * rowBytes);
+    }
+  }
+  return [
+    { name: 'experts', dtype: 'i32', bits: experts },
+    ...(weights ? [{ name: 'weights', dtype: 'f32', bits: weights } as const] : []),
+    ...(counts ? [{ name: 'counts', dtype: 'u32', bits: counts } as const] : []),
+    ...Object.entries(payloads).map(([name, bits]) => ({ name, dtype: 'u8', bits }) as const),
+    { name: 'out', dtype: shape.output.dtype, bits: out },
+  ];
+}
+
+/** Compares what the ranks of two worlds have after the same case, bit by bit: `[rank][plane]`. */
+export function comparePlanes(
+  actual: readonly (readonly Plane[])[],
+  expected: readonly (readonly Plane[])[],
+): Comparison {
+  return mergeComparisons(
+    expected.flatMap((planes, rank) =>
+      planes.map(({ name, dtype, bits }, i) =>
+        compareBits(`rank ${rank}, ${name}`, dtype, actual[rank]![i]!.bits, bits),
+      ),
+    ),
+  );
 }
 
 const noPayloads: Readonly<Record<string, Row>> = {};
 const u8 = (...lengths: number[]): Readonly<Record<string, Row>> =>
   Object.fromEntries(lengths.map((length, i) => [`p${i}`, row('u8', length)]));
 const out = (dtype: RowDtype, length: number): RoundTrip['output'] => ({ dtype, length });
+
+/** Experts between rows of one type, which come back as e4m3. */
+const asE4m3 = (dtype: RowDtype, length: number) =>
+  ({ payloads: { x: row(dtype, length) }, output: out(dtype, length), transport: 'e4m3' }) as const;
 
 function tuning(
   way: 'pull' | 'push',
@@ -315,8 +400,11 @@ function tuning(
   return { dispatch: launch, combine: { ...launch, way, ahead } };
 }
 
-/** The cases of a world of so many ranks. */
-export function roundTripCases(ranks: number, { replays }: { replays: number }): RoundTripCase[] {
+/** The cases of a world of so many ranks; graphs run `replays` times, kernels wait for `waitMs`. */
+export function roundTripCases(
+  ranks: number,
+  { replays, waitMs }: { readonly replays: number; readonly waitMs?: number },
+): RoundTripCase[] {
   const plain: Omit<RoundTrip, 'name'> = {
     ranks,
     experts: 3 * ranks + 1,
@@ -325,6 +413,7 @@ export function roundTripCases(ranks: number, { replays }: { replays: number }):
     payloads: { x: row('bf16', 24) },
     output: out('bf16', 24),
     between: 'example',
+    ...(waitMs && { waitMs }),
   };
   const full = Array.from({ length: ranks }, () => plain.maxTokens);
   const none = full.map(() => 0);
@@ -338,6 +427,16 @@ export function roundTripCases(ranks: number, { replays }: { replays: number }):
     'fp8 rows with scales, bf16 back': {
       payloads: { x: row('e4m3', 256), scales: row('f32', 2) },
       output: out('bf16', 256),
+      between: 'rows',
+    },
+    'mxfp8 rows with scales, f16 back': {
+      payloads: { x: row('e4m3', 96), scales: row('u8', 96 / 32) },
+      output: out('f16', 96),
+      between: 'rows',
+    },
+    'nvfp4 rows with scales, bf16 back': {
+      payloads: { x: row('u8', 80 / 2), scales: row('e4m3', 80 / 16), scale: row('f32', 1) },
+      output: out('bf16', 80),
       between: 'rows',
     },
     'no payloads': { payloads: noPayloads, between: 'rows' },
@@ -379,6 +478,35 @@ export function roundTripCases(ranks: number, { replays }: { replays: number }):
       tokens: [full, some],
       replays,
     },
+    'bf16 as e4m3': { ...asE4m3('bf16', 144), counts: true },
+    'f16 as e4m3, rows in three parts, holes': {
+      ...asE4m3('f16', 272),
+      routes: { holes: 0.4 },
+      tuning: tuning('push', [4, 96, 3], 2),
+    },
+    'f32 as e4m3, uneven and empty ranks': {
+      ...asE4m3('f32', 16),
+      tokens: [some, none, onlyLast, full, some],
+    },
+    'f32 as e4m3, values of every kind': {
+      ...asE4m3('f32', 14 * 128),
+      payloads: noPayloads,
+      between: 'rows',
+      extremes: true,
+      maxTokens: 2,
+    },
+    'combine weighs, bf16 as e4m3': {
+      ...asE4m3('bf16', 144),
+      weighting: 'combine',
+      routes: { router: { kind: 'repeated' } },
+    },
+    'combine weighs, f32 as e4m3, one small block, holes': {
+      ...asE4m3('f32', 144),
+      weighting: 'combine',
+      routes: { holes: 0.4 },
+      tuning: tuning('push', [1, 32, 1], 0),
+    },
+    'bf16 as e4m3, a graph of two rounds, replayed': { ...asE4m3('bf16', 48), tokens: [some, full], replays },
     'no weights': { weights: false },
     'no weights, counts, nine rounds': {
       weights: false,
@@ -430,6 +558,15 @@ export function largeCases(ranks: number): RoundTripCase[] {
       payloads: { x: row('e4m3', 7168), scales: row('f32', 56) },
       output: out('bf16', 7168),
       between: 'rows',
+    }),
+    roundTripCase({
+      ...layer,
+      ...bf16,
+      name: '7168 bf16 as e4m3, weighed by combine, 32 tokens',
+      maxTokens: 32,
+      weighting: 'combine',
+      transport: 'e4m3',
+      between: 'example',
     }),
     roundTripCase({
       ...layer,

@@ -91,10 +91,10 @@ async function writeAcross(ordinal: number, env: Record<string, string>): Promis
     await stream.synchronize();
     assert.equal((await ask(child, 'read')).words[5], 75);
 
-    // Its owner dies; what is mapped here stays usable.
+    // Its owner dies; what is mapped here stays usable, at least where descriptors share it.
     child.kill('SIGKILL');
     await once(child, 'exit');
-    if (env.HEDDLE_WINDOWS !== 'ipc') {
+    if (env.HEDDLE_WINDOWS === undefined) {
       launcher.set('value', 80);
       launcher.launch(stream);
       const words = new Uint32Array((await stream.copyOut(opened.address, 32)).buffer);
@@ -102,7 +102,9 @@ async function writeAcross(ordinal: number, env: Record<string, string>): Promis
     }
     opened.close();
     opened.close();
-    await assert.rejects(device.openWindow(handle), /stale: .*that process has ended/);
+    if (env.HEDDLE_WINDOWS !== 'fabric') {
+      await assert.rejects(device.openWindow(handle), /stale: .*that process has ended/);
+    }
   } finally {
     child.kill('SIGKILL');
   }
@@ -111,6 +113,27 @@ async function writeAcross(ordinal: number, env: Record<string, string>): Promis
 test('a window of another process, by descriptor', needsTwo, () => writeAcross(1, {}));
 
 test('a window of another process, by CUDA IPC', needsTwo, () => writeAcross(1, { HEDDLE_WINDOWS: 'ipc' }));
+
+test('a window of another process, by fabric handle where the driver makes them', async (context) => {
+  const { result, detail } = devices[0]!.probeFabric();
+  context.diagnostic(detail);
+  if (result === 0) {
+    await writeAcross(gpus > 1 ? 1 : 0, { HEDDLE_WINDOWS: 'fabric' });
+    return;
+  }
+  assert.match(detail, /^cuMem\w+ refuses fabric handles with CUDA_ERROR_\w+ \(\d+\)|has no fabric handles/);
+  process.env.HEDDLE_WINDOWS = 'fabric';
+  try {
+    assert.throws(
+      () => devices[0]!.allocateWindow(4096, 'window'),
+      /HEDDLE_WINDOWS is fabric, but .*nvidia-imex/,
+    );
+  } finally {
+    delete process.env.HEDDLE_WINDOWS;
+  }
+  // A refusal leaves everything as it was.
+  await writeAcross(gpus > 1 ? 1 : 0, {});
+});
 
 test('a window of a process that sees another GPU only', needsTwo, () =>
   writeAcross(0, { CUDA_VISIBLE_DEVICES: '1' }),

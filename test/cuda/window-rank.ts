@@ -1,0 +1,20 @@
+/** One rank of a world of processes: leaves a byte in every rank's window, and prints what it finds in its own. */
+import { view } from '../../src/native/index.js';
+import { World } from '../../src/world/index.js';
+
+async function run(): Promise<void> {
+  const world = await World.join({ timeoutMs: 20_000 });
+  try {
+    const { own, bases, close } = await world.createWindow(4096, 'window');
+    const stream = world.device.createStream();
+    for (const base of bases) stream.fill(base + world.rank, 1, 10 + world.rank);
+    await world.barrier('written');
+    console.log(`found ${new Uint8Array(view(own.address, world.ranks)).join(' ')}`);
+    await world.barrier('read');
+    close();
+  } finally {
+    await world.dispose();
+  }
+}
+
+await run().catch((error) => console.log(`${error.name}: ${error.message}`));

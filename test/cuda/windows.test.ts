@@ -1,0 +1,77 @@
+/** Windows between processes, the whole way but for the GPU: the driver is a stand-in, its memory is the processes'. */
+
+import { join } from 'node:path';
+import { Writable } from 'node:stream';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { canTakeDescriptors } from '../../src/cuda/posix.js';
+import { Launch } from '../../src/world/index.js';
+import { buildStandIn, hasCompiler } from './stand-in.js';
+
+const ranks = 3;
+
+describe.skipIf(!hasCompiler)('a window of all ranks, a process each', () => {
+  let driver: ReturnType<typeof buildStandIn>;
+  const before = { ...process.env };
+  beforeAll(() => {
+    driver = buildStandIn();
+  });
+  afterAll(() => {
+    process.env = before;
+    driver.remove();
+  });
+
+  /** What each rank printed, by rank. */
+  async function printed(env: Record<string, string>): Promise<string[]> {
+    process.env = { ...before, FAKE_COUNT: `${ranks}`, ...env, LD_LIBRARY_PATH: driver.folder };
+    let text = '';
+    const stdout = new Writable({
+      write: (chunk, _, done) => {
+        text += chunk;
+        done();
+      },
+    });
+    const program = join(import.meta.dirname, 'window-rank.ts');
+    const launch = await Launch.start({
+      ranks,
+      program,
+      stdout,
+      timeoutMs: 30_000,
+      prefix: (rank) => `${rank} `,
+    });
+    const { exitCode } = await launch.finished;
+    expect(exitCode).toBe(0);
+    const lines = text.trim().split('\n').sort();
+    return lines.map((line) => line.slice(2));
+  }
+
+  const found = Array<string>(ranks).fill('found 10 11 12');
+
+  it.runIf(canTakeDescriptors())(
+    'is mapped by descriptors, where fabric handles are refused too',
+    async () => {
+      expect(await printed({ FAKE_VIRTUAL: '1' })).toEqual(found);
+      expect(await printed({ FAKE_VIRTUAL: '1', FAKE_FABRIC: '800' })).toEqual(found);
+    },
+  );
+
+  it('is mapped by fabric handles', async () => {
+    expect(await printed({ FAKE_VIRTUAL: '1', HEDDLE_WINDOWS: 'fabric' })).toEqual(found);
+  });
+
+  it('is refused by all ranks where the driver of one refuses the only way', async () => {
+    const refusing = { FAKE_FABRIC: '800', FAKE_FABRIC_RANK: '1', HEDDLE_WINDOWS: 'fabric' };
+    const lines = await printed({ FAKE_VIRTUAL: '1', ...refusing });
+    const why =
+      'HEDDLE_WINDOWS is fabric, but cuMemCreate refuses fabric handles with CUDA_ERROR_NOT_PERMITTED (800): ' +
+      'no IMEX channel that this process may use (GPU 1)';
+    const others = `HeddleError: rank 1 failed at exchanging the windows: ${why}`;
+    const beginnings = [others, `UnavailableError: ${why}`, others];
+    expect(lines.map((line, rank) => line.slice(0, beginnings[rank]!.length))).toEqual(beginnings);
+  });
+
+  it('needs a GPU for each rank: ranks that were shown the same one are refused, all of them', async () => {
+    for (const line of await printed({ FAKE_COUNT: '1' })) {
+      expect(line).toMatch(/^UnavailableError: Ranks 0 and 1 would share a GPU/);
+    }
+  });
+});
