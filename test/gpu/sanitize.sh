@@ -7,7 +7,10 @@ set -uo pipefail
 cd "$(dirname "$0")/../.." || exit
 sanitizer=$(command -v compute-sanitizer || echo "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer")
 check() {
-  timeout -k 10 270 "$sanitizer" --tool "$1" --target-processes application-only --error-exitcode 9 \
+  local options=()
+  # A driver call that fails is no fault here: windows ask for fabric handles, and most machines refuse.
+  [[ $1 == memcheck ]] && options=(--report-api-errors no)
+  timeout -k 10 270 "$sanitizer" --tool "$1" "${options[@]}" --target-processes application-only --error-exitcode 9 \
     node .gpu-test/test/gpu/programs/short-run.js
 }
 processes=
