@@ -51,7 +51,8 @@ function tryFabric(context: Context, gpu: Gpu): FabricProbe {
   const handleTypes = fabricHandle | (gpu.posixHandles ? posixDescriptor : 0);
   context.use();
   writeProperties(context, gpu, handleTypes);
-  check(d.cuMemGetAllocationGranularity(result, out.address, 1), 'cuMemGetAllocationGranularity');
+  const asked = d.cuMemGetAllocationGranularity(result, out.address, 1);
+  if (asked !== 0) return refusal('cuMemGetAllocationGranularity', asked);
   const bytes = out.number(4);
   writeProperties(context, gpu, handleTypes);
   const created = d.cuMemCreate(result, bytes, out.address, 0);

@@ -126,18 +126,20 @@ describe('probing fabric handles', () => {
     expect(calls).toEqual([]);
   });
 
-  it.each(['cuMemCreate', 'cuMemExportToShareableHandle', 'cuMemImportFromShareableHandle'])(
-    'believes a refusal of %s rather than the attribute, and doctor passes it on',
-    (call) => {
-      const { probe, live } = stand(call);
-      const { result, detail } = probe();
-      expect(result).toBe(800);
-      expect(detail).toMatch(new RegExp(`^${call} refuses fabric handles with .*\\(800\\): no IMEX channel`));
-      expect(live.size).toBe(0);
-      expect(fabricFinding(probe())).toMatchObject({ state: 'missing', detail });
-      expect(fabricFinding(probe()).remedy).toMatch(/NVLink domain.*nvidia-imex/);
-    },
-  );
+  it.each([
+    'cuMemGetAllocationGranularity',
+    'cuMemCreate',
+    'cuMemExportToShareableHandle',
+    'cuMemImportFromShareableHandle',
+  ])('believes a refusal of %s rather than the attribute, and doctor passes it on', (call) => {
+    const { probe, live } = stand(call);
+    const { result, detail } = probe();
+    expect(result).toBe(800);
+    expect(detail).toMatch(new RegExp(`^${call} refuses fabric handles with .*\\(800\\): no IMEX channel`));
+    expect(live.size).toBe(0);
+    expect(fabricFinding(probe())).toMatchObject({ state: 'missing', detail });
+    expect(fabricFinding(probe()).remedy).toMatch(/NVLink domain.*nvidia-imex/);
+  });
 
   it('is a finding on every machine', () => {
     expect(fabricFinding(null)).toMatchObject({ state: 'missing', detail: 'no GPUs' });
