@@ -67,7 +67,7 @@ async function run(
   expect(compareRounds(shape, rounds, results, expected)).toMatchObject({ different: 0, maxAbsError: 0 });
 }
 
-const launch = { blocks: 2, threads: 64, parts: 2 };
+const launch = { way: 'store', blocks: 2, threads: 64, parts: 2, inFlight: 4 } as const;
 const spread = (way: 'push' | 'pull') => ({ dispatch: launch, combine: { ...launch, way, ahead: 1 } });
 
 describe('weights applied by combine give the bits of the reference', () => {
