@@ -123,7 +123,7 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
             base < end;
             base += bulk ? u.CHUNK[p]! : g.blockDim.x * u.DEPTH[p]!
           ) {
-            const sends = chunk % u.WARPS === g.warpId && g.laneId === 0;
+            const sends = bulk && chunk % u.WARPS === g.warpId && g.laneId === 0;
             const bytes = 16 * g.min(end - base, g.u32(u.CHUNK[p]!));
             // The row is on its way before the first use of the ids: the two latencies overlap.
             const row = g.registers(u.UNIT[p]!, u.DEPTH[p]!);
