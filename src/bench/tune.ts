@@ -5,6 +5,7 @@
  */
 import { CudaDevice } from '../cuda/index.js';
 import { HeddleError } from '../errors/index.js';
+import { mostInFlight } from '../kernels/index.js';
 import {
   combineRowBytes,
   defaultTuning,
@@ -49,20 +50,23 @@ export type TuneEvent =
 
 /** A parameter and the values that are worth trying for a number of tokens. */
 interface Coordinate {
-  values(tokens: number): readonly (number | string)[];
+  /** None where the parameter changes nothing. */
+  values(tokens: number, tuning: Tuning): readonly (number | string)[];
   get(tuning: Tuning): number | string;
   set(tuning: Tuning, value: number | string): Tuning;
 }
 
 const partsTried = [1, 2, 4, 7, 14];
-const blocksTried = [32, 66, 96, 132, 198, 264, 396];
+const blocksTried = [16, 32, 66, 96, 132, 198, 264, 396];
 /** The odd ones divide a row of 7168 bf16, 896 vectors. */
 const threadsTried = [128, 224, 256, 448, 512, 896, 1024];
+/** Bulk copies want long chunks, so few warps that each have a stage. */
+const bulkThreads = 128;
 
 function launchCoordinate(
   phase: 'dispatch' | 'combine',
-  name: 'blocks' | 'threads' | 'parts' | 'ahead',
-  values: (tokens: number) => readonly number[],
+  name: 'blocks' | 'threads' | 'parts' | 'inFlight' | 'ahead',
+  values: Coordinate['values'],
 ): Coordinate {
   return {
     values,
@@ -72,11 +76,19 @@ function launchCoordinate(
 }
 
 /** The largest effects first. Small rounds also try a block for each token or piece of one. */
-const coordinates: readonly Coordinate[] = [
+export const coordinates: readonly Coordinate[] = [
   {
     values: () => ['push', 'pull'],
     get: ({ combine }) => combine.way,
     set: (tuning, way) => ({ ...tuning, combine: { ...tuning.combine, way: way as 'push' | 'pull' } }),
+  },
+  {
+    values: () => ['store', 'bulk'],
+    get: ({ dispatch }) => dispatch.way,
+    set: ({ dispatch, combine }, way) =>
+      way === 'bulk'
+        ? { dispatch: { ...dispatch, way, threads: Math.min(dispatch.threads, bulkThreads) }, combine }
+        : { dispatch: { ...dispatch, way: 'store' }, combine },
   },
   ...(['dispatch', 'combine'] as const).flatMap((phase) => [
     launchCoordinate(phase, 'parts', () => partsTried),
@@ -84,14 +96,20 @@ const coordinates: readonly Coordinate[] = [
       ...new Set([...partsTried.map((parts) => tokens * parts).filter((n) => n < 396), ...blocksTried]),
     ]),
     launchCoordinate(phase, 'threads', () => threadsTried),
+    launchCoordinate(phase, 'inFlight', (_, tuning) =>
+      ['store', 'push'].includes(tuning[phase].way) ? [1, 2, 4, mostInFlight] : [],
+    ),
   ]),
-  launchCoordinate('combine', 'ahead', () => [0, 1, 2, 4, 8]),
+  launchCoordinate('combine', 'ahead', (_, { combine }) => (combine.way === 'push' ? [0, 1, 2, 4, 8] : [])),
 ];
 
 /** Threads of one kernel that an H100 or H200 holds at once: blocks wait for each other, so all should be there. */
 const residentThreads = 132 * 2048;
 
-/** Whether a tuning is worth a try: no block without work, all blocks at once on the GPU. */
+/**
+ * Whether a tuning is worth a try: no block without work, all blocks at once on the GPU. (The stages of bulk copies take
+ * no more than 48 KiB a block, of which a multiprocessor holds four: as many blocks as are ever tried.)
+ */
 export function sensible({ dispatch, combine }: Tuning, tokens: number): boolean {
   return [dispatch, combine].every(
     ({ blocks, threads, parts }) => blocks <= tokens * parts && blocks * threads <= residentThreads,
@@ -101,7 +119,7 @@ export function sensible({ dispatch, combine }: Tuning, tokens: number): boolean
 /** The tunings that differ from `from` in one coordinate, in the order in which they are tried. */
 export function neighbours(from: Tuning, coordinate: number, tokens: number): Tuning[] {
   const { values, get, set } = coordinates[coordinate]!;
-  return values(tokens)
+  return values(tokens, from)
     .filter((value) => value !== get(from))
     .map((value) => set(from, value))
     .map((tuning) => withEnoughBlocks(tuning, tokens))

@@ -104,10 +104,11 @@ async function tune(flags: TuneFlags): Promise<void> {
 }
 
 function inWords({ dispatch, combine }: Tuning): string {
-  const launch = ({ blocks, threads, parts }: Tuning['dispatch']): string =>
-    `${blocks} × ${threads}, ${parts === 1 ? 'whole rows' : `${parts} parts`}`;
+  const launch = ({ way, blocks, threads, parts, inFlight }: Tuning['dispatch' | 'combine']): string =>
+    `${way} ${blocks} × ${threads}, ${parts === 1 ? 'whole rows' : `${parts} parts`}` +
+    (way === 'store' || way === 'push' ? `, ${inFlight} in flight` : '');
   const ahead = combine.way === 'push' ? `, ${combine.ahead} ahead` : '';
-  return `dispatch ${launch(dispatch)}; combine ${combine.way} ${launch(combine)}${ahead}`;
+  return `dispatch ${launch(dispatch)}; combine ${launch(combine)}${ahead}`;
 }
 
 /** Adds shapes to a file, so that what was found survives an interruption. */

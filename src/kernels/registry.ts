@@ -14,6 +14,7 @@ import {
   combineKernel,
   dispatchKernel,
   dtypeBytes,
+  mostInFlight,
   type OneSidedShape,
   type OutputRows,
   oneSidedWindow,
@@ -77,6 +78,9 @@ const oneSided: Parameters = {
   ...spread,
   way: { default: 'push', allowed: ['push', 'pull'] },
   ahead: { default: 1, allowed: [1, 1024] },
+  /** How dispatch moves rows. */
+  dispatch: { default: 'store', allowed: ['store', 'bulk'] },
+  inflight: { default: 4, allowed: [1, mostInFlight] },
 };
 const pushing: Parameters = { ...oneSided, way: { default: 'push', allowed: ['push'] } };
 
@@ -207,6 +211,7 @@ function oneSidedShape(
     blocks: Math.min(shape.number('blocks'), shape.number('tokens') * parts),
     threads,
     parts,
+    inFlight: shape.number('inflight'),
   };
   return {
     ranks,
@@ -217,7 +222,7 @@ function oneSidedShape(
     output,
     weights: options.weighting === 'combine' || shape.text('weights') === 'yes',
     counts: shape.text('counts') === 'yes',
-    dispatch: launch,
+    dispatch: { ...launch, way: shape.text('dispatch') as 'store' | 'bulk' },
     combine: { ...launch, way: shape.text('way') as 'push' | 'pull', ahead: shape.number('ahead') },
   };
 }

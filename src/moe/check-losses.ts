@@ -17,18 +17,21 @@ const victim = 1;
 const layer = { ranks, experts: 3, topK: 3, maxTokens: 2, hidden: 16, dtype: 'bf16' } as const;
 
 /** Several blocks, which all give up. */
-const spread = { blocks: 2, threads: 32, parts: 1 };
+const spread = { blocks: 2, threads: 32, parts: 1, inFlight: 4 };
 
 /** `victim` is gone when the others begin the operation, in the first round. */
 export function loss(
   way: 'push' | 'pull',
   operation: 'dispatch' | 'combine',
-  transport: 'rows' | 'e4m3' = 'rows',
+  {
+    transport = 'rows',
+    send = 'store',
+  }: { readonly transport?: 'rows' | 'e4m3'; readonly send?: 'store' | 'bulk' } = {},
 ): CheckConfiguration {
   const shape = shapeOfRounds({ ...layer, transport });
-  const tuning: Tuning = { dispatch: spread, combine: { ...spread, way, ahead: 1 } };
+  const tuning: Tuning = { dispatch: { ...spread, way: send }, combine: { ...spread, way, ahead: 1 } };
   return {
-    name: `${transport === 'rows' ? way : transport}, a rank lost in ${operation}`,
+    name: `${[transport === 'rows' ? way : transport, ...(send === 'bulk' ? [send] : [])].join(', ')}, a rank lost in ${operation}`,
     ranks,
     async run(machine) {
       const errors: unknown[] = [];

@@ -40,6 +40,7 @@ interface Rounds {
   readonly threads: number;
   readonly parts: number;
   readonly ahead: number;
+  readonly send: 'store' | 'bulk';
   readonly weights: boolean;
   readonly counts: boolean;
   readonly inspect: boolean;
@@ -66,6 +67,7 @@ const plain: Omit<Rounds, 'tokens'> = {
   threads: 32,
   parts: 1,
   ahead: 1,
+  send: 'store',
   weights: true,
   counts: false,
   inspect: false,
@@ -151,6 +153,41 @@ const pulled: Readonly<Record<string, Partial<Rounds>>> = {
     tokens: [Array(10).fill(1), Array(10).fill(1)],
   },
 };
+
+/** Dispatch sends rows in bulk. */
+const inBulk: Readonly<Record<string, Partial<Rounds>>> = Object.fromEntries(
+  Object.entries<Partial<Rounds>>({
+    bulk: { counts: true },
+    'bulk, one token': { maxTokens: 1, experts: 2, topK: 1, blocks: 1, tokens: [[1, 1]], tiny: true },
+    // One warp, so one stage: every row must wait for it.
+    'bulk, more rows than stages': { maxTokens: 4, blocks: 1, hidden: 24 },
+    'bulk, rows in parts, three warps': { hidden: 40, maxTokens: 4, parts: 2, blocks: 1, threads: 96 },
+    'bulk, payloads of odd bytes': { extra: [32, 33, 48], maxTokens: 3, blocks: 1, threads: 64 },
+    'bulk, rows longer than a stage': {
+      hidden: 8 * 2016,
+      dtype: 'f32',
+      maxTokens: 1,
+      blocks: 1,
+      tokens: [
+        [1, 1],
+        [1, 1],
+      ],
+    },
+    'bulk, uneven tokens': {
+      ranks: 3,
+      experts: 7,
+      maxTokens: 3,
+      tokens: [
+        [3, 0, 2],
+        [0, 0, 0],
+        [1, 3, 2],
+      ],
+    },
+    'bulk, routes to nobody, ids out of range': { topK: 3, routes: { holes: 0.5 }, stray: true },
+    'bulk, a graph, replayed': { graph: true },
+    'bulk, one resident block': { residentBlocks: 1, maxTokens: 3 },
+  }).map(([name, differences]) => [name, { send: 'bulk', ...differences }]),
+);
 
 /** Combine applies the weights. */
 const weighed: Readonly<Record<string, Partial<Rounds>>> = Object.fromEntries(
@@ -239,6 +276,18 @@ export const checkSubjects: readonly CheckSubject[] = [
   },
   { name: 'one_sided_pull', kernels, configurations: configurations('pull', { ...common, ...pulled }) },
   {
+    name: 'one_sided_bulk',
+    kernels,
+    configurations: [
+      ...configurations('push', inBulk),
+      ...configurations('pull', {
+        'bulk, two warps': { send: 'bulk', maxTokens: 4, blocks: 1, threads: 64 },
+      }),
+      loss('push', 'dispatch', { send: 'bulk' }),
+      loss('push', 'combine', { send: 'bulk' }),
+    ],
+  },
+  {
     name: 'one_sided_weigh',
     kernels: [...kernels.slice(0, 2), 'one_sided_weigh', ...kernels.slice(2)],
     configurations: [
@@ -252,7 +301,7 @@ export const checkSubjects: readonly CheckSubject[] = [
   {
     name: 'one_sided_e4m3',
     kernels: ['one_sided_dispatch', 'example_experts', 'one_sided_weigh', 'one_sided_combine_e4m3'],
-    configurations: [...configurations('push', narrow), loss('push', 'combine', 'e4m3')],
+    configurations: [...configurations('push', narrow), loss('push', 'combine', { transport: 'e4m3' })],
   },
   ceilings,
 ];
@@ -273,13 +322,13 @@ function configuration(name: string, way: 'push' | 'pull', of: Rounds): CheckCon
   const { hidden, dtype, weighting, transport, extra, experts, topK, maxTokens } = of;
   const row = { hidden, dtype, weighting, transport };
   const shape = shapeOfRounds({ ranks, experts, topK, maxTokens, extra, ...row });
-  const launch = { blocks: of.blocks, threads, parts };
+  const launch = { blocks: of.blocks, threads, parts, inFlight: 4 };
   const options: RoundsOptions = {
     weights,
     counts,
     inspect,
     graph,
-    tuning: { dispatch: launch, combine: { ...launch, way, ahead } },
+    tuning: { dispatch: { ...launch, way: of.send }, combine: { ...launch, way, ahead } },
     experts: { blocks: 2, threads: 32, programmatic: of.programmatic },
   };
   // The same in every schedule, so made once.

@@ -2,14 +2,14 @@
  * How the kernels of a shape are spread over a device, where nobody measured this very machine: rules of thumb for
  * GPUs (docs/results holds the measurements behind them), and the cheapest spread for the simulator.
  */
-import type { CombineTuning, LaunchTuning } from '../kernels/index.js';
+import type { CombineTuning, DispatchTuning, LaunchTuning } from '../kernels/index.js';
 import { dtypes } from './dtype.js';
 import type { Shape } from './shape.js';
 
 /** How the kernels of a layer are spread over a GPU: the same on all ranks. */
 export interface Tuning {
-  /** Blocks, threads, and the parts that a row is cut into. */
-  readonly dispatch: LaunchTuning;
+  /** Blocks, threads, the parts that a row is cut into, and whether rows are stored or copied in bulk. */
+  readonly dispatch: DispatchTuning;
   /** Likewise, and whether rows are pushed or pulled. */
   readonly combine: CombineTuning;
 }
@@ -26,9 +26,10 @@ function simTuning({ ranks, maxTokens }: Shape): Tuning {
   // Many ranks: the windows without `returned` are a third smaller, and the race detector has no atomic access for every
   // 16 bytes to remember (64 ranks × 8 tokens, hidden 1024, checked: 2.4 GB and 55 s when pushed).
   const way = ranks > 16 ? 'pull' : 'push';
+  const launch = { blocks, threads, parts: 1 };
   return {
-    dispatch: { blocks, threads, parts: 1 },
-    combine: { blocks, threads, parts: 1, way, ahead: Math.ceil(maxTokens / blocks) },
+    dispatch: stored(launch),
+    combine: { ...pushed({ ...launch, ahead: Math.ceil(maxTokens / blocks) }), way },
   };
 }
 
@@ -47,43 +48,41 @@ function gpuTuning(shape: Shape): Tuning {
   if (maxTokens <= 16) {
     const parts = maxTokens <= 2 ? 7 : 4;
     return {
-      dispatch: { blocks: maxTokens * parts, threads: threads(sent / parts), parts },
-      combine: { blocks: maxTokens * 7, threads: threads(returned / 7), parts: 7, way: 'push', ahead: 1 },
+      dispatch: stored({ blocks: maxTokens * parts, threads: threads(sent / parts), parts }),
+      combine: pushed({ blocks: maxTokens * 7, threads: threads(returned / 7), parts: 7, ahead: 1 }),
     };
   }
   if (maxTokens <= 64) {
     return {
-      dispatch: { blocks: maxTokens, threads: threads(sent, 512), parts: 1 },
-      combine: {
+      dispatch: stored({ blocks: maxTokens, threads: threads(sent, 512), parts: 1 }),
+      combine: pushed({
         blocks: Math.ceil(maxTokens * 3.5),
         threads: threads(returned / 7),
         parts: 7,
-        way: 'push',
         ahead: 2,
-      },
+      }),
     };
   }
   if (maxTokens <= 256) {
     return {
-      dispatch: { blocks: Math.min(maxTokens, 132), threads: threads(sent), parts: 1 },
-      combine: {
+      dispatch: stored({ blocks: Math.min(maxTokens, 132), threads: threads(sent), parts: 1 }),
+      combine: pushed({
         blocks: Math.min(maxTokens * 2, 264),
         threads: wholeWarps(Math.max(ranks, 256)),
         parts: 4,
-        way: 'push',
         ahead: 1,
-      },
+      }),
     };
   }
   if (maxTokens <= 1024) {
     return {
-      dispatch: { blocks: 132, threads: threads(sent), parts: 1 },
-      combine: { blocks: 264, threads: threads(returned, 512), parts: 1, way: 'push', ahead: 2 },
+      dispatch: stored({ blocks: 132, threads: threads(sent), parts: 1 }),
+      combine: pushed({ blocks: 264, threads: threads(returned, 512), parts: 1, ahead: 2 }),
     };
   }
   return {
-    dispatch: { blocks: 264, threads: threads(sent, 512), parts: 1 },
-    combine: { blocks: 264, threads: threads(returned / 2, 512), parts: 2, way: 'push', ahead: 1 },
+    dispatch: stored({ blocks: 264, threads: threads(sent, 512), parts: 1 }),
+    combine: pushed({ blocks: 264, threads: threads(returned / 2, 512), parts: 2, ahead: 1 }),
   };
 }
 
@@ -100,5 +99,13 @@ export function weighTuning(
   // With more threads a sum of 32 rows would not fit in registers.
   return { blocks: Math.min(pieces, kind === 'sim' ? blocks : 264), threads: Math.min(threads, 512), parts };
 }
+
+/** By default rows go through registers, up to four vectors of them a thread. */
+const stored = (launch: LaunchTuning): DispatchTuning => ({ ...launch, way: 'store', inFlight: 4 });
+const pushed = (launch: LaunchTuning & Pick<CombineTuning, 'ahead'>): CombineTuning => ({
+  ...launch,
+  way: 'push',
+  inFlight: 4,
+});
 
 const wholeWarps = (threads: number): number => Math.ceil(threads / 32) * 32;

@@ -3,6 +3,7 @@
  * and what it must be. What only the device can see (ids in device memory) is made harmless there instead.
  */
 import { ArgumentError, requireInteger } from '../errors/index.js';
+import { mostInFlight } from '../kernels/index.js';
 import { type Bits, type Dtype, dtypes } from './dtype.js';
 import type { Payload, Shape } from './shape.js';
 import { describe, elements, isContiguous, type Tensor } from './tensor.js';
@@ -85,7 +86,7 @@ export function requireTuning(tuning: Tuning, ranks: number): void {
   for (const phase of ['dispatch', 'combine'] as const) {
     const at = `tuning.${phase}`;
     requireObject(at, tuning[phase]);
-    const { blocks, threads, parts } = tuning[phase];
+    const { blocks, threads, parts, inFlight } = tuning[phase];
     requireInteger(`${at}.blocks`, blocks, 1, 65_536);
     requireInteger(`${at}.threads`, threads, 32, 1024);
     // A thread for each peer, in whole warps.
@@ -93,7 +94,9 @@ export function requireTuning(tuning: Tuning, ranks: number): void {
       throw new ArgumentError(`${at}.threads`, threads, `a multiple of 32, and at least ranks, ${ranks}`);
     }
     requireInteger(`${at}.parts`, parts, 1, 1024);
+    requireInteger(`${at}.inFlight`, inFlight, 1, mostInFlight);
   }
+  requireOneOf('tuning.dispatch.way', tuning.dispatch.way, ['store', 'bulk']);
   requireOneOf('tuning.combine.way', tuning.combine.way, ['push', 'pull']);
   requireInteger('tuning.combine.ahead', tuning.combine.ahead, 0, 65_536);
 }

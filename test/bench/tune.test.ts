@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { descend, neighbours, sensible } from '../../src/bench/tune.js';
+import { coordinates, descend, neighbours, sensible } from '../../src/bench/tune.js';
 import { defaultTuning, type Shape, type Tuning } from '../../src/moe/index.js';
 
 const shape: Shape = {
@@ -66,7 +66,7 @@ describe('the search for a tuning', () => {
   });
 
   it('never makes more blocks than there are pieces', () => {
-    for (let coordinate = 0; coordinate < 8; coordinate++) {
+    for (let coordinate = 0; coordinate < coordinates.length; coordinate++) {
       for (const { dispatch, combine } of neighbours(start, coordinate, 2)) {
         expect(dispatch.blocks).toBeLessThanOrEqual(2 * dispatch.parts);
         expect(combine.blocks).toBeLessThanOrEqual(2 * combine.parts);

@@ -6,12 +6,17 @@ import { architectures, compileCuda, findTool } from '../lang/cuda/nvcc.js';
 
 const nvcc = findTool('nvcc');
 
-/** Besides its default: the other way of combine, rows that no vector divides, other types, one token, many ranks. */
+/** Besides its default: the other ways of dispatch and combine, many vectors in flight, rows that no vector divides, other types, one token, many ranks. */
 const variants: Readonly<Record<string, readonly ShapeText[]>> = {
   one_sided_dispatch: [
     { ranks: 4, hidden: 77, counts: 'yes' },
     { tokens: 1, parts: 4, blocks: 4, threads: 256, scales: 224 },
     { ranks: 72, experts: 288, topk: 32, way: 'pull' },
+    { hidden: 2 ** 17, threads: 512, inflight: 8 },
+    { hidden: 2 ** 17, threads: 896, inflight: 8 },
+    { dispatch: 'bulk', threads: 128, scales: 224 },
+    { dispatch: 'bulk', threads: 1024, blocks: 16, scales: 36, way: 'pull', counts: 'yes' },
+    { dispatch: 'bulk', ranks: 72, experts: 288, topk: 32, threads: 128, parts: 3 },
   ],
   one_sided_combine: [
     { way: 'pull' },
@@ -19,6 +24,8 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
     { ranks: 4, tokens: 1, parts: 7, blocks: 7, threads: 128 },
     { dtype: 'f32', ahead: 4, counts: 'yes' },
     { ranks: 72, experts: 288, topk: 32 },
+    { hidden: 2 ** 17, threads: 512, inflight: 8 },
+    { hidden: 2 ** 17, threads: 896, inflight: 8 },
   ],
   one_sided_combine_e4m3: [
     { weighting: 'combine', hidden: 144 },

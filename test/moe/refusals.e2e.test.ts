@@ -21,7 +21,7 @@ const good: ExpertParallelOptions = {
   output: row('bf16', 8),
 };
 
-const spread = { blocks: 1, threads: 32, parts: 1 };
+const spread = { way: 'store', blocks: 1, threads: 32, parts: 1, inFlight: 4 } as const;
 const tuning = { dispatch: spread, combine: { ...spread, way: 'push', ahead: 1 } } as const;
 
 /** Values that no caller's types allow, but JavaScript and JSON do. */
@@ -116,6 +116,18 @@ describe('ExpertParallel.create refuses', () => {
       { tuning: { ...tuning, combine: { ...tuning.combine, threads: 2048 } } },
     ],
     'no parts': ['tuning.combine.parts', { tuning: { ...tuning, combine: { ...tuning.combine, parts: 0 } } }],
+    'an unknown way to send': [
+      'tuning.dispatch.way',
+      { tuning: { ...tuning, dispatch: { ...spread, way: any('throw') } } },
+    ],
+    'nothing in flight': [
+      'tuning.dispatch.inFlight',
+      { tuning: { ...tuning, dispatch: { ...spread, inFlight: 0 } } },
+    ],
+    'more in flight than registers hold': [
+      'tuning.combine.inFlight',
+      { tuning: { ...tuning, combine: { ...tuning.combine, inFlight: 9 } } },
+    ],
     'an unknown way': [
       'tuning.combine.way',
       { tuning: { ...tuning, combine: { ...tuning.combine, way: 'throw' } } },

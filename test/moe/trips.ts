@@ -53,6 +53,7 @@ export function trips(ranks: fc.Arbitrary<number>, most: { readonly tokens: numb
     blocks: fc.integer({ min: 1, max: 5 }),
     warps: fc.integer({ min: 1, max: 3 }),
     parts: fc.integer({ min: 1, max: 3 }),
+    inFlight: fc.integer({ min: 1, max: 8 }),
   });
   return fc
     .record({
@@ -72,6 +73,7 @@ export function trips(ranks: fc.Arbitrary<number>, most: { readonly tokens: numb
       inspect: fc.boolean(),
       dispatch: launch,
       combine: launch,
+      send: fc.constantFrom('store' as const, 'bulk' as const),
       way: fc.constantFrom('push' as const, 'pull' as const),
       ahead: fc.integer({ min: 1, max: 3 }),
       tuned: fc.boolean(),
@@ -86,13 +88,12 @@ export function trips(ranks: fc.Arbitrary<number>, most: { readonly tokens: numb
         if (of.stray) for (const { topkIds } of sources) topkIds.set(strays.slice(0, topkIds.length));
         return sources;
       });
-      const spread = ({ blocks, warps, parts }: typeof of.dispatch) => ({
-        blocks,
+      const spread = ({ warps, ...launch }: typeof of.dispatch) => ({
+        ...launch,
         threads: Math.ceil(Math.max(warps * 32, ranks) / 32) * 32,
-        parts,
       });
       const tuning = {
-        dispatch: spread(of.dispatch),
+        dispatch: { ...spread(of.dispatch), way: of.send },
         combine: { ...spread(of.combine), way: of.way, ahead: of.ahead },
       };
       return { shape, rounds, options: { weights, counts, inspect, ...(of.tuned && { tuning }) } };

@@ -22,7 +22,10 @@ const entry = (maxTokens: number, change: Partial<TunedShape> = {}): TunedShape 
   combineBytes: 14_336,
   maxTokens,
   // Marks the entry: its tuning is found again by its blocks.
-  tuning: { ...defaultTuning(shape, 'cuda'), dispatch: { blocks: maxTokens, threads: 256, parts: 1 } },
+  tuning: {
+    ...defaultTuning(shape, 'cuda'),
+    dispatch: { blocks: maxTokens, threads: 256, parts: 1, way: 'bulk', inFlight: 2 },
+  },
   microseconds: 10,
   ...change,
 });
@@ -80,7 +83,15 @@ describe('a tuning file', () => {
       '[]',
       '{"format":"heddle-tuning/1"}',
       JSON.stringify({ format: 'heddle-tuning/2', shapes: [] }),
-      ...[{ blocks: 0 }, { threads: 100 }, { threads: 2048 }, { parts: 1.5 }].map((dispatch) => {
+      ...[
+        { blocks: 0 },
+        { threads: 100 },
+        { threads: 2048 },
+        { parts: 1.5 },
+        { way: 'push' },
+        { way: undefined },
+        { inFlight: 0 },
+      ].map((dispatch) => {
         const good = entry(8);
         const tuning = { ...good.tuning, dispatch: { ...good.tuning.dispatch, ...dispatch } };
         return JSON.stringify({ format: 'heddle-tuning/1', shapes: [{ ...good, tuning }] });

@@ -22,7 +22,7 @@ const options = {
   output: { dtype: 'bf16', length: 16 },
 } as const satisfies ExpertParallelOptions;
 
-const spread = { blocks: 4, threads: 32, parts: 1 };
+const spread = { way: 'store', blocks: 4, threads: 32, parts: 1, inFlight: 4 } as const;
 const tunings: Record<string, Tuning> = {
   pull: { dispatch: spread, combine: { ...spread, way: 'pull', ahead: 0 } },
   push: { dispatch: spread, combine: { ...spread, way: 'push', ahead: 1 } },

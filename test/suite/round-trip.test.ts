@@ -5,7 +5,7 @@ import { comparePlanes, roundTripCases } from './round-trip.js';
 
 /** Each of these differs by the number of ranks; the others would only repeat themselves. */
 const notable =
-  /^(bf16|f16$|eight|rows of 77|uneven|nobody|holes|all remote|one rank|fewer|push, rows|pull, rows)/;
+  /^(bf16|f16$|eight|rows of 77|uneven|nobody|holes|all remote|one rank|fewer|push, rows|pull, rows|bulk, odd)/;
 
 for (const ranks of [1, 2, 4, 8]) {
   describe(`round trips of ${ranks} simulated ranks equal the reference`, () => {
@@ -20,7 +20,9 @@ for (const ranks of [1, 2, 4, 8]) {
 
 describe('round trips under the checker are free of races', () => {
   const cases = roundTripCases(2, { replays: 3 }).filter(({ name }) =>
-    /^(f32$|two payloads|uneven|ids out|combine weighs, bf16|a graph of)/.test(name),
+    /^(f32$|two payloads|uneven|ids out|combine weighs, bf16|a graph of|bulk, odd|bulk, rows take)/.test(
+      name,
+    ),
   );
   for (const { name, ranks, run } of cases) {
     it(name, async () => {

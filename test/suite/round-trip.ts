@@ -395,10 +395,12 @@ function tuning(
   way: 'pull' | 'push',
   [blocks, threads, parts]: readonly [number, number, number],
   ahead = 1,
+  { send = 'store', inFlight = 4 }: { readonly send?: 'store' | 'bulk'; readonly inFlight?: number } = {},
 ): Tuning {
-  const launch = { blocks, threads, parts };
-  return { dispatch: launch, combine: { ...launch, way, ahead } };
+  const launch = { blocks, threads, parts, inFlight };
+  return { dispatch: { ...launch, way: send }, combine: { ...launch, way, ahead } };
 }
+const bulk = { send: 'bulk' } as const;
 
 /** The cases of a world of so many ranks; graphs run `replays` times, kernels wait for `waitMs`. */
 export function roundTripCases(
@@ -522,6 +524,41 @@ export function roundTripCases(
     'push, rows in three parts': { tuning: tuning('push', [4, 96, 3], 2), counts: true },
     'push, a block a piece': { tuning: tuning('push', [64, 256, 2], 1) },
     'push, far ahead': { tuning: tuning('push', [2, 64, 1], 7) },
+    'a vector in flight': {
+      payloads: { x: row('bf16', 1000) },
+      output: out('bf16', 1000),
+      tuning: tuning('push', [2, 32, 1], 1, { inFlight: 1 }),
+    },
+    'eight vectors in flight, rows in two parts': {
+      payloads: { x: row('bf16', 4000) },
+      output: out('bf16', 4000),
+      tuning: tuning('push', [3, 32, 2], 1, { inFlight: 8 }),
+    },
+    'bulk, rows take turns in one stage': { tuning: tuning('push', [1, 32, 1], 1, bulk), counts: true },
+    'bulk, odd payloads beside, uneven and empty ranks, three parts': {
+      payloads: { x: row('bf16', 104), ...u8(17, 48, 100, 16) },
+      output: out('bf16', 104),
+      tokens: [some, none, onlyLast, full, some],
+      tuning: tuning('push', [4, 96, 3], 2, bulk),
+      counts: true,
+    },
+    'bulk, nothing but odd payloads, pull': {
+      payloads: u8(3, 20),
+      between: 'rows',
+      tuning: tuning('pull', [3, 64, 1], 1, bulk),
+    },
+    'bulk, pull, more stages than rows': { tuning: tuning('pull', [64, 256, 2], 1, bulk) },
+    'bulk, rows longer than a stage': {
+      payloads: { x: row('f32', 1500) },
+      output: out('f32', 1500),
+      between: 'copy',
+      tuning: tuning('push', [2, 1024, 1], 1, bulk),
+    },
+    'bulk, a graph of two rounds, replayed': {
+      replays,
+      tokens: [full, some],
+      tuning: tuning('push', [2, 64, 1], 1, bulk),
+    },
     'a graph of two rounds, replayed': { replays, tokens: [full, some], counts: true },
     'a graph of two pulling rounds, replayed': {
       replays,

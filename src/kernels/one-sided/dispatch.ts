@@ -5,9 +5,12 @@
  * the same inputs always land in the same places. A row travels once to a rank, however many of its experts live
  * there. Expert ids go to every rank for every slot: -1 says 'not yours' and 'empty' alike.
  *
+ * Rows are stored, or go by bulk copies (bulk.ts), which leaves most multiprocessors to others.
+ *
  * One launch, one rendezvous, at the tail: when the kernel ends, everything sent to this rank has arrived.
  */
 import { kernel, list, peers, pointer } from '../../lang/index.js';
+import { fillStage, staging } from './bulk.js';
 import { expertOwner, protocol } from './protocol.js';
 import {
   depth,
@@ -21,6 +24,7 @@ import {
 export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
   const partUnits = (p: OneSidedShape['payloads'][number]) =>
     Math.ceil(p.rowBytes / unitBytes[p.unit] / shape.dispatch.parts);
+  const { warps, chunks, stage } = staging(shape);
   const { arrive, awaitPeers, awaitSlots, patience } = protocol(
     window,
     shape,
@@ -61,8 +65,15 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
         PART_BYTES: shape.payloads.map((p) => partUnits(p) * unitBytes[p.unit]),
         /** Bytes that one prefetch brings. */
         LINE: 128,
-        // Up to four independent loads in flight for each thread hide the latency of device memory.
-        DEPTH: shape.payloads.map((p) => depth(partUnits(p), shape.dispatch.threads)),
+        // Independent loads in flight for each thread hide the latency of device memory.
+        DEPTH: shape.payloads.map((p) => depth(partUnits(p), shape.dispatch)),
+        WARPS: warps,
+        BULK: stage > 0,
+        /** Vectors that go through a stage at a time; 0 for a payload whose rows are stored. */
+        CHUNK: chunks,
+        // Where nothing goes in bulk nobody uses it, and it vanishes.
+        STAGE: Math.max(1, stage),
+        fillStage,
         ownerOf: expertOwner(shape),
         arrive,
         awaitPeers,
@@ -102,6 +113,16 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
       // (A pulling combine has waited for the peers already.)
       let mayStore = !u.PUSH;
 
+      // Bulk copies: the warps take turns, each with its own stage and the mbarrier that says it is filled. The n-th
+      // chunk that the block sends is the turn of warp n % WARPS, and of that warp's first lane alone.
+      const stages = g.shared('v16', u.WARPS * u.STAGE);
+      const filled = g.shared('u64', u.WARPS);
+      const stage = stages.at(g.warpId * u.STAGE);
+      let chunk = g.u32(0);
+      if (u.BULK) {
+        if (g.laneId === 0) g.mbarrier.init(filled.at(g.warpId), 1);
+      }
+
       // The work is MAX_TOKENS · PARTS pieces of rows; block b takes every gridDim-th.
       for (let piece = g.blockIdx.x; piece < u.MAX_TOKENS * u.PARTS; piece += g.gridDim.x) {
         const token = piece / u.PARTS;
@@ -119,12 +140,25 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
         for (const p of g.unroll(u.PAYLOADS)) {
           const from = rows[p]!.as(u.UNIT[p]!).at(token * u.ROW_UNITS[p]!);
           const end = token < tokens ? g.min((part + 1) * u.PART_UNITS[p]!, g.u32(u.ROW_UNITS[p]!)) : 0;
-          for (let base = part * u.PART_UNITS[p]!; base < end; base += g.blockDim.x * u.DEPTH[p]!) {
+          const bulk = u.CHUNK[p]! > 0;
+          for (
+            let base = part * u.PART_UNITS[p]!;
+            base < end;
+            base += bulk ? u.CHUNK[p]! : g.blockDim.x * u.DEPTH[p]!
+          ) {
+            const sends = bulk && chunk % u.WARPS === g.warpId && g.laneId === 0;
+            const bytes = 16 * g.min(end - base, g.u32(u.CHUNK[p]!));
             // The row is on its way before the first use of the ids: the two latencies overlap.
             const row = g.registers(u.UNIT[p]!, u.DEPTH[p]!);
-            for (const d of g.unroll(u.DEPTH[p]!)) {
-              const i = base + d * g.blockDim.x + g.threadIdx.x;
-              if (i < end) row[d] = g.load(from.at(i), { cache: 'stream' });
+            if (bulk) {
+              if (sends) {
+                u.fillStage({ stage, from: from.as('v16').at(base), bytes, filled: filled.at(g.warpId) });
+              }
+            } else {
+              for (const d of g.unroll(u.DEPTH[p]!)) {
+                const i = base + d * g.blockDim.x + g.threadIdx.x;
+                if (i < end) row[d] = g.load(from.at(i), { cache: 'stream' });
+              }
             }
             if (!mayStore) {
               if (!u.awaitSlots({ win, epoch: epoch - 1, limit: patience })) patience = g.u32(0);
@@ -139,14 +173,25 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
             // of a round at 128 balanced tokens; nothing either way where routes are random).
             const turn = (g.rank * u.K) / u.RANKS;
             let left = (stands >>> turn) | (stands << (32 - turn));
+            if (bulk) {
+              if (sends) g.mbarrier.await(filled.at(g.warpId), (chunk / u.WARPS) % 2);
+            }
             while (left !== 0) {
               const to = g.warp.shuffle(owner, (g.ffs(left) - 1 + turn) % 32);
               left &= left - 1;
               const there = win.at(to).payloads[p]!.at(slot * u.ROW_UNITS[p]!);
-              for (const d of g.unroll(u.DEPTH[p]!)) {
-                const i = base + d * g.blockDim.x + g.threadIdx.x;
-                if (i < end) g.store(there.at(i), row[d]!);
+              if (bulk) {
+                if (sends) g.bulk.store(there.as('v16').at(base), stage, bytes);
+              } else {
+                for (const d of g.unroll(u.DEPTH[p]!)) {
+                  const i = base + d * g.blockDim.x + g.threadIdx.x;
+                  if (i < end) g.store(there.at(i), row[d]!);
+                }
               }
+            }
+            if (bulk) {
+              if (sends) g.bulk.commit();
+              chunk += 1;
             }
           }
         }
@@ -170,6 +215,9 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
             }
           }
         }
+      }
+      if (u.BULK) {
+        if (g.laneId === 0) g.bulk.wait(0); // bulk.ts says why `arrive` then vouches for what was copied
       }
       u.arrive({ win, epoch });
       u.awaitPeers({ win, epoch, limit: patience });

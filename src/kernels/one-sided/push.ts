@@ -28,7 +28,7 @@ export function pushPiece(shape: OneSidedShape, window: OneSidedWindow) {
         PARTS: shape.combine.parts,
         UNITS: units,
         PART_UNITS: partUnits,
-        DEPTH: depth(partUnits, shape.combine.threads),
+        DEPTH: depth(partUnits, shape.combine),
         EMPTY: emptyWord,
         OTHER_NAN: otherNan[shape.output.dtype],
       },

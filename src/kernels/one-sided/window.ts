@@ -46,7 +46,7 @@ export interface OneSidedShape {
   readonly weights: boolean;
   /** Routes are counted per local expert during dispatch. */
   readonly counts: boolean;
-  readonly dispatch: LaunchTuning;
+  readonly dispatch: DispatchTuning;
   readonly combine: CombineTuning;
   /** Where combine applies the router weights; spread as combine if left out. */
   readonly weigh?: LaunchTuning;
@@ -70,8 +70,20 @@ export interface LaunchTuning {
   readonly parts: number;
 }
 
+/** Of `inFlight`. */
+export const mostInFlight = 8;
+
+export interface DispatchTuning extends LaunchTuning {
+  /** Rows go through registers, or through shared memory by bulk copies: those of whole vectors (bulk.ts). */
+  readonly way: 'store' | 'bulk';
+  /** Storing: vectors of a row that each thread loads before it stores the first. */
+  readonly inFlight: number;
+}
+
 export interface CombineTuning extends LaunchTuning {
   readonly way: 'pull' | 'push';
+  /** Pushing: as in dispatch. */
+  readonly inFlight: number;
   /** Pushing: pieces that a block pushes before it adds up its first. */
   readonly ahead: number;
 }
@@ -118,8 +130,12 @@ export function oneSidedWindow(shape: OneSidedShape) {
 }
 export type OneSidedWindow = ReturnType<typeof oneSidedWindow>;
 
-/** Loads that each thread of a block keeps in flight: as many as its part of a row needs, at most four. */
-export const depth = (units: number, threads: number): number => Math.min(4, Math.ceil(units / threads));
+/**
+ * Loads that each thread of a block keeps in flight: as many as its part of a row needs, at most `inFlight`, and no
+ * more than fill a quarter of its registers (896 or 1024 threads with eight vectors each spilled).
+ */
+export const depth = (units: number, { threads, inFlight }: DispatchTuning | CombineTuning): number =>
+  Math.min(inFlight, Math.ceil(units / threads), Math.floor(4096 / threads));
 
 /** Blocks of a combine launch: a pushing one has one more, which only releases the slots. */
 export const combineGrid = ({ combine }: Pick<OneSidedShape, 'combine'>): number =>

@@ -1,0 +1,47 @@
+/**
+ * Rows on their way by bulk asynchronous copies: from global memory into a stage in shared memory, and from there into
+ * the windows of all ranks that want them. One thread of a warp starts the copies and the copy engine moves the bytes,
+ * so that a few blocks keep the links busy and the other multiprocessors are free.
+ *
+ * Every warp has a stage of its own and takes its turn: while one warp's stage is being filled, another's is being sent.
+ * A stage is its warp's first lane's alone, so no block or warp has to meet over it. Why it may be filled again:
+ * `waitReads`, whose copies have then read it. Why the release in `arrive` covers what was sent: `wait(0)` returns once
+ * the copies are complete and their writes visible to that thread, to its ordinary accesses too (PTX: completion is
+ * followed by a fence between the proxies); from there on they are like its own stores, which the block's barrier and
+ * the release behind it pass on. In the other direction `bulk.load` and `bulk.store` fence before they start, so that
+ * what this thread knows (the inputs are written, the slots are free) holds for the copies too.
+ *
+ * Waits for copies have no limit: they wait for this GPU's engine, not for a peer to do anything.
+ */
+import { device, pointer } from '../../lang/index.js';
+import { type OneSidedShape, unitBytes } from './window.js';
+
+/** For the stages of a block. Its static shared memory is 48 KiB, of which the mbarriers take a little. */
+const stagesBytes = 47 * 1024;
+
+/** How rows are cut for the stages, in vectors; nothing where dispatch stores. */
+export function staging({ dispatch, payloads }: Pick<OneSidedShape, 'dispatch' | 'payloads'>) {
+  const warps = dispatch.threads / 32;
+  const most = Math.floor(stagesBytes / 16 / warps);
+  /** Of each payload: what goes through a stage at a time, 0 for rows that are stored. A part is cut evenly. */
+  const chunks = payloads.map(({ rowBytes, unit }) => {
+    if (dispatch.way === 'store' || unit !== 'v16') return 0;
+    const part = Math.ceil(rowBytes / unitBytes[unit] / dispatch.parts);
+    return Math.ceil(part / Math.ceil(part / most));
+  });
+  return { warps, chunks, stage: Math.max(0, ...chunks) };
+}
+
+/** One thread: fills its stage as soon as the copies out of it have read it. */
+export const fillStage = device(
+  {
+    name: 'fill_stage',
+    params: { stage: pointer('v16'), from: pointer('v16'), bytes: 'u32', filled: pointer('u64') },
+    using: {},
+  },
+  (g, { stage, from, bytes, filled }) => {
+    g.bulk.waitReads(0);
+    g.mbarrier.expect(filled, bytes);
+    g.bulk.load(stage, from, bytes, filled);
+  },
+);
