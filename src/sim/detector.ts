@@ -3,7 +3,7 @@
  * synchronising event and every memory access here, in the order in which they happen in the simulated run; the
  * detector answers with findings. It never influences the run.
  *
- * Happens-before edges: program order; block barrier; warp barrier and warp operations (all 32 lanes meet);
+ * Happens-before edges: program order; block barrier; warp barrier (all 32 lanes meet; votes and shuffles order nothing);
  * release → acquire through the value of one location, when the scopes of both include the other thread
  * (cta: same block; gpu: same rank; sys: any), also through chains of atomic read-modify-writes, and through
  * fence; relaxed store / relaxed load; fence; stream order between launches and host copies of one stream; events
@@ -95,7 +95,7 @@ export interface Detector {
   ): void;
   fence(thread: ThreadId, scope: Scope, site: SiteId): void;
   blockBarrier(block: BlockId): void;
-  /** The warp whose first thread is `firstLane` met (warp barrier or any warp operation). */
+  /** The warp whose first thread is `firstLane` met at a warp barrier. */
   warpMet(firstLane: ThreadId, lanes: number): void;
 
   bulkIssued(

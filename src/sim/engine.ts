@@ -7,7 +7,7 @@
  * number of steps (so that the process stays responsive).
  */
 import { HeddleError } from '../errors/index.js';
-import { type Compiled, type Mode, pause } from './compiled.js';
+import { type Compiled, type Mode, pause, warpOps } from './compiled.js';
 import type { Detector } from './detector.js';
 import type { FindingLog } from './findings.js';
 import { Hosts } from './hosts.js';
@@ -367,7 +367,9 @@ export class Engine implements Hub {
       const lanes = threads.slice(first, end);
       const there = lanes.filter((thread) => thread.state === 'warp');
       this.reportDivergence('an operation of the warp', block, there, lanes);
-      this.detector.warpMet(block.firstThread + first, lanes.length);
+      // Votes and shuffles exchange registers and order no memory; CUDA promises that of the barrier alone.
+      if (warpOps[some.warpOp] === 'warpBarrier')
+        this.detector.warpMet(block.firstThread + first, lanes.length);
       this.schedule.ordered?.(there, there);
     }
     completeWarpOperation(block, warp, some.warpOp, mask);

@@ -114,7 +114,10 @@ export function protocol(
     },
   );
 
-  /** Dispatch, before its first store: every rank has released what the last round put into its slots, or time is over. */
+  /**
+   * Dispatch, before its first store: every rank has released what the last round put into its slots, or time is over.
+   * Each warp looks for itself, so that none of them waits for the loads of another.
+   */
   const awaitSlots = device(
     {
       name: 'await_slots',
@@ -123,14 +126,15 @@ export function protocol(
       using: { RANKS: shape.ranks, failed },
     },
     (g, { win, epoch, limit }, { RANKS, failed }) => {
-      const peer = g.threadIdx.x;
       let free = true;
-      if (peer < RANKS) {
+      for (let peer = g.laneId; peer < RANKS; peer += 32) {
         const flag = win.at(g.rank).released.at(peer);
-        free = g.awaitEpoch(flag, epoch, { order: 'acquire', scope: 'sys', limit });
-        if (!free && limit > 0) failed({ win, peer, epoch });
+        if (!g.awaitEpoch(flag, epoch, { order: 'acquire', scope: 'sys', limit })) {
+          if (limit > 0) failed({ win, peer, epoch });
+          free = false;
+        }
       }
-      g.barrier();
+      g.warp.barrier(); // passes on what the lanes acquired
       return free;
     },
   );

@@ -38,7 +38,7 @@ export interface Circumstances {
 
 /** Looks at the state of things now, and returns what completes the hint later. */
 export function explain(first: Side, second: Side, around: Circumstances): () => string {
-  const now = betweenAtomics(first, second) ?? bulkCopy(first);
+  const now = betweenAtomics(first, second) ?? bulkCopy(first) ?? olderInL1(first, second);
   return () =>
     now ??
     brokenSynchronisation(first, around) ??
@@ -144,17 +144,21 @@ function synchronisedBefore({ outcome, fencedIn, reader }: Observation, known: R
   return outcome === 'synchronised' && (fencedIn === null || known.includes(reader, fencedIn));
 }
 
+/** A programmatic launch knows that the write has happened, but reads by way of a cache that may not. */
+function olderInL1(first: Side, second: Side): string | null {
+  if (!happenedBefore(first.by, first.epoch, second.by)) return null;
+  return (
+    `${second.by.block.launch!.kernel} was launched programmatically, and the ${verb(second.meta)} at ${second.where} ` +
+    'is not behind its g.awaitPrevious(): L1 may still answer with what was there before. ' +
+    "Make it { order: 'relaxed', scope: 'gpu' }."
+  );
+}
+
 /** Programmatic launches: the only way for two launches of one stream to be unordered. */
 function earlyStart(first: Side, second: Side): string | null {
   const [a, b] = [first.by.block, second.by.block];
   if (a.owner !== b.owner || a.step === b.step) return null;
   const [later, earlier] = a.step > b.step ? [first, second] : [second, first];
-  if (happenedBefore(earlier.by, earlier.epoch, later.by))
-    return (
-      `${later.by.block.launch!.kernel} was launched programmatically, and the ${verb(later.meta)} at ${later.where} is ` +
-      'not behind its g.awaitPrevious(): L1 may still answer it with what was there before. ' +
-      "Make it { order: 'relaxed', scope: 'gpu' }."
-    );
   return (
     `${later.by.block.launch!.kernel} was launched programmatically, before ` +
     `${earlier.by.block.launch?.kernel ?? 'the copy'} on the same stream had finished, and the ` +

@@ -45,6 +45,21 @@ const commonShuffle = kernel({ name: 'common_shuffle', params }, (g, { input, ou
   g.store(out.at(at), sum);
 });
 
+const reverseVoted = kernel({ name: 'reverse_voted', params }, (g, { input, out }) => {
+  const tile = g.shared('u32', 32);
+  const at = g.threadIdx.x;
+  g.store(tile.at(at), g.load(input.at(at)));
+  const other = g.warp.shuffleXor(at, 1);
+  g.store(out.at(other), g.load(tile.at(31 - at)));
+});
+const reverseMet = kernel({ name: 'reverse_met', params }, (g, { input, out }) => {
+  const tile = g.shared('u32', 32);
+  const at = g.threadIdx.x;
+  g.store(tile.at(at), g.load(input.at(at)));
+  g.warp.barrier();
+  g.store(out.at(at), g.load(tile.at(31 - at)));
+});
+
 const halfWritten = kernel({ name: 'half_written', params }, (g, { input, scratch, out }) => {
   const at = g.threadIdx.x;
   if (at < 16) g.store(scratch.at(at), g.load(input.at(at)));
@@ -181,6 +196,18 @@ export const blocks: readonly Exhibit[] = [
       location: /^tile\[/,
       statements: ['g.store(tile.at(at)', 'g.store(out.at(at), g.load(tile'],
       hint: /one block.*a block barrier between/,
+    },
+  },
+  {
+    name: 'a vote in place of a warp barrier',
+    ranks: 1,
+    run: onDevice({ wrong: reverseVoted, right: reverseMet }),
+    expect: {
+      kind: 'race',
+      buffer: 'shared memory',
+      location: /^tile\[/,
+      statements: ['g.store(tile.at(at)', 'g.store(out.at(other), g.load(tile'],
+      hint: /one block.*a warp barrier or a block barrier between/,
     },
   },
   {

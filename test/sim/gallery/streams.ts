@@ -24,6 +24,22 @@ const consume = kernel({ name: 'consume', params }, (g, { from, to }) => {
   g.store(to.at(g.threadIdx.x), got);
 });
 
+const relay = kernel({ name: 'relay', params }, (g) => {
+  g.awaitPrevious();
+  g.releaseNext();
+});
+/** What the launch before the last one left, read before `awaitPrevious`. */
+const readByL1 = kernel({ name: 'read_by_l1', params }, (g, { from, to }) => {
+  const got = g.load(from.at(g.threadIdx.x));
+  g.awaitPrevious();
+  g.store(to.at(g.threadIdx.x), got);
+});
+const readByL2 = kernel({ name: 'read_by_l2', params }, (g, { from, to }) => {
+  const got = g.load(from.at(g.threadIdx.x), { order: 'relaxed', scope: 'gpu' });
+  g.awaitPrevious();
+  g.store(to.at(g.threadIdx.x), got);
+});
+
 function threeBuffers({ device, stream }: Rank) {
   const input = device.allocate(128, 'input');
   const between = device.allocateWindow(128, 'between');
@@ -46,6 +62,16 @@ const onTwoStreams: Exhibit['run'] = async ([rank], variant) => {
   await Promise.all([rank!.stream.synchronize(), second.synchronize()]);
 };
 
+/** Between the kernel that writes and the one that reads lies one that awaits the first, and then releases. */
+const relayed: Exhibit['run'] = async ([rank], variant) => {
+  const { input, between, out } = threeBuffers(rank!);
+  const module = (variant === 'wrong' ? readByL1 : readByL2).ir();
+  await launch(rank!, produce.ir(), { programmatic: true }, { from: input, to: between });
+  await launch(rank!, relay.ir(), { programmatic: true }, { from: input, to: out });
+  await launch(rank!, module, { programmatic: true }, { from: between, to: out });
+  await rank!.stream.synchronize();
+};
+
 const programmatic =
   (consumers: { wrong: Kernel; right: Kernel }): Exhibit['run'] =>
   async ([rank], variant) => {
@@ -66,6 +92,17 @@ export const streams: readonly Exhibit[] = [
       buffer: 'between',
       statements: ['g.store(to.at(g.threadIdx.x)', 'g.store(to.at(g.threadIdx.x)'],
       hint: /[Ss]treams \d+ and \d+ of rank 0 run side by side; record an event/,
+    },
+  },
+  {
+    name: 'read by way of L1 before awaitPrevious',
+    ranks: 1,
+    run: relayed,
+    expect: {
+      kind: 'race',
+      buffer: 'between',
+      statements: ['g.store(to.at(g.threadIdx.x)', 'const got = g.load(from'],
+      hint: /read_by_l1 was launched programmatically.*L1 may still answer.*order: 'relaxed', scope: 'gpu'/,
     },
   },
   {
