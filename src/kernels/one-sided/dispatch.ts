@@ -86,18 +86,18 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
       const mine = win.at(g.rank);
       // This launch may begin while the kernel before it still runs, and reads what that one left only behind
       // `awaitPrevious`. Until then it asks for its first rows to be brought near, which reads nothing.
-      const first = g.blockIdx.x / u.PARTS;
-      if (first < tokens) {
+      const firstToken = g.blockIdx.x / u.PARTS;
+      if (firstToken < tokens) {
         for (const p of g.unroll(u.PAYLOADS)) {
-          const row = rows[p]!.as('u8').at(first * u.ROW_BYTES[p]!);
+          const row = rows[p]!.as('u8').at(firstToken * u.ROW_BYTES[p]!);
           const start = (g.blockIdx.x % u.PARTS) * u.PART_BYTES[p]!;
           const end = g.min(start + u.PART_BYTES[p]!, g.u32(u.ROW_BYTES[p]!));
           for (let at = start + g.threadIdx.x * u.LINE; at < end; at += g.blockDim.x * u.LINE)
             g.prefetch(row.at(at));
         }
         if (g.threadIdx.x === 0) {
-          g.prefetch(topkIds.at(first * u.K));
-          if (u.WEIGHTS) g.prefetch(topkWeights.at(first * u.K));
+          g.prefetch(topkIds.at(firstToken * u.K));
+          if (u.WEIGHTS) g.prefetch(topkWeights.at(firstToken * u.K));
         }
       }
       // A pushing combine lies between two dispatches and has awaited the last one, so its count of rounds may be read
