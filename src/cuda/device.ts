@@ -12,6 +12,7 @@ import { compileKernel, type KernelSource } from './compiler.js';
 import { Context, check } from './driver.js';
 import { CudaError } from './errors.js';
 import { architecture, countGpus, describeGpu, type Gpu } from './gpu.js';
+import { closeDescriptor } from './posix.js';
 import { printKernel } from './print.js';
 import { CudaProgram, type ParameterBlock } from './program.js';
 import { type FabricProbe, probeFabric } from './sharing.js';
@@ -29,12 +30,23 @@ export interface MappedMemory {
   free(): void;
 }
 
+/** Device memory as a file that other drivers of this machine can import. */
+export interface Dmabuf {
+  readonly fd: number;
+  /** Where in it the memory begins. */
+  readonly offset: number;
+  close(): void;
+}
+
 /** A kernel given as CUDA C++ text. */
 export interface CudaSource {
   readonly kernel: KernelSource;
   readonly parameters: ParameterBlock;
   readonly maxThreads: number;
 }
+
+/** Pages of the host. */
+const pageBytes = 4096;
 
 /** Longest that `settle` waits for enqueued work; the waits of kernels end much sooner. */
 const disposeLimit = 60_000;
@@ -149,6 +161,26 @@ export class CudaDevice implements Device {
     const address = out.number();
     const { dispose } = this.#adopt(() => freePinned(context, pinned));
     return { address, host: pinned.bytes.buffer as ArrayBuffer, free: dispose };
+  }
+
+  /**
+   * A dmabuf of device memory, by which a NIC reaches it (`TransferEngine.registerGpu`); null where the driver makes
+   * none. It is a file descriptor of this process until it is closed.
+   */
+  exportDmabuf(address: number, bytes: number): Dmabuf | null {
+    const { context } = this.#enter();
+    requireInteger('address', address, 1, 2 ** 57);
+    requireInteger('bytes', bytes, 1, Number.MAX_SAFE_INTEGER);
+    const { out, cuMemGetHandleForAddressRange } = context.driver;
+    const dmabufDescriptor = 1;
+    // The driver exports whole pages of the host.
+    const offset = address % pageBytes;
+    const length = Math.ceil((offset + bytes) / pageBytes) * pageBytes;
+    const made = cuMemGetHandleForAddressRange(out.address, address - offset, length, dmabufDescriptor, 0);
+    if (made !== 0) return null;
+    const fd = out.i32[0]!;
+    const { dispose } = this.#adopt(() => closeDescriptor(fd));
+    return { fd, offset, close: dispose };
   }
 
   /**

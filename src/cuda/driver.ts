@@ -46,6 +46,7 @@ const signatures = {
   cuMemGetAllocationGranularity: ['address', 'address', 'i32'],
   cuMemExportToShareableHandle: ['address', 'u64', 'i32', 'u64'],
   cuMemImportFromShareableHandle: ['address', 'address', 'i32'],
+  cuMemGetHandleForAddressRange: ['address', 'address', 'u64', 'i32', 'u64'],
   cuIpcGetMemHandle: ['address', 'address'],
   cuIpcOpenMemHandle_v2: ['address', byValue(64), 'u32'],
   cuIpcCloseMemHandle: ['address'],
