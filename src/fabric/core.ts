@@ -123,7 +123,11 @@ export class Core {
   private eventTail = 0;
   private inboxTail = 0;
   private readonly unposted: number[] = [];
-  private dirty = false;
+  /** What happened since the bell was last rung, and how often it was rung for one thing. */
+  private happened = 0;
+  private bell = 0;
+  /** Something that ends waits, however much they still lack. */
+  private urgent = false;
   private rounds = 0;
   /**
    * Milliseconds that this thread has been polling. A long pause of its own (a stopped process, a caller that
@@ -254,12 +258,21 @@ export class Core {
     }
     if (this.waiting.length > 0 && this.retry()) moved = true;
     if ((++this.rounds & 255) === 0) this.tick();
-    if (this.dirty) {
-      this.dirty = false;
-      Atomics.add(this.control, word.bell, 1);
-      if (Atomics.load(this.control, word.frontSleeps) !== 0) Atomics.notify(this.control, word.bell);
-    }
+    if (this.happened > 0) this.ring();
     return moved;
+  }
+
+  /** Says how much has happened, and wakes a front that waits for no more than that. */
+  private ring(): void {
+    const { control } = this;
+    this.bell = (this.bell + this.happened) | 0;
+    this.happened = 0;
+    Atomics.store(control, word.bell, this.bell);
+    if (Atomics.load(control, word.frontSleeps) === 0) return;
+    if (!this.urgent && ((this.bell - Atomics.load(control, word.wakeAt)) | 0) < 0) return;
+    this.urgent = false;
+    Atomics.store(control, word.frontSleeps, 0);
+    Atomics.notify(control, word.frontSleeps);
   }
 
   /** Whether the front has written nothing that was not taken. */
@@ -466,8 +479,8 @@ export class Core {
       if (flags & (FI.WRITE | FI.SEND)) {
         this.complete(words[at]!, words[at + 1]!);
       } else if (flags & FI.REMOTE_CQ_DATA) {
-        if (!this.immediates.add(words[at + 8]!)) Atomics.store(this.control, word.immediatesLost, 1);
-        this.dirty = true;
+        if (!this.immediates.add(words[at + 8]!)) this.overflow();
+        this.happened++;
       } else if (flags & FI.RECV) {
         this.deliver(words[at]!, words[at + 4]!);
       }
@@ -507,7 +520,7 @@ export class Core {
       this.eventTail = (this.eventTail + 1) | 0;
       Atomics.store(this.control, word.eventTail, this.eventTail);
     }
-    this.dirty = true;
+    this.happened++;
   }
 
   private deliver(index: number, bytes: number): void {
@@ -516,7 +529,13 @@ export class Core {
     this.inbox[at + 1] = bytes;
     this.inboxTail = (this.inboxTail + 1) | 0;
     Atomics.store(this.control, word.inboxTail, this.inboxTail);
-    this.dirty = true;
+    this.happened++;
+  }
+
+  /** An immediate for which there is no counter left has landed: the engine is of no use any more. */
+  private overflow(): void {
+    Atomics.store(this.control, word.immediatesLost, 1);
+    this.urgent = true;
   }
 
   // ---- Failure -------------------------------------------------------------------------------------------------
@@ -550,6 +569,8 @@ export class Core {
   private lose(peer: CorePeer, code: number): void {
     peer.lost = true;
     Atomics.store(this.peerWords, 2 * peer.id, peerLost);
+    this.urgent = true;
+    this.happened++;
     const { queue } = peer;
     queue.clearWaiting();
     for (let slot = 0; slot < queue.capacity; slot++) {

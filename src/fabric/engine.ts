@@ -369,7 +369,7 @@ export class TransferEngine implements Waitable {
     requireSlice('sourceOffset', sourceOffset, bytes, source.bytes);
     requireSlice('targetOffset', targetOffset, bytes, target.bytes);
     const { peer } = target;
-    for (let idle = 0; !this.fits(peer, 1); ) idle = this.stall(idle);
+    for (let idle = 0; !this.fits(peer, 1); ) idle = this.stall(idle, peer);
     const ticket = this.operations.begin('write', bytes, write, source, peer, null, this.shards);
     const to = this.header(command.toPeer, ticket, source.index, write.immediate, target.index, 1);
     const { commands } = this;
@@ -394,7 +394,7 @@ export class TransferEngine implements Waitable {
       requireSlice('targetOffsets', targetOffsets[i]!, bytes, target.bytes);
     }
     const { peer } = target;
-    for (let idle = 0; !this.fits(peer, 1); ) idle = this.stall(idle);
+    for (let idle = 0; !this.fits(peer, 1); ) idle = this.stall(idle, peer);
     const ticket = this.operations.begin(
       'paged write',
       bytes * pages,
@@ -409,7 +409,7 @@ export class TransferEngine implements Waitable {
     // takes the rest, too: the core ends each page with the error.
     for (let first = 0; first < pages; ) {
       const n = Math.min(this.options.queue, longestPiece, pages - first);
-      for (let idle = 0; !this.hasRoom(peer, n); ) idle = this.stall(idle);
+      for (let idle = 0; !this.hasRoom(peer, n); ) idle = this.stall(idle, peer, n);
       let to = this.header(command.toPeer, ticket, source.index, paged.immediate, target.index, n);
       for (let i = first; i < first + n; i++, to += 3) {
         commands[to & ringMask] = source.address + sourceOffsets[i]!;
@@ -439,7 +439,7 @@ export class TransferEngine implements Waitable {
       requireSlice('targetOffsets', targetOffsets[i]!, bytes[i]!, members[i]!.bytes);
       total += bytes[i]!;
     }
-    for (let idle = 0; !this.fitsAll(group); ) idle = this.stall(idle);
+    for (let idle = 0; !this.fitsAll(group); ) idle = this.stall(idle, this.fullMember(group));
     const ticket = this.operations.begin('scatter', total, scatter, source, null, group, n * this.shards);
     let to = this.header(command.toGroup, ticket, source.index, scatter.immediate, group.index, n);
     const { commands } = this;
@@ -460,7 +460,7 @@ export class TransferEngine implements Waitable {
     this.requireGroup(group);
     requireInteger('immediate', immediate, 0, 2 ** 32 - 1);
     const { members } = group;
-    for (let idle = 0; !this.fitsAll(group); ) idle = this.stall(idle);
+    for (let idle = 0; !this.fitsAll(group); ) idle = this.stall(idle, this.fullMember(group));
     const ticket = this.operations.begin(
       'barrier',
       0,
@@ -485,7 +485,7 @@ export class TransferEngine implements Waitable {
     if (!(bytes instanceof Uint8Array) || bytes.length > most) {
       throw new ArgumentError('bytes', bytes, `a Uint8Array of at most ${most} bytes (see messageBytes)`);
     }
-    for (let idle = 0; !this.fits(peer, 1); ) idle = this.stall(idle);
+    for (let idle = 0; !this.fits(peer, 1); ) idle = this.stall(idle, peer);
     const { place, region, address, length } = this.outbox.put(bytes);
     const { counter, callback } = options;
     // The outbox has to know how it ended; whoever else wants to is told after it.
@@ -534,7 +534,7 @@ export class TransferEngine implements Waitable {
     await this.waiting.until(
       () => {
         message ??= this.tryReceive();
-        return message !== null;
+        return message === null ? 1 : 0;
       },
       timeoutMs,
       () => 'receive: no message',
@@ -668,11 +668,24 @@ export class TransferEngine implements Waitable {
     return room;
   }
 
-  /** Waits a moment for room; operations end within the timeout, so there will be some. */
-  private stall(idle: number): number {
+  private fullMember(group: Group): Peer | undefined {
+    return group.members.find(({ peer }) => peer.underway + this.shards > this.capacity)?.peer;
+  }
+
+  /**
+   * Waits a moment for room for `n` writes to a peer; operations end within the timeout, so there will be some.
+   * What is full is let run half empty, so that its user is not woken for each write.
+   */
+  private stall(idle: number, peer?: Peer, n = 1): number {
+    const heard = this.driver.heard();
     if (this.poll()) return 0;
     if (this.broken) throw this.broken;
-    this.driver.pause(idle);
+    let lacking = 0;
+    if (!this.operations.available) lacking = this.operations.underway >> 1;
+    else if (peer !== undefined && peer.underway + n * this.shards > this.capacity) {
+      lacking = Math.max(peer.underway + n * this.shards - this.capacity, peer.underway >> 1);
+    }
+    this.driver.pause(idle, heard, lacking);
     return idle + 1;
   }
 

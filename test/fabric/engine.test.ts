@@ -31,7 +31,7 @@ async function pair(options: EngineOptions, bytes = 1 << 16) {
   const [toB, toA] = [a.addPeer(b.address, 'b'), b.addPeer(a.address, 'a')];
   const remote = a.remote(toB, target.descriptor);
   // This thread drives both: where a's call waits for room, b has to make progress.
-  if (full.thread === 'caller') a.driver.pause = () => void b.poll();
+  if (full.thread === 'caller') a.driver.pause = () => b.poll() && false;
   return { a, b, source, target, toB, toA, remote };
 }
 
@@ -406,7 +406,7 @@ describe('GPU memory', () => {
       const source = b.allocate(4096);
       bytesOf(source).fill(9);
       const target = b.remote(toA, staged.descriptor);
-      b.driver.pause = () => void a.poll();
+      b.driver.pause = () => a.poll() && false;
       b.write({ source, sourceOffset: 0, target, targetOffset: 0, bytes: 4096, immediate: 1 });
       until([a, b], () => a.immediate(1).landed === 1);
       expect(bytesOf(staged).every((byte) => byte === 9)).toBe(true);
