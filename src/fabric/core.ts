@@ -9,7 +9,7 @@ import { Lane, type Target } from './lane.js';
 import { choose, type Device } from './provider.js';
 import { Receives, receiveContext } from './receives.js';
 import { Regions } from './regions.js';
-import { phase, request, requestWords, sendRequest, slotMask, two32 } from './requests.js';
+import { field, kept, phase, Requests, two32 } from './requests.js';
 import { command, commandWords, eventWords, peerLost, type Shared, transferHeader, word } from './shared.js';
 
 /** What the thread that drives libfabric is told when it starts. */
@@ -47,6 +47,8 @@ const ringMask = commandWords - 1;
 /** Errors of one request, such as a bad key: the peer itself still answers. All others end the peer. */
 const requestErrors = new Set([1, 13, 14, 22, 90, 265, 266]);
 const commandsPerRound = 64;
+/** Marks a request in its flags as a message; libfabric has no flag there. */
+const messageFlag = 1;
 /** The region that writes of nothing read from and write to, and how much of it they do. */
 const mailboxRegion = 0;
 const mailboxBytes = 8;
@@ -62,12 +64,11 @@ export class Core {
   private readonly shards: number;
   private readonly endpoints = new Set<Endpoint>();
   private readonly peers: (CorePeer | undefined)[] = [];
-  /** By the index that completions carry; empty where a peer was removed or needs no lane. */
+  /** By their index; empty where a peer was removed or needs no lane. */
   private readonly lanes: (Lane | undefined)[] = [];
-  /** Lanes of removed peers; what remains of them is freed with the engine. */
-  private readonly retired: Lane[] = [];
   /** Lanes with requests that the provider would not take yet. */
   private readonly waiting: Lane[] = [];
+  private readonly requests = new Requests();
   private readonly regions: Regions;
   /** Of each region of a peer, a target a shard. */
   private readonly remotes: (readonly Target[])[] = [];
@@ -161,11 +162,12 @@ export class Core {
       this.endpoints.add(endpoint);
       const handle = endpoint.insert(rails[index]!.address);
       const number = id * this.rails.length + index;
-      const lane = new Lane(number, id, index, endpoint, handle, this.options.queue);
+      const lane = new Lane(number, id, index, endpoint, handle);
       lane.mailbox = target(lane, rails[index]!.mailbox);
       this.lanes[number] = lane;
       lanes.push(lane);
     });
+    this.requests.promise(lanes.length * this.options.queue);
     this.peers[id] = { id, lanes, lost: false };
   }
 
@@ -175,10 +177,8 @@ export class Core {
     if (peer === undefined) return;
     this.losePeer(id, errno.CANCELED);
     this.peers[id] = undefined;
-    for (const lane of peer.lanes) {
-      this.lanes[lane.index] = undefined;
-      this.retired.push(lane);
-    }
+    for (const lane of peer.lanes) this.lanes[lane.index] = undefined;
+    this.requests.promise(-peer.lanes.length * this.options.queue);
   }
 
   /** Ends whatever is under way to the peer, because somebody else knows that it is gone. */
@@ -309,12 +309,14 @@ export class Core {
    * function would be boxed.
    */
   private write(targets: readonly Target[], first: number, at: number, triple: number): void {
-    const { commands, shards } = this;
+    const { commands, shards, requests } = this;
+    const { words } = requests;
     const ticket = commands[(at + 1) & ringMask]! | 0;
     const immediate = commands[(at + 3) & ringMask]!;
     const source = commands[triple & ringMask]!;
     const total = commands[(triple + 1) & ringMask]!;
     const offset = commands[(triple + 2) & ringMask]!;
+    const flags = immediate < 0 ? this.writeFlags : this.writeFlags | FI.REMOTE_CQ_DATA;
     // Shards begin at multiples of 64 bytes; every rail carries one, empty or not, because each carries the immediate.
     const share = shards === 1 ? total : Math.ceil(total / shards / 64) * 64;
     for (let shard = 0; shard < shards; shard++) {
@@ -325,95 +327,110 @@ export class Core {
       // Not every provider carries a write of nothing (shm never completes one): it goes to the peer's mailbox.
       const empty = length === 0;
       const from = empty ? mailboxRegion : commands[(at + 2) & ringMask]! | 0;
-      const slot = lane.take(ticket, from, this.deadline);
-      if (lane.lost) {
-        this.finish(lane, slot, errno.TIMEDOUT);
-        continue;
-      }
       const into = empty ? lane.mailbox : given;
       const bytes = empty ? mailboxBytes : length;
       const local = empty ? this.mailbox.address : source + begin;
       const remote = into.base + (empty ? 0 : offset + begin);
       const { descriptor } = this.regions.at(from).registrations[lane.rail]!;
-      const { words } = lane;
-      const to = slot * requestWords;
-      words[to + request.immediate] = immediate;
-      words[to + request.localLow] = local;
-      words[to + request.localHigh] = local / two32;
-      words[to + request.localBytesLow] = bytes;
-      words[to + request.localBytesHigh] = bytes / two32;
-      words[to + request.remoteLow] = remote;
-      words[to + request.remoteHigh] = remote / two32;
-      words[to + request.remoteBytesLow] = bytes;
-      words[to + request.remoteBytesHigh] = bytes / two32;
-      words[to + request.keyLow] = into.keyLow;
-      words[to + request.keyHigh] = into.keyHigh;
-      words[to + request.descriptorLow] = descriptor;
-      words[to + request.descriptorHigh] = descriptor / two32;
-      words[to + request.flags] = immediate < 0 ? this.writeFlags : this.writeFlags | FI.REMOTE_CQ_DATA;
-      this.submit(lane, slot);
+      const slot = requests.take(ticket, from, lane.index, this.deadline);
+      words[field.addressLow] = lane.peerLow;
+      words[field.addressHigh] = lane.peerHigh;
+      words[field.contextLow] = requests.state[slot * kept.words + kept.use]!;
+      words[field.contextHigh] = slot + 1;
+      words[field.immediate] = immediate;
+      words[field.localLow] = local;
+      words[field.localHigh] = local / two32;
+      words[field.localBytesLow] = bytes;
+      words[field.localBytesHigh] = bytes / two32;
+      words[field.remoteLow] = remote;
+      words[field.remoteHigh] = remote / two32;
+      words[field.remoteBytesLow] = bytes;
+      words[field.remoteBytesHigh] = bytes / two32;
+      words[field.keyLow] = into.keyLow;
+      words[field.keyHigh] = into.keyHigh;
+      words[field.descriptorLow] = descriptor;
+      words[field.descriptorHigh] = descriptor / two32;
+      this.submit(lane, slot, flags);
     }
   }
 
   private send(at: number): void {
-    const { commands } = this;
+    const { commands, requests } = this;
+    const { words } = requests;
     const lane = this.peers[commands[(at + 2) & ringMask]! | 0]!.lanes[0]!;
     const region = commands[(at + 3) & ringMask]! | 0;
-    const slot = lane.take(commands[(at + 1) & ringMask]! | 0, region, this.deadline);
-    if (lane.lost) {
-      this.finish(lane, slot, errno.TIMEDOUT);
-      return;
-    }
-    const { words } = lane;
-    const to = slot * requestWords;
     const local = commands[(at + 4) & ringMask]!;
     const { descriptor } = this.regions.at(region).registrations[0]!;
-    words[to + request.localLow] = local;
-    words[to + request.localHigh] = local / two32;
-    words[to + request.localBytesLow] = commands[(at + 5) & ringMask]!;
-    words[to + request.localBytesHigh] = 0;
-    words[to + request.descriptorLow] = descriptor;
-    words[to + request.descriptorHigh] = descriptor / two32;
-    words[to + request.flags] = this.writeFlags | sendRequest;
-    this.submit(lane, slot);
+    const slot = requests.take(commands[(at + 1) & ringMask]! | 0, region, lane.index, this.deadline);
+    words[field.sendAddressLow] = lane.peerLow;
+    words[field.sendAddressHigh] = lane.peerHigh;
+    words[field.sendContextLow] = requests.state[slot * kept.words + kept.use]!;
+    words[field.sendContextHigh] = slot + 1;
+    words[field.localLow] = local;
+    words[field.localHigh] = local / two32;
+    words[field.localBytesLow] = commands[(at + 5) & ringMask]!;
+    words[field.localBytesHigh] = 0;
+    words[field.descriptorLow] = descriptor;
+    words[field.descriptorHigh] = descriptor / two32;
+    this.submit(lane, slot, this.writeFlags | messageFlag);
   }
 
-  /** Posts a request, or queues it behind those of its lane that wait already. */
-  private submit(lane: Lane, slot: number): void {
-    if (lane.waiting > 0) {
-      lane.defer(slot);
+  /** Posts the request that the structure describes, or queues it behind those of its lane that wait already. */
+  private submit(lane: Lane, slot: number, flags: number): void {
+    if (lane.lost) {
+      this.finish(slot, errno.TIMEDOUT);
       return;
     }
-    const status = lane.post(slot);
+    if (lane.firstWaiting >= 0) {
+      this.requests.park(slot, flags);
+      this.requests.state[lane.lastWaiting * kept.words + kept.next] = slot;
+      lane.lastWaiting = slot;
+      return;
+    }
+    const status = this.post(lane, slot, flags);
     if (status === 0) return;
     if (status === -errno.AGAIN) {
-      lane.defer(slot);
+      this.requests.park(slot, flags);
+      lane.firstWaiting = slot;
+      lane.lastWaiting = slot;
       this.waiting.push(lane);
     } else this.refused(lane, slot, -status);
   }
 
+  /** Hands the request that the structure describes to libfabric; returns its answer, 0 or a negative error number. */
+  private post(lane: Lane, slot: number, flags: number): number {
+    const { requests } = this;
+    const status =
+      flags & messageFlag
+        ? lane.sendMessage(lane.address, requests.message, flags & ~messageFlag)
+        : lane.writeMessage(lane.address, requests.write, flags);
+    if (status === 0) requests.state[slot * kept.words + kept.phase] = phase.posted;
+    return status;
+  }
+
   /** libfabric will never take this request, or nothing any more for this peer. */
   private refused(lane: Lane, slot: number, code: number): void {
-    if (requestErrors.has(code)) this.finish(lane, slot, code);
+    if (requestErrors.has(code)) this.finish(slot, code);
     else this.lose(lane.peer, code);
   }
 
   /** Tries again what the provider refused: per lane, so that one full or dead peer holds up nobody else. */
   private retry(): boolean {
+    const { requests, waiting } = this;
     let moved = false;
-    for (let i = this.waiting.length - 1; i >= 0; i--) {
-      const lane = this.waiting[i]!;
-      while (lane.waiting > 0) {
-        const slot = lane.firstWaiting();
-        const status = lane.post(slot);
+    for (let i = waiting.length - 1; i >= 0; i--) {
+      const lane = waiting[i]!;
+      while (lane.firstWaiting >= 0) {
+        const slot = lane.firstWaiting;
+        const status = this.post(lane, slot, requests.unpark(slot));
         if (status === -errno.AGAIN) break;
-        lane.shift();
+        lane.firstWaiting = slot === lane.lastWaiting ? -1 : requests.state[slot * kept.words + kept.next]!;
         if (status !== 0) this.refused(lane, slot, -status);
         moved = true;
       }
-      if (lane.waiting === 0) {
-        const last = this.waiting.pop()!;
-        if (last !== lane) this.waiting[i] = last;
+      if (lane.firstWaiting < 0) {
+        const last = waiting.pop()!;
+        if (last !== lane) waiting[i] = last;
       }
     }
     return moved;
@@ -442,23 +459,24 @@ export class Core {
     return true;
   }
 
-  /** A request has ended well, unless it was given up before: then its context names an older use of its slot. */
-  private complete(low: number, high: number): void {
-    const lane = this.lanes[high - 1];
-    if (lane?.holds(low)) this.finish(lane, low & slotMask, 0);
-    else this.regions.letGo(contextKey(low, high));
+  /** A request has ended well, unless it was given up before: then its context names an older use. */
+  private complete(use: number, number: number): void {
+    if (this.requests.holds(number - 1, use)) this.finish(number - 1, 0);
+    else this.regions.letGo(useKey(number - 1, use));
   }
 
   /** Ends one request; the last of an operation ends the operation. */
-  private finish(lane: Lane, slot: number, code: number): void {
-    const ticket = lane.words[slot * requestWords + request.ticket]!;
-    lane.put(slot);
+  private finish(slot: number, code: number): void {
+    const { state } = this.requests;
+    const ticket = state[slot * kept.words + kept.ticket]!;
+    const { peer } = this.lanes[state[slot * kept.words + kept.lane]!]!;
+    this.requests.put(slot);
     // Only room in the queue hangs on this count: the event or the bell after it publishes what matters.
-    const done = 2 * lane.peer + 1;
+    const done = 2 * peer + 1;
     this.peerWords[done] = this.peerWords[done]! + 1;
     if (code !== 0 && this.failures[2 * ticket] === 0) {
       this.failures[2 * ticket] = code;
-      this.failures[2 * ticket + 1] = lane.peer;
+      this.failures[2 * ticket + 1] = peer;
     }
     const left = this.remaining[ticket]! - 1;
     this.remaining[ticket] = left;
@@ -491,17 +509,17 @@ export class Core {
       this.receives.post(low);
       return true;
     }
-    const lane = this.lanes[high - 1];
-    const slot = low & slotMask;
-    if (!lane?.holds(low | 0)) {
-      this.regions.letGo(contextKey(low, high));
+    const [slot, use] = [high - 1, low | 0];
+    if (!this.requests.holds(slot, use)) {
+      this.regions.letGo(useKey(slot, use));
     } else if (requestErrors.has(failure.code)) {
-      this.finish(lane, slot, failure.code);
+      this.finish(slot, failure.code);
     } else {
       // The provider has let go of this one. It ends with the others, once the peer is marked as lost: the front
       // reads that mark when it names the error.
-      lane.words[slot * requestWords + request.phase] = phase.taken;
-      this.lose(lane.peer, failure.code);
+      const { state } = this.requests;
+      state[slot * kept.words + kept.phase] = phase.taken;
+      this.lose(this.lanes[state[slot * kept.words + kept.lane]!]!.peer, failure.code);
     }
     return true;
   }
@@ -518,15 +536,15 @@ export class Core {
   }
 
   private abandon(lane: Lane, code: number): void {
+    const { state } = this.requests;
     lane.lost = true;
-    lane.clearWaiting();
-    for (let slot = 0; slot < lane.capacity; slot++) {
-      if (lane.phase(slot) === phase.free) continue;
-      if (lane.phase(slot) === phase.posted) {
-        const region = lane.words[slot * requestWords + request.region]!;
-        this.regions.abandon(contextKey(lane.context(slot), lane.index + 1), region);
+    lane.firstWaiting = -1;
+    for (const slot of this.requests.underway(lane.index)) {
+      const at = slot * kept.words;
+      if (state[at + kept.phase] === phase.posted) {
+        this.regions.abandon(useKey(slot, state[at + kept.use]!), state[at + kept.region]!);
       }
-      this.finish(lane, slot, code);
+      this.finish(slot, code);
     }
     // An endpoint of its own stays until the engine closes: a peer that was only slow may still come to its
     // first message there, and shm ends the process of a peer that finds that endpoint gone.
@@ -541,8 +559,10 @@ export class Core {
     this.deadline = (this.clock + this.options.timeoutMs) | 0;
     if (this.clock < this.nextScan) return;
     this.nextScan = this.clock + Math.max(5, Math.min(100, this.options.timeoutMs / 16));
-    for (const lane of this.lanes) {
-      if (lane && !lane.lost && lane.overdue(this.clock | 0)) this.lose(lane.peer, errno.TIMEDOUT);
+    const now = this.clock | 0;
+    for (let slot = this.requests.overdue(now); slot >= 0; slot = this.requests.overdue(now)) {
+      const lane = this.requests.state[slot * kept.words + kept.lane]!;
+      this.lose(this.lanes[lane]!.peer, errno.TIMEDOUT);
     }
   }
 
@@ -554,7 +574,7 @@ export class Core {
     this.regions.closeAll();
     this.receives.close();
     for (const rail of this.rails) rail.close();
-    for (const lane of [...this.lanes, ...this.retired]) lane?.free();
+    this.requests.free();
     this.mailbox.free();
   }
 }
@@ -563,7 +583,7 @@ function target(lane: Lane, { base, key }: RemoteKey): Target {
   return { lane, base, keyLow: key.low | 0, keyHigh: key.high | 0 };
 }
 
-/** One number for a context: its upper half is small, so 53 bits hold it. */
-function contextKey(low: number, high: number): number {
-  return high * two32 + (low >>> 0);
+/** Names one use of a request. */
+function useKey(slot: number, use: number): string {
+  return `${slot} ${use}`;
 }

@@ -54,7 +54,7 @@ const completionQueueEntries = 8192;
 /** FI_ADDR_UNSPEC. */
 const anyone = 2n ** 64n - 1n;
 
-type Post = (endpoint: Address, message: Address, flags: number) => number;
+export type Post = (endpoint: Address, message: Address, flags: number) => number;
 const post = ['address', 'address', 'u64'] as const;
 
 /**

@@ -16,7 +16,7 @@ export interface LocalRegion {
 export class Regions {
   private readonly regions: (LocalRegion | undefined)[] = [];
   /** Given-up requests that the provider has not reported yet → the region they read from. */
-  private readonly abandoned = new Map<number, LocalRegion>();
+  private readonly abandoned = new Map<string, LocalRegion>();
   /** Closed regions with such requests → their index. */
   private readonly lingering = new Map<LocalRegion, number>();
 
@@ -52,14 +52,14 @@ export class Regions {
   }
 
   /** A request that reads from a region was given up; `key` tells it from all others. */
-  abandon(key: number, index: number): void {
+  abandon(key: string, index: number): void {
     const region = this.at(index);
     region.abandoned++;
     this.abandoned.set(key, region);
   }
 
   /** The provider has let go of a request that was given up, if it was one. */
-  letGo(key: number): void {
+  letGo(key: string): void {
     const region = this.abandoned.get(key);
     if (region === undefined) return;
     this.abandoned.delete(key);
