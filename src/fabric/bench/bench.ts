@@ -161,7 +161,7 @@ async function benchProvider(
       async (raw) => messages / (await raw.measure(provider, device, 'stream', 8, 128, messages)) / 1e6,
       null,
     );
-    const large = count(1_500);
+    const large = count(3_000);
     const gigabytes = (seconds: number) => (large * mebibyte) / seconds / 1e9;
     await measure(
       `bandwidth of 1 MiB writes, ${by}`,
@@ -225,8 +225,8 @@ async function benchProvider(
   options.progress(`${provider}: steady state`);
   const steadyArgs: StreamArgs = { ...args, options: engine('caller'), count: options.operations };
   const [sender, receiver] = await roles<SteadyReport>('steady', 2, steadyArgs);
-  const all = options.operations + Math.ceil(options.operations / 10);
-  const how = `${options.operations} writes of 8 bytes, caller thread`;
+  const all = 2 * options.operations;
+  const how = `${options.operations} writes of 8 bytes after as many, caller thread`;
   const fact = (what: string, unit: string, heddle: number, goal: string, reached: boolean, detail = how) =>
     figures.push({ provider, what, unit, heddle, c: null, ratio: null, goal, reached, how: detail });
   const growth = (sender!.residentAfter - sender!.residentBefore) / mebibyte;
