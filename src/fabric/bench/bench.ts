@@ -1,6 +1,6 @@
 import { cpus, loadavg } from 'node:os';
 import { libfabric } from '../bindings.js';
-import type { EngineOptions } from '../engine.js';
+import type { EngineOptions } from '../options.js';
 import { listProviders, type ProviderName } from '../provider.js';
 import { type Baseline, buildBaseline } from './baseline.js';
 import { runRanks } from './ranks.js';

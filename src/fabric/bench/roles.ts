@@ -1,7 +1,8 @@
 import { PerformanceObserver } from 'node:perf_hooks';
 import { getHeapStatistics } from 'node:v8';
-import { type EngineOptions, TransferEngine } from '../engine.js';
+import { TransferEngine } from '../engine.js';
 import type { Group, Peer, Region, RemoteRegion } from '../handles.js';
+import type { EngineOptions } from '../options.js';
 import type { Rank } from './ranks.js';
 
 /** What the ranks of the benchmark do; each function runs in several processes, see ranks.ts. */
