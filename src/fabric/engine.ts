@@ -47,6 +47,8 @@ export class TransferEngine implements Waitable {
   private readonly onError: (error: Error) => void;
   private readonly shards: number;
   private readonly capacity: number;
+  /** The most that every device in use takes at once. */
+  private readonly longestWrite: number;
   private readonly control: Int32Array;
   private readonly ring: CommandRing;
   private readonly peerWords: Int32Array;
@@ -85,6 +87,7 @@ export class TransferEngine implements Waitable {
     this.timeoutMs = core.timeoutMs;
     this.shards = core.shard === 'bytes' ? core.rails : 1;
     this.capacity = core.queue * this.shards;
+    this.longestWrite = Math.min(...this.devices.map((device) => device.maxWriteBytes));
     this.control = new Int32Array(core.shared.control);
     this.ring = new CommandRing(core.shared, driver);
     this.memory = new Memory(driver, core.id, core.gpuMemory, this);
@@ -247,6 +250,7 @@ export class TransferEngine implements Waitable {
     requireImmediate(write.immediate);
     requireSlice('sourceOffset', sourceOffset, bytes, source.bytes);
     requireSlice('targetOffset', targetOffset, bytes, target.bytes);
+    if (bytes > this.longestWrite) requireInteger('bytes', bytes, 0, this.longestWrite);
     const { peer } = target;
     for (let idle = 0; !this.fits(peer, 1); ) idle = this.stall(idle, peer);
     const ticket = this.operations.begin('write', bytes, write, source, peer, null, this.shards);
@@ -272,6 +276,7 @@ export class TransferEngine implements Waitable {
       requireSlice('sourceOffsets', sourceOffsets[i]!, bytes, source.bytes);
       requireSlice('targetOffsets', targetOffsets[i]!, bytes, target.bytes);
     }
+    if (bytes > this.longestWrite) requireInteger('bytes', bytes, 0, this.longestWrite);
     const { peer } = target;
     for (let idle = 0; !this.fits(peer, 1); ) idle = this.stall(idle, peer);
     const ticket = this.operations.begin(
@@ -317,6 +322,9 @@ export class TransferEngine implements Waitable {
       requireSlice('sourceOffsets', sourceOffsets[i]!, bytes[i]!, source.bytes);
       requireSlice('targetOffsets', targetOffsets[i]!, bytes[i]!, members[i]!.bytes);
       total += bytes[i]!;
+    }
+    if (total > this.longestWrite) {
+      for (let i = 0; i < n; i++) requireInteger('bytes', bytes[i]!, 0, this.longestWrite);
     }
     for (let idle = 0; !this.fitsAll(group); ) idle = this.stall(idle, this.fullMember(group));
     const ticket = this.operations.begin('scatter', total, scatter, source, null, group, n * this.shards);
@@ -415,7 +423,8 @@ export class TransferEngine implements Waitable {
 
   /** Makes progress where the caller must, and runs the callbacks of what has ended; true when anything moved. */
   poll(): boolean {
-    const moved = this.driver.progress();
+    // What is closed has nothing left that could make progress; waits learn it from `broken`.
+    const moved = !this.closed && this.driver.progress();
     if (Atomics.load(this.control, word.immediatesLost) !== 0) this.broken ??= tableFull();
     return this.operations.drain() || moved;
   }
