@@ -2,15 +2,16 @@ import { getHeapStatistics } from 'node:v8';
 import { type Address, allocate, type NativeMemory } from '../native/index.js';
 import { type EngineAddress, machineId, type RemoteKey } from './address.js';
 import { errno, FI } from './bindings.js';
-import { monotonicClock } from './clock.js';
+import { PollingClock } from './clock.js';
 import { completionBatch, completionWords, type Endpoint, Rail, type Reach } from './endpoint.js';
 import { ImmediateTable } from './immediates.js';
 import { Lane, type Target } from './lane.js';
 import { choose, type Device } from './provider.js';
 import { Receives, receiveContext } from './receives.js';
 import { Regions } from './regions.js';
+import { Reports } from './reports.js';
 import { field, kept, phase, Requests, two32 } from './requests.js';
-import { command, commandWords, eventWords, peerLost, type Shared, transferHeader, word } from './shared.js';
+import { command, commandWords, type Shared, transferHeader, word } from './shared.js';
 
 /** What the thread that drives libfabric is told when it starts. */
 export interface CoreOptions {
@@ -78,51 +79,23 @@ export class Core {
 
   private readonly control: Int32Array;
   private readonly commands: Float64Array;
-  private readonly events: Int32Array;
-  private readonly remaining: Int32Array;
-  private readonly peerWords: Int32Array;
   private readonly immediates: ImmediateTable;
-  private readonly failures: Int32Array;
-  private readonly eventMask: number;
+  private readonly reports: Reports;
+  private readonly clock: PollingClock;
   private readonly completions: Int32Array[];
 
   private readonly mailbox: NativeMemory;
   private readonly writeFlags: number;
 
   private commandHead = 0;
-  private eventTail = 0;
-  /** What happened since the bell was last rung, and how often it was rung for one thing. */
-  private happened = 0;
-  private bell = 0;
-  /** Something that ends waits, however much they still lack. */
-  private urgent = false;
   private rounds = 0;
-  /**
-   * Milliseconds that this thread has been polling. A long pause of its own (a stopped process, a caller that
-   * was busy elsewhere) counts only in part: it says nothing about the peers.
-   */
-  private clock = 0;
-  /** When a request that is taken now is overdue, in whole milliseconds of `clock`, modulo 2^32. */
-  private deadline: number;
-  private readonly longestPauseMs: number;
-  private readonly time = monotonicClock();
-  private lastTick: number;
-  private nextScan = 0;
-
   constructor(private readonly options: CoreOptions) {
     const { shared } = options;
-    this.deadline = options.timeoutMs;
-    this.time.read();
-    this.lastTick = this.time.ms;
-    this.longestPauseMs = Math.min(1000, options.timeoutMs / 4);
     this.control = new Int32Array(shared.control);
     this.commands = new Float64Array(shared.commands);
-    this.events = new Int32Array(shared.events);
-    this.remaining = new Int32Array(shared.remaining);
-    this.peerWords = new Int32Array(shared.peers);
     this.immediates = new ImmediateTable(shared.immediates);
-    this.failures = new Int32Array(this.remaining.length * 2);
-    this.eventMask = this.remaining.length - 1;
+    this.reports = new Reports(shared);
+    this.clock = new PollingClock(options.timeoutMs);
 
     const chosen = choose(options.provider, options.devices, options.rails, options.gpuMemory);
     this.rails = chosen.map((one) => new Rail(one));
@@ -230,21 +203,8 @@ export class Core {
     }
     if (this.waiting.length > 0 && this.retry()) moved = true;
     if ((++this.rounds & 255) === 0) this.tick();
-    if (this.happened > 0) this.ring();
+    this.reports.ring();
     return moved;
-  }
-
-  /** Says how much has happened, and wakes a front that waits for no more than that. */
-  private ring(): void {
-    const { control } = this;
-    this.bell = (this.bell + this.happened) | 0;
-    this.happened = 0;
-    Atomics.store(control, word.bell, this.bell);
-    if (Atomics.load(control, word.frontSleeps) === 0) return;
-    if (!this.urgent && ((this.bell - Atomics.load(control, word.wakeAt)) | 0) < 0) return;
-    this.urgent = false;
-    Atomics.store(control, word.frontSleeps, 0);
-    Atomics.notify(control, word.frontSleeps);
   }
 
   /** Whether the front has written nothing that was not taken. */
@@ -332,7 +292,7 @@ export class Core {
       const local = empty ? this.mailbox.address : source + begin;
       const remote = into.base + (empty ? 0 : offset + begin);
       const { descriptor } = this.regions.at(from).registrations[lane.rail]!;
-      const slot = requests.take(ticket, from, lane.index, this.deadline);
+      const slot = requests.take(ticket, from, lane.index, this.clock.deadline);
       words[field.addressLow] = lane.peerLow;
       words[field.addressHigh] = lane.peerHigh;
       words[field.contextLow] = requests.state[slot * kept.words + kept.use]!;
@@ -361,7 +321,7 @@ export class Core {
     const region = commands[(at + 3) & ringMask]! | 0;
     const local = commands[(at + 4) & ringMask]!;
     const { descriptor } = this.regions.at(region).registrations[0]!;
-    const slot = requests.take(commands[(at + 1) & ringMask]! | 0, region, lane.index, this.deadline);
+    const slot = requests.take(commands[(at + 1) & ringMask]! | 0, region, lane.index, this.clock.deadline);
     words[field.sendAddressLow] = lane.peerLow;
     words[field.sendAddressHigh] = lane.peerHigh;
     words[field.sendContextLow] = requests.state[slot * kept.words + kept.use]!;
@@ -449,11 +409,11 @@ export class Core {
       if (flags & (FI.WRITE | FI.SEND)) {
         this.complete(words[at]!, words[at + 1]!);
       } else if (flags & FI.REMOTE_CQ_DATA) {
-        if (!this.immediates.add(words[at + 8]!)) this.overflow();
-        this.happened++;
+        if (this.immediates.add(words[at + 8]!)) this.reports.landed();
+        else this.reports.immediateLost();
       } else if (flags & FI.RECV) {
         this.receives.deliver(words[at]!, words[at + 4]!);
-        this.happened++;
+        this.reports.landed();
       }
     }
     return true;
@@ -465,37 +425,13 @@ export class Core {
     else this.regions.letGo(useKey(number - 1, use));
   }
 
-  /** Ends one request; the last of an operation ends the operation. */
+  /** Ends one request, well if `code` is 0. */
   private finish(slot: number, code: number): void {
     const { state } = this.requests;
     const ticket = state[slot * kept.words + kept.ticket]!;
     const { peer } = this.lanes[state[slot * kept.words + kept.lane]!]!;
     this.requests.put(slot);
-    // Only room in the queue hangs on this count: the event or the bell after it publishes what matters.
-    const done = 2 * peer + 1;
-    this.peerWords[done] = this.peerWords[done]! + 1;
-    if (code !== 0 && this.failures[2 * ticket] === 0) {
-      this.failures[2 * ticket] = code;
-      this.failures[2 * ticket + 1] = peer;
-    }
-    const left = this.remaining[ticket]! - 1;
-    this.remaining[ticket] = left;
-    if (left === 0) {
-      const at = (this.eventTail & this.eventMask) * eventWords;
-      this.events[at] = ticket;
-      this.events[at + 1] = this.failures[2 * ticket]!;
-      this.events[at + 2] = this.failures[2 * ticket + 1]!;
-      this.failures[2 * ticket] = 0;
-      this.eventTail = (this.eventTail + 1) | 0;
-      Atomics.store(this.control, word.eventTail, this.eventTail);
-    }
-    this.happened++;
-  }
-
-  /** An immediate for which there is no counter left has landed: the engine is of no use any more. */
-  private overflow(): void {
-    Atomics.store(this.control, word.immediatesLost, 1);
-    this.urgent = true;
+    this.reports.requestEnded(ticket, peer, code);
   }
 
   // ---- Failure -------------------------------------------------------------------------------------------------
@@ -529,9 +465,7 @@ export class Core {
     const peer = this.peers[id];
     if (peer === undefined || peer.lost) return;
     peer.lost = true;
-    Atomics.store(this.peerWords, 2 * id, peerLost);
-    this.urgent = true;
-    this.happened++;
+    this.reports.peerLost(id);
     for (const lane of peer.lanes) this.abandon(lane, code);
   }
 
@@ -553,13 +487,8 @@ export class Core {
 
   /** Reads the clock and gives up on peers that kept a request longer than the timeout. */
   tick(): void {
-    this.time.read();
-    this.clock += Math.min(this.time.ms - this.lastTick, this.longestPauseMs);
-    this.lastTick = this.time.ms;
-    this.deadline = (this.clock + this.options.timeoutMs) | 0;
-    if (this.clock < this.nextScan) return;
-    this.nextScan = this.clock + Math.max(5, Math.min(100, this.options.timeoutMs / 16));
-    const now = this.clock | 0;
+    if (!this.clock.tick()) return;
+    const now = this.clock.ms | 0;
     for (let slot = this.requests.overdue(now); slot >= 0; slot = this.requests.overdue(now)) {
       const lane = this.requests.state[slot * kept.words + kept.lane]!;
       this.lose(this.lanes[lane]!.peer, errno.TIMEDOUT);
