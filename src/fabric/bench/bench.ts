@@ -13,7 +13,7 @@ export interface FabricBenchOptions {
   readonly ranks: number;
   /** How often each measurement and its counterpart in C are repeated, in turns; the best counts. */
   readonly repeat: number;
-  /** Scales how much each measurement does; 1 takes about a minute a provider. */
+  /** Scales how much each measurement does; 1 takes two to five minutes a provider. */
   readonly scale: number;
   /** Writes of the steady-state measurement. */
   readonly operations: number;
