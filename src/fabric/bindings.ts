@@ -159,6 +159,9 @@ let library: Library | undefined;
 /** libfabric, opened once. Every process probes it in a child first: providers run code as it loads. */
 export function libfabric(trusted = false): Libfabric {
   if (opened) return opened;
+  // libinfinipath, which comes with Debian's libfabric, otherwise takes the process's signals for itself: a SIGTERM
+  // then becomes exit code 1, or a process that hangs as it ends.
+  process.env.IPATH_NO_BACKTRACE ??= '1';
   const candidates = [process.env.HEDDLE_LIBFABRIC ?? 'libfabric.so.1'];
   if (!trusted) {
     const answer = probe(candidates, { symbol: 'fi_version', how: 'returns' });

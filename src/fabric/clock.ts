@@ -35,3 +35,36 @@ export function monotonicClock(): Clock {
   shared ??= new Clock();
   return shared;
 }
+
+/**
+ * Milliseconds that a thread has been polling. A long pause of its own (a stopped process, a caller that was busy
+ * elsewhere) counts only in part: it says nothing about the peers. Its fields hold fractions from the start, so that
+ * V8 changes them in place.
+ */
+export class PollingClock {
+  ms = 0.5;
+  /** When a request that is taken now is overdue, in whole milliseconds, modulo 2^32. */
+  deadline: number;
+  private readonly time = monotonicClock();
+  private readonly longestPauseMs: number;
+  private last = 0.5;
+  private nextScan = 0.5;
+
+  constructor(private readonly timeoutMs: number) {
+    this.deadline = timeoutMs;
+    this.longestPauseMs = Math.min(1000, timeoutMs / 4);
+    this.time.read();
+    this.last = this.time.ms;
+  }
+
+  /** Goes on; true when it is time to look for what is overdue. */
+  tick(): boolean {
+    this.time.read();
+    this.ms += Math.min(this.time.ms - this.last, this.longestPauseMs);
+    this.last = this.time.ms;
+    this.deadline = (this.ms + this.timeoutMs) | 0;
+    if (this.ms < this.nextScan) return false;
+    this.nextScan = this.ms + Math.max(5, Math.min(100, this.timeoutMs / 16));
+    return true;
+  }
+}

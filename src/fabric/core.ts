@@ -2,20 +2,16 @@ import { getHeapStatistics } from 'node:v8';
 import { type Address, allocate, type NativeMemory } from '../native/index.js';
 import { type EngineAddress, machineId, type RemoteKey } from './address.js';
 import { errno, FI } from './bindings.js';
-import { monotonicClock } from './clock.js';
-import {
-  completionBatch,
-  completionWords,
-  type Endpoint,
-  Rail,
-  type Reach,
-  type Registration,
-  type U64,
-} from './endpoint.js';
+import { PollingClock } from './clock.js';
+import { completionBatch, completionWords, type Endpoint, Rail, type Reach } from './endpoint.js';
 import { ImmediateTable } from './immediates.js';
+import { Lane, type Target } from './lane.js';
 import { choose, type Device } from './provider.js';
-import { RequestQueue, request, requestWords, slotMask, two32 } from './requests.js';
-import { command, commandWords, eventWords, peerLost, type Shared, transferHeader, word } from './shared.js';
+import { Receives, receiveContext } from './receives.js';
+import { Regions } from './regions.js';
+import { Reports } from './reports.js';
+import { field, kept, phase, Requests, two32 } from './requests.js';
+import { command, commandWords, type Shared, transferHeader, word } from './shared.js';
 
 /** What the thread that drives libfabric is told when it starts. */
 export interface CoreOptions {
@@ -41,44 +37,21 @@ export interface CoreInfo {
   readonly receiveBuffers: Address;
 }
 
-interface LocalRegion {
-  readonly registrations: readonly Registration[];
-  /** Requests that were given up while the provider may still read this memory. */
-  abandoned: number;
-}
-
-/** A region of a peer, ready for use: no object is looked into further than this on the hot path. */
-interface RemoteRegion {
-  readonly peer: CorePeer;
-  /** A base a rail. */
-  readonly bases: Float64Array;
-  /** Two halves of a key a rail. */
-  readonly keys: Uint32Array;
-}
-
-class CorePeer {
-  lost = false;
-  constructor(
-    readonly id: number,
-    /** An endpoint a rail, and libfabric's handle of the peer in it. */
-    readonly endpoints: readonly Endpoint[],
-    readonly handles: readonly U64[],
-    readonly queue: RequestQueue,
-  ) {}
-  /** Where an immediate without data lands: eight bytes that nobody reads. */
-  mailbox!: RemoteRegion;
+/** A peer: its number and its lanes. */
+interface CorePeer {
+  readonly id: number;
+  readonly lanes: readonly Lane[];
+  lost: boolean;
 }
 
 const ringMask = commandWords - 1;
-/** Marks a request in its flags as a message; libfabric has no flag there. */
-const sendRequest = 1;
-
-/** Completion contexts carry the peer's id + 1 in their upper half; receives carry this. */
-const receiveContext = 0x4000_0000;
 /** Errors of one request, such as a bad key: the peer itself still answers. All others end the peer. */
 const requestErrors = new Set([1, 13, 14, 22, 90, 265, 266]);
 const commandsPerRound = 64;
-/** What is written where there is nothing to write. */
+/** Marks a request in its flags as a message; libfabric has no flag there. */
+const messageFlag = 1;
+/** The region that writes of nothing read from and write to, and how much of it they do. */
+const mailboxRegion = 0;
 const mailboxBytes = 8;
 
 /**
@@ -87,113 +60,88 @@ const mailboxBytes = 8;
  */
 export class Core {
   readonly info: CoreInfo;
-  private readonly rails: Rail[] = [];
+  private readonly rails: Rail[];
+  /** How many pieces a write is cut into: one a rail with `shard: 'bytes'`. */
+  private readonly shards: number;
   private readonly endpoints = new Set<Endpoint>();
   private readonly peers: (CorePeer | undefined)[] = [];
-  private readonly regions: (LocalRegion | undefined)[] = [];
-  private readonly remotes: (RemoteRegion | undefined)[] = [];
-  private readonly groups: (readonly RemoteRegion[])[] = [];
-  /** Peers that were removed; what remains of them is freed with the engine. */
-  private readonly retired: CorePeer[] = [];
-  /** Peers with requests that the provider would not take yet. */
-  private readonly waiting: CorePeer[] = [];
-  /** Given-up requests that the provider has not reported yet → the region they read from. */
-  private readonly abandoned = new Map<number, LocalRegion>();
-  /** Closed regions with such requests → their index. */
-  private readonly lingering = new Map<LocalRegion, number>();
+  /** By their index; empty where a peer was removed or needs no lane. */
+  private readonly lanes: (Lane | undefined)[] = [];
+  /** Lanes with requests that the provider would not take yet. */
+  private readonly waiting: Lane[] = [];
+  private readonly requests = new Requests();
+  private readonly regions: Regions;
+  /** Of each region of a peer, a target a shard. */
+  private readonly remotes: (readonly Target[])[] = [];
+  /** Of each group, the targets of all its members. */
+  private readonly groups: (readonly Target[])[] = [];
+  private readonly receives: Receives;
 
   private readonly control: Int32Array;
   private readonly commands: Float64Array;
-  private readonly events: Int32Array;
-  private readonly inbox: Int32Array;
-  private readonly remaining: Int32Array;
-  private readonly peerWords: Int32Array;
   private readonly immediates: ImmediateTable;
-  private readonly failures: Int32Array;
-  private readonly eventMask: number;
-  private readonly inboxMask: number;
+  private readonly reports: Reports;
+  private readonly clock: PollingClock;
   private readonly completions: Int32Array[];
 
   private readonly mailbox: NativeMemory;
-  private readonly receiveBuffers: NativeMemory;
-  private readonly receiveRegistration: Registration;
   private readonly writeFlags: number;
 
   private commandHead = 0;
-  private eventTail = 0;
-  private inboxTail = 0;
-  private readonly unposted: number[] = [];
-  private dirty = false;
   private rounds = 0;
-  /**
-   * Milliseconds that this thread has been polling. A long pause of its own (a stopped process, a caller that
-   * was busy elsewhere) counts only in part: it says nothing about the peers.
-   */
-  private clock = 0;
-  /** When a request that is taken now is overdue, in whole milliseconds of `clock`, modulo 2^32. */
-  private deadline: number;
-  private readonly longestPauseMs: number;
-  private readonly time = monotonicClock();
-  private lastTick: number;
-  private nextScan = 0;
-
   constructor(private readonly options: CoreOptions) {
     const { shared } = options;
-    this.deadline = options.timeoutMs;
-    this.time.read();
-    this.lastTick = this.time.ms;
-    this.longestPauseMs = Math.min(1000, options.timeoutMs / 4);
     this.control = new Int32Array(shared.control);
     this.commands = new Float64Array(shared.commands);
-    this.events = new Int32Array(shared.events);
-    this.inbox = new Int32Array(shared.inbox);
-    this.remaining = new Int32Array(shared.remaining);
-    this.peerWords = new Int32Array(shared.peers);
     this.immediates = new ImmediateTable(shared.immediates);
-    this.failures = new Int32Array(this.remaining.length * 2);
-    this.eventMask = this.remaining.length - 1;
-    this.inboxMask = this.inbox.length / 2 - 1;
+    this.reports = new Reports(shared);
+    this.clock = new PollingClock(options.timeoutMs);
 
     const chosen = choose(options.provider, options.devices, options.rails, options.gpuMemory);
-    for (const one of chosen) this.rails.push(new Rail(one));
+    this.rails = chosen.map((one) => new Rail(one));
+    this.shards = options.shard === 'bytes' ? this.rails.length : 1;
     for (const rail of this.rails) this.endpoints.add(rail.main);
     const devices = this.rails.map((rail) => rail.device);
     this.completions = this.rails.map((rail) => new Int32Array(rail.entries.buffer));
     this.writeFlags = FI.COMPLETION | (devices.every((device) => device.delivery) ? FI.DELIVERY_COMPLETE : 0);
 
+    this.regions = new Regions(this.rails);
     this.mailbox = allocate(4096);
-    this.regions[0] = this.open(this.mailbox.address, 4096, { kind: 'host' });
-    this.receiveBuffers = allocate(options.receives * options.messageBytes);
-    const { address, bytes } = this.receiveBuffers;
-    this.receiveRegistration = this.rails[0]!.register(address, bytes, { kind: 'host' });
-    for (let index = 0; index < options.receives; index++) this.unposted.push(index);
-    this.postReceives();
+    this.regions.open(mailboxRegion, this.mailbox.address, this.mailbox.bytes, { kind: 'host' });
+    this.receives = new Receives(shared, this.rails[0]!, options.receives, options.messageBytes);
+    const mailboxes = this.regions.keys(mailboxRegion);
     this.info = {
       devices,
-      receiveBuffers: address,
+      receiveBuffers: this.receives.address,
       address: {
         id: options.id,
         provider: devices[0]!.provider,
         machine: machineId(),
         shard: options.shard,
-        rails: this.rails.map((rail, index) => ({ address: rail.address, mailbox: this.keyOf(0, index) })),
+        rails: this.rails.map(({ address }, rail) => ({ address, mailbox: mailboxes[rail]! })),
       },
     };
   }
 
   // ---- Set-up, called through the control channel --------------------------------------------------------------
 
-  addPeer(id: number, address: EngineAddress): void {
-    const endpoints = this.rails.map((rail) => rail.endpointForPeer());
-    for (const endpoint of endpoints) this.endpoints.add(endpoint);
-    const handles = endpoints.map((endpoint, index) => endpoint.insert(address.rails[index]!.address));
-    const requests = this.options.queue * (this.options.shard === 'bytes' ? this.rails.length : 1);
-    const peer = new CorePeer(id, endpoints, handles, new RequestQueue(id + 1, requests));
-    peer.mailbox = remoteRegion(
-      peer,
-      address.rails.map((rail) => rail.mailbox),
-    );
-    this.peers[id] = peer;
+  addPeer(id: number, { rails }: EngineAddress): void {
+    const own = id % this.rails.length;
+    const lanes: Lane[] = [];
+    this.rails.forEach((rail, index) => {
+      // A peer that has one rail of several is reached over that, and over the first by messages.
+      if (this.shards === 1 && index !== own && index !== 0) return;
+      const endpoint = rail.endpointForPeer();
+      this.endpoints.add(endpoint);
+      const handle = endpoint.insert(rails[index]!.address);
+      const number = id * this.rails.length + index;
+      const lane = new Lane(number, id, index, endpoint, handle);
+      lane.mailbox = target(lane, rails[index]!.mailbox);
+      this.lanes[number] = lane;
+      lanes.push(lane);
+    });
+    this.requests.promise(lanes.length * this.options.queue);
+    this.peers[id] = { id, lanes, lost: false };
   }
 
   /** Ends whatever is under way to the peer and forgets it. */
@@ -201,42 +149,43 @@ export class Core {
     const peer = this.peers[id];
     if (peer === undefined) return;
     this.losePeer(id, errno.CANCELED);
-    this.retired.push(peer);
     this.peers[id] = undefined;
+    for (const lane of peer.lanes) this.lanes[lane.index] = undefined;
+    this.requests.promise(-peer.lanes.length * this.options.queue);
   }
 
   /** Ends whatever is under way to the peer, because somebody else knows that it is gone. */
   losePeer(id: number, code: number): void {
-    const peer = this.peers[id];
     // Commands that name the peer may still be in the ring.
     while (this.takeCommands());
-    if (peer !== undefined && !peer.lost) this.lose(peer, code);
+    this.lose(id, code);
   }
 
   register(index: number, address: Address, bytes: number, reach: Reach): RemoteKey[] {
-    this.regions[index] = this.open(address, bytes, reach);
-    return this.rails.map((_, rail) => this.keyOf(index, rail));
+    this.regions.open(index, address, bytes, reach);
+    return this.regions.keys(index);
   }
 
   /** Closes a region. While the provider may still read its memory for a request that was given up, it lingers. */
   deregister(index: number): void {
-    const region = this.regions[index]!;
-    this.regions[index] = undefined;
-    if (region.abandoned > 0) this.lingering.set(region, index);
-    else this.release(region);
+    this.regions.close(index);
   }
 
   /** Which closed regions still linger: their memory must stay. */
   stillLingering(): number[] {
-    return [...this.lingering.values()];
+    return this.regions.stillLingering();
   }
 
   addRemote(index: number, peer: number, rails: readonly RemoteKey[]): void {
-    this.remotes[index] = remoteRegion(this.peers[peer]!, rails);
+    const own = peer % this.rails.length;
+    const used = this.shards === 1 ? [own] : rails.keys();
+    this.remotes[index] = Array.from(used, (rail) =>
+      target(this.lanes[peer * this.rails.length + rail]!, rails[rail]!),
+    );
   }
 
   addGroup(index: number, remotes: readonly number[]): void {
-    this.groups[index] = remotes.map((remote) => this.remotes[remote]!);
+    this.groups[index] = remotes.flatMap((remote) => this.remotes[remote]!);
   }
 
   /** JavaScript heap of the thread that this runs in. */
@@ -254,11 +203,7 @@ export class Core {
     }
     if (this.waiting.length > 0 && this.retry()) moved = true;
     if ((++this.rounds & 255) === 0) this.tick();
-    if (this.dirty) {
-      this.dirty = false;
-      Atomics.add(this.control, word.bell, 1);
-      if (Atomics.load(this.control, word.frontSleeps) !== 0) Atomics.notify(this.control, word.bell);
-    }
+    this.reports.ring();
     return moved;
   }
 
@@ -276,26 +221,28 @@ export class Core {
       const at = this.commandHead;
       switch (commands[at & ringMask]! | 0) {
         case command.toPeer: {
-          const remote = this.remotes[commands[(at + 4) & ringMask]! | 0]!;
-          const n = commands[(at + 5) & ringMask]! | 0;
-          const region = this.regions[commands[(at + 2) & ringMask]! | 0]!;
-          for (let i = 0; i < n; i++) this.write(remote, region, at, (at + transferHeader + 3 * i) | 0);
-          this.commandHead = (at + transferHeader + 3 * n) | 0;
+          const targets = this.remotes[commands[(at + 4) & ringMask]! | 0]!;
+          const end = (at + transferHeader + 3 * commands[(at + 5) & ringMask]!) | 0;
+          for (let triple = (at + transferHeader) | 0; triple !== end; triple = (triple + 3) | 0) {
+            this.write(targets, 0, at, triple);
+          }
+          this.commandHead = end;
           break;
         }
         case command.toGroup: {
-          const members = this.groups[commands[(at + 4) & ringMask]! | 0]!;
-          const region = this.regions[commands[(at + 2) & ringMask]! | 0]!;
-          const n = members.length;
-          for (let i = 0; i < n; i++) this.write(members[i]!, region, at, (at + transferHeader + 3 * i) | 0);
-          this.commandHead = (at + transferHeader + 3 * n) | 0;
+          const targets = this.groups[commands[(at + 4) & ringMask]! | 0]!;
+          let triple = (at + transferHeader) | 0;
+          for (let first = 0; first < targets.length; first += this.shards) {
+            this.write(targets, first, at, triple);
+            triple = (triple + 3) | 0;
+          }
+          this.commandHead = triple;
           break;
         }
         case command.barrier: {
-          const members = this.groups[commands[(at + 4) & ringMask]! | 0]!;
-          const region = this.regions[0]!;
-          for (let i = 0; i < members.length; i++) {
-            this.write(members[i]!.peer.mailbox, region, at, (at + transferHeader) | 0);
+          const targets = this.groups[commands[(at + 4) & ringMask]! | 0]!;
+          for (let first = 0; first < targets.length; first += this.shards) {
+            this.write(targets, first, at, (at + transferHeader) | 0);
           }
           this.commandHead = (at + transferHeader + 3) | 0;
           break;
@@ -305,8 +252,7 @@ export class Core {
           this.commandHead = (at + 6) | 0;
           break;
         case command.consumed:
-          this.unposted.push(commands[(at + 1) & ringMask]! | 0);
-          this.postReceives();
+          this.receives.post(commands[(at + 1) & ringMask]! | 0);
           this.commandHead = (at + 2) | 0;
           break;
         default:
@@ -318,136 +264,133 @@ export class Core {
   }
 
   /**
-   * One write of the command at `at`, whose (source, bytes, offset) lie at `triple`. Everything that is not an
-   * integer stays in typed arrays: a number handed from function to function would be boxed.
+   * One write of the command at `at`, whose (source, bytes, offset) lie at `triple`, to the targets from `first` on:
+   * one, or one a rail. Everything that is not an integer stays in typed arrays: a number handed from function to
+   * function would be boxed.
    */
-  private write(remote: RemoteRegion, region: LocalRegion, at: number, triple: number): void {
-    const { commands } = this;
-    const peer = remote.peer;
+  private write(targets: readonly Target[], first: number, at: number, triple: number): void {
+    const { commands, shards, requests } = this;
+    const { words } = requests;
     const ticket = commands[(at + 1) & ringMask]! | 0;
     const immediate = commands[(at + 3) & ringMask]!;
     const source = commands[triple & ringMask]!;
     const total = commands[(triple + 1) & ringMask]!;
     const offset = commands[(triple + 2) & ringMask]!;
-    const mailbox = this.regions[0]!;
-    const mailboxAddress = this.mailbox.address;
-    const whole = this.options.shard === 'peer';
-    const shards = whole ? 1 : this.rails.length;
+    const flags = immediate < 0 ? this.writeFlags : this.writeFlags | FI.REMOTE_CQ_DATA;
     // Shards begin at multiples of 64 bytes; every rail carries one, empty or not, because each carries the immediate.
-    const share = whole ? total : Math.ceil(total / shards / 64) * 64;
+    const share = shards === 1 ? total : Math.ceil(total / shards / 64) * 64;
     for (let shard = 0; shard < shards; shard++) {
-      const rail = whole ? peer.id % this.rails.length : shard;
+      const given = targets[first + shard]!;
+      const lane = given.lane;
       const begin = Math.min(share * shard, total);
       const length = Math.min(share, total - begin);
       // Not every provider carries a write of nothing (shm never completes one): it goes to the peer's mailbox.
       const empty = length === 0;
+      const from = empty ? mailboxRegion : commands[(at + 2) & ringMask]! | 0;
+      const into = empty ? lane.mailbox : given;
       const bytes = empty ? mailboxBytes : length;
-      const from = empty ? mailbox : region;
-      const into = empty ? peer.mailbox : remote;
-      const slot = peer.queue.take(ticket, rail, this.deadline);
-      if (peer.lost) {
-        this.finish(peer, slot, errno.TIMEDOUT);
-        continue;
-      }
-      peer.queue.region[slot] = from;
-      const registration = from.registrations[rail]!;
-      const handle = peer.handles[rail]!;
-      const words = peer.queue.words;
-      const to = slot * requestWords;
-      const local = empty ? mailboxAddress : source + begin;
-      const target = into.bases[rail]! + (empty ? 0 : offset + begin);
-      const descriptor = registration.descriptor;
-      words[to + request.addressLow] = handle.low;
-      words[to + request.addressHigh] = handle.high;
-      words[to + request.immediate] = Math.max(immediate, 0);
-      words[to + request.localLow] = local;
-      words[to + request.localHigh] = local / two32;
-      words[to + request.localBytesLow] = bytes;
-      words[to + request.localBytesHigh] = bytes / two32;
-      words[to + request.remoteLow] = target;
-      words[to + request.remoteHigh] = target / two32;
-      words[to + request.remoteBytesLow] = bytes;
-      words[to + request.remoteBytesHigh] = bytes / two32;
-      words[to + request.keyLow] = into.keys[2 * rail]!;
-      words[to + request.keyHigh] = into.keys[2 * rail + 1]!;
-      words[to + request.descriptorLow] = descriptor;
-      words[to + request.descriptorHigh] = descriptor / two32;
-      peer.queue.state[to + request.flags] =
-        immediate < 0 ? this.writeFlags : this.writeFlags | FI.REMOTE_CQ_DATA;
-      this.submit(peer, slot);
+      const local = empty ? this.mailbox.address : source + begin;
+      const remote = into.base + (empty ? 0 : offset + begin);
+      const { descriptor } = this.regions.at(from).registrations[lane.rail]!;
+      const slot = requests.take(ticket, from, lane.index, this.clock.deadline);
+      words[field.addressLow] = lane.peerLow;
+      words[field.addressHigh] = lane.peerHigh;
+      words[field.contextLow] = requests.state[slot * kept.words + kept.use]!;
+      words[field.contextHigh] = slot + 1;
+      words[field.immediate] = immediate;
+      words[field.localLow] = local;
+      words[field.localHigh] = local / two32;
+      words[field.localBytesLow] = bytes;
+      words[field.localBytesHigh] = bytes / two32;
+      words[field.remoteLow] = remote;
+      words[field.remoteHigh] = remote / two32;
+      words[field.remoteBytesLow] = bytes;
+      words[field.remoteBytesHigh] = bytes / two32;
+      words[field.keyLow] = into.keyLow;
+      words[field.keyHigh] = into.keyHigh;
+      words[field.descriptorLow] = descriptor;
+      words[field.descriptorHigh] = descriptor / two32;
+      this.submit(lane, slot, flags);
     }
   }
 
   private send(at: number): void {
-    const { commands } = this;
-    const peer = this.peers[commands[(at + 2) & ringMask]! | 0]!;
-    const slot = peer.queue.take(commands[(at + 1) & ringMask]! | 0, 0, this.deadline);
-    if (peer.lost) {
-      this.finish(peer, slot, errno.TIMEDOUT);
+    const { commands, requests } = this;
+    const { words } = requests;
+    const lane = this.peers[commands[(at + 2) & ringMask]! | 0]!.lanes[0]!;
+    const region = commands[(at + 3) & ringMask]! | 0;
+    const local = commands[(at + 4) & ringMask]!;
+    const { descriptor } = this.regions.at(region).registrations[0]!;
+    const slot = requests.take(commands[(at + 1) & ringMask]! | 0, region, lane.index, this.clock.deadline);
+    words[field.sendAddressLow] = lane.peerLow;
+    words[field.sendAddressHigh] = lane.peerHigh;
+    words[field.sendContextLow] = requests.state[slot * kept.words + kept.use]!;
+    words[field.sendContextHigh] = slot + 1;
+    words[field.localLow] = local;
+    words[field.localHigh] = local / two32;
+    words[field.localBytesLow] = commands[(at + 5) & ringMask]!;
+    words[field.localBytesHigh] = 0;
+    words[field.descriptorLow] = descriptor;
+    words[field.descriptorHigh] = descriptor / two32;
+    this.submit(lane, slot, this.writeFlags | messageFlag);
+  }
+
+  /** Posts the request that the structure describes, or queues it behind those of its lane that wait already. */
+  private submit(lane: Lane, slot: number, flags: number): void {
+    if (lane.lost) {
+      this.finish(slot, errno.TIMEDOUT);
       return;
     }
-    const region = this.regions[commands[(at + 3) & ringMask]! | 0]!;
-    peer.queue.region[slot] = region;
-    const { words } = peer.queue;
-    const to = slot * requestWords;
-    const local = commands[(at + 4) & ringMask]!;
-    const descriptor = region.registrations[0]!.descriptor;
-    words[to + request.sendAddressLow] = peer.handles[0]!.low;
-    words[to + request.sendAddressHigh] = peer.handles[0]!.high;
-    words[to + request.localLow] = local;
-    words[to + request.localHigh] = local / two32;
-    words[to + request.localBytesLow] = commands[(at + 5) & ringMask]!;
-    words[to + request.localBytesHigh] = 0;
-    words[to + request.descriptorLow] = descriptor;
-    words[to + request.descriptorHigh] = descriptor / two32;
-    peer.queue.state[to + request.flags] = this.writeFlags | sendRequest;
-    this.submit(peer, slot);
-  }
-
-  /** Posts a request, or queues it behind those of its peer that wait already. */
-  private submit(peer: CorePeer, slot: number): void {
-    if (peer.queue.waiting > 0) {
-      peer.queue.defer(slot);
-    } else if (!this.post(peer, slot)) {
-      peer.queue.defer(slot);
-      this.waiting.push(peer);
+    if (lane.firstWaiting >= 0) {
+      this.requests.park(slot, flags);
+      this.requests.state[lane.lastWaiting * kept.words + kept.next] = slot;
+      lane.lastWaiting = slot;
+      return;
     }
+    const status = this.post(lane, slot, flags);
+    if (status === 0) return;
+    if (status === -errno.AGAIN) {
+      this.requests.park(slot, flags);
+      lane.firstWaiting = slot;
+      lane.lastWaiting = slot;
+      this.waiting.push(lane);
+    } else this.refused(lane, slot, -status);
   }
 
-  /** Hands a request to libfabric; false when it has no room for it now. */
-  private post(peer: CorePeer, slot: number): boolean {
-    const { state } = peer.queue;
-    const at = slot * requestWords;
-    const to = peer.endpoints[state[at + request.rail]!]!;
-    const flags = state[at + request.flags]!;
+  /** Hands the request that the structure describes to libfabric; returns its answer, 0 or a negative error number. */
+  private post(lane: Lane, slot: number, flags: number): number {
+    const { requests } = this;
     const status =
-      flags & sendRequest
-        ? to.sendMessage(to.endpoint, peer.queue.sends[slot]!, flags & ~sendRequest)
-        : to.writeMessage(to.endpoint, peer.queue.writes[slot]!, flags);
-    if (status === 0) {
-      state[at + request.posted] = 1;
-      return true;
-    }
-    if (status === -errno.AGAIN) return false;
-    if (requestErrors.has(-status)) this.finish(peer, slot, -status);
-    else this.lose(peer, -status);
-    return true;
+      flags & messageFlag
+        ? lane.sendMessage(lane.address, requests.message, flags & ~messageFlag)
+        : lane.writeMessage(lane.address, requests.write, flags);
+    if (status === 0) requests.state[slot * kept.words + kept.phase] = phase.posted;
+    return status;
   }
 
-  /** Tries again what the provider refused: per peer, so that one full or dead peer holds up nobody else. */
+  /** libfabric will never take this request, or nothing any more for this peer. */
+  private refused(lane: Lane, slot: number, code: number): void {
+    if (requestErrors.has(code)) this.finish(slot, code);
+    else this.lose(lane.peer, code);
+  }
+
+  /** Tries again what the provider refused: per lane, so that one full or dead peer holds up nobody else. */
   private retry(): boolean {
+    const { requests, waiting } = this;
     let moved = false;
-    for (let i = this.waiting.length - 1; i >= 0; i--) {
-      const peer = this.waiting[i]!;
-      while (peer.queue.waiting > 0) {
-        if (!this.post(peer, peer.queue.firstWaiting())) break;
-        // Losing the peer empties its queue.
-        if (peer.queue.waiting > 0) peer.queue.shift();
+    for (let i = waiting.length - 1; i >= 0; i--) {
+      const lane = waiting[i]!;
+      while (lane.firstWaiting >= 0) {
+        const slot = lane.firstWaiting;
+        const status = this.post(lane, slot, requests.unpark(slot));
+        if (status === -errno.AGAIN) break;
+        lane.firstWaiting = slot === lane.lastWaiting ? -1 : requests.state[slot * kept.words + kept.next]!;
+        if (status !== 0) this.refused(lane, slot, -status);
         moved = true;
       }
-      if (peer.queue.waiting === 0) {
-        const last = this.waiting.pop()!;
-        if (last !== peer) this.waiting[i] = last;
+      if (lane.firstWaiting < 0) {
+        const last = waiting.pop()!;
+        if (last !== lane) waiting[i] = last;
       }
     }
     return moved;
@@ -466,57 +409,29 @@ export class Core {
       if (flags & (FI.WRITE | FI.SEND)) {
         this.complete(words[at]!, words[at + 1]!);
       } else if (flags & FI.REMOTE_CQ_DATA) {
-        if (!this.immediates.add(words[at + 8]!)) Atomics.store(this.control, word.immediatesLost, 1);
-        this.dirty = true;
+        if (this.immediates.add(words[at + 8]!)) this.reports.landed();
+        else this.reports.immediateLost();
       } else if (flags & FI.RECV) {
-        this.deliver(words[at]!, words[at + 4]!);
+        this.receives.deliver(words[at]!, words[at + 4]!);
+        this.reports.landed();
       }
     }
     return true;
   }
 
-  /** A request has ended well, unless it was given up before: then its context names an older generation. */
-  private complete(low: number, high: number): void {
-    const peer = this.peers[high - 1];
-    const slot = low & slotMask;
-    if (peer !== undefined && peer.queue.context(slot) === low && peer.queue.isPosted(slot)) {
-      this.finish(peer, slot, 0);
-    } else {
-      this.forget(low, high);
-    }
+  /** A request has ended well, unless it was given up before: then its context names an older use. */
+  private complete(use: number, number: number): void {
+    if (this.requests.holds(number - 1, use)) this.finish(number - 1, 0);
+    else this.regions.letGo(useKey(number - 1, use));
   }
 
-  /** Ends one request; the last of an operation ends the operation. */
-  private finish(peer: CorePeer, slot: number, code: number): void {
-    const ticket = peer.queue.state[slot * requestWords + request.ticket]!;
-    peer.queue.put(slot);
-    const done = 2 * peer.id + 1;
-    Atomics.store(this.peerWords, done, (this.peerWords[done]! + 1) | 0);
-    if (code !== 0 && this.failures[2 * ticket] === 0) {
-      this.failures[2 * ticket] = code;
-      this.failures[2 * ticket + 1] = peer.id;
-    }
-    const left = this.remaining[ticket]! - 1;
-    this.remaining[ticket] = left;
-    if (left === 0) {
-      const at = (this.eventTail & this.eventMask) * eventWords;
-      this.events[at] = ticket;
-      this.events[at + 1] = this.failures[2 * ticket]!;
-      this.events[at + 2] = this.failures[2 * ticket + 1]!;
-      this.failures[2 * ticket] = 0;
-      this.eventTail = (this.eventTail + 1) | 0;
-      Atomics.store(this.control, word.eventTail, this.eventTail);
-    }
-    this.dirty = true;
-  }
-
-  private deliver(index: number, bytes: number): void {
-    const at = 2 * (this.inboxTail & this.inboxMask);
-    this.inbox[at] = index;
-    this.inbox[at + 1] = bytes;
-    this.inboxTail = (this.inboxTail + 1) | 0;
-    Atomics.store(this.control, word.inboxTail, this.inboxTail);
-    this.dirty = true;
+  /** Ends one request, well if `code` is 0. */
+  private finish(slot: number, code: number): void {
+    const { state } = this.requests;
+    const ticket = state[slot * kept.words + kept.ticket]!;
+    const { peer } = this.lanes[state[slot * kept.words + kept.lane]!]!;
+    this.requests.put(slot);
+    this.reports.requestEnded(ticket, peer, code);
   }
 
   // ---- Failure -------------------------------------------------------------------------------------------------
@@ -527,136 +442,77 @@ export class Core {
     const { low, high } = failure.context;
     if (high >= receiveContext) {
       // A message that did not fit or a receive that a closing connection cancelled: the buffer serves again.
-      this.unposted.push(low);
-      this.postReceives();
+      this.receives.post(low);
       return true;
     }
-    const peer = this.peers[high - 1];
-    const slot = low & slotMask;
-    if (peer === undefined || peer.queue.context(slot) !== (low | 0) || !peer.queue.isPosted(slot)) {
-      this.forget(low | 0, high);
+    const [slot, use] = [high - 1, low | 0];
+    if (!this.requests.holds(slot, use)) {
+      this.regions.letGo(useKey(slot, use));
     } else if (requestErrors.has(failure.code)) {
-      this.finish(peer, slot, failure.code);
+      this.finish(slot, failure.code);
     } else {
       // The provider has let go of this one. It ends with the others, once the peer is marked as lost: the front
       // reads that mark when it names the error.
-      peer.queue.state[slot * requestWords + request.posted] = 0;
-      this.lose(peer, failure.code);
+      const { state } = this.requests;
+      state[slot * kept.words + kept.phase] = phase.taken;
+      this.lose(this.lanes[state[slot * kept.words + kept.lane]!]!.peer, failure.code);
     }
     return true;
   }
 
   /** Ends everything under way to a peer. What the provider still holds is remembered until it lets go. */
-  private lose(peer: CorePeer, code: number): void {
+  private lose(id: number, code: number): void {
+    const peer = this.peers[id];
+    if (peer === undefined || peer.lost) return;
     peer.lost = true;
-    Atomics.store(this.peerWords, 2 * peer.id, peerLost);
-    const { queue } = peer;
-    queue.clearWaiting();
-    for (let slot = 0; slot < queue.capacity; slot++) {
-      if (!queue.isBusy(slot)) continue;
-      const region = queue.region[slot] as LocalRegion | undefined;
-      if (queue.isPosted(slot) && region) {
-        region.abandoned++;
-        this.abandoned.set(contextKey(queue.context(slot), peer.id + 1), region);
-      }
-      this.finish(peer, slot, code);
-    }
-    for (let rail = 0; rail < this.rails.length; rail++) {
-      const endpoint = peer.endpoints[rail]!;
-      // An endpoint of its own stays until the engine closes: a peer that was only slow may still come to its
-      // first message there, and shm ends the process of a peer that finds that endpoint gone.
-      if (endpoint === this.rails[rail]!.main) endpoint.remove(peer.handles[rail]!);
-    }
+    this.reports.peerLost(id);
+    for (const lane of peer.lanes) this.abandon(lane, code);
   }
 
-  /** A late completion: the provider has let go of the memory of a request that was given up. */
-  private forget(low: number, high: number): void {
-    const key = contextKey(low, high);
-    const region = this.abandoned.get(key);
-    if (region === undefined) return;
-    this.abandoned.delete(key);
-    region.abandoned--;
-    if (region.abandoned === 0 && this.lingering.delete(region)) this.release(region);
+  private abandon(lane: Lane, code: number): void {
+    const { state } = this.requests;
+    lane.lost = true;
+    lane.firstWaiting = -1;
+    for (const slot of this.requests.underway(lane.index)) {
+      const at = slot * kept.words;
+      if (state[at + kept.phase] === phase.posted) {
+        this.regions.abandon(useKey(slot, state[at + kept.use]!), state[at + kept.region]!);
+      }
+      this.finish(slot, code);
+    }
+    // An endpoint of its own stays until the engine closes: a peer that was only slow may still come to its
+    // first message there, and shm ends the process of a peer that finds that endpoint gone.
+    if (lane.endpoint === this.rails[lane.rail]!.main) lane.endpoint.remove(lane.handle);
   }
 
   /** Reads the clock and gives up on peers that kept a request longer than the timeout. */
   tick(): void {
-    this.time.read();
-    this.clock += Math.min(this.time.ms - this.lastTick, this.longestPauseMs);
-    this.lastTick = this.time.ms;
-    this.deadline = (this.clock + this.options.timeoutMs) | 0;
-    if (this.clock < this.nextScan) return;
-    this.nextScan = this.clock + Math.max(5, Math.min(100, this.options.timeoutMs / 16));
-    for (const peer of this.peers) {
-      if (peer && !peer.lost && peer.queue.overdue(this.clock | 0)) this.lose(peer, errno.TIMEDOUT);
+    if (!this.clock.tick()) return;
+    const now = this.clock.ms | 0;
+    for (let slot = this.requests.overdue(now); slot >= 0; slot = this.requests.overdue(now)) {
+      const lane = this.requests.state[slot * kept.words + kept.lane]!;
+      this.lose(this.lanes[lane]!.peer, errno.TIMEDOUT);
     }
   }
 
-  // ---- The rest ------------------------------------------------------------------------------------------------
+  // ---- The end -------------------------------------------------------------------------------------------------
 
   close(): void {
     // Closing the endpoints first stops the provider from touching any memory.
     for (const endpoint of this.endpoints) endpoint.close();
-    for (const region of [...this.regions, ...this.lingering.keys()]) {
-      if (region) this.release(region);
-    }
-    this.rails[0]!.deregister(this.receiveRegistration);
+    this.regions.closeAll();
+    this.receives.close();
     for (const rail of this.rails) rail.close();
-    for (const peer of [...this.peers, ...this.retired]) peer?.queue.free();
+    this.requests.free();
     this.mailbox.free();
-    this.receiveBuffers.free();
-  }
-
-  private open(address: Address, bytes: number, reach: Reach): LocalRegion {
-    const registrations: Registration[] = [];
-    try {
-      for (const rail of this.rails) registrations.push(rail.register(address, bytes, reach));
-    } catch (error) {
-      registrations.forEach((registration, rail) => {
-        this.rails[rail]!.deregister(registration);
-      });
-      throw error;
-    }
-    return { registrations, abandoned: 0 };
-  }
-
-  private release(region: LocalRegion): void {
-    region.registrations.forEach((registration, rail) => {
-      this.rails[rail]!.deregister(registration);
-    });
-  }
-
-  private keyOf(region: number, rail: number): RemoteKey {
-    const { key, base } = this.regions[region]!.registrations[rail]!;
-    return { key, base };
-  }
-
-  private postReceives(): void {
-    const { messageBytes } = this.options;
-    while (this.unposted.length > 0) {
-      const index = this.unposted[this.unposted.length - 1]!;
-      const status = this.rails[0]!.postReceive(
-        this.receiveBuffers.address + index * messageBytes,
-        messageBytes,
-        this.receiveRegistration,
-        (BigInt(receiveContext) << 32n) | BigInt(index),
-      );
-      // No room: the next consumed message tries again.
-      if (status !== 0) return;
-      this.unposted.pop();
-    }
   }
 }
 
-function remoteRegion(peer: CorePeer, rails: readonly RemoteKey[]): RemoteRegion {
-  return {
-    peer,
-    bases: Float64Array.from(rails, ({ base }) => base),
-    keys: Uint32Array.from(rails.flatMap(({ key }) => [key.low, key.high])),
-  };
+function target(lane: Lane, { base, key }: RemoteKey): Target {
+  return { lane, base, keyLow: key.low | 0, keyHigh: key.high | 0 };
 }
 
-/** One number for a context: its upper half is small, so 53 bits hold it. */
-function contextKey(low: number, high: number): number {
-  return high * two32 + (low >>> 0);
+/** Names one use of a request. */
+function useKey(slot: number, use: number): string {
+  return `${slot} ${use}`;
 }

@@ -24,17 +24,18 @@ export class Counter {
 
   /** Waits until `n` operations (all that were posted, by default) have ended; throws the first error. */
   async wait(n = this.posted): Promise<void> {
-    await this.waiting.until(() => this.settled(n), Number.POSITIVE_INFINITY);
+    await this.waiting.until(() => this.lacking(n), Number.POSITIVE_INFINITY);
   }
 
   /** The same, blocking this thread. */
   waitSync(n = this.posted): void {
-    this.waiting.untilSync(() => this.settled(n), Number.POSITIVE_INFINITY);
+    this.waiting.untilSync(() => this.lacking(n), Number.POSITIVE_INFINITY);
   }
 
   // Every operation ends within the engine's timeout, so these waits need none of their own.
-  private settled(n: number): boolean | Error {
-    return this.completed + this.failed >= n ? (this.error ?? true) : false;
+  private lacking(n: number): number | Error {
+    const left = n - this.completed - this.failed;
+    return left > 0 ? left : (this.error ?? 0);
   }
 }
 
@@ -83,7 +84,7 @@ export class ImmediateCounter {
     const want = this.begin(n);
     try {
       await this.waiting.until(
-        () => this.reached(want),
+        () => this.lacking(want),
         this.waiting.timeout(options),
         this.describe(n),
         options.from,
@@ -99,7 +100,7 @@ export class ImmediateCounter {
     const want = this.begin(n);
     try {
       this.waiting.untilSync(
-        () => this.reached(want),
+        () => this.lacking(want),
         this.waiting.timeout(options),
         this.describe(n),
         options.from,
@@ -111,13 +112,13 @@ export class ImmediateCounter {
   }
 
   private begin(n: number): number {
-    requireInteger('n', n, 0, 2 ** 30);
+    requireInteger('n', n, 0, Math.floor(2 ** 30 / this.shards));
     this.taken = (this.taken + n * this.shards) | 0;
     return this.taken;
   }
 
-  private reached(want: number): boolean {
-    return ((this.table.count(this.entry) - want) | 0) >= 0;
+  private lacking(want: number): number {
+    return Math.max(0, (want - this.table.count(this.entry)) | 0);
   }
 
   private describe(n: number): () => string {

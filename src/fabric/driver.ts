@@ -1,5 +1,6 @@
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
+import { setImmediate } from 'node:timers/promises';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { MessageChannel, type MessagePort, receiveMessageOnPort, Worker } from 'node:worker_threads';
 import { HeddleError } from '../errors/index.js';
@@ -30,8 +31,15 @@ export interface Driver {
   commandsWritten(): void;
   /** One round of progress, if it is the caller who makes it. */
   progress(): boolean;
-  /** Blocks this thread until something may have happened; `idle` counts the calls since something did. */
-  pause(idle: number): void;
+  /** How much has happened so far that somebody may wait for; to be asked before looking for it. */
+  heard(): number;
+  /**
+   * Blocks this thread until `lacking` more than was `heard` may have happened, or a moment; 0 is for what takes
+   * the core no time. `idle` counts the calls since anything happened. True when it slept.
+   */
+  pause(idle: number, heard: number, lacking: number): boolean;
+  /** The same without blocking. */
+  rest(idle: number, heard: number, lacking: number): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -65,8 +73,19 @@ export class CallerDriver implements Driver {
     return this.core.progress();
   }
 
-  pause(idle: number): void {
+  heard(): number {
+    return 0;
+  }
+
+  pause(idle: number): boolean {
     if (idle > spinsBeforePause) schedYield();
+    return false;
+  }
+
+  /** Nobody else makes progress: comes back as soon as the event loop has had its turn. */
+  async rest(idle: number): Promise<void> {
+    this.pause(idle);
+    await setImmediate();
   }
 
   async close(): Promise<void> {
@@ -147,13 +166,50 @@ export class WorkerDriver implements Driver {
     return false;
   }
 
-  pause(idle: number): void {
-    if (idle < spinsBeforePause) return;
-    const bell = Atomics.load(this.control, word.bell);
+  heard(): number {
+    return Atomics.load(this.control, word.bell);
+  }
+
+  pause(idle: number, heard: number, lacking: number): boolean {
+    // Spinning takes a processor away from somebody, so it is for the last moment of a wait.
+    if (lacking <= 1 && idle < spinsBeforePause) return false;
+    if (lacking === 0) {
+      schedYield();
+      return false;
+    }
+    if (this.fallAsleep(heard, lacking)) Atomics.wait(this.control, word.frontSleeps, 1, longestNapMs);
+    this.wakeUp();
+    return true;
+  }
+
+  async rest(_idle: number, heard: number, lacking: number): Promise<void> {
+    if (this.fallAsleep(heard, lacking)) {
+      const nap = (Atomics as unknown as AsyncAtomics).waitAsync(
+        this.control,
+        word.frontSleeps,
+        1,
+        longestNapMs,
+      );
+      if (nap.async) await nap.value;
+    }
+    this.wakeUp();
+  }
+
+  /**
+   * Asks the core for a call once the bell has rung often enough; false when it has by now. The core writes the
+   * bell before it looks who sleeps, and this looks at the bell after it says so: one of them sees the other.
+   */
+  private fallAsleep(heard: number, lacking: number): boolean {
+    const wakeAt = (heard + Math.min(lacking, mostLacking)) | 0;
+    Atomics.store(this.control, word.wakeAt, wakeAt);
     Atomics.store(this.control, word.frontSleeps, 1);
-    // The bell may have rung before the store; a short nap covers what this check would miss.
-    Atomics.wait(this.control, word.bell, bell, 1);
+    return ((Atomics.load(this.control, word.bell) - wakeAt) | 0) < 0;
+  }
+
+  private wakeUp(): void {
     Atomics.store(this.control, word.frontSleeps, 0);
+    // A blocking wait inside an asynchronous one overwrites what that waits for: it has to look again.
+    Atomics.notify(this.control, word.frontSleeps);
   }
 
   async close(): Promise<void> {
@@ -168,6 +224,20 @@ export class WorkerDriver implements Driver {
 
 const controlTimeoutMs = 60_000;
 const spinsBeforePause = 500;
+/** Bounds how late a timeout is noticed when nothing happens at all. */
+const longestNapMs = 20;
+/** Half of what the bell can tell apart. */
+const mostLacking = 2 ** 30;
+
+/** Atomics.waitAsync is in every Node.js that Heddle runs on, but not yet in the library types of ES2023. */
+interface AsyncAtomics {
+  waitAsync(
+    array: Int32Array,
+    index: number,
+    value: number,
+    timeoutMs: number,
+  ): { async: true; value: Promise<string> } | { async: false; value: string };
+}
 
 // Compiled, this module is JavaScript and its worker a file beside it. Run from source (the tests do), both are
 // TypeScript, and a worker does not inherit the loader of its parent: it registers tsx itself.

@@ -54,7 +54,7 @@ const completionQueueEntries = 8192;
 /** FI_ADDR_UNSPEC. */
 const anyone = 2n ** 64n - 1n;
 
-type Post = (endpoint: Address, message: Address, flags: number) => number;
+export type Post = (endpoint: Address, message: Address, flags: number) => number;
 const post = ['address', 'address', 'u64'] as const;
 
 /**
@@ -276,19 +276,21 @@ export class Rail {
     reach: Exclude<Reach, { kind: 'host' }>,
     out: BigUint64Array,
   ): number {
-    const attributes = new DataView(new ArrayBuffer(128));
-    const piece = new DataView(new ArrayBuffer(32));
+    // struct fi_mr_attr, and behind it what its first field points to.
+    const attributes = new DataView(new ArrayBuffer(160));
+    const piece = 128;
     if (reach.kind === 'cuda') {
-      piece.setBigUint64(0, BigInt(address), true);
-      piece.setBigUint64(8, BigInt(bytes), true);
+      // struct iovec
+      attributes.setBigUint64(piece, BigInt(address), true);
+      attributes.setBigUint64(piece + 8, BigInt(bytes), true);
     } else {
       // struct fi_mr_dmabuf { int fd; uint64_t offset; size_t len; void *base_addr; }
-      piece.setInt32(0, reach.fd, true);
-      piece.setBigUint64(8, BigInt(reach.offset), true);
-      piece.setBigUint64(16, BigInt(bytes), true);
-      piece.setBigUint64(24, BigInt(address - reach.offset), true);
+      attributes.setInt32(piece, reach.fd, true);
+      attributes.setBigUint64(piece + 8, BigInt(reach.offset), true);
+      attributes.setBigUint64(piece + 16, BigInt(bytes), true);
+      attributes.setBigUint64(piece + 24, BigInt(address - reach.offset), true);
     }
-    attributes.setBigUint64(0, BigInt(addressOf(piece)), true);
+    attributes.setBigUint64(0, BigInt(addressOf(attributes) + piece), true);
     attributes.setBigUint64(8, 1n, true);
     attributes.setBigUint64(16, BigInt(access), true);
     attributes.setBigUint64(32, BigInt(key), true);

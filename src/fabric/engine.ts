@@ -1,106 +1,30 @@
-import { randomBytes } from 'node:crypto';
 import { ArgumentError, DisposedError, requireInteger } from '../errors/index.js';
-import { type Address, addressOf, allocate, type NativeMemory, view } from '../native/index.js';
 import { decodeAddress, decodeRegion, encodeAddress } from './address.js';
-import { errno, knowsDmabuf, libfabric, strerror } from './bindings.js';
+import { errno, libfabric, strerror } from './bindings.js';
 import type { CoreOptions } from './core.js';
 import { Counter, ImmediateCounter } from './counters.js';
 import { CallerDriver, type Driver, WorkerDriver } from './driver.js';
-import type { Reach } from './endpoint.js';
 import { FabricError, PeerLostError } from './errors.js';
-import { Group, type Path, Peer, Region, RemoteRegion } from './handles.js';
+import { Group, Peer, Region, RemoteRegion } from './handles.js';
 import { ImmediateTable, tableFull } from './immediates.js';
+import { type GpuMemory, Memory } from './memory.js';
 import { engineIdBytes, Inbox, type Message, Outbox } from './messages.js';
 import { type Callback, Operations } from './operations.js';
-import { choose, type Device, type ProviderName } from './provider.js';
-import { command, commandWords, createShared, transferHeader, word } from './shared.js';
+import { coreOptions, type EngineOptions, requireProvider } from './options.js';
+import type { Device } from './provider.js';
+import { CommandRing, ringMask } from './ring.js';
+import { command, commandWords, transferHeader, word } from './shared.js';
+import {
+  type Barrier,
+  type OperationOptions,
+  type Paged,
+  requireImmediate,
+  requireSlice,
+  type Scatter,
+  type Write,
+} from './transfers.js';
 import { type Waitable, Waiting } from './waiting.js';
 
-export interface EngineOptions {
-  /** `auto` takes the first of efa, verbs;ofi_rxm, shm, tcp;ofi_rxm, udp;ofi_rxd that has a device. */
-  readonly provider?: ProviderName | 'auto';
-  /** Which of the provider's devices; all but loopback by default. */
-  readonly devices?: readonly string[];
-  /** NICs to use at once; 1 by default. With fewer devices than rails, devices are shared. */
-  readonly rails?: number;
-  /** Each peer's writes over one rail, or each write cut up over all rails. Peers must agree. */
-  readonly shard?: 'peer' | 'bytes';
-  /**
-   * `worker`: a thread of its own posts, polls and completes. `caller`: the engine's calls do, and nothing moves
-   * between them; for a thread that polls anyway, such as a proxy.
-   */
-  readonly thread?: 'worker' | 'caller';
-  /** Every operation ends within this, well or with an error. It must cover the time that a full queue takes. */
-  readonly timeoutMs?: number;
-  /** Writes under way to one peer; a call that would exceed it waits. */
-  readonly queue?: number;
-  /** The most peers, different immediates, and operations under way. */
-  readonly peers?: number;
-  readonly immediates?: number;
-  readonly operations?: number;
-  /** The longest message of `send`, and how many may wait here to be received. */
-  readonly messageBytes?: number;
-  readonly receives?: number;
-  /** Ask for a provider that takes GPU memory itself. */
-  readonly gpuMemory?: boolean;
-  /** Gets the errors of operations that have neither counter nor callback; a process warning by default. */
-  readonly onError?: (error: Error) => void;
-}
-
-/** What every operation may carry. Reuse the object: posting then allocates nothing. */
-export interface OperationOptions {
-  /** 32 bits that the receiver counts as writes land. */
-  immediate?: number | undefined;
-  /** Counts the operation when it has ended. */
-  counter?: Counter | undefined;
-  /** Called when it has ended, from `poll` or a wait, or from a call that had to wait for room. */
-  callback?: Callback | undefined;
-}
-
-/** `bytes` from `source` at `sourceOffset` to `target` at `targetOffset`. */
-export interface Write extends OperationOptions {
-  source: Region;
-  sourceOffset: number;
-  target: RemoteRegion;
-  targetOffset: number;
-  bytes: number;
-}
-
-/** Many pages of `bytes` each to one peer. Each page carries the immediate and counts as one write. */
-export interface Paged extends OperationOptions {
-  source: Region;
-  sourceOffsets: ArrayLike<number>;
-  target: RemoteRegion;
-  targetOffsets: ArrayLike<number>;
-  bytes: number;
-}
-
-/** One slice of `source` to each member of a group: entry i of the arrays is about member i. */
-export interface Scatter extends OperationOptions {
-  source: Region;
-  sourceOffsets: ArrayLike<number>;
-  group: Group;
-  targetOffsets: ArrayLike<number>;
-  bytes: ArrayLike<number>;
-}
-
-/** An immediate to every member of a group. */
-export interface Barrier extends OperationOptions {
-  group: Group;
-  immediate: number;
-}
-
-/** GPU memory to register. */
-export interface GpuMemory {
-  readonly address: Address;
-  readonly bytes: number;
-  /** The CUDA device's ordinal. */
-  readonly ordinal: number;
-  /** A dmabuf of the memory, where the driver exports one, and where in it the memory begins. */
-  readonly dmabuf?: { readonly fd: number; readonly offset: number };
-}
-
-const ringMask = commandWords - 1;
 /** Pages of one command: long enough to be cheap, short enough to leave room in the ring. */
 const longestPiece = 1024;
 
@@ -117,15 +41,16 @@ export class TransferEngine implements Waitable {
   /** @internal */
   broken: Error | null = null;
   /** @internal */
-  readonly control: Int32Array;
-  /** @internal */
   driver!: Driver;
 
   private readonly options: CoreOptions;
   private readonly onError: (error: Error) => void;
   private readonly shards: number;
   private readonly capacity: number;
-  private readonly commands: Float64Array;
+  /** The most that every device in use takes at once. */
+  private readonly longestWrite: number;
+  private readonly control: Int32Array;
+  private readonly ring: CommandRing;
   private readonly peerWords: Int32Array;
   private readonly immediates: ImmediateTable;
   private readonly counters = new Map<number, ImmediateCounter>();
@@ -135,12 +60,8 @@ export class TransferEngine implements Waitable {
   private readonly outbox: Outbox;
   private readonly peers: Peer[] = [];
   private readonly peersByEngine = new Map<string, Peer>();
-  private readonly regions = new Map<number, Region>();
-  private readonly memories = new Map<number, NativeMemory>();
+  private readonly memory: Memory;
   private closed = false;
-  private commandTail = 0;
-  private commandHead = 0;
-  private nextRegion = 1;
   private nextRemote = 0;
   private nextGroup = 0;
 
@@ -166,8 +87,10 @@ export class TransferEngine implements Waitable {
     this.timeoutMs = core.timeoutMs;
     this.shards = core.shard === 'bytes' ? core.rails : 1;
     this.capacity = core.queue * this.shards;
+    this.longestWrite = Math.min(...this.devices.map((device) => device.maxWriteBytes));
     this.control = new Int32Array(core.shared.control);
-    this.commands = new Float64Array(core.shared.commands);
+    this.ring = new CommandRing(core.shared, driver);
+    this.memory = new Memory(driver, core.id, core.gpuMemory, this);
     this.peerWords = new Int32Array(core.shared.peers);
     this.immediates = new ImmediateTable(core.shared.immediates);
     this.onError = options.onError ?? ((error) => process.emitWarning(error));
@@ -178,7 +101,7 @@ export class TransferEngine implements Waitable {
     );
     this.inbox = new Inbox(core.shared, driver.info.receiveBuffers, core.messageBytes);
     const id = Buffer.from(core.id, 'hex');
-    this.outbox = new Outbox(driver, id, core.messageBytes, () => this.nextRegion++);
+    this.outbox = new Outbox(driver, id, core.messageBytes, () => this.memory.number());
   }
 
   // ---- Set-up --------------------------------------------------------------------------------------------------
@@ -227,7 +150,7 @@ export class TransferEngine implements Waitable {
     peer.removed = true;
     if (this.peersByEngine.get(peer.engineId) === peer) this.peersByEngine.delete(peer.engineId);
     this.driver.call('removePeer', peer.id);
-    this.freeSettled();
+    this.memory.freeSettled();
   }
 
   /**
@@ -239,40 +162,19 @@ export class TransferEngine implements Waitable {
     if (this.closed || this.broken) return;
     this.requirePeer('peer', peer);
     this.driver.call('losePeer', peer.id, errno.HOSTDOWN);
-    this.freeSettled();
+    this.memory.freeSettled();
   }
 
   /** Allocates and registers zeroed host memory. */
   allocate(bytes: number): Region {
     this.requireOpen();
-    const memory = allocate(bytes);
-    try {
-      const region = this.open(memory.address, bytes, { kind: 'host' }, 'host', () => memory.buffer);
-      this.memories.set(region.index, memory);
-      return region;
-    } catch (error) {
-      memory.free();
-      throw error;
-    }
+    return this.memory.allocate(bytes);
   }
 
   /** Registers memory of the caller's, which must stay until the engine is closed. */
   register(buffer: ArrayBufferView | ArrayBufferLike): Region {
     this.requireOpen();
-    if (
-      !ArrayBuffer.isView(buffer) &&
-      !(buffer instanceof ArrayBuffer) &&
-      !(buffer instanceof SharedArrayBuffer)
-    ) {
-      throw new ArgumentError('buffer', buffer, 'a typed array or a buffer');
-    }
-    requireInteger('buffer.byteLength', buffer.byteLength, 1, Number.MAX_SAFE_INTEGER);
-    const address = addressOf(buffer);
-    // The closure keeps the buffer alive as long as the region.
-    return this.open(address, buffer.byteLength, { kind: 'host' }, 'host', () => {
-      void buffer;
-      return view(address, buffer.byteLength);
-    });
+    return this.memory.register(buffer);
   }
 
   /**
@@ -281,27 +183,7 @@ export class TransferEngine implements Waitable {
    */
   registerGpu(memory: GpuMemory): Region {
     this.requireOpen();
-    const { address, bytes, ordinal, dmabuf } = memory;
-    requireInteger('bytes', bytes, 1, Number.MAX_SAFE_INTEGER);
-    const noBuffer = (): never => {
-      throw new ArgumentError('region', memory, 'host or staged memory to have a buffer');
-    };
-    const ways: [Path, Reach][] = [];
-    if (this.options.gpuMemory) {
-      if (dmabuf && knowsDmabuf()) ways.push(['dmabuf', { kind: 'dmabuf', ordinal, ...dmabuf }]);
-      ways.push(['provider', { kind: 'cuda', ordinal }]);
-    }
-    for (const [path, reach] of ways) {
-      try {
-        return this.open(address, bytes, reach, path, noBuffer);
-      } catch {
-        // The provider refused this way; `path` of what is returned tells.
-      }
-    }
-    const staging = allocate(bytes);
-    const region = this.open(staging.address, bytes, { kind: 'host' }, 'staging', () => staging.buffer);
-    this.memories.set(region.index, staging);
-    return region;
+    return this.memory.registerGpu(memory);
   }
 
   /** A peer's region, from its `descriptor`. */
@@ -368,16 +250,17 @@ export class TransferEngine implements Waitable {
     requireImmediate(write.immediate);
     requireSlice('sourceOffset', sourceOffset, bytes, source.bytes);
     requireSlice('targetOffset', targetOffset, bytes, target.bytes);
+    if (bytes > this.longestWrite) requireInteger('bytes', bytes, 0, this.longestWrite);
     const { peer } = target;
-    for (let idle = 0; !this.fits(peer, 1); ) idle = this.stall(idle);
+    for (let idle = 0; !this.fits(peer, 1); ) idle = this.stall(idle, peer);
     const ticket = this.operations.begin('write', bytes, write, source, peer, null, this.shards);
-    const to = this.header(command.toPeer, ticket, source.index, write.immediate, target.index, 1);
-    const { commands } = this;
-    commands[to & ringMask] = source.address + sourceOffset;
-    commands[(to + 1) & ringMask] = bytes;
-    commands[(to + 2) & ringMask] = targetOffset;
+    const to = this.ring.begin(command.toPeer, ticket, source.index, write.immediate, target.index, 1);
+    const { words } = this.ring;
+    words[to & ringMask] = source.address + sourceOffset;
+    words[(to + 1) & ringMask] = bytes;
+    words[(to + 2) & ringMask] = targetOffset;
     peer.posted = (peer.posted + this.shards) | 0;
-    this.publish(to + 3);
+    this.ring.publish(to + 3);
   }
 
   /** Writes many pages to one peer. */
@@ -393,8 +276,9 @@ export class TransferEngine implements Waitable {
       requireSlice('sourceOffsets', sourceOffsets[i]!, bytes, source.bytes);
       requireSlice('targetOffsets', targetOffsets[i]!, bytes, target.bytes);
     }
+    if (bytes > this.longestWrite) requireInteger('bytes', bytes, 0, this.longestWrite);
     const { peer } = target;
-    for (let idle = 0; !this.fits(peer, 1); ) idle = this.stall(idle);
+    for (let idle = 0; !this.fits(peer, 1); ) idle = this.stall(idle, peer);
     const ticket = this.operations.begin(
       'paged write',
       bytes * pages,
@@ -404,20 +288,20 @@ export class TransferEngine implements Waitable {
       null,
       pages * this.shards,
     );
-    const { commands } = this;
+    const { words } = this.ring;
     // More pages than fit the peer's queue go in pieces, each when there is room. A peer that is lost meanwhile
     // takes the rest, too: the core ends each page with the error.
     for (let first = 0; first < pages; ) {
       const n = Math.min(this.options.queue, longestPiece, pages - first);
-      for (let idle = 0; !this.hasRoom(peer, n); ) idle = this.stall(idle);
-      let to = this.header(command.toPeer, ticket, source.index, paged.immediate, target.index, n);
+      for (let idle = 0; !this.hasRoom(peer, n); ) idle = this.stall(idle, peer, n);
+      let to = this.ring.begin(command.toPeer, ticket, source.index, paged.immediate, target.index, n);
       for (let i = first; i < first + n; i++, to += 3) {
-        commands[to & ringMask] = source.address + sourceOffsets[i]!;
-        commands[(to + 1) & ringMask] = bytes;
-        commands[(to + 2) & ringMask] = targetOffsets[i]!;
+        words[to & ringMask] = source.address + sourceOffsets[i]!;
+        words[(to + 1) & ringMask] = bytes;
+        words[(to + 2) & ringMask] = targetOffsets[i]!;
       }
       peer.posted = (peer.posted + n * this.shards) | 0;
-      this.publish(to);
+      this.ring.publish(to);
       first += n;
     }
   }
@@ -439,19 +323,22 @@ export class TransferEngine implements Waitable {
       requireSlice('targetOffsets', targetOffsets[i]!, bytes[i]!, members[i]!.bytes);
       total += bytes[i]!;
     }
-    for (let idle = 0; !this.fitsAll(group); ) idle = this.stall(idle);
+    if (total > this.longestWrite) {
+      for (let i = 0; i < n; i++) requireInteger('bytes', bytes[i]!, 0, this.longestWrite);
+    }
+    for (let idle = 0; !this.fitsAll(group); ) idle = this.stall(idle, this.fullMember(group));
     const ticket = this.operations.begin('scatter', total, scatter, source, null, group, n * this.shards);
-    let to = this.header(command.toGroup, ticket, source.index, scatter.immediate, group.index, n);
-    const { commands } = this;
+    let to = this.ring.begin(command.toGroup, ticket, source.index, scatter.immediate, group.index, n);
+    const { words } = this.ring;
     const base = source.address;
     for (let i = 0; i < n; i++, to += 3) {
-      commands[to & ringMask] = base + sourceOffsets[i]!;
-      commands[(to + 1) & ringMask] = bytes[i]!;
-      commands[(to + 2) & ringMask] = targetOffsets[i]!;
+      words[to & ringMask] = base + sourceOffsets[i]!;
+      words[(to + 1) & ringMask] = bytes[i]!;
+      words[(to + 2) & ringMask] = targetOffsets[i]!;
       const { peer } = members[i]!;
       peer.posted = (peer.posted + this.shards) | 0;
     }
-    this.publish(to);
+    this.ring.publish(to);
   }
 
   /** Sends an immediate to every member of a group. */
@@ -460,7 +347,7 @@ export class TransferEngine implements Waitable {
     this.requireGroup(group);
     requireInteger('immediate', immediate, 0, 2 ** 32 - 1);
     const { members } = group;
-    for (let idle = 0; !this.fitsAll(group); ) idle = this.stall(idle);
+    for (let idle = 0; !this.fitsAll(group); ) idle = this.stall(idle, this.fullMember(group));
     const ticket = this.operations.begin(
       'barrier',
       0,
@@ -474,7 +361,7 @@ export class TransferEngine implements Waitable {
       const { peer } = members[i]!;
       peer.posted = (peer.posted + this.shards) | 0;
     }
-    this.writeMailboxes(ticket, group.index, immediate);
+    this.ring.barrier(ticket, group.index, immediate);
   }
 
   /** Sends a short message, which the peer gets from `receive`. The bytes are copied. */
@@ -485,7 +372,7 @@ export class TransferEngine implements Waitable {
     if (!(bytes instanceof Uint8Array) || bytes.length > most) {
       throw new ArgumentError('bytes', bytes, `a Uint8Array of at most ${most} bytes (see messageBytes)`);
     }
-    for (let idle = 0; !this.fits(peer, 1); ) idle = this.stall(idle);
+    for (let idle = 0; !this.fits(peer, 1); ) idle = this.stall(idle, peer);
     const { place, region, address, length } = this.outbox.put(bytes);
     const { counter, callback } = options;
     // The outbox has to know how it ended; whoever else wants to is told after it.
@@ -503,27 +390,17 @@ export class TransferEngine implements Waitable {
       null,
       1,
     );
-    const { commands } = this;
-    const at = this.commandTail;
-    commands[at & ringMask] = command.send;
-    commands[(at + 1) & ringMask] = ticket;
-    commands[(at + 2) & ringMask] = peer.id;
-    commands[(at + 3) & ringMask] = region;
-    commands[(at + 4) & ringMask] = address;
-    commands[(at + 5) & ringMask] = length;
     peer.posted = (peer.posted + 1) | 0;
-    this.publish(at + 6);
+    this.ring.send(ticket, peer.id, region, address, length);
   }
 
   /** The oldest message that has come in, or null. */
   tryReceive(): Message | null {
     this.requireOpen();
     if (this.inbox.empty && (!this.poll() || this.inbox.empty)) return null;
-    for (let idle = 0; this.ringRoom() < 2; ) idle = this.stall(idle);
+    for (let idle = 0; !this.ring.fits(0); ) idle = this.stall(idle);
     const { buffer, engine, bytes } = this.inbox.take();
-    this.commands[this.commandTail & ringMask] = command.consumed;
-    this.commands[(this.commandTail + 1) & ringMask] = buffer;
-    this.publish(this.commandTail + 2);
+    this.ring.consumed(buffer);
     return { from: this.peersByEngine.get(engine) ?? null, engine, bytes };
   }
 
@@ -534,7 +411,7 @@ export class TransferEngine implements Waitable {
     await this.waiting.until(
       () => {
         message ??= this.tryReceive();
-        return message !== null;
+        return message === null ? 1 : 0;
       },
       timeoutMs,
       () => 'receive: no message',
@@ -546,7 +423,8 @@ export class TransferEngine implements Waitable {
 
   /** Makes progress where the caller must, and runs the callbacks of what has ended; true when anything moved. */
   poll(): boolean {
-    const moved = this.driver.progress();
+    // What is closed has nothing left that could make progress; waits learn it from `broken`.
+    const moved = !this.closed && this.driver.progress();
     if (Atomics.load(this.control, word.immediatesLost) !== 0) this.broken ??= tableFull();
     return this.operations.drain() || moved;
   }
@@ -571,7 +449,7 @@ export class TransferEngine implements Waitable {
     };
     const ticket = this.operations.begin('probe', 0, { callback }, null, peer, null, this.shards);
     peer.posted = (peer.posted + this.shards) | 0;
-    this.writeMailboxes(ticket, peer.alone, -1);
+    this.ring.barrier(ticket, peer.alone, undefined);
     return () => landed;
   }
 
@@ -587,52 +465,13 @@ export class TransferEngine implements Waitable {
     this.operations.endAll(error);
     this.waiting.rejectAll(error);
     this.outbox.close();
-    // Typed arrays on them may still be in the caller's hands.
-    for (const memory of this.memories.values()) memory.release();
-    this.memories.clear();
+    this.memory.close();
   }
 
   private break(error: Error): void {
     this.broken ??= error;
     this.operations.endAll(error);
     this.waiting.rejectAll(error);
-  }
-
-  // ---- Commands ------------------------------------------------------------------------------------------------
-
-  /** Writes the header of a transfer at the tail of the ring; returns where its triples begin. */
-  private header(
-    kind: number,
-    ticket: number,
-    region: number,
-    immediate: number | undefined,
-    target: number,
-    n: number,
-  ): number {
-    const { commands } = this;
-    const at = this.commandTail;
-    commands[at & ringMask] = kind;
-    commands[(at + 1) & ringMask] = ticket;
-    commands[(at + 2) & ringMask] = region;
-    commands[(at + 3) & ringMask] = immediate ?? -1;
-    commands[(at + 4) & ringMask] = target;
-    commands[(at + 5) & ringMask] = n;
-    return at + transferHeader;
-  }
-
-  private writeMailboxes(ticket: number, group: number, immediate: number): void {
-    const { commands } = this;
-    const to = this.header(command.barrier, ticket, 0, immediate, group, 1);
-    commands[to & ringMask] = 0;
-    commands[(to + 1) & ringMask] = 0;
-    commands[(to + 2) & ringMask] = 0;
-    this.publish(to + 3);
-  }
-
-  private publish(tail: number): void {
-    this.commandTail = tail | 0;
-    Atomics.store(this.control, word.commandTail, this.commandTail);
-    this.driver.commandsWritten();
   }
 
   // ---- Back-pressure -------------------------------------------------------------------------------------------
@@ -645,7 +484,7 @@ export class TransferEngine implements Waitable {
 
   private fitsAll(group: Group): boolean {
     const { members } = group;
-    if (!this.operations.available || this.ringRoom() < transferHeader + 3 * members.length) return false;
+    if (!this.operations.available || !this.ring.fits(members.length)) return false;
     let fits = true;
     for (let i = 0; i < members.length; i++) {
       const { peer } = members[i]!;
@@ -656,23 +495,27 @@ export class TransferEngine implements Waitable {
   }
 
   private hasRoom(peer: Peer, n: number): boolean {
-    return peer.underway + n * this.shards <= this.capacity && this.ringRoom() >= transferHeader + 3 * n;
+    return peer.underway + n * this.shards <= this.capacity && this.ring.fits(n);
   }
 
-  private ringRoom(): number {
-    let room = commandWords - ((this.commandTail - this.commandHead) | 0);
-    if (room < commandWords / 2) {
-      this.commandHead = Atomics.load(this.control, word.commandHead);
-      room = commandWords - ((this.commandTail - this.commandHead) | 0);
-    }
-    return room;
+  private fullMember(group: Group): Peer | undefined {
+    return group.members.find(({ peer }) => peer.underway + this.shards > this.capacity)?.peer;
   }
 
-  /** Waits a moment for room; operations end within the timeout, so there will be some. */
-  private stall(idle: number): number {
+  /**
+   * Waits a moment for room for `n` writes to a peer; operations end within the timeout, so there will be some.
+   * What is full is let run half empty, so that its user is not woken for each write.
+   */
+  private stall(idle: number, peer?: Peer, n = 1): number {
+    const heard = this.driver.heard();
     if (this.poll()) return 0;
     if (this.broken) throw this.broken;
-    this.driver.pause(idle);
+    let lacking = 0;
+    if (!this.operations.available) lacking = this.operations.underway >> 1;
+    else if (peer !== undefined && peer.underway + n * this.shards > this.capacity) {
+      lacking = Math.max(peer.underway + n * this.shards - this.capacity, peer.underway >> 1);
+    }
+    this.driver.pause(idle, heard, lacking);
     return idle + 1;
   }
 
@@ -720,41 +563,6 @@ export class TransferEngine implements Waitable {
       throw new PeerLostError([peer.name], 'the start of an operation', 'it was found lost before');
   }
 
-  // ---- The rest ------------------------------------------------------------------------------------------------
-
-  private open(address: Address, bytes: number, reach: Reach, path: Path, memory: () => ArrayBuffer): Region {
-    const index = this.nextRegion++;
-    const rails = this.driver.call('register', index, address, bytes, reach);
-    const region = new Region(
-      index,
-      address,
-      bytes,
-      path,
-      this.options.id,
-      rails,
-      this,
-      memory,
-      (closing) => {
-        this.regions.delete(closing.index);
-        if (this.closed) return;
-        this.driver.call('deregister', closing.index);
-        this.freeSettled();
-      },
-    );
-    this.regions.set(index, region);
-    return region;
-  }
-
-  /** Frees the memory of closed regions that no given-up request reads any more. */
-  private freeSettled(): void {
-    const lingering = new Set(this.driver.call('stillLingering'));
-    for (const [index, memory] of this.memories) {
-      if (this.regions.has(index) || lingering.has(index)) continue;
-      memory.release();
-      this.memories.delete(index);
-    }
-  }
-
   private failure(code: number, peer: number, operation: string, group: Group | null): Error {
     const about = this.peers[peer]!;
     if (!about.lost) return new FabricError(operation, code, strerror(code));
@@ -771,64 +579,4 @@ export class TransferEngine implements Waitable {
       reason,
     );
   }
-}
-
-function coreOptions(options: EngineOptions): CoreOptions {
-  const { rails = 1, shard = 'peer', queue = 128, operations = 4096, receives = 64 } = options;
-  requireInteger('rails', rails, 1, 16);
-  requireInteger('queue', queue, 1, Math.floor(4096 / rails));
-  requirePowerOfTwo('operations', operations, 2 ** 20);
-  requirePowerOfTwo('receives', receives, 2 ** 12);
-  if (shard !== 'peer' && shard !== 'bytes') throw new ArgumentError('shard', shard, "'peer' or 'bytes'");
-  const { thread = 'worker' } = options;
-  if (thread !== 'worker' && thread !== 'caller')
-    throw new ArgumentError('thread', thread, "'worker' or 'caller'");
-  return {
-    id: randomBytes(engineIdBytes).toString('hex'),
-    provider: options.provider ?? 'auto',
-    devices: options.devices ?? [],
-    rails,
-    shard,
-    gpuMemory: options.gpuMemory ?? false,
-    timeoutMs: requireInteger('timeoutMs', options.timeoutMs ?? 30_000, 10, 2 ** 30),
-    queue,
-    messageBytes: requireInteger('messageBytes', options.messageBytes ?? 4096, 64, 2 ** 20),
-    receives,
-    shared: createShared({
-      operations,
-      receives,
-      peers: requireInteger('peers', options.peers ?? 1024, 1, 2 ** 16),
-      immediates: requireInteger('immediates', options.immediates ?? 4096, 1, 2 ** 20),
-    }),
-  };
-}
-
-/** Says what is wrong with the provider or the devices here, rather than from another thread. */
-function requireProvider({ provider, devices, rails, gpuMemory }: CoreOptions): void {
-  for (const { info } of choose(provider, devices, rails, gpuMemory)) libfabric().freeinfo(info);
-}
-
-function requirePowerOfTwo(argument: string, value: number, max: number): void {
-  requireInteger(argument, value, 2, max);
-  if ((value & (value - 1)) !== 0) throw new ArgumentError(argument, value, 'a power of two');
-}
-
-/** Refuses a slice that is not within `room` bytes. */
-function requireSlice(argument: string, offset: number, bytes: number, room: number): void {
-  // The one comparison that the hot path makes; only a refusal looks closer.
-  if (
-    Number.isInteger(offset) &&
-    Number.isInteger(bytes) &&
-    offset >= 0 &&
-    bytes >= 0 &&
-    offset + bytes <= room
-  )
-    return;
-  requireInteger('bytes', bytes, 0, room);
-  requireInteger(argument, offset, 0, room - bytes);
-}
-
-function requireImmediate(immediate: number | undefined): void {
-  if (immediate === undefined || immediate >>> 0 === immediate) return;
-  throw new ArgumentError('immediate', immediate, 'an integer from 0 to 4294967295');
 }

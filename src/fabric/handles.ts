@@ -23,12 +23,12 @@ export class Peer {
 
   /** Whether it was killed, cut off or unreachable when something was last sent to it. */
   get lost(): boolean {
-    return Atomics.load(this.states, 2 * this.id) !== peerAlive;
+    return this.states[2 * this.id] !== peerAlive;
   }
 
   /** Requests that have not ended yet. @internal */
   get underway(): number {
-    return (this.posted - Atomics.load(this.states, 2 * this.id + 1)) | 0;
+    return (this.posted - this.states[2 * this.id + 1]!) | 0;
   }
 }
 

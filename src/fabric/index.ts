@@ -11,19 +11,13 @@ export {
 } from './bench/bench.js';
 export type { Counter, ImmediateCounter } from './counters.js';
 export type { Reach } from './endpoint.js';
-export {
-  type Barrier,
-  type EngineOptions,
-  type GpuMemory,
-  type OperationOptions,
-  type Paged,
-  type Scatter,
-  TransferEngine,
-  type Write,
-} from './engine.js';
+export { TransferEngine } from './engine.js';
 export { FabricError, PeerLostError, WaitTimeoutError } from './errors.js';
 export { type Group, type Path, type Peer, Region, type RemoteRegion } from './handles.js';
+export type { GpuMemory } from './memory.js';
 export type { Message } from './messages.js';
 export type { Callback } from './operations.js';
+export type { EngineOptions } from './options.js';
 export { type Device, listProviders, type ProviderName, type ProviderReport, providers } from './provider.js';
+export type { Barrier, OperationOptions, Paged, Scatter, Write } from './transfers.js';
 export type { WaitOptions } from './waiting.js';

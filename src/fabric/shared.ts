@@ -27,12 +27,14 @@ export const word = {
   commandHead: 16,
   eventTail: 32,
   eventHead: 48,
-  /** Grows whenever the core did anything that the front may wait for. */
+  /** How much the front may wait for has happened (modulo 2^32): requests ended, writes and messages landed. */
   bell: 64,
-  frontSleeps: 65,
-  coreSleeps: 80,
-  stop: 81,
-  request: 82,
+  /** Set by a front that sleeps until the bell has reached `wakeAt`; cleared by whoever ends that. */
+  frontSleeps: 80,
+  wakeAt: 81,
+  coreSleeps: 82,
+  stop: 83,
+  request: 84,
   reply: 96,
   immediatesLost: 97,
   inboxTail: 98,

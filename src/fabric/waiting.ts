@@ -1,9 +1,7 @@
-import { setImmediate } from 'node:timers/promises';
 import { monotonicClock } from './clock.js';
 import type { Driver } from './driver.js';
 import { PeerLostError, WaitTimeoutError } from './errors.js';
 import type { Peer } from './handles.js';
-import { word } from './shared.js';
 
 /** How long to wait, and for whom. */
 export interface WaitOptions {
@@ -16,11 +14,14 @@ export interface WaitOptions {
   readonly from?: readonly Peer[];
 }
 
-/** A condition: true when it holds, an error when it never will. */
-type Condition = () => boolean | Error;
+/**
+ * A condition: how many requests must still end, or writes and messages land, before it can hold. It holds when
+ * that is 0, and never will when it is an error. A front that sleeps is woken for no less than that.
+ */
+type Condition = () => number | Error;
 
 /** A condition that also ends with time; `clock` asks it to look at the clock, which is not free. */
-type Guarded = (clock: boolean) => boolean | Error;
+type Guarded = (clock: boolean) => number | Error;
 
 interface Waiter {
   readonly condition: Guarded;
@@ -31,7 +32,6 @@ interface Waiter {
 /** What waiting needs of the engine. */
 export interface Waitable {
   readonly driver: Driver;
-  readonly control: Int32Array;
   readonly timeoutMs: number;
   /** Handles what the core reported; true when there was something. */
   poll(): boolean;
@@ -70,13 +70,15 @@ export class Waiting {
   /** Returns once `condition` holds. Nothing else runs in this thread meanwhile, except callbacks of operations. */
   untilSync(condition: Condition, timeoutMs: number, what?: () => string, from?: readonly Peer[]): void {
     const guarded = this.guard(condition, timeoutMs, what, from);
-    for (let idle = 0, looks = 0; ; looks++) {
+    const { driver } = this.engine;
+    for (let idle = 0, looks = 0, slept = true; ; looks++) {
+      const heard = driver.heard();
       const moved = this.engine.poll();
-      const state = guarded((looks & 255) === 0);
-      if (state === true) return;
-      if (state !== false) throw state;
+      const lacking = guarded(slept || (looks & 255) === 0);
+      if (lacking === 0) return;
+      if (typeof lacking !== 'number') throw lacking;
       idle = moved ? 0 : idle + 1;
-      this.engine.driver.pause(idle);
+      slept = driver.pause(idle, heard, lacking);
     }
   }
 
@@ -96,8 +98,8 @@ export class Waiting {
     const begun = time.ms;
     let probes: { peer: Peer; landed: () => boolean }[] | null = null;
     return (clock) => {
-      const state = condition();
-      if (state !== false || !clock) return state;
+      const lacking = condition();
+      if (lacking === 0 || typeof lacking !== 'number' || !clock) return lacking;
       if (this.engine.broken) return this.engine.broken;
       for (let i = 0; i < from.length; i++) {
         if (!from[i]!.lost) continue;
@@ -109,7 +111,7 @@ export class Waiting {
       if (probes === null && from.length > 0 && waited > timeoutMs / 2) {
         probes = from.map((peer) => ({ peer, landed: this.engine.probe(peer) }));
       }
-      if (waited < timeoutMs) return false;
+      if (waited < timeoutMs) return lacking;
       const silent = (probes ?? []).filter(({ landed }) => !landed()).map(({ peer }) => peer.name);
       if (silent.length > 0) return new PeerLostError(silent, what(), `no answer within ${timeoutMs} ms`);
       return new WaitTimeoutError(`${what()}: not enough`, timeoutMs);
@@ -117,58 +119,36 @@ export class Waiting {
   }
 
   private async pump(): Promise<void> {
+    const { driver } = this.engine;
     try {
       for (let idle = 0; this.waiters.length > 0; ) {
-        const bell = Atomics.load(this.engine.control, word.bell);
+        const heard = driver.heard();
         const moved = this.engine.poll();
-        if (this.settle()) continue;
+        const lacking = this.settle();
+        if (lacking === 0) continue;
         idle = moved ? 0 : idle + 1;
-        await this.rest(bell, idle);
+        await driver.rest(idle, heard, lacking);
       }
     } finally {
       this.pumping = false;
     }
   }
 
-  /** Resolves and rejects who can be; true when there was one. */
-  private settle(): boolean {
-    let settled = false;
+  /** Resolves and rejects who can be; returns the least that any of the others lacks, or 0 when there was one. */
+  private settle(): number {
+    let least = Number.POSITIVE_INFINITY;
     for (let i = 0; i < this.waiters.length; i++) {
       const waiter = this.waiters[i]!;
-      const state = waiter.condition(true);
-      if (state === false) continue;
+      const lacking = waiter.condition(true);
+      if (typeof lacking === 'number' && lacking > 0) {
+        least = Math.min(least, lacking);
+        continue;
+      }
       this.waiters.splice(i--, 1);
-      settled = true;
-      if (state instanceof Error) waiter.reject(state);
-      else waiter.resolve();
+      least = 0;
+      if (typeof lacking === 'number') waiter.resolve();
+      else waiter.reject(lacking);
     }
-    return settled;
+    return least;
   }
-
-  private async rest(bell: number, idle: number): Promise<void> {
-    const { control, driver } = this.engine;
-    if (!driver.threaded) {
-      // Nobody else makes progress: come back as soon as the event loop has had its turn.
-      driver.pause(idle);
-      await setImmediate();
-      return;
-    }
-    Atomics.store(control, word.frontSleeps, 1);
-    const nap = (Atomics as unknown as AsyncAtomics).waitAsync(control, word.bell, bell, longestNapMs);
-    if (nap.async) await nap.value;
-    Atomics.store(control, word.frontSleeps, 0);
-  }
-}
-
-/** Bounds how late a timeout is noticed when nothing rings the bell. */
-const longestNapMs = 20;
-
-/** Atomics.waitAsync is in every Node.js that Heddle runs on, but not yet in the library types of ES2023. */
-interface AsyncAtomics {
-  waitAsync(
-    array: Int32Array,
-    index: number,
-    value: number,
-    timeoutMs: number,
-  ): { async: true; value: Promise<string> } | { async: false; value: string };
 }

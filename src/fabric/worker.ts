@@ -24,9 +24,13 @@ export type ControlReply =
   | { readonly ok: true; readonly value: unknown }
   | { readonly ok: false; readonly code: string; readonly message: string };
 
-/** Empty rounds before the thread offers its processor to others, and before it naps. */
+/**
+ * Empty rounds before the thread offers its processor to others, and how often it does before it naps: about a
+ * millisecond where nobody else wants the processor. A nap in the middle of a transfer costs more than it saves:
+ * with 50 instead of 1000, 1 MiB writes over shm moved 8.4 GB/s instead of 12.2.
+ */
 const spins = 200;
-const yields = 50;
+const yields = 1000;
 /** A nap ends at once when the front has a command; only what arrives from outside waits for its end. */
 const shortestNapMs = 0.05;
 const longestNapMs = 1;
