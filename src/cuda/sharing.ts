@@ -12,6 +12,8 @@ import type { WindowHandle } from './handle.js';
 export const posixDescriptor = 1;
 export const fabricHandle = 8;
 export const fabricHandleBytes = 64;
+/** CUmemLocationType. */
+export const locationDevice = 1;
 
 const CUDA_ERROR_NOT_PERMITTED = 800;
 const CUDA_ERROR_NOT_SUPPORTED = 801;
@@ -88,7 +90,6 @@ export function explain(result: number): string {
 /** Writes the properties of memory that can be shared in these ways to `out`: CUmemAllocationProp, 32 bytes. */
 export function writeProperties({ driver: { out } }: Context, gpu: Gpu, handleTypes: number): void {
   const pinned = 1;
-  const locationDevice = 1;
   out.bytes.fill(0);
   out.i32.set([pinned, handleTypes, locationDevice, gpu.ordinal]);
   // Lets a NIC reach the memory too, for windows that a fabric writes into.

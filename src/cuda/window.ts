@@ -36,6 +36,7 @@ import {
   fabricHandle,
   fabricHandleBytes,
   fabricRemedy,
+  locationDevice,
   type ProcessId,
   posixDescriptor,
   probeFabric,
@@ -57,7 +58,6 @@ export interface OpenedWindow {
 }
 
 // CUmemAccessDesc, as 32-bit words.
-const locationDevice = 1;
 const readWrite = 3;
 const lazyPeerAccess = 1;
 
@@ -200,10 +200,7 @@ function allocateShareable(
 
   // What to undo, last first.
   const undo: (() => void)[] = [];
-  const release = () => {
-    context.use();
-    for (let step = undo.pop(); step !== undefined; step = undo.pop()) step();
-  };
+  const release = () => unwind(context, undo);
   try {
     writeProperties(context, gpu, handleTypes);
     const created = d.cuMemCreate(result, mappedBytes, out.address, 0);
@@ -230,6 +227,11 @@ function allocateShareable(
     release();
     throw error;
   }
+}
+
+function unwind(context: Context, undo: (() => void)[]): void {
+  context.use();
+  for (let step = undo.pop(); step !== undefined; step = undo.pop()) step();
 }
 
 /** Maps physical memory at an address of its own, accessible to `gpu`. Pushes what undoes it. */
@@ -360,10 +362,7 @@ function mapImported(
   whose: string,
 ): OpenedWindow {
   const undo = [() => check(context.driver.cuMemRelease(memory), 'cuMemRelease', whose)];
-  const release = () => {
-    context.use();
-    for (let step = undo.pop(); step !== undefined; step = undo.pop()) step();
-  };
+  const release = () => unwind(context, undo);
   try {
     return { address: map(context, gpu, memory, mappedBytes, whose, undo), release };
   } catch (error) {

@@ -11,7 +11,7 @@ import { Receives, receiveContext } from './receives.js';
 import { Regions } from './regions.js';
 import { Reports } from './reports.js';
 import { field, kept, phase, Requests, two32 } from './requests.js';
-import { command, commandWords, type Shared, transferHeader, word } from './shared.js';
+import { command, ringMask, type Shared, transferHeader, word } from './shared.js';
 
 /** What the thread that drives libfabric is told when it starts. */
 export interface CoreOptions {
@@ -44,7 +44,6 @@ interface CorePeer {
   lost: boolean;
 }
 
-const ringMask = commandWords - 1;
 /** Errors of one request, such as a bad key: the peer itself still answers. All others end the peer. */
 const requestErrors = new Set([1, 13, 14, 22, 90, 265, 266]);
 const commandsPerRound = 64;

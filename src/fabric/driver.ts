@@ -24,8 +24,6 @@ export type ControlMethod =
 /** How the front reaches its core: in a thread of its own, or driven by the caller's calls. */
 export interface Driver {
   readonly info: CoreInfo;
-  /** Whether a thread of its own makes the progress. */
-  readonly threaded: boolean;
   call<M extends ControlMethod>(method: M, ...args: Parameters<Core[M]>): ReturnType<Core[M]>;
   /** There are commands to take. */
   commandsWritten(): void;
@@ -51,7 +49,6 @@ let yieldProcessor: (() => number) | undefined;
 
 /** The caller makes progress: nothing moves between its calls. For threads that poll anyway. */
 export class CallerDriver implements Driver {
-  readonly threaded = false;
   readonly info: CoreInfo;
   private readonly core: Core;
 
@@ -95,7 +92,6 @@ export class CallerDriver implements Driver {
 
 /** A dedicated thread makes progress; see worker.ts. */
 export class WorkerDriver implements Driver {
-  readonly threaded = true;
   private readonly control: Int32Array;
   private stopped = false;
 

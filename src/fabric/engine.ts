@@ -12,8 +12,8 @@ import { engineIdBytes, Inbox, type Message, Outbox } from './messages.js';
 import { type Callback, Operations } from './operations.js';
 import { coreOptions, type EngineOptions, requireProvider } from './options.js';
 import type { Device } from './provider.js';
-import { CommandRing, ringMask } from './ring.js';
-import { command, commandWords, transferHeader, word } from './shared.js';
+import { CommandRing } from './ring.js';
+import { command, commandWords, ringMask, transferHeader, word } from './shared.js';
 import {
   type Barrier,
   type OperationOptions,

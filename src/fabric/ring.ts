@@ -1,8 +1,5 @@
 import type { Driver } from './driver.js';
-import { command, commandWords, type Shared, transferHeader, word } from './shared.js';
-
-/** Positions in the ring of commands are taken modulo its length, with this. */
-export const ringMask = commandWords - 1;
+import { command, commandWords, ringMask, type Shared, transferHeader, word } from './shared.js';
 
 /** The front's end of the ring of commands: what is written at the tail is the core's once it is published. */
 export class CommandRing {

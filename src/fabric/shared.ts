@@ -75,6 +75,8 @@ export interface SharedSizes {
 
 /** Doubles in the command ring; also bounds one command, so the front splits longer ones. */
 export const commandWords = 32768;
+/** Positions in the ring are taken modulo its length, with this. */
+export const ringMask = commandWords - 1;
 
 export function createShared({ operations, peers, immediates, receives }: SharedSizes): Shared {
   return {

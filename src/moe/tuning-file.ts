@@ -3,8 +3,8 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { cacheFolder } from '../cuda/index.js';
 import { ArgumentError, requireInteger } from '../errors/index.js';
-import { type CombineTuning, type DispatchTuning, mostInFlight } from '../kernels/index.js';
 import type { Tuning } from './tuning.js';
+import { requireTuning } from './validate.js';
 
 export const tuningFormat = 'heddle-tuning/1';
 
@@ -41,8 +41,8 @@ export function readTuning(path: string): TuningFile {
       if (typeof gpu !== 'string') throw new Error('a shape without a GPU');
       for (const [name, value] of Object.entries({ ranks, topK, dispatchBytes, combineBytes, maxTokens }))
         requireInteger(name, value, 1, 2 ** 40);
-      requireDispatch(tuning.dispatch);
-      requireCombine(tuning.combine);
+      requireTuning(tuning, ranks);
+      requireInteger('ahead', tuning.combine.ahead, 0, 1024);
     }
     return file;
   } catch (error) {
@@ -53,24 +53,4 @@ export function readTuning(path: string): TuningFile {
       `as \`heddle tune\` writes it (${reason}); delete it, or tune again`,
     );
   }
-}
-
-function requireLaunch({ blocks, threads, parts, inFlight }: DispatchTuning | CombineTuning): void {
-  requireInteger('blocks', blocks, 1, 2 ** 16);
-  requireInteger('threads / 32', threads / 32, 1, 32);
-  requireInteger('parts', parts, 1, 1024);
-  requireInteger('inFlight', inFlight, 1, mostInFlight);
-}
-
-function requireDispatch(tuning: DispatchTuning): void {
-  requireLaunch(tuning);
-  if (tuning.way !== 'store' && tuning.way !== 'bulk')
-    throw new Error('a dispatch that neither stores rows nor copies them in bulk');
-}
-
-function requireCombine(tuning: CombineTuning): void {
-  requireLaunch(tuning);
-  requireInteger('ahead', tuning.ahead, 0, 1024);
-  if (tuning.way !== 'push' && tuning.way !== 'pull')
-    throw new Error('a combine that neither pushes nor pulls');
 }

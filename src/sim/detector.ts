@@ -3,13 +3,14 @@
  * synchronising event and every memory access here, in the order in which they happen in the simulated run; the
  * detector answers with findings. It never influences the run.
  *
- * Happens-before edges: program order; block barrier; warp barrier (all 32 lanes meet; votes and shuffles order nothing);
- * release → acquire through the value of one location, when the scopes of both include the other thread
+ * Happens-before edges: program order; block barrier; warp barrier (all 32 lanes meet; votes and shuffles order
+ * nothing); release → acquire through the value of one location, when the scopes of both include the other thread
  * (cta: same block; gpu: same rank; sys: any), also through chains of atomic read-modify-writes, and through
  * fence; relaxed store / relaxed load; fence; stream order between launches and host copies of one stream; events
  * between streams; the end of a launch → what the host or the stream does after it; programmatic launches only
- * from `awaitPrevious` on, and behind what threads of the launch before awaited before their `releaseNext`. Bulk copies happen in their issuing thread's async agent: after the issue, before
- * the group's wait (or the mbarrier's completion).
+ * from `awaitPrevious` on, and behind what threads of the launch before awaited before their `releaseNext`. Bulk
+ * copies happen in their issuing thread's async agent: after the issue, before the group's wait (or the mbarrier's
+ * completion).
  */
 import type { Order, Scope, Span } from '../lang/index.js';
 

@@ -5,7 +5,7 @@
  * the same inputs always land in the same places. A row travels once to a rank, however many of its experts live
  * there. Expert ids go to every rank for every slot: -1 says 'not yours' and 'empty' alike.
  *
- * Rows are stored, or go by bulk copies (bulk.ts), which leaves most multiprocessors to others.
+ * Rows are stored, or go by bulk copies (bulk.ts).
  *
  * One launch, one rendezvous, at the tail: when the kernel ends, everything sent to this rank has arrived.
  */

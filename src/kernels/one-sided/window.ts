@@ -102,7 +102,7 @@ export function oneSidedWindow(shape: OneSidedShape) {
   const { ranks, maxTokens, topK, dispatch, combine } = shape;
   const slots = ranks * maxTokens;
   return layout('one-sided window', {
-    /** Rounds that block b has finished. */
+    /** Rounds that block b of dispatch has finished, and that block b of combine has begun. */
     dispatches: field('u32', dispatch.blocks),
     combines: field('u32', combineGrid(shape)),
     /** [block][source]: the epoch up to which the source's block has sent its share. */

@@ -38,8 +38,7 @@ export const bytesOf = (meta: number): number => 1 << ((meta >> 7) & 7);
 
 export const isRead = (meta: number): boolean => (meta & 3) === 0;
 /** Loads at the scope of a block, and weak ones, may be answered by L1. */
-export const readsByL1 = (meta: number): boolean =>
-  isRead(meta) && (!isAtomic(meta) || ((meta >> 5) & 3) === 0);
+export const readsByL1 = (meta: number): boolean => isRead(meta) && (!isAtomic(meta) || scopeOf(meta) === 0);
 export const isAtomic = (meta: number): boolean => (meta & 0x1c) !== 0;
 export const sameSize = (a: number, b: number): boolean => ((a ^ b) & 0x380) === 0;
 /** Scope and size of an atomic, 0 for weak accesses: accesses of one thread and strength stand for each other. */

@@ -19,13 +19,10 @@ export class StreamState {
   step = 0;
   /** After everything the stream has completed. */
   now: Clock = nothing;
-  /**
-   * What a programmatic launch may rely on before its awaitPrevious: what its predecessor started with, and what that
-   * one's threads had awaited before they released it.
-   */
-  early: Clock = nothing;
-  /** The same without what was handed on: what even L1 caches agree upon. */
+  /** What a programmatic launch may rely on before its awaitPrevious, even where L1 caches answer. */
   settled: Clock = nothing;
+  /** … and where they do not: what the launches before it had awaited when they released the next. */
+  handedOn: Clock = nothing;
   /** The launch that began last. */
   last: LaunchState | null = null;
   /** Launches begun and not yet folded into `now`, oldest first. */

@@ -72,7 +72,6 @@ export class RaceDetector implements Detector {
     const actor = this.actor(block, 0, null, state.now);
     this.shadow(buffer).weak(actor, actor, packAccess(kind, 'weak', sys, bytes, noSite), offset, bytes);
     state.now = state.now.withCompleted(state.index, state.step);
-    state.early = state.now;
     state.settled = state.now;
   }
 
@@ -84,7 +83,6 @@ export class RaceDetector implements Detector {
     const state = this.stream(stream);
     const clock = this.events.get(event) ?? nothing;
     state.now = state.now.join(clock);
-    state.early = state.early.join(clock);
     state.settled = state.settled.join(clock);
   }
 
@@ -95,7 +93,6 @@ export class RaceDetector implements Detector {
   hostEnqueued(stream: StreamId, rank: number): void {
     const state = this.stream(stream);
     state.now = state.now.join(this.host(rank));
-    state.early = state.early.join(this.host(rank));
     state.settled = state.settled.join(this.host(rank));
   }
 
@@ -105,17 +102,15 @@ export class RaceDetector implements Detector {
     info: { rank: number; kernel: string; grid: number; block: number; programmatic: boolean },
   ): void {
     const state = this.stream(stream);
-    const handedOn = [...(state.last?.released ?? [])];
-    const start = info.programmatic ? Clock.joinAll([state.early, ...handedOn]) : state.now;
-    state.early = start;
-    if (!info.programmatic) state.settled = start;
+    if (!info.programmatic) state.settled = state.now;
+    state.handedOn = Clock.joinAll([state.handedOn, ...(state.last?.released ?? [])]);
     const started = new LaunchState(
       launch,
       state,
       ++state.step,
       info.kernel,
       info.programmatic,
-      start,
+      info.programmatic ? state.settled.join(state.handedOn) : state.now,
       info.programmatic ? state.settled : null,
     );
     state.running.push(started);
