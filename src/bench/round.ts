@@ -1,19 +1,9 @@
 /** Heddle's own round, as the benchmark enqueues it, and a look at whether it brings the right bytes. */
 import type { CudaProgram } from '../cuda/index.js';
 import { HeddleError } from '../errors/index.js';
-import {
-  benchHandles,
-  dtypes,
-  ExpertParallel,
-  fromF32,
-  isExpert,
-  ownerOf,
-  type Routes,
-  ranksOf,
-  row,
-  type Tuning,
-  toF32,
-} from '../moe/index.js';
+import { dtypes, fromF32, isExpert, ownerOf, ranksOf, toF32 } from '../layer/index.js';
+import { benchHandles, ExpertParallel, row, type Tuning } from '../moe/index.js';
+import type { Routes } from '../testing/index.js';
 import { Inputs, type Noise } from './inputs.js';
 import type { KernelNumbers } from './report.js';
 import { quantile } from './statistics.js';

@@ -6,15 +6,9 @@
 import { CudaDevice } from '../cuda/index.js';
 import { HeddleError } from '../errors/index.js';
 import { mostInFlight } from '../kernels/index.js';
-import {
-  combineRowBytes,
-  defaultTuning,
-  dispatchRowBytes,
-  type Shape,
-  type TunedShape,
-  type Tuning,
-  tunedFor,
-} from '../moe/index.js';
+import { combineRowBytes, dispatchRowBytes, type Shape } from '../layer/index.js';
+import { defaultTuning, type Tuning } from '../moe/index.js';
+import { type TunedShape, tunedFor } from '../tuning/index.js';
 import { World } from '../world/index.js';
 import { Noise, setsFor } from './inputs.js';
 import { requireGpus } from './machine.js';

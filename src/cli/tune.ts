@@ -2,17 +2,16 @@ import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { runTuning, sweep, type TuneEvent, type WorkloadOptions } from '../bench/index.js';
+import { formats, profiles } from '../layer/index.js';
+import type { Tuning } from '../moe/index.js';
 import {
-  formats,
-  profiles,
   readTuning,
   type TunedShape,
-  type Tuning,
   type TuningFile,
   tunedH200,
   tuningFormat,
   tuningPath,
-} from '../moe/index.js';
+} from '../tuning/index.js';
 
 interface TuneFlags {
   readonly profile: string;

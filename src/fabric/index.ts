@@ -3,12 +3,7 @@
  * docs/fabric.md describes the protocol.
  */
 
-export {
-  benchFabric,
-  type FabricBenchOptions,
-  type FabricBenchReport,
-  type Figure,
-} from './bench/bench.js';
+export { benchFabric, type FabricBenchOptions, type FabricBenchReport, type Figure } from './bench/bench.js';
 export type { Counter, ImmediateCounter } from './counters.js';
 export type { Reach } from './endpoint.js';
 export { TransferEngine } from './engine.js';

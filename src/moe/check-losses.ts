@@ -3,12 +3,11 @@
  * synchronisation too, and only here do they.
  */
 import { HeddleError, RankLostError } from '../errors/index.js';
+import type { Shape } from '../layer/index.js';
 import { type CheckConfiguration, type SimMachine, WrongResult } from '../sim/index.js';
+import { ExampleExperts, layerOf, makeSources, shapeOfRounds } from '../testing/index.js';
 import { World } from '../world/index.js';
-import { ExampleExperts } from './example-experts.js';
 import { ExpertParallel } from './expert-parallel.js';
-import { layerOf, makeSources, shapeOfRounds } from './moe-round.js';
-import type { Shape } from './shape.js';
 import { emptyTensor } from './tensor.js';
 import type { Tuning } from './tuning.js';
 

@@ -3,22 +3,20 @@
  * in shapes small enough for thousands of schedules. Each configuration is there for something that the others lack.
  */
 
+import type { Bits, RowDtype, Shape, Source } from '../layer/index.js';
 import { type CheckConfiguration, type CheckSubject, WrongResult } from '../sim/index.js';
-import { World } from '../world/index.js';
-import { ceilings } from './check-ceilings.js';
-import { loss } from './check-losses.js';
-import type { Bits } from './dtype.js';
 import {
   compareRounds,
   expectedRound,
   makeSources,
   type RoundsOptions,
+  type RoutesOptions,
   runRounds,
   shapeOfRounds,
-} from './moe-round.js';
-import type { Source } from './reference.js';
-import type { RoutesOptions } from './routes.js';
-import type { RowDtype, Shape } from './shape.js';
+} from '../testing/index.js';
+import { World } from '../world/index.js';
+import { ceilings } from './check-ceilings.js';
+import { loss } from './check-losses.js';
 
 /** One configuration; what it leaves out is as in `plain`. */
 interface Rounds {

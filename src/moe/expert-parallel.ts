@@ -19,11 +19,10 @@ import {
   widestUnit,
 } from '../kernels/index.js';
 import { byteSize } from '../lang/index.js';
+import { type Dtype, dtypes, expertsOf, type Output, type RowDtype, type Shape } from '../layer/index.js';
+import { tunedFor } from '../tuning/index.js';
 import type { SharedWindow, World } from '../world/index.js';
-import { type Dtype, dtypes } from './dtype.js';
-import { expertsOf, type Output, type RowDtype, type Shape } from './shape.js';
 import { emptyTensor, type OwnedTensor, type Tensor, wrap } from './tensor.js';
-import { tunedFor } from './tuned.js';
 import { defaultTuning, type Tuning, weighTuning } from './tuning.js';
 import {
   type Input,

@@ -1,11 +1,21 @@
 /**
  * The operation: what dispatch and combine mean, and what a user holds.
  */
-export * from './arithmetic.js';
+export * from '../layer/arithmetic.js';
+export * from '../layer/dtype.js';
+export type { ReferenceReceived, Source } from '../layer/index.js';
+export * from '../layer/profiles.js';
+export * as reference from '../layer/reference.js';
+export * from '../layer/shape.js';
+export * from '../layer/traffic.js';
+export * from '../testing/compare.js';
+export * from '../testing/example-experts.js';
+export * from '../testing/random.js';
+export * from '../testing/rounds.js';
+export * from '../testing/routes.js';
+export * from '../tuning/file.js';
+export { tunedFor, tunedH200 } from '../tuning/index.js';
 export { checkSubjects } from './check-subjects.js';
-export * from './compare.js';
-export * from './dtype.js';
-export * from './example-experts.js';
 export {
   type BenchHandles,
   benchHandles,
@@ -16,18 +26,7 @@ export {
   type Row,
   row,
 } from './expert-parallel.js';
-export * from './moe-round.js';
-export * from './profiles.js';
-export * from './random.js';
-export type { ReferenceReceived, Source } from './reference.js';
-export * as reference from './reference.js';
-export * from './routes.js';
-export * from './shape.js';
 export type { Combining, Dispatched, SplitRounds } from './split.js';
 export * from './tensor.js';
-export * from './traffic.js';
-export { tunedFor } from './tuned.js';
-export { tunedH200 } from './tuned-h200.js';
 export { defaultTuning, type Tuning } from './tuning.js';
-export * from './tuning-file.js';
 export * from './validate.js';

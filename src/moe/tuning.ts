@@ -3,8 +3,7 @@
  * GPUs (docs/results holds the measurements behind them), and the cheapest spread for the simulator.
  */
 import type { CombineTuning, DispatchTuning, LaunchTuning } from '../kernels/index.js';
-import { dtypes } from './dtype.js';
-import type { Shape } from './shape.js';
+import { dtypes, type Shape } from '../layer/index.js';
 
 /** How the kernels of a layer are spread over a GPU: the same on all ranks. */
 export interface Tuning {

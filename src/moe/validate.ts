@@ -4,10 +4,16 @@
  */
 import { ArgumentError, requireInteger } from '../errors/index.js';
 import { mostInFlight } from '../kernels/index.js';
-import { type Bits, type Dtype, dtypes } from './dtype.js';
-import type { Payload, Shape } from './shape.js';
+import {
+  type Bits,
+  combineRowBytes,
+  type Dtype,
+  dispatchRowBytes,
+  dtypes,
+  type Payload,
+  type Shape,
+} from '../layer/index.js';
 import { describe, elements, isContiguous, type Tensor } from './tensor.js';
-import { combineRowBytes, dispatchRowBytes } from './traffic.js';
 import type { Tuning } from './tuning.js';
 
 /** What the operation can be asked for. */

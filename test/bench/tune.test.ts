@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { coordinates, descend, neighbours, sensible } from '../../src/bench/tune.js';
-import { defaultTuning, type Shape, type Tuning } from '../../src/moe/index.js';
+import type { Shape } from '../../src/layer/index.js';
+import { defaultTuning, type Tuning } from '../../src/moe/index.js';
 
 const shape: Shape = {
   ranks: 4,

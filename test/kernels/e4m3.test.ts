@@ -5,25 +5,23 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { combineE4m3Kernel, oneSidedWindow } from '../../src/kernels/index.js';
+import { type Bits, reference, type Shape, type Source, scaleBlock } from '../../src/layer/index.js';
 import {
-  type Bits,
-  compareCombined,
   ExpertParallel,
   type ExpertParallelOptions,
   emptyTensor,
+  readBits,
+  row,
+  write,
+} from '../../src/moe/index.js';
+import {
+  compareCombined,
   layerOf,
   makeSources,
   type RoundsShape,
   type RoutesOptions,
-  readBits,
-  reference,
-  row,
-  type Shape,
-  type Source,
-  scaleBlock,
   shapeOfRounds,
-  write,
-} from '../../src/moe/index.js';
+} from '../../src/testing/index.js';
 import { World } from '../../src/world/index.js';
 import { expectReference, type RoundsUnderTest } from './rounds.js';
 

@@ -1,5 +1,7 @@
 /** Whole rounds of a layer on the simulated machine against the reference, bit by bit; checked ones also for races. */
 import { expect } from 'vitest';
+import type { Source } from '../../src/layer/index.js';
+import { formatFinding, SimMachine } from '../../src/sim/index.js';
 import {
   compareRounds,
   expectedRound,
@@ -8,10 +10,8 @@ import {
   type RoundsShape,
   type RoutesOptions,
   runRounds,
-  type Source,
   shapeOfRounds,
-} from '../../src/moe/index.js';
-import { formatFinding, SimMachine } from '../../src/sim/index.js';
+} from '../../src/testing/index.js';
 import { World } from '../../src/world/index.js';
 
 export interface RoundsUnderTest extends RoundsOptions {

@@ -5,11 +5,11 @@ import {
   ExpertParallel,
   type ExpertParallelOptions,
   emptyTensor,
-  makeRoutes,
   row,
   type Tuning,
 } from '../../src/moe/index.js';
 import { SimMachine } from '../../src/sim/index.js';
+import { makeRoutes } from '../../src/testing/index.js';
 import { World } from '../../src/world/index.js';
 
 const ranks = 3;

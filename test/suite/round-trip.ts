@@ -7,36 +7,40 @@ import type { Stream } from '../../src/device/index.js';
 import {
   type Bits,
   bitsArray,
+  type Dtype,
+  dtypes,
+  type RowDtype,
+  reference,
+  type Shape,
+  type Source,
+} from '../../src/layer/index.js';
+import {
   bytesOf,
+  ExpertParallel,
+  emptyTensor,
+  type OwnedTensor,
+  type Row,
+  readBits,
+  row,
+  type Tensor,
+  type Tuning,
+  tensorFrom,
+} from '../../src/moe/index.js';
+import {
   type Comparison,
   compareBits,
   compareCombined,
   compareReceived,
   type Delivered,
-  type Dtype,
-  dtypes,
   ExampleExperts,
-  ExpertParallel,
-  emptyTensor,
   exampleOutput,
   makeAllRoutes,
   mergeComparisons,
-  type OwnedTensor,
   type RoutesOptions,
-  type Row,
-  type RowDtype,
   random,
   randomBytes,
   randomElements,
-  readBits,
-  reference,
-  row,
-  type Shape,
-  type Source,
-  type Tensor,
-  type Tuning,
-  tensorFrom,
-} from '../../src/moe/index.js';
+} from '../../src/testing/index.js';
 import type { World } from '../../src/world/index.js';
 
 /** One comparison with the reference. */

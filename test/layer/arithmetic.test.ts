@@ -4,11 +4,11 @@ import {
   dequantise,
   quantisationBound,
   quantise,
-  randomElements,
   scaleBlock,
   scaleRow,
   treeSum,
-} from '../../src/moe/index.js';
+} from '../../src/layer/index.js';
+import { randomElements } from '../../src/testing/index.js';
 
 const f32 = fc.float({ noNaN: true, noDefaultInfinity: true });
 const row = (...values: number[]) => Float32Array.from(values);

@@ -5,11 +5,10 @@
 import { existsSync } from 'node:fs';
 import { CudaDevice } from '../cuda/index.js';
 import type { Device } from '../device/index.js';
-import type { Shape } from './shape.js';
-import { combineRowBytes, dispatchRowBytes } from './traffic.js';
-import { tunedH200 } from './tuned-h200.js';
-import type { Tuning } from './tuning.js';
-import { readTuning, type TunedShape, tuningPath } from './tuning-file.js';
+import { combineRowBytes, dispatchRowBytes, type Shape } from '../layer/index.js';
+import type { Tuning } from '../moe/index.js';
+import { readTuning, type TunedShape, tuningPath } from './file.js';
+import { tunedH200 } from './h200.js';
 
 /**
  * What was measured for a shape like this on a GPU like this; null where nothing was.

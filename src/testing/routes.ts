@@ -1,7 +1,14 @@
 /** Routes and rows for tests, the demo, the checker and the benchmark: the same for the same seed, everywhere. */
-import { type Bits, bitsArray, fromF32 } from './dtype.js';
+import {
+  type Bits,
+  bitsArray,
+  expertsOf,
+  fromF32,
+  ownerOf,
+  type RowDtype,
+  type Shape,
+} from '../layer/index.js';
 import { type Random, random } from './random.js';
-import { expertsOf, ownerOf, type RowDtype, type Shape } from './shape.js';
 
 /** The routes of one rank's tokens. */
 export interface Routes {

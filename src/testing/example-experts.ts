@@ -6,13 +6,18 @@ import type { Launcher, Memory, Stream } from '../device/index.js';
 import { ArgumentError } from '../errors/index.js';
 import { exampleExpertsKernel } from '../kernels/index.js';
 import type { IrModule } from '../lang/index.js';
+import {
+  type Bits,
+  bitsArray,
+  expertsOf,
+  fromF32,
+  type ReferenceReceived,
+  type Shape,
+  toF32,
+} from '../layer/index.js';
+import { bytesOf, type ExpertParallel } from '../moe/index.js';
 import type { World } from '../world/index.js';
-import { type Bits, bitsArray, fromF32, toF32 } from './dtype.js';
-import type { ExpertParallel } from './expert-parallel.js';
 import { random } from './random.js';
-import type { ReferenceReceived } from './reference.js';
-import { expertsOf, type Shape } from './shape.js';
-import { bytesOf } from './tensor.js';
 
 /** The payload that the example experts read: rows of the output's type and length. */
 export const exampleInput = 'x';

@@ -1,15 +1,13 @@
 import { describe, expect, it } from 'vitest';
+import { type ReferenceReceived, reference, type Shape } from '../../src/layer/index.js';
 import {
   compareBits,
   compareCombined,
   compareReceived,
   makeAllRoutes,
   mergeComparisons,
-  type ReferenceReceived,
-  reference,
-  type Shape,
-} from '../../src/moe/index.js';
-import { sourcesOf } from './arbitrary.js';
+} from '../../src/testing/index.js';
+import { sourcesOf } from '../moe/arbitrary.js';
 
 const shape: Shape = {
   ranks: 3,

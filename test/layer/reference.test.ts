@@ -10,8 +10,8 @@ import {
   type Shape,
   type Source,
   toF32,
-} from '../../src/moe/index.js';
-import { outputsOf, ownerTable, type Round, round, runs } from './arbitrary.js';
+} from '../../src/layer/index.js';
+import { outputsOf, ownerTable, type Round, round, runs } from '../moe/arbitrary.js';
 
 /** Every route that names an expert, as one flat list: the dumbest picture of a round. */
 interface Route {

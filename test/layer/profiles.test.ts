@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import { ArgumentError } from '../../src/errors/index.js';
-import { payloadsFor, profile, profiles, rowBytes } from '../../src/moe/index.js';
+import { payloadsFor, profile, profiles, rowBytes } from '../../src/layer/index.js';
 
 it('knows the models by name and says which there are', () => {
   expect(profile('deepseek_v3')).toEqual({ hidden: 7168, experts: 256, topK: 8 });

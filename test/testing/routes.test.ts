@@ -1,16 +1,14 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { expertsOf, ownerOf, toF32 } from '../../src/layer/index.js';
 import {
-  expertsOf,
   makeAllRoutes,
   makeRoutes,
-  ownerOf,
   type Router,
   random,
   randomBytes,
   randomElements,
-  toF32,
-} from '../../src/moe/index.js';
+} from '../../src/testing/index.js';
 
 const v3 = { ranks: 8, experts: 256, topK: 8 };
 const rows = <T>(array: ArrayLike<T>, length: number): T[][] =>

@@ -1,7 +1,14 @@
 /** Comparing a run with the reference: bit by bit, and how far off where bits differ. */
-import { type Bits, type Dtype, isFloat, toF32 } from './dtype.js';
-import { dispatch, type ReferenceReceived, type Source } from './reference.js';
-import type { Shape } from './shape.js';
+import {
+  type Bits,
+  type Dtype,
+  isFloat,
+  type ReferenceReceived,
+  reference,
+  type Shape,
+  type Source,
+  toF32,
+} from '../layer/index.js';
 
 /** What a comparison found. */
 export interface Comparison {
@@ -79,7 +86,7 @@ export function compareReceived(
   rank: number,
   actual: Delivered,
 ): Comparison {
-  const expected = dispatch(shape, sources, rank);
+  const expected = reference.dispatch(shape, sources, rank);
   const at = `rank ${rank}: `;
   const found = [compareBits(`${at}experts`, 'i32', actual.experts, expected.experts, shape.topK)];
   if (actual.weights) {

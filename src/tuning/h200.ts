@@ -1,5 +1,5 @@
 /** Written by `heddle tune` on 4 × H200; docs/benchmarks.md says how to write it again. */
-import type { TuningFile } from './tuning-file.js';
+import type { TuningFile } from './file.js';
 
 export const tunedH200: TuningFile = {
   format: 'heddle-tuning/1',

@@ -2,9 +2,11 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { defaultTuning, readTuning, type Shape, type TunedShape } from '../../src/moe/index.js';
-import { nearest } from '../../src/moe/tuned.js';
-import { tunedH200 } from '../../src/moe/tuned-h200.js';
+import type { Shape } from '../../src/layer/index.js';
+import { defaultTuning } from '../../src/moe/index.js';
+import { tunedH200 } from '../../src/tuning/h200.js';
+import { readTuning, type TunedShape } from '../../src/tuning/index.js';
+import { nearest } from '../../src/tuning/nearest.js';
 
 const shape: Shape = {
   ranks: 4,

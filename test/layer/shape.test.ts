@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { expertsOf, ownerOf, ranksOf } from '../../src/moe/index.js';
-import { ownerTable } from './arbitrary.js';
+import { expertsOf, ownerOf, ranksOf } from '../../src/layer/index.js';
+import { ownerTable } from '../moe/arbitrary.js';
 
 describe('how experts are split over ranks', () => {
   it('deals them out in order, the first ranks one more each, for any numbers', () => {

@@ -3,14 +3,14 @@ import { describe, expect, it } from 'vitest';
 import {
   combineRowBytes,
   dispatchRowBytes,
-  makeAllRoutes,
   payloadsFor,
   profiles,
   reference,
   type Shape,
   traffic,
-} from '../../src/moe/index.js';
-import { ownerTable, round, runs } from './arbitrary.js';
+} from '../../src/layer/index.js';
+import { makeAllRoutes } from '../../src/testing/index.js';
+import { ownerTable, round, runs } from '../moe/arbitrary.js';
 
 const v3 = (ranks: number): Shape => ({
   ranks,

@@ -3,8 +3,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { cacheFolder } from '../cuda/index.js';
 import { ArgumentError, requireInteger } from '../errors/index.js';
-import type { Tuning } from './tuning.js';
-import { requireTuning } from './validate.js';
+import { requireTuning, type Tuning } from '../moe/index.js';
 
 export const tuningFormat = 'heddle-tuning/1';
 

@@ -3,6 +3,17 @@
  * the demo shows, the check runs under many schedules, and the tests run in many shapes.
  */
 import type { Stream } from '../device/index.js';
+import { type Bits, dtypes, reference, type Shape, type Source } from '../layer/index.js';
+import {
+  bytesOf,
+  ExpertParallel,
+  type ExpertParallelOptions,
+  emptyTensor,
+  type OwnedTensor,
+  readBits,
+  row,
+  tensorFrom,
+} from '../moe/index.js';
 import type { World } from '../world/index.js';
 import {
   type Comparison,
@@ -11,19 +22,13 @@ import {
   type Delivered,
   mergeComparisons,
 } from './compare.js';
-import { type Bits, dtypes } from './dtype.js';
 import {
   ExampleExperts,
   type ExampleExpertsOptions,
   exampleInput,
   exampleOutput,
 } from './example-experts.js';
-import { ExpertParallel, type ExpertParallelOptions, row } from './expert-parallel.js';
-import type { Source } from './reference.js';
-import * as reference from './reference.js';
 import { makeAllRoutes, type RoutesOptions, randomBytes, randomElements } from './routes.js';
-import type { Shape } from './shape.js';
-import { bytesOf, emptyTensor, type OwnedTensor, readBits, tensorFrom } from './tensor.js';
 
 /** A layer whose experts are the example experts. */
 export interface RoundsShape {

@@ -1,6 +1,6 @@
 /** How many bytes a round moves, counted from its routes: what deduplication saves, what crosses NVLink. */
 import { dtypes } from './dtype.js';
-import type { Routes } from './routes.js';
+import type { Source } from './reference.js';
 import { isExpert, ranksOf, type Shape, scaleBlock } from './shape.js';
 
 /** Bytes of one phase or both. Only rows count: ids, weights and flags (some 8 · topK bytes a row) do not. */
@@ -42,7 +42,7 @@ export function combineRowBytes({ output }: Pick<Shape, 'output'>): number {
 }
 
 /** Counts a round; `routes[r]` are rank r's. */
-export function traffic(shape: Shape, routes: readonly Pick<Routes, 'tokens' | 'topkIds'>[]): Traffic {
+export function traffic(shape: Shape, routes: readonly Pick<Source, 'tokens' | 'topkIds'>[]): Traffic {
   const leaving = new Array<number>(shape.ranks).fill(0);
   const arriving = new Array<number>(shape.ranks).fill(0);
   let [tokens, live, liveRemote, rows, rowsRemote] = [0, 0, 0, 0, 0];

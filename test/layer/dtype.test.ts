@@ -1,15 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { bf16ToF32, e4m3ToF32, f16ToF32, f32ToBf16, f32ToE4m3, f32ToF16 } from '../../src/device/index.js';
-import {
-  bitsArray,
-  bitsOf,
-  type Dtype,
-  dtypes,
-  fromF32,
-  isFloat,
-  randomElements,
-  toF32,
-} from '../../src/moe/index.js';
+import { bitsArray, bitsOf, type Dtype, dtypes, fromF32, isFloat, toF32 } from '../../src/layer/index.js';
+import { randomElements } from '../../src/testing/index.js';
 
 describe.each([
   { dtype: 'bf16', codes: 2 ** 16, widen: bf16ToF32, narrow: f32ToBf16 },
