@@ -2,7 +2,6 @@
  * The operation: what dispatch and combine mean, and what a user holds.
  */
 export * from './arithmetic.js';
-export { checkSubjects } from './check-subjects.js';
 export * from './compare.js';
 export * from './dtype.js';
 export * from './example-experts.js';

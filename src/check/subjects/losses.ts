@@ -2,15 +2,20 @@
  * A rank dies, and the others must say so: who it was, in which operation and epoch. The waits that give up are
  * synchronisation too, and only here do they.
  */
-import { HeddleError, RankLostError } from '../errors/index.js';
-import { type CheckConfiguration, type SimMachine, WrongResult } from '../sim/index.js';
-import { World } from '../world/index.js';
-import { ExampleExperts } from './example-experts.js';
-import { ExpertParallel } from './expert-parallel.js';
-import { layerOf, makeSources, shapeOfRounds } from './moe-round.js';
-import type { Shape } from './shape.js';
-import { emptyTensor } from './tensor.js';
-import type { Tuning } from './tuning.js';
+import { HeddleError, RankLostError } from '../../errors/index.js';
+import {
+  ExampleExperts,
+  ExpertParallel,
+  emptyTensor,
+  layerOf,
+  makeSources,
+  type Shape,
+  shapeOfRounds,
+  type Tuning,
+} from '../../moe/index.js';
+import type { SimMachine } from '../../sim/index.js';
+import { World } from '../../world/index.js';
+import { type CheckConfiguration, WrongResult } from '../subject.js';
 
 const ranks = 3;
 const victim = 1;
