@@ -3,6 +3,7 @@
 const rooms = [
   'cli',
   'bench',
+  'check',
   'moe',
   'kernels',
   'world',

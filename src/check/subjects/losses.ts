@@ -2,14 +2,13 @@
  * A rank dies, and the others must say so: who it was, in which operation and epoch. The waits that give up are
  * synchronisation too, and only here do they.
  */
-import { HeddleError, RankLostError } from '../errors/index.js';
-import type { Shape } from '../layer/index.js';
-import { type CheckConfiguration, type SimMachine, WrongResult } from '../sim/index.js';
-import { ExampleExperts, layerOf, makeSources, shapeOfRounds } from '../testing/index.js';
-import { World } from '../world/index.js';
-import { ExpertParallel } from './expert-parallel.js';
-import { emptyTensor } from './tensor.js';
-import type { Tuning } from './tuning.js';
+import { HeddleError, RankLostError } from '../../errors/index.js';
+import type { Shape } from '../../layer/index.js';
+import { ExpertParallel, emptyTensor, type Tuning } from '../../moe/index.js';
+import type { SimMachine } from '../../sim/index.js';
+import { ExampleExperts, layerOf, makeSources, shapeOfRounds } from '../../testing/index.js';
+import { World } from '../../world/index.js';
+import { type CheckConfiguration, WrongResult } from '../subject.js';
 
 const ranks = 3;
 const victim = 1;

@@ -1,16 +1,16 @@
 /** The kernels that only measure: transfers, and barriers that must really order them. */
-import type { Stream } from '../device/index.js';
-import { HeddleError } from '../errors/index.js';
+import type { Stream } from '../../device/index.js';
+import { HeddleError } from '../../errors/index.js';
 import {
   flagBarrierKernel,
   flagBarrierWindow,
   loadCeilingKernel,
   storeCeilingKernel,
   transferWindow,
-} from '../kernels/index.js';
-import type { IrModule } from '../lang/index.js';
-import { type CheckConfiguration, type CheckSubject, WrongResult } from '../sim/index.js';
-import { type SharedWindow, World } from '../world/index.js';
+} from '../../kernels/index.js';
+import type { IrModule } from '../../lang/index.js';
+import { type SharedWindow, World } from '../../world/index.js';
+import { type CheckConfiguration, type CheckSubject, WrongResult } from '../subject.js';
 
 const ranks = 3;
 const capacity = 40;

@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest';
+import { type CheckProgress, check, mutantsOf, runOnce } from '../../src/check/index.js';
 import { runCheck } from '../../src/cli/check.js';
 import { kernel, pointer } from '../../src/lang/index.js';
-import { explore } from '../../src/sim/exhaustive.js';
-import { type CheckProgress, check, mutantsOf, runOnce, SimMachine } from '../../src/sim/index.js';
-import { download, launch } from './harness.js';
-import { ringConfiguration, ringKernel, ringSubject } from './subjects.js';
+import { explore, SimMachine } from '../../src/sim/index.js';
+import { download, launch } from '../sim/harness.js';
+import { ringConfiguration, ringKernel, ringSubject } from './ring.js';
 
 const right = ringSubject();
 const wrong = ringSubject({ waitsUntilTaken: false });
@@ -82,7 +82,7 @@ describe('mutants', () => {
     expect(new Set(mutants.map((m) => m.id)).size).toBe(mutants.length);
     for (const mutant of mutants) {
       expect(mutant.apply(module)).not.toBe(module);
-      expect(mutant.where).toMatch(/subjects\.ts:\d+:\d+$/);
+      expect(mutant.where).toMatch(/ring\.ts:\d+:\d+$/);
     }
   });
 

@@ -1,10 +1,8 @@
 /**
- * What `heddle check` runs: whole rounds of the one-sided family, several back to back with no host between them,
- * in shapes small enough for thousands of schedules. Each configuration is there for something that the others lack.
+ * Whole rounds of the one-sided family, several back to back with no host between them, in shapes small enough for
+ * thousands of schedules. Each configuration is there for something that the others lack.
  */
-
-import type { Bits, RowDtype, Shape, Source } from '../layer/index.js';
-import { type CheckConfiguration, type CheckSubject, WrongResult } from '../sim/index.js';
+import type { Bits, RowDtype, Shape, Source } from '../../layer/index.js';
 import {
   compareRounds,
   expectedRound,
@@ -13,10 +11,10 @@ import {
   type RoutesOptions,
   runRounds,
   shapeOfRounds,
-} from '../testing/index.js';
-import { World } from '../world/index.js';
-import { ceilings } from './check-ceilings.js';
-import { loss } from './check-losses.js';
+} from '../../testing/index.js';
+import { World } from '../../world/index.js';
+import { type CheckConfiguration, type CheckSubject, WrongResult } from '../subject.js';
+import { loss } from './losses.js';
 
 /** One configuration; what it leaves out is as in `plain`. */
 interface Rounds {
@@ -261,8 +259,7 @@ const narrow: Readonly<Record<string, Partial<Rounds>>> = Object.fromEntries(
 
 const kernels = ['one_sided_dispatch', 'example_experts', 'one_sided_combine'];
 
-/** What `heddle check` checks. */
-export const checkSubjects: readonly CheckSubject[] = [
+export const oneSided: readonly CheckSubject[] = [
   {
     name: 'one_sided_push',
     kernels,
@@ -301,7 +298,6 @@ export const checkSubjects: readonly CheckSubject[] = [
     kernels: ['one_sided_dispatch', 'example_experts', 'one_sided_weigh', 'one_sided_combine_e4m3'],
     configurations: [...configurations('push', narrow), loss('push', 'combine', { transport: 'e4m3' })],
   },
-  ceilings,
 ];
 
 function configurations(

@@ -1,12 +1,8 @@
 /** A small kernel with its own check subject: ranks pass rows to their neighbours, round after round. */
+import { type CheckConfiguration, type CheckSubject, WrongResult } from '../../src/check/index.js';
 import { field, type Kernel, kernel, layout, peers, pointer } from '../../src/lang/index.js';
-import {
-  type CheckConfiguration,
-  type CheckSubject,
-  type SimMachine,
-  WrongResult,
-} from '../../src/sim/index.js';
-import { launch, windowsOf } from './harness.js';
+import type { SimMachine } from '../../src/sim/index.js';
+import { launch, windowsOf } from '../sim/harness.js';
 
 export const Ring = layout('Ring', { sent: field('u32', 1), taken: field('u32', 1), row: field('u32', 4) });
 

@@ -4,40 +4,10 @@
  */
 import { HeddleError } from '../errors/index.js';
 import type { IrModule } from '../lang/index.js';
-import type { Finding } from './detector.js';
-import { type Exploration, explore } from './exhaustive.js';
-import { keyOf } from './findings.js';
-import { type MachineOptions, SimMachine } from './machine.js';
+import { type Exploration, explore, type Finding, findingKey } from '../sim/index.js';
 import { type Mutant, mutantsOf } from './mutants.js';
-
-/** One way to run a subject's kernels. */
-export interface CheckConfiguration {
-  readonly name: string;
-  readonly ranks: number;
-  /** Blocks that a GPU holds at once; fewer than a launch has shows whether its blocks depend on each other. */
-  readonly residentBlocks?: number;
-  /** Small enough for every schedule to be tried. */
-  readonly tiny?: boolean;
-  /**
-   * Runs the host programs of all ranks, several rounds back to back, and verifies the results: throws
-   * `WrongResult`, or anything else for a failure. It must not depend on anything but the machine.
-   */
-  run(machine: SimMachine): Promise<void>;
-}
-
-export interface CheckSubject {
-  readonly name: string;
-  /** Names of the kernels that its configurations run. */
-  readonly kernels: readonly string[];
-  readonly configurations: readonly CheckConfiguration[];
-}
-
-/** What a configuration throws when the kernels ran and computed something else than they should. */
-export class WrongResult extends HeddleError {
-  constructor(message: string) {
-    super('HEDDLE_WRONG_RESULT', message);
-  }
-}
+import { runOnce, scheduleOf, seedOf } from './run.js';
+import type { CheckConfiguration, CheckSubject } from './subject.js';
 
 export interface CheckOptions {
   /** Only subjects that run one of these kernels, or have one of these names. All by default. */
@@ -115,11 +85,6 @@ export async function check(
   return run.report();
 }
 
-/** The name of the n-th schedule; random and priority schedules take turns. */
-export function seedOf(n: number): string {
-  return `${n % 2 === 0 ? 'random' : 'priority'}-${n}`;
-}
-
 function isWanted(subject: CheckSubject, only: readonly string[] | undefined): boolean {
   if (only === undefined || only.length === 0) return true;
   return only.includes(subject.name) || subject.kernels.some((kernel) => only.includes(kernel));
@@ -128,51 +93,6 @@ function isWanted(subject: CheckSubject, only: readonly string[] | undefined): b
 function parseReplay(text: string): { configuration?: string; seed: string } {
   const slash = text.lastIndexOf('/');
   return slash < 0 ? { seed: text } : { configuration: text.slice(0, slash), seed: text.slice(slash + 1) };
-}
-
-/** Runs a configuration once. What it throws becomes a finding if the machine has none. */
-export async function runOnce(
-  configuration: CheckConfiguration,
-  options: Pick<MachineOptions, 'seed' | 'schedule' | 'substitute' | 'stepLimit'>,
-): Promise<{ readonly findings: readonly Finding[]; readonly machine: SimMachine }> {
-  const machine = SimMachine.create({
-    ...options,
-    ranks: configuration.ranks,
-    mode: 'checked',
-    configuration: configuration.name,
-    ...(configuration.residentBlocks === undefined ? {} : { residentBlocks: configuration.residentBlocks }),
-  });
-  let thrown: Finding | null = null;
-  try {
-    await inTime(configuration.run(machine));
-  } catch (error) {
-    thrown = {
-      seed: machine.seed,
-      configuration: configuration.name,
-      kind: error instanceof WrongResult ? 'wrong-result' : 'failure',
-      message: error instanceof Error ? error.message : String(error),
-    };
-  }
-  const { findings } = machine;
-  return { findings: thrown !== null && findings.length === 0 ? [thrown] : findings, machine };
-}
-
-/** A host program may wait for what the machine knows nothing of; a check must end all the same. */
-const patienceMs = 120_000;
-
-async function inTime(run: Promise<void>): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const tooLate = new Promise<never>((_, reject) => {
-    timer = setTimeout(
-      () => reject(new HeddleError('HEDDLE_CHECK', 'the host programs did not end within two minutes')),
-      patienceMs,
-    );
-  });
-  try {
-    await Promise.race([run, tooLate]);
-  } finally {
-    clearTimeout(timer);
-  }
 }
 
 class CheckRun {
@@ -193,7 +113,7 @@ class CheckRun {
 
   private add(findings: readonly Finding[]): void {
     for (const finding of findings) {
-      const key = keyOf(finding);
+      const key = findingKey(finding);
       if (this.seen.has(key)) continue;
       this.seen.add(key);
       this.findings.push(finding);
@@ -316,8 +236,4 @@ class CheckRun {
       exhaustive: this.explorations,
     };
   }
-}
-
-function scheduleOf(seed: string): 'random' | 'priority' {
-  return seed.startsWith('priority') ? 'priority' : 'random';
 }
