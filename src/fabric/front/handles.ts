@@ -1,7 +1,7 @@
-import { ArgumentError, DisposedError } from '../errors/index.js';
-import type { Address } from '../native/index.js';
-import { encodeRegion, type RemoteKey } from './address.js';
-import { peerAlive } from './shared.js';
+import { ArgumentError, DisposedError } from '../../errors/index.js';
+import type { Address } from '../../native/index.js';
+import { peerAlive } from '../core/shared.js';
+import { encodeRegion, type RemoteKey } from '../libfabric/address.js';
 
 /** An engine that this one exchanges data with. */
 export class Peer {
@@ -94,7 +94,7 @@ export class RemoteRegion {
 }
 
 /** Regions of several peers that are written together. */
-export class Group {
+export class PeerGroup {
   /** @internal */
   constructor(
     readonly index: number,

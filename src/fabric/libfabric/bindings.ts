@@ -1,4 +1,4 @@
-import { UnavailableError } from '../errors/index.js';
+import { UnavailableError } from '../../errors/index.js';
 import {
   type Address,
   functionAt,
@@ -8,7 +8,7 @@ import {
   readAddress,
   readString,
   view,
-} from '../native/index.js';
+} from '../../native/index.js';
 import { FabricError } from './errors.js';
 
 /**

@@ -1,6 +1,6 @@
-import { requireInteger } from '../errors/index.js';
-import { type ImmediateTable, tableFull } from './immediates.js';
-import type { Waiting, WaitOptions } from './waiting.js';
+import { requireInteger } from '../../errors/index.js';
+import { type ImmediateTable, tableFull } from '../core/immediates.js';
+import type { ArrivalOptions, Waiting } from './waiting.js';
 
 /** Counts the operations that were posted with it, as they end. */
 export class Counter {
@@ -80,7 +80,7 @@ export class ImmediateCounter {
    * @throws PeerLostError when one of `options.from` was lost or stopped answering.
    * @throws WaitTimeoutError when they all answer and the writes still did not come.
    */
-  async wait(n: number, options: WaitOptions = {}): Promise<void> {
+  async wait(n: number, options: ArrivalOptions = {}): Promise<void> {
     const want = this.begin(n);
     try {
       await this.waiting.until(
@@ -96,7 +96,7 @@ export class ImmediateCounter {
   }
 
   /** The same, blocking this thread. */
-  waitSync(n: number, options: WaitOptions = {}): void {
+  waitSync(n: number, options: ArrivalOptions = {}): void {
     const want = this.begin(n);
     try {
       this.waiting.untilSync(

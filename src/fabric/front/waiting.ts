@@ -1,10 +1,10 @@
-import { monotonicClock } from './clock.js';
+import { monotonicClock } from '../core/clock.js';
 import type { Driver } from './driver.js';
 import { PeerLostError, WaitTimeoutError } from './errors.js';
 import type { Peer } from './handles.js';
 
 /** How long to wait, and for whom. */
-export interface WaitOptions {
+export interface ArrivalOptions {
   /** Milliseconds; the engine's timeout by default. */
   readonly timeoutMs?: number;
   /**
@@ -52,7 +52,7 @@ export class Waiting {
     return this.engine.poll();
   }
 
-  timeout(options: WaitOptions): number {
+  timeout(options: ArrivalOptions): number {
     return options.timeoutMs ?? this.engine.timeoutMs;
   }
 

@@ -1,6 +1,6 @@
+import { eventWords, type Shared, word } from '../core/shared.js';
 import type { Counter } from './counters.js';
-import type { Group, Peer, Region } from './handles.js';
-import { eventWords, type Shared, word } from './shared.js';
+import type { Peer, PeerGroup, Region } from './handles.js';
 
 /** Called when an operation has ended: with null, or with why it failed. */
 export type Callback = (error: Error | null) => void;
@@ -32,12 +32,17 @@ export class Operations {
   private readonly callbacks: (Callback | undefined)[];
   private readonly sources: (Region | null)[];
   private readonly peers: (Peer | null)[];
-  private readonly groups: (Group | null)[];
+  private readonly groups: (PeerGroup | null)[];
 
   constructor(
     shared: Shared,
     /** Makes the error of an operation from the core's error number and the peer that it is about. */
-    private readonly failure: (code: number, peer: number, operation: string, group: Group | null) => Error,
+    private readonly failure: (
+      code: number,
+      peer: number,
+      operation: string,
+      group: PeerGroup | null,
+    ) => Error,
     private readonly onError: (error: Error) => void,
   ) {
     this.remaining = new Int32Array(shared.remaining);
@@ -72,7 +77,7 @@ export class Operations {
     options: Options,
     source: Region | null,
     peer: Peer | null,
-    group: Group | null,
+    group: PeerGroup | null,
     requests: number,
   ): number {
     const ticket = this.freeTickets[--this.freeCount]!;

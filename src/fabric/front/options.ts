@@ -1,10 +1,10 @@
 import { randomBytes } from 'node:crypto';
-import { ArgumentError, requireInteger } from '../errors/index.js';
-import { libfabric } from './bindings.js';
-import type { CoreOptions } from './core.js';
+import { ArgumentError, requireInteger } from '../../errors/index.js';
+import type { CoreOptions } from '../core/core.js';
+import { createShared } from '../core/shared.js';
+import { libfabric } from '../libfabric/bindings.js';
+import { choose, type ProviderName } from '../libfabric/provider.js';
 import { engineIdBytes } from './messages.js';
-import { choose, type ProviderName } from './provider.js';
-import { createShared } from './shared.js';
 
 /** How an engine is opened. */
 export interface EngineOptions {

@@ -1,5 +1,5 @@
+import { command, commandWords, ringMask, type Shared, transferHeader, word } from '../core/shared.js';
 import type { Driver } from './driver.js';
-import { command, commandWords, ringMask, type Shared, transferHeader, word } from './shared.js';
 
 /** The front's end of the ring of commands: what is written at the tail is the core's once it is published. */
 export class CommandRing {

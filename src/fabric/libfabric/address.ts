@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import { ArgumentError } from '../errors/index.js';
+import { ArgumentError } from '../../errors/index.js';
 import type { U64 } from './endpoint.js';
 
 /** Where a peer may write, on one rail. */

@@ -1,8 +1,8 @@
-import { ArgumentError, requireInteger } from '../errors/index.js';
-import { type Address, addressOf, allocate, type NativeMemory, view } from '../native/index.js';
-import { knowsDmabuf } from './bindings.js';
+import { ArgumentError, requireInteger } from '../../errors/index.js';
+import { type Address, addressOf, allocate, type NativeMemory, view } from '../../native/index.js';
+import { knowsDmabuf } from '../libfabric/bindings.js';
+import type { Reach } from '../libfabric/endpoint.js';
 import type { Driver } from './driver.js';
-import type { Reach } from './endpoint.js';
 import { type Path, Region } from './handles.js';
 
 /** GPU memory to register. */
@@ -16,7 +16,7 @@ export interface GpuMemory {
 }
 
 /** The memory that an engine has registered, and what it has allocated for that. */
-export class Memory {
+export class EngineMemory {
   private readonly regions = new Set<number>();
   /** By region: what was allocated for it. It may outlive the region, see `freeSettled`. */
   private readonly allocations = new Map<number, NativeMemory>();

@@ -1,4 +1,4 @@
-import { type Address, allocate, type NativeMemory } from '../native/index.js';
+import { type Address, allocate, type NativeMemory } from '../../native/index.js';
 
 /**
  * The requests of an engine, and the one C structure that describes them to libfabric. libfabric reads that only

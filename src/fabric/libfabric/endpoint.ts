@@ -5,7 +5,7 @@ import {
   functionAt,
   type NativeMemory,
   readAddress,
-} from '../native/index.js';
+} from '../../native/index.js';
 import {
   check,
   closeObject,
@@ -20,7 +20,7 @@ import {
   table,
 } from './bindings.js';
 import { FabricError } from './errors.js';
-import type { Chosen, Device } from './provider.js';
+import type { Chosen, FabricDevice } from './provider.js';
 
 /** A 64-bit number as two halves: hot code writes them without ever making a BigInt. */
 export interface U64 {
@@ -148,7 +148,7 @@ export class Endpoint {
 
 /** One NIC of an engine: fabric → domain → completion queue → the endpoint that peers write to. */
 export class Rail {
-  readonly device: Device;
+  readonly device: FabricDevice;
   /** The endpoint's own address as the provider writes it. */
   readonly address: Uint8Array;
   readonly main: Endpoint;

@@ -1,19 +1,20 @@
-import { ArgumentError, DisposedError, requireInteger } from '../errors/index.js';
-import { decodeAddress, decodeRegion, encodeAddress } from './address.js';
-import { errno, libfabric, strerror } from './bindings.js';
-import type { CoreOptions } from './core.js';
+import { ArgumentError, DisposedError, requireInteger } from '../../errors/index.js';
+import type { CoreOptions } from '../core/core.js';
+import { ImmediateTable, tableFull } from '../core/immediates.js';
+import { command, commandWords, ringMask, transferHeader, word } from '../core/shared.js';
+import { decodeAddress, decodeRegion, encodeAddress } from '../libfabric/address.js';
+import { errno, libfabric, strerror } from '../libfabric/bindings.js';
+import { FabricError } from '../libfabric/errors.js';
+import type { FabricDevice } from '../libfabric/provider.js';
 import { Counter, ImmediateCounter } from './counters.js';
 import { CallerDriver, type Driver, WorkerDriver } from './driver.js';
-import { FabricError, PeerLostError } from './errors.js';
-import { Group, Peer, Region, RemoteRegion } from './handles.js';
-import { ImmediateTable, tableFull } from './immediates.js';
-import { type GpuMemory, Memory } from './memory.js';
+import { PeerLostError } from './errors.js';
+import { Peer, PeerGroup, Region, RemoteRegion } from './handles.js';
+import { EngineMemory, type GpuMemory } from './memory.js';
 import { engineIdBytes, Inbox, type Message, Outbox } from './messages.js';
 import { type Callback, Operations } from './operations.js';
 import { coreOptions, type EngineOptions, requireProvider } from './options.js';
-import type { Device } from './provider.js';
 import { CommandRing } from './ring.js';
-import { command, commandWords, ringMask, transferHeader, word } from './shared.js';
 import {
   type Barrier,
   type OperationOptions,
@@ -36,7 +37,7 @@ export class TransferEngine implements Waitable {
   /** What its peers pass to `addPeer`. */
   readonly address: Uint8Array;
   /** The devices in use, one a rail, and what the provider promises about them. */
-  readonly devices: readonly Device[];
+  readonly devices: readonly FabricDevice[];
   readonly timeoutMs: number;
   /** @internal */
   broken: Error | null = null;
@@ -60,7 +61,7 @@ export class TransferEngine implements Waitable {
   private readonly outbox: Outbox;
   private readonly peers: Peer[] = [];
   private readonly peersByEngine = new Map<string, Peer>();
-  private readonly memory: Memory;
+  private readonly memory: EngineMemory;
   private closed = false;
   private nextRemote = 0;
   private nextGroup = 0;
@@ -90,7 +91,7 @@ export class TransferEngine implements Waitable {
     this.longestWrite = Math.min(...this.devices.map((device) => device.maxWriteBytes));
     this.control = new Int32Array(core.shared.control);
     this.ring = new CommandRing(core.shared, driver);
-    this.memory = new Memory(driver, core.id, core.gpuMemory, this);
+    this.memory = new EngineMemory(driver, core.id, core.gpuMemory, this);
     this.peerWords = new Int32Array(core.shared.peers);
     this.immediates = new ImmediateTable(core.shared.immediates);
     this.onError = options.onError ?? ((error) => process.emitWarning(error));
@@ -204,7 +205,7 @@ export class TransferEngine implements Waitable {
   }
 
   /** A group of regions, one a peer, for `scatter` and `barrier`. */
-  group(members: readonly RemoteRegion[]): Group {
+  group(members: readonly RemoteRegion[]): PeerGroup {
     this.requireOpen();
     requireInteger('members.length', members.length, 1, Math.floor((commandWords - transferHeader) / 6));
     const seen = new Set<Peer>();
@@ -221,7 +222,7 @@ export class TransferEngine implements Waitable {
       index,
       members.map((member) => member.index),
     );
-    return new Group(index, [...members]);
+    return new PeerGroup(index, [...members]);
   }
 
   /** A counter of operations that end. */
@@ -482,7 +483,7 @@ export class TransferEngine implements Waitable {
     return this.operations.available && this.hasRoom(peer, n);
   }
 
-  private fitsAll(group: Group): boolean {
+  private fitsAll(group: PeerGroup): boolean {
     const { members } = group;
     if (!this.operations.available || !this.ring.fits(members.length)) return false;
     let fits = true;
@@ -498,7 +499,7 @@ export class TransferEngine implements Waitable {
     return peer.underway + n * this.shards <= this.capacity && this.ring.fits(n);
   }
 
-  private fullMember(group: Group): Peer | undefined {
+  private fullMember(group: PeerGroup): Peer | undefined {
     return group.members.find(({ peer }) => peer.underway + this.shards > this.capacity)?.peer;
   }
 
@@ -541,9 +542,9 @@ export class TransferEngine implements Waitable {
     this.requirePeer('target', region.peer);
   }
 
-  private requireGroup(group: Group): void {
+  private requireGroup(group: PeerGroup): void {
     this.requireOpen();
-    if (!(group instanceof Group) || this.peers[group.members[0]!.peer.id] !== group.members[0]!.peer) {
+    if (!(group instanceof PeerGroup) || this.peers[group.members[0]!.peer.id] !== group.members[0]!.peer) {
       throw new ArgumentError('group', group, 'a group of this engine, from engine.group()');
     }
   }
@@ -563,7 +564,7 @@ export class TransferEngine implements Waitable {
       throw new PeerLostError([peer.name], 'the start of an operation', 'it was found lost before');
   }
 
-  private failure(code: number, peer: number, operation: string, group: Group | null): Error {
+  private failure(code: number, peer: number, operation: string, group: PeerGroup | null): Error {
     const about = this.peers[peer]!;
     if (!about.lost) return new FabricError(operation, code, strerror(code));
     const lost = group ? group.peers.filter((member) => member.lost) : [about];

@@ -1,7 +1,7 @@
 import { type MessagePort, receiveMessageOnPort, workerData } from 'node:worker_threads';
-import { HeddleError } from '../errors/index.js';
-import { openLibrary } from '../native/index.js';
-import { libfabric } from './bindings.js';
+import { HeddleError } from '../../errors/index.js';
+import { openLibrary } from '../../native/index.js';
+import { libfabric } from '../libfabric/bindings.js';
 import { Core, type CoreOptions } from './core.js';
 import { word } from './shared.js';
 

@@ -1,7 +1,10 @@
 import { cpus, loadavg } from 'node:os';
-import { libfabric } from '../bindings.js';
-import type { EngineOptions } from '../options.js';
-import { listProviders, type ProviderName } from '../provider.js';
+import {
+  type EngineOptions,
+  libfabricVersion,
+  listProviders,
+  type ProviderName,
+} from '../../fabric/index.js';
 import { type Baseline, buildBaseline } from './baseline.js';
 import { runRanks } from './ranks.js';
 import type { SteadyReport, StreamArgs } from './roles.js';
@@ -62,7 +65,7 @@ export async function benchFabric(options: FabricBenchOptions): Promise<FabricBe
     processors: cpus().length,
     loadBefore: loadavg()[0]!,
     node: process.version,
-    libfabric: libfabric().version,
+    libfabric: libfabricVersion(),
   };
   const baseline = await buildBaseline();
   const figures: Figure[] = [];

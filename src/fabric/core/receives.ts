@@ -1,5 +1,5 @@
-import { type Address, allocate, type NativeMemory } from '../native/index.js';
-import type { Rail, Registration } from './endpoint.js';
+import { type Address, allocate, type NativeMemory } from '../../native/index.js';
+import type { Rail, Registration } from '../libfabric/endpoint.js';
 import { type Shared, word } from './shared.js';
 
 /** Completion contexts of receives carry this in their upper half, those of requests a smaller number. */

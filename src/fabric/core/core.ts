@@ -1,12 +1,12 @@
 import { getHeapStatistics } from 'node:v8';
-import { type Address, allocate, type NativeMemory } from '../native/index.js';
-import { type EngineAddress, machineId, type RemoteKey } from './address.js';
-import { errno, FI } from './bindings.js';
+import { type Address, allocate, type NativeMemory } from '../../native/index.js';
+import { type EngineAddress, machineId, type RemoteKey } from '../libfabric/address.js';
+import { errno, FI } from '../libfabric/bindings.js';
+import { completionBatch, completionWords, type Endpoint, Rail, type Reach } from '../libfabric/endpoint.js';
+import { choose, type FabricDevice } from '../libfabric/provider.js';
 import { PollingClock } from './clock.js';
-import { completionBatch, completionWords, type Endpoint, Rail, type Reach } from './endpoint.js';
 import { ImmediateTable } from './immediates.js';
 import { Lane, type Target } from './lane.js';
-import { choose, type Device } from './provider.js';
 import { Receives, receiveContext } from './receives.js';
 import { Regions } from './regions.js';
 import { Reports } from './reports.js';
@@ -31,7 +31,7 @@ export interface CoreOptions {
 
 /** What the front learns of it in return. */
 export interface CoreInfo {
-  readonly devices: readonly Device[];
+  readonly devices: readonly FabricDevice[];
   readonly address: EngineAddress;
   /** The receive buffers, `messageBytes` each, in this process's memory. */
   readonly receiveBuffers: Address;

@@ -3,11 +3,11 @@ import { dirname, join } from 'node:path';
 import { setImmediate } from 'node:timers/promises';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { MessageChannel, type MessagePort, receiveMessageOnPort, Worker } from 'node:worker_threads';
-import { HeddleError } from '../errors/index.js';
-import { openLibrary } from '../native/index.js';
-import { Core, type CoreInfo, type CoreOptions } from './core.js';
-import { type Shared, word } from './shared.js';
-import type { ControlReply, ControlRequest, WorkerData } from './worker.js';
+import { HeddleError } from '../../errors/index.js';
+import { openLibrary } from '../../native/index.js';
+import { Core, type CoreInfo, type CoreOptions } from '../core/core.js';
+import { type Shared, word } from '../core/shared.js';
+import type { ControlReply, ControlRequest, WorkerData } from '../core/worker.js';
 
 /** The methods of a core that set things up; they are called rarely and answer before the call returns. */
 export type ControlMethod =
@@ -107,7 +107,7 @@ export class WorkerDriver implements Driver {
   static async start(options: CoreOptions, onDeath: (error: Error) => void): Promise<WorkerDriver> {
     const { port1, port2 } = new MessageChannel();
     const data: WorkerData = { options, port: port2 };
-    const worker = startWorker(new URL(`./worker${extension}`, import.meta.url), data, [port2]);
+    const worker = startWorker(new URL(`../core/worker${extension}`, import.meta.url), data, [port2]);
     const died = new Promise<never>((_, reject) => {
       worker.once('error', reject);
       worker.once('exit', (code) =>

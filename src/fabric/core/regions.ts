@@ -1,6 +1,6 @@
-import type { Address } from '../native/index.js';
-import type { RemoteKey } from './address.js';
-import type { Rail, Reach, Registration } from './endpoint.js';
+import type { Address } from '../../native/index.js';
+import type { RemoteKey } from '../libfabric/address.js';
+import type { Rail, Reach, Registration } from '../libfabric/endpoint.js';
 
 /** Registered memory of this process, on every rail. */
 export interface LocalRegion {

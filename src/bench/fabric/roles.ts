@@ -1,9 +1,14 @@
 import { PerformanceObserver } from 'node:perf_hooks';
 import { getHeapStatistics, setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
-import { TransferEngine } from '../engine.js';
-import type { Group, Peer, Region, RemoteRegion } from '../handles.js';
-import type { EngineOptions } from '../options.js';
+import {
+  type EngineOptions,
+  type Peer,
+  type PeerGroup,
+  type Region,
+  type RemoteRegion,
+  TransferEngine,
+} from '../../fabric/index.js';
 import type { Rank } from './ranks.js';
 
 /** What the ranks of the benchmark do; each function runs in several processes, see ranks.ts. */
@@ -16,7 +21,7 @@ export interface Setup {
   /** Everybody's region, by rank; this rank's own entry is undefined. */
   readonly remotes: (RemoteRegion | undefined)[];
   /** Everybody else's. */
-  readonly group: Group;
+  readonly group: PeerGroup;
 }
 
 /** Opens an engine, meets everybody, and exchanges a region of `bytes` each. */

@@ -1,4 +1,4 @@
-import { allocate, type NativeMemory, openLibrary } from '../native/index.js';
+import { allocate, type NativeMemory, openLibrary } from '../../native/index.js';
 
 /** CLOCK_MONOTONIC of Linux. */
 const monotonic = 1;

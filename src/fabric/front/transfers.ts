@@ -1,6 +1,6 @@
-import { ArgumentError, requireInteger } from '../errors/index.js';
+import { ArgumentError, requireInteger } from '../../errors/index.js';
 import type { Counter } from './counters.js';
-import type { Group, Region, RemoteRegion } from './handles.js';
+import type { PeerGroup, Region, RemoteRegion } from './handles.js';
 import type { Callback } from './operations.js';
 
 /** What every operation may carry. Reuse the object: posting then allocates nothing. */
@@ -35,14 +35,14 @@ export interface Paged extends OperationOptions {
 export interface Scatter extends OperationOptions {
   source: Region;
   sourceOffsets: ArrayLike<number>;
-  group: Group;
+  group: PeerGroup;
   targetOffsets: ArrayLike<number>;
   bytes: ArrayLike<number>;
 }
 
 /** An immediate to every member of a group. */
 export interface Barrier extends OperationOptions {
-  group: Group;
+  group: PeerGroup;
   immediate: number;
 }
 

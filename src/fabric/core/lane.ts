@@ -1,5 +1,5 @@
-import type { Address } from '../native/index.js';
-import type { Endpoint, Post, U64 } from './endpoint.js';
+import type { Address } from '../../native/index.js';
+import type { Endpoint, Post, U64 } from '../libfabric/endpoint.js';
 
 /** Where writes to a region of a peer go on one rail: the lane, and what the peer told of the region. */
 export interface Target {

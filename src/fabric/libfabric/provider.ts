@@ -1,5 +1,5 @@
-import { ArgumentError, UnavailableError } from '../errors/index.js';
-import { type Address, addressOf, readString } from '../native/index.js';
+import { ArgumentError, UnavailableError } from '../../errors/index.js';
+import { type Address, addressOf, readString } from '../../native/index.js';
 import {
   check,
   domainAttr,
@@ -21,7 +21,7 @@ export const providers = ['efa', 'verbs;ofi_rxm', 'shm', 'tcp;ofi_rxm', 'udp;ofi
 export type ProviderName = (typeof providers)[number];
 
 /** One device through one provider, with what the provider promises about it. */
-export interface Device {
+export interface FabricDevice {
   readonly provider: ProviderName;
   /** libfabric's domain: a NIC, a network interface, or `shm`. */
   readonly device: string;
@@ -50,8 +50,13 @@ export interface Device {
 /** A provider with its devices, or with the reason why it has none. */
 export interface ProviderReport {
   readonly provider: ProviderName;
-  readonly devices: readonly Device[];
+  readonly devices: readonly FabricDevice[];
   readonly missing: string | null;
+}
+
+/** Of the libfabric that is used here. @throws UnavailableError where there is none. */
+export function libfabricVersion(): string {
+  return libfabric().version;
 }
 
 /** Every provider that Heddle drives: its devices on this machine or what it lacks. */
@@ -67,7 +72,7 @@ export function listProviders(): ProviderReport[] {
 
 /** A device that was chosen, with libfabric's own description of it; the caller frees `info`. */
 export interface Chosen {
-  readonly device: Device;
+  readonly device: FabricDevice;
   readonly info: Address;
 }
 
@@ -182,7 +187,12 @@ function getinfo(provider: ProviderName, { gpuMemory, delivery, demanding }: Dem
   return list;
 }
 
-function describe(provider: ProviderName, address: Address, delivery: boolean, gpuMemory: boolean): Device {
+function describe(
+  provider: ProviderName,
+  address: Address,
+  delivery: boolean,
+  gpuMemory: boolean,
+): FabricDevice {
   const root = struct(address, info.bytes);
   const domain = struct(readU64(root, info.domain), domainAttr.bytes);
   const tx = struct(readU64(root, info.tx), txAttr.bytes);

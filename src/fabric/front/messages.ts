@@ -1,7 +1,7 @@
-import { type Address, allocate, type NativeMemory, view } from '../native/index.js';
+import { type Address, allocate, type NativeMemory, view } from '../../native/index.js';
+import { type Shared, word } from '../core/shared.js';
 import type { Driver } from './driver.js';
 import type { Peer } from './handles.js';
-import { type Shared, word } from './shared.js';
 
 /** A message that a peer sent with `send`. */
 export interface Message {

@@ -1,4 +1,4 @@
-import { UnavailableError } from '../errors/index.js';
+import { UnavailableError } from '../../errors/index.js';
 
 /**
  * How many writes have landed, by immediate. The thread that polls libfabric adds; any thread that holds the
