@@ -12,6 +12,7 @@ export {
   RendezvousError,
   UnavailableError,
 } from './errors/index.js';
+export type { Tuning } from './kernels/index.js';
 export {
   type Bits,
   type Bytes,
@@ -33,9 +34,8 @@ export {
   traffic,
 } from './layer/index.js';
 export {
-  type DispatchArguments,
+  type DispatchInputs,
   type DlpackView,
-  defaultTuning,
   describe,
   dlpack,
   ExpertParallel,
@@ -51,7 +51,6 @@ export {
   type SplitRounds,
   type Tensor,
   type TensorData,
-  type Tuning,
   tensorFrom,
   wrap,
   write,

@@ -12,7 +12,7 @@ import {
   type Window,
 } from '../device/index.js';
 import type { HeddleError } from '../errors/index.js';
-import type { Kernel, Layout, ParamSpecs } from '../lang/index.js';
+import type { Field, Kernel, Layout, ParamSpecs } from '../lang/index.js';
 import type { Dtype, Layer } from '../layer/index.js';
 import type { KnobTable, Tuning } from './knobs.js';
 
@@ -56,6 +56,10 @@ export interface WindowPlan {
   /** For errors and findings: 'receive window'. */
   readonly purpose: string;
   readonly layout: Layout;
+  /** Windows start as zeros, except these, of which every bit is set. */
+  readonly ones: readonly Field[];
+  /** What holds nothing before a kernel has written it: to read it earlier is a mistake, which the checker reports. */
+  readonly unwritten: readonly Field[];
 }
 
 /** Memory of this rank alone. */

@@ -38,7 +38,7 @@ export type KnobValues<T extends KnobTable> = {
 };
 
 /** A value for every knob of some family. */
-export type Tuning = KnobValues<KnobTable>;
+export type Tuning = Readonly<Record<string, Readonly<Record<string, number | string>>>>;
 
 export const count = (
   summary: string,

@@ -120,7 +120,7 @@ function partialRow(
  * treated alike, so that a result does not depend on who computed it.
  */
 function travel({ output }: Shape, row: Float32Array): Float32Array {
-  if (output.transport === 'e4m3') return dequantise(quantise(row));
+  if (output.wire === 'e4m3') return dequantise(quantise(row));
   if (output.weighting === 'combine') return toF32(output.dtype, fromF32(output.dtype, row));
   return row; // as the experts stored it: already of that type
 }

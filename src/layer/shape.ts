@@ -31,7 +31,7 @@ export interface Output {
    * elements: about half the bytes of bf16, with an error of at most 1/17 of the block's largest magnitude per row
    * (docs/semantics.md).
    */
-  readonly transport?: 'rows' | 'e4m3';
+  readonly wire?: 'rows' | 'e4m3';
 }
 
 /** The shape of one expert-parallel layer. The same on all its ranks. */
@@ -48,6 +48,14 @@ export interface Shape {
   readonly payloads: readonly Payload[];
   /** The rows that come back. */
   readonly output: Output;
+}
+
+/** A layer as kernels are made for it: its shape, and what is delivered beside the rows. */
+export interface Layer extends Shape {
+  /** Router weights travel beside the expert ids. */
+  readonly weights: boolean;
+  /** Routes are counted per local expert. */
+  readonly counts: boolean;
 }
 
 /** Elements that share one scale when rows travel as e4m3. */

@@ -34,9 +34,14 @@ export function dispatchRowBytes(shape: Pick<Shape, 'payloads'>): number {
   return shape.payloads.reduce((sum, { rowBytes }) => sum + rowBytes, 0);
 }
 
+/** Bytes of a row that the experts leave, and of one that combine returns. */
+export function outputRowBytes({ output }: Pick<Shape, 'output'>): number {
+  return output.hidden * dtypes[output.dtype].size;
+}
+
 /** Bytes of one partial row as it travels, scales included. */
 export function combineRowBytes({ output }: Pick<Shape, 'output'>): number {
-  return output.transport === 'e4m3'
+  return output.wire === 'e4m3'
     ? output.hidden + 4 * Math.ceil(output.hidden / scaleBlock)
     : output.hidden * dtypes[output.dtype].size;
 }

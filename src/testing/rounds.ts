@@ -39,14 +39,14 @@ export interface RoundsShape {
   readonly hidden: number;
   readonly dtype: Shape['output']['dtype'];
   readonly weighting?: NonNullable<Shape['output']['weighting']>;
-  readonly transport?: NonNullable<Shape['output']['transport']>;
+  readonly wire?: NonNullable<Shape['output']['wire']>;
   /** Bytes of further payloads, which travel beside `x`. */
   readonly extra?: readonly number[];
 }
 
 /** The shape in the words of the reference: payloads `x`, `p1`, `p2` … */
 export function shapeOfRounds({ hidden, dtype, extra = [], ...rest }: RoundsShape): Shape {
-  const { ranks, experts, topK, maxTokens, weighting, transport } = rest;
+  const { ranks, experts, topK, maxTokens, weighting, wire } = rest;
   return {
     ranks,
     experts,
@@ -56,7 +56,7 @@ export function shapeOfRounds({ hidden, dtype, extra = [], ...rest }: RoundsShap
       { name: exampleInput, rowBytes: hidden * dtypes[dtype].size },
       ...extra.map((rowBytes, i) => ({ name: `p${i + 1}`, rowBytes })),
     ],
-    output: { dtype, hidden, ...(weighting && { weighting }), ...(transport && { transport }) },
+    output: { dtype, hidden, ...(weighting && { weighting }), ...(wire && { wire }) },
   };
 }
 
@@ -153,7 +153,7 @@ export function layerOf(
     ),
     output: { dtype: output.dtype, length: output.hidden },
     ...(output.weighting && { weighting: output.weighting }),
-    ...(output.transport && { transport: output.transport }),
+    ...(output.wire && { wire: output.wire }),
     ...features,
   };
 }

@@ -3,12 +3,15 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { cacheFolder } from '../cuda/index.js';
 import { ArgumentError, requireInteger } from '../errors/index.js';
-import { requireTuning, type Tuning } from '../moe/index.js';
+import { familyNamed, requireKnobs, type Tuning } from '../kernels/index.js';
+import h200 from './h200.json' with { type: 'json' };
 
-export const tuningFormat = 'heddle-tuning/1';
+export const tuningFormat = 'heddle-tuning/2';
 
 /** What was best for one shape on one kind of GPU. */
 export interface TunedShape {
+  /** The family whose knobs these are. */
+  readonly family: string;
   /** As the driver names it: 'NVIDIA H200'. */
   readonly gpu: string;
   readonly ranks: number;
@@ -23,10 +26,13 @@ export interface TunedShape {
 }
 
 export interface TuningFile {
-  readonly format: typeof tuningFormat;
+  readonly format: string;
   readonly date: string;
   readonly shapes: readonly TunedShape[];
 }
+
+/** What comes with Heddle: written by `heddle tune` on 4 × H200 (docs/benchmarks.md says how to write it again). */
+export const shippedTunings: TuningFile = h200;
 
 /** Where `heddle tune` leaves what it found: $HEDDLE_TUNING, else tuning.json beside the compiled kernels. */
 export const tuningPath = (): string => process.env.HEDDLE_TUNING || join(cacheFolder(), 'tuning.json');
@@ -36,12 +42,11 @@ export function readTuning(path: string): TuningFile {
   try {
     const file = JSON.parse(readFileSync(path, 'utf8')) as TuningFile;
     if (file?.format !== tuningFormat || !Array.isArray(file.shapes)) throw new Error(`no ${tuningFormat}`);
-    for (const { gpu, ranks, topK, dispatchBytes, combineBytes, maxTokens, tuning } of file.shapes) {
+    for (const { family, gpu, tuning, microseconds: _, ...numbers } of file.shapes) {
       if (typeof gpu !== 'string') throw new Error('a shape without a GPU');
-      for (const [name, value] of Object.entries({ ranks, topK, dispatchBytes, combineBytes, maxTokens }))
-        requireInteger(name, value, 1, 2 ** 40);
-      requireTuning(tuning, ranks);
-      requireInteger('ahead', tuning.combine.ahead, 0, 1024);
+      requireKnobs(familyNamed(family).knobs, tuning);
+      for (const name of ['ranks', 'topK', 'dispatchBytes', 'combineBytes', 'maxTokens'] as const)
+        requireInteger(name, numbers[name], 1, 2 ** 40);
     }
     return file;
   } catch (error) {

@@ -84,10 +84,8 @@ describe('traffic', () => {
   });
 
   it('of rows as e4m3 counts a scale for every 128 elements', () => {
-    expect(combineRowBytes({ output: { dtype: 'bf16', hidden: 7168, transport: 'e4m3' } })).toBe(
-      7168 + 56 * 4,
-    );
-    expect(combineRowBytes({ output: { dtype: 'bf16', hidden: 130, transport: 'e4m3' } })).toBe(130 + 8);
+    expect(combineRowBytes({ output: { dtype: 'bf16', hidden: 7168, wire: 'e4m3' } })).toBe(7168 + 56 * 4);
+    expect(combineRowBytes({ output: { dtype: 'bf16', hidden: 130, wire: 'e4m3' } })).toBe(130 + 8);
     expect(combineRowBytes({ output: { dtype: 'f32', hidden: 130 } })).toBe(520);
   });
 });

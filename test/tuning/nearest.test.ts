@@ -2,11 +2,9 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { oneSided } from '../../src/kernels/index.js';
 import type { Shape } from '../../src/layer/index.js';
-import { defaultTuning } from '../../src/moe/index.js';
-import { tunedH200 } from '../../src/tuning/h200.js';
-import { readTuning, type TunedShape } from '../../src/tuning/index.js';
-import { nearest } from '../../src/tuning/nearest.js';
+import { nearest, readTuning, shippedTunings, type TunedShape } from '../../src/tuning/index.js';
 
 const shape: Shape = {
   ranks: 4,
@@ -16,7 +14,9 @@ const shape: Shape = {
   payloads: [{ name: 'x', rowBytes: 14_336 }],
   output: { dtype: 'bf16', hidden: 7168 },
 };
+const layer = { ...shape, weights: true, counts: false };
 const entry = (maxTokens: number, change: Partial<TunedShape> = {}): TunedShape => ({
+  family: 'one-sided',
   gpu: 'NVIDIA H200',
   ranks: 4,
   topK: 8,
@@ -25,14 +25,19 @@ const entry = (maxTokens: number, change: Partial<TunedShape> = {}): TunedShape 
   maxTokens,
   // Marks the entry: its tuning is found again by its blocks.
   tuning: {
-    ...defaultTuning(shape, 'cuda'),
+    ...oneSided.defaults(layer, { kind: 'cuda', rank: 0 }),
     dispatch: { blocks: maxTokens, threads: 256, parts: 1, way: 'bulk', inFlight: 2 },
   },
   microseconds: 10,
   ...change,
 });
-const found = (wanted: Partial<Shape>, shapes: readonly TunedShape[], gpu = 'NVIDIA H200') =>
-  nearest({ ...shape, ...wanted }, gpu, shapes)?.dispatch.blocks ?? null;
+const found = (
+  wanted: Partial<Shape>,
+  shapes: readonly TunedShape[],
+  where: Partial<Pick<TunedShape, 'family' | 'gpu'>> = {},
+) =>
+  nearest({ ...shape, ...wanted }, { family: 'one-sided', gpu: 'NVIDIA H200', ...where }, shapes)?.dispatch
+    .blocks ?? null;
 
 describe('the tuning of the most similar shape', () => {
   const shapes = [entry(32), entry(128), entry(1024)];
@@ -51,8 +56,9 @@ describe('the tuning of the most similar shape', () => {
     expect(found({ payloads: [{ name: 'x', rowBytes: 3584 }] }, shapes)).toBeNull();
   });
 
-  it('is of the same GPU and as many ranks only', () => {
-    expect(found({}, shapes, 'NVIDIA H100')).toBeNull();
+  it('is of the same family and GPU and as many ranks only', () => {
+    expect(found({}, shapes, { family: 'portable' })).toBeNull();
+    expect(found({}, shapes, { gpu: 'NVIDIA H100' })).toBeNull();
     expect(found({ ranks: 8 }, shapes)).toBeNull();
   });
 
@@ -75,7 +81,7 @@ describe('a tuning file', () => {
   };
 
   it('is read as it was written', () => {
-    const file = { format: 'heddle-tuning/1', date: '2026-11-20', shapes: [entry(8)] };
+    const file = { format: 'heddle-tuning/2', date: '2026-11-20', shapes: [entry(8)] };
     expect(read(JSON.stringify(file))).toEqual(file);
   });
 
@@ -83,8 +89,8 @@ describe('a tuning file', () => {
     const broken = [
       '{',
       '[]',
-      '{"format":"heddle-tuning/1"}',
-      JSON.stringify({ format: 'heddle-tuning/2', shapes: [] }),
+      '{"format":"heddle-tuning/2"}',
+      JSON.stringify({ format: 'heddle-tuning/1', shapes: [] }),
       ...[
         { blocks: 0 },
         { threads: 100 },
@@ -96,7 +102,7 @@ describe('a tuning file', () => {
       ].map((dispatch) => {
         const good = entry(8);
         const tuning = { ...good.tuning, dispatch: { ...good.tuning.dispatch, ...dispatch } };
-        return JSON.stringify({ format: 'heddle-tuning/1', shapes: [{ ...good, tuning }] });
+        return JSON.stringify({ format: 'heddle-tuning/2', shapes: [{ ...good, tuning }] });
       }),
     ];
     for (const text of broken)
@@ -104,6 +110,6 @@ describe('a tuning file', () => {
   });
 
   it('ships with Heddle in a form that reads back', () => {
-    expect(read(JSON.stringify(tunedH200))).toEqual(tunedH200);
+    expect(read(JSON.stringify(shippedTunings))).toEqual(shippedTunings);
   });
 });

@@ -27,7 +27,7 @@ interface Rounds {
   readonly hidden: number;
   readonly dtype: RowDtype;
   readonly weighting: 'experts' | 'combine';
-  readonly transport: 'rows' | 'e4m3';
+  readonly wire: 'rows' | 'e4m3';
   readonly extra: readonly number[];
   readonly routes: RoutesOptions;
   /** Routes to ids that no expert has. */
@@ -55,7 +55,7 @@ const plain: Omit<Rounds, 'tokens'> = {
   hidden: 8,
   dtype: 'bf16',
   weighting: 'experts',
-  transport: 'rows',
+  wire: 'rows',
   extra: [],
   routes: {},
   stray: false,
@@ -254,7 +254,7 @@ const narrow: Readonly<Record<string, Partial<Rounds>>> = Object.fromEntries(
       tokens: [Array(9).fill(1)],
     },
     'e4m3, a graph': { graph: true },
-  }).map(([name, differences]) => [name, { transport: 'e4m3', hidden: 16, ...differences }]),
+  }).map(([name, differences]) => [name, { wire: 'e4m3', hidden: 16, ...differences }]),
 );
 
 const kernels = ['one_sided_dispatch', 'example_experts', 'one_sided_combine'];
@@ -296,7 +296,7 @@ export const oneSided: readonly CheckSubject[] = [
   {
     name: 'one_sided_e4m3',
     kernels: ['one_sided_dispatch', 'example_experts', 'one_sided_weigh', 'one_sided_combine_e4m3'],
-    configurations: [...configurations('push', narrow), loss('push', 'combine', { transport: 'e4m3' })],
+    configurations: [...configurations('push', narrow), loss('push', 'combine', { wire: 'e4m3' })],
   },
 ];
 
@@ -313,8 +313,8 @@ function configurations(
 
 function configuration(name: string, way: 'push' | 'pull', of: Rounds): CheckConfiguration {
   const { ranks, residentBlocks, tiny, parts, ahead, threads, weights, counts, inspect, graph } = of;
-  const { hidden, dtype, weighting, transport, extra, experts, topK, maxTokens } = of;
-  const row = { hidden, dtype, weighting, transport };
+  const { hidden, dtype, weighting, wire, extra, experts, topK, maxTokens } = of;
+  const row = { hidden, dtype, weighting, wire };
   const shape = shapeOfRounds({ ranks, experts, topK, maxTokens, extra, ...row });
   const launch = { blocks: of.blocks, threads, parts, inFlight: 4 };
   const options: RoundsOptions = {

@@ -1,25 +1,18 @@
 /**
- * How the kernels of a shape are spread over a device, where nobody measured this very machine: rules of thumb for
+ * How the kernels of a layer are spread over a device, where nobody measured this very machine: rules of thumb for
  * GPUs (docs/results holds the measurements behind them), and the cheapest spread for the simulator.
  */
-import type { CombineTuning, DispatchTuning, LaunchTuning } from '../kernels/index.js';
-import { dtypes, type Shape } from '../layer/index.js';
+import { type Layer, outputRowBytes } from '../../layer/index.js';
+import type { Place } from '../family.js';
+import type { CombineTuning, DispatchTuning, OneSidedTuning, Spread } from './knobs.js';
 
-/** How the kernels of a layer are spread over a GPU: the same on all ranks. */
-export interface Tuning {
-  /** Blocks, threads, the parts that a row is cut into, and whether rows are stored or copied in bulk. */
-  readonly dispatch: DispatchTuning;
-  /** Likewise, and whether rows are pushed or pulled. */
-  readonly combine: CombineTuning;
-}
-
-/** The tuning that an ExpertParallel has unless it is told another, where nothing was measured. */
-export function defaultTuning(shape: Shape, kind: 'sim' | 'cuda'): Tuning {
-  return kind === 'sim' ? simTuning(shape) : gpuTuning(shape);
+/** The tuning that a layer has unless it is told another, where nothing was measured. */
+export function defaultTuning(layer: Layer, kind: Place['kind']): OneSidedTuning {
+  return kind === 'sim' ? simTuning(layer) : gpuTuning(layer);
 }
 
 /** Simulated threads cost time and simulated latency costs nothing: few threads, whole rows. */
-function simTuning({ ranks, maxTokens }: Shape): Tuning {
+function simTuning({ ranks, maxTokens }: Layer): OneSidedTuning {
   const threads = wholeWarps(Math.max(32, ranks));
   const blocks = Math.min(maxTokens, 32);
   // Many ranks: the windows without `returned` are a third smaller, and the race detector has no atomic access for every
@@ -37,10 +30,10 @@ function simTuning({ ranks, maxTokens }: Shape): Tuning {
  * 100 blocks saturate; from there on two smaller blocks on each of 132 multiprocessors cover each other's waits.
  * In between a thread for every 16 bytes of a row is best: all of a token's loads leave at once.
  */
-function gpuTuning(shape: Shape): Tuning {
+function gpuTuning(shape: Layer): OneSidedTuning {
   const { maxTokens, ranks } = shape;
   const sent = Math.max(1, ...shape.payloads.map(({ rowBytes }) => rowBytes / 16));
-  const returned = (shape.output.hidden * dtypes[shape.output.dtype].size) / 16;
+  const returned = outputRowBytes(shape) / 16;
   /** A thread for each of `vectors`, within what a block and the ranks' flags need. */
   const threads = (vectors: number, most = 896) =>
     wholeWarps(Math.max(ranks, Math.min(most, Math.max(128, vectors))));
@@ -89,19 +82,19 @@ function gpuTuning(shape: Shape): Tuning {
  * The launch before combine where that applies the router weights: it reads and writes this rank's memory only, all
  * slots of all sources, most of them empty. A simulated block costs more than it brings.
  */
-export function weighTuning(
-  { ranks, maxTokens }: Shape,
+export function weighSpread(
+  { ranks, maxTokens }: Layer,
   { blocks, threads, parts }: CombineTuning,
-  kind: 'sim' | 'cuda',
-): LaunchTuning {
+  kind: Place['kind'],
+): Spread {
   const pieces = ranks * maxTokens * parts;
   // With more threads a sum of 32 rows would not fit in registers.
   return { blocks: Math.min(pieces, kind === 'sim' ? blocks : 264), threads: Math.min(threads, 512), parts };
 }
 
 /** By default rows go through registers, up to four vectors of them a thread. */
-const stored = (launch: LaunchTuning): DispatchTuning => ({ ...launch, way: 'store', inFlight: 4 });
-const pushed = (launch: LaunchTuning & Pick<CombineTuning, 'ahead'>): CombineTuning => ({
+const stored = (launch: Spread): DispatchTuning => ({ ...launch, way: 'store', inFlight: 4 });
+const pushed = (launch: Spread & Pick<CombineTuning, 'ahead'>): CombineTuning => ({
   ...launch,
   way: 'push',
   inFlight: 4,
