@@ -3,8 +3,6 @@
  * parameter after another is tried at each of its values while the others stay; the best stays. It ends when a pass
  * over all parameters gains nothing, or when the shape's share of the budget is used.
  */
-import { CudaDevice } from '../cuda/index.js';
-import { HeddleError } from '../errors/index.js';
 import { mostInFlight } from '../kernels/index.js';
 import {
   combineRowBytes,
@@ -178,7 +176,7 @@ export async function runTuning(plan: TunePlan, on: (event: TuneEvent) => void):
     const timing = await Timing.create(world, crew, {
       iterations: 9,
       warmups: 2,
-      l2Bytes: gpuOf(world).l2Bytes,
+      l2Bytes: world.device.cacheBytes,
       pause: 300,
       limit: 20_000_000,
     });
@@ -198,11 +196,6 @@ export async function runTuning(plan: TunePlan, on: (event: TuneEvent) => void):
     return shapes;
   });
   return found!;
-}
-
-function gpuOf({ device }: World) {
-  if (device instanceof CudaDevice) return device.gpu;
-  throw new HeddleError('HEDDLE_ARGUMENT', 'tuning needs GPUs');
 }
 
 async function tuneOne(
@@ -231,7 +224,7 @@ async function tuneOne(
   const start = tunedFor(shape, world.device) ?? defaultTuning(shape, 'cuda');
   const { tuning, microseconds, before, tried, cut } = await descend(start, tokens, time, over);
   const found: TunedShape = {
-    gpu: gpuOf(world).name,
+    gpu: world.device.model,
     ranks: of.ranks,
     topK: of.topK,
     dispatchBytes: dispatchRowBytes(shape),

@@ -61,6 +61,8 @@ export class CudaDevice implements Device {
   readonly gpu: Gpu;
   readonly description: string;
   readonly memoryBytes: number;
+  readonly model: string;
+  readonly cacheBytes: number;
   readonly #home: Home;
   /** Streams, events, graphs, memory and windows, in the order in which they were made. */
   readonly #children = new Set<Disposable>();
@@ -94,6 +96,8 @@ export class CudaDevice implements Device {
     this.gpu = gpu;
     this.description = `${gpu.name} #${gpu.ordinal}`;
     this.memoryBytes = gpu.memoryBytes;
+    this.model = gpu.name;
+    this.cacheBytes = gpu.l2Bytes;
     const context = new Context(gpu.ordinal);
     this.#home = {
       context,
@@ -135,7 +139,7 @@ export class CudaDevice implements Device {
       check(cuStreamSynchronize(stream), 'cuStreamSynchronize', `clearing the ${purpose}`);
     });
     const { dispose } = this.#adopt(window.release);
-    return { address: window.address, bytes, handle: window.handle, free: dispose };
+    return { address: window.address, bytes, handle: window.handle, poison: () => {}, free: dispose };
   }
 
   async openWindow(handle: Uint8Array): Promise<PeerMemory> {

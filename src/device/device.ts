@@ -14,6 +14,10 @@ export interface Device {
   readonly description: string;
   /** Bytes of its memory: no allocation can be larger. */
   readonly memoryBytes: number;
+  /** What GPUs of its kind are called, for what was measured on them: 'NVIDIA H200'. */
+  readonly model: string;
+  /** Bytes of its largest cache; 0 where there is none. */
+  readonly cacheBytes: number;
 
   /** Device memory of this rank, uninitialised. `purpose` appears in errors and findings: 'receive window'. */
   allocate(bytes: number, purpose: string): Memory;
@@ -30,6 +34,8 @@ export interface Device {
   /** A mark that streams record and wait for. */
   createEvent(): Event;
 
+  /** Resolves when nothing of this device's own streams can touch memory of other ranks any more. */
+  settle(): Promise<void>;
   /** Frees everything of this device. Idempotent. */
   dispose(): Promise<void>;
 }
@@ -55,10 +61,10 @@ export interface WindowMemory extends Memory {
   /** What another rank needs to map it: opaque, at most 4 KiB, may cross processes. */
   readonly handle: Uint8Array;
   /**
-   * Simulated windows only: declares bytes uninitialised although windows start as zeros, so that reading them before
-   * anyone wrote them is a finding.
+   * Declares that nobody may count on these bytes being zero. The checked simulator reports who reads them before
+   * anyone wrote them; elsewhere this does nothing.
    */
-  poison?(offset: number, bytes: number): void;
+  poison(offset: number, bytes: number): void;
 }
 
 export interface PeerMemory {
@@ -66,11 +72,11 @@ export interface PeerMemory {
   close(): void;
 }
 
-/** The windows of a node as one rank sees them: `bases[r]` is where rank r's window is mapped here. */
+/** The windows of a node's ranks as one of them sees them. Ranks count within the node, here and in kernels. */
 export interface Window {
-  /** Whose view this is. */
+  /** Whose view this is: what kernels call `g.rank`. */
   readonly rank: number;
-  /** [rank]: an address that this rank can use. */
+  /** [rank]: where that rank's window is mapped here. */
   readonly bases: readonly number[];
   /** The length of each. */
   readonly bytes: number;
@@ -83,7 +89,7 @@ export interface LaunchShape {
   readonly block: number;
   /** Programmatic dependent launch: may start before the previous kernel of the stream has ended. */
   readonly programmatic?: boolean;
-  /** This rank, the kernel's `g.rank`. */
+  /** The kernel's `g.rank`: this rank in its node. */
   readonly rank: number;
 }
 

@@ -3,7 +3,14 @@
  * round, dispatch, run the experts, combine. Both calls only enqueue: they do not wait, allocate or copy.
  */
 import type { Device, Fill, Launcher, Program, Stream } from '../device/index.js';
-import { ArgumentError, DisposedError, HeddleError, RankLostError, requireInteger } from '../errors/index.js';
+import {
+  ArgumentError,
+  DisposedError,
+  HeddleError,
+  RankLostError,
+  requireInteger,
+  UnavailableError,
+} from '../errors/index.js';
 import {
   type CombineTuning,
   combineGrid,
@@ -191,6 +198,7 @@ export class ExpertParallel {
    * Creates the windows and compiles the kernels of a shape. Every rank of the world calls it with the same options.
    */
   static async create(world: World, options: ExpertParallelOptions): Promise<ExpertParallel> {
+    requireOneNode(world);
     const shape = shapeOf(world, options);
     const features = { weights: options.weights ?? true, counts: options.counts ?? false };
     const limit = requireInteger('waitMs', options.waitMs ?? 10_000, 1, 4_000_000) * 1000;
@@ -554,6 +562,16 @@ async function requireSameEverywhere(world: World, mine: object): Promise<void> 
   }
 }
 
+/** The one-sided kernels write straight into the windows of all ranks. */
+function requireOneNode({ topology: { nodes, members, node, apart } }: World): void {
+  if (nodes === 1) return;
+  throw new UnavailableError(
+    `dispatch and combine need all ranks in one node, but this world has ${nodes}; this rank's is ranks ` +
+      `${members[node]!.join(', ')}${apart === null ? '' : ` (${apart})`}`,
+    'Start ranks on GPUs that share NVLink: `heddle doctor` prints which do',
+  );
+}
+
 /**
  * What windows start as. Flags at zero, `returned` EMPTY, `experts` as -1: where a rank is lost before its first
  * dispatch, experts that run all the same find no route there, not routes to expert 0.
@@ -567,8 +585,7 @@ function startOf(layout: OneSidedWindow): Fill[] {
 /** To the checker, what no kernel has written is uninitialised. */
 async function poisonWindow(world: World, layout: OneSidedWindow, { own }: SharedWindow): Promise<void> {
   for (const field of layout.fields) {
-    if (/^(experts|weights|payloads_\d+|output)$/.test(field.name))
-      own.poison?.(field.offset, bytesOf(field));
+    if (/^(experts|weights|payloads_\d+|output)$/.test(field.name)) own.poison(field.offset, bytesOf(field));
   }
   await world.barrier('preparing windows');
 }

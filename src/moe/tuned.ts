@@ -3,7 +3,6 @@
  * shape, tuning.ts has rules.
  */
 import { existsSync } from 'node:fs';
-import { CudaDevice } from '../cuda/index.js';
 import type { Device } from '../device/index.js';
 import type { Shape } from './shape.js';
 import { combineRowBytes, dispatchRowBytes } from './traffic.js';
@@ -16,13 +15,14 @@ import { readTuning, type TunedShape, tuningPath } from './tuning-file.js';
  * @throws ArgumentError where the machine's file is there and damaged.
  */
 export function tunedFor(shape: Shape, device: Device): Tuning | null {
-  if (!(device instanceof CudaDevice)) return null;
+  if (device.kind === 'sim') return null;
+  const { model } = device;
   const path = tuningPath();
   if (existsSync(path)) {
-    const own = nearest(shape, device.gpu.name, readTuning(path).shapes);
+    const own = nearest(shape, model, readTuning(path).shapes);
     if (own !== null) return own;
   }
-  return nearest(shape, device.gpu.name, tunedH200.shapes);
+  return nearest(shape, model, tunedH200.shapes);
 }
 
 /** Farther apart than this (in doublings) two shapes are not alike. Tuning doubles the tokens from shape to shape. */

@@ -32,15 +32,6 @@ export interface Shared {
   substitute(module: IrModule): IrModule;
 }
 
-/** A simulated window. */
-export interface SimWindowMemory extends WindowMemory {
-  /**
-   * Declares bytes uninitialised although windows start as zeros: a kernel that reads them before anyone wrote them
-   * gets a finding. Meant for payload sections, whose zeros mean nothing. Does nothing in fast mode.
-   */
-  poison(offset: number, bytes: number): void;
-}
-
 /** On a GPU a launch may have at most this many blocks and threads. */
 const maxGrid = 2 ** 31 - 1;
 
@@ -48,6 +39,8 @@ export class SimDevice implements Device {
   readonly kind = 'sim';
   readonly description: string;
   readonly memoryBytes = maxBufferBytes;
+  readonly model = 'simulated GPU';
+  readonly cacheBytes = 0;
   private readonly live = new Set<SimMemory>();
   private disposed = false;
 
@@ -78,7 +71,7 @@ export class SimDevice implements Device {
     return memory;
   }
 
-  allocateWindow(bytes: number, purpose: string, fills: readonly Fill[] = []): SimWindowMemory {
+  allocateWindow(bytes: number, purpose: string, fills: readonly Fill[] = []): WindowMemory {
     const window = this.place(bytes, purpose);
     for (const { offset, bytes, value } of fills) window.buffer.u8.fill(value, offset, offset + bytes);
     return window;
@@ -113,13 +106,16 @@ export class SimDevice implements Device {
     return new SimEvent();
   }
 
+  /** At once: memory that is gone makes a simulated kernel fail, not the process. */
+  async settle(): Promise<void> {}
+
   async dispose(): Promise<void> {
     this.disposed = true;
     for (const memory of [...this.live]) memory.free();
   }
 }
 
-class SimMemory implements SimWindowMemory {
+class SimMemory implements WindowMemory {
   readonly address: number;
   readonly bytes: number;
   readonly handle: Uint8Array;

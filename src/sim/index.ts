@@ -10,7 +10,6 @@ export {
   WrongResult,
 } from './check.js';
 export type { AccessReport, Finding } from './detector.js';
-export type { SimWindowMemory } from './device.js';
 export type { KernelStatistics, TraceEntry } from './engine.js';
 export type { Exploration } from './exhaustive.js';
 export { formatFinding } from './findings.js';
