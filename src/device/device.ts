@@ -23,6 +23,8 @@ export interface Device {
   allocate(bytes: number, purpose: string): Memory;
   /** Memory that other ranks of the node can address: zeros, except where `fills` say otherwise. */
   allocateWindow(bytes: number, purpose: string, fills?: readonly Fill[]): WindowMemory;
+  /** Host memory that this device's kernels share with the host: zeros. */
+  allocateMapped(bytes: number, purpose: string): MappedMemory;
   /** Maps another rank's window here, from the bytes of its `handle`. */
   openWindow(handle: Uint8Array): Promise<PeerMemory>;
 
@@ -48,6 +50,29 @@ export interface Memory {
   readonly bytes: number;
   /** Gives it back. Nothing enqueued may still use it. */
   free(): void;
+}
+
+/**
+ * Host memory that kernels read and write while the host looks at it. Kernels must order their side at scope `sys`; the
+ * host's side is ordered by `host`.
+ */
+export interface MappedMemory extends Memory {
+  /** The host's accesses. */
+  readonly host: HostView;
+  /** All of it, to hand on to a NIC. What is read and written here is ordered by nothing, and no checker sees it. */
+  readonly raw: Uint8Array;
+}
+
+/** One host thread's way to memory that others use at the same time. Nothing here allocates. */
+export interface HostView {
+  /** The u32 at a byte offset, acquired: what came before its release is there. */
+  load(offset: number): number;
+  /** Releases a u32: whoever acquires it sees what this thread did before. */
+  store(offset: number, value: number): void;
+  /** Copies bytes out; something must have ordered them after who wrote them. */
+  read(offset: number, into: Uint8Array): void;
+  /** Copies bytes in; a `store` after it publishes them. */
+  write(offset: number, from: Uint8Array): void;
 }
 
 /** Bytes of a window that begin as something else than zero. */

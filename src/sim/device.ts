@@ -5,6 +5,7 @@ import type {
   Fill,
   Launcher,
   LaunchShape,
+  MappedMemory,
   Memory,
   PeerMemory,
   Program,
@@ -17,6 +18,7 @@ import { byteSize, type IrModule, type IrType, type Param } from '../lang/index.
 import { compile } from './codegen/compile.js';
 import type { Compiled } from './compiled.js';
 import type { Engine } from './engine.js';
+import { SimHostView } from './mapped.js';
 import { type AddressSpace, maxBufferBytes, type SimBuffer } from './memory.js';
 import type { SiteRegistry } from './sites.js';
 import { SimEvent, SimStream } from './stream.js';
@@ -75,6 +77,12 @@ export class SimDevice implements Device {
     const window = this.place(bytes, purpose);
     for (const { offset, bytes, value } of fills) window.buffer.u8.fill(value, offset, offset + bytes);
     return window;
+  }
+
+  allocateMapped(bytes: number, purpose: string): MappedMemory {
+    const { buffer, address, free } = this.place(bytes, purpose);
+    const host = new SimHostView(this.shared.engine, this.shared.sites, buffer);
+    return { address, bytes, host, raw: buffer.u8.subarray(0, bytes), free };
   }
 
   async openWindow(handle: Uint8Array): Promise<PeerMemory> {
@@ -136,12 +144,12 @@ class SimMemory implements WindowMemory {
     if (this.shared.engine.mode === 'checked') this.buffer.poison(offset, bytes);
   }
 
-  free(): void {
+  readonly free = (): void => {
     if (this.buffer.freed) return;
     this.buffer.free();
     this.shared.addresses.release(this.address);
     this.onFree();
-  }
+  };
 }
 
 /** Where a parameter's value stands among the arguments of generated code. */
