@@ -12,7 +12,7 @@
  * copies happen in their issuing thread's async agent: after the issue, before the group's wait (or the mbarrier's
  * completion).
  */
-import type { Order, Scope, Span } from '../lang/index.js';
+import type { FenceOrder, Order, Scope, Span } from '../lang/index.js';
 
 /** A buffer of the simulated machine: device memory, a window, or a block's shared memory. */
 export interface BufferInfo {
@@ -94,7 +94,7 @@ export interface Detector {
     bytes: number,
     site: SiteId,
   ): void;
-  fence(thread: ThreadId, scope: Scope, site: SiteId): void;
+  fence(thread: ThreadId, order: FenceOrder, scope: Scope, site: SiteId): void;
   blockBarrier(block: BlockId): void;
   /** The warp whose first thread is `firstLane` met at a warp barrier. */
   warpMet(firstLane: ThreadId, lanes: number): void;

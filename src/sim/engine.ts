@@ -368,7 +368,7 @@ export class Engine implements Hub {
       const there = lanes.filter((thread) => thread.state === 'warp');
       this.reportDivergence('an operation of the warp', block, there, lanes);
       // Votes and shuffles exchange registers and order no memory; CUDA promises that of the barrier alone.
-      if (warpOps[some.warpOp] === 'warpBarrier')
+      if (warpOps[some.warpOp] === 'warp.barrier')
         this.detector.warpMet(block.firstThread + first, lanes.length);
       this.schedule.ordered?.(there, there);
     }

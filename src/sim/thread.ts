@@ -3,7 +3,7 @@
  * everything that involves other threads goes through the `Hub`, which the machine implements.
  */
 import type { HeddleError } from '../errors/index.js';
-import type { Order, Scope } from '../lang/index.js';
+import type { FenceOrder, Order, Scope } from '../lang/index.js';
 import type { Compiled } from './compiled.js';
 import type { AccessKind, AccessReport, Detector, SiteId } from './detector.js';
 import type { FindingLog } from './findings.js';
@@ -263,8 +263,8 @@ export class Thread extends Task {
     this.hub.wake(buffer, offset, bytes);
   }
 
-  fence(scope: Scope, site: number): void {
-    this.hub.detector!.fence(this.id, scope, this.block.launch.firstSite + site);
+  fence(order: FenceOrder, scope: Scope, site: number): void {
+    this.hub.detector!.fence(this.id, order, scope, this.block.launch.firstSite + site);
   }
 
   waitFor(

@@ -1,5 +1,5 @@
 /** The detector: turns the machine's events into clocks (who knows what) and shadow memory (who touched what). */
-import type { Order, Scope } from '../../lang/index.js';
+import type { FenceOrder, Order, Scope } from '../../lang/index.js';
 import type {
   AccessKind,
   BlockId,
@@ -209,7 +209,8 @@ export class RaceDetector implements Detector {
     for (const cell of cells) cell.atomic = write;
   }
 
-  fence(thread: ThreadId, scope: Scope, _site: SiteId): void {
+  /** Memory in the simulator is sequentially consistent, so fences stand in one order anyway. */
+  fence(thread: ThreadId, _order: FenceOrder, scope: Scope, _site: SiteId): void {
     fence(this.threads[thread]!, reachOf[scope]);
   }
 

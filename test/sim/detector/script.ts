@@ -133,7 +133,7 @@ export class Script {
   }
 
   fence(thread: ThreadId, scope: Scope): void {
-    this.detector.fence(thread, scope, this.site('fence'));
+    this.detector.fence(thread, 'acq_rel', scope, this.site('fence'));
   }
 
   bulk(
