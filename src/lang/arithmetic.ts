@@ -3,8 +3,28 @@
  * against it. Integers wrap; shift counts are taken modulo the width; x / 0 has all bits set (0xffffffff, -1)
  * and x % 0 is x; f32 rounds to nearest even at every step.
  */
-import type { BinaryOp, UnaryOp } from './ir.js';
 import type { ComputeName } from './types.js';
+
+export type UnaryOp = '-' | '~' | '!';
+export type BinaryOp =
+  | '+'
+  | '-'
+  | '*'
+  | '/'
+  | '%'
+  | '&'
+  | '|'
+  | '^'
+  | '<<'
+  | '>>'
+  | '&&'
+  | '||'
+  | '=='
+  | '!='
+  | '<'
+  | '<='
+  | '>'
+  | '>=';
 
 export type Constant = number | bigint | boolean;
 export type IntegerName = 'i32' | 'u32' | 'u64';

@@ -19,7 +19,6 @@ export {
   operationNames,
   operations,
 } from './operations/index.js';
-export type { PureFunction } from './operations/pure.js';
 export { printIr } from './print.js';
 export * from './types.js';
 export { validateIr } from './validate.js';

@@ -24,7 +24,7 @@
  * fence here is a compiler barrier too.
  */
 import { HeddleError } from '../../errors/index.js';
-import type { Cache, Expr, Order, Scope } from '../ir.js';
+import type { Cache, Expr, Order, Scope } from '../expression.js';
 import type { Space, ValueName } from '../types.js';
 import type { Prelude } from './prelude.js';
 

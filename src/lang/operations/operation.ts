@@ -4,7 +4,7 @@
  * simulated machine does stands in src/sim, in a table with the same names.
  */
 import type { Prelude } from '../cuda/prelude.js';
-import type { Expr } from '../ir.js';
+import type { Expr } from '../expression.js';
 import type { IrType, Space, ValueName } from '../types.js';
 
 type MemoryName = Exclude<ValueName, 'bool'>;

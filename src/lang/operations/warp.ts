@@ -1,5 +1,5 @@
 /** What the 32 lanes of a warp do together: all of them take part. */
-import type { Expr } from '../ir.js';
+import type { Expr } from '../expression.js';
 import { like, operation, type Text, value } from './operation.js';
 
 const ofWarp = (intrinsic: string, { prelude, args }: Text, ...operands: readonly Expr[]): string =>
