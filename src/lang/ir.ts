@@ -117,6 +117,7 @@ export type Expr =
 
 /** `weak` is an ordinary access: it takes part in data races and orders nothing. */
 export type Order = 'weak' | 'relaxed' | 'acquire' | 'release' | 'acq_rel';
+export type FenceOrder = 'acq_rel' | 'seq_cst';
 export type Scope = 'cta' | 'gpu' | 'sys';
 /** `stream`: read or written once, do not keep (CUDA: .L1::no_allocate / evict-first). `keep`: default. */
 export type Cache = 'keep' | 'stream';
@@ -154,7 +155,7 @@ export type Effect =
       readonly order: 'relaxed' | 'acquire' | 'release' | 'acq_rel';
       readonly scope: Scope;
     }
-  | { readonly op: 'fence'; readonly order: 'acq_rel'; readonly scope: Scope }
+  | { readonly op: 'fence'; readonly order: FenceOrder; readonly scope: Scope }
   /**
    * Waits until the u32 at `pointer` has reached `epoch`, wrap-safely: (i32)(value − epoch) >= 0. Every poll is a
    * load of the given order. Result bool: false when `limit` (u32, microseconds; 0 = do not wait at all) ran out.

@@ -74,6 +74,10 @@ export interface AtomicOptions {
   readonly order: 'relaxed' | 'acquire' | 'release' | 'acq_rel';
   readonly scope: Scope;
 }
+export interface FenceOptions {
+  readonly order: 'acq_rel' | 'seq_cst';
+  readonly scope: Scope;
+}
 export interface WaitOptions {
   readonly order: 'relaxed' | 'acquire';
   readonly scope: Scope;
@@ -170,8 +174,11 @@ export interface Gpu {
     value: ValueOf[T],
     options: AtomicOptions,
   ): ValueOf[T];
-  /** Orders this thread's earlier accesses before its later ones for observers in `scope` (acq_rel). */
-  fence(scope: Scope): void;
+  /**
+   * Orders this thread's earlier accesses before its later ones for observers in `scope`. `seq_cst` fences are also
+   * ordered among themselves: of two threads that store, fence and load, one sees what the other stored.
+   */
+  fence(scope: Scope | FenceOptions): void;
 
   /** Waits until the u32 there has reached `epoch` (wrap-safe). False when the limit ran out. */
   awaitEpoch(pointer: Pointer<'u32'>, epoch: u32, options: WaitOptions): bool;

@@ -104,7 +104,7 @@ export class Effects {
         return `${helper}(${this.#args(effect.pointer, effect.compare, effect.value)})`;
       }
       case 'fence':
-        return call(`fence_${effect.scope}`);
+        return call(`fence_${effect.order === 'seq_cst' ? 'sc_' : ''}${effect.scope}`);
       case 'awaitEpoch': {
         const helper = awaitEpochHelper(prelude, pointerType(effect.pointer).space, effect);
         return `${helper}(${this.#args(effect.pointer, effect.epoch, effect.limit)})`;

@@ -14,6 +14,10 @@ export const threadHelpers: HelperTable = {
   fence_cta: { text: 'DEVICE void fence_cta() { asm volatile("fence.acq_rel.cta;" ::: "memory"); }' },
   fence_gpu: { text: 'DEVICE void fence_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }' },
   fence_sys: { text: 'DEVICE void fence_sys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }' },
+  // fence.sc does that too, and all of them that include each other stand in one order.
+  fence_sc_cta: { text: 'DEVICE void fence_sc_cta() { asm volatile("fence.sc.cta;" ::: "memory"); }' },
+  fence_sc_gpu: { text: 'DEVICE void fence_sc_gpu() { asm volatile("fence.sc.gpu;" ::: "memory"); }' },
+  fence_sc_sys: { text: 'DEVICE void fence_sc_sys() { asm volatile("fence.sc.sys;" ::: "memory"); }' },
 
   // All 32 lanes take part in a warp operation.
   full_warp: { text: 'constexpr u32 full_warp = 0xffffffffu;' },

@@ -1,6 +1,6 @@
 /** What each function of `g` becomes. The types that the editor shows are in language.ts; both say the same. */
 import * as build from '../build.js';
-import type { Builtin, Expr, Order, PureFunction, Scope } from '../ir.js';
+import type { Builtin, Expr, FenceOrder, Order, PureFunction, Scope } from '../ir.js';
 import { byteSize, type Space } from '../types.js';
 import type { Call, Options } from './call.js';
 import { anyValue, condition, constantText, unify, valueAs } from './coerce.js';
@@ -36,7 +36,8 @@ const orders = {
   store: ['weak', 'relaxed', 'release'],
   update: ['relaxed', 'acquire', 'release', 'acq_rel'],
   wait: ['relaxed', 'acquire'],
-} as const satisfies Record<string, readonly Order[]>;
+  fence: ['acq_rel', 'seq_cst'],
+} as const satisfies Record<string, readonly (Order | FenceOrder)[]>;
 const scopes: readonly Scope[] = ['cta', 'gpu', 'sys'];
 const caches = ['keep', 'stream'] as const;
 
@@ -293,6 +294,12 @@ export const intrinsics: Readonly<Record<string, Lowering>> = {
   fence(call) {
     call.expect('scope');
     const { value } = call.arg(0);
+    if (value.kind === 'record') {
+      const options = call.options(0, 'order', 'scope');
+      const order = options.text('order', orders.fence);
+      const scope = options.text('scope', scopes);
+      return call.effect({ op: 'fence', order, scope }, build.voidType, '');
+    }
     const scope = value.kind === 'string' ? scopes.find((one) => one === value.value) : undefined;
     if (scope === undefined) {
       return call.fail('HK305', `the scope of g.fence must be one of ${scopes.join(', ')}`, call.arg(0).node);

@@ -102,6 +102,7 @@ function waits(): IrModule {
       ),
       ir.when(ir.unary('!', ir.read(reached)), [ir.give(null)]),
       ir.effect({ op: 'fence', order: 'acq_rel', scope }),
+      ir.effect({ op: 'fence', order: 'seq_cst', scope }),
       ir.effect(
         {
           op: 'awaitFilled',
