@@ -62,6 +62,7 @@ export class Engine implements Hub {
   readonly trace: TraceEntry[] = [];
   readonly kernels = new Map<string, KernelStatistics>();
   readonly killed: boolean[];
+  readonly seen: SimBuffer;
   steps = 0;
 
   private readonly starters: BlockStarter[];
@@ -95,6 +96,7 @@ export class Engine implements Hub {
     this.log = options.log;
     this.detector = options.detector;
     this.stepLimit = options.stepLimit;
+    this.seen = new SimBuffer(-1, 'what an atomic load has read', -1, 16);
     this.killed = new Array(options.ranks).fill(false);
     const zeros = () => new Array<number>(options.ranks).fill(0);
     this.ordinals = { launch: zeros(), stream: zeros() };
@@ -292,6 +294,10 @@ export class Engine implements Hub {
         if (this.parked.delete(thread)) this.makeReady(thread);
       }
     }
+  }
+
+  pickStore(count: number): number {
+    return this.schedule.pickStore(count);
   }
 
   get explores(): boolean {

@@ -60,10 +60,10 @@ const table: { readonly [Op in OperationName]: Simulated<Op> } = {
   store: { print: (effect, to, _, site) => to.store(effect, site) },
   atomicAdd: { print: (effect, to, result, site) => to.atomicAdd(effect, result, site) },
   fence: {
-    print({ order, scope }, to, _, site) {
+    print({ order, scope }, to) {
       if (!to.checked) return;
       to.emit(`yield ${pause.preempt};`);
-      to.emit(`t.fence('${order}', '${scope}', ${site});`);
+      to.emit(`t.fence('${order}', '${scope}');`);
     },
   },
   prefetch: { print: () => {} },
@@ -212,27 +212,34 @@ export class Effects {
     const place = this.place(effect.pointer);
     this.preempt(effect.order, place, false);
     const targets = result === null ? [] : this.targets(result);
-    const guard = this.checked
-      ? `t.access('read', '${effect.order}', '${effect.scope}', ${place.buffer}, ${place.offset}, ${place.bytes}, ${site})`
-      : null;
+    const atomic = this.checked && effect.order !== 'weak';
+    const access = `'${effect.order}', '${effect.scope}', ${place.buffer}, ${place.offset}, ${place.bytes}, ${site}`;
+    const guard = atomic ? `t.look(${access})` : this.checked ? `t.access('read', ${access})` : null;
     if (result === null && guard !== null) {
       this.emit(`${guard};`);
       return;
     }
     const zero = place.to === 'u64' ? '0n' : '0';
     if (guard !== null) this.emit(`if (${guard}) {`);
+    const from = atomic ? this.seen(place) : place;
     if (place.to === 'v16') {
-      const view = this.expressions.simple(`${place.view}`, 'q');
+      const view = this.expressions.simple(from.view, 'q');
       const index = this.locals.temporary('i');
-      this.emit(`${index} = ${place.index};`);
+      this.emit(`${index} = ${from.index};`);
       targets.forEach((target, i) => {
         this.emit(`${target} = ${view}[${i === 0 ? index : `${index} + ${i}`}];`);
       });
     } else {
-      for (const target of targets) this.emit(`${target} = ${place.view}[${place.index}];`);
+      for (const target of targets) this.emit(`${target} = ${from.view}[${from.index}];`);
     }
     this.count(place, 1);
     if (guard !== null) this.emit(`} else { ${targets.map((target) => `${target} = ${zero};`).join(' ')} }`);
+  }
+
+  /** Where checked mode leaves what an atomic load reads. */
+  private seen({ to, offset }: { to: MemoryType; offset: string }): { view: string; index: string } {
+    const [view, shift] = views[to];
+    return { view: `t.seen.${view}`, index: `(${offset} & 15) >>> ${shift}` };
   }
 
   private targets(result: Variable): readonly string[] {
@@ -329,8 +336,9 @@ export class Effects {
       if (!filled) this.bind(result, done);
     }
     if (filled && result !== null) {
+      const from = this.checked ? this.seen(place) : place;
       this.targets(result).forEach((target, i) => {
-        this.emit(`${target} = ${place.view}[(${place.index}) + ${i}] | 0;`);
+        this.emit(`${target} = ${from.view}[(${from.index}) + ${i}] | 0;`);
       });
       this.count(place, 1);
     }
