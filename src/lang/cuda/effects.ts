@@ -30,19 +30,11 @@ export class Effects {
   readonly #target: Target;
   readonly #prelude: Prelude;
   readonly #expressions: Expressions;
-  /** Prints a call of a device function. */
-  readonly #call: (callee: number, args: readonly string[]) => string;
 
-  constructor(
-    target: Target,
-    prelude: Prelude,
-    expressions: Expressions,
-    call: (callee: number, args: readonly string[]) => string,
-  ) {
+  constructor(target: Target, prelude: Prelude, expressions: Expressions) {
     this.#target = target;
     this.#prelude = prelude;
     this.#expressions = expressions;
-    this.#call = call;
   }
 
   /** The effect as an expression. */
@@ -58,11 +50,6 @@ export class Effects {
         const helper = hostStoreHelper(this.#prelude, pointerType(effect.pointer).to);
         return `${helper}(${this.#args(effect.pointer, effect.value)})`;
       }
-      case 'call':
-        return this.#call(
-          effect.callee,
-          effect.args.map((arg) => this.#expressions.print(arg)),
-        );
       default:
         throw new HeddleError(
           'HEDDLE_PRINT',
@@ -136,11 +123,6 @@ export class Effects {
       case 'elect':
         // All lanes take part, so the lowest active one is lane 0. elect.sync promises some lane, not which.
         return 'threadIdx.x % 32u == 0u';
-      case 'call':
-        return this.#call(
-          effect.callee,
-          effect.args.map((arg) => this.#expressions.print(arg)),
-        );
       case 'clock':
         return call('clock_ns');
       case 'sleep':

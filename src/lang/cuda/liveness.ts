@@ -3,7 +3,7 @@
  * loads that fill them (folding and unrolling leave them behind), and statements that control never reaches.
  */
 import type { Effect, Expr, Stmt, Variable } from '../ir.js';
-import { children, expressionsOf, operands, walkStatements } from '../walk.js';
+import { children, expressionsOf, isLeftEarly, operands, walkStatements } from '../walk.js';
 
 /** The same statements without either. */
 export function prune(body: readonly Stmt[]): readonly Stmt[] {
@@ -96,7 +96,7 @@ export function liveVariables(body: readonly Stmt[]): Set<number> {
   walkStatements(body, (statement) => {
     switch (statement.kind) {
       case 'let':
-        write(statement.variable, statement.init);
+        if (statement.init !== null) write(statement.variable, statement.init);
         break;
       case 'registers':
         write(statement.variable, statement.fill);
@@ -170,9 +170,10 @@ function neverEnds(statement: Stmt): boolean {
     case 'break':
     case 'continue':
     case 'return':
+    case 'leave':
       return true;
     case 'block':
-      return statement.body.some(neverEnds);
+      return statement.body.some(neverEnds) && !isLeftEarly(statement);
     case 'if':
       return statement.then.some(neverEnds) && statement.else.some(neverEnds);
     case 'while':

@@ -34,7 +34,6 @@ export class Effects {
     private readonly locals: Locals,
     private readonly checked: boolean,
     private readonly emit: (line: string) => void,
-    private readonly call: (callee: number, args: readonly string[]) => string,
   ) {}
 
   effect(effect: Effect, result: Variable | null, site: number): void {
@@ -74,13 +73,6 @@ export class Effects {
       case 'elect':
         this.warp(effect, result, site);
         return;
-      case 'call': {
-        const args = effect.args.flatMap((arg) => this.argument(arg));
-        const text = this.call(effect.callee, args);
-        if (result === null) this.emit(`${text};`);
-        else this.bind(result, text);
-        return;
-      }
       case 'clock':
         this.bind(result, 't.clock()');
         return;
@@ -133,16 +125,6 @@ export class Effects {
   private pair(e: Expr): string {
     const { buffer, offset } = this.expressions.address(e);
     return `${buffer}, ${offset}`;
-  }
-
-  private argument(e: Expr): readonly string[] {
-    if (e.type.kind === 'pointer') return [this.pair(e)];
-    if (e.kind === 'variable' && e.type.kind === 'peers') {
-      const { buffers, offsets } = this.locals.slot(e.variable, 'peers');
-      return [buffers, offsets];
-    }
-    if (valueName(e) === 'v16') return this.expressions.words(e);
-    return [this.expressions.scalar(e)];
   }
 
   /** Declares the result and sets it. */
