@@ -1,2 +1,3 @@
+export { type CallSite, callSite, type Setters } from './call-site.js';
 export type * from './device.js';
 export * from './numerics.js';

@@ -1,5 +1,7 @@
 /** Rounds of any shape on the simulated machine, beside the reference. */
 import fc from 'fast-check';
+import type { Shape, Source } from '../../src/layer/index.js';
+import { type MachineOptions, SimMachine } from '../../src/sim/index.js';
 import {
   compareRounds,
   expectedRound,
@@ -7,11 +9,8 @@ import {
   type RoundsOptions,
   type RoutesOptions,
   runRounds,
-  type Shape,
-  type Source,
   shapeOfRounds,
-} from '../../src/moe/index.js';
-import { type MachineOptions, SimMachine } from '../../src/sim/index.js';
+} from '../../src/testing/index.js';
 import { World } from '../../src/world/index.js';
 
 /** Several rounds of one layer. */

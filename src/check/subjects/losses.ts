@@ -3,17 +3,11 @@
  * synchronisation too, and only here do they.
  */
 import { HeddleError, RankLostError } from '../../errors/index.js';
-import {
-  ExampleExperts,
-  ExpertParallel,
-  emptyTensor,
-  layerOf,
-  makeSources,
-  type Shape,
-  shapeOfRounds,
-  type Tuning,
-} from '../../moe/index.js';
+import type { Tuning } from '../../kernels/index.js';
+import type { Shape } from '../../layer/index.js';
+import { ExpertParallel, emptyTensor } from '../../moe/index.js';
 import type { SimMachine } from '../../sim/index.js';
+import { ExampleExperts, layerOf, makeSources, shapeOfRounds } from '../../testing/index.js';
 import { World } from '../../world/index.js';
 import { type CheckConfiguration, WrongResult } from '../subject.js';
 
@@ -29,14 +23,14 @@ export function loss(
   way: 'push' | 'pull',
   operation: 'dispatch' | 'combine',
   {
-    transport = 'rows',
+    wire = 'rows',
     send = 'store',
-  }: { readonly transport?: 'rows' | 'e4m3'; readonly send?: 'store' | 'bulk' } = {},
+  }: { readonly wire?: 'rows' | 'e4m3'; readonly send?: 'store' | 'bulk' } = {},
 ): CheckConfiguration {
-  const shape = shapeOfRounds({ ...layer, transport });
+  const shape = shapeOfRounds({ ...layer, wire });
   const tuning: Tuning = { dispatch: { ...spread, way: send }, combine: { ...spread, way, ahead: 1 } };
   return {
-    name: `${[transport === 'rows' ? way : transport, ...(send === 'bulk' ? [send] : [])].join(', ')}, a rank lost in ${operation}`,
+    name: `${[wire === 'rows' ? way : wire, ...(send === 'bulk' ? [send] : [])].join(', ')}, a rank lost in ${operation}`,
     ranks,
     async run(machine) {
       const errors: unknown[] = [];

@@ -2,19 +2,16 @@
  * Whole rounds of the one-sided family, several back to back with no host between them, in shapes small enough for
  * thousands of schedules. Each configuration is there for something that the others lack.
  */
+import type { Bits, RowDtype, Shape, Source } from '../../layer/index.js';
 import {
-  type Bits,
   compareRounds,
   expectedRound,
   makeSources,
   type RoundsOptions,
   type RoutesOptions,
-  type RowDtype,
   runRounds,
-  type Shape,
-  type Source,
   shapeOfRounds,
-} from '../../moe/index.js';
+} from '../../testing/index.js';
 import { World } from '../../world/index.js';
 import { type CheckConfiguration, type CheckSubject, WrongResult } from '../subject.js';
 import { loss } from './losses.js';
@@ -30,7 +27,7 @@ interface Rounds {
   readonly hidden: number;
   readonly dtype: RowDtype;
   readonly weighting: 'experts' | 'combine';
-  readonly transport: 'rows' | 'e4m3';
+  readonly wire: 'rows' | 'e4m3';
   readonly extra: readonly number[];
   readonly routes: RoutesOptions;
   /** Routes to ids that no expert has. */
@@ -58,7 +55,7 @@ const plain: Omit<Rounds, 'tokens'> = {
   hidden: 8,
   dtype: 'bf16',
   weighting: 'experts',
-  transport: 'rows',
+  wire: 'rows',
   extra: [],
   routes: {},
   stray: false,
@@ -258,7 +255,7 @@ const narrow: Readonly<Record<string, Partial<Rounds>>> = Object.fromEntries(
       tokens: [Array(9).fill(1)],
     },
     'e4m3, a graph': { graph: true },
-  }).map(([name, differences]) => [name, { transport: 'e4m3', hidden: 16, ...differences }]),
+  }).map(([name, differences]) => [name, { wire: 'e4m3', hidden: 16, ...differences }]),
 );
 
 const kernels = ['one_sided_dispatch', 'example_experts', 'one_sided_combine'];
@@ -300,7 +297,7 @@ export const oneSided: readonly CheckSubject[] = [
   {
     name: 'one_sided_e4m3',
     kernels: ['one_sided_dispatch', 'example_experts', 'one_sided_weigh', 'one_sided_combine_e4m3'],
-    configurations: [...configurations('push', narrow), loss('push', 'combine', { transport: 'e4m3' })],
+    configurations: [...configurations('push', narrow), loss('push', 'combine', { wire: 'e4m3' })],
   },
 ];
 
@@ -317,8 +314,8 @@ function configurations(
 
 function configuration(name: string, way: 'push' | 'pull', of: Rounds): CheckConfiguration {
   const { ranks, residentBlocks, tiny, parts, ahead, threads, weights, counts, inspect, graph } = of;
-  const { hidden, dtype, weighting, transport, extra, experts, topK, maxTokens } = of;
-  const row = { hidden, dtype, weighting, transport };
+  const { hidden, dtype, weighting, wire, extra, experts, topK, maxTokens } = of;
+  const row = { hidden, dtype, weighting, wire };
   const shape = shapeOfRounds({ ranks, experts, topK, maxTokens, extra, ...row });
   const launch = { blocks: of.blocks, threads, parts, inFlight: 4 };
   const options: RoundsOptions = {
