@@ -9,8 +9,8 @@ import {
   type Effect,
   effectsOf,
   type IrModule,
+  operations,
   rewriteEffects,
-  type Scope,
   type Span,
 } from '../lang/index.js';
 
@@ -79,67 +79,36 @@ function placesOf(module: IrModule): (span: Span) => string {
   };
 }
 
-const narrower: Readonly<Partial<Record<Scope, Scope>>> = { sys: 'gpu', gpu: 'cta' };
+/** Orders and scopes that promise less than another. */
+const weaker: Readonly<Record<string, readonly string[]>> = {
+  seq_cst: ['acq_rel'],
+  acq_rel: ['acquire', 'release'],
+  acquire: ['relaxed'],
+  release: ['relaxed'],
+  relaxed: ['weak'],
+  sys: ['gpu'],
+  gpu: ['cta'],
+};
 
-/** The ways to weaken an effect that synchronises; none for the rest. */
+/** The ways to weaken an effect that synchronises, as its operation allows them; none for the rest. */
 function changesOf(effect: Effect): Change[] {
-  switch (effect.op) {
-    case 'load':
-      if (effect.order === 'weak') return [];
-      return effect.order === 'acquire'
-        ? [{ description: 'acquire → relaxed', effect: { ...effect, order: 'relaxed' } }, ...narrowed(effect)]
-        : [{ description: 'relaxed → weak', effect: { ...effect, order: 'weak' } }, ...narrowed(effect)];
-    case 'store':
-      if (effect.order === 'weak') return [];
-      return effect.order === 'release'
-        ? [{ description: 'release → relaxed', effect: { ...effect, order: 'relaxed' } }, ...narrowed(effect)]
-        : [{ description: 'relaxed → weak', effect: { ...effect, order: 'weak' } }, ...narrowed(effect)];
-    case 'atomic':
-    case 'compareExchange':
-      switch (effect.order) {
-        case 'relaxed':
-          return narrowed(effect);
-        case 'acq_rel':
-          return [
-            { description: 'acq_rel → acquire', effect: { ...effect, order: 'acquire' } },
-            { description: 'acq_rel → release', effect: { ...effect, order: 'release' } },
-            ...narrowed(effect),
-          ];
-        default:
-          return [
-            { description: `${effect.order} → relaxed`, effect: { ...effect, order: 'relaxed' } },
-            ...narrowed(effect),
-          ];
+  if (effect.op === 'call' || ('order' in effect && effect.order === 'weak')) return [];
+  const { takes, options, removable, weaker: other } = operations[effect.op];
+  const changes: Change[] = removable ? [{ description: `${effect.op} removed`, effect: null }] : [];
+  if (other !== undefined)
+    changes.push({ description: other.description, effect: changed(effect, { op: other.op }) });
+  for (const [name, operand] of Object.entries({ ...takes, ...options })) {
+    if (operand.kind !== 'choice') continue;
+    const is = String(Object.entries(effect).find(([key]) => key === name)?.[1]);
+    for (const less of weaker[is] ?? []) {
+      if (operand.of.includes(less)) {
+        changes.push({ description: `${is} → ${less}`, effect: changed(effect, { [name]: less }) });
       }
-    case 'awaitEpoch':
-      return effect.order === 'acquire'
-        ? [{ description: 'acquire → relaxed', effect: { ...effect, order: 'relaxed' } }, ...narrowed(effect)]
-        : narrowed(effect);
-    case 'awaitFilled':
-      return narrowed(effect);
-    case 'fence':
-      return [removed(effect), ...narrowed(effect)];
-    case 'barrier':
-    case 'warpBarrier':
-    case 'awaitPrevious':
-    case 'mbarrierAwait':
-    case 'bulkCommit':
-      return [removed(effect)];
-    case 'bulkWait':
-      return effect.reads
-        ? [removed(effect)]
-        : [removed(effect), { description: 'waits for reads only', effect: { ...effect, reads: true } }];
-    default:
-      return [];
+    }
   }
+  return changes;
 }
 
-function removed(effect: Effect): Change {
-  return { description: `${effect.op} removed`, effect: null };
-}
-
-function narrowed<E extends Extract<Effect, { scope: Scope }>>(effect: E): Change[] {
-  const scope = narrower[effect.scope];
-  if (scope === undefined) return [];
-  return [{ description: `${effect.scope} → ${scope}`, effect: { ...effect, scope } }];
-}
+/** The table says what may stand in place of what. */
+const changed = (effect: Effect, by: Readonly<Record<string, string>>): Effect =>
+  ({ ...effect, ...by }) as Effect;

@@ -3,6 +3,7 @@
  * loads that fill them (folding and unrolling leave them behind), and statements that control never reaches.
  */
 import type { Effect, Expr, Stmt, Variable } from '../ir.js';
+import { type OperationEffect, type OperationName, operations } from '../operations/index.js';
 import { children, expressionsOf, operands, walkStatements } from '../walk.js';
 
 /** The same statements without either. */
@@ -128,7 +129,11 @@ export function liveVariables(body: readonly Stmt[]): Set<number> {
 
 /** Effects that nobody notices unless their result is read. */
 function isSilent(effect: Effect): boolean {
-  return (effect.op === 'load' && effect.order === 'weak') || effect.op === 'elect';
+  return effect.op !== 'call' && goesUnnoticed(effect);
+}
+
+function goesUnnoticed<Op extends OperationName>(effect: OperationEffect<Op>): boolean {
+  return operations[effect.op].unnoticed?.(effect) ?? false;
 }
 
 /** What is left of a statement whose inside is pruned already. */

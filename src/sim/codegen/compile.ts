@@ -5,10 +5,10 @@
 import type { Expr, IrFunction, IrModule, Span, Stmt } from '../../lang/index.js';
 import { byteSize, sectionAlignment } from '../../lang/index.js';
 import { arithmetic } from '../arithmetic.js';
-import { type Compiled, type Mode, pause, type SharedRange, warpOps } from '../compiled.js';
+import { type Compiled, type Mode, pause, type SharedRange } from '../compiled.js';
 import type { Site } from '../detector.js';
 import { SimBuffer } from '../memory.js';
-import { Effects } from './effects.js';
+import { Effects, pauses, polls } from './effects.js';
 import { Expressions } from './expressions.js';
 import { Locals, localsOf } from './locals.js';
 
@@ -344,22 +344,12 @@ class FunctionPrinter {
       this.locals.endStatement();
     }
     // A loop that polls by itself must let others run, or it would wait forever for what they write.
-    if (!this.checked && polls(body)) this.emit(`yield ${pause.preempt};`);
+    if (!this.checked && looks(body)) this.emit(`yield ${pause.preempt};`);
     this.indent--;
     this.emit('}');
     this.loops.pop();
   }
 }
-
-const alwaysPauses = new Set<string>([
-  'barrier',
-  'awaitEpoch',
-  'awaitFilled',
-  'mbarrierAwait',
-  'awaitPrevious',
-  'sleep',
-  ...warpOps,
-]);
 
 /** Whether a thread running these statements may have to give up control. */
 function mayPause(body: readonly Stmt[], checked: boolean, callees: readonly boolean[]): boolean {
@@ -367,16 +357,14 @@ function mayPause(body: readonly Stmt[], checked: boolean, callees: readonly boo
     switch (s.kind) {
       case 'effect': {
         const { effect } = s;
-        if (alwaysPauses.has(effect.op)) return true;
-        if (effect.op === 'call') return callees[effect.callee]!;
-        return checked && (effect.op === 'fence' || ('order' in effect && effect.order !== 'weak'));
+        return effect.op === 'call' ? callees[effect.callee]! : pauses(effect, checked);
       }
       case 'if':
         return mayPause(s.then, checked, callees) || mayPause(s.else, checked, callees);
       case 'for':
-        return polls(s.body) || mayPause([...s.init, ...s.update, ...s.body], checked, callees);
+        return looks(s.body) || mayPause([...s.init, ...s.update, ...s.body], checked, callees);
       case 'while':
-        return polls(s.body) || mayPause(s.body, checked, callees);
+        return looks(s.body) || mayPause(s.body, checked, callees);
       case 'block':
         return mayPause(s.body, checked, callees);
       default:
@@ -386,19 +374,15 @@ function mayPause(body: readonly Stmt[], checked: boolean, callees: readonly boo
 }
 
 /** Whether a loop body looks at memory that others may change meanwhile. */
-function polls(body: readonly Stmt[]): boolean {
+function looks(body: readonly Stmt[]): boolean {
   return body.some((s) => {
     switch (s.kind) {
       case 'effect':
-        return (
-          (s.effect.op === 'load' && s.effect.order !== 'weak') ||
-          s.effect.op === 'compareExchange' ||
-          s.effect.op === 'clock'
-        );
+        return s.effect.op !== 'call' && polls(s.effect);
       case 'if':
-        return polls(s.then) || polls(s.else);
+        return looks(s.then) || looks(s.else);
       case 'block':
-        return polls(s.body);
+        return looks(s.body);
       default:
         return false;
     }
