@@ -60,6 +60,7 @@ export {
   write,
 } from './moe/index.js';
 export {
+  connectFabric,
   type DeviceChoice,
   type Group,
   type GroupLoss,
