@@ -170,6 +170,7 @@ function kernelNamed(family: Family, layer: Layer, tuning: Tuning, name: string)
 const placeOf = ({ ranks }: Layer): Place => ({
   kind: 'cuda',
   rank: 0,
+  split: false,
   topology: topologyOf(new Array(ranks).fill(0), 0),
 });
 
