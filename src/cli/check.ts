@@ -1,14 +1,14 @@
 import { styleText } from 'node:util';
 import { type Command, InvalidArgumentError } from 'commander';
-import { checkSubjects } from '../moe/index.js';
 import {
   type CheckOptions,
   type CheckProgress,
   type CheckReport,
   type CheckSubject,
   check,
+  checkSubjects,
   formatFinding,
-} from '../sim/index.js';
+} from '../check/index.js';
 
 interface Options {
   readonly seeds?: number;

@@ -25,6 +25,12 @@ export {
 export type * from './ir.js';
 export type * from './kernel.js';
 export type * from './language.js';
+export {
+  type OperationEffect,
+  type OperationName,
+  operationNames,
+  operations,
+} from './operations/index.js';
 export { printIr } from './print.js';
 export * from './types.js';
 export { validateIr } from './validate.js';

@@ -1,6 +1,7 @@
 /** The IR as text: stable, one statement a line, for people and for tests. */
 import { showType } from './build.js';
 import type { Effect, Expr, IrFunction, IrModule, Stmt, Variable } from './ir.js';
+import { isExpr } from './walk.js';
 
 export function printIr(module: IrModule): string {
   const lines = [`kernel ${module.name} (at most ${module.maxThreads} threads a block)`];
@@ -81,9 +82,7 @@ class Printer {
     const parts = Object.entries(effect).flatMap(([key, part]): string[] => {
       if (key === 'op') return [];
       // Operands are the expressions among the properties; the rest are words and numbers.
-      return [
-        isExpr(part) ? this.expr(part) : key === 'reads' ? (part === true ? 'reads' : 'all') : String(part),
-      ];
+      return [isExpr(part) ? this.expr(part) : String(part)];
     });
     return parts.length === 0 ? effect.op : `${effect.op} ${parts.join(', ')}`;
   }
@@ -130,5 +129,3 @@ function constantText(expr: Expr & { kind: 'const' }): string {
   const text = Object.is(expr.value, -0) ? '-0' : String(expr.value);
   return type === 'bool' ? text : `${text}:${type}`;
 }
-
-const isExpr = (part: unknown): part is Expr => typeof part === 'object' && part !== null && 'kind' in part;

@@ -5,8 +5,10 @@
 import { inRange, isInteger } from './arithmetic.js';
 import * as build from './build.js';
 import type { Effect, Expr, InlinedCall, IrModule, Stmt, Variable } from './ir.js';
+import { operations } from './operations/index.js';
+import { valueTypeOf } from './operations/operation.js';
 import { byteSize, type IrType } from './types.js';
-import { operands } from './walk.js';
+import { isExpr, operands } from './walk.js';
 
 /** What is wrong, in words; empty for a sound module. */
 export function validateIr(module: IrModule): string[] {
@@ -20,7 +22,7 @@ class Validator {
   private readonly declared = new Map<number, Variable>();
   private visible: Variable[] = [];
   private loops = 0;
-  /** Results of calls, while they may be assigned. */
+  /** Results of calls: they are assigned, though not mutable. */
   private readonly results = new Set<Variable>();
   /** The calls whose blocks are around. */
   private readonly calls: InlinedCall[] = [];
@@ -249,54 +251,37 @@ class Validator {
     return expr.type;
   }
 
-  /** Checks an effect; returns the type of its result. */
+  /** Checks that an effect's operands are what its entry takes; returns the type of its result. */
   private effect(effect: Effect): IrType {
     for (const operand of operands(effect)) this.expr(operand);
-    const element = (pointer: Expr): IrType => {
-      if (pointer.type.kind === 'pointer') return build.loadedType(pointer.type.to);
-      this.require(false, `${effect.op} needs a pointer`);
-      return build.voidType;
+    const { takes, options, returns } = operations[effect.op];
+    const kept = new Map<string, unknown>(Object.entries(effect));
+    const typeOf = (name: string): IrType => {
+      const operand = kept.get(name);
+      return isExpr(operand) ? valueTypeOf(operand) : build.voidType;
     };
-    switch (effect.op) {
-      case 'load':
-        return element(effect.pointer);
-      case 'store':
-        this.same(effect.value.type, element(effect.pointer), 'store');
-        return build.voidType;
-      case 'atomic':
-      case 'compareExchange':
-        this.same(effect.value.type, element(effect.pointer), effect.op);
-        return effect.value.type;
-      case 'awaitEpoch':
-        this.same(element(effect.pointer), build.u32, effect.op);
-        this.same(effect.epoch.type, build.u32, effect.op);
-        this.same(effect.limit.type, build.u32, effect.op);
-        return build.bool;
-      case 'awaitFilled':
-        this.same(element(effect.pointer), build.v16, effect.op);
-        this.same(effect.empty.type, build.u32, effect.op);
-        this.same(effect.limit.type, build.u32, effect.op);
-        return build.v16;
-      case 'shuffle':
-      case 'shuffleXor':
-      case 'shuffleUp':
-      case 'shuffleDown':
-        this.same(effect.lane.type, build.u32, effect.op);
-        return effect.value.type;
-      case 'any':
-      case 'all':
-      case 'ballot':
-        this.same(effect.value.type, build.bool, effect.op);
-        return effect.op === 'ballot' ? build.u32 : build.bool;
-      case 'match':
-        return build.u32;
-      case 'elect':
-        return build.bool;
-      case 'clock':
-        return build.u64;
-      default:
-        return build.voidType;
+    for (const [name, operand] of Object.entries({ ...takes, ...options })) {
+      const where = `${name} of ${effect.op}`;
+      const is = kept.get(name);
+      if (operand.kind === 'choice')
+        this.require(
+          operand.of.some((word) => word === is),
+          `${where} is ${is}`,
+        );
+      else if (operand.kind === 'count') this.require(typeof is === 'number', `${where} is no number`);
+      else if (!isExpr(is)) this.require(false, `${where} is missing`);
+      else if (operand.kind === 'like') this.same(is.type, typeOf(operand.operand), where);
+      else if (operand.kind === 'pointer') this.require(is.type.kind === 'pointer', `${where} is no pointer`);
+      else {
+        const type = build.valueName(is.type);
+        this.require(
+          type !== undefined && operand.types.includes(type),
+          `${where} is ${build.showType(is.type)}`,
+        );
+      }
     }
+    if (returns === 'void') return build.voidType;
+    return typeof returns === 'string' ? build.valueType(returns) : typeOf(returns.operand);
   }
 }
 

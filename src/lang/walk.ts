@@ -122,7 +122,8 @@ export function operands(effect: Effect): readonly Expr[] {
   return Object.values<unknown>({ ...effect }).filter(isExpr);
 }
 
-const isExpr = (part: unknown): part is Expr => typeof part === 'object' && part !== null && 'kind' in part;
+export const isExpr = (part: unknown): part is Expr =>
+  typeof part === 'object' && part !== null && 'kind' in part;
 
 /** The expressions directly inside an expression. */
 export function children(expr: Expr): readonly Expr[] {

@@ -10,7 +10,7 @@ import {
   mutantsOf,
   runOnce,
   WrongResult,
-} from '../../src/sim/index.js';
+} from '../../src/check/index.js';
 import { World } from '../../src/world/index.js';
 
 /** Several rounds back to back, so that a place is used again while others may still read it. */

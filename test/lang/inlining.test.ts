@@ -1,5 +1,6 @@
 /** Device functions take the place of their calls: what goes in and out, returning early, names, places. */
 import { describe, expect, test } from 'vitest';
+import { mutantsOf } from '../../src/check/index.js';
 import {
   callable,
   constant,
@@ -18,7 +19,6 @@ import {
   validateIr,
   windowOf,
 } from '../../src/lang/index.js';
-import { mutantsOf } from '../../src/sim/index.js';
 import { evaluate } from './evaluate.js';
 
 const window = layout('window', { flags: field('u32', 3) });

@@ -5,10 +5,10 @@
 import type { Expr, InlinedCall, IrFunction, IrModule, Span, Stmt } from '../../lang/index.js';
 import { byteSize, sectionAlignment } from '../../lang/index.js';
 import { arithmetic } from '../arithmetic.js';
-import { type Compiled, type Mode, pause, type SharedRange, warpOps } from '../compiled.js';
+import { type Compiled, type Mode, pause, type SharedRange } from '../compiled.js';
 import type { Site } from '../detector.js';
 import { SimBuffer } from '../memory.js';
-import { Effects } from './effects.js';
+import { Effects, pauses, polls } from './effects.js';
 import { Expressions } from './expressions.js';
 import { Locals, localsOf } from './locals.js';
 
@@ -325,38 +325,25 @@ class FunctionPrinter {
       this.locals.endStatement();
     }
     // A loop that polls by itself must let others run, or it would wait forever for what they write.
-    if (!this.checked && polls(body)) this.emit(`yield ${pause.preempt};`);
+    if (!this.checked && looks(body)) this.emit(`yield ${pause.preempt};`);
     this.indent--;
     this.emit('}');
     this.loops.pop();
   }
 }
 
-const alwaysPauses = new Set<string>([
-  'barrier',
-  'awaitEpoch',
-  'awaitFilled',
-  'mbarrierAwait',
-  'awaitPrevious',
-  'sleep',
-  ...warpOps,
-]);
-
 /** Whether a thread running these statements may have to give up control. */
 function mayPause(body: readonly Stmt[], checked: boolean): boolean {
   return body.some((s) => {
     switch (s.kind) {
-      case 'effect': {
-        const { effect } = s;
-        if (alwaysPauses.has(effect.op)) return true;
-        return checked && (effect.op === 'fence' || ('order' in effect && effect.order !== 'weak'));
-      }
+      case 'effect':
+        return pauses(s.effect, checked);
       case 'if':
         return mayPause(s.then, checked) || mayPause(s.else, checked);
       case 'for':
-        return polls(s.body) || mayPause([...s.init, ...s.update, ...s.body], checked);
+        return looks(s.body) || mayPause([...s.init, ...s.update, ...s.body], checked);
       case 'while':
-        return polls(s.body) || mayPause(s.body, checked);
+        return looks(s.body) || mayPause(s.body, checked);
       case 'block':
         return mayPause(s.body, checked);
       default:
@@ -366,19 +353,15 @@ function mayPause(body: readonly Stmt[], checked: boolean): boolean {
 }
 
 /** Whether a loop body looks at memory that others may change meanwhile. */
-function polls(body: readonly Stmt[]): boolean {
+function looks(body: readonly Stmt[]): boolean {
   return body.some((s) => {
     switch (s.kind) {
       case 'effect':
-        return (
-          (s.effect.op === 'load' && s.effect.order !== 'weak') ||
-          s.effect.op === 'compareExchange' ||
-          s.effect.op === 'clock'
-        );
+        return polls(s.effect);
       case 'if':
-        return polls(s.then) || polls(s.else);
+        return looks(s.then) || looks(s.else);
       case 'block':
-        return polls(s.body);
+        return looks(s.body);
       default:
         return false;
     }

@@ -276,14 +276,10 @@ function pure(name: string, type: ValueName, args: readonly Value[]): Value {
       if (Number.isNaN(a) || Number.isNaN(b)) return Number.isNaN(a) ? b : a;
       return name === 'min' ? Math.min(a, b) : Math.max(a, b);
     }
-    case 'abs':
-      return type === 'f32' ? Math.abs(a) : wrap(type, a < 0 ? -big(a) : big(a));
     case 'popc':
       return [...a.toString(2)].filter((digit) => digit === '1').length;
     case 'ffs':
       return a === 0 ? 0 : a.toString(2).length - a.toString(2).lastIndexOf('1');
-    case 'clz':
-      return a === 0 ? 32 : 32 - a.toString(2).length;
     case 'rcp':
       return Math.fround(1 / a);
     case 'fma':

@@ -5,12 +5,12 @@ import type {
   Expr,
   IrModule,
   Param,
-  PureFunction,
   SourceText,
   Stmt,
   UnaryOp,
   Variable,
 } from '../../../src/lang/ir.js';
+import type { PureFunction } from '../../../src/lang/operations/pure.js';
 import type { Field, IrType, Layout, Space, ValueName } from '../../../src/lang/types.js';
 
 export type Memory = Exclude<ValueName, 'bool'>;

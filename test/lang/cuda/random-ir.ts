@@ -284,9 +284,8 @@ class Generator {
       case 5:
         return ir.convert(type, of(random.pick(scalars.filter((name) => name !== type))));
       case 6:
-        if (type === 'i32')
-          return random.below(2) === 0 ? ir.pure('abs', of('i32')) : ir.bits('i32', of('u32'));
-        return ir.pure(random.pick(['popc', 'ffs', 'clz']), of('u32'));
+        if (type === 'i32') return ir.bits('i32', of('u32'));
+        return ir.pure(random.pick(['popc', 'ffs']), of('u32'));
       default:
         return random.below(2) === 0
           ? floatBits(of('f32'))
@@ -304,7 +303,7 @@ class Generator {
       case 1:
         return ir.binary(random.pick<BinaryOp>(['+', '-', '*', '/']), of('f32'), of('f32'));
       case 2:
-        return random.below(2) === 0 ? ir.unary('-', of('f32')) : ir.pure('abs', of('f32'));
+        return ir.unary('-', of('f32'));
       case 3:
         return ir.pure(random.pick(['min', 'max']), of('f32'), of('f32'));
       case 4:
