@@ -233,6 +233,11 @@ class Validator {
         this.require(index === 'u32' || index === 'i32', `an offset is ${index}`);
         break;
       }
+      case 'index':
+        is(expr.value, expr.type, 'index');
+        this.require(expr.indices.length === expr.extents.length, 'an index has more extents than parts');
+        for (const index of expr.indices) this.expr(index);
+        break;
       case 'view':
         this.require(
           this.expr(expr.pointer).kind === 'pointer' && expr.type.kind === 'pointer',

@@ -14,7 +14,8 @@ export function letVariable(ctx: Context, node: Node, name: string, init: Expr, 
 export function keep(ctx: Context, node: Node, name: string, value: Value): Value {
   switch (value.kind) {
     case 'expr':
-      return value.expr.kind === 'const' ? value : letVariable(ctx, node, name, value.expr, false);
+      if (value.expr.kind === 'const') return value;
+      return { ...value, ...letVariable(ctx, node, name, value.expr, false) };
     case 'window':
       return { ...value, rank: ctx.keep(node, `${name}Rank`, value.rank) };
     case 'list':
