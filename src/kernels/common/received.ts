@@ -1,6 +1,14 @@
 /** What every family delivers, and where: the sections of its window that users see, and who counts and zeroes there. */
 import { device, field, section, type TypedLayout, windowOf } from '../../lang/index.js';
-import { type Dtype, dtypes, expertsOf, type Layer, outputRowBytes, type RowDtype, split } from '../../layer/index.js';
+import {
+  type Dtype,
+  dtypes,
+  expertsOf,
+  type Layer,
+  outputRowBytes,
+  type RowDtype,
+  split,
+} from '../../layer/index.js';
 import type { BufferPlan, ReceivedPlan, View, WindowPlan } from '../family.js';
 import { type Unit, unitBytes, widestUnit } from './units.js';
 
@@ -51,7 +59,12 @@ export function receivedPlan(
   const { ranks, maxTokens, topK } = layer;
   const { dtype, hidden } = layer.output;
   const slots = [ranks, maxTokens];
-  const view = (name: keyof ReceivedSections, dtype: Dtype, shape: readonly number[], index?: number): View => ({
+  const view = (
+    name: keyof ReceivedSections,
+    dtype: Dtype,
+    shape: readonly number[],
+    index?: number,
+  ): View => ({
     in: window,
     offset: section(layout, name, index).offset,
     dtype,

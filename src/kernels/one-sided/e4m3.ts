@@ -10,9 +10,9 @@
 import { device, pointer, registers, windowOf } from '../../lang/index.js';
 import { dtypes, scaleBlock } from '../../layer/index.js';
 import { findOwners } from '../common/owners.js';
+import { quantise } from '../common/quantise.js';
 import { partialDtype } from '../common/received.js';
 import { gatherParams, rowSum } from '../common/sum.js';
-import { quantise } from '../common/quantise.js';
 import { recordFailure } from '../common/waits.js';
 import { awaitVector, emptyWord, isEmpty, lookAt, makeEmpty } from './arrival.js';
 import { placeOf } from './gather.js';
@@ -55,10 +55,12 @@ export function pushE4m3(shape: OneSidedShape) {
         const i = stretch * 32 + g.laneId;
         const row = g.registers('v16', u.VECTORS);
         if (i < u.UNITS) {
-          for (const v of g.unroll(u.VECTORS)) row[v] = g.load(from.at(i * u.VECTORS + v), { cache: 'stream' });
+          for (const v of g.unroll(u.VECTORS))
+            row[v] = g.load(from.at(i * u.VECTORS + v), { cache: 'stream' });
         }
         const values = g.registers('f32', 16);
-        for (const n of g.unroll(16)) values[n] = g.f32(g.lane(row[(n - (n % u.LANES)) / u.LANES]!, u.DTYPE, n % u.LANES));
+        for (const n of g.unroll(16))
+          values[n] = g.f32(g.lane(row[(n - (n % u.LANES)) / u.LANES]!, u.DTYPE, n % u.LANES));
         const scale = u.quantise({ values });
         if (i < u.UNITS) {
           g.store(to.at(i), g.pack('e4m3', values), { order: 'relaxed', scope: 'sys' });
@@ -107,7 +109,10 @@ function gatherE4m3(shape: OneSidedShape, window: OneSidedWindow) {
       const block = (i / 32) * 4 + (g.laneId % 4);
       let scale = g.u32(u.ONE);
       if (sourced && block < u.SCALES) {
-        const home = mine.returned.at(source, token).as('u32').at(u.FIRST_SCALE + block);
+        const home = mine.returned
+          .at(source, token)
+          .as('u32')
+          .at(u.FIRST_SCALE + block);
         scale = u.awaitScale({ mine, home, peer: source, epoch, patience });
       }
       for (const r of g.unroll(rows.length)) {
@@ -115,12 +120,14 @@ function gatherE4m3(shape: OneSidedShape, window: OneSidedWindow) {
           if (first + r < count && i < u.UNITS) {
             const peer = owners[first + r]!;
             const home = mine.returned.at(peer, token, i);
-            if (u.isEmpty({ vector: rows[r]! })) rows[r] = u.awaitVector({ mine, home, peer, epoch, patience });
+            if (u.isEmpty({ vector: rows[r]! }))
+              rows[r] = u.awaitVector({ mine, home, peer, epoch, patience });
             u.makeEmpty({ home });
           }
         }
       }
-      for (const r of g.unroll(rows.length)) scales[r] = g.bits('f32', g.warp.shuffle(scale, r * 4 + g.laneId / 8));
+      for (const r of g.unroll(rows.length))
+        scales[r] = g.bits('f32', g.warp.shuffle(scale, r * 4 + g.laneId / 8));
     },
   );
 }

@@ -7,7 +7,15 @@ import { failureWords } from '../common/failure.js';
 import { receivedPlan, routesBuffer, rowsOf, unwrittenSections } from '../common/received.js';
 import { remembered } from '../common/remembered.js';
 import { unitBytes, widestUnit } from '../common/units.js';
-import { type BufferPlan, type Family, type Place, type Plan, type Step, step, type WindowPlan } from '../family.js';
+import {
+  type BufferPlan,
+  type Family,
+  type Place,
+  type Plan,
+  type Step,
+  step,
+  type WindowPlan,
+} from '../family.js';
 import { defaultTuning, weighSpread } from './defaults.js';
 import { dispatchKernel } from './dispatch.js';
 import { dispatchRecvKernel, dispatchRecvSpread } from './dispatch-recv.js';
@@ -52,7 +60,11 @@ function severalNodes({ nodes, members, node, apart }: Topology): HeddleError {
   );
 }
 
-function refusesTuning(layer: Layer, split: boolean, { dispatch, combine }: OneSidedTuning): HeddleError | null {
+function refusesTuning(
+  layer: Layer,
+  split: boolean,
+  { dispatch, combine }: OneSidedTuning,
+): HeddleError | null {
   for (const [phase, { threads }] of Object.entries({ dispatch, combine })) {
     if (threads >= layer.ranks) continue;
     return new ArgumentError(`tuning.${phase}.threads`, threads, `at least ranks, ${layer.ranks}`);
@@ -65,7 +77,8 @@ function refusesTuning(layer: Layer, split: boolean, { dispatch, combine }: OneS
       return new ArgumentError('tuning.combine.threads', combine.threads, possible);
     }
   }
-  if (combine.way === 'pull' && split) return new ArgumentError('tuning.combine.way', 'pull', "'push' where phases are split");
+  if (combine.way === 'pull' && split)
+    return new ArgumentError('tuning.combine.way', 'pull', "'push' where phases are split");
   if (combine.way === 'push' && !pushable(layer))
     return new ArgumentError(
       'tuning.combine.way',
@@ -149,7 +162,11 @@ function plan(layer: Layer, { kind, rank, split }: Place, tuning: OneSidedTuning
   };
 }
 
-function dispatchStep(kernel: DispatchKernel, { dispatch, weights }: OneSidedShape, window: WindowPlan): Step {
+function dispatchStep(
+  kernel: DispatchKernel,
+  { dispatch, weights }: OneSidedShape,
+  window: WindowPlan,
+): Step {
   return step({
     kernel,
     blocks: dispatch.blocks,
@@ -180,7 +197,12 @@ function dispatchRecvStep(kernel: DispatchRecvKernel, shape: OneSidedShape, wind
   });
 }
 
-function weighStep(kernel: WeighKernel, { weigh }: OneSidedShape, window: WindowPlan, rows: BufferPlan): Step {
+function weighStep(
+  kernel: WeighKernel,
+  { weigh }: OneSidedShape,
+  window: WindowPlan,
+  rows: BufferPlan,
+): Step {
   return step({
     kernel,
     blocks: weigh!.blocks,
@@ -215,16 +237,18 @@ type WeighKernel = ReturnType<typeof weighKernel>;
 type CombineKernel = ReturnType<typeof pushKernel>;
 
 /** The kernels of a shape, made once: ranks of one process and runs of one check share them, compiled code included. */
-const kernelsOf = remembered(({ shape, split }: { readonly shape: OneSidedShape; readonly split: boolean }) => {
-  const layout = oneSidedWindow(shape);
-  const { weigh } = shape;
-  const half = split ? 'send' : 'both';
-  return {
-    layout,
-    dispatch: dispatchKernel(shape, layout, split),
-    dispatchRecv: split ? dispatchRecvKernel(shape, layout) : null,
-    weigh: weigh === null ? null : weighKernel(shape, layout, weigh),
-    combine: shape.combine.way === 'push' ? pushKernel(shape, layout, half) : pullKernel(shape, layout),
-    combineRecv: split ? pushKernel(shape, layout, 'recv') : null,
-  };
-});
+const kernelsOf = remembered(
+  ({ shape, split }: { readonly shape: OneSidedShape; readonly split: boolean }) => {
+    const layout = oneSidedWindow(shape);
+    const { weigh } = shape;
+    const half = split ? 'send' : 'both';
+    return {
+      layout,
+      dispatch: dispatchKernel(shape, layout, split),
+      dispatchRecv: split ? dispatchRecvKernel(shape, layout) : null,
+      weigh: weigh === null ? null : weighKernel(shape, layout, weigh),
+      combine: shape.combine.way === 'push' ? pushKernel(shape, layout, half) : pullKernel(shape, layout),
+      combineRecv: split ? pushKernel(shape, layout, 'recv') : null,
+    };
+  },
+);

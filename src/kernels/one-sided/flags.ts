@@ -6,7 +6,7 @@
  * block, no reset, and block 0 does not wait for block 131. A launch ends when all its blocks have ended, which is
  * when every rank has sent everything.
  */
-import { constant, device, peers } from '../../lang/index.js';
+import { device, peers } from '../../lang/index.js';
 import type { Operation } from '../common/failure.js';
 import { recordFailure } from '../common/waits.js';
 import type { OneSidedShape, OneSidedWindow } from './window.js';

@@ -33,7 +33,8 @@ export function prefetchRows(shape: OneSidedShape) {
         const row = rows[p]!.as('u8').at(token * u.ROW_BYTES[p]!);
         const start = (g.blockIdx.x % u.PARTS) * u.PART_BYTES[p]!;
         const end = g.min(start + u.PART_BYTES[p]!, g.u32(u.ROW_BYTES[p]!));
-        for (let at = start + g.threadIdx.x * u.LINE; at < end; at += g.blockDim.x * u.LINE) g.prefetch(row.at(at));
+        for (let at = start + g.threadIdx.x * u.LINE; at < end; at += g.blockDim.x * u.LINE)
+          g.prefetch(row.at(at));
       }
       if (g.threadIdx.x === 0) {
         g.prefetch(topkIds.at(token * u.K));

@@ -12,8 +12,8 @@ import { patienceOf } from '../common/waits.js';
 import { sumE4m3 } from './e4m3.js';
 import { countCombine } from './epochs.js';
 import { release } from './flags.js';
-import { pushPiece } from './push-row.js';
 import { gatherPushed } from './gather.js';
+import { pushPiece } from './push-row.js';
 import { sumPiece } from './sum-piece.js';
 import type { OneSidedShape, OneSidedWindow } from './window.js';
 
@@ -86,13 +86,15 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
         // Lane k holds route k of the token to add up, on its way while another is pushed.
         let id = g.i32(-1);
         if (u.SUMS) {
-          if (step >= lag && token < tokens && g.laneId < u.K) id = g.load(topkIds.at(token * u.K + g.laneId));
+          if (step >= lag && token < tokens && g.laneId < u.K)
+            id = g.load(topkIds.at(token * u.K + g.laneId));
         }
         if (u.SENDS) {
           if (step < pieces) u.pushPiece({ win, piece: step, epoch });
         }
         if (u.SUMS) {
-          if (step >= lag && token < tokens) u.sumPiece({ win, out, id, token, part: piece % u.PARTS, epoch, patience });
+          if (step >= lag && token < tokens)
+            u.sumPiece({ win, out, id, token, part: piece % u.PARTS, epoch, patience });
         }
       }
       if (u.COUNTS) u.zeroCounts({ mine });

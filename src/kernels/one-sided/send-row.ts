@@ -6,21 +6,22 @@ import { partsOf } from './parts.js';
 import { beforeFirstStore } from './routes.js';
 import { depth, type OneSidedShape, type OneSidedWindow } from './window.js';
 
-const params = (window: OneSidedWindow) => ({
-  win: peers(window),
-  /** [tokens][row] */
-  from: pointer('v16'),
-  token: 'u32',
-  tokens: 'u32',
-  part: 'u32',
-  /** In lane k that of route k. */
-  id: 'i32',
-  epoch: 'u32',
-  slots: registers('u32', 2),
-  bulk: record({ stage: pointer('v16'), filled: pointer('u64') }),
-  /** Chunks that the block has sent. */
-  chunk: registers('u32', 1),
-}) as const;
+const params = (window: OneSidedWindow) =>
+  ({
+    win: peers(window),
+    /** [tokens][row] */
+    from: pointer('v16'),
+    token: 'u32',
+    tokens: 'u32',
+    part: 'u32',
+    /** In lane k that of route k. */
+    id: 'i32',
+    epoch: 'u32',
+    slots: registers('u32', 2),
+    bulk: record({ stage: pointer('v16'), filled: pointer('u64') }),
+    /** Chunks that the block has sent. */
+    chunk: registers('u32', 1),
+  }) as const;
 
 export const sendRow = (shape: OneSidedShape, window: OneSidedWindow, payload: number) =>
   bulkStages(shape).chunks[payload]! > 0 ? copyRow(shape, window, payload) : storeRow(shape, window, payload);
@@ -63,7 +64,12 @@ function destinations({ ranks, topK }: OneSidedShape) {
       },
     ),
     nextOf: device(
-      { name: 'next_of', params: { owner: 'u32', left: registers('u32', 1) }, returns: 'u32', using: { turn } },
+      {
+        name: 'next_of',
+        params: { owner: 'u32', left: registers('u32', 1) },
+        returns: 'u32',
+        using: { turn },
+      },
       (g, { owner, left }, { turn }) => {
         const lane = (g.ffs(left[0]!) - 1 + turn()) % 32;
         left[0]! &= left[0]! - 1;
