@@ -1,7 +1,6 @@
 /** Device functions take the place of their calls: what goes in and out, returning early, names, places. */
 import { describe, expect, test } from 'vitest';
-import { mutantsOf } from '../../src/check/index.js';
-import { mutate } from '../../src/check/mutants.js';
+import { mutantsOf, mutate } from '../../src/check/index.js';
 import {
   callable,
   constant,
