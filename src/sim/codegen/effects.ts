@@ -142,12 +142,6 @@ export class Effects {
     return `${buffer}, ${offset}`;
   }
 
-  private argument(e: Expr): readonly string[] {
-    if (e.type.kind === 'pointer') return [this.pair(e)];
-    if (valueName(e) === 'v16') return this.expressions.words(e);
-    return [this.expressions.scalar(e)];
-  }
-
   /** Declares the result and sets it. */
   bind(result: Variable | null, text: string): void {
     if (result === null) return;
