@@ -93,7 +93,7 @@ const weaker: Readonly<Record<string, readonly string[]>> = {
 
 /** The ways to weaken an effect that synchronises, as its operation allows them; none for the rest. */
 function changesOf(effect: Effect): Change[] {
-  if (effect.op === 'call' || ('order' in effect && effect.order === 'weak')) return [];
+  if ('order' in effect && effect.order === 'weak') return [];
   const { takes, options, removable, weaker: other, misgiven = [] } = operations[effect.op];
   const changes: Change[] = removable ? [{ description: `${effect.op} removed`, effect: null }] : [];
   if (other !== undefined)

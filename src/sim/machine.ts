@@ -42,6 +42,8 @@ export interface MachineStatistics {
   /** How often the schedule preferred another thread to the one that could have gone on. */
   readonly switches: number;
   readonly launches: number;
+  /** How often all that waited in vain was told that its time is over. */
+  readonly timeLimits: number;
   readonly kernels: ReadonlyMap<string, Readonly<KernelStatistics>>;
 }
 
@@ -112,8 +114,8 @@ export class SimMachine {
   }
 
   get statistics(): MachineStatistics {
-    const { steps, schedule, trace, kernels } = this.engine;
-    return { steps, switches: schedule.switches, launches: trace.length, kernels };
+    const { steps, schedule, trace, timeLimits, kernels } = this.engine;
+    return { steps, switches: schedule.switches, launches: trace.length, timeLimits, kernels };
   }
 
   /** Every launch that has ended: when it started and ended, in steps of the machine. */

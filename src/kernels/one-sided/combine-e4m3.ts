@@ -91,6 +91,8 @@ export function combineE4m3Kernel(shape: OneSidedShape, window: OneSidedWindow) 
 
         if (step >= lag && token < tokens) {
           const part = piece % u.PARTS;
+          // Which lane waits for which rank differs from token to token; none waits again once one has given up.
+          if (g.warp.any(patience === 0)) patience = g.u32(0);
 
           // The owners of this token's routes, each once, in order of first appearance: the order of the sum.
           const owner = u.ownerOf({ expert: id });
