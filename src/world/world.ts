@@ -175,9 +175,9 @@ export class World {
     }
   }
 
-  /** The simulated machine must know when a host waits for another host rather than for it. */
+  /** The simulated machine must know when hosts wait for each other rather than for it, and what they then know. */
   private async meeting<T>(promise: Promise<T>): Promise<T> {
-    const goOn = this.machine?.hostWaiting(this.rank);
+    const goOn = this.machine?.hostMeets(this.rank);
     try {
       return await promise;
     } finally {
