@@ -4,10 +4,11 @@
  * experts make: nothing but the NaN that means EMPTY, or −0.
  */
 import type { Tuning } from '../../kernels/index.js';
-import { type Bits, bitsArray, reference, type Source } from '../../layer/index.js';
-import { bytesOf, ExpertParallel, emptyTensor, readBits } from '../../moe/index.js';
+import { type Bits, bitsArray, type Dtype, reference, type Source } from '../../layer/index.js';
+import { bytesOf, ExpertParallel, emptyTensor, readBits, tensorFrom } from '../../moe/index.js';
 import {
   compareCombined,
+  exampleInput,
   layerOf,
   makeSources,
   mergeComparisons,
@@ -28,7 +29,7 @@ export function givenRows(
   differences: Partial<RoundsShape> = {},
 ): CheckConfiguration {
   const shape = shapeOfRounds({ ...layer, ...differences });
-  const { ranks, maxTokens, output } = shape;
+  const { ranks, topK, maxTokens, output } = shape;
   const tuning: Tuning = { dispatch: { ...spread, way: 'store' }, combine: { ...spread, way, ahead: 1 } };
   const rows = Array.from({ length: ranks }, (_, rank) => rowsOf(shape, rank));
   // The same in every schedule, so made once.
@@ -50,13 +51,25 @@ export function givenRows(
         const ep = await ExpertParallel.create(world, layerOf(shape, { tuning }));
         const stream = world.device.createStream();
         stream.copyIn(ep.received.output.data, bytesOf(rows[world.rank]!));
-        const outs = sources.map((round) => {
+        // All inputs are there before the first launch: a copy between two launches would keep them apart.
+        const brought = sources.map((round) => {
           const { topkIds, topkWeights, payloads } = round[world.rank]!;
-          const out = emptyTensor(world.device, output.dtype, [maxTokens, output.hidden], 'out');
-          ep.dispatch({ topkIds, topkWeights: topkWeights!, payloads }, stream);
-          ep.combine(out, stream);
-          return out;
+          const rowsIn = payloads[exampleInput]!;
+          const place = <B extends Bits>(bits: B, dtype: Dtype, columns: number, what: string) =>
+            tensorFrom(world.device, stream, bits, dtype, [maxTokens, columns], what);
+          return {
+            topkIds: place(topkIds, 'i32', topK, 'topkIds'),
+            topkWeights: place(topkWeights!, 'f32', topK, 'topkWeights'),
+            payloads: { [exampleInput]: place(rowsIn, 'u8', rowsIn.length / maxTokens, exampleInput) },
+          };
         });
+        const outs = brought.map(() =>
+          emptyTensor(world.device, output.dtype, [maxTokens, output.hidden], 'out'),
+        );
+        for (const [n, inputs] of brought.entries()) {
+          ep.dispatch(inputs, stream);
+          ep.combine(outs[n]!, stream);
+        }
         await ep.synchronize(stream);
         return Promise.all(outs.map((out) => readBits(out, stream)));
       });
