@@ -29,7 +29,16 @@ export interface Compiled {
 }
 
 /** Why a thread gives up control: the value that its generator yields. */
-export const pause = { preempt: 0, barrier: 1, warp: 2, wait: 3, previous: 4, sleep: 5, end: 6 } as const;
+export const pause = {
+  preempt: 0,
+  barrier: 1,
+  warp: 2,
+  wait: 3,
+  previous: 4,
+  sleep: 5,
+  end: 6,
+  group: 7,
+} as const;
 
 /** What the lanes of a warp do together. */
 export type WarpOp = Extract<OperationName, `warp.${string}`>;

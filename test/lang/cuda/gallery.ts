@@ -83,15 +83,15 @@ function waits(): IrModule {
     ir.effect({ op: 'awaitPrevious' }),
   ];
   const common = { epoch: ir.read(epoch.variable), limit: ir.read(limit.variable) };
+  const wait = { op: 'awaitEpoch', pointer: ir.offset(ir.read(flags.variable), x), ...common } as const;
   for (const scope of scopes) {
     const reached = v('reached', 'bool');
     const packet = v('packet', 'v16');
     const order = scope === 'sys' ? 'acquire' : 'relaxed';
     body.push(
-      ir.effect(
-        { op: 'awaitEpoch', pointer: ir.offset(ir.read(flags.variable), x), order, scope, ...common },
-        reached,
-      ),
+      ir.effect({ ...wait, order, scope, until: '>=', mask: ir.u32(0xffff_ffff) }, reached),
+      ir.effect({ ...wait, order, scope, until: '==', mask: common.epoch }),
+      ir.effect({ ...wait, order, scope, until: '!=', mask: ir.u32(0xff) }),
       ir.when(ir.unary('!', ir.read(reached)), [ir.give(null)]),
       ir.effect({ op: 'fence', order: 'acq_rel', scope }),
       ir.effect({ op: 'fence', order: 'seq_cst', scope }),
@@ -166,6 +166,7 @@ function bulk(): IrModule {
   const row = v('row', 'v16');
   const mine = ir.offset(ir.read(tile.variable), x);
   const barrier = ir.read(full.variable);
+  const over = v('over', 'bool');
   return ir.module(
     'bulk',
     [from, to],
@@ -176,7 +177,10 @@ function bulk(): IrModule {
         ir.effect({ op: 'mbarrier.expect', barrier, bytes }),
         ir.effect({ op: 'bulk.load', to: ir.read(tile.variable), from: base, bytes, barrier }),
       ]),
-      ir.effect({ op: 'mbarrier.await', barrier, parity: ir.u32(0) }),
+      ir.effect({ op: 'mbarrier.await', barrier, parity: ir.u32(0), limit: ir.u32(0xffff_ffff) }),
+      ir.effect({ op: 'mbarrier.await', barrier, parity: ir.u32(0), limit: ir.u32(5) }, over),
+      ir.when(ir.unary('!', ir.read(over)), [ir.effect({ op: 'mbarrier.arrive', barrier })]),
+      ir.effect({ op: 'group.barrier', id: ir.u32(1), threads: ir.u32(64) }),
       ir.effect(ir.load(mine), row),
       ir.effect(
         ir.store(
