@@ -3,8 +3,6 @@
  * parameter after another is tried at each of its values while the others stay; the best stays. It ends when a pass
  * over all parameters gains nothing, or when the shape's share of the budget is used.
  */
-import { CudaDevice } from '../cuda/index.js';
-import { HeddleError } from '../errors/index.js';
 import { type Family, familyNamed, type Knob, type Tuning } from '../kernels/index.js';
 import { combineRowBytes, dispatchRowBytes, type Layer, type Shape } from '../layer/index.js';
 import { type TunedShape, tunedFor } from '../tuning/index.js';
@@ -129,7 +127,7 @@ export async function runTuning(plan: TunePlan, on: (event: TuneEvent) => void):
     const timing = await Timing.create(world, crew, {
       iterations: 9,
       warmups: 2,
-      l2Bytes: gpuOf(world).l2Bytes,
+      l2Bytes: world.device.cacheBytes,
       pause: 300,
       limit: 20_000_000,
     });
@@ -149,11 +147,6 @@ export async function runTuning(plan: TunePlan, on: (event: TuneEvent) => void):
     return shapes;
   });
   return found!;
-}
-
-function gpuOf({ device }: World) {
-  if (device instanceof CudaDevice) return device.gpu;
-  throw new HeddleError('HEDDLE_ARGUMENT', 'tuning needs GPUs');
 }
 
 async function tuneOne(
@@ -186,13 +179,13 @@ async function tuneOne(
     return (await world.allGather(mine, 'is the time over'))[0]![0] === 1;
   };
   const layer = { ...shape, weights: true, counts: false };
-  const place = { kind: 'cuda', rank: world.rank } as const;
+  const place = { kind: 'cuda', rank: world.rank, topology: world.topology } as const;
   const measured = tunedFor(family, layer, world.device);
   const start = measured === null ? family.defaults(layer, place) : family.adapt(measured, layer);
   const { tuning, microseconds, before, tried, cut } = await descend(family, layer, start, time, over);
   const found: TunedShape = {
     family: family.name,
-    gpu: gpuOf(world).name,
+    gpu: world.device.model,
     ranks: of.ranks,
     topK: of.topK,
     dispatchBytes: dispatchRowBytes(shape),

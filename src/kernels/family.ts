@@ -14,11 +14,13 @@ import {
 import type { HeddleError } from '../errors/index.js';
 import type { Field, Kernel, Layout, ParamSpecs } from '../lang/index.js';
 import type { Dtype, Layer } from '../layer/index.js';
+import type { Topology } from '../world/index.js';
 import type { KnobTable, Tuning } from './knobs.js';
 
 /** Where a plan is carried out. */
 export interface Place {
   readonly kind: 'sim' | 'cuda';
+  readonly topology: Topology;
   /** The rank whose plan it is. Plans of all ranks differ in nothing that others see. */
   readonly rank: number;
 }
@@ -100,6 +102,7 @@ export interface Round {
 
 /** A plan's memory, where it lies on this rank. */
 export interface Placed {
+  /** The kernels' `g.rank`: this rank in its node. */
   readonly rank: number;
   /** Microseconds that a kernel waits for a peer. */
   readonly limit: number;

@@ -2,6 +2,7 @@
 import { ArgumentError } from '../errors/index.js';
 import type { Kernel, ParamSpecs } from '../lang/index.js';
 import { dtypes, type Layer, type RowDtype } from '../layer/index.js';
+import { topologyOf } from '../world/index.js';
 import {
   flagBarrierKernel,
   flagBarrierWindow,
@@ -10,7 +11,7 @@ import {
   transferWindow,
 } from './ceilings/index.js';
 import { exampleExpertsKernel } from './experts/index.js';
-import { type Family, phases } from './family.js';
+import { type Family, type Place, phases } from './family.js';
 import { choice, count, type Knob, requireKnob, type Tuning } from './knobs.js';
 import { oneSided } from './one-sided/index.js';
 
@@ -125,7 +126,6 @@ function ofFamily(
   summary: string,
   otherwise: Readonly<Record<string, string>> = {},
 ): RegisteredKernel {
-  const place = { kind: 'cuda', rank: 0 } as const;
   const parameters: Parameters = Object.fromEntries(
     Object.entries(travelling).map(([key, of]) => [key, { ...of, default: otherwise[key] ?? of.default }]),
   );
@@ -136,18 +136,18 @@ function ofFamily(
   );
   const keys = [...Object.keys(parameters), ...knobs.keys()];
   const build = (given: ShapeText = {}): Kernel => {
-    const entries = Object.entries(given);
+    const entries = Object.entries(given).map(([key, value]) => [keyAmong(keys, key), value] as const);
     const layer = layerOf(
       checked(name, keys, parameters, Object.fromEntries(entries.filter(([key]) => !knobs.has(key)))),
     );
     const tuning: Record<string, Record<string, number | string>> = structuredClone(
-      family.defaults(layer, place),
+      family.defaults(layer, placeOf(layer)),
     );
     for (const [path, value] of entries) {
       const found = knobs.get(path);
       if (found) tuning[found.phase]![found.key] = requireKnob(found.knob, value, `--shape ${path}`);
     }
-    const refusal = family.refuses(layer, place, tuning);
+    const refusal = family.refuses(layer, placeOf(layer), tuning);
     if (refusal !== null) throw refusal;
     return kernelNamed(family, layer, tuning, name);
   };
@@ -155,7 +155,7 @@ function ofFamily(
 }
 
 function kernelNamed(family: Family, layer: Layer, tuning: Tuning, name: string): Kernel {
-  const plan = family.plan(layer, { kind: 'cuda', rank: 0 }, tuning);
+  const plan = family.plan(layer, placeOf(layer), tuning);
   const kernels = phases.flatMap((phase) => plan.phases[phase].map(({ kernel }) => kernel));
   const found = kernels.find((kernel) => kernel.name === name);
   if (found !== undefined) return found;
@@ -165,6 +165,13 @@ function kernelNamed(family: Family, layer: Layer, tuning: Tuning, name: string)
     `with such a shape one of ${kernels.map((k) => k.name).join(', ')}`,
   );
 }
+
+/** All ranks on GPUs of one node. */
+const placeOf = ({ ranks }: Layer): Place => ({
+  kind: 'cuda',
+  rank: 0,
+  topology: topologyOf(new Array(ranks).fill(0), 0),
+});
 
 function layerOf(shape: CheckedShape): Layer {
   const dtype = shape.text('dtype') as RowDtype;
@@ -193,6 +200,10 @@ function entry<P extends ParamSpecs>(
   return { name, summary, keys, build: (shape = {}) => build(checked(name, keys, parameters, shape)) };
 }
 
+/** The key that is written like this, in whatever case. */
+const keyAmong = (keys: readonly string[], written: string): string =>
+  keys.find((key) => key.toLowerCase() === written.toLowerCase()) ?? written;
+
 function checked(
   kernel: string,
   keys: readonly string[],
@@ -200,10 +211,11 @@ function checked(
   given: ShapeText,
 ): CheckedShape {
   const values = new Map(Object.entries(parameters).map(([key, of]) => [key, of.default]));
-  for (const [key, value] of Object.entries(given)) {
+  for (const [written, value] of Object.entries(given)) {
+    const key = keyAmong(keys, written);
     const parameter = parameters[key];
     if (parameter === undefined)
-      throw new ArgumentError('--shape', key, `a key of ${kernel}: ${keys.join(', ')}`);
+      throw new ArgumentError('--shape', written, `a key of ${kernel}: ${keys.join(', ')}`);
     values.set(key, requireKnob(parameter.knob, value, `--shape ${key}`));
   }
   return { number: (key) => Number(values.get(key)), text: (key) => String(values.get(key)) };

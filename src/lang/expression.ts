@@ -3,7 +3,7 @@ import type { BinaryOp, UnaryOp } from './arithmetic.js';
 import type { PureFunction } from './operations/pure.js';
 import type { Field, IrType, ValueName } from './types.js';
 
-/** A variable. `id` is unique in its function; `name` is what the author wrote, for readable output. */
+/** A variable. `id` is unique in the module; `name` is what the author wrote, for readable output. */
 export interface Variable {
   readonly id: number;
   readonly name: string;

@@ -28,20 +28,20 @@ export class Carried {
 
   /** Every rank of the world calls it with its plan of the same layer. */
   static async out(world: World, plan: Plan, limit: number): Promise<Carried> {
-    const { device, rank } = world;
+    const { device } = world;
     const windows = new Map<WindowPlan, SharedWindow>();
     for (const of of plan.windows) {
       const ones = of.ones.filter(({ length }) => length > 0);
       const fills = ones.map((field) => ({ offset: field.offset, bytes: bytesOf(field), value: 0xff }));
       const window = await world.createWindow(of.layout.bytes, of.purpose, fills);
-      for (const field of of.unwritten) window.own.poison?.(field.offset, bytesOf(field));
+      for (const field of of.unwritten) window.own.poison(field.offset, bytesOf(field));
       windows.set(of, window);
     }
     if (windows.size > 0) await world.barrier('preparing windows');
     const buffers = new Map(plan.buffers.map((of) => [of, device.allocate(of.bytes, of.purpose)]));
 
     const placed = {
-      rank,
+      rank: world.topology.localRank,
       limit,
       window: (of: WindowPlan) => windows.get(of)!,
       address: (of: BufferPlan) => buffers.get(of)!.address,

@@ -114,7 +114,7 @@ export class ExpertParallel {
   static async create(world: World, options: ExpertParallelOptions): Promise<ExpertParallel> {
     const layer = layerOf(world.ranks, options);
     const limit = limitOf(options);
-    const place = { kind: world.device.kind, rank: world.rank };
+    const place = { kind: world.device.kind, rank: world.rank, topology: world.topology };
     const choice = choose(layer, place, world.device, options);
     const { family, tuning } = choice;
     await requireSameEverywhere(world, { ...layer, family: family.name, ...tuning });

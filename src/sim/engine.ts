@@ -86,6 +86,8 @@ export class Engine implements Hub {
   private idleTurns = 0;
   private nextBuffer = 0;
   private nextThread = 0;
+  /** The host programs that have accessed mapped memory, as threads of the detector, by rank. */
+  private readonly hostPrograms = new Map<number, number>();
   private nextBlock = 0;
   private nextNumber = 0;
   private readonly ordinals: Readonly<Record<'launch' | 'stream', number[]>>;
@@ -125,6 +127,22 @@ export class Engine implements Hub {
 
   newNumber(): number {
     return this.nextNumber++;
+  }
+
+  /** Who accesses mapped memory now, from the host of `rank`. */
+  hostThread(rank: number): number {
+    let thread = this.hostPrograms.get(rank);
+    if (thread === undefined) {
+      thread = this.newHostThread(rank, null);
+      this.hostPrograms.set(rank, thread);
+    }
+    return thread;
+  }
+
+  private newHostThread(rank: number, name: string | null): number {
+    const thread = this.nextThread++;
+    this.detector?.hostThreadStarted(thread, rank, name);
+    return thread;
   }
 
   // Turns.

@@ -1,5 +1,4 @@
 export type { AccessReport, Finding } from './detector.js';
-export type { SimWindowMemory } from './device.js';
 export type { KernelStatistics, TraceEntry } from './engine.js';
 export { type Exploration, explore } from './exhaustive.js';
 export { findingKey, formatFinding } from './findings.js';

@@ -1,6 +1,5 @@
 /** Tunings that were measured: by `heddle tune` on this machine, or shipped with Heddle. */
 import { existsSync } from 'node:fs';
-import { CudaDevice } from '../cuda/index.js';
 import type { Device } from '../device/index.js';
 import type { Family, Tuning } from '../kernels/index.js';
 import { combineRowBytes, dispatchRowBytes, type Shape } from '../layer/index.js';
@@ -11,8 +10,8 @@ import { readTuning, shippedTunings, type TunedShape, tuningPath } from './file.
  * @throws ArgumentError where the machine's file is there and damaged.
  */
 export function tunedFor(family: Pick<Family, 'name'>, shape: Shape, device: Device): Tuning | null {
-  if (!(device instanceof CudaDevice)) return null;
-  const here = { family: family.name, gpu: device.gpu.name };
+  if (device.kind === 'sim') return null;
+  const here = { family: family.name, gpu: device.model };
   const path = tuningPath();
   if (existsSync(path)) {
     const own = nearest(shape, here, readTuning(path).shapes);

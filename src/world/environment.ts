@@ -11,6 +11,8 @@ export interface Place {
   readonly ranks: number;
   /** The rank among those of the same machine, which chooses its GPU; undefined when nothing tells. */
   readonly localRank: number | undefined;
+  /** The name of the node that this rank is said to be of; undefined where that is to be found out. */
+  readonly node: string | undefined;
   /** Where the rendezvous is. */
   readonly address: Address;
   /** The same for all ranks of one start of one job, and for no other. */
@@ -91,8 +93,8 @@ const LAUNCHERS: readonly Launcher[] = [
 
 /**
  * Reads this process's place from the environment: the first of HEDDLE_*, torchrun, Open MPI, PMI, PMIx and
- * Slurm whose rank variable is set. HEDDLE_ADDRESS, HEDDLE_SECRET, HEDDLE_LOCAL_RANK and HEDDLE_WORLD_ID count
- * under every launcher.
+ * Slurm whose rank variable is set. HEDDLE_ADDRESS, HEDDLE_SECRET, HEDDLE_LOCAL_RANK, HEDDLE_NODE and
+ * HEDDLE_WORLD_ID count under every launcher.
  */
 export function readEnvironment(environment: Environment = process.env): Place {
   const get = (name: string) => environment[name] || undefined;
@@ -133,6 +135,7 @@ export function readEnvironment(environment: Environment = process.env): Place {
     rank,
     ranks,
     localRank,
+    node: get('HEDDLE_NODE'),
     address,
     world,
     secret: get('HEDDLE_SECRET'),

@@ -4,12 +4,15 @@
  */
 import { CudaDevice, countGpus, describeGpu } from '../cuda/index.js';
 import type { Device, Fill, Window, WindowMemory } from '../device/index.js';
-import { ArgumentError, HeddleError, requireInteger, UnavailableError } from '../errors/index.js';
+import { ArgumentError, requireInteger, UnavailableError } from '../errors/index.js';
 import { type MachineOptions, SimMachine } from '../sim/index.js';
 import { ordinalFor, requireOwnGpus } from './gpus.js';
 import type { Group, GroupOptions } from './group.js';
 import { LocalGroup } from './local-group.js';
+import { findTopology } from './nodes.js';
 import { type JoinOptions, ProcessGroup } from './process-group.js';
+import { together } from './together.js';
+import { evenNodes, type Topology, topologyOf } from './topology.js';
 
 /** `auto`: GPUs where there are enough of them, else the simulator. */
 export type DeviceChoice = 'auto' | 'sim' | 'cuda';
@@ -18,6 +21,8 @@ export type DeviceChoice = 'auto' | 'sim' | 'cuda';
 export interface LocalWorldOptions extends GroupOptions {
   /** How many, 1 or more. */
   readonly ranks: number;
+  /** Equal nodes of consecutive ranks, default 1: windows span those of a node, as if no others were in reach. */
+  readonly nodes?: number;
   /** Default `auto`. */
   readonly device?: DeviceChoice;
   /** How the simulated machine runs; or one that exists, to look into it afterwards. */
@@ -30,8 +35,10 @@ export interface JoinWorldOptions extends JoinOptions {
   readonly device?: 'cuda';
 }
 
-/** The windows of all ranks of the node, mapped here. */
+/** The windows of all ranks of this rank's node, mapped here: `rank` and `bases` count those, from 0. */
 export interface SharedWindow extends Window {
+  /** Those ranks as the world numbers them: `bases[i]` is the window of rank `ranks[i]`. */
+  readonly ranks: readonly number[];
   /** This rank's own part. */
   readonly own: WindowMemory;
   /** Unmaps the peers' parts and frees this rank's. Every rank must be done with it. */
@@ -50,6 +57,8 @@ export class World {
     readonly group: Group,
     /** This rank's GPU. */
     readonly device: Device,
+    /** Which ranks share a node. */
+    readonly topology: Topology,
     private readonly machine: SimMachine | null,
   ) {
     this.rank = group.rank;
@@ -62,6 +71,7 @@ export class World {
    */
   static async local<T>(options: LocalWorldOptions, program: (world: World) => Promise<T>): Promise<T[]> {
     const ranks = requireInteger('ranks', options.ranks, 1, 1024);
+    const nodeOf = evenNodes(ranks, options.nodes ?? 1);
     const machine = chooseMachine(ranks, options);
     const devices: Device[] = [];
     const oneRank = async (group: LocalGroup): Promise<T> => {
@@ -69,7 +79,7 @@ export class World {
       try {
         const device = machine?.device(group.rank) ?? CudaDevice.open(group.rank);
         devices.push(device);
-        return await program(new World(group, device, machine));
+        return await program(new World(group, device, topologyOf(nodeOf, group.rank), machine));
       } finally {
         machine?.hostLeft(group.rank);
       }
@@ -97,7 +107,8 @@ export class World {
       const { uuid } = describeGpu(ordinal);
       const uuids = await group.allGather(Buffer.from(uuid), 'choosing GPUs');
       requireOwnGpus(uuids.map((bytes) => Buffer.from(bytes).toString()));
-      return new World(group, CudaDevice.open(ordinal), null);
+      const device = CudaDevice.open(ordinal);
+      return new World(group, device, await findTopology(group, device, group.node), null);
     } catch (error) {
       group.abandon(error instanceof Error ? error.message : String(error));
       await group.dispose();
@@ -116,7 +127,8 @@ export class World {
   }
 
   /**
-   * Allocates a window on every rank and maps all of them here. Every rank calls it with the same size.
+   * Allocates a window on every rank and maps those of this rank's node here. Every rank of the world calls it, with
+   * the same size.
    * @throws where one rank cannot, on all ranks; nothing is left then.
    */
   async createWindow(bytes: number, purpose: string, fills: readonly Fill[] = []): Promise<SharedWindow> {
@@ -124,10 +136,12 @@ export class World {
     const close = () => {
       for (const step of undo.splice(0).reverse()) step();
     };
-    const { rank } = this;
+    const { members, node, localRank } = this.topology;
+    const ranks = members[node]!;
+    const gather = this.allGather.bind(this);
     try {
       let own!: WindowMemory;
-      const handles = await this.together(`exchanging the ${purpose}s`, async () => {
+      const handles = await together(gather, `exchanging the ${purpose}s`, async () => {
         own = this.device.allocateWindow(bytes, purpose, fills);
         undo.push(() => own.free());
         return own.handle;
@@ -139,40 +153,17 @@ export class World {
       };
       let bases: number[] = [];
       // A handle is good only while its owner holds it: nobody goes on, and perhaps frees, before all have mapped.
-      await this.together(`mapping the ${purpose}s`, async () => {
+      await together(gather, `mapping the ${purpose}s`, async () => {
         bases = await Promise.all(
-          handles.map((handle, peer) => (peer === rank ? own.address : open(handle))),
+          ranks.map((rank) => (rank === this.rank ? own.address : open(handles[rank]!))),
         );
         return new Uint8Array(0);
       });
-      return { own, rank, bases, bytes, close };
+      return { own, rank: localRank, ranks, bases, bytes, close };
     } catch (error) {
       close();
       throw error;
     }
-  }
-
-  /**
-   * Gives every rank what all ranks made in a step that each of them takes. Where one fails, all throw at once: that
-   * one its own error, the others one that quotes it.
-   */
-  private async together(doing: string, step: () => Promise<Uint8Array>): Promise<Uint8Array[]> {
-    const [done, failed] = [0, 1];
-    const say = (what: number, bytes: Uint8Array) =>
-      this.allGather(Buffer.concat([Buffer.of(what), bytes]), doing);
-    let made: Uint8Array;
-    try {
-      made = await step();
-    } catch (error) {
-      const why = error instanceof Error ? error.message : String(error);
-      await say(failed, Buffer.from(why)).catch(() => {}); // what went wrong first says more
-      throw error;
-    }
-    const all = await say(done, made);
-    const fallen = all.findIndex(([what]) => what === failed);
-    if (fallen === -1) return all.map((bytes) => bytes.subarray(1));
-    const why = Buffer.from(all[fallen]!.subarray(1)).toString();
-    throw new HeddleError('HEDDLE_PEER_FAILED', `rank ${fallen} failed at ${doing}: ${why}`);
   }
 
   /** Frees the device and leaves the group. */
@@ -200,7 +191,7 @@ export class World {
  * that gone: in a world that lost a rank, survivors' kernels wait for it until their time is over. So all end first.
  */
 async function freeAll(devices: readonly Device[]): Promise<void> {
-  await Promise.all(devices.map((device) => (device instanceof CudaDevice ? device.settle() : undefined)));
+  await Promise.all(devices.map((device) => device.settle()));
   await Promise.all(devices.map((device) => device.dispose()));
 }
 

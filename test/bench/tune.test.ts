@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { coordinatesOf, descend, neighbours, sensible } from '../../src/bench/tune.js';
 import { type OneSidedTuning, oneSided } from '../../src/kernels/index.js';
 import type { Layer } from '../../src/layer/index.js';
+import { topologyOf } from '../../src/world/index.js';
 
 const layer: Layer = {
   ranks: 4,
@@ -13,7 +14,7 @@ const layer: Layer = {
   weights: true,
   counts: false,
 };
-const start = oneSided.defaults(layer, { kind: 'cuda', rank: 0 });
+const start = oneSided.defaults(layer, { kind: 'cuda', rank: 0, topology: topologyOf([0, 0, 0, 0], 0) });
 const never = async () => false;
 
 /** Least at 132 blocks of 4 parts in dispatch and a pulling combine. */

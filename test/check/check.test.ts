@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { type CheckProgress, check, mutantsOf, runOnce } from '../../src/check/index.js';
+import { type CheckProgress, check, mutantsOf, mutate, runOnce } from '../../src/check/index.js';
 import { runCheck } from '../../src/cli/check.js';
 import { kernel, pointer } from '../../src/lang/index.js';
 import { explore, SimMachine } from '../../src/sim/index.js';
@@ -81,7 +81,7 @@ describe('mutants', () => {
     );
     expect(new Set(mutants.map((m) => m.id)).size).toBe(mutants.length);
     for (const mutant of mutants) {
-      expect(mutant.apply(module)).not.toBe(module);
+      expect(mutate(module, mutant)).not.toBe(module);
       expect(mutant.where).toMatch(/ring\.ts:\d+:\d+$/);
     }
   });
@@ -91,7 +91,7 @@ describe('mutants', () => {
       g.barrier();
     }).ir();
     for (const mutant of mutantsOf(ringKernel(3, { waitsUntilTaken: true }).ir())) {
-      expect(mutant.apply(other)).toBe(other);
+      expect(mutate(other, mutant)).toBe(other);
     }
   });
 });

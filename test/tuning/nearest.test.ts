@@ -5,6 +5,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { oneSided } from '../../src/kernels/index.js';
 import type { Shape } from '../../src/layer/index.js';
 import { nearest, readTuning, shippedTunings, type TunedShape } from '../../src/tuning/index.js';
+import { topologyOf } from '../../src/world/index.js';
 
 const shape: Shape = {
   ranks: 4,
@@ -25,7 +26,7 @@ const entry = (maxTokens: number, change: Partial<TunedShape> = {}): TunedShape 
   maxTokens,
   // Marks the entry: its tuning is found again by its blocks.
   tuning: {
-    ...oneSided.defaults(layer, { kind: 'cuda', rank: 0 }),
+    ...oneSided.defaults(layer, { kind: 'cuda', rank: 0, topology: topologyOf([0, 0, 0, 0], 0) }),
     dispatch: { blocks: maxTokens, threads: 256, parts: 1, way: 'bulk', inFlight: 2 },
   },
   microseconds: 10,

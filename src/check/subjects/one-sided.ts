@@ -76,6 +76,7 @@ const plain: Omit<Rounds, 'tokens'> = {
 /** For both ways of combine. */
 const common: Readonly<Record<string, Partial<Rounds>>> = {
   '2 ranks': {},
+  '3 ranks': { ranks: 3 },
   '1 rank': { ranks: 1 },
   'one token': { maxTokens: 1, experts: 2, topK: 1, blocks: 1, tokens: [[1, 1]], tiny: true },
   'uneven tokens, experts that do not divide': {

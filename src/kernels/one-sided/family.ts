@@ -1,7 +1,8 @@
 /** The one-sided family: ranks that share NVLink write straight into each other's windows. */
-import { ArgumentError, type HeddleError } from '../../errors/index.js';
+import { ArgumentError, type HeddleError, UnavailableError } from '../../errors/index.js';
 import { type Field, section } from '../../lang/index.js';
 import { type Dtype, expertsOf, type Layer, outputRowBytes } from '../../layer/index.js';
+import type { Topology } from '../../world/index.js';
 import { failureWords } from '../common/failure.js';
 import { remembered } from '../common/remembered.js';
 import { unitBytes, widestUnit } from '../common/units.js';
@@ -25,7 +26,8 @@ export const oneSided: Family<OneSidedTuning> = {
   plan,
 };
 
-function refuses(layer: Layer, _place: Place, tuning?: OneSidedTuning): HeddleError | null {
+function refuses(layer: Layer, { topology }: Place, tuning?: OneSidedTuning): HeddleError | null {
+  if (topology.nodes > 1) return severalNodes(topology);
   const { ranks, maxTokens, output } = layer;
   if (output.wire === 'e4m3' && output.hidden % 16 !== 0) {
     const possible = "a multiple of 16 for wire 'e4m3'; wire 'rows' takes any length";
@@ -35,6 +37,14 @@ function refuses(layer: Layer, _place: Place, tuning?: OneSidedTuning): HeddleEr
   if (maxTokens > reached)
     return new ArgumentError('maxTokens', maxTokens, `at most ${reached} with such rows on ${ranks} ranks`);
   return tuning === undefined ? null : refusesTuning(layer, tuning);
+}
+
+function severalNodes({ nodes, members, node, apart }: Topology): HeddleError {
+  return new UnavailableError(
+    `dispatch and combine need all ranks in one node, but this world has ${nodes}; this rank's is ranks ` +
+      `${members[node]!.join(', ')}${apart === null ? '' : ` (${apart})`}`,
+    'Start ranks on GPUs that share NVLink: `heddle doctor` prints which do',
+  );
 }
 
 function refusesTuning(layer: Layer, { dispatch, combine }: OneSidedTuning): HeddleError | null {

@@ -227,7 +227,7 @@ export class Expressions {
       case 'warpId':
         return { text: 'threadIdx.x / 32u', strength: strength['/'], op: '/' };
       case 'rank':
-        return primary(this.#scopes.rank());
+        return primary('rank');
       default:
         return primary(`${name}.x`);
     }

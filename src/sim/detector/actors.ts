@@ -33,6 +33,8 @@ export class StreamState {
     readonly index: number,
     readonly id: StreamId,
     readonly rank: number,
+    /** What it does, a host does: no GPU of its rank is nearer to it than another. */
+    readonly ofHost = false,
   ) {}
 }
 
@@ -300,5 +302,6 @@ function covers(clock: BlockClock, by: Actor, epoch: number): boolean {
 /** The narrowest scope that includes both. */
 export function distance(a: Actor, b: Actor): Reach {
   if (a.block === b.block) return cta;
+  if (a.block.owner.ofHost || b.block.owner.ofHost) return sys;
   return a.block.rank === b.block.rank ? gpu : sys;
 }
