@@ -63,6 +63,7 @@ export {
   type RoutesOptions,
 } from './testing/index.js';
 export {
+  connectFabric,
   type DeviceChoice,
   type Group,
   type GroupLoss,
