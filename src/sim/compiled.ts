@@ -1,15 +1,8 @@
-import { type IrModule, type OperationName, operationNames } from '../lang/index.js';
+import { type IrModule, type OperationName, operationNames, type SharedRange } from '../lang/index.js';
 import type { Site } from './detector.js';
 
 /** `fast` checks nothing; `checked` checks every access and asks the scheduler before every synchronising one. */
 export type Mode = 'fast' | 'checked';
-
-export interface SharedRange {
-  readonly name: string;
-  readonly offset: number;
-  readonly elementBytes: number;
-  readonly length: number;
-}
 
 /** A kernel that the machine can run. */
 export interface Compiled {

@@ -578,8 +578,8 @@ export class Engine implements Hub {
     const spare = this.spareShared.get(compiled.sharedBytes)?.pop();
     if (spare !== undefined) return spare;
     const buffer = this.newBuffer(rank, compiled.sharedBytes, 'shared memory');
-    for (const { name, offset, elementBytes, length } of compiled.shared) {
-      buffer.name(name, offset, elementBytes, length);
+    for (const { variable, offset, elementBytes, length } of compiled.shared) {
+      buffer.name(variable.name, offset, elementBytes, length);
     }
     if (this.mode === 'checked') buffer.poison(0, compiled.sharedBytes);
     return buffer;

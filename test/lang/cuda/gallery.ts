@@ -2,6 +2,7 @@
 import type { Effect, Expr, IrModule, Param, Stmt, Variable } from '../../../src/lang/ir.js';
 import type { IrType, Space, ValueName } from '../../../src/lang/types.js';
 import * as ir from './ir-builder.js';
+import { reverseTwice } from './large-shared.js';
 
 const memoryNames = ['u8', 'u16', 'i32', 'u32', 'u64', 'f32', 'bf16', 'f16', 'e4m3', 'v16'] as const;
 const scopes = ['cta', 'gpu', 'sys'] as const;
@@ -339,4 +340,5 @@ export const gallery: readonly IrModule[] = [
   windows(),
   ...(['bf16', 'f16', 'e4m3'] as const).map(reduction),
   leftovers(),
+  reverseTwice.ir(),
 ];
