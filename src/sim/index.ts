@@ -10,7 +10,7 @@ export {
   WrongResult,
 } from './check.js';
 export type { AccessReport, Finding } from './detector.js';
-export type { KernelStatistics, TraceEntry } from './engine.js';
+export type { HostProgram, KernelStatistics, TraceEntry } from './engine.js';
 export type { Exploration } from './exhaustive.js';
 export { formatFinding } from './findings.js';
 export {

@@ -1,10 +1,7 @@
-import { createRequire } from 'node:module';
-import { dirname, join } from 'node:path';
 import { setImmediate } from 'node:timers/promises';
-import { fileURLToPath, pathToFileURL } from 'node:url';
-import { MessageChannel, type MessagePort, receiveMessageOnPort, Worker } from 'node:worker_threads';
+import { MessageChannel, type MessagePort, receiveMessageOnPort, type Worker } from 'node:worker_threads';
 import { HeddleError } from '../../errors/index.js';
-import { openLibrary } from '../../native/index.js';
+import { moduleBeside, startThread, yieldProcessor } from '../../native/index.js';
 import { Core, type CoreInfo, type CoreOptions } from '../core/core.js';
 import { type Shared, word } from '../core/shared.js';
 import type { ControlReply, ControlRequest, WorkerData } from '../core/worker.js';
@@ -41,12 +38,6 @@ export interface Driver {
   close(): Promise<void>;
 }
 
-const schedYield = () => {
-  yieldProcessor ??= openLibrary(null, '').declare<() => number>('sched_yield', 'i32', []);
-  yieldProcessor();
-};
-let yieldProcessor: (() => number) | undefined;
-
 /** The caller makes progress: nothing moves between its calls. For threads that poll anyway. */
 export class CallerDriver implements Driver {
   readonly info: CoreInfo;
@@ -75,7 +66,7 @@ export class CallerDriver implements Driver {
   }
 
   pause(idle: number): boolean {
-    if (idle > spinsBeforePause) schedYield();
+    if (idle > spinsBeforePause) yieldProcessor();
     return false;
   }
 
@@ -107,7 +98,7 @@ export class WorkerDriver implements Driver {
   static async start(options: CoreOptions, onDeath: (error: Error) => void): Promise<WorkerDriver> {
     const { port1, port2 } = new MessageChannel();
     const data: WorkerData = { options, port: port2 };
-    const worker = startWorker(new URL(`../core/worker${extension}`, import.meta.url), data, [port2]);
+    const worker = startThread(moduleBeside(import.meta.url, '../core/worker'), data, [port2]);
     const died = new Promise<never>((_, reject) => {
       worker.once('error', reject);
       worker.once('exit', (code) =>
@@ -170,7 +161,7 @@ export class WorkerDriver implements Driver {
     // Spinning takes a processor away from somebody, so it is for the last moment of a wait.
     if (lacking <= 1 && idle < spinsBeforePause) return false;
     if (lacking === 0) {
-      schedYield();
+      yieldProcessor();
       return false;
     }
     if (this.fallAsleep(heard, lacking)) Atomics.wait(this.control, word.frontSleeps, 1, longestNapMs);
@@ -233,16 +224,4 @@ interface AsyncAtomics {
     value: number,
     timeoutMs: number,
   ): { async: true; value: Promise<string> } | { async: false; value: string };
-}
-
-// Compiled, this module is JavaScript and its worker a file beside it. Run from source (the tests do), both are
-// TypeScript, and a worker does not inherit the loader of its parent: it registers tsx itself.
-const extension = import.meta.url.endsWith('.ts') ? '.ts' : '.js';
-
-function startWorker(url: URL, data: WorkerData, transferList: MessagePort[]): Worker {
-  if (extension === '.js') return new Worker(url, { workerData: data, transferList });
-  const tsx = join(dirname(createRequire(import.meta.url).resolve('tsx/esm/api')), 'index.mjs');
-  const start = `import(${JSON.stringify(pathToFileURL(tsx).href)})
-    .then(({ register }) => { register(); return import(${JSON.stringify(pathToFileURL(fileURLToPath(url)).href)}); })`;
-  return new Worker(start, { eval: true, workerData: data, transferList, execArgv: [] });
 }
