@@ -3,9 +3,13 @@
 const rooms = [
   'cli',
   'bench',
+  'check',
+  'testing',
   'moe',
+  'tuning',
   'kernels',
   'world',
+  'layer',
   'fabric',
   'cuda',
   'sim',

@@ -136,13 +136,13 @@ async function measure(
   // Simulated steps of a kernel beside those of its peers' say nothing.
   if (plan.breakdown && real) doing('kernels');
   const kernels = plan.breakdown && real ? await round.breakdown() : null;
-  const { tuning } = round.ep;
+  const { family, tuning } = round.ep;
   await round.dispose();
 
   // Dispatch without a combine needs slots that nobody has to release: those of a pulling round.
   doing('dispatch alone');
-  const alone = { ...tuning, combine: { ...tuning.combine, way: 'pull' as const } };
-  const half = await Round.create(timing, noise, of, routes, alone);
+  const alone = { ...tuning, combine: { ...tuning.combine, way: 'pull' } };
+  const half = await Round.create(timing, noise, of, routes, { family, tuning: alone });
   times.set(key('heddle', 'dispatch'), spread(await half.time(rounds, half.dispatch)));
   await half.dispose();
 

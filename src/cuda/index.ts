@@ -16,12 +16,6 @@ export {
   ncclUniqueIdBytes,
   ncclVersionNumber,
 } from './nccl.js';
-export type {
-  CudaLauncher,
-  CudaProgram,
-  KernelFacts,
-  Parameter,
-  ParameterBlock,
-} from './program.js';
+export type { CudaLauncher, CudaProgram, KernelFacts, Parameter, ParameterBlock } from './program.js';
 export type { CudaEvent, CudaGraph, CudaStream } from './stream.js';
 export { formatBytes } from './window.js';

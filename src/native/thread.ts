@@ -4,20 +4,21 @@ import { pathToFileURL } from 'node:url';
 import { type Transferable, Worker } from 'node:worker_threads';
 import { openLibrary } from './library.js';
 
-/** Starts a thread that runs a module of this package, or one that the caller wrote; `data` is its `workerData`. */
-export function startThread(module: URL, data: unknown, transfer: readonly Transferable[] = []): Worker {
-  const options = { workerData: data, transferList: [...transfer] };
-  if (!module.pathname.endsWith('.ts')) return new Worker(module, options);
-  // Run from source (the tests do), and a thread does not inherit the loader of its parent: it registers tsx itself.
-  const tsx = join(dirname(createRequire(import.meta.url).resolve('tsx/esm/api')), 'index.mjs');
-  const start = `import(${JSON.stringify(pathToFileURL(tsx).href)})
-    .then(({ register }) => { register(); return import(${JSON.stringify(module.href)}); })`;
-  return new Worker(start, { ...options, eval: true, execArgv: [] });
-}
+/** Whether this is TypeScript, run from source, as the tests do. */
+const fromSource = import.meta.url.endsWith('.ts');
 
-/** The module beside `from` (an `import.meta.url`) that is compiled with it: its name without an ending. */
-export function moduleBeside(from: string, name: string): URL {
-  return new URL(`${name}${from.endsWith('.ts') ? '.ts' : '.js'}`, from);
+/**
+ * Starts a thread on a module: `new URL('./worker.js', import.meta.url)`. Run from source the file beside it is a `.ts`;
+ * and since a thread does not inherit the loader of its parent, it registers tsx itself.
+ */
+export function startThread(module: URL, data: unknown, transferList: readonly Transferable[] = []): Worker {
+  const given = { workerData: data, transferList: [...transferList] };
+  if (!fromSource) return new Worker(module, given);
+  const tsx = join(dirname(createRequire(import.meta.url).resolve('tsx/esm/api')), 'index.mjs');
+  const source = module.href.replace(/\.js$/, '.ts');
+  const start = `import(${JSON.stringify(pathToFileURL(tsx).href)})
+    .then(({ register }) => { register(); return import(${JSON.stringify(source)}); })`;
+  return new Worker(start, { ...given, eval: true, execArgv: [] });
 }
 
 let schedYield: (() => number) | undefined;

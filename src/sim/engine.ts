@@ -76,6 +76,7 @@ export class Engine implements Hub {
   readonly trace: TraceEntry[] = [];
   readonly kernels = new Map<string, KernelStatistics>();
   readonly killed: boolean[];
+  readonly seen: SimBuffer;
   steps = 0;
 
   private readonly starters: BlockStarter[];
@@ -117,6 +118,7 @@ export class Engine implements Hub {
     this.log = options.log;
     this.detector = options.detector;
     this.stepLimit = options.stepLimit;
+    this.seen = new SimBuffer(-1, 'what an atomic load has read', -1, 16);
     this.killed = new Array(options.ranks).fill(false);
     const zeros = () => new Array<number>(options.ranks).fill(0);
     this.ordinals = { launch: zeros(), stream: zeros() };
@@ -179,6 +181,7 @@ export class Engine implements Hub {
 
   act(host: HostThread, turn: () => boolean): boolean {
     this.acting = host;
+    host.saw = this.moves - 1; // its own step is no move
     try {
       return turn();
     } finally {
@@ -188,11 +191,18 @@ export class Engine implements Hub {
 
   /** It found nothing to do: it looks again when others have moved, or a little later. */
   hostIdles(host: HostThread): void {
-    host.saw = --this.moves; // its own step was no move
+    this.moves--;
     // Checked mode looks at more moments than those at which nobody else can run.
     if (this.mode === 'checked' && !this.explores && this.random.below(8) !== 0)
       this.schedule.add(host as Task);
     else this.idleHosts.add(host);
+  }
+
+  /** Which of `count` stores a host's load reads. Who reads an older one has to look again, though nothing moves. */
+  pickHostStore(count: number): number {
+    const choice = this.pickStore(count);
+    if (choice !== 0) this.moves++;
+    return choice;
   }
 
   private wakeHosts(which: (host: HostThread) => boolean): boolean {
@@ -384,6 +394,10 @@ export class Engine implements Hub {
     }
   }
 
+  pickStore(count: number): number {
+    return this.schedule.pickStore(count);
+  }
+
   get explores(): boolean {
     return this.schedule.ordered !== undefined;
   }
@@ -458,7 +472,7 @@ export class Engine implements Hub {
       const there = lanes.filter((thread) => thread.state === 'warp');
       this.reportDivergence('an operation of the warp', block, there, lanes);
       // Votes and shuffles exchange registers and order no memory; CUDA promises that of the barrier alone.
-      if (warpOps[some.warpOp] === 'warpBarrier')
+      if (warpOps[some.warpOp] === 'warp.barrier')
         this.detector.warpMet(block.firstThread + first, lanes.length);
       this.schedule.ordered?.(there, there);
     }
@@ -709,7 +723,7 @@ export class Engine implements Hub {
 class HostThread extends Agent {
   readonly key: string;
   ended = false;
-  /** How much had moved when it last found nothing to do. */
+  /** How much had moved before its last turn. */
   saw = 0;
 
   constructor(

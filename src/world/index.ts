@@ -7,7 +7,7 @@ export { type JoinOptions, ProcessGroup } from './process-group.js';
 export type { ProxyMaker, ProxyMemory, ProxyOptions, ProxyParts, ProxyProgram } from './proxy/program.js';
 export type { RunningProxy } from './proxy/start.js';
 export { Rendezvous, type RendezvousOptions } from './rendezvous.js';
-export type { Topology } from './topology.js';
+export { type Topology, topologyOf } from './topology.js';
 export {
   type DeviceChoice,
   type JoinWorldOptions,

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import type { HostView } from '../../src/device/index.js';
 import { kernel, pointer } from '../../src/lang/index.js';
 import { type Finding, type MachineOptions, SimMachine } from '../../src/sim/index.js';
-import { launch, type Rank } from './harness.js';
+import { launch, machineOf, type Rank } from './harness.js';
 
 const rounds = 4;
 /** The rounds of what the kernel sends and of what has come for it; then places for either, which rounds take in turns. */
@@ -132,6 +132,40 @@ describe('threads of hosts in a machine', () => {
       throw new Error('torn');
     });
     expect(errors.map(String)).toEqual(['Error: torn', 'Error: torn']);
+  });
+
+  it('may read what is no longer there, as kernels may: each side stores, then looks for the other', async () => {
+    const storeThenLook = kernel(
+      { name: 'storeThenLook', params: { words: pointer('u32') } },
+      (g, { words }) => {
+        g.store(words, 1, { order: 'release', scope: 'sys' });
+        g.store(words.at(2), g.load(words.at(1), { order: 'acquire', scope: 'sys' }));
+      },
+    );
+    const seen = new Set<string>();
+    for (let seed = 0; seed < 200; seed++) {
+      const { machine, ranks } = machineOf({ ranks: 1, mode: 'checked', seed: `${seed}` });
+      const rank = ranks[0]!;
+      const memory = rank.device.allocateMapped(12, 'words');
+      let looked = -1;
+      const end = machine.startHost(0, {
+        name: 'looker',
+        hearsOutside: false,
+        step() {
+          if (looked >= 0) return false;
+          memory.host.store(4, 1);
+          looked = memory.host.load(0);
+          return true;
+        },
+        onError: () => {},
+      });
+      await launch(rank, storeThenLook.ir(), { block: 1 }, { words: memory });
+      const kernelLooked = (await rank.stream.copyOut(memory.address + 8, 4))[0]!;
+      end();
+      // A machine that has nothing left to run for need not have given it a turn.
+      if (looked >= 0) seen.add(`${looked} ${kernelLooked}`);
+    }
+    expect([...seen].sort()).toEqual(['0 0', '0 1', '1 0', '1 1']);
   });
 
   it('see what a host program stores', async () => {

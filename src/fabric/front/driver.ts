@@ -1,7 +1,7 @@
 import { setImmediate } from 'node:timers/promises';
 import { MessageChannel, type MessagePort, receiveMessageOnPort, type Worker } from 'node:worker_threads';
 import { HeddleError } from '../../errors/index.js';
-import { moduleBeside, startThread, yieldProcessor } from '../../native/index.js';
+import { startThread, yieldProcessor } from '../../native/index.js';
 import { Core, type CoreInfo, type CoreOptions } from '../core/core.js';
 import { type Shared, word } from '../core/shared.js';
 import type { ControlReply, ControlRequest, WorkerData } from '../core/worker.js';
@@ -98,7 +98,7 @@ export class WorkerDriver implements Driver {
   static async start(options: CoreOptions, onDeath: (error: Error) => void): Promise<WorkerDriver> {
     const { port1, port2 } = new MessageChannel();
     const data: WorkerData = { options, port: port2 };
-    const worker = startThread(moduleBeside(import.meta.url, '../core/worker'), data, [port2]);
+    const worker = startThread(new URL('../core/worker.js', import.meta.url), data, [port2]);
     const died = new Promise<never>((_, reject) => {
       worker.once('error', reject);
       worker.once('exit', (code) =>

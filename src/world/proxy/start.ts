@@ -1,7 +1,7 @@
 /** Starts proxies, and tells the group when one has failed. */
 import { MessageChannel } from 'node:worker_threads';
 import { HeddleError } from '../../errors/index.js';
-import { moduleBeside, startThread } from '../../native/index.js';
+import { startThread } from '../../native/index.js';
 import type { Group } from '../group.js';
 import { messageOf } from '../member.js';
 import { type FromProxy, type ProxyThreadData, serveGroup } from './mail.js';
@@ -53,7 +53,7 @@ async function startInThread(group: Group, options: ProxyOptions): Promise<Runni
     program: nameOf(options),
     memories: options.memories.map(({ address, bytes }) => ({ address, bytes })),
   };
-  const thread = startThread(moduleBeside(import.meta.url, './thread'), given, [port2]);
+  const thread = startThread(new URL('./thread.js', import.meta.url), given, [port2]);
   const ended = new Promise<Error>((resolve) => {
     thread.once('error', resolve);
     thread.once('exit', (code) =>
