@@ -206,7 +206,8 @@ export interface StaleRead {
 }
 
 export interface AccessReport {
-  readonly kind: AccessKind | 'wait';
+  /** 'address': nothing was accessed, only addressed. */
+  readonly kind: AccessKind | 'wait' | 'address';
   readonly order: Order;
   readonly scope: Scope;
   readonly rank: number;
