@@ -1,6 +1,6 @@
 /** What would help most: the same question with one thing changed. */
 import type { ParameterName } from './model.js';
-import { type Answer, answer, type Candidate, type Question } from './plan.js';
+import { type Answer, answer, type Candidate, type Question, ranked } from './plan.js';
 import { type Hits, hits, nodesOf } from './routing.js';
 
 export interface Change {
@@ -58,9 +58,9 @@ export function advice(question: Question, candidate: Candidate, tokens: number)
     ...(rows === 'expert'
       ? [ask('a row for each rank, not each expert', question, way({ rows: 'rank' }))]
       : []),
-    ...(law.kind === 'perfect'
+    ...(law.kind === 'perfect' || law.kind === 'uniform'
       ? []
-      : [ask('a perfect router', question, candidate, hits(layer, place, { kind: 'perfect' }))]),
+      : [ask('uniform routes', question, candidate, hits(layer, place, { kind: 'uniform' }))]),
   ];
   if (crosses) {
     changes.push(
@@ -78,9 +78,8 @@ export function advice(question: Question, candidate: Candidate, tokens: number)
   return changes.filter(({ after, before }) => after < 0.995 * before).sort((a, b) => a.after - b.after);
 }
 
-/** Whose advice is worth giving: the fastest of all, and the fastest of Heddle's. */
+/** Whom to advise: the fastest of Heddle's families, and the fastest of what others published. */
 export function advised(answers: readonly Answer[], tokens: number): Answer[] {
-  const sorted = answers.filter((one) => one.tokens === tokens).sort((a, b) => a.time - b.time);
-  const heddle = sorted.find((one) => one.heddle);
-  return [...new Set([sorted[0]!, ...(heddle === undefined ? [] : [heddle])])];
+  const order = ranked(answers.filter((one) => one.tokens === tokens));
+  return [true, false].flatMap((heddle) => order.find((one) => one.heddle === heddle) ?? []);
 }

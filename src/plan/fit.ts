@@ -102,7 +102,7 @@ export function leastSquares(
   let now = residuals(at);
   let cost = dot(now, now);
   let damping = 1e-2;
-  let slopes = difference(residuals, at);
+  let slopes = difference(residuals, at, now);
   for (let turn = 0; turn < 100 && damping < 1e9; turn++) {
     const normal = slopes.map((a) => slopes.map((b) => dot(a, b)));
     const downhill = slopes.map((a) => -dot(a, now));
@@ -118,19 +118,18 @@ export function leastSquares(
     const gained = cost - costThere;
     [at, now, cost] = [next, there, costThere];
     damping /= 3;
-    slopes = difference(residuals, at);
+    slopes = difference(residuals, at, now);
     if (gained < 1e-9 * (1 + cost)) break;
   }
   return { at, normal: slopes.map((a) => slopes.map((b) => dot(a, b))) };
 }
 
-/** Central differences: for each coordinate, how every residual answers. */
-function difference(residuals: Residuals, at: readonly number[]): number[][] {
-  const h = 1e-5;
+/** For each coordinate, how every residual answers. */
+function difference(residuals: Residuals, at: readonly number[], here = residuals(at)): number[][] {
+  const h = 1e-6;
   return at.map((_, i) => {
-    const moved = (by: number) => residuals(at.map((value, j) => (i === j ? value + by : value)));
-    const [up, down] = [moved(h), moved(-h)];
-    return up.map((value, r) => (value - down[r]!) / (2 * h));
+    const moved = residuals(at.map((value, j) => (i === j ? value + h : value)));
+    return moved.map((value, r) => (value - here[r]!) / h);
   });
 }
 

@@ -221,6 +221,15 @@ export function simulateAll(
   });
 }
 
+/**
+ * The fastest first, without those whose cells are of far more or far fewer tokens, unless there are no others: what a
+ * prefill kernel would do with one token nobody has measured.
+ */
+export function ranked(answers: readonly Answer[]): Answer[] {
+  const near = answers.filter(({ phases: parts }) => parts.every(({ far }) => !far));
+  return [...(near.length > 0 ? near : answers)].sort((a, b) => a.time - b.time);
+}
+
 /** From how many tokens on which candidate is fastest, among those that were asked about. */
 export interface Winner {
   readonly from: number;
@@ -233,9 +242,7 @@ export interface Winner {
 export function winners(answers: readonly Answer[]): Winner[] {
   const sizes = [...new Set(answers.map(({ tokens }) => tokens))].sort((a, b) => a - b);
   const best = sizes.map((from): Winner => {
-    const [first, second] = answers
-      .filter(({ tokens }) => tokens === from)
-      .sort((a, b) => a.time - b.time) as [Answer, Answer?];
+    const [first, second] = ranked(answers.filter(({ tokens }) => tokens === from)) as [Answer, Answer?];
     const { candidate, source } = first;
     return { from, candidate, source, close: second !== undefined && second.low < first.high };
   });

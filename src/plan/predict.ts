@@ -14,6 +14,8 @@ export interface Prediction {
   readonly parts: Parts;
   /** What lies outside of what was measured; empty where the fit interpolates. */
   readonly beyond: readonly string[];
+  /** The tokens are more than fourfold beyond those measured. */
+  readonly far: boolean;
 }
 
 /** Half of the width that nine tenths of a normal distribution have, in standard deviations. */
@@ -37,7 +39,7 @@ export function predict({ fit, assumes }: Basis, work: Work, tokens: number): Pr
     (sum, row, i) => sum + row.reduce((inner, value, j) => inner + value * slopes[i]! * slopes[j]!, 0),
     0,
   );
-  const { beyond, spread } = distance(covered, work, tokens);
+  const { beyond, spread, far } = distance(covered, work, tokens);
   const untried = assumes.length > 0 ? unseen.kernel : 0;
   const deviation = Math.sqrt(scatter ** 2 + doubt + spread ** 2 + untried ** 2);
   const middle = time(parameters, work);
@@ -49,26 +51,36 @@ export function predict({ fit, assumes }: Basis, work: Work, tokens: number): Pr
     bound: boundOf(parameters, parts),
     parts,
     beyond: [...assumes, ...beyond],
+    far,
   };
 }
 
 /** How far a phase lies from what was measured, in words and as a standard deviation. */
-function distance(covered: Covered, work: Work, tokens: number): { beyond: string[]; spread: number } {
-  const beyond: string[] = [];
-  let squares = 0;
-  const check = (name: string, value: number, [least, most]: readonly [number, number], width: number) => {
-    if (value >= least && value <= most) return;
-    const doublings = Math.abs(Math.log2(value / (value < least ? least : most)));
-    squares += (width * doublings) ** 2;
-    beyond.push(`${name} ${value}: measured ${least === most ? `at ${least}` : `from ${least} to ${most}`}`);
+function distance(covered: Covered, work: Work, tokens: number) {
+  const crosses = work.networkBytes > 0 && !covered.network;
+  const off = {
+    ranks: doublingsBeyond(work.ranks, covered.ep),
+    tokens: doublingsBeyond(tokens, covered.tokens),
   };
-  check('EP', work.ranks, covered.ep, perDoubling.ranks);
-  check('tokens', tokens, covered.tokens, perDoubling.tokens);
-  if (work.networkBytes > 0 && !covered.network) {
-    squares += unseen.network ** 2;
-    beyond.push('nothing measured crossed the network');
-  }
-  return { beyond, spread: Math.sqrt(squares) };
+  const measured = ([least, most]: readonly [number, number]) =>
+    least === most ? `measured at ${least}` : `measured from ${least} to ${most}`;
+  return {
+    beyond: [
+      ...(off.ranks > 0 ? [`EP ${work.ranks}: ${measured(covered.ep)}`] : []),
+      ...(off.tokens > 0 ? [`tokens ${tokens}: ${measured(covered.tokens)}`] : []),
+      ...(crosses ? ['nothing measured crossed the network'] : []),
+    ],
+    spread: Math.hypot(
+      perDoubling.ranks * off.ranks,
+      perDoubling.tokens * off.tokens,
+      crosses ? unseen.network : 0,
+    ),
+    far: off.tokens > 2,
+  };
+}
+
+function doublingsBeyond(value: number, [least, most]: readonly [number, number]): number {
+  return Math.max(0, Math.log2(value / most), Math.log2(least / value));
 }
 
 const networkNames: readonly string[] = ['serial', 'latency', 'peer', 'message', 'nic'];

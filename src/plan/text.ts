@@ -117,7 +117,7 @@ export function planText(
   const tokens = middle(question.tokens);
   for (const best of advised(answers, tokens)) {
     const candidate = asked.find(({ name, source }) => name === best.candidate && source === best.source)!;
-    const changes = advice(question, candidate, tokens).slice(0, 5);
+    const changes = advice(question, candidate, tokens).slice(0, 6);
     if (changes.length === 0) continue;
     out.push(
       '',

@@ -58,8 +58,7 @@ export function traffic(phase: Phase, way: Way, load: Load): Traffic {
     load.hits.nodes,
     place,
   );
-  const reached = load.hits.reach(tokens);
-  const met = rowsOf(way.rows === 'rails' ? 'rails' : 'rank', reached.ranks, reached.nodes, place);
+  const met = way.message === 'row' ? rows : reachOf(way, load, tokens);
   const peers = {
     nvlink: place.perNode - 1,
     network: way.rows === 'rails' ? nodesOf(place) - 1 : place.ranks - place.perNode,
@@ -82,6 +81,12 @@ export function traffic(phase: Phase, way: Way, load: Load): Traffic {
   // As much arrives as leaves, so the mean of both directions is the mean of either.
   const mean = both((values) => values.reduce((sum, value) => sum + value, 0) / values.length);
   return { ...mean, busiest: both((values) => Math.max(...values)) };
+}
+
+/** Messages where one holds all rows for a peer: a peer is sent one if any token has a row for it. */
+function reachOf({ rows }: Way, { hits, place }: Load, tokens: number) {
+  const { ranks, nodes } = hits.reach(tokens);
+  return rowsOf(rows === 'rails' ? 'rails' : 'rank', ranks, nodes, place);
 }
 
 /** Of a token a rank: rows that each rank sends, and that each rank gets, one entry for each. */
