@@ -81,8 +81,6 @@ export function register(program: Command): void {
   const command = program
     .command('plan')
     .description('predict dispatch and combine on a cluster that is not there yet, with ranges')
-    // Options after a subcommand are its own.
-    .enablePositionalOptions()
     .addOption(
       new Option('--model <name>', 'the layer of a model')
         .choices(Object.keys(profiles))

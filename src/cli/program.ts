@@ -73,6 +73,8 @@ export async function heddle(args: readonly string[]): Promise<number> {
     .version(version())
     .showSuggestionAfterError()
     .exitOverride()
+    // What follows a command's name is that command's.
+    .enablePositionalOptions()
     .addHelpText(
       'after',
       `

@@ -221,13 +221,13 @@ export function simulateAll(
   });
 }
 
-/**
- * The fastest first, without those whose cells are of far more or far fewer tokens, unless there are no others: what a
- * prefill kernel would do with one token nobody has measured.
- */
+/** Of a range's end to its beginning: who is known no better is not ranked. */
+const tooWide = 3;
+
+/** The fastest first, without those of which too little is known, unless there are no others. */
 export function ranked(answers: readonly Answer[]): Answer[] {
-  const near = answers.filter(({ phases: parts }) => parts.every(({ far }) => !far));
-  return [...(near.length > 0 ? near : answers)].sort((a, b) => a.time - b.time);
+  const known = answers.filter(({ low, high }) => high < tooWide * low);
+  return [...(known.length > 0 ? known : answers)].sort((a, b) => a.time - b.time);
 }
 
 /** From how many tokens on which candidate is fastest, among those that were asked about. */

@@ -4,8 +4,8 @@ import { join } from 'node:path';
 import { text } from '../page/index.js';
 import type { Check, SplitResult } from './validate.js';
 
-const size = 420;
-const margin = { left: 54, bottom: 40, top: 28, right: 12 };
+const size = 440;
+const margin = { left: 54, bottom: 40, top: 42, right: 12 };
 
 /** One file for each result, named by its place in the list. */
 export function writePlots(folder: string, results: readonly SplitResult[]): void {
@@ -56,8 +56,9 @@ ${marks.join('\n')}
 <path d="M${x(first)} ${y(first)}L${x(last)} ${y(last)}" stroke="#59636e" stroke-dasharray="5 4"/>
 ${dots.join('\n')}
 </g>
-<text x="${margin.left}" y="16" font-size="12" fill="#1b1f24">${text(name)}: mean error ${(100 * summary.mean).toFixed(1)} %</text>
-<text x="${size / 2}" y="${size - 8}" text-anchor="middle">measured, µs (blue: dispatch or both, orange: combine)</text>
+<text x="10" y="16" fill="#1b1f24">${text(name)}</text>
+<text x="10" y="31">mean error ${(100 * summary.mean).toFixed(1)} %, ${summary.cells} cells</text>
+<text x="${size / 2}" y="${size - 8}" text-anchor="middle">measured, µs (blue: dispatch, or both phases; orange: combine)</text>
 <text x="12" y="${size / 2}" text-anchor="middle" transform="rotate(-90 12 ${size / 2})">predicted, µs, with its range</text>
 </svg>
 `;

@@ -14,8 +14,6 @@ export interface Prediction {
   readonly parts: Parts;
   /** What lies outside of what was measured; empty where the fit interpolates. */
   readonly beyond: readonly string[];
-  /** The tokens are more than fourfold beyond those measured. */
-  readonly far: boolean;
 }
 
 /** Half of the width that nine tenths of a normal distribution have, in standard deviations. */
@@ -39,7 +37,7 @@ export function predict({ fit, assumes }: Basis, work: Work, tokens: number): Pr
     (sum, row, i) => sum + row.reduce((inner, value, j) => inner + value * slopes[i]! * slopes[j]!, 0),
     0,
   );
-  const { beyond, spread, far } = distance(covered, work, tokens);
+  const { beyond, spread } = distance(covered, work, tokens);
   const untried = assumes.length > 0 ? unseen.kernel : 0;
   const deviation = Math.sqrt(scatter ** 2 + doubt + spread ** 2 + untried ** 2);
   const middle = time(parameters, work);
@@ -51,7 +49,6 @@ export function predict({ fit, assumes }: Basis, work: Work, tokens: number): Pr
     bound: boundOf(parameters, parts),
     parts,
     beyond: [...assumes, ...beyond],
-    far,
   };
 }
 
@@ -63,11 +60,11 @@ function distance(covered: Covered, work: Work, tokens: number) {
     tokens: doublingsBeyond(tokens, covered.tokens),
   };
   const measured = ([least, most]: readonly [number, number]) =>
-    least === most ? `measured at ${least}` : `measured from ${least} to ${most}`;
+    least === most ? `${least}` : `${least} to ${most}`;
   return {
     beyond: [
-      ...(off.ranks > 0 ? [`EP ${work.ranks}: ${measured(covered.ep)}`] : []),
-      ...(off.tokens > 0 ? [`tokens ${tokens}: ${measured(covered.tokens)}`] : []),
+      ...(off.ranks > 0 ? [`beyond the EP measured, ${measured(covered.ep)}`] : []),
+      ...(off.tokens > 0 ? [`beyond the tokens measured, ${measured(covered.tokens)}`] : []),
       ...(crosses ? ['nothing measured crossed the network'] : []),
     ],
     spread: Math.hypot(
@@ -75,7 +72,6 @@ function distance(covered: Covered, work: Work, tokens: number) {
       perDoubling.tokens * off.tokens,
       crosses ? unseen.network : 0,
     ),
-    far: off.tokens > 2,
   };
 }
 

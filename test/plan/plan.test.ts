@@ -71,10 +71,10 @@ describe('EP64 on 8 × p5en', () => {
     expect(advice(q, hybrid, 128).filter(({ what }) => what.startsWith('rails'))).toEqual([]);
   });
 
-  it('does not rank what was measured at 4096 tokens only among those at 128', () => {
+  it('does not rank whom it knows too little of: measured at 4096 tokens only, asked about 1', () => {
     const at = (tokens: number) =>
       ranked(answers.filter((one) => one.tokens === tokens)).map(({ candidate }) => candidate);
-    expect(at(128)).not.toContain('uccl/normal');
+    expect(at(1)).not.toContain('uccl/normal');
     expect(at(4096)).toContain('uccl/normal');
   });
 
@@ -100,10 +100,11 @@ describe('one node', () => {
       experts: 256,
       topK: 8,
       maxTokens: 128,
-      payloads: [{ rowBytes: 14_336, unit: 'v16' }],
+      payloads: [{ name: 'x', rowBytes: 14_336 }],
       output: { dtype: 'bf16', hidden: 7168 },
       weights: true,
       counts: false,
+      weigh: null,
       dispatch: { ...launch, way: 'store' },
       combine: { ...launch, way: 'push', ahead: 0 },
     });

@@ -42,7 +42,7 @@ describe('validation', () => {
       { ...one, hw: 'TPU' },
     ]);
     expect(result.checks).toHaveLength(1);
-    expect(result.checks[0]!.predicted.beyond).toEqual(['EP 64: measured from 8 to 32']);
+    expect(result.checks[0]!.predicted.beyond).toEqual(['beyond the EP measured, 8 to 32']);
     expect(unknown.map(({ hw }) => hw)).toEqual(['TPU']);
   });
 });
