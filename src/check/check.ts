@@ -2,11 +2,13 @@
  * The check: runs subjects in many configurations under many schedules, and shows that it would have seen mistakes
  * by running mutants of their kernels until each is caught.
  */
-import { HeddleError } from '../errors/index.js';
-import type { IrModule } from '../lang/index.js';
-import { type Exploration, explore, type Finding, findingKey } from '../sim/index.js';
-import { type Mutant, mutantsOf } from './mutants.js';
-import { runOnce, scheduleOf, seedOf } from './run.js';
+import { HeddleError, requireInteger } from '../errors/index.js';
+import { type Exploration, type Finding, findingKey } from '../sim/index.js';
+import { type Job, jobName, type Outcome } from './jobs.js';
+import type { Mutant } from './mutants.js';
+import { type Pool, ThisThread, Threads } from './pool.js';
+import { replayOf } from './replay.js';
+import { seedOf } from './run.js';
 import type { CheckConfiguration, CheckSubject } from './subject.js';
 
 export interface CheckOptions {
@@ -18,11 +20,19 @@ export interface CheckOptions {
   readonly mutants?: boolean;
   /** Instead of seeds, try every schedule of the tiny configurations, up to this many each. */
   readonly exhaustive?: number;
-  /** One schedule only: 'random-17', or 'configuration/random-17'. */
+  /** One schedule only, as a finding names it: 'configuration/random-17', or 'random-17' of every configuration. */
   readonly replay?: string;
   /** Most schedules a mutant may survive before it counts as a survivor. Default 400. */
   readonly schedulesPerMutant?: number;
+  /** Threads that run schedules, each of which loads the subjects by itself. Default: this thread alone. */
+  readonly workers?: CheckWorkers;
   readonly progress?: (progress: CheckProgress) => void;
+}
+
+export interface CheckWorkers {
+  readonly count: number;
+  /** The URL of the module that exports the subjects as `checkSubjects`. */
+  readonly module: string;
 }
 
 export interface CheckProgress {
@@ -48,125 +58,168 @@ export interface CheckReport {
 }
 
 const defaultSchedules = 2000;
-/** A mutant may loop for ever; nothing that works takes so long. */
-const mutantStepLimit = 2_000_000;
 
+/** A configuration, and its place among all that there are. */
 interface Case {
   readonly subject: CheckSubject;
   readonly configuration: CheckConfiguration;
+  readonly index: number;
 }
 
 export async function check(
   subjects: readonly CheckSubject[],
   options: CheckOptions = {},
 ): Promise<CheckReport> {
-  const replay = options.replay === undefined ? null : parseReplay(options.replay);
-  const cases = subjects
-    .filter((subject) => isWanted(subject, options.only))
+  const all = subjects
     .flatMap((subject) => subject.configurations.map((configuration) => ({ subject, configuration })))
-    .filter(
-      ({ configuration }) =>
-        replay?.configuration === undefined || configuration.name === replay.configuration,
-    );
-  if (cases.length === 0) {
-    const known = subjects.flatMap((subject) => [subject.name, ...subject.kernels]);
-    throw new HeddleError('HEDDLE_CHECK', `nothing to check; there are: ${[...new Set(known)].join(', ')}`);
+    .map((one, index): Case => ({ ...one, index }));
+  const plan = planOf(wantedOf(subjects, all, options.only ?? []), options);
+  const run = new CheckRun(
+    all.map(({ configuration }) => configuration),
+    plan,
+    options,
+  );
+  try {
+    await run.schedules();
+    if (options.mutants) await run.mutants(options.schedulesPerMutant ?? 400);
+    return run.report();
+  } finally {
+    await run.close();
   }
-  const run = new CheckRun(cases, options);
-  const nth = replay === null ? null : /^exhaustive-(\d+)$/.exec(replay.seed);
-  if (nth !== null) await run.exhaust(Number(nth[1]), Number(nth[1]));
-  else if (replay !== null) await run.seeds([replay.seed]);
-  else if (options.exhaustive !== undefined) await run.exhaust(options.exhaustive);
-  else {
-    const count = options.seeds ?? Math.ceil(defaultSchedules / cases.length);
-    await run.seeds(Array.from({ length: count }, (_, i) => seedOf(i)));
-  }
-  if (options.mutants) await run.mutants(options.schedulesPerMutant ?? 400);
-  return run.report();
 }
 
-function isWanted(subject: CheckSubject, only: readonly string[] | undefined): boolean {
-  if (only === undefined || only.length === 0) return true;
-  return only.includes(subject.name) || subject.kernels.some((kernel) => only.includes(kernel));
+/** The cases of the subjects that have one of these names, or run a kernel that does; all where nothing is named. */
+function wantedOf(subjects: readonly CheckSubject[], all: readonly Case[], only: readonly string[]): Case[] {
+  const namesOf = ({ name, kernels }: CheckSubject): string[] => [name, ...kernels];
+  const known = [...new Set(subjects.flatMap(namesOf))];
+  const wanted = all.filter(
+    ({ subject }) => only.length === 0 || namesOf(subject).some((name) => only.includes(name)),
+  );
+  const unknown = only.filter((name) => !known.includes(name));
+  if (wanted.length > 0 && unknown.length === 0) return wanted;
+  const what = unknown.length === 0 ? '' : `no subject or kernel is called ${unknown.join(', ')}: `;
+  throw new HeddleError('HEDDLE_CHECK', `${what}nothing to check; there are: ${known.join(', ')}`);
 }
 
-function parseReplay(text: string): { configuration?: string; seed: string } {
-  const slash = text.lastIndexOf('/');
-  return slash < 0 ? { seed: text } : { configuration: text.slice(0, slash), seed: text.slice(slash + 1) };
+/** What is run before the mutants. */
+interface Plan {
+  readonly cases: readonly Case[];
+  readonly jobs: readonly Job[];
+  /** Schedules, at most. */
+  readonly total: number;
+}
+
+function planOf(wanted: readonly Case[], options: CheckOptions): Plan {
+  const { replay, exhaustive, mutants: listMutants = false } = options;
+  const seeds = (cases: readonly Case[], seeds: readonly string[]): Plan => ({
+    cases,
+    // Seeds outermost, so that early findings come from all configurations.
+    jobs: seeds.flatMap((seed, i) =>
+      cases.map(({ index }): Job => {
+        return { kind: 'schedule', configuration: index, seed, listMutants: listMutants && i === 0 };
+      }),
+    ),
+    total: seeds.length * cases.length,
+  });
+  const explorations = (cases: readonly Case[], first: number, limit: number): Plan => ({
+    cases,
+    jobs: cases.map(({ index }): Job => {
+      return { kind: 'exploration', configuration: index, first, limit, listMutants };
+    }),
+    total: limit * cases.length,
+  });
+  if (replay !== undefined) {
+    const what = replayOf(replay, wanted);
+    if (what.kind === 'seed') return seeds(what.cases, [what.seed]);
+    return explorations(what.cases, what.nth, what.nth);
+  }
+  if (exhaustive !== undefined) {
+    const tiny = wanted.filter(({ configuration }) => configuration.tiny);
+    if (tiny.length > 0) return explorations(tiny, 1, exhaustive);
+    throw new HeddleError('HEDDLE_CHECK', 'nothing to check: none of these has a tiny configuration');
+  }
+  const count = options.seeds ?? Math.ceil(defaultSchedules / wanted.length);
+  return seeds(
+    wanted,
+    Array.from({ length: count }, (_, i) => seedOf(i)),
+  );
+}
+
+function poolOf(configurations: readonly CheckConfiguration[], { workers, replay }: CheckOptions): Pool {
+  const count = requireInteger('workers.count', workers?.count ?? 1, 1, 1024);
+  // One schedule is run sooner than a thread starts.
+  if (workers === undefined || count === 1 || replay !== undefined) return new ThisThread(configurations);
+  return new Threads(count, workers.module, configurations);
+}
+
+/** A replay of an exhaustive search may ask for more schedules than it has. */
+function requireReached(
+  configurations: readonly CheckConfiguration[],
+  job: Job,
+  { schedules }: Outcome,
+): void {
+  if (job.kind !== 'exploration' || job.first <= schedules) return;
+  const all = schedules === 1 ? 'one schedule is all there is' : `${schedules} schedules are all there are`;
+  throw new HeddleError('HEDDLE_CHECK', `${jobName(configurations, job)}: ${all}, not ${job.first}`);
 }
 
 class CheckRun {
-  private readonly findings: Finding[] = [];
-  private readonly seen = new Set<string>();
-  private readonly modules = new Map<CheckConfiguration, Set<IrModule>>();
-  /** Steps of the last run of each configuration. */
-  private readonly costs = new Map<CheckConfiguration, number>();
-  private readonly explorations: (Exploration & { readonly configuration: string })[] = [];
+  private readonly pool: Pool;
+  /** Each mistake once, with the number of the first job that met it: whichever worker was faster. */
+  private readonly found = new Map<string, { readonly job: number; readonly finding: Finding }>();
+  private readonly outcomes: Outcome[] = [];
   private readonly survivors: Mutant[] = [];
   private mutantCount = 0;
-  private schedules = 0;
 
   constructor(
-    private readonly cases: readonly Case[],
+    private readonly configurations: readonly CheckConfiguration[],
+    private readonly plan: Plan,
     private readonly options: CheckOptions,
-  ) {}
+  ) {
+    this.pool = poolOf(configurations, options);
+  }
 
-  private add(findings: readonly Finding[]): void {
+  close(): Promise<void> {
+    return this.pool.close();
+  }
+
+  private tell(phase: CheckProgress['phase'], done: number, total: number, job: Job | null): void {
+    const what = job === null ? '' : jobName(this.configurations, job);
+    this.options.progress?.({ phase, done, total, what, findings: this.found.size });
+  }
+
+  async schedules(): Promise<void> {
+    const { jobs, total } = this.plan;
+    let done = 0;
+    let latest: Job | null = null;
+    const tell = (): void => this.tell('schedules', done, total, latest);
+    await this.pool.run(jobs, {
+      began: (job) => {
+        latest = job;
+        tell();
+      },
+      ran: () => {
+        done++;
+        tell();
+      },
+      ended: (index, outcome) => {
+        this.outcomes[index] = outcome;
+        this.add(index, outcome.findings);
+      },
+    });
+    for (const [i, outcome] of this.outcomes.entries()) {
+      requireReached(this.configurations, jobs[i]!, outcome);
+    }
+    this.tell('schedules', total, total, null);
+  }
+
+  private add(job: number, findings: readonly Finding[]): void {
     for (const finding of findings) {
       const key = findingKey(finding);
-      if (this.seen.has(key)) continue;
-      this.seen.add(key);
-      this.findings.push(finding);
-    }
-  }
-
-  private tell(phase: CheckProgress['phase'], done: number, total: number, what: string): void {
-    this.options.progress?.({ phase, done, total, what, findings: this.findings.length });
-  }
-
-  /** Every configuration under every seed; seeds outermost, so that early findings come from all of them. */
-  async seeds(seeds: readonly string[]): Promise<void> {
-    const total = seeds.length * this.cases.length;
-    for (const seed of seeds) {
-      for (const { configuration } of this.cases) {
-        this.tell('schedules', this.schedules, total, `${configuration.name}/${seed}`);
-        const schedule = scheduleOf(seed);
-        const { findings, machine } = await runOnce(configuration, {
-          seed,
-          schedule,
-          substitute: (module) => this.remember(configuration, module),
-        });
-        this.add(findings);
-        this.costs.set(configuration, machine.statistics.steps);
-        this.schedules++;
-      }
-    }
-    this.tell('schedules', total, total, '');
-  }
-
-  private remember(configuration: CheckConfiguration, module: IrModule): IrModule {
-    const known = this.modules.get(configuration);
-    if (known === undefined) this.modules.set(configuration, new Set([module]));
-    else if (![...known].some((m) => m.name === module.name)) known.add(module);
-    return module;
-  }
-
-  /** Schedules `first` to `limit` of the tiny configurations; those before must run too, as each leads to the next. */
-  async exhaust(limit: number, first = 1): Promise<void> {
-    const tiny = this.cases.filter(({ configuration }) => configuration.tiny);
-    for (const { configuration } of tiny) {
-      let n = 0;
-      const exploration = await explore(limit, async (schedule) => {
-        this.tell('schedules', n++, limit, configuration.name);
-        const { findings } = await runOnce(configuration, {
-          seed: `exhaustive-${n}`,
-          schedule,
-          substitute: (module) => this.remember(configuration, module),
-        });
-        if (n >= first) this.add(findings);
-        this.schedules++;
-      });
-      this.explorations.push({ configuration: configuration.name, ...exploration });
+      const known = this.found.get(key);
+      if (known !== undefined && known.job <= job) continue;
+      this.found.delete(key); // so that those of one job stay in order
+      this.found.set(key, { job, finding });
     }
   }
 
@@ -175,65 +228,62 @@ class CheckRun {
    * most are caught anywhere.
    */
   async mutants(limit: number): Promise<void> {
-    const mutants = new Map<string, { mutant: Mutant; cases: CheckConfiguration[] }>();
-    const cost = ({ configuration }: Case) => this.costs.get(configuration) ?? 0;
-    for (const { configuration } of this.cases.toSorted((a, b) => cost(a) - cost(b))) {
-      for (const module of this.modules.get(configuration) ?? []) {
-        for (const mutant of mutantsOf(module)) {
-          const entry = mutants.get(mutant.id);
-          if (entry === undefined) mutants.set(mutant.id, { mutant, cases: [configuration] });
-          else entry.cases.push(configuration);
-        }
-      }
-    }
-    this.mutantCount = mutants.size;
+    const jobs = this.mutantJobs(limit);
+    this.mutantCount = jobs.length;
+    const killed: boolean[] = [];
     let done = 0;
-    for (const { mutant, cases } of mutants.values()) {
-      this.tell('mutants', done++, mutants.size, mutant.id);
-      if (!(await this.isKilled(mutant, cases, limit))) this.survivors.push(mutant);
-    }
-    this.tell('mutants', done, mutants.size, '');
+    await this.pool.run(jobs, {
+      began: (job) => this.tell('mutants', done, jobs.length, job),
+      ran: () => {},
+      ended: (index, { findings }) => {
+        killed[index] = findings.length > 0;
+        done++;
+      },
+    });
+    this.survivors.push(...jobs.filter((_, i) => !killed[i]).map(({ mutant }) => mutant));
+    this.tell('mutants', done, jobs.length, null);
   }
 
-  private async isKilled(
-    mutant: Mutant,
-    cases: readonly CheckConfiguration[],
-    limit: number,
-  ): Promise<boolean> {
-    const mutated = new Map<IrModule, IrModule>();
-    const substitute = (module: IrModule) => {
-      let result = mutated.get(module);
-      if (result === undefined) {
-        result = mutant.apply(module);
-        mutated.set(module, result);
-      }
-      return result;
-    };
-    for (let n = 0; n < limit; n++) {
-      const seed = seedOf(Math.floor(n / cases.length));
-      const { findings } = await runOnce(cases[n % cases.length]!, {
-        seed,
-        schedule: scheduleOf(seed),
-        substitute,
-        stepLimit: mutantStepLimit,
-      });
-      if (findings.length > 0) return true;
+  private mutantJobs(limit: number): Extract<Job, { kind: 'mutant' }>[] {
+    const costs = new Map<number, number>();
+    const mutants = new Map<number, readonly Mutant[]>();
+    for (const [i, { steps, mutants: listed }] of this.outcomes.entries()) {
+      const job = this.plan.jobs[i]!;
+      if (job.kind === 'mutant') continue;
+      costs.set(job.configuration, steps);
+      if (job.listMutants) mutants.set(job.configuration, listed);
     }
-    return false;
+    const cost = (configuration: number): number => costs.get(configuration) ?? 0;
+    const jobs = new Map<string, { mutant: Mutant; configurations: number[] }>();
+    for (const configuration of [...mutants.keys()].sort((a, b) => cost(a) - cost(b))) {
+      for (const mutant of mutants.get(configuration)!) {
+        const job = jobs.get(mutant.id);
+        if (job === undefined) jobs.set(mutant.id, { mutant, configurations: [configuration] });
+        else job.configurations.push(configuration);
+      }
+    }
+    return [...jobs.values()].map((job) => ({ kind: 'mutant', ...job, limit }));
   }
 
   report(): CheckReport {
+    const { cases, jobs } = this.plan;
+    const found = [...this.found.values()].sort((a, b) => a.job - b.job);
     return {
-      kernels: [...new Set(this.cases.flatMap(({ subject }) => subject.kernels))],
-      configurations: this.cases.length,
-      schedules: this.schedules,
-      findings: this.findings,
+      kernels: [...new Set(cases.flatMap(({ subject }) => subject.kernels))],
+      configurations: cases.length,
+      schedules: this.outcomes.reduce((sum, { schedules }) => sum + schedules, 0),
+      findings: found.map(({ finding }) => finding),
       mutants: {
         total: this.mutantCount,
         killed: this.mutantCount - this.survivors.length,
         survivors: this.survivors.map(({ id, where, text }) => ({ id, where, text })),
       },
-      exhaustive: this.explorations,
+      exhaustive: this.outcomes.flatMap(({ schedules, complete }, i) => {
+        const job = jobs[i]!;
+        return job.kind === 'exploration'
+          ? [{ configuration: jobName(this.configurations, job), schedules, complete }]
+          : [];
+      }),
     };
   }
 }

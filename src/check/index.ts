@@ -3,8 +3,14 @@
  * seen mistakes.
  */
 export { type AccessReport, type Finding, formatFinding, type SimMachine } from '../sim/index.js';
-export { type CheckOptions, type CheckProgress, type CheckReport, check } from './check.js';
-export { type Mutant, mutantsOf } from './mutants.js';
+export {
+  type CheckOptions,
+  type CheckProgress,
+  type CheckReport,
+  type CheckWorkers,
+  check,
+} from './check.js';
+export { type Mutant, mutantsOf, mutate } from './mutants.js';
 export { runOnce, seedOf } from './run.js';
 export { type CheckConfiguration, type CheckSubject, WrongResult } from './subject.js';
-export { checkSubjects } from './subjects/index.js';
+export { checkSubjects, checkSubjectsModule } from './subjects/index.js';

@@ -7,6 +7,7 @@
  */
 import {
   type Effect,
+  type Expr,
   effectsOf,
   type IrModule,
   operations,
@@ -14,6 +15,7 @@ import {
   type Span,
 } from '../lang/index.js';
 
+/** Plain data, so that it can be sent to another thread; `mutate` applies it. */
 export interface Mutant {
   /** Stable while the source is: 'one_sided_combine dispatch.ts:41:7 release → relaxed'. */
   readonly id: string;
@@ -22,9 +24,8 @@ export interface Mutant {
   readonly where: string;
   /** The statement as written, one line. */
   readonly text: string;
+  /** 'release → relaxed' */
   readonly description: string;
-  /** The kernel with this mutation; the same module where it lacks the operation. */
-  apply(module: IrModule): IrModule;
 }
 
 /** A change to one effect; null removes it. */
@@ -43,20 +44,14 @@ export function mutantsOf(module: IrModule): Mutant[] {
       const id = `${module.name} ${where} ${description}`;
       if (mutants.has(id)) continue;
       const text = (module.sources[span.source]?.text.slice(span.start, span.end) ?? '').replace(/\s+/g, ' ');
-      mutants.set(id, {
-        id,
-        kernel: module.name,
-        where,
-        text,
-        description,
-        apply: (target) => mutate(target, module.name, where, description),
-      });
+      mutants.set(id, { id, kernel: module.name, where, text, description });
     }
   }
   return [...mutants.values()];
 }
 
-function mutate(module: IrModule, kernel: string, where: string, description: string): IrModule {
+/** The kernel with this mutation; the same module where it lacks the operation. */
+export function mutate(module: IrModule, { kernel, where, description }: Mutant): IrModule {
   if (module.name !== kernel) return module;
   const places = placesOf(module);
   let changed = false;
@@ -98,11 +93,15 @@ const weaker: Readonly<Record<string, readonly string[]>> = {
 
 /** The ways to weaken an effect that synchronises, as its operation allows them; none for the rest. */
 function changesOf(effect: Effect): Change[] {
-  if (effect.op === 'call' || ('order' in effect && effect.order === 'weak')) return [];
-  const { takes, options, removable, weaker: other } = operations[effect.op];
+  if ('order' in effect && effect.order === 'weak') return [];
+  const { takes, options, removable, weaker: other, misgiven = [] } = operations[effect.op];
   const changes: Change[] = removable ? [{ description: `${effect.op} removed`, effect: null }] : [];
   if (other !== undefined)
     changes.push({ description: other.description, effect: changed(effect, { op: other.op }) });
+  for (const { operand, description, value } of misgiven) {
+    const was = Object.entries(effect).find(([key]) => key === operand)?.[1];
+    changes.push({ description, effect: changed(effect, { [operand]: value(was) }) });
+  }
   for (const [name, operand] of Object.entries({ ...takes, ...options })) {
     if (operand.kind !== 'choice') continue;
     const is = String(Object.entries(effect).find(([key]) => key === name)?.[1]);
@@ -116,5 +115,5 @@ function changesOf(effect: Effect): Change[] {
 }
 
 /** The table says what may stand in place of what. */
-const changed = (effect: Effect, by: Readonly<Record<string, string>>): Effect =>
+const changed = (effect: Effect, by: Readonly<Record<string, string | Expr>>): Effect =>
   ({ ...effect, ...by }) as Effect;

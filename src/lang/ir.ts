@@ -13,7 +13,7 @@
  */
 import type { Expr, Variable } from './expression.js';
 import type { OperationEffect } from './operations/index.js';
-import type { IrType, Layout } from './types.js';
+import type { Layout } from './types.js';
 
 export type { BinaryOp, UnaryOp } from './arithmetic.js';
 export type * from './expression.js';
@@ -27,13 +27,12 @@ export interface Span {
   readonly source: number;
 }
 
-/** Everything that is not pure: an operation of `g` (see operations/), or a call of a device function. */
-export type Effect =
-  | OperationEffect
-  | { readonly op: 'call'; readonly callee: number; readonly args: readonly Expr[] };
+/** Everything that is not pure: an operation of `g` (see operations/). */
+export type Effect = OperationEffect;
 
 export type Stmt =
-  | { readonly kind: 'let'; readonly span: Span; readonly variable: Variable; readonly init: Expr }
+  /** Without `init`: the result of an inlined call, assigned once on every way through its block. */
+  | { readonly kind: 'let'; readonly span: Span; readonly variable: Variable; readonly init: Expr | null }
   /** A register array, its elements starting as `fill`. */
   | { readonly kind: 'registers'; readonly span: Span; readonly variable: Variable; readonly fill: Expr }
   | { readonly kind: 'assign'; readonly span: Span; readonly variable: Variable; readonly value: Expr }
@@ -68,9 +67,22 @@ export type Stmt =
     }
   | { readonly kind: 'while'; readonly span: Span; readonly test: Expr; readonly body: readonly Stmt[] }
   | { readonly kind: 'break' | 'continue'; readonly span: Span }
-  | { readonly kind: 'return'; readonly span: Span; readonly value: Expr | null }
-  /** A scope of its own: what an unrolled iteration becomes, with the author's names kept. */
-  | { readonly kind: 'block'; readonly span: Span; readonly body: readonly Stmt[] };
+  | { readonly kind: 'return'; readonly span: Span }
+  /** A scope of its own, with the author's names kept: an unrolled iteration, or (`call`) an inlined device function. */
+  | {
+      readonly kind: 'block';
+      readonly span: Span;
+      readonly body: readonly Stmt[];
+      readonly call: InlinedCall | null;
+    }
+  /** Goes on behind the block of `call`: a device function that returns early. */
+  | { readonly kind: 'leave'; readonly span: Span; readonly call: InlinedCall };
+
+/** One call of a device function, told apart from others by identity. */
+export interface InlinedCall {
+  /** The function's name. */
+  readonly name: string;
+}
 
 /** Memory shared by the threads of a block: static, laid out in declaration order, each 128-byte aligned if `v16`. */
 export interface SharedArray {
@@ -90,7 +102,6 @@ export interface Param {
 export interface IrFunction {
   readonly name: string;
   readonly params: readonly Param[];
-  readonly returns: IrType;
   readonly body: readonly Stmt[];
   readonly span: Span;
 }
@@ -107,9 +118,8 @@ export interface SourceText {
 /** One kernel, specialised: what a device compiles. */
 export interface IrModule {
   readonly name: string;
+  /** The kernel, with its device functions inlined. */
   readonly entry: IrFunction;
-  /** Device functions that `call` effects name by index, in an order where callees come first. */
-  readonly functions: readonly IrFunction[];
   readonly shared: readonly SharedArray[];
   readonly layouts: readonly Layout[];
   readonly sources: readonly SourceText[];

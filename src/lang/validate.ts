@@ -4,44 +4,39 @@
  */
 import { inRange, isInteger } from './arithmetic.js';
 import * as build from './build.js';
-import type { Effect, Expr, IrFunction, IrModule, Stmt, Variable } from './ir.js';
-import { type OperationEffect, operations } from './operations/index.js';
+import type { Effect, Expr, InlinedCall, IrModule, Stmt, Variable } from './ir.js';
+import { operations } from './operations/index.js';
 import { valueTypeOf } from './operations/operation.js';
 import { byteSize, type IrType } from './types.js';
 import { isExpr, operands } from './walk.js';
 
 /** What is wrong, in words; empty for a sound module. */
 export function validateIr(module: IrModule): string[] {
-  const found: string[] = [];
-  const all = [...module.functions, module.entry];
-  for (const [index, of] of all.entries()) {
-    const shared = of === module.entry ? module.shared.map(({ variable }) => variable) : [];
-    new FunctionValidator(module, of, index, found).run(shared);
-  }
-  return found;
+  const validator = new Validator(module);
+  validator.run();
+  return validator.found;
 }
 
-class FunctionValidator {
+class Validator {
+  readonly found: string[] = [];
   private readonly declared = new Map<number, Variable>();
   private visible: Variable[] = [];
   private loops = 0;
+  /** Results of calls: they are assigned, though not mutable. */
+  private readonly results = new Set<Variable>();
+  /** The calls whose blocks are around. */
+  private readonly calls: InlinedCall[] = [];
 
-  constructor(
-    private readonly module: IrModule,
-    private readonly of: IrFunction,
-    /** Calls may go only to functions before this one. */
-    private readonly index: number,
-    private readonly found: string[],
-  ) {}
+  constructor(private readonly module: IrModule) {}
 
-  run(shared: readonly Variable[]): void {
-    for (const { variable } of this.of.params) this.declare(variable);
-    for (const variable of shared) this.declare(variable);
-    this.block(this.of.body);
+  run(): void {
+    for (const { variable } of this.module.entry.params) this.declare(variable);
+    for (const { variable } of this.module.shared) this.declare(variable);
+    this.block(this.module.entry.body);
   }
 
   private require(holds: boolean, message: string): void {
-    if (!holds) this.found.push(`${this.of.name}: ${message}`);
+    if (!holds) this.found.push(`${this.module.name}: ${message}`);
   }
 
   private declare(variable: Variable): void {
@@ -73,7 +68,8 @@ class FunctionValidator {
     );
     switch (stmt.kind) {
       case 'let':
-        this.same(this.expr(stmt.init), stmt.variable.type, `let ${stmt.variable.name}`);
+        if (stmt.init === null) this.results.add(stmt.variable);
+        else this.same(this.expr(stmt.init), stmt.variable.type, `let ${stmt.variable.name}`);
         this.declare(stmt.variable);
         break;
       case 'registers': {
@@ -86,7 +82,10 @@ class FunctionValidator {
       }
       case 'assign':
         this.use(stmt.variable);
-        this.require(stmt.variable.mutable, `${stmt.variable.name} is assigned, but not mutable`);
+        this.require(
+          stmt.variable.mutable || this.results.has(stmt.variable),
+          `${stmt.variable.name} is assigned, but not mutable`,
+        );
         this.same(this.expr(stmt.value), stmt.variable.type, `assignment to ${stmt.variable.name}`);
         break;
       case 'assignRegister':
@@ -128,14 +127,19 @@ class FunctionValidator {
         break;
       }
       case 'block':
+        if (stmt.call !== null) this.calls.push(stmt.call);
         this.block(stmt.body);
+        if (stmt.call !== null) this.calls.pop();
+        break;
+      case 'leave':
+        this.require(this.calls.includes(stmt.call), `leave ${stmt.call.name} outside its block`);
         break;
       case 'break':
       case 'continue':
         this.require(this.loops > 0, `${stmt.kind} outside a loop`);
         break;
       case 'return':
-        this.same(stmt.value === null ? build.voidType : this.expr(stmt.value), this.of.returns, 'return');
+        break;
     }
   }
 
@@ -229,6 +233,11 @@ class FunctionValidator {
         this.require(index === 'u32' || index === 'i32', `an offset is ${index}`);
         break;
       }
+      case 'index':
+        is(expr.value, expr.type, 'index');
+        this.require(expr.indices.length === expr.extents.length, 'an index has more extents than parts');
+        for (const index of expr.indices) this.expr(index);
+        break;
       case 'view':
         this.require(
           this.expr(expr.pointer).kind === 'pointer' && expr.type.kind === 'pointer',
@@ -247,14 +256,9 @@ class FunctionValidator {
     return expr.type;
   }
 
-  /** Checks an effect; returns the type of its result. */
+  /** Checks that an effect's operands are what its entry takes; returns the type of its result. */
   private effect(effect: Effect): IrType {
     for (const operand of operands(effect)) this.expr(operand);
-    return effect.op === 'call' ? this.call(effect.callee, effect.args) : this.operation(effect);
-  }
-
-  /** Its operands are what its entry takes. */
-  private operation(effect: OperationEffect): IrType {
     const { takes, options, returns } = operations[effect.op];
     const kept = new Map<string, unknown>(Object.entries(effect));
     const typeOf = (name: string): IrType => {
@@ -283,22 +287,6 @@ class FunctionValidator {
     }
     if (returns === 'void') return build.voidType;
     return typeof returns === 'string' ? build.valueType(returns) : typeOf(returns.operand);
-  }
-
-  private call(index: number, args: readonly Expr[]): IrType {
-    const callee = this.module.functions[index];
-    if (callee === undefined || index >= this.index) {
-      this.require(false, `call of function ${index}, which is not before this one`);
-      return build.voidType;
-    }
-    this.require(
-      args.length === callee.params.length,
-      `call of ${callee.name} with ${args.length} arguments`,
-    );
-    for (const [i, { variable }] of callee.params.entries()) {
-      if (args[i]) this.same(args[i].type, variable.type, `${variable.name} of ${callee.name}`);
-    }
-    return callee.returns;
   }
 }
 

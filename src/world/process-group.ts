@@ -192,7 +192,7 @@ export class ProcessGroup extends Member {
 }
 
 /** The options' place, and the environment's where it is needed. */
-function findPlace(options: JoinOptions): Place {
+export function findPlace(options: JoinOptions): Place {
   const { rank, ranks, localRank, node, address, world, secret, hosted } = options;
   const where = address === undefined ? undefined : parseAddress('address', address);
   const told =
@@ -207,6 +207,8 @@ function findPlace(options: JoinOptions): Place {
           world: 'world',
           secret,
           hosted: false,
+          device: undefined,
+          ranksHere: 1,
         }
       : readEnvironment(options.environment);
   return {
@@ -215,6 +217,8 @@ function findPlace(options: JoinOptions): Place {
     ranks: ranks ?? told.ranks,
     localRank: localRank ?? told.localRank,
     node: node ?? told.node,
+    device: told.device,
+    ranksHere: told.ranksHere,
     address: where ?? told.address,
     world: world ?? told.world,
     secret: secret ?? told.secret,

@@ -9,8 +9,10 @@ import { type MachineOptions, SimMachine } from '../sim/index.js';
 import { ordinalFor, requireOwnGpus } from './gpus.js';
 import type { Group, GroupOptions } from './group.js';
 import { LocalGroup } from './local-group.js';
+import { messageOf } from './member.js';
 import { findTopology } from './nodes.js';
-import { type JoinOptions, ProcessGroup } from './process-group.js';
+import { findPlace, type JoinOptions, ProcessGroup } from './process-group.js';
+import { joinSimulated } from './simulated-node.js';
 import { together } from './together.js';
 import { evenNodes, type Topology, topologyOf } from './topology.js';
 
@@ -31,8 +33,10 @@ export interface LocalWorldOptions extends GroupOptions {
 
 /** How `World.join` finds the others; all of it comes from the environment unless it is said here. */
 export interface JoinWorldOptions extends JoinOptions {
-  /** `cuda` (default): ranks of different processes share memory only on GPUs. */
-  readonly device?: 'cuda';
+  /** `sim`: this process simulates the GPUs of its ranks, which are a node. Default: HEDDLE_DEVICE, else `cuda`. */
+  readonly device?: 'cuda' | 'sim';
+  /** How many ranks this process is, from its own on; simulated ones only. Default: HEDDLE_RANKS_HERE, else 1. */
+  readonly ranksHere?: number;
 }
 
 /** The windows of all ranks of this rank's node, mapped here: `rank` and `bases` count those, from 0. */
@@ -59,7 +63,7 @@ export class World {
     readonly device: Device,
     /** Which ranks share a node. */
     readonly topology: Topology,
-    private readonly machine: SimMachine | null,
+    private readonly host: Host,
   ) {
     this.rank = group.rank;
     this.ranks = group.ranks;
@@ -75,13 +79,14 @@ export class World {
     const machine = chooseMachine(ranks, options);
     const devices: Device[] = [];
     const oneRank = async (group: LocalGroup): Promise<T> => {
-      machine?.hostEntered(group.rank);
+      const { rank } = group;
+      const host: Host = machine === null ? unheard : hostIn(machine, rank);
       try {
-        const device = machine?.device(group.rank) ?? CudaDevice.open(group.rank);
+        const device = machine?.device(rank) ?? CudaDevice.open(rank);
         devices.push(device);
-        return await program(new World(group, device, topologyOf(nodeOf, group.rank), machine));
+        return await program(new World(group, device, topologyOf(nodeOf, rank), host));
       } finally {
-        machine?.hostLeft(group.rank);
+        host.left();
       }
     };
     let results: T[];
@@ -97,9 +102,59 @@ export class World {
 
   /**
    * This process as one rank of a world of processes, one GPU each; rank, size and address come from the launcher's
-   * environment (docs/worlds.md).
+   * environment (docs/worlds.md). With a program: runs it once for each rank of this process, which may be several
+   * where GPUs are simulated, and resolves with what they returned when all have left.
    */
-  static async join(options: JoinWorldOptions = {}): Promise<World> {
+  static async join(options?: JoinWorldOptions): Promise<World>;
+  static async join<T>(options: JoinWorldOptions, program: (world: World) => Promise<T>): Promise<T[]>;
+  static async join<T>(
+    options: JoinWorldOptions = {},
+    program?: (world: World) => Promise<T>,
+  ): Promise<World | T[]> {
+    const place = findPlace(options);
+    const device = options.device ?? place.device ?? 'cuda';
+    if (device !== 'cuda' && device !== 'sim') throw new ArgumentError('device', device, "'cuda' or 'sim'");
+    const most = device === 'sim' ? place.ranks - place.rank : 1;
+    const here = requireInteger('ranksHere', options.ranksHere ?? place.ranksHere, 1, most);
+    if (program === undefined && here > 1)
+      throw new ArgumentError('program', program, `given, because this process is ${here} ranks`);
+    const worlds =
+      device === 'sim' ? await World.#joinSimulated(options, here) : [await World.#joinGpu(options)];
+    return program === undefined ? worlds[0]! : World.#runAll(worlds, program);
+  }
+
+  /** A rank whose program throws is lost to the others. The first error is thrown, once all have ended. */
+  static async #runAll<T>(worlds: readonly World[], program: (world: World) => Promise<T>): Promise<T[]> {
+    const failures: unknown[] = [];
+    const runOne = async (world: World): Promise<T | undefined> => {
+      try {
+        return await program(world);
+      } catch (error) {
+        failures.push(error);
+        world.group.abandon(messageOf(error));
+        return undefined;
+      } finally {
+        world.host.left();
+      }
+    };
+    const results = await Promise.all(worlds.map(runOne));
+    await freeAll(worlds.map(({ device }) => device)).catch((error) => failures.push(error));
+    await Promise.all(worlds.map(({ group }) => group.dispose()));
+    if (failures.length > 0) throw failures[0];
+    return results as T[];
+  }
+
+  static async #joinSimulated(options: JoinOptions, ranksHere: number): Promise<World[]> {
+    const ranks = await joinSimulated(options, ranksHere);
+    return ranks.map(({ group, topology, machine }) => {
+      const { localRank } = topology;
+      // Whom it meets may be in another process: while it waits for them, the machine must not give it up.
+      const host = { ...hostIn(machine, localRank), waiting: unheard.waiting };
+      return new World(group, machine.device(localRank), topology, host);
+    });
+  }
+
+  static async #joinGpu(options: JoinOptions): Promise<World> {
     const gpus = countGpus();
     const group = await ProcessGroup.join(options);
     try {
@@ -108,7 +163,7 @@ export class World {
       const uuids = await group.allGather(Buffer.from(uuid), 'choosing GPUs');
       requireOwnGpus(uuids.map((bytes) => Buffer.from(bytes).toString()));
       const device = CudaDevice.open(ordinal);
-      return new World(group, device, await findTopology(group, device, group.node), null);
+      return new World(group, device, await findTopology(group, device, group.node), unheard);
     } catch (error) {
       group.abandon(error instanceof Error ? error.message : String(error));
       await group.dispose();
@@ -168,6 +223,7 @@ export class World {
 
   /** Frees the device and leaves the group. */
   async dispose(): Promise<void> {
+    this.host.left();
     try {
       await this.device.dispose();
     } finally {
@@ -175,15 +231,37 @@ export class World {
     }
   }
 
-  /** The simulated machine must know when a host waits for another host rather than for it. */
+  /** The simulated machine must know when hosts wait for each other rather than for it, and what they then know. */
   private async meeting<T>(promise: Promise<T>): Promise<T> {
-    const goOn = this.machine?.hostWaiting(this.rank);
+    const goOn = this.host.waiting();
     try {
       return await promise;
     } finally {
-      goOn?.();
+      goOn();
     }
   }
+}
+
+/** What a simulated machine hears of a rank's host program, so that it can tell waits that nobody will end. */
+interface Host {
+  /** It waits for another rank's host program, until what this returns is called. */
+  waiting(): () => void;
+  /** It has ended. */
+  left(): void;
+}
+
+const unheard: Host = { waiting: () => () => {}, left: () => {} };
+
+function hostIn(machine: SimMachine, rank: number): Host {
+  let there = true;
+  machine.hostEntered(rank);
+  return {
+    waiting: () => machine.hostMeets(rank),
+    left: () => {
+      if (there) machine.hostLeft(rank);
+      there = false;
+    },
+  };
 }
 
 /**

@@ -37,7 +37,7 @@ describe.skipIf(!hasCompiler)('a window of all ranks, a process each', () => {
       args,
       stdout,
       timeoutMs: 30_000,
-      prefix: (rank) => `${rank} `,
+      prefix: (_, rank) => `${rank} `,
     });
     const { exitCode } = await launch.finished;
     expect(exitCode).toBe(0);

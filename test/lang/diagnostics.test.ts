@@ -210,6 +210,16 @@ describe('device functions', () => {
     });
     expect(call({ fn: later.fn }).code).toBe('HK701');
   });
+  test('some that call each other so often that it would take for ever', () => {
+    let fn = device({ params: {} }, (g) => g.barrier());
+    for (let depth = 0; depth < 30; depth++) {
+      fn = device({ params: {}, using: { fn } }, (_g, _p, { fn }) => {
+        fn();
+        fn();
+      });
+    }
+    expect(call({ fn }).code).toBe('HK703');
+  });
   test('one that may end without its result', () => {
     const fn = device({ params: {}, returns: 'u32' }, ((g: { rank: number }) => {
       if (g.rank === 0) return 1;

@@ -71,11 +71,12 @@ describe('EP64 on 8 × p5en', () => {
     expect(advice(q, hybrid, 128).filter(({ what }) => what.startsWith('rails'))).toEqual([]);
   });
 
-  it('does not rank whom it knows too little of: measured at 4096 tokens only, asked about 1', () => {
-    const at = (tokens: number) =>
-      ranked(answers.filter((one) => one.tokens === tokens)).map(({ candidate }) => candidate);
-    expect(at(1)).not.toContain('uccl/normal');
-    expect(at(4096)).toContain('uccl/normal');
+  it('does not rank whom it knows too little of', () => {
+    // Its combine was measured at 4096 tokens only, and there it takes longer at EP16 than at EP32.
+    expect(answers.map(({ candidate }) => candidate)).toContain('uccl/normal');
+    expect(ranked(answers).map(({ candidate }) => candidate)).not.toContain('uccl/normal');
+    const alone = answers.filter(({ candidate }) => candidate === 'uccl/normal');
+    expect(ranked(alone)).toHaveLength(alone.length);
   });
 
   it('fits on a page that loads nothing', () => {

@@ -1,10 +1,7 @@
-import { createRequire } from 'node:module';
-import { dirname, join } from 'node:path';
 import { setImmediate } from 'node:timers/promises';
-import { fileURLToPath, pathToFileURL } from 'node:url';
-import { MessageChannel, type MessagePort, receiveMessageOnPort, Worker } from 'node:worker_threads';
+import { MessageChannel, type MessagePort, receiveMessageOnPort, type Worker } from 'node:worker_threads';
 import { HeddleError } from '../../errors/index.js';
-import { openLibrary } from '../../native/index.js';
+import { openLibrary, startThread } from '../../native/index.js';
 import { Core, type CoreInfo, type CoreOptions } from '../core/core.js';
 import { type Shared, word } from '../core/shared.js';
 import type { ControlReply, ControlRequest, WorkerData } from '../core/worker.js';
@@ -107,7 +104,7 @@ export class WorkerDriver implements Driver {
   static async start(options: CoreOptions, onDeath: (error: Error) => void): Promise<WorkerDriver> {
     const { port1, port2 } = new MessageChannel();
     const data: WorkerData = { options, port: port2 };
-    const worker = startWorker(new URL(`../core/worker${extension}`, import.meta.url), data, [port2]);
+    const worker = startThread(new URL('../core/worker.js', import.meta.url), data, [port2]);
     const died = new Promise<never>((_, reject) => {
       worker.once('error', reject);
       worker.once('exit', (code) =>
@@ -233,16 +230,4 @@ interface AsyncAtomics {
     value: number,
     timeoutMs: number,
   ): { async: true; value: Promise<string> } | { async: false; value: string };
-}
-
-// Compiled, this module is JavaScript and its worker a file beside it. Run from source (the tests do), both are
-// TypeScript, and a worker does not inherit the loader of its parent: it registers tsx itself.
-const extension = import.meta.url.endsWith('.ts') ? '.ts' : '.js';
-
-function startWorker(url: URL, data: WorkerData, transferList: MessagePort[]): Worker {
-  if (extension === '.js') return new Worker(url, { workerData: data, transferList });
-  const tsx = join(dirname(createRequire(import.meta.url).resolve('tsx/esm/api')), 'index.mjs');
-  const start = `import(${JSON.stringify(pathToFileURL(tsx).href)})
-    .then(({ register }) => { register(); return import(${JSON.stringify(pathToFileURL(fileURLToPath(url)).href)}); })`;
-  return new Worker(start, { eval: true, workerData: data, transferList, execArgv: [] });
 }

@@ -10,15 +10,8 @@ import type { Prelude, Target } from './prelude.js';
 export class Effects {
   readonly #target: Target;
   readonly #text: Text;
-  /** Prints a call of a device function. */
-  readonly #call: (callee: number, args: readonly Expr[]) => string;
 
-  constructor(
-    target: Target,
-    prelude: Prelude,
-    expressions: Expressions,
-    call: (callee: number, args: readonly string[]) => string,
-  ) {
+  constructor(target: Target, prelude: Prelude, expressions: Expressions) {
     const print = (expr: Expr): string => expressions.print(expr);
     this.#target = target;
     this.#text = {
@@ -26,12 +19,10 @@ export class Effects {
       args: (...of) => of.map(print).join(', '),
       place: (pointer) => expressions.place(pointer),
     };
-    this.#call = (callee, args) => call(callee, args.map(print));
   }
 
   /** The effect as an expression. `used`: somebody reads its result. */
   print(effect: Effect, used: boolean): string {
-    if (effect.op === 'call') return this.#call(effect.callee, effect.args);
     if (this.#target === 'host') return this.#host(effect);
     const { cuda } = operations[effect.op];
     if ('print' in cuda) return this.#cuda(effect, used);

@@ -174,6 +174,8 @@ export class Expressions {
           strength: strength['+'],
           op: '+',
         };
+      case 'index':
+        return this.#text(expr.value);
       case 'view': {
         if (expr.type.kind !== 'pointer') throw new HeddleError('HEDDLE_PRINT', 'a view must be a pointer');
         this.type(expr.type);
@@ -227,7 +229,7 @@ export class Expressions {
       case 'warpId':
         return { text: 'threadIdx.x / 32u', strength: strength['/'], op: '/' };
       case 'rank':
-        return primary(this.#scopes.rank());
+        return primary('rank');
       default:
         return primary(`${name}.x`);
     }

@@ -29,7 +29,7 @@ export class Call {
     /** As the author writes it: 'g.load'. */
     readonly name: string,
     readonly args: readonly Argument[],
-    private readonly into: Into,
+    readonly into: Into,
   ) {}
 
   fail(code: Code, message: string, at: Node = this.node): never {

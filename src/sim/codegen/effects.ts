@@ -9,7 +9,6 @@
  */
 import {
   byteSize,
-  type Effect,
   type Expr,
   type IrType,
   type OperationEffect,
@@ -127,27 +126,9 @@ export class Effects {
     private readonly locals: Locals,
     readonly checked: boolean,
     readonly emit: (line: string) => void,
-    private readonly call: (callee: number, args: readonly string[]) => string,
   ) {}
 
-  effect(effect: Effect, result: Variable | null, site: number): void {
-    if (effect.op !== 'call') {
-      this.operation(effect, result, site);
-      return;
-    }
-    const text = this.call(
-      effect.callee,
-      effect.args.flatMap((arg) => this.argument(arg)),
-    );
-    if (result === null) this.emit(`${text};`);
-    else this.bind(result, text);
-  }
-
-  private operation<Op extends OperationName>(
-    effect: OperationEffect<Op>,
-    result: Variable | null,
-    site: number,
-  ): void {
+  effect<Op extends OperationName>(effect: OperationEffect<Op>, result: Variable | null, site: number): void {
     table[effect.op].print(effect, this, result, site);
   }
 
@@ -159,16 +140,6 @@ export class Effects {
   private pair(e: Expr): string {
     const { buffer, offset } = this.expressions.address(e);
     return `${buffer}, ${offset}`;
-  }
-
-  private argument(e: Expr): readonly string[] {
-    if (e.type.kind === 'pointer') return [this.pair(e)];
-    if (e.kind === 'variable' && e.type.kind === 'peers') {
-      const { buffers, offsets } = this.locals.slot(e.variable, 'peers');
-      return [buffers, offsets];
-    }
-    if (valueName(e) === 'v16') return this.expressions.words(e);
-    return [this.expressions.scalar(e)];
   }
 
   /** Declares the result and sets it. */

@@ -92,7 +92,7 @@ function waits(): IrModule {
         { op: 'awaitEpoch', pointer: ir.offset(ir.read(flags.variable), x), order, scope, ...common },
         reached,
       ),
-      ir.when(ir.unary('!', ir.read(reached)), [ir.give(null)]),
+      ir.when(ir.unary('!', ir.read(reached)), [ir.end]),
       ir.effect({ op: 'fence', order: 'acq_rel', scope }),
       ir.effect({ op: 'fence', order: 'seq_cst', scope }),
       ir.effect(
@@ -199,31 +199,13 @@ function bulk(): IrModule {
   );
 }
 
-/** Peers' windows from a device function, which also needs the implicit rank. */
+/** Peers' windows, also from an inlined device function. */
 function windows(): IrModule {
   const layout = ir.layout('Window', [
     { name: 'arrived', type: 'u32', length: 72 },
     { name: 'rows', type: 'v16', length: 1024 },
   ]);
   const type: IrType = { kind: 'peers', layout };
-  const win = ir.param('win', type);
-  const epoch = ir.param('epoch', ir.value('u32'));
-  const publish = ir.fn(
-    'publish',
-    [win, epoch],
-    [
-      ir.effect(
-        ir.store(
-          ir.offset(ir.field(win.variable, x, 'arrived'), ir.builtin('rank')),
-          ir.read(epoch.variable),
-          {
-            order: 'release',
-            scope: 'sys',
-          },
-        ),
-      ),
-    ],
-  );
   const mine: Param[] = [
     ir.param('win', type),
     ir.param('epoch', ir.value('u32')),
@@ -241,10 +223,17 @@ function windows(): IrModule {
       ]),
       ir.effect({ op: 'barrier' }),
       ir.when(ir.binary('<', x, ir.u32(8)), [
-        ir.effect({ op: 'call', callee: 0, args: [ir.read(window), ir.read(now)] }),
+        ir.call('publish', () => [
+          ir.effect(
+            ir.store(ir.offset(ir.field(window, x, 'arrived'), ir.builtin('rank')), ir.read(now), {
+              order: 'release',
+              scope: 'sys',
+            }),
+          ),
+        ]),
       ]),
     ],
-    { functions: [publish], layouts: [layout] },
+    { layouts: [layout] },
   );
 }
 
@@ -330,13 +319,10 @@ function leftovers(): IrModule {
         ir.assign(sum, ir.u32(0)),
       ]),
       ir.effect(ir.store(ir.read(out.variable), ir.read(sum))),
-      ir.give(null),
+      ir.end,
       ir.effect(ir.store(ir.read(out.variable), ir.u32(3))),
     ],
-    {
-      shared: [scratch],
-      functions: [ir.fn('uncalled', [ir.param('a', ir.value('u32'))], [ir.give(ir.u32(1))], ir.value('u32'))],
-    },
+    { shared: [scratch] },
   );
 }
 
