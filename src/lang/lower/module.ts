@@ -77,7 +77,12 @@ class ModuleLowering implements ModuleContext {
     this.shared.push({ variable, length, span });
   }
 
-  entering<T>(call: CallPlace, definition: DeviceDefinition, lower: () => T): T {
+  lowerCallee(
+    call: CallPlace,
+    callee: Context,
+    definition: DeviceDefinition,
+    params: ReadonlyMap<string, Value>,
+  ): boolean {
     if (this.active.has(definition)) {
       call.fail(
         'HK701',
@@ -92,7 +97,7 @@ class ModuleLowering implements ModuleContext {
     }
     this.active.add(definition);
     try {
-      return lower();
+      return lowerBody(callee, definition, params);
     } finally {
       this.active.delete(definition);
     }
