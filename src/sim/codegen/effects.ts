@@ -144,18 +144,12 @@ export class Effects {
 
   /** Operands as the arguments of a call: a pointer is two. */
   arguments(...operands: readonly Expr[]): string {
-    return operands.flatMap((operand) => this.argument(operand)).join(', ');
-  }
-
-  private argument(e: Expr): readonly string[] {
-    if (e.type.kind === 'pointer') return [this.pair(e)];
-    if (valueName(e) === 'v16') return this.expressions.words(e);
-    return [this.expressions.scalar(e)];
-  }
-
-  private pair(e: Expr): string {
-    const { buffer, offset } = this.expressions.address(e);
-    return `${buffer}, ${offset}`;
+    const texts = operands.map((operand) => {
+      if (operand.type.kind !== 'pointer') return this.expressions.scalar(operand);
+      const { buffer, offset } = this.expressions.address(operand);
+      return `${buffer}, ${offset}`;
+    });
+    return texts.join(', ');
   }
 
   /** Declares the result and sets it. */
