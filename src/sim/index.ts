@@ -9,7 +9,7 @@ export {
   seedOf,
   WrongResult,
 } from './check.js';
-export type { AccessReport, Finding } from './detector.js';
+export type { AccessReport, Finding, StaleRead } from './detector.js';
 export type { SimWindowMemory } from './device.js';
 export type { KernelStatistics, TraceEntry } from './engine.js';
 export type { Exploration } from './exhaustive.js';

@@ -4,7 +4,7 @@ import { ArgumentError, requireInteger } from '../errors/index.js';
 import type { IrModule } from '../lang/index.js';
 import type { Mode } from './compiled.js';
 import { createDetector } from './detector/index.js';
-import type { Finding } from './detector.js';
+import type { Detector, Finding, StaleRead } from './detector.js';
 import { SimDevice } from './device.js';
 import { Engine, type KernelStatistics, type TraceEntry } from './engine.js';
 import { FindingLog } from './findings.js';
@@ -59,7 +59,7 @@ export class SimMachine {
     readonly mode: Mode,
     readonly seed: string,
     private readonly engine: Engine,
-    private readonly detector: { readonly findings: readonly Finding[] } | null,
+    private readonly detector: (Detector & { readonly findings: readonly Finding[] }) | null,
     private readonly log: FindingLog,
     sites: SiteRegistry,
     substitute: (module: IrModule) => IrModule,
@@ -75,9 +75,9 @@ export class SimMachine {
     const seed = options.seed ?? '0';
     const configuration = options.configuration ?? '';
     const sites = new SiteRegistry();
-    const log = new FindingLog(seed, configuration);
     const detector =
       mode === 'checked' ? createDetector({ seed, configuration, site: (id) => sites.site(id) }) : null;
+    const log = new FindingLog(seed, configuration, () => detector?.staleReads ?? []);
     const random = new Random(seed);
     const engine = new Engine({
       ranks,
@@ -109,6 +109,11 @@ export class SimMachine {
   /** What checked mode has found so far. */
   get findings(): readonly Finding[] {
     return [...this.log.findings, ...(this.detector?.findings ?? [])];
+  }
+
+  /** Loads of checked mode that read something older than what was there: they may explain a wrong result. */
+  get staleReads(): readonly StaleRead[] {
+    return this.detector?.staleReads ?? [];
   }
 
   get statistics(): MachineStatistics {
