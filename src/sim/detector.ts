@@ -49,6 +49,9 @@ export type BlockId = number;
 export type LaunchId = number;
 export type StreamId = number;
 
+/** The detector's own; the machine keeps it from when something is enqueued to when it begins. */
+export type HostKnowledge = object;
+
 /** Who a thread is, for reports. */
 export interface ThreadInfo {
   readonly rank: number;
@@ -72,8 +75,18 @@ export interface Detector {
   eventAwaited(stream: StreamId, event: number): void;
   /** The host of `rank` has awaited everything on the stream. What it enqueues later, on any stream, is after it. */
   hostSynchronized(stream: StreamId, rank: number): void;
-  /** The host enqueued something on the stream (orders it after what this rank's host knows). */
-  hostEnqueued(stream: StreamId, rank: number): void;
+  /** What the host program of `rank` knows and did so far. */
+  hostKnows(rank: number): HostKnowledge;
+  /** The stream begins what the host enqueued when it knew that much. */
+  hostEnqueued(stream: StreamId, known: HostKnowledge): void;
+
+  /**
+   * A thread of a host begins; its accesses of mapped memory are told by `access`. It starts behind what the host program
+   * of the rank knows and did. That program itself is the one without a name; all others end with `hostThreadEnded`.
+   */
+  hostThreadStarted(thread: ThreadId, rank: number, name: string | null): void;
+  /** The host program has waited for the thread's end. */
+  hostThreadEnded(thread: ThreadId, rank: number): void;
 
   launchStarted(
     launch: LaunchId,

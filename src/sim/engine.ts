@@ -85,6 +85,8 @@ export class Engine implements Hub {
   private idleTurns = 0;
   private nextBuffer = 0;
   private nextThread = 0;
+  /** The host programs that have accessed mapped memory, as threads of the detector, by rank. */
+  private readonly hostPrograms = new Map<number, number>();
   private nextBlock = 0;
   private nextNumber = 0;
   private readonly ordinals: Readonly<Record<'launch' | 'stream', number[]>>;
@@ -124,6 +126,22 @@ export class Engine implements Hub {
 
   newNumber(): number {
     return this.nextNumber++;
+  }
+
+  /** Who accesses mapped memory now, from the host of `rank`. */
+  hostThread(rank: number): number {
+    let thread = this.hostPrograms.get(rank);
+    if (thread === undefined) {
+      thread = this.newHostThread(rank, null);
+      this.hostPrograms.set(rank, thread);
+    }
+    return thread;
+  }
+
+  private newHostThread(rank: number, name: string | null): number {
+    const thread = this.nextThread++;
+    this.detector?.hostThreadStarted(thread, rank, name);
+    return thread;
   }
 
   // Turns.
@@ -374,7 +392,7 @@ export class Engine implements Hub {
       const there = lanes.filter((thread) => thread.state === 'warp');
       this.reportDivergence('an operation of the warp', block, there, lanes);
       // Votes and shuffles exchange registers and order no memory; CUDA promises that of the barrier alone.
-      if (warpOps[some.warpOp] === 'warpBarrier')
+      if (warpOps[some.warpOp] === 'warp.barrier')
         this.detector.warpMet(block.firstThread + first, lanes.length);
       this.schedule.ordered?.(there, there);
     }

@@ -5,7 +5,6 @@
 import type { Scope } from '../../lang/index.js';
 import type { LaunchId, StreamId } from '../detector.js';
 import { type BlockClock, Clock, type ClockedBlock, joinBlocks, nothing, nothingOfBlock } from './clock.js';
-import type { Location } from './location.js';
 
 /** How far apart two actors are, and how far a scope reaches. A scope includes what is not further than it. */
 export const cta = 0;
@@ -33,6 +32,8 @@ export class StreamState {
     readonly index: number,
     readonly id: StreamId,
     readonly rank: number,
+    /** What it does, a host does: no GPU of its rank is nearer to it than another. */
+    readonly ofHost = false,
   ) {}
 }
 
@@ -134,7 +135,8 @@ export type Outcome =
 export interface Observation {
   /** Its number: later ones are larger. */
   readonly order: number;
-  readonly location: Location;
+  /** What was read: a `Location`, which matters here by its identity alone. */
+  readonly location: object;
   readonly write: AtomicWrite;
   readonly reader: Actor;
   readonly epoch: number;
@@ -154,7 +156,7 @@ export interface SyncState {
    * Released to this thread's relaxed loads of a location by writers at each distance; a fence that reaches them
    * acquires it, or a later acquire of the same location.
    */
-  readonly pending: Map<Location, Clock[]>;
+  readonly pending: Map<object, Clock[]>;
   /** The relaxed loads behind `pending`. */
   observations: Observation[];
 }
@@ -300,5 +302,6 @@ function covers(clock: BlockClock, by: Actor, epoch: number): boolean {
 /** The narrowest scope that includes both. */
 export function distance(a: Actor, b: Actor): Reach {
   if (a.block === b.block) return cta;
+  if (a.block.owner.ofHost || b.block.owner.ofHost) return sys;
   return a.block.rank === b.block.rank ? gpu : sys;
 }

@@ -21,6 +21,7 @@ import {
   distance,
   LaunchState,
   type Observation,
+  ReleaseHead,
   reachOf,
   StreamState,
   sys,
@@ -42,6 +43,8 @@ export class RaceDetector implements Detector {
   private readonly events = new Map<number, Clock>();
   /** What the host program of each rank has seen to be finished. */
   private readonly hosts = new Map<number, Clock>();
+  /** The host programs that have accessed mapped memory, by rank. */
+  private readonly hostPrograms = new Map<number, Actor>();
   private readonly launches = new Map<LaunchId, LaunchState>();
   private readonly blocks = new Map<BlockId, BlockState>();
   private readonly threads: Actor[] = [];
@@ -100,13 +103,38 @@ export class RaceDetector implements Detector {
   }
 
   hostSynchronized(stream: StreamId, rank: number): void {
-    this.hosts.set(rank, this.host(rank).join(this.stream(stream).now));
+    this.hostLearns(rank, this.stream(stream).now);
   }
 
-  hostEnqueued(stream: StreamId, rank: number): void {
+  hostThreadStarted(thread: ThreadId, rank: number, name: string | null): void {
+    const stream = new StreamState(this.streams.size, -1 - thread, rank, true);
+    this.streams.set(stream.id, stream);
+    const launch = new LaunchState(
+      -1,
+      stream,
+      ++stream.step,
+      name ?? 'the host',
+      false,
+      this.host(rank),
+      null,
+    );
+    const actor = this.actor(new BlockState(++this.sequence, 1, stream, launch, 0), 0, null, launch.start);
+    this.threads[thread] = actor;
+    if (name === null) this.hostPrograms.set(rank, actor);
+  }
+
+  hostThreadEnded(thread: ThreadId, rank: number): void {
+    this.hostLearns(rank, release(this.threads[thread]!));
+  }
+
+  hostKnows(rank: number): Clock {
+    return this.host(rank);
+  }
+
+  hostEnqueued(stream: StreamId, known: Clock): void {
     const state = this.stream(stream);
-    state.now = state.now.join(this.host(rank));
-    state.settled = state.settled.join(this.host(rank));
+    state.now = state.now.join(known);
+    state.settled = state.settled.join(known);
   }
 
   launchStarted(
@@ -342,8 +370,16 @@ export class RaceDetector implements Detector {
     return this.streams.get(id)!;
   }
 
+  /** What the host program of a rank knows and did. */
   private host(rank: number): Clock {
-    return this.hosts.get(rank) ?? nothing;
+    const program = this.hostPrograms.get(rank);
+    return program === undefined ? (this.hosts.get(rank) ?? nothing) : release(program);
+  }
+
+  private hostLearns(rank: number, clock: Clock): void {
+    const program = this.hostPrograms.get(rank);
+    if (program === undefined) this.hosts.set(rank, this.host(rank).join(clock));
+    else program.learn(clock);
   }
 
   private actor(block: BlockState, lane: number, copies: 'read' | 'write' | null, known: Clock): Actor {
@@ -361,6 +397,13 @@ export class RaceDetector implements Detector {
     this.shadows[buffer.id] = made;
     return made;
   }
+}
+
+/** What a thread has done so far and knows, for who is told. */
+function release(thread: Actor): Clock {
+  const { clock } = new ReleaseHead(thread, sys);
+  thread.endEpoch();
+  return clock;
 }
 
 /** What threads that meet know together; `epoch` ends what any of them did before. */

@@ -431,8 +431,8 @@ describe('streams', () => {
     script.write(first.thread(0, 0), buffer, 0, 'produce');
     first.end();
     script.detector.hostSynchronized(one, 0);
-    script.detector.hostEnqueued(two, 0);
-    script.detector.hostEnqueued(remote, 1);
+    script.detector.hostEnqueued(two, script.detector.hostKnows(0));
+    script.detector.hostEnqueued(remote, script.detector.hostKnows(1));
     script.read(script.launch(two).thread(0, 0), buffer, 0, 'consume');
     expect(script.races).toEqual([]);
     script.read(script.launch(remote).thread(0, 0), buffer, 0, 'elsewhere');

@@ -209,7 +209,7 @@ class Both {
       detector.hostSynchronized(stream.id, stream.rank);
       this.hosts[stream.rank] = this.reference.node(place, [this.hosts[stream.rank]!, stream.now]);
     } else if (what === 97) {
-      detector.hostEnqueued(stream.id, stream.rank);
+      detector.hostEnqueued(stream.id, detector.hostKnows(stream.rank));
       stream.now = this.reference.node(place, [stream.now, this.hosts[stream.rank]!]);
       stream.early = this.reference.node(place, [stream.early, this.hosts[stream.rank]!]);
       stream.settled = this.reference.node(place, [stream.settled, this.hosts[stream.rank]!]);

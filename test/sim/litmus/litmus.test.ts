@@ -6,7 +6,7 @@ import {
   formatFinding,
   runOnce,
   seedOf,
-} from '../../../src/sim/index.js';
+} from '../../../src/check/index.js';
 import { litmusConfiguration } from './program.js';
 import { litmusTests } from './table.js';
 

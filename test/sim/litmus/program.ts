@@ -1,6 +1,7 @@
 /** Litmus tests as text: a few threads, each with a few statements on the places x, y and z; and the kernel that runs them. */
+
+import { type CheckConfiguration, WrongResult } from '../../../src/check/index.js';
 import { field, type Kernel, kernel, layout, peers, pointer, type Scope } from '../../../src/lang/index.js';
-import { type CheckConfiguration, WrongResult } from '../../../src/sim/index.js';
 import { download, launch, windowsOf } from '../harness.js';
 
 /**
@@ -123,7 +124,7 @@ export function litmusKernel({ threads, apart = 'ranks', scope = defaults[apart]
                     scope,
                   });
                 } else if (u.KIND[at] === 4) {
-                  g.fence({ order: u.FENCE[at]!, scope });
+                  g.fence(scope, { order: u.FENCE[at]! });
                 } else if (u.KIND[at] === 5) {
                   g.awaitEpoch(place, u.VALUE[at]!, { order: u.WAIT[at]!, scope, limit: 1000 });
                 }
