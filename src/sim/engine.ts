@@ -9,11 +9,12 @@
 import { HeddleError } from '../errors/index.js';
 import { type Compiled, type Mode, pause, warpOps } from './compiled.js';
 import type { Detector } from './detector.js';
-import type { FindingLog } from './findings.js';
+import type { FindingContent, FindingLog } from './findings.js';
 import { Hosts } from './hosts.js';
 import { SimBuffer } from './memory.js';
 import type { Random } from './random.js';
 import { Agent, type Schedule, type Task } from './schedule.js';
+import { Spins } from './spins.js';
 import { Block, type Hub, type Launch, Thread } from './thread.js';
 import { completeWarpOperation } from './warp.js';
 
@@ -22,6 +23,8 @@ const stepsPerTurn = 20_000;
 const nanosecondsPerLook = 1000;
 /** The trace keeps at least this many launches, and at most twice as many. */
 const traced = 50_000;
+/** Nanoseconds in which every time limit runs out. */
+const eternity = 1e13;
 /** How many turns of the event loop a machine without runnable work waits before it believes its hosts blocked. */
 const patience = 2;
 
@@ -63,6 +66,7 @@ export class Engine implements Hub {
   readonly kernels = new Map<string, KernelStatistics>();
   readonly killed: boolean[];
   readonly seen: SimBuffer;
+  readonly spins = new Spins();
   steps = 0;
 
   private readonly starters: BlockStarter[];
@@ -173,8 +177,14 @@ export class Engine implements Hub {
       this.time++;
       if (this.deaths.length > 0) this.dieOnTime();
       if (this.killed[task.rank]) continue;
-      if (task.isThread) this.runThread(task as Thread);
-      else (task as Agent).run();
+      if (task.isThread) {
+        this.runThread(task as Thread);
+      } else {
+        (task as Agent).run();
+        this.spins.stir();
+      }
+      this.spins.step();
+      if (this.spins.isHopeless(this.liveThreads) && !this.endSpins()) return;
       if (this.steps > this.stepLimit) {
         this.giveUp(`no end in sight after ${this.steps} steps: some loop waits for what never comes`);
         return;
@@ -238,9 +248,12 @@ export class Engine implements Hub {
   }
 
   private runThread(thread: Thread): void {
-    if (thread.wait !== null && !thread.poll()) {
-      this.park(thread);
-      return;
+    if (thread.wait !== null) {
+      if (!thread.poll()) {
+        this.park(thread);
+        return;
+      }
+      this.spins.stir();
     }
     let step: IteratorResult<number, void>;
     try {
@@ -355,6 +368,7 @@ export class Engine implements Hub {
     const { block } = thread;
     const warp = thread.index >>> 5;
     thread.end();
+    this.spins.stir();
     this.schedule.ordered?.([thread], [block.launch.stream]);
     block.live--;
     block.warpLive[warp]!--;
@@ -570,10 +584,7 @@ export class Engine implements Hub {
       return;
     }
     const threads = [...this.parked];
-    // After a rank's death it is no mistake to wait for it in vain.
-    if (this.mode === 'checked' && !this.killed.includes(true)) {
-      this.log.add({ kind: 'stuck-wait', waiting: threads.map(describeWait) });
-    }
+    this.reportWaits(threads.map(describeWait));
     this.parked.clear();
     this.parkedAt.clear();
     for (const thread of threads) {
@@ -582,6 +593,37 @@ export class Engine implements Hub {
       wait.buffer.waiters = 0;
       this.makeReady(thread);
     }
+  }
+
+  /**
+   * Called when all that runs are loops over memory in which nothing changes. Those that look at the clock leave, as its
+   * time is over now; if none does, that was all. False if the machine has stopped.
+   */
+  private endSpins(): boolean {
+    const { spins } = this;
+    if (spins.timeIsOver) {
+      this.giveUp('loops look at memory for what never comes, and have no limit');
+      return false;
+    }
+    if (this.hosts.allBlocked(this.killed)) {
+      this.reportWaits([...spins.reports(), ...[...this.parked].map(describeWait)]);
+      this.time += eternity;
+      spins.timeIsOver = true;
+    }
+    spins.forget();
+    return true;
+  }
+
+  private reportWaits(waiting: Extract<FindingContent, { kind: 'stuck-wait' }>['waiting']): void {
+    // After a rank's death it is no mistake to wait for it in vain.
+    if (this.mode === 'fast' || this.killed.includes(true)) return;
+    this.log.add({ kind: 'stuck-wait', waiting });
+  }
+
+  private get liveThreads(): number {
+    let threads = 0;
+    for (const block of this.liveBlocks) threads += block.live;
+    return threads;
   }
 
   /** Lanes wait in a warp operation while the others wait in a barrier or have left. */

@@ -92,7 +92,7 @@ function body(finding: Finding): string[] {
       const shown = finding.waiting.slice(0, shownWaiters);
       const hidden = finding.waiting.length - shown.length;
       return [
-        `${headline}: ${finding.waiting.length} ${finding.waiting.length === 1 ? 'thread waits' : 'threads wait'} and nothing else can run`,
+        `${headline}: ${finding.waiting.length} ${finding.waiting.length === 1 ? 'thread waits' : 'threads wait'} and nothing else can change that`,
         ...shown.flatMap((wait) => [
           ...access(wait),
           `      ${wait.location} is ${wait.value}, wanted ${wait.wanted}`,

@@ -10,6 +10,7 @@ import type { FindingLog } from './findings.js';
 import type { SimBuffer } from './memory.js';
 import type { Random } from './random.js';
 import { Task } from './schedule.js';
+import type { Spins } from './spins.js';
 
 export interface Hub {
   /** Null in fast mode. */
@@ -22,6 +23,8 @@ export interface Hub {
   pickStore(count: number): number;
   /** Bytes of a buffer changed for which threads are parked. */
   wake(buffer: SimBuffer, offset: number, bytes: number): void;
+  /** Checked mode: who looks at memory until it changes. */
+  readonly spins: Spins;
   /** Where atomic loads leave what they read. */
   readonly seen: SimBuffer;
   clock(): bigint;
@@ -199,6 +202,7 @@ export class Thread extends Task {
   ): boolean {
     if (!this.mayAccess(kind, order, scope, buffer, offset, bytes, site)) return false;
     this.tell(kind, order, scope, buffer, offset, bytes, site, 0);
+    if (kind !== 'read') this.hub.spins.stir();
     return true;
   }
 
@@ -209,6 +213,8 @@ export class Thread extends Task {
     const choice = older.length === 0 ? 0 : this.hub.pickStore(1 + older.length);
     this.see(buffer, offset, bytes, choice === 0 ? null : older[choice - 1]!.words);
     this.tell('read', order, scope, buffer, offset, bytes, site, choice);
+    const value = this.seen.i32[((offset & 15) + bytes - 1) >>> 2]!;
+    this.hub.spins.look(this, { buffer, offset, order, scope, site, value });
     return true;
   }
 
