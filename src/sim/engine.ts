@@ -620,11 +620,11 @@ export class Engine implements Hub {
     this.log.add({ kind: 'stuck-wait', waiting });
   }
 
-  private get liveThreads(): number {
+  private readonly liveThreads = (): number => {
     let threads = 0;
     for (const block of this.liveBlocks) threads += block.live;
     return threads;
-  }
+  };
 
   /** Lanes wait in a warp operation while the others wait in a barrier or have left. */
   private endDivergentMeetings(): boolean {

@@ -55,8 +55,8 @@ export class Spins {
     this.last.clear();
   }
 
-  isHopeless(threads: number): boolean {
-    return this.last.size > 0 && this.still > hopeless + hopelessPerThread * threads;
+  isHopeless(threads: () => number): boolean {
+    return this.still > hopeless && this.last.size > 0 && this.still > hopeless + hopelessPerThread * threads();
   }
 
   look(thread: Thread, look: Look): void {
