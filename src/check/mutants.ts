@@ -12,6 +12,8 @@ import {
   operations,
   rewriteEffects,
   type Span,
+  type Stmt,
+  type Variable,
 } from '../lang/index.js';
 
 /** Plain data, so that it can be sent to another thread; `mutate` applies it. */
@@ -58,9 +60,15 @@ export function mutate(module: IrModule, { kernel, where, description }: Mutant)
     const change = changesOf(stmt.effect).find((c) => c.description === description);
     if (change === undefined || places(stmt.span) !== where) return [stmt];
     changed = true;
-    return change.effect === null ? [] : [{ ...stmt, effect: change.effect }];
+    if (change.effect !== null) return [{ ...stmt, effect: change.effect }];
+    return stmt.result === null ? [] : [satisfied(stmt.span, stmt.result)];
   });
   return changed ? mutated : module;
+}
+
+/** What is left of a wait that is not there: it says that what it waits for has come. */
+function satisfied(span: Span, variable: Variable): Stmt {
+  return { kind: 'let', span, variable, init: { kind: 'const', type: variable.type, value: true } };
 }
 
 /** Resolves spans to places, each once. */

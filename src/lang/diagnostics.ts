@@ -29,7 +29,7 @@ export const codes = {
   HK502: 'A constant is out of range.',
   HK503: 'A loop is unrolled too often.',
   HK601: 'An effect happens on one side of &&, ||, ?: only.',
-  HK602: 'Shared memory is not declared at the top level of a kernel.',
+  HK602: 'Shared memory is not declared by a const.',
   HK603: 'A register array is not declared by a const.',
   HK604: 'An effect in the update of a for loop.',
   HK605: 'A break or continue leaves an unrolled loop.',

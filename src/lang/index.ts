@@ -32,6 +32,7 @@ export {
   operations,
 } from './operations/index.js';
 export { printIr } from './print.js';
+export { dynamicSharedBytes, mostShared, type SharedRange, sharedLayout } from './shared.js';
 export * from './types.js';
 export { validateIr } from './validate.js';
 export {

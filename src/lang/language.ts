@@ -153,8 +153,15 @@ export interface Gpu {
    */
   fence(scope: Scope, options?: { readonly order: FenceOrder }): void;
 
-  /** Waits until the u32 there has reached `epoch` (wrap-safe). False when the limit ran out. */
-  awaitEpoch(pointer: Pointer<'u32'>, epoch: u32, options: WaitOptions): bool;
+  /**
+   * Waits until the u32 there has reached `epoch` (wrap-safe); or equals it, or differs from it; or those of its bits
+   * that `mask` has. False when the limit ran out.
+   */
+  awaitEpoch(
+    pointer: Pointer<'u32'>,
+    epoch: u32,
+    options: WaitOptions & { readonly until?: '>=' | '==' | '!='; readonly mask?: u32 },
+  ): bool;
   /** Waits until the last u32 of the 16 bytes there differs from `empty`; single-copy atomic, relaxed. */
   awaitFilled(
     pointer: Pointer<'v16'>,
@@ -164,6 +171,11 @@ export interface Gpu {
 
   /** All threads of the block meet; orders their accesses at block scope. Never under divergence. */
   barrier(): void;
+  /** Some warps of a block, which have a part of their own in it. */
+  readonly group: {
+    /** The block's barrier `id` (1 to 15; 0 is `g.barrier`) for as many threads, a multiple of 32, as come to it. */
+    barrier(id: u32, threads: u32): void;
+  };
   readonly warp: {
     /** The 32 lanes meet; orders their accesses among themselves. */
     barrier(): void;
@@ -198,6 +210,8 @@ export interface Gpu {
   readonly mbarrier: {
     init(barrier: Pointer<'u64'>, count: u32): void;
     expect(barrier: Pointer<'u64'>, bytes: u32): void;
-    await(barrier: Pointer<'u64'>, parity: u32): void;
+    arrive(barrier: Pointer<'u64'>): void;
+    /** Until the phase of that parity is over; false where a limit (microseconds) ran out before. */
+    await(barrier: Pointer<'u64'>, parity: u32, options?: { readonly limit: u32 }): bool;
   };
 }

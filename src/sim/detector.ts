@@ -125,6 +125,8 @@ export interface Detector {
   readonly staleReads: readonly StaleRead[];
   fence(thread: ThreadId, order: FenceOrder, scope: Scope): void;
   blockBarrier(block: BlockId): void;
+  /** Whole warps of a block met. */
+  groupMet(threads: readonly ThreadId[]): void;
   /** The warp whose first thread is `firstLane` met at a warp barrier. */
   warpMet(firstLane: ThreadId, lanes: number): void;
 

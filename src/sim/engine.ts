@@ -8,6 +8,7 @@
  */
 import { HeddleError } from '../errors/index.js';
 import { type Compiled, type Mode, pause, warpOps } from './compiled.js';
+import { describeCondition } from './condition.js';
 import type { Detector } from './detector.js';
 import type { FindingContent, FindingLog } from './findings.js';
 import { Hosts } from './hosts.js';
@@ -275,6 +276,10 @@ export class Engine implements Hub {
         thread.state = 'barrier';
         if (++thread.block.arrived === thread.block.live) this.releaseBarrier(thread.block);
         return;
+      case pause.group:
+        thread.state = 'group';
+        this.releaseGroup(thread.released);
+        return;
       case pause.warp: {
         const { block } = thread;
         const warp = thread.index >>> 5;
@@ -394,6 +399,22 @@ export class Engine implements Hub {
     for (const thread of there) this.makeReady(thread);
   }
 
+  /** Each of its warps must be there whole, and at one statement. */
+  private releaseGroup(there: readonly Thread[]): void {
+    if (there.length === 0) return;
+    if (this.detector !== null) {
+      const { block } = there[0]!;
+      for (const warp of new Set(there.map(({ index }) => index >>> 5))) {
+        const ofWarp = ({ index }: Thread) => index >>> 5 === warp;
+        const lanes = block.threads.filter(ofWarp);
+        this.reportDivergence('a barrier of a group of warps', block, there.filter(ofWarp), lanes);
+      }
+      this.detector.groupMet(there.map((thread) => thread.id));
+    }
+    this.schedule.ordered?.(there, there);
+    for (const thread of there) this.makeReady(thread);
+  }
+
   private releaseWarp(block: Block, warp: number): void {
     const { threads } = block;
     const first = warp * 32;
@@ -425,8 +446,22 @@ export class Engine implements Hub {
     const { site } = there[0]!;
     if (there.length === expected.length && there.every((thread) => thread.site === site)) return;
     const present = there.filter((thread) => thread.site === site);
-    const absent = expected.filter((thread) => !present.includes(thread));
+    this.reportAbsent(
+      operation,
+      block,
+      present,
+      expected.filter((thread) => !present.includes(thread)),
+    );
+  }
+
+  private reportAbsent(
+    operation: string,
+    block: Block,
+    present: readonly Thread[],
+    absent: readonly Thread[],
+  ): void {
     const { launch } = block;
+    const { site } = present[0]!;
     this.log.add({
       kind: 'divergence',
       operation,
@@ -557,8 +592,8 @@ export class Engine implements Hub {
     const spare = this.spareShared.get(compiled.sharedBytes)?.pop();
     if (spare !== undefined) return spare;
     const buffer = this.newBuffer(rank, compiled.sharedBytes, 'shared memory');
-    for (const { name, offset, elementBytes, length } of compiled.shared) {
-      buffer.name(name, offset, elementBytes, length);
+    for (const { variable, offset, elementBytes, length } of compiled.shared) {
+      buffer.name(variable.name, offset, elementBytes, length);
     }
     if (this.mode === 'checked') buffer.poison(0, compiled.sharedBytes);
     return buffer;
@@ -580,6 +615,7 @@ export class Engine implements Hub {
   private endHopelessWaits(): void {
     if (this.endDivergentMeetings()) return;
     if (this.parked.size === 0) {
+      if (this.endGroups()) return;
       this.giveUp('streams wait for events that will never be recorded');
       return;
     }
@@ -641,6 +677,20 @@ export class Engine implements Hub {
     return any;
   }
 
+  /** Barriers of groups to which the others never come. */
+  private endGroups(): boolean {
+    let any = false;
+    for (const block of [...this.liveBlocks]) {
+      for (const { id, there } of block.groups?.abandoned() ?? []) {
+        const absent = block.threads.filter((thread) => !there.includes(thread));
+        this.reportAbsent(`barrier ${id} of a group of warps`, block, there, absent);
+        for (const thread of there) this.makeReady(thread);
+        any = true;
+      }
+    }
+    return any;
+  }
+
   private giveUp(message: string): void {
     if (this.mode === 'checked') this.log.add({ kind: 'failure', message });
     while (this.schedule.next() !== undefined || this.schedule.bringIn());
@@ -689,12 +739,7 @@ function describeWait(thread: Thread) {
     ...thread.report('wait', wait.order, wait.scope, wait.site),
     location: `${buffer.purpose} of rank ${buffer.rank}, ${buffer.describe(offset)}`,
     value: kind === 'phase' ? 'in its phase' : String(word),
-    wanted:
-      kind === 'phase'
-        ? `the end of the phase of parity ${wanted}`
-        : kind === 'filled'
-          ? `anything but ${wanted >>> 0}`
-          : `at least ${wanted >>> 0}`,
+    wanted: kind === 'phase' ? `the end of the phase of parity ${wanted}` : describeCondition(wait),
   };
 }
 

@@ -5,8 +5,10 @@
 import type { HeddleError } from '../errors/index.js';
 import type { FenceOrder, Order, Scope } from '../lang/index.js';
 import type { Compiled } from './compiled.js';
+import { type Condition, holds } from './condition.js';
 import type { AccessKind, AccessReport, Detector, SiteId } from './detector.js';
 import type { FindingLog } from './findings.js';
+import { Groups } from './groups.js';
 import type { SimBuffer } from './memory.js';
 import type { Random } from './random.js';
 import { Task } from './schedule.js';
@@ -88,6 +90,8 @@ export class Block {
   /** Operands and results of warp operations, a thread. */
   readonly values: Float64Array | null;
   readonly lanes: Int32Array | null;
+  /** Barriers of groups of its warps. */
+  groups: Groups<Thread> | null = null;
   mbarriers: Map<number, MBarrier> | null = null;
 
   constructor(
@@ -105,13 +109,11 @@ export class Block {
   }
 }
 
-/** What a parked thread waits for. */
-export interface Wait {
-  readonly kind: 'epoch' | 'filled' | 'phase';
+/** What a parked thread waits for: a word, the last word of 16 bytes, or a phase, whose parity is then `wanted`. */
+export interface Wait extends Condition {
+  readonly kind: 'word' | 'filled' | 'phase';
   readonly buffer: SimBuffer;
   readonly offset: number;
-  /** The epoch, or the parity of the phase. */
-  readonly wanted: number;
   /** Microseconds; 0 looks once. */
   readonly limit: number;
   readonly order: Order;
@@ -123,7 +125,7 @@ export interface Wait {
   expired: boolean;
 }
 
-export type ThreadState = 'ready' | 'barrier' | 'warp' | 'parked' | 'previous' | 'sleep' | 'ended';
+export type ThreadState = 'ready' | 'barrier' | 'group' | 'warp' | 'parked' | 'previous' | 'sleep' | 'ended';
 
 /** A bulk copy that has not happened yet: in checked mode it may be as late as the wait for it. */
 interface BulkCopy {
@@ -149,6 +151,8 @@ export class Thread extends Task {
   site = 0;
   warpOp = 0;
   wait: Wait | null = null;
+  /** Whom its coming to a barrier of a group lets go on. */
+  released: readonly Thread[] = [];
   satisfied = false;
   /** What an atomic load has read in checked mode, at the offset that it has within 16 bytes. */
   readonly seen: SimBuffer;
@@ -320,6 +324,13 @@ export class Thread extends Task {
     };
   }
 
+  /** Comes to a barrier of a group of warps; who may go on is for the machine to say. */
+  joinGroup(id: number, wanted: number, site: number): void {
+    this.site = site;
+    this.block.groups ??= new Groups();
+    this.released = this.block.groups.arrive(this, id, wanted);
+  }
+
   wrote(buffer: SimBuffer, offset: number, bytes: number): void {
     this.hub.wake(buffer, offset, bytes);
   }
@@ -329,7 +340,9 @@ export class Thread extends Task {
   }
 
   waitFor(
-    filled: boolean,
+    kind: 'word' | 'filled',
+    until: Condition['until'],
+    mask: number,
     buffer: SimBuffer,
     offset: number,
     wanted: number,
@@ -338,8 +351,8 @@ export class Thread extends Task {
     scope: Scope,
     site: number,
   ): void {
-    const kind = filled ? 'filled' : 'epoch';
-    this.wait = { kind, buffer, offset, wanted, limit, order, scope, site, mbarrier: null, expired: false };
+    const what = { kind, until, mask, wanted, buffer, offset };
+    this.wait = { ...what, limit, order, scope, site, mbarrier: null, expired: false };
     if (this.hub.detector === null) return;
     const bytes = waitBytes(this.wait);
     if (offset < 0 || offset + bytes > buffer.bytes || buffer.freed || offset % bytes !== 0) {
@@ -507,13 +520,15 @@ export class Thread extends Task {
     this.advance(barrier, offset, state);
   }
 
-  waitForPhase(buffer: SimBuffer, offset: number, parity: number, site: number): void {
+  waitForPhase(buffer: SimBuffer, offset: number, parity: number, limit: number, site: number): void {
     this.wait = {
       kind: 'phase',
+      until: '!=',
+      mask: 1,
       buffer,
       offset,
       wanted: parity & 1,
-      limit: 1,
+      limit,
       order: 'acquire',
       scope: 'cta',
       site,
@@ -595,6 +610,6 @@ function waitBytes({ kind }: Wait): number {
 }
 
 /** `at` is where the words of the place begin. */
-function satisfies({ kind, wanted }: Wait, words: ArrayLike<number>, at: number): boolean {
-  return kind === 'filled' ? words[at + 3] !== wanted : ((words[at]! - wanted) | 0) >= 0;
+function satisfies(wait: Wait, words: ArrayLike<number>, at: number): boolean {
+  return holds(wait, words[at + (wait.kind === 'filled' ? 3 : 0)]!);
 }

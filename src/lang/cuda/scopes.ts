@@ -12,7 +12,7 @@ extern false float for friend goto if inline int long mutable namespace new noex
 or_eq private protected public register reinterpret_cast return short signed sizeof static static_assert static_cast
 struct switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void
 volatile wchar_t while xor xor_eq`;
-const taken = `i32 u32 u64 f32 HeddlePeers HeddleIndex rank threadIdx blockIdx blockDim gridDim warpSize linux unix NULL
+const taken = `i32 u32 u64 f32 HeddlePeers HeddleIndex shared_memory rank threadIdx blockIdx blockDim gridDim warpSize linux unix NULL
 assert abs min max div exp log pow sqrt round floor ceil index signal`;
 
 /** Names that mean something else in every translation unit. */

@@ -154,14 +154,6 @@ function declareMemory(
   const args = init.arguments.map((argument) => ({ node: argument, value: evaluate(ctx, argument) }));
   const call = new Call(ctx, init, `g.${kind}`, args, undefined);
   if (kind === 'shared') {
-    if (ctx.exits !== undefined) {
-      ctx.fail(
-        init,
-        code,
-        'a device function has no shared memory of its own; take a pointer as a parameter',
-      );
-    }
-    if (ctx.depth > 0) ctx.fail(init, code, 'shared memory is declared at the top level of the body');
     call.expect('type, length');
     const variable = ctx.variable(name, build.pointerType(call.memoryName(0), 'shared'));
     ctx.module.addShared(variable, positive(call, 1, 2 ** 20), ctx.span(whole));

@@ -246,11 +246,7 @@ function call(ctx: Context, node: CallExpression, into: Into): Value {
 
 function misplaced(ctx: Context, node: Node, name: string): never {
   if (name === 'shared') {
-    return ctx.fail(
-      node,
-      'HK602',
-      'declare shared memory as `const name = g.shared(type, length)` at the top level of a kernel',
-    );
+    return ctx.fail(node, 'HK602', 'declare shared memory as `const name = g.shared(type, length)`');
   }
   if (name === 'registers') {
     return ctx.fail(node, 'HK603', 'declare registers as `const name = g.registers(type, length)`');

@@ -5,7 +5,8 @@ import { type Diagnostic, type FramedSource, KernelError, Problem } from '../dia
 import type { IrFunction, IrModule, Param, SharedArray, Span, Variable } from '../ir.js';
 import type { ParamSpec, PointerParam, ScalarParam } from '../kernel.js';
 import { type ParsedBody, parseBody } from '../parse.js';
-import { byteSize, type IrType, type Layout } from '../types.js';
+import { mostShared, sharedLayout } from '../shared.js';
+import type { IrType, Layout } from '../types.js';
 import { lowerBody } from './body.js';
 import { type CallPlace, Context, type ModuleContext } from './context.js';
 import { describeUsing } from './specialization.js';
@@ -13,9 +14,6 @@ import { expression, type Value } from './values.js';
 
 /** A body that is inlined more often than this is a mistake, and would take minutes to compile. */
 const mostCalls = 4096;
-
-/** Static shared memory of a block, as every GPU since Volta offers it. */
-const sharedLimit = 48 * 1024;
 
 /** Throws a KernelError that carries everything found wrong. */
 export function lowerKernel(definition: KernelDefinition): IrModule {
@@ -148,12 +146,10 @@ class ModuleLowering implements ModuleContext {
   }
 
   private checkShared(): void {
-    const bytes = this.shared.reduce((sum, { variable, length }) => {
-      return sum + (variable.type.kind === 'pointer' ? byteSize[variable.type.to] * length : 0);
-    }, 0);
+    const { bytes } = sharedLayout(this.shared);
     const last = this.shared.at(-1);
-    if (last === undefined || bytes <= sharedLimit) return;
-    const message = `shared memory takes ${bytes} bytes; a block has ${sharedLimit}`;
+    if (last === undefined || bytes <= mostShared) return;
+    const message = `shared memory takes ${bytes} bytes; a block has at most ${mostShared}, where the GPU has so much`;
     this.report(new Problem('HK608', message, this.kernel.source, last.span.start, last.span.end));
   }
 

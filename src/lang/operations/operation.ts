@@ -5,14 +5,18 @@
  */
 import type { Prelude } from '../cuda/prelude.js';
 import type { Expr } from '../expression.js';
-import type { IrType, Space, ValueName } from '../types.js';
+import type { ComputeName, IrType, Space, ValueName } from '../types.js';
 
 type MemoryName = Exclude<ValueName, 'bool'>;
 
 /** What an operand may be. */
 export type Operand =
-  /** A value of one of these types. */
-  | { readonly kind: 'value'; readonly types: readonly [ValueName, ...ValueName[]] }
+  /** A value of one of these types; an option may have one for those who do not say it. */
+  | {
+      readonly kind: 'value';
+      readonly types: readonly [ValueName, ...ValueName[]];
+      readonly otherwise?: number;
+    }
   /** A value of the type that another operand has; of what it points to, if that is a pointer. */
   | { readonly kind: 'like'; readonly operand: string }
   /** A pointer to one of these types; to any, where none is named. */
@@ -25,6 +29,8 @@ export type Operand =
 export type Operands = Readonly<Record<string, Operand>>;
 
 export const value = (...types: readonly [ValueName, ...ValueName[]]) => ({ kind: 'value', types }) as const;
+export const optional = (type: ComputeName, otherwise: number) =>
+  ({ kind: 'value', types: [type], otherwise }) as const;
 export const like = (operand: string) => ({ kind: 'like', operand }) as const;
 export const pointer = (...to: readonly MemoryName[]) => ({ kind: 'pointer', to, space: undefined }) as const;
 export const pointerIn = (space: Space, ...to: readonly MemoryName[]) =>

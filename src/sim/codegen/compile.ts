@@ -3,9 +3,9 @@
  * otherwise.
  */
 import type { Expr, InlinedCall, IrFunction, IrModule, Span, Stmt } from '../../lang/index.js';
-import { byteSize, sectionAlignment } from '../../lang/index.js';
+import { type SharedRange, sharedLayout } from '../../lang/index.js';
 import { arithmetic } from '../arithmetic.js';
-import { type Compiled, type Mode, pause, type SharedRange } from '../compiled.js';
+import { type Compiled, type Mode, pause } from '../compiled.js';
 import type { Site } from '../detector.js';
 import { SimBuffer } from '../memory.js';
 import { Effects, pauses, polls } from './effects.js';
@@ -69,7 +69,7 @@ class ModuleCompiler {
 
   compile(): Compiled {
     const { module, checked } = this;
-    const { ranges, bytes } = layoutShared(module);
+    const { ranges, bytes } = sharedLayout(module.shared);
     const entryName = `kernel_${module.name.replace(/\W/g, '_')}`;
     const isGenerator = mayPause(module.entry.body, checked);
     const entry = this.entry(entryName, isGenerator, ranges);
@@ -132,21 +132,6 @@ function constants(printer: FunctionPrinter): string[] {
   const body = printer.lines.join('\n');
   const used = Object.keys(prologue).filter((key) => new RegExp(`(?<![.\\w])${key}\\b`).test(body));
   return used.length === 0 ? [] : [`  const ${used.map((key) => `${key} = ${prologue[key]}`).join(', ')};`];
-}
-
-/** Arrays in declaration order, vectors on lines of their own as the CUDA printer lays them out. */
-function layoutShared(module: IrModule): { ranges: SharedRange[]; bytes: number } {
-  let bytes = 0;
-  const ranges = module.shared.map((array) => {
-    if (array.variable.type.kind !== 'pointer') throw new Error('a shared array is a pointer');
-    const { to } = array.variable.type;
-    const elementBytes = byteSize[to];
-    const alignment = to === 'v16' ? sectionAlignment : elementBytes;
-    const offset = Math.ceil(bytes / alignment) * alignment;
-    bytes = offset + elementBytes * array.length;
-    return { name: array.variable.name, offset, elementBytes, length: array.length };
-  });
-  return { ranges, bytes };
 }
 
 class FunctionPrinter {

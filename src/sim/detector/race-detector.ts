@@ -307,6 +307,15 @@ export class RaceDetector implements Detector {
     for (const thread of threads) thread.meet(known, own, epoch);
   }
 
+  groupMet(ids: readonly ThreadId[]): void {
+    const threads = ids.map((id) => this.threads[id]!);
+    const { epoch, known, own: before } = met(threads);
+    const warps = new Set(threads.map((thread) => thread.lane >> 5));
+    let own = before;
+    for (const warp of warps) own = own.withWarp(warp, epoch);
+    for (const thread of threads) thread.meet(known, own, epoch);
+  }
+
   warpMet(firstLane: ThreadId, lanes: number): void {
     // Shuffles come in rows; only the first after an access has anything to order.
     let idle = true;
