@@ -1,5 +1,4 @@
 export type { AccessReport, Finding, StaleRead } from './detector.js';
-export type { KernelStatistics, TraceEntry } from './engine.js';
 export { type Exploration, explore } from './exhaustive.js';
 export { findingKey, formatFinding } from './findings.js';
 export {
@@ -10,3 +9,4 @@ export {
   SimMachine,
 } from './machine.js';
 export type { Schedule } from './schedule.js';
+export type { KernelStatistics, TraceEntry } from './statistics.js';

@@ -6,12 +6,13 @@ import type { Mode } from './compiled.js';
 import { createDetector } from './detector/index.js';
 import type { Detector, Finding, StaleRead } from './detector.js';
 import { SimDevice } from './device.js';
-import { Engine, type KernelStatistics, type TraceEntry } from './engine.js';
+import { Engine } from './engine.js';
 import { FindingLog } from './findings.js';
 import { AddressSpace } from './memory.js';
 import { Random } from './random.js';
 import { InOrder, PrioritySchedule, RandomSchedule, type Schedule } from './schedule.js';
 import { SiteRegistry } from './sites.js';
+import type { KernelStatistics, TraceEntry } from './statistics.js';
 
 export const maxRanks = 128;
 
@@ -117,13 +118,14 @@ export class SimMachine {
   }
 
   get statistics(): MachineStatistics {
-    const { steps, schedule, trace, kernels } = this.engine;
+    const { steps, schedule, statistics } = this.engine;
+    const { trace, kernels } = statistics;
     return { steps, switches: schedule.switches, launches: trace.length, kernels };
   }
 
   /** Every launch that has ended: when it started and ended, in steps of the machine. */
   get trace(): readonly TraceEntry[] {
-    return this.engine.trace;
+    return this.engine.statistics.trace;
   }
 
   /**

@@ -5,7 +5,12 @@
 import type { Order, Scope } from '../lang/index.js';
 import type { AccessReport } from './detector.js';
 import type { SimBuffer } from './memory.js';
-import type { Thread } from './thread.js';
+
+/** A thread, as far as it matters here. */
+interface Looker {
+  readonly id: number;
+  report(kind: AccessReport['kind'], order: Order, scope: Scope, site: number): AccessReport;
+}
 
 /** A load of a thread that may be spinning. */
 interface Look {
@@ -28,23 +33,26 @@ export class Spins {
   private stirred = false;
   /** All time limits have run out since something last changed. */
   timeIsOver = false;
-  private readonly seen = new Map<Thread, Map<number, number>>();
-  private readonly last = new Map<Thread, Look>();
+  private readonly seen = new Map<Looker, Map<number, number>>();
+  private readonly last = new Map<Looker, Look>();
 
   /** Memory changed, or a thread got on, or something else that may end somebody's loop. */
   stir(): void {
     this.stirred = true;
   }
 
-  /** After each step of the machine. */
-  step(): void {
+  /** After each step of the machine: true if all that runs spins for nothing. `threads` counts those that run. */
+  step(threads: () => number): boolean {
     if (!this.stirred) {
       this.still++;
-      return;
+      return (
+        this.still > hopeless && this.last.size > 0 && this.still > hopeless + hopelessPerThread * threads()
+      );
     }
     this.stirred = false;
     this.timeIsOver = false;
     this.forget();
+    return false;
   }
 
   /** Begins to watch anew. */
@@ -55,11 +63,7 @@ export class Spins {
     this.last.clear();
   }
 
-  isHopeless(threads: () => number): boolean {
-    return this.still > hopeless && this.last.size > 0 && this.still > hopeless + hopelessPerThread * threads();
-  }
-
-  look(thread: Thread, look: Look): void {
+  look(thread: Looker, look: Look): void {
     if (this.still < suspicious) return;
     let seen = this.seen.get(thread);
     if (seen === undefined) {
