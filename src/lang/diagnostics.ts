@@ -10,6 +10,7 @@ export const codes = {
   HK102: 'A piece of TypeScript that the kernel language does not have.',
   HK103: 'The text of a body cannot be read.',
   HK104: 'A body is not an ordinary function of (g, params, using).',
+  HK105: 'A minifier has rewritten a body.',
   HK201: 'A parameter of a header has no known type.',
   HK202: 'A value in `using` is not a compile-time value.',
   HK203: 'A name in a header cannot be used, or a limit is out of range.',

@@ -51,6 +51,46 @@ export interface Pointer<T extends MemoryName> {
   as<U extends MemoryName>(type: U): Pointer<U>;
 }
 
+type Index = u32 | i32;
+
+/**
+ * A field of several dimensions, or what is left of one where the first are indexed. It is also a pointer to its
+ * first element. In the simulator's checked mode an index outside its dimension is a finding.
+ */
+export type View<T extends MemoryName, S extends readonly number[]> = S['length'] extends keyof Views<T>
+  ? Views<T>[S['length']]
+  : AnyView<T>;
+interface Views<T extends MemoryName> {
+  1: Pointer<T>;
+  2: View2<T>;
+  3: View3<T>;
+  4: View4<T>;
+}
+interface View2<T extends MemoryName> extends Pointer<T> {
+  at(row: Index): Pointer<T>;
+  at(row: Index, element: Index): Pointer<T>;
+  /** The same rows, seen as rows of elements of another type. */
+  as<U extends MemoryName>(type: U): View2<U>;
+}
+interface View3<T extends MemoryName> extends Pointer<T> {
+  at(i: Index): View2<T>;
+  at(i: Index, row: Index): Pointer<T>;
+  at(i: Index, row: Index, element: Index): Pointer<T>;
+  as<U extends MemoryName>(type: U): View3<U>;
+}
+interface View4<T extends MemoryName> extends Pointer<T> {
+  at(i: Index): View3<T>;
+  at(i: Index, j: Index): View2<T>;
+  at(i: Index, j: Index, row: Index): Pointer<T>;
+  at(i: Index, j: Index, row: Index, element: Index): Pointer<T>;
+  as<U extends MemoryName>(type: U): View4<U>;
+}
+/** Where the editor does not know how many dimensions there are; the compiler does. */
+interface AnyView<T extends MemoryName> extends Pointer<T> {
+  at(...indices: Index[]): AnyView<T>;
+  as<U extends MemoryName>(type: U): AnyView<U>;
+}
+
 /** What a register array may hold. */
 export type RegisterName = ComputeName | 'u8' | 'u16' | 'v16';
 

@@ -2,6 +2,17 @@ import { type IrModule, type OperationName, operationNames, type SharedRange } f
 import type { Site } from './detector.js';
 
 /** `fast` checks nothing; `checked` checks every access and asks the scheduler before every synchronising one. */
+/** The dimensions of a field that an index was outside of. */
+export interface IndexedPlace {
+  readonly layout: string;
+  readonly field: string;
+  /** Dimensions that were indexed before; their indices are not known any more. */
+  readonly before: number;
+  /** Names of all dimensions, or none. */
+  readonly dimensions: readonly string[];
+  readonly extents: readonly number[];
+}
+
 export type Mode = 'fast' | 'checked';
 
 /** A kernel that the machine can run. */

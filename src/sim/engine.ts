@@ -11,6 +11,7 @@ import { Blocks, type Machine } from './blocks.js';
 import { type Mode, pause } from './compiled.js';
 import type { Detector } from './detector.js';
 import type { FindingContent, FindingLog } from './findings.js';
+import { type HostProgram, HostThread } from './host-threads.js';
 import { Hosts } from './hosts.js';
 import { Meetings } from './meetings.js';
 import { SimBuffer } from './memory.js';
@@ -29,6 +30,9 @@ const nanosecondsPerLook = 1000;
 const eternity = 1e13;
 /** How many turns of the event loop a machine without runnable work waits before it believes its hosts blocked. */
 const patience = 2;
+
+/** Likewise, before it looks only once a millisecond for what may come from outside. */
+const outsidePatience = 1000;
 
 export interface EngineOptions {
   readonly ranks: number;
@@ -53,6 +57,7 @@ export class Engine implements Machine {
   readonly seen: SimBuffer;
   readonly spins = new Spins();
   steps = 0;
+  timeLimits = 0;
 
   private readonly meetings: Meetings;
   private readonly waits: Waits;
@@ -67,6 +72,14 @@ export class Engine implements Machine {
   private idleTurns = 0;
   private nextBuffer = 0;
   private nextThread = 0;
+  /** The host thread that is taking its turn. */
+  private acting: HostThread | null = null;
+  /** Host threads that found nothing to do. */
+  private readonly idleHosts = new Set<HostThread>();
+  /** Host threads that may hear of something from outside the machine. */
+  private outside = 0;
+  /** Counts what may have given one of them something to do. */
+  private moves = 0;
   /** The host programs that have accessed mapped memory, as threads of the detector, by rank. */
   private readonly hostPrograms = new Map<number, number>();
   private nextNumber = 0;
@@ -112,6 +125,7 @@ export class Engine implements Machine {
 
   /** Who accesses mapped memory now, from the host of `rank`. */
   hostThread(rank: number): number {
+    if (this.acting !== null) return this.acting.id;
     let thread = this.hostPrograms.get(rank);
     if (thread === undefined) {
       thread = this.newHostThread(rank, null);
@@ -132,18 +146,73 @@ export class Engine implements Machine {
     return thread;
   }
 
+  /** Starts a thread of the host of `rank`, whose turns the schedule gives it. What it returns ends the thread. */
+  startHost(rank: number, program: HostProgram): () => void {
+    const host = new HostThread(rank, this.newHostThread(rank, program.name), program, this);
+    if (program.hearsOutside) this.outside++;
+    this.schedule.add(host);
+    this.work();
+    return () => {
+      if (host.ended) return;
+      host.ended = true;
+      this.idleHosts.delete(host);
+      if (program.hearsOutside) this.outside--;
+      this.detector?.hostThreadEnded(host.id, rank);
+      this.work();
+    };
+  }
+
+  act(host: HostThread, turn: () => boolean): boolean {
+    this.acting = host;
+    host.saw = this.moves - 1; // its own step is no move
+    try {
+      return turn();
+    } finally {
+      this.acting = null;
+    }
+  }
+
+  /** It found nothing to do: it looks again when others have moved, or a little later. */
+  hostIdles(host: HostThread): void {
+    this.moves--;
+    // Checked mode looks at more moments than those at which nobody else can run.
+    if (this.mode === 'checked' && !this.explores && this.random.below(8) !== 0) this.schedule.add(host);
+    else this.idleHosts.add(host);
+  }
+
+  /** Which of `count` stores a host's load reads. Who reads an older one has to look again, though nothing moves. */
+  pickHostStore(count: number): number {
+    const choice = this.pickStore(count);
+    if (choice !== 0) this.moves++;
+    return choice;
+  }
+
+  private wakeHosts(which: (host: HostThread) => boolean): boolean {
+    let woken = false;
+    for (const host of this.idleHosts) {
+      if (!which(host)) continue;
+      this.idleHosts.delete(host);
+      this.schedule.add(host);
+      woken = true;
+    }
+    return woken;
+  }
+
   // Turns.
 
   /** There may be something to do: makes sure that a turn comes. */
   work(): void {
     this.idleTurns = 0;
+    this.moves++;
+    this.spins.stir();
     this.planTurn();
   }
 
-  private planTurn(): void {
+  private planTurn(later = false): void {
     if (this.turnPlanned) return;
     this.turnPlanned = true;
-    setImmediate(() => this.turn());
+    if (later) setTimeout(() => this.turn(), 1);
+    else setImmediate(() => this.turn());
   }
 
   private turn(): void {
@@ -158,6 +227,7 @@ export class Engine implements Machine {
         return;
       }
       this.steps++;
+      this.moves++;
       this.time.now++;
       if (this.deaths.length > 0) this.dieOnTime();
       if (this.killed[task.rank]) continue;
@@ -165,7 +235,7 @@ export class Engine implements Machine {
         this.runThread(task as Thread);
       } else {
         (task as Agent).run();
-        this.spins.stir();
+        if (!(task instanceof HostThread)) this.spins.stir();
       }
       if (this.mode === 'checked' && this.spins.step(() => this.blocks.liveThreads()) && !this.endSpins())
         return;
@@ -179,6 +249,10 @@ export class Engine implements Machine {
 
   /** Nothing can run. Either the hosts will add something, or whoever waits now waits forever. */
   private idle(): void {
+    if (this.wakeHosts((host) => host.program.hearsOutside)) {
+      this.planTurn(this.idleTurns++ > outsidePatience);
+      return;
+    }
     if (!this.hosts.anyPending || !this.hosts.allBlocked(this.killed)) return;
     if (this.idleTurns++ < patience) {
       this.planTurn();
@@ -190,7 +264,10 @@ export class Engine implements Machine {
 
   /** Nobody is ready: looks for those who have become so, or who were held back. */
   private findWork(): boolean {
-    let found = (this.mode === 'fast' && this.waits.pollAll()) || this.schedule.bringIn();
+    let found =
+      (this.mode === 'fast' && this.waits.pollAll()) ||
+      this.schedule.bringIn() ||
+      this.wakeHosts((host) => host.saw < this.moves);
     if (!found) found = this.time.wakeFirst();
     if (this.spinning.length === 0) return found;
     // If they are all there is, they may be waiting for time to pass.
@@ -329,6 +406,7 @@ export class Engine implements Machine {
       return;
     }
     this.reportWaits(this.waits.reports());
+    this.timeLimits++;
     this.waits.expire();
   }
 
@@ -342,7 +420,7 @@ export class Engine implements Machine {
       this.giveUp('loops look at memory for what never comes, and have no limit');
       return false;
     }
-    if (this.hosts.allBlocked(this.killed)) {
+    if (this.outside === 0 && this.hosts.allBlocked(this.killed)) {
       this.reportWaits([...spins.reports(), ...this.waits.reports()]);
       this.time.now += eternity;
       spins.timeIsOver = true;

@@ -1,6 +1,7 @@
 export type { AccessReport, Finding, StaleRead } from './detector.js';
 export { type Exploration, explore } from './exhaustive.js';
 export { findingKey, formatFinding } from './findings.js';
+export type { HostProgram } from './host-threads.js';
 export {
   type MachineOptions,
   type MachineStatistics,

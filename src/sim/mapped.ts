@@ -16,12 +16,10 @@ export class SimHostView implements HostView {
 
   load(offset: number): number {
     const at = wordAt(offset, this.buffer.bytes);
-    const { detector, schedule } = this.engine;
-    if (detector === null) return this.buffer.i32[at]! >>> 0;
-    const thread = this.engine.hostThread(this.buffer.rank);
-    const older = detector.olderValues(thread, this.buffer, offset, 4);
-    const choice = older.length === 0 ? 0 : schedule.pickStore(1 + older.length);
-    const value = choice === 0 ? this.buffer.i32[at]! : older[choice - 1]!.words[0]!;
+    const { engine, buffer } = this;
+    const older = engine.detector?.olderValues(engine.hostThread(buffer.rank), buffer, offset, 4) ?? [];
+    const choice = older.length === 0 ? 0 : engine.pickHostStore(1 + older.length);
+    const value = choice === 0 ? buffer.i32[at]! : older[choice - 1]!.words[0]!;
     this.accessed('read', 'acquire', offset, 4, choice);
     return value >>> 0;
   }

@@ -4,7 +4,7 @@
  */
 import type { HeddleError } from '../errors/index.js';
 import type { FenceOrder, Order, Scope } from '../lang/index.js';
-import type { Compiled } from './compiled.js';
+import type { Compiled, IndexedPlace } from './compiled.js';
 import { type Condition, holds } from './condition.js';
 import { BulkCopies } from './copies.js';
 import type { AccessKind, AccessReport, Detector, SiteId } from './detector.js';
@@ -279,6 +279,7 @@ export class Thread extends Task {
     bytes: number,
     site: number,
   ): void {
+    if (Number.isNaN(offset)) return; // its index was outside its field, which has been said
     const outside = offset < 0 || offset + bytes > buffer.bytes || buffer.freed;
     this.hub.log.add({
       kind: outside ? 'out-of-bounds' : 'misaligned',
@@ -290,6 +291,26 @@ export class Thread extends Task {
           : `${buffer.describe(offset)}, not a multiple of ${bytes} bytes`,
       access: this.report(kind, order, scope, site),
     });
+  }
+
+  /** An index is outside its field: whatever it would have addressed is nowhere. */
+  outside(
+    { layout, field, before, dimensions, extents }: IndexedPlace,
+    indices: readonly number[],
+    site: number,
+  ): number {
+    const parts = indices.map((index, i) => {
+      const name = dimensions[before + i];
+      const shown = `${name === undefined ? '' : `${name} `}${index < 2 ** 31 ? index : index - 2 ** 32}`;
+      return index < extents[i]! ? `[${shown}]` : `[${shown} of ${extents[i]}]`;
+    });
+    this.hub.log.add({
+      kind: 'out-of-bounds',
+      buffer: layout,
+      location: `${field}${'[…]'.repeat(before)}${parts.join('')}`,
+      access: this.report('address', 'weak', 'cta', site),
+    });
+    return Number.NaN;
   }
 
   report(kind: AccessReport['kind'], order: Order, scope: Scope, site: number): AccessReport {

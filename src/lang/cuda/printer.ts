@@ -52,7 +52,8 @@ function printUnit(modules: readonly IrModule[], target: Target, options: PrintO
 }
 
 function header(module: IrModule): string {
-  const values = module.specialization === '' ? '' : ` with ${module.specialization.replaceAll(/\s+/g, ' ')}`;
+  const values =
+    module.specialization === '' ? '' : ` with ${module.specialization.replaceAll(/[\s\\]+/g, ' ')}`;
   return `// ${identifier(module.name)}${values}`;
 }
 
@@ -143,7 +144,8 @@ class ModulePrinter {
       );
     }
     const isDynamic = dynamicSharedBytes(shared) > 0;
-    if (isDynamic) writer.line(`extern __shared__ __align__(128) ${this.#prelude.use('u8')} shared_memory[];`);
+    if (isDynamic)
+      writer.line(`extern __shared__ __align__(128) ${this.#prelude.use('u8')} shared_memory[];`);
     for (const [i, { variable, offset, length }] of ranges.entries()) {
       if (variable.type.kind !== 'pointer' || !live.has(variable.id)) continue;
       const { to } = variable.type;

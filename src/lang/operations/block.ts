@@ -8,7 +8,7 @@
  * (complete_tx of the mbarrier, wait_group) is the fence, so waiting for it is enough.
  */
 import type { Prelude } from '../cuda/prelude.js';
-import { count, type NamedHelper, operation, optional, pointerIn, value } from './operation.js';
+import { count, misgivenBy, type NamedHelper, operation, optional, pointerIn, value } from './operation.js';
 
 const global = pointerIn('global', 'v16');
 const shared = pointerIn('shared', 'v16');
@@ -108,6 +108,8 @@ export const block = {
 }`,
       needs: ['shared_address'],
     },
+    removable: true,
+    misgiven: [misgivenBy('count', 1)],
   }),
   // Arrives, and announces the bytes that copies will bring.
   'mbarrier.expect': operation({
@@ -123,6 +125,9 @@ export const block = {
 }`,
       needs: ['shared_address'],
     },
+    removable: true,
+    // Bytes come in vectors.
+    misgiven: [misgivenBy('bytes', 16), misgivenBy('bytes', -16)],
   }),
   'mbarrier.arrive': operation({
     takes: { barrier },

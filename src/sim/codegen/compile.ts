@@ -139,6 +139,8 @@ class FunctionPrinter {
   private indent = 1;
   private labels = 0;
   private readonly loops: { readonly outer: string; readonly inner: string }[] = [];
+  /** Of the statement that is printed. */
+  private span: Span | undefined;
   private readonly calls = new Map<InlinedCall, string>();
   private readonly locals = new Locals();
   private readonly expressions: Expressions;
@@ -151,7 +153,7 @@ class FunctionPrinter {
     private readonly site: (span: Span) => number,
   ) {
     const emit = (line: string) => this.emit(line);
-    this.expressions = new Expressions(this.locals, checked, emit);
+    this.expressions = new Expressions(this.locals, checked, emit, () => this.site(this.span!));
     this.effects = new Effects(this.expressions, this.locals, checked, emit);
   }
 
@@ -189,6 +191,7 @@ class FunctionPrinter {
   }
 
   private statement(s: Stmt): void {
+    this.span = s.span;
     switch (s.kind) {
       case 'let': {
         // Evaluated before the variable takes its locals: they are fresh, so nothing it reads is overwritten.
@@ -321,10 +324,8 @@ class FunctionPrinter {
 function mayPause(body: readonly Stmt[], checked: boolean): boolean {
   return body.some((s) => {
     switch (s.kind) {
-      case 'effect': {
-        const { effect } = s;
-        return pauses(effect, checked);
-      }
+      case 'effect':
+        return pauses(s.effect, checked);
       case 'if':
         return mayPause(s.then, checked) || mayPause(s.else, checked);
       case 'for':

@@ -65,7 +65,7 @@ test('a kernel reads as a person would have written it', () => {
     }
 
     extern "C" __global__ void __launch_bounds__(256, 1)
-    row_sums(f32* x, f32* sums, u32 count, u32 rank) {
+    row_sums_kernel(f32* x, f32* sums, u32 count, u32 rank) {
       f32 sum = 0.0f;
       for (u32 i = 0u; i < count; ++i) {
         const f32 value = load_stream(x + i);
@@ -102,7 +102,7 @@ describe('names', () => {
   });
 
   test('of kernels become C++ names', () => {
-    expect(entryName(ir.module('one-sided/dispatch', [], []))).toBe('one_sided_dispatch');
+    expect(entryName(ir.module('one-sided/dispatch', [], []))).toBe('one_sided_dispatch_kernel');
   });
 });
 
