@@ -12,6 +12,8 @@ import { litmusTests } from './table.js';
 
 const silent = 2000;
 const enough = 200;
+/** Thousands of runs of one test may take that long on a busy machine. */
+const timeout = 120_000;
 
 async function findingsOf(configuration: CheckConfiguration, n: number): Promise<readonly Finding[]> {
   const seed = seedOf(n);
@@ -20,7 +22,7 @@ async function findingsOf(configuration: CheckConfiguration, n: number): Promise
 }
 
 describe.each(litmusTests)('$name', ({ name, never, right, wrong }) => {
-  it('is silent in its weakest correct form', async () => {
+  it('is silent in its weakest correct form', { timeout }, async () => {
     const configuration = litmusConfiguration(name, right, never);
     for (let n = 0; n < silent; n++) {
       expect((await findingsOf(configuration, n)).map(formatFinding)).toEqual([]);

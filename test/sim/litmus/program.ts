@@ -24,11 +24,9 @@ export type Outcome = string;
 
 const places = ['x', 'y', 'z'];
 const registers = ['a', 'b', 'c', 'd'];
-/** Far enough apart that none shares 16 bytes with another. */
 const Places = layout('Places', {
-  x: field('u32', 4),
-  y: field('u32', 4),
-  z: field('u32', 4),
+  /** x, y and z, far enough apart that none shares 16 bytes with another. */
+  all: field('u32', 12),
   /** Threads that have come to their end. */
   done: field('u32', 1),
 });
@@ -113,7 +111,7 @@ export function litmusKernel({ threads, apart = 'ranks', scope = defaults[apart]
               if (u.GUARD[at]! >= 0) runs = register[u.GUARD[at]!]! !== 0;
               if (runs) {
                 const scope = u.SCOPE[at]!;
-                const place = win.at(0).x.at(u.PLACE[at]!);
+                const place = win.at(0).all.at(u.PLACE[at]!);
                 if (u.KIND[at] === 1) {
                   register[u.REGISTER[at]!] = g.load(place, { order: u.LOAD[at]!, scope });
                 } else if (u.KIND[at] === 2) {
