@@ -4,14 +4,16 @@ import { ArgumentError, requireInteger } from '../errors/index.js';
 import type { IrModule } from '../lang/index.js';
 import type { Mode } from './compiled.js';
 import { createDetector } from './detector/index.js';
-import type { Detector, Finding, HostKnowledge } from './detector.js';
+import type { Detector, Finding, HostKnowledge, StaleRead } from './detector.js';
 import { SimDevice } from './device.js';
-import { Engine, type HostProgram, type KernelStatistics, type TraceEntry } from './engine.js';
+import { Engine } from './engine.js';
 import { FindingLog } from './findings.js';
+import type { HostProgram } from './host-threads.js';
 import { AddressSpace } from './memory.js';
 import { Random } from './random.js';
 import { InOrder, PrioritySchedule, RandomSchedule, type Schedule } from './schedule.js';
 import { SiteRegistry } from './sites.js';
+import type { KernelStatistics, TraceEntry } from './statistics.js';
 
 export const maxRanks = 128;
 
@@ -80,9 +82,9 @@ export class SimMachine {
     const seed = options.seed ?? '0';
     const configuration = options.configuration ?? '';
     const sites = new SiteRegistry();
-    const log = new FindingLog(seed, configuration);
     const detector =
       mode === 'checked' ? createDetector({ seed, configuration, site: (id) => sites.site(id) }) : null;
+    const log = new FindingLog(seed, configuration, () => detector?.staleReads ?? []);
     const random = new Random(seed);
     const engine = new Engine({
       ranks,
@@ -116,14 +118,20 @@ export class SimMachine {
     return [...this.log.findings, ...(this.detector?.findings ?? [])];
   }
 
+  /** Loads of checked mode that read something older than what was there: they may explain a wrong result. */
+  get staleReads(): readonly StaleRead[] {
+    return this.detector?.staleReads ?? [];
+  }
+
   get statistics(): MachineStatistics {
-    const { steps, schedule, trace, timeLimits, kernels } = this.engine;
+    const { steps, schedule, statistics, timeLimits } = this.engine;
+    const { trace, kernels } = statistics;
     return { steps, switches: schedule.switches, launches: trace.length, timeLimits, kernels };
   }
 
   /** Every launch that has ended: when it started and ended, in steps of the machine. */
   get trace(): readonly TraceEntry[] {
-    return this.engine.trace;
+    return this.engine.statistics.trace;
   }
 
   /**

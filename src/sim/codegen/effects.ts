@@ -81,15 +81,15 @@ const table: { readonly [Op in OperationName]: Simulated<Op> } = {
   },
   'bulk.load': {
     print: ({ to: target, from, bytes, barrier }, to, _, site) =>
-      to.emit(`t.bulkLoad(${to.arguments(target, from, bytes, barrier)}, ${site});`),
+      to.emit(`t.bulk.load(${to.arguments(target, from, bytes, barrier)}, ${site});`),
   },
   'bulk.store': {
     print: ({ to: target, from, bytes }, to, _, site) =>
-      to.emit(`t.bulkStore(${to.arguments(target, from, bytes)}, ${site});`),
+      to.emit(`t.bulk.store(${to.arguments(target, from, bytes)}, ${site});`),
   },
-  'bulk.commit': { print: (_, to) => to.emit('t.bulkCommit();') },
-  'bulk.wait': { print: ({ pending }, to) => to.emit(`t.bulkWait(${pending}, false);`) },
-  'bulk.waitReads': { print: ({ pending }, to) => to.emit(`t.bulkWait(${pending}, true);`) },
+  'bulk.commit': { print: (_, to) => to.emit('t.bulk.commit();') },
+  'bulk.wait': { print: ({ pending }, to) => to.emit(`t.bulk.wait(${pending}, false);`) },
+  'bulk.waitReads': { print: ({ pending }, to) => to.emit(`t.bulk.wait(${pending}, true);`) },
   'mbarrier.init': {
     print: ({ barrier, count }, to, _, site) =>
       to.emit(`t.mbarrierInit(${to.arguments(barrier, count)}, ${site});`),
