@@ -7,6 +7,7 @@
  */
 import {
   type Effect,
+  type Expr,
   effectsOf,
   type IrModule,
   operations,
@@ -93,10 +94,14 @@ const weaker: Readonly<Record<string, readonly string[]>> = {
 /** The ways to weaken an effect that synchronises, as its operation allows them; none for the rest. */
 function changesOf(effect: Effect): Change[] {
   if ('order' in effect && effect.order === 'weak') return [];
-  const { takes, options, removable, weaker: other } = operations[effect.op];
+  const { takes, options, removable, weaker: other, misgiven = [] } = operations[effect.op];
   const changes: Change[] = removable ? [{ description: `${effect.op} removed`, effect: null }] : [];
   if (other !== undefined)
     changes.push({ description: other.description, effect: changed(effect, { op: other.op }) });
+  for (const { operand, description, value } of misgiven) {
+    const was = Object.entries(effect).find(([key]) => key === operand)?.[1];
+    changes.push({ description, effect: changed(effect, { [operand]: value(was) }) });
+  }
   for (const [name, operand] of Object.entries({ ...takes, ...options })) {
     if (operand.kind !== 'choice') continue;
     const is = String(Object.entries(effect).find(([key]) => key === name)?.[1]);
@@ -110,5 +115,5 @@ function changesOf(effect: Effect): Change[] {
 }
 
 /** The table says what may stand in place of what. */
-const changed = (effect: Effect, by: Readonly<Record<string, string>>): Effect =>
+const changed = (effect: Effect, by: Readonly<Record<string, string | Expr>>): Effect =>
   ({ ...effect, ...by }) as Effect;

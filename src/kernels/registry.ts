@@ -11,7 +11,7 @@ import {
   transferWindow,
 } from './ceilings/index.js';
 import { exampleExpertsKernel } from './experts/index.js';
-import { type Family, type Place, phases } from './family.js';
+import { type Family, type Place, type Plan, phases } from './family.js';
 import { choice, count, type Knob, requireKnob } from './knobs.js';
 import { oneSided } from './one-sided/index.js';
 

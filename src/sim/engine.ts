@@ -78,6 +78,7 @@ export class Engine implements Hub {
   readonly killed: boolean[];
   readonly seen: SimBuffer;
   steps = 0;
+  timeLimits = 0;
 
   private readonly starters: BlockStarter[];
   private readonly liveBlocks = new Set<Block>();
@@ -654,6 +655,7 @@ export class Engine implements Hub {
     if (this.mode === 'checked' && !this.killed.includes(true)) {
       this.log.add({ kind: 'stuck-wait', waiting: threads.map(describeWait) });
     }
+    this.timeLimits++;
     this.parked.clear();
     this.parkedAt.clear();
     for (const thread of threads) {

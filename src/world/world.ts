@@ -241,7 +241,7 @@ export class World {
     }
   }
 
-  /** The simulated machine must know when a host waits for another host rather than for it. */
+  /** The simulated machine must know when hosts wait for each other rather than for it, and what they then know. */
   private async meeting<T>(promise: Promise<T>): Promise<T> {
     const goOn = this.host.waiting();
     try {
@@ -268,7 +268,7 @@ function hostIn(machine: SimMachine, rank: number): Host {
   let there = true;
   machine.hostEntered(rank);
   return {
-    waiting: () => machine.hostWaiting(rank),
+    waiting: () => machine.hostMeets(rank),
     left: () => {
       if (there) machine.hostLeft(rank);
       there = false;

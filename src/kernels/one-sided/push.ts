@@ -53,6 +53,7 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
         COUNTS: shape.counts && half !== 'send',
         countCombine: countCombine(window, half !== 'recv'),
         patienceOf,
+        E4M3: e4m3,
         pushPiece: pushPiece(shape, window),
         sumPiece: e4m3 ? sumE4m3(shape, window) : sumPiece(shape, window, gatherPushed(shape, window)),
         zeroCounts: zeroCounts(shape, window),
@@ -93,8 +94,13 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
           if (step < pieces) u.pushPiece({ win, piece: step, epoch });
         }
         if (u.SUMS) {
-          if (step >= lag && token < tokens)
+          if (step >= lag && token < tokens) {
+            // Which lane waits for which rank differs from token to token; none waits again once one has given up.
+            if (u.E4M3) {
+              if (g.warp.any(patience[0] === 0)) patience[0] = g.u32(0);
+            }
             u.sumPiece({ win, out, id, token, part: piece % u.PARTS, epoch, patience });
+          }
         }
       }
       if (u.COUNTS) u.zeroCounts({ mine });

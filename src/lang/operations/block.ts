@@ -8,7 +8,7 @@
  * (complete_tx of the mbarrier, wait_group) is the fence, so waiting for it is enough.
  */
 import type { Prelude } from '../cuda/prelude.js';
-import { count, operation, pointerIn, value } from './operation.js';
+import { count, misgivenBy, operation, pointerIn, value } from './operation.js';
 
 const global = pointerIn('global', 'v16');
 const shared = pointerIn('shared', 'v16');
@@ -93,6 +93,8 @@ export const block = {
 }`,
       needs: ['shared_address'],
     },
+    removable: true,
+    misgiven: [misgivenBy('count', 1)],
   }),
   // Arrives, and announces the bytes that copies will bring.
   'mbarrier.expect': operation({
@@ -108,6 +110,9 @@ export const block = {
 }`,
       needs: ['shared_address'],
     },
+    removable: true,
+    // Bytes come in vectors.
+    misgiven: [misgivenBy('bytes', 16), misgivenBy('bytes', -16)],
   }),
   // Until the phase of that parity is over. try_wait suspends the thread for a while in hardware and has acquire
   // order at block scope by default.

@@ -83,7 +83,38 @@ export interface Operation<Takes extends Operands = Operands, Options extends Op
   readonly removable?: true;
   /** An operation with the same operands that promises less: one more mutant. */
   readonly weaker?: { readonly op: string; readonly description: string };
+  /** Operands that others rely on, given wrongly: a mutant each. */
+  readonly misgiven?: readonly Misgiven[];
 }
+
+export interface Misgiven {
+  readonly operand: string;
+  readonly description: string;
+  readonly value: (was: Expr) => Expr;
+}
+
+const u32 = { kind: 'value', name: 'u32' } as const;
+const constant = (value: number): Expr => ({ kind: 'const', type: u32, value });
+
+/** A wait that does not wait. */
+export const looksOnce: Misgiven = {
+  operand: 'limit',
+  description: 'looks once',
+  value: () => constant(0),
+};
+
+/** A u32 that is too large, or too small. */
+export const misgivenBy = (operand: string, by: number): Misgiven => ({
+  operand,
+  description: `${operand} ${by < 0 ? '-' : '+'} ${Math.abs(by)}`,
+  value: (was) => ({
+    kind: 'binary',
+    type: u32,
+    op: by < 0 ? '-' : '+',
+    left: was,
+    right: constant(Math.abs(by)),
+  }),
+});
 
 /** An entry with its types kept. */
 export function operation<

@@ -5,7 +5,7 @@
  */
 import { loadHelper, pointerType, suffix } from '../cuda/memory.js';
 import { scope } from './memory.js';
-import { choice, operation, pointer, value } from './operation.js';
+import { choice, looksOnce, operation, pointer, value } from './operation.js';
 
 export const waits = {
   awaitEpoch: operation({
@@ -32,6 +32,7 @@ export const waits = {
         return `${name}(${args(effect.pointer, effect.epoch, effect.limit)})`;
       },
     },
+    misgiven: [looksOnce],
   }),
 
   // 16 bytes, loaded as one, until their last four differ from what 'empty' looks like.
@@ -63,6 +64,7 @@ export const waits = {
         return `${name}(${args(effect.pointer, effect.empty, effect.limit)})`;
       },
     },
+    misgiven: [looksOnce],
   }),
 
   // The clock that the GPUs of a node roughly share; the SM's own counter (clock64) differs between SMs.

@@ -137,15 +137,15 @@ export class Effects {
     return operands.flatMap((operand) => this.argument(operand)).join(', ');
   }
 
-  private pair(e: Expr): string {
-    const { buffer, offset } = this.expressions.address(e);
-    return `${buffer}, ${offset}`;
-  }
-
   private argument(e: Expr): readonly string[] {
     if (e.type.kind === 'pointer') return [this.pair(e)];
     if (valueName(e) === 'v16') return this.expressions.words(e);
     return [this.expressions.scalar(e)];
+  }
+
+  private pair(e: Expr): string {
+    const { buffer, offset } = this.expressions.address(e);
+    return `${buffer}, ${offset}`;
   }
 
   /** Declares the result and sets it. */

@@ -131,6 +131,10 @@ export class RaceDetector implements Detector {
     return this.host(rank);
   }
 
+  hostHeard(rank: number, known: Clock): void {
+    this.hostLearns(rank, known);
+  }
+
   hostEnqueued(stream: StreamId, known: Clock): void {
     const state = this.stream(stream);
     state.now = state.now.join(known);
