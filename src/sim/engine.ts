@@ -14,6 +14,7 @@ import { Hosts } from './hosts.js';
 import { SimBuffer } from './memory.js';
 import type { Random } from './random.js';
 import { Agent, type Schedule, type Task } from './schedule.js';
+import { soon } from './soon.js';
 import { Block, type Hub, type Launch, Thread } from './thread.js';
 import { completeWarpOperation } from './warp.js';
 
@@ -135,7 +136,7 @@ export class Engine implements Hub {
   private planTurn(): void {
     if (this.turnPlanned) return;
     this.turnPlanned = true;
-    setImmediate(() => this.turn());
+    soon(() => this.turn());
   }
 
   private turn(): void {
