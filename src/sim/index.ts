@@ -9,7 +9,7 @@ export {
   seedOf,
   WrongResult,
 } from './check.js';
-export type { AccessReport, Finding } from './detector.js';
+export type { AccessReport, Finding, Site } from './detector.js';
 export type { SimWindowMemory } from './device.js';
 export type { KernelStatistics, TraceEntry } from './engine.js';
 export type { Exploration } from './exhaustive.js';
@@ -22,3 +22,4 @@ export {
   SimMachine,
 } from './machine.js';
 export { type Mutant, mutantsOf } from './mutants.js';
+export type { Watcher } from './watched.js';

@@ -4,7 +4,7 @@ import { ArgumentError, requireInteger } from '../errors/index.js';
 import type { IrModule } from '../lang/index.js';
 import type { Mode } from './compiled.js';
 import { createDetector } from './detector/index.js';
-import type { Finding } from './detector.js';
+import type { Finding, Site, SiteId } from './detector.js';
 import { SimDevice } from './device.js';
 import { Engine, type KernelStatistics, type TraceEntry } from './engine.js';
 import { FindingLog } from './findings.js';
@@ -12,6 +12,7 @@ import { AddressSpace } from './memory.js';
 import { Random } from './random.js';
 import { InOrder, PrioritySchedule, RandomSchedule, type Schedule } from './schedule.js';
 import { SiteRegistry } from './sites.js';
+import { type Watcher, watched } from './watched.js';
 
 export const maxRanks = 128;
 
@@ -35,6 +36,8 @@ export interface MachineOptions {
   readonly stepLimit?: number;
   /** Sees every kernel that is loaded, and says what runs in its place: how mutants come in. */
   readonly substitute?: (module: IrModule) => IrModule;
+  /** Hears in checked mode what threads do, step by step: how a schedule is shown. */
+  readonly watcher?: Watcher;
 }
 
 export interface MachineStatistics {
@@ -61,7 +64,7 @@ export class SimMachine {
     private readonly engine: Engine,
     private readonly detector: { readonly findings: readonly Finding[] } | null,
     private readonly log: FindingLog,
-    sites: SiteRegistry,
+    private readonly sites: SiteRegistry,
     substitute: (module: IrModule) => IrModule,
   ) {
     const shared = { machine: ++machines, engine, addresses: new AddressSpace(), sites, substitute };
@@ -78,13 +81,14 @@ export class SimMachine {
     const log = new FindingLog(seed, configuration);
     const detector =
       mode === 'checked' ? createDetector({ seed, configuration, site: (id) => sites.site(id) }) : null;
+    const { watcher } = options;
     const random = new Random(seed);
     const engine = new Engine({
       ranks,
       mode,
       random,
       log,
-      detector,
+      detector: detector !== null && watcher !== undefined ? watched(detector, watcher) : detector,
       schedule: scheduleOf(options.schedule ?? (mode === 'fast' ? 'in-order' : 'random'), ranks, random),
       residentBlocks: requireInteger('residentBlocks', options.residentBlocks ?? 132, 1, 2 ** 20),
       stepLimit: options.stepLimit ?? (mode === 'fast' ? Number.POSITIVE_INFINITY : 100_000_000),
@@ -109,6 +113,11 @@ export class SimMachine {
   /** What checked mode has found so far. */
   get findings(): readonly Finding[] {
     return [...this.log.findings, ...(this.detector?.findings ?? [])];
+  }
+
+  /** The statement that a watcher was told of by its number. */
+  site(id: SiteId): Site {
+    return this.sites.site(id);
   }
 
   get statistics(): MachineStatistics {
