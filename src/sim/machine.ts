@@ -37,7 +37,7 @@ export interface MachineOptions {
   /** Sees every kernel that is loaded, and says what runs in its place: how mutants come in. */
   readonly substitute?: (module: IrModule) => IrModule;
   /** Hears in checked mode what threads do, step by step: how a schedule is shown. */
-  readonly watcher?: Watcher;
+  readonly watch?: (site: (id: SiteId) => Site) => Watcher;
 }
 
 export interface MachineStatistics {
@@ -64,7 +64,7 @@ export class SimMachine {
     private readonly engine: Engine,
     private readonly detector: { readonly findings: readonly Finding[] } | null,
     private readonly log: FindingLog,
-    private readonly sites: SiteRegistry,
+    sites: SiteRegistry,
     substitute: (module: IrModule) => IrModule,
   ) {
     const shared = { machine: ++machines, engine, addresses: new AddressSpace(), sites, substitute };
@@ -79,16 +79,15 @@ export class SimMachine {
     const configuration = options.configuration ?? '';
     const sites = new SiteRegistry();
     const log = new FindingLog(seed, configuration);
-    const detector =
-      mode === 'checked' ? createDetector({ seed, configuration, site: (id) => sites.site(id) }) : null;
-    const { watcher } = options;
+    const site = (id: SiteId) => sites.site(id);
+    const detector = mode === 'checked' ? createDetector({ seed, configuration, site }) : null;
     const random = new Random(seed);
     const engine = new Engine({
       ranks,
       mode,
       random,
       log,
-      detector: detector !== null && watcher !== undefined ? watched(detector, watcher) : detector,
+      detector: detector !== null && options.watch !== undefined ? watched(detector, options.watch(site)) : detector,
       schedule: scheduleOf(options.schedule ?? (mode === 'fast' ? 'in-order' : 'random'), ranks, random),
       residentBlocks: requireInteger('residentBlocks', options.residentBlocks ?? 132, 1, 2 ** 20),
       stepLimit: options.stepLimit ?? (mode === 'fast' ? Number.POSITIVE_INFINITY : 100_000_000),
@@ -113,11 +112,6 @@ export class SimMachine {
   /** What checked mode has found so far. */
   get findings(): readonly Finding[] {
     return [...this.log.findings, ...(this.detector?.findings ?? [])];
-  }
-
-  /** The statement that a watcher was told of by its number. */
-  site(id: SiteId): Site {
-    return this.sites.site(id);
   }
 
   get statistics(): MachineStatistics {

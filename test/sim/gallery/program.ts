@@ -93,7 +93,7 @@ function asScript(javascript: string, known: readonly string[]): string {
 /** One schedule of a program. */
 export async function runProgram(
   program: Program,
-  options: Pick<MachineOptions, 'seed' | 'schedule' | 'watcher'>,
+  options: Pick<MachineOptions, 'seed' | 'schedule' | 'watch' | 'substitute'>,
 ): Promise<{ readonly machine: SimMachine; readonly findings: readonly Finding[] }> {
   const { name, ranks } = program;
   const configuration = name.replace(/\.ts$/, '');
