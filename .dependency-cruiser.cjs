@@ -15,6 +15,9 @@ const rooms = [
   'errors',
 ];
 
+/** What the simulator needs also runs in browsers. */
+const withoutNode = ['sim', 'device', 'lang', 'errors'];
+
 /** A room may import only from rooms below it. */
 const downOnly = rooms.slice(1).map((room, i) => ({
   name: `${room}-points-down`,
@@ -27,6 +30,13 @@ const downOnly = rooms.slice(1).map((room, i) => ({
 module.exports = {
   forbidden: [
     ...downOnly,
+    {
+      name: 'without-node',
+      comment: `these run in browsers too, where Node.js has no modules: ${withoutNode.join(', ')}`,
+      severity: 'error',
+      from: { path: `^src/(${withoutNode.join('|')})/` },
+      to: { dependencyTypes: ['core'] },
+    },
     { name: 'no-cycles', severity: 'error', from: {}, to: { circular: true } },
     {
       name: 'by-the-door',

@@ -14,6 +14,7 @@ function documentation() {
   }));
   const named: Record<string, { text: string; link: string }> = {
     '/README.md': { text: 'Heddle', link: '/' },
+    '/site/playground.md': { text: 'Playground', link: '/playground' },
     '/CONTRIBUTING.md': { text: 'A kernel, from nothing', link: '/contributing' },
   };
   const seen = new Set<string>();
@@ -22,10 +23,7 @@ function documentation() {
     .map(({ text, link }) => named[link] ?? { text, link: link.replace(/\.md$/, '') });
 }
 
-const guide = [
-  { text: 'Documentation', items: documentation() },
-  { text: 'Try', items: [{ text: 'Playground', link: '/playground' }] },
-];
+const guide = [{ text: 'Documentation', items: documentation() }];
 const api = [
   {
     text: 'API reference',

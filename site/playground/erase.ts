@@ -42,7 +42,8 @@ export function eraseTypes(text: string): string {
         } else if (name === 'LogicOp' && parent?.name === 'PostfixExpression') {
           blank(from, to);
         } else if (name === 'type' && parent?.name === 'ImportGroup') {
-          blank(from, to);
+          const comma = node.parent?.getChildren(',').find((one) => one.from > from);
+          blank(from, comma?.to ?? parent.to - 1);
         }
         return undefined;
       },

@@ -68,7 +68,9 @@ async function traced(program: Program, seed: Seed) {
   const trace = new Trace();
   const { findings } = await runProgram(program, { ...seed, watch: trace.watch });
   const steps = trace.steps.slice(0, mostSteps);
-  const mistakes = findings.map((finding) => ({
+  // A race says more than what follows from it.
+  const order = findings.toSorted((a, b) => Number(b.kind === 'race') - Number(a.kind === 'race'));
+  const mistakes = order.map((finding) => ({
     kind: finding.kind,
     text: formatFinding(finding),
     lines: linesOf(finding),

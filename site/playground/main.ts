@@ -44,7 +44,7 @@ class Playground {
     input: () => this.timeline.go(Number(this.slider.value) - 1),
   });
   private readonly told = html('p', { class: 'pg-told' });
-  private readonly cuda = html('details', { class: 'pg-cuda' });
+  private readonly cuda = html('details', { class: 'pg-cuda', open: true });
 
   constructor(parent: Element) {
     this.timeline = new Timeline((step, text) => this.stepped(step, text));
@@ -86,13 +86,14 @@ class Playground {
           this.choice,
           html('label', { for: 'pg-mend' }, this.mend, 'mended'),
           html('button', { class: 'pg-check', title: 'Ctrl+Enter', click: () => this.check() }, 'Check'),
+          this.verdict,
         ),
         this.about,
         html(
           'div',
           { class: 'pg-columns' },
           html('div', { class: 'pg-left' }, code),
-          html('div', { class: 'pg-right' }, this.verdict, this.findings, this.schedule, this.cuda),
+          html('div', { class: 'pg-right' }, this.findings, this.schedule, this.cuda),
         ),
       ),
     );
@@ -164,15 +165,15 @@ class Playground {
     if (findings.length === 0) this.say('clean', `Nothing found in ${schedules} schedules, ${time}.`);
     else this.say('wrong', `${titles[findings[0]!.kind]}: found in ${tried}, ${time}.`);
     this.findings.replaceChildren(
-      ...findings.map((finding) => html('pre', { click: () => this.point(finding, steps) }, finding.text)),
+      ...findings.map((finding) => html('button', { click: () => this.point(finding, steps) }, finding.text)),
     );
     this.schedule.hidden = steps.length === 0;
     this.schedule.querySelector('h2')!.textContent = `The schedule ${schedule}, step by step`;
     this.cuda.hidden = false;
-    this.cuda.replaceChildren(
-      html('summary', {}, 'The CUDA it becomes'),
-      ...kernels.map(({ cuda }) => html('pre', {}, cuda)),
-    );
+    const cuda = kernels.map((kernel) => html('pre', {}, kernel.cuda));
+    this.cuda.replaceChildren(html('summary', {}, 'The CUDA it becomes'), ...cuda);
+    // The kernel stands behind what it uses.
+    for (const text of cuda) text.scrollTop = text.scrollHeight;
     this.wrong = [];
     if (findings.length > 0) this.point(findings[0]!, steps);
     else this.timeline.show(steps, []);

@@ -24,11 +24,13 @@ const publicFolder = join(target, 'public');
 function sitePath(path: string): string | null {
   if (path === 'README.md') return 'index.md';
   if (path === 'CONTRIBUTING.md') return 'contributing.md';
+  if (path === 'site/playground.md') return 'playground.md';
   if (path === 'docs/README.md') return 'docs/index.md';
   return /^docs\/.*\.md$/.test(path) ? path : null;
 }
 
-const documents = ['README.md', 'CONTRIBUTING.md', ...under('docs').filter((path) => path.endsWith('.md'))];
+const own = ['README.md', 'CONTRIBUTING.md', 'site/playground.md'];
+const documents = [...own, ...under('docs').filter((path) => path.endsWith('.md'))];
 
 /** What pages link to that is no page yet, in the order in which it was met. */
 const sources = new Set<string>();
@@ -115,4 +117,3 @@ for (const path of documents) document(path);
 // A folder's page adds its files: the set grows while it is walked.
 for (const path of sources) source(path);
 for (const { path, text } of apiPages(root)) write(path, text);
-cpSync(join(root, 'site/playground.md'), join(target, 'playground.md'));
