@@ -68,8 +68,7 @@ async function traced(program: Program, seed: Seed) {
   const trace = new Trace();
   const { findings } = await runProgram(program, { ...seed, watch: trace.watch });
   const steps = trace.steps.slice(0, mostSteps);
-  // A race says more than what follows from it.
-  const order = findings.toSorted((a, b) => Number(b.kind === 'race') - Number(a.kind === 'race'));
+  const order = findings.toSorted((a, b) => telling(b) - telling(a));
   const mistakes = order.map((finding) => ({
     kind: finding.kind,
     text: formatFinding(finding),
@@ -77,6 +76,12 @@ async function traced(program: Program, seed: Seed) {
     steps: stepsOf(finding, steps),
   }));
   return { findings: mistakes, schedule: seed.seed, steps };
+}
+
+/** A race says more than what follows from it; of data, more than of the flag that should have guarded it. */
+function telling(finding: Finding): number {
+  if (finding.kind !== 'race') return 0;
+  return finding.first.order === 'weak' && finding.second.order === 'weak' ? 2 : 1;
 }
 
 /** The CUDA of what the program launches, each kernel once. */

@@ -98,11 +98,15 @@ function declarations(root: string): ts.Program {
   );
 }
 
+const isError = (node: ts.Node): boolean =>
+  ts.isClassDeclaration(node) && /\bextends \w*Error\b/.test(node.heritageClauses?.[0]?.getText() ?? '');
+
 const kinds: readonly { readonly title: string; readonly is: (node: ts.Node) => boolean }[] = [
-  { title: 'Classes', is: ts.isClassDeclaration },
+  { title: 'Classes', is: (node) => ts.isClassDeclaration(node) && !isError(node) },
   { title: 'Functions', is: ts.isFunctionDeclaration },
   { title: 'Values', is: (node) => ts.isVariableDeclaration(node) || ts.isSourceFile(node) },
   { title: 'Types', is: (node) => ts.isInterfaceDeclaration(node) || ts.isTypeAliasDeclaration(node) },
+  { title: 'Errors', is: isError },
 ];
 
 const anchor = (name: string): string => `#${name}`;
