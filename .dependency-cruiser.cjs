@@ -3,9 +3,13 @@
 const rooms = [
   'cli',
   'bench',
+  'check',
+  'testing',
   'moe',
+  'tuning',
   'kernels',
   'world',
+  'layer',
   'fabric',
   'cuda',
   'sim',
@@ -16,7 +20,7 @@ const rooms = [
 ];
 
 /** What the simulator needs also runs in browsers. */
-const withoutNode = ['sim', 'device', 'lang', 'errors'];
+const withoutNode = ['layer', 'sim', 'device', 'lang', 'errors'];
 
 /** A room may import only from rooms below it. */
 const downOnly = rooms.slice(1).map((room, i) => ({
@@ -36,6 +40,19 @@ module.exports = {
       severity: 'error',
       from: { path: `^src/(${withoutNode.join('|')})/` },
       to: { dependencyTypes: ['core'] },
+    },
+    {
+      name: 'fabric-front-on-top',
+      comment: 'inside fabric: what callers see, the core behind it, and libfabric at the bottom',
+      severity: 'error',
+      from: { path: '^src/fabric/(core|libfabric)/' },
+      to: { path: '^src/fabric/front/' },
+    },
+    {
+      name: 'libfabric-at-the-bottom',
+      severity: 'error',
+      from: { path: '^src/fabric/libfabric/' },
+      to: { path: '^src/fabric/core/' },
     },
     { name: 'no-cycles', severity: 'error', from: {}, to: { circular: true } },
     {

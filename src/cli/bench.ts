@@ -14,7 +14,7 @@ import {
   tableHead,
   tableLine,
 } from '../bench/index.js';
-import { formats, profiles } from '../moe/index.js';
+import { formats, profiles } from '../layer/index.js';
 
 interface BenchFlags {
   readonly profile: string;

@@ -39,6 +39,7 @@ export const codes = {
   HK609: 'A synchronising access does not name its order and scope.',
   HK701: 'A device function calls itself.',
   HK702: 'Something is called that is no function.',
+  HK703: 'Device functions are called too often.',
   HK900: 'The compiler itself failed on this kernel.',
 } as const;
 export type Code = keyof typeof codes;

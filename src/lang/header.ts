@@ -4,15 +4,23 @@
  */
 import { ArgumentError, requireInteger } from '../errors/index.js';
 import type {
+  CallableParam,
+  Constant,
+  ConstantParam,
+  DeviceParam,
+  DeviceParams,
+  DeviceReturn,
   FieldSpec,
   LayoutSpec,
   ListParam,
   PeersParam,
   PointerParam,
-  ScalarParam,
+  RecordParam,
+  RegistersParam,
   TypedLayout,
+  WindowParam,
 } from './kernel.js';
-import type { MemoryName } from './language.js';
+import type { MemoryName, RegisterName } from './language.js';
 import { byteSize, type Field, type Layout, sectionAlignment } from './types.js';
 
 const identifier = /^[A-Za-z_][A-Za-z0-9_]*$/;
@@ -23,6 +31,18 @@ export const isIdentifier = (name: unknown): name is string =>
 
 export const isMemoryName = (name: unknown): name is MemoryName =>
   typeof name === 'string' && Object.hasOwn(byteSize, name);
+
+/** What a register array may be declared to hold. */
+export const registerNames: readonly RegisterName[] = [
+  'u32',
+  'i32',
+  'u64',
+  'f32',
+  'bool',
+  'v16',
+  'u8',
+  'u16',
+];
 
 function requireMemoryName(argument: string, type: unknown): void {
   if (!isMemoryName(type))
@@ -94,8 +114,45 @@ export function peers<S extends LayoutSpec>(of: TypedLayout<S>): PeersParam<S> {
 }
 
 /** `length` parameters of one type, reached by constant index; the host sets `name_0`, `name_1`, … */
-export function list<P extends ScalarParam | PointerParam>(of: P, length: number): ListParam<P> {
+export function list<const P extends DeviceParam>(of: P, length: number): ListParam<P> {
   return { kind: 'list', of, length: requireInteger('length', length, 0, 256) };
+}
+
+// What only device functions take: they are inlined, so anything can be handed to them.
+
+/** One rank's window: what `win.at(rank)` gives. */
+export function windowOf<S extends LayoutSpec>(of: TypedLayout<S>): WindowParam<S> {
+  return { kind: 'window', layout: of };
+}
+
+/** A register array of the caller, which sees what is written to it. Any length, unless one is given. */
+export function registers<T extends RegisterName>(of: T, length?: number): RegistersParam<T> {
+  return {
+    kind: 'registers',
+    of,
+    length: length === undefined ? undefined : requireInteger('length', length, 1, 256),
+  };
+}
+
+/** Several values under names. */
+export function record<const P extends DeviceParams>(of: P): RecordParam<P> {
+  return { kind: 'record', of };
+}
+
+/** Another device function, with these parameters and this result. */
+export function callable<const P extends DeviceParams, const R extends DeviceReturn = 'void'>(
+  params: P,
+  returns?: R,
+): CallableParam<P, R>;
+export function callable(params: DeviceParams, returns: DeviceReturn = 'void'): CallableParam {
+  return { kind: 'callable', params, returns };
+}
+
+/** A number, flag or text that the caller knows when the kernel is made: `constant<'bf16' | 'f32'>()`. */
+export function constant(): ConstantParam<number>;
+export function constant<T extends Constant>(): ConstantParam<T>;
+export function constant(): ConstantParam {
+  return { kind: 'constant' };
 }
 
 function alignUp(offset: number, alignment: number): number {

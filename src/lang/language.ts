@@ -5,7 +5,7 @@
  * Scalars are ordinary numbers with a flavour, so `a + b` stays natural to write; passing a `u32` where an `i32`
  * is wanted is an error in the editor, and the language's own checker settles the width of every operation.
  */
-import type { Cache, Scope } from './ir.js';
+import type { Cache, FenceOrder, Scope } from './ir.js';
 import type { ComputeName, ValueName } from './types.js';
 
 declare const flavour: unique symbol;
@@ -111,7 +111,6 @@ export interface Gpu {
 
   min<T extends Integer | f32>(a: T, b: T): T;
   max<T extends Integer | f32>(a: T, b: T): T;
-  abs<T extends i32 | f32>(a: T): T;
   /** a · b + c with one rounding. */
   fma(a: f32, b: f32, c: f32): f32;
   /** 1 / a, correctly rounded. */
@@ -119,7 +118,6 @@ export interface Gpu {
   popc(a: u32): u32;
   /** 1 + index of the lowest set bit; 0 if none. */
   ffs(a: u32): u32;
-  clz(a: u32): u32;
   select<T>(test: bool, then: T, otherwise: T): T;
 
   /** Lane `index` (a constant) of a vector seen as 16/size values of `type`. */
@@ -143,35 +141,17 @@ export interface Gpu {
    * worse than a wasted fetch where it is too early.
    */
   prefetch<T extends MemoryName>(pointer: Pointer<T>): void;
-  /** Each returns the value before. */
+  /** Returns the value before. */
   atomicAdd<T extends 'i32' | 'u32' | 'u64'>(
     pointer: Pointer<T>,
     value: ValueOf[T],
     options: AtomicOptions,
   ): ValueOf[T];
-  atomicMax<T extends 'i32' | 'u32' | 'u64'>(
-    pointer: Pointer<T>,
-    value: ValueOf[T],
-    options: AtomicOptions,
-  ): ValueOf[T];
-  atomicOr<T extends 'u32' | 'u64'>(
-    pointer: Pointer<T>,
-    value: ValueOf[T],
-    options: AtomicOptions,
-  ): ValueOf[T];
-  atomicExchange<T extends 'i32' | 'u32' | 'u64'>(
-    pointer: Pointer<T>,
-    value: ValueOf[T],
-    options: AtomicOptions,
-  ): ValueOf[T];
-  compareExchange<T extends 'i32' | 'u32' | 'u64'>(
-    pointer: Pointer<T>,
-    compare: ValueOf[T],
-    value: ValueOf[T],
-    options: AtomicOptions,
-  ): ValueOf[T];
-  /** Orders this thread's earlier accesses before its later ones for observers in `scope` (acq_rel). */
-  fence(scope: Scope): void;
+  /**
+   * Orders this thread's earlier accesses before its later ones for observers in `scope`. `seq_cst` fences also stand
+   * in one order: of two threads that store, fence and load, at least one sees what the other stored.
+   */
+  fence(scope: Scope, options?: { readonly order: FenceOrder }): void;
 
   /** Waits until the u32 there has reached `epoch` (wrap-safe). False when the limit ran out. */
   awaitEpoch(pointer: Pointer<'u32'>, epoch: u32, options: WaitOptions): bool;
@@ -190,15 +170,11 @@ export interface Gpu {
     shuffle<T extends i32 | u32 | f32>(value: T, lane: u32): T;
     shuffleXor<T extends i32 | u32 | f32>(value: T, mask: u32): T;
     shuffleUp<T extends i32 | u32 | f32>(value: T, by: u32): T;
-    shuffleDown<T extends i32 | u32 | f32>(value: T, by: u32): T;
     /** Bit i: lane i said true. */
     ballot(test: bool): u32;
     any(test: bool): bool;
-    all(test: bool): bool;
     /** Mask of the lanes that hold the same value. */
     match(value: i32 | u32): u32;
-    /** True on one lane. */
-    elect(): bool;
   };
 
   /** Nanoseconds (%globaltimer). */

@@ -4,8 +4,9 @@
  * offer it, since their dispatch and combine are one launch each; families over a fabric will.
  */
 import type { Stream } from '../device/index.js';
-import type { DispatchArguments, Received } from './expert-parallel.js';
+import type { Received } from './expert-parallel.js';
 import type { Tensor } from './tensor.js';
+import type { DispatchInputs } from './validate.js';
 
 /** A dispatch that was sent and not received: what `dispatchRecv` takes. */
 export interface Dispatched {
@@ -22,7 +23,7 @@ export interface Combining {
 
 export interface SplitRounds {
   /** Starts sending this rank's tokens. The inputs must stay as they are until `dispatchRecv` has passed. */
-  dispatchSend(inputs: DispatchArguments, stream: Stream): Dispatched;
+  dispatchSend(inputs: DispatchInputs, stream: Stream): Dispatched;
   /** When the stream has passed this, what the others sent is in the result. */
   dispatchRecv(sent: Dispatched, stream: Stream): Received;
   /** Starts sending what the experts left in `received.output`. */

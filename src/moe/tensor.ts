@@ -15,7 +15,7 @@ import {
   fromF32,
   isFloat,
   toF32,
-} from './dtype.js';
+} from '../layer/index.js';
 
 /** A typed, shaped view of device memory. */
 export interface Tensor {

@@ -1,4 +1,4 @@
-import type { IrModule } from '../lang/index.js';
+import { type IrModule, type OperationName, operationNames } from '../lang/index.js';
 import type { Site } from './detector.js';
 
 /** `fast` checks nothing; `checked` checks every access and asks the scheduler before every synchronising one. */
@@ -31,16 +31,7 @@ export interface Compiled {
 /** Why a thread gives up control: the value that its generator yields. */
 export const pause = { preempt: 0, barrier: 1, warp: 2, wait: 3, previous: 4, sleep: 5, end: 6 } as const;
 
-export const warpOps = [
-  'warpBarrier',
-  'shuffle',
-  'shuffleXor',
-  'shuffleUp',
-  'shuffleDown',
-  'ballot',
-  'any',
-  'all',
-  'match',
-  'elect',
-] as const;
-export type WarpOp = (typeof warpOps)[number];
+/** What the lanes of a warp do together. */
+export type WarpOp = Extract<OperationName, `warp.${string}`>;
+const isWarpOp = (name: OperationName): name is WarpOp => name.startsWith('warp.');
+export const warpOps: readonly WarpOp[] = operationNames.filter(isWarpOp);

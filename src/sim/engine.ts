@@ -63,6 +63,7 @@ export class Engine implements Hub {
   readonly trace: TraceEntry[] = [];
   readonly kernels = new Map<string, KernelStatistics>();
   readonly killed: boolean[];
+  readonly seen: SimBuffer;
   steps = 0;
 
   private readonly starters: BlockStarter[];
@@ -85,6 +86,8 @@ export class Engine implements Hub {
   private idleTurns = 0;
   private nextBuffer = 0;
   private nextThread = 0;
+  /** The host programs that have accessed mapped memory, as threads of the detector, by rank. */
+  private readonly hostPrograms = new Map<number, number>();
   private nextBlock = 0;
   private nextNumber = 0;
   private readonly ordinals: Readonly<Record<'launch' | 'stream', number[]>>;
@@ -96,6 +99,7 @@ export class Engine implements Hub {
     this.log = options.log;
     this.detector = options.detector;
     this.stepLimit = options.stepLimit;
+    this.seen = new SimBuffer(-1, 'what an atomic load has read', -1, 16);
     this.killed = new Array(options.ranks).fill(false);
     const zeros = () => new Array<number>(options.ranks).fill(0);
     this.ordinals = { launch: zeros(), stream: zeros() };
@@ -123,6 +127,22 @@ export class Engine implements Hub {
 
   newNumber(): number {
     return this.nextNumber++;
+  }
+
+  /** Who accesses mapped memory now, from the host of `rank`. */
+  hostThread(rank: number): number {
+    let thread = this.hostPrograms.get(rank);
+    if (thread === undefined) {
+      thread = this.newHostThread(rank, null);
+      this.hostPrograms.set(rank, thread);
+    }
+    return thread;
+  }
+
+  private newHostThread(rank: number, name: string | null): number {
+    const thread = this.nextThread++;
+    this.detector?.hostThreadStarted(thread, rank, name);
+    return thread;
   }
 
   // Turns.
@@ -295,6 +315,10 @@ export class Engine implements Hub {
     }
   }
 
+  pickStore(count: number): number {
+    return this.schedule.pickStore(count);
+  }
+
   get explores(): boolean {
     return this.schedule.ordered !== undefined;
   }
@@ -369,7 +393,7 @@ export class Engine implements Hub {
       const there = lanes.filter((thread) => thread.state === 'warp');
       this.reportDivergence('an operation of the warp', block, there, lanes);
       // Votes and shuffles exchange registers and order no memory; CUDA promises that of the barrier alone.
-      if (warpOps[some.warpOp] === 'warpBarrier')
+      if (warpOps[some.warpOp] === 'warp.barrier')
         this.detector.warpMet(block.firstThread + first, lanes.length);
       this.schedule.ordered?.(there, there);
     }

@@ -3,7 +3,7 @@
  * everything that involves other threads goes through the `Hub`, which the machine implements.
  */
 import type { HeddleError } from '../errors/index.js';
-import type { Order, Scope } from '../lang/index.js';
+import type { FenceOrder, Order, Scope } from '../lang/index.js';
 import type { Compiled } from './compiled.js';
 import type { AccessKind, AccessReport, Detector, SiteId } from './detector.js';
 import type { FindingLog } from './findings.js';
@@ -18,8 +18,12 @@ export interface Hub {
   readonly random: Random;
   /** Whether the schedule wants to know what a thread will access next. */
   readonly explores: boolean;
+  /** Which of `count` stores a load reads, 0 being the newest: the schedule's choice. */
+  pickStore(count: number): number;
   /** Bytes of a buffer changed for which threads are parked. */
   wake(buffer: SimBuffer, offset: number, bytes: number): void;
+  /** Where atomic loads leave what they read. */
+  readonly seen: SimBuffer;
   clock(): bigint;
   sleep(thread: Thread, nanoseconds: number): void;
   /** The block has called releaseNext or ended. */
@@ -143,6 +147,8 @@ export class Thread extends Task {
   warpOp = 0;
   wait: Wait | null = null;
   satisfied = false;
+  /** What an atomic load has read in checked mode, at the offset that it has within 16 bytes. */
+  readonly seen: SimBuffer;
   /** The synchronising access it is about to make. */
   next: { buffer: SimBuffer; offset: number; bytes: number; writes: boolean } | null = null;
   private group = 0;
@@ -156,6 +162,7 @@ export class Thread extends Task {
     private readonly hub: Hub,
   ) {
     super();
+    this.seen = hub.seen;
   }
 
   /** Becomes a thread of another block: objects that have ended are used again. */
@@ -190,6 +197,64 @@ export class Thread extends Task {
     bytes: number,
     site: number,
   ): boolean {
+    if (!this.mayAccess(kind, order, scope, buffer, offset, bytes, site)) return false;
+    this.tell(kind, order, scope, buffer, offset, bytes, site, 0);
+    return true;
+  }
+
+  /** An atomic load: like `access`, and puts what it reads into `seen`. */
+  look(order: Order, scope: Scope, buffer: SimBuffer, offset: number, bytes: number, site: number): boolean {
+    if (!this.mayAccess('read', order, scope, buffer, offset, bytes, site)) return false;
+    const older = this.hub.detector!.olderValues(this.id, buffer, offset, bytes);
+    const choice = older.length === 0 ? 0 : this.hub.pickStore(1 + older.length);
+    this.see(buffer, offset, bytes, choice === 0 ? null : older[choice - 1]!.words);
+    this.tell('read', order, scope, buffer, offset, bytes, site, choice);
+    return true;
+  }
+
+  /** Puts what is there into `seen`, or what a load reads instead. */
+  private see(buffer: SimBuffer, offset: number, bytes: number, instead: readonly number[] | null): void {
+    const to = this.seen.i32;
+    const first = (offset & 15) >>> 2;
+    const words = bytes <= 4 ? 1 : bytes >>> 2;
+    for (let i = 0; i < words; i++)
+      to[first + i] = instead === null ? buffer.i32[(offset >>> 2) + i]! : instead[i]!;
+  }
+
+  private tell(
+    kind: AccessKind,
+    order: Order,
+    scope: Scope,
+    buffer: SimBuffer,
+    offset: number,
+    bytes: number,
+    site: number,
+    older: number,
+  ): void {
+    const { firstThread, launch } = this.block;
+    const thread = firstThread + this.index;
+    this.hub.detector!.access(
+      thread,
+      kind,
+      order,
+      scope,
+      buffer,
+      offset,
+      bytes,
+      launch.firstSite + site,
+      older,
+    );
+  }
+
+  private mayAccess(
+    kind: AccessKind,
+    order: Order,
+    scope: Scope,
+    buffer: SimBuffer,
+    offset: number,
+    bytes: number,
+    site: number,
+  ): boolean {
     if (offset < 0 || offset + bytes > buffer.bytes || buffer.freed || offset % bytes !== 0) {
       this.refuse(kind, order, scope, buffer, offset, bytes, site);
       return false;
@@ -208,16 +273,6 @@ export class Thread extends Task {
         buffer.markInitialised(offset, bytes);
       }
     }
-    this.hub.detector!.access(
-      this.block.firstThread + this.index,
-      kind,
-      order,
-      scope,
-      buffer,
-      offset,
-      bytes,
-      this.block.launch.firstSite + site,
-    );
     return true;
   }
 
@@ -263,8 +318,8 @@ export class Thread extends Task {
     this.hub.wake(buffer, offset, bytes);
   }
 
-  fence(scope: Scope, site: number): void {
-    this.hub.detector!.fence(this.id, scope, this.block.launch.firstSite + site);
+  fence(order: FenceOrder, scope: Scope): void {
+    this.hub.detector!.fence(this.id, order, scope);
   }
 
   waitFor(
@@ -280,7 +335,7 @@ export class Thread extends Task {
     const kind = filled ? 'filled' : 'epoch';
     this.wait = { kind, buffer, offset, wanted, limit, order, scope, site, mbarrier: null, expired: false };
     if (this.hub.detector === null) return;
-    const bytes = filled ? 16 : 4;
+    const bytes = waitBytes(this.wait);
     if (offset < 0 || offset + bytes > buffer.bytes || buffer.freed || offset % bytes !== 0) {
       this.refuse('read', order, scope, buffer, offset, bytes, site);
       this.wait.expired = true;
@@ -290,26 +345,40 @@ export class Thread extends Task {
   /** Whether what it waits for has come; the wait is over if so, or if it has run out. */
   poll(): boolean {
     const wait = this.wait!;
-    const { buffer, offset, wanted } = wait;
-    let there = false;
-    if (!wait.expired) {
-      switch (wait.kind) {
-        case 'epoch':
-          there = ((buffer.i32[offset >>> 2]! - wanted) | 0) >= 0;
-          break;
-        case 'filled':
-          there = buffer.i32[(offset >>> 2) + 3] !== wanted;
-          break;
-        case 'phase':
-          there = this.phaseIsOver(wait);
-      }
-    }
+    const { detector } = this.hub;
+    if (detector !== null && wait.kind !== 'phase') return this.pollStores(wait, detector);
+    const there =
+      !wait.expired &&
+      (wait.kind === 'phase' ? this.phaseIsOver(wait) : satisfies(wait, wait.buffer.i32, wait.offset >>> 2));
     if (!there && !wait.expired && wait.limit !== 0) return false;
     this.wait = null;
     this.satisfied = there;
-    if (there && this.hub.detector !== null) {
-      const bytes = wait.kind === 'epoch' ? 4 : wait.kind === 'filled' ? 16 : 8;
-      this.access('read', wait.order, wait.scope, buffer, offset, bytes, wait.site);
+    if (there && detector !== null) {
+      this.access('read', wait.order, wait.scope, wait.buffer, wait.offset, 8, wait.site);
+    }
+    return true;
+  }
+
+  /**
+   * Every look may see an older store; those that end nothing go unseen. So a wait is one load, at the moment at which
+   * it ends: of any store that ends it, or of any at all if it looks once.
+   */
+  private pollStores(wait: Wait, detector: Detector): boolean {
+    const { buffer, offset, order, scope, site, limit } = wait;
+    const bytes = waitBytes(wait);
+    const older = wait.expired ? [] : detector.olderValues(this.id, buffer, offset, bytes);
+    const stores = [
+      !wait.expired && satisfies(wait, buffer.i32, offset >>> 2),
+      ...older.map(({ words }) => satisfies(wait, words, 0)),
+    ];
+    const options = stores.flatMap((there, i) => (there || limit === 0 ? [i] : []));
+    if (options.length === 0 && !wait.expired) return false;
+    this.wait = null;
+    const choice = wait.expired ? 0 : options[options.length === 1 ? 0 : this.hub.pickStore(options.length)]!;
+    this.satisfied = stores[choice]!;
+    this.see(buffer, offset, bytes, choice === 0 ? null : older[choice - 1]!.words);
+    if (this.satisfied && this.mayAccess('read', order, scope, buffer, offset, bytes, site)) {
+      this.tell('read', order, scope, buffer, offset, bytes, site, choice);
     }
     return true;
   }
@@ -513,4 +582,13 @@ export class Thread extends Task {
     this.group = 0;
     if (this.committed.length > 0) this.committed = [];
   }
+}
+
+function waitBytes({ kind }: Wait): number {
+  return kind === 'filled' ? 16 : 4;
+}
+
+/** `at` is where the words of the place begin. */
+function satisfies({ kind, wanted }: Wait, words: ArrayLike<number>, at: number): boolean {
+  return kind === 'filled' ? words[at + 3] !== wanted : ((words[at]! - wanted) | 0) >= 0;
 }

@@ -105,7 +105,8 @@ const cases: readonly Case[] = [
   ['HK305', 'g.load(u);', 'u', /must be a pointer, but it is u32/],
   ['HK305', 'g.atomicAdd(lines, 1, { order: "relaxed", scope: "gpu" });', 'lines', /i32, u32, u64/],
   ['HK305', 'g.load(out, { order: "release", scope: "sys" });', '"release"', /'weak', 'relaxed', 'acquire'/],
-  ['HK305', 'g.fence("block");', '"block"', /cta, gpu, sys/],
+  ['HK305', 'g.fence("block");', '"block"', /'cta', 'gpu', 'sys'/],
+  ['HK305', 'g.fence("gpu", { order: "relaxed" });', '"relaxed"', /'acq_rel', 'seq_cst'/],
   ['HK301', 'const x = g.fma(f, f, u);', 'u', /argument 3 of g\.fma; write g\.f32\(u\)/],
   ['HK305', 'const x = g.u32(lines);', 'lines', /cannot convert/],
   ['HK305', 'const x = g.u32(g.load(halves));', 'g.load(halves)', /g\.u32\(g\.f32\(/],
@@ -114,7 +115,7 @@ const cases: readonly Case[] = [
   ['HK305', 'helper(u);', 'helper(u)', /one object: helper\(\{ x, win \}\)/],
   ['HK305', 'helper({ x: u, win: others });', 'others', /layout window/],
   ['HK305', 'g.mbarrier.init(w, 1);', 'w', /pointer/],
-  ['HK305', 'const s = g.shared("u32", 4); g.prefetch(s);', 's', /into global memory/],
+  ['HK305', 'const s = g.shared("u32", 4); g.prefetch(s);', 's', /must be in global memory/],
   [
     'HK305',
     'g.bulk.store(lines, lines, 16);',
@@ -208,6 +209,16 @@ describe('device functions', () => {
       later.fn({});
     });
     expect(call({ fn: later.fn }).code).toBe('HK701');
+  });
+  test('some that call each other so often that it would take for ever', () => {
+    let fn = device({ params: {} }, (g) => g.barrier());
+    for (let depth = 0; depth < 30; depth++) {
+      fn = device({ params: {}, using: { fn } }, (_g, _p, { fn }) => {
+        fn();
+        fn();
+      });
+    }
+    expect(call({ fn }).code).toBe('HK703');
   });
   test('one that may end without its result', () => {
     const fn = device({ params: {}, returns: 'u32' }, ((g: { rank: number }) => {

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { Memory } from '../../src/device/index.js';
 import { field, kernel, layout, peers, pointer } from '../../src/lang/index.js';
-import { type Finding, formatFinding, type SimWindowMemory } from '../../src/sim/index.js';
+import { type Finding, formatFinding } from '../../src/sim/index.js';
 import { type Arguments, download, launch, machineOf, type Rank, upload, windowsOf } from './harness.js';
 
 type Kernel = ReturnType<typeof kernel>;
@@ -170,7 +170,7 @@ describe('a read of memory that nobody wrote', () => {
     for (const poisoned of [false, true]) {
       const { machine, ranks } = machineOf({ ranks: 1, mode: 'checked' });
       const rank = ranks[0]!;
-      const window = rank.device.allocateWindow(Parts.bytes, 'window') as SimWindowMemory;
+      const window = rank.device.allocateWindow(Parts.bytes, 'window');
       if (poisoned) window.poison(Parts.fields[1]!.offset, 32);
       const win = { rank: 0, bases: [window.address], bytes: Parts.bytes };
       await launch(rank, look.ir(), { block: 1 }, { win, to: out(rank) });

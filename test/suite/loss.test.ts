@@ -1,15 +1,10 @@
 /** What survivors see of a simulated SIGKILL, at every point of a round. test/gpu has the same with processes. */
 import { describe, expect, it } from 'vitest';
 import { RankLostError } from '../../src/errors/index.js';
-import {
-  ExpertParallel,
-  type ExpertParallelOptions,
-  emptyTensor,
-  makeRoutes,
-  row,
-  type Tuning,
-} from '../../src/moe/index.js';
+import type { Tuning } from '../../src/kernels/index.js';
+import { ExpertParallel, type ExpertParallelOptions, emptyTensor, row } from '../../src/moe/index.js';
 import { SimMachine } from '../../src/sim/index.js';
+import { makeRoutes } from '../../src/testing/index.js';
 import { World } from '../../src/world/index.js';
 
 const ranks = 3;

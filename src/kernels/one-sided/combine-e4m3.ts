@@ -7,13 +7,14 @@
  * thread that reads them.
  */
 
-import { ArgumentError } from '../../errors/index.js';
 import { kernel, peers, pointer } from '../../lang/index.js';
+import { dtypes } from '../../layer/index.js';
+import { operations } from '../common/failure.js';
 import { expertOwner, protocol } from './protocol.js';
 import { emptyWord } from './push.js';
 import { e4m3Row, pushE4m3 } from './push-e4m3.js';
 import { sumTree } from './tree.js';
-import { dtypeBytes, localExperts, type OneSidedShape, type OneSidedWindow, operations } from './window.js';
+import { localExperts, type OneSidedShape, type OneSidedWindow } from './window.js';
 
 export function combineE4m3Kernel(shape: OneSidedShape, window: OneSidedWindow) {
   const { countCombine, failed, patience, releaseSlots } = protocol(
@@ -22,10 +23,7 @@ export function combineE4m3Kernel(shape: OneSidedShape, window: OneSidedWindow) 
     'combined',
     operations.combine,
   );
-  const { dtype, hidden } = shape.output;
-  if (hidden % 16 !== 0) throw new ArgumentError('hidden', hidden, 'a multiple of 16 for rows as e4m3');
-  if (shape.combine.way !== 'push')
-    throw new ArgumentError('way', shape.combine.way, "'push' for rows as e4m3");
+  const { dtype } = shape.output;
   const rows = Math.min(shape.topK, shape.ranks);
   return kernel(
     {
@@ -52,8 +50,8 @@ export function combineE4m3Kernel(shape: OneSidedShape, window: OneSidedWindow) 
         LOCAL_EXPERTS: localExperts(shape),
         DTYPE: dtype,
         /** The vectors that hold 16 sums, and the sums in each. */
-        SUM_VECTORS: dtypeBytes[dtype],
-        SUM_LANES: 16 / dtypeBytes[dtype],
+        SUM_VECTORS: dtypes[dtype].size,
+        SUM_LANES: 16 / dtypes[dtype].size,
         /** Pieces that pushing runs ahead of adding up, so that a block never waits for what it could still send. */
         AHEAD: shape.combine.ahead,
         EMPTY: emptyWord,

@@ -13,19 +13,13 @@
  * window.ts says why `output` and `returned` may be written again in the next round.
  */
 
-import { ArgumentError } from '../../errors/index.js';
 import { kernel, peers, pointer } from '../../lang/index.js';
+import { dtypes, outputRowBytes } from '../../layer/index.js';
+import { operations } from '../common/failure.js';
 import { expertOwner, protocol } from './protocol.js';
 import { emptyWord, pushPiece } from './push.js';
 import { sumTree } from './tree.js';
-import {
-  dtypeBytes,
-  localExperts,
-  type OneSidedShape,
-  type OneSidedWindow,
-  operations,
-  outputRowBytes,
-} from './window.js';
+import { localExperts, type OneSidedShape, type OneSidedWindow } from './window.js';
 
 export function combineKernel(shape: OneSidedShape, window: OneSidedWindow) {
   const { arrive, awaitPeers, countCombine, failed, patience, releaseSlots } = protocol(
@@ -38,13 +32,7 @@ export function combineKernel(shape: OneSidedShape, window: OneSidedWindow) {
   const push = shape.combine.way === 'push';
   // Rows of whole 16-byte vectors move as such; others element by element, and are pulled.
   const vectors = outputRowBytes(shape) % 16 === 0;
-  if (push && !vectors)
-    throw new ArgumentError(
-      'output',
-      `${shape.output.hidden} × ${dtype}`,
-      'whole 16-byte vectors a row to be pushed',
-    );
-  const lanes = vectors ? 16 / dtypeBytes[dtype] : 1;
+  const lanes = vectors ? 16 / dtypes[dtype].size : 1;
   const units = shape.output.hidden / lanes;
   return kernel(
     {

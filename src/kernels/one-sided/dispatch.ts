@@ -10,20 +10,17 @@
  * One launch, one rendezvous, at the tail: when the kernel ends, everything sent to this rank has arrived.
  */
 import { kernel, list, peers, pointer } from '../../lang/index.js';
+import type { Payload } from '../../layer/index.js';
+import { operations } from '../common/failure.js';
+import { unitBytes, widestUnit } from '../common/units.js';
 import { fillStage, staging } from './bulk.js';
 import { expertOwner, protocol } from './protocol.js';
-import {
-  depth,
-  localExperts,
-  type OneSidedShape,
-  type OneSidedWindow,
-  operations,
-  unitBytes,
-} from './window.js';
+import { depth, localExperts, type OneSidedShape, type OneSidedWindow } from './window.js';
+
+const unitOf = ({ rowBytes }: Payload) => widestUnit(rowBytes);
 
 export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
-  const partUnits = (p: OneSidedShape['payloads'][number]) =>
-    Math.ceil(p.rowBytes / unitBytes[p.unit] / shape.dispatch.parts);
+  const partUnits = (p: Payload) => Math.ceil(p.rowBytes / unitBytes[unitOf(p)] / shape.dispatch.parts);
   const { warps, chunks, stage } = staging(shape);
   const { arrive, awaitPeers, awaitSlots, patience } = protocol(
     window,
@@ -58,11 +55,11 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
         EXTRA: shape.experts % shape.ranks,
         BASE: Math.floor(shape.experts / shape.ranks),
         PAYLOADS: shape.payloads.length,
-        UNIT: shape.payloads.map((p) => p.unit),
-        ROW_UNITS: shape.payloads.map((p) => p.rowBytes / unitBytes[p.unit]),
+        UNIT: shape.payloads.map(unitOf),
+        ROW_UNITS: shape.payloads.map((p) => p.rowBytes / unitBytes[unitOf(p)]),
         PART_UNITS: shape.payloads.map(partUnits),
         ROW_BYTES: shape.payloads.map((p) => p.rowBytes),
-        PART_BYTES: shape.payloads.map((p) => partUnits(p) * unitBytes[p.unit]),
+        PART_BYTES: shape.payloads.map((p) => partUnits(p) * unitBytes[unitOf(p)]),
         /** Bytes that one prefetch brings. */
         LINE: 128,
         // Independent loads in flight for each thread hide the latency of device memory.

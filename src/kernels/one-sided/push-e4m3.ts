@@ -1,12 +1,6 @@
 import { device, peers } from '../../lang/index.js';
-import {
-  dtypeBytes,
-  type OneSidedShape,
-  type OneSidedWindow,
-  partialDtype,
-  returnedRowBytes,
-  scaleBlock,
-} from './window.js';
+import { dtypes, scaleBlock } from '../../layer/index.js';
+import { type OneSidedShape, type OneSidedWindow, partialDtype, returnedRowBytes } from './window.js';
 
 /**
  * A row as e4m3 in `returned`: `units` vectors of 16 elements, then an f32 scale for every 8 of them. A warp works on
@@ -33,7 +27,7 @@ export function e4m3Row(shape: OneSidedShape) {
  * 0x7fc00000 in the other, and scales are positive. So each vector and each scale says by itself that it has come.
  */
 export function pushE4m3(shape: OneSidedShape, window: OneSidedWindow) {
-  const bytes = dtypeBytes[partialDtype(shape)];
+  const bytes = dtypes[partialDtype(shape)].size;
   return device(
     {
       name: 'push_e4m3',

@@ -1,5 +1,6 @@
 import { device, peers } from '../../lang/index.js';
-import { depth, type OneSidedShape, type OneSidedWindow, outputRowBytes, type RowDtype } from './window.js';
+import { outputRowBytes, type RowDtype } from '../../layer/index.js';
+import { depth, type OneSidedShape, type OneSidedWindow } from './window.js';
 
 /**
  * The last word of every 16 bytes of `returned` until a row's bytes replace it: all ones, NaN in every lane whatever

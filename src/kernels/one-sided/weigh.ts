@@ -6,18 +6,20 @@
  * then on the next dispatch may write over the ids and weights that are read here.
  */
 import { kernel, peers, pointer } from '../../lang/index.js';
+import { dtypes } from '../../layer/index.js';
+import type { Spread } from './knobs.js';
 import { sumTree } from './tree.js';
-import { dtypeBytes, type OneSidedShape, type OneSidedWindow, partialDtype } from './window.js';
+import { type OneSidedShape, type OneSidedWindow, partialDtype } from './window.js';
 
-export function weighKernel(shape: OneSidedShape, window: OneSidedWindow) {
-  const { ranks, maxTokens, topK, weigh = shape.combine } = shape;
+export function weighKernel(shape: OneSidedShape, window: OneSidedWindow, weigh: Spread) {
+  const { ranks, maxTokens, topK } = shape;
   const { dtype, hidden } = shape.output;
   const partial = partialDtype(shape);
   // Rows of whole 16-byte vectors are read as such, others element by element.
-  const vectors = (hidden * dtypeBytes[dtype]) % 16 === 0;
-  const lanes = vectors ? 16 / dtypeBytes[dtype] : 1;
+  const vectors = (hidden * dtypes[dtype].size) % 16 === 0;
+  const lanes = vectors ? 16 / dtypes[dtype].size : 1;
   const units = hidden / lanes;
-  const partialLanes = 16 / dtypeBytes[partial];
+  const partialLanes = 16 / dtypes[partial].size;
   return kernel(
     {
       name: 'one_sided_weigh',

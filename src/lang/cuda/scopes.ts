@@ -3,7 +3,7 @@
  * has already taken gets a number: `x_2`. (C++ could shadow, but `const u32 x = x + 1` would read itself.)
  */
 import { HeddleError } from '../../errors/index.js';
-import type { Variable } from '../ir.js';
+import type { InlinedCall, Variable } from '../ir.js';
 import type { Field, Layout } from '../types.js';
 
 const keywords = `alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t class
@@ -79,7 +79,7 @@ export class Scopes {
   readonly #offsets: Offsets;
   readonly #names = new Map<number, string>();
   readonly #visible: Set<string>[] = [new Set()];
-  #usesRank = false;
+  readonly #labels = new Map<InlinedCall, string>();
 
   constructor(isReserved: (name: string) => boolean, offsets: Offsets) {
     this.#isReserved = isReserved;
@@ -117,13 +117,14 @@ export class Scopes {
     return this.#offsets.use(layout, field);
   }
 
-  /** The implicit argument, and a note that this function needs it. */
-  rank(): string {
-    this.#usesRank = true;
-    return 'rank';
-  }
-
-  get usesRank(): boolean {
-    return this.#usesRank;
+  /** The label behind the block of a call; labels are names of the whole function. */
+  labelOf(call: InlinedCall): string {
+    let label = this.#labels.get(call);
+    if (label === undefined) {
+      const others = [...this.#labels.values()];
+      label = uniqueName(`after_${call.name}`, (name) => this.#isReserved(name) || others.includes(name));
+      this.#labels.set(call, label);
+    }
+    return label;
   }
 }

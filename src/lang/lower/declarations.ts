@@ -95,13 +95,15 @@ function keep(ctx: Context, node: Node, name: string, value: Value): Value {
       const entries = [...value.entries].map(([key, entry]) => [key, freeze(ctx, node, key, entry)] as const);
       return { ...value, entries: new Map(entries) };
     }
+    case 'method':
+      return { ...value, of: freeze(ctx, node, name, value.of) };
     default:
       return value;
   }
 }
 
 /** Part of a value that is looked at later: it must not change with a variable in between. */
-function freeze(ctx: Context, node: Node, name: string, value: Value): Value {
+export function freeze(ctx: Context, node: Node, name: string, value: Value): Value {
   return value.kind === 'expr' && isStable(value.expr) ? value : keep(ctx, node, name, value);
 }
 
@@ -152,7 +154,7 @@ function declareMemory(
   const args = init.arguments.map((argument) => ({ node: argument, value: evaluate(ctx, argument) }));
   const call = new Call(ctx, init, `g.${kind}`, args, undefined);
   if (kind === 'shared') {
-    if (ctx.role === 'device') {
+    if (ctx.exits !== undefined) {
       ctx.fail(
         init,
         code,

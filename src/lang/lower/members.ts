@@ -52,7 +52,7 @@ function missing(ctx: Context, node: Node, what: string, key: string, known: rea
 function gpuMember(ctx: Context, node: Node, path: string): Value {
   const builtin = Object.hasOwn(builtins, path) ? builtins[path] : undefined;
   if (builtin !== undefined) return expression({ kind: 'builtin', type: build.u32, name: builtin });
-  if (groups.includes(path)) return { kind: 'gpu', path };
+  if (groups.has(path)) return { kind: 'gpu', path };
   if (Object.hasOwn(intrinsics, path) || placed.includes(path)) return { kind: 'intrinsic', name: path };
   const known = [...Object.keys(intrinsics), ...Object.keys(builtins), ...placed];
   return ctx.fail(node, 'HK401', `there is no g.${path}${suggest(path, known)}`);

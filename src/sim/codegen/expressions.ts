@@ -4,7 +4,7 @@
  *
  * i32 and u32 are both signed in locals (see arithmetic.ts): `+ - * & | ^ << ==` do not care, the rest says `>>> 0`.
  */
-import { byteSize, type Expr, type ValueName } from '../../lang/index.js';
+import { byteSize, type Expr, type PureFunction, type ValueName } from '../../lang/index.js';
 import type { Locals } from './locals.js';
 
 export type Words = readonly [string, string, string, string];
@@ -146,29 +146,8 @@ export class Expressions {
   }
 
   private pure(e: Extract<Expr, { kind: 'pure' }>): string {
-    const type = valueName(e);
-    const args = e.args.map((arg) => this.scalar(arg));
-    switch (e.name) {
-      case 'min':
-      case 'max': {
-        const prefix = type === 'u32' ? 'u' : type === 'u64' ? 'l' : type === 'f32' ? 'f' : '';
-        return `${prefix}${e.name}(${args.join(', ')})`;
-      }
-      case 'abs':
-        return type === 'f32' ? `abs(${args[0]})` : `(abs(${args[0]}) | 0)`;
-      case 'popc':
-        return `popc(${args[0]})`;
-      case 'clz':
-        return `clz32(${args[0]})`;
-      case 'ffs': {
-        const x = this.simple(args[0]!, 'i');
-        return `(32 - clz32(${x} & -${x}))`;
-      }
-      case 'fma':
-        return `fma(${args.join(', ')})`;
-      case 'rcp':
-        return `fround(1 / ${args[0]})`;
-    }
+    const [a = '', b = '', c = ''] = e.args.map((arg) => this.scalar(arg));
+    return pure[e.name](valueName(e), a, b, c);
   }
 
   private convert(arg: Expr, to: ValueName): string {
@@ -346,6 +325,19 @@ export class Expressions {
     return this.checked ? `(${offset} + ${bytes})` : `(${offset} + ${bytes} | 0)`;
   }
 }
+
+const minMax = (name: 'min' | 'max') => (type: ValueName, a: string, b: string) =>
+  `${type === 'u32' ? 'u' : type === 'u64' ? 'l' : type === 'f32' ? 'f' : ''}${name}(${a}, ${b})`;
+
+/** Functions of values, by the type of their operands and the texts of those. */
+const pure: Readonly<Record<PureFunction, (type: ValueName, a: string, b: string, c: string) => string>> = {
+  min: minMax('min'),
+  max: minMax('max'),
+  fma: (_, a, b, c) => `fma(${a}, ${b}, ${c})`,
+  rcp: (_, a) => `fround(1 / ${a})`,
+  popc: (_, a) => `popc(${a})`,
+  ffs: (_, a) => `ffs(${a})`,
+};
 
 /** Through memory that both types share, written out: large kernels exceed what V8 inlines. */
 const floatFrom = (word: string): string => `(scratchWord[0] = ${word}, scratchFloat[0])`;

@@ -237,8 +237,7 @@ describe('what cannot be printed is refused', () => {
 
   test('atomics on types that have none', () => {
     const add = ir.effect({
-      op: 'atomic',
-      name: 'add',
+      op: 'atomicAdd',
       pointer: ir.read(out.variable),
       value: ir.f32(1),
       order: 'relaxed',
