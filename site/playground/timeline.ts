@@ -58,11 +58,13 @@ export class Timeline {
     const does = `${verb}${count > 1 || thread === null ? '' : 's'}`;
     const what = count > 1 ? buffer : `${buffer}, ${location}`;
     const how = strength === '' ? '' : `, ${strength}`;
-    const from =
-      sees === null
-        ? ''
-        : `; sees what ${nameOf(this.steps[sees]!)} stored at step ${this.columnOf(sees) + 1}`;
-    return `${where} ${does} ${what}${how}${from}`;
+    return `${where} ${does} ${what}${how}${this.seen(sees)}`;
+  }
+
+  private seen(sees: Step['sees']): string {
+    if (sees === null) return '';
+    if (sees === 'older') return '; gets an older value, as it may';
+    return `; sees what ${nameOf(this.steps[sees]!)} stored at step ${this.columnOf(sees) + 1}`;
   }
 
   private draw(): void {
@@ -86,7 +88,7 @@ export class Timeline {
       picture.append(svg('line', { class: 'pg-lane', x1: 0, x2: width, y1: y(row), y2: y(row) }));
     }
     for (const [i, { step }] of columns.entries()) {
-      const from = step.sees === null ? -1 : this.columnOf(step.sees);
+      const from = typeof step.sees === 'number' ? this.columnOf(step.sees) : -1;
       if (from < 0 || from === i) continue;
       const start = y(columns[from]!.rows[0]!);
       const end = y(columns[i]!.rows[0]!);

@@ -16,8 +16,8 @@ export interface Step {
   /** 'post.ts:12:7', and its statement. */
   readonly where: string;
   readonly text: string;
-  /** The step that wrote the flag which this one reads. */
-  readonly sees: number | null;
+  /** The step that wrote the flag which this one reads; 'older' if it reads what stood there before. */
+  readonly sees: number | 'older' | null;
 }
 
 type LaunchInfo = Pick<Step, 'rank' | 'kernel' | 'stream'>;
@@ -38,11 +38,12 @@ export class Trace {
       this.blocks.set(id, info);
       for (let i = 0; i < threads; i++) this.blockOf.set(firstThread + i, info);
     },
-    access: (thread, kind, order, scope, buffer, offset, _bytes, id) => {
+    access: (thread, kind, order, scope, buffer, offset, _bytes, id, older = 0) => {
       const { where, text } = site(id);
       const place = `${buffer.id} ${offset}`;
       const isAtomic = order !== 'weak';
-      const sees = kind !== 'write' && isAtomic ? (this.lastWrite.get(place) ?? null) : null;
+      const latest = older > 0 ? 'older' : (this.lastWrite.get(place) ?? null);
+      const sees = kind !== 'write' && isAtomic ? latest : null;
       if (kind !== 'read') this.lastWrite.set(place, this.steps.length);
       const strength = isAtomic ? `${order} at ${scope} scope` : '';
       const { purpose } = buffer;
@@ -64,7 +65,10 @@ export class Trace {
   });
 
   private add(id: number, what: Omit<Step, keyof LaunchInfo | 'block' | 'thread'>): void {
-    const { firstThread, ...info } = this.blockOf.get(id)!;
+    const block = this.blockOf.get(id);
+    // Hosts have threads too, which stand in no block: the page shows the machine.
+    if (block === undefined) return;
+    const { firstThread, ...info } = block;
     this.steps.push({ ...info, ...what, thread: id - firstThread });
   }
 }

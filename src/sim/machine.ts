@@ -87,7 +87,8 @@ export class SimMachine {
       mode,
       random,
       log,
-      detector: detector !== null && options.watch !== undefined ? watched(detector, options.watch(site)) : detector,
+      detector:
+        detector !== null && options.watch !== undefined ? watched(detector, options.watch(site)) : detector,
       schedule: scheduleOf(options.schedule ?? (mode === 'fast' ? 'in-order' : 'random'), ranks, random),
       residentBlocks: requireInteger('residentBlocks', options.residentBlocks ?? 132, 1, 2 ** 20),
       stepLimit: options.stepLimit ?? (mode === 'fast' ? Number.POSITIVE_INFINITY : 100_000_000),
