@@ -57,7 +57,9 @@ export function apiPages(root: string): Page[] {
     return { path: door.page, text: [`# ${door.name}`, intro, fileComment(file), ...sections].join('\n\n') };
   });
   const list = all.map(({ door, file, exported }) => {
-    const about = fileComment(file).split(/(?<=\.)\s/)[0];
+    const about = fileComment(file)
+      .replaceAll('\n', ' ')
+      .split(/(?<=\.) /)[0];
     return `| [${door.name}](/${door.page}) | ${
       about ||
       exported
@@ -134,12 +136,15 @@ function declaration(name: string, node: ts.Node): string[] {
 function classDeclaration(node: ts.ClassDeclaration): string[] {
   const heritage = node.heritageClauses?.map((clause) => clause.getText()).join(' ') ?? '';
   const parts = [comment(node), code(`class ${node.name!.text} ${heritage}`.trimEnd())];
+  let last = '';
   for (const member of node.members) {
     const hidden =
       ts.getCombinedModifierFlags(member) & (ts.ModifierFlags.Private | ts.ModifierFlags.Protected);
     if (hidden || (member.name !== undefined && ts.isPrivateIdentifier(member.name))) continue;
     const name = member.name?.getText() ?? 'constructor';
-    parts.push(`#### ${name} {${anchor(`${node.name!.text}.${name}`)}}`);
+    // Overloads, and both halves of a property, stand under one heading.
+    if (name !== last) parts.push(`#### ${name} {${anchor(`${node.name!.text}.${name}`)}}`);
+    last = name;
     parts.push(code(member.getText()), comment(member));
   }
   return parts;

@@ -1,3 +1,4 @@
+/** The kernel language: kernels as closed TypeScript functions, what they mean, and the CUDA printed from that. */
 export {
   type AbiOptions,
   type AbiParameter,
