@@ -10,6 +10,7 @@ const types = new Set([
   'AmbientDeclaration',
   'Optional',
   'ThisTypeAnnotation',
+  'TypePredicate',
 ]);
 
 /**
@@ -29,9 +30,8 @@ export function eraseTypes(text: string): string {
     .iterate({
       enter({ name, from, to, node }) {
         if (from < end) return false;
-        const isTypeImport = name === 'ImportDeclaration' && node.getChild('type') !== null;
-        const isTypeExport = name === 'ExportDeclaration' && [...types].some((type) => node.getChild(type));
-        if (types.has(name) || isTypeImport || isTypeExport) {
+        const isModule = name === 'ImportDeclaration' || name === 'ExportDeclaration';
+        if (types.has(name) || (isModule && ['type', ...types].some((type) => node.getChild(type)))) {
           blank(from, to);
           return false;
         }
@@ -41,9 +41,9 @@ export function eraseTypes(text: string): string {
           blank(from, parent.to);
         } else if (name === 'LogicOp' && parent?.name === 'PostfixExpression') {
           blank(from, to);
-        } else if (name === 'type' && parent?.name === 'ImportGroup') {
-          const comma = node.parent?.getChildren(',').find((one) => one.from > from);
-          blank(from, comma?.to ?? parent.to - 1);
+        } else if (name === 'type' && /^(Im|Ex)portGroup$/.test(parent?.name ?? '')) {
+          const comma = parent?.getChildren(',').find((one) => one.from > from);
+          blank(from, comma?.to ?? parent!.to - 1);
         }
         return undefined;
       },
