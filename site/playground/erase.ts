@@ -41,9 +41,9 @@ export function eraseTypes(text: string): string {
           blank(from, parent.to);
         } else if (name === 'LogicOp' && parent?.name === 'PostfixExpression') {
           blank(from, to);
-        } else if (name === 'type' && /^(Im|Ex)portGroup$/.test(parent?.name ?? '')) {
-          const comma = parent?.getChildren(',').find((one) => one.from > from);
-          blank(from, comma?.to ?? parent!.to - 1);
+        } else if (name === 'type' && parent?.name === 'ImportGroup') {
+          const comma = parent.getChildren(',').find((one) => one.from > from);
+          blank(from, comma?.to ?? parent.to - 1);
         }
         return undefined;
       },
