@@ -34,6 +34,8 @@ export {
   traffic,
 } from './layer/index.js';
 export {
+  type Combining,
+  type Dispatched,
   type DispatchInputs,
   type DlpackView,
   describe,
@@ -48,7 +50,6 @@ export {
   read,
   readBits,
   row,
-  type SplitRounds,
   type Tensor,
   type TensorData,
   tensorFrom,

@@ -179,7 +179,7 @@ async function tuneOne(
     return (await world.allGather(mine, 'is the time over'))[0]![0] === 1;
   };
   const layer = { ...shape, weights: true, counts: false };
-  const place = { kind: 'cuda', rank: world.rank, topology: world.topology } as const;
+  const place = { kind: 'cuda', rank: world.rank, topology: world.topology, split: false } as const;
   const measured = tunedFor(family, layer, world.device);
   const start = measured === null ? family.defaults(layer, place) : family.adapt(measured, layer);
   const { tuning, microseconds, before, tried, cut } = await descend(family, layer, start, time, over);

@@ -7,11 +7,14 @@
  */
 import {
   type Effect,
+  type Expr,
   effectsOf,
   type IrModule,
   operations,
   rewriteEffects,
   type Span,
+  type Stmt,
+  type Variable,
 } from '../lang/index.js';
 
 /** Plain data, so that it can be sent to another thread; `mutate` applies it. */
@@ -58,9 +61,15 @@ export function mutate(module: IrModule, { kernel, where, description }: Mutant)
     const change = changesOf(stmt.effect).find((c) => c.description === description);
     if (change === undefined || places(stmt.span) !== where) return [stmt];
     changed = true;
-    return change.effect === null ? [] : [{ ...stmt, effect: change.effect }];
+    if (change.effect !== null) return [{ ...stmt, effect: change.effect }];
+    return stmt.result === null ? [] : [satisfied(stmt.span, stmt.result)];
   });
   return changed ? mutated : module;
+}
+
+/** What is left of a wait that is not there: it says that what it waits for has come. */
+function satisfied(span: Span, variable: Variable): Stmt {
+  return { kind: 'let', span, variable, init: { kind: 'const', type: variable.type, value: true } };
 }
 
 /** Resolves spans to places, each once. */
@@ -93,10 +102,14 @@ const weaker: Readonly<Record<string, readonly string[]>> = {
 /** The ways to weaken an effect that synchronises, as its operation allows them; none for the rest. */
 function changesOf(effect: Effect): Change[] {
   if ('order' in effect && effect.order === 'weak') return [];
-  const { takes, options, removable, weaker: other } = operations[effect.op];
+  const { takes, options, removable, weaker: other, misgiven = [] } = operations[effect.op];
   const changes: Change[] = removable ? [{ description: `${effect.op} removed`, effect: null }] : [];
   if (other !== undefined)
     changes.push({ description: other.description, effect: changed(effect, { op: other.op }) });
+  for (const { operand, description, value } of misgiven) {
+    const was = Object.entries(effect).find(([key]) => key === operand)?.[1];
+    changes.push({ description, effect: changed(effect, { [operand]: value(was) }) });
+  }
   for (const [name, operand] of Object.entries({ ...takes, ...options })) {
     if (operand.kind !== 'choice') continue;
     const is = String(Object.entries(effect).find(([key]) => key === name)?.[1]);
@@ -110,5 +123,5 @@ function changesOf(effect: Effect): Change[] {
 }
 
 /** The table says what may stand in place of what. */
-const changed = (effect: Effect, by: Readonly<Record<string, string>>): Effect =>
+const changed = (effect: Effect, by: Readonly<Record<string, string | Expr>>): Effect =>
   ({ ...effect, ...by }) as Effect;

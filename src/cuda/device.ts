@@ -210,13 +210,20 @@ export class CudaDevice implements Device {
   }
 
   async load(module: IrModule): Promise<CudaProgram<IrModule>> {
-    const { kernel, parameters } = printKernel(module);
-    return this.#load(kernel, parameters, module, module.maxThreads);
+    const { kernel, parameters, sharedBytes } = printKernel(module);
+    const { sharedBytesPerBlock, name } = this.gpu;
+    if (sharedBytes > sharedBytesPerBlock) {
+      throw new UnavailableError(
+        `${kernel.entry} needs ${sharedBytes} bytes of shared memory, but a block of ${name} has ${sharedBytesPerBlock}`,
+        'Use smaller tiles or fewer stages on this GPU',
+      );
+    }
+    return this.#load(kernel, parameters, module, module.maxThreads, sharedBytes);
   }
 
   /** Compiles and loads a kernel given as CUDA C++ text; for baselines and tests beside the kernel language. */
   loadSource(source: CudaSource): Promise<CudaProgram<CudaSource>> {
-    return this.#load(source.kernel, source.parameters, source, source.maxThreads);
+    return this.#load(source.kernel, source.parameters, source, source.maxThreads, 0);
   }
 
   async #load<M>(
@@ -224,6 +231,7 @@ export class CudaDevice implements Device {
     parameters: ParameterBlock,
     module: M,
     maxThreads: number,
+    sharedBytes: number,
   ): Promise<CudaProgram<M>> {
     this.#enter();
     const cubin = await compileKernel(kernel, architecture(this.gpu.capability));
@@ -240,7 +248,12 @@ export class CudaDevice implements Device {
     const entry = d.out.number();
     // Now, while nothing of ours runs: a kernel loaded at its first launch would wait for the running ones.
     if (d.cuFuncLoad !== null) check(d.cuFuncLoad(entry), 'cuFuncLoad', loading);
-    return new CudaProgram(this.#home, { module, name: kernel.entry, maxThreads }, entry, parameters);
+    return new CudaProgram(
+      this.#home,
+      { module, name: kernel.entry, maxThreads, sharedBytes },
+      entry,
+      parameters,
+    );
   }
 
   createStream(): CudaStream {

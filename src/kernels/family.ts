@@ -21,6 +21,8 @@ import type { KnobTable, Tuning } from './knobs.js';
 export interface Place {
   readonly kind: 'sim' | 'cuda';
   readonly topology: Topology;
+  /** Sends and receives are launches of their own, with other work between them. */
+  readonly split: boolean;
   /** The rank whose plan it is. Plans of all ranks differ in nothing that others see. */
   readonly rank: number;
 }

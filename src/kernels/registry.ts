@@ -11,8 +11,8 @@ import {
   transferWindow,
 } from './ceilings/index.js';
 import { exampleExpertsKernel } from './experts/index.js';
-import { type Family, type Place, phases } from './family.js';
-import { choice, count, type Knob, requireKnob, type Tuning } from './knobs.js';
+import { type Family, type Place, type Plan, phases } from './family.js';
+import { choice, count, type Knob, requireKnob } from './knobs.js';
 import { oneSided } from './one-sided/index.js';
 
 /** A shape as people write it: `ranks=8,tokens=128,dtype=bf16,combine.way=pull`. */
@@ -69,12 +69,13 @@ const travelling = {
 export const registry: readonly RegisteredKernel[] = [
   ofFamily(oneSided, 'one_sided_dispatch', 'sends tokens to the ranks that own their experts'),
   ofFamily(oneSided, 'one_sided_combine', 'brings partial rows back and adds them up'),
-  ofFamily(oneSided, 'one_sided_combine_e4m3', 'likewise, with rows that travel as 8-bit floats', {
-    wire: 'e4m3',
-  }),
   ofFamily(oneSided, 'one_sided_weigh', 'from a row a route to the row that travels', {
-    weighting: 'combine',
+    otherwise: { weighting: 'combine' },
   }),
+  ofFamily(oneSided, 'one_sided_dispatch_send', 'a split dispatch: sends, waits for nobody', { split: true }),
+  ofFamily(oneSided, 'one_sided_dispatch_recv', 'a split dispatch: until all has come', { split: true }),
+  ofFamily(oneSided, 'one_sided_combine_send', 'a split combine: sends, waits for nobody', { split: true }),
+  ofFamily(oneSided, 'one_sided_combine_recv', 'a split combine: adds up what comes', { split: true }),
   entry(
     'example_experts',
     'small experts for demonstrations and checks',
@@ -124,7 +125,14 @@ function ofFamily(
   family: Family,
   name: string,
   summary: string,
-  otherwise: Readonly<Record<string, string>> = {},
+  {
+    otherwise = {},
+    split = false,
+  }: {
+    /** What a shape says unless it is told. */
+    readonly otherwise?: Readonly<Record<string, string>>;
+    readonly split?: boolean;
+  } = {},
 ): RegisteredKernel {
   const parameters: Parameters = Object.fromEntries(
     Object.entries(travelling).map(([key, of]) => [key, { ...of, default: otherwise[key] ?? of.default }]),
@@ -140,22 +148,22 @@ function ofFamily(
     const layer = layerOf(
       checked(name, keys, parameters, Object.fromEntries(entries.filter(([key]) => !knobs.has(key)))),
     );
+    const place = placeOf(layer, split);
     const tuning: Record<string, Record<string, number | string>> = structuredClone(
-      family.defaults(layer, placeOf(layer)),
+      family.defaults(layer, place),
     );
     for (const [path, value] of entries) {
       const found = knobs.get(path);
       if (found) tuning[found.phase]![found.key] = requireKnob(found.knob, value, `--shape ${path}`);
     }
-    const refusal = family.refuses(layer, placeOf(layer), tuning);
+    const refusal = family.refuses(layer, place, tuning);
     if (refusal !== null) throw refusal;
-    return kernelNamed(family, layer, tuning, name);
+    return kernelNamed(family.plan(layer, place, tuning), name);
   };
   return { name, summary, keys, build };
 }
 
-function kernelNamed(family: Family, layer: Layer, tuning: Tuning, name: string): Kernel {
-  const plan = family.plan(layer, placeOf(layer), tuning);
+function kernelNamed(plan: Plan, name: string): Kernel {
   const kernels = phases.flatMap((phase) => plan.phases[phase].map(({ kernel }) => kernel));
   const found = kernels.find((kernel) => kernel.name === name);
   if (found !== undefined) return found;
@@ -167,9 +175,10 @@ function kernelNamed(family: Family, layer: Layer, tuning: Tuning, name: string)
 }
 
 /** All ranks on GPUs of one node. */
-const placeOf = ({ ranks }: Layer): Place => ({
+const placeOf = ({ ranks }: Layer, split: boolean): Place => ({
   kind: 'cuda',
   rank: 0,
+  split,
   topology: topologyOf(new Array(ranks).fill(0), 0),
 });
 

@@ -62,6 +62,16 @@ export type Expr =
   | { readonly kind: 'pack'; readonly type: IrType; readonly of: ValueName; readonly lanes: readonly Expr[] }
   /** pointer + index · size of element. */
   | { readonly kind: 'offset'; readonly type: IrType; readonly pointer: Expr; readonly index: Expr }
+  /** The index of an `offset` into a shaped field: `value`, which the simulator's checked mode has held against the shape. */
+  | {
+      readonly kind: 'index';
+      readonly type: IrType;
+      readonly value: Expr;
+      readonly indices: readonly Expr[];
+      /** Of the dimensions that `indices` index. */
+      readonly extents: readonly number[];
+      readonly of: Shaped;
+    }
   /** The same address seen as a pointer to another type. */
   | { readonly kind: 'view'; readonly type: IrType; readonly pointer: Expr }
   /** A field of `rank`'s window: base(window, rank) + field.offset. */
@@ -72,6 +82,14 @@ export type Expr =
       readonly rank: Expr;
       readonly field: Field;
     };
+
+/** What an index out of bounds is an index of. */
+export interface Shaped {
+  readonly layout: string;
+  readonly field: Field;
+  /** Dimensions that were indexed before. */
+  readonly before: number;
+}
 
 /** `weak` is an ordinary access: it takes part in data races and orders nothing. */
 export type Order = 'weak' | 'relaxed' | 'acquire' | 'release' | 'acq_rel';

@@ -49,10 +49,35 @@ function requireMemoryName(argument: string, type: unknown): void {
     throw new ArgumentError(argument, type, `one of ${Object.keys(byteSize).join(', ')}`);
 }
 
-/** `length` elements of one type: a section of a layout. A section of none takes no space. */
-export function field<T extends MemoryName>(type: T, length: number): FieldSpec<T> {
+type ShapeOf<S> = S extends readonly number[] ? S : readonly [number];
+
+/**
+ * Elements of one type, a section of a layout: so many, or in rows, `[ranks, tokens, units]`, which a body reaches by
+ * `.at(rank, token, unit)`. `dimensions` names them for findings. A section of none takes no space.
+ */
+export function field<T extends MemoryName, const S extends number | readonly number[]>(
+  type: T,
+  shape: S,
+  dimensions?: readonly string[],
+): FieldSpec<T, ShapeOf<S>>;
+export function field(
+  type: MemoryName,
+  shape: number | readonly number[],
+  dimensions: readonly string[] = [],
+): FieldSpec {
   requireMemoryName('type', type);
-  return { type, length: requireInteger('length', length, 0, 2 ** 40) };
+  const extents = typeof shape === 'number' ? [shape] : shape;
+  requireInteger('the number of dimensions', extents.length, 1, 4);
+  for (const [i, extent] of extents.entries()) {
+    requireInteger(typeof shape === 'number' ? 'length' : `shape[${i}]`, extent, 0, 2 ** 40);
+  }
+  const length = extents.reduce((product, extent) => product * extent, 1);
+  // Where there are several, indices are multiplied as u32.
+  requireInteger('the number of elements', length, 0, extents.length > 1 ? 2 ** 32 - 1 : 2 ** 40);
+  if (dimensions.length !== 0 && dimensions.length !== extents.length) {
+    throw new ArgumentError('dimensions', dimensions, `${extents.length} names`);
+  }
+  return { type, length, shape: extents, dimensions };
 }
 
 /**
@@ -63,11 +88,11 @@ export function layout<const S extends LayoutSpec>(name: string, spec: S): Typed
   if (typeof name !== 'string' || name === '') throw new ArgumentError('name', name, 'a name for people');
   const fields: Field[] = [];
   let offset = 0;
-  const place = (fieldName: string, { type, length }: FieldSpec): void => {
+  const place = (fieldName: string, { type, length, shape, dimensions }: FieldSpec): void => {
     if (fields.some((other) => other.name === fieldName)) {
       throw new ArgumentError(`${name}.${fieldName}`, 'a second field of that name', 'unique');
     }
-    fields.push({ name: fieldName, type, length, offset });
+    fields.push({ name: fieldName, type, length, shape, dimensions, offset });
     offset = alignUp(offset + length * byteSize[type], sectionAlignment);
   };
   for (const [fieldName, fieldSpec] of Object.entries(spec)) {

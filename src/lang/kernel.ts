@@ -3,13 +3,18 @@
  * (`params`) and the compile-time values (`using`); the body is a closed function of `g`, the parameters and the
  * values. Kernels are made by ordinary functions of a shape, so `using` holds concrete values when `kernel()` runs.
  */
-import type { Gpu, MemoryName, Pointer, RegisterName, Registers, u32, ValueOf } from './language.js';
+import type { Gpu, MemoryName, Pointer, RegisterName, Registers, u32, ValueOf, View } from './language.js';
 import type { Layout } from './types.js';
 
 /** A field of a layout, before it has an offset. */
-export interface FieldSpec<T extends MemoryName = MemoryName> {
+export interface FieldSpec<
+  T extends MemoryName = MemoryName,
+  S extends readonly number[] = readonly number[],
+> {
   readonly type: T;
   readonly length: number;
+  readonly shape: S;
+  readonly dimensions: readonly string[];
 }
 export type LayoutSpec = { readonly [name: string]: FieldSpec | readonly FieldSpec[] };
 
@@ -80,10 +85,10 @@ export type DeviceReturn = DeviceParam | 'void';
 
 /** One rank's window inside a body: `win.at(rank).field`. */
 export type WindowView<S extends LayoutSpec> = {
-  readonly [N in keyof S]: S[N] extends FieldSpec<infer T>
-    ? Pointer<T>
-    : S[N] extends readonly FieldSpec<infer T>[]
-      ? readonly Pointer<T>[]
+  readonly [N in keyof S]: S[N] extends FieldSpec<infer T, infer D>
+    ? View<T, D>
+    : S[N] extends readonly FieldSpec<infer T, infer D>[]
+      ? readonly View<T, D>[]
       : never;
 };
 export interface Peers<S extends LayoutSpec> {

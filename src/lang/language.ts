@@ -51,6 +51,46 @@ export interface Pointer<T extends MemoryName> {
   as<U extends MemoryName>(type: U): Pointer<U>;
 }
 
+type Index = u32 | i32;
+
+/**
+ * A field of several dimensions, or what is left of one where the first are indexed. It is also a pointer to its
+ * first element. In the simulator's checked mode an index outside its dimension is a finding.
+ */
+export type View<T extends MemoryName, S extends readonly number[]> = S['length'] extends keyof Views<T>
+  ? Views<T>[S['length']]
+  : AnyView<T>;
+interface Views<T extends MemoryName> {
+  1: Pointer<T>;
+  2: View2<T>;
+  3: View3<T>;
+  4: View4<T>;
+}
+interface View2<T extends MemoryName> extends Pointer<T> {
+  at(row: Index): Pointer<T>;
+  at(row: Index, element: Index): Pointer<T>;
+  /** The same rows, seen as rows of elements of another type. */
+  as<U extends MemoryName>(type: U): View2<U>;
+}
+interface View3<T extends MemoryName> extends Pointer<T> {
+  at(i: Index): View2<T>;
+  at(i: Index, row: Index): Pointer<T>;
+  at(i: Index, row: Index, element: Index): Pointer<T>;
+  as<U extends MemoryName>(type: U): View3<U>;
+}
+interface View4<T extends MemoryName> extends Pointer<T> {
+  at(i: Index): View3<T>;
+  at(i: Index, j: Index): View2<T>;
+  at(i: Index, j: Index, row: Index): Pointer<T>;
+  at(i: Index, j: Index, row: Index, element: Index): Pointer<T>;
+  as<U extends MemoryName>(type: U): View4<U>;
+}
+/** Where the editor does not know how many dimensions there are; the compiler does. */
+interface AnyView<T extends MemoryName> extends Pointer<T> {
+  at(...indices: Index[]): AnyView<T>;
+  as<U extends MemoryName>(type: U): AnyView<U>;
+}
+
 /** What a register array may hold. */
 export type RegisterName = ComputeName | 'u8' | 'u16' | 'v16';
 
@@ -153,8 +193,15 @@ export interface Gpu {
    */
   fence(scope: Scope, options?: { readonly order: FenceOrder }): void;
 
-  /** Waits until the u32 there has reached `epoch` (wrap-safe). False when the limit ran out. */
-  awaitEpoch(pointer: Pointer<'u32'>, epoch: u32, options: WaitOptions): bool;
+  /**
+   * Waits until the u32 there has reached `epoch` (wrap-safe); or equals it, or differs from it; or those of its bits
+   * that `mask` has. False when the limit ran out.
+   */
+  awaitEpoch(
+    pointer: Pointer<'u32'>,
+    epoch: u32,
+    options: WaitOptions & { readonly until?: '>=' | '==' | '!='; readonly mask?: u32 },
+  ): bool;
   /** Waits until the last u32 of the 16 bytes there differs from `empty`; single-copy atomic, relaxed. */
   awaitFilled(
     pointer: Pointer<'v16'>,
@@ -164,6 +211,11 @@ export interface Gpu {
 
   /** All threads of the block meet; orders their accesses at block scope. Never under divergence. */
   barrier(): void;
+  /** Some warps of a block, which have a part of their own in it. */
+  readonly group: {
+    /** The block's barrier `id` (1 to 15; 0 is `g.barrier`) for as many threads, a multiple of 32, as come to it. */
+    barrier(id: u32, threads: u32): void;
+  };
   readonly warp: {
     /** The 32 lanes meet; orders their accesses among themselves. */
     barrier(): void;
@@ -198,6 +250,8 @@ export interface Gpu {
   readonly mbarrier: {
     init(barrier: Pointer<'u64'>, count: u32): void;
     expect(barrier: Pointer<'u64'>, bytes: u32): void;
-    await(barrier: Pointer<'u64'>, parity: u32): void;
+    arrive(barrier: Pointer<'u64'>): void;
+    /** Until the phase of that parity is over; false where a limit (microseconds) ran out before. */
+    await(barrier: Pointer<'u64'>, parity: u32, options?: { readonly limit: u32 }): bool;
   };
 }

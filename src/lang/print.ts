@@ -116,6 +116,8 @@ class Printer {
         return `pack<${expr.of}>(${list(expr.lanes)})`;
       case 'offset':
         return `${this.expr(expr.pointer)}[${this.expr(expr.index)}]`;
+      case 'index':
+        return this.expr(expr.value);
       case 'view':
         return `${showType(expr.type)}(${this.expr(expr.pointer)})`;
       case 'field':

@@ -5,7 +5,7 @@
 import { inRange, isInteger } from './arithmetic.js';
 import * as build from './build.js';
 import type { Effect, Expr, InlinedCall, IrModule, Stmt, Variable } from './ir.js';
-import { type OperationEffect, operations } from './operations/index.js';
+import { operations } from './operations/index.js';
 import { valueTypeOf } from './operations/operation.js';
 import { byteSize, type IrType } from './types.js';
 import { isExpr, operands } from './walk.js';
@@ -22,7 +22,7 @@ class Validator {
   private readonly declared = new Map<number, Variable>();
   private visible: Variable[] = [];
   private loops = 0;
-  /** Results of calls, while they may be assigned. */
+  /** Results of calls: they are assigned, though not mutable. */
   private readonly results = new Set<Variable>();
   /** The calls whose blocks are around. */
   private readonly calls: InlinedCall[] = [];
@@ -233,6 +233,11 @@ class Validator {
         this.require(index === 'u32' || index === 'i32', `an offset is ${index}`);
         break;
       }
+      case 'index':
+        is(expr.value, expr.type, 'index');
+        this.require(expr.indices.length === expr.extents.length, 'an index has more extents than parts');
+        for (const index of expr.indices) this.expr(index);
+        break;
       case 'view':
         this.require(
           this.expr(expr.pointer).kind === 'pointer' && expr.type.kind === 'pointer',
@@ -251,14 +256,9 @@ class Validator {
     return expr.type;
   }
 
-  /** Checks an effect; returns the type of its result. */
+  /** Checks that an effect's operands are what its entry takes; returns the type of its result. */
   private effect(effect: Effect): IrType {
     for (const operand of operands(effect)) this.expr(operand);
-    return this.operation(effect);
-  }
-
-  /** Its operands are what its entry takes. */
-  private operation(effect: OperationEffect): IrType {
     const { takes, options, returns } = operations[effect.op];
     const kept = new Map<string, unknown>(Object.entries(effect));
     const typeOf = (name: string): IrType => {

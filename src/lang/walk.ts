@@ -146,6 +146,8 @@ export function children(expr: Expr): readonly Expr[] {
       return [expr.pointer, expr.index];
     case 'view':
       return [expr.pointer];
+    case 'index':
+      return [expr.value];
     case 'field':
       return [expr.rank];
     default:

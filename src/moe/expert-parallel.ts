@@ -12,6 +12,7 @@ import { Carried, requireRoom } from './carried.js';
 import { type Choice, choose } from './choice.js';
 import { Inputs } from './inputs.js';
 import { type ExpertParallelOptions, layerOf, limitOf, type Row } from './options.js';
+import { type Combining, type Dispatched, Stages } from './stages.js';
 import type { Tensor } from './tensor.js';
 import { type DispatchInputs, requireCombineOutput } from './validate.js';
 
@@ -61,7 +62,8 @@ export const benchHandles = (ep: ExpertParallel): BenchHandles => handlesOf(ep);
 
 /**
  * Dispatch and combine of one layer, as one rank of it. Rounds follow each other on a stream: `dispatch`, the experts,
- * `combine`; any number may be enqueued before anything is waited for, or captured as a graph.
+ * `combine`; any number may be enqueued before anything is waited for, or captured as a graph. With `split` each of the two
+ * also comes as a send and a receive.
  */
 export class ExpertParallel {
   static {
@@ -71,7 +73,7 @@ export class ExpertParallel {
         combine: ep.#launches('combineSend', 'combineRecv'),
       },
       endRound: () => {
-        ep.#open = false;
+        ep.#stages.abandon();
       },
     });
   }
@@ -84,6 +86,8 @@ export class ExpertParallel {
   readonly family: string;
   /** How its kernels are spread over the device: what was asked for, measured, or a rule of thumb. */
   readonly tuning: Tuning;
+  /** Whether sends and receives are launches of their own. */
+  readonly split: boolean;
   /** The views that every dispatch fills. */
   readonly received: Received;
   readonly #carried: Carried;
@@ -91,15 +95,15 @@ export class ExpertParallel {
   readonly #round: Round = { tokens: 0, topkIds: 0, topkWeights: 0, rows: [], out: 0 };
   /** What `out` of combine must be a multiple of. */
   readonly #outUnit: number;
-  /** A round is open from its dispatch to its combine. */
-  #open = false;
+  readonly #stages = new Stages();
   #disposed = false;
   /** Why no further round can run: what `synchronize` threw. */
   #loss: unknown = null;
 
-  private constructor({ world, layer, choice, carried, rows }: Parts) {
+  private constructor({ world, layer, split, choice, carried, rows }: Parts) {
     this.world = world;
     this.shape = layer;
+    this.split = split;
     this.family = choice.family.name;
     this.tuning = choice.tuning;
     this.received = receivedOf(carried, rows);
@@ -114,32 +118,30 @@ export class ExpertParallel {
   static async create(world: World, options: ExpertParallelOptions): Promise<ExpertParallel> {
     const layer = layerOf(world.ranks, options);
     const limit = limitOf(options);
-    const place = { kind: world.device.kind, rank: world.rank, topology: world.topology };
+    const split = options.split ?? false;
+    const place = { kind: world.device.kind, rank: world.rank, topology: world.topology, split };
     const choice = choose(layer, place, world.device, options);
     const { family, tuning } = choice;
-    await requireSameEverywhere(world, { ...layer, family: family.name, ...tuning });
+    await requireSameEverywhere(world, { ...layer, family: family.name, split, ...tuning });
     const plan = family.plan(layer, place, tuning);
     requireRoom(plan, layer, world.device);
     const carried = await Carried.out(world, plan, limit);
-    return new ExpertParallel({ world, layer, choice, carried, rows: options.payloads });
+    return new ExpertParallel({ world, layer, split, choice, carried, rows: options.payloads });
   }
 
   /**
    * Sends this rank's tokens to the ranks that own their experts. When the stream has passed this, everything that
    * other ranks sent here is in `received`.
+   *
+   * On the device `topkIds` must stay as they are until the round's combine has run; `topkWeights` and the payloads may be
+   * written again behind this on the stream. Host arrays may be reused at once.
    */
   dispatch(inputs: DispatchInputs, stream: Stream): Received {
     this.#requireReady('dispatch');
-    if (this.#open) {
-      throw new HeddleError(
-        'HEDDLE_ROUND_OPEN',
-        'dispatch was called twice; combine the round before the next dispatch',
-      );
-    }
-    this.#inputs.take(inputs, this.#round, stream);
+    this.#stages.step('dispatch', 'combined', 'dispatched');
+    this.#take(inputs, stream);
     this.#carried.run('dispatchSend', this.#round, stream);
     this.#carried.run('dispatchRecv', this.#round, stream);
-    this.#open = true;
     return this.received;
   }
 
@@ -149,19 +151,48 @@ export class ExpertParallel {
    */
   combine(out: Tensor, stream: Stream): void {
     this.#requireReady('combine');
-    if (!this.#open) {
-      throw new HeddleError(
-        'HEDDLE_NO_ROUND',
-        'combine was called without a dispatch before it; a round is dispatch, experts, combine',
-      );
-    }
-    requireCombineOutput(this.shape, this.#round.tokens, out);
-    if (out.data % this.#outUnit !== 0)
-      throw new ArgumentError('out.data', out.data, `a multiple of ${this.#outUnit}`);
-    this.#round.out = out.data;
+    this.#requireOut(out);
+    this.#stages.step('combine', 'dispatched', 'combined');
     this.#carried.run('combineSend', this.#round, stream);
     this.#carried.run('combineRecv', this.#round, stream);
-    this.#open = false;
+  }
+
+  /**
+   * The first half of `dispatch`, where `split` was asked for: sends and waits for nobody. Other work may follow on the
+   * stream while bytes are on their way, before `dispatchRecv`. What `dispatch` says of inputs holds behind this.
+   */
+  dispatchSend(inputs: DispatchInputs, stream: Stream): Dispatched {
+    this.#requireSplit('dispatchSend');
+    this.#requireReady('dispatch');
+    this.#stages.step('dispatchSend', 'combined', 'dispatch sent');
+    this.#take(inputs, stream);
+    this.#carried.run('dispatchSend', this.#round, stream);
+    return this.#stages.hand({ phase: 'dispatched', tokens: this.#round.tokens });
+  }
+
+  /** The second half: when the stream has passed this, everything that other ranks sent here is in the result. */
+  dispatchRecv(sent: Dispatched, stream: Stream): Received {
+    this.#requireReady('dispatch');
+    this.#stages.stepWith('dispatchRecv', sent, 'dispatch sent', 'dispatched');
+    this.#carried.run('dispatchRecv', this.#round, stream);
+    return this.#stages.hand(this.received);
+  }
+
+  /** The first half of `combine`: sends what the experts left in `received.output`, and waits for nobody. */
+  combineSend(received: Received, stream: Stream): Combining {
+    this.#requireSplit('combineSend');
+    this.#requireReady('combine');
+    this.#stages.stepWith('combineSend', received, 'dispatched', 'combine sent');
+    this.#carried.run('combineSend', this.#round, stream);
+    return this.#stages.hand({ phase: 'combining', tokens: this.#round.tokens });
+  }
+
+  /** The second half: when the stream has passed this, `out`, [tokens, hidden], holds the sums. */
+  combineRecv(sent: Combining, out: Tensor, stream: Stream): void {
+    this.#requireReady('combine');
+    this.#requireOut(out);
+    this.#stages.stepWith('combineRecv', sent, 'combine sent', 'combined');
+    this.#carried.run('combineRecv', this.#round, stream);
   }
 
   /**
@@ -192,6 +223,31 @@ export class ExpertParallel {
     return this.world.barrier('dispose').then(
       () => true,
       () => false,
+    );
+  }
+
+  /** Checks what a dispatch was given and notes it; a round whose inputs are refused has not begun. */
+  #take(inputs: DispatchInputs, stream: Stream): void {
+    try {
+      this.#inputs.take(inputs, this.#round, stream);
+    } catch (error) {
+      this.#stages.abandon();
+      throw error;
+    }
+  }
+
+  #requireOut(out: Tensor): void {
+    requireCombineOutput(this.shape, this.#round.tokens, out);
+    if (out.data % this.#outUnit !== 0)
+      throw new ArgumentError('out.data', out.data, `a multiple of ${this.#outUnit}`);
+    this.#round.out = out.data;
+  }
+
+  #requireSplit(call: string): void {
+    if (this.split) return;
+    throw new HeddleError(
+      'HEDDLE_NOT_SPLIT',
+      `${call} needs phases that are split; create the ExpertParallel with split: true`,
     );
   }
 
@@ -230,6 +286,7 @@ export class ExpertParallel {
 interface Parts {
   readonly world: World;
   readonly layer: Layer;
+  readonly split: boolean;
   readonly choice: Choice;
   readonly carried: Carried;
   /** The payloads as the caller named their types. */

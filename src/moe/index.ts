@@ -7,6 +7,6 @@ export {
   type Received,
 } from './expert-parallel.js';
 export { type ExpertParallelOptions, type Row, row } from './options.js';
-export type { Combining, Dispatched, SplitRounds } from './split.js';
+export type { Combining, Dispatched } from './stages.js';
 export * from './tensor.js';
 export * from './validate.js';

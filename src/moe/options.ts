@@ -43,6 +43,11 @@ export interface ExpertParallelOptions {
   readonly weights?: boolean;
   /** Routes are counted per local expert, as `received.counts`. Default false. */
   readonly counts?: boolean;
+  /**
+   * Dispatch and combine may also be called as a send and a receive each, with other work between them. Default false:
+   * each is one launch, which is faster where nothing goes between.
+   */
+  readonly split?: boolean;
   /** How long a kernel waits for a peer before it gives up, in ms. Default 10,000. */
   readonly waitMs?: number;
   /** The family of kernels that carries the rows. Default: the first that can (`ep.family` says which). */

@@ -77,6 +77,8 @@ export interface Detector {
   hostSynchronized(stream: StreamId, rank: number): void;
   /** What the host program of `rank` knows and did so far. */
   hostKnows(rank: number): HostKnowledge;
+  /** The host of `rank` has heard from a host that knew that much. */
+  hostHeard(rank: number, known: HostKnowledge): void;
   /** The stream begins what the host enqueued when it knew that much. */
   hostEnqueued(stream: StreamId, known: HostKnowledge): void;
 
@@ -125,6 +127,8 @@ export interface Detector {
   readonly staleReads: readonly StaleRead[];
   fence(thread: ThreadId, order: FenceOrder, scope: Scope): void;
   blockBarrier(block: BlockId): void;
+  /** Whole warps of a block met. */
+  groupMet(threads: readonly ThreadId[]): void;
   /** The warp whose first thread is `firstLane` met at a warp barrier. */
   warpMet(firstLane: ThreadId, lanes: number): void;
 
@@ -206,7 +210,8 @@ export interface StaleRead {
 }
 
 export interface AccessReport {
-  readonly kind: AccessKind | 'wait';
+  /** 'address': nothing was accessed, only addressed. */
+  readonly kind: AccessKind | 'wait' | 'address';
   readonly order: Order;
   readonly scope: Scope;
   readonly rank: number;

@@ -8,6 +8,7 @@
  */
 import { HeddleError } from '../errors/index.js';
 import { type Compiled, type Mode, pause, warpOps } from './compiled.js';
+import { describeCondition } from './condition.js';
 import type { Detector } from './detector.js';
 import type { FindingLog } from './findings.js';
 import { Hosts } from './hosts.js';
@@ -25,6 +26,20 @@ const nanosecondsPerLook = 1000;
 const traced = 50_000;
 /** How many turns of the event loop a machine without runnable work waits before it believes its hosts blocked. */
 const patience = 2;
+
+/** Likewise, before it looks only once a millisecond for what may come from outside. */
+const outsidePatience = 1000;
+
+/** What a thread of a host does, beside the host program. */
+export interface HostProgram {
+  /** For findings. */
+  readonly name: string;
+  /** Whether something outside the machine, such as a network, may give it work at any time. */
+  readonly hearsOutside: boolean;
+  /** One turn; true when it did anything. What it throws ends the thread. */
+  step(): boolean;
+  onError(error: unknown): void;
+}
 
 /** When a launch ran, in steps of the machine. */
 export interface TraceEntry {
@@ -65,6 +80,7 @@ export class Engine implements Hub {
   readonly killed: boolean[];
   readonly seen: SimBuffer;
   steps = 0;
+  timeLimits = 0;
 
   private readonly starters: BlockStarter[];
   private readonly liveBlocks = new Set<Block>();
@@ -86,6 +102,12 @@ export class Engine implements Hub {
   private idleTurns = 0;
   private nextBuffer = 0;
   private nextThread = 0;
+  /** The host thread that is taking its turn. */
+  private acting: HostThread | null = null;
+  /** Host threads that found nothing to do. */
+  private readonly idleHosts = new Set<HostThread>();
+  /** Counts what may have given one of them something to do. */
+  private moves = 0;
   /** The host programs that have accessed mapped memory, as threads of the detector, by rank. */
   private readonly hostPrograms = new Map<number, number>();
   private nextBlock = 0;
@@ -131,6 +153,7 @@ export class Engine implements Hub {
 
   /** Who accesses mapped memory now, from the host of `rank`. */
   hostThread(rank: number): number {
+    if (this.acting !== null) return this.acting.id;
     let thread = this.hostPrograms.get(rank);
     if (thread === undefined) {
       thread = this.newHostThread(rank, null);
@@ -145,18 +168,71 @@ export class Engine implements Hub {
     return thread;
   }
 
+  /** Starts a thread of the host of `rank`, whose turns the schedule gives it. What it returns ends the thread. */
+  startHost(rank: number, program: HostProgram): () => void {
+    const host = new HostThread(rank, this.newHostThread(rank, program.name), program, this);
+    this.schedule.add(host as Task);
+    this.work();
+    return () => {
+      if (host.ended) return;
+      host.ended = true;
+      this.idleHosts.delete(host);
+      this.detector?.hostThreadEnded(host.id, rank);
+      this.work();
+    };
+  }
+
+  act(host: HostThread, turn: () => boolean): boolean {
+    this.acting = host;
+    host.saw = this.moves - 1; // its own step is no move
+    try {
+      return turn();
+    } finally {
+      this.acting = null;
+    }
+  }
+
+  /** It found nothing to do: it looks again when others have moved, or a little later. */
+  hostIdles(host: HostThread): void {
+    this.moves--;
+    // Checked mode looks at more moments than those at which nobody else can run.
+    if (this.mode === 'checked' && !this.explores && this.random.below(8) !== 0)
+      this.schedule.add(host as Task);
+    else this.idleHosts.add(host);
+  }
+
+  /** Which of `count` stores a host's load reads. Who reads an older one has to look again, though nothing moves. */
+  pickHostStore(count: number): number {
+    const choice = this.pickStore(count);
+    if (choice !== 0) this.moves++;
+    return choice;
+  }
+
+  private wakeHosts(which: (host: HostThread) => boolean): boolean {
+    let woken = false;
+    for (const host of this.idleHosts) {
+      if (!which(host)) continue;
+      this.idleHosts.delete(host);
+      this.schedule.add(host as Task);
+      woken = true;
+    }
+    return woken;
+  }
+
   // Turns.
 
   /** There may be something to do: makes sure that a turn comes. */
   work(): void {
     this.idleTurns = 0;
+    this.moves++;
     this.planTurn();
   }
 
-  private planTurn(): void {
+  private planTurn(later = false): void {
     if (this.turnPlanned) return;
     this.turnPlanned = true;
-    soon(() => this.turn());
+    if (later) setTimeout(() => this.turn(), 1);
+    else soon(() => this.turn());
   }
 
   private turn(): void {
@@ -171,6 +247,7 @@ export class Engine implements Hub {
         return;
       }
       this.steps++;
+      this.moves++;
       this.time++;
       if (this.deaths.length > 0) this.dieOnTime();
       if (this.killed[task.rank]) continue;
@@ -186,6 +263,10 @@ export class Engine implements Hub {
 
   /** Nothing can run. Either the hosts will add something, or whoever waits now waits forever. */
   private idle(): void {
+    if (this.wakeHosts((host) => host.program.hearsOutside)) {
+      this.planTurn(this.idleTurns++ > outsidePatience);
+      return;
+    }
     if (!this.hosts.anyPending || !this.hosts.allBlocked(this.killed)) return;
     if (this.idleTurns++ < patience) {
       this.planTurn();
@@ -197,7 +278,8 @@ export class Engine implements Hub {
 
   /** Nobody is ready: looks for those who have become so, or who were held back. */
   private findWork(): boolean {
-    let found = this.wakeParked() || this.schedule.bringIn();
+    let found =
+      this.wakeParked() || this.schedule.bringIn() || this.wakeHosts((host) => host.saw < this.moves);
     if (!found) found = this.wakeSleepers();
     if (this.spinning.length === 0) return found;
     // If they are all there is, they may be waiting for time to pass.
@@ -262,6 +344,10 @@ export class Engine implements Hub {
       case pause.barrier:
         thread.state = 'barrier';
         if (++thread.block.arrived === thread.block.live) this.releaseBarrier(thread.block);
+        return;
+      case pause.group:
+        thread.state = 'group';
+        this.releaseGroup(thread.released);
         return;
       case pause.warp: {
         const { block } = thread;
@@ -381,6 +467,22 @@ export class Engine implements Hub {
     for (const thread of there) this.makeReady(thread);
   }
 
+  /** Each of its warps must be there whole, and at one statement. */
+  private releaseGroup(there: readonly Thread[]): void {
+    if (there.length === 0) return;
+    if (this.detector !== null) {
+      const { block } = there[0]!;
+      for (const warp of new Set(there.map(({ index }) => index >>> 5))) {
+        const ofWarp = ({ index }: Thread) => index >>> 5 === warp;
+        const lanes = block.threads.filter(ofWarp);
+        this.reportDivergence('a barrier of a group of warps', block, there.filter(ofWarp), lanes);
+      }
+      this.detector.groupMet(there.map((thread) => thread.id));
+    }
+    this.schedule.ordered?.(there, there);
+    for (const thread of there) this.makeReady(thread);
+  }
+
   private releaseWarp(block: Block, warp: number): void {
     const { threads } = block;
     const first = warp * 32;
@@ -412,8 +514,22 @@ export class Engine implements Hub {
     const { site } = there[0]!;
     if (there.length === expected.length && there.every((thread) => thread.site === site)) return;
     const present = there.filter((thread) => thread.site === site);
-    const absent = expected.filter((thread) => !present.includes(thread));
+    this.reportAbsent(
+      operation,
+      block,
+      present,
+      expected.filter((thread) => !present.includes(thread)),
+    );
+  }
+
+  private reportAbsent(
+    operation: string,
+    block: Block,
+    present: readonly Thread[],
+    absent: readonly Thread[],
+  ): void {
     const { launch } = block;
+    const { site } = present[0]!;
     this.log.add({
       kind: 'divergence',
       operation,
@@ -544,8 +660,8 @@ export class Engine implements Hub {
     const spare = this.spareShared.get(compiled.sharedBytes)?.pop();
     if (spare !== undefined) return spare;
     const buffer = this.newBuffer(rank, compiled.sharedBytes, 'shared memory');
-    for (const { name, offset, elementBytes, length } of compiled.shared) {
-      buffer.name(name, offset, elementBytes, length);
+    for (const { variable, offset, elementBytes, length } of compiled.shared) {
+      buffer.name(variable.name, offset, elementBytes, length);
     }
     if (this.mode === 'checked') buffer.poison(0, compiled.sharedBytes);
     return buffer;
@@ -567,6 +683,7 @@ export class Engine implements Hub {
   private endHopelessWaits(): void {
     if (this.endDivergentMeetings()) return;
     if (this.parked.size === 0) {
+      if (this.endGroups()) return;
       this.giveUp('streams wait for events that will never be recorded');
       return;
     }
@@ -575,6 +692,7 @@ export class Engine implements Hub {
     if (this.mode === 'checked' && !this.killed.includes(true)) {
       this.log.add({ kind: 'stuck-wait', waiting: threads.map(describeWait) });
     }
+    this.timeLimits++;
     this.parked.clear();
     this.parkedAt.clear();
     for (const thread of threads) {
@@ -594,6 +712,20 @@ export class Engine implements Hub {
         const lanes = block.threads.slice(warp * 32, warp * 32 + 32);
         if (!lanes.every((t) => t.state === 'warp' || t.state === 'barrier' || t.state === 'ended')) continue;
         this.releaseWarp(block, warp);
+        any = true;
+      }
+    }
+    return any;
+  }
+
+  /** Barriers of groups to which the others never come. */
+  private endGroups(): boolean {
+    let any = false;
+    for (const block of [...this.liveBlocks]) {
+      for (const { id, there } of block.groups?.abandoned() ?? []) {
+        const absent = block.threads.filter((thread) => !there.includes(thread));
+        this.reportAbsent(`barrier ${id} of a group of warps`, block, there, absent);
+        for (const thread of there) this.makeReady(thread);
         any = true;
       }
     }
@@ -640,6 +772,39 @@ export class Engine implements Hub {
   }
 }
 
+/** A thread of a host: an agent of the machine that takes a turn whenever the schedule says so. */
+class HostThread extends Agent {
+  readonly key: string;
+  ended = false;
+  /** How much had moved before its last turn. */
+  saw = 0;
+
+  constructor(
+    readonly rank: number,
+    readonly id: number,
+    readonly program: HostProgram,
+    private readonly engine: Engine,
+  ) {
+    super();
+    this.key = `rank ${rank} ${program.name} ${id}`;
+  }
+
+  run(): void {
+    if (this.ended) return;
+    try {
+      if (this.engine.act(this, () => this.program.step())) {
+        this.engine.work();
+        this.engine.schedule.add(this as Task);
+      } else {
+        this.engine.hostIdles(this);
+      }
+    } catch (error) {
+      this.ended = true;
+      this.program.onError(error);
+    }
+  }
+}
+
 function describeWait(thread: Thread) {
   const wait = thread.wait!;
   const { buffer, offset, kind, wanted } = wait;
@@ -648,12 +813,7 @@ function describeWait(thread: Thread) {
     ...thread.report('wait', wait.order, wait.scope, wait.site),
     location: `${buffer.purpose} of rank ${buffer.rank}, ${buffer.describe(offset)}`,
     value: kind === 'phase' ? 'in its phase' : String(word),
-    wanted:
-      kind === 'phase'
-        ? `the end of the phase of parity ${wanted}`
-        : kind === 'filled'
-          ? `anything but ${wanted >>> 0}`
-          : `at least ${wanted >>> 0}`,
+    wanted: kind === 'phase' ? `the end of the phase of parity ${wanted}` : describeCondition(wait),
   };
 }
 

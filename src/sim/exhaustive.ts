@@ -6,6 +6,7 @@
  * it, until something happens that it conflicts with (Godefroid's sleep sets): else each order would come up again
  * and again. Which of several stores a load reads is a choice of its own: all of them are tried.
  */
+import { holds } from './condition.js';
 import type { Schedule, Task } from './schedule.js';
 import { Thread } from './thread.js';
 
@@ -132,14 +133,12 @@ class RecordedSchedule implements Schedule {
 function accessOf(task: Task): Access | null {
   if (!(task instanceof Thread)) return null;
   if (task.wait !== null) {
-    const { buffer, offset, kind, wanted } = task.wait;
+    const { buffer, offset, kind, ...condition } = task.wait;
     // Phases of an mbarrier belong to one block's threads and only move on.
     if (kind === 'phase') return null;
-    const wait =
-      kind === 'epoch'
-        ? { at: offset, satisfiedBy: (word: number) => ((word - wanted) | 0) >= 0 }
-        : { at: offset + 12, satisfiedBy: (word: number) => word !== wanted };
-    return { buffer: buffer.id, offset, bytes: kind === 'epoch' ? 4 : 16, writes: false, before: [], wait };
+    const at = kind === 'word' ? offset : offset + 12;
+    const wait = { at, satisfiedBy: (word: number) => holds(condition, word) };
+    return { buffer: buffer.id, offset, bytes: kind === 'word' ? 4 : 16, writes: false, before: [], wait };
   }
   const { next } = task;
   task.next = null;

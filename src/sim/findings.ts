@@ -105,9 +105,10 @@ function body(finding: Finding): string[] {
 
 function access(a: AccessReport): string[] {
   const strength = a.kind === 'wait' || a.order !== 'weak' ? `${a.order} at ${a.scope} scope` : 'weak';
+  const what = a.kind === 'address' ? 'addressed' : `${a.kind}, ${strength},`;
   return [
     `    ${a.where}  ${a.text}`,
-    `      ${a.kind}, ${strength}, by ${a.kernel} on rank ${a.rank}, block ${a.block}, thread ${a.thread}`,
+    `      ${what} by ${a.kernel} on rank ${a.rank}, block ${a.block}, thread ${a.thread}`,
   ];
 }
 

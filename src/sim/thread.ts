@@ -4,9 +4,11 @@
  */
 import type { HeddleError } from '../errors/index.js';
 import type { FenceOrder, Order, Scope } from '../lang/index.js';
-import type { Compiled } from './compiled.js';
+import type { Compiled, IndexedPlace } from './compiled.js';
+import { type Condition, holds } from './condition.js';
 import type { AccessKind, AccessReport, Detector, SiteId } from './detector.js';
 import type { FindingLog } from './findings.js';
+import { Groups } from './groups.js';
 import type { SimBuffer } from './memory.js';
 import type { Random } from './random.js';
 import { Task } from './schedule.js';
@@ -85,6 +87,8 @@ export class Block {
   /** Operands and results of warp operations, a thread. */
   readonly values: Float64Array | null;
   readonly lanes: Int32Array | null;
+  /** Barriers of groups of its warps. */
+  groups: Groups<Thread> | null = null;
   mbarriers: Map<number, MBarrier> | null = null;
 
   constructor(
@@ -102,13 +106,11 @@ export class Block {
   }
 }
 
-/** What a parked thread waits for. */
-export interface Wait {
-  readonly kind: 'epoch' | 'filled' | 'phase';
+/** What a parked thread waits for: a word, the last word of 16 bytes, or a phase, whose parity is then `wanted`. */
+export interface Wait extends Condition {
+  readonly kind: 'word' | 'filled' | 'phase';
   readonly buffer: SimBuffer;
   readonly offset: number;
-  /** The epoch, or the parity of the phase. */
-  readonly wanted: number;
   /** Microseconds; 0 looks once. */
   readonly limit: number;
   readonly order: Order;
@@ -120,7 +122,7 @@ export interface Wait {
   expired: boolean;
 }
 
-export type ThreadState = 'ready' | 'barrier' | 'warp' | 'parked' | 'previous' | 'sleep' | 'ended';
+export type ThreadState = 'ready' | 'barrier' | 'group' | 'warp' | 'parked' | 'previous' | 'sleep' | 'ended';
 
 /** A bulk copy that has not happened yet: in checked mode it may be as late as the wait for it. */
 interface BulkCopy {
@@ -146,6 +148,8 @@ export class Thread extends Task {
   site = 0;
   warpOp = 0;
   wait: Wait | null = null;
+  /** Whom its coming to a barrier of a group lets go on. */
+  released: readonly Thread[] = [];
   satisfied = false;
   /** What an atomic load has read in checked mode, at the offset that it has within 16 bytes. */
   readonly seen: SimBuffer;
@@ -285,6 +289,7 @@ export class Thread extends Task {
     bytes: number,
     site: number,
   ): void {
+    if (Number.isNaN(offset)) return; // its index was outside its field, which has been said
     const outside = offset < 0 || offset + bytes > buffer.bytes || buffer.freed;
     this.hub.log.add({
       kind: outside ? 'out-of-bounds' : 'misaligned',
@@ -296,6 +301,26 @@ export class Thread extends Task {
           : `${buffer.describe(offset)}, not a multiple of ${bytes} bytes`,
       access: this.report(kind, order, scope, site),
     });
+  }
+
+  /** An index is outside its field: whatever it would have addressed is nowhere. */
+  outside(
+    { layout, field, before, dimensions, extents }: IndexedPlace,
+    indices: readonly number[],
+    site: number,
+  ): number {
+    const parts = indices.map((index, i) => {
+      const name = dimensions[before + i];
+      const shown = `${name === undefined ? '' : `${name} `}${index < 2 ** 31 ? index : index - 2 ** 32}`;
+      return index < extents[i]! ? `[${shown}]` : `[${shown} of ${extents[i]}]`;
+    });
+    this.hub.log.add({
+      kind: 'out-of-bounds',
+      buffer: layout,
+      location: `${field}${'[…]'.repeat(before)}${parts.join('')}`,
+      access: this.report('address', 'weak', 'cta', site),
+    });
+    return Number.NaN;
   }
 
   report(kind: AccessReport['kind'], order: Order, scope: Scope, site: number): AccessReport {
@@ -314,6 +339,13 @@ export class Thread extends Task {
     };
   }
 
+  /** Comes to a barrier of a group of warps; who may go on is for the machine to say. */
+  joinGroup(id: number, wanted: number, site: number): void {
+    this.site = site;
+    this.block.groups ??= new Groups();
+    this.released = this.block.groups.arrive(this, id, wanted);
+  }
+
   wrote(buffer: SimBuffer, offset: number, bytes: number): void {
     this.hub.wake(buffer, offset, bytes);
   }
@@ -323,7 +355,9 @@ export class Thread extends Task {
   }
 
   waitFor(
-    filled: boolean,
+    kind: 'word' | 'filled',
+    until: Condition['until'],
+    mask: number,
     buffer: SimBuffer,
     offset: number,
     wanted: number,
@@ -332,8 +366,8 @@ export class Thread extends Task {
     scope: Scope,
     site: number,
   ): void {
-    const kind = filled ? 'filled' : 'epoch';
-    this.wait = { kind, buffer, offset, wanted, limit, order, scope, site, mbarrier: null, expired: false };
+    const what = { kind, until, mask, wanted, buffer, offset };
+    this.wait = { ...what, limit, order, scope, site, mbarrier: null, expired: false };
     if (this.hub.detector === null) return;
     const bytes = waitBytes(this.wait);
     if (offset < 0 || offset + bytes > buffer.bytes || buffer.freed || offset % bytes !== 0) {
@@ -501,13 +535,15 @@ export class Thread extends Task {
     this.advance(barrier, offset, state);
   }
 
-  waitForPhase(buffer: SimBuffer, offset: number, parity: number, site: number): void {
+  waitForPhase(buffer: SimBuffer, offset: number, parity: number, limit: number, site: number): void {
     this.wait = {
       kind: 'phase',
+      until: '!=',
+      mask: 1,
       buffer,
       offset,
       wanted: parity & 1,
-      limit: 1,
+      limit,
       order: 'acquire',
       scope: 'cta',
       site,
@@ -589,6 +625,6 @@ function waitBytes({ kind }: Wait): number {
 }
 
 /** `at` is where the words of the place begin. */
-function satisfies({ kind, wanted }: Wait, words: ArrayLike<number>, at: number): boolean {
-  return kind === 'filled' ? words[at + 3] !== wanted : ((words[at]! - wanted) | 0) >= 0;
+function satisfies(wait: Wait, words: ArrayLike<number>, at: number): boolean {
+  return holds(wait, words[at + (wait.kind === 'filled' ? 3 : 0)]!);
 }

@@ -12,6 +12,8 @@ import { LocalGroup } from './local-group.js';
 import { messageOf } from './member.js';
 import { findTopology } from './nodes.js';
 import { findPlace, type JoinOptions, ProcessGroup } from './process-group.js';
+import type { ProxyOptions } from './proxy/program.js';
+import { type RunningProxy, startProxy, type TurnGiver } from './proxy/start.js';
 import { joinSimulated } from './simulated-node.js';
 import { together } from './together.js';
 import { evenNodes, type Topology, topologyOf } from './topology.js';
@@ -221,6 +223,14 @@ export class World {
     }
   }
 
+  /**
+   * Starts this rank's proxy, connected to those of all other ranks; every rank calls it. Beside a real GPU it is a
+   * thread, beside a simulated one the machine gives it turns.
+   */
+  startProxy(options: ProxyOptions): Promise<RunningProxy> {
+    return startProxy(this.group, this.host.giveTurns, options);
+  }
+
   /** Frees the device and leaves the group. */
   async dispose(): Promise<void> {
     this.host.left();
@@ -231,7 +241,7 @@ export class World {
     }
   }
 
-  /** The simulated machine must know when a host waits for another host rather than for it. */
+  /** The simulated machine must know when hosts wait for each other rather than for it, and what they then know. */
   private async meeting<T>(promise: Promise<T>): Promise<T> {
     const goOn = this.host.waiting();
     try {
@@ -248,19 +258,23 @@ interface Host {
   waiting(): () => void;
   /** It has ended. */
   left(): void;
+  /** Runs a proxy inside the machine. */
+  readonly giveTurns: TurnGiver | null;
 }
 
-const unheard: Host = { waiting: () => () => {}, left: () => {} };
+const unheard: Host = { waiting: () => () => {}, left: () => {}, giveTurns: null };
 
 function hostIn(machine: SimMachine, rank: number): Host {
   let there = true;
   machine.hostEntered(rank);
   return {
-    waiting: () => machine.hostWaiting(rank),
+    waiting: () => machine.hostMeets(rank),
     left: () => {
       if (there) machine.hostLeft(rank);
       there = false;
     },
+    giveTurns: (step, onError) =>
+      machine.startHost(rank, { name: 'proxy', hearsOutside: true, step, onError }),
   };
 }
 

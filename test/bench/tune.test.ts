@@ -14,7 +14,12 @@ const layer: Layer = {
   weights: true,
   counts: false,
 };
-const start = oneSided.defaults(layer, { kind: 'cuda', rank: 0, topology: topologyOf([0, 0, 0, 0], 0) });
+const start = oneSided.defaults(layer, {
+  kind: 'cuda',
+  rank: 0,
+  topology: topologyOf([0, 0, 0, 0], 0),
+  split: false,
+});
 const never = async () => false;
 
 /** Least at 132 blocks of 4 parts in dispatch and a pulling combine. */

@@ -126,6 +126,8 @@ class Evaluator {
         return arithmetic.bits(compute(expr.arg), compute(expr), constant(expr.arg));
       case 'register':
         return (frame.get(expr.array.id) as Value[])[expr.index]!;
+      case 'index':
+        return this.expr(expr.value, frame);
       case 'offset': {
         const { array, index } = this.expr(expr.pointer, frame) as Pointer;
         return { array, index: index + Number(constant(expr.index)) };

@@ -1,6 +1,6 @@
 /** Device functions take the place of their calls: what goes in and out, returning early, names, places. */
 import { describe, expect, test } from 'vitest';
-import { mutantsOf } from '../../src/check/index.js';
+import { mutantsOf, mutate } from '../../src/check/index.js';
 import {
   callable,
   constant,
@@ -307,5 +307,5 @@ test('a mutant is a place in the source: all inlined copies change together', ()
   const mutants = mutantsOf(made.ir());
   expect(mutants.map(({ description }) => description)).toEqual(['release → relaxed', 'sys → gpu']);
   expect(mutants[0]!.text).toContain('g.store(to, x');
-  expect(printIr(mutants[0]!.apply(made.ir())).match(/relaxed, sys/g)).toHaveLength(2);
+  expect(printIr(mutate(made.ir(), mutants[0]!)).match(/relaxed, sys/g)).toHaveLength(2);
 });

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { device, kernel, pointer } from '../../src/lang/index.js';
+import { reverseTwice } from '../lang/cuda/large-shared.js';
 import { download, launch, machineOf, type Rank, upload } from './harness.js';
 
 type Kernel = ReturnType<typeof kernel>;
@@ -194,6 +195,16 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
     );
     const input = Uint32Array.from({ length: 16 }, (_, i) => i * i);
     expect(await words(bulk, 16, { block: 16 }, input)).toEqual([...input].map((x) => x + 1));
+  });
+
+  it('shared memory may be large, and declared where it is used', async () => {
+    const [input, from] = [
+      Uint32Array.from({ length: 64 }, (_, i) => i * i),
+      Array.from({ length: 64 }, (_, i) => i),
+    ];
+    const got = await words(reverseTwice, 128, { block: 64 }, input);
+    expect(got.slice(0, 64)).toEqual(from.map((i) => input[63 - i]));
+    expect(got.slice(64)).toEqual(from.map((i) => input[i]));
   });
 
   it('a loop that polls by itself lets the others go on', async () => {

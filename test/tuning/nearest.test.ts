@@ -26,7 +26,12 @@ const entry = (maxTokens: number, change: Partial<TunedShape> = {}): TunedShape 
   maxTokens,
   // Marks the entry: its tuning is found again by its blocks.
   tuning: {
-    ...oneSided.defaults(layer, { kind: 'cuda', rank: 0, topology: topologyOf([0, 0, 0, 0], 0) }),
+    ...oneSided.defaults(layer, {
+      kind: 'cuda',
+      rank: 0,
+      topology: topologyOf([0, 0, 0, 0], 0),
+      split: false,
+    }),
     dispatch: { blocks: maxTokens, threads: 256, parts: 1, way: 'bulk', inFlight: 2 },
   },
   microseconds: 10,

@@ -1,6 +1,7 @@
 /**
  * A rank dies, and the others must say so: who it was, in which operation and epoch. The waits that give up are
  * synchronisation too, and only here do they.
+ * All waits of a launch together take one time limit.
  */
 import { HeddleError, RankLostError } from '../../errors/index.js';
 import type { Tuning } from '../../kernels/index.js';
@@ -13,9 +14,9 @@ import { type CheckConfiguration, WrongResult } from '../subject.js';
 
 const ranks = 3;
 const victim = 1;
-const layer = { ranks, experts: 3, topK: 3, maxTokens: 2, hidden: 16, dtype: 'bf16' } as const;
+const layer = { ranks, experts: 3, topK: 3, maxTokens: 4, hidden: 16, dtype: 'bf16' } as const;
 
-/** Several blocks, which all give up. */
+/** Several blocks, which all give up, and each of which has more to wait for. */
 const spread = { blocks: 2, threads: 32, parts: 1, inFlight: 4 };
 
 /** `victim` is gone when the others begin the operation, in the first round. */
@@ -48,6 +49,8 @@ export function loss(
           `survivors saw ${errors.map(String).join('; ')} instead of a loss in ${operation}`,
         );
       }
+      const { timeLimits } = machine.statistics;
+      if (timeLimits !== 1) throw new WrongResult(`the waits took ${timeLimits} time limits instead of one`);
     },
   };
 }

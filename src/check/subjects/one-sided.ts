@@ -14,6 +14,7 @@ import {
 } from '../../testing/index.js';
 import { World } from '../../world/index.js';
 import { type CheckConfiguration, type CheckSubject, WrongResult } from '../subject.js';
+import { givenRows } from './given-rows.js';
 import { loss } from './losses.js';
 
 /** One configuration; what it leaves out is as in `plain`. */
@@ -104,6 +105,15 @@ const common: Readonly<Record<string, Partial<Rounds>>> = {
   'all on one rank': { ranks: 3, routes: { router: { kind: 'one-rank', target: 1 } } },
   'all remote': { ranks: 3, experts: 6, routes: { router: { kind: 'remote' } } },
   'fewer experts than ranks': { ranks: 4, experts: 3, maxTokens: 1, blocks: 1 },
+  // The first id that no expert has would belong to the first rank that has none.
+  'fewer experts than ranks, ids out of range': {
+    ranks: 4,
+    experts: 3,
+    topK: 4,
+    maxTokens: 1,
+    blocks: 1,
+    stray: true,
+  },
   'payloads of odd bytes': { extra: [1, 6, 12, 24, 33] },
   'counts, no weights': { counts: true, weights: false, topK: 3, experts: 5, inspect: true },
   // More than 32 vectors a part, so that both warps read and write.
@@ -266,11 +276,20 @@ export const oneSided: readonly CheckSubject[] = [
     kernels,
     configurations: [
       ...configurations('push', { ...common, ...pushed }),
+      givenRows('push, nothing between dispatch and combine', 'push'),
+      givenRows('push, nothing between dispatch and combine, f32', 'push', { dtype: 'f32' }),
       loss('push', 'dispatch'),
       loss('push', 'combine'),
     ],
   },
-  { name: 'one_sided_pull', kernels, configurations: configurations('pull', { ...common, ...pulled }) },
+  {
+    name: 'one_sided_pull',
+    kernels,
+    configurations: [
+      ...configurations('pull', { ...common, ...pulled }),
+      givenRows('pull, nothing between dispatch and combine', 'pull'),
+    ],
+  },
   {
     name: 'one_sided_bulk',
     kernels,
@@ -297,7 +316,11 @@ export const oneSided: readonly CheckSubject[] = [
   {
     name: 'one_sided_e4m3',
     kernels: ['one_sided_dispatch', 'example_experts', 'one_sided_weigh', 'one_sided_combine_e4m3'],
-    configurations: [...configurations('push', narrow), loss('push', 'combine', { wire: 'e4m3' })],
+    configurations: [
+      ...configurations('push', narrow),
+      givenRows('e4m3, nothing between dispatch and combine', 'push', { wire: 'e4m3' }),
+      loss('push', 'combine', { wire: 'e4m3' }),
+    ],
   },
 ];
 

@@ -22,7 +22,7 @@ import type { OneSidedShape } from './window.js';
 const stagesBytes = 47 * 1024;
 
 /** How rows are cut for the stages, in vectors; nothing where dispatch stores. */
-export function staging({ dispatch, payloads }: Pick<OneSidedShape, 'dispatch' | 'payloads'>) {
+export function bulkStages({ dispatch, payloads }: Pick<OneSidedShape, 'dispatch' | 'payloads'>) {
   const warps = dispatch.threads / 32;
   const most = Math.floor(stagesBytes / 16 / warps);
   /** Of each payload: what goes through a stage at a time, 0 for rows that are stored. A part is cut evenly. */

@@ -1,20 +1,29 @@
 /** The one-sided family: ranks that share NVLink write straight into each other's windows. */
 import { ArgumentError, type HeddleError, UnavailableError } from '../../errors/index.js';
-import { type Field, section } from '../../lang/index.js';
-import { type Dtype, expertsOf, type Layer, outputRowBytes } from '../../layer/index.js';
+import { section } from '../../lang/index.js';
+import { type Layer, outputRowBytes } from '../../layer/index.js';
 import type { Topology } from '../../world/index.js';
 import { failureWords } from '../common/failure.js';
+import { receivedPlan, routesBuffer, rowsOf, unwrittenSections } from '../common/received.js';
 import { remembered } from '../common/remembered.js';
 import { unitBytes, widestUnit } from '../common/units.js';
-import type { BufferPlan, Family, Place, Plan, Step, View, WindowPlan } from '../family.js';
-import { step } from '../family.js';
-import { combineKernel } from './combine.js';
-import { combineE4m3Kernel } from './combine-e4m3.js';
+import {
+  type BufferPlan,
+  type Family,
+  type Place,
+  type Plan,
+  type Step,
+  step,
+  type WindowPlan,
+} from '../family.js';
 import { defaultTuning, weighSpread } from './defaults.js';
 import { dispatchKernel } from './dispatch.js';
+import { dispatchRecvKernel, dispatchRecvSpread } from './dispatch-recv.js';
 import { type OneSidedTuning, oneSidedKnobs } from './knobs.js';
+import { pullKernel } from './pull.js';
+import { pushKernel } from './push.js';
 import { weighKernel } from './weigh.js';
-import { combineGrid, type OneSidedShape, oneSidedWindow, returnedRowBytes } from './window.js';
+import { combineGrid, type OneSidedShape, oneSidedWindow, returnedVectors } from './window.js';
 
 export const oneSided: Family<OneSidedTuning> = {
   name: 'one-sided',
@@ -26,7 +35,7 @@ export const oneSided: Family<OneSidedTuning> = {
   plan,
 };
 
-function refuses(layer: Layer, { topology }: Place, tuning?: OneSidedTuning): HeddleError | null {
+function refuses(layer: Layer, { topology, split }: Place, tuning?: OneSidedTuning): HeddleError | null {
   if (topology.nodes > 1) return severalNodes(topology);
   const { ranks, maxTokens, output } = layer;
   if (output.wire === 'e4m3' && output.hidden % 16 !== 0) {
@@ -36,7 +45,11 @@ function refuses(layer: Layer, { topology }: Place, tuning?: OneSidedTuning): He
   const reached = Math.floor(2 ** 32 / mostUnits(layer) / ranks);
   if (maxTokens > reached)
     return new ArgumentError('maxTokens', maxTokens, `at most ${reached} with such rows on ${ranks} ranks`);
-  return tuning === undefined ? null : refusesTuning(layer, tuning);
+  if (split && !pushable(layer)) {
+    const possible = 'rows of a multiple of 16 bytes where phases are split';
+    return new ArgumentError('output.length', output.hidden, possible);
+  }
+  return tuning === undefined ? null : refusesTuning(layer, split, tuning);
 }
 
 function severalNodes({ nodes, members, node, apart }: Topology): HeddleError {
@@ -47,7 +60,11 @@ function severalNodes({ nodes, members, node, apart }: Topology): HeddleError {
   );
 }
 
-function refusesTuning(layer: Layer, { dispatch, combine }: OneSidedTuning): HeddleError | null {
+function refusesTuning(
+  layer: Layer,
+  split: boolean,
+  { dispatch, combine }: OneSidedTuning,
+): HeddleError | null {
   for (const [phase, { threads }] of Object.entries({ dispatch, combine })) {
     if (threads >= layer.ranks) continue;
     return new ArgumentError(`tuning.${phase}.threads`, threads, `at least ranks, ${layer.ranks}`);
@@ -60,6 +77,8 @@ function refusesTuning(layer: Layer, { dispatch, combine }: OneSidedTuning): Hed
       return new ArgumentError('tuning.combine.threads', combine.threads, possible);
     }
   }
+  if (combine.way === 'pull' && split)
+    return new ArgumentError('tuning.combine.way', 'pull', "'push' where phases are split");
   if (combine.way === 'push' && !pushable(layer))
     return new ArgumentError(
       'tuning.combine.way',
@@ -95,23 +114,21 @@ const blocksOf = ({ blocks, parts }: OneSidedTuning['dispatch' | 'combine'], { m
 /** The most elements a token has in any section: the kernels count a section's elements in 32 bits. */
 function mostUnits(layer: Layer): number {
   const { payloads, output, topK } = layer;
-  const row = outputRowBytes(layer);
-  const outputUnits = row % 16 === 0 ? row / 16 : output.hidden;
-  const units = payloads.map(({ rowBytes }) => rowBytes / unitBytes[widestUnit(rowBytes)]);
-  const scales = output.wire === 'e4m3' ? returnedRowBytes(layer) / 4 : 0;
-  return Math.max(...units, outputUnits * (output.weighting === 'combine' ? topK : 1), scales, topK);
+  const { units } = rowsOf(layer, output.dtype);
+  const sent = payloads.map(({ rowBytes }) => rowBytes / unitBytes[widestUnit(rowBytes)]);
+  const scales = output.wire === 'e4m3' ? returnedVectors(layer) * 4 : 0;
+  return Math.max(...sent, units * (output.weighting === 'combine' ? topK : 1), scales, topK);
 }
 
-function plan(layer: Layer, { kind, rank }: Place, tuning: OneSidedTuning): Plan {
-  const weighs = layer.output.weighting === 'combine';
+function plan(layer: Layer, { kind, rank, split }: Place, tuning: OneSidedTuning): Plan {
   const shape: OneSidedShape = {
     ...layer,
     dispatch: { ...tuning.dispatch, blocks: blocksOf(tuning.dispatch, layer) },
     combine: { ...tuning.combine, blocks: blocksOf(tuning.combine, layer) },
-    weigh: weighs ? weighSpread(layer, tuning.combine, kind) : null,
+    weigh: layer.output.weighting === 'combine' ? weighSpread(layer, tuning.combine, kind) : null,
   };
-  const { window: layout, dispatch, weigh, combine } = kernelsOf(shape);
-
+  const kernels = kernelsOf({ shape, split });
+  const { layout } = kernels;
   const window: WindowPlan = {
     kind: 'window',
     purpose: 'receive window',
@@ -119,55 +136,29 @@ function plan(layer: Layer, { kind, rank }: Place, tuning: OneSidedTuning): Plan
     // `returned` is EMPTY until rows come. Where a rank is lost before its first dispatch, experts that run all the
     // same find -1 everywhere, not routes to expert 0.
     ones: [section(layout, 'returned'), section(layout, 'experts')],
-    unwritten: [
-      section(layout, 'experts'),
-      section(layout, 'weights'),
-      section(layout, 'output'),
-      ...layer.payloads.map((_, i) => section(layout, 'payloads', i)),
-    ],
+    unwritten: unwrittenSections(layer, layout),
   };
-  const view = (of: Field, dtype: Dtype, shape: readonly number[]): View => ({
-    in: window,
-    offset: of.offset,
-    dtype,
-    shape,
-  });
-  const slots = [layer.ranks, layer.maxTokens];
-  const { dtype, hidden } = layer.output;
-  // Where combine weighs, the experts leave a row a route in memory that is nobody else's.
-  const routes: BufferPlan | null = weighs
-    ? {
-        kind: 'buffer',
-        purpose: 'rows of the experts',
-        bytes: layer.ranks * layer.maxTokens * layer.topK * outputRowBytes(layer),
-      }
-    : null;
-
+  const routes = routesBuffer(layer);
+  const { dispatch, dispatchRecv, weigh, combine, combineRecv } = kernels;
   return {
     windows: [window],
     buffers: routes === null ? [] : [routes],
     phases: {
       dispatchSend: [dispatchStep(dispatch, shape, window)],
-      dispatchRecv: [],
-      combineSend: routes === null ? [] : [weighStep(weigh!, shape, window, routes)],
-      combineRecv: [combineStep(combine, shape, window)],
+      dispatchRecv: dispatchRecv === null ? [] : [dispatchRecvStep(dispatchRecv, shape, window)],
+      combineSend: [
+        ...(weigh === null || routes === null ? [] : [weighStep(weigh, shape, window, routes)]),
+        combineStep(combine, shape, window),
+      ],
+      combineRecv: combineRecv === null ? [] : [combineStep(combineRecv, shape, window)],
     },
-    received: {
-      experts: view(section(layout, 'experts'), 'i32', [...slots, layer.topK]),
-      weights: layer.weights ? view(section(layout, 'weights'), 'f32', [...slots, layer.topK]) : null,
-      counts: layer.counts ? view(section(layout, 'counts'), 'u32', [expertsOf(layer, rank).count]) : null,
-      payloads: Object.fromEntries(
-        layer.payloads.map(({ name, rowBytes }, i) => [
-          name,
-          view(section(layout, 'payloads', i), 'u8', [...slots, rowBytes]),
-        ]),
-      ),
-      output:
-        routes === null
-          ? view(section(layout, 'output'), dtype, [...slots, hidden])
-          : { in: routes, offset: 0, dtype, shape: [...slots, layer.topK, hidden] },
+    received: receivedPlan(layer, rank, window, layout, routes),
+    failure: {
+      in: window,
+      offset: section(layout, 'failure').offset,
+      dtype: 'u32',
+      shape: [failureWords],
     },
-    failure: view(section(layout, 'failure'), 'u32', [failureWords]),
   };
 }
 
@@ -189,6 +180,19 @@ function dispatchStep(
       set.topkIds(topkIds);
       set.topkWeights(weights ? topkWeights : topkIds); // which nobody reads then
       for (let i = 0; i < rows.length; i++) set.rows(i, rows[i]!);
+    },
+  });
+}
+
+function dispatchRecvStep(kernel: DispatchRecvKernel, shape: OneSidedShape, window: WindowPlan): Step {
+  const { blocks, threads } = dispatchRecvSpread(shape);
+  return step({
+    kernel,
+    blocks,
+    threads,
+    once(set, placed) {
+      set.win(placed.window(window));
+      set.limit(placed.limit);
     },
   });
 }
@@ -228,16 +232,23 @@ function combineStep(kernel: CombineKernel, shape: OneSidedShape, window: Window
 }
 
 type DispatchKernel = ReturnType<typeof dispatchKernel>;
+type DispatchRecvKernel = ReturnType<typeof dispatchRecvKernel>;
 type WeighKernel = ReturnType<typeof weighKernel>;
-type CombineKernel = ReturnType<typeof combineKernel>;
+type CombineKernel = ReturnType<typeof pushKernel>;
 
 /** The kernels of a shape, made once: ranks of one process and runs of one check share them, compiled code included. */
-const kernelsOf = remembered((shape: OneSidedShape) => {
-  const window = oneSidedWindow(shape);
-  return {
-    window,
-    dispatch: dispatchKernel(shape, window),
-    weigh: shape.weigh === null ? null : weighKernel(shape, window, shape.weigh),
-    combine: shape.output.wire === 'e4m3' ? combineE4m3Kernel(shape, window) : combineKernel(shape, window),
-  };
-});
+const kernelsOf = remembered(
+  ({ shape, split }: { readonly shape: OneSidedShape; readonly split: boolean }) => {
+    const layout = oneSidedWindow(shape);
+    const { weigh } = shape;
+    const half = split ? 'send' : 'both';
+    return {
+      layout,
+      dispatch: dispatchKernel(shape, layout, split),
+      dispatchRecv: split ? dispatchRecvKernel(shape, layout) : null,
+      weigh: weigh === null ? null : weighKernel(shape, layout, weigh),
+      combine: shape.combine.way === 'push' ? pushKernel(shape, layout, half) : pullKernel(shape, layout),
+      combineRecv: split ? pushKernel(shape, layout, 'recv') : null,
+    };
+  },
+);

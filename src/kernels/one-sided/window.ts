@@ -16,17 +16,10 @@
  *
  * So dispatch and combine alternate: a round is dispatch, experts, combine.
  */
-import { type FieldSpec, field, layout } from '../../lang/index.js';
-import {
-  combineRowBytes,
-  dtypes,
-  expertsOf,
-  type Layer,
-  outputRowBytes,
-  type RowDtype,
-} from '../../layer/index.js';
+import { field, layout } from '../../lang/index.js';
+import { combineRowBytes, type Layer, outputRowBytes } from '../../layer/index.js';
 import { failureWords } from '../common/failure.js';
-import { type Unit, unitBytes, widestUnit } from '../common/units.js';
+import { receivedSections } from '../common/received.js';
 import type { CombineTuning, DispatchTuning, Spread } from './knobs.js';
 
 /** What the kernels of one ExpertParallel are specialised to. */
@@ -37,38 +30,26 @@ export interface OneSidedShape extends Layer {
   readonly weigh: Spread | null;
 }
 
-/** Most experts any rank owns: the first own one more where they do not divide. */
-export const localExperts = (shape: Pick<Layer, 'experts' | 'ranks'>): number => expertsOf(shape, 0).count;
-
 export function oneSidedWindow(shape: OneSidedShape) {
-  const { ranks, maxTokens, topK, dispatch, combine } = shape;
-  const slots = ranks * maxTokens;
+  const { ranks, maxTokens, dispatch, combine } = shape;
+  const slots = [ranks, maxTokens] as const;
+  const pushed = combine.way === 'push';
   return layout('one-sided window', {
     /** Rounds that block b of dispatch has finished, and that block b of combine has begun. */
-    dispatches: field('u32', dispatch.blocks),
-    combines: field('u32', combineGrid(shape)),
+    dispatches: field('u32', [dispatch.blocks]),
+    combines: field('u32', [combineGrid(shape)]),
     /** [block][source]: the epoch up to which the source's block has sent its share. */
-    dispatched: field('u32', dispatch.blocks * ranks),
+    dispatched: field('u32', [dispatch.blocks, ranks]),
     /** [block][rank]: the epoch for which the rank's block has vouched that its experts are done. */
-    combined: field('u32', combine.blocks * ranks),
+    combined: field('u32', [combine.blocks, ranks]),
     /** [rank]: the round whose slots that rank's experts have read. Used where combine pushes. */
-    released: field('u32', ranks),
-    failure: field('u32', failureWords),
-    counts: field('u32', localExperts(shape)),
-    /** [source][token][k]: the expert id where this rank owns it, else -1. */
-    experts: field('i32', slots * topK),
+    released: field('u32', [ranks]),
+    failure: field('u32', [failureWords]),
     /** [epoch & 1][source][token]: whether the slot holds a token, for a pushing combine. */
-    present: field('u32', combine.way === 'push' ? 2 * slots : 0),
-    weights: field('f32', shape.weights ? slots * topK : 0),
-    /** [source][token][row], one section a payload. */
-    payloads: shape.payloads.map(({ rowBytes }): FieldSpec<Unit> => {
-      const unit = widestUnit(rowBytes);
-      return field(unit, (slots * rowBytes) / unitBytes[unit]);
-    }),
-    /** [source][token][row]: what this rank's experts made of each slot: the row that travels, before it does. */
-    output: field('u8', slots * partialRowBytes(shape)),
+    present: field('u32', [pushed ? 2 : 0, ...slots]),
+    ...receivedSections(shape),
     /** [expert rank][token][row]: partial rows that came back, where combine pushes. */
-    returned: field('u8', combine.way === 'push' ? slots * returnedRowBytes(shape) : 0),
+    returned: field('v16', [pushed ? ranks : 0, maxTokens, returnedVectors(shape)]),
   });
 }
 export type OneSidedWindow = ReturnType<typeof oneSidedWindow>;
@@ -84,13 +65,6 @@ export const depth = (units: number, { threads, inFlight }: DispatchTuning | Com
 export const combineGrid = ({ combine }: { readonly combine: CombineTuning }): number =>
   combine.blocks + (combine.way === 'push' ? 1 : 0);
 
-/** The type of `output`: a weighted sum that will be quantised stays f32, so that it is rounded only once. */
-export const partialDtype = ({ output }: Pick<Layer, 'output'>): RowDtype =>
-  output.weighting === 'combine' && output.wire === 'e4m3' ? 'f32' : output.dtype;
-
-export const partialRowBytes = (shape: Pick<Layer, 'output'>): number =>
-  shape.output.hidden * dtypes[partialDtype(shape)].size;
-
-/** A row as it travels: as e4m3 its elements, then a scale for every block, to whole vectors. */
-export const returnedRowBytes = (shape: Pick<Layer, 'output'>): number =>
-  shape.output.wire === 'e4m3' ? Math.ceil(combineRowBytes(shape) / 16) * 16 : outputRowBytes(shape);
+/** Vectors of a row as it travels back: as e4m3 its elements, then a scale for every block. */
+export const returnedVectors = (shape: Pick<Layer, 'output'>): number =>
+  Math.ceil((shape.output.wire === 'e4m3' ? combineRowBytes(shape) : outputRowBytes(shape)) / 16);

@@ -174,6 +174,8 @@ export class Expressions {
           strength: strength['+'],
           op: '+',
         };
+      case 'index':
+        return this.#text(expr.value);
       case 'view': {
         if (expr.type.kind !== 'pointer') throw new HeddleError('HEDDLE_PRINT', 'a view must be a pointer');
         this.type(expr.type);

@@ -4,7 +4,7 @@
  */
 import { HeddleError } from '../../errors/index.js';
 import type { IrModule } from '../ir.js';
-import { byteSize } from '../types.js';
+import { dynamicSharedBytes, mostShared, sharedLayout } from '../shared.js';
 import { type AbiOptions, defaultMaxPeers, entryName } from './abi.js';
 import { Effects } from './effects.js';
 import { Expressions } from './expressions.js';
@@ -52,12 +52,10 @@ function printUnit(modules: readonly IrModule[], target: Target, options: PrintO
 }
 
 function header(module: IrModule): string {
-  const values = module.specialization === '' ? '' : ` with ${module.specialization.replaceAll(/\s+/g, ' ')}`;
+  const values =
+    module.specialization === '' ? '' : ` with ${module.specialization.replaceAll(/[\s\\]+/g, ' ')}`;
   return `// ${identifier(module.name)}${values}`;
 }
-
-/** Static shared memory that a block can have on every architecture. */
-const maxSharedBytes = 48 * 1024;
 
 class ModulePrinter {
   readonly #module: IrModule;
@@ -127,27 +125,35 @@ class ModulePrinter {
     return `${qualified} {\n${printer.writer.print()}\n}`;
   }
 
+  /** Arrays of their own where every block has room for them; otherwise parts of what the launch asks for. */
   #shared(scopes: Scopes, { writer, expressions }: Statements, live: ReadonlySet<number>): void {
-    let bytes = 0;
-    for (const { variable, length, span } of this.#module.shared) {
-      const { type } = variable;
-      if (type.kind !== 'pointer' || this.#target === 'host') {
-        throw new HeddleError(
-          'HEDDLE_PRINT',
-          `'${variable.name}' is shared by threads; a program for the host has one`,
-        );
-      }
-      if (!live.has(variable.id)) continue;
-      expressions.type(type);
-      const wide = type.to === 'v16' ? ' alignas(128)' : '';
-      writer.line(`__shared__${wide} ${type.to} ${scopes.declare(variable)}[${length}];`, span);
-      bytes += length * byteSize[type.to];
-    }
-    if (bytes > maxSharedBytes) {
+    const { shared, name } = this.#module;
+    const [first] = shared;
+    if (first === undefined) return;
+    if (this.#target === 'host') {
       throw new HeddleError(
         'HEDDLE_PRINT',
-        `${this.#module.name} declares ${bytes} bytes of shared memory; a block has ${maxSharedBytes}. Use smaller tiles`,
+        `'${first.variable.name}' is shared by threads; a program for the host has one`,
       );
+    }
+    const { ranges, bytes } = sharedLayout(shared);
+    if (bytes > mostShared) {
+      throw new HeddleError(
+        'HEDDLE_PRINT',
+        `${name} declares ${bytes} bytes of shared memory; a block has at most ${mostShared}. Use smaller tiles`,
+      );
+    }
+    const isDynamic = dynamicSharedBytes(shared) > 0;
+    if (isDynamic)
+      writer.line(`extern __shared__ __align__(128) ${this.#prelude.use('u8')} shared_memory[];`);
+    for (const [i, { variable, offset, length }] of ranges.entries()) {
+      if (variable.type.kind !== 'pointer' || !live.has(variable.id)) continue;
+      const { to } = variable.type;
+      expressions.type(variable.type);
+      const text = isDynamic
+        ? `${to}* const ${scopes.declare(variable)} = ${this.#prelude.use('as')}<${to}>(shared_memory + ${offset})`
+        : `__shared__${to === 'v16' ? ' alignas(128)' : ''} ${to} ${scopes.declare(variable)}[${length}]`;
+      writer.line(`${text};`, shared[i]!.span);
     }
   }
 

@@ -151,8 +151,9 @@ export class Options {
     return this.call.fail('HK609', `${this.call.name} must say its ${name}: one of ${allowed.join(', ')}`);
   }
 
-  value(name: string, type: IrType): Expr {
+  value(name: string, type: IrType, otherwise?: number): Expr {
     const value = this.entries.get(name);
+    if (value === undefined && otherwise !== undefined) return { kind: 'const', type, value: otherwise };
     if (value === undefined) return this.call.fail('HK306', `${this.call.name} lacks the option ${name}`);
     return valueAs(this.call.ctx, this.at(name), value, type, `for the option ${name} of ${this.call.name}`);
   }

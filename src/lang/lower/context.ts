@@ -29,8 +29,13 @@ export interface ModuleContext {
   countUnrolled(): number;
   sourceIndex(source: FramedSource): number;
   parsed(source: FramedSource): ParsedBody;
-  /** Runs `lower` for a call of the function; it must not call itself. */
-  entering<T>(call: CallPlace, definition: DeviceDefinition, lower: () => T): T;
+  /** Lowers the body of a function for one call of it; true when control never comes out at its end. */
+  lowerCallee(
+    call: CallPlace,
+    callee: Context,
+    definition: DeviceDefinition,
+    params: ReadonlyMap<string, Value>,
+  ): boolean;
   addShared(variable: Variable, length: number, span: Span): void;
 }
 

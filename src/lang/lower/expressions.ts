@@ -7,11 +7,12 @@ import { walkExpression, walkStatements } from '../walk.js';
 import { type Argument, Call } from './call.js';
 import { anyValue, condition, unify } from './coerce.js';
 import { type Context, type Into, Poisoned } from './context.js';
-import { freeze } from './declarations.js';
 import { callDevice } from './inline.js';
 import { intrinsics, placed } from './intrinsics.js';
+import { freeze } from './keep.js';
 import { indexed, named } from './members.js';
 import { binary } from './operators.js';
+import { indexShape, viewAs } from './shapes.js';
 import { propertyName, unsupported, wording } from './syntax.js';
 import { describe, expression, type Value } from './values.js';
 
@@ -246,11 +247,7 @@ function call(ctx: Context, node: CallExpression, into: Into): Value {
 
 function misplaced(ctx: Context, node: Node, name: string): never {
   if (name === 'shared') {
-    return ctx.fail(
-      node,
-      'HK602',
-      'declare shared memory as `const name = g.shared(type, length)` at the top level of a kernel',
-    );
+    return ctx.fail(node, 'HK602', 'declare shared memory as `const name = g.shared(type, length)`');
   }
   if (name === 'registers') {
     return ctx.fail(node, 'HK603', 'declare registers as `const name = g.registers(type, length)`');
@@ -259,20 +256,15 @@ function misplaced(ctx: Context, node: Node, name: string): never {
 }
 
 function method(call: Call, of: Value, name: 'at' | 'as'): Value {
-  if (name === 'as') {
-    call.expect('type');
-    const to = call.memoryName(0);
-    const pointer = anyValue(call.ctx, call.node, of);
-    const space = pointer.type.kind === 'pointer' ? pointer.type.space : 'global';
-    const type = build.pointerType(to, space);
-    return expression(build.sameType(type, pointer.type) ? pointer : { kind: 'view', type, pointer });
-  }
   if (of.kind === 'peers') {
     call.expect('rank');
     return { kind: 'window', variable: of.variable, layout: of.layout, rank: call.as(0, build.u32) };
   }
-  call.expect('index');
   const pointer = anyValue(call.ctx, call.node, of);
+  const shape = of.kind === 'expr' ? of.shape : undefined;
+  if (name === 'as') return viewAs(call, pointer, shape);
+  if (shape !== undefined) return indexShape(call, pointer, shape);
+  call.expect('index');
   const index: Expr = call.oneOf(0, 'u32', 'i32');
   return expression({ kind: 'offset', type: pointer.type, pointer, index });
 }

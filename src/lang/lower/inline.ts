@@ -3,10 +3,9 @@ import type { DeviceDefinition } from '../definition.js';
 import { Problem } from '../diagnostics.js';
 import type { Stmt } from '../ir.js';
 import { rewriteStatements } from '../walk.js';
-import { lowerBody } from './body.js';
 import type { Call } from './call.js';
 import { Exits, Poisoned } from './context.js';
-import { freeze } from './declarations.js';
+import { freeze } from './keep.js';
 import { Results } from './results.js';
 import { withoutJumps } from './tail.js';
 import { takeAll } from './take.js';
@@ -21,16 +20,14 @@ export function callDevice(call: Call, definition: DeviceDefinition): Value {
   const callee = ctx.callee(definition.source, exits);
   const results = new Results(call, exits, module.nextId);
   let ends = false;
-  let body: readonly Stmt[] = module.entering(call, definition, () => {
-    const entries = new Map<string, Value>();
-    const before = ctx.capture(() => {
-      for (const [param, value] of given) entries.set(param, freeze(ctx, node, param, value));
-    });
-    const statements = callee.capture(() => {
-      ends = lowerBody(callee, definition, entries);
-    });
-    return [...before, ...statements];
+  const entries = new Map<string, Value>();
+  const before = ctx.capture(() => {
+    for (const [param, value] of given) entries.set(param, freeze(ctx, node, param, value));
   });
+  const statements = callee.capture(() => {
+    ends = module.lowerCallee(call, callee, definition, entries);
+  });
+  let body: readonly Stmt[] = [...before, ...statements];
   if (definition.returns !== 'void' && (!ends || exits.values.size === 0)) {
     const end = definition.source.text.length;
     const message = ends

@@ -4,8 +4,9 @@ import type { DeviceDefinition, KernelDefinition } from '../definition.js';
 import { type Diagnostic, type FramedSource, KernelError, Problem } from '../diagnostics.js';
 import type { IrFunction, IrModule, Param, SharedArray, Span, Variable } from '../ir.js';
 import type { ParamSpec, PointerParam, ScalarParam } from '../kernel.js';
-import { type ParsedBody, parseBody } from '../parse.js';
-import { byteSize, type IrType, type Layout } from '../types.js';
+import { isMinified, type ParsedBody, parseBody } from '../parse.js';
+import { mostShared, sharedLayout } from '../shared.js';
+import type { IrType, Layout } from '../types.js';
 import { lowerBody } from './body.js';
 import { type CallPlace, Context, type ModuleContext } from './context.js';
 import { describeUsing } from './specialization.js';
@@ -13,9 +14,6 @@ import { expression, type Value } from './values.js';
 
 /** A body that is inlined more often than this is a mistake, and would take minutes to compile. */
 const mostCalls = 4096;
-
-/** Static shared memory of a block, as every GPU since Volta offers it. */
-const sharedLimit = 48 * 1024;
 
 /** Throws a KernelError that carries everything found wrong. */
 export function lowerKernel(definition: KernelDefinition): IrModule {
@@ -79,7 +77,12 @@ class ModuleLowering implements ModuleContext {
     this.shared.push({ variable, length, span });
   }
 
-  entering<T>(call: CallPlace, definition: DeviceDefinition, lower: () => T): T {
+  lowerCallee(
+    call: CallPlace,
+    callee: Context,
+    definition: DeviceDefinition,
+    params: ReadonlyMap<string, Value>,
+  ): boolean {
     if (this.active.has(definition)) {
       call.fail(
         'HK701',
@@ -94,7 +97,7 @@ class ModuleLowering implements ModuleContext {
     }
     this.active.add(definition);
     try {
-      return lower();
+      return lowerBody(callee, definition, params);
     } finally {
       this.active.delete(definition);
     }
@@ -148,17 +151,17 @@ class ModuleLowering implements ModuleContext {
   }
 
   private checkShared(): void {
-    const bytes = this.shared.reduce((sum, { variable, length }) => {
-      return sum + (variable.type.kind === 'pointer' ? byteSize[variable.type.to] * length : 0);
-    }, 0);
+    const { bytes } = sharedLayout(this.shared);
     const last = this.shared.at(-1);
-    if (last === undefined || bytes <= sharedLimit) return;
-    const message = `shared memory takes ${bytes} bytes; a block has ${sharedLimit}`;
+    if (last === undefined || bytes <= mostShared) return;
+    const message = `shared memory takes ${bytes} bytes; a block has at most ${mostShared}, where the GPU has so much`;
     this.report(new Problem('HK608', message, this.kernel.source, last.span.start, last.span.end));
   }
 
   /** In the order found; an unrolled loop finds the same again and again. */
   private diagnostics(): Diagnostic[] {
+    const [first] = this.problems.filter(({ source, code }) => code !== 'HK103' && isMinified(source.text));
+    if (first !== undefined) return [minified(first)];
     const seen = new Set<string>();
     return this.problems.flatMap((problem) => {
       const key = `${problem.code} ${this.sources.indexOf(problem.source)} ${problem.start} ${problem.end}`;
@@ -167,6 +170,15 @@ class ModuleLowering implements ModuleContext {
       return [problem.diagnostic()];
     });
   }
+}
+
+/** Whatever a minifier did, it is one mistake, and not the author's. */
+function minified({ source, message, start, end }: Problem): Diagnostic {
+  const advice =
+    'a minifier has rewritten this body, so that it is no longer the kernel language. Keep statements as they are: ' +
+    '`minifySyntax: false` for esbuild and Vite, `compress: false` for terser, which Rollup and webpack use; or leave ' +
+    `kernels out of the bundle (docs/language.md, Minifiers). First: ${message}`;
+  return new Problem('HK105', advice, source, start, end).diagnostic();
 }
 
 function internalError(kernel: KernelDefinition, error: unknown): KernelError {

@@ -16,7 +16,7 @@ export function lowerOperation(op: OperationName): (call: Call) => Value {
   const names = Object.keys(takes);
   const optionNames = Object.keys(options);
   const [first] = Object.values(options);
-  const optional = first?.kind === 'choice' && first.otherwise !== undefined ? '?' : '';
+  const optional = first !== undefined && 'otherwise' in first && first.otherwise !== undefined ? '?' : '';
   const shape = [...names, ...(first === undefined ? [] : [`options${optional}`])].join(', ');
   return (call) => {
     call.expect(shape);
@@ -30,7 +30,8 @@ export function lowerOperation(op: OperationName): (call: Call) => Value {
         // A weak access synchronises with nobody, so it needs no scope; any other must say how far it reaches.
         const otherwise = name === 'scope' && kept.order === 'weak' ? 'cta' : operand.otherwise;
         kept[name] = given.text(name, operand.of, otherwise);
-      } else if (operand.kind === 'value') kept[name] = given.value(name, build.valueType(operand.types[0]));
+      } else if (operand.kind === 'value')
+        kept[name] = given.value(name, build.valueType(operand.types[0]), operand.otherwise);
     }
     // The fields are those of the entry, which is where the effect's type comes from.
     const effect = { op, ...kept } as OperationEffect;

@@ -8,12 +8,14 @@
  * (complete_tx of the mbarrier, wait_group) is the fence, so waiting for it is enough.
  */
 import type { Prelude } from '../cuda/prelude.js';
-import { count, operation, pointerIn, value } from './operation.js';
+import { count, misgivenBy, type NamedHelper, operation, optional, pointerIn, value } from './operation.js';
 
 const global = pointerIn('global', 'v16');
 const shared = pointerIn('shared', 'v16');
 /** mbarriers are u64 elements of shared memory. */
 const barrier = pointerIn('shared', 'u64');
+/** More than an hour: as good as none, for what the copy engine or the block's own threads end. */
+const noLimit = 0xffff_ffff;
 const pending = count('the number of pending groups', 63);
 
 export const block = {
@@ -21,6 +23,19 @@ export const block = {
     takes: {},
     returns: 'void',
     cuda: { print: () => '__syncthreads()' },
+    removable: true,
+  }),
+
+  // Barrier `id` (1 to 15) of the warps that come to it, as many as make `threads`.
+  'group.barrier': operation({
+    takes: { id: value('u32'), threads: value('u32') },
+    returns: 'void',
+    cuda: {
+      name: 'group_barrier',
+      text: `DEVICE void group_barrier(u32 id, u32 threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}`,
+    },
     removable: true,
   }),
 
@@ -93,6 +108,8 @@ export const block = {
 }`,
       needs: ['shared_address'],
     },
+    removable: true,
+    misgiven: [misgivenBy('count', 1)],
   }),
   // Arrives, and announces the bytes that copies will bring.
   'mbarrier.expect': operation({
@@ -108,28 +125,70 @@ export const block = {
 }`,
       needs: ['shared_address'],
     },
+    removable: true,
+    // Bytes come in vectors.
+    misgiven: [misgivenBy('bytes', 16), misgivenBy('bytes', -16)],
   }),
-  // Until the phase of that parity is over. try_wait suspends the thread for a while in hardware and has acquire
-  // order at block scope by default.
-  'mbarrier.await': operation({
-    takes: { barrier, parity: value('u32') },
+  'mbarrier.arrive': operation({
+    takes: { barrier },
     returns: 'void',
     cuda: {
-      name: 'mbarrier_await',
-      text: `DEVICE void mbarrier_await(u64* barrier, u32 parity) {
-  u32 done = 0u;
-  while (done == 0u) {
-    asm volatile("{ .reg .pred complete; mbarrier.try_wait.parity.shared::cta.b64 complete, [%1], %2; "
-                 "selp.u32 %0, 1, 0, complete; }"
-                 : "=r"(done)
-                 : "r"(shared_address(barrier)), "r"(parity)
-                 : "memory");
-  }
+      name: 'mbarrier_arrive',
+      text: `DEVICE void mbarrier_arrive(u64* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }`,
       needs: ['shared_address'],
     },
     removable: true,
   }),
+  // Until the phase of that parity is over. try_wait suspends the thread for a while in hardware and has acquire
+  // order at block scope by default.
+  'mbarrier.await': operation({
+    takes: { barrier, parity: value('u32') },
+    options: { limit: optional('u32', noLimit) },
+    returns: 'bool',
+    named: 'over',
+    cuda: {
+      print({ barrier, parity, limit }, { prelude, args }, used) {
+        if (limit.kind === 'const' && limit.value === noLimit && !used) {
+          return `${prelude.add(mbarrierAwait.name, mbarrierAwait.name, mbarrierAwait)}(${args(barrier, parity)})`;
+        }
+        const { name } = mbarrierAwaitFor;
+        return `${prelude.add(name, name, mbarrierAwaitFor)}(${args(barrier, parity, limit)})`;
+      },
+    },
+    removable: true,
+  }),
+};
+
+const tryWait = `asm volatile("{ .reg .pred complete; mbarrier.try_wait.parity.shared::cta.b64 complete, [%1], %2; "
+                 "selp.u32 %0, 1, 0, complete; }"
+                 : "=r"(done)
+                 : "r"(shared_address(barrier)), "r"(parity)
+                 : "memory");`;
+
+const mbarrierAwait: NamedHelper = {
+  name: 'mbarrier_await',
+  text: `DEVICE void mbarrier_await(u64* barrier, u32 parity) {
+  u32 done = 0u;
+  while (done == 0u) {
+    ${tryWait}
+  }
+}`,
+  needs: ['shared_address'],
+};
+
+const mbarrierAwaitFor: NamedHelper = {
+  name: 'mbarrier_await_for',
+  text: `DEVICE bool mbarrier_await_for(u64* barrier, u32 parity, u32 limit_us) {
+  u64 start = 0u;
+  for (u32 done = 0u;;) {
+    ${tryWait}
+    if (done != 0u) return true;
+    if (limit_us == 0u || past_limit(start, limit_us)) return false;
+  }
+}`,
+  needs: ['shared_address', 'past_limit'],
 };
 
 function groupWait(prelude: Prelude, name: string, what: '' | '.read'): string {

@@ -5,14 +5,18 @@
  */
 import type { Prelude } from '../cuda/prelude.js';
 import type { Expr } from '../expression.js';
-import type { IrType, Space, ValueName } from '../types.js';
+import type { ComputeName, IrType, Space, ValueName } from '../types.js';
 
 type MemoryName = Exclude<ValueName, 'bool'>;
 
 /** What an operand may be. */
 export type Operand =
-  /** A value of one of these types. */
-  | { readonly kind: 'value'; readonly types: readonly [ValueName, ...ValueName[]] }
+  /** A value of one of these types; an option may have one for those who do not say it. */
+  | {
+      readonly kind: 'value';
+      readonly types: readonly [ValueName, ...ValueName[]];
+      readonly otherwise?: number;
+    }
   /** A value of the type that another operand has; of what it points to, if that is a pointer. */
   | { readonly kind: 'like'; readonly operand: string }
   /** A pointer to one of these types; to any, where none is named. */
@@ -25,6 +29,8 @@ export type Operand =
 export type Operands = Readonly<Record<string, Operand>>;
 
 export const value = (...types: readonly [ValueName, ...ValueName[]]) => ({ kind: 'value', types }) as const;
+export const optional = (type: ComputeName, otherwise: number) =>
+  ({ kind: 'value', types: [type], otherwise }) as const;
 export const like = (operand: string) => ({ kind: 'like', operand }) as const;
 export const pointer = (...to: readonly MemoryName[]) => ({ kind: 'pointer', to, space: undefined }) as const;
 export const pointerIn = (space: Space, ...to: readonly MemoryName[]) =>
@@ -83,7 +89,38 @@ export interface Operation<Takes extends Operands = Operands, Options extends Op
   readonly removable?: true;
   /** An operation with the same operands that promises less: one more mutant. */
   readonly weaker?: { readonly op: string; readonly description: string };
+  /** Operands that others rely on, given wrongly: a mutant each. */
+  readonly misgiven?: readonly Misgiven[];
 }
+
+export interface Misgiven {
+  readonly operand: string;
+  readonly description: string;
+  readonly value: (was: Expr) => Expr;
+}
+
+const u32 = { kind: 'value', name: 'u32' } as const;
+const constant = (value: number): Expr => ({ kind: 'const', type: u32, value });
+
+/** A wait that does not wait. */
+export const looksOnce: Misgiven = {
+  operand: 'limit',
+  description: 'looks once',
+  value: () => constant(0),
+};
+
+/** A u32 that is too large, or too small. */
+export const misgivenBy = (operand: string, by: number): Misgiven => ({
+  operand,
+  description: `${operand} ${by < 0 ? '-' : '+'} ${Math.abs(by)}`,
+  value: (was) => ({
+    kind: 'binary',
+    type: u32,
+    op: by < 0 ? '-' : '+',
+    left: was,
+    right: constant(Math.abs(by)),
+  }),
+});
 
 /** An entry with its types kept. */
 export function operation<

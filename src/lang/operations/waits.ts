@@ -5,33 +5,48 @@
  */
 import { loadHelper, pointerType, suffix } from '../cuda/memory.js';
 import { scope } from './memory.js';
-import { choice, operation, pointer, value } from './operation.js';
+import { choice, looksOnce, operation, optional, pointer, value } from './operation.js';
+
+const allBits = 0xffff_ffff;
 
 export const waits = {
+  // Until the word, or the bits of it that `mask` has, has reached `epoch`, or equals it, or differs from it.
   awaitEpoch: operation({
     takes: { pointer: pointer('u32'), epoch: value('u32') },
-    options: { order: choice(['relaxed', 'acquire']), scope, limit: value('u32') },
+    options: {
+      order: choice(['relaxed', 'acquire']),
+      scope,
+      limit: value('u32'),
+      until: choice(['>=', '==', '!='], '>='),
+      mask: optional('u32', allBits),
+    },
     returns: 'bool',
     named: 'arrived',
     cuda: {
       print(effect, { prelude, args }) {
         const { space } = pointerType(effect.pointer);
         const load = loadHelper(prelude, 'u32', space, { ...effect, cache: 'keep' });
-        const name = `await_epoch${suffix(effect.order, effect.scope, 'keep', space)}`;
+        const whole = effect.mask.kind === 'const' && effect.mask.value === allBits;
+        const spoken = { '>=': 'await_epoch', '==': 'await_equal', '!=': 'await_other' }[effect.until];
+        const name = `${spoken}${whole ? '' : '_masked'}${suffix(effect.order, effect.scope, 'keep', space)}`;
+        const word = whole ? `${load}(p)` : `(${load}(p) & mask)`;
+        const test = effect.until === '>=' ? `i32(${word} - epoch) >= 0` : `${word} ${effect.until} epoch`;
         prelude.add(name, name, {
-          text: `DEVICE bool ${name}(const u32* p, u32 epoch, u32 limit_us) {
+          text: `DEVICE bool ${name}(const u32* p, u32 epoch, ${whole ? '' : 'u32 mask, '}u32 limit_us) {
   u64 start = 0u;
   for (u32 polls = 1u;; ++polls) {
-    if (i32(${load}(p) - epoch) >= 0) return true;
+    if (${test}) return true;
     if (limit_us == 0u) return false;
     if (polls % 256u == 0u && past_limit(start, limit_us)) return false;
   }
 }`,
           needs: ['past_limit'],
         });
-        return `${name}(${args(effect.pointer, effect.epoch, effect.limit)})`;
+        const operands = whole ? [effect.epoch] : [effect.epoch, effect.mask];
+        return `${name}(${args(effect.pointer, ...operands, effect.limit)})`;
       },
     },
+    misgiven: [looksOnce],
   }),
 
   // 16 bytes, loaded as one, until their last four differ from what 'empty' looks like.
@@ -63,6 +78,7 @@ export const waits = {
         return `${name}(${args(effect.pointer, effect.empty, effect.limit)})`;
       },
     },
+    misgiven: [looksOnce],
   }),
 
   // The clock that the GPUs of a node roughly share; the SM's own counter (clock64) differs between SMs.

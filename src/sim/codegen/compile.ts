@@ -3,9 +3,9 @@
  * otherwise.
  */
 import type { Expr, InlinedCall, IrFunction, IrModule, Span, Stmt } from '../../lang/index.js';
-import { byteSize, sectionAlignment } from '../../lang/index.js';
+import { type SharedRange, sharedLayout } from '../../lang/index.js';
 import { arithmetic } from '../arithmetic.js';
-import { type Compiled, type Mode, pause, type SharedRange } from '../compiled.js';
+import { type Compiled, type Mode, pause } from '../compiled.js';
 import type { Site } from '../detector.js';
 import { SimBuffer } from '../memory.js';
 import { Effects, pauses, polls } from './effects.js';
@@ -69,7 +69,7 @@ class ModuleCompiler {
 
   compile(): Compiled {
     const { module, checked } = this;
-    const { ranges, bytes } = layoutShared(module);
+    const { ranges, bytes } = sharedLayout(module.shared);
     const entryName = `kernel_${module.name.replace(/\W/g, '_')}`;
     const isGenerator = mayPause(module.entry.body, checked);
     const entry = this.entry(entryName, isGenerator, ranges);
@@ -134,26 +134,13 @@ function constants(printer: FunctionPrinter): string[] {
   return used.length === 0 ? [] : [`  const ${used.map((key) => `${key} = ${prologue[key]}`).join(', ')};`];
 }
 
-/** Arrays in declaration order, vectors on lines of their own as the CUDA printer lays them out. */
-function layoutShared(module: IrModule): { ranges: SharedRange[]; bytes: number } {
-  let bytes = 0;
-  const ranges = module.shared.map((array) => {
-    if (array.variable.type.kind !== 'pointer') throw new Error('a shared array is a pointer');
-    const { to } = array.variable.type;
-    const elementBytes = byteSize[to];
-    const alignment = to === 'v16' ? sectionAlignment : elementBytes;
-    const offset = Math.ceil(bytes / alignment) * alignment;
-    bytes = offset + elementBytes * array.length;
-    return { name: array.variable.name, offset, elementBytes, length: array.length };
-  });
-  return { ranges, bytes };
-}
-
 class FunctionPrinter {
   readonly lines: string[] = [];
   private indent = 1;
   private labels = 0;
   private readonly loops: { readonly outer: string; readonly inner: string }[] = [];
+  /** Of the statement that is printed. */
+  private span: Span | undefined;
   private readonly calls = new Map<InlinedCall, string>();
   private readonly locals = new Locals();
   private readonly expressions: Expressions;
@@ -166,7 +153,7 @@ class FunctionPrinter {
     private readonly site: (span: Span) => number,
   ) {
     const emit = (line: string) => this.emit(line);
-    this.expressions = new Expressions(this.locals, checked, emit);
+    this.expressions = new Expressions(this.locals, checked, emit, () => this.site(this.span!));
     this.effects = new Effects(this.expressions, this.locals, checked, emit);
   }
 
@@ -204,6 +191,7 @@ class FunctionPrinter {
   }
 
   private statement(s: Stmt): void {
+    this.span = s.span;
     switch (s.kind) {
       case 'let': {
         // Evaluated before the variable takes its locals: they are fresh, so nothing it reads is overwritten.
@@ -336,10 +324,8 @@ class FunctionPrinter {
 function mayPause(body: readonly Stmt[], checked: boolean): boolean {
   return body.some((s) => {
     switch (s.kind) {
-      case 'effect': {
-        const { effect } = s;
-        return pauses(effect, checked);
-      }
+      case 'effect':
+        return pauses(s.effect, checked);
       case 'if':
         return mayPause(s.then, checked) || mayPause(s.else, checked);
       case 'for':

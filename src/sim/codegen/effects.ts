@@ -66,14 +66,19 @@ const table: { readonly [Op in OperationName]: Simulated<Op> } = {
     },
   },
   prefetch: { print: () => {} },
-  awaitEpoch: { pauses: true, print: (effect, to, result, site) => to.awaitFlag(effect, result, site) },
-  awaitFilled: { pauses: true, print: (effect, to, result, site) => to.awaitFlag(effect, result, site) },
+  awaitEpoch: { pauses: true, print: (effect, to, result, site) => to.awaitWord(effect, result, site) },
+  awaitFilled: { pauses: true, print: (effect, to, result, site) => to.awaitWord(effect, result, site) },
   clock: { polls: () => true, print: (_, to, result) => to.bind(result, 't.clock()') },
   sleep: {
     pauses: true,
     print: ({ nanoseconds }, to) => to.emit(`t.sleep(${to.arguments(nanoseconds)}); yield ${pause.sleep};`),
   },
   barrier: { pauses: true, print: (_, to, __, site) => to.emit(`t.site = ${site}; yield ${pause.barrier};`) },
+  'group.barrier': {
+    pauses: true,
+    print: ({ id, threads }, to, _, site) =>
+      to.emit(`t.joinGroup(${to.arguments(id, threads)}, ${site}); yield ${pause.group};`),
+  },
   'bulk.load': {
     print: ({ to: target, from, bytes, barrier }, to, _, site) =>
       to.emit(`t.bulkLoad(${to.arguments(target, from, bytes, barrier)}, ${site});`),
@@ -89,14 +94,19 @@ const table: { readonly [Op in OperationName]: Simulated<Op> } = {
     print: ({ barrier, count }, to, _, site) =>
       to.emit(`t.mbarrierInit(${to.arguments(barrier, count)}, ${site});`),
   },
+  'mbarrier.arrive': {
+    print: ({ barrier }, to, _, site) => to.emit(`t.mbarrierExpect(${to.arguments(barrier)}, 0, ${site});`),
+  },
   'mbarrier.expect': {
     print: ({ barrier, bytes }, to, _, site) =>
       to.emit(`t.mbarrierExpect(${to.arguments(barrier, bytes)}, ${site});`),
   },
   'mbarrier.await': {
     pauses: true,
-    print: ({ barrier, parity }, to, _, site) =>
-      to.emit(`t.waitForPhase(${to.arguments(barrier, parity)}, ${site}); yield ${pause.wait};`),
+    print({ barrier, parity, limit }, to, result, site) {
+      to.emit(`t.waitForPhase(${to.arguments(barrier, parity, limit)}, ${site}); yield ${pause.wait};`);
+      to.bind(result, 't.satisfied');
+    },
   },
   'warp.barrier': ofWarp,
   'warp.shuffle': ofWarp,
@@ -288,27 +298,31 @@ export class Effects {
     this.bind(result, old);
   }
 
-  awaitFlag(
+  awaitWord(
     effect: OperationEffect<'awaitEpoch' | 'awaitFilled'>,
     result: Variable | null,
     site: number,
   ): void {
-    const place = this.place(effect.pointer);
-    const wanted = effect.op === 'awaitFilled' ? effect.empty : effect.epoch;
-    const epoch = this.expressions.simple(this.expressions.scalar(wanted), 'i');
-    const limit = this.expressions.simple(this.expressions.scalar(effect.limit), 'i');
     const filled = effect.op === 'awaitFilled';
-    const order = filled ? 'relaxed' : effect.order;
-    const wait = `t.waitFor(${filled}, ${place.buffer}, ${place.offset}, ${epoch}, ${limit}, '${order}', '${effect.scope}', ${site}); yield ${pause.wait};`;
-    const ready = filled
-      ? `${place.view}[(${place.index}) + 3] !== ${epoch}`
-      : `(${place.view}[${place.index}] - ${epoch} | 0) >= 0`;
+    const place = this.place(effect.pointer);
+    const word = (e: Expr): string => this.expressions.simple(this.expressions.scalar(e), 'i');
+    const [until, order, wanted] = filled
+      ? (['!=', 'relaxed', word(effect.empty)] as const)
+      : ([effect.until, effect.order, word(effect.epoch)] as const);
+    const mask = filled ? '-1' : word(effect.mask).replace(/^\((.*)\)$/, '$1');
+    const limit = word(effect.limit);
+    const at = `'${filled ? 'filled' : 'word'}', '${until}', ${mask}, ${place.buffer}, ${place.offset}`;
+    const wait = `t.waitFor(${at}, ${wanted}, ${limit}, '${order}', '${effect.scope}', ${site}); yield ${pause.wait};`;
     if (this.checked) {
       this.emit(wait);
       if (!filled) this.bind(result, 't.satisfied');
     } else {
+      const looked = `${place.view}[(${place.index})${filled ? ' + 3' : ''}]`;
+      const is = mask === '-1' ? looked : `(${looked} & ${mask})`;
       const done = this.locals.temporary('b');
-      this.emit(`${done} = ${ready};`);
+      this.emit(
+        `${done} = ${until === '>=' ? `(${is} - ${wanted} | 0) >= 0` : `${is} ${until}= ${wanted}`};`,
+      );
       this.emit(`if (!${done} && ${limit} !== 0) { ${wait} ${done} = t.satisfied; }`);
       if (!filled) this.bind(result, done);
     }

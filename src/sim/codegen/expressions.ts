@@ -5,6 +5,7 @@
  * i32 and u32 are both signed in locals (see arithmetic.ts): `+ - * & | ^ << ==` do not care, the rest says `>>> 0`.
  */
 import { byteSize, type Expr, type PureFunction, type ValueName } from '../../lang/index.js';
+import type { IndexedPlace } from '../compiled.js';
 import type { Locals } from './locals.js';
 
 export type Words = readonly [string, string, string, string];
@@ -25,6 +26,8 @@ export class Expressions {
     private readonly locals: Locals,
     private readonly checked: boolean,
     private readonly emit: (line: string) => void,
+    /** The number of the statement that is printed. */
+    private readonly site: () => number,
   ) {}
 
   /** The text as something that is cheap to repeat. */
@@ -310,6 +313,8 @@ export class Expressions {
   /** Fast mode wraps at 32 bits, which a view's index undoes; checked mode is exact, so that no overrun wraps. */
   private advance(offset: string, index: Expr, size: number): string {
     if (index.kind === 'const') return this.add(offset, Number(index.value) * size);
+    if (index.kind === 'index')
+      return this.checked ? this.within(offset, index, size) : this.advance(offset, index.value, size);
     const i = this.scalar(index);
     if (this.checked) {
       const exact = valueName(index) === 'u32' ? unsigned(i) : i;
@@ -317,6 +322,20 @@ export class Expressions {
     }
     if (size === 1) return `(${offset} + ${i} | 0)`;
     return `(${offset} + (${i} << ${31 - Math.clz32(size)}) | 0)`;
+  }
+
+  /** Inside the shape of the field, or nowhere. */
+  private within(
+    offset: string,
+    { value, indices, extents, of }: Expr & { kind: 'index' },
+    size: number,
+  ): string {
+    const names = indices.map((index) => unsigned(this.scalar(index)));
+    const inside = names.map((name, i) => `${name} < ${extents[i]}`).join(' && ');
+    const { field, layout, before } = of;
+    const place: IndexedPlace = { layout, field: field.name, before, dimensions: field.dimensions, extents };
+    const outside = `t.outside(${JSON.stringify(place)}, [${names.join(', ')}], ${this.site()})`;
+    return `(${inside} ? ${this.advance(offset, value, size)} : ${outside})`;
   }
 
   private add(offset: string, bytes: number): string {

@@ -131,6 +131,10 @@ export class RaceDetector implements Detector {
     return this.host(rank);
   }
 
+  hostHeard(rank: number, known: Clock): void {
+    this.hostLearns(rank, known);
+  }
+
   hostEnqueued(stream: StreamId, known: Clock): void {
     const state = this.stream(stream);
     state.now = state.now.join(known);
@@ -302,6 +306,15 @@ export class RaceDetector implements Detector {
     const { threads } = this.blocks.get(block)!;
     const { epoch, known, own: before } = met(threads);
     const own = before.withFloor(epoch);
+    for (const thread of threads) thread.meet(known, own, epoch);
+  }
+
+  groupMet(ids: readonly ThreadId[]): void {
+    const threads = ids.map((id) => this.threads[id]!);
+    const { epoch, known, own: before } = met(threads);
+    const warps = new Set(threads.map((thread) => thread.lane >> 5));
+    let own = before;
+    for (const warp of warps) own = own.withWarp(warp, epoch);
     for (const thread of threads) thread.meet(known, own, epoch);
   }
 

@@ -201,6 +201,8 @@ function evaluate(expr: Expr, env: Environment): Value {
       const { memory, offset } = of(expr.pointer) as Pointer;
       return { memory, offset: offset + Number(of(expr.index)) * byteSize[elementOf(expr)] };
     }
+    case 'index':
+      return evaluate(expr.value, env);
     case 'view':
       return of(expr.pointer);
     case 'field':

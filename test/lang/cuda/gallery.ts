@@ -2,6 +2,7 @@
 import type { Effect, Expr, IrModule, Param, Stmt, Variable } from '../../../src/lang/ir.js';
 import type { IrType, Space, ValueName } from '../../../src/lang/types.js';
 import * as ir from './ir-builder.js';
+import { reverseTwice } from './large-shared.js';
 
 const memoryNames = ['u8', 'u16', 'i32', 'u32', 'u64', 'f32', 'bf16', 'f16', 'e4m3', 'v16'] as const;
 const scopes = ['cta', 'gpu', 'sys'] as const;
@@ -83,15 +84,15 @@ function waits(): IrModule {
     ir.effect({ op: 'awaitPrevious' }),
   ];
   const common = { epoch: ir.read(epoch.variable), limit: ir.read(limit.variable) };
+  const wait = { op: 'awaitEpoch', pointer: ir.offset(ir.read(flags.variable), x), ...common } as const;
   for (const scope of scopes) {
     const reached = v('reached', 'bool');
     const packet = v('packet', 'v16');
     const order = scope === 'sys' ? 'acquire' : 'relaxed';
     body.push(
-      ir.effect(
-        { op: 'awaitEpoch', pointer: ir.offset(ir.read(flags.variable), x), order, scope, ...common },
-        reached,
-      ),
+      ir.effect({ ...wait, order, scope, until: '>=', mask: ir.u32(0xffff_ffff) }, reached),
+      ir.effect({ ...wait, order, scope, until: '==', mask: common.epoch }),
+      ir.effect({ ...wait, order, scope, until: '!=', mask: ir.u32(0xff) }),
       ir.when(ir.unary('!', ir.read(reached)), [ir.end]),
       ir.effect({ op: 'fence', order: 'acq_rel', scope }),
       ir.effect({ op: 'fence', order: 'seq_cst', scope }),
@@ -166,6 +167,7 @@ function bulk(): IrModule {
   const row = v('row', 'v16');
   const mine = ir.offset(ir.read(tile.variable), x);
   const barrier = ir.read(full.variable);
+  const over = v('over', 'bool');
   return ir.module(
     'bulk',
     [from, to],
@@ -176,7 +178,10 @@ function bulk(): IrModule {
         ir.effect({ op: 'mbarrier.expect', barrier, bytes }),
         ir.effect({ op: 'bulk.load', to: ir.read(tile.variable), from: base, bytes, barrier }),
       ]),
-      ir.effect({ op: 'mbarrier.await', barrier, parity: ir.u32(0) }),
+      ir.effect({ op: 'mbarrier.await', barrier, parity: ir.u32(0), limit: ir.u32(0xffff_ffff) }),
+      ir.effect({ op: 'mbarrier.await', barrier, parity: ir.u32(0), limit: ir.u32(5) }, over),
+      ir.when(ir.unary('!', ir.read(over)), [ir.effect({ op: 'mbarrier.arrive', barrier })]),
+      ir.effect({ op: 'group.barrier', id: ir.u32(1), threads: ir.u32(64) }),
       ir.effect(ir.load(mine), row),
       ir.effect(
         ir.store(
@@ -335,4 +340,5 @@ export const gallery: readonly IrModule[] = [
   windows(),
   ...(['bf16', 'f16', 'e4m3'] as const).map(reduction),
   leftovers(),
+  reverseTwice.ir(),
 ];

@@ -180,8 +180,8 @@ export function param(name: string, type: IrType, index: number | null = null): 
   return { variable: variable(index === null ? name : `${name}_${index}`, type), name, index };
 }
 
-export function layout(name: string, fields: Omit<Field, 'offset'>[]): Layout {
-  const placed = fields.map((f, i) => ({ ...f, offset: i * 4096 }));
+export function layout(name: string, fields: Pick<Field, 'name' | 'type' | 'length'>[]): Layout {
+  const placed = fields.map((f, i) => ({ ...f, shape: [f.length], dimensions: [], offset: i * 4096 }));
   return { name, fields: placed, bytes: fields.length * 4096 };
 }
 

@@ -179,7 +179,7 @@ class Generator {
   #statements(depth: number, inLoop: boolean): Stmt[] {
     const outer = this.#visible;
     const statements = Array.from({ length: 1 + this.#random.below(4) }, () =>
-      this.#random.below(6) === 0 ? this.#call(depth) : [this.#statement(depth, inLoop)],
+      this.#random.below(12) === 0 ? this.#call(depth) : [this.#statement(depth, inLoop)],
     ).flat();
     this.#visible = outer;
     return statements;
