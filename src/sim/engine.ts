@@ -17,6 +17,7 @@ import { Meetings } from './meetings.js';
 import { SimBuffer } from './memory.js';
 import type { Random } from './random.js';
 import type { Agent, Schedule } from './schedule.js';
+import { soon } from './soon.js';
 import { Spins } from './spins.js';
 import { Statistics } from './statistics.js';
 import type { Block, Launch, Thread } from './thread.js';
@@ -212,7 +213,7 @@ export class Engine implements Machine {
     if (this.turnPlanned) return;
     this.turnPlanned = true;
     if (later) setTimeout(() => this.turn(), 1);
-    else setImmediate(() => this.turn());
+    else soon(() => this.turn());
   }
 
   private turn(): void {

@@ -1,4 +1,4 @@
-export type { AccessReport, Finding, StaleRead } from './detector.js';
+export type { AccessReport, Finding, Site, StaleRead } from './detector.js';
 export { type Exploration, explore } from './exhaustive.js';
 export { findingKey, formatFinding } from './findings.js';
 export type { HostProgram } from './host-threads.js';
@@ -11,3 +11,4 @@ export {
 } from './machine.js';
 export type { Schedule } from './schedule.js';
 export type { KernelStatistics, TraceEntry } from './statistics.js';
+export type { Watcher } from './watched.js';

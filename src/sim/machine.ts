@@ -4,7 +4,7 @@ import { ArgumentError, requireInteger } from '../errors/index.js';
 import type { IrModule } from '../lang/index.js';
 import type { Mode } from './compiled.js';
 import { createDetector } from './detector/index.js';
-import type { Detector, Finding, HostKnowledge, StaleRead } from './detector.js';
+import type { Detector, Finding, HostKnowledge, Site, SiteId, StaleRead } from './detector.js';
 import { SimDevice } from './device.js';
 import { Engine } from './engine.js';
 import { FindingLog } from './findings.js';
@@ -14,6 +14,7 @@ import { Random } from './random.js';
 import { InOrder, PrioritySchedule, RandomSchedule, type Schedule } from './schedule.js';
 import { SiteRegistry } from './sites.js';
 import type { KernelStatistics, TraceEntry } from './statistics.js';
+import { type Watcher, watched } from './watched.js';
 
 export const maxRanks = 128;
 
@@ -37,6 +38,8 @@ export interface MachineOptions {
   readonly stepLimit?: number;
   /** Sees every kernel that is loaded, and says what runs in its place: how mutants come in. */
   readonly substitute?: (module: IrModule) => IrModule;
+  /** Hears in checked mode what threads do, step by step: how a schedule is shown. */
+  readonly watch?: (site: (id: SiteId) => Site) => Watcher;
 }
 
 export interface MachineStatistics {
@@ -82,8 +85,8 @@ export class SimMachine {
     const seed = options.seed ?? '0';
     const configuration = options.configuration ?? '';
     const sites = new SiteRegistry();
-    const detector =
-      mode === 'checked' ? createDetector({ seed, configuration, site: (id) => sites.site(id) }) : null;
+    const site = (id: SiteId) => sites.site(id);
+    const detector = mode === 'checked' ? createDetector({ seed, configuration, site }) : null;
     const log = new FindingLog(seed, configuration, () => detector?.staleReads ?? []);
     const random = new Random(seed);
     const engine = new Engine({
@@ -91,7 +94,8 @@ export class SimMachine {
       mode,
       random,
       log,
-      detector,
+      detector:
+        detector !== null && options.watch !== undefined ? watched(detector, options.watch(site)) : detector,
       schedule: scheduleOf(options.schedule ?? (mode === 'fast' ? 'in-order' : 'random'), ranks, random),
       residentBlocks: requireInteger('residentBlocks', options.residentBlocks ?? 132, 1, 2 ** 20),
       stepLimit: options.stepLimit ?? (mode === 'fast' ? Number.POSITIVE_INFINITY : 100_000_000),
