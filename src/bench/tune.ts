@@ -216,7 +216,9 @@ async function tuneOne(
   const shape: Shape = shapeOf(of, tokens);
   const sets = setsFor(rounds, tokens * dispatchRowBytes(shape), timing.options.l2Bytes);
   const routes = routeSets(of, tokens, sets);
+  const pushable = combineRowBytes(shape) % 16 === 0;
   const time = async (tuning: Tuning): Promise<number> => {
+    if (tuning.combine.way === 'push' && !pushable) return Number.POSITIVE_INFINITY;
     const round = await Round.create(timing, noise, of, routes, tuning);
     const microseconds = quantile(await round.time(rounds, round.both), 0.5);
     await round.dispose();
@@ -228,7 +230,8 @@ async function tuneOne(
     const mine = Uint8Array.of(performance.now() > deadline ? 1 : 0);
     return (await world.allGather(mine, 'is the time over'))[0]![0] === 1;
   };
-  const start = tunedFor(shape, world.device) ?? defaultTuning(shape, 'cuda');
+  const { dispatch, combine } = tunedFor(shape, world.device) ?? defaultTuning(shape, 'cuda');
+  const start: Tuning = { dispatch, combine: pushable ? combine : { ...combine, way: 'pull' } };
   const { tuning, microseconds, before, tried, cut } = await descend(start, tokens, time, over);
   const found: TunedShape = {
     gpu: gpuOf(world).name,

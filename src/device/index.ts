@@ -1,2 +1,3 @@
 export type * from './device.js';
 export * from './numerics.js';
+export * from './require.js';

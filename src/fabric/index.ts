@@ -19,5 +19,6 @@ export type { Message } from './messages.js';
 export type { Callback } from './operations.js';
 export type { EngineOptions } from './options.js';
 export { type Device, listProviders, type ProviderName, type ProviderReport, providers } from './provider.js';
+export { shmBytesFor, shmRemedy, shmShortage, shmSpace } from './shm-space.js';
 export type { Barrier, OperationOptions, Paged, Scatter, Write } from './transfers.js';
 export type { WaitOptions } from './waiting.js';

@@ -174,7 +174,7 @@ function checked(kernel: string, parameters: Parameters, given: ShapeText): Chec
   const values = new Map(Object.entries(parameters).map(([key, of]) => [key, of.default]));
   for (const [written, value] of Object.entries(given)) {
     const key = written.toLowerCase();
-    const parameter = parameters[key];
+    const parameter = Object.hasOwn(parameters, key) ? parameters[key] : undefined;
     if (parameter === undefined) {
       throw new ArgumentError(
         '--shape',

@@ -1,5 +1,5 @@
 /** `kernel()` and `device()`: see kernel.ts for what a header and a body are. */
-import { ArgumentError, requireInteger, show } from '../errors/index.js';
+import { ArgumentError, requireInteger, requireObject, show } from '../errors/index.js';
 import { deviceDefinition, rememberDevice } from './definition.js';
 import { type Code, KernelError } from './diagnostics.js';
 import { isIdentifier, isMemoryName } from './header.js';
@@ -45,6 +45,7 @@ export function kernel<P extends ParamSpecs, U extends UsingSpec = NoUsing>(
   header: KernelHeader<P, U>,
   body: Body<P, U>,
 ): Kernel<P> {
+  requireObject('header', header);
   const site = callSite(kernel);
   checkHeader(header, header.name, body, site);
   const maxThreads = requireInteger('maxThreads', header.maxThreads ?? mostThreads, 1, mostThreads);
@@ -74,6 +75,7 @@ export function device<
   header: DeviceHeader<P, U, R>,
   body: Body<P, U, R extends ScalarParam ? ValueOf[R] : void>,
 ): DeviceFunction<P, R> {
+  requireObject('header', header);
   const site = callSite(device);
   const name = header.name ?? 'device function';
   checkHeader(header, header.name ?? 'device', body, site);

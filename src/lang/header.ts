@@ -2,7 +2,7 @@
  * What a kernel's header is made of: memory layouts and the types of run-time parameters. These are ordinary
  * host values; the same `layout` is used by the host, the kernels and the checker's reports (law 5).
  */
-import { ArgumentError, requireInteger } from '../errors/index.js';
+import { ArgumentError, requireInteger, requireObject, requireText } from '../errors/index.js';
 import type {
   FieldSpec,
   LayoutSpec,
@@ -41,9 +41,12 @@ export function field<T extends MemoryName>(type: T, length: number): FieldSpec<
  */
 export function layout<const S extends LayoutSpec>(name: string, spec: S): TypedLayout<S> {
   if (typeof name !== 'string' || name === '') throw new ArgumentError('name', name, 'a name for people');
+  requireObject('spec', spec, "fields by name: { flags: field('u32', 8) }");
   const fields: Field[] = [];
   let offset = 0;
-  const place = (fieldName: string, { type, length }: FieldSpec): void => {
+  const place = (fieldName: string, of: FieldSpec): void => {
+    requireObject(`${name}.${fieldName}`, of, "a field: field('u32', 8)");
+    const { type, length } = field(of.type, of.length);
     if (fields.some((other) => other.name === fieldName)) {
       throw new ArgumentError(`${name}.${fieldName}`, 'a second field of that name', 'unique');
     }
@@ -65,6 +68,9 @@ export function section<S extends LayoutSpec>(
   name: keyof S & string,
   index?: number,
 ): Field {
+  requireLayout('layout', of);
+  requireText('field', name);
+  if (index !== undefined) requireInteger('index', index, 0, 2 ** 31);
   const found = findField(of, index === undefined ? name : `${name}_${index}`);
   if (found === undefined) {
     throw new ArgumentError(
@@ -90,12 +96,18 @@ export function pointer<T extends MemoryName>(to: T): PointerParam<T> {
 
 /** The windows of all ranks of the node: `win.at(rank).field` is an address. */
 export function peers<S extends LayoutSpec>(of: TypedLayout<S>): PeersParam<S> {
+  requireLayout('layout', of);
   return { kind: 'peers', layout: of };
 }
 
 /** `length` parameters of one type, reached by constant index; the host sets `name_0`, `name_1`, … */
 export function list<P extends ScalarParam | PointerParam>(of: P, length: number): ListParam<P> {
   return { kind: 'list', of, length: requireInteger('length', length, 0, 256) };
+}
+
+function requireLayout(argument: string, of: Layout): void {
+  requireObject(argument, of, 'what layout() gives');
+  if (!Array.isArray(of.fields)) throw new ArgumentError(argument, of, 'what layout() gives');
 }
 
 function alignUp(offset: number, alignment: number): number {

@@ -14,6 +14,7 @@ export type * from './ir.js';
 export type * from './kernel.js';
 export type * from './language.js';
 export { printIr } from './print.js';
+export { requireModule } from './require.js';
 export * from './types.js';
 export { validateIr } from './validate.js';
 export {

@@ -1,5 +1,5 @@
 /** From a function's text to its syntax tree. Offsets in the tree are offsets in the text. */
-import { type Expression, type Pattern, parseExpressionAt, type Statement } from 'acorn';
+import { type Expression, type Node, type Pattern, parseExpressionAt, type Statement } from 'acorn';
 import { type FramedSource, Problem } from './diagnostics.js';
 
 export interface ParsedBody {
@@ -20,6 +20,11 @@ export function parseBody(source: FramedSource): ParsedBody {
     );
   }
   const tree = parseText(source);
+  const deep = tooDeep(tree);
+  if (deep !== undefined) {
+    const message = `the body is nested more than ${mostNested} deep here; name parts of it with const, or split it up`;
+    return fail('HK103', message, deep.start, deep.start + 1);
+  }
   if (tree.type !== 'ArrowFunctionExpression' && tree.type !== 'FunctionExpression') {
     return fail('HK104', 'write the body as an arrow function: (g, params, using) => { … }');
   }
@@ -45,3 +50,19 @@ function parseText(source: FramedSource): Expression {
     throw new Problem('HK103', `the body's text cannot be parsed: ${why}`, source, at, at + 1);
   }
 }
+
+/** Every later step follows the tree by recursion, and must not run out of stack. */
+const mostNested = 256;
+
+/** A node that is nested too deeply. Without recursion itself. */
+function tooDeep(tree: Node): Node | undefined {
+  let level: Node[] = [tree];
+  for (let depth = 0; level.length > 0; depth++) {
+    if (depth > mostNested) return level[0];
+    level = level.flatMap((node) => Object.values(node).flat().filter(isNode));
+  }
+  return undefined;
+}
+
+const isNode = (value: unknown): value is Node =>
+  typeof value === 'object' && value !== null && 'type' in value && 'start' in value;

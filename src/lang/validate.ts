@@ -5,11 +5,13 @@
 import { inRange, isInteger } from './arithmetic.js';
 import * as build from './build.js';
 import type { Effect, Expr, IrFunction, IrModule, Stmt, Variable } from './ir.js';
+import { requireModule } from './require.js';
 import { byteSize, type IrType } from './types.js';
 import { operands } from './walk.js';
 
 /** What is wrong, in words; empty for a sound module. */
 export function validateIr(module: IrModule): string[] {
+  requireModule('module', module);
   const found: string[] = [];
   const all = [...module.functions, module.entry];
   for (const [index, of] of all.entries()) {

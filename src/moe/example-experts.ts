@@ -2,8 +2,8 @@
  * The example experts as a rank runs them between dispatch and combine, and what they mean in plain code. Scale and
  * bias of an expert follow from its id, so any rank can say what another's experts would do.
  */
-import type { Launcher, Memory, Stream } from '../device/index.js';
-import { ArgumentError } from '../errors/index.js';
+import { type Launcher, type Memory, requireStream, type Stream } from '../device/index.js';
+import { ArgumentError, requireObject } from '../errors/index.js';
 import { exampleExpertsKernel } from '../kernels/index.js';
 import type { IrModule } from '../lang/index.js';
 import type { World } from '../world/index.js';
@@ -41,6 +41,8 @@ export class ExampleExperts {
     stream: Stream,
     options: ExampleExpertsOptions = exampleSpread(ep.shape, world.device.kind),
   ): Promise<ExampleExperts> {
+    requireStream('stream', stream);
+    requireObject('options', options);
     const { shape, received } = ep;
     const { first, count } = expertsOf(shape, world.rank);
     const x = received.payloads[exampleInput];

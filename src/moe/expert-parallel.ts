@@ -2,8 +2,24 @@
  * Dispatch and combine as a runtime calls them: create an ExpertParallel once for a layer's shape, then, for each
  * round, dispatch, run the experts, combine. Both calls only enqueue: they do not wait, allocate or copy.
  */
-import type { Device, Fill, Launcher, Program, Stream } from '../device/index.js';
-import { ArgumentError, DisposedError, HeddleError, RankLostError, requireInteger } from '../errors/index.js';
+import {
+  type Device,
+  type Fill,
+  type Launcher,
+  type Program,
+  requireStream,
+  type Stream,
+} from '../device/index.js';
+import {
+  ArgumentError,
+  DisposedError,
+  HeddleError,
+  RankLostError,
+  requireFlag,
+  requireInteger,
+  requireObject,
+  requireOneOf,
+} from '../errors/index.js';
 import {
   type CombineTuning,
   combineGrid,
@@ -19,21 +35,13 @@ import {
   widestUnit,
 } from '../kernels/index.js';
 import { byteSize } from '../lang/index.js';
-import type { SharedWindow, World } from '../world/index.js';
+import { type SharedWindow, World } from '../world/index.js';
 import { type Dtype, dtypes } from './dtype.js';
-import { expertsOf, type Output, type RowDtype, type Shape } from './shape.js';
+import { expertsOf, limits, type Output, type RowDtype, requireShape, type Shape } from './shape.js';
 import { emptyTensor, type OwnedTensor, type Tensor, wrap } from './tensor.js';
 import { tunedFor } from './tuned.js';
 import { defaultTuning, type Tuning, weighTuning } from './tuning.js';
-import {
-  type Input,
-  limits,
-  requireCombineOutput,
-  requireDispatchInputs,
-  requireOneOf,
-  requireShape,
-  requireTuning,
-} from './validate.js';
+import { type Input, requireCombineOutput, requireDispatchInputs, requireTuning } from './validate.js';
 
 /** One row of a payload: `length` elements of `dtype`. */
 export interface Row {
@@ -192,10 +200,14 @@ export class ExpertParallel {
    */
   static async create(world: World, options: ExpertParallelOptions): Promise<ExpertParallel> {
     const shape = shapeOf(world, options);
-    const features = { weights: options.weights ?? true, counts: options.counts ?? false };
+    const features = {
+      weights: requireFlag('weights', options.weights ?? true),
+      counts: requireFlag('counts', options.counts ?? false),
+    };
     const limit = requireInteger('waitMs', options.waitMs ?? 10_000, 1, 4_000_000) * 1000;
     const tuning = options.tuning ?? tunedFor(shape, world.device) ?? defaultTuning(shape, world.device.kind);
     requireTuning(tuning, shape.ranks);
+    requirePushable(shape, options.tuning);
     await requireSameEverywhere(world, { ...shape, ...features, ...tuning });
 
     const oneSided = specialise(shape, features, tuning, world.device.kind);
@@ -257,6 +269,7 @@ export class ExpertParallel {
       );
     }
     const tokens = requireDispatchInputs(this.shape, inputs);
+    requireStream('stream', stream);
     if (this.features.weights && inputs.topkWeights === undefined) {
       throw new ArgumentError(
         'topkWeights',
@@ -301,6 +314,7 @@ export class ExpertParallel {
       );
     }
     requireCombineOutput(this.shape, this.#tokens, out);
+    requireStream('stream', stream);
     const unit = outputRowBytes(this.shape) % 16 === 0 ? 16 : 1;
     if (out.data % unit !== 0) throw new ArgumentError('out.data', out.data, `a multiple of ${unit}`);
     const { combineLauncher: launcher } = this;
@@ -320,6 +334,7 @@ export class ExpertParallel {
    */
   async synchronize(stream: Stream): Promise<void> {
     if (this.#disposed) throw new DisposedError('this ExpertParallel');
+    requireStream('stream', stream);
     await stream.synchronize();
     if (this.#loss === null) this.#loss = await this.#findLoss(stream);
     if (this.#loss !== null) throw this.#loss;
@@ -405,9 +420,10 @@ export class ExpertParallel {
 }
 
 function shapeOf(world: World, options: ExpertParallelOptions): Shape {
-  if (typeof options?.payloads !== 'object' || options.payloads === null) {
-    throw new ArgumentError('payloads', options?.payloads, "rows by name: { x: row('bf16', 7168) }");
-  }
+  if (!(world instanceof World))
+    throw new ArgumentError('world', world, 'what World.local or World.join gives');
+  requireObject('options', options);
+  requireObject('payloads', options.payloads, "rows by name: { x: row('bf16', 7168) }");
   const payloads = Object.entries(options.payloads).map(([name, row]) => ({
     name,
     rowBytes: requireRow(`payloads.${name}`, row, Object.keys(dtypes)),
@@ -430,8 +446,7 @@ function shapeOf(world: World, options: ExpertParallelOptions): Shape {
 
 /** Requires a row as `row()` makes it, of one of these dtypes; returns its bytes. */
 function requireRow(argument: string, row: Row, allowed: readonly string[]): number {
-  if (typeof row !== 'object' || row === null)
-    throw new ArgumentError(argument, row, "a row: row('bf16', 7168)");
+  requireObject(argument, row, "a row: row('bf16', 7168)");
   requireOneOf(`${argument}.dtype`, row.dtype, allowed);
   const { size } = dtypes[row.dtype];
   return size * requireInteger(`${argument}.length`, row.length, 1, limits.rowBytes / size);
@@ -465,7 +480,7 @@ function requireSendable({ output, tuning }: ExpertParallelOptions): void {
     const possible = "a multiple of 16 for transport 'e4m3'; transport 'rows' takes any length";
     throw new ArgumentError('output.length', output.length, possible);
   }
-  if (tuning?.combine.way === 'pull')
+  if (tuning?.combine?.way === 'pull')
     throw new ArgumentError('tuning.combine.way', 'pull', "'push' for transport 'e4m3'");
 }
 
@@ -524,9 +539,18 @@ function prepareWeighing(
   return { rows, launcher };
 }
 
-/** Only whole vectors can be pushed. */
+/** A tuning may have been found for other rows; only whole vectors can be pushed. */
 function forRows(shape: Shape, { combine }: Tuning): Partial<CombineTuning> {
-  return { way: outputRowBytes(shape) % 16 === 0 ? combine.way : 'pull' };
+  return { way: canPush(shape) ? combine.way : 'pull' };
+}
+
+const canPush = (shape: Shape): boolean => outputRowBytes(shape) % 16 === 0;
+
+/** Who asks for a push by name is not given a pull instead. */
+function requirePushable(shape: Shape, tuning: Tuning | undefined): void {
+  if (tuning?.combine.way !== 'push' || canPush(shape)) return;
+  const possible = `'pull' for rows of ${outputRowBytes(shape)} bytes; only multiples of 16 bytes can be pushed`;
+  throw new ArgumentError('tuning.combine.way', 'push', possible);
 }
 
 /** A tuning may have been found for other rows. These are pushed, and with more threads sums would not fit in registers. */

@@ -2,9 +2,11 @@
  * How the kernels of a shape are spread over a device, where nobody measured this very machine: rules of thumb for
  * GPUs (docs/results holds the measurements behind them), and the cheapest spread for the simulator.
  */
+
+import { requireOneOf } from '../errors/index.js';
 import type { CombineTuning, DispatchTuning, LaunchTuning } from '../kernels/index.js';
 import { dtypes } from './dtype.js';
-import type { Shape } from './shape.js';
+import { requireShape, type Shape } from './shape.js';
 
 /** How the kernels of a layer are spread over a GPU: the same on all ranks. */
 export interface Tuning {
@@ -16,6 +18,8 @@ export interface Tuning {
 
 /** The tuning that an ExpertParallel has unless it is told another, where nothing was measured. */
 export function defaultTuning(shape: Shape, kind: 'sim' | 'cuda'): Tuning {
+  requireShape(shape);
+  requireOneOf('kind', kind, ['sim', 'cuda']);
   return kind === 'sim' ? simTuning(shape) : gpuTuning(shape);
 }
 

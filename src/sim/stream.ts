@@ -109,6 +109,7 @@ export class SimStream extends Agent implements Stream {
   }
 
   copyIn(to: number, bytes: Uint8Array): void {
+    if (!(bytes instanceof Uint8Array)) throw new ArgumentError('bytes', bytes, 'a Uint8Array');
     const target = this.addresses.find('to', to, bytes.byteLength);
     const data = bytes.slice();
     this.enqueue({

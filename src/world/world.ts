@@ -4,7 +4,15 @@
  */
 import { CudaDevice, countGpus, describeGpu } from '../cuda/index.js';
 import type { Device, Fill, Window, WindowMemory } from '../device/index.js';
-import { ArgumentError, HeddleError, requireInteger, UnavailableError } from '../errors/index.js';
+import {
+  ArgumentError,
+  HeddleError,
+  requireFunction,
+  requireInteger,
+  requireObject,
+  requireText,
+  UnavailableError,
+} from '../errors/index.js';
 import { type MachineOptions, SimMachine } from '../sim/index.js';
 import { ordinalFor, requireOwnGpus } from './gpus.js';
 import type { Group, GroupOptions } from './group.js';
@@ -61,6 +69,8 @@ export class World {
    * throws, the others see it lost, and the first error is thrown here once all have ended.
    */
   static async local<T>(options: LocalWorldOptions, program: (world: World) => Promise<T>): Promise<T[]> {
+    requireObject('options', options);
+    requireFunction('program', program, 'what a rank does: async (world) => { … }');
     const ranks = requireInteger('ranks', options.ranks, 1, 1024);
     const machine = chooseMachine(ranks, options);
     const devices: Device[] = [];
@@ -125,9 +135,11 @@ export class World {
       for (const step of undo.splice(0).reverse()) step();
     };
     const { rank } = this;
+    requireText('purpose', purpose);
     try {
       let own!: WindowMemory;
       const handles = await this.together(`exchanging the ${purpose}s`, async () => {
+        requireFills(fills, requireInteger('bytes', bytes, 1, Number.MAX_SAFE_INTEGER));
         own = this.device.allocateWindow(bytes, purpose, fills);
         undo.push(() => own.free());
         return own.handle;
@@ -204,6 +216,17 @@ async function freeAll(devices: readonly Device[]): Promise<void> {
   await Promise.all(devices.map((device) => device.dispose()));
 }
 
+function requireFills(fills: readonly Fill[], windowBytes: number): void {
+  if (!Array.isArray(fills)) throw new ArgumentError('fills', fills, 'an array');
+  for (let i = 0; i < fills.length; i++) {
+    requireObject(`fills[${i}]`, fills[i]);
+    const { offset, bytes, value } = fills[i]!;
+    requireInteger(`fills[${i}].offset`, offset, 0, windowBytes);
+    requireInteger(`fills[${i}].bytes`, bytes, 0, windowBytes - offset);
+    requireInteger(`fills[${i}].value`, value, 0, 255);
+  }
+}
+
 function chooseMachine(ranks: number, { device = 'auto', sim }: LocalWorldOptions): SimMachine | null {
   if (!['auto', 'sim', 'cuda'].includes(device))
     throw new ArgumentError('device', device, "'auto', 'sim' or 'cuda'");
@@ -216,6 +239,7 @@ function chooseMachine(ranks: number, { device = 'auto', sim }: LocalWorldOption
     );
   }
   if (device === 'auto' && sim === undefined && gpusHere() >= ranks) return null;
+  if (sim !== undefined) requireObject('sim', sim);
   if (!(sim instanceof SimMachine)) return SimMachine.create({ ...sim, ranks });
   if (sim.ranks !== ranks)
     throw new ArgumentError('ranks', ranks, `${sim.ranks}, as many as the machine has GPUs`);

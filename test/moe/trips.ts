@@ -2,6 +2,7 @@
 import fc from 'fast-check';
 import {
   compareRounds,
+  dtypes,
   expectedRound,
   makeSources,
   type RoundsOptions,
@@ -94,7 +95,12 @@ export function trips(ranks: fc.Arbitrary<number>, most: { readonly tokens: numb
       });
       const tuning = {
         dispatch: { ...spread(of.dispatch), way: of.send },
-        combine: { ...spread(of.combine), way: of.way, ahead: of.ahead },
+        // Only rows of whole 16 bytes can be pushed.
+        combine: {
+          ...spread(of.combine),
+          way: (hidden * dtypes[dtype].size) % 16 === 0 ? of.way : 'pull',
+          ahead: of.ahead,
+        },
       };
       return { shape, rounds, options: { weights, counts, inspect, ...(of.tuned && { tuning }) } };
     });

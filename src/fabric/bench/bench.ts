@@ -1,7 +1,9 @@
 import { cpus, loadavg } from 'node:os';
+import { UnavailableError } from '../../errors/index.js';
 import { libfabric } from '../bindings.js';
 import type { EngineOptions } from '../options.js';
 import { listProviders, type ProviderName } from '../provider.js';
+import { requireShmSpace } from '../shm-space.js';
 import { type Baseline, buildBaseline } from './baseline.js';
 import { runRanks } from './ranks.js';
 import type { SteadyReport, StreamArgs } from './roles.js';
@@ -54,6 +56,8 @@ export interface FabricBenchReport {
 
 const module = new URL(`./roles.${import.meta.url.endsWith('.ts') ? 'ts' : 'js'}`, import.meta.url);
 const mebibyte = 1 << 20;
+const scatterPeers = 63;
+const allToAllRanks = 16;
 
 /** Measures the engine between local processes, and the same libfabric calls from C, in one run. */
 export async function benchFabric(options: FabricBenchOptions): Promise<FabricBenchReport> {
@@ -64,6 +68,7 @@ export async function benchFabric(options: FabricBenchOptions): Promise<FabricBe
     node: process.version,
     libfabric: libfabric().version,
   };
+  for (const provider of options.providers) requireRoom(provider, options);
   const baseline = await buildBaseline();
   const figures: Figure[] = [];
   try {
@@ -188,7 +193,7 @@ async function benchProvider(
       { text: '≤ C + 1 µs', holds: (h, c) => h <= c + 1, needsC: true },
     );
     const scatters = count(1_000);
-    const scatterArgs = { ...stream(64, 1, scatters), peers: 63 };
+    const scatterArgs = { ...stream(64, 1, scatters), peers: scatterPeers };
     await measure(
       `posting a scatter to 63 peers, ${by}`,
       'µs',
@@ -244,7 +249,7 @@ async function benchProvider(
   fact('missed completions and arrivals', '', missed, '0', missed === 0);
 
   if (options.allToAll) {
-    const [ranks, slice, times] = [16, 131_072, 200];
+    const [ranks, slice, times] = [allToAllRanks, 131_072, 200];
     options.progress(`${provider}: all-to-all of ${ranks} processes`);
     const begun = performance.now();
     const checked = await roles<{ bytesChecked: number }>('allToAll', ranks, {
@@ -266,8 +271,22 @@ async function benchProvider(
   return figures;
 }
 
+/** Says what is missing before anything is measured. */
+function requireRoom(provider: ProviderName, { ranks, allToAll }: FabricBenchOptions): void {
+  if (provider !== 'shm') return;
+  // An endpoint for each engine, and one for each peer of it: the scatter's many receivers, or everybody to everybody.
+  const meshes = [ranks, ...(allToAll ? [allToAllRanks] : [])].map((n) => n * n);
+  requireShmSpace('fabric bench --provider shm', Math.max(1 + 2 * scatterPeers, ...meshes));
+}
+
 /** The device for processes of one machine: loopback, where the provider has it. */
 function localDevice(provider: ProviderName): string {
-  const devices = listProviders().find((report) => report.provider === provider)!.devices;
+  const { devices, missing } = listProviders().find((report) => report.provider === provider)!;
+  if (devices.length === 0) {
+    throw new UnavailableError(
+      `${provider} cannot be measured here: ${missing}`,
+      '`heddle fabric list` shows which providers can',
+    );
+  }
   return (devices.find(({ device }) => device === 'lo') ?? devices[0]!).device;
 }
