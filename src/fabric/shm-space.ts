@@ -1,6 +1,6 @@
 /** The shm provider keeps each endpoint's mailbox in a file of /dev/shm, which containers make small. */
 import { statfsSync } from 'node:fs';
-import { UnavailableError } from '../errors/index.js';
+import { requireInteger, requireObject, UnavailableError } from '../errors/index.js';
 
 const mebibyte = 2 ** 20;
 /** What an endpoint touches of its file. */
@@ -25,12 +25,16 @@ export function shmSpace(): ShmSpace | null {
 }
 
 /** What so many endpoints need: one an engine, and one for each peer of it. */
-export const shmBytesFor = (endpoints: number): number => reserve + endpoints * endpointBytes;
+export const shmBytesFor = (endpoints: number): number =>
+  reserve + requireInteger('endpoints', endpoints, 1, 2 ** 20) * endpointBytes;
 
 /** What is wrong where /dev/shm has less than that; null where it has enough. */
 export function shmShortage(endpoints: number, space = shmSpace()): string | null {
   const needed = shmBytesFor(endpoints);
   if (space === null) return `there is no /dev/shm, of which shm needs ${inMebibytes(needed)}`;
+  requireObject('space', space);
+  requireInteger('space.free', space.free, 0, Number.MAX_SAFE_INTEGER);
+  requireInteger('space.total', space.total, 0, Number.MAX_SAFE_INTEGER);
   if (space.free >= needed) return null;
   const { free, total } = space;
   return `/dev/shm has ${inMebibytes(free)} free of ${inMebibytes(total)}, and shm needs ${inMebibytes(needed)}`;

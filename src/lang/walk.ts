@@ -1,5 +1,6 @@
 /** Visiting and rewriting the IR. Rewriting shares everything it leaves as it is. */
 import type { Effect, Expr, IrFunction, IrModule, Span, Stmt } from './ir.js';
+import { requireModule } from './require.js';
 
 type EffectStmt = Stmt & { readonly kind: 'effect' };
 
@@ -21,6 +22,7 @@ export interface EffectPlace {
 
 /** Every effect of a module: device functions first, then the kernel; `index` is the one `rewriteEffects` gives. */
 export function effectsOf(module: IrModule): EffectPlace[] {
+  requireModule('module', module);
   const found: EffectPlace[] = [];
   const visit = (of: IrFunction, index: number): void =>
     walkStatements(of.body, (stmt) => {

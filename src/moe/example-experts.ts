@@ -3,12 +3,12 @@
  * bias of an expert follow from its id, so any rank can say what another's experts would do.
  */
 import { type Launcher, type Memory, requireStream, type Stream } from '../device/index.js';
-import { ArgumentError, requireObject } from '../errors/index.js';
+import { ArgumentError, requireInteger, requireObject } from '../errors/index.js';
 import { exampleExpertsKernel } from '../kernels/index.js';
 import type { IrModule } from '../lang/index.js';
-import type { World } from '../world/index.js';
+import { World } from '../world/index.js';
 import { type Bits, bitsArray, fromF32, toF32 } from './dtype.js';
-import type { ExpertParallel } from './expert-parallel.js';
+import { ExpertParallel } from './expert-parallel.js';
 import { random } from './random.js';
 import type { ReferenceReceived } from './reference.js';
 import { expertsOf, type Shape } from './shape.js';
@@ -39,10 +39,15 @@ export class ExampleExperts {
     world: World,
     ep: ExpertParallel,
     stream: Stream,
-    options: ExampleExpertsOptions = exampleSpread(ep.shape, world.device.kind),
+    spread?: ExampleExpertsOptions,
   ): Promise<ExampleExperts> {
+    if (!(world instanceof World)) throw new ArgumentError('world', world, 'the world of the layer');
+    if (!(ep instanceof ExpertParallel)) throw new ArgumentError('ep', ep, 'an ExpertParallel');
     requireStream('stream', stream);
+    const options = spread ?? exampleSpread(ep.shape, world.device.kind);
     requireObject('options', options);
+    // The kernel is made for so many threads.
+    requireInteger('options.threads', options.threads, 1, 1024);
     const { shape, received } = ep;
     const { first, count } = expertsOf(shape, world.rank);
     const x = received.payloads[exampleInput];

@@ -252,6 +252,7 @@ export function dlpack(tensor: Tensor): DlpackView {
 /** For people: `bf16 [8, 7168]`, with strides where it has gaps. */
 export function describe(tensor: Pick<Tensor, 'dtype' | 'shape' | 'strides'>): string {
   requireObject('tensor', tensor, 'a tensor');
+  requireDtype('tensor.dtype', tensor.dtype);
   requireLengths('tensor.shape', tensor.shape);
   if (tensor.strides !== undefined) requireLengths('tensor.strides', tensor.strides);
   const strides = isContiguous(tensor) ? '' : ` with strides [${tensor.strides?.join(', ')}]`;

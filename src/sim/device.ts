@@ -1,16 +1,17 @@
 /** One rank's simulated GPU: the `Device` over the engine. */
-import type {
-  Device,
-  Event,
-  Fill,
-  Launcher,
-  LaunchShape,
-  Memory,
-  PeerMemory,
-  Program,
-  Stream,
-  Window,
-  WindowMemory,
+import {
+  type Device,
+  type Event,
+  type Fill,
+  type Launcher,
+  type LaunchShape,
+  type Memory,
+  type PeerMemory,
+  type Program,
+  requireFills,
+  type Stream,
+  type Window,
+  type WindowMemory,
 } from '../device/index.js';
 import {
   ArgumentError,
@@ -87,6 +88,7 @@ export class SimDevice implements Device {
   }
 
   allocateWindow(bytes: number, purpose: string, fills: readonly Fill[] = []): SimWindowMemory {
+    requireFills(fills, requireInteger('bytes', bytes, 1, maxBufferBytes));
     const window = this.place(bytes, purpose);
     for (const { offset, bytes, value } of fills) window.buffer.u8.fill(value, offset, offset + bytes);
     return window;
@@ -109,7 +111,10 @@ export class SimDevice implements Device {
     const compiled = compile(this.shared.substitute(module), this.shared.engine.mode);
     return {
       module,
-      launcher: (shape) => new SimLauncher(this.rank, this.shared, compiled, shape),
+      launcher: (shape) => {
+        requireObject('shape', shape);
+        return new SimLauncher(this.rank, this.shared, compiled, shape);
+      },
     };
   }
 

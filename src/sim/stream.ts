@@ -44,8 +44,8 @@ export class SimEvent implements Event {
 
   elapsedSince(start: Event): number {
     if (this.disposed) throw new DisposedError('the event');
-    const from = (start as SimEvent).recording;
-    if (!(start instanceof SimEvent) || from === null || !from.done) {
+    const from = start instanceof SimEvent ? start.recording : null;
+    if (from === null || !from.done) {
       throw new ArgumentError('start', start, 'an event of this machine that was recorded and is done');
     }
     if (this.recording === null || !this.recording.done) {

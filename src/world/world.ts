@@ -3,7 +3,7 @@
  * the ranks came together or what their devices are.
  */
 import { CudaDevice, countGpus, describeGpu } from '../cuda/index.js';
-import type { Device, Fill, Window, WindowMemory } from '../device/index.js';
+import { type Device, type Fill, requireFills, type Window, type WindowMemory } from '../device/index.js';
 import {
   ArgumentError,
   HeddleError,
@@ -214,17 +214,6 @@ export class World {
 async function freeAll(devices: readonly Device[]): Promise<void> {
   await Promise.all(devices.map((device) => (device instanceof CudaDevice ? device.settle() : undefined)));
   await Promise.all(devices.map((device) => device.dispose()));
-}
-
-function requireFills(fills: readonly Fill[], windowBytes: number): void {
-  if (!Array.isArray(fills)) throw new ArgumentError('fills', fills, 'an array');
-  for (let i = 0; i < fills.length; i++) {
-    requireObject(`fills[${i}]`, fills[i]);
-    const { offset, bytes, value } = fills[i]!;
-    requireInteger(`fills[${i}].offset`, offset, 0, windowBytes);
-    requireInteger(`fills[${i}].bytes`, bytes, 0, windowBytes - offset);
-    requireInteger(`fills[${i}].value`, value, 0, 255);
-  }
 }
 
 function chooseMachine(ranks: number, { device = 'auto', sim }: LocalWorldOptions): SimMachine | null {
