@@ -117,7 +117,7 @@ const notCalled = [
     'bodies',
     'children',
     'expressionsOf',
-    'operands',
+    'operands', 'rewriteEffects', 'rewriteStatements',
     'walkExpression',
     'walkStatements',
     'formatDiagnostic',
