@@ -3,9 +3,13 @@
 const rooms = [
   'cli',
   'bench',
+  'check',
+  'testing',
   'moe',
+  'tuning',
   'kernels',
   'world',
+  'layer',
   'fabric',
   'cuda',
   'sim',
@@ -27,6 +31,19 @@ const downOnly = rooms.slice(1).map((room, i) => ({
 module.exports = {
   forbidden: [
     ...downOnly,
+    {
+      name: 'fabric-front-on-top',
+      comment: 'inside fabric: what callers see, the core behind it, and libfabric at the bottom',
+      severity: 'error',
+      from: { path: '^src/fabric/(core|libfabric)/' },
+      to: { path: '^src/fabric/front/' },
+    },
+    {
+      name: 'libfabric-at-the-bottom',
+      severity: 'error',
+      from: { path: '^src/fabric/libfabric/' },
+      to: { path: '^src/fabric/core/' },
+    },
     { name: 'no-cycles', severity: 'error', from: {}, to: { circular: true } },
     {
       name: 'by-the-door',

@@ -4,15 +4,15 @@
  */
 import { spawnSync } from 'node:child_process';
 import { cpus, totalmem } from 'node:os';
+import { profiles } from '../src/layer/index.js';
+import { formatFinding, SimMachine } from '../src/sim/index.js';
 import {
   expectedRound,
   makeSources,
-  profiles,
   type RoundsShape,
   runRounds,
   shapeOfRounds,
-} from '../src/moe/index.js';
-import { formatFinding, SimMachine } from '../src/sim/index.js';
+} from '../src/testing/index.js';
 import { World } from '../src/world/index.js';
 
 interface Figure {

@@ -3,7 +3,8 @@
  * so that no round finds its rows in a cache that a round before it filled.
  */
 import type { Device, Memory, Stream } from '../device/index.js';
-import { type Routes, randomElements, type Tensor, wrap } from '../moe/index.js';
+import { type Tensor, wrap } from '../moe/index.js';
+import { type Routes, randomElements } from '../testing/index.js';
 import type { Workload } from './workload.js';
 
 /** How often the sets together exceed L2. */

@@ -16,7 +16,8 @@ import {
   ncclUniqueId,
 } from '../cuda/index.js';
 import type { Memory } from '../device/index.js';
-import { type Routes, ranksOf } from '../moe/index.js';
+import { ranksOf } from '../layer/index.js';
+import type { Routes } from '../testing/index.js';
 import type { World } from '../world/index.js';
 import { Crew } from './crew.js';
 import { type Noise, setsFor } from './inputs.js';

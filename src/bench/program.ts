@@ -1,5 +1,5 @@
 /** One rank's part of a benchmark, from the first kernel to the last. All ranks of the world run it. */
-import { CudaDevice, type NcclCommunicator } from '../cuda/index.js';
+import type { NcclCommunicator } from '../cuda/index.js';
 import type { World } from '../world/index.js';
 import { Ceilings } from './ceilings.js';
 import { Noise, setsFor } from './inputs.js';
@@ -62,12 +62,11 @@ export async function benchmark(
   emit: (event: BenchEvent) => void,
 ): Promise<void> {
   const of = workload(plan.workload);
-  const real = world.device instanceof CudaDevice;
-  const l2Bytes = world.device instanceof CudaDevice ? world.device.gpu.l2Bytes : 0;
+  const real = world.device.kind === 'cuda';
   const timing = await Timing.create(world, crews.timing, {
     iterations: plan.iterations,
     warmups: real ? warmups : 0,
-    l2Bytes,
+    l2Bytes: world.device.cacheBytes,
     pause: real ? 300 : 0,
     limit: 20_000_000,
   });
@@ -137,13 +136,13 @@ async function measure(
   // Simulated steps of a kernel beside those of its peers' say nothing.
   if (plan.breakdown && real) doing('kernels');
   const kernels = plan.breakdown && real ? await round.breakdown() : null;
-  const { tuning } = round.ep;
+  const { family, tuning } = round.ep;
   await round.dispose();
 
   // Dispatch without a combine needs slots that nobody has to release: those of a pulling round.
   doing('dispatch alone');
-  const alone = { ...tuning, combine: { ...tuning.combine, way: 'pull' as const } };
-  const half = await Round.create(timing, noise, of, routes, alone);
+  const alone = { ...tuning, combine: { ...tuning.combine, way: 'pull' } };
+  const half = await Round.create(timing, noise, of, routes, { family, tuning: alone });
   times.set(key('heddle', 'dispatch'), spread(await half.time(rounds, half.dispatch)));
   await half.dispose();
 

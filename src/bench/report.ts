@@ -1,6 +1,6 @@
 /** What a run leaves: plain data, as `--output-file` writes it and the HTML report reads it. */
 import type { KernelFacts } from '../cuda/index.js';
-import type { Tuning } from '../moe/index.js';
+import type { Tuning } from '../kernels/index.js';
 import type { Spread } from './statistics.js';
 import type { RoundBytes, Workload } from './workload.js';
 

@@ -1,19 +1,9 @@
 /** Heddle's own round, as the benchmark enqueues it, and a look at whether it brings the right bytes. */
 import type { CudaProgram } from '../cuda/index.js';
 import { HeddleError } from '../errors/index.js';
-import {
-  benchHandles,
-  dtypes,
-  ExpertParallel,
-  fromF32,
-  isExpert,
-  ownerOf,
-  type Routes,
-  ranksOf,
-  row,
-  type Tuning,
-  toF32,
-} from '../moe/index.js';
+import { dtypes, fromF32, isExpert, ownerOf, ranksOf, toF32 } from '../layer/index.js';
+import { benchHandles, ExpertParallel, type ExpertParallelOptions, row } from '../moe/index.js';
+import type { Routes } from '../testing/index.js';
 import { Inputs, type Noise } from './inputs.js';
 import type { KernelNumbers } from './report.js';
 import { quantile } from './statistics.js';
@@ -42,7 +32,7 @@ export class Round {
     noise: Noise,
     of: Workload,
     routeSets: readonly (readonly Routes[])[],
-    tuning?: Tuning,
+    how: Pick<ExpertParallelOptions, 'family' | 'tuning'> = {},
   ): Promise<Round> {
     const { world, stream } = timing;
     const tokens = routeSets[0]![0]!.tokens;
@@ -52,7 +42,7 @@ export class Round {
       maxTokens: tokens,
       payloads: Object.fromEntries(of.payloads.map(({ name, rowBytes }) => [name, row('u8', rowBytes)])),
       output: { dtype: of.combineDtype, length: of.hidden },
-      ...(tuning === undefined ? {} : { tuning }),
+      ...how,
     });
     const mine = routeSets.map((routes) => routes[world.rank]!);
     const inputs = Inputs.create(world.device, stream, noise, of, mine);
@@ -127,15 +117,12 @@ export class Round {
     for (const event of events) event.dispose();
     await ep.synchronize(stream);
     const gap = quantile(times.gap, 0.5);
-    const { programs, launches } = benchHandles(ep);
-    return (['dispatch', 'combine'] as const).map((kernel) => ({
-      kernel,
-      time: quantile(times[kernel], 0.5),
-      gap,
-      blocks: launches[kernel].blocks,
-      threads: launches[kernel].threads,
-      facts: 'facts' in programs[kernel] ? (programs[kernel] as CudaProgram<unknown>).facts : null,
-    }));
+    const { launches } = benchHandles(ep);
+    return (['dispatch', 'combine'] as const).map((kernel) => {
+      const { program, blocks, threads } = launches[kernel].at(-1)!;
+      const facts = 'facts' in program ? (program as CudaProgram<unknown>).facts : null;
+      return { kernel, time: quantile(times[kernel], 0.5), gap, blocks, threads, facts };
+    });
   }
 
   /**

@@ -3,18 +3,9 @@
  * parameter after another is tried at each of its values while the others stay; the best stays. It ends when a pass
  * over all parameters gains nothing, or when the shape's share of the budget is used.
  */
-import { CudaDevice } from '../cuda/index.js';
-import { HeddleError } from '../errors/index.js';
-import { mostInFlight } from '../kernels/index.js';
-import {
-  combineRowBytes,
-  defaultTuning,
-  dispatchRowBytes,
-  type Shape,
-  type TunedShape,
-  type Tuning,
-  tunedFor,
-} from '../moe/index.js';
+import { type Family, familyNamed, type Knob, type Tuning } from '../kernels/index.js';
+import { combineRowBytes, dispatchRowBytes, type Layer, type Shape } from '../layer/index.js';
+import { type TunedShape, tunedFor } from '../tuning/index.js';
 import { World } from '../world/index.js';
 import { Noise, setsFor } from './inputs.js';
 import { requireGpus } from './machine.js';
@@ -25,6 +16,8 @@ import { Timing, TimingCrew } from './timing.js';
 import { roundBytes, routeSets, shapeOf, type Workload, type WorkloadOptions, workload } from './workload.js';
 
 export interface TunePlan {
+  /** The name of the family whose knobs are turned. */
+  readonly family: string;
   readonly workload: WorkloadOptions;
   readonly tokens: readonly number[];
   /** For all numbers of tokens together. */
@@ -48,111 +41,66 @@ export type TuneEvent =
       readonly cut: boolean;
     };
 
-/** A parameter and the values that are worth trying for a number of tokens. */
+/** A knob of the family that is tuned. */
 interface Coordinate {
-  /** None where the parameter changes nothing. */
-  values(tokens: number, tuning: Tuning): readonly (number | string)[];
-  get(tuning: Tuning): number | string;
-  set(tuning: Tuning, value: number | string): Tuning;
+  readonly phase: string;
+  readonly key: string;
+  readonly knob: Knob;
 }
 
-const partsTried = [1, 2, 4, 7, 14];
-const blocksTried = [16, 32, 66, 96, 132, 198, 264, 396];
-/** The odd ones divide a row of 7168 bf16, 896 vectors. */
-const threadsTried = [128, 224, 256, 448, 512, 896, 1024];
-/** Bulk copies want long chunks, so few warps that each have a stage. */
-const bulkThreads = 128;
-
-function launchCoordinate(
-  phase: 'dispatch' | 'combine',
-  name: 'blocks' | 'threads' | 'parts' | 'inFlight' | 'ahead',
-  values: Coordinate['values'],
-): Coordinate {
-  return {
-    values,
-    get: (tuning) => ({ ahead: 0, ...tuning[phase] })[name],
-    set: (tuning, value) => ({ ...tuning, [phase]: { ...tuning[phase], [name]: value } }),
-  };
-}
-
-/** The largest effects first. Small rounds also try a block for each token or piece of one. */
-export const coordinates: readonly Coordinate[] = [
-  {
-    values: () => ['push', 'pull'],
-    get: ({ combine }) => combine.way,
-    set: (tuning, way) => ({ ...tuning, combine: { ...tuning.combine, way: way as 'push' | 'pull' } }),
-  },
-  {
-    values: () => ['store', 'bulk'],
-    get: ({ dispatch }) => dispatch.way,
-    set: ({ dispatch, combine }, way) =>
-      way === 'bulk'
-        ? { dispatch: { ...dispatch, way, threads: Math.min(dispatch.threads, bulkThreads) }, combine }
-        : { dispatch: { ...dispatch, way: 'store' }, combine },
-  },
-  ...(['dispatch', 'combine'] as const).flatMap((phase) => [
-    launchCoordinate(phase, 'parts', () => partsTried),
-    launchCoordinate(phase, 'blocks', (tokens) => [
-      ...new Set([...partsTried.map((parts) => tokens * parts).filter((n) => n < 396), ...blocksTried]),
-    ]),
-    launchCoordinate(phase, 'threads', () => threadsTried),
-    launchCoordinate(phase, 'inFlight', (_, tuning) =>
-      ['store', 'push'].includes(tuning[phase].way) ? [1, 2, 4, mostInFlight] : [],
-    ),
-  ]),
-  launchCoordinate('combine', 'ahead', (_, { combine }) => (combine.way === 'push' ? [0, 1, 2, 4, 8] : [])),
-];
+/** The family's knobs, in the order of its table: the largest effects first. */
+export const coordinatesOf = ({ knobs }: Pick<Family, 'knobs'>): readonly Coordinate[] =>
+  Object.entries(knobs).flatMap(([phase, table]) =>
+    Object.entries(table).map(([key, knob]) => ({ phase, key, knob })),
+  );
 
 /** Threads of one kernel that an H100 or H200 holds at once: blocks wait for each other, so all should be there. */
 const residentThreads = 132 * 2048;
 
 /**
- * Whether a tuning is worth a try: no block without work, all blocks at once on the GPU. (The stages of bulk copies take
- * no more than 48 KiB a block, of which a multiprocessor holds four: as many blocks as are ever tried.)
+ * Whether a tuning is worth a try: all blocks at once on the GPU. (The stages of bulk copies take no more than 48 KiB a
+ * block, of which a multiprocessor holds four: as many blocks as are ever tried.)
  */
-export function sensible({ dispatch, combine }: Tuning, tokens: number): boolean {
-  return [dispatch, combine].every(
-    ({ blocks, threads, parts }) => blocks <= tokens * parts && blocks * threads <= residentThreads,
+export function sensible(tuning: Tuning): boolean {
+  return Object.values(tuning).every(
+    ({ blocks, threads }) => Number(blocks) * Number(threads) <= residentThreads,
   );
 }
 
-/** The tunings that differ from `from` in one coordinate, in the order in which they are tried. */
-export function neighbours(from: Tuning, coordinate: number, tokens: number): Tuning[] {
-  const { values, get, set } = coordinates[coordinate]!;
-  return values(tokens, from)
-    .filter((value) => value !== get(from))
-    .map((value) => set(from, value))
-    .map((tuning) => withEnoughBlocks(tuning, tokens))
-    .filter((tuning) => sensible(tuning, tokens));
-}
-
-/** Blocks beyond the pieces have nothing to do: fewer parts mean fewer blocks. */
-function withEnoughBlocks(tuning: Tuning, tokens: number): Tuning {
-  const capped = <T extends { readonly blocks: number; readonly parts: number }>(launch: T): T => ({
-    ...launch,
-    blocks: Math.min(launch.blocks, tokens * launch.parts),
-  });
-  return { dispatch: capped(tuning.dispatch), combine: capped(tuning.combine) };
+/** The tunings that differ from `from` in one knob, in the order in which they are tried. */
+export function neighbours<T extends Tuning>(
+  family: Family<T>,
+  layer: Layer,
+  from: T,
+  { phase, key, knob }: Coordinate,
+): T[] {
+  const now = from[phase]!;
+  return knob
+    .tries(layer.maxTokens, now)
+    .filter((value) => value !== now[key])
+    .map((value) => family.adapt({ ...from, [phase]: { ...now, [key]: value } }, layer))
+    .filter(sensible);
 }
 
 /** A change must gain so much to be kept: less is noise. */
 const leastGain = 0.005;
 
 /** Coordinate descent over `time`, which may be asked at most until `over`. */
-export async function descend(
-  start: Tuning,
-  tokens: number,
-  time: (tuning: Tuning) => Promise<number>,
+export async function descend<T extends Tuning>(
+  family: Family<T>,
+  layer: Layer,
+  start: T,
+  time: (tuning: T) => Promise<number>,
   over: () => Promise<boolean>,
-): Promise<{ tuning: Tuning; microseconds: number; before: number; tried: number; cut: boolean }> {
-  let best = withEnoughBlocks(start, tokens);
+): Promise<{ tuning: T; microseconds: number; before: number; tried: number; cut: boolean }> {
+  let best = start;
   const before = await time(best);
   let microseconds = before;
   const known = new Set([JSON.stringify(best)]);
   for (let gained = true; gained; ) {
     gained = false;
-    for (let coordinate = 0; coordinate < coordinates.length; coordinate++) {
-      for (const candidate of neighbours(best, coordinate, tokens)) {
+    for (const coordinate of coordinatesOf(family)) {
+      for (const candidate of neighbours(family, layer, best, coordinate)) {
         const key = JSON.stringify(candidate);
         if (known.has(key)) continue;
         if (await over()) return { tuning: best, microseconds, before, tried: known.size, cut: true };
@@ -171,6 +119,7 @@ export async function descend(
 /** Searches for every number of tokens, on all GPUs of the plan in this process. */
 export async function runTuning(plan: TunePlan, on: (event: TuneEvent) => void): Promise<TunedShape[]> {
   const of = workload(plan.workload);
+  const family = familyNamed(plan.family);
   requireGpus(of.ranks);
   const crew = new TimingCrew();
   const [found] = await World.local({ ranks: of.ranks, device: 'cuda' }, async (world) => {
@@ -178,7 +127,7 @@ export async function runTuning(plan: TunePlan, on: (event: TuneEvent) => void):
     const timing = await Timing.create(world, crew, {
       iterations: 9,
       warmups: 2,
-      l2Bytes: gpuOf(world).l2Bytes,
+      l2Bytes: world.device.cacheBytes,
       pause: 300,
       limit: 20_000_000,
     });
@@ -190,7 +139,7 @@ export async function runTuning(plan: TunePlan, on: (event: TuneEvent) => void):
       // What is left goes to the remaining numbers of tokens alike.
       const used = performance.now() - start;
       const share = (plan.budgetSeconds * 1000 - used) / (plan.tokens.length - i);
-      shapes.push(await tuneOne({ world, timing, noise, of }, tokens, used + share + start, emit));
+      shapes.push(await tuneOne({ world, timing, noise, of, family }, tokens, used + share + start, emit));
     }
     await timing.check();
     await timing.dispose();
@@ -200,13 +149,14 @@ export async function runTuning(plan: TunePlan, on: (event: TuneEvent) => void):
   return found!;
 }
 
-function gpuOf({ device }: World) {
-  if (device instanceof CudaDevice) return device.gpu;
-  throw new HeddleError('HEDDLE_ARGUMENT', 'tuning needs GPUs');
-}
-
 async function tuneOne(
-  { world, timing, noise, of }: { world: World; timing: Timing; noise: Noise; of: Workload },
+  {
+    world,
+    timing,
+    noise,
+    of,
+    family,
+  }: { world: World; timing: Timing; noise: Noise; of: Workload; family: Family },
   tokens: number,
   deadline: number,
   emit: (event: TuneEvent) => void,
@@ -216,10 +166,8 @@ async function tuneOne(
   const shape: Shape = shapeOf(of, tokens);
   const sets = setsFor(rounds, tokens * dispatchRowBytes(shape), timing.options.l2Bytes);
   const routes = routeSets(of, tokens, sets);
-  const pushable = combineRowBytes(shape) % 16 === 0;
   const time = async (tuning: Tuning): Promise<number> => {
-    if (tuning.combine.way === 'push' && !pushable) return Number.POSITIVE_INFINITY;
-    const round = await Round.create(timing, noise, of, routes, tuning);
+    const round = await Round.create(timing, noise, of, routes, { family: family.name, tuning });
     const microseconds = quantile(await round.time(rounds, round.both), 0.5);
     await round.dispose();
     emit({ type: 'tried', tokens, tuning, microseconds });
@@ -230,11 +178,14 @@ async function tuneOne(
     const mine = Uint8Array.of(performance.now() > deadline ? 1 : 0);
     return (await world.allGather(mine, 'is the time over'))[0]![0] === 1;
   };
-  const { dispatch, combine } = tunedFor(shape, world.device) ?? defaultTuning(shape, 'cuda');
-  const start: Tuning = { dispatch, combine: pushable ? combine : { ...combine, way: 'pull' } };
-  const { tuning, microseconds, before, tried, cut } = await descend(start, tokens, time, over);
+  const layer = { ...shape, weights: true, counts: false };
+  const place = { kind: 'cuda', rank: world.rank, topology: world.topology, split: false } as const;
+  const measured = tunedFor(family, layer, world.device);
+  const start = measured === null ? family.defaults(layer, place) : family.adapt(measured, layer);
+  const { tuning, microseconds, before, tried, cut } = await descend(family, layer, start, time, over);
   const found: TunedShape = {
-    gpu: gpuOf(world).name,
+    family: family.name,
+    gpu: world.device.model,
     ranks: of.ranks,
     topK: of.topK,
     dispatchBytes: dispatchRowBytes(shape),

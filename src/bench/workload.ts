@@ -3,17 +3,15 @@ import { ArgumentError, requireInteger } from '../errors/index.js';
 import {
   type FormatName,
   formats,
-  makeAllRoutes,
   type Payload,
   type Profile,
   payloadsFor,
   profile,
-  type Router,
-  type Routes,
   type RowDtype,
   type Shape,
   traffic,
-} from '../moe/index.js';
+} from '../layer/index.js';
+import { makeAllRoutes, type Router, type Routes } from '../testing/index.js';
 
 export interface WorkloadOptions {
   /** A profile's name, or `custom` with the numbers. */

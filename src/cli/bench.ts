@@ -15,7 +15,7 @@ import {
   tableLine,
 } from '../bench/index.js';
 import { ArgumentError } from '../errors/index.js';
-import { formats, profiles } from '../moe/index.js';
+import { formats, profiles } from '../layer/index.js';
 
 interface BenchFlags {
   readonly profile: string;

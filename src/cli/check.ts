@@ -1,25 +1,31 @@
+import { availableParallelism } from 'node:os';
 import { styleText } from 'node:util';
 import { type Command, InvalidArgumentError } from 'commander';
-import { checkSubjects } from '../moe/index.js';
 import {
   type CheckOptions,
   type CheckProgress,
   type CheckReport,
   type CheckSubject,
   check,
+  checkSubjects,
+  checkSubjectsModule,
   formatFinding,
-} from '../sim/index.js';
+} from '../check/index.js';
 
 interface Options {
   readonly seeds?: number;
   readonly mutants?: boolean;
   readonly exhaustive?: boolean;
   readonly replay?: string;
+  readonly workers?: number;
   readonly json?: boolean;
 }
 
 /** Schedules of one tiny configuration at which `--exhaustive` stops. */
 const exhaustiveLimit = 10_000;
+
+/** Beyond that, what each thread compiles anew costs more than it gains. */
+const mostWorkers = 8;
 
 /** Adds `heddle check`. */
 export function register(program: Command): void {
@@ -34,8 +40,13 @@ export function register(program: Command): void {
     )
     .option('--exhaustive', 'instead of random schedules, every schedule of the tiny configurations')
     .option(
-      '--replay <seed>',
-      "one schedule only, as a finding names it: 'random-17' or 'configuration/random-17'",
+      '--replay <schedule>',
+      "one schedule only, as a finding names it: 'configuration/random-17', or 'random-17' of all",
+    )
+    .option(
+      '--workers <n>',
+      `threads that run schedules; the report does not depend on it (default: one a core, at most ${mostWorkers})`,
+      count,
     )
     .option('--json', 'print the report as JSON')
     .addHelpText(
@@ -49,7 +60,8 @@ Examples:
   $ heddle check --replay 'push, 3 ranks/priority-17'`,
     )
     .action(async (kernels: readonly string[], options: Options) => {
-      const { text, clean } = await runCheck(checkSubjects, kernels, options);
+      const workers = Math.min(mostWorkers, availableParallelism());
+      const { text, clean } = await runCheck(checkSubjects, kernels, { workers, ...options });
       process.stdout.write(text);
       process.exitCode = clean ? 0 : 1;
     });
@@ -70,6 +82,9 @@ export async function runCheck(
     ...(options.seeds === undefined ? {} : { seeds: options.seeds }),
     ...(options.exhaustive === true ? { exhaustive: exhaustiveLimit } : {}),
     ...(options.replay === undefined ? {} : { replay: options.replay }),
+    ...(options.workers === undefined
+      ? {}
+      : { workers: { count: options.workers, module: checkSubjectsModule } }),
   };
   const report = await check(subjects, checkOptions);
   showProgress(null);

@@ -4,28 +4,26 @@ import { countGpus } from '../cuda/index.js';
 import { ArgumentError, requireInteger, UnavailableError } from '../errors/index.js';
 import {
   type Bits,
-  compareBits,
-  compareCombined,
   dtypes,
-  ExampleExperts,
-  ExpertParallel,
-  emptyTensor,
-  expectedRound,
-  layerOf,
-  leastWindowBytes,
   limits,
-  makeSources,
-  mergeComparisons,
   profiles,
   type RowDtype,
-  readBits,
   type Shape,
   type Source,
-  shapeOfRounds,
-  tensorFrom,
   traffic,
-} from '../moe/index.js';
+} from '../layer/index.js';
+import { ExpertParallel, emptyTensor, leastWindowBytes, readBits, tensorFrom } from '../moe/index.js';
 import { SimMachine } from '../sim/index.js';
+import {
+  compareBits,
+  compareCombined,
+  ExampleExperts,
+  expectedRound,
+  layerOf,
+  makeSources,
+  mergeComparisons,
+  shapeOfRounds,
+} from '../testing/index.js';
 import { type DeviceChoice, World } from '../world/index.js';
 import { type DemoResult, type KernelSpan, renderDemo } from './print-demo.js';
 

@@ -50,6 +50,7 @@ Exit code: 0 when the kernel was printed, 1 when it does not compile, 2 when the
 Examples:
   $ heddle emit --list
   $ heddle emit one_sided_dispatch --shape ranks=8,topk=8 > dispatch.cu
+  $ heddle emit one_sided_combine --shape tokens=8,combine.way=pull
   $ heddle emit one_sided_combine --ir`,
     )
     .action((kernel: string | undefined, options: Options) => {
@@ -85,7 +86,7 @@ function list(kernels: readonly RegisteredKernel[], json: boolean): string {
 function parseShape(text: string): Record<string, number | string> {
   const shape = new Map<string, number | string>();
   for (const pair of text.split(',').filter((one) => one !== '')) {
-    const [, key, value] = /^(\w+)=(.+)$/.exec(pair.trim()) ?? [];
+    const [, key, value] = /^([\w.]+)=(.+)$/.exec(pair.trim()) ?? [];
     if (key === undefined || value === undefined)
       throw new ArgumentError('--shape', pair, 'key=value,key=value,…');
     const lower = key.toLowerCase();

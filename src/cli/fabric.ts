@@ -1,8 +1,7 @@
 import { type Command, InvalidArgumentError } from 'commander';
+import { benchFabric, type FabricBenchReport } from '../bench/index.js';
 import {
-  benchFabric,
-  type Device,
-  type FabricBenchReport,
+  type FabricDevice,
   listProviders,
   type ProviderName,
   type ProviderReport,
@@ -108,7 +107,7 @@ function listText(reports: readonly ProviderReport[]): string {
   const rows = [
     ['provider', 'device', 'address', 'addressing', 'completes on', 'immediates', 'inject', 'GPU memory'],
   ];
-  const row = ({ provider, device, address, ...promise }: Device) => [
+  const row = ({ provider, device, address, ...promise }: FabricDevice) => [
     provider,
     device,
     address ?? '',

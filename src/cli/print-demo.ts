@@ -1,6 +1,7 @@
 /** What `heddle demo` shows a person. */
 import { styleText } from 'node:util';
-import type { Comparison, Shape, Traffic } from '../moe/index.js';
+import type { Shape, Traffic } from '../layer/index.js';
+import type { Comparison } from '../testing/index.js';
 
 /** One kernel of one rank: in steps of the simulated machine, or microseconds. */
 export interface KernelSpan {

@@ -1,10 +1,12 @@
 import { resolve } from 'node:path';
 import { styleText } from 'node:util';
-import { type Command, InvalidArgumentError } from 'commander';
+import { type Command, InvalidArgumentError, Option } from 'commander';
 import { Launch, type LaunchResult, MAX_RANKS } from '../world/index.js';
 
 interface RunFlags {
   readonly ranks: number;
+  readonly nodes?: number;
+  readonly device?: 'sim';
   readonly timeout?: number;
   readonly grace: number;
   readonly prefix: boolean;
@@ -24,10 +26,21 @@ export function register(program: Command): void {
   program
     .command('run')
     .description('start a program as the ranks of a local world, one process each')
-    .argument('<program>', 'JavaScript or TypeScript file; World.join() in it joins the world')
+    .argument('<program>', 'JavaScript or TypeScript file; World.join in it joins the world')
     .argument('[args...]', 'passed on to the program')
     .passThroughOptions()
     .requiredOption('-n, --ranks <count>', 'how many ranks', integerUpTo(MAX_RANKS))
+    .option(
+      '--nodes <count>',
+      'as equal nodes of consecutive ranks, however the GPUs are connected',
+      integerUpTo(MAX_RANKS),
+    )
+    .addOption(
+      new Option(
+        '--device <name>',
+        'simulate the GPUs: one process a node, whose program runs for each rank',
+      ).choices(['sim']),
+    )
     .option('--timeout <seconds>', 'end everything after this time (exit code 124)', seconds)
     .option('--grace <seconds>', 'how long ranks may take to end after a failure or a signal', seconds, 5)
     .option('--no-prefix', 'forward output as it is, without [rank 3]')
@@ -39,6 +52,7 @@ Exit code: 0, or that of the rank that failed first (128 + number for a signal),
 
 Examples:
   $ heddle run -n 8 program.ts
+  $ heddle run -n 4 --nodes 2 --device sim examples/two-nodes.ts
   $ heddle run -n 4 --timeout 60 --json train.js --steps 100`,
     )
     .action(async (file: string, args: string[], flags: RunFlags) => {
@@ -47,9 +61,11 @@ Examples:
 }
 
 async function run(file: string, args: readonly string[], flags: RunFlags): Promise<number> {
-  const { ranks, timeout, grace, json } = flags;
+  const { ranks, nodes, device, timeout, grace, json } = flags;
   const launch = await Launch.start({
     ranks,
+    ...(nodes !== undefined && { nodes }),
+    ...(device !== undefined && { device }),
     program: file,
     args,
     graceMs: Math.round(grace * 1000),
@@ -84,11 +100,11 @@ function summary(file: string, ranks: number, result: LaunchResult) {
   };
 }
 
-function labelFor(stream: NodeJS.WriteStream): (rank: number) => string {
+function labelFor(stream: NodeJS.WriteStream): (label: string, rank: number) => string {
   const colours = stream.isTTY && stream.hasColors();
-  return (rank) => {
-    const label = `[rank ${rank}]`;
-    return `${colours ? styleText(COLOURS[rank % COLOURS.length]!, label) : label} `;
+  return (label, rank) => {
+    const text = `[${label}]`;
+    return `${colours ? styleText(COLOURS[rank % COLOURS.length]!, text) : text} `;
   };
 }
 

@@ -2,19 +2,12 @@ import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { runTuning, sweep, type TuneEvent, type WorkloadOptions } from '../bench/index.js';
-import {
-  formats,
-  profiles,
-  readTuning,
-  type TunedShape,
-  type Tuning,
-  type TuningFile,
-  tunedH200,
-  tuningFormat,
-  tuningPath,
-} from '../moe/index.js';
+import { families, type Tuning } from '../kernels/index.js';
+import { formats, profiles } from '../layer/index.js';
+import { readTuning, type TunedShape, type TuningFile, tuningFormat, tuningPath } from '../tuning/index.js';
 
 interface TuneFlags {
+  readonly family: string;
   readonly profile: string;
   readonly ep: number;
   readonly begin: number;
@@ -38,6 +31,11 @@ export function register(program: Command): void {
         .choices(Object.keys(profiles))
         .default('deepseek_v3'),
     )
+    .addOption(
+      new Option('--family <name>', 'of kernels')
+        .choices(families.map(({ name }) => name))
+        .default(families[0]!.name),
+    )
     .option('--ep <ranks>', 'ranks, a GPU each', whole, 4)
     .option('-b, --begin <tokens>', 'fewest tokens a rank', whole, 1)
     .option('-e, --end <tokens>', 'most tokens a rank', whole, 4096)
@@ -54,10 +52,7 @@ export function register(program: Command): void {
         .default('bf16'),
     )
     .option('--budget <seconds>', 'for all of it', whole, 300)
-    .option(
-      '-o, --output <file>',
-      'default: $HEDDLE_TUNING, else ~/.cache/heddle/tuning.json; .ts for a module',
-    )
+    .option('-o, --output <file>', 'default: $HEDDLE_TUNING, else ~/.cache/heddle/tuning.json')
     .option('--json', 'print what was found as JSON')
     .addHelpText(
       'after',
@@ -95,6 +90,7 @@ async function tune(flags: TuneFlags): Promise<void> {
   const shapes = await runTuning(
     {
       workload: { profile, ranks: ep, dtype, combineDtype, router: 'uniform', seed: 1 },
+      family: flags.family,
       tokens: flags.tokens ?? sweep(begin, end, factor),
       budgetSeconds: flags.budget,
     },
@@ -103,44 +99,37 @@ async function tune(flags: TuneFlags): Promise<void> {
   if (flags.json) process.stdout.write(`${JSON.stringify(shapes, null, 2)}\n`);
 }
 
-function inWords({ dispatch, combine }: Tuning): string {
-  const launch = ({ way, blocks, threads, parts, inFlight }: Tuning['dispatch' | 'combine']): string =>
-    `${way} ${blocks} × ${threads}, ${parts === 1 ? 'whole rows' : `${parts} parts`}` +
-    (way === 'store' || way === 'push' ? `, ${inFlight} in flight` : '');
-  const ahead = combine.way === 'push' ? `, ${combine.ahead} ahead` : '';
-  return `dispatch ${launch(dispatch)}; combine ${launch(combine)}${ahead}`;
-}
+/** 'combine way push, parts 1, …; dispatch …' */
+const inWords = (tuning: Tuning): string =>
+  Object.entries(tuning)
+    .map(
+      ([phase, knobs]) =>
+        `${phase} ${Object.entries(knobs)
+          .map(([key, value]) => `${key} ${value}`)
+          .join(', ')}`,
+    )
+    .join('; ');
 
 /** Adds shapes to a file, so that what was found survives an interruption. */
 function save(path: string, found: readonly TunedShape[]): void {
-  const isModule = path.endsWith('.ts');
   const same = (a: TunedShape, b: TunedShape): boolean =>
-    (['gpu', 'ranks', 'topK', 'dispatchBytes', 'combineBytes', 'maxTokens'] as const).every(
+    (['family', 'gpu', 'ranks', 'topK', 'dispatchBytes', 'combineBytes', 'maxTokens'] as const).every(
       (key) => a[key] === b[key],
     );
   written.push(...found);
-  const older = isModule ? tunedH200.shapes : existsSync(path) ? readTuning(path).shapes : [];
+  const older = existsSync(path) ? readTuning(path).shapes : [];
   const shapes = [...older.filter((old) => !written.some((shape) => same(old, shape))), ...written];
   const file: TuningFile = {
     format: tuningFormat,
     date: new Date().toISOString().slice(0, 10),
     shapes: shapes.sort((a, b) => a.maxTokens - b.maxTokens),
   };
-  const text = JSON.stringify(file, null, 2);
   mkdirSync(dirname(path), { recursive: true });
-  writeFileSync(path, isModule ? moduleText(text) : `${text}\n`);
+  writeFileSync(path, `${JSON.stringify(file, null, 2)}\n`);
 }
 
 /** What this run has found. */
 const written: TunedShape[] = [];
-
-/** The shipped tunings are a module of this form. */
-const moduleText = (json: string): string =>
-  `/** Written by \`heddle tune\` on 4 × H200; docs/benchmarks.md says how to write it again. */
-import type { TuningFile } from './tuning-file.js';
-
-export const tunedH200: TuningFile = ${json};
-`;
 
 function whole(value: string): number {
   if (!/^\d+$/.test(value) || Number(value) < 1 || Number(value) > 2 ** 20)

@@ -1,4 +1,12 @@
-import type { Device, Fill, Memory, PeerMemory, WindowMemory } from '../device/index.js';
+import {
+  type Device,
+  type Fill,
+  type MappedMemory,
+  type Memory,
+  NativeView,
+  type PeerMemory,
+  type WindowMemory,
+} from '../device/index.js';
 import {
   ArgumentError,
   DisposedError,
@@ -7,7 +15,6 @@ import {
   UnavailableError,
 } from '../errors/index.js';
 import type { IrModule } from '../lang/index.js';
-import type { Address } from '../native/index.js';
 import { compileKernel, type KernelSource } from './compiler.js';
 import { Context, check } from './driver.js';
 import { CudaError } from './errors.js';
@@ -20,15 +27,6 @@ import { allocatePinned, freePinned, Staging } from './staging.js';
 import { CudaEvent, CudaStream, type Home } from './stream.js';
 import { until } from './wait.js';
 import { allocateWindow, describe, openWindow, outOfMemory } from './window.js';
-
-/** Host memory that kernels of this GPU can read and write while the host looks at it. */
-export interface MappedMemory {
-  /** The kernels' address. */
-  readonly address: Address;
-  /** The host's view; not to be used after `free()`. */
-  readonly host: ArrayBuffer;
-  free(): void;
-}
 
 /** Device memory as a file that other drivers of this machine can import. */
 export interface Dmabuf {
@@ -61,6 +59,8 @@ export class CudaDevice implements Device {
   readonly gpu: Gpu;
   readonly description: string;
   readonly memoryBytes: number;
+  readonly model: string;
+  readonly cacheBytes: number;
   readonly #home: Home;
   /** Streams, events, graphs, memory and windows, in the order in which they were made. */
   readonly #children = new Set<Disposable>();
@@ -94,6 +94,8 @@ export class CudaDevice implements Device {
     this.gpu = gpu;
     this.description = `${gpu.name} #${gpu.ordinal}`;
     this.memoryBytes = gpu.memoryBytes;
+    this.model = gpu.name;
+    this.cacheBytes = gpu.l2Bytes;
     const context = new Context(gpu.ordinal);
     this.#home = {
       context,
@@ -135,7 +137,7 @@ export class CudaDevice implements Device {
       check(cuStreamSynchronize(stream), 'cuStreamSynchronize', `clearing the ${purpose}`);
     });
     const { dispose } = this.#adopt(window.release);
-    return { address: window.address, bytes, handle: window.handle, free: dispose };
+    return { address: window.address, bytes, handle: window.handle, poison: () => {}, free: dispose };
   }
 
   async openWindow(handle: Uint8Array): Promise<PeerMemory> {
@@ -150,7 +152,7 @@ export class CudaDevice implements Device {
     return probeFabric(this.#enter().context, this.gpu);
   }
 
-  /** Pinned host memory at one address for host and GPU: small records that a kernel leaves for the host. */
+  /** Pinned host memory, at one address for the host and for all GPUs of this process. */
   allocateMapped(bytes: number, purpose: string): MappedMemory {
     const { context } = this.#enter();
     requireInteger('bytes', bytes, 1, 2 ** 30);
@@ -160,7 +162,7 @@ export class CudaDevice implements Device {
     check(cuMemHostGetDevicePointer(out.address, pinned.address, 0), 'cuMemHostGetDevicePointer', purpose);
     const address = out.number();
     const { dispose } = this.#adopt(() => freePinned(context, pinned));
-    return { address, host: pinned.bytes.buffer as ArrayBuffer, free: dispose };
+    return { address, bytes, host: new NativeView(pinned.bytes), raw: pinned.bytes, free: dispose };
   }
 
   /**
@@ -208,13 +210,20 @@ export class CudaDevice implements Device {
   }
 
   async load(module: IrModule): Promise<CudaProgram<IrModule>> {
-    const { kernel, parameters } = printKernel(module);
-    return this.#load(kernel, parameters, module, module.maxThreads);
+    const { kernel, parameters, sharedBytes } = printKernel(module);
+    const { sharedBytesPerBlock, name } = this.gpu;
+    if (sharedBytes > sharedBytesPerBlock) {
+      throw new UnavailableError(
+        `${kernel.entry} needs ${sharedBytes} bytes of shared memory, but a block of ${name} has ${sharedBytesPerBlock}`,
+        'Use smaller tiles or fewer stages on this GPU',
+      );
+    }
+    return this.#load(kernel, parameters, module, module.maxThreads, sharedBytes);
   }
 
   /** Compiles and loads a kernel given as CUDA C++ text; for baselines and tests beside the kernel language. */
   loadSource(source: CudaSource): Promise<CudaProgram<CudaSource>> {
-    return this.#load(source.kernel, source.parameters, source, source.maxThreads);
+    return this.#load(source.kernel, source.parameters, source, source.maxThreads, 0);
   }
 
   async #load<M>(
@@ -222,6 +231,7 @@ export class CudaDevice implements Device {
     parameters: ParameterBlock,
     module: M,
     maxThreads: number,
+    sharedBytes: number,
   ): Promise<CudaProgram<M>> {
     this.#enter();
     const cubin = await compileKernel(kernel, architecture(this.gpu.capability));
@@ -238,7 +248,12 @@ export class CudaDevice implements Device {
     const entry = d.out.number();
     // Now, while nothing of ours runs: a kernel loaded at its first launch would wait for the running ones.
     if (d.cuFuncLoad !== null) check(d.cuFuncLoad(entry), 'cuFuncLoad', loading);
-    return new CudaProgram(this.#home, { module, name: kernel.entry, maxThreads }, entry, parameters);
+    return new CudaProgram(
+      this.#home,
+      { module, name: kernel.entry, maxThreads, sharedBytes },
+      entry,
+      parameters,
+    );
   }
 
   createStream(): CudaStream {

@@ -71,6 +71,7 @@ const signatures = {
   cuModuleUnload: ['address'],
   cuModuleGetFunction: ['address', 'address', 'string'],
   cuFuncGetAttribute: ['address', 'i32', 'address'],
+  cuFuncSetAttribute: ['address', 'i32', 'i32'],
   cuLaunchKernelEx: ['address', 'address', 'address', 'address'],
   cuGraphInstantiateWithFlags: ['address', 'address', 'u64'],
   cuGraphUpload: ['address', 'address'],

@@ -2,7 +2,7 @@
 export { cacheFolder } from './cache.js';
 export { compileKernel, findCompiler, type KernelSource } from './compiler.js';
 export type { Compiler } from './compilers.js';
-export { CudaDevice, type CudaSource, type Dmabuf, type MappedMemory } from './device.js';
+export { CudaDevice, type CudaSource, type Dmabuf } from './device.js';
 export { CompileError, type Diagnostic } from './diagnostics.js';
 export { type CudaReport, examineCuda, type Finding, type GpuReport, library } from './doctor.js';
 export { forgetCurrentContext, formatVersion } from './driver.js';
@@ -16,12 +16,6 @@ export {
   ncclUniqueIdBytes,
   ncclVersionNumber,
 } from './nccl.js';
-export type {
-  CudaLauncher,
-  CudaProgram,
-  KernelFacts,
-  Parameter,
-  ParameterBlock,
-} from './program.js';
+export type { CudaLauncher, CudaProgram, KernelFacts, Parameter, ParameterBlock } from './program.js';
 export type { CudaEvent, CudaGraph, CudaStream } from './stream.js';
 export { formatBytes } from './window.js';

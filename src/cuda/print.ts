@@ -1,6 +1,7 @@
 import { HeddleError } from '../errors/index.js';
 import {
   compileOptions,
+  dynamicSharedBytes,
   entryName,
   type IrModule,
   type IrType,
@@ -12,14 +13,19 @@ import type { LineOf } from './diagnostics.js';
 import type { Parameter, ParameterBlock } from './program.js';
 
 /** A kernel of the language as the compiler and the launcher need it. */
-export function printKernel(module: IrModule): { kernel: KernelSource; parameters: ParameterBlock } {
+export function printKernel(module: IrModule): {
+  kernel: KernelSource;
+  parameters: ParameterBlock;
+  /** Shared memory that its launches must ask for. */
+  sharedBytes: number;
+} {
   const kernel: KernelSource = {
     text: printCuda(module),
     entry: entryName(module),
     options: compileOptions,
     lineOf: lineOf(module),
   };
-  return { kernel, parameters: parameterBlock(module) };
+  return { kernel, parameters: parameterBlock(module), sharedBytes: dynamicSharedBytes(module.shared) };
 }
 
 /** The lines of the kernel's own sources, which need not be on this machine as files. */

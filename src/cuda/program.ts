@@ -40,10 +40,17 @@ export class CudaProgram<M> {
   readonly #function: Address;
   readonly #block: ParameterBlock;
   readonly #maxThreads: number;
+  readonly #sharedBytes: number;
 
   constructor(
     home: Home,
-    kernel: { readonly module: M; readonly name: string; readonly maxThreads: number },
+    kernel: {
+      readonly module: M;
+      readonly name: string;
+      readonly maxThreads: number;
+      /** Shared memory that each launch asks for. */
+      readonly sharedBytes: number;
+    },
     loaded: Address,
     block: ParameterBlock,
   ) {
@@ -52,20 +59,28 @@ export class CudaProgram<M> {
     this.name = kernel.name;
     this.#function = loaded;
     this.#block = block;
-    this.facts = readFacts(home.context, loaded);
+    this.#sharedBytes = kernel.sharedBytes;
+    if (kernel.sharedBytes > 0) allowShared(home.context, loaded, kernel.name, kernel.sharedBytes);
+    this.facts = readFacts(home.context, loaded, kernel.sharedBytes);
     this.#maxThreads = Math.min(kernel.maxThreads, this.facts.maxThreads);
   }
 
   launcher(shape: LaunchShape): CudaLauncher {
     this.#home.requireLive();
     requireInteger('block', shape.block, 1, this.#maxThreads);
-    return new CudaLauncher(this.#home, this.name, this.#function, this.#block, shape);
+    return new CudaLauncher(this.#home, this.name, this.#function, this.#block, shape, this.#sharedBytes);
   }
 }
 
-const attributes = { maxThreads: 0, shared: 1, local: 3, registers: 4 } as const;
+const attributes = { maxThreads: 0, shared: 1, local: 3, registers: 4, mostDynamicShared: 8 } as const;
 
-function readFacts(context: Context, loaded: Address): KernelFacts {
+/** More than every GPU has must be allowed before a launch may ask for it. */
+function allowShared({ driver }: Context, loaded: Address, name: string, bytes: number): void {
+  const allowed = driver.cuFuncSetAttribute(loaded, attributes.mostDynamicShared, bytes);
+  check(allowed, 'cuFuncSetAttribute', `allowing ${name} ${bytes} bytes of shared memory`);
+}
+
+function readFacts(context: Context, loaded: Address, asked: number): KernelFacts {
   const { out, cuFuncGetAttribute } = context.driver;
   const get = (id: number) => {
     check(cuFuncGetAttribute(out.address, id, loaded), 'cuFuncGetAttribute');
@@ -74,7 +89,7 @@ function readFacts(context: Context, loaded: Address): KernelFacts {
   return {
     registers: get(attributes.registers),
     localBytes: get(attributes.local),
-    sharedBytes: get(attributes.shared),
+    sharedBytes: get(attributes.shared) + asked,
     maxThreads: get(attributes.maxThreads),
   };
 }
@@ -89,6 +104,7 @@ const config = {
   blockX: 3,
   blockY: 4,
   blockZ: 5,
+  shared: 6,
   stream: 8,
   attributes: 10,
   count: 12,
@@ -121,7 +137,14 @@ export class CudaLauncher implements Launcher {
   readonly #extra: Address;
   readonly #launch: (config: Address, kernel: Address, parameters: Address, extra: Address) => number;
 
-  constructor(home: Home, name: string, loaded: Address, block: ParameterBlock, shape: LaunchShape) {
+  constructor(
+    home: Home,
+    name: string,
+    loaded: Address,
+    block: ParameterBlock,
+    shape: LaunchShape,
+    sharedBytes: number,
+  ) {
     this.#home = home;
     this.#name = name;
     this.#function = loaded;
@@ -143,6 +166,7 @@ export class CudaLauncher implements Launcher {
 
     const words = this.#words;
     words.set([1, 1, 1, shape.block, 1, 1], config.gridX);
+    words[config.shared] = sharedBytes;
     this.#writeAddress(config.attributes * 4, address + attributeAt);
     words[config.count] = shape.programmatic === true ? 1 : 0;
     words[attributeAt / 4] = programmaticStreamSerialization;

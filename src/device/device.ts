@@ -14,11 +14,17 @@ export interface Device {
   readonly description: string;
   /** Bytes of its memory: no allocation can be larger. */
   readonly memoryBytes: number;
+  /** What GPUs of its kind are called, for what was measured on them: 'NVIDIA H200'. */
+  readonly model: string;
+  /** Bytes of its largest cache; 0 where there is none. */
+  readonly cacheBytes: number;
 
   /** Device memory of this rank, uninitialised. `purpose` appears in errors and findings: 'receive window'. */
   allocate(bytes: number, purpose: string): Memory;
   /** Memory that other ranks of the node can address: zeros, except where `fills` say otherwise. */
   allocateWindow(bytes: number, purpose: string, fills?: readonly Fill[]): WindowMemory;
+  /** Host memory that this device's kernels share with the host: zeros. */
+  allocateMapped(bytes: number, purpose: string): MappedMemory;
   /** Maps another rank's window here, from the bytes of its `handle`. */
   openWindow(handle: Uint8Array): Promise<PeerMemory>;
 
@@ -30,6 +36,8 @@ export interface Device {
   /** A mark that streams record and wait for. */
   createEvent(): Event;
 
+  /** Resolves when nothing of this device's own streams can touch memory of other ranks any more. */
+  settle(): Promise<void>;
   /** Frees everything of this device. Idempotent. */
   dispose(): Promise<void>;
 }
@@ -44,6 +52,29 @@ export interface Memory {
   free(): void;
 }
 
+/**
+ * Host memory that kernels read and write while the host looks at it. Kernels must order their side at scope `sys`; the
+ * host's side is ordered by `host`.
+ */
+export interface MappedMemory extends Memory {
+  /** The host's accesses. */
+  readonly host: HostView;
+  /** All of it, to hand on to a NIC. What is read and written here is ordered by nothing, and no checker sees it. */
+  readonly raw: Uint8Array;
+}
+
+/** One host thread's way to memory that others use at the same time. Nothing here allocates. */
+export interface HostView {
+  /** The u32 at a byte offset, acquired: what came before its release is there. */
+  load(offset: number): number;
+  /** Releases a u32: whoever acquires it sees what this thread did before. */
+  store(offset: number, value: number): void;
+  /** Copies bytes out; something must have ordered them after who wrote them. */
+  read(offset: number, into: Uint8Array): void;
+  /** Copies bytes in; a `store` after it publishes them. */
+  write(offset: number, from: Uint8Array): void;
+}
+
 /** Bytes of a window that begin as something else than zero. */
 export interface Fill {
   readonly offset: number;
@@ -55,10 +86,10 @@ export interface WindowMemory extends Memory {
   /** What another rank needs to map it: opaque, at most 4 KiB, may cross processes. */
   readonly handle: Uint8Array;
   /**
-   * Simulated windows only: declares bytes uninitialised although windows start as zeros, so that reading them before
-   * anyone wrote them is a finding.
+   * Declares that nobody may count on these bytes being zero. The checked simulator reports who reads them before
+   * anyone wrote them; elsewhere this does nothing.
    */
-  poison?(offset: number, bytes: number): void;
+  poison(offset: number, bytes: number): void;
 }
 
 export interface PeerMemory {
@@ -66,11 +97,11 @@ export interface PeerMemory {
   close(): void;
 }
 
-/** The windows of a node as one rank sees them: `bases[r]` is where rank r's window is mapped here. */
+/** The windows of a node's ranks as one of them sees them. Ranks count within the node, here and in kernels. */
 export interface Window {
-  /** Whose view this is. */
+  /** Whose view this is: what kernels call `g.rank`. */
   readonly rank: number;
-  /** [rank]: an address that this rank can use. */
+  /** [rank]: where that rank's window is mapped here. */
   readonly bases: readonly number[];
   /** The length of each. */
   readonly bytes: number;
@@ -83,7 +114,7 @@ export interface LaunchShape {
   readonly block: number;
   /** Programmatic dependent launch: may start before the previous kernel of the stream has ended. */
   readonly programmatic?: boolean;
-  /** This rank, the kernel's `g.rank`. */
+  /** The kernel's `g.rank`: this rank in its node. */
   readonly rank: number;
 }
 

@@ -1,3 +1,5 @@
+export { editDistance } from './distance.js';
+
 /**
  * Every error that Heddle throws on purpose: a class with a stable `code`, and a message that says what was
  * found, what was expected and what to do about it.

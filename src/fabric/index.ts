@@ -3,22 +3,24 @@
  * docs/fabric.md describes the protocol.
  */
 
+export type { Counter, ImmediateCounter } from './front/counters.js';
+export { TransferEngine } from './front/engine.js';
+export { PeerLostError, WaitTimeoutError } from './front/errors.js';
+export { type Path, type Peer, type PeerGroup, Region, type RemoteRegion } from './front/handles.js';
+export type { GpuMemory } from './front/memory.js';
+export type { Message } from './front/messages.js';
+export type { Callback } from './front/operations.js';
+export type { EngineOptions } from './front/options.js';
+export type { Barrier, OperationOptions, Paged, Scatter, Write } from './front/transfers.js';
+export type { ArrivalOptions } from './front/waiting.js';
+export type { Reach } from './libfabric/endpoint.js';
+export { FabricError } from './libfabric/errors.js';
 export {
-  benchFabric,
-  type FabricBenchOptions,
-  type FabricBenchReport,
-  type Figure,
-} from './bench/bench.js';
-export type { Counter, ImmediateCounter } from './counters.js';
-export type { Reach } from './endpoint.js';
-export { TransferEngine } from './engine.js';
-export { FabricError, PeerLostError, WaitTimeoutError } from './errors.js';
-export { type Group, type Path, type Peer, Region, type RemoteRegion } from './handles.js';
-export type { GpuMemory } from './memory.js';
-export type { Message } from './messages.js';
-export type { Callback } from './operations.js';
-export type { EngineOptions } from './options.js';
-export { type Device, listProviders, type ProviderName, type ProviderReport, providers } from './provider.js';
-export { shmBytesFor, shmRemedy, shmShortage, shmSpace } from './shm-space.js';
-export type { Barrier, OperationOptions, Paged, Scatter, Write } from './transfers.js';
-export type { WaitOptions } from './waiting.js';
+  type FabricDevice,
+  libfabricVersion,
+  listProviders,
+  type ProviderName,
+  type ProviderReport,
+  providers,
+} from './libfabric/provider.js';
+export { requireShmSpace, shmBytesFor, shmRemedy, shmShortage, shmSpace } from './libfabric/shm-space.js';

@@ -1,6 +1,8 @@
 /** Every kernel by name, with a shape that it has unless another is asked for: what `heddle emit` prints. */
-import { ArgumentError, requireInteger } from '../errors/index.js';
+import { ArgumentError } from '../errors/index.js';
 import type { Kernel, ParamSpecs } from '../lang/index.js';
+import { dtypes, type Layer, type RowDtype } from '../layer/index.js';
+import { topologyOf } from '../world/index.js';
 import {
   flagBarrierKernel,
   flagBarrierWindow,
@@ -9,40 +11,24 @@ import {
   transferWindow,
 } from './ceilings/index.js';
 import { exampleExpertsKernel } from './experts/index.js';
-import {
-  combineE4m3Kernel,
-  combineKernel,
-  dispatchKernel,
-  dtypeBytes,
-  mostInFlight,
-  type OneSidedShape,
-  type OutputRows,
-  oneSidedWindow,
-  outputRowBytes,
-  type RowDtype,
-  weighKernel,
-  widestUnit,
-} from './one-sided/index.js';
+import { type Family, type Place, type Plan, phases } from './family.js';
+import { choice, count, type Knob, requireKnob } from './knobs.js';
+import { oneSided } from './one-sided/index.js';
 
-/** A shape as people write it: `ranks=8,tokens=128,dtype=bf16`. */
+/** A shape as people write it: `ranks=8,tokens=128,dtype=bf16,combine.way=pull`. */
 export type ShapeText = Readonly<Record<string, number | string>>;
 
 export interface RegisteredKernel {
   readonly name: string;
   readonly summary: string;
-  /** What a shape may say, and what it says otherwise. */
-  readonly defaults: ShapeText;
-  /** @throws ArgumentError for a key that `defaults` lacks, or a value that makes no sense. */
+  /** What a shape may say. */
+  readonly keys: readonly string[];
+  /** @throws ArgumentError for a key that there is not, or a value that makes no sense. */
   build(shape?: ShapeText): Kernel;
 }
 
-interface Parameter {
-  readonly default: number | string;
-  /** The range of a number, or the choices of a text. */
-  readonly allowed: readonly [min: number, max: number] | readonly string[];
-}
-
-type Parameters = Readonly<Record<string, Parameter>>;
+/** What a shape may say, and what it says otherwise. */
+type Parameters = Readonly<Record<string, { readonly knob: Knob; readonly default: number | string }>>;
 
 /** A shape whose values are known to be allowed. */
 interface CheckedShape {
@@ -50,83 +36,54 @@ interface CheckedShape {
   text(key: string): string;
 }
 
-const dtypes = Object.keys(dtypeBytes);
+const none = () => [];
+const number = (summary: string, range: readonly [number, number], otherwise: number) => ({
+  knob: count(summary, range, none),
+  default: otherwise,
+});
+const word = (summary: string, choices: readonly string[], otherwise: string) => ({
+  knob: choice(summary, choices, none),
+  default: otherwise,
+});
 const yesNo = ['yes', 'no'];
 
 /** DeepSeek-V3's layer on the 8 GPUs of a machine. */
-const layer: Parameters = {
-  ranks: { default: 8, allowed: [1, 72] },
-  tokens: { default: 128, allowed: [1, 2 ** 20] },
-  hidden: { default: 7168, allowed: [1, 2 ** 18] },
-  experts: { default: 256, allowed: [1, 65_536] },
-  topk: { default: 8, allowed: [1, 32] },
-  dtype: { default: 'bf16', allowed: dtypes },
-  weights: { default: 'yes', allowed: yesNo },
-};
+const layerParameters = {
+  ranks: number('ranks that share the experts', [1, 72], 8),
+  tokens: number('most tokens a rank', [1, 2 ** 20], 128),
+  hidden: number('elements of a row', [1, 2 ** 18], 7168),
+  experts: number('experts of all ranks', [1, 65_536], 256),
+  topk: number('routes of a token', [1, 32], 8),
+  dtype: word('of a row’s elements', ['bf16', 'f16', 'f32'], 'bf16'),
+  weights: word('router weights travel', yesNo, 'yes'),
+} satisfies Parameters;
 
-const spread: Parameters = {
-  blocks: { default: 128, allowed: [1, 2 ** 16] },
-  threads: { default: 512, allowed: [32, 1024] },
-  parts: { default: 1, allowed: [1, 64] },
-};
-
-const oneSided: Parameters = {
-  ...layer,
-  counts: { default: 'no', allowed: yesNo },
-  /** Bytes of a second payload; 0 for none. */
-  scales: { default: 0, allowed: [0, 2 ** 20] },
-  ...spread,
-  way: { default: 'push', allowed: ['push', 'pull'] },
-  ahead: { default: 1, allowed: [1, 1024] },
-  /** How dispatch moves rows. */
-  dispatch: { default: 'store', allowed: ['store', 'bulk'] },
-  inflight: { default: 4, allowed: [1, mostInFlight] },
-};
-const pushing: Parameters = { ...oneSided, way: { default: 'push', allowed: ['push'] } };
+const travelling = {
+  ...layerParameters,
+  counts: word('routes are counted', yesNo, 'no'),
+  scales: number('bytes of a second payload; 0 for none', [0, 2 ** 20], 0),
+  weighting: word('who applies the router weights', ['experts', 'combine'], 'experts'),
+  wire: word('how rows come back', ['rows', 'e4m3'], 'rows'),
+} satisfies Parameters;
 
 export const registry: readonly RegisteredKernel[] = [
-  entry(
-    'one_sided_dispatch',
-    'pushes tokens into the windows of the ranks that own their experts',
-    oneSided,
-    (shape) => {
-      const of = oneSidedShape(shape);
-      return dispatchKernel(of, oneSidedWindow(of));
-    },
-  ),
-  entry(
-    'one_sided_combine',
-    'brings partial rows back (way=push or pull) and adds them up',
-    oneSided,
-    (shape) => {
-      const of = oneSidedShape(shape);
-      return combineKernel(of, oneSidedWindow(of));
-    },
-  ),
-  entry(
-    'one_sided_combine_e4m3',
-    'brings partial rows back as 8-bit floats with scales, and adds them up',
-    { ...pushing, weighting: { default: 'experts', allowed: ['experts', 'combine'] } },
-    (shape) => {
-      const weighting = shape.text('weighting') as 'experts' | 'combine';
-      const of = oneSidedShape(shape, { weighting, transport: 'e4m3' });
-      return combineE4m3Kernel(of, oneSidedWindow(of));
-    },
-  ),
-  entry(
-    'one_sided_weigh',
-    'where combine applies the router weights: from a row a route to the row that travels',
-    { ...oneSided, transport: { default: 'rows', allowed: ['rows', 'e4m3'] } },
-    (shape) => {
-      const transport = shape.text('transport') as 'rows' | 'e4m3';
-      const of = oneSidedShape(shape, { weighting: 'combine', transport });
-      return weighKernel(of, oneSidedWindow(of));
-    },
-  ),
+  ofFamily(oneSided, 'one_sided_dispatch', 'sends tokens to the ranks that own their experts'),
+  ofFamily(oneSided, 'one_sided_combine', 'brings partial rows back and adds them up'),
+  ofFamily(oneSided, 'one_sided_weigh', 'from a row a route to the row that travels', {
+    otherwise: { weighting: 'combine' },
+  }),
+  ofFamily(oneSided, 'one_sided_dispatch_send', 'a split dispatch: sends, waits for nobody', { split: true }),
+  ofFamily(oneSided, 'one_sided_dispatch_recv', 'a split dispatch: until all has come', { split: true }),
+  ofFamily(oneSided, 'one_sided_combine_send', 'a split combine: sends, waits for nobody', { split: true }),
+  ofFamily(oneSided, 'one_sided_combine_recv', 'a split combine: adds up what comes', { split: true }),
   entry(
     'example_experts',
     'small experts for demonstrations and checks',
-    { ...layer, threads: spread.threads!, routes: { default: 'no', allowed: yesNo } },
+    {
+      ...layerParameters,
+      threads: { knob: count('threads a block', [32, 1024], none, 32), default: 512 },
+      routes: word('a row for each route', yesNo, 'no'),
+    },
     (shape) =>
       exampleExpertsKernel({
         slots: shape.number('ranks') * shape.number('tokens'),
@@ -138,7 +95,7 @@ export const registry: readonly RegisteredKernel[] = [
         threads: shape.number('threads'),
       }),
   ),
-  entry('flag_barrier', 'what it costs that all ranks meet', { ranks: layer.ranks! }, (shape) => {
+  entry('flag_barrier', 'what it costs that all ranks meet', { ranks: layerParameters.ranks }, (shape) => {
     const ranks = shape.number('ranks');
     return flagBarrierKernel(ranks, flagBarrierWindow(ranks));
   }),
@@ -151,7 +108,10 @@ export const registry: readonly RegisteredKernel[] = [
     entry(
       name,
       summary,
-      { ranks: { default: 8, allowed: [2, 72] }, vectors: { default: 2 ** 16, allowed: [1, 2 ** 26] } },
+      {
+        ranks: number('ranks', [2, 72], 8),
+        vectors: number('16-byte vectors to each peer', [1, 2 ** 26], 2 ** 16),
+      },
       (shape) => {
         const [ranks, vectors] = [shape.number('ranks'), shape.number('vectors')];
         return make(ranks, vectors, transferWindow(ranks, vectors));
@@ -160,69 +120,112 @@ export const registry: readonly RegisteredKernel[] = [
   ),
 ];
 
+/** A kernel of a family's plan. Its shape also takes the family's knobs, as phase.knob; otherwise they suit the layer. */
+function ofFamily(
+  family: Family,
+  name: string,
+  summary: string,
+  {
+    otherwise = {},
+    split = false,
+  }: {
+    /** What a shape says unless it is told. */
+    readonly otherwise?: Readonly<Record<string, string>>;
+    readonly split?: boolean;
+  } = {},
+): RegisteredKernel {
+  const parameters: Parameters = Object.fromEntries(
+    Object.entries(travelling).map(([key, of]) => [key, { ...of, default: otherwise[key] ?? of.default }]),
+  );
+  const knobs = new Map<string, { readonly phase: string; readonly key: string; readonly knob: Knob }>(
+    Object.entries(family.knobs).flatMap(([phase, table]) =>
+      Object.entries(table).map(([key, knob]) => [`${phase}.${key}`, { phase, key, knob }] as const),
+    ),
+  );
+  const keys = [...Object.keys(parameters), ...knobs.keys()];
+  const build = (given: ShapeText = {}): Kernel => {
+    const entries = Object.entries(given).map(([key, value]) => [keyAmong(keys, key), value] as const);
+    const layer = layerOf(
+      checked(name, keys, parameters, Object.fromEntries(entries.filter(([key]) => !knobs.has(key)))),
+    );
+    const place = placeOf(layer, split);
+    const tuning: Record<string, Record<string, number | string>> = structuredClone(
+      family.defaults(layer, place),
+    );
+    for (const [path, value] of entries) {
+      const found = knobs.get(path);
+      if (found) tuning[found.phase]![found.key] = requireKnob(found.knob, value, `--shape ${path}`);
+    }
+    const refusal = family.refuses(layer, place, tuning);
+    if (refusal !== null) throw refusal;
+    return kernelNamed(family.plan(layer, place, tuning), name);
+  };
+  return { name, summary, keys, build };
+}
+
+function kernelNamed(plan: Plan, name: string): Kernel {
+  const kernels = phases.flatMap((phase) => plan.phases[phase].map(({ kernel }) => kernel));
+  const found = kernels.find((kernel) => kernel.name === name);
+  if (found !== undefined) return found;
+  throw new ArgumentError(
+    'kernel',
+    name,
+    `with such a shape one of ${kernels.map((k) => k.name).join(', ')}`,
+  );
+}
+
+/** All ranks on GPUs of one node. */
+const placeOf = ({ ranks }: Layer, split: boolean): Place => ({
+  kind: 'cuda',
+  rank: 0,
+  split,
+  topology: topologyOf(new Array(ranks).fill(0), 0),
+});
+
+function layerOf(shape: CheckedShape): Layer {
+  const dtype = shape.text('dtype') as RowDtype;
+  const hidden = shape.number('hidden');
+  const weighting = shape.text('weighting') as 'experts' | 'combine';
+  const rows = [hidden * dtypes[dtype].size, shape.number('scales')].filter((bytes) => bytes > 0);
+  return {
+    ranks: shape.number('ranks'),
+    experts: shape.number('experts'),
+    topK: shape.number('topk'),
+    maxTokens: shape.number('tokens'),
+    payloads: rows.map((rowBytes, i) => ({ name: i === 0 ? 'x' : 'scales', rowBytes })),
+    output: { dtype, hidden, weighting, wire: shape.text('wire') as 'rows' | 'e4m3' },
+    weights: weighting === 'combine' || shape.text('weights') === 'yes',
+    counts: shape.text('counts') === 'yes',
+  };
+}
+
 function entry<P extends ParamSpecs>(
   name: string,
   summary: string,
   parameters: Parameters,
   build: (shape: CheckedShape) => Kernel<P>,
 ): RegisteredKernel {
-  const defaults = Object.fromEntries(Object.entries(parameters).map(([key, of]) => [key, of.default]));
-  return { name, summary, defaults, build: (shape = {}) => build(checked(name, parameters, shape)) };
+  const keys = Object.keys(parameters);
+  return { name, summary, keys, build: (shape = {}) => build(checked(name, keys, parameters, shape)) };
 }
 
-function checked(kernel: string, parameters: Parameters, given: ShapeText): CheckedShape {
+/** The key that is written like this, in whatever case. */
+const keyAmong = (keys: readonly string[], written: string): string =>
+  keys.find((key) => key.toLowerCase() === written.toLowerCase()) ?? written;
+
+function checked(
+  kernel: string,
+  keys: readonly string[],
+  parameters: Parameters,
+  given: ShapeText,
+): CheckedShape {
   const values = new Map(Object.entries(parameters).map(([key, of]) => [key, of.default]));
   for (const [written, value] of Object.entries(given)) {
-    const key = written.toLowerCase();
+    const key = keyAmong(keys, written);
     const parameter = Object.hasOwn(parameters, key) ? parameters[key] : undefined;
-    if (parameter === undefined) {
-      throw new ArgumentError(
-        '--shape',
-        written,
-        `a key of ${kernel}: ${Object.keys(parameters).join(', ')}`,
-      );
-    }
-    values.set(key, requireAllowed(key, value, parameter.allowed));
+    if (parameter === undefined)
+      throw new ArgumentError('--shape', written, `a key of ${kernel}: ${keys.join(', ')}`);
+    values.set(key, requireKnob(parameter.knob, value, `--shape ${key}`));
   }
   return { number: (key) => Number(values.get(key)), text: (key) => String(values.get(key)) };
-}
-
-function requireAllowed(key: string, value: number | string, allowed: Parameter['allowed']): number | string {
-  const [first, second] = allowed;
-  if (typeof first === 'number' && typeof second === 'number') {
-    return requireInteger(`--shape ${key}`, value, first, second);
-  }
-  if (allowed.some((choice) => choice === value)) return value;
-  throw new ArgumentError(`--shape ${key}`, value, `one of ${allowed.join(', ')}`);
-}
-
-function oneSidedShape(
-  shape: CheckedShape,
-  options: Pick<OutputRows, 'weighting' | 'transport'> = {},
-): OneSidedShape {
-  const [ranks, threads] = [shape.number('ranks'), shape.number('threads')];
-  if (threads % 32 !== 0 || threads < ranks) {
-    throw new ArgumentError('--shape threads', threads, `a multiple of 32, and at least ranks (${ranks})`);
-  }
-  const output = { dtype: shape.text('dtype') as RowDtype, hidden: shape.number('hidden'), ...options };
-  const rows = [outputRowBytes({ output }), shape.number('scales')].filter((bytes) => bytes > 0);
-  const parts = shape.number('parts');
-  const launch = {
-    blocks: Math.min(shape.number('blocks'), shape.number('tokens') * parts),
-    threads,
-    parts,
-    inFlight: shape.number('inflight'),
-  };
-  return {
-    ranks,
-    experts: shape.number('experts'),
-    topK: shape.number('topk'),
-    maxTokens: shape.number('tokens'),
-    payloads: rows.map((rowBytes) => ({ rowBytes, unit: widestUnit(rowBytes) })),
-    output,
-    weights: options.weighting === 'combine' || shape.text('weights') === 'yes',
-    counts: shape.text('counts') === 'yes',
-    dispatch: { ...launch, way: shape.text('dispatch') as 'store' | 'bulk' },
-    combine: { ...launch, way: shape.text('way') as 'push' | 'pull', ahead: shape.number('ahead') },
-  };
 }

@@ -3,8 +3,28 @@
  * against it. Integers wrap; shift counts are taken modulo the width; x / 0 has all bits set (0xffffffff, -1)
  * and x % 0 is x; f32 rounds to nearest even at every step.
  */
-import type { BinaryOp, PureFunction, UnaryOp } from './ir.js';
 import type { ComputeName } from './types.js';
+
+export type UnaryOp = '-' | '~' | '!';
+export type BinaryOp =
+  | '+'
+  | '-'
+  | '*'
+  | '/'
+  | '%'
+  | '&'
+  | '|'
+  | '^'
+  | '<<'
+  | '>>'
+  | '&&'
+  | '||'
+  | '=='
+  | '!='
+  | '<'
+  | '<='
+  | '>'
+  | '>=';
 
 export type Constant = number | bigint | boolean;
 export type IntegerName = 'i32' | 'u32' | 'u64';
@@ -135,31 +155,8 @@ export function bits(from: ComputeName, to: ComputeName, a: Constant): Constant 
   return to === 'u32' ? bitBuffer.getUint32(0) : bitBuffer.getInt32(0);
 }
 
-/** Undefined where a double is not enough to compute it (fma). */
-export function pure(name: PureFunction, type: ComputeName, args: readonly Constant[]): Constant | undefined {
-  const [a = 0, b = 0] = args;
-  switch (name) {
-    case 'min':
-    case 'max':
-      return extreme(name, type, a, b);
-    case 'abs':
-      if (type === 'f32') return Math.abs(Number(a));
-      return isInteger(type) ? wrap(type, BigInt(a) < 0n ? -BigInt(a) : BigInt(a)) : undefined;
-    case 'popc':
-      return Number(a).toString(2).replaceAll('0', '').length;
-    case 'ffs':
-      return a === 0 ? 0 : 32 - Math.clz32(Number(a) & -Number(a));
-    case 'clz':
-      return Math.clz32(Number(a));
-    case 'rcp':
-      return Math.fround(1 / Number(a));
-    case 'fma':
-      return undefined;
-  }
-}
-
 /** As fminf and fmaxf: a NaN loses against a number, and -0 is less than +0. */
-function extreme(name: 'min' | 'max', type: ComputeName, a: Constant, b: Constant): Constant {
+export function extreme(name: 'min' | 'max', type: ComputeName, a: Constant, b: Constant): Constant {
   if (type === 'f32') {
     if (Number.isNaN(a) || Number.isNaN(b)) return Number.isNaN(a) ? b : a;
     return Math[name](Number(a), Number(b));

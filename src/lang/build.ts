@@ -1,6 +1,7 @@
 /** Building IR: types by name, and expressions that fold themselves when their operands are constants. */
 import * as arithmetic from './arithmetic.js';
-import type { BinaryOp, Expr, PureFunction, UnaryOp } from './ir.js';
+import type { BinaryOp, Expr, UnaryOp } from './ir.js';
+import { type PureFunction, pureFunctions } from './operations/pure.js';
 import type { ComputeName, IrType, Layout, Space, ValueName } from './types.js';
 
 const computeNames: readonly string[] = ['i32', 'u32', 'u64', 'f32', 'bool'] satisfies ComputeName[];
@@ -177,7 +178,8 @@ export function pure(name: PureFunction, type: IrType, args: readonly Expr[]): E
   const result = valueName(type);
   const constants = args.flatMap((arg) => (arg.kind === 'const' ? [arg.value] : []));
   if (constants.length === args.length && result !== undefined && isComputeName(result)) {
-    const folded = arithmetic.pure(name, result, constants);
+    const [a = 0, b = 0] = constants;
+    const folded = pureFunctions[name].fold?.(result, a, b);
     if (folded !== undefined) return constant(result, folded);
   }
   return { kind: 'pure', type, name, args };

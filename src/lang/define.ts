@@ -2,10 +2,19 @@
 import { ArgumentError, requireInteger, requireObject, show } from '../errors/index.js';
 import { deviceDefinition, rememberDevice } from './definition.js';
 import { type Code, KernelError } from './diagnostics.js';
-import { isIdentifier, isMemoryName } from './header.js';
+import { isIdentifier, isMemoryName, registerNames } from './header.js';
 import type { IrModule } from './ir.js';
-import type { Body, DeviceFunction, ParamSpecs, ScalarParam, UsingSpec } from './kernel.js';
-import type { ValueOf } from './language.js';
+import type {
+  Body,
+  DeviceFunction,
+  DeviceParams,
+  DeviceReturn,
+  OpaqueParam,
+  ParamSpecs,
+  ReturnValue,
+  ScalarParam,
+  UsingSpec,
+} from './kernel.js';
 import { lowerKernel } from './lower/index.js';
 import { type CallSite, callSite, functionSource } from './source.js';
 
@@ -28,8 +37,8 @@ export interface KernelHeader<P extends ParamSpecs, U extends UsingSpec> {
   readonly maxThreads?: number;
 }
 
-export interface DeviceHeader<P extends ParamSpecs, U extends UsingSpec, R extends ScalarParam | 'void'> {
-  /** Its name in CUDA; by default the name under which it comes through `using`. */
+export interface DeviceHeader<P extends DeviceParams, U extends UsingSpec, R extends DeviceReturn> {
+  /** Its name in messages and in printed CUDA; by default the name under which it comes through `using`. */
   readonly name?: string;
   readonly params: P;
   readonly using?: U;
@@ -47,7 +56,7 @@ export function kernel<P extends ParamSpecs, U extends UsingSpec = NoUsing>(
 ): Kernel<P> {
   requireObject('header', header);
   const site = callSite(kernel);
-  checkHeader(header, header.name, body, site);
+  checkHeader(header, header.name, body, site, isKernelParam, `${kernelParams} or a list of these`);
   const maxThreads = requireInteger('maxThreads', header.maxThreads ?? mostThreads, 1, mostThreads);
   let module: IrModule | undefined;
   return {
@@ -68,17 +77,13 @@ export function kernel<P extends ParamSpecs, U extends UsingSpec = NoUsing>(
 
 /** Makes a function that bodies can call, having received it through their `using`. */
 export function device<
-  P extends ParamSpecs,
+  const P extends DeviceParams,
   U extends UsingSpec = NoUsing,
-  R extends ScalarParam | 'void' = 'void',
->(
-  header: DeviceHeader<P, U, R>,
-  body: Body<P, U, R extends ScalarParam ? ValueOf[R] : void>,
-): DeviceFunction<P, R> {
-  requireObject('header', header);
+  const R extends DeviceReturn = 'void',
+>(header: DeviceHeader<P, U, R>, body: Body<P, U, ReturnValue<R>>): DeviceFunction<P, R> {
   const site = callSite(device);
   const name = header.name ?? 'device function';
-  checkHeader(header, header.name ?? 'device', body, site);
+  checkHeader(header, header.name ?? 'device', body, site, isDeviceParam, deviceParams);
   const call = (): never => {
     throw new ArgumentError('device function', name, 'called inside a kernel body only');
   };
@@ -101,6 +106,8 @@ function checkHeader(
   name: string,
   body: unknown,
   site: CallSite | undefined,
+  isParam: (spec: unknown) => boolean,
+  known: string,
 ): void {
   const fail = (code: Code, message: string): never => {
     const source = functionSource(typeof body === 'function' ? body.toString() : '', site);
@@ -114,35 +121,57 @@ function checkHeader(
   for (const [key, spec] of Object.entries(header.params ?? {})) {
     if (!isIdentifier(key)) fail('HK203', `the parameter name ${show(key)} must be an identifier`);
     if (!isParam(spec)) {
-      fail(
-        'HK201',
-        `the type of parameter ${key} is ${show(spec)}; it must be ${scalars.join(', ')}, pointer(…), peers(…) or list(…)`,
-      );
+      fail('HK201', `the type of parameter ${key} is ${show(spec)}; it must be ${known}`);
     }
   }
   const { using = {}, returns = 'void' } = header;
   if (!isRecord(using)) fail('HK202', `using is ${show(using)}; it must be an object of compile-time values`);
   const wrong = notConstant(using, 'using', new Set());
   if (wrong !== undefined) fail('HK202', wrong);
-  if (returns !== 'void' && !scalars.some((scalar) => scalar === returns)) {
-    fail('HK201', `returns is ${show(returns)}; it must be one of ${scalars.join(', ')}`);
+  if (returns !== 'void' && !isDeviceParam(returns)) {
+    fail('HK201', `returns is ${show(returns)}; it must be ${known}, or 'void'`);
   }
 }
 
 const scalars: readonly ScalarParam[] = ['i32', 'u32', 'u64', 'f32', 'bool'];
+const opaques: readonly OpaqueParam[] = ['v16', 'bf16', 'f16', 'e4m3'];
+const kernelParams = `${scalars.join(', ')}, pointer(…), peers(…)`;
+const deviceParams = `${opaques.join(', ')}, ${kernelParams}, windowOf(…), registers(…), list(…), record(…), callable(…) or constant()`;
 
 const isRecord = (value: unknown): value is { readonly [key: string]: unknown } =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-function isParam(spec: unknown): boolean {
-  if (scalars.some((scalar) => scalar === spec)) return true;
+function isKernelParam(spec: unknown): boolean {
+  if (isRecord(spec) && spec.kind === 'list') return isPassed(spec.of) && typeof spec.length === 'number';
+  return isPassed(spec) || (isRecord(spec) && spec.kind === 'peers' && isLayout(spec.layout));
+}
+
+/** What a host passes as one argument. */
+const isPassed = (spec: unknown): boolean =>
+  scalars.some((scalar) => scalar === spec) ||
+  (isRecord(spec) && spec.kind === 'pointer' && isMemoryName(spec.to));
+
+const isLayout = (of: unknown): boolean => isRecord(of) && Array.isArray(of.fields);
+
+function isDeviceParam(spec: unknown): boolean {
+  if (opaques.some((opaque) => opaque === spec) || isKernelParam(spec)) return true;
   if (!isRecord(spec)) return false;
-  if (spec.kind === 'pointer') return isMemoryName(spec.to);
-  if (spec.kind === 'peers') return isRecord(spec.layout) && Array.isArray(spec.layout.fields);
   const { kind, of, length } = spec;
-  return (
-    kind === 'list' && isParam(of) && typeof length === 'number' && !(isRecord(of) && of.kind !== 'pointer')
-  );
+  const all = (specs: unknown): boolean => isRecord(specs) && Object.values(specs).every(isDeviceParam);
+  switch (kind) {
+    case 'window':
+      return isLayout(spec.layout);
+    case 'registers':
+      return registerNames.some((name) => name === of);
+    case 'list':
+      return isDeviceParam(of) && typeof length === 'number';
+    case 'record':
+      return all(of);
+    case 'callable':
+      return all(spec.params) && (spec.returns === 'void' || isDeviceParam(spec.returns));
+    default:
+      return kind === 'constant';
+  }
 }
 
 /** Why a value is none that the compiler could know, or undefined. */

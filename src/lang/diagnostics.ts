@@ -10,6 +10,7 @@ export const codes = {
   HK102: 'A piece of TypeScript that the kernel language does not have.',
   HK103: 'The text of a body cannot be read.',
   HK104: 'A body is not an ordinary function of (g, params, using).',
+  HK105: 'A minifier has rewritten a body.',
   HK201: 'A parameter of a header has no known type.',
   HK202: 'A value in `using` is not a compile-time value.',
   HK203: 'A name in a header cannot be used, or a limit is out of range.',
@@ -29,7 +30,7 @@ export const codes = {
   HK502: 'A constant is out of range.',
   HK503: 'A loop is unrolled too often.',
   HK601: 'An effect happens on one side of &&, ||, ?: only.',
-  HK602: 'Shared memory is not declared at the top level of a kernel.',
+  HK602: 'Shared memory is not declared by a const.',
   HK603: 'A register array is not declared by a const.',
   HK604: 'An effect in the update of a for loop.',
   HK605: 'A break or continue leaves an unrolled loop.',
@@ -39,6 +40,7 @@ export const codes = {
   HK609: 'A synchronising access does not name its order and scope.',
   HK701: 'A device function calls itself.',
   HK702: 'Something is called that is no function.',
+  HK703: 'Device functions are called too often.',
   HK900: 'The compiler itself failed on this kernel.',
 } as const;
 export type Code = keyof typeof codes;

@@ -4,15 +4,23 @@
  */
 import { ArgumentError, requireInteger, requireObject, requireText } from '../errors/index.js';
 import type {
+  CallableParam,
+  Constant,
+  ConstantParam,
+  DeviceParam,
+  DeviceParams,
+  DeviceReturn,
   FieldSpec,
   LayoutSpec,
   ListParam,
   PeersParam,
   PointerParam,
-  ScalarParam,
+  RecordParam,
+  RegistersParam,
   TypedLayout,
+  WindowParam,
 } from './kernel.js';
-import type { MemoryName } from './language.js';
+import type { MemoryName, RegisterName } from './language.js';
 import { byteSize, type Field, type Layout, sectionAlignment } from './types.js';
 
 const identifier = /^[A-Za-z_][A-Za-z0-9_]*$/;
@@ -24,15 +32,52 @@ export const isIdentifier = (name: unknown): name is string =>
 export const isMemoryName = (name: unknown): name is MemoryName =>
   typeof name === 'string' && Object.hasOwn(byteSize, name);
 
+/** What a register array may be declared to hold. */
+export const registerNames: readonly RegisterName[] = [
+  'u32',
+  'i32',
+  'u64',
+  'f32',
+  'bool',
+  'v16',
+  'u8',
+  'u16',
+];
+
 function requireMemoryName(argument: string, type: unknown): void {
   if (!isMemoryName(type))
     throw new ArgumentError(argument, type, `one of ${Object.keys(byteSize).join(', ')}`);
 }
 
-/** `length` elements of one type: a section of a layout. A section of none takes no space. */
-export function field<T extends MemoryName>(type: T, length: number): FieldSpec<T> {
+type ShapeOf<S> = S extends readonly number[] ? S : readonly [number];
+
+/**
+ * Elements of one type, a section of a layout: so many, or in rows, `[ranks, tokens, units]`, which a body reaches by
+ * `.at(rank, token, unit)`. `dimensions` names them for findings. A section of none takes no space.
+ */
+export function field<T extends MemoryName, const S extends number | readonly number[]>(
+  type: T,
+  shape: S,
+  dimensions?: readonly string[],
+): FieldSpec<T, ShapeOf<S>>;
+export function field(
+  type: MemoryName,
+  shape: number | readonly number[],
+  dimensions: readonly string[] = [],
+): FieldSpec {
   requireMemoryName('type', type);
-  return { type, length: requireInteger('length', length, 0, 2 ** 40) };
+  const extents = typeof shape === 'number' ? [shape] : shape;
+  requireInteger('the number of dimensions', extents.length, 1, 4);
+  for (const [i, extent] of extents.entries()) {
+    requireInteger(typeof shape === 'number' ? 'length' : `shape[${i}]`, extent, 0, 2 ** 40);
+  }
+  const length = extents.reduce((product, extent) => product * extent, 1);
+  // Where there are several, indices are multiplied as u32.
+  requireInteger('the number of elements', length, 0, extents.length > 1 ? 2 ** 32 - 1 : 2 ** 40);
+  if (dimensions.length !== 0 && dimensions.length !== extents.length) {
+    throw new ArgumentError('dimensions', dimensions, `${extents.length} names`);
+  }
+  return { type, length, shape: extents, dimensions };
 }
 
 /**
@@ -46,11 +91,13 @@ export function layout<const S extends LayoutSpec>(name: string, spec: S): Typed
   let offset = 0;
   const place = (fieldName: string, of: FieldSpec): void => {
     requireObject(`${name}.${fieldName}`, of, "a field: field('u32', 8)");
-    const { type, length } = field(of.type, of.length);
+    const { type, length, shape, dimensions } = of;
+    requireMemoryName(`${name}.${fieldName}.type`, type);
+    requireInteger(`${name}.${fieldName}.length`, length, 0, 2 ** 40);
     if (fields.some((other) => other.name === fieldName)) {
       throw new ArgumentError(`${name}.${fieldName}`, 'a second field of that name', 'unique');
     }
-    fields.push({ name: fieldName, type, length, offset });
+    fields.push({ name: fieldName, type, length, shape, dimensions, offset });
     offset = alignUp(offset + length * byteSize[type], sectionAlignment);
   };
   for (const [fieldName, fieldSpec] of Object.entries(spec)) {
@@ -101,8 +148,45 @@ export function peers<S extends LayoutSpec>(of: TypedLayout<S>): PeersParam<S> {
 }
 
 /** `length` parameters of one type, reached by constant index; the host sets `name_0`, `name_1`, … */
-export function list<P extends ScalarParam | PointerParam>(of: P, length: number): ListParam<P> {
+export function list<const P extends DeviceParam>(of: P, length: number): ListParam<P> {
   return { kind: 'list', of, length: requireInteger('length', length, 0, 256) };
+}
+
+// What only device functions take: they are inlined, so anything can be handed to them.
+
+/** One rank's window: what `win.at(rank)` gives. */
+export function windowOf<S extends LayoutSpec>(of: TypedLayout<S>): WindowParam<S> {
+  return { kind: 'window', layout: of };
+}
+
+/** A register array of the caller, which sees what is written to it. Any length, unless one is given. */
+export function registers<T extends RegisterName>(of: T, length?: number): RegistersParam<T> {
+  return {
+    kind: 'registers',
+    of,
+    length: length === undefined ? undefined : requireInteger('length', length, 1, 256),
+  };
+}
+
+/** Several values under names. */
+export function record<const P extends DeviceParams>(of: P): RecordParam<P> {
+  return { kind: 'record', of };
+}
+
+/** Another device function, with these parameters and this result. */
+export function callable<const P extends DeviceParams, const R extends DeviceReturn = 'void'>(
+  params: P,
+  returns?: R,
+): CallableParam<P, R>;
+export function callable(params: DeviceParams, returns: DeviceReturn = 'void'): CallableParam {
+  return { kind: 'callable', params, returns };
+}
+
+/** A number, flag or text that the caller knows when the kernel is made: `constant<'bf16' | 'f32'>()`. */
+export function constant(): ConstantParam<number>;
+export function constant<T extends Constant>(): ConstantParam<T>;
+export function constant(): ConstantParam {
+  return { kind: 'constant' };
 }
 
 function requireLayout(argument: string, of: Layout): void {

@@ -9,12 +9,31 @@ export {
 } from './cuda/index.js';
 export { type DeviceHeader, device, type Kernel, type KernelHeader, kernel } from './define.js';
 export { type Code, codes, type Diagnostic, formatDiagnostic, KernelError } from './diagnostics.js';
-export { field, layout, list, peers, pointer, section } from './header.js';
+export {
+  callable,
+  constant,
+  field,
+  layout,
+  list,
+  peers,
+  pointer,
+  record,
+  registers,
+  section,
+  windowOf,
+} from './header.js';
 export type * from './ir.js';
 export type * from './kernel.js';
 export type * from './language.js';
+export {
+  type OperationEffect,
+  type OperationName,
+  operationNames,
+  operations,
+} from './operations/index.js';
 export { printIr } from './print.js';
 export { requireModule } from './require.js';
+export { dynamicSharedBytes, mostShared, type SharedRange, sharedLayout } from './shared.js';
 export * from './types.js';
 export { validateIr } from './validate.js';
 export {
@@ -23,6 +42,7 @@ export {
   type EffectPlace,
   effectsOf,
   expressionsOf,
+  isLeftEarly,
   operands,
   rewriteEffects,
   rewriteStatements,

@@ -3,13 +3,18 @@
  * (`params`) and the compile-time values (`using`); the body is a closed function of `g`, the parameters and the
  * values. Kernels are made by ordinary functions of a shape, so `using` holds concrete values when `kernel()` runs.
  */
-import type { bool, f32, Gpu, i32, MemoryName, Pointer, u32, u64, ValueOf } from './language.js';
+import type { Gpu, MemoryName, Pointer, RegisterName, Registers, u32, ValueOf, View } from './language.js';
 import type { Layout } from './types.js';
 
 /** A field of a layout, before it has an offset. */
-export interface FieldSpec<T extends MemoryName = MemoryName> {
+export interface FieldSpec<
+  T extends MemoryName = MemoryName,
+  S extends readonly number[] = readonly number[],
+> {
   readonly type: T;
   readonly length: number;
+  readonly shape: S;
+  readonly dimensions: readonly string[];
 }
 export type LayoutSpec = { readonly [name: string]: FieldSpec | readonly FieldSpec[] };
 
@@ -26,45 +31,91 @@ export interface PeersParam<S extends LayoutSpec = LayoutSpec> {
   readonly kind: 'peers';
   readonly layout: TypedLayout<S>;
 }
-export interface ListParam<P extends ScalarParam | PointerParam = ScalarParam | PointerParam> {
+export interface ListParam<P extends DeviceParam = DeviceParam> {
   readonly kind: 'list';
   readonly of: P;
   readonly length: number;
 }
+export interface WindowParam<S extends LayoutSpec = LayoutSpec> {
+  readonly kind: 'window';
+  readonly layout: TypedLayout<S>;
+}
+export interface RegistersParam<T extends RegisterName = RegisterName> {
+  readonly kind: 'registers';
+  readonly of: T;
+  /** Any length where it is undefined. */
+  readonly length: number | undefined;
+}
+export interface RecordParam<P extends DeviceParams = DeviceParams> {
+  readonly kind: 'record';
+  readonly of: P;
+}
+export interface CallableParam<P extends DeviceParams = DeviceParams, R extends DeviceReturn = DeviceReturn> {
+  readonly kind: 'callable';
+  readonly params: P;
+  readonly returns: R;
+}
+export interface ConstantParam<T extends Constant = Constant> {
+  readonly kind: 'constant';
+  /** For the editor only. */
+  readonly value?: T;
+}
 export type ScalarParam = 'i32' | 'u32' | 'u64' | 'f32' | 'bool';
-export type ParamSpec = ScalarParam | PointerParam | PeersParam | ListParam;
+export type Constant = number | bigint | boolean | string;
+
+/** What a kernel takes: what a host can pass at a launch. */
+export type ParamSpec = ScalarParam | PointerParam | PeersParam | ListParam<ScalarParam | PointerParam>;
 export type ParamSpecs = { readonly [name: string]: ParamSpec };
+
+/** What a device function takes and returns: any value of the language. */
+export type DeviceParam =
+  | ScalarParam
+  | OpaqueParam
+  | PointerParam
+  | PeersParam
+  | ListParam
+  | WindowParam
+  | RegistersParam
+  | RecordParam
+  | CallableParam
+  | ConstantParam;
+export type OpaqueParam = 'v16' | 'bf16' | 'f16' | 'e4m3';
+export type DeviceParams = { readonly [name: string]: DeviceParam };
+export type DeviceReturn = DeviceParam | 'void';
 
 /** One rank's window inside a body: `win.at(rank).field`. */
 export type WindowView<S extends LayoutSpec> = {
-  readonly [N in keyof S]: S[N] extends FieldSpec<infer T>
-    ? Pointer<T>
-    : S[N] extends readonly FieldSpec<infer T>[]
-      ? readonly Pointer<T>[]
+  readonly [N in keyof S]: S[N] extends FieldSpec<infer T, infer D>
+    ? View<T, D>
+    : S[N] extends readonly FieldSpec<infer T, infer D>[]
+      ? readonly View<T, D>[]
       : never;
 };
 export interface Peers<S extends LayoutSpec> {
   at(rank: u32): WindowView<S>;
 }
 
-export type ParamValue<P> = P extends 'i32'
-  ? i32
-  : P extends 'u32'
-    ? u32
-    : P extends 'u64'
-      ? u64
-      : P extends 'f32'
-        ? f32
-        : P extends 'bool'
-          ? bool
-          : P extends PointerParam<infer T>
-            ? Pointer<T>
-            : P extends PeersParam<infer S>
-              ? Peers<S>
-              : P extends ListParam<infer Q>
-                ? readonly ParamValue<Q>[]
-                : never;
-export type ParamValues<P extends ParamSpecs> = { readonly [N in keyof P]: ParamValue<P[N]> };
+export type ParamValue<P> = P extends keyof ValueOf
+  ? ValueOf[P]
+  : P extends PointerParam<infer T>
+    ? Pointer<T>
+    : P extends PeersParam<infer S>
+      ? Peers<S>
+      : P extends WindowParam<infer S>
+        ? WindowView<S>
+        : P extends RegistersParam<infer T>
+          ? Registers<T>
+          : P extends ListParam<infer Q>
+            ? readonly ParamValue<Q>[]
+            : P extends RecordParam<infer Q>
+              ? ParamValues<Q>
+              : P extends CallableParam<infer Q, infer R>
+                ? Callable<Q, R>
+                : P extends ConstantParam<infer T>
+                  ? T
+                  : never;
+export type ParamValues<P extends DeviceParams> = { readonly [N in keyof P]: ParamValue<P[N]> };
+export type ReturnValue<R extends DeviceReturn> = R extends 'void' ? ReturnType<() => void> : ParamValue<R>;
 
 /** A compile-time value. Strings are type names for `pointer.as`, `g.lane` and the like. */
 export type Using =
@@ -83,12 +134,16 @@ export interface AnyDeviceFunction {
   readonly heddle: 'device';
 }
 
-/** A device function: called in a body as `name({ …params })`, having come in through `using`. */
-export type DeviceFunction<P extends ParamSpecs, R extends ScalarParam | 'void'> = ((
-  args: ParamValues<P>,
-) => R extends ScalarParam ? ValueOf[R] : void) & { readonly heddle: 'device' };
+/** Called in a body as `name({ …params })`, or `name()` where it takes nothing. */
+export type Callable<P extends DeviceParams, R extends DeviceReturn> = (
+  ...args: keyof P extends never ? [] | [ParamValues<P>] : [ParamValues<P>]
+) => ReturnValue<R>;
 
-export type Body<P extends ParamSpecs, U extends UsingSpec, R = void> = (
+/** A device function: it comes into a body through `using`, or as a parameter of another. */
+export type DeviceFunction<P extends DeviceParams, R extends DeviceReturn> = Callable<P, R> &
+  AnyDeviceFunction;
+
+export type Body<P extends DeviceParams, U extends UsingSpec, R = void> = (
   g: Gpu,
   params: ParamValues<P>,
   using: U,

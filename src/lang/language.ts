@@ -5,7 +5,7 @@
  * Scalars are ordinary numbers with a flavour, so `a + b` stays natural to write; passing a `u32` where an `i32`
  * is wanted is an error in the editor, and the language's own checker settles the width of every operation.
  */
-import type { Cache, Scope } from './ir.js';
+import type { Cache, FenceOrder, Scope } from './ir.js';
 import type { ComputeName, ValueName } from './types.js';
 
 declare const flavour: unique symbol;
@@ -49,6 +49,46 @@ export interface Pointer<T extends MemoryName> {
   at(index: u32 | i32): Pointer<T>;
   /** The same address, seen as elements of another type. Alignment is the author's promise; the simulator checks it. */
   as<U extends MemoryName>(type: U): Pointer<U>;
+}
+
+type Index = u32 | i32;
+
+/**
+ * A field of several dimensions, or what is left of one where the first are indexed. It is also a pointer to its
+ * first element. In the simulator's checked mode an index outside its dimension is a finding.
+ */
+export type View<T extends MemoryName, S extends readonly number[]> = S['length'] extends keyof Views<T>
+  ? Views<T>[S['length']]
+  : AnyView<T>;
+interface Views<T extends MemoryName> {
+  1: Pointer<T>;
+  2: View2<T>;
+  3: View3<T>;
+  4: View4<T>;
+}
+interface View2<T extends MemoryName> extends Pointer<T> {
+  at(row: Index): Pointer<T>;
+  at(row: Index, element: Index): Pointer<T>;
+  /** The same rows, seen as rows of elements of another type. */
+  as<U extends MemoryName>(type: U): View2<U>;
+}
+interface View3<T extends MemoryName> extends Pointer<T> {
+  at(i: Index): View2<T>;
+  at(i: Index, row: Index): Pointer<T>;
+  at(i: Index, row: Index, element: Index): Pointer<T>;
+  as<U extends MemoryName>(type: U): View3<U>;
+}
+interface View4<T extends MemoryName> extends Pointer<T> {
+  at(i: Index): View3<T>;
+  at(i: Index, j: Index): View2<T>;
+  at(i: Index, j: Index, row: Index): Pointer<T>;
+  at(i: Index, j: Index, row: Index, element: Index): Pointer<T>;
+  as<U extends MemoryName>(type: U): View4<U>;
+}
+/** Where the editor does not know how many dimensions there are; the compiler does. */
+interface AnyView<T extends MemoryName> extends Pointer<T> {
+  at(...indices: Index[]): AnyView<T>;
+  as<U extends MemoryName>(type: U): AnyView<U>;
 }
 
 /** What a register array may hold. */
@@ -111,7 +151,6 @@ export interface Gpu {
 
   min<T extends Integer | f32>(a: T, b: T): T;
   max<T extends Integer | f32>(a: T, b: T): T;
-  abs<T extends i32 | f32>(a: T): T;
   /** a · b + c with one rounding. */
   fma(a: f32, b: f32, c: f32): f32;
   /** 1 / a, correctly rounded. */
@@ -119,7 +158,6 @@ export interface Gpu {
   popc(a: u32): u32;
   /** 1 + index of the lowest set bit; 0 if none. */
   ffs(a: u32): u32;
-  clz(a: u32): u32;
   select<T>(test: bool, then: T, otherwise: T): T;
 
   /** Lane `index` (a constant) of a vector seen as 16/size values of `type`. */
@@ -143,38 +181,27 @@ export interface Gpu {
    * worse than a wasted fetch where it is too early.
    */
   prefetch<T extends MemoryName>(pointer: Pointer<T>): void;
-  /** Each returns the value before. */
+  /** Returns the value before. */
   atomicAdd<T extends 'i32' | 'u32' | 'u64'>(
     pointer: Pointer<T>,
     value: ValueOf[T],
     options: AtomicOptions,
   ): ValueOf[T];
-  atomicMax<T extends 'i32' | 'u32' | 'u64'>(
-    pointer: Pointer<T>,
-    value: ValueOf[T],
-    options: AtomicOptions,
-  ): ValueOf[T];
-  atomicOr<T extends 'u32' | 'u64'>(
-    pointer: Pointer<T>,
-    value: ValueOf[T],
-    options: AtomicOptions,
-  ): ValueOf[T];
-  atomicExchange<T extends 'i32' | 'u32' | 'u64'>(
-    pointer: Pointer<T>,
-    value: ValueOf[T],
-    options: AtomicOptions,
-  ): ValueOf[T];
-  compareExchange<T extends 'i32' | 'u32' | 'u64'>(
-    pointer: Pointer<T>,
-    compare: ValueOf[T],
-    value: ValueOf[T],
-    options: AtomicOptions,
-  ): ValueOf[T];
-  /** Orders this thread's earlier accesses before its later ones for observers in `scope` (acq_rel). */
-  fence(scope: Scope): void;
+  /**
+   * Orders this thread's earlier accesses before its later ones for observers in `scope`. `seq_cst` fences also stand
+   * in one order: of two threads that store, fence and load, at least one sees what the other stored.
+   */
+  fence(scope: Scope, options?: { readonly order: FenceOrder }): void;
 
-  /** Waits until the u32 there has reached `epoch` (wrap-safe). False when the limit ran out. */
-  awaitEpoch(pointer: Pointer<'u32'>, epoch: u32, options: WaitOptions): bool;
+  /**
+   * Waits until the u32 there has reached `epoch` (wrap-safe); or equals it, or differs from it; or those of its bits
+   * that `mask` has. False when the limit ran out.
+   */
+  awaitEpoch(
+    pointer: Pointer<'u32'>,
+    epoch: u32,
+    options: WaitOptions & { readonly until?: '>=' | '==' | '!='; readonly mask?: u32 },
+  ): bool;
   /** Waits until the last u32 of the 16 bytes there differs from `empty`; single-copy atomic, relaxed. */
   awaitFilled(
     pointer: Pointer<'v16'>,
@@ -184,21 +211,22 @@ export interface Gpu {
 
   /** All threads of the block meet; orders their accesses at block scope. Never under divergence. */
   barrier(): void;
+  /** Some warps of a block, which have a part of their own in it. */
+  readonly group: {
+    /** The block's barrier `id` (1 to 15; 0 is `g.barrier`) for as many threads, a multiple of 32, as come to it. */
+    barrier(id: u32, threads: u32): void;
+  };
   readonly warp: {
     /** The 32 lanes meet; orders their accesses among themselves. */
     barrier(): void;
     shuffle<T extends i32 | u32 | f32>(value: T, lane: u32): T;
     shuffleXor<T extends i32 | u32 | f32>(value: T, mask: u32): T;
     shuffleUp<T extends i32 | u32 | f32>(value: T, by: u32): T;
-    shuffleDown<T extends i32 | u32 | f32>(value: T, by: u32): T;
     /** Bit i: lane i said true. */
     ballot(test: bool): u32;
     any(test: bool): bool;
-    all(test: bool): bool;
     /** Mask of the lanes that hold the same value. */
     match(value: i32 | u32): u32;
-    /** True on one lane. */
-    elect(): bool;
   };
 
   /** Nanoseconds (%globaltimer). */
@@ -222,6 +250,8 @@ export interface Gpu {
   readonly mbarrier: {
     init(barrier: Pointer<'u64'>, count: u32): void;
     expect(barrier: Pointer<'u64'>, bytes: u32): void;
-    await(barrier: Pointer<'u64'>, parity: u32): void;
+    arrive(barrier: Pointer<'u64'>): void;
+    /** Until the phase of that parity is over; false where a limit (microseconds) ran out before. */
+    await(barrier: Pointer<'u64'>, parity: u32, options?: { readonly limit: u32 }): bool;
   };
 }

@@ -1,5 +1,12 @@
 /** From a function's text to its syntax tree. Offsets in the tree are offsets in the text. */
-import { type Expression, type Node, type Pattern, parseExpressionAt, type Statement } from 'acorn';
+import {
+  type Expression,
+  type ExpressionStatement,
+  type Node,
+  type Pattern,
+  parseExpressionAt,
+  type Statement,
+} from 'acorn';
 import { type FramedSource, Problem } from './diagnostics.js';
 
 export interface ParsedBody {
@@ -40,6 +47,27 @@ export function parseBody(source: FramedSource): ParsedBody {
   };
 }
 
+/**
+ * Whether a minifier has rewritten the text: everything on one line, and statements joined to expressions. (On one line
+ * alone says nothing: some loaders do that, and the text means the same.)
+ */
+export function isMinified(text: string): boolean {
+  if (text.includes('\n')) return false;
+  return contains(parseExpressionAt(text, 0, { ecmaVersion: 'latest', sourceType: 'module' }), (node) => {
+    if (node.type === 'SequenceExpression') return true;
+    const joined = node.type === 'ExpressionStatement' ? (node as ExpressionStatement).expression.type : '';
+    return joined === 'LogicalExpression' || joined === 'ConditionalExpression';
+  });
+}
+
+function contains(node: Node, wanted: (node: Node) => boolean): boolean {
+  if (wanted(node)) return true;
+  const parts = Object.values<unknown>({ ...node }).flat();
+  return parts.some((part) => isNode(part) && contains(part, wanted));
+}
+
+const isNode = (part: unknown): part is Node => typeof part === 'object' && part !== null && 'type' in part;
+
 function parseText(source: FramedSource): Expression {
   try {
     return parseExpressionAt(source.text, 0, { ecmaVersion: 'latest', sourceType: 'module' });
@@ -63,6 +91,3 @@ function tooDeep(tree: Node): Node | undefined {
   }
   return undefined;
 }
-
-const isNode = (value: unknown): value is Node =>
-  typeof value === 'object' && value !== null && 'type' in value && 'start' in value;

@@ -2,6 +2,7 @@
 import { showType } from './build.js';
 import type { Effect, Expr, IrFunction, IrModule, Stmt, Variable } from './ir.js';
 import { requireModule } from './require.js';
+import { isExpr } from './walk.js';
 
 export function printIr(module: IrModule): string {
   requireModule('module', module);
@@ -12,23 +13,21 @@ export function printIr(module: IrModule): string {
     for (const { name, type, length, offset } of layout.fields)
       lines.push(`  ${offset}: ${name} ${type}[${length}]`);
   }
-  const printer = new Printer(module);
+  const printer = new Printer();
   for (const { variable, length } of module.shared) {
     lines.push(`${printer.name(variable)}: ${showType(variable.type)}[${length}]`);
   }
-  for (const of of [...module.functions, module.entry]) lines.push('', ...printer.function(of));
+  lines.push('', ...printer.function(module.entry));
   return `${lines.join('\n')}\n`;
 }
 
 class Printer {
-  constructor(private readonly module: IrModule) {}
-
   /** The id keeps variables of one name apart. */
   name = (variable: Variable): string => `${variable.name}#${variable.id}`;
 
   function(of: IrFunction): string[] {
     const params = of.params.map(({ variable }) => `${this.name(variable)}: ${showType(variable.type)}`);
-    return [`function ${of.name}(${params.join(', ')}): ${showType(of.returns)}`, ...this.body(of.body)];
+    return [`function ${of.name}(${params.join(', ')})`, ...this.body(of.body)];
   }
 
   private body(statements: readonly Stmt[]): string[] {
@@ -38,7 +37,7 @@ class Printer {
   private statement(stmt: Stmt): string[] {
     switch (stmt.kind) {
       case 'let':
-        return [`${this.declared(stmt.variable)} = ${this.expr(stmt.init)}`];
+        return [`${this.declared(stmt.variable)}${stmt.init === null ? '' : ` = ${this.expr(stmt.init)}`}`];
       case 'registers':
         return [
           `registers ${this.name(stmt.variable)}: ${showType(stmt.variable.type)} = ${this.expr(stmt.fill)}`,
@@ -68,11 +67,12 @@ class Printer {
         return [`while ${this.expr(stmt.test)}`, ...this.body(stmt.body)];
       case 'break':
       case 'continue':
-        return [stmt.kind];
       case 'return':
-        return [stmt.value === null ? 'return' : `return ${this.expr(stmt.value)}`];
+        return [stmt.kind];
       case 'block':
-        return ['block', ...this.body(stmt.body)];
+        return [stmt.call === null ? 'block' : `block ${stmt.call.name}`, ...this.body(stmt.body)];
+      case 'leave':
+        return [`leave ${stmt.call.name}`];
     }
   }
 
@@ -81,16 +81,10 @@ class Printer {
   }
 
   private effect(effect: Effect): string {
-    if (effect.op === 'call') {
-      const callee = this.module.functions[effect.callee]?.name ?? `function ${effect.callee}`;
-      return `${callee}(${effect.args.map((arg) => this.expr(arg)).join(', ')})`;
-    }
     const parts = Object.entries(effect).flatMap(([key, part]): string[] => {
       if (key === 'op') return [];
       // Operands are the expressions among the properties; the rest are words and numbers.
-      return [
-        isExpr(part) ? this.expr(part) : key === 'reads' ? (part === true ? 'reads' : 'all') : String(part),
-      ];
+      return [isExpr(part) ? this.expr(part) : String(part)];
     });
     return parts.length === 0 ? effect.op : `${effect.op} ${parts.join(', ')}`;
   }
@@ -124,6 +118,8 @@ class Printer {
         return `pack<${expr.of}>(${list(expr.lanes)})`;
       case 'offset':
         return `${this.expr(expr.pointer)}[${this.expr(expr.index)}]`;
+      case 'index':
+        return this.expr(expr.value);
       case 'view':
         return `${showType(expr.type)}(${this.expr(expr.pointer)})`;
       case 'field':
@@ -137,5 +133,3 @@ function constantText(expr: Expr & { kind: 'const' }): string {
   const text = Object.is(expr.value, -0) ? '-0' : String(expr.value);
   return type === 'bool' ? text : `${text}:${type}`;
 }
-
-const isExpr = (part: unknown): part is Expr => typeof part === 'object' && part !== null && 'kind' in part;

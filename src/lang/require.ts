@@ -5,8 +5,8 @@ import type { IrModule } from './ir.js';
 /** Requires what `kernel(…).ir()` gives. */
 export function requireModule(argument: string, module: IrModule): void {
   requireObject(argument, module, "a kernel's ir()");
-  const { name, entry, functions, layouts, shared } = module;
-  const lists = [functions, layouts, shared, entry?.params, entry?.body];
+  const { name, entry, layouts, shared } = module;
+  const lists = [layouts, shared, entry?.params, entry?.body];
   if (typeof name !== 'string' || !lists.every(Array.isArray)) {
     throw new ArgumentError(argument, module, "a kernel's ir()");
   }

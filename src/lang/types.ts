@@ -46,8 +46,12 @@ export type IrType =
 export interface Field {
   readonly name: string;
   readonly type: Exclude<ValueName, 'bool'>;
-  /** Number of elements. */
+  /** Number of elements: the product of the extents of `shape`. */
   readonly length: number;
+  /** Row-major: the last index moves by one element. */
+  readonly shape: readonly number[];
+  /** What the dimensions are called in findings; empty where nobody said. */
+  readonly dimensions: readonly string[];
   readonly offset: number;
 }
 

@@ -4,44 +4,41 @@
  */
 import { inRange, isInteger } from './arithmetic.js';
 import * as build from './build.js';
-import type { Effect, Expr, IrFunction, IrModule, Stmt, Variable } from './ir.js';
+import type { Effect, Expr, InlinedCall, IrModule, Stmt, Variable } from './ir.js';
+import { operations } from './operations/index.js';
+import { valueTypeOf } from './operations/operation.js';
 import { requireModule } from './require.js';
 import { byteSize, type IrType } from './types.js';
-import { operands } from './walk.js';
+import { isExpr, operands } from './walk.js';
 
 /** What is wrong, in words; empty for a sound module. */
 export function validateIr(module: IrModule): string[] {
   requireModule('module', module);
-  const found: string[] = [];
-  const all = [...module.functions, module.entry];
-  for (const [index, of] of all.entries()) {
-    const shared = of === module.entry ? module.shared.map(({ variable }) => variable) : [];
-    new FunctionValidator(module, of, index, found).run(shared);
-  }
-  return found;
+  const validator = new Validator(module);
+  validator.run();
+  return validator.found;
 }
 
-class FunctionValidator {
+class Validator {
+  readonly found: string[] = [];
   private readonly declared = new Map<number, Variable>();
   private visible: Variable[] = [];
   private loops = 0;
+  /** Results of calls: they are assigned, though not mutable. */
+  private readonly results = new Set<Variable>();
+  /** The calls whose blocks are around. */
+  private readonly calls: InlinedCall[] = [];
 
-  constructor(
-    private readonly module: IrModule,
-    private readonly of: IrFunction,
-    /** Calls may go only to functions before this one. */
-    private readonly index: number,
-    private readonly found: string[],
-  ) {}
+  constructor(private readonly module: IrModule) {}
 
-  run(shared: readonly Variable[]): void {
-    for (const { variable } of this.of.params) this.declare(variable);
-    for (const variable of shared) this.declare(variable);
-    this.block(this.of.body);
+  run(): void {
+    for (const { variable } of this.module.entry.params) this.declare(variable);
+    for (const { variable } of this.module.shared) this.declare(variable);
+    this.block(this.module.entry.body);
   }
 
   private require(holds: boolean, message: string): void {
-    if (!holds) this.found.push(`${this.of.name}: ${message}`);
+    if (!holds) this.found.push(`${this.module.name}: ${message}`);
   }
 
   private declare(variable: Variable): void {
@@ -73,7 +70,8 @@ class FunctionValidator {
     );
     switch (stmt.kind) {
       case 'let':
-        this.same(this.expr(stmt.init), stmt.variable.type, `let ${stmt.variable.name}`);
+        if (stmt.init === null) this.results.add(stmt.variable);
+        else this.same(this.expr(stmt.init), stmt.variable.type, `let ${stmt.variable.name}`);
         this.declare(stmt.variable);
         break;
       case 'registers': {
@@ -86,7 +84,10 @@ class FunctionValidator {
       }
       case 'assign':
         this.use(stmt.variable);
-        this.require(stmt.variable.mutable, `${stmt.variable.name} is assigned, but not mutable`);
+        this.require(
+          stmt.variable.mutable || this.results.has(stmt.variable),
+          `${stmt.variable.name} is assigned, but not mutable`,
+        );
         this.same(this.expr(stmt.value), stmt.variable.type, `assignment to ${stmt.variable.name}`);
         break;
       case 'assignRegister':
@@ -128,14 +129,19 @@ class FunctionValidator {
         break;
       }
       case 'block':
+        if (stmt.call !== null) this.calls.push(stmt.call);
         this.block(stmt.body);
+        if (stmt.call !== null) this.calls.pop();
+        break;
+      case 'leave':
+        this.require(this.calls.includes(stmt.call), `leave ${stmt.call.name} outside its block`);
         break;
       case 'break':
       case 'continue':
         this.require(this.loops > 0, `${stmt.kind} outside a loop`);
         break;
       case 'return':
-        this.same(stmt.value === null ? build.voidType : this.expr(stmt.value), this.of.returns, 'return');
+        break;
     }
   }
 
@@ -229,6 +235,11 @@ class FunctionValidator {
         this.require(index === 'u32' || index === 'i32', `an offset is ${index}`);
         break;
       }
+      case 'index':
+        is(expr.value, expr.type, 'index');
+        this.require(expr.indices.length === expr.extents.length, 'an index has more extents than parts');
+        for (const index of expr.indices) this.expr(index);
+        break;
       case 'view':
         this.require(
           this.expr(expr.pointer).kind === 'pointer' && expr.type.kind === 'pointer',
@@ -247,72 +258,37 @@ class FunctionValidator {
     return expr.type;
   }
 
-  /** Checks an effect; returns the type of its result. */
+  /** Checks that an effect's operands are what its entry takes; returns the type of its result. */
   private effect(effect: Effect): IrType {
     for (const operand of operands(effect)) this.expr(operand);
-    const element = (pointer: Expr): IrType => {
-      if (pointer.type.kind === 'pointer') return build.loadedType(pointer.type.to);
-      this.require(false, `${effect.op} needs a pointer`);
-      return build.voidType;
+    const { takes, options, returns } = operations[effect.op];
+    const kept = new Map<string, unknown>(Object.entries(effect));
+    const typeOf = (name: string): IrType => {
+      const operand = kept.get(name);
+      return isExpr(operand) ? valueTypeOf(operand) : build.voidType;
     };
-    switch (effect.op) {
-      case 'load':
-        return element(effect.pointer);
-      case 'store':
-        this.same(effect.value.type, element(effect.pointer), 'store');
-        return build.voidType;
-      case 'atomic':
-      case 'compareExchange':
-        this.same(effect.value.type, element(effect.pointer), effect.op);
-        return effect.value.type;
-      case 'awaitEpoch':
-        this.same(element(effect.pointer), build.u32, effect.op);
-        this.same(effect.epoch.type, build.u32, effect.op);
-        this.same(effect.limit.type, build.u32, effect.op);
-        return build.bool;
-      case 'awaitFilled':
-        this.same(element(effect.pointer), build.v16, effect.op);
-        this.same(effect.empty.type, build.u32, effect.op);
-        this.same(effect.limit.type, build.u32, effect.op);
-        return build.v16;
-      case 'shuffle':
-      case 'shuffleXor':
-      case 'shuffleUp':
-      case 'shuffleDown':
-        this.same(effect.lane.type, build.u32, effect.op);
-        return effect.value.type;
-      case 'any':
-      case 'all':
-      case 'ballot':
-        this.same(effect.value.type, build.bool, effect.op);
-        return effect.op === 'ballot' ? build.u32 : build.bool;
-      case 'match':
-        return build.u32;
-      case 'elect':
-        return build.bool;
-      case 'clock':
-        return build.u64;
-      case 'call':
-        return this.call(effect.callee, effect.args);
-      default:
-        return build.voidType;
+    for (const [name, operand] of Object.entries({ ...takes, ...options })) {
+      const where = `${name} of ${effect.op}`;
+      const is = kept.get(name);
+      if (operand.kind === 'choice')
+        this.require(
+          operand.of.some((word) => word === is),
+          `${where} is ${is}`,
+        );
+      else if (operand.kind === 'count') this.require(typeof is === 'number', `${where} is no number`);
+      else if (!isExpr(is)) this.require(false, `${where} is missing`);
+      else if (operand.kind === 'like') this.same(is.type, typeOf(operand.operand), where);
+      else if (operand.kind === 'pointer') this.require(is.type.kind === 'pointer', `${where} is no pointer`);
+      else {
+        const type = build.valueName(is.type);
+        this.require(
+          type !== undefined && operand.types.includes(type),
+          `${where} is ${build.showType(is.type)}`,
+        );
+      }
     }
-  }
-
-  private call(index: number, args: readonly Expr[]): IrType {
-    const callee = this.module.functions[index];
-    if (callee === undefined || index >= this.index) {
-      this.require(false, `call of function ${index}, which is not before this one`);
-      return build.voidType;
-    }
-    this.require(
-      args.length === callee.params.length,
-      `call of ${callee.name} with ${args.length} arguments`,
-    );
-    for (const [i, { variable }] of callee.params.entries()) {
-      if (args[i]) this.same(args[i].type, variable.type, `${variable.name} of ${callee.name}`);
-    }
-    return callee.returns;
+    if (returns === 'void') return build.voidType;
+    return typeof returns === 'string' ? build.valueType(returns) : typeOf(returns.operand);
   }
 }
 

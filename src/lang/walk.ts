@@ -1,5 +1,5 @@
 /** Visiting and rewriting the IR. Rewriting shares everything it leaves as it is. */
-import type { Effect, Expr, IrFunction, IrModule, Span, Stmt } from './ir.js';
+import type { Effect, Expr, IrModule, Span, Stmt } from './ir.js';
 import { requireModule } from './require.js';
 
 type EffectStmt = Stmt & { readonly kind: 'effect' };
@@ -12,25 +12,20 @@ export function walkStatements(statements: readonly Stmt[], visit: (stmt: Stmt) 
   }
 }
 
-/** An effect with its place: the function (-1: the kernel itself), and its number in the module, counted from 0. */
+/** An effect with its place, and its number in the module, counted from 0. */
 export interface EffectPlace {
   readonly effect: Effect;
   readonly span: Span;
-  readonly function: number;
   readonly index: number;
 }
 
-/** Every effect of a module: device functions first, then the kernel; `index` is the one `rewriteEffects` gives. */
+/** Every effect of a module; `index` is the one `rewriteEffects` gives. */
 export function effectsOf(module: IrModule): EffectPlace[] {
   requireModule('module', module);
   const found: EffectPlace[] = [];
-  const visit = (of: IrFunction, index: number): void =>
-    walkStatements(of.body, (stmt) => {
-      if (stmt.kind !== 'effect') return;
-      found.push({ effect: stmt.effect, span: stmt.span, function: index, index: found.length });
-    });
-  module.functions.forEach(visit);
-  visit(module.entry, -1);
+  walkStatements(module.entry.body, (stmt) => {
+    if (stmt.kind === 'effect') found.push({ effect: stmt.effect, span: stmt.span, index: found.length });
+  });
   return found;
 }
 
@@ -43,14 +38,11 @@ export function rewriteEffects(
   change: (stmt: EffectStmt, index: number) => readonly Stmt[],
 ): IrModule {
   let index = 0;
-  const rewrite = (of: IrFunction): IrFunction => {
-    const body = rewriteStatements(of.body, (stmt) =>
-      stmt.kind === 'effect' ? change(stmt, index++) : [stmt],
-    );
-    return body === of.body ? of : { ...of, body };
-  };
-  const functions = module.functions.map(rewrite);
-  return { ...module, functions, entry: rewrite(module.entry) };
+  const { entry } = module;
+  const body = rewriteStatements(entry.body, (stmt) =>
+    stmt.kind === 'effect' ? change(stmt, index++) : [stmt],
+  );
+  return { ...module, entry: body === entry.body ? entry : { ...entry, body } };
 }
 
 /** Replaces statements, each before those inside what replaces it. The same list where nothing changed. */
@@ -97,11 +89,20 @@ export function bodies(stmt: Stmt): readonly (readonly Stmt[])[] {
   }
 }
 
+/** Whether something in the block of a call leaves it early. */
+export function isLeftEarly({ body, call }: Stmt & { readonly kind: 'block' }): boolean {
+  let found = false;
+  walkStatements(body, (stmt) => {
+    found ||= stmt.kind === 'leave' && stmt.call === call;
+  });
+  return found;
+}
+
 /** The expressions that a statement itself evaluates (not those of statements inside it). */
 export function expressionsOf(stmt: Stmt): readonly Expr[] {
   switch (stmt.kind) {
     case 'let':
-      return [stmt.init];
+      return stmt.init === null ? [] : [stmt.init];
     case 'registers':
       return [stmt.fill];
     case 'assign':
@@ -113,8 +114,6 @@ export function expressionsOf(stmt: Stmt): readonly Expr[] {
     case 'for':
     case 'while':
       return [stmt.test];
-    case 'return':
-      return stmt.value === null ? [] : [stmt.value];
     default:
       return [];
   }
@@ -122,11 +121,11 @@ export function expressionsOf(stmt: Stmt): readonly Expr[] {
 
 /** The expressions that an effect takes. */
 export function operands(effect: Effect): readonly Expr[] {
-  if (effect.op === 'call') return effect.args;
   return Object.values<unknown>({ ...effect }).filter(isExpr);
 }
 
-const isExpr = (part: unknown): part is Expr => typeof part === 'object' && part !== null && 'kind' in part;
+export const isExpr = (part: unknown): part is Expr =>
+  typeof part === 'object' && part !== null && 'kind' in part;
 
 /** The expressions directly inside an expression. */
 export function children(expr: Expr): readonly Expr[] {
@@ -149,6 +148,8 @@ export function children(expr: Expr): readonly Expr[] {
       return [expr.pointer, expr.index];
     case 'view':
       return [expr.pointer];
+    case 'index':
+      return [expr.value];
     case 'field':
       return [expr.rank];
     default:

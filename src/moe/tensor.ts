@@ -16,7 +16,7 @@ import {
   isFloat,
   requireDtype,
   toF32,
-} from './dtype.js';
+} from '../layer/index.js';
 
 /** A typed, shaped view of device memory. */
 export interface Tensor {

@@ -2,13 +2,17 @@
  * Refuses what cannot work, before anything is allocated or launched. Every error names the argument, what it was
  * and what it must be. What only the device can see (ids in device memory) is made harmless there instead.
  */
-import { ArgumentError, requireInteger, requireObject, requireOneOf } from '../errors/index.js';
-import { mostInFlight } from '../kernels/index.js';
-import { type Bits, type Dtype, dtypes } from './dtype.js';
-import type { Payload, Shape } from './shape.js';
+import { ArgumentError, requireInteger, requireObject } from '../errors/index.js';
+import {
+  type Bits,
+  combineRowBytes,
+  type Dtype,
+  dispatchRowBytes,
+  dtypes,
+  type Payload,
+  type Shape,
+} from '../layer/index.js';
 import { describe, elements, isContiguous, type Tensor } from './tensor.js';
-import { combineRowBytes, dispatchRowBytes } from './traffic.js';
-import type { Tuning } from './tuning.js';
 
 /**
  * The least that a rank's window must hold: ids, weights, payloads and one partial row for each slot. Layouts add
@@ -22,32 +26,11 @@ export function leastWindowBytes(shape: Shape): number {
 /** Device memory as a tensor, or elements that the host still holds; those are looked at one by one. */
 export type Input = Tensor | Bits;
 
-/** Requires launches that kernels can have. */
-export function requireTuning(tuning: Tuning, ranks: number): void {
-  requireObject('tuning', tuning);
-  for (const phase of ['dispatch', 'combine'] as const) {
-    const at = `tuning.${phase}`;
-    requireObject(at, tuning[phase]);
-    const { blocks, threads, parts, inFlight } = tuning[phase];
-    requireInteger(`${at}.blocks`, blocks, 1, 65_536);
-    requireInteger(`${at}.threads`, threads, 32, 1024);
-    // A thread for each peer, in whole warps.
-    if (threads % 32 !== 0 || threads < ranks) {
-      throw new ArgumentError(`${at}.threads`, threads, `a multiple of 32, and at least ranks, ${ranks}`);
-    }
-    requireInteger(`${at}.parts`, parts, 1, 1024);
-    requireInteger(`${at}.inFlight`, inFlight, 1, mostInFlight);
-  }
-  requireOneOf('tuning.dispatch.way', tuning.dispatch.way, ['store', 'bulk']);
-  requireOneOf('tuning.combine.way', tuning.combine.way, ['push', 'pull']);
-  requireInteger('tuning.combine.ahead', tuning.combine.ahead, 0, 65_536);
-}
-
-/** The inputs of one rank's dispatch. */
+/** The inputs of one rank's round. Tensors stay where they are; host arrays are checked and copied to the device. */
 export interface DispatchInputs {
-  /** i32 `[tokens, topK]`. */
+  /** i32 `[tokens, topK]`; -1: no expert. */
   readonly topkIds: Input;
-  /** f32 `[tokens, topK]`. Required when combine applies the weights. */
+  /** f32 `[tokens, topK]`. Required unless the ExpertParallel was created with `weights: false`. */
   readonly topkWeights?: Input;
   /** By name: `[tokens, …]`, rowBytes bytes a token. */
   readonly payloads: Readonly<Record<string, Input>>;

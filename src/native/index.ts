@@ -1,6 +1,6 @@
 /**
  * Foreign functions: the one place that knows koffi. Libraries are opened at run time, addresses are plain
- * numbers, raw memory is seen through zero-copy views.
+ * numbers, raw memory is seen through zero-copy views. And threads, started on a module.
  */
 export { errno, functionAt, type Library, openLibrary } from './library.js';
 export {
@@ -13,4 +13,5 @@ export {
   view,
 } from './memory.js';
 export { type Probe, probe, type VersionCall } from './probe.js';
+export { startThread } from './thread.js';
 export { type Address, type ByValue, byValue, type NativeType } from './types.js';

@@ -25,7 +25,6 @@ export const arithmetic = {
   fround: Math.fround,
   imul: Math.imul,
   clz32: Math.clz32,
-  abs: Math.abs,
   min: Math.min,
   max: Math.max,
   u64: (x: bigint): bigint => BigInt.asUintN(64, x),
@@ -47,6 +46,7 @@ export const arithmetic = {
   fmin: (a: number, b: number): number => (Number.isNaN(a) ? b : Number.isNaN(b) ? a : Math.min(a, b)),
   fmax: (a: number, b: number): number => (Number.isNaN(a) ? b : Number.isNaN(b) ? a : Math.max(a, b)),
 
+  ffs: (x: number): number => 32 - Math.clz32(x & -x),
   popc: (x: number): number => {
     let v = x - ((x >>> 1) & 0x55555555);
     v = (v & 0x33333333) + ((v >>> 2) & 0x33333333);

@@ -1,15 +1,19 @@
-import type { IrModule } from '../lang/index.js';
+import { type IrModule, type OperationName, operationNames, type SharedRange } from '../lang/index.js';
 import type { Site } from './detector.js';
 
 /** `fast` checks nothing; `checked` checks every access and asks the scheduler before every synchronising one. */
-export type Mode = 'fast' | 'checked';
-
-export interface SharedRange {
-  readonly name: string;
-  readonly offset: number;
-  readonly elementBytes: number;
-  readonly length: number;
+/** The dimensions of a field that an index was outside of. */
+export interface IndexedPlace {
+  readonly layout: string;
+  readonly field: string;
+  /** Dimensions that were indexed before; their indices are not known any more. */
+  readonly before: number;
+  /** Names of all dimensions, or none. */
+  readonly dimensions: readonly string[];
+  readonly extents: readonly number[];
 }
+
+export type Mode = 'fast' | 'checked';
 
 /** A kernel that the machine can run. */
 export interface Compiled {
@@ -29,18 +33,18 @@ export interface Compiled {
 }
 
 /** Why a thread gives up control: the value that its generator yields. */
-export const pause = { preempt: 0, barrier: 1, warp: 2, wait: 3, previous: 4, sleep: 5, end: 6 } as const;
+export const pause = {
+  preempt: 0,
+  barrier: 1,
+  warp: 2,
+  wait: 3,
+  previous: 4,
+  sleep: 5,
+  end: 6,
+  group: 7,
+} as const;
 
-export const warpOps = [
-  'warpBarrier',
-  'shuffle',
-  'shuffleXor',
-  'shuffleUp',
-  'shuffleDown',
-  'ballot',
-  'any',
-  'all',
-  'match',
-  'elect',
-] as const;
-export type WarpOp = (typeof warpOps)[number];
+/** What the lanes of a warp do together. */
+export type WarpOp = Extract<OperationName, `warp.${string}`>;
+const isWarpOp = (name: OperationName): name is WarpOp => name.startsWith('warp.');
+export const warpOps: readonly WarpOp[] = operationNames.filter(isWarpOp);

@@ -1,18 +1,19 @@
 /**
  * The seam between the simulated machine and its race detector. In checked mode the machine reports every
  * synchronising event and every memory access here, in the order in which they happen in the simulated run; the
- * detector answers with findings. It never influences the run.
+ * detector answers with findings. It influences the run in one way only: it knows which older values an atomic load may
+ * still read, and the schedule picks one.
  *
  * Happens-before edges: program order; block barrier; warp barrier (all 32 lanes meet; votes and shuffles order
  * nothing); release → acquire through the value of one location, when the scopes of both include the other thread
  * (cta: same block; gpu: same rank; sys: any), also through chains of atomic read-modify-writes, and through
- * fence; relaxed store / relaxed load; fence; stream order between launches and host copies of one stream; events
+ * fence; relaxed store / relaxed load; fence; between two sequentially consistent fences; stream order between launches and host copies of one stream; events
  * between streams; the end of a launch → what the host or the stream does after it; programmatic launches only
  * from `awaitPrevious` on, and behind what threads of the launch before awaited before their `releaseNext`. Bulk
  * copies happen in their issuing thread's async agent: after the issue, before the group's wait (or the mbarrier's
  * completion).
  */
-import type { Order, Scope, Span } from '../lang/index.js';
+import type { FenceOrder, Order, Scope, Span } from '../lang/index.js';
 
 /** A buffer of the simulated machine: device memory, a window, or a block's shared memory. */
 export interface BufferInfo {
@@ -22,6 +23,8 @@ export interface BufferInfo {
   /** The rank that owns it. */
   readonly rank: number;
   readonly bytes: number;
+  /** What is there. */
+  readonly i32: Int32Array;
   /** What an offset means, for people: 'arrived[3]', 'byte 96'. */
   describe(offset: number): string;
 }
@@ -46,6 +49,9 @@ export type BlockId = number;
 export type LaunchId = number;
 export type StreamId = number;
 
+/** The detector's own; the machine keeps it from when something is enqueued to when it begins. */
+export type HostKnowledge = object;
+
 /** Who a thread is, for reports. */
 export interface ThreadInfo {
   readonly rank: number;
@@ -69,8 +75,20 @@ export interface Detector {
   eventAwaited(stream: StreamId, event: number): void;
   /** The host of `rank` has awaited everything on the stream. What it enqueues later, on any stream, is after it. */
   hostSynchronized(stream: StreamId, rank: number): void;
-  /** The host enqueued something on the stream (orders it after what this rank's host knows). */
-  hostEnqueued(stream: StreamId, rank: number): void;
+  /** What the host program of `rank` knows and did so far. */
+  hostKnows(rank: number): HostKnowledge;
+  /** The host of `rank` has heard from a host that knew that much. */
+  hostHeard(rank: number, known: HostKnowledge): void;
+  /** The stream begins what the host enqueued when it knew that much. */
+  hostEnqueued(stream: StreamId, known: HostKnowledge): void;
+
+  /**
+   * A thread of a host begins; its accesses of mapped memory are told by `access`. It starts behind what the host program
+   * of the rank knows and did. That program itself is the one without a name; all others end with `hostThreadEnded`.
+   */
+  hostThreadStarted(thread: ThreadId, rank: number, name: string | null): void;
+  /** The host program has waited for the thread's end. */
+  hostThreadEnded(thread: ThreadId, rank: number): void;
 
   launchStarted(
     launch: LaunchId,
@@ -83,7 +101,10 @@ export interface Detector {
   awaitPrevious(thread: ThreadId): void;
   releaseNext(thread: ThreadId): void;
 
-  /** One access by one thread. Atomic when order is not 'weak'. `update`: a read-modify-write. */
+  /**
+   * One access by one thread, before it changes memory. Atomic when order is not 'weak'. `update`: a read-modify-write.
+   * `older`: a load reads not what is there but that entry, counted from 1, of `olderValues`.
+   */
   access(
     thread: ThreadId,
     kind: AccessKind,
@@ -93,9 +114,21 @@ export interface Detector {
     offset: number,
     bytes: number,
     site: SiteId,
+    older?: number,
   ): void;
-  fence(thread: ThreadId, scope: Scope, site: SiteId): void;
+  /** What an atomic load may read besides what is there: the words that hold those bytes, latest first. */
+  olderValues(
+    thread: ThreadId,
+    buffer: BufferInfo,
+    offset: number,
+    bytes: number,
+  ): readonly { readonly words: readonly number[] }[];
+  /** The loads of this run that read something older than what was there, for explaining what followed from it. */
+  readonly staleReads: readonly StaleRead[];
+  fence(thread: ThreadId, order: FenceOrder, scope: Scope): void;
   blockBarrier(block: BlockId): void;
+  /** Whole warps of a block met. */
+  groupMet(threads: readonly ThreadId[]): void;
   /** The warp whose first thread is `firstLane` met at a warp barrier. */
   warpMet(firstLane: ThreadId, lanes: number): void;
 
@@ -122,6 +155,8 @@ export interface Detector {
 export type Finding = {
   readonly seed: string;
   readonly configuration: string;
+  /** Where the finding is no race and loads before it read something older than they might have. */
+  readonly stale?: readonly StaleRead[];
 } & (
   | {
       readonly kind: 'race';
@@ -159,8 +194,24 @@ export type Finding = {
   | { readonly kind: 'failure'; readonly message: string }
 );
 
+/** A load that read an older value, as relaxed and acquire loads may. */
+export interface StaleRead {
+  readonly buffer: string;
+  readonly location: string;
+  readonly load: AccessReport;
+  /** What it read, and who had stored that; null: it was there before any atomic store. */
+  readonly value: string;
+  readonly from: AccessReport | null;
+  /** The newest store, which it did not see. */
+  readonly missing: AccessReport;
+  readonly missingValue: string;
+  /** What would have put that store before the load. */
+  readonly hint: string;
+}
+
 export interface AccessReport {
-  readonly kind: AccessKind | 'wait';
+  /** 'address': nothing was accessed, only addressed. */
+  readonly kind: AccessKind | 'wait' | 'address';
   readonly order: Order;
   readonly scope: Scope;
   readonly rank: number;

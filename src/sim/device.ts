@@ -5,6 +5,7 @@ import {
   type Fill,
   type Launcher,
   type LaunchShape,
+  type MappedMemory,
   type Memory,
   type PeerMemory,
   type Program,
@@ -25,6 +26,7 @@ import { byteSize, type IrModule, type IrType, type Param, requireModule } from 
 import { compile } from './codegen/compile.js';
 import type { Compiled } from './compiled.js';
 import type { Engine } from './engine.js';
+import { SimHostView } from './mapped.js';
 import { type AddressSpace, maxBufferBytes, type SimBuffer } from './memory.js';
 import type { SiteRegistry } from './sites.js';
 import { SimEvent, SimStream } from './stream.js';
@@ -40,15 +42,6 @@ export interface Shared {
   substitute(module: IrModule): IrModule;
 }
 
-/** A simulated window. */
-export interface SimWindowMemory extends WindowMemory {
-  /**
-   * Declares bytes uninitialised although windows start as zeros: a kernel that reads them before anyone wrote them
-   * gets a finding. Meant for payload sections, whose zeros mean nothing. Does nothing in fast mode.
-   */
-  poison(offset: number, bytes: number): void;
-}
-
 /** On a GPU a launch may have at most this many blocks and threads. */
 const maxGrid = 2 ** 31 - 1;
 
@@ -56,6 +49,8 @@ export class SimDevice implements Device {
   readonly kind = 'sim';
   readonly description: string;
   readonly memoryBytes = maxBufferBytes;
+  readonly model = 'simulated GPU';
+  readonly cacheBytes = 0;
   private readonly live = new Set<SimMemory>();
   private disposed = false;
 
@@ -87,11 +82,17 @@ export class SimDevice implements Device {
     return memory;
   }
 
-  allocateWindow(bytes: number, purpose: string, fills: readonly Fill[] = []): SimWindowMemory {
+  allocateWindow(bytes: number, purpose: string, fills: readonly Fill[] = []): WindowMemory {
     requireFills(fills, requireInteger('bytes', bytes, 1, maxBufferBytes));
     const window = this.place(bytes, purpose);
     for (const { offset, bytes, value } of fills) window.buffer.u8.fill(value, offset, offset + bytes);
     return window;
+  }
+
+  allocateMapped(bytes: number, purpose: string): MappedMemory {
+    const { buffer, address, free } = this.place(bytes, purpose);
+    const host = new SimHostView(this.shared.engine, this.shared.sites, buffer);
+    return { address, bytes, host, raw: buffer.u8.subarray(0, bytes), free };
   }
 
   async openWindow(handle: Uint8Array): Promise<PeerMemory> {
@@ -128,13 +129,16 @@ export class SimDevice implements Device {
     return new SimEvent();
   }
 
+  /** At once: memory that is gone makes a simulated kernel fail, not the process. */
+  async settle(): Promise<void> {}
+
   async dispose(): Promise<void> {
     this.disposed = true;
     for (const memory of [...this.live]) memory.free();
   }
 }
 
-class SimMemory implements SimWindowMemory {
+class SimMemory implements WindowMemory {
   readonly address: number;
   readonly bytes: number;
   readonly handle: Uint8Array;
@@ -155,12 +159,12 @@ class SimMemory implements SimWindowMemory {
     if (this.shared.engine.mode === 'checked') this.buffer.poison(offset, bytes);
   }
 
-  free(): void {
+  readonly free = (): void => {
     if (this.buffer.freed) return;
     this.buffer.free();
     this.shared.addresses.release(this.address);
     this.onFree();
-  }
+  };
 }
 
 /** Where a parameter's value stands among the arguments of generated code. */

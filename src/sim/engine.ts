@@ -8,6 +8,7 @@
  */
 import { HeddleError } from '../errors/index.js';
 import { type Compiled, type Mode, pause, warpOps } from './compiled.js';
+import { describeCondition } from './condition.js';
 import type { Detector } from './detector.js';
 import type { FindingLog } from './findings.js';
 import { Hosts } from './hosts.js';
@@ -62,7 +63,9 @@ export class Engine implements Hub {
   readonly trace: TraceEntry[] = [];
   readonly kernels = new Map<string, KernelStatistics>();
   readonly killed: boolean[];
+  readonly seen: SimBuffer;
   steps = 0;
+  timeLimits = 0;
 
   private readonly starters: BlockStarter[];
   private readonly liveBlocks = new Set<Block>();
@@ -84,6 +87,8 @@ export class Engine implements Hub {
   private idleTurns = 0;
   private nextBuffer = 0;
   private nextThread = 0;
+  /** The host programs that have accessed mapped memory, as threads of the detector, by rank. */
+  private readonly hostPrograms = new Map<number, number>();
   private nextBlock = 0;
   private nextNumber = 0;
   private readonly ordinals: Readonly<Record<'launch' | 'stream', number[]>>;
@@ -95,6 +100,7 @@ export class Engine implements Hub {
     this.log = options.log;
     this.detector = options.detector;
     this.stepLimit = options.stepLimit;
+    this.seen = new SimBuffer(-1, 'what an atomic load has read', -1, 16);
     this.killed = new Array(options.ranks).fill(false);
     const zeros = () => new Array<number>(options.ranks).fill(0);
     this.ordinals = { launch: zeros(), stream: zeros() };
@@ -122,6 +128,22 @@ export class Engine implements Hub {
 
   newNumber(): number {
     return this.nextNumber++;
+  }
+
+  /** Who accesses mapped memory now, from the host of `rank`. */
+  hostThread(rank: number): number {
+    let thread = this.hostPrograms.get(rank);
+    if (thread === undefined) {
+      thread = this.newHostThread(rank, null);
+      this.hostPrograms.set(rank, thread);
+    }
+    return thread;
+  }
+
+  private newHostThread(rank: number, name: string | null): number {
+    const thread = this.nextThread++;
+    this.detector?.hostThreadStarted(thread, rank, name);
+    return thread;
   }
 
   // Turns.
@@ -242,6 +264,10 @@ export class Engine implements Hub {
         thread.state = 'barrier';
         if (++thread.block.arrived === thread.block.live) this.releaseBarrier(thread.block);
         return;
+      case pause.group:
+        thread.state = 'group';
+        this.releaseGroup(thread.released);
+        return;
       case pause.warp: {
         const { block } = thread;
         const warp = thread.index >>> 5;
@@ -292,6 +318,10 @@ export class Engine implements Hub {
         if (this.parked.delete(thread)) this.makeReady(thread);
       }
     }
+  }
+
+  pickStore(count: number): number {
+    return this.schedule.pickStore(count);
   }
 
   get explores(): boolean {
@@ -356,6 +386,22 @@ export class Engine implements Hub {
     for (const thread of there) this.makeReady(thread);
   }
 
+  /** Each of its warps must be there whole, and at one statement. */
+  private releaseGroup(there: readonly Thread[]): void {
+    if (there.length === 0) return;
+    if (this.detector !== null) {
+      const { block } = there[0]!;
+      for (const warp of new Set(there.map(({ index }) => index >>> 5))) {
+        const ofWarp = ({ index }: Thread) => index >>> 5 === warp;
+        const lanes = block.threads.filter(ofWarp);
+        this.reportDivergence('a barrier of a group of warps', block, there.filter(ofWarp), lanes);
+      }
+      this.detector.groupMet(there.map((thread) => thread.id));
+    }
+    this.schedule.ordered?.(there, there);
+    for (const thread of there) this.makeReady(thread);
+  }
+
   private releaseWarp(block: Block, warp: number): void {
     const { threads } = block;
     const first = warp * 32;
@@ -368,7 +414,7 @@ export class Engine implements Hub {
       const there = lanes.filter((thread) => thread.state === 'warp');
       this.reportDivergence('an operation of the warp', block, there, lanes);
       // Votes and shuffles exchange registers and order no memory; CUDA promises that of the barrier alone.
-      if (warpOps[some.warpOp] === 'warpBarrier')
+      if (warpOps[some.warpOp] === 'warp.barrier')
         this.detector.warpMet(block.firstThread + first, lanes.length);
       this.schedule.ordered?.(there, there);
     }
@@ -387,8 +433,22 @@ export class Engine implements Hub {
     const { site } = there[0]!;
     if (there.length === expected.length && there.every((thread) => thread.site === site)) return;
     const present = there.filter((thread) => thread.site === site);
-    const absent = expected.filter((thread) => !present.includes(thread));
+    this.reportAbsent(
+      operation,
+      block,
+      present,
+      expected.filter((thread) => !present.includes(thread)),
+    );
+  }
+
+  private reportAbsent(
+    operation: string,
+    block: Block,
+    present: readonly Thread[],
+    absent: readonly Thread[],
+  ): void {
     const { launch } = block;
+    const { site } = present[0]!;
     this.log.add({
       kind: 'divergence',
       operation,
@@ -519,8 +579,8 @@ export class Engine implements Hub {
     const spare = this.spareShared.get(compiled.sharedBytes)?.pop();
     if (spare !== undefined) return spare;
     const buffer = this.newBuffer(rank, compiled.sharedBytes, 'shared memory');
-    for (const { name, offset, elementBytes, length } of compiled.shared) {
-      buffer.name(name, offset, elementBytes, length);
+    for (const { variable, offset, elementBytes, length } of compiled.shared) {
+      buffer.name(variable.name, offset, elementBytes, length);
     }
     if (this.mode === 'checked') buffer.poison(0, compiled.sharedBytes);
     return buffer;
@@ -542,6 +602,7 @@ export class Engine implements Hub {
   private endHopelessWaits(): void {
     if (this.endDivergentMeetings()) return;
     if (this.parked.size === 0) {
+      if (this.endGroups()) return;
       this.giveUp('streams wait for events that will never be recorded');
       return;
     }
@@ -550,6 +611,7 @@ export class Engine implements Hub {
     if (this.mode === 'checked' && !this.killed.includes(true)) {
       this.log.add({ kind: 'stuck-wait', waiting: threads.map(describeWait) });
     }
+    this.timeLimits++;
     this.parked.clear();
     this.parkedAt.clear();
     for (const thread of threads) {
@@ -569,6 +631,20 @@ export class Engine implements Hub {
         const lanes = block.threads.slice(warp * 32, warp * 32 + 32);
         if (!lanes.every((t) => t.state === 'warp' || t.state === 'barrier' || t.state === 'ended')) continue;
         this.releaseWarp(block, warp);
+        any = true;
+      }
+    }
+    return any;
+  }
+
+  /** Barriers of groups to which the others never come. */
+  private endGroups(): boolean {
+    let any = false;
+    for (const block of [...this.liveBlocks]) {
+      for (const { id, there } of block.groups?.abandoned() ?? []) {
+        const absent = block.threads.filter((thread) => !there.includes(thread));
+        this.reportAbsent(`barrier ${id} of a group of warps`, block, there, absent);
+        for (const thread of there) this.makeReady(thread);
         any = true;
       }
     }
@@ -623,12 +699,7 @@ function describeWait(thread: Thread) {
     ...thread.report('wait', wait.order, wait.scope, wait.site),
     location: `${buffer.purpose} of rank ${buffer.rank}, ${buffer.describe(offset)}`,
     value: kind === 'phase' ? 'in its phase' : String(word),
-    wanted:
-      kind === 'phase'
-        ? `the end of the phase of parity ${wanted}`
-        : kind === 'filled'
-          ? `anything but ${wanted >>> 0}`
-          : `at least ${wanted >>> 0}`,
+    wanted: kind === 'phase' ? `the end of the phase of parity ${wanted}` : describeCondition(wait),
   };
 }
 

@@ -4,8 +4,9 @@
  * location, at least one a write, differently; so a run is looked through for pairs whose order was a matter of
  * chance, and only those are tried the other way round. What was tried at a choice sleeps in the branches tried after
  * it, until something happens that it conflicts with (Godefroid's sleep sets): else each order would come up again
- * and again.
+ * and again. Which of several stores a load reads is a choice of its own: all of them are tried.
  */
+import { holds } from './condition.js';
 import type { Schedule, Task } from './schedule.js';
 import { Thread } from './thread.js';
 
@@ -38,8 +39,17 @@ interface Step {
   /** What it was about to access, and what it did access: a look that led to waiting saw nothing. */
   readonly attempt: Access | null;
   access: Access | null;
+  /** Of the load that it made: which store it read, of how many. */
+  store: number;
+  stores: number;
   /** Orders that the machine itself made during the step: what happens after what. */
   readonly orders: { readonly before: readonly string[]; readonly after: readonly string[] }[];
+}
+
+/** A choice to be made again: the task, and the store that it reads. */
+interface Pick {
+  readonly task: string;
+  readonly store: number;
 }
 
 /** Follows a prefix of choices, then lets each task run as long as it can; remembers what happened. */
@@ -53,7 +63,7 @@ class RecordedSchedule implements Schedule {
   redundantFrom = Number.POSITIVE_INFINITY;
 
   constructor(
-    private readonly prefix: readonly string[],
+    private readonly prefix: readonly Pick[],
     private readonly choices: readonly Choice[],
   ) {}
 
@@ -82,16 +92,23 @@ class RecordedSchedule implements Schedule {
     }
     const ready = [...this.ready.keys()];
     const at = this.steps.length;
-    const key = this.prefix[at] ?? this.pick(ready);
+    const key = this.prefix[at]?.task ?? this.pick(ready);
     const task = this.ready.get(key);
     if (task === undefined) throw new Error(`the run is not repeatable: ${key} cannot run at step ${at}`);
     this.ready.delete(key);
     this.running = task;
     const attempt = accessOf(task);
     const asleep = new Set(this.asleep.keys());
-    this.steps.push({ task: key, ready, asleep, attempt, access: attempt, orders: [] });
+    this.steps.push({ task: key, ready, asleep, attempt, access: attempt, store: 0, stores: 1, orders: [] });
     this.stayAsleep(key, attempt, this.choices[at]?.tried);
     return task;
+  }
+
+  pickStore(count: number): number {
+    const step = this.steps.at(-1)!;
+    step.store = this.prefix[this.steps.length - 1]?.store ?? 0;
+    step.stores = count;
+    return step.store;
   }
 
   /** Whoever ran last, as long as it can; nobody who sleeps, as long as somebody does not. */
@@ -116,14 +133,12 @@ class RecordedSchedule implements Schedule {
 function accessOf(task: Task): Access | null {
   if (!(task instanceof Thread)) return null;
   if (task.wait !== null) {
-    const { buffer, offset, kind, wanted } = task.wait;
+    const { buffer, offset, kind, ...condition } = task.wait;
     // Phases of an mbarrier belong to one block's threads and only move on.
     if (kind === 'phase') return null;
-    const wait =
-      kind === 'epoch'
-        ? { at: offset, satisfiedBy: (word: number) => ((word - wanted) | 0) >= 0 }
-        : { at: offset + 12, satisfiedBy: (word: number) => word !== wanted };
-    return { buffer: buffer.id, offset, bytes: kind === 'epoch' ? 4 : 16, writes: false, before: [], wait };
+    const at = kind === 'word' ? offset : offset + 12;
+    const wait = { at, satisfiedBy: (word: number) => holds(condition, word) };
+    return { buffer: buffer.id, offset, bytes: kind === 'word' ? 4 : 16, writes: false, before: [], wait };
   }
   const { next } = task;
   task.next = null;
@@ -146,7 +161,7 @@ export async function explore(
   run: (schedule: Schedule) => Promise<void>,
 ): Promise<Exploration> {
   const choices: Choice[] = [];
-  let prefix: string[] = [];
+  let prefix: Pick[] = [];
   for (let schedules = 1; ; schedules++) {
     const schedule = new RecordedSchedule(prefix, choices);
     await run(schedule);
@@ -158,15 +173,27 @@ export async function explore(
     }
     findReversals(steps, choices);
     let at = choices.length - 1;
-    while (at >= 0 && choices[at]!.toTry.size === 0) at--;
-    if (at < 0) return { schedules, complete: true };
+    let next = nextPick(steps[at], choices[at]);
+    while (at >= 0 && next === null) {
+      at--;
+      next = nextPick(steps[at], choices[at]);
+    }
+    if (next === null) return { schedules, complete: true };
     if (schedules >= limit) return { schedules, complete: false };
-    const choice = choices[at]!;
-    const [next] = choice.toTry as Set<string> & [string];
-    choice.toTry.delete(next!);
-    prefix = [...steps.slice(0, at).map((step) => step.task), next!];
+    prefix = [...steps.slice(0, at), next];
     choices.length = at + 1;
   }
+}
+
+/** What to try next at a choice: the task's next store, then the next task. */
+function nextPick(step: Step | undefined, choice: Choice | undefined): Pick | null {
+  if (step === undefined || choice === undefined) return null;
+  if (step.store + 1 < step.stores) return { task: step.task, store: step.store + 1 };
+  for (const task of choice.toTry) {
+    choice.toTry.delete(task);
+    return { task, store: 0 };
+  }
+  return null;
 }
 
 /** Which steps of each task a task knows to have happened. */

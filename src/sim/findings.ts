@@ -15,7 +15,7 @@ export class FindingLog {
   ) {}
 
   add(content: FindingContent): void {
-    const key = keyOf(content);
+    const key = findingKey(content);
     if (this.seen.has(key)) return;
     this.seen.add(key);
     this.findings.push({ seed: this.seed, configuration: this.configuration, ...content } as Finding);
@@ -23,7 +23,7 @@ export class FindingLog {
 }
 
 /** Two findings with one key are the same mistake, met again. */
-export function keyOf(finding: FindingContent): string {
+export function findingKey(finding: FindingContent): string {
   switch (finding.kind) {
     case 'race':
       return `race ${finding.buffer} ${[finding.first.where, finding.second.where].sort().join(' ')}`;
@@ -105,9 +105,10 @@ function body(finding: Finding): string[] {
 
 function access(a: AccessReport): string[] {
   const strength = a.kind === 'wait' || a.order !== 'weak' ? `${a.order} at ${a.scope} scope` : 'weak';
+  const what = a.kind === 'address' ? 'addressed' : `${a.kind}, ${strength},`;
   return [
     `    ${a.where}  ${a.text}`,
-    `      ${a.kind}, ${strength}, by ${a.kernel} on rank ${a.rank}, block ${a.block}, thread ${a.thread}`,
+    `      ${what} by ${a.kernel} on rank ${a.rank}, block ${a.block}, thread ${a.thread}`,
   ];
 }
 

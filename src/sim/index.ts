@@ -1,19 +1,7 @@
-export {
-  type CheckConfiguration,
-  type CheckOptions,
-  type CheckProgress,
-  type CheckReport,
-  type CheckSubject,
-  check,
-  runOnce,
-  seedOf,
-  WrongResult,
-} from './check.js';
 export type { AccessReport, Finding } from './detector.js';
-export type { SimWindowMemory } from './device.js';
 export type { KernelStatistics, TraceEntry } from './engine.js';
-export type { Exploration } from './exhaustive.js';
-export { formatFinding } from './findings.js';
+export { type Exploration, explore } from './exhaustive.js';
+export { findingKey, formatFinding } from './findings.js';
 export {
   type MachineOptions,
   type MachineStatistics,
@@ -21,4 +9,4 @@ export {
   type ScheduleName,
   SimMachine,
 } from './machine.js';
-export { type Mutant, mutantsOf } from './mutants.js';
+export type { Schedule } from './schedule.js';

@@ -10,7 +10,7 @@ import {
 import type { IrModule } from '../lang/index.js';
 import type { Mode } from './compiled.js';
 import { createDetector } from './detector/index.js';
-import type { Finding } from './detector.js';
+import type { Detector, Finding, HostKnowledge } from './detector.js';
 import { SimDevice } from './device.js';
 import { Engine, type KernelStatistics, type TraceEntry } from './engine.js';
 import { FindingLog } from './findings.js';
@@ -48,6 +48,8 @@ export interface MachineStatistics {
   /** How often the schedule preferred another thread to the one that could have gone on. */
   readonly switches: number;
   readonly launches: number;
+  /** How often all that waited in vain was told that its time is over. */
+  readonly timeLimits: number;
   readonly kernels: ReadonlyMap<string, Readonly<KernelStatistics>>;
 }
 
@@ -59,13 +61,16 @@ let machines = 0;
  */
 export class SimMachine {
   private readonly devices: readonly SimDevice[];
+  /** How often each rank's host program has met the others, and what they brought to each meeting. */
+  private readonly met = new Map<number, number>();
+  private readonly meetings: HostKnowledge[][] = [];
 
   private constructor(
     readonly ranks: number,
     readonly mode: Mode,
     readonly seed: string,
     private readonly engine: Engine,
-    private readonly detector: { readonly findings: readonly Finding[] } | null,
+    private readonly detector: (Detector & { readonly findings: readonly Finding[] }) | null,
     private readonly log: FindingLog,
     sites: SiteRegistry,
     substitute: (module: IrModule) => IrModule,
@@ -114,8 +119,8 @@ export class SimMachine {
   }
 
   get statistics(): MachineStatistics {
-    const { steps, schedule, trace, kernels } = this.engine;
-    return { steps, switches: schedule.switches, launches: trace.length, kernels };
+    const { steps, schedule, trace, timeLimits, kernels } = this.engine;
+    return { steps, switches: schedule.switches, launches: trace.length, timeLimits, kernels };
   }
 
   /** Every launch that has ended: when it started and ended, in steps of the machine. */
@@ -144,6 +149,25 @@ export class SimMachine {
     const end = this.engine.hosts.waiting(this.known(rank));
     this.engine.work();
     return end;
+  }
+
+  /**
+   * The host programs of all ranks meet: each waits for the others, and then knows what they knew. The n-th meeting of
+   * one rank is the n-th of all. Call the returned function when `rank` goes on.
+   */
+  hostMeets(rank: number): () => void {
+    const { detector } = this;
+    const goOn = this.hostWaiting(rank);
+    if (detector === null) return goOn;
+    const nth = this.met.get(rank) ?? 0;
+    this.met.set(rank, nth + 1);
+    const brought = this.meetings[nth] ?? [];
+    this.meetings[nth] = brought;
+    brought.push(detector.hostKnows(rank));
+    return () => {
+      for (const known of brought) detector.hostHeard(rank, known);
+      goOn();
+    };
   }
 
   /**

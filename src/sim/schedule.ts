@@ -24,6 +24,8 @@ export abstract class Agent extends Task {
 export interface Schedule {
   add(task: Task): void;
   next(): Task | undefined;
+  /** Which of `count` stores that a load may read it reads; 0 is the newest. */
+  pickStore(count: number): number;
   /** Brings in what was held back while anything else could run; false if there was nothing. */
   bringIn(): boolean;
   /** The machine itself orders what some tasks have done before what others will do. */
@@ -67,6 +69,10 @@ export class InOrder implements Schedule {
     this.queue[(this.head + this.count++) & (this.queue.length - 1)] = task;
   }
 
+  pickStore(): number {
+    return 0;
+  }
+
   next(): Task | undefined {
     if (this.count === 0) return undefined;
     const task = this.queue[this.head];
@@ -74,6 +80,19 @@ export class InOrder implements Schedule {
     this.head = (this.head + 1) & (this.queue.length - 1);
     this.count--;
     return task;
+  }
+}
+
+/** Loads lag behind: some runs never, some more often than not, so that a chain of stale reads occurs too. */
+class Lag {
+  private readonly often: number;
+
+  constructor(private readonly random: Random) {
+    this.often = [0, 1 / 8, 1 / 2, 7 / 8][random.below(4)]!;
+  }
+
+  pick(count: number): number {
+    return this.random.fraction() < this.often ? 1 + this.random.below(count - 1) : 0;
   }
 }
 
@@ -87,6 +106,7 @@ export class RandomSchedule implements Schedule {
   private readonly others: Task[][];
   private readonly weights: number[];
   private readonly meanBurst: number;
+  private readonly lag: Lag;
   private running: Task | undefined;
   private again = false;
   private burst = 0;
@@ -100,6 +120,11 @@ export class RandomSchedule implements Schedule {
     const spread = random.below(4) * 2;
     this.weights = Array.from({ length: ranks }, () => 2 ** -(random.fraction() * spread));
     this.meanBurst = [1, 2, 8, 64][random.below(4)]!;
+    this.lag = new Lag(random);
+  }
+
+  pickStore(count: number): number {
+    return this.lag.pick(count);
   }
 
   add(task: Task): void {
@@ -166,6 +191,7 @@ export class PrioritySchedule implements Schedule {
   private readonly rankPriority: number[];
   private readonly changes: number[];
   private readonly byRank: boolean;
+  private readonly lag: Lag;
   private steps = 0;
   private lowest = 0;
   private last: Task | undefined;
@@ -182,6 +208,11 @@ export class PrioritySchedule implements Schedule {
       Math.floor(2 ** (random.fraction() * 16)),
     );
     this.changes.sort((a, b) => b - a);
+    this.lag = new Lag(random);
+  }
+
+  pickStore(count: number): number {
+    return this.lag.pick(count);
   }
 
   add(task: Task): void {

@@ -2,6 +2,7 @@
 
 import type { Event, Graph, Stream } from '../device/index.js';
 import { ArgumentError, DisposedError, HeddleError, requireInteger } from '../errors/index.js';
+import type { HostKnowledge } from './detector.js';
 import type { Engine } from './engine.js';
 import type { AddressSpace, SimBuffer } from './memory.js';
 import { maxBufferBytes } from './memory.js';
@@ -86,7 +87,7 @@ export class SimGraph implements Graph {
 export class SimStream extends Agent implements Stream {
   readonly key: string;
   private readonly id: number;
-  private readonly operations: Operation[] = [];
+  private readonly operations: { readonly operation: Operation; readonly known: HostKnowledge | null }[] = [];
   private readonly running: Launch[] = [];
   private captured: Operation[] | null = null;
   private queued = false;
@@ -265,8 +266,7 @@ export class SimStream extends Agent implements Stream {
       this.captured.push(operation);
       return;
     }
-    this.engine.detector?.hostEnqueued(this.id, this.rank);
-    this.operations.push(operation);
+    this.operations.push({ operation, known: this.engine.detector?.hostKnows(this.rank) ?? null });
     this.kick();
     this.engine.work();
   }
@@ -283,7 +283,7 @@ export class SimStream extends Agent implements Stream {
   }
 
   private nextIsPossible(): boolean {
-    const next = this.operations[0];
+    const next = this.operations[0]?.operation;
     if (next === undefined) return false;
     // A programmatic launch may overtake the end of the one before it, once that one lets it.
     if (next.kind === 'launch' && next.request.programmatic) return this.running.at(-1)?.released ?? true;
@@ -297,7 +297,8 @@ export class SimStream extends Agent implements Stream {
 
   run(): void {
     this.queued = false;
-    const operation = this.operations.shift()!;
+    const { operation, known } = this.operations.shift()!;
+    if (known !== null) this.engine.detector?.hostEnqueued(this.id, known);
     switch (operation.kind) {
       case 'launch':
         this.start(operation.request);

@@ -3,10 +3,12 @@
  * everything that involves other threads goes through the `Hub`, which the machine implements.
  */
 import type { HeddleError } from '../errors/index.js';
-import type { Order, Scope } from '../lang/index.js';
-import type { Compiled } from './compiled.js';
+import type { FenceOrder, Order, Scope } from '../lang/index.js';
+import type { Compiled, IndexedPlace } from './compiled.js';
+import { type Condition, holds } from './condition.js';
 import type { AccessKind, AccessReport, Detector, SiteId } from './detector.js';
 import type { FindingLog } from './findings.js';
+import { Groups } from './groups.js';
 import type { SimBuffer } from './memory.js';
 import type { Random } from './random.js';
 import { Task } from './schedule.js';
@@ -18,8 +20,12 @@ export interface Hub {
   readonly random: Random;
   /** Whether the schedule wants to know what a thread will access next. */
   readonly explores: boolean;
+  /** Which of `count` stores a load reads, 0 being the newest: the schedule's choice. */
+  pickStore(count: number): number;
   /** Bytes of a buffer changed for which threads are parked. */
   wake(buffer: SimBuffer, offset: number, bytes: number): void;
+  /** Where atomic loads leave what they read. */
+  readonly seen: SimBuffer;
   clock(): bigint;
   sleep(thread: Thread, nanoseconds: number): void;
   /** The block has called releaseNext or ended. */
@@ -81,6 +87,8 @@ export class Block {
   /** Operands and results of warp operations, a thread. */
   readonly values: Float64Array | null;
   readonly lanes: Int32Array | null;
+  /** Barriers of groups of its warps. */
+  groups: Groups<Thread> | null = null;
   mbarriers: Map<number, MBarrier> | null = null;
 
   constructor(
@@ -98,13 +106,11 @@ export class Block {
   }
 }
 
-/** What a parked thread waits for. */
-export interface Wait {
-  readonly kind: 'epoch' | 'filled' | 'phase';
+/** What a parked thread waits for: a word, the last word of 16 bytes, or a phase, whose parity is then `wanted`. */
+export interface Wait extends Condition {
+  readonly kind: 'word' | 'filled' | 'phase';
   readonly buffer: SimBuffer;
   readonly offset: number;
-  /** The epoch, or the parity of the phase. */
-  readonly wanted: number;
   /** Microseconds; 0 looks once. */
   readonly limit: number;
   readonly order: Order;
@@ -116,7 +122,7 @@ export interface Wait {
   expired: boolean;
 }
 
-export type ThreadState = 'ready' | 'barrier' | 'warp' | 'parked' | 'previous' | 'sleep' | 'ended';
+export type ThreadState = 'ready' | 'barrier' | 'group' | 'warp' | 'parked' | 'previous' | 'sleep' | 'ended';
 
 /** A bulk copy that has not happened yet: in checked mode it may be as late as the wait for it. */
 interface BulkCopy {
@@ -142,7 +148,11 @@ export class Thread extends Task {
   site = 0;
   warpOp = 0;
   wait: Wait | null = null;
+  /** Whom its coming to a barrier of a group lets go on. */
+  released: readonly Thread[] = [];
   satisfied = false;
+  /** What an atomic load has read in checked mode, at the offset that it has within 16 bytes. */
+  readonly seen: SimBuffer;
   /** The synchronising access it is about to make. */
   next: { buffer: SimBuffer; offset: number; bytes: number; writes: boolean } | null = null;
   private group = 0;
@@ -156,6 +166,7 @@ export class Thread extends Task {
     private readonly hub: Hub,
   ) {
     super();
+    this.seen = hub.seen;
   }
 
   /** Becomes a thread of another block: objects that have ended are used again. */
@@ -190,6 +201,64 @@ export class Thread extends Task {
     bytes: number,
     site: number,
   ): boolean {
+    if (!this.mayAccess(kind, order, scope, buffer, offset, bytes, site)) return false;
+    this.tell(kind, order, scope, buffer, offset, bytes, site, 0);
+    return true;
+  }
+
+  /** An atomic load: like `access`, and puts what it reads into `seen`. */
+  look(order: Order, scope: Scope, buffer: SimBuffer, offset: number, bytes: number, site: number): boolean {
+    if (!this.mayAccess('read', order, scope, buffer, offset, bytes, site)) return false;
+    const older = this.hub.detector!.olderValues(this.id, buffer, offset, bytes);
+    const choice = older.length === 0 ? 0 : this.hub.pickStore(1 + older.length);
+    this.see(buffer, offset, bytes, choice === 0 ? null : older[choice - 1]!.words);
+    this.tell('read', order, scope, buffer, offset, bytes, site, choice);
+    return true;
+  }
+
+  /** Puts what is there into `seen`, or what a load reads instead. */
+  private see(buffer: SimBuffer, offset: number, bytes: number, instead: readonly number[] | null): void {
+    const to = this.seen.i32;
+    const first = (offset & 15) >>> 2;
+    const words = bytes <= 4 ? 1 : bytes >>> 2;
+    for (let i = 0; i < words; i++)
+      to[first + i] = instead === null ? buffer.i32[(offset >>> 2) + i]! : instead[i]!;
+  }
+
+  private tell(
+    kind: AccessKind,
+    order: Order,
+    scope: Scope,
+    buffer: SimBuffer,
+    offset: number,
+    bytes: number,
+    site: number,
+    older: number,
+  ): void {
+    const { firstThread, launch } = this.block;
+    const thread = firstThread + this.index;
+    this.hub.detector!.access(
+      thread,
+      kind,
+      order,
+      scope,
+      buffer,
+      offset,
+      bytes,
+      launch.firstSite + site,
+      older,
+    );
+  }
+
+  private mayAccess(
+    kind: AccessKind,
+    order: Order,
+    scope: Scope,
+    buffer: SimBuffer,
+    offset: number,
+    bytes: number,
+    site: number,
+  ): boolean {
     if (offset < 0 || offset + bytes > buffer.bytes || buffer.freed || offset % bytes !== 0) {
       this.refuse(kind, order, scope, buffer, offset, bytes, site);
       return false;
@@ -208,16 +277,6 @@ export class Thread extends Task {
         buffer.markInitialised(offset, bytes);
       }
     }
-    this.hub.detector!.access(
-      this.block.firstThread + this.index,
-      kind,
-      order,
-      scope,
-      buffer,
-      offset,
-      bytes,
-      this.block.launch.firstSite + site,
-    );
     return true;
   }
 
@@ -230,6 +289,7 @@ export class Thread extends Task {
     bytes: number,
     site: number,
   ): void {
+    if (Number.isNaN(offset)) return; // its index was outside its field, which has been said
     const outside = offset < 0 || offset + bytes > buffer.bytes || buffer.freed;
     this.hub.log.add({
       kind: outside ? 'out-of-bounds' : 'misaligned',
@@ -241,6 +301,26 @@ export class Thread extends Task {
           : `${buffer.describe(offset)}, not a multiple of ${bytes} bytes`,
       access: this.report(kind, order, scope, site),
     });
+  }
+
+  /** An index is outside its field: whatever it would have addressed is nowhere. */
+  outside(
+    { layout, field, before, dimensions, extents }: IndexedPlace,
+    indices: readonly number[],
+    site: number,
+  ): number {
+    const parts = indices.map((index, i) => {
+      const name = dimensions[before + i];
+      const shown = `${name === undefined ? '' : `${name} `}${index < 2 ** 31 ? index : index - 2 ** 32}`;
+      return index < extents[i]! ? `[${shown}]` : `[${shown} of ${extents[i]}]`;
+    });
+    this.hub.log.add({
+      kind: 'out-of-bounds',
+      buffer: layout,
+      location: `${field}${'[…]'.repeat(before)}${parts.join('')}`,
+      access: this.report('address', 'weak', 'cta', site),
+    });
+    return Number.NaN;
   }
 
   report(kind: AccessReport['kind'], order: Order, scope: Scope, site: number): AccessReport {
@@ -259,16 +339,25 @@ export class Thread extends Task {
     };
   }
 
+  /** Comes to a barrier of a group of warps; who may go on is for the machine to say. */
+  joinGroup(id: number, wanted: number, site: number): void {
+    this.site = site;
+    this.block.groups ??= new Groups();
+    this.released = this.block.groups.arrive(this, id, wanted);
+  }
+
   wrote(buffer: SimBuffer, offset: number, bytes: number): void {
     this.hub.wake(buffer, offset, bytes);
   }
 
-  fence(scope: Scope, site: number): void {
-    this.hub.detector!.fence(this.id, scope, this.block.launch.firstSite + site);
+  fence(order: FenceOrder, scope: Scope): void {
+    this.hub.detector!.fence(this.id, order, scope);
   }
 
   waitFor(
-    filled: boolean,
+    kind: 'word' | 'filled',
+    until: Condition['until'],
+    mask: number,
     buffer: SimBuffer,
     offset: number,
     wanted: number,
@@ -277,10 +366,10 @@ export class Thread extends Task {
     scope: Scope,
     site: number,
   ): void {
-    const kind = filled ? 'filled' : 'epoch';
-    this.wait = { kind, buffer, offset, wanted, limit, order, scope, site, mbarrier: null, expired: false };
+    const what = { kind, until, mask, wanted, buffer, offset };
+    this.wait = { ...what, limit, order, scope, site, mbarrier: null, expired: false };
     if (this.hub.detector === null) return;
-    const bytes = filled ? 16 : 4;
+    const bytes = waitBytes(this.wait);
     if (offset < 0 || offset + bytes > buffer.bytes || buffer.freed || offset % bytes !== 0) {
       this.refuse('read', order, scope, buffer, offset, bytes, site);
       this.wait.expired = true;
@@ -290,26 +379,40 @@ export class Thread extends Task {
   /** Whether what it waits for has come; the wait is over if so, or if it has run out. */
   poll(): boolean {
     const wait = this.wait!;
-    const { buffer, offset, wanted } = wait;
-    let there = false;
-    if (!wait.expired) {
-      switch (wait.kind) {
-        case 'epoch':
-          there = ((buffer.i32[offset >>> 2]! - wanted) | 0) >= 0;
-          break;
-        case 'filled':
-          there = buffer.i32[(offset >>> 2) + 3] !== wanted;
-          break;
-        case 'phase':
-          there = this.phaseIsOver(wait);
-      }
-    }
+    const { detector } = this.hub;
+    if (detector !== null && wait.kind !== 'phase') return this.pollStores(wait, detector);
+    const there =
+      !wait.expired &&
+      (wait.kind === 'phase' ? this.phaseIsOver(wait) : satisfies(wait, wait.buffer.i32, wait.offset >>> 2));
     if (!there && !wait.expired && wait.limit !== 0) return false;
     this.wait = null;
     this.satisfied = there;
-    if (there && this.hub.detector !== null) {
-      const bytes = wait.kind === 'epoch' ? 4 : wait.kind === 'filled' ? 16 : 8;
-      this.access('read', wait.order, wait.scope, buffer, offset, bytes, wait.site);
+    if (there && detector !== null) {
+      this.access('read', wait.order, wait.scope, wait.buffer, wait.offset, 8, wait.site);
+    }
+    return true;
+  }
+
+  /**
+   * Every look may see an older store; those that end nothing go unseen. So a wait is one load, at the moment at which
+   * it ends: of any store that ends it, or of any at all if it looks once.
+   */
+  private pollStores(wait: Wait, detector: Detector): boolean {
+    const { buffer, offset, order, scope, site, limit } = wait;
+    const bytes = waitBytes(wait);
+    const older = wait.expired ? [] : detector.olderValues(this.id, buffer, offset, bytes);
+    const stores = [
+      !wait.expired && satisfies(wait, buffer.i32, offset >>> 2),
+      ...older.map(({ words }) => satisfies(wait, words, 0)),
+    ];
+    const options = stores.flatMap((there, i) => (there || limit === 0 ? [i] : []));
+    if (options.length === 0 && !wait.expired) return false;
+    this.wait = null;
+    const choice = wait.expired ? 0 : options[options.length === 1 ? 0 : this.hub.pickStore(options.length)]!;
+    this.satisfied = stores[choice]!;
+    this.see(buffer, offset, bytes, choice === 0 ? null : older[choice - 1]!.words);
+    if (this.satisfied && this.mayAccess('read', order, scope, buffer, offset, bytes, site)) {
+      this.tell('read', order, scope, buffer, offset, bytes, site, choice);
     }
     return true;
   }
@@ -432,13 +535,15 @@ export class Thread extends Task {
     this.advance(barrier, offset, state);
   }
 
-  waitForPhase(buffer: SimBuffer, offset: number, parity: number, site: number): void {
+  waitForPhase(buffer: SimBuffer, offset: number, parity: number, limit: number, site: number): void {
     this.wait = {
       kind: 'phase',
+      until: '!=',
+      mask: 1,
       buffer,
       offset,
       wanted: parity & 1,
-      limit: 1,
+      limit,
       order: 'acquire',
       scope: 'cta',
       site,
@@ -513,4 +618,13 @@ export class Thread extends Task {
     this.group = 0;
     if (this.committed.length > 0) this.committed = [];
   }
+}
+
+function waitBytes({ kind }: Wait): number {
+  return kind === 'filled' ? 16 : 4;
+}
+
+/** `at` is where the words of the place begin. */
+function satisfies(wait: Wait, words: ArrayLike<number>, at: number): boolean {
+  return holds(wait, words[at + (wait.kind === 'filled' ? 3 : 0)]!);
 }

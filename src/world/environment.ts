@@ -11,6 +11,12 @@ export interface Place {
   readonly ranks: number;
   /** The rank among those of the same machine, which chooses its GPU; undefined when nothing tells. */
   readonly localRank: number | undefined;
+  /** The name of the node that this rank is said to be of; undefined where that is to be found out. */
+  readonly node: string | undefined;
+  /** What the ranks' devices are, where it is said. */
+  readonly device: 'cuda' | 'sim' | undefined;
+  /** How many ranks this process is, from `rank` on: more than one only where their GPUs are simulated. */
+  readonly ranksHere: number;
   /** Where the rendezvous is. */
   readonly address: Address;
   /** The same for all ranks of one start of one job, and for no other. */
@@ -91,8 +97,8 @@ const LAUNCHERS: readonly Launcher[] = [
 
 /**
  * Reads this process's place from the environment: the first of HEDDLE_*, torchrun, Open MPI, PMI, PMIx and
- * Slurm whose rank variable is set. HEDDLE_ADDRESS, HEDDLE_SECRET, HEDDLE_LOCAL_RANK and HEDDLE_WORLD_ID count
- * under every launcher.
+ * Slurm whose rank variable is set. HEDDLE_ADDRESS, HEDDLE_SECRET, HEDDLE_LOCAL_RANK, HEDDLE_NODE, HEDDLE_DEVICE,
+ * HEDDLE_RANKS_HERE and HEDDLE_WORLD_ID count under every launcher.
  */
 export function readEnvironment(environment: Environment = process.env): Place {
   const get = (name: string) => environment[name] || undefined;
@@ -123,6 +129,14 @@ export function readEnvironment(environment: Environment = process.env): Place {
   const localName = first(['HEDDLE_LOCAL_RANK', ...launcher.localRank]);
   const localRank = localName === undefined ? undefined : number(localName, 0, ranks - 1, inWorld);
 
+  const device = get('HEDDLE_DEVICE');
+  if (device !== undefined && device !== 'cuda' && device !== 'sim')
+    throw new ArgumentError('HEDDLE_DEVICE', device, "'cuda' or 'sim'");
+  const ranksHere =
+    get('HEDDLE_RANKS_HERE') === undefined
+      ? 1
+      : number('HEDDLE_RANKS_HERE', 1, ranks - rank, `, the ranks from ${rank} on`);
+
   const job = launcher.job.map(get).filter((part) => part !== undefined);
   const world = get('HEDDLE_WORLD_ID') ?? (job.length > 0 ? `${launcher.name} ${job.join('.')}` : 'world');
   const localSize = first(launcher.localRanks);
@@ -133,6 +147,9 @@ export function readEnvironment(environment: Environment = process.env): Place {
     rank,
     ranks,
     localRank,
+    node: get('HEDDLE_NODE'),
+    device,
+    ranksHere,
     address,
     world,
     secret: get('HEDDLE_SECRET'),

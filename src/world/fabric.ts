@@ -1,7 +1,7 @@
 import { ArgumentError, RankLostError } from '../errors/index.js';
 import {
   type Peer,
-  type Group as PeerGroup,
+  type PeerGroup,
   PeerLostError,
   Region,
   type RemoteRegion,

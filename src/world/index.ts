@@ -5,6 +5,7 @@ export { Launch, type LaunchOptions, type LaunchResult, type RankResult } from '
 export { LocalGroup } from './local-group.js';
 export { type JoinOptions, ProcessGroup } from './process-group.js';
 export { Rendezvous, type RendezvousOptions } from './rendezvous.js';
+export { type Topology, topologyOf } from './topology.js';
 export {
   type DeviceChoice,
   type JoinWorldOptions,

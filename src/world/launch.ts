@@ -12,10 +12,15 @@ import { LONGEST_TIMEOUT_MS, MAX_RANKS } from './group.js';
 import { forwardLines, Outlet } from './output.js';
 import { Reaper } from './reaper.js';
 import { Rendezvous } from './rendezvous.js';
+import { evenNodes } from './topology.js';
 
 /** What to start, and how. */
 export interface LaunchOptions {
   readonly ranks: number;
+  /** Equal nodes of consecutive ranks; else ranks find out themselves. */
+  readonly nodes?: number;
+  /** `sim`: one process a node (1 by default), which simulates the GPUs of the node's ranks. */
+  readonly device?: 'sim';
   /** A JavaScript or TypeScript file. */
   readonly program: string;
   readonly args?: readonly string[];
@@ -23,17 +28,19 @@ export interface LaunchOptions {
   readonly timeoutMs?: number;
   /** How long the other ranks may take to end after one failed or a signal came, in ms. Default 5,000. */
   readonly graceMs?: number;
-  /** What comes before each line of a rank's output. Default: `[rank 3] `. */
-  readonly prefix?: (rank: number) => string;
+  /** What comes before each line of output of a process. Default: `[rank 3] `, `[ranks 2-3] `. */
+  readonly prefix?: (label: string, rank: number) => string;
   readonly stdout?: Writable;
   readonly stderr?: Writable;
   /** Hears of what the launcher does by itself, a sentence at a time. */
   readonly onNote?: (note: string) => void;
 }
 
-/** How one rank ended. */
+/** How the process of one rank ended, or of several whose GPUs it simulated. */
 export interface RankResult {
+  /** The first, where there are several. */
   readonly rank: number;
+  readonly ranks: number;
   readonly pid: number;
   readonly exitCode: number | null;
   readonly signal: NodeJS.Signals | null;
@@ -63,9 +70,9 @@ interface Exit {
   readonly signal: NodeJS.Signals | null;
 }
 
-/** A rank's process. It leads a process group of its own, so that what it starts ends with it. */
+/** A process of one rank or of several. It leads a process group of its own, so that what it starts ends with it. */
 interface RankProcess {
-  readonly rank: number;
+  readonly part: Part;
   readonly pid: number;
   readonly child: ChildProcess;
   readonly exited: Promise<Exit>;
@@ -102,7 +109,8 @@ export class Launch {
     this.#note = onNote;
     if (timeoutMs !== undefined) this.#timers.push(setTimeout(() => this.#expire(timeoutMs), timeoutMs));
     rendezvous.onLost = (lost, why) => {
-      const isRunning = () => ranks.some(({ rank, running }) => running && lost.includes(rank));
+      const isRunning = () =>
+        ranks.some(({ part, running }) => running && ranksOf(part).some((rank) => lost.includes(rank)));
       const judge = () => {
         if (isRunning()) this.#worldIsOver(`rank ${lost.join(', ')} is lost: ${why}`);
       };
@@ -115,6 +123,7 @@ export class Launch {
   static async start(options: LaunchOptions): Promise<Launch> {
     const { graceMs = 5_000, timeoutMs, args = [] } = options;
     requireInteger('ranks', options.ranks, 1, MAX_RANKS);
+    const parts = partsOf(options);
     requireInteger('graceMs', graceMs, 0, LONGEST_TIMEOUT_MS);
     if (timeoutMs !== undefined) requireInteger('timeoutMs', timeoutMs, 1, LONGEST_TIMEOUT_MS);
     const program = resolve(options.program);
@@ -134,10 +143,12 @@ export class Launch {
     try {
       const stdout = new Outlet(options.stdout ?? process.stdout);
       const stderr = new Outlet(options.stderr ?? process.stderr);
-      const prefix = options.prefix ?? ((rank) => `[rank ${rank}] `);
-      for (let rank = 0; rank < options.ranks; rank++) {
+      const prefix = options.prefix ?? ((label) => `[${label}] `);
+      for (const part of parts) {
+        const { rank } = part;
         const environment = {
           ...process.env,
+          ...part.environment,
           HEDDLE_RANK: String(rank),
           HEDDLE_WORLD: String(options.ranks),
           HEDDLE_LOCAL_RANK: String(rank),
@@ -146,7 +157,7 @@ export class Launch {
           HEDDLE_WORLD_ID: world,
           HEDDLE_HOSTED: '1',
         };
-        const started = await startRank(rank, command, environment, stdout, stderr, prefix(rank));
+        const started = await startRank(part, command, environment, stdout, stderr, prefix(part.label, rank));
         reaper.started(started.pid);
         ranks.push(started);
       }
@@ -159,7 +170,7 @@ export class Launch {
     }
   }
 
-  /** The ranks' process ids, by rank. */
+  /** The process ids, by rank. */
   get pids(): readonly number[] {
     return this.#ranks.map(({ pid }) => pid);
   }
@@ -191,22 +202,25 @@ export class Launch {
   }
 
   async #follow(process: RankProcess): Promise<RankResult> {
-    const { rank, pid, exited, since } = process;
+    const { part, pid, exited, since } = process;
     const exit = await exited;
     process.running = false;
     signalGroup(pid, 'SIGKILL'); // what the rank has started and not ended
     this.#reaper.ended(pid);
-    const result: RankResult = { rank, pid, ...exit, seconds: secondsSince(since) };
-    if (exit.exitCode !== 0) this.#failed(result);
+    const { rank, ranks, label } = part;
+    const result: RankResult = { rank, ranks, pid, ...exit, seconds: secondsSince(since) };
+    if (exit.exitCode !== 0) this.#failed(label, result);
     // Of no effect where its connection has told already; but it may never have joined.
-    if (exit.exitCode === 0) this.#rendezvous.leave(rank);
-    else this.#rendezvous.lose(rank, `its process ${describe(exit)}`);
+    for (const rank of ranksOf(part)) {
+      if (exit.exitCode === 0) this.#rendezvous.leave(rank);
+      else this.#rendezvous.lose(rank, `its process ${describe(exit)}`);
+    }
     await drained(process);
     return result;
   }
 
-  #failed(result: RankResult): void {
-    const what = `rank ${result.rank} ${describe(result)}`;
+  #failed(label: string, result: RankResult): void {
+    const what = `${label} ${describe(result)}`;
     if (this.#over) {
       // Later ones fall because of the first, or because they were told to.
       if (!this.#firstFailure) this.#note(what);
@@ -247,6 +261,37 @@ export class Launch {
   }
 }
 
+/** What one process is of the world. */
+interface Part {
+  /** The first of `ranks`. */
+  readonly rank: number;
+  readonly ranks: number;
+  /** For messages: 'rank 3', 'ranks 2-3'. */
+  readonly label: string;
+  readonly environment: NodeJS.ProcessEnv;
+}
+
+/** One process a rank, or a node where it simulates the GPUs of one. */
+function partsOf({ ranks, nodes, device }: LaunchOptions): Part[] {
+  if (device !== undefined && device !== 'sim') throw new ArgumentError('device', device, "'sim'");
+  const nodeOf = evenNodes(ranks, nodes ?? 1);
+  const here = device === 'sim' ? ranks / (nodes ?? 1) : 1;
+  return Array.from({ length: ranks / here }, (_, i) => {
+    const rank = i * here;
+    return {
+      rank,
+      ranks: here,
+      label: here === 1 ? `rank ${rank}` : `ranks ${rank}-${rank + here - 1}`,
+      environment: {
+        ...(device && { HEDDLE_DEVICE: device, HEDDLE_RANKS_HERE: String(here) }),
+        ...(nodes !== undefined && { HEDDLE_NODE: String(nodeOf[rank]) }),
+      },
+    };
+  });
+}
+
+const ranksOf = ({ rank, ranks }: Part): number[] => Array.from({ length: ranks }, (_, i) => rank + i);
+
 /** What Node.js needs before the program: nothing, or tsx where it cannot run TypeScript by itself. */
 export function loaderArguments(
   program: string,
@@ -269,7 +314,7 @@ export function loaderArguments(
 }
 
 async function startRank(
-  rank: number,
+  part: Part,
   command: readonly string[],
   env: NodeJS.ProcessEnv,
   stdout: Outlet,
@@ -288,7 +333,7 @@ async function startRank(
   await new Promise<void>((resolve, reject) => {
     child.once('spawn', resolve);
     child.once('error', (error) => {
-      const what = `rank ${rank} cannot be started: ${error.message}`;
+      const what = `${part.label} cannot be started: ${error.message}`;
       reject(new UnavailableError(what, 'Is the limit of processes or of memory reached?', { cause: error }));
     });
   });
@@ -296,7 +341,7 @@ async function startRank(
     forwardLines(child.stdout, stdout, prefix),
     forwardLines(child.stderr, stderr, prefix),
   ]).then(() => {});
-  return { rank, pid: child.pid!, child, exited, output, since: performance.now(), running: true };
+  return { part, pid: child.pid!, child, exited, output, since: performance.now(), running: true };
 }
 
 /**

@@ -31,6 +31,8 @@ export interface JoinOptions extends GroupOptions {
   readonly rank?: number;
   readonly ranks?: number;
   readonly localRank?: number;
+  /** The name of this rank's node, where it is not to be found out; every rank must say one then. */
+  readonly node?: string;
   /** 'host:port' of the rendezvous. */
   readonly address?: string;
   /** Names the world; all its ranks must say the same. */
@@ -69,6 +71,8 @@ process.on('beforeExit', () => {
 export class ProcessGroup extends Member {
   /** The rank among those of the same machine, where the launcher tells it. */
   readonly localRank: number | undefined;
+  /** The node that this rank is said to be of. */
+  readonly node: string | undefined;
   readonly #place: Place;
   readonly #channel: Channel;
   readonly #rendezvous: Rendezvous | undefined;
@@ -83,6 +87,7 @@ export class ProcessGroup extends Member {
   ) {
     super(place.rank, place.ranks, options);
     this.localRank = place.localRank;
+    this.node = place.node;
     this.#place = place;
     this.#channel = channel;
     this.#rendezvous = rendezvous;
@@ -203,13 +208,25 @@ export class ProcessGroup extends Member {
 }
 
 /** The options' place, and the environment's where it is needed. */
-function findPlace(options: JoinOptions): Place {
-  const { rank, ranks, localRank, address, world, secret, hosted, environment } = options;
+export function findPlace(options: JoinOptions): Place {
+  const { rank, ranks, localRank, node, address, world, secret, hosted, environment } = options;
   if (environment !== undefined) requireObject('environment', environment, 'variables by name');
   const where = address === undefined ? undefined : parseAddress('address', address);
   const told =
     rank !== undefined && ranks !== undefined && where !== undefined
-      ? { launcher: 'options', rank, ranks, localRank, address: where, world: 'world', secret, hosted: false }
+      ? {
+          launcher: 'options',
+          rank,
+          ranks,
+          localRank,
+          node,
+          address: where,
+          world: 'world',
+          secret,
+          hosted: false,
+          device: undefined,
+          ranksHere: 1,
+        }
       : readEnvironment(environment);
   const size = requireInteger('ranks', ranks ?? told.ranks, 1, MAX_RANKS);
   const local = localRank ?? told.localRank;
@@ -218,6 +235,9 @@ function findPlace(options: JoinOptions): Place {
     rank: requireInteger('rank', rank ?? told.rank, 0, size - 1),
     ranks: size,
     localRank: local === undefined ? undefined : requireInteger('localRank', local, 0, size - 1),
+    node: node ?? told.node,
+    device: told.device,
+    ranksHere: told.ranksHere,
     address: where ?? told.address,
     world: shortId(requireText('world', world ?? told.world)),
     secret: secret ?? told.secret,

@@ -3,10 +3,9 @@
  * the ranks came together or what their devices are.
  */
 import { CudaDevice, countGpus, describeGpu } from '../cuda/index.js';
-import { type Device, type Fill, requireFills, type Window, type WindowMemory } from '../device/index.js';
+import type { Device, Fill, Window, WindowMemory } from '../device/index.js';
 import {
   ArgumentError,
-  HeddleError,
   requireFunction,
   requireInteger,
   requireObject,
@@ -17,7 +16,12 @@ import { type MachineOptions, SimMachine } from '../sim/index.js';
 import { ordinalFor, requireOwnGpus } from './gpus.js';
 import type { Group, GroupOptions } from './group.js';
 import { LocalGroup } from './local-group.js';
-import { type JoinOptions, ProcessGroup } from './process-group.js';
+import { messageOf } from './member.js';
+import { findTopology } from './nodes.js';
+import { findPlace, type JoinOptions, ProcessGroup } from './process-group.js';
+import { joinSimulated } from './simulated-node.js';
+import { together } from './together.js';
+import { evenNodes, type Topology, topologyOf } from './topology.js';
 
 /** `auto`: GPUs where there are enough of them, else the simulator. */
 export type DeviceChoice = 'auto' | 'sim' | 'cuda';
@@ -26,6 +30,8 @@ export type DeviceChoice = 'auto' | 'sim' | 'cuda';
 export interface LocalWorldOptions extends GroupOptions {
   /** How many, 1 or more. */
   readonly ranks: number;
+  /** Equal nodes of consecutive ranks, default 1: windows span those of a node, as if no others were in reach. */
+  readonly nodes?: number;
   /** Default `auto`. */
   readonly device?: DeviceChoice;
   /** How the simulated machine runs; or one that exists, to look into it afterwards. */
@@ -34,12 +40,16 @@ export interface LocalWorldOptions extends GroupOptions {
 
 /** How `World.join` finds the others; all of it comes from the environment unless it is said here. */
 export interface JoinWorldOptions extends JoinOptions {
-  /** `cuda` (default): ranks of different processes share memory only on GPUs. */
-  readonly device?: 'cuda';
+  /** `sim`: this process simulates the GPUs of its ranks, which are a node. Default: HEDDLE_DEVICE, else `cuda`. */
+  readonly device?: 'cuda' | 'sim';
+  /** How many ranks this process is, from its own on; simulated ones only. Default: HEDDLE_RANKS_HERE, else 1. */
+  readonly ranksHere?: number;
 }
 
-/** The windows of all ranks of the node, mapped here. */
+/** The windows of all ranks of this rank's node, mapped here: `rank` and `bases` count those, from 0. */
 export interface SharedWindow extends Window {
+  /** Those ranks as the world numbers them: `bases[i]` is the window of rank `ranks[i]`. */
+  readonly ranks: readonly number[];
   /** This rank's own part. */
   readonly own: WindowMemory;
   /** Unmaps the peers' parts and frees this rank's. Every rank must be done with it. */
@@ -58,7 +68,9 @@ export class World {
     readonly group: Group,
     /** This rank's GPU. */
     readonly device: Device,
-    private readonly machine: SimMachine | null,
+    /** Which ranks share a node. */
+    readonly topology: Topology,
+    private readonly host: Host,
   ) {
     this.rank = group.rank;
     this.ranks = group.ranks;
@@ -72,16 +84,18 @@ export class World {
     requireObject('options', options);
     requireFunction('program', program, 'what a rank does: async (world) => { … }');
     const ranks = requireInteger('ranks', options.ranks, 1, 1024);
+    const nodeOf = evenNodes(ranks, options.nodes ?? 1);
     const machine = chooseMachine(ranks, options);
     const devices: Device[] = [];
     const oneRank = async (group: LocalGroup): Promise<T> => {
-      machine?.hostEntered(group.rank);
+      const { rank } = group;
+      const host: Host = machine === null ? unheard : hostIn(machine, rank);
       try {
-        const device = machine?.device(group.rank) ?? CudaDevice.open(group.rank);
+        const device = machine?.device(rank) ?? CudaDevice.open(rank);
         devices.push(device);
-        return await program(new World(group, device, machine));
+        return await program(new World(group, device, topologyOf(nodeOf, rank), host));
       } finally {
-        machine?.hostLeft(group.rank);
+        host.left();
       }
     };
     let results: T[];
@@ -97,9 +111,59 @@ export class World {
 
   /**
    * This process as one rank of a world of processes, one GPU each; rank, size and address come from the launcher's
-   * environment (docs/worlds.md).
+   * environment (docs/worlds.md). With a program: runs it once for each rank of this process, which may be several
+   * where GPUs are simulated, and resolves with what they returned when all have left.
    */
-  static async join(options: JoinWorldOptions = {}): Promise<World> {
+  static async join(options?: JoinWorldOptions): Promise<World>;
+  static async join<T>(options: JoinWorldOptions, program: (world: World) => Promise<T>): Promise<T[]>;
+  static async join<T>(
+    options: JoinWorldOptions = {},
+    program?: (world: World) => Promise<T>,
+  ): Promise<World | T[]> {
+    const place = findPlace(options);
+    const device = options.device ?? place.device ?? 'cuda';
+    if (device !== 'cuda' && device !== 'sim') throw new ArgumentError('device', device, "'cuda' or 'sim'");
+    const most = device === 'sim' ? place.ranks - place.rank : 1;
+    const here = requireInteger('ranksHere', options.ranksHere ?? place.ranksHere, 1, most);
+    if (program === undefined && here > 1)
+      throw new ArgumentError('program', program, `given, because this process is ${here} ranks`);
+    const worlds =
+      device === 'sim' ? await World.#joinSimulated(options, here) : [await World.#joinGpu(options)];
+    return program === undefined ? worlds[0]! : World.#runAll(worlds, program);
+  }
+
+  /** A rank whose program throws is lost to the others. The first error is thrown, once all have ended. */
+  static async #runAll<T>(worlds: readonly World[], program: (world: World) => Promise<T>): Promise<T[]> {
+    const failures: unknown[] = [];
+    const runOne = async (world: World): Promise<T | undefined> => {
+      try {
+        return await program(world);
+      } catch (error) {
+        failures.push(error);
+        world.group.abandon(messageOf(error));
+        return undefined;
+      } finally {
+        world.host.left();
+      }
+    };
+    const results = await Promise.all(worlds.map(runOne));
+    await freeAll(worlds.map(({ device }) => device)).catch((error) => failures.push(error));
+    await Promise.all(worlds.map(({ group }) => group.dispose()));
+    if (failures.length > 0) throw failures[0];
+    return results as T[];
+  }
+
+  static async #joinSimulated(options: JoinOptions, ranksHere: number): Promise<World[]> {
+    const ranks = await joinSimulated(options, ranksHere);
+    return ranks.map(({ group, topology, machine }) => {
+      const { localRank } = topology;
+      // Whom it meets may be in another process: while it waits for them, the machine must not give it up.
+      const host = { ...hostIn(machine, localRank), waiting: unheard.waiting };
+      return new World(group, machine.device(localRank), topology, host);
+    });
+  }
+
+  static async #joinGpu(options: JoinOptions): Promise<World> {
     const gpus = countGpus();
     const group = await ProcessGroup.join(options);
     try {
@@ -107,7 +171,8 @@ export class World {
       const { uuid } = describeGpu(ordinal);
       const uuids = await group.allGather(Buffer.from(uuid), 'choosing GPUs');
       requireOwnGpus(uuids.map((bytes) => Buffer.from(bytes).toString()));
-      return new World(group, CudaDevice.open(ordinal), null);
+      const device = CudaDevice.open(ordinal);
+      return new World(group, device, await findTopology(group, device, group.node), unheard);
     } catch (error) {
       group.abandon(error instanceof Error ? error.message : String(error));
       await group.dispose();
@@ -126,20 +191,22 @@ export class World {
   }
 
   /**
-   * Allocates a window on every rank and maps all of them here. Every rank calls it with the same size.
+   * Allocates a window on every rank and maps those of this rank's node here. Every rank of the world calls it, with
+   * the same size.
    * @throws where one rank cannot, on all ranks; nothing is left then.
    */
   async createWindow(bytes: number, purpose: string, fills: readonly Fill[] = []): Promise<SharedWindow> {
+    requireText('purpose', purpose);
     const undo: (() => void)[] = [];
     const close = () => {
       for (const step of undo.splice(0).reverse()) step();
     };
-    const { rank } = this;
-    requireText('purpose', purpose);
+    const { members, node, localRank } = this.topology;
+    const ranks = members[node]!;
+    const gather = this.allGather.bind(this);
     try {
       let own!: WindowMemory;
-      const handles = await this.together(`exchanging the ${purpose}s`, async () => {
-        requireFills(fills, requireInteger('bytes', bytes, 1, Number.MAX_SAFE_INTEGER));
+      const handles = await together(gather, `exchanging the ${purpose}s`, async () => {
         own = this.device.allocateWindow(bytes, purpose, fills);
         undo.push(() => own.free());
         return own.handle;
@@ -151,44 +218,22 @@ export class World {
       };
       let bases: number[] = [];
       // A handle is good only while its owner holds it: nobody goes on, and perhaps frees, before all have mapped.
-      await this.together(`mapping the ${purpose}s`, async () => {
+      await together(gather, `mapping the ${purpose}s`, async () => {
         bases = await Promise.all(
-          handles.map((handle, peer) => (peer === rank ? own.address : open(handle))),
+          ranks.map((rank) => (rank === this.rank ? own.address : open(handles[rank]!))),
         );
         return new Uint8Array(0);
       });
-      return { own, rank, bases, bytes, close };
+      return { own, rank: localRank, ranks, bases, bytes, close };
     } catch (error) {
       close();
       throw error;
     }
   }
 
-  /**
-   * Gives every rank what all ranks made in a step that each of them takes. Where one fails, all throw at once: that
-   * one its own error, the others one that quotes it.
-   */
-  private async together(doing: string, step: () => Promise<Uint8Array>): Promise<Uint8Array[]> {
-    const [done, failed] = [0, 1];
-    const say = (what: number, bytes: Uint8Array) =>
-      this.allGather(Buffer.concat([Buffer.of(what), bytes]), doing);
-    let made: Uint8Array;
-    try {
-      made = await step();
-    } catch (error) {
-      const why = error instanceof Error ? error.message : String(error);
-      await say(failed, Buffer.from(why)).catch(() => {}); // what went wrong first says more
-      throw error;
-    }
-    const all = await say(done, made);
-    const fallen = all.findIndex(([what]) => what === failed);
-    if (fallen === -1) return all.map((bytes) => bytes.subarray(1));
-    const why = Buffer.from(all[fallen]!.subarray(1)).toString();
-    throw new HeddleError('HEDDLE_PEER_FAILED', `rank ${fallen} failed at ${doing}: ${why}`);
-  }
-
   /** Frees the device and leaves the group. */
   async dispose(): Promise<void> {
+    this.host.left();
     try {
       await this.device.dispose();
     } finally {
@@ -196,15 +241,37 @@ export class World {
     }
   }
 
-  /** The simulated machine must know when a host waits for another host rather than for it. */
+  /** The simulated machine must know when hosts wait for each other rather than for it, and what they then know. */
   private async meeting<T>(promise: Promise<T>): Promise<T> {
-    const goOn = this.machine?.hostWaiting(this.rank);
+    const goOn = this.host.waiting();
     try {
       return await promise;
     } finally {
-      goOn?.();
+      goOn();
     }
   }
+}
+
+/** What a simulated machine hears of a rank's host program, so that it can tell waits that nobody will end. */
+interface Host {
+  /** It waits for another rank's host program, until what this returns is called. */
+  waiting(): () => void;
+  /** It has ended. */
+  left(): void;
+}
+
+const unheard: Host = { waiting: () => () => {}, left: () => {} };
+
+function hostIn(machine: SimMachine, rank: number): Host {
+  let there = true;
+  machine.hostEntered(rank);
+  return {
+    waiting: () => machine.hostMeets(rank),
+    left: () => {
+      if (there) machine.hostLeft(rank);
+      there = false;
+    },
+  };
 }
 
 /**
@@ -212,7 +279,7 @@ export class World {
  * that gone: in a world that lost a rank, survivors' kernels wait for it until their time is over. So all end first.
  */
 async function freeAll(devices: readonly Device[]): Promise<void> {
-  await Promise.all(devices.map((device) => (device instanceof CudaDevice ? device.settle() : undefined)));
+  await Promise.all(devices.map((device) => device.settle()));
   await Promise.all(devices.map((device) => device.dispose()));
 }
 

@@ -8,7 +8,7 @@ import { HeddleError } from '../../src/errors/index.js';
 import * as fabric from '../../src/fabric/index.js';
 import * as heddle from '../../src/index.js';
 import * as lang from '../../src/lang/index.js';
-import { random } from '../../src/moe/index.js';
+import { random } from '../../src/testing/index.js';
 import { freePort } from '../world/groups.js';
 import { spoiled, wrongValues } from './wrong.js';
 
@@ -21,12 +21,12 @@ interface Call {
 
 const { row } = heddle;
 const layer = {
-  ...{ experts: 4, topK: 2, maxTokens: 2, waitMs: 100, weighting: 'experts', transport: 'rows' },
+  ...{ experts: 4, topK: 2, maxTokens: 2, waitMs: 100, weighting: 'experts', wire: 'rows' },
   ...{ weights: true, counts: true, payloads: { x: row('bf16', 8) }, output: row('bf16', 8) },
 };
 const shape = {
   ...{ ranks: 2, experts: 4, topK: 2, maxTokens: 2, payloads: [{ name: 'x', rowBytes: 16 }] },
-  output: { dtype: 'bf16', hidden: 8, weighting: 'experts', transport: 'rows' },
+  output: { dtype: 'bf16', hidden: 8, weighting: 'experts', wire: 'rows' },
 };
 const routes = { tokens: 1, topkIds: Int32Array.of(0, 1), topkWeights: Float32Array.of(0.5, 0.5) };
 const source = { ...routes, payloads: { x: new Uint8Array(16) } };
@@ -52,7 +52,6 @@ const pure: readonly Call[] = [
   { name: 'describe', of: heddle.describe, good: [{ ...heddle.wrap(256, 'bf16', [2, 8], [8, 1]) }] },
   { name: 'toF32', of: heddle.toF32, good: ['bf16', new Uint16Array(4)] },
   { name: 'fromF32', of: heddle.fromF32, good: ['bf16', new Float32Array(4), new Uint16Array(4)] },
-  { name: 'defaultTuning', of: heddle.defaultTuning, good: [shape, 'cuda'] },
   { name: 'payloadsFor', of: heddle.payloadsFor, good: ['fp8', 7168] },
   { name: 'profile', of: heddle.profile, good: ['mixtral'] },
   { name: 'traffic', of: heddle.traffic, good: [shape, [routes, routes]] },
@@ -117,7 +116,9 @@ const notCalled = [
     'bodies',
     'children',
     'expressionsOf',
-    'operands', 'rewriteEffects', 'rewriteStatements',
+    'operands',
+    'rewriteEffects',
+    'rewriteStatements',
     'walkExpression',
     'walkStatements',
     'formatDiagnostic',

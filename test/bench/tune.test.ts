@@ -1,20 +1,29 @@
 import { describe, expect, it } from 'vitest';
-import { coordinates, descend, neighbours, sensible } from '../../src/bench/tune.js';
-import { defaultTuning, type Shape, type Tuning } from '../../src/moe/index.js';
+import { coordinatesOf, descend, neighbours, sensible } from '../../src/bench/tune.js';
+import { type OneSidedTuning, oneSided } from '../../src/kernels/index.js';
+import type { Layer } from '../../src/layer/index.js';
+import { topologyOf } from '../../src/world/index.js';
 
-const shape: Shape = {
+const layer: Layer = {
   ranks: 4,
   experts: 256,
   topK: 8,
   maxTokens: 64,
   payloads: [{ name: 'x', rowBytes: 14_336 }],
   output: { dtype: 'bf16', hidden: 7168 },
+  weights: true,
+  counts: false,
 };
-const start = defaultTuning(shape, 'cuda');
+const start = oneSided.defaults(layer, {
+  kind: 'cuda',
+  rank: 0,
+  topology: topologyOf([0, 0, 0, 0], 0),
+  split: false,
+});
 const never = async () => false;
 
 /** Least at 132 blocks of 4 parts in dispatch and a pulling combine. */
-const cost = ({ dispatch, combine }: Tuning): number =>
+const cost = ({ dispatch, combine }: OneSidedTuning): number =>
   100 +
   Math.abs(dispatch.blocks - 132) +
   10 * Math.abs(dispatch.parts - 4) +
@@ -22,7 +31,13 @@ const cost = ({ dispatch, combine }: Tuning): number =>
 
 describe('the search for a tuning', () => {
   it('finds the least of a cost with one valley', async () => {
-    const { tuning, microseconds, before, cut } = await descend(start, 64, async (t) => cost(t), never);
+    const { tuning, microseconds, before, cut } = await descend(
+      oneSided,
+      layer,
+      start,
+      async (t) => cost(t),
+      never,
+    );
     expect(tuning).toMatchObject({ dispatch: { blocks: 132, parts: 4 }, combine: { way: 'pull' } });
     expect(microseconds).toBe(100);
     expect(before).toBe(cost(start));
@@ -32,10 +47,11 @@ describe('the search for a tuning', () => {
   it('asks for no tuning twice, and only for sensible ones', async () => {
     const asked: string[] = [];
     await descend(
-      start,
-      3,
+      oneSided,
+      { ...layer, maxTokens: 3 },
+      oneSided.adapt(start, { ...layer, maxTokens: 3 }),
       async (tuning) => {
-        expect(sensible(tuning, 3)).toBe(true);
+        expect(sensible(tuning)).toBe(true);
         asked.push(JSON.stringify(tuning));
         return cost(tuning);
       },
@@ -46,15 +62,16 @@ describe('the search for a tuning', () => {
 
   it('stays where differences are noise', async () => {
     let n = 0;
-    const { tuning } = await descend(start, 64, async () => 100 - (n++ % 4) * 0.1, never);
+    const { tuning } = await descend(oneSided, layer, start, async () => 100 - (n++ % 4) * 0.1, never);
     expect(tuning).toEqual(start);
   });
 
   it('ends with the best so far when the time is over', async () => {
     let asked = 0;
     const result = await descend(
+      oneSided,
+      layer,
       start,
-      64,
       async (tuning) => {
         asked++;
         return cost(tuning);
@@ -66,10 +83,10 @@ describe('the search for a tuning', () => {
   });
 
   it('never makes more blocks than there are pieces', () => {
-    for (let coordinate = 0; coordinate < coordinates.length; coordinate++) {
-      for (const { dispatch, combine } of neighbours(start, coordinate, 2)) {
-        expect(dispatch.blocks).toBeLessThanOrEqual(2 * dispatch.parts);
-        expect(combine.blocks).toBeLessThanOrEqual(2 * combine.parts);
+    for (const coordinate of coordinatesOf(oneSided)) {
+      for (const tuning of neighbours(oneSided, { ...layer, maxTokens: 2 }, start, coordinate)) {
+        for (const { blocks, parts } of Object.values(tuning))
+          expect(blocks).toBeLessThanOrEqual(2 * Number(parts));
       }
     }
   });

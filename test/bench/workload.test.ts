@@ -11,7 +11,7 @@ import {
   type WorkloadOptions,
   workload,
 } from '../../src/bench/workload.js';
-import { traffic } from '../../src/moe/index.js';
+import { traffic } from '../../src/layer/index.js';
 
 const options: WorkloadOptions = {
   profile: 'deepseek_v3',

@@ -1,7 +1,8 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { type DemoResult, demoText } from '../../src/cli/print-demo.js';
 import { heddle } from '../../src/cli/program.js';
-import { makeAllRoutes, shapeOfRounds, traffic } from '../../src/moe/index.js';
+import { traffic } from '../../src/layer/index.js';
+import { makeAllRoutes, shapeOfRounds } from '../../src/testing/index.js';
 
 const plain = (_: unknown, text: string) => text;
 

@@ -114,11 +114,12 @@ it('prints every kernel', async () => {
 it.each([
   ['ranks=4,topK=2,dtype=f32,counts=yes', 0, ''],
   ['hiden=3', 2, 'a key of one_sided_combine: ranks, tokens, hidden'],
-  ['dtype=f64', 2, 'one of bf16, f16, f32'],
-  ['ranks=64,threads=32', 2, 'a multiple of 32, and at least ranks (64)'],
+  ['dtype=f64', 2, "one of 'bf16', 'f16', 'f32'"],
+  ['ranks=64,combine.threads=32', 2, 'tuning.combine.threads is 32; it must be at least ranks, 64'],
+  ['combine.threads=100', 2, 'a multiple of 32'],
   ['tokens=1.5', 2, 'an integer from 1 to'],
-  ['hidden=5,way=push', 2, 'whole 16-byte vectors'],
-  ['hidden=5,way=pull', 0, ''],
+  ['hidden=5,combine.way=push', 2, "'pull' for rows that are not a multiple of 16 bytes"],
+  ['hidden=5,combine.way=pull', 0, ''],
 ])('emit --shape %s', async (shape, code, message) => {
   expect(await heddle(['emit', 'one_sided_combine', '--shape', shape])).toBe(code);
   expect(err).toContain(message);

@@ -15,12 +15,16 @@ interface Launched {
 }
 
 /** A device whose driver only notes down what it is asked to launch, as the real one would read it. */
-function fakeHome(launched: Launched[]): Home {
+function fakeHome(launched: Launched[], allowed: number[][]): Home {
   const i32 = new Int32Array(8);
   const driver = {
     out: { address: 64, i32 },
     cuFuncGetAttribute: (_: number, attribute: number) => {
       i32[0] = attribute === 0 ? 512 : 0;
+      return 0;
+    },
+    cuFuncSetAttribute: (...asked: number[]) => {
+      allowed.push(asked);
       return 0;
     },
     cuLaunchKernelEx: (config: number, entry: number, parameters: number, extra: number) => {
@@ -66,17 +70,18 @@ const block: ParameterBlock = {
 };
 const window = { rank: 1, bases: [0x7f12_3456_7000, 0x7f00_0000_0000, 0x1000], bytes: 4096 };
 
-function prepare(programmatic = false) {
+function prepare(programmatic = false, sharedBytes = 0) {
   const launched: Launched[] = [];
-  const home = fakeHome(launched);
+  const allowed: number[][] = [];
+  const home = fakeHome(launched, allowed);
   const program = new CudaProgram(
     home,
-    { module: null, name: 'weave', maxThreads: 1024 },
+    { module: null, name: 'weave', maxThreads: 1024, sharedBytes },
     0x5555_0000,
     block,
   );
   const launcher = program.launcher({ grid: 7, block: 256, rank: 3, programmatic });
-  return { launched, home, program, launcher, stream: new CudaStream(home, 0x7fab_cdef_0010) };
+  return { launched, allowed, home, program, launcher, stream: new CudaStream(home, 0x7fab_cdef_0010) };
 }
 
 function setAll({ launcher }: ReturnType<typeof prepare>) {
@@ -107,6 +112,16 @@ describe('a launch', () => {
     expect(read.getBigUint64(24, true)).toBe(2n ** 63n + 5n);
     expect([32, 40, 48].map((at) => Number(read.getBigUint64(at, true)))).toEqual(window.bases);
     expect(read.getUint32(64, true)).toBe(3);
+  });
+
+  it('asks for shared memory that a block does not have by itself, once it is allowed', () => {
+    const all = prepare(false, 100_000);
+    setAll(all);
+    all.launcher.launch(all.stream);
+    expect(all.allowed).toEqual([[0x5555_0000, 8, 100_000]]);
+    expect(all.launched[0]!.config[6]).toBe(100_000);
+    expect(all.program.facts.sharedBytes).toBe(100_000);
+    expect(prepare().allowed).toEqual([]);
   });
 
   it('sees values set after an earlier launch, and a new grid', () => {
@@ -140,7 +155,7 @@ describe('a launch', () => {
   it('is refused on a stream of another device', () => {
     const all = prepare();
     setAll(all);
-    const foreign = new CudaStream(fakeHome([]), 16);
+    const foreign = new CudaStream(fakeHome([], []), 16);
     expect(() => all.launcher.launch(foreign)).toThrow(/stream 16 of another device/);
   });
 

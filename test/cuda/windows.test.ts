@@ -21,7 +21,7 @@ describe.skipIf(!hasCompiler)('a window of all ranks, a process each', () => {
   });
 
   /** What each rank printed, by rank. */
-  async function printed(env: Record<string, string>): Promise<string[]> {
+  async function printed(env: Record<string, string>, ...args: string[]): Promise<string[]> {
     process.env = { ...before, FAKE_COUNT: `${ranks}`, ...env, LD_LIBRARY_PATH: driver.folder };
     let text = '';
     const stdout = new Writable({
@@ -34,9 +34,10 @@ describe.skipIf(!hasCompiler)('a window of all ranks, a process each', () => {
     const launch = await Launch.start({
       ranks,
       program,
+      args,
       stdout,
       timeoutMs: 30_000,
-      prefix: (rank) => `${rank} `,
+      prefix: (_, rank) => `${rank} `,
     });
     const { exitCode } = await launch.finished;
     expect(exitCode).toBe(0);
@@ -56,6 +57,14 @@ describe.skipIf(!hasCompiler)('a window of all ranks, a process each', () => {
 
   it('is mapped by fabric handles', async () => {
     expect(await printed({ FAKE_VIRTUAL: '1', HEDDLE_WINDOWS: 'fabric' })).toEqual(found);
+  });
+
+  it('spans only the node that ranks say they are of', async () => {
+    expect(await printed({ FAKE_VIRTUAL: '1', HEDDLE_WINDOWS: 'fabric' }, 'aba')).toEqual([
+      'found 10 0 12',
+      'found 0 11 0',
+      'found 10 0 12',
+    ]);
   });
 
   it('is refused by all ranks where the driver of one refuses the only way', async () => {

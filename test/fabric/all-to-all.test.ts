@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
-import { runRanks } from '../../src/fabric/bench/ranks.js';
+import { runRanks } from '../../src/bench/fabric/ranks.js';
 
-const module = new URL('../../src/fabric/bench/roles.ts', import.meta.url);
+const module = new URL('../../src/bench/fabric/roles.ts', import.meta.url);
 
 it.each(['shm', 'tcp;ofi_rxm', 'udp;ofi_rxd'])(
   'every byte of an all-to-all scatter arrives on %s',

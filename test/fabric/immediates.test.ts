@@ -2,8 +2,13 @@ import { Worker } from 'node:worker_threads';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { ArgumentError } from '../../src/errors/index.js';
-import { decodeAddress, decodeRegion, encodeAddress, encodeRegion } from '../../src/fabric/address.js';
-import { ImmediateTable } from '../../src/fabric/immediates.js';
+import { ImmediateTable } from '../../src/fabric/core/immediates.js';
+import {
+  decodeAddress,
+  decodeRegion,
+  encodeAddress,
+  encodeRegion,
+} from '../../src/fabric/libfabric/address.js';
 
 describe('ImmediateTable', () => {
   it('counts every tag on its own, in whatever order they arrive', () => {

@@ -1,5 +1,5 @@
 import { expect } from 'vitest';
-import { type Ranks, runRanks } from '../../src/fabric/bench/ranks.js';
+import { type Ranks, runRanks } from '../../src/bench/fabric/ranks.js';
 import type { Hosts } from './hosts.js';
 import type { LossReport } from './roles.js';
 

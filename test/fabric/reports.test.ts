@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
-import { Reports } from '../../src/fabric/reports.js';
-import { createShared, eventWords, peerLost, word } from '../../src/fabric/shared.js';
+import { Reports } from '../../src/fabric/core/reports.js';
+import { createShared, eventWords, peerLost, word } from '../../src/fabric/core/shared.js';
 
 function reports() {
   const shared = createShared({ operations: 4, peers: 2, immediates: 4, receives: 2 });

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { field, kept, phase, Requests } from '../../src/fabric/requests.js';
+import { field, kept, phase, Requests } from '../../src/fabric/core/requests.js';
 
 it('no request is given out twice, and none of its earlier uses is taken for the present one', () => {
   fc.assert(

@@ -1,5 +1,5 @@
-import type { Rank } from '../../src/fabric/bench/ranks.js';
-import { meet } from '../../src/fabric/bench/roles.js';
+import type { Rank } from '../../src/bench/fabric/ranks.js';
+import { meet } from '../../src/bench/fabric/roles.js';
 import type { EngineOptions } from '../../src/fabric/index.js';
 
 /** What the ranks of the tests do; each function runs in a process of its own. */

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { sharedMemory } from '../../src/cli/doctor.js';
 import { UnavailableError } from '../../src/errors/index.js';
-import { requireShmSpace, shmShortage } from '../../src/fabric/shm-space.js';
+import { requireShmSpace, shmShortage } from '../../src/fabric/libfabric/shm-space.js';
 
 const mebibyte = 2 ** 20;
 

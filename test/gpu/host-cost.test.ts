@@ -1,6 +1,7 @@
 /** What enqueuing costs the host: figures, not judgements. */
 import { test } from 'node:test';
-import { ExpertParallel, emptyTensor, makeRoutes, row, tensorFrom } from '../../src/moe/index.js';
+import { ExpertParallel, emptyTensor, row, tensorFrom } from '../../src/moe/index.js';
+import { makeRoutes } from '../../src/testing/index.js';
 import { World } from '../../src/world/index.js';
 import { needs } from './machine.js';
 

@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { RankLostError } from '../../src/errors/index.js';
-import { ExpertParallel, makeRoutes, row, tensorFrom } from '../../src/moe/index.js';
+import { ExpertParallel, row, tensorFrom } from '../../src/moe/index.js';
+import { makeRoutes } from '../../src/testing/index.js';
 import { World } from '../../src/world/index.js';
 import { casesOnGpus } from './cases.js';
 import { gpus, keepAwake, needs, runRanks } from './machine.js';

@@ -4,26 +4,23 @@
  */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { combineE4m3Kernel, oneSidedWindow } from '../../src/kernels/index.js';
+import { type Bits, reference, type Shape, type Source, scaleBlock } from '../../src/layer/index.js';
 import {
-  type Bits,
-  compareCombined,
   ExpertParallel,
   type ExpertParallelOptions,
   emptyTensor,
+  readBits,
+  row,
+  write,
+} from '../../src/moe/index.js';
+import {
+  compareCombined,
   layerOf,
   makeSources,
   type RoundsShape,
   type RoutesOptions,
-  readBits,
-  reference,
-  row,
-  type Shape,
-  type Source,
-  scaleBlock,
   shapeOfRounds,
-  write,
-} from '../../src/moe/index.js';
+} from '../../src/testing/index.js';
 import { World } from '../../src/world/index.js';
 import { expectReference, type RoundsUnderTest } from './rounds.js';
 
@@ -34,7 +31,7 @@ const plain: RoundsShape = {
   maxTokens: 3,
   hidden: 144,
   dtype: 'bf16',
-  transport: 'e4m3',
+  wire: 'e4m3',
 };
 
 const run = (layer: Partial<RoundsShape>, options: RoundsUnderTest = {}) =>
@@ -101,8 +98,6 @@ describe('rows as e4m3 give the bits of the reference', () => {
     run({ hidden: 1040 }, { tokens, tuning: spread, mode: 'checked' }));
   test('a graph, replayed, checked', () =>
     run({ weighting: 'combine' }, { graph: true, counts: true, tuning: spread, mode: 'checked' }));
-  test('a tuning with more threads than its sums have registers for', () =>
-    run({}, { tuning: { ...spread, combine: { ...spread.combine, threads: 896 } } }));
 
   // Each value fills a block of its own, beside ordinary ones; then each is the block's largest.
   const special = [0, -0, 448, 449, -464, 1.5e38, -1.5e38, 1e-45, 1.2e-38, 2 ** -126, 2 ** -131];
@@ -186,7 +181,7 @@ describe('what cannot travel as e4m3 is refused at creation', () => {
     maxTokens: 2,
     payloads: { x: row('bf16', 8) },
     output: row('bf16', 64),
-    transport: 'e4m3',
+    wire: 'e4m3',
   };
   const refused = (changes: Partial<ExpertParallelOptions>, message: string) =>
     World.local({ ranks: 1, device: 'sim' }, (world) =>
@@ -196,28 +191,19 @@ describe('what cannot travel as e4m3 is refused at creation', () => {
   test('rows of no whole vector', () =>
     refused(
       { output: row('bf16', 72) },
-      "output.length is 72; it must be a multiple of 16 for transport 'e4m3'; transport 'rows' takes any length",
+      "output.length is 72; it must be a multiple of 16 for wire 'e4m3'; wire 'rows' takes any length",
     ));
   test('a combine that pulls', () =>
     refused(
       { tuning: { ...spread, combine: { ...spread.combine, way: 'pull' } } },
-      `tuning.combine.way is "pull"; it must be 'push' for transport 'e4m3'`,
+      `tuning.combine.way is "pull"; it must be 'push' for wire 'e4m3'`,
     ));
-  test('a transport that does not exist', () =>
-    refused({ transport: 'fp8' as 'e4m3' }, `transport is "fp8"; it must be one of 'rows', 'e4m3'`));
+  test('a wire format that does not exist', () =>
+    refused({ wire: 'fp8' as 'e4m3' }, `wire is "fp8"; it must be one of 'rows', 'e4m3'`));
 
-  test('and so is a kernel for it', () => {
-    const kernelOf = (hidden: number, way: 'push' | 'pull') => {
-      const shape = {
-        ...{ ranks: 2, experts: 4, topK: 2, maxTokens: 2, payloads: [], weights: true, counts: false },
-        output: { dtype: 'bf16', hidden, transport: 'e4m3' },
-        dispatch: launch,
-        combine: { ...spread.combine, way },
-      } as const;
-      return () => combineE4m3Kernel(shape, oneSidedWindow(shape));
-    };
-    expect(kernelOf(72, 'push')).toThrow('hidden is 72; it must be a multiple of 16');
-    expect(kernelOf(64, 'pull')).toThrow(`way is "pull"; it must be 'push'`);
-    expect(kernelOf(64, 'push')).not.toThrow();
-  });
+  test('more threads than its sums have registers for', () =>
+    refused(
+      { tuning: { ...spread, combine: { ...spread.combine, threads: 896 } } },
+      `tuning.combine.threads is 896; it must be at most 512 for wire 'e4m3'`,
+    ));
 });

@@ -1,5 +1,7 @@
 /** Whole rounds of a layer on the simulated machine against the reference, bit by bit; checked ones also for races. */
 import { expect } from 'vitest';
+import type { Source } from '../../src/layer/index.js';
+import { formatFinding, SimMachine } from '../../src/sim/index.js';
 import {
   compareRounds,
   expectedRound,
@@ -8,10 +10,8 @@ import {
   type RoundsShape,
   type RoutesOptions,
   runRounds,
-  type Source,
   shapeOfRounds,
-} from '../../src/moe/index.js';
-import { formatFinding, SimMachine } from '../../src/sim/index.js';
+} from '../../src/testing/index.js';
 import { World } from '../../src/world/index.js';
 
 export interface RoundsUnderTest extends RoundsOptions {
@@ -31,7 +31,7 @@ export async function expectReference(
   const { ranks, maxTokens } = shape;
   const counts = tokens ?? Array.from({ length: 3 }, () => Array<number>(ranks).fill(maxTokens));
   const rounds = counts.map((round, n) => change(makeSources(shape, round, n + 1, routes)));
-  const machine = SimMachine.create({ ranks, mode, seed: `${layer.transport} ${layer.weighting}` });
+  const machine = SimMachine.create({ ranks, mode, seed: `${layer.wire} ${layer.weighting}` });
   const results = await World.local({ ranks, device: 'sim', sim: machine }, (world) =>
     runRounds(world, shape, rounds, options),
   );

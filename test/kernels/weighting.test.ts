@@ -1,16 +1,15 @@
 /** Router weights applied by combine: whole rounds on the simulated machine against the reference, bit by bit. */
 import { describe, expect, test } from 'vitest';
+import type { Source } from '../../src/layer/index.js';
 import {
   ExpertParallel,
   type ExpertParallelOptions,
   emptyTensor,
-  type RoundsShape,
-  type RoutesOptions,
   readBits,
   row,
-  type Source,
   write,
 } from '../../src/moe/index.js';
+import type { RoundsShape, RoutesOptions } from '../../src/testing/index.js';
 import { World } from '../../src/world/index.js';
 import { expectReference, type RoundsUnderTest } from './rounds.js';
 

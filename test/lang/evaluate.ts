@@ -1,10 +1,11 @@
 /**
  * Runs the IR of a kernel for one thread without other threads, for tests of the lowering: weak loads and stores
- * to arrays, arithmetic, control flow and calls.
+ * to arrays, arithmetic, control flow and inlined calls.
  */
 import * as arithmetic from '../../src/lang/arithmetic.js';
 import { isComputeName, valueName } from '../../src/lang/build.js';
-import type { Expr, IrFunction, IrModule, Stmt } from '../../src/lang/index.js';
+import type { Expr, InlinedCall, IrModule, Stmt } from '../../src/lang/index.js';
+import { pureFunctions } from '../../src/lang/operations/pure.js';
 
 type Value = arithmetic.Constant | Pointer;
 interface Pointer {
@@ -12,30 +13,24 @@ interface Pointer {
   readonly index: number;
 }
 type Frame = Map<number, Value | Value[]>;
-type Ending = 'break' | 'continue' | { readonly returned: Value | undefined } | undefined;
+type Ending = 'break' | 'continue' | 'return' | InlinedCall | undefined;
 
 /** Arguments by flattened name; a pointer is an array of elements. */
 export function evaluate(
   module: IrModule,
   args: Readonly<Record<string, arithmetic.Constant | (number | bigint)[]>>,
 ): void {
-  const values = module.entry.params.map(({ variable }): Value => {
-    const value = args[variable.name]!;
-    return Array.isArray(value) ? { array: value, index: 0 } : value;
-  });
-  new Evaluator(module).call(module.entry, values);
+  const frame: Frame = new Map(
+    module.entry.params.map(({ variable }) => {
+      const value = args[variable.name]!;
+      return [variable.id, Array.isArray(value) ? { array: value, index: 0 } : value];
+    }),
+  );
+  new Evaluator().run(module.entry.body, frame);
 }
 
 class Evaluator {
-  constructor(private readonly module: IrModule) {}
-
-  call(of: IrFunction, args: readonly Value[]): Value | undefined {
-    const frame: Frame = new Map(of.params.map(({ variable }, i) => [variable.id, args[i]!]));
-    const ending = this.run(of.body, frame);
-    return typeof ending === 'object' ? ending.returned : undefined;
-  }
-
-  private run(statements: readonly Stmt[], frame: Frame): Ending {
+  run(statements: readonly Stmt[], frame: Frame): Ending {
     for (const stmt of statements) {
       const ending = this.step(stmt, frame);
       if (ending !== undefined) return ending;
@@ -46,7 +41,7 @@ class Evaluator {
   private step(stmt: Stmt, frame: Frame): Ending {
     switch (stmt.kind) {
       case 'let':
-        frame.set(stmt.variable.id, this.expr(stmt.init, frame));
+        if (stmt.init !== null) frame.set(stmt.variable.id, this.expr(stmt.init, frame));
         return undefined;
       case 'assign':
         frame.set(stmt.variable.id, this.expr(stmt.value, frame));
@@ -66,24 +61,27 @@ class Evaluator {
       }
       case 'if':
         return this.run(this.expr(stmt.test, frame) ? stmt.then : stmt.else, frame);
-      case 'block':
-        return this.run(stmt.body, frame);
+      case 'block': {
+        const ending = this.run(stmt.body, frame);
+        return ending === stmt.call ? undefined : ending;
+      }
+      case 'leave':
+        return stmt.call;
       case 'for':
       case 'while': {
         if (stmt.kind === 'for') this.run(stmt.init, frame);
         while (this.expr(stmt.test, frame)) {
           const ending = this.run(stmt.body, frame);
           if (ending === 'break') break;
-          if (typeof ending === 'object') return ending;
+          if (ending === 'return' || typeof ending === 'object') return ending;
           if (stmt.kind === 'for') this.run(stmt.update, frame);
         }
         return undefined;
       }
       case 'break':
       case 'continue':
-        return stmt.kind;
       case 'return':
-        return { returned: stmt.value === null ? undefined : this.expr(stmt.value, frame) };
+        return stmt.kind;
     }
   }
 
@@ -98,11 +96,6 @@ class Evaluator {
         array[index] = this.expr(effect.value, frame) as number | bigint;
         return undefined;
       }
-      case 'call':
-        return this.call(
-          this.module.functions[effect.callee]!,
-          effect.args.map((arg) => this.expr(arg, frame)),
-        );
       default:
         throw new Error(`the evaluator has no ${effect.op}`);
     }
@@ -123,14 +116,18 @@ class Evaluator {
         return arithmetic.binary(expr.op, compute(expr.left), constant(expr.left), constant(expr.right));
       case 'select':
         return this.expr(this.expr(expr.test, frame) ? expr.then : expr.else, frame);
-      case 'pure':
-        return arithmetic.pure(expr.name, compute(expr), expr.args.map(constant))!;
+      case 'pure': {
+        const [a = 0, b = 0] = expr.args.map(constant);
+        return pureFunctions[expr.name].fold!(compute(expr), a, b);
+      }
       case 'convert':
         return arithmetic.convert(compute(expr.arg), compute(expr), constant(expr.arg));
       case 'bits':
         return arithmetic.bits(compute(expr.arg), compute(expr), constant(expr.arg));
       case 'register':
         return (frame.get(expr.array.id) as Value[])[expr.index]!;
+      case 'index':
+        return this.expr(expr.value, frame);
       case 'offset': {
         const { array, index } = this.expr(expr.pointer, frame) as Pointer;
         return { array, index: index + Number(constant(expr.index)) };

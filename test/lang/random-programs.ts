@@ -276,7 +276,7 @@ class Generator {
       case 1:
         return this.call('f32', [sub('i32')], (x) => round(Number(x)));
       case 2:
-        return this.call(this.pick(['abs']), [sub('f32')], (x) => Math.abs(Number(x)));
+        return this.call('max', [sub('f32'), sub('f32')], (x, y) => greater(Number(x), Number(y)));
       case 3:
         return this.call('rcp', [sub('f32')], (x) => round(1 / Number(x)));
       case 4: {
@@ -330,7 +330,7 @@ class Generator {
       }
       case 4:
         if (type === 'u32') {
-          const name = this.pick(['popc', 'ffs', 'clz'] as const);
+          const name = this.pick(['popc', 'ffs'] as const);
           return this.call(name, [sub('u32')], (x) => bitCount(name, Number(x)));
         }
         return this.conversion(type, depth);
@@ -462,9 +462,14 @@ class Generator {
   }
 }
 
-function bitCount(name: 'popc' | 'ffs' | 'clz', x: number): number {
+/** A NaN loses against a number. */
+function greater(x: number, y: number): number {
+  if (Number.isNaN(x) || Number.isNaN(y)) return Number.isNaN(x) ? y : x;
+  return Math.max(x, y);
+}
+
+function bitCount(name: 'popc' | 'ffs', x: number): number {
   const bits = x.toString(2).padStart(32, '0');
   if (name === 'popc') return bits.replaceAll('0', '').length;
-  if (name === 'clz') return bits.indexOf('1') < 0 ? 32 : bits.indexOf('1');
   return bits.includes('1') ? 32 - bits.lastIndexOf('1') : 0;
 }

@@ -9,13 +9,11 @@ export function summary(module: IrModule) {
     ),
   );
   const places: string[] = [];
-  for (const of of [...module.functions, module.entry]) {
-    walkStatements(of.body, (stmt) => {
-      const source = sources[stmt.span.source]!;
-      const { line, column } = source.position(stmt.span.start);
-      places.push(`${source.file}:${line}:${column}`);
-    });
-  }
+  walkStatements(module.entry.body, (stmt) => {
+    const source = sources[stmt.span.source]!;
+    const { line, column } = source.position(stmt.span.start);
+    places.push(`${source.file}:${line}:${column}`);
+  });
   const effects = effectsOf(module).map(({ effect }) => effect.op);
   return { ir, text: printIr(module), effects, places };
 }

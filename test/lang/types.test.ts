@@ -1,7 +1,9 @@
 /** What the editor says about kernels: checked by tsc, not at run time. */
-import { expectTypeOf, test } from 'vitest';
+import { expect, expectTypeOf, test } from 'vitest';
 import {
   type bf16,
+  callable,
+  constant,
   device,
   type f32,
   field,
@@ -14,9 +16,13 @@ import {
   type Pointer,
   peers,
   pointer,
+  type Registers,
+  record,
+  registers,
   type u32,
   type u64,
   type v16,
+  windowOf,
 } from '../../src/lang/index.js';
 
 const window = layout('window', {
@@ -24,7 +30,45 @@ const window = layout('window', {
   rows: [field('v16', 4), field('v16', 4)],
   halves: field('bf16', 16),
 });
+const gather = device(
+  {
+    params: {
+      mine: windowOf(window),
+      rows: registers('v16', 2),
+      of: record({ at: 'u32', values: list('f32', 2) }),
+      pick: callable({ row: 'u32' }, 'v16'),
+      n: constant(),
+      type: constant<'bf16' | 'f32'>(),
+    },
+    returns: record({ first: 'v16', rows: registers('v16', 2) }),
+  },
+  (_g, { mine, rows, of, pick, n, type }) => {
+    expectTypeOf(mine.flags).toEqualTypeOf<Pointer<'u32'>>();
+    expectTypeOf(rows).toEqualTypeOf<Registers<'v16'>>();
+    expectTypeOf(of.values).toEqualTypeOf<readonly f32[]>();
+    expectTypeOf(n).toEqualTypeOf<number>();
+    expectTypeOf(type).toEqualTypeOf<'bf16' | 'f32'>();
+    expectTypeOf(pick({ row: of.at })).toEqualTypeOf<v16>();
+    // @ts-expect-error: its parameter is called row
+    pick({ at: of.at });
+    return { first: pick({ row: 0 }), rows };
+  },
+);
 const addOne = device({ params: { x: 'u32' }, returns: 'u32' }, (_g, { x }) => x + 1);
+
+test('a device function takes and returns what its header says', () => {
+  expectTypeOf(gather).returns.toEqualTypeOf<{ readonly first: v16; readonly rows: Registers<'v16'> }>();
+  const other = device({ params: { x: 'u32' }, returns: 'u32' }, (_g, { x }) => x);
+  const taker = device({ params: { f: callable({ x: 'u32' }, 'u32'), h: callable({ y: 'f32' }) } }, () => {});
+  device({ params: {}, using: { taker, other } }, (_g, _p, { taker, other }) => {
+    // @ts-expect-error: `other` wants x, and h would give y
+    taker({ f: other, h: other });
+  });
+  expect(() =>
+    // @ts-expect-error: a kernel takes what a host can pass
+    kernel({ name: 'k', params: { rows: registers('v16') } }, () => {}),
+  ).toThrow(/HK201/);
+});
 
 test('parameters and using values have their types in the body', () => {
   kernel(

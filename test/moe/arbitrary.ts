@@ -1,15 +1,12 @@
 import fc from 'fast-check';
+import type { Bits, Output, Shape, Source } from '../../src/layer/index.js';
 import {
-  type Bits,
   makeAllRoutes,
-  type Output,
   type Router,
   type Routes,
   randomBytes,
   randomElements,
-  type Shape,
-  type Source,
-} from '../../src/moe/index.js';
+} from '../../src/testing/index.js';
 
 /** Fixed seed and few runs: the same cases every time, in a second or two. */
 export const runs = { seed: 20_26, numRuns: 60 };

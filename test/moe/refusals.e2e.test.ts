@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { ArgumentError, DisposedError, HeddleError } from '../../src/errors/index.js';
 import {
-  type DispatchArguments,
+  type DispatchInputs,
   ExpertParallel,
   type ExpertParallelOptions,
   emptyTensor,
@@ -181,7 +181,7 @@ describe('ExpertParallel.create refuses', () => {
 async function layer(world: World, options: Partial<ExpertParallelOptions> = {}) {
   const ep = await ExpertParallel.create(world, { ...good, ...options });
   const stream = world.device.createStream();
-  const inputs: DispatchArguments = {
+  const inputs: DispatchInputs = {
     topkIds: Int32Array.of(0, 1, 2, -1),
     topkWeights: Float32Array.of(0.5, 0.5, 1, 0),
     payloads: { x: new Uint16Array(16), scales: new Uint8Array(6) },

@@ -1,8 +1,10 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { RankLostError } from '../../src/errors/index.js';
-import { type Bits, ExpertParallel, readBits, row, shapeOfRounds } from '../../src/moe/index.js';
+import type { Bits } from '../../src/layer/index.js';
+import { ExpertParallel, readBits, row } from '../../src/moe/index.js';
 import { formatFinding, SimMachine } from '../../src/sim/index.js';
+import { shapeOfRounds } from '../../src/testing/index.js';
 import { World } from '../../src/world/index.js';
 import { fullTrip, travel, trips } from './trips.js';
 

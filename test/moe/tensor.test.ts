@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { ArgumentError } from '../../src/errors/index.js';
+import type { Dtype } from '../../src/layer/index.js';
 import {
   bytesOf,
-  type Dtype,
   describe as describeTensor,
   dlpack,
   emptyTensor,

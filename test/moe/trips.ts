@@ -1,18 +1,16 @@
 /** Rounds of any shape on the simulated machine, beside the reference. */
 import fc from 'fast-check';
+import { outputRowBytes, type Shape, type Source } from '../../src/layer/index.js';
+import { type MachineOptions, SimMachine } from '../../src/sim/index.js';
 import {
   compareRounds,
-  dtypes,
   expectedRound,
   makeSources,
   type RoundsOptions,
   type RoutesOptions,
   runRounds,
-  type Shape,
-  type Source,
   shapeOfRounds,
-} from '../../src/moe/index.js';
-import { type MachineOptions, SimMachine } from '../../src/sim/index.js';
+} from '../../src/testing/index.js';
 import { World } from '../../src/world/index.js';
 
 /** Several rounds of one layer. */
@@ -93,14 +91,11 @@ export function trips(ranks: fc.Arbitrary<number>, most: { readonly tokens: numb
         ...launch,
         threads: Math.ceil(Math.max(warps * 32, ranks) / 32) * 32,
       });
+      // Only whole vectors are pushed.
+      const pushable = outputRowBytes(shape) % 16 === 0;
       const tuning = {
         dispatch: { ...spread(of.dispatch), way: of.send },
-        // Only rows of whole 16 bytes can be pushed.
-        combine: {
-          ...spread(of.combine),
-          way: (hidden * dtypes[dtype].size) % 16 === 0 ? of.way : 'pull',
-          ahead: of.ahead,
-        },
+        combine: { ...spread(of.combine), way: pushable ? of.way : ('pull' as const), ahead: of.ahead },
       };
       return { shape, rounds, options: { weights, counts, inspect, ...(of.tuned && { tuning }) } };
     });

@@ -1,12 +1,11 @@
 import { describe, expect, it } from 'vitest';
 import { ArgumentError } from '../../src/errors/index.js';
+import { requireShape, type Shape } from '../../src/layer/index.js';
 import {
   type DispatchInputs,
   leastWindowBytes,
   requireCombineOutput,
   requireDispatchInputs,
-  requireShape,
-  type Shape,
   type Tensor,
   wrap,
 } from '../../src/moe/index.js';
@@ -36,7 +35,7 @@ describe('a shape', () => {
     ['more routes than experts', { ...shape, experts: 1, topK: 32 }],
     ['more ranks than experts', { ...shape, ranks: 72, experts: 5 }],
     ['the largest rows', outputBut({ dtype: 'f32', hidden: 2 ** 18 })],
-    ['weights in combine, rows as e4m3', outputBut({ weighting: 'combine', transport: 'e4m3' })],
+    ['weights in combine, rows as e4m3', outputBut({ weighting: 'combine', wire: 'e4m3' })],
     ['eight payloads', but({ payloads: [...'abcdefgh'].map((name) => payload(name, 2 ** 20)) })],
   ])('may be %s', (_, good) => {
     expect(requireShape(good)).toBe(good);
@@ -109,9 +108,9 @@ describe('a shape', () => {
       `output.weighting is "here"; it must be one of 'experts', 'combine'`,
     ],
     [
-      'an unknown transport',
-      outputBut({ transport: 'fp8' }),
-      `output.transport is "fp8"; it must be one of 'rows', 'e4m3'`,
+      'an unknown wire format',
+      outputBut({ wire: 'fp8' }),
+      `output.wire is "fp8"; it must be one of 'rows', 'e4m3'`,
     ],
   ])('may not be or have %s', (_, bad, message) => {
     const check = () => requireShape(bad as Shape);

@@ -62,6 +62,22 @@ const broken: readonly { readonly name: string; readonly rule: string; readonly 
     change: { 'src/attic/index.ts': `export { one } from '../lang/index.js';` },
   },
   {
+    name: "fabric's core looking at its front",
+    rule: 'fabric-front-on-top',
+    change: {
+      'src/fabric/core/core.ts': `export { one } from '../front/engine.js';`,
+      'src/fabric/front/engine.ts': `export const one = 1;`,
+    },
+  },
+  {
+    name: 'libfabric looking at the core',
+    rule: 'libfabric-at-the-bottom',
+    change: {
+      'src/fabric/libfabric/bindings.ts': `export { one } from '../core/core.js';`,
+      'src/fabric/core/core.ts': `export const one = 1;`,
+    },
+  },
+  {
     name: 'a test shipped with the product',
     rule: 'product-only',
     change: {

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { Memory } from '../../src/device/index.js';
 import { field, kernel, layout, peers, pointer } from '../../src/lang/index.js';
-import { type Finding, formatFinding, type SimWindowMemory } from '../../src/sim/index.js';
+import { type Finding, formatFinding } from '../../src/sim/index.js';
 import { type Arguments, download, launch, machineOf, type Rank, upload, windowsOf } from './harness.js';
 
 type Kernel = ReturnType<typeof kernel>;
@@ -64,6 +64,48 @@ describe('an access out of bounds', () => {
     expect(findings.map((f) => [f.kind, 'buffer' in f && f.buffer])).toEqual([
       ['out-of-bounds', 'shared memory'],
     ]);
+  });
+
+  it('is found in every dimension of a field, by name, and does not happen', async () => {
+    const [sources, tokens, units] = [2, 8, 3];
+    const rows = layout('Rows', {
+      rows: field('u32', [sources, tokens, units], ['source', 'token', 'unit']),
+      plain: field('u32', [sources, tokens]),
+      after: field('u32', 1),
+    });
+    const reach = kernel(
+      { name: 'reach', params: { win: peers(rows), source: 'u32', token: 'i32', unit: 'u32', far: 'u32' } },
+      (g, { win, source, token, unit, far }) => {
+        const mine = win.at(0);
+        g.store(mine.rows.at(source, token, unit), 1);
+        g.store(mine.rows.at(source, token).at(unit), 1, { order: 'release', scope: 'sys' });
+        g.store(mine.plain.at(far, 0), 1);
+        if (far < 2) g.store(mine.after, g.load(mine.rows.at(source, token, unit)));
+      },
+    );
+    const at = async (source: number, token: number, unit: number, far = 0): Promise<unknown[]> => {
+      const { machine, ranks } = machineOf({ ranks: 1, mode: 'checked' });
+      const [win] = await windowsOf(ranks, rows.bytes);
+      await launch(ranks[0]!, reach.ir(), { block: 1 }, { win: win!, source, token, unit, far });
+      await ranks[0]!.stream.synchronize();
+      return machine.findings.map((f) =>
+        f.kind === 'out-of-bounds' ? `${f.buffer}, ${f.location}` : f.kind,
+      );
+    };
+    expect(await at(1, 7, 2)).toEqual([]);
+    // Each of these lies inside the window, most of them inside the field.
+    expect(await at(0, 9, 0)).toEqual([
+      'Rows, rows[source 0][token 9 of 8][unit 0]',
+      'Rows, rows[source 0][token 9 of 8]',
+      'Rows, rows[source 0][token 9 of 8][unit 0]',
+    ]);
+    expect(await at(1, 0, 3)).toEqual([
+      'Rows, rows[source 1][token 0][unit 3 of 3]',
+      'Rows, rows[…][…][unit 3 of 3]',
+      'Rows, rows[source 1][token 0][unit 3 of 3]',
+    ]);
+    expect(await at(1, -1, 0)).toContain('Rows, rows[source 1][token -1 of 8]');
+    expect(await at(0, 0, 0, 2)).toEqual(['Rows, plain[2 of 2][0]']);
   });
 
   it('is found at the window of a rank that does not exist', async () => {
@@ -170,7 +212,7 @@ describe('a read of memory that nobody wrote', () => {
     for (const poisoned of [false, true]) {
       const { machine, ranks } = machineOf({ ranks: 1, mode: 'checked' });
       const rank = ranks[0]!;
-      const window = rank.device.allocateWindow(Parts.bytes, 'window') as SimWindowMemory;
+      const window = rank.device.allocateWindow(Parts.bytes, 'window');
       if (poisoned) window.poison(Parts.fields[1]!.offset, 32);
       const win = { rank: 0, bases: [window.address], bytes: Parts.bytes };
       await launch(rank, look.ir(), { block: 1 }, { win, to: out(rank) });

@@ -50,6 +50,51 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
     expect(machine.findings).toEqual([]);
   });
 
+  it('a wait may want a value, any other, or some bits only', async () => {
+    const conditions = kernel({ name: 'conditions', params: { out: pointer('u32') } }, (g, { out }) => {
+      const flag = out.at(3);
+      if (g.threadIdx.x === 0) {
+        const came = g.awaitEpoch(flag, 7, { order: 'acquire', scope: 'gpu', limit: 1000, until: '==' });
+        g.store(out, g.u32(came));
+        g.store(flag, 0x307, { order: 'release', scope: 'gpu' });
+      } else if (g.threadIdx.x === 1) {
+        const bits = { order: 'acquire', scope: 'gpu', limit: 1000, until: '==', mask: 3 } as const;
+        g.store(out.at(1), g.u32(g.awaitEpoch(flag, 3, bits)));
+      } else if (g.threadIdx.x === 2) {
+        const bits = { order: 'acquire', scope: 'gpu', limit: 1000, until: '!=', mask: 0xff00 } as const;
+        g.store(out.at(2), g.u32(g.awaitEpoch(flag, 0, bits)));
+      } else {
+        g.store(flag, 7, { order: 'release', scope: 'gpu' });
+      }
+    });
+    const { machine, ranks } = machineOf({ ranks: 1, mode });
+    const rank = ranks[0]!;
+    const out = rank.device.allocate(16, 'out');
+    rank.stream.fill(out.address, 16, 0);
+    await launch(rank, conditions.ir(), { block: 4 }, { out });
+    expect([...new Uint32Array(await download(rank, out))]).toEqual([1, 1, 1, 0x307]);
+    expect(machine.findings).toEqual([]);
+  });
+
+  it('a wait without hope says which bits it wanted', async () => {
+    const lonely = kernel({ name: 'lonely', params: { out: pointer('u32') } }, (g, { out }) => {
+      g.awaitEpoch(out, 3, {
+        order: 'relaxed',
+        scope: 'gpu',
+        limit: 9,
+        until: '==',
+        mask: g.threadIdx.x + 7,
+      });
+    });
+    const { machine, ranks } = machineOf({ ranks: 1, mode });
+    const rank = ranks[0]!;
+    const out = rank.device.allocateWindow(4, 'out');
+    await launch(rank, lonely.ir(), one, { out });
+    await rank.stream.synchronize();
+    if (mode === 'checked')
+      expect(formatFinding(machine.findings[0]!)).toContain('is 0, wanted 3 in the bits 0x7');
+  });
+
   it('a limit of 0 looks once', async () => {
     const { machine, ranks } = machineOf({ ranks: 2, mode });
     const windows = await windowsOf(ranks, Flags.bytes);

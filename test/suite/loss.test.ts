@@ -1,15 +1,10 @@
 /** What survivors see of a simulated SIGKILL, at every point of a round. test/gpu has the same with processes. */
 import { describe, expect, it } from 'vitest';
 import { RankLostError } from '../../src/errors/index.js';
-import {
-  ExpertParallel,
-  type ExpertParallelOptions,
-  emptyTensor,
-  makeRoutes,
-  row,
-  type Tuning,
-} from '../../src/moe/index.js';
+import type { Tuning } from '../../src/kernels/index.js';
+import { ExpertParallel, type ExpertParallelOptions, emptyTensor, row } from '../../src/moe/index.js';
 import { SimMachine } from '../../src/sim/index.js';
+import { makeRoutes } from '../../src/testing/index.js';
 import { World } from '../../src/world/index.js';
 
 const ranks = 3;
@@ -23,14 +18,18 @@ const options = {
 } as const satisfies ExpertParallelOptions;
 
 const spread = { way: 'store', blocks: 4, threads: 32, parts: 1, inFlight: 4 } as const;
-const tunings: Record<string, Tuning> = {
-  pull: { dispatch: spread, combine: { ...spread, way: 'pull', ahead: 0 } },
-  push: { dispatch: spread, combine: { ...spread, way: 'push', ahead: 1 } },
+const pull: Tuning = { dispatch: spread, combine: { ...spread, way: 'pull', ahead: 0 } };
+const push: Tuning = { dispatch: spread, combine: { ...spread, way: 'push', ahead: 1 } };
+type Way = Pick<ExpertParallelOptions, 'tuning' | 'wire'>;
+const ways: Record<string, Way> = {
+  pull: { tuning: pull },
+  push: { tuning: push },
+  'push, as e4m3': { tuning: push, wire: 'e4m3' },
 };
 
 /** One rank's layer, inputs and rounds. */
-async function prepare(world: World, tuning: Tuning) {
-  const ep = await ExpertParallel.create(world, { ...options, tuning });
+async function prepare(world: World, way: Way) {
+  const ep = await ExpertParallel.create(world, { ...options, ...way });
   const stream = world.device.createStream();
   const { topkIds, topkWeights } = makeRoutes(ep.shape, world.rank, options.maxTokens, 7);
   const x = new Uint16Array(options.maxTokens * options.output.length).fill(0x3f80);
@@ -47,14 +46,14 @@ type Rank = Awaited<ReturnType<typeof prepare>>;
 
 /** Runs survivors and a victim; resolves with what each survivor's calls threw. */
 async function lose(
-  tuning: Tuning,
+  way: Way,
   dies: (machine: SimMachine, rank: Rank) => Promise<void>,
   survives: (rank: Rank) => Promise<void>,
+  machine = SimMachine.create({ ranks }),
 ): Promise<RankLostError[]> {
-  const machine = SimMachine.create({ ranks });
   const errors: RankLostError[] = [];
   const world = World.local({ ranks, device: 'sim', sim: machine }, async (world) => {
-    const rank = await prepare(world, tuning);
+    const rank = await prepare(world, way);
     for (let round = 0; round < 2; round++) {
       rank.dispatch();
       rank.combine();
@@ -78,8 +77,8 @@ async function lose(
 const summary = (errors: readonly RankLostError[]) =>
   errors.map(({ ranks, operation, epoch }) => `${ranks} ${operation} ${epoch}`);
 
-for (const [way, tuning] of Object.entries(tunings)) {
-  describe(`survivors of a killed rank, combine by ${way}`, () => {
+for (const [name, way] of Object.entries(ways)) {
+  describe(`survivors of a killed rank, combine by ${name}`, () => {
     const round = async ({ ep, stream, dispatch, combine }: Rank) => {
       dispatch();
       combine();
@@ -91,7 +90,7 @@ for (const [way, tuning] of Object.entries(tunings)) {
         machine.kill(victim);
         await ep.synchronize(stream);
       };
-      expect(summary(await lose(tuning, dies, round))).toEqual(['1 dispatch 3', '1 dispatch 3']);
+      expect(summary(await lose(way, dies, round))).toEqual(['1 dispatch 3', '1 dispatch 3']);
     });
 
     it('name it when they wait for it in combine', async () => {
@@ -101,30 +100,63 @@ for (const [way, tuning] of Object.entries(tunings)) {
         machine.kill(victim);
         await ep.synchronize(stream);
       };
-      expect(summary(await lose(tuning, dies, round))).toEqual(['1 combine 3', '1 combine 3']);
+      expect(summary(await lose(way, dies, round))).toEqual(['1 combine 3', '1 combine 3']);
     });
 
-    it('name what failed first, however much more is enqueued', async () => {
+    it('name what failed first, and wait no longer, however much more is enqueued', async () => {
       const dies = async (machine: SimMachine, { ep, stream }: Rank) => {
         machine.kill(victim);
         await ep.synchronize(stream);
       };
-      const errors = await lose(tuning, dies, async (rank) => {
+      const machine = SimMachine.create({ ranks });
+      const survives = async (rank: Rank) => {
         for (let more = 0; more < 5; more++) {
           rank.dispatch();
           rank.combine();
         }
         await rank.ep.synchronize(rank.stream);
-      });
+      };
+      const errors = await lose(way, dies, survives, machine);
       expect(summary(errors)).toEqual(['1 dispatch 3', '1 dispatch 3']);
+      expect(machine.statistics.timeLimits).toBe(1);
     });
+
+    it.each(['dispatch', 'combine'])(
+      'name who does not come to %s, where nobody was killed',
+      async (operation) => {
+        const machine = SimMachine.create({ ranks });
+        const errors: RankLostError[] = [];
+        await World.local({ ranks, device: 'sim', sim: machine }, async (world) => {
+          const { ep, stream, dispatch, combine } = await prepare(world, way);
+          if (operation === 'combine') {
+            dispatch();
+            await ep.synchronize(stream);
+            await world.barrier('one stays behind');
+          }
+          if (world.rank !== victim) {
+            if (operation === 'dispatch') dispatch();
+            else combine();
+            errors.push(
+              await ep.synchronize(stream).then(
+                () => 'no error',
+                (error) => error,
+              ),
+            );
+          }
+          await world.barrier('the others have given up');
+          await ep.dispose();
+        });
+        expect(summary(errors)).toEqual([`1 ${operation} 1`, `1 ${operation} 1`]);
+        expect(machine.statistics.timeLimits).toBe(1);
+      },
+    );
 
     it('fail at the next call when it is lost between rounds and they know', async () => {
       const dies = async (machine: SimMachine, { ep, stream }: Rank) => {
         machine.kill(victim);
         await ep.synchronize(stream);
       };
-      const errors = await lose(tuning, dies, async ({ ep, dispatch }) => {
+      const errors = await lose(way, dies, async ({ ep, dispatch }) => {
         const { signal } = ep.world.group;
         if (!signal.aborted) await new Promise((resolve) => signal.addEventListener('abort', resolve));
         dispatch();
@@ -144,7 +176,7 @@ for (const [way, tuning] of Object.entries(tunings)) {
           machine.kill(victim, machine.statistics.steps + steps);
           await rank.ep.synchronize(rank.stream);
         };
-        const errors = await lose(tuning, dies, async (rank) => {
+        const errors = await lose(way, dies, async (rank) => {
           await round(rank);
           await round(rank);
         });
@@ -157,7 +189,7 @@ for (const [way, tuning] of Object.entries(tunings)) {
 it('a rank whose program throws is lost to the others, and what it threw is what the world throws', async () => {
   const errors: RankLostError[] = [];
   const world = World.local({ ranks, device: 'sim' }, async (world) => {
-    const { ep, stream, dispatch } = await prepare(world, tunings.push!);
+    const { ep, stream, dispatch } = await prepare(world, ways.push!);
     if (world.rank !== victim) dispatch();
     await world.barrier('enqueued');
     if (world.rank === victim) throw new Error('rank 1 falls');

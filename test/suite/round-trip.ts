@@ -4,39 +4,43 @@
  * Simulated GPUs run these cases in Vitest, real ones in test/gpu.
  */
 import type { Stream } from '../../src/device/index.js';
+import type { Tuning } from '../../src/kernels/index.js';
 import {
   type Bits,
   bitsArray,
+  type Dtype,
+  dtypes,
+  type RowDtype,
+  reference,
+  type Shape,
+  type Source,
+} from '../../src/layer/index.js';
+import {
   bytesOf,
+  ExpertParallel,
+  emptyTensor,
+  type OwnedTensor,
+  type Row,
+  readBits,
+  row,
+  type Tensor,
+  tensorFrom,
+} from '../../src/moe/index.js';
+import {
   type Comparison,
   compareBits,
   compareCombined,
   compareReceived,
   type Delivered,
-  type Dtype,
-  dtypes,
   ExampleExperts,
-  ExpertParallel,
-  emptyTensor,
   exampleOutput,
   makeAllRoutes,
   mergeComparisons,
-  type OwnedTensor,
   type RoutesOptions,
-  type Row,
-  type RowDtype,
   random,
   randomBytes,
   randomElements,
-  readBits,
-  reference,
-  row,
-  type Shape,
-  type Source,
-  type Tensor,
-  type Tuning,
-  tensorFrom,
-} from '../../src/moe/index.js';
+} from '../../src/testing/index.js';
 import type { World } from '../../src/world/index.js';
 
 /** One comparison with the reference. */
@@ -67,7 +71,7 @@ export interface RoundTrip {
   readonly output: Row & { readonly dtype: RowDtype };
   /** Who multiplies by the router weights; with `combine`, the rows between are one a route. */
   readonly weighting?: 'experts' | 'combine';
-  readonly transport?: 'rows' | 'e4m3';
+  readonly wire?: 'rows' | 'e4m3';
   readonly routes?: RoutesOptions;
   /** Some ids are out of range, which only the device can see. */
   readonly stray?: boolean;
@@ -128,9 +132,9 @@ const shapeOf = ({ ranks, experts, topK, maxTokens, payloads, output, ...trip }:
 });
 
 /** What of a trip is both in the layer's options and in the reference's shape. */
-const journey = ({ weighting, transport }: Pick<RoundTrip, 'weighting' | 'transport'>) => ({
+const journey = ({ weighting, wire }: Pick<RoundTrip, 'weighting' | 'wire'>) => ({
   ...(weighting && { weighting }),
-  ...(transport && { transport }),
+  ...(wire && { wire }),
 });
 
 function expectedRounds(trip: RoundTrip, shape: Shape): ExpectedRound[] {
@@ -389,7 +393,7 @@ const out = (dtype: RowDtype, length: number): RoundTrip['output'] => ({ dtype, 
 
 /** Experts between rows of one type, which come back as e4m3. */
 const asE4m3 = (dtype: RowDtype, length: number) =>
-  ({ payloads: { x: row(dtype, length) }, output: out(dtype, length), transport: 'e4m3' }) as const;
+  ({ payloads: { x: row(dtype, length) }, output: out(dtype, length), wire: 'e4m3' }) as const;
 
 function tuning(
   way: 'pull' | 'push',
@@ -602,7 +606,7 @@ export function largeCases(ranks: number): RoundTripCase[] {
       name: '7168 bf16 as e4m3, weighed by combine, 32 tokens',
       maxTokens: 32,
       weighting: 'combine',
-      transport: 'e4m3',
+      wire: 'e4m3',
       between: 'example',
     }),
     roundTripCase({

@@ -48,6 +48,9 @@ describe('readEnvironment', () => {
     expect(readEnvironment(all)).toEqual({
       launcher: 'HEDDLE_*',
       rank: 3,
+      node: undefined,
+      device: undefined,
+      ranksHere: 1,
       ranks: 8,
       localRank: 1,
       address: { host: '127.0.0.1', port: 29000 },
@@ -139,11 +142,14 @@ describe('readEnvironment', () => {
     }
   });
 
-  it('lets HEDDLE_ADDRESS, _SECRET, _LOCAL_RANK and _WORLD_ID override any launcher', () => {
+  it('lets HEDDLE_ADDRESS, _SECRET, _LOCAL_RANK, _NODE, _DEVICE, _RANKS_HERE and _WORLD_ID override any launcher', () => {
     const overrides = {
       HEDDLE_ADDRESS: '[fd00::1]:1234',
       HEDDLE_SECRET: 'x',
       HEDDLE_LOCAL_RANK: '0',
+      HEDDLE_NODE: 'left',
+      HEDDLE_DEVICE: 'sim',
+      HEDDLE_RANKS_HERE: '2',
       HEDDLE_WORLD_ID: 'mine',
     };
     expect(readEnvironment({ ...torchrun, ...overrides })).toMatchObject({
@@ -151,6 +157,9 @@ describe('readEnvironment', () => {
       address: { host: 'fd00::1', port: 1234 },
       secret: 'x',
       localRank: 0,
+      node: 'left',
+      device: 'sim',
+      ranksHere: 2,
       world: 'mine',
     });
   });
@@ -161,6 +170,8 @@ describe('readEnvironment', () => {
   });
 
   const mistakes: [string, Environment, string][] = [
+    ['a device that is none', { ...heddle, HEDDLE_DEVICE: 'gpu' }, 'HEDDLE_DEVICE'],
+    ['more ranks here than there are', { ...heddle, HEDDLE_RANKS_HERE: '100' }, 'HEDDLE_RANKS_HERE'],
     ['no size', { HEDDLE_RANK: '0' }, 'HEDDLE_WORLD'],
     ['no address', { HEDDLE_RANK: '0', HEDDLE_WORLD: '2' }, 'HEDDLE_ADDRESS'],
     ['a rank beyond the size', { ...heddle, HEDDLE_RANK: '8' }, 'HEDDLE_RANK'],

@@ -104,9 +104,31 @@ describe('a launch', () => {
     expect(stderr.lines.sort()).toEqual(ranks.map((rank) => `[rank ${rank}] no newline`));
   });
 
+  it('gives equal nodes to ranks, or one process to each node where GPUs are simulated', async () => {
+    const file = program(`
+      const { HEDDLE_RANK, HEDDLE_NODE, HEDDLE_DEVICE, HEDDLE_RANKS_HERE } = process.env;
+      console.log(HEDDLE_RANK, HEDDLE_NODE, HEDDLE_DEVICE, HEDDLE_RANKS_HERE);`);
+    const real = await run({ ranks: 4, nodes: 2, program: file });
+    expect(real.stdout.lines.sort()).toEqual([
+      '[rank 0] 0 0 undefined undefined',
+      '[rank 1] 1 0 undefined undefined',
+      '[rank 2] 2 1 undefined undefined',
+      '[rank 3] 3 1 undefined undefined',
+    ]);
+    const simulated = await run({ ranks: 4, nodes: 2, device: 'sim', program: file });
+    expect(simulated.stdout.lines.sort()).toEqual(['[ranks 0-1] 0 0 sim 2', '[ranks 2-3] 2 1 sim 2']);
+    expect(simulated.result.results.map(({ rank, ranks }) => [rank, ranks])).toEqual([
+      [0, 2],
+      [2, 2],
+    ]);
+    await expect(run({ ranks: 4, nodes: 3, program: file })).rejects.toThrow(
+      /nodes is 3; it must be a divisor of 4/,
+    );
+  });
+
   it('forwards all of a large output before it finishes', async () => {
     const file = program("process.stdout.write(('x'.repeat(99) + '\\n').repeat(20_000))");
-    const { stdout } = await run({ ranks: 2, program: file, prefix: (rank) => `${rank}:` });
+    const { stdout } = await run({ ranks: 2, program: file, prefix: (_, rank) => `${rank}:` });
     for (const rank of [0, 1]) {
       const mine = stdout.lines.filter((line) => line.startsWith(`${rank}:`));
       expect(mine).toHaveLength(20_000);

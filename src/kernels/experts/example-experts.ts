@@ -10,7 +10,7 @@
  * Slots without a local expert are neither read nor written, as real experts would do it.
  */
 import { kernel, pointer } from '../../lang/index.js';
-import { dtypeBytes, type RowDtype } from '../one-sided/index.js';
+import { dtypes, type RowDtype } from '../../layer/index.js';
 
 export interface ExampleExpertsShape {
   /** Slots of the window: ranks · maxTokens. */
@@ -29,8 +29,8 @@ export interface ExampleExpertsShape {
 
 export function exampleExpertsKernel(shape: ExampleExpertsShape) {
   const { slots, topK, hidden, dtype, weights, routes = false, threads } = shape;
-  const vectors = (hidden * dtypeBytes[dtype]) % 16 === 0;
-  const lanes = vectors ? 16 / dtypeBytes[dtype] : 1;
+  const vectors = (hidden * dtypes[dtype].size) % 16 === 0;
+  const lanes = vectors ? 16 / dtypes[dtype].size : 1;
   return kernel(
     {
       name: 'example_experts',

@@ -15,19 +15,20 @@
  * Waits for copies have no limit: they wait for this GPU's engine, not for a peer to do anything.
  */
 import { device, pointer } from '../../lang/index.js';
-import { type OneSidedShape, unitBytes } from './window.js';
+import { widestUnit } from '../common/units.js';
+import type { OneSidedShape } from './window.js';
 
 /** For the stages of a block. Its static shared memory is 48 KiB, of which the mbarriers take a little. */
 const stagesBytes = 47 * 1024;
 
 /** How rows are cut for the stages, in vectors; nothing where dispatch stores. */
-export function staging({ dispatch, payloads }: Pick<OneSidedShape, 'dispatch' | 'payloads'>) {
+export function bulkStages({ dispatch, payloads }: Pick<OneSidedShape, 'dispatch' | 'payloads'>) {
   const warps = dispatch.threads / 32;
   const most = Math.floor(stagesBytes / 16 / warps);
   /** Of each payload: what goes through a stage at a time, 0 for rows that are stored. A part is cut evenly. */
-  const chunks = payloads.map(({ rowBytes, unit }) => {
-    if (dispatch.way === 'store' || unit !== 'v16') return 0;
-    const part = Math.ceil(rowBytes / unitBytes[unit] / dispatch.parts);
+  const chunks = payloads.map(({ rowBytes }) => {
+    if (dispatch.way === 'store' || widestUnit(rowBytes) !== 'v16') return 0;
+    const part = Math.ceil(rowBytes / 16 / dispatch.parts);
     return Math.ceil(part / Math.ceil(part / most));
   });
   return { warps, chunks, stage: Math.max(0, ...chunks) };

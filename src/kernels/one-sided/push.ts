@@ -1,74 +1,109 @@
-import { device, peers } from '../../lang/index.js';
-import { depth, type OneSidedShape, type OneSidedWindow, outputRowBytes, type RowDtype } from './window.js';
-
 /**
- * The last word of every 16 bytes of `returned` until a row's bytes replace it: all ones, NaN in every lane whatever
- * the row's type, and a NaN that no sum of numbers has.
+ * A combine that pushes: each rank writes its experts' rows into the `returned` sections of their sources, and each
+ * source reads them there. Stores cross NVLink faster than loads, and there is no rendezvous at all: a row says by itself
+ * that it has come (arrival.ts).
+ *
+ * As one launch, pushing runs a few pieces ahead of adding up, so that a block never waits for what it could still send.
+ * Split, the send only pushes and the receive only adds up.
  */
-export const emptyWord = 0xffffffff;
-/** What an expert's own all-ones NaN becomes on its way: NaN in every lane too, but not EMPTY. */
-const otherNan: Readonly<Record<RowDtype, number>> = { bf16: 0x7fff7fff, f16: 0x7fff7fff, f32: 0x7fffffff };
+import { kernel, peers, pointer } from '../../lang/index.js';
+import { zeroCounts } from '../common/received.js';
+import { patienceOf } from '../common/waits.js';
+import { sumE4m3 } from './e4m3.js';
+import { countCombine } from './epochs.js';
+import { release } from './flags.js';
+import { gatherPushed } from './gather.js';
+import { pushPiece } from './push-row.js';
+import { sumPiece } from './sum-piece.js';
+import type { OneSidedShape, OneSidedWindow } from './window.js';
 
-/**
- * Pushes one piece (a part of a token's row) of what this rank's experts made for all other ranks, into the
- * `returned` sections of those that sent the token here. Every 16 bytes are one relaxed store: whoever sees their last
- * word sees them all, and nothing else has to be ordered with them.
- */
-export function pushPiece(shape: OneSidedShape, window: OneSidedWindow) {
-  const units = outputRowBytes(shape) / 16;
-  const partUnits = Math.ceil(units / shape.combine.parts);
-  return device(
+/** What a launch does of it. */
+export type Half = 'both' | 'send' | 'recv';
+
+const names = {
+  both: 'one_sided_combine',
+  send: 'one_sided_combine_send',
+  recv: 'one_sided_combine_recv',
+} as const;
+
+export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
+  const e4m3 = shape.output.wire === 'e4m3';
+  return kernel(
     {
-      name: 'push_piece',
-      params: { win: peers(window), piece: 'u32', epoch: 'u32' },
+      name: names[half],
+      maxThreads: shape.combine.threads,
+      params: {
+        win: peers(window),
+        /** [tokens][K] */
+        topkIds: pointer('i32'),
+        /** [tokens][row], where the sums go. */
+        out: pointer(shape.output.dtype),
+        tokens: 'u32',
+        limit: 'u32',
+      },
       using: {
-        RANKS: shape.ranks,
+        K: shape.topK,
         MAX_TOKENS: shape.maxTokens,
-        SLOTS: shape.ranks * shape.maxTokens,
+        BLOCKS: shape.combine.blocks,
         PARTS: shape.combine.parts,
-        UNITS: units,
-        PART_UNITS: partUnits,
-        DEPTH: depth(partUnits, shape.combine),
-        EMPTY: emptyWord,
-        OTHER_NAN: otherNan[shape.output.dtype],
+        AHEAD: half === 'both' ? shape.combine.ahead : 0,
+        SENDS: half !== 'recv',
+        SUMS: half !== 'send',
+        AWAIT_SLOTS: half === 'recv',
+        COUNTS: shape.counts && half !== 'send',
+        countCombine: countCombine(window, half !== 'recv'),
+        patienceOf,
+        E4M3: e4m3,
+        pushPiece: pushPiece(shape, window),
+        sumPiece: e4m3 ? sumE4m3(shape, window) : sumPiece(shape, window, gatherPushed(shape, window)),
+        zeroCounts: zeroCounts(shape, window),
+        ...release(window, shape, 'combine'),
       },
     },
-    (g, { win, piece, epoch }, u) => {
+    (g, { win, topkIds, out, tokens, limit }, u) => {
       const mine = win.at(g.rank);
-      const token = piece / u.PARTS;
-      const part = piece % u.PARTS;
-      const end = g.min((part + 1) * u.PART_UNITS, g.u32(u.UNITS));
+      // What the kernels before this one left is read behind awaitPrevious; whoever counts the round may do it before.
+      if (!u.SENDS) g.awaitPrevious();
+      const epoch = u.countCombine({ mine });
+      if (u.SENDS) g.awaitPrevious();
+      g.releaseNext();
+      const patience = g.registers('u32', 1);
+      patience[0] = u.patienceOf({ failure: mine.failure, limit });
+      // One block more than there is work for: it says that this rank's slots may be written again, and the receive of a
+      // split round waits until everybody has said so, which spares the next send that wait.
+      if (g.blockIdx.x === u.BLOCKS) {
+        if (u.SENDS) u.releaseSlots({ win, epoch });
+        if (u.AWAIT_SLOTS) u.awaitSlots({ win, epoch, limit: patience[0]! });
+        return;
+      }
 
-      // Ranks start with different peers, so that no window is everybody's first. One source after the other: loading
-      // and pushing three at a time took 0.7 to 1.1 µs longer at 8 and 32 tokens and gained nothing at 2048; the cause
-      // is not established (docs/results).
-      for (let other = 1; other < u.RANKS; other += 1) {
-        const source = (g.rank + other) % u.RANKS;
-        const slot = source * u.MAX_TOKENS + token;
-        if (g.load(mine.present.at((epoch % 2) * u.SLOTS + slot)) !== 0) {
-          const from = mine.output.as('v16').at(slot * u.UNITS);
-          const home = win.at(source).returned.as('v16');
-          const to = home.at((g.rank * u.MAX_TOKENS + token) * u.UNITS);
-          for (let base = part * u.PART_UNITS; base < end; base += g.blockDim.x * u.DEPTH) {
-            const row = g.registers('v16', u.DEPTH);
-            for (const d of g.unroll(u.DEPTH)) {
-              const i = base + d * g.blockDim.x + g.threadIdx.x;
-              if (i < end) row[d] = g.load(from.at(i), { cache: 'stream' });
+      // Pieces of rows, as in dispatch, block b taking every BLOCKS-th: b of the expert's rank pushes what b of the
+      // source's adds up.
+      const pieces = u.MAX_TOKENS * u.PARTS;
+      const lag = u.AHEAD * u.BLOCKS;
+      for (let step = g.blockIdx.x; step < pieces + lag; step += u.BLOCKS) {
+        const piece = step - lag;
+        const token = piece / u.PARTS;
+        // Lane k holds route k of the token to add up, on its way while another is pushed.
+        let id = g.i32(-1);
+        if (u.SUMS) {
+          if (step >= lag && token < tokens && g.laneId < u.K)
+            id = g.load(topkIds.at(token * u.K + g.laneId));
+        }
+        if (u.SENDS) {
+          if (step < pieces) u.pushPiece({ win, piece: step, epoch });
+        }
+        if (u.SUMS) {
+          if (step >= lag && token < tokens) {
+            // Which lane waits for which rank differs from token to token; none waits again once one has given up.
+            if (u.E4M3) {
+              if (g.warp.any(patience[0] === 0)) patience[0] = g.u32(0);
             }
-            for (const d of g.unroll(u.DEPTH)) {
-              const i = base + d * g.blockDim.x + g.threadIdx.x;
-              const last = g.lane(row[d]!, 'u32', 3);
-              const filled = g.pack('u32', [
-                g.lane(row[d]!, 'u32', 0),
-                g.lane(row[d]!, 'u32', 1),
-                g.lane(row[d]!, 'u32', 2),
-                last === u.EMPTY ? u.OTHER_NAN : last,
-              ]);
-              if (i < end) g.store(to.at(i), filled, { order: 'relaxed', scope: 'sys' });
-            }
+            u.sumPiece({ win, out, id, token, part: piece % u.PARTS, epoch, patience });
           }
         }
       }
+      if (u.COUNTS) u.zeroCounts({ mine });
     },
   );
 }

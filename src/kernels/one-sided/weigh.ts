@@ -5,34 +5,34 @@
  * A launch of its own before combine, on its stream: a pushing combine releases the slots right at its start, and from
  * then on the next dispatch may write over the ids and weights that are read here.
  */
-import { kernel, peers, pointer } from '../../lang/index.js';
-import { sumTree } from './tree.js';
-import { dtypeBytes, type OneSidedShape, type OneSidedWindow, partialDtype } from './window.js';
+import { device, kernel, peers, pointer, record, registers, windowOf } from '../../lang/index.js';
+import { dtypes } from '../../layer/index.js';
+import { partialDtype, rowsOf } from '../common/received.js';
+import { gatherParams, rowSum } from '../common/sum.js';
+import type { Spread } from './knobs.js';
+import type { OneSidedShape, OneSidedWindow } from './window.js';
 
-export function weighKernel(shape: OneSidedShape, window: OneSidedWindow) {
-  const { ranks, maxTokens, topK, weigh = shape.combine } = shape;
-  const { dtype, hidden } = shape.output;
+export function weighKernel(shape: OneSidedShape, window: OneSidedWindow, weigh: Spread) {
+  const { ranks, maxTokens, topK, output } = shape;
+  const { dtype } = output;
   const partial = partialDtype(shape);
-  // Rows of whole 16-byte vectors are read as such, others element by element.
-  const vectors = (hidden * dtypeBytes[dtype]) % 16 === 0;
-  const lanes = vectors ? 16 / dtypeBytes[dtype] : 1;
-  const units = hidden / lanes;
-  const partialLanes = 16 / dtypeBytes[partial];
+  // Rows of whole 16-byte vectors are read as such, others value by value.
+  const { vectors, lanes, units } = rowsOf(shape, dtype);
+  const partialLanes = 16 / dtypes[partial].size;
   return kernel(
     {
       name: 'one_sided_weigh',
       maxThreads: weigh.threads,
       params: {
         win: peers(window),
-        /** [slot][k][hidden]: what the experts made of each route, not weighted. */
+        /** [source][token][k][hidden]: what the experts made of each route, not weighted. */
         rows: pointer(dtype),
       },
       using: {
-        ...sumTree(topK),
         K: topK,
+        MAX_TOKENS: maxTokens,
         PIECES: ranks * maxTokens * weigh.parts,
         PARTS: weigh.parts,
-        DTYPE: dtype,
         PARTIAL: partial,
         VECTORS: vectors,
         LANES: lanes,
@@ -40,77 +40,82 @@ export function weighKernel(shape: OneSidedShape, window: OneSidedWindow) {
         PART_UNITS: Math.ceil(units / weigh.parts),
         /** Vectors of sums for each vector of a row: two where rows of 16 bits become sums of 32. */
         SUM_VECTORS: Math.max(1, lanes / partialLanes),
-        SUM_LANES: partialLanes,
-        NEGATIVE_ZERO: dtype === 'f32' ? 0x80000000 : 0x80008000,
-        NEGATIVE_ZERO_F32: 0x80000000,
+        SUM_LANES: vectors ? partialLanes : 1,
+        rowSum: rowSum({
+          rows: topK,
+          lane: vectors ? dtype : 'f32',
+          lanes,
+          scaled: true,
+          at: routesOf(shape, window),
+          gather: gatherRoutes(shape, window),
+        }),
       },
     },
     (g, { win, rows }, u) => {
       g.awaitPrevious();
       g.releaseNext();
       const mine = win.at(g.rank);
-      const absent = g.pack('u32', [u.NEGATIVE_ZERO, u.NEGATIVE_ZERO, u.NEGATIVE_ZERO, u.NEGATIVE_ZERO]);
-
       for (let piece = g.blockIdx.x; piece < u.PIECES; piece += g.gridDim.x) {
-        const slot = piece / u.PARTS;
         const part = piece % u.PARTS;
+        const source = piece / u.PARTS / u.MAX_TOKENS;
+        const token = (piece / u.PARTS) % u.MAX_TOKENS;
         let here = false;
-        if (g.laneId < u.K) here = g.load(mine.experts.at(slot * u.K + g.laneId)) >= 0;
+        if (g.laneId < u.K) here = g.load(mine.experts.at(source, token, g.laneId)) >= 0;
         const routes = g.warp.ballot(here);
         if (routes !== 0) {
           const end = g.min((part + 1) * u.PART_UNITS, g.u32(u.UNITS));
           for (let i = part * u.PART_UNITS + g.threadIdx.x; i < end; i += g.blockDim.x) {
-            let left = routes;
-            const sums = g.registers('f32', u.GROUPS * u.LANES);
-            for (const group of g.unroll(u.GROUPS)) {
-              // All of a group's loads before their first use. A row that is not there is -0, whose weight is 1.
-              const vectors = g.registers('v16', u.GROUP, absent);
-              const values = g.registers('f32', u.GROUP, g.bits('f32', u.NEGATIVE_ZERO_F32));
-              const weights = g.registers('f32', u.GROUP, 1);
-              for (const r of g.unroll(u.GROUP)) {
-                if (group * u.GROUP + r < u.ROWS) {
-                  if (left !== 0) {
-                    const route = slot * u.K + g.ffs(left) - 1;
-                    left &= left - 1;
-                    weights[r] = g.load(mine.weights.at(route));
-                    const at = route * u.UNITS + i;
-                    if (u.VECTORS) vectors[r] = g.load(rows.as('v16').at(at), { cache: 'stream' });
-                    else values[r] = g.f32(g.load(rows.at(at)));
-                  }
-                }
-              }
-              for (const lane of g.unroll(u.LANES)) {
-                if (u.VECTORS) {
-                  for (const r of g.unroll(u.GROUP)) values[r] = g.f32(g.lane(vectors[r]!, u.DTYPE, lane));
-                }
-                for (const r of g.unroll(u.GROUP)) values[r]! *= weights[r]!;
-                for (const level of g.unroll(u.GROUP_LEVELS)) {
-                  for (const r of g.unroll(u.GROUP)) {
-                    if (r % (2 << level) === 0) values[r]! += values[r + (1 << level)]!;
-                  }
-                }
-                sums[group * u.LANES + lane] = values[0]!;
-              }
-            }
-            for (const lane of g.unroll(u.LANES)) {
-              for (const level of g.unroll(u.LEVELS)) {
-                for (const group of g.unroll(u.GROUPS)) {
-                  if (group % (2 << level) === 0) {
-                    sums[group * u.LANES + lane]! += sums[(group + (1 << level)) * u.LANES + lane]!;
-                  }
-                }
-              }
-            }
-            const to = slot * u.UNITS + i;
+            const total = g.registers('f32', u.LANES);
+            const left = g.registers('u32', 1, routes);
+            u.rowSum({ at: { mine, rows, source, token, i, left }, count: g.popc(routes), total });
+            const to = mine.output.at(source, token);
             if (u.VECTORS) {
               for (const v of g.unroll(u.SUM_VECTORS)) {
-                const total = g.registers('f32', u.SUM_LANES);
-                for (const lane of g.unroll(u.SUM_LANES)) total[lane] = sums[v * u.SUM_LANES + lane]!;
-                g.store(mine.output.as('v16').at(to * u.SUM_VECTORS + v), g.pack(u.PARTIAL, total));
+                const some = g.registers('f32', u.SUM_LANES);
+                for (const lane of g.unroll(u.SUM_LANES)) some[lane] = total[v * u.SUM_LANES + lane]!;
+                g.store(to.as('v16').at(i * u.SUM_VECTORS + v), g.pack(u.PARTIAL, some));
               }
             } else {
-              g.store(mine.output.as(u.PARTIAL).at(to), g.convert(u.PARTIAL, sums[0]!));
+              g.store(to.as(u.PARTIAL).at(i), g.convert(u.PARTIAL, total[0]!));
             }
+          }
+        }
+      }
+    },
+  );
+}
+
+/** One vector of one slot's rows. `left`: a bit for each route whose row was not gathered yet. */
+const routesOf = (shape: OneSidedShape, window: OneSidedWindow) =>
+  record({
+    mine: windowOf(window),
+    rows: pointer(shape.output.dtype),
+    source: 'u32',
+    token: 'u32',
+    i: 'u32',
+    left: registers('u32', 1),
+  });
+
+/** The rows of the routes that are here, in their order, and their weights. */
+function gatherRoutes(shape: OneSidedShape, window: OneSidedWindow) {
+  const { dtype } = shape.output;
+  const { vectors, units } = rowsOf(shape, dtype);
+  return device(
+    {
+      name: 'gather_routes',
+      params: gatherParams(routesOf(shape, window)),
+      using: { K: shape.topK, MAX_TOKENS: shape.maxTokens, UNITS: units, VECTORS: vectors },
+    },
+    (g, { at: { mine, rows: from, source, token, i, left }, first, rows, scales }, u) => {
+      for (const r of g.unroll(rows.length)) {
+        if (first + r < u.K) {
+          if (left[0] !== 0) {
+            const k = g.ffs(left[0]!) - 1;
+            left[0]! &= left[0]! - 1;
+            scales[r] = g.load(mine.weights.at(source, token, k));
+            const at = ((source * u.MAX_TOKENS + token) * u.K + k) * u.UNITS + i;
+            if (u.VECTORS) rows[r] = g.load(from.as('v16').at(at), { cache: 'stream' });
+            else rows[r] = g.pack('f32', [g.f32(g.load(from.at(at))), 0, 0, 0]);
           }
         }
       }

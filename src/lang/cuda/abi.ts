@@ -63,10 +63,14 @@ export function parameterName({ name, index }: Param): string {
   return index === null ? name : `${name}_${index}`;
 }
 
-/** The symbol of the kernel in a compiled module: cuModuleGetFunction's name. */
+/**
+ * The symbol of the kernel in a compiled module: cuModuleGetFunction's name. Nothing that the headers declare ends
+ * like this, so a kernel may be called `exp`.
+ */
 export function entryName(module: IrModule): string {
   requireModule('module', module);
-  return identifier(module.name);
+  const name = identifier(module.name);
+  return name.endsWith('_kernel') ? name : `${name}_kernel`;
 }
 
 /**

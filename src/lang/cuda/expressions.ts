@@ -3,7 +3,8 @@
  * does; i32 arithmetic goes through u32, because C++ leaves signed overflow undefined.
  */
 import { HeddleError } from '../../errors/index.js';
-import type { BinaryOp, Expr, PureFunction, UnaryOp } from '../ir.js';
+import type { BinaryOp, Expr, UnaryOp } from '../ir.js';
+import { type PureFunction, pureFunctions } from '../operations/pure.js';
 import { byteSize, type IrType, type ValueName } from '../types.js';
 import { settled } from './liveness.js';
 import { registerType } from './memory.js';
@@ -173,6 +174,8 @@ export class Expressions {
           strength: strength['+'],
           op: '+',
         };
+      case 'index':
+        return this.#text(expr.value);
       case 'view': {
         if (expr.type.kind !== 'pointer') throw new HeddleError('HEDDLE_PRINT', 'a view must be a pointer');
         this.type(expr.type);
@@ -226,7 +229,7 @@ export class Expressions {
       case 'warpId':
         return { text: 'threadIdx.x / 32u', strength: strength['/'], op: '/' };
       case 'rank':
-        return primary(this.#scopes.rank());
+        return primary('rank');
       default:
         return primary(`${name}.x`);
     }
@@ -312,22 +315,10 @@ export class Expressions {
   }
 
   #pure(name: PureFunction, args: readonly Expr[]): Text {
-    const type = valueName(args[0]!.type);
-    const texts = args.map((arg) => this.print(arg));
-    switch (name) {
-      case 'min':
-      case 'max':
-        return this.#call(type === 'f32' ? `${name}_f32` : name, texts);
-      case 'abs':
-        return this.#call(`abs_${type}`, texts);
-      case 'fma':
-      case 'rcp':
-        return this.#call(`${name}_f32`, texts);
-      case 'popc':
-      case 'ffs':
-      case 'clz':
-        return this.#call(name, texts);
-    }
+    return this.#call(
+      pureFunctions[name].helper(valueName(args[0]!.type)),
+      args.map((arg) => this.print(arg)),
+    );
   }
 
   #convert(to: ValueName, arg: Expr): Text {

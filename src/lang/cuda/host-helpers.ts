@@ -21,12 +21,10 @@ export const hostHelpers: HelperTable = {
 }`,
     needs: ['bits_u32'],
   },
-  abs_f32: { text: 'DEVICE f32 abs_f32(f32 a) { return __builtin_fabsf(a); }' },
   fma_f32: { text: 'DEVICE f32 fma_f32(f32 a, f32 b, f32 c) { return __builtin_fmaf(a, b, c); }' },
   rcp_f32: { text: 'DEVICE f32 rcp_f32(f32 a) { return 1.0f / a; }' },
   popc: { text: 'DEVICE u32 popc(u32 a) { return u32(__builtin_popcount(a)); }' },
   ffs: { text: 'DEVICE u32 ffs(u32 a) { return u32(__builtin_ffs(i32(a))); }' },
-  clz: { text: 'DEVICE u32 clz(u32 a) { return a == 0u ? 32u : u32(__builtin_clz(a)); }' },
 
   bits_u32: {
     text: `DEVICE u32 bits_u32(f32 a) {

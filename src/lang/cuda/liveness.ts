@@ -2,8 +2,9 @@
  * What a program does not need, and a C++ compiler would warn about: variables that nothing reads, with the weak
  * loads that fill them (folding and unrolling leave them behind), and statements that control never reaches.
  */
-import type { Effect, Expr, Stmt, Variable } from '../ir.js';
-import { children, expressionsOf, operands, walkStatements } from '../walk.js';
+import type { Expr, Stmt, Variable } from '../ir.js';
+import { type OperationEffect, type OperationName, operations } from '../operations/index.js';
+import { children, expressionsOf, isLeftEarly, operands, walkStatements } from '../walk.js';
 
 /** The same statements without either. */
 export function prune(body: readonly Stmt[]): readonly Stmt[] {
@@ -96,7 +97,7 @@ export function liveVariables(body: readonly Stmt[]): Set<number> {
   walkStatements(body, (statement) => {
     switch (statement.kind) {
       case 'let':
-        write(statement.variable, statement.init);
+        if (statement.init !== null) write(statement.variable, statement.init);
         break;
       case 'registers':
         write(statement.variable, statement.fill);
@@ -127,8 +128,8 @@ export function liveVariables(body: readonly Stmt[]): Set<number> {
 }
 
 /** Effects that nobody notices unless their result is read. */
-function isSilent(effect: Effect): boolean {
-  return (effect.op === 'load' && effect.order === 'weak') || effect.op === 'elect';
+function isSilent<Op extends OperationName>(effect: OperationEffect<Op>): boolean {
+  return operations[effect.op].unnoticed?.(effect) ?? false;
 }
 
 /** What is left of a statement whose inside is pruned already. */
@@ -170,9 +171,10 @@ function neverEnds(statement: Stmt): boolean {
     case 'break':
     case 'continue':
     case 'return':
+    case 'leave':
       return true;
     case 'block':
-      return statement.body.some(neverEnds);
+      return statement.body.some(neverEnds) && !isLeftEarly(statement);
     case 'if':
       return statement.then.some(neverEnds) && statement.else.some(neverEnds);
     case 'while':

@@ -1,5 +1,5 @@
 /**
- * Loads, stores, atomics, fences and waits as PTX, and why each form is enough.
+ * Loads, stores and atomics as PTX, and why each form is enough.
  *
  * The language's orders and scopes are PTX's own, so an effect becomes the instruction of the same name:
  * - `weak` is `ld.weak`/`st.weak`, the default of `ld` and `st`. It may be torn, cached and reordered, which is
@@ -24,12 +24,25 @@
  * fence here is a compiler barrier too.
  */
 import { HeddleError } from '../../errors/index.js';
-import type { Effect, Order, Scope } from '../ir.js';
+import type { Cache, Expr, Order, Scope } from '../expression.js';
 import type { Space, ValueName } from '../types.js';
 import type { Prelude } from './prelude.js';
 
 type Accessible = Exclude<ValueName, 'bool'>;
-type EffectOf<Op extends Effect['op']> = Extract<Effect, { op: Op }>;
+
+interface Manner {
+  readonly order: Order;
+  readonly scope: Scope;
+  readonly cache: Cache;
+}
+
+/** What a pointer points to, and where. */
+export function pointerType(pointer: Expr): { readonly to: Accessible; readonly space: Space } {
+  if (pointer.type.kind !== 'pointer') {
+    throw new HeddleError('HEDDLE_PRINT', `memory is accessed through a ${pointer.type.kind}`);
+  }
+  return pointer.type;
+}
 
 /** How one type travels: the PTX type, its register constraint, and the C++ type in registers. */
 interface Access {
@@ -66,13 +79,13 @@ function address(space: Space): { constraint: string; text: string } {
 }
 
 /** `_acquire_sys`, `_stream`, `_shared`: what a helper's name says beyond its operation. */
-function suffix(order: Order, scope: Scope, cache: 'keep' | 'stream', space: Space): string {
+export function suffix(order: Order, scope: Scope, cache: Cache, space: Space): string {
   const ordered = order === 'weak' ? '' : `_${order}_${scope}`;
   return `${ordered}${cache === 'stream' ? '_stream' : ''}${space === 'shared' ? '_shared' : ''}`;
 }
 
 /** `.acquire.sys.global.L1::no_allocate`: the same in PTX. Shared memory has no cache to bypass. */
-function qualifiers(order: Order, scope: Scope, cache: 'keep' | 'stream', space: Space): string {
+function qualifiers(order: Order, scope: Scope, cache: Cache, space: Space): string {
   const ordered = order === 'weak' ? '' : `.${order}.${scope}`;
   return `${ordered}.${space}${cache === 'stream' && space === 'global' ? '.L1::no_allocate' : ''}`;
 }
@@ -88,7 +101,7 @@ export function loadHelper(
   prelude: Prelude,
   to: Accessible,
   space: Space,
-  { order, scope, cache }: Pick<EffectOf<'load'>, 'order' | 'scope' | 'cache'>,
+  { order, scope, cache }: Manner,
 ): string {
   const name = `load${suffix(order, scope, cache, space)}`;
   const ptx = `ld${qualifiers(order, scope, cache, space)}`;
@@ -129,7 +142,7 @@ export function storeHelper(
   prelude: Prelude,
   to: Accessible,
   space: Space,
-  { order, scope, cache }: Pick<EffectOf<'store'>, 'order' | 'scope' | 'cache'>,
+  { order, scope, cache }: Manner,
 ): string {
   const name = `store${suffix(order, scope, cache, space)}`;
   const ptx = `st${qualifiers(order, scope, cache, space)}`;
@@ -172,85 +185,27 @@ export function hostStoreHelper(prelude: Prelude, to: Accessible): string {
   });
 }
 
-type AtomicName = EffectOf<'atomic'>['name'] | 'compareExchange';
-
-const atomicPtx: Readonly<Record<AtomicName, string>> = {
-  add: 'add',
-  max: 'max',
-  or: 'or',
-  exchange: 'exch',
-  compareExchange: 'cas',
-};
-
-/** The name of a helper for one atomic operation; adds it to the prelude. */
-export function atomicHelper(
+/** The name of a helper that adds atomically and returns the value before; adds it to the prelude. */
+export function atomicAddHelper(
   prelude: Prelude,
-  operation: AtomicName,
   to: Accessible,
   space: Space,
-  { order, scope }: Pick<EffectOf<'atomic'>, 'order' | 'scope'>,
+  { order, scope }: Omit<Manner, 'cache'>,
 ): string {
   if (to !== 'i32' && to !== 'u32' && to !== 'u64') {
     throw new HeddleError('HEDDLE_PRINT', `atomics work on i32, u32 and u64, not on ${to}`);
   }
-  const spoken = operation === 'compareExchange' ? 'compare_exchange' : `atomic_${operation}`;
-  const name = `${spoken}${suffix(order, scope, 'keep', space)}`;
-  const { constraint: register } = accesses[to];
-  // Bitwise operations and exchanges know widths only.
-  const typed = operation === 'add' || operation === 'max' ? accesses[to].ptx : to === 'u64' ? 'b64' : 'b32';
-  const ptx = `atom.${order}.${scope}.${space}.${atomicPtx[operation]}.${typed}`;
+  const name = `atomic_add${suffix(order, scope, 'keep', space)}`;
+  const { constraint: register, ptx } = accesses[to];
   const { constraint, text } = address(space);
-  const compare = operation === 'compareExchange';
   return prelude.add(`${name} ${to}`, name, {
-    text: `DEVICE ${to} ${name}(${to}* p, ${compare ? `${to} compare, ` : ''}${to} value) {
+    text: `DEVICE ${to} ${name}(${to}* p, ${to} value) {
   ${to} before;
-  asm volatile("${ptx} %0, [%1], ${compare ? '%2, %3' : '%2'};"
+  asm volatile("atom.${order}.${scope}.${space}.add.${ptx} %0, [%1], %2;"
                : "=${register}"(before)
-               : "${constraint}"(${text}), ${compare ? `"${register}"(compare), ` : ''}"${register}"(value)
+               : "${constraint}"(${text}), "${register}"(value)
                : "memory");
   return before;
 }`,
-  });
-}
-
-/**
- * The name of a helper that polls a flag. Every poll is a load of the given order, so a wait that ends has the
- * ordering of the load that saw the flag. Short waits never read the clock: the first look comes after 256 polls,
- * and starts the limit. (It made no difference that could be measured.) A limit of 0 polls exactly once.
- */
-export function awaitEpochHelper(
-  prelude: Prelude,
-  space: Space,
-  { order, scope }: Pick<EffectOf<'awaitEpoch'>, 'order' | 'scope'>,
-): string {
-  const load = loadHelper(prelude, 'u32', space, { order, scope, cache: 'keep' });
-  const name = `await_epoch${suffix(order, scope, 'keep', space)}`;
-  return prelude.add(name, name, {
-    text: `DEVICE bool ${name}(const u32* p, u32 epoch, u32 limit_us) {
-  u64 start = 0u;
-  for (u32 polls = 1u;; ++polls) {
-    if (i32(${load}(p) - epoch) >= 0) return true;
-    if (limit_us == 0u) return false;
-    if (polls % 256u == 0u && past_limit(start, limit_us)) return false;
-  }
-}`,
-    needs: ['past_limit'],
-  });
-}
-
-/** The name of a helper that polls 16 bytes, loaded as one, until their last four differ from what 'empty' looks like. */
-export function awaitFilledHelper(prelude: Prelude, space: Space, scope: Scope): string {
-  const load = loadHelper(prelude, 'v16', space, { order: 'relaxed', scope, cache: 'keep' });
-  const name = `await_filled${suffix('relaxed', scope, 'keep', space)}`;
-  return prelude.add(name, name, {
-    text: `DEVICE v16 ${name}(const v16* p, u32 empty, u32 limit_us) {
-  u64 start = 0u;
-  for (u32 polls = 1u;; ++polls) {
-    const v16 value = ${load}(p);
-    if (value.w != empty || limit_us == 0u) return value;
-    if (polls % 256u == 0u && past_limit(start, limit_us)) return value;
-  }
-}`,
-    needs: ['past_limit'],
   });
 }

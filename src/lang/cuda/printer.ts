@@ -1,17 +1,17 @@
 /**
  * IR → C++. A module becomes one translation unit without a single #include: prelude, offsets of window fields,
- * device functions, the kernel.
+ * the kernel.
  */
 import { HeddleError, requireObject } from '../../errors/index.js';
-import type { IrFunction, IrModule, Stmt } from '../ir.js';
+import type { IrModule } from '../ir.js';
 import { requireModule } from '../require.js';
-import { byteSize } from '../types.js';
+import { dynamicSharedBytes, mostShared, sharedLayout } from '../shared.js';
 import { type AbiOptions, defaultMaxPeers, entryName } from './abi.js';
 import { Effects } from './effects.js';
 import { Expressions } from './expressions.js';
 import { liveVariables, prune } from './liveness.js';
 import { Prelude, type Target } from './prelude.js';
-import { identifier, Offsets, reservedNames, Scopes, uniqueName } from './scopes.js';
+import { identifier, Offsets, reservedNames, Scopes } from './scopes.js';
 import { Statements } from './statements.js';
 import { Writer } from './writer.js';
 
@@ -30,7 +30,7 @@ export function printCuda(module: IrModule | readonly IrModule[], options: Print
 
 /**
  * The same programs for the host's C++ compiler, as far as one thread can run them: arithmetic, conversions, lanes,
- * control flow, device functions, weak loads and stores. Each becomes
+ * control flow, weak loads and stores. Each becomes
  * `extern "C" void name(parameters…, u32 rank, u32 threadIdx, u32 blockIdx, u32 blockDim, u32 gridDim)`, with windows
  * as `const HeddlePeers*`.
  */
@@ -53,19 +53,17 @@ function printUnit(modules: readonly IrModule[], target: Target, options: PrintO
   const prelude = new Prelude(target);
   const bodies = modules.map((module) => {
     const text = new ModulePrinter(module, target, prelude, options, first.names).print();
-    // Device functions of different modules may have the same name.
+    // Windows of different modules may have the same name.
     return modules.length === 1 ? text : `namespace in_${entryName(module)} {\n\n${text}\n\n}`;
   });
   return `${[...modules.map(header), prelude.print(), ...bodies].join('\n\n')}\n`;
 }
 
 function header(module: IrModule): string {
-  const values = module.specialization === '' ? '' : ` with ${module.specialization.replaceAll(/\s+/g, ' ')}`;
+  const values =
+    module.specialization === '' ? '' : ` with ${module.specialization.replaceAll(/[\s\\]+/g, ' ')}`;
   return `// ${identifier(module.name)}${values}`;
 }
-
-/** Static shared memory that a block can have on every architecture. */
-const maxSharedBytes = 48 * 1024;
 
 class ModulePrinter {
   readonly #module: IrModule;
@@ -74,9 +72,6 @@ class ModulePrinter {
   readonly #options: PrintOptions;
   readonly #reserved: ReadonlySet<string>;
   readonly #offsets: Offsets;
-  readonly #functionNames: string[] = [];
-  /** Which device functions need the implicit argument, directly or through their callees. */
-  readonly #needRank: boolean[] = [];
 
   constructor(
     module: IrModule,
@@ -94,43 +89,17 @@ class ModulePrinter {
   }
 
   print(): string {
-    const functions = this.#module.functions.map((fn) => {
-      const name = uniqueName(fn.name, (n) => this.#isTaken(n));
-      const printed = this.#function(fn, name);
-      this.#functionNames.push(name);
-      return printed;
-    });
-    const called = calledFunctions(this.#module);
     const kernel = this.#kernel();
-    return [...this.#offsets.print(), ...functions.filter((_, i) => called.has(i)), kernel].join('\n\n');
-  }
-
-  #isTaken(name: string): boolean {
-    return (
-      this.#reserved.has(name) || this.#functionNames.includes(name) || this.#offsets.names.includes(name)
-    );
-  }
-
-  #function(fn: IrFunction, name: string): string {
-    const scopes = new Scopes((n) => this.#isTaken(n) || n === name, this.#offsets);
-    const printer = this.#body(scopes);
-    const params = fn.params.map(({ variable }) => {
-      const type =
-        variable.type.kind === 'peers' ? `const ${this.#peers()}&` : printer.expressions.type(variable.type);
-      return `${type} ${scopes.declare(variable)}`;
-    });
-    const returns = printer.expressions.type(fn.returns);
-    printer.body(prune(fn.body));
-    this.#needRank.push(scopes.usesRank);
-    if (scopes.usesRank) params.push('u32 rank');
-    const qualifiers = this.#target === 'cuda' ? 'static __device__ __forceinline__' : 'static inline';
-    return `${qualifiers} ${returns} ${name}(${params.join(', ')}) {\n${printer.writer.print()}\n}`;
+    return [...this.#offsets.print(), kernel].join('\n\n');
   }
 
   #kernel(): string {
     const { entry, maxThreads } = this.#module;
     const body = prune(entry.body);
-    const scopes = new Scopes((name) => this.#isTaken(name), this.#offsets);
+    const scopes = new Scopes(
+      (name) => this.#reserved.has(name) || this.#offsets.names.includes(name),
+      this.#offsets,
+    );
     const printer = this.#body(scopes);
     const cuda = this.#target === 'cuda';
     const params = entry.params.map(({ variable }) => {
@@ -164,38 +133,41 @@ class ModulePrinter {
     return `${qualified} {\n${printer.writer.print()}\n}`;
   }
 
+  /** Arrays of their own where every block has room for them; otherwise parts of what the launch asks for. */
   #shared(scopes: Scopes, { writer, expressions }: Statements, live: ReadonlySet<number>): void {
-    let bytes = 0;
-    for (const { variable, length, span } of this.#module.shared) {
-      const { type } = variable;
-      if (type.kind !== 'pointer' || this.#target === 'host') {
-        throw new HeddleError(
-          'HEDDLE_PRINT',
-          `'${variable.name}' is shared by threads; a program for the host has one`,
-        );
-      }
-      if (!live.has(variable.id)) continue;
-      expressions.type(type);
-      const wide = type.to === 'v16' ? ' alignas(128)' : '';
-      writer.line(`__shared__${wide} ${type.to} ${scopes.declare(variable)}[${length}];`, span);
-      bytes += length * byteSize[type.to];
-    }
-    if (bytes > maxSharedBytes) {
+    const { shared, name } = this.#module;
+    const [first] = shared;
+    if (first === undefined) return;
+    if (this.#target === 'host') {
       throw new HeddleError(
         'HEDDLE_PRINT',
-        `${this.#module.name} declares ${bytes} bytes of shared memory; a block has ${maxSharedBytes}. Use smaller tiles`,
+        `'${first.variable.name}' is shared by threads; a program for the host has one`,
       );
+    }
+    const { ranges, bytes } = sharedLayout(shared);
+    if (bytes > mostShared) {
+      throw new HeddleError(
+        'HEDDLE_PRINT',
+        `${name} declares ${bytes} bytes of shared memory; a block has at most ${mostShared}. Use smaller tiles`,
+      );
+    }
+    const isDynamic = dynamicSharedBytes(shared) > 0;
+    if (isDynamic)
+      writer.line(`extern __shared__ __align__(128) ${this.#prelude.use('u8')} shared_memory[];`);
+    for (const [i, { variable, offset, length }] of ranges.entries()) {
+      if (variable.type.kind !== 'pointer' || !live.has(variable.id)) continue;
+      const { to } = variable.type;
+      expressions.type(variable.type);
+      const text = isDynamic
+        ? `${to}* const ${scopes.declare(variable)} = ${this.#prelude.use('as')}<${to}>(shared_memory + ${offset})`
+        : `__shared__${to === 'v16' ? ' alignas(128)' : ''} ${to} ${scopes.declare(variable)}[${length}]`;
+      writer.line(`${text};`, shared[i]!.span);
     }
   }
 
   #body(scopes: Scopes): Statements {
     const expressions = new Expressions(this.#prelude, scopes);
-    const effects = new Effects(this.#target, this.#prelude, expressions, (callee, args) => {
-      const name = this.#functionNames[callee];
-      if (name === undefined)
-        throw new HeddleError('HEDDLE_PRINT', `function ${callee} is called before it is defined`);
-      return `${name}(${[...args, ...(this.#needRank[callee] ? [scopes.rank()] : [])].join(', ')})`;
-    });
+    const effects = new Effects(this.#target, this.#prelude, expressions);
     const writer = new Writer(this.#module.sources, this.#options.lineDirectives ?? true);
     return new Statements(writer, scopes, expressions, effects);
   }
@@ -207,26 +179,4 @@ class ModulePrinter {
       text: `// Where each rank's window is mapped on this one.\nstruct HeddlePeers {\n  u64 base[${count}];\n};`,
     });
   }
-}
-
-/** Indices of the device functions that the kernel reaches. */
-function calledFunctions(module: IrModule): ReadonlySet<number> {
-  const called = new Set<number>();
-  const visit = (statements: readonly Stmt[]): void => {
-    for (const statement of statements) {
-      if (
-        statement.kind === 'effect' &&
-        statement.effect.op === 'call' &&
-        !called.has(statement.effect.callee)
-      ) {
-        called.add(statement.effect.callee);
-        visit(prune(module.functions[statement.effect.callee]?.body ?? []));
-      }
-      if (statement.kind === 'if') visit([...statement.then, ...statement.else]);
-      if (statement.kind === 'for' || statement.kind === 'while' || statement.kind === 'block')
-        visit(statement.body);
-    }
-  };
-  visit(prune(module.entry.body));
-  return called;
 }

@@ -45,13 +45,10 @@ export const pureHelpers: HelperTable = {
   return result;
 }`,
   },
-  abs_i32: { text: 'DEVICE i32 abs_i32(i32 a) { return a < 0 ? i32(0u - u32(a)) : a; }' },
-  abs_f32: { text: 'DEVICE f32 abs_f32(f32 a) { return fabsf(a); }' },
   fma_f32: { text: 'DEVICE f32 fma_f32(f32 a, f32 b, f32 c) { return __fmaf_rn(a, b, c); }' },
   rcp_f32: { text: 'DEVICE f32 rcp_f32(f32 a) { return __frcp_rn(a); }' },
   popc: { text: 'DEVICE u32 popc(u32 a) { return u32(__popc(a)); }' },
   ffs: { text: 'DEVICE u32 ffs(u32 a) { return u32(__ffs(i32(a))); }' },
-  clz: { text: 'DEVICE u32 clz(u32 a) { return u32(__clz(i32(a))); }' },
 
   bits_u32: { text: 'DEVICE u32 bits_u32(f32 a) { return __float_as_uint(a); }' },
   bits_f32: { text: 'DEVICE f32 bits_f32(u32 a) { return __uint_as_float(a); }' },

@@ -3,7 +3,7 @@
  * has already taken gets a number: `x_2`. (C++ could shadow, but `const u32 x = x + 1` would read itself.)
  */
 import { HeddleError } from '../../errors/index.js';
-import type { Variable } from '../ir.js';
+import type { InlinedCall, Variable } from '../ir.js';
 import type { Field, Layout } from '../types.js';
 
 const keywords = `alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t class
@@ -11,14 +11,21 @@ compl const const_cast constexpr continue decltype default delete do double dyna
 extern false float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or
 or_eq private protected public register reinterpret_cast return short signed sizeof static static_assert static_cast
 struct switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void
-volatile wchar_t while xor xor_eq`;
-const taken = `i32 u32 u64 f32 HeddlePeers HeddleIndex rank threadIdx blockIdx blockDim gridDim warpSize linux unix NULL
-assert abs min max div exp log pow sqrt round floor ceil index signal`;
+volatile wchar_t while xor xor_eq
+char8_t concept consteval constinit co_await co_return co_yield requires typeof`;
+const taken = `i32 u32 u64 f32 HeddlePeers HeddleIndex shared_memory rank threadIdx blockIdx blockDim gridDim warpSize linux unix stdin stdout
+stderr math_errhandling alloca assert offsetof min max`;
 
-/** Names that mean something else in every translation unit. */
+/**
+ * Names that mean something else in every translation unit: words of the language, what the printed text itself uses,
+ * and macros. Other names of the headers may be hidden by a variable.
+ */
 export const reservedNames: ReadonlySet<string> = new Set(`${keywords} ${taken}`.split(/\s+/));
 
-/** What may stand as a C++ identifier: JavaScript's `$` and letters beyond ASCII become underscores. */
+/**
+ * What may stand as a C++ identifier: JavaScript's `$` and letters beyond ASCII become underscores. None begins with
+ * one or has two in a row, for those names belong to compilers.
+ */
 export function identifier(name: string): string {
   const plain = name
     .replace(/[^A-Za-z0-9_]/g, '_')
@@ -28,9 +35,18 @@ export function identifier(name: string): string {
   return /^[0-9]/.test(plain) ? `n${plain}` : plain;
 }
 
+/** Macros of the headers that compilers include unasked look like this: NAN, INT_MAX, M_PIf, cudaStreamDefault. */
+const macro = /^([A-Z][A-Z0-9]+$|[A-Z][A-Z0-9]*_|cuda[A-Z])/;
+
+/** An identifier for a variable, which no macro replaces. */
+function variableName(name: string): string {
+  const plain = identifier(name);
+  return macro.test(plain) ? plain.toLowerCase() : plain;
+}
+
 /** `wanted`, or the first of wanted_2, wanted_3 … that nothing has taken. */
 export function uniqueName(wanted: string, isTaken: (name: string) => boolean): string {
-  const base = identifier(wanted);
+  const base = variableName(wanted);
   let name = base;
   for (let n = 2; isTaken(name); n++) name = `${base}_${n}`;
   return name;
@@ -79,7 +95,7 @@ export class Scopes {
   readonly #offsets: Offsets;
   readonly #names = new Map<number, string>();
   readonly #visible: Set<string>[] = [new Set()];
-  #usesRank = false;
+  readonly #labels = new Map<InlinedCall, string>();
 
   constructor(isReserved: (name: string) => boolean, offsets: Offsets) {
     this.#isReserved = isReserved;
@@ -117,13 +133,14 @@ export class Scopes {
     return this.#offsets.use(layout, field);
   }
 
-  /** The implicit argument, and a note that this function needs it. */
-  rank(): string {
-    this.#usesRank = true;
-    return 'rank';
-  }
-
-  get usesRank(): boolean {
-    return this.#usesRank;
+  /** The label behind the block of a call; labels are names of the whole function. */
+  labelOf(call: InlinedCall): string {
+    let label = this.#labels.get(call);
+    if (label === undefined) {
+      const others = [...this.#labels.values()];
+      label = uniqueName(`after_${call.name}`, (name) => this.#isReserved(name) || others.includes(name));
+      this.#labels.set(call, label);
+    }
+    return label;
   }
 }

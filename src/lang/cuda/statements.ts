@@ -1,10 +1,10 @@
 /** Statements as C++: control flow, declarations, assignments. */
 import { HeddleError } from '../../errors/index.js';
 import type { Expr, Stmt, Variable } from '../ir.js';
-import { expressionsOf, walkExpression, walkStatements } from '../walk.js';
+import { expressionsOf, isLeftEarly, walkExpression, walkStatements } from '../walk.js';
 import type { Effects } from './effects.js';
 import type { Expressions } from './expressions.js';
-import type { Scopes } from './scopes.js';
+import { identifier, type Scopes } from './scopes.js';
 import type { Writer } from './writer.js';
 
 type Assignment = Extract<Stmt, { kind: 'assign' | 'assignRegister' }>;
@@ -107,22 +107,28 @@ export class Statements {
         break;
       case 'break':
       case 'continue':
-        writer.line(`${statement.kind};`, span);
-        break;
       case 'return':
-        writer.line(
-          statement.value === null ? 'return;' : `return ${expressions.print(statement.value)};`,
-          span,
-        );
+        writer.line(`${statement.kind};`, span);
         break;
       case 'block':
         this.#scope(statement);
         break;
+      case 'leave':
+        writer.line(`goto ${this.#scopes.labelOf(statement.call)};`, span);
+        break;
     }
   }
 
-  /** A scope of its own, in braces where something is declared in it. */
-  #scope({ body }: Extract<Stmt, { kind: 'block' }>): void {
+  /** A scope of its own: in braces where something is declared in it, or where it is a device function's. */
+  #scope(statement: Extract<Stmt, { kind: 'block' }>): void {
+    const { body, call } = statement;
+    if (call !== null) {
+      this.writer.line(`{  // ${identifier(call.name)}`);
+      this.#block(body);
+      this.writer.line('}');
+      if (isLeftEarly(statement)) this.writer.line(`${this.#scopes.labelOf(call)}:;`);
+      return;
+    }
     const declares = body.some(
       (inner, i) =>
         inner.kind === 'let' ||
@@ -147,6 +153,10 @@ export class Statements {
   #simple(statement: Stmt): string {
     switch (statement.kind) {
       case 'let': {
+        if (statement.init === null) {
+          const type = this.expressions.type(statement.variable.type);
+          return `${type} ${this.#scopes.declare(statement.variable)}`;
+        }
         const init = this.expressions.print(statement.init);
         return `${this.#declaration(statement.variable)} = ${init}`;
       }

@@ -12,7 +12,7 @@ import * as build from '../build.js';
 import type { Expr, Variable } from '../ir.js';
 import { valueAs } from './coerce.js';
 import type { Context } from './context.js';
-import { evaluate } from './expressions.js';
+import { evaluate, inOrder } from './expressions.js';
 import { registerIndex } from './members.js';
 import { binary } from './operators.js';
 import { unsupported } from './syntax.js';
@@ -48,18 +48,18 @@ function assignment(ctx: Context, node: AssignmentExpression, whole: Node): void
     unsupported(ctx, node, `the operator ${operator}`);
   }
   const target = assignable(ctx, left);
-  const value = { node: right, value: evaluate(ctx, right) };
   if (operator === '=') {
-    assign(ctx, whole, target, value.node, value.value);
+    assign(ctx, whole, target, right, evaluate(ctx, right));
     return;
   }
-  const current = { node: left, value: expression(readTarget(ctx, target)) };
+  const before = { node: left, value: expression(readTarget(ctx, target)) };
+  const [current, value] = inOrder(ctx, [right], [before]);
   assign(
     ctx,
     whole,
     target,
     node,
-    binary(ctx, node, operator.slice(0, -1) as BinaryOperator, current, value),
+    binary(ctx, node, operator.slice(0, -1) as BinaryOperator, current!, value!),
   );
 }
 

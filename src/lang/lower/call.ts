@@ -29,7 +29,7 @@ export class Call {
     /** As the author writes it: 'g.load'. */
     readonly name: string,
     readonly args: readonly Argument[],
-    private readonly into: Into,
+    readonly into: Into,
   ) {}
 
   fail(code: Code, message: string, at: Node = this.node): never {
@@ -97,9 +97,13 @@ export class Call {
     return constantInteger(this.ctx, node, value, what, max);
   }
 
-  memoryName(index: number): MemoryElement {
+  word<T extends string>(index: number, what: string, allowed: readonly T[]): T {
     const { node, value } = this.arg(index);
-    return constantText(this.ctx, node, value, 'the element type', memoryNames);
+    return constantText(this.ctx, node, value, what, allowed);
+  }
+
+  memoryName(index: number): MemoryElement {
+    return this.word(index, 'the element type', memoryNames);
   }
 
   /** The options object, checked against the names it may have. */
@@ -147,8 +151,9 @@ export class Options {
     return this.call.fail('HK609', `${this.call.name} must say its ${name}: one of ${allowed.join(', ')}`);
   }
 
-  value(name: string, type: IrType): Expr {
+  value(name: string, type: IrType, otherwise?: number): Expr {
     const value = this.entries.get(name);
+    if (value === undefined && otherwise !== undefined) return { kind: 'const', type, value: otherwise };
     if (value === undefined) return this.call.fail('HK306', `${this.call.name} lacks the option ${name}`);
     return valueAs(this.call.ctx, this.at(name), value, type, `for the option ${name} of ${this.call.name}`);
   }

@@ -5,7 +5,9 @@
 import type { Node } from 'acorn';
 import type { DeviceDefinition } from '../definition.js';
 import { type Code, type FramedSource, Problem } from '../diagnostics.js';
-import type { Effect, Expr, Span, Stmt, Variable } from '../ir.js';
+import type { Effect, Expr, InlinedCall, Span, Stmt, Variable } from '../ir.js';
+import type { DeviceReturn } from '../kernel.js';
+import type { ParsedBody } from '../parse.js';
 import type { IrType } from '../types.js';
 import { expression, type Value } from './values.js';
 
@@ -15,21 +17,31 @@ export type Binding = Value | { readonly kind: 'poison' };
 /** Thrown to leave a statement that uses something already reported. */
 export class Poisoned extends Error {}
 
-/** What is shared by all functions of a module. */
+/** What a kernel shares with the functions that are inlined into it. */
 export interface ModuleContext {
   report(problem: Problem): void;
-  /** Lowers a device function for these arguments' types, once. */
-  callee(
-    definition: DeviceDefinition,
-    name: string,
-    args: readonly Expr[],
+  /** Problems reported so far. */
+  readonly problemCount: number;
+  /** The id of the next variable. */
+  readonly nextId: number;
+  takeId(): number;
+  /** Iterations that g.unroll has made so far, this one included. */
+  countUnrolled(): number;
+  sourceIndex(source: FramedSource): number;
+  parsed(source: FramedSource): ParsedBody;
+  /** Lowers the body of a function for one call of it; true when control never comes out at its end. */
+  lowerCallee(
     call: CallPlace,
-  ): { readonly index: number; readonly returns: IrType };
+    callee: Context,
+    definition: DeviceDefinition,
+    params: ReadonlyMap<string, Value>,
+  ): boolean;
   addShared(variable: Variable, length: number, span: Span): void;
 }
 
 /** Where a call stands, for errors about it. */
 export interface CallPlace {
+  readonly name: string;
   fail(code: Code, message: string): never;
 }
 
@@ -55,27 +67,40 @@ class Scope {
   }
 }
 
+/** The returns of a device function that is being inlined. */
+export class Exits {
+  /** By the statement that leaves. */
+  readonly values = new Map<Stmt, { readonly node: Node; readonly value: Value }>();
+
+  constructor(
+    readonly call: InlinedCall,
+    readonly returns: DeviceReturn,
+  ) {}
+}
+
 export type LoopKind = 'loop' | 'unrolled';
 
 export class Context {
   /** 0 at the top level of the body. */
   depth = 0;
-  /** Iterations that g.unroll made so far. */
-  unrolled = 0;
   /** Innermost last. `broken`: has a break of its own. */
   readonly loops: { readonly kind: LoopKind; broken: boolean }[] = [];
   private scope = new Scope(undefined);
   private out: Stmt[] = [];
-  private ids = 0;
+  private readonly sourceIndex: number;
 
   constructor(
     readonly module: ModuleContext,
     readonly source: FramedSource,
-    /** Index of `source` in the module. */
-    readonly sourceIndex: number,
-    readonly role: 'kernel' | 'device',
-    readonly returns: IrType,
-  ) {}
+    /** Of a device function; a kernel has none. */
+    readonly exits: Exits | undefined,
+  ) {
+    this.sourceIndex = module.sourceIndex(source);
+  }
+
+  callee(source: FramedSource, exits: Exits): Context {
+    return new Context(this.module, source, exits);
+  }
 
   span(node: Node): Span {
     return { start: node.start, end: node.end, source: this.sourceIndex };
@@ -99,7 +124,7 @@ export class Context {
   }
 
   variable(name: string, type: IrType, mutable = false): Variable {
-    return { id: this.ids++, name, type, mutable };
+    return { id: this.module.takeId(), name, type, mutable };
   }
 
   read(variable: Variable): Expr {

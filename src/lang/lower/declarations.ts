@@ -1,11 +1,11 @@
 /** const and let, patterns, shared memory and registers. */
 import type { CallExpression, Node, Pattern, VariableDeclaration, VariableDeclarator } from 'acorn';
 import * as build from '../build.js';
-import type { Expr } from '../ir.js';
 import { Call } from './call.js';
 import { anyValue, constantText } from './coerce.js';
-import { type Context, type Declared, isStable } from './context.js';
+import type { Context, Declared } from './context.js';
 import { evaluate } from './expressions.js';
+import { freeze, keep, letVariable } from './keep.js';
 import { named } from './members.js';
 import { propertyName, unsupported, wording } from './syntax.js';
 import { describe, expression, type Value } from './values.js';
@@ -71,38 +71,7 @@ function declare(ctx: Context, node: VariableDeclarator, mutable: boolean, whole
 
 function initial(ctx: Context, node: Node, whole: Node, name: string, value: Value, mutable: boolean): Value {
   if (!mutable) return keep(ctx, whole, name, value);
-  return expression(letVariable(ctx, whole, name, anyValue(ctx, node, value), true));
-}
-
-function letVariable(ctx: Context, node: Node, name: string, init: Expr, mutable: boolean): Expr {
-  const variable = ctx.variable(name, init.type, mutable);
-  ctx.emit({ kind: 'let', span: ctx.span(node), variable, init });
-  return ctx.read(variable);
-}
-
-/** What a const is bound to: constants stay constants, run-time values become variables. */
-function keep(ctx: Context, node: Node, name: string, value: Value): Value {
-  switch (value.kind) {
-    case 'expr':
-      return value.expr.kind === 'const'
-        ? value
-        : expression(letVariable(ctx, node, name, value.expr, false));
-    case 'window':
-      return { ...value, rank: ctx.keep(node, `${name}Rank`, value.rank) };
-    case 'list':
-      return { ...value, items: value.items.map((item, i) => freeze(ctx, node, `${name}${i}`, item)) };
-    case 'record': {
-      const entries = [...value.entries].map(([key, entry]) => [key, freeze(ctx, node, key, entry)] as const);
-      return { ...value, entries: new Map(entries) };
-    }
-    default:
-      return value;
-  }
-}
-
-/** Part of a value that is looked at later: it must not change with a variable in between. */
-function freeze(ctx: Context, node: Node, name: string, value: Value): Value {
-  return value.kind === 'expr' && isStable(value.expr) ? value : keep(ctx, node, name, value);
+  return letVariable(ctx, whole, name, anyValue(ctx, node, value), true);
 }
 
 /** Binds the names of a pattern to (parts of) a value. */
@@ -152,14 +121,6 @@ function declareMemory(
   const args = init.arguments.map((argument) => ({ node: argument, value: evaluate(ctx, argument) }));
   const call = new Call(ctx, init, `g.${kind}`, args, undefined);
   if (kind === 'shared') {
-    if (ctx.role === 'device') {
-      ctx.fail(
-        init,
-        code,
-        'a device function has no shared memory of its own; take a pointer as a parameter',
-      );
-    }
-    if (ctx.depth > 0) ctx.fail(init, code, 'shared memory is declared at the top level of the body');
     call.expect('type, length');
     const variable = ctx.variable(name, build.pointerType(call.memoryName(0), 'shared'));
     ctx.module.addShared(variable, positive(call, 1, 2 ** 20), ctx.span(whole));

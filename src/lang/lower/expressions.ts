@@ -2,14 +2,17 @@
 import type { CallExpression, Expression, MemberExpression, Node, Property, SpreadElement } from 'acorn';
 import { isInteger } from '../arithmetic.js';
 import * as build from '../build.js';
-import type { Expr } from '../ir.js';
+import type { Expr, Variable } from '../ir.js';
+import { walkExpression, walkStatements } from '../walk.js';
 import { type Argument, Call } from './call.js';
 import { anyValue, condition, unify } from './coerce.js';
 import { type Context, type Into, Poisoned } from './context.js';
-import { callDevice } from './devices.js';
+import { callDevice } from './inline.js';
 import { intrinsics, placed } from './intrinsics.js';
+import { freeze } from './keep.js';
 import { indexed, named } from './members.js';
 import { binary } from './operators.js';
+import { indexShape, viewAs } from './shapes.js';
 import { propertyName, unsupported, wording } from './syntax.js';
 import { describe, expression, type Value } from './values.js';
 
@@ -25,9 +28,8 @@ export function evaluate(ctx: Context, node: Node, into?: Into): Value {
       return unary(ctx, expr, expr.operator, expr.argument);
     case 'BinaryExpression': {
       if (expr.left.type === 'PrivateIdentifier') return unsupported(ctx, expr.left, 'a private name');
-      const left = { node: expr.left, value: evaluate(ctx, expr.left) };
-      const right = { node: expr.right, value: evaluate(ctx, expr.right) };
-      return binary(ctx, expr, expr.operator, left, right);
+      const [left, right] = inOrder(ctx, [expr.left, expr.right]);
+      return binary(ctx, expr, expr.operator, left!, right!);
     }
     case 'LogicalExpression':
       return logical(ctx, expr, expr.operator, expr.left, expr.right);
@@ -44,10 +46,8 @@ export function evaluate(ctx: Context, node: Node, into?: Into): Value {
     case 'CallExpression':
       return call(ctx, expr, into);
     case 'ArrayExpression': {
-      const items = expr.elements.map((item) =>
-        item === null ? unsupported(ctx, expr, 'an array with holes') : evaluate(ctx, item),
-      );
-      return { kind: 'list', items, what: 'an array' };
+      const nodes = expr.elements.map((item) => item ?? unsupported(ctx, expr, 'an array with holes'));
+      return { kind: 'list', items: inOrder(ctx, nodes).map(({ value }) => value), what: 'an array' };
     }
     case 'ObjectExpression':
       return object(ctx, expr, expr.properties);
@@ -67,6 +67,56 @@ export function evaluate(ctx: Context, node: Node, into?: Into): Value {
       return unsupported(ctx, expr, 'optional chaining');
     default:
       return unsupported(ctx, expr, wording(expr.type));
+  }
+}
+
+/**
+ * Operands from left to right, behind those evaluated `before`. One that reads registers keeps what it read where a
+ * later one, calling a device function, writes them.
+ */
+export function inOrder(ctx: Context, nodes: readonly Node[], before: readonly Argument[] = []): Argument[] {
+  let done = [...before];
+  for (const node of nodes) {
+    let value: Value = { kind: 'void' };
+    const emitted = ctx.capture(() => {
+      value = evaluate(ctx, node);
+    });
+    const written = new Set<Variable>();
+    walkStatements(emitted, (stmt) => {
+      if (stmt.kind === 'assignRegister') written.add(stmt.array);
+    });
+    done = done.map((one) =>
+      reads(one.value, written) ? { ...one, value: freeze(ctx, one.node, 'kept', one.value) } : one,
+    );
+    for (const stmt of emitted) ctx.emit(stmt);
+    done.push({ node, value });
+  }
+  return done;
+}
+
+/** Does a value still read one of these register arrays? */
+function reads(value: Value, arrays: ReadonlySet<Variable>): boolean {
+  if (arrays.size === 0) return false;
+  const inside = (expr: Expr): boolean => {
+    let found = false;
+    walkExpression(expr, (part) => {
+      found ||= part.kind === 'register' && arrays.has(part.array);
+    });
+    return found;
+  };
+  switch (value.kind) {
+    case 'expr':
+      return inside(value.expr);
+    case 'window':
+      return inside(value.rank);
+    case 'list':
+      return value.items.some((item) => reads(item, arrays));
+    case 'record':
+      return [...value.entries.values()].some((entry) => reads(entry, arrays));
+    case 'method':
+      return reads(value.of, arrays);
+    default:
+      return false;
   }
 }
 
@@ -138,7 +188,9 @@ function oneSided(ctx: Context, node: Expression): Argument {
   const emitted = ctx.collect(() => {
     value = evaluate(ctx, node);
   });
-  if (emitted.length > 0) {
+  const computes = emitted.every((stmt) => stmt.kind === 'let' && stmt.init !== null);
+  if (computes) for (const stmt of emitted) ctx.emit(stmt);
+  else {
     ctx.fail(
       node,
       'HK601',
@@ -149,17 +201,16 @@ function oneSided(ctx: Context, node: Expression): Argument {
 }
 
 function object(ctx: Context, node: Node, properties: readonly (Property | SpreadElement)[]): Value {
-  const entries = new Map<string, Value>();
   const nodes = new Map<string, Node>();
   for (const property of properties) {
     if (property.type === 'SpreadElement') return unsupported(ctx, property, 'spread');
     if (property.kind !== 'init' || property.computed || property.method) {
       return unsupported(ctx, property, 'a computed or active property');
     }
-    const key = propertyName(ctx, property.key);
-    entries.set(key, evaluate(ctx, property.value));
-    nodes.set(key, property.value);
+    nodes.set(propertyName(ctx, property.key), property.value);
   }
+  const values = inOrder(ctx, [...nodes.values()]);
+  const entries = new Map([...nodes.keys()].map((key, i) => [key, values[i]!.value] as const));
   return { kind: 'record', entries, nodes, what: `the object \`${ctx.text(node)}\`` };
 }
 
@@ -175,12 +226,11 @@ function member(ctx: Context, node: MemberExpression): Value {
 
 function call(ctx: Context, node: CallExpression, into: Into): Value {
   if (node.callee.type === 'Super') return unsupported(ctx, node, 'super');
-  const callee = evaluate(ctx, node.callee);
-  if (callee.kind === 'intrinsic' && placed.includes(callee.name)) return misplaced(ctx, node, callee.name);
-  const args = node.arguments.map((argument): Argument => {
-    if (argument.type === 'SpreadElement') return unsupported(ctx, argument, 'spread');
-    return { node: argument, value: evaluate(ctx, argument) };
-  });
+  const called = { node: node.callee, value: evaluate(ctx, node.callee) };
+  if (called.value.kind === 'intrinsic' && placed.includes(called.value.name)) {
+    return misplaced(ctx, node, called.value.name);
+  }
+  const [{ value: callee }, ...args] = inOrder(ctx, node.arguments, [called]) as [Argument, ...Argument[]];
   switch (callee.kind) {
     case 'intrinsic':
       return intrinsics[callee.name]!(new Call(ctx, node, `g.${callee.name}`, args, into));
@@ -197,11 +247,7 @@ function call(ctx: Context, node: CallExpression, into: Into): Value {
 
 function misplaced(ctx: Context, node: Node, name: string): never {
   if (name === 'shared') {
-    return ctx.fail(
-      node,
-      'HK602',
-      'declare shared memory as `const name = g.shared(type, length)` at the top level of a kernel',
-    );
+    return ctx.fail(node, 'HK602', 'declare shared memory as `const name = g.shared(type, length)`');
   }
   if (name === 'registers') {
     return ctx.fail(node, 'HK603', 'declare registers as `const name = g.registers(type, length)`');
@@ -210,20 +256,15 @@ function misplaced(ctx: Context, node: Node, name: string): never {
 }
 
 function method(call: Call, of: Value, name: 'at' | 'as'): Value {
-  if (name === 'as') {
-    call.expect('type');
-    const to = call.memoryName(0);
-    const pointer = anyValue(call.ctx, call.node, of);
-    const space = pointer.type.kind === 'pointer' ? pointer.type.space : 'global';
-    const type = build.pointerType(to, space);
-    return expression(build.sameType(type, pointer.type) ? pointer : { kind: 'view', type, pointer });
-  }
   if (of.kind === 'peers') {
     call.expect('rank');
     return { kind: 'window', variable: of.variable, layout: of.layout, rank: call.as(0, build.u32) };
   }
-  call.expect('index');
   const pointer = anyValue(call.ctx, call.node, of);
+  const shape = of.kind === 'expr' ? of.shape : undefined;
+  if (name === 'as') return viewAs(call, pointer, shape);
+  if (shape !== undefined) return indexShape(call, pointer, shape);
+  call.expect('index');
   const index: Expr = call.oneOf(0, 'u32', 'i32');
   return expression({ kind: 'offset', type: pointer.type, pointer, index });
 }

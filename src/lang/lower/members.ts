@@ -2,6 +2,7 @@
 import type { MemberExpression, Node } from 'acorn';
 import * as build from '../build.js';
 import { findField } from '../header.js';
+import type { Expr } from '../ir.js';
 import { constantInteger } from './coerce.js';
 import type { Context } from './context.js';
 import { builtins, groups, intrinsics, placed } from './intrinsics.js';
@@ -52,7 +53,7 @@ function missing(ctx: Context, node: Node, what: string, key: string, known: rea
 function gpuMember(ctx: Context, node: Node, path: string): Value {
   const builtin = Object.hasOwn(builtins, path) ? builtins[path] : undefined;
   if (builtin !== undefined) return expression({ kind: 'builtin', type: build.u32, name: builtin });
-  if (groups.includes(path)) return { kind: 'gpu', path };
+  if (groups.has(path)) return { kind: 'gpu', path };
   if (Object.hasOwn(intrinsics, path) || placed.includes(path)) return { kind: 'intrinsic', name: path };
   const known = [...Object.keys(intrinsics), ...Object.keys(builtins), ...placed];
   return ctx.fail(node, 'HK401', `there is no g.${path}${suggest(path, known)}`);
@@ -64,7 +65,9 @@ function windowField(ctx: Context, node: Node, of: Value & { kind: 'window' }, k
     const field = findField(layout, name);
     if (field === undefined) return undefined;
     const type = build.pointerType(field.type, 'global');
-    return expression({ kind: 'field', type, window: variable, rank, field });
+    const of = { layout: layout.name, field, before: 0 };
+    const expr: Expr = { kind: 'field', type, window: variable, rank, field };
+    return { kind: 'expr', expr, shape: { of, extents: field.shape } };
   };
   const single = address(key);
   if (single !== undefined) return single;

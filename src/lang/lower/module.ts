@@ -1,20 +1,19 @@
-/** Lowers a kernel, with the device functions that it calls, to a module of the IR. */
+/** Lowers a kernel to a module of the IR. */
 import * as build from '../build.js';
-import type { Definition, DeviceDefinition, KernelDefinition } from '../definition.js';
-import { deviceDefinition } from '../definition.js';
+import type { DeviceDefinition, KernelDefinition } from '../definition.js';
 import { type Diagnostic, type FramedSource, KernelError, Problem } from '../diagnostics.js';
-import type { Expr, IrFunction, IrModule, Param, SharedArray, Span, Variable } from '../ir.js';
-import type { ParamSpec, PointerParam, ScalarParam, Using } from '../kernel.js';
-import { parseBody } from '../parse.js';
-import { byteSize, type IrType, type Layout, type Space } from '../types.js';
+import type { IrFunction, IrModule, Param, SharedArray, Span, Variable } from '../ir.js';
+import type { ParamSpec, PointerParam, ScalarParam } from '../kernel.js';
+import { isMinified, type ParsedBody, parseBody } from '../parse.js';
+import { mostShared, sharedLayout } from '../shared.js';
+import type { IrType, Layout } from '../types.js';
+import { lowerBody } from './body.js';
 import { type CallPlace, Context, type ModuleContext } from './context.js';
-import { bind } from './declarations.js';
 import { describeUsing } from './specialization.js';
-import { lowerExpressionBody, lowerStatements } from './statements.js';
 import { expression, type Value } from './values.js';
 
-/** Static shared memory of a block, as every GPU since Volta offers it. */
-const sharedLimit = 48 * 1024;
+/** A body that is inlined more often than this is a mistake, and would take minutes to compile. */
+const mostCalls = 4096;
 
 /** Throws a KernelError that carries everything found wrong. */
 export function lowerKernel(definition: KernelDefinition): IrModule {
@@ -22,12 +21,13 @@ export function lowerKernel(definition: KernelDefinition): IrModule {
 }
 
 class ModuleLowering implements ModuleContext {
+  nextId = 0;
+  private unrolled = 0;
+  private calls = 0;
   private readonly problems: Problem[] = [];
-  private readonly functions: IrFunction[] = [];
-  /** By definition and by the spaces of its pointers. */
-  private readonly lowered = new Map<DeviceDefinition, Map<string, number>>();
   private readonly active = new Set<DeviceDefinition>();
   private readonly sources: FramedSource[] = [];
+  private readonly bodies = new Map<FramedSource, ParsedBody>();
   private readonly layouts = new Set<Layout>();
   private readonly shared: SharedArray[] = [];
 
@@ -37,7 +37,7 @@ class ModuleLowering implements ModuleContext {
     const { kernel } = this;
     let entry: IrFunction | undefined;
     try {
-      entry = this.lower(kernel, kernel.name, 'kernel', build.voidType, undefined);
+      entry = this.lower();
       this.checkShared();
     } catch (error) {
       // Whatever goes wrong, the author hears of it as an error of this kernel.
@@ -49,7 +49,6 @@ class ModuleLowering implements ModuleContext {
     return {
       name: kernel.name,
       entry,
-      functions: this.functions,
       shared: this.shared,
       layouts: [...this.layouts],
       sources: this.sources,
@@ -58,104 +57,86 @@ class ModuleLowering implements ModuleContext {
     };
   }
 
+  get problemCount(): number {
+    return this.problems.length;
+  }
+
   report(problem: Problem): void {
     this.problems.push(problem);
+  }
+
+  takeId(): number {
+    return this.nextId++;
+  }
+
+  countUnrolled(): number {
+    return ++this.unrolled;
   }
 
   addShared(variable: Variable, length: number, span: Span): void {
     this.shared.push({ variable, length, span });
   }
 
-  callee(definition: DeviceDefinition, name: string, args: readonly Expr[], call: CallPlace) {
+  lowerCallee(
+    call: CallPlace,
+    callee: Context,
+    definition: DeviceDefinition,
+    params: ReadonlyMap<string, Value>,
+  ): boolean {
     if (this.active.has(definition)) {
       call.fail(
         'HK701',
-        `${name} calls itself; a device function cannot, for a GPU thread has hardly any stack`,
+        `${call.name} calls itself; a device function cannot, for it takes the place of its calls`,
       );
     }
-    const returns = definition.returns === 'void' ? build.voidType : build.valueType(definition.returns);
-    const spaces = args.map((arg): Space => (arg.type.kind === 'pointer' ? arg.type.space : 'global'));
-    const byKey = this.lowered.get(definition) ?? new Map<string, number>();
-    this.lowered.set(definition, byKey);
-    const key = spaces.join();
-    let index = byKey.get(key);
-    if (index === undefined) {
-      this.active.add(definition);
-      const unique = this.uniqueName(definition.named ? definition.name : name);
-      const lowered = this.lower(definition, unique, 'device', returns, spaces);
-      this.active.delete(definition);
-      index = this.functions.push(lowered) - 1;
-      byKey.set(key, index);
+    if (++this.calls > mostCalls) {
+      call.fail(
+        'HK703',
+        `device functions are called more than ${mostCalls} times in all; call them in a loop`,
+      );
     }
-    return { index, returns };
+    this.active.add(definition);
+    try {
+      return lowerBody(callee, definition, params);
+    } finally {
+      this.active.delete(definition);
+    }
   }
 
-  private uniqueName(name: string): string {
-    const taken = (candidate: string): boolean =>
-      candidate === this.kernel.name || this.functions.some((other) => other.name === candidate);
-    let unique = name;
-    for (let i = 2; taken(unique); i++) unique = `${name}_${i}`;
-    return unique;
-  }
-
-  private sourceIndex(source: FramedSource): number {
+  sourceIndex(source: FramedSource): number {
     const known = this.sources.indexOf(source);
     return known >= 0 ? known : this.sources.push(source) - 1;
   }
 
-  /** `spaces`: of a device function's arguments, in their order. */
-  private lower(
-    definition: Definition,
-    name: string,
-    role: 'kernel' | 'device',
-    returns: IrType,
-    spaces: readonly Space[] | undefined,
-  ): IrFunction {
-    const { source } = definition;
-    const ctx = new Context(this, source, this.sourceIndex(source), role, returns);
-    const span = { start: 0, end: source.text.length, source: ctx.sourceIndex };
-    const params: Param[] = [];
-    const entries = new Map<string, Value>();
-    for (const [paramName, spec] of Object.entries(definition.params)) {
-      entries.set(paramName, this.parameter(ctx, params, paramName, spec, spaces));
-    }
-    const parsed = parseBody(source);
-    const values: readonly Value[] = [
-      { kind: 'gpu', path: '' },
-      { kind: 'record', entries, what: 'params' },
-      usingValue(definition.using, 'using'),
-    ];
-    let ends = false;
-    const body = ctx.capture(() => {
-      for (const [i, pattern] of parsed.parameters.entries()) bind(ctx, pattern, values[i]!, pattern);
-      ends =
-        'statements' in parsed.body
-          ? lowerStatements(ctx, parsed.body.statements)
-          : lowerExpressionBody(ctx, parsed.body.expression);
-    });
-    if (returns.kind !== 'void' && !ends) {
-      const end = source.text.length;
-      const message = `the end can be reached without a return, but the header promises ${build.showType(returns)}`;
-      this.report(new Problem('HK607', message, source, Math.max(0, end - 1), end));
-    }
-    return { name, params, returns, body, span };
+  parsed(source: FramedSource): ParsedBody {
+    const known = this.bodies.get(source) ?? parseBody(source);
+    this.bodies.set(source, known);
+    return known;
   }
 
-  private parameter(
-    ctx: Context,
-    params: Param[],
-    name: string,
-    spec: ParamSpec,
-    spaces: readonly Space[] | undefined,
-  ): Value {
+  private lower(): IrFunction {
+    const { name, params: specs, source } = this.kernel;
+    const ctx = new Context(this, source, undefined);
+    const span = { start: 0, end: source.text.length, source: this.sourceIndex(source) };
+    const params: Param[] = [];
+    const entries = new Map<string, Value>();
+    for (const [paramName, spec] of Object.entries(specs)) {
+      entries.set(paramName, this.parameter(ctx, params, paramName, spec));
+    }
+    const body = ctx.capture(() => {
+      lowerBody(ctx, this.kernel, entries);
+    });
+    return { name, params, body, span };
+  }
+
+  private parameter(ctx: Context, params: Param[], name: string, spec: ParamSpec): Value {
     const add = (type: IrType, index: number | null): Variable => {
       const variable = ctx.variable(index === null ? name : `${name}_${index}`, type);
       params.push({ variable, name, index });
       return variable;
     };
     const scalar = (of: ScalarParam | PointerParam, index: number | null): Value => {
-      const space = spaces?.[params.length] ?? 'global';
-      const type = typeof of === 'string' ? build.valueType(of) : build.pointerType(of.to, space);
+      const type = typeof of === 'string' ? build.valueType(of) : build.pointerType(of.to, 'global');
       return expression(ctx.read(add(type, index)));
     };
     if (typeof spec === 'object' && spec.kind === 'peers') {
@@ -170,17 +151,17 @@ class ModuleLowering implements ModuleContext {
   }
 
   private checkShared(): void {
-    const bytes = this.shared.reduce((sum, { variable, length }) => {
-      return sum + (variable.type.kind === 'pointer' ? byteSize[variable.type.to] * length : 0);
-    }, 0);
+    const { bytes } = sharedLayout(this.shared);
     const last = this.shared.at(-1);
-    if (last === undefined || bytes <= sharedLimit) return;
-    const message = `shared memory takes ${bytes} bytes; a block has ${sharedLimit}`;
+    if (last === undefined || bytes <= mostShared) return;
+    const message = `shared memory takes ${bytes} bytes; a block has at most ${mostShared}, where the GPU has so much`;
     this.report(new Problem('HK608', message, this.kernel.source, last.span.start, last.span.end));
   }
 
   /** In the order found; an unrolled loop finds the same again and again. */
   private diagnostics(): Diagnostic[] {
+    const [first] = this.problems.filter(({ source, code }) => code !== 'HK103' && isMinified(source.text));
+    if (first !== undefined) return [minified(first)];
     const seen = new Set<string>();
     return this.problems.flatMap((problem) => {
       const key = `${problem.code} ${this.sources.indexOf(problem.source)} ${problem.start} ${problem.end}`;
@@ -191,26 +172,13 @@ class ModuleLowering implements ModuleContext {
   }
 }
 
-/** A compile-time value, as bodies see it. */
-function usingValue(value: Using, what: string): Value {
-  if (typeof value === 'number' || typeof value === 'bigint') return { kind: 'literal', value };
-  if (typeof value === 'boolean') return expression(build.boolean(value));
-  if (typeof value === 'string') return { kind: 'string', value };
-  const definition = deviceDefinition(value);
-  if (definition !== undefined) {
-    return {
-      kind: 'device',
-      definition,
-      name: definition.named ? definition.name : what.replace(/^.*\./, ''),
-    };
-  }
-  if (Array.isArray(value)) {
-    return { kind: 'list', items: value.map((item, i) => usingValue(item, `${what}[${i}]`)), what };
-  }
-  const entries = Object.entries(value).map(
-    ([key, item]) => [key, usingValue(item, `${what}.${key}`)] as const,
-  );
-  return { kind: 'record', entries: new Map(entries), what };
+/** Whatever a minifier did, it is one mistake, and not the author's. */
+function minified({ source, message, start, end }: Problem): Diagnostic {
+  const advice =
+    'a minifier has rewritten this body, so that it is no longer the kernel language. Keep statements as they are: ' +
+    '`minifySyntax: false` for esbuild and Vite, `compress: false` for terser, which Rollup and webpack use; or leave ' +
+    `kernels out of the bundle (docs/language.md, Minifiers). First: ${message}`;
+  return new Problem('HK105', advice, source, start, end).diagnostic();
 }
 
 function internalError(kernel: KernelDefinition, error: unknown): KernelError {

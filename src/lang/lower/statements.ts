@@ -4,11 +4,12 @@ import * as build from '../build.js';
 import type { Expr, Stmt } from '../ir.js';
 import { expressionStatement } from './assignments.js';
 import { Call } from './call.js';
-import { condition, constantInteger, valueAs } from './coerce.js';
+import { condition, constantInteger } from './coerce.js';
 import type { Context } from './context.js';
 import { declaration } from './declarations.js';
 import { evaluate } from './expressions.js';
 import { unsupported, wording } from './syntax.js';
+import { take } from './take.js';
 
 const mostUnrolled = 16384;
 
@@ -102,7 +103,7 @@ function branch(ctx: Context, node: Statement): boolean {
 }
 
 function emitBlock(ctx: Context, node: Node, body: readonly Stmt[]): void {
-  if (body.some(declares)) ctx.emit({ kind: 'block', span: ctx.span(node), body });
+  if (body.some(declares)) ctx.emit({ kind: 'block', span: ctx.span(node), body, call: null });
   else for (const stmt of body) ctx.emit(stmt);
 }
 
@@ -126,7 +127,7 @@ function forLoop(ctx: Context, node: ForStatement): boolean {
       for (const stmt of init) ctx.emit(stmt);
       ends = loop(ctx, node, [], node.test ?? undefined, node.update ?? undefined, node.body);
     });
-    ctx.emit({ kind: 'block', span: ctx.span(node), body });
+    ctx.emit({ kind: 'block', span: ctx.span(node), body, call: null });
   });
   return ends;
 }
@@ -156,8 +157,8 @@ function loop(
   const update = ctx.capture(() => {
     if (updateNode) expressionStatement(ctx, updateNode, updateNode);
   });
-  if (updateNode && update.some((stmt) => stmt.kind === 'effect')) {
-    return ctx.fail(updateNode, 'HK604', 'an update only computes; move the effect to the end of the body');
+  if (updateNode && !update.every((stmt) => stmt.kind === 'assign' || stmt.kind === 'assignRegister')) {
+    return ctx.fail(updateNode, 'HK604', 'an update only computes; move it to the end of the body');
   }
   let rest: Stmt[] = [];
   const { broken } = ctx.inLoop('loop', () => {
@@ -179,7 +180,7 @@ function unroll(ctx: Context, node: ForOfStatement): boolean {
   let ends = false;
   ctx.inLoop('unrolled', () => {
     for (let i = 0; i < count && !ends; i++) {
-      if (++ctx.unrolled > mostUnrolled) {
+      if (ctx.module.countUnrolled() > mostUnrolled) {
         ctx.fail(
           node,
           'HK503',
@@ -213,31 +214,32 @@ function unrollCount(ctx: Context, node: ForOfStatement): number {
 // Returning
 
 function returnStatement(ctx: Context, node: ReturnStatement): void {
-  if (!node.argument) {
-    if (ctx.returns.kind !== 'void') {
-      ctx.fail(node, 'HK607', `the header says that ${build.showType(ctx.returns)} is returned`);
-    }
-    ctx.emit({ kind: 'return', span: ctx.span(node), value: null });
-    return;
-  }
-  returnValue(ctx, node.argument, node);
+  const { exits } = ctx;
+  if (node.argument) returnValue(ctx, node.argument, node);
+  else if (exits === undefined) ctx.emit({ kind: 'return', span: ctx.span(node) });
+  else if (exits.returns === 'void') ctx.emit({ kind: 'leave', span: ctx.span(node), call: exits.call });
+  else ctx.fail(node, 'HK607', 'the header says that something is returned');
 }
 
 /** `return value`, or the expression of `(g) => value`. */
-export function returnValue(ctx: Context, node: Expression, whole: Node): void {
-  if (ctx.returns.kind === 'void') {
-    if (ctx.role === 'kernel') ctx.fail(whole, 'HK607', 'a kernel returns nothing');
+function returnValue(ctx: Context, node: Expression, whole: Node): void {
+  const { exits } = ctx;
+  if (exits === undefined) ctx.fail(whole, 'HK607', 'a kernel returns nothing');
+  if (exits.returns === 'void') {
     ctx.fail(whole, 'HK607', "the header has no `returns`; write returns: 'u32' (or another type) there");
   }
-  const value = valueAs(ctx, node, evaluate(ctx, node), ctx.returns, 'as the result');
-  ctx.emit({ kind: 'return', span: ctx.span(whole), value });
+  const { call } = exits;
+  const value = take(ctx, node, evaluate(ctx, node), exits.returns, `the result of ${call.name}`);
+  const leave: Stmt = { kind: 'leave', span: ctx.span(whole), call };
+  exits.values.set(leave, { node, value });
+  ctx.emit(leave);
 }
 
 export function lowerExpressionBody(ctx: Context, node: Expression): boolean {
-  return (
-    !ctx.recover(() => {
-      if (ctx.returns.kind === 'void') expressionStatement(ctx, node, node);
-      else returnValue(ctx, node, node);
-    }) || ctx.returns.kind !== 'void'
-  );
+  const returns = ctx.exits !== undefined && ctx.exits.returns !== 'void';
+  const sound = ctx.recover(() => {
+    if (returns) returnValue(ctx, node, node);
+    else expressionStatement(ctx, node, node);
+  });
+  return returns || !sound;
 }

@@ -5,11 +5,12 @@
 import type { Node } from 'acorn';
 import type { HeldName } from '../build.js';
 import type { DeviceDefinition } from '../definition.js';
-import type { Expr, Variable } from '../ir.js';
+import type { Expr, Shaped, Variable } from '../ir.js';
 import type { Layout, ValueName } from '../types.js';
 
 export type Value =
-  | { readonly kind: 'expr'; readonly expr: Expr }
+  /** `shape`: of the field, or the rest of one, that a pointer points to. */
+  | { readonly kind: 'expr'; readonly expr: Expr; readonly shape?: Shape }
   /**
    * A number without a width: it takes the type of what it meets. `complement`: made by ~, so a negative value
    * stands for the same bits of an unsigned type.
@@ -42,6 +43,12 @@ export type Value =
   | { readonly kind: 'method'; readonly of: Value; readonly name: 'at' | 'as' }
   | { readonly kind: 'device'; readonly definition: DeviceDefinition; readonly name: string }
   | { readonly kind: 'void' };
+
+/** The dimensions that are left to index. */
+export interface Shape {
+  readonly of: Shaped;
+  readonly extents: readonly number[];
+}
 
 export type ValueKind = Value['kind'];
 

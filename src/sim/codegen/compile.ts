@@ -2,13 +2,13 @@
  * From a kernel's IR to JavaScript functions: a plain function where no thread ever has to wait, a generator
  * otherwise.
  */
-import type { Expr, IrFunction, IrModule, Span, Stmt } from '../../lang/index.js';
-import { byteSize, sectionAlignment } from '../../lang/index.js';
+import type { Expr, InlinedCall, IrFunction, IrModule, Span, Stmt } from '../../lang/index.js';
+import { type SharedRange, sharedLayout } from '../../lang/index.js';
 import { arithmetic } from '../arithmetic.js';
-import { type Compiled, type Mode, pause, type SharedRange, warpOps } from '../compiled.js';
+import { type Compiled, type Mode, pause } from '../compiled.js';
 import type { Site } from '../detector.js';
 import { SimBuffer } from '../memory.js';
-import { Effects } from './effects.js';
+import { Effects, pauses, polls } from './effects.js';
 import { Expressions } from './expressions.js';
 import { Locals, localsOf } from './locals.js';
 
@@ -61,25 +61,19 @@ const prologue: Readonly<Record<string, string>> = {
 
 class ModuleCompiler {
   private readonly sites: Site[] = [];
-  private readonly waiting: readonly boolean[];
 
   constructor(
     private readonly module: IrModule,
     private readonly checked: boolean,
-  ) {
-    const waiting: boolean[] = [];
-    for (const f of module.functions) waiting.push(mayPause(f.body, checked, waiting));
-    this.waiting = waiting;
-  }
+  ) {}
 
   compile(): Compiled {
     const { module, checked } = this;
-    const { ranges, bytes } = layoutShared(module);
-    const functions = module.functions.map((f, i) => this.function(f, `f${i}_${f.name}`, this.waiting[i]!));
+    const { ranges, bytes } = sharedLayout(module.shared);
     const entryName = `kernel_${module.name.replace(/\W/g, '_')}`;
-    const isGenerator = mayPause(module.entry.body, checked, this.waiting);
+    const isGenerator = mayPause(module.entry.body, checked);
     const entry = this.entry(entryName, isGenerator, ranges);
-    const text = ["'use strict';", ...functions, entry, `return ${entryName};`].join('\n');
+    const text = ["'use strict';", entry, `return ${entryName};`].join('\n');
     const run = evaluate(text);
     return {
       module,
@@ -93,26 +87,14 @@ class ModuleCompiler {
     };
   }
 
-  private function(f: IrFunction, name: string, generator: boolean): string {
-    const printer = this.printer(f, 'return;');
-    const params = printer.params(f);
-    printer.body(f.body);
-    return [
-      `function${generator ? '*' : ''} ${name}(${['t', ...params].join(', ')}) {`,
-      ...constants(printer),
-      `  ${printer.declaration(params)}`,
-      ...printer.lines,
-      '}',
-    ].join('\n');
-  }
-
   /**
    * A generator serves one thread after another: creating one for each would keep the garbage collector busier than
    * the kernel keeps the processor.
    */
   private entry(name: string, generator: boolean, shared: readonly SharedRange[]): string {
     const f = this.module.entry;
-    const printer = this.printer(f, generator ? 'break thread;' : 'return;');
+    const ending = generator ? 'break thread;' : 'return;';
+    const printer = new FunctionPrinter(this.checked, ending, (span) => this.site(span));
     const params = printer.params(f);
     for (const [i, array] of this.module.shared.entries()) printer.shared(array.variable, shared[i]!);
     params.forEach((param, i) => {
@@ -121,7 +103,7 @@ class ModuleCompiler {
     printer.body(f.body);
     return [
       `function${generator ? '*' : ''} ${name}(t) {`,
-      `  ${printer.declaration([])}`,
+      `  ${printer.declaration()}`,
       ...(generator ? ['  for (;;) {'] : []),
       ...constants(printer),
       ...(generator
@@ -131,25 +113,14 @@ class ModuleCompiler {
     ].join('\n');
   }
 
-  private printer(f: IrFunction, plainReturn: string): FunctionPrinter {
-    return new FunctionPrinter(
-      this.checked,
-      plainReturn,
-      (span) => this.site(f, span),
-      (callee, args) => {
-        const text = `f${callee}_${this.module.functions[callee]!.name}(${['t', ...args].join(', ')})`;
-        return this.waiting[callee] ? `yield* ${text}` : text;
-      },
-    );
-  }
-
-  private site(f: IrFunction, span: Span): number {
+  private site(span: Span): number {
     const source = this.module.sources[span.source];
     const position = source?.position(span.start);
     this.sites.push({
       kernel: this.module.name,
       span,
-      where: position === undefined ? f.name : `${source!.file}:${position.line}:${position.column}`,
+      where:
+        position === undefined ? this.module.name : `${source!.file}:${position.line}:${position.column}`,
       text: (source?.text.slice(span.start, span.end) ?? '').replace(/\s+/g, ' ').trim(),
     });
     return this.sites.length - 1;
@@ -163,40 +134,27 @@ function constants(printer: FunctionPrinter): string[] {
   return used.length === 0 ? [] : [`  const ${used.map((key) => `${key} = ${prologue[key]}`).join(', ')};`];
 }
 
-/** Arrays in declaration order, vectors on lines of their own as the CUDA printer lays them out. */
-function layoutShared(module: IrModule): { ranges: SharedRange[]; bytes: number } {
-  let bytes = 0;
-  const ranges = module.shared.map((array) => {
-    if (array.variable.type.kind !== 'pointer') throw new Error('a shared array is a pointer');
-    const { to } = array.variable.type;
-    const elementBytes = byteSize[to];
-    const alignment = to === 'v16' ? sectionAlignment : elementBytes;
-    const offset = Math.ceil(bytes / alignment) * alignment;
-    bytes = offset + elementBytes * array.length;
-    return { name: array.variable.name, offset, elementBytes, length: array.length };
-  });
-  return { ranges, bytes };
-}
-
 class FunctionPrinter {
   readonly lines: string[] = [];
   private indent = 1;
   private labels = 0;
   private readonly loops: { readonly outer: string; readonly inner: string }[] = [];
+  /** Of the statement that is printed. */
+  private span: Span | undefined;
+  private readonly calls = new Map<InlinedCall, string>();
   private readonly locals = new Locals();
   private readonly expressions: Expressions;
   private readonly effects: Effects;
 
   constructor(
     private readonly checked: boolean,
-    /** How a function without a result is left. */
-    private readonly plainReturn: string,
+    /** How a thread ends. */
+    private readonly ending: string,
     private readonly site: (span: Span) => number,
-    call: (callee: number, args: readonly string[]) => string,
   ) {
     const emit = (line: string) => this.emit(line);
-    this.expressions = new Expressions(this.locals, checked, emit);
-    this.effects = new Effects(this.expressions, this.locals, checked, emit, call);
+    this.expressions = new Expressions(this.locals, checked, emit, () => this.site(this.span!));
+    this.effects = new Effects(this.expressions, this.locals, checked, emit);
   }
 
   private emit(line: string): void {
@@ -212,8 +170,8 @@ class FunctionPrinter {
     this.locals.bind(variable, { kind: 'pointer', buffer: 'shared', offset: String(range.offset) });
   }
 
-  declaration(params: readonly string[]): string {
-    return this.locals.declaration(params);
+  declaration(): string {
+    return this.locals.declaration();
   }
 
   body(statements: readonly Stmt[]): void {
@@ -233,12 +191,14 @@ class FunctionPrinter {
   }
 
   private statement(s: Stmt): void {
+    this.span = s.span;
     switch (s.kind) {
       case 'let': {
         // Evaluated before the variable takes its locals: they are fresh, so nothing it reads is overwritten.
-        const values = this.values(s.init);
-        localsOf(this.locals.declare(s.variable)).forEach((name, i) => {
-          this.emit(`${name} = ${values[i]};`);
+        const values = s.init === null ? [] : this.values(s.init);
+        const names = localsOf(this.locals.declare(s.variable));
+        values.forEach((value, i) => {
+          this.emit(`${names[i]} = ${value};`);
         });
         return;
       }
@@ -286,14 +246,23 @@ class FunctionPrinter {
         this.emit(`break ${this.loops.at(-1)!.inner};`);
         return;
       case 'return':
-        this.emit(s.value === null ? this.plainReturn : `return ${this.expressions.scalar(s.value)};`);
+        this.emit(this.ending);
         return;
       case 'block':
-        this.emit('{');
+        this.emit(s.call === null ? '{' : `${this.labelOf(s.call)}: {`);
         this.nested(s.body);
         this.emit('}');
         return;
+      case 'leave':
+        this.emit(`break ${this.labelOf(s.call)};`);
+        return;
     }
+  }
+
+  private labelOf(call: InlinedCall): string {
+    const label = this.calls.get(call) ?? `call${this.calls.size}`;
+    this.calls.set(call, label);
+    return label;
   }
 
   private values(e: Expr): readonly string[] {
@@ -344,41 +313,27 @@ class FunctionPrinter {
       this.locals.endStatement();
     }
     // A loop that polls by itself must let others run, or it would wait forever for what they write.
-    if (!this.checked && polls(body)) this.emit(`yield ${pause.preempt};`);
+    if (!this.checked && looks(body)) this.emit(`yield ${pause.preempt};`);
     this.indent--;
     this.emit('}');
     this.loops.pop();
   }
 }
 
-const alwaysPauses = new Set<string>([
-  'barrier',
-  'awaitEpoch',
-  'awaitFilled',
-  'mbarrierAwait',
-  'awaitPrevious',
-  'sleep',
-  ...warpOps,
-]);
-
 /** Whether a thread running these statements may have to give up control. */
-function mayPause(body: readonly Stmt[], checked: boolean, callees: readonly boolean[]): boolean {
+function mayPause(body: readonly Stmt[], checked: boolean): boolean {
   return body.some((s) => {
     switch (s.kind) {
-      case 'effect': {
-        const { effect } = s;
-        if (alwaysPauses.has(effect.op)) return true;
-        if (effect.op === 'call') return callees[effect.callee]!;
-        return checked && (effect.op === 'fence' || ('order' in effect && effect.order !== 'weak'));
-      }
+      case 'effect':
+        return pauses(s.effect, checked);
       case 'if':
-        return mayPause(s.then, checked, callees) || mayPause(s.else, checked, callees);
+        return mayPause(s.then, checked) || mayPause(s.else, checked);
       case 'for':
-        return polls(s.body) || mayPause([...s.init, ...s.update, ...s.body], checked, callees);
+        return looks(s.body) || mayPause([...s.init, ...s.update, ...s.body], checked);
       case 'while':
-        return polls(s.body) || mayPause(s.body, checked, callees);
+        return looks(s.body) || mayPause(s.body, checked);
       case 'block':
-        return mayPause(s.body, checked, callees);
+        return mayPause(s.body, checked);
       default:
         return false;
     }
@@ -386,19 +341,15 @@ function mayPause(body: readonly Stmt[], checked: boolean, callees: readonly boo
 }
 
 /** Whether a loop body looks at memory that others may change meanwhile. */
-function polls(body: readonly Stmt[]): boolean {
+function looks(body: readonly Stmt[]): boolean {
   return body.some((s) => {
     switch (s.kind) {
       case 'effect':
-        return (
-          (s.effect.op === 'load' && s.effect.order !== 'weak') ||
-          s.effect.op === 'compareExchange' ||
-          s.effect.op === 'clock'
-        );
+        return polls(s.effect);
       case 'if':
-        return polls(s.then) || polls(s.else);
+        return looks(s.then) || looks(s.else);
       case 'block':
-        return polls(s.body);
+        return looks(s.body);
       default:
         return false;
     }

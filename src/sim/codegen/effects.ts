@@ -7,7 +7,14 @@
  * access. Switching at synchronising accesses only loses nothing: two weak accesses that a switch between them could
  * tell apart race, and the detector finds a race whatever their order in the run.
  */
-import { byteSize, type Effect, type Expr, type IrType, type Variable } from '../../lang/index.js';
+import {
+  byteSize,
+  type Expr,
+  type IrType,
+  type OperationEffect,
+  type OperationName,
+  type Variable,
+} from '../../lang/index.js';
 import { pause, type WarpOp, warpOps } from '../compiled.js';
 import { type Address, type Expressions, valueName } from './expressions.js';
 import type { Locals } from './locals.js';
@@ -28,106 +35,122 @@ const views: Readonly<Record<MemoryType, readonly [string, number]>> = {
   v16: ['i32', 2],
 };
 
+/** What the simulated machine does for an operation. */
+interface Simulated<Op extends OperationName> {
+  /** The thread gives up control here; whatever orders memory does so in checked mode in any case. */
+  readonly pauses?: true;
+  /** A loop around it may be waiting for what others do. */
+  polls?(effect: OperationEffect<Op>): boolean;
+  print(effect: OperationEffect<Op>, to: Effects, result: Variable | null, site: number): void;
+}
+
+const ofWarp = {
+  pauses: true,
+  print(effect: OperationEffect<WarpOp>, to: Effects, result: Variable | null, site: number): void {
+    to.warp(effect, result, site);
+  },
+} as const;
+
+const table: { readonly [Op in OperationName]: Simulated<Op> } = {
+  load: {
+    polls: ({ order }) => order !== 'weak',
+    print: (effect, to, result, site) => to.load(effect, result, site),
+  },
+  store: { print: (effect, to, _, site) => to.store(effect, site) },
+  atomicAdd: { print: (effect, to, result, site) => to.atomicAdd(effect, result, site) },
+  fence: {
+    print({ order, scope }, to) {
+      if (!to.checked) return;
+      to.emit(`yield ${pause.preempt};`);
+      to.emit(`t.fence('${order}', '${scope}');`);
+    },
+  },
+  prefetch: { print: () => {} },
+  awaitEpoch: { pauses: true, print: (effect, to, result, site) => to.awaitWord(effect, result, site) },
+  awaitFilled: { pauses: true, print: (effect, to, result, site) => to.awaitWord(effect, result, site) },
+  clock: { polls: () => true, print: (_, to, result) => to.bind(result, 't.clock()') },
+  sleep: {
+    pauses: true,
+    print: ({ nanoseconds }, to) => to.emit(`t.sleep(${to.arguments(nanoseconds)}); yield ${pause.sleep};`),
+  },
+  barrier: { pauses: true, print: (_, to, __, site) => to.emit(`t.site = ${site}; yield ${pause.barrier};`) },
+  'group.barrier': {
+    pauses: true,
+    print: ({ id, threads }, to, _, site) =>
+      to.emit(`t.joinGroup(${to.arguments(id, threads)}, ${site}); yield ${pause.group};`),
+  },
+  'bulk.load': {
+    print: ({ to: target, from, bytes, barrier }, to, _, site) =>
+      to.emit(`t.bulkLoad(${to.arguments(target, from, bytes, barrier)}, ${site});`),
+  },
+  'bulk.store': {
+    print: ({ to: target, from, bytes }, to, _, site) =>
+      to.emit(`t.bulkStore(${to.arguments(target, from, bytes)}, ${site});`),
+  },
+  'bulk.commit': { print: (_, to) => to.emit('t.bulkCommit();') },
+  'bulk.wait': { print: ({ pending }, to) => to.emit(`t.bulkWait(${pending}, false);`) },
+  'bulk.waitReads': { print: ({ pending }, to) => to.emit(`t.bulkWait(${pending}, true);`) },
+  'mbarrier.init': {
+    print: ({ barrier, count }, to, _, site) =>
+      to.emit(`t.mbarrierInit(${to.arguments(barrier, count)}, ${site});`),
+  },
+  'mbarrier.arrive': {
+    print: ({ barrier }, to, _, site) => to.emit(`t.mbarrierExpect(${to.arguments(barrier)}, 0, ${site});`),
+  },
+  'mbarrier.expect': {
+    print: ({ barrier, bytes }, to, _, site) =>
+      to.emit(`t.mbarrierExpect(${to.arguments(barrier, bytes)}, ${site});`),
+  },
+  'mbarrier.await': {
+    pauses: true,
+    print({ barrier, parity, limit }, to, result, site) {
+      to.emit(`t.waitForPhase(${to.arguments(barrier, parity, limit)}, ${site}); yield ${pause.wait};`);
+      to.bind(result, 't.satisfied');
+    },
+  },
+  'warp.barrier': ofWarp,
+  'warp.shuffle': ofWarp,
+  'warp.shuffleXor': ofWarp,
+  'warp.shuffleUp': ofWarp,
+  'warp.ballot': ofWarp,
+  'warp.any': ofWarp,
+  'warp.match': ofWarp,
+  awaitPrevious: {
+    pauses: true,
+    print: (_, to, __, site) => to.emit(`t.site = ${site}; yield ${pause.previous};`),
+  },
+  releaseNext: { print: (_, to) => to.emit('t.releaseNext();') },
+};
+
+/** Whether a thread may have to give up control at an operation. */
+export const pauses = (effect: OperationEffect, checked: boolean): boolean =>
+  table[effect.op].pauses === true || (checked && 'order' in effect && effect.order !== 'weak');
+
+/** Whether a loop around an operation may be waiting for what others do. */
+export const polls = <Op extends OperationName>(effect: OperationEffect<Op>): boolean =>
+  table[effect.op].polls?.(effect) ?? false;
+
 export class Effects {
   constructor(
     private readonly expressions: Expressions,
     private readonly locals: Locals,
-    private readonly checked: boolean,
-    private readonly emit: (line: string) => void,
-    private readonly call: (callee: number, args: readonly string[]) => string,
+    readonly checked: boolean,
+    readonly emit: (line: string) => void,
   ) {}
 
-  effect(effect: Effect, result: Variable | null, site: number): void {
-    switch (effect.op) {
-      case 'load':
-        this.load(effect, result, site);
-        return;
-      case 'store':
-        this.store(effect, site);
-        return;
-      case 'atomic':
-      case 'compareExchange':
-        this.atomic(effect, result, site);
-        return;
-      case 'fence':
-        if (this.checked) {
-          this.emit(`yield ${pause.preempt};`);
-          this.emit(`t.fence('${effect.scope}', ${site});`);
-        }
-        return;
-      case 'awaitEpoch':
-      case 'awaitFilled':
-        this.awaitFlag(effect, result, site);
-        return;
-      case 'barrier':
-        this.emit(`t.site = ${site}; yield ${pause.barrier};`);
-        return;
-      case 'warpBarrier':
-      case 'shuffle':
-      case 'shuffleXor':
-      case 'shuffleUp':
-      case 'shuffleDown':
-      case 'ballot':
-      case 'any':
-      case 'all':
-      case 'match':
-      case 'elect':
-        this.warp(effect, result, site);
-        return;
-      case 'call': {
-        const args = effect.args.flatMap((arg) => this.argument(arg));
-        const text = this.call(effect.callee, args);
-        if (result === null) this.emit(`${text};`);
-        else this.bind(result, text);
-        return;
-      }
-      case 'clock':
-        this.bind(result, 't.clock()');
-        return;
-      case 'sleep':
-        this.emit(`t.sleep(${this.expressions.scalar(effect.nanoseconds)}); yield ${pause.sleep};`);
-        return;
-      case 'prefetch':
-        return;
-      case 'awaitPrevious':
-        this.emit(`t.site = ${site}; yield ${pause.previous};`);
-        return;
-      case 'releaseNext':
-        this.emit('t.releaseNext();');
-        return;
-      case 'bulkLoad': {
-        const [to, from, barrier] = [effect.to, effect.from, effect.barrier].map((p) => this.pair(p));
-        const bytes = this.expressions.scalar(effect.bytes);
-        this.emit(`t.bulkLoad(${to}, ${from}, ${bytes}, ${barrier}, ${site});`);
-        return;
-      }
-      case 'bulkStore': {
-        const [to, from] = [effect.to, effect.from].map((p) => this.pair(p));
-        this.emit(`t.bulkStore(${to}, ${from}, ${this.expressions.scalar(effect.bytes)}, ${site});`);
-        return;
-      }
-      case 'bulkCommit':
-        this.emit('t.bulkCommit();');
-        return;
-      case 'bulkWait':
-        this.emit(`t.bulkWait(${effect.pending}, ${effect.reads});`);
-        return;
-      case 'mbarrierInit':
-        this.emit(
-          `t.mbarrierInit(${this.pair(effect.barrier)}, ${this.expressions.scalar(effect.count)}, ${site});`,
-        );
-        return;
-      case 'mbarrierExpect':
-        this.emit(
-          `t.mbarrierExpect(${this.pair(effect.barrier)}, ${this.expressions.scalar(effect.bytes)}, ${site});`,
-        );
-        return;
-      case 'mbarrierAwait': {
-        const parity = this.expressions.scalar(effect.parity);
-        this.emit(`t.waitForPhase(${this.pair(effect.barrier)}, ${parity}, ${site}); yield ${pause.wait};`);
-        return;
-      }
-    }
+  effect<Op extends OperationName>(effect: OperationEffect<Op>, result: Variable | null, site: number): void {
+    table[effect.op].print(effect, this, result, site);
+  }
+
+  /** Operands as the arguments of a call: a pointer is two. */
+  arguments(...operands: readonly Expr[]): string {
+    return operands.flatMap((operand) => this.argument(operand)).join(', ');
+  }
+
+  private argument(e: Expr): readonly string[] {
+    if (e.type.kind === 'pointer') return [this.pair(e)];
+    if (valueName(e) === 'v16') return this.expressions.words(e);
+    return [this.expressions.scalar(e)];
   }
 
   private pair(e: Expr): string {
@@ -135,18 +158,8 @@ export class Effects {
     return `${buffer}, ${offset}`;
   }
 
-  private argument(e: Expr): readonly string[] {
-    if (e.type.kind === 'pointer') return [this.pair(e)];
-    if (e.kind === 'variable' && e.type.kind === 'peers') {
-      const { buffers, offsets } = this.locals.slot(e.variable, 'peers');
-      return [buffers, offsets];
-    }
-    if (valueName(e) === 'v16') return this.expressions.words(e);
-    return [this.expressions.scalar(e)];
-  }
-
   /** Declares the result and sets it. */
-  private bind(result: Variable | null, text: string): void {
+  bind(result: Variable | null, text: string): void {
     if (result === null) return;
     const slot = this.locals.declare(result);
     if (slot.kind !== 'scalar') throw new Error(`${result.name} is not a scalar`);
@@ -182,31 +195,38 @@ export class Effects {
     );
   }
 
-  private load(effect: Extract<Effect, { op: 'load' }>, result: Variable | null, site: number): void {
+  load(effect: OperationEffect<'load'>, result: Variable | null, site: number): void {
     const place = this.place(effect.pointer);
     this.preempt(effect.order, place, false);
     const targets = result === null ? [] : this.targets(result);
-    const guard = this.checked
-      ? `t.access('read', '${effect.order}', '${effect.scope}', ${place.buffer}, ${place.offset}, ${place.bytes}, ${site})`
-      : null;
+    const atomic = this.checked && effect.order !== 'weak';
+    const access = `'${effect.order}', '${effect.scope}', ${place.buffer}, ${place.offset}, ${place.bytes}, ${site}`;
+    const guard = atomic ? `t.look(${access})` : this.checked ? `t.access('read', ${access})` : null;
     if (result === null && guard !== null) {
       this.emit(`${guard};`);
       return;
     }
     const zero = place.to === 'u64' ? '0n' : '0';
     if (guard !== null) this.emit(`if (${guard}) {`);
+    const from = atomic ? this.seen(place) : place;
     if (place.to === 'v16') {
-      const view = this.expressions.simple(`${place.view}`, 'q');
+      const view = this.expressions.simple(from.view, 'q');
       const index = this.locals.temporary('i');
-      this.emit(`${index} = ${place.index};`);
+      this.emit(`${index} = ${from.index};`);
       targets.forEach((target, i) => {
         this.emit(`${target} = ${view}[${i === 0 ? index : `${index} + ${i}`}];`);
       });
     } else {
-      for (const target of targets) this.emit(`${target} = ${place.view}[${place.index}];`);
+      for (const target of targets) this.emit(`${target} = ${from.view}[${from.index}];`);
     }
     this.count(place, 1);
     if (guard !== null) this.emit(`} else { ${targets.map((target) => `${target} = ${zero};`).join(' ')} }`);
+  }
+
+  /** Where checked mode leaves what an atomic load reads. */
+  private seen({ to, offset }: { to: MemoryType; offset: string }): { view: string; index: string } {
+    const [view, shift] = views[to];
+    return { view: `t.seen.${view}`, index: `(${offset} & 15) >>> ${shift}` };
   }
 
   private targets(result: Variable): readonly string[] {
@@ -216,7 +236,7 @@ export class Effects {
     throw new Error(`${result.name} cannot be loaded`);
   }
 
-  private store(effect: Extract<Effect, { op: 'store' }>, site: number): void {
+  store(effect: OperationEffect<'store'>, site: number): void {
     const place = this.place(effect.pointer);
     const values =
       place.to === 'v16'
@@ -257,18 +277,10 @@ export class Effects {
     );
   }
 
-  private atomic(
-    effect: Extract<Effect, { op: 'atomic' | 'compareExchange' }>,
-    result: Variable | null,
-    site: number,
-  ): void {
+  atomicAdd(effect: OperationEffect<'atomicAdd'>, result: Variable | null, site: number): void {
     const place = this.place(effect.pointer);
     const kind = place.to === 'u64' ? 'n' : 'i';
     const value = this.expressions.simple(this.expressions.scalar(effect.value), kind);
-    const compare =
-      effect.op === 'compareExchange'
-        ? this.expressions.simple(this.expressions.scalar(effect.compare), kind)
-        : '';
     this.preempt(effect.order, place, true);
     const old = this.locals.temporary(kind);
     const at = `${place.view}[${place.index}]`;
@@ -279,79 +291,61 @@ export class Effects {
       );
     }
     this.emit(`${old} = ${at};`);
-    if (effect.op === 'compareExchange') this.emit(`if (${old} === ${compare}) ${at} = ${value};`);
-    else this.emit(`${at} = ${updated(effect.name, place.to, old, value)};`);
+    this.emit(`${at} = ${old} + ${value};`);
     this.count(place, 0);
     this.wrote(place);
     if (this.checked) this.emit('}');
     this.bind(result, old);
   }
 
-  private awaitFlag(
-    effect: Extract<Effect, { op: 'awaitEpoch' | 'awaitFilled' }>,
+  awaitWord(
+    effect: OperationEffect<'awaitEpoch' | 'awaitFilled'>,
     result: Variable | null,
     site: number,
   ): void {
-    const place = this.place(effect.pointer);
-    const wanted = effect.op === 'awaitFilled' ? effect.empty : effect.epoch;
-    const epoch = this.expressions.simple(this.expressions.scalar(wanted), 'i');
-    const limit = this.expressions.simple(this.expressions.scalar(effect.limit), 'i');
     const filled = effect.op === 'awaitFilled';
-    const order = filled ? 'relaxed' : effect.order;
-    const wait = `t.waitFor(${filled}, ${place.buffer}, ${place.offset}, ${epoch}, ${limit}, '${order}', '${effect.scope}', ${site}); yield ${pause.wait};`;
-    const ready = filled
-      ? `${place.view}[(${place.index}) + 3] !== ${epoch}`
-      : `(${place.view}[${place.index}] - ${epoch} | 0) >= 0`;
+    const place = this.place(effect.pointer);
+    const word = (e: Expr): string => this.expressions.simple(this.expressions.scalar(e), 'i');
+    const [until, order, wanted] = filled
+      ? (['!=', 'relaxed', word(effect.empty)] as const)
+      : ([effect.until, effect.order, word(effect.epoch)] as const);
+    const mask = filled ? '-1' : word(effect.mask).replace(/^\((.*)\)$/, '$1');
+    const limit = word(effect.limit);
+    const at = `'${filled ? 'filled' : 'word'}', '${until}', ${mask}, ${place.buffer}, ${place.offset}`;
+    const wait = `t.waitFor(${at}, ${wanted}, ${limit}, '${order}', '${effect.scope}', ${site}); yield ${pause.wait};`;
     if (this.checked) {
       this.emit(wait);
       if (!filled) this.bind(result, 't.satisfied');
     } else {
+      const looked = `${place.view}[(${place.index})${filled ? ' + 3' : ''}]`;
+      const is = mask === '-1' ? looked : `(${looked} & ${mask})`;
       const done = this.locals.temporary('b');
-      this.emit(`${done} = ${ready};`);
+      this.emit(
+        `${done} = ${until === '>=' ? `(${is} - ${wanted} | 0) >= 0` : `${is} ${until}= ${wanted}`};`,
+      );
       this.emit(`if (!${done} && ${limit} !== 0) { ${wait} ${done} = t.satisfied; }`);
       if (!filled) this.bind(result, done);
     }
     if (filled && result !== null) {
+      const from = this.checked ? this.seen(place) : place;
       this.targets(result).forEach((target, i) => {
-        this.emit(`${target} = ${place.view}[(${place.index}) + ${i}] | 0;`);
+        this.emit(`${target} = ${from.view}[(${from.index}) + ${i}] | 0;`);
       });
       this.count(place, 1);
     }
   }
 
-  private warp(effect: Extract<Effect, { op: WarpOp }>, result: Variable | null, site: number): void {
-    if (effect.op === 'elect' && !this.checked) {
-      this.bind(result, 'laneId === 0');
-      return;
-    }
-    if ('value' in effect) {
-      const value = this.expressions.scalar(effect.value);
-      const type = valueName(effect.value);
-      this.emit(`values[threadIdx] = ${type === 'bool' ? `${value} ? 1 : 0` : value};`);
+  warp(effect: OperationEffect<WarpOp>, result: Variable | null, site: number): void {
+    const value = 'value' in effect ? effect.value : 'test' in effect ? effect.test : null;
+    if (value !== null) {
+      const text = this.expressions.scalar(value);
+      this.emit(`values[threadIdx] = ${valueName(value) === 'bool' ? `${text} ? 1 : 0` : text};`);
     }
     if ('lane' in effect) this.emit(`lanes[threadIdx] = ${this.expressions.scalar(effect.lane)};`);
     this.emit(`t.site = ${site}; t.warpOp = ${warpOps.indexOf(effect.op)}; yield ${pause.warp};`);
-    if (result === null || effect.op === 'warpBarrier') return;
+    if (result === null) return;
     const type = result.type.kind === 'value' ? result.type.name : 'v16';
     const text = 'values[threadIdx]';
     this.bind(result, type === 'bool' ? `${text} !== 0` : type === 'f32' ? text : `${text} | 0`);
-  }
-}
-
-function updated(
-  name: Extract<Effect, { op: 'atomic' }>['name'],
-  type: MemoryType,
-  old: string,
-  value: string,
-): string {
-  switch (name) {
-    case 'add':
-      return `${old} + ${value}`;
-    case 'or':
-      return `${old} | ${value}`;
-    case 'exchange':
-      return value;
-    case 'max':
-      return `${type === 'u32' ? 'umax' : type === 'u64' ? 'lmax' : 'max'}(${old}, ${value})`;
   }
 }

@@ -4,7 +4,8 @@
  *
  * i32 and u32 are both signed in locals (see arithmetic.ts): `+ - * & | ^ << ==` do not care, the rest says `>>> 0`.
  */
-import { byteSize, type Expr, type ValueName } from '../../lang/index.js';
+import { byteSize, type Expr, type PureFunction, type ValueName } from '../../lang/index.js';
+import type { IndexedPlace } from '../compiled.js';
 import type { Locals } from './locals.js';
 
 export type Words = readonly [string, string, string, string];
@@ -25,6 +26,8 @@ export class Expressions {
     private readonly locals: Locals,
     private readonly checked: boolean,
     private readonly emit: (line: string) => void,
+    /** The number of the statement that is printed. */
+    private readonly site: () => number,
   ) {}
 
   /** The text as something that is cheap to repeat. */
@@ -146,29 +149,8 @@ export class Expressions {
   }
 
   private pure(e: Extract<Expr, { kind: 'pure' }>): string {
-    const type = valueName(e);
-    const args = e.args.map((arg) => this.scalar(arg));
-    switch (e.name) {
-      case 'min':
-      case 'max': {
-        const prefix = type === 'u32' ? 'u' : type === 'u64' ? 'l' : type === 'f32' ? 'f' : '';
-        return `${prefix}${e.name}(${args.join(', ')})`;
-      }
-      case 'abs':
-        return type === 'f32' ? `abs(${args[0]})` : `(abs(${args[0]}) | 0)`;
-      case 'popc':
-        return `popc(${args[0]})`;
-      case 'clz':
-        return `clz32(${args[0]})`;
-      case 'ffs': {
-        const x = this.simple(args[0]!, 'i');
-        return `(32 - clz32(${x} & -${x}))`;
-      }
-      case 'fma':
-        return `fma(${args.join(', ')})`;
-      case 'rcp':
-        return `fround(1 / ${args[0]})`;
-    }
+    const [a = '', b = '', c = ''] = e.args.map((arg) => this.scalar(arg));
+    return pure[e.name](valueName(e), a, b, c);
   }
 
   private convert(arg: Expr, to: ValueName): string {
@@ -331,6 +313,8 @@ export class Expressions {
   /** Fast mode wraps at 32 bits, which a view's index undoes; checked mode is exact, so that no overrun wraps. */
   private advance(offset: string, index: Expr, size: number): string {
     if (index.kind === 'const') return this.add(offset, Number(index.value) * size);
+    if (index.kind === 'index')
+      return this.checked ? this.within(offset, index, size) : this.advance(offset, index.value, size);
     const i = this.scalar(index);
     if (this.checked) {
       const exact = valueName(index) === 'u32' ? unsigned(i) : i;
@@ -340,12 +324,39 @@ export class Expressions {
     return `(${offset} + (${i} << ${31 - Math.clz32(size)}) | 0)`;
   }
 
+  /** Inside the shape of the field, or nowhere. */
+  private within(
+    offset: string,
+    { value, indices, extents, of }: Expr & { kind: 'index' },
+    size: number,
+  ): string {
+    const names = indices.map((index) => unsigned(this.scalar(index)));
+    const inside = names.map((name, i) => `${name} < ${extents[i]}`).join(' && ');
+    const { field, layout, before } = of;
+    const place: IndexedPlace = { layout, field: field.name, before, dimensions: field.dimensions, extents };
+    const outside = `t.outside(${JSON.stringify(place)}, [${names.join(', ')}], ${this.site()})`;
+    return `(${inside} ? ${this.advance(offset, value, size)} : ${outside})`;
+  }
+
   private add(offset: string, bytes: number): string {
     if (bytes === 0) return offset;
     if (/^\d+$/.test(offset)) return String(Number(offset) + bytes);
     return this.checked ? `(${offset} + ${bytes})` : `(${offset} + ${bytes} | 0)`;
   }
 }
+
+const minMax = (name: 'min' | 'max') => (type: ValueName, a: string, b: string) =>
+  `${type === 'u32' ? 'u' : type === 'u64' ? 'l' : type === 'f32' ? 'f' : ''}${name}(${a}, ${b})`;
+
+/** Functions of values, by the type of their operands and the texts of those. */
+const pure: Readonly<Record<PureFunction, (type: ValueName, a: string, b: string, c: string) => string>> = {
+  min: minMax('min'),
+  max: minMax('max'),
+  fma: (_, a, b, c) => `fma(${a}, ${b}, ${c})`,
+  rcp: (_, a) => `fround(1 / ${a})`,
+  popc: (_, a) => `popc(${a})`,
+  ffs: (_, a) => `ffs(${a})`,
+};
 
 /** Through memory that both types share, written out: large kernels exceed what V8 inlines. */
 const floatFrom = (word: string): string => `(scratchWord[0] = ${word}, scratchFloat[0])`;

@@ -105,12 +105,12 @@ export class Locals {
     return slot as Extract<Slot, { kind: K }>;
   }
 
-  /** The declaration of everything that was ever taken, but for what is declared as a parameter. */
-  declaration(params: readonly string[]): string {
+  /** The declaration of everything that was ever taken. */
+  declaration(): string {
     const all = (Object.keys(this.counts) as LocalKind[]).flatMap((kind) =>
-      Array.from({ length: this.counts[kind] }, (_, i) => `${kind}${i}`)
-        .filter((name) => !params.includes(name))
-        .map((name) => `${name} = ${initial[kind]}`),
+      Array.from({ length: this.counts[kind] }, (_, i) => `${kind}${i}`).map(
+        (name) => `${name} = ${initial[kind]}`,
+      ),
     );
     return all.length === 0 ? '' : `let ${all.join(', ')};`;
   }

@@ -5,6 +5,7 @@
 import type { Scope } from '../../lang/index.js';
 import type { LaunchId, StreamId } from '../detector.js';
 import { type BlockClock, Clock, type ClockedBlock, joinBlocks, nothing, nothingOfBlock } from './clock.js';
+import type { Location } from './location.js';
 
 /** How far apart two actors are, and how far a scope reaches. A scope includes what is not further than it. */
 export const cta = 0;
@@ -32,6 +33,8 @@ export class StreamState {
     readonly index: number,
     readonly id: StreamId,
     readonly rank: number,
+    /** What it does, a host does: no GPU of its rank is nearer to it than another. */
+    readonly ofHost = false,
   ) {}
 }
 
@@ -112,7 +115,7 @@ export interface AtomicWrite {
   /** The moment of the write itself (released or not), for finding out what it could have ordered. */
   readonly moment: ReleaseHead;
   readonly meta: number;
-  /** What the write releases: itself as a release, and the writer's fences before it. */
+  /** What the write releases: itself as a release, and the writer's fences and releases of the location before it. */
   readonly heads: readonly ReleaseHead[];
   /** Heads of the writes before it that it carries on, being a read-modify-write. */
   readonly inherited: readonly ReleaseHead[];
@@ -133,6 +136,7 @@ export type Outcome =
 export interface Observation {
   /** Its number: later ones are larger. */
   readonly order: number;
+  readonly location: Location;
   readonly write: AtomicWrite;
   readonly reader: Actor;
   readonly epoch: number;
@@ -148,8 +152,11 @@ export interface Observation {
 export interface SyncState {
   /** What this thread's last fence of each scope released; null where a wider, later fence says more. */
   readonly fences: (ReleaseHead | null)[];
-  /** Released to this thread's relaxed loads by writers at each distance; a fence that reaches them acquires it. */
-  readonly pending: Clock[];
+  /**
+   * Released to this thread's relaxed loads of a location by writers at each distance; a fence that reaches them
+   * acquires it, or a later acquire of the same location.
+   */
+  readonly pending: Map<Location, Clock[]>;
   /** The relaxed loads behind `pending`. */
   observations: Observation[];
 }
@@ -173,6 +180,7 @@ export class Actor {
   /** About its own block, itself aside. */
   own: BlockClock = nothingOfBlock;
   sync: SyncState | null = null;
+  retired = false;
   /** What it learned from awaitPrevious. */
   awaited: readonly Clock[] = [];
   /** What its reads by way of L1 may rely on; null: all that it knows. */
@@ -259,13 +267,14 @@ export class Actor {
 
   /** Its block has ended: it acts no more, and others only ask what it did. */
   retire(): void {
+    this.retired = true;
     this.base = nothing;
     this.acquired = [];
     this.sync = null;
   }
 
   ensureSync(): SyncState {
-    this.sync ??= { fences: [null, null, null], pending: [nothing, nothing, nothing], observations: [] };
+    this.sync ??= { fences: [null, null, null], pending: new Map(), observations: [] };
     return this.sync;
   }
 }
@@ -293,5 +302,6 @@ function covers(clock: BlockClock, by: Actor, epoch: number): boolean {
 /** The narrowest scope that includes both. */
 export function distance(a: Actor, b: Actor): Reach {
   if (a.block === b.block) return cta;
+  if (a.block.owner.ofHost || b.block.owner.ofHost) return sys;
   return a.block.rank === b.block.rank ? gpu : sys;
 }

@@ -49,6 +49,17 @@ export function explain(first: Side, second: Side, around: Circumstances): () =>
     missingEdge(first, second, around.writtenBefore);
 }
 
+/** What would have put an atomic store before the atomic load that missed it. */
+export function explainStale(store: Side, load: Side, around: Circumstances): string {
+  return (
+    brokenSynchronisation(store, around) ??
+    publishedTooEarly(store, around) ??
+    waitedElsewhere(store, load, around, true) ??
+    `${missingEdge(store, load, false)} Where each of two threads stores first and then loads what the other stored, ` +
+      "g.fence(scope, { order: 'seq_cst' }) between the two, in both, lets one of them see it."
+  );
+}
+
 function betweenAtomics(first: Side, second: Side): string | null {
   if (!isAtomic(first.meta) || !isAtomic(second.meta)) return null;
   if (!sameSize(first.meta, second.meta)) {

@@ -1,5 +1,5 @@
 /** The detector: turns the machine's events into clocks (who knows what) and shadow memory (who touched what). */
-import type { Order, Scope } from '../../lang/index.js';
+import type { FenceOrder as FenceKind, Order, Scope } from '../../lang/index.js';
 import type {
   AccessKind,
   BlockId,
@@ -8,34 +8,43 @@ import type {
   Finding,
   LaunchId,
   SiteId,
+  StaleRead,
   StreamId,
   ThreadId,
 } from '../detector.js';
 import { noSite, packAccess } from './access.js';
 import {
   Actor,
+  type AtomicWrite,
   BlockState,
   cta,
+  distance,
   LaunchState,
   type Observation,
+  ReleaseHead,
   reachOf,
   StreamState,
   sys,
 } from './actors.js';
 import { type BlockClock, Clock, joinBlocks, nothing, wholeBlock } from './clock.js';
+import { Location, wordsAt } from './location.js';
 import { type DetectorOptions, RaceReports } from './report.js';
-import { atomicWriteOf, Shadow } from './shadow.js';
-import { arrive, fence, observe, publish } from './sync.js';
+import { type Cell, locationOf, Shadow } from './shadow.js';
+import { StaleReads } from './stale.js';
+import { acquireEarlier, arrive, FenceOrder, fence, mutual, observe, publish } from './sync.js';
 
 /** How many observations are kept to explain races with. */
 const observationsKept = 8192;
 const mbarrierBytes = 8;
+const nothingOlder: readonly never[] = [];
 
 export class RaceDetector implements Detector {
   private readonly streams = new Map<StreamId, StreamState>();
   private readonly events = new Map<number, Clock>();
   /** What the host program of each rank has seen to be finished. */
   private readonly hosts = new Map<number, Clock>();
+  /** The host programs that have accessed mapped memory, by rank. */
+  private readonly hostPrograms = new Map<number, Actor>();
   private readonly launches = new Map<LaunchId, LaunchState>();
   private readonly blocks = new Map<BlockId, BlockState>();
   private readonly threads: Actor[] = [];
@@ -45,14 +54,21 @@ export class RaceDetector implements Detector {
   private readonly observations: Observation[] = [];
   private observed = 0;
   private sequence = 0;
+  private readonly fences = new FenceOrder();
   private readonly reports: RaceReports;
+  private readonly stale: StaleReads;
 
   constructor(options: DetectorOptions) {
     this.reports = new RaceReports(options, this.observations);
+    this.stale = new StaleReads(options, this.observations);
   }
 
   get findings(): readonly Finding[] {
     return this.reports.findings;
+  }
+
+  get staleReads(): readonly StaleRead[] {
+    return this.stale.reports();
   }
 
   streamCreated(stream: StreamId, rank: number): void {
@@ -87,13 +103,42 @@ export class RaceDetector implements Detector {
   }
 
   hostSynchronized(stream: StreamId, rank: number): void {
-    this.hosts.set(rank, this.host(rank).join(this.stream(stream).now));
+    this.hostLearns(rank, this.stream(stream).now);
   }
 
-  hostEnqueued(stream: StreamId, rank: number): void {
+  hostThreadStarted(thread: ThreadId, rank: number, name: string | null): void {
+    const stream = new StreamState(this.streams.size, -1 - thread, rank, true);
+    this.streams.set(stream.id, stream);
+    const launch = new LaunchState(
+      -1,
+      stream,
+      ++stream.step,
+      name ?? 'the host',
+      false,
+      this.host(rank),
+      null,
+    );
+    const actor = this.actor(new BlockState(++this.sequence, 1, stream, launch, 0), 0, null, launch.start);
+    this.threads[thread] = actor;
+    if (name === null) this.hostPrograms.set(rank, actor);
+  }
+
+  hostThreadEnded(thread: ThreadId, rank: number): void {
+    this.hostLearns(rank, release(this.threads[thread]!));
+  }
+
+  hostKnows(rank: number): Clock {
+    return this.host(rank);
+  }
+
+  hostHeard(rank: number, known: Clock): void {
+    this.hostLearns(rank, known);
+  }
+
+  hostEnqueued(stream: StreamId, known: Clock): void {
     const state = this.stream(stream);
-    state.now = state.now.join(this.host(rank));
-    state.settled = state.settled.join(this.host(rank));
+    state.now = state.now.join(known);
+    state.settled = state.settled.join(known);
   }
 
   launchStarted(
@@ -186,6 +231,7 @@ export class RaceDetector implements Detector {
     offset: number,
     bytes: number,
     site: SiteId,
+    older = 0,
   ): void {
     const me = this.threads[thread]!;
     const shadow = this.shadow(buffer);
@@ -196,27 +242,79 @@ export class RaceDetector implements Detector {
       return;
     }
     const cells = shadow.cells(offset, bytes);
-    const before = kind === 'write' ? null : atomicWriteOf(cells);
-    if (before !== null) {
-      const acquires = order === 'acquire' || order === 'acq_rel';
-      const number = this.observed++;
-      this.observations[number % observationsKept] = observe(me, before, meta, acquires, number);
+    const location = locationOf(cells);
+    const acquires = order === 'acquire' || order === 'acq_rel';
+    let before: AtomicWrite | null = null;
+    if (location !== null && kind !== 'write') {
+      const version = older === 0 ? location.newest : location.olderFor(me)[older - 1]!;
+      before = version.write;
+      if (version !== location.newest) {
+        version.misled(me);
+        this.stale.add(me, meta, location, version, buffer);
+      }
+      const linked = before !== null && this.observe(me, location, before, meta, acquires);
+      if (linked && kind === 'read') location.saw(version, me, meta);
+      if (acquires && location.is(offset, bytes)) acquireEarlier(me, location, reachOf[scope]);
     }
     shadow.strong(cells, me, meta, offset);
     if (kind === 'read') return;
     const releases = order === 'release' || order === 'acq_rel';
-    const write = publish(me, meta, releases, before);
-    for (const cell of cells) cell.atomic = write;
+    const target = this.location(cells, offset, bytes);
+    target.store(publish(me, target, meta, releases, before), wordsAt(buffer.i32, offset, bytes));
   }
 
-  fence(thread: ThreadId, scope: Scope, _site: SiteId): void {
-    fence(this.threads[thread]!, reachOf[scope]);
+  olderValues(
+    thread: ThreadId,
+    buffer: BufferInfo,
+    offset: number,
+    bytes: number,
+  ): readonly { readonly words: readonly number[] }[] {
+    const location = locationOf(this.shadow(buffer).cells(offset, bytes));
+    if (location === null || !location.is(offset, bytes)) return nothingOlder;
+    return location.olderFor(this.threads[thread]!);
+  }
+
+  /** True if the read and the write are of the same bytes, and each one's scope includes the other. */
+  private observe(
+    me: Actor,
+    location: Location,
+    write: AtomicWrite,
+    meta: number,
+    acquires: boolean,
+  ): boolean {
+    const number = this.observed++;
+    this.observations[number % observationsKept] = observe(me, location, write, meta, acquires, number);
+    return mutual(write.meta, meta, distance(write.moment.by, me));
+  }
+
+  /** The location of exactly these bytes, for a store. */
+  private location(cells: readonly Cell[], offset: number, bytes: number): Location {
+    const known = locationOf(cells);
+    if (known?.is(offset, bytes)) return known;
+    const location = new Location(offset, bytes);
+    for (const cell of cells) cell.location = location;
+    return location;
+  }
+
+  fence(thread: ThreadId, order: FenceKind, scope: Scope): void {
+    const me = this.threads[thread]!;
+    if (order === 'seq_cst') this.fences.pass(me, reachOf[scope]);
+    else fence(me, reachOf[scope]);
   }
 
   blockBarrier(block: BlockId): void {
     const { threads } = this.blocks.get(block)!;
     const { epoch, known, own: before } = met(threads);
     const own = before.withFloor(epoch);
+    for (const thread of threads) thread.meet(known, own, epoch);
+  }
+
+  groupMet(ids: readonly ThreadId[]): void {
+    const threads = ids.map((id) => this.threads[id]!);
+    const { epoch, known, own: before } = met(threads);
+    const warps = new Set(threads.map((thread) => thread.lane >> 5));
+    let own = before;
+    for (const warp of warps) own = own.withWarp(warp, epoch);
     for (const thread of threads) thread.meet(known, own, epoch);
   }
 
@@ -274,16 +372,25 @@ export class RaceDetector implements Detector {
     if (agents === null) return;
     const cells = this.shadow(barrier.buffer).cells(barrier.offset, mbarrierBytes);
     const meta = packAccess('update', 'release', cta, mbarrierBytes, site);
-    const write = arrive(agents, group + 1, meta, atomicWriteOf(cells));
-    for (const cell of cells) cell.atomic = write;
+    const location = this.location(cells, barrier.offset, mbarrierBytes);
+    const write = arrive(agents, group + 1, meta, location.newest.write);
+    location.store(write, wordsAt(barrier.buffer.i32, barrier.offset, mbarrierBytes));
   }
 
   private stream(id: StreamId): StreamState {
     return this.streams.get(id)!;
   }
 
+  /** What the host program of a rank knows and did. */
   private host(rank: number): Clock {
-    return this.hosts.get(rank) ?? nothing;
+    const program = this.hostPrograms.get(rank);
+    return program === undefined ? (this.hosts.get(rank) ?? nothing) : release(program);
+  }
+
+  private hostLearns(rank: number, clock: Clock): void {
+    const program = this.hostPrograms.get(rank);
+    if (program === undefined) this.hosts.set(rank, this.host(rank).join(clock));
+    else program.learn(clock);
   }
 
   private actor(block: BlockState, lane: number, copies: 'read' | 'write' | null, known: Clock): Actor {
@@ -301,6 +408,13 @@ export class RaceDetector implements Detector {
     this.shadows[buffer.id] = made;
     return made;
   }
+}
+
+/** What a thread has done so far and knows, for who is told. */
+function release(thread: Actor): Clock {
+  const { clock } = new ReleaseHead(thread, sys);
+  thread.endEpoch();
+  return clock;
 }
 
 /** What threads that meet know together; `epoch` ends what any of them did before. */

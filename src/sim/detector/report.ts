@@ -47,8 +47,10 @@ export class RaceReports {
     const key = `${pair} ${location.replace(/[\d[].*$/, '')}`;
     if (this.seen.has(key)) return;
     this.seen.add(key);
-    const { seed, configuration } = this.options;
-    const [one, other] = [this.report(first), this.report(second)];
+    const { options } = this;
+    const { seed, configuration } = options;
+    const one = reportOf(options, first.by, first.meta);
+    const other = reportOf(options, second.by, second.meta);
     const hint = explain(
       { ...first, where: one.where },
       { ...second, where: other.where },
@@ -56,7 +58,7 @@ export class RaceReports {
         known: new ReleaseHead(knower, sys),
         writtenBefore: writes.some((write) => siteOf(write.meta) === siteOf(second.meta)),
         observations: this.observations,
-        where: (id) => (id === noSite ? 'the copy' : this.options.site(id).where),
+        where: whereIs(options),
       },
     );
     let text: string | null = null;
@@ -75,21 +77,26 @@ export class RaceReports {
       },
     });
   }
+}
 
-  private report({ by, meta }: Entry): AccessReport {
-    const { launch, rank, index, owner } = by.block;
-    const id = siteOf(meta);
-    const site = id === noSite ? null : this.options.site(id);
-    return {
-      kind: kindOf(meta),
-      order: orderOf(meta),
-      scope: scopeNames[scopeOf(meta)]!,
-      rank,
-      kernel: launch?.kernel ?? 'the host',
-      block: index,
-      thread: by.lane,
-      where: site?.where ?? `a copy or fill on stream ${owner.id} of rank ${rank}`,
-      text: site?.text ?? `${kindOf(meta)} by the host, through the stream`,
-    };
-  }
+export function reportOf(options: DetectorOptions, by: Actor, meta: number): AccessReport {
+  const { launch, rank, index, owner } = by.block;
+  const id = siteOf(meta);
+  const site = id === noSite ? null : options.site(id);
+  return {
+    kind: kindOf(meta),
+    order: orderOf(meta),
+    scope: scopeNames[scopeOf(meta)]!,
+    rank,
+    kernel: launch?.kernel ?? 'the host',
+    block: index,
+    thread: by.lane,
+    where: site?.where ?? `a copy or fill on stream ${owner.id} of rank ${rank}`,
+    text: site?.text ?? `${kindOf(meta)} by the host, through the stream`,
+  };
+}
+
+/** Names places for hints. */
+export function whereIs(options: DetectorOptions): (site: SiteId) => string {
+  return (id) => (id === noSite ? 'the copy' : options.site(id).where);
 }

@@ -10,7 +10,8 @@
  * it conflicts with, and is no better protected by being atomic.
  */
 import { isAtomic, isRead, readsByL1, sameSize, scopeOf, strengthOf } from './access.js';
-import { type Actor, type AtomicWrite, distance, happenedBefore, isSettled } from './actors.js';
+import { type Actor, distance, happenedBefore, isSettled } from './actors.js';
+import type { Location } from './location.js';
 import { mutual } from './sync.js';
 
 /** Told of an earlier access that races with the present one. */
@@ -36,15 +37,15 @@ export class Cell {
   reads: Entry[] = [];
   /** When there are so many reads, those that are not needed are forgotten. */
   sweepAt = fewReads;
-  /** Whose value an atomic access reads here. */
-  atomic: AtomicWrite | null = null;
+  /** What atomic accesses read here; null after a weak write. */
+  location: Location | null = null;
 
   clone(): Cell {
     const copy = new Cell();
     copy.writes = this.writes.map((entry) => ({ ...entry }));
     copy.reads = this.reads.map((entry) => ({ ...entry }));
     copy.sweepAt = this.sweepAt;
-    copy.atomic = this.atomic;
+    copy.location = this.location;
     return copy;
   }
 }
@@ -175,7 +176,7 @@ export class Shadow {
       }
     }
     const cell = this.cell(page, record);
-    cell.atomic = null;
+    cell.location = null;
     this.full(cell, me, as, meta, offset);
     if (cell.writes.length === 1 && cell.reads.length === 0) {
       words[at + hasCell] = 0;
@@ -242,11 +243,11 @@ function setWriter(words: Int32Array, at: number, as: Actor, meta: number): void
   words[at + reader] = 0;
 }
 
-/** The atomic write whose value an access of these cells reads, if one wrote them all. */
-export function atomicWriteOf(cells: readonly Cell[]): AtomicWrite | null {
-  const write = cells[0]!.atomic;
-  for (const cell of cells) if (cell.atomic !== write) return null;
-  return write;
+/** The location whose newest atomic store wrote all of these cells. */
+export function locationOf(cells: readonly Cell[]): Location | null {
+  const { location } = cells[0]!;
+  for (const cell of cells) if (cell.location !== location) return null;
+  return location;
 }
 
 function standsFor(me: Actor, as: Actor, meta: number, earlier: Entry): boolean {

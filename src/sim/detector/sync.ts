@@ -1,15 +1,17 @@
 /**
  * Release and acquire through the value of a location, as PTX defines them.
  *
- * A write hands on its writer's knowledge if it is a release, or if a fence of the writer comes before it. A
- * read-modify-write carries on what the write before it handed on. A reader that sees the value learns it if it
- * acquires, or at its next fence. All of this needs scopes that include the other side: of the write and the read
- * (each pair along a chain of read-modify-writes), and of the release (or fence) and the acquire (or fence).
+ * A write hands on its writer's knowledge if it is a release, or if a fence of the writer comes before it, or an earlier
+ * release of the same location. A read-modify-write carries on what the write before it handed on. A reader that sees the
+ * value learns it if it acquires, or at its next fence, or when it next acquires the same location. All of this needs
+ * scopes that include the other side: of the write and the read (each pair along a chain of read-modify-writes), and of
+ * the release (or fence) and the acquire (or fence).
  */
 import { isAtomic, sameSize, scopeOf } from './access.js';
 import {
   Actor,
   type AtomicWrite,
+  type BlockState,
   cta,
   distance,
   gpu,
@@ -20,7 +22,8 @@ import {
   ReleaseHead,
   sys,
 } from './actors.js';
-import { nothing, nothingOfBlock } from './clock.js';
+import { type Clock, nothing, nothingOfBlock } from './clock.js';
+import type { Location } from './location.js';
 
 const reaches: readonly Reach[] = [cta, gpu, sys];
 const noHeads: readonly ReleaseHead[] = [];
@@ -35,6 +38,7 @@ export function mutual(a: number, b: number, apart: Reach): boolean {
 /** `me` read `write` by an atomic access: it learns, now or at its next fence, what the write hands on. */
 export function observe(
   me: Actor,
+  location: Location,
   write: AtomicWrite,
   meta: number,
   acquires: boolean,
@@ -44,12 +48,13 @@ export function observe(
   let outcome = brokenLink(write, meta, needs);
   if (outcome === null) {
     // What is inherited comes from others; whether the write itself released is what an explanation wants to know.
-    for (const head of write.inherited) learnFrom(me, head, meta, acquires);
+    for (const head of write.inherited) learnFrom(me, location, head, meta, acquires);
     outcome = write.heads.length === 0 ? 'no-release' : 'release-fence-scope';
-    for (const head of write.heads) outcome = learnFrom(me, head, meta, acquires) ?? outcome;
+    for (const head of write.heads) outcome = learnFrom(me, location, head, meta, acquires) ?? outcome;
   }
   const observation: Observation = {
     order,
+    location,
     write,
     reader: me,
     epoch: me.epoch,
@@ -67,7 +72,13 @@ export function observe(
 }
 
 /** Null where the release does not reach the reader. */
-function learnFrom(me: Actor, head: ReleaseHead, meta: number, acquires: boolean): Outcome | null {
+function learnFrom(
+  me: Actor,
+  location: Location,
+  head: ReleaseHead,
+  meta: number,
+  acquires: boolean,
+): Outcome | null {
   const needs = distance(head.by, me);
   if (head.scope < needs) return null;
   const learnt = happenedBefore(head.by, head.epoch, me);
@@ -77,9 +88,43 @@ function learnFrom(me: Actor, head: ReleaseHead, meta: number, acquires: boolean
   }
   if (!learnt) {
     const { pending } = me.ensureSync();
-    pending[needs] = pending[needs]!.join(head.clock);
+    let clocks = pending.get(location);
+    if (clocks === undefined) {
+      clocks = [nothing, nothing, nothing];
+      pending.set(location, clocks);
+    }
+    clocks[needs] = clocks[needs]!.join(head.clock);
   }
   return 'no-acquire';
+}
+
+/** `me` acquires `location`: what its relaxed loads of it have seen before counts too. */
+export function acquireEarlier(me: Actor, location: Location, scope: Reach): void {
+  const { sync } = me;
+  const clocks = sync?.pending.get(location);
+  if (sync === null || clocks === undefined) return;
+  learnPending(me, clocks, scope);
+  settle(me, scope, (observation) => observation.location === location);
+}
+
+function learnPending(me: Actor, clocks: Clock[], scope: Reach): void {
+  for (const reach of reaches) {
+    if (reach > scope) break;
+    me.learn(clocks[reach]!);
+    clocks[reach] = nothing;
+  }
+}
+
+/** What the thread has read relaxed is acquired now, as far as `scope` reaches. */
+function settle(me: Actor, scope: Reach, concerns: (observation: Observation) => boolean): void {
+  const sync = me.ensureSync();
+  sync.observations = sync.observations.filter((observation) => {
+    if (!concerns(observation)) return true;
+    const reached = observation.needs <= scope;
+    observation.outcome = reached ? 'synchronised' : 'acquire-fence-scope';
+    if (reached) observation.fencedIn = me.epoch;
+    return !reached;
+  });
 }
 
 function brokenLink(write: AtomicWrite, meta: number, apart: Reach): Outcome | null {
@@ -89,12 +134,19 @@ function brokenLink(write: AtomicWrite, meta: number, apart: Reach): Outcome | n
 }
 
 /** The atomic write that `me` makes now. `before`: the write it read, if it is a read-modify-write. */
-export function publish(me: Actor, meta: number, releases: boolean, before: AtomicWrite | null): AtomicWrite {
+export function publish(
+  me: Actor,
+  location: Location,
+  meta: number,
+  releases: boolean,
+  before: AtomicWrite | null,
+): AtomicWrite {
   const scope = scopeOf(meta);
   const moment = new ReleaseHead(me, scope);
-  const fences =
-    me.sync?.fences.filter((f): f is ReleaseHead => f !== null && !(releases && f.scope <= scope)) ?? noHeads;
-  const heads = releases ? [moment, ...fences] : fences;
+  const fences = me.sync?.fences.filter((fence) => fence !== null) ?? noHeads;
+  const earlier = [...fences, ...location.releasesOf(me)];
+  const heads = releases ? [moment, ...earlier.filter((head) => head.scope > scope)] : earlier;
+  if (releases) location.released(moment);
   let inherited = noHeads;
   if (before !== null && brokenLink(before, meta, distance(before.moment.by, me)) === null) {
     inherited = [...before.inherited, ...before.heads].filter(
@@ -128,20 +180,39 @@ function replaces(newer: ReleaseHead, older: ReleaseHead): boolean {
   );
 }
 
-export function fence(me: Actor, scope: Reach): void {
+export function fence(me: Actor, scope: Reach): ReleaseHead {
   const sync = me.ensureSync();
-  for (const reach of reaches) {
-    if (reach > scope) break;
-    me.learn(sync.pending[reach]!);
-    sync.pending[reach] = nothing;
-    sync.fences[reach] = null;
+  for (const [location, clocks] of sync.pending) {
+    learnPending(me, clocks, scope);
+    if (scope === sys) sync.pending.delete(location);
   }
-  sync.fences[scope] = new ReleaseHead(me, scope);
+  for (const reach of reaches) if (reach <= scope) sync.fences[reach] = null;
+  const head = new ReleaseHead(me, scope);
+  sync.fences[scope] = head;
   me.endEpoch();
-  sync.observations = sync.observations.filter((observation) => {
-    const reached = observation.needs <= scope;
-    observation.outcome = reached ? 'synchronised' : 'acquire-fence-scope';
-    if (reached) observation.fencedIn = me.epoch;
-    return !reached;
-  });
+  settle(me, scope, () => true);
+  return head;
+}
+
+/**
+ * The order of sequentially consistent fences, which is that of the run. Whoever passes one learns what came before all
+ * those that include it and that it includes.
+ */
+export class FenceOrder {
+  private all = nothing;
+  private readonly ranks = new Map<number, Clock>();
+  private readonly blocks = new WeakMap<BlockState, Clock>();
+
+  pass(me: Actor, scope: Reach): void {
+    const { block } = me;
+    const ofBlock = this.blocks.get(block) ?? nothing;
+    const ofRank = this.ranks.get(block.rank) ?? nothing;
+    me.learn(ofBlock);
+    if (scope >= gpu) me.learn(ofRank);
+    if (scope === sys) me.learn(this.all);
+    const { clock } = fence(me, scope);
+    this.blocks.set(block, ofBlock.join(clock));
+    if (scope >= gpu) this.ranks.set(block.rank, ofRank.join(clock));
+    if (scope === sys) this.all = this.all.join(clock);
+  }
 }

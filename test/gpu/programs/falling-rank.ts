@@ -4,7 +4,8 @@
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { HeddleError, RankLostError } from '../../../src/errors/index.js';
-import { ExpertParallel, emptyTensor, makeRoutes, row, tensorFrom } from '../../../src/moe/index.js';
+import { ExpertParallel, emptyTensor, row, tensorFrom } from '../../../src/moe/index.js';
+import { makeRoutes } from '../../../src/testing/index.js';
 import { World } from '../../../src/world/index.js';
 
 const [point, victim, waitMs] = [process.argv[2]!, Number(process.argv[3]), Number(process.argv[4])];

@@ -3,7 +3,7 @@
  * memory as element arrays. What the differential tests hold printed programs against.
  */
 import { bf16ToF32, e4m3ToF32, f16ToF32, f32ToBf16, f32ToE4m3, f32ToF16 } from '../../../src/device/index.js';
-import type { BinaryOp, Effect, Expr, IrFunction, IrModule, Stmt } from '../../../src/lang/ir.js';
+import type { BinaryOp, Effect, Expr, InlinedCall, IrModule, Stmt } from '../../../src/lang/ir.js';
 import { byteSize, type ValueName } from '../../../src/lang/types.js';
 
 /** u64 as bigint, other numbers (storage types: their bits) as number, v16 as its bytes. */
@@ -16,32 +16,26 @@ export interface Pointer {
 
 type Environment = Map<number, Value | Value[]>;
 type Outcome =
-  | { readonly kind: 'next' | 'break' | 'continue' }
-  | { readonly kind: 'return'; readonly value: Value };
+  | { readonly kind: 'next' | 'break' | 'continue' | 'return' }
+  | { readonly kind: 'leave'; readonly call: InlinedCall };
 const next: Outcome = { kind: 'next' };
 
-export function run(module: IrModule, args: readonly Value[]): void {
-  call(module, module.entry, args);
+export function run({ entry }: IrModule, args: readonly Value[]): void {
+  execute(entry.body, new Map(entry.params.map(({ variable }, i) => [variable.id, args[i]!])));
 }
 
-function call(module: IrModule, fn: IrFunction, args: readonly Value[]): Value {
-  const env: Environment = new Map(fn.params.map(({ variable }, i) => [variable.id, args[i]!]));
-  const outcome = execute(module, fn.body, env);
-  return outcome.kind === 'return' ? outcome.value : 0;
-}
-
-function execute(module: IrModule, body: readonly Stmt[], env: Environment): Outcome {
+function execute(body: readonly Stmt[], env: Environment): Outcome {
   for (const statement of body) {
-    const outcome = step(module, statement, env);
+    const outcome = step(statement, env);
     if (outcome.kind !== 'next') return outcome;
   }
   return next;
 }
 
-function step(module: IrModule, statement: Stmt, env: Environment): Outcome {
+function step(statement: Stmt, env: Environment): Outcome {
   switch (statement.kind) {
     case 'let':
-      env.set(statement.variable.id, evaluate(statement.init, env));
+      if (statement.init !== null) env.set(statement.variable.id, evaluate(statement.init, env));
       return next;
     case 'assign':
       env.set(statement.variable.id, evaluate(statement.value, env));
@@ -57,43 +51,39 @@ function step(module: IrModule, statement: Stmt, env: Environment): Outcome {
       return next;
     }
     case 'effect': {
-      const result = perform(module, statement.effect, env);
+      const result = perform(statement.effect, env);
       if (statement.result !== null) env.set(statement.result.id, result);
       return next;
     }
     case 'if':
-      return execute(module, evaluate(statement.test, env) ? statement.then : statement.else, env);
+      return execute(evaluate(statement.test, env) ? statement.then : statement.else, env);
     case 'for':
-      execute(module, statement.init, env);
-      return repeat(module, statement.test, statement.body, statement.update, env);
+      execute(statement.init, env);
+      return repeat(statement.test, statement.body, statement.update, env);
     case 'while':
-      return repeat(module, statement.test, statement.body, [], env);
-    case 'block':
-      return execute(module, statement.body, env);
-    case 'return':
-      return { kind: 'return', value: statement.value === null ? 0 : evaluate(statement.value, env) };
+      return repeat(statement.test, statement.body, [], env);
+    case 'block': {
+      const outcome = execute(statement.body, env);
+      return outcome.kind === 'leave' && outcome.call === statement.call ? next : outcome;
+    }
+    case 'leave':
+      return { kind: 'leave', call: statement.call };
     default:
       return { kind: statement.kind };
   }
 }
 
-function repeat(
-  module: IrModule,
-  test: Expr,
-  body: readonly Stmt[],
-  update: readonly Stmt[],
-  env: Environment,
-): Outcome {
+function repeat(test: Expr, body: readonly Stmt[], update: readonly Stmt[], env: Environment): Outcome {
   while (evaluate(test, env)) {
-    const outcome = execute(module, body, env);
+    const outcome = execute(body, env);
     if (outcome.kind === 'break') break;
-    if (outcome.kind === 'return') return outcome;
-    execute(module, update, env);
+    if (outcome.kind === 'return' || outcome.kind === 'leave') return outcome;
+    execute(update, env);
   }
   return next;
 }
 
-function perform(module: IrModule, effect: Effect, env: Environment): Value {
+function perform(effect: Effect, env: Environment): Value {
   switch (effect.op) {
     case 'load': {
       const { memory, offset } = evaluate(effect.pointer, env) as Pointer;
@@ -104,12 +94,6 @@ function perform(module: IrModule, effect: Effect, env: Environment): Value {
       put(memory, offset, elementOf(effect.pointer), evaluate(effect.value, env));
       return 0;
     }
-    case 'call':
-      return call(
-        module,
-        module.functions[effect.callee]!,
-        effect.args.map((arg) => evaluate(arg, env)),
-      );
     default:
       throw new Error(`${effect.op} is not for one thread`);
   }
@@ -217,6 +201,8 @@ function evaluate(expr: Expr, env: Environment): Value {
       const { memory, offset } = of(expr.pointer) as Pointer;
       return { memory, offset: offset + Number(of(expr.index)) * byteSize[elementOf(expr)] };
     }
+    case 'index':
+      return evaluate(expr.value, env);
     case 'view':
       return of(expr.pointer);
     case 'field':
@@ -292,14 +278,10 @@ function pure(name: string, type: ValueName, args: readonly Value[]): Value {
       if (Number.isNaN(a) || Number.isNaN(b)) return Number.isNaN(a) ? b : a;
       return name === 'min' ? Math.min(a, b) : Math.max(a, b);
     }
-    case 'abs':
-      return type === 'f32' ? Math.abs(a) : wrap(type, a < 0 ? -big(a) : big(a));
     case 'popc':
       return [...a.toString(2)].filter((digit) => digit === '1').length;
     case 'ffs':
       return a === 0 ? 0 : a.toString(2).length - a.toString(2).lastIndexOf('1');
-    case 'clz':
-      return a === 0 ? 32 : 32 - a.toString(2).length;
     case 'rcp':
       return Math.fround(1 / a);
     case 'fma':

@@ -26,7 +26,6 @@ export function everyOperation(type: Computed): {
   for (const to of [...computed, 'bool'] as const) made[`to ${to}`] = ir.convert(to, a);
   made.negative = ir.unary('-', a);
   if (isFloat) {
-    made.abs = ir.pure('abs', a);
     made.rcp = ir.pure('rcp', a);
     for (const c of edges.f32) made[`fma ${c}`] = ir.pure('fma', a, b, ir.f32(Number(c)));
     for (const storage of ['bf16', 'f16', 'e4m3'] as const) {
@@ -46,8 +45,7 @@ export function everyOperation(type: Computed): {
       }
     }
     made.complement = ir.unary('~', a);
-    if (type === 'i32') made.abs = ir.pure('abs', a);
-    if (type === 'u32') for (const name of ['popc', 'ffs', 'clz'] as const) made[name] = ir.pure(name, a);
+    if (type === 'u32') for (const name of ['popc', 'ffs'] as const) made[name] = ir.pure(name, a);
   }
   const names = Object.keys(made);
   const body = Object.values(made).map((expr, i) =>

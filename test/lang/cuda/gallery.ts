@@ -2,6 +2,7 @@
 import type { Effect, Expr, IrModule, Param, Stmt, Variable } from '../../../src/lang/ir.js';
 import type { IrType, Space, ValueName } from '../../../src/lang/types.js';
 import * as ir from './ir-builder.js';
+import { reverseTwice } from './large-shared.js';
 
 const memoryNames = ['u8', 'u16', 'i32', 'u32', 'u64', 'f32', 'bf16', 'f16', 'e4m3', 'v16'] as const;
 const scopes = ['cta', 'gpu', 'sys'] as const;
@@ -55,23 +56,15 @@ function atomics(name: 'i32' | 'u32' | 'u64'): IrModule {
   const value = ir.convert(name, x);
   const sum = v('sum', name, true);
   const body: Stmt[] = [ir.define(sum, ir.constant(name, name === 'u64' ? 0n : 0))];
-  const operations =
-    name === 'i32' ? (['add', 'max', 'exchange'] as const) : (['add', 'max', 'or', 'exchange'] as const);
   for (const base of [counters.variable, tile.variable]) {
     for (const order of ['relaxed', 'acquire', 'release', 'acq_rel'] as const) {
       for (const scope of scopes) {
         const pointer = ir.offset(ir.read(base), ir.u32(1));
-        for (const operation of operations) {
-          const before = v('before', name);
-          const atomic: Effect = { op: 'atomic', name: operation, pointer, value, order, scope };
-          body.push(ir.effect(atomic, before), ir.assign(sum, ir.binary('+', ir.read(sum), ir.read(before))));
-          // Nobody reads this one.
-          body.push(ir.effect(atomic));
-        }
         const before = v('before', name);
-        const compare = ir.read(sum);
-        body.push(ir.effect({ op: 'compareExchange', pointer, compare, value, order, scope }, before));
-        body.push(ir.assign(sum, ir.binary('+', ir.read(sum), ir.read(before))));
+        const add: Effect = { op: 'atomicAdd', pointer, value, order, scope };
+        body.push(ir.effect(add, before), ir.assign(sum, ir.binary('+', ir.read(sum), ir.read(before))));
+        // Nobody reads this one.
+        body.push(ir.effect(add));
       }
     }
   }
@@ -91,17 +84,18 @@ function waits(): IrModule {
     ir.effect({ op: 'awaitPrevious' }),
   ];
   const common = { epoch: ir.read(epoch.variable), limit: ir.read(limit.variable) };
+  const wait = { op: 'awaitEpoch', pointer: ir.offset(ir.read(flags.variable), x), ...common } as const;
   for (const scope of scopes) {
     const reached = v('reached', 'bool');
     const packet = v('packet', 'v16');
     const order = scope === 'sys' ? 'acquire' : 'relaxed';
     body.push(
-      ir.effect(
-        { op: 'awaitEpoch', pointer: ir.offset(ir.read(flags.variable), x), order, scope, ...common },
-        reached,
-      ),
-      ir.when(ir.unary('!', ir.read(reached)), [ir.give(null)]),
+      ir.effect({ ...wait, order, scope, until: '>=', mask: ir.u32(0xffff_ffff) }, reached),
+      ir.effect({ ...wait, order, scope, until: '==', mask: common.epoch }),
+      ir.effect({ ...wait, order, scope, until: '!=', mask: ir.u32(0xff) }),
+      ir.when(ir.unary('!', ir.read(reached)), [ir.end]),
       ir.effect({ op: 'fence', order: 'acq_rel', scope }),
+      ir.effect({ op: 'fence', order: 'seq_cst', scope }),
       ir.effect(
         {
           op: 'awaitFilled',
@@ -133,7 +127,7 @@ function warps(): IrModule {
   const sum = v('sum', 'u32', true);
   const add = (value: Expr): Stmt => ir.assign(sum, ir.binary('+', ir.read(sum), value));
   body.push(ir.define(sum, ir.builtin('laneId')));
-  for (const op of ['shuffle', 'shuffleXor', 'shuffleUp', 'shuffleDown'] as const) {
+  for (const op of ['warp.shuffle', 'warp.shuffleXor', 'warp.shuffleUp'] as const) {
     for (const type of ['u32', 'i32', 'f32'] as const) {
       const other = v('other', type);
       const value = type === 'u32' ? ir.read(sum) : ir.convert(type, ir.read(sum));
@@ -144,20 +138,17 @@ function warps(): IrModule {
     }
   }
   const odd = ir.binary('==', ir.binary('%', ir.read(sum), ir.u32(2)), ir.u32(1));
-  for (const op of ['any', 'all'] as const) {
-    const result = v(op, 'bool');
-    body.push(ir.effect({ op, value: odd }, result), ir.when(ir.read(result), [add(ir.u32(3))]));
-    body.push(ir.effect({ op, value: odd }));
-  }
+  const any = v('any', 'bool');
+  body.push(ir.effect({ op: 'warp.any', test: odd }, any), ir.when(ir.read(any), [add(ir.u32(3))]));
+  body.push(ir.effect({ op: 'warp.any', test: odd }));
   const mask = v('mask', 'u32');
-  body.push(ir.effect({ op: 'ballot', value: odd }, mask), add(ir.pure('popc', ir.read(mask))));
+  body.push(ir.effect({ op: 'warp.ballot', test: odd }, mask), add(ir.pure('popc', ir.read(mask))));
   const same = v('same', 'u32');
-  body.push(ir.effect({ op: 'match', value: ir.read(sum) }, same), add(ir.pure('ffs', ir.read(same))));
-  body.push(ir.effect({ op: 'warpBarrier' }));
-  const leader = v('leader', 'bool');
-  body.push(ir.effect({ op: 'elect' }, leader), ir.effect({ op: 'elect' }));
+  body.push(ir.effect({ op: 'warp.match', value: ir.read(sum) }, same), add(ir.pure('ffs', ir.read(same))));
+  body.push(ir.effect({ op: 'warp.barrier' }));
+  const leader = ir.binary('==', ir.builtin('laneId'), ir.u32(0));
   body.push(
-    ir.when(ir.read(leader), [
+    ir.when(leader, [
       ir.effect(ir.store(ir.offset(ir.read(output.variable), ir.builtin('warpId')), ir.read(sum))),
     ]),
   );
@@ -176,17 +167,21 @@ function bulk(): IrModule {
   const row = v('row', 'v16');
   const mine = ir.offset(ir.read(tile.variable), x);
   const barrier = ir.read(full.variable);
+  const over = v('over', 'bool');
   return ir.module(
     'bulk',
     [from, to],
     [
-      ir.when(first, [ir.effect({ op: 'mbarrierInit', barrier, count: ir.u32(1) })]),
+      ir.when(first, [ir.effect({ op: 'mbarrier.init', barrier, count: ir.u32(1) })]),
       ir.effect({ op: 'barrier' }),
       ir.when(first, [
-        ir.effect({ op: 'mbarrierExpect', barrier, bytes }),
-        ir.effect({ op: 'bulkLoad', to: ir.read(tile.variable), from: base, bytes, barrier }),
+        ir.effect({ op: 'mbarrier.expect', barrier, bytes }),
+        ir.effect({ op: 'bulk.load', to: ir.read(tile.variable), from: base, bytes, barrier }),
       ]),
-      ir.effect({ op: 'mbarrierAwait', barrier, parity: ir.u32(0) }),
+      ir.effect({ op: 'mbarrier.await', barrier, parity: ir.u32(0), limit: ir.u32(0xffff_ffff) }),
+      ir.effect({ op: 'mbarrier.await', barrier, parity: ir.u32(0), limit: ir.u32(5) }, over),
+      ir.when(ir.unary('!', ir.read(over)), [ir.effect({ op: 'mbarrier.arrive', barrier })]),
+      ir.effect({ op: 'group.barrier', id: ir.u32(1), threads: ir.u32(64) }),
       ir.effect(ir.load(mine), row),
       ir.effect(
         ir.store(
@@ -199,41 +194,23 @@ function bulk(): IrModule {
       ),
       ir.effect({ op: 'barrier' }),
       ir.when(first, [
-        ir.effect({ op: 'bulkStore', to: ir.read(to.variable), from: ir.read(tile.variable), bytes }),
-        ir.effect({ op: 'bulkCommit' }),
-        ir.effect({ op: 'bulkWait', pending: 1, reads: true }),
-        ir.effect({ op: 'bulkWait', pending: 0, reads: false }),
+        ir.effect({ op: 'bulk.store', to: ir.read(to.variable), from: ir.read(tile.variable), bytes }),
+        ir.effect({ op: 'bulk.commit' }),
+        ir.effect({ op: 'bulk.waitReads', pending: 1 }),
+        ir.effect({ op: 'bulk.wait', pending: 0 }),
       ]),
     ],
     { shared: [tile, full] },
   );
 }
 
-/** Peers' windows from a device function, which also needs the implicit rank. */
+/** Peers' windows, also from an inlined device function. */
 function windows(): IrModule {
   const layout = ir.layout('Window', [
     { name: 'arrived', type: 'u32', length: 72 },
     { name: 'rows', type: 'v16', length: 1024 },
   ]);
   const type: IrType = { kind: 'peers', layout };
-  const win = ir.param('win', type);
-  const epoch = ir.param('epoch', ir.value('u32'));
-  const publish = ir.fn(
-    'publish',
-    [win, epoch],
-    [
-      ir.effect(
-        ir.store(
-          ir.offset(ir.field(win.variable, x, 'arrived'), ir.builtin('rank')),
-          ir.read(epoch.variable),
-          {
-            order: 'release',
-            scope: 'sys',
-          },
-        ),
-      ),
-    ],
-  );
   const mine: Param[] = [
     ir.param('win', type),
     ir.param('epoch', ir.value('u32')),
@@ -251,10 +228,17 @@ function windows(): IrModule {
       ]),
       ir.effect({ op: 'barrier' }),
       ir.when(ir.binary('<', x, ir.u32(8)), [
-        ir.effect({ op: 'call', callee: 0, args: [ir.read(window), ir.read(now)] }),
+        ir.call('publish', () => [
+          ir.effect(
+            ir.store(ir.offset(ir.field(window, x, 'arrived'), ir.builtin('rank')), ir.read(now), {
+              order: 'release',
+              scope: 'sys',
+            }),
+          ),
+        ]),
       ]),
     ],
-    { functions: [publish], layouts: [layout] },
+    { layouts: [layout] },
   );
 }
 
@@ -340,13 +324,10 @@ function leftovers(): IrModule {
         ir.assign(sum, ir.u32(0)),
       ]),
       ir.effect(ir.store(ir.read(out.variable), ir.read(sum))),
-      ir.give(null),
+      ir.end,
       ir.effect(ir.store(ir.read(out.variable), ir.u32(3))),
     ],
-    {
-      shared: [scratch],
-      functions: [ir.fn('uncalled', [ir.param('a', ir.value('u32'))], [ir.give(ir.u32(1))], ir.value('u32'))],
-    },
+    { shared: [scratch] },
   );
 }
 
@@ -359,4 +340,5 @@ export const gallery: readonly IrModule[] = [
   windows(),
   ...(['bf16', 'f16', 'e4m3'] as const).map(reduction),
   leftovers(),
+  reverseTwice.ir(),
 ];

@@ -3,15 +3,14 @@ import type {
   BinaryOp,
   Effect,
   Expr,
-  IrFunction,
   IrModule,
   Param,
-  PureFunction,
   SourceText,
   Stmt,
   UnaryOp,
   Variable,
 } from '../../../src/lang/ir.js';
+import type { PureFunction } from '../../../src/lang/operations/pure.js';
 import type { Field, IrType, Layout, Space, ValueName } from '../../../src/lang/types.js';
 
 export type Memory = Exclude<ValueName, 'bool'>;
@@ -133,9 +132,16 @@ export const loop = (init: Stmt[], test: Expr, update: Stmt[], body: Stmt[]): St
   body,
 });
 export const whileLoop = (test: Expr, body: Stmt[]): Stmt => ({ kind: 'while', span: at, test, body });
-export const block = (...body: Stmt[]): Stmt => ({ kind: 'block', span: at, body });
+export const block = (...body: Stmt[]): Stmt => ({ kind: 'block', span: at, body, call: null });
+/** An inlined device function: `body` gets what leaves it. */
+export const call = (name: string, body: (leave: Stmt) => Stmt[]): Stmt => {
+  const inlined = { name };
+  return { kind: 'block', span: at, body: body({ kind: 'leave', span: at, call: inlined }), call: inlined };
+};
+/** The result of a call, before the call. */
+export const result = (of: Variable): Stmt => ({ kind: 'let', span: at, variable: of, init: null });
 export const stop = (kind: 'break' | 'continue'): Stmt => ({ kind, span: at });
-export const give = (v: Expr | null): Stmt => ({ kind: 'return', span: at, value: v });
+export const end: Stmt = { kind: 'return', span: at };
 /** `for (let i = 0; i < end; i += step)`. */
 export const count = (end: Expr, body: (i: Expr) => Stmt[], step = 1): Stmt => {
   const i = variable('i', value('u32'), true);
@@ -174,18 +180,9 @@ export function param(name: string, type: IrType, index: number | null = null): 
   return { variable: variable(index === null ? name : `${name}_${index}`, type), name, index };
 }
 
-export function layout(name: string, fields: Omit<Field, 'offset'>[]): Layout {
-  const placed = fields.map((f, i) => ({ ...f, offset: i * 4096 }));
+export function layout(name: string, fields: Pick<Field, 'name' | 'type' | 'length'>[]): Layout {
+  const placed = fields.map((f, i) => ({ ...f, shape: [f.length], dimensions: [], offset: i * 4096 }));
   return { name, fields: placed, bytes: fields.length * 4096 };
-}
-
-export function fn(
-  name: string,
-  params: Param[],
-  body: Stmt[],
-  returns: IrType = { kind: 'void' },
-): IrFunction {
-  return { name, params, returns, body, span: at };
 }
 
 export function module(
@@ -196,8 +193,7 @@ export function module(
 ): IrModule {
   return {
     name,
-    entry: fn(name, params, body),
-    functions: [],
+    entry: { name, params, body, span: at },
     shared: [],
     layouts: [],
     sources: [],

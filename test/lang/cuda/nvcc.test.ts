@@ -1,5 +1,5 @@
 import { beforeAll, describe, expect, test } from 'vitest';
-import { printCuda } from '../../../src/lang/cuda/index.js';
+import { entryName, printCuda } from '../../../src/lang/cuda/index.js';
 import { gallery } from './gallery.js';
 import { architectures, type CompiledCuda, compileCuda, disassemble, findTool } from './nvcc.js';
 import { randomProgram } from './random-ir.js';
@@ -10,7 +10,7 @@ const nvdisasm = nvcc === null ? null : findTool('nvdisasm');
 describe.skipIf(nvcc === null).each(architectures)('nvcc for %s', (architecture) => {
   let compiled: CompiledCuda;
   let code: Map<string, string[]>;
-  const instructions = (kernel: string): readonly string[] => code.get(kernel)!;
+  const instructions = (kernel: string): readonly string[] => code.get(`${kernel}_kernel`)!;
 
   beforeAll(async () => {
     compiled = await compileCuda(nvcc!, printCuda(gallery), architecture);
@@ -20,7 +20,7 @@ describe.skipIf(nvcc === null).each(architectures)('nvcc for %s', (architecture)
   test('compiles every effect without a warning, a spill or a stack', () => {
     const { kernels, warnings } = compiled;
     expect(warnings).toEqual([]);
-    expect(kernels.map(({ name }) => name).sort()).toEqual(gallery.map(({ name }) => name).sort());
+    expect(kernels.map(({ name }) => name).sort()).toEqual(gallery.map(entryName).sort());
     expect(kernels.filter(({ spillBytes, stackBytes }) => spillBytes + stackBytes !== 0)).toEqual([]);
   });
 

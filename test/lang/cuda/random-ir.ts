@@ -1,5 +1,5 @@
 /** Random programs in IR, well typed and terminating, from a seed: pure expressions, lanes, loops, calls. */
-import type { BinaryOp, Expr, IrFunction, IrModule, Param, Stmt, Variable } from '../../../src/lang/ir.js';
+import type { BinaryOp, Expr, IrModule, Param, Stmt, Variable } from '../../../src/lang/ir.js';
 import type { ValueName } from '../../../src/lang/types.js';
 import * as ir from './ir-builder.js';
 
@@ -145,7 +145,6 @@ function floatBits(float: Expr): Expr {
 class Generator {
   readonly #random: Random;
   #visible: Variable[] = [];
-  #functions: IrFunction[] = [];
   #names = 0;
 
   constructor(seed: number) {
@@ -154,7 +153,6 @@ class Generator {
 
   program(name: string): IrModule {
     const random = this.#random;
-    for (let n = random.below(3); n > 0; n--) this.#functions.push(this.#device());
     const params: Param[] = scalars.map((type) => ir.param(`p_${type}`, ir.value(type)));
     const input = ir.param('input', ir.pointer('v16'));
     const output = ir.param('output', ir.pointer('u64'));
@@ -175,28 +173,14 @@ class Generator {
       const to = ir.offset(ir.read(output.variable), ir.u32(i));
       body.push(ir.effect(ir.store(to, word(this.#expr(random.pick(scalars), 3)))));
     }
-    return ir.module(name, [...params, input, output], body, { functions: this.#functions });
-  }
-
-  /** A function of one to three scalars. */
-  #device(): IrFunction {
-    const random = this.#random;
-    const params = Array.from({ length: 1 + random.below(3) }, (_, i) =>
-      ir.param(`a${i}`, ir.value(random.pick(scalars))),
-    );
-    const returns = random.pick(scalars);
-    this.#visible = params.map(({ variable }) => variable);
-    const body: Stmt[] = [];
-    if (random.below(2) === 0) body.push(ir.when(this.#expr('bool', 2), [ir.give(this.#expr(returns, 2))]));
-    body.push(ir.give(this.#expr(returns, 3)));
-    return ir.fn(`helper${this.#functions.length}`, params, body, ir.value(returns));
+    return ir.module(name, [...params, input, output], body);
   }
 
   #statements(depth: number, inLoop: boolean): Stmt[] {
     const outer = this.#visible;
     const statements = Array.from({ length: 1 + this.#random.below(4) }, () =>
-      this.#statement(depth, inLoop),
-    );
+      this.#random.below(12) === 0 ? this.#call(depth) : [this.#statement(depth, inLoop)],
+    ).flat();
     this.#visible = outer;
     return statements;
   }
@@ -224,7 +208,7 @@ class Generator {
     if (choice === 4 && inLoop) {
       return ir.when(this.#expr('bool', 2), [ir.stop(random.pick(['break', 'continue'] as const))]);
     }
-    if (choice === 4 || choice === 5) return this.#call();
+    if (choice === 4 || choice === 5) return ir.block();
     if (choice < 8) {
       const test = this.#expr('bool', 3);
       const then = this.#statements(depth - 1, inLoop);
@@ -246,14 +230,24 @@ class Generator {
     return ir.block(...this.#statements(depth - 1, inLoop));
   }
 
-  #call(): Stmt {
-    const callee = this.#random.below(this.#functions.length);
-    const fn = this.#functions[callee];
-    if (fn === undefined) return ir.block();
-    const args = fn.params.map(({ variable }) => this.#expr(typeName(variable), 2));
-    const result = ir.variable(`r${this.#names++}`, fn.returns);
-    this.#visible = [...this.#visible, result];
-    return ir.effect({ op: 'call', callee, args }, result);
+  /** An inlined function: it may leave early, also from inside a loop. */
+  #call(depth: number): Stmt[] {
+    const random = this.#random;
+    const outer = this.#visible;
+    const type = random.pick(scalars);
+    const result = ir.variable(`r${this.#names++}`, ir.value(type));
+    const call = ir.call(random.pick(['helper', 'int']), (leave) => {
+      const early = (): Stmt =>
+        ir.when(this.#expr('bool', 2), [ir.assign(result, this.#expr(type, 2)), leave]);
+      const argument = ir.variable('a', ir.value(random.pick(scalars)));
+      const before = [ir.define(argument, this.#expr(typeName(argument), 2))];
+      this.#visible = [...this.#visible, argument];
+      if (depth > 0) before.push(ir.count(ir.u32(random.below(4)), () => [early()]));
+      if (depth > 0) before.push(...this.#statements(depth - 1, false));
+      return [...before, early(), ir.assign(result, this.#expr(type, 3))];
+    });
+    this.#visible = [...outer, result];
+    return [ir.result(result), call];
   }
 
   #expr(type: Scalar, depth: number): Expr {
@@ -290,9 +284,8 @@ class Generator {
       case 5:
         return ir.convert(type, of(random.pick(scalars.filter((name) => name !== type))));
       case 6:
-        if (type === 'i32')
-          return random.below(2) === 0 ? ir.pure('abs', of('i32')) : ir.bits('i32', of('u32'));
-        return ir.pure(random.pick(['popc', 'ffs', 'clz']), of('u32'));
+        if (type === 'i32') return ir.bits('i32', of('u32'));
+        return ir.pure(random.pick(['popc', 'ffs']), of('u32'));
       default:
         return random.below(2) === 0
           ? floatBits(of('f32'))
@@ -310,7 +303,7 @@ class Generator {
       case 1:
         return ir.binary(random.pick<BinaryOp>(['+', '-', '*', '/']), of('f32'), of('f32'));
       case 2:
-        return random.below(2) === 0 ? ir.unary('-', of('f32')) : ir.pure('abs', of('f32'));
+        return ir.unary('-', of('f32'));
       case 3:
         return ir.pure(random.pick(['min', 'max']), of('f32'), of('f32'));
       case 4:

@@ -202,12 +202,74 @@ describe('release and acquire', () => {
     expect(script.races).toEqual(['data use']);
   });
 
-  it('orders through the value that was read: a later relaxed store releases nothing', () => {
+  it("a release goes on in later relaxed stores of its thread to the same place, and in nobody else's", () => {
+    for (const by of ['a', 'c'] as const) {
+      const script = new Script();
+      const buffer = script.buffer();
+      const [a, b, c] = [0, 1, 2].map((rank) => script.launch(script.stream(rank)).thread(0, 0)) as [
+        number,
+        number,
+        number,
+      ];
+      script.write(a, buffer, 0, 'data');
+      script.store(a, 'release', 'sys', buffer, flag, 'flag');
+      script.write(a, buffer, 4, 'late');
+      script.store(by === 'a' ? a : c, 'relaxed', 'sys', buffer, flag, 'later');
+      script.load(b, 'acquire', 'sys', buffer, flag, 'poll');
+      script.read(b, buffer, 0, 'use');
+      script.read(b, buffer, 4, 'use late');
+      expect(script.races).toEqual(by === 'a' ? ['late use late'] : ['data use', 'late use late']);
+    }
+  });
+
+  it('a relaxed load is completed by a later acquire of the same place, and of no other', () => {
+    for (const at of [flag, flag + 4]) {
+      const { script, buffer, a, b } = pair('node');
+      script.write(a, buffer, 0, 'data');
+      script.store(a, 'release', 'sys', buffer, flag, 'flag');
+      script.load(b, 'relaxed', 'sys', buffer, flag, 'poll');
+      // Somebody else's store comes between, so that the acquire itself reads no release.
+      script.load(b, 'acquire', 'gpu', buffer, at, 'too narrow');
+      script.store(b, 'relaxed', 'sys', buffer, at, 'own');
+      script.load(b, 'acquire', 'sys', buffer, at, 'poll again');
+      script.read(b, buffer, 0, 'use');
+      expect(script.races.filter((race) => race.endsWith('use'))).toEqual(at === flag ? [] : ['data use']);
+    }
+  });
+
+  it('sequentially consistent fences are ordered as they come, as far as their scopes reach', () => {
+    for (const [mine, theirs, apart] of [
+      ['sys', 'sys', 'node'],
+      ['gpu', 'gpu', 'grid'],
+      ['sys', 'gpu', 'grid'],
+      ['cta', 'cta', 'block'],
+    ] as const) {
+      const { script, buffer, a, b } = pair(apart);
+      script.write(a, buffer, 0, 'data');
+      script.fence(a, mine, 'seq_cst');
+      script.write(a, buffer, 4, 'late');
+      script.fence(b, theirs, 'seq_cst');
+      script.read(b, buffer, 0, 'use');
+      expect(script.races).toEqual([]);
+      script.read(b, buffer, 4, 'use late');
+      expect(script.races).toEqual(['late use late']);
+    }
+    for (const [mine, theirs, apart] of [
+      ['sys', 'gpu', 'node'],
+      ['gpu', 'sys', 'node'],
+      ['cta', 'gpu', 'grid'],
+    ] as const) {
+      const { script, buffer, a, b } = pair(apart);
+      script.write(a, buffer, 0, 'data');
+      script.fence(a, mine, 'seq_cst');
+      script.fence(b, theirs, 'seq_cst');
+      script.read(b, buffer, 0, 'use');
+      expect(script.races).toEqual(['data use']);
+    }
     const { script, buffer, a, b } = pair('node');
     script.write(a, buffer, 0, 'data');
-    script.store(a, 'release', 'sys', buffer, flag, 'flag');
-    script.store(a, 'relaxed', 'sys', buffer, flag, 'later');
-    script.load(b, 'acquire', 'sys', buffer, flag, 'poll');
+    script.fence(a, 'sys', 'seq_cst');
+    script.fence(b, 'sys');
     script.read(b, buffer, 0, 'use');
     expect(script.races).toEqual(['data use']);
   });
@@ -369,8 +431,8 @@ describe('streams', () => {
     script.write(first.thread(0, 0), buffer, 0, 'produce');
     first.end();
     script.detector.hostSynchronized(one, 0);
-    script.detector.hostEnqueued(two, 0);
-    script.detector.hostEnqueued(remote, 1);
+    script.detector.hostEnqueued(two, script.detector.hostKnows(0));
+    script.detector.hostEnqueued(remote, script.detector.hostKnows(1));
     script.read(script.launch(two).thread(0, 0), buffer, 0, 'consume');
     expect(script.races).toEqual([]);
     script.read(script.launch(remote).thread(0, 0), buffer, 0, 'elsewhere');

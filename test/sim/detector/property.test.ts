@@ -1,4 +1,4 @@
-/** Random runs: the detector and the reference agree on which access races with some earlier one. */
+/** Random runs: the detector and the reference agree on which access races with some earlier one, and what a load may read. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { Order, Scope } from '../../../src/lang/index.js';
@@ -27,9 +27,12 @@ interface Live {
 /** Runs the same steps on both. Two ranks; rank 0 has two streams. */
 class Both {
   readonly script = new Script();
-  readonly reference = new Reference();
   private readonly memory = this.script.buffer();
+  readonly reference = new Reference(this.memory.i32);
   private labels = 0;
+  private stores = 0;
+  /** Loads that read something older. */
+  stale = 0;
   private readonly streams = [0, 0, 1].map((rank) => ({
     id: this.script.stream(rank),
     rank,
@@ -68,10 +71,11 @@ class Both {
       this.access(place, ['read', 'write'][how & 1] as 'read', 'weak', 'cta', where);
     } else if (what < 65) {
       const [kind, order] = atomics[how % atomics.length]!;
-      this.access(place, kind, order, scopes[scope % 3]!, where & ~3 & 7);
+      this.access(place, kind, order, scopes[scope % 3]!, atomicSpans[where % atomicSpans.length]!, how);
     } else if (what < 73) {
-      this.script.fence(place.thread, scopes[scope % 3]!);
-      this.reference.fence(place, scopes[scope % 3]!);
+      const strength = how % 2 === 0 ? 'acq_rel' : 'seq_cst';
+      this.script.fence(place.thread, scopes[scope % 3]!, strength);
+      this.reference.fence(place, scopes[scope % 3]!, strength);
     } else if (what < 80) {
       this.meet(launch, place, how % 3 === 0 ? 'block' : 'warp');
     } else if (what < 84) {
@@ -104,11 +108,29 @@ class Both {
     order: Order,
     scope: Scope,
     where: number,
+    choice = 0,
   ): void {
     const { offset, bytes } = spans[where % spans.length]!;
     const label = `${this.labels++}:${kind}.${order}.${scope}`;
-    this.script.access(place.thread, kind, order, scope, this.memory, offset, bytes, label);
-    this.reference.access(place, kind, order, scope, offset, bytes, label);
+    const older = kind === 'read' && order !== 'weak' ? this.olderValues(place, offset, bytes) : [];
+    const chosen = choice % (older.length + 1);
+    if (chosen > 0) this.stale++;
+    this.script.access(place.thread, kind, order, scope, this.memory, offset, bytes, label, chosen);
+    this.reference.access(place, kind, order, scope, offset, bytes, label, older[chosen - 1]?.node);
+    if (kind !== 'read') this.wrote(offset, bytes);
+  }
+
+  /** What a load may read besides the newest: both agree. */
+  private olderValues(place: Place, offset: number, bytes: number) {
+    const wanted = this.reference.older(place, offset, bytes);
+    const found = this.script.detector.olderValues(place.thread, this.memory, offset, bytes);
+    expect(found.map(({ words }) => words[0])).toEqual(wanted.map(({ value }) => value));
+    return wanted;
+  }
+
+  /** Every store leaves a number of its own. */
+  private wrote(offset: number, bytes: number): void {
+    this.memory.i32.fill(++this.stores, offset >> 2, Math.ceil((offset + bytes) / 4));
   }
 
   private meet(launch: Running, place: Place, kind: 'block' | 'warp'): void {
@@ -149,6 +171,7 @@ class Both {
       const after = [this.after(place).last];
       const read = this.reference.aside(place, after, 'read', source!, 16, label);
       const write = this.reference.aside(place, after, 'write', target!, 16, label);
+      this.wrote(target!, 16);
       issued.push({ group, read, write });
       return;
     }
@@ -186,7 +209,7 @@ class Both {
       detector.hostSynchronized(stream.id, stream.rank);
       this.hosts[stream.rank] = this.reference.node(place, [this.hosts[stream.rank]!, stream.now]);
     } else if (what === 97) {
-      detector.hostEnqueued(stream.id, stream.rank);
+      detector.hostEnqueued(stream.id, detector.hostKnows(stream.rank));
       stream.now = this.reference.node(place, [stream.now, this.hosts[stream.rank]!]);
       stream.early = this.reference.node(place, [stream.early, this.hosts[stream.rank]!]);
       stream.settled = this.reference.node(place, [stream.settled, this.hosts[stream.rank]!]);
@@ -197,6 +220,7 @@ class Both {
       // The host's copies have no site: the findings call them all the same.
       const copy = { ...place, block: -2 - this.labels++ };
       stream.now = this.reference.aside(copy, [stream.now], kind, offset, bytes, 'stream');
+      if (kind === 'write') this.wrote(offset, bytes);
       stream.early = stream.now;
       stream.settled = stream.now;
     }
@@ -256,7 +280,7 @@ const atomics = [
   ['update', 'acq_rel'],
 ] as const;
 
-/** Few places, of all sizes; the first are where atomics go. */
+/** Few places, of all sizes. */
 const spans = [
   { offset: 0, bytes: 4 },
   { offset: 0, bytes: 4 },
@@ -271,6 +295,9 @@ const spans = [
   { offset: 2, bytes: 2 },
   { offset: 17, bytes: 1 },
 ];
+
+/** Where atomics go: often to the same place, now and then to parts of others. */
+const atomicSpans = [0, 0, 0, 2, 2, 4, 5, 7];
 
 /** Labels of the accesses that race with an earlier one; a stream's share one label, and are looked at apart. */
 const racingAccesses = (pairs: Iterable<string>) =>
@@ -295,6 +322,7 @@ describe('against the reference', () => {
   it('finds exactly the racing accesses of random runs, and no pair that is none', () => {
     let racing = 0;
     let ordered = 0;
+    let stale = 0;
     fc.assert(
       fc.property(fc.array(step, { minLength: 2, maxLength: 60, size: 'max' }), (steps) => {
         const both = new Both();
@@ -312,6 +340,7 @@ describe('against the reference', () => {
         }
         racing += both.reference.pairs.size;
         ordered += both.reference.orderedConflicts;
+        stale += both.stale;
       }),
       // For a longer hunt: HEDDLE_RUNS=20000 HEDDLE_SEED=… npx vitest run test/sim/detector/property
       { seed: Number(process.env.HEDDLE_SEED ?? 20261120), numRuns: Number(process.env.HEDDLE_RUNS ?? 500) },
@@ -319,5 +348,6 @@ describe('against the reference', () => {
     // Conflicts of both kinds between different threads, or the comparison says little.
     expect(racing).toBeGreaterThan(1000);
     expect(ordered).toBeGreaterThan(1000);
+    expect(stale).toBeGreaterThan(200);
   });
 });

@@ -2,7 +2,7 @@
  * The same definition of a race, told a second time as plainly as possible: an explicit graph of everything that
  * happened, with an edge for each rule, and reachability. Quadratic, and without a single clever idea.
  */
-import type { Order, Scope } from '../../../src/lang/index.js';
+import type { FenceOrder, Order, Scope } from '../../../src/lang/index.js';
 import type { AccessKind } from '../../../src/sim/detector.js';
 
 const wide: Readonly<Record<Scope, number>> = { cta: 0, gpu: 1, sys: 2 };
@@ -26,15 +26,35 @@ interface Node {
     label: string;
     /** The write whose value it read, if one atomic write of these very bytes. */
     from: Node | null;
+    /** Where, as far as atomic accesses are concerned. */
+    location: Location | null;
   } | null;
-  readonly fence: Scope | null;
+  readonly fence: { scope: Scope; order: FenceOrder } | null;
 }
+
+/** The atomic stores to just these bytes since anything else was stored there, and what each replaced. */
+interface Location {
+  readonly offset: number;
+  readonly bytes: number;
+  readonly stores: { readonly node: Node; readonly replaced: number }[];
+}
+
+/** Stores of which the older ones can still be read. */
+const latestStores = 3;
+/** How often one thread reads one of them although there is something newer. */
+const looks = 4;
 
 export class Reference {
   private readonly nodes: Node[] = [];
+
+  /** `memory` is what the accesses have left so far. */
+  constructor(private readonly memory: Int32Array) {}
+
   /** Program order of each thread. */
   private readonly order = new Map<number, Node[]>();
   private readonly lastWrites = new Map<number, Node>();
+  private readonly locations = new Map<number, Location | null>();
+  private readonly misled = new Map<string, number>();
   readonly pairs = new Set<string>();
   /** By thread, until awaitPrevious: all that its reads by way of L1 may rely on. */
   readonly settled = new Map<number, Node>();
@@ -46,7 +66,7 @@ export class Reference {
     place: Place,
     after: readonly (Node | null)[],
     access: Node['access'] = null,
-    fence: Scope | null = null,
+    fence: Node['fence'] = null,
   ) {
     const before = new Set<Node>();
     for (const node of after) {
@@ -68,6 +88,34 @@ export class Reference {
     for (const thread of threads) this.order.set(thread, [...(this.order.get(thread) ?? []), node]);
   }
 
+  /** What an atomic load may read besides the newest: the values, latest first, and who stored them. */
+  older(place: Place, offset: number, bytes: number): { value: number; node: Node | null }[] {
+    const location = this.locationOf(offset, bytes);
+    if (location === null || location.offset !== offset || location.bytes !== bytes) return [];
+    const found: { value: number; node: Node | null }[] = [];
+    const latest = location.stores.slice(-latestStores).reverse();
+    for (const [i, { node, replaced }] of latest.entries()) {
+      if (this.knows(place.thread, node)) break;
+      if ((this.misled.get(`${place.thread} ${node.index}`) ?? 0) === looks) continue;
+      found.push({ value: replaced, node: location.stores.at(-2 - i)?.node ?? null });
+    }
+    return found;
+  }
+
+  /** The store, or a load that read it, came before what the thread does next. */
+  private knows(thread: number, store: Node): boolean {
+    const last = this.last(thread);
+    const isBefore = (node: Node) => node === last || last?.before.has(node) === true;
+    return this.nodes.some(
+      (node) =>
+        isBefore(node) &&
+        (node === store ||
+          (node.access?.kind === 'read' &&
+            node.access.from === store &&
+            strong(node.place, node.access, store.place, store.access!))),
+    );
+  }
+
   access(
     place: Place,
     kind: AccessKind,
@@ -76,25 +124,45 @@ export class Reference {
     offset: number,
     bytes: number,
     label: string,
+    older: Node | null | undefined = undefined,
   ): void {
-    const from = kind === 'write' ? null : this.readsFrom(order, offset, bytes);
-    const draft = { kind, order, scope, offset, bytes, label, from };
+    const location = order === 'weak' ? null : this.locationOf(offset, bytes);
+    let from = kind === 'write' ? null : this.readsFrom(order, offset, bytes);
+    if (older !== undefined) {
+      from = older;
+      const newer = location!.stores[location!.stores.findIndex(({ node }) => node === older) + 1]!.node;
+      const key = `${place.thread} ${newer.index}`;
+      this.misled.set(key, (this.misled.get(key) ?? 0) + 1);
+    }
+    const draft = { kind, order, scope, offset, bytes, label, from, location };
     const after: (Node | null)[] = [this.last(place.thread)];
-    if (order === 'acquire' || order === 'acq_rel') {
+    if (kind !== 'write' && (order === 'acquire' || order === 'acq_rel')) {
       after.push(...this.releasesSeen(place, scope, { place, scope, bytes, from }));
+      for (const { access } of this.order.get(place.thread) ?? []) {
+        if (access === null || access.kind === 'write' || access.location !== location) continue;
+        if (location === null || location.offset !== offset || location.bytes !== bytes) continue;
+        after.push(...this.releasesSeen(place, scope, { place, ...access }));
+      }
     }
     const node = this.node(place, after, draft);
     this.follow([place.thread], node);
     this.touch(node);
   }
 
-  fence(place: Place, scope: Scope): void {
+  fence(place: Place, scope: Scope, order: FenceOrder): void {
     const after: (Node | null)[] = [this.last(place.thread)];
     for (const node of this.order.get(place.thread) ?? []) {
       if (node.access === null || node.access.order === 'weak') continue;
       after.push(...this.releasesSeen(place, scope, { place, ...node.access }));
     }
-    this.follow([place.thread], this.node(place, after, null, scope));
+    if (order === 'seq_cst') {
+      for (const node of this.nodes) {
+        if (node.fence?.order !== 'seq_cst') continue;
+        const apart = distance(node.place, place);
+        if (wide[node.fence.scope] >= apart && wide[scope] >= apart) after.push(node);
+      }
+    }
+    this.follow([place.thread], this.node(place, after, null, { scope, order }));
   }
 
   /** Accesses of an agent or a stream: weak, at the end of no thread's program order. */
@@ -106,7 +174,16 @@ export class Reference {
     bytes: number,
     label: string,
   ): Node {
-    const access = { kind, order: 'weak', scope: 'cta', offset, bytes, label, from: null } as const;
+    const access: Node['access'] = {
+      kind,
+      order: 'weak',
+      scope: 'cta',
+      offset,
+      bytes,
+      label,
+      from: null,
+      location: null,
+    };
     const node = this.node(place, after, access);
     this.touch(node);
     return node;
@@ -134,7 +211,27 @@ export class Reference {
       this.pairs.add(`${theirs.label} ${mine.label}`);
     }
     if (mine.kind === 'read') return;
-    for (let byte = mine.offset; byte < mine.offset + mine.bytes; byte++) this.lastWrites.set(byte, node);
+    let location: Location | null = null;
+    if (mine.order !== 'weak') {
+      const known = this.locationOf(mine.offset, mine.bytes);
+      const same = known !== null && known.offset === mine.offset && known.bytes === mine.bytes;
+      location = same ? known : { offset: mine.offset, bytes: mine.bytes, stores: [] };
+      location.stores.push({ node, replaced: this.memory[mine.offset >> 2]! });
+      mine.location = location;
+    }
+    for (let byte = mine.offset; byte < mine.offset + mine.bytes; byte++) {
+      this.lastWrites.set(byte, node);
+      this.locations.set(byte, location);
+    }
+  }
+
+  /** The location that all of these bytes belong to. */
+  private locationOf(offset: number, bytes: number): Location | null {
+    const location = this.locations.get(offset) ?? null;
+    for (let byte = offset; byte < offset + bytes; byte++) {
+      if ((this.locations.get(byte) ?? null) !== location) return null;
+    }
+    return location;
   }
 
   /** Weak loads and loads at cta scope may be answered by L1, which may be older than the launch before. */
@@ -172,7 +269,10 @@ export class Reference {
       }
       for (const node of this.order.get(write.place.thread)!) {
         if (node === write) break;
-        if (node.fence !== null) patterns.push({ node, scope: node.fence });
+        if (node.fence !== null) patterns.push({ node, scope: node.fence.scope });
+        const earlier = node.access;
+        const releases = earlier?.order === 'release' || earlier?.order === 'acq_rel';
+        if (releases && earlier.location === access.location) patterns.push({ node, scope: earlier.scope });
       }
       for (const { node, scope: released } of patterns) {
         const apart = distance(write.place, place);

@@ -1,6 +1,6 @@
 /** Little scripted runs: drives the detector as the machine would, in the order of the calls. */
 
-import type { Order, Scope } from '../../../src/lang/index.js';
+import type { FenceOrder, Order, Scope } from '../../../src/lang/index.js';
 import { createDetector } from '../../../src/sim/detector/index.js';
 import type { AccessKind, BufferInfo, Finding, Site, StreamId, ThreadId } from '../../../src/sim/detector.js';
 
@@ -47,7 +47,14 @@ export class Script {
   }
 
   buffer(purpose = 'window', rank = 0): BufferInfo {
-    return { id: this.buffers++, purpose, rank, bytes: 1 << 20, describe: (offset) => `byte ${offset}` };
+    return {
+      id: this.buffers++,
+      purpose,
+      rank,
+      bytes: 1 << 20,
+      i32: new Int32Array(1 << 18),
+      describe: (offset) => `byte ${offset}`,
+    };
   }
 
   stream(rank = 0): StreamId {
@@ -132,8 +139,8 @@ export class Script {
     this.access(thread, 'update', order, scope, buffer, offset, 4, label);
   }
 
-  fence(thread: ThreadId, scope: Scope): void {
-    this.detector.fence(thread, scope, this.site('fence'));
+  fence(thread: ThreadId, scope: Scope, order: FenceOrder = 'acq_rel'): void {
+    this.detector.fence(thread, order, scope);
   }
 
   bulk(
@@ -165,8 +172,9 @@ export class Script {
     offset: number,
     bytes: number,
     label: string,
+    older = 0,
   ): void {
-    this.detector.access(thread, kind, order, scope, buffer, offset, bytes, this.site(label));
+    this.detector.access(thread, kind, order, scope, buffer, offset, bytes, this.site(label), older);
   }
 
   site(label: string): number {

@@ -6,6 +6,7 @@ import { type Finding, formatFinding } from '../../../src/sim/index.js';
 import { blocks } from './blocks.js';
 import { type Exhibit, findingsOf } from './exhibit.js';
 import { flags } from './flags.js';
+import { roles } from './roles.js';
 import { streams } from './streams.js';
 
 /** A mistake must show within so many schedules; its correction must stay silent in as many and more. */
@@ -65,7 +66,7 @@ function lineAt(where: string): string {
   return text.split('\n')[Number(line) - 1]!.trim();
 }
 
-describe.each([...flags, ...blocks, ...streams])('$name', (exhibit) => {
+describe.each([...flags, ...blocks, ...roles, ...streams])('$name', (exhibit) => {
   it('is found, with both lines and what is missing', async () => {
     const finding = await caught(exhibit);
     expect(finding.configuration).toBe(exhibit.name);
@@ -85,7 +86,7 @@ describe.each([...flags, ...blocks, ...streams])('$name', (exhibit) => {
 describe('a finding as text', () => {
   /** Which thread and element it is depends on the schedules; the rest does not. */
   const textOf = async (name: string) => {
-    const exhibit = [...flags, ...blocks, ...streams].find((one) => one.name === name)!;
+    const exhibit = [...flags, ...blocks, ...roles, ...streams].find((one) => one.name === name)!;
     const lines = formatFinding(await caught(exhibit)).split('\n');
     const text = lines.slice(0, -1).join('\n'); // the last says which schedule it was
     return text.replaceAll(/\bthread \d+/g, 'thread n').replaceAll(/\[\d+\]/g, '[n]');

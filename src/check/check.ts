@@ -1,0 +1,289 @@
+/**
+ * The check: runs subjects in many configurations under many schedules, and shows that it would have seen mistakes
+ * by running mutants of their kernels until each is caught.
+ */
+import { HeddleError, requireInteger } from '../errors/index.js';
+import { type Exploration, type Finding, findingKey } from '../sim/index.js';
+import { type Job, jobName, type Outcome } from './jobs.js';
+import type { Mutant } from './mutants.js';
+import { type Pool, ThisThread, Threads } from './pool.js';
+import { replayOf } from './replay.js';
+import { seedOf } from './run.js';
+import type { CheckConfiguration, CheckSubject } from './subject.js';
+
+export interface CheckOptions {
+  /** Only subjects that run one of these kernels, or have one of these names. All by default. */
+  readonly only?: readonly string[];
+  /** Schedules a configuration. Default: as many as make 2,000 in all. */
+  readonly seeds?: number;
+  /** Also run mutants. */
+  readonly mutants?: boolean;
+  /** Instead of seeds, try every schedule of the tiny configurations, up to this many each. */
+  readonly exhaustive?: number;
+  /** One schedule only, as a finding names it: 'configuration/random-17', or 'random-17' of every configuration. */
+  readonly replay?: string;
+  /** Most schedules a mutant may survive before it counts as a survivor. Default 400. */
+  readonly schedulesPerMutant?: number;
+  /** Threads that run schedules, each of which loads the subjects by itself. Default: this thread alone. */
+  readonly workers?: CheckWorkers;
+  readonly progress?: (progress: CheckProgress) => void;
+}
+
+export interface CheckWorkers {
+  readonly count: number;
+  /** The URL of the module that exports the subjects as `checkSubjects`. */
+  readonly module: string;
+}
+
+export interface CheckProgress {
+  readonly phase: 'schedules' | 'mutants';
+  readonly done: number;
+  readonly total: number;
+  /** What is being run. */
+  readonly what: string;
+  readonly findings: number;
+}
+
+export interface CheckReport {
+  readonly kernels: readonly string[];
+  readonly configurations: number;
+  readonly schedules: number;
+  readonly findings: readonly Finding[];
+  readonly mutants: {
+    readonly total: number;
+    readonly killed: number;
+    readonly survivors: readonly { readonly id: string; readonly where: string; readonly text: string }[];
+  };
+  readonly exhaustive: readonly (Exploration & { readonly configuration: string })[];
+}
+
+const defaultSchedules = 2000;
+
+/** A configuration, and its place among all that there are. */
+interface Case {
+  readonly subject: CheckSubject;
+  readonly configuration: CheckConfiguration;
+  readonly index: number;
+}
+
+export async function check(
+  subjects: readonly CheckSubject[],
+  options: CheckOptions = {},
+): Promise<CheckReport> {
+  const all = subjects
+    .flatMap((subject) => subject.configurations.map((configuration) => ({ subject, configuration })))
+    .map((one, index): Case => ({ ...one, index }));
+  const plan = planOf(wantedOf(subjects, all, options.only ?? []), options);
+  const run = new CheckRun(
+    all.map(({ configuration }) => configuration),
+    plan,
+    options,
+  );
+  try {
+    await run.schedules();
+    if (options.mutants) await run.mutants(options.schedulesPerMutant ?? 400);
+    return run.report();
+  } finally {
+    await run.close();
+  }
+}
+
+/** The cases of the subjects that have one of these names, or run a kernel that does; all where nothing is named. */
+function wantedOf(subjects: readonly CheckSubject[], all: readonly Case[], only: readonly string[]): Case[] {
+  const namesOf = ({ name, kernels }: CheckSubject): string[] => [name, ...kernels];
+  const known = [...new Set(subjects.flatMap(namesOf))];
+  const wanted = all.filter(
+    ({ subject }) => only.length === 0 || namesOf(subject).some((name) => only.includes(name)),
+  );
+  const unknown = only.filter((name) => !known.includes(name));
+  if (wanted.length > 0 && unknown.length === 0) return wanted;
+  const what = unknown.length === 0 ? '' : `no subject or kernel is called ${unknown.join(', ')}: `;
+  throw new HeddleError('HEDDLE_CHECK', `${what}nothing to check; there are: ${known.join(', ')}`);
+}
+
+/** What is run before the mutants. */
+interface Plan {
+  readonly cases: readonly Case[];
+  readonly jobs: readonly Job[];
+  /** Schedules, at most. */
+  readonly total: number;
+}
+
+function planOf(wanted: readonly Case[], options: CheckOptions): Plan {
+  const { replay, exhaustive, mutants: listMutants = false } = options;
+  const seeds = (cases: readonly Case[], seeds: readonly string[]): Plan => ({
+    cases,
+    // Seeds outermost, so that early findings come from all configurations.
+    jobs: seeds.flatMap((seed, i) =>
+      cases.map(({ index }): Job => {
+        return { kind: 'schedule', configuration: index, seed, listMutants: listMutants && i === 0 };
+      }),
+    ),
+    total: seeds.length * cases.length,
+  });
+  const explorations = (cases: readonly Case[], first: number, limit: number): Plan => ({
+    cases,
+    jobs: cases.map(({ index }): Job => {
+      return { kind: 'exploration', configuration: index, first, limit, listMutants };
+    }),
+    total: limit * cases.length,
+  });
+  if (replay !== undefined) {
+    const what = replayOf(replay, wanted);
+    if (what.kind === 'seed') return seeds(what.cases, [what.seed]);
+    return explorations(what.cases, what.nth, what.nth);
+  }
+  if (exhaustive !== undefined) {
+    const tiny = wanted.filter(({ configuration }) => configuration.tiny);
+    if (tiny.length > 0) return explorations(tiny, 1, exhaustive);
+    throw new HeddleError('HEDDLE_CHECK', 'nothing to check: none of these has a tiny configuration');
+  }
+  const count = options.seeds ?? Math.ceil(defaultSchedules / wanted.length);
+  return seeds(
+    wanted,
+    Array.from({ length: count }, (_, i) => seedOf(i)),
+  );
+}
+
+function poolOf(configurations: readonly CheckConfiguration[], { workers, replay }: CheckOptions): Pool {
+  const count = requireInteger('workers.count', workers?.count ?? 1, 1, 1024);
+  // One schedule is run sooner than a thread starts.
+  if (workers === undefined || count === 1 || replay !== undefined) return new ThisThread(configurations);
+  return new Threads(count, workers.module, configurations);
+}
+
+/** A replay of an exhaustive search may ask for more schedules than it has. */
+function requireReached(
+  configurations: readonly CheckConfiguration[],
+  job: Job,
+  { schedules }: Outcome,
+): void {
+  if (job.kind !== 'exploration' || job.first <= schedules) return;
+  const all = schedules === 1 ? 'one schedule is all there is' : `${schedules} schedules are all there are`;
+  throw new HeddleError('HEDDLE_CHECK', `${jobName(configurations, job)}: ${all}, not ${job.first}`);
+}
+
+class CheckRun {
+  private readonly pool: Pool;
+  /** Each mistake once, with the number of the first job that met it: whichever worker was faster. */
+  private readonly found = new Map<string, { readonly job: number; readonly finding: Finding }>();
+  private readonly outcomes: Outcome[] = [];
+  private readonly survivors: Mutant[] = [];
+  private mutantCount = 0;
+
+  constructor(
+    private readonly configurations: readonly CheckConfiguration[],
+    private readonly plan: Plan,
+    private readonly options: CheckOptions,
+  ) {
+    this.pool = poolOf(configurations, options);
+  }
+
+  close(): Promise<void> {
+    return this.pool.close();
+  }
+
+  private tell(phase: CheckProgress['phase'], done: number, total: number, job: Job | null): void {
+    const what = job === null ? '' : jobName(this.configurations, job);
+    this.options.progress?.({ phase, done, total, what, findings: this.found.size });
+  }
+
+  async schedules(): Promise<void> {
+    const { jobs, total } = this.plan;
+    let done = 0;
+    let latest: Job | null = null;
+    const tell = (): void => this.tell('schedules', done, total, latest);
+    await this.pool.run(jobs, {
+      began: (job) => {
+        latest = job;
+        tell();
+      },
+      ran: () => {
+        done++;
+        tell();
+      },
+      ended: (index, outcome) => {
+        this.outcomes[index] = outcome;
+        this.add(index, outcome.findings);
+      },
+    });
+    for (const [i, outcome] of this.outcomes.entries()) {
+      requireReached(this.configurations, jobs[i]!, outcome);
+    }
+    this.tell('schedules', total, total, null);
+  }
+
+  private add(job: number, findings: readonly Finding[]): void {
+    for (const finding of findings) {
+      const key = findingKey(finding);
+      const known = this.found.get(key);
+      if (known !== undefined && known.job <= job) continue;
+      this.found.delete(key); // so that those of one job stay in order
+      this.found.set(key, { job, finding });
+    }
+  }
+
+  /**
+   * Each mutant runs in the configurations that have its operation, until it is caught; the shortest first, since
+   * most are caught anywhere.
+   */
+  async mutants(limit: number): Promise<void> {
+    const jobs = this.mutantJobs(limit);
+    this.mutantCount = jobs.length;
+    const killed: boolean[] = [];
+    let done = 0;
+    await this.pool.run(jobs, {
+      began: (job) => this.tell('mutants', done, jobs.length, job),
+      ran: () => {},
+      ended: (index, { findings }) => {
+        killed[index] = findings.length > 0;
+        done++;
+      },
+    });
+    this.survivors.push(...jobs.filter((_, i) => !killed[i]).map(({ mutant }) => mutant));
+    this.tell('mutants', done, jobs.length, null);
+  }
+
+  private mutantJobs(limit: number): Extract<Job, { kind: 'mutant' }>[] {
+    const costs = new Map<number, number>();
+    const mutants = new Map<number, readonly Mutant[]>();
+    for (const [i, { steps, mutants: listed }] of this.outcomes.entries()) {
+      const job = this.plan.jobs[i]!;
+      if (job.kind === 'mutant') continue;
+      costs.set(job.configuration, steps);
+      if (job.listMutants) mutants.set(job.configuration, listed);
+    }
+    const cost = (configuration: number): number => costs.get(configuration) ?? 0;
+    const jobs = new Map<string, { mutant: Mutant; configurations: number[] }>();
+    for (const configuration of [...mutants.keys()].sort((a, b) => cost(a) - cost(b))) {
+      for (const mutant of mutants.get(configuration)!) {
+        const job = jobs.get(mutant.id);
+        if (job === undefined) jobs.set(mutant.id, { mutant, configurations: [configuration] });
+        else job.configurations.push(configuration);
+      }
+    }
+    return [...jobs.values()].map((job) => ({ kind: 'mutant', ...job, limit }));
+  }
+
+  report(): CheckReport {
+    const { cases, jobs } = this.plan;
+    const found = [...this.found.values()].sort((a, b) => a.job - b.job);
+    return {
+      kernels: [...new Set(cases.flatMap(({ subject }) => subject.kernels))],
+      configurations: cases.length,
+      schedules: this.outcomes.reduce((sum, { schedules }) => sum + schedules, 0),
+      findings: found.map(({ finding }) => finding),
+      mutants: {
+        total: this.mutantCount,
+        killed: this.mutantCount - this.survivors.length,
+        survivors: this.survivors.map(({ id, where, text }) => ({ id, where, text })),
+      },
+      exhaustive: this.outcomes.flatMap(({ schedules, complete }, i) => {
+        const job = jobs[i]!;
+        return job.kind === 'exploration'
+          ? [{ configuration: jobName(this.configurations, job), schedules, complete }]
+          : [];
+      }),
+    };
+  }
+}

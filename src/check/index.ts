@@ -1,0 +1,16 @@
+/**
+ * The check: kernels under many schedules on the simulated machine, and mutants of them to show that it would have
+ * seen mistakes.
+ */
+export { type AccessReport, type Finding, formatFinding, type SimMachine } from '../sim/index.js';
+export {
+  type CheckOptions,
+  type CheckProgress,
+  type CheckReport,
+  type CheckWorkers,
+  check,
+} from './check.js';
+export { type Mutant, mutantsOf, mutate } from './mutants.js';
+export { runOnce, seedOf } from './run.js';
+export { type CheckConfiguration, type CheckSubject, WrongResult } from './subject.js';
+export { checkSubjects, checkSubjectsModule } from './subjects/index.js';

@@ -1,0 +1,163 @@
+/** What a check runs, as data: jobs that this thread does itself, or others do. */
+import type { IrModule } from '../lang/index.js';
+import { explore, type Finding } from '../sim/index.js';
+import { type Mutant, mutantsOf, mutate } from './mutants.js';
+import { runOnce, scheduleOf, seedOf } from './run.js';
+import type { CheckConfiguration } from './subject.js';
+
+/** Configurations are named by their place among all that there are. */
+export type Job =
+  | {
+      readonly kind: 'schedule';
+      readonly configuration: number;
+      readonly seed: string;
+      /** Tell which mutants its kernels have. */
+      readonly listMutants: boolean;
+    }
+  | {
+      /** Schedules `first` to `limit` of an exhaustive search; those before run too, as each leads to the next. */
+      readonly kind: 'exploration';
+      readonly configuration: number;
+      readonly first: number;
+      readonly limit: number;
+      readonly listMutants: boolean;
+    }
+  | {
+      /** The mutant runs in these configurations in turn, until it is caught. */
+      readonly kind: 'mutant';
+      readonly mutant: Mutant;
+      readonly configurations: readonly number[];
+      /** Schedules that it may survive. */
+      readonly limit: number;
+    };
+
+export interface Outcome {
+  readonly findings: readonly Finding[];
+  readonly schedules: number;
+  /** Of the last schedule. */
+  readonly steps: number;
+  /** An exploration: whether it has run all schedules that can differ. */
+  readonly complete: boolean;
+  /** Where they were asked for. */
+  readonly mutants: readonly Mutant[];
+}
+
+/** A mutant may loop for ever; nothing that works takes so long. */
+const mutantStepLimit = 2_000_000;
+
+/** Does a job; `ran` is called after each schedule. */
+export function runJob(
+  configurations: readonly CheckConfiguration[],
+  job: Job,
+  ran: () => void,
+): Promise<Outcome> {
+  switch (job.kind) {
+    case 'schedule':
+      return runSchedule(configurations[job.configuration]!, job, ran);
+    case 'exploration':
+      return runExploration(configurations[job.configuration]!, job, ran);
+    case 'mutant':
+      return runMutant(
+        job.configurations.map((i) => configurations[i]!),
+        job,
+        ran,
+      );
+  }
+}
+
+/** What a job is called in progress and errors. */
+export function jobName(configurations: readonly CheckConfiguration[], job: Job): string {
+  if (job.kind === 'mutant') return job.mutant.id;
+  const { name } = configurations[job.configuration]!;
+  return job.kind === 'schedule' ? `${name}/${job.seed}` : name;
+}
+
+type JobOf<K extends Job['kind']> = Extract<Job, { readonly kind: K }>;
+
+async function runSchedule(
+  configuration: CheckConfiguration,
+  { seed, listMutants }: JobOf<'schedule'>,
+  ran: () => void,
+): Promise<Outcome> {
+  const kernels = new Kernels();
+  const { findings, machine } = await runOnce(configuration, {
+    seed,
+    schedule: scheduleOf(seed),
+    substitute: kernels.remember,
+  });
+  ran();
+  return {
+    findings,
+    schedules: 1,
+    steps: machine.statistics.steps,
+    complete: false,
+    mutants: listMutants ? kernels.mutants() : [],
+  };
+}
+
+async function runExploration(
+  configuration: CheckConfiguration,
+  { first, limit, listMutants }: JobOf<'exploration'>,
+  ran: () => void,
+): Promise<Outcome> {
+  const kernels = new Kernels();
+  const found: Finding[] = [];
+  let n = 0;
+  let steps = 0;
+  const { schedules, complete } = await explore(limit, async (schedule) => {
+    n++;
+    const { findings, machine } = await runOnce(configuration, {
+      seed: `exhaustive-${n}`,
+      schedule,
+      substitute: kernels.remember,
+    });
+    if (n >= first) found.push(...findings);
+    steps = machine.statistics.steps;
+    ran();
+  });
+  return { findings: found, schedules, steps, complete, mutants: listMutants ? kernels.mutants() : [] };
+}
+
+async function runMutant(
+  configurations: readonly CheckConfiguration[],
+  { mutant, limit }: JobOf<'mutant'>,
+  ran: () => void,
+): Promise<Outcome> {
+  const mutated = new Map<IrModule, IrModule>();
+  const substitute = (module: IrModule) => {
+    let result = mutated.get(module);
+    if (result === undefined) {
+      result = mutate(module, mutant);
+      mutated.set(module, result);
+    }
+    return result;
+  };
+  let steps = 0;
+  for (let n = 0; n < limit; n++) {
+    const seed = seedOf(Math.floor(n / configurations.length));
+    const { findings, machine } = await runOnce(configurations[n % configurations.length]!, {
+      seed,
+      schedule: scheduleOf(seed),
+      substitute,
+      stepLimit: mutantStepLimit,
+    });
+    ({ steps } = machine.statistics);
+    ran();
+    if (findings.length > 0) return { findings, schedules: n + 1, steps, complete: false, mutants: [] };
+  }
+  return { findings: [], schedules: limit, steps, complete: false, mutants: [] };
+}
+
+/** The kernels that a configuration loads, one of each name. */
+class Kernels {
+  private readonly modules = new Map<string, IrModule>();
+
+  readonly remember = (module: IrModule): IrModule => {
+    if (!this.modules.has(module.name)) this.modules.set(module.name, module);
+    return module;
+  };
+
+  mutants(): Mutant[] {
+    return [...this.modules.values()].flatMap(mutantsOf);
+  }
+}

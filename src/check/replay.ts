@@ -1,0 +1,40 @@
+/** The schedule that a finding names, to be run again. */
+import { ArgumentError, editDistance } from '../errors/index.js';
+import type { CheckConfiguration } from './subject.js';
+
+/** A seed of `seedOf`, or the number of a schedule of an exhaustive search. */
+export type Replay<C> = { readonly cases: readonly C[] } & (
+  | { readonly kind: 'seed'; readonly seed: string }
+  | { readonly kind: 'nth'; readonly nth: number }
+);
+
+/**
+ * What `text` names: 'push, 2 ranks/random-17', or 'random-17' for that schedule of every configuration. Anything else
+ * is an error that lists what there is, with what resembles it first.
+ */
+export function replayOf<C extends { readonly configuration: CheckConfiguration }>(
+  text: string,
+  cases: readonly C[],
+): Replay<C> {
+  const slash = text.lastIndexOf('/');
+  const asked = slash < 0 ? null : text.slice(0, slash);
+  const seed = text.slice(slash + 1);
+  const nth = /^exhaustive-([1-9]\d*)$/.exec(seed)?.[1];
+  // Only tiny configurations are searched exhaustively.
+  const known = nth === undefined ? cases : cases.filter(({ configuration }) => configuration.tiny);
+  const named = known.filter(({ configuration }) => asked === null || configuration.name === asked);
+  if (named.length > 0 && nth !== undefined) return { kind: 'nth', cases: named, nth: Number(nth) };
+  if (named.length > 0 && /^(random|priority)-\d+$/.test(seed)) return { kind: 'seed', cases: named, seed };
+  const names = known.map(({ configuration }) => configuration.name);
+  const list = nearestFirst(asked ?? text, names).map((name) => `\n  ${name}`);
+  throw new ArgumentError(
+    'replay',
+    text,
+    `'<configuration>/<seed>' as a finding names it: a seed is random-17, priority-17 or, of a tiny configuration, exhaustive-17; a configuration is one of${list.join('')}`,
+  );
+}
+
+function nearestFirst(asked: string, names: readonly string[]): string[] {
+  const near = (name: string): number => editDistance(asked.toLowerCase(), name.toLowerCase());
+  return names.toSorted((a, b) => near(a) - near(b));
+}

@@ -1,0 +1,58 @@
+/** One run of one configuration, under one schedule. */
+import { HeddleError } from '../errors/index.js';
+import { type Finding, type MachineOptions, SimMachine } from '../sim/index.js';
+import { type CheckConfiguration, WrongResult } from './subject.js';
+
+/** The name of the n-th schedule; random and priority schedules take turns. */
+export function seedOf(n: number): string {
+  return `${n % 2 === 0 ? 'random' : 'priority'}-${n}`;
+}
+
+export function scheduleOf(seed: string): 'random' | 'priority' {
+  return seed.startsWith('priority') ? 'priority' : 'random';
+}
+
+/** Runs a configuration once. What it throws becomes a finding if the machine has none. */
+export async function runOnce(
+  configuration: CheckConfiguration,
+  options: Pick<MachineOptions, 'seed' | 'schedule' | 'substitute' | 'stepLimit'>,
+): Promise<{ readonly findings: readonly Finding[]; readonly machine: SimMachine }> {
+  const machine = SimMachine.create({
+    ...options,
+    ranks: configuration.ranks,
+    mode: 'checked',
+    configuration: configuration.name,
+    ...(configuration.residentBlocks === undefined ? {} : { residentBlocks: configuration.residentBlocks }),
+  });
+  let thrown: Finding | null = null;
+  try {
+    await inTime(configuration.run(machine));
+  } catch (error) {
+    thrown = {
+      seed: machine.seed,
+      configuration: configuration.name,
+      kind: error instanceof WrongResult ? 'wrong-result' : 'failure',
+      message: error instanceof Error ? error.message : String(error),
+    };
+  }
+  const { findings } = machine;
+  return { findings: thrown !== null && findings.length === 0 ? [thrown] : findings, machine };
+}
+
+/** A host program may wait for what the machine knows nothing of; a check must end all the same. */
+const patienceMs = 120_000;
+
+async function inTime(run: Promise<void>): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const tooLate = new Promise<never>((_, reject) => {
+    timer = setTimeout(
+      () => reject(new HeddleError('HEDDLE_CHECK', 'the host programs did not end within two minutes')),
+      patienceMs,
+    );
+  });
+  try {
+    await Promise.race([run, tooLate]);
+  } finally {
+    clearTimeout(timer);
+  }
+}

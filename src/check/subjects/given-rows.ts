@@ -1,0 +1,100 @@
+/**
+ * Rounds with nothing enqueued between dispatch and combine: the rows that experts would make are there before the first
+ * one. So a launch of combine follows one of dispatch directly, and begins while that runs; and rows may hold what no
+ * experts make: nothing but the NaN that means EMPTY, or −0.
+ */
+import type { Tuning } from '../../kernels/index.js';
+import { type Bits, bitsArray, type Dtype, reference, type Source } from '../../layer/index.js';
+import { bytesOf, ExpertParallel, emptyTensor, readBits, tensorFrom } from '../../moe/index.js';
+import {
+  compareCombined,
+  exampleInput,
+  layerOf,
+  makeSources,
+  mergeComparisons,
+  type RoundsShape,
+  randomElements,
+  shapeOfRounds,
+} from '../../testing/index.js';
+import { World } from '../../world/index.js';
+import { type CheckConfiguration, WrongResult } from '../subject.js';
+
+const rounds = 3;
+const spread = { blocks: 2, threads: 32, parts: 1, inFlight: 4 };
+const layer = { ranks: 2, experts: 4, topK: 2, maxTokens: 3, hidden: 16, dtype: 'bf16' } as const;
+
+export function givenRows(
+  name: string,
+  way: 'push' | 'pull',
+  differences: Partial<RoundsShape> = {},
+): CheckConfiguration {
+  const shape = shapeOfRounds({ ...layer, ...differences });
+  const { ranks, topK, maxTokens, output } = shape;
+  const tuning: Tuning = { dispatch: { ...spread, way: 'store' }, combine: { ...spread, way, ahead: 1 } };
+  const rows = Array.from({ length: ranks }, (_, rank) => rowsOf(shape, rank));
+  // The same in every schedule, so made once.
+  let made: { readonly sources: readonly Source[][]; readonly expected: readonly Bits[][] } | undefined;
+  const make = () => {
+    const sources = Array.from({ length: rounds }, (_, n) => makeSources(shape, maxTokens, n + 1));
+    const expected = sources.map((round) =>
+      round.map((source, rank) => reference.combine(shape, source, rank, rows)),
+    );
+    return { sources, expected };
+  };
+  return {
+    name,
+    ranks,
+    async run(machine) {
+      made ??= make();
+      const { sources, expected } = made;
+      const results = await World.local({ ranks, device: 'sim', sim: machine }, async (world) => {
+        const ep = await ExpertParallel.create(world, layerOf(shape, { tuning }));
+        const stream = world.device.createStream();
+        stream.copyIn(ep.received.output.data, bytesOf(rows[world.rank]!));
+        // All inputs are there before the first launch: a copy between two launches would keep them apart.
+        const brought = sources.map((round) => {
+          const { topkIds, topkWeights, payloads } = round[world.rank]!;
+          const rowsIn = payloads[exampleInput]!;
+          const place = <B extends Bits>(bits: B, dtype: Dtype, columns: number, what: string) =>
+            tensorFrom(world.device, stream, bits, dtype, [maxTokens, columns], what);
+          return {
+            topkIds: place(topkIds, 'i32', topK, 'topkIds'),
+            topkWeights: place(topkWeights!, 'f32', topK, 'topkWeights'),
+            payloads: { [exampleInput]: place(rowsIn, 'u8', rowsIn.length / maxTokens, exampleInput) },
+          };
+        });
+        const outs = brought.map(() =>
+          emptyTensor(world.device, output.dtype, [maxTokens, output.hidden], 'out'),
+        );
+        for (const [n, inputs] of brought.entries()) {
+          ep.dispatch(inputs, stream);
+          ep.combine(outs[n]!, stream);
+        }
+        await ep.synchronize(stream);
+        return Promise.all(outs.map((out) => readBits(out, stream)));
+      });
+      const { different, first } = mergeComparisons(
+        results.flatMap((outs, rank) =>
+          outs.map((out, n) => compareCombined(shape, rank, out, expected[n]![rank]!)),
+        ),
+      );
+      if (different > 0) throw new WrongResult(`${first} (${different} values differ)`);
+    },
+  };
+}
+
+/** Of every three slots one holds ordinary rows, one the NaN whose bits are all ones, one −0. */
+function rowsOf({ ranks, maxTokens, output }: ReturnType<typeof shapeOfRounds>, rank: number): Bits {
+  const { hidden, dtype } = output;
+  const rows = bitsArray(dtype, ranks * maxTokens * hidden);
+  const bytes = bytesOf(rows);
+  const rowBytes = bytes.length / (ranks * maxTokens);
+  const negativeZero = bytesOf(Float32Array.of(-0)).subarray(dtype === 'f32' ? 0 : 2);
+  for (let slot = 0; slot < ranks * maxTokens; slot++) {
+    const row = bytes.subarray(slot * rowBytes, (slot + 1) * rowBytes);
+    if (slot % 3 === 0) row.set(bytesOf(randomElements(dtype, hidden, rank * 1009 + slot, 6)));
+    else if (slot % 3 === 1) row.fill(0xff);
+    else for (let at = 0; at < rowBytes; at += negativeZero.length) row.set(negativeZero, at);
+  }
+  return rows;
+}

@@ -1,0 +1,90 @@
+/**
+ * A rank dies, and the others must say so: who it was, in which operation and epoch. The waits that give up are
+ * synchronisation too, and only here do they.
+ * All waits of a launch together take one time limit.
+ */
+import { HeddleError, RankLostError } from '../../errors/index.js';
+import type { Tuning } from '../../kernels/index.js';
+import type { Shape } from '../../layer/index.js';
+import { ExpertParallel, emptyTensor } from '../../moe/index.js';
+import type { SimMachine } from '../../sim/index.js';
+import { ExampleExperts, layerOf, makeSources, shapeOfRounds } from '../../testing/index.js';
+import { World } from '../../world/index.js';
+import { type CheckConfiguration, WrongResult } from '../subject.js';
+
+const ranks = 3;
+const victim = 1;
+const layer = { ranks, experts: 3, topK: 3, maxTokens: 4, hidden: 16, dtype: 'bf16' } as const;
+
+/** Several blocks, which all give up, and each of which has more to wait for. */
+const spread = { blocks: 2, threads: 32, parts: 1, inFlight: 4 };
+
+/** `victim` is gone when the others begin the operation, in the first round. */
+export function loss(
+  way: 'push' | 'pull',
+  operation: 'dispatch' | 'combine',
+  {
+    wire = 'rows',
+    send = 'store',
+  }: { readonly wire?: 'rows' | 'e4m3'; readonly send?: 'store' | 'bulk' } = {},
+): CheckConfiguration {
+  const shape = shapeOfRounds({ ...layer, wire });
+  const tuning: Tuning = { dispatch: { ...spread, way: send }, combine: { ...spread, way, ahead: 1 } };
+  return {
+    name: `${[wire === 'rows' ? way : wire, ...(send === 'bulk' ? [send] : [])].join(', ')}, a rank lost in ${operation}`,
+    ranks,
+    async run(machine) {
+      const errors: unknown[] = [];
+      const world = World.local({ ranks, device: 'sim', sim: machine }, async (world) => {
+        errors.push(await survive(world, machine, shape, tuning, operation));
+      });
+      await world.catch((error: unknown) => {
+        if (!(error instanceof HeddleError && error.code === 'HEDDLE_KILLED')) throw error;
+      });
+      const right = errors.filter((error) => {
+        return error instanceof RankLostError && error.operation === operation && error.epoch === 1;
+      });
+      if (right.length !== ranks - 1) {
+        throw new WrongResult(
+          `survivors saw ${errors.map(String).join('; ')} instead of a loss in ${operation}`,
+        );
+      }
+      const { timeLimits } = machine.statistics;
+      if (timeLimits !== 1) throw new WrongResult(`the waits took ${timeLimits} time limits instead of one`);
+    },
+  };
+}
+
+/** One rank's round up to the loss; resolves with what it was told. */
+async function survive(
+  world: World,
+  machine: SimMachine,
+  shape: Shape,
+  tuning: Tuning,
+  operation: 'dispatch' | 'combine',
+): Promise<unknown> {
+  const { tokens, topkIds, topkWeights, payloads } = makeSources(shape, shape.maxTokens, 1)[world.rank]!;
+  const ep = await ExpertParallel.create(world, layerOf(shape, { tuning }));
+  const stream = world.device.createStream();
+  const experts = await ExampleExperts.create(world, ep, stream, { blocks: 2, threads: 32 });
+  const out = emptyTensor(world.device, shape.output.dtype, [tokens, shape.output.hidden], 'out');
+  const inputs = { topkIds, topkWeights: topkWeights!, payloads };
+  if (operation === 'combine') {
+    ep.dispatch(inputs, stream);
+    experts.run(stream);
+    await ep.synchronize(stream);
+    await world.barrier('experts are done');
+  }
+  if (world.rank === victim) {
+    machine.kill(victim);
+    await ep.synchronize(stream);
+  }
+  try {
+    if (operation === 'dispatch') ep.dispatch(inputs, stream);
+    else ep.combine(out, stream);
+    await ep.synchronize(stream);
+  } catch (error) {
+    return error;
+  }
+  return 'no error';
+}

@@ -1,0 +1,44 @@
+import { ArgumentError } from '../errors/index.js';
+import type { HostView } from './device.js';
+
+/** A view of real memory, on any thread that knows where it lies. */
+export class NativeView implements HostView {
+  readonly #words: Uint32Array;
+  readonly #bytes: Uint8Array;
+
+  constructor(bytes: Uint8Array) {
+    this.#bytes = bytes;
+    this.#words = new Uint32Array(bytes.buffer, bytes.byteOffset, bytes.byteLength >>> 2);
+  }
+
+  load(offset: number): number {
+    return Atomics.load(this.#words, wordAt(offset, this.#bytes.length));
+  }
+
+  store(offset: number, value: number): void {
+    Atomics.store(this.#words, wordAt(offset, this.#bytes.length), value);
+  }
+
+  read(offset: number, into: Uint8Array): void {
+    requireWithin(offset, into.length, this.#bytes.length);
+    for (let i = 0; i < into.length; i++) into[i] = this.#bytes[offset + i]!;
+  }
+
+  write(offset: number, from: Uint8Array): void {
+    requireWithin(offset, from.length, this.#bytes.length);
+    this.#bytes.set(from, offset);
+  }
+}
+
+/** The index of the word at a byte offset of `room` bytes. */
+export function wordAt(offset: number, room: number): number {
+  // The comparison of the usual case; a refusal looks closer.
+  if ((offset & 3) === 0 && offset >= 0 && offset + 4 <= room) return offset >>> 2;
+  throw new ArgumentError('offset', offset, `a multiple of 4 from 0 to ${room - 4}`);
+}
+
+/** Refuses bytes that are not all within `room`. */
+export function requireWithin(offset: number, bytes: number, room: number): void {
+  if (Number.isInteger(offset) && offset >= 0 && offset + bytes <= room) return;
+  throw new ArgumentError('offset', offset, `from 0 to ${room - bytes}, for ${bytes} of ${room} bytes`);
+}

@@ -1,0 +1,79 @@
+import { command, commandWords, ringMask, type Shared, transferHeader, word } from '../core/shared.js';
+import type { Driver } from './driver.js';
+
+/** The front's end of the ring of commands: what is written at the tail is the core's once it is published. */
+export class CommandRing {
+  readonly words: Float64Array;
+  /** Where the next command begins. */
+  tail = 0;
+  private readonly control: Int32Array;
+  private head = 0;
+
+  constructor(
+    shared: Shared,
+    private readonly driver: Driver,
+  ) {
+    this.words = new Float64Array(shared.commands);
+    this.control = new Int32Array(shared.control);
+  }
+
+  /** Whether a command of `n` triples fits. */
+  fits(n: number): boolean {
+    const words = transferHeader + 3 * n;
+    if (commandWords - ((this.tail - this.head) | 0) < words) {
+      this.head = Atomics.load(this.control, word.commandHead);
+    }
+    return commandWords - ((this.tail - this.head) | 0) >= words;
+  }
+
+  /** Writes the header of a transfer; returns where its triples begin. */
+  begin(
+    kind: number,
+    ticket: number,
+    region: number,
+    immediate: number | undefined,
+    target: number,
+    n: number,
+  ): number {
+    const { words, tail } = this;
+    words[tail & ringMask] = kind;
+    words[(tail + 1) & ringMask] = ticket;
+    words[(tail + 2) & ringMask] = region;
+    words[(tail + 3) & ringMask] = immediate ?? -1;
+    words[(tail + 4) & ringMask] = target;
+    words[(tail + 5) & ringMask] = n;
+    return tail + transferHeader;
+  }
+
+  /** A write of nothing to every member of a group, with or without an immediate. */
+  barrier(ticket: number, group: number, immediate: number | undefined): void {
+    const to = this.begin(command.barrier, ticket, 0, immediate, group, 1);
+    for (let i = 0; i < 3; i++) this.words[(to + i) & ringMask] = 0;
+    this.publish(to + 3);
+  }
+
+  send(ticket: number, peer: number, region: number, address: number, bytes: number): void {
+    const { words, tail } = this;
+    words[tail & ringMask] = command.send;
+    words[(tail + 1) & ringMask] = ticket;
+    words[(tail + 2) & ringMask] = peer;
+    words[(tail + 3) & ringMask] = region;
+    words[(tail + 4) & ringMask] = address;
+    words[(tail + 5) & ringMask] = bytes;
+    this.publish(tail + 6);
+  }
+
+  /** A receive buffer may be filled again. */
+  consumed(buffer: number): void {
+    this.words[this.tail & ringMask] = command.consumed;
+    this.words[(this.tail + 1) & ringMask] = buffer;
+    this.publish(this.tail + 2);
+  }
+
+  /** Hands over everything before `tail`. */
+  publish(tail: number): void {
+    this.tail = tail | 0;
+    Atomics.store(this.control, word.commandTail, this.tail);
+    this.driver.commandsWritten();
+  }
+}

@@ -1,0 +1,15 @@
+import { HeddleError } from '../../errors/index.js';
+
+/** A libfabric call, or an operation that libfabric completed with an error, failed. */
+export class FabricError extends HeddleError {
+  constructor(
+    /** What failed: a libfabric call or an operation of the engine. */
+    readonly operation: string,
+    /** libfabric's error number, positive. */
+    readonly errno: number,
+    /** libfabric's own words for it. */
+    reason: string,
+  ) {
+    super('HEDDLE_FABRIC', `${operation} failed: ${reason} (${errno})`);
+  }
+}

@@ -1,0 +1,154 @@
+/**
+ * What a family is: a way for rows to travel. Every family delivers the same bytes to the same slots; what differs is
+ * the memory it needs and the kernels that a phase consists of. It says both as a value, a plan, which ExpertParallel
+ * carries out without knowing the family.
+ */
+import {
+  callSite,
+  type Device,
+  type Program,
+  type Setters,
+  type Stream,
+  type Window,
+} from '../device/index.js';
+import type { HeddleError } from '../errors/index.js';
+import type { Field, Kernel, Layout, ParamSpecs } from '../lang/index.js';
+import type { Dtype, Layer } from '../layer/index.js';
+import type { Topology } from '../world/index.js';
+import type { KnobTable, Tuning } from './knobs.js';
+
+/** Where a plan is carried out. */
+export interface Place {
+  readonly kind: 'sim' | 'cuda';
+  readonly topology: Topology;
+  /** Sends and receives are launches of their own, with other work between them. */
+  readonly split: boolean;
+  /** The rank whose plan it is. Plans of all ranks differ in nothing that others see. */
+  readonly rank: number;
+}
+
+export interface Family<T extends Tuning = Tuning> {
+  readonly name: string;
+  readonly summary: string;
+  readonly knobs: KnobTable;
+  /** Why this family cannot carry the layer there, or not with this tuning; null where it can. */
+  refuses(layer: Layer, place: Place, tuning?: T): HeddleError | null;
+  /** The rules of thumb, where nothing was measured. */
+  defaults(layer: Layer, place: Place): T;
+  /** A tuning that was found for another layer, changed as far as this one needs it. */
+  adapt(tuning: T, layer: Layer): T;
+  /** The layer and the tuning are ones that `refuses` lets pass. */
+  plan(layer: Layer, place: Place, tuning: T): Plan;
+}
+
+/** A phase that has nothing to do has no steps. */
+export const phases = ['dispatchSend', 'dispatchRecv', 'combineSend', 'combineRecv'] as const;
+export type Phase = (typeof phases)[number];
+
+export interface Plan {
+  readonly windows: readonly WindowPlan[];
+  readonly buffers: readonly BufferPlan[];
+  readonly phases: Readonly<Record<Phase, readonly Step[]>>;
+  readonly received: ReceivedPlan;
+  /** Four words of a window, as common/failure.ts has them. */
+  readonly failure: View;
+}
+
+/** Memory that peers reach: the same layout on every rank. */
+export interface WindowPlan {
+  readonly kind: 'window';
+  /** For errors and findings: 'receive window'. */
+  readonly purpose: string;
+  readonly layout: Layout;
+  /** Windows start as zeros, except these, of which every bit is set. */
+  readonly ones: readonly Field[];
+  /** What holds nothing before a kernel has written it: to read it earlier is a mistake, which the checker reports. */
+  readonly unwritten: readonly Field[];
+}
+
+/** Memory of this rank alone. */
+export interface BufferPlan {
+  readonly kind: 'buffer';
+  readonly purpose: string;
+  readonly bytes: number;
+}
+
+/** A tensor in memory that the plan asks for. */
+export interface View {
+  readonly in: WindowPlan | BufferPlan;
+  readonly offset: number;
+  readonly dtype: Dtype;
+  readonly shape: readonly number[];
+}
+
+/** Where dispatch leaves what arrives, and where combine expects what the experts made of it. */
+export interface ReceivedPlan {
+  readonly experts: View;
+  readonly weights: View | null;
+  readonly counts: View | null;
+  /** By name. */
+  readonly payloads: Readonly<Record<string, View>>;
+  readonly output: View;
+}
+
+/** What a round brings: addresses in this rank's memory. Of a phase that lacks one, 0. */
+export interface Round {
+  tokens: number;
+  topkIds: number;
+  topkWeights: number;
+  /** Of each payload. */
+  readonly rows: number[];
+  /** Where combine leaves the sums. */
+  out: number;
+}
+
+/** A plan's memory, where it lies on this rank. */
+export interface Placed {
+  /** The kernels' `g.rank`: this rank in its node. */
+  readonly rank: number;
+  /** Microseconds that a kernel waits for a peer. */
+  readonly limit: number;
+  window(of: WindowPlan): Window;
+  address(of: BufferPlan): number;
+}
+
+/** One launch of a phase. */
+export interface Step {
+  readonly kernel: Kernel;
+  readonly blocks: number;
+  readonly threads: number;
+  load(device: Device, placed: Placed): Promise<LoadedStep>;
+}
+
+export interface LoadedStep {
+  readonly program: Program;
+  enqueue(round: Round, stream: Stream): void;
+}
+
+/** A step, with the parameters that stay and those that each round brings. */
+export function step<P extends ParamSpecs>(of: {
+  readonly kernel: Kernel<P>;
+  readonly blocks: number;
+  readonly threads: number;
+  once(set: Setters<P>, placed: Placed): void;
+  each?(set: Setters<P>, round: Round): void;
+}): Step {
+  const { kernel, blocks, threads } = of;
+  return {
+    kernel,
+    blocks,
+    threads,
+    async load(device, placed) {
+      const shape = { grid: blocks, block: threads, programmatic: true, rank: placed.rank };
+      const site = await callSite(device, kernel, shape);
+      of.once(site.set, placed);
+      return {
+        program: site.program,
+        enqueue(round, stream) {
+          of.each?.(site.set, round);
+          site.launch(stream);
+        },
+      };
+    },
+  };
+}

@@ -1,0 +1,103 @@
+/**
+ * How the kernels of a layer are spread over a device, where nobody measured this very machine: rules of thumb for
+ * GPUs (docs/results holds the measurements behind them), and the cheapest spread for the simulator.
+ */
+import { type Layer, outputRowBytes } from '../../layer/index.js';
+import type { Place } from '../family.js';
+import type { CombineTuning, DispatchTuning, OneSidedTuning, Spread } from './knobs.js';
+
+/** The tuning that a layer has unless it is told another, where nothing was measured. */
+export function defaultTuning(layer: Layer, kind: Place['kind']): OneSidedTuning {
+  return kind === 'sim' ? simTuning(layer) : gpuTuning(layer);
+}
+
+/** Simulated threads cost time and simulated latency costs nothing: few threads, whole rows. */
+function simTuning({ ranks, maxTokens }: Layer): OneSidedTuning {
+  const threads = wholeWarps(Math.max(32, ranks));
+  const blocks = Math.min(maxTokens, 32);
+  // Many ranks: the windows without `returned` are a third smaller, and the race detector has no atomic access for every
+  // 16 bytes to remember (64 ranks × 8 tokens, hidden 1024, checked: 2.4 GB and 55 s when pushed).
+  const way = ranks > 16 ? 'pull' : 'push';
+  const launch = { blocks, threads, parts: 1 };
+  return {
+    dispatch: stored(launch),
+    combine: { ...pushed({ ...launch, ahead: Math.ceil(maxTokens / blocks) }), way },
+  };
+}
+
+/**
+ * Small rounds are latency: each row is spread over several blocks. Large rounds are NVLink bandwidth, which about
+ * 100 blocks saturate; from there on two smaller blocks on each of 132 multiprocessors cover each other's waits.
+ * In between a thread for every 16 bytes of a row is best: all of a token's loads leave at once.
+ */
+function gpuTuning(shape: Layer): OneSidedTuning {
+  const { maxTokens, ranks } = shape;
+  const sent = Math.max(1, ...shape.payloads.map(({ rowBytes }) => rowBytes / 16));
+  const returned = outputRowBytes(shape) / 16;
+  /** A thread for each of `vectors`, within what a block and the ranks' flags need. */
+  const threads = (vectors: number, most = 896) =>
+    wholeWarps(Math.max(ranks, Math.min(most, Math.max(128, vectors))));
+  if (maxTokens <= 16) {
+    const parts = maxTokens <= 2 ? 7 : 4;
+    return {
+      dispatch: stored({ blocks: maxTokens * parts, threads: threads(sent / parts), parts }),
+      combine: pushed({ blocks: maxTokens * 7, threads: threads(returned / 7), parts: 7, ahead: 1 }),
+    };
+  }
+  if (maxTokens <= 64) {
+    return {
+      dispatch: stored({ blocks: maxTokens, threads: threads(sent, 512), parts: 1 }),
+      combine: pushed({
+        blocks: Math.ceil(maxTokens * 3.5),
+        threads: threads(returned / 7),
+        parts: 7,
+        ahead: 2,
+      }),
+    };
+  }
+  if (maxTokens <= 256) {
+    return {
+      dispatch: stored({ blocks: Math.min(maxTokens, 132), threads: threads(sent), parts: 1 }),
+      combine: pushed({
+        blocks: Math.min(maxTokens * 2, 264),
+        threads: wholeWarps(Math.max(ranks, 256)),
+        parts: 4,
+        ahead: 1,
+      }),
+    };
+  }
+  if (maxTokens <= 1024) {
+    return {
+      dispatch: stored({ blocks: 132, threads: threads(sent), parts: 1 }),
+      combine: pushed({ blocks: 264, threads: threads(returned, 512), parts: 1, ahead: 2 }),
+    };
+  }
+  return {
+    dispatch: stored({ blocks: 264, threads: threads(sent, 512), parts: 1 }),
+    combine: pushed({ blocks: 264, threads: threads(returned / 2, 512), parts: 2, ahead: 1 }),
+  };
+}
+
+/**
+ * The launch before combine where that applies the router weights: it reads and writes this rank's memory only, all
+ * slots of all sources, most of them empty. A simulated block costs more than it brings.
+ */
+export function weighSpread(
+  { ranks, maxTokens }: Layer,
+  { blocks, threads, parts }: CombineTuning,
+  kind: Place['kind'],
+): Spread {
+  const pieces = ranks * maxTokens * parts;
+  // With more threads a sum of 32 rows would not fit in registers.
+  return { blocks: Math.min(pieces, kind === 'sim' ? blocks : 264), threads: Math.min(threads, 512), parts };
+}
+
+/** By default rows go through registers, up to four vectors of them a thread. */
+const stored = (launch: Spread): DispatchTuning => ({ ...launch, way: 'store', inFlight: 4 });
+const pushed = (launch: Spread & Pick<CombineTuning, 'ahead'>): CombineTuning => ({
+  ...launch,
+  way: 'push',
+  inFlight: 4,
+});
+
+const wholeWarps = (threads: number): number => Math.ceil(threads / 32) * 32;

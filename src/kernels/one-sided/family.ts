@@ -1,0 +1,254 @@
+/** The one-sided family: ranks that share NVLink write straight into each other's windows. */
+import { ArgumentError, type HeddleError, UnavailableError } from '../../errors/index.js';
+import { section } from '../../lang/index.js';
+import { type Layer, outputRowBytes } from '../../layer/index.js';
+import type { Topology } from '../../world/index.js';
+import { failureWords } from '../common/failure.js';
+import { receivedPlan, routesBuffer, rowsOf, unwrittenSections } from '../common/received.js';
+import { remembered } from '../common/remembered.js';
+import { unitBytes, widestUnit } from '../common/units.js';
+import {
+  type BufferPlan,
+  type Family,
+  type Place,
+  type Plan,
+  type Step,
+  step,
+  type WindowPlan,
+} from '../family.js';
+import { defaultTuning, weighSpread } from './defaults.js';
+import { dispatchKernel } from './dispatch.js';
+import { dispatchRecvKernel, dispatchRecvSpread } from './dispatch-recv.js';
+import { type OneSidedTuning, oneSidedKnobs } from './knobs.js';
+import { pullKernel } from './pull.js';
+import { pushKernel } from './push.js';
+import { weighKernel } from './weigh.js';
+import { combineGrid, type OneSidedShape, oneSidedWindow, returnedVectors } from './window.js';
+
+export const oneSided: Family<OneSidedTuning> = {
+  name: 'one-sided',
+  summary: 'ranks that share NVLink store into each other’s windows',
+  knobs: oneSidedKnobs,
+  refuses,
+  defaults: (layer, { kind }) => adapted(defaultTuning(layer, kind), layer),
+  adapt: adapted,
+  plan,
+};
+
+function refuses(layer: Layer, { topology, split }: Place, tuning?: OneSidedTuning): HeddleError | null {
+  if (topology.nodes > 1) return severalNodes(topology);
+  const { ranks, maxTokens, output } = layer;
+  if (output.wire === 'e4m3' && output.hidden % 16 !== 0) {
+    const possible = "a multiple of 16 for wire 'e4m3'; wire 'rows' takes any length";
+    return new ArgumentError('output.length', output.hidden, possible);
+  }
+  const reached = Math.floor(2 ** 32 / mostUnits(layer) / ranks);
+  if (maxTokens > reached)
+    return new ArgumentError('maxTokens', maxTokens, `at most ${reached} with such rows on ${ranks} ranks`);
+  if (split && !pushable(layer)) {
+    const possible = 'rows of a multiple of 16 bytes where phases are split';
+    return new ArgumentError('output.length', output.hidden, possible);
+  }
+  return tuning === undefined ? null : refusesTuning(layer, split, tuning);
+}
+
+function severalNodes({ nodes, members, node, apart }: Topology): HeddleError {
+  return new UnavailableError(
+    `dispatch and combine need all ranks in one node, but this world has ${nodes}; this rank's is ranks ` +
+      `${members[node]!.join(', ')}${apart === null ? '' : ` (${apart})`}`,
+    'Start ranks on GPUs that share NVLink: `heddle doctor` prints which do',
+  );
+}
+
+function refusesTuning(
+  layer: Layer,
+  split: boolean,
+  { dispatch, combine }: OneSidedTuning,
+): HeddleError | null {
+  for (const [phase, { threads }] of Object.entries({ dispatch, combine })) {
+    if (threads >= layer.ranks) continue;
+    return new ArgumentError(`tuning.${phase}.threads`, threads, `at least ranks, ${layer.ranks}`);
+  }
+  if (layer.output.wire === 'e4m3') {
+    if (combine.way === 'pull')
+      return new ArgumentError('tuning.combine.way', 'pull', "'push' for wire 'e4m3'");
+    if (combine.threads > mostE4m3Threads) {
+      const possible = `at most ${mostE4m3Threads} for wire 'e4m3'`;
+      return new ArgumentError('tuning.combine.threads', combine.threads, possible);
+    }
+  }
+  if (combine.way === 'pull' && split)
+    return new ArgumentError('tuning.combine.way', 'pull', "'push' where phases are split");
+  if (combine.way === 'push' && !pushable(layer))
+    return new ArgumentError(
+      'tuning.combine.way',
+      'push',
+      "'pull' for rows that are not a multiple of 16 bytes",
+    );
+  return null;
+}
+
+/** With more threads the sums would not fit in registers. */
+const mostE4m3Threads = 512;
+
+/** Only whole vectors can be pushed. */
+const pushable = (layer: Layer): boolean => layer.output.wire === 'e4m3' || outputRowBytes(layer) % 16 === 0;
+
+function adapted({ dispatch, combine }: OneSidedTuning, layer: Layer): OneSidedTuning {
+  const e4m3 = layer.output.wire === 'e4m3';
+  return {
+    dispatch: { ...dispatch, blocks: blocksOf(dispatch, layer) },
+    combine: {
+      ...combine,
+      blocks: blocksOf(combine, layer),
+      threads: e4m3 ? Math.min(combine.threads, mostE4m3Threads) : combine.threads,
+      way: e4m3 ? 'push' : pushable(layer) ? combine.way : 'pull',
+    },
+  };
+}
+
+/** A block without a piece of work would only wait. */
+const blocksOf = ({ blocks, parts }: OneSidedTuning['dispatch' | 'combine'], { maxTokens }: Layer): number =>
+  Math.min(blocks, maxTokens * parts);
+
+/** The most elements a token has in any section: the kernels count a section's elements in 32 bits. */
+function mostUnits(layer: Layer): number {
+  const { payloads, output, topK } = layer;
+  const { units } = rowsOf(layer, output.dtype);
+  const sent = payloads.map(({ rowBytes }) => rowBytes / unitBytes[widestUnit(rowBytes)]);
+  const scales = output.wire === 'e4m3' ? returnedVectors(layer) * 4 : 0;
+  return Math.max(...sent, units * (output.weighting === 'combine' ? topK : 1), scales, topK);
+}
+
+function plan(layer: Layer, { kind, rank, split }: Place, tuning: OneSidedTuning): Plan {
+  const shape: OneSidedShape = {
+    ...layer,
+    dispatch: { ...tuning.dispatch, blocks: blocksOf(tuning.dispatch, layer) },
+    combine: { ...tuning.combine, blocks: blocksOf(tuning.combine, layer) },
+    weigh: layer.output.weighting === 'combine' ? weighSpread(layer, tuning.combine, kind) : null,
+  };
+  const kernels = kernelsOf({ shape, split });
+  const { layout } = kernels;
+  const window: WindowPlan = {
+    kind: 'window',
+    purpose: 'receive window',
+    layout,
+    // `returned` is EMPTY until rows come. Where a rank is lost before its first dispatch, experts that run all the
+    // same find -1 everywhere, not routes to expert 0.
+    ones: [section(layout, 'returned'), section(layout, 'experts')],
+    unwritten: unwrittenSections(layer, layout),
+  };
+  const routes = routesBuffer(layer);
+  const { dispatch, dispatchRecv, weigh, combine, combineRecv } = kernels;
+  return {
+    windows: [window],
+    buffers: routes === null ? [] : [routes],
+    phases: {
+      dispatchSend: [dispatchStep(dispatch, shape, window)],
+      dispatchRecv: dispatchRecv === null ? [] : [dispatchRecvStep(dispatchRecv, shape, window)],
+      combineSend: [
+        ...(weigh === null || routes === null ? [] : [weighStep(weigh, shape, window, routes)]),
+        combineStep(combine, shape, window),
+      ],
+      combineRecv: combineRecv === null ? [] : [combineStep(combineRecv, shape, window)],
+    },
+    received: receivedPlan(layer, rank, window, layout, routes),
+    failure: {
+      in: window,
+      offset: section(layout, 'failure').offset,
+      dtype: 'u32',
+      shape: [failureWords],
+    },
+  };
+}
+
+function dispatchStep(
+  kernel: DispatchKernel,
+  { dispatch, weights }: OneSidedShape,
+  window: WindowPlan,
+): Step {
+  return step({
+    kernel,
+    blocks: dispatch.blocks,
+    threads: dispatch.threads,
+    once(set, placed) {
+      set.win(placed.window(window));
+      set.limit(placed.limit);
+    },
+    each(set, { tokens, topkIds, topkWeights, rows }) {
+      set.tokens(tokens);
+      set.topkIds(topkIds);
+      set.topkWeights(weights ? topkWeights : topkIds); // which nobody reads then
+      for (let i = 0; i < rows.length; i++) set.rows(i, rows[i]!);
+    },
+  });
+}
+
+function dispatchRecvStep(kernel: DispatchRecvKernel, shape: OneSidedShape, window: WindowPlan): Step {
+  const { blocks, threads } = dispatchRecvSpread(shape);
+  return step({
+    kernel,
+    blocks,
+    threads,
+    once(set, placed) {
+      set.win(placed.window(window));
+      set.limit(placed.limit);
+    },
+  });
+}
+
+function weighStep(
+  kernel: WeighKernel,
+  { weigh }: OneSidedShape,
+  window: WindowPlan,
+  rows: BufferPlan,
+): Step {
+  return step({
+    kernel,
+    blocks: weigh!.blocks,
+    threads: weigh!.threads,
+    once(set, placed) {
+      set.win(placed.window(window));
+      set.rows(placed.address(rows));
+    },
+  });
+}
+
+function combineStep(kernel: CombineKernel, shape: OneSidedShape, window: WindowPlan): Step {
+  return step({
+    kernel,
+    blocks: combineGrid(shape),
+    threads: shape.combine.threads,
+    once(set, placed) {
+      set.win(placed.window(window));
+      set.limit(placed.limit);
+    },
+    each(set, { topkIds, out, tokens }) {
+      set.topkIds(topkIds);
+      set.out(out);
+      set.tokens(tokens);
+    },
+  });
+}
+
+type DispatchKernel = ReturnType<typeof dispatchKernel>;
+type DispatchRecvKernel = ReturnType<typeof dispatchRecvKernel>;
+type WeighKernel = ReturnType<typeof weighKernel>;
+type CombineKernel = ReturnType<typeof pushKernel>;
+
+/** The kernels of a shape, made once: ranks of one process and runs of one check share them, compiled code included. */
+const kernelsOf = remembered(
+  ({ shape, split }: { readonly shape: OneSidedShape; readonly split: boolean }) => {
+    const layout = oneSidedWindow(shape);
+    const { weigh } = shape;
+    const half = split ? 'send' : 'both';
+    return {
+      layout,
+      dispatch: dispatchKernel(shape, layout, split),
+      dispatchRecv: split ? dispatchRecvKernel(shape, layout) : null,
+      weigh: weigh === null ? null : weighKernel(shape, layout, weigh),
+      combine: shape.combine.way === 'push' ? pushKernel(shape, layout, half) : pullKernel(shape, layout),
+      combineRecv: split ? pushKernel(shape, layout, 'recv') : null,
+    };
+  },
+);

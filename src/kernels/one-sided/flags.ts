@@ -1,0 +1,94 @@
+/**
+ * The two halves of every rendezvous of this family: `arrive` tells block b of every rank that my block b has come
+ * to `epoch`, `awaitPeers` waits until block b of every rank has told me the same.
+ *
+ * Blocks with the same index form a group of their own, so nothing is counted inside a GPU: no tickets, no last
+ * block, no reset, and block 0 does not wait for block 131. A launch ends when all its blocks have ended, which is
+ * when every rank has sent everything.
+ */
+import { device, peers } from '../../lang/index.js';
+import type { Operation } from '../common/failure.js';
+import { recordFailure } from '../common/waits.js';
+import type { OneSidedShape, OneSidedWindow } from './window.js';
+
+/** A phase's flags of its window. */
+const flagsOf = { dispatch: 'dispatched', combine: 'combined' } as const;
+
+export function flags(window: OneSidedWindow, { ranks }: OneSidedShape, operation: Operation) {
+  const using = { RANKS: ranks, FLAGS: flagsOf[operation] };
+  const failed = recordFailure(operation);
+  const win = peers(window);
+
+  /** Threads 0 … RANKS-1 each tell one peer. The block's stores must have happened before a barrier ahead of this. */
+  const arrive = device({ name: 'arrive', params: { win, epoch: 'u32' }, using }, (g, { win, epoch }, u) => {
+    const peer = g.threadIdx.x;
+    if (peer < u.RANKS) {
+      const flag = win.at(peer)[u.FLAGS].at(g.blockIdx.x, g.rank);
+      g.store(flag, epoch, { order: 'release', scope: 'sys' });
+    }
+  });
+
+  /** Threads 0 … RANKS-1 each wait for one peer's block; a barrier after this passes what they acquired on to the block. */
+  const awaitPeers = device(
+    {
+      name: 'await_peers',
+      params: { win, block: 'u32', epoch: 'u32', limit: 'u32' },
+      using: { ...using, failed },
+    },
+    (g, { win, block, epoch, limit }, u) => {
+      const mine = win.at(g.rank);
+      const peer = g.threadIdx.x;
+      if (peer < u.RANKS) {
+        const flag = mine[u.FLAGS].at(block, peer);
+        const came = g.awaitEpoch(flag, epoch, { order: 'acquire', scope: 'sys', limit });
+        if (!came && limit > 0) u.failed({ failure: mine.failure, peer, epoch });
+      }
+    },
+  );
+
+  return { arrive, awaitPeers };
+}
+
+/** How a pushing combine lets the next dispatch write to slots again; only it needs that (window.ts). */
+export function release(window: OneSidedWindow, { ranks }: OneSidedShape, operation: Operation) {
+  const using = { RANKS: ranks };
+  const win = peers(window);
+
+  /** A combine, at its start: the experts of this rank have read what dispatch wrote here. */
+  const releaseSlots = device(
+    { name: 'release_slots', params: { win, epoch: 'u32' }, using },
+    (g, { win, epoch }, { RANKS }) => {
+      const peer = g.threadIdx.x;
+      // Those reads are behind this launch on the stream, so any one thread may vouch for all of them.
+      if (peer < RANKS) g.store(win.at(peer).released.at(g.rank), epoch, { order: 'release', scope: 'sys' });
+    },
+  );
+
+  /**
+   * Before a dispatch's first store: every rank has released what the last round put into its slots, or time is over.
+   * Each warp looks for itself, so that none of them waits for the loads of another.
+   */
+  const awaitSlots = device(
+    {
+      name: 'await_slots',
+      params: { win, epoch: 'u32', limit: 'u32' },
+      returns: 'bool',
+      using: { ...using, failed: recordFailure(operation) },
+    },
+    (g, { win, epoch, limit }, { RANKS, failed }) => {
+      const mine = win.at(g.rank);
+      let free = true;
+      for (let peer = g.laneId; peer < RANKS; peer += 32) {
+        const flag = mine.released.at(peer);
+        if (!g.awaitEpoch(flag, epoch, { order: 'acquire', scope: 'sys', limit })) {
+          if (limit > 0) failed({ failure: mine.failure, peer, epoch });
+          free = false;
+        }
+      }
+      g.warp.barrier(); // passes on what the lanes acquired
+      return free;
+    },
+  );
+
+  return { releaseSlots, awaitSlots };
+}

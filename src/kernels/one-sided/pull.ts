@@ -1,0 +1,59 @@
+/**
+ * A combine that pulls: one rendezvous at the head says that the experts of every rank are done; then each rank reads the
+ * partial rows of its tokens from the `output` sections of its peers. Half the window of a combine that pushes.
+ */
+import { kernel, peers, pointer } from '../../lang/index.js';
+import { zeroCounts } from '../common/received.js';
+import { patienceOf } from '../common/waits.js';
+import { countCombine } from './epochs.js';
+import { flags } from './flags.js';
+import { gatherPulled } from './gather.js';
+import { sumPiece } from './sum-piece.js';
+import type { OneSidedShape, OneSidedWindow } from './window.js';
+
+export function pullKernel(shape: OneSidedShape, window: OneSidedWindow) {
+  return kernel(
+    {
+      name: 'one_sided_combine',
+      maxThreads: shape.combine.threads,
+      params: {
+        win: peers(window),
+        topkIds: pointer('i32'),
+        out: pointer(shape.output.dtype),
+        tokens: 'u32',
+        limit: 'u32',
+      },
+      using: {
+        K: shape.topK,
+        PARTS: shape.combine.parts,
+        COUNTS: shape.counts,
+        countCombine: countCombine(window, true),
+        patienceOf,
+        sumPiece: sumPiece(shape, window, gatherPulled(shape, window)),
+        zeroCounts: zeroCounts(shape, window),
+        ...flags(window, shape, 'combine'),
+      },
+    },
+    (g, { win, topkIds, out, tokens, limit }, u) => {
+      const mine = win.at(g.rank);
+      const epoch = u.countCombine({ mine });
+      g.awaitPrevious();
+      g.releaseNext();
+      const patience = g.registers('u32', 1);
+      patience[0] = u.patienceOf({ failure: mine.failure, limit });
+
+      // This rank's experts wrote `output` before this launch began (stream order), so each block may vouch for it.
+      u.arrive({ win, epoch });
+      u.awaitPeers({ win, block: g.blockIdx.x, epoch, limit: patience[0]! });
+      g.barrier();
+
+      for (let piece = g.blockIdx.x; piece < tokens * u.PARTS; piece += g.gridDim.x) {
+        const token = piece / u.PARTS;
+        let id = g.i32(-1);
+        if (g.laneId < u.K) id = g.load(topkIds.at(token * u.K + g.laneId));
+        u.sumPiece({ win, out, id, token, part: piece % u.PARTS, epoch, patience });
+      }
+      if (u.COUNTS) u.zeroCounts({ mine });
+    },
+  );
+}

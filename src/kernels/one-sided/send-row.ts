@@ -1,0 +1,147 @@
+/** One part of one payload row on its way to every rank that wants it: through registers, or by bulk copies. */
+import { device, peers, pointer, record, registers } from '../../lang/index.js';
+import { expertOwner, firstsOf } from '../common/owners.js';
+import { bulkStages, fillStage } from './bulk.js';
+import { partsOf } from './parts.js';
+import { beforeFirstStore } from './routes.js';
+import { depth, type OneSidedShape, type OneSidedWindow } from './window.js';
+
+const params = (window: OneSidedWindow) =>
+  ({
+    win: peers(window),
+    /** [tokens][row] */
+    from: pointer('v16'),
+    token: 'u32',
+    tokens: 'u32',
+    part: 'u32',
+    /** In lane k that of route k. */
+    id: 'i32',
+    epoch: 'u32',
+    slots: registers('u32', 2),
+    bulk: record({ stage: pointer('v16'), filled: pointer('u64') }),
+    /** Chunks that the block has sent. */
+    chunk: registers('u32', 1),
+  }) as const;
+
+export const sendRow = (shape: OneSidedShape, window: OneSidedWindow, payload: number) =>
+  bulkStages(shape).chunks[payload]! > 0 ? copyRow(shape, window, payload) : storeRow(shape, window, payload);
+
+function using(shape: OneSidedShape, window: OneSidedWindow, payload: number) {
+  const { unit, rowUnits, partUnits } = partsOf(shape.payloads[payload]!, shape.dispatch.parts);
+  return {
+    P: payload,
+    UNIT: unit,
+    ROW_UNITS: rowUnits,
+    PART_UNITS: partUnits,
+    beforeFirstStore: beforeFirstStore(shape, window),
+    ownerOf: expertOwner(shape),
+    ...destinations(shape),
+  };
+}
+
+/** The ranks that a token goes to, each once, taken one after another. Each warp finds them by itself: no barrier. */
+function destinations({ ranks, topK }: OneSidedShape) {
+  // Ranks begin at different routes, so that with routes alike they do not all send to one peer at a time.
+  const turn = device(
+    { name: 'turn', params: {}, returns: 'u32', using: { RANKS: ranks, K: topK } },
+    (g, _, { RANKS, K }) => (g.rank * K) / RANKS,
+  );
+  return {
+    /** The lanes of the first route to each, the first at bit 0 + turn. */
+    destinations: device(
+      {
+        name: 'destinations',
+        params: { owner: 'u32' },
+        returns: registers('u32', 1),
+        using: { RANKS: ranks, firstsOf, turn },
+      },
+      (g, { owner }, { RANKS, firstsOf, turn }) => {
+        const firsts = firstsOf({ owner, ranks: RANKS });
+        const by = turn();
+        const left = g.registers('u32', 1);
+        left[0] = (firsts >>> by) | (firsts << (32 - by));
+        return left;
+      },
+    ),
+    nextOf: device(
+      {
+        name: 'next_of',
+        params: { owner: 'u32', left: registers('u32', 1) },
+        returns: 'u32',
+        using: { turn },
+      },
+      (g, { owner, left }, { turn }) => {
+        const lane = (g.ffs(left[0]!) - 1 + turn()) % 32;
+        left[0]! &= left[0]! - 1;
+        return g.warp.shuffle(owner, lane);
+      },
+    ),
+  };
+}
+
+/** The block's threads load a stretch of the row, then store it to one rank after another. */
+function storeRow(shape: OneSidedShape, window: OneSidedWindow, payload: number) {
+  const { partUnits } = partsOf(shape.payloads[payload]!, shape.dispatch.parts);
+  return device(
+    {
+      name: 'store_row',
+      params: params(window),
+      using: { ...using(shape, window, payload), DEPTH: depth(partUnits, shape.dispatch) },
+    },
+    (g, { win, from, token, tokens, part, id, epoch, slots }, u) => {
+      const end = token < tokens ? g.min((part + 1) * u.PART_UNITS, g.u32(u.ROW_UNITS)) : 0;
+      for (let base = part * u.PART_UNITS; base < end; base += g.blockDim.x * u.DEPTH) {
+        // The row is on its way before the first use of the ids: the two latencies overlap.
+        const row = g.registers(u.UNIT, u.DEPTH);
+        for (const d of g.unroll(u.DEPTH)) {
+          const i = base + d * g.blockDim.x + g.threadIdx.x;
+          if (i < end) row[d] = g.load(from.as(u.UNIT).at(token * u.ROW_UNITS + i), { cache: 'stream' });
+        }
+        u.beforeFirstStore({ win, epoch, slots });
+        const owner = u.ownerOf({ expert: id });
+        const left = u.destinations({ owner });
+        while (left[0] !== 0) {
+          const to = u.nextOf({ owner, left });
+          for (const d of g.unroll(u.DEPTH)) {
+            const i = base + d * g.blockDim.x + g.threadIdx.x;
+            if (i < end) g.store(win.at(to).payloads[u.P]!.at(g.rank, token, i), row[d]!);
+          }
+        }
+      }
+    },
+  );
+}
+
+/**
+ * The warps take turns, each with its own stage and the mbarrier that says it is filled: the n-th chunk that the block
+ * sends is the turn of warp n % WARPS, and of that warp's first lane alone.
+ */
+function copyRow(shape: OneSidedShape, window: OneSidedWindow, payload: number) {
+  const { warps, chunks } = bulkStages(shape);
+  return device(
+    {
+      name: 'copy_row',
+      params: params(window),
+      using: { ...using(shape, window, payload), WARPS: warps, CHUNK: chunks[payload]!, fillStage },
+    },
+    (g, { win, from, token, tokens, part, id, epoch, slots, bulk: { stage, filled }, chunk }, u) => {
+      const end = token < tokens ? g.min((part + 1) * u.PART_UNITS, g.u32(u.ROW_UNITS)) : 0;
+      for (let base = part * u.PART_UNITS; base < end; base += u.CHUNK) {
+        const sends = chunk[0]! % u.WARPS === g.warpId && g.laneId === 0;
+        const bytes = 16 * g.min(end - base, g.u32(u.CHUNK));
+        if (sends) u.fillStage({ stage, from: from.at(token * u.ROW_UNITS + base), bytes, filled });
+        u.beforeFirstStore({ win, epoch, slots });
+        const owner = u.ownerOf({ expert: id });
+        const left = u.destinations({ owner });
+        if (sends) g.mbarrier.await(filled, (chunk[0]! / u.WARPS) % 2);
+        while (left[0] !== 0) {
+          const to = u.nextOf({ owner, left });
+          const there = win.at(to).payloads[u.P]!.at(g.rank, token, base);
+          if (sends) g.bulk.store(there.as('v16'), stage, bytes);
+        }
+        if (sends) g.bulk.commit();
+        chunk[0]! += 1;
+      }
+    },
+  );
+}

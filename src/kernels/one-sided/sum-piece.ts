@@ -1,0 +1,65 @@
+/** Adds up one part of a token's row, vector by vector, and writes it to the caller's tensor. */
+import { device, peers, pointer, registers } from '../../lang/index.js';
+import { findOwners } from '../common/owners.js';
+import { partialDtype, rowsOf } from '../common/received.js';
+import { type Gather, rowSum } from '../common/sum.js';
+import { placeOf } from './gather.js';
+import type { OneSidedShape, OneSidedWindow } from './window.js';
+
+export const sumParams = (shape: OneSidedShape, window: OneSidedWindow) =>
+  ({
+    win: peers(window),
+    /** [tokens][row] */
+    out: pointer(shape.output.dtype),
+    /** In lane k that of route k. */
+    id: 'i32',
+    token: 'u32',
+    part: 'u32',
+    epoch: 'u32',
+    patience: registers('u32', 1),
+  }) as const;
+
+/** A token has at most that many partial rows. */
+export const mostRows = ({ topK, ranks }: OneSidedShape): number => Math.min(topK, ranks);
+
+type At = ReturnType<typeof placeOf>['of'];
+
+export function sumPiece(shape: OneSidedShape, window: OneSidedWindow, gather: Gather<At>) {
+  const { dtype } = shape.output;
+  const { vectors, lanes, units } = rowsOf(shape, partialDtype(shape));
+  return device(
+    {
+      name: 'sum_piece',
+      params: sumParams(shape, window),
+      using: {
+        ROWS: mostRows(shape),
+        findOwners: findOwners(shape),
+        UNITS: units,
+        PART_UNITS: Math.ceil(units / shape.combine.parts),
+        VECTORS: vectors,
+        LANES: lanes,
+        DTYPE: dtype,
+        rowSum: rowSum({
+          rows: mostRows(shape),
+          // A row that is no whole vectors comes value by value, in the first lane.
+          lane: vectors ? dtype : 'f32',
+          lanes,
+          at: placeOf(window),
+          gather,
+        }),
+      },
+    },
+    (g, { win, out, id, token, part, epoch, patience }, u) => {
+      const owners = g.registers('u32', u.ROWS);
+      const count = u.findOwners({ expert: id, owners });
+      const end = g.min((part + 1) * u.PART_UNITS, g.u32(u.UNITS));
+      for (let i = part * u.PART_UNITS + g.threadIdx.x; i < end; i += g.blockDim.x) {
+        const total = g.registers('f32', u.LANES);
+        u.rowSum({ at: { win, token, i, count, owners, epoch, patience }, count, total });
+        const to = token * u.UNITS + i;
+        if (u.VECTORS) g.store(out.as('v16').at(to), g.pack(u.DTYPE, total), { cache: 'stream' });
+        else g.store(out.at(to), g.convert(u.DTYPE, total[0]!));
+      }
+    },
+  );
+}

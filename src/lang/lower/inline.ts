@@ -1,0 +1,67 @@
+/** Calls of device functions, `arrive({ win, epoch })`: the function's body takes the place of the call. */
+import type { DeviceDefinition } from '../definition.js';
+import { Problem } from '../diagnostics.js';
+import type { Stmt } from '../ir.js';
+import { rewriteStatements } from '../walk.js';
+import type { Call } from './call.js';
+import { Exits, Poisoned } from './context.js';
+import { freeze } from './keep.js';
+import { Results } from './results.js';
+import { withoutJumps } from './tail.js';
+import { takeAll } from './take.js';
+import type { Value } from './values.js';
+
+export function callDevice(call: Call, definition: DeviceDefinition): Value {
+  const { ctx, node, name } = call;
+  const { module } = ctx;
+  const given = takeAll(ctx, node, givenArguments(call, definition), definition.params, name);
+  const problems = module.problemCount;
+  const exits = new Exits({ name }, definition.returns);
+  const callee = ctx.callee(definition.source, exits);
+  const results = new Results(call, exits, module.nextId);
+  let ends = false;
+  const entries = new Map<string, Value>();
+  const before = ctx.capture(() => {
+    for (const [param, value] of given) entries.set(param, freeze(ctx, node, param, value));
+  });
+  const statements = callee.capture(() => {
+    ends = module.lowerCallee(call, callee, definition, entries);
+  });
+  let body: readonly Stmt[] = [...before, ...statements];
+  if (definition.returns !== 'void' && (!ends || exits.values.size === 0)) {
+    const end = definition.source.text.length;
+    const message = ends
+      ? 'no return can be reached, but the header promises a result'
+      : 'the end can be reached without a return, but the header promises a result';
+    module.report(new Problem('HK607', message, definition.source, Math.max(0, end - 1), end));
+  }
+  // What is wrong inside has been said; nothing more is said about the result.
+  if (module.problemCount > problems) throw new Poisoned();
+
+  const simple = simpleResult(body, exits);
+  if (simple !== undefined) {
+    for (const stmt of body.slice(0, -1)) ctx.emit(stmt);
+    return simple;
+  }
+  const value = results.join(body);
+  body = rewriteStatements(body, (stmt) => results.replaced(stmt));
+  body = withoutJumps(body, exits.call);
+  for (const stmt of results.declarations) ctx.emit(stmt);
+  if (body.length > 0) ctx.emit({ kind: 'block', span: ctx.span(node), body, call: exits.call });
+  return value;
+}
+
+/** The value of a function that only computes: it needs no variable of its own. */
+function simpleResult(body: readonly Stmt[], { values }: Exits): Value | undefined {
+  const last = body.at(-1);
+  const only = body.slice(0, -1).every((stmt) => stmt.kind === 'let' && stmt.init !== null);
+  return last !== undefined && only ? values.get(last)?.value : undefined;
+}
+
+function givenArguments(call: Call, definition: DeviceDefinition): Value & { kind: 'record' } {
+  const names = Object.keys(definition.params);
+  const only = call.args[0];
+  if (only === undefined && names.length === 0) return { kind: 'record', entries: new Map(), what: '' };
+  if (call.args.length === 1 && only?.value.kind === 'record') return only.value;
+  return call.fail('HK305', `call a device function with one object: ${call.name}({ ${names.join(', ')} })`);
+}

@@ -1,0 +1,76 @@
+/** Calls of operations, lowered as their entries in operations/ say. */
+import * as build from '../build.js';
+import type { Expr } from '../ir.js';
+import { type OperationEffect, type OperationName, operations } from '../operations/index.js';
+import { type like, type Operand, valueTypeOf } from '../operations/operation.js';
+import type { IrType, ValueName } from '../types.js';
+import type { Call } from './call.js';
+import { condition } from './coerce.js';
+import type { Value } from './values.js';
+
+/** What an effect keeps of its operands so far, by name. */
+type Kept = Record<string, Expr | string | number>;
+
+export function lowerOperation(op: OperationName): (call: Call) => Value {
+  const { takes, options = {}, returns, named = '' } = operations[op];
+  const names = Object.keys(takes);
+  const optionNames = Object.keys(options);
+  const [first] = Object.values(options);
+  const optional = first !== undefined && 'otherwise' in first && first.otherwise !== undefined ? '?' : '';
+  const shape = [...names, ...(first === undefined ? [] : [`options${optional}`])].join(', ');
+  return (call) => {
+    call.expect(shape);
+    const kept: Kept = {};
+    for (const [i, [name, operand]] of Object.entries(takes).entries()) {
+      kept[name] = argument(call, i, name, operand, kept);
+    }
+    const given = call.options(names.length, ...optionNames);
+    for (const [name, operand] of Object.entries(options)) {
+      if (operand.kind === 'choice') {
+        // A weak access synchronises with nobody, so it needs no scope; any other must say how far it reaches.
+        const otherwise = name === 'scope' && kept.order === 'weak' ? 'cta' : operand.otherwise;
+        kept[name] = given.text(name, operand.of, otherwise);
+      } else if (operand.kind === 'value')
+        kept[name] = given.value(name, build.valueType(operand.types[0]), operand.otherwise);
+    }
+    // The fields are those of the entry, which is where the effect's type comes from.
+    const effect = { op, ...kept } as OperationEffect;
+    const result = returns === 'void' ? build.voidType : typeOf(returns, kept);
+    return call.effect(effect, result, named);
+  };
+}
+
+/** A type that is named, or that of an operand before. */
+function typeOf(type: ValueName | ReturnType<typeof like>, kept: Kept): IrType {
+  if (typeof type === 'string') return build.valueType(type);
+  const operand = kept[type.operand];
+  return typeof operand === 'object' ? valueTypeOf(operand) : build.voidType;
+}
+
+function argument(
+  call: Call,
+  index: number,
+  name: string,
+  operand: Operand,
+  kept: Kept,
+): Expr | string | number {
+  switch (operand.kind) {
+    case 'pointer': {
+      const { expr, space } = call.pointer(index, ...operand.to);
+      if (operand.space === undefined || operand.space === space) return expr;
+      const message = `argument ${index + 1} of ${call.name} must be in ${operand.space} memory`;
+      return call.fail('HK305', message, call.arg(index).node);
+    }
+    case 'count':
+      return call.constant(index, operand.what, operand.most);
+    case 'choice':
+      return call.word(index, `the ${name} of ${call.name}`, operand.of);
+    case 'value': {
+      const [type, ...others] = operand.types;
+      if (type === 'bool') return condition(call.ctx, call.arg(index).node, call.arg(index).value);
+      return others.length > 0 ? call.oneOf(index, ...operand.types) : call.as(index, build.valueType(type));
+    }
+    case 'like':
+      return call.as(index, typeOf(operand, kept));
+  }
+}

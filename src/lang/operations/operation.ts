@@ -1,0 +1,138 @@
+/**
+ * What an entry of the table of operations says. An operation is a function of `g` that is an effect; its name is
+ * its path on `g`, in the IR as well. Lowering, validation, both printers and the mutants read the entry; what the
+ * simulated machine does stands in src/sim, in a table with the same names.
+ */
+import type { Prelude } from '../cuda/prelude.js';
+import type { Expr } from '../expression.js';
+import type { ComputeName, IrType, Space, ValueName } from '../types.js';
+
+type MemoryName = Exclude<ValueName, 'bool'>;
+
+/** What an operand may be. */
+export type Operand =
+  /** A value of one of these types; an option may have one for those who do not say it. */
+  | {
+      readonly kind: 'value';
+      readonly types: readonly [ValueName, ...ValueName[]];
+      readonly otherwise?: number;
+    }
+  /** A value of the type that another operand has; of what it points to, if that is a pointer. */
+  | { readonly kind: 'like'; readonly operand: string }
+  /** A pointer to one of these types; to any, where none is named. */
+  | { readonly kind: 'pointer'; readonly to: readonly MemoryName[]; readonly space: Space | undefined }
+  /** A number known to the compiler. */
+  | { readonly kind: 'count'; readonly what: string; readonly most: number }
+  /** A text known to the compiler. */
+  | { readonly kind: 'choice'; readonly of: readonly string[]; readonly otherwise: string | undefined };
+
+export type Operands = Readonly<Record<string, Operand>>;
+
+export const value = (...types: readonly [ValueName, ...ValueName[]]) => ({ kind: 'value', types }) as const;
+export const optional = (type: ComputeName, otherwise: number) =>
+  ({ kind: 'value', types: [type], otherwise }) as const;
+export const like = (operand: string) => ({ kind: 'like', operand }) as const;
+export const pointer = (...to: readonly MemoryName[]) => ({ kind: 'pointer', to, space: undefined }) as const;
+export const pointerIn = (space: Space, ...to: readonly MemoryName[]) =>
+  ({ kind: 'pointer', to, space }) as const;
+export const count = (what: string, most: number) => ({ kind: 'count', what, most }) as const;
+export const choice = <const Word extends string>(of: readonly Word[], otherwise?: Word) =>
+  ({ kind: 'choice', of, otherwise }) as const;
+
+/** What an effect keeps of an operand. */
+type Kept<O extends Operand> = O extends { readonly kind: 'count' }
+  ? number
+  : O extends { readonly kind: 'choice'; readonly of: readonly (infer Word)[] }
+    ? Word
+    : Expr;
+
+/** What an effect keeps of all of them. */
+export type Fields<Takes extends Operands, Options extends Operands> = {
+  readonly [K in keyof Takes | keyof Options]: K extends keyof Takes
+    ? Kept<Takes[K]>
+    : K extends keyof Options
+      ? Kept<Options[K]>
+      : never;
+};
+
+/** How an entry makes C++ of its operands. */
+export interface Text {
+  readonly prelude: Prelude;
+  /** The arguments of a call. */
+  args(...operands: readonly Expr[]): string;
+  /** Memory that a pointer names, as an lvalue. */
+  place(pointer: Expr): string;
+}
+
+/** A function of the prelude, in CUDA. `DEVICE` in its text stands for the qualifiers. */
+export interface NamedHelper {
+  readonly name: string;
+  readonly text: string;
+  readonly needs?: readonly string[];
+}
+
+export interface Operation<Takes extends Operands = Operands, Options extends Operands = Operands> {
+  /** The arguments, in their order. */
+  readonly takes: Takes;
+  /** The members of the object that is the last argument. */
+  readonly options?: Options;
+  readonly returns: 'void' | ValueName | ReturnType<typeof like>;
+  /** What a result is called that the author gives no name. */
+  readonly named?: string;
+  /** A helper that is called with the operands in their order; or the text. `used`: somebody reads the result. */
+  readonly cuda: NamedHelper | { print(effect: Fields<Takes, Options>, text: Text, used: boolean): string };
+  /** The text for the host's compiler, where one thread is enough. */
+  host?(effect: Fields<Takes, Options>, text: Text): string;
+  /** Whether nobody notices it unless the result is read. */
+  unnoticed?(effect: Fields<Takes, Options>): boolean;
+  /** Other threads rely on it: a mutant leaves it out. (Weaker orders and scopes are mutants wherever it has them.) */
+  readonly removable?: true;
+  /** An operation with the same operands that promises less: one more mutant. */
+  readonly weaker?: { readonly op: string; readonly description: string };
+  /** Operands that others rely on, given wrongly: a mutant each. */
+  readonly misgiven?: readonly Misgiven[];
+}
+
+export interface Misgiven {
+  readonly operand: string;
+  readonly description: string;
+  readonly value: (was: Expr) => Expr;
+}
+
+const u32 = { kind: 'value', name: 'u32' } as const;
+const constant = (value: number): Expr => ({ kind: 'const', type: u32, value });
+
+/** A wait that does not wait. */
+export const looksOnce: Misgiven = {
+  operand: 'limit',
+  description: 'looks once',
+  value: () => constant(0),
+};
+
+/** A u32 that is too large, or too small. */
+export const misgivenBy = (operand: string, by: number): Misgiven => ({
+  operand,
+  description: `${operand} ${by < 0 ? '-' : '+'} ${Math.abs(by)}`,
+  value: (was) => ({
+    kind: 'binary',
+    type: u32,
+    op: by < 0 ? '-' : '+',
+    left: was,
+    right: constant(Math.abs(by)),
+  }),
+});
+
+/** An entry with its types kept. */
+export function operation<
+  const Takes extends Operands,
+  const Options extends Operands = Record<never, Operand>,
+>(entry: Operation<Takes, Options>): Operation<Takes, Options> {
+  return entry;
+}
+
+/** The type of an operand; of what it points to, as registers hold it, if it is a pointer. */
+export function valueTypeOf({ type }: Expr): IrType {
+  if (type.kind !== 'pointer') return type;
+  const small = type.to === 'u8' || type.to === 'u16';
+  return { kind: 'value', name: small ? 'u32' : type.to };
+}

@@ -1,0 +1,97 @@
+/**
+ * Waits for a word of memory, and for time. Every poll is a load of the given order, so a wait that ends has the
+ * ordering of the load that ended it. Short waits never read the clock: the first look comes after 256 polls, and
+ * starts the limit. A limit of 0 polls exactly once.
+ */
+import { loadHelper, pointerType, suffix } from '../cuda/memory.js';
+import { scope } from './memory.js';
+import { choice, looksOnce, operation, optional, pointer, value } from './operation.js';
+
+const allBits = 0xffff_ffff;
+
+export const waits = {
+  // Until the word, or the bits of it that `mask` has, has reached `epoch`, or equals it, or differs from it.
+  awaitEpoch: operation({
+    takes: { pointer: pointer('u32'), epoch: value('u32') },
+    options: {
+      order: choice(['relaxed', 'acquire']),
+      scope,
+      limit: value('u32'),
+      until: choice(['>=', '==', '!='], '>='),
+      mask: optional('u32', allBits),
+    },
+    returns: 'bool',
+    named: 'arrived',
+    cuda: {
+      print(effect, { prelude, args }) {
+        const { space } = pointerType(effect.pointer);
+        const load = loadHelper(prelude, 'u32', space, { ...effect, cache: 'keep' });
+        const whole = effect.mask.kind === 'const' && effect.mask.value === allBits;
+        const spoken = { '>=': 'await_epoch', '==': 'await_equal', '!=': 'await_other' }[effect.until];
+        const name = `${spoken}${whole ? '' : '_masked'}${suffix(effect.order, effect.scope, 'keep', space)}`;
+        const word = whole ? `${load}(p)` : `(${load}(p) & mask)`;
+        const test = effect.until === '>=' ? `i32(${word} - epoch) >= 0` : `${word} ${effect.until} epoch`;
+        prelude.add(name, name, {
+          text: `DEVICE bool ${name}(const u32* p, u32 epoch, ${whole ? '' : 'u32 mask, '}u32 limit_us) {
+  u64 start = 0u;
+  for (u32 polls = 1u;; ++polls) {
+    if (${test}) return true;
+    if (limit_us == 0u) return false;
+    if (polls % 256u == 0u && past_limit(start, limit_us)) return false;
+  }
+}`,
+          needs: ['past_limit'],
+        });
+        const operands = whole ? [effect.epoch] : [effect.epoch, effect.mask];
+        return `${name}(${args(effect.pointer, ...operands, effect.limit)})`;
+      },
+    },
+    misgiven: [looksOnce],
+  }),
+
+  // 16 bytes, loaded as one, until their last four differ from what 'empty' looks like.
+  awaitFilled: operation({
+    takes: { pointer: pointer('v16'), empty: value('u32') },
+    options: { scope, limit: value('u32') },
+    returns: 'v16',
+    named: 'filled',
+    cuda: {
+      print(effect, { prelude, args }) {
+        const { space } = pointerType(effect.pointer);
+        const load = loadHelper(prelude, 'v16', space, {
+          order: 'relaxed',
+          scope: effect.scope,
+          cache: 'keep',
+        });
+        const name = `await_filled${suffix('relaxed', effect.scope, 'keep', space)}`;
+        prelude.add(name, name, {
+          text: `DEVICE v16 ${name}(const v16* p, u32 empty, u32 limit_us) {
+  u64 start = 0u;
+  for (u32 polls = 1u;; ++polls) {
+    const v16 value = ${load}(p);
+    if (value.w != empty || limit_us == 0u) return value;
+    if (polls % 256u == 0u && past_limit(start, limit_us)) return value;
+  }
+}`,
+          needs: ['past_limit'],
+        });
+        return `${name}(${args(effect.pointer, effect.empty, effect.limit)})`;
+      },
+    },
+    misgiven: [looksOnce],
+  }),
+
+  // The clock that the GPUs of a node roughly share; the SM's own counter (clock64) differs between SMs.
+  clock: operation({
+    takes: {},
+    returns: 'u64',
+    named: 'now',
+    cuda: { print: (_, { prelude }) => `${prelude.use('clock_ns')}()` },
+  }),
+
+  sleep: operation({
+    takes: { nanoseconds: value('u32') },
+    returns: 'void',
+    cuda: { print: ({ nanoseconds }, { args }) => `__nanosleep(${args(nanoseconds)})` },
+  }),
+};

@@ -1,0 +1,41 @@
+/** Shared memory of a block: where its arrays lie, and how much there may be. This is the one place that knows. */
+import { HeddleError } from '../errors/index.js';
+import type { SharedArray, Variable } from './ir.js';
+import { byteSize, sectionAlignment } from './types.js';
+
+/** What every GPU gives a block; more of it must be asked for at the launch. */
+export const sharedByDefault = 48 * 1024;
+/** What the largest GPUs give a block that asks: sm_90 and sm_100. A device says what it has. */
+export const mostShared = 227 * 1024;
+
+export interface SharedRange {
+  readonly variable: Variable;
+  readonly offset: number;
+  readonly elementBytes: number;
+  readonly length: number;
+}
+
+/** Arrays in the order of their declarations, vectors on lines of their own. */
+export function sharedLayout(arrays: readonly SharedArray[]): {
+  readonly ranges: readonly SharedRange[];
+  readonly bytes: number;
+} {
+  let bytes = 0;
+  const ranges = arrays.map(({ variable, length }) => {
+    const { type, name } = variable;
+    if (type.kind !== 'pointer')
+      throw new HeddleError('HEDDLE_PRINT', `the shared array ${name} is no pointer`);
+    const elementBytes = byteSize[type.to];
+    const alignment = type.to === 'v16' ? sectionAlignment : elementBytes;
+    const offset = Math.ceil(bytes / alignment) * alignment;
+    bytes = offset + elementBytes * length;
+    return { variable, offset, elementBytes, length };
+  });
+  return { ranges, bytes };
+}
+
+/** Bytes that a launch must ask for: all or nothing, for a kernel has its arrays in one piece or each by itself. */
+export function dynamicSharedBytes(arrays: readonly SharedArray[]): number {
+  const { bytes } = sharedLayout(arrays);
+  return bytes > sharedByDefault ? bytes : 0;
+}

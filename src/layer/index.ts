@@ -1,0 +1,11 @@
+/**
+ * What everybody says about a layer: its shape, the types of its elements, how its experts are split over ranks, what
+ * dispatch and combine mean, and how many bytes they move.
+ */
+export * from './arithmetic.js';
+export * from './dtype.js';
+export * from './profiles.js';
+export type { ReferenceReceived, Source } from './reference.js';
+export * as reference from './reference.js';
+export * from './shape.js';
+export * from './traffic.js';

@@ -1,0 +1,174 @@
+/**
+ * What dispatch and combine mean, in the plainest code: no windows, no flags, no parallelism. Kernels must agree
+ * with it bit by bit. docs/semantics.md says the same in sentences.
+ */
+
+import { ArgumentError, requireInteger, requireObject } from '../errors/index.js';
+import { dequantise, quantise, scaleRow, treeSum } from './arithmetic.js';
+import { type Bits, dtypes, fromF32, toF32 } from './dtype.js';
+import { expertsOf, isExpert, limits, ownerOf, ranksOf, requireShape, type Shape } from './shape.js';
+
+/** What one rank brings to a round. */
+export interface Source {
+  /** 0 … maxTokens; every rank may bring another number. */
+  readonly tokens: number;
+  /** `[tokens, topK]` expert ids. −1, or any id out of range, is 'no expert'. An id may appear twice. */
+  readonly topkIds: Int32Array;
+  /** `[tokens, topK]` router weights. */
+  readonly topkWeights?: Float32Array;
+  /** By name: `[tokens, rowBytes]`. */
+  readonly payloads: Readonly<Record<string, Uint8Array>>;
+}
+
+/**
+ * What one rank receives. Slot (s, t) holds token t of source rank s, at row s · maxTokens + t: a slot is the
+ * token's own index, so nothing has to be counted and equal inputs always land in equal places.
+ */
+export interface ReferenceReceived {
+  /** `[ranks, maxTokens, topK]`: the token's ids where this rank owns the expert, −1 everywhere else. */
+  readonly experts: Int32Array;
+  /** `[ranks, maxTokens, topK]`: the weight of each route in `experts`, 0 where that is −1. */
+  readonly weights: Float32Array;
+  /** By name: `[ranks, maxTokens, rowBytes]`. Rows of slots without a route here hold nothing defined (here: zeros). */
+  readonly payloads: Readonly<Record<string, Uint8Array>>;
+  /** `[experts of this rank]`: how many routes each of them got. A repeated expert counts every time. */
+  readonly counts: Uint32Array;
+}
+
+/** What `rank` receives when all `sources` dispatch. */
+export function dispatch(shape: Shape, sources: readonly Source[], rank: number): ReferenceReceived {
+  requireShape(shape);
+  requireInteger('rank', rank, 0, shape.ranks - 1);
+  if (!Array.isArray(sources) || sources.length !== shape.ranks) {
+    throw new ArgumentError('sources', sources, `what each of ${shape.ranks} ranks brings`);
+  }
+  for (let from = 0; from < shape.ranks; from++) requireSource(`sources[${from}]`, shape, sources[from]!);
+  const { ranks, maxTokens, topK } = shape;
+  const slots = ranks * maxTokens;
+  const experts = new Int32Array(slots * topK).fill(-1);
+  const weights = new Float32Array(slots * topK);
+  const payloads = Object.fromEntries(
+    shape.payloads.map(({ name, rowBytes }) => [name, new Uint8Array(slots * rowBytes)]),
+  );
+  const mine = expertsOf(shape, rank);
+  const counts = new Uint32Array(mine.count);
+
+  for (const [from, source] of sources.entries()) {
+    for (let token = 0; token < source.tokens; token++) {
+      const slot = from * maxTokens + token;
+      let wanted = false;
+      for (let k = 0; k < topK; k++) {
+        const route = token * topK + k;
+        const expert = source.topkIds[route]!;
+        if (!isExpert(shape, expert) || ownerOf(shape, expert) !== rank) continue;
+        experts[slot * topK + k] = expert;
+        weights[slot * topK + k] = source.topkWeights?.[route] ?? 0;
+        counts[expert - mine.first]! += 1;
+        wanted = true;
+      }
+      if (!wanted) continue;
+      // Once, however many of the token's experts live here.
+      for (const { name, rowBytes } of shape.payloads) {
+        const row = source.payloads[name]!.subarray(token * rowBytes, (token + 1) * rowBytes);
+        payloads[name]!.set(row, slot * rowBytes);
+      }
+    }
+  }
+  return { experts, weights, payloads, counts };
+}
+
+/**
+ * The rows that source `rank` gets back: for each of its tokens the sum, over the ranks that own its experts, of
+ * their partial rows.
+ *
+ * `outputs[r]` is what rank r's experts wrote, stored as `output.dtype`: `[ranks, maxTokens, hidden]`, or
+ * `[ranks, maxTokens, topK, hidden]` when combine applies the weights. Only rows of slots and routes that rank r
+ * received are read. The result is `[tokens, hidden]`.
+ */
+export function combine(shape: Shape, source: Source, rank: number, outputs: readonly Bits[]): Bits {
+  requireShape(shape);
+  requireInteger('rank', rank, 0, shape.ranks - 1);
+  requireSource('source', shape, source);
+  requireOutputs(shape, outputs);
+  const { topK, maxTokens, output } = shape;
+  const result = new Float32Array(source.tokens * output.hidden);
+  for (let token = 0; token < source.tokens; token++) {
+    const routes = source.topkIds.subarray(token * topK, (token + 1) * topK);
+    const slot = rank * maxTokens + token;
+    const partials = ranksOf(shape, routes).map((owner) =>
+      travel(shape, partialRow(shape, source, token, owner, outputs[owner]!, slot)),
+    );
+    result.set(treeSum(partials, output.hidden), token * output.hidden);
+  }
+  return fromF32(output.dtype, result);
+}
+
+/** What `owner`'s experts made of one token: one row, in f32. */
+function partialRow(
+  shape: Shape,
+  source: Source,
+  token: number,
+  owner: number,
+  outputs: Bits,
+  slot: number,
+): Float32Array {
+  const { topK, output } = shape;
+  const row = (index: number): Float32Array =>
+    toF32(output.dtype, outputs.subarray(index * output.hidden, (index + 1) * output.hidden));
+  if (output.weighting !== 'combine') return row(slot);
+
+  const weighted: Float32Array[] = [];
+  for (let k = 0; k < topK; k++) {
+    const route = token * topK + k;
+    const expert = source.topkIds[route]!;
+    if (!isExpert(shape, expert) || ownerOf(shape, expert) !== owner) continue;
+    weighted.push(scaleRow(row(slot * topK + k), source.topkWeights?.[route] ?? 0));
+  }
+  return treeSum(weighted, output.hidden);
+}
+
+/**
+ * A partial row after its journey: rounded once, to the type it travels in. Rows that stay on their rank are
+ * treated alike, so that a result does not depend on who computed it.
+ */
+function travel({ output }: Shape, row: Float32Array): Float32Array {
+  if (output.wire === 'e4m3') return dequantise(quantise(row));
+  if (output.weighting === 'combine') return toF32(output.dtype, fromF32(output.dtype, row));
+  return row; // as the experts stored it: already of that type
+}
+
+function requireSource(at: string, shape: Shape, source: Source): void {
+  requireObject(at, source, 'what a rank brings to a round');
+  const { tokens, topkIds, topkWeights, payloads } = source;
+  const routes =
+    requireInteger(`${at}.tokens`, tokens, 0, Math.min(shape.maxTokens, limits.maxTokens)) * shape.topK;
+  requireLong(`${at}.topkIds`, topkIds, Int32Array, routes);
+  if (topkWeights !== undefined) requireLong(`${at}.topkWeights`, topkWeights, Float32Array, routes);
+  requireObject(`${at}.payloads`, payloads, 'rows by name');
+  for (const { name, rowBytes } of shape.payloads) {
+    requireLong(`${at}.payloads.${name}`, payloads[name], Uint8Array, tokens * rowBytes);
+  }
+}
+
+function requireOutputs({ ranks, maxTokens, topK, output }: Shape, outputs: readonly Bits[]): void {
+  if (!Array.isArray(outputs) || outputs.length !== ranks) {
+    throw new ArgumentError('outputs', outputs, `what the experts of each of ${ranks} ranks wrote`);
+  }
+  const rows = ranks * maxTokens * (output.weighting === 'combine' ? topK : 1);
+  const { storage } = dtypes[output.dtype];
+  for (let rank = 0; rank < ranks; rank++) {
+    requireLong(`outputs[${rank}]`, outputs[rank], storage, rows * output.hidden);
+  }
+}
+
+/** Requires a typed array of a kind, with so many elements or more. */
+function requireLong(
+  argument: string,
+  value: unknown,
+  kind: { readonly name: string; new (length: number): Bits },
+  length: number,
+): void {
+  if (!(value instanceof kind) || value.length < length) {
+    throw new ArgumentError(argument, value, `a ${kind.name} of at least ${length} elements`);
+  }
+}

@@ -1,0 +1,106 @@
+/** A plan carried out on one rank: its memory, its kernels loaded and bound to that memory. */
+import type { Device, Memory, Stream } from '../device/index.js';
+import { ArgumentError } from '../errors/index.js';
+import {
+  type BufferPlan,
+  type LoadedStep,
+  type Operation,
+  type Phase,
+  type Plan,
+  phases,
+  type Round,
+  readFailure,
+  type View,
+  type WindowPlan,
+} from '../kernels/index.js';
+import { byteSize, type Field } from '../lang/index.js';
+import type { Layer } from '../layer/index.js';
+import type { SharedWindow, World } from '../world/index.js';
+import { type Tensor, wrap } from './tensor.js';
+
+export class Carried {
+  private constructor(
+    readonly plan: Plan,
+    readonly steps: Readonly<Record<Phase, readonly LoadedStep[]>>,
+    private readonly windows: ReadonlyMap<WindowPlan, SharedWindow>,
+    private readonly buffers: ReadonlyMap<BufferPlan, Memory>,
+  ) {}
+
+  /** Every rank of the world calls it with its plan of the same layer. */
+  static async out(world: World, plan: Plan, limit: number): Promise<Carried> {
+    const { device } = world;
+    const windows = new Map<WindowPlan, SharedWindow>();
+    for (const of of plan.windows) {
+      const ones = of.ones.filter(({ length }) => length > 0);
+      const fills = ones.map((field) => ({ offset: field.offset, bytes: bytesOf(field), value: 0xff }));
+      const window = await world.createWindow(of.layout.bytes, of.purpose, fills);
+      for (const field of of.unwritten) window.own.poison(field.offset, bytesOf(field));
+      windows.set(of, window);
+    }
+    if (windows.size > 0) await world.barrier('preparing windows');
+    const buffers = new Map(plan.buffers.map((of) => [of, device.allocate(of.bytes, of.purpose)]));
+
+    const placed = {
+      rank: world.topology.localRank,
+      limit,
+      window: (of: WindowPlan) => windows.get(of)!,
+      address: (of: BufferPlan) => buffers.get(of)!.address,
+    };
+    const loaded = await Promise.all(
+      phases.map(async (phase) => {
+        const steps = await Promise.all(plan.phases[phase].map((step) => step.load(device, placed)));
+        return [phase, steps] as const;
+      }),
+    );
+    const steps = Object.fromEntries(loaded) as Record<Phase, LoadedStep[]>;
+    return new Carried(plan, steps, windows, buffers);
+  }
+
+  run(phase: Phase, round: Round, stream: Stream): void {
+    for (const step of this.steps[phase]) step.enqueue(round, stream);
+  }
+
+  tensor({ in: memory, offset, dtype, shape }: View): Tensor {
+    return wrap(this.address(memory) + offset, dtype, shape);
+  }
+
+  /** What a kernel recorded when it gave up waiting; null where none did. */
+  async failure(
+    stream: Stream,
+  ): Promise<{ readonly operation: Operation; readonly peer: number; readonly epoch: number } | null> {
+    const { data, bytes: length } = this.tensor(this.plan.failure);
+    const bytes = await stream.copyOut(data, length);
+    return readFailure(new Uint32Array(bytes.buffer, bytes.byteOffset, length / 4));
+  }
+
+  /** Frees the memory. No rank may still use it. */
+  close(): void {
+    for (const buffer of this.buffers.values()) buffer.free();
+    for (const window of this.windows.values()) window.close();
+  }
+
+  private address(of: WindowPlan | BufferPlan): number {
+    return of.kind === 'window' ? this.windows.get(of)!.own.address : this.buffers.get(of)!.address;
+  }
+}
+
+/** Bytes of a rank's memory that a plan asks for. */
+export const planBytes = ({ windows, buffers }: Plan): number =>
+  windows.reduce((sum, { layout }) => sum + layout.bytes, 0) +
+  buffers.reduce((sum, { bytes }) => sum + bytes, 0);
+
+/** Refuses a plan that the device's memory cannot hold. */
+export function requireRoom(
+  plan: Plan,
+  { ranks, maxTokens }: Layer,
+  { memoryBytes, description }: Device,
+): void {
+  const bytes = planBytes(plan);
+  if (bytes <= memoryBytes) return;
+  const fitting = Math.floor(maxTokens * (memoryBytes / bytes));
+  const gibibytes = (n: number): string => `${(n / 2 ** 30).toFixed(1)} GiB`;
+  const why = `its window of ${ranks * maxTokens} slots would take ${gibibytes(bytes)} of ${gibibytes(memoryBytes)}`;
+  throw new ArgumentError('maxTokens', maxTokens, `at most ${fitting} on the ${description}: ${why}`);
+}
+
+const bytesOf = ({ type, length }: Field): number => byteSize[type] * length;

@@ -1,0 +1,62 @@
+/** The inputs of a round as addresses: tensors stay where they are, what the host holds is copied to the device first. */
+import type { Device, Stream } from '../device/index.js';
+import { ArgumentError } from '../errors/index.js';
+import { type Round, unitBytes, widestUnit } from '../kernels/index.js';
+import type { Dtype, Layer } from '../layer/index.js';
+import { emptyTensor, type OwnedTensor } from './tensor.js';
+import { type DispatchInputs, type Input, requireDispatchInputs } from './validate.js';
+
+export class Inputs {
+  readonly #staging = new Map<string, OwnedTensor>();
+  /** What a row's address must be a multiple of: rows are moved by the widest unit that divides their bytes. */
+  readonly #units: readonly number[];
+
+  constructor(
+    private readonly device: Device,
+    private readonly layer: Layer,
+  ) {
+    this.#units = layer.payloads.map(({ rowBytes }) => unitBytes[widestUnit(rowBytes)]);
+  }
+
+  /** Checks what a dispatch was given, and notes it in `round`. */
+  take(inputs: DispatchInputs, round: Round, stream: Stream): void {
+    const { layer } = this;
+    round.tokens = requireDispatchInputs(layer, inputs);
+    if (layer.weights && inputs.topkWeights === undefined) {
+      const possible = 'given; create the ExpertParallel with weights: false to do without';
+      throw new ArgumentError('topkWeights', undefined, possible);
+    }
+    for (let i = 0; i < layer.payloads.length; i++) {
+      const { name } = layer.payloads[i]!;
+      const input = inputs.payloads[name]!;
+      const unit = this.#units[i]!;
+      if ('data' in input && input.data % unit !== 0)
+        throw new ArgumentError(`payloads.${name}.data`, input.data, `a multiple of ${unit}`);
+    }
+    round.topkIds = this.#address('topkIds', inputs.topkIds, 'i32', layer.topK, stream);
+    round.topkWeights = layer.weights
+      ? this.#address('topkWeights', inputs.topkWeights!, 'f32', layer.topK, stream)
+      : 0;
+    for (let i = 0; i < layer.payloads.length; i++) {
+      const { name, rowBytes } = layer.payloads[i]!;
+      round.rows[i] = this.#address(name, inputs.payloads[name]!, 'u8', rowBytes, stream);
+    }
+  }
+
+  free(): void {
+    for (const tensor of this.#staging.values()) tensor.free();
+  }
+
+  /** The device address of an input; what the host holds is copied to a buffer of its own first. */
+  #address(name: string, input: Input, dtype: Dtype, rowLength: number, stream: Stream): number {
+    if ('data' in input) return input.data;
+    let staging = this.#staging.get(name);
+    if (staging === undefined) {
+      staging = emptyTensor(this.device, dtype, [this.layer.maxTokens, rowLength], `staged ${name}`);
+      this.#staging.set(name, staging);
+    }
+    const bytes = new Uint8Array(input.buffer, input.byteOffset, input.byteLength);
+    if (bytes.length > 0) stream.copyIn(staging.data, bytes);
+    return staging.data;
+  }
+}

@@ -1,0 +1,104 @@
+/** What an ExpertParallel is created with, and the layer that its kernels are made for. */
+import { ArgumentError, requireFlag, requireInteger, requireObject, requireOneOf } from '../errors/index.js';
+import type { Tuning } from '../kernels/index.js';
+import {
+  type Dtype,
+  dtypes,
+  type Layer,
+  limits,
+  type Output,
+  type RowDtype,
+  requireShape,
+} from '../layer/index.js';
+
+/** One row of a payload: `length` elements of `dtype`. */
+export interface Row {
+  readonly dtype: Dtype;
+  readonly length: number;
+}
+
+/** `row('bf16', 7168)`: a row of 7168 bf16. For formats Heddle has no name for, count bytes: `row('u8', bytes)`. */
+export const row = <D extends Dtype>(dtype: D, length: number): Row & { readonly dtype: D } => ({
+  dtype,
+  length,
+});
+
+/** What is fixed when an ExpertParallel is created. The same on all ranks. */
+export interface ExpertParallelOptions {
+  /** Experts of all ranks together. */
+  readonly experts: number;
+  /** Routes of a token, 1 to 32. */
+  readonly topK: number;
+  /** The most tokens that this rank, or any other, brings to one round. */
+  readonly maxTokens: number;
+  /** What travels with a token to its experts, up to 8 rows: `{ x: row('bf16', 7168) }`. */
+  readonly payloads: Readonly<Record<string, Row>>;
+  /** What comes back: one row a token, `row('bf16', 7168)`. */
+  readonly output: Row & { readonly dtype: RowDtype };
+  /**
+   * Who multiplies by the router weights. Default 'experts': they leave one finished row a slot. With 'combine' they
+   * leave one unweighted row a route; combine weights and adds them up where they are, before anything travels.
+   */
+  readonly weighting?: 'experts' | 'combine';
+  /**
+   * How rows come back. Default 'rows': as they are. 'e4m3' sends 8-bit floats with a scale for every 128 elements,
+   * about half the bytes of bf16; each rank's row then changes by at most 1/17 of the largest magnitude of those 128
+   * (docs/semantics.md). Rows must be a multiple of 16 elements long.
+   */
+  readonly wire?: 'rows' | 'e4m3';
+  /** Router weights travel to the experts, as `received.weights`. Default true. */
+  readonly weights?: boolean;
+  /** Routes are counted per local expert, as `received.counts`. Default false. */
+  readonly counts?: boolean;
+  /**
+   * Dispatch and combine may also be called as a send and a receive each, with other work between them. Default false:
+   * each is one launch, which is faster where nothing goes between.
+   */
+  readonly split?: boolean;
+  /** How long a kernel waits for a peer before it gives up, in ms. Default 10,000. */
+  readonly waitMs?: number;
+  /** The family of kernels that carries the rows. Default: the first that can (`ep.family` says which). */
+  readonly family?: string;
+  /** How the family's kernels are spread over the device. Default: what suits the layer. All ranks must say the same. */
+  readonly tuning?: Tuning;
+}
+
+/** The layer that these options describe, all of it known to make sense. */
+export function layerOf(ranks: number, options: ExpertParallelOptions): Layer {
+  requireObject('options', options);
+  requireObject('payloads', options.payloads, "rows by name: { x: row('bf16', 7168) }");
+  const payloads = Object.entries(options.payloads).map(([name, row]) => ({
+    name,
+    rowBytes: requireRow(`payloads.${name}`, row, Object.keys(dtypes)),
+  }));
+  requireRow('output', options.output, ['f32', 'bf16', 'f16']);
+  const { experts, topK, maxTokens, weighting, wire } = options;
+  if (weighting !== undefined) requireOneOf('weighting', weighting, ['experts', 'combine']);
+  if (weighting === 'combine' && options.weights === false)
+    throw new ArgumentError('weights', false, "true or left out, because weighting is 'combine'");
+  if (wire !== undefined) requireOneOf('wire', wire, ['rows', 'e4m3']);
+  const output: Output = {
+    dtype: options.output.dtype,
+    hidden: options.output.length,
+    ...(weighting === undefined ? {} : { weighting }),
+    ...(wire === undefined ? {} : { wire }),
+  };
+  const shape = requireShape({ ranks, experts, topK, maxTokens, payloads, output });
+  return {
+    ...shape,
+    weights: requireFlag('weights', options.weights ?? true),
+    counts: requireFlag('counts', options.counts ?? false),
+  };
+}
+
+/** Microseconds that a kernel waits for a peer. */
+export const limitOf = ({ waitMs = 10_000 }: Pick<ExpertParallelOptions, 'waitMs'>): number =>
+  requireInteger('waitMs', waitMs, 1, 4_000_000) * 1000;
+
+/** Requires a row as `row()` makes it, of one of these dtypes; returns its bytes. */
+function requireRow(argument: string, row: Row, allowed: readonly string[]): number {
+  requireObject(argument, row, "a row: row('bf16', 7168)");
+  requireOneOf(`${argument}.dtype`, row.dtype, allowed);
+  const { size } = dtypes[row.dtype];
+  return size * requireInteger(`${argument}.length`, row.length, 1, limits.rowBytes / size);
+}

@@ -1,0 +1,21 @@
+import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { type Transferable, Worker } from 'node:worker_threads';
+
+/** Whether this is TypeScript, run from source, as the tests do. */
+const fromSource = import.meta.url.endsWith('.ts');
+
+/**
+ * Starts a thread on a module: `new URL('./worker.js', import.meta.url)`. Run from source the file beside it is a `.ts`;
+ * and since a thread does not inherit the loader of its parent, it registers tsx itself.
+ */
+export function startThread(module: URL, data: unknown, transferList: readonly Transferable[] = []): Worker {
+  const given = { workerData: data, transferList: [...transferList] };
+  if (!fromSource) return new Worker(module, given);
+  const tsx = join(dirname(createRequire(import.meta.url).resolve('tsx/esm/api')), 'index.mjs');
+  const source = module.href.replace(/\.js$/, '.ts');
+  const start = `import(${JSON.stringify(pathToFileURL(tsx).href)})
+    .then(({ register }) => { register(); return import(${JSON.stringify(source)}); })`;
+  return new Worker(start, { ...given, eval: true, execArgv: [] });
+}

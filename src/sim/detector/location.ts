@@ -1,0 +1,121 @@
+/**
+ * The stores that somebody may still read, of each location that is accessed atomically: the order in which a run makes
+ * them is the order in which everybody sees them, but a load may lag behind. What it cannot read any more:
+ *
+ * - what an older store left, once a newer one happened before the load (coherence of writes and reads);
+ * - what is older than something that it, or a load that happened before it, has read (coherence of reads).
+ */
+import { type Actor, type AtomicWrite, happenedBefore, type ReleaseHead } from './actors.js';
+
+/** A thread read a store: from its epoch on, nothing older can be read. */
+interface Sighting {
+  readonly by: Actor;
+  readonly epoch: number;
+  readonly meta: number;
+}
+
+/** What one store left in a location. */
+export class Version {
+  /** Set when the next store replaces them in memory. */
+  words: readonly number[] = [];
+  /** The first of each thread. Only of use while something older can be read. */
+  sightings: Sighting[] = [];
+  /** How often a thread has read it although there was something newer. */
+  private looks: Map<Actor, number> | null = null;
+
+  /** `write` is null for what was there before the first atomic store. */
+  constructor(readonly write: AtomicWrite | null) {}
+
+  isKnownTo(me: Actor): boolean {
+    const { write } = this;
+    if (write !== null && happenedBefore(write.moment.by, write.moment.epoch, me)) return true;
+    return this.sightings.some(({ by, epoch }) => happenedBefore(by, epoch, me));
+  }
+
+  mayStillMislead(me: Actor): boolean {
+    return (this.looks?.get(me) ?? 0) < mostLooks;
+  }
+
+  misled(me: Actor): void {
+    this.looks ??= new Map();
+    this.looks.set(me, (this.looks.get(me) ?? 0) + 1);
+  }
+
+  wasSeenBy(reader: Actor, meta: number): boolean {
+    return this.sightings.some((seen) => seen.by === reader && seen.meta === meta);
+  }
+}
+
+/** After so many looks at an old store a thread sees a newer one: whoever polls gets on in the end. */
+const mostLooks = 4;
+/** Versions that are kept, the newest included. */
+const mostVersions = 4;
+const none: readonly Version[] = [];
+
+export class Location {
+  /** Oldest first. */
+  private versions: Version[];
+  /** Of each thread that released here, its latest release: its later stores carry it on. */
+  private releases: readonly ReleaseHead[] = [];
+
+  constructor(
+    readonly offset: number,
+    readonly bytes: number,
+  ) {
+    this.versions = [new Version(null)];
+  }
+
+  is(offset: number, bytes: number): boolean {
+    return this.offset === offset && this.bytes === bytes;
+  }
+
+  get newest(): Version {
+    return this.versions[this.versions.length - 1]!;
+  }
+
+  /** What `me` may read although there is something newer; latest first. */
+  olderFor(me: Actor): readonly Version[] {
+    const { versions } = this;
+    let found: Version[] | null = null;
+    for (let i = versions.length - 1; i > 0 && !versions[i]!.isKnownTo(me); i--) {
+      const version = versions[i - 1]!;
+      if (!version.mayStillMislead(me)) continue;
+      found ??= [];
+      found.push(version);
+    }
+    return found ?? none;
+  }
+
+  /** `me` has read `version`, each one's scope including the other. */
+  saw(version: Version, me: Actor, meta: number): void {
+    if (version === this.versions[0] || version.isKnownTo(me)) return;
+    version.sightings.push({ by: me, epoch: me.epoch, meta });
+  }
+
+  /** The store replaces `words`, what is there. */
+  store(write: AtomicWrite, words: readonly number[]): void {
+    this.newest.words = words;
+    this.versions.push(new Version(write));
+    if (this.versions.length <= mostVersions) return;
+    this.versions.shift();
+    this.versions[0]!.sightings = [];
+  }
+
+  releasesOf(me: Actor): readonly ReleaseHead[] {
+    return this.releases.length === 0 ? this.releases : this.releases.filter((head) => head.by === me);
+  }
+
+  released(head: ReleaseHead): void {
+    const others = this.releases.filter(
+      ({ by, scope }) => !by.retired && !(by === head.by && scope <= head.scope),
+    );
+    this.releases = [...others, head];
+  }
+}
+
+/** The words that hold `bytes` bytes at `offset`: aligned, so never across two. */
+export function wordsAt(memory: Int32Array, offset: number, bytes: number): readonly number[] {
+  const first = offset >>> 2;
+  if (bytes <= 4) return [memory[first]!];
+  return Array.from(memory.subarray(first, first + (bytes >>> 2)));
+}

@@ -1,0 +1,94 @@
+/** Loads that read something older than what was there: what explains a wrong result that follows from it. */
+import type { BufferInfo, StaleRead } from '../detector.js';
+import { bytesOf, siteOf } from './access.js';
+import { type Actor, type Observation, ReleaseHead, sys } from './actors.js';
+import { explainStale } from './hints.js';
+import { type Location, type Version, wordsAt } from './location.js';
+import { type DetectorOptions, reportOf, whereIs } from './report.js';
+
+interface Record {
+  readonly reader: Actor;
+  readonly epoch: number;
+  readonly meta: number;
+  readonly known: ReleaseHead;
+  readonly buffer: BufferInfo;
+  readonly offset: number;
+  readonly read: Version;
+  readonly missing: Version;
+  readonly missingWords: readonly number[];
+}
+
+/** The latest of so many pairs of a load and a store that it missed are kept. */
+const kept = 16;
+
+export class StaleReads {
+  /** By the sites of the load and of the store; the latest of each, the latest last. */
+  private readonly records = new Map<string, Record>();
+
+  constructor(
+    private readonly options: DetectorOptions,
+    private readonly observations: readonly Observation[],
+  ) {}
+
+  add(reader: Actor, meta: number, location: Location, read: Version, buffer: BufferInfo): void {
+    const missing = location.newest;
+    const key = `${siteOf(meta)} ${siteOf(missing.write!.meta)}`;
+    this.records.delete(key);
+    this.records.set(key, {
+      reader,
+      epoch: reader.epoch,
+      meta,
+      known: new ReleaseHead(reader, sys),
+      buffer,
+      offset: location.offset,
+      read,
+      missing,
+      missingWords: wordsAt(buffer.i32, location.offset, location.bytes),
+    });
+    if (this.records.size > kept) this.records.delete(this.records.keys().next().value!);
+  }
+
+  /** Those that nothing made good: whoever polls reads the same place again until it sees what it missed. */
+  reports(): StaleRead[] {
+    const all = [...this.records.values()];
+    const lasting = all.filter(({ missing, reader, meta }) => !missing.wasSeenBy(reader, meta));
+    return (lasting.length > 0 ? lasting : all).map((record) => this.report(record));
+  }
+
+  private report({
+    reader,
+    epoch,
+    meta,
+    known,
+    buffer,
+    offset,
+    read,
+    missing,
+    missingWords,
+  }: Record): StaleRead {
+    const write = missing.write!;
+    const bytes = bytesOf(meta);
+    const load = reportOf(this.options, reader, meta);
+    const stored = reportOf(this.options, write.moment.by, write.meta);
+    return {
+      buffer: buffer.purpose,
+      location: buffer.describe(offset),
+      load,
+      value: textOf(read.words, offset, bytes),
+      from: read.write === null ? null : reportOf(this.options, read.write.moment.by, read.write.meta),
+      missing: stored,
+      missingValue: textOf(missingWords, offset, bytes),
+      hint: explainStale(
+        { by: write.moment.by, epoch: write.moment.epoch, meta: write.meta, where: stored.where },
+        { by: reader, epoch, meta, where: load.where },
+        { known, writtenBefore: false, observations: this.observations, where: whereIs(this.options) },
+      ),
+    };
+  }
+}
+
+function textOf(words: readonly number[], offset: number, bytes: number): string {
+  if (bytes < 4) return String((words[0]! >>> (8 * (offset & 3))) & (2 ** (8 * bytes) - 1));
+  if (bytes === 4) return String(words[0]! >>> 0);
+  return words.toReversed().reduce((text, word) => text + (word >>> 0).toString(16).padStart(8, '0'), '0x');
+}

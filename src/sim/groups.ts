@@ -1,0 +1,43 @@
+/** Barriers of groups of warps: who waits at which, until as many have come as the barrier is for. */
+/** Barrier 0 is the block's own. */
+const mostGroups = 15;
+
+interface Group<Thread> {
+  readonly wanted: number;
+  readonly there: Thread[];
+}
+
+export class Groups<Thread> {
+  readonly #waiting = new Map<number, Group<Thread>>();
+
+  /** Who may go on now that `thread` has come; nobody while some are missing. */
+  arrive(thread: Thread, id: number, wanted: number): readonly Thread[] {
+    if (id < 1 || id > mostGroups) throw new Error(`barrier ${id} of a group: it must be 1 to ${mostGroups}`);
+    if (wanted % 32 !== 0 || wanted < 32) {
+      throw new Error(
+        `barrier ${id} is for ${wanted} threads: groups are of whole warps, so a multiple of 32`,
+      );
+    }
+    let group = this.#waiting.get(id);
+    if (group === undefined) {
+      group = { wanted, there: [] };
+      this.#waiting.set(id, group);
+    }
+    if (group.wanted !== wanted) {
+      throw new Error(`barrier ${id} is for ${group.wanted} threads to some and for ${wanted} to others`);
+    }
+    group.there.push(thread);
+    return group.there.length === wanted ? this.#take(id) : [];
+  }
+
+  /** Those who wait in vain, a barrier at a time: they may go on. */
+  *abandoned(): Iterable<{ readonly id: number; readonly there: readonly Thread[] }> {
+    for (const id of [...this.#waiting.keys()]) yield { id, there: this.#take(id) };
+  }
+
+  #take(id: number): readonly Thread[] {
+    const there = this.#waiting.get(id)?.there ?? [];
+    this.#waiting.delete(id);
+    return there;
+  }
+}

@@ -1,0 +1,64 @@
+/** Simulated mapped memory: the host's accesses are the machine's business, as kernels wait for what hosts store. */
+import { relative } from 'node:path';
+import { type HostView, requireWithin, wordAt } from '../device/index.js';
+import type { Order } from '../lang/index.js';
+import type { AccessKind } from './detector.js';
+import type { Engine } from './engine.js';
+import type { SimBuffer } from './memory.js';
+import type { SiteRegistry } from './sites.js';
+
+export class SimHostView implements HostView {
+  constructor(
+    private readonly engine: Engine,
+    private readonly sites: SiteRegistry,
+    private readonly buffer: SimBuffer,
+  ) {}
+
+  load(offset: number): number {
+    const at = wordAt(offset, this.buffer.bytes);
+    this.accessed('read', 'acquire', offset, 4);
+    return this.buffer.i32[at]! >>> 0;
+  }
+
+  store(offset: number, value: number): void {
+    const at = wordAt(offset, this.buffer.bytes);
+    this.accessed('write', 'release', offset, 4);
+    this.buffer.i32[at] = value;
+    this.wrote(offset, 4);
+  }
+
+  read(offset: number, into: Uint8Array): void {
+    requireWithin(offset, into.length, this.buffer.bytes);
+    this.accessed('read', 'weak', offset, into.length);
+    into.set(this.buffer.u8.subarray(offset, offset + into.length));
+  }
+
+  write(offset: number, from: Uint8Array): void {
+    requireWithin(offset, from.length, this.buffer.bytes);
+    this.accessed('write', 'weak', offset, from.length);
+    this.buffer.u8.set(from, offset);
+    this.wrote(offset, from.length);
+  }
+
+  private accessed(kind: AccessKind, order: Order, offset: number, bytes: number): void {
+    const { detector } = this.engine;
+    if (detector === null || bytes === 0) return;
+    const thread = this.engine.hostThread(this.buffer.rank);
+    const site = this.sites.ofHost(callerOf(SimHostView));
+    detector.access(thread, kind, order, 'sys', this.buffer, offset, bytes, site);
+  }
+
+  private wrote(offset: number, bytes: number): void {
+    if (this.buffer.waiters !== 0) this.engine.wake(this.buffer, offset, bytes);
+    this.engine.work();
+  }
+}
+
+/** The line that called a method of the view: 'src/world/proxy.ts:41:7'. */
+function callerOf(view: typeof SimHostView): string {
+  const { stack = '' } = new Error();
+  const lines = stack.split('\n').slice(1);
+  const line = lines.find((text) => !text.includes(`at ${view.name}.`) && !text.includes('callerOf')) ?? '';
+  const [, path, place] = /(\/[^:()]+)(:\d+:\d+)\)?$/.exec(line) ?? [];
+  return path === undefined ? 'the host' : `${relative(process.cwd(), path)}${place}`;
+}

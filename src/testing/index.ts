@@ -1,0 +1,9 @@
+/**
+ * What a test of dispatch, combine or a kernel of one's own needs: routes and inputs from a seed, experts to put between
+ * the two, whole rounds, and the comparison of what came out with the reference.
+ */
+export * from './compare.js';
+export * from './example-experts.js';
+export * from './random.js';
+export * from './rounds.js';
+export * from './routes.js';

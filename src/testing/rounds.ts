@@ -1,0 +1,284 @@
+/**
+ * Whole rounds, dispatch → example experts → combine, with inputs from a seed and results from the reference: what
+ * the demo shows, the check runs under many schedules, and the tests run in many shapes.
+ */
+import type { Stream } from '../device/index.js';
+import { type Bits, dtypes, reference, type Shape, type Source } from '../layer/index.js';
+import {
+  bytesOf,
+  ExpertParallel,
+  type ExpertParallelOptions,
+  emptyTensor,
+  type OwnedTensor,
+  readBits,
+  row,
+  tensorFrom,
+} from '../moe/index.js';
+import type { World } from '../world/index.js';
+import {
+  type Comparison,
+  compareCombined,
+  compareReceived,
+  type Delivered,
+  mergeComparisons,
+} from './compare.js';
+import {
+  ExampleExperts,
+  type ExampleExpertsOptions,
+  exampleInput,
+  exampleOutput,
+} from './example-experts.js';
+import { makeAllRoutes, type RoutesOptions, randomBytes, randomElements } from './routes.js';
+
+/** A layer whose experts are the example experts. */
+export interface RoundsShape {
+  readonly ranks: number;
+  readonly experts: number;
+  readonly topK: number;
+  readonly maxTokens: number;
+  readonly hidden: number;
+  readonly dtype: Shape['output']['dtype'];
+  readonly weighting?: NonNullable<Shape['output']['weighting']>;
+  readonly wire?: NonNullable<Shape['output']['wire']>;
+  /** Bytes of further payloads, which travel beside `x`. */
+  readonly extra?: readonly number[];
+}
+
+/** The shape in the words of the reference: payloads `x`, `p1`, `p2` … */
+export function shapeOfRounds({ hidden, dtype, extra = [], ...rest }: RoundsShape): Shape {
+  const { ranks, experts, topK, maxTokens, weighting, wire } = rest;
+  return {
+    ranks,
+    experts,
+    topK,
+    maxTokens,
+    payloads: [
+      { name: exampleInput, rowBytes: hidden * dtypes[dtype].size },
+      ...extra.map((rowBytes, i) => ({ name: `p${i + 1}`, rowBytes })),
+    ],
+    output: { dtype, hidden, ...(weighting && { weighting }), ...(wire && { wire }) },
+  };
+}
+
+/** What all ranks bring to one round: `tokens[rank]`, or as many from each. */
+export function makeSources(
+  shape: Shape,
+  tokens: number | readonly number[],
+  seed: number,
+  options: RoutesOptions = {},
+): Source[] {
+  const { dtype, hidden } = shape.output;
+  return makeAllRoutes(shape, tokens, seed, options).map((routes, rank) => ({
+    ...routes,
+    payloads: Object.fromEntries(
+      shape.payloads.map(({ name, rowBytes }, i) => {
+        const own = seed * 1009 + rank * 16 + i;
+        const bytes =
+          name === exampleInput
+            ? bytesOf(randomElements(dtype, routes.tokens * hidden, own, 6))
+            : randomBytes(routes.tokens * rowBytes, own);
+        return [name, bytes];
+      }),
+    ),
+  }));
+}
+
+/** What every rank gets back from a round, according to the reference. */
+export function expectedRound(shape: Shape, sources: readonly Source[], weights = true): Bits[] {
+  // Rank after rank: one rank's received planes at a time are enough.
+  const outputs = sources.map((_, rank) =>
+    exampleOutput(shape, reference.dispatch(shape, sources, rank), weights),
+  );
+  return sources.map((source, rank) => reference.combine(shape, source, rank, outputs));
+}
+
+export interface RoundsOptions
+  extends Pick<ExpertParallelOptions, 'weights' | 'counts' | 'tuning' | 'waitMs'> {
+  readonly experts?: ExampleExpertsOptions;
+  /** Also returns what arrived in each round. Looking at it keeps kernels of that round from overlapping. */
+  readonly inspect?: boolean;
+  /**
+   * A round is captured as a graph, which then runs every round on inputs that are copied to where it reads. All
+   * rounds must bring the same number of tokens.
+   */
+  readonly graph?: boolean;
+}
+
+/** What one rank has after its rounds. */
+export interface RoundsResult {
+  /** [round]: `[tokens, hidden]` */
+  readonly out: readonly Bits[];
+  /** [round], where inspected. */
+  readonly received: readonly Delivered[];
+}
+
+/**
+ * Runs rounds back to back as one rank: everything is enqueued before anything is waited for. `rounds[n][rank]` is
+ * what a rank brings to round n.
+ */
+export async function runRounds(
+  world: World,
+  shape: Shape,
+  rounds: readonly (readonly Source[])[],
+  options: RoundsOptions = {},
+): Promise<RoundsResult> {
+  const { experts: expertsOptions, inspect = false, graph = false, ...features } = options;
+  const ep = await ExpertParallel.create(world, layerOf(shape, features));
+  const stream = world.device.createStream();
+  const experts = await ExampleExperts.create(world, ep, stream, expertsOptions);
+  const runner = new RankRounds(world, ep, experts, stream);
+  const mine = rounds.map((sources) => sources[world.rank]!);
+  const result = graph ? await runner.replayed(mine) : await runner.launched(mine, inspect);
+  experts.free();
+  await ep.dispose();
+  stream.dispose();
+  return result;
+}
+
+/** The options that make an ExpertParallel of this shape. */
+export function layerOf(
+  shape: Shape,
+  features: Pick<ExpertParallelOptions, 'weights' | 'counts' | 'tuning' | 'waitMs'> = {},
+): ExpertParallelOptions {
+  const { experts, topK, maxTokens, payloads, output } = shape;
+  return {
+    experts,
+    topK,
+    maxTokens,
+    payloads: Object.fromEntries(
+      payloads.map(({ name, rowBytes }) => [
+        name,
+        name === exampleInput ? row(output.dtype, output.hidden) : row('u8', rowBytes),
+      ]),
+    ),
+    output: { dtype: output.dtype, length: output.hidden },
+    ...(output.weighting && { weighting: output.weighting }),
+    ...(output.wire && { wire: output.wire }),
+    ...features,
+  };
+}
+
+/** The tensors of one rank's round. */
+interface Buffers {
+  readonly topkIds: OwnedTensor;
+  readonly topkWeights?: OwnedTensor;
+  readonly payloads: Readonly<Record<string, OwnedTensor>>;
+  readonly out: OwnedTensor;
+}
+
+class RankRounds {
+  constructor(
+    private readonly world: World,
+    private readonly ep: ExpertParallel,
+    private readonly experts: ExampleExperts,
+    private readonly stream: Stream,
+  ) {}
+
+  async launched(rounds: readonly Source[], inspect: boolean): Promise<RoundsResult> {
+    const { ep, stream } = this;
+    const buffers = rounds.map((source) => this.place(source));
+    const arrived: Promise<Delivered>[] = [];
+    for (const round of buffers) {
+      ep.dispatch(round, stream);
+      if (inspect) arrived.push(this.delivered());
+      this.experts.run(stream);
+      ep.combine(round.out, stream);
+    }
+    await ep.synchronize(stream);
+    return { out: await this.collect(buffers), received: await Promise.all(arrived) };
+  }
+
+  async replayed(rounds: readonly Source[]): Promise<RoundsResult> {
+    const { ep, stream } = this;
+    const buffers = rounds.map((source) => this.place(source));
+    const captured = this.place(rounds[0]!);
+    stream.beginCapture();
+    ep.dispatch(captured, stream);
+    this.experts.run(stream);
+    ep.combine(captured.out, stream);
+    const graph = stream.endCapture();
+    for (const { topkIds, topkWeights, payloads, out } of buffers) {
+      this.copy(captured.topkIds, topkIds);
+      if (topkWeights) this.copy(captured.topkWeights!, topkWeights);
+      for (const [name, rows] of Object.entries(payloads)) this.copy(captured.payloads[name]!, rows);
+      graph.launch(stream);
+      this.copy(out, captured.out);
+    }
+    await ep.synchronize(stream);
+    graph.dispose();
+    return { out: await this.collect(buffers), received: [] };
+  }
+
+  private copy(to: OwnedTensor, from: OwnedTensor): void {
+    if (from.bytes > 0) this.stream.copy(to.data, from.data, from.bytes);
+  }
+
+  private place(source: Source): Buffers {
+    const { world, stream, ep } = this;
+    const { device } = world;
+    const { shape } = ep;
+    const { tokens, topkIds, topkWeights, payloads } = source;
+    return {
+      topkIds: tensorFrom(device, stream, topkIds, 'i32', [tokens, shape.topK], 'topkIds'),
+      ...(ep.received.weights === null || topkWeights === undefined
+        ? {}
+        : {
+            topkWeights: tensorFrom(device, stream, topkWeights, 'f32', [tokens, shape.topK], 'topkWeights'),
+          }),
+      payloads: Object.fromEntries(
+        shape.payloads.map(({ name, rowBytes }) => [
+          name,
+          tensorFrom(device, stream, payloads[name]!, 'u8', [tokens, rowBytes], name),
+        ]),
+      ),
+      out: emptyTensor(device, shape.output.dtype, [tokens, shape.output.hidden], 'out'),
+    };
+  }
+
+  /** Enqueues a look at what has arrived. */
+  private async delivered(): Promise<Delivered> {
+    const { stream } = this;
+    const { experts, weights, counts, payloads } = this.ep.received;
+    // Enqueued all at once: between dispatch and experts.
+    const parts = {
+      experts: readBits(experts, stream),
+      weights: weights && readBits(weights, stream),
+      counts: counts && readBits(counts, stream),
+      payloads: Object.entries(payloads).map(async ([name, tensor]) => {
+        return [name, bytesOf(await readBits(tensor, stream))] as const;
+      }),
+    };
+    const [theWeights, theCounts] = [await parts.weights, await parts.counts];
+    return {
+      experts: (await parts.experts) as Int32Array,
+      ...(theWeights && { weights: theWeights as Float32Array }),
+      ...(theCounts && { counts: theCounts as Uint32Array }),
+      payloads: Object.fromEntries(await Promise.all(parts.payloads)),
+    };
+  }
+
+  private async collect(buffers: readonly Buffers[]): Promise<Bits[]> {
+    const out = await Promise.all(buffers.map((round) => readBits(round.out, this.stream)));
+    for (const { topkIds, topkWeights, payloads, out: result } of buffers) {
+      for (const tensor of [topkIds, topkWeights, ...Object.values(payloads), result]) tensor?.free();
+    }
+    return out;
+  }
+}
+
+/** Compares what all ranks have after their rounds with the reference: `results[rank]`, `expected[round][rank]`. */
+export function compareRounds(
+  shape: Shape,
+  rounds: readonly (readonly Source[])[],
+  results: readonly RoundsResult[],
+  expected: readonly (readonly Bits[])[],
+): Comparison {
+  return mergeComparisons(
+    rounds.flatMap((sources, n) =>
+      results.flatMap(({ out, received }, rank) => [
+        compareCombined(shape, rank, out[n]!, expected[n]![rank]!),
+        ...(received[n] === undefined ? [] : [compareReceived(shape, sources, rank, received[n])]),
+      ]),
+    ),
+  );
+}

@@ -1,0 +1,311 @@
+/** Device functions take the place of their calls: what goes in and out, returning early, names, places. */
+import { describe, expect, test } from 'vitest';
+import { mutantsOf, mutate } from '../../src/check/index.js';
+import {
+  callable,
+  constant,
+  device,
+  field,
+  type IrModule,
+  kernel,
+  layout,
+  list,
+  peers,
+  pointer,
+  printCuda,
+  printIr,
+  record,
+  registers,
+  validateIr,
+  windowOf,
+} from '../../src/lang/index.js';
+import { evaluate } from './evaluate.js';
+
+const window = layout('window', { flags: field('u32', 3) });
+
+/** What a thread leaves in `out`. */
+function run(module: IrModule, args: Readonly<Record<string, number | number[]>> = {}): number[] {
+  expect(validateIr(module)).toEqual([]);
+  const out: number[] = [];
+  evaluate(module, { out, ...args });
+  return out;
+}
+const cuda = (module: IrModule): string => printCuda([module], { lineDirectives: false });
+
+describe('what goes in', () => {
+  test('a register array by reference: the caller sees what is written', () => {
+    const fill = device({ params: { values: registers('u32'), from: 'u32' } }, (g, { values, from }) => {
+      for (const i of g.unroll(values.length)) values[i] = from + i;
+    });
+    const made = kernel({ name: 'k', params: { out: pointer('u32') }, using: { fill } }, (g, { out }, u) => {
+      const values = g.registers('u32', 3);
+      u.fill({ values, from: 7 });
+      for (const i of g.unroll(3)) g.store(out.at(i), values[i]!);
+    });
+    expect(run(made.ir())).toEqual([7, 8, 9]);
+  });
+
+  test('vectors, windows, records and lists of them', () => {
+    const put = device(
+      {
+        params: {
+          mine: windowOf(window),
+          what: record({ value: 'u32', to: list(pointer('v16'), 2), vector: 'v16' }),
+        },
+      },
+      (g, { mine, what }) => {
+        g.store(mine.flags.at(1), what.value);
+        g.store(what.to[1]!, what.vector);
+      },
+    );
+    const made = kernel(
+      { name: 'k', params: { win: peers(window), rows: pointer('v16') }, using: { put } },
+      (g, { win, rows }, u) => {
+        const what = { value: g.laneId, to: [rows, rows.at(4)], vector: g.load(rows) };
+        u.put({ mine: win.at(g.rank), what });
+      },
+    );
+    expect(validateIr(made.ir())).toEqual([]);
+    expect(printIr(made.ir())).toContain('store win#0.at(rank).flags[1:u32], laneId');
+    expect(printIr(made.ir())).toMatch(/store to1#\d+, loaded#\d+/);
+  });
+
+  test('another device function', () => {
+    const double = device({ params: { x: 'u32' }, returns: 'u32' }, (_g, { x }) => x * 2);
+    const square = device({ params: { x: 'u32' }, returns: 'u32' }, (_g, { x }) => x * x);
+    const apply = device(
+      { params: { f: callable({ x: 'u32' }, 'u32'), n: 'u32', out: pointer('u32') } },
+      (g, { f, n, out }) => g.store(out.at(n), f({ x: n + 1 })),
+    );
+    const made = kernel(
+      { name: 'k', params: { out: pointer('u32'), n: 'u32' }, using: { apply, double, square } },
+      (_g, { out, n }, { apply, double, square }) => {
+        apply({ f: double, n, out });
+        apply({ f: square, n: n + 1, out });
+      },
+    );
+    expect(run(made.ir(), { n: 0 })).toEqual([2, 4]);
+  });
+
+  test('constants stay constants, whether the header promises it or not', () => {
+    const each = device(
+      { params: { n: constant(), m: 'u32', type: constant<'u8' | 'u32'>(), out: pointer('v16') } },
+      (g, { n, m, type, out }) => {
+        for (const i of g.unroll(n)) {
+          for (const j of g.unroll(m)) g.store(out.at(i * 2 + j).as('u32'), g.lane(g.load(out), type, i));
+        }
+      },
+    );
+    const of = (n: 'constant' | 'runtime') =>
+      kernel(
+        { name: 'k', params: { out: pointer('v16'), n: 'u32' }, using: { each, KNOWN: n === 'constant' } },
+        (_g, { out, n }, { each, KNOWN }) => each({ n: KNOWN ? 2 : n, m: 2, type: 'u8', out }),
+      );
+    expect(validateIr(of('constant').ir())).toEqual([]);
+    expect(() => of('runtime').ir()).toThrow(/HK501 n of each must be a constant/);
+  });
+
+  test('a value as it was at the call, though the variable changes', () => {
+    const put = device({ params: { out: pointer('u32'), x: 'u32' } }, (g, { out, x }) => g.store(out, x));
+    const made = kernel(
+      { name: 'k', params: { out: pointer('u32') }, using: { put } },
+      (_g, { out }, { put }) => {
+        for (let i = 0; i < 3; i++) put({ out: out.at(i), x: i * 10 });
+      },
+    );
+    expect(run(made.ir())).toEqual([0, 10, 20]);
+  });
+});
+
+describe('what comes out', () => {
+  test('a register array', () => {
+    const squares = device({ params: { from: 'u32' }, returns: registers('u32', 3) }, (g, { from }) => {
+      const values = g.registers('u32', 3, from);
+      for (const i of g.unroll(3)) values[i]! += i * i;
+      return values;
+    });
+    const made = kernel(
+      { name: 'k', params: { out: pointer('u32'), n: 'u32' }, using: { squares } },
+      (g, { out, n }, { squares }) => {
+        const first = squares({ from: n });
+        const second = squares({ from: 100 });
+        first[0]! += second[2]!;
+        for (const i of g.unroll(3)) g.store(out.at(i), first[i]!);
+      },
+    );
+    expect(run(made.ir(), { n: 5 })).toEqual([109, 6, 9]);
+  });
+
+  test('a record, of run-time values and constants', () => {
+    const split = device(
+      { params: { x: 'u32' }, returns: record({ low: 'u32', high: 'u32', bits: constant() }) },
+      (_g, { x }) => {
+        if (x === 0) return { low: 1, high: 2, bits: 4 };
+        return { low: x % 16, high: x / 16, bits: 4 };
+      },
+    );
+    const made = kernel(
+      { name: 'k', params: { out: pointer('u32'), n: 'u32' }, using: { split } },
+      (g, { out, n }, { split }) => {
+        const { low, high, bits } = split({ x: n });
+        for (const i of g.unroll(bits)) g.store(out.at(i), i === 0 ? low : high);
+      },
+    );
+    expect(run(made.ir(), { n: 0x53 })).toEqual([3, 5, 5, 5]);
+    expect(run(made.ir(), { n: 0 })).toEqual([1, 2, 2, 2]);
+  });
+
+  test('from anywhere: inside loops, behind others that returned, and the caller goes on', () => {
+    const find = device(
+      { params: { from: pointer('u32'), n: 'u32', wanted: 'u32' }, returns: 'i32' },
+      (g, { from, n, wanted }) => {
+        if (n === 0) return -2;
+        for (let i = 0; i < n; i++) {
+          for (let j = 0; j < n; j++) {
+            if (j === i) break;
+            if (g.load(from.at(i * n + j)) === wanted) return g.i32(i * n + j);
+          }
+          if (g.load(from.at(i)) > 90) return -3;
+        }
+        return -1;
+      },
+    );
+    const made = kernel(
+      { name: 'k', params: { out: pointer('i32'), from: pointer('u32'), n: 'u32' }, using: { find } },
+      (g, { out, from, n }, { find }) => {
+        for (let w = 0; w < 10; w++) {
+          if (w === 8) continue;
+          g.store(out.at(w), find({ from, n, wanted: w }));
+        }
+      },
+    );
+    const from = [50, 51, 52, 4, 54, 55, 6, 7, 58];
+    expect({ ...run(made.ir(), { from, n: 3 }) }).toEqual({
+      ...[-1, -1, -1, -1, 3, -1, 6, 7],
+      9: -1,
+    });
+    expect(run(made.ir(), { from, n: 0 })[3]).toBe(-2);
+    expect(run(made.ir(), { from: [99, ...from], n: 3 })[3]).toBe(-3);
+  });
+
+  test('different register arrays cannot', () => {
+    const either = device(
+      { params: { a: registers('u32'), b: registers('u32'), first: 'bool' }, returns: registers('u32') },
+      (_g, { a, b, first }) => {
+        if (first) return a;
+        return b;
+      },
+    );
+    const made = kernel({ name: 'k', params: { q: 'bool' }, using: { either } }, (g, { q }, { either }) => {
+      const a = g.registers('u32', 2);
+      const b = g.registers('u32', 2);
+      const c = either({ a, b, first: q });
+      c[0] = 1;
+    });
+    expect(() => made.ir()).toThrow(/HK607 the returns of either give different things/);
+  });
+});
+
+test('an operand reads registers before the call beside it writes them', () => {
+  const bump = device({ params: { values: registers('u32') }, returns: 'u32' }, (_g, { values }) => {
+    values[0]! += 1;
+    return values[0]!;
+  });
+  const made = kernel(
+    { name: 'k', params: { out: pointer('u32') }, using: { bump } },
+    (g, { out }, { bump }) => {
+      const values = g.registers('u32', 1, 10);
+      g.store(out, values[0]! * 100 + bump({ values }));
+      values[0]! += bump({ values });
+      g.store(out.at(1), values[0]!);
+      g.store(out.at(values[0]!), bump({ values }));
+    },
+  );
+  const out = run(made.ir());
+  expect({ ...out }).toEqual({ 0: 1011, 1: 23, 23: 24 });
+});
+
+test('a function that only computes may stand on one side of &&, || and ?:', () => {
+  const isEven = device({ params: { x: 'u32' }, returns: 'bool' }, (_g, { x }) => x % 2 === 0);
+  const made = kernel(
+    { name: 'k', params: { out: pointer('u32'), n: 'u32' }, using: { isEven } },
+    (g, { out, n }, { isEven }) => {
+      let count = 0;
+      for (let i = 0; i < n; i++) if (i > 3 && isEven({ x: i })) count += 1;
+      g.store(out, count);
+    },
+  );
+  expect(run(made.ir(), { n: 9 })).toEqual([3]);
+});
+
+describe('printed CUDA', () => {
+  const last = device(
+    { name: 'last', params: { from: pointer('u32'), n: 'u32' }, returns: 'u32' },
+    (g, { from, n }) => {
+      if (n === 0) return 0;
+      let found = 0;
+      for (let i = 0; i < n; i++) {
+        const x = g.load(from.at(i));
+        if (x === 5) return 5;
+        found = x;
+      }
+      return found;
+    },
+  );
+  const made = kernel(
+    { name: 'k', params: { from: pointer('u32'), n: 'u32' }, using: { last } },
+    (g, { from, n }, { last }) => {
+      const a = last({ from, n });
+      const b = last({ from: from.at(1), n });
+      g.store(from, a + b);
+    },
+  );
+  test('keeps names, names the function, and jumps only out of loops', () => {
+    const body = cuda(made.ir()).split('u32 rank) {\n')[1]!;
+    expect(body.slice(0, body.indexOf('u32 b;'))).toBe(`  u32 a;
+  {  // last
+    if (n == 0u) {
+      a = 0u;
+    } else {
+      u32 found = 0u;
+      for (u32 i = 0u; i < n; ++i) {
+        const u32 x = load(from + i);
+        if (x == 5u) {
+          a = 5u;
+          goto after_last;
+        }
+        found = x;
+      }
+      a = found;
+    }
+  }
+  after_last:;
+  `);
+    expect(body).toContain('after_last_2:;');
+  });
+  test('lines point into the function', () => {
+    const lines = printCuda([made.ir()]).split('\n');
+    const at = lines.findIndex((line) => line.includes('if (n == 0u)'));
+    const inKernel = lines.findIndex((line) => line.includes('store(from, a + b)'));
+    const line = (index: number): number =>
+      Number(/#line (\d+)/.exec(lines.slice(0, index).findLast((one) => one.startsWith('#line'))!)![1]);
+    expect(line(at)).toBeLessThan(line(inKernel));
+  });
+});
+
+test('a mutant is a place in the source: all inlined copies change together', () => {
+  const tell = device({ params: { to: pointer('u32'), x: 'u32' } }, (g, { to, x }) =>
+    g.store(to, x, { order: 'release', scope: 'sys' }),
+  );
+  const made = kernel(
+    { name: 'k', params: { to: pointer('u32') }, using: { tell } },
+    (_g, { to }, { tell }) => {
+      tell({ to, x: 1 });
+      tell({ to: to.at(1), x: 2 });
+    },
+  );
+  const mutants = mutantsOf(made.ir());
+  expect(mutants.map(({ description }) => description)).toEqual(['release → relaxed', 'sys → gpu']);
+  expect(mutants[0]!.text).toContain('g.store(to, x');
+  expect(printIr(mutate(made.ir(), mutants[0]!)).match(/relaxed, sys/g)).toHaveLength(2);
+});

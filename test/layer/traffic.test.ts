@@ -1,0 +1,91 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import {
+  combineRowBytes,
+  dispatchRowBytes,
+  payloadsFor,
+  profiles,
+  reference,
+  type Shape,
+  traffic,
+} from '../../src/layer/index.js';
+import { makeAllRoutes } from '../../src/testing/index.js';
+import { ownerTable, round, runs } from '../moe/arbitrary.js';
+
+const v3 = (ranks: number): Shape => ({
+  ranks,
+  experts: profiles.deepseek_v3.experts,
+  topK: profiles.deepseek_v3.topK,
+  maxTokens: 512,
+  payloads: payloadsFor('bf16', 7168),
+  output: { dtype: 'bf16', hidden: 7168 },
+});
+
+describe('traffic', () => {
+  it('counts the rows that the reference delivers', () => {
+    fc.assert(
+      fc.property(round(), ({ shape, routes, sources }) => {
+        let rows = 0;
+        let remote = 0;
+        const arriving = sources.map((_, rank) => {
+          const { experts } = reference.dispatch(shape, sources, rank);
+          let fromOthers = 0;
+          for (let slot = 0; slot < shape.ranks * shape.maxTokens; slot++) {
+            const ids = experts.subarray(slot * shape.topK, (slot + 1) * shape.topK);
+            if (!ids.some((id) => id >= 0)) continue;
+            rows++;
+            if (Math.floor(slot / shape.maxTokens) !== rank) fromOthers++;
+          }
+          remote += fromOthers;
+          return fromOthers;
+        });
+        const counted = traffic(shape, routes);
+        expect(counted.rows).toBe(rows);
+        expect(counted.dispatch).toBe(rows * dispatchRowBytes(shape));
+        expect(counted.combine).toBe(rows * combineRowBytes(shape));
+        expect(counted.remote.rows).toBe(remote);
+        expect(counted.remote.dispatch).toBe(remote * dispatchRowBytes(shape));
+        expect(counted.arriving).toEqual(arriving);
+        expect(counted.leaving.reduce((a, b) => a + b)).toBe(remote);
+      }),
+      runs,
+    );
+  });
+
+  it('counts a row per route and phase without deduplication', () => {
+    fc.assert(
+      fc.property(round(), ({ shape, routes }) => {
+        const owners = ownerTable(shape);
+        const live = routes.flatMap(({ topkIds }, rank) =>
+          [...topkIds].flatMap((id) => (owners[id] === undefined ? [] : [{ rank, owner: owners[id] }])),
+        );
+        const bytes = dispatchRowBytes(shape) + combineRowBytes(shape);
+        const counted = traffic(shape, routes);
+        expect(counted.routes).toBe(live.length);
+        expect(counted.withoutDedup).toBe(live.length * bytes);
+        expect(counted.remote.withoutDedup).toBe(
+          live.filter(({ rank, owner }) => rank !== owner).length * bytes,
+        );
+        expect(counted.withoutDedup).toBeGreaterThanOrEqual(counted.dispatch + counted.combine);
+      }),
+      runs,
+    );
+  });
+
+  it('of top-8 of 256 on 4 ranks: 3.6 ranks a token, 2.7 of them remote', () => {
+    const counted = traffic(v3(4), makeAllRoutes(v3(4), 512, 1));
+    expect(counted.rows / counted.tokens).toBeCloseTo(3.6, 1);
+    expect(counted.remote.rows / counted.tokens).toBeCloseTo(2.7, 1);
+  });
+
+  it('of the balanced router reaches every rank with every token', () => {
+    const routes = makeAllRoutes(v3(8), 16, 1, { router: { kind: 'balanced' } });
+    expect(traffic(v3(8), routes).rows).toBe(8 * 16 * 8);
+  });
+
+  it('of rows as e4m3 counts a scale for every 128 elements', () => {
+    expect(combineRowBytes({ output: { dtype: 'bf16', hidden: 7168, wire: 'e4m3' } })).toBe(7168 + 56 * 4);
+    expect(combineRowBytes({ output: { dtype: 'bf16', hidden: 130, wire: 'e4m3' } })).toBe(130 + 8);
+    expect(combineRowBytes({ output: { dtype: 'f32', hidden: 130 } })).toBe(520);
+  });
+});

@@ -1,0 +1,121 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { oneSided } from '../../src/kernels/index.js';
+import type { Shape } from '../../src/layer/index.js';
+import { nearest, readTuning, shippedTunings, type TunedShape } from '../../src/tuning/index.js';
+import { topologyOf } from '../../src/world/index.js';
+
+const shape: Shape = {
+  ranks: 4,
+  experts: 256,
+  topK: 8,
+  maxTokens: 128,
+  payloads: [{ name: 'x', rowBytes: 14_336 }],
+  output: { dtype: 'bf16', hidden: 7168 },
+};
+const layer = { ...shape, weights: true, counts: false };
+const entry = (maxTokens: number, change: Partial<TunedShape> = {}): TunedShape => ({
+  family: 'one-sided',
+  gpu: 'NVIDIA H200',
+  ranks: 4,
+  topK: 8,
+  dispatchBytes: 14_336,
+  combineBytes: 14_336,
+  maxTokens,
+  // Marks the entry: its tuning is found again by its blocks.
+  tuning: {
+    ...oneSided.defaults(layer, {
+      kind: 'cuda',
+      rank: 0,
+      topology: topologyOf([0, 0, 0, 0], 0),
+      split: false,
+    }),
+    dispatch: { blocks: maxTokens, threads: 256, parts: 1, way: 'bulk', inFlight: 2 },
+  },
+  microseconds: 10,
+  ...change,
+});
+const found = (
+  wanted: Partial<Shape>,
+  shapes: readonly TunedShape[],
+  where: Partial<Pick<TunedShape, 'family' | 'gpu'>> = {},
+) =>
+  nearest({ ...shape, ...wanted }, { family: 'one-sided', gpu: 'NVIDIA H200', ...where }, shapes)?.dispatch
+    .blocks ?? null;
+
+describe('the tuning of the most similar shape', () => {
+  const shapes = [entry(32), entry(128), entry(1024)];
+
+  it('is that of the nearest number of tokens, by ratio', () => {
+    expect(found({}, shapes)).toBe(128);
+    expect(found({ maxTokens: 100 }, shapes)).toBe(128);
+    expect(found({ maxTokens: 45 }, shapes)).toBe(32);
+    expect(found({ maxTokens: 1400 }, shapes)).toBe(1024);
+  });
+
+  it('is none where no shape is alike: within a factor of √2', () => {
+    expect(found({ maxTokens: 64 }, shapes)).toBeNull();
+    expect(found({ maxTokens: 400 }, shapes)).toBeNull();
+    expect(found({ maxTokens: 8 }, shapes)).toBeNull();
+    expect(found({ payloads: [{ name: 'x', rowBytes: 3584 }] }, shapes)).toBeNull();
+  });
+
+  it('is of the same family and GPU and as many ranks only', () => {
+    expect(found({}, shapes, { family: 'portable' })).toBeNull();
+    expect(found({}, shapes, { gpu: 'NVIDIA H100' })).toBeNull();
+    expect(found({ ranks: 8 }, shapes)).toBeNull();
+  });
+
+  it('prefers rows of the same length', () => {
+    const fp8 = entry(120, { dispatchBytes: 7392 });
+    expect(found({ payloads: [{ name: 'x', rowBytes: 7392 }] }, [...shapes, fp8])).toBe(120);
+  });
+});
+
+describe('a tuning file', () => {
+  let folder = '';
+  beforeAll(() => {
+    folder = mkdtempSync(join(tmpdir(), 'heddle-tuned-'));
+  });
+  afterAll(() => rmSync(folder, { recursive: true }));
+  const read = (text: string) => {
+    const path = join(folder, 'tuning.json');
+    writeFileSync(path, text);
+    return readTuning(path);
+  };
+
+  it('is read as it was written', () => {
+    const file = { format: 'heddle-tuning/2', date: '2026-11-20', shapes: [entry(8)] };
+    expect(read(JSON.stringify(file))).toEqual(file);
+  });
+
+  it('is refused where heddle tune cannot have written it, by its name', () => {
+    const broken = [
+      '{',
+      '[]',
+      '{"format":"heddle-tuning/2"}',
+      JSON.stringify({ format: 'heddle-tuning/1', shapes: [] }),
+      ...[
+        { blocks: 0 },
+        { threads: 100 },
+        { threads: 2048 },
+        { parts: 1.5 },
+        { way: 'push' },
+        { way: undefined },
+        { inFlight: 0 },
+      ].map((dispatch) => {
+        const good = entry(8);
+        const tuning = { ...good.tuning, dispatch: { ...good.tuning.dispatch, ...dispatch } };
+        return JSON.stringify({ format: 'heddle-tuning/2', shapes: [{ ...good, tuning }] });
+      }),
+    ];
+    for (const text of broken)
+      expect(() => read(text), text).toThrow(/tuning\.json".*delete it, or tune again/);
+  });
+
+  it('ships with Heddle in a form that reads back', () => {
+    expect(read(JSON.stringify(shippedTunings))).toEqual(shippedTunings);
+  });
+});
