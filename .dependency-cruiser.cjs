@@ -2,6 +2,7 @@
 // another room only by its door, index.ts.
 const rooms = [
   'cli',
+  'plan',
   'bench',
   'check',
   'testing',
@@ -15,6 +16,7 @@ const rooms = [
   'sim',
   'device',
   'lang',
+  'page',
   'native',
   'errors',
 ];

@@ -1,30 +1,9 @@
 /** One self-contained HTML page from a run's results: charts, tables, method. Nothing is loaded from anywhere. */
-import { readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
-import { dirname, join } from 'node:path';
-import { script, style } from './page.js';
+import { type Chart, json, type Series, script, style, text, uplot } from '../page/index.js';
 import { publishedFor } from './published.js';
 import { type BenchReport, type Phase, type Point, type Row, rowOf, type Subject } from './report.js';
 import { number } from './table.js';
 import { routerInWords } from './workload.js';
-
-interface Series {
-  readonly label: string;
-  /** A custom property of the page's style. */
-  readonly colour: string;
-  readonly line: boolean;
-  readonly dash?: readonly number[];
-  readonly width: number;
-  readonly points: number;
-  readonly values: readonly (number | null)[];
-}
-
-interface Chart {
-  readonly x: readonly number[];
-  readonly log: boolean;
-  readonly unit: string;
-  readonly series: readonly Series[];
-}
 
 /** The page as text. */
 export function htmlReport(report: BenchReport): string {
@@ -122,6 +101,7 @@ const dashed = (label: string, colour: string, values: readonly (number | null)[
 /** What nobody measured is left out. */
 const chart = (points: readonly Point[], log: boolean, unit: string, series: readonly Series[]): Chart => ({
   x: points.map(({ tokens }) => tokens),
+  label: 'tokens a rank',
   log,
   unit,
   series: series.filter(({ values }) => values.some((value) => value !== null)),
@@ -310,17 +290,4 @@ function table(head: readonly string[], lines: readonly (readonly string[])[]): 
     return `<tr${first ? ' class="first"' : ''}>${cells.join('')}</tr>`;
   });
   return `<table><thead><tr>${heads}</tr></thead><tbody>${rows.join('\n')}</tbody></table>`;
-}
-
-function text(value: string): string {
-  return value.replace(/[&<>"]/g, (c) => ({ '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' })[c]!);
-}
-
-/** JSON that may stand inside a script element. */
-const json = (value: unknown): string => JSON.stringify(value).replaceAll('<', '\\u003c');
-
-/** A file of the charting library, as it is installed. */
-function uplot(file: string): string {
-  const folder = dirname(createRequire(import.meta.url).resolve('uplot'));
-  return readFileSync(join(folder, file), 'utf8');
 }

@@ -52,6 +52,11 @@ export const commands: readonly {
     load: () => import('./tune.js'),
   },
   {
+    name: 'plan',
+    description: 'predict dispatch and combine on a cluster that is not there yet, with ranges',
+    load: () => import('./plan.js'),
+  },
+  {
     name: 'fabric',
     description: 'the network between machines: list what libfabric offers here, and measure it',
     load: () => import('./fabric.js'),
@@ -68,6 +73,8 @@ export async function heddle(args: readonly string[]): Promise<number> {
     .version(version())
     .showSuggestionAfterError()
     .exitOverride()
+    // What follows a command's name is that command's.
+    .enablePositionalOptions()
     .addHelpText(
       'after',
       `

@@ -2,6 +2,7 @@ import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { type Transferable, Worker } from 'node:worker_threads';
+import { openLibrary } from './library.js';
 
 /** Whether this is TypeScript, run from source, as the tests do. */
 const fromSource = import.meta.url.endsWith('.ts');
@@ -18,4 +19,12 @@ export function startThread(module: URL, data: unknown, transferList: readonly T
   const start = `import(${JSON.stringify(pathToFileURL(tsx).href)})
     .then(({ register }) => { register(); return import(${JSON.stringify(source)}); })`;
   return new Worker(start, { ...given, eval: true, execArgv: [] });
+}
+
+let schedYield: (() => number) | undefined;
+
+/** Lets other threads have this processor for a moment. */
+export function yieldProcessor(): void {
+  schedYield ??= openLibrary(null, '').declare<() => number>('sched_yield', 'i32', []);
+  schedYield();
 }

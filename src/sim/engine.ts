@@ -26,6 +26,20 @@ const traced = 50_000;
 /** How many turns of the event loop a machine without runnable work waits before it believes its hosts blocked. */
 const patience = 2;
 
+/** Likewise, before it looks only once a millisecond for what may come from outside. */
+const outsidePatience = 1000;
+
+/** What a thread of a host does, beside the host program. */
+export interface HostProgram {
+  /** For findings. */
+  readonly name: string;
+  /** Whether something outside the machine, such as a network, may give it work at any time. */
+  readonly hearsOutside: boolean;
+  /** One turn; true when it did anything. What it throws ends the thread. */
+  step(): boolean;
+  onError(error: unknown): void;
+}
+
 /** When a launch ran, in steps of the machine. */
 export interface TraceEntry {
   readonly rank: number;
@@ -87,6 +101,12 @@ export class Engine implements Hub {
   private idleTurns = 0;
   private nextBuffer = 0;
   private nextThread = 0;
+  /** The host thread that is taking its turn. */
+  private acting: HostThread | null = null;
+  /** Host threads that found nothing to do. */
+  private readonly idleHosts = new Set<HostThread>();
+  /** Counts what may have given one of them something to do. */
+  private moves = 0;
   /** The host programs that have accessed mapped memory, as threads of the detector, by rank. */
   private readonly hostPrograms = new Map<number, number>();
   private nextBlock = 0;
@@ -132,6 +152,7 @@ export class Engine implements Hub {
 
   /** Who accesses mapped memory now, from the host of `rank`. */
   hostThread(rank: number): number {
+    if (this.acting !== null) return this.acting.id;
     let thread = this.hostPrograms.get(rank);
     if (thread === undefined) {
       thread = this.newHostThread(rank, null);
@@ -146,18 +167,71 @@ export class Engine implements Hub {
     return thread;
   }
 
+  /** Starts a thread of the host of `rank`, whose turns the schedule gives it. What it returns ends the thread. */
+  startHost(rank: number, program: HostProgram): () => void {
+    const host = new HostThread(rank, this.newHostThread(rank, program.name), program, this);
+    this.schedule.add(host as Task);
+    this.work();
+    return () => {
+      if (host.ended) return;
+      host.ended = true;
+      this.idleHosts.delete(host);
+      this.detector?.hostThreadEnded(host.id, rank);
+      this.work();
+    };
+  }
+
+  act(host: HostThread, turn: () => boolean): boolean {
+    this.acting = host;
+    host.saw = this.moves - 1; // its own step is no move
+    try {
+      return turn();
+    } finally {
+      this.acting = null;
+    }
+  }
+
+  /** It found nothing to do: it looks again when others have moved, or a little later. */
+  hostIdles(host: HostThread): void {
+    this.moves--;
+    // Checked mode looks at more moments than those at which nobody else can run.
+    if (this.mode === 'checked' && !this.explores && this.random.below(8) !== 0)
+      this.schedule.add(host as Task);
+    else this.idleHosts.add(host);
+  }
+
+  /** Which of `count` stores a host's load reads. Who reads an older one has to look again, though nothing moves. */
+  pickHostStore(count: number): number {
+    const choice = this.pickStore(count);
+    if (choice !== 0) this.moves++;
+    return choice;
+  }
+
+  private wakeHosts(which: (host: HostThread) => boolean): boolean {
+    let woken = false;
+    for (const host of this.idleHosts) {
+      if (!which(host)) continue;
+      this.idleHosts.delete(host);
+      this.schedule.add(host as Task);
+      woken = true;
+    }
+    return woken;
+  }
+
   // Turns.
 
   /** There may be something to do: makes sure that a turn comes. */
   work(): void {
     this.idleTurns = 0;
+    this.moves++;
     this.planTurn();
   }
 
-  private planTurn(): void {
+  private planTurn(later = false): void {
     if (this.turnPlanned) return;
     this.turnPlanned = true;
-    setImmediate(() => this.turn());
+    if (later) setTimeout(() => this.turn(), 1);
+    else setImmediate(() => this.turn());
   }
 
   private turn(): void {
@@ -172,6 +246,7 @@ export class Engine implements Hub {
         return;
       }
       this.steps++;
+      this.moves++;
       this.time++;
       if (this.deaths.length > 0) this.dieOnTime();
       if (this.killed[task.rank]) continue;
@@ -187,6 +262,10 @@ export class Engine implements Hub {
 
   /** Nothing can run. Either the hosts will add something, or whoever waits now waits forever. */
   private idle(): void {
+    if (this.wakeHosts((host) => host.program.hearsOutside)) {
+      this.planTurn(this.idleTurns++ > outsidePatience);
+      return;
+    }
     if (!this.hosts.anyPending || !this.hosts.allBlocked(this.killed)) return;
     if (this.idleTurns++ < patience) {
       this.planTurn();
@@ -198,7 +277,8 @@ export class Engine implements Hub {
 
   /** Nobody is ready: looks for those who have become so, or who were held back. */
   private findWork(): boolean {
-    let found = this.wakeParked() || this.schedule.bringIn();
+    let found =
+      this.wakeParked() || this.schedule.bringIn() || this.wakeHosts((host) => host.saw < this.moves);
     if (!found) found = this.wakeSleepers();
     if (this.spinning.length === 0) return found;
     // If they are all there is, they may be waiting for time to pass.
@@ -688,6 +768,39 @@ export class Engine implements Hub {
       new HeddleError('HEDDLE_KILLED', `rank ${rank} of the simulated machine was killed`),
       rank,
     );
+  }
+}
+
+/** A thread of a host: an agent of the machine that takes a turn whenever the schedule says so. */
+class HostThread extends Agent {
+  readonly key: string;
+  ended = false;
+  /** How much had moved before its last turn. */
+  saw = 0;
+
+  constructor(
+    readonly rank: number,
+    readonly id: number,
+    readonly program: HostProgram,
+    private readonly engine: Engine,
+  ) {
+    super();
+    this.key = `rank ${rank} ${program.name} ${id}`;
+  }
+
+  run(): void {
+    if (this.ended) return;
+    try {
+      if (this.engine.act(this, () => this.program.step())) {
+        this.engine.work();
+        this.engine.schedule.add(this as Task);
+      } else {
+        this.engine.hostIdles(this);
+      }
+    } catch (error) {
+      this.ended = true;
+      this.program.onError(error);
+    }
   }
 }
 

@@ -1,5 +1,5 @@
 export type { AccessReport, Finding } from './detector.js';
-export type { KernelStatistics, TraceEntry } from './engine.js';
+export type { HostProgram, KernelStatistics, TraceEntry } from './engine.js';
 export { type Exploration, explore } from './exhaustive.js';
 export { findingKey, formatFinding } from './findings.js';
 export {

@@ -12,7 +12,7 @@ import type { Mode } from './compiled.js';
 import { createDetector } from './detector/index.js';
 import type { Detector, Finding, HostKnowledge } from './detector.js';
 import { SimDevice } from './device.js';
-import { Engine, type KernelStatistics, type TraceEntry } from './engine.js';
+import { Engine, type HostProgram, type KernelStatistics, type TraceEntry } from './engine.js';
 import { FindingLog } from './findings.js';
 import { AddressSpace } from './memory.js';
 import { Random } from './random.js';
@@ -168,6 +168,14 @@ export class SimMachine {
       for (const known of brought) detector.hostHeard(rank, known);
       goOn();
     };
+  }
+
+  /**
+   * Runs a thread of the host of `rank` inside the machine: the schedule says when it takes a step, and the race detector
+   * sees what it does in mapped memory. What this returns ends it.
+   */
+  startHost(rank: number, program: HostProgram): () => void {
+    return this.engine.startHost(this.known(rank), program);
   }
 
   /**

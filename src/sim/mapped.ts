@@ -16,8 +16,12 @@ export class SimHostView implements HostView {
 
   load(offset: number): number {
     const at = wordAt(offset, this.buffer.bytes);
-    this.accessed('read', 'acquire', offset, 4);
-    return this.buffer.i32[at]! >>> 0;
+    const { engine, buffer } = this;
+    const older = engine.detector?.olderValues(engine.hostThread(buffer.rank), buffer, offset, 4) ?? [];
+    const choice = older.length === 0 ? 0 : engine.pickHostStore(1 + older.length);
+    const value = choice === 0 ? buffer.i32[at]! : older[choice - 1]!.words[0]!;
+    this.accessed('read', 'acquire', offset, 4, choice);
+    return value >>> 0;
   }
 
   store(offset: number, value: number): void {
@@ -40,12 +44,12 @@ export class SimHostView implements HostView {
     this.wrote(offset, from.length);
   }
 
-  private accessed(kind: AccessKind, order: Order, offset: number, bytes: number): void {
+  private accessed(kind: AccessKind, order: Order, offset: number, bytes: number, older = 0): void {
     const { detector } = this.engine;
     if (detector === null || bytes === 0) return;
     const thread = this.engine.hostThread(this.buffer.rank);
     const site = this.sites.ofHost(callerOf(SimHostView));
-    detector.access(thread, kind, order, 'sys', this.buffer, offset, bytes, site);
+    detector.access(thread, kind, order, 'sys', this.buffer, offset, bytes, site, older);
   }
 
   private wrote(offset: number, bytes: number): void {

@@ -153,7 +153,7 @@ function chooser(
       };
     }
     case 'zipf':
-      return skewed(shuffled(all, random(seed, 3)), router.exponent, draw);
+      return skewed(byPopularity(shape.experts, seed), router.exponent, draw);
   }
 }
 
@@ -200,8 +200,16 @@ function skewed(byPopularity: readonly number[], exponent: number, draw: Random)
   };
 }
 
+/** Who is popular where routes are skewed: experts, the most popular first. */
+export function byPopularity(experts: number, seed: number): number[] {
+  return shuffled(
+    Array.from({ length: experts }, (_, id) => id),
+    random(seed, 3),
+  );
+}
+
 /** All experts in an order that visits the ranks in turn: the first of each rank, the second of each rank … */
-function interleaved(shape: Pick<Shape, 'ranks' | 'experts'>): number[] {
+export function interleaved(shape: Pick<Shape, 'ranks' | 'experts'>): number[] {
   const order: number[] = [];
   for (let nth = 0; order.length < shape.experts; nth++) {
     for (let rank = 0; rank < shape.ranks; rank++) {

@@ -9,6 +9,9 @@ import {
 } from '../fabric/index.js';
 import type { Group } from './group.js';
 
+/** What connecting needs of a group. */
+type FabricGroup = Pick<Group, 'rank' | 'allGather' | 'barrier' | 'onRankLost'>;
+
 /** A region of every rank, ready to be written to. */
 export interface FabricRegions {
   /** By rank; this rank's own entry is undefined. */
@@ -22,7 +25,7 @@ export interface FabricRegions {
  * group's rendezvous, so that only who was let into the world becomes a peer. A rank that the group loses is lost
  * to the engine at once, instead of after the engine's timeout.
  */
-export async function connectFabric(group: Group, engine: TransferEngine): Promise<FabricConnection> {
+export async function connectFabric(group: FabricGroup, engine: TransferEngine): Promise<FabricConnection> {
   const addresses = await group.allGather(engine.address, 'the fabric: addresses');
   const peers = addresses.map((address, rank) =>
     rank === group.rank ? undefined : engine.addPeer(address, `rank ${rank}`),
@@ -34,13 +37,13 @@ export async function connectFabric(group: Group, engine: TransferEngine): Promi
 
 /** The ranks of a group as peers of an engine. */
 export class FabricConnection {
-  readonly #group: Group;
+  readonly #group: FabricGroup;
   readonly #engine: TransferEngine;
   readonly #stopListening: () => void;
 
   /** @internal */
   constructor(
-    group: Group,
+    group: FabricGroup,
     engine: TransferEngine,
     /** By rank; this rank's own entry is undefined. */
     readonly peers: readonly (Peer | undefined)[],

@@ -19,6 +19,8 @@ import { LocalGroup } from './local-group.js';
 import { messageOf } from './member.js';
 import { findTopology } from './nodes.js';
 import { findPlace, type JoinOptions, ProcessGroup } from './process-group.js';
+import type { ProxyOptions } from './proxy/program.js';
+import { type RunningProxy, startProxy, type TurnGiver } from './proxy/start.js';
 import { joinSimulated } from './simulated-node.js';
 import { together } from './together.js';
 import { evenNodes, type Topology, topologyOf } from './topology.js';
@@ -231,6 +233,14 @@ export class World {
     }
   }
 
+  /**
+   * Starts this rank's proxy, connected to those of all other ranks; every rank calls it. Beside a real GPU it is a
+   * thread, beside a simulated one the machine gives it turns.
+   */
+  startProxy(options: ProxyOptions): Promise<RunningProxy> {
+    return startProxy(this.group, this.host.giveTurns, options);
+  }
+
   /** Frees the device and leaves the group. */
   async dispose(): Promise<void> {
     this.host.left();
@@ -258,9 +268,11 @@ interface Host {
   waiting(): () => void;
   /** It has ended. */
   left(): void;
+  /** Runs a proxy inside the machine. */
+  readonly giveTurns: TurnGiver | null;
 }
 
-const unheard: Host = { waiting: () => () => {}, left: () => {} };
+const unheard: Host = { waiting: () => () => {}, left: () => {}, giveTurns: null };
 
 function hostIn(machine: SimMachine, rank: number): Host {
   let there = true;
@@ -271,6 +283,8 @@ function hostIn(machine: SimMachine, rank: number): Host {
       if (there) machine.hostLeft(rank);
       there = false;
     },
+    giveTurns: (step, onError) =>
+      machine.startHost(rank, { name: 'proxy', hearsOutside: true, step, onError }),
   };
 }
 

@@ -1,6 +1,6 @@
 import { type MessagePort, receiveMessageOnPort, workerData } from 'node:worker_threads';
 import { HeddleError } from '../../errors/index.js';
-import { openLibrary } from '../../native/index.js';
+import { yieldProcessor } from '../../native/index.js';
 import { libfabric } from '../libfabric/bindings.js';
 import { Core, type CoreOptions } from './core.js';
 import { word } from './shared.js';
@@ -37,7 +37,6 @@ const longestNapMs = 1;
 
 const { options, port } = workerData as WorkerData;
 const control = new Int32Array(options.shared.control);
-const schedYield = openLibrary(null, '').declare<() => number>('sched_yield', 'i32', []);
 
 function reply(answer: ControlReply): void {
   port.postMessage(answer);
@@ -79,7 +78,7 @@ function run(core: Core): void {
       idle = 0;
       napMs = shortestNapMs;
     } else if (++idle > spins) {
-      if (idle < spins + yields) schedYield();
+      if (idle < spins + yields) yieldProcessor();
       else {
         Atomics.store(control, word.coreSleeps, 1);
         if (core.nothingToTake() && Atomics.load(control, word.request) === served) {

@@ -1,7 +1,7 @@
 import { setImmediate } from 'node:timers/promises';
 import { MessageChannel, type MessagePort, receiveMessageOnPort, type Worker } from 'node:worker_threads';
 import { HeddleError } from '../../errors/index.js';
-import { openLibrary, startThread } from '../../native/index.js';
+import { startThread, yieldProcessor } from '../../native/index.js';
 import { Core, type CoreInfo, type CoreOptions } from '../core/core.js';
 import { type Shared, word } from '../core/shared.js';
 import type { ControlReply, ControlRequest, WorkerData } from '../core/worker.js';
@@ -38,12 +38,6 @@ export interface Driver {
   close(): Promise<void>;
 }
 
-const schedYield = () => {
-  yieldProcessor ??= openLibrary(null, '').declare<() => number>('sched_yield', 'i32', []);
-  yieldProcessor();
-};
-let yieldProcessor: (() => number) | undefined;
-
 /** The caller makes progress: nothing moves between its calls. For threads that poll anyway. */
 export class CallerDriver implements Driver {
   readonly info: CoreInfo;
@@ -72,7 +66,7 @@ export class CallerDriver implements Driver {
   }
 
   pause(idle: number): boolean {
-    if (idle > spinsBeforePause) schedYield();
+    if (idle > spinsBeforePause) yieldProcessor();
     return false;
   }
 
@@ -167,7 +161,7 @@ export class WorkerDriver implements Driver {
     // Spinning takes a processor away from somebody, so it is for the last moment of a wait.
     if (lacking <= 1 && idle < spinsBeforePause) return false;
     if (lacking === 0) {
-      schedYield();
+      yieldProcessor();
       return false;
     }
     if (this.fallAsleep(heard, lacking)) Atomics.wait(this.control, word.frontSleeps, 1, longestNapMs);

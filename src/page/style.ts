@@ -1,4 +1,4 @@
-/** What every HTML report has in common: its style, and the script that draws its charts with uPlot. */
+/** The style of every HTML report, and the script that draws its charts with uPlot. */
 
 export const style = `
 :root {
@@ -51,7 +51,7 @@ li { margin: .2rem 0; }
 
 /**
  * Runs in the reader's browser. Every figure with data-chart draws the chart of that name from the JSON in
- * #charts: { x, log, unit, series: [{ label, colour, dash, width, points, values }] }.
+ * #charts: a `Chart` of parts.ts.
  */
 export const script = `
 const charts = JSON.parse(document.getElementById('charts').textContent);
@@ -86,14 +86,14 @@ for (const figure of document.querySelectorAll('figure[data-chart]')) {
     },
     axes: [
       // Each tick has its line, but a number only where the one before it leaves room.
-      { ...axis, label: 'tokens a rank', size: 42, labelSize: 20, splits: () => chart.x, filter: withRoom,
+      { ...axis, label: chart.label, size: 42, labelSize: 20, splits: () => chart.x, filter: withRoom,
         values: (u, all) => all.map((v) => v == null ? '' : String(v)) },
       { ...axis, label: chart.unit, size: 62,
         ...(chart.log ? { splits: (u, i, min, max) => ticks(min, max), filter: (u, all) => all } : {}),
         values: (u, all) => all.map((v) => v == null ? '' : String(+v.toPrecision(3))) },
     ],
     series: [
-      { label: 'tokens' },
+      { label: chart.label },
       ...chart.series.map((s) => ({
         label: s.label, stroke: () => css(s.colour), width: s.width, dash: s.dash, spanGaps: true,
         points: { show: true, size: s.points, fill: () => css(s.colour) },

@@ -1,0 +1,297 @@
+import { readFileSync, writeFileSync } from 'node:fs';
+import { basename } from 'node:path';
+import { type Command, InvalidArgumentError, Option } from 'commander';
+import { ArgumentError, UnavailableError } from '../errors/index.js';
+import { type FormatName, formats, type Profile, profile, profiles } from '../layer/index.js';
+import {
+  type Cell,
+  calibrationText,
+  candidates,
+  cellsOfBench,
+  checksText,
+  disagreements,
+  type KnownMachine,
+  knownMachine,
+  lawFrom,
+  machineFrom,
+  machines,
+  named,
+  networkOfBench,
+  parseCells,
+  parseMachine,
+  placeOn,
+  plan,
+  planPage,
+  planText,
+  type Question,
+  type RoutingLaw,
+  simulateAll,
+  simulatedText,
+  tokensFrom,
+  validate,
+  validateCells,
+  validationText,
+  winners,
+  writePlots,
+} from '../plan/index.js';
+
+interface PlanFlags {
+  readonly model: string;
+  readonly ep: number;
+  readonly nodes?: number;
+  readonly machine: string;
+  readonly tokens: string;
+  readonly dtype: FormatName;
+  readonly combineDtype: FormatName;
+  readonly family?: string;
+  readonly replicas: number;
+  readonly skew?: number;
+  readonly perfectRouter?: boolean;
+  readonly nodesPerToken?: number;
+  readonly loads?: string;
+  readonly seed: number;
+  readonly simulate?: boolean;
+  readonly late: number;
+  readonly report?: string;
+  readonly json?: boolean;
+}
+
+interface CalibrateFlags {
+  readonly cells?: string;
+  readonly bench?: string;
+  readonly fabric?: string;
+  readonly name: string;
+  readonly nvlink?: number;
+  readonly nic?: number;
+  readonly output?: string;
+  readonly json?: boolean;
+}
+
+interface ValidateFlags {
+  readonly cells?: string;
+  readonly each?: boolean;
+  readonly plots?: string;
+  readonly json?: boolean;
+}
+
+const known = machines.map(({ name, aliases, title }) => `  ${[name, ...aliases].join(', ')}: ${title}`);
+
+/** Adds `heddle plan`. */
+export function register(program: Command): void {
+  const command = program
+    .command('plan')
+    .description('predict dispatch and combine on a cluster that is not there yet, with ranges')
+    .addOption(
+      new Option('--model <name>', 'the layer of a model')
+        .choices(Object.keys(profiles))
+        .default('deepseek_v3'),
+    )
+    .option('--ep <ranks>', 'ranks, a GPU each', integer, 64)
+    .option('--nodes <n>', 'nodes (default: as few as hold the ranks)', integer)
+    .option('--machine <name>', 'one of those below, or a file of heddle plan calibrate', 'h200-cx7')
+    .option('--tokens <list>', 'tokens a rank: 128, 1,8,128 or 1..4096', '1..4096')
+    .addOption(
+      new Option('--dtype <format>', 'what dispatch carries').choices(Object.keys(formats)).default('fp8'),
+    )
+    .addOption(
+      new Option('--combine-dtype <format>', 'what combine carries')
+        .choices(Object.keys(formats))
+        .default('bf16'),
+    )
+    .option('--family <name>', 'only this one: one-sided, portable, hybrid, or a published library/mode')
+    .option('--replicas <n>', 'ranks that hold the same tokens', integer, 1)
+    .addOption(
+      new Option('--skew <s>', 'the n-th most popular expert is chosen in proportion to n^-s')
+        .argParser(number)
+        .conflicts(['perfectRouter', 'nodesPerToken', 'loads']),
+    )
+    .addOption(
+      new Option('--perfect-router', 'every expert gets the same load').conflicts(['nodesPerToken', 'loads']),
+    )
+    .addOption(
+      new Option('--nodes-per-token <n>', 'the router picks so many nodes at most')
+        .argParser(integer)
+        .conflicts('loads'),
+    )
+    .option('--loads <file.json>', 'measured: counts of every expert, or the experts of every token')
+    .option('--seed <n>', 'who is popular, and the routes of --simulate', integer, 1)
+    .option('--simulate', 'also message by message, with queues: tails over ranks, bursts')
+    .option('--late <µs>', 'with --simulate: rank 0 starts so much later', number, 0)
+    .option('--report <file.html>', 'write a page with charts')
+    .option('--json', 'print all answers as JSON')
+    .addHelpText(
+      'after',
+      `
+Machines:
+${known.join('\n')}
+
+What is said of Heddle’s portable and hybrid families is a prediction from the model: they were not measured.
+docs/planning.md says how far predictions were off.
+
+Exit code: 0; 2 for a mistake in the arguments.
+
+Examples:
+  $ heddle plan --ep 64 --nodes 8 --machine p5en --tokens 128
+  $ heddle plan --model kimi_k2 --ep 32 --machine h200-cx7 --tokens 1..4096 --skew 0.5 --report plan.html
+  $ heddle plan calibrate --cells cells.json --name mine -o mine.json && heddle plan --machine mine.json --ep 16
+  $ heddle plan validate`,
+    )
+    .action(predictAll);
+
+  command
+    .command('calibrate')
+    .description(
+      'fit a machine: from cells like the published ones, or from heddle bench and heddle fabric bench',
+    )
+    .option('--cells <file.json>', 'a list of cells: what docs/planning.md says')
+    .option('--bench <file.json>', 'of heddle bench --output-file')
+    .option('--fabric <file.json>', 'of heddle fabric bench --json: the network')
+    .option('--name <name>', 'what to call the machine', 'mine')
+    .option('--nvlink <GB/s>', 'nominal, a GPU and direction', number)
+    .option('--nic <GB/s>', 'nominal, a GPU and direction', number)
+    .option('-o, --output <file.json>', 'write the machine, for --machine')
+    .option('--json', 'print the machine as JSON')
+    .addHelpText(
+      'after',
+      `
+Exit code: 0; 2 for a mistake in the arguments or files.
+
+Examples:
+  $ heddle plan calibrate --cells cells.json --name lab -o lab.json
+  $ heddle plan calibrate --bench bench.json --fabric fabric.json --nic 25 -o lab.json`,
+    )
+    .action(calibrateOne);
+
+  command
+    .command('validate')
+    .description('fit on a stated part of the published cells, predict the others, show the errors')
+    .option('--cells <file.json>', 'instead: fit on all that is shipped, predict these')
+    .option('--each', 'also every cell')
+    .option('--plots <folder>', 'write plots of predicted against measured (SVG)')
+    .option('--json', 'print all results as JSON')
+    .addHelpText(
+      'after',
+      `
+Exit code: 0; 1 when a goal was missed; 2 for a mistake in the arguments.
+
+Examples:
+  $ heddle plan validate
+  $ heddle plan validate --cells new-cells.json --each`,
+    )
+    .action(validateAll);
+}
+
+function predictAll(flags: PlanFlags): void {
+  const question = questionOf(flags);
+  const asked = named(candidates(question.known, question.place), flags.family);
+  const answers = plan(question, asked);
+  const simulated = flags.simulate === true ? simulateAll(question, asked, flags) : [];
+  if (flags.report !== undefined) writeFileSync(flags.report, planPage(question, asked, answers));
+  if (flags.json === true) {
+    const { model, place, tokens, law } = question;
+    const json = {
+      question: { model, machine: question.known.machine.name, ...place, tokens, law },
+      answers,
+      winners: winners(answers),
+      ...(flags.simulate === true ? { simulated } : {}),
+    };
+    process.stdout.write(`${JSON.stringify(json, null, 2)}\n`);
+    return;
+  }
+  process.stdout.write(planText(question, asked, answers));
+  if (simulated.length > 0) process.stdout.write(`\n${simulatedText(simulated)}`);
+}
+
+function questionOf(flags: PlanFlags): Question {
+  const layer: Profile = profile(flags.model);
+  const machine = machineFor(flags.machine);
+  return {
+    model: flags.model,
+    layer,
+    known: machine,
+    place: placeOn(machine, flags.ep, flags.nodes),
+    tokens: tokensFrom(flags.tokens),
+    law: lawOf(flags),
+    dtype: flags.dtype,
+    combineDtype: flags.combineDtype,
+    replicas: flags.replicas,
+  };
+}
+
+function machineFor(name: string): KnownMachine {
+  return name.endsWith('.json') ? parseMachine(basename(name), read('machine', name)) : knownMachine(name);
+}
+
+function lawOf({ skew, perfectRouter, nodesPerToken, loads, seed }: PlanFlags): RoutingLaw {
+  if (loads !== undefined) return lawFrom(basename(loads), read('loads', loads));
+  if (perfectRouter === true) return { kind: 'perfect' };
+  if (skew !== undefined) {
+    if (!(skew > 0 && skew <= 10)) throw new ArgumentError('skew', skew, 'a number above 0, at most 10');
+    return { kind: 'skewed', exponent: skew, seed };
+  }
+  return { kind: 'uniform', ...(nodesPerToken === undefined ? {} : { nodesAtMost: nodesPerToken }) };
+}
+
+function calibrateOne(flags: CalibrateFlags): void {
+  const cells: Cell[] = [
+    ...(flags.cells === undefined ? [] : parseCells(basename(flags.cells), read('cells', flags.cells))),
+    ...(flags.bench === undefined ? [] : cellsOfBench(basename(flags.bench), read('bench', flags.bench))),
+  ];
+  if (cells.length === 0) throw new ArgumentError('--cells or --bench', undefined, 'given');
+  const { fabric, nvlink, nic } = flags;
+  const machine = machineFrom(cells, {
+    name: flags.name,
+    ...(nvlink === undefined ? {} : { nvlink: above('nvlink', nvlink) }),
+    ...(nic === undefined ? {} : { nic: above('nic', nic) }),
+    ...(fabric === undefined
+      ? {}
+      : { network: (nominal) => networkOfBench(basename(fabric), read('fabric', fabric), nominal) }),
+  });
+  const text = `${JSON.stringify(machine, null, 2)}\n`;
+  if (flags.output !== undefined) writeFileSync(flags.output, text);
+  process.stdout.write(flags.json === true ? text : calibrationText(machine));
+}
+
+function above(name: string, value: number): number {
+  if (!(value > 0)) throw new ArgumentError(name, value, 'above 0');
+  return value;
+}
+
+function validateAll(flags: ValidateFlags): void {
+  const cells =
+    flags.cells === undefined ? null : parseCells(basename(flags.cells), read('cells', flags.cells));
+  const others = cells === null ? null : validateCells(cells);
+  const results = others === null ? validate() : [others.result];
+  const sources = others === null ? disagreements() : [];
+  const unknown = others?.unknown ?? [];
+  if (flags.plots !== undefined) writePlots(flags.plots, results);
+  if (results.some(({ reached }) => reached === false)) process.exitCode = 1;
+  if (flags.json === true) {
+    process.stdout.write(`${JSON.stringify({ results, disagreements: sources, unknown }, null, 2)}\n`);
+    return;
+  }
+  process.stdout.write(validationText(results, sources));
+  if (flags.each === true || others !== null)
+    for (const result of results) process.stdout.write(`\n${result.name}\n${checksText(result, unknown)}`);
+}
+
+function read(name: string, path: string): string {
+  try {
+    return readFileSync(path, 'utf8');
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error);
+    throw new UnavailableError(`--${name} ${path} cannot be read: ${why}`, 'Give the path of a JSON file');
+  }
+}
+
+function integer(value: string): number {
+  if (!/^\d+$/.test(value) || Number(value) > 2 ** 31)
+    throw new InvalidArgumentError('It must be a whole number.');
+  return Number(value);
+}
+
+function number(value: string): number {
+  const n = Number(value);
+  if (value.trim() === '' || !Number.isFinite(n)) throw new InvalidArgumentError('It must be a number.');
+  return n;
+}

@@ -1,0 +1,22 @@
+/**
+ * What dispatch and combine will cost on a cluster that is not there yet: exact traffic, a model fitted to what was
+ * measured, ranges, and how far off it was on cells that it had not seen.
+ */
+export * from './advice.js';
+export * from './calibration-file.js';
+export { type Cell, cellName, observe, parseCells, shippedCells } from './cells.js';
+export * from './families.js';
+export { type Fit, fitCells, leastSquares } from './fit.js';
+export * from './from-bench.js';
+export * from './loads.js';
+export * from './machines.js';
+export { type Parameters, parameterNames, time, type Work, workOf } from './model.js';
+export { planPage } from './page.js';
+export * from './plan.js';
+export { plot, writePlots } from './plots.js';
+export { type Prediction, predict } from './predict.js';
+export * from './routing.js';
+export { type Round, type Simulated, simulate } from './simulate.js';
+export * from './text.js';
+export * from './traffic.js';
+export * from './validate.js';

@@ -1,0 +1,26 @@
+/** Measured loads of the experts, from a file: how often each was chosen, or what every token chose. */
+import { ArgumentError } from '../errors/index.js';
+import { parseJson } from './cells.js';
+import type { RoutingLaw } from './routing.js';
+
+/** A list of numbers is counts, an entry for each expert; a list of lists is routes, an entry for each token. */
+export function lawFrom(name: string, text: string): RoutingLaw {
+  const value = parseJson(name, text);
+  const wrong = (what: unknown) =>
+    new ArgumentError(
+      name,
+      what,
+      'a JSON list of counts (a number for each expert) or of routes (a list for each token)',
+    );
+  if (!Array.isArray(value) || value.length === 0) throw wrong(value);
+  const counts = value.filter((one): one is number => typeof one === 'number' && one >= 0);
+  if (counts.length === value.length) return { kind: 'counts', counts };
+  const tokens = value.map((ids: unknown) => {
+    if (!Array.isArray(ids) || ids.length === 0) throw wrong(ids);
+    return ids.map((id: unknown) => {
+      if (typeof id !== 'number') throw wrong(id);
+      return id;
+    });
+  });
+  return { kind: 'routes', tokens };
+}

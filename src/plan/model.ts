@@ -1,0 +1,164 @@
+/**
+ * What a phase costs: a floor that every phase pays, under which the first bytes hide, and then bytes over NVLink and the
+ * network, which overlap in part. Eleven numbers a phase, all above zero.
+ */
+import type { Traffic } from './traffic.js';
+
+export interface Parameters {
+  /** µs that a phase takes however little it moves: launches, rendezvous. At one rank. */
+  readonly floor: number;
+  /** µs more for each doubling of the ranks. */
+  readonly floorPerDoubling: number;
+  /** µs before the first bytes move. The floor covers it where there are few. */
+  readonly lead: number;
+  /** How sharply bytes take over from the floor: the exponent of the norm of both. */
+  readonly sharpness: number;
+  /** µs a MB over NVLink, among eight ranks. */
+  readonly nvlink: number;
+  /** By what power of the ranks that grows. */
+  readonly crowding: number;
+  /** The share of the shorter of NVLink's and the network's time that is not hidden behind the longer. */
+  readonly serial: number;
+  /** µs of the network's way there. */
+  readonly latency: number;
+  /** µs for each peer beyond the node. */
+  readonly peer: number;
+  /** µs to post a message; posting overlaps with bytes, the slower counts. */
+  readonly message: number;
+  /** µs a MB through a rank's NICs. */
+  readonly nic: number;
+}
+
+export type ParameterName = keyof Parameters;
+
+export const parameterNames: readonly ParameterName[] = [
+  'floor',
+  'floorPerDoubling',
+  'lead',
+  'sharpness',
+  'nvlink',
+  'crowding',
+  'serial',
+  'latency',
+  'peer',
+  'message',
+  'nic',
+];
+
+/** Where a phase's time goes, µs. */
+export interface Parts {
+  readonly floor: number;
+  readonly lead: number;
+  readonly nvlink: number;
+  readonly network: {
+    readonly latency: number;
+    readonly peers: number;
+    /** Bytes, or posting where that is slower. */
+    readonly bytes: number;
+    readonly messages: number;
+  };
+}
+
+/** What bounds a phase: most of its time. */
+export type Bound =
+  | 'floor'
+  | 'NVLink'
+  | 'network latency'
+  | 'network peers'
+  | 'network messages'
+  | 'NIC bytes';
+
+/** What the busiest rank has to move, of one phase or of several back to back. */
+export interface Work {
+  readonly ranks: number;
+  readonly nvlinkBytes: number;
+  readonly networkBytes: number;
+  readonly messages: number;
+  readonly peers: number;
+}
+
+export function workOf(phases: readonly Traffic[], ranks: number): Work {
+  const all = (pick: (busiest: Traffic['busiest']) => number): number =>
+    phases.reduce((sum, { busiest }) => sum + pick(busiest), 0);
+  return {
+    ranks,
+    nvlinkBytes: all(({ nvlink }) => nvlink.bytes),
+    networkBytes: all(({ network }) => network.bytes),
+    messages: all(({ network }) => network.messages),
+    peers: all(({ network }) => network.peers),
+  };
+}
+
+export function partsOf(of: Parameters, work: Work): Parts {
+  return {
+    floor: of.floor + of.floorPerDoubling * Math.log2(work.ranks),
+    lead: of.lead,
+    nvlink: (work.nvlinkBytes / 1e6) * of.nvlink * (work.ranks / 8) ** of.crowding,
+    network: {
+      latency: work.networkBytes > 0 ? of.latency : 0,
+      peers: work.peers * of.peer,
+      bytes: (work.networkBytes / 1e6) * of.nic,
+      messages: work.messages * of.message,
+    },
+  };
+}
+
+export const networkTime = ({ network }: Parts): number =>
+  network.latency + network.peers + Math.max(network.bytes, network.messages);
+
+/** µs of transport: NVLink and network, overlapped. */
+export function transportTime(of: Parameters, parts: Parts): number {
+  const network = networkTime(parts);
+  return Math.max(parts.nvlink, network) + of.serial * Math.min(parts.nvlink, network);
+}
+
+/** µs of a phase whose transport takes so long. */
+export function phaseTime(of: Parameters, parts: Parts, transport: number): number {
+  const { sharpness } = of;
+  const busy = parts.lead + transport;
+  // Scaled, so that large powers stay finite.
+  const most = Math.max(parts.floor, busy);
+  return most * ((parts.floor / most) ** sharpness + (busy / most) ** sharpness) ** (1 / sharpness);
+}
+
+export function time(of: Parameters, work: Work): number {
+  const parts = partsOf(of, work);
+  return phaseTime(of, parts, transportTime(of, parts));
+}
+
+export function boundOf(of: Parameters, parts: Parts): Bound {
+  const { network } = parts;
+  if (parts.floor > parts.lead + transportTime(of, parts)) return 'floor';
+  if (parts.nvlink > networkTime(parts)) return 'NVLink';
+  const largest = Math.max(network.latency, network.peers, network.bytes, network.messages);
+  if (largest === network.bytes) return 'NIC bytes';
+  if (largest === network.messages) return 'network messages';
+  return largest === network.peers ? 'network peers' : 'network latency';
+}
+
+/** Nominal figures of a machine, GB/s a GPU and direction. */
+export interface Nominal {
+  readonly nvlink: number;
+  /** 0: nothing goes beyond the node. */
+  readonly nic: number;
+}
+
+/**
+ * What is believed before any cell is seen: a centre, and how far off it may be (a standard deviation of the logarithm).
+ * Few cells cannot say everything; what they leave open stays here, and its width shows in the range.
+ */
+export function priors({ nvlink, nic }: Nominal): Readonly<Record<ParameterName, readonly [number, number]>> {
+  return {
+    floor: [15, 1],
+    floorPerDoubling: [0.3, 1],
+    lead: [10, 0.7],
+    sharpness: [5, 0.5],
+    nvlink: [1000 / (0.75 * nvlink), 0.5],
+    crowding: [0.03, 0.7],
+    serial: [0.25, 0.7],
+    latency: [15, 0.8],
+    peer: [0.15, 1],
+    message: [0.02, 1.5],
+    nic: [1000 / (0.92 * (nic || 50)), 0.2],
+  };
+}

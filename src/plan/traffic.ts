@@ -1,0 +1,119 @@
+/** What one phase moves, in expectation: rows, bytes, messages and peers, over NVLink and over the network. */
+import { type Hits, nodesOf, type Place } from './routing.js';
+
+/** How rows travel. */
+export interface Way {
+  /**
+   * A row for every route; one for every (token, rank that owns any of its experts); or by rails: one for every (token,
+   * other node), to the rank with the sender's place there, and from it over NVLink to each owner.
+   */
+  readonly rows: 'expert' | 'rank' | 'rails';
+  /** What a message between nodes holds: one row, or all rows for a peer. */
+  readonly message: 'row' | 'peer';
+  /** Ids and weights go to every rank for every token, or only with the rows. */
+  readonly metadata: 'every rank' | 'rows';
+}
+
+/** What one phase is of. */
+export interface Load {
+  readonly hits: Hits;
+  readonly place: Place;
+  /** Of a rank. */
+  readonly tokens: number;
+  readonly topK: number;
+  readonly rowBytes: number;
+  /** Ranks that hold the same tokens: each sends its share, and all get every row back. */
+  readonly replicas: number;
+}
+
+export type Phase = 'dispatch' | 'combine';
+
+/** What passes one side of a GPU or of its NIC. */
+export interface Flow {
+  readonly rows: number;
+  /** Rows, and ids and weights beside them. */
+  readonly bytes: number;
+  readonly messages: number;
+  /** Ranks that must hear, if only that there is nothing for them. */
+  readonly peers: number;
+}
+
+/** One phase: means over ranks, and the busiest rank's busier direction, which bounds the phase. */
+export interface Traffic {
+  readonly nvlink: Flow;
+  readonly network: Flow;
+  readonly busiest: { readonly nvlink: Flow; readonly network: Flow };
+}
+
+/** Bytes of a token's ids and router weights. */
+const metadataBytes = (topK: number): number => 8 * topK;
+
+export function traffic(phase: Phase, way: Way, load: Load): Traffic {
+  const { place, topK, rowBytes } = load;
+  // Combine sends the rows of dispatch back, those of a replicated token to every replica.
+  const tokens = phase === 'dispatch' ? load.tokens / load.replicas : load.tokens;
+  const rows = rowsOf(
+    way.rows,
+    way.rows === 'expert' ? load.hits.routes : load.hits.ranks,
+    load.hits.nodes,
+    place,
+  );
+  const met = way.message === 'row' ? rows : reachOf(way, load, tokens);
+  const peers = {
+    nvlink: place.perNode - 1,
+    network: way.rows === 'rails' ? nodesOf(place) - 1 : place.ranks - place.perNode,
+  };
+  const flow = (link: 'nvlink' | 'network', pick: (values: readonly number[]) => number): Flow => {
+    const moved = tokens * pick(rows.map((one) => one[link]));
+    const told = phase === 'combine' ? 0 : way.metadata === 'rows' ? moved : tokens * peers[link];
+    const byRow = way.message === 'row' || link === 'nvlink';
+    return {
+      rows: moved,
+      bytes: moved * rowBytes + told * metadataBytes(topK),
+      messages: byRow ? moved : pick(met.map((one) => one[link])),
+      peers: peers[link],
+    };
+  };
+  const both = (pick: (values: readonly number[]) => number) => ({
+    nvlink: flow('nvlink', pick),
+    network: flow('network', pick),
+  });
+  // As much arrives as leaves, so the mean of both directions is the mean of either.
+  const mean = both((values) => values.reduce((sum, value) => sum + value, 0) / values.length);
+  return { ...mean, busiest: both((values) => Math.max(...values)) };
+}
+
+/** Messages where one holds all rows for a peer: a peer is sent one if any token has a row for it. */
+function reachOf({ rows }: Way, { hits, place }: Load, tokens: number) {
+  const { ranks, nodes } = hits.reach(tokens);
+  return rowsOf(rows === 'rails' ? 'rails' : 'rank', ranks, nodes, place);
+}
+
+/** Of a token a rank: rows that each rank sends, and that each rank gets, one entry for each. */
+function rowsOf(
+  rows: Way['rows'],
+  toRanks: Float64Array,
+  toNodes: Float64Array,
+  place: Place,
+): readonly { readonly nvlink: number; readonly network: number }[] {
+  const { ranks, perNode } = place;
+  const nodes = nodesOf(place);
+  const total = toRanks.reduce((sum, w) => sum + w, 0);
+  const allNodes = toNodes.reduce((sum, h) => sum + h, 0);
+  return Array.from({ length: ranks }, (_, rank) => {
+    const node = Math.floor(rank / perNode);
+    const here = toRanks.subarray(node * perNode, (node + 1) * perNode).reduce((sum, w) => sum + w, 0);
+    const mine = toRanks[rank]!;
+    if (rows === 'rails') {
+      // A rank forwards what its rail brought from every other node as it sends its own tokens inside the node.
+      return [
+        { nvlink: nodes * (here - mine), network: allNodes - toNodes[node]! },
+        { nvlink: nodes * (perNode - 1) * mine, network: (nodes - 1) * toNodes[node]! },
+      ];
+    }
+    return [
+      { nvlink: here - mine, network: total - here },
+      { nvlink: (perNode - 1) * mine, network: (ranks - perNode) * mine },
+    ];
+  }).flat();
+}

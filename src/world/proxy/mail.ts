@@ -1,0 +1,176 @@
+/** How a proxy's thread takes part in its rank's group: by mail to the thread that the group lives in. */
+import { type MessagePort, receiveMessageOnPort } from 'node:worker_threads';
+import { HeddleError, RankLostError } from '../../errors/index.js';
+import type { Group, GroupLoss } from '../group.js';
+import { messageOf } from '../member.js';
+import type { ProgramName, ProxyGroup } from './program.js';
+
+/** What the thread is started with. */
+export interface ProxyThreadData {
+  readonly port: MessagePort;
+  /** Counts the messages that were posted to the thread. */
+  readonly mail: SharedArrayBuffer;
+  readonly place: { readonly rank: number; readonly ranks: number };
+  readonly program: ProgramName;
+  readonly memories: readonly { readonly address: number; readonly bytes: number }[];
+}
+
+export type ToProxy =
+  | { readonly kind: 'answer'; readonly id: number; readonly parts: readonly Uint8Array[] }
+  | { readonly kind: 'refusal'; readonly id: number; readonly message: string }
+  | {
+      readonly kind: 'lost';
+      readonly ranks: readonly number[];
+      readonly operation: string;
+      readonly why: string;
+    }
+  | { readonly kind: 'stop' };
+
+export type FromProxy =
+  | {
+      readonly kind: 'allGather';
+      readonly id: number;
+      readonly operation: string;
+      readonly bytes: Uint8Array;
+    }
+  | { readonly kind: 'barrier'; readonly id: number; readonly operation: string }
+  | { readonly kind: 'ready' }
+  | { readonly kind: 'failed'; readonly code: string; readonly message: string };
+
+/** The group's side. */
+export interface Mailbox {
+  /** Hears what is no call. */
+  onTold: (message: FromProxy) => void;
+  post(message: ToProxy): void;
+  close(): void;
+}
+
+/** Makes the calls that a proxy's thread asks for, and tells it of losses. */
+export function serveGroup(group: Group, port: MessagePort, mail: SharedArrayBuffer): Mailbox {
+  const count = new Int32Array(mail);
+  const post = (message: ToProxy): void => {
+    port.postMessage(message);
+    Atomics.add(count, 0, 1);
+    Atomics.notify(count, 0);
+  };
+  const answer = (id: number, call: Promise<readonly Uint8Array[]>): void => {
+    call.then(
+      (parts) => post({ kind: 'answer', id, parts }),
+      (error: unknown) => post({ kind: 'refusal', id, message: messageOf(error) }),
+    );
+  };
+  const mailbox: Mailbox = {
+    onTold: () => {},
+    post,
+    close() {
+      stopListening();
+      port.close();
+    },
+  };
+  port.on('message', (message: FromProxy) => {
+    if (message.kind === 'allGather') answer(message.id, group.allGather(message.bytes, message.operation));
+    else if (message.kind === 'barrier')
+      answer(
+        message.id,
+        group.barrier(message.operation).then(() => []),
+      );
+    else mailbox.onTold(message);
+  });
+  const stopListening = group.onRankLost((loss) => {
+    // The loss of a rendezvous that is no rank says nothing about the peers.
+    if (!(loss instanceof RankLostError)) return;
+    const { ranks, operation, cause } = loss;
+    post({ kind: 'lost', ranks, operation, why: cause instanceof Error ? cause.message : loss.message });
+  });
+  return mailbox;
+}
+
+/** The thread's side: its rank's group, as far as proxies need it. */
+export class MailedGroup implements ProxyGroup {
+  stopped = false;
+  readonly #count: Int32Array;
+  readonly #calls = new Map<
+    number,
+    { resolve(parts: readonly Uint8Array[]): void; reject(error: Error): void }
+  >();
+  readonly #listeners = new Set<(loss: GroupLoss) => void>();
+  #read = 0;
+
+  readonly rank: number;
+  readonly ranks: number;
+
+  constructor(
+    { rank, ranks }: ProxyThreadData['place'],
+    private readonly port: MessagePort,
+    mail: SharedArrayBuffer,
+  ) {
+    this.rank = rank;
+    this.ranks = ranks;
+    this.#count = new Int32Array(mail);
+    // Until the first turn the thread has an event loop, and the connecting that happens then waits for answers.
+    port.on('message', (message: ToProxy) => this.#receive(message));
+  }
+
+  async allGather(bytes: Uint8Array, operation = 'allGather'): Promise<Uint8Array[]> {
+    return [...(await this.#call((id) => ({ kind: 'allGather', id, operation, bytes })))];
+  }
+
+  async barrier(operation = 'barrier'): Promise<void> {
+    await this.#call((id) => ({ kind: 'barrier', id, operation }));
+  }
+
+  onRankLost(listener: (loss: GroupLoss) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  tell(message: FromProxy): void {
+    this.port.postMessage(message);
+  }
+
+  /** Reads what has come, without an event loop. */
+  readMail(): void {
+    const count = Atomics.load(this.#count, 0);
+    if (count === this.#read) return;
+    this.#read = count;
+    for (
+      let next = receiveMessageOnPort(this.port);
+      next !== undefined;
+      next = receiveMessageOnPort(this.port)
+    ) {
+      this.#receive(next.message as ToProxy);
+    }
+  }
+
+  /** Sleeps until there is mail, or for `ms`. */
+  nap(ms: number): void {
+    Atomics.wait(this.#count, 0, this.#read, ms);
+  }
+
+  #call(message: (id: number) => FromProxy): Promise<readonly Uint8Array[]> {
+    const id = this.#calls.size;
+    return new Promise((resolve, reject) => {
+      this.#calls.set(id, { resolve, reject });
+      this.tell(message(id));
+    });
+  }
+
+  #receive(message: ToProxy): void {
+    switch (message.kind) {
+      case 'answer':
+        this.#calls.get(message.id)?.resolve(message.parts);
+        break;
+      case 'refusal':
+        this.#calls.get(message.id)?.reject(new HeddleError('HEDDLE_PROXY', message.message));
+        break;
+      case 'lost': {
+        const cause = new Error(message.why);
+        const loss = new RankLostError(message.ranks, message.operation, undefined, { cause });
+        for (const listener of this.#listeners) listener(loss);
+        break;
+      }
+      case 'stop':
+        this.stopped = true;
+    }
+  }
+}

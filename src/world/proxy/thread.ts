@@ -1,0 +1,60 @@
+/**
+ * The thread of a proxy. It connects, and from then on takes one turn after another without an event loop. While there is
+ * something to do it spins; then it offers its processor to others, and after some milliseconds it naps: a proxy that polls
+ * costs a core, an idle one next to nothing. A kernel cannot wake it, so the first round after a pause waits for the end of
+ * a nap.
+ */
+import { workerData } from 'node:worker_threads';
+import { NativeView } from '../../device/index.js';
+import { HeddleError } from '../../errors/index.js';
+import { view, yieldProcessor } from '../../native/index.js';
+import { messageOf } from '../member.js';
+import { MailedGroup, type ProxyThreadData } from './mail.js';
+import { type PreparedProxy, prepareProxy } from './program.js';
+
+/** Turns without anything to do before the thread offers its processor, and before it naps. */
+const spins = 1000;
+const yields = 10_000;
+/** Mail is read between so many turns. */
+const turnsPerMail = 16;
+const shortestNapMs = 0.05;
+const longestNapMs = 1;
+
+function run(group: MailedGroup, proxy: PreparedProxy): void {
+  let idle = 0;
+  let napMs = shortestNapMs;
+  for (let turn = 0; !group.stopped; turn++) {
+    if (turn % turnsPerMail === 0) group.readMail();
+    if (proxy.step()) {
+      idle = 0;
+      napMs = shortestNapMs;
+    } else if (++idle > spins) {
+      if (idle < yields) yieldProcessor();
+      else {
+        group.readMail();
+        if (!group.stopped) group.nap(napMs);
+        napMs = Math.min(2 * napMs, longestNapMs);
+      }
+    }
+  }
+}
+
+const { port, mail, place, memories, program } = workerData as ProxyThreadData;
+const group = new MailedGroup(place, port, mail);
+let proxy: PreparedProxy | undefined;
+try {
+  const mapped = memories.map(({ address, bytes }) => {
+    const raw = new Uint8Array(view(address, bytes));
+    return { host: new NativeView(raw), raw };
+  });
+  proxy = await prepareProxy(group, program, mapped);
+  group.tell({ kind: 'ready' });
+  run(group, proxy);
+} catch (error) {
+  // Errors lose their class on the way to another thread; their code and message are what matters.
+  const code = error instanceof HeddleError ? error.code : 'HEDDLE_PROXY';
+  group.tell({ kind: 'failed', code, message: messageOf(error) });
+} finally {
+  await proxy?.close();
+  port.close();
+}

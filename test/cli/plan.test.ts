@@ -1,0 +1,125 @@
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
+import { heddle } from '../../src/cli/program.js';
+import { shippedCells } from '../../src/plan/index.js';
+
+let out = '';
+let err = '';
+beforeEach(() => {
+  out = '';
+  err = '';
+  vi.spyOn(process.stdout, 'write').mockImplementation((text) => {
+    out += text;
+    return true;
+  });
+  vi.spyOn(process.stderr, 'write').mockImplementation((text) => {
+    err += text;
+    return true;
+  });
+});
+afterEach(() => {
+  vi.restoreAllMocks();
+  process.exitCode = undefined;
+});
+
+let folder = '';
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), 'heddle-plan-'));
+});
+afterAll(() => rmSync(folder, { recursive: true }));
+const file = (name: string, value: unknown): string => {
+  const path = join(folder, name);
+  writeFileSync(path, JSON.stringify(value));
+  return path;
+};
+
+const p5en = ['plan', '--ep', '64', '--nodes', '8', '--machine', 'p5en', '--tokens', '128'];
+
+describe('heddle plan', () => {
+  it('says what EP64 on 8 × p5en costs, and whether rails would help', async () => {
+    expect(await heddle(p5en)).toBe(0);
+    expect(out).toMatch(/EP64 on 8 nodes of 8: H200 with EFA/);
+    expect(out).toMatch(/^128 +hybrid \* +\d/m);
+    expect(out).toMatch(/hybrid is not measured: a prediction/);
+    expect(out).toMatch(/rails: a row for each node +\d+ µs +−\d/);
+  });
+
+  it('prints JSON, and writes a page', async () => {
+    const page = join(folder, 'plan.html');
+    expect(await heddle([...p5en, '--json', '--skew', '0.5', '--report', page])).toBe(0);
+    const { answers, winners, question } = JSON.parse(out);
+    expect(question).toMatchObject({
+      machine: 'h200-efa',
+      ranks: 64,
+      law: { kind: 'skewed', exponent: 0.5 },
+    });
+    expect(answers[0].phases[0]).toHaveProperty('traffic.busiest.network.bytes');
+    expect(winners[0]).toHaveProperty('candidate');
+    expect(readFileSync(page, 'utf8')).toContain('EP64 on h200-efa');
+  });
+
+  it('simulates messages', async () => {
+    const args = ['plan', '--ep', '16', '--tokens', '8', '--family', 'hybrid', '--simulate', '--late', '100'];
+    expect(await heddle(args)).toBe(0);
+    expect(out).toMatch(/8 +hybrid +combine +\d/);
+  });
+
+  it.each([
+    [['--model', 'gpt5'], /Allowed choices are deepseek_v3/],
+    [['--machine', 'abacus'], /machine is "abacus"; it must be one of h200-nvlink/],
+    [['--machine', 'abacus.json'], /abacus\.json cannot be read/],
+    [['--family', 'portabel'], /family is "portabel".*portable, hybrid/],
+    [['--ep', '63', '--nodes', '8'], /ep is 63; it must be a multiple of nodes, 8/],
+    [['--tokens', '0'], /tokens is "0"/],
+    [['--skew', '11'], /skew is 11; it must be a number above 0, at most 10/],
+    [['--skew', '1', '--perfect-router'], /cannot be used with/],
+    [['--dtype', 'int3'], /Allowed choices are .*nvfp4/],
+  ])('refuses %j and says why', async (args, message) => {
+    expect(await heddle(['plan', ...args])).toBe(2);
+    expect(err).toMatch(message);
+  });
+});
+
+describe('heddle plan calibrate', () => {
+  it('fits cells, and what it writes is a machine', async () => {
+    const cells = file(
+      'cells.json',
+      shippedCells()
+        .filter(({ set }) => set === 'uccl_ll')
+        .slice(0, 6),
+    );
+    const machine = join(folder, 'lab.json');
+    expect(await heddle(['plan', 'calibrate', '--cells', cells, '--name', 'lab', '-o', machine])).toBe(0);
+    expect(out).toMatch(/nic +\d.*µs a MB/);
+    out = '';
+    expect(await heddle(['plan', '--machine', machine, '--ep', '16', '--tokens', '128', '--json'])).toBe(0);
+    expect(JSON.parse(out).question.machine).toBe('lab');
+  });
+
+  it('names what a cell lacks', async () => {
+    const cells = file('lacking.json', [{ set: 'mine', us: 3 }]);
+    expect(await heddle(['plan', 'calibrate', '--cells', cells])).toBe(2);
+    expect(err).toMatch(/lacking\.json\[0\].*lib, mode, hw.*it has set, us/);
+  });
+
+  it('needs something to fit', async () => {
+    expect(await heddle(['plan', 'calibrate'])).toBe(2);
+    expect(err).toMatch(/--cells or --bench/);
+  });
+});
+
+describe('heddle plan validate', () => {
+  it('prints the table, and fails where a goal is missed: here none is', async () => {
+    expect(await heddle(['plan', 'validate'])).toBe(0);
+    expect(out).toMatch(/one-sided on GB200.* reached/);
+    expect(out).toMatch(/deepep_v1 normal.*2\.\d+ ×/);
+  });
+
+  it('predicts the cells of a file', async () => {
+    const cells = file('one.json', shippedCells().slice(0, 1));
+    expect(await heddle(['plan', 'validate', '--cells', cells, '--json'])).toBe(0);
+    expect(JSON.parse(out).results[0].checks).toHaveLength(1);
+  });
+});

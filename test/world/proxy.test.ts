@@ -1,0 +1,182 @@
+import { describe, expect, it } from 'vitest';
+import { type MappedMemory, NativeView } from '../../src/device/index.js';
+import { RankLostError } from '../../src/errors/index.js';
+import { kernel, pointer } from '../../src/lang/index.js';
+import { allocate } from '../../src/native/index.js';
+import { type Group, type ProxyOptions, World } from '../../src/world/index.js';
+import { LocalGroup } from '../../src/world/local-group.js';
+import { startProxy } from '../../src/world/proxy/start.js';
+import { type RelayData, words } from './programs/relay.js';
+
+const module = new URL('./programs/relay.ts', import.meta.url);
+const engine: ProxyOptions['engine'] = { provider: 'tcp;ofi_rxm', devices: ['lo'], timeoutMs: 20_000 };
+
+/** Memory as a GPU's kernels and its host would share it. */
+function mapped(): MappedMemory {
+  const memory = allocate(words.bytes);
+  const raw = new Uint8Array(memory.buffer);
+  const { address, bytes } = memory;
+  return { address, bytes, host: new NativeView(raw), raw, free: () => memory.free() };
+}
+
+async function until(condition: () => boolean): Promise<void> {
+  while (!condition()) await new Promise(setImmediate);
+}
+
+/** Runs ranks with a proxy in a thread each. */
+function run<T>(
+  data: (rank: number) => RelayData,
+  program: (rank: {
+    group: Group;
+    memory: MappedMemory;
+    proxy: Awaited<ReturnType<typeof startProxy>>;
+    /** Sends 16 bytes of a value, as a kernel would, and awaits those that come. */
+    swap(epoch: number): Promise<Set<number>>;
+  }) => Promise<T>,
+  options: ProxyOptions['engine'] = engine,
+): Promise<T[]> {
+  return LocalGroup.run(2, async (group) => {
+    const memory = mapped();
+    const { host } = memory;
+    const proxy = await startProxy(group, null, {
+      ...{ module, name: 'relay', data: data(group.rank), memories: [memory] },
+      ...(options && { engine: options }),
+    });
+    const swap = async (epoch: number) => {
+      host.write(words.outgoing, new Uint8Array(16).fill(10 * epoch + group.rank));
+      host.store(words.sent, epoch);
+      await until(() => host.load(words.came) === epoch || group.signal.aborted);
+      const bytes = new Uint8Array(16);
+      host.read(words.incoming, bytes);
+      return new Set(bytes);
+    };
+    try {
+      return await program({ group, memory, proxy, swap });
+    } finally {
+      await proxy.stop();
+      memory.free();
+    }
+  });
+}
+
+const healthy = () => ({});
+
+describe('a proxy in a thread', () => {
+  it.each(['shm', 'tcp;ofi_rxm', 'udp;ofi_rxd'] as const)(
+    'carries what kernels send, over %s',
+    async (provider) => {
+      const devices = provider === 'shm' ? [] : ['lo'];
+      const rounds = 50;
+      const results = await run(
+        healthy,
+        async ({ group, proxy, swap }) => {
+          const seen: number[][] = [];
+          for (let epoch = 1; epoch <= rounds; epoch++) {
+            seen.push([...(await swap(epoch))]);
+            await group.barrier();
+          }
+          expect(proxy.error).toBeNull();
+          return seen;
+        },
+        { ...engine, provider, devices },
+      );
+      for (const [rank, seen] of results.entries()) {
+        expect(seen).toEqual(Array.from({ length: rounds }, (_, i) => [(10 * (i + 1) + 1 - rank) & 255]));
+      }
+    },
+  );
+
+  it('that throws makes its rank lost to the others, with the reason', async () => {
+    const [survivor, fallen] = await run(
+      (rank) => (rank === 1 ? { throwsAt: 2 } : {}),
+      async ({ group, proxy, swap }) => {
+        await swap(1);
+        await swap(2);
+        const loss: unknown = await group.barrier('next').catch((error: unknown) => error);
+        return { loss, own: proxy.error?.message };
+      },
+    );
+    expect(survivor!.loss).toBeInstanceOf(RankLostError);
+    expect(survivor!.loss).toMatchObject({ ranks: [1], cause: { message: 'its proxy failed: torn' } });
+    expect(fallen!.own).toBe('torn');
+  });
+
+  it('whose thread dies makes its rank lost, too', async () => {
+    const [survivor, fallen] = await run(
+      (rank) => (rank === 1 ? { endsAt: 1 } : {}),
+      async ({ group, proxy, swap }) => {
+        await swap(1);
+        const loss: unknown = await group.barrier('next').catch((error: unknown) => error);
+        return { loss, own: proxy.error?.message };
+      },
+    );
+    const why = "the thread of rank 1's proxy ended with 3";
+    expect(survivor!.loss).toMatchObject({ ranks: [1], cause: { message: `its proxy failed: ${why}` } });
+    expect(fallen!.own).toBe(why);
+  });
+
+  it('hears of a rank that the group has lost, and is not lost itself', async () => {
+    const results = await run(healthy, async ({ group, memory, proxy, swap }) => {
+      await swap(1);
+      await group.barrier();
+      if (group.rank === 1) {
+        group.abandon('it has had enough');
+        return null;
+      }
+      await until(() => memory.host.load(words.lost) === 1);
+      const loss: unknown = await group.barrier('next').catch((error: unknown) => error);
+      expect(loss).toMatchObject({ ranks: [1] });
+      return proxy.error;
+    });
+    expect(results).toEqual([null, null]);
+  });
+
+  it('that does not exist is refused on every rank, by name', async () => {
+    const errors = await LocalGroup.run(2, async (group) => {
+      const name = group.rank === 1 ? 'relais' : 'relay';
+      return startProxy(group, null, { module, name, data: {}, memories: [], engine }).catch(
+        (error) => error,
+      );
+    });
+    expect(errors[1].message).toMatch(/relay\.ts exports no relais/);
+    expect(errors[0].message).toMatch(/rank 1 did not answer/);
+  });
+});
+
+describe('the same program beside simulated GPUs', () => {
+  const send = kernel(
+    { name: 'send', params: { words: pointer('u32'), rounds: 'u32', sum: pointer('u32'), limit: 'u32' } },
+    (g, { words, rounds, sum, limit }) => {
+      for (let epoch = g.u32(1); epoch <= rounds; epoch++) {
+        g.store(words.at(4), 10 * epoch + g.rank);
+        g.store(words, epoch, { order: 'release', scope: 'sys' });
+        g.awaitEpoch(words.at(1), epoch, { order: 'acquire', scope: 'sys', limit });
+        g.store(sum, g.load(sum) + g.load(words.at(8)));
+      }
+    },
+  );
+
+  it('is given turns by the machine, which waits for the network', async () => {
+    const sums = await World.local({ ranks: 2, nodes: 2, device: 'sim' }, async (world) => {
+      const { device, rank } = world;
+      const memory = device.allocateMapped(words.bytes, 'words');
+      const proxy = await world.startProxy({ module, name: 'relay', data: {}, memories: [memory], engine });
+      const stream = device.createStream();
+      const sum = device.allocate(4, 'sum');
+      stream.fill(sum.address, 4, 0);
+      const program = await device.load(send.ir());
+      const launcher = program.launcher({ grid: 1, block: 1, rank });
+      launcher.set('words', memory.address);
+      launcher.set('sum', sum.address);
+      launcher.set('rounds', 1);
+      launcher.set('limit', 10_000_000);
+      launcher.launch(stream);
+      const [value] = await stream.copyOut(sum.address, 4);
+      expect(proxy.error).toBeNull();
+      await world.barrier();
+      await proxy.stop();
+      return value;
+    });
+    expect(sums).toEqual([11, 10]);
+  });
+});
