@@ -11,7 +11,7 @@ export function requireDevice(argument: string, value: Device): void {
 /** Requires something that can be a stream. Whether it is one of this device, the device itself says. */
 export function requireStream(argument: string, value: Stream): void {
   requireObject(argument, value, 'a stream: device.createStream()');
-  for (const method of ['copyIn', 'copyOut'] as const) {
+  for (const method of ['copyIn', 'copyOut', 'synchronize'] as const) {
     requireFunction(`${argument}.${method}`, value[method], 'the method of a stream');
   }
 }

@@ -81,6 +81,7 @@ export function device<
   U extends UsingSpec = NoUsing,
   const R extends DeviceReturn = 'void',
 >(header: DeviceHeader<P, U, R>, body: Body<P, U, ReturnValue<R>>): DeviceFunction<P, R> {
+  requireObject('header', header);
   const site = callSite(device);
   const name = header.name ?? 'device function';
   checkHeader(header, header.name ?? 'device', body, site, isDeviceParam, deviceParams);

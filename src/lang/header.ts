@@ -67,6 +67,8 @@ export function field(
 ): FieldSpec {
   requireMemoryName('type', type);
   const extents = typeof shape === 'number' ? [shape] : shape;
+  if (!Array.isArray(extents)) throw new ArgumentError('shape', shape, 'a number, or an array of them');
+  if (!Array.isArray(dimensions)) throw new ArgumentError('dimensions', dimensions, 'an array of names');
   requireInteger('the number of dimensions', extents.length, 1, 4);
   for (const [i, extent] of extents.entries()) {
     requireInteger(typeof shape === 'number' ? 'length' : `shape[${i}]`, extent, 0, 2 ** 40);
@@ -156,6 +158,7 @@ export function list<const P extends DeviceParam>(of: P, length: number): ListPa
 
 /** One rank's window: what `win.at(rank)` gives. */
 export function windowOf<S extends LayoutSpec>(of: TypedLayout<S>): WindowParam<S> {
+  requireLayout('layout', of);
   return { kind: 'window', layout: of };
 }
 

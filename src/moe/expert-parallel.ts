@@ -206,6 +206,7 @@ export class ExpertParallel {
    */
   async synchronize(stream: Stream): Promise<void> {
     if (this.#disposed) throw new DisposedError('this ExpertParallel');
+    requireStream('stream', stream);
     await stream.synchronize();
     if (this.#loss === null) this.#loss = await this.#findLoss(stream);
     if (this.#loss !== null) throw this.#loss;

@@ -77,6 +77,11 @@ const pure: readonly Call[] = [
   { name: 'list', of: lang.list, good: ['u32', 4] },
   { name: 'peers', of: lang.peers, good: [window] },
   { name: 'pointer', of: lang.pointer, good: ['u32'] },
+  { name: 'windowOf', of: lang.windowOf, good: [window] },
+  { name: 'registers', of: lang.registers, good: ['f32', 4] },
+  { name: 'record', of: lang.record, good: [{ n: 'u32' }] },
+  { name: 'callable', of: lang.callable, good: [{ n: 'u32' }, 'u32'] },
+  { name: 'requireShmSpace', of: fabric.requireShmSpace, good: ['fuzz', 1, { total: 1e9, free: 1e9 }] },
   { name: 'section', of: lang.section, good: [window, 'flag', 0] },
   { name: 'printCuda', of: lang.printCuda, good: [kernel.ir(), { maxPeers: 8, lineDirectives: false }] },
   { name: 'printIr', of: lang.printIr, good: [kernel.ir()] },
@@ -112,6 +117,7 @@ const pure: readonly Call[] = [
 
 /** Takes parts of IR, which only the compiler makes, or nothing at all; or is a class that only Heddle constructs. */
 const notCalled = [
+  ...['connectFabric', 'constant', 'dynamicSharedBytes', 'sharedLayout', 'isLeftEarly', 'libfabricVersion'],
   ...[
     'bodies',
     'children',

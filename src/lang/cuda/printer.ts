@@ -2,7 +2,7 @@
  * IR → C++. A module becomes one translation unit without a single #include: prelude, offsets of window fields,
  * the kernel.
  */
-import { HeddleError, requireObject } from '../../errors/index.js';
+import { HeddleError, requireInteger, requireObject } from '../../errors/index.js';
 import type { IrModule } from '../ir.js';
 import { requireModule } from '../require.js';
 import { dynamicSharedBytes, mostShared, sharedLayout } from '../shared.js';
@@ -46,6 +46,7 @@ function modulesOf(given: IrModule | readonly IrModule[]): readonly IrModule[] {
 
 function printUnit(modules: readonly IrModule[], target: Target, options: PrintOptions): string {
   requireObject('options', options);
+  requireInteger('maxPeers', options.maxPeers ?? defaultMaxPeers, 1, 1024);
   // The helpers that a program uses are known only once it is printed, and their names must be kept clear of: the
   // first pass finds them, the second avoids them.
   const first = new Prelude(target);
