@@ -139,7 +139,7 @@ describe('ExpertParallel.create refuses', () => {
       { tuning: { ...tuning, combine: { ...tuning.combine, way: 'throw' } } },
     ],
     'a push of rows that cannot be pushed': ['tuning.combine.way', { output: row('bf16', 7), tuning }],
-    'a tuning without its halves': ['tuning.dispatch', { tuning: {} }],
+    'a tuning without its halves': ['tuning.combine', { tuning: {} }],
     'weights that are no flag': ['weights', { weights: 'yes' }],
     'half a piece ahead': [
       'tuning.combine.ahead',
