@@ -33,6 +33,7 @@ export {
   operations,
 } from './operations/index.js';
 export { printIr } from './print.js';
+export { requireModule } from './require.js';
 export { dynamicSharedBytes, mostShared, type SharedRange, sharedLayout } from './shared.js';
 export { provideSource } from './textfile.js';
 export * from './types.js';

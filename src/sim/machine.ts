@@ -1,6 +1,12 @@
 /** The simulated machine as its users see it. */
 import type { Device } from '../device/index.js';
-import { ArgumentError, requireInteger } from '../errors/index.js';
+import {
+  ArgumentError,
+  requireFunction,
+  requireInteger,
+  requireObject,
+  requireText,
+} from '../errors/index.js';
 import type { IrModule } from '../lang/index.js';
 import type { Mode } from './compiled.js';
 import { createDetector } from './detector/index.js';
@@ -79,11 +85,14 @@ export class SimMachine {
   }
 
   static create(options: MachineOptions): SimMachine {
+    requireObject('options', options);
     const ranks = requireInteger('ranks', options.ranks, 1, maxRanks);
     const mode = options.mode ?? 'fast';
     if (mode !== 'fast' && mode !== 'checked') throw new ArgumentError('mode', mode, "'fast' or 'checked'");
-    const seed = options.seed ?? '0';
-    const configuration = options.configuration ?? '';
+    const seed = requireText('seed', options.seed ?? '0');
+    const configuration = requireText('configuration', options.configuration ?? '');
+    const substitute = options.substitute ?? ((module: IrModule) => module);
+    requireFunction('substitute', substitute);
     const sites = new SiteRegistry();
     const site = (id: SiteId) => sites.site(id);
     const detector = mode === 'checked' ? createDetector({ seed, configuration, site }) : null;
@@ -98,18 +107,11 @@ export class SimMachine {
         detector !== null && options.watch !== undefined ? watched(detector, options.watch(site)) : detector,
       schedule: scheduleOf(options.schedule ?? (mode === 'fast' ? 'in-order' : 'random'), ranks, random),
       residentBlocks: requireInteger('residentBlocks', options.residentBlocks ?? 132, 1, 2 ** 20),
-      stepLimit: options.stepLimit ?? (mode === 'fast' ? Number.POSITIVE_INFINITY : 100_000_000),
+      stepLimit: requireSteps(
+        options.stepLimit ?? (mode === 'fast' ? Number.POSITIVE_INFINITY : 100_000_000),
+      ),
     });
-    return new SimMachine(
-      ranks,
-      mode,
-      seed,
-      engine,
-      detector,
-      log,
-      sites,
-      options.substitute ?? ((module) => module),
-    );
+    return new SimMachine(ranks, mode, seed, engine, detector, log, sites, substitute);
   }
 
   /** The GPU of a rank. */
@@ -201,6 +203,12 @@ export class SimMachine {
   }
 }
 
+function requireSteps(limit: number): number {
+  return limit === Number.POSITIVE_INFINITY
+    ? limit
+    : requireInteger('stepLimit', limit, 1, Number.MAX_SAFE_INTEGER);
+}
+
 function scheduleOf(schedule: ScheduleName | Schedule, ranks: number, random: Random): Schedule {
   switch (schedule) {
     case 'in-order':
@@ -210,8 +218,10 @@ function scheduleOf(schedule: ScheduleName | Schedule, ranks: number, random: Ra
     case 'priority':
       return new PrioritySchedule(ranks, random);
     default:
-      if (typeof schedule === 'string') {
-        throw new ArgumentError('schedule', schedule, "'in-order', 'random' or 'priority'");
+      // One of the caller's own. Without these the machine would stop in the middle of a turn, where nobody can catch it.
+      requireObject('schedule', schedule, "'in-order', 'random' or 'priority'");
+      for (const method of ['add', 'next', 'bringIn'] as const) {
+        requireFunction(`schedule.${method}`, schedule[method], 'the method of a schedule');
       }
       return schedule;
   }
