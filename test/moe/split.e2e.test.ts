@@ -1,12 +1,11 @@
 /** Dispatch and combine in two halves each: what they give, and what is refused when they are called out of order. */
 import { expect, test } from 'vitest';
 import { HeddleError } from '../../src/errors/index.js';
-import { ExpertParallel, emptyTensor, type ExpertParallelOptions, row } from '../../src/moe/index.js';
+import { ExpertParallel, type ExpertParallelOptions, emptyTensor, row } from '../../src/moe/index.js';
 import { SimMachine } from '../../src/sim/index.js';
 import {
   compareRounds,
   expectedRound,
-  layerOf,
   makeSources,
   runRounds,
   shapeOfRounds,
