@@ -93,7 +93,7 @@ export function expectedRound(shape: Shape, sources: readonly Source[], weights 
 }
 
 export interface RoundsOptions
-  extends Pick<ExpertParallelOptions, 'weights' | 'counts' | 'tuning' | 'waitMs'> {
+  extends Pick<ExpertParallelOptions, 'weights' | 'counts' | 'family' | 'tuning' | 'waitMs'> {
   readonly experts?: ExampleExpertsOptions;
   /** Also returns what arrived in each round. Looking at it keeps kernels of that round from overlapping. */
   readonly inspect?: boolean;
@@ -138,7 +138,7 @@ export async function runRounds(
 /** The options that make an ExpertParallel of this shape. */
 export function layerOf(
   shape: Shape,
-  features: Pick<ExpertParallelOptions, 'weights' | 'counts' | 'tuning' | 'waitMs'> = {},
+  features: Pick<ExpertParallelOptions, 'weights' | 'counts' | 'family' | 'tuning' | 'waitMs'> = {},
 ): ExpertParallelOptions {
   const { experts, topK, maxTokens, payloads, output } = shape;
   return {

@@ -1,12 +1,12 @@
 /** The one-sided family: ranks that share NVLink write straight into each other's windows. */
-import { ArgumentError, type HeddleError, UnavailableError } from '../../errors/index.js';
+import { ArgumentError, type HeddleError } from '../../errors/index.js';
 import { section } from '../../lang/index.js';
 import { type Layer, outputRowBytes } from '../../layer/index.js';
-import type { Topology } from '../../world/index.js';
 import { failureWords } from '../common/failure.js';
-import { receivedPlan, routesBuffer, rowsOf, unwrittenSections } from '../common/received.js';
+import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
+import { refusesOnNode } from '../common/refusals.js';
 import { remembered } from '../common/remembered.js';
-import { unitBytes, widestUnit } from '../common/units.js';
+import { weighKernel, weighSpread } from '../common/weigh.js';
 import {
   type BufferPlan,
   type Family,
@@ -16,13 +16,12 @@ import {
   step,
   type WindowPlan,
 } from '../family.js';
-import { defaultTuning, weighSpread } from './defaults.js';
+import { defaultTuning } from './defaults.js';
 import { dispatchKernel } from './dispatch.js';
 import { dispatchRecvKernel, dispatchRecvSpread } from './dispatch-recv.js';
 import { type OneSidedTuning, oneSidedKnobs } from './knobs.js';
 import { pullKernel } from './pull.js';
 import { pushKernel } from './push.js';
-import { weighKernel } from './weigh.js';
 import { combineGrid, type OneSidedShape, oneSidedWindow, returnedVectors } from './window.js';
 
 export const oneSided: Family<OneSidedTuning> = {
@@ -36,28 +35,14 @@ export const oneSided: Family<OneSidedTuning> = {
 };
 
 function refuses(layer: Layer, { topology, split }: Place, tuning?: OneSidedTuning): HeddleError | null {
-  if (topology.nodes > 1) return severalNodes(topology);
-  const { ranks, maxTokens, output } = layer;
-  if (output.wire === 'e4m3' && output.hidden % 16 !== 0) {
-    const possible = "a multiple of 16 for wire 'e4m3'; wire 'rows' takes any length";
-    return new ArgumentError('output.length', output.hidden, possible);
-  }
-  const reached = Math.floor(2 ** 32 / mostUnits(layer) / ranks);
-  if (maxTokens > reached)
-    return new ArgumentError('maxTokens', maxTokens, `at most ${reached} with such rows on ${ranks} ranks`);
+  const { output } = layer;
+  const refusal = refusesOnNode(layer, topology, output.wire === 'e4m3' ? returnedVectors(layer) * 4 : 0);
+  if (refusal !== null) return refusal;
   if (split && !pushable(layer)) {
     const possible = 'rows of a multiple of 16 bytes where phases are split';
     return new ArgumentError('output.length', output.hidden, possible);
   }
   return tuning === undefined ? null : refusesTuning(layer, split, tuning);
-}
-
-function severalNodes({ nodes, members, node, apart }: Topology): HeddleError {
-  return new UnavailableError(
-    `dispatch and combine need all ranks in one node, but this world has ${nodes}; this rank's is ranks ` +
-      `${members[node]!.join(', ')}${apart === null ? '' : ` (${apart})`}`,
-    'Start ranks on GPUs that share NVLink: `heddle doctor` prints which do',
-  );
 }
 
 function refusesTuning(
@@ -110,15 +95,6 @@ function adapted({ dispatch, combine }: OneSidedTuning, layer: Layer): OneSidedT
 /** A block without a piece of work would only wait. */
 const blocksOf = ({ blocks, parts }: OneSidedTuning['dispatch' | 'combine'], { maxTokens }: Layer): number =>
   Math.min(blocks, maxTokens * parts);
-
-/** The most elements a token has in any section: the kernels count a section's elements in 32 bits. */
-function mostUnits(layer: Layer): number {
-  const { payloads, output, topK } = layer;
-  const { units } = rowsOf(layer, output.dtype);
-  const sent = payloads.map(({ rowBytes }) => rowBytes / unitBytes[widestUnit(rowBytes)]);
-  const scales = output.wire === 'e4m3' ? returnedVectors(layer) * 4 : 0;
-  return Math.max(...sent, units * (output.weighting === 'combine' ? topK : 1), scales, topK);
-}
 
 function plan(layer: Layer, { kind, rank, split }: Place, tuning: OneSidedTuning): Plan {
   const shape: OneSidedShape = {
@@ -246,7 +222,7 @@ const kernelsOf = remembered(
       layout,
       dispatch: dispatchKernel(shape, layout, split),
       dispatchRecv: split ? dispatchRecvKernel(shape, layout) : null,
-      weigh: weigh === null ? null : weighKernel(shape, layout, weigh),
+      weigh: weigh === null ? null : weighKernel('one_sided_weigh', shape, layout, weigh),
       combine: shape.combine.way === 'push' ? pushKernel(shape, layout, half) : pullKernel(shape, layout),
       combineRecv: split ? pushKernel(shape, layout, 'recv') : null,
     };
