@@ -1,4 +1,4 @@
-import { writeFileSync } from 'node:fs';
+import { closeSync, openSync, writeFileSync } from 'node:fs';
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import {
   type BenchEvent,
@@ -14,6 +14,7 @@ import {
   tableHead,
   tableLine,
 } from '../bench/index.js';
+import { ArgumentError } from '../errors/index.js';
 import { formats, profiles } from '../layer/index.js';
 
 interface BenchFlags {
@@ -108,6 +109,8 @@ Examples:
 }
 
 async function bench(flags: BenchFlags): Promise<void> {
+  requireWritable('--output-file', flags.outputFile);
+  requireWritable('--report', flags.report);
   const table = flags.json ? process.stderr : process.stdout;
   const progress = showProgress();
   let started = false;
@@ -154,6 +157,17 @@ function planOf(flags: BenchFlags): Plan {
     nccl: flags.nccl,
     breakdown: flags.kernelBreakdown ?? false,
   };
+}
+
+/** Measuring takes minutes: a file that cannot be written is noticed before. */
+function requireWritable(option: string, file: string | undefined): void {
+  if (file === undefined) return;
+  try {
+    closeSync(openSync(file, 'a'));
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error);
+    throw new ArgumentError(option, file, `a file that can be written (${why})`);
+  }
 }
 
 function save({ outputFile, report }: BenchFlags, results: BenchReport): void {

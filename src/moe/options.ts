@@ -1,8 +1,15 @@
 /** What an ExpertParallel is created with, and the layer that its kernels are made for. */
-import { ArgumentError, requireInteger } from '../errors/index.js';
+import { ArgumentError, requireFlag, requireInteger, requireObject, requireOneOf } from '../errors/index.js';
 import type { Tuning } from '../kernels/index.js';
-import { type Dtype, dtypes, type Layer, type Output, type RowDtype } from '../layer/index.js';
-import { limits, requireOneOf, requireShape } from './validate.js';
+import {
+  type Dtype,
+  dtypes,
+  type Layer,
+  limits,
+  type Output,
+  type RowDtype,
+  requireShape,
+} from '../layer/index.js';
 
 /** One row of a payload: `length` elements of `dtype`. */
 export interface Row {
@@ -58,9 +65,8 @@ export interface ExpertParallelOptions {
 
 /** The layer that these options describe, all of it known to make sense. */
 export function layerOf(ranks: number, options: ExpertParallelOptions): Layer {
-  if (typeof options?.payloads !== 'object' || options.payloads === null) {
-    throw new ArgumentError('payloads', options?.payloads, "rows by name: { x: row('bf16', 7168) }");
-  }
+  requireObject('options', options);
+  requireObject('payloads', options.payloads, "rows by name: { x: row('bf16', 7168) }");
   const payloads = Object.entries(options.payloads).map(([name, row]) => ({
     name,
     rowBytes: requireRow(`payloads.${name}`, row, Object.keys(dtypes)),
@@ -78,7 +84,11 @@ export function layerOf(ranks: number, options: ExpertParallelOptions): Layer {
     ...(wire === undefined ? {} : { wire }),
   };
   const shape = requireShape({ ranks, experts, topK, maxTokens, payloads, output });
-  return { ...shape, weights: options.weights ?? true, counts: options.counts ?? false };
+  return {
+    ...shape,
+    weights: requireFlag('weights', options.weights ?? true),
+    counts: requireFlag('counts', options.counts ?? false),
+  };
 }
 
 /** Microseconds that a kernel waits for a peer. */
@@ -87,8 +97,7 @@ export const limitOf = ({ waitMs = 10_000 }: Pick<ExpertParallelOptions, 'waitMs
 
 /** Requires a row as `row()` makes it, of one of these dtypes; returns its bytes. */
 function requireRow(argument: string, row: Row, allowed: readonly string[]): number {
-  if (typeof row !== 'object' || row === null)
-    throw new ArgumentError(argument, row, "a row: row('bf16', 7168)");
+  requireObject(argument, row, "a row: row('bf16', 7168)");
   requireOneOf(`${argument}.dtype`, row.dtype, allowed);
   const { size } = dtypes[row.dtype];
   return size * requireInteger(`${argument}.length`, row.length, 1, limits.rowBytes / size);
