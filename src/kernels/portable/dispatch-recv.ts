@@ -47,6 +47,8 @@ export function dispatchRecvKernel(shape: PortableShape, window: PortableWindow,
       }
       if (u.COUNTS) {
         g.barrier(); // passes on what the threads acquired
+        // Where somebody did not come, there is nothing to count.
+        if (u.patienceOf({ failure: mine.failure, limit: 1 }) === 0) return;
         for (let token = g.blockIdx.x; token < u.MAX_TOKENS; token += g.gridDim.x)
           u.countRoutes({ mine, token });
       }
