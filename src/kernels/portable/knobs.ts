@@ -4,7 +4,7 @@ import { count, type KnobValues } from '../knobs.js';
 const spread = {
   blocks: count('thread blocks of each half', [1, 65_536], () => [16, 32, 66, 132, 198, 264]),
   // With more threads the sums would not fit in registers.
-  threads: count('threads a block', [32, 512], () => [128, 256, 512], 32),
+  threads: count('threads a block', [32, 256], () => [64, 128, 256], 32),
   parts: count('pieces that a row is cut into, each a message', [1, 1024], () => [1, 2, 4, 7, 14]),
 };
 

@@ -60,11 +60,15 @@ interface Rows {
   readonly scaled: boolean;
 }
 
+/** Rows held at once. Sums of several groups take registers from the rows of the next. */
+const mostHeld = (rows: number): number => (rows > 8 ? 4 : 8);
+
 /** Rows as they are: vectors, or where rows are no whole vectors value by value. */
 function sumRows(shape: PortableShape, window: PortableWindow) {
   const { dtype } = shape.output;
   const { vectors, lanes, units } = rowsOf(shape, partialDtype(shape));
   const { partUnits } = returnedParts(shape);
+  const rows = Math.min(shape.topK, shape.ranks);
   return device(
     {
       name: 'sum_rows',
@@ -77,7 +81,8 @@ function sumRows(shape: PortableShape, window: PortableWindow) {
         LANES: lanes,
         DTYPE: dtype,
         rowSum: rowSum({
-          rows: Math.min(shape.topK, shape.ranks),
+          rows,
+          most: mostHeld(rows),
           lane: vectors ? dtype : 'f32',
           lanes,
           at: placeOf(window),
@@ -119,8 +124,7 @@ function sumRounded(shape: PortableShape, window: PortableWindow) {
         LANES: 16 / size,
         rowSum: rowSum({
           rows,
-          // Sums of several groups take registers from the rows of the next.
-          most: rows > 8 ? 4 : 8,
+          most: mostHeld(rows),
           lane: 'e4m3',
           lanes: 16,
           scaled: true,
