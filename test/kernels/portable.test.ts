@@ -26,6 +26,7 @@ const placeOf = (nodes: readonly number[]): Place => ({
   kind: 'cuda',
   rank: 0,
   split: true,
+  sms: null,
   topology: topologyOf([...nodes], 0),
 });
 const place = placeOf(new Array(8).fill(0));
@@ -60,6 +61,17 @@ describe('the portable family refuses', () => {
   test('rows as e4m3 that are not a multiple of 16 elements', () => {
     const output = { ...deepSeek.output, wire: 'e4m3', hidden: 7160 } as const;
     expect(refusal({ output })).toMatchObject({ message: expect.stringContaining('output.length is 7160') });
+  });
+
+  test('fewer multiprocessors than its blocks; its defaults fit', () => {
+    const few = { ...place, sms: 4 };
+    expect(portable.refuses(deepSeek, few, portable.defaults(deepSeek, place))!.message).toContain(
+      'at most sms, 4',
+    );
+    expect(portable.refuses(deepSeek, few, portable.defaults(deepSeek, few))).toBeNull();
+    expect(portable.refuses(deepSeek, { ...place, sms: 1 })!.message).toContain(
+      'sms is 1; it must be at least 2',
+    );
   });
 
   test('more messages in a round than a signal counts', () => {

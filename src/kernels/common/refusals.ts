@@ -2,6 +2,7 @@
 import { ArgumentError, type HeddleError, UnavailableError } from '../../errors/index.js';
 import type { Layer } from '../../layer/index.js';
 import type { Topology } from '../../world/index.js';
+import type { Place } from '../family.js';
 import { rowsOf } from './received.js';
 import { unitBytes, widestUnit } from './units.js';
 
@@ -18,6 +19,23 @@ export function refusesOnNode(layer: Layer, topology: Topology, elements = 0): H
     return new ArgumentError('maxTokens', maxTokens, `at most ${reached} with such rows on ${ranks} ranks`);
   return null;
 }
+
+/** Why launches cannot be held to so few multiprocessors; null where they can. */
+export function refusesFew({ sms }: Place, tuning?: Blocks): HeddleError | null {
+  if (sms === null) return null;
+  if (sms < 2)
+    return new ArgumentError('sms', sms, 'at least 2: one block of combine lets slots be written again');
+  if (tuning === undefined) return null;
+  const { dispatch, combine } = tuning;
+  if (dispatch.blocks > sms)
+    return new ArgumentError('tuning.dispatch.blocks', dispatch.blocks, `at most sms, ${sms}`);
+  if (combine.blocks >= sms)
+    return new ArgumentError('tuning.combine.blocks', combine.blocks, `less than sms, ${sms}`);
+  return null;
+}
+
+/** Combine has a block more than its work needs. */
+type Blocks = Readonly<Record<'dispatch' | 'combine', { readonly blocks: number }>>;
 
 function severalNodes({ nodes, members, node, apart }: Topology): HeddleError {
   return new UnavailableError(

@@ -28,11 +28,12 @@ import { gatherParams, rowSum } from './sum.js';
 export function weighSpread(
   { ranks, maxTokens }: Layer,
   { blocks, threads, parts }: Spread,
-  kind: Place['kind'],
+  { kind, sms }: Pick<Place, 'kind' | 'sms'>,
 ): Spread {
   const pieces = ranks * maxTokens * parts;
   // With more threads a sum of 32 rows would not fit in registers.
-  return { blocks: Math.min(pieces, kind === 'sim' ? blocks : 264), threads: Math.min(threads, 512), parts };
+  const most = sms ?? (kind === 'sim' ? blocks : 264);
+  return { blocks: Math.min(pieces, most), threads: Math.min(threads, 512), parts };
 }
 
 export function weighKernel(

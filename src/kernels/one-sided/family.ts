@@ -4,7 +4,7 @@ import { section } from '../../lang/index.js';
 import { type Layer, outputRowBytes } from '../../layer/index.js';
 import { failureWords } from '../common/failure.js';
 import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
-import { refusesOnNode } from '../common/refusals.js';
+import { refusesFew, refusesOnNode } from '../common/refusals.js';
 import { remembered } from '../common/remembered.js';
 import { weighKernel, weighSpread } from '../common/weigh.js';
 import {
@@ -22,6 +22,7 @@ import { dispatchRecvKernel, dispatchRecvSpread } from './dispatch-recv.js';
 import { type OneSidedTuning, oneSidedKnobs } from './knobs.js';
 import { pullKernel } from './pull.js';
 import { pushKernel } from './push.js';
+import { mostRows } from './sum-piece.js';
 import { combineGrid, type OneSidedShape, oneSidedWindow, returnedVectors } from './window.js';
 
 export const oneSided: Family<OneSidedTuning> = {
@@ -29,12 +30,13 @@ export const oneSided: Family<OneSidedTuning> = {
   summary: 'ranks that share NVLink store into each other’s windows',
   knobs: oneSidedKnobs,
   refuses,
-  defaults: (layer, { kind }) => adapted(defaultTuning(layer, kind), layer),
+  defaults: (layer, place) => adapted(defaultTuning(layer, place.kind), layer, place),
   adapt: adapted,
   plan,
 };
 
-function refuses(layer: Layer, { topology, split }: Place, tuning?: OneSidedTuning): HeddleError | null {
+function refuses(layer: Layer, place: Place, tuning?: OneSidedTuning): HeddleError | null {
+  const { topology, split } = place;
   const { output } = layer;
   const refusal = refusesOnNode(layer, topology, output.wire === 'e4m3' ? returnedVectors(layer) * 4 : 0);
   if (refusal !== null) return refusal;
@@ -42,12 +44,14 @@ function refuses(layer: Layer, { topology, split }: Place, tuning?: OneSidedTuni
     const possible = 'rows of a multiple of 16 bytes where phases are split';
     return new ArgumentError('output.length', output.hidden, possible);
   }
-  return tuning === undefined ? null : refusesTuning(layer, split, tuning);
+  const few = refusesFew(place, tuning);
+  if (few !== null) return few;
+  return tuning === undefined ? null : refusesTuning(layer, place, tuning);
 }
 
 function refusesTuning(
   layer: Layer,
-  split: boolean,
+  { split }: Place,
   { dispatch, combine }: OneSidedTuning,
 ): HeddleError | null {
   for (const [phase, { threads }] of Object.entries({ dispatch, combine })) {
@@ -79,7 +83,8 @@ const mostE4m3Threads = 512;
 /** Only whole vectors can be pushed. */
 const pushable = (layer: Layer): boolean => layer.output.wire === 'e4m3' || outputRowBytes(layer) % 16 === 0;
 
-function adapted({ dispatch, combine }: OneSidedTuning, layer: Layer): OneSidedTuning {
+function adapted(found: OneSidedTuning, layer: Layer, { sms }: Place): OneSidedTuning {
+  const { dispatch, combine } = sms === null ? found : onFew(found, layer, sms);
   const e4m3 = layer.output.wire === 'e4m3';
   return {
     dispatch: { ...dispatch, blocks: blocksOf(dispatch, layer) },
@@ -92,16 +97,30 @@ function adapted({ dispatch, combine }: OneSidedTuning, layer: Layer): OneSidedT
   };
 }
 
+/**
+ * Few multiprocessors carry the links only where each has much in flight: all the threads of one, each with as many vectors
+ * as fit. Combine has a block more than its work needs.
+ */
+function onFew({ dispatch, combine }: OneSidedTuning, layer: Layer, sms: number): OneSidedTuning {
+  const most = { threads: 1024, inFlight: oneSidedKnobs.dispatch.inFlight.max };
+  const few = { ...most, threads: mostRows(layer) > 4 ? 512 : 1024 };
+  return {
+    dispatch: dispatch.blocks <= sms ? dispatch : { ...dispatch, ...most, blocks: sms },
+    combine: combine.blocks < sms ? combine : { ...combine, ...few, blocks: sms - 1 },
+  };
+}
+
 /** A block without a piece of work would only wait. */
 const blocksOf = ({ blocks, parts }: OneSidedTuning['dispatch' | 'combine'], { maxTokens }: Layer): number =>
   Math.min(blocks, maxTokens * parts);
 
-function plan(layer: Layer, { kind, rank, split }: Place, tuning: OneSidedTuning): Plan {
+function plan(layer: Layer, place: Place, tuning: OneSidedTuning): Plan {
+  const { rank, split } = place;
   const shape: OneSidedShape = {
     ...layer,
     dispatch: { ...tuning.dispatch, blocks: blocksOf(tuning.dispatch, layer) },
     combine: { ...tuning.combine, blocks: blocksOf(tuning.combine, layer) },
-    weigh: layer.output.weighting === 'combine' ? weighSpread(layer, tuning.combine, kind) : null,
+    weigh: layer.output.weighting === 'combine' ? weighSpread(layer, tuning.combine, place) : null,
   };
   const kernels = kernelsOf({ shape, split });
   const { layout } = kernels;
@@ -124,9 +143,9 @@ function plan(layer: Layer, { kind, rank, split }: Place, tuning: OneSidedTuning
       dispatchRecv: dispatchRecv === null ? [] : [dispatchRecvStep(dispatchRecv, shape, window)],
       combineSend: [
         ...(weigh === null || routes === null ? [] : [weighStep(weigh, shape, window, routes)]),
-        combineStep(combine, shape, window),
+        combineStep(combine, shape, window, !split),
       ],
-      combineRecv: combineRecv === null ? [] : [combineStep(combineRecv, shape, window)],
+      combineRecv: combineRecv === null ? [] : [combineStep(combineRecv, shape, window, true)],
     },
     received: receivedPlan(layer, rank, window, layout, routes),
     failure: {
@@ -190,7 +209,7 @@ function weighStep(
   });
 }
 
-function combineStep(kernel: CombineKernel, shape: OneSidedShape, window: WindowPlan): Step {
+function combineStep(kernel: CombineKernel, shape: OneSidedShape, window: WindowPlan, sums: boolean): Step {
   return step({
     kernel,
     blocks: combineGrid(shape),
@@ -201,7 +220,7 @@ function combineStep(kernel: CombineKernel, shape: OneSidedShape, window: Window
     },
     each(set, { topkIds, out, tokens }) {
       set.topkIds(topkIds);
-      set.out(out);
+      set.out(sums ? out : topkIds); // where a send writes nothing
       set.tokens(tokens);
     },
   });

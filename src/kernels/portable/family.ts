@@ -4,7 +4,7 @@ import { section } from '../../lang/index.js';
 import type { Layer } from '../../layer/index.js';
 import { failureWords } from '../common/failure.js';
 import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
-import { refusesOnNode } from '../common/refusals.js';
+import { refusesFew, refusesOnNode } from '../common/refusals.js';
 import { remembered } from '../common/remembered.js';
 import { weighKernel, weighSpread } from '../common/weigh.js';
 import {
@@ -34,8 +34,8 @@ export function portableOver(transport: Transport): Family<PortableTuning> {
     summary: 'messages with signals behind them, one to a rank that wants a row; no phase but its end waits',
     knobs: portableKnobs,
     refuses,
-    defaults: (layer, { kind }) => defaultTuning(layer, kind),
-    adapt: (tuning) => tuning,
+    defaults: (layer, place) => adapted(defaultTuning(layer, place.kind), layer, place),
+    adapt: adapted,
     plan: (layer, place, tuning) => {
       const shape = shapeOf(layer, place, tuning);
       return planOf(shape, place, kernelsOf(shape));
@@ -45,8 +45,8 @@ export function portableOver(transport: Transport): Family<PortableTuning> {
 
 export const portable = portableOver(windows);
 
-function refuses(layer: Layer, { topology }: Place, tuning?: PortableTuning): HeddleError | null {
-  const refusal = refusesOnNode(layer, topology);
+function refuses(layer: Layer, place: Place, tuning?: PortableTuning): HeddleError | null {
+  const refusal = refusesOnNode(layer, place.topology) ?? refusesFew(place, tuning);
   if (refusal !== null || tuning === undefined) return refusal;
   const { ofRound } = messagesOf({ ...layer, ...tuning });
   if (ofRound < 2 ** 31) return null;
@@ -54,10 +54,19 @@ function refuses(layer: Layer, { topology }: Place, tuning?: PortableTuning): He
   return new ArgumentError('tuning.dispatch.parts', tuning.dispatch.parts, possible);
 }
 
-const shapeOf = (layer: Layer, { kind }: Place, tuning: PortableTuning): PortableShape => ({
+/** On few multiprocessors; combine's receive has a block more than its work needs. */
+function adapted({ dispatch, combine }: PortableTuning, _: Layer, { sms }: Place): PortableTuning {
+  const most = sms ?? Number.POSITIVE_INFINITY;
+  return {
+    dispatch: { ...dispatch, blocks: Math.min(dispatch.blocks, most) },
+    combine: { ...combine, blocks: Math.min(combine.blocks, most - 1) },
+  };
+}
+
+const shapeOf = (layer: Layer, place: Place, tuning: PortableTuning): PortableShape => ({
   ...layer,
   ...tuning,
-  weigh: layer.output.weighting === 'combine' ? weighSpread(layer, tuning.combine, kind) : null,
+  weigh: layer.output.weighting === 'combine' ? weighSpread(layer, tuning.combine, place) : null,
 });
 
 /** Made once for a shape: ranks of one process and runs of one check share them, compiled code included. */
