@@ -2,8 +2,9 @@
 import type { CheckSubject } from '../subject.js';
 import { ceilings } from './ceilings.js';
 import { oneSided } from './one-sided.js';
+import { portable } from './portable.js';
 
 /** Where other threads find them. */
 export const checkSubjectsModule = import.meta.url;
 
-export const checkSubjects: readonly CheckSubject[] = [...oneSided, ceilings];
+export const checkSubjects: readonly CheckSubject[] = [...oneSided, ...portable, ceilings];

@@ -20,7 +20,8 @@ import { field, layout } from '../../lang/index.js';
 import { combineRowBytes, type Layer, outputRowBytes } from '../../layer/index.js';
 import { failureWords } from '../common/failure.js';
 import { receivedSections } from '../common/received.js';
-import type { CombineTuning, DispatchTuning, Spread } from './knobs.js';
+import type { Spread } from '../common/spread.js';
+import type { CombineTuning, DispatchTuning } from './knobs.js';
 
 /** What the kernels of one ExpertParallel are specialised to. */
 export interface OneSidedShape extends Layer {
