@@ -6,6 +6,8 @@ import { dequantise, quantise, scaleRow, treeSum } from './arithmetic.js';
 import { type Bits, fromF32, toF32 } from './dtype.js';
 import { expertsOf, isExpert, ownerOf, ranksOf, type Shape } from './shape.js';
 
+export { expand, plan, reduce } from './expert-rows.js';
+
 /** What one rank brings to a round. */
 export interface Source {
   /** 0 … maxTokens; every rank may bring another number. */
