@@ -3,6 +3,9 @@ import { type Command, InvalidArgumentError, Option } from 'commander';
 import {
   type BenchEvent,
   type BenchReport,
+  benchExperts,
+  expertsHead,
+  expertsLine,
   footnote,
   heading,
   htmlReport,
@@ -14,7 +17,14 @@ import {
   tableHead,
   tableLine,
 } from '../bench/index.js';
-import { formats, profiles } from '../layer/index.js';
+import {
+  type Alignment,
+  alignments,
+  type ExpertForm,
+  expertForms,
+  formats,
+  profiles,
+} from '../layer/index.js';
 
 interface BenchFlags {
   readonly profile: string;
@@ -44,8 +54,8 @@ interface BenchFlags {
 
 /** Adds `heddle bench`. */
 export function register(program: Command): void {
-  program
-    .command('bench')
+  const bench = program.command('bench').enablePositionalOptions();
+  bench
     .description('measure dispatch and combine on this machine, beside its limits and NCCL')
     .addOption(
       new Option('--profile <name>', 'the layer of a model, or custom')
@@ -104,10 +114,89 @@ Examples:
   $ heddle bench --tokens 1,128,4096 --dtype fp8 --kernel-breakdown --report bench.html
   $ heddle bench --device sim --ep 2 --tokens 4`,
     )
-    .action(bench);
+    .action(run);
+  registerExperts(bench);
 }
 
-async function bench(flags: BenchFlags): Promise<void> {
+interface ExpertsFlags {
+  readonly profile: string;
+  readonly ep: number;
+  readonly tokens: readonly number[];
+  readonly form: ExpertForm;
+  readonly alignment: string;
+  readonly capacity?: number;
+  readonly device: Plan['device'];
+  readonly iterations?: number;
+  readonly json?: boolean;
+}
+
+/** Adds `heddle bench experts`. */
+function registerExperts(bench: Command): void {
+  bench
+    .command('experts')
+    .description('measure what experts need of a rank’s rows: plan, expand and reduce, beside a device copy')
+    .addOption(
+      new Option('--profile <name>', 'the layer of a model')
+        .choices(Object.keys(profiles))
+        .default('deepseek_v3'),
+    )
+    .option('--ep <ranks>', 'ranks whose tokens arrive; one GPU is enough', integer, 4)
+    .option('--tokens <list>', 'tokens a rank (default: 128,4096, simulated 4)', integers)
+    .addOption(new Option('--form <form>', 'how rows lie').choices(expertForms).default('contiguous'))
+    .addOption(
+      new Option('--alignment <rows>', 'an expert begins at a multiple of it')
+        .choices(alignments.map(String))
+        .default('1'),
+    )
+    .option('--capacity <rows>', 'of all experts; of each, if masked (default: room for any round)', integer)
+    .addOption(
+      new Option('--device <kind>', 'a GPU; or the simulator, to try the command')
+        .choices(['cuda', 'sim'])
+        .default('cuda'),
+    )
+    .option('--iterations <n>', 'measured iterations (default: 30, simulated 1)', integer)
+    .option('--json', 'print all results as JSON; the table goes to stderr')
+    .addHelpText(
+      'after',
+      `
+Times are medians of launches back to back in a CUDA graph; 'of copy' is the time of a device copy that reads and
+writes as many bytes, by theirs.
+
+Examples:
+  $ heddle bench experts --tokens 128,4096 --ep 4
+  $ heddle bench experts --alignment 128 --json`,
+    )
+    .action(runExperts);
+}
+
+async function runExperts({
+  profile,
+  ep,
+  form,
+  device,
+  capacity,
+  json,
+  ...flags
+}: ExpertsFlags): Promise<void> {
+  const simulated = device === 'sim';
+  const table = json ? process.stderr : process.stdout;
+  table.write(`${expertsHead()}\n`);
+  const report = await benchExperts(
+    {
+      workload: { profile, ranks: ep, dtype: 'bf16', combineDtype: 'bf16', router: 'uniform', seed: 1 },
+      tokens: flags.tokens ?? (simulated ? [4] : [128, 4096]),
+      rows: {
+        ...{ form, alignment: Number(flags.alignment) as Alignment },
+        ...(capacity === undefined ? {} : { capacity }),
+      },
+      ...{ device, iterations: flags.iterations ?? (simulated ? 1 : 30) },
+    },
+    (point) => table.write(`${expertsLine(point)}\n`),
+  );
+  if (json) process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);
+}
+
+async function run(flags: BenchFlags): Promise<void> {
   const table = flags.json ? process.stderr : process.stdout;
   const progress = showProgress();
   let started = false;

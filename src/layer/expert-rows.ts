@@ -4,7 +4,6 @@
  */
 import { scaleRow, treeSum } from './arithmetic.js';
 import { type Bits, bitsArray, fromF32, toF32 } from './dtype.js';
-import type { ReferenceReceived } from './reference.js';
 import type { Shape } from './shape.js';
 
 /** An expert's rows begin at a multiple of this. */
@@ -87,7 +86,7 @@ export function expand(
  */
 export function reduce(
   { topK, output: { dtype, hidden } }: Pick<Shape, 'topK' | 'output'>,
-  received: Pick<ReferenceReceived, 'experts' | 'weights'>,
+  received: { readonly experts: Int32Array; readonly weights: Float32Array },
   scatter: Int32Array,
   expertRows: Bits,
   weights = true,
