@@ -21,6 +21,9 @@ const rooms = [
   'errors',
 ];
 
+/** What the simulator needs also runs in browsers. */
+const withoutNode = ['layer', 'sim', 'device', 'lang', 'errors'];
+
 /** A room may import only from rooms below it. */
 const downOnly = rooms.slice(1).map((room, i) => ({
   name: `${room}-points-down`,
@@ -33,6 +36,13 @@ const downOnly = rooms.slice(1).map((room, i) => ({
 module.exports = {
   forbidden: [
     ...downOnly,
+    {
+      name: 'without-node',
+      comment: `these run in browsers too, where Node.js has no modules: ${withoutNode.join(', ')}`,
+      severity: 'error',
+      from: { path: `^src/(${withoutNode.join('|')})/` },
+      to: { dependencyTypes: ['core'] },
+    },
     {
       name: 'fabric-front-on-top',
       comment: 'inside fabric: what callers see, the core behind it, and libfabric at the bottom',

@@ -33,6 +33,7 @@ export async function runOnce(
       configuration: configuration.name,
       kind: error instanceof WrongResult ? 'wrong-result' : 'failure',
       message: error instanceof Error ? error.message : String(error),
+      stale: machine.staleReads,
     };
   }
   const { findings } = machine;

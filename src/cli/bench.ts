@@ -1,11 +1,8 @@
-import { writeFileSync } from 'node:fs';
+import { closeSync, openSync, writeFileSync } from 'node:fs';
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import {
   type BenchEvent,
   type BenchReport,
-  benchExperts,
-  expertsHead,
-  expertsLine,
   footnote,
   heading,
   htmlReport,
@@ -17,14 +14,11 @@ import {
   tableHead,
   tableLine,
 } from '../bench/index.js';
-import {
-  type Alignment,
-  alignments,
-  type ExpertForm,
-  expertForms,
-  formats,
-  profiles,
-} from '../layer/index.js';
+import { ArgumentError } from '../errors/index.js';
+import { families } from '../kernels/index.js';
+import { formats, profiles } from '../layer/index.js';
+import { registerExperts } from './bench-experts.js';
+import { integer, integers } from './counts.js';
 
 interface BenchFlags {
   readonly profile: string;
@@ -46,6 +40,9 @@ interface BenchFlags {
   readonly iterations?: number;
   readonly nccl: boolean;
   readonly kernelBreakdown?: boolean;
+  readonly family?: string;
+  readonly split?: boolean;
+  readonly sms?: number;
   readonly iterStats?: boolean;
   readonly outputFile?: string;
   readonly report?: string;
@@ -54,8 +51,8 @@ interface BenchFlags {
 
 /** Adds `heddle bench`. */
 export function register(program: Command): void {
-  const bench = program.command('bench').enablePositionalOptions();
-  bench
+  const command = program.command('bench').enablePositionalOptions();
+  command
     .description('measure dispatch and combine on this machine, beside its limits and NCCL')
     .addOption(
       new Option('--profile <name>', 'the layer of a model, or custom')
@@ -96,6 +93,13 @@ export function register(program: Command): void {
         .default('cuda'),
     )
     .option('--iterations <n>', 'measured iterations (default: 30, simulated 1)', integer)
+    .addOption(
+      new Option('--family <name>', 'of kernels (default: the first that can)').choices(
+        families.map(({ name }) => name),
+      ),
+    )
+    .option('--split', 'dispatch and combine as a send and a receive each, back to back')
+    .option('--sms <n>', 'the most multiprocessors that a launch takes', integer)
     .option('--no-nccl', 'without the NCCL baselines')
     .option('--kernel-breakdown', 'also each kernel alone: time, launch, registers, spills')
     .option('--iter-stats', 'also the spread of every measurement')
@@ -114,89 +118,13 @@ Examples:
   $ heddle bench --tokens 1,128,4096 --dtype fp8 --kernel-breakdown --report bench.html
   $ heddle bench --device sim --ep 2 --tokens 4`,
     )
-    .action(run);
-  registerExperts(bench);
+    .action(bench);
+  registerExperts(command);
 }
 
-interface ExpertsFlags {
-  readonly profile: string;
-  readonly ep: number;
-  readonly tokens: readonly number[];
-  readonly form: ExpertForm;
-  readonly alignment: string;
-  readonly capacity?: number;
-  readonly device: Plan['device'];
-  readonly iterations?: number;
-  readonly json?: boolean;
-}
-
-/** Adds `heddle bench experts`. */
-function registerExperts(bench: Command): void {
-  bench
-    .command('experts')
-    .description('measure what experts need of a rank’s rows: plan, expand and reduce, beside a device copy')
-    .addOption(
-      new Option('--profile <name>', 'the layer of a model')
-        .choices(Object.keys(profiles))
-        .default('deepseek_v3'),
-    )
-    .option('--ep <ranks>', 'ranks whose tokens arrive; one GPU is enough', integer, 4)
-    .option('--tokens <list>', 'tokens a rank (default: 128,4096, simulated 4)', integers)
-    .addOption(new Option('--form <form>', 'how rows lie').choices(expertForms).default('contiguous'))
-    .addOption(
-      new Option('--alignment <rows>', 'an expert begins at a multiple of it')
-        .choices(alignments.map(String))
-        .default('1'),
-    )
-    .option('--capacity <rows>', 'of all experts; of each, if masked (default: room for any round)', integer)
-    .addOption(
-      new Option('--device <kind>', 'a GPU; or the simulator, to try the command')
-        .choices(['cuda', 'sim'])
-        .default('cuda'),
-    )
-    .option('--iterations <n>', 'measured iterations (default: 30, simulated 1)', integer)
-    .option('--json', 'print all results as JSON; the table goes to stderr')
-    .addHelpText(
-      'after',
-      `
-Times are medians of launches back to back in a CUDA graph; 'of copy' is the time of a device copy that reads and
-writes as many bytes, by theirs.
-
-Examples:
-  $ heddle bench experts --tokens 128,4096 --ep 4
-  $ heddle bench experts --alignment 128 --json`,
-    )
-    .action(runExperts);
-}
-
-async function runExperts({
-  profile,
-  ep,
-  form,
-  device,
-  capacity,
-  json,
-  ...flags
-}: ExpertsFlags): Promise<void> {
-  const simulated = device === 'sim';
-  const table = json ? process.stderr : process.stdout;
-  table.write(`${expertsHead()}\n`);
-  const report = await benchExperts(
-    {
-      workload: { profile, ranks: ep, dtype: 'bf16', combineDtype: 'bf16', router: 'uniform', seed: 1 },
-      tokens: flags.tokens ?? (simulated ? [4] : [128, 4096]),
-      rows: {
-        ...{ form, alignment: Number(flags.alignment) as Alignment },
-        ...(capacity === undefined ? {} : { capacity }),
-      },
-      ...{ device, iterations: flags.iterations ?? (simulated ? 1 : 30) },
-    },
-    (point) => table.write(`${expertsLine(point)}\n`),
-  );
-  if (json) process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);
-}
-
-async function run(flags: BenchFlags): Promise<void> {
+async function bench(flags: BenchFlags): Promise<void> {
+  requireWritable('--output-file', flags.outputFile);
+  requireWritable('--report', flags.report);
   const table = flags.json ? process.stderr : process.stdout;
   const progress = showProgress();
   let started = false;
@@ -241,8 +169,24 @@ function planOf(flags: BenchFlags): Plan {
     device: flags.device,
     iterations: flags.iterations ?? (simulated ? 1 : 30),
     nccl: flags.nccl,
+    how: {
+      ...(flags.family === undefined ? {} : { family: flags.family }),
+      ...(flags.split === undefined ? {} : { split: flags.split }),
+      ...(flags.sms === undefined ? {} : { sms: flags.sms }),
+    },
     breakdown: flags.kernelBreakdown ?? false,
   };
+}
+
+/** Measuring takes minutes: a file that cannot be written is noticed before. */
+function requireWritable(option: string, file: string | undefined): void {
+  if (file === undefined) return;
+  try {
+    closeSync(openSync(file, 'a'));
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error);
+    throw new ArgumentError(option, file, `a file that can be written (${why})`);
+  }
 }
 
 function save({ outputFile, report }: BenchFlags, results: BenchReport): void {
@@ -268,19 +212,6 @@ function showProgress() {
       if (stderr.isTTY) stderr.write('\r\x1b[K');
     },
   };
-}
-
-function integer(value: string): number {
-  if (!/^\d+$/.test(value) || Number(value) > 2 ** 32 - 1)
-    throw new InvalidArgumentError('It must be a whole number.');
-  return Number(value);
-}
-
-function integers(value: string): number[] {
-  const list = value.split(',').map(integer);
-  if (list.some((n) => n < 1 || n > 2 ** 20))
-    throw new InvalidArgumentError('It must be numbers from 1 to 1048576, like 1,8,128.');
-  return list;
 }
 
 function number(value: string): number {

@@ -5,13 +5,14 @@ import { ArgumentError, requireInteger, UnavailableError } from '../errors/index
 import {
   type Bits,
   dtypes,
+  limits,
   profiles,
   type RowDtype,
   type Shape,
   type Source,
   traffic,
 } from '../layer/index.js';
-import { ExpertParallel, emptyTensor, leastWindowBytes, limits, readBits, tensorFrom } from '../moe/index.js';
+import { ExpertParallel, emptyTensor, leastWindowBytes, readBits, tensorFrom } from '../moe/index.js';
 import { SimMachine } from '../sim/index.js';
 import {
   compareBits,

@@ -8,7 +8,7 @@ import {
   type GpuReport,
   library,
 } from '../cuda/index.js';
-import { listProviders } from '../fabric/index.js';
+import { listProviders, shmRemedy, shmShortage, shmSpace } from '../fabric/index.js';
 import { field, kernel, layout, peers } from '../lang/index.js';
 import { probe } from '../native/index.js';
 import { SimMachine } from '../sim/index.js';
@@ -58,7 +58,14 @@ export async function diagnose(): Promise<Diagnosis> {
   const nics = listNics();
   const simulator = await examineSimulator();
   const fabric = native.state === 'found' ? [examineLibfabric()] : [];
-  const findings = [simulator, native, ...cuda.findings, ...fabric, examineNics(nics)];
+  const findings = [
+    simulator,
+    native,
+    ...cuda.findings,
+    ...fabric,
+    sharedMemory(shmSpace()),
+    examineNics(nics),
+  ];
   const usable = simulator.state === 'found';
   return { summary: summarise(findings, cuda.gpus), usable, findings, gpus: cuda.gpus, nics };
 }
@@ -141,6 +148,26 @@ function examineLibfabric(): Finding {
   } catch (error) {
     return { ...finding, state: 'broken', detail: messageOf(error), remedy: 'Update libfabric' };
   }
+}
+
+/** Endpoints of the largest usual run: `heddle fabric bench`. */
+const manyEndpoints = 127;
+
+/** What /dev/shm is enough for: containers have 64 MiB of it unless they are told otherwise. */
+export function sharedMemory(space: ReturnType<typeof shmSpace>): Finding {
+  const name = 'Shared memory';
+  const enables = 'libfabric between processes of one machine (shm), `heddle fabric bench`';
+  const shortage = shmShortage(manyEndpoints, space);
+  if (space !== null && shortage === null) {
+    return {
+      name,
+      state: 'found',
+      detail: `/dev/shm has ${formatBytes(space.free)} free`,
+      enables,
+      remedy: null,
+    };
+  }
+  return { name, state: 'missing', detail: shortage ?? '', enables, remedy: shmRemedy(manyEndpoints) };
 }
 
 function examineNics(nics: readonly Nic[]): Finding {

@@ -84,14 +84,17 @@ function list(kernels: readonly RegisteredKernel[], json: boolean): string {
 
 /** `ranks=8,dtype=bf16` */
 function parseShape(text: string): Record<string, number | string> {
-  const shape: Record<string, number | string> = {};
+  const shape = new Map<string, number | string>();
   for (const pair of text.split(',').filter((one) => one !== '')) {
     const [, key, value] = /^([\w.]+)=(.+)$/.exec(pair.trim()) ?? [];
     if (key === undefined || value === undefined)
       throw new ArgumentError('--shape', pair, 'key=value,key=value,…');
-    shape[key] = Number.isNaN(Number(value)) ? value : Number(value);
+    const lower = key.toLowerCase();
+    if (shape.has(lower))
+      throw new ArgumentError('--shape', pair, `said once: ${lower} is ${shape.get(lower)} already`);
+    shape.set(lower, Number.isNaN(Number(value)) ? value : Number(value));
   }
-  return shape;
+  return Object.fromEntries(shape);
 }
 
 function describe(kernel: string, module: IrModule, language: 'cuda' | 'ir', text: string): Emitted {

@@ -36,7 +36,7 @@ const plain: Paint = (_, text) => text;
 /** The summary; colours and the terminal's width where standard output is a terminal. */
 export function renderDemo(result: DemoResult): string {
   const terminal = process.stdout.isTTY === true;
-  return demoText(result, terminal ? styleText : plain, terminal ? (process.stdout.columns ?? 80) : 80);
+  return demoText(result, terminal ? styleText : plain, terminal ? process.stdout.columns || 80 : 80);
 }
 
 /** The summary, `columns` wide. */
@@ -46,10 +46,16 @@ export function demoText(result: DemoResult, paint: Paint, columns: number): str
   const gpus = `${ranks} ${simulated ? 'simulated ' : ''}GPU${ranks === 1 ? '' : 's'}`;
   const lines = [
     '',
-    paint('bold', `${gpus}, ${count(maxTokens, 'token')} each, top ${topK} of ${count(experts, 'expert')}`),
-    `rows of ${output.hidden} ${output.dtype}; dispatch, experts, combine: twice, in ${seconds.toFixed(1)} s`,
+    ...wrap(
+      `${gpus}, ${count(maxTokens, 'token')} each, top ${topK} of ${count(experts, 'expert')}`,
+      columns,
+    ).map((line) => paint('bold', line)),
+    ...wrap(
+      `rows of ${output.hidden} ${output.dtype}; dispatch, experts, combine: twice, in ${seconds.toFixed(1)} s`,
+      columns,
+    ),
     '',
-    ...verdict(result, paint),
+    ...verdict(result, paint, columns),
     '',
     ...movement(result.traffic, paint, columns),
     '',
@@ -59,29 +65,35 @@ export function demoText(result: DemoResult, paint: Paint, columns: number): str
   return `${lines.join('\n')}\n`;
 }
 
-function verdict({ comparison, bitwiseRepeatable }: DemoResult, paint: Paint): string[] {
+function verdict({ comparison, bitwiseRepeatable }: DemoResult, paint: Paint, columns: number): string[] {
   const { compared, different, maxAbsError, first } = comparison;
   const good = paint('green', '✓');
   const bad = paint('red', '✗');
+  const say = (mark: string, text: string): string[] =>
+    wrap(text, columns, '  ').map((line, i) => (i === 0 ? `${mark} ${line.trimStart()}` : line));
   const right =
     different === 0
-      ? [
-          `${good} right: ${count(compared, 'value')}, every bit as in the reference (largest error ${maxAbsError})`,
-        ]
+      ? say(
+          good,
+          `right: ${count(compared, 'value')}, every bit as in the reference (largest error ${maxAbsError})`,
+        )
       : [
-          `${bad} wrong: ${number(different)} of ${count(compared, 'value')} differ, by up to ${maxAbsError}`,
-          `  the first: ${first}`,
+          ...say(
+            bad,
+            `wrong: ${number(different)} of ${count(compared, 'value')} differ, by up to ${maxAbsError}`,
+          ),
+          ...wrap(`the first: ${first}`, columns, '  '),
         ];
   const repeatable = bitwiseRepeatable
-    ? `${good} repeatable: the second run gave the same bits`
-    : `${bad} not repeatable: the second run gave other bits`;
-  return [...right, repeatable];
+    ? say(good, 'repeatable: the second run gave the same bits')
+    : say(bad, 'not repeatable: the second run gave other bits');
+  return [...right, ...repeatable];
 }
 
 function movement(traffic: Traffic, paint: Paint, columns: number): string[] {
   const { tokens, routes, rows, dispatch, combine, withoutDedup, remote } = traffic;
   const all = Math.max(withoutDedup, 1);
-  const width = Math.max(10, columns - 42);
+  const width = Math.max(0, columns - 42);
   const bar = (bytes: number): string => '━'.repeat(Math.round((bytes / all) * width));
   const line = (what: string, bytes: number, drawn: string): string =>
     `  ${what.padEnd(23)}${size(bytes).padStart(10)}  ${drawn}`.trimEnd();
@@ -91,9 +103,11 @@ function movement(traffic: Traffic, paint: Paint, columns: number): string[] {
     line('dispatch', dispatch, paint('cyan', bar(dispatch))),
     line('combine', combine, paint('magenta', bar(combine))),
     line('without deduplication', withoutDedup, paint('dim', bar(withoutDedup))),
-    `  ${count(tokens, 'token')}, ${count(routes, 'route')}, but ${count(rows, 'row')} each way: a token goes once to a rank,`,
-    `  however many of its experts live there. That saved ${(saved * 100).toFixed(0)} % of the bytes; ${percent(remote.rows, rows)} of the rows`,
-    '  left their GPU.',
+    ...wrap(
+      `${count(tokens, 'token')}, ${count(routes, 'route')}, but ${count(rows, 'row')} each way: a token goes once to a rank, however many of its experts live there. That saved ${(saved * 100).toFixed(0)} % of the bytes; ${percent(remote.rows, rows)} of the rows left their GPU.`,
+      columns,
+      '  ',
+    ),
   ];
 }
 
@@ -123,11 +137,27 @@ function timeline({ spans, simulated }: DemoResult, paint: Paint, columns: numbe
     ? `${number(end - start)} steps of the machine, not time`
     : `${(end - start).toFixed(1)} µs`;
   return [
-    `${paint('bold', 'One round')}   ${legend}`,
+    ...(columns < 44
+      ? [paint('bold', 'One round'), `  ${legend}`]
+      : [`${paint('bold', 'One round')}   ${legend}`]),
     ...lines,
     ...(shown < ranks ? [`  and ${ranks - shown} more`] : []),
-    `  ${unit}`,
+    ...wrap(unit, columns, '  '),
   ];
+}
+
+/** Text in lines of at most so many columns. */
+function wrap(text: string, columns: number, indent = ''): string[] {
+  const lines: string[] = [];
+  let line = '';
+  for (const word of text.split(' ')) {
+    if (line !== '' && indent.length + line.length + 1 + word.length > columns) {
+      lines.push(indent + line);
+      line = '';
+    }
+    line = line === '' ? word : `${line} ${word}`;
+  }
+  return [...lines, indent + line];
 }
 
 const number = (n: number): string => n.toLocaleString('en-US');

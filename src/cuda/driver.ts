@@ -1,4 +1,4 @@
-import { UnavailableError } from '../errors/index.js';
+import { requireInteger, UnavailableError } from '../errors/index.js';
 import {
   type Address,
   allocate,
@@ -221,6 +221,7 @@ export function createOut(bytes: number): Out {
 
 /** 13000 → '13.0'. */
 export function formatVersion(version: number): string {
+  requireInteger('version', version, -(2 ** 31), 2 ** 31 - 1);
   return version <= 0
     ? 'an unknown version'
     : `${Math.floor(version / 1000)}.${Math.floor((version % 1000) / 10)}`;

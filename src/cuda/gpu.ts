@@ -1,3 +1,4 @@
+import { requireInteger } from '../errors/index.js';
 import { check, driver } from './driver.js';
 
 /** What the driver says about one GPU. Asking creates no context on it. */
@@ -45,6 +46,7 @@ export function countGpus(): number {
 }
 
 export function describeGpu(ordinal: number): Gpu {
+  requireOrdinal('ordinal', ordinal);
   const d = driver();
   const { out } = d;
   const get = (id: number) => {
@@ -82,8 +84,15 @@ export function listGpus(): readonly Gpu[] {
   return Array.from({ length: countGpus() }, (_, ordinal) => describeGpu(ordinal));
 }
 
+/** How many GPUs there are is the driver's to say. */
+function requireOrdinal(argument: string, ordinal: number): void {
+  requireInteger(argument, ordinal, 0, 1023);
+}
+
 /** Whether kernels on GPU `from` may read and write the memory of GPU `to`. */
 export function canAddress(from: number, to: number): boolean {
+  requireOrdinal('from', from);
+  requireOrdinal('to', to);
   if (from === to) return true;
   const { out, cuDeviceCanAccessPeer } = driver();
   check(cuDeviceCanAccessPeer(out.address, from, to), 'cuDeviceCanAccessPeer', `GPU ${from} to GPU ${to}`);

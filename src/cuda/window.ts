@@ -12,7 +12,7 @@
  * number used again, an address allocated anew) finds another token there and refuses.
  */
 import { randomBytes } from 'node:crypto';
-import { ArgumentError, HeddleError, UnavailableError } from '../errors/index.js';
+import { ArgumentError, HeddleError, requireInteger, UnavailableError } from '../errors/index.js';
 import type { Address } from '../native/index.js';
 import { type Context, check, failure } from './driver.js';
 import {
@@ -424,6 +424,7 @@ export function describe(bytes: number, purpose: string, gpu: Gpu): string {
 }
 
 export function formatBytes(bytes: number): string {
+  requireInteger('bytes', bytes, 0, Number.MAX_SAFE_INTEGER);
   for (const [unit, size] of [
     ['GiB', 2 ** 30],
     ['MiB', 2 ** 20],

@@ -2,3 +2,4 @@ export { type CallSite, callSite, type Setters } from './call-site.js';
 export type * from './device.js';
 export * from './mapped.js';
 export * from './numerics.js';
+export * from './require.js';

@@ -77,6 +77,38 @@ export function requireInteger(argument: string, value: unknown, min: number, ma
   return value;
 }
 
+// Types cannot stop everyone: JavaScript callers, casts, values from JSON. Every public function looks at what it is
+// given before it uses it, so that a mistake is an ArgumentError here and not a crash somewhere else.
+
+/** Requires an object, such as options. */
+export function requireObject(argument: string, value: unknown, mustBe = 'an object'): void {
+  if (typeof value !== 'object' || value === null) throw new ArgumentError(argument, value, mustBe);
+}
+
+/** Requires a text; returns it. */
+export function requireText(argument: string, value: unknown, mustBe = 'a text'): string {
+  if (typeof value !== 'string') throw new ArgumentError(argument, value, mustBe);
+  return value;
+}
+
+/** Requires true or false; returns it. */
+export function requireFlag(argument: string, value: unknown): boolean {
+  if (typeof value !== 'boolean') throw new ArgumentError(argument, value, 'true or false');
+  return value;
+}
+
+/** Requires a function. */
+export function requireFunction(argument: string, value: unknown, mustBe = 'a function'): void {
+  if (typeof value !== 'function') throw new ArgumentError(argument, value, mustBe);
+}
+
+/** Requires one of these texts. */
+export function requireOneOf(argument: string, value: unknown, allowed: readonly string[]): void {
+  if (typeof value !== 'string' || !allowed.includes(value)) {
+    throw new ArgumentError(argument, value, `one of ${allowed.map((name) => `'${name}'`).join(', ')}`);
+  }
+}
+
 /** A short, safe rendering of a value for a message. */
 export function show(value: unknown): string {
   if (typeof value === 'string') return JSON.stringify(value.length > 60 ? `${value.slice(0, 57)}…` : value);
@@ -85,9 +117,15 @@ export function show(value: unknown): string {
   if (typeof value === 'object' && value !== null) {
     if (ArrayBuffer.isView(value) || Array.isArray(value)) {
       const length = 'length' in value ? value.length : value.byteLength;
-      return `${value.constructor.name} of length ${length}`;
+      return `${nameOf(value)} of length ${length}`;
     }
-    return value.constructor?.name ?? 'object';
+    return nameOf(value);
   }
   return String(value);
+}
+
+/** The name of a value's class, where it has a usable one. */
+function nameOf(value: object): string {
+  const { name } = (value.constructor ?? {}) as { readonly name?: unknown };
+  return typeof name === 'string' && name !== '' ? name : 'object';
 }

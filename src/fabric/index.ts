@@ -23,3 +23,4 @@ export {
   type ProviderReport,
   providers,
 } from './libfabric/provider.js';
+export { requireShmSpace, shmBytesFor, shmRemedy, shmShortage, shmSpace } from './libfabric/shm-space.js';

@@ -220,6 +220,7 @@ const placeOf = ({ ranks }: Layer, split: boolean): Place => ({
   kind: 'cuda',
   rank: 0,
   split,
+  sms: null,
   topology: topologyOf(new Array(ranks).fill(0), 0),
 });
 
@@ -263,7 +264,7 @@ function checked(
   const values = new Map(Object.entries(parameters).map(([key, of]) => [key, of.default]));
   for (const [written, value] of Object.entries(given)) {
     const key = keyAmong(keys, written);
-    const parameter = parameters[key];
+    const parameter = Object.hasOwn(parameters, key) ? parameters[key] : undefined;
     if (parameter === undefined)
       throw new ArgumentError('--shape', written, `a key of ${kernel}: ${keys.join(', ')}`);
     values.set(key, requireKnob(parameter.knob, value, `--shape ${key}`));

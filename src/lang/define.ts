@@ -1,5 +1,5 @@
 /** `kernel()` and `device()`: see kernel.ts for what a header and a body are. */
-import { ArgumentError, requireInteger, show } from '../errors/index.js';
+import { ArgumentError, requireInteger, requireObject, show } from '../errors/index.js';
 import { deviceDefinition, rememberDevice } from './definition.js';
 import { type Code, KernelError } from './diagnostics.js';
 import { isIdentifier, isMemoryName, registerNames } from './header.js';
@@ -54,6 +54,7 @@ export function kernel<P extends ParamSpecs, U extends UsingSpec = NoUsing>(
   header: KernelHeader<P, U>,
   body: Body<P, U>,
 ): Kernel<P> {
+  requireObject('header', header);
   const site = callSite(kernel);
   checkHeader(header, header.name, body, site, isKernelParam, `${kernelParams} or a list of these`);
   const maxThreads = requireInteger('maxThreads', header.maxThreads ?? mostThreads, 1, mostThreads);
@@ -80,6 +81,7 @@ export function device<
   U extends UsingSpec = NoUsing,
   const R extends DeviceReturn = 'void',
 >(header: DeviceHeader<P, U, R>, body: Body<P, U, ReturnValue<R>>): DeviceFunction<P, R> {
+  requireObject('header', header);
   const site = callSite(device);
   const name = header.name ?? 'device function';
   checkHeader(header, header.name ?? 'device', body, site, isDeviceParam, deviceParams);

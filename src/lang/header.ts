@@ -2,7 +2,7 @@
  * What a kernel's header is made of: memory layouts and the types of run-time parameters. These are ordinary
  * host values; the same `layout` is used by the host, the kernels and the checker's reports (law 5).
  */
-import { ArgumentError, requireInteger } from '../errors/index.js';
+import { ArgumentError, requireInteger, requireObject, requireText } from '../errors/index.js';
 import type {
   CallableParam,
   Constant,
@@ -67,6 +67,8 @@ export function field(
 ): FieldSpec {
   requireMemoryName('type', type);
   const extents = typeof shape === 'number' ? [shape] : shape;
+  if (!Array.isArray(extents)) throw new ArgumentError('shape', shape, 'a number, or an array of them');
+  if (!Array.isArray(dimensions)) throw new ArgumentError('dimensions', dimensions, 'an array of names');
   requireInteger('the number of dimensions', extents.length, 1, 4);
   for (const [i, extent] of extents.entries()) {
     requireInteger(typeof shape === 'number' ? 'length' : `shape[${i}]`, extent, 0, 2 ** 40);
@@ -86,9 +88,14 @@ export function field(
  */
 export function layout<const S extends LayoutSpec>(name: string, spec: S): TypedLayout<S> {
   if (typeof name !== 'string' || name === '') throw new ArgumentError('name', name, 'a name for people');
+  requireObject('spec', spec, "fields by name: { flags: field('u32', 8) }");
   const fields: Field[] = [];
   let offset = 0;
-  const place = (fieldName: string, { type, length, shape, dimensions }: FieldSpec): void => {
+  const place = (fieldName: string, of: FieldSpec): void => {
+    requireObject(`${name}.${fieldName}`, of, "a field: field('u32', 8)");
+    const { type, length, shape, dimensions } = of;
+    requireMemoryName(`${name}.${fieldName}.type`, type);
+    requireInteger(`${name}.${fieldName}.length`, length, 0, 2 ** 40);
     if (fields.some((other) => other.name === fieldName)) {
       throw new ArgumentError(`${name}.${fieldName}`, 'a second field of that name', 'unique');
     }
@@ -110,6 +117,9 @@ export function section<S extends LayoutSpec>(
   name: keyof S & string,
   index?: number,
 ): Field {
+  requireLayout('layout', of);
+  requireText('field', name);
+  if (index !== undefined) requireInteger('index', index, 0, 2 ** 31);
   const found = findField(of, index === undefined ? name : `${name}_${index}`);
   if (found === undefined) {
     throw new ArgumentError(
@@ -135,6 +145,7 @@ export function pointer<T extends MemoryName>(to: T): PointerParam<T> {
 
 /** The windows of all ranks of the node: `win.at(rank).field` is an address. */
 export function peers<S extends LayoutSpec>(of: TypedLayout<S>): PeersParam<S> {
+  requireLayout('layout', of);
   return { kind: 'peers', layout: of };
 }
 
@@ -147,6 +158,7 @@ export function list<const P extends DeviceParam>(of: P, length: number): ListPa
 
 /** One rank's window: what `win.at(rank)` gives. */
 export function windowOf<S extends LayoutSpec>(of: TypedLayout<S>): WindowParam<S> {
+  requireLayout('layout', of);
   return { kind: 'window', layout: of };
 }
 
@@ -178,6 +190,11 @@ export function constant(): ConstantParam<number>;
 export function constant<T extends Constant>(): ConstantParam<T>;
 export function constant(): ConstantParam {
   return { kind: 'constant' };
+}
+
+function requireLayout(argument: string, of: Layout): void {
+  requireObject(argument, of, 'what layout() gives');
+  if (!Array.isArray(of.fields)) throw new ArgumentError(argument, of, 'what layout() gives');
 }
 
 function alignUp(offset: number, alignment: number): number {

@@ -1,3 +1,4 @@
+/** The kernel language: kernels as closed TypeScript functions, what they mean, and the CUDA printed from that. */
 export {
   type AbiOptions,
   type AbiParameter,
@@ -32,7 +33,9 @@ export {
   operations,
 } from './operations/index.js';
 export { printIr } from './print.js';
+export { requireModule } from './require.js';
 export { dynamicSharedBytes, mostShared, type SharedRange, sharedLayout } from './shared.js';
+export { provideSource } from './textfile.js';
 export * from './types.js';
 export { validateIr } from './validate.js';
 export {

@@ -27,6 +27,11 @@ export function parseBody(source: FramedSource): ParsedBody {
     );
   }
   const tree = parseText(source);
+  const deep = tooDeep(tree);
+  if (deep !== undefined) {
+    const message = `the body is nested more than ${mostNested} deep here; name parts of it with const, or split it up`;
+    return fail('HK103', message, deep.start, deep.start + 1);
+  }
   if (tree.type !== 'ArrowFunctionExpression' && tree.type !== 'FunctionExpression') {
     return fail('HK104', 'write the body as an arrow function: (g, params, using) => { … }');
   }
@@ -72,4 +77,17 @@ function parseText(source: FramedSource): Expression {
     const why = error instanceof Error ? error.message : String(error);
     throw new Problem('HK103', `the body's text cannot be parsed: ${why}`, source, at, at + 1);
   }
+}
+
+/** Every later step follows the tree by recursion, and must not run out of stack. */
+const mostNested = 256;
+
+/** A node that is nested too deeply. Without recursion itself. */
+function tooDeep(tree: Node): Node | undefined {
+  let level: Node[] = [tree];
+  for (let depth = 0; level.length > 0; depth++) {
+    if (depth > mostNested) return level[0];
+    level = level.flatMap((node) => Object.values(node).flat().filter(isNode));
+  }
+  return undefined;
 }

@@ -1,9 +1,11 @@
 /** The IR as text: stable, one statement a line, for people and for tests. */
 import { showType } from './build.js';
 import type { Effect, Expr, IrFunction, IrModule, Stmt, Variable } from './ir.js';
+import { requireModule } from './require.js';
 import { isExpr } from './walk.js';
 
 export function printIr(module: IrModule): string {
+  requireModule('module', module);
   const lines = [`kernel ${module.name} (at most ${module.maxThreads} threads a block)`];
   if (module.specialization !== '') lines.push(`using ${module.specialization}`);
   for (const layout of module.layouts) {

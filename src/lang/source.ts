@@ -4,13 +4,10 @@
  * next to it; everywhere else the text is found by its tokens. When nothing helps, the place is unknown: never
  * an error, for a kernel must run where its sources were not shipped.
  */
-import { existsSync, readFileSync } from 'node:fs';
-import { SourceMap } from 'node:module';
-import { dirname, join, relative, resolve, sep } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { align } from './align.js';
 import { codeFrame, type FramedSource } from './diagnostics.js';
-import { type Place, Text, textFile } from './textfile.js';
+import { besideFile, scriptPath, shownPath, sourceMapOf } from './files.js';
+import { isProvided, type Place, providedSources, Text, textFile } from './textfile.js';
 
 /** The call of `kernel()` or `device()`. */
 export interface CallSite {
@@ -25,7 +22,7 @@ export interface CallSite {
 /** The frame that called `callee`. */
 export function callSite(callee: (...args: never[]) => unknown): CallSite | undefined {
   const site = rawCallSite(callee);
-  const file = site?.getFileName() ?? undefined;
+  const file = site?.getFileName() ?? site?.getScriptNameOrSourceURL();
   if (site === undefined || file === undefined || file === null) return undefined;
   const stack: { stack?: string } = {};
   Error.captureStackTrace(stack, callee);
@@ -40,7 +37,9 @@ export function callSite(callee: (...args: never[]) => unknown): CallSite | unde
   };
 }
 
+/** Only V8 tells it. */
 function rawCallSite(callee: (...args: never[]) => unknown): NodeJS.CallSite | undefined {
+  if (Error.captureStackTrace === undefined) return undefined;
   const before = Error.prepareStackTrace;
   const holder: { stack?: unknown } = {};
   try {
@@ -67,7 +66,7 @@ export function functionSource(text: string, site: CallSite | undefined): Framed
   const resolved = (): Resolved => {
     if (found === undefined) {
       try {
-        found = site && locate(text, site);
+        found = site === undefined ? amongProvided(text) : locate(text, site);
       } catch {
         // An unreadable map or file is no reason to fail: the place stays unknown.
       }
@@ -97,13 +96,21 @@ export function functionSource(text: string, site: CallSite | undefined): Framed
 }
 
 function locate(text: string, site: CallSite): Resolved | undefined {
-  const path = filePath(site.file);
+  const path = isProvided(site.file) ? site.file : scriptPath(site.file);
   const file = path === undefined ? undefined : textFile(path);
   if (path === undefined || file === undefined) return undefined;
   if (/\.[cm]?tsx?$/.test(path)) return inTypeScript(text, path, file, site.mappedLine());
   const start = nearest(file.content, text, file.offset(site));
   if (start === undefined) return undefined;
   return throughMap(path, file, start) ?? inFile(path, file, (offset) => start + offset);
+}
+
+function amongProvided(text: string): Resolved | undefined {
+  for (const [name, source] of providedSources()) {
+    const found = inTypeScript(text, name, source, 1);
+    if (found !== undefined) return found;
+  }
+  return undefined;
 }
 
 /** The loader transpiled in memory (or Node stripped the types): the file on disk is the source itself. */
@@ -117,7 +124,7 @@ function inTypeScript(text: string, path: string, file: Text, line: number): Res
 
 function inFile(path: string, file: Text, at: (offset: number) => number | undefined): Resolved {
   return {
-    file: display(path),
+    file: shownPath(path),
     lines: file.lines,
     place(offset) {
       const there = at(offset);
@@ -126,20 +133,16 @@ function inFile(path: string, file: Text, at: (offset: number) => number | undef
   };
 }
 
-const maps = new Map<string, SourceMap>();
+const maps = new Map<string, ReturnType<typeof sourceMapOf>>();
 
 /** Several bodies come from one file: its map is decoded once. */
-function sourceMap(path: string): SourceMap | undefined {
-  let map = maps.get(path);
-  if (map === undefined && existsSync(path)) {
-    map = new SourceMap(JSON.parse(readFileSync(path, 'utf8')));
-    maps.set(path, map);
-  }
-  return map;
+function sourceMap(path: string) {
+  if (!maps.has(path)) maps.set(path, sourceMapOf(path));
+  return maps.get(path);
 }
 
 function throughMap(path: string, file: Text, start: number): Resolved | undefined {
-  const map = sourceMap(`${path}.map`);
+  const map = sourceMap(path);
   if (map === undefined) return undefined;
   const entry = (offset: number) => {
     const { line, column } = file.place(start + offset);
@@ -148,9 +151,9 @@ function throughMap(path: string, file: Text, start: number): Resolved | undefin
   };
   const first = entry(0);
   if (first === undefined) return undefined;
-  const original = resolve(dirname(path), first.found.originalSource);
+  const original = besideFile(path, first.found.originalSource);
   return {
-    file: display(original),
+    file: shownPath(original),
     lines: textFile(original)?.lines ?? [],
     place(offset) {
       const at = entry(offset);
@@ -167,19 +170,4 @@ function nearest(content: string, text: string, near: number): number | undefine
   const behind = content.indexOf(text, near);
   const found = behind >= 0 ? behind : content.lastIndexOf(text);
   return found >= 0 ? found : undefined;
-}
-
-/** Loaders append queries to what they load. */
-function filePath(file: string): string | undefined {
-  const bare = file.replace(/[?#].*$/, '');
-  if (bare.startsWith('file:')) return fileURLToPath(bare);
-  return bare.startsWith('node:') || bare.startsWith('data:') ? undefined : resolve(bare);
-}
-
-/** Relative to the package the file belongs to. */
-function display(path: string): string {
-  for (let folder = dirname(path); folder !== dirname(folder); folder = dirname(folder)) {
-    if (existsSync(join(folder, 'package.json'))) return relative(folder, path).split(sep).join('/');
-  }
-  return path;
 }

@@ -1,6 +1,6 @@
 /** Source files as positions need them: read once, with their line starts. */
-import { existsSync, readFileSync } from 'node:fs';
 import { type Token, tokenize } from './align.js';
+import { readText } from './files.js';
 
 /** A line and column, both from 1; 0 where unknown. */
 export interface Place {
@@ -47,13 +47,27 @@ export class Text {
 }
 
 const read = new Map<string, Text>();
+const provided = new Map<string, Text>();
 
 /** Undefined where there is no such file. Many kernels come from one file, so each is read once. */
 export function textFile(path: string): Text | undefined {
-  let text = read.get(path);
-  if (text === undefined && existsSync(path)) {
-    text = new Text(readFileSync(path, 'utf8'));
+  let text = provided.get(path) ?? read.get(path);
+  if (text === undefined) {
+    const content = readText(path);
+    if (content === undefined) return undefined;
+    text = new Text(content);
     read.set(path, text);
   }
   return text;
 }
+
+/**
+ * Says what a source contains that is no file, as in a browser: errors and findings then show its lines. It must be
+ * the `sourceURL` of the script that makes the kernels.
+ */
+export function provideSource(name: string, text: string): void {
+  provided.set(name, new Text(text));
+}
+
+export const providedSources = (): IterableIterator<[string, Text]> => provided.entries();
+export const isProvided = (name: string): boolean => provided.has(name);

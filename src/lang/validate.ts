@@ -7,11 +7,13 @@ import * as build from './build.js';
 import type { Effect, Expr, InlinedCall, IrModule, Stmt, Variable } from './ir.js';
 import { operations } from './operations/index.js';
 import { valueTypeOf } from './operations/operation.js';
+import { requireModule } from './require.js';
 import { byteSize, type IrType } from './types.js';
 import { isExpr, operands } from './walk.js';
 
 /** What is wrong, in words; empty for a sound module. */
 export function validateIr(module: IrModule): string[] {
+  requireModule('module', module);
   const validator = new Validator(module);
   validator.run();
   return validator.found;

@@ -1,5 +1,6 @@
 /** Visiting and rewriting the IR. Rewriting shares everything it leaves as it is. */
 import type { Effect, Expr, IrModule, Span, Stmt } from './ir.js';
+import { requireModule } from './require.js';
 
 type EffectStmt = Stmt & { readonly kind: 'effect' };
 
@@ -20,6 +21,7 @@ export interface EffectPlace {
 
 /** Every effect of a module; `index` is the one `rewriteEffects` gives. */
 export function effectsOf(module: IrModule): EffectPlace[] {
+  requireModule('module', module);
   const found: EffectPlace[] = [];
   walkStatements(module.entry.body, (stmt) => {
     if (stmt.kind === 'effect') found.push({ effect: stmt.effect, span: stmt.span, index: found.length });

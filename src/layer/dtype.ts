@@ -1,5 +1,7 @@
 /** Element types of tensors: sizes, DLPack's codes, and conversion between stored bits and f32 values. */
+
 import { e4m3ToF32, f16ToF32, f32ToBf16, f32ToE4m3, f32ToF16 } from '../device/index.js';
+import { ArgumentError } from '../errors/index.js';
 
 /** The element types of tensors. `e4m3` is the OCP format without infinities (e4m3fn). */
 export type Dtype = 'f32' | 'bf16' | 'f16' | 'e4m3' | 'u8' | 'i32' | 'u32';
@@ -47,6 +49,15 @@ export function isFloat(dtype: Dtype): dtype is FloatDtype {
   return dtype === 'f32' || dtype === 'bf16' || dtype === 'f16' || dtype === 'e4m3';
 }
 
+/** Requires the name of a dtype. */
+export function requireDtype(argument: string, dtype: unknown, allowed = Object.keys(dtypes)): void {
+  if (typeof dtype !== 'string' || !allowed.includes(dtype)) {
+    throw new ArgumentError(argument, dtype, `one of ${allowed.join(', ')}`);
+  }
+}
+
+const floatDtypes = ['f32', 'bf16', 'f16', 'e4m3'];
+
 /** Zeros, stored as `dtype` is. */
 export function bitsArray(dtype: Dtype, length: number): Bits {
   return new dtypes[dtype].storage(length);
@@ -61,6 +72,8 @@ export function bitsOf(dtype: Dtype, bytes: Uint8Array): Bits {
 
 /** The values of stored elements. Every float type converts to f32 exactly. */
 export function toF32(dtype: FloatDtype, bits: Bits): Float32Array {
+  requireDtype('dtype', dtype, floatDtypes);
+  requireBits('bits', dtype, bits, 0);
   const values = new Float32Array(bits.length);
   if (dtype === 'bf16') {
     // A bf16 is the upper half of an f32. All of them at once, as combine's reference widens tens of millions.
@@ -77,14 +90,22 @@ export function toF32(dtype: FloatDtype, bits: Bits): Float32Array {
 }
 
 /** Rounds values to `dtype`, to nearest and ties to even, into `into`; returns it. */
-export function fromF32(
-  dtype: FloatDtype,
-  values: Float32Array,
-  into = bitsArray(dtype, values.length),
-): Bits {
+export function fromF32(dtype: FloatDtype, values: Float32Array, given?: Bits): Bits {
+  requireDtype('dtype', dtype, floatDtypes);
+  if (!(values instanceof Float32Array)) throw new ArgumentError('values', values, 'a Float32Array');
+  const into = given ?? bitsArray(dtype, values.length);
+  requireBits('into', dtype, into, values.length);
   if (dtype === 'bf16') for (let i = 0; i < values.length; i++) into[i] = f32ToBf16(values[i]!);
   else if (dtype === 'f16') for (let i = 0; i < values.length; i++) into[i] = f32ToF16(values[i]!);
   else if (dtype === 'e4m3') for (let i = 0; i < values.length; i++) into[i] = f32ToE4m3(values[i]!);
   else into.set(values);
   return into;
+}
+
+function requireBits(argument: string, dtype: Dtype, bits: Bits, atLeast: number): void {
+  const { storage } = dtypes[dtype];
+  if (!(bits instanceof storage) || bits.length < atLeast) {
+    const long = atLeast === 0 ? '' : ` of at least ${atLeast} elements`;
+    throw new ArgumentError(argument, bits, `a ${storage.name}${long}, as ${dtype} is stored`);
+  }
 }

@@ -1,6 +1,6 @@
 /** The MoE layers of models that people run, and what a row costs in the formats they send. */
-import { ArgumentError } from '../errors/index.js';
-import type { Payload } from './shape.js';
+import { ArgumentError, requireInteger, requireOneOf } from '../errors/index.js';
+import { limits, type Payload } from './shape.js';
 
 /** The numbers of a model's MoE layer that matter to dispatch and combine. */
 export interface Profile {
@@ -26,7 +26,7 @@ export type ProfileName = keyof typeof profiles;
 
 /** The profile of that name; an error that lists the names if there is none. */
 export function profile(name: string): Profile {
-  if (!Object.hasOwn(profiles, name)) {
+  if (typeof name !== 'string' || !Object.hasOwn(profiles, name)) {
     throw new ArgumentError('profile', name, `one of ${Object.keys(profiles).join(', ')}`);
   }
   return profiles[name as ProfileName];
@@ -56,6 +56,8 @@ export type FormatName = keyof typeof formats;
 
 /** The payloads that carry one token's activations: `x`, and `scales` where the format has them. */
 export function payloadsFor(format: FormatName, hidden: number): Payload[] {
+  requireOneOf('format', format, Object.keys(formats));
+  requireInteger('hidden', hidden, 1, limits.rowBytes);
   const { bits, scale }: Format = formats[format];
   const x = { name: 'x', rowBytes: Math.ceil((hidden * bits) / 8) };
   return scale ? [x, { name: 'scales', rowBytes: Math.ceil(hidden / scale.block) * scale.bytes }] : [x];

@@ -2,9 +2,11 @@
  * What dispatch and combine mean, in the plainest code: no windows, no flags, no parallelism. Kernels must agree
  * with it bit by bit. docs/semantics.md says the same in sentences.
  */
+
+import { ArgumentError, requireInteger, requireObject } from '../errors/index.js';
 import { dequantise, quantise, scaleRow, treeSum } from './arithmetic.js';
-import { type Bits, fromF32, toF32 } from './dtype.js';
-import { expertsOf, isExpert, ownerOf, ranksOf, type Shape } from './shape.js';
+import { type Bits, dtypes, fromF32, toF32 } from './dtype.js';
+import { expertsOf, isExpert, limits, ownerOf, ranksOf, requireShape, type Shape } from './shape.js';
 
 export { expand, plan, reduce } from './expert-rows.js';
 
@@ -37,6 +39,12 @@ export interface ReferenceReceived {
 
 /** What `rank` receives when all `sources` dispatch. */
 export function dispatch(shape: Shape, sources: readonly Source[], rank: number): ReferenceReceived {
+  requireShape(shape);
+  requireInteger('rank', rank, 0, shape.ranks - 1);
+  if (!Array.isArray(sources) || sources.length !== shape.ranks) {
+    throw new ArgumentError('sources', sources, `what each of ${shape.ranks} ranks brings`);
+  }
+  for (let from = 0; from < shape.ranks; from++) requireSource(`sources[${from}]`, shape, sources[from]!);
   const { ranks, maxTokens, topK } = shape;
   const slots = ranks * maxTokens;
   const experts = new Int32Array(slots * topK).fill(-1);
@@ -80,6 +88,10 @@ export function dispatch(shape: Shape, sources: readonly Source[], rank: number)
  * received are read. The result is `[tokens, hidden]`.
  */
 export function combine(shape: Shape, source: Source, rank: number, outputs: readonly Bits[]): Bits {
+  requireShape(shape);
+  requireInteger('rank', rank, 0, shape.ranks - 1);
+  requireSource('source', shape, source);
+  requireOutputs(shape, outputs);
   const { topK, maxTokens, output } = shape;
   const result = new Float32Array(source.tokens * output.hidden);
   for (let token = 0; token < source.tokens; token++) {
@@ -125,4 +137,40 @@ function travel({ output }: Shape, row: Float32Array): Float32Array {
   if (output.wire === 'e4m3') return dequantise(quantise(row));
   if (output.weighting === 'combine') return toF32(output.dtype, fromF32(output.dtype, row));
   return row; // as the experts stored it: already of that type
+}
+
+function requireSource(at: string, shape: Shape, source: Source): void {
+  requireObject(at, source, 'what a rank brings to a round');
+  const { tokens, topkIds, topkWeights, payloads } = source;
+  const routes =
+    requireInteger(`${at}.tokens`, tokens, 0, Math.min(shape.maxTokens, limits.maxTokens)) * shape.topK;
+  requireLong(`${at}.topkIds`, topkIds, Int32Array, routes);
+  if (topkWeights !== undefined) requireLong(`${at}.topkWeights`, topkWeights, Float32Array, routes);
+  requireObject(`${at}.payloads`, payloads, 'rows by name');
+  for (const { name, rowBytes } of shape.payloads) {
+    requireLong(`${at}.payloads.${name}`, payloads[name], Uint8Array, tokens * rowBytes);
+  }
+}
+
+function requireOutputs({ ranks, maxTokens, topK, output }: Shape, outputs: readonly Bits[]): void {
+  if (!Array.isArray(outputs) || outputs.length !== ranks) {
+    throw new ArgumentError('outputs', outputs, `what the experts of each of ${ranks} ranks wrote`);
+  }
+  const rows = ranks * maxTokens * (output.weighting === 'combine' ? topK : 1);
+  const { storage } = dtypes[output.dtype];
+  for (let rank = 0; rank < ranks; rank++) {
+    requireLong(`outputs[${rank}]`, outputs[rank], storage, rows * output.hidden);
+  }
+}
+
+/** Requires a typed array of a kind, with so many elements or more. */
+function requireLong(
+  argument: string,
+  value: unknown,
+  kind: { readonly name: string; new (length: number): Bits },
+  length: number,
+): void {
+  if (!(value instanceof kind) || value.length < length) {
+    throw new ArgumentError(argument, value, `a ${kind.name} of at least ${length} elements`);
+  }
 }

@@ -3,6 +3,9 @@
  * to it, the reference follows it, `validate.ts` refuses the ones that make no sense.
  */
 
+import { ArgumentError, requireInteger, requireObject, requireOneOf } from '../errors/index.js';
+import { dtypes } from './dtype.js';
+
 /** The element types that rows of expert output may have. */
 export type RowDtype = 'f32' | 'bf16' | 'f16';
 
@@ -114,4 +117,62 @@ export function ranksOf(shape: Pick<Shape, 'experts' | 'ranks'>, routes: Iterabl
     if (!ranks.includes(owner)) ranks.push(owner);
   }
   return ranks;
+}
+
+/** What the operation can be asked for. */
+export const limits = {
+  /** The ranks of one NVLink domain: an NVL72 rack. */
+  ranks: 72,
+  experts: 65_536,
+  topK: 32,
+  maxTokens: 2 ** 20,
+  payloads: 8,
+  /** Of one payload, and of one row of expert output. */
+  rowBytes: 2 ** 20,
+} as const;
+
+/** Payloads cannot take the names of what is received beside them. */
+const reservedNames = ['experts', 'weights', 'counts', 'output'];
+
+/** Requires a shape that makes sense. */
+export function requireShape(shape: Shape): Shape {
+  requireObject('shape', shape);
+  requireInteger('ranks', shape.ranks, 1, limits.ranks);
+  requireInteger('experts', shape.experts, 1, limits.experts);
+  requireInteger('topK', shape.topK, 1, limits.topK);
+  requireInteger('maxTokens', shape.maxTokens, 1, limits.maxTokens);
+  requirePayloads(shape.payloads);
+  requireOutput(shape.output);
+  return shape;
+}
+
+function requirePayloads(payloads: Shape['payloads']): void {
+  if (!Array.isArray(payloads) || payloads.length > limits.payloads) {
+    throw new ArgumentError('payloads', payloads, `an array of at most ${limits.payloads}`);
+  }
+  const names = new Set<string>();
+  for (const [i, payload] of payloads.entries()) {
+    requireObject(`payloads[${i}]`, payload);
+    const { name, rowBytes } = payload;
+    if (typeof name !== 'string' || !/^[A-Za-z_][A-Za-z0-9_]*$/.test(name)) {
+      throw new ArgumentError(`payloads[${i}].name`, name, 'a name of letters, digits and underscores');
+    }
+    if (reservedNames.includes(name)) {
+      throw new ArgumentError(`payloads[${i}].name`, name, `other than ${reservedNames.join(', ')}`);
+    }
+    if (names.has(name))
+      throw new ArgumentError(`payloads[${i}].name`, name, 'different from the names before it');
+    names.add(name);
+    requireInteger(`payloads[${i}].rowBytes`, rowBytes, 1, limits.rowBytes);
+  }
+}
+
+function requireOutput(output: Shape['output']): void {
+  requireObject('output', output);
+  requireOneOf('output.dtype', output.dtype, ['f32', 'bf16', 'f16']);
+  requireInteger('output.hidden', output.hidden, 1, limits.rowBytes / dtypes[output.dtype].size);
+  if (output.weighting !== undefined) {
+    requireOneOf('output.weighting', output.weighting, ['experts', 'combine']);
+  }
+  if (output.wire !== undefined) requireOneOf('output.wire', output.wire, ['rows', 'e4m3']);
 }

@@ -1,7 +1,8 @@
 /** How many bytes a round moves, counted from its routes: what deduplication saves, what crosses NVLink. */
+import { ArgumentError, requireInteger, requireObject } from '../errors/index.js';
 import { dtypes } from './dtype.js';
 import type { Source } from './reference.js';
-import { isExpert, ranksOf, type Shape, scaleBlock } from './shape.js';
+import { isExpert, limits, ranksOf, requireShape, type Shape, scaleBlock } from './shape.js';
 
 /** Bytes of one phase or both. Only rows count: ids, weights and flags (some 8 · topK bytes a row) do not. */
 export interface Bytes {
@@ -48,6 +49,8 @@ export function combineRowBytes({ output }: Pick<Shape, 'output'>): number {
 
 /** Counts a round; `routes[r]` are rank r's. */
 export function traffic(shape: Shape, routes: readonly Pick<Source, 'tokens' | 'topkIds'>[]): Traffic {
+  requireShape(shape);
+  requireRoutes(shape, routes);
   const leaving = new Array<number>(shape.ranks).fill(0);
   const arriving = new Array<number>(shape.ranks).fill(0);
   let [tokens, live, liveRemote, rows, rowsRemote] = [0, 0, 0, 0, 0];
@@ -85,4 +88,19 @@ export function traffic(shape: Shape, routes: readonly Pick<Source, 'tokens' | '
     leaving,
     arriving,
   };
+}
+
+function requireRoutes(shape: Shape, routes: readonly Pick<Source, 'tokens' | 'topkIds'>[]): void {
+  if (!Array.isArray(routes) || routes.length !== shape.ranks) {
+    throw new ArgumentError('routes', routes, `the routes of each of ${shape.ranks} ranks`);
+  }
+  for (let rank = 0; rank < shape.ranks; rank++) {
+    const at = `routes[${rank}]`;
+    requireObject(at, routes[rank]);
+    const { tokens, topkIds } = routes[rank]!;
+    const ids = requireInteger(`${at}.tokens`, tokens, 0, limits.maxTokens) * shape.topK;
+    if (!(topkIds instanceof Int32Array) || topkIds.length < ids) {
+      throw new ArgumentError(`${at}.topkIds`, topkIds, `an Int32Array of at least ${ids} ids`);
+    }
+  }
 }

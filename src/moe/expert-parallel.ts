@@ -2,16 +2,16 @@
  * Dispatch and combine as a runtime calls them: create an ExpertParallel once for a layer's shape, then, for each
  * round, dispatch, run the experts, combine. Both calls only enqueue: they do not wait, allocate or copy.
  */
-import type { Program, Stream } from '../device/index.js';
-import { ArgumentError, DisposedError, HeddleError, RankLostError } from '../errors/index.js';
+import { type Program, requireStream, type Stream } from '../device/index.js';
+import { ArgumentError, DisposedError, HeddleError, RankLostError, requireFlag } from '../errors/index.js';
 import type { Operation, Phase, Round, Tuning } from '../kernels/index.js';
 import { type Layer, outputRowBytes } from '../layer/index.js';
-import type { World } from '../world/index.js';
+import { World } from '../world/index.js';
 import { requireSameEverywhere } from './agreement.js';
 import { Carried, requireRoom } from './carried.js';
 import { type Choice, choose } from './choice.js';
 import { Inputs } from './inputs.js';
-import { type ExpertParallelOptions, layerOf, limitOf, type Row } from './options.js';
+import { type ExpertParallelOptions, layerOf, limitOf, type Row, smsOf } from './options.js';
 import { type Combining, type Dispatched, Stages } from './stages.js';
 import type { Tensor } from './tensor.js';
 import { type DispatchInputs, requireCombineOutput } from './validate.js';
@@ -116,10 +116,19 @@ export class ExpertParallel {
    * Creates the windows and compiles the kernels of a shape. Every rank of the world calls it with the same options.
    */
   static async create(world: World, options: ExpertParallelOptions): Promise<ExpertParallel> {
+    if (!(world instanceof World)) {
+      throw new ArgumentError('world', world, 'what World.local or World.join gives');
+    }
     const layer = layerOf(world.ranks, options);
     const limit = limitOf(options);
-    const split = options.split ?? false;
-    const place = { kind: world.device.kind, rank: world.rank, topology: world.topology, split };
+    const split = requireFlag('split', options.split ?? false);
+    const place = {
+      kind: world.device.kind,
+      rank: world.rank,
+      topology: world.topology,
+      split,
+      sms: smsOf(options),
+    };
     const choice = choose(layer, place, world.device, options);
     const { family, tuning } = choice;
     await requireSameEverywhere(world, { ...layer, family: family.name, split, ...tuning });
@@ -137,7 +146,7 @@ export class ExpertParallel {
    * written again behind this on the stream. Host arrays may be reused at once.
    */
   dispatch(inputs: DispatchInputs, stream: Stream): Received {
-    this.#requireReady('dispatch');
+    this.#requireReady('dispatch', stream);
     this.#stages.step('dispatch', 'combined', 'dispatched');
     this.#take(inputs, stream);
     this.#carried.run('dispatchSend', this.#round, stream);
@@ -150,7 +159,7 @@ export class ExpertParallel {
    * `out` is [tokens, hidden], with as many tokens as the round's dispatch.
    */
   combine(out: Tensor, stream: Stream): void {
-    this.#requireReady('combine');
+    this.#requireReady('combine', stream);
     this.#requireOut(out);
     this.#stages.step('combine', 'dispatched', 'combined');
     this.#carried.run('combineSend', this.#round, stream);
@@ -163,7 +172,7 @@ export class ExpertParallel {
    */
   dispatchSend(inputs: DispatchInputs, stream: Stream): Dispatched {
     this.#requireSplit('dispatchSend');
-    this.#requireReady('dispatch');
+    this.#requireReady('dispatch', stream);
     this.#stages.step('dispatchSend', 'combined', 'dispatch sent');
     this.#take(inputs, stream);
     this.#carried.run('dispatchSend', this.#round, stream);
@@ -172,7 +181,7 @@ export class ExpertParallel {
 
   /** The second half: when the stream has passed this, everything that other ranks sent here is in the result. */
   dispatchRecv(sent: Dispatched, stream: Stream): Received {
-    this.#requireReady('dispatch');
+    this.#requireReady('dispatch', stream);
     this.#stages.stepWith('dispatchRecv', sent, 'dispatch sent', 'dispatched');
     this.#carried.run('dispatchRecv', this.#round, stream);
     return this.#stages.hand(this.received);
@@ -181,7 +190,7 @@ export class ExpertParallel {
   /** The first half of `combine`: sends what the experts left in `received.output`, and waits for nobody. */
   combineSend(received: Received, stream: Stream): Combining {
     this.#requireSplit('combineSend');
-    this.#requireReady('combine');
+    this.#requireReady('combine', stream);
     this.#stages.stepWith('combineSend', received, 'dispatched', 'combine sent');
     this.#carried.run('combineSend', this.#round, stream);
     return this.#stages.hand({ phase: 'combining', tokens: this.#round.tokens });
@@ -189,7 +198,7 @@ export class ExpertParallel {
 
   /** The second half: when the stream has passed this, `out`, [tokens, hidden], holds the sums. */
   combineRecv(sent: Combining, out: Tensor, stream: Stream): void {
-    this.#requireReady('combine');
+    this.#requireReady('combine', stream);
     this.#requireOut(out);
     this.#stages.stepWith('combineRecv', sent, 'combine sent', 'combined');
     this.#carried.run('combineRecv', this.#round, stream);
@@ -203,6 +212,7 @@ export class ExpertParallel {
    */
   async synchronize(stream: Stream): Promise<void> {
     if (this.#disposed) throw new DisposedError('this ExpertParallel');
+    requireStream('stream', stream);
     await stream.synchronize();
     if (this.#loss === null) this.#loss = await this.#findLoss(stream);
     if (this.#loss !== null) throw this.#loss;
@@ -251,7 +261,8 @@ export class ExpertParallel {
     );
   }
 
-  #requireReady(operation: Operation): void {
+  #requireReady(operation: Operation, stream: Stream): void {
+    requireStream('stream', stream);
     if (this.#disposed) throw new DisposedError('this ExpertParallel');
     if (this.#loss !== null) throw this.#loss;
     const { signal } = this.world.group;

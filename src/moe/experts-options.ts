@@ -1,5 +1,5 @@
 /** What an experts' plan is created with, and what its kernels are made for. */
-import { ArgumentError, HeddleError, requireInteger } from '../errors/index.js';
+import { ArgumentError, HeddleError, requireInteger, requireObject, requireOneOf } from '../errors/index.js';
 import {
   type ExpertsShape,
   mostLocalExperts,
@@ -18,7 +18,6 @@ import {
   type Layer,
   outputRowBytes,
 } from '../layer/index.js';
-import { requireOneOf } from './validate.js';
 
 export interface ExpertsPlanOptions {
   /** Experts follow each other (default); or each has `capacity` rows of its own, `[experts, capacity]`. */
@@ -33,11 +32,9 @@ export interface ExpertsPlanOptions {
 }
 
 /** What the kernels of rank `rank` are made for. */
-export function expertsShapeOf(
-  layer: Layer,
-  rank: number,
-  { form = 'contiguous', alignment = 1, capacity: wanted }: ExpertsPlanOptions,
-): ExpertsShape {
+export function expertsShapeOf(layer: Layer, rank: number, options: ExpertsPlanOptions): ExpertsShape {
+  requireObject('options', options);
+  const { form = 'contiguous', alignment = 1, capacity: wanted } = options;
   requireOneOf('form', form, expertForms);
   if (!alignments.includes(alignment))
     throw new ArgumentError('alignment', alignment, `one of ${alignments.join(', ')}`);

@@ -2,8 +2,8 @@
  * What experts want of the rows that dispatch delivers: sorted by expert. A plan says which row each route gets; experts
  * may then gather rows by it, or have them copied (`expand`) and what they made of them added up (`reduce`).
  */
-import { type CallSite, callSite, type Device, type Stream } from '../device/index.js';
-import { ArgumentError, DisposedError } from '../errors/index.js';
+import { type CallSite, callSite, type Device, requireStream, type Stream } from '../device/index.js';
+import { ArgumentError, DisposedError, requireObject } from '../errors/index.js';
 import {
   type ExpertsShape,
   expertsKernels,
@@ -21,6 +21,7 @@ import {
   emptyTensor,
   isContiguous,
   type OwnedTensor,
+  requireTensor,
   type Tensor,
   wrap,
 } from './tensor.js';
@@ -90,6 +91,7 @@ export class ExpertsPlan {
 
   /** Allocates a plan's memory and compiles its kernels, for this rank alone. */
   static async create(of: Receiving, options: ExpertsPlanOptions = {}): Promise<ExpertsPlan> {
+    requireObject('ep', of, 'an ExpertParallel');
     const { world, shape: layer, received } = of;
     const { device, rank } = world;
     const shape = expertsShapeOf(layer, rank, options);
@@ -126,7 +128,7 @@ export class ExpertsPlan {
    * nobody.
    */
   plan(received: Received, stream: Stream): PlannedRows {
-    this.#require('plan', received);
+    this.#require('plan', received, stream);
     this.#sites.plan.launch(stream);
     this.#wasPlanned = true;
     return this.planned;
@@ -134,6 +136,7 @@ export class ExpertsPlan {
 
   /** The numbers of the last plan, once the stream has come here: one small copy. */
   async sizes(stream: Stream): Promise<ExpertSizes> {
+    requireStream('stream', stream);
     if (this.#disposed) throw new DisposedError('this ExpertsPlan');
     if (!this.#wasPlanned) throw notPlanned('sizes');
     const { sizes } = this.#memory;
@@ -152,13 +155,14 @@ export class ExpertsPlan {
    * caller's own rows of routes, as `PlannedRows.scatter` has them; then there may be as many rows as it likes.
    */
   expand(received: Received, to: Readonly<Record<string, Tensor>>, stream: Stream, scatter?: Tensor): void {
-    this.#require('expand', received);
+    this.#require('expand', received, stream);
+    requireObject('to', to, 'tensors by the names of payloads');
     const { payloads } = this.#of.shape;
     const { set, launch } = this.#sites.expand;
     for (const name in to) {
       if (payloads.some((payload) => payload.name === name)) continue;
       const names = payloads.map((payload) => `'${payload.name}'`).join(', ');
-      throw new ArgumentError(`to.${name}`, describe(to[name]!), `absent: payloads are ${names || 'none'}`);
+      throw new ArgumentError(`to.${name}`, to[name], `absent: payloads are ${names || 'none'}`);
     }
     let wanted = 0;
     let rows: number | undefined = scatter === undefined ? this.rows : undefined;
@@ -167,6 +171,7 @@ export class ExpertsPlan {
       // What is not wanted is not written; the parameter must name some memory.
       set.to(p, (tensor ?? received.payloads[name]!).data);
       if (tensor === undefined) continue;
+      requireTensor(`to.${name}`, tensor);
       rows = requireRows(`to.${name}`, tensor, rows, rowBytes, unitBytes[widestUnit(rowBytes)]);
       wanted += 2 ** p;
     }
@@ -182,7 +187,8 @@ export class ExpertsPlan {
    * sum of weight · row over its routes, in order of k. Without router weights each counts as 1.
    */
   reduce(received: Received, rows: Tensor, stream: Stream, scatter?: Tensor): void {
-    this.#require('reduce', received);
+    this.#require('reduce', received, stream);
+    requireTensor('rows', rows);
     const { output } = this.#of.shape;
     if (rows.dtype !== output.dtype)
       throw new ArgumentError('rows', describe(rows), `rows of ${output.hidden} ${output.dtype}`);
@@ -203,7 +209,8 @@ export class ExpertsPlan {
     for (const tensor of Object.values(this.#memory)) tensor.free();
   }
 
-  #require(call: string, received: Received): void {
+  #require(call: string, received: Received, stream: Stream): void {
+    requireStream('stream', stream);
     if (this.#disposed) throw new DisposedError('this ExpertsPlan');
     if (received === this.#of.received) return;
     const possible = 'what dispatch of the ExpertParallel returned that this plan was created for';
@@ -216,6 +223,7 @@ export class ExpertsPlan {
       if (!this.#wasPlanned) throw notPlanned(call);
       return scatter.data;
     }
+    requireTensor('scatter', own);
     const routes = slotsOf(this.#of.shape) * this.#of.shape.topK;
     if (own.dtype !== 'i32' || elements(own.shape) !== routes || !isContiguous(own) || own.data === 0)
       throw new ArgumentError('scatter', describe(own), `${describe(scatter)}, contiguous`);

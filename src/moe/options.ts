@@ -1,8 +1,15 @@
 /** What an ExpertParallel is created with, and the layer that its kernels are made for. */
-import { ArgumentError, requireInteger } from '../errors/index.js';
+import { ArgumentError, requireFlag, requireInteger, requireObject, requireOneOf } from '../errors/index.js';
 import type { Tuning } from '../kernels/index.js';
-import { type Dtype, dtypes, type Layer, type Output, type RowDtype } from '../layer/index.js';
-import { limits, requireOneOf, requireShape } from './validate.js';
+import {
+  type Dtype,
+  dtypes,
+  type Layer,
+  limits,
+  type Output,
+  type RowDtype,
+  requireShape,
+} from '../layer/index.js';
 
 /** One row of a payload: `length` elements of `dtype`. */
 export interface Row {
@@ -48,6 +55,8 @@ export interface ExpertParallelOptions {
    * each is one launch, which is faster where nothing goes between.
    */
   readonly split?: boolean;
+  /** The most multiprocessors that any launch takes, 2 or more. Default: as many as are fastest. */
+  readonly sms?: number;
   /** How long a kernel waits for a peer before it gives up, in ms. Default 10,000. */
   readonly waitMs?: number;
   /** The family of kernels that carries the rows. Default: the first that can (`ep.family` says which). */
@@ -58,9 +67,8 @@ export interface ExpertParallelOptions {
 
 /** The layer that these options describe, all of it known to make sense. */
 export function layerOf(ranks: number, options: ExpertParallelOptions): Layer {
-  if (typeof options?.payloads !== 'object' || options.payloads === null) {
-    throw new ArgumentError('payloads', options?.payloads, "rows by name: { x: row('bf16', 7168) }");
-  }
+  requireObject('options', options);
+  requireObject('payloads', options.payloads, "rows by name: { x: row('bf16', 7168) }");
   const payloads = Object.entries(options.payloads).map(([name, row]) => ({
     name,
     rowBytes: requireRow(`payloads.${name}`, row, Object.keys(dtypes)),
@@ -78,17 +86,24 @@ export function layerOf(ranks: number, options: ExpertParallelOptions): Layer {
     ...(wire === undefined ? {} : { wire }),
   };
   const shape = requireShape({ ranks, experts, topK, maxTokens, payloads, output });
-  return { ...shape, weights: options.weights ?? true, counts: options.counts ?? false };
+  return {
+    ...shape,
+    weights: requireFlag('weights', options.weights ?? true),
+    counts: requireFlag('counts', options.counts ?? false),
+  };
 }
 
 /** Microseconds that a kernel waits for a peer. */
 export const limitOf = ({ waitMs = 10_000 }: Pick<ExpertParallelOptions, 'waitMs'>): number =>
   requireInteger('waitMs', waitMs, 1, 4_000_000) * 1000;
 
+/** The most multiprocessors that a launch takes; null for any number. */
+export const smsOf = ({ sms }: Pick<ExpertParallelOptions, 'sms'>): number | null =>
+  sms === undefined ? null : requireInteger('sms', sms, 1, 1024);
+
 /** Requires a row as `row()` makes it, of one of these dtypes; returns its bytes. */
 function requireRow(argument: string, row: Row, allowed: readonly string[]): number {
-  if (typeof row !== 'object' || row === null)
-    throw new ArgumentError(argument, row, "a row: row('bf16', 7168)");
+  requireObject(argument, row, "a row: row('bf16', 7168)");
   requireOneOf(`${argument}.dtype`, row.dtype, allowed);
   const { size } = dtypes[row.dtype];
   return size * requireInteger(`${argument}.length`, row.length, 1, limits.rowBytes / size);

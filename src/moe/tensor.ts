@@ -3,8 +3,8 @@
  * to read it, in DLPack's terms, so that any framework's pointer can become one and any tensor can be handed to a
  * framework.
  */
-import type { Device, Stream } from '../device/index.js';
-import { ArgumentError, requireInteger } from '../errors/index.js';
+import { type Device, requireDevice, requireStream, type Stream } from '../device/index.js';
+import { ArgumentError, requireInteger, requireObject, requireText } from '../errors/index.js';
 import {
   type Bits,
   bitsArray,
@@ -14,6 +14,7 @@ import {
   dtypes,
   fromF32,
   isFloat,
+  requireDtype,
   toF32,
 } from '../layer/index.js';
 
@@ -50,19 +51,56 @@ export function wrap(
   shape: readonly number[],
   strides?: readonly number[],
 ): Tensor {
-  requireInteger('data', data, 0, 2 ** 48);
-  requireDtype('dtype', dtype);
-  for (const [i, length] of shape.entries()) requireInteger(`shape[${i}]`, length, 0, 2 ** 40);
-  if (data % dtypes[dtype].size !== 0) {
-    throw new ArgumentError('data', data, `a multiple of ${dtypes[dtype].size}, the size of ${dtype}`);
+  const bytes = requireView('', data, dtype, shape, strides);
+  return { data, dtype, shape, ...(strides === undefined ? {} : { strides }), bytes };
+}
+
+/** Requires what a tensor is made of; returns its bytes. `within` is what an error writes before the part's name. */
+function requireView(
+  within: string,
+  data: number,
+  dtype: Dtype,
+  shape: readonly number[],
+  strides: readonly number[] | undefined,
+): number {
+  requireInteger(`${within}data`, data, 0, mostBytes);
+  requireDtype(`${within}dtype`, dtype);
+  requireLengths(`${within}shape`, shape);
+  const { size } = dtypes[dtype];
+  if (data % size !== 0) {
+    throw new ArgumentError(`${within}data`, data, `a multiple of ${size}, the size of ${dtype}`);
   }
-  if (strides === undefined) return { data, dtype, shape, bytes: elements(shape) * dtypes[dtype].size };
-  if (strides.length !== shape.length) {
-    throw new ArgumentError('strides', strides, `as long as the shape, ${shape.length}`);
+  if (strides !== undefined) {
+    requireLengths(`${within}strides`, strides);
+    if (strides.length !== shape.length) {
+      throw new ArgumentError(`${within}strides`, strides, `as long as the shape, ${shape.length}`);
+    }
   }
-  for (const [i, stride] of strides.entries()) requireInteger(`strides[${i}]`, stride, 0, 2 ** 40);
-  const last = shape.reduce((offset, length, i) => offset + (length - 1) * strides[i]!, 0);
-  return { data, dtype, shape, strides, bytes: elements(shape) === 0 ? 0 : (last + 1) * dtypes[dtype].size };
+  const empty = elements(shape) === 0;
+  const last = shape.reduce((offset, length, i) => offset + (length - 1) * (strides?.[i] ?? 0), 0);
+  const bytes = size * (strides === undefined ? elements(shape) : empty ? 0 : last + 1);
+  if (bytes > mostBytes) {
+    throw new ArgumentError(`${within}shape`, `[${shape.join(', ')}]`, `of at most 2^48 bytes`);
+  }
+  return bytes;
+}
+
+/** Device addresses stay below this. */
+const mostBytes = 2 ** 48;
+
+function requireLengths(argument: string, lengths: readonly number[]): void {
+  if (!Array.isArray(lengths)) throw new ArgumentError(argument, lengths, 'an array of integers');
+  // By index: a hole is no length either.
+  for (let i = 0; i < lengths.length; i++) requireInteger(`${argument}[${i}]`, lengths[i], 0, 2 ** 40);
+}
+
+/** Requires a tensor as `wrap` makes it. */
+export function requireTensor(argument: string, tensor: Tensor): void {
+  requireObject(argument, tensor, 'a tensor');
+  const bytes = requireView(`${argument}.`, tensor.data, tensor.dtype, tensor.shape, tensor.strides);
+  if (tensor.bytes !== bytes) {
+    throw new ArgumentError(`${argument}.bytes`, tensor.bytes, `${bytes}, the bytes of ${describe(tensor)}`);
+  }
 }
 
 /** Uninitialised memory of its own. `purpose` appears in errors and in the simulator's findings. */
@@ -70,10 +108,13 @@ export function emptyTensor(
   device: Device,
   dtype: Dtype,
   shape: readonly number[],
-  purpose = `a tensor of ${dtype} [${shape.join(', ')}]`,
+  purpose?: string,
 ): OwnedTensor {
-  const { bytes } = wrap(0, dtype, shape); // checks the arguments before anything is allocated
-  const memory = device.allocate(Math.max(bytes, 16), purpose); // a rank without tokens still has an address
+  requireDevice('device', device);
+  const view = wrap(0, dtype, shape); // checks the arguments before anything is allocated
+  const { bytes } = view;
+  const called = requireText('purpose', purpose ?? `a tensor of ${describe(view)}`);
+  const memory = device.allocate(Math.max(bytes, 16), called); // a rank without tokens still has an address
   return { ...wrap(memory.address, dtype, shape), free: () => memory.free() };
 }
 
@@ -88,11 +129,14 @@ export function tensorFrom(
   stream: Stream,
   data: TensorData,
   dtype: Dtype,
-  shape: readonly number[] = [data.length],
+  of?: readonly number[],
   purpose?: string,
 ): OwnedTensor {
-  wrap(0, dtype, shape); // checks the arguments
+  requireStream('stream', stream);
+  requireDtype('dtype', dtype);
   const bits = toBits(data, dtype);
+  const shape = of ?? [bits.length];
+  wrap(0, dtype, shape); // checks the shape
   if (bits.length !== elements(shape)) {
     throw new ArgumentError(
       'data',
@@ -107,6 +151,8 @@ export function tensorFrom(
 
 /** Overwrites a tensor without gaps from the host, in order on `stream`; `data` as for `tensorFrom`. */
 export function write(tensor: Tensor, stream: Stream, data: TensorData): void {
+  requireTensor('tensor', tensor);
+  requireStream('stream', stream);
   if (!isContiguous(tensor)) throw new ArgumentError('tensor', describe(tensor), 'contiguous to be written');
   const bits = toBits(data, tensor.dtype);
   if (bits.length !== elements(tensor.shape)) {
@@ -126,6 +172,16 @@ export async function read(tensor: Tensor, stream: Stream): Promise<Bits> {
 
 /** The elements of a tensor as they are stored, row-major; for comparing bit by bit. */
 export async function readBits(tensor: Tensor, stream: Stream): Promise<Bits> {
+  requireTensor('tensor', tensor);
+  requireStream('stream', stream);
+  const { size } = dtypes[tensor.dtype];
+  if (elements(tensor.shape) * size > mostReadBytes) {
+    throw new ArgumentError(
+      'tensor',
+      describe(tensor),
+      `of at most ${mostReadBytes / 2 ** 30} GiB to be read`,
+    );
+  }
   if (tensor.bytes === 0) return bitsArray(tensor.dtype, 0);
   const stored = bitsOf(tensor.dtype, await stream.copyOut(tensor.data, tensor.bytes));
   if (isContiguous(tensor)) return stored;
@@ -142,6 +198,9 @@ export async function readBits(tensor: Tensor, stream: Stream): Promise<Bits> {
   }
   return gathered;
 }
+
+/** What one typed array holds at most; a view whose elements lie on top of each other may have more. */
+const mostReadBytes = 2 ** 32;
 
 /** How many elements a shape has. The empty shape is a scalar: one. */
 export function elements(shape: readonly number[]): number {
@@ -179,6 +238,7 @@ export interface DlpackView {
 
 /** A tensor in DLPack's words, strides always written out. */
 export function dlpack(tensor: Tensor): DlpackView {
+  requireTensor('tensor', tensor);
   return {
     data: tensor.data,
     ndim: tensor.shape.length,
@@ -191,14 +251,12 @@ export function dlpack(tensor: Tensor): DlpackView {
 
 /** For people: `bf16 [8, 7168]`, with strides where it has gaps. */
 export function describe(tensor: Pick<Tensor, 'dtype' | 'shape' | 'strides'>): string {
+  requireObject('tensor', tensor, 'a tensor');
+  requireDtype('tensor.dtype', tensor.dtype);
+  requireLengths('tensor.shape', tensor.shape);
+  if (tensor.strides !== undefined) requireLengths('tensor.strides', tensor.strides);
   const strides = isContiguous(tensor) ? '' : ` with strides [${tensor.strides?.join(', ')}]`;
   return `${tensor.dtype} [${tensor.shape.join(', ')}]${strides}`;
-}
-
-function requireDtype(argument: string, dtype: unknown): void {
-  if (typeof dtype !== 'string' || !Object.hasOwn(dtypes, dtype)) {
-    throw new ArgumentError(argument, dtype, `one of ${Object.keys(dtypes).join(', ')}`);
-  }
 }
 
 const integerRange = { u8: [0, 255], i32: [-(2 ** 31), 2 ** 31 - 1], u32: [0, 2 ** 32 - 1] } as const;
@@ -209,12 +267,20 @@ function toBits(data: TensorData, dtype: Dtype): Bits {
   if (!areValues) {
     throw new ArgumentError('data', data, `numbers or a ${dtypes[dtype].storage.name}, for ${dtype}`);
   }
-  if (isFloat(dtype)) return fromF32(dtype, Float32Array.from(data));
+  if (isFloat(dtype)) {
+    if (Array.isArray(data)) requireNumbers(data);
+    return fromF32(dtype, Float32Array.from(data));
+  }
   const [min, max] = integerRange[dtype];
   for (const [i, value] of data.entries()) requireInteger(`data[${i}]`, value, min, max);
   const bits = bitsArray(dtype, data.length);
   bits.set(data);
   return bits;
+}
+
+function requireNumbers(data: readonly unknown[]): void {
+  const at = data.findIndex((value) => typeof value !== 'number');
+  if (at !== -1) throw new ArgumentError(`data[${at}]`, data[at], 'a number');
 }
 
 /** The bytes of stored elements, without a copy. */

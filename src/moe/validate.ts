@@ -2,7 +2,7 @@
  * Refuses what cannot work, before anything is allocated or launched. Every error names the argument, what it was
  * and what it must be. What only the device can see (ids in device memory) is made harmless there instead.
  */
-import { ArgumentError, requireInteger } from '../errors/index.js';
+import { ArgumentError, requireInteger, requireObject } from '../errors/index.js';
 import {
   type Bits,
   combineRowBytes,
@@ -13,64 +13,6 @@ import {
   type Shape,
 } from '../layer/index.js';
 import { describe, elements, isContiguous, type Tensor } from './tensor.js';
-
-/** What the operation can be asked for. */
-export const limits = {
-  /** The ranks of one NVLink domain: an NVL72 rack. */
-  ranks: 72,
-  experts: 65_536,
-  topK: 32,
-  maxTokens: 2 ** 20,
-  payloads: 8,
-  /** Of one payload, and of one row of expert output. */
-  rowBytes: 2 ** 20,
-} as const;
-
-/** Payloads cannot take the names of what is received beside them. */
-const reservedNames = ['experts', 'weights', 'counts', 'output'];
-
-/** Requires a shape that makes sense. */
-export function requireShape(shape: Shape): Shape {
-  requireObject('shape', shape);
-  requireInteger('ranks', shape.ranks, 1, limits.ranks);
-  requireInteger('experts', shape.experts, 1, limits.experts);
-  requireInteger('topK', shape.topK, 1, limits.topK);
-  requireInteger('maxTokens', shape.maxTokens, 1, limits.maxTokens);
-  requirePayloads(shape.payloads);
-  requireOutput(shape.output);
-  return shape;
-}
-
-function requirePayloads(payloads: Shape['payloads']): void {
-  if (!Array.isArray(payloads) || payloads.length > limits.payloads) {
-    throw new ArgumentError('payloads', payloads, `an array of at most ${limits.payloads}`);
-  }
-  const names = new Set<string>();
-  for (const [i, payload] of payloads.entries()) {
-    requireObject(`payloads[${i}]`, payload);
-    const { name, rowBytes } = payload;
-    if (typeof name !== 'string' || !/^[A-Za-z_][A-Za-z0-9_]*$/.test(name)) {
-      throw new ArgumentError(`payloads[${i}].name`, name, 'a name of letters, digits and underscores');
-    }
-    if (reservedNames.includes(name)) {
-      throw new ArgumentError(`payloads[${i}].name`, name, `other than ${reservedNames.join(', ')}`);
-    }
-    if (names.has(name))
-      throw new ArgumentError(`payloads[${i}].name`, name, 'different from the names before it');
-    names.add(name);
-    requireInteger(`payloads[${i}].rowBytes`, rowBytes, 1, limits.rowBytes);
-  }
-}
-
-function requireOutput(output: Shape['output']): void {
-  requireObject('output', output);
-  requireOneOf('output.dtype', output.dtype, ['f32', 'bf16', 'f16']);
-  requireInteger('output.hidden', output.hidden, 1, limits.rowBytes / dtypes[output.dtype].size);
-  if (output.weighting !== undefined) {
-    requireOneOf('output.weighting', output.weighting, ['experts', 'combine']);
-  }
-  if (output.wire !== undefined) requireOneOf('output.wire', output.wire, ['rows', 'e4m3']);
-}
 
 /**
  * The least that a rank's window must hold: ids, weights, payloads and one partial row for each slot. Layouts add
@@ -234,20 +176,11 @@ function isTensor(input: unknown): input is Tensor {
     typeof input.dtype === 'string' &&
     Object.hasOwn(dtypes, input.dtype) &&
     'shape' in input &&
-    Array.isArray(input.shape)
+    Array.isArray(input.shape) &&
+    input.shape.every(Number.isInteger)
   );
 }
 
 function showInput(input: Input | undefined): unknown {
   return isTensor(input) ? describe(input) : input;
-}
-
-function requireObject(argument: string, value: unknown): void {
-  if (typeof value !== 'object' || value === null) throw new ArgumentError(argument, value, 'an object');
-}
-
-export function requireOneOf(argument: string, value: unknown, allowed: readonly string[]): void {
-  if (typeof value !== 'string' || !allowed.includes(value)) {
-    throw new ArgumentError(argument, value, `one of ${allowed.map((name) => `'${name}'`).join(', ')}`);
-  }
 }

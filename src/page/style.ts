@@ -63,6 +63,15 @@ const ticks = (min, max) => {
     for (const step of [1, 2, 5]) if (step * power >= min && step * power <= max) all.push(step * power);
   return all;
 };
+const withRoom = (u, all) => {
+  let free = -Infinity;
+  return all.map((v) => {
+    const half = 5 + 4 * String(v).length, at = u.valToPos(v, 'x');
+    if (at - half < free) return null;
+    free = at + half;
+    return v;
+  });
+};
 const drawn = [];
 for (const figure of document.querySelectorAll('figure[data-chart]')) {
   const chart = charts[figure.dataset.chart];
@@ -76,7 +85,9 @@ for (const figure of document.querySelectorAll('figure[data-chart]')) {
       y: chart.log ? { distr: 3, log: 10, range: (u, min, max) => [min * 0.8, max * 1.25] } : { range: (u, min, max) => [0, max * 1.06] },
     },
     axes: [
-      { ...axis, label: chart.label, size: 42, labelSize: 20, splits: () => chart.x, values: (u, all) => all.map(String) },
+      // Each tick has its line, but a number only where the one before it leaves room.
+      { ...axis, label: chart.label, size: 42, labelSize: 20, splits: () => chart.x, filter: withRoom,
+        values: (u, all) => all.map((v) => v == null ? '' : String(v)) },
       { ...axis, label: chart.unit, size: 62,
         ...(chart.log ? { splits: (u, i, min, max) => ticks(min, max), filter: (u, all) => all } : {}),
         values: (u, all) => all.map((v) => v == null ? '' : String(+v.toPrecision(3))) },

@@ -48,6 +48,7 @@ export function plot({ name, checks, summary }: SplitResult): string {
       `<text x="${margin.left - 5}" y="${y(us)}" text-anchor="end" dominant-baseline="middle">${us}</text>`,
   );
   return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${size} ${size}" width="${size}" height="${size}" font-family="system-ui, sans-serif" font-size="11" fill="#59636e">
+<title>${text(name)}</title>
 <rect width="${size}" height="${size}" fill="#fff"/>
 <clipPath id="inside"><rect x="${margin.left}" y="${margin.top}" width="${wide}" height="${high}"/></clipPath>
 ${marks.join('\n')}

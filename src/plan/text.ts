@@ -241,8 +241,9 @@ const units: Readonly<Record<ParameterName, string>> = {
   nic: 'µs a MB',
 };
 
-export function calibrationText({ machine, calibrations }: KnownMachine): string {
-  const blocks = calibrations.map(({ set, lib, mode, fits }) => {
+export function calibrationText({ machine, calibrations, network }: KnownMachine): string {
+  const all = network === undefined ? calibrations : [...calibrations, network];
+  const blocks = all.map(({ set, lib, mode, fits }) => {
     const phases = Object.entries(fits);
     const head = [`${lib}/${mode} (${set})`, ...phases.map(([phase]) => phase), ''];
     const rows = parameterNames.map((name, i) => [

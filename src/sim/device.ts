@@ -1,20 +1,28 @@
 /** One rank's simulated GPU: the `Device` over the engine. */
-import type {
-  Device,
-  Event,
-  Fill,
-  Launcher,
-  LaunchShape,
-  MappedMemory,
-  Memory,
-  PeerMemory,
-  Program,
-  Stream,
-  Window,
-  WindowMemory,
+import {
+  type Device,
+  type Event,
+  type Fill,
+  type Launcher,
+  type LaunchShape,
+  type MappedMemory,
+  type Memory,
+  type PeerMemory,
+  type Program,
+  requireFills,
+  type Stream,
+  type Window,
+  type WindowMemory,
 } from '../device/index.js';
-import { ArgumentError, DisposedError, HeddleError, requireInteger } from '../errors/index.js';
-import { byteSize, type IrModule, type IrType, type Param } from '../lang/index.js';
+import {
+  ArgumentError,
+  DisposedError,
+  HeddleError,
+  requireInteger,
+  requireObject,
+  requireText,
+} from '../errors/index.js';
+import { byteSize, type IrModule, type IrType, type Param, requireModule } from '../lang/index.js';
 import { compile } from './codegen/compile.js';
 import type { Compiled } from './compiled.js';
 import type { Engine } from './engine.js';
@@ -45,6 +53,7 @@ export class SimDevice implements Device {
   readonly cacheBytes = 0;
   private readonly live = new Set<SimMemory>();
   private disposed = false;
+  private readonly streams = new Set<SimStream>();
 
   constructor(
     readonly rank: number,
@@ -60,6 +69,7 @@ export class SimDevice implements Device {
   private place(bytes: number, purpose: string): SimMemory {
     this.requireLive();
     requireInteger('bytes', bytes, 1, maxBufferBytes);
+    requireText('purpose', purpose);
     const memory = new SimMemory(this.shared, this.shared.engine.newBuffer(this.rank, bytes, purpose), () =>
       this.live.delete(memory),
     );
@@ -74,6 +84,7 @@ export class SimDevice implements Device {
   }
 
   allocateWindow(bytes: number, purpose: string, fills: readonly Fill[] = []): WindowMemory {
+    requireFills(fills, requireInteger('bytes', bytes, 1, maxBufferBytes));
     const window = this.place(bytes, purpose);
     for (const { offset, bytes, value } of fills) window.buffer.u8.fill(value, offset, offset + bytes);
     return window;
@@ -87,6 +98,7 @@ export class SimDevice implements Device {
 
   async openWindow(handle: Uint8Array): Promise<PeerMemory> {
     this.requireLive();
+    if (!(handle instanceof Uint8Array)) throw new ArgumentError('handle', handle, 'the handle of a window');
     const [kind, machine, address] = new TextDecoder().decode(handle).split(' ');
     if (kind !== 'sim' || Number(machine) !== this.shared.machine) {
       throw new ArgumentError('handle', handle, 'the handle of a window of the same simulated machine');
@@ -97,16 +109,22 @@ export class SimDevice implements Device {
 
   async load(module: IrModule): Promise<Program> {
     this.requireLive();
+    requireModule('module', module);
     const compiled = compile(this.shared.substitute(module), this.shared.engine.mode);
     return {
       module,
-      launcher: (shape) => new SimLauncher(this.rank, this.shared, compiled, shape),
+      launcher: (shape) => {
+        requireObject('shape', shape);
+        return new SimLauncher(this.rank, this.shared, compiled, shape);
+      },
     };
   }
 
   createStream(): Stream {
     this.requireLive();
-    return new SimStream(this.rank, this.shared.engine, this.shared.addresses);
+    const stream = new SimStream(this.rank, this.shared.engine, this.shared.addresses);
+    this.streams.add(stream);
+    return stream;
   }
 
   createEvent(): Event {
@@ -115,7 +133,10 @@ export class SimDevice implements Device {
   }
 
   /** At once: memory that is gone makes a simulated kernel fail, not the process. */
-  async settle(): Promise<void> {}
+  async settle(): Promise<void> {
+    // What a killed rank had enqueued never runs.
+    await Promise.all([...this.streams].map((stream) => stream.synchronize().catch(() => {})));
+  }
 
   async dispose(): Promise<void> {
     this.disposed = true;
@@ -195,13 +216,13 @@ class SimLauncher implements Launcher {
         `a parameter of kernel ${this.compiled.module.name}: ${[...this.places.keys()].join(', ') || 'it has none'}`,
       );
     }
-    this.missing.delete(name);
     return place;
   }
 
   set(name: string, value: number | bigint): void {
     const { type, at } = this.placeOf(name);
     if (type.kind === 'pointer') {
+      if (typeof value !== 'bigint') requireInteger(name, value, 0, Number.MAX_SAFE_INTEGER);
       const { buffer, offset } = this.shared.addresses.find(name, Number(value), 0);
       if (offset % byteSize[type.to] !== 0) {
         throw new ArgumentError(name, value, `a multiple of ${byteSize[type.to]}, the size of ${type.to}`);
@@ -213,11 +234,15 @@ class SimLauncher implements Launcher {
     } else {
       throw new ArgumentError(name, value, 'set with setWindow, as it is a window');
     }
+    this.missing.delete(name);
   }
 
   setWindow(name: string, window: Window): void {
     const { type, at } = this.placeOf(name);
     if (type.kind !== 'peers') throw new ArgumentError(name, window, 'set with set, as it is not a window');
+    requireObject(name, window, 'a window');
+    if (!Array.isArray(window.bases))
+      throw new ArgumentError(`${name}.bases`, window.bases, 'an array of addresses');
     const buffers: SimBuffer[] = [];
     const offsets: number[] = [];
     window.bases.forEach((base, rank) => {
@@ -228,6 +253,7 @@ class SimLauncher implements Launcher {
     });
     this.args[at] = buffers;
     this.args[at + 1] = offsets;
+    this.missing.delete(name);
   }
 
   setGrid(grid: number): void {
@@ -290,6 +316,7 @@ function scalar(name: string, type: string, value: number | bigint): unknown {
       }
       return BigInt(value);
     case 'f32':
+      if (typeof value !== 'number') throw new ArgumentError(name, value, 'a number');
       return Math.fround(Number(value));
     case 'bool':
       return value !== 0 && value !== 0n;

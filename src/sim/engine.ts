@@ -7,54 +7,33 @@
  * number of steps (so that the process stays responsive).
  */
 import { HeddleError } from '../errors/index.js';
-import { type Compiled, type Mode, pause, warpOps } from './compiled.js';
-import { describeCondition } from './condition.js';
+import { Blocks, type Machine } from './blocks.js';
+import { type Mode, pause } from './compiled.js';
 import type { Detector } from './detector.js';
-import type { FindingLog } from './findings.js';
+import type { FindingContent, FindingLog } from './findings.js';
+import { type HostProgram, HostThread } from './host-threads.js';
 import { Hosts } from './hosts.js';
+import { Meetings } from './meetings.js';
 import { SimBuffer } from './memory.js';
 import type { Random } from './random.js';
-import { Agent, type Schedule, type Task } from './schedule.js';
-import { Block, type Hub, type Launch, Thread } from './thread.js';
-import { completeWarpOperation } from './warp.js';
+import type { Agent, Schedule } from './schedule.js';
+import { soon } from './soon.js';
+import { Spins } from './spins.js';
+import { Statistics } from './statistics.js';
+import type { Block, Launch, Thread } from './thread.js';
+import { Time } from './time.js';
+import { Waits } from './waits.js';
 
 const stepsPerTurn = 20_000;
 /** How long a look of a thread that polls takes, where time passes for nobody else. */
 const nanosecondsPerLook = 1000;
-/** The trace keeps at least this many launches, and at most twice as many. */
-const traced = 50_000;
+/** Nanoseconds in which every time limit runs out. */
+const eternity = 1e13;
 /** How many turns of the event loop a machine without runnable work waits before it believes its hosts blocked. */
 const patience = 2;
 
 /** Likewise, before it looks only once a millisecond for what may come from outside. */
 const outsidePatience = 1000;
-
-/** What a thread of a host does, beside the host program. */
-export interface HostProgram {
-  /** For findings. */
-  readonly name: string;
-  /** Whether something outside the machine, such as a network, may give it work at any time. */
-  readonly hearsOutside: boolean;
-  /** One turn; true when it did anything. What it throws ends the thread. */
-  step(): boolean;
-  onError(error: unknown): void;
-}
-
-/** When a launch ran, in steps of the machine. */
-export interface TraceEntry {
-  readonly rank: number;
-  readonly kernel: string;
-  readonly launch: number;
-  readonly start: number;
-  readonly end: number;
-}
-
-export interface KernelStatistics {
-  launches: number;
-  /** Bytes that its threads stored to, and loaded from, memory of other ranks. */
-  bytesStored: number;
-  bytesLoaded: number;
-}
 
 export interface EngineOptions {
   readonly ranks: number;
@@ -67,35 +46,28 @@ export interface EngineOptions {
   readonly detector: Detector | null;
 }
 
-export class Engine implements Hub {
+export class Engine implements Machine {
   readonly mode: Mode;
   readonly schedule: Schedule;
   readonly random: Random;
   readonly log: FindingLog;
   readonly detector: Detector | null;
   readonly hosts: Hosts;
-  readonly trace: TraceEntry[] = [];
-  readonly kernels = new Map<string, KernelStatistics>();
+  readonly statistics = new Statistics();
   readonly killed: boolean[];
   readonly seen: SimBuffer;
+  readonly spins = new Spins();
   steps = 0;
   timeLimits = 0;
 
-  private readonly starters: BlockStarter[];
-  private readonly liveBlocks = new Set<Block>();
-  private readonly parked = new Set<Thread>();
-  /** Checked mode: parked threads by the 16-byte line they wait for, a buffer. */
-  private readonly parkedAt = new Map<SimBuffer, Map<number, Thread[]>>();
+  private readonly meetings: Meetings;
+  private readonly waits: Waits;
+  private readonly time: Time;
+  private readonly blocks: Blocks;
   /** Fast mode: threads in a loop that polls memory by itself. */
   private readonly spinning: Thread[] = [];
-  private readonly asleep: { readonly thread: Thread; readonly until: number }[] = [];
-  /** Threads that have ended, by rank and kernel. */
-  private readonly spareThreads: Map<Compiled, Thread[]>[];
-  private readonly spareShared = new Map<number, SimBuffer[]>();
   private readonly deaths: { readonly rank: number; readonly atStep: number }[] = [];
   private readonly stepLimit: number;
-  /** Nanoseconds: one a step, and more when everybody sleeps. */
-  private time = 0;
   private turnPlanned = false;
   private hostTold = false;
   private idleTurns = 0;
@@ -105,11 +77,12 @@ export class Engine implements Hub {
   private acting: HostThread | null = null;
   /** Host threads that found nothing to do. */
   private readonly idleHosts = new Set<HostThread>();
+  /** Host threads that may hear of something from outside the machine. */
+  private outside = 0;
   /** Counts what may have given one of them something to do. */
   private moves = 0;
   /** The host programs that have accessed mapped memory, as threads of the detector, by rank. */
   private readonly hostPrograms = new Map<number, number>();
-  private nextBlock = 0;
   private nextNumber = 0;
   private readonly ordinals: Readonly<Record<'launch' | 'stream', number[]>>;
 
@@ -124,11 +97,12 @@ export class Engine implements Hub {
     this.killed = new Array(options.ranks).fill(false);
     const zeros = () => new Array<number>(options.ranks).fill(0);
     this.ordinals = { launch: zeros(), stream: zeros() };
-    this.spareThreads = Array.from({ length: options.ranks }, () => new Map());
-    this.starters = Array.from(
-      { length: options.ranks },
-      (_, rank) => new BlockStarter(rank, options.residentBlocks, this),
-    );
+    const { schedule, detector, log, mode, ranks, residentBlocks } = options;
+    const makeReady = (thread: Thread) => this.makeReady(thread);
+    this.meetings = new Meetings({ detector, log, schedule, makeReady });
+    this.waits = new Waits({ mode, makeReady });
+    this.time = new Time(makeReady);
+    this.blocks = new Blocks({ machine: this, statistics: this.statistics, ranks, residentBlocks });
     this.hosts = new Hosts(options.ranks, () => {
       this.hostTold = true;
       this.work();
@@ -161,8 +135,14 @@ export class Engine implements Hub {
     return thread;
   }
 
+  newThreads(count: number): number {
+    const first = this.nextThread;
+    this.nextThread += count;
+    return first;
+  }
+
   private newHostThread(rank: number, name: string | null): number {
-    const thread = this.nextThread++;
+    const thread = this.newThreads(1);
     this.detector?.hostThreadStarted(thread, rank, name);
     return thread;
   }
@@ -170,12 +150,14 @@ export class Engine implements Hub {
   /** Starts a thread of the host of `rank`, whose turns the schedule gives it. What it returns ends the thread. */
   startHost(rank: number, program: HostProgram): () => void {
     const host = new HostThread(rank, this.newHostThread(rank, program.name), program, this);
-    this.schedule.add(host as Task);
+    if (program.hearsOutside) this.outside++;
+    this.schedule.add(host);
     this.work();
     return () => {
       if (host.ended) return;
       host.ended = true;
       this.idleHosts.delete(host);
+      if (program.hearsOutside) this.outside--;
       this.detector?.hostThreadEnded(host.id, rank);
       this.work();
     };
@@ -195,8 +177,7 @@ export class Engine implements Hub {
   hostIdles(host: HostThread): void {
     this.moves--;
     // Checked mode looks at more moments than those at which nobody else can run.
-    if (this.mode === 'checked' && !this.explores && this.random.below(8) !== 0)
-      this.schedule.add(host as Task);
+    if (this.mode === 'checked' && !this.explores && this.random.below(8) !== 0) this.schedule.add(host);
     else this.idleHosts.add(host);
   }
 
@@ -212,7 +193,7 @@ export class Engine implements Hub {
     for (const host of this.idleHosts) {
       if (!which(host)) continue;
       this.idleHosts.delete(host);
-      this.schedule.add(host as Task);
+      this.schedule.add(host);
       woken = true;
     }
     return woken;
@@ -224,6 +205,7 @@ export class Engine implements Hub {
   work(): void {
     this.idleTurns = 0;
     this.moves++;
+    this.spins.stir();
     this.planTurn();
   }
 
@@ -231,7 +213,7 @@ export class Engine implements Hub {
     if (this.turnPlanned) return;
     this.turnPlanned = true;
     if (later) setTimeout(() => this.turn(), 1);
-    else setImmediate(() => this.turn());
+    else soon(() => this.turn());
   }
 
   private turn(): void {
@@ -247,11 +229,17 @@ export class Engine implements Hub {
       }
       this.steps++;
       this.moves++;
-      this.time++;
+      this.time.now++;
       if (this.deaths.length > 0) this.dieOnTime();
       if (this.killed[task.rank]) continue;
-      if (task.isThread) this.runThread(task as Thread);
-      else (task as Agent).run();
+      if (task.isThread) {
+        this.runThread(task as Thread);
+      } else {
+        (task as Agent).run();
+        if (!(task instanceof HostThread)) this.spins.stir();
+      }
+      if (this.mode === 'checked' && this.spins.step(() => this.blocks.liveThreads()) && !this.endSpins())
+        return;
       if (this.steps > this.stepLimit) {
         this.giveUp(`no end in sight after ${this.steps} steps: some loop waits for what never comes`);
         return;
@@ -278,51 +266,31 @@ export class Engine implements Hub {
   /** Nobody is ready: looks for those who have become so, or who were held back. */
   private findWork(): boolean {
     let found =
-      this.wakeParked() || this.schedule.bringIn() || this.wakeHosts((host) => host.saw < this.moves);
-    if (!found) found = this.wakeSleepers();
+      (this.mode === 'fast' && this.waits.pollAll()) ||
+      this.schedule.bringIn() ||
+      this.wakeHosts((host) => host.saw < this.moves);
+    if (!found) found = this.time.wakeFirst();
     if (this.spinning.length === 0) return found;
     // If they are all there is, they may be waiting for time to pass.
-    if (!found) this.time += nanosecondsPerLook;
+    if (!found) this.time.now += nanosecondsPerLook;
     for (const thread of this.spinning.splice(0)) this.schedule.add(thread);
-    return true;
-  }
-
-  /** Fast mode looks at parked threads only here, so that stores cost nothing. */
-  private wakeParked(): boolean {
-    if (this.mode === 'checked') return false;
-    let woken = false;
-    for (const thread of this.parked) {
-      if (!thread.poll()) continue;
-      this.parked.delete(thread);
-      this.makeReady(thread);
-      woken = true;
-    }
-    return woken;
-  }
-
-  /** Nothing else can run: time passes until the first sleeper wakes. */
-  private wakeSleepers(): boolean {
-    if (this.asleep.length === 0) return false;
-    this.time = Math.max(this.time, Math.min(...this.asleep.map((sleeper) => sleeper.until)));
-    for (let i = this.asleep.length - 1; i >= 0; i--) {
-      if (this.asleep[i]!.until > this.time) continue;
-      this.makeReady(this.asleep[i]!.thread);
-      this.asleep.splice(i, 1);
-    }
     return true;
   }
 
   // Threads.
 
-  private makeReady(thread: Thread): void {
+  makeReady(thread: Thread): void {
     thread.state = 'ready';
     this.schedule.add(thread);
   }
 
   private runThread(thread: Thread): void {
-    if (thread.wait !== null && !thread.poll()) {
-      this.park(thread);
-      return;
+    if (thread.wait !== null) {
+      if (!thread.poll()) {
+        this.waits.park(thread);
+        return;
+      }
+      this.spins.stir();
     }
     let step: IteratorResult<number, void>;
     try {
@@ -341,23 +309,17 @@ export class Engine implements Hub {
         else this.schedule.add(thread);
         return;
       case pause.barrier:
-        thread.state = 'barrier';
-        if (++thread.block.arrived === thread.block.live) this.releaseBarrier(thread.block);
+        this.meetings.atBarrier(thread);
         return;
       case pause.group:
-        thread.state = 'group';
-        this.releaseGroup(thread.released);
+        this.meetings.inGroup(thread);
         return;
-      case pause.warp: {
-        const { block } = thread;
-        const warp = thread.index >>> 5;
-        thread.state = 'warp';
-        if (++block.warpArrived[warp]! === block.warpLive[warp]) this.releaseWarp(block, warp);
+      case pause.warp:
+        this.meetings.inWarp(thread);
         return;
-      }
       case pause.wait:
         // Fast code has already looked; checked mode looks when the schedule next picks the thread.
-        if (this.mode === 'fast' && thread.wait !== null) this.park(thread);
+        if (this.mode === 'fast' && thread.wait !== null) this.waits.park(thread);
         else this.schedule.add(thread);
         return;
       case pause.previous:
@@ -368,36 +330,8 @@ export class Engine implements Hub {
     }
   }
 
-  private park(thread: Thread): void {
-    thread.state = 'parked';
-    this.parked.add(thread);
-    if (this.mode === 'fast') return;
-    const { buffer, offset } = thread.wait!;
-    let lines = this.parkedAt.get(buffer);
-    if (lines === undefined) {
-      lines = new Map();
-      this.parkedAt.set(buffer, lines);
-    }
-    const line = lines.get(offset >>> 4);
-    if (line === undefined) lines.set(offset >>> 4, [thread]);
-    else line.push(thread);
-    buffer.waiters++;
-  }
-
   wake(buffer: SimBuffer, offset: number, bytes: number): void {
-    const lines = this.parkedAt.get(buffer);
-    if (lines === undefined) return;
-    const last = (offset + bytes - 1) >>> 4;
-    for (let at = offset >>> 4; at <= last; at++) {
-      const line = lines.get(at);
-      if (line === undefined) continue;
-      lines.delete(at);
-      if (lines.size === 0) this.parkedAt.delete(buffer);
-      buffer.waiters -= line.length;
-      for (const thread of line) {
-        if (this.parked.delete(thread)) this.makeReady(thread);
-      }
-    }
+    this.waits.wake(buffer, offset, bytes);
   }
 
   pickStore(count: number): number {
@@ -409,11 +343,11 @@ export class Engine implements Hub {
   }
 
   clock(): bigint {
-    return BigInt(++this.time);
+    return BigInt(++this.time.now);
   }
 
   sleep(thread: Thread, nanoseconds: number): void {
-    this.asleep.push({ thread, until: this.time + nanoseconds });
+    this.time.sleep(thread, nanoseconds);
   }
 
   private followPrevious(thread: Thread): void {
@@ -427,7 +361,7 @@ export class Engine implements Hub {
     }
   }
 
-  private failed(thread: Thread, error: unknown): void {
+  failed(thread: Thread, error: unknown): void {
     const { launch } = thread.block;
     launch.error ??= new HeddleError(
       'HEDDLE_LAUNCH',
@@ -439,238 +373,24 @@ export class Engine implements Hub {
 
   private endThread(thread: Thread): void {
     const { block } = thread;
-    const warp = thread.index >>> 5;
     thread.end();
+    this.spins.stir();
     this.schedule.ordered?.([thread], [block.launch.stream]);
     block.live--;
-    block.warpLive[warp]!--;
+    block.warpLive[thread.index >>> 5]!--;
     if (block.live === 0) {
-      this.endBlock(block);
+      this.blocks.end(block);
       return;
     }
-    if (block.arrived > 0 && block.arrived === block.live) this.releaseBarrier(block);
-    const waiting = block.warpArrived[warp]!;
-    if (waiting > 0 && waiting === block.warpLive[warp]) this.releaseWarp(block, warp);
+    this.meetings.left(thread);
   }
-
-  // Meetings.
-
-  private releaseBarrier(block: Block): void {
-    const there = block.threads.filter((thread) => thread.state === 'barrier');
-    if (this.detector !== null) {
-      this.reportDivergence('a barrier of the block', block, there, block.threads);
-      this.detector.blockBarrier(block.id);
-    }
-    this.schedule.ordered?.(there, there);
-    block.arrived = 0;
-    for (const thread of there) this.makeReady(thread);
-  }
-
-  /** Each of its warps must be there whole, and at one statement. */
-  private releaseGroup(there: readonly Thread[]): void {
-    if (there.length === 0) return;
-    if (this.detector !== null) {
-      const { block } = there[0]!;
-      for (const warp of new Set(there.map(({ index }) => index >>> 5))) {
-        const ofWarp = ({ index }: Thread) => index >>> 5 === warp;
-        const lanes = block.threads.filter(ofWarp);
-        this.reportDivergence('a barrier of a group of warps', block, there.filter(ofWarp), lanes);
-      }
-      this.detector.groupMet(there.map((thread) => thread.id));
-    }
-    this.schedule.ordered?.(there, there);
-    for (const thread of there) this.makeReady(thread);
-  }
-
-  private releaseWarp(block: Block, warp: number): void {
-    const { threads } = block;
-    const first = warp * 32;
-    const end = Math.min(first + 32, threads.length);
-    let mask = 0;
-    for (let i = first; i < end; i++) if (threads[i]!.state === 'warp') mask |= 1 << (i - first);
-    const some = threads[first + 31 - Math.clz32(mask & -mask)]!;
-    if (this.detector !== null) {
-      const lanes = threads.slice(first, end);
-      const there = lanes.filter((thread) => thread.state === 'warp');
-      this.reportDivergence('an operation of the warp', block, there, lanes);
-      // Votes and shuffles exchange registers and order no memory; CUDA promises that of the barrier alone.
-      if (warpOps[some.warpOp] === 'warp.barrier')
-        this.detector.warpMet(block.firstThread + first, lanes.length);
-      this.schedule.ordered?.(there, there);
-    }
-    completeWarpOperation(block, warp, some.warpOp, mask);
-    block.warpArrived[warp] = 0;
-    for (let i = first; i < end; i++) if (threads[i]!.state === 'warp') this.makeReady(threads[i]!);
-  }
-
-  /** All must be there, and at the same statement. */
-  private reportDivergence(
-    operation: string,
-    block: Block,
-    there: readonly Thread[],
-    expected: readonly Thread[],
-  ): void {
-    const { site } = there[0]!;
-    if (there.length === expected.length && there.every((thread) => thread.site === site)) return;
-    const present = there.filter((thread) => thread.site === site);
-    this.reportAbsent(
-      operation,
-      block,
-      present,
-      expected.filter((thread) => !present.includes(thread)),
-    );
-  }
-
-  private reportAbsent(
-    operation: string,
-    block: Block,
-    present: readonly Thread[],
-    absent: readonly Thread[],
-  ): void {
-    const { launch } = block;
-    const { site } = present[0]!;
-    this.log.add({
-      kind: 'divergence',
-      operation,
-      where: launch.compiled.sites[site]!.where,
-      rank: launch.home,
-      kernel: launch.kernel,
-      block: block.index,
-      present: present.map((thread) => thread.index),
-      absent: absent.map((thread) => thread.index),
-    });
-  }
-
-  // Blocks and launches.
 
   startLaunch(launch: Launch): void {
-    launch.startStep = this.steps;
-    this.starters[launch.home]!.add(launch);
-  }
-
-  startBlock(launch: Launch): void {
-    const { compiled } = launch;
-    const index = launch.nextBlock++;
-    const shared = this.takeShared(launch.home, compiled);
-    const block = new Block(this.nextBlock++, launch, index, shared, this.nextThread);
-    this.nextThread += launch.block;
-    launch.liveBlocks++;
-    this.detector?.blockStarted(block.id, launch.id, index, block.firstThread, launch.block);
-    if (compiled.isGenerator) this.startThreads(block);
-    else this.runToEnd(block);
-  }
-
-  private startThreads(block: Block): void {
-    const { launch } = block;
-    const spare = this.spareThreads[launch.home]!.get(launch.compiled);
-    block.live = launch.block;
-    for (let i = 0; i < launch.block; i++) {
-      let thread = spare?.pop();
-      if (thread === undefined) {
-        thread = new Thread(block, i, launch.home, this);
-        thread.iterator = launch.compiled.run(thread);
-      } else {
-        thread.become(block, i);
-      }
-      block.warpLive[i >>> 5]!++;
-      block.threads.push(thread);
-    }
-    this.liveBlocks.add(block);
-    for (const thread of block.threads) this.schedule.add(thread);
-  }
-
-  /** A kernel that never waits: its threads run one after the other, as one step each. */
-  private runToEnd(block: Block): void {
-    const { launch } = block;
-    const { run } = launch.compiled;
-    const thread = new Thread(block, 0, launch.home, this);
-    this.steps += launch.block - 1;
-    try {
-      for (let i = 0; i < launch.block; i++) {
-        thread.index = i;
-        run(thread);
-      }
-      thread.end();
-      this.endBlock(block);
-    } catch (error) {
-      block.live = 1;
-      this.failed(thread, error);
-    }
-  }
-
-  private endBlock(block: Block): void {
-    const { launch } = block;
-    this.liveBlocks.delete(block);
-    this.detector?.blockEnded(block.id);
-    this.giveShared(block.shared);
-    if (launch.compiled.isGenerator && launch.error === null) this.keepThreads(block);
-    this.blockReleased(block);
-    launch.liveBlocks--;
-    this.starters[launch.home]!.blockEnded();
-    if (launch.liveBlocks === 0 && launch.nextBlock === launch.grid) this.endLaunch(launch);
+    this.blocks.launch(launch);
   }
 
   blockReleased(block: Block): void {
-    if (block.released) return;
-    block.released = true;
-    const { launch } = block;
-    if (++launch.releasedBlocks === launch.grid) launch.onReleased();
-  }
-
-  private endLaunch(launch: Launch): void {
-    launch.ended = true;
-    launch.endStep = this.steps;
-    launch.previous = null;
-    this.detector?.launchEnded(launch.id);
-    if (this.trace.length === 2 * traced) this.trace.splice(0, traced);
-    this.trace.push({
-      rank: launch.home,
-      kernel: launch.kernel,
-      launch: launch.id,
-      start: launch.startStep,
-      end: launch.endStep,
-    });
-    let statistics = this.kernels.get(launch.kernel);
-    if (statistics === undefined) {
-      statistics = { launches: 0, bytesStored: 0, bytesLoaded: 0 };
-      this.kernels.set(launch.kernel, statistics);
-    }
-    statistics.launches++;
-    statistics.bytesStored += launch.traffic[0]!;
-    statistics.bytesLoaded += launch.traffic[1]!;
-    launch.onEnd();
-    for (const thread of launch.followers.splice(0)) {
-      this.detector?.awaitPrevious(thread.id);
-      this.makeReady(thread);
-    }
-  }
-
-  private keepThreads(block: Block): void {
-    const { compiled, home } = block.launch;
-    const spare = this.spareThreads[home]!;
-    const kept = spare.get(compiled);
-    if (kept === undefined) spare.set(compiled, block.threads);
-    else for (const thread of block.threads) kept.push(thread);
-  }
-
-  private takeShared(rank: number, compiled: Compiled): SimBuffer | null {
-    if (compiled.sharedBytes === 0) return null;
-    // Buffers are reused where nobody tells one block's memory from another's.
-    const spare = this.spareShared.get(compiled.sharedBytes)?.pop();
-    if (spare !== undefined) return spare;
-    const buffer = this.newBuffer(rank, compiled.sharedBytes, 'shared memory');
-    for (const { variable, offset, elementBytes, length } of compiled.shared) {
-      buffer.name(variable.name, offset, elementBytes, length);
-    }
-    if (this.mode === 'checked') buffer.poison(0, compiled.sharedBytes);
-    return buffer;
-  }
-
-  private giveShared(buffer: SimBuffer | null): void {
-    if (buffer === null || this.mode === 'checked') return;
-    const spare = this.spareShared.get(buffer.bytes);
-    if (spare === undefined) this.spareShared.set(buffer.bytes, [buffer]);
-    else spare.push(buffer);
+    this.blocks.release(block);
   }
 
   // The end of hope.
@@ -680,63 +400,47 @@ export class Engine implements Hub {
    * failing that, all waits end as if their limits had run out, so that kernels leave and hosts get their errors.
    */
   private endHopelessWaits(): void {
-    if (this.endDivergentMeetings()) return;
-    if (this.parked.size === 0) {
-      if (this.endGroups()) return;
+    if (this.meetings.endDivergent(this.blocks.live)) return;
+    if (!this.waits.any) {
+      if (this.meetings.endGroups(this.blocks.live)) return;
       this.giveUp('streams wait for events that will never be recorded');
       return;
     }
-    const threads = [...this.parked];
-    // After a rank's death it is no mistake to wait for it in vain.
-    if (this.mode === 'checked' && !this.killed.includes(true)) {
-      this.log.add({ kind: 'stuck-wait', waiting: threads.map(describeWait) });
-    }
+    this.reportWaits(this.waits.reports());
     this.timeLimits++;
-    this.parked.clear();
-    this.parkedAt.clear();
-    for (const thread of threads) {
-      const wait = thread.wait!;
-      wait.expired = true;
-      wait.buffer.waiters = 0;
-      this.makeReady(thread);
-    }
+    this.waits.expire();
   }
 
-  /** Lanes wait in a warp operation while the others wait in a barrier or have left. */
-  private endDivergentMeetings(): boolean {
-    let any = false;
-    for (const block of [...this.liveBlocks]) {
-      for (let warp = 0; warp < block.warpLive.length; warp++) {
-        if (block.warpArrived[warp] === 0) continue;
-        const lanes = block.threads.slice(warp * 32, warp * 32 + 32);
-        if (!lanes.every((t) => t.state === 'warp' || t.state === 'barrier' || t.state === 'ended')) continue;
-        this.releaseWarp(block, warp);
-        any = true;
-      }
+  /**
+   * Called when all that runs are loops over memory in which nothing changes. Those that look at the clock leave, as its
+   * time is over now; if none does, that was all. False if the machine has stopped.
+   */
+  private endSpins(): boolean {
+    const { spins } = this;
+    if (spins.timeIsOver) {
+      this.giveUp('loops look at memory for what never comes, and have no limit');
+      return false;
     }
-    return any;
+    if (this.outside === 0 && this.hosts.allBlocked(this.killed)) {
+      this.reportWaits([...spins.reports(), ...this.waits.reports()]);
+      this.time.now += eternity;
+      spins.timeIsOver = true;
+    }
+    spins.forget();
+    return true;
   }
 
-  /** Barriers of groups to which the others never come. */
-  private endGroups(): boolean {
-    let any = false;
-    for (const block of [...this.liveBlocks]) {
-      for (const { id, there } of block.groups?.abandoned() ?? []) {
-        const absent = block.threads.filter((thread) => !there.includes(thread));
-        this.reportAbsent(`barrier ${id} of a group of warps`, block, there, absent);
-        for (const thread of there) this.makeReady(thread);
-        any = true;
-      }
-    }
-    return any;
+  private reportWaits(waiting: Extract<FindingContent, { kind: 'stuck-wait' }>['waiting']): void {
+    // After a rank's death it is no mistake to wait for it in vain.
+    if (this.mode === 'fast' || this.killed.includes(true)) return;
+    this.log.add({ kind: 'stuck-wait', waiting });
   }
 
   private giveUp(message: string): void {
     if (this.mode === 'checked') this.log.add({ kind: 'failure', message });
     while (this.schedule.next() !== undefined || this.schedule.bringIn());
     this.spinning.length = 0;
-    this.parked.clear();
-    this.parkedAt.clear();
+    this.waits.clear();
     this.hosts.fail(new HeddleError('HEDDLE_STUCK', `the simulated machine stopped: ${message}`));
   }
 
@@ -759,103 +463,12 @@ export class Engine implements Hub {
   private die(rank: number): void {
     if (this.killed[rank]) return;
     this.killed[rank] = true;
-    for (const thread of this.parked) if (thread.rank === rank) this.parked.delete(thread);
-    for (const block of this.liveBlocks) if (block.launch.home === rank) this.liveBlocks.delete(block);
-    for (let i = this.asleep.length - 1; i >= 0; i--) {
-      if (this.asleep[i]!.thread.rank === rank) this.asleep.splice(i, 1);
-    }
+    this.waits.forget(rank);
+    this.blocks.forget(rank);
+    this.time.forget(rank);
     this.hosts.fail(
       new HeddleError('HEDDLE_KILLED', `rank ${rank} of the simulated machine was killed`),
       rank,
     );
-  }
-}
-
-/** A thread of a host: an agent of the machine that takes a turn whenever the schedule says so. */
-class HostThread extends Agent {
-  readonly key: string;
-  ended = false;
-  /** How much had moved before its last turn. */
-  saw = 0;
-
-  constructor(
-    readonly rank: number,
-    readonly id: number,
-    readonly program: HostProgram,
-    private readonly engine: Engine,
-  ) {
-    super();
-    this.key = `rank ${rank} ${program.name} ${id}`;
-  }
-
-  run(): void {
-    if (this.ended) return;
-    try {
-      if (this.engine.act(this, () => this.program.step())) {
-        this.engine.work();
-        this.engine.schedule.add(this as Task);
-      } else {
-        this.engine.hostIdles(this);
-      }
-    } catch (error) {
-      this.ended = true;
-      this.program.onError(error);
-    }
-  }
-}
-
-function describeWait(thread: Thread) {
-  const wait = thread.wait!;
-  const { buffer, offset, kind, wanted } = wait;
-  const word = buffer.i32[(offset >>> 2) + (kind === 'filled' ? 3 : 0)]! >>> 0;
-  return {
-    ...thread.report('wait', wait.order, wait.scope, wait.site),
-    location: `${buffer.purpose} of rank ${buffer.rank}, ${buffer.describe(offset)}`,
-    value: kind === 'phase' ? 'in its phase' : String(word),
-    wanted: kind === 'phase' ? `the end of the phase of parity ${wanted}` : describeCondition(wait),
-  };
-}
-
-/** Starts a rank's blocks as room allows: in order of launch and index, or as the schedule likes. */
-class BlockStarter extends Agent {
-  private readonly launches: Launch[] = [];
-  private resident = 0;
-  private queued = false;
-  override readonly startsBlocks = true;
-  readonly key: string;
-
-  constructor(
-    readonly rank: number,
-    private readonly limit: number,
-    private readonly engine: Engine,
-  ) {
-    super();
-    this.key = `rank ${rank} blocks`;
-  }
-
-  add(launch: Launch): void {
-    this.launches.push(launch);
-    this.kick();
-  }
-
-  blockEnded(): void {
-    this.resident--;
-    this.kick();
-  }
-
-  private kick(): void {
-    if (this.queued || this.launches.length === 0 || this.resident >= this.limit) return;
-    this.queued = true;
-    this.engine.schedule.add(this as Task);
-  }
-
-  run(): void {
-    this.queued = false;
-    const launch = this.launches[0];
-    if (launch === undefined || this.resident >= this.limit) return;
-    this.resident++;
-    if (launch.nextBlock + 1 === launch.grid) this.launches.shift();
-    this.engine.startBlock(launch);
-    this.kick();
   }
 }

@@ -1,7 +1,7 @@
 /** Collects what a run finds out, each thing once, and turns findings into text. */
-import type { AccessReport, Finding } from './detector.js';
+import type { AccessReport, Finding, StaleRead } from './detector.js';
 
-type Content<F> = F extends unknown ? Omit<F, 'seed' | 'configuration'> : never;
+type Content<F> = F extends unknown ? Omit<F, 'seed' | 'configuration' | 'stale'> : never;
 /** A finding before it knows which run it belongs to. */
 export type FindingContent = Content<Finding>;
 
@@ -12,13 +12,15 @@ export class FindingLog {
   constructor(
     private readonly seed: string,
     private readonly configuration: string,
+    private readonly staleReads: () => readonly StaleRead[],
   ) {}
 
   add(content: FindingContent): void {
     const key = findingKey(content);
     if (this.seen.has(key)) return;
     this.seen.add(key);
-    this.findings.push({ seed: this.seed, configuration: this.configuration, ...content } as Finding);
+    const { seed, configuration } = this;
+    this.findings.push({ seed, configuration, ...content, stale: this.staleReads() } as Finding);
   }
 }
 
@@ -57,6 +59,7 @@ export function formatFinding(finding: Finding): string {
   const { configuration, seed } = finding;
   return [
     ...body(finding),
+    ...staleReads(finding.stale ?? []),
     `  seen in ${configuration === '' ? `seed ${seed}` : `${configuration}/${seed}`}`,
   ].join('\n');
 }
@@ -89,7 +92,7 @@ function body(finding: Finding): string[] {
       const shown = finding.waiting.slice(0, shownWaiters);
       const hidden = finding.waiting.length - shown.length;
       return [
-        `${headline}: ${finding.waiting.length} ${finding.waiting.length === 1 ? 'thread waits' : 'threads wait'} and nothing else can run`,
+        `${headline}: ${finding.waiting.length} ${finding.waiting.length === 1 ? 'thread waits' : 'threads wait'} and nothing else can change that`,
         ...shown.flatMap((wait) => [
           ...access(wait),
           `      ${wait.location} is ${wait.value}, wanted ${wait.wanted}`,
@@ -101,6 +104,26 @@ function body(finding: Finding): string[] {
     case 'failure':
       return [`${headline}: ${finding.message}`];
   }
+}
+
+/** At most this many loads are shown. */
+const shownLoads = 4;
+
+function staleReads(loads: readonly StaleRead[]): string[] {
+  if (loads.length === 0) return [];
+  const hidden = loads.length - shownLoads;
+  return [
+    '  before it, loads read older values, as they may where nothing orders the newer store before them:',
+    ...loads
+      .slice(-shownLoads)
+      .flatMap(({ buffer, location, load, value, from, missing, missingValue, hint }) => [
+        ...access(load),
+        `      saw ${value} in ${buffer}, ${location} (${from === null ? 'what was there at first' : `stored at ${from.where}`}), not ${missingValue}, by`,
+        ...access(missing),
+        `      hint: ${hint}`,
+      ]),
+    ...(hidden > 0 ? [`    and ${hidden} more`] : []),
+  ];
 }
 
 function access(a: AccessReport): string[] {

@@ -1,7 +1,7 @@
-export type { AccessReport, Finding } from './detector.js';
-export type { HostProgram, KernelStatistics, TraceEntry } from './engine.js';
+export type { AccessReport, Finding, Site, StaleRead } from './detector.js';
 export { type Exploration, explore } from './exhaustive.js';
 export { findingKey, formatFinding } from './findings.js';
+export type { HostProgram } from './host-threads.js';
 export {
   type MachineOptions,
   type MachineStatistics,
@@ -10,3 +10,5 @@ export {
   SimMachine,
 } from './machine.js';
 export type { Schedule } from './schedule.js';
+export type { KernelStatistics, TraceEntry } from './statistics.js';
+export type { Watcher } from './watched.js';

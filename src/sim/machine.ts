@@ -1,17 +1,26 @@
 /** The simulated machine as its users see it. */
 import type { Device } from '../device/index.js';
-import { ArgumentError, requireInteger } from '../errors/index.js';
+import {
+  ArgumentError,
+  requireFunction,
+  requireInteger,
+  requireObject,
+  requireText,
+} from '../errors/index.js';
 import type { IrModule } from '../lang/index.js';
 import type { Mode } from './compiled.js';
 import { createDetector } from './detector/index.js';
-import type { Detector, Finding, HostKnowledge } from './detector.js';
+import type { Detector, Finding, HostKnowledge, Site, SiteId, StaleRead } from './detector.js';
 import { SimDevice } from './device.js';
-import { Engine, type HostProgram, type KernelStatistics, type TraceEntry } from './engine.js';
+import { Engine } from './engine.js';
 import { FindingLog } from './findings.js';
+import type { HostProgram } from './host-threads.js';
 import { AddressSpace } from './memory.js';
 import { Random } from './random.js';
 import { InOrder, PrioritySchedule, RandomSchedule, type Schedule } from './schedule.js';
 import { SiteRegistry } from './sites.js';
+import type { KernelStatistics, TraceEntry } from './statistics.js';
+import { type Watcher, watched } from './watched.js';
 
 export const maxRanks = 128;
 
@@ -35,6 +44,8 @@ export interface MachineOptions {
   readonly stepLimit?: number;
   /** Sees every kernel that is loaded, and says what runs in its place: how mutants come in. */
   readonly substitute?: (module: IrModule) => IrModule;
+  /** Hears in checked mode what threads do, step by step: how a schedule is shown. */
+  readonly watch?: (site: (id: SiteId) => Site) => Watcher;
 }
 
 export interface MachineStatistics {
@@ -74,36 +85,33 @@ export class SimMachine {
   }
 
   static create(options: MachineOptions): SimMachine {
+    requireObject('options', options);
     const ranks = requireInteger('ranks', options.ranks, 1, maxRanks);
     const mode = options.mode ?? 'fast';
     if (mode !== 'fast' && mode !== 'checked') throw new ArgumentError('mode', mode, "'fast' or 'checked'");
-    const seed = options.seed ?? '0';
-    const configuration = options.configuration ?? '';
+    const seed = requireText('seed', options.seed ?? '0');
+    const configuration = requireText('configuration', options.configuration ?? '');
+    const substitute = options.substitute ?? ((module: IrModule) => module);
+    requireFunction('substitute', substitute);
     const sites = new SiteRegistry();
-    const log = new FindingLog(seed, configuration);
-    const detector =
-      mode === 'checked' ? createDetector({ seed, configuration, site: (id) => sites.site(id) }) : null;
+    const site = (id: SiteId) => sites.site(id);
+    const detector = mode === 'checked' ? createDetector({ seed, configuration, site }) : null;
+    const log = new FindingLog(seed, configuration, () => detector?.staleReads ?? []);
     const random = new Random(seed);
     const engine = new Engine({
       ranks,
       mode,
       random,
       log,
-      detector,
+      detector:
+        detector !== null && options.watch !== undefined ? watched(detector, options.watch(site)) : detector,
       schedule: scheduleOf(options.schedule ?? (mode === 'fast' ? 'in-order' : 'random'), ranks, random),
       residentBlocks: requireInteger('residentBlocks', options.residentBlocks ?? 132, 1, 2 ** 20),
-      stepLimit: options.stepLimit ?? (mode === 'fast' ? Number.POSITIVE_INFINITY : 100_000_000),
+      stepLimit: requireSteps(
+        options.stepLimit ?? (mode === 'fast' ? Number.POSITIVE_INFINITY : 100_000_000),
+      ),
     });
-    return new SimMachine(
-      ranks,
-      mode,
-      seed,
-      engine,
-      detector,
-      log,
-      sites,
-      options.substitute ?? ((module) => module),
-    );
+    return new SimMachine(ranks, mode, seed, engine, detector, log, sites, substitute);
   }
 
   /** The GPU of a rank. */
@@ -116,14 +124,20 @@ export class SimMachine {
     return [...this.log.findings, ...(this.detector?.findings ?? [])];
   }
 
+  /** Loads of checked mode that read something older than what was there: they may explain a wrong result. */
+  get staleReads(): readonly StaleRead[] {
+    return this.detector?.staleReads ?? [];
+  }
+
   get statistics(): MachineStatistics {
-    const { steps, schedule, trace, timeLimits, kernels } = this.engine;
+    const { steps, schedule, statistics, timeLimits } = this.engine;
+    const { trace, kernels } = statistics;
     return { steps, switches: schedule.switches, launches: trace.length, timeLimits, kernels };
   }
 
   /** Every launch that has ended: when it started and ended, in steps of the machine. */
   get trace(): readonly TraceEntry[] {
-    return this.engine.trace;
+    return this.engine.statistics.trace;
   }
 
   /**
@@ -189,6 +203,12 @@ export class SimMachine {
   }
 }
 
+function requireSteps(limit: number): number {
+  return limit === Number.POSITIVE_INFINITY
+    ? limit
+    : requireInteger('stepLimit', limit, 1, Number.MAX_SAFE_INTEGER);
+}
+
 function scheduleOf(schedule: ScheduleName | Schedule, ranks: number, random: Random): Schedule {
   switch (schedule) {
     case 'in-order':
@@ -198,8 +218,10 @@ function scheduleOf(schedule: ScheduleName | Schedule, ranks: number, random: Ra
     case 'priority':
       return new PrioritySchedule(ranks, random);
     default:
-      if (typeof schedule === 'string') {
-        throw new ArgumentError('schedule', schedule, "'in-order', 'random' or 'priority'");
+      // One of the caller's own. Without these the machine would stop in the middle of a turn, where nobody can catch it.
+      requireObject('schedule', schedule, "'in-order', 'random' or 'priority'");
+      for (const method of ['add', 'next', 'bringIn'] as const) {
+        requireFunction(`schedule.${method}`, schedule[method], 'the method of a schedule');
       }
       return schedule;
   }

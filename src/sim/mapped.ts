@@ -1,5 +1,4 @@
 /** Simulated mapped memory: the host's accesses are the machine's business, as kernels wait for what hosts store. */
-import { relative } from 'node:path';
 import { type HostView, requireWithin, wordAt } from '../device/index.js';
 import type { Order } from '../lang/index.js';
 import type { AccessKind } from './detector.js';
@@ -64,5 +63,7 @@ function callerOf(view: typeof SimHostView): string {
   const lines = stack.split('\n').slice(1);
   const line = lines.find((text) => !text.includes(`at ${view.name}.`) && !text.includes('callerOf')) ?? '';
   const [, path, place] = /(\/[^:()]+)(:\d+:\d+)\)?$/.exec(line) ?? [];
-  return path === undefined ? 'the host' : `${relative(process.cwd(), path)}${place}`;
+  // A browser has no folder in which the program runs.
+  const here = `${globalThis.process?.cwd() ?? ''}/`;
+  return path === undefined ? 'the host' : `${path.replace(here, '')}${place}`;
 }

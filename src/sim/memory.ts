@@ -190,8 +190,9 @@ export class AddressSpace {
 
   /** The buffer that holds `bytes` bytes from `address` on. */
   find(argument: string, address: number, bytes: number): { buffer: SimBuffer; offset: number } {
-    const buffer = Number.isInteger(address) ? this.buffers[Math.floor(address / stride)] : undefined;
-    const offset = address % stride;
+    const known = Number.isInteger(address);
+    const buffer = known ? this.buffers[Math.floor(address / stride)] : undefined;
+    const offset = known ? address % stride : 0;
     if (buffer === undefined || buffer.freed || offset + bytes > buffer.bytes) {
       const why =
         buffer === undefined

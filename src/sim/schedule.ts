@@ -85,13 +85,13 @@ export class InOrder implements Schedule {
 
 /** Loads lag behind: some runs never, some more often than not, so that a chain of stale reads occurs too. */
 class Lag {
-  private readonly often: number;
+  /** Drawn when it first matters: runs in which nothing can lag stay as they are. */
+  private often: number | null = null;
 
-  constructor(private readonly random: Random) {
-    this.often = [0, 1 / 8, 1 / 2, 7 / 8][random.below(4)]!;
-  }
+  constructor(private readonly random: Random) {}
 
   pick(count: number): number {
+    this.often ??= [0, 1 / 4, 1 / 2, 7 / 8][this.random.below(4)]!;
     return this.random.fraction() < this.often ? 1 + this.random.below(count - 1) : 0;
   }
 }

@@ -45,8 +45,8 @@ export class SimEvent implements Event {
 
   elapsedSince(start: Event): number {
     if (this.disposed) throw new DisposedError('the event');
-    const from = (start as SimEvent).recording;
-    if (!(start instanceof SimEvent) || from === null || !from.done) {
+    const from = start instanceof SimEvent ? start.recording : null;
+    if (from === null || !from.done) {
       throw new ArgumentError('start', start, 'an event of this machine that was recorded and is done');
     }
     if (this.recording === null || !this.recording.done) {
@@ -110,6 +110,7 @@ export class SimStream extends Agent implements Stream {
   }
 
   copyIn(to: number, bytes: Uint8Array): void {
+    if (!(bytes instanceof Uint8Array)) throw new ArgumentError('bytes', bytes, 'a Uint8Array');
     const target = this.addresses.find('to', to, bytes.byteLength);
     const data = bytes.slice();
     this.enqueue({

@@ -6,12 +6,15 @@ import type { HeddleError } from '../errors/index.js';
 import type { FenceOrder, Order, Scope } from '../lang/index.js';
 import type { Compiled, IndexedPlace } from './compiled.js';
 import { type Condition, holds } from './condition.js';
+import { BulkCopies } from './copies.js';
 import type { AccessKind, AccessReport, Detector, SiteId } from './detector.js';
 import type { FindingLog } from './findings.js';
 import { Groups } from './groups.js';
+import { type MBarrier, MBarriers } from './mbarriers.js';
 import type { SimBuffer } from './memory.js';
 import type { Random } from './random.js';
 import { Task } from './schedule.js';
+import type { Spins } from './spins.js';
 
 export interface Hub {
   /** Null in fast mode. */
@@ -24,6 +27,8 @@ export interface Hub {
   pickStore(count: number): number;
   /** Bytes of a buffer changed for which threads are parked. */
   wake(buffer: SimBuffer, offset: number, bytes: number): void;
+  /** Checked mode: who looks at memory until it changes. */
+  readonly spins: Spins;
   /** Where atomic loads leave what they read. */
   readonly seen: SimBuffer;
   clock(): bigint;
@@ -89,7 +94,7 @@ export class Block {
   readonly lanes: Int32Array | null;
   /** Barriers of groups of its warps. */
   groups: Groups<Thread> | null = null;
-  mbarriers: Map<number, MBarrier> | null = null;
+  mbarriers: MBarriers | null = null;
 
   constructor(
     readonly id: number,
@@ -124,22 +129,6 @@ export interface Wait extends Condition {
 
 export type ThreadState = 'ready' | 'barrier' | 'group' | 'warp' | 'parked' | 'previous' | 'sleep' | 'ended';
 
-/** A bulk copy that has not happened yet: in checked mode it may be as late as the wait for it. */
-interface BulkCopy {
-  readonly group: number;
-  run(): void;
-}
-
-/** The state of an mbarrier, kept beside the shared memory that names it. */
-export interface MBarrier {
-  readonly count: number;
-  arrivals: number;
-  bytes: number;
-  phase: number;
-  /** Loads put off that will complete on it. */
-  readonly loads: (() => void)[];
-}
-
 export class Thread extends Task {
   readonly isThread = true;
   iterator: Iterator<number, void> | undefined;
@@ -155,9 +144,7 @@ export class Thread extends Task {
   readonly seen: SimBuffer;
   /** The synchronising access it is about to make. */
   next: { buffer: SimBuffer; offset: number; bytes: number; writes: boolean } | null = null;
-  private group = 0;
-  private committed: number[] = [];
-  private copies: BulkCopy[] = [];
+  private copies: BulkCopies | null = null;
 
   constructor(
     public block: Block,
@@ -203,6 +190,7 @@ export class Thread extends Task {
   ): boolean {
     if (!this.mayAccess(kind, order, scope, buffer, offset, bytes, site)) return false;
     this.tell(kind, order, scope, buffer, offset, bytes, site, 0);
+    if (kind !== 'read') this.hub.spins.stir();
     return true;
   }
 
@@ -213,6 +201,8 @@ export class Thread extends Task {
     const choice = older.length === 0 ? 0 : this.hub.pickStore(1 + older.length);
     this.see(buffer, offset, bytes, choice === 0 ? null : older[choice - 1]!.words);
     this.tell('read', order, scope, buffer, offset, bytes, site, choice);
+    const value = this.seen.i32[((offset & 15) + bytes - 1) >>> 2]!;
+    this.hub.spins.look(this, { buffer, offset, order, scope, site, value });
     return true;
   }
 
@@ -280,7 +270,7 @@ export class Thread extends Task {
     return true;
   }
 
-  private refuse(
+  refuse(
     kind: AccessKind,
     order: Order,
     scope: Scope,
@@ -347,7 +337,8 @@ export class Thread extends Task {
   }
 
   wrote(buffer: SimBuffer, offset: number, bytes: number): void {
-    this.hub.wake(buffer, offset, bytes);
+    this.hub.spins.stir();
+    if (buffer.waiters !== 0) this.hub.wake(buffer, offset, bytes);
   }
 
   fence(order: FenceOrder, scope: Scope): void {
@@ -383,7 +374,9 @@ export class Thread extends Task {
     if (detector !== null && wait.kind !== 'phase') return this.pollStores(wait, detector);
     const there =
       !wait.expired &&
-      (wait.kind === 'phase' ? this.phaseIsOver(wait) : satisfies(wait, wait.buffer.i32, wait.offset >>> 2));
+      (wait.kind === 'phase'
+        ? wait.mbarrier!.isOver(wait.wanted)
+        : satisfies(wait, wait.buffer.i32, wait.offset >>> 2));
     if (!there && !wait.expired && wait.limit !== 0) return false;
     this.wait = null;
     this.satisfied = there;
@@ -430,109 +423,30 @@ export class Thread extends Task {
     this.hub.blockReleased(this.block);
   }
 
-  // Bulk copies. In fast mode they happen at once. In checked mode each happens at once or as late as it may, so
-  // that whoever does not wait for it sees wrong bytes as well as a race.
-
-  bulkStore(to: SimBuffer, toAt: number, from: SimBuffer, fromAt: number, bytes: number, site: number): void {
-    if (!this.mayCopy(to, toAt, from, fromAt, bytes, site)) return;
-    this.hub.detector?.bulkIssued(
-      this.id,
-      this.group,
-      { buffer: from, offset: fromAt },
-      { buffer: to, offset: toAt },
-      bytes,
-      this.block.launch.firstSite + site,
-    );
-    const run = () => this.copy(to, toAt, from, fromAt, bytes);
-    if (this.hub.detector !== null && this.hub.random.below(2) === 0) {
-      this.copies.push({ group: this.group, run });
-    } else {
-      run();
-    }
+  /** Its bulk copies. */
+  get bulk(): BulkCopies {
+    this.copies ??= new BulkCopies({ issuer: this, hub: this.hub });
+    return this.copies;
   }
 
-  bulkCommit(): void {
-    this.committed.push(this.group++);
-  }
-
-  bulkWait(pending: number, readsOnly: boolean): void {
-    const done = this.committed.at(-1 - pending);
-    if (done === undefined) return;
-    this.finishCopies(done);
-    this.hub.detector?.bulkAwaited(this.id, done, readsOnly);
-  }
-
-  /** Performs what was put off: all groups up to `group`. */
-  finishCopies(group: number): void {
-    if (this.copies.length === 0) return;
-    for (const copy of this.copies) if (copy.group <= group) copy.run();
-    this.copies = this.copies.filter((copy) => copy.group > group);
-  }
-
-  bulkLoad(
-    to: SimBuffer,
-    toAt: number,
-    from: SimBuffer,
-    fromAt: number,
-    bytes: number,
-    barrier: SimBuffer,
-    barrierAt: number,
-    site: number,
-  ): void {
-    const state = this.mbarrier(barrierAt);
-    const group = this.group++;
-    const complete = () => {
-      state.bytes -= bytes;
-      this.hub.detector?.bulkArrived(
-        this.id,
-        group,
-        { buffer: barrier, offset: barrierAt },
-        this.block.launch.firstSite + site,
-      );
-      this.advance(barrier, barrierAt, state);
-    };
-    if (!this.mayCopy(to, toAt, from, fromAt, bytes, site)) {
-      complete();
-      return;
-    }
-    this.hub.detector?.bulkIssued(
-      this.id,
-      group,
-      { buffer: from, offset: fromAt },
-      { buffer: to, offset: toAt },
-      bytes,
-      this.block.launch.firstSite + site,
-    );
-    const run = () => {
-      this.copy(to, toAt, from, fromAt, bytes);
-      complete();
-    };
-    if (this.hub.detector !== null && this.hub.random.below(2) === 0) {
-      state.loads.push(run);
-    } else {
-      run();
-    }
-  }
+  // Barriers of bulk copies.
 
   mbarrierInit(barrier: SimBuffer, offset: number, count: number, site: number): void {
     if (this.hub.detector !== null && !this.access('write', 'weak', 'cta', barrier, offset, 8, site)) return;
-    this.block.mbarriers ??= new Map();
-    this.block.mbarriers.set(offset, {
-      count,
-      arrivals: count,
-      bytes: 0,
-      phase: 0,
-      loads: [],
+    const { hub } = this;
+    this.block.mbarriers ??= new MBarriers({
+      random: hub.detector === null ? null : hub.random,
+      onPhase: (at) => {
+        if (barrier.waiters !== 0) hub.wake(barrier, at, 8);
+      },
     });
+    this.block.mbarriers.init(offset, count);
   }
 
   mbarrierExpect(barrier: SimBuffer, offset: number, bytes: number, site: number): void {
     if (this.hub.detector !== null && !this.access('update', 'release', 'cta', barrier, offset, 8, site))
       return;
-    const state = this.mbarrier(offset);
-    state.bytes += bytes;
-    state.arrivals--;
-    this.advance(barrier, offset, state);
+    this.mbarrier(offset).expect(bytes);
   }
 
   waitForPhase(buffer: SimBuffer, offset: number, parity: number, limit: number, site: number): void {
@@ -552,71 +466,16 @@ export class Thread extends Task {
     };
   }
 
-  private phaseIsOver(wait: Wait): boolean {
-    const state = wait.mbarrier!;
-    for (const load of state.loads.splice(0)) load();
-    return (state.phase & 1) !== wait.wanted;
-  }
-
-  private mbarrier(offset: number): MBarrier {
-    const state = this.block.mbarriers?.get(offset);
-    if (state !== undefined) return state;
+  mbarrier(offset: number): MBarrier {
+    const barrier = this.block.mbarriers?.at(offset);
+    if (barrier !== undefined) return barrier;
     throw new Error(`no mbarrier was initialised at byte ${offset} of shared memory`);
-  }
-
-  /** Ends the phase once all have arrived and all announced bytes have. */
-  private advance(barrier: SimBuffer, offset: number, state: MBarrier): void {
-    if (state.arrivals > 0 || state.bytes !== 0) return;
-    state.arrivals = state.count;
-    state.phase++;
-    if (barrier.waiters !== 0) this.hub.wake(barrier, offset, 8);
-  }
-
-  private mayCopy(
-    to: SimBuffer,
-    toAt: number,
-    from: SimBuffer,
-    fromAt: number,
-    bytes: number,
-    site: number,
-  ): boolean {
-    if (this.hub.detector === null) return true;
-    let may = true;
-    for (const [buffer, offset, kind] of [
-      [from, fromAt, 'read'],
-      [to, toAt, 'write'],
-    ] as const) {
-      const outside = offset < 0 || offset + bytes > buffer.bytes || buffer.freed;
-      if (!outside && offset % 16 === 0 && bytes % 16 === 0) continue;
-      this.refuse(kind, 'weak', 'cta', buffer, offset, outside ? bytes : 16, site);
-      may = false;
-    }
-    if (may && !from.isInitialised(fromAt, bytes)) {
-      this.hub.log.add({
-        kind: 'uninitialised-read',
-        buffer: from.purpose,
-        location: from.describe(from.firstUninitialised(fromAt, bytes)),
-        access: this.report('read', 'weak', 'cta', site),
-      });
-    }
-    if (may) to.markInitialised(toAt, bytes);
-    return may;
-  }
-
-  private copy(to: SimBuffer, toAt: number, from: SimBuffer, fromAt: number, bytes: number): void {
-    to.u8.set(from.u8.subarray(fromAt, fromAt + bytes), toAt);
-    const { traffic } = this.block.launch;
-    if (to.rank !== this.rank) traffic[0]! += bytes;
-    if (from.rank !== this.rank) traffic[1]! += bytes;
-    if (to.waiters !== 0) this.hub.wake(to, toAt, bytes);
   }
 
   /** The thread has run to its end. */
   end(): void {
     this.state = 'ended';
-    this.finishCopies(this.group);
-    this.group = 0;
-    if (this.committed.length > 0) this.committed = [];
+    this.copies?.end();
   }
 }
 

@@ -2,8 +2,8 @@
  * The example experts as a rank runs them between dispatch and combine, and what they mean in plain code. Scale and
  * bias of an expert follow from its id, so any rank can say what another's experts would do.
  */
-import type { Launcher, Memory, Stream } from '../device/index.js';
-import { ArgumentError } from '../errors/index.js';
+import { type Launcher, type Memory, requireStream, type Stream } from '../device/index.js';
+import { ArgumentError, requireInteger, requireObject } from '../errors/index.js';
 import { exampleExpertsKernel } from '../kernels/index.js';
 import type { IrModule } from '../lang/index.js';
 import {
@@ -15,8 +15,8 @@ import {
   type Shape,
   toF32,
 } from '../layer/index.js';
-import { bytesOf, type ExpertParallel } from '../moe/index.js';
-import type { World } from '../world/index.js';
+import { bytesOf, ExpertParallel } from '../moe/index.js';
+import { World } from '../world/index.js';
 import { random } from './random.js';
 
 /** The payload that the example experts read: rows of the output's type and length. */
@@ -44,8 +44,15 @@ export class ExampleExperts {
     world: World,
     ep: ExpertParallel,
     stream: Stream,
-    options: ExampleExpertsOptions = exampleSpread(ep.shape, world.device.kind),
+    spread?: ExampleExpertsOptions,
   ): Promise<ExampleExperts> {
+    if (!(world instanceof World)) throw new ArgumentError('world', world, 'the world of the layer');
+    if (!(ep instanceof ExpertParallel)) throw new ArgumentError('ep', ep, 'an ExpertParallel');
+    requireStream('stream', stream);
+    const options = spread ?? exampleSpread(ep.shape, world.device.kind);
+    requireObject('options', options);
+    // The kernel is made for so many threads.
+    requireInteger('options.threads', options.threads, 1, 1024);
     const { shape, received } = ep;
     const { first, count } = expertsOf(shape, world.rank);
     const x = received.payloads[exampleInput];

@@ -1,9 +1,11 @@
 /** Routes and rows for tests, the demo, the checker and the benchmark: the same for the same seed, everywhere. */
+import { ArgumentError, requireInteger, requireObject, requireOneOf } from '../errors/index.js';
 import {
   type Bits,
   bitsArray,
   expertsOf,
   fromF32,
+  limits,
   ownerOf,
   type RowDtype,
   type Shape,
@@ -54,6 +56,7 @@ export function makeRoutes(
   seed: number,
   options: RoutesOptions = {},
 ): Routes {
+  requireRequest(shape, rank, tokens, seed, options);
   const { router = { kind: 'uniform' }, holes = 0 } = options;
   const draw = random(seed, rank, 1);
   const choose = chooser(shape, rank, tokens, seed, router, draw);
@@ -67,6 +70,35 @@ export function makeRoutes(
     weigh(ids, topkWeights.subarray(at, at + shape.topK), draw);
   }
   return { tokens, topkIds, topkWeights };
+}
+
+function requireRequest(
+  shape: Pick<Shape, 'ranks' | 'experts' | 'topK'>,
+  rank: number,
+  tokens: number,
+  seed: number,
+  options: RoutesOptions,
+): void {
+  requireObject('shape', shape);
+  const ranks = requireInteger('shape.ranks', shape.ranks, 1, limits.ranks);
+  requireInteger('shape.experts', shape.experts, 1, limits.experts);
+  requireInteger('shape.topK', shape.topK, 1, limits.topK);
+  requireInteger('rank', rank, 0, ranks - 1);
+  requireInteger('tokens', tokens, 0, limits.maxTokens);
+  requireInteger('seed', seed, Number.MIN_SAFE_INTEGER, Number.MAX_SAFE_INTEGER);
+  requireObject('options', options);
+  const { router = { kind: 'uniform' }, holes = 0 } = options;
+  requireFrom('holes', holes, 0, 1);
+  requireObject('router', router, "such as { kind: 'uniform' }");
+  requireOneOf('router.kind', router.kind, ['uniform', 'balanced', 'zipf', 'one-rank', 'remote', 'repeated']);
+  if (router.kind === 'zipf') requireFrom('router.exponent', router.exponent, 0, 100);
+  if (router.kind === 'one-rank') requireInteger('router.target', router.target, 0, limits.ranks - 1);
+}
+
+function requireFrom(argument: string, value: unknown, min: number, max: number): void {
+  if (typeof value !== 'number' || !(value >= min && value <= max)) {
+    throw new ArgumentError(argument, value, `a number from ${min} to ${max}`);
+  }
 }
 
 /** The routes of every rank; `tokens` is each rank's number of tokens, or one number for all. */

@@ -1,5 +1,5 @@
 import { isIP } from 'node:net';
-import { ArgumentError } from '../errors/index.js';
+import { ArgumentError, requireText } from '../errors/index.js';
 import { MIN_SECRET } from './proof.js';
 
 /** Where a rendezvous listens. */
@@ -8,13 +8,16 @@ export interface Address {
   readonly port: number;
 }
 
+const addressForm = "'host:port', such as 127.0.0.1:29000 or [::1]:29000";
+
 /** Reads 'host:port', with an IPv6 host in brackets. `argument` is what an error blames. */
 export function parseAddress(argument: string, value: string): Address {
-  const [, six, name, digits] = /^(?:\[([^\]]+)\]|([^:\s]+)):(\d{1,5})$/.exec(value) ?? [];
+  const [, six, name, digits] =
+    /^(?:\[([^\]]+)\]|([^:\s]+)):(\d{1,5})$/.exec(requireText(argument, value, addressForm)) ?? [];
   const host = six ?? name;
   const port = Number(digits);
   if (host === undefined || port < 1 || port > 65535 || (six !== undefined && isIP(six) !== 6)) {
-    throw new ArgumentError(argument, value, "'host:port', such as 127.0.0.1:29000 or [::1]:29000");
+    throw new ArgumentError(argument, value, addressForm);
   }
   return { host, port };
 }
@@ -33,6 +36,10 @@ export function isLoopback(host: string): boolean {
 
 /** Refuses an address beyond this machine without a secret that is worth its name. */
 export function requireSecret(host: string, secret: string | undefined): void {
+  // What it is goes into no message.
+  if (secret !== undefined && typeof secret !== 'string') {
+    throw new ArgumentError('HEDDLE_SECRET', typeof secret, 'a text');
+  }
   if (secret !== undefined && secret.length < MIN_SECRET) {
     throw new ArgumentError(
       'HEDDLE_SECRET',

@@ -1,4 +1,12 @@
-import { ArgumentError, DisposedError, RankLostError, requireInteger, show } from '../errors/index.js';
+import {
+  ArgumentError,
+  DisposedError,
+  RankLostError,
+  requireFunction,
+  requireInteger,
+  requireText,
+  show,
+} from '../errors/index.js';
 import type { Call, CallKind, Loss } from './exchange.js';
 import {
   DEFAULT_TIMEOUT_MS,
@@ -67,12 +75,14 @@ export abstract class Member implements Group {
   }
 
   onRankLost(listener: (loss: GroupLoss) => void): () => void {
+    requireFunction('listener', listener);
     this.#listeners.add(listener);
     for (const loss of this.#losses) this.#tell(listener, loss);
     return () => this.#listeners.delete(listener);
   }
 
   abandon(reason: string): void {
+    requireText('reason', reason);
     if (this.#disposal) throw new DisposedError(`rank ${this.rank}'s group`);
     this.giveUp(reason);
   }

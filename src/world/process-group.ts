@@ -1,11 +1,26 @@
+import { createHash } from 'node:crypto';
 import { connect } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
-import { RankLostError, RendezvousError, requireInteger } from '../errors/index.js';
+import {
+  RankLostError,
+  RendezvousError,
+  requireFlag,
+  requireInteger,
+  requireObject,
+  requireText,
+} from '../errors/index.js';
 import { formatAddress, parseAddress, requireSecret } from './address.js';
 import { Channel } from './channel.js';
 import { type Environment, type Place, readEnvironment } from './environment.js';
 import type { Call } from './exchange.js';
-import { DEFAULT_TIMEOUT_MS, type GroupOptions, LONGEST_TIMEOUT_MS, MAX_PAYLOAD } from './group.js';
+import {
+  DEFAULT_TIMEOUT_MS,
+  type GroupOptions,
+  LONGEST_TIMEOUT_MS,
+  MAX_NAME,
+  MAX_PAYLOAD,
+  MAX_RANKS,
+} from './group.js';
 import { Member, toError } from './member.js';
 import { type Message, PROTOCOL_VERSION } from './messages.js';
 import { newNonce, prove, sameProof } from './proof.js';
@@ -92,6 +107,7 @@ export class ProcessGroup extends Member {
    * Rank 0 hosts the rendezvous, unless the launcher does.
    */
   static async join(options: JoinOptions = {}): Promise<ProcessGroup> {
+    requireObject('options', options);
     const { timeoutMs = DEFAULT_TIMEOUT_MS, lossTimeoutMs = DEFAULT_LOSS_TIMEOUT_MS } = options;
     requireInteger('timeoutMs', timeoutMs, 1, LONGEST_TIMEOUT_MS);
     requireInteger('lossTimeoutMs', lossTimeoutMs, 1, LONGEST_TIMEOUT_MS);
@@ -193,7 +209,8 @@ export class ProcessGroup extends Member {
 
 /** The options' place, and the environment's where it is needed. */
 export function findPlace(options: JoinOptions): Place {
-  const { rank, ranks, localRank, node, address, world, secret, hosted } = options;
+  const { rank, ranks, localRank, node, address, world, secret, hosted, environment } = options;
+  if (environment !== undefined) requireObject('environment', environment, 'variables by name');
   const where = address === undefined ? undefined : parseAddress('address', address);
   const told =
     rank !== undefined && ranks !== undefined && where !== undefined
@@ -210,20 +227,34 @@ export function findPlace(options: JoinOptions): Place {
           device: undefined,
           ranksHere: 1,
         }
-      : readEnvironment(options.environment);
+      : readEnvironment(environment);
+  const size = requireInteger('ranks', ranks ?? told.ranks, 1, MAX_RANKS);
+  const local = localRank ?? told.localRank;
   return {
     launcher: told.launcher,
-    rank: rank ?? told.rank,
-    ranks: ranks ?? told.ranks,
-    localRank: localRank ?? told.localRank,
+    rank: requireInteger('rank', rank ?? told.rank, 0, size - 1),
+    ranks: size,
+    localRank: local === undefined ? undefined : requireInteger('localRank', local, 0, size - 1),
     node: node ?? told.node,
     device: told.device,
     ranksHere: told.ranksHere,
     address: where ?? told.address,
-    world: world ?? told.world,
+    world: shortId(requireText('world', world ?? told.world)),
     secret: secret ?? told.secret,
-    hosted: hosted ?? told.hosted,
+    hosted: requireFlag('hosted', hosted ?? told.hosted),
   };
+}
+
+/** How much of a long id of a world stays readable. */
+const READABLE = 100;
+
+/**
+ * What ranks call their world in messages, whose names are bounded. Launchers' ids are not: of a long one the beginning
+ * stays, and a hash of all of it, which is the same on every rank.
+ */
+function shortId(id: string): string {
+  if (id.length <= MAX_NAME) return id;
+  return `${id.slice(0, READABLE)}… sha256:${createHash('sha256').update(id).digest('hex')}`;
 }
 
 /** Connects and is welcomed; tries again, since rank 0 may start last, until the time is over. */

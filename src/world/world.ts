@@ -4,7 +4,14 @@
  */
 import { CudaDevice, countGpus, describeGpu } from '../cuda/index.js';
 import type { Device, Fill, Window, WindowMemory } from '../device/index.js';
-import { ArgumentError, requireInteger, UnavailableError } from '../errors/index.js';
+import {
+  ArgumentError,
+  requireFunction,
+  requireInteger,
+  requireObject,
+  requireText,
+  UnavailableError,
+} from '../errors/index.js';
 import { type MachineOptions, SimMachine } from '../sim/index.js';
 import { ordinalFor, requireOwnGpus } from './gpus.js';
 import type { Group, GroupOptions } from './group.js';
@@ -76,6 +83,8 @@ export class World {
    * throws, the others see it lost, and the first error is thrown here once all have ended.
    */
   static async local<T>(options: LocalWorldOptions, program: (world: World) => Promise<T>): Promise<T[]> {
+    requireObject('options', options);
+    requireFunction('program', program, 'what a rank does: async (world) => { … }');
     const ranks = requireInteger('ranks', options.ranks, 1, 1024);
     const nodeOf = evenNodes(ranks, options.nodes ?? 1);
     const machine = chooseMachine(ranks, options);
@@ -189,6 +198,7 @@ export class World {
    * @throws where one rank cannot, on all ranks; nothing is left then.
    */
   async createWindow(bytes: number, purpose: string, fills: readonly Fill[] = []): Promise<SharedWindow> {
+    requireText('purpose', purpose);
     const undo: (() => void)[] = [];
     const close = () => {
       for (const step of undo.splice(0).reverse()) step();
@@ -299,6 +309,7 @@ function chooseMachine(ranks: number, { device = 'auto', sim }: LocalWorldOption
     );
   }
   if (device === 'auto' && sim === undefined && gpusHere() >= ranks) return null;
+  if (sim !== undefined) requireObject('sim', sim);
   if (!(sim instanceof SimMachine)) return SimMachine.create({ ...sim, ranks });
   if (sim.ranks !== ranks)
     throw new ArgumentError('ranks', ranks, `${sim.ranks}, as many as the machine has GPUs`);

@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { runInNewContext } from 'node:vm';
 import { describe, expect, it } from 'vitest';
 import {
   type BenchReport,
@@ -48,6 +49,23 @@ describe('the HTML report', () => {
     }
     for (const text of ['4 × NVIDIA H200', '2026-11-20', '0123456789ab', 'NCCL 2.28.7', 'made up'])
       expect(page).toContain(text);
+  });
+
+  it.each([240, 1100])('labels ticks that have room, in %i pixels', (width) => {
+    const { latency } = embedded(page, 'charts') as Record<string, { x: number[] }>;
+    const [axis] = axesOf(page);
+    const valToPos = (v: number): number => (Math.log2(v) / Math.log2(latency!.x.at(-1)!)) * width;
+    const filtered = axis!.filter({ valToPos }, latency!.x);
+    const labels = axis!.values({}, filtered);
+    expect(labels).toHaveLength(latency!.x.length);
+    expect(labels[0]).toBe(String(latency!.x[0]));
+    expect(labels.filter((label) => label !== '' && !/^\d+$/.test(label))).toEqual([]);
+    const shown = latency!.x.filter((_, i) => labels[i] !== '');
+    const half = (v: number): number => 4 * String(v).length;
+    for (const [i, v] of shown.slice(1).entries()) {
+      const before = shown[i]!;
+      expect(valToPos(v) - half(v)).toBeGreaterThan(valToPos(before) + half(before));
+    }
   });
 
   it('carries its results and the series of its charts', () => {
@@ -118,4 +136,36 @@ describe('the printed table', () => {
 
 function shown(time: number): string {
   return time >= 1000 ? time.toFixed(0) : time >= 100 ? time.toFixed(1) : time.toFixed(2);
+}
+
+interface Axis {
+  filter(plot: { valToPos(value: number): number }, all: readonly number[]): (number | null)[];
+  values(plot: object, all: readonly (number | null)[]): string[];
+}
+
+/** The axes that the page's own script gives to the charting library, for its first chart. */
+function axesOf(page: string): readonly Axis[] {
+  const script = page.slice(page.lastIndexOf('<script>') + '<script>'.length, page.lastIndexOf('</script>'));
+  const charts: { readonly axes: readonly Axis[] }[] = [];
+  const place = { clientWidth: 0 };
+  const figure = { dataset: { chart: 'latency' }, querySelector: () => place };
+  const document = {
+    documentElement: {},
+    getElementById: () => ({ textContent: JSON.stringify(embedded(page, 'charts')) }),
+    querySelectorAll: () => [figure],
+  };
+  const observer = class {
+    observe(): void {}
+  };
+  runInNewContext(script, {
+    document,
+    uPlot: class {
+      constructor(options: { readonly axes: readonly Axis[] }) {
+        charts.push(options);
+      }
+    },
+    ResizeObserver: observer,
+    matchMedia: () => ({ addEventListener: () => {} }),
+  });
+  return charts[0]!.axes;
 }

@@ -62,7 +62,7 @@ describe('check', () => {
     const failing = { name: 'failing', ranks: 1, run: async () => Promise.reject(new Error('no luck')) };
     const { findings } = await runOnce(failing, { seed: 'random-0' });
     expect(findings).toEqual([
-      { kind: 'failure', message: 'no luck', seed: 'random-0', configuration: 'failing' },
+      { kind: 'failure', message: 'no luck', seed: 'random-0', configuration: 'failing', stale: [] },
     ]);
   });
 });
@@ -155,7 +155,7 @@ describe('determinism', () => {
       runs.push({
         steps,
         switches,
-        trace: machine.trace,
+        trace: [...machine.trace],
         findings: findings.map((f) => ({ ...f, seed: '' })),
       });
     }

@@ -49,6 +49,17 @@ describe('heddle bench', () => {
     expect(readFileSync(html, 'utf8')).toContain('Heddle bench: custom, EP2');
   });
 
+  it.each(['--report', '--output-file'])(
+    'refuses a %s that cannot be written before it measures',
+    async (option) => {
+      expect(await heddle([...simulated, option, join(folder, 'nowhere', 'out')])).toBe(2);
+      expect(err).toMatch(
+        new RegExp(`^heddle: ${option} is .*nowhere/out"; it must be a file that can be written .*ENOENT`),
+      );
+      expect(out).toBe('');
+    },
+  );
+
   it('keeps stdout for the results with --json', async () => {
     expect(await heddle([...simulated, '--json'])).toBe(0);
     expect(JSON.parse(out)).toMatchObject({ format: 'heddle-bench/1', unit: 'steps' });

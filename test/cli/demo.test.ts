@@ -45,6 +45,22 @@ describe('the summary', () => {
     for (const line of lines) expect(line.length).toBeLessThanOrEqual(90);
   });
 
+  it.each([40, 52, 79, 120])('keeps within %i columns', (columns) => {
+    const wrong = {
+      compared: 1e6,
+      different: 2e5,
+      maxAbsError: 1,
+      first: 'rank 1: out[0, 3] is 1, expected 2',
+    };
+    for (const comparison of [result.comparison, wrong]) {
+      const lines = demoText({ ...result, comparison }, plain, columns).split('\n');
+      // Figures stand in columns of their own, which no terminal makes narrower.
+      const prose = lines.filter((line) => !/ (bytes|kB|MB)( |$)/.test(line));
+      for (const line of prose) expect(line.length, line).toBeLessThanOrEqual(columns);
+      for (const line of lines) expect(line.length, line).toBeLessThanOrEqual(Math.max(columns, 37));
+    }
+  });
+
   it('says what is wrong', () => {
     const first = 'rank 1: out[0, 3] is 1, expected 2';
     const comparison = { compared: 48, different: 2, maxAbsError: 1, first };

@@ -1,5 +1,9 @@
+import { spawnSync } from 'node:child_process';
+import { existsSync, openSync } from 'node:fs';
+import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { emit, type RegisteredKernel } from '../../src/cli/emit.js';
+import { registry } from '../../src/kernels/index.js';
 import { kernel, pointer } from '../../src/lang/index.js';
 
 const kernels: readonly RegisteredKernel[] = [
@@ -58,4 +62,18 @@ test('what does not exist is refused by name', () => {
   expect(() => emit(kernels, 'fil')).toThrow('kernel is "fil"; it must be one of fill');
   expect(() => emit(kernels, undefined)).toThrow('kernel is undefined');
   expect(() => emit(kernels, 'fill', { shape: 'value' })).toThrow('--shape is "value"');
+  expect(() => emit(kernels, 'fill', { shape: 'value=1,Value=2' })).toThrow('said once: value is 1 already');
+  for (const key of ['__proto__', 'constructor', 'rank']) {
+    expect(() => emit(registry, 'flag_barrier', { shape: `${key}=4` })).toThrow(`--shape is "${key}"`);
+  }
+});
+
+test.skipIf(!existsSync('/dev/full'))('output that cannot be written is one sentence, not a stack', () => {
+  const main = join(import.meta.dirname, '../../src/cli/main.ts');
+  const child = spawnSync(process.execPath, ['--import', 'tsx', main, 'emit', 'flag_barrier'], {
+    encoding: 'utf8',
+    stdio: ['ignore', openSync('/dev/full', 'w'), 'pipe'],
+  });
+  expect(child.status).toBe(1);
+  expect(child.stderr).toMatch(/^heddle: standard output cannot be written: ENOSPC.*\n$/);
 });

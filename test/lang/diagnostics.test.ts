@@ -297,6 +297,19 @@ test('several mistakes are told at once, and none twice', () => {
   expect(error.message).toContain('has 3 errors');
 });
 
+test('what a minifier did is one mistake', () => {
+  const body = new Function(
+    'return (g,{out:o})=>{const x=g.threadIdx.x;x<4&&(g.store(o,x),g.store(o.at(1),missing))}',
+  )();
+  const made = kernel({ name: 'minified', params: { out: pointer('u32') } }, body);
+  try {
+    made.ir();
+    expect.unreachable();
+  } catch (error) {
+    expect((error as KernelError).diagnostics.map(({ code }) => code)).toEqual(['HK105']);
+  }
+});
+
 test('a message names the file, line and column of the TypeScript source', () => {
   try {
     kernel({ name: 'placed', params: { n: 'u32', i: 'i32', out: pointer('u32') } }, (g, { n, i, out }) => {

@@ -17,6 +17,7 @@ export function fakeDevice(): { device: Device; stream: Stream; freed: number[];
   const stream = {
     copyIn: (to: number, bytes: Uint8Array) => memory.set(bytes, to),
     copyOut: async (from: number, bytes: number) => memory.slice(from, from + bytes),
+    synchronize: async () => {},
   };
   return { device: device as unknown as Device, stream: stream as unknown as Stream, freed, purposes };
 }

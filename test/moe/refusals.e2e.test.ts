@@ -60,6 +60,12 @@ describe('World.local refuses', () => {
     'ranks that are no number': ['ranks', { ranks: any('8') }],
     'more ranks than a machine simulates': ['ranks', { ranks: 1000 }],
     'a device that there is not': ['device', { device: any('tpu') }],
+    'a schedule that is none': ['schedule.add', { sim: { schedule: any({}) } }],
+    'a schedule that is a number': ['schedule', { sim: { schedule: any(5) } }],
+    'a seed that is no text': ['seed', { sim: { seed: any(7) } }],
+    'a limit that is no number': ['stepLimit', { sim: { stepLimit: any('many') } }],
+    'a substitute that cannot be called': ['substitute', { sim: { substitute: any({}) } }],
+    'a machine that is none': ['sim', { sim: any(3) }],
   };
   it.each(Object.entries(cases))('%s', async (_, [argument, options]) => {
     expectArgument(await refusal(async () => {}, options), argument);
@@ -132,6 +138,9 @@ describe('ExpertParallel.create refuses', () => {
       'tuning.combine.way',
       { tuning: { ...tuning, combine: { ...tuning.combine, way: 'throw' } } },
     ],
+    'a push of rows that cannot be pushed': ['tuning.combine.way', { output: row('bf16', 7), tuning }],
+    'a tuning without its halves': ['tuning.combine', { tuning: {} }],
+    'weights that are no flag': ['weights', { weights: 'yes' }],
     'half a piece ahead': [
       'tuning.combine.ahead',
       { tuning: { ...tuning, combine: { ...tuning.combine, ahead: 0.5 } } },

@@ -1,12 +1,11 @@
 import { describe, expect, it } from 'vitest';
 import { ArgumentError } from '../../src/errors/index.js';
-import type { Shape } from '../../src/layer/index.js';
+import { requireShape, type Shape } from '../../src/layer/index.js';
 import {
   type DispatchInputs,
   leastWindowBytes,
   requireCombineOutput,
   requireDispatchInputs,
-  requireShape,
   type Tensor,
   wrap,
 } from '../../src/moe/index.js';

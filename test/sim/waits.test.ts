@@ -118,7 +118,7 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
     }
     expect(machine.findings).toHaveLength(1);
     const text = formatFinding(machine.findings[0]!);
-    expect(text).toContain('1 thread waits and nothing else can run');
+    expect(text).toContain('1 thread waits and nothing else can change that');
     expect(text).toContain('g.awaitEpoch(win.at(g.rank).arrived.at(from)');
     expect(text).toContain('by hear on rank 1, block 0, thread 0');
     expect(text).toContain('window of rank 1, arrived[0] is 0, wanted at least 3');
@@ -237,13 +237,76 @@ describe('a limited number of resident blocks', () => {
   });
 });
 
-it('the machine gives up on a loop that waits for ever', async () => {
-  const forever = kernel({ name: 'forever', params: { flag: pointer('u32') } }, (g, { flag }) => {
-    while (g.load(flag, { order: 'acquire', scope: 'gpu' }) === 0) g.sleep(1);
+describe('a loop that looks at memory by itself', () => {
+  const forever = kernel({ name: 'forever', params: { flags: pointer('u32') } }, (g, { flags }) => {
+    while (g.load(flags.at(3), { order: 'relaxed', scope: 'gpu' }) === 0) g.sleep(1);
+  });
+  const together = kernel({ name: 'together', params: { flags: pointer('u32') } }, (g, { flags }) => {
+    let seen = false;
+    while (!seen) seen = g.warp.any(g.load(flags.at(3), { order: 'acquire', scope: 'gpu' }) !== 0);
+  });
+  const limited = kernel(
+    { name: 'limited', params: { flags: pointer('u32'), out: pointer('u32') } },
+    (g, { flags, out }) => {
+      const end = g.clock() + g.u64(1_000_000_000);
+      let seen = g.u32(0);
+      let now = g.clock();
+      while (seen === 0 && now < end) {
+        seen = g.load(flags.at(3), { order: 'relaxed', scope: 'gpu' });
+        now = g.clock();
+      }
+      g.store(out, seen + 7);
+    },
+  );
+
+  async function run(module: ReturnType<typeof forever.ir>, options: { block?: number; out?: boolean } = {}) {
+    const { machine, ranks } = machineOf({ ranks: 1, mode: 'checked' });
+    const [rank] = ranks as [Rank];
+    const flags = rank.device.allocateWindow(16, 'flags');
+    const out = rank.device.allocateWindow(4, 'out');
+    await launch(rank, module, { block: options.block ?? 1 }, options.out ? { flags, out } : { flags });
+    return { machine, rank, out };
+  }
+
+  it.each([
+    ['forever', forever, 1],
+    ['together', together, 32],
+  ] as const)('is named when nobody will end it: %s', async (name, kernel, block) => {
+    const { machine, rank } = await run(kernel.ir(), { block });
+    await expect(rank.stream.synchronize()).rejects.toThrow(/have no limit/);
+    expect(machine.findings.map((f) => f.kind)).toEqual(['stuck-wait', 'failure']);
+    const text = formatFinding(machine.findings[0]!);
+    expect(text).toContain('g.load(flags.at(3)');
+    expect(text).toContain(`by ${name} on rank 0, block 0, thread 0`);
+    expect(text).toContain('flags of rank 0, byte 12 is 0, wanted something else');
+    expect(machine.statistics.steps).toBeLessThan(1_000_000);
+  });
+
+  it('ends at its own limit of time', async () => {
+    const { machine, rank, out } = await run(limited.ir(), { out: true });
+    expect([...new Uint32Array(await download(rank, out))]).toEqual([7]);
+    expect(machine.findings.map((f) => f.kind)).toEqual(['stuck-wait']);
+  });
+
+  it('is left alone while a host may still end it', async () => {
+    const { machine } = await run(forever.ir());
+    machine.hostEntered(0);
+    const before = machine.statistics.steps;
+    while (machine.statistics.steps < before + 300_000) await new Promise((resolve) => setImmediate(resolve));
+    expect(machine.findings).toEqual([]);
+    machine.kill(0);
+  });
+});
+
+it('the machine gives up on a loop that never ends', async () => {
+  const busy = kernel({ name: 'busy', params: { count: pointer('u32') } }, (g, { count }) => {
+    while (g.load(count, { order: 'relaxed', scope: 'gpu' }) !== 0xffffffff) {
+      g.atomicAdd(count, 2, { order: 'relaxed', scope: 'gpu' });
+    }
   });
   const { machine, ranks } = machineOf({ ranks: 1, mode: 'checked', stepLimit: 5000 });
-  const flag = ranks[0]!.device.allocateWindow(4, 'flag');
-  await launch(ranks[0]!, forever.ir(), one, { flag });
+  const count = ranks[0]!.device.allocateWindow(4, 'count');
+  await launch(ranks[0]!, busy.ir(), one, { count });
   await expect(ranks[0]!.stream.synchronize()).rejects.toThrow(/no end in sight/);
   expect(machine.findings.map((f) => f.kind)).toEqual(['failure']);
 });

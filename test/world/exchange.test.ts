@@ -29,4 +29,21 @@ describe('a round', () => {
       });
     }
   });
+
+  it('is answered to rank 0 last, who may host the exchange and end at once', () => {
+    const exchange = new Exchange(3);
+    const order: number[] = [];
+    const call = {
+      id: 0,
+      kind: 'barrier',
+      operation: 'x',
+      bytes: new Uint8Array(0),
+      timeoutMs: 1000,
+    } as const;
+    for (const rank of [1, 0, 2]) {
+      exchange.sit(rank, { completed: () => order.push(rank), failed: () => {}, lost: () => {} });
+    }
+    for (const rank of [2, 0, 1]) exchange.arrive(rank, call);
+    expect(order).toEqual([2, 1, 0]);
+  });
 });

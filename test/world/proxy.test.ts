@@ -1,15 +1,19 @@
 import { describe, expect, it } from 'vitest';
 import { type MappedMemory, NativeView } from '../../src/device/index.js';
 import { RankLostError } from '../../src/errors/index.js';
-import { kernel, pointer } from '../../src/lang/index.js';
 import { allocate } from '../../src/native/index.js';
 import { type Group, type ProxyOptions, World } from '../../src/world/index.js';
 import { LocalGroup } from '../../src/world/local-group.js';
 import { startProxy } from '../../src/world/proxy/start.js';
+import { exchange } from './programs/exchange.js';
 import { type RelayData, words } from './programs/relay.js';
 
 const module = new URL('./programs/relay.ts', import.meta.url);
-const engine: ProxyOptions['engine'] = { provider: 'tcp;ofi_rxm', devices: ['lo'], timeoutMs: 20_000 };
+const engine: NonNullable<ProxyOptions['engine']> = {
+  provider: 'tcp;ofi_rxm',
+  devices: ['lo'],
+  timeoutMs: 20_000,
+};
 
 /** Memory as a GPU's kernels and its host would share it. */
 function mapped(): MappedMemory {
@@ -33,14 +37,14 @@ function run<T>(
     /** Sends 16 bytes of a value, as a kernel would, and awaits those that come. */
     swap(epoch: number): Promise<Set<number>>;
   }) => Promise<T>,
-  options: ProxyOptions['engine'] = engine,
+  options = engine,
 ): Promise<T[]> {
   return LocalGroup.run(2, async (group) => {
     const memory = mapped();
     const { host } = memory;
     const proxy = await startProxy(group, null, {
       ...{ module, name: 'relay', data: data(group.rank), memories: [memory] },
-      ...(options && { engine: options }),
+      engine: options,
     });
     const swap = async (epoch: number) => {
       host.write(words.outgoing, new Uint8Array(16).fill(10 * epoch + group.rank));
@@ -144,39 +148,10 @@ describe('a proxy in a thread', () => {
 });
 
 describe('the same program beside simulated GPUs', () => {
-  const send = kernel(
-    { name: 'send', params: { words: pointer('u32'), rounds: 'u32', sum: pointer('u32'), limit: 'u32' } },
-    (g, { words, rounds, sum, limit }) => {
-      for (let epoch = g.u32(1); epoch <= rounds; epoch++) {
-        g.store(words.at(4), 10 * epoch + g.rank);
-        g.store(words, epoch, { order: 'release', scope: 'sys' });
-        g.awaitEpoch(words.at(1), epoch, { order: 'acquire', scope: 'sys', limit });
-        g.store(sum, g.load(sum) + g.load(words.at(8)));
-      }
-    },
-  );
-
   it('is given turns by the machine, which waits for the network', async () => {
-    const sums = await World.local({ ranks: 2, nodes: 2, device: 'sim' }, async (world) => {
-      const { device, rank } = world;
-      const memory = device.allocateMapped(words.bytes, 'words');
-      const proxy = await world.startProxy({ module, name: 'relay', data: {}, memories: [memory], engine });
-      const stream = device.createStream();
-      const sum = device.allocate(4, 'sum');
-      stream.fill(sum.address, 4, 0);
-      const program = await device.load(send.ir());
-      const launcher = program.launcher({ grid: 1, block: 1, rank });
-      launcher.set('words', memory.address);
-      launcher.set('sum', sum.address);
-      launcher.set('rounds', 1);
-      launcher.set('limit', 10_000_000);
-      launcher.launch(stream);
-      const [value] = await stream.copyOut(sum.address, 4);
-      expect(proxy.error).toBeNull();
-      await world.barrier();
-      await proxy.stop();
-      return value;
-    });
-    expect(sums).toEqual([11, 10]);
+    const sums = await World.local({ ranks: 2, nodes: 2, device: 'sim' }, (world) =>
+      exchange(world, module, engine, 3),
+    );
+    expect(sums).toEqual([63, 60]);
   });
 });

@@ -1,7 +1,8 @@
 import { once } from 'node:events';
-import { connect, createServer, type Server, type Socket } from 'node:net';
-import { afterEach, describe, expect, it } from 'vitest';
-import { RankLostError, RendezvousError } from '../../src/errors/index.js';
+import { type AddressInfo, connect, createServer, type Server, type Socket } from 'node:net';
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { ArgumentError, RankLostError, RendezvousError } from '../../src/errors/index.js';
+import { Channel } from '../../src/world/channel.js';
 import { encodeFrame, FrameReader } from '../../src/world/frame.js';
 import { type Message, PROTOCOL_VERSION, parseMessage } from '../../src/world/messages.js';
 import { type JoinOptions, ProcessGroup } from '../../src/world/process-group.js';
@@ -345,6 +346,99 @@ describe('strangers', () => {
     await crowd.at(-1)!.first('hello');
     expect(crowd.at(-1)!.socket.destroyed).toBe(false);
     await both(rendezvous);
+  });
+});
+
+describe('what a stranger may do', () => {
+  /** A join with a name so long that its head has so many bytes. */
+  const joinOf = (headBytes: number): Buffer => {
+    const empty = JSON.stringify({ type: 'join', world: '' });
+    const head = JSON.stringify({ type: 'join', world: 'w'.repeat(headBytes - empty.length) });
+    return Buffer.concat(encodeFrame({ head, bytes: new Uint8Array(0) }));
+  };
+
+  it('is to send a head of 2 KiB, which is read, and found wanting', async () => {
+    const heard = await complaint(joinOf(2048));
+    expect(heard).toContain('a message without');
+  });
+
+  it('is not to send a byte more, not even the beginning of it', async () => {
+    const heard = await complaint(joinOf(2049).subarray(0, 8));
+    expect(heard).toContain('a frame of 2049 + 0 bytes');
+  });
+
+  it('is to stay for ten seconds, not longer', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    try {
+      const raw = await Raw.to(await host());
+      await raw.first('hello');
+      await vi.advanceTimersByTimeAsync(9_999);
+      expect(raw.socket.destroyed).toBe(false);
+      await vi.advanceTimersByTimeAsync(1);
+      await raw.closed;
+    } finally {
+      vi.useRealTimers();
+    }
+  });
+
+  /** What a fresh connection says of these bytes when it closes. */
+  async function complaint(bytes: Uint8Array): Promise<string> {
+    const server = createServer();
+    server.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    ends.push(() => server.close());
+    const why = once(server, 'connection').then(
+      ([socket]) =>
+        new Promise<string>((closed) => {
+          new Channel(socket as Socket).onClose = closed;
+        }),
+    );
+    const socket = connect((server.address() as AddressInfo).port, '127.0.0.1');
+    socket.on('error', () => {});
+    socket.write(bytes);
+    ends.push(() => socket.destroy());
+    return why;
+  }
+});
+
+describe('a world whose id is long', () => {
+  const long = `job ${'x'.repeat(5000)}`;
+
+  it('is joined by those who say the same, to the last character', async () => {
+    const port = await freePort();
+    const options = { ranks: 2, address: `127.0.0.1:${port}`, world: long };
+    const groups = await Promise.all([0, 1].map((rank) => ProcessGroup.join({ ...options, rank })));
+    await Promise.all(groups.map((group) => group.dispose()));
+  });
+
+  it('is not joined by those who say another', async () => {
+    const port = await freePort();
+    const options = { ranks: 2, address: `127.0.0.1:${port}`, timeoutMs: 2_000 };
+    const first = ProcessGroup.join({ ...options, rank: 0, world: `${long}a` });
+    const other = ProcessGroup.join({ ...options, rank: 1, world: `${long}b` });
+    await expect(other).rejects.toThrow(/it serves world "job x+… sha256:[0-9a-f]{64}", not "job x/);
+    await expect(first).rejects.toThrow(RankLostError);
+  });
+});
+
+describe('joining refuses', () => {
+  const address = '127.0.0.1:29000';
+  const cases: Record<string, [argument: string, options: unknown]> = {
+    'no options': ['options', null],
+    'a secret that is a number': ['HEDDLE_SECRET', { rank: 0, ranks: 1, address, secret: 1234567890123456 }],
+    'an address that is a number': ['address', { rank: 0, ranks: 1, address: 29000 }],
+    'a rank that is a text': ['rank', { rank: '0', ranks: 1, address }],
+    'a rank beyond the world': ['rank', { rank: 1, ranks: 1, address }],
+    'too many ranks': ['ranks', { rank: 0, ranks: 1e6, address }],
+    'a local rank beyond the world': ['localRank', { rank: 0, ranks: 1, localRank: 1, address }],
+    'a world that is no text': ['world', { rank: 0, ranks: 1, address, world: 5 }],
+    'a flag that is none': ['hosted', { rank: 0, ranks: 1, address, hosted: 'no' }],
+    'an environment that is none': ['environment', { environment: 5 }],
+  };
+  it.each(Object.entries(cases))('%s', async (_, [argument, options]) => {
+    const joining = ProcessGroup.join(options as JoinOptions);
+    await expect(joining).rejects.toThrow(ArgumentError);
+    await expect(joining).rejects.toMatchObject({ argument });
   });
 });
 

@@ -1,9 +1,11 @@
 import { cpus, loadavg } from 'node:os';
+import { UnavailableError } from '../../errors/index.js';
 import {
   type EngineOptions,
   libfabricVersion,
   listProviders,
   type ProviderName,
+  requireShmSpace,
 } from '../../fabric/index.js';
 import { type Baseline, buildBaseline } from './baseline.js';
 import { runRanks } from './ranks.js';
@@ -57,6 +59,8 @@ export interface FabricBenchReport {
 
 const module = new URL(`./roles.${import.meta.url.endsWith('.ts') ? 'ts' : 'js'}`, import.meta.url);
 const mebibyte = 1 << 20;
+const scatterPeers = 63;
+const allToAllRanks = 16;
 
 /** Measures the engine between local processes, and the same libfabric calls from C, in one run. */
 export async function benchFabric(options: FabricBenchOptions): Promise<FabricBenchReport> {
@@ -67,6 +71,7 @@ export async function benchFabric(options: FabricBenchOptions): Promise<FabricBe
     node: process.version,
     libfabric: libfabricVersion(),
   };
+  for (const provider of options.providers) requireRoom(provider, options);
   const baseline = await buildBaseline();
   const figures: Figure[] = [];
   try {
@@ -191,7 +196,7 @@ async function benchProvider(
       { text: '≤ C + 1 µs', holds: (h, c) => h <= c + 1, needsC: true },
     );
     const scatters = count(1_000);
-    const scatterArgs = { ...stream(64, 1, scatters), peers: 63 };
+    const scatterArgs = { ...stream(64, 1, scatters), peers: scatterPeers };
     await measure(
       `posting a scatter to 63 peers, ${by}`,
       'µs',
@@ -247,7 +252,7 @@ async function benchProvider(
   fact('missed completions and arrivals', '', missed, '0', missed === 0);
 
   if (options.allToAll) {
-    const [ranks, slice, times] = [16, 131_072, 200];
+    const [ranks, slice, times] = [allToAllRanks, 131_072, 200];
     options.progress(`${provider}: all-to-all of ${ranks} processes`);
     const begun = performance.now();
     const checked = await roles<{ bytesChecked: number }>('allToAll', ranks, {
@@ -269,8 +274,22 @@ async function benchProvider(
   return figures;
 }
 
+/** Says what is missing before anything is measured. */
+function requireRoom(provider: ProviderName, { ranks, allToAll }: FabricBenchOptions): void {
+  if (provider !== 'shm') return;
+  // An endpoint for each engine, and one for each peer of it: the scatter's many receivers, or everybody to everybody.
+  const meshes = [ranks, ...(allToAll ? [allToAllRanks] : [])].map((n) => n * n);
+  requireShmSpace('fabric bench --provider shm', Math.max(1 + 2 * scatterPeers, ...meshes));
+}
+
 /** The device for processes of one machine: loopback, where the provider has it. */
 function localDevice(provider: ProviderName): string {
-  const devices = listProviders().find((report) => report.provider === provider)!.devices;
+  const { devices, missing } = listProviders().find((report) => report.provider === provider)!;
+  if (devices.length === 0) {
+    throw new UnavailableError(
+      `${provider} cannot be measured here: ${missing}`,
+      '`heddle fabric list` shows which providers can',
+    );
+  }
   return (devices.find(({ device }) => device === 'lo') ?? devices[0]!).device;
 }

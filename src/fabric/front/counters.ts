@@ -24,11 +24,13 @@ export class Counter {
 
   /** Waits until `n` operations (all that were posted, by default) have ended; throws the first error. */
   async wait(n = this.posted): Promise<void> {
+    requireCount(n);
     await this.waiting.until(() => this.lacking(n), Number.POSITIVE_INFINITY);
   }
 
   /** The same, blocking this thread. */
   waitSync(n = this.posted): void {
+    requireCount(n);
     this.waiting.untilSync(() => this.lacking(n), Number.POSITIVE_INFINITY);
   }
 
@@ -124,4 +126,8 @@ export class ImmediateCounter {
   private describe(n: number): () => string {
     return () => `wait for ${n} writes with immediate ${this.tag} (${Math.max(0, this.landed + n)} landed)`;
   }
+}
+
+function requireCount(n: number): void {
+  requireInteger('n', n, 0, 2 ** 31 - 1);
 }

@@ -1,4 +1,4 @@
-import { ArgumentError, DisposedError, requireInteger } from '../../errors/index.js';
+import { ArgumentError, DisposedError, requireInteger, requireText } from '../../errors/index.js';
 import type { CoreOptions } from '../core/core.js';
 import { ImmediateTable, tableFull } from '../core/immediates.js';
 import { command, commandWords, ringMask, transferHeader, word } from '../core/shared.js';
@@ -20,6 +20,7 @@ import {
   type OperationOptions,
   type Paged,
   requireImmediate,
+  requireOperation,
   requireSlice,
   type Scatter,
   type Write,
@@ -110,6 +111,7 @@ export class TransferEngine implements Waitable {
   /** Makes another engine known by its `address`. `name` is what errors will call it. */
   addPeer(address: Uint8Array, name?: string): Peer {
     this.requireOpen();
+    if (name !== undefined) requireText('name', name);
     const theirs = decodeAddress(address);
     const { address: ours } = this.driver.info;
     if (theirs.provider !== ours.provider) {
@@ -207,10 +209,12 @@ export class TransferEngine implements Waitable {
   /** A group of regions, one a peer, for `scatter` and `barrier`. */
   group(members: readonly RemoteRegion[]): PeerGroup {
     this.requireOpen();
+    if (!Array.isArray(members)) throw new ArgumentError('members', members, 'an array of remote regions');
     requireInteger('members.length', members.length, 1, Math.floor((commandWords - transferHeader) / 6));
     const seen = new Set<Peer>();
-    for (const { peer } of members) {
-      this.requirePeer('members', peer);
+    for (const member of members) {
+      this.requireTarget(member);
+      const { peer } = member;
       if (seen.has(peer)) {
         throw new ArgumentError('members', members, `regions of different peers, but has ${peer.name} twice`);
       }
@@ -245,6 +249,7 @@ export class TransferEngine implements Waitable {
 
   /** Writes one slice. Returns when it is on its way; the source must stay unchanged until it has ended. */
   write(write: Write): void {
+    requireOperation('write', write);
     const { source, target, sourceOffset, targetOffset, bytes } = write;
     this.requireSource(source);
     this.requireTarget(target);
@@ -266,13 +271,13 @@ export class TransferEngine implements Waitable {
 
   /** Writes many pages to one peer. */
   paged(paged: Paged): void {
+    requireOperation('paged', paged);
     const { source, target, sourceOffsets, targetOffsets, bytes } = paged;
     this.requireSource(source);
     this.requireTarget(target);
     requireImmediate(paged.immediate);
-    const pages = sourceOffsets.length;
-    requireInteger('sourceOffsets.length', pages, 1, 2 ** 24);
-    requireInteger('targetOffsets.length', targetOffsets.length, pages, pages);
+    const pages = requireInteger('sourceOffsets.length', sourceOffsets?.length, 1, 2 ** 24);
+    requireInteger('targetOffsets.length', targetOffsets?.length, pages, pages);
     for (let i = 0; i < pages; i++) {
       requireSlice('sourceOffsets', sourceOffsets[i]!, bytes, source.bytes);
       requireSlice('targetOffsets', targetOffsets[i]!, bytes, target.bytes);
@@ -309,15 +314,16 @@ export class TransferEngine implements Waitable {
 
   /** Writes a slice of one buffer to every member of a group. */
   scatter(scatter: Scatter): void {
+    requireOperation('scatter', scatter);
     const { source, group, sourceOffsets, targetOffsets, bytes } = scatter;
     this.requireSource(source);
     this.requireGroup(group);
     requireImmediate(scatter.immediate);
     const { members } = group;
     const n = members.length;
-    requireInteger('sourceOffsets.length', sourceOffsets.length, n, n);
-    requireInteger('targetOffsets.length', targetOffsets.length, n, n);
-    requireInteger('bytes.length', bytes.length, n, n);
+    requireInteger('sourceOffsets.length', sourceOffsets?.length, n, n);
+    requireInteger('targetOffsets.length', targetOffsets?.length, n, n);
+    requireInteger('bytes.length', bytes?.length, n, n);
     let total = 0;
     for (let i = 0; i < n; i++) {
       requireSlice('sourceOffsets', sourceOffsets[i]!, bytes[i]!, source.bytes);
@@ -344,6 +350,7 @@ export class TransferEngine implements Waitable {
 
   /** Sends an immediate to every member of a group. */
   barrier(barrier: Barrier): void {
+    requireOperation('barrier', barrier);
     const { group, immediate } = barrier;
     this.requireGroup(group);
     requireInteger('immediate', immediate, 0, 2 ** 32 - 1);
@@ -369,6 +376,7 @@ export class TransferEngine implements Waitable {
   send(peer: Peer, bytes: Uint8Array, options: OperationOptions = {}): void {
     this.requireOpen();
     this.requirePeer('peer', peer);
+    requireOperation('options', options);
     const most = this.options.messageBytes - engineIdBytes;
     if (!(bytes instanceof Uint8Array) || bytes.length > most) {
       throw new ArgumentError('bytes', bytes, `a Uint8Array of at most ${most} bytes (see messageBytes)`);
@@ -406,8 +414,9 @@ export class TransferEngine implements Waitable {
   }
 
   /** The next message. @throws WaitTimeoutError */
-  async receive({ timeoutMs = this.timeoutMs }: { timeoutMs?: number } = {}): Promise<Message> {
+  async receive(options: { timeoutMs?: number } = {}): Promise<Message> {
     this.requireOpen();
+    const timeoutMs = this.waiting.timeout(options);
     let message: Message | null = null;
     await this.waiting.until(
       () => {

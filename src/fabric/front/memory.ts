@@ -1,4 +1,4 @@
-import { ArgumentError, requireInteger } from '../../errors/index.js';
+import { ArgumentError, requireInteger, requireObject } from '../../errors/index.js';
 import { type Address, addressOf, allocate, type NativeMemory, view } from '../../native/index.js';
 import { knowsDmabuf } from '../libfabric/bindings.js';
 import type { Reach } from '../libfabric/endpoint.js';
@@ -58,6 +58,7 @@ export class EngineMemory {
   }
 
   registerGpu(memory: GpuMemory): Region {
+    requireObject('memory', memory);
     const { address, bytes, ordinal, dmabuf } = memory;
     requireInteger('address', address, 1, Number.MAX_SAFE_INTEGER);
     requireInteger('bytes', bytes, 1, Number.MAX_SAFE_INTEGER);

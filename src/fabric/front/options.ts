@@ -1,5 +1,11 @@
 import { randomBytes } from 'node:crypto';
-import { ArgumentError, requireInteger } from '../../errors/index.js';
+import {
+  ArgumentError,
+  requireFlag,
+  requireFunction,
+  requireInteger,
+  requireObject,
+} from '../../errors/index.js';
 import type { CoreOptions } from '../core/core.js';
 import { createShared } from '../core/shared.js';
 import { libfabric } from '../libfabric/bindings.js';
@@ -40,6 +46,12 @@ export interface EngineOptions {
 
 /** Checks the options and adds the defaults. */
 export function coreOptions(options: EngineOptions): CoreOptions {
+  requireObject('options', options);
+  const { devices = [], gpuMemory = false, onError = () => {} } = options;
+  if (!Array.isArray(devices) || !devices.every((name) => typeof name === 'string')) {
+    throw new ArgumentError('devices', devices, 'names of devices');
+  }
+  requireFunction('onError', onError);
   const { rails = 1, shard = 'peer', queue = 128, operations = 4096, receives = 64 } = options;
   requireInteger('rails', rails, 1, 16);
   requireInteger('queue', queue, 1, Math.floor(4096 / rails));
@@ -52,10 +64,10 @@ export function coreOptions(options: EngineOptions): CoreOptions {
   return {
     id: randomBytes(engineIdBytes).toString('hex'),
     provider: options.provider ?? 'auto',
-    devices: options.devices ?? [],
+    devices,
     rails,
     shard,
-    gpuMemory: options.gpuMemory ?? false,
+    gpuMemory: requireFlag('gpuMemory', gpuMemory),
     timeoutMs: requireInteger('timeoutMs', options.timeoutMs ?? 30_000, 10, 2 ** 30),
     queue,
     messageBytes: requireInteger('messageBytes', options.messageBytes ?? 4096, 64, 2 ** 20),

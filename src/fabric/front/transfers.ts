@@ -1,5 +1,5 @@
-import { ArgumentError, requireInteger } from '../../errors/index.js';
-import type { Counter } from './counters.js';
+import { ArgumentError, requireFunction, requireInteger, requireObject } from '../../errors/index.js';
+import { Counter } from './counters.js';
 import type { PeerGroup, Region, RemoteRegion } from './handles.js';
 import type { Callback } from './operations.js';
 
@@ -59,6 +59,16 @@ export function requireSlice(argument: string, offset: number, bytes: number, ro
     return;
   requireInteger('bytes', bytes, 0, room);
   requireInteger(argument, offset, 0, room - bytes);
+}
+
+/** Refuses what is no operation at all, or could not tell anybody how it ended. */
+export function requireOperation(argument: string, operation: OperationOptions): void {
+  requireObject(argument, operation);
+  const { counter, callback } = operation;
+  if (counter !== undefined && !(counter instanceof Counter)) {
+    throw new ArgumentError(`${argument}.counter`, counter, 'a counter, from engine.counter()');
+  }
+  if (callback !== undefined) requireFunction(`${argument}.callback`, callback);
 }
 
 export function requireImmediate(immediate: number | undefined): void {

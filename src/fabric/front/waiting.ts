@@ -1,7 +1,8 @@
+import { ArgumentError, requireInteger, requireObject } from '../../errors/index.js';
 import { monotonicClock } from '../core/clock.js';
 import type { Driver } from './driver.js';
 import { PeerLostError, WaitTimeoutError } from './errors.js';
-import type { Peer } from './handles.js';
+import { Peer } from './handles.js';
 
 /** How long to wait, and for whom. */
 export interface ArrivalOptions {
@@ -53,7 +54,12 @@ export class Waiting {
   }
 
   timeout(options: ArrivalOptions): number {
-    return options.timeoutMs ?? this.engine.timeoutMs;
+    requireObject('options', options);
+    const { timeoutMs = this.engine.timeoutMs, from = [] } = options;
+    if (!Array.isArray(from) || !from.every((peer) => peer instanceof Peer)) {
+      throw new ArgumentError('from', from, 'an array of peers, from engine.addPeer()');
+    }
+    return requireInteger('timeoutMs', timeoutMs, 0, 2 ** 31 - 1);
   }
 
   /** Resolves once `condition` holds. */

@@ -15,6 +15,7 @@ import {
   struct,
   txAttr,
 } from './bindings.js';
+import { shmRemedy, shmShortage } from './shm-space.js';
 
 /** The providers that Heddle knows how to drive, best first: `auto` takes the first that has a device. */
 export const providers = ['efa', 'verbs;ofi_rxm', 'shm', 'tcp;ofi_rxm', 'udp;ofi_rxd'] as const;
@@ -106,7 +107,9 @@ export function choose(
     }
   }
   const reasons = candidates.map((name) => `${name}: ${whatIsMissing(name)}`).join('; ');
-  throw new UnavailableError(`No libfabric provider can be used (${reasons})`, remedy);
+  // With libfabric there, and room in /dev/shm all that is missing, that is what helps.
+  const help = provider === 'shm' && shmShortage(1) !== null ? shmRemedy(1) : remedy;
+  throw new UnavailableError(`No libfabric provider can be used (${reasons})`, help);
 }
 
 function pick(found: readonly Chosen[], devices: readonly string[], rails: number): Chosen[] | null {
@@ -241,7 +244,10 @@ function printable(root: DataView): string | null {
 /** Why a provider gave nothing: it is absent, or it lacks something by name. */
 function whatIsMissing(provider: ProviderName): string {
   const list = getinfo(provider, { gpuMemory: false, delivery: false, demanding: false });
-  if (list.length === 0) return 'not in this libfabric, or no device of its kind';
+  if (list.length === 0) {
+    const noRoom = provider === 'shm' ? shmShortage(1) : null;
+    return noRoom ?? 'not in this libfabric, or no device of its kind';
+  }
   const root = struct(list[0]!, info.bytes);
   const caps = root.getBigUint64(info.caps, true);
   const domain = struct(readU64(root, info.domain), domainAttr.bytes);

@@ -13,7 +13,7 @@ import { sumE4m3 } from './e4m3.js';
 import { countCombine } from './epochs.js';
 import { release } from './flags.js';
 import { gatherPushed } from './gather.js';
-import { pushPiece } from './push-row.js';
+import { pushPiece } from './push-piece.js';
 import { sumPiece } from './sum-piece.js';
 import type { OneSidedShape, OneSidedWindow } from './window.js';
 

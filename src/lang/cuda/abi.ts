@@ -1,6 +1,7 @@
 /** How a printed kernel takes its arguments: what the host must fill in before a launch. */
-import { HeddleError } from '../../errors/index.js';
+import { HeddleError, requireInteger, requireObject, requireText } from '../../errors/index.js';
 import type { IrModule, Param } from '../ir.js';
+import { requireModule } from '../require.js';
 import { byteSize } from '../types.js';
 import { identifier } from './scopes.js';
 
@@ -29,6 +30,9 @@ export const defaultMaxPeers = 72;
 
 /** The parameters of the kernel that `printCuda` prints, given the same options. */
 export function parameterAbi(module: IrModule, options: AbiOptions = {}): readonly AbiParameter[] {
+  requireModule('module', module);
+  requireObject('options', options);
+  const maxPeers = requireInteger('maxPeers', options.maxPeers ?? defaultMaxPeers, 1, 1024);
   const parameters: AbiParameter[] = [];
   let end = 0;
   const add = (name: string, kind: AbiParameter['kind'], bytes: number): void => {
@@ -41,7 +45,7 @@ export function parameterAbi(module: IrModule, options: AbiOptions = {}): readon
     const { type } = param.variable;
     const name = parameterName(param);
     if (type.kind === 'pointer') add(name, 'pointer', 8);
-    else if (type.kind === 'peers') add(name, 'peers', 8 * (options.maxPeers ?? defaultMaxPeers));
+    else if (type.kind === 'peers') add(name, 'peers', 8 * maxPeers);
     else if (type.kind === 'value' && type.name !== 'v16') {
       add(name, 'scalar', type.name === 'bool' ? 1 : byteSize[type.name]);
     } else
@@ -64,6 +68,7 @@ export function parameterName({ name, index }: Param): string {
  * like this, so a kernel may be called `exp`.
  */
 export function entryName(module: IrModule): string {
+  requireModule('module', module);
   const name = identifier(module.name);
   return name.endsWith('_kernel') ? name : `${name}_kernel`;
 }
@@ -73,6 +78,7 @@ export function entryName(module: IrModule): string {
  * rounded division and denormals, which is what the simulator computes; and keep source lines for profilers.
  */
 export function compileOptions(arch: string): readonly string[] {
+  requireText('arch', arch, "an architecture: 'sm_90a'");
   return [
     `--gpu-architecture=${arch}`,
     '--std=c++17',

@@ -2,8 +2,9 @@
  * IR → C++. A module becomes one translation unit without a single #include: prelude, offsets of window fields,
  * the kernel.
  */
-import { HeddleError } from '../../errors/index.js';
+import { HeddleError, requireInteger, requireObject } from '../../errors/index.js';
 import type { IrModule } from '../ir.js';
+import { requireModule } from '../require.js';
 import { dynamicSharedBytes, mostShared, sharedLayout } from '../shared.js';
 import { type AbiOptions, defaultMaxPeers, entryName } from './abi.js';
 import { Effects } from './effects.js';
@@ -24,7 +25,7 @@ export interface PrintOptions extends AbiOptions {
  * different names, become one translation unit that shares a prelude.
  */
 export function printCuda(module: IrModule | readonly IrModule[], options: PrintOptions = {}): string {
-  return printUnit('entry' in module ? [module] : module, 'cuda', options);
+  return printUnit(modulesOf(module), 'cuda', options);
 }
 
 /**
@@ -34,10 +35,18 @@ export function printCuda(module: IrModule | readonly IrModule[], options: Print
  * as `const HeddlePeers*`.
  */
 export function printHost(module: IrModule | readonly IrModule[], options: PrintOptions = {}): string {
-  return printUnit('entry' in module ? [module] : module, 'host', options);
+  return printUnit(modulesOf(module), 'host', options);
+}
+
+function modulesOf(given: IrModule | readonly IrModule[]): readonly IrModule[] {
+  const modules = Array.isArray(given) ? (given as readonly IrModule[]) : [given as IrModule];
+  for (const module of modules) requireModule('module', module);
+  return modules;
 }
 
 function printUnit(modules: readonly IrModule[], target: Target, options: PrintOptions): string {
+  requireObject('options', options);
+  requireInteger('maxPeers', options.maxPeers ?? defaultMaxPeers, 1, 1024);
   // The helpers that a program uses are known only once it is printed, and their names must be kept clear of: the
   // first pass finds them, the second avoids them.
   const first = new Prelude(target);

@@ -81,15 +81,15 @@ const table: { readonly [Op in OperationName]: Simulated<Op> } = {
   },
   'bulk.load': {
     print: ({ to: target, from, bytes, barrier }, to, _, site) =>
-      to.emit(`t.bulkLoad(${to.arguments(target, from, bytes, barrier)}, ${site});`),
+      to.emit(`t.bulk.load(${to.arguments(target, from, bytes, barrier)}, ${site});`),
   },
   'bulk.store': {
     print: ({ to: target, from, bytes }, to, _, site) =>
-      to.emit(`t.bulkStore(${to.arguments(target, from, bytes)}, ${site});`),
+      to.emit(`t.bulk.store(${to.arguments(target, from, bytes)}, ${site});`),
   },
-  'bulk.commit': { print: (_, to) => to.emit('t.bulkCommit();') },
-  'bulk.wait': { print: ({ pending }, to) => to.emit(`t.bulkWait(${pending}, false);`) },
-  'bulk.waitReads': { print: ({ pending }, to) => to.emit(`t.bulkWait(${pending}, true);`) },
+  'bulk.commit': { print: (_, to) => to.emit('t.bulk.commit();') },
+  'bulk.wait': { print: ({ pending }, to) => to.emit(`t.bulk.wait(${pending}, false);`) },
+  'bulk.waitReads': { print: ({ pending }, to) => to.emit(`t.bulk.wait(${pending}, true);`) },
   'mbarrier.init': {
     print: ({ barrier, count }, to, _, site) =>
       to.emit(`t.mbarrierInit(${to.arguments(barrier, count)}, ${site});`),
@@ -144,18 +144,12 @@ export class Effects {
 
   /** Operands as the arguments of a call: a pointer is two. */
   arguments(...operands: readonly Expr[]): string {
-    return operands.flatMap((operand) => this.argument(operand)).join(', ');
-  }
-
-  private argument(e: Expr): readonly string[] {
-    if (e.type.kind === 'pointer') return [this.pair(e)];
-    if (valueName(e) === 'v16') return this.expressions.words(e);
-    return [this.expressions.scalar(e)];
-  }
-
-  private pair(e: Expr): string {
-    const { buffer, offset } = this.expressions.address(e);
-    return `${buffer}, ${offset}`;
+    const texts = operands.map((operand) => {
+      if (operand.type.kind !== 'pointer') return this.expressions.scalar(operand);
+      const { buffer, offset } = this.expressions.address(operand);
+      return `${buffer}, ${offset}`;
+    });
+    return texts.join(', ');
   }
 
   /** Declares the result and sets it. */

@@ -5,7 +5,6 @@
 import type { Scope } from '../../lang/index.js';
 import type { LaunchId, StreamId } from '../detector.js';
 import { type BlockClock, Clock, type ClockedBlock, joinBlocks, nothing, nothingOfBlock } from './clock.js';
-import type { Location } from './location.js';
 
 /** How far apart two actors are, and how far a scope reaches. A scope includes what is not further than it. */
 export const cta = 0;
@@ -136,7 +135,8 @@ export type Outcome =
 export interface Observation {
   /** Its number: later ones are larger. */
   readonly order: number;
-  readonly location: Location;
+  /** What was read: a `Location`, which matters here by its identity alone. */
+  readonly location: object;
   readonly write: AtomicWrite;
   readonly reader: Actor;
   readonly epoch: number;
@@ -156,7 +156,7 @@ export interface SyncState {
    * Released to this thread's relaxed loads of a location by writers at each distance; a fence that reaches them
    * acquires it, or a later acquire of the same location.
    */
-  readonly pending: Map<Location, Clock[]>;
+  readonly pending: Map<object, Clock[]>;
   /** The relaxed loads behind `pending`. */
   observations: Observation[];
 }

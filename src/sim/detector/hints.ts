@@ -54,9 +54,9 @@ export function explainStale(store: Side, load: Side, around: Circumstances): st
   return (
     brokenSynchronisation(store, around) ??
     publishedTooEarly(store, around) ??
-    waitedElsewhere(store, load, around, true) ??
-    `${missingEdge(store, load, false)} Where each of two threads stores first and then loads what the other stored, ` +
-      "g.fence(scope, { order: 'seq_cst' }) between the two, in both, lets one of them see it."
+    `${waitedElsewhere(store, load, around, true) ?? missingEdge(store, load, false)} Where each of two threads stores ` +
+      "first and then loads what the other stored, g.fence(scope, { order: 'seq_cst' }) between the two, in both, lets " +
+      'one of them see it.'
   );
 }
 

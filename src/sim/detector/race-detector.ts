@@ -244,19 +244,21 @@ export class RaceDetector implements Detector {
     const cells = shadow.cells(offset, bytes);
     const location = locationOf(cells);
     const acquires = order === 'acquire' || order === 'acq_rel';
-    let before: AtomicWrite | null = null;
+    const newest = location?.newest ?? null;
+    const read = older === 0 ? newest : location!.olderFor(me)[older - 1]!;
+    const before = kind === 'write' ? null : (read?.write ?? null);
     if (location !== null && kind !== 'write') {
-      const version = older === 0 ? location.newest : location.olderFor(me)[older - 1]!;
-      before = version.write;
-      if (version !== location.newest) {
-        version.misled(me);
-        this.stale.add(me, meta, location, version, buffer);
-      }
       const linked = before !== null && this.observe(me, location, before, meta, acquires);
-      if (linked && kind === 'read') location.saw(version, me, meta);
+      if (linked && kind === 'read') location.saw(read!, me, meta);
       if (acquires && location.is(offset, bytes)) acquireEarlier(me, location, reachOf[scope]);
     }
     shadow.strong(cells, me, meta, offset);
+    if (read !== newest) {
+      read!.misled(me);
+      this.stale.add(me, meta, location!, read!, buffer);
+      // So that what explains this is told from what comes later.
+      me.endEpoch();
+    }
     if (kind === 'read') return;
     const releases = order === 'release' || order === 'acq_rel';
     const target = this.location(cells, offset, bytes);

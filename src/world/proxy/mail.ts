@@ -3,17 +3,7 @@ import { type MessagePort, receiveMessageOnPort } from 'node:worker_threads';
 import { HeddleError, RankLostError } from '../../errors/index.js';
 import type { Group, GroupLoss } from '../group.js';
 import { messageOf } from '../member.js';
-import type { ProgramName, ProxyGroup } from './program.js';
-
-/** What the thread is started with. */
-export interface ProxyThreadData {
-  readonly port: MessagePort;
-  /** Counts the messages that were posted to the thread. */
-  readonly mail: SharedArrayBuffer;
-  readonly place: { readonly rank: number; readonly ranks: number };
-  readonly program: ProgramName;
-  readonly memories: readonly { readonly address: number; readonly bytes: number }[];
-}
+import type { ProxyGroup } from './program.js';
 
 export type ToProxy =
   | { readonly kind: 'answer'; readonly id: number; readonly parts: readonly Uint8Array[] }
@@ -100,7 +90,7 @@ export class MailedGroup implements ProxyGroup {
   readonly ranks: number;
 
   constructor(
-    { rank, ranks }: ProxyThreadData['place'],
+    { rank, ranks }: Pick<ProxyGroup, 'rank' | 'ranks'>,
     private readonly port: MessagePort,
     mail: SharedArrayBuffer,
   ) {

@@ -4,8 +4,9 @@ import { HeddleError } from '../../errors/index.js';
 import { startThread } from '../../native/index.js';
 import type { Group } from '../group.js';
 import { messageOf } from '../member.js';
-import { type FromProxy, type ProxyThreadData, serveGroup } from './mail.js';
+import { type FromProxy, serveGroup } from './mail.js';
 import { type ProgramName, type ProxyOptions, prepareProxy } from './program.js';
+import type { ProxyThreadData } from './thread.js';
 
 /** A proxy that runs. When it fails, its rank is lost to all others, with its reason. */
 export interface RunningProxy {

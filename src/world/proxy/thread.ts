@@ -4,13 +4,23 @@
  * costs a core, an idle one next to nothing. A kernel cannot wake it, so the first round after a pause waits for the end of
  * a nap.
  */
-import { workerData } from 'node:worker_threads';
+import { type MessagePort, workerData } from 'node:worker_threads';
 import { NativeView } from '../../device/index.js';
 import { HeddleError } from '../../errors/index.js';
 import { view, yieldProcessor } from '../../native/index.js';
 import { messageOf } from '../member.js';
-import { MailedGroup, type ProxyThreadData } from './mail.js';
-import { type PreparedProxy, prepareProxy } from './program.js';
+import { MailedGroup } from './mail.js';
+import { type PreparedProxy, type ProgramName, type ProxyGroup, prepareProxy } from './program.js';
+
+/** What the thread is started with. */
+export interface ProxyThreadData {
+  readonly port: MessagePort;
+  /** Counts the messages that were posted to the thread. */
+  readonly mail: SharedArrayBuffer;
+  readonly place: Pick<ProxyGroup, 'rank' | 'ranks'>;
+  readonly program: ProgramName;
+  readonly memories: readonly { readonly address: number; readonly bytes: number }[];
+}
 
 /** Turns without anything to do before the thread offers its processor, and before it naps. */
 const spins = 1000;

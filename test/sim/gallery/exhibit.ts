@@ -31,7 +31,6 @@ export async function findingsOf(
     seed: `${seed}`,
     configuration: exhibit.name,
     schedule: seed % 2 === 0 ? 'random' : 'priority',
-    stepLimit: 20_000,
   });
   const ranks = Array.from({ length: exhibit.ranks }, (_, rank) => {
     const device = machine.device(rank);

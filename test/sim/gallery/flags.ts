@@ -235,6 +235,6 @@ export const flags: readonly Exhibit[] = [
       Post.bytes,
       { rounds: 2 },
     ),
-    expect: { kind: 'failure', statements: [] },
+    expect: { kind: 'stuck-wait', location: /arrived\[0\]/, statements: ['while (seen !== epoch)'] },
   },
 ];

@@ -1,0 +1,31 @@
+/**
+ * The documentation site, in `site/dist`. What it is made with has a package of its own, in `site`, installed the first
+ * time: those who only use the repository need none of it. Arguments go to VitePress: `npm run site -- --base /heddle/`,
+ * and `npm run site -- dev` shows it while it is written.
+ */
+import { spawnSync } from 'node:child_process';
+import { statSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+
+const site = resolve(import.meta.dirname, '../site');
+
+/** When a file was written; 0 where there is none. */
+function written(path: string): number {
+  return statSync(join(site, path), { throwIfNoEntry: false })?.mtimeMs ?? 0;
+}
+
+function run(program: string, args: readonly string[], options: { cwd?: string } = {}): void {
+  const { status, error } = spawnSync(program, args, { stdio: 'inherit', ...options });
+  if (error !== undefined) console.error(`${program}: ${error.message}`);
+  if (status !== 0) process.exit(status ?? 1);
+}
+
+if (written('node_modules/.package-lock.json') < written('package-lock.json')) {
+  run('npm', ['ci', '--no-audit', '--no-fund'], { cwd: site });
+}
+run('tsx', [join(site, 'prepare/pages.ts')]);
+const [command = 'build', ...options] = process.argv.slice(2);
+const isOption = command.startsWith('-');
+const vitepress = join(site, 'node_modules/vitepress/bin/vitepress.js');
+const args = isOption ? ['build', site, command, ...options] : [command, site, ...options];
+run(process.execPath, [vitepress, ...args]);

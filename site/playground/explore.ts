@@ -1,0 +1,121 @@
+/** What Check does: makes the program of a text, runs schedules until one shows a mistake, and tells that one. */
+import { type IrModule, KernelError, printCuda } from '../../src/lang/index.js';
+import { type Finding, formatFinding } from '../../src/sim/index.js';
+import { type Program, programOf, runProgram } from '../../test/sim/gallery/program.js';
+import { eraseTypes } from './erase.js';
+import { type Step, stepsOf, Trace } from './trace.js';
+
+export interface FoundMistake {
+  readonly kind: Finding['kind'];
+  /** As `heddle check` prints it. */
+  readonly text: string;
+  /** The lines that it points to, from 1. */
+  readonly lines: readonly number[];
+  /** Those steps of the schedule that race. */
+  readonly steps: readonly number[];
+}
+
+export interface Outcome {
+  /** Why there is nothing else: the text is no program, or a kernel does not compile. */
+  readonly error: { readonly message: string; readonly line: number } | null;
+  readonly schedules: number;
+  readonly milliseconds: number;
+  readonly findings: readonly FoundMistake[];
+  /** The schedule that shows them; the last one where there is nothing to show. */
+  readonly schedule: string;
+  readonly steps: readonly Step[];
+  readonly kernels: readonly { readonly name: string; readonly cuda: string }[];
+}
+
+/** So many schedules are tried, in at most so many milliseconds. */
+const mostSchedules = 200;
+const longest = 1500;
+/** A page shows no more of one schedule. */
+const mostSteps = 5000;
+
+export async function explore(name: string, text: string): Promise<Outcome> {
+  const begun = performance.now();
+  const nothing = { schedules: 0, milliseconds: 0, findings: [], schedule: '', steps: [], kernels: [] };
+  try {
+    const program = programOf(name, text, eraseTypes(text));
+    const kernels = await kernelsOf(program);
+    let seed = seedOf(0);
+    let schedules = 0;
+    while (schedules < mostSchedules && performance.now() - begun < longest) {
+      seed = seedOf(schedules++);
+      if ((await runProgram(program, seed)).findings.length > 0) break;
+    }
+    const milliseconds = performance.now() - begun;
+    return { error: null, schedules, milliseconds, kernels, ...(await traced(program, seed)) };
+  } catch (error) {
+    const message = error instanceof Error ? error.message : String(error);
+    return { ...nothing, error: { message, line: lineOf(error) } };
+  }
+}
+
+interface Seed {
+  readonly seed: string;
+  readonly schedule: 'random' | 'priority';
+}
+
+function seedOf(n: number): Seed {
+  const schedule = n % 2 === 0 ? 'random' : 'priority';
+  return { seed: `${schedule}-${n}`, schedule };
+}
+
+/** The schedule of a seed once more, step by step. */
+async function traced(program: Program, seed: Seed) {
+  const trace = new Trace();
+  const { findings } = await runProgram(program, { ...seed, watch: trace.watch });
+  const steps = trace.steps.slice(0, mostSteps);
+  const order = findings.toSorted((a, b) => telling(b) - telling(a));
+  const mistakes = order.map((finding) => ({
+    kind: finding.kind,
+    text: formatFinding(finding),
+    lines: linesOf(finding),
+    steps: stepsOf(finding, steps),
+  }));
+  return { findings: mistakes, schedule: seed.seed, steps };
+}
+
+/** A race says more than what follows from it; of data, more than of the flag that should have guarded it. */
+function telling(finding: Finding): number {
+  if (finding.kind !== 'race') return 0;
+  return finding.first.order === 'weak' && finding.second.order === 'weak' ? 2 : 1;
+}
+
+/** The CUDA of what the program launches, each kernel once. */
+async function kernelsOf(program: Program): Promise<Outcome['kernels']> {
+  const kernels = new Map<string, IrModule>();
+  const substitute = (module: IrModule) => {
+    kernels.set(module.name, module);
+    return module;
+  };
+  await runProgram(program, { ...seedOf(0), substitute });
+  return [...kernels].map(([name, module]) => ({ name, cuda: printCuda(module, { lineDirectives: false }) }));
+}
+
+function linesOf(finding: Finding): number[] {
+  const line = (where: string): number => Number(/:(\d+):\d+$/.exec(where)?.[1] ?? 0);
+  switch (finding.kind) {
+    case 'race':
+      return [line(finding.first.where), line(finding.second.where)];
+    case 'stuck-wait':
+      return [...new Set(finding.waiting.map(({ where }) => line(where)))];
+    case 'divergence':
+      return [line(finding.where)];
+    case 'wrong-result':
+    case 'failure':
+      return [];
+    default:
+      return [line(finding.access.where)];
+  }
+}
+
+/** Where an error is in the text, from 1; 0 where it does not say. */
+function lineOf(error: unknown): number {
+  if (error instanceof KernelError) return error.diagnostics[0]?.line ?? 0;
+  // acorn's, of a text that cannot be parsed
+  if (error instanceof SyntaxError && 'loc' in error) return (error.loc as { line: number }).line;
+  return 0;
+}

@@ -1,0 +1,83 @@
+/** The simulator without Node.js: the gallery bundled for browsers, and run in one. */
+import { join, resolve } from 'node:path';
+import { build } from 'esbuild';
+import { describe, expect, test } from 'vitest';
+import type { Exhibit } from '../../test/sim/gallery/exhibit.js';
+import { noBrowser, openBrowser } from './browser.js';
+
+const root = resolve(import.meta.dirname, '../..');
+const soon = 2000;
+
+/** Fails where anything asks for a module of Node.js. */
+async function bundle(contents: string) {
+  const { outputFiles, metafile } = await build({
+    stdin: { contents, resolveDir: join(root, 'test/sim/gallery'), loader: 'ts' },
+    bundle: true,
+    write: false,
+    metafile: true,
+    platform: 'browser',
+    format: 'iife',
+    globalName: 'bundled',
+    logLevel: 'silent',
+  });
+  return { text: outputFiles[0]!.text, inputs: Object.keys(metafile.inputs) };
+}
+
+const gallery = `
+  export { findingsOf } from './exhibit.js';
+  import { blocks } from './blocks.js';
+  import { flags } from './flags.js';
+  import { streams } from './streams.js';
+  export const exhibits = [...flags, ...blocks, ...streams];
+`;
+
+describe('without Node.js', () => {
+  test.each(['lang', 'sim', 'device', 'errors'])('src/%s needs nothing but a parser', async (room) => {
+    const { inputs } = await bundle(`export * from '../../../src/${room}/index.js';`);
+    const packages = inputs.flatMap((path) => /node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(path)?.[1] ?? []);
+    expect(new Set(packages)).toEqual(new Set(room === 'lang' || room === 'sim' ? ['acorn'] : []));
+  });
+
+  test('what asks for it is noticed', async () => {
+    await expect(bundle("export * from 'node:fs';")).rejects.toThrow(/node:fs/);
+  });
+
+  test.skipIf(noBrowser)(
+    'the gallery is caught in Chromium, each soon, and its corrections are silent',
+    async () => {
+      const { text } = await bundle(gallery);
+      const browser = await openBrowser();
+      const page = await browser.newPage();
+      await page.addScriptTag({ content: text });
+      const results = await page.evaluate(async () => {
+        const { exhibits, findingsOf } = (globalThis as unknown as { bundled: Bundled }).bundled;
+        const results = [];
+        for (const exhibit of exhibits) {
+          const begun = performance.now();
+          let caught = false;
+          for (let seed = 0; seed < 20 && !caught; seed++) {
+            const findings = await findingsOf(exhibit, 'wrong', seed);
+            caught = findings.some(({ kind }) => kind === exhibit.expect.kind);
+          }
+          const milliseconds = performance.now() - begun;
+          const silent = (await findingsOf(exhibit, 'right', 0)).length === 0;
+          results.push({ name: exhibit.name, caught, silent, milliseconds });
+        }
+        return results;
+      });
+      await browser.close();
+      expect(results.length).toBeGreaterThan(20);
+      expect(results.filter(({ caught, silent }) => !caught || !silent)).toEqual([]);
+      expect(results.filter(({ milliseconds }) => milliseconds > soon)).toEqual([]);
+    },
+  );
+});
+
+interface Bundled {
+  readonly exhibits: readonly Exhibit[];
+  findingsOf(
+    exhibit: Exhibit,
+    variant: 'wrong' | 'right',
+    seed: number,
+  ): Promise<readonly { readonly kind: string }[]>;
+}

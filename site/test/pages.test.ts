@@ -1,0 +1,88 @@
+/** Every page opens in a browser without complaint, and every link leads somewhere. */
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Browser, Page } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { complaintsOf, dist, noBrowser, openBrowser, type Served, serve } from './browser.js';
+
+const firstPageBytes = 500_000;
+const pages = readdirSync(dist, { recursive: true, encoding: 'utf8' })
+  // Reports are pages of their own, which the site only keeps.
+  .filter((path) => path.endsWith('.html') && !/^docs\/results\/.*bench/.test(path))
+  .sort();
+
+/** The headings and other places of a built page that a link can name. */
+const placesOf = (path: string): Set<string> =>
+  new Set([...readFileSync(join(dist, path), 'utf8').matchAll(/ id="([^"]+)"/g)].map(([, id]) => id!));
+
+describe('links', () => {
+  const known = new Map(pages.map((path) => [`/${path}`, placesOf(path)]));
+  const pageOf = (pathname: string): string | undefined =>
+    [pathname, `${pathname}.html`, `${pathname}index.html`].find((path) => known.has(path));
+
+  test.each(pages)('%s', (path) => {
+    const text = readFileSync(join(dist, path), 'utf8').replaceAll(/<pre[\s\S]*?<\/pre>/g, '');
+    const links = [...text.matchAll(/<a [^>]*href="([^"]+)"/g)].map(([, link]) =>
+      link!.replaceAll('&amp;', '&'),
+    );
+    const dead = links.filter((link) => {
+      const { hash, host, pathname } = new URL(link, `http://site/${path}`);
+      const page = pageOf(pathname);
+      if (host !== 'site') return false;
+      if (page === undefined) return pathname.endsWith('/') || !existsSync(join(dist, pathname));
+      return hash !== '' && !known.get(page)!.has(decodeURIComponent(hash.slice(1)));
+    });
+    expect([...new Set(dead)]).toEqual([]);
+  });
+});
+
+describe.skipIf(noBrowser)('in Chromium', () => {
+  let browser: Browser;
+  let page: Page;
+  let site: Served;
+  beforeAll(async () => {
+    [browser, site] = await Promise.all([openBrowser(), serve()]);
+    page = await browser.newPage();
+  });
+  afterAll(async () => {
+    await browser.close();
+    site.close();
+  });
+
+  test('every page opens without complaint, and fits a narrow screen', async () => {
+    const wrong: string[] = [];
+    for (const path of pages.filter((name) => name !== '404.html')) {
+      const complaints = complaintsOf(page);
+      await page.setViewportSize({ width: 400, height: 800 });
+      await page.goto(`${site.url}/${path}`, { waitUntil: 'networkidle' });
+      if (!(await page.locator('h1').first().isVisible())) wrong.push(`${path} has no heading`);
+      const width = await page.evaluate(() => document.documentElement.scrollWidth);
+      if (width > 400) wrong.push(`${path} is ${width} wide on a screen of 400`);
+      wrong.push(...complaints.map((text) => `${path}: ${text}`));
+      page.removeAllListeners();
+    }
+    expect(wrong).toEqual([]);
+  });
+
+  test('the first page is light', async () => {
+    site.sent = 0;
+    const fresh = await browser.newPage();
+    await fresh.goto(site.url, { waitUntil: 'networkidle' });
+    await fresh.close();
+    expect(site.sent).toBeLessThan(firstPageBytes);
+  });
+
+  test('search finds what a heading and what a text says', async () => {
+    await page.setViewportSize({ width: 1400, height: 900 });
+    await page.goto(`${site.url}/docs/`);
+    for (const [words, link] of [
+      ['awaitFilled', '/docs/language'],
+      ['ExpertParallel', '/api/heddle'],
+    ] as const) {
+      await page.keyboard.press('Control+k');
+      await page.locator('.VPLocalSearchBox input').fill(words);
+      await page.locator(`.VPLocalSearchBox a[href^="${link}"]`).first().waitFor();
+      await page.keyboard.press('Escape');
+    }
+  });
+});

@@ -1,0 +1,102 @@
+/** The playground in a browser: what it finds, shows and says, and how soon. */
+import type { Browser, Page } from 'playwright-core';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { programs } from '../../test/sim/gallery/programs.js';
+import { complaintsOf, noBrowser, openBrowser, type Served, serve } from './browser.js';
+
+const soon = 2;
+
+describe.skipIf(noBrowser)('the playground', () => {
+  let browser: Browser;
+  let page: Page;
+  let site: Served;
+  let complaints: string[];
+  beforeAll(async () => {
+    [browser, site] = await Promise.all([openBrowser(), serve()]);
+  });
+  afterAll(async () => {
+    await browser.close();
+    site.close();
+  });
+  beforeEach(async () => {
+    await page?.close();
+    page = await browser.newPage({ viewport: { width: 1400, height: 1000 } });
+    complaints = complaintsOf(page);
+  });
+
+  const open = async (file: string): Promise<void> => {
+    await page.goto(`${site.url}/playground#${file.replace('.ts', '')}`);
+    await verdict();
+  };
+  /** What it says once it has checked. */
+  const verdict = async (): Promise<string> => {
+    const said = page.locator('.pg-verdict.pg-wrong, .pg-verdict.pg-clean');
+    await said.waitFor();
+    return (await said.textContent())!;
+  };
+  const secondsOf = (text: string): number => Number(/([\d.]+) s\.$/.exec(text)![1]);
+  const marked = (): Promise<string[]> => page.locator('.cm-line.pg-wrong').allTextContents();
+
+  test.each(programs)('$file: found soon, with its lines, and silent once mended', async (shown) => {
+    await open(shown.file);
+    const found = await verdict();
+    expect(found).toMatch(/found in /);
+    expect(secondsOf(found)).toBeLessThan(soon);
+    // One of what it found in that schedule; each is shown when it is chosen.
+    const all: string[][] = [];
+    for (const finding of await page.locator('.pg-findings button').all()) {
+      await finding.click();
+      all.push((await marked()).map((line) => line.trim()));
+    }
+    const { lines } = shown.expect;
+    const pointed = all.some((at) => lines.every((start) => at.some((line) => line.startsWith(start))));
+    expect(pointed, JSON.stringify(all)).toBe(true);
+    await page.locator('#pg-mend').check();
+    expect(await verdict()).toMatch(/^Nothing found in \d+ schedules/);
+    expect(await marked()).toEqual([]);
+    expect(complaints).toEqual([]);
+  });
+
+  test('steps through the schedule to the race, and says who does what', async () => {
+    await open('missing-acquire.ts');
+    expect(await page.locator('.pg-racing').count()).toBe(2);
+    const told = page.locator('.pg-told');
+    const last = await told.textContent();
+    expect(last).toMatch(/^Step \d+ of \d+: thread \d+ of block 0 on rank 1 reads window, data\[\d+\]\.$/);
+    const step = Number(/\d+/.exec(last!)![0]);
+    await page.getByLabel('Step back').click();
+    expect(await told.textContent()).toContain(`Step ${step - 1} of `);
+    await page.locator('.pg-mark.pg-strong.pg-read').first().click();
+    expect(await told.textContent()).toMatch(
+      /reads window, arrived\[0\], relaxed at sys scope; sees what rank 0, block 0, thread 0 stored at step \d+\.$/,
+    );
+    expect(await page.locator('.cm-line.pg-step').textContent()).toContain('g.awaitEpoch(there.arrived');
+  });
+
+  test('shows the CUDA of every kernel', async () => {
+    await open('missing-acquire.ts');
+    const cuda = page.locator('.pg-cuda pre');
+    expect(await cuda.textContent()).toMatch(/extern "C" __global__(.|\n)*\bpost\w*\(/);
+  });
+
+  test('checks what the visitor writes', async () => {
+    await open('missing-acquire.ts');
+    const editor = page.locator('.cm-content');
+    const text =
+      "import { kernel, pointer } from 'heddle/lang';\nimport { run } from 'heddle/playground';\nconst k = kernel({ name: 'mine', params: { n: pointer('u32') } }, (g, { n }) => {\ng.store(n, g.threadIdx.x as never);\n});\nrun({ ranks: 1 }, async (host: any) => {\nawait host.launch(k, {}, { n: host.buffer('numbers', 4) });\n});\n";
+    await editor.fill(text.replace('g.threadIdx.x as never', 'nothing'));
+    expect(await page.locator('.pg-verdict').textContent()).toMatch(/press Check/);
+    await page.locator('.pg-check').click();
+    await page.getByText('HK101').waitFor();
+    expect(await marked()).toEqual(['g.store(n, nothing);']);
+    await editor.fill(text);
+    await page.keyboard.press('Control+Enter');
+    await page.getByText('Data race on numbers').waitFor();
+    expect(await marked()).toEqual(['g.store(n, g.threadIdx.x as never);']);
+    await editor.fill('const = 3;');
+    await page.locator('.pg-check').click();
+    await page.getByText('This is no program yet.').waitFor();
+    expect(await marked()).toEqual(['const = 3;']);
+    expect(complaints).toEqual([]);
+  });
+});

@@ -1,0 +1,142 @@
+/** The bulk copies of one thread: what it posts to the copy engine, in groups, and what it awaits. */
+import type { Order, Scope } from '../lang/index.js';
+import type { AccessKind, AccessReport, Detector, SiteId } from './detector.js';
+import type { FindingLog } from './findings.js';
+import type { MBarrier } from './mbarriers.js';
+import type { SimBuffer } from './memory.js';
+import { type Posted, PostedCopies } from './posted.js';
+import type { Random } from './random.js';
+
+/** The thread that posts. */
+interface Issuer {
+  readonly id: number;
+  readonly rank: number;
+  readonly block: { readonly launch: { readonly firstSite: SiteId; readonly traffic: Float64Array } };
+  mbarrier(offset: number): MBarrier;
+  refuse(
+    kind: AccessKind,
+    order: Order,
+    scope: Scope,
+    buffer: SimBuffer,
+    offset: number,
+    bytes: number,
+    site: number,
+  ): void;
+  report(kind: AccessKind, order: Order, scope: Scope, site: number): AccessReport;
+  /** Bytes of a buffer have changed. */
+  wrote(buffer: SimBuffer, offset: number, bytes: number): void;
+}
+
+interface Parts {
+  readonly issuer: Issuer;
+  readonly hub: { readonly detector: Detector | null; readonly log: FindingLog; readonly random: Random };
+}
+
+export class BulkCopies {
+  private readonly issuer: Issuer;
+  private readonly detector: Detector | null;
+  private readonly log: FindingLog;
+  private readonly stores: PostedCopies;
+  private group = 0;
+  private committed: number[] = [];
+
+  constructor({ issuer, hub }: Parts) {
+    this.issuer = issuer;
+    this.detector = hub.detector;
+    this.log = hub.log;
+    this.stores = new PostedCopies(hub.detector === null ? null : hub.random);
+  }
+
+  store(to: SimBuffer, toAt: number, from: SimBuffer, fromAt: number, bytes: number, site: number): void {
+    const copy = { to, toAt, from, fromAt, bytes };
+    if (!this.mayPost(copy, site)) return;
+    this.issued(copy, this.group, site);
+    this.stores.post(copy, this.group, { move: (piece) => this.move(piece), landed: () => {} });
+  }
+
+  commit(): void {
+    this.committed.push(this.group++);
+  }
+
+  wait(pending: number, readsOnly: boolean): void {
+    const done = this.committed.at(-1 - pending);
+    if (done === undefined) return;
+    this.stores.finish(done);
+    this.detector?.bulkAwaited(this.issuer.id, done, readsOnly);
+  }
+
+  load(
+    to: SimBuffer,
+    toAt: number,
+    from: SimBuffer,
+    fromAt: number,
+    bytes: number,
+    barrier: SimBuffer,
+    barrierAt: number,
+    site: number,
+  ): void {
+    const mbarrier = this.issuer.mbarrier(barrierAt);
+    const copy = { to, toAt, from, fromAt, bytes };
+    const group = this.group++;
+    const landed = () => {
+      const { id, block } = this.issuer;
+      const place = { buffer: barrier, offset: barrierAt };
+      this.detector?.bulkArrived(id, group, place, block.launch.firstSite + site);
+      mbarrier.landed(bytes);
+    };
+    if (!this.mayPost(copy, site)) {
+      landed();
+      return;
+    }
+    this.issued(copy, group, site);
+    mbarrier.loads.post(copy, group, { move: (piece) => this.move(piece), landed });
+  }
+
+  /** The thread has run to its end, and its copies with it. */
+  end(): void {
+    this.stores.finish(this.group);
+    this.group = 0;
+    this.committed = [];
+  }
+
+  private issued({ to, toAt, from, fromAt, bytes }: Posted, group: number, site: number): void {
+    const { id, block } = this.issuer;
+    const [source, target] = [
+      { buffer: from, offset: fromAt },
+      { buffer: to, offset: toAt },
+    ];
+    this.detector?.bulkIssued(id, group, source, target, bytes, block.launch.firstSite + site);
+  }
+
+  private mayPost({ to, toAt, from, fromAt, bytes }: Posted, site: number): boolean {
+    if (this.detector === null) return true;
+    let may = true;
+    for (const [buffer, offset, kind] of [
+      [from, fromAt, 'read'],
+      [to, toAt, 'write'],
+    ] as const) {
+      const outside = offset < 0 || offset + bytes > buffer.bytes || buffer.freed;
+      if (!outside && offset % 16 === 0 && bytes % 16 === 0) continue;
+      this.issuer.refuse(kind, 'weak', 'cta', buffer, offset, outside ? bytes : 16, site);
+      may = false;
+    }
+    if (may && !from.isInitialised(fromAt, bytes)) {
+      this.log.add({
+        kind: 'uninitialised-read',
+        buffer: from.purpose,
+        location: from.describe(from.firstUninitialised(fromAt, bytes)),
+        access: this.issuer.report('read', 'weak', 'cta', site),
+      });
+    }
+    if (may) to.markInitialised(toAt, bytes);
+    return may;
+  }
+
+  private move({ to, toAt, from, fromAt, bytes }: Posted): void {
+    to.u8.set(from.u8.subarray(fromAt, fromAt + bytes), toAt);
+    const { traffic } = this.issuer.block.launch;
+    if (to.rank !== this.issuer.rank) traffic[0]! += bytes;
+    if (from.rank !== this.issuer.rank) traffic[1]! += bytes;
+    this.issuer.wrote(to, toAt, bytes);
+  }
+}

@@ -1,0 +1,67 @@
+/** Barriers in shared memory at which bulk loads arrive: their state, kept beside the memory that names them. */
+import { PostedCopies } from './posted.js';
+import type { Random } from './random.js';
+
+interface Parts {
+  /** Null where loads are made at once. */
+  readonly random: Random | null;
+  /** The phase of the mbarrier at `offset` has ended. */
+  onPhase(offset: number): void;
+}
+
+export class MBarriers {
+  private readonly all = new Map<number, MBarrier>();
+
+  constructor(private readonly parts: Parts) {}
+
+  init(offset: number, count: number): void {
+    const { random, onPhase } = this.parts;
+    this.all.set(offset, new MBarrier(count, new PostedCopies(random), () => onPhase(offset)));
+  }
+
+  at(offset: number): MBarrier | undefined {
+    return this.all.get(offset);
+  }
+}
+
+export class MBarrier {
+  private arrivals: number;
+  private bytes = 0;
+  private phase = 0;
+
+  constructor(
+    private readonly count: number,
+    /** Loads put off that will complete on it. */
+    readonly loads: PostedCopies,
+    private readonly onPhase: () => void,
+  ) {
+    this.arrivals = count;
+  }
+
+  /** A thread arrives, and announces bytes. */
+  expect(bytes: number): void {
+    this.bytes += bytes;
+    this.arrivals--;
+    this.advance();
+  }
+
+  /** Announced bytes have come. */
+  landed(bytes: number): void {
+    this.bytes -= bytes;
+    this.advance();
+  }
+
+  /** Whoever waits makes the loads happen that it waits for, at the latest. */
+  isOver(parity: number): boolean {
+    this.loads.finish(Number.POSITIVE_INFINITY);
+    return (this.phase & 1) !== parity;
+  }
+
+  /** Ends the phase once all have arrived and all announced bytes have. */
+  private advance(): void {
+    if (this.arrivals > 0 || this.bytes !== 0) return;
+    this.arrivals = this.count;
+    this.phase++;
+    this.onPhase();
+  }
+}

@@ -1,0 +1,170 @@
+/** Threads that meet: at a barrier of their block, of a group of its warps, or in an operation of their warp. */
+import { warpOps } from './compiled.js';
+import type { Detector } from './detector.js';
+import type { FindingLog } from './findings.js';
+import type { Schedule } from './schedule.js';
+import type { Block, Thread } from './thread.js';
+import { completeWarpOperation } from './warp.js';
+
+interface Parts {
+  readonly detector: Detector | null;
+  readonly log: FindingLog;
+  readonly schedule: Schedule;
+  /** The thread may go on. */
+  makeReady(thread: Thread): void;
+}
+
+export class Meetings {
+  private readonly detector: Detector | null;
+  private readonly log: FindingLog;
+  private readonly schedule: Schedule;
+  private readonly makeReady: (thread: Thread) => void;
+
+  constructor({ detector, log, schedule, makeReady }: Parts) {
+    this.detector = detector;
+    this.log = log;
+    this.schedule = schedule;
+    this.makeReady = makeReady;
+  }
+
+  atBarrier(thread: Thread): void {
+    thread.state = 'barrier';
+    if (++thread.block.arrived === thread.block.live) this.releaseBarrier(thread.block);
+  }
+
+  /** `thread.released` says whom its coming lets go on. */
+  inGroup(thread: Thread): void {
+    thread.state = 'group';
+    this.releaseGroup(thread.released);
+  }
+
+  inWarp(thread: Thread): void {
+    const { block } = thread;
+    const warp = thread.index >>> 5;
+    thread.state = 'warp';
+    if (++block.warpArrived[warp]! === block.warpLive[warp]) this.releaseWarp(block, warp);
+  }
+
+  /** A thread of the block has ended, and others may have waited for it alone. */
+  left({ block, index }: Thread): void {
+    const warp = index >>> 5;
+    if (block.arrived > 0 && block.arrived === block.live) this.releaseBarrier(block);
+    const waiting = block.warpArrived[warp]!;
+    if (waiting > 0 && waiting === block.warpLive[warp]) this.releaseWarp(block, warp);
+  }
+
+  private releaseBarrier(block: Block): void {
+    const there = block.threads.filter((thread) => thread.state === 'barrier');
+    if (this.detector !== null) {
+      this.reportDivergence('a barrier of the block', block, there, block.threads);
+      this.detector.blockBarrier(block.id);
+    }
+    this.schedule.ordered?.(there, there);
+    block.arrived = 0;
+    for (const thread of there) this.makeReady(thread);
+  }
+
+  /** Each of its warps must be there whole, and at one statement. */
+  private releaseGroup(there: readonly Thread[]): void {
+    if (there.length === 0) return;
+    if (this.detector !== null) {
+      const { block } = there[0]!;
+      for (const warp of new Set(there.map(({ index }) => index >>> 5))) {
+        const ofWarp = ({ index }: Thread) => index >>> 5 === warp;
+        const lanes = block.threads.filter(ofWarp);
+        this.reportDivergence('a barrier of a group of warps', block, there.filter(ofWarp), lanes);
+      }
+      this.detector.groupMet(there.map((thread) => thread.id));
+    }
+    this.schedule.ordered?.(there, there);
+    for (const thread of there) this.makeReady(thread);
+  }
+
+  private releaseWarp(block: Block, warp: number): void {
+    const { threads } = block;
+    const first = warp * 32;
+    const end = Math.min(first + 32, threads.length);
+    let mask = 0;
+    for (let i = first; i < end; i++) if (threads[i]!.state === 'warp') mask |= 1 << (i - first);
+    const some = threads[first + 31 - Math.clz32(mask & -mask)]!;
+    if (this.detector !== null) {
+      const lanes = threads.slice(first, end);
+      const there = lanes.filter((thread) => thread.state === 'warp');
+      this.reportDivergence('an operation of the warp', block, there, lanes);
+      // Votes and shuffles exchange registers and order no memory; CUDA promises that of the barrier alone.
+      if (warpOps[some.warpOp] === 'warp.barrier')
+        this.detector.warpMet(block.firstThread + first, lanes.length);
+      this.schedule.ordered?.(there, there);
+    }
+    completeWarpOperation(block, warp, some.warpOp, mask);
+    block.warpArrived[warp] = 0;
+    for (let i = first; i < end; i++) if (threads[i]!.state === 'warp') this.makeReady(threads[i]!);
+  }
+
+  /** All must be there, and at the same statement. */
+  private reportDivergence(
+    operation: string,
+    block: Block,
+    there: readonly Thread[],
+    expected: readonly Thread[],
+  ): void {
+    const { site } = there[0]!;
+    if (there.length === expected.length && there.every((thread) => thread.site === site)) return;
+    const present = there.filter((thread) => thread.site === site);
+    this.reportAbsent(
+      operation,
+      block,
+      present,
+      expected.filter((thread) => !present.includes(thread)),
+    );
+  }
+
+  private reportAbsent(
+    operation: string,
+    block: Block,
+    present: readonly Thread[],
+    absent: readonly Thread[],
+  ): void {
+    const { launch } = block;
+    const { site } = present[0]!;
+    this.log.add({
+      kind: 'divergence',
+      operation,
+      where: launch.compiled.sites[site]!.where,
+      rank: launch.home,
+      kernel: launch.kernel,
+      block: block.index,
+      present: present.map((thread) => thread.index),
+      absent: absent.map((thread) => thread.index),
+    });
+  }
+
+  /** Lanes wait in a warp operation while the others wait in a barrier or have left. */
+  endDivergent(blocks: Iterable<Block>): boolean {
+    let any = false;
+    for (const block of [...blocks]) {
+      for (let warp = 0; warp < block.warpLive.length; warp++) {
+        if (block.warpArrived[warp] === 0) continue;
+        const lanes = block.threads.slice(warp * 32, warp * 32 + 32);
+        if (!lanes.every((t) => t.state === 'warp' || t.state === 'barrier' || t.state === 'ended')) continue;
+        this.releaseWarp(block, warp);
+        any = true;
+      }
+    }
+    return any;
+  }
+
+  /** Barriers of groups to which the others never come. */
+  endGroups(blocks: Iterable<Block>): boolean {
+    let any = false;
+    for (const block of [...blocks]) {
+      for (const { id, there } of block.groups?.abandoned() ?? []) {
+        const absent = block.threads.filter((thread) => !there.includes(thread));
+        this.reportAbsent(`barrier ${id} of a group of warps`, block, there, absent);
+        for (const thread of there) this.makeReady(thread);
+        any = true;
+      }
+    }
+    return any;
+  }
+}

@@ -1,0 +1,77 @@
+/**
+ * Copies that an agent makes beside the thread that posted them. In fast mode that is at once. In checked mode each piece of
+ * a copy reads its source and changes its target when it is posted or as late as it may, and pieces land in any order:
+ * whoever does not wait sees wrong bytes as well as a race. Which accesses that orders, the detector is told by whoever
+ * posts (the edge in) and whoever awaits (the edge out).
+ */
+import type { SimBuffer } from './memory.js';
+import type { Random } from './random.js';
+
+export interface Posted {
+  readonly to: SimBuffer;
+  readonly toAt: number;
+  readonly from: SimBuffer;
+  readonly fromAt: number;
+  readonly bytes: number;
+}
+
+/** Who makes the copies of an agent. */
+export interface Mover {
+  /** Moves the bytes of a piece, and wakes who waits for them. */
+  move(piece: Posted): void;
+  /** The last byte has landed. */
+  landed(): void;
+}
+
+interface Late {
+  readonly ticket: number;
+  readonly pieces: Posted[];
+  readonly mover: Mover;
+}
+
+/** Pieces are of whole units. */
+const unit = 16;
+
+export class PostedCopies {
+  private late: Late[] = [];
+
+  /** `random` is null where copies are made at once. */
+  constructor(private readonly random: Random | null) {}
+
+  /** Tickets only grow. */
+  post(copy: Posted, ticket: number, mover: Mover): void {
+    if (this.random === null || this.random.below(2) !== 0) {
+      mover.move(copy);
+      mover.landed();
+    } else {
+      this.late.push({ ticket, pieces: cut(copy, this.random), mover });
+    }
+  }
+
+  /** Makes what was put off: all copies with tickets up to `last`. */
+  finish(last: number): void {
+    if (this.late.length === 0) return;
+    const due = this.late.filter(({ ticket }) => ticket <= last);
+    this.late = this.late.filter(({ ticket }) => ticket > last);
+    while (due.length > 0) {
+      const at = this.random!.below(due.length);
+      const { pieces, mover } = due[at]!;
+      mover.move(pieces.pop()!);
+      if (pieces.length > 0) continue;
+      due.splice(at, 1);
+      mover.landed();
+    }
+  }
+}
+
+/** One piece, or two in either order. */
+function cut(copy: Posted, random: Random): Posted[] {
+  const first = unit * random.below(Math.max(1, copy.bytes / unit));
+  if (first === 0) return [copy];
+  const { to, toAt, from, fromAt, bytes } = copy;
+  const pieces = [
+    { ...copy, bytes: first },
+    { to, toAt: toAt + first, from, fromAt: fromAt + first, bytes: bytes - first },
+  ];
+  return random.below(2) === 0 ? pieces : pieces.reverse();
+}

@@ -1,0 +1,89 @@
+/**
+ * Loops that look at memory until it changes, written out in a kernel. Once nothing has changed for a while, the machine
+ * remembers what each thread sees: when all that runs has seen it all before, nobody will ever end it.
+ */
+import type { Order, Scope } from '../lang/index.js';
+import type { AccessReport } from './detector.js';
+import type { SimBuffer } from './memory.js';
+
+/** A thread, as far as it matters here. */
+interface Looker {
+  readonly id: number;
+  report(kind: AccessReport['kind'], order: Order, scope: Scope, site: number): AccessReport;
+}
+
+/** A load of a thread that may be spinning. */
+interface Look {
+  readonly buffer: SimBuffer;
+  readonly offset: number;
+  readonly order: Order;
+  readonly scope: Scope;
+  readonly site: number;
+  readonly value: number;
+}
+
+/** Steps in which nothing changes before looks are remembered. */
+const suspicious = 2_000;
+/** Steps in which nothing changes and nobody sees anything new before all is lost, and more of them for each thread. */
+const hopeless = 100_000;
+const hopelessPerThread = 300;
+
+export class Spins {
+  private still = 0;
+  private stirred = false;
+  /** All time limits have run out since something last changed. */
+  timeIsOver = false;
+  private readonly seen = new Map<Looker, Map<number, number>>();
+  private readonly last = new Map<Looker, Look>();
+
+  /** Memory changed, or a thread got on, or something else that may end somebody's loop. */
+  stir(): void {
+    this.stirred = true;
+  }
+
+  /** After each step of the machine: true if all that runs spins for nothing. `threads` counts those that run. */
+  step(threads: () => number): boolean {
+    if (!this.stirred) {
+      this.still++;
+      return (
+        this.still > hopeless && this.last.size > 0 && this.still > hopeless + hopelessPerThread * threads()
+      );
+    }
+    this.stirred = false;
+    this.timeIsOver = false;
+    this.forget();
+    return false;
+  }
+
+  /** Begins to watch anew. */
+  forget(): void {
+    this.still = 0;
+    if (this.last.size === 0) return;
+    this.seen.clear();
+    this.last.clear();
+  }
+
+  look(thread: Looker, look: Look): void {
+    if (this.still < suspicious) return;
+    let seen = this.seen.get(thread);
+    if (seen === undefined) {
+      seen = new Map();
+      this.seen.set(thread, seen);
+    }
+    const place = look.buffer.id * 2 ** 31 + look.offset;
+    if (seen.get(place) !== look.value) this.still = suspicious;
+    seen.set(place, look.value);
+    this.last.set(thread, look);
+  }
+
+  /** Who spins, and on what. */
+  reports(): (AccessReport & { location: string; value: string; wanted: string })[] {
+    const threads = [...this.last].sort(([a], [b]) => a.id - b.id);
+    return threads.map(([thread, { buffer, offset, order, scope, site, value }]) => ({
+      ...thread.report('read', order, scope, site),
+      location: `${buffer.purpose} of rank ${buffer.rank}, ${buffer.describe(offset)}`,
+      value: String(value >>> 0),
+      wanted: 'something else',
+    }));
+  }
+}

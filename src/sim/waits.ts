@@ -1,0 +1,105 @@
+/** Threads that wait for a place in memory, and are not run until it may have changed. */
+import type { Mode } from './compiled.js';
+import { describeCondition } from './condition.js';
+import type { SimBuffer } from './memory.js';
+import type { Thread } from './thread.js';
+
+export class Waits {
+  private readonly mode: Mode;
+  private readonly makeReady: (thread: Thread) => void;
+  private readonly parked = new Set<Thread>();
+  /** Checked mode: parked threads by the 16-byte line they wait for, a buffer. */
+  private readonly parkedAt = new Map<SimBuffer, Map<number, Thread[]>>();
+
+  constructor({ mode, makeReady }: { readonly mode: Mode; makeReady(thread: Thread): void }) {
+    this.mode = mode;
+    this.makeReady = makeReady;
+  }
+
+  get any(): boolean {
+    return this.parked.size > 0;
+  }
+
+  park(thread: Thread): void {
+    thread.state = 'parked';
+    this.parked.add(thread);
+    if (this.mode === 'fast') return;
+    const { buffer, offset } = thread.wait!;
+    let lines = this.parkedAt.get(buffer);
+    if (lines === undefined) {
+      lines = new Map();
+      this.parkedAt.set(buffer, lines);
+    }
+    const line = lines.get(offset >>> 4);
+    if (line === undefined) lines.set(offset >>> 4, [thread]);
+    else line.push(thread);
+    buffer.waiters++;
+  }
+
+  wake(buffer: SimBuffer, offset: number, bytes: number): void {
+    const lines = this.parkedAt.get(buffer);
+    if (lines === undefined) return;
+    const last = (offset + bytes - 1) >>> 4;
+    for (let at = offset >>> 4; at <= last; at++) {
+      const line = lines.get(at);
+      if (line === undefined) continue;
+      lines.delete(at);
+      if (lines.size === 0) this.parkedAt.delete(buffer);
+      buffer.waiters -= line.length;
+      for (const thread of line) {
+        if (this.parked.delete(thread)) this.makeReady(thread);
+      }
+    }
+  }
+
+  /** Fast mode looks at parked threads only when nothing else can run, so that stores cost nothing. */
+  pollAll(): boolean {
+    let woken = false;
+    for (const thread of this.parked) {
+      if (!thread.poll()) continue;
+      this.parked.delete(thread);
+      this.makeReady(thread);
+      woken = true;
+    }
+    return woken;
+  }
+
+  /** Who waits for what. */
+  reports() {
+    return [...this.parked].map(describe);
+  }
+
+  /** All waits end as if their limits had run out. */
+  expire(): void {
+    const threads = [...this.parked];
+    this.clear();
+    for (const thread of threads) {
+      const wait = thread.wait!;
+      wait.expired = true;
+      wait.buffer.waiters = 0;
+      this.makeReady(thread);
+    }
+  }
+
+  clear(): void {
+    this.parked.clear();
+    this.parkedAt.clear();
+  }
+
+  /** The rank's threads wait no more, nor do they go on. */
+  forget(rank: number): void {
+    for (const thread of this.parked) if (thread.rank === rank) this.parked.delete(thread);
+  }
+}
+
+function describe(thread: Thread) {
+  const wait = thread.wait!;
+  const { buffer, offset, kind, wanted } = wait;
+  const word = buffer.i32[(offset >>> 2) + (kind === 'filled' ? 3 : 0)]! >>> 0;
+  return {
+    ...thread.report('wait', wait.order, wait.scope, wait.site),
+    location: `${buffer.purpose} of rank ${buffer.rank}, ${buffer.describe(offset)}`,
+    value: kind === 'phase' ? 'in its phase' : String(word),
+    wanted: kind === 'phase' ? `the end of the phase of parity ${wanted}` : describeCondition(wait),
+  };
+}

@@ -1,0 +1,21 @@
+import type { Detector } from './detector.js';
+
+/** What it wants to hear of what the machine tells its detector, under the same names. */
+export type Watcher = Partial<
+  Pick<Detector, 'launchStarted' | 'blockStarted' | 'access' | 'fence' | 'blockBarrier' | 'warpMet'>
+>;
+
+/** A detector of which a watcher hears each event just before it. */
+export function watched(detector: Detector, watcher: Watcher): Detector {
+  return new Proxy(detector, {
+    get(target, name) {
+      const handle: unknown = Reflect.get(target, name);
+      const tell: unknown = Reflect.get(watcher, name);
+      if (typeof handle !== 'function') return handle;
+      return (...args: unknown[]) => {
+        if (typeof tell === 'function') tell.apply(watcher, args);
+        return handle.apply(target, args);
+      };
+    },
+  });
+}

@@ -1,0 +1,27 @@
+/** Proxies in threads beside real GPUs: kernels of two nodes reach each other through mapped memory and libfabric. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { listProviders } from '../../src/fabric/index.js';
+import { World } from '../../src/world/index.js';
+import { exchange } from '../world/programs/exchange.js';
+import { needs } from './machine.js';
+
+const module = new URL('../world/programs/relay.js', import.meta.url);
+const usable = (() => {
+  try {
+    return listProviders().filter(({ devices }) => devices.length > 0);
+  } catch {
+    return [];
+  }
+})();
+
+for (const { provider } of usable) {
+  test(`kernels of two nodes over ${provider}`, needs(2, 60_000), async () => {
+    const engine = { provider, devices: provider === 'shm' ? [] : ['lo'], timeoutMs: 20_000 };
+    const sums = await World.local({ ranks: 2, nodes: 2, device: 'cuda', timeoutMs: 30_000 }, (world) =>
+      exchange(world, module, engine, 200),
+    );
+    // Rank r hears 10 · round + (1 - r) in each of 200 rounds.
+    assert.deepEqual(sums, [201_200, 201_000]);
+  });
+}

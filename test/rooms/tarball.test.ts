@@ -1,0 +1,126 @@
+/** What a user gets: the package is packed, put into an empty project, compiled against and run. */
+import { execFileSync } from 'node:child_process';
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+
+const root = resolve(import.meta.dirname, '../..');
+const folder = mkdtempSync(join(tmpdir(), 'heddle-tarball-'));
+const project = join(folder, 'project');
+const installed = join(project, 'node_modules/heddle');
+let tarball = '';
+
+/** What packing needs of the repository. */
+const needed = /^(src|docs|examples|package.*\.json|tsconfig.*\.json|LICENSE|[A-Z]+\.md)$/;
+
+const run = (command: string, args: readonly string[], cwd: string): string =>
+  execFileSync(command, args, { cwd, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
+
+beforeAll(() => {
+  // A copy, because packing builds without source maps, and this tree's own build has them.
+  const copy = join(folder, 'copy');
+  for (const entry of readdirSync(root).filter((name) => needed.test(name))) {
+    cpSync(join(root, entry), join(copy, entry), { recursive: true });
+  }
+  symlinkSync(join(root, 'node_modules'), join(copy, 'node_modules'));
+  const packed = JSON.parse(run('npm', ['pack', '--json', '--offline'], copy)) as [{ filename: string }];
+  tarball = join(copy, packed[0].filename);
+  // Unpacked as `npm install` would, with the dependencies that are here already.
+  mkdirSync(installed, { recursive: true });
+  run('tar', ['-xzf', tarball, '-C', installed, '--strip-components=1'], folder);
+  const { dependencies } = JSON.parse(readFileSync(join(installed, 'package.json'), 'utf8')) as {
+    dependencies: Readonly<Record<string, string>>;
+  };
+  for (const name of Object.keys(dependencies)) {
+    symlinkSync(join(root, 'node_modules', name), join(project, 'node_modules', name));
+  }
+  writeFileSync(join(project, 'package.json'), JSON.stringify({ type: 'module', private: true }));
+  cpSync(join(installed, 'examples/round-trip.ts'), join(project, 'main.ts'));
+}, 300_000);
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+const files = (): string[] =>
+  readdirSync(installed, { recursive: true, encoding: 'utf8' }).filter((path) =>
+    statSync(join(installed, path)).isFile(),
+  );
+
+describe('the tarball', () => {
+  test('is small: under 1 MB, without maps', () => {
+    expect(statSync(tarball).size).toBeLessThan(1_000_000);
+    expect(files().filter((path) => path.endsWith('.map'))).toEqual([]);
+    const pointing = files().filter(
+      (path) =>
+        /\.(js|d\.ts)$/.test(path) && /sourceMappingURL/.test(readFileSync(join(installed, path), 'utf8')),
+    );
+    expect(pointing).toEqual([]);
+  });
+
+  test('says where it comes from', () => {
+    const manifest = JSON.parse(readFileSync(join(installed, 'package.json'), 'utf8')) as Record<
+      string,
+      unknown
+    >;
+    for (const key of ['repository', 'homepage', 'bugs', 'keywords', 'license', 'publishConfig']) {
+      expect(manifest, key).toHaveProperty(key);
+    }
+  });
+
+  test.each(['README.md', 'CONTRIBUTING.md', 'SECURITY.md', 'CHANGELOG.md', 'docs/README.md'])(
+    'brings what %s links to',
+    (page) => {
+      const text = readFileSync(join(installed, page), 'utf8');
+      const links = [...text.matchAll(/\]\((?!https?:|#)([^)\s#]+)/g)].map(([, to]) => to!);
+      const dead = links.filter((to) => !existsSync(join(installed, page, '..', to)));
+      // Tests and measurements stay in the repository; CONTRIBUTING is for those who have that.
+      expect(dead.filter((to) => page !== 'CONTRIBUTING.md' || !to.startsWith('test/'))).toEqual([]);
+    },
+  );
+});
+
+describe('an empty project', () => {
+  const tsc = join(root, 'node_modules/typescript/bin/tsc');
+  const strict = ['--strict', '--exactOptionalPropertyTypes', '--noUncheckedIndexedAccess'];
+  const common = [...strict, '--target', 'es2023', '--lib', 'es2023', '--types', 'node'];
+  const types = ['--typeRoots', join(root, 'node_modules/@types')];
+
+  test.each([
+    ['nodenext', 'nodenext'],
+    ['bundler', 'esnext'],
+  ])(
+    'compiles the README’s example, declarations checked too, with %s',
+    { timeout: 120_000 },
+    (resolution, module) => {
+      const out = join(folder, resolution);
+      const how = ['--moduleResolution', resolution, '--module', module, '--outDir', out];
+      run(process.execPath, [tsc, ...common, ...types, ...how, 'main.ts'], project);
+      expect(existsSync(join(out, 'main.js'))).toBe(true);
+    },
+  );
+
+  test('runs it', () => {
+    cpSync(join(folder, 'nodenext/main.js'), join(project, 'main.js'));
+    expect(run(process.execPath, ['main.js'], project)).toMatch(
+      /^rank 0: its first token.*\nrank 1.*\nrank 2.*\nrank 3.*\n$/,
+    );
+  });
+
+  test('has the command, and every door opens', () => {
+    const command = join(installed, 'dist/cli/main.js');
+    expect(run(process.execPath, [command, 'emit', 'flag_barrier'], project)).toContain('__global__');
+    const doors = ['heddle', 'heddle/lang', 'heddle/cuda', 'heddle/fabric'];
+    const program = doors.map((door) => `await import('${door}');`).join('');
+    run(process.execPath, ['--input-type=module', '-e', program], project);
+  });
+});
