@@ -93,6 +93,8 @@ export class ExpertsPlan {
   static async create(of: Receiving, options: ExpertsPlanOptions = {}): Promise<ExpertsPlan> {
     requireObject('ep', of, 'an ExpertParallel');
     const { world, shape: layer, received } = of;
+    for (const [name, part] of Object.entries({ world, shape: layer, received }))
+      requireObject(`ep.${name}`, part, 'that of an ExpertParallel');
     const { device, rank } = world;
     const shape = expertsShapeOf(layer, rank, options);
     const kernels = expertsKernels({ shape, kind: device.kind });
