@@ -173,6 +173,9 @@ async function within(of: Things): Promise<Call[]> {
   ] as const)
     launcher.set(name, value);
   const experts = () => heddle.ExampleExperts.create(world, ep, stream);
+  const plan = await heddle.ExpertsPlan.create(ep);
+  const rows = heddle.emptyTensor(device, 'bf16', [plan.rows, 8]);
+  const own = heddle.tensorFrom(device, stream, [0, -1, 1, 2], 'i32', [1, 2, 2]);
   const bytes = new Uint8Array(8);
   const address = `127.0.0.1:${await freePort()}`;
   const alone = (then: (alone: heddle.World) => unknown) =>
@@ -235,6 +238,19 @@ async function within(of: Things): Promise<Call[]> {
       { blocks: 1, threads: 32, programmatic: true },
     ),
     call('ExampleExperts.run', async (a) => (await experts()).run(a), stream),
+    call(
+      'ExpertsPlan.create',
+      async (a, b) => (await heddle.ExpertsPlan.create(a, b)).dispose(),
+      ...[ep, { form: 'masked', alignment: 16, capacity: 32 }],
+    ),
+    call('ExpertsPlan.plan', (a, b) => plan.plan(a, b), ep.received, stream),
+    call('ExpertsPlan.sizes', (a) => plan.sizes(a), stream),
+    call(
+      'ExpertsPlan.expand',
+      (a, b, c, d) => plan.expand(a, b, c, d),
+      ...[ep.received, { x: rows }, stream, own],
+    ),
+    call('ExpertsPlan.reduce', (a, b, c, d) => plan.reduce(a, b, c, d), ...[ep.received, rows, stream, own]),
     call('Device.allocate', (a, b) => device.allocate(a, b).free(), 64, 'fuzz'),
     call('Device.allocateWindow', (a, b, c) => device.allocateWindow(a, b, c).free(), 64, 'fuzz', []),
     call('Device.openWindow', (a) => device.openWindow(a), shared.own.handle),
@@ -423,6 +439,7 @@ test('every public function is called', () => {
     'read',
     'readBits',
     'ExampleExperts',
+    'ExpertsPlan',
     'TransferEngine',
   ];
   const functions = Object.entries(doors).filter(
