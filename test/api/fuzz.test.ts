@@ -54,6 +54,11 @@ const pure: readonly Call[] = [
   { name: 'fromF32', of: heddle.fromF32, good: ['bf16', new Float32Array(4), new Uint16Array(4)] },
   { name: 'payloadsFor', of: heddle.payloadsFor, good: ['fp8', 7168] },
   { name: 'profile', of: heddle.profile, good: ['mixtral'] },
+  {
+    name: 'ExpertParallel.memory',
+    of: heddle.ExpertParallel.memory,
+    good: [{ ...layer, ranks: 2, device: 'sim', split: false }],
+  },
   { name: 'traffic', of: heddle.traffic, good: [shape, [routes, routes]] },
   {
     name: 'makeRoutes',

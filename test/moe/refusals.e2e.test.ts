@@ -271,7 +271,7 @@ describe('dispatch refuses', () => {
     await World.local({ ranks: 1, device: 'sim' }, async (world) => {
       const { ep, stream, inputs, out } = await layer(world);
       ep.dispatch(inputs, stream);
-      expect(() => ep.dispatch(inputs, stream)).toThrow('combine the round before the next dispatch');
+      expect(() => ep.dispatch(inputs, stream)).toThrow('so combine or combineSend comes next');
       ep.combine(out, stream);
       await ep.synchronize(stream);
       await ep.dispose();

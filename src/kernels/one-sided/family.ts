@@ -42,7 +42,7 @@ function refuses(layer: Layer, { topology, split }: Place, tuning?: OneSidedTuni
     const possible = "a multiple of 16 for wire 'e4m3'; wire 'rows' takes any length";
     return new ArgumentError('output.length', output.hidden, possible);
   }
-  const reached = Math.floor(2 ** 32 / mostUnits(layer) / ranks);
+  const reached = Math.floor((2 ** 32 - 1) / mostUnits(layer) / ranks);
   if (maxTokens > reached)
     return new ArgumentError('maxTokens', maxTokens, `at most ${reached} with such rows on ${ranks} ranks`);
   if (split && !pushable(layer)) {
