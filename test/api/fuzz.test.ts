@@ -83,6 +83,7 @@ const pure: readonly Call[] = [
   { name: 'peers', of: lang.peers, good: [window] },
   { name: 'pointer', of: lang.pointer, good: ['u32'] },
   { name: 'windowOf', of: lang.windowOf, good: [window] },
+  { name: 'provideSource', of: lang.provideSource, good: ['fuzz.js', 'text'] },
   { name: 'registers', of: lang.registers, good: ['f32', 4] },
   { name: 'record', of: lang.record, good: [{ n: 'u32' }] },
   { name: 'callable', of: lang.callable, good: [{ n: 'u32' }, 'u32'] },
