@@ -148,9 +148,9 @@ function plan(layer: Layer, { kind, rank, split }: Place, tuning: OneSidedTuning
       dispatchRecv: dispatchRecv === null ? [] : [dispatchRecvStep(dispatchRecv, shape, window)],
       combineSend: [
         ...(weigh === null || routes === null ? [] : [weighStep(weigh, shape, window, routes)]),
-        combineStep(combine, shape, window),
+        combineStep(combine, shape, window, !split),
       ],
-      combineRecv: combineRecv === null ? [] : [combineStep(combineRecv, shape, window)],
+      combineRecv: combineRecv === null ? [] : [combineStep(combineRecv, shape, window, true)],
     },
     received: receivedPlan(layer, rank, window, layout, routes),
     failure: {
@@ -214,7 +214,7 @@ function weighStep(
   });
 }
 
-function combineStep(kernel: CombineKernel, shape: OneSidedShape, window: WindowPlan): Step {
+function combineStep(kernel: CombineKernel, shape: OneSidedShape, window: WindowPlan, sums: boolean): Step {
   return step({
     kernel,
     blocks: combineGrid(shape),
@@ -225,7 +225,7 @@ function combineStep(kernel: CombineKernel, shape: OneSidedShape, window: Window
     },
     each(set, { topkIds, out, tokens }) {
       set.topkIds(topkIds);
-      set.out(out);
+      set.out(sums ? out : topkIds); // where a send writes nothing
       set.tokens(tokens);
     },
   });
