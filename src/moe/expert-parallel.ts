@@ -3,7 +3,7 @@
  * round, dispatch, run the experts, combine. Both calls only enqueue: they do not wait, allocate or copy.
  */
 import { type Program, requireStream, type Stream } from '../device/index.js';
-import { ArgumentError, DisposedError, HeddleError, RankLostError, requireFlag } from '../errors/index.js';
+import { ArgumentError, DisposedError, HeddleError, RankLostError } from '../errors/index.js';
 import type { Operation, Phase, Round, Tuning } from '../kernels/index.js';
 import { type Layer, outputRowBytes } from '../layer/index.js';
 import { World } from '../world/index.js';
@@ -12,7 +12,7 @@ import { Carried } from './carried.js';
 import { type Choice, choose } from './choice.js';
 import { Inputs } from './inputs.js';
 import { type MemoryOptions, type MemoryUse, memoryFor, memoryOf, requireRoom } from './memory.js';
-import { type ExpertParallelOptions, layerOf, limitOf, type Row } from './options.js';
+import { type ExpertParallelOptions, layerOf, limitOf, placeOf, type Row } from './options.js';
 import { type Combining, type Dispatched, Stages } from './stages.js';
 import type { Tensor } from './tensor.js';
 import { type DispatchInputs, requireCombineOutput } from './validate.js';
@@ -125,13 +125,14 @@ export class ExpertParallel {
     }
     const layer = layerOf(world.ranks, options);
     const limit = limitOf(options);
-    const split = requireFlag('split', options.split ?? false);
-    const place = { kind: world.device.kind, rank: world.rank, topology: world.topology, split };
-    const choice = choose(layer, place, world.device, options);
+    const { device, rank, topology } = world;
+    const place = placeOf({ kind: device.kind, rank, topology }, options);
+    const choice = choose(layer, place, device, options);
     const { family, tuning } = choice;
+    const { split } = place;
     await requireSameEverywhere(world, { ...layer, family: family.name, split, ...tuning });
     const plan = family.plan(layer, place, tuning);
-    requireRoom(memoryOf(plan), layer, world.device);
+    requireRoom(memoryOf(plan), layer, device);
     const carried = await Carried.out(world, plan, limit);
     return new ExpertParallel({ world, layer, split, choice, carried, rows: options.payloads });
   }

@@ -1,11 +1,11 @@
 /** What a layer takes of a rank's memory, by purpose: read off a plan, before anything is allocated. */
 import type { Device } from '../device/index.js';
-import { ArgumentError, requireFlag, requireInteger, requireObject, requireOneOf } from '../errors/index.js';
-import type { Place, Plan } from '../kernels/index.js';
+import { ArgumentError, requireInteger, requireObject, requireOneOf } from '../errors/index.js';
+import type { Plan } from '../kernels/index.js';
 import { type Layer, limits } from '../layer/index.js';
 import { topologyOf } from '../world/index.js';
 import { choose } from './choice.js';
-import { type ExpertParallelOptions, layerOf } from './options.js';
+import { type ExpertParallelOptions, layerOf, placeOf } from './options.js';
 
 /** The options of `create`, and the world that they are meant for. */
 export interface MemoryOptions extends ExpertParallelOptions {
@@ -40,18 +40,9 @@ export function memoryFor(options: MemoryOptions): MemoryUse {
   requireOneOf('device', device, ['cuda', 'sim']);
   const layer = layerOf(ranks, options);
   const topology = topologyOf(new Array(ranks).fill(0), 0);
-  const place: Place = {
-    kind: device,
-    rank: 0,
-    topology,
-    split: requireFlag('split', options.split ?? false),
-  };
-  const { family, tuning } = choose(
-    layer,
-    place,
-    { kind: device, model: 'a GPU that was not measured' },
-    options,
-  );
+  const place = placeOf({ kind: device, rank: 0, topology }, options);
+  const unmeasured = { kind: device, model: 'a GPU that was not measured' };
+  const { family, tuning } = choose(layer, place, unmeasured, options);
   return memoryOf(family.plan(layer, place, tuning));
 }
 

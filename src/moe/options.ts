@@ -1,6 +1,6 @@
 /** What an ExpertParallel is created with, and the layer that its kernels are made for. */
 import { ArgumentError, requireFlag, requireInteger, requireObject, requireOneOf } from '../errors/index.js';
-import type { Tuning } from '../kernels/index.js';
+import type { Place, Tuning } from '../kernels/index.js';
 import {
   type Dtype,
   dtypes,
@@ -55,6 +55,8 @@ export interface ExpertParallelOptions {
    * each is one launch, which is faster where nothing goes between.
    */
   readonly split?: boolean;
+  /** The most multiprocessors that any launch takes, 2 or more. Default: as many as are fastest. */
+  readonly sms?: number;
   /** How long a kernel waits for a peer before it gives up, in ms. Default 10,000. */
   readonly waitMs?: number;
   /** The family of kernels that carries the rows. Default: the first that can (`ep.family` says which). */
@@ -94,6 +96,18 @@ export function layerOf(ranks: number, options: ExpertParallelOptions): Layer {
 /** Microseconds that a kernel waits for a peer. */
 export const limitOf = ({ waitMs = 10_000 }: Pick<ExpertParallelOptions, 'waitMs'>): number =>
   requireInteger('waitMs', waitMs, 1, 4_000_000) * 1000;
+
+/** Where the layer's plan will be carried out, and how. */
+export const placeOf = (
+  { kind, rank, topology }: Pick<Place, 'kind' | 'rank' | 'topology'>,
+  { split, sms }: Pick<ExpertParallelOptions, 'split' | 'sms'>,
+): Place => ({
+  kind,
+  rank,
+  topology,
+  split: requireFlag('split', split ?? false),
+  sms: sms === undefined ? null : requireInteger('sms', sms, 1, 1024),
+});
 
 /** Requires a row as `row()` makes it, of one of these dtypes; returns its bytes. */
 function requireRow(argument: string, row: Row, allowed: readonly string[]): number {

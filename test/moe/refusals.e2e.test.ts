@@ -177,6 +177,15 @@ describe('ExpertParallel.create refuses', () => {
   });
 });
 
+function thrownBy(call: () => unknown): unknown {
+  try {
+    call();
+  } catch (error) {
+    return error;
+  }
+  return 'nothing was thrown';
+}
+
 /** A layer of one rank, with inputs that it takes. */
 async function layer(world: World, options: Partial<ExpertParallelOptions> = {}) {
   const ep = await ExpertParallel.create(world, { ...good, ...options });
@@ -311,83 +320,6 @@ describe('combine refuses', () => {
     });
     expect(error).toBeInstanceOf(HeddleError);
     expect((error as HeddleError).code).toBe('HEDDLE_NO_ROUND');
-  });
-});
-
-function thrownBy(call: () => unknown): unknown {
-  try {
-    call();
-  } catch (error) {
-    return error;
-  }
-  return 'nothing was thrown';
-}
-
-const codeOf = (call: () => unknown): unknown => {
-  const error = thrownBy(call);
-  return error instanceof HeddleError ? error.code : error;
-};
-
-describe('split phases', () => {
-  it('come in order, and a refused call changes nothing', async () => {
-    await World.local({ ranks: 1, device: 'sim' }, async (world) => {
-      const { ep, stream, inputs, out } = await layer(world, { split: true });
-      for (let round = 0; round < 2; round++) {
-        expect(codeOf(() => ep.combineSend(ep.received, stream))).toBe('HEDDLE_NO_ROUND');
-        expectArgument(
-          thrownBy(() => ep.dispatchSend({ ...inputs, payloads: any({}) }, stream)),
-          'payloads.x',
-        );
-        const sent = ep.dispatchSend(inputs, stream);
-        expect(codeOf(() => ep.dispatchSend(inputs, stream))).toBe('HEDDLE_ROUND_OPEN');
-        expect(codeOf(() => ep.combine(out, stream))).toBe('HEDDLE_NO_ROUND');
-        const received = ep.dispatchRecv(sent, stream);
-        expect(codeOf(() => ep.dispatchRecv(sent, stream))).toBe('HEDDLE_NO_ROUND');
-        const combining = ep.combineSend(received, stream);
-        expectArgument(
-          thrownBy(() => ep.combineRecv(combining, any(undefined), stream)),
-          'out',
-        );
-        ep.combineRecv(combining, out, stream);
-      }
-      await ep.synchronize(stream);
-      await ep.dispose();
-    });
-  });
-
-  it('take no handle of another round', async () => {
-    await World.local({ ranks: 1, device: 'sim' }, async (world) => {
-      const { ep, stream, inputs, out } = await layer(world, { split: true });
-      const stale = ep.dispatchSend(inputs, stream);
-      const late = ep.combineSend(ep.dispatchRecv(stale, stream), stream);
-      ep.combineRecv(late, out, stream);
-      const sent = ep.dispatchSend(inputs, stream);
-      expect(codeOf(() => ep.dispatchRecv(stale, stream))).toBe('HEDDLE_OTHER_ROUND');
-      const combining = ep.combineSend(ep.dispatchRecv(sent, stream), stream);
-      expect(codeOf(() => ep.combineRecv(late, out, stream))).toBe('HEDDLE_OTHER_ROUND');
-      ep.combineRecv(combining, out, stream);
-      await ep.synchronize(stream);
-      await ep.dispose();
-    });
-  });
-
-  it('mix with whole ones', async () => {
-    await World.local({ ranks: 1, device: 'sim' }, async (world) => {
-      const { ep, stream, inputs, out } = await layer(world, { split: true });
-      ep.combineRecv(ep.combineSend(ep.dispatch(inputs, stream), stream), out, stream);
-      ep.dispatchRecv(ep.dispatchSend(inputs, stream), stream);
-      ep.combine(out, stream);
-      await ep.synchronize(stream);
-      await ep.dispose();
-    });
-  });
-
-  it('need to be asked for', async () => {
-    const error = await refusal(async (world) => {
-      const { ep, stream, inputs } = await layer(world);
-      ep.dispatchSend(inputs, stream);
-    });
-    expect(error).toMatchObject({ code: 'HEDDLE_NOT_SPLIT' });
   });
 });
 
