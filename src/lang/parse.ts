@@ -16,7 +16,16 @@ export interface ParsedBody {
   readonly body: { readonly statements: readonly Statement[] } | { readonly expression: Expression };
 }
 
+/** By text: a function that is made for each shape is read once. */
+const parsed = new Map<string, ParsedBody>();
+
 export function parseBody(source: FramedSource): ParsedBody {
+  const known = parsed.get(source.text) ?? parse(source);
+  parsed.set(source.text, known);
+  return known;
+}
+
+function parse(source: FramedSource): ParsedBody {
   const fail = (code: 'HK103' | 'HK104', message: string, start = 0, end = source.text.length): never => {
     throw new Problem(code, message, source, start, end);
   };
@@ -66,7 +75,8 @@ function contains(node: Node, wanted: (node: Node) => boolean): boolean {
   return parts.some((part) => isNode(part) && contains(part, wanted));
 }
 
-const isNode = (part: unknown): part is Node => typeof part === 'object' && part !== null && 'type' in part;
+export const isNode = (part: unknown): part is Node =>
+  typeof part === 'object' && part !== null && 'type' in part;
 
 function parseText(source: FramedSource): Expression {
   try {

@@ -3,7 +3,7 @@
  * the kernel.
  */
 import { HeddleError, requireInteger, requireObject } from '../../errors/index.js';
-import type { IrModule } from '../ir.js';
+import type { IrModule, Stmt } from '../ir.js';
 import { requireModule } from '../require.js';
 import { dynamicSharedBytes, mostShared, sharedLayout } from '../shared.js';
 import { type AbiOptions, defaultMaxPeers, entryName } from './abi.js';
@@ -49,11 +49,15 @@ function printUnit(modules: readonly IrModule[], target: Target, options: PrintO
   requireInteger('maxPeers', options.maxPeers ?? defaultMaxPeers, 1, 1024);
   // The helpers that a program uses are known only once it is printed, and their names must be kept clear of: the
   // first pass finds them, the second avoids them.
+  const pruned = modules.map(({ entry }) => prune(entry.body));
   const first = new Prelude(target);
-  for (const module of modules) new ModulePrinter(module, target, first, options, new Set()).print();
+  const plain = { ...options, lineDirectives: false };
+  modules.forEach((module, i) => {
+    new ModulePrinter(module, pruned[i]!, target, first, plain, new Set()).print();
+  });
   const prelude = new Prelude(target);
-  const bodies = modules.map((module) => {
-    const text = new ModulePrinter(module, target, prelude, options, first.names).print();
+  const bodies = modules.map((module, i) => {
+    const text = new ModulePrinter(module, pruned[i]!, target, prelude, options, first.names).print();
     // Windows of different modules may have the same name.
     return modules.length === 1 ? text : `namespace in_${entryName(module)} {\n\n${text}\n\n}`;
   });
@@ -68,6 +72,7 @@ function header(module: IrModule): string {
 
 class ModulePrinter {
   readonly #module: IrModule;
+  readonly #statements: readonly Stmt[];
   readonly #target: Target;
   readonly #prelude: Prelude;
   readonly #options: PrintOptions;
@@ -76,12 +81,15 @@ class ModulePrinter {
 
   constructor(
     module: IrModule,
+    /** Its statements, pruned. */
+    statements: readonly Stmt[],
     target: Target,
     prelude: Prelude,
     options: PrintOptions,
     helperNames: ReadonlySet<string>,
   ) {
     this.#module = module;
+    this.#statements = statements;
     this.#target = target;
     this.#prelude = prelude;
     this.#options = options;
@@ -96,7 +104,7 @@ class ModulePrinter {
 
   #kernel(): string {
     const { entry, maxThreads } = this.#module;
-    const body = prune(entry.body);
+    const body = this.#statements;
     const scopes = new Scopes(
       (name) => this.#reserved.has(name) || this.#offsets.names.includes(name),
       this.#offsets,

@@ -7,7 +7,6 @@ import type { DeviceDefinition } from '../definition.js';
 import { type Code, type FramedSource, Problem } from '../diagnostics.js';
 import type { Effect, Expr, InlinedCall, Span, Stmt, Variable } from '../ir.js';
 import type { DeviceReturn } from '../kernel.js';
-import type { ParsedBody } from '../parse.js';
 import type { IrType } from '../types.js';
 import { expression, type Value } from './values.js';
 
@@ -28,7 +27,6 @@ export interface ModuleContext {
   /** Iterations that g.unroll has made so far, this one included. */
   countUnrolled(): number;
   sourceIndex(source: FramedSource): number;
-  parsed(source: FramedSource): ParsedBody;
   /** Lowers the body of a function for one call of it; true when control never comes out at its end. */
   lowerCallee(
     call: CallPlace,
