@@ -144,6 +144,10 @@ function pruneStatement(statement: Stmt, live: ReadonlySet<number>): Stmt[] {
     case 'effect':
       if (statement.result !== null && live.has(statement.result.id)) return [statement];
       return isSilent(statement.effect) ? [] : [{ ...statement, result: null }];
+    case 'foreign': {
+      const isRead = statement.result !== null && live.has(statement.result.id);
+      return [isRead ? statement : { ...statement, result: null }];
+    }
     case 'if':
       if (statement.then.length > 0) return [statement];
       return statement.else.length > 0 ? [negated(statement, statement.else)] : [];

@@ -1,11 +1,12 @@
 /**
- * IR → C++. A module becomes one translation unit without a single #include: prelude, offsets of window fields,
- * the kernel.
+ * IR → C++. A module becomes one translation unit, with no #include but those of foreign functions: prelude, offsets
+ * of window fields, the kernel.
  */
 import { HeddleError, requireInteger, requireObject } from '../../errors/index.js';
 import type { IrModule, Stmt } from '../ir.js';
 import { requireModule } from '../require.js';
 import { dynamicSharedBytes, mostShared, sharedLayout } from '../shared.js';
+import { rewriteStatements } from '../walk.js';
 import { type AbiOptions, defaultMaxPeers, entryName } from './abi.js';
 import { Effects } from './effects.js';
 import { Expressions } from './expressions.js';
@@ -49,7 +50,7 @@ function printUnit(modules: readonly IrModule[], target: Target, options: PrintO
   requireInteger('maxPeers', options.maxPeers ?? defaultMaxPeers, 1, 1024);
   // The helpers that a program uses are known only once it is printed, and their names must be kept clear of: the
   // first pass finds them, the second avoids them.
-  const pruned = modules.map(({ entry }) => prune(entry.body));
+  const pruned = modules.map(({ entry }) => prune(withoutTwins(entry.body)));
   const first = new Prelude(target);
   const plain = { ...options, lineDirectives: false };
   modules.forEach((module, i) => {
@@ -63,6 +64,10 @@ function printUnit(modules: readonly IrModule[], target: Target, options: PrintO
   });
   return `${[...modules.map(header), prelude.print(), ...bodies].join('\n\n')}\n`;
 }
+
+/** CUDA calls what they stand for. */
+const withoutTwins = (body: readonly Stmt[]): readonly Stmt[] =>
+  rewriteStatements(body, (stmt) => [stmt.kind === 'foreign' ? { ...stmt, twin: [] } : stmt]);
 
 function header(module: IrModule): string {
   const values =

@@ -94,6 +94,12 @@ export class Statements {
         else writer.line(`${text};`, span);
         break;
       }
+      case 'foreign': {
+        const text = this.#effects.foreign(statement.callee, statement.args);
+        const declared = statement.result === null ? '' : `${this.#declaration(statement.result)} = `;
+        writer.line(`${declared}${text};`, span);
+        break;
+      }
       case 'if':
         this.#if(statement, '');
         break;
@@ -133,6 +139,7 @@ export class Statements {
       (inner, i) =>
         inner.kind === 'let' ||
         inner.kind === 'registers' ||
+        (inner.kind === 'foreign' && inner.result !== null) ||
         (inner.kind === 'effect' && inner.result !== null && !this.#isCopy(inner.result, body[i + 1])),
     );
     if (!declares) {

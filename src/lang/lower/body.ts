@@ -5,7 +5,6 @@ import { type ParsedBody, parseBody } from '../parse.js';
 import type { Context } from './context.js';
 import { bind } from './declarations.js';
 import { lowerExpressionBody, lowerStatements } from './statements.js';
-import { unusedNames } from './unused.js';
 import { usingValue } from './using.js';
 import type { Value } from './values.js';
 
@@ -25,10 +24,12 @@ export function lowerBody(ctx: Context, definition: Definition, params: Readonly
     : lowerExpressionBody(ctx, body.expression);
 }
 
-function checkUsing(ctx: Context, { using, source }: Definition, parsed: ParsedBody): void {
-  const unused = unusedNames(parsed, Object.keys(using));
+function checkUsing(ctx: Context, definition: Definition, { parameters, mentioned }: ParsedBody): void {
+  if (mentioned === 'all') return;
+  const unused = Object.keys(definition.using).filter((name) => !mentioned.includes(name));
   if (unused.length === 0) return;
-  const message = `${unused.join(', ')} in \`using\` ${unused.length === 1 ? 'is' : 'are'} never mentioned by this body; remove ${unused.length === 1 ? 'it' : 'them'} from its header`;
-  const { start, end } = parsed.parameters[2] ?? { start: 0, end: 1 };
-  ctx.module.report(new Problem('HK204', message, source, start, end));
+  const [are, them] = unused.length === 1 ? ['is', 'it'] : ['are', 'them'];
+  const message = `${unused.join(', ')} in \`using\` ${are} never mentioned by this body; remove ${them} from its header`;
+  const { start, end } = parameters[2] ?? { start: 0, end: 1 };
+  ctx.module.report(new Problem('HK204', message, definition.source, start, end));
 }

@@ -108,7 +108,9 @@ function emitBlock(ctx: Context, node: Node, body: readonly Stmt[]): void {
 }
 
 const declares = (stmt: Stmt): boolean =>
-  stmt.kind === 'let' || stmt.kind === 'registers' || (stmt.kind === 'effect' && stmt.result !== null);
+  stmt.kind === 'let' ||
+  stmt.kind === 'registers' ||
+  ((stmt.kind === 'effect' || stmt.kind === 'foreign') && stmt.result !== null);
 
 // Loops
 
