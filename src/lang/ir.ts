@@ -68,7 +68,10 @@ export type Stmt =
   | { readonly kind: 'while'; readonly span: Span; readonly test: Expr; readonly body: readonly Stmt[] }
   | { readonly kind: 'break' | 'continue'; readonly span: Span }
   | { readonly kind: 'return'; readonly span: Span }
-  /** A scope of its own, with the author's names kept: an unrolled iteration, or (`call`) an inlined device function. */
+  /**
+   * A scope of its own, with the author's names kept: an unrolled iteration, or (`call`) an inlined device function. The
+   * `let`s of its arguments have its span.
+   */
   | {
       readonly kind: 'block';
       readonly span: Span;

@@ -8,6 +8,7 @@ import { rewriteStatements } from '../walk.js';
 import type { Call } from './call.js';
 import type { Into } from './context.js';
 import { lowerCall } from './inline.js';
+import { resultOf } from './results.js';
 import { withoutJumps } from './tail.js';
 import { broken } from './twin.js';
 import { describe, expression, type Value } from './values.js';
@@ -32,7 +33,7 @@ export function callForeign(call: Call, definition: DeviceDefinition, { header, 
   }
   const { returns: spec } = definition;
   const returns = typeof spec === 'string' && spec !== 'void' ? build.valueType(spec) : build.voidType;
-  const wanted: Exclude<Into, undefined> = into ?? { name: `${name}Result`, mutable: false };
+  const wanted: Exclude<Into, undefined> = into ?? { name: resultOf(name), mutable: false };
   const result =
     returns.kind === 'void' || wanted === 'nowhere'
       ? null

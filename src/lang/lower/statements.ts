@@ -153,7 +153,7 @@ function loop(
   if (testNode && effects.length > 0) {
     const at = ctx.span(testNode);
     const then: Stmt[] = [{ kind: 'break', span: at }];
-    head.push(...effects, { kind: 'if', span: at, test: build.unary('!', test), then, else: [] });
+    head.push(...effects, { kind: 'if', span: at, test: build.not(test), then, else: [] });
     test = build.boolean(true);
   }
   const update = ctx.capture(() => {
