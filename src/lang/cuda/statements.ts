@@ -54,6 +54,9 @@ export class Statements {
         const text = this.#effects.print(statement.effect, true);
         this.writer.line(`${this.#place(next)} = ${text};`, statement.span);
         i++;
+      } else if (next?.kind === 'block' && this.#isResult(statement, next, statements[i + 2])) {
+        this.#statement(next);
+        i += 2;
       } else if (isRenaming(statement, span) && !assigns(statements.slice(i + 1), statement.init)) {
         this.#scopes.replace(statement.variable, this.expressions.print(statement.init));
       } else if (statement.kind === 'effect' && this.#isInNext(statement.result, next)) {
@@ -79,6 +82,17 @@ export class Statements {
     if (next === undefined || next.kind === 'for' || next.kind === 'while') return false;
     if (variable?.unnamed !== true || this.#reads.get(variable.id) !== 1) return false;
     return expressionsOf(next).some((expr) => surelyReads(expr, variable));
+  }
+
+  /** Whether a call's nameless result only goes to where `behind` assigns it; then the call assigns it there itself. */
+  #isResult(statement: Stmt, call: Stmt, behind: Stmt | undefined): boolean {
+    if (statement.kind !== 'let' || statement.init !== null || statement.variable.unnamed !== true)
+      return false;
+    if (!this.#isCopy(statement.variable, behind)) return false;
+    const place = behind.kind === 'assign' ? behind.variable : behind.array;
+    if (touches([call], place)) return false;
+    this.#scopes.replace(statement.variable, this.#place(behind));
+    return true;
   }
 
   #statement(statement: Stmt): void {
@@ -281,6 +295,22 @@ function assigns(statements: readonly Stmt[], place: Expr): boolean {
   walkStatements(statements, (stmt) => {
     if (stmt.kind === 'assign') found ||= place.kind === 'variable' && stmt.variable === place.variable;
     if (stmt.kind === 'assignRegister') found ||= place.kind === 'register' && stmt.array === place.array;
+  });
+  return found;
+}
+
+/** Whether statements read or assign a variable. */
+function touches(statements: readonly Stmt[], variable: Variable): boolean {
+  let found = false;
+  walkStatements(statements, (stmt) => {
+    found ||= stmt.kind === 'assign' && stmt.variable === variable;
+    found ||= stmt.kind === 'assignRegister' && stmt.array === variable;
+    for (const expr of expressionsOf(stmt)) {
+      walkExpression(expr, (part) => {
+        found ||= part.kind === 'variable' && part.variable === variable;
+        found ||= part.kind === 'register' && part.array === variable;
+      });
+    }
   });
   return found;
 }

@@ -95,7 +95,8 @@ export class Results {
     if (!exprs.every((expr) => build.sameType(expr.type, first.type))) return this.#differ();
     const { ctx, node, into } = this.#call;
     const mutable = into !== undefined && into !== 'nowhere' && into.mutable;
-    const variable = ctx.variable(name, first.type, mutable);
+    const variable =
+      into === undefined ? ctx.unnamed(name, first.type) : ctx.variable(name, first.type, mutable);
     this.declarations.push({ kind: 'let', span: ctx.span(node), variable, init: null });
     for (const [i, { leave }] of all.entries()) {
       const assigned = this.#assigned.get(leave) ?? [];
