@@ -1,5 +1,6 @@
 /** One rank's part of a benchmark, from the first kernel to the last. All ranks of the world run it. */
 import type { NcclCommunicator } from '../cuda/index.js';
+import type { ExpertParallelOptions } from '../moe/index.js';
 import type { World } from '../world/index.js';
 import { Ceilings } from './ceilings.js';
 import { Noise, setsFor } from './inputs.js';
@@ -25,6 +26,8 @@ export interface Plan {
   readonly device: 'cuda' | 'sim';
   readonly iterations: number;
   readonly nccl: boolean;
+  /** How Heddle's own rounds are created. */
+  readonly how: Pick<ExpertParallelOptions, 'family' | 'split' | 'sms'>;
   readonly breakdown: boolean;
 }
 
@@ -129,7 +132,7 @@ async function measure(
   const key = (subject: Subject, phase: Phase): string => `${subject}/${phase}`;
 
   doing('compiling');
-  const round = await Round.create(timing, noise, of, routes);
+  const round = await Round.create(timing, noise, of, routes, plan.how);
   doing('dispatch + combine');
   times.set(key('heddle', 'both'), spread(await round.time(rounds, round.both)));
   await round.verify(noise);
@@ -141,8 +144,9 @@ async function measure(
 
   // Dispatch without a combine needs slots that nobody has to release: those of a pulling round.
   doing('dispatch alone');
-  const alone = { ...tuning, combine: { ...tuning.combine, way: 'pull' } };
-  const half = await Round.create(timing, noise, of, routes, { family, tuning: alone });
+  // (The send of a split one waits for nobody.)
+  const alone = plan.how.split === true ? tuning : { ...tuning, combine: { ...tuning.combine, way: 'pull' } };
+  const half = await Round.create(timing, noise, of, routes, { ...plan.how, family, tuning: alone });
   times.set(key('heddle', 'dispatch'), spread(await half.time(rounds, half.dispatch)));
   await half.dispose();
 

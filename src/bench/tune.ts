@@ -3,7 +3,7 @@
  * parameter after another is tried at each of its values while the others stay; the best stays. It ends when a pass
  * over all parameters gains nothing, or when the shape's share of the budget is used.
  */
-import { type Family, familyNamed, type Knob, type Tuning } from '../kernels/index.js';
+import { type Family, familyNamed, type Knob, type Place, type Tuning } from '../kernels/index.js';
 import { combineRowBytes, dispatchRowBytes, type Layer, type Shape } from '../layer/index.js';
 import { type TunedShape, tunedFor } from '../tuning/index.js';
 import { World } from '../world/index.js';
@@ -41,6 +41,12 @@ export type TuneEvent =
       readonly cut: boolean;
     };
 
+/** What is tuned for. */
+interface Target {
+  readonly layer: Layer;
+  readonly place: Place;
+}
+
 /** A knob of the family that is tuned. */
 interface Coordinate {
   readonly phase: string;
@@ -70,7 +76,7 @@ export function sensible(tuning: Tuning): boolean {
 /** The tunings that differ from `from` in one knob, in the order in which they are tried. */
 export function neighbours<T extends Tuning>(
   family: Family<T>,
-  layer: Layer,
+  { layer, place }: Target,
   from: T,
   { phase, key, knob }: Coordinate,
 ): T[] {
@@ -78,7 +84,7 @@ export function neighbours<T extends Tuning>(
   return knob
     .tries(layer.maxTokens, now)
     .filter((value) => value !== now[key])
-    .map((value) => family.adapt({ ...from, [phase]: { ...now, [key]: value } }, layer))
+    .map((value) => family.adapt({ ...from, [phase]: { ...now, [key]: value } }, layer, place))
     .filter(sensible);
 }
 
@@ -88,7 +94,7 @@ const leastGain = 0.005;
 /** Coordinate descent over `time`, which may be asked at most until `over`. */
 export async function descend<T extends Tuning>(
   family: Family<T>,
-  layer: Layer,
+  target: Target,
   start: T,
   time: (tuning: T) => Promise<number>,
   over: () => Promise<boolean>,
@@ -100,7 +106,7 @@ export async function descend<T extends Tuning>(
   for (let gained = true; gained; ) {
     gained = false;
     for (const coordinate of coordinatesOf(family)) {
-      for (const candidate of neighbours(family, layer, best, coordinate)) {
+      for (const candidate of neighbours(family, target, best, coordinate)) {
         const key = JSON.stringify(candidate);
         if (known.has(key)) continue;
         if (await over()) return { tuning: best, microseconds, before, tried: known.size, cut: true };
@@ -179,10 +185,22 @@ async function tuneOne(
     return (await world.allGather(mine, 'is the time over'))[0]![0] === 1;
   };
   const layer = { ...shape, weights: true, counts: false };
-  const place = { kind: 'cuda', rank: world.rank, topology: world.topology, split: false } as const;
+  const place = {
+    kind: 'cuda',
+    rank: world.rank,
+    topology: world.topology,
+    split: false,
+    sms: null,
+  } as const;
   const measured = tunedFor(family, layer, world.device);
-  const start = measured === null ? family.defaults(layer, place) : family.adapt(measured, layer);
-  const { tuning, microseconds, before, tried, cut } = await descend(family, layer, start, time, over);
+  const start = measured === null ? family.defaults(layer, place) : family.adapt(measured, layer, place);
+  const { tuning, microseconds, before, tried, cut } = await descend(
+    family,
+    { layer, place },
+    start,
+    time,
+    over,
+  );
   const found: TunedShape = {
     family: family.name,
     gpu: world.device.model,

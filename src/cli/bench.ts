@@ -15,6 +15,7 @@ import {
   tableLine,
 } from '../bench/index.js';
 import { ArgumentError } from '../errors/index.js';
+import { families } from '../kernels/index.js';
 import { formats, profiles } from '../layer/index.js';
 
 interface BenchFlags {
@@ -37,6 +38,9 @@ interface BenchFlags {
   readonly iterations?: number;
   readonly nccl: boolean;
   readonly kernelBreakdown?: boolean;
+  readonly family?: string;
+  readonly split?: boolean;
+  readonly sms?: number;
   readonly iterStats?: boolean;
   readonly outputFile?: string;
   readonly report?: string;
@@ -87,6 +91,13 @@ export function register(program: Command): void {
         .default('cuda'),
     )
     .option('--iterations <n>', 'measured iterations (default: 30, simulated 1)', integer)
+    .addOption(
+      new Option('--family <name>', 'of kernels (default: the first that can)').choices(
+        families.map(({ name }) => name),
+      ),
+    )
+    .option('--split', 'dispatch and combine as a send and a receive each, back to back')
+    .option('--sms <n>', 'the most multiprocessors that a launch takes', integer)
     .option('--no-nccl', 'without the NCCL baselines')
     .option('--kernel-breakdown', 'also each kernel alone: time, launch, registers, spills')
     .option('--iter-stats', 'also the spread of every measurement')
@@ -155,6 +166,11 @@ function planOf(flags: BenchFlags): Plan {
     device: flags.device,
     iterations: flags.iterations ?? (simulated ? 1 : 30),
     nccl: flags.nccl,
+    how: {
+      ...(flags.family === undefined ? {} : { family: flags.family }),
+      ...(flags.split === undefined ? {} : { split: flags.split }),
+      ...(flags.sms === undefined ? {} : { sms: flags.sms }),
+    },
     breakdown: flags.kernelBreakdown ?? false,
   };
 }

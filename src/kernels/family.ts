@@ -23,6 +23,8 @@ export interface Place {
   readonly topology: Topology;
   /** Sends and receives are launches of their own, with other work between them. */
   readonly split: boolean;
+  /** The most multiprocessors that a launch may take, a block each; null for all there are. */
+  readonly sms: number | null;
   /** The rank whose plan it is. Plans of all ranks differ in nothing that others see. */
   readonly rank: number;
 }
@@ -35,8 +37,8 @@ export interface Family<T extends Tuning = Tuning> {
   refuses(layer: Layer, place: Place, tuning?: T): HeddleError | null;
   /** The rules of thumb, where nothing was measured. */
   defaults(layer: Layer, place: Place): T;
-  /** A tuning that was found for another layer, changed as far as this one needs it. */
-  adapt(tuning: T, layer: Layer): T;
+  /** A tuning that was found for another layer or place, changed as far as this one needs it. */
+  adapt(tuning: T, layer: Layer, place: Place): T;
   /** The layer and the tuning are ones that `refuses` lets pass. */
   plan(layer: Layer, place: Place, tuning: T): Plan;
 }

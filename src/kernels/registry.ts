@@ -179,6 +179,7 @@ const placeOf = ({ ranks }: Layer, split: boolean): Place => ({
   kind: 'cuda',
   rank: 0,
   split,
+  sms: null,
   topology: topologyOf(new Array(ranks).fill(0), 0),
 });
 

@@ -35,7 +35,7 @@ export function choose(
   const measured = tunedFor(family, layer, device);
   return {
     family,
-    tuning: measured === null ? family.defaults(layer, place) : family.adapt(measured, layer),
+    tuning: measured === null ? family.defaults(layer, place) : family.adapt(measured, layer, place),
   };
 }
 

@@ -11,7 +11,7 @@ import { requireSameEverywhere } from './agreement.js';
 import { Carried, requireRoom } from './carried.js';
 import { type Choice, choose } from './choice.js';
 import { Inputs } from './inputs.js';
-import { type ExpertParallelOptions, layerOf, limitOf, type Row } from './options.js';
+import { type ExpertParallelOptions, layerOf, limitOf, type Row, smsOf } from './options.js';
 import { type Combining, type Dispatched, Stages } from './stages.js';
 import type { Tensor } from './tensor.js';
 import { type DispatchInputs, requireCombineOutput } from './validate.js';
@@ -122,7 +122,13 @@ export class ExpertParallel {
     const layer = layerOf(world.ranks, options);
     const limit = limitOf(options);
     const split = requireFlag('split', options.split ?? false);
-    const place = { kind: world.device.kind, rank: world.rank, topology: world.topology, split };
+    const place = {
+      kind: world.device.kind,
+      rank: world.rank,
+      topology: world.topology,
+      split,
+      sms: smsOf(options),
+    };
     const choice = choose(layer, place, world.device, options);
     const { family, tuning } = choice;
     await requireSameEverywhere(world, { ...layer, family: family.name, split, ...tuning });

@@ -55,6 +55,8 @@ export interface ExpertParallelOptions {
    * each is one launch, which is faster where nothing goes between.
    */
   readonly split?: boolean;
+  /** The most multiprocessors that any launch takes, 2 or more. Default: as many as are fastest. */
+  readonly sms?: number;
   /** How long a kernel waits for a peer before it gives up, in ms. Default 10,000. */
   readonly waitMs?: number;
   /** The family of kernels that carries the rows. Default: the first that can (`ep.family` says which). */
@@ -94,6 +96,10 @@ export function layerOf(ranks: number, options: ExpertParallelOptions): Layer {
 /** Microseconds that a kernel waits for a peer. */
 export const limitOf = ({ waitMs = 10_000 }: Pick<ExpertParallelOptions, 'waitMs'>): number =>
   requireInteger('waitMs', waitMs, 1, 4_000_000) * 1000;
+
+/** The most multiprocessors that a launch takes; null for any number. */
+export const smsOf = ({ sms }: Pick<ExpertParallelOptions, 'sms'>): number | null =>
+  sms === undefined ? null : requireInteger('sms', sms, 1, 1024);
 
 /** Requires a row as `row()` makes it, of one of these dtypes; returns its bytes. */
 function requireRow(argument: string, row: Row, allowed: readonly string[]): number {

@@ -53,6 +53,7 @@ export class SimDevice implements Device {
   readonly cacheBytes = 0;
   private readonly live = new Set<SimMemory>();
   private disposed = false;
+  private readonly streams = new Set<SimStream>();
 
   constructor(
     readonly rank: number,
@@ -121,7 +122,9 @@ export class SimDevice implements Device {
 
   createStream(): Stream {
     this.requireLive();
-    return new SimStream(this.rank, this.shared.engine, this.shared.addresses);
+    const stream = new SimStream(this.rank, this.shared.engine, this.shared.addresses);
+    this.streams.add(stream);
+    return stream;
   }
 
   createEvent(): Event {
@@ -130,7 +133,10 @@ export class SimDevice implements Device {
   }
 
   /** At once: memory that is gone makes a simulated kernel fail, not the process. */
-  async settle(): Promise<void> {}
+  async settle(): Promise<void> {
+    // What a killed rank had enqueued never runs.
+    await Promise.all([...this.streams].map((stream) => stream.synchronize().catch(() => {})));
+  }
 
   async dispose(): Promise<void> {
     this.disposed = true;

@@ -2,7 +2,7 @@
  * Whole rounds, dispatch → example experts → combine, with inputs from a seed and results from the reference: what
  * the demo shows, the check runs under many schedules, and the tests run in many shapes.
  */
-import type { Stream } from '../device/index.js';
+import type { Memory, Stream } from '../device/index.js';
 import { type Bits, dtypes, reference, type Shape, type Source } from '../layer/index.js';
 import {
   bytesOf,
@@ -93,7 +93,7 @@ export function expectedRound(shape: Shape, sources: readonly Source[], weights 
 }
 
 export interface RoundsOptions
-  extends Pick<ExpertParallelOptions, 'weights' | 'counts' | 'tuning' | 'waitMs'> {
+  extends Pick<ExpertParallelOptions, 'family' | 'weights' | 'counts' | 'tuning' | 'waitMs' | 'split'> {
   readonly experts?: ExampleExpertsOptions;
   /** Also returns what arrived in each round. Looking at it keeps kernels of that round from overlapping. */
   readonly inspect?: boolean;
@@ -130,6 +130,7 @@ export async function runRounds(
   const mine = rounds.map((sources) => sources[world.rank]!);
   const result = graph ? await runner.replayed(mine) : await runner.launched(mine, inspect);
   experts.free();
+  runner.free();
   await ep.dispose();
   stream.dispose();
   return result;
@@ -138,7 +139,7 @@ export async function runRounds(
 /** The options that make an ExpertParallel of this shape. */
 export function layerOf(
   shape: Shape,
-  features: Pick<ExpertParallelOptions, 'weights' | 'counts' | 'tuning' | 'waitMs'> = {},
+  features: Pick<ExpertParallelOptions, 'family' | 'weights' | 'counts' | 'tuning' | 'waitMs' | 'split'> = {},
 ): ExpertParallelOptions {
   const { experts, topK, maxTokens, payloads, output } = shape;
   return {
@@ -167,22 +168,31 @@ interface Buffers {
 }
 
 class RankRounds {
+  private readonly scratch: Memory;
+
   constructor(
     private readonly world: World,
     private readonly ep: ExpertParallel,
     private readonly experts: ExampleExperts,
     private readonly stream: Stream,
-  ) {}
+  ) {
+    this.scratch = world.device.allocate(32, 'other work');
+    stream.fill(this.scratch.address, 32, 0);
+  }
+
+  free(): void {
+    this.scratch.free();
+  }
 
   async launched(rounds: readonly Source[], inspect: boolean): Promise<RoundsResult> {
     const { ep, stream } = this;
     const buffers = rounds.map((source) => this.place(source));
     const arrived: Promise<Delivered>[] = [];
     for (const round of buffers) {
-      ep.dispatch(round, stream);
+      this.dispatch(round);
       if (inspect) arrived.push(this.delivered());
       this.experts.run(stream);
-      ep.combine(round.out, stream);
+      this.combine(round.out);
     }
     await ep.synchronize(stream);
     return { out: await this.collect(buffers), received: await Promise.all(arrived) };
@@ -193,9 +203,9 @@ class RankRounds {
     const buffers = rounds.map((source) => this.place(source));
     const captured = this.place(rounds[0]!);
     stream.beginCapture();
-    ep.dispatch(captured, stream);
+    this.dispatch(captured);
     this.experts.run(stream);
-    ep.combine(captured.out, stream);
+    this.combine(captured.out);
     const graph = stream.endCapture();
     for (const { topkIds, topkWeights, payloads, out } of buffers) {
       this.copy(captured.topkIds, topkIds);
@@ -207,6 +217,33 @@ class RankRounds {
     await ep.synchronize(stream);
     graph.dispose();
     return { out: await this.collect(buffers), received: [] };
+  }
+
+  /** Where phases are split, other work lies between the halves: a copy of what nobody else looks at. */
+  private dispatch(round: Buffers): void {
+    const { ep, stream } = this;
+    if (!ep.split) {
+      ep.dispatch(round, stream);
+      return;
+    }
+    const sent = ep.dispatchSend(round, stream);
+    this.otherWork();
+    ep.dispatchRecv(sent, stream);
+  }
+
+  private combine(out: OwnedTensor): void {
+    const { ep, stream } = this;
+    if (!ep.split) {
+      ep.combine(out, stream);
+      return;
+    }
+    const sent = ep.combineSend(ep.received, stream);
+    this.otherWork();
+    ep.combineRecv(sent, out, stream);
+  }
+
+  private otherWork(): void {
+    this.stream.copy(this.scratch.address + 16, this.scratch.address, 16);
   }
 
   private copy(to: OwnedTensor, from: OwnedTensor): void {

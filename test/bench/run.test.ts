@@ -21,6 +21,7 @@ const plan: Plan = {
   device: 'sim',
   iterations: 2,
   nccl: true,
+  how: {},
   breakdown: true,
 };
 

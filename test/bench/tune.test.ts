@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { coordinatesOf, descend, neighbours, sensible } from '../../src/bench/tune.js';
-import { type OneSidedTuning, oneSided } from '../../src/kernels/index.js';
+import { type OneSidedTuning, oneSided, type Place } from '../../src/kernels/index.js';
 import type { Layer } from '../../src/layer/index.js';
 import { topologyOf } from '../../src/world/index.js';
 
@@ -14,12 +14,14 @@ const layer: Layer = {
   weights: true,
   counts: false,
 };
-const start = oneSided.defaults(layer, {
+const place: Place = {
   kind: 'cuda',
   rank: 0,
   topology: topologyOf([0, 0, 0, 0], 0),
   split: false,
-});
+  sms: null,
+};
+const start = oneSided.defaults(layer, place);
 const never = async () => false;
 
 /** Least at 132 blocks of 4 parts in dispatch and a pulling combine. */
@@ -33,7 +35,7 @@ describe('the search for a tuning', () => {
   it('finds the least of a cost with one valley', async () => {
     const { tuning, microseconds, before, cut } = await descend(
       oneSided,
-      layer,
+      { layer, place },
       start,
       async (t) => cost(t),
       never,
@@ -48,8 +50,8 @@ describe('the search for a tuning', () => {
     const asked: string[] = [];
     await descend(
       oneSided,
-      { ...layer, maxTokens: 3 },
-      oneSided.adapt(start, { ...layer, maxTokens: 3 }),
+      { layer: { ...layer, maxTokens: 3 }, place },
+      oneSided.adapt(start, { ...layer, maxTokens: 3 }, place),
       async (tuning) => {
         expect(sensible(tuning)).toBe(true);
         asked.push(JSON.stringify(tuning));
@@ -62,7 +64,13 @@ describe('the search for a tuning', () => {
 
   it('stays where differences are noise', async () => {
     let n = 0;
-    const { tuning } = await descend(oneSided, layer, start, async () => 100 - (n++ % 4) * 0.1, never);
+    const { tuning } = await descend(
+      oneSided,
+      { layer, place },
+      start,
+      async () => 100 - (n++ % 4) * 0.1,
+      never,
+    );
     expect(tuning).toEqual(start);
   });
 
@@ -70,7 +78,7 @@ describe('the search for a tuning', () => {
     let asked = 0;
     const result = await descend(
       oneSided,
-      layer,
+      { layer, place },
       start,
       async (tuning) => {
         asked++;
@@ -84,7 +92,12 @@ describe('the search for a tuning', () => {
 
   it('never makes more blocks than there are pieces', () => {
     for (const coordinate of coordinatesOf(oneSided)) {
-      for (const tuning of neighbours(oneSided, { ...layer, maxTokens: 2 }, start, coordinate)) {
+      for (const tuning of neighbours(
+        oneSided,
+        { layer: { ...layer, maxTokens: 2 }, place },
+        start,
+        coordinate,
+      )) {
         for (const { blocks, parts } of Object.values(tuning))
           expect(blocks).toBeLessThanOrEqual(2 * Number(parts));
       }

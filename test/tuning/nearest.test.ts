@@ -31,6 +31,7 @@ const entry = (maxTokens: number, change: Partial<TunedShape> = {}): TunedShape 
       rank: 0,
       topology: topologyOf([0, 0, 0, 0], 0),
       split: false,
+      sms: null,
     }),
     dispatch: { blocks: maxTokens, threads: 256, parts: 1, way: 'bulk', inFlight: 2 },
   },

@@ -26,17 +26,22 @@ export function loss(
   {
     wire = 'rows',
     send = 'store',
-  }: { readonly wire?: 'rows' | 'e4m3'; readonly send?: 'store' | 'bulk' } = {},
+    split = false,
+  }: {
+    readonly wire?: 'rows' | 'e4m3';
+    readonly send?: 'store' | 'bulk';
+    readonly split?: boolean;
+  } = {},
 ): CheckConfiguration {
   const shape = shapeOfRounds({ ...layer, wire });
   const tuning: Tuning = { dispatch: { ...spread, way: send }, combine: { ...spread, way, ahead: 1 } };
   return {
-    name: `${[wire === 'rows' ? way : wire, ...(send === 'bulk' ? [send] : [])].join(', ')}, a rank lost in ${operation}`,
+    name: `${[wire === 'rows' ? way : wire, ...(send === 'bulk' ? [send] : []), ...(split ? ['split'] : [])].join(', ')}, a rank lost in ${operation}`,
     ranks,
     async run(machine) {
       const errors: unknown[] = [];
       const world = World.local({ ranks, device: 'sim', sim: machine }, async (world) => {
-        errors.push(await survive(world, machine, shape, tuning, operation));
+        errors.push(await survive(world, machine, shape, { tuning, split }, operation));
       });
       await world.catch((error: unknown) => {
         if (!(error instanceof HeddleError && error.code === 'HEDDLE_KILLED')) throw error;
@@ -60,11 +65,11 @@ async function survive(
   world: World,
   machine: SimMachine,
   shape: Shape,
-  tuning: Tuning,
+  how: { readonly tuning: Tuning; readonly split: boolean },
   operation: 'dispatch' | 'combine',
 ): Promise<unknown> {
   const { tokens, topkIds, topkWeights, payloads } = makeSources(shape, shape.maxTokens, 1)[world.rank]!;
-  const ep = await ExpertParallel.create(world, layerOf(shape, { tuning }));
+  const ep = await ExpertParallel.create(world, layerOf(shape, how));
   const stream = world.device.createStream();
   const experts = await ExampleExperts.create(world, ep, stream, { blocks: 2, threads: 32 });
   const out = emptyTensor(world.device, shape.output.dtype, [tokens, shape.output.hidden], 'out');

@@ -46,6 +46,8 @@ interface Rounds {
   readonly programmatic: boolean;
   readonly residentBlocks: number;
   readonly tiny: boolean;
+  /** Sends and receives are launches of their own, with other work between. */
+  readonly split: boolean;
 }
 
 const plain: Omit<Rounds, 'tokens'> = {
@@ -72,6 +74,7 @@ const plain: Omit<Rounds, 'tokens'> = {
   programmatic: true,
   residentBlocks: 132,
   tiny: false,
+  split: false,
 };
 
 /** For both ways of combine. */
@@ -268,6 +271,33 @@ const narrow: Readonly<Record<string, Partial<Rounds>>> = Object.fromEntries(
   }).map(([name, differences]) => [name, { wire: 'e4m3', hidden: 16, ...differences }]),
 );
 
+/** Phases are split. */
+const apart: Readonly<Record<string, Partial<Rounds>>> = Object.fromEntries(
+  Object.entries<Partial<Rounds>>({
+    split: {},
+    'split, one token': { maxTokens: 1, experts: 2, topK: 1, blocks: 1, tokens: [[1, 1]], tiny: true },
+    'split, counts, two warps': { hidden: 560, parts: 2, blocks: 3, threads: 64, counts: true },
+    'split, uneven tokens': {
+      ranks: 3,
+      experts: 7,
+      maxTokens: 3,
+      tokens: [
+        [3, 1, 2],
+        [0, 0, 0],
+        [1, 3, 0],
+        [2, 2, 3],
+      ],
+    },
+    'split, nothing comes home': { ranks: 3, topK: 2, routes: { router: { kind: 'one-rank', target: 1 } } },
+    'split, a graph, replayed': { graph: true, counts: true },
+    'split, one resident block': { residentBlocks: 1, maxTokens: 3 },
+    'split, bulk': { send: 'bulk', maxTokens: 4, blocks: 1, hidden: 24 },
+    'split, e4m3': { wire: 'e4m3', hidden: 16, ranks: 3 },
+    'split, combine weighs': { weighting: 'combine', topK: 3, experts: 5 },
+    'split, launches that do not overlap': { programmatic: false, inspect: true },
+  }).map(([name, differences]) => [name, { split: true, ...differences }]),
+);
+
 const kernels = ['one_sided_dispatch', 'example_experts', 'one_sided_combine'];
 
 export const oneSided: readonly CheckSubject[] = [
@@ -315,11 +345,27 @@ export const oneSided: readonly CheckSubject[] = [
   },
   {
     name: 'one_sided_e4m3',
-    kernels: ['one_sided_dispatch', 'example_experts', 'one_sided_weigh', 'one_sided_combine_e4m3'],
+    kernels: ['one_sided_dispatch', 'example_experts', 'one_sided_weigh', 'one_sided_combine'],
     configurations: [
       ...configurations('push', narrow),
       givenRows('e4m3, nothing between dispatch and combine', 'push', { wire: 'e4m3' }),
       loss('push', 'combine', { wire: 'e4m3' }),
+    ],
+  },
+  {
+    name: 'one_sided_split',
+    kernels: [
+      'one_sided_dispatch_send',
+      'one_sided_dispatch_recv',
+      'example_experts',
+      'one_sided_weigh',
+      'one_sided_combine_send',
+      'one_sided_combine_recv',
+    ],
+    configurations: [
+      ...configurations('push', apart),
+      loss('push', 'dispatch', { split: true }),
+      loss('push', 'combine', { split: true }),
     ],
   },
 ];
@@ -336,7 +382,7 @@ function configurations(
 }
 
 function configuration(name: string, way: 'push' | 'pull', of: Rounds): CheckConfiguration {
-  const { ranks, residentBlocks, tiny, parts, ahead, threads, weights, counts, inspect, graph } = of;
+  const { ranks, residentBlocks, tiny, parts, ahead, threads, weights, counts, inspect, graph, split } = of;
   const { hidden, dtype, weighting, wire, extra, experts, topK, maxTokens } = of;
   const row = { hidden, dtype, weighting, wire };
   const shape = shapeOfRounds({ ranks, experts, topK, maxTokens, extra, ...row });
@@ -346,6 +392,7 @@ function configuration(name: string, way: 'push' | 'pull', of: Rounds): CheckCon
     counts,
     inspect,
     graph,
+    split,
     tuning: { dispatch: { ...launch, way: of.send }, combine: { ...launch, way, ahead } },
     experts: { blocks: 2, threads: 32, programmatic: of.programmatic },
   };

@@ -86,10 +86,12 @@ export function weighSpread(
   { ranks, maxTokens }: Layer,
   { blocks, threads, parts }: CombineTuning,
   kind: Place['kind'],
+  sms: number | null,
 ): Spread {
   const pieces = ranks * maxTokens * parts;
   // With more threads a sum of 32 rows would not fit in registers.
-  return { blocks: Math.min(pieces, kind === 'sim' ? blocks : 264), threads: Math.min(threads, 512), parts };
+  const most = sms ?? (kind === 'sim' ? blocks : 264);
+  return { blocks: Math.min(pieces, most), threads: Math.min(threads, 512), parts };
 }
 
 /** By default rows go through registers, up to four vectors of them a thread. */

@@ -34,11 +34,12 @@ export function dispatchRecvKernel(shape: OneSidedShape, window: OneSidedWindow)
       const mine = win.at(g.rank);
       g.awaitPrevious();
       g.releaseNext();
-      const patience = u.patienceOf({ failure: mine.failure, limit });
+      let patience = u.patienceOf({ failure: mine.failure, limit });
       for (let block = g.blockIdx.x; block < u.BLOCKS; block += g.gridDim.x) {
         // This rank's own send, ahead on the stream, has written the round's epoch.
         const epoch = g.load(mine.dispatches.at(block));
-        u.awaitPeers({ win, block, epoch, limit: patience });
+        // Who has given up on a peer waits for none of its blocks again.
+        if (!u.awaitPeers({ win, block, epoch, limit: patience })) patience = g.u32(0);
         if (u.COUNTS) {
           g.barrier(); // passes on what the threads acquired
           for (let piece = block; piece < u.MAX_TOKENS * u.PARTS; piece += u.BLOCKS) {

@@ -22,6 +22,7 @@ import { dispatchRecvKernel, dispatchRecvSpread } from './dispatch-recv.js';
 import { type OneSidedTuning, oneSidedKnobs } from './knobs.js';
 import { pullKernel } from './pull.js';
 import { pushKernel } from './push.js';
+import { mostRows } from './sum-piece.js';
 import { weighKernel } from './weigh.js';
 import { combineGrid, type OneSidedShape, oneSidedWindow, returnedVectors } from './window.js';
 
@@ -30,12 +31,13 @@ export const oneSided: Family<OneSidedTuning> = {
   summary: 'ranks that share NVLink store into each other’s windows',
   knobs: oneSidedKnobs,
   refuses,
-  defaults: (layer, { kind }) => adapted(defaultTuning(layer, kind), layer),
+  defaults: (layer, place) => adapted(defaultTuning(layer, place.kind), layer, place),
   adapt: adapted,
   plan,
 };
 
-function refuses(layer: Layer, { topology, split }: Place, tuning?: OneSidedTuning): HeddleError | null {
+function refuses(layer: Layer, place: Place, tuning?: OneSidedTuning): HeddleError | null {
+  const { topology, split, sms } = place;
   if (topology.nodes > 1) return severalNodes(topology);
   const { ranks, maxTokens, output } = layer;
   if (output.wire === 'e4m3' && output.hidden % 16 !== 0) {
@@ -49,7 +51,9 @@ function refuses(layer: Layer, { topology, split }: Place, tuning?: OneSidedTuni
     const possible = 'rows of a multiple of 16 bytes where phases are split';
     return new ArgumentError('output.length', output.hidden, possible);
   }
-  return tuning === undefined ? null : refusesTuning(layer, split, tuning);
+  if (sms !== null && sms < 2)
+    return new ArgumentError('sms', sms, 'at least 2: one block of combine lets slots be written again');
+  return tuning === undefined ? null : refusesTuning(layer, place, tuning);
 }
 
 function severalNodes({ nodes, members, node, apart }: Topology): HeddleError {
@@ -62,12 +66,18 @@ function severalNodes({ nodes, members, node, apart }: Topology): HeddleError {
 
 function refusesTuning(
   layer: Layer,
-  split: boolean,
+  { split, sms }: Place,
   { dispatch, combine }: OneSidedTuning,
 ): HeddleError | null {
   for (const [phase, { threads }] of Object.entries({ dispatch, combine })) {
     if (threads >= layer.ranks) continue;
     return new ArgumentError(`tuning.${phase}.threads`, threads, `at least ranks, ${layer.ranks}`);
+  }
+  if (sms !== null) {
+    if (dispatch.blocks > sms)
+      return new ArgumentError('tuning.dispatch.blocks', dispatch.blocks, `at most sms, ${sms}`);
+    if (combine.blocks >= sms)
+      return new ArgumentError('tuning.combine.blocks', combine.blocks, `less than sms, ${sms}`);
   }
   if (layer.output.wire === 'e4m3') {
     if (combine.way === 'pull')
@@ -94,7 +104,8 @@ const mostE4m3Threads = 512;
 /** Only whole vectors can be pushed. */
 const pushable = (layer: Layer): boolean => layer.output.wire === 'e4m3' || outputRowBytes(layer) % 16 === 0;
 
-function adapted({ dispatch, combine }: OneSidedTuning, layer: Layer): OneSidedTuning {
+function adapted(found: OneSidedTuning, layer: Layer, { sms }: Place): OneSidedTuning {
+  const { dispatch, combine } = sms === null ? found : onFew(found, layer, sms);
   const e4m3 = layer.output.wire === 'e4m3';
   return {
     dispatch: { ...dispatch, blocks: blocksOf(dispatch, layer) },
@@ -104,6 +115,19 @@ function adapted({ dispatch, combine }: OneSidedTuning, layer: Layer): OneSidedT
       threads: e4m3 ? Math.min(combine.threads, mostE4m3Threads) : combine.threads,
       way: e4m3 ? 'push' : pushable(layer) ? combine.way : 'pull',
     },
+  };
+}
+
+/**
+ * Few multiprocessors carry the links only where each has much in flight: all the threads of one, each with as many vectors
+ * as fit. Combine has a block more than its work needs.
+ */
+function onFew({ dispatch, combine }: OneSidedTuning, layer: Layer, sms: number): OneSidedTuning {
+  const most = { threads: 1024, inFlight: oneSidedKnobs.dispatch.inFlight.max };
+  const few = { ...most, threads: mostRows(layer) > 4 ? 512 : 1024 };
+  return {
+    dispatch: dispatch.blocks <= sms ? dispatch : { ...dispatch, ...most, blocks: sms },
+    combine: combine.blocks < sms ? combine : { ...combine, ...few, blocks: sms - 1 },
   };
 }
 
@@ -120,12 +144,12 @@ function mostUnits(layer: Layer): number {
   return Math.max(...sent, units * (output.weighting === 'combine' ? topK : 1), scales, topK);
 }
 
-function plan(layer: Layer, { kind, rank, split }: Place, tuning: OneSidedTuning): Plan {
+function plan(layer: Layer, { kind, rank, split, sms }: Place, tuning: OneSidedTuning): Plan {
   const shape: OneSidedShape = {
     ...layer,
     dispatch: { ...tuning.dispatch, blocks: blocksOf(tuning.dispatch, layer) },
     combine: { ...tuning.combine, blocks: blocksOf(tuning.combine, layer) },
-    weigh: layer.output.weighting === 'combine' ? weighSpread(layer, tuning.combine, kind) : null,
+    weigh: layer.output.weighting === 'combine' ? weighSpread(layer, tuning.combine, kind, sms) : null,
   };
   const kernels = kernelsOf({ shape, split });
   const { layout } = kernels;
@@ -148,9 +172,9 @@ function plan(layer: Layer, { kind, rank, split }: Place, tuning: OneSidedTuning
       dispatchRecv: dispatchRecv === null ? [] : [dispatchRecvStep(dispatchRecv, shape, window)],
       combineSend: [
         ...(weigh === null || routes === null ? [] : [weighStep(weigh, shape, window, routes)]),
-        combineStep(combine, shape, window),
+        combineStep(combine, shape, window, !split),
       ],
-      combineRecv: combineRecv === null ? [] : [combineStep(combineRecv, shape, window)],
+      combineRecv: combineRecv === null ? [] : [combineStep(combineRecv, shape, window, true)],
     },
     received: receivedPlan(layer, rank, window, layout, routes),
     failure: {
@@ -214,7 +238,7 @@ function weighStep(
   });
 }
 
-function combineStep(kernel: CombineKernel, shape: OneSidedShape, window: WindowPlan): Step {
+function combineStep(kernel: CombineKernel, shape: OneSidedShape, window: WindowPlan, sums: boolean): Step {
   return step({
     kernel,
     blocks: combineGrid(shape),
@@ -225,7 +249,7 @@ function combineStep(kernel: CombineKernel, shape: OneSidedShape, window: Window
     },
     each(set, { topkIds, out, tokens }) {
       set.topkIds(topkIds);
-      set.out(out);
+      set.out(sums ? out : topkIds); // where a send writes nothing
       set.tokens(tokens);
     },
   });

@@ -28,21 +28,27 @@ export function flags(window: OneSidedWindow, { ranks }: OneSidedShape, operatio
     }
   });
 
-  /** Threads 0 … RANKS-1 each wait for one peer's block; a barrier after this passes what they acquired on to the block. */
+  /**
+   * Threads 0 … RANKS-1 each wait for one peer's block; a barrier after this passes what they acquired on to the block.
+   * False for a thread that waited in vain.
+   */
   const awaitPeers = device(
     {
       name: 'await_peers',
       params: { win, block: 'u32', epoch: 'u32', limit: 'u32' },
+      returns: 'bool',
       using: { ...using, failed },
     },
     (g, { win, block, epoch, limit }, u) => {
       const mine = win.at(g.rank);
       const peer = g.threadIdx.x;
+      let came = true;
       if (peer < u.RANKS) {
         const flag = mine[u.FLAGS].at(block, peer);
-        const came = g.awaitEpoch(flag, epoch, { order: 'acquire', scope: 'sys', limit });
+        came = g.awaitEpoch(flag, epoch, { order: 'acquire', scope: 'sys', limit });
         if (!came && limit > 0) u.failed({ failure: mine.failure, peer, epoch });
       }
+      return came;
     },
   );
 

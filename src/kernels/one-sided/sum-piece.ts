@@ -20,7 +20,8 @@ export const sumParams = (shape: OneSidedShape, window: OneSidedWindow) =>
   }) as const;
 
 /** A token has at most that many partial rows. */
-export const mostRows = ({ topK, ranks }: OneSidedShape): number => Math.min(topK, ranks);
+export const mostRows = ({ topK, ranks }: Pick<OneSidedShape, 'topK' | 'ranks'>): number =>
+  Math.min(topK, ranks);
 
 type At = ReturnType<typeof placeOf>['of'];
 

@@ -1,0 +1,152 @@
+/** Dispatch and combine in two halves each: what they give, and what is refused when they are called out of order. */
+import { expect, test } from 'vitest';
+import { HeddleError } from '../../src/errors/index.js';
+import { ExpertParallel, type ExpertParallelOptions, emptyTensor, row } from '../../src/moe/index.js';
+import { SimMachine } from '../../src/sim/index.js';
+import {
+  compareRounds,
+  expectedRound,
+  makeSources,
+  runRounds,
+  shapeOfRounds,
+} from '../../src/testing/index.js';
+import { World } from '../../src/world/index.js';
+
+const options: ExpertParallelOptions = {
+  experts: 4,
+  topK: 2,
+  maxTokens: 2,
+  payloads: { x: row('bf16', 8) },
+  output: row('bf16', 8),
+  split: true,
+};
+const inputs = {
+  topkIds: Int32Array.of(0, 3, 1, 2),
+  topkWeights: Float32Array.of(0.5, 0.5, 0.25, 0.75),
+  payloads: { x: new Uint16Array(16) },
+};
+
+/** Two ranks that run `program` with an ExpertParallel, its stream, and a tensor for what comes back. */
+const withTwo = (
+  program: (ep: ExpertParallel, more: Awaited<ReturnType<typeof prepare>>) => Promise<void>,
+  changes: Partial<ExpertParallelOptions> = {},
+) =>
+  World.local({ ranks: 2, device: 'sim' }, async (world) => {
+    const more = await prepare(world, changes);
+    await program(more.ep, more);
+    await more.stream.synchronize();
+    await more.ep.dispose();
+  });
+
+async function prepare(world: World, changes: Partial<ExpertParallelOptions>) {
+  const ep = await ExpertParallel.create(world, { ...options, ...changes });
+  const stream = world.device.createStream();
+  const out = emptyTensor(world.device, 'bf16', [2, 8]);
+  return { world, ep, stream, out };
+}
+
+const code = (call: () => unknown): string => {
+  try {
+    call();
+  } catch (error) {
+    return error instanceof HeddleError ? error.code : String(error);
+  }
+  return 'none';
+};
+
+test('each call is refused where another comes next', () =>
+  withTwo(async (ep, { stream, out }) => {
+    expect(code(() => ep.combineSend(ep.received, stream))).toBe('HEDDLE_NO_ROUND');
+    expect(code(() => ep.dispatchRecv({ phase: 'dispatched', tokens: 2 }, stream))).toBe('HEDDLE_NO_ROUND');
+    const sent = ep.dispatchSend(inputs, stream);
+    expect(sent.tokens).toBe(2);
+    expect(code(() => ep.dispatchSend(inputs, stream))).toBe('HEDDLE_ROUND_OPEN');
+    expect(code(() => ep.dispatch(inputs, stream))).toBe('HEDDLE_ROUND_OPEN');
+    expect(code(() => ep.combine(out, stream))).toBe('HEDDLE_NO_ROUND');
+    const received = ep.dispatchRecv(sent, stream);
+    expect(code(() => ep.dispatchRecv(sent, stream))).toBe('HEDDLE_NO_ROUND');
+    stream.fill(received.output.data, received.output.bytes, 0);
+    const combining = ep.combineSend(received, stream);
+    expect(code(() => ep.combineSend(received, stream))).toBe('HEDDLE_NO_ROUND');
+    ep.combineRecv(combining, out, stream);
+    expect(code(() => ep.combineRecv(combining, out, stream))).toBe('HEDDLE_NO_ROUND');
+  }));
+
+test('a handle of another round, or of another ExpertParallel, is refused, and the round goes on', () =>
+  withTwo(async (ep, { world, stream, out }) => {
+    const other = await prepare(world, {});
+    const old = ep.dispatchSend(inputs, stream);
+    const received = ep.dispatchRecv(old, stream);
+    stream.fill(received.output.data, received.output.bytes, 0);
+    ep.combineRecv(ep.combineSend(received, stream), out, stream);
+
+    const sent = ep.dispatchSend(inputs, stream);
+    expect(code(() => ep.dispatchRecv(old, stream))).toBe('HEDDLE_OTHER_ROUND');
+    expect(code(() => ep.dispatchRecv({ ...sent }, stream))).toBe('HEDDLE_OTHER_ROUND');
+    ep.dispatchRecv(sent, stream);
+    expect(code(() => ep.combineSend(other.ep.received, stream))).toBe('HEDDLE_OTHER_ROUND');
+    ep.combineRecv(ep.combineSend(received, stream), out, stream);
+    await stream.synchronize();
+    await other.ep.dispose();
+  }));
+
+test('halves need split: true', () =>
+  withTwo(
+    async (ep, { stream, out }) => {
+      expect(code(() => ep.dispatchSend(inputs, stream))).toBe('HEDDLE_NOT_SPLIT');
+      const { output } = ep.dispatch(inputs, stream);
+      expect(code(() => ep.combineSend(ep.received, stream))).toBe('HEDDLE_NOT_SPLIT');
+      stream.fill(output.data, output.bytes, 0);
+      ep.combine(out, stream);
+    },
+    { split: false },
+  ));
+
+test('a call behind dispose is refused', async () => {
+  await World.local({ ranks: 2, device: 'sim' }, async (world) => {
+    const { ep, stream } = await prepare(world, {});
+    const sent = ep.dispatchSend(inputs, stream);
+    await stream.synchronize();
+    await ep.dispose();
+    expect(code(() => ep.dispatchRecv(sent, stream))).toBe('HEDDLE_DISPOSED');
+  });
+});
+
+test('inputs that are refused begin no round', () =>
+  withTwo(async (ep, { stream, out }) => {
+    expect(code(() => ep.dispatchSend({ ...inputs, topkIds: Int32Array.of(9, 0, 0, 0) }, stream))).toBe(
+      'HEDDLE_ARGUMENT',
+    );
+    const { output } = ep.dispatch(inputs, stream);
+    stream.fill(output.data, output.bytes, 0);
+    ep.combine(out, stream);
+  }));
+
+test('rows that cannot be pushed are refused at creation', () =>
+  World.local({ ranks: 1, device: 'sim' }, (world) =>
+    expect(ExpertParallel.create(world, { ...options, output: row('bf16', 7) })).rejects.toThrow(
+      'output.length is 7; it must be rows of a multiple of 16 bytes',
+    ),
+  ));
+
+test('two instances on two streams have their halves interleaved, and give what the reference gives', async () => {
+  const shape = shapeOfRounds({ ranks: 3, experts: 7, topK: 3, maxTokens: 3, hidden: 16, dtype: 'bf16' });
+  const rounds = [1, 2, 3].map((seed) => makeSources(shape, [3, 1, 2], seed));
+  const machine = SimMachine.create({ ranks: 3, mode: 'checked', seed: 'two batches' });
+  const expected = rounds.map((sources) => expectedRound(shape, sources));
+  const results = await World.local({ ranks: 3, device: 'sim', sim: machine }, async (world) => {
+    // Created one after the other everywhere; then both run at once.
+    const tuning = { split: true };
+    const [first, second] = await Promise.all([
+      runRounds(world, shape, rounds, tuning),
+      world.barrier('the second begins').then(() => runRounds(world, shape, rounds, tuning)),
+    ]);
+    return [first, second];
+  }).catch((error: unknown) => error);
+  expect(Array.isArray(results)).toBe(true);
+  for (const which of [0, 1]) {
+    const mine = (results as Awaited<ReturnType<typeof runRounds>>[][]).map((of) => of[which]!);
+    expect(compareRounds(shape, rounds, mine, expected).different).toBe(0);
+  }
+  expect(machine.findings).toEqual([]);
+});
