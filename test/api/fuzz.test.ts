@@ -73,6 +73,17 @@ const pure: readonly Call[] = [
   },
   { name: 'kernel', of: lang.kernel, good: [{ name: 'k', params: { n: 'u32' }, using: { A: 1 } }, body] },
   { name: 'device', of: lang.device, good: [{ name: 'd', params: { n: 'u32' }, returns: 'u32' }, body] },
+  {
+    name: 'foreign',
+    of: lang.foreign,
+    good: [
+      {
+        ...{ name: 'f', header: 'f.h', params: { n: 'u32', p: lang.pointer('u32') }, returns: 'u32' },
+        effects: { reads: ['p'], writes: ['p'], orders: ['release.sys'] },
+      },
+      body,
+    ],
+  },
   { name: 'field', of: lang.field, good: ['u32', 4] },
   {
     name: 'layout',
