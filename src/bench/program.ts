@@ -142,13 +142,14 @@ async function measure(
   const { family, tuning } = round.ep;
   await round.dispose();
 
-  // Dispatch without a combine needs slots that nobody has to release: those of a pulling round.
-  doing('dispatch alone');
-  // (The send of a split one waits for nobody.)
-  const alone = plan.how.split === true ? tuning : { ...tuning, combine: { ...tuning.combine, way: 'pull' } };
-  const half = await Round.create(timing, noise, of, routes, { ...plan.how, family, tuning: alone });
-  times.set(key('heddle', 'dispatch'), spread(await half.time(rounds, half.dispatch)));
-  await half.dispose();
+  // Dispatch without a combine needs slots that nobody has to release: those of a pulling round of the one-sided family.
+  if (family === 'one-sided' && plan.how.split !== true) {
+    doing('dispatch alone');
+    const alone = { ...tuning, combine: { ...tuning.combine, way: 'pull' } };
+    const half = await Round.create(timing, noise, of, routes, { ...plan.how, family, tuning: alone });
+    times.set(key('heddle', 'dispatch'), spread(await half.time(rounds, half.dispatch)));
+    await half.dispose();
+  }
 
   if (ceilings !== null) {
     doing('ceilings');

@@ -84,7 +84,7 @@ async function survive(
   operation: Operation,
 ): Promise<unknown> {
   const { tokens, topkIds, topkWeights, payloads } = makeSources(shape, shape.maxTokens, 1)[world.rank]!;
-  const ep = await ExpertParallel.create(world, layerOf(shape, how));
+  const ep = await ExpertParallel.create(world, layerOf(shape, { ...how, counts: true }));
   const stream = world.device.createStream();
   const experts = await ExampleExperts.create(world, ep, stream, { blocks: 2, threads: 32 });
   const out = emptyTensor(world.device, shape.output.dtype, [tokens, shape.output.hidden], 'out');

@@ -22,7 +22,7 @@ export function dispatchRecvKernel(shape: OneSidedShape, window: OneSidedWindow)
         COUNTS: shape.counts,
         RANKS: shape.ranks,
         awaitPeer: flags(window, shape, 'dispatch').awaitPeer,
-        countRound,
+        countRound: countRound(true),
         countRoutes: countRoutes(shape, window),
         patienceOf,
       },

@@ -12,13 +12,13 @@ import { patienceOf } from '../common/waits.js';
 import { bulkStages } from './bulk.js';
 import { flags } from './flags.js';
 import { prefetchRows } from './prefetch.js';
-import { routeOf, tellRoutes } from './routes.js';
+import { awaitsSlots, routeOf, tellRoutes } from './routes.js';
 import { sendRow } from './send-row.js';
 import type { OneSidedShape, OneSidedWindow } from './window.js';
 
-export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow, split: boolean) {
+export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
   const { warps, stage } = bulkStages(shape);
-  const push = shape.combine.way === 'push';
+  const { split } = shape;
   return kernel(
     {
       name: split ? 'one_sided_dispatch_send' : 'one_sided_dispatch',
@@ -39,10 +39,9 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow, spl
         PARTS: shape.dispatch.parts,
         COUNTS: shape.counts && !split,
         PAYLOADS: shape.payloads.length,
-        PUSH: push,
-        // The receive before this has seen to it that slots are free.
-        AWAIT_SLOTS: push && !split,
-        MEET: !split,
+        PUSH: shape.combine.way === 'push',
+        AWAITS: awaitsSlots(shape),
+        SPLIT: split,
         BULK: stage > 0,
         // Where nothing goes in bulk nobody uses them, and they vanish.
         WARPS: warps,
@@ -62,18 +61,20 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow, spl
       // `awaitPrevious`. Until then it asks for its first rows to be brought near, which reads nothing.
       u.prefetchRows({ topkIds, topkWeights, rows, tokens });
       // A pushing combine lies between two dispatches and has awaited the last one, so its count of rounds may be read
-      // at once. (Not by way of L1, where something older might linger.)
+      // at once. (Not by way of L1, where something older might linger, unless the last one ended before this began.)
+      const count = mine.dispatches.at(g.blockIdx.x);
       let epoch = g.u32(1);
-      if (u.PUSH) epoch += g.load(mine.dispatches.at(g.blockIdx.x), { order: 'relaxed', scope: 'gpu' });
+      if (u.PUSH && u.SPLIT) epoch += g.load(count);
+      else if (u.PUSH) epoch += g.load(count, { order: 'relaxed', scope: 'gpu' });
       g.awaitPrevious();
       g.releaseNext();
-      if (!u.PUSH) epoch += g.load(mine.dispatches.at(g.blockIdx.x));
+      if (!u.PUSH) epoch += g.load(count);
 
       // The peers' experts may still read the last round: the first store waits for them, what comes before it does not.
-      // (A pulling combine has waited for the peers already.) [0]: for how long; [1]: 1 as soon as slots are free.
+      // [0]: for how long; [1]: 1 as soon as slots are free.
       const slots = g.registers('u32', 2);
-      slots[0] = u.patienceOf({ failure: mine.failure, limit });
-      slots[1] = g.u32(u.AWAIT_SLOTS ? 0 : 1);
+      if (!u.SPLIT) slots[0] = u.patienceOf({ failure: mine.failure, limit });
+      slots[1] = g.u32(u.AWAITS ? 0 : 1);
 
       const stages = g.shared('v16', u.WARPS * u.STAGE);
       const filled = g.shared('u64', u.WARPS);
@@ -101,9 +102,7 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow, spl
       // block's threads wrote to any rank is visible to whoever acquires its flag.
       g.barrier();
       u.arrive({ win, epoch });
-      if (u.MEET) {
-        u.awaitPeers({ win, epoch, limit: slots[0]! });
-      }
+      if (!u.SPLIT) u.awaitPeers({ win, epoch, limit: slots[0]! });
       if (u.COUNTS) {
         // The same pieces, seen from here: slots of every source whose ids have just arrived.
         for (let piece = g.blockIdx.x; piece < u.MAX_TOKENS * u.PARTS; piece += g.gridDim.x) {

@@ -124,11 +124,12 @@ function plan(layer: Layer, place: Place, tuning: OneSidedTuning): Plan {
   const { rank, split } = place;
   const shape: OneSidedShape = {
     ...layer,
+    split,
     dispatch: { ...tuning.dispatch, blocks: blocksOf(tuning.dispatch, layer) },
     combine: { ...tuning.combine, blocks: blocksOf(tuning.combine, layer) },
     weigh: layer.output.weighting === 'combine' ? weighSpread(layer, tuning.combine, place) : null,
   };
-  const kernels = kernelsOf({ shape, split });
+  const kernels = kernelsOf(shape);
   const { layout } = kernels;
   const window: WindowPlan = {
     kind: 'window',
@@ -238,18 +239,16 @@ type WeighKernel = ReturnType<typeof weighKernel>;
 type CombineKernel = ReturnType<typeof pushKernel>;
 
 /** The kernels of a shape, made once: ranks of one process and runs of one check share them, compiled code included. */
-const kernelsOf = remembered(
-  ({ shape, split }: { readonly shape: OneSidedShape; readonly split: boolean }) => {
-    const layout = oneSidedWindow(shape);
-    const { weigh } = shape;
-    const half = split ? 'send' : 'both';
-    return {
-      layout,
-      dispatch: dispatchKernel(shape, layout, split),
-      dispatchRecv: split ? dispatchRecvKernel(shape, layout) : null,
-      weigh: weigh === null ? null : weighKernel('one_sided_weigh', shape, layout, weigh),
-      combine: shape.combine.way === 'push' ? pushKernel(shape, layout, half) : pullKernel(shape, layout),
-      combineRecv: split ? pushKernel(shape, layout, 'recv') : null,
-    };
-  },
-);
+const kernelsOf = remembered((shape: OneSidedShape) => {
+  const layout = oneSidedWindow(shape);
+  const { split, weigh } = shape;
+  const half = split ? 'send' : 'both';
+  return {
+    layout,
+    dispatch: dispatchKernel(shape, layout),
+    dispatchRecv: split ? dispatchRecvKernel(shape, layout) : null,
+    weigh: weigh === null ? null : weighKernel('one_sided_weigh', shape, layout, weigh),
+    combine: shape.combine.way === 'push' ? pushKernel(shape, layout, half) : pullKernel(shape, layout),
+    combineRecv: split ? pushKernel(shape, layout, 'recv') : null,
+  };
+});

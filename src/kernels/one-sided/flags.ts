@@ -78,7 +78,8 @@ export function release(window: OneSidedWindow, { ranks }: OneSidedShape, operat
 
   /**
    * Before a dispatch's first store: every rank has released what the last round put into its slots, or time is over.
-   * Each warp looks for itself, so that none of them waits for the loads of another.
+   * Each warp looks for itself, so that none of them waits for the loads of another. What its lanes acquired a warp barrier,
+   * or the launch's end, passes on.
    */
   const awaitSlots = device(
     {
@@ -97,7 +98,6 @@ export function release(window: OneSidedWindow, { ranks }: OneSidedShape, operat
           free = false;
         }
       }
-      g.warp.barrier(); // passes on what the lanes acquired
       return free;
     },
   );

@@ -27,7 +27,7 @@ export function pullKernel(shape: OneSidedShape, window: OneSidedWindow) {
         K: shape.topK,
         PARTS: shape.combine.parts,
         COUNTS: shape.counts,
-        countRound,
+        countRound: countRound(true),
         patienceOf,
         sumPiece: sumPiece(shape, window, gatherPulled(shape, window)),
         zeroCounts: zeroCounts(shape, window),

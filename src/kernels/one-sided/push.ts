@@ -54,7 +54,8 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
         SUMS: half !== 'send',
         AWAIT_SLOTS: half === 'recv',
         COUNTS: shape.counts && half !== 'send',
-        countRound,
+        // Of a split round only the receive begins so early.
+        countRound: countRound(half !== 'send'),
         COUNTER: counters[half],
         patienceOf,
         E4M3: e4m3,
@@ -72,7 +73,7 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
       if (u.SENDS) g.awaitPrevious();
       g.releaseNext();
       const patience = g.registers('u32', 1);
-      patience[0] = u.patienceOf({ failure: mine.failure, limit });
+      if (u.SUMS) patience[0] = u.patienceOf({ failure: mine.failure, limit });
       // One block more than there is work for: it says that this rank's slots may be written again, and the receive of a
       // split round waits until everybody has said so, which spares the next send that wait.
       if (g.blockIdx.x === u.BLOCKS) {

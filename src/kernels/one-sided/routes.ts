@@ -64,17 +64,25 @@ export function tellRoutes(shape: OneSidedShape, window: OneSidedWindow) {
   );
 }
 
+/**
+ * Whether a dispatch must wait until its peers have released the slots. Behind a pulling combine they have, and behind the
+ * receive of a split one, which waited for it.
+ */
+export const awaitsSlots = ({ combine, split }: OneSidedShape): boolean => combine.way === 'push' && !split;
+
 /** Waits until slots are free, unless it has. `slots`: see dispatch.ts. */
 export function beforeFirstStore(shape: OneSidedShape, window: OneSidedWindow) {
   return device(
     {
       name: 'before_first_store',
       params: { win: peers(window), epoch: 'u32', slots: registers('u32', 2) },
-      using: { awaitSlots: release(window, shape, 'dispatch').awaitSlots },
+      using: { AWAITS: awaitsSlots(shape), awaitSlots: release(window, shape, 'dispatch').awaitSlots },
     },
-    (g, { win, epoch, slots }, { awaitSlots }) => {
+    (g, { win, epoch, slots }, { AWAITS, awaitSlots }) => {
+      if (!AWAITS) return;
       if (slots[1] === 0) {
         if (!awaitSlots({ win, epoch: epoch - 1, limit: slots[0]! })) slots[0] = g.u32(0);
+        g.warp.barrier();
         slots[1] = g.u32(1);
       }
     },

@@ -27,6 +27,8 @@ import type { CombineTuning, DispatchTuning } from './knobs.js';
 export interface OneSidedShape extends Layer {
   readonly dispatch: DispatchTuning;
   readonly combine: CombineTuning;
+  /** Sends and receives are launches of their own. */
+  readonly split: boolean;
   /** Where combine applies the router weights: how the launch is spread that does it. */
   readonly weigh: Spread | null;
 }
