@@ -18,12 +18,18 @@ import {
 } from '../family.js';
 import { defaultTuning } from './defaults.js';
 import { dispatchKernel } from './dispatch.js';
-import { dispatchRecvKernel, dispatchRecvSpread } from './dispatch-recv.js';
+import { dispatchRecvKernel } from './dispatch-recv.js';
 import { type OneSidedTuning, oneSidedKnobs } from './knobs.js';
 import { pullKernel } from './pull.js';
 import { pushKernel } from './push.js';
 import { mostRows } from './sum-piece.js';
-import { combineGrid, type OneSidedShape, oneSidedWindow, returnedVectors } from './window.js';
+import {
+  combineGrid,
+  dispatchRecvSpread,
+  type OneSidedShape,
+  oneSidedWindow,
+  returnedVectors,
+} from './window.js';
 
 export const oneSided: Family<OneSidedTuning> = {
   name: 'one-sided',
@@ -105,8 +111,8 @@ function onFew({ dispatch, combine }: OneSidedTuning, layer: Layer, sms: number)
   const most = { threads: 1024, inFlight: oneSidedKnobs.dispatch.inFlight.max };
   const few = { ...most, threads: mostRows(layer) > 4 ? 512 : 1024 };
   return {
-    dispatch: dispatch.blocks <= sms ? dispatch : { ...dispatch, ...most, blocks: sms },
-    combine: combine.blocks < sms ? combine : { ...combine, ...few, blocks: sms - 1 },
+    dispatch: dispatch.blocks <= sms ? dispatch : { ...dispatch, ...most, blocks: sms, parts: 1 },
+    combine: combine.blocks < sms ? combine : { ...combine, ...few, blocks: sms - 1, parts: 1 },
   };
 }
 
