@@ -1,7 +1,15 @@
 /** Every kernel by name, with a shape that it has unless another is asked for: what `heddle emit` prints. */
 import { ArgumentError } from '../errors/index.js';
 import type { Kernel, ParamSpecs } from '../lang/index.js';
-import { dtypes, type Layer, type RowDtype } from '../layer/index.js';
+import {
+  alignments,
+  dtypes,
+  type ExpertForm,
+  expertForms,
+  expertsOf,
+  type Layer,
+  type RowDtype,
+} from '../layer/index.js';
 import { topologyOf } from '../world/index.js';
 import {
   flagBarrierKernel,
@@ -10,7 +18,7 @@ import {
   storeCeilingKernel,
   transferWindow,
 } from './ceilings/index.js';
-import { exampleExpertsKernel } from './experts/index.js';
+import { type ExpertsShape, exampleExpertsKernel, expertsKernels } from './experts/index.js';
 import { type Family, type Place, type Plan, phases } from './family.js';
 import { choice, count, type Knob, requireKnob } from './knobs.js';
 import { oneSided } from './one-sided/index.js';
@@ -107,6 +115,9 @@ export const registry: readonly RegisteredKernel[] = [
         threads: shape.number('threads'),
       }),
   ),
+  ofExperts('experts_plan', 'sorts the routes that arrived by expert', 'plan'),
+  ofExperts('experts_expand', 'copies rows into the order of experts', 'expand'),
+  ofExperts('experts_reduce', 'adds up the experts’ rows of each slot', 'reduce'),
   entry('flag_barrier', 'what it costs that all ranks meet', { ranks: layerParameters.ranks }, (shape) => {
     const ranks = shape.number('ranks');
     return flagBarrierKernel(ranks, flagBarrierWindow(ranks));
@@ -173,6 +184,36 @@ function ofFamily(
     return kernelNamed(family.plan(layer, place, tuning), name);
   };
   return { name, summary, keys, build };
+}
+
+/** A kernel of rank 0's plan for its experts. */
+function ofExperts(
+  name: string,
+  summary: string,
+  which: keyof ReturnType<typeof expertsKernels>,
+): RegisteredKernel {
+  const parameters = {
+    ...travelling,
+    form: word('how rows lie', expertForms, 'contiguous'),
+    alignment: { knob: count('an expert begins at a multiple of it', [1, 128], none), default: 1 },
+    capacity: number('rows of all experts; of each, if masked', [1, 2 ** 31], 2 ** 17),
+  } satisfies Parameters;
+  return entry<ParamSpecs>(name, summary, parameters, (shape) => {
+    const layer = layerOf(shape);
+    const alignment = alignments.find((one) => one === shape.number('alignment'));
+    if (alignment === undefined)
+      throw new ArgumentError(
+        '--shape alignment',
+        shape.number('alignment'),
+        `one of ${alignments.join(', ')}`,
+      );
+    const of: ExpertsShape = {
+      ...{ layer, experts: expertsOf(layer, 0).count, alignment },
+      form: shape.text('form') as ExpertForm,
+      capacity: shape.number('capacity'),
+    };
+    return expertsKernels({ shape: of, kind: 'cuda' })[which].kernel;
+  });
 }
 
 function kernelNamed(plan: Plan, name: string): Kernel {

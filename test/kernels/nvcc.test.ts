@@ -66,6 +66,14 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
     { wire: 'e4m3', topk: 32 },
     { hidden: 77, dtype: 'f16' },
   ],
+  experts_plan: [
+    { ranks: 4, tokens: 4096, alignment: 128 },
+    { ranks: 1, experts: 512, tokens: 4096 },
+    { ranks: 1, experts: 1024, form: 'masked', capacity: 128 },
+    { ranks: 3, tokens: 1, topk: 1, experts: 3 },
+  ],
+  experts_expand: [{ scales: 224 }, { hidden: 77, topk: 32 }],
+  experts_reduce: [{ hidden: 77, dtype: 'f16' }, { topk: 32 }, { topk: 32, dtype: 'f32', weights: 'no' }],
   example_experts: [{ dtype: 'f32', weights: 'no' }, { hidden: 77 }, { routes: 'yes' }],
 };
 
