@@ -76,10 +76,10 @@ describe('the portable family refuses', () => {
 
   test('more messages in a round than a signal counts', () => {
     const payloads = ['a', 'b', 'c', 'd'].map((name) => ({ name, rowBytes: 16 * 1024 }));
-    const refused = refusal({ payloads, maxTokens: 2 ** 19 }, 1024);
+    const refused = refusal({ payloads, ranks: 4, maxTokens: 2 ** 19 }, 1024);
     expect(refused).toBeInstanceOf(ArgumentError);
     expect(refused!.message).toMatch(/^tuning.dispatch.parts is 1024; it must be so few/);
-    expect(refusal({ payloads, maxTokens: 2 ** 19 }, 512)).toBeNull();
+    expect(refusal({ payloads, ranks: 4, maxTokens: 2 ** 19 }, 512)).toBeNull();
   });
 });
 

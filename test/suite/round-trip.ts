@@ -607,8 +607,8 @@ export function roundTripCases(
 }
 
 /** A large model's layer, with whatever tuning suits it; too much for simulated GPUs. */
-export function largeCases(ranks: number): RoundTripCase[] {
-  const layer = { ranks, experts: 256, topK: 8 };
+export function largeCases(ranks: number, family: FamilyName = 'one-sided'): RoundTripCase[] {
+  const layer = { ranks, family, experts: 256, topK: 8 };
   const bf16 = { payloads: { x: row('bf16', 7168) }, output: out('bf16', 7168), between: 'copy' } as const;
   const sizes = [1, 2, 8, 32, 128, 384].map((maxTokens) =>
     roundTripCase({
