@@ -106,6 +106,7 @@ describe('one node', () => {
       weights: true,
       counts: false,
       weigh: null,
+      split: false,
       dispatch: { ...launch, way: 'store' },
       combine: { ...launch, way: 'push', ahead: 0 },
     });

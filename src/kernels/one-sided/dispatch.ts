@@ -19,6 +19,7 @@ import type { OneSidedShape, OneSidedWindow } from './window.js';
 export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
   const { warps, stage } = bulkStages(shape);
   const { split } = shape;
+  const { arrive, awaitPeers } = flags(window, shape, 'dispatch');
   return kernel(
     {
       name: split ? 'one_sided_dispatch_send' : 'one_sided_dispatch',
@@ -52,7 +53,8 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
         routeOf: routeOf(shape),
         sendRow: shape.payloads.map((_, p) => sendRow(shape, window, p)),
         tellRoutes: tellRoutes(shape, window),
-        ...flags(window, shape, 'dispatch'),
+        arrive,
+        awaitPeers,
       },
     },
     (g, { win, topkIds, topkWeights, rows, tokens, limit }, u) => {
