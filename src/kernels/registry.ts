@@ -22,6 +22,7 @@ import { type ExpertsShape, exampleExpertsKernel, expertsKernels } from './exper
 import { type Family, type Place, type Plan, phases } from './family.js';
 import { choice, count, type Knob, requireKnob } from './knobs.js';
 import { oneSided } from './one-sided/index.js';
+import { portable } from './portable/index.js';
 
 /** A shape as people write it: `ranks=8,tokens=128,dtype=bf16,combine.way=pull`. */
 export type ShapeText = Readonly<Record<string, number | string>>;
@@ -84,6 +85,17 @@ export const registry: readonly RegisteredKernel[] = [
   ofFamily(oneSided, 'one_sided_dispatch_recv', 'a split dispatch: until all has come', { split: true }),
   ofFamily(oneSided, 'one_sided_combine_send', 'a split combine: sends, waits for nobody', { split: true }),
   ofFamily(oneSided, 'one_sided_combine_recv', 'a split combine: adds up what comes', { split: true }),
+  ofFamily(
+    portable,
+    'portable_dispatch_send',
+    'sends tokens to the ranks that own their experts, as messages',
+  ),
+  ofFamily(portable, 'portable_dispatch_recv', 'waits until all of a dispatch has come'),
+  ofFamily(portable, 'portable_weigh', 'from a row a route to the row that travels', {
+    otherwise: { weighting: 'combine' },
+  }),
+  ofFamily(portable, 'portable_combine_send', 'sends partial rows home, as messages'),
+  ofFamily(portable, 'portable_combine_recv', 'adds up partial rows as they come home'),
   entry(
     'example_experts',
     'small experts for demonstrations and checks',
