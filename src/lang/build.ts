@@ -78,6 +78,25 @@ function computeName(of: Expr): ComputeName | undefined {
 const comparisons: readonly string[] = ['==', '!=', '<', '<=', '>', '>='];
 export const isComparison = (op: string): boolean => comparisons.includes(op);
 
+const opposites: Readonly<Partial<Record<BinaryOp, BinaryOp>>> = {
+  '==': '!=',
+  '!=': '==',
+  '<': '>=',
+  '>=': '<',
+  '>': '<=',
+  '<=': '>',
+};
+
+/** `!test`, as a person writes it. (With NaN both of `<` and `>=` are false.) */
+export function not(test: Expr): Expr {
+  if (test.kind === 'unary' && test.op === '!') return test.arg;
+  const opposite = test.kind === 'binary' ? opposites[test.op] : undefined;
+  if (test.kind !== 'binary' || opposite === undefined || valueName(test.left.type) === 'f32') {
+    return unary('!', test);
+  }
+  return { ...test, op: opposite };
+}
+
 export function unary(op: UnaryOp, arg: Expr): Expr {
   const name = computeName(arg);
   if (arg.kind === 'const' && name !== undefined) {

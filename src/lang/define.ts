@@ -55,8 +55,14 @@ export function kernel<P extends ParamSpecs, U extends UsingSpec = NoUsing>(
   body: Body<P, U>,
 ): Kernel<P> {
   requireObject('header', header);
-  const site = callSite(kernel);
-  checkHeader(header, header.name, body, site, isKernelParam, `${kernelParams} or a list of these`);
+  const { site } = checkHeader(
+    kernel,
+    header,
+    header.name,
+    body,
+    isKernelParam,
+    `${kernelParams} or a list of these`,
+  );
   const maxThreads = requireInteger('maxThreads', header.maxThreads ?? mostThreads, 1, mostThreads);
   let module: IrModule | undefined;
   return {
@@ -82,9 +88,8 @@ export function device<
   const R extends DeviceReturn = 'void',
 >(header: DeviceHeader<P, U, R>, body: Body<P, U, ReturnValue<R>>): DeviceFunction<P, R> {
   requireObject('header', header);
-  const site = callSite(device);
   const name = header.name ?? 'device function';
-  checkHeader(header, header.name ?? 'device', body, site, isDeviceParam, deviceParams);
+  const { site } = checkHeader(device, header, header.name ?? 'device', body, isDeviceParam, deviceParams);
   const call = (): never => {
     throw new ArgumentError('device function', name, 'called inside a kernel body only');
   };
@@ -101,15 +106,21 @@ export function device<
   return made as unknown as DeviceFunction<P, R>;
 }
 
-/** Types cannot stop everyone: JavaScript callers, casts, values from JSON. */
-function checkHeader(
+interface Checked {
+  readonly site: CallSite | undefined;
+  fail(code: Code, message: string): never;
+}
+
+/** Types cannot stop everyone: JavaScript callers, casts, values from JSON. `maker` is what they have called. */
+export function checkHeader(
+  maker: (...args: never[]) => unknown,
   header: { readonly params: unknown; readonly using?: unknown; readonly returns?: unknown },
   name: string,
   body: unknown,
-  site: CallSite | undefined,
   isParam: (spec: unknown) => boolean,
   known: string,
-): void {
+): Checked {
+  const site = callSite(maker);
   const fail = (code: Code, message: string): never => {
     const source = functionSource(typeof body === 'function' ? body.toString() : '', site);
     const { line, column } = source.position(0);
@@ -132,9 +143,10 @@ function checkHeader(
   if (returns !== 'void' && !isDeviceParam(returns)) {
     fail('HK201', `returns is ${show(returns)}; it must be ${known}, or 'void'`);
   }
+  return { site, fail };
 }
 
-const scalars: readonly ScalarParam[] = ['i32', 'u32', 'u64', 'f32', 'bool'];
+export const scalars: readonly ScalarParam[] = ['i32', 'u32', 'u64', 'f32', 'bool'];
 const opaques: readonly OpaqueParam[] = ['v16', 'bf16', 'f16', 'e4m3'];
 const kernelParams = `${scalars.join(', ')}, pointer(…), peers(…)`;
 const deviceParams = `${opaques.join(', ')}, ${kernelParams}, windowOf(…), registers(…), list(…), record(…), callable(…) or constant()`;
@@ -147,10 +159,11 @@ function isKernelParam(spec: unknown): boolean {
   return isPassed(spec) || (isRecord(spec) && spec.kind === 'peers' && isLayout(spec.layout));
 }
 
+export const isScalar = (spec: unknown): boolean => scalars.some((scalar) => scalar === spec);
+
 /** What a host passes as one argument. */
-const isPassed = (spec: unknown): boolean =>
-  scalars.some((scalar) => scalar === spec) ||
-  (isRecord(spec) && spec.kind === 'pointer' && isMemoryName(spec.to));
+export const isPassed = (spec: unknown): boolean =>
+  isScalar(spec) || (isRecord(spec) && spec.kind === 'pointer' && isMemoryName(spec.to));
 
 const isLayout = (of: unknown): boolean => isRecord(of) && Array.isArray(of.fields);
 

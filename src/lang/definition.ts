@@ -1,5 +1,6 @@
 /** What `kernel()` and `device()` keep of a header and a body, and what lowering starts from. */
 import type { FramedSource } from './diagnostics.js';
+import type { FenceOrder, Order, Scope } from './expression.js';
 import type { DeviceParams, DeviceReturn, ParamSpecs, Using } from './kernel.js';
 
 export interface Definition {
@@ -16,7 +17,29 @@ export interface DeviceDefinition extends Definition {
   /** False where the header gave no name: the name it is used by is taken. */
   readonly named: boolean;
   readonly returns: DeviceReturn;
+  /** Where the function itself is written in CUDA; the body is its twin. */
+  readonly foreign?: Foreign;
 }
+
+export interface Foreign {
+  /** The file that declares it. */
+  readonly header: string | undefined;
+  readonly effects: ForeignEffects;
+}
+/** What a foreign function does besides computing. */
+export interface ForeignEffects {
+  /** Names of its pointers. */
+  readonly reads: readonly string[];
+  readonly writes: readonly string[];
+  readonly orders: readonly Ordering[];
+}
+export type Ordering = `${Exclude<Order | FenceOrder, 'weak' | 'relaxed'>}.${Scope}`;
+
+const orders = ['acquire', 'release', 'acq_rel', 'seq_cst'] as const;
+const scopes = ['cta', 'gpu', 'sys'] as const;
+export const orderings: readonly Ordering[] = orders.flatMap((order) =>
+  scopes.map((scope) => `${order}.${scope}` as const),
+);
 
 const definitions = new WeakMap<object, DeviceDefinition>();
 

@@ -14,6 +14,7 @@ export const codes = {
   HK201: 'A parameter of a header has no known type.',
   HK202: 'A value in `using` is not a compile-time value.',
   HK203: 'A name in a header cannot be used, or a limit is out of range.',
+  HK204: 'A value in `using` that the body never mentions.',
   HK301: 'Two values of different types meet.',
   HK302: 'An operator does not apply to values of this type.',
   HK303: 'A constant does not fit the type it meets.',
@@ -41,6 +42,7 @@ export const codes = {
   HK701: 'A device function calls itself.',
   HK702: 'Something is called that is no function.',
   HK703: 'Device functions are called too often.',
+  HK704: 'The twin of a foreign function does not do what the header says.',
   HK900: 'The compiler itself failed on this kernel.',
 } as const;
 export type Code = keyof typeof codes;

@@ -10,6 +10,8 @@ export interface Variable {
   readonly type: IrType;
   /** True where the author wrote `let` (or it is assigned again). */
   readonly mutable: boolean;
+  /** The author has no name for it, so a printer may do without: an effect's result inside an expression, a rank. */
+  readonly unnamed?: true;
 }
 
 export type Builtin =

@@ -13,7 +13,7 @@
  */
 import type { Expr, Variable } from './expression.js';
 import type { OperationEffect } from './operations/index.js';
-import type { Layout } from './types.js';
+import type { IrType, Layout } from './types.js';
 
 export type { BinaryOp, UnaryOp } from './arithmetic.js';
 export type * from './expression.js';
@@ -68,7 +68,10 @@ export type Stmt =
   | { readonly kind: 'while'; readonly span: Span; readonly test: Expr; readonly body: readonly Stmt[] }
   | { readonly kind: 'break' | 'continue'; readonly span: Span }
   | { readonly kind: 'return'; readonly span: Span }
-  /** A scope of its own, with the author's names kept: an unrolled iteration, or (`call`) an inlined device function. */
+  /**
+   * A scope of its own, with the author's names kept: an unrolled iteration, or (`call`) an inlined device function. The
+   * `let`s of its arguments have its span.
+   */
   | {
       readonly kind: 'block';
       readonly span: Span;
@@ -76,7 +79,27 @@ export type Stmt =
       readonly call: InlinedCall | null;
     }
   /** Goes on behind the block of `call`: a device function that returns early. */
-  | { readonly kind: 'leave'; readonly span: Span; readonly call: InlinedCall };
+  | { readonly kind: 'leave'; readonly span: Span; readonly call: InlinedCall }
+  /**
+   * A call of a foreign function. `twin` does the same, and assigns `result`: it runs wherever no CUDA is printed, and
+   * is what checks and mutants look at.
+   */
+  | {
+      readonly kind: 'foreign';
+      readonly span: Span;
+      readonly callee: ForeignFunction;
+      readonly args: readonly Expr[];
+      readonly result: Variable | null;
+      readonly twin: readonly Stmt[];
+    };
+
+/** A function that is written in CUDA. */
+export interface ForeignFunction {
+  readonly name: string;
+  /** The file that declares it; without one the printer declares it. */
+  readonly header: string | undefined;
+  readonly returns: IrType;
+}
 
 /** One call of a device function, told apart from others by identity. */
 export interface InlinedCall {

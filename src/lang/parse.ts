@@ -8,15 +8,27 @@ import {
   type Statement,
 } from 'acorn';
 import { type FramedSource, Problem } from './diagnostics.js';
+import { isNode, type Mentioned, mentionedOf } from './mentioned.js';
 
 export interface ParsedBody {
   /** Patterns for (g, params, using), as many as the author wrote. */
   readonly parameters: readonly Pattern[];
   /** The statements, or the expression of `(g) => expression`. */
   readonly body: { readonly statements: readonly Statement[] } | { readonly expression: Expression };
+  /** Of the members of `using`. */
+  readonly mentioned: Mentioned;
 }
 
+/** By text: a function that is made for each shape is read once. */
+const parsed = new Map<string, ParsedBody>();
+
 export function parseBody(source: FramedSource): ParsedBody {
+  const known = parsed.get(source.text) ?? parse(source);
+  parsed.set(source.text, known);
+  return known;
+}
+
+function parse(source: FramedSource): ParsedBody {
   const fail = (code: 'HK103' | 'HK104', message: string, start = 0, end = source.text.length): never => {
     throw new Problem(code, message, source, start, end);
   };
@@ -44,6 +56,7 @@ export function parseBody(source: FramedSource): ParsedBody {
   return {
     parameters: tree.params,
     body: tree.body.type === 'BlockStatement' ? { statements: tree.body.body } : { expression: tree.body },
+    mentioned: mentionedOf(tree.params[2], tree.body.type === 'BlockStatement' ? tree.body.body : tree.body),
   };
 }
 
@@ -65,8 +78,6 @@ function contains(node: Node, wanted: (node: Node) => boolean): boolean {
   const parts = Object.values<unknown>({ ...node }).flat();
   return parts.some((part) => isNode(part) && contains(part, wanted));
 }
-
-const isNode = (part: unknown): part is Node => typeof part === 'object' && part !== null && 'type' in part;
 
 function parseText(source: FramedSource): Expression {
   try {

@@ -73,6 +73,11 @@ class Printer {
         return [stmt.call === null ? 'block' : `block ${stmt.call.name}`, ...this.body(stmt.body)];
       case 'leave':
         return [`leave ${stmt.call.name}`];
+      case 'foreign': {
+        const text = `${stmt.callee.name}(${stmt.args.map(this.expr).join(', ')})`;
+        const call = stmt.result === null ? text : `${this.declared(stmt.result)} = ${text}`;
+        return [call, 'twin', ...this.body(stmt.twin)];
+      }
     }
   }
 

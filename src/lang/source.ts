@@ -74,12 +74,19 @@ export function functionSource(text: string, site: CallSite | undefined): Framed
     }
     return found;
   };
+  // What is unrolled asks for the same places again and again.
+  const places = new Map<number, Place>();
+  const position = (offset: number): Place => {
+    const known = places.get(offset) ?? resolved().place(offset);
+    places.set(offset, known);
+    return known;
+  };
   return {
     text,
     get file() {
       return resolved().file;
     },
-    position: (offset) => resolved().place(offset),
+    position,
     frame(start, end) {
       const { lines, place } = resolved();
       const from = place(start);

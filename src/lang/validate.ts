@@ -133,6 +133,15 @@ class Validator {
         this.block(stmt.body);
         if (stmt.call !== null) this.calls.pop();
         break;
+      case 'foreign':
+        for (const arg of stmt.args) this.expr(arg);
+        if (stmt.result !== null) {
+          this.same(stmt.result.type, stmt.callee.returns, `result of ${stmt.callee.name}`);
+          this.results.add(stmt.result);
+          this.declare(stmt.result);
+        }
+        this.block(stmt.twin);
+        break;
       case 'leave':
         this.require(this.calls.includes(stmt.call), `leave ${stmt.call.name} outside its block`);
         break;

@@ -69,6 +69,10 @@ function rewriteInside(stmt: Stmt, change: (stmt: Stmt) => readonly Stmt[]): Stm
       const body = rewriteStatements(stmt.body, change);
       return body === stmt.body ? stmt : { ...stmt, body };
     }
+    case 'foreign': {
+      const twin = rewriteStatements(stmt.twin, change);
+      return twin === stmt.twin ? stmt : { ...stmt, twin };
+    }
     default:
       return stmt;
   }
@@ -84,6 +88,8 @@ export function bodies(stmt: Stmt): readonly (readonly Stmt[])[] {
     case 'while':
     case 'block':
       return [stmt.body];
+    case 'foreign':
+      return [stmt.twin];
     default:
       return [];
   }
@@ -110,6 +116,8 @@ export function expressionsOf(stmt: Stmt): readonly Expr[] {
       return [stmt.value];
     case 'effect':
       return operands(stmt.effect);
+    case 'foreign':
+      return stmt.args;
     case 'if':
     case 'for':
     case 'while':

@@ -54,6 +54,11 @@ const pure: readonly Call[] = [
   { name: 'fromF32', of: heddle.fromF32, good: ['bf16', new Float32Array(4), new Uint16Array(4)] },
   { name: 'payloadsFor', of: heddle.payloadsFor, good: ['fp8', 7168] },
   { name: 'profile', of: heddle.profile, good: ['mixtral'] },
+  {
+    name: 'ExpertParallel.memory',
+    of: heddle.ExpertParallel.memory,
+    good: [{ ...layer, ranks: 2, device: 'sim', split: false }],
+  },
   { name: 'traffic', of: heddle.traffic, good: [shape, [routes, routes]] },
   {
     name: 'makeRoutes',
@@ -68,6 +73,17 @@ const pure: readonly Call[] = [
   },
   { name: 'kernel', of: lang.kernel, good: [{ name: 'k', params: { n: 'u32' }, using: { A: 1 } }, body] },
   { name: 'device', of: lang.device, good: [{ name: 'd', params: { n: 'u32' }, returns: 'u32' }, body] },
+  {
+    name: 'foreign',
+    of: lang.foreign,
+    good: [
+      {
+        ...{ name: 'f', header: 'f.h', params: { n: 'u32', p: lang.pointer('u32') }, returns: 'u32' },
+        effects: { reads: ['p'], writes: ['p'], orders: ['release.sys'] },
+      },
+      body,
+    ],
+  },
   { name: 'field', of: lang.field, good: ['u32', 4] },
   {
     name: 'layout',
@@ -78,6 +94,7 @@ const pure: readonly Call[] = [
   { name: 'peers', of: lang.peers, good: [window] },
   { name: 'pointer', of: lang.pointer, good: ['u32'] },
   { name: 'windowOf', of: lang.windowOf, good: [window] },
+  { name: 'provideSource', of: lang.provideSource, good: ['fuzz.js', 'text'] },
   { name: 'registers', of: lang.registers, good: ['f32', 4] },
   { name: 'record', of: lang.record, good: [{ n: 'u32' }] },
   { name: 'callable', of: lang.callable, good: [{ n: 'u32' }, 'u32'] },

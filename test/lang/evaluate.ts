@@ -65,6 +65,8 @@ class Evaluator {
         const ending = this.run(stmt.body, frame);
         return ending === stmt.call ? undefined : ending;
       }
+      case 'foreign':
+        return this.run(stmt.twin, frame);
       case 'leave':
         return stmt.call;
       case 'for':

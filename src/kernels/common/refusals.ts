@@ -14,7 +14,7 @@ export function refusesOnNode(layer: Layer, topology: Topology, elements = 0): H
     const possible = "a multiple of 16 for wire 'e4m3'; wire 'rows' takes any length";
     return new ArgumentError('output.length', output.hidden, possible);
   }
-  const reached = Math.floor(2 ** 32 / Math.max(mostElements(layer), elements) / ranks);
+  const reached = Math.floor((2 ** 32 - 1) / Math.max(mostElements(layer), elements) / ranks);
   if (maxTokens > reached)
     return new ArgumentError('maxTokens', maxTokens, `at most ${reached} with such rows on ${ranks} ranks`);
   return null;

@@ -41,7 +41,7 @@ export function pushE4m3(shape: OneSidedShape) {
       name: 'push_e4m3',
       params: pushParams,
       using: {
-        ...rowOf(shape),
+        row: rowOf(shape),
         DTYPE: partialDtype(shape),
         /** The vectors that hold 16 elements, and the elements in each. */
         VECTORS: size,
@@ -50,11 +50,15 @@ export function pushE4m3(shape: OneSidedShape) {
       },
     },
     (g, { from, to, part }, u) => {
-      const end = g.min((part + 1) * u.PART_STRETCHES, g.u32(u.STRETCHES));
-      for (let stretch = part * u.PART_STRETCHES + g.warpId; stretch < end; stretch += g.blockDim.x / 32) {
+      const end = g.min((part + 1) * u.row.PART_STRETCHES, g.u32(u.row.STRETCHES));
+      for (
+        let stretch = part * u.row.PART_STRETCHES + g.warpId;
+        stretch < end;
+        stretch += g.blockDim.x / 32
+      ) {
         const i = stretch * 32 + g.laneId;
         const row = g.registers('v16', u.VECTORS);
-        if (i < u.UNITS) {
+        if (i < u.row.UNITS) {
           for (const v of g.unroll(u.VECTORS))
             row[v] = g.load(from.at(i * u.VECTORS + v), { cache: 'stream' });
         }
@@ -62,10 +66,10 @@ export function pushE4m3(shape: OneSidedShape) {
         for (const n of g.unroll(16))
           values[n] = g.f32(g.lane(row[(n - (n % u.LANES)) / u.LANES]!, u.DTYPE, n % u.LANES));
         const scale = u.quantise({ values });
-        if (i < u.UNITS) {
+        if (i < u.row.UNITS) {
           g.store(to.at(i), g.pack('e4m3', values), { order: 'relaxed', scope: 'sys' });
           if (g.laneId % 8 === 0)
-            g.store(to.as('u32').at(u.FIRST_SCALE + i / 8), scale, { order: 'relaxed', scope: 'sys' });
+            g.store(to.as('u32').at(u.row.FIRST_SCALE + i / 8), scale, { order: 'relaxed', scope: 'sys' });
         }
       }
     },
@@ -79,7 +83,7 @@ function gatherE4m3(shape: OneSidedShape, window: OneSidedWindow) {
       name: 'gather_e4m3',
       params: gatherParams(placeOf(window)),
       using: {
-        ...rowOf(shape),
+        row: rowOf(shape),
         awaitScale: awaitScale(window),
         awaitVector: awaitVector(window),
         isEmpty,
@@ -98,7 +102,7 @@ function gatherE4m3(shape: OneSidedShape, window: OneSidedWindow) {
         if (first + r < owners.length) {
           if (first + r < count) {
             const peer = owners[first + r]!;
-            if (i < u.UNITS) rows[r] = u.lookAt({ home: mine.returned.at(peer, token, i) });
+            if (i < u.row.UNITS) rows[r] = u.lookAt({ home: mine.returned.at(peer, token, i) });
             if (g.laneId / 4 === r) {
               source = peer;
               sourced = true;
@@ -108,16 +112,16 @@ function gatherE4m3(shape: OneSidedShape, window: OneSidedWindow) {
       }
       const block = (i / 32) * 4 + (g.laneId % 4);
       let scale = g.u32(u.ONE);
-      if (sourced && block < u.SCALES) {
+      if (sourced && block < u.row.SCALES) {
         const home = mine.returned
           .at(source, token)
           .as('u32')
-          .at(u.FIRST_SCALE + block);
+          .at(u.row.FIRST_SCALE + block);
         scale = u.awaitScale({ mine, home, peer: source, epoch, patience });
       }
       for (const r of g.unroll(rows.length)) {
         if (first + r < owners.length) {
-          if (first + r < count && i < u.UNITS) {
+          if (first + r < count && i < u.row.UNITS) {
             const peer = owners[first + r]!;
             const home = mine.returned.at(peer, token, i);
             if (u.isEmpty({ vector: rows[r]! }))
@@ -174,7 +178,7 @@ export function sumE4m3(shape: OneSidedShape, window: OneSidedWindow) {
       name: 'sum_e4m3',
       params: sumParams(shape, window),
       using: {
-        ...rowOf(shape),
+        row: rowOf(shape),
         ROWS: rows,
         findOwners: findOwners(shape),
         DTYPE: dtype,
@@ -196,13 +200,17 @@ export function sumE4m3(shape: OneSidedShape, window: OneSidedWindow) {
     (g, { win, out, id, token, part, epoch, patience }, u) => {
       const owners = g.registers('u32', u.ROWS);
       const count = u.findOwners({ expert: id, owners });
-      const end = g.min((part + 1) * u.PART_STRETCHES, g.u32(u.STRETCHES));
-      for (let stretch = part * u.PART_STRETCHES + g.warpId; stretch < end; stretch += g.blockDim.x / 32) {
+      const end = g.min((part + 1) * u.row.PART_STRETCHES, g.u32(u.row.STRETCHES));
+      for (
+        let stretch = part * u.row.PART_STRETCHES + g.warpId;
+        stretch < end;
+        stretch += g.blockDim.x / 32
+      ) {
         const i = stretch * 32 + g.laneId;
         const total = g.registers('f32', 16);
         u.rowSum({ at: { win, token, i, count, owners, epoch, patience }, count, total });
-        if (i < u.UNITS) {
-          const to = out.as('v16').at((token * u.UNITS + i) * u.VECTORS);
+        if (i < u.row.UNITS) {
+          const to = out.as('v16').at((token * u.row.UNITS + i) * u.VECTORS);
           for (const v of g.unroll(u.VECTORS)) {
             const some = g.registers('f32', u.LANES);
             for (const lane of g.unroll(u.LANES)) some[lane] = total[v * u.LANES + lane]!;

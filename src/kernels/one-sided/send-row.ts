@@ -27,10 +27,9 @@ export const sendRow = (shape: OneSidedShape, window: OneSidedWindow, payload: n
   bulkStages(shape).chunks[payload]! > 0 ? copyRow(shape, window, payload) : storeRow(shape, window, payload);
 
 function using(shape: OneSidedShape, window: OneSidedWindow, payload: number) {
-  const { unit, rowUnits, partUnits } = partsOf(shape.payloads[payload]!, shape.dispatch.parts);
+  const { rowUnits, partUnits } = partsOf(shape.payloads[payload]!, shape.dispatch.parts);
   return {
     P: payload,
-    UNIT: unit,
     ROW_UNITS: rowUnits,
     PART_UNITS: partUnits,
     beforeFirstStore: beforeFirstStore(shape, window),
@@ -81,12 +80,12 @@ function destinations({ ranks, topK }: OneSidedShape) {
 
 /** The block's threads load a stretch of the row, then store it to one rank after another. */
 function storeRow(shape: OneSidedShape, window: OneSidedWindow, payload: number) {
-  const { partUnits } = partsOf(shape.payloads[payload]!, shape.dispatch.parts);
+  const { unit, partUnits } = partsOf(shape.payloads[payload]!, shape.dispatch.parts);
   return device(
     {
       name: 'store_row',
       params: params(window),
-      using: { ...using(shape, window, payload), DEPTH: depth(partUnits, shape.dispatch) },
+      using: { ...using(shape, window, payload), UNIT: unit, DEPTH: depth(partUnits, shape.dispatch) },
     },
     (g, { win, from, token, tokens, part, id, epoch, slots }, u) => {
       const end = token < tokens ? g.min((part + 1) * u.PART_UNITS, g.u32(u.ROW_UNITS)) : 0;

@@ -2,6 +2,7 @@
  * What a program does not need, and a C++ compiler would warn about: variables that nothing reads, with the weak
  * loads that fill them (folding and unrolling leave them behind), and statements that control never reaches.
  */
+import * as build from '../build.js';
 import type { Expr, Stmt, Variable } from '../ir.js';
 import { type OperationEffect, type OperationName, operations } from '../operations/index.js';
 import { children, expressionsOf, isLeftEarly, operands, walkStatements } from '../walk.js';
@@ -144,6 +145,10 @@ function pruneStatement(statement: Stmt, live: ReadonlySet<number>): Stmt[] {
     case 'effect':
       if (statement.result !== null && live.has(statement.result.id)) return [statement];
       return isSilent(statement.effect) ? [] : [{ ...statement, result: null }];
+    case 'foreign': {
+      const isRead = statement.result !== null && live.has(statement.result.id);
+      return [isRead ? statement : { ...statement, result: null }];
+    }
     case 'if':
       if (statement.then.length > 0) return [statement];
       return statement.else.length > 0 ? [negated(statement, statement.else)] : [];
@@ -156,8 +161,7 @@ function pruneStatement(statement: Stmt, live: ReadonlySet<number>): Stmt[] {
 
 /** `if (!test) then`: what is left of an `if` whose first branch is empty. */
 function negated(statement: Extract<Stmt, { kind: 'if' }>, then: readonly Stmt[]): Stmt {
-  const test: Expr = { kind: 'unary', type: statement.test.type, op: '!', arg: statement.test };
-  return { ...statement, test, then, else: [] };
+  return { ...statement, test: build.not(statement.test), then, else: [] };
 }
 
 /** The statements up to the first after which control never goes on. */

@@ -30,6 +30,7 @@ export class Prelude {
   /** Keyed texts in the order in which they must be printed. */
   readonly #texts = new Map<string, string>();
   readonly #names = new Set<string>();
+  readonly #includes = new Set<string>();
 
   constructor(target: Target) {
     this.#target = target;
@@ -54,12 +55,19 @@ export class Prelude {
     return name;
   }
 
+  /** Files that declare foreign functions come first, so that nothing here changes what they say. */
+  include(file: string): void {
+    this.#includes.add(`#include ${file.startsWith('<') ? file : `"${file}"`}`);
+  }
+
   /** Every C++ name that the prelude defines: the author's names must keep clear of them. */
   get names(): ReadonlySet<string> {
     return this.#names;
   }
 
   print(): string {
-    return [scalars, ...[...this.#texts.values()].filter((text) => text !== '')].join('\n\n');
+    return [...this.#includes, scalars, ...[...this.#texts.values()].filter((text) => text !== '')].join(
+      '\n\n',
+    );
   }
 }

@@ -1,11 +1,12 @@
 /**
- * IR → C++. A module becomes one translation unit without a single #include: prelude, offsets of window fields,
- * the kernel.
+ * IR → C++. A module becomes one translation unit, with no #include but those of foreign functions: prelude, offsets
+ * of window fields, the kernel.
  */
 import { HeddleError, requireInteger, requireObject } from '../../errors/index.js';
-import type { IrModule } from '../ir.js';
+import type { IrModule, Stmt } from '../ir.js';
 import { requireModule } from '../require.js';
 import { dynamicSharedBytes, mostShared, sharedLayout } from '../shared.js';
+import { rewriteStatements } from '../walk.js';
 import { type AbiOptions, defaultMaxPeers, entryName } from './abi.js';
 import { Effects } from './effects.js';
 import { Expressions } from './expressions.js';
@@ -49,16 +50,24 @@ function printUnit(modules: readonly IrModule[], target: Target, options: PrintO
   requireInteger('maxPeers', options.maxPeers ?? defaultMaxPeers, 1, 1024);
   // The helpers that a program uses are known only once it is printed, and their names must be kept clear of: the
   // first pass finds them, the second avoids them.
+  const pruned = modules.map(({ entry }) => prune(withoutTwins(entry.body)));
   const first = new Prelude(target);
-  for (const module of modules) new ModulePrinter(module, target, first, options, new Set()).print();
+  const plain = { ...options, lineDirectives: false };
+  modules.forEach((module, i) => {
+    new ModulePrinter(module, pruned[i]!, target, first, plain, new Set()).print();
+  });
   const prelude = new Prelude(target);
-  const bodies = modules.map((module) => {
-    const text = new ModulePrinter(module, target, prelude, options, first.names).print();
+  const bodies = modules.map((module, i) => {
+    const text = new ModulePrinter(module, pruned[i]!, target, prelude, options, first.names).print();
     // Windows of different modules may have the same name.
     return modules.length === 1 ? text : `namespace in_${entryName(module)} {\n\n${text}\n\n}`;
   });
   return `${[...modules.map(header), prelude.print(), ...bodies].join('\n\n')}\n`;
 }
+
+/** CUDA calls what they stand for. */
+const withoutTwins = (body: readonly Stmt[]): readonly Stmt[] =>
+  rewriteStatements(body, (stmt) => [stmt.kind === 'foreign' ? { ...stmt, twin: [] } : stmt]);
 
 function header(module: IrModule): string {
   const values =
@@ -68,6 +77,7 @@ function header(module: IrModule): string {
 
 class ModulePrinter {
   readonly #module: IrModule;
+  readonly #statements: readonly Stmt[];
   readonly #target: Target;
   readonly #prelude: Prelude;
   readonly #options: PrintOptions;
@@ -76,12 +86,15 @@ class ModulePrinter {
 
   constructor(
     module: IrModule,
+    /** Its statements, pruned. */
+    statements: readonly Stmt[],
     target: Target,
     prelude: Prelude,
     options: PrintOptions,
     helperNames: ReadonlySet<string>,
   ) {
     this.#module = module;
+    this.#statements = statements;
     this.#target = target;
     this.#prelude = prelude;
     this.#options = options;
@@ -96,7 +109,7 @@ class ModulePrinter {
 
   #kernel(): string {
     const { entry, maxThreads } = this.#module;
-    const body = prune(entry.body);
+    const body = this.#statements;
     const scopes = new Scopes(
       (name) => this.#reserved.has(name) || this.#offsets.names.includes(name),
       this.#offsets,

@@ -121,6 +121,11 @@ export class Scopes {
     return name;
   }
 
+  /** A text that stands wherever the variable is read. */
+  replace(variable: Variable, text: string): void {
+    this.#names.set(variable.id, text);
+  }
+
   nameOf(variable: Variable): string {
     const name = this.#names.get(variable.id);
     if (name === undefined) {

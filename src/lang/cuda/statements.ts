@@ -1,9 +1,10 @@
 /** Statements as C++: control flow, declarations, assignments. */
 import { HeddleError } from '../../errors/index.js';
-import type { Expr, Stmt, Variable } from '../ir.js';
-import { expressionsOf, isLeftEarly, walkExpression, walkStatements } from '../walk.js';
+import type { Expr, Span, Stmt, Variable } from '../ir.js';
+import { children, expressionsOf, isLeftEarly, walkExpression, walkStatements } from '../walk.js';
 import type { Effects } from './effects.js';
 import type { Expressions } from './expressions.js';
+import { settled } from './liveness.js';
 import { identifier, type Scopes } from './scopes.js';
 import type { Writer } from './writer.js';
 
@@ -39,19 +40,27 @@ export class Statements {
   }
 
   /** The statements of a scope, indented. */
-  #block(statements: readonly Stmt[]): void {
+  #block(statements: readonly Stmt[], span: Span | null = null): void {
     this.#scopes.enter();
-    this.writer.indented(() => this.#sequence(statements));
+    this.writer.indented(() => this.#sequence(statements, span));
     this.#scopes.leave();
   }
 
-  #sequence(statements: readonly Stmt[]): void {
+  /** `span`: of the call, where these are a device function's. */
+  #sequence(statements: readonly Stmt[], span: Span | null = null): void {
     for (let i = 0; i < statements.length; i++) {
       const [statement, next] = [statements[i]!, statements[i + 1]];
       if (statement.kind === 'effect' && this.#isCopy(statement.result, next)) {
         const text = this.#effects.print(statement.effect, true);
         this.writer.line(`${this.#place(next)} = ${text};`, statement.span);
         i++;
+      } else if (next?.kind === 'block' && this.#isResult(statement, next, statements[i + 2])) {
+        this.#statement(next);
+        i += 2;
+      } else if (isRenaming(statement, span) && !assigns(statements.slice(i + 1), statement.init)) {
+        this.#scopes.replace(statement.variable, this.expressions.print(statement.init));
+      } else if (statement.kind === 'effect' && this.#isInNext(statement.result, next)) {
+        this.#scopes.replace(statement.result, operand(this.#effects.print(statement.effect, true)));
       } else this.#statement(statement);
     }
   }
@@ -65,6 +74,25 @@ export class Statements {
       next.value.variable.id === variable.id &&
       this.#reads.get(variable.id) === 1
     );
+  }
+
+  /** `if (load(p) != 0u)`: whether `next` surely reads the nameless result of an effect, and nothing else does. */
+  #isInNext(variable: Variable | null, next: Stmt | undefined): variable is Variable {
+    // A loop would have its effect again and again.
+    if (next === undefined || next.kind === 'for' || next.kind === 'while') return false;
+    if (variable?.unnamed !== true || this.#reads.get(variable.id) !== 1) return false;
+    return expressionsOf(next).some((expr) => surelyReads(expr, variable));
+  }
+
+  /** Whether a call's nameless result only goes to where `behind` assigns it; then the call assigns it there itself. */
+  #isResult(statement: Stmt, call: Stmt, behind: Stmt | undefined): boolean {
+    if (statement.kind !== 'let' || statement.init !== null || statement.variable.unnamed !== true)
+      return false;
+    if (!this.#isCopy(statement.variable, behind)) return false;
+    const place = behind.kind === 'assign' ? behind.variable : behind.array;
+    if (touches([call], place)) return false;
+    this.#scopes.replace(statement.variable, this.#place(behind));
+    return true;
   }
 
   #statement(statement: Stmt): void {
@@ -92,6 +120,12 @@ export class Statements {
         const text = this.#effects.print(statement.effect, statement.result !== null);
         if (statement.result !== null) writer.line(`${this.#declaration(statement.result)} = ${text};`, span);
         else writer.line(`${text};`, span);
+        break;
+      }
+      case 'foreign': {
+        const text = this.#effects.foreign(statement.callee, statement.args);
+        const declared = statement.result === null ? '' : `${this.#declaration(statement.result)} = `;
+        writer.line(`${declared}${text};`, span);
         break;
       }
       case 'if':
@@ -124,7 +158,7 @@ export class Statements {
     const { body, call } = statement;
     if (call !== null) {
       this.writer.line(`{  // ${identifier(call.name)}`);
-      this.#block(body);
+      this.#block(body, statement.span);
       this.writer.line('}');
       if (isLeftEarly(statement)) this.writer.line(`${this.#scopes.labelOf(call)}:;`);
       return;
@@ -133,7 +167,11 @@ export class Statements {
       (inner, i) =>
         inner.kind === 'let' ||
         inner.kind === 'registers' ||
-        (inner.kind === 'effect' && inner.result !== null && !this.#isCopy(inner.result, body[i + 1])),
+        (inner.kind === 'foreign' && inner.result !== null) ||
+        (inner.kind === 'effect' &&
+          inner.result !== null &&
+          !this.#isCopy(inner.result, body[i + 1]) &&
+          !this.#isInNext(inner.result, body[i + 1])),
     );
     if (!declares) {
       this.#sequence(body);
@@ -237,6 +275,65 @@ export class Statements {
     this.#block(statement.body);
     this.writer.line('}');
   }
+}
+
+type Renaming = Extract<Stmt, { kind: 'let' }> & { readonly init: Expr };
+
+/** Whether all that a statement does is to hold what has a name already: an argument of the call of that span, a rank. */
+function isRenaming(statement: Stmt, call: Span | null): statement is Renaming {
+  if (statement.kind !== 'let' || statement.variable.mutable) return false;
+  const { init, variable, span } = statement;
+  const isArgument = span.source === call?.source && span.start === call.start && span.end === call.end;
+  return (
+    (isArgument || variable.unnamed === true) && (init?.kind === 'variable' || init?.kind === 'register')
+  );
+}
+
+/** Whether statements assign what `place` reads. */
+function assigns(statements: readonly Stmt[], place: Expr): boolean {
+  let found = false;
+  walkStatements(statements, (stmt) => {
+    if (stmt.kind === 'assign') found ||= place.kind === 'variable' && stmt.variable === place.variable;
+    if (stmt.kind === 'assignRegister') found ||= place.kind === 'register' && stmt.array === place.array;
+  });
+  return found;
+}
+
+/** Whether statements read or assign a variable. */
+function touches(statements: readonly Stmt[], variable: Variable): boolean {
+  let found = false;
+  walkStatements(statements, (stmt) => {
+    found ||= stmt.kind === 'assign' && stmt.variable === variable;
+    found ||= stmt.kind === 'assignRegister' && stmt.array === variable;
+    for (const expr of expressionsOf(stmt)) {
+      walkExpression(expr, (part) => {
+        found ||= part.kind === 'variable' && part.variable === variable;
+        found ||= part.kind === 'register' && part.array === variable;
+      });
+    }
+  });
+  return found;
+}
+
+/** Whether an expression reads a variable whatever else is true. */
+function surelyReads(expr: Expr, variable: Variable): boolean {
+  if (expr.kind === 'variable') return expr.variable === variable;
+  if (expr.kind === 'select') return surelyReads(expr.test, variable);
+  if (expr.kind === 'binary' && (expr.op === '&&' || expr.op === '||'))
+    return surelyReads(expr.left, variable);
+  return settled(expr) === undefined && children(expr).some((child) => surelyReads(child, variable));
+}
+
+/** An effect's text where an expression reads it: in parentheses, unless it is one call or an element. */
+function operand(text: string): string {
+  if (!/^[\w:<>]+[([]/.test(text)) return `(${text})`;
+  let depth = 0;
+  const end = [...text].findIndex((character) => {
+    if (character === '(' || character === '[') depth++;
+    if (character === ')' || character === ']') depth--;
+    return depth === 0 && (character === ')' || character === ']');
+  });
+  return end === text.length - 1 ? text : `(${text})`;
 }
 
 /** Whether `expr` reads what `statement` assigns to. */

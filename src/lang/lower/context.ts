@@ -7,7 +7,6 @@ import type { DeviceDefinition } from '../definition.js';
 import { type Code, type FramedSource, Problem } from '../diagnostics.js';
 import type { Effect, Expr, InlinedCall, Span, Stmt, Variable } from '../ir.js';
 import type { DeviceReturn } from '../kernel.js';
-import type { ParsedBody } from '../parse.js';
 import type { IrType } from '../types.js';
 import { expression, type Value } from './values.js';
 
@@ -28,7 +27,6 @@ export interface ModuleContext {
   /** Iterations that g.unroll has made so far, this one included. */
   countUnrolled(): number;
   sourceIndex(source: FramedSource): number;
-  parsed(source: FramedSource): ParsedBody;
   /** Lowers the body of a function for one call of it; true when control never comes out at its end. */
   lowerCallee(
     call: CallPlace,
@@ -127,6 +125,10 @@ export class Context {
     return { id: this.module.takeId(), name, type, mutable };
   }
 
+  unnamed(name: string, type: IrType): Variable {
+    return { ...this.variable(name, type), unnamed: true };
+  }
+
   read(variable: Variable): Expr {
     return { kind: 'variable', type: variable.type, variable };
   }
@@ -190,12 +192,13 @@ export class Context {
 
   /** Emits an effect; `name` is for a fresh variable that keeps its result. */
   effect(node: Node, effect: Effect, result: IrType, name: string, into: Into): Value {
-    const wanted: Exclude<Into, undefined> = into ?? { name, mutable: false };
     const variable =
-      result.kind === 'void' || wanted === 'nowhere'
+      result.kind === 'void' || into === 'nowhere'
         ? null
-        : this.variable(wanted.name, result, wanted.mutable);
-    if (wanted !== 'nowhere' && variable !== null) wanted.variable = variable;
+        : into === undefined
+          ? this.unnamed(name, result)
+          : this.variable(into.name, result, into.mutable);
+    if (into !== undefined && into !== 'nowhere' && variable !== null) into.variable = variable;
     this.emit({ kind: 'effect', span: this.span(node), effect, result: variable });
     return variable === null ? { kind: 'void' } : expression(this.read(variable));
   }
@@ -203,7 +206,7 @@ export class Context {
   /** A variable that keeps the value of a pure expression as it is now. */
   keep(node: Node, name: string, expr: Expr): Expr {
     if (isStable(expr)) return expr;
-    const variable = this.variable(name, expr.type);
+    const variable = this.unnamed(name, expr.type);
     this.emit({ kind: 'let', span: this.span(node), variable, init: expr });
     return this.read(variable);
   }

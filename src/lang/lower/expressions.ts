@@ -7,6 +7,7 @@ import { walkExpression, walkStatements } from '../walk.js';
 import { type Argument, Call } from './call.js';
 import { anyValue, condition, unify } from './coerce.js';
 import { type Context, type Into, Poisoned } from './context.js';
+import { callForeign } from './foreign.js';
 import { callDevice } from './inline.js';
 import { intrinsics, placed } from './intrinsics.js';
 import { freeze } from './keep.js';
@@ -81,14 +82,16 @@ export function inOrder(ctx: Context, nodes: readonly Node[], before: readonly A
     const emitted = ctx.capture(() => {
       value = evaluate(ctx, node);
     });
-    const written = new Set<Variable>();
-    walkStatements(emitted, (stmt) => {
-      if (stmt.kind === 'assignRegister') written.add(stmt.array);
-    });
-    done = done.map((one) =>
-      reads(one.value, written) ? { ...one, value: freeze(ctx, one.node, 'kept', one.value) } : one,
-    );
-    for (const stmt of emitted) ctx.emit(stmt);
+    if (emitted.length > 0) {
+      const written = new Set<Variable>();
+      walkStatements(emitted, (stmt) => {
+        if (stmt.kind === 'assignRegister') written.add(stmt.array);
+      });
+      done = done.map((one) =>
+        reads(one.value, written) ? { ...one, value: freeze(ctx, one.node, 'kept', one.value) } : one,
+      );
+      for (const stmt of emitted) ctx.emit(stmt);
+    }
     done.push({ node, value });
   }
   return done;
@@ -236,8 +239,13 @@ function call(ctx: Context, node: CallExpression, into: Into): Value {
       return intrinsics[callee.name]!(new Call(ctx, node, `g.${callee.name}`, args, into));
     case 'method':
       return method(new Call(ctx, node, ctx.text(node.callee), args, into), callee.of, callee.name);
-    case 'device':
-      return callDevice(new Call(ctx, node, callee.name, args, into), callee.definition);
+    case 'device': {
+      const { definition, name } = callee;
+      const call = new Call(ctx, node, name, args, into);
+      return definition.foreign === undefined
+        ? callDevice(call, definition)
+        : callForeign(call, definition, definition.foreign);
+    }
     default: {
       const was = callee.kind === 'expr' ? build.showType(callee.expr.type) : describe(callee);
       return ctx.fail(node, 'HK702', `\`${ctx.text(node.callee)}\` is ${was}, not a function`);

@@ -12,22 +12,45 @@ import { takeAll } from './take.js';
 import type { Value } from './values.js';
 
 export function callDevice(call: Call, definition: DeviceDefinition): Value {
+  const { ctx, node } = call;
+  const firstOwn = ctx.module.nextId;
+  const { body: lowered, exits } = lowerCall(call, definition, (param, value) =>
+    freeze(ctx, node, param, value),
+  );
+  const simple = simpleResult(lowered, exits);
+  if (simple !== undefined) {
+    for (const stmt of lowered.slice(0, -1)) ctx.emit(stmt);
+    return simple;
+  }
+  const results = new Results(call, exits, firstOwn);
+  const value = results.join(lowered);
+  const replaced = rewriteStatements(lowered, (stmt) => results.replaced(stmt));
+  const body = withoutJumps(replaced, exits.call);
+  for (const stmt of results.declarations) ctx.emit(stmt);
+  if (body.length > 0) ctx.emit({ kind: 'block', span: ctx.span(node), body, call: exits.call });
+  return value;
+}
+
+/** The body of a function for one call of it; `enter` makes of an argument what the body knows it as. */
+export function lowerCall(
+  call: Call,
+  definition: DeviceDefinition,
+  enter: (param: string, value: Value) => Value,
+): { readonly body: readonly Stmt[]; readonly exits: Exits } {
   const { ctx, node, name } = call;
   const { module } = ctx;
   const given = takeAll(ctx, node, givenArguments(call, definition), definition.params, name);
   const problems = module.problemCount;
   const exits = new Exits({ name }, definition.returns);
   const callee = ctx.callee(definition.source, exits);
-  const results = new Results(call, exits, module.nextId);
   let ends = false;
   const entries = new Map<string, Value>();
   const before = ctx.capture(() => {
-    for (const [param, value] of given) entries.set(param, freeze(ctx, node, param, value));
+    for (const [param, value] of given) entries.set(param, enter(param, value));
   });
   const statements = callee.capture(() => {
     ends = module.lowerCallee(call, callee, definition, entries);
   });
-  let body: readonly Stmt[] = [...before, ...statements];
   if (definition.returns !== 'void' && (!ends || exits.values.size === 0)) {
     const end = definition.source.text.length;
     const message = ends
@@ -37,18 +60,7 @@ export function callDevice(call: Call, definition: DeviceDefinition): Value {
   }
   // What is wrong inside has been said; nothing more is said about the result.
   if (module.problemCount > problems) throw new Poisoned();
-
-  const simple = simpleResult(body, exits);
-  if (simple !== undefined) {
-    for (const stmt of body.slice(0, -1)) ctx.emit(stmt);
-    return simple;
-  }
-  const value = results.join(body);
-  body = rewriteStatements(body, (stmt) => results.replaced(stmt));
-  body = withoutJumps(body, exits.call);
-  for (const stmt of results.declarations) ctx.emit(stmt);
-  if (body.length > 0) ctx.emit({ kind: 'block', span: ctx.span(node), body, call: exits.call });
-  return value;
+  return { body: [...before, ...statements], exits };
 }
 
 /** The value of a function that only computes: it needs no variable of its own. */

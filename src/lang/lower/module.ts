@@ -4,7 +4,7 @@ import type { DeviceDefinition, KernelDefinition } from '../definition.js';
 import { type Diagnostic, type FramedSource, KernelError, Problem } from '../diagnostics.js';
 import type { IrFunction, IrModule, Param, SharedArray, Span, Variable } from '../ir.js';
 import type { ParamSpec, PointerParam, ScalarParam } from '../kernel.js';
-import { isMinified, type ParsedBody, parseBody } from '../parse.js';
+import { isMinified } from '../parse.js';
 import { mostShared, sharedLayout } from '../shared.js';
 import type { IrType, Layout } from '../types.js';
 import { lowerBody } from './body.js';
@@ -27,7 +27,6 @@ class ModuleLowering implements ModuleContext {
   private readonly problems: Problem[] = [];
   private readonly active = new Set<DeviceDefinition>();
   private readonly sources: FramedSource[] = [];
-  private readonly bodies = new Map<FramedSource, ParsedBody>();
   private readonly layouts = new Set<Layout>();
   private readonly shared: SharedArray[] = [];
 
@@ -106,12 +105,6 @@ class ModuleLowering implements ModuleContext {
   sourceIndex(source: FramedSource): number {
     const known = this.sources.indexOf(source);
     return known >= 0 ? known : this.sources.push(source) - 1;
-  }
-
-  parsed(source: FramedSource): ParsedBody {
-    const known = this.bodies.get(source) ?? parseBody(source);
-    this.bodies.set(source, known);
-    return known;
   }
 
   private lower(): IrFunction {

@@ -35,7 +35,7 @@ export class Results {
     if (into === 'nowhere' || this.#exits.returns === 'void') return { kind: 'void' };
     const all = [...this.#exits.values].map(([leave, { value }]) => ({ leave, value }));
     // The name that the author gives the result, where there is one.
-    if (into === undefined) return this.#join(`${name}Result`, all, body);
+    if (into === undefined) return this.#join(resultOf(name), all, body);
     const value = this.#join(into.name, all, body);
     const made = value.kind === 'expr' && value.expr.kind === 'variable' ? value.expr.variable : undefined;
     if (made !== undefined && this.#isResult(made)) into.variable = made;
@@ -95,7 +95,8 @@ export class Results {
     if (!exprs.every((expr) => build.sameType(expr.type, first.type))) return this.#differ();
     const { ctx, node, into } = this.#call;
     const mutable = into !== undefined && into !== 'nowhere' && into.mutable;
-    const variable = ctx.variable(name, first.type, mutable);
+    const variable =
+      into === undefined ? ctx.unnamed(name, first.type) : ctx.variable(name, first.type, mutable);
     this.declarations.push({ kind: 'let', span: ctx.span(node), variable, init: null });
     for (const [i, { leave }] of all.entries()) {
       const assigned = this.#assigned.get(leave) ?? [];
@@ -135,6 +136,9 @@ export class Results {
     return this.#call.fail('HK607', message);
   }
 }
+
+/** In the function's own way of writing names. */
+export const resultOf = (name: string): string => `${name}${name.includes('_') ? '_result' : 'Result'}`;
 
 const isSameStable = (a: Expr, b: Expr): boolean =>
   (a.kind === 'const' &&

@@ -108,7 +108,9 @@ function emitBlock(ctx: Context, node: Node, body: readonly Stmt[]): void {
 }
 
 const declares = (stmt: Stmt): boolean =>
-  stmt.kind === 'let' || stmt.kind === 'registers' || (stmt.kind === 'effect' && stmt.result !== null);
+  stmt.kind === 'let' ||
+  stmt.kind === 'registers' ||
+  ((stmt.kind === 'effect' || stmt.kind === 'foreign') && stmt.result !== null);
 
 // Loops
 
@@ -151,7 +153,7 @@ function loop(
   if (testNode && effects.length > 0) {
     const at = ctx.span(testNode);
     const then: Stmt[] = [{ kind: 'break', span: at }];
-    head.push(...effects, { kind: 'if', span: at, test: build.unary('!', test), then, else: [] });
+    head.push(...effects, { kind: 'if', span: at, test: build.not(test), then, else: [] });
     test = build.boolean(true);
   }
   const update = ctx.capture(() => {

@@ -31,5 +31,5 @@ export function withoutJumps(body: readonly Stmt[], call: InlinedCall): readonly
 /** The `if` with other sides; one with an empty first side is turned round. */
 function branch(of: Stmt & { kind: 'if' }, then: readonly Stmt[], otherwise: readonly Stmt[]): Stmt[] {
   if (then.length > 0) return [{ ...of, then, else: otherwise }];
-  return otherwise.length === 0 ? [] : branch({ ...of, test: build.unary('!', of.test) }, otherwise, []);
+  return otherwise.length === 0 ? [] : branch({ ...of, test: build.not(of.test) }, otherwise, []);
 }

@@ -85,6 +85,8 @@ export interface Operation<Takes extends Operands = Operands, Options extends Op
   host?(effect: Fields<Takes, Options>, text: Text): string;
   /** Whether nobody notices it unless the result is read. */
   unnoticed?(effect: Fields<Takes, Options>): boolean;
+  /** Nothing but its thread and memory takes part, which it touches like this: the twin of a foreign function may have it. */
+  readonly alone?: readonly Access[];
   /** Other threads rely on it: a mutant leaves it out. (Weaker orders and scopes are mutants wherever it has them.) */
   readonly removable?: true;
   /** An operation with the same operands that promises less: one more mutant. */
@@ -92,6 +94,9 @@ export interface Operation<Takes extends Operands = Operands, Options extends Op
   /** Operands that others rely on, given wrongly: a mutant each. */
   readonly misgiven?: readonly Misgiven[];
 }
+
+/** What is done through the operand `pointer`. */
+export type Access = 'reads' | 'writes';
 
 export interface Misgiven {
   readonly operand: string;

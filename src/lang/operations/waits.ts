@@ -21,6 +21,7 @@ export const waits = {
       mask: optional('u32', allBits),
     },
     returns: 'bool',
+    alone: ['reads'],
     named: 'arrived',
     cuda: {
       print(effect, { prelude, args }) {
@@ -54,6 +55,7 @@ export const waits = {
     takes: { pointer: pointer('v16'), empty: value('u32') },
     options: { scope, limit: value('u32') },
     returns: 'v16',
+    alone: ['reads'],
     named: 'filled',
     cuda: {
       print(effect, { prelude, args }) {
@@ -85,6 +87,7 @@ export const waits = {
   clock: operation({
     takes: {},
     returns: 'u64',
+    alone: [],
     named: 'now',
     cuda: { print: (_, { prelude }) => `${prelude.use('clock_ns')}()` },
   }),
@@ -92,6 +95,7 @@ export const waits = {
   sleep: operation({
     takes: { nanoseconds: value('u32') },
     returns: 'void',
+    alone: [],
     cuda: { print: ({ nanoseconds }, { args }) => `__nanosleep(${args(nanoseconds)})` },
   }),
 };

@@ -253,6 +253,12 @@ class FunctionPrinter {
         this.nested(s.body);
         this.emit('}');
         return;
+      case 'foreign':
+        if (s.result !== null) this.locals.declare(s.result);
+        this.emit('{');
+        this.nested(s.twin);
+        this.emit('}');
+        return;
       case 'leave':
         this.emit(`break ${this.labelOf(s.call)};`);
         return;
@@ -334,6 +340,8 @@ function mayPause(body: readonly Stmt[], checked: boolean): boolean {
         return looks(s.body) || mayPause(s.body, checked);
       case 'block':
         return mayPause(s.body, checked);
+      case 'foreign':
+        return mayPause(s.twin, checked);
       default:
         return false;
     }
@@ -350,6 +358,8 @@ function looks(body: readonly Stmt[]): boolean {
         return looks(s.then) || looks(s.else);
       case 'block':
         return looks(s.body);
+      case 'foreign':
+        return looks(s.twin);
       default:
         return false;
     }

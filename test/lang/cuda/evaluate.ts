@@ -66,6 +66,8 @@ function step(statement: Stmt, env: Environment): Outcome {
       const outcome = execute(statement.body, env);
       return outcome.kind === 'leave' && outcome.call === statement.call ? next : outcome;
     }
+    case 'foreign':
+      return execute(statement.twin, env);
     case 'leave':
       return { kind: 'leave', call: statement.call };
     default:

@@ -47,9 +47,16 @@ export function findTool(name: 'nvcc' | 'nvdisasm'): string | null {
 const run = promisify(execFile);
 
 /** Compiles a translation unit with the options that devices use. Rejects with the compiler's messages. */
-export async function compileCuda(nvcc: string, text: string, architecture: string): Promise<CompiledCuda> {
+export async function compileCuda(
+  nvcc: string,
+  text: string,
+  architecture: string,
+  /** What lies beside it, by name. */
+  files: Readonly<Record<string, string>> = {},
+): Promise<CompiledCuda> {
   const folder = await mkdtemp(join(tmpdir(), 'heddle-nvcc-'));
   try {
+    for (const [name, content] of Object.entries(files)) await writeFile(join(folder, name), content);
     await writeFile(join(folder, 'kernel.cu'), text);
     const verbose = ['-Xptxas', '-v,-warn-spills,-warn-lmem-usage', '-Xcudafe', '--display_error_number'];
     const { stdout, stderr } = await run(

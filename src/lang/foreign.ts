@@ -1,0 +1,91 @@
+/** `foreign()`: device functions that others wrote in CUDA, each with a twin that the simulator runs. */
+import { ArgumentError, requireObject, show } from '../errors/index.js';
+import { reservedNames } from './cuda/scopes.js';
+import { checkHeader, isPassed, isScalar, scalars } from './define.js';
+import { type ForeignEffects, type Ordering, orderings, rememberDevice } from './definition.js';
+import type { Body, DeviceFunction, PointerParam, ReturnValue, ScalarParam, UsingSpec } from './kernel.js';
+import { functionSource } from './source.js';
+
+type ForeignParams = { readonly [name: string]: ScalarParam | PointerParam };
+type PointersOf<P extends ForeignParams> = {
+  [N in keyof P & string]: P[N] extends PointerParam ? N : never;
+}[keyof P & string];
+
+export interface ForeignHeader<P extends ForeignParams, U extends UsingSpec, R extends ScalarParam | 'void'> {
+  /** The function's name in CUDA. */
+  readonly name: string;
+  /** The file that declares it, as after `#include`; without one, it is declared `extern "C"`, to be linked. */
+  readonly header?: string;
+  /** In the order of its CUDA parameters. */
+  readonly params: P;
+  /** The type of the result; nothing by default. */
+  readonly returns?: R;
+  /** Of its twin. */
+  readonly using?: U;
+  readonly effects: {
+    /** Pointers through which it reads. */
+    readonly reads?: readonly PointersOf<P>[];
+    /** Pointers through which it writes. */
+    readonly writes?: readonly PointersOf<P>[];
+    /** How it orders other accesses: 'release.sys'. */
+    readonly orders?: readonly Ordering[];
+  };
+}
+
+/** Declares a function that is called as it is in CUDA, and that `twin` stands for on the simulated machine. */
+export function foreign<
+  const P extends ForeignParams,
+  U extends UsingSpec = Record<never, never>,
+  const R extends ScalarParam | 'void' = 'void',
+>(header: ForeignHeader<P, U, R>, twin: Body<P, U, ReturnValue<R>>): DeviceFunction<P, R> {
+  requireObject('header', header);
+  const { name, params, header: file, using = {}, returns = 'void' } = header;
+  const { site, fail } = checkHeader(
+    foreign,
+    header,
+    name,
+    twin,
+    isPassed,
+    `${scalars.join(', ')} or pointer(…)`,
+  );
+  if (reservedNames.has(name)) fail('HK203', `the name ${name} means something else in CUDA`);
+  if (file !== undefined && !(typeof file === 'string' && /^(<[^<>\s]+>|[^<>"\s]+)$/.test(file))) {
+    fail('HK203', `header is ${show(file)}; it must be a file name, or one in <…>`);
+  }
+  if (returns !== 'void' && !isScalar(returns)) {
+    fail('HK201', `returns is ${show(returns)}; it must be ${scalars.join(', ')}, or 'void'`);
+  }
+  requireObject(
+    'effects',
+    header.effects,
+    "what it does: { reads: ['from'], writes: ['to'], orders: ['release.sys'] }",
+  );
+  const { reads = [], writes = [], orders = [] } = header.effects;
+  for (const [what, list] of Object.entries({ reads, writes, orders })) {
+    if (!Array.isArray(list)) throw new ArgumentError(`effects.${what}`, list, 'an array of names');
+  }
+  const effects: ForeignEffects = { reads, writes, orders };
+  for (const one of [...reads, ...writes]) {
+    if (typeof params[one] !== 'object')
+      fail('HK203', `effects name ${show(one)}, which is no pointer in params`);
+  }
+  for (const one of orders) {
+    if (!orderings.includes(one))
+      fail('HK203', `orders has ${show(one)}; it must be of ${orderings.join(', ')}`);
+  }
+  const call = (): never => {
+    throw new ArgumentError('foreign function', name, 'called inside a kernel body only');
+  };
+  const made = Object.assign(call, { heddle: 'device' as const });
+  rememberDevice(made, {
+    name,
+    named: true,
+    params,
+    using,
+    returns,
+    source: functionSource(twin.toString(), site),
+    foreign: { header: file, effects },
+  });
+  // As in device(): the real parameter types exist for the editor.
+  return made as unknown as DeviceFunction<P, R>;
+}

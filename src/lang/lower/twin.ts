@@ -1,0 +1,97 @@
+/** The twin of a foreign function, held against what the function's header says that it does. */
+import type { ForeignEffects } from '../definition.js';
+import type { Effect, Expr, Span, Stmt, Variable } from '../ir.js';
+import { operations } from '../operations/index.js';
+import type { Access } from '../operations/operation.js';
+import { isExpr, walkExpression, walkStatements } from '../walk.js';
+
+/** Something that the twin does and the header does not say, or the other way round; then it has no place. */
+interface Breach {
+  readonly span: Span | undefined;
+  readonly message: string;
+}
+
+export function broken(
+  says: ForeignEffects,
+  twin: readonly Stmt[],
+  params: ReadonlyMap<Variable, string>,
+): Breach[] {
+  const found: Breach[] = [];
+  const done: Record<keyof ForeignEffects, Set<string>> = {
+    reads: new Set(),
+    writes: new Set(),
+    orders: new Set(),
+  };
+  const origins = new Origins(params);
+  walkStatements(twin, (stmt) => {
+    origins.follow(stmt);
+    if (stmt.kind !== 'effect') return;
+    const { effect, span } = stmt;
+    const { alone } = operations[effect.op];
+    if (alone === undefined) {
+      found.push({
+        span,
+        message: `has a twin with g.${effect.op}, which involves more than its own thread`,
+      });
+      return;
+    }
+    const does = (what: keyof ForeignEffects, of: string): void => {
+      done[what].add(of);
+      if (!says[what].some((one) => one === of)) {
+        found.push({
+          span,
+          message: `${verbs[what]} ${of} here, but its effects do not say so: add it to ${what}`,
+        });
+      }
+    };
+    for (const access of alone) for (const param of origins.ofPointer(effect)) does(access, param);
+    const order = orderOf(effect);
+    if (order !== undefined) does('orders', order);
+  });
+  for (const what of ['reads', 'writes', 'orders'] as const) {
+    for (const one of says[what]) {
+      if (done[what].has(one)) continue;
+      found.push({ span: undefined, message: `says that it ${verbs[what]} ${one}, but its twin never does` });
+    }
+  }
+  return found;
+}
+
+const verbs = { reads: 'reads', writes: 'writes', orders: 'orders as' } as const satisfies Record<
+  Access | 'orders',
+  string
+>;
+
+function orderOf(effect: Effect): string | undefined {
+  if (!('order' in effect) || effect.order === 'weak' || effect.order === 'relaxed') return undefined;
+  return `${effect.order}.${effect.scope}`;
+}
+
+/** From which parameters a pointer of the twin comes. */
+class Origins {
+  readonly #of = new Map<Variable, Set<string>>();
+
+  constructor(params: ReadonlyMap<Variable, string>) {
+    for (const [variable, name] of params) this.#of.set(variable, new Set([name]));
+  }
+
+  follow(stmt: Stmt): void {
+    const value = stmt.kind === 'let' ? stmt.init : stmt.kind === 'assign' ? stmt.value : null;
+    if (value?.type.kind !== 'pointer' || (stmt.kind !== 'let' && stmt.kind !== 'assign')) return;
+    this.#of.set(stmt.variable, new Set([...(this.#of.get(stmt.variable) ?? []), ...this.of(value)]));
+  }
+
+  of(pointer: Expr): Set<string> {
+    const found = new Set<string>();
+    walkExpression(pointer, (part) => {
+      if (part.kind !== 'variable' || part.type.kind !== 'pointer') return;
+      for (const name of this.#of.get(part.variable) ?? []) found.add(name);
+    });
+    return found;
+  }
+
+  ofPointer(effect: Effect): Set<string> {
+    const pointer: unknown = 'pointer' in effect ? effect.pointer : undefined;
+    return isExpr(pointer) ? this.of(pointer) : new Set();
+  }
+}
