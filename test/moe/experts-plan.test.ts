@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it, test } from 'vitest';
+import { families } from '../../src/kernels/index.js';
 import {
   alignments,
   type Bits,
@@ -154,9 +155,14 @@ describe('whole rounds', () => {
   const shape: RoundsShape = { ...small, ranks: 3, experts: 7, topK: 4, maxTokens: 3 };
 
   /** Two rounds of one rank, with experts that give every row back; what combine brings. */
-  async function rounds(world: World, layer: Layer, all: readonly (readonly Source[])[], graph: boolean) {
+  async function rounds(
+    world: World,
+    layer: Layer,
+    all: readonly (readonly Source[])[],
+    { family, graph }: { readonly family: string; readonly graph: boolean },
+  ) {
     const { device, rank } = world;
-    const ep = await ExpertParallel.create(world, layerOf(layer));
+    const ep = await ExpertParallel.create(world, { ...layerOf(layer), family });
     const experts = await ExpertsPlan.create(ep, { alignment: 16 });
     const stream = device.createStream();
     const { dtype, hidden } = layer.output;
@@ -183,14 +189,14 @@ describe('whole rounds', () => {
     return outs;
   }
 
-  it.each([false, true])(
-    'bring the weighted sum of what was sent, and race with nothing (a graph: %s)',
-    async (graph) => {
+  it.each(families.flatMap(({ name: family }) => [false, true].map((graph) => ({ family, graph }))))(
+    'bring the weighted sum of what was sent, and race with nothing: $family, a graph: $graph',
+    async (how) => {
       const layer: Layer = { ...shapeOfRounds(shape), weights: true, counts: false };
       const all = [1, 2].map((seed) => makeSources(layer, layer.maxTokens, seed));
       const machine = SimMachine.create({ ranks: 3, mode: 'checked', schedule: 'random', seed: '5' });
       const results = await World.local({ ranks: 3, device: 'sim', sim: machine }, (world) =>
-        rounds(world, layer, all, graph),
+        rounds(world, layer, all, how),
       );
       expect(machine.findings.map(formatFinding)).toEqual([]);
       const expected = all.map((sources) => {
@@ -222,9 +228,11 @@ test('a rank without experts plans nothing', async () => {
 
 test('what finds no room is counted, and the token still travels: with the sum of what is left', async () => {
   const of = arrived({ ...small, ranks: 1, experts: 1, topK: 1, dtype: 'f32' }, 0, 2);
-  const { sizes, scatter, reduced } = await onGpu(of, (receiving) => {
+  const { sizes, scatter, reduced } = await onGpu(of, async (receiving) => {
     const { data, bytes } = receiving.received.output;
-    receiving.world.device.createStream().fill(data, bytes, 0xff);
+    const stream = receiving.world.device.createStream();
+    stream.fill(data, bytes, 0xff);
+    await stream.synchronize();
     return runPlan(receiving, { capacity: 2 });
   });
   expect(sizes).toMatchObject({ counts: Uint32Array.of(2), total: 2, overflow: 3 });

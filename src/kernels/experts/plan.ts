@@ -28,7 +28,6 @@ export function expertsPlanKernel(shape: ExpertsShape, { threads, blocks }: Expe
     PARTS: parts,
     // Odd, so that experts lie in different banks.
     STRIDE: parts + 1 - (parts % 2),
-    ALIGNMENT: shape.alignment,
   };
   return kernel(
     {
@@ -47,7 +46,10 @@ export function expertsPlanKernel(shape: ExpertsShape, { threads, blocks }: Expe
         scatter: pointer('i32'),
       },
       using: {
-        ...sizes,
+        EXPERTS: shape.experts,
+        WARPS: warps,
+        STRIDE: sizes.STRIDE,
+        ALIGNMENT: shape.alignment,
         countAll: countAll(sizes),
         beginWarps: beginWarps(sizes),
         beginExperts: beginExperts(shape),

@@ -24,13 +24,15 @@ export interface ExpertsSpread {
 
 /**
  * Every block counts all routes, so more blocks than this only make more of them read the same. A warp places 32 routes
- * or a multiple of it; with many experts, few warps leave room for their counts.
+ * in a step; with many experts, few warps leave room for their counts.
  */
 export function planSpread({ layer, experts }: ExpertsShape, kind: 'sim' | 'cuda'): ExpertsSpread {
   const routes = routesOf(layer);
-  if (kind === 'sim') return { blocks: Math.min(4, Math.ceil(routes / 64)), threads: 64 };
-  const threads = experts > 512 ? 128 : experts > 256 || routes <= 2 ** 15 ? 512 : 960;
-  return { blocks: Math.min(64, Math.ceil(routes / threads)), threads };
+  const most = kind === 'sim' ? 4 : 64;
+  const small = experts > 256 || routes <= 2 ** 15;
+  const threads = kind === 'sim' ? 64 : experts > 512 ? 128 : small ? 512 : 960;
+  const steps = Math.ceil(routes / (most * threads));
+  return { blocks: Math.ceil(routes / (steps * threads)), threads };
 }
 
 /** Expand and reduce: a block for a slot, or for a part of one where there are few. */
