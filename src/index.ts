@@ -14,9 +14,11 @@ export {
 } from './errors/index.js';
 export type { Tuning } from './kernels/index.js';
 export {
+  type Alignment,
   type Bits,
   type Bytes,
   type Dtype,
+  type ExpertForm,
   type FormatName,
   formats,
   fromF32,
@@ -42,9 +44,16 @@ export {
   dlpack,
   ExpertParallel,
   type ExpertParallelOptions,
+  type ExpertSizes,
+  ExpertsPlan,
+  type ExpertsPlanOptions,
   emptyTensor,
   type Input,
+  type MemoryOptions,
+  type MemoryPart,
+  type MemoryUse,
   type OwnedTensor,
+  type PlannedRows,
   type Received,
   type Row,
   read,

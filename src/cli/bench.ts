@@ -17,6 +17,8 @@ import {
 import { ArgumentError } from '../errors/index.js';
 import { families } from '../kernels/index.js';
 import { formats, profiles } from '../layer/index.js';
+import { registerExperts } from './bench-experts.js';
+import { integer, integers } from './counts.js';
 
 interface BenchFlags {
   readonly profile: string;
@@ -49,8 +51,8 @@ interface BenchFlags {
 
 /** Adds `heddle bench`. */
 export function register(program: Command): void {
-  program
-    .command('bench')
+  const command = program.command('bench').enablePositionalOptions();
+  command
     .description('measure dispatch and combine on this machine, beside its limits and NCCL')
     .addOption(
       new Option('--profile <name>', 'the layer of a model, or custom')
@@ -117,6 +119,7 @@ Examples:
   $ heddle bench --device sim --ep 2 --tokens 4`,
     )
     .action(bench);
+  registerExperts(command);
 }
 
 async function bench(flags: BenchFlags): Promise<void> {
@@ -209,19 +212,6 @@ function showProgress() {
       if (stderr.isTTY) stderr.write('\r\x1b[K');
     },
   };
-}
-
-function integer(value: string): number {
-  if (!/^\d+$/.test(value) || Number(value) > 2 ** 32 - 1)
-    throw new InvalidArgumentError('It must be a whole number.');
-  return Number(value);
-}
-
-function integers(value: string): number[] {
-  const list = value.split(',').map(integer);
-  if (list.some((n) => n < 1 || n > 2 ** 20))
-    throw new InvalidArgumentError('It must be numbers from 1 to 1048576, like 1,8,128.');
-  return list;
 }
 
 function number(value: string): number {

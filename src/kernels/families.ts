@@ -2,8 +2,9 @@
 import { ArgumentError } from '../errors/index.js';
 import type { Family } from './family.js';
 import { oneSided } from './one-sided/index.js';
+import { portable } from './portable/index.js';
 
-export const families: readonly Family[] = [oneSided];
+export const families: readonly Family[] = [oneSided, portable];
 
 /** @throws ArgumentError for a name that no family has. */
 export function familyNamed(name: string): Family {

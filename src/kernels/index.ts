@@ -6,4 +6,5 @@ export * from './families.js';
 export * from './family.js';
 export { type Knob, type KnobTable, requireKnob, requireKnobs, type Tuning } from './knobs.js';
 export * from './one-sided/index.js';
+export * from './portable/index.js';
 export * from './registry.js';

@@ -1,7 +1,15 @@
 /** Every kernel by name, with a shape that it has unless another is asked for: what `heddle emit` prints. */
 import { ArgumentError } from '../errors/index.js';
 import type { Kernel, ParamSpecs } from '../lang/index.js';
-import { dtypes, type Layer, type RowDtype } from '../layer/index.js';
+import {
+  alignments,
+  dtypes,
+  type ExpertForm,
+  expertForms,
+  expertsOf,
+  type Layer,
+  type RowDtype,
+} from '../layer/index.js';
 import { topologyOf } from '../world/index.js';
 import {
   flagBarrierKernel,
@@ -10,10 +18,11 @@ import {
   storeCeilingKernel,
   transferWindow,
 } from './ceilings/index.js';
-import { exampleExpertsKernel } from './experts/index.js';
+import { type ExpertsShape, exampleExpertsKernel, expertsKernels } from './experts/index.js';
 import { type Family, type Place, type Plan, phases } from './family.js';
 import { choice, count, type Knob, requireKnob } from './knobs.js';
 import { oneSided } from './one-sided/index.js';
+import { portable } from './portable/index.js';
 
 /** A shape as people write it: `ranks=8,tokens=128,dtype=bf16,combine.way=pull`. */
 export type ShapeText = Readonly<Record<string, number | string>>;
@@ -76,6 +85,17 @@ export const registry: readonly RegisteredKernel[] = [
   ofFamily(oneSided, 'one_sided_dispatch_recv', 'a split dispatch: until all has come', { split: true }),
   ofFamily(oneSided, 'one_sided_combine_send', 'a split combine: sends, waits for nobody', { split: true }),
   ofFamily(oneSided, 'one_sided_combine_recv', 'a split combine: adds up what comes', { split: true }),
+  ofFamily(
+    portable,
+    'portable_dispatch_send',
+    'sends tokens to the ranks that own their experts, as messages',
+  ),
+  ofFamily(portable, 'portable_dispatch_recv', 'waits until all of a dispatch has come'),
+  ofFamily(portable, 'portable_weigh', 'from a row a route to the row that travels', {
+    otherwise: { weighting: 'combine' },
+  }),
+  ofFamily(portable, 'portable_combine_send', 'sends partial rows home, as messages'),
+  ofFamily(portable, 'portable_combine_recv', 'adds up partial rows as they come home'),
   entry(
     'example_experts',
     'small experts for demonstrations and checks',
@@ -95,6 +115,9 @@ export const registry: readonly RegisteredKernel[] = [
         threads: shape.number('threads'),
       }),
   ),
+  ofExperts('experts_plan', 'sorts the routes that arrived by expert', 'plan'),
+  ofExperts('experts_expand', 'copies rows into the order of experts', 'expand'),
+  ofExperts('experts_reduce', 'adds up the experts’ rows of each slot', 'reduce'),
   entry('flag_barrier', 'what it costs that all ranks meet', { ranks: layerParameters.ranks }, (shape) => {
     const ranks = shape.number('ranks');
     return flagBarrierKernel(ranks, flagBarrierWindow(ranks));
@@ -161,6 +184,36 @@ function ofFamily(
     return kernelNamed(family.plan(layer, place, tuning), name);
   };
   return { name, summary, keys, build };
+}
+
+/** A kernel of rank 0's plan for its experts. */
+function ofExperts(
+  name: string,
+  summary: string,
+  which: keyof ReturnType<typeof expertsKernels>,
+): RegisteredKernel {
+  const parameters = {
+    ...travelling,
+    form: word('how rows lie', expertForms, 'contiguous'),
+    alignment: { knob: count('an expert begins at a multiple of it', [1, 128], none), default: 1 },
+    capacity: number('rows of all experts; of each, if masked', [1, 2 ** 31], 2 ** 17),
+  } satisfies Parameters;
+  return entry<ParamSpecs>(name, summary, parameters, (shape) => {
+    const layer = layerOf(shape);
+    const alignment = alignments.find((one) => one === shape.number('alignment'));
+    if (alignment === undefined)
+      throw new ArgumentError(
+        '--shape alignment',
+        shape.number('alignment'),
+        `one of ${alignments.join(', ')}`,
+      );
+    const of: ExpertsShape = {
+      ...{ layer, experts: expertsOf(layer, 0).count, alignment },
+      form: shape.text('form') as ExpertForm,
+      capacity: shape.number('capacity'),
+    };
+    return expertsKernels({ shape: of, kind: 'cuda' })[which].kernel;
+  });
 }
 
 function kernelNamed(plan: Plan, name: string): Kernel {

@@ -1,4 +1,5 @@
 /** Source files as positions need them: read once, with their line starts. */
+import { requireText } from '../errors/index.js';
 import { type Token, tokenize } from './align.js';
 import { readText } from './files.js';
 
@@ -66,6 +67,8 @@ export function textFile(path: string): Text | undefined {
  * the `sourceURL` of the script that makes the kernels.
  */
 export function provideSource(name: string, text: string): void {
+  requireText('name', name);
+  requireText('text', text);
   provided.set(name, new Text(text));
 }
 

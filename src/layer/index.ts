@@ -4,6 +4,14 @@
  */
 export * from './arithmetic.js';
 export * from './dtype.js';
+export {
+  type Alignment,
+  alignments,
+  type ExpertForm,
+  type ExpertRows,
+  expertForms,
+  type ReferencePlan,
+} from './expert-rows.js';
 export * from './profiles.js';
 export type { ReferenceReceived, Source } from './reference.js';
 export * as reference from './reference.js';

@@ -8,6 +8,8 @@ import { dequantise, quantise, scaleRow, treeSum } from './arithmetic.js';
 import { type Bits, dtypes, fromF32, toF32 } from './dtype.js';
 import { expertsOf, isExpert, limits, ownerOf, ranksOf, requireShape, type Shape } from './shape.js';
 
+export { expand, plan, reduce } from './expert-rows.js';
+
 /** What one rank brings to a round. */
 export interface Source {
   /** 0 … maxTokens; every rank may bring another number. */

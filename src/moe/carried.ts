@@ -1,6 +1,5 @@
 /** A plan carried out on one rank: its memory, its kernels loaded and bound to that memory. */
-import type { Device, Memory, Stream } from '../device/index.js';
-import { ArgumentError } from '../errors/index.js';
+import type { Memory, Stream } from '../device/index.js';
 import {
   type BufferPlan,
   type LoadedStep,
@@ -14,7 +13,6 @@ import {
   type WindowPlan,
 } from '../kernels/index.js';
 import { byteSize, type Field } from '../lang/index.js';
-import type { Layer } from '../layer/index.js';
 import type { SharedWindow, World } from '../world/index.js';
 import { type Tensor, wrap } from './tensor.js';
 
@@ -82,25 +80,6 @@ export class Carried {
   private address(of: WindowPlan | BufferPlan): number {
     return of.kind === 'window' ? this.windows.get(of)!.own.address : this.buffers.get(of)!.address;
   }
-}
-
-/** Bytes of a rank's memory that a plan asks for. */
-export const planBytes = ({ windows, buffers }: Plan): number =>
-  windows.reduce((sum, { layout }) => sum + layout.bytes, 0) +
-  buffers.reduce((sum, { bytes }) => sum + bytes, 0);
-
-/** Refuses a plan that the device's memory cannot hold. */
-export function requireRoom(
-  plan: Plan,
-  { ranks, maxTokens }: Layer,
-  { memoryBytes, description }: Device,
-): void {
-  const bytes = planBytes(plan);
-  if (bytes <= memoryBytes) return;
-  const fitting = Math.floor(maxTokens * (memoryBytes / bytes));
-  const gibibytes = (n: number): string => `${(n / 2 ** 30).toFixed(1)} GiB`;
-  const why = `its window of ${ranks * maxTokens} slots would take ${gibibytes(bytes)} of ${gibibytes(memoryBytes)}`;
-  throw new ArgumentError('maxTokens', maxTokens, `at most ${fitting} on the ${description}: ${why}`);
 }
 
 const bytesOf = ({ type, length }: Field): number => byteSize[type] * length;

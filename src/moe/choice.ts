@@ -24,7 +24,7 @@ export interface Choice {
 export function choose(
   layer: Layer,
   place: Place,
-  device: Device,
+  device: Pick<Device, 'kind' | 'model'>,
   { family: name, tuning }: Pick<ExpertParallelOptions, 'family' | 'tuning'>,
 ): Choice {
   const family = name === undefined ? firstThatCan(layer, place) : familyNamed(name);

@@ -3,15 +3,16 @@
  * round, dispatch, run the experts, combine. Both calls only enqueue: they do not wait, allocate or copy.
  */
 import { type Program, requireStream, type Stream } from '../device/index.js';
-import { ArgumentError, DisposedError, HeddleError, RankLostError, requireFlag } from '../errors/index.js';
+import { ArgumentError, DisposedError, HeddleError, RankLostError } from '../errors/index.js';
 import type { Operation, Phase, Round, Tuning } from '../kernels/index.js';
 import { type Layer, outputRowBytes } from '../layer/index.js';
 import { World } from '../world/index.js';
 import { requireSameEverywhere } from './agreement.js';
-import { Carried, requireRoom } from './carried.js';
+import { Carried } from './carried.js';
 import { type Choice, choose } from './choice.js';
 import { Inputs } from './inputs.js';
-import { type ExpertParallelOptions, layerOf, limitOf, type Row, smsOf } from './options.js';
+import { type MemoryOptions, type MemoryUse, memoryFor, memoryOf, requireRoom } from './memory.js';
+import { type ExpertParallelOptions, layerOf, limitOf, placeOf, type Row } from './options.js';
 import { type Combining, type Dispatched, Stages } from './stages.js';
 import type { Tensor } from './tensor.js';
 import { type DispatchInputs, requireCombineOutput } from './validate.js';
@@ -73,7 +74,7 @@ export class ExpertParallel {
         combine: ep.#launches('combineSend', 'combineRecv'),
       },
       endRound: () => {
-        ep.#stages.abandon();
+        ep.#stages.reach('combined');
       },
     });
   }
@@ -88,6 +89,8 @@ export class ExpertParallel {
   readonly tuning: Tuning;
   /** Whether sends and receives are launches of their own. */
   readonly split: boolean;
+  /** What the windows and buffers take of this rank's memory, by purpose. */
+  readonly memory: MemoryUse;
   /** The views that every dispatch fills. */
   readonly received: Received;
   readonly #carried: Carried;
@@ -106,6 +109,7 @@ export class ExpertParallel {
     this.split = split;
     this.family = choice.family.name;
     this.tuning = choice.tuning;
+    this.memory = memoryOf(carried.plan);
     this.received = receivedOf(carried, rows);
     this.#carried = carried;
     this.#inputs = new Inputs(world.device, layer);
@@ -121,21 +125,24 @@ export class ExpertParallel {
     }
     const layer = layerOf(world.ranks, options);
     const limit = limitOf(options);
-    const split = requireFlag('split', options.split ?? false);
-    const place = {
-      kind: world.device.kind,
-      rank: world.rank,
-      topology: world.topology,
-      split,
-      sms: smsOf(options),
-    };
-    const choice = choose(layer, place, world.device, options);
+    const { device, rank, topology } = world;
+    const place = placeOf({ kind: device.kind, rank, topology }, options);
+    const choice = choose(layer, place, device, options);
     const { family, tuning } = choice;
+    const { split } = place;
     await requireSameEverywhere(world, { ...layer, family: family.name, split, ...tuning });
     const plan = family.plan(layer, place, tuning);
-    requireRoom(plan, layer, world.device);
+    requireRoom(memoryOf(plan), layer, device);
     const carried = await Carried.out(world, plan, limit);
     return new ExpertParallel({ world, layer, split, choice, carried, rows: options.payloads });
+  }
+
+  /**
+   * What `create` with these options would take of each rank's memory, whether or not there is a GPU here. Only
+   * the few flags of a tuning that was measured may differ; give the tuning to count them too.
+   */
+  static memory(options: MemoryOptions): MemoryUse {
+    return memoryFor(options);
   }
 
   /**
@@ -147,11 +154,12 @@ export class ExpertParallel {
    */
   dispatch(inputs: DispatchInputs, stream: Stream): Received {
     this.#requireReady('dispatch', stream);
-    this.#stages.step('dispatch', 'combined', 'dispatched');
-    this.#take(inputs, stream);
+    this.#stages.require('dispatch', 'combined');
+    this.#inputs.take(inputs, this.#round, stream);
+    this.#stages.reach('dispatched');
     this.#carried.run('dispatchSend', this.#round, stream);
     this.#carried.run('dispatchRecv', this.#round, stream);
-    return this.received;
+    return this.#stages.hand(this.received);
   }
 
   /**
@@ -160,8 +168,9 @@ export class ExpertParallel {
    */
   combine(out: Tensor, stream: Stream): void {
     this.#requireReady('combine', stream);
+    this.#stages.require('combine', 'dispatched');
     this.#requireOut(out);
-    this.#stages.step('combine', 'dispatched', 'combined');
+    this.#stages.reach('combined');
     this.#carried.run('combineSend', this.#round, stream);
     this.#carried.run('combineRecv', this.#round, stream);
   }
@@ -173,8 +182,9 @@ export class ExpertParallel {
   dispatchSend(inputs: DispatchInputs, stream: Stream): Dispatched {
     this.#requireSplit('dispatchSend');
     this.#requireReady('dispatch', stream);
-    this.#stages.step('dispatchSend', 'combined', 'dispatch sent');
-    this.#take(inputs, stream);
+    this.#stages.require('dispatchSend', 'combined');
+    this.#inputs.take(inputs, this.#round, stream);
+    this.#stages.reach('dispatch sent');
     this.#carried.run('dispatchSend', this.#round, stream);
     return this.#stages.hand({ phase: 'dispatched', tokens: this.#round.tokens });
   }
@@ -182,7 +192,8 @@ export class ExpertParallel {
   /** The second half: when the stream has passed this, everything that other ranks sent here is in the result. */
   dispatchRecv(sent: Dispatched, stream: Stream): Received {
     this.#requireReady('dispatch', stream);
-    this.#stages.stepWith('dispatchRecv', sent, 'dispatch sent', 'dispatched');
+    this.#stages.requireWith('dispatchRecv', sent, 'dispatch sent');
+    this.#stages.reach('dispatched');
     this.#carried.run('dispatchRecv', this.#round, stream);
     return this.#stages.hand(this.received);
   }
@@ -191,7 +202,8 @@ export class ExpertParallel {
   combineSend(received: Received, stream: Stream): Combining {
     this.#requireSplit('combineSend');
     this.#requireReady('combine', stream);
-    this.#stages.stepWith('combineSend', received, 'dispatched', 'combine sent');
+    this.#stages.requireWith('combineSend', received, 'dispatched');
+    this.#stages.reach('combine sent');
     this.#carried.run('combineSend', this.#round, stream);
     return this.#stages.hand({ phase: 'combining', tokens: this.#round.tokens });
   }
@@ -199,8 +211,9 @@ export class ExpertParallel {
   /** The second half: when the stream has passed this, `out`, [tokens, hidden], holds the sums. */
   combineRecv(sent: Combining, out: Tensor, stream: Stream): void {
     this.#requireReady('combine', stream);
+    this.#stages.requireWith('combineRecv', sent, 'combine sent');
     this.#requireOut(out);
-    this.#stages.stepWith('combineRecv', sent, 'combine sent', 'combined');
+    this.#stages.reach('combined');
     this.#carried.run('combineRecv', this.#round, stream);
   }
 
@@ -234,16 +247,6 @@ export class ExpertParallel {
       () => true,
       () => false,
     );
-  }
-
-  /** Checks what a dispatch was given and notes it; a round whose inputs are refused has not begun. */
-  #take(inputs: DispatchInputs, stream: Stream): void {
-    try {
-      this.#inputs.take(inputs, this.#round, stream);
-    } catch (error) {
-      this.#stages.abandon();
-      throw error;
-    }
   }
 
   #requireOut(out: Tensor): void {

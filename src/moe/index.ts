@@ -6,6 +6,9 @@ export {
   ExpertParallel,
   type Received,
 } from './expert-parallel.js';
+export type { ExpertsPlanOptions } from './experts-options.js';
+export { type ExpertSizes, ExpertsPlan, type PlannedRows, type Receiving } from './experts-plan.js';
+export type { MemoryOptions, MemoryPart, MemoryUse } from './memory.js';
 export { type ExpertParallelOptions, type Row, row } from './options.js';
 export type { Combining, Dispatched } from './stages.js';
 export * from './tensor.js';

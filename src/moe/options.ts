@@ -1,6 +1,6 @@
 /** What an ExpertParallel is created with, and the layer that its kernels are made for. */
 import { ArgumentError, requireFlag, requireInteger, requireObject, requireOneOf } from '../errors/index.js';
-import type { Tuning } from '../kernels/index.js';
+import type { Place, Tuning } from '../kernels/index.js';
 import {
   type Dtype,
   dtypes,
@@ -97,9 +97,17 @@ export function layerOf(ranks: number, options: ExpertParallelOptions): Layer {
 export const limitOf = ({ waitMs = 10_000 }: Pick<ExpertParallelOptions, 'waitMs'>): number =>
   requireInteger('waitMs', waitMs, 1, 4_000_000) * 1000;
 
-/** The most multiprocessors that a launch takes; null for any number. */
-export const smsOf = ({ sms }: Pick<ExpertParallelOptions, 'sms'>): number | null =>
-  sms === undefined ? null : requireInteger('sms', sms, 1, 1024);
+/** Where the layer's plan will be carried out, and how. */
+export const placeOf = (
+  { kind, rank, topology }: Pick<Place, 'kind' | 'rank' | 'topology'>,
+  { split, sms }: Pick<ExpertParallelOptions, 'split' | 'sms'>,
+): Place => ({
+  kind,
+  rank,
+  topology,
+  split: requireFlag('split', split ?? false),
+  sms: sms === undefined ? null : requireInteger('sms', sms, 1, 1024),
+});
 
 /** Requires a row as `row()` makes it, of one of these dtypes; returns its bytes. */
 function requireRow(argument: string, row: Row, allowed: readonly string[]): number {

@@ -33,36 +33,33 @@ export class Stages {
   /** What the last send returned. */
   #handle: unknown = null;
 
-  /** Requires that the round stands at `from`, and takes it on. */
-  step(call: string, from: Stage, to: Stage): void {
-    if (this.#stage !== from) {
-      throw new HeddleError(
-        from === 'combined' ? 'HEDDLE_ROUND_OPEN' : 'HEDDLE_NO_ROUND',
-        `${call} was called out of order: the round is ${this.#stage}, so ${next[this.#stage]} comes next; ` +
-          'a round is dispatch, experts, combine',
-      );
-    }
-    this.#stage = to;
+  /** Requires that the round stands at `from`. */
+  require(call: string, from: Stage): void {
+    if (this.#stage === from) return;
+    throw new HeddleError(
+      from === 'combined' ? 'HEDDLE_ROUND_OPEN' : 'HEDDLE_NO_ROUND',
+      `${call} was called out of order: the round is ${this.#stage}, so ${next[this.#stage]} comes next; ` +
+        'a round is dispatch, experts, combine',
+    );
   }
 
-  /** Likewise, with the handle of the send before it. */
-  stepWith(call: string, handle: unknown, from: Stage, to: Stage): void {
-    if (this.#stage === from && handle !== this.#handle) {
-      throw new HeddleError(
-        'HEDDLE_OTHER_ROUND',
-        `${call} was given what belongs to another round, or to another ExpertParallel; give it what this round's send returned`,
-      );
-    }
-    this.step(call, from, to);
+  /** Likewise, and the handle of the send before. */
+  requireWith(call: string, handle: unknown, from: Stage): void {
+    this.require(call, from);
+    if (handle === this.#handle) return;
+    throw new HeddleError(
+      'HEDDLE_OTHER_ROUND',
+      `${call} was given what belongs to another round, or to another ExpertParallel; give it what this round's send returned`,
+    );
+  }
+
+  /** Takes the round on. A call that was refused leaves it where it was. */
+  reach(stage: Stage): void {
+    this.#stage = stage;
   }
 
   hand<T>(handle: T): T {
     this.#handle = handle;
     return handle;
-  }
-
-  /** For benchmarks of one half: as if the round were over. */
-  abandon(): void {
-    this.#stage = 'combined';
   }
 }

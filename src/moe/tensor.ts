@@ -95,7 +95,7 @@ function requireLengths(argument: string, lengths: readonly number[]): void {
 }
 
 /** Requires a tensor as `wrap` makes it. */
-function requireTensor(argument: string, tensor: Tensor): void {
+export function requireTensor(argument: string, tensor: Tensor): void {
   requireObject(argument, tensor, 'a tensor');
   const bytes = requireView(`${argument}.`, tensor.data, tensor.dtype, tensor.shape, tensor.strides);
   if (tensor.bytes !== bytes) {

@@ -9,7 +9,11 @@ import { readTuning, shippedTunings, type TunedShape, tuningPath } from './file.
  * What was measured for a shape like this, with this family, on a GPU like this; null where nothing was.
  * @throws ArgumentError where the machine's file is there and damaged.
  */
-export function tunedFor(family: Pick<Family, 'name'>, shape: Shape, device: Device): Tuning | null {
+export function tunedFor(
+  family: Pick<Family, 'name'>,
+  shape: Shape,
+  device: Pick<Device, 'kind' | 'model'>,
+): Tuning | null {
   if (device.kind === 'sim') return null;
   const here = { family: family.name, gpu: device.model };
   const path = tuningPath();

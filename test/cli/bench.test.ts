@@ -2,7 +2,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
-import type { BenchReport } from '../../src/bench/index.js';
+import type { BenchReport, ExpertsReport } from '../../src/bench/index.js';
 import { heddle } from '../../src/cli/program.js';
 
 let out = '';
@@ -92,5 +92,24 @@ describe('heddle tune', () => {
   it('refuses budgets that are none', async () => {
     expect(await heddle(['tune', '--budget', '0'])).toBe(2);
     expect(err).toMatch(/whole number from 1/);
+  });
+});
+
+describe('heddle bench experts', () => {
+  const experts = ['bench', 'experts', '--profile', 'mixtral', '--ep', '2', '--tokens', '2'];
+
+  it('tries the command on the simulator, and checks what the plan says', async () => {
+    expect(await heddle([...experts, '--device', 'sim', '--alignment', '16', '--json'])).toBe(0);
+    const report = JSON.parse(out) as ExpertsReport;
+    expect(report).toMatchObject({ format: 'heddle-bench-experts/1', rows: { alignment: 16 } });
+    const { routes, slots, expand, reduce } = report.points[0]!;
+    const rowBytes = report.workload.hidden * 2;
+    expect([expand.bytes, reduce.bytes]).toEqual(Array(2).fill((routes + slots) * rowBytes));
+    expect(err).toMatch(/tokens +routes +plan µs/);
+  });
+
+  it('refuses an alignment that there is not', async () => {
+    expect(await heddle([...experts, '--alignment', '32'])).toBe(2);
+    expect(err).toContain('1, 16, 64, 128');
   });
 });

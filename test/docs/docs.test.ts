@@ -26,7 +26,7 @@ describe('code', () => {
     expect(typeErrors(own)).toEqual([]);
   });
 
-  test.each(['examples/ring.ts', 'examples/round-trip.ts'])('%s runs', (path) => {
+  test.each(['examples/ring.ts', 'examples/round-trip.ts', 'examples/own-gemm.ts'])('%s runs', (path) => {
     const output = execFileSync(process.execPath, [tsx, path], { cwd: root, encoding: 'utf8' });
     expect(output).toMatch(/^rank 0.*\nrank 1.*\nrank 2.*\nrank 3.*\n$/);
   });

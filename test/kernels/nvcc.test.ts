@@ -45,6 +45,35 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
     { hidden: 77, dtype: 'f16', 'combine.way': 'pull' },
     { dtype: 'f32', tokens: 1, 'combine.parts': 7 },
   ],
+  portable_dispatch_send: [
+    { ranks: 4, hidden: 77, weights: 'no' },
+    { tokens: 1, scales: 224, 'dispatch.parts': 7 },
+    { ranks: 72, experts: 288, topk: 32, tokens: 5 },
+  ],
+  portable_dispatch_recv: [{ counts: 'yes' }, { ranks: 72, experts: 288, topk: 32 }],
+  portable_combine_send: [
+    { wire: 'e4m3', 'combine.parts': 3 },
+    { wire: 'e4m3', weighting: 'combine', hidden: 144 },
+    { hidden: 77, dtype: 'f16' },
+  ],
+  portable_combine_recv: [
+    { ranks: 72, experts: 288, topk: 32 },
+    { hidden: 77, dtype: 'f16', counts: 'yes' },
+    { wire: 'e4m3' },
+    { wire: 'e4m3', ranks: 72, experts: 288, topk: 32, dtype: 'f16' },
+  ],
+  portable_weigh: [
+    { wire: 'e4m3', topk: 32 },
+    { hidden: 77, dtype: 'f16' },
+  ],
+  experts_plan: [
+    { ranks: 4, tokens: 4096, alignment: 128 },
+    { ranks: 1, experts: 512, tokens: 4096 },
+    { ranks: 1, experts: 1024, form: 'masked', capacity: 128 },
+    { ranks: 3, tokens: 1, topk: 1, experts: 3 },
+  ],
+  experts_expand: [{ scales: 224 }, { hidden: 77, topk: 32 }],
+  experts_reduce: [{ hidden: 77, dtype: 'f16' }, { topk: 32 }, { topk: 32, dtype: 'f32', weights: 'no' }],
   example_experts: [{ dtype: 'f32', weights: 'no' }, { hidden: 77 }, { routes: 'yes' }],
 };
 

@@ -177,6 +177,15 @@ describe('ExpertParallel.create refuses', () => {
   });
 });
 
+function thrownBy(call: () => unknown): unknown {
+  try {
+    call();
+  } catch (error) {
+    return error;
+  }
+  return 'nothing was thrown';
+}
+
 /** A layer of one rank, with inputs that it takes. */
 async function layer(world: World, options: Partial<ExpertParallelOptions> = {}) {
   const ep = await ExpertParallel.create(world, { ...good, ...options });
@@ -271,7 +280,7 @@ describe('dispatch refuses', () => {
     await World.local({ ranks: 1, device: 'sim' }, async (world) => {
       const { ep, stream, inputs, out } = await layer(world);
       ep.dispatch(inputs, stream);
-      expect(() => ep.dispatch(inputs, stream)).toThrow('combine the round before the next dispatch');
+      expect(() => ep.dispatch(inputs, stream)).toThrow('so combine or combineSend comes next');
       ep.combine(out, stream);
       await ep.synchronize(stream);
       await ep.dispose();
@@ -294,13 +303,10 @@ describe('combine refuses', () => {
       const of = await layer(world);
       const { ep, stream, inputs, out } = of;
       ep.dispatch(inputs, stream);
-      let error: unknown;
-      try {
-        ep.combine(wrong(of) as never, stream);
-      } catch (thrown) {
-        error = thrown;
-      }
-      expectArgument(error, argument);
+      expectArgument(
+        thrownBy(() => ep.combine(wrong(of) as never, stream)),
+        argument,
+      );
       ep.combine(out, stream);
       await ep.synchronize(stream);
       await ep.dispose();

@@ -112,6 +112,27 @@ test('a call behind dispose is refused', async () => {
   });
 });
 
+test('a whole dispatch goes with a combine in halves, and the other way round', () =>
+  withTwo(async (ep, { stream, out }) => {
+    for (let round = 0; round < 2; round++) {
+      const received = ep.dispatch(inputs, stream);
+      stream.fill(received.output.data, received.output.bytes, 0);
+      ep.combineRecv(ep.combineSend(received, stream), out, stream);
+      ep.dispatchRecv(ep.dispatchSend(inputs, stream), stream);
+      stream.fill(received.output.data, received.output.bytes, 0);
+      ep.combine(out, stream);
+    }
+  }));
+
+test('an `out` that is refused leaves the round open', () =>
+  withTwo(async (ep, { stream, out }) => {
+    const received = ep.dispatchRecv(ep.dispatchSend(inputs, stream), stream);
+    stream.fill(received.output.data, received.output.bytes, 0);
+    const combining = ep.combineSend(received, stream);
+    expect(code(() => ep.combineRecv(combining, { ...out, dtype: 'f16' }, stream))).toBe('HEDDLE_ARGUMENT');
+    ep.combineRecv(combining, out, stream);
+  }));
+
 test('inputs that are refused begin no round', () =>
   withTwo(async (ep, { stream, out }) => {
     expect(code(() => ep.dispatchSend({ ...inputs, topkIds: Int32Array.of(9, 0, 0, 0) }, stream))).toBe(

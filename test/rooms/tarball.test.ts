@@ -34,6 +34,8 @@ beforeAll(() => {
   for (const entry of readdirSync(root).filter((name) => needed.test(name))) {
     cpSync(join(root, entry), join(copy, entry), { recursive: true });
   }
+  // Of the site's folder, which has packages of its own, one page is packed.
+  cpSync(join(root, 'site/playground.md'), join(copy, 'site/playground.md'));
   symlinkSync(join(root, 'node_modules'), join(copy, 'node_modules'));
   const packed = JSON.parse(run('npm', ['pack', '--json', '--offline'], copy)) as [{ filename: string }];
   tarball = join(copy, packed[0].filename);

@@ -20,11 +20,15 @@ const options = {
 const spread = { way: 'store', blocks: 4, threads: 32, parts: 1, inFlight: 4 } as const;
 const pull: Tuning = { dispatch: spread, combine: { ...spread, way: 'pull', ahead: 0 } };
 const push: Tuning = { dispatch: spread, combine: { ...spread, way: 'push', ahead: 1 } };
-type Way = Pick<ExpertParallelOptions, 'tuning' | 'wire'>;
+const messages = { blocks: 4, threads: 32, parts: 1 } as const;
+const portable = { family: 'portable', tuning: { dispatch: messages, combine: messages } } as const;
+type Way = Pick<ExpertParallelOptions, 'family' | 'tuning' | 'wire'>;
 const ways: Record<string, Way> = {
   pull: { tuning: pull },
   push: { tuning: push },
   'push, as e4m3': { tuning: push, wire: 'e4m3' },
+  messages: portable,
+  'messages, as e4m3': { ...portable, wire: 'e4m3' },
 };
 
 /** One rank's layer, inputs and rounds. */

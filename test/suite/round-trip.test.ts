@@ -1,37 +1,52 @@
 import { describe, expect, it } from 'vitest';
 import { formatFinding, SimMachine } from '../../src/sim/index.js';
 import { World } from '../../src/world/index.js';
-import { comparePlanes, roundTripCases } from './round-trip.js';
+import { comparePlanes, familyNames, roundTripCases } from './round-trip.js';
 
 /** Each of these differs by the number of ranks; the others would only repeat themselves. */
 const notable =
   /^(bf16|f16$|eight|rows of 77|uneven|nobody|holes|all remote|one rank|fewer|push, rows|pull, rows|bulk, odd)/;
 
-for (const ranks of [1, 2, 4, 8]) {
-  describe(`round trips of ${ranks} simulated ranks equal the reference`, () => {
-    const cases = roundTripCases(ranks, { replays: 12 });
-    for (const { name, run } of cases.filter(({ name }) => ranks === 2 || notable.test(name))) {
+for (const family of familyNames) {
+  for (const ranks of [1, 2, 4, 8]) {
+    describe(`${family}: round trips of ${ranks} simulated ranks equal the reference`, () => {
+      const cases = roundTripCases(ranks, { family, replays: 12 });
+      for (const { name, run } of cases.filter(({ name }) => ranks === 2 || notable.test(name))) {
+        it(name, async () => {
+          await World.local({ ranks, device: 'sim' }, run);
+        });
+      }
+    });
+  }
+
+  describe(`${family}: round trips under the checker are free of races`, () => {
+    const cases = roundTripCases(2, { family, replays: 3 }).filter(({ name }) =>
+      /^(f32$|two payloads|uneven|ids out|combine weighs, bf16|a graph of|bulk, odd|bulk, rows take)/.test(
+        name,
+      ),
+    );
+    for (const { name, ranks, run } of cases) {
       it(name, async () => {
-        await World.local({ ranks, device: 'sim' }, run);
+        const machine = SimMachine.create({ ranks, mode: 'checked', seed: name });
+        await World.local({ ranks, device: 'sim', sim: machine }, run);
+        expect(machine.findings.map(formatFinding)).toEqual([]);
       });
     }
   });
 }
 
-describe('round trips under the checker are free of races', () => {
-  const cases = roundTripCases(2, { replays: 3 }).filter(({ name }) =>
-    /^(f32$|two payloads|uneven|ids out|combine weighs, bf16|a graph of|bulk, odd|bulk, rows take)/.test(
-      name,
-    ),
-  );
-  for (const { name, ranks, run } of cases) {
-    it(name, async () => {
-      const machine = SimMachine.create({ ranks, mode: 'checked', seed: name });
-      await World.local({ ranks, device: 'sim', sim: machine }, run);
-      expect(machine.findings.map(formatFinding)).toEqual([]);
-    });
-  }
-});
+it.each(['holes (-1)', 'eight payloads', 'combine weighs, bf16 as e4m3', 'top-32'])(
+  'all families bring the same bits: %s',
+  async (wanted) => {
+    const [expected, ...others] = await Promise.all(
+      familyNames.map((family) => {
+        const { run } = roundTripCases(2, { family, replays: 3 }).find(({ name }) => name === wanted)!;
+        return World.local({ ranks: 2, device: 'sim' }, run);
+      }),
+    );
+    for (const planes of others) expect(comparePlanes(planes, expected!)).toMatchObject({ different: 0 });
+  },
+);
 
 it('what ranks have in the end can be compared with what others have, bit by bit', async () => {
   const { ranks, run } = roundTripCases(2, { replays: 3 }).find(({ name }) => name === 'holes (-1)')!;

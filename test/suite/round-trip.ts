@@ -58,6 +58,10 @@ export interface Plane {
   readonly bits: Bits;
 }
 
+/** The families that these cases know how to tune. */
+export const familyNames = ['one-sided', 'portable'] as const;
+export type FamilyName = (typeof familyNames)[number];
+
 /** What a case is made of. */
 export interface RoundTrip {
   readonly name: string;
@@ -77,6 +81,7 @@ export interface RoundTrip {
   readonly stray?: boolean;
   readonly weights?: boolean;
   readonly counts?: boolean;
+  readonly family?: FamilyName;
   readonly tuning?: Tuning;
   readonly waitMs?: number;
   /** Inputs are host arrays instead of tensors. */
@@ -211,7 +216,8 @@ async function run(
   shape: Shape,
   expected: readonly ExpectedRound[],
 ): Promise<readonly Plane[]> {
-  const { experts, topK, maxTokens, payloads, output, tuning, waitMs, weights = true, counts = false } = trip;
+  const { experts, topK, maxTokens, payloads, output, weights = true, counts = false } = trip;
+  const { family, tuning, waitMs } = trip;
   const ep = await ExpertParallel.create(world, {
     experts,
     topK,
@@ -221,6 +227,7 @@ async function run(
     weights,
     counts,
     ...journey(trip),
+    ...(family && { family }),
     ...(tuning && { tuning }),
     ...(waitMs && { waitMs }),
   });
@@ -406,13 +413,31 @@ function tuning(
 }
 const bulk = { send: 'bulk' } as const;
 
+/** A tuning as the family has it; null where it asks for a way that the family has not. */
+function tuningOf(family: FamilyName, tuning: Tuning): Tuning | null {
+  if (family === 'one-sided') return tuning;
+  const { dispatch, combine } = tuning;
+  if (dispatch?.way !== 'store' || combine?.way !== 'push') return null;
+  const spread = ({ blocks, threads, parts }: Tuning[string]) => ({
+    blocks: blocks!,
+    threads: threads!,
+    parts: parts!,
+  });
+  return { dispatch: spread(dispatch), combine: spread(combine) };
+}
+
 /** The cases of a world of so many ranks; graphs run `replays` times, kernels wait for `waitMs`. */
 export function roundTripCases(
   ranks: number,
-  { replays, waitMs }: { readonly replays: number; readonly waitMs?: number },
+  {
+    family = 'one-sided',
+    replays,
+    waitMs,
+  }: { readonly family?: FamilyName; readonly replays: number; readonly waitMs?: number },
 ): RoundTripCase[] {
   const plain: Omit<RoundTrip, 'name'> = {
     ranks,
+    family,
     experts: 3 * ranks + 1,
     topK: 4,
     maxTokens: 5,
@@ -573,7 +598,12 @@ export function roundTripCases(
   };
   return Object.entries(trips)
     .filter(([name]) => name !== 'all remote' || ranks > 1)
-    .map(([name, trip]) => roundTripCase({ ...plain, ...trip, name }));
+    .flatMap(([name, { tuning, ...trip }]) => {
+      const tuned = tuning && tuningOf(family, tuning);
+      return tuned === null
+        ? []
+        : [roundTripCase({ ...plain, ...trip, name, ...(tuned && { tuning: tuned }) })];
+    });
 }
 
 /** A large model's layer, with whatever tuning suits it; too much for simulated GPUs. */

@@ -3,7 +3,6 @@
  * one. So a launch of combine follows one of dispatch directly, and begins while that runs; and rows may hold what no
  * experts make: nothing but the NaN that means EMPTY, or −0.
  */
-import type { Tuning } from '../../kernels/index.js';
 import { type Bits, bitsArray, type Dtype, reference, type Source } from '../../layer/index.js';
 import { bytesOf, ExpertParallel, emptyTensor, readBits, tensorFrom } from '../../moe/index.js';
 import {
@@ -18,19 +17,18 @@ import {
 } from '../../testing/index.js';
 import { World } from '../../world/index.js';
 import { type CheckConfiguration, WrongResult } from '../subject.js';
+import type { Carrier } from './rounds.js';
 
 const rounds = 3;
-const spread = { blocks: 2, threads: 32, parts: 1, inFlight: 4 };
 const layer = { ranks: 2, experts: 4, topK: 2, maxTokens: 3, hidden: 16, dtype: 'bf16' } as const;
 
 export function givenRows(
   name: string,
-  way: 'push' | 'pull',
+  carrier: Carrier,
   differences: Partial<RoundsShape> = {},
 ): CheckConfiguration {
   const shape = shapeOfRounds({ ...layer, ...differences });
   const { ranks, topK, maxTokens, output } = shape;
-  const tuning: Tuning = { dispatch: { ...spread, way: 'store' }, combine: { ...spread, way, ahead: 1 } };
   const rows = Array.from({ length: ranks }, (_, rank) => rowsOf(shape, rank));
   // The same in every schedule, so made once.
   let made: { readonly sources: readonly Source[][]; readonly expected: readonly Bits[][] } | undefined;
@@ -48,7 +46,7 @@ export function givenRows(
       made ??= make();
       const { sources, expected } = made;
       const results = await World.local({ ranks, device: 'sim', sim: machine }, async (world) => {
-        const ep = await ExpertParallel.create(world, layerOf(shape, { tuning }));
+        const ep = await ExpertParallel.create(world, layerOf(shape, carrier));
         const stream = world.device.createStream();
         stream.copyIn(ep.received.output.data, bytesOf(rows[world.rank]!));
         // All inputs are there before the first launch: a copy between two launches would keep them apart.

@@ -4,9 +4,9 @@
  * All waits of a launch together take one time limit.
  */
 import { HeddleError, RankLostError } from '../../errors/index.js';
-import type { Tuning } from '../../kernels/index.js';
+import type { Operation, Tuning } from '../../kernels/index.js';
 import type { Shape } from '../../layer/index.js';
-import { ExpertParallel, emptyTensor } from '../../moe/index.js';
+import { ExpertParallel, type ExpertParallelOptions, emptyTensor } from '../../moe/index.js';
 import type { SimMachine } from '../../sim/index.js';
 import { ExampleExperts, layerOf, makeSources, shapeOfRounds } from '../../testing/index.js';
 import { World } from '../../world/index.js';
@@ -19,10 +19,10 @@ const layer = { ranks, experts: 3, topK: 3, maxTokens: 4, hidden: 16, dtype: 'bf
 /** Several blocks, which all give up, and each of which has more to wait for. */
 const spread = { blocks: 2, threads: 32, parts: 1, inFlight: 4 };
 
-/** `victim` is gone when the others begin the operation, in the first round. */
+/** Of the one-sided family, with one of its tunings. */
 export function loss(
   way: 'push' | 'pull',
-  operation: 'dispatch' | 'combine',
+  operation: Operation,
   {
     wire = 'rows',
     send = 'store',
@@ -33,15 +33,30 @@ export function loss(
     readonly split?: boolean;
   } = {},
 ): CheckConfiguration {
-  const shape = shapeOfRounds({ ...layer, wire });
   const tuning: Tuning = { dispatch: { ...spread, way: send }, combine: { ...spread, way, ahead: 1 } };
+  const name = [
+    wire === 'rows' ? way : wire,
+    ...(send === 'bulk' ? [send] : []),
+    ...(split ? ['split'] : []),
+  ];
+  return lossOf(name.join(', '), operation, { tuning, split }, wire);
+}
+
+/** `victim` is gone when the others begin the operation, in the first round. */
+export function lossOf(
+  name: string,
+  operation: Operation,
+  how: Pick<ExpertParallelOptions, 'family' | 'tuning' | 'split' | 'counts'>,
+  wire: 'rows' | 'e4m3' = 'rows',
+): CheckConfiguration {
+  const shape = shapeOfRounds({ ...layer, wire });
   return {
-    name: `${[wire === 'rows' ? way : wire, ...(send === 'bulk' ? [send] : []), ...(split ? ['split'] : [])].join(', ')}, a rank lost in ${operation}`,
+    name: `${name}, a rank lost in ${operation}`,
     ranks,
     async run(machine) {
       const errors: unknown[] = [];
       const world = World.local({ ranks, device: 'sim', sim: machine }, async (world) => {
-        errors.push(await survive(world, machine, shape, { tuning, split }, operation));
+        errors.push(await survive(world, machine, shape, how, operation));
       });
       await world.catch((error: unknown) => {
         if (!(error instanceof HeddleError && error.code === 'HEDDLE_KILLED')) throw error;
@@ -65,8 +80,8 @@ async function survive(
   world: World,
   machine: SimMachine,
   shape: Shape,
-  how: { readonly tuning: Tuning; readonly split: boolean },
-  operation: 'dispatch' | 'combine',
+  how: Pick<ExpertParallelOptions, 'family' | 'tuning' | 'split' | 'counts'>,
+  operation: Operation,
 ): Promise<unknown> {
   const { tokens, topkIds, topkWeights, payloads } = makeSources(shape, shape.maxTokens, 1)[world.rank]!;
   const ep = await ExpertParallel.create(world, layerOf(shape, how));

@@ -2,131 +2,18 @@
  * Whole rounds of the one-sided family, several back to back with no host between them, in shapes small enough for
  * thousands of schedules. Each configuration is there for something that the others lack.
  */
-import type { Bits, RowDtype, Shape, Source } from '../../layer/index.js';
-import {
-  compareRounds,
-  expectedRound,
-  makeSources,
-  type RoundsOptions,
-  type RoutesOptions,
-  runRounds,
-  shapeOfRounds,
-} from '../../testing/index.js';
-import { World } from '../../world/index.js';
-import { type CheckConfiguration, type CheckSubject, WrongResult } from '../subject.js';
+import type { CheckConfiguration, CheckSubject } from '../subject.js';
 import { givenRows } from './given-rows.js';
 import { loss } from './losses.js';
+import { type Carrier, common, configurationsOf, type Rounds } from './rounds.js';
 
-/** One configuration; what it leaves out is as in `plain`. */
-interface Rounds {
-  readonly ranks: number;
-  readonly experts: number;
-  readonly topK: number;
-  readonly maxTokens: number;
-  /** [round][rank]; maxTokens of each in three rounds, if left out. */
-  readonly tokens: readonly (readonly number[])[];
-  readonly hidden: number;
-  readonly dtype: RowDtype;
-  readonly weighting: 'experts' | 'combine';
-  readonly wire: 'rows' | 'e4m3';
-  readonly extra: readonly number[];
-  readonly routes: RoutesOptions;
-  /** Routes to ids that no expert has. */
-  readonly stray: boolean;
-  readonly blocks: number;
-  readonly threads: number;
-  readonly parts: number;
+/** Rounds, and which way they go. */
+interface OneSided extends Rounds {
   readonly ahead: number;
   readonly send: 'store' | 'bulk';
-  readonly weights: boolean;
-  readonly counts: boolean;
-  readonly inspect: boolean;
-  readonly graph: boolean;
-  /** The experts' kernel may start before dispatch has ended. */
-  readonly programmatic: boolean;
-  readonly residentBlocks: number;
-  readonly tiny: boolean;
-  /** Sends and receives are launches of their own, with other work between. */
-  readonly split: boolean;
 }
 
-const plain: Omit<Rounds, 'tokens'> = {
-  ranks: 2,
-  experts: 4,
-  topK: 2,
-  maxTokens: 2,
-  hidden: 8,
-  dtype: 'bf16',
-  weighting: 'experts',
-  wire: 'rows',
-  extra: [],
-  routes: {},
-  stray: false,
-  blocks: 2,
-  threads: 32,
-  parts: 1,
-  ahead: 1,
-  send: 'store',
-  weights: true,
-  counts: false,
-  inspect: false,
-  graph: false,
-  programmatic: true,
-  residentBlocks: 132,
-  tiny: false,
-  split: false,
-};
-
-/** For both ways of combine. */
-const common: Readonly<Record<string, Partial<Rounds>>> = {
-  '2 ranks': {},
-  '3 ranks': { ranks: 3 },
-  '1 rank': { ranks: 1 },
-  'one token': { maxTokens: 1, experts: 2, topK: 1, blocks: 1, tokens: [[1, 1]], tiny: true },
-  'uneven tokens, experts that do not divide': {
-    ranks: 3,
-    experts: 7,
-    maxTokens: 3,
-    tokens: [
-      [3, 1, 2],
-      [1, 3, 0],
-      [2, 2, 3],
-    ],
-  },
-  'empty ranks and empty rounds': {
-    ranks: 3,
-    tokens: [
-      [2, 0, 1],
-      [0, 0, 0],
-      [0, 2, 0],
-      [1, 1, 2],
-    ],
-  },
-  'routes to nobody': { ranks: 3, topK: 3, routes: { holes: 0.5 } },
-  'ids out of range': { stray: true, topK: 3 },
-  'repeated experts': { ranks: 3, experts: 6, topK: 4, routes: { router: { kind: 'repeated' } } },
-  'all on one rank': { ranks: 3, routes: { router: { kind: 'one-rank', target: 1 } } },
-  'all remote': { ranks: 3, experts: 6, routes: { router: { kind: 'remote' } } },
-  'fewer experts than ranks': { ranks: 4, experts: 3, maxTokens: 1, blocks: 1 },
-  // The first id that no expert has would belong to the first rank that has none.
-  'fewer experts than ranks, ids out of range': {
-    ranks: 4,
-    experts: 3,
-    topK: 4,
-    maxTokens: 1,
-    blocks: 1,
-    stray: true,
-  },
-  'payloads of odd bytes': { extra: [1, 6, 12, 24, 33] },
-  'counts, no weights': { counts: true, weights: false, topK: 3, experts: 5, inspect: true },
-  // More than 32 vectors a part, so that both warps read and write.
-  'rows in parts, two warps': { hidden: 560, parts: 2, blocks: 3, threads: 64, counts: true },
-  'a graph, replayed': { graph: true, counts: true },
-  'arrivals looked at': { inspect: true, programmatic: false },
-  'one resident block': { residentBlocks: 1, maxTokens: 3 },
-};
-
-const pushed: Readonly<Record<string, Partial<Rounds>>> = {
+const pushed: Readonly<Record<string, Partial<OneSided>>> = {
   'pushing far ahead': { maxTokens: 4, ahead: 3, blocks: 1 },
   'long rows, f16': {
     hidden: 5 * 32 * 8,
@@ -150,7 +37,7 @@ const pushed: Readonly<Record<string, Partial<Rounds>>> = {
   },
 };
 
-const pulled: Readonly<Record<string, Partial<Rounds>>> = {
+const pulled: Readonly<Record<string, Partial<OneSided>>> = {
   'top 1, odd rows of bf16': { topK: 1, hidden: 5 },
   'top 32, odd rows of f32': { topK: 32, hidden: 3, dtype: 'f32' },
   'odd rows of f16, in parts': { hidden: 7, dtype: 'f16', parts: 2, blocks: 4 },
@@ -165,8 +52,8 @@ const pulled: Readonly<Record<string, Partial<Rounds>>> = {
 };
 
 /** Dispatch sends rows in bulk. */
-const inBulk: Readonly<Record<string, Partial<Rounds>>> = Object.fromEntries(
-  Object.entries<Partial<Rounds>>({
+const inBulk: Readonly<Record<string, Partial<OneSided>>> = Object.fromEntries(
+  Object.entries<Partial<OneSided>>({
     bulk: { counts: true },
     'bulk, one token': { maxTokens: 1, experts: 2, topK: 1, blocks: 1, tokens: [[1, 1]], tiny: true },
     // One warp, so one stage: every row must wait for it.
@@ -200,8 +87,8 @@ const inBulk: Readonly<Record<string, Partial<Rounds>>> = Object.fromEntries(
 );
 
 /** Combine applies the weights. */
-const weighed: Readonly<Record<string, Partial<Rounds>>> = Object.fromEntries(
-  Object.entries<Partial<Rounds>>({
+const weighed: Readonly<Record<string, Partial<OneSided>>> = Object.fromEntries(
+  Object.entries<Partial<OneSided>>({
     'combine weighs': { topK: 3, experts: 5, counts: true },
     'combine weighs, one token': {
       maxTokens: 1,
@@ -225,8 +112,8 @@ const weighed: Readonly<Record<string, Partial<Rounds>>> = Object.fromEntries(
 );
 
 /** Rows travel as e4m3. */
-const narrow: Readonly<Record<string, Partial<Rounds>>> = Object.fromEntries(
-  Object.entries<Partial<Rounds>>({
+const narrow: Readonly<Record<string, Partial<OneSided>>> = Object.fromEntries(
+  Object.entries<Partial<OneSided>>({
     e4m3: { counts: true },
     'e4m3, one token': {
       maxTokens: 1,
@@ -272,8 +159,8 @@ const narrow: Readonly<Record<string, Partial<Rounds>>> = Object.fromEntries(
 );
 
 /** Phases are split. */
-const apart: Readonly<Record<string, Partial<Rounds>>> = Object.fromEntries(
-  Object.entries<Partial<Rounds>>({
+const apart: Readonly<Record<string, Partial<OneSided>>> = Object.fromEntries(
+  Object.entries<Partial<OneSided>>({
     split: {},
     'split, one token': { maxTokens: 1, experts: 2, topK: 1, blocks: 1, tokens: [[1, 1]], tiny: true },
     'split, counts, two warps': { hidden: 560, parts: 2, blocks: 3, threads: 64, counts: true },
@@ -298,6 +185,11 @@ const apart: Readonly<Record<string, Partial<Rounds>>> = Object.fromEntries(
   }).map(([name, differences]) => [name, { split: true, ...differences }]),
 );
 
+const small = { blocks: 2, threads: 32, parts: 1, inFlight: 4 };
+const alone = (way: 'push' | 'pull'): Carrier => ({
+  tuning: { dispatch: { ...small, way: 'store' }, combine: { ...small, way, ahead: 1 } },
+});
+
 const kernels = ['one_sided_dispatch', 'example_experts', 'one_sided_combine'];
 
 export const oneSided: readonly CheckSubject[] = [
@@ -306,8 +198,8 @@ export const oneSided: readonly CheckSubject[] = [
     kernels,
     configurations: [
       ...configurations('push', { ...common, ...pushed }),
-      givenRows('push, nothing between dispatch and combine', 'push'),
-      givenRows('push, nothing between dispatch and combine, f32', 'push', { dtype: 'f32' }),
+      givenRows('push, nothing between dispatch and combine', alone('push')),
+      givenRows('push, nothing between dispatch and combine, f32', alone('push'), { dtype: 'f32' }),
       loss('push', 'dispatch'),
       loss('push', 'combine'),
     ],
@@ -317,7 +209,7 @@ export const oneSided: readonly CheckSubject[] = [
     kernels,
     configurations: [
       ...configurations('pull', { ...common, ...pulled }),
-      givenRows('pull, nothing between dispatch and combine', 'pull'),
+      givenRows('pull, nothing between dispatch and combine', alone('pull')),
     ],
   },
   {
@@ -348,7 +240,7 @@ export const oneSided: readonly CheckSubject[] = [
     kernels: ['one_sided_dispatch', 'example_experts', 'one_sided_weigh', 'one_sided_combine'],
     configurations: [
       ...configurations('push', narrow),
-      givenRows('e4m3, nothing between dispatch and combine', 'push', { wire: 'e4m3' }),
+      givenRows('e4m3, nothing between dispatch and combine', alone('push'), { wire: 'e4m3' }),
       loss('push', 'combine', { wire: 'e4m3' }),
     ],
   },
@@ -372,55 +264,10 @@ export const oneSided: readonly CheckSubject[] = [
 
 function configurations(
   way: 'push' | 'pull',
-  all: Readonly<Record<string, Partial<Rounds>>>,
+  all: Readonly<Record<string, Partial<OneSided>>>,
 ): CheckConfiguration[] {
-  return Object.entries(all).map(([name, differences]) => {
-    const { maxTokens = plain.maxTokens, ranks = plain.ranks } = differences;
-    const tokens = Array.from({ length: 3 }, () => new Array<number>(ranks).fill(maxTokens));
-    return configuration(`${way}, ${name}`, way, { ...plain, tokens, ...differences });
+  return configurationsOf(way, all, ({ blocks, threads, parts }, { ahead = 1, send = 'store' }) => {
+    const launch = { blocks, threads, parts, inFlight: 4 };
+    return { tuning: { dispatch: { ...launch, way: send }, combine: { ...launch, way, ahead } } };
   });
-}
-
-function configuration(name: string, way: 'push' | 'pull', of: Rounds): CheckConfiguration {
-  const { ranks, residentBlocks, tiny, parts, ahead, threads, weights, counts, inspect, graph, split } = of;
-  const { hidden, dtype, weighting, wire, extra, experts, topK, maxTokens } = of;
-  const row = { hidden, dtype, weighting, wire };
-  const shape = shapeOfRounds({ ranks, experts, topK, maxTokens, extra, ...row });
-  const launch = { blocks: of.blocks, threads, parts, inFlight: 4 };
-  const options: RoundsOptions = {
-    weights,
-    counts,
-    inspect,
-    graph,
-    split,
-    tuning: { dispatch: { ...launch, way: of.send }, combine: { ...launch, way, ahead } },
-    experts: { blocks: 2, threads: 32, programmatic: of.programmatic },
-  };
-  // The same in every schedule, so made once.
-  let made: { readonly rounds: readonly Source[][]; readonly expected: readonly Bits[][] } | undefined;
-  return {
-    name,
-    ranks,
-    residentBlocks,
-    tiny,
-    async run(machine) {
-      made ??= makeRounds(shape, of);
-      const { rounds, expected } = made;
-      const results = await World.local({ ranks, device: 'sim', sim: machine }, (world) =>
-        runRounds(world, shape, rounds, options),
-      );
-      const { different, first } = compareRounds(shape, rounds, results, expected);
-      if (different > 0) throw new WrongResult(`${first} (${different} values differ)`);
-    },
-  };
-}
-
-/** Inputs differ from round to round, so that what is left over from the last one shows. */
-function makeRounds(shape: Shape, { tokens, routes, stray, weights }: Rounds) {
-  const rounds = tokens.map((round, n) => {
-    const sources = makeSources(shape, round, n + 1, routes);
-    if (stray) for (const { topkIds } of sources) topkIds.set([shape.experts, -7, 2 ** 31 - 1].slice(n), n);
-    return sources;
-  });
-  return { rounds, expected: rounds.map((sources) => expectedRound(shape, sources, weights)) };
 }

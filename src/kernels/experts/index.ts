@@ -1,1 +1,3 @@
 export * from './example-experts.js';
+export { expertsKernels } from './kernels.js';
+export { type ExpertsShape, mostLocalExperts, routesOf, rowsOfPlan, slotsOf } from './shape.js';

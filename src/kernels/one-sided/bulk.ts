@@ -18,8 +18,8 @@ import { device, pointer } from '../../lang/index.js';
 import { widestUnit } from '../common/units.js';
 import type { OneSidedShape } from './window.js';
 
-/** For the stages of a block. Its static shared memory is 48 KiB, of which the mbarriers take a little. */
-const stagesBytes = 47 * 1024;
+/** For the stages of a block: two blocks fit on a multiprocessor, and one alone keeps enough in flight. */
+const stagesBytes = 112 * 1024;
 
 /** How rows are cut for the stages, in vectors; nothing where dispatch stores. */
 export function bulkStages({ dispatch, payloads }: Pick<OneSidedShape, 'dispatch' | 'payloads'>) {

@@ -3,8 +3,9 @@
  * GPUs (docs/results holds the measurements behind them), and the cheapest spread for the simulator.
  */
 import { type Layer, outputRowBytes } from '../../layer/index.js';
+import { type Spread, wholeWarps } from '../common/spread.js';
 import type { Place } from '../family.js';
-import type { CombineTuning, DispatchTuning, OneSidedTuning, Spread } from './knobs.js';
+import type { CombineTuning, DispatchTuning, OneSidedTuning } from './knobs.js';
 
 /** The tuning that a layer has unless it is told another, where nothing was measured. */
 export function defaultTuning(layer: Layer, kind: Place['kind']): OneSidedTuning {
@@ -78,22 +79,6 @@ function gpuTuning(shape: Layer): OneSidedTuning {
   };
 }
 
-/**
- * The launch before combine where that applies the router weights: it reads and writes this rank's memory only, all
- * slots of all sources, most of them empty. A simulated block costs more than it brings.
- */
-export function weighSpread(
-  { ranks, maxTokens }: Layer,
-  { blocks, threads, parts }: CombineTuning,
-  kind: Place['kind'],
-  sms: number | null,
-): Spread {
-  const pieces = ranks * maxTokens * parts;
-  // With more threads a sum of 32 rows would not fit in registers.
-  const most = sms ?? (kind === 'sim' ? blocks : 264);
-  return { blocks: Math.min(pieces, most), threads: Math.min(threads, 512), parts };
-}
-
 /** By default rows go through registers, up to four vectors of them a thread. */
 const stored = (launch: Spread): DispatchTuning => ({ ...launch, way: 'store', inFlight: 4 });
 const pushed = (launch: Spread & Pick<CombineTuning, 'ahead'>): CombineTuning => ({
@@ -101,5 +86,3 @@ const pushed = (launch: Spread & Pick<CombineTuning, 'ahead'>): CombineTuning =>
   way: 'push',
   inFlight: 4,
 });
-
-const wholeWarps = (threads: number): number => Math.ceil(threads / 32) * 32;

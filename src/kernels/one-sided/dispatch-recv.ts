@@ -1,18 +1,13 @@
 /**
  * The receive of a split dispatch: waits until every block of every rank has sent its share. It reads this rank's memory
- * only, and needs few blocks: each takes every gridDim-th block of the sends.
+ * only, and one block is enough for it, unless routes are counted.
  */
 import { kernel, peers } from '../../lang/index.js';
 import { countRoutes } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
+import { countRound } from './epochs.js';
 import { flags } from './flags.js';
-import type { OneSidedShape, OneSidedWindow } from './window.js';
-
-/** A block for every few of the sends': waiting needs one, counting routes many. */
-export const dispatchRecvSpread = ({ dispatch, counts, ranks }: OneSidedShape) => ({
-  blocks: counts ? dispatch.blocks : 1,
-  threads: Math.ceil(Math.max(ranks, 32) / 32) * 32,
-});
+import { dispatchRecvSpread, type OneSidedShape, type OneSidedWindow } from './window.js';
 
 export function dispatchRecvKernel(shape: OneSidedShape, window: OneSidedWindow) {
   return kernel(
@@ -25,28 +20,37 @@ export function dispatchRecvKernel(shape: OneSidedShape, window: OneSidedWindow)
         MAX_TOKENS: shape.maxTokens,
         PARTS: shape.dispatch.parts,
         COUNTS: shape.counts,
-        awaitPeers: flags(window, shape, 'dispatch').awaitPeers,
+        RANKS: shape.ranks,
+        awaitPeer: flags(window, shape, 'dispatch').awaitPeer,
+        countRound,
         countRoutes: countRoutes(shape, window),
         patienceOf,
       },
     },
     (g, { win, limit }, u) => {
       const mine = win.at(g.rank);
-      g.awaitPrevious();
+      const epoch = u.countRound({ count: mine.dispatchRecvs.at(g.blockIdx.x) });
+      // What others wrote is read only where routes are counted. Without that this may begin while this rank's own send still
+      // runs, and waits for its end with its own: what follows may rely on both.
+      if (u.COUNTS) g.awaitPrevious();
       g.releaseNext();
       let patience = u.patienceOf({ failure: mine.failure, limit });
-      for (let block = g.blockIdx.x; block < u.BLOCKS; block += g.gridDim.x) {
-        // This rank's own send, ahead on the stream, has written the round's epoch.
-        const epoch = g.load(mine.dispatches.at(block));
-        // Who has given up on a peer waits for none of its blocks again.
-        if (!u.awaitPeers({ win, block, epoch, limit: patience })) patience = g.u32(0);
-        if (u.COUNTS) {
-          g.barrier(); // passes on what the threads acquired
+      // The sends' blocks that this one looks after: every gridDim-th. A thread for each of their flags, or for several.
+      const blocks = (u.BLOCKS + g.gridDim.x - 1 - g.blockIdx.x) / g.gridDim.x;
+      for (let i = g.threadIdx.x; i < blocks * u.RANKS; i += g.blockDim.x) {
+        const block = g.blockIdx.x + (i / u.RANKS) * g.gridDim.x;
+        // Who has given up waits for nothing else.
+        if (!u.awaitPeer({ mine, block, peer: i % u.RANKS, epoch, limit: patience })) patience = g.u32(0);
+      }
+      if (u.COUNTS) {
+        g.barrier(); // passes on what the threads acquired
+        for (let block = g.blockIdx.x; block < u.BLOCKS; block += g.gridDim.x) {
           for (let piece = block; piece < u.MAX_TOKENS * u.PARTS; piece += u.BLOCKS) {
             if (piece % u.PARTS === 0) u.countRoutes({ mine, token: piece / u.PARTS });
           }
         }
       }
+      if (!u.COUNTS) g.awaitPrevious();
     },
   );
 }

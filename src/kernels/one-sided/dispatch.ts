@@ -102,8 +102,7 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow, spl
       g.barrier();
       u.arrive({ win, epoch });
       if (u.MEET) {
-        u.awaitPeers({ win, block: g.blockIdx.x, epoch, limit: slots[0]! });
-        g.barrier();
+        u.awaitPeers({ win, epoch, limit: slots[0]! });
       }
       if (u.COUNTS) {
         // The same pieces, seen from here: slots of every source whose ids have just arrived.

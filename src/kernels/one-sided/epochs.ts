@@ -1,22 +1,18 @@
-/** The number of a combine's round. */
-import { device, windowOf } from '../../lang/index.js';
-import type { OneSidedWindow } from './window.js';
+/** The number of a round. */
+import { device, pointer } from '../../lang/index.js';
 
 /**
- * `counts`: a launch that begins a round counts it, and may do so before `awaitPrevious`. The last combine left the count,
- * and this round's dispatch, behind which this launch begins, awaited that one. Nothing else touches the word, so it may
- * also be raised at once. Other launches read what the one before them counted.
+ * Counts a round, in a word that one block of one kernel owns; may be called before `awaitPrevious`. The block of the last
+ * round left the count, and the launch behind which this one begins awaited, through those between, that one's end. Nothing
+ * else touches the word, so it may also be raised at once.
  */
-export const countCombine = (window: OneSidedWindow, counts: boolean) =>
-  device(
-    { name: 'count_combine', params: { mine: windowOf(window) }, returns: 'u32', using: { COUNTS: counts } },
-    (g, { mine }, { COUNTS }) => {
-      const count = mine.combines.at(g.blockIdx.x);
-      if (!COUNTS) return g.load(count);
-      // Not by way of L1, where something older might linger.
-      const epoch = g.load(count, { order: 'relaxed', scope: 'gpu' }) + 1;
-      g.barrier(); // all of the block have read it
-      if (g.threadIdx.x === 0) g.store(count, epoch);
-      return epoch;
-    },
-  );
+export const countRound = device(
+  { name: 'count_round', params: { count: pointer('u32') }, returns: 'u32' },
+  (g, { count }) => {
+    // Not by way of L1, where something older might linger.
+    const epoch = g.load(count, { order: 'relaxed', scope: 'gpu' }) + 1;
+    g.barrier(); // all of the block have read it
+    if (g.threadIdx.x === 0) g.store(count, epoch);
+    return epoch;
+  },
+);

@@ -1,12 +1,12 @@
 /** The one-sided family: ranks that share NVLink write straight into each other's windows. */
-import { ArgumentError, type HeddleError, UnavailableError } from '../../errors/index.js';
+import { ArgumentError, type HeddleError } from '../../errors/index.js';
 import { section } from '../../lang/index.js';
 import { type Layer, outputRowBytes } from '../../layer/index.js';
-import type { Topology } from '../../world/index.js';
 import { failureWords } from '../common/failure.js';
-import { receivedPlan, routesBuffer, rowsOf, unwrittenSections } from '../common/received.js';
+import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
+import { refusesFew, refusesOnNode } from '../common/refusals.js';
 import { remembered } from '../common/remembered.js';
-import { unitBytes, widestUnit } from '../common/units.js';
+import { weighKernel, weighSpread } from '../common/weigh.js';
 import {
   type BufferPlan,
   type Family,
@@ -16,15 +16,20 @@ import {
   step,
   type WindowPlan,
 } from '../family.js';
-import { defaultTuning, weighSpread } from './defaults.js';
+import { defaultTuning } from './defaults.js';
 import { dispatchKernel } from './dispatch.js';
-import { dispatchRecvKernel, dispatchRecvSpread } from './dispatch-recv.js';
+import { dispatchRecvKernel } from './dispatch-recv.js';
 import { type OneSidedTuning, oneSidedKnobs } from './knobs.js';
 import { pullKernel } from './pull.js';
 import { pushKernel } from './push.js';
 import { mostRows } from './sum-piece.js';
-import { weighKernel } from './weigh.js';
-import { combineGrid, type OneSidedShape, oneSidedWindow, returnedVectors } from './window.js';
+import {
+  combineGrid,
+  dispatchRecvSpread,
+  type OneSidedShape,
+  oneSidedWindow,
+  returnedVectors,
+} from './window.js';
 
 export const oneSided: Family<OneSidedTuning> = {
   name: 'one-sided',
@@ -37,47 +42,27 @@ export const oneSided: Family<OneSidedTuning> = {
 };
 
 function refuses(layer: Layer, place: Place, tuning?: OneSidedTuning): HeddleError | null {
-  const { topology, split, sms } = place;
-  if (topology.nodes > 1) return severalNodes(topology);
-  const { ranks, maxTokens, output } = layer;
-  if (output.wire === 'e4m3' && output.hidden % 16 !== 0) {
-    const possible = "a multiple of 16 for wire 'e4m3'; wire 'rows' takes any length";
-    return new ArgumentError('output.length', output.hidden, possible);
-  }
-  const reached = Math.floor(2 ** 32 / mostUnits(layer) / ranks);
-  if (maxTokens > reached)
-    return new ArgumentError('maxTokens', maxTokens, `at most ${reached} with such rows on ${ranks} ranks`);
+  const { topology, split } = place;
+  const { output } = layer;
+  const refusal = refusesOnNode(layer, topology, output.wire === 'e4m3' ? returnedVectors(layer) * 4 : 0);
+  if (refusal !== null) return refusal;
   if (split && !pushable(layer)) {
     const possible = 'rows of a multiple of 16 bytes where phases are split';
     return new ArgumentError('output.length', output.hidden, possible);
   }
-  if (sms !== null && sms < 2)
-    return new ArgumentError('sms', sms, 'at least 2: one block of combine lets slots be written again');
+  const few = refusesFew(place, tuning);
+  if (few !== null) return few;
   return tuning === undefined ? null : refusesTuning(layer, place, tuning);
-}
-
-function severalNodes({ nodes, members, node, apart }: Topology): HeddleError {
-  return new UnavailableError(
-    `dispatch and combine need all ranks in one node, but this world has ${nodes}; this rank's is ranks ` +
-      `${members[node]!.join(', ')}${apart === null ? '' : ` (${apart})`}`,
-    'Start ranks on GPUs that share NVLink: `heddle doctor` prints which do',
-  );
 }
 
 function refusesTuning(
   layer: Layer,
-  { split, sms }: Place,
+  { split }: Place,
   { dispatch, combine }: OneSidedTuning,
 ): HeddleError | null {
   for (const [phase, { threads }] of Object.entries({ dispatch, combine })) {
     if (threads >= layer.ranks) continue;
     return new ArgumentError(`tuning.${phase}.threads`, threads, `at least ranks, ${layer.ranks}`);
-  }
-  if (sms !== null) {
-    if (dispatch.blocks > sms)
-      return new ArgumentError('tuning.dispatch.blocks', dispatch.blocks, `at most sms, ${sms}`);
-    if (combine.blocks >= sms)
-      return new ArgumentError('tuning.combine.blocks', combine.blocks, `less than sms, ${sms}`);
   }
   if (layer.output.wire === 'e4m3') {
     if (combine.way === 'pull')
@@ -126,8 +111,8 @@ function onFew({ dispatch, combine }: OneSidedTuning, layer: Layer, sms: number)
   const most = { threads: 1024, inFlight: oneSidedKnobs.dispatch.inFlight.max };
   const few = { ...most, threads: mostRows(layer) > 4 ? 512 : 1024 };
   return {
-    dispatch: dispatch.blocks <= sms ? dispatch : { ...dispatch, ...most, blocks: sms },
-    combine: combine.blocks < sms ? combine : { ...combine, ...few, blocks: sms - 1 },
+    dispatch: dispatch.blocks <= sms ? dispatch : { ...dispatch, ...most, blocks: sms, parts: 1 },
+    combine: combine.blocks < sms ? combine : { ...combine, ...few, blocks: sms - 1, parts: 1 },
   };
 }
 
@@ -135,21 +120,13 @@ function onFew({ dispatch, combine }: OneSidedTuning, layer: Layer, sms: number)
 const blocksOf = ({ blocks, parts }: OneSidedTuning['dispatch' | 'combine'], { maxTokens }: Layer): number =>
   Math.min(blocks, maxTokens * parts);
 
-/** The most elements a token has in any section: the kernels count a section's elements in 32 bits. */
-function mostUnits(layer: Layer): number {
-  const { payloads, output, topK } = layer;
-  const { units } = rowsOf(layer, output.dtype);
-  const sent = payloads.map(({ rowBytes }) => rowBytes / unitBytes[widestUnit(rowBytes)]);
-  const scales = output.wire === 'e4m3' ? returnedVectors(layer) * 4 : 0;
-  return Math.max(...sent, units * (output.weighting === 'combine' ? topK : 1), scales, topK);
-}
-
-function plan(layer: Layer, { kind, rank, split, sms }: Place, tuning: OneSidedTuning): Plan {
+function plan(layer: Layer, place: Place, tuning: OneSidedTuning): Plan {
+  const { rank, split } = place;
   const shape: OneSidedShape = {
     ...layer,
     dispatch: { ...tuning.dispatch, blocks: blocksOf(tuning.dispatch, layer) },
     combine: { ...tuning.combine, blocks: blocksOf(tuning.combine, layer) },
-    weigh: layer.output.weighting === 'combine' ? weighSpread(layer, tuning.combine, kind, sms) : null,
+    weigh: layer.output.weighting === 'combine' ? weighSpread(layer, tuning.combine, place) : null,
   };
   const kernels = kernelsOf({ shape, split });
   const { layout } = kernels;
@@ -270,7 +247,7 @@ const kernelsOf = remembered(
       layout,
       dispatch: dispatchKernel(shape, layout, split),
       dispatchRecv: split ? dispatchRecvKernel(shape, layout) : null,
-      weigh: weigh === null ? null : weighKernel(shape, layout, weigh),
+      weigh: weigh === null ? null : weighKernel('one_sided_weigh', shape, layout, weigh),
       combine: shape.combine.way === 'push' ? pushKernel(shape, layout, half) : pullKernel(shape, layout),
       combineRecv: split ? pushKernel(shape, layout, 'recv') : null,
     };

@@ -6,7 +6,7 @@
  * block, no reset, and block 0 does not wait for block 131. A launch ends when all its blocks have ended, which is
  * when every rank has sent everything.
  */
-import { device, peers } from '../../lang/index.js';
+import { device, peers, windowOf } from '../../lang/index.js';
 import type { Operation } from '../common/failure.js';
 import { recordFailure } from '../common/waits.js';
 import type { OneSidedShape, OneSidedWindow } from './window.js';
@@ -28,31 +28,37 @@ export function flags(window: OneSidedWindow, { ranks }: OneSidedShape, operatio
     }
   });
 
-  /**
-   * Threads 0 … RANKS-1 each wait for one peer's block; a barrier after this passes what they acquired on to the block.
-   * False for a thread that waited in vain.
-   */
-  const awaitPeers = device(
+  /** Waits for one block of one peer; false in vain. */
+  const awaitPeer = device(
     {
-      name: 'await_peers',
-      params: { win, block: 'u32', epoch: 'u32', limit: 'u32' },
+      name: 'await_peer',
+      params: { mine: windowOf(window), block: 'u32', peer: 'u32', epoch: 'u32', limit: 'u32' },
       returns: 'bool',
-      using: { ...using, failed },
+      using: { FLAGS: flagsOf[operation], failed },
     },
-    (g, { win, block, epoch, limit }, u) => {
-      const mine = win.at(g.rank);
-      const peer = g.threadIdx.x;
-      let came = true;
-      if (peer < u.RANKS) {
-        const flag = mine[u.FLAGS].at(block, peer);
-        came = g.awaitEpoch(flag, epoch, { order: 'acquire', scope: 'sys', limit });
-        if (!came && limit > 0) u.failed({ failure: mine.failure, peer, epoch });
-      }
+    (g, { mine, block, peer, epoch, limit }, u) => {
+      const flag = mine[u.FLAGS].at(block, peer);
+      const came = g.awaitEpoch(flag, epoch, { order: 'acquire', scope: 'sys', limit });
+      if (!came && limit > 0) u.failed({ failure: mine.failure, peer, epoch });
       return came;
     },
   );
 
-  return { arrive, awaitPeers };
+  /** Threads 0 … RANKS-1 each wait for one peer; the barrier passes what they acquired on to the block. */
+  const awaitPeers = device(
+    {
+      name: 'await_peers',
+      params: { win, epoch: 'u32', limit: 'u32' },
+      using: { RANKS: ranks, awaitPeer },
+    },
+    (g, { win, epoch, limit }, { RANKS, awaitPeer }) => {
+      const peer = g.threadIdx.x;
+      if (peer < RANKS) awaitPeer({ mine: win.at(g.rank), block: g.blockIdx.x, peer, epoch, limit });
+      g.barrier();
+    },
+  );
+
+  return { arrive, awaitPeer, awaitPeers };
 }
 
 /** How a pushing combine lets the next dispatch write to slots again; only it needs that (window.ts). */

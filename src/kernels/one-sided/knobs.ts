@@ -51,10 +51,3 @@ export const oneSidedKnobs = {
 export type OneSidedTuning = KnobValues<typeof oneSidedKnobs>;
 export type DispatchTuning = OneSidedTuning['dispatch'];
 export type CombineTuning = OneSidedTuning['combine'];
-
-/** How a launch is spread over a GPU. */
-export interface Spread {
-  readonly blocks: number;
-  readonly threads: number;
-  readonly parts: number;
-}

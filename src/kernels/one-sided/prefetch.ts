@@ -1,6 +1,6 @@
 /** What a dispatch does before it may read anything. */
 import { device, list, pointer } from '../../lang/index.js';
-import { partsOf } from './parts.js';
+import { partsOf } from '../common/parts.js';
 import type { OneSidedShape } from './window.js';
 
 /** Asks for the block's first rows, ids and weights to be brought near. */

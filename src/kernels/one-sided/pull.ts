@@ -5,7 +5,7 @@
 import { kernel, peers, pointer } from '../../lang/index.js';
 import { zeroCounts } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
-import { countCombine } from './epochs.js';
+import { countRound } from './epochs.js';
 import { flags } from './flags.js';
 import { gatherPulled } from './gather.js';
 import { sumPiece } from './sum-piece.js';
@@ -27,7 +27,7 @@ export function pullKernel(shape: OneSidedShape, window: OneSidedWindow) {
         K: shape.topK,
         PARTS: shape.combine.parts,
         COUNTS: shape.counts,
-        countCombine: countCombine(window, true),
+        countRound,
         patienceOf,
         sumPiece: sumPiece(shape, window, gatherPulled(shape, window)),
         zeroCounts: zeroCounts(shape, window),
@@ -36,7 +36,7 @@ export function pullKernel(shape: OneSidedShape, window: OneSidedWindow) {
     },
     (g, { win, topkIds, out, tokens, limit }, u) => {
       const mine = win.at(g.rank);
-      const epoch = u.countCombine({ mine });
+      const epoch = u.countRound({ count: mine.combines.at(g.blockIdx.x) });
       g.awaitPrevious();
       g.releaseNext();
       const patience = g.registers('u32', 1);
@@ -44,8 +44,7 @@ export function pullKernel(shape: OneSidedShape, window: OneSidedWindow) {
 
       // This rank's experts wrote `output` before this launch began (stream order), so each block may vouch for it.
       u.arrive({ win, epoch });
-      u.awaitPeers({ win, block: g.blockIdx.x, epoch, limit: patience[0]! });
-      g.barrier();
+      u.awaitPeers({ win, epoch, limit: patience[0]! });
 
       for (let piece = g.blockIdx.x; piece < tokens * u.PARTS; piece += g.gridDim.x) {
         const token = piece / u.PARTS;

@@ -10,7 +10,7 @@ import { kernel, peers, pointer } from '../../lang/index.js';
 import { zeroCounts } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
 import { sumE4m3 } from './e4m3.js';
-import { countCombine } from './epochs.js';
+import { countRound } from './epochs.js';
 import { release } from './flags.js';
 import { gatherPushed } from './gather.js';
 import { pushPiece } from './push-piece.js';
@@ -25,6 +25,9 @@ const names = {
   send: 'one_sided_combine_send',
   recv: 'one_sided_combine_recv',
 } as const;
+
+/** Where each keeps the number of its rounds. */
+const counters = { both: 'combines', send: 'combines', recv: 'combineRecvs' } as const;
 
 export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
   const e4m3 = shape.output.wire === 'e4m3';
@@ -51,7 +54,8 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
         SUMS: half !== 'send',
         AWAIT_SLOTS: half === 'recv',
         COUNTS: shape.counts && half !== 'send',
-        countCombine: countCombine(window, half !== 'recv'),
+        countRound,
+        COUNTER: counters[half],
         patienceOf,
         E4M3: e4m3,
         pushPiece: pushPiece(shape, window),
@@ -62,9 +66,9 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
     },
     (g, { win, topkIds, out, tokens, limit }, u) => {
       const mine = win.at(g.rank);
-      // What the kernels before this one left is read behind awaitPrevious; whoever counts the round may do it before.
-      if (!u.SENDS) g.awaitPrevious();
-      const epoch = u.countCombine({ mine });
+      const epoch = u.countRound({ count: mine[u.COUNTER].at(g.blockIdx.x) });
+      // What the experts left is read from here on. A receive begins behind a send that has passed this, so it may begin
+      // while that still sends, and waits for its end with its own.
       if (u.SENDS) g.awaitPrevious();
       g.releaseNext();
       const patience = g.registers('u32', 1);
@@ -74,6 +78,7 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
       if (g.blockIdx.x === u.BLOCKS) {
         if (u.SENDS) u.releaseSlots({ win, epoch });
         if (u.AWAIT_SLOTS) u.awaitSlots({ win, epoch, limit: patience[0]! });
+        if (!u.SENDS) g.awaitPrevious();
         return;
       }
 
@@ -104,6 +109,7 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
         }
       }
       if (u.COUNTS) u.zeroCounts({ mine });
+      if (!u.SENDS) g.awaitPrevious();
     },
   );
 }

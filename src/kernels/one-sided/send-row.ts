@@ -1,8 +1,8 @@
 /** One part of one payload row on its way to every rank that wants it: through registers, or by bulk copies. */
 import { device, peers, pointer, record, registers } from '../../lang/index.js';
 import { expertOwner, firstsOf } from '../common/owners.js';
+import { partsOf } from '../common/parts.js';
 import { bulkStages, fillStage } from './bulk.js';
-import { partsOf } from './parts.js';
 import { beforeFirstStore } from './routes.js';
 import { depth, type OneSidedShape, type OneSidedWindow } from './window.js';
 

@@ -6,7 +6,7 @@
  *
  * | section | written by | read by | free for the next round because |
  * | --- | --- | --- | --- |
- * | dispatches, combines | its own rank | its own rank | one block owns each word, and launches of a stream follow each other. Read before `awaitPrevious` where another phase lies between: that one awaited the launch that wrote it |
+ * | dispatches, combines, dispatchRecvs, combineRecvs | its own rank | its own rank | one block owns each word, and launches of a stream follow each other. Read before `awaitPrevious` where another phase lies between: that one awaited the launch that wrote it |
  * | dispatched, combined, released | each source its word | the owner's dispatch / combine | they only grow; waits are ≥ |
  * | experts, weights, payloads, counts | dispatch of every source | the owner's experts | combine pulls: a source dispatches after its combine, whose head waited for the owner's combine, which is behind the owner's experts. It pushes: a source's dispatch waits for `released` |
  * | present | dispatch of every source | the owner's pushing combine | rounds take turns with two halves: a source writes a half again behind the dispatch between, whose tail waited for the owner's, which is behind its combine |
@@ -20,7 +20,8 @@ import { field, layout } from '../../lang/index.js';
 import { combineRowBytes, type Layer, outputRowBytes } from '../../layer/index.js';
 import { failureWords } from '../common/failure.js';
 import { receivedSections } from '../common/received.js';
-import type { CombineTuning, DispatchTuning, Spread } from './knobs.js';
+import type { Spread } from '../common/spread.js';
+import type { CombineTuning, DispatchTuning } from './knobs.js';
 
 /** What the kernels of one ExpertParallel are specialised to. */
 export interface OneSidedShape extends Layer {
@@ -38,6 +39,9 @@ export function oneSidedWindow(shape: OneSidedShape) {
     /** Rounds that block b of dispatch has finished, and that block b of combine has begun. */
     dispatches: field('u32', [dispatch.blocks]),
     combines: field('u32', [combineGrid(shape)]),
+    /** Likewise for the receives of split phases. */
+    dispatchRecvs: field('u32', [dispatchRecvSpread(shape).blocks]),
+    combineRecvs: field('u32', [combineGrid(shape)]),
     /** [block][source]: the epoch up to which the source's block has sent its share. */
     dispatched: field('u32', [dispatch.blocks, ranks]),
     /** [block][rank]: the epoch for which the rank's block has vouched that its experts are done. */
@@ -64,6 +68,12 @@ export const depth = (units: number, { threads, inFlight }: DispatchTuning | Com
 /** Blocks of a combine launch: a pushing one has one more, which only releases the slots. */
 export const combineGrid = ({ combine }: { readonly combine: CombineTuning }): number =>
   combine.blocks + (combine.way === 'push' ? 1 : 0);
+
+/** How the receive of a split dispatch is launched: waiting needs one block, counting routes many. */
+export const dispatchRecvSpread = ({ dispatch, counts, ranks }: OneSidedShape) => ({
+  blocks: counts ? dispatch.blocks : 1,
+  threads: Math.ceil(Math.min(1024, ranks * (counts ? 1 : dispatch.blocks)) / 32) * 32,
+});
 
 /** Vectors of a row as it travels back: as e4m3 its elements, then a scale for every block. */
 export const returnedVectors = (shape: Pick<Layer, 'output'>): number =>

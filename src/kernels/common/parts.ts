@@ -1,6 +1,6 @@
 /** How a payload's rows are cut into parts, each of them a block's. */
 import type { Payload } from '../../layer/index.js';
-import { type Unit, unitBytes, widestUnit } from '../common/units.js';
+import { type Unit, unitBytes, widestUnit } from './units.js';
 
 export interface Parts {
   readonly unit: Unit;

@@ -2,26 +2,55 @@
  * Weigh: where combine applies the router weights, makes the one row of a token that travels from the rows that this
  * rank's experts left for its routes: Σ weight · row in order of k, as the tree of docs/semantics.md.
  *
- * A launch of its own before combine, on its stream: a pushing combine releases the slots right at its start, and from
- * then on the next dispatch may write over the ids and weights that are read here.
+ * A launch of its own before combine, on its stream: one-sided's pushing combine releases the slots right at its start,
+ * and from then on the next dispatch may write over the ids and weights that are read here.
  */
-import { device, kernel, peers, pointer, record, registers, windowOf } from '../../lang/index.js';
-import { dtypes } from '../../layer/index.js';
-import { partialDtype, rowsOf } from '../common/received.js';
-import { gatherParams, rowSum } from '../common/sum.js';
-import type { Spread } from './knobs.js';
-import type { OneSidedShape, OneSidedWindow } from './window.js';
+import {
+  device,
+  kernel,
+  peers,
+  pointer,
+  record,
+  registers,
+  type TypedLayout,
+  windowOf,
+} from '../../lang/index.js';
+import { dtypes, type Layer } from '../../layer/index.js';
+import type { Place } from '../family.js';
+import { partialDtype, type ReceivedSections, rowsOf } from './received.js';
+import type { Spread } from './spread.js';
+import { gatherParams, rowSum } from './sum.js';
 
-export function weighKernel(shape: OneSidedShape, window: OneSidedWindow, weigh: Spread) {
-  const { ranks, maxTokens, topK, output } = shape;
+/**
+ * It reads and writes this rank's memory only, all slots of all sources, most of them empty. A simulated block costs
+ * more than it brings.
+ */
+export function weighSpread(
+  { ranks, maxTokens }: Layer,
+  { blocks, threads, parts }: Spread,
+  { kind, sms }: Pick<Place, 'kind' | 'sms'>,
+): Spread {
+  const pieces = ranks * maxTokens * parts;
+  // With more threads a sum of 32 rows would not fit in registers.
+  const most = sms ?? (kind === 'sim' ? blocks : 264);
+  return { blocks: Math.min(pieces, most), threads: Math.min(threads, 512), parts };
+}
+
+export function weighKernel(
+  name: string,
+  layer: Layer,
+  window: TypedLayout<ReceivedSections>,
+  weigh: Spread,
+) {
+  const { ranks, maxTokens, topK, output } = layer;
   const { dtype } = output;
-  const partial = partialDtype(shape);
+  const partial = partialDtype(layer);
   // Rows of whole 16-byte vectors are read as such, others value by value.
-  const { vectors, lanes, units } = rowsOf(shape, dtype);
+  const { vectors, lanes, units } = rowsOf(layer, dtype);
   const partialLanes = 16 / dtypes[partial].size;
   return kernel(
     {
-      name: 'one_sided_weigh',
+      name,
       maxThreads: weigh.threads,
       params: {
         win: peers(window),
@@ -46,8 +75,8 @@ export function weighKernel(shape: OneSidedShape, window: OneSidedWindow, weigh:
           lane: vectors ? dtype : 'f32',
           lanes,
           scaled: true,
-          at: routesOf(shape, window),
-          gather: gatherRoutes(shape, window),
+          at: routesOf(layer, window),
+          gather: gatherRoutes(layer, window),
         }),
       },
     },
@@ -86,10 +115,10 @@ export function weighKernel(shape: OneSidedShape, window: OneSidedWindow, weigh:
 }
 
 /** One vector of one slot's rows. `left`: a bit for each route whose row was not gathered yet. */
-const routesOf = (shape: OneSidedShape, window: OneSidedWindow) =>
+const routesOf = (layer: Layer, window: TypedLayout<ReceivedSections>) =>
   record({
     mine: windowOf(window),
-    rows: pointer(shape.output.dtype),
+    rows: pointer(layer.output.dtype),
     source: 'u32',
     token: 'u32',
     i: 'u32',
@@ -97,14 +126,14 @@ const routesOf = (shape: OneSidedShape, window: OneSidedWindow) =>
   });
 
 /** The rows of the routes that are here, in their order, and their weights. */
-function gatherRoutes(shape: OneSidedShape, window: OneSidedWindow) {
-  const { dtype } = shape.output;
-  const { vectors, units } = rowsOf(shape, dtype);
+function gatherRoutes(layer: Layer, window: TypedLayout<ReceivedSections>) {
+  const { dtype } = layer.output;
+  const { vectors, units } = rowsOf(layer, dtype);
   return device(
     {
       name: 'gather_routes',
-      params: gatherParams(routesOf(shape, window)),
-      using: { K: shape.topK, MAX_TOKENS: shape.maxTokens, UNITS: units, VECTORS: vectors },
+      params: gatherParams(routesOf(layer, window)),
+      using: { K: layer.topK, MAX_TOKENS: layer.maxTokens, UNITS: units, VECTORS: vectors },
     },
     (g, { at: { mine, rows: from, source, token, i, left }, first, rows, scales }, u) => {
       for (const r of g.unroll(rows.length)) {

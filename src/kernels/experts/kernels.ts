@@ -1,0 +1,17 @@
+/** The launches of an experts' plan, made once for all ranks of a process that are alike. */
+import { remembered } from '../common/remembered.js';
+import { expandKernel } from './expand.js';
+import { expertsPlanKernel } from './plan.js';
+import { reduceKernel } from './reduce.js';
+import { type ExpertsShape, planSpread, rowsSpread } from './shape.js';
+
+export const expertsKernels = remembered(
+  ({ shape, kind }: { readonly shape: ExpertsShape; readonly kind: 'sim' | 'cuda' }) => {
+    const [sorting, moving] = [planSpread(shape, kind), rowsSpread(shape, kind)];
+    return {
+      plan: { kernel: expertsPlanKernel(shape, sorting), ...sorting },
+      expand: { kernel: expandKernel(shape, moving), ...moving },
+      reduce: { kernel: reduceKernel(shape, moving), ...moving },
+    };
+  },
+);

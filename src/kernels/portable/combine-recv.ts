@@ -1,0 +1,136 @@
+/**
+ * The receive of a combine: adds up each token's rows as soon as they are home. One block more than there is work for has
+ * all ranks meet meanwhile, so that the next round may send at once.
+ */
+import { device, kernel, peers, pointer, registers, windowOf } from '../../lang/index.js';
+import { findOwners } from '../common/owners.js';
+import { zeroCounts } from '../common/received.js';
+import { patienceOf, recordFailure } from '../common/waits.js';
+import { sumPart } from './sum-part.js';
+import type { Transport } from './transport.js';
+import { type PortableShape, type PortableWindow, returnedParts } from './window.js';
+
+export function combineRecvKernel(shape: PortableShape, window: PortableWindow, transport: Transport) {
+  return kernel(
+    {
+      name: 'portable_combine_recv',
+      maxThreads: shape.combine.threads,
+      params: {
+        win: peers(window),
+        /** [tokens][K] */
+        topkIds: pointer('i32'),
+        /** [tokens][row] */
+        out: pointer(shape.output.dtype),
+        tokens: 'u32',
+        limit: 'u32',
+      },
+      using: {
+        K: shape.topK,
+        PARTS: returnedParts(shape).parts,
+        ROWS: Math.min(shape.topK, shape.ranks),
+        COUNTS: shape.counts,
+        awaitRows: awaitRows(window, transport),
+        findOwners: findOwners(shape),
+        meet: meet(shape, window, transport),
+        patienceOf,
+        sumPart: sumPart(shape, window),
+        zeroCounts: zeroCounts(shape, window),
+      },
+    },
+    (g, { win, topkIds, out, tokens, limit }, u) => {
+      g.awaitPrevious();
+      g.releaseNext();
+      const mine = win.at(g.rank);
+      const epoch = g.load(mine.begun.at(0));
+      const patience = g.registers('u32', 1, u.patienceOf({ failure: mine.failure, limit }));
+      if (u.COUNTS) u.zeroCounts({ mine });
+      if (g.blockIdx.x === 0) {
+        u.meet({ win, epoch, limit: patience[0]! });
+        return;
+      }
+      const first = g.warpId * (g.gridDim.x - 1) + g.blockIdx.x - 1;
+      const warps = (g.blockDim.x / 32) * (g.gridDim.x - 1);
+      for (let piece = first; piece < tokens * u.PARTS; piece += warps) {
+        const token = piece / u.PARTS;
+        const part = piece % u.PARTS;
+        let id = g.i32(-1);
+        if (g.laneId < u.K) id = g.load(topkIds.at(token * u.K + g.laneId));
+        const owners = g.registers('u32', u.ROWS);
+        const count = u.findOwners({ expert: id, owners });
+        if (u.awaitRows({ mine, token, part, owners, count, epoch, patience }))
+          u.sumPart({ mine, out, token, part, owners, count });
+      }
+    },
+  );
+}
+
+/** A warp waits until a part of all of a token's rows is home; false where one did not come in time. */
+function awaitRows(window: PortableWindow, transport: Transport) {
+  return device(
+    {
+      name: 'await_rows',
+      params: {
+        mine: windowOf(window),
+        token: 'u32',
+        part: 'u32',
+        owners: registers('u32'),
+        count: 'u32',
+        epoch: 'u32',
+        patience: registers('u32', 1),
+      },
+      returns: 'bool',
+      using: { awaitSignal: transport.awaitSignal, failed: recordFailure('combine') },
+    },
+    (g, { mine, token, part, owners, count, epoch, patience }, u) => {
+      let peer = g.u32(0);
+      for (const r of g.unroll(owners.length)) {
+        if (g.laneId === r) peer = owners[r]!;
+      }
+      let came = true;
+      if (g.laneId < count) {
+        const signal = mine.home.at(peer, token, part);
+        came = u.awaitSignal({ signal, value: epoch, limit: patience[0]! });
+        if (!came && patience[0]! > 0) u.failed({ failure: mine.failure, peer, epoch });
+      }
+      g.warp.barrier(); // passes on what the lanes acquired
+      const all = !g.warp.any(!came);
+      if (!all) patience[0] = g.u32(0);
+      return all;
+    },
+  );
+}
+
+/**
+ * The round's meeting, of one block: every rank says that what dispatch brought it has been read, which is behind this
+ * launch on the stream, and waits until all have said so.
+ */
+function meet({ ranks }: PortableShape, window: PortableWindow, transport: Transport) {
+  return device(
+    {
+      name: 'meet',
+      params: { win: peers(window), epoch: 'u32', limit: 'u32' },
+      using: {
+        RANKS: ranks,
+        at: transport.at(window),
+        awaitSignal: transport.awaitSignal,
+        failed: recordFailure('combine'),
+        signal: transport.signal,
+      },
+    },
+    (g, { win, epoch, limit }, u) => {
+      const mine = win.at(g.rank);
+      for (let peer = g.threadIdx.x; peer < u.RANKS; peer += g.blockDim.x) {
+        const there = u.at({ win, peer });
+        u.signal({ peer, signal: there.released.at(g.rank), value: epoch, adds: false });
+      }
+      let left = limit;
+      for (let peer = g.threadIdx.x; peer < u.RANKS; peer += g.blockDim.x) {
+        if (!u.awaitSignal({ signal: mine.released.at(peer), value: epoch, limit: left })) {
+          if (left > 0) u.failed({ failure: mine.failure, peer, epoch });
+          left = g.u32(0);
+        }
+      }
+      if (g.threadIdx.x === 0) g.store(mine.finished.at(0), epoch);
+    },
+  );
+}

@@ -1,0 +1,102 @@
+/**
+ * The send of a combine: what this rank's experts made of each token goes home to its source. Messages are warps'; nobody
+ * waits.
+ */
+import { device, kernel, peers, pointer, windowOf } from '../../lang/index.js';
+import { roundStretch, stretchVectors } from './rounded.js';
+import type { Transport } from './transport.js';
+import { type PortableShape, type PortableWindow, returnedParts, returnedRow } from './window.js';
+
+export function combineSendKernel(shape: PortableShape, window: PortableWindow, transport: Transport) {
+  const { parts } = returnedParts(shape);
+  return kernel(
+    {
+      name: 'portable_combine_send',
+      maxThreads: shape.combine.threads,
+      params: { win: peers(window) },
+      using: {
+        RANKS: shape.ranks,
+        PIECES: shape.ranks * shape.maxTokens * parts,
+        PARTS: parts,
+        K: shape.topK,
+        sendHome: sendHome(shape, window, transport),
+      },
+    },
+    (g, { win }, u) => {
+      g.awaitPrevious();
+      g.releaseNext();
+      const mine = win.at(g.rank);
+      const epoch = g.load(mine.begun.at(0));
+      const first = g.warpId * g.gridDim.x + g.blockIdx.x;
+      const warps = (g.blockDim.x / 32) * g.gridDim.x;
+      for (let piece = first; piece < u.PIECES; piece += warps) {
+        // Ranks begin with different sources, so that no window is everybody's first.
+        const source = (piece + g.rank) % u.RANKS;
+        const token = piece / u.RANKS / u.PARTS;
+        const part = (piece / u.RANKS) % u.PARTS;
+        let here = false;
+        if (g.laneId < u.K) here = g.load(mine.experts.at(source, token, g.laneId)) >= 0;
+        if (g.warp.any(here)) u.sendHome({ win, source, token, part, epoch });
+      }
+    },
+  );
+}
+
+function sendHome(shape: PortableShape, window: PortableWindow, transport: Transport) {
+  const { unit, units } = returnedRow(shape);
+  const { partUnits } = returnedParts(shape);
+  return device(
+    {
+      name: 'send_home',
+      params: { win: peers(window), source: 'u32', token: 'u32', part: 'u32', epoch: 'u32' },
+      using: {
+        UNITS: units,
+        PART_UNITS: partUnits,
+        at: transport.at(window),
+        put: transport.put(unit),
+        whatTravels: whatTravels(shape, window),
+      },
+    },
+    (g, { win, source, token, part, epoch }, u) => {
+      const there = u.at({ win, peer: source });
+      const start = part * u.PART_UNITS;
+      const count = g.min(u.UNITS - start, g.u32(u.PART_UNITS));
+      u.put({
+        peer: source,
+        to: there.returned.at(g.rank, token, start),
+        from: u.whatTravels({ mine: win.at(g.rank), source, token, start, count }),
+        count,
+        signal: there.home.at(g.rank, token, part),
+        value: epoch,
+        adds: false,
+      });
+    },
+  );
+}
+
+/** One part of a row: as it is, or as e4m3, which the warp makes of it first. */
+function whatTravels(shape: PortableShape, window: PortableWindow) {
+  const { unit } = returnedRow(shape);
+  return device(
+    {
+      name: 'what_travels',
+      params: { mine: windowOf(window), source: 'u32', token: 'u32', start: 'u32', count: 'u32' },
+      returns: pointer(unit),
+      using: {
+        UNIT: unit,
+        E4M3: shape.output.wire === 'e4m3',
+        STRETCH: stretchVectors,
+        roundStretch: roundStretch(shape),
+      },
+    },
+    (g, { mine, source, token, start, count }, u) => {
+      const row = mine.output.at(source, token, 0);
+      if (!u.E4M3) return row.as(u.UNIT).at(start);
+      const rounded = mine.rounded.at(source, token, 0);
+      for (let i = start; i < start + count; i += u.STRETCH)
+        u.roundStretch({ from: row.as('v16'), to: rounded, stretch: i / u.STRETCH });
+      g.warp.barrier(); // the lanes send what others wrote
+      return rounded.as(u.UNIT).at(start);
+    },
+  );
+}

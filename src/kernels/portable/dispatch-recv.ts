@@ -1,0 +1,57 @@
+/**
+ * The receive of a dispatch: waits until all that this round sends here has come. It reads this rank's memory only, and
+ * one block would do; counting the routes takes more.
+ */
+import { kernel, peers } from '../../lang/index.js';
+import { countRoutes } from '../common/received.js';
+import { wholeWarps } from '../common/spread.js';
+import { patienceOf, recordFailure } from '../common/waits.js';
+import { messagesOf } from './messages.js';
+import type { Transport } from './transport.js';
+import type { PortableShape, PortableWindow } from './window.js';
+
+/** A thread for each source. */
+export const dispatchRecvSpread = ({ dispatch, counts, ranks }: PortableShape) => ({
+  blocks: counts ? dispatch.blocks : 1,
+  threads: wholeWarps(ranks),
+});
+
+export function dispatchRecvKernel(shape: PortableShape, window: PortableWindow, transport: Transport) {
+  return kernel(
+    {
+      name: 'portable_dispatch_recv',
+      maxThreads: dispatchRecvSpread(shape).threads,
+      params: { win: peers(window), limit: 'u32' },
+      using: {
+        RANKS: shape.ranks,
+        MAX_TOKENS: shape.maxTokens,
+        COUNTS: shape.counts,
+        OF_ROUND: messagesOf(shape).ofRound,
+        awaitSignal: transport.awaitSignal,
+        countRoutes: countRoutes(shape, window),
+        failed: recordFailure('dispatch'),
+        patienceOf,
+      },
+    },
+    (g, { win, limit }, u) => {
+      g.awaitPrevious();
+      g.releaseNext();
+      const mine = win.at(g.rank);
+      const epoch = g.load(mine.begun.at(0));
+      const patience = u.patienceOf({ failure: mine.failure, limit });
+      const peer = g.threadIdx.x;
+      if (peer < u.RANKS) {
+        const signal = mine.arrived.at(peer);
+        const came = u.awaitSignal({ signal, value: epoch * u.OF_ROUND, limit: patience });
+        if (!came && patience > 0) u.failed({ failure: mine.failure, peer, epoch });
+      }
+      if (u.COUNTS) {
+        g.barrier(); // passes on what the threads acquired
+        // Where somebody did not come, there is nothing to count.
+        if (u.patienceOf({ failure: mine.failure, limit: 1 }) === 0) return;
+        for (let token = g.blockIdx.x; token < u.MAX_TOKENS; token += g.gridDim.x)
+          u.countRoutes({ mine, token });
+      }
+    },
+  );
+}

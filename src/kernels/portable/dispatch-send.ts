@@ -1,0 +1,59 @@
+/**
+ * The send of a dispatch: routes to every peer, a token's rows once to each rank that owns one of its experts. Messages are
+ * warps' (messages.ts counts them); nobody waits.
+ */
+import { kernel, list, peers, pointer } from '../../lang/index.js';
+import { chunksOf } from './messages.js';
+import { sendRows } from './send-rows.js';
+import { tellRoutes } from './tell-routes.js';
+import type { Transport } from './transport.js';
+import type { PortableShape, PortableWindow } from './window.js';
+
+export function dispatchSendKernel(shape: PortableShape, window: PortableWindow, transport: Transport) {
+  return kernel(
+    {
+      name: 'portable_dispatch_send',
+      maxThreads: shape.dispatch.threads,
+      params: {
+        win: peers(window),
+        /** [tokens][K] */
+        topkIds: pointer('i32'),
+        topkWeights: pointer('f32'),
+        /** One [tokens][row] array a payload. */
+        rows: list(pointer('v16'), shape.payloads.length),
+        tokens: 'u32',
+      },
+      using: {
+        RANKS: shape.ranks,
+        CHUNKS: chunksOf(shape),
+        K: shape.topK,
+        PARTS: shape.dispatch.parts,
+        tellRoutes: tellRoutes(shape, window, transport),
+        sendRows: sendRows(shape, window, transport),
+      },
+    },
+    (g, { win, topkIds, topkWeights, rows, tokens }, u) => {
+      g.awaitPrevious();
+      g.releaseNext();
+      const mine = win.at(g.rank);
+      if (g.blockIdx.x === 0 && g.threadIdx.x === 0)
+        g.store(mine.begun.at(0), g.load(mine.finished.at(0)) + 1);
+
+      // Neighbouring pieces go to different multiprocessors; routes first, which say what comes.
+      const routes = u.RANKS * u.CHUNKS;
+      const first = g.warpId * g.gridDim.x + g.blockIdx.x;
+      const warps = (g.blockDim.x / 32) * g.gridDim.x;
+      for (let piece = first; piece < routes + tokens * u.K * u.PARTS; piece += warps) {
+        if (piece < routes) {
+          // Ranks begin with different peers, so that no window is everybody's first.
+          const peer = (piece + g.rank) % u.RANKS;
+          u.tellRoutes({ win, topkIds, topkWeights, tokens, peer, chunk: piece / u.RANKS });
+        } else {
+          const route = (piece - routes) / u.PARTS;
+          const part = (piece - routes) % u.PARTS;
+          u.sendRows({ win, topkIds, rows, token: route / u.K, k: route % u.K, part });
+        }
+      }
+    },
+  );
+}

@@ -1,0 +1,25 @@
+/**
+ * What a dispatch sends to each peer, counted so that the receiver knows by one word a source when all has come.
+ *
+ * Routes travel in chunks of 32 tokens, to every peer, as one message of ids and one of weights. Rows travel to the ranks
+ * that own one of their token's experts. A row's message adds 1 to the peer's `arrived`; a chunk's adds 1 as well, and
+ * one for every message of the rows that do not come. So a round adds the same to every word, whatever the routes, and
+ * nothing is counted in advance, or zeroed: round n has come when the word has reached n times that.
+ */
+import type { Layer } from '../../layer/index.js';
+import { partsOf } from '../common/parts.js';
+import type { PortableTuning } from './knobs.js';
+
+export const chunkTokens = 32;
+
+export const chunksOf = ({ maxTokens }: Pick<Layer, 'maxTokens'>): number =>
+  Math.ceil(maxTokens / chunkTokens);
+
+/** Messages that bring a token's rows, and all that a source sends in a round if every row comes. */
+export function messagesOf({ payloads, dispatch, weights, maxTokens }: Layer & PortableTuning) {
+  const ofToken = payloads.reduce((sum, payload) => {
+    const { rowUnits, partUnits } = partsOf(payload, dispatch.parts);
+    return sum + Math.ceil(rowUnits / partUnits);
+  }, 0);
+  return { ofToken, ofRound: maxTokens * ofToken + chunksOf({ maxTokens }) * (weights ? 2 : 1) };
+}

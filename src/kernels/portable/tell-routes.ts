@@ -1,0 +1,74 @@
+/** A chunk of a rank's tokens on its way to one peer: their ids, and on request weights, for the routes that are its. */
+import { device, peers, pointer } from '../../lang/index.js';
+import { expertOwner } from '../common/owners.js';
+import { unitBytes, widestUnit } from '../common/units.js';
+import { chunkTokens, messagesOf } from './messages.js';
+import type { Transport } from './transport.js';
+import type { PortableShape, PortableWindow } from './window.js';
+
+export function tellRoutes(shape: PortableShape, window: PortableWindow, transport: Transport) {
+  const { maxTokens, topK } = shape;
+  // Chunks begin at multiples of 128 bytes behind a source's slots.
+  const unit = widestUnit(maxTokens * topK * 4);
+  return device(
+    {
+      name: 'tell_routes',
+      params: {
+        win: peers(window),
+        topkIds: pointer('i32'),
+        topkWeights: pointer('f32'),
+        tokens: 'u32',
+        peer: 'u32',
+        chunk: 'u32',
+      },
+      using: {
+        MAX_TOKENS: maxTokens,
+        CHUNK: chunkTokens,
+        K: topK,
+        WEIGHTS: shape.weights,
+        UNIT: unit,
+        WORDS: unitBytes[unit] / 4,
+        MESSAGES: messagesOf(shape).ofToken,
+        at: transport.at(window),
+        ownerOf: expertOwner(shape),
+        put: transport.put(unit),
+      },
+    },
+    (g, { win, topkIds, topkWeights, tokens, peer, chunk }, u) => {
+      const mine = win.at(g.rank);
+      const first = chunk * u.CHUNK;
+      const slots = g.min(u.MAX_TOKENS - first, g.u32(u.CHUNK));
+      // A lane for each token. What the peer does not own, and tokens that were not brought, read -1 there.
+      const token = first + g.laneId;
+      let goes = false;
+      if (g.laneId < slots) {
+        for (let k = g.u32(0); k < u.K; k += 1) {
+          let id = g.i32(-1);
+          if (token < tokens) id = g.load(topkIds.at(token * u.K + k));
+          const here = u.ownerOf({ expert: id }) === peer;
+          g.store(mine.ids.at(peer, token, k), here ? id : -1);
+          if (u.WEIGHTS) {
+            let weight = g.f32(0);
+            if (here) weight = g.load(topkWeights.at(token * u.K + k));
+            g.store(mine.weightsOut.at(peer, token, k), weight);
+          }
+          if (here) goes = true;
+        }
+      }
+      const staying = slots - g.popc(g.warp.ballot(goes));
+      g.warp.barrier(); // the lanes send what others wrote
+
+      const there = u.at({ win, peer });
+      const signal = there.arrived.at(g.rank);
+      const count = (slots * u.K) / u.WORDS;
+      if (u.WEIGHTS) {
+        const from = mine.weightsOut.at(peer, first, 0).as(u.UNIT);
+        const to = there.weights.at(g.rank, first, 0).as(u.UNIT);
+        u.put({ peer, to, from, count, signal, value: 1, adds: true });
+      }
+      const from = mine.ids.at(peer, first, 0).as(u.UNIT);
+      const to = there.experts.at(g.rank, first, 0).as(u.UNIT);
+      u.put({ peer, to, from, count, signal, value: 1 + staying * u.MESSAGES, adds: true });
+    },
+  );
+}

@@ -1,0 +1,81 @@
+/**
+ * The window of the portable family: the same layout on every rank. Peers write into it by `put` and `signal` only
+ * (transport.ts), and everything that they are sent lies in it too, except the rows that the caller brings.
+ *
+ * Who writes what, and why it may be written again in the next round:
+ *
+ * | section | written by | read by | free for the next round because |
+ * | --- | --- | --- | --- |
+ * | begun | dispatchSend of its own rank | the launches behind it | launches of a stream follow each other |
+ * | finished | combineRecv of its own rank | the next dispatchSend | likewise |
+ * | arrived | dispatchSend of each source its word | the owner's dispatchRecv | it only grows, by the same in every round; the wait is ≥ |
+ * | home | combineSend of each expert rank its words | the source's combineRecv | they only grow: epochs; waits are ≥ |
+ * | released | combineRecv of each rank its word | the owner's combineRecv | likewise |
+ * | ids, weightsOut | dispatchSend of its own rank | its puts, however late | a dispatchSend is behind this rank's combineRecv, which awaited `released` of every peer, which that sends behind its dispatchRecv, which awaited the puts |
+ * | experts, weights, payloads | dispatchSend of every source | the owner's dispatchRecv, experts, weigh, combineSend | a source's dispatchSend is behind its combineRecv, which awaited `released` of the owner, which that sends behind all of them |
+ * | counts | the owner's dispatchRecv | the owner's experts | the owner's combineRecv zeroes them between |
+ * | output | the owner's experts, or weigh behind them | combineSend and its puts, however late | the next experts are behind the next dispatchRecv, which awaited the sources' next dispatchSend, which is behind their combineRecv, which awaited the puts |
+ * | rounded | combineSend of its own rank | its puts, however late | the next combineSend is behind the next experts: as `output` |
+ * | returned | combineSend of the expert ranks | the source's combineRecv | their next combineSend is behind their next dispatchRecv, which awaited the source's next dispatchSend, which is behind its combineRecv |
+ * | failure | its own rank | its own host | the host clears it by recreating the world |
+ *
+ * So the sends wait for nobody; a round's one meeting of all ranks, `released`, is awaited where sums are made.
+ */
+import { field, layout } from '../../lang/index.js';
+import { type Layer, outputRowBytes } from '../../layer/index.js';
+import { failureWords } from '../common/failure.js';
+import { receivedSections } from '../common/received.js';
+import type { Spread } from '../common/spread.js';
+import { type Unit, unitBytes, widestUnit } from '../common/units.js';
+import type { PortableTuning } from './knobs.js';
+import { returnedVectors, stretchVectors } from './rounded.js';
+
+/** What the kernels of one ExpertParallel are specialised to. */
+export interface PortableShape extends Layer, PortableTuning {
+  /** Where combine applies the router weights: how the launch is spread that does it. */
+  readonly weigh: Spread | null;
+}
+
+export function portableWindow(shape: PortableShape) {
+  const { ranks, maxTokens, topK, weights } = shape;
+  const slots = [ranks, maxTokens] as const;
+  const e4m3 = shape.output.wire === 'e4m3';
+  const { unit, units } = returnedRow(shape);
+  return layout('portable window', {
+    /** The round that this rank has sent last, and the one whose sums it has made last. */
+    begun: field('u32', [1]),
+    finished: field('u32', [1]),
+    /** [source]: what has come from it in all rounds, counted as in messages.ts. */
+    arrived: field('u32', [ranks]),
+    /** [expert rank][token][part]: the round whose row it has brought home. */
+    home: field('u32', [...slots, returnedParts(shape).parts]),
+    /** [rank]: the round whose slots that rank has read. */
+    released: field('u32', [ranks]),
+    failure: field('u32', [failureWords]),
+    /** [destination][token][k]: what each peer is told of this rank's tokens. */
+    ids: field('i32', [...slots, topK]),
+    weightsOut: field('f32', [...slots, weights ? topK : 0]),
+    ...receivedSections(shape),
+    /** [source][token]: the experts' rows as e4m3, before they travel. */
+    rounded: field('v16', [e4m3 ? ranks : 0, maxTokens, units]),
+    /** [expert rank][token]: partial rows that came home. */
+    returned: field(unit, [...slots, units]),
+  });
+}
+export type PortableWindow = ReturnType<typeof portableWindow>;
+
+/** A row as it comes home. */
+export function returnedRow(layer: Pick<Layer, 'output'>): { readonly unit: Unit; readonly units: number } {
+  if (layer.output.wire === 'e4m3') return { unit: 'v16', units: returnedVectors(layer) };
+  const bytes = outputRowBytes(layer);
+  const unit = widestUnit(bytes);
+  return { unit, units: bytes / unitBytes[unit] };
+}
+
+/** How it is cut: no part is empty. Rows as e4m3 are cut where a stretch ends. */
+export function returnedParts({ combine, output }: Pick<PortableShape, 'combine' | 'output'>) {
+  const { units } = returnedRow({ output });
+  const whole = output.wire === 'e4m3' ? stretchVectors : 1;
+  const partUnits = Math.ceil(Math.ceil(units / whole) / combine.parts) * whole;
+  return { parts: Math.ceil(units / partUnits), partUnits };
+}

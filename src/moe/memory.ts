@@ -1,0 +1,74 @@
+/** What a layer takes of a rank's memory, by purpose: read off a plan, before anything is allocated. */
+import type { Device } from '../device/index.js';
+import { ArgumentError, requireInteger, requireObject, requireOneOf } from '../errors/index.js';
+import type { Plan } from '../kernels/index.js';
+import { type Layer, limits } from '../layer/index.js';
+import { topologyOf } from '../world/index.js';
+import { choose } from './choice.js';
+import { type ExpertParallelOptions, layerOf, placeOf } from './options.js';
+
+/** The options of `create`, and the world that they are meant for. */
+export interface MemoryOptions extends ExpertParallelOptions {
+  /** How many ranks share the experts. */
+  readonly ranks: number;
+  /** What the ranks run on. Default 'cuda': GPUs, whether there are any here or not. */
+  readonly device?: 'cuda' | 'sim';
+}
+
+/** What some of the memory is for. */
+export interface MemoryPart {
+  /** 'receive window', or what only this rank reaches. */
+  readonly purpose: string;
+  /** A window's section, its place up to the next one; null for what has none. */
+  readonly section: string | null;
+  readonly bytes: number;
+}
+
+/** The memory of one rank; all ranks take the same. */
+export interface MemoryUse {
+  /** The sum of the parts. */
+  readonly bytes: number;
+  /** Without those of no bytes. */
+  readonly parts: readonly MemoryPart[];
+}
+
+/** What `create` would ask for with these options. The plan is the same one, so it refuses by the same numbers. */
+export function memoryFor(options: MemoryOptions): MemoryUse {
+  requireObject('options', options);
+  const { ranks, device = 'cuda' } = options;
+  requireInteger('ranks', ranks, 1, limits.ranks);
+  requireOneOf('device', device, ['cuda', 'sim']);
+  const layer = layerOf(ranks, options);
+  const topology = topologyOf(new Array(ranks).fill(0), 0);
+  const place = placeOf({ kind: device, rank: 0, topology }, options);
+  const unmeasured = { kind: device, model: 'a GPU that was not measured' };
+  const { family, tuning } = choose(layer, place, unmeasured, options);
+  return memoryOf(family.plan(layer, place, tuning));
+}
+
+export function memoryOf({ windows, buffers }: Plan): MemoryUse {
+  const parts: MemoryPart[] = [
+    ...windows.flatMap(({ purpose, layout: { fields, bytes } }) =>
+      fields.map(({ name, offset }, i) => ({
+        purpose,
+        section: name,
+        bytes: (fields[i + 1]?.offset ?? bytes) - offset,
+      })),
+    ),
+    ...buffers.map(({ purpose, bytes }) => ({ purpose, section: null, bytes })),
+  ].filter(({ bytes }) => bytes > 0);
+  return { bytes: parts.reduce((sum, { bytes }) => sum + bytes, 0), parts };
+}
+
+/** Refuses a layer that the device's memory cannot hold. */
+export function requireRoom(
+  { bytes }: MemoryUse,
+  { ranks, maxTokens }: Layer,
+  { memoryBytes, description }: Pick<Device, 'memoryBytes' | 'description'>,
+): void {
+  if (bytes <= memoryBytes) return;
+  const fitting = Math.floor(maxTokens * (memoryBytes / bytes));
+  const gibibytes = (n: number): string => `${(n / 2 ** 30).toFixed(1)} GiB`;
+  const why = `its window of ${ranks * maxTokens} slots would take ${gibibytes(bytes)} of ${gibibytes(memoryBytes)}`;
+  throw new ArgumentError('maxTokens', maxTokens, `at most ${fitting} on the ${description}: ${why}`);
+}

@@ -1,0 +1,62 @@
+/** Every example runs, on simulated GPUs where it needs any, and says what it should. */
+import { execFileSync } from 'node:child_process';
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { root } from './markdown.js';
+
+const tsx = join(root, 'node_modules/tsx/dist/cli.mjs');
+
+/** What it prints, lines of several processes in order. */
+function linesOf(...args: readonly string[]): string[] {
+  const output = execFileSync(process.execPath, [tsx, ...args], { cwd: root, encoding: 'utf8' });
+  return output.trim().split('\n').sort();
+}
+const launched = (args: string): string[] =>
+  linesOf('src/cli/main.ts', 'run', '--no-prefix', ...args.split(' '));
+const ofRanks = (ranks: number, line: (rank: number) => string): string[] =>
+  Array.from({ length: ranks }, (_, rank) => line(rank));
+
+const alone: Readonly<Record<string, readonly string[]>> = {
+  'graph.ts': ofRanks(4, (rank) => `rank ${rank}: 5 replays made 32 of 1`),
+  'fp8-rows.ts': ofRanks(2, (rank) => `rank ${rank}: rows came back within 3.6 % of their largest value`),
+  'split-phases.ts': ofRanks(
+    4,
+    (rank) => `rank ${rank}: experts and the shared one made 4 times its first token`,
+  ),
+  'lost-rank.ts': [
+    '2 ranks did 4, 4 rounds',
+    'rank 0 goes on without rank 1',
+    'rank 2 goes on without rank 1',
+    'the world ended: the GPU of rank 1 has fallen off the bus',
+  ],
+};
+
+describe('examples', () => {
+  test.each(Object.entries(alone))('%s', (name, lines) => {
+    expect(linesOf(`examples/${name}`)).toEqual(lines);
+  });
+
+  test('processes.ts, under heddle run', () => {
+    expect(launched('-n 4 --device sim examples/processes.ts')).toEqual(
+      ofRanks(4, (rank) => `rank ${rank} of 4: its first token was at ${rank === 0 ? 1 : 2} of them`),
+    );
+  });
+
+  test.each(['shm', 'tcp;ofi_rxm'])('fabric.ts, under heddle run, over %s', (provider) => {
+    expect(launched(`-n 2 examples/fabric.ts ${provider}`)).toEqual(
+      ofRanks(2, (rank) => `rank ${rank} got greetings from rank ${1 - rank}`),
+    );
+  });
+
+  test('each is named by a test', () => {
+    const tests = readdirSync(join(root, 'test'), { recursive: true, encoding: 'utf8' })
+      .filter((path) => path.endsWith('.test.ts'))
+      .map((path) => readFileSync(join(root, 'test', path), 'utf8'))
+      .join('\n');
+    const forgotten = readdirSync(join(root, 'examples')).filter(
+      (name) => !(name in alone) && !tests.includes(`examples/${name}`),
+    );
+    expect(forgotten).toEqual([]);
+  });
+});

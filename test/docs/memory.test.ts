@@ -1,0 +1,64 @@
+/** The tables of docs/memory.md say what `ExpertParallel.memory` says. */
+import { describe, expect, test } from 'vitest';
+import {
+  ExpertParallel,
+  type FormatName,
+  type MemoryOptions,
+  payloadsFor,
+  profile,
+  row,
+} from '../../src/index.js';
+import { page } from './markdown.js';
+
+const models: Readonly<Record<string, string>> = {
+  'DeepSeek-V3': 'deepseek_v3',
+  'Kimi-K2': 'kimi_k2',
+  'Qwen3-235B': 'qwen3_235b',
+  'gpt-oss-120b': 'gpt_oss_120b',
+};
+const formats: readonly FormatName[] = ['bf16', 'fp8'];
+const eps = [4, 8, 16, 32, 64];
+
+function layerOf(model: string, format: FormatName, ranks: number, maxTokens: number): MemoryOptions {
+  const { hidden, experts, topK } = profile(models[model]!);
+  const payloads = Object.fromEntries(
+    payloadsFor(format, hidden).map(({ name, rowBytes }) => [name, row('u8', rowBytes)]),
+  );
+  return { ranks, experts, topK, maxTokens, payloads, output: row('bf16', hidden) };
+}
+
+describe('docs/memory.md', () => {
+  const { text } = page('docs/memory.md');
+  test.each([128, 4096])('%i tokens a rank', (tokens) => {
+    const table = text
+      .slice(text.indexOf(`\n${tokens} tokens a rank`))
+      .split('\n\n')[1]!
+      .split('\n');
+    expect(table[0]).toBe(`| model | payload | ${eps.map((ep) => `EP ${ep}`).join(' | ')} |`);
+    const rows = Object.keys(models).flatMap((model) =>
+      formats.map((format) => {
+        const cells = eps.map((ep) => {
+          const { bytes } = ExpertParallel.memory(layerOf(model, format, ep, tokens));
+          return (bytes / 2 ** 20).toFixed(0);
+        });
+        return `| ${[model, format, ...cells].join(' | ')} |`;
+      }),
+    );
+    expect(table.slice(2)).toEqual(rows);
+  });
+
+  test('its formula leaves out less than it says', () => {
+    expect(text).toContain('slots × (P + R + W + 8 · topK + 8)');
+    for (const model of Object.keys(models)) {
+      for (const ranks of eps) {
+        const layer = layerOf(model, 'fp8', ranks, 512);
+        const payload = layer.payloads.x!.length + layer.payloads.scales!.length;
+        const row = 2 * layer.output.length;
+        const slots = ranks * layer.maxTokens;
+        const left = ExpertParallel.memory(layer).bytes - slots * (payload + 2 * row + 8 * layer.topK + 8);
+        expect(left).toBeGreaterThan(0);
+        expect(left).toBeLessThan(300 * 2 ** 10);
+      }
+    }
+  });
+});

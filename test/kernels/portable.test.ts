@@ -1,0 +1,138 @@
+/** What is the portable family's alone: its memory, its refusals, its counting of messages. */
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { ArgumentError, UnavailableError } from '../../src/errors/index.js';
+import { type Place, portable, type Step } from '../../src/kernels/index.js';
+import { effectsOf } from '../../src/lang/index.js';
+import type { Layer } from '../../src/layer/index.js';
+import { topologyOf } from '../../src/world/index.js';
+import { expectReference } from './rounds.js';
+
+/** DeepSeek-V3's layer on 8 ranks: fp8 rows with scales there, bf16 back. */
+const deepSeek: Layer = {
+  ranks: 8,
+  experts: 256,
+  topK: 8,
+  maxTokens: 128,
+  payloads: [
+    { name: 'x', rowBytes: 7168 },
+    { name: 'scales', rowBytes: 224 },
+  ],
+  output: { dtype: 'bf16', hidden: 7168, weighting: 'experts', wire: 'rows' },
+  weights: true,
+  counts: false,
+};
+const placeOf = (nodes: readonly number[]): Place => ({
+  kind: 'cuda',
+  rank: 0,
+  split: true,
+  sms: null,
+  topology: topologyOf([...nodes], 0),
+});
+const place = placeOf(new Array(8).fill(0));
+
+const planBytes = (layer: Layer): number =>
+  portable
+    .plan(layer, place, portable.defaults(layer, place))
+    .windows.reduce((sum, { layout }) => sum + layout.bytes, 0);
+
+test('DeepSeek-V3, 128 tokens on 8 ranks, takes 37 MB a rank; slots for every expert would take 0.94 GB', () => {
+  expect(Math.round(planBytes(deepSeek) / 1e6)).toBe(37);
+  // What comes to a rank where slots are experts': for each of its experts the tokens of all ranks, and for each of its
+  // tokens a row of every expert; both in bf16, without what a sender packs.
+  const { experts, ranks, maxTokens, output } = deepSeek;
+  const received = (experts / ranks) * ranks * maxTokens * output.hidden * 2;
+  const home = experts * maxTokens * output.hidden * 2;
+  expect(Math.round((received + home) / 1e7)).toBe(94);
+});
+
+describe('the portable family refuses', () => {
+  const refusal = (layer: Partial<Layer>, parts = 1) => {
+    const launch = { blocks: 1, threads: 32, parts };
+    return portable.refuses({ ...deepSeek, ...layer }, place, { dispatch: launch, combine: launch });
+  };
+
+  test('ranks of several nodes, over windows', () => {
+    const apart = portable.refuses(deepSeek, placeOf([0, 0, 0, 0, 1, 1, 1, 1]));
+    expect(apart).toBeInstanceOf(UnavailableError);
+    expect(apart!.message).toContain('this world has 2');
+  });
+
+  test('rows as e4m3 that are not a multiple of 16 elements', () => {
+    const output = { ...deepSeek.output, wire: 'e4m3', hidden: 7160 } as const;
+    expect(refusal({ output })).toMatchObject({ message: expect.stringContaining('output.length is 7160') });
+  });
+
+  test('fewer multiprocessors than its blocks; its defaults fit', () => {
+    const few = { ...place, sms: 4 };
+    expect(portable.refuses(deepSeek, few, portable.defaults(deepSeek, place))!.message).toContain(
+      'at most sms, 4',
+    );
+    expect(portable.refuses(deepSeek, few, portable.defaults(deepSeek, few))).toBeNull();
+    expect(portable.refuses(deepSeek, { ...place, sms: 1 })!.message).toContain(
+      'sms is 1; it must be at least 2',
+    );
+  });
+
+  test('more messages in a round than a signal counts', () => {
+    const payloads = ['a', 'b', 'c', 'd'].map((name) => ({ name, rowBytes: 16 * 1024 }));
+    const refused = refusal({ payloads, maxTokens: 2 ** 19 }, 1024);
+    expect(refused).toBeInstanceOf(ArgumentError);
+    expect(refused!.message).toMatch(/^tuning.dispatch.parts is 1024; it must be so few/);
+    expect(refusal({ payloads, maxTokens: 2 ** 19 }, 512)).toBeNull();
+  });
+});
+
+test('sends hold no wait but for the launch before them', () => {
+  const { phases } = portable.plan(deepSeek, place, portable.defaults(deepSeek, place));
+  const waits = (steps: readonly Step[]) =>
+    steps.flatMap(({ kernel }) => effectsOf(kernel.ir()).map(({ effect }) => effect.op)).filter(isWait);
+  expect(waits([...phases.dispatchSend, ...phases.combineSend])).toEqual([]);
+  expect(waits(phases.dispatchRecv)).not.toEqual([]);
+  expect(waits(phases.combineRecv)).not.toEqual([]);
+});
+
+const isWait = (op: string): boolean => op.startsWith('await') && op !== 'awaitPrevious';
+
+const spreads = fc.record({
+  blocks: fc.integer({ min: 1, max: 4 }),
+  threads: fc.constantFrom(32, 64, 96),
+  parts: fc.integer({ min: 1, max: 5 }),
+});
+
+test('rounds of any shape and spread give the reference’s bits, free of races', async () => {
+  const layers = fc.record({
+    ranks: fc.integer({ min: 1, max: 4 }),
+    experts: fc.integer({ min: 4, max: 9 }),
+    topK: fc.integer({ min: 1, max: 4 }),
+    maxTokens: fc.integer({ min: 1, max: 3 }),
+    hidden: fc.integer({ min: 1, max: 50 }),
+    dtype: fc.constantFrom('bf16', 'f16', 'f32'),
+    weighting: fc.constantFrom('experts', 'combine'),
+    extra: fc.array(fc.integer({ min: 1, max: 40 }), { maxLength: 3 }),
+  });
+  const options = fc.record({
+    tuning: fc.record({ dispatch: spreads, combine: spreads }),
+    counts: fc.boolean(),
+    split: fc.boolean(),
+  });
+  await fc.assert(
+    fc.asyncProperty(layers, options, (layer, more) =>
+      expectReference(layer, { family: 'portable', mode: 'checked', ...more }),
+    ),
+    { seed: 2026_11, numRuns: 12 },
+  );
+});
+
+test('so do rows as e4m3', async () => {
+  const hidden = fc.integer({ min: 1, max: 70 }).map((n) => n * 16);
+  await fc.assert(
+    fc.asyncProperty(hidden, fc.constantFrom('bf16', 'f16', 'f32'), spreads, (hidden, dtype, combine) =>
+      expectReference(
+        { ranks: 2, experts: 5, topK: 3, maxTokens: 2, hidden, dtype, wire: 'e4m3' },
+        { family: 'portable', mode: 'checked', tuning: { dispatch: combine, combine } },
+      ),
+    ),
+    { seed: 2026_11, numRuns: 6 },
+  );
+});

@@ -1,0 +1,323 @@
+import fc from 'fast-check';
+import { describe, expect, it, test } from 'vitest';
+import {
+  alignments,
+  type Bits,
+  bitsOf,
+  expertForms,
+  expertsOf,
+  type Layer,
+  type ReferenceReceived,
+  reference,
+  type Source,
+  toF32,
+} from '../../src/layer/index.js';
+import {
+  ExpertParallel,
+  ExpertsPlan,
+  type ExpertsPlanOptions,
+  emptyTensor,
+  type Receiving,
+  readBits,
+  tensorFrom,
+} from '../../src/moe/index.js';
+import { formatFinding, SimMachine } from '../../src/sim/index.js';
+import {
+  comparePlan,
+  layerOf,
+  makeSources,
+  placeReceived,
+  type RoundsShape,
+  type RoutesOptions,
+  runPlan,
+  shapeOfRounds,
+} from '../../src/testing/index.js';
+import { World } from '../../src/world/index.js';
+
+const small: RoundsShape = {
+  ...{ ranks: 2, experts: 6, topK: 3, maxTokens: 5, hidden: 8 },
+  ...{ dtype: 'bf16', extra: [12] },
+};
+
+/** What `rank` of a layer receives in a round whose routes follow from the seed. */
+function arrived(shape: RoundsShape, rank: number, seed: number, routes: RoutesOptions = {}) {
+  const layer: Layer = { ...shapeOfRounds(shape), weights: true, counts: false };
+  const sources = makeSources(layer, layer.maxTokens, seed, routes);
+  return { layer, rank, received: reference.dispatch(layer, sources, rank) };
+}
+
+interface Arrived {
+  readonly layer: Layer;
+  readonly rank: number;
+  readonly received: ReferenceReceived;
+}
+
+/** Calls `body` with what arrived, in the memory of a simulated GPU. */
+async function onGpu<T>(
+  { layer, rank, received }: Arrived,
+  body: (receiving: Receiving) => Promise<T>,
+): Promise<T> {
+  const [result] = await World.local({ ranks: 1, device: 'sim' }, async ({ device }) => {
+    const stream = device.createStream();
+    const placed = placeReceived(device, stream, layer, received);
+    await stream.synchronize();
+    return body({ world: { device, rank }, shape: layer, received: placed });
+  });
+  return result!;
+}
+
+const planOf = (of: Arrived, how: ExpertsPlanOptions = {}) =>
+  onGpu(of, (receiving) => runPlan(receiving, how));
+
+const layers: fc.Arbitrary<RoundsShape> = fc.record({
+  ranks: fc.integer({ min: 1, max: 5 }),
+  experts: fc.oneof(fc.integer({ min: 1, max: 12 }), fc.integer({ min: 1, max: 80 })),
+  topK: fc.oneof(fc.integer({ min: 1, max: 8 }), fc.integer({ min: 1, max: 32 })),
+  maxTokens: fc.integer({ min: 1, max: 12 }),
+  hidden: fc.oneof(fc.integer({ min: 1, max: 40 }), fc.constantFrom(8, 64, 264)),
+  dtype: fc.constantFrom('bf16' as const, 'f16' as const, 'f32' as const),
+  extra: fc.array(fc.integer({ min: 1, max: 50 }), { maxLength: 2 }),
+});
+const routings: fc.Arbitrary<RoutesOptions> = fc.record({
+  router: fc.constantFrom<NonNullable<RoutesOptions['router']>>(
+    { kind: 'uniform' },
+    { kind: 'repeated' },
+    { kind: 'one-rank', target: 0 },
+    { kind: 'zipf', exponent: 1 },
+  ),
+  holes: fc.constantFrom(0, 0.4, 1),
+});
+const ways: fc.Arbitrary<ExpertsPlanOptions> = fc
+  .record({
+    form: fc.constantFrom(...expertForms),
+    alignment: fc.constantFrom(...alignments),
+    /** In multiples of the alignment; 0 for the default. */
+    capacity: fc.nat(4),
+  })
+  .map(({ form, alignment, capacity }) => ({
+    ...{ form, alignment },
+    ...(capacity > 0 && { capacity: capacity * alignment }),
+  }));
+
+test('plan, expand and reduce give what the reference gives, bit by bit', async () => {
+  await fc.assert(
+    fc.asyncProperty(
+      ...([layers, routings, ways, fc.boolean(), fc.nat(1000)] as const),
+      async (shape, routes, how, weights, seed) => {
+        const of = arrived(shape, seed % shape.ranks, seed, routes);
+        const layer = { ...of.layer, weights };
+        const result = await planOf({ ...of, layer }, how);
+        expect(comparePlan(layer, of.rank, of.received, how, result)).toMatchObject({ different: 0 });
+      },
+    ),
+    { seed: 2026_11, numRuns: 30 },
+  );
+});
+
+test('a plan without overflow is a permutation: each route that is here has one row, in order for each expert', async () => {
+  await fc.assert(
+    fc.asyncProperty(
+      ...([layers, fc.constantFrom(...alignments), fc.nat(1000)] as const),
+      async (shape, alignment, seed) => {
+        const of = arrived(shape, 0, seed);
+        const { first, count } = expertsOf(of.layer, 0);
+        const { experts } = of.received;
+        const { sizes, scatter, routes } = await planOf(of, { alignment });
+        expect(sizes.overflow).toBe(0);
+        const here = [...experts.keys()].filter((route) => experts[route]! >= 0);
+        expect([...scatter.keys()].filter((route) => scatter[route]! >= 0)).toEqual(here);
+        expect(here.map((route) => routes[scatter[route]!])).toEqual(here);
+        for (let e = 0; e < count; e++) {
+          const start = sizes.offsets[e]!;
+          expect(start % alignment).toBe(0);
+          const own = routes.slice(start, start + sizes.counts[e]!);
+          expect(own).toEqual(own.slice().sort()); // source, token, k
+          expect([...own].every((route) => experts[route] === first + e)).toBe(true);
+        }
+      },
+    ),
+    { seed: 2026_12, numRuns: 20 },
+  );
+});
+
+test('expand, then reduce with weights 1/k, gives every token back', async () => {
+  // A power of two, so that no step rounds.
+  const of = arrived({ ...small, experts: 2, topK: 4, ranks: 1, dtype: 'f32' }, 0, 5, {
+    router: { kind: 'repeated' },
+  });
+  const weights = new Float32Array(of.received.weights.length).fill(1 / 4);
+  const { reduced } = await planOf({ ...of, received: { ...of.received, weights } });
+  expect(toF32('f32', reduced)).toEqual(toF32('f32', bitsOf('f32', of.received.payloads.x!)));
+});
+
+describe('whole rounds', () => {
+  const shape: RoundsShape = { ...small, ranks: 3, experts: 7, topK: 4, maxTokens: 3 };
+
+  /** Two rounds of one rank, with experts that give every row back; what combine brings. */
+  async function rounds(world: World, layer: Layer, all: readonly (readonly Source[])[], graph: boolean) {
+    const { device, rank } = world;
+    const ep = await ExpertParallel.create(world, layerOf(layer));
+    const experts = await ExpertsPlan.create(ep, { alignment: 16 });
+    const stream = device.createStream();
+    const { dtype, hidden } = layer.output;
+    const x = emptyTensor(device, dtype, [experts.rows, hidden], 'rows of experts');
+    const out = emptyTensor(device, dtype, [layer.maxTokens, hidden], 'out');
+    const round = ({ topkIds, topkWeights, payloads }: Source) => {
+      const received = ep.dispatch({ topkIds, topkWeights: topkWeights!, payloads }, stream);
+      experts.plan(received, stream);
+      experts.expand(received, { x }, stream);
+      experts.reduce(received, x, stream);
+      ep.combine(out, stream);
+    };
+    const outs: Bits[] = [];
+    for (const sources of all) {
+      if (graph) stream.beginCapture();
+      round(sources[rank]!);
+      const captured = graph ? stream.endCapture() : null;
+      for (let n = 0; n < 2; n++) captured?.launch(stream);
+      outs.push(await readBits(out, stream));
+    }
+    await ep.synchronize(stream);
+    experts.dispose();
+    await ep.dispose();
+    return outs;
+  }
+
+  it.each([false, true])(
+    'bring the weighted sum of what was sent, and race with nothing (a graph: %s)',
+    async (graph) => {
+      const layer: Layer = { ...shapeOfRounds(shape), weights: true, counts: false };
+      const all = [1, 2].map((seed) => makeSources(layer, layer.maxTokens, seed));
+      const machine = SimMachine.create({ ranks: 3, mode: 'checked', schedule: 'random', seed: '5' });
+      const results = await World.local({ ranks: 3, device: 'sim', sim: machine }, (world) =>
+        rounds(world, layer, all, graph),
+      );
+      expect(machine.findings.map(formatFinding)).toEqual([]);
+      const expected = all.map((sources) => {
+        const outputs = sources.map((_, rank) => {
+          const received = reference.dispatch(layer, sources, rank);
+          // Every route's row is its slot's: as if each had a row of its own.
+          const own = received.experts.map((id, route) => (id < 0 ? -1 : route));
+          const { rowBytes } = layer.payloads[0]!;
+          const rows = reference.expand(received.payloads.x!, rowBytes, layer, own, own.length);
+          return reference.reduce(layer, received, own, bitsOf(layer.output.dtype, rows));
+        });
+        return sources.map((source, rank) => reference.combine(layer, source, rank, outputs));
+      });
+      expect(results).toEqual([0, 1, 2].map((rank) => expected.map((round) => round[rank])));
+    },
+  );
+});
+
+test('several blocks, with several steps of each warp, sort as one', async () => {
+  const of = arrived({ ...small, ranks: 4, experts: 40, topK: 8, maxTokens: 40 }, 1, 3);
+  const how = { alignment: 16 } as const;
+  expect(comparePlan(of.layer, 1, of.received, how, await planOf(of, how)).different).toBe(0);
+});
+
+test('a rank without experts plans nothing', async () => {
+  const { sizes } = await planOf(arrived({ ...small, ranks: 3, experts: 2 }, 2, 1));
+  expect(sizes).toEqual({ counts: new Uint32Array(0), offsets: Uint32Array.of(0), total: 0, overflow: 0 });
+});
+
+test('what finds no room is counted, and the token still travels: with the sum of what is left', async () => {
+  const of = arrived({ ...small, ranks: 1, experts: 1, topK: 1, dtype: 'f32' }, 0, 2);
+  const { sizes, scatter, reduced } = await onGpu(of, (receiving) => {
+    const { data, bytes } = receiving.received.output;
+    receiving.world.device.createStream().fill(data, bytes, 0xff);
+    return runPlan(receiving, { capacity: 2 });
+  });
+  expect(sizes).toMatchObject({ counts: Uint32Array.of(2), total: 2, overflow: 3 });
+  expect(scatter).toEqual(Int32Array.of(0, 1, -1, -1, -1));
+  expect(toF32('f32', reduced).slice(2 * 8)).toEqual(new Float32Array(3 * 8));
+});
+
+test('a caller’s own scatter indices take the plan’s place, in memory of any length', async () => {
+  const of = arrived({ ...small, ranks: 1, dtype: 'f32' }, 0, 4);
+  const { layer, received } = of;
+  const routes = received.experts.length;
+  const scatter = received.experts.map((_, route) => (route % 5 === 0 ? -1 : routes - route));
+  const rows = routes + 1;
+  await onGpu(of, async (receiving) => {
+    const { device } = receiving.world;
+    const stream = device.createStream();
+    const plan = await ExpertsPlan.create(receiving);
+    const own = tensorFrom(device, stream, scatter, 'i32', [1, layer.maxTokens, layer.topK]);
+    const p1 = emptyTensor(device, 'u8', [rows, 12]);
+    const x = emptyTensor(device, 'f32', [rows, 8]);
+    for (const tensor of [p1, x]) stream.fill(tensor.data, tensor.bytes, 0);
+    plan.expand(receiving.received, { p1 }, stream, own);
+    plan.expand(receiving.received, { x }, stream, own);
+    plan.reduce(receiving.received, x, stream, own);
+    expect(await readBits(p1, stream)).toEqual(
+      reference.expand(received.payloads.p1!, 12, layer, scatter, rows),
+    );
+    expect(await readBits(receiving.received.output, stream)).toEqual(
+      reference.reduce(layer, received, scatter, await readBits(x, stream)),
+    );
+  });
+});
+
+describe('what cannot work is refused', () => {
+  const of = arrived(small, 0, 1);
+  const create = (how: object, shape = of.layer) =>
+    onGpu(of, async (receiving) => {
+      await ExpertsPlan.create({ ...receiving, shape }, how);
+    });
+
+  it.each<[object, string]>([
+    [{ form: 'padded' }, `form is "padded"; it must be one of 'contiguous', 'masked'`],
+    [{ alignment: 32 }, 'alignment is 32; it must be one of 1, 16, 64, 128'],
+    [{ capacity: 0 }, 'capacity is 0; it must be an integer from 1 to'],
+    [{ capacity: 24, alignment: 16 }, 'capacity is 24; it must be a multiple of the alignment, 16'],
+    [{ capacity: 2 ** 31 }, `capacity is ${2 ** 31}; it must be an integer from 1 to`],
+  ])('%o', async (how, message) => {
+    await expect(create(how)).rejects.toThrow(message);
+  });
+
+  it('more experts than a plan can hold', async () => {
+    await expect(create({}, { ...of.layer, experts: 4096 })).rejects.toThrow(
+      'experts is 4096; it must be at most 1024 on each rank, 2048 in all',
+    );
+  });
+
+  it('more routes than can be numbered', async () => {
+    await expect(create({}, { ...of.layer, ranks: 64, maxTokens: 2 ** 20, topK: 32 })).rejects.toThrow(
+      `maxTokens is ${2 ** 20}; it must be at most 1048575, so that routes can be numbered`,
+    );
+  });
+
+  it('weights that combine applies', async () => {
+    const output = { ...of.layer.output, weighting: 'combine' as const };
+    await expect(create({}, { ...of.layer, output })).rejects.toThrow(
+      `weighting is "combine"; it must be 'experts'`,
+    );
+  });
+
+  it('tensors that do not fit, and calls out of order', async () => {
+    await onGpu(of, async (receiving) => {
+      const { device } = receiving.world;
+      const { received } = receiving;
+      const plan = await ExpertsPlan.create(receiving);
+      const stream = device.createStream();
+      const x = emptyTensor(device, 'bf16', [plan.rows, 8]);
+      const short = emptyTensor(device, 'bf16', [plan.rows - 1, 8]);
+      const f32 = emptyTensor(device, 'f32', [plan.rows, 8]);
+      expect(() => plan.expand(received, { x }, stream)).toThrow('expand was called before plan');
+      await expect(plan.sizes(stream)).rejects.toThrow('sizes was called before plan');
+      expect(() => plan.plan({ ...received }, stream)).toThrow('received is "another, given to plan"');
+      plan.plan(received, stream);
+      expect(() => plan.expand(received, { y: x }, stream)).toThrow("absent: payloads are 'x', 'p1'");
+      expect(() => plan.expand(received, {}, stream)).toThrow('tensors by the names of payloads');
+      expect(() => plan.expand(received, { x: short }, stream)).toThrow(
+        `to.x is "bf16 [${plan.rows - 1}, 8]"; it must be ${plan.rows} rows of 16 bytes, contiguous`,
+      );
+      expect(() => plan.reduce(received, f32, stream)).toThrow('it must be rows of 8 bf16');
+      expect(() => plan.reduce(received, { ...x, data: x.data + 2 }, stream)).toThrow('a multiple of 16');
+      expect(() => plan.reduce(received, x, stream, x)).toThrow('scatter is "bf16');
+      plan.dispose();
+      plan.dispose();
+      expect(() => plan.plan(received, stream)).toThrow('this ExpertsPlan was disposed');
+    });
+  });
+});

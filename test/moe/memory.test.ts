@@ -1,0 +1,96 @@
+/** What a layer takes of a rank's memory: the same before it exists, while it exists, and where it is refused. */
+import { describe, expect, it } from 'vitest';
+import { ArgumentError } from '../../src/errors/index.js';
+import { ExpertParallel, type ExpertParallelOptions, type MemoryOptions, row } from '../../src/moe/index.js';
+import { World } from '../../src/world/index.js';
+
+const options: ExpertParallelOptions = {
+  experts: 12,
+  topK: 3,
+  maxTokens: 5,
+  payloads: { x: row('bf16', 40), scales: row('u8', 3) },
+  output: row('bf16', 40),
+};
+const ranks = 3;
+const slots = ranks * options.maxTokens;
+const variants: Record<string, Partial<ExpertParallelOptions>> = {
+  plain: {},
+  'weights in combine': { weighting: 'combine' },
+  'e4m3 back': { wire: 'e4m3', output: row('bf16', 48) },
+  'e4m3 back, weights in combine': { wire: 'e4m3', weighting: 'combine', output: row('bf16', 48) },
+  'rows that are pulled': { output: row('bf16', 7) },
+  'no weights, but counts': { weights: false, counts: true },
+  'split phases': { split: true },
+};
+
+describe('ExpertParallel.memory', () => {
+  it.each(Object.entries(variants))('says what create takes: %s', async (_, variant) => {
+    const of = { ...options, ...variant };
+    const before = ExpertParallel.memory({ ...of, ranks, device: 'sim' });
+    const taken = await World.local({ ranks, device: 'sim' }, async (world) => {
+      const { device } = world;
+      const asked: number[] = [];
+      const { createWindow } = world;
+      const { allocate } = device;
+      world.createWindow = (bytes, ...rest) => {
+        asked.push(bytes);
+        return createWindow.call(world, bytes, ...rest);
+      };
+      device.allocate = (bytes, purpose) => {
+        asked.push(bytes);
+        return allocate.call(device, bytes, purpose);
+      };
+      const ep = await ExpertParallel.create(world, of);
+      expect(ep.memory).toEqual(before);
+      await ep.dispose();
+      return asked.reduce((sum, bytes) => sum + bytes, 0);
+    });
+    expect(taken).toEqual(new Array(ranks).fill(before.bytes));
+  });
+
+  const bytesOf = (change: Partial<MemoryOptions>, name: string | null): number | undefined =>
+    ExpertParallel.memory({ ...options, ranks, ...change }).parts.find(({ section }) => section === name)
+      ?.bytes;
+  const lines = (bytes: number): number => Math.ceil(bytes / 128) * 128;
+
+  it('names what it is for, sections as the window has them', () => {
+    expect(bytesOf({}, 'payloads_0')).toBe(lines(slots * 80));
+    expect(bytesOf({}, 'payloads_1')).toBe(lines(slots * 3));
+    expect(bytesOf({}, 'output')).toBe(lines(slots * 80));
+    expect(bytesOf({}, 'returned')).toBe(lines(slots * 80));
+    expect(bytesOf({}, 'experts')).toBe(lines(slots * 3 * 4));
+    expect(bytesOf({ weights: false }, 'weights')).toBeUndefined();
+    expect(bytesOf({ output: row('bf16', 7) }, 'returned')).toBeUndefined();
+    expect(bytesOf({}, null)).toBeUndefined();
+    expect(bytesOf({ weighting: 'combine' }, null)).toBe(slots * 3 * 80);
+  });
+
+  it('parts add up', () => {
+    const { bytes, parts } = ExpertParallel.memory({ ...options, ranks, weighting: 'combine' });
+    expect(parts.reduce((sum, part) => sum + part.bytes, 0)).toBe(bytes);
+    expect(parts.every((part) => part.bytes > 0)).toBe(true);
+  });
+
+  it('is what create refuses by', async () => {
+    const large = { ...options, maxTokens: 2 ** 20, payloads: { x: row('u8', 2 ** 16 - 16) } };
+    const { bytes } = ExpertParallel.memory({ ...large, ranks: 1, device: 'sim' });
+    await World.local({ ranks: 1, device: 'sim' }, async (world) => {
+      const refused = ExpertParallel.create(world, large);
+      await expect(refused).rejects.toThrow(`would take ${(bytes / 2 ** 30).toFixed(1)} GiB of`);
+    });
+  });
+
+  it.each([
+    ['ranks', { ranks: 0 }],
+    ['ranks', { ranks: 73 }],
+    ['device', { device: 'tpu' }],
+    ['split', { split: 1 }],
+    ['maxTokens', { maxTokens: 0 }],
+    ['maxTokens', { ranks: 1, maxTokens: 2 ** 20, payloads: { x: row('u8', 2 ** 16) } }],
+    ['family', { family: 'other' }],
+  ])('refuses %s', (argument, wrong) => {
+    const call = () => ExpertParallel.memory({ ...options, ranks, ...wrong } as never);
+    expect(call).toThrow(ArgumentError);
+    expect(call).toThrow(new RegExp(`^${argument} is `));
+  });
+});
