@@ -309,3 +309,48 @@ test('a mutant is a place in the source: all inlined copies change together', ()
   expect(mutants[0]!.text).toContain('g.store(to, x');
   expect(printIr(mutate(made.ir(), mutants[0]!)).match(/relaxed, sys/g)).toHaveLength(2);
 });
+
+describe('printed, it reads as if it had been written there', () => {
+  const add = device({ name: 'add_up', params: { a: 'u32', b: 'u32' }, returns: 'u32' }, (_g, { a, b }) => {
+    let sum = a;
+    if (b > 3) sum += b;
+    return sum;
+  });
+  const raise = device({ params: { slots: registers('u32', 2), by: 'u32' } }, (_g, { slots, by }) => {
+    slots[0]! += by;
+    slots[1]! += by;
+  });
+  const made = kernel(
+    { name: 'k', params: { out: pointer('u32') }, using: { add, raise } },
+    (g, { out }, u) => {
+      let epoch = g.u32(1);
+      if (g.load(out) !== 0) epoch += g.load(out.at(1));
+      const slots = g.registers('u32', 2);
+      slots[0] = u.add({ a: epoch, b: epoch });
+      u.raise({ slots, by: slots[0]! });
+      slots[1] = u.add({ a: slots[1]!, b: epoch });
+      g.store(out, slots[0]! + slots[1]!);
+    },
+  );
+  const text = cuda(made.ir());
+
+  test('an argument that nothing changes meanwhile keeps its name', () => {
+    expect(text).toContain('u32 sum = epoch;\n    if (epoch > 3u) {\n      sum += epoch;');
+    // The function writes the register that it was given the value of.
+    expect(text).toContain('const u32 by = slots[0];\n    slots[0] += by;');
+  });
+  test('an effect has no name where it is read at once', () => {
+    expect(text).toContain('if (load(out) != 0u) {\n    epoch += load(out + 1u);');
+  });
+  test('a result goes where it is assigned, unless the function reads what is there', () => {
+    expect(text).toContain('slots[0] = sum;');
+    expect(text).toContain('u32 add_up_result;');
+    expect(text).toContain('slots[1] = add_up_result;');
+  });
+  test('and computes the same', () => {
+    const out = [7, 3, 0];
+    evaluate(made.ir(), { out });
+    // epoch is 4; the slots are 8 and 0, then 16 and 8, then 16 and 12.
+    expect(out).toEqual([28, 3, 0]);
+  });
+});
