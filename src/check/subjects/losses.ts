@@ -39,7 +39,8 @@ export function loss(
     ...(send === 'bulk' ? [send] : []),
     ...(split ? ['split'] : []),
   ];
-  return lossOf(name.join(', '), operation, { tuning, split }, wire);
+  // Where routes are counted, several blocks of a split dispatch wait.
+  return lossOf(name.join(', '), operation, { tuning, split, counts: split }, wire);
 }
 
 /** `victim` is gone when the others begin the operation, in the first round. */
@@ -84,7 +85,7 @@ async function survive(
   operation: Operation,
 ): Promise<unknown> {
   const { tokens, topkIds, topkWeights, payloads } = makeSources(shape, shape.maxTokens, 1)[world.rank]!;
-  const ep = await ExpertParallel.create(world, layerOf(shape, { ...how, counts: true }));
+  const ep = await ExpertParallel.create(world, layerOf(shape, how));
   const stream = world.device.createStream();
   const experts = await ExampleExperts.create(world, ep, stream, { blocks: 2, threads: 32 });
   const out = emptyTensor(world.device, shape.output.dtype, [tokens, shape.output.hidden], 'out');

@@ -43,8 +43,9 @@ export function dispatchRecvKernel(shape: OneSidedShape, window: OneSidedWindow)
         if (!u.awaitPeer({ mine, block, peer: i % u.RANKS, epoch, limit: patience })) patience = g.u32(0);
       }
       if (u.COUNTS) {
-        g.barrier(); // passes on what the threads acquired
-        for (let block = g.blockIdx.x; block < u.BLOCKS; block += g.gridDim.x) {
+        g.barrier(); // passes on what the threads acquired, and whether one of them gave up: then there is nothing to count
+        const lost = u.patienceOf({ failure: mine.failure, limit }) === 0;
+        for (let block = g.blockIdx.x; block < u.BLOCKS && !lost; block += g.gridDim.x) {
           for (let piece = block; piece < u.MAX_TOKENS * u.PARTS; piece += u.BLOCKS) {
             if (piece % u.PARTS === 0) u.countRoutes({ mine, token: piece / u.PARTS });
           }
