@@ -47,7 +47,10 @@ export function expertsPlanKernel(shape: ExpertsShape, { threads, blocks }: Expe
         scatter: pointer('i32'),
       },
       using: {
-        ...sizes,
+        EXPERTS: sizes.EXPERTS,
+        WARPS: warps,
+        STRIDE: sizes.STRIDE,
+        ALIGNMENT: shape.alignment,
         countAll: countAll(sizes),
         beginWarps: beginWarps(sizes),
         beginExperts: beginExperts(shape),

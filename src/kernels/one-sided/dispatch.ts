@@ -19,6 +19,7 @@ import type { OneSidedShape, OneSidedWindow } from './window.js';
 export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow, split: boolean) {
   const { warps, stage } = bulkStages(shape);
   const push = shape.combine.way === 'push';
+  const { arrive, awaitPeers } = flags(window, shape, 'dispatch');
   return kernel(
     {
       name: split ? 'one_sided_dispatch_send' : 'one_sided_dispatch',
@@ -53,7 +54,8 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow, spl
         routeOf: routeOf(shape),
         sendRow: shape.payloads.map((_, p) => sendRow(shape, window, p)),
         tellRoutes: tellRoutes(shape, window),
-        ...flags(window, shape, 'dispatch'),
+        arrive,
+        awaitPeers,
       },
     },
     (g, { win, topkIds, topkWeights, rows, tokens, limit }, u) => {

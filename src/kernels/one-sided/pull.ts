@@ -12,6 +12,7 @@ import { sumPiece } from './sum-piece.js';
 import type { OneSidedShape, OneSidedWindow } from './window.js';
 
 export function pullKernel(shape: OneSidedShape, window: OneSidedWindow) {
+  const { arrive, awaitPeers } = flags(window, shape, 'combine');
   return kernel(
     {
       name: 'one_sided_combine',
@@ -31,7 +32,8 @@ export function pullKernel(shape: OneSidedShape, window: OneSidedWindow) {
         patienceOf,
         sumPiece: sumPiece(shape, window, gatherPulled(shape, window)),
         zeroCounts: zeroCounts(shape, window),
-        ...flags(window, shape, 'combine'),
+        arrive,
+        awaitPeers,
       },
     },
     (g, { win, topkIds, out, tokens, limit }, u) => {

@@ -32,7 +32,8 @@ export function roundStretch(layer: Layer) {
       name: 'round_stretch',
       params: { from: pointer('v16'), to: pointer('v16'), stretch: 'u32' },
       using: {
-        ...rounding(layer),
+        UNITS: layer.output.hidden / 16,
+        STRETCH: stretchVectors,
         DTYPE: partialDtype(layer),
         /** The vectors that hold 16 elements, and the elements in each. */
         VECTORS: size,
