@@ -123,6 +123,8 @@ export function ranksOf(shape: Pick<Shape, 'experts' | 'ranks'>, routes: Iterabl
 export const limits = {
   /** The ranks of one NVLink domain: an NVL72 rack. */
   ranks: 72,
+  /** The ranks of a world of several such domains: routes are made for them too, to plan with. */
+  worldRanks: 1024,
   experts: 65_536,
   topK: 32,
   maxTokens: 2 ** 20,

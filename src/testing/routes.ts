@@ -80,7 +80,7 @@ function requireRequest(
   options: RoutesOptions,
 ): void {
   requireObject('shape', shape);
-  const ranks = requireInteger('shape.ranks', shape.ranks, 1, limits.ranks);
+  const ranks = requireInteger('shape.ranks', shape.ranks, 1, limits.worldRanks);
   requireInteger('shape.experts', shape.experts, 1, limits.experts);
   requireInteger('shape.topK', shape.topK, 1, limits.topK);
   requireInteger('rank', rank, 0, ranks - 1);
@@ -92,7 +92,7 @@ function requireRequest(
   requireObject('router', router, "such as { kind: 'uniform' }");
   requireOneOf('router.kind', router.kind, ['uniform', 'balanced', 'zipf', 'one-rank', 'remote', 'repeated']);
   if (router.kind === 'zipf') requireFrom('router.exponent', router.exponent, 0, 100);
-  if (router.kind === 'one-rank') requireInteger('router.target', router.target, 0, limits.ranks - 1);
+  if (router.kind === 'one-rank') requireInteger('router.target', router.target, 0, limits.worldRanks - 1);
 }
 
 function requireFrom(argument: string, value: unknown, min: number, max: number): void {

@@ -107,7 +107,7 @@ it('prints every kernel', async () => {
     out = '';
     expect(await heddle(['emit', name])).toBe(0);
     expect(out).toContain(`__global__ void __launch_bounds__`);
-    expect(out).toContain(`\n${name}(`);
+    expect(out).toContain(`\n${name}_kernel(`);
   }
 });
 

@@ -210,7 +210,7 @@ describe('a kernel of the language', () => {
 
   it('has its parameters under their flattened names and types, and its rank', () => {
     const { kernel: source, parameters } = printKernel(weave.ir());
-    expect(source.entry).toBe('weave');
+    expect(source.entry).toBe('weave_kernel');
     expect(source.text).toContain('extern "C"');
     expect(parameters.parameters.map(({ name, kind }) => [name, kind])).toEqual([
       ['on', 'bool'],

@@ -143,12 +143,16 @@ test('inputs that are refused begin no round', () =>
     ep.combine(out, stream);
   }));
 
-test('rows that cannot be pushed are refused at creation', () =>
-  World.local({ ranks: 1, device: 'sim' }, (world) =>
-    expect(ExpertParallel.create(world, { ...options, output: row('bf16', 7) })).rejects.toThrow(
+test('rows that one-sided cannot push go by the portable family; asked for by name, it refuses them', () =>
+  World.local({ ranks: 1, device: 'sim' }, async (world) => {
+    const odd = { ...options, output: row('bf16', 7) };
+    await expect(ExpertParallel.create(world, { ...odd, family: 'one-sided' })).rejects.toThrow(
       'output.length is 7; it must be rows of a multiple of 16 bytes',
-    ),
-  ));
+    );
+    const ep = await ExpertParallel.create(world, odd);
+    expect(ep.family).toBe('portable');
+    await ep.dispose();
+  }));
 
 test('two instances on two streams have their halves interleaved, and give what the reference gives', async () => {
   const shape = shapeOfRounds({ ranks: 3, experts: 7, topK: 3, maxTokens: 3, hidden: 16, dtype: 'bf16' });
