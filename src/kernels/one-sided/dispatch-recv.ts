@@ -22,7 +22,7 @@ export function dispatchRecvKernel(shape: OneSidedShape, window: OneSidedWindow)
         COUNTS: shape.counts,
         RANKS: shape.ranks,
         awaitPeer: flags(window, shape, 'dispatch').awaitPeer,
-        countRound: countRound(true),
+        countRound: countRound(false),
         countRoutes: countRoutes(shape, window),
         patienceOf,
       },
@@ -31,7 +31,7 @@ export function dispatchRecvKernel(shape: OneSidedShape, window: OneSidedWindow)
       const mine = win.at(g.rank);
       const epoch = u.countRound({ count: mine.dispatchRecvs.at(g.blockIdx.x) });
       // What others wrote is read only where routes are counted. Without that this may begin while this rank's own send still
-      // runs, and waits for its end with its own: what follows may rely on both.
+      // runs: it waits for the word of that send's blocks too, and so ends behind all that they read and wrote.
       if (u.COUNTS) g.awaitPrevious();
       g.releaseNext();
       let patience = u.patienceOf({ failure: mine.failure, limit });
@@ -51,7 +51,6 @@ export function dispatchRecvKernel(shape: OneSidedShape, window: OneSidedWindow)
           }
         }
       }
-      if (!u.COUNTS) g.awaitPrevious();
     },
   );
 }

@@ -54,8 +54,7 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
         SUMS: half !== 'send',
         AWAIT_SLOTS: half === 'recv',
         COUNTS: shape.counts && half !== 'send',
-        // Of a split round only the receive begins so early.
-        countRound: countRound(half !== 'send'),
+        countRound: countRound(half === 'both'),
         COUNTER: counters[half],
         patienceOf,
         E4M3: e4m3,
@@ -69,7 +68,7 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
       const mine = win.at(g.rank);
       const epoch = u.countRound({ count: mine[u.COUNTER].at(g.blockIdx.x) });
       // What the experts left is read from here on. A receive begins behind a send that has passed this, so it may begin
-      // while that still sends, and waits for its end with its own.
+      // while that still sends: it ends when all ranks have sent, this one too.
       if (u.SENDS) g.awaitPrevious();
       g.releaseNext();
       const patience = g.registers('u32', 1);
@@ -79,7 +78,6 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
       if (g.blockIdx.x === u.BLOCKS) {
         if (u.SENDS) u.releaseSlots({ win, epoch });
         if (u.AWAIT_SLOTS) u.awaitSlots({ win, epoch, limit: patience[0]! });
-        if (!u.SENDS) g.awaitPrevious();
         return;
       }
 
@@ -110,7 +108,6 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
         }
       }
       if (u.COUNTS) u.zeroCounts({ mine });
-      if (!u.SENDS) g.awaitPrevious();
     },
   );
 }
