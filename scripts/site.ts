@@ -21,7 +21,8 @@ function run(program: string, args: readonly string[], options: { cwd?: string }
 }
 
 if (written('node_modules/.package-lock.json') < written('package-lock.json')) {
-  run('npm', ['ci', '--no-audit', '--no-fund'], { cwd: site });
+  // Not `ci`: the lock file omits what other platforms would need of optional packages, which that refuses.
+  run('npm', ['install', '--no-audit', '--no-fund'], { cwd: site });
 }
 run('tsx', [join(site, 'prepare/pages.ts')]);
 const [command = 'build', ...options] = process.argv.slice(2);
