@@ -142,9 +142,12 @@ function classDeclaration(node: ts.ClassDeclaration): string[] {
       ts.getCombinedModifierFlags(member) & (ts.ModifierFlags.Private | ts.ModifierFlags.Protected);
     if (hidden || (member.name !== undefined && ts.isPrivateIdentifier(member.name))) continue;
     const name = member.name?.getText() ?? 'constructor';
+    const flags = ts.getCombinedModifierFlags(member);
+    // A class may have a function and a property of one name.
+    const place = flags & ts.ModifierFlags.Static ? `static.${name}` : name;
     // Overloads, and both halves of a property, stand under one heading.
-    if (name !== last) parts.push(`#### ${name} {${anchor(`${node.name!.text}.${name}`)}}`);
-    last = name;
+    if (place !== last) parts.push(`#### ${name} {${anchor(`${node.name!.text}.${place}`)}}`);
+    last = place;
     parts.push(code(member.getText()), comment(member));
   }
   return parts;

@@ -24,12 +24,14 @@ const publicFolder = join(target, 'public');
 function sitePath(path: string): string | null {
   if (path === 'README.md') return 'index.md';
   if (path === 'CONTRIBUTING.md') return 'contributing.md';
+  if (path === 'CHANGELOG.md') return 'changelog.md';
+  if (path === 'SECURITY.md') return 'security.md';
   if (path === 'site/playground.md') return 'playground.md';
   if (path === 'docs/README.md') return 'docs/index.md';
   return /^docs\/.*\.md$/.test(path) ? path : null;
 }
 
-const own = ['README.md', 'CONTRIBUTING.md', 'site/playground.md'];
+const own = ['README.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'SECURITY.md', 'site/playground.md'];
 const documents = [...own, ...under('docs').filter((path) => path.endsWith('.md'))];
 
 /** What pages link to that is no page yet, in the order in which it was met. */
