@@ -50,6 +50,8 @@ export type Phase = (typeof phases)[number];
 export interface Plan {
   readonly windows: readonly WindowPlan[];
   readonly buffers: readonly BufferPlan[];
+  /** Null where no row crosses a network. */
+  readonly wire: WirePlan | null;
   readonly phases: Readonly<Record<Phase, readonly Step[]>>;
   readonly received: ReceivedPlan;
   /** Four words of a window, as common/failure.ts has them. */
@@ -66,6 +68,15 @@ export interface WindowPlan {
   readonly ones: readonly Field[];
   /** What holds nothing before a kernel has written it: to read it earlier is a mistake, which the checker reports. */
   readonly unwritten: readonly Field[];
+}
+
+/** Memory that networks reach, zeros at first, the same layout on every rank; and the proxy that moves its bytes. */
+export interface WirePlan {
+  readonly kind: 'wire';
+  readonly purpose: string;
+  readonly layout: Layout;
+  /** The proxy's program: what a module exports, and what it is given. Threads share no functions, so it is named. */
+  readonly program: { readonly module: URL; readonly name: string; readonly data: unknown };
 }
 
 /** Memory of this rank alone. */
@@ -110,7 +121,8 @@ export interface Placed {
   readonly rank: number;
   /** Microseconds that a kernel waits for a peer. */
   readonly limit: number;
-  window(of: WindowPlan): Window;
+  /** Of a wire only this rank's own memory is reached: it has one entry, 0. */
+  window(of: WindowPlan | WirePlan): Window;
   address(of: BufferPlan): number;
 }
 

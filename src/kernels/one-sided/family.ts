@@ -145,6 +145,7 @@ function plan(layer: Layer, place: Place, tuning: OneSidedTuning): Plan {
   return {
     windows: [window],
     buffers: routes === null ? [] : [routes],
+    wire: null,
     phases: {
       dispatchSend: [dispatchStep(dispatch, shape, window)],
       dispatchRecv: dispatchRecv === null ? [] : [dispatchRecvStep(dispatchRecv, shape, window)],

@@ -97,6 +97,7 @@ function planOf(shape: PortableShape, { rank }: Place, kernels: Kernels): Plan {
   return {
     windows: [window],
     buffers: routes === null ? [] : [routes],
+    wire: null,
     phases: {
       dispatchSend: [dispatchSendStep(kernels, shape, window)],
       dispatchRecv: [dispatchRecvStep(kernels, shape, window)],
