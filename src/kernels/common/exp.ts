@@ -14,7 +14,7 @@ export const exp = device(
       LOG2E: Math.fround(Math.LOG2E),
       // ln 2 as a number of few bits, whose product with n is exact, and the rest.
       LN2_HIGH: 0.693145751953125,
-      LN2_LOW: Math.fround(1.42860682030941723212e-6),
+      LN2_LOW: Math.fround(Math.LN2 - 0.693145751953125),
       // Adding 1.5 · 2^23 rounds to an integer, which then stands in the low bits.
       ROUNDER: 12_582_912,
       // Of e^r for |r| ≤ ln 2 / 2, the largest power first.
