@@ -15,5 +15,6 @@ export {
 export * from './profiles.js';
 export type { ReferenceReceived, Source } from './reference.js';
 export * as reference from './reference.js';
+export type { ReferenceRoutes, RouterBiases } from './routing.js';
 export * from './shape.js';
 export * from './traffic.js';

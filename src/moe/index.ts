@@ -10,6 +10,7 @@ export type { ExpertsPlanOptions } from './experts-options.js';
 export { type ExpertSizes, ExpertsPlan, type PlannedRows, type Receiving } from './experts-plan.js';
 export type { MemoryOptions, MemoryPart, MemoryUse } from './memory.js';
 export { type ExpertParallelOptions, type Row, row } from './options.js';
+export { type RoutedModel, type RoutedTokens, Router, type RouterWeights } from './router.js';
 export type { Combining, Dispatched } from './stages.js';
 export * from './tensor.js';
 export * from './validate.js';

@@ -7,4 +7,5 @@ export * from './example-experts.js';
 export * from './expert-rows.js';
 export * from './random.js';
 export * from './rounds.js';
+export * from './routed.js';
 export * from './routes.js';
