@@ -21,9 +21,10 @@ const all: Readonly<Record<string, RoutedOptions>> = {
     ...{ model: { hidden: 520, experts: 33, topK: 3, routing: softmax }, tokens: 9, seed: 2 },
     ...{ weights: 'f32', bias: true },
   },
+  // More tokens than warps: one of them writes its scores where those of the token before were read.
   groups: {
     model: { hidden: 16, experts: 12, topK: 2, routing: { ...sigmoid, groups: { count: 3, top: 2 } } },
-    ...{ tokens: 5, seed: 3, correction: true },
+    ...{ tokens: 9, seed: 3, correction: true },
   },
 };
 
