@@ -22,10 +22,10 @@ import { dispatchRecvKernel } from './dispatch-recv.js';
 import { type OneSidedTuning, oneSidedKnobs } from './knobs.js';
 import { pullKernel } from './pull.js';
 import { pushKernel } from './push.js';
-import { mostRows } from './sum-piece.js';
 import {
   combineGrid,
   dispatchRecvSpread,
+  mostRows,
   type OneSidedShape,
   oneSidedWindow,
   returnedVectors,
