@@ -4,6 +4,7 @@ import { findOwners } from '../common/owners.js';
 import { partialDtype, rowsOf } from '../common/received.js';
 import { type Gather, rowSum } from '../common/sum.js';
 import { placeOf } from './gather.js';
+import { team } from './team.js';
 import type { OneSidedShape, OneSidedWindow } from './window.js';
 
 export const sumParams = (shape: OneSidedShape, window: OneSidedWindow) =>
@@ -40,6 +41,7 @@ export function sumPiece(shape: OneSidedShape, window: OneSidedWindow, gather: G
         VECTORS: vectors,
         LANES: lanes,
         DTYPE: dtype,
+        team: team(shape.combine),
         rowSum: rowSum({
           rows: mostRows(shape),
           // A row that is no whole vectors comes value by value, in the first lane.
@@ -54,7 +56,7 @@ export function sumPiece(shape: OneSidedShape, window: OneSidedWindow, gather: G
       const owners = g.registers('u32', u.ROWS);
       const count = u.findOwners({ expert: id, owners });
       const end = g.min((part + 1) * u.PART_UNITS, g.u32(u.UNITS));
-      for (let i = part * u.PART_UNITS + g.threadIdx.x; i < end; i += g.blockDim.x) {
+      for (let i = part * u.PART_UNITS + u.team.thread(); i < end; i += u.team.threads()) {
         const total = g.registers('f32', u.LANES);
         u.rowSum({ at: { win, token, i, count, owners, epoch, patience }, count, total });
         const to = token * u.UNITS + i;
