@@ -1,5 +1,6 @@
 /** What a dispatch does before it may read anything. */
 import { device, list, pointer } from '../../lang/index.js';
+import { sharing } from '../../layer/index.js';
 import { partsOf } from '../common/parts.js';
 import type { OneSidedShape } from './window.js';
 
@@ -17,6 +18,7 @@ export function prefetchRows(shape: OneSidedShape) {
       },
       using: {
         K: shape.topK,
+        REPLICAS: sharing(shape).replicas,
         PARTS: parts,
         WEIGHTS: shape.weights,
         PAYLOADS: shape.payloads.length,
@@ -27,7 +29,7 @@ export function prefetchRows(shape: OneSidedShape) {
       },
     },
     (g, { topkIds, topkWeights, rows, tokens }, u) => {
-      const token = g.blockIdx.x / u.PARTS;
+      const token = (g.blockIdx.x / u.PARTS) * u.REPLICAS + (g.rank % u.REPLICAS);
       if (token >= tokens) return;
       for (const p of g.unroll(u.PAYLOADS)) {
         const row = rows[p]!.as('u8').at(token * u.ROW_BYTES[p]!);

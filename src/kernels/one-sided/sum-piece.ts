@@ -4,7 +4,8 @@ import { findOwners } from '../common/owners.js';
 import { partialDtype, rowsOf } from '../common/received.js';
 import { type Gather, rowSum } from '../common/sum.js';
 import { placeOf } from './gather.js';
-import type { OneSidedShape, OneSidedWindow } from './window.js';
+import { handOn } from './sums.js';
+import { type OneSidedShape, type OneSidedWindow, sharesSums } from './window.js';
 
 export const sumParams = (shape: OneSidedShape, window: OneSidedWindow) =>
   ({
@@ -40,6 +41,8 @@ export function sumPiece(shape: OneSidedShape, window: OneSidedWindow, gather: G
         VECTORS: vectors,
         LANES: lanes,
         DTYPE: dtype,
+        SHARES: sharesSums(shape),
+        handOn: handOn(shape, window),
         rowSum: rowSum({
           rows: mostRows(shape),
           // A row that is no whole vectors comes value by value, in the first lane.
@@ -60,6 +63,7 @@ export function sumPiece(shape: OneSidedShape, window: OneSidedWindow, gather: G
         const to = token * u.UNITS + i;
         if (u.VECTORS) g.store(out.as('v16').at(to), g.pack(u.DTYPE, total), { cache: 'stream' });
         else g.store(out.at(to), g.convert(u.DTYPE, total[0]!));
+        if (u.SHARES) u.handOn({ win, token, i, vector: g.pack(u.DTYPE, total) });
       }
     },
   );
