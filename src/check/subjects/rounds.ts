@@ -122,6 +122,21 @@ export const common: Readonly<Record<string, Partial<Rounds>>> = {
   'a graph, replayed': { graph: true, counts: true },
   'arrivals looked at': { inspect: true, programmatic: false },
   'one resident block': { residentBlocks: 1, maxTokens: 3 },
+  'groups of 2': {
+    ...{ ranks: 4, replicas: 2, counts: true },
+    tokens: [
+      [2, 2, 1, 1],
+      [0, 0, 2, 2],
+      [1, 1, 2, 2],
+    ],
+  },
+  'all in one group, one resident block': {
+    replicas: 2,
+    residentBlocks: 1,
+    maxTokens: 6,
+    parts: 2,
+    hidden: 24,
+  },
 };
 
 /** A family, and how it is tuned. */
