@@ -26,17 +26,26 @@ describe('each rank of a group gets what the reference says', () => {
   const cases: Record<string, [Partial<RoundsShape>, RoundsUnderTest]> = {
     'one-sided': [{}, looked],
     'one-sided, split': [{}, { ...looked, split: true }],
-    'one-sided, e4m3, in parts': [{ wire: 'e4m3', hidden: 1040 }, { tokens, tuning: inParts('push') }],
+    'one-sided, e4m3, in parts': [
+      { wire: 'e4m3', hidden: 1040 },
+      { tokens, tuning: inParts('push') },
+    ],
     'one-sided, pulled': [{ hidden: 5 }, { ...looked, tuning: inParts('pull') }],
     'one-sided, combine weighs': [{ weighting: 'combine' }, looked],
     'one-sided, all ranks in one group': [{ replicas: 4, maxTokens: 8 }, { inspect: true }],
-    'one-sided, groups of 3': [{ ranks: 6, replicas: 3, maxTokens: 9 }, { counts: true, inspect: true }],
+    'one-sided, groups of 3': [
+      { ranks: 6, replicas: 3, maxTokens: 9 },
+      { counts: true, inspect: true },
+    ],
     portable: [{}, { ...looked, family: 'portable' }],
     'portable, odd rows, three chunks': [
       { hidden: 5, maxTokens: 66 },
       { family: 'portable', inspect: true, counts: true, tokens: [[66, 66, 40, 40]] },
     ],
-    'portable, e4m3, f32': [{ wire: 'e4m3', hidden: 1040, dtype: 'f32' }, { tokens, family: 'portable' }],
+    'portable, e4m3, f32': [
+      { wire: 'e4m3', hidden: 1040, dtype: 'f32' },
+      { tokens, family: 'portable' },
+    ],
     'portable, groups of 3': [
       { ranks: 6, replicas: 3, maxTokens: 9 },
       { family: 'portable', inspect: true },
@@ -48,7 +57,7 @@ describe('each rank of a group gets what the reference says', () => {
 });
 
 function inParts(way: 'push' | 'pull') {
-  const launch = { blocks: 3, threads: 64, parts: 2, inFlight: 2 };
+  const launch = { blocks: 3, threads: 64, teams: 2, parts: 2, inFlight: 2 };
   return { dispatch: { ...launch, way: 'store' }, combine: { ...launch, way, ahead: 1 } } as const;
 }
 
@@ -105,10 +114,18 @@ describe('refused', () => {
     }
   };
   test.each([
-    ['replicas that do not divide the ranks', { replicas: 3 }, 'replicas is 3; it must be a number that divides'],
+    [
+      'replicas that do not divide the ranks',
+      { replicas: 3 },
+      'replicas is 3; it must be a number that divides',
+    ],
     ['no replicas', { replicas: 0 }, 'replicas is 0; it must be'],
     ['more than there are ranks', { replicas: 8 }, 'replicas is 8; it must be'],
-    ['tokens that replicas do not divide', { replicas: 4 }, 'maxTokens is 6; it must be a multiple of replicas, 4'],
+    [
+      'tokens that replicas do not divide',
+      { replicas: 4 },
+      'maxTokens is 6; it must be a multiple of replicas, 4',
+    ],
   ])('%s', (_, change, says) => {
     const error = refusal(change);
     expect(error).toBeInstanceOf(ArgumentError);
@@ -123,12 +140,15 @@ describe('refused', () => {
   });
 });
 
-test.each(['one-sided', 'portable'])('%s: slots are per group, so memory halves but for the sums', (family) => {
-  const { payloads, output } = { payloads: { x: row('bf16', 7168) }, output: row('bf16', 7168) };
-  const of = { ranks: 8, experts: 256, topK: 8, maxTokens: 128, payloads, output, family };
-  const [alone, pairs] = [ExpertParallel.memory(of), ExpertParallel.memory({ ...of, replicas: 2 })];
-  const section = (name: string) => pairs.parts.find((part) => part.section === name)!.bytes;
-  const sums = 128 * 7168 * 2;
-  expect(section('sums')).toBe(sums);
-  expect((pairs.bytes - sums) / alone.bytes).toBeCloseTo(0.5, 2);
-});
+test.each(['one-sided', 'portable'])(
+  '%s: slots are per group, so memory halves but for the sums',
+  (family) => {
+    const { payloads, output } = { payloads: { x: row('bf16', 7168) }, output: row('bf16', 7168) };
+    const of = { ranks: 8, experts: 256, topK: 8, maxTokens: 128, payloads, output, family };
+    const [alone, pairs] = [ExpertParallel.memory(of), ExpertParallel.memory({ ...of, replicas: 2 })];
+    const section = (name: string) => pairs.parts.find((part) => part.section === name)!.bytes;
+    const sums = 128 * 7168 * 2;
+    expect(section('sums')).toBe(sums);
+    expect((pairs.bytes - sums) / alone.bytes).toBeCloseTo(0.5, 2);
+  },
+);

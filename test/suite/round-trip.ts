@@ -413,7 +413,7 @@ function tuning(
   ahead = 1,
   { send = 'store', inFlight = 4 }: { readonly send?: 'store' | 'bulk'; readonly inFlight?: number } = {},
 ): Tuning {
-  const launch = { blocks, threads, parts, inFlight };
+  const launch = { blocks, threads, parts, inFlight, teams: 1 };
   return { dispatch: { ...launch, way: send }, combine: { ...launch, way, ahead } };
 }
 const bulk = { send: 'bulk' } as const;
@@ -454,6 +454,9 @@ export function roundTripCases(
   const full = Array.from({ length: ranks }, () => plain.maxTokens);
   const none = full.map(() => 0);
   const some = full.map((most, rank) => (rank * 3 + 2) % (most + 1));
+  /** Pairs, or where they do not divide the ranks, all of them. */
+  const replicas = ranks % 2 === 0 ? 2 : ranks;
+  const twos = full.map(() => 2);
   const onlyLast = none.map((_, rank) => (rank === ranks - 1 ? 5 : 0));
 
   const trips: Record<string, Partial<RoundTrip>> = {
@@ -543,6 +546,14 @@ export function roundTripCases(
       tuning: tuning('push', [1, 32, 1], 0),
     },
     'bf16 as e4m3, a graph of two rounds, replayed': { ...asE4m3('bf16', 48), tokens: [some, full], replays },
+    'groups, counts': { replicas, maxTokens: 3 * replicas, counts: true },
+    'groups, two tokens each, rows in three parts': {
+      ...{ replicas, maxTokens: 3 * replicas, tokens: [twos, none, twos] },
+      tuning: tuning('push', [4, 96, 3], 2),
+    },
+    'groups, bf16 as e4m3': { ...asE4m3('bf16', 1040), replicas, maxTokens: 2 * replicas },
+    'groups, pull': { replicas, maxTokens: 2 * replicas, tuning: tuning('pull', [4, 96, 3]), counts: true },
+    'groups, a graph, replayed': { replicas, maxTokens: 2 * replicas, replays },
     'no weights': { weights: false },
     'no weights, counts, nine rounds': {
       weights: false,

@@ -1,5 +1,5 @@
 /** Where the partial rows of a sum come from: the peers' `output`, or this rank's `returned`. */
-import { device, peers, record, registers } from '../../lang/index.js';
+import { constant, device, peers, record, registers } from '../../lang/index.js';
 import { sharing } from '../../layer/index.js';
 import { partialDtype, rowsOf } from '../common/received.js';
 import { gatherParams } from '../common/sum.js';
@@ -51,6 +51,48 @@ export const gatherPushed = (shape: OneSidedShape, window: OneSidedWindow) =>
     {
       name: 'gather_pushed',
       params: gatherParams(placeOf(window)),
+      using: { look: lookPushed(shape, window), settle: settlePushed(shape, window) },
+    },
+    (_, { at, first, rows }, u) => {
+      u.look({ at, first, base: 0, held: rows.length, rows });
+      u.settle({ at, first, base: 0, held: rows.length, rows });
+    },
+  );
+
+/** Rows `first`, the next … of a sum, which `rows` holds from `base` on. */
+const heldParams = (window: OneSidedWindow) => ({
+  at: placeOf(window),
+  first: constant(),
+  base: constant(),
+  held: constant(),
+  rows: registers('v16'),
+});
+
+/** Loads what there is. All loads before the first use: `settlePushed` sees which have come. */
+export const lookPushed = (shape: OneSidedShape, window: OneSidedWindow) =>
+  device(
+    { name: 'look_pushed', params: heldParams(window), using: { REPLICAS: sharing(shape).replicas, lookAt } },
+    (g, { at: { win, token, i, count, owners }, first, base, held, rows }, u) => {
+      const mine = win.at(g.rank);
+      for (const r of g.unroll(held)) {
+        if (first + r < owners.length) {
+          if (first + r < count) {
+            const peer = owners[first + r]!;
+            if (peer !== g.rank)
+              rows[base + r] = u.lookAt({ home: mine.returned.at(peer, token / u.REPLICAS, i) });
+            else rows[base + r] = g.load(mine.output.at(g.rank / u.REPLICAS, token, i).as('v16'));
+          }
+        }
+      }
+    },
+  );
+
+/** Waits for what had not come, and makes every place EMPTY again. */
+export const settlePushed = (shape: OneSidedShape, window: OneSidedWindow) =>
+  device(
+    {
+      name: 'settle_pushed',
+      params: heldParams(window),
       using: {
         REPLICAS: sharing(shape).replicas,
         awaitVector: awaitVector(window),
@@ -59,32 +101,21 @@ export const gatherPushed = (shape: OneSidedShape, window: OneSidedWindow) =>
         makeEmpty,
       },
     },
-    (g, { at: { win, token, i, count, owners, epoch, patience }, first, rows }, u) => {
+    (g, { at: { win, token, i, count, owners, epoch, patience }, first, base, held, rows }, u) => {
       const mine = win.at(g.rank);
-      const turn = token / u.REPLICAS;
-      // All loads before the first use.
-      for (const r of g.unroll(rows.length)) {
-        if (first + r < owners.length) {
-          if (first + r < count) {
-            const peer = owners[first + r]!;
-            if (peer !== g.rank) rows[r] = u.lookAt({ home: mine.returned.at(peer, turn, i) });
-            else rows[r] = g.load(mine.output.at(g.rank / u.REPLICAS, token, i).as('v16'));
-          }
-        }
-      }
-      for (const r of g.unroll(rows.length)) {
+      for (const r of g.unroll(held)) {
         if (first + r < owners.length) {
           const peer = owners[first + r]!;
           if (first + r < count && peer !== g.rank) {
-            const home = mine.returned.at(peer, turn, i);
-            if (u.isEmpty({ vector: rows[r]! })) {
-              rows[r] = u.awaitVector({ mine, home, peer, epoch, patience });
+            const home = mine.returned.at(peer, token / u.REPLICAS, i);
+            if (u.isEmpty({ vector: rows[base + r]! })) {
+              rows[base + r] = u.awaitVector({ mine, home, peer, epoch, patience });
               // Others came meanwhile: another look at all of them at once.
-              for (const q of g.unroll(rows.length)) {
+              for (const q of g.unroll(held)) {
                 if (q > r && first + q < owners.length) {
                   const later = owners[first + q]!;
-                  if (first + q < count && later !== g.rank && u.isEmpty({ vector: rows[q]! }))
-                    rows[q] = u.lookAt({ home: mine.returned.at(later, turn, i) });
+                  if (first + q < count && later !== g.rank && u.isEmpty({ vector: rows[base + q]! }))
+                    rows[base + q] = u.lookAt({ home: mine.returned.at(later, token / u.REPLICAS, i) });
                 }
               }
             }

@@ -17,6 +17,7 @@ import { gatherPushed } from './gather.js';
 import { pushPiece } from './push-piece.js';
 import { sumPiece } from './sum-piece.js';
 import { takeSums } from './sums.js';
+import { team } from './team.js';
 import { type OneSidedShape, type OneSidedWindow, sharesSums } from './window.js';
 
 /** What a launch does of it. */
@@ -52,6 +53,8 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
         REPLICAS: sharing(shape).replicas,
         BLOCKS: shape.combine.blocks,
         PARTS: shape.combine.parts,
+        TEAMS: shape.combine.teams,
+        team: team(shape.combine),
         AHEAD: half === 'both' ? shape.combine.ahead : 0,
         SENDS: half !== 'recv',
         SUMS: half !== 'send',
@@ -86,11 +89,12 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
         return;
       }
 
-      // Pieces of rows, as in dispatch, block b taking every BLOCKS-th: b of the expert's rank pushes what b of the
-      // source's adds up.
+      // Pieces of rows, as in dispatch: block b of the expert's rank pushes what b of the source's adds up.
       const pieces = u.TURNS * u.PARTS;
-      const lag = u.AHEAD * u.BLOCKS;
-      for (let step = g.blockIdx.x; step < pieces + lag; step += u.BLOCKS) {
+      const stride = u.BLOCKS * u.TEAMS;
+      const lag = u.AHEAD * stride;
+      const first = u.team.index() * u.BLOCKS + g.blockIdx.x;
+      for (let step = first; step < pieces + lag; step += stride) {
         const piece = step - lag;
         const token = (piece / u.PARTS) * u.REPLICAS + (g.rank % u.REPLICAS);
         // Lane k holds route k of the token to add up, on its way while another is pushed.
@@ -112,9 +116,9 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
           }
         }
       }
-      // What this block takes here, the same block of another rank has handed on above: none waits for one that waits.
+      // What this team takes here, the same team of another rank has handed on above: none waits for one that waits.
       if (u.SHARES) {
-        for (let piece = g.blockIdx.x; piece < pieces; piece += u.BLOCKS)
+        for (let piece = first; piece < pieces; piece += stride)
           u.takeSums({ win, out, turn: piece / u.PARTS, tokens, part: piece % u.PARTS, epoch, patience });
       }
       if (u.COUNTS) u.zeroCounts({ mine });

@@ -7,6 +7,7 @@ import { device, peers, pointer, registers } from '../../lang/index.js';
 import { outputRowBytes, sharing } from '../../layer/index.js';
 import { mateOf } from '../common/groups.js';
 import { awaitVector, filled, makeEmpty } from './arrival.js';
+import { team } from './team.js';
 import { type OneSidedShape, type OneSidedWindow, partVectors } from './window.js';
 
 /** Hands one vector of a token's sum to all others. */
@@ -51,6 +52,7 @@ export const takeSums = (shape: OneSidedShape, window: OneSidedWindow) =>
         PART_UNITS: partVectors(shape),
         awaitVector: awaitVector(window),
         makeEmpty,
+        team: team(shape.combine),
         mateOf: mateOf(shape),
       },
     },
@@ -61,7 +63,7 @@ export const takeSums = (shape: OneSidedShape, window: OneSidedWindow) =>
         const peer = u.mateOf({ other });
         const token = turn * u.REPLICAS + (peer % u.REPLICAS);
         if (token < tokens) {
-          for (let i = part * u.PART_UNITS + g.threadIdx.x; i < end; i += g.blockDim.x) {
+          for (let i = part * u.PART_UNITS + u.team.thread(); i < end; i += u.team.threads()) {
             const home = mine.sums.at(token, i);
             const vector = u.awaitVector({ mine, home, peer, epoch, patience });
             u.makeEmpty({ home });
