@@ -5,12 +5,12 @@
 import type { Stream } from '../device/index.js';
 import { ArgumentError, DisposedError, requireObject } from '../errors/index.js';
 import { expertsOf } from '../layer/index.js';
-import type { Received } from './expert-parallel.js';
 import { ExpertsPlan, type Receiving } from './experts-plan.js';
 import type { MemoryUse } from './memory.js';
 import { type MlpSites, mlpSites } from './mlp-sites.js';
 import { type MlpWeights, requireWeights } from './mlp-weights.js';
 import { describe, emptyTensor, type OwnedTensor } from './tensor.js';
+import type { Received } from './track.js';
 
 export interface ExpertsMlpOptions extends MlpWeights {
   /** The payload that experts take, bf16 rows of the output's length. Default 'x'. */

@@ -23,7 +23,7 @@ export function dispatchRecvKernel(shape: OneSidedShape, window: OneSidedWindow)
         COUNTS: shape.counts,
         RANKS: shape.ranks,
         awaitPeer: flags(window, shape, 'dispatch').awaitPeer,
-        countRound: countRound(false),
+        countRound,
         countRoutes: countRoutes(shape, window),
         patienceOf,
       },

@@ -69,11 +69,10 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
       // `awaitPrevious`. Until then it asks for its first rows to be brought near, which reads nothing.
       u.prefetchRows({ topkIds, topkWeights, rows, tokens });
       // A pushing combine lies between two dispatches and has awaited the last one, so its count of rounds may be read
-      // at once. (Not by way of L1, where something older might linger, unless the last one ended before this began.)
+      // at once, but not by way of L1, where something older might linger.
       const count = mine.dispatches.at(g.blockIdx.x);
       let epoch = g.u32(1);
-      if (u.PUSH && u.SPLIT) epoch += g.load(count);
-      else if (u.PUSH) epoch += g.load(count, { order: 'relaxed', scope: 'gpu' });
+      if (u.PUSH) epoch += g.load(count, { order: 'relaxed', scope: 'gpu' });
       g.awaitPrevious();
       g.releaseNext();
       if (!u.PUSH) epoch += g.load(count);
@@ -110,6 +109,8 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
       // All stores of this block happen before this barrier ends, and the release behind it is cumulative: what the
       // block's threads wrote to any rank is visible to whoever acquires its flag.
       g.barrier();
+      // By the thread whose word to this rank the receive of a split dispatch awaits: that may end before this launch does.
+      if (g.threadIdx.x === g.rank) g.store(count, epoch);
       u.arrive({ win, epoch });
       if (!u.SPLIT) u.awaitPeers({ win, epoch, limit: slots[0]! });
       if (u.COUNTS) {
@@ -118,7 +119,6 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
           if (piece % u.PARTS === 0) u.countRoutes({ mine, turn: piece / u.PARTS });
         }
       }
-      if (g.threadIdx.x === 0) g.store(mine.dispatches.at(g.blockIdx.x), epoch);
     },
   );
 }

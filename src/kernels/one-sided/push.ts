@@ -60,7 +60,7 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
         SUMS: half !== 'send',
         AWAIT_SLOTS: half === 'recv',
         COUNTS: shape.counts && half !== 'send',
-        countRound: countRound(half === 'both'),
+        countRound,
         COUNTER: counters[half],
         patienceOf,
         E4M3: e4m3,
