@@ -109,8 +109,6 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
       // All stores of this block happen before this barrier ends, and the release behind it is cumulative: what the
       // block's threads wrote to any rank is visible to whoever acquires its flag.
       g.barrier();
-      // By the thread whose word to this rank the receive of a split dispatch awaits: that may end before this launch does.
-      if (g.threadIdx.x === g.rank) g.store(count, epoch);
       u.arrive({ win, epoch });
       if (!u.SPLIT) u.awaitPeers({ win, epoch, limit: slots[0]! });
       if (u.COUNTS) {
@@ -119,6 +117,7 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
           if (piece % u.PARTS === 0) u.countRoutes({ mine, turn: piece / u.PARTS });
         }
       }
+      if (g.threadIdx.x === 0) g.store(count, epoch);
     },
   );
 }

@@ -76,16 +76,18 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
       const mine = win.at(g.rank);
       const epoch = u.countRound({ count: mine[u.COUNTER].at(g.blockIdx.x) });
       // What the experts left is read from here on. A receive begins behind a send that has passed this, so it may begin
-      // while that still sends: it ends when all ranks have sent, this one too.
+      // while that still sends.
       if (u.SENDS) g.awaitPrevious();
       g.releaseNext();
       const patience = g.registers('u32', 1);
       if (u.SUMS) patience[0] = u.patienceOf({ failure: mine.failure, limit });
       // One block more than there is work for: it says that this rank's slots may be written again, and the receive of a
-      // split round waits until everybody has said so, which spares the next send that wait.
+      // split round waits until everybody has said so, which spares the next send that wait; and until this rank's own send
+      // has ended, which may still have rows for others: so the next round is behind both.
       if (g.blockIdx.x === u.BLOCKS) {
         if (u.SENDS) u.releaseSlots({ win, epoch });
         if (u.AWAIT_SLOTS) u.awaitSlots({ win, epoch, limit: patience[0]! });
+        if (!u.SENDS) g.awaitPrevious();
         return;
       }
 
