@@ -36,6 +36,7 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
         limit: 'u32',
       },
       using: {
+        RANKS: shape.ranks,
         MAX_TOKENS: shape.maxTokens,
         PARTS: shape.dispatch.parts,
         COUNTS: shape.counts && !split,
@@ -108,7 +109,8 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
       if (u.COUNTS) {
         // The same pieces, seen from here: slots of every source whose ids have just arrived.
         for (let piece = g.blockIdx.x; piece < u.MAX_TOKENS * u.PARTS; piece += g.gridDim.x) {
-          if (piece % u.PARTS === 0) u.countRoutes({ mine, token: piece / u.PARTS });
+          if (piece % u.PARTS === 0)
+            u.countRoutes({ mine, rank: g.rank, token: piece / u.PARTS, first: 0, sources: u.RANKS });
         }
       }
       if (g.threadIdx.x === 0) g.store(mine.dispatches.at(g.blockIdx.x), epoch);

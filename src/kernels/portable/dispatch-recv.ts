@@ -50,7 +50,7 @@ export function dispatchRecvKernel(shape: PortableShape, window: PortableWindow,
         // Where somebody did not come, there is nothing to count.
         if (u.patienceOf({ failure: mine.failure, limit: 1 }) === 0) return;
         for (let token = g.blockIdx.x; token < u.MAX_TOKENS; token += g.gridDim.x)
-          u.countRoutes({ mine, token });
+          u.countRoutes({ mine, rank: g.rank, token, first: 0, sources: u.RANKS });
       }
     },
   );
