@@ -9,6 +9,7 @@ import { type Bits, dtypes, fromF32, toF32 } from './dtype.js';
 import { expertsOf, isExpert, limits, ownerOf, ranksOf, requireShape, type Shape } from './shape.js';
 
 export { expand, plan, reduce } from './expert-rows.js';
+export { mlp } from './mlp.js';
 
 /** What one rank brings to a round. */
 export interface Source {

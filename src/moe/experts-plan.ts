@@ -219,6 +219,12 @@ export class ExpertsPlan {
     throw new ArgumentError('received', `another, given to ${call}`, possible);
   }
 
+  /** For whoever takes `planned` as it is: refuses to go on where there is no plan of `received`. */
+  requirePlanned(call: string, received: Received, stream: Stream): void {
+    this.#require(call, received, stream);
+    if (!this.#wasPlanned) throw notPlanned(call);
+  }
+
   #scatter(call: string, own: Tensor | undefined): number {
     const { scatter } = this.#memory;
     if (own === undefined) {

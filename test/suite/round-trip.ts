@@ -408,7 +408,7 @@ function tuning(
   ahead = 1,
   { send = 'store', inFlight = 4 }: { readonly send?: 'store' | 'bulk'; readonly inFlight?: number } = {},
 ): Tuning {
-  const launch = { blocks, threads, parts, inFlight };
+  const launch = { blocks, threads, parts, inFlight, teams: 1 };
   return { dispatch: { ...launch, way: send }, combine: { ...launch, way, ahead } };
 }
 const bulk = { send: 'bulk' } as const;

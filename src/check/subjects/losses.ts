@@ -17,7 +17,7 @@ const victim = 1;
 const layer = { ranks, experts: 3, topK: 3, maxTokens: 4, hidden: 16, dtype: 'bf16' } as const;
 
 /** Several blocks, which all give up, and each of which has more to wait for. */
-const spread = { blocks: 2, threads: 32, parts: 1, inFlight: 4 };
+const spread = { blocks: 2, threads: 32, parts: 1, inFlight: 4, teams: 1 };
 
 /** Of the one-sided family, with one of its tunings. */
 export function loss(

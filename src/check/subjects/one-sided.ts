@@ -11,6 +11,8 @@ import { type Carrier, common, configurationsOf, type Rounds } from './rounds.js
 interface OneSided extends Rounds {
   readonly ahead: number;
   readonly send: 'store' | 'bulk';
+  /** Of a block: each works on a piece of its own. */
+  readonly teams: number;
 }
 
 const pushed: Readonly<Record<string, Partial<OneSided>>> = {
@@ -178,6 +180,7 @@ const apart: Readonly<Record<string, Partial<OneSided>>> = Object.fromEntries(
     'split, nothing comes home': { ranks: 3, topK: 2, routes: { router: { kind: 'one-rank', target: 1 } } },
     'split, a graph, replayed': { graph: true, counts: true },
     'split, one resident block': { residentBlocks: 1, maxTokens: 3 },
+    'split, two teams': { maxTokens: 5, threads: 64, teams: 2, counts: true },
     'split, bulk': { send: 'bulk', maxTokens: 4, blocks: 1, hidden: 24 },
     'split, e4m3': { wire: 'e4m3', hidden: 16, ranks: 3 },
     'split, combine weighs': { weighting: 'combine', topK: 3, experts: 5 },
@@ -185,7 +188,7 @@ const apart: Readonly<Record<string, Partial<OneSided>>> = Object.fromEntries(
   }).map(([name, differences]) => [name, { split: true, ...differences }]),
 );
 
-const small = { blocks: 2, threads: 32, parts: 1, inFlight: 4 };
+const small = { blocks: 2, threads: 32, parts: 1, inFlight: 4, teams: 1 };
 const alone = (way: 'push' | 'pull'): Carrier => ({
   tuning: { dispatch: { ...small, way: 'store' }, combine: { ...small, way, ahead: 1 } },
 });
@@ -218,6 +221,7 @@ export const oneSided: readonly CheckSubject[] = [
     configurations: [
       ...configurations('push', inBulk),
       ...configurations('pull', {
+        'bulk, two teams': { send: 'bulk', maxTokens: 3, blocks: 1, threads: 64, teams: 2 },
         'bulk, two warps': { send: 'bulk', maxTokens: 4, blocks: 1, threads: 64 },
       }),
       loss('push', 'dispatch', { send: 'bulk' }),
@@ -266,8 +270,12 @@ function configurations(
   way: 'push' | 'pull',
   all: Readonly<Record<string, Partial<OneSided>>>,
 ): CheckConfiguration[] {
-  return configurationsOf(way, all, ({ blocks, threads, parts }, { ahead = 1, send = 'store' }) => {
-    const launch = { blocks, threads, parts, inFlight: 4 };
-    return { tuning: { dispatch: { ...launch, way: send }, combine: { ...launch, way, ahead } } };
-  });
+  return configurationsOf(
+    way,
+    all,
+    ({ blocks, threads, parts }, { ahead = 1, send = 'store', teams = 1 }) => {
+      const launch = { blocks, threads, parts, teams, inFlight: 4 };
+      return { tuning: { dispatch: { ...launch, way: send }, combine: { ...launch, way, ahead } } };
+    },
+  );
 }

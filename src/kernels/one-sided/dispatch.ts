@@ -14,6 +14,7 @@ import { flags } from './flags.js';
 import { prefetchRows } from './prefetch.js';
 import { awaitsSlots, routeOf, tellRoutes } from './routes.js';
 import { sendRow } from './send-row.js';
+import { team } from './team.js';
 import type { OneSidedShape, OneSidedWindow } from './window.js';
 
 export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
@@ -39,6 +40,8 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
         RANKS: shape.ranks,
         MAX_TOKENS: shape.maxTokens,
         PARTS: shape.dispatch.parts,
+        TEAMS: shape.dispatch.teams,
+        team: team(shape.dispatch),
         COUNTS: shape.counts && !split,
         PAYLOADS: shape.payloads.length,
         PUSH: shape.combine.way === 'push',
@@ -87,8 +90,9 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
         if (g.laneId === 0) g.mbarrier.init(bulk.filled, 1);
       }
 
-      // The work is MAX_TOKENS · PARTS pieces of rows; block b takes every gridDim-th.
-      for (let piece = g.blockIdx.x; piece < u.MAX_TOKENS * u.PARTS; piece += g.gridDim.x) {
+      // The work is MAX_TOKENS · PARTS pieces of rows; block b takes every gridDim-th, its teams in turn.
+      const first = u.team.index() * g.gridDim.x + g.blockIdx.x;
+      for (let piece = first; piece < u.MAX_TOKENS * u.PARTS; piece += g.gridDim.x * u.TEAMS) {
         const token = piece / u.PARTS;
         const part = piece % u.PARTS;
         const { id, weight } = u.routeOf({ topkIds, topkWeights, token, tokens });

@@ -17,8 +17,9 @@ import { recordFailure } from '../common/waits.js';
 import { awaitVector, emptyWord, isEmpty, lookAt, makeEmpty } from './arrival.js';
 import { placeOf } from './gather.js';
 import { pushParams } from './push-row.js';
-import { mostRows, sumParams } from './sum-piece.js';
-import type { OneSidedShape, OneSidedWindow } from './window.js';
+import { sumParams } from './sum-piece.js';
+import { team } from './team.js';
+import { mostRows, type OneSidedShape, type OneSidedWindow } from './window.js';
 
 /** How a row is laid out, and cut into parts. */
 function rowOf({ output: { hidden }, combine }: OneSidedShape) {
@@ -42,6 +43,7 @@ export function pushE4m3(shape: OneSidedShape) {
       params: pushParams,
       using: {
         row: rowOf(shape),
+        team: team(shape.combine),
         DTYPE: partialDtype(shape),
         /** The vectors that hold 16 elements, and the elements in each. */
         VECTORS: size,
@@ -52,9 +54,9 @@ export function pushE4m3(shape: OneSidedShape) {
     (g, { from, to, part }, u) => {
       const end = g.min((part + 1) * u.row.PART_STRETCHES, g.u32(u.row.STRETCHES));
       for (
-        let stretch = part * u.row.PART_STRETCHES + g.warpId;
+        let stretch = part * u.row.PART_STRETCHES + u.team.warp();
         stretch < end;
-        stretch += g.blockDim.x / 32
+        stretch += u.team.threads() / 32
       ) {
         const i = stretch * 32 + g.laneId;
         const row = g.registers('v16', u.VECTORS);
@@ -179,6 +181,7 @@ export function sumE4m3(shape: OneSidedShape, window: OneSidedWindow) {
       params: sumParams(shape, window),
       using: {
         row: rowOf(shape),
+        team: team(shape.combine),
         ROWS: rows,
         findOwners: findOwners(shape),
         DTYPE: dtype,
@@ -202,9 +205,9 @@ export function sumE4m3(shape: OneSidedShape, window: OneSidedWindow) {
       const count = u.findOwners({ expert: id, owners });
       const end = g.min((part + 1) * u.row.PART_STRETCHES, g.u32(u.row.STRETCHES));
       for (
-        let stretch = part * u.row.PART_STRETCHES + g.warpId;
+        let stretch = part * u.row.PART_STRETCHES + u.team.warp();
         stretch < end;
-        stretch += g.blockDim.x / 32
+        stretch += u.team.threads() / 32
       ) {
         const i = stretch * 32 + g.laneId;
         const total = g.registers('f32', 16);

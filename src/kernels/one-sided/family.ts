@@ -22,10 +22,10 @@ import { dispatchRecvKernel } from './dispatch-recv.js';
 import { type OneSidedTuning, oneSidedKnobs } from './knobs.js';
 import { pullKernel } from './pull.js';
 import { pushKernel } from './push.js';
-import { mostRows } from './sum-piece.js';
 import {
   combineGrid,
   dispatchRecvSpread,
+  mostRows,
   type OneSidedShape,
   oneSidedWindow,
   returnedVectors,
@@ -60,9 +60,15 @@ function refusesTuning(
   { split }: Place,
   { dispatch, combine }: OneSidedTuning,
 ): HeddleError | null {
-  for (const [phase, { threads }] of Object.entries({ dispatch, combine })) {
-    if (threads >= layer.ranks) continue;
-    return new ArgumentError(`tuning.${phase}.threads`, threads, `at least ranks, ${layer.ranks}`);
+  for (const [phase, { threads, teams }] of Object.entries({ dispatch, combine })) {
+    if (threads < layer.ranks)
+      return new ArgumentError(`tuning.${phase}.threads`, threads, `at least ranks, ${layer.ranks}`);
+    if (threads % (32 * teams) !== 0)
+      return new ArgumentError(
+        `tuning.${phase}.teams`,
+        teams,
+        `a divisor of the block's ${threads / 32} warps`,
+      );
   }
   if (layer.output.wire === 'e4m3') {
     if (combine.way === 'pull')

@@ -2,6 +2,7 @@
 import { device, pointer } from '../../lang/index.js';
 import { outputRowBytes, type RowDtype } from '../../layer/index.js';
 import { emptyWord } from './arrival.js';
+import { team } from './team.js';
 import { depth, type OneSidedShape } from './window.js';
 
 /** One part of a row: from `output` of this rank to `returned` of its source. */
@@ -24,18 +25,19 @@ export function pushRow(shape: OneSidedShape) {
         DEPTH: depth(partUnits, shape.combine),
         EMPTY: emptyWord,
         OTHER_NAN: otherNan[shape.output.dtype],
+        team: team(shape.combine),
       },
     },
     (g, { from, to, part }, u) => {
       const end = g.min((part + 1) * u.PART_UNITS, g.u32(u.UNITS));
-      for (let base = part * u.PART_UNITS; base < end; base += g.blockDim.x * u.DEPTH) {
+      for (let base = part * u.PART_UNITS; base < end; base += u.team.threads() * u.DEPTH) {
         const row = g.registers('v16', u.DEPTH);
         for (const d of g.unroll(u.DEPTH)) {
-          const i = base + d * g.blockDim.x + g.threadIdx.x;
+          const i = base + d * u.team.threads() + u.team.thread();
           if (i < end) row[d] = g.load(from.at(i), { cache: 'stream' });
         }
         for (const d of g.unroll(u.DEPTH)) {
-          const i = base + d * g.blockDim.x + g.threadIdx.x;
+          const i = base + d * u.team.threads() + u.team.thread();
           const last = g.lane(row[d]!, 'u32', 3);
           const filled = g.pack('u32', [
             g.lane(row[d]!, 'u32', 0),

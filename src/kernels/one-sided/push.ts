@@ -15,6 +15,7 @@ import { release } from './flags.js';
 import { gatherPushed } from './gather.js';
 import { pushPiece } from './push-piece.js';
 import { sumPiece } from './sum-piece.js';
+import { team } from './team.js';
 import type { OneSidedShape, OneSidedWindow } from './window.js';
 
 /** What a launch does of it. */
@@ -49,6 +50,8 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
         MAX_TOKENS: shape.maxTokens,
         BLOCKS: shape.combine.blocks,
         PARTS: shape.combine.parts,
+        TEAMS: shape.combine.teams,
+        team: team(shape.combine),
         AHEAD: half === 'both' ? shape.combine.ahead : 0,
         SENDS: half !== 'recv',
         SUMS: half !== 'send',
@@ -59,7 +62,7 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
         patienceOf,
         E4M3: e4m3,
         pushPiece: pushPiece(shape, window),
-        sumPiece: e4m3 ? sumE4m3(shape, window) : sumPiece(shape, window, gatherPushed(shape, window)),
+        sumPiece: e4m3 ? sumE4m3(shape, window) : sumPiece(shape, window, gatherPushed(window)),
         zeroCounts: zeroCounts(shape, window),
         ...release(window, shape, 'combine'),
       },
@@ -81,11 +84,11 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
         return;
       }
 
-      // Pieces of rows, as in dispatch, block b taking every BLOCKS-th: b of the expert's rank pushes what b of the
-      // source's adds up.
+      // Pieces of rows, as in dispatch: block b of the expert's rank pushes what b of the source's adds up.
       const pieces = u.MAX_TOKENS * u.PARTS;
-      const lag = u.AHEAD * u.BLOCKS;
-      for (let step = g.blockIdx.x; step < pieces + lag; step += u.BLOCKS) {
+      const stride = u.BLOCKS * u.TEAMS;
+      const lag = u.AHEAD * stride;
+      for (let step = u.team.index() * u.BLOCKS + g.blockIdx.x; step < pieces + lag; step += stride) {
         const piece = step - lag;
         const token = piece / u.PARTS;
         // Lane k holds route k of the token to add up, on its way while another is pushed.

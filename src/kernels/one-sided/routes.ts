@@ -2,6 +2,7 @@
 import { device, peers, pointer, record, registers } from '../../lang/index.js';
 import { expertOwner } from '../common/owners.js';
 import { release } from './flags.js';
+import { team } from './team.js';
 import type { OneSidedShape, OneSidedWindow } from './window.js';
 
 /** Route k of a token, in lane k of every warp. Tokens that were not brought have none. */
@@ -43,13 +44,14 @@ export function tellRoutes(shape: OneSidedShape, window: OneSidedWindow) {
         WEIGHTS: shape.weights,
         PUSH: shape.combine.way === 'push',
         ownerOf: expertOwner(shape),
+        team: team(shape.dispatch),
         beforeFirstStore: beforeFirstStore(shape, window),
       },
     },
     (g, { win, token, id, weight, epoch, slots }, u) => {
       u.beforeFirstStore({ win, epoch, slots });
       const owner = u.ownerOf({ expert: id });
-      for (let to = g.warpId; to < u.RANKS; to += g.blockDim.x / 32) {
+      for (let to = u.team.warp(); to < u.RANKS; to += u.team.threads() / 32) {
         const there = win.at(to);
         if (u.PUSH) {
           const any = g.warp.any(owner === to);

@@ -22,6 +22,7 @@ import { failureWords } from '../common/failure.js';
 import { receivedSections } from '../common/received.js';
 import type { Spread } from '../common/spread.js';
 import type { CombineTuning, DispatchTuning } from './knobs.js';
+import { teamSize } from './team.js';
 
 /** What the kernels of one ExpertParallel are specialised to. */
 export interface OneSidedShape extends Layer {
@@ -61,11 +62,14 @@ export function oneSidedWindow(shape: OneSidedShape) {
 export type OneSidedWindow = ReturnType<typeof oneSidedWindow>;
 
 /**
- * Loads that each thread of a block keeps in flight: as many as its part of a row needs, at most `inFlight`, and no
+ * Loads that each thread keeps in flight: as many as its share of a part of a row needs, at most `inFlight`, and no
  * more than fill a quarter of its registers (896 or 1024 threads with eight vectors each spilled).
  */
-export const depth = (units: number, { threads, inFlight }: DispatchTuning | CombineTuning): number =>
-  Math.min(inFlight, Math.ceil(units / threads), Math.floor(4096 / threads));
+export const depth = (units: number, launch: DispatchTuning | CombineTuning): number =>
+  Math.min(launch.inFlight, Math.ceil(units / teamSize(launch)), Math.floor(4096 / launch.threads));
+
+/** A token has at most that many partial rows. */
+export const mostRows = ({ topK, ranks }: Pick<Layer, 'topK' | 'ranks'>): number => Math.min(topK, ranks);
 
 /** Blocks of a combine launch: a pushing one has one more, which only releases the slots. */
 export const combineGrid = ({ combine }: { readonly combine: CombineTuning }): number =>
