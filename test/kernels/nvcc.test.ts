@@ -82,7 +82,7 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
     { ranks: 64, nodes: 2, topk: 32 },
     { hidden: 77, dtype: 'f16' },
     { wire: 'e4m3', ranks: 72, nodes: 9 },
-    { wire: 'e4m3', ranks: 64, nodes: 2, topk: 32, dtype: 'f16' },
+    { wire: 'e4m3', ranks: 32, nodes: 2, topk: 32, dtype: 'f16' },
   ],
   hybrid_weigh: [{ wire: 'e4m3', topk: 32 }],
   experts_plan: [

@@ -2,10 +2,11 @@
 import type { CheckSubject } from '../subject.js';
 import { ceilings } from './ceilings.js';
 import { experts } from './experts.js';
+import { hybrid } from './hybrid.js';
 import { oneSided } from './one-sided.js';
 import { portable } from './portable.js';
 
 /** Where other threads find them. */
 export const checkSubjectsModule = import.meta.url;
 
-export const checkSubjects: readonly CheckSubject[] = [...oneSided, ...portable, experts, ceilings];
+export const checkSubjects: readonly CheckSubject[] = [...oneSided, ...portable, hybrid, experts, ceilings];

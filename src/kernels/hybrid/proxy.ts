@@ -4,6 +4,7 @@
  */
 import type { HostView, Network } from '../../device/index.js';
 import { HeddleError } from '../../errors/index.js';
+import type { ProxyParts, ProxyProgram } from '../../world/index.js';
 import { chunkOfTag, header, nodeOfTag, phaseOfTag, tagOf } from './messages.js';
 
 /** What the program must know of the wire; threads can send it each other. Offsets and lengths are in bytes. */
@@ -50,22 +51,16 @@ interface Message {
   seen: number;
 }
 
-interface Parts {
-  readonly network: Network;
-  readonly memory: HostView;
-  readonly data: ProxyData;
-}
+export const hybridProxy = (parts: ProxyParts<ProxyData>): ProxyProgram => new HybridProxy(parts);
 
-export const hybridProxy = (parts: Parts): HybridProxy => new HybridProxy(parts);
-
-class HybridProxy {
+class HybridProxy implements ProxyProgram {
   readonly #network: Network;
   readonly #memory: HostView;
   readonly #data: ProxyData;
   /** [phase][hop][chunk], in one row. */
   readonly #messages: readonly Message[];
 
-  constructor({ network, memory, data }: Parts) {
+  constructor({ network, memory, data }: ProxyParts<ProxyData>) {
     this.#network = network;
     this.#memory = memory;
     this.#data = data;
