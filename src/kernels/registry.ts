@@ -100,7 +100,9 @@ export const registry: readonly RegisteredKernel[] = [
   ofFamily(hybrid, 'hybrid_dispatch_send', 'packs messages for other nodes, and stores to its own', {
     nodes: 2,
   }),
-  ofFamily(hybrid, 'hybrid_dispatch_recv', 'forwards what comes from other nodes to its owners', { nodes: 2 }),
+  ofFamily(hybrid, 'hybrid_dispatch_recv', 'forwards what comes from other nodes to its owners', {
+    nodes: 2,
+  }),
   ofFamily(hybrid, 'hybrid_weigh', 'from a row a route to the row that travels', {
     nodes: 2,
     otherwise: { weighting: 'combine' },

@@ -70,7 +70,10 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
     { hidden: 77, weights: 'no' },
     { ranks: 64, nodes: 8, topk: 32, tokens: 5, scales: 224 },
   ],
-  hybrid_dispatch_recv: [{ counts: 'yes', scales: 224 }, { ranks: 64, nodes: 2, topk: 32 }],
+  hybrid_dispatch_recv: [
+    { counts: 'yes', scales: 224 },
+    { ranks: 64, nodes: 2, topk: 32 },
+  ],
   hybrid_combine_send: [
     { wire: 'e4m3', 'combine.parts': 3 },
     { wire: 'e4m3', weighting: 'combine', hidden: 144 },

@@ -22,6 +22,7 @@ import { stepsOf } from './steps.js';
 export const hybrid: Family<HybridTuning> = {
   name: 'hybrid',
   summary: 'NVLink inside a node; between nodes a row goes once to each, by the host’s network',
+  reach: 'world',
   knobs: hybridKnobs,
   refuses,
   defaults: (layer, place) => adapted(defaultTuning(layer, place.kind), layer, place),
