@@ -5,8 +5,16 @@ import { experts } from './experts.js';
 import { hybrid } from './hybrid.js';
 import { oneSided } from './one-sided.js';
 import { portable } from './portable.js';
+import { router } from './router.js';
 
 /** Where other threads find them. */
 export const checkSubjectsModule = import.meta.url;
 
-export const checkSubjects: readonly CheckSubject[] = [...oneSided, ...portable, hybrid, experts, ceilings];
+export const checkSubjects: readonly CheckSubject[] = [
+  ...oneSided,
+  ...portable,
+  hybrid,
+  experts,
+  router,
+  ceilings,
+];
