@@ -39,6 +39,7 @@ export function choose(
   };
 }
 
-/** Where none can, the first: it will say why. */
+/** Where none can, the first that reaches all ranks: it will say why. */
 const firstThatCan = (layer: Layer, place: Place): Family =>
-  families.find((family) => family.refuses(layer, place) === null) ?? families[0]!;
+  families.find((family) => family.refuses(layer, place) === null) ??
+  families.find(({ reach }) => reach === 'world' || place.topology.nodes === 1)!;
