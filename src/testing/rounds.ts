@@ -29,7 +29,7 @@ import {
   exampleOutput,
 } from './example-experts.js';
 import { OtherWork } from './other-work.js';
-import { makeAllRoutes, type RoutesOptions, randomBytes, randomElements } from './routes.js';
+import { firstOf, makeAllRoutes, type RoutesOptions, randomBytes, randomElements } from './routes.js';
 
 /** A layer whose experts are the example experts. */
 export interface RoundsShape {
@@ -37,6 +37,7 @@ export interface RoundsShape {
   readonly experts: number;
   readonly topK: number;
   readonly maxTokens: number;
+  readonly replicas?: number;
   readonly hidden: number;
   readonly dtype: Shape['output']['dtype'];
   readonly weighting?: NonNullable<Shape['output']['weighting']>;
@@ -47,12 +48,13 @@ export interface RoundsShape {
 
 /** The shape in the words of the reference: payloads `x`, `p1`, `p2` … */
 export function shapeOfRounds({ hidden, dtype, extra = [], ...rest }: RoundsShape): Shape {
-  const { ranks, experts, topK, maxTokens, weighting, wire } = rest;
+  const { ranks, experts, topK, maxTokens, replicas, weighting, wire } = rest;
   return {
     ranks,
     experts,
     topK,
     maxTokens,
+    ...(replicas && { replicas }),
     payloads: [
       { name: exampleInput, rowBytes: hidden * dtypes[dtype].size },
       ...extra.map((rowBytes, i) => ({ name: `p${i + 1}`, rowBytes })),
@@ -73,7 +75,7 @@ export function makeSources(
     ...routes,
     payloads: Object.fromEntries(
       shape.payloads.map(({ name, rowBytes }, i) => {
-        const own = seed * 1009 + rank * 16 + i;
+        const own = seed * 1009 + firstOf(shape, rank) * 16 + i;
         const bytes =
           name === exampleInput
             ? bytesOf(randomElements(dtype, routes.tokens * hidden, own, 6))
@@ -143,11 +145,12 @@ export function layerOf(
   shape: Shape,
   features: Pick<ExpertParallelOptions, 'family' | 'weights' | 'counts' | 'tuning' | 'waitMs' | 'split'> = {},
 ): ExpertParallelOptions {
-  const { experts, topK, maxTokens, payloads, output } = shape;
+  const { experts, topK, maxTokens, replicas, payloads, output } = shape;
   return {
     experts,
     topK,
     maxTokens,
+    ...(replicas && { replicas }),
     payloads: Object.fromEntries(
       payloads.map(({ name, rowBytes }) => [
         name,
@@ -170,6 +173,8 @@ interface Buffers {
 }
 
 class RankRounds {
+  private combined = 0;
+
   constructor(
     private readonly world: World,
     private readonly ep: ExpertParallel,
@@ -235,7 +240,9 @@ class RankRounds {
     const sent = ep.combineSend(ep.received, stream);
     this.other.between(stream);
     ep.combineRecv(sent, out, stream);
-    this.other.behind(stream);
+    // Every other time: a send that follows at once begins before this has ended.
+    this.combined += 1;
+    if (this.combined % 2 === 1) this.other.behind(stream);
   }
 
   private copy(to: OwnedTensor, from: OwnedTensor): void {
