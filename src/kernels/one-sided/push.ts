@@ -82,11 +82,11 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
       const patience = g.registers('u32', 1);
       if (u.SUMS) patience[0] = u.patienceOf({ failure: mine.failure, limit });
       // One block more than there is work for: it says that this rank's slots may be written again, and the receive of a
-      // split round waits until everybody has said so, which spares the next send that wait; and until this rank's own send
-      // has ended, which may still have rows for others: so the next round is behind both.
+      // split round waits until everybody has said so, which spares the next send that wait.
       if (g.blockIdx.x === u.BLOCKS) {
         if (u.SENDS) u.releaseSlots({ win, epoch });
         if (u.AWAIT_SLOTS) u.awaitSlots({ win, epoch, limit: patience[0]! });
+        // The end of a launch stands for that of all before it: this rank's own send may still have rows for others.
         if (!u.SENDS) g.awaitPrevious();
         return;
       }
