@@ -6,7 +6,7 @@
 import { device, kernel, pointer, registers } from '../../../lang/index.js';
 import { sumUpTo } from '../sum-up-to.js';
 import { type GemmShape, type GemmTile, stageUnits, type TileSizes, tileSizes } from './shape.js';
-import { loadStage, multiplyStage, tileInputs } from './stages.js';
+import { loadParts, loadStage, multiplyParts, tileInputs } from './stages.js';
 import { storeTile } from './store.js';
 
 export function gemmKernel(shape: GemmShape, tile: GemmTile) {
@@ -162,8 +162,12 @@ const multiply = (shape: GemmShape, tile: GemmTile, sizes: TileSizes) =>
         STEPS: sizes.steps,
         STAGES: tile.stages,
         UNITS: sizes.tileUnits,
+        PARTS: stageUnits / 2,
+        ROW_PARTS: sizes.rowParts,
+        COLUMN_PARTS: sizes.columnParts,
         loadStage: loadStage(shape, tile, sizes),
-        multiplyStage: multiplyStage(tile, sizes),
+        loadParts: loadParts(tile, sizes),
+        multiplyParts: multiplyParts(sizes),
       },
     },
     (g, { stages, inputs, sums }, u) => {
@@ -171,16 +175,36 @@ const multiply = (shape: GemmShape, tile: GemmTile, sizes: TileSizes) =>
         if (step < u.STEPS) u.loadStage({ stage: stages.at(step * u.UNITS), inputs, step });
         g.async.commit();
       }
-      for (let step = g.u32(0); step < u.STEPS; step += 1) {
-        // What this thread has loaded is there, behind the barrier what others have; and the stage before has been read.
-        g.async.wait(u.STAGES - 2);
-        g.barrier();
-        const next = step + u.STAGES - 1;
-        if (next < u.STEPS)
-          u.loadStage({ stage: stages.at((next % u.STAGES) * u.UNITS), inputs, step: next });
-        g.async.commit();
-        u.multiplyStage({ stage: stages.at((step % u.STAGES) * u.UNITS), sums });
-      }
+      const a = g.registers('v16', 2 * u.ROW_PARTS);
+      const b = g.registers('v16', 2 * u.COLUMN_PARTS);
+      const parts = { a, b };
+      g.async.wait(u.STAGES - 2);
       g.barrier();
+      u.loadParts({ stage: stages, k: 0, parts });
+      for (let step = g.u32(0); step < u.STEPS; step += 1) {
+        const stage = stages.at((step % u.STAGES) * u.UNITS);
+        for (const k of g.unroll(u.PARTS)) {
+          if (k + 1 < u.PARTS) u.loadParts({ stage, k: k + 1, parts });
+          else {
+            // What this thread has loaded of the next stage is there; behind the barrier what others have is too, and
+            // this stage has been read.
+            g.async.wait(u.STAGES - 2);
+            g.barrier();
+            if (step + 1 < u.STEPS) {
+              const next = stages.at(((step + 1) % u.STAGES) * u.UNITS);
+              u.loadParts({ stage: next, k: 0, parts });
+            }
+          }
+          if (k === 0) {
+            const later = step + u.STAGES - 1;
+            if (later < u.STEPS) {
+              const free = stages.at((later % u.STAGES) * u.UNITS);
+              u.loadStage({ stage: free, inputs, step: later });
+            }
+            g.async.commit();
+          }
+          u.multiplyParts({ k, parts, sums });
+        }
+      }
     },
   );

@@ -3,7 +3,7 @@
  * each. Vector v of row r lies at place v ^ (r % 8) of its row, so that the 8 rows of a matrix, which a warp loads at once,
  * lie in different banks.
  */
-import { device, pointer, record, registers } from '../../../lang/index.js';
+import { constant, device, pointer, record, registers } from '../../../lang/index.js';
 import { type GemmShape, type GemmTile, stageUnits, type TileSizes } from './shape.js';
 
 /** What a thread loads of a tile, and where from. */
@@ -47,12 +47,15 @@ export const loadStage = ({ gated }: GemmShape, tile: GemmTile, sizes: TileSizes
     },
   );
 
-/** Adds the product of a stage's rows and weights to the sums of this warp. */
-export const multiplyStage = (tile: GemmTile, { rowUnits, rowParts, columnParts }: TileSizes) =>
+/** A warp's parts of 16 elements of its rows and of its rows of weights, twice: one is multiplied, the next is loaded. */
+export const tileParts = record({ a: registers('v16'), b: registers('v16') });
+
+/** Loads parts k of 4 of a stage. */
+export const loadParts = (tile: GemmTile, { rowUnits, rowParts, columnParts }: TileSizes) =>
   device(
     {
-      name: 'multiply_stage',
-      params: { stage: pointer('v16'), sums: registers('v16') },
+      name: 'load_parts',
+      params: { stage: pointer('v16'), k: constant<number>(), parts: tileParts },
       using: {
         U: stageUnits,
         ROW_UNITS: rowUnits,
@@ -61,23 +64,35 @@ export const multiplyStage = (tile: GemmTile, { rowUnits, rowParts, columnParts 
         WARP_COLUMNS: tile.warpColumns,
       },
     },
-    (g, { stage, sums }, u) => {
+    (g, { stage, k, parts: { a, b } }, u) => {
       const lane = g.laneId;
       const row = (g.warpId / u.WARP_COLUMNS) * (16 * u.ROW_PARTS) + (lane % 16);
       const column = (g.warpId % u.WARP_COLUMNS) * (16 * u.COLUMN_PARTS) + (lane / 16) * 8 + (lane % 8);
-      for (const k of g.unroll(u.U / 2)) {
-        const a = g.registers('v16', u.ROW_PARTS);
-        const b = g.registers('v16', u.COLUMN_PARTS);
-        const atA = stage.at(row * u.U + ((2 * k) ^ (lane / 16) ^ (lane % 8)));
-        const atB = stage.at(u.ROW_UNITS + column * u.U + ((2 * k) ^ ((lane / 8) % 2) ^ (lane % 8)));
-        for (const m of g.unroll(u.ROW_PARTS)) a[m] = g.warp.ldmatrix(atA.at(m * 16 * u.U));
-        for (const n of g.unroll(u.COLUMN_PARTS)) b[n] = g.warp.ldmatrix(atB.at(n * 16 * u.U));
-        for (const m of g.unroll(u.ROW_PARTS)) {
-          for (const n of g.unroll(u.COLUMN_PARTS)) {
-            for (const half of g.unroll(2)) {
-              const i = 2 * (m * u.COLUMN_PARTS + n) + half;
-              sums[i] = g.warp.mma(a[m]!, b[n]!, half, sums[i]!);
-            }
+      const atA = stage.at(row * u.U + ((2 * k) ^ (lane / 16) ^ (lane % 8)));
+      const atB = stage.at(u.ROW_UNITS + column * u.U + ((2 * k) ^ ((lane / 8) % 2) ^ (lane % 8)));
+      const set = k % 2;
+      for (const m of g.unroll(u.ROW_PARTS)) a[set * u.ROW_PARTS + m] = g.warp.ldmatrix(atA.at(m * 16 * u.U));
+      for (const n of g.unroll(u.COLUMN_PARTS))
+        b[set * u.COLUMN_PARTS + n] = g.warp.ldmatrix(atB.at(n * 16 * u.U));
+    },
+  );
+
+/** Adds the product of parts k of 4 to the sums. */
+export const multiplyParts = ({ rowParts, columnParts }: TileSizes) =>
+  device(
+    {
+      name: 'multiply_parts',
+      params: { k: constant<number>(), parts: tileParts, sums: registers('v16') },
+      using: { ROW_PARTS: rowParts, COLUMN_PARTS: columnParts },
+    },
+    (g, { k, parts: { a, b }, sums }, u) => {
+      const set = k % 2;
+      for (const m of g.unroll(u.ROW_PARTS)) {
+        for (const n of g.unroll(u.COLUMN_PARTS)) {
+          for (const half of g.unroll(2)) {
+            const i = 2 * (m * u.COLUMN_PARTS + n) + half;
+            const [rows, columns] = [a[set * u.ROW_PARTS + m]!, b[set * u.COLUMN_PARTS + n]!];
+            sums[i] = g.warp.mma(rows, columns, half, sums[i]!);
           }
         }
       }
