@@ -238,7 +238,7 @@ export class ExpertParallel {
     // A peer may still be writing into this window: nobody unmaps before all are here.
     if (!(await this.#allAreHere())) return;
     this.#inputs.free();
-    this.#carried.close();
+    await this.#carried.close();
   }
 
   async #allAreHere(): Promise<boolean> {
@@ -268,17 +268,22 @@ export class ExpertParallel {
     requireStream('stream', stream);
     if (this.#disposed) throw new DisposedError('this ExpertParallel');
     if (this.#loss !== null) throw this.#loss;
+    const heard = this.#heard;
+    if (heard === null) return;
+    if (!(heard instanceof RankLostError)) throw heard;
+    throw new RankLostError(heard.ranks, operation, undefined, { cause: heard });
+  }
+
+  /** What the group knows, or else the rank's own proxy. */
+  get #heard(): unknown {
     const { signal } = this.world.group;
-    if (!signal.aborted) return;
-    if (!(signal.reason instanceof RankLostError)) throw signal.reason;
-    throw new RankLostError(signal.reason.ranks, operation, undefined, { cause: signal.reason });
+    return signal.aborted ? signal.reason : this.#carried.stopped;
   }
 
   /** What the kernels recorded, or else what the group has heard; null where all is well. */
   async #findLoss(stream: Stream): Promise<unknown> {
     const failure = await this.#carried.failure(stream);
-    const { signal } = this.world.group;
-    const heard: unknown = signal.aborted ? signal.reason : null;
+    const heard = this.#heard;
     if (failure === null) return heard;
     // Whom the group lost is certain. Whom a kernel missed may itself have waited for the lost one.
     const ranks = heard instanceof RankLostError ? heard.ranks : [failure.peer];

@@ -17,9 +17,9 @@ import { recordFailure } from '../common/waits.js';
 import { awaitVector, emptyWord, isEmpty, lookAt, makeEmpty } from './arrival.js';
 import { placeOf } from './gather.js';
 import { pushParams } from './push-row.js';
-import { mostRows, sumParams } from './sum-piece.js';
+import { sumParams } from './sum-piece.js';
 import { team } from './team.js';
-import type { OneSidedShape, OneSidedWindow } from './window.js';
+import { mostRows, type OneSidedShape, type OneSidedWindow } from './window.js';
 
 /** How a row is laid out, and cut into parts. */
 function rowOf({ output: { hidden }, combine }: OneSidedShape) {

@@ -62,7 +62,7 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
         patienceOf,
         E4M3: e4m3,
         pushPiece: pushPiece(shape, window),
-        sumPiece: e4m3 ? sumE4m3(shape, window) : sumPiece(shape, window, gatherPushed(shape, window)),
+        sumPiece: e4m3 ? sumE4m3(shape, window) : sumPiece(shape, window, gatherPushed(window)),
         zeroCounts: zeroCounts(shape, window),
         ...release(window, shape, 'combine'),
       },

@@ -4,8 +4,9 @@ import { findOwners } from '../common/owners.js';
 import { partialDtype, rowsOf } from '../common/received.js';
 import { type Gather, rowSum } from '../common/sum.js';
 import { placeOf } from './gather.js';
+import { stripVectors, sumStrip } from './sum-strip.js';
 import { team } from './team.js';
-import type { OneSidedShape, OneSidedWindow } from './window.js';
+import { mostRows, type OneSidedShape, type OneSidedWindow } from './window.js';
 
 export const sumParams = (shape: OneSidedShape, window: OneSidedWindow) =>
   ({
@@ -19,10 +20,6 @@ export const sumParams = (shape: OneSidedShape, window: OneSidedWindow) =>
     epoch: 'u32',
     patience: registers('u32', 1),
   }) as const;
-
-/** A token has at most that many partial rows. */
-export const mostRows = ({ topK, ranks }: Pick<OneSidedShape, 'topK' | 'ranks'>): number =>
-  Math.min(topK, ranks);
 
 type At = ReturnType<typeof placeOf>['of'];
 
@@ -42,6 +39,8 @@ export function sumPiece(shape: OneSidedShape, window: OneSidedWindow, gather: G
         LANES: lanes,
         DTYPE: dtype,
         team: team(shape.combine),
+        STRIP: stripVectors(shape),
+        sumStrip: sumStrip(shape, window),
         rowSum: rowSum({
           rows: mostRows(shape),
           // A row that is no whole vectors comes value by value, in the first lane.
@@ -56,7 +55,12 @@ export function sumPiece(shape: OneSidedShape, window: OneSidedWindow, gather: G
       const owners = g.registers('u32', u.ROWS);
       const count = u.findOwners({ expert: id, owners });
       const end = g.min((part + 1) * u.PART_UNITS, g.u32(u.UNITS));
-      for (let i = part * u.PART_UNITS + u.team.thread(); i < end; i += u.team.threads()) {
+      let i = part * u.PART_UNITS + u.team.thread();
+      if (u.STRIP > 1) {
+        for (; i + (u.STRIP - 1) * u.team.threads() < end; i += u.STRIP * u.team.threads())
+          u.sumStrip({ win, out, token, from: i, count, owners, epoch, patience });
+      }
+      for (; i < end; i += u.team.threads()) {
         const total = g.registers('f32', u.LANES);
         u.rowSum({ at: { win, token, i, count, owners, epoch, patience }, count, total });
         const to = token * u.UNITS + i;

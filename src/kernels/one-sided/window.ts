@@ -68,6 +68,9 @@ export type OneSidedWindow = ReturnType<typeof oneSidedWindow>;
 export const depth = (units: number, launch: DispatchTuning | CombineTuning): number =>
   Math.min(launch.inFlight, Math.ceil(units / teamSize(launch)), Math.floor(4096 / launch.threads));
 
+/** A token has at most that many partial rows. */
+export const mostRows = ({ topK, ranks }: Pick<Layer, 'topK' | 'ranks'>): number => Math.min(topK, ranks);
+
 /** Blocks of a combine launch: a pushing one has one more, which only releases the slots. */
 export const combineGrid = ({ combine }: { readonly combine: CombineTuning }): number =>
   combine.blocks + (combine.way === 'push' ? 1 : 0);

@@ -39,9 +39,17 @@ import { acquireEarlier, arrive, FenceOrder, fence, mutual, observe, publish } f
 const observationsKept = 8192;
 const mbarrierBytes = 8;
 const nothingOlder: readonly never[] = [];
+/** What no stream and no launch of the machine has. */
+const noStream = -1;
+const noLaunch = -1;
 
 export class RaceDetector implements Detector {
   private readonly streams = new Map<StreamId, StreamState>();
+  private streamCount = 0;
+  /** Of each rank, the one that its network's writes count as. */
+  private readonly networks = new Map<number, StreamState>();
+  /** Whose tags nobody has heard of. */
+  private readonly networkWrites = new Map<number, Actor>();
   private readonly events = new Map<number, Clock>();
   /** What the host program of each rank has seen to be finished. */
   private readonly hosts = new Map<number, Clock>();
@@ -74,7 +82,7 @@ export class RaceDetector implements Detector {
   }
 
   streamCreated(stream: StreamId, rank: number): void {
-    this.streams.set(stream, new StreamState(this.streams.size, stream, rank));
+    this.streams.set(stream, new StreamState(this.streamCount++, stream, rank));
   }
 
   streamAccess(
@@ -109,10 +117,9 @@ export class RaceDetector implements Detector {
   }
 
   hostThreadStarted(thread: ThreadId, rank: number, name: string | null): void {
-    const stream = new StreamState(this.streams.size, -1 - thread, rank, true);
-    this.streams.set(stream.id, stream);
+    const stream = new StreamState(this.streamCount++, noStream, rank, true);
     const launch = new LaunchState(
-      -1,
+      noLaunch,
       stream,
       ++stream.step,
       name ?? 'the host',
@@ -380,6 +387,42 @@ export class RaceDetector implements Detector {
     const location = this.location(cells, barrier.offset, mbarrierBytes);
     const write = arrive(agents, group + 1, meta, location.newest.write);
     location.store(write, wordsAt(barrier.buffer.i32, barrier.offset, mbarrierBytes));
+  }
+
+  networkPosted(write: number, by: ThreadId): void {
+    const poster = this.threads[by]!;
+    const { rank } = poster.block;
+    let stream = this.networks.get(rank);
+    if (stream === undefined) {
+      stream = new StreamState(this.streamCount++, noStream, rank, true);
+      this.networks.set(rank, stream);
+    }
+    const known = release(poster);
+    const launch = new LaunchState(noLaunch, stream, ++stream.step, 'the network', false, known, null);
+    const block = new BlockState(++this.sequence, launch.step, stream, launch, 0);
+    this.networkWrites.set(write, this.actor(block, 0, null, known));
+  }
+
+  networkMoved(
+    write: number,
+    source: { buffer: BufferInfo; offset: number },
+    target: { buffer: BufferInfo; offset: number },
+    bytes: number,
+    site: SiteId,
+  ): void {
+    const nic = this.networkWrites.get(write)!;
+    nic.touched = true;
+    const read = packAccess('read', 'weak', sys, bytes, site);
+    const written = packAccess('write', 'weak', sys, bytes, site);
+    this.shadow(source.buffer).weak(nic, nic, read, source.offset, bytes);
+    this.shadow(target.buffer).weak(nic, nic, written, target.offset, bytes);
+  }
+
+  networkArrived(write: number, at: ThreadId): void {
+    const nic = this.networkWrites.get(write)!;
+    this.networkWrites.delete(write);
+    this.threads[at]!.learn(release(nic));
+    nic.retire();
   }
 
   private stream(id: StreamId): StreamState {
