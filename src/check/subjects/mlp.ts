@@ -21,17 +21,14 @@ interface Experts {
   readonly on?: Pick<CheckConfiguration, 'residentBlocks'>;
 }
 
-const plain: RoundsShape = { ranks: 1, experts: 3, topK: 2, maxTokens: 5, hidden: 64, dtype: 'bf16' };
+const plain: RoundsShape = { ranks: 1, experts: 2, topK: 2, maxTokens: 3, hidden: 64, dtype: 'bf16' };
 
 const all: Readonly<Record<string, Experts>> = {
-  // More steps than stages, so that each is filled again, and more tiles than blocks, so that each takes several.
-  'few rows, all stages again': { shape: { hidden: 320 } },
-  'an expert with many rows, one resident block': {
-    shape: { maxTokens: 40, experts: 2 },
-    routes: { router: { kind: 'repeated' } },
-    on: { residentBlocks: 1 },
-  },
-  'many rows likely': { shape: { maxTokens: 20, experts: 2 } },
+  // More steps than stages, so that each is filled again.
+  'few rows, all stages again': { shape: { hidden: 256 } },
+  // Every block takes several tiles, of both experts.
+  'one resident block': { inner: 128, on: { residentBlocks: 1 } },
+  'many rows likely': { shape: { maxTokens: 20, hidden: 256 } },
   'nobody comes': { routes: { holes: 1 } },
 };
 
