@@ -9,6 +9,7 @@ import {
   expertsOf,
   type Layer,
   type RowDtype,
+  requireShape,
 } from '../layer/index.js';
 import { topologyOf } from '../world/index.js';
 import {
@@ -27,6 +28,7 @@ import {
   swigluKernel,
 } from './experts/index.js';
 import { type Family, type Place, type Plan, phases } from './family.js';
+import { hybrid } from './hybrid/index.js';
 import { choice, count, type Knob, requireKnob } from './knobs.js';
 import { oneSided } from './one-sided/index.js';
 import { portable } from './portable/index.js';
@@ -67,6 +69,7 @@ const yesNo = ['yes', 'no'];
 /** DeepSeek-V3's layer on the 8 GPUs of a machine. */
 const layerParameters = {
   ranks: number('ranks that share the experts', [1, 72], 8),
+  replicas: number('consecutive ranks that hold the same tokens', [1, 72], 1),
   tokens: number('most tokens a rank', [1, 2 ** 20], 128),
   hidden: number('elements of a row', [1, 2 ** 18], 7168),
   experts: number('experts of all ranks', [1, 65_536], 256),
@@ -114,6 +117,18 @@ export const registry: readonly RegisteredKernel[] = [
   }),
   ofFamily(portable, 'portable_combine_send', 'sends partial rows home, as messages'),
   ofFamily(portable, 'portable_combine_recv', 'adds up partial rows as they come home'),
+  ofFamily(hybrid, 'hybrid_dispatch_send', 'packs messages for other nodes, and stores to its own', {
+    nodes: 2,
+  }),
+  ofFamily(hybrid, 'hybrid_dispatch_recv', 'forwards what comes from other nodes to its owners', {
+    nodes: 2,
+  }),
+  ofFamily(hybrid, 'hybrid_weigh', 'from a row a route to the row that travels', {
+    nodes: 2,
+    otherwise: { weighting: 'combine' },
+  }),
+  ofFamily(hybrid, 'hybrid_combine_send', 'sums inside the node what goes home to others', { nodes: 2 }),
+  ofFamily(hybrid, 'hybrid_combine_recv', 'adds up the sums of all nodes', { nodes: 2 }),
   entry(
     'example_experts',
     'small experts for demonstrations and checks',
@@ -124,7 +139,7 @@ export const registry: readonly RegisteredKernel[] = [
     },
     (shape) =>
       exampleExpertsKernel({
-        slots: shape.number('ranks') * shape.number('tokens'),
+        slots: (shape.number('ranks') / shape.number('replicas')) * shape.number('tokens'),
         topK: shape.number('topk'),
         hidden: shape.number('hidden'),
         dtype: shape.text('dtype') as RowDtype,
@@ -179,15 +194,21 @@ function ofFamily(
   {
     otherwise = {},
     split = false,
+    nodes,
   }: {
     /** What a shape says unless it is told. */
     readonly otherwise?: Readonly<Record<string, string>>;
     readonly split?: boolean;
+    /** Of a family that reaches beyond one: how many, unless a shape says otherwise. */
+    readonly nodes?: number;
   } = {},
 ): RegisteredKernel {
-  const parameters: Parameters = Object.fromEntries(
-    Object.entries(travelling).map(([key, of]) => [key, { ...of, default: otherwise[key] ?? of.default }]),
-  );
+  const parameters: Parameters = {
+    ...Object.fromEntries(
+      Object.entries(travelling).map(([key, of]) => [key, { ...of, default: otherwise[key] ?? of.default }]),
+    ),
+    ...(nodes !== undefined && { nodes: number('nodes of equal size', [2, 72], nodes) }),
+  };
   const knobs = new Map<string, { readonly phase: string; readonly key: string; readonly knob: Knob }>(
     Object.entries(family.knobs).flatMap(([phase, table]) =>
       Object.entries(table).map(([key, knob]) => [`${phase}.${key}`, { phase, key, knob }] as const),
@@ -196,10 +217,14 @@ function ofFamily(
   const keys = [...Object.keys(parameters), ...knobs.keys()];
   const build = (given: ShapeText = {}): Kernel => {
     const entries = Object.entries(given).map(([key, value]) => [keyAmong(keys, key), value] as const);
-    const layer = layerOf(
-      checked(name, keys, parameters, Object.fromEntries(entries.filter(([key]) => !knobs.has(key)))),
+    const shape = checked(
+      name,
+      keys,
+      parameters,
+      Object.fromEntries(entries.filter(([key]) => !knobs.has(key))),
     );
-    const place = placeOf(layer, split);
+    const layer = layerOf(shape);
+    const place = placeOf(layer, split, nodes === undefined ? 1 : shape.number('nodes'));
     const tuning: Record<string, Record<string, number | string>> = structuredClone(
       family.defaults(layer, place),
     );
@@ -299,13 +324,16 @@ function kernelNamed(plan: Plan, name: string): Kernel {
   );
 }
 
-/** All ranks on GPUs of one node. */
-const placeOf = ({ ranks }: Layer, split: boolean): Place => ({
+/** GPUs of so many equal nodes. */
+const placeOf = ({ ranks }: Layer, split: boolean, nodes: number): Place => ({
   kind: 'cuda',
   rank: 0,
   split,
   sms: null,
-  topology: topologyOf(new Array(ranks).fill(0), 0),
+  topology: topologyOf(
+    Array.from({ length: ranks }, (_, rank) => Math.floor((rank * nodes) / ranks)),
+    0,
+  ),
 });
 
 function layerOf(shape: CheckedShape): Layer {
@@ -313,16 +341,19 @@ function layerOf(shape: CheckedShape): Layer {
   const hidden = shape.number('hidden');
   const weighting = shape.text('weighting') as 'experts' | 'combine';
   const rows = [hidden * dtypes[dtype].size, shape.number('scales')].filter((bytes) => bytes > 0);
-  return {
+  const layer: Layer = {
     ranks: shape.number('ranks'),
     experts: shape.number('experts'),
     topK: shape.number('topk'),
     maxTokens: shape.number('tokens'),
+    replicas: shape.number('replicas'),
     payloads: rows.map((rowBytes, i) => ({ name: i === 0 ? 'x' : 'scales', rowBytes })),
     output: { dtype, hidden, weighting, wire: shape.text('wire') as 'rows' | 'e4m3' },
     weights: weighting === 'combine' || shape.text('weights') === 'yes',
     counts: shape.text('counts') === 'yes',
   };
+  requireShape(layer);
+  return layer;
 }
 
 function entry<P extends ParamSpecs>(

@@ -19,20 +19,20 @@ import { type DispatchInputs, requireCombineOutput } from './validate.js';
 
 /**
  * What arrived for this rank's experts: views of its window, valid from dispatch until the round's combine. Slot
- * (source, token) holds that rank's token; slots without a local expert are not written.
+ * (source, token) holds that rank's token, with `replicas` that group's; slots without a local expert are not written.
  */
 export interface Received {
-  /** i32 [ranks, maxTokens, topK]: expert ids, -1 where another rank (or nobody) owns the route. */
+  /** i32 [sources, maxTokens, topK]: expert ids, -1 where another rank (or nobody) owns the route. */
   readonly experts: Tensor;
-  /** f32 [ranks, maxTokens, topK]; 0 where the id is -1. */
+  /** f32 [sources, maxTokens, topK]; 0 where the id is -1. */
   readonly weights: Tensor | null;
   /** u32 [local experts]: routes to each, from its first expert on. */
   readonly counts: Tensor | null;
-  /** By name: [ranks, maxTokens, row]. */
+  /** By name: [sources, maxTokens, row]. */
   readonly payloads: Readonly<Record<string, Tensor>>;
   /**
-   * Where the experts leave their rows. [ranks, maxTokens, hidden]: the sum of a slot's local experts, already
-   * weighted. With weighting 'combine' [ranks, maxTokens, topK, hidden]: a row for each route in `experts`, unweighted.
+   * Where the experts leave their rows. [sources, maxTokens, hidden]: the sum of a slot's local experts, already
+   * weighted. With weighting 'combine' [sources, maxTokens, topK, hidden]: a row for each route in `experts`, unweighted.
    */
   readonly output: Tensor;
 }
@@ -85,6 +85,8 @@ export class ExpertParallel {
   readonly shape: Layer;
   /** The name of the family of kernels that carries the rows. */
   readonly family: string;
+  /** Why that one: asked for, or the first that can carry the layer where its ranks are. */
+  readonly why: string;
   /** How its kernels are spread over the device: what was asked for, measured, or a rule of thumb. */
   readonly tuning: Tuning;
   /** Whether sends and receives are launches of their own. */
@@ -108,6 +110,7 @@ export class ExpertParallel {
     this.shape = layer;
     this.split = split;
     this.family = choice.family.name;
+    this.why = choice.why;
     this.tuning = choice.tuning;
     this.memory = memoryOf(carried.plan);
     this.received = receivedOf(carried, rows);

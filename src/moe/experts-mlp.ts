@@ -5,6 +5,7 @@
  */
 import type { Stream } from '../device/index.js';
 import { ArgumentError, DisposedError, requireObject, requireOneOf } from '../errors/index.js';
+import { slotsOf } from '../kernels/index.js';
 import { expertsOf } from '../layer/index.js';
 import type { Received } from './expert-parallel.js';
 import { type ExpertSizes, ExpertsPlan, type Receiving } from './experts-plan.js';
@@ -51,11 +52,11 @@ export class ExpertsMlp {
     const { payload = 'x', gemm = 'heddle' } = options;
     requireOneOf('gemm', gemm, gemms);
     const { world, shape: layer, received } = of;
-    const { ranks, maxTokens, topK, output } = layer;
+    const { topK, output } = layer;
     const { hidden, dtype } = output;
     if (dtype !== 'bf16') throw new ArgumentError('output.dtype', dtype, "'bf16', what experts make");
     const from = received.payloads[payload];
-    if (from === undefined || from.bytes !== 2 * hidden * ranks * maxTokens) {
+    if (from === undefined || from.bytes !== 2 * hidden * slotsOf(layer)) {
       const was = from === undefined ? payload : describe(from);
       throw new ArgumentError('payload', was, `rows of ${hidden} bf16`);
     }
@@ -67,7 +68,7 @@ export class ExpertsMlp {
       return new ExpertsMlp(gemm, plan, await cublasRun(shape, options));
     }
     // As many as with even routes.
-    const rows = Math.ceil((ranks * maxTokens * topK) / layer.experts);
+    const rows = Math.ceil((slotsOf(layer) * topK) / layer.experts);
     const shape = { experts, hidden, inner, topK, rows };
     return new ExpertsMlp(gemm, plan, await heddleRun(device, plan, from, shape, options));
   }

@@ -7,8 +7,11 @@ export type MlpSites = { readonly [K in keyof Kernels]: CallSite<Kernels[K]['ker
 
 export async function mlpSites(device: Device, shape: Omit<MlpShape, 'kind'>): Promise<MlpSites> {
   const kernels = mlpKernels({ ...shape, kind: device.kind });
+  // One that takes all rows may lie before the receive of a split phase, which begins early, and then finds only what came
+  // before a launch that is not programmatic.
+  const programmatic = shape.of === 'plan';
   const load = ({ kernel, blocks, threads }: Kernels['down']) =>
-    callSite(device, kernel, { grid: blocks, block: threads, programmatic: true, rank: 0 });
+    callSite(device, kernel, { grid: blocks, block: threads, programmatic, rank: 0 });
   const [gateUp, down] = await Promise.all([load(kernels.gateUp), load(kernels.down)]);
   return { gateUp, down };
 }

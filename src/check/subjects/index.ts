@@ -2,6 +2,7 @@
 import type { CheckSubject } from '../subject.js';
 import { ceilings } from './ceilings.js';
 import { experts } from './experts.js';
+import { hybrid } from './hybrid.js';
 import { mlp } from './mlp.js';
 import { oneSided } from './one-sided.js';
 import { portable } from './portable.js';
@@ -13,6 +14,7 @@ export const checkSubjectsModule = import.meta.url;
 export const checkSubjects: readonly CheckSubject[] = [
   ...oneSided,
   ...portable,
+  hybrid,
   experts,
   mlp,
   router,

@@ -1,3 +1,4 @@
+export { addRows } from './add.js';
 export * from './example-experts.js';
 export { gemmTile, type MlpShape, mlpKernels } from './gemm/kernels.js';
 export { swigluKernel } from './gemm/swiglu.js';
