@@ -19,7 +19,14 @@ import {
   storeCeilingKernel,
   transferWindow,
 } from './ceilings/index.js';
-import { type ExpertsShape, exampleExpertsKernel, expertsKernels } from './experts/index.js';
+import {
+  type ExpertsShape,
+  exampleExpertsKernel,
+  expertsKernels,
+  mlpKernels,
+  mostLocalExperts,
+  swigluKernel,
+} from './experts/index.js';
 import { type Family, type Place, type Plan, phases } from './family.js';
 import { hybrid } from './hybrid/index.js';
 import { choice, count, type Knob, requireKnob, type Tuning } from './knobs.js';
@@ -69,6 +76,16 @@ const layerParameters = {
   topk: number('routes of a token', [1, 32], 8),
   dtype: word('of a row’s elements', ['bf16', 'f16', 'f32'], 'bf16'),
   weights: word('router weights travel', yesNo, 'yes'),
+} satisfies Parameters;
+
+/** DeepSeek-V3's experts, as many as four of its ranks have at 128 tokens each. */
+const mlpParameters = {
+  hidden: layerParameters.hidden,
+  inner: number('elements between the two GEMMs', [64, 2 ** 18], 2048),
+  experts: number('experts of the rank', [0, mostLocalExperts], 64),
+  topk: layerParameters.topk,
+  rows: number('rows that an expert is likely to have', [1, 2 ** 26], 16),
+  of: word('whose rows: a plan’s, or all of one expert', ['plan', 'all'], 'plan'),
 } satisfies Parameters;
 
 const travelling = {
@@ -134,6 +151,14 @@ export const registry: readonly RegisteredKernel[] = [
   ofExperts('experts_plan', 'sorts the routes that arrived by expert', 'plan'),
   ofExperts('experts_expand', 'copies rows into the order of experts', 'expand'),
   ofExperts('experts_reduce', 'adds up the experts’ rows of each slot', 'reduce'),
+  ofMlp('experts_gate_up', 'rows times gates and what they scale, gathered by the plan; SwiGLU', 'gateUp'),
+  ofMlp('experts_down', 'what SwiGLU made, times the second weights of experts', 'down'),
+  entry(
+    'experts_swiglu',
+    'SwiGLU as a launch of its own, for cuBLAS',
+    { inner: mlpParameters.inner },
+    (shape) => swigluKernel(shape.number('inner'), 256),
+  ),
   ofRouter('router_logits', 'products of tokens with the router’s rows of experts', 'logits'),
   ofRouter('router_choose', 'the best experts of each token, and their weights', 'choose'),
   entry('flag_barrier', 'what it costs that all ranks meet', { ranks: layerParameters.ranks }, (shape) => {
@@ -267,6 +292,17 @@ function ofExperts(
       capacity: shape.number('capacity'),
     };
     return expertsKernels({ shape: of, kind: 'cuda' })[which].kernel;
+  });
+}
+
+/** A GEMM of an expert. */
+function ofMlp(name: string, summary: string, which: keyof ReturnType<typeof mlpKernels>): RegisteredKernel {
+  return entry<ParamSpecs>(name, summary, mlpParameters, (shape) => {
+    const of = shape.text('of') === 'all' ? 'all' : 'plan';
+    const experts = of === 'all' ? 1 : shape.number('experts');
+    const [hidden, inner] = [shape.number('hidden'), shape.number('inner')];
+    const [topK, rows] = [shape.number('topk'), shape.number('rows')];
+    return mlpKernels({ of, experts, hidden, inner, topK, rows, kind: 'cuda' })[which].kernel;
   });
 }
 
