@@ -98,7 +98,9 @@ const weighed: Readonly<Record<string, Partial<OneSided>>> = Object.fromEntries(
       blocks: 1,
       tokens: [[1, 1]],
     },
-    'combine weighs, uneven tokens': {
+    'combine weighs, uneven tokens, rows in parts': {
+      parts: 2,
+      hidden: 16,
       ranks: 3,
       experts: 7,
       tokens: [

@@ -6,7 +6,8 @@
  * As one launch, pushing runs a few pieces ahead of adding up, so that a block never waits for what it could still send.
  * Split, the send only pushes and the receive only adds up.
  */
-import { kernel, peers, pointer } from '../../lang/index.js';
+import { kernel } from '../../lang/index.js';
+import { combineParams } from '../common/params.js';
 import { zeroCounts } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
 import { sumE4m3 } from './e4m3.js';
@@ -36,15 +37,7 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
     {
       name: names[half],
       maxThreads: shape.combine.threads,
-      params: {
-        win: peers(window),
-        /** [tokens][K] */
-        topkIds: pointer('i32'),
-        /** [tokens][row], where the sums go. */
-        out: pointer(shape.output.dtype),
-        tokens: 'u32',
-        limit: 'u32',
-      },
+      params: combineParams(window, shape),
       using: {
         K: shape.topK,
         MAX_TOKENS: shape.maxTokens,
@@ -80,7 +73,7 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
       // split round waits until everybody has said so, which spares the next send that wait.
       if (g.blockIdx.x === u.BLOCKS) {
         if (u.SENDS) u.releaseSlots({ win, epoch });
-        if (u.AWAIT_SLOTS) u.awaitSlots({ win, epoch, limit: patience[0]! });
+        if (u.AWAIT_SLOTS) u.awaitSlots({ win, round: epoch, epoch, limit: patience[0]! });
         return;
       }
 
