@@ -1,5 +1,5 @@
-/** What a host passes to the kernels that read its routes, in whatever family. */
-import { type LayoutSpec, list, peers, pointer, type TypedLayout } from '../../lang/index.js';
+/** What the kernels of all families are given alike. */
+import { type LayoutSpec, list, peers, pointer, registers, type TypedLayout } from '../../lang/index.js';
 import type { Layer } from '../../layer/index.js';
 
 /** A dispatch, without its limit. */
@@ -25,4 +25,17 @@ export const combineParams = <S extends LayoutSpec>(window: TypedLayout<S>, { ou
     tokens: 'u32',
     /** Microseconds to wait for a peer. */
     limit: 'u32',
+  }) as const;
+
+/** Whoever takes a part of the sums that a group has made in a turn. */
+export const turnParams = <S extends LayoutSpec>(window: TypedLayout<S>, { output }: Layer) =>
+  ({
+    win: peers(window),
+    /** [tokens][row] */
+    out: pointer(output.dtype),
+    turn: 'u32',
+    tokens: 'u32',
+    part: 'u32',
+    epoch: 'u32',
+    patience: registers('u32', 1),
   }) as const;

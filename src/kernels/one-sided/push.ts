@@ -34,36 +34,12 @@ const names = {
 const counters = { both: 'combines', send: 'combines', recv: 'combineRecvs' } as const;
 
 export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
-  const e4m3 = shape.output.wire === 'e4m3';
   return kernel(
     {
       name: names[half],
       maxThreads: shape.combine.threads,
       params: combineParams(window, shape),
-      using: {
-        K: shape.topK,
-        TURNS: sharing(shape).turns,
-        REPLICAS: sharing(shape).replicas,
-        BLOCKS: shape.combine.blocks,
-        PARTS: shape.combine.parts,
-        TEAMS: shape.combine.teams,
-        team: team(shape.combine),
-        AHEAD: half === 'both' ? shape.combine.ahead : 0,
-        SENDS: half !== 'recv',
-        SUMS: half !== 'send',
-        AWAIT_SLOTS: half === 'recv',
-        COUNTS: shape.counts && half !== 'send',
-        countRound: countRound(half === 'both'),
-        COUNTER: counters[half],
-        patienceOf,
-        E4M3: e4m3,
-        pushPiece: pushPiece(shape, window),
-        SHARES: sharesSums(shape) && half !== 'send',
-        takeSums: takeSums(shape, window),
-        sumPiece: e4m3 ? sumE4m3(shape, window) : sumPiece(shape, window, gatherPushed(shape, window)),
-        zeroCounts: zeroCounts(shape, window),
-        ...release(window, shape, 'combine'),
-      },
+      using: using(shape, window, half),
     },
     (g, { win, topkIds, out, tokens, limit }, u) => {
       const mine = win.at(g.rank);
@@ -117,4 +93,32 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
       if (u.COUNTS) u.zeroCounts({ mine });
     },
   );
+}
+
+function using(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
+  const e4m3 = shape.output.wire === 'e4m3';
+  return {
+    K: shape.topK,
+    TURNS: sharing(shape).turns,
+    REPLICAS: sharing(shape).replicas,
+    BLOCKS: shape.combine.blocks,
+    PARTS: shape.combine.parts,
+    TEAMS: shape.combine.teams,
+    team: team(shape.combine),
+    AHEAD: half === 'both' ? shape.combine.ahead : 0,
+    SENDS: half !== 'recv',
+    SUMS: half !== 'send',
+    AWAIT_SLOTS: half === 'recv',
+    COUNTS: shape.counts && half !== 'send',
+    countRound: countRound(half === 'both'),
+    COUNTER: counters[half],
+    patienceOf,
+    E4M3: e4m3,
+    pushPiece: pushPiece(shape, window),
+    SHARES: sharesSums(shape) && half !== 'send',
+    takeSums: takeSums(shape, window),
+    sumPiece: e4m3 ? sumE4m3(shape, window) : sumPiece(shape, window, gatherPushed(shape, window)),
+    zeroCounts: zeroCounts(shape, window),
+    ...release(window, shape, 'combine'),
+  };
 }
