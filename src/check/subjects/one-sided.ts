@@ -194,7 +194,7 @@ const apart: Readonly<Record<string, Partial<OneSided>>> = Object.fromEntries(
     'split, groups of 2, a graph': { ranks: 4, replicas: 2, graph: true, counts: true },
     'split, e4m3': { wire: 'e4m3', hidden: 16, ranks: 3 },
     'split, combine weighs': { weighting: 'combine', topK: 3, experts: 5 },
-    'split, launches that do not overlap': { programmatic: false, inspect: true },
+    'split, counts, arrivals looked at': { counts: true, programmatic: false, inspect: true },
   }).map(([name, differences]) => [name, { split: true, ...differences }]),
 );
 
