@@ -3,12 +3,16 @@ import { defineConfig } from 'vitest/config';
 const source = (path: string): string => new URL(`./src/${path}`, import.meta.url).pathname;
 
 /**
- * These change their process for all that comes after them: its environment, a library that is loaded once, texts that
- * are provided. Each has a process of its own; all others share one a core, and with it the modules under test, whose
- * loading takes longer than most of their tests.
+ * These share a process, and with it the modules under test, whose loading takes longer than most of their tests: they
+ * leave nothing behind that others could meet. Each file of the rest has a process of its own.
  */
-const alone = ['test/cuda/**/*.test.ts', 'test/fabric/**/*.test.ts', 'test/lang/provided.test.ts'];
-
+const together = [
+  'test/{bench,device,lang/cuda,layer,plan,testing,tuning}/**/*.test.ts',
+  // What that one provides stays provided.
+  'test/lang/!(provided).test.ts',
+  'test/sim/*.test.ts',
+  'test/moe/{memory,tensor,validate}.test.ts',
+];
 export default defineConfig({
   // Examples import the package by its name; here that is its source.
   resolve: {
@@ -23,16 +27,11 @@ export default defineConfig({
     pool: 'forks',
     maxWorkers: 2,
     projects: [
+      { extends: true, test: { name: 'together', isolate: false, include: together } },
       {
         extends: true,
-        test: {
-          name: 'together',
-          isolate: false,
-          include: ['test/**/*.test.ts'],
-          exclude: ['test/gpu/**', ...alone],
-        },
+        test: { name: 'apart', include: ['test/**/*.test.ts'], exclude: ['test/gpu/**', ...together] },
       },
-      { extends: true, test: { name: 'alone', include: alone } },
     ],
   },
 });

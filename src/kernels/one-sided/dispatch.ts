@@ -14,7 +14,7 @@ import { patienceOf } from '../common/waits.js';
 import { bulkStages } from './bulk.js';
 import { flags } from './flags.js';
 import { prefetchRows } from './prefetch.js';
-import { awaitsSlots, routeOf, tellRoutes } from './routes.js';
+import { routeOf, tellRoutes } from './routes.js';
 import { sendRow } from './send-row.js';
 import { team } from './team.js';
 import type { OneSidedShape, OneSidedWindow } from './window.js';
@@ -47,7 +47,6 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
       // [0]: for how long; [1]: 1 as soon as slots are free.
       const slots = g.registers('u32', 2);
       if (!u.SPLIT) slots[0] = u.patienceOf({ failure: mine.failure, limit });
-      slots[1] = g.u32(u.AWAITS ? 0 : 1);
 
       const stages = g.shared('v16', u.WARPS * u.STAGE);
       const filled = g.shared('u64', u.WARPS);
@@ -102,7 +101,6 @@ function using(shape: OneSidedShape, window: OneSidedWindow) {
     COUNTS: shape.counts && !split,
     PAYLOADS: shape.payloads.length,
     PUSH: shape.combine.way === 'push',
-    AWAITS: awaitsSlots(shape),
     SPLIT: split,
     BULK: stage > 0,
     // Where nothing goes in bulk nobody uses them, and they vanish.
