@@ -13,6 +13,7 @@ const together = [
   'test/sim/*.test.ts',
   'test/moe/{memory,tensor,validate}.test.ts',
 ];
+
 export default defineConfig({
   // Examples import the package by its name; here that is its source.
   resolve: {
