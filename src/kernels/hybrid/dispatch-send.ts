@@ -16,14 +16,8 @@ export function dispatchSendKernel(shape: HybridShape, window: HybridWindow, wir
       name: 'hybrid_dispatch_send',
       maxThreads: shape.dispatch.threads,
       params: {
-        win: peers(window),
+        ...dispatchParams(window, shape),
         wire: peers(wire),
-        /** [tokens][K] */
-        topkIds: pointer('i32'),
-        topkWeights: pointer('f32'),
-        /** One [tokens][row] array a payload. */
-        rows: list(pointer('v16'), shape.payloads.length),
-        tokens: 'u32',
         /** This rank's. */
         node: 'u32',
       },
