@@ -3,6 +3,7 @@
  * ranks. It waits for nobody.
  */
 import { device, kernel, list, peers, pointer } from '../../lang/index.js';
+import { dispatchParams } from '../common/params.js';
 import { partsOf } from '../common/parts.js';
 import { storeRows, tellRoutes } from './deliver.js';
 import { packChunk } from './pack-chunk.js';
