@@ -52,6 +52,9 @@ const steps: readonly Step[] = [
 /** npm puts node_modules/.bin on PATH; without npm it is put there here. */
 const env = { ...process.env, PATH: `${join('node_modules', '.bin')}:${process.env.PATH ?? ''}` };
 
+console.log(
+  `${steps.length} steps, which may take ten minutes on two cores; most of it goes to the last two.`,
+);
 const started = performance.now();
 const seconds = (since: number): string => `${((performance.now() - since) / 1000).toFixed(1)} s`;
 const times: string[] = [];

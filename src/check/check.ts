@@ -59,6 +59,14 @@ export interface CheckReport {
 
 const defaultSchedules = 2000;
 
+/** Seeds that a configuration runs one after the other. */
+const seedsInARow = 4;
+
+const inRows = (seeds: readonly string[]): string[][] =>
+  Array.from({ length: Math.ceil(seeds.length / seedsInARow) }, (_, row) =>
+    seeds.slice(row * seedsInARow, (row + 1) * seedsInARow),
+  );
+
 /** A configuration, and its place among all that there are. */
 interface Case {
   readonly subject: CheckSubject;
@@ -113,11 +121,18 @@ function planOf(wanted: readonly Case[], options: CheckOptions): Plan {
   const { replay, exhaustive, mutants: listMutants = false } = options;
   const seeds = (cases: readonly Case[], seeds: readonly string[]): Plan => ({
     cases,
-    // Seeds outermost, so that early findings come from all configurations.
-    jobs: seeds.flatMap((seed, i) =>
-      cases.map(({ index }): Job => {
-        return { kind: 'schedule', configuration: index, seed, listMutants: listMutants && i === 0 };
-      }),
+    // Early findings come from all configurations, and each compiles its kernels once for several seeds.
+    jobs: inRows(seeds).flatMap((row) =>
+      cases.flatMap(({ index }) =>
+        row.map((seed): Job => {
+          return {
+            kind: 'schedule',
+            configuration: index,
+            seed,
+            listMutants: listMutants && seed === seeds[0],
+          };
+        }),
+      ),
     ),
     total: seeds.length * cases.length,
   });

@@ -31,13 +31,26 @@ const ways: Record<string, Way> = {
   'messages, as e4m3': { ...portable, wire: 'e4m3' },
 };
 
+interface Brought {
+  readonly topkIds: Int32Array;
+  readonly topkWeights: Float32Array;
+}
+const nothing: Brought = { topkIds: new Int32Array(0), topkWeights: new Float32Array(0) };
+const routes = options.maxTokens * options.topK;
+/** To experts of ranks 0 and 2. */
+const amongSurvivors: Brought = {
+  topkIds: Int32Array.from({ length: routes }, (_, i) => [0, 4, 1][i % 3]!),
+  topkWeights: new Float32Array(routes).fill(1),
+};
+
 /** One rank's layer, inputs and rounds. */
-async function prepare(world: World, way: Way) {
+async function prepare(world: World, way: Way, brought?: Brought) {
   const ep = await ExpertParallel.create(world, { ...options, ...way });
   const stream = world.device.createStream();
-  const { topkIds, topkWeights } = makeRoutes(ep.shape, world.rank, options.maxTokens, 7);
-  const x = new Uint16Array(options.maxTokens * options.output.length).fill(0x3f80);
-  const out = emptyTensor(world.device, 'bf16', [options.maxTokens, options.output.length]);
+  const { topkIds, topkWeights } = brought ?? makeRoutes(ep.shape, world.rank, options.maxTokens, 7);
+  const tokens = topkIds.length / options.topK;
+  const x = new Uint16Array(tokens * options.output.length).fill(0x3f80);
+  const out = emptyTensor(world.device, 'bf16', [tokens, options.output.length]);
   const dispatch = () => {
     const received = ep.dispatch({ topkIds, topkWeights, payloads: { x } }, stream);
     stream.copy(received.output.data, received.payloads.x!.data, received.output.bytes);
@@ -151,6 +164,30 @@ for (const [name, way] of Object.entries(ways)) {
           await ep.dispose();
         });
         expect(summary(errors)).toEqual([`1 ${operation} 1`, `1 ${operation} 1`]);
+        expect(machine.statistics.timeLimits).toBe(1);
+      },
+    );
+
+    // Other ways have met it in combine.
+    const waitsForSlots = way.tuning === push;
+    it.runIf(waitsForSlots)(
+      'name who still reads its slots, where they await nothing else of it',
+      async () => {
+        const machine = SimMachine.create({ ranks });
+        const errors: RankLostError[] = [];
+        await World.local({ ranks, device: 'sim', sim: machine }, async (world) => {
+          const rank = await prepare(world, way, world.rank === victim ? nothing : amongSurvivors);
+          rank.dispatch();
+          await rank.ep.synchronize(rank.stream);
+          if (world.rank !== victim) {
+            rank.combine();
+            rank.dispatch();
+            errors.push(await rank.ep.synchronize(rank.stream).catch((thrown) => thrown));
+          }
+          await world.barrier('the others have given up');
+          await rank.ep.dispose();
+        });
+        expect(summary(errors)).toEqual(['1 dispatch 2', '1 dispatch 2']);
         expect(machine.statistics.timeLimits).toBe(1);
       },
     );

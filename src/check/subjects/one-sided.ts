@@ -98,7 +98,9 @@ const weighed: Readonly<Record<string, Partial<OneSided>>> = Object.fromEntries(
       blocks: 1,
       tokens: [[1, 1]],
     },
-    'combine weighs, uneven tokens': {
+    'combine weighs, uneven tokens, rows in parts': {
+      parts: 2,
+      hidden: 16,
       ranks: 3,
       experts: 7,
       tokens: [
@@ -202,7 +204,7 @@ const apart: Readonly<Record<string, Partial<OneSided>>> = Object.fromEntries(
     'split, groups of 2, a graph': { ranks: 4, replicas: 2, graph: true, counts: true },
     'split, e4m3': { wire: 'e4m3', hidden: 16, ranks: 3 },
     'split, combine weighs': { weighting: 'combine', topK: 3, experts: 5 },
-    'split, launches that do not overlap': { programmatic: false, inspect: true },
+    'split, counts, arrivals looked at': { counts: true, programmatic: false, inspect: true },
   }).map(([name, differences]) => [name, { split: true, ...differences }]),
 );
 

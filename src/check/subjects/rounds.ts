@@ -123,6 +123,16 @@ export const common: Readonly<Record<string, Partial<Rounds>>> = {
   },
   'payloads of odd bytes': { extra: [1, 6, 12, 24, 33] },
   'counts, no weights': { counts: true, weights: false, topK: 3, experts: 5, inspect: true },
+  // Everything that threads take in turn when they count goes round twice.
+  'counts of more routes and experts than threads': {
+    ranks: 3,
+    experts: 200,
+    topK: 32,
+    maxTokens: 1,
+    blocks: 1,
+    threads: 64,
+    counts: true,
+  },
   // More than 32 vectors a part, so that both warps read and write.
   'rows in parts, two warps': { hidden: 560, parts: 2, blocks: 3, threads: 64, counts: true },
   'a graph, replayed': { graph: true, counts: true },

@@ -3,6 +3,7 @@
  * ranks. It waits for nobody.
  */
 import { device, kernel, list, peers, pointer } from '../../lang/index.js';
+import { dispatchParams } from '../common/params.js';
 import { partsOf } from '../common/parts.js';
 import { storeRows, tellRoutes } from './deliver.js';
 import { packChunk } from './pack-chunk.js';
@@ -16,14 +17,8 @@ export function dispatchSendKernel(shape: HybridShape, window: HybridWindow, wir
       name: 'hybrid_dispatch_send',
       maxThreads: shape.dispatch.threads,
       params: {
-        win: peers(window),
+        ...dispatchParams(window, shape),
         wire: peers(wire),
-        /** [tokens][K] */
-        topkIds: pointer('i32'),
-        topkWeights: pointer('f32'),
-        /** One [tokens][row] array a payload. */
-        rows: list(pointer('v16'), shape.payloads.length),
-        tokens: 'u32',
         /** This rank's. */
         node: 'u32',
       },

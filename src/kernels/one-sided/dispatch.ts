@@ -6,63 +6,27 @@
  * As one launch it meets its peers at its tail: when it ends, everything sent to this rank has arrived. Split, the send
  * ends with its word to the peers, and waits for nobody; the receive (dispatch-recv.ts) waits for theirs.
  */
-import { kernel, list, peers, pointer } from '../../lang/index.js';
+import { kernel } from '../../lang/index.js';
 import { sharing } from '../../layer/index.js';
+import { dispatchParams } from '../common/params.js';
 import { countRoutes } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
 import { bulkStages } from './bulk.js';
 import { flags } from './flags.js';
 import { prefetchRows } from './prefetch.js';
-import { awaitsSlots, routeOf, tellRoutes } from './routes.js';
+import { routeOf, tellRoutes } from './routes.js';
 import { sendRow } from './send-row.js';
 import { team } from './team.js';
 import type { OneSidedShape, OneSidedWindow } from './window.js';
 
 export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
-  const { warps, stage } = bulkStages(shape);
-  const { split } = shape;
-  const { replicas, turns } = sharing(shape);
-  const { arrive, awaitPeers } = flags(window, shape, 'dispatch');
   return kernel(
     {
-      name: split ? 'one_sided_dispatch_send' : 'one_sided_dispatch',
+      name: shape.split ? 'one_sided_dispatch_send' : 'one_sided_dispatch',
       maxThreads: shape.dispatch.threads,
-      params: {
-        win: peers(window),
-        /** [tokens][K] */
-        topkIds: pointer('i32'),
-        topkWeights: pointer('f32'),
-        /** One [tokens][row] array a payload. */
-        rows: list(pointer('v16'), shape.payloads.length),
-        tokens: 'u32',
-        /** Microseconds to wait for a peer. */
-        limit: 'u32',
-      },
-      using: {
-        RANKS: shape.ranks,
-        TURNS: turns,
-        REPLICAS: replicas,
-        PARTS: shape.dispatch.parts,
-        TEAMS: shape.dispatch.teams,
-        team: team(shape.dispatch),
-        COUNTS: shape.counts && !split,
-        PAYLOADS: shape.payloads.length,
-        PUSH: shape.combine.way === 'push',
-        AWAITS: awaitsSlots(shape),
-        SPLIT: split,
-        BULK: stage > 0,
-        // Where nothing goes in bulk nobody uses them, and they vanish.
-        WARPS: warps,
-        STAGE: Math.max(1, stage),
-        countRoutes: countRoutes(shape, window),
-        patienceOf,
-        prefetchRows: prefetchRows(shape),
-        routeOf: routeOf(shape),
-        sendRow: shape.payloads.map((_, p) => sendRow(shape, window, p)),
-        tellRoutes: tellRoutes(shape, window),
-        arrive,
-        awaitPeers,
-      },
+      /** `limit`: microseconds to wait for a peer. */
+      params: { ...dispatchParams(window, shape), limit: 'u32' },
+      using: using(shape, window),
     },
     (g, { win, topkIds, topkWeights, rows, tokens, limit }, u) => {
       const mine = win.at(g.rank);
@@ -82,7 +46,6 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
       // [0]: for how long; [1]: 1 as soon as slots are free.
       const slots = g.registers('u32', 2);
       if (!u.SPLIT) slots[0] = u.patienceOf({ failure: mine.failure, limit });
-      slots[1] = g.u32(u.AWAITS ? 0 : 1);
 
       const stages = g.shared('v16', u.WARPS * u.STAGE);
       const filled = g.shared('u64', u.WARPS);
@@ -122,4 +85,35 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
       if (g.threadIdx.x === 0) g.store(count, epoch);
     },
   );
+}
+
+function using(shape: OneSidedShape, window: OneSidedWindow) {
+  const { warps, stage } = bulkStages(shape);
+  const { split } = shape;
+  const { replicas, turns } = sharing(shape);
+  const { arrive, awaitPeers } = flags(window, shape, 'dispatch');
+  return {
+    RANKS: shape.ranks,
+    TURNS: turns,
+    REPLICAS: replicas,
+    PARTS: shape.dispatch.parts,
+    TEAMS: shape.dispatch.teams,
+    team: team(shape.dispatch),
+    COUNTS: shape.counts && !split,
+    PAYLOADS: shape.payloads.length,
+    PUSH: shape.combine.way === 'push',
+    SPLIT: split,
+    BULK: stage > 0,
+    // Where nothing goes in bulk nobody uses them, and they vanish.
+    WARPS: warps,
+    STAGE: Math.max(1, stage),
+    countRoutes: countRoutes(shape, window),
+    patienceOf,
+    prefetchRows: prefetchRows(shape),
+    routeOf: routeOf(shape),
+    sendRow: shape.payloads.map((_, p) => sendRow(shape, window, p)),
+    tellRoutes: tellRoutes(shape, window),
+    arrive,
+    awaitPeers,
+  };
 }

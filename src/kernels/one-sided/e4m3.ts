@@ -54,11 +54,8 @@ export function pushE4m3(shape: OneSidedShape) {
     },
     (g, { from, to, part }, u) => {
       const end = g.min((part + 1) * u.row.PART_STRETCHES, g.u32(u.row.STRETCHES));
-      for (
-        let stretch = part * u.row.PART_STRETCHES + u.team.warp();
-        stretch < end;
-        stretch += u.team.threads() / 32
-      ) {
+      const warps = u.team.threads() / 32;
+      for (let stretch = part * u.row.PART_STRETCHES + u.team.warp(); stretch < end; stretch += warps) {
         const i = stretch * 32 + g.laneId;
         const row = g.registers('v16', u.VECTORS);
         if (i < u.row.UNITS) {
@@ -209,11 +206,8 @@ export function sumE4m3(shape: OneSidedShape, window: OneSidedWindow) {
       const owners = g.registers('u32', u.ROWS);
       const count = u.findOwners({ expert: id, owners });
       const end = g.min((part + 1) * u.row.PART_STRETCHES, g.u32(u.row.STRETCHES));
-      for (
-        let stretch = part * u.row.PART_STRETCHES + u.team.warp();
-        stretch < end;
-        stretch += u.team.threads() / 32
-      ) {
+      const warps = u.team.threads() / 32;
+      for (let stretch = part * u.row.PART_STRETCHES + u.team.warp(); stretch < end; stretch += warps) {
         const i = stretch * 32 + g.laneId;
         const total = g.registers('f32', 16);
         u.rowSum({ at: { win, token, i, count, owners, epoch, patience }, count, total });

@@ -77,23 +77,24 @@ export function release(window: OneSidedWindow, { ranks }: OneSidedShape, operat
   );
 
   /**
-   * Before a dispatch's first store: every rank has released what the last round put into its slots, or time is over.
+   * Before a dispatch's first store: every rank has released what `round` put into its slots, or time is over.
    * Each warp looks for itself, so that none of them waits for the loads of another. What its lanes acquired a warp barrier,
    * or the launch's end, passes on.
    */
   const awaitSlots = device(
     {
       name: 'await_slots',
-      params: { win, epoch: 'u32', limit: 'u32' },
+      // `epoch`: of this launch, which a failure names.
+      params: { win, round: 'u32', epoch: 'u32', limit: 'u32' },
       returns: 'bool',
       using: { ...using, failed: recordFailure(operation) },
     },
-    (g, { win, epoch, limit }, { RANKS, failed }) => {
+    (g, { win, round, epoch, limit }, { RANKS, failed }) => {
       const mine = win.at(g.rank);
       let free = true;
       for (let peer = g.laneId; peer < RANKS; peer += 32) {
         const flag = mine.released.at(peer);
-        if (!g.awaitEpoch(flag, epoch, { order: 'acquire', scope: 'sys', limit })) {
+        if (!g.awaitEpoch(flag, round, { order: 'acquire', scope: 'sys', limit })) {
           if (limit > 0) failed({ failure: mine.failure, peer, epoch });
           free = false;
         }

@@ -2,7 +2,8 @@
  * A combine that pulls: one rendezvous at the head says that the experts of every rank are done; then each rank reads the
  * partial rows of its tokens from the `output` sections of its peers. Half the window of a combine that pushes.
  */
-import { kernel, peers, pointer } from '../../lang/index.js';
+import { kernel } from '../../lang/index.js';
+import { combineParams } from '../common/params.js';
 import { zeroCounts } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
 import { countRound } from './epochs.js';
@@ -18,13 +19,7 @@ export function pullKernel(shape: OneSidedShape, window: OneSidedWindow) {
     {
       name: 'one_sided_combine',
       maxThreads: shape.combine.threads,
-      params: {
-        win: peers(window),
-        topkIds: pointer('i32'),
-        out: pointer(shape.output.dtype),
-        tokens: 'u32',
-        limit: 'u32',
-      },
+      params: combineParams(window, shape),
       using: {
         K: shape.topK,
         PARTS: shape.combine.parts,

@@ -6,8 +6,9 @@
  * As one launch, pushing runs a few pieces ahead of adding up, so that a block never waits for what it could still send.
  * Split, the send only pushes and the receive only adds up.
  */
-import { kernel, peers, pointer } from '../../lang/index.js';
+import { kernel } from '../../lang/index.js';
 import { sharing } from '../../layer/index.js';
+import { combineParams } from '../common/params.js';
 import { zeroCounts } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
 import { sumE4m3 } from './e4m3.js';
@@ -33,44 +34,12 @@ const names = {
 const counters = { both: 'combines', send: 'combines', recv: 'combineRecvs' } as const;
 
 export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
-  const e4m3 = shape.output.wire === 'e4m3';
   return kernel(
     {
       name: names[half],
       maxThreads: shape.combine.threads,
-      params: {
-        win: peers(window),
-        /** [tokens][K] */
-        topkIds: pointer('i32'),
-        /** [tokens][row], where the sums go. */
-        out: pointer(shape.output.dtype),
-        tokens: 'u32',
-        limit: 'u32',
-      },
-      using: {
-        K: shape.topK,
-        TURNS: sharing(shape).turns,
-        REPLICAS: sharing(shape).replicas,
-        BLOCKS: shape.combine.blocks,
-        PARTS: shape.combine.parts,
-        TEAMS: shape.combine.teams,
-        team: team(shape.combine),
-        AHEAD: half === 'both' ? shape.combine.ahead : 0,
-        SENDS: half !== 'recv',
-        SUMS: half !== 'send',
-        AWAIT_SLOTS: half === 'recv',
-        COUNTS: shape.counts && half !== 'send',
-        countRound,
-        COUNTER: counters[half],
-        patienceOf,
-        E4M3: e4m3,
-        pushPiece: pushPiece(shape, window),
-        SHARES: sharesSums(shape) && half !== 'send',
-        takeSums: takeSums(shape, window),
-        sumPiece: e4m3 ? sumE4m3(shape, window) : sumPiece(shape, window, gatherPushed(shape, window)),
-        zeroCounts: zeroCounts(shape, window),
-        ...release(window, shape, 'combine'),
-      },
+      params: combineParams(window, shape),
+      using: using(shape, window, half),
     },
     (g, { win, topkIds, out, tokens, limit }, u) => {
       const mine = win.at(g.rank);
@@ -85,8 +54,8 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
       // split round waits until everybody has said so, which spares the next send that wait.
       if (g.blockIdx.x === u.BLOCKS) {
         if (u.SENDS) u.releaseSlots({ win, epoch });
-        if (u.AWAIT_SLOTS) u.awaitSlots({ win, epoch, limit: patience[0]! });
-        // The end of a launch stands for that of all before it: this rank's own send may still have rows for others.
+        if (u.AWAIT_SLOTS) u.awaitSlots({ win, round: epoch, epoch, limit: patience[0]! });
+        // The end of a launch stands for that of all before it, this rank's own send too, which may still have rows for others.
         if (!u.SENDS) g.awaitPrevious();
         return;
       }
@@ -126,4 +95,32 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
       if (u.COUNTS) u.zeroCounts({ mine });
     },
   );
+}
+
+function using(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
+  const e4m3 = shape.output.wire === 'e4m3';
+  return {
+    K: shape.topK,
+    TURNS: sharing(shape).turns,
+    REPLICAS: sharing(shape).replicas,
+    BLOCKS: shape.combine.blocks,
+    PARTS: shape.combine.parts,
+    TEAMS: shape.combine.teams,
+    team: team(shape.combine),
+    AHEAD: half === 'both' ? shape.combine.ahead : 0,
+    SENDS: half !== 'recv',
+    SUMS: half !== 'send',
+    AWAIT_SLOTS: half === 'recv',
+    COUNTS: shape.counts && half !== 'send',
+    countRound,
+    COUNTER: counters[half],
+    patienceOf,
+    E4M3: e4m3,
+    pushPiece: pushPiece(shape, window),
+    SHARES: sharesSums(shape) && half !== 'send',
+    takeSums: takeSums(shape, window),
+    sumPiece: e4m3 ? sumE4m3(shape, window) : sumPiece(shape, window, gatherPushed(shape, window)),
+    zeroCounts: zeroCounts(shape, window),
+    ...release(window, shape, 'combine'),
+  };
 }

@@ -86,7 +86,7 @@ export function beforeFirstStore(shape: OneSidedShape, window: OneSidedWindow) {
     (g, { win, epoch, slots }, { AWAITS, awaitSlots }) => {
       if (!AWAITS) return;
       if (slots[1] === 0) {
-        if (!awaitSlots({ win, epoch: epoch - 1, limit: slots[0]! })) slots[0] = g.u32(0);
+        if (!awaitSlots({ win, round: epoch - 1, epoch, limit: slots[0]! })) slots[0] = g.u32(0);
         g.warp.barrier();
         slots[1] = g.u32(1);
       }

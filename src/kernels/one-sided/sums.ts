@@ -3,9 +3,10 @@
  * vector on as soon as it has it; the others take it as they take rows (arrival.ts). So a row travels once to a group,
  * and a sum once to each other rank of it.
  */
-import { device, peers, pointer, registers } from '../../lang/index.js';
+import { device, peers } from '../../lang/index.js';
 import { outputRowBytes, sharing } from '../../layer/index.js';
 import { mateOf } from '../common/groups.js';
+import { turnParams } from '../common/params.js';
 import { awaitVector, filled, makeEmpty } from './arrival.js';
 import { team } from './team.js';
 import { type OneSidedShape, type OneSidedWindow, partVectors } from './window.js';
@@ -36,16 +37,7 @@ export const takeSums = (shape: OneSidedShape, window: OneSidedWindow) =>
   device(
     {
       name: 'take_sums',
-      params: {
-        win: peers(window),
-        /** [tokens][row] */
-        out: pointer(shape.output.dtype),
-        turn: 'u32',
-        tokens: 'u32',
-        part: 'u32',
-        epoch: 'u32',
-        patience: registers('u32', 1),
-      },
+      params: turnParams(window, shape),
       using: {
         REPLICAS: sharing(shape).replicas,
         UNITS: outputRowBytes(shape) / 16,

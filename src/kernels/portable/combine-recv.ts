@@ -2,9 +2,10 @@
  * The receive of a combine: adds up each token's rows as soon as they are home. One block more than there is work for has
  * all ranks meet meanwhile, so that the next round may send at once.
  */
-import { device, kernel, peers, pointer, registers, windowOf } from '../../lang/index.js';
+import { device, kernel, peers, registers, windowOf } from '../../lang/index.js';
 import { sharing } from '../../layer/index.js';
 import { findOwners } from '../common/owners.js';
+import { combineParams } from '../common/params.js';
 import { zeroCounts } from '../common/received.js';
 import { patienceOf, recordFailure } from '../common/waits.js';
 import { sumPart } from './sum-part.js';
@@ -18,15 +19,7 @@ export function combineRecvKernel(shape: PortableShape, window: PortableWindow, 
     {
       name: 'portable_combine_recv',
       maxThreads: shape.combine.threads,
-      params: {
-        win: peers(window),
-        /** [tokens][K] */
-        topkIds: pointer('i32'),
-        /** [tokens][row] */
-        out: pointer(shape.output.dtype),
-        tokens: 'u32',
-        limit: 'u32',
-      },
+      params: combineParams(window, shape),
       using: {
         REPLICAS: replicas,
         K: shape.topK,

@@ -2,8 +2,9 @@
  * The send of a dispatch: routes to every peer, a token's rows once to each rank that owns one of its experts. Messages are
  * warps' (messages.ts counts them); nobody waits.
  */
-import { kernel, list, peers, pointer } from '../../lang/index.js';
+import { kernel } from '../../lang/index.js';
 import { sharing } from '../../layer/index.js';
+import { dispatchParams } from '../common/params.js';
 import { chunksOf } from './messages.js';
 import { sendRows } from './send-rows.js';
 import { tellRoutes } from './tell-routes.js';
@@ -15,15 +16,7 @@ export function dispatchSendKernel(shape: PortableShape, window: PortableWindow,
     {
       name: 'portable_dispatch_send',
       maxThreads: shape.dispatch.threads,
-      params: {
-        win: peers(window),
-        /** [tokens][K] */
-        topkIds: pointer('i32'),
-        topkWeights: pointer('f32'),
-        /** One [tokens][row] array a payload. */
-        rows: list(pointer('v16'), shape.payloads.length),
-        tokens: 'u32',
-      },
+      params: dispatchParams(window, shape),
       using: {
         RANKS: shape.ranks,
         CHUNKS: chunksOf(shape),

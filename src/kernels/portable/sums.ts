@@ -3,9 +3,10 @@
  * and puts every part to the others, to the same place. So a row travels once to a group, and a sum once to each other
  * rank of it. Everything here is a warp's.
  */
-import { device, peers, pointer, registers } from '../../lang/index.js';
+import { device, peers } from '../../lang/index.js';
 import { dtypes, sharing } from '../../layer/index.js';
 import { mateOf } from '../common/groups.js';
+import { turnParams } from '../common/params.js';
 import { stretchVectors } from '../common/rounded.js';
 import { recordFailure } from '../common/waits.js';
 import type { Transport } from './transport.js';
@@ -60,16 +61,7 @@ export const takeSums = (shape: PortableShape, window: PortableWindow, transport
   device(
     {
       name: 'take_sums',
-      params: {
-        win: peers(window),
-        /** [tokens][row] */
-        out: pointer(shape.output.dtype),
-        turn: 'u32',
-        tokens: 'u32',
-        part: 'u32',
-        epoch: 'u32',
-        patience: registers('u32', 1),
-      },
+      params: turnParams(window, shape),
       using: {
         REPLICAS: sharing(shape).replicas,
         row: partOf(shape),

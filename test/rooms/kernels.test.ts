@@ -1,0 +1,105 @@
+/** What a reader of `src/kernels` may count on: a body fits on a screen, and nothing stands there twice. */
+import { readdirSync, readFileSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import ts from 'typescript';
+import { describe, expect, test } from 'vitest';
+
+const mostLines = 80;
+const leastAlike = 6;
+
+/** The functions that are too long, as `name:line`. What a function holds of others counts as theirs. */
+function longFunctions(name: string, text: string): string[] {
+  const file = ts.createSourceFile(name, text, ts.ScriptTarget.Latest, true);
+  const lineOf = (at: number): number => file.getLineAndCharacterOfPosition(at).line + 1;
+  const found: string[] = [];
+  /** Lines of the functions in a node. */
+  const within = (node: ts.Node): number => {
+    let inside = 0;
+    ts.forEachChild(node, (child) => {
+      inside += within(child);
+    });
+    const body = ts.isFunctionLike(node) && 'body' in node ? node.body : undefined;
+    if (body === undefined) return inside;
+    const first = lineOf(body.getStart());
+    const lines = lineOf(body.getEnd()) - first + 1;
+    if (lines - inside > mostLines) found.push(`${name}:${first}`);
+    return lines;
+  };
+  within(file);
+  return found;
+}
+
+/** Runs of so many lines of code that stand in two places, as `name:line = name:line`. Imports and comments do not count. */
+function blocksTwice(files: Readonly<Record<string, string>>): string[] {
+  const seen = new Map<string, string>();
+  const found: string[] = [];
+  for (const [name, text] of Object.entries(files)) {
+    const lines = codeLines(text);
+    for (let i = 0; i + leastAlike <= lines.length; i++) {
+      const run = lines.slice(i, i + leastAlike);
+      const code = run.map(({ code }) => code).join('\n');
+      const place = `${name}:${run[0]!.line}`;
+      const other = seen.get(code);
+      if (other === undefined) seen.set(code, place);
+      else found.push(`${other} = ${place}`);
+    }
+  }
+  return found;
+}
+
+function codeLines(text: string): { readonly line: number; readonly code: string }[] {
+  const withoutComments = text.replace(/\/\*[\s\S]*?\*\//g, (comment) => comment.replace(/[^\n]/g, ''));
+  const withoutImports = withoutComments.replace(/^import [\s\S]*?;$/gm, (lines) =>
+    lines.replace(/[^\n]/g, ''),
+  );
+  return withoutImports
+    .split('\n')
+    .map((written, i) => ({ line: i + 1, code: written.replace(/\/\/.*$/, '').trim() }))
+    .filter(({ code }) => /\w/.test(code));
+}
+
+const root = resolve(import.meta.dirname, '../../src/kernels');
+const files = Object.fromEntries(
+  readdirSync(root, { recursive: true, encoding: 'utf8' })
+    .filter((name) => name.endsWith('.ts'))
+    .sort()
+    .map((name) => [name, readFileSync(join(root, name), 'utf8')]),
+);
+
+test('no function of src/kernels is longer than a screen', () => {
+  expect(Object.entries(files).flatMap(([name, text]) => longFunctions(name, text))).toEqual([]);
+});
+
+/** Hands several launches the same arguments, whose setters have types of their own. */
+const exempt = 'hybrid/steps.ts';
+
+test('no six lines of src/kernels stand there twice', () => {
+  const { [exempt]: _, ...others } = files;
+  expect(blocksTwice(others)).toEqual([]);
+});
+
+describe('those who look see', () => {
+  const body = Array.from({ length: mostLines }, (_, i) => `  f(${i});`);
+
+  test('a long function', () => {
+    const text = ['const g = () => {', ...body, '};'].join('\n');
+    expect(longFunctions('a.ts', text)).toEqual(['a.ts:1']);
+    expect(longFunctions('a.ts', ['const g = () => {', ...body.slice(2), '};'].join('\n'))).toEqual([]);
+  });
+
+  test('a function in another is not the other one’s', () => {
+    const inner = ['const h = () => {', ...body.slice(2), '};'];
+    expect(longFunctions('a.ts', ['const g = () => {', ...inner, ...body.slice(9), '};'].join('\n'))).toEqual(
+      [],
+    );
+  });
+
+  test('a block twice, however it is indented and commented', () => {
+    const block = body.slice(0, leastAlike);
+    const again = block.map((line) => `    ${line} // as there`);
+    expect(blocksTwice({ 'a.ts': block.join('\n'), 'b.ts': ['', ...again].join('\n') })).toEqual([
+      'a.ts:1 = b.ts:2',
+    ]);
+    expect(blocksTwice({ 'a.ts': block.join('\n'), 'b.ts': again.slice(1).join('\n') })).toEqual([]);
+  });
+});
