@@ -68,6 +68,31 @@ describe('the hybrid family', () => {
   });
 });
 
+test.each([
+  { nodes: 2, window: 45, wire: 5.6 },
+  { nodes: 8, window: 179, wire: 39.1 },
+])(
+  'DeepSeek-V3, 128 tokens on $nodes nodes of 8, takes $window MB of a GPU and $wire MB of its host',
+  (of) => {
+    const ranks = of.nodes * 8;
+    const deepSeek: Layer = {
+      ...{ ...layer, ranks, experts: 256, topK: 8, maxTokens: 128 },
+      payloads: [
+        { name: 'x', rowBytes: 7168 },
+        { name: 'scales', rowBytes: 224 },
+      ],
+      output: { dtype: 'bf16', hidden: 7168 },
+    };
+    const place = {
+      ...placeOn(Array.from({ length: ranks }, (_, rank) => rank >> 3)),
+      kind: 'cuda',
+    } as const;
+    const { windows, wire } = hybrid.plan(deepSeek, place, hybrid.defaults(deepSeek, place));
+    expect(Math.round(windows[0]!.layout.bytes / 1e6)).toBe(of.window);
+    expect(Math.round(wire!.layout.bytes / 1e5) / 10).toBe(of.wire);
+  },
+);
+
 describe('rounds between nodes give the reference’s bits', () => {
   const shapes = fc.record({
     nodes: fc.integer({ min: 2, max: 3 }),

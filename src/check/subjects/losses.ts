@@ -43,11 +43,16 @@ export function loss(
   return lossOf(name.join(', '), operation, { tuning, split, counts: split }, wire);
 }
 
+/** What carries the rows, and over how many equal nodes. */
+type How = Pick<ExpertParallelOptions, 'family' | 'tuning' | 'split' | 'counts'> & {
+  readonly nodes?: number;
+};
+
 /** `victim` is gone when the others begin the operation, in the first round. */
 export function lossOf(
   name: string,
   operation: Operation,
-  how: Pick<ExpertParallelOptions, 'family' | 'tuning' | 'split' | 'counts'>,
+  { nodes = 1, ...how }: How,
   wire: 'rows' | 'e4m3' = 'rows',
 ): CheckConfiguration {
   const shape = shapeOfRounds({ ...layer, wire });
@@ -56,7 +61,7 @@ export function lossOf(
     ranks,
     async run(machine) {
       const errors: unknown[] = [];
-      const world = World.local({ ranks, device: 'sim', sim: machine }, async (world) => {
+      const world = World.local({ ranks, nodes, device: 'sim', sim: machine }, async (world) => {
         errors.push(await survive(world, machine, shape, how, operation));
       });
       await world.catch((error: unknown) => {
@@ -81,7 +86,7 @@ async function survive(
   world: World,
   machine: SimMachine,
   shape: Shape,
-  how: Pick<ExpertParallelOptions, 'family' | 'tuning' | 'split' | 'counts'>,
+  how: Omit<How, 'nodes'>,
   operation: Operation,
 ): Promise<unknown> {
   const { tokens, topkIds, topkWeights, payloads } = makeSources(shape, shape.maxTokens, 1)[world.rank]!;
