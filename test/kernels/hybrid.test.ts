@@ -41,6 +41,12 @@ describe('the hybrid family', () => {
     expect(refusal([0, 0, 1, 1])).toBeNull();
   });
 
+  test('refuses groups of ranks with the same tokens', () => {
+    expect(hybrid.refuses({ ...layer, maxTokens: 4, replicas: 2 }, evenly)!.message).toContain(
+      'replicas is 2',
+    );
+  });
+
   test('on few multiprocessors leaves a block to watch the network', () => {
     const few = { ...evenly, sms: 3 };
     const { dispatch, combine } = hybrid.defaults(layer, few);

@@ -69,7 +69,8 @@ const alone = {
   nodes: 3,
   tuning: {
     dispatch: { blocks: 2, threads: 32, chunk: 2 },
-    combine: { blocks: 2, threads: 32, parts: 1 },
+    // Warps that watch: two of them for messages of one node.
+    combine: { blocks: 2, threads: 96, parts: 1 },
   },
 } as const;
 
@@ -91,6 +92,9 @@ export const hybrid: CheckSubject = {
     // Counting takes several blocks, which all give up.
     lossOf('hybrid, counts', 'dispatch', { ...alone, counts: true }),
     lossOf('hybrid', 'combine', alone),
+    // Ranks of the victim's node miss it where they meet, those of the others on its rail.
+    lossOf('hybrid, nodes of 2', 'dispatch', { ...alone, nodes: 2, ranks: 4 }),
+    lossOf('hybrid, nodes of 2', 'combine', { ...alone, nodes: 2, ranks: 4 }),
   ],
 };
 

@@ -12,9 +12,8 @@ import { ExampleExperts, layerOf, makeSources, shapeOfRounds } from '../../testi
 import { World } from '../../world/index.js';
 import { type CheckConfiguration, WrongResult } from '../subject.js';
 
-const ranks = 3;
 const victim = 1;
-const layer = { ranks, experts: 3, topK: 3, maxTokens: 4, hidden: 16, dtype: 'bf16' } as const;
+const layer = { experts: 3, topK: 3, maxTokens: 4, hidden: 16, dtype: 'bf16' } as const;
 
 /** Several blocks, which all give up, and each of which has more to wait for. */
 const spread = { blocks: 2, threads: 32, parts: 1, inFlight: 4, teams: 1 };
@@ -27,10 +26,12 @@ export function loss(
     wire = 'rows',
     send = 'store',
     split = false,
+    replicas = 1,
   }: {
     readonly wire?: 'rows' | 'e4m3';
     readonly send?: 'store' | 'bulk';
     readonly split?: boolean;
+    readonly replicas?: number;
   } = {},
 ): CheckConfiguration {
   const tuning: Tuning = { dispatch: { ...spread, way: send }, combine: { ...spread, way, ahead: 1 } };
@@ -40,24 +41,27 @@ export function loss(
     ...(split ? ['split'] : []),
   ];
   // Where routes are counted, several blocks of a split dispatch wait.
-  return lossOf(name.join(', '), operation, { tuning, split, counts: split }, wire);
+  return lossOf(name.join(', '), operation, { tuning, split, counts: split, replicas }, wire);
 }
 
-/** What carries the rows, and over how many equal nodes. */
-type How = Pick<ExpertParallelOptions, 'family' | 'tuning' | 'split' | 'counts'> & {
+/** What carries the rows; over how many equal nodes; how many ranks. */
+type How = Pick<ExpertParallelOptions, 'family' | 'tuning' | 'split' | 'counts' | 'replicas'> & {
   readonly nodes?: number;
+  readonly ranks?: number;
 };
 
 /** `victim` is gone when the others begin the operation, in the first round. */
 export function lossOf(
   name: string,
   operation: Operation,
-  { nodes = 1, ...how }: How,
+  { nodes = 1, ranks: given, ...how }: How,
   wire: 'rows' | 'e4m3' = 'rows',
 ): CheckConfiguration {
-  const shape = shapeOfRounds({ ...layer, wire });
+  const { replicas = 1 } = how;
+  const ranks = given ?? (replicas === 1 ? 3 : 2 * replicas);
+  const shape = shapeOfRounds({ ...layer, ranks, replicas, wire });
   return {
-    name: `${name}, a rank lost in ${operation}`,
+    name: `${name}${replicas > 1 ? `, groups of ${replicas}` : ''}, a rank lost in ${operation}`,
     ranks,
     async run(machine) {
       const errors: unknown[] = [];
@@ -86,7 +90,7 @@ async function survive(
   world: World,
   machine: SimMachine,
   shape: Shape,
-  how: Omit<How, 'nodes'>,
+  how: Omit<How, 'nodes' | 'ranks'>,
   operation: Operation,
 ): Promise<unknown> {
   const { tokens, topkIds, topkWeights, payloads } = makeSources(shape, shape.maxTokens, 1)[world.rank]!;

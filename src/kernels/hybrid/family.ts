@@ -35,7 +35,9 @@ const mostLocal = 32;
 
 function refuses(layer: Layer, place: Place, tuning?: HybridTuning): HeddleError | null {
   if (place.topology.nodes === 1) return oneSided.refuses(layer, place);
-  return refusesNodes(place.topology) ?? refusesRows(layer) ?? refusesFew(place, tuning);
+  return (
+    refusesNodes(place.topology) ?? refusesGroups(layer) ?? refusesRows(layer) ?? refusesFew(place, tuning)
+  );
 }
 
 function refusesNodes({ members, nodes, localRanks }: Topology): HeddleError | null {
@@ -54,6 +56,10 @@ function refusesNodes({ members, nodes, localRanks }: Topology): HeddleError | n
     'Start as many ranks on every node, one node after the other, or name the nodes by HEDDLE_NODE',
   );
 }
+
+/** A rail is one rank's of each node: what a group shares out would have to leave by several. */
+const refusesGroups = ({ replicas = 1 }: Layer): HeddleError | null =>
+  replicas === 1 ? null : new ArgumentError('replicas', replicas, '1 where rows travel between nodes');
 
 /** One block of a receive only watches. */
 function refusesFew({ sms }: Place, tuning?: HybridTuning): HeddleError | null {
