@@ -3,7 +3,7 @@
  * when it ends, all slots are filled. Its first block only watches the wire.
  */
 import { device, kernel, peers, windowOf } from '../../lang/index.js';
-import { split } from '../../layer/index.js';
+import { countRoutes } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
 import { forwardChunk } from './forward-chunk.js';
 import { meet } from './meet.js';
@@ -97,40 +97,21 @@ function countShare(shape: HybridShape, window: HybridWindow) {
         CHUNKS: chunksOf(shape),
         CHUNK: shape.dispatch.chunk,
         MAX_TOKENS: shape.maxTokens,
-        countTokens: countTokens(shape, window),
+        LOCAL: shape.localRanks,
+        countRoutes: countRoutes(shape, window),
         nodeAt: nodeAt(shape),
       },
     },
     (g, { mine, node, block }, u) => {
+      const rank = node * u.LOCAL + g.rank;
       for (let piece = block; piece < u.HOPS * u.CHUNKS; piece += g.gridDim.x - 1) {
-        const from = u.nodeAt({ node, hop: piece % u.HOPS });
-        const first = (piece / u.HOPS) * u.CHUNK;
-        const count = g.min(u.MAX_TOKENS - first, g.u32(u.CHUNK));
-        u.countTokens({ mine, node, from, first, count });
+        const first = u.nodeAt({ node, hop: piece % u.HOPS }) * u.LOCAL;
+        const start = (piece / u.HOPS) * u.CHUNK;
+        for (let token = start; token < g.min(start + u.CHUNK, g.u32(u.MAX_TOKENS)); token += 1)
+          u.countRoutes({ mine, rank, turn: token, first, sources: u.LOCAL });
       }
       for (let token = block; token < u.MAX_TOKENS; token += g.gridDim.x - 1)
-        u.countTokens({ mine, node, from: node, first: token, count: g.u32(1) });
-    },
-  );
-}
-
-/** Counts the routes of some tokens of each rank of the node `from`; all threads of a block. */
-function countTokens(shape: HybridShape, window: HybridWindow) {
-  const { base, extra } = split(shape);
-  return device(
-    {
-      name: 'count_tokens',
-      params: { mine: windowOf(window), node: 'u32', from: 'u32', first: 'u32', count: 'u32' },
-      using: { LOCAL: shape.localRanks, K: shape.topK, BASE: base, EXTRA: extra },
-    },
-    (g, { mine, node, from, first, count }, u) => {
-      const rank = node * u.LOCAL + g.rank;
-      const firstId = rank * u.BASE + g.min(rank, g.u32(u.EXTRA));
-      for (let i = g.threadIdx.x; i < count * u.LOCAL * u.K; i += g.blockDim.x) {
-        const source = from * u.LOCAL + ((i / u.K) % u.LOCAL);
-        const id = g.load(mine.experts.at(source, first + i / (u.K * u.LOCAL), i % u.K));
-        if (id >= 0) g.atomicAdd(mine.counts.at(g.u32(id) - firstId), 1, { order: 'relaxed', scope: 'gpu' });
-      }
+        u.countRoutes({ mine, rank, turn: token, first: node * u.LOCAL, sources: u.LOCAL });
     },
   );
 }

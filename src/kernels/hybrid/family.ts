@@ -3,7 +3,7 @@
  */
 import { ArgumentError, type HeddleError, UnavailableError } from '../../errors/index.js';
 import { section } from '../../lang/index.js';
-import type { Layer } from '../../layer/index.js';
+import { type Layer, sharing } from '../../layer/index.js';
 import type { Topology } from '../../world/index.js';
 import { failureWords } from '../common/failure.js';
 import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
@@ -36,8 +36,15 @@ const mostLocal = 32;
 function refuses(layer: Layer, place: Place, tuning?: HybridTuning): HeddleError | null {
   if (place.topology.nodes === 1) return oneSided.refuses(layer, place);
   return (
-    refusesNodes(place.topology) ?? refusesGroups(layer) ?? refusesRows(layer) ?? refusesFew(place, tuning)
+    refusesNodes(place.topology) ?? refusesReplicas(layer) ?? refusesRows(layer) ?? refusesFew(place, tuning)
   );
+}
+
+/** A rail is one rank’s of each node: what a group shares out would leave by several. */
+function refusesReplicas(layer: Layer): HeddleError | null {
+  const { replicas } = sharing(layer);
+  if (replicas === 1) return null;
+  return new ArgumentError('replicas', replicas, '1 where ranks are of several nodes');
 }
 
 function refusesNodes({ members, nodes, localRanks }: Topology): HeddleError | null {
@@ -56,10 +63,6 @@ function refusesNodes({ members, nodes, localRanks }: Topology): HeddleError | n
     'Start as many ranks on every node, one node after the other, or name the nodes by HEDDLE_NODE',
   );
 }
-
-/** A rail is one rank's of each node: what a group shares out would have to leave by several. */
-const refusesGroups = ({ replicas = 1 }: Layer): HeddleError | null =>
-  replicas === 1 ? null : new ArgumentError('replicas', replicas, '1 where rows travel between nodes');
 
 /** One block of a receive only watches. */
 function refusesFew({ sms }: Place, tuning?: HybridTuning): HeddleError | null {
