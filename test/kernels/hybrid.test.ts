@@ -142,7 +142,7 @@ describe('rounds between nodes give the reference’s bits', () => {
           },
         );
       }),
-      { numRuns: 8, seed: 7 },
+      { numRuns: 4, seed: 7 },
     );
   });
 
