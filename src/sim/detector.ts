@@ -9,15 +9,9 @@
  * (cta: same block; gpu: same rank; sys: any), also through chains of atomic read-modify-writes, and through
  * fence; relaxed store / relaxed load; fence; between two sequentially consistent fences; stream order between launches and host copies of one stream; events
  * between streams; the end of a launch → what the host or the stream does after it; programmatic launches only
-<<<<<<< HEAD
- * from `awaitPrevious` on, and behind what threads of the launch before awaited before their `releaseNext`. Bulk
- * copies happen in their issuing thread's async agent: after the issue, before the group's wait (or the mbarrier's
- * completion). A network's writes happen after they were posted, and before their tag is heard of.
-=======
  * from `awaitPrevious` on, and behind what threads of the launch before awaited before their `releaseNext`. Bulk and
  * asynchronous copies happen in agents of their issuing thread: after the issue, before the group's wait (or the mbarrier's
- * completion).
->>>>>>> 7a7773d
+ * completion). A network's writes happen after they were posted, and before their tag is heard of.
  */
 import type { FenceOrder, Order, Scope, Span } from '../lang/index.js';
 

@@ -22,13 +22,18 @@ const pull: Tuning = { dispatch: spread, combine: { ...spread, way: 'pull', ahea
 const push: Tuning = { dispatch: spread, combine: { ...spread, way: 'push', ahead: 1 } };
 const messages = { blocks: 4, threads: 32, parts: 1 } as const;
 const portable = { family: 'portable', tuning: { dispatch: messages, combine: messages } } as const;
-type Way = Pick<ExpertParallelOptions, 'family' | 'tuning' | 'wire'>;
+const rails = {
+  family: 'hybrid',
+  tuning: { dispatch: { blocks: 4, threads: 32, chunk: 2 }, combine: messages },
+} as const;
+type Way = Pick<ExpertParallelOptions, 'family' | 'tuning' | 'wire'> & { readonly nodes?: number };
 const ways: Record<string, Way> = {
   pull: { tuning: pull },
   push: { tuning: push },
   'push, as e4m3': { tuning: push, wire: 'e4m3' },
   messages: portable,
   'messages, as e4m3': { ...portable, wire: 'e4m3' },
+  'rails between 3 nodes': { ...rails, nodes: 3 },
 };
 
 interface Brought {
@@ -44,7 +49,7 @@ const amongSurvivors: Brought = {
 };
 
 /** One rank's layer, inputs and rounds. */
-async function prepare(world: World, way: Way, brought?: Brought) {
+async function prepare(world: World, { nodes: _, ...way }: Way, brought?: Brought) {
   const ep = await ExpertParallel.create(world, { ...options, ...way });
   const stream = world.device.createStream();
   const { topkIds, topkWeights } = brought ?? makeRoutes(ep.shape, world.rank, options.maxTokens, 7);
@@ -69,7 +74,7 @@ async function lose(
   machine = SimMachine.create({ ranks }),
 ): Promise<RankLostError[]> {
   const errors: RankLostError[] = [];
-  const world = World.local({ ranks, device: 'sim', sim: machine }, async (world) => {
+  const world = World.local({ ranks, nodes: way.nodes ?? 1, device: 'sim', sim: machine }, async (world) => {
     const rank = await prepare(world, way);
     for (let round = 0; round < 2; round++) {
       rank.dispatch();
@@ -143,7 +148,7 @@ for (const [name, way] of Object.entries(ways)) {
       async (operation) => {
         const machine = SimMachine.create({ ranks });
         const errors: RankLostError[] = [];
-        await World.local({ ranks, device: 'sim', sim: machine }, async (world) => {
+        await World.local({ ranks, nodes: way.nodes ?? 1, device: 'sim', sim: machine }, async (world) => {
           const { ep, stream, dispatch, combine } = await prepare(world, way);
           if (operation === 'combine') {
             dispatch();

@@ -3,6 +3,7 @@
  * is there for something that the others lack.
  */
 import type { CheckConfiguration, CheckSubject } from '../subject.js';
+import { lossOf } from './losses.js';
 import { common, configurationsOf, type Rounds } from './rounds.js';
 
 /** A round's shape, and how many tokens are a message. */
@@ -50,6 +51,9 @@ const nodes: Readonly<Record<string, Partial<Hybrid>>> = {
   '3 nodes of 2 ranks': { ranks: 6, nodes: 3, experts: 6, topK: 4, maxTokens: 1, blocks: 1 },
   '3 nodes, a message for each token': { ranks: 3, nodes: 3, chunk: 1, maxTokens: 3, routes: { holes: 0.3 } },
   'a chunk of one node alone': { ranks: 4, nodes: 4, topK: 1, chunk: 2, maxTokens: 3 },
+  'one block of two warps, several chunks and tokens': {
+    ...{ ranks: 4, experts: 8, topK: 2, threads: 64, blocks: 1, maxTokens: 4, hidden: 560, counts: true },
+  },
   'odd rows of bf16, in parts': { hidden: 5, parts: 2 },
   split: { split: true, ranks: 4 },
   'split, a graph, replayed': { split: true, graph: true, chunk: 1 },
@@ -59,6 +63,16 @@ const nodes: Readonly<Record<string, Partial<Hybrid>>> = {
     ...{ wire: 'e4m3', hidden: 1040, parts: 2, weighting: 'combine', maxTokens: 1 },
   },
 };
+
+const alone = {
+  family: 'hybrid',
+  nodes: 3,
+  tuning: {
+    dispatch: { blocks: 2, threads: 32, chunk: 2 },
+    // Warps that watch: two of them for messages of one node.
+    combine: { blocks: 2, threads: 96, parts: 1 },
+  },
+} as const;
 
 const kernels = [
   'hybrid_dispatch_send',
@@ -72,7 +86,16 @@ const kernels = [
 export const hybrid: CheckSubject = {
   name: 'hybrid',
   kernels,
-  configurations: [...configurations(everywhere), ...configurations(nodes)],
+  configurations: [
+    ...configurations(everywhere),
+    ...configurations(nodes),
+    // Counting takes several blocks, which all give up.
+    lossOf('hybrid, counts', 'dispatch', { ...alone, counts: true }),
+    lossOf('hybrid', 'combine', alone),
+    // Ranks of the victim's node miss it where they meet, those of the others on its rail.
+    lossOf('hybrid, nodes of 2', 'dispatch', { ...alone, nodes: 2, ranks: 4 }),
+    lossOf('hybrid, nodes of 2', 'combine', { ...alone, nodes: 2, ranks: 4 }),
+  ],
 };
 
 function configurations(all: Readonly<Record<string, Partial<Hybrid>>>): CheckConfiguration[] {

@@ -44,22 +44,28 @@ export function loss(
   return lossOf(name.join(', '), operation, { tuning, split, counts: split, replicas }, wire);
 }
 
+/** What carries the rows; over how many equal nodes; how many ranks. */
+type How = Pick<ExpertParallelOptions, 'family' | 'tuning' | 'split' | 'counts' | 'replicas'> & {
+  readonly nodes?: number;
+  readonly ranks?: number;
+};
+
 /** `victim` is gone when the others begin the operation, in the first round. */
 export function lossOf(
   name: string,
   operation: Operation,
-  how: Pick<ExpertParallelOptions, 'family' | 'tuning' | 'split' | 'counts' | 'replicas'>,
+  { nodes = 1, ranks: given, ...how }: How,
   wire: 'rows' | 'e4m3' = 'rows',
 ): CheckConfiguration {
   const { replicas = 1 } = how;
-  const ranks = replicas === 1 ? 3 : 2 * replicas;
+  const ranks = given ?? (replicas === 1 ? 3 : 2 * replicas);
   const shape = shapeOfRounds({ ...layer, ranks, replicas, wire });
   return {
     name: `${name}${replicas > 1 ? `, groups of ${replicas}` : ''}, a rank lost in ${operation}`,
     ranks,
     async run(machine) {
       const errors: unknown[] = [];
-      const world = World.local({ ranks, device: 'sim', sim: machine }, async (world) => {
+      const world = World.local({ ranks, nodes, device: 'sim', sim: machine }, async (world) => {
         errors.push(await survive(world, machine, shape, how, operation));
       });
       await world.catch((error: unknown) => {
@@ -84,7 +90,7 @@ async function survive(
   world: World,
   machine: SimMachine,
   shape: Shape,
-  how: Pick<ExpertParallelOptions, 'family' | 'tuning' | 'split' | 'counts'>,
+  how: Omit<How, 'nodes' | 'ranks'>,
   operation: Operation,
 ): Promise<unknown> {
   const { tokens, topkIds, topkWeights, payloads } = makeSources(shape, shape.maxTokens, 1)[world.rank]!;

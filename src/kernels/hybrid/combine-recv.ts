@@ -2,14 +2,13 @@
  * The receive of a combine: adds up, for each token, what this node's ranks made of it and the row that comes from each other
  * node that it went to. Its first block only watches the wire.
  */
-import { device, kernel, peers, pointer, registers, windowOf } from '../../lang/index.js';
+import { device, kernel, peers, pointer, windowOf } from '../../lang/index.js';
 import { listOwners } from '../common/owners.js';
 import { zeroCounts } from '../common/received.js';
-import { patienceOf } from '../common/waits.js';
 import { mostOwners } from './node-sum.js';
-import { type HybridShape, hopsOf, localOwner, railRank } from './shape.js';
+import { type HybridShape, hopsOf, localOwner } from './shape.js';
 import { sumToken } from './sum-token.js';
-import { awaitMessage, watchCombine } from './watch.js';
+import { awaitLanded, watchCombine } from './watch.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
@@ -38,7 +37,6 @@ export function combineRecvKernel(shape: HybridShape, window: HybridWindow, wire
         awaitRows: awaitRows(shape, window),
         listOwners,
         localOwner: localOwner(shape),
-        patienceOf,
         sumToken: sumToken(shape, window, wire),
         watchCombine: watchCombine(shape, window, wire),
         zeroCounts: zeroCounts(shape, window),
@@ -55,7 +53,6 @@ export function combineRecvKernel(shape: HybridShape, window: HybridWindow, wire
         u.watchCombine({ mine, wire, node, epoch, limit, tokens });
         return;
       }
-      const patience = g.registers('u32', 1, u.patienceOf({ failure: mine.failure, limit }));
       const first = g.warpId * (g.gridDim.x - 1) + g.blockIdx.x - 1;
       const warps = (g.blockDim.x / 32) * (g.gridDim.x - 1);
       for (let piece = first; piece < tokens * u.PARTS; piece += warps) {
@@ -65,7 +62,7 @@ export function combineRecvKernel(shape: HybridShape, window: HybridWindow, wire
         const owners = g.registers('u32', u.OWNERS);
         const owner = u.localOwner({ expert: id, node });
         const count = u.listOwners({ owner, ranks: u.LOCAL, owners });
-        if (u.awaitRows({ mine, token, node, epoch, patience }))
+        if (u.awaitRows({ mine, token, epoch }))
           u.sumToken({ win, wire, out, token, node, part: piece % u.PARTS, owners, count });
       }
     },
@@ -77,36 +74,22 @@ function awaitRows(shape: HybridShape, window: HybridWindow) {
   return device(
     {
       name: 'await_rows',
-      params: {
-        mine: windowOf(window),
-        token: 'u32',
-        node: 'u32',
-        epoch: 'u32',
-        patience: registers('u32', 1),
-      },
+      params: { mine: windowOf(window), token: 'u32', epoch: 'u32' },
       returns: 'bool',
-      using: {
-        HOPS: hopsOf(shape),
-        CHUNK: shape.dispatch.chunk,
-        awaitMessage: awaitMessage('combine'),
-        railRank: railRank(shape),
-      },
+      using: { HOPS: hopsOf(shape), CHUNK: shape.dispatch.chunk, awaitLanded },
     },
-    (g, { mine, token, node, epoch, patience }, u) => {
+    (g, { mine, token, epoch }, u) => {
+      const { failure } = mine;
       const chunk = token / u.CHUNK;
       let came = true;
       for (let hop = g.laneId; hop < u.HOPS; hop += 32) {
         if (((g.load(mine.sent.at(hop, chunk)) >>> (token % u.CHUNK)) & 1) === 1) {
-          const flag = mine.combineLanded.at(hop, chunk);
-          const peer = u.railRank({ node, hop });
-          const { failure } = mine;
-          if (!u.awaitMessage({ flag, scope: 'gpu', peer, epoch, failure, patience })) came = false;
+          const landed = mine.combineLanded.at(hop, chunk);
+          if (!u.awaitLanded({ landed, epoch, failure })) came = false;
         }
       }
       g.warp.barrier(); // passes on what the lanes acquired
-      const all = !g.warp.any(!came);
-      if (!all) patience[0] = g.u32(0);
-      return all;
+      return !g.warp.any(!came);
     },
   );
 }

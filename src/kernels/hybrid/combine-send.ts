@@ -37,6 +37,8 @@ export function combineSendKernel(shape: HybridShape, window: HybridWindow, wire
       const patience = u.patienceOf({ failure: mine.failure, limit });
       // The experts of every rank are behind this launch on its stream.
       u.meet({ win, node, block: g.blockIdx.x, epoch, limit: patience });
+      // Who has given up sends nothing: it would be sums of rows that nobody made.
+      if (u.patienceOf({ failure: mine.failure, limit: 1 }) === 0) return;
       for (let piece = g.blockIdx.x; piece < u.HOPS * u.CHUNKS; piece += g.gridDim.x) {
         const hop = piece % u.HOPS;
         const chunk = piece / u.HOPS;

@@ -10,7 +10,7 @@ export function defaultTuning({ maxTokens }: Layer, kind: Place['kind']): Hybrid
     return { dispatch: { ...launch, chunk: 4 }, combine: { ...launch, parts: 1 } };
   }
   // So many chunks that the first leaves early and all blocks have one, and so few that messages are long.
-  const chunk = Math.max(1, Math.min(32, Math.floor(maxTokens / 32)));
+  const chunk = Math.max(1, Math.min(32, Math.floor(maxTokens / 16)));
   const parts = maxTokens <= 16 ? 14 : maxTokens <= 256 ? 4 : 1;
   const blocks = Math.min(131, maxTokens * 2);
   return {

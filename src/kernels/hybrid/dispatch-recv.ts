@@ -2,13 +2,13 @@
  * The receive of a dispatch: what comes over the network goes on to its owners in this node, and then the node's ranks meet:
  * when it ends, all slots are filled. Its first block only watches the wire.
  */
-import { device, kernel, peers, registers, windowOf } from '../../lang/index.js';
+import { device, kernel, peers, windowOf } from '../../lang/index.js';
 import { countRoutes } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
 import { forwardChunk } from './forward-chunk.js';
 import { meet } from './meet.js';
-import { chunksOf, type HybridShape, hopsOf, nodeAt, railRank } from './shape.js';
-import { awaitMessage, watchDispatch } from './watch.js';
+import { chunksOf, type HybridShape, hopsOf, nodeAt } from './shape.js';
+import { awaitLanded, watchDispatch } from './watch.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
@@ -40,14 +40,13 @@ export function dispatchRecvKernel(shape: HybridShape, window: HybridWindow, wir
         return;
       }
       const block = g.blockIdx.x - 1;
-      const patience = g.registers('u32', 1, u.patienceOf({ failure: mine.failure, limit }));
       for (let piece = block; piece < u.HOPS * u.CHUNKS; piece += g.gridDim.x - 1) {
         const hop = piece % u.HOPS;
         const chunk = piece / u.HOPS;
-        if (u.awaitChunk({ mine, node, hop, chunk, epoch, patience }))
-          u.forwardChunk({ win, wire, node, hop, chunk });
+        if (u.awaitChunk({ mine, hop, chunk, epoch })) u.forwardChunk({ win, wire, node, hop, chunk });
       }
-      u.meet({ win, node, block, epoch, limit: patience[0]! });
+      const patience = u.patienceOf({ failure: mine.failure, limit });
+      u.meet({ win, node, block, epoch, limit: patience });
       if (u.COUNTS) {
         // Where somebody did not come, there is nothing to count.
         if (u.patienceOf({ failure: mine.failure, limit: 1 }) !== 0) u.countShare({ mine, node, block });
@@ -61,32 +60,18 @@ function awaitChunk(shape: HybridShape, window: HybridWindow) {
   return device(
     {
       name: 'await_chunk',
-      params: {
-        mine: windowOf(window),
-        node: 'u32',
-        hop: 'u32',
-        chunk: 'u32',
-        epoch: 'u32',
-        patience: registers('u32', 1),
-      },
+      params: { mine: windowOf(window), hop: 'u32', chunk: 'u32', epoch: 'u32' },
       returns: 'bool',
-      using: {
-        CHUNK: shape.dispatch.chunk,
-        awaitMessage: awaitMessage('dispatch'),
-        railRank: railRank(shape),
-      },
+      using: { CHUNK: shape.dispatch.chunk, awaitLanded },
     },
-    (g, { mine, node, hop, chunk, epoch, patience }, u) => {
+    (g, { mine, hop, chunk, epoch }, u) => {
       const { failure } = mine;
       const left = g.shared('u32', 1);
       if (g.threadIdx.x === 0) {
-        const peer = u.railRank({ node, hop });
-        const first = mine.dispatchLanded.at(hop, 0);
-        const flag = mine.dispatchLanded.at(hop, chunk);
-        let came = u.awaitMessage({ flag: first, scope: 'gpu', peer, epoch, failure, patience });
+        let came = u.awaitLanded({ landed: mine.dispatchLanded.at(hop, 0), epoch, failure });
         if (came) {
           if (chunk * u.CHUNK < g.load(mine.tokens.at(hop)))
-            came = u.awaitMessage({ flag, scope: 'gpu', peer, epoch, failure, patience });
+            came = u.awaitLanded({ landed: mine.dispatchLanded.at(hop, chunk), epoch, failure });
         }
         g.store(left, g.u32(came));
       }
@@ -111,8 +96,8 @@ function countShare(shape: HybridShape, window: HybridWindow) {
         HOPS: hopsOf(shape),
         CHUNKS: chunksOf(shape),
         CHUNK: shape.dispatch.chunk,
-        LOCAL: shape.localRanks,
         MAX_TOKENS: shape.maxTokens,
+        LOCAL: shape.localRanks,
         countRoutes: countRoutes(shape, window),
         nodeAt: nodeAt(shape),
       },

@@ -40,6 +40,7 @@ function refuses(layer: Layer, place: Place, tuning?: HybridTuning): HeddleError
   );
 }
 
+/** A rail is one rank’s of each node: what a group shares out would leave by several. */
 function refusesReplicas(layer: Layer): HeddleError | null {
   const { replicas } = sharing(layer);
   if (replicas === 1) return null;

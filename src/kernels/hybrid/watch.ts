@@ -4,7 +4,7 @@
  *
  * Its warps take the messages in turn, so that one that is late holds up few others.
  */
-import { constant, device, peers, pointer, registers, windowOf } from '../../lang/index.js';
+import { device, peers, pointer, registers, windowOf } from '../../lang/index.js';
 import type { Operation } from '../common/failure.js';
 import { patienceOf, recordFailure } from '../common/waits.js';
 import { header } from './messages.js';
@@ -12,14 +12,13 @@ import { chunksOf, type HybridShape, hopsOf, railRank } from './shape.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
-/** Waits for a message; false in vain, and then whoever waits with this patience does not wait again. */
-export const awaitMessage = (operation: Operation) =>
+/** The watcher waits for a message; false in vain, and then it does not wait again. */
+const awaitMessage = (operation: Operation) =>
   device(
     {
       name: 'await_message',
       params: {
-        flag: pointer('u32'),
-        scope: constant<'gpu' | 'sys'>(),
+        came: pointer('u32'),
         peer: 'u32',
         epoch: 'u32',
         failure: pointer('u32'),
@@ -28,15 +27,35 @@ export const awaitMessage = (operation: Operation) =>
       returns: 'bool',
       using: { failed: recordFailure(operation) },
     },
-    (g, { flag, scope, peer, epoch, failure, patience }, { failed }) => {
-      const came = g.awaitEpoch(flag, epoch, { order: 'acquire', scope, limit: patience[0]! });
-      if (!came) {
+    (g, { came, peer, epoch, failure, patience }, { failed }) => {
+      const here = g.awaitEpoch(came, epoch, { order: 'acquire', scope: 'sys', limit: patience[0]! });
+      if (!here) {
         if (patience[0]! > 0) failed({ failure, peer, epoch });
         patience[0] = g.u32(0);
       }
-      return came;
+      return here;
     },
   );
+
+/**
+ * The others wait for its word, and blame nobody: it comes in any case, also when the watcher has given up. False then, and
+ * behind any failure.
+ */
+export const awaitLanded = device(
+  {
+    name: 'await_landed',
+    params: { landed: pointer('u32'), epoch: 'u32', failure: pointer('u32') },
+    returns: 'bool',
+    // Longer than any watcher waits.
+    using: { LONGEST: 2 ** 32 - 1, patienceOf },
+  },
+  (g, { landed, epoch, failure }, { LONGEST, patienceOf }) => {
+    const limit = patienceOf({ failure, limit: LONGEST });
+    const told = g.awaitEpoch(landed, epoch, { order: 'acquire', scope: 'gpu', limit });
+    const well = patienceOf({ failure, limit: 1 }) !== 0;
+    return told && well;
+  },
+);
 
 const params = (window: HybridWindow, wire: HybridWire) =>
   ({ mine: windowOf(window), wire: peers(wire), node: 'u32', epoch: 'u32', limit: 'u32' }) as const;
@@ -51,8 +70,9 @@ export function watchDispatch(shape: HybridShape, window: HybridWindow, wire: Hy
         HOPS: hopsOf(shape),
         CHUNKS: chunksOf(shape),
         CHUNK: shape.dispatch.chunk,
-        TOKENS: header.tokens,
+        awaitLanded,
         awaitMessage: awaitMessage('dispatch'),
+        noteTokens: noteTokens(window, wire),
         patienceOf,
         railRank: railRank(shape),
       },
@@ -67,24 +87,33 @@ export function watchDispatch(shape: HybridShape, window: HybridWindow, wire: Hy
         const peer = u.railRank({ node, hop });
         let comes = true;
         if (chunk > 0) {
-          const flag = mine.dispatchLanded.at(hop, 0);
-          comes = u.awaitMessage({ flag, scope: 'gpu', peer, epoch, failure, patience });
+          comes = u.awaitLanded({ landed: mine.dispatchLanded.at(hop, 0), epoch, failure });
           if (comes) comes = chunk * u.CHUNK < g.load(mine.tokens.at(hop));
         }
         if (comes) {
-          const flag = wire.at(0).dispatchCame.at(hop, chunk);
-          if (u.awaitMessage({ flag, scope: 'sys', peer, epoch, failure, patience })) {
-            if (chunk === 0) {
-              const words = wire.at(0).dispatchIn.at(hop, 0, 0).as('u32');
-              g.store(mine.tokens.at(hop), g.load(words.at(u.TOKENS)));
-            }
-            g.store(mine.dispatchLanded.at(hop, chunk), epoch, { order: 'release', scope: 'gpu' });
-          }
+          const came = wire.at(0).dispatchCame.at(hop, chunk);
+          const here = u.awaitMessage({ came, peer, epoch, failure, patience });
+          if (here && chunk === 0) u.noteTokens({ mine, wire, hop });
+          g.store(mine.dispatchLanded.at(hop, chunk), epoch, { order: 'release', scope: 'gpu' });
         }
       }
     },
   );
 }
+
+/** How many tokens there are at a hop, which its chunk 0 says. */
+const noteTokens = (window: HybridWindow, wire: HybridWire) =>
+  device(
+    {
+      name: 'note_tokens',
+      params: { mine: windowOf(window), wire: peers(wire), hop: 'u32' },
+      using: { TOKENS: header.tokens },
+    },
+    (g, { mine, wire, hop }, { TOKENS }) => {
+      const words = wire.at(0).dispatchIn.at(hop, 0, 0).as('u32');
+      g.store(mine.tokens.at(hop), g.load(words.at(TOKENS)));
+    },
+  );
 
 /** The messages of a combine: as many from each node as this rank's tokens have chunks. */
 export function watchCombine(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
@@ -109,9 +138,9 @@ export function watchCombine(shape: HybridShape, window: HybridWindow, wire: Hyb
         const hop = word % u.HOPS;
         const chunk = word / u.HOPS;
         const peer = u.railRank({ node, hop });
-        const flag = wire.at(0).combineCame.at(hop, chunk);
-        if (u.awaitMessage({ flag, scope: 'sys', peer, epoch, failure, patience }))
-          g.store(mine.combineLanded.at(hop, chunk), epoch, { order: 'release', scope: 'gpu' });
+        const came = wire.at(0).combineCame.at(hop, chunk);
+        u.awaitMessage({ came, peer, epoch, failure, patience });
+        g.store(mine.combineLanded.at(hop, chunk), epoch, { order: 'release', scope: 'gpu' });
       }
     },
   );
