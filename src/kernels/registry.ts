@@ -19,8 +19,16 @@ import {
   storeCeilingKernel,
   transferWindow,
 } from './ceilings/index.js';
-import { type ExpertsShape, exampleExpertsKernel, expertsKernels } from './experts/index.js';
+import {
+  type ExpertsShape,
+  exampleExpertsKernel,
+  expertsKernels,
+  mlpKernels,
+  mostLocalExperts,
+  swigluKernel,
+} from './experts/index.js';
 import { type Family, type Place, type Plan, phases } from './family.js';
+import { hybrid } from './hybrid/index.js';
 import { choice, count, type Knob, requireKnob, type Tuning } from './knobs.js';
 import { oneSided } from './one-sided/index.js';
 import { portable } from './portable/index.js';
@@ -70,6 +78,16 @@ const layerParameters = {
   weights: word('router weights travel', yesNo, 'yes'),
 } satisfies Parameters;
 
+/** DeepSeek-V3's experts, as many as four of its ranks have at 128 tokens each. */
+const mlpParameters = {
+  hidden: layerParameters.hidden,
+  inner: number('elements between the two GEMMs', [64, 2 ** 18], 2048),
+  experts: number('experts of the rank', [0, mostLocalExperts], 64),
+  topk: layerParameters.topk,
+  rows: number('rows that an expert is likely to have', [1, 2 ** 26], 16),
+  of: word('whose rows: a plan’s, or all of one expert', ['plan', 'all'], 'plan'),
+} satisfies Parameters;
+
 const travelling = {
   ...layerParameters,
   counts: word('routes are counted', yesNo, 'no'),
@@ -99,6 +117,18 @@ export const registry: readonly RegisteredKernel[] = [
   }),
   ofFamily(portable, 'portable_combine_send', 'sends partial rows home, as messages'),
   ofFamily(portable, 'portable_combine_recv', 'adds up partial rows as they come home'),
+  ofFamily(hybrid, 'hybrid_dispatch_send', 'packs messages for other nodes, and stores to its own', {
+    nodes: 2,
+  }),
+  ofFamily(hybrid, 'hybrid_dispatch_recv', 'forwards what comes from other nodes to its owners', {
+    nodes: 2,
+  }),
+  ofFamily(hybrid, 'hybrid_weigh', 'from a row a route to the row that travels', {
+    nodes: 2,
+    otherwise: { weighting: 'combine' },
+  }),
+  ofFamily(hybrid, 'hybrid_combine_send', 'sums inside the node what goes home to others', { nodes: 2 }),
+  ofFamily(hybrid, 'hybrid_combine_recv', 'adds up the sums of all nodes', { nodes: 2 }),
   entry(
     'example_experts',
     'small experts for demonstrations and checks',
@@ -121,6 +151,14 @@ export const registry: readonly RegisteredKernel[] = [
   ofExperts('experts_plan', 'sorts the routes that arrived by expert', 'plan'),
   ofExperts('experts_expand', 'copies rows into the order of experts', 'expand'),
   ofExperts('experts_reduce', 'adds up the experts’ rows of each slot', 'reduce'),
+  ofMlp('experts_gate_up', 'rows times gates and what they scale, gathered by the plan; SwiGLU', 'gateUp'),
+  ofMlp('experts_down', 'what SwiGLU made, times the second weights of experts', 'down'),
+  entry(
+    'experts_swiglu',
+    'SwiGLU as a launch of its own, for cuBLAS',
+    { inner: mlpParameters.inner },
+    (shape) => swigluKernel(shape.number('inner'), 256),
+  ),
   ofRouter('router_logits', 'products of tokens with the router’s rows of experts', 'logits'),
   ofRouter('router_choose', 'the best experts of each token, and their weights', 'choose'),
   entry('flag_barrier', 'what it costs that all ranks meet', { ranks: layerParameters.ranks }, (shape) => {
@@ -156,13 +194,16 @@ function ofFamily(
   {
     otherwise = {},
     split = false,
+    nodes,
   }: {
     /** What a shape says unless it is told. */
     readonly otherwise?: Readonly<Record<string, string>>;
     readonly split?: boolean;
+    /** Of a family that reaches beyond one: how many, unless a shape says otherwise. */
+    readonly nodes?: number;
   } = {},
 ): RegisteredKernel {
-  const form = formOf(family, otherwise);
+  const form = formOf(family, otherwise, nodes);
   const build = (given: ShapeText = {}): Kernel => {
     const { layer, place, tuning } = form.read(name, given, split);
     return kernelNamed(family.plan(layer, place, tuning), name);
@@ -170,7 +211,7 @@ function ofFamily(
   return { name, summary, keys: form.keys, build };
 }
 
-/** A layer that a family can carry, all ranks on GPUs of one node, as rank 0 sees it. */
+/** A layer that a family can carry, all ranks on GPUs, as rank 0 sees it. */
 export interface FamilyShape {
   readonly layer: Layer;
   readonly place: Place;
@@ -189,10 +230,13 @@ export const familyShape = (
 ): FamilyShape => formOf(family).read(family.name, given, split, otherwise);
 
 /** What a shape of a family may say: the layer, and the knobs as phase.knob. */
-function formOf(family: Family, otherwise: Readonly<Record<string, string>> = {}) {
-  const parameters: Parameters = Object.fromEntries(
-    Object.entries(travelling).map(([key, of]) => [key, { ...of, default: otherwise[key] ?? of.default }]),
-  );
+function formOf(family: Family, otherwise: Readonly<Record<string, string>> = {}, nodes?: number) {
+  const parameters: Parameters = {
+    ...Object.fromEntries(
+      Object.entries(travelling).map(([key, of]) => [key, { ...of, default: otherwise[key] ?? of.default }]),
+    ),
+    ...(nodes !== undefined && { nodes: number('nodes of equal size', [2, 72], nodes) }),
+  };
   const knobs = new Map<string, { readonly phase: string; readonly key: string; readonly knob: Knob }>(
     Object.entries(family.knobs).flatMap(([phase, table]) =>
       Object.entries(table).map(([key, knob]) => [`${phase}.${key}`, { phase, key, knob }] as const),
@@ -201,10 +245,14 @@ function formOf(family: Family, otherwise: Readonly<Record<string, string>> = {}
   const keys = [...Object.keys(parameters), ...knobs.keys()];
   const read = (name: string, given: ShapeText, split: boolean, start = family.defaults): FamilyShape => {
     const entries = Object.entries(given).map(([key, value]) => [keyAmong(keys, key), value] as const);
-    const layer = layerOf(
-      checked(name, keys, parameters, Object.fromEntries(entries.filter(([key]) => !knobs.has(key)))),
+    const shape = checked(
+      name,
+      keys,
+      parameters,
+      Object.fromEntries(entries.filter(([key]) => !knobs.has(key))),
     );
-    const place = placeOf(layer, split);
+    const layer = layerOf(shape);
+    const place = placeOf(layer, split, nodes === undefined ? 1 : shape.number('nodes'));
     const tuning: Record<string, Record<string, number | string>> = structuredClone(start(layer, place));
     for (const [path, value] of entries) {
       const found = knobs.get(path);
@@ -244,6 +292,17 @@ function ofExperts(
       capacity: shape.number('capacity'),
     };
     return expertsKernels({ shape: of, kind: 'cuda' })[which].kernel;
+  });
+}
+
+/** A GEMM of an expert. */
+function ofMlp(name: string, summary: string, which: keyof ReturnType<typeof mlpKernels>): RegisteredKernel {
+  return entry<ParamSpecs>(name, summary, mlpParameters, (shape) => {
+    const of = shape.text('of') === 'all' ? 'all' : 'plan';
+    const experts = of === 'all' ? 1 : shape.number('experts');
+    const [hidden, inner] = [shape.number('hidden'), shape.number('inner')];
+    const [topK, rows] = [shape.number('topk'), shape.number('rows')];
+    return mlpKernels({ of, experts, hidden, inner, topK, rows, kind: 'cuda' })[which].kernel;
   });
 }
 
@@ -291,13 +350,16 @@ function kernelNamed(plan: Plan, name: string): Kernel {
   );
 }
 
-/** All ranks on GPUs of one node. */
-const placeOf = ({ ranks }: Layer, split: boolean): Place => ({
+/** GPUs of so many equal nodes. */
+const placeOf = ({ ranks }: Layer, split: boolean, nodes: number): Place => ({
   kind: 'cuda',
   rank: 0,
   split,
   sms: null,
-  topology: topologyOf(new Array(ranks).fill(0), 0),
+  topology: topologyOf(
+    Array.from({ length: ranks }, (_, rank) => Math.floor((rank * nodes) / ranks)),
+    0,
+  ),
 });
 
 function layerOf(shape: CheckedShape): Layer {
