@@ -7,6 +7,7 @@ import {
   type Cell,
   calibrationText,
   candidates,
+  ceilingOfBench,
   cellsOfBench,
   checksText,
   disagreements,
@@ -144,7 +145,7 @@ Examples:
       'fit a machine: from cells like the published ones, or from heddle bench and heddle fabric bench',
     )
     .option('--cells <file.json>', 'a list of cells: what docs/planning.md says')
-    .option('--bench <file.json>', 'of heddle bench --output-file')
+    .option('--bench <file.json>', 'of heddle bench --output-file: rounds, and what plain stores reach')
     .option('--fabric <file.json>', 'of heddle fabric bench --json: the network')
     .option('--name <name>', 'what to call the machine', 'mine')
     .option('--nvlink <GB/s>', 'nominal, a GPU and direction', number)
@@ -233,9 +234,11 @@ function lawOf({ skew, perfectRouter, nodesPerToken, loads, seed }: PlanFlags): 
 }
 
 function calibrateOne(flags: CalibrateFlags): void {
+  const bench =
+    flags.bench === undefined ? null : ([basename(flags.bench), read('bench', flags.bench)] as const);
   const cells: Cell[] = [
     ...(flags.cells === undefined ? [] : parseCells(basename(flags.cells), read('cells', flags.cells))),
-    ...(flags.bench === undefined ? [] : cellsOfBench(basename(flags.bench), read('bench', flags.bench))),
+    ...(bench === null ? [] : cellsOfBench(...bench)),
   ];
   if (cells.length === 0) throw new ArgumentError('--cells or --bench', undefined, 'given');
   const { fabric, nvlink, nic } = flags;
@@ -243,6 +246,7 @@ function calibrateOne(flags: CalibrateFlags): void {
     name: flags.name,
     ...(nvlink === undefined ? {} : { nvlink: above('nvlink', nvlink) }),
     ...(nic === undefined ? {} : { nic: above('nic', nic) }),
+    ...(bench === null ? {} : { stores: ceilingOfBench(...bench) }),
     ...(fabric === undefined
       ? {}
       : { network: (nominal) => networkOfBench(basename(fabric), read('fabric', fabric), nominal) }),

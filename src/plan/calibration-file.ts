@@ -22,15 +22,21 @@ export interface MachineFacts {
   readonly name: string;
   readonly nvlink?: number;
   readonly nic?: number;
+  /** GB/s of plain stores to all peers, where that was measured. */
+  readonly stores?: number;
   readonly network?: (nominal: Nominal) => Calibration;
 }
 
 /** Fits a machine to cells. They may be of several systems, but of one machine. */
 export function machineFrom(cells: readonly Cell[], facts: MachineFacts): MachineFile {
-  const { name, nvlink, nic, network } = facts;
+  const { name, nvlink, nic, stores, network } = facts;
   const places = [...new Map(cells.map(({ hw, fabric }) => [`${hw}, ${fabric}`, { hw, fabric }])).values()];
   const usual = nominalOf(cells[0]!);
-  const nominal = { nvlink: nvlink ?? usual.nvlink, nic: nic ?? usual.nic };
+  const nominal = {
+    nvlink: nvlink ?? usual.nvlink,
+    nic: nic ?? usual.nic,
+    ...(stores === undefined ? {} : { stores }),
+  };
   const machine: Machine = {
     name,
     aliases: [],

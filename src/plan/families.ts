@@ -19,13 +19,18 @@ export const families: readonly Family[] = [
   },
   {
     name: 'portable',
-    way: { rows: 'rank', message: 'row', metadata: 'rows' },
+    way: { rows: 'rank', message: 'row', metadata: 'every rank', chunk: () => 32 },
     crossesNetwork: true,
     measured: false,
   },
   {
     name: 'hybrid',
-    way: { rows: 'rails', message: 'peer', metadata: 'rows' },
+    way: {
+      rows: 'rails',
+      message: 'chunk',
+      metadata: 'every rank',
+      chunk: (tokens) => Math.max(1, Math.min(32, Math.floor(tokens / 16))),
+    },
     crossesNetwork: true,
     measured: false,
   },

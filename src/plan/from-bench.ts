@@ -57,6 +57,19 @@ export function cellsOfBench(name: string, text: string): Cell[] {
   });
 }
 
+/** The most GB/s that plain stores to all peers reached in that report: the ceiling of a rank's NVLink. */
+export function ceilingOfBench(name: string, text: string): number {
+  const report = parseJson(name, text);
+  const points = isRecord(report) && Array.isArray(report.points) ? report.points.filter(isRecord) : [];
+  const reached = points.flatMap(({ rows }) =>
+    (Array.isArray(rows) ? rows.filter(isRecord) : []).flatMap(({ subject, physical }) =>
+      subject === 'stores' && typeof physical === 'number' ? [physical] : [],
+    ),
+  );
+  if (reached.length === 0) throw new ArgumentError(name, report, "a report with the ceiling 'stores'");
+  return Math.max(...reached);
+}
+
 /** Of figures in a report of `heddle fabric bench`, which says what, and how it becomes a parameter. */
 const figures: readonly {
   readonly name: ParameterName;

@@ -141,19 +141,25 @@ export interface Nominal {
   readonly nvlink: number;
   /** 0: nothing goes beyond the node. */
   readonly nic: number;
+  /** What plain stores over NVLink were measured to reach; nominal figures say less. */
+  readonly stores?: number;
 }
 
 /**
  * What is believed before any cell is seen: a centre, and how far off it may be (a standard deviation of the logarithm).
  * Few cells cannot say everything; what they leave open stays here, and its width shows in the range.
  */
-export function priors({ nvlink, nic }: Nominal): Readonly<Record<ParameterName, readonly [number, number]>> {
+export function priors({
+  nvlink,
+  nic,
+  stores,
+}: Nominal): Readonly<Record<ParameterName, readonly [number, number]>> {
   return {
     floor: [15, 1],
     floorPerDoubling: [0.3, 1],
     lead: [10, 0.7],
     sharpness: [5, 0.5],
-    nvlink: [1000 / (0.75 * nvlink), 0.5],
+    nvlink: stores === undefined ? [1000 / (0.75 * nvlink), 0.5] : [1000 / stores, 0.1],
     crowding: [0.03, 0.7],
     serial: [0.25, 0.7],
     latency: [15, 0.8],

@@ -206,17 +206,15 @@ export function simulateAll(
   asked: readonly Candidate[],
   { seed, late }: { readonly seed: number; readonly late: number },
 ): SimulatedPhase[] {
-  if (question.replicas > 1)
-    throw new ArgumentError('replicas', question.replicas, '1 where messages are simulated');
   const answers = plan(question, asked);
   return answers.flatMap(({ candidate: name, source, tokens, phases: parts }) => {
     const candidate = asked.find((one) => one.name === name && one.source === source)!;
     return parts.map(({ phase, time: closed }) => {
-      const { layer, place, law, dtype, combineDtype } = question;
+      const { layer, place, law, dtype, combineDtype, replicas } = question;
       const row = rowBytes(phase === 'dispatch' ? dtype : combineDtype, layer.hidden);
       const { parameters } = candidate.basis(phase).fit;
       const round = { layer, place, way: candidate.way, phase, tokens, rowBytes: row, law, parameters };
-      return { tokens, name, phase, closed, found: simulate({ ...round, seed, late }) };
+      return { tokens, name, phase, closed, found: simulate({ ...round, replicas, seed, late }) };
     });
   });
 }

@@ -93,7 +93,7 @@ interface Group {
  * With more ranks than experts, every expert has as many copies as it takes to give each rank one; a copy counts as
  * an expert of its own.
  */
-function placed(experts: number, ranks: number): number {
+export function placed(experts: number, ranks: number): number {
   if (ranks <= experts) return experts;
   if (ranks % experts !== 0)
     throw new ArgumentError('ep', ranks, `at most ${experts}, the number of experts, or a multiple of it`);
@@ -287,7 +287,7 @@ function multiply(a: Float64Array, b: Float64Array, into: Float64Array): void {
 }
 
 /** The weights with which every expert is chosen as often as was counted. */
-function weightsFor(counts: readonly number[], experts: number, topK: number): Float64Array {
+export function weightsFor(counts: readonly number[], experts: number, topK: number): Float64Array {
   if (counts.length !== experts)
     throw new ArgumentError('loads', counts, `as many as there are experts, ${experts}`);
   const total = counts.reduce((sum, count) => sum + count, 0);

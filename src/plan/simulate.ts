@@ -3,12 +3,12 @@
  * GPU has a queue out of and into NVLink, every rank's NICs one out and one in; a message holds both ends for its bytes.
  * What the closed form cannot say shows here: how far ranks differ, bursts at a receiver, what one late rank does.
  */
-import { ArgumentError, requireInteger } from '../errors/index.js';
-import { ownerOf, type Profile, ranksOf, type Shape } from '../layer/index.js';
-import { makeAllRoutes, type Router } from '../testing/index.js';
+import { requireInteger } from '../errors/index.js';
+import { ownerOf, type Profile, type Shape } from '../layer/index.js';
+import { drawRoutes } from './draw.js';
 import { networkTime, type Parameters, partsOf, phaseTime, time, type Work } from './model.js';
 import { nodesOf, type Place, type RoutingLaw } from './routing.js';
-import type { Phase, Way } from './traffic.js';
+import { chunksOf, type Phase, type Way } from './traffic.js';
 
 export interface Round {
   readonly layer: Profile;
@@ -19,6 +19,7 @@ export interface Round {
   readonly rowBytes: number;
   readonly law: RoutingLaw;
   readonly parameters: Parameters;
+  readonly replicas: number;
   readonly seed: number;
   /** µs by which rank 0 starts later than the others. */
   readonly late: number;
@@ -126,16 +127,18 @@ class Transfers {
 
 /** All transfers of a phase. Those of a rank that wait for nothing are in the order in which it sends them. */
 function transfersOf(round: Round): Transfers {
-  const { layer, place, way, phase, tokens, rowBytes } = round;
+  const { layer, place, way, phase, tokens, rowBytes, replicas } = round;
   const { ranks, perNode } = place;
-  const experts = Math.max(layer.experts, ranks);
-  const shape = { ranks, experts, topK: layer.topK };
-  const routes = makeAllRoutes(shape, tokens, round.seed, { router: routerOf(round.law) });
+  const shape = { ranks, experts: Math.max(layer.experts, ranks) };
+  const routes = drawRoutes(layer, place, round.law, round);
   const nodeOf = (rank: number): number => Math.floor(rank / perNode);
   const out = new Transfers();
+  /** Replicas share the sending, and each gets all of combine. */
+  const shared = phase === 'dispatch' ? tokens / replicas : tokens;
   const metadata = phase === 'dispatch' && way.metadata === 'rows' ? 8 * layer.topK : 0;
   const row = rowBytes + metadata;
-  const told = phase === 'dispatch' && way.metadata === 'every rank' ? 8 * layer.topK * tokens : 0;
+  const told = phase === 'dispatch' && way.metadata === 'every rank' ? 8 * layer.topK * shared : 0;
+  const chunks = chunksOf(way, shared);
   const single =
     way.message === 'row' && way.rows !== 'rails' && ranks * tokens * layer.topK <= mostRowMessages;
   /** In combine everything goes the other way. */
@@ -149,7 +152,8 @@ function transfersOf(round: Round): Transfers {
   const nodes = nodesOf(place);
   for (let token = 0; token < tokens; token++) {
     for (let source = 0; source < ranks; source++) {
-      const ids = routes[source]!.topkIds.subarray(token * layer.topK, (token + 1) * layer.topK);
+      if (phase === 'dispatch' && token % replicas !== source % replicas) continue;
+      const ids = routes[source]![token]!;
       const seen = new Set<number>();
       for (const owner of ownersOf(shape, way, ids)) {
         rowsTo[source * ranks + owner]!++;
@@ -168,7 +172,7 @@ function transfersOf(round: Round): Transfers {
       for (let source = 0; source < ranks; source++) {
         const owner = (source + n) % ranks;
         const rows = single ? 0 : rowsTo[source * ranks + owner]!;
-        const posts = way.message === 'row' ? rows : Math.min(1, rows);
+        const posts = (way.message === 'row' ? rows : Math.min(1, rows)) + (told > 0 ? chunks : 0);
         if (rows + told > 0) send(source, owner, rows * row + told, posts);
       }
     }
@@ -178,24 +182,30 @@ function transfersOf(round: Round): Transfers {
   /** Rows for the n-th node after the sender's, in pieces, so that a piece is forwarded while the next one comes. */
   function addRails(n: number): void {
     const node = (source: number): number => (nodeOf(source) + n) % nodes;
+    const bytes = (source: number): number => railRows[source * nodes + node(source)]! * row + told;
+    const least = way.message === 'chunk' ? 1 : 0;
     const pieces = Int32Array.from({ length: ranks }, (_, source) =>
-      n === 0 ? 1 : Math.ceil((railRows[source * nodes + node(source)]! * row) / pieceBytes),
+      n === 0 ? 1 : Math.max(least, Math.ceil(bytes(source) / pieceBytes)),
     );
+    /** Messages of a piece: one, or its share of the chunks. */
+    const posts = (source: number, piece: number): number => {
+      if (way.message !== 'chunk') return 1;
+      const until = (end: number): number => Math.floor((end * chunks) / pieces[source]!);
+      return until(piece + 1) - until(piece);
+    };
     const most = Math.max(...pieces);
     for (let piece = 0; piece < most; piece++) {
       const going = [...pieces.keys()].filter((source) => piece < pieces[source]!);
       const rail = (source: number): number => node(source) * perNode + (source % perNode);
       const across = going.map((source) =>
-        n === 0
-          ? -1
-          : send(source, rail(source), (railRows[source * nodes + node(source)]! * row) / pieces[source]!, 1),
+        n === 0 ? -1 : send(source, rail(source), bytes(source) / pieces[source]!, posts(source, piece)),
       );
       for (let l = 1; l < perNode; l++) {
         for (const [i, source] of going.entries()) {
           const owner = node(source) * perNode + ((source + l) % perNode);
-          const forwarded = rowsTo[source * ranks + owner]! / pieces[source]!;
+          const forwarded = (rowsTo[source * ranks + owner]! * row + told) / pieces[source]!;
           if (forwarded === 0) continue;
-          const inside = send(rail(source), owner, forwarded * row, 0);
+          const inside = send(rail(source), owner, forwarded, 0);
           if (n === 0) continue;
           if (phase === 'dispatch') out.follow(across[i]!, inside);
           else out.follow(inside, across[i]!);
@@ -206,15 +216,13 @@ function transfersOf(round: Round): Transfers {
 }
 
 /** With a rank for every row. */
-function ownersOf(shape: Pick<Shape, 'ranks' | 'experts'>, way: Way, ids: Int32Array): readonly number[] {
-  return way.rows === 'expert' ? Array.from(ids, (id) => ownerOf(shape, id)) : ranksOf(shape, ids);
-}
-
-function routerOf(law: RoutingLaw): Router {
-  if (law.kind === 'perfect') return { kind: 'balanced' };
-  if (law.kind === 'skewed') return { kind: 'zipf', exponent: law.exponent };
-  if (law.kind === 'uniform' && law.nodesAtMost === undefined) return { kind: 'uniform' };
-  throw new ArgumentError('routes', law.kind, 'uniform, perfect or skewed where messages are simulated');
+function ownersOf(
+  shape: Pick<Shape, 'ranks' | 'experts'>,
+  way: Way,
+  ids: ArrayLike<number>,
+): readonly number[] {
+  const owners = Array.from(ids, (id) => ownerOf(shape, id));
+  return way.rows === 'expert' ? owners : [...new Set(owners)];
 }
 
 /** What every rank sends and gets, and the most of either. */

@@ -8,11 +8,17 @@ export interface Way {
    * other node), to the rank with the sender's place there, and from it over NVLink to each owner.
    */
   readonly rows: 'expert' | 'rank' | 'rails';
-  /** What a message between nodes holds: one row, or all rows for a peer. */
-  readonly message: 'row' | 'peer';
+  /** What a message between nodes holds: one row, all rows for a peer, or those of a chunk of tokens for a peer. */
+  readonly message: 'row' | 'peer' | 'chunk';
   /** Ids and weights go to every rank for every token, or only with the rows. */
   readonly metadata: 'every rank' | 'rows';
+  /** Tokens of a chunk, where a rank has so many. Chunks that hold no row travel too. */
+  readonly chunk?: (tokens: number) => number;
 }
+
+/** Messages of chunks that each peer gets; 0 where nothing goes by chunks. */
+export const chunksOf = ({ chunk }: Way, tokens: number): number =>
+  chunk === undefined ? 0 : Math.ceil(tokens / chunk(tokens));
 
 /** What one phase is of. */
 export interface Load {
@@ -58,19 +64,27 @@ export function traffic(phase: Phase, way: Way, load: Load): Traffic {
     load.hits.nodes,
     place,
   );
-  const met = way.message === 'row' ? rows : reachOf(way, load, tokens);
+  const met = way.message === 'peer' ? reachOf(way, load, tokens) : rows;
+  const toAll = phase === 'dispatch' && way.metadata === 'every rank';
+  const chunks = chunksOf(way, tokens);
   const peers = {
     nvlink: place.perNode - 1,
     network: way.rows === 'rails' ? nodesOf(place) - 1 : place.ranks - place.perNode,
   };
   const flow = (link: 'nvlink' | 'network', pick: (values: readonly number[]) => number): Flow => {
     const moved = tokens * pick(rows.map((one) => one[link]));
-    const told = phase === 'combine' ? 0 : way.metadata === 'rows' ? moved : tokens * peers[link];
-    const byRow = way.message === 'row' || link === 'nvlink';
+    // Inside a node a rail passes on the ids of every node's tokens, as it passes on their rows.
+    const sources = way.rows === 'rails' && link === 'nvlink' ? nodesOf(place) : 1;
+    const told = toAll ? tokens * peers[link] * sources : phase === 'dispatch' ? moved : 0;
+    const messages = {
+      row: moved + (toAll ? peers.network * chunks : 0),
+      peer: pick(met.map((one) => one[link])),
+      chunk: peers.network * chunks,
+    };
     return {
       rows: moved,
       bytes: moved * rowBytes + told * metadataBytes(topK),
-      messages: byRow ? moved : pick(met.map((one) => one[link])),
+      messages: link === 'nvlink' ? moved : messages[way.message],
       peers: peers[link],
     };
   };

@@ -303,6 +303,12 @@ describe('headers', () => {
     const of = (made: unknown) => thrown(() => kernel({ name: 'k', params: {} }, made as never).ir()).code;
     expect(of(Math.max)).toBe('HK103');
     expect(of(body.bind(null))).toBe('HK103');
+    expect(of(new Function(`return (g) => { g.sleep(${'('.repeat(300)}1${' + 1)'.repeat(300)}); }`)())).toBe(
+      'HK103',
+    );
+    expect(of(new Function(`return (g) => ${'{'.repeat(300)}g.barrier();${'}'.repeat(300)}`)())).toBe(
+      'HK103',
+    );
     expect(of(async () => {})).toBe('HK104');
     expect(of(new Function('return function* () {}')())).toBe('HK104');
     expect(of(new Function('return (a, b, c, d) => {}')())).toBe('HK104');

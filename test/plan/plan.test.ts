@@ -5,6 +5,7 @@ import { oneSidedWindow } from '../../src/kernels/one-sided/window.js';
 import {
   advice,
   candidates,
+  ceilingOfBench,
   cellsOfBench,
   hits,
   knownMachine,
@@ -185,6 +186,22 @@ describe('a machine of one’s own', () => {
     expect(
       only!.phases[0]!.time / cells.find((c) => c.tokens === 128 && c.phase === 'dispatch')!.us!,
     ).toBeCloseTo(1, 1);
+  });
+
+  it('knows from plain stores what large rounds cost, where only small ones were measured', () => {
+    const stores = ceilingOfBench('bench.json', read('2026-11-21-4xh200-bench-deepseek_v3-bf16.json'));
+    const small = cells.filter(({ tokens }) => tokens <= 16);
+    const large = cells.find(({ tokens, phase }) => tokens === 4096 && phase === 'dispatch')!.us!;
+    const [off, offWithout] = [{ stores }, {}].map((facts) => {
+      const known = machineFrom(small, { name: 'lab', ...facts });
+      const place = placeOn(known, 4);
+      const q = question('h200-nvlink', 4, { known, place, dtype: 'bf16', tokens: [4096] });
+      const [only] = plan(q, candidates(known, place));
+      const { time, low, high } = only!.phases[0]!;
+      return { error: Math.abs(time / large - 1), width: high / low };
+    });
+    expect(off!.error).toBeLessThan(0.08);
+    expect(off!.width).toBeLessThan(offWithout!.width);
   });
 
   it('has the network that was measured', () => {

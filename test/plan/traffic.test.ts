@@ -233,6 +233,24 @@ describe('what goes beside the rows', () => {
     expect(network.bytes).toBeCloseTo(network.rows * 128 + 12 * 4 * 16, 8);
   });
 
+  it('by rails every node hears of every token once, and its ranks of those of all nodes', () => {
+    const rails: Way = { rows: 'rails', message: 'chunk', metadata: 'every rank', chunk: () => 5 };
+    const { nvlink, network } = traffic('dispatch', rails, load);
+    expect(network.bytes).toBeCloseTo(network.rows * 128 + 12 * 1 * 16, 8);
+    expect(nvlink.bytes).toBeCloseTo(nvlink.rows * 128 + 2 * 12 * 3 * 16, 8);
+  });
+
+  it('chunks travel whether or not they hold a row, ids and weights beside rows as messages of their own', () => {
+    const rails: Way = { rows: 'rails', message: 'chunk', metadata: 'every rank', chunk: () => 5 };
+    expect(traffic('dispatch', rails, load).network.messages).toBe(1 * 3);
+    expect(traffic('combine', rails, load).network.messages).toBe(1 * 3);
+    const rows: Way = { ...way, chunk: () => 32 };
+    const there = traffic('dispatch', rows, load).network;
+    expect(there.messages).toBeCloseTo(there.rows + 4, 8);
+    const back = traffic('combine', rows, load).network;
+    expect(back.messages).toBeCloseTo(back.rows, 8);
+  });
+
   it('replicas share the sending, and each gets all of combine', () => {
     const alone = { there: traffic('dispatch', way, load), back: traffic('combine', way, load) };
     const four = { ...load, replicas: 4 };
