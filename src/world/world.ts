@@ -22,6 +22,7 @@ import { findPlace, type JoinOptions, ProcessGroup } from './process-group.js';
 import type { ProxyOptions } from './proxy/program.js';
 import { type RunningProxy, startProxy, type TurnGiver } from './proxy/start.js';
 import { joinSimulated } from './simulated-node.js';
+import { joinNvshmem, symmetricWindow } from './symmetric.js';
 import { together } from './together.js';
 import { evenNodes, type Topology, topologyOf } from './topology.js';
 
@@ -64,6 +65,8 @@ export class World {
   readonly rank: number;
   /** How many there are. */
   readonly ranks: number;
+  /** Under way or done from the first symmetric window on. */
+  #nvshmem: Promise<void> | null = null;
 
   private constructor(
     /** How the ranks meet and learn of losses. */
@@ -149,6 +152,7 @@ export class World {
       }
     };
     const results = await Promise.all(worlds.map(runOne));
+    await Promise.all(worlds.map((world) => world.#partFromNvshmem()));
     await freeAll(worlds.map(({ device }) => device)).catch((error) => failures.push(error));
     await Promise.all(worlds.map(({ group }) => group.dispose()));
     if (failures.length > 0) throw failures[0];
@@ -174,7 +178,8 @@ export class World {
       const uuids = await group.allGather(Buffer.from(uuid), 'choosing GPUs');
       requireOwnGpus(uuids.map((bytes) => Buffer.from(bytes).toString()));
       const device = CudaDevice.open(ordinal);
-      return new World(group, device, await findTopology(group, device, group.node), unheard);
+      const topology = await findTopology(group, device, group.node);
+      return new World(group, device, topology, { ...unheard, alone: true });
     } catch (error) {
       group.abandon(error instanceof Error ? error.message : String(error));
       await group.dispose();
@@ -241,9 +246,37 @@ export class World {
     return startProxy(this.group, this.host.giveTurns, options);
   }
 
+  /**
+   * The same in NVSHMEM's symmetric heap, which kernels reach by its own functions: there `bases` are all this rank's own
+   * address. Simulated ranks map each other's all the same.
+   * @throws UnavailableError where NVSHMEM is not to be had, on all ranks.
+   */
+  async createSymmetricWindow(
+    bytes: number,
+    purpose: string,
+    fills: readonly Fill[] = [],
+  ): Promise<SharedWindow> {
+    const { rank, ranks, topology, device } = this;
+    if (!(device instanceof CudaDevice)) return this.createWindow(bytes, purpose, fills);
+    requireText('purpose', purpose);
+    const gather = this.allGather.bind(this);
+    const { alone } = this.host;
+    const place = { rank, ranks, topology, device, alone, lost: this.group.signal, gather };
+    this.#nvshmem ??= joinNvshmem(place);
+    await this.#nvshmem;
+    return symmetricWindow(place, bytes, purpose, fills);
+  }
+
+  /** Its end waits for every rank, with their threads: so they meet before. Who does not come is lost to the others. */
+  async #partFromNvshmem(): Promise<void> {
+    if (this.#nvshmem === null || this.group.signal.aborted) return;
+    await this.#nvshmem.then(() => this.barrier('parting from NVSHMEM')).catch(() => {});
+  }
+
   /** Frees the device and leaves the group. */
   async dispose(): Promise<void> {
     this.host.left();
+    await this.#partFromNvshmem();
     try {
       await this.device.dispose();
     } finally {
@@ -270,9 +303,11 @@ interface Host {
   left(): void;
   /** Runs a proxy inside the machine. */
   readonly giveTurns: TurnGiver | null;
+  /** It is the only one of its process. */
+  readonly alone: boolean;
 }
 
-const unheard: Host = { waiting: () => () => {}, left: () => {}, giveTurns: null };
+const unheard: Host = { waiting: () => () => {}, left: () => {}, giveTurns: null, alone: false };
 
 function hostIn(machine: SimMachine, rank: number): Host {
   let there = true;
@@ -285,6 +320,7 @@ function hostIn(machine: SimMachine, rank: number): Host {
     },
     giveTurns: (step, onError) =>
       machine.startHost(rank, { name: 'proxy', hearsOutside: true, step, onError }),
+    alone: false,
   };
 }
 
