@@ -25,9 +25,15 @@ export interface Place {
   readonly split: boolean;
   /** The most multiprocessors that a launch may take, a block each; null for all there are. */
   readonly sms: number | null;
+  /** What carries the rows of a family that leaves it open. */
+  readonly transport: TransportName;
   /** The rank whose plan it is. Plans of all ranks differ in nothing that others see. */
   readonly rank: number;
 }
+
+/** Windows that ranks map of each other; NVSHMEM's symmetric heap, and its puts. */
+export const transports = ['windows', 'nvshmem'] as const;
+export type TransportName = (typeof transports)[number];
 
 export interface Family<T extends Tuning = Tuning> {
   readonly name: string;
@@ -64,6 +70,8 @@ export interface WindowPlan {
   /** For errors and findings: 'receive window'. */
   readonly purpose: string;
   readonly layout: Layout;
+  /** It lies in NVSHMEM's symmetric heap: its puts reach it, loads and stores of peers do not. */
+  readonly symmetric?: boolean;
   /** Windows start as zeros, except these, of which every bit is set. */
   readonly ones: readonly Field[];
   /** What holds nothing before a kernel has written it: to read it earlier is a mistake, which the checker reports. */

@@ -233,6 +233,7 @@ const placeOf = ({ ranks }: Layer, split: boolean): Place => ({
   rank: 0,
   split,
   sms: null,
+  transport: 'windows',
   topology: topologyOf(new Array(ranks).fill(0), 0),
 });
 

@@ -24,7 +24,16 @@ export interface DeviceDefinition extends Definition {
 export interface Foreign {
   /** The file that declares it. */
   readonly header: string | undefined;
+  /** What defines it. */
+  readonly source: ForeignSource | undefined;
   readonly effects: ForeignEffects;
+}
+/** CUDA that defines foreign functions, each `extern "C"`: compiled by itself, linked to every kernel that calls one. */
+export interface ForeignSource {
+  /** For messages: 'NVSHMEM'. */
+  readonly name: string;
+  /** Called where a kernel is compiled: the text, and the folders in which its `#include`s are looked for. */
+  find(): { readonly text: string; readonly folders: readonly string[] };
 }
 /** What a foreign function does besides computing. */
 export interface ForeignEffects {
@@ -32,6 +41,8 @@ export interface ForeignEffects {
   readonly reads: readonly string[];
   readonly writes: readonly string[];
   readonly orders: readonly Ordering[];
+  /** All lanes of a warp call it together. */
+  readonly warp: boolean;
 }
 export type Ordering = `${Exclude<Order | FenceOrder, 'weak' | 'relaxed'>}.${Scope}`;
 

@@ -9,7 +9,7 @@ export {
   printCuda,
 } from './cuda/index.js';
 export { type DeviceHeader, device, type Kernel, type KernelHeader, kernel } from './define.js';
-export type { Ordering } from './definition.js';
+export type { ForeignSource, Ordering } from './definition.js';
 export { type Code, codes, type Diagnostic, formatDiagnostic, KernelError } from './diagnostics.js';
 export { type ForeignHeader, foreign } from './foreign.js';
 export {
@@ -46,6 +46,7 @@ export {
   type EffectPlace,
   effectsOf,
   expressionsOf,
+  foreignSources,
   isLeftEarly,
   operands,
   rewriteEffects,

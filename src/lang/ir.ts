@@ -12,6 +12,7 @@
  *    (except shifts, whose right operand is u32).
  */
 import type { Expr, Variable } from './expression.js';
+import type { ForeignSource } from './definition.js';
 import type { OperationEffect } from './operations/index.js';
 import type { IrType, Layout } from './types.js';
 
@@ -98,6 +99,8 @@ export interface ForeignFunction {
   readonly name: string;
   /** The file that declares it; without one the printer declares it. */
   readonly header: string | undefined;
+  /** What is linked to the kernel; without it, the file defines it. */
+  readonly source: ForeignSource | undefined;
   readonly returns: IrType;
 }
 

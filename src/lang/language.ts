@@ -194,11 +194,11 @@ export interface Gpu {
   fence(scope: Scope, options?: { readonly order: FenceOrder }): void;
 
   /**
-   * Waits until the u32 there has reached `epoch` (wrap-safe); or equals it, or differs from it; or those of its bits
-   * that `mask` has. False when the limit ran out.
+   * Waits until the u32 there, or the lower half of the u64, has reached `epoch` (wrap-safe); or equals it, or differs
+   * from it; or those of its bits that `mask` has. False when the limit ran out.
    */
   awaitEpoch(
-    pointer: Pointer<'u32'>,
+    pointer: Pointer<'u32'> | Pointer<'u64'>,
     epoch: u32,
     options: WaitOptions & { readonly until?: '>=' | '==' | '!='; readonly mask?: u32 },
   ): bool;

@@ -33,7 +33,9 @@ export class Carried {
     for (const of of plan.windows) {
       const ones = of.ones.filter(({ length }) => length > 0);
       const fills = ones.map((field) => ({ offset: field.offset, bytes: bytesOf(field), value: 0xff }));
-      const window = await world.createWindow(of.layout.bytes, of.purpose, fills);
+      const window = await (of.symmetric
+        ? world.createSymmetricWindow(of.layout.bytes, of.purpose, fills)
+        : world.createWindow(of.layout.bytes, of.purpose, fills));
       for (const field of of.unwritten) window.own.poison(field.offset, bytesOf(field));
       windows.set(of, window);
     }

@@ -129,8 +129,8 @@ export class ExpertParallel {
     const place = placeOf({ kind: device.kind, rank, topology }, options);
     const choice = choose(layer, place, device, options);
     const { family, tuning } = choice;
-    const { split } = place;
-    await requireSameEverywhere(world, { ...layer, family: family.name, split, ...tuning });
+    const { split, transport } = place;
+    await requireSameEverywhere(world, { ...layer, family: family.name, split, transport, ...tuning });
     const plan = family.plan(layer, place, tuning);
     requireRoom(memoryOf(plan), layer, device);
     const carried = await Carried.out(world, plan, limit);

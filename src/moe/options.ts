@@ -1,6 +1,6 @@
 /** What an ExpertParallel is created with, and the layer that its kernels are made for. */
 import { ArgumentError, requireFlag, requireInteger, requireObject, requireOneOf } from '../errors/index.js';
-import type { Place, Tuning } from '../kernels/index.js';
+import { type Place, type TransportName, type Tuning, transports } from '../kernels/index.js';
 import {
   type Dtype,
   dtypes,
@@ -61,6 +61,11 @@ export interface ExpertParallelOptions {
   readonly waitMs?: number;
   /** The family of kernels that carries the rows. Default: the first that can (`ep.family` says which). */
   readonly family?: string;
+  /**
+   * What carries rows. Default 'windows': ranks map each other's memory. 'nvshmem': NVSHMEM's puts, for the portable
+   * family, with a process for each rank.
+   */
+  readonly transport?: TransportName;
   /** How the family's kernels are spread over the device. Default: what suits the layer. All ranks must say the same. */
   readonly tuning?: Tuning;
 }
@@ -100,13 +105,14 @@ export const limitOf = ({ waitMs = 10_000 }: Pick<ExpertParallelOptions, 'waitMs
 /** Where the layer's plan will be carried out, and how. */
 export const placeOf = (
   { kind, rank, topology }: Pick<Place, 'kind' | 'rank' | 'topology'>,
-  { split, sms }: Pick<ExpertParallelOptions, 'split' | 'sms'>,
+  { split, sms, transport }: Pick<ExpertParallelOptions, 'split' | 'sms' | 'transport'>,
 ): Place => ({
   kind,
   rank,
   topology,
   split: requireFlag('split', split ?? false),
   sms: sms === undefined ? null : requireInteger('sms', sms, 1, 1024),
+  transport: transport === undefined ? 'windows' : requireOneOf('transport', transport, transports),
 });
 
 /** Requires a row as `row()` makes it, of one of these dtypes; returns its bytes. */

@@ -113,7 +113,7 @@ export class Block {
 
 /** What a parked thread waits for: a word, the last word of 16 bytes, or a phase, whose parity is then `wanted`. */
 export interface Wait extends Condition {
-  readonly kind: 'word' | 'filled' | 'phase';
+  readonly kind: 'word' | 'long' | 'filled' | 'phase';
   readonly buffer: SimBuffer;
   readonly offset: number;
   /** Microseconds; 0 looks once. */
@@ -346,7 +346,7 @@ export class Thread extends Task {
   }
 
   waitFor(
-    kind: 'word' | 'filled',
+    kind: 'word' | 'long' | 'filled',
     until: Condition['until'],
     mask: number,
     buffer: SimBuffer,
@@ -479,8 +479,9 @@ export class Thread extends Task {
   }
 }
 
-function waitBytes({ kind }: Wait): number {
-  return kind === 'filled' ? 16 : 4;
+/** What a wait looks at; of more than a word it asks for one. */
+export function waitBytes({ kind }: Pick<Wait, 'kind'>): number {
+  return kind === 'filled' ? 16 : kind === 'long' ? 8 : 4;
 }
 
 /** `at` is where the words of the place begin. */

@@ -93,7 +93,10 @@ export function expectedRound(shape: Shape, sources: readonly Source[], weights 
 }
 
 export interface RoundsOptions
-  extends Pick<ExpertParallelOptions, 'family' | 'weights' | 'counts' | 'tuning' | 'waitMs' | 'split'> {
+  extends Pick<
+    ExpertParallelOptions,
+    'family' | 'transport' | 'weights' | 'counts' | 'tuning' | 'waitMs' | 'split'
+  > {
   readonly experts?: ExampleExpertsOptions;
   /** Also returns what arrived in each round. Looking at it keeps kernels of that round from overlapping. */
   readonly inspect?: boolean;

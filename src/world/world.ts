@@ -28,6 +28,7 @@ import {
   type RunningProxy,
 } from './proxy/start.js';
 import { joinSimulated } from './simulated-node.js';
+import { joinNvshmem, symmetricWindow } from './symmetric.js';
 import { together } from './together.js';
 import { evenNodes, type Topology, topologyOf } from './topology.js';
 
@@ -75,6 +76,8 @@ export class World {
   /** How many there are. */
   readonly ranks: number;
   readonly #proxies: RunningProxy[] = [];
+  /** Under way or done from the first symmetric window on. */
+  #nvshmem: Promise<void> | null = null;
 
   private constructor(
     /** How the ranks meet and learn of losses. */
@@ -161,6 +164,7 @@ export class World {
       }
     };
     const results = await Promise.all(worlds.map(runOne));
+    await Promise.all(worlds.map((world) => world.#partFromNvshmem()));
     await World.#freeAll(worlds).catch((error) => failures.push(error));
     await Promise.all(worlds.map(({ group }) => group.dispose()));
     if (failures.length > 0) throw failures[0];
@@ -186,7 +190,8 @@ export class World {
       const uuids = await group.allGather(Buffer.from(uuid), 'choosing GPUs');
       requireOwnGpus(uuids.map((bytes) => Buffer.from(bytes).toString()));
       const device = CudaDevice.open(ordinal);
-      return new World(group, device, await findTopology(group, device, group.node), unheard(options.fabric));
+      const topology = await findTopology(group, device, group.node);
+      return new World(group, device, topology, { ...unheard(options.fabric), alone: true });
     } catch (error) {
       group.abandon(error instanceof Error ? error.message : String(error));
       await group.dispose();
@@ -255,9 +260,37 @@ export class World {
     return proxy;
   }
 
+  /**
+   * The same in NVSHMEM's symmetric heap, which kernels reach by its own functions: there `bases` are all this rank's own
+   * address. Simulated ranks map each other's all the same.
+   * @throws UnavailableError where NVSHMEM is not to be had, on all ranks.
+   */
+  async createSymmetricWindow(
+    bytes: number,
+    purpose: string,
+    fills: readonly Fill[] = [],
+  ): Promise<SharedWindow> {
+    const { rank, ranks, topology, device } = this;
+    if (!(device instanceof CudaDevice)) return this.createWindow(bytes, purpose, fills);
+    requireText('purpose', purpose);
+    const gather = this.allGather.bind(this);
+    const { alone } = this.host;
+    const place = { rank, ranks, topology, device, alone, lost: this.group.signal, gather };
+    this.#nvshmem ??= joinNvshmem(place);
+    await this.#nvshmem;
+    return symmetricWindow(place, bytes, purpose, fills);
+  }
+
+  /** Its end waits for every rank, with their threads: so they meet before. Who does not come is lost to the others. */
+  async #partFromNvshmem(): Promise<void> {
+    if (this.#nvshmem === null || this.group.signal.aborted) return;
+    await this.#nvshmem.then(() => this.barrier('parting from NVSHMEM')).catch(() => {});
+  }
+
   /** Frees the device and leaves the group. */
   async dispose(): Promise<void> {
     this.host.left();
+    await this.#partFromNvshmem();
     try {
       await World.#freeAll([this]);
     } finally {
@@ -293,12 +326,15 @@ interface Host {
   waiting(): () => void;
   /** It has ended. */
   left(): void;
+  /** It is the only one of its process. */
+  readonly alone: boolean;
   readonly startProxy: ProxyStarter;
 }
 
 const unheard = (fabric: FabricOptions = {}): Host => ({
   waiting: () => () => {},
   left: () => {},
+  alone: false,
   startProxy: inThread(fabric),
 });
 
@@ -312,6 +348,7 @@ function hostIn(machine: SimMachine, rank: number, fabric: FabricOptions | null 
       if (there) machine.hostLeft(rank);
       there = false;
     },
+    alone: false,
     startProxy: inMachine(machine, rank, fabric),
   };
 }

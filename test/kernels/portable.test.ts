@@ -27,6 +27,7 @@ const placeOf = (nodes: readonly number[]): Place => ({
   rank: 0,
   split: true,
   sms: null,
+  transport: 'windows',
   topology: topologyOf([...nodes], 0),
 });
 const place = placeOf(new Array(8).fill(0));

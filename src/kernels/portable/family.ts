@@ -14,6 +14,7 @@ import {
   type Plan,
   type Step,
   step,
+  type TransportName,
   type WindowPlan,
 } from '../family.js';
 import { combineRecvKernel } from './combine-recv.js';
@@ -23,27 +24,23 @@ import { dispatchRecvKernel, dispatchRecvSpread } from './dispatch-recv.js';
 import { dispatchSendKernel } from './dispatch-send.js';
 import { type PortableTuning, portableKnobs } from './knobs.js';
 import { messagesOf } from './messages.js';
+import { nvshmem } from './nvshmem.js';
 import { type Transport, windows } from './transport.js';
 import { type PortableShape, portableWindow } from './window.js';
 
-/** The family over some transport. Both forms of a phase are the same launches, back to back or with work between. */
-export function portableOver(transport: Transport): Family<PortableTuning> {
-  const kernelsOf = remembered((shape: PortableShape) => kernelsOver(transport, shape));
-  return {
-    name: 'portable',
-    summary: 'messages with signals behind them, one to a rank that wants a row; no phase but its end waits',
-    knobs: portableKnobs,
-    refuses,
-    defaults: (layer, place) => adapted(defaultTuning(layer, place.kind), layer, place),
-    adapt: adapted,
-    plan: (layer, place, tuning) => {
-      const shape = shapeOf(layer, place, tuning);
-      return planOf(shape, place, kernelsOf(shape));
-    },
-  };
-}
-
-export const portable = portableOver(windows);
+/** Both forms of a phase are the same launches, back to back or with work between. */
+export const portable: Family<PortableTuning> = {
+  name: 'portable',
+  summary: 'messages with signals behind them, one to a rank that wants a row; no phase but its end waits',
+  knobs: portableKnobs,
+  refuses,
+  defaults: (layer, place) => adapted(defaultTuning(layer, place.kind), layer, place),
+  adapt: adapted,
+  plan: (layer, place, tuning) => {
+    const shape = shapeOf(layer, place, tuning);
+    return planOf(shape, place, kernelsOver[place.transport](shape));
+  },
+};
 
 function refuses(layer: Layer, place: Place, tuning?: PortableTuning): HeddleError | null {
   const refusal = refusesOnNode(layer, place.topology) ?? refusesFew(place, tuning);
@@ -70,7 +67,7 @@ const shapeOf = (layer: Layer, place: Place, tuning: PortableTuning): PortableSh
 });
 
 /** Made once for a shape: ranks of one process and runs of one check share them, compiled code included. */
-function kernelsOver(transport: Transport, shape: PortableShape) {
+function kernelsOf(transport: Transport, shape: PortableShape) {
   const layout = portableWindow(shape);
   return {
     layout,
@@ -81,14 +78,20 @@ function kernelsOver(transport: Transport, shape: PortableShape) {
     combineRecv: combineRecvKernel(shape, layout, transport),
   };
 }
-type Kernels = ReturnType<typeof kernelsOver>;
+type Kernels = ReturnType<typeof kernelsOf>;
 
-function planOf(shape: PortableShape, { rank }: Place, kernels: Kernels): Plan {
+const kernelsOver: Readonly<Record<TransportName, (shape: PortableShape) => Kernels>> = {
+  windows: remembered((shape: PortableShape) => kernelsOf(windows, shape)),
+  nvshmem: remembered((shape: PortableShape) => kernelsOf(nvshmem, shape)),
+};
+
+function planOf(shape: PortableShape, { rank, transport }: Place, kernels: Kernels): Plan {
   const { layout } = kernels;
   const window: WindowPlan = {
     kind: 'window',
     purpose: 'receive window',
     layout,
+    symmetric: transport === 'nvshmem',
     // Where a rank is lost before its first dispatch, experts that run all the same find -1 everywhere.
     ones: [section(layout, 'experts')],
     unwritten: [...unwrittenSections(shape, layout), section(layout, 'returned')],

@@ -14,18 +14,18 @@ import {
 import type { Unit } from '../common/units.js';
 import type { PortableWindow } from './window.js';
 
-/** A word in the peer's window, and what becomes of it: `value` is added to it, or takes its place. */
-const signalParams = {
+/** A word in the peer's window, and what becomes of it: `value` is added to it, or takes its place. Its lower half counts. */
+export const signalParams = {
   peer: 'u32',
-  signal: pointer('u32'),
+  signal: pointer('u64'),
   value: 'u32',
   adds: constant<boolean>(),
 } as const;
 
-const putParams = (unit: Unit) =>
+export const putParams = (unit: Unit) =>
   ({ ...signalParams, to: pointer(unit), from: pointer(unit), count: 'u32' }) as const;
 
-const awaitParams = { signal: pointer('u32'), value: 'u32', limit: 'u32' } as const;
+const awaitParams = { signal: pointer('u64'), value: 'u32', limit: 'u32' } as const;
 
 const atParams = (window: PortableWindow) => ({ win: peers(window), peer: 'u32' }) as const;
 
@@ -54,8 +54,8 @@ export interface Transport {
 const inFlight = 8;
 
 const signalByStore = device({ name: 'signal', params: signalParams }, (g, { signal, value, adds }) => {
-  if (adds) g.atomicAdd(signal, value, { order: 'release', scope: 'sys' });
-  else g.store(signal, value, { order: 'release', scope: 'sys' });
+  if (adds) g.atomicAdd(signal, g.u64(value), { order: 'release', scope: 'sys' });
+  else g.store(signal, g.u64(value), { order: 'release', scope: 'sys' });
 });
 
 /** Ranks that map each other's windows: a put is the warp's stores, and one release behind them. */

@@ -46,11 +46,11 @@ export function portableWindow(shape: PortableShape) {
     begun: field('u32', [1]),
     finished: field('u32', [1]),
     /** [source]: what has come from it in all rounds, counted as in messages.ts. */
-    arrived: field('u32', [ranks]),
+    arrived: field('u64', [ranks]),
     /** [expert rank][token][part]: the round whose row it has brought home. */
-    home: field('u32', [...slots, returnedParts(shape).parts]),
+    home: field('u64', [...slots, returnedParts(shape).parts]),
     /** [rank]: the round whose slots that rank has read. */
-    released: field('u32', [ranks]),
+    released: field('u64', [ranks]),
     failure: field('u32', [failureWords]),
     /** [destination][token][k]: what each peer is told of this rank's tokens. */
     ids: field('i32', [...slots, topK]),
