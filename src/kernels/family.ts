@@ -31,8 +31,8 @@ export interface Place {
   readonly rank: number;
 }
 
-/** Windows that ranks map of each other; NVSHMEM's symmetric heap, and its puts. */
-export const transports = ['windows', 'nvshmem'] as const;
+/** Windows that ranks map of each other; NVSHMEM's symmetric heap, and its puts; a proxy beside each rank, which drives a network. */
+export const transports = ['windows', 'nvshmem', 'proxy'] as const;
 export type TransportName = (typeof transports)[number];
 
 export interface Family<T extends Tuning = Tuning> {
@@ -78,11 +78,13 @@ export interface WindowPlan {
   readonly unwritten: readonly Field[];
 }
 
-/** Memory that networks reach, zeros at first, the same layout on every rank; and the proxy that moves its bytes. */
+/** Memory that networks reach, the same layout on every rank; and the proxy that moves its bytes. */
 export interface WirePlan {
   readonly kind: 'wire';
   readonly purpose: string;
   readonly layout: Layout;
+  /** It begins as zeros, except these, of which every bit is set. */
+  readonly ones?: readonly Field[];
   /** The proxy's program: what a module exports, and what it is given. Threads share no functions, so it is named. */
   readonly program: { readonly module: URL; readonly name: string; readonly data: unknown };
 }
@@ -96,7 +98,7 @@ export interface BufferPlan {
 
 /** A tensor in memory that the plan asks for. */
 export interface View {
-  readonly in: WindowPlan | BufferPlan;
+  readonly in: WindowPlan | WirePlan | BufferPlan;
   readonly offset: number;
   readonly dtype: Dtype;
   readonly shape: readonly number[];
@@ -125,7 +127,7 @@ export interface Round {
 
 /** A plan's memory, where it lies on this rank. */
 export interface Placed {
-  /** The kernels' `g.rank`: this rank in its node. */
+  /** This rank in its node: the kernels' `g.rank`, unless a step says otherwise. */
   readonly rank: number;
   /** Microseconds that a kernel waits for a peer. */
   readonly limit: number;
@@ -152,6 +154,8 @@ export function step<P extends ParamSpecs>(of: {
   readonly kernel: Kernel<P>;
   readonly blocks: number;
   readonly threads: number;
+  /** What `g.rank` is, where kernels do not count the ranks of a node. */
+  readonly rank?: number;
   once(set: Setters<P>, placed: Placed): void;
   each?(set: Setters<P>, round: Round): void;
 }): Step {
@@ -161,7 +165,7 @@ export function step<P extends ParamSpecs>(of: {
     blocks,
     threads,
     async load(device, placed) {
-      const shape = { grid: blocks, block: threads, programmatic: true, rank: placed.rank };
+      const shape = { grid: blocks, block: threads, programmatic: true, rank: of.rank ?? placed.rank };
       const site = await callSite(device, kernel, shape);
       of.once(site.set, placed);
       return {

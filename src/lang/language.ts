@@ -181,6 +181,8 @@ export interface Gpu {
    * worse than a wasted fetch where it is too early.
    */
   prefetch<T extends MemoryName>(pointer: Pointer<T>): void;
+  /** The bytes from one address to another of the same memory, to which `to` comes no earlier: a place in a window, say. */
+  distance<T extends MemoryName, U extends MemoryName>(to: Pointer<T>, from: Pointer<U>): u32;
   /** Returns the value before. */
   atomicAdd<T extends 'i32' | 'u32' | 'u64'>(
     pointer: Pointer<T>,

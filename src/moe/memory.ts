@@ -46,9 +46,9 @@ export function memoryFor(options: MemoryOptions): MemoryUse {
   return memoryOf(family.plan(layer, place, tuning));
 }
 
-export function memoryOf({ windows, buffers }: Plan): MemoryUse {
+export function memoryOf({ windows, wire, buffers }: Plan): MemoryUse {
   const parts: MemoryPart[] = [
-    ...windows.flatMap(({ purpose, layout: { fields, bytes } }) =>
+    ...[...windows, ...(wire === null ? [] : [wire])].flatMap(({ purpose, layout: { fields, bytes } }) =>
       fields.map(({ name, offset }, i) => ({
         purpose,
         section: name,

@@ -62,8 +62,9 @@ export interface ExpertParallelOptions {
   /** The family of kernels that carries the rows. Default: the first that can (`ep.family` says which). */
   readonly family?: string;
   /**
-   * What carries rows. Default 'windows': ranks map each other's memory. 'nvshmem': NVSHMEM's puts, for the portable
-   * family, with a process for each rank.
+   * What carries rows. 'windows', the default in a world of one node: ranks map each other's memory. 'proxy', the default
+   * elsewhere: a proxy beside each rank, over a network. 'nvshmem': NVSHMEM's puts, with a process for each rank. The portable
+   * family goes by each of them.
    */
   readonly transport?: TransportName;
   /** How the family's kernels are spread over the device. Default: what suits the layer. All ranks must say the same. */
@@ -112,7 +113,12 @@ export const placeOf = (
   topology,
   split: requireFlag('split', split ?? false),
   sms: sms === undefined ? null : requireInteger('sms', sms, 1, 1024),
-  transport: transport === undefined ? 'windows' : requireOneOf('transport', transport, transports),
+  transport:
+    transport === undefined
+      ? topology.nodes > 1
+        ? 'proxy'
+        : 'windows'
+      : requireOneOf('transport', transport, transports),
 });
 
 /** Requires a row as `row()` makes it, of one of these dtypes; returns its bytes. */

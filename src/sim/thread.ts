@@ -2,7 +2,7 @@
  * Launches, blocks and threads, and what a thread can do by itself. Generated code calls the methods of `Thread`;
  * everything that involves other threads goes through the `Hub`, which the machine implements.
  */
-import type { HeddleError } from '../errors/index.js';
+import { HeddleError } from '../errors/index.js';
 import type { FenceOrder, Order, Scope } from '../lang/index.js';
 import type { Compiled, IndexedPlace } from './compiled.js';
 import { type Condition, holds } from './condition.js';
@@ -416,6 +416,16 @@ export class Thread extends Task {
 
   sleep(nanoseconds: number): void {
     this.hub.sleep(this, nanoseconds >>> 0);
+  }
+
+  /** Bytes from one place to another of the same buffer. */
+  distance(to: SimBuffer, toAt: number, from: SimBuffer, fromAt: number): number {
+    if (to !== from)
+      throw new HeddleError(
+        'HEDDLE_DISTANCE',
+        `from '${from.purpose}' to '${to.purpose}' there is no distance`,
+      );
+    return (toAt - fromAt) | 0;
   }
 
   releaseNext(): void {

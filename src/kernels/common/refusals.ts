@@ -6,9 +6,13 @@ import type { Place } from '../family.js';
 import { rowsOf } from './received.js';
 import { unitBytes, widestUnit } from './units.js';
 
-/** Why ranks of one node cannot carry the layer; null where they can. `elements`: of a token, in sections of the family's own. */
+/** Why a family whose ranks map each other's windows cannot carry the layer; null where it can. */
 export function refusesOnNode(layer: Layer, topology: Topology, elements = 0): HeddleError | null {
-  if (topology.nodes > 1) return severalNodes(topology);
+  return topology.nodes > 1 ? severalNodes(topology) : refusesLayer(layer, elements);
+}
+
+/** Why no family can; null where some can. `elements`: of a token, in sections of the family's own. */
+export function refusesLayer(layer: Layer, elements = 0): HeddleError | null {
   const { ranks, maxTokens, output } = layer;
   if (output.wire === 'e4m3' && output.hidden % 16 !== 0) {
     const possible = "a multiple of 16 for wire 'e4m3'; wire 'rows' takes any length";

@@ -44,10 +44,14 @@ export const oneSided: Family<OneSidedTuning> = {
 function refuses(layer: Layer, place: Place, tuning?: OneSidedTuning): HeddleError | null {
   const { topology, split, transport } = place;
   const { output } = layer;
-  if (transport !== 'windows')
-    return new ArgumentError('transport', transport, "'windows' for one-sided kernels, which store into them");
   const refusal = refusesOnNode(layer, topology, output.wire === 'e4m3' ? returnedVectors(layer) * 4 : 0);
   if (refusal !== null) return refusal;
+  if (transport !== 'windows')
+    return new ArgumentError(
+      'transport',
+      transport,
+      "'windows' for one-sided kernels, which store into them",
+    );
   if (split && !pushable(layer)) {
     const possible = 'rows of a multiple of 16 bytes where phases are split';
     return new ArgumentError('output.length', output.hidden, possible);

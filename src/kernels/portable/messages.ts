@@ -23,3 +23,6 @@ export function messagesOf({ payloads, dispatch, weights, maxTokens }: Layer & P
   }, 0);
   return { ofToken, ofRound: maxTokens * ofToken + chunksOf({ maxTokens }) * (weights ? 2 : 1) };
 }
+
+/** The most that a message adds: a chunk of routes none of whose tokens go. */
+export const mostAdded = (of: Layer & PortableTuning): number => 1 + chunkTokens * messagesOf(of).ofToken;

@@ -5,7 +5,7 @@
 import { nvshmemHeaders } from '../../cuda/index.js';
 import { device, type ForeignSource, foreign, pointer } from '../../lang/index.js';
 import { type Unit, unitBytes } from '../common/units.js';
-import { putParams, signalParams, type Transport, windows } from './transport.js';
+import { awaitParams, putParams, signalParams, type Transport, windows } from './transport.js';
 
 /**
  * What kernels call. NVSHMEM's own functions are templates and inlined, and without IBGDA they are all in its headers: so
@@ -108,22 +108,34 @@ const putBytes = (unit: Unit) =>
 export const nvshmem: Transport = {
   name: 'nvshmem',
   at: windows.at,
-  put: (unit) =>
+  put: (window, unit) =>
     device(
       {
         name: 'put',
-        params: putParams(unit),
+        params: putParams(window, unit),
         using: { SIZE: unitBytes[unit], putBytes: putBytes(unit) },
       },
       (_, { to, from, count, peer, signal, value, adds }, u) => {
-        u.putBytes({ to: to.as('u8'), from: from.as('u8'), bytes: count * u.SIZE, peer, signal, value, adds });
+        u.putBytes({
+          to: to.as('u8'),
+          from: from.as('u8'),
+          bytes: count * u.SIZE,
+          peer,
+          signal,
+          value,
+          adds,
+        });
       },
     ),
-  signal: device(
-    { name: 'signal', params: signalParams, using: { signalBehindFence } },
-    (_, { peer, signal, value, adds }, u) => {
-      u.signalBehindFence({ peer, signal, value, adds });
-    },
+  signal: (window) =>
+    device(
+      { name: 'signal', params: signalParams(window), using: { signalBehindFence } },
+      (_, { peer, signal, value, adds }, u) => {
+        u.signalBehindFence({ peer, signal, value, adds });
+      },
+    ),
+  awaitSignal: device(
+    { name: 'await_signal', params: awaitParams, returns: 'bool' },
+    (g, { signal, value, limit }) => g.awaitEpoch(signal, value, { order: 'acquire', scope: 'sys', limit }),
   ),
-  awaitSignal: windows.awaitSignal,
 };

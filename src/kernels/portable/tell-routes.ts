@@ -31,7 +31,7 @@ export function tellRoutes(shape: PortableShape, window: PortableWindow, transpo
         MESSAGES: messagesOf(shape).ofToken,
         at: transport.at(window),
         ownerOf: expertOwner(shape),
-        put: transport.put(unit),
+        put: transport.put(window, unit),
       },
     },
     (g, { win, topkIds, topkWeights, tokens, peer, chunk }, u) => {
@@ -64,11 +64,11 @@ export function tellRoutes(shape: PortableShape, window: PortableWindow, transpo
       if (u.WEIGHTS) {
         const from = mine.weightsOut.at(peer, first, 0).as(u.UNIT);
         const to = there.weights.at(g.rank, first, 0).as(u.UNIT);
-        u.put({ peer, to, from, count, signal, value: 1, adds: true });
+        u.put({ mine, peer, to, from, count, signal, value: 1, adds: true });
       }
       const from = mine.ids.at(peer, first, 0).as(u.UNIT);
       const to = there.experts.at(g.rank, first, 0).as(u.UNIT);
-      u.put({ peer, to, from, count, signal, value: 1 + staying * u.MESSAGES, adds: true });
+      u.put({ mine, peer, to, from, count, signal, value: 1 + staying * u.MESSAGES, adds: true });
     },
   );
 }

@@ -11,6 +11,9 @@
  * | arrived | dispatchSend of each source its word | the owner's dispatchRecv | it only grows, by the same in every round; the wait is ≥ |
  * | home | combineSend of each expert rank its words | the source's combineRecv | they only grow: epochs; waits are ≥ |
  * | released | combineRecv of each rank its word | the owner's combineRecv | likewise |
+ * | numbered | whoever puts, of its own rank | likewise | it only grows |
+ * | posted, commands | likewise | the rank's proxy | the ring has room for a combine and the dispatch behind it; a command that came before those was carried out, since peers have told what came of it (commands.ts) |
+ * | brought | stage, of its own rank | dispatchSend's puts, however late | as `ids` |
  * | ids, weightsOut | dispatchSend of its own rank | its puts, however late | a dispatchSend is behind this rank's combineRecv, which awaited `released` of every peer, which that sends behind its dispatchRecv, which awaited the puts |
  * | experts, weights, payloads | dispatchSend of every source | the owner's dispatchRecv, experts, weigh, combineSend | a source's dispatchSend is behind its combineRecv, which awaited `released` of the owner, which that sends behind all of them |
  * | counts | the owner's dispatchRecv | the owner's experts | the owner's combineRecv zeroes them between |
@@ -34,10 +37,12 @@ import { returnedVectors, stretchVectors } from './rounded.js';
 export interface PortableShape extends Layer, PortableTuning {
   /** Where combine applies the router weights: how the launch is spread that does it. */
   readonly weigh: Spread | null;
+  /** Commands that the proxy's ring has room for, a power of two; 0 where there is no proxy. */
+  readonly commands: number;
 }
 
 export function portableWindow(shape: PortableShape) {
-  const { ranks, maxTokens, topK, weights } = shape;
+  const { ranks, maxTokens, topK, weights, commands } = shape;
   const slots = [ranks, maxTokens] as const;
   const e4m3 = shape.output.wire === 'e4m3';
   const { unit, units } = returnedRow(shape);
@@ -52,6 +57,15 @@ export function portableWindow(shape: PortableShape) {
     /** [rank]: the round whose slots that rank has read. */
     released: field('u64', [ranks]),
     failure: field('u32', [failureWords]),
+    /** How many commands there were, by whom each is numbered; [slot]: 1 + the number of the command that is there. */
+    numbered: field('u32', [commands > 0 ? 1 : 0]),
+    posted: field('u32', [commands]),
+    commands: field('v16', [commands, 2]),
+    /** The caller's rows, one section a payload, where kernels see what the network reaches and it does not reach them. */
+    brought: shape.payloads.map(({ rowBytes }) => {
+      const unit: Unit = widestUnit(rowBytes);
+      return field(unit, [commands > 0 ? maxTokens : 0, rowBytes / unitBytes[unit]]);
+    }),
     /** [destination][token][k]: what each peer is told of this rank's tokens. */
     ids: field('i32', [...slots, topK]),
     weightsOut: field('f32', [...slots, weights ? topK : 0]),

@@ -65,6 +65,9 @@ const table: { readonly [Op in OperationName]: Simulated<Op> } = {
       to.emit(`t.fence('${order}', '${scope}');`);
     },
   },
+  distance: {
+    print: ({ to: end, from }, to, result) => to.bind(result, `t.distance(${to.arguments(end, from)})`),
+  },
   prefetch: { print: () => {} },
   awaitEpoch: { pauses: true, print: (effect, to, result, site) => to.awaitWord(effect, result, site) },
   awaitFilled: { pauses: true, print: (effect, to, result, site) => to.awaitWord(effect, result, site) },
