@@ -23,6 +23,7 @@ import { type Family, type Place, type Plan, phases } from './family.js';
 import { choice, count, type Knob, requireKnob } from './knobs.js';
 import { oneSided } from './one-sided/index.js';
 import { portable } from './portable/index.js';
+import { routerKernels } from './router/index.js';
 
 /** A shape as people write it: `ranks=8,tokens=128,dtype=bf16,combine.way=pull`. */
 export type ShapeText = Readonly<Record<string, number | string>>;
@@ -118,6 +119,8 @@ export const registry: readonly RegisteredKernel[] = [
   ofExperts('experts_plan', 'sorts the routes that arrived by expert', 'plan'),
   ofExperts('experts_expand', 'copies rows into the order of experts', 'expand'),
   ofExperts('experts_reduce', 'adds up the experts’ rows of each slot', 'reduce'),
+  ofRouter('router_logits', 'products of tokens with the router’s rows of experts', 'logits'),
+  ofRouter('router_choose', 'the best experts of each token, and their weights', 'choose'),
   entry('flag_barrier', 'what it costs that all ranks meet', { ranks: layerParameters.ranks }, (shape) => {
     const ranks = shape.number('ranks');
     return flagBarrierKernel(ranks, flagBarrierWindow(ranks));
@@ -213,6 +216,39 @@ function ofExperts(
       capacity: shape.number('capacity'),
     };
     return expertsKernels({ shape: of, kind: 'cuda' })[which].kernel;
+  });
+}
+
+/** A kernel of a router: DeepSeek-V3's, unless told otherwise. */
+function ofRouter(
+  name: string,
+  summary: string,
+  which: keyof ReturnType<typeof routerKernels>,
+): RegisteredKernel {
+  const { tokens, hidden, experts, topk } = layerParameters;
+  const parameters = {
+    ...{ tokens, hidden, experts, topk },
+    weights: word('the type of the router’s weights', ['bf16', 'f32'], 'bf16'),
+    scores: word('what becomes of logits', ['softmax', 'sigmoid'], 'sigmoid'),
+    groups: number('groups of experts', [1, 32], 8),
+    top: number('groups that a token may choose from', [1, 32], 4),
+    bias: word('something is added to logits', yesNo, 'no'),
+    correction: word('something is added where experts are chosen', yesNo, 'yes'),
+  } satisfies Parameters;
+  return entry<ParamSpecs>(name, summary, parameters, (of) => {
+    const groups = { count: of.number('groups'), top: of.number('top') };
+    const routing = {
+      scores: of.text('scores') as 'softmax' | 'sigmoid',
+      groups,
+      normalise: true,
+      scale: 2.5,
+    };
+    const shape = {
+      ...{ hidden: of.number('hidden'), experts: of.number('experts'), topK: of.number('topk'), routing },
+      weights: of.text('weights') as 'bf16' | 'f32',
+      ...{ bias: of.text('bias') === 'yes', correction: of.text('correction') === 'yes' },
+    };
+    return routerKernels({ shape, maxTokens: of.number('tokens'), kind: 'cuda' })[which].kernel;
   });
 }
 

@@ -10,6 +10,7 @@ import { expertsOf, isExpert, limits, ownerOf, ranksOf, requireShape, type Shape
 
 export { expand, plan, reduce } from './expert-rows.js';
 export { mlp } from './mlp.js';
+export { route } from './routing.js';
 
 /** What one rank brings to a round. */
 export interface Source {

@@ -56,9 +56,11 @@ export class ExpertsMlp {
       );
     const experts = expertsOf(layer, rank).count;
     const { inner } = requireWeights(options, experts, hidden);
-    const { topK } = layer;
-    const sites = await mlpSites(device, { of: 'plan', experts, hidden, inner, topK }, rank);
-    const rows = {
+    const { topK, ranks, maxTokens } = layer;
+    // With even routes.
+    const rows = Math.ceil((ranks * maxTokens * topK) / layer.experts);
+    const sites = await mlpSites(device, { of: 'plan', experts, hidden, inner, topK, rows }, rank);
+    const between = {
       inner: emptyTensor(device, 'bf16', [plan.rows, inner], 'inner rows of experts'),
       made: emptyTensor(device, 'bf16', [plan.rows, hidden], 'rows that experts made'),
     };
@@ -71,11 +73,11 @@ export class ExpertsMlp {
     }
     sites.gateUp.set.from(from.data);
     sites.gateUp.set.weights(options.gateUp.data);
-    sites.gateUp.set.to(rows.inner.data);
-    sites.down.set.from(rows.inner.data);
+    sites.gateUp.set.to(between.inner.data);
+    sites.down.set.from(between.inner.data);
     sites.down.set.weights(options.down.data);
-    sites.down.set.to(rows.made.data);
-    return new ExpertsMlp(plan, rows, sites);
+    sites.down.set.to(between.made.data);
+    return new ExpertsMlp(plan, between, sites);
   }
 
   /** From the rows of the last plan of `received` to `received.output`. Between the plan and combine. */

@@ -13,6 +13,7 @@ export { type ExpertSizes, ExpertsPlan, type PlannedRows, type Receiving } from 
 export type { MemoryOptions, MemoryPart, MemoryUse } from './memory.js';
 export type { MlpWeights } from './mlp-weights.js';
 export { type ExpertParallelOptions, type Row, row } from './options.js';
+export { type RoutedModel, type RoutedTokens, Router, type RouterWeights } from './router.js';
 export type { Combining, Dispatched } from './stages.js';
 export * from './tensor.js';
 export * from './validate.js';

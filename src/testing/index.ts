@@ -8,4 +8,5 @@ export * from './expert-mlp.js';
 export * from './expert-rows.js';
 export * from './random.js';
 export * from './rounds.js';
+export * from './routed.js';
 export * from './routes.js';

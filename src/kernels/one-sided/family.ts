@@ -116,15 +116,26 @@ function adapted(found: OneSidedTuning, layer: Layer, { sms }: Place): OneSidedT
 }
 
 /**
- * Few multiprocessors carry the links only where each has much in flight: all the threads of one, each with as many vectors
- * as fit. Combine has a block more than its work needs.
+ * Few multiprocessors carry the links only where each has much in flight: all the threads of one, in teams, so that many
+ * rows are. Combine has a block more than its work needs; rows cut in two spread better over its teams, but whole ones
+ * bring more of a thread's loads together, which counts where rounds are large and multiprocessors fewest.
  */
 function onFew({ dispatch, combine }: OneSidedTuning, layer: Layer, sms: number): OneSidedTuning {
-  const most = { threads: 1024, inFlight: oneSidedKnobs.dispatch.inFlight.max };
-  const few = { ...most, threads: mostRows(layer) > 4 ? 512 : 1024 };
+  const { maxTokens } = layer;
+  const most = { inFlight: oneSidedKnobs.dispatch.inFlight.max };
+  const teams = Math.max(1, Math.min(16, 2 ** Math.floor(Math.log2(maxTokens / sms))));
+  // Sums of many rows take the registers of more threads.
+  const threads = mostRows(layer) > 4 ? 512 : 896;
+  const parts = maxTokens > 512 && sms < 24 ? 1 : 2;
   return {
-    dispatch: dispatch.blocks <= sms ? dispatch : { ...dispatch, ...most, blocks: sms, parts: 1 },
-    combine: combine.blocks < sms ? combine : { ...combine, ...few, blocks: sms - 1, parts: 1 },
+    dispatch:
+      dispatch.blocks <= sms
+        ? dispatch
+        : { ...dispatch, ...most, blocks: sms, threads: 1024, teams, parts: 1, way: 'store' },
+    combine:
+      combine.blocks < sms
+        ? combine
+        : { ...combine, ...most, blocks: sms - 1, threads, teams: 4, parts, ahead: parts },
   };
 }
 

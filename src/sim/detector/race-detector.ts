@@ -4,6 +4,7 @@ import type {
   AccessKind,
   BlockId,
   BufferInfo,
+  CopyEngine,
   Detector,
   Finding,
   LaunchId,
@@ -17,6 +18,7 @@ import {
   Actor,
   type AtomicWrite,
   BlockState,
+  type CopyPart,
   cta,
   distance,
   LaunchState,
@@ -338,8 +340,9 @@ export class RaceDetector implements Detector {
     for (const thread of threads) thread.meet(known, own, epoch);
   }
 
-  bulkIssued(
+  copyIssued(
     thread: ThreadId,
+    engine: CopyEngine,
     group: number,
     source: { buffer: BufferInfo; offset: number },
     target: { buffer: BufferInfo; offset: number },
@@ -348,11 +351,11 @@ export class RaceDetector implements Detector {
   ): void {
     if (bytes === 0) return;
     const me = this.threads[thread]!;
-    me.agents ??= {
-      reads: this.actor(me.block, me.lane, 'read', nothing),
-      writes: this.actor(me.block, me.lane, 'write', nothing),
+    const agents = me.agents[engine] ?? {
+      reads: this.actor(me.block, me.lane, { engine, does: 'read' }, nothing),
+      writes: this.actor(me.block, me.lane, { engine, does: 'write' }, nothing),
     };
-    const { agents } = me;
+    me.agents = { ...me.agents, [engine]: agents };
     agents.reads.epoch = group + 1;
     agents.writes.epoch = group + 1;
     me.touched = true;
@@ -362,10 +365,10 @@ export class RaceDetector implements Detector {
     this.shadow(target.buffer).weak(me, agents.writes, write, target.offset, bytes);
   }
 
-  bulkAwaited(thread: ThreadId, group: number, readsOnly: boolean): void {
+  copiesAwaited(thread: ThreadId, engine: CopyEngine, group: number, readsOnly: boolean): void {
     const me = this.threads[thread]!;
-    const { agents } = me;
-    if (agents === null) return;
+    const agents = me.agents[engine];
+    if (agents === undefined) return;
     me.own = me.own.withAgent(agents.reads.agentKey, group + 1);
     if (!readsOnly) me.own = me.own.withAgent(agents.writes.agentKey, group + 1);
     me.touched = true;
@@ -377,8 +380,8 @@ export class RaceDetector implements Detector {
     barrier: { buffer: BufferInfo; offset: number },
     site: SiteId,
   ): void {
-    const { agents } = this.threads[thread]!;
-    if (agents === null) return;
+    const agents = this.threads[thread]!.agents.bulk;
+    if (agents === undefined) return;
     const cells = this.shadow(barrier.buffer).cells(barrier.offset, mbarrierBytes);
     const meta = packAccess('update', 'release', cta, mbarrierBytes, site);
     const location = this.location(cells, barrier.offset, mbarrierBytes);
@@ -438,7 +441,7 @@ export class RaceDetector implements Detector {
     else program.learn(clock);
   }
 
-  private actor(block: BlockState, lane: number, copies: 'read' | 'write' | null, known: Clock): Actor {
+  private actor(block: BlockState, lane: number, copies: CopyPart | null, known: Clock): Actor {
     const actor = new Actor(this.actors.length, block, lane, copies, known);
     this.actors.push(actor);
     return actor;
