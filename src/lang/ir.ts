@@ -11,8 +11,9 @@
  * 3. Types are explicit on every expression, and both operands of an operation have the same type
  *    (except shifts, whose right operand is u32).
  */
-import type { Expr, Variable } from './expression.js';
+
 import type { ForeignSource } from './definition.js';
+import type { Expr, Variable } from './expression.js';
 import type { OperationEffect } from './operations/index.js';
 import type { IrType, Layout } from './types.js';
 

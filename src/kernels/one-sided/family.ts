@@ -45,7 +45,11 @@ function refuses(layer: Layer, place: Place, tuning?: OneSidedTuning): HeddleErr
   const { topology, split, transport } = place;
   const { output } = layer;
   if (transport !== 'windows')
-    return new ArgumentError('transport', transport, "'windows' for one-sided kernels, which store into them");
+    return new ArgumentError(
+      'transport',
+      transport,
+      "'windows' for one-sided kernels, which store into them",
+    );
   const refusal = refusesOnNode(layer, topology, output.wire === 'e4m3' ? returnedVectors(layer) * 4 : 0);
   if (refusal !== null) return refusal;
   if (split && !pushable(layer)) {

@@ -116,7 +116,15 @@ export const nvshmem: Transport = {
         using: { SIZE: unitBytes[unit], putBytes: putBytes(unit) },
       },
       (_, { to, from, count, peer, signal, value, adds }, u) => {
-        u.putBytes({ to: to.as('u8'), from: from.as('u8'), bytes: count * u.SIZE, peer, signal, value, adds });
+        u.putBytes({
+          to: to.as('u8'),
+          from: from.as('u8'),
+          bytes: count * u.SIZE,
+          peer,
+          signal,
+          value,
+          adds,
+        });
       },
     ),
   signal: device(
