@@ -27,7 +27,7 @@ export interface Plan {
   readonly iterations: number;
   readonly nccl: boolean;
   /** How Heddle's own rounds are created. */
-  readonly how: Pick<ExpertParallelOptions, 'family' | 'split' | 'sms'>;
+  readonly how: Pick<ExpertParallelOptions, 'family' | 'transport' | 'split' | 'sms'>;
   readonly breakdown: boolean;
 }
 

@@ -15,7 +15,7 @@ import {
   tableLine,
 } from '../bench/index.js';
 import { ArgumentError } from '../errors/index.js';
-import { families } from '../kernels/index.js';
+import { families, type TransportName, transports } from '../kernels/index.js';
 import { formats, profiles } from '../layer/index.js';
 import { registerExperts } from './bench-experts.js';
 import { integer, integers } from './counts.js';
@@ -41,6 +41,7 @@ interface BenchFlags {
   readonly nccl: boolean;
   readonly kernelBreakdown?: boolean;
   readonly family?: string;
+  readonly transport?: TransportName;
   readonly split?: boolean;
   readonly sms?: number;
   readonly iterStats?: boolean;
@@ -97,6 +98,9 @@ export function register(program: Command): void {
       new Option('--family <name>', 'of kernels (default: the first that can)').choices(
         families.map(({ name }) => name),
       ),
+    )
+    .addOption(
+      new Option('--transport <name>', 'what carries its rows (default: windows)').choices(transports),
     )
     .option('--split', 'dispatch and combine as a send and a receive each, back to back')
     .option('--sms <n>', 'the most multiprocessors that a launch takes', integer)
@@ -171,6 +175,7 @@ function planOf(flags: BenchFlags): Plan {
     nccl: flags.nccl,
     how: {
       ...(flags.family === undefined ? {} : { family: flags.family }),
+      ...(flags.transport === undefined ? {} : { transport: flags.transport }),
       ...(flags.split === undefined ? {} : { split: flags.split }),
       ...(flags.sms === undefined ? {} : { sms: flags.sms }),
     },

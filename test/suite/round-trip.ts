@@ -4,7 +4,7 @@
  * Simulated GPUs run these cases in Vitest, real ones in test/gpu.
  */
 import type { Stream } from '../../src/device/index.js';
-import type { Tuning } from '../../src/kernels/index.js';
+import type { TransportName, Tuning } from '../../src/kernels/index.js';
 import {
   type Bits,
   bitsArray,
@@ -82,6 +82,7 @@ export interface RoundTrip {
   readonly weights?: boolean;
   readonly counts?: boolean;
   readonly family?: FamilyName;
+  readonly transport?: TransportName;
   readonly tuning?: Tuning;
   readonly waitMs?: number;
   /** Inputs are host arrays instead of tensors. */
@@ -217,7 +218,7 @@ async function run(
   expected: readonly ExpectedRound[],
 ): Promise<readonly Plane[]> {
   const { experts, topK, maxTokens, payloads, output, weights = true, counts = false } = trip;
-  const { family, tuning, waitMs } = trip;
+  const { family, transport, tuning, waitMs } = trip;
   const ep = await ExpertParallel.create(world, {
     experts,
     topK,
@@ -228,6 +229,7 @@ async function run(
     counts,
     ...journey(trip),
     ...(family && { family }),
+    ...(transport && { transport }),
     ...(tuning && { tuning }),
     ...(waitMs && { waitMs }),
   });
@@ -431,13 +433,20 @@ export function roundTripCases(
   ranks: number,
   {
     family = 'one-sided',
+    transport = 'windows',
     replays,
     waitMs,
-  }: { readonly family?: FamilyName; readonly replays: number; readonly waitMs?: number },
+  }: {
+    readonly family?: FamilyName;
+    readonly transport?: TransportName;
+    readonly replays: number;
+    readonly waitMs?: number;
+  },
 ): RoundTripCase[] {
   const plain: Omit<RoundTrip, 'name'> = {
     ranks,
     family,
+    transport,
     experts: 3 * ranks + 1,
     topK: 4,
     maxTokens: 5,

@@ -47,7 +47,7 @@ export function loss(
 export function lossOf(
   name: string,
   operation: Operation,
-  how: Pick<ExpertParallelOptions, 'family' | 'tuning' | 'split' | 'counts'>,
+  how: Pick<ExpertParallelOptions, 'family' | 'transport' | 'tuning' | 'split' | 'counts'>,
   wire: 'rows' | 'e4m3' = 'rows',
 ): CheckConfiguration {
   const shape = shapeOfRounds({ ...layer, wire });
@@ -81,7 +81,7 @@ async function survive(
   world: World,
   machine: SimMachine,
   shape: Shape,
-  how: Pick<ExpertParallelOptions, 'family' | 'tuning' | 'split' | 'counts'>,
+  how: Pick<ExpertParallelOptions, 'family' | 'transport' | 'tuning' | 'split' | 'counts'>,
   operation: Operation,
 ): Promise<unknown> {
   const { tokens, topkIds, topkWeights, payloads } = makeSources(shape, shape.maxTokens, 1)[world.rank]!;

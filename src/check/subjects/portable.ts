@@ -1,4 +1,5 @@
-/** Whole rounds of the portable family over windows. Each configuration is there for something that the others lack. */
+/** Whole rounds of the portable family, over windows and over NVSHMEM (by the twins of its functions). Each configuration is there for something that the others lack. */
+import type { TransportName } from '../../kernels/index.js';
 import type { CheckConfiguration, CheckSubject } from '../subject.js';
 import { givenRows } from './given-rows.js';
 import { lossOf } from './losses.js';
@@ -79,8 +80,23 @@ const apart: Readonly<Record<string, Partial<Rounds>>> = {
   'split, a graph, replayed': { graph: true, counts: true },
 };
 
+/** Where the transports differ: messages of several warps, set signals and added ones, a source that is written again. */
+const overNvshmem: Readonly<Record<string, Partial<Rounds>>> = {
+  '2 ranks': {},
+  'split, two warps, payloads of odd bytes': {
+    split: true,
+    hidden: 560,
+    parts: 2,
+    blocks: 3,
+    threads: 64,
+    extra: [1, 6],
+  },
+  e4m3: { wire: 'e4m3', hidden: 16, ranks: 3, counts: true },
+};
+
 const launch = { blocks: 2, threads: 32, parts: 1 };
 const alone: Carrier = { family: 'portable', tuning: { dispatch: launch, combine: launch } };
+const aloneOverNvshmem: Carrier = { ...alone, transport: 'nvshmem' };
 
 const halves = [
   'portable_dispatch_send',
@@ -111,11 +127,25 @@ export const portable: readonly CheckSubject[] = [
       lossOf('portable, e4m3', 'combine', alone, 'e4m3'),
     ],
   },
+  {
+    name: 'portable_nvshmem',
+    kernels: halves,
+    configurations: [
+      ...configurations(overNvshmem, 'nvshmem'),
+      givenRows('portable over nvshmem, nothing between dispatch and combine', aloneOverNvshmem),
+      lossOf('portable over nvshmem, counts', 'dispatch', { ...aloneOverNvshmem, counts: true }),
+      lossOf('portable over nvshmem', 'combine', aloneOverNvshmem),
+    ],
+  },
 ];
 
-function configurations(all: Readonly<Record<string, Partial<Rounds>>>): CheckConfiguration[] {
-  return configurationsOf('portable', all, ({ blocks, threads, parts }) => {
+function configurations(
+  all: Readonly<Record<string, Partial<Rounds>>>,
+  transport: TransportName = 'windows',
+): CheckConfiguration[] {
+  const way = transport === 'windows' ? 'portable' : `portable over ${transport}`;
+  return configurationsOf(way, all, ({ blocks, threads, parts }) => {
     const launch = { blocks, threads, parts };
-    return { family: 'portable', tuning: { dispatch: launch, combine: launch } };
+    return { family: 'portable', transport, tuning: { dispatch: launch, combine: launch } };
   });
 }

@@ -123,7 +123,7 @@ export const common: Readonly<Record<string, Partial<Rounds>>> = {
 };
 
 /** A family, and how it is tuned. */
-export type Carrier = Pick<ExpertParallelOptions, 'family' | 'tuning'>;
+export type Carrier = Pick<ExpertParallelOptions, 'family' | 'transport' | 'tuning'>;
 
 /** A configuration for each of `all`, named like it. `carriedBy`: what carries it. */
 export function configurationsOf<R extends Partial<Rounds>>(

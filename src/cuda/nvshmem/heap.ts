@@ -1,6 +1,6 @@
 /** A rank's part in NVSHMEM: the symmetric heap, and the kernels that put through it. */
 import { UnavailableError } from '../../errors/index.js';
-import { addressOf, type Address } from '../../native/index.js';
+import { type Address, addressOf } from '../../native/index.js';
 import { forgetCurrentContext } from '../driver.js';
 import { CudaError } from '../errors.js';
 import { attributes, blankUniqueId } from './attributes.js';

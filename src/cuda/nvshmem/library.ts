@@ -1,6 +1,7 @@
 /** NVSHMEM's host library, opened at run time. */
-import { openLibrary } from '../../native/index.js';
+
 import type { Address, Library } from '../../native/index.js';
+import { openLibrary } from '../../native/index.js';
 import { createOut } from '../driver.js';
 import { requireKnownVersion, type Version } from './attributes.js';
 
