@@ -19,7 +19,7 @@ import {
   transferWindow,
 } from './ceilings/index.js';
 import { type ExpertsShape, exampleExpertsKernel, expertsKernels } from './experts/index.js';
-import { type Family, type Place, type Plan, phases } from './family.js';
+import { type Family, type Place, type Plan, phases, type TransportName, transports } from './family.js';
 import { choice, count, type Knob, requireKnob } from './knobs.js';
 import { oneSided } from './one-sided/index.js';
 import { portable } from './portable/index.js';
@@ -75,6 +75,7 @@ const travelling = {
   weighting: word('who applies the router weights', ['experts', 'combine'], 'experts'),
   wire: word('how rows come back', ['rows', 'e4m3'], 'rows'),
 } satisfies Parameters;
+const transport = word('what carries rows of the portable family', transports, 'windows');
 
 export const registry: readonly RegisteredKernel[] = [
   ofFamily(oneSided, 'one_sided_dispatch', 'sends tokens to the ranks that own their experts'),
@@ -91,6 +92,9 @@ export const registry: readonly RegisteredKernel[] = [
     'portable_dispatch_send',
     'sends tokens to the ranks that own their experts, as messages',
   ),
+  ofFamily(portable, 'portable_stage', 'brings rows to where the network reads them', {
+    otherwise: { transport: 'proxy' },
+  }),
   ofFamily(portable, 'portable_dispatch_recv', 'waits until all of a dispatch has come'),
   ofFamily(portable, 'portable_weigh', 'from a row a route to the row that travels', {
     otherwise: { weighting: 'combine' },
@@ -161,7 +165,10 @@ function ofFamily(
   } = {},
 ): RegisteredKernel {
   const parameters: Parameters = Object.fromEntries(
-    Object.entries(travelling).map(([key, of]) => [key, { ...of, default: otherwise[key] ?? of.default }]),
+    Object.entries({ ...travelling, transport }).map(([key, of]) => [
+      key,
+      { ...of, default: otherwise[key] ?? of.default },
+    ]),
   );
   const knobs = new Map<string, { readonly phase: string; readonly key: string; readonly knob: Knob }>(
     Object.entries(family.knobs).flatMap(([phase, table]) =>
@@ -171,10 +178,14 @@ function ofFamily(
   const keys = [...Object.keys(parameters), ...knobs.keys()];
   const build = (given: ShapeText = {}): Kernel => {
     const entries = Object.entries(given).map(([key, value]) => [keyAmong(keys, key), value] as const);
-    const layer = layerOf(
-      checked(name, keys, parameters, Object.fromEntries(entries.filter(([key]) => !knobs.has(key)))),
+    const shape = checked(
+      name,
+      keys,
+      parameters,
+      Object.fromEntries(entries.filter(([key]) => !knobs.has(key))),
     );
-    const place = placeOf(layer, split);
+    const layer = layerOf(shape);
+    const place = { ...placeOf(layer, split), transport: shape.text('transport') as TransportName };
     const tuning: Record<string, Record<string, number | string>> = structuredClone(
       family.defaults(layer, place),
     );

@@ -1,4 +1,7 @@
-/** Whole rounds of the portable family, over windows and over NVSHMEM (by the twins of its functions). Each configuration is there for something that the others lack. */
+/**
+ * Whole rounds of the portable family, over windows, over NVSHMEM (by the twins of its functions) and by proxies over the
+ * machine's network. Each configuration is there for something that the others lack.
+ */
 import type { TransportName } from '../../kernels/index.js';
 import type { CheckConfiguration, CheckSubject } from '../subject.js';
 import { givenRows } from './given-rows.js';
@@ -94,9 +97,28 @@ const overNvshmem: Readonly<Record<string, Partial<Rounds>>> = {
   e4m3: { wire: 'e4m3', hidden: 16, ranks: 3, counts: true },
 };
 
+/** Proxies and NICs take turns with kernels, so fewer shapes show more. */
+const byProxy: Readonly<Record<string, Partial<Rounds>>> = {
+  ...overNvshmem,
+  '3 ranks, empty ranks and empty rounds': {
+    ranks: 3,
+    experts: 5,
+    tokens: [
+      [2, 0, 1],
+      [0, 0, 0],
+      [0, 2, 0],
+      [1, 1, 2],
+    ],
+  },
+  'one token, five rounds': { maxTokens: 1, blocks: 1, tokens: Array(5).fill([1, 1]) },
+  'a graph, replayed': { graph: true, counts: true },
+  'one resident block': { residentBlocks: 1, maxTokens: 3 },
+};
+
 const launch = { blocks: 2, threads: 32, parts: 1 };
 const alone: Carrier = { family: 'portable', tuning: { dispatch: launch, combine: launch } };
 const aloneOverNvshmem: Carrier = { ...alone, transport: 'nvshmem' };
+const aloneByProxy: Carrier = { ...alone, transport: 'proxy' };
 
 const halves = [
   'portable_dispatch_send',
@@ -137,13 +159,25 @@ export const portable: readonly CheckSubject[] = [
       lossOf('portable over nvshmem', 'combine', aloneOverNvshmem),
     ],
   },
+  {
+    name: 'portable_proxy',
+    kernels: ['portable_stage', ...halves],
+    configurations: [
+      ...configurations(byProxy, 'proxy'),
+      givenRows('portable by proxy, nothing between dispatch and combine', aloneByProxy),
+      lossOf('portable by proxy, counts', 'dispatch', { ...aloneByProxy, counts: true }),
+      lossOf('portable by proxy', 'combine', aloneByProxy),
+    ],
+  },
 ];
 
 function configurations(
   all: Readonly<Record<string, Partial<Rounds>>>,
   transport: TransportName = 'windows',
 ): CheckConfiguration[] {
-  const way = transport === 'windows' ? 'portable' : `portable over ${transport}`;
+  const way = { windows: 'portable', nvshmem: 'portable over nvshmem', proxy: 'portable by proxy' }[
+    transport
+  ];
   return configurationsOf(way, all, ({ blocks, threads, parts }) => {
     const launch = { blocks, threads, parts };
     return { family: 'portable', transport, tuning: { dispatch: launch, combine: launch } };
