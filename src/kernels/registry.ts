@@ -9,6 +9,7 @@ import {
   expertsOf,
   type Layer,
   type RowDtype,
+  requireShape,
 } from '../layer/index.js';
 import { topologyOf } from '../world/index.js';
 import {
@@ -60,6 +61,7 @@ const yesNo = ['yes', 'no'];
 /** DeepSeek-V3's layer on the 8 GPUs of a machine. */
 const layerParameters = {
   ranks: number('ranks that share the experts', [1, 72], 8),
+  replicas: number('consecutive ranks that hold the same tokens', [1, 72], 1),
   tokens: number('most tokens a rank', [1, 2 ** 20], 128),
   hidden: number('elements of a row', [1, 2 ** 18], 7168),
   experts: number('experts of all ranks', [1, 65_536], 256),
@@ -111,7 +113,7 @@ export const registry: readonly RegisteredKernel[] = [
     },
     (shape) =>
       exampleExpertsKernel({
-        slots: shape.number('ranks') * shape.number('tokens'),
+        slots: (shape.number('ranks') / shape.number('replicas')) * shape.number('tokens'),
         topK: shape.number('topk'),
         hidden: shape.number('hidden'),
         dtype: shape.text('dtype') as RowDtype,
@@ -289,16 +291,19 @@ function layerOf(shape: CheckedShape): Layer {
   const hidden = shape.number('hidden');
   const weighting = shape.text('weighting') as 'experts' | 'combine';
   const rows = [hidden * dtypes[dtype].size, shape.number('scales')].filter((bytes) => bytes > 0);
-  return {
+  const layer: Layer = {
     ranks: shape.number('ranks'),
     experts: shape.number('experts'),
     topK: shape.number('topk'),
     maxTokens: shape.number('tokens'),
+    replicas: shape.number('replicas'),
     payloads: rows.map((rowBytes, i) => ({ name: i === 0 ? 'x' : 'scales', rowBytes })),
     output: { dtype, hidden, weighting, wire: shape.text('wire') as 'rows' | 'e4m3' },
     weights: weighting === 'combine' || shape.text('weights') === 'yes',
     counts: shape.text('counts') === 'yes',
   };
+  requireShape(layer);
+  return layer;
 }
 
 function entry<P extends ParamSpecs>(

@@ -19,20 +19,20 @@ import { type DispatchInputs, requireCombineOutput } from './validate.js';
 
 /**
  * What arrived for this rank's experts: views of its window, valid from dispatch until the round's combine. Slot
- * (source, token) holds that rank's token; slots without a local expert are not written.
+ * (source, token) holds that rank's token, with `replicas` that group's; slots without a local expert are not written.
  */
 export interface Received {
-  /** i32 [ranks, maxTokens, topK]: expert ids, -1 where another rank (or nobody) owns the route. */
+  /** i32 [sources, maxTokens, topK]: expert ids, -1 where another rank (or nobody) owns the route. */
   readonly experts: Tensor;
-  /** f32 [ranks, maxTokens, topK]; 0 where the id is -1. */
+  /** f32 [sources, maxTokens, topK]; 0 where the id is -1. */
   readonly weights: Tensor | null;
   /** u32 [local experts]: routes to each, from its first expert on. */
   readonly counts: Tensor | null;
-  /** By name: [ranks, maxTokens, row]. */
+  /** By name: [sources, maxTokens, row]. */
   readonly payloads: Readonly<Record<string, Tensor>>;
   /**
-   * Where the experts leave their rows. [ranks, maxTokens, hidden]: the sum of a slot's local experts, already
-   * weighted. With weighting 'combine' [ranks, maxTokens, topK, hidden]: a row for each route in `experts`, unweighted.
+   * Where the experts leave their rows. [sources, maxTokens, hidden]: the sum of a slot's local experts, already
+   * weighted. With weighting 'combine' [sources, maxTokens, topK, hidden]: a row for each route in `experts`, unweighted.
    */
   readonly output: Tensor;
 }

@@ -8,6 +8,7 @@ import {
   reference,
   type Shape,
   type Source,
+  sharing,
   toF32,
 } from '../layer/index.js';
 
@@ -128,7 +129,7 @@ export function compareReceived(
       found.push(compareBits(`${at}${name}`, 'u8', plane ?? new Uint8Array(0), expected.payloads[name]!));
       continue;
     }
-    for (let slot = 0; slot < shape.ranks * shape.maxTokens; slot++) {
+    for (let slot = 0; slot < sharing(shape).groups * shape.maxTokens; slot++) {
       const ids = expected.experts.subarray(slot * shape.topK, (slot + 1) * shape.topK);
       if (ids.every((id) => id < 0)) continue;
       const row = (bytes: Uint8Array) => bytes.subarray(slot * rowBytes, (slot + 1) * rowBytes);

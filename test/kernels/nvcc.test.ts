@@ -10,6 +10,7 @@ const nvcc = findTool('nvcc');
 const variants: Readonly<Record<string, readonly ShapeText[]>> = {
   one_sided_dispatch: [
     { ranks: 4, hidden: 77, counts: 'yes' },
+    { replicas: 2, counts: 'yes' },
     { tokens: 1, scales: 224, 'dispatch.parts': 4, 'dispatch.threads': 256 },
     { ranks: 72, experts: 288, topk: 32, 'combine.way': 'pull' },
     { hidden: 2 ** 17, 'dispatch.threads': 512, 'dispatch.inFlight': 8 },
@@ -33,6 +34,8 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
     { hidden: 2 ** 17, 'combine.threads': 512, 'combine.inFlight': 8 },
     { hidden: 2 ** 17, 'combine.threads': 896, 'combine.inFlight': 8 },
     { wire: 'e4m3' },
+    { replicas: 2 },
+    { replicas: 4, wire: 'e4m3', counts: 'yes' },
     { wire: 'e4m3', weighting: 'combine', hidden: 144 },
     { wire: 'e4m3', ranks: 4, tokens: 1, dtype: 'f32', 'combine.parts': 7, 'combine.threads': 128 },
     { wire: 'e4m3', ranks: 72, experts: 288, topk: 32, dtype: 'f16', counts: 'yes' },
@@ -47,6 +50,7 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
   ],
   portable_dispatch_send: [
     { ranks: 4, hidden: 77, weights: 'no' },
+    { replicas: 2 },
     { tokens: 1, scales: 224, 'dispatch.parts': 7 },
     { ranks: 72, experts: 288, topk: 32, tokens: 5 },
     { transport: 'proxy' },
@@ -62,6 +66,8 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
   ],
   portable_combine_recv: [
     { transport: 'proxy' },
+    { replicas: 2 },
+    { replicas: 4, wire: 'e4m3', 'combine.parts': 3 },
     { ranks: 72, experts: 288, topk: 32 },
     { hidden: 77, dtype: 'f16', counts: 'yes' },
     { wire: 'e4m3' },

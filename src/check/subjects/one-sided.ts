@@ -157,6 +157,13 @@ const narrow: Readonly<Record<string, Partial<OneSided>>> = Object.fromEntries(
       tokens: [Array(9).fill(1)],
     },
     'e4m3, a graph': { graph: true },
+    'e4m3, groups of 2': {
+      ranks: 4,
+      replicas: 2,
+      hidden: 1040,
+      parts: 2,
+      tokens: [Array(4).fill(2), Array(4).fill(1)],
+    },
   }).map(([name, differences]) => [name, { wire: 'e4m3', hidden: 16, ...differences }]),
 );
 
@@ -182,6 +189,7 @@ const apart: Readonly<Record<string, Partial<OneSided>>> = Object.fromEntries(
     'split, one resident block': { residentBlocks: 1, maxTokens: 3 },
     'split, two teams': { maxTokens: 5, threads: 64, teams: 2, counts: true },
     'split, bulk': { send: 'bulk', maxTokens: 4, blocks: 1, hidden: 24 },
+    'split, groups of 2, a graph': { ranks: 4, replicas: 2, graph: true, counts: true },
     'split, e4m3': { wire: 'e4m3', hidden: 16, ranks: 3 },
     'split, combine weighs': { weighting: 'combine', topK: 3, experts: 5 },
     'split, launches that do not overlap': { programmatic: false, inspect: true },
@@ -205,6 +213,7 @@ export const oneSided: readonly CheckSubject[] = [
       givenRows('push, nothing between dispatch and combine, f32', alone('push'), { dtype: 'f32' }),
       loss('push', 'dispatch'),
       loss('push', 'combine'),
+      loss('push', 'combine', { replicas: 2 }),
     ],
   },
   {

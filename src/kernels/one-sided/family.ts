@@ -1,7 +1,7 @@
 /** The one-sided family: ranks that share NVLink write straight into each other's windows. */
 import { ArgumentError, type HeddleError } from '../../errors/index.js';
 import { section } from '../../lang/index.js';
-import { type Layer, outputRowBytes } from '../../layer/index.js';
+import { type Layer, outputRowBytes, sharing } from '../../layer/index.js';
 import { failureWords } from '../common/failure.js';
 import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
 import { refusesFew, refusesOnNode } from '../common/refusals.js';
@@ -140,8 +140,8 @@ function onFew({ dispatch, combine }: OneSidedTuning, layer: Layer, sms: number)
 }
 
 /** A block without a piece of work would only wait. */
-const blocksOf = ({ blocks, parts }: OneSidedTuning['dispatch' | 'combine'], { maxTokens }: Layer): number =>
-  Math.min(blocks, maxTokens * parts);
+const blocksOf = ({ blocks, parts, way }: OneSidedTuning['dispatch' | 'combine'], layer: Layer): number =>
+  Math.min(blocks, (way === 'pull' ? layer.maxTokens : sharing(layer).turns) * parts);
 
 function plan(layer: Layer, place: Place, tuning: OneSidedTuning): Plan {
   const { rank, split } = place;
@@ -158,9 +158,9 @@ function plan(layer: Layer, place: Place, tuning: OneSidedTuning): Plan {
     kind: 'window',
     purpose: 'receive window',
     layout,
-    // `returned` is EMPTY until rows come. Where a rank is lost before its first dispatch, experts that run all the
+    // `returned` and `sums` are EMPTY until vectors come. Where a rank is lost before its first dispatch, experts that run all the
     // same find -1 everywhere, not routes to expert 0.
-    ones: [section(layout, 'returned'), section(layout, 'experts')],
+    ones: [section(layout, 'returned'), section(layout, 'sums'), section(layout, 'experts')],
     unwritten: unwrittenSections(layer, layout),
   };
   const routes = routesBuffer(layer);

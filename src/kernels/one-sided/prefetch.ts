@@ -1,5 +1,6 @@
 /** What a dispatch does before it may read anything. */
 import { device, list, pointer } from '../../lang/index.js';
+import { sharing } from '../../layer/index.js';
 import { partsOf } from '../common/parts.js';
 import { team } from './team.js';
 import type { OneSidedShape } from './window.js';
@@ -18,6 +19,7 @@ export function prefetchRows(shape: OneSidedShape) {
       },
       using: {
         K: shape.topK,
+        REPLICAS: sharing(shape).replicas,
         PARTS: parts,
         WEIGHTS: shape.weights,
         PAYLOADS: shape.payloads.length,
@@ -30,7 +32,7 @@ export function prefetchRows(shape: OneSidedShape) {
     },
     (g, { topkIds, topkWeights, rows, tokens }, u) => {
       const piece = u.team.index() * g.gridDim.x + g.blockIdx.x;
-      const token = piece / u.PARTS;
+      const token = (piece / u.PARTS) * u.REPLICAS + (g.rank % u.REPLICAS);
       if (token >= tokens) return;
       for (const p of g.unroll(u.PAYLOADS)) {
         const row = rows[p]!.as('u8').at(token * u.ROW_BYTES[p]!);

@@ -1,5 +1,6 @@
 /** One part of one payload row on its way to every rank that wants it: through registers, or by bulk copies. */
 import { device, peers, pointer, record, registers } from '../../lang/index.js';
+import { sharing } from '../../layer/index.js';
 import { expertOwner, firstsOf } from '../common/owners.js';
 import { partsOf } from '../common/parts.js';
 import { bulkStages, fillStage } from './bulk.js';
@@ -31,6 +32,7 @@ function using(shape: OneSidedShape, window: OneSidedWindow, payload: number) {
   const { rowUnits, partUnits } = partsOf(shape.payloads[payload]!, shape.dispatch.parts);
   return {
     P: payload,
+    REPLICAS: sharing(shape).replicas,
     ROW_UNITS: rowUnits,
     PART_UNITS: partUnits,
     beforeFirstStore: beforeFirstStore(shape, window),
@@ -109,7 +111,7 @@ function storeRow(shape: OneSidedShape, window: OneSidedWindow, payload: number)
           const to = u.nextOf({ owner, left });
           for (const d of g.unroll(u.DEPTH)) {
             const i = base + d * u.team.threads() + u.team.thread();
-            if (i < end) g.store(win.at(to).payloads[u.P]!.at(g.rank, token, i), row[d]!);
+            if (i < end) g.store(win.at(to).payloads[u.P]!.at(g.rank / u.REPLICAS, token, i), row[d]!);
           }
         }
       }
@@ -147,7 +149,7 @@ function copyRow(shape: OneSidedShape, window: OneSidedWindow, payload: number) 
         if (sends) g.mbarrier.await(filled, (chunk[0]! / warps) % 2);
         while (left[0] !== 0) {
           const to = u.nextOf({ owner, left });
-          const there = win.at(to).payloads[u.P]!.at(g.rank, token, base);
+          const there = win.at(to).payloads[u.P]!.at(g.rank / u.REPLICAS, token, base);
           if (sends) g.bulk.store(there.as('v16'), stage, bytes);
         }
         if (sends) g.bulk.commit();

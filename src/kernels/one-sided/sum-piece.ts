@@ -5,8 +5,9 @@ import { partialDtype, rowsOf } from '../common/received.js';
 import { type Gather, rowSum } from '../common/sum.js';
 import { placeOf } from './gather.js';
 import { stripVectors, sumStrip } from './sum-strip.js';
+import { handOn } from './sums.js';
 import { team } from './team.js';
-import { mostRows, type OneSidedShape, type OneSidedWindow } from './window.js';
+import { mostRows, type OneSidedShape, type OneSidedWindow, sharesSums } from './window.js';
 
 export const sumParams = (shape: OneSidedShape, window: OneSidedWindow) =>
   ({
@@ -39,6 +40,8 @@ export function sumPiece(shape: OneSidedShape, window: OneSidedWindow, gather: G
         LANES: lanes,
         DTYPE: dtype,
         team: team(shape.combine),
+        SHARES: sharesSums(shape),
+        handOn: handOn(shape, window),
         STRIP: stripVectors(shape),
         sumStrip: sumStrip(shape, window),
         rowSum: rowSum({
@@ -66,6 +69,7 @@ export function sumPiece(shape: OneSidedShape, window: OneSidedWindow, gather: G
         const to = token * u.UNITS + i;
         if (u.VECTORS) g.store(out.as('v16').at(to), g.pack(u.DTYPE, total), { cache: 'stream' });
         else g.store(out.at(to), g.convert(u.DTYPE, total[0]!));
+        if (u.SHARES) u.handOn({ win, token, i, vector: g.pack(u.DTYPE, total) });
       }
     },
   );

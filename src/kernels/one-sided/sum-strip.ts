@@ -3,8 +3,9 @@ import { device, peers, pointer, registers } from '../../lang/index.js';
 import { partialDtype, rowsOf } from '../common/received.js';
 import { negativeZeros, treeSum } from '../common/sum.js';
 import { lookPushed, settlePushed } from './gather.js';
+import { handOn } from './sums.js';
 import { team, teamSize } from './team.js';
-import { mostRows, type OneSidedShape, type OneSidedWindow } from './window.js';
+import { mostRows, type OneSidedShape, type OneSidedWindow, sharesSums } from './window.js';
 
 /** Loads in flight for sums: more would not fit beside them in half a thread's registers. */
 const loads = (threads: number): number => Math.min(8, Math.floor(8192 / threads));
@@ -46,8 +47,10 @@ export function sumStrip(shape: OneSidedShape, window: OneSidedWindow) {
         DTYPE: dtype,
         NEGATIVE_ZEROS: negativeZeros[dtype],
         team: team(shape.combine),
-        look: lookPushed(window),
-        settle: settlePushed(window),
+        SHARES: sharesSums(shape),
+        handOn: handOn(shape, window),
+        look: lookPushed(shape, window),
+        settle: settlePushed(shape, window),
         treeSum,
       },
     },
@@ -70,6 +73,7 @@ export function sumStrip(shape: OneSidedShape, window: OneSidedWindow) {
           total[lane] = u.treeSum({ values });
         }
         g.store(out.as('v16').at(token * u.UNITS + i), g.pack(u.DTYPE, total), { cache: 'stream' });
+        if (u.SHARES) u.handOn({ win, token, i, vector: g.pack(u.DTYPE, total) });
       }
     },
   );

@@ -76,5 +76,6 @@ export function ringSlots(shape: Layer & PortableTuning): number {
   const routes = ranks * chunksOf(shape) * (weights ? 2 : 1);
   const rows = maxTokens * Math.min(topK, ranks) * ofToken;
   const home = ranks * maxTokens * returnedParts(shape).parts;
-  return 2 ** Math.ceil(Math.log2(routes + rows + home + ranks));
+  const handed = maxTokens * returnedParts(shape).parts;
+  return 2 ** Math.ceil(Math.log2(routes + rows + home + handed + ranks));
 }
