@@ -5,6 +5,7 @@ import type { World } from '../world/index.js';
 import { Ceilings } from './ceilings.js';
 import { Noise, setsFor } from './inputs.js';
 import { joinNccl, NcclCrew, type NcclPhase, NcclRound, type NcclWay } from './nccl.js';
+import { NvshmemRound } from './nvshmem.js';
 import type { Phase, Point, Row, Subject } from './report.js';
 import { Round } from './round.js';
 import { gigabytes, type Spread, spread } from './statistics.js';
@@ -181,6 +182,17 @@ async function measure(
     }
     baseline.free();
   }
+  if (plan.how.transport === 'nvshmem') {
+    const baseline = await NvshmemRound.create(timing, of, tokens);
+    if (baseline !== null) {
+      doing('NVSHMEM’s all-to-all');
+      const graph = await timing.capture(rounds, baseline.both);
+      times.set(key('nvshmem dense', 'both'), spread(await timing.replay(graph, rounds)));
+      graph.dispose();
+      await timing.world.barrier('end of NVSHMEM’s all-to-all');
+      baseline.free();
+    }
+  }
   return { tokens, rounds, sets, bytes, rows: rowsOf(times, bytes, real ? 1 : 1000), kernels, tuning };
 }
 
@@ -233,6 +245,7 @@ export function rowsOf(
       add(`nccl ${way}`, phase, median(`nccl ${way}`, phase), null);
     }
   }
+  add('nvshmem dense', 'both', median('nvshmem dense', 'both'), null);
   add('stores', 'dispatch', ceiling.dispatch, null);
   add('stores', 'combine', ceiling.combine, null);
   add('stores', 'both', ceiling.both, 'dispatch + combine');

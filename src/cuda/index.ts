@@ -20,5 +20,5 @@ export { type NvshmemHeaders, nvshmemHeaders } from './nvshmem/headers.js';
 export { NvshmemHeap } from './nvshmem/heap.js';
 export { nvshmem } from './nvshmem/library.js';
 export type { CudaLauncher, CudaProgram, KernelFacts, Parameter, ParameterBlock } from './program.js';
-export type { CudaEvent, CudaGraph, CudaStream } from './stream.js';
+export { type CudaEvent, type CudaGraph, CudaStream } from './stream.js';
 export { formatBytes } from './window.js';
