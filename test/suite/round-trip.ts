@@ -63,6 +63,11 @@ export interface Plane {
 export const familyNames = ['one-sided', 'portable'] as const;
 export type FamilyName = (typeof familyNames)[number];
 
+/** Those that carry rows from node to node, and how. */
+export const familiesAcross: readonly { readonly family: FamilyName; readonly transport: TransportName }[] = [
+  { family: 'portable', transport: 'proxy' },
+];
+
 /** What a case is made of. */
 export interface RoundTrip {
   readonly name: string;
