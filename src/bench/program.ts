@@ -22,6 +22,8 @@ import {
 
 export interface Plan {
   readonly workload: WorkloadOptions;
+  /** Equal nodes of consecutive ranks, between which rows cross a network. */
+  readonly nodes: number;
   readonly tokens: readonly number[];
   readonly world: 'local' | 'processes';
   readonly device: 'cuda' | 'sim';
@@ -79,7 +81,8 @@ export async function benchmark(
   await timing.stream.synchronize();
 
   let ceilings: Ceilings | null = null;
-  if (real) {
+  // Those are of windows, which ranks of several nodes do not have in common.
+  if (real && plan.nodes === 1) {
     emit({ type: 'doing', what: 'ceilings' });
     const largest = Math.max(...plan.tokens);
     const { dispatch, combine } = roundBytes(of, largest, routeSets(of, largest, 2));

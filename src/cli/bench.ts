@@ -28,6 +28,7 @@ interface BenchFlags {
   readonly topK?: number;
   readonly ep: number;
   readonly replicas: number;
+  readonly nodes: number;
   readonly begin: number;
   readonly end?: number;
   readonly factor: number;
@@ -67,6 +68,7 @@ export function register(program: Command): void {
     .option('--top-k <n>', 'instead of the profile’s', integer)
     .option('--ep <ranks>', 'ranks, a GPU each', integer, 4)
     .option('--replicas <n>', 'so many ranks at a time hold the same tokens', integer, 1)
+    .option('--nodes <n>', 'as equal nodes, between which rows cross a network (HEDDLE_PROVIDER)', integer, 1)
     .option('-b, --begin <tokens>', 'fewest tokens a rank', integer, 1)
     .option('-e, --end <tokens>', 'most tokens a rank (default: 4096, simulated 8)', integer)
     .option('-f, --factor <n>', 'from one number of tokens to the next', number, 2)
@@ -173,6 +175,7 @@ function planOf(flags: BenchFlags): Plan {
       ...(skew === undefined ? {} : { skew }),
       seed,
     },
+    nodes: flags.nodes,
     tokens: flags.tokens ?? sweep(flags.begin, end, flags.factor),
     world: flags.world,
     device: flags.device,

@@ -4,6 +4,8 @@ import { ArgumentError } from '../../errors/index.js';
 import {
   type Counter,
   type EngineOptions,
+  type ProviderName,
+  providers,
   type Region,
   type RemoteRegion,
   TransferEngine,
@@ -33,7 +35,11 @@ export type Connect = (group: ProxyGroup, memory: Pick<MappedMemory, 'address' |
 export const overFabric =
   (options: FabricOptions): Connect =>
   async (group, { raw }) => {
-    const engine = await TransferEngine.open({ ...options, thread: 'caller', arrivals: 'listed' });
+    const engine = await TransferEngine.open({
+      ...fromEnvironment(),
+      ...options,
+      ...{ thread: 'caller', arrivals: 'listed' },
+    });
     try {
       const fabric = await connectFabric(group, engine);
       const own = engine.register(raw);
@@ -44,6 +50,17 @@ export const overFabric =
       throw error;
     }
   };
+
+/** HEDDLE_PROVIDER and HEDDLE_NICS, for programs that leave it to who starts them. */
+function fromEnvironment(): FabricOptions {
+  const { HEDDLE_PROVIDER: provider, HEDDLE_NICS: devices } = process.env;
+  if (provider && !providers.some((name) => name === provider))
+    throw new ArgumentError('HEDDLE_PROVIDER', provider, `one of ${providers.join(', ')}`);
+  return {
+    ...(provider && { provider: provider as ProviderName }),
+    ...(devices && { devices: devices.split(',') }),
+  };
+}
 
 class FabricLink implements Link {
   /** What the group has lost: a lost rank never comes back, and every round needs every rank. */
