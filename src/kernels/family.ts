@@ -38,6 +38,8 @@ export type TransportName = (typeof transports)[number];
 export interface Family<T extends Tuning = Tuning> {
   readonly name: string;
   readonly summary: string;
+  /** How far its rows travel: between ranks of a node, or of all nodes of a world. */
+  readonly reach: 'node' | 'world';
   readonly knobs: KnobTable;
   /** Why this family cannot carry the layer there, or not with this tuning; null where it can. */
   refuses(layer: Layer, place: Place, tuning?: T): HeddleError | null;
@@ -141,12 +143,14 @@ export interface Step {
   readonly kernel: Kernel;
   readonly blocks: number;
   readonly threads: number;
-  load(device: Device, placed: Placed): Promise<LoadedStep>;
+  load(device: Pick<Device, 'load'>, placed: Placed): Promise<LoadedStep>;
 }
 
 export interface LoadedStep {
   readonly program: Program;
-  enqueue(round: Round, stream: Stream): void;
+  /** Sets what the round brings, for the launches that follow. */
+  take(round: Round): void;
+  launch(stream: Stream): void;
 }
 
 /** A step, with the parameters that stay and those that each round brings. */
@@ -170,10 +174,8 @@ export function step<P extends ParamSpecs>(of: {
       of.once(site.set, placed);
       return {
         program: site.program,
-        enqueue(round, stream) {
-          of.each?.(site.set, round);
-          site.launch(stream);
-        },
+        take: (round) => of.each?.(site.set, round),
+        launch: (stream) => site.launch(stream),
       };
     },
   };

@@ -1,7 +1,7 @@
 /** The portable family: rows travel by three primitives, which every network has. */
 import { ArgumentError, type HeddleError } from '../../errors/index.js';
 import type { Layer } from '../../layer/index.js';
-import { refusesFew, refusesLayer, refusesOnNode } from '../common/refusals.js';
+import { refusesFew, refusesRows, refusesOnNode } from '../common/refusals.js';
 import { weighSpread } from '../common/weigh.js';
 import type { Family, Place } from '../family.js';
 import { proxyPlan, ringSlots } from './commands.js';
@@ -16,6 +16,7 @@ import { type PortableShape, portableWindow } from './window.js';
 export const portable: Family<PortableTuning> = {
   name: 'portable',
   summary: 'messages with signals behind them, one to a rank that wants a row; no phase but its end waits',
+  reach: 'world',
   knobs: portableKnobs,
   refuses,
   defaults,
@@ -29,7 +30,7 @@ export const portable: Family<PortableTuning> = {
 function refuses(layer: Layer, place: Place, tuning?: PortableTuning): HeddleError | null {
   const { topology, transport } = place;
   const refusal =
-    (transport === 'proxy' ? refusesLayer(layer) : refusesOnNode(layer, topology)) ??
+    (transport === 'proxy' ? refusesRows(layer) : refusesOnNode(layer, topology)) ??
     refusesFew(place, tuning);
   if (refusal !== null) return refusal;
   const shape = shapeOf(layer, place, tuning ?? defaults(layer, place));
