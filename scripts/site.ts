@@ -14,7 +14,8 @@ function written(path: string): number {
   return statSync(join(site, path), { throwIfNoEntry: false })?.mtimeMs ?? 0;
 }
 
-function run(program: string, args: readonly string[], options: { cwd?: string } = {}): void {
+function run(what: string, program: string, args: readonly string[], options: { cwd?: string } = {}): void {
+  console.log(`── ${what}`);
   const { status, error } = spawnSync(program, args, { stdio: 'inherit', ...options });
   if (error !== undefined) console.error(`${program}: ${error.message}`);
   if (status !== 0) process.exit(status ?? 1);
@@ -22,11 +23,13 @@ function run(program: string, args: readonly string[], options: { cwd?: string }
 
 if (written('node_modules/.package-lock.json') < written('package-lock.json')) {
   // Not `ci`: the lock file omits what other platforms would need of optional packages, which that refuses.
-  run('npm', ['install', '--no-audit', '--no-fund'], { cwd: site });
+  run('what the site is made with (npm install)', 'npm', ['install', '--no-audit', '--no-fund'], {
+    cwd: site,
+  });
 }
-run('tsx', [join(site, 'prepare/pages.ts')]);
+run('pages and API reference', 'tsx', [join(site, 'prepare/pages.ts')]);
 const [command = 'build', ...options] = process.argv.slice(2);
 const isOption = command.startsWith('-');
 const vitepress = join(site, 'node_modules/vitepress/bin/vitepress.js');
 const args = isOption ? ['build', site, command, ...options] : [command, site, ...options];
-run(process.execPath, [vitepress, ...args]);
+run('VitePress', process.execPath, [vitepress, ...args]);

@@ -37,6 +37,8 @@ export {
 } from './layer/index.js';
 export {
   type Combining,
+  DenseMlp,
+  type DenseMlpOptions,
   type Dispatched,
   type DispatchInputs,
   type DlpackView,
@@ -45,6 +47,8 @@ export {
   ExpertParallel,
   type ExpertParallelOptions,
   type ExpertSizes,
+  ExpertsMlp,
+  type ExpertsMlpOptions,
   ExpertsPlan,
   type ExpertsPlanOptions,
   emptyTensor,
@@ -52,6 +56,7 @@ export {
   type MemoryOptions,
   type MemoryPart,
   type MemoryUse,
+  type MlpWeights,
   type OwnedTensor,
   type PlannedRows,
   type Received,

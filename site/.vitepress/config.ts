@@ -1,26 +1,24 @@
 import { readFileSync } from 'node:fs';
-import { join, resolve } from 'node:path';
+import { join, posix, resolve } from 'node:path';
 import { defineConfig } from 'vitepress';
 import { doors } from '../prepare/api.js';
+import { sitePath } from '../prepare/places.js';
 
 const root = resolve(import.meta.dirname, '../..');
 
 /** Pages in the order in which docs/README.md names them, each once. */
 function documentation() {
   const index = readFileSync(join(root, 'docs/README.md'), 'utf8');
-  const links = [...index.matchAll(/^\|.*\| \[([^\]]+)\]\(([^)#]+)\) \|$/gm)].map(([, text, link]) => ({
-    text: text!.replace(/^./, (letter) => letter.toUpperCase()),
-    link: new URL(link!, 'file:///docs/').pathname,
-  }));
-  const named: Record<string, { text: string; link: string }> = {
-    '/README.md': { text: 'Heddle', link: '/' },
-    '/site/playground.md': { text: 'Playground', link: '/playground' },
-    '/CONTRIBUTING.md': { text: 'A kernel, from nothing', link: '/contributing' },
-  };
-  const seen = new Set<string>();
-  return links
-    .filter(({ link }) => !seen.has(link) && seen.add(link))
-    .map(({ text, link }) => named[link] ?? { text, link: link.replace(/\.md$/, '') });
+  const pages = new Map<string, string>();
+  for (const [, text, link] of index.matchAll(/^\|.*\| \[([^\]]+)\]\(([^)#]+)\) \|$/gm)) {
+    const page = sitePath(posix.join('docs', link!));
+    if (page !== null && !pages.has(page))
+      pages.set(
+        page,
+        text!.replace(/^./, (letter) => letter.toUpperCase()),
+      );
+  }
+  return [...pages].map(([page, text]) => ({ text, link: `/${page.replace(/(index)?\.md$/, '')}` }));
 }
 
 const guide = [{ text: 'Documentation', items: documentation() }];

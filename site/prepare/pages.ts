@@ -15,24 +15,13 @@ import {
 import { dirname, extname, join, posix, resolve } from 'node:path';
 import { apiPages } from './api.js';
 import { markdownLinks } from './links.js';
+import { beside, sitePath } from './places.js';
 
 export const root = resolve(import.meta.dirname, '../..');
 const target = join(root, 'site/.pages');
 const publicFolder = join(target, 'public');
 
-/** Where the repository's pages stand in the site; everything else that they link to is source. */
-function sitePath(path: string): string | null {
-  if (path === 'README.md') return 'index.md';
-  if (path === 'CONTRIBUTING.md') return 'contributing.md';
-  if (path === 'CHANGELOG.md') return 'changelog.md';
-  if (path === 'SECURITY.md') return 'security.md';
-  if (path === 'site/playground.md') return 'playground.md';
-  if (path === 'docs/README.md') return 'docs/index.md';
-  return /^docs\/.*\.md$/.test(path) ? path : null;
-}
-
-const own = ['README.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'SECURITY.md', 'site/playground.md'];
-const documents = [...own, ...under('docs').filter((path) => path.endsWith('.md'))];
+const documents = [...beside, ...under('docs').filter((path) => path.endsWith('.md'))];
 
 /** What pages link to that is no page yet, in the order in which it was met. */
 const sources = new Set<string>();

@@ -15,7 +15,8 @@ export const noBrowser = executablePath === undefined;
 if (noBrowser) console.warn('skipped: no Chromium on this machine (Debian: apt-get install chromium)');
 
 export const openBrowser = (): Promise<Browser> =>
-  chromium.launch({ executablePath: executablePath!, args: ['--no-sandbox'] });
+  // Containers let no program make a sandbox, and have little of /dev/shm.
+  chromium.launch({ executablePath: executablePath!, args: ['--no-sandbox', '--disable-dev-shm-usage'] });
 
 const types: Readonly<Record<string, string>> = {
   '.html': 'text/html; charset=utf-8',

@@ -2,6 +2,7 @@
 export * from './experts.js';
 export { benchFabric, type FabricBenchOptions, type FabricBenchReport, type Figure } from './fabric/bench.js';
 export { htmlReport } from './html.js';
+export * from './overlap.js';
 export type { BenchEvent, Plan } from './program.js';
 export * from './report.js';
 export { runBenchmark } from './run.js';

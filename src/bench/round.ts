@@ -1,7 +1,7 @@
 /** Heddle's own round, as the benchmark enqueues it, and a look at whether it brings the right bytes. */
 import type { CudaProgram } from '../cuda/index.js';
 import { HeddleError } from '../errors/index.js';
-import { dtypes, fromF32, isExpert, ownerOf, ranksOf, toF32 } from '../layer/index.js';
+import { dtypes, fromF32, isExpert, ownerOf, ranksOf, sharing, toF32 } from '../layer/index.js';
 import { benchHandles, ExpertParallel, type ExpertParallelOptions, row } from '../moe/index.js';
 import type { Routes } from '../testing/index.js';
 import { Inputs, type Noise } from './inputs.js';
@@ -39,6 +39,7 @@ export class Round {
     const ep = await ExpertParallel.create(world, {
       experts: of.experts,
       topK: of.topK,
+      replicas: of.replicas,
       maxTokens: tokens,
       payloads: Object.fromEntries(of.payloads.map(({ name, rowBytes }) => [name, row('u8', rowBytes)])),
       output: { dtype: of.combineDtype, length: of.hidden },
@@ -145,11 +146,12 @@ export class Round {
     await ep.synchronize(stream);
 
     const shape = shapeOf(of, tokens);
-    const slots = world.ranks * tokens;
+    const { groups, replicas } = sharing(shape);
+    const slots = groups * tokens;
     for (let n = 0; n < Math.min(sample, slots); n++) {
       const slot = Math.floor((n * slots) / Math.min(sample, slots));
       const [source, token] = [Math.floor(slot / tokens), slot % tokens];
-      const ids = routes[source]!.topkIds.subarray(token * of.topK, (token + 1) * of.topK);
+      const ids = routes[source * replicas]!.topkIds.subarray(token * of.topK, (token + 1) * of.topK);
       if (!ids.some((id) => isExpert(shape, id) && ownerOf(shape, id) === world.rank)) continue;
       for (const { name, rowBytes } of of.payloads) {
         const plane = ep.received.payloads[name]!;
@@ -167,7 +169,7 @@ export class Round {
       // n times a value of few bits is exact in f32, so the order of the sum does not matter. For values with all 24
       // bits it does not up to 6 rows.
       if (of.combineDtype === 'f32' && owners.length > 6) continue;
-      const partial = noise.at((world.rank * tokens + token) * outBytes, outBytes);
+      const partial = noise.at((Math.floor(world.rank / replicas) * tokens + token) * outBytes, outBytes);
       const values = toF32(of.combineDtype, new storage(partial.slice().buffer, 0, of.hidden));
       const sum = fromF32(
         of.combineDtype,

@@ -20,6 +20,8 @@ export interface WorkloadOptions {
   readonly experts?: number;
   readonly topK?: number;
   readonly ranks: number;
+  /** So many consecutive ranks bring the same tokens. Default 1. */
+  readonly replicas?: number;
   /** What dispatch carries. */
   readonly dtype: FormatName;
   /** What combine carries. */
@@ -33,6 +35,7 @@ export interface WorkloadOptions {
 export interface Workload extends Profile {
   readonly name: string;
   readonly ranks: number;
+  readonly replicas: number;
   readonly dtype: FormatName;
   readonly combineDtype: RowDtype;
   readonly router: Router;
@@ -44,12 +47,13 @@ export interface Workload extends Profile {
 const combineDtypes: readonly RowDtype[] = ['bf16', 'f16', 'f32'];
 
 export function workload(options: WorkloadOptions): Workload {
-  const { ranks, dtype, combineDtype } = options;
+  const { ranks, replicas = 1, dtype, combineDtype } = options;
   const numbers = options.profile === 'custom' ? custom(options) : profile(options.profile);
   const hidden = requireInteger('hidden', options.hidden ?? numbers.hidden, 1, 2 ** 18);
   const experts = requireInteger('experts', options.experts ?? numbers.experts, 1, 65_536);
   const topK = requireInteger('topK', options.topK ?? numbers.topK, 1, 32);
   requireInteger('ep', ranks, 1, 72);
+  requireInteger('replicas', replicas, 1, ranks);
   requireInteger('seed', options.seed, 0, 2 ** 32 - 1);
   if (!Object.hasOwn(formats, dtype))
     throw new ArgumentError('dtype', dtype, `one of ${Object.keys(formats).join(', ')}`);
@@ -61,6 +65,7 @@ export function workload(options: WorkloadOptions): Workload {
     experts,
     topK,
     ranks,
+    replicas,
     dtype,
     combineDtype,
     router: routerOf(options),
@@ -97,8 +102,8 @@ export function routerInWords(router: Router): string {
 }
 
 export function shapeOf(of: Workload, maxTokens: number): Shape {
-  const { ranks, experts, topK, payloads, combineDtype, hidden } = of;
-  return { ranks, experts, topK, maxTokens, payloads, output: { dtype: combineDtype, hidden } };
+  const { ranks, replicas, experts, topK, payloads, combineDtype, hidden } = of;
+  return { ranks, replicas, experts, topK, maxTokens, payloads, output: { dtype: combineDtype, hidden } };
 }
 
 /** Bytes of one phase of one round; means over input sets and, except `busiest`, over ranks. */
@@ -136,10 +141,12 @@ export function roundBytes(of: Workload, tokens: number, sets: readonly (readonl
     dispatch: shape.payloads.reduce((sum, { rowBytes }) => sum + rowBytes, 0),
     combine: of.hidden * (of.combineDtype === 'f32' ? 4 : 2),
   };
+  // What a rank hands to the others of its group: all ranks the same, but for a token or two.
+  const sums = { dispatch: 0, combine: mean((round) => round.sums) * perRank };
   const phase = (name: 'dispatch' | 'combine'): PhaseBytes => ({
     physical: mean(({ remote }) => remote[name]) * perRank,
     logical: mean(({ routes }) => routes) * row[name] * perRank,
-    busiest: mean(({ leaving, arriving }) => Math.max(...leaving, ...arriving)) * row[name],
+    busiest: (mean(({ leaving, arriving }) => Math.max(...leaving, ...arriving)) + sums[name]) * row[name],
   });
   return {
     dispatch: phase('dispatch'),

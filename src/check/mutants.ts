@@ -106,9 +106,11 @@ function changesOf(effect: Effect): Change[] {
   const changes: Change[] = removable ? [{ description: `${effect.op} removed`, effect: null }] : [];
   if (other !== undefined)
     changes.push({ description: other.description, effect: changed(effect, { op: other.op }) });
-  for (const { operand, description, value } of misgiven) {
+  for (const wrong of misgiven) {
+    const { operand, description } = wrong;
     const was = Object.entries(effect).find(([key]) => key === operand)?.[1];
-    changes.push({ description, effect: changed(effect, { [operand]: value(was) }) });
+    const is = 'count' in wrong ? wrong.count(was) : wrong.value(was);
+    changes.push({ description, effect: changed(effect, { [operand]: is }) });
   }
   for (const [name, operand] of Object.entries({ ...takes, ...options })) {
     if (operand.kind !== 'choice') continue;
@@ -123,5 +125,5 @@ function changesOf(effect: Effect): Change[] {
 }
 
 /** The table says what may stand in place of what. */
-const changed = (effect: Effect, by: Readonly<Record<string, string | Expr>>): Effect =>
+const changed = (effect: Effect, by: Readonly<Record<string, string | number | Expr>>): Effect =>
   ({ ...effect, ...by }) as Effect;

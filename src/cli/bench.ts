@@ -18,6 +18,7 @@ import { ArgumentError } from '../errors/index.js';
 import { families, type TransportName, transports } from '../kernels/index.js';
 import { formats, profiles } from '../layer/index.js';
 import { registerExperts } from './bench-experts.js';
+import { registerOverlap } from './bench-overlap.js';
 import { integer, integers } from './counts.js';
 
 interface BenchFlags {
@@ -26,6 +27,7 @@ interface BenchFlags {
   readonly experts?: number;
   readonly topK?: number;
   readonly ep: number;
+  readonly replicas: number;
   readonly begin: number;
   readonly end?: number;
   readonly factor: number;
@@ -64,6 +66,7 @@ export function register(program: Command): void {
     .option('--experts <n>', 'instead of the profile’s', integer)
     .option('--top-k <n>', 'instead of the profile’s', integer)
     .option('--ep <ranks>', 'ranks, a GPU each', integer, 4)
+    .option('--replicas <n>', 'so many ranks at a time hold the same tokens', integer, 1)
     .option('-b, --begin <tokens>', 'fewest tokens a rank', integer, 1)
     .option('-e, --end <tokens>', 'most tokens a rank (default: 4096, simulated 8)', integer)
     .option('-f, --factor <n>', 'from one number of tokens to the next', number, 2)
@@ -124,6 +127,7 @@ Examples:
     )
     .action(bench);
   registerExperts(command);
+  registerOverlap(command);
 }
 
 async function bench(flags: BenchFlags): Promise<void> {
@@ -152,7 +156,7 @@ async function bench(flags: BenchFlags): Promise<void> {
 }
 
 function planOf(flags: BenchFlags): Plan {
-  const { profile, hidden, experts, topK, ep, dtype, combineDtype, skew, seed } = flags;
+  const { profile, hidden, experts, topK, ep, replicas, dtype, combineDtype, skew, seed } = flags;
   const simulated = flags.device === 'sim';
   const end = flags.end ?? Math.max(flags.begin, simulated ? 8 : 4096);
   return {
@@ -162,6 +166,7 @@ function planOf(flags: BenchFlags): Plan {
       ...(experts === undefined ? {} : { experts }),
       ...(topK === undefined ? {} : { topK }),
       ranks: ep,
+      replicas,
       dtype,
       combineDtype,
       router: flags.perfectRouter ? 'perfect' : skew === undefined ? 'uniform' : 'skewed',

@@ -8,3 +8,4 @@ export { type Knob, type KnobTable, requireKnob, requireKnobs, type Tuning } fro
 export * from './one-sided/index.js';
 export * from './portable/index.js';
 export * from './registry.js';
+export * from './router/index.js';

@@ -9,6 +9,7 @@ import {
   expertsOf,
   type Layer,
   type RowDtype,
+  requireShape,
 } from '../layer/index.js';
 import { topologyOf } from '../world/index.js';
 import {
@@ -23,6 +24,7 @@ import { type Family, type Place, type Plan, phases } from './family.js';
 import { choice, count, type Knob, requireKnob } from './knobs.js';
 import { oneSided } from './one-sided/index.js';
 import { portable } from './portable/index.js';
+import { routerKernels } from './router/index.js';
 
 /** A shape as people write it: `ranks=8,tokens=128,dtype=bf16,combine.way=pull`. */
 export type ShapeText = Readonly<Record<string, number | string>>;
@@ -59,6 +61,7 @@ const yesNo = ['yes', 'no'];
 /** DeepSeek-V3's layer on the 8 GPUs of a machine. */
 const layerParameters = {
   ranks: number('ranks that share the experts', [1, 72], 8),
+  replicas: number('consecutive ranks that hold the same tokens', [1, 72], 1),
   tokens: number('most tokens a rank', [1, 2 ** 20], 128),
   hidden: number('elements of a row', [1, 2 ** 18], 7168),
   experts: number('experts of all ranks', [1, 65_536], 256),
@@ -106,7 +109,7 @@ export const registry: readonly RegisteredKernel[] = [
     },
     (shape) =>
       exampleExpertsKernel({
-        slots: shape.number('ranks') * shape.number('tokens'),
+        slots: (shape.number('ranks') / shape.number('replicas')) * shape.number('tokens'),
         topK: shape.number('topk'),
         hidden: shape.number('hidden'),
         dtype: shape.text('dtype') as RowDtype,
@@ -118,6 +121,8 @@ export const registry: readonly RegisteredKernel[] = [
   ofExperts('experts_plan', 'sorts the routes that arrived by expert', 'plan'),
   ofExperts('experts_expand', 'copies rows into the order of experts', 'expand'),
   ofExperts('experts_reduce', 'adds up the experts’ rows of each slot', 'reduce'),
+  ofRouter('router_logits', 'products of tokens with the router’s rows of experts', 'logits'),
+  ofRouter('router_choose', 'the best experts of each token, and their weights', 'choose'),
   entry('flag_barrier', 'what it costs that all ranks meet', { ranks: layerParameters.ranks }, (shape) => {
     const ranks = shape.number('ranks');
     return flagBarrierKernel(ranks, flagBarrierWindow(ranks));
@@ -216,6 +221,39 @@ function ofExperts(
   });
 }
 
+/** A kernel of a router: DeepSeek-V3's, unless told otherwise. */
+function ofRouter(
+  name: string,
+  summary: string,
+  which: keyof ReturnType<typeof routerKernels>,
+): RegisteredKernel {
+  const { tokens, hidden, experts, topk } = layerParameters;
+  const parameters = {
+    ...{ tokens, hidden, experts, topk },
+    weights: word('the type of the router’s weights', ['bf16', 'f32'], 'bf16'),
+    scores: word('what becomes of logits', ['softmax', 'sigmoid'], 'sigmoid'),
+    groups: number('groups of experts', [1, 32], 8),
+    top: number('groups that a token may choose from', [1, 32], 4),
+    bias: word('something is added to logits', yesNo, 'no'),
+    correction: word('something is added where experts are chosen', yesNo, 'yes'),
+  } satisfies Parameters;
+  return entry<ParamSpecs>(name, summary, parameters, (of) => {
+    const groups = { count: of.number('groups'), top: of.number('top') };
+    const routing = {
+      scores: of.text('scores') as 'softmax' | 'sigmoid',
+      groups,
+      normalise: true,
+      scale: 2.5,
+    };
+    const shape = {
+      ...{ hidden: of.number('hidden'), experts: of.number('experts'), topK: of.number('topk'), routing },
+      weights: of.text('weights') as 'bf16' | 'f32',
+      ...{ bias: of.text('bias') === 'yes', correction: of.text('correction') === 'yes' },
+    };
+    return routerKernels({ shape, maxTokens: of.number('tokens'), kind: 'cuda' })[which].kernel;
+  });
+}
+
 function kernelNamed(plan: Plan, name: string): Kernel {
   const kernels = phases.flatMap((phase) => plan.phases[phase].map(({ kernel }) => kernel));
   const found = kernels.find((kernel) => kernel.name === name);
@@ -242,16 +280,19 @@ function layerOf(shape: CheckedShape): Layer {
   const hidden = shape.number('hidden');
   const weighting = shape.text('weighting') as 'experts' | 'combine';
   const rows = [hidden * dtypes[dtype].size, shape.number('scales')].filter((bytes) => bytes > 0);
-  return {
+  const layer: Layer = {
     ranks: shape.number('ranks'),
     experts: shape.number('experts'),
     topK: shape.number('topk'),
     maxTokens: shape.number('tokens'),
+    replicas: shape.number('replicas'),
     payloads: rows.map((rowBytes, i) => ({ name: i === 0 ? 'x' : 'scales', rowBytes })),
     output: { dtype, hidden, weighting, wire: shape.text('wire') as 'rows' | 'e4m3' },
     weights: weighting === 'combine' || shape.text('weights') === 'yes',
     counts: shape.text('counts') === 'yes',
   };
+  requireShape(layer);
+  return layer;
 }
 
 function entry<P extends ParamSpecs>(

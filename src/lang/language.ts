@@ -227,6 +227,16 @@ export interface Gpu {
     any(test: bool): bool;
     /** Mask of the lanes that hold the same value. */
     match(value: i32 | u32): u32;
+    /**
+     * Four 8×8 matrices of 16-bit elements from shared memory: lane 8 · m + r names row r of matrix m, and gets, as
+     * word m, elements 2 · (lane % 4) and the next of row lane / 4.
+     */
+    ldmatrix(row: Pointer<'v16'>): v16;
+    /**
+     * a · bᵀ + sum on the tensor cores: a is 16×16 bf16, b one `half` (a constant, 0 or 1) of 16×16, sum and result are
+     * 16×8 f32. Each v16 is one lane's part.
+     */
+    mma(a: v16, b: v16, half: number, sum: v16): v16;
   };
 
   /** Nanoseconds (%globaltimer). */
@@ -237,6 +247,14 @@ export interface Gpu {
   /** … and allow the next one to start. */
   releaseNext(): void;
 
+  /** Asynchronous copies of 16 bytes from global to shared memory, in groups. */
+  readonly async: {
+    load(to: Pointer<'v16'>, from: Pointer<'v16'>): void;
+    /** What this thread has loaded since the last commit is a group. */
+    commit(): void;
+    /** Until at most `pending` groups of this thread are unfinished. Others see what came behind a barrier. */
+    wait(pending: number): void;
+  };
   /** Bulk asynchronous copies by one thread (TMA); addresses and sizes are multiples of 16 bytes. */
   readonly bulk: {
     load(to: Pointer<'v16'>, from: Pointer<'v16'>, bytes: u32, mbarrier: Pointer<'u64'>): void;

@@ -12,8 +12,10 @@ export {
   expertForms,
   type ReferencePlan,
 } from './expert-rows.js';
+export type { MlpMatrices } from './mlp.js';
 export * from './profiles.js';
 export type { ReferenceReceived, Source } from './reference.js';
 export * as reference from './reference.js';
+export type { ReferenceRoutes, RouterBiases } from './routing.js';
 export * from './shape.js';
 export * from './traffic.js';

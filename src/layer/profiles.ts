@@ -12,20 +12,50 @@ export interface Profile {
   readonly topK: number;
 }
 
+/** How a router makes experts and weights of a token's logits. */
+export interface Routing {
+  /** What becomes of logits: softmax over all experts, or sigmoid of each. */
+  readonly scores: 'softmax' | 'sigmoid';
+  /** Experts are in `count` groups of equal size, and only those of a token's best `top` groups are chosen. */
+  readonly groups?: { readonly count: number; readonly top: number };
+  /** The weights of a token are divided by their sum. */
+  readonly normalise: boolean;
+  /** By what weights are multiplied at the end. */
+  readonly scale: number;
+}
+
+/** All numbers of a model's MoE layer. */
+export interface MoeModel extends Profile {
+  /** Rows of an expert's gate projection, and as many of its up projection. */
+  readonly inner: number;
+  /** The same of the expert that every token goes to, where there is one. */
+  readonly sharedInner?: number;
+  readonly routing: Routing;
+}
+
+const softmax: Routing = { scores: 'softmax', normalise: true, scale: 1 };
+const sigmoid: Routing = { scores: 'sigmoid', normalise: true, scale: 2.5 };
+
 /** Profiles by the names that benchmarks and commands take. */
 export const profiles = {
-  deepseek_v3: { hidden: 7168, experts: 256, topK: 8 },
-  kimi_k2: { hidden: 7168, experts: 384, topK: 8 },
-  qwen3_235b: { hidden: 4096, experts: 128, topK: 8 },
-  gpt_oss_120b: { hidden: 2880, experts: 128, topK: 4 },
-  mixtral: { hidden: 4096, experts: 8, topK: 2 },
-} as const satisfies Record<string, Profile>;
+  deepseek_v3: {
+    ...{ hidden: 7168, experts: 256, topK: 8, inner: 2048, sharedInner: 2048 },
+    routing: { ...sigmoid, groups: { count: 8, top: 4 } },
+  },
+  kimi_k2: {
+    ...{ hidden: 7168, experts: 384, topK: 8, inner: 2048, sharedInner: 2048 },
+    routing: { ...sigmoid, scale: 2.827 },
+  },
+  qwen3_235b: { hidden: 4096, experts: 128, topK: 8, inner: 1536, routing: softmax },
+  gpt_oss_120b: { hidden: 2880, experts: 128, topK: 4, inner: 2880, routing: softmax },
+  mixtral: { hidden: 4096, experts: 8, topK: 2, inner: 14_336, routing: softmax },
+} as const satisfies Record<string, MoeModel>;
 
 /** The names of the profiles. */
 export type ProfileName = keyof typeof profiles;
 
 /** The profile of that name; an error that lists the names if there is none. */
-export function profile(name: string): Profile {
+export function profile(name: string): MoeModel {
   if (typeof name !== 'string' || !Object.hasOwn(profiles, name)) {
     throw new ArgumentError('profile', name, `one of ${Object.keys(profiles).join(', ')}`);
   }

@@ -6,9 +6,11 @@
 import { ArgumentError, requireInteger, requireObject } from '../errors/index.js';
 import { dequantise, quantise, scaleRow, treeSum } from './arithmetic.js';
 import { type Bits, dtypes, fromF32, toF32 } from './dtype.js';
-import { expertsOf, isExpert, limits, ownerOf, ranksOf, requireShape, type Shape } from './shape.js';
+import { expertsOf, isExpert, limits, ownerOf, ranksOf, requireShape, type Shape, sharing } from './shape.js';
 
 export { expand, plan, reduce } from './expert-rows.js';
+export { mlp } from './mlp.js';
+export { route } from './routing.js';
 
 /** What one rank brings to a round. */
 export interface Source {
@@ -23,15 +25,16 @@ export interface Source {
 }
 
 /**
- * What one rank receives. Slot (s, t) holds token t of source rank s, at row s · maxTokens + t: a slot is the
- * token's own index, so nothing has to be counted and equal inputs always land in equal places.
+ * What one rank receives. Slot (s, t) holds token t of source s, at row s · maxTokens + t: a slot is the token's own
+ * index, so nothing has to be counted and equal inputs always land in equal places. A source is a rank; with
+ * `replicas`, a group of them.
  */
 export interface ReferenceReceived {
-  /** `[ranks, maxTokens, topK]`: the token's ids where this rank owns the expert, −1 everywhere else. */
+  /** `[sources, maxTokens, topK]`: the token's ids where this rank owns the expert, −1 everywhere else. */
   readonly experts: Int32Array;
-  /** `[ranks, maxTokens, topK]`: the weight of each route in `experts`, 0 where that is −1. */
+  /** `[sources, maxTokens, topK]`: the weight of each route in `experts`, 0 where that is −1. */
   readonly weights: Float32Array;
-  /** By name: `[ranks, maxTokens, rowBytes]`. Rows of slots without a route here hold nothing defined (here: zeros). */
+  /** By name: `[sources, maxTokens, rowBytes]`. Rows of slots without a route here hold nothing defined (here: zeros). */
   readonly payloads: Readonly<Record<string, Uint8Array>>;
   /** `[experts of this rank]`: how many routes each of them got. A repeated expert counts every time. */
   readonly counts: Uint32Array;
@@ -45,8 +48,10 @@ export function dispatch(shape: Shape, sources: readonly Source[], rank: number)
     throw new ArgumentError('sources', sources, `what each of ${shape.ranks} ranks brings`);
   }
   for (let from = 0; from < shape.ranks; from++) requireSource(`sources[${from}]`, shape, sources[from]!);
-  const { ranks, maxTokens, topK } = shape;
-  const slots = ranks * maxTokens;
+  requireReplicas(shape, sources);
+  const { maxTokens, topK } = shape;
+  const { groups, replicas } = sharing(shape);
+  const slots = groups * maxTokens;
   const experts = new Int32Array(slots * topK).fill(-1);
   const weights = new Float32Array(slots * topK);
   const payloads = Object.fromEntries(
@@ -55,7 +60,8 @@ export function dispatch(shape: Shape, sources: readonly Source[], rank: number)
   const mine = expertsOf(shape, rank);
   const counts = new Uint32Array(mine.count);
 
-  for (const [from, source] of sources.entries()) {
+  for (let from = 0; from < groups; from++) {
+    const source = sources[from * replicas]!;
     for (let token = 0; token < source.tokens; token++) {
       const slot = from * maxTokens + token;
       let wanted = false;
@@ -83,8 +89,8 @@ export function dispatch(shape: Shape, sources: readonly Source[], rank: number)
  * The rows that source `rank` gets back: for each of its tokens the sum, over the ranks that own its experts, of
  * their partial rows.
  *
- * `outputs[r]` is what rank r's experts wrote, stored as `output.dtype`: `[ranks, maxTokens, hidden]`, or
- * `[ranks, maxTokens, topK, hidden]` when combine applies the weights. Only rows of slots and routes that rank r
+ * `outputs[r]` is what rank r's experts wrote, stored as `output.dtype`: `[sources, maxTokens, hidden]`, or
+ * `[sources, maxTokens, topK, hidden]` when combine applies the weights. Only rows of slots and routes that rank r
  * received are read. The result is `[tokens, hidden]`.
  */
 export function combine(shape: Shape, source: Source, rank: number, outputs: readonly Bits[]): Bits {
@@ -93,10 +99,11 @@ export function combine(shape: Shape, source: Source, rank: number, outputs: rea
   requireSource('source', shape, source);
   requireOutputs(shape, outputs);
   const { topK, maxTokens, output } = shape;
+  const group = Math.floor(rank / sharing(shape).replicas);
   const result = new Float32Array(source.tokens * output.hidden);
   for (let token = 0; token < source.tokens; token++) {
     const routes = source.topkIds.subarray(token * topK, (token + 1) * topK);
-    const slot = rank * maxTokens + token;
+    const slot = group * maxTokens + token;
     const partials = ranksOf(shape, routes).map((owner) =>
       travel(shape, partialRow(shape, source, token, owner, outputs[owner]!, slot)),
     );
@@ -152,11 +159,38 @@ function requireSource(at: string, shape: Shape, source: Source): void {
   }
 }
 
-function requireOutputs({ ranks, maxTokens, topK, output }: Shape, outputs: readonly Bits[]): void {
+/** Requires that the ranks of a group bring the same. */
+function requireReplicas(shape: Shape, sources: readonly Source[]): void {
+  const { replicas } = sharing(shape);
+  for (const [rank, source] of sources.entries()) {
+    const first = rank - (rank % replicas);
+    if (source === sources[first] || sameBytes(shape, source, sources[first]!)) continue;
+    throw new ArgumentError(
+      `sources[${rank}]`,
+      source,
+      `what rank ${first} brings, which is of the same group`,
+    );
+  }
+}
+
+function sameBytes({ topK, payloads }: Shape, a: Source, b: Source): boolean {
+  const same = (x: Bits = new Uint8Array(), y: Bits = new Uint8Array(), length: number): boolean =>
+    x.subarray(0, length).every((value, i) => Object.is(value, y[i]));
+  const { tokens } = a;
+  return (
+    tokens === b.tokens &&
+    same(a.topkIds, b.topkIds, tokens * topK) &&
+    same(a.topkWeights, b.topkWeights, tokens * topK) &&
+    payloads.every(({ name, rowBytes }) => same(a.payloads[name], b.payloads[name], tokens * rowBytes))
+  );
+}
+
+function requireOutputs(shape: Shape, outputs: readonly Bits[]): void {
+  const { ranks, maxTokens, topK, output } = shape;
   if (!Array.isArray(outputs) || outputs.length !== ranks) {
     throw new ArgumentError('outputs', outputs, `what the experts of each of ${ranks} ranks wrote`);
   }
-  const rows = ranks * maxTokens * (output.weighting === 'combine' ? topK : 1);
+  const rows = sharing(shape).groups * maxTokens * (output.weighting === 'combine' ? topK : 1);
   const { storage } = dtypes[output.dtype];
   for (let rank = 0; rank < ranks; rank++) {
     requireLong(`outputs[${rank}]`, outputs[rank], storage, rows * output.hidden);

@@ -24,9 +24,9 @@ export interface Output {
   readonly hidden: number;
   /**
    * Who multiplies by the router weights.
-   * - `'experts'` (default): the experts do. They leave one finished row per (token, rank): `[ranks, maxTokens, hidden]`.
+   * - `'experts'` (default): the experts do. They leave one finished row per (token, rank): `[groups, maxTokens, hidden]`.
    * - `'combine'`: combine does, on the experts' rank, before anything travels. The experts leave one unweighted row
-   *   per route: `[ranks, maxTokens, topK, hidden]`.
+   *   per route: `[groups, maxTokens, topK, hidden]`.
    */
   readonly weighting?: 'experts' | 'combine';
   /**
@@ -45,8 +45,13 @@ export interface Shape {
   readonly experts: number;
   /** Routes of a token. */
   readonly topK: number;
-  /** The most tokens that a rank brings to one round. */
+  /** The most tokens that a rank brings to one round. A multiple of `replicas`. */
   readonly maxTokens: number;
+  /**
+   * So many consecutive ranks are a group, and all of it bring the same tokens: the tensor-parallel ranks of one
+   * data-parallel group. Default 1. Divides `ranks`.
+   */
+  readonly replicas?: number;
   /** At most 8. */
   readonly payloads: readonly Payload[];
   /** The rows that come back. */
@@ -59,6 +64,24 @@ export interface Layer extends Shape {
   readonly weights: boolean;
   /** Routes are counted per local expert. */
   readonly counts: boolean;
+}
+
+/**
+ * How the ranks of a group share out its tokens: in turns of `replicas` tokens, one for each. So rank r takes token
+ * turn · replicas + r % replicas of group r / replicas: it sends it, and adds up what comes back.
+ */
+export interface Sharing {
+  readonly replicas: number;
+  readonly groups: number;
+  readonly turns: number;
+}
+
+export function sharing({
+  ranks,
+  maxTokens,
+  replicas = 1,
+}: Pick<Shape, 'ranks' | 'maxTokens' | 'replicas'>): Sharing {
+  return { replicas, groups: ranks / replicas, turns: maxTokens / replicas };
 }
 
 /** Elements that share one scale when rows travel as e4m3. */
@@ -143,9 +166,18 @@ export function requireShape(shape: Shape): Shape {
   requireInteger('experts', shape.experts, 1, limits.experts);
   requireInteger('topK', shape.topK, 1, limits.topK);
   requireInteger('maxTokens', shape.maxTokens, 1, limits.maxTokens);
+  requireReplicas(shape);
   requirePayloads(shape.payloads);
   requireOutput(shape.output);
   return shape;
+}
+
+function requireReplicas({ ranks, maxTokens, replicas = 1 }: Shape): void {
+  requireInteger('replicas', replicas, 1, ranks);
+  if (ranks % replicas !== 0)
+    throw new ArgumentError('replicas', replicas, `a number that divides the ranks, ${ranks}`);
+  if (maxTokens % replicas !== 0)
+    throw new ArgumentError('maxTokens', maxTokens, `a multiple of replicas, ${replicas}`);
 }
 
 function requirePayloads(payloads: Shape['payloads']): void {

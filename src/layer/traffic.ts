@@ -2,13 +2,13 @@
 import { ArgumentError, requireInteger, requireObject } from '../errors/index.js';
 import { dtypes } from './dtype.js';
 import type { Source } from './reference.js';
-import { isExpert, limits, ranksOf, requireShape, type Shape, scaleBlock } from './shape.js';
+import { isExpert, limits, ranksOf, requireShape, type Shape, scaleBlock, sharing } from './shape.js';
 
 /** Bytes of one phase or both. Only rows count: ids, weights and flags (some 8 · topK bytes a row) do not. */
 export interface Bytes {
   /** Payload rows, once per (token, rank that owns any of its experts). */
   readonly dispatch: number;
-  /** Partial rows as they travel, once per (token, rank) likewise. */
+  /** Partial rows as they travel, once per (token, rank) likewise; and the sums that ranks of a group hand each other. */
   readonly combine: number;
   /** Both phases together if every route had rows of its own. */
   readonly withoutDedup: number;
@@ -16,12 +16,14 @@ export interface Bytes {
 
 /** What one round of all ranks moves. */
 export interface Traffic extends Bytes {
-  /** Of all ranks together. */
+  /** Of all ranks together; of the ranks of a group, once. */
   readonly tokens: number;
   /** Routes that name an expert. */
   readonly routes: number;
   /** (token, rank) pairs: rows sent in each phase. */
   readonly rows: number;
+  /** Sums that the rank which made them hands to the others of its group. */
+  readonly sums: number;
   /** The part that leaves its GPU: what NVLink carries. The rest is copied within a GPU. */
   readonly remote: Bytes & { readonly rows: number };
   /** Rows that each rank sends to other ranks in dispatch, and gets back in combine. Its largest bounds the round. */
@@ -54,9 +56,10 @@ export function traffic(shape: Shape, routes: readonly Pick<Source, 'tokens' | '
   const leaving = new Array<number>(shape.ranks).fill(0);
   const arriving = new Array<number>(shape.ranks).fill(0);
   let [tokens, live, liveRemote, rows, rowsRemote] = [0, 0, 0, 0, 0];
+  const { replicas } = sharing(shape);
   for (const [rank, source] of routes.entries()) {
-    tokens += source.tokens;
-    for (let token = 0; token < source.tokens; token++) {
+    for (let token = rank % replicas; token < source.tokens; token += replicas) {
+      tokens++;
       const ids = source.topkIds.subarray(token * shape.topK, (token + 1) * shape.topK);
       for (const id of ids) {
         if (!isExpert(shape, id)) continue;
@@ -74,15 +77,17 @@ export function traffic(shape: Shape, routes: readonly Pick<Source, 'tokens' | '
   }
   const there = dispatchRowBytes(shape);
   const back = combineRowBytes(shape);
+  const sums = tokens * (replicas - 1);
   const bytes = (deduplicated: number, all: number): Bytes => ({
     dispatch: deduplicated * there,
-    combine: deduplicated * back,
+    combine: deduplicated * back + sums * outputRowBytes(shape),
     withoutDedup: all * (there + back),
   });
   return {
     tokens,
     routes: live,
     rows,
+    sums,
     ...bytes(rows, live),
     remote: { rows: rowsRemote, ...bytes(rowsRemote, liveRemote) },
     leaving,

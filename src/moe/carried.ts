@@ -1,5 +1,5 @@
 /** A plan carried out on one rank: its memory, its kernels loaded and bound to that memory. */
-import type { Memory, Stream } from '../device/index.js';
+import type { Memory, Stream, Window } from '../device/index.js';
 import {
   type BufferPlan,
   type LoadedStep,
@@ -11,9 +11,10 @@ import {
   readFailure,
   type View,
   type WindowPlan,
+  type WirePlan,
 } from '../kernels/index.js';
 import { byteSize, type Field } from '../lang/index.js';
-import type { SharedWindow, World } from '../world/index.js';
+import type { RunningProxy, SharedWindow, World } from '../world/index.js';
 import { type Tensor, wrap } from './tensor.js';
 
 export class Carried {
@@ -22,6 +23,7 @@ export class Carried {
     readonly steps: Readonly<Record<Phase, readonly LoadedStep[]>>,
     private readonly windows: ReadonlyMap<WindowPlan, SharedWindow>,
     private readonly buffers: ReadonlyMap<BufferPlan, Memory>,
+    private readonly wire: Wire | null,
   ) {}
 
   /** Every rank of the world calls it with its plan of the same layer. */
@@ -39,11 +41,12 @@ export class Carried {
     }
     if (windows.size > 0) await world.barrier('preparing windows');
     const buffers = new Map(plan.buffers.map((of) => [of, device.allocate(of.bytes, of.purpose)]));
+    const wire = plan.wire && (await layWire(world, plan.wire));
 
     const placed = {
       rank: world.topology.localRank,
       limit,
-      window: (of: WindowPlan) => windows.get(of)!,
+      window: (of: WindowPlan | WirePlan) => (of.kind === 'wire' ? wire!.window : windows.get(of)!),
       address: (of: BufferPlan) => buffers.get(of)!.address,
     };
     const loaded = await Promise.all(
@@ -53,7 +56,7 @@ export class Carried {
       }),
     );
     const steps = Object.fromEntries(loaded) as Record<Phase, LoadedStep[]>;
-    return new Carried(plan, steps, windows, buffers);
+    return new Carried(plan, steps, windows, buffers, wire);
   }
 
   run(phase: Phase, round: Round, stream: Stream): void {
@@ -73,8 +76,15 @@ export class Carried {
     return readFailure(new Uint32Array(bytes.buffer, bytes.byteOffset, length / 4));
   }
 
+  /** Why the rank's proxy moves nothing any more. */
+  get stopped(): Error | null {
+    return this.wire?.proxy.error ?? null;
+  }
+
   /** Frees the memory. No rank may still use it. */
-  close(): void {
+  async close(): Promise<void> {
+    await this.wire?.proxy.stop();
+    this.wire?.memory.free();
     for (const buffer of this.buffers.values()) buffer.free();
     for (const window of this.windows.values()) window.close();
   }
@@ -82,6 +92,20 @@ export class Carried {
   private address(of: WindowPlan | BufferPlan): number {
     return of.kind === 'window' ? this.windows.get(of)!.own.address : this.buffers.get(of)!.address;
   }
+}
+
+/** Memory that the network reaches, and the proxy that sees to it. */
+interface Wire {
+  readonly memory: Memory;
+  readonly window: Window;
+  readonly proxy: RunningProxy;
+}
+
+async function layWire(world: World, { layout, purpose, program }: WirePlan): Promise<Wire> {
+  const memory = world.device.allocateMapped(layout.bytes, purpose);
+  const { address, bytes } = memory;
+  const proxy = await world.startProxy({ ...program, memory });
+  return { memory, window: { rank: 0, bases: [address], bytes }, proxy };
 }
 
 const bytesOf = ({ type, length }: Field): number => byteSize[type] * length;

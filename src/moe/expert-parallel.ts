@@ -19,20 +19,20 @@ import { type DispatchInputs, requireCombineOutput } from './validate.js';
 
 /**
  * What arrived for this rank's experts: views of its window, valid from dispatch until the round's combine. Slot
- * (source, token) holds that rank's token; slots without a local expert are not written.
+ * (source, token) holds that rank's token, with `replicas` that group's; slots without a local expert are not written.
  */
 export interface Received {
-  /** i32 [ranks, maxTokens, topK]: expert ids, -1 where another rank (or nobody) owns the route. */
+  /** i32 [sources, maxTokens, topK]: expert ids, -1 where another rank (or nobody) owns the route. */
   readonly experts: Tensor;
-  /** f32 [ranks, maxTokens, topK]; 0 where the id is -1. */
+  /** f32 [sources, maxTokens, topK]; 0 where the id is -1. */
   readonly weights: Tensor | null;
   /** u32 [local experts]: routes to each, from its first expert on. */
   readonly counts: Tensor | null;
-  /** By name: [ranks, maxTokens, row]. */
+  /** By name: [sources, maxTokens, row]. */
   readonly payloads: Readonly<Record<string, Tensor>>;
   /**
-   * Where the experts leave their rows. [ranks, maxTokens, hidden]: the sum of a slot's local experts, already
-   * weighted. With weighting 'combine' [ranks, maxTokens, topK, hidden]: a row for each route in `experts`, unweighted.
+   * Where the experts leave their rows. [sources, maxTokens, hidden]: the sum of a slot's local experts, already
+   * weighted. With weighting 'combine' [sources, maxTokens, topK, hidden]: a row for each route in `experts`, unweighted.
    */
   readonly output: Tensor;
 }
@@ -238,7 +238,7 @@ export class ExpertParallel {
     // A peer may still be writing into this window: nobody unmaps before all are here.
     if (!(await this.#allAreHere())) return;
     this.#inputs.free();
-    this.#carried.close();
+    await this.#carried.close();
   }
 
   async #allAreHere(): Promise<boolean> {
@@ -268,17 +268,22 @@ export class ExpertParallel {
     requireStream('stream', stream);
     if (this.#disposed) throw new DisposedError('this ExpertParallel');
     if (this.#loss !== null) throw this.#loss;
+    const heard = this.#heard;
+    if (heard === null) return;
+    if (!(heard instanceof RankLostError)) throw heard;
+    throw new RankLostError(heard.ranks, operation, undefined, { cause: heard });
+  }
+
+  /** What the group knows, or else the rank's own proxy. */
+  get #heard(): unknown {
     const { signal } = this.world.group;
-    if (!signal.aborted) return;
-    if (!(signal.reason instanceof RankLostError)) throw signal.reason;
-    throw new RankLostError(signal.reason.ranks, operation, undefined, { cause: signal.reason });
+    return signal.aborted ? signal.reason : this.#carried.stopped;
   }
 
   /** What the kernels recorded, or else what the group has heard; null where all is well. */
   async #findLoss(stream: Stream): Promise<unknown> {
     const failure = await this.#carried.failure(stream);
-    const { signal } = this.world.group;
-    const heard: unknown = signal.aborted ? signal.reason : null;
+    const heard = this.#heard;
     if (failure === null) return heard;
     // Whom the group lost is certain. Whom a kernel missed may itself have waited for the lost one.
     const ranks = heard instanceof RankLostError ? heard.ranks : [failure.peer];

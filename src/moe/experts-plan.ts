@@ -12,7 +12,7 @@ import {
   unitBytes,
   widestUnit,
 } from '../kernels/index.js';
-import { dtypes, expertsOf, type Layer, outputRowBytes } from '../layer/index.js';
+import { dtypes, expertsOf, type Layer, outputRowBytes, sharing } from '../layer/index.js';
 import type { Received } from './expert-parallel.js';
 import { type ExpertsPlanOptions, expertsShapeOf, notPlanned } from './experts-options.js';
 import {
@@ -44,7 +44,7 @@ export interface PlannedRows {
    * expert; nothing defined in those that no expert's rows reach.
    */
   readonly routes: Tensor;
-  /** i32 [ranks, maxTokens, topK]: the row of each route; −1 where it is elsewhere, or found no room. */
+  /** i32 [sources, maxTokens, topK]: the row of each route; −1 where it is elsewhere, or found no room. */
   readonly scatter: Tensor;
   /** u32 [1]: where the rows of the last expert end. */
   readonly total: Tensor;
@@ -109,7 +109,12 @@ export class ExpertsPlan {
     const memory = {
       sizes: emptyTensor(device, 'u32', [2 * shape.experts + 2], 'sizes of experts'),
       routes: emptyTensor(device, 'i32', [rowsOfPlan(shape)], 'routes of rows'),
-      scatter: emptyTensor(device, 'i32', [layer.ranks, layer.maxTokens, layer.topK], 'rows of routes'),
+      scatter: emptyTensor(
+        device,
+        'i32',
+        [sharing(layer).groups, layer.maxTokens, layer.topK],
+        'rows of routes',
+      ),
     };
     plan.set.ids(received.experts.data);
     plan.set.first(expertsOf(layer, rank).first);
@@ -217,6 +222,12 @@ export class ExpertsPlan {
     if (received === this.#of.received) return;
     const possible = 'what dispatch of the ExpertParallel returned that this plan was created for';
     throw new ArgumentError('received', `another, given to ${call}`, possible);
+  }
+
+  /** For whoever takes `planned` as it is: refuses to go on where there is no plan of `received`. */
+  requirePlanned(call: string, received: Received, stream: Stream): void {
+    this.#require(call, received, stream);
+    if (!this.#wasPlanned) throw notPlanned(call);
   }
 
   #scatter(call: string, own: Tensor | undefined): number {

@@ -1,4 +1,5 @@
 /** The operation: what a user holds. */
+export { DenseMlp, type DenseMlpOptions } from './dense-mlp.js';
 export {
   type BenchHandles,
   type BenchLaunch,
@@ -6,10 +7,13 @@ export {
   ExpertParallel,
   type Received,
 } from './expert-parallel.js';
+export { ExpertsMlp, type ExpertsMlpOptions } from './experts-mlp.js';
 export type { ExpertsPlanOptions } from './experts-options.js';
 export { type ExpertSizes, ExpertsPlan, type PlannedRows, type Receiving } from './experts-plan.js';
 export type { MemoryOptions, MemoryPart, MemoryUse } from './memory.js';
+export type { MlpWeights } from './mlp-weights.js';
 export { type ExpertParallelOptions, type Row, row } from './options.js';
+export { type RoutedModel, type RoutedTokens, Router, type RouterWeights } from './router.js';
 export type { Combining, Dispatched } from './stages.js';
 export * from './tensor.js';
 export * from './validate.js';

@@ -2,7 +2,7 @@
 import type { Device } from '../device/index.js';
 import { ArgumentError, requireInteger, requireObject, requireOneOf } from '../errors/index.js';
 import type { Plan } from '../kernels/index.js';
-import { type Layer, limits } from '../layer/index.js';
+import { type Layer, limits, sharing } from '../layer/index.js';
 import { topologyOf } from '../world/index.js';
 import { choose } from './choice.js';
 import { type ExpertParallelOptions, layerOf, placeOf } from './options.js';
@@ -63,12 +63,14 @@ export function memoryOf({ windows, buffers }: Plan): MemoryUse {
 /** Refuses a layer that the device's memory cannot hold. */
 export function requireRoom(
   { bytes }: MemoryUse,
-  { ranks, maxTokens }: Layer,
+  layer: Layer,
   { memoryBytes, description }: Pick<Device, 'memoryBytes' | 'description'>,
 ): void {
   if (bytes <= memoryBytes) return;
+  const { maxTokens } = layer;
+  const slots = sharing(layer).groups * maxTokens;
   const fitting = Math.floor(maxTokens * (memoryBytes / bytes));
   const gibibytes = (n: number): string => `${(n / 2 ** 30).toFixed(1)} GiB`;
-  const why = `its window of ${ranks * maxTokens} slots would take ${gibibytes(bytes)} of ${gibibytes(memoryBytes)}`;
+  const why = `its window of ${slots} slots would take ${gibibytes(bytes)} of ${gibibytes(memoryBytes)}`;
   throw new ArgumentError('maxTokens', maxTokens, `at most ${fitting} on the ${description}: ${why}`);
 }

@@ -29,8 +29,14 @@ export interface ExpertParallelOptions {
   readonly experts: number;
   /** Routes of a token, 1 to 32. */
   readonly topK: number;
-  /** The most tokens that this rank, or any other, brings to one round. */
+  /** The most tokens that this rank, or any other, brings to one round. A multiple of `replicas`. */
   readonly maxTokens: number;
+  /**
+   * So many consecutive ranks are a group that holds the same tokens: the tensor-parallel ranks of one data-parallel
+   * group. Each sends its share of them, and each gets all sums. The ranks of a group must bring the same to every
+   * round, which nothing checks. Divides the ranks. Default 1.
+   */
+  readonly replicas?: number;
   /** What travels with a token to its experts, up to 8 rows: `{ x: row('bf16', 7168) }`. */
   readonly payloads: Readonly<Record<string, Row>>;
   /** What comes back: one row a token, `row('bf16', 7168)`. */
@@ -79,7 +85,7 @@ export function layerOf(ranks: number, options: ExpertParallelOptions): Layer {
     rowBytes: requireRow(`payloads.${name}`, row, Object.keys(dtypes)),
   }));
   requireRow('output', options.output, ['f32', 'bf16', 'f16']);
-  const { experts, topK, maxTokens, weighting, wire } = options;
+  const { experts, topK, maxTokens, replicas = 1, weighting, wire } = options;
   if (weighting !== undefined) requireOneOf('weighting', weighting, ['experts', 'combine']);
   if (weighting === 'combine' && options.weights === false)
     throw new ArgumentError('weights', false, "true or left out, because weighting is 'combine'");
@@ -90,7 +96,7 @@ export function layerOf(ranks: number, options: ExpertParallelOptions): Layer {
     ...(weighting === undefined ? {} : { weighting }),
     ...(wire === undefined ? {} : { wire }),
   };
-  const shape = requireShape({ ranks, experts, topK, maxTokens, payloads, output });
+  const shape = requireShape({ ranks, experts, topK, maxTokens, replicas, payloads, output });
   return {
     ...shape,
     weights: requireFlag('weights', options.weights ?? true),

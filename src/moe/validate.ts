@@ -11,6 +11,7 @@ import {
   dtypes,
   type Payload,
   type Shape,
+  sharing,
 } from '../layer/index.js';
 import { describe, elements, isContiguous, type Tensor } from './tensor.js';
 
@@ -20,7 +21,7 @@ import { describe, elements, isContiguous, type Tensor } from './tensor.js';
  */
 export function leastWindowBytes(shape: Shape): number {
   const slotBytes = 2 * 4 * shape.topK + dispatchRowBytes(shape) + combineRowBytes(shape);
-  return shape.ranks * shape.maxTokens * slotBytes;
+  return sharing(shape).groups * shape.maxTokens * slotBytes;
 }
 
 /** Device memory as a tensor, or elements that the host still holds; those are looked at one by one. */

@@ -25,6 +25,7 @@ export interface Compiled {
   readonly run: (thread: object) => Iterator<number, void> | undefined;
   readonly isGenerator: boolean;
   readonly usesWarps: boolean;
+  readonly usesMatrices: boolean;
   readonly shared: readonly SharedRange[];
   readonly sharedBytes: number;
   readonly sites: readonly Site[];
@@ -43,6 +44,9 @@ export const pause = {
   end: 6,
   group: 7,
 } as const;
+
+/** Words that a thread brings to an operation on matrices: four of a, two of b, four of the sum. */
+export const matrixWords = 10;
 
 /** What the lanes of a warp do together. */
 export type WarpOp = Extract<OperationName, `warp.${string}`>;

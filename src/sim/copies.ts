@@ -1,6 +1,6 @@
-/** The bulk copies of one thread: what it posts to the copy engine, in groups, and what it awaits. */
+/** The copies of one thread, bulk or asynchronous: what it posts, in groups, and what it awaits. */
 import type { Order, Scope } from '../lang/index.js';
-import type { AccessKind, AccessReport, Detector, SiteId } from './detector.js';
+import type { AccessKind, AccessReport, CopyEngine, Detector, SiteId } from './detector.js';
 import type { FindingLog } from './findings.js';
 import type { MBarrier } from './mbarriers.js';
 import type { SimBuffer } from './memory.js';
@@ -28,30 +28,34 @@ interface Issuer {
 }
 
 interface Parts {
+  readonly engine: CopyEngine;
   readonly issuer: Issuer;
   readonly hub: { readonly detector: Detector | null; readonly log: FindingLog; readonly random: Random };
 }
 
-export class BulkCopies {
+export class Copies {
+  private readonly engine: CopyEngine;
   private readonly issuer: Issuer;
   private readonly detector: Detector | null;
   private readonly log: FindingLog;
-  private readonly stores: PostedCopies;
+  private readonly posted: PostedCopies;
   private group = 0;
   private committed: number[] = [];
 
-  constructor({ issuer, hub }: Parts) {
+  constructor({ engine, issuer, hub }: Parts) {
+    this.engine = engine;
     this.issuer = issuer;
     this.detector = hub.detector;
     this.log = hub.log;
-    this.stores = new PostedCopies(hub.detector === null ? null : hub.random);
+    this.posted = new PostedCopies(hub.detector === null ? null : hub.random);
   }
 
-  store(to: SimBuffer, toAt: number, from: SimBuffer, fromAt: number, bytes: number, site: number): void {
+  /** A copy that its group's end awaits. */
+  post(to: SimBuffer, toAt: number, from: SimBuffer, fromAt: number, bytes: number, site: number): void {
     const copy = { to, toAt, from, fromAt, bytes };
     if (!this.mayPost(copy, site)) return;
     this.issued(copy, this.group, site);
-    this.stores.post(copy, this.group, { move: (piece) => this.move(piece), landed: () => {} });
+    this.posted.post(copy, this.group, { move: (piece) => this.move(piece), landed: () => {} });
   }
 
   commit(): void {
@@ -61,10 +65,11 @@ export class BulkCopies {
   wait(pending: number, readsOnly: boolean): void {
     const done = this.committed.at(-1 - pending);
     if (done === undefined) return;
-    this.stores.finish(done);
-    this.detector?.bulkAwaited(this.issuer.id, done, readsOnly);
+    this.posted.finish(done);
+    this.detector?.copiesAwaited(this.issuer.id, this.engine, done, readsOnly);
   }
 
+  /** A bulk load that arrives at an mbarrier. */
   load(
     to: SimBuffer,
     toAt: number,
@@ -94,7 +99,7 @@ export class BulkCopies {
 
   /** The thread has run to its end, and its copies with it. */
   end(): void {
-    this.stores.finish(this.group);
+    this.posted.finish(this.group);
     this.group = 0;
     this.committed = [];
   }
@@ -105,7 +110,7 @@ export class BulkCopies {
       { buffer: from, offset: fromAt },
       { buffer: to, offset: toAt },
     ];
-    this.detector?.bulkIssued(id, group, source, target, bytes, block.launch.firstSite + site);
+    this.detector?.copyIssued(id, this.engine, group, source, target, bytes, block.launch.firstSite + site);
   }
 
   private mayPost({ to, toAt, from, fromAt, bytes }: Posted, site: number): boolean {

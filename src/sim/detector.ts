@@ -9,9 +9,15 @@
  * (cta: same block; gpu: same rank; sys: any), also through chains of atomic read-modify-writes, and through
  * fence; relaxed store / relaxed load; fence; between two sequentially consistent fences; stream order between launches and host copies of one stream; events
  * between streams; the end of a launch → what the host or the stream does after it; programmatic launches only
+<<<<<<< HEAD
  * from `awaitPrevious` on, and behind what threads of the launch before awaited before their `releaseNext`. Bulk
  * copies happen in their issuing thread's async agent: after the issue, before the group's wait (or the mbarrier's
+ * completion). A network's writes happen after they were posted, and before their tag is heard of.
+=======
+ * from `awaitPrevious` on, and behind what threads of the launch before awaited before their `releaseNext`. Bulk and
+ * asynchronous copies happen in agents of their issuing thread: after the issue, before the group's wait (or the mbarrier's
  * completion).
+>>>>>>> 7a7773d
  */
 import type { FenceOrder, Order, Scope, Span } from '../lang/index.js';
 
@@ -40,6 +46,9 @@ export interface Site {
   /** The source text of the statement, one line. */
   readonly text: string;
 }
+
+/** What copies beside a thread: bulk copies, or asynchronous loads. Each counts its own groups. */
+export type CopyEngine = 'bulk' | 'async';
 
 export type AccessKind = 'read' | 'write' | 'update';
 
@@ -132,8 +141,9 @@ export interface Detector {
   /** The warp whose first thread is `firstLane` met at a warp barrier. */
   warpMet(firstLane: ThreadId, lanes: number): void;
 
-  bulkIssued(
+  copyIssued(
     thread: ThreadId,
+    engine: CopyEngine,
     group: number,
     source: { buffer: BufferInfo; offset: number },
     target: { buffer: BufferInfo; offset: number },
@@ -141,7 +151,19 @@ export interface Detector {
     site: SiteId,
   ): void;
   /** All of the thread's groups numbered up to `group` are complete (or only their reads). */
-  bulkAwaited(thread: ThreadId, group: number, readsOnly: boolean): void;
+  copiesAwaited(thread: ThreadId, engine: CopyEngine, group: number, readsOnly: boolean): void;
+  /** A thread of a host posts a write to a network; the write does what it does from now on, for itself. */
+  networkPosted(write: number, by: ThreadId): void;
+  networkMoved(
+    write: number,
+    source: { buffer: BufferInfo; offset: number },
+    target: { buffer: BufferInfo; offset: number },
+    bytes: number,
+    site: SiteId,
+  ): void;
+  /** A thread of a host hears that the write has come: it knows all that led to it, and what the write did. */
+  networkArrived(write: number, at: ThreadId): void;
+
   /** The copies of one group have arrived at their mbarrier: who acquires it from now on sees them. */
   bulkArrived(
     thread: ThreadId,

@@ -1,5 +1,5 @@
 /** The simulated machine as its users see it. */
-import type { Device } from '../device/index.js';
+import type { Device, Network } from '../device/index.js';
 import {
   ArgumentError,
   requireFunction,
@@ -16,6 +16,7 @@ import { Engine } from './engine.js';
 import { FindingLog } from './findings.js';
 import type { HostProgram } from './host-threads.js';
 import { AddressSpace } from './memory.js';
+import { Nics } from './network.js';
 import { Random } from './random.js';
 import { InOrder, PrioritySchedule, RandomSchedule, type Schedule } from './schedule.js';
 import { SiteRegistry } from './sites.js';
@@ -77,10 +78,12 @@ export class SimMachine {
     private readonly engine: Engine,
     private readonly detector: (Detector & { readonly findings: readonly Finding[] }) | null,
     private readonly log: FindingLog,
+    private readonly addresses: AddressSpace,
+    private readonly nics: Nics,
     sites: SiteRegistry,
     substitute: (module: IrModule) => IrModule,
   ) {
-    const shared = { machine: ++machines, engine, addresses: new AddressSpace(), sites, substitute };
+    const shared = { machine: ++machines, engine, addresses, sites, substitute };
     this.devices = Array.from({ length: ranks }, (_, rank) => new SimDevice(rank, shared));
   }
 
@@ -111,7 +114,9 @@ export class SimMachine {
         options.stepLimit ?? (mode === 'fast' ? Number.POSITIVE_INFINITY : 100_000_000),
       ),
     });
-    return new SimMachine(ranks, mode, seed, engine, detector, log, sites, substitute);
+    const nics = new Nics({ engine, sites });
+    const addresses = new AddressSpace();
+    return new SimMachine(ranks, mode, seed, engine, detector, log, addresses, nics, sites, substitute);
   }
 
   /** The GPU of a rank. */
@@ -188,6 +193,15 @@ export class SimMachine {
    */
   startHost(rank: number, program: HostProgram): () => void {
     return this.engine.startHost(this.known(rank), program);
+  }
+
+  /**
+   * A network between mapped memories, one of each rank, by rank; this is the way into it of `rank`. All ranks open theirs
+   * before one writes.
+   */
+  openNetwork(rank: number, memories: readonly number[]): Network & { close(): void } {
+    const buffers = memories.map((address, r) => this.addresses.find(`memories[${r}]`, address, 0).buffer);
+    return this.nics.open(this.known(rank), buffers);
   }
 
   /**

@@ -47,7 +47,7 @@ export class SimHostView implements HostView {
     const { detector } = this.engine;
     if (detector === null || bytes === 0) return;
     const thread = this.engine.hostThread(this.buffer.rank);
-    const site = this.sites.ofHost(callerOf(SimHostView));
+    const site = this.sites.ofHost(hostSite(SimHostView));
     detector.access(thread, kind, order, 'sys', this.buffer, offset, bytes, site, older);
   }
 
@@ -57,11 +57,11 @@ export class SimHostView implements HostView {
   }
 }
 
-/** The line that called a method of the view: 'src/world/proxy.ts:41:7'. */
-function callerOf(view: typeof SimHostView): string {
+/** The line that called a method of a class: 'src/world/proxy.ts:41:7'. */
+export function hostSite(called: { readonly name: string }): string {
   const { stack = '' } = new Error();
   const lines = stack.split('\n').slice(1);
-  const line = lines.find((text) => !text.includes(`at ${view.name}.`) && !text.includes('callerOf')) ?? '';
+  const line = lines.find((text) => !text.includes(`at ${called.name}.`) && !text.includes('hostSite')) ?? '';
   const [, path, place] = /(\/[^:()]+)(:\d+:\d+)\)?$/.exec(line) ?? [];
   // A browser has no folder in which the program runs.
   const here = `${globalThis.process?.cwd() ?? ''}/`;

@@ -4,10 +4,10 @@
  */
 import type { HeddleError } from '../errors/index.js';
 import type { FenceOrder, Order, Scope } from '../lang/index.js';
-import type { Compiled, IndexedPlace } from './compiled.js';
+import { type Compiled, type IndexedPlace, matrixWords } from './compiled.js';
 import { type Condition, holds } from './condition.js';
-import { BulkCopies } from './copies.js';
-import type { AccessKind, AccessReport, Detector, SiteId } from './detector.js';
+import { Copies } from './copies.js';
+import type { AccessKind, AccessReport, CopyEngine, Detector, SiteId } from './detector.js';
 import type { FindingLog } from './findings.js';
 import { Groups } from './groups.js';
 import { type MBarrier, MBarriers } from './mbarriers.js';
@@ -92,6 +92,8 @@ export class Block {
   /** Operands and results of warp operations, a thread. */
   readonly values: Float64Array | null;
   readonly lanes: Int32Array | null;
+  /** Likewise for parts of matrices: so many words a thread. */
+  readonly parts: Int32Array | null;
   /** Barriers of groups of its warps. */
   groups: Groups<Thread> | null = null;
   mbarriers: MBarriers | null = null;
@@ -108,6 +110,7 @@ export class Block {
     this.warpArrived = new Int32Array(warps);
     this.values = launch.compiled.usesWarps ? new Float64Array(launch.block) : null;
     this.lanes = launch.compiled.usesWarps ? new Int32Array(launch.block) : null;
+    this.parts = launch.compiled.usesMatrices ? new Int32Array(launch.block * matrixWords) : null;
   }
 }
 
@@ -144,7 +147,7 @@ export class Thread extends Task {
   readonly seen: SimBuffer;
   /** The synchronising access it is about to make. */
   next: { buffer: SimBuffer; offset: number; bytes: number; writes: boolean } | null = null;
-  private copies: BulkCopies | null = null;
+  private readonly copies: { [E in CopyEngine]?: Copies } = {};
 
   constructor(
     public block: Block,
@@ -424,9 +427,18 @@ export class Thread extends Task {
   }
 
   /** Its bulk copies. */
-  get bulk(): BulkCopies {
-    this.copies ??= new BulkCopies({ issuer: this, hub: this.hub });
-    return this.copies;
+  get bulk(): Copies {
+    return this.copiesBy('bulk');
+  }
+
+  /** Its asynchronous loads. */
+  get async(): Copies {
+    return this.copiesBy('async');
+  }
+
+  private copiesBy(engine: CopyEngine): Copies {
+    this.copies[engine] ??= new Copies({ engine, issuer: this, hub: this.hub });
+    return this.copies[engine];
   }
 
   // Barriers of bulk copies.
@@ -475,7 +487,8 @@ export class Thread extends Task {
   /** The thread has run to its end. */
   end(): void {
     this.state = 'ended';
-    this.copies?.end();
+    this.copies.bulk?.end();
+    this.copies.async?.end();
   }
 }
 

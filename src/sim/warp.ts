@@ -1,11 +1,13 @@
 /** Warp operations: what each lane gets once the lanes of a warp have met. */
 import { type WarpOp, warpOps } from './compiled.js';
+import { dealMatrices, multiplyMatrices } from './matrices.js';
 import type { Block } from './thread.js';
 
 /** Where its operands and results are: those of the block, from the warp's first thread to its last. */
 interface Lanes {
   readonly values: Float64Array;
   readonly lanes: Int32Array;
+  readonly parts: Int32Array | null;
   readonly first: number;
   readonly end: number;
   /** The lanes that take part. */
@@ -23,15 +25,17 @@ const meetings: { readonly [Op in WarpOp]: (warp: Lanes) => void } = {
   'warp.ballot': (warp) => give(warp, votes(warp)),
   'warp.any': (warp) => give(warp, votes(warp) === 0 ? 0 : 1),
   'warp.match': match,
+  'warp.ldmatrix': ({ parts, first }) => dealMatrices(parts!, first),
+  'warp.mma': ({ parts, first }) => multiplyMatrices(parts!, first),
 };
 
 /** Computes operation `warpOps[op]` for the lanes in `mask` of a warp. */
 export function completeWarpOperation(block: Block, warp: number, op: number, mask: number): void {
-  const { values, lanes } = block;
+  const { values, lanes, parts } = block;
   const first = warp * 32;
   // A kernel whose warps only meet has no operands.
   if (values === null || lanes === null) return;
-  meetings[warpOps[op]!]({ values, lanes, first, end: Math.min(32, values.length - first), mask });
+  meetings[warpOps[op]!]({ values, lanes, parts, first, end: Math.min(32, values.length - first), mask });
 }
 
 function votes({ values, first, end, mask }: Lanes): number {

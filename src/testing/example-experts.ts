@@ -13,6 +13,7 @@ import {
   fromF32,
   type ReferenceReceived,
   type Shape,
+  sharing,
   toF32,
 } from '../layer/index.js';
 import { bytesOf, ExpertParallel } from '../moe/index.js';
@@ -96,18 +97,19 @@ export class ExampleExperts {
 }
 
 /**
- * What a rank's experts leave in `output`, from what the rank received: `[ranks, maxTokens, hidden]`, or
- * `[ranks, maxTokens, topK, hidden]` where combine applies the weights.
+ * What a rank's experts leave in `output`, from what the rank received: `[sources, maxTokens, hidden]`, or
+ * `[sources, maxTokens, topK, hidden]` where combine applies the weights.
  */
 export function exampleOutput(shape: Shape, received: ReferenceReceived, weights = true): Bits {
-  const { topK, maxTokens, ranks, output } = shape;
+  const { topK, output } = shape;
+  const slots = slotsOf(shape);
   const { hidden, dtype } = output;
   const perRoute = output.weighting === 'combine';
-  const plane = bitsArray(dtype, ranks * maxTokens * hidden * (perRoute ? topK : 1));
+  const plane = bitsArray(dtype, slots * hidden * (perRoute ? topK : 1));
   const bytes = received.payloads[exampleInput]!;
-  const length = ranks * maxTokens * hidden;
+  const length = slots * hidden;
   const x = new (plane.constructor as typeof Uint16Array)(bytes.buffer, bytes.byteOffset, length);
-  for (let slot = 0; slot < ranks * maxTokens; slot++) {
+  for (let slot = 0; slot < slots; slot++) {
     const routes = Array.from({ length: topK }, (_, k) => slot * topK + k).filter(
       (route) => received.experts[route]! >= 0,
     );
@@ -141,9 +143,11 @@ function addExpert(sum: Float32Array, row: Float32Array, weight: number, scale: 
 const scaleOf = (expert: number): number => Math.fround(0.5 + random(expert, 6).uniform());
 const biasOf = (expert: number): number => Math.fround(random(expert, 7).uniform() - 0.5);
 
+const slotsOf = (shape: Shape): number => sharing(shape).groups * shape.maxTokens;
+
 /** A block for each slot, as many as a GPU holds; simulated threads cost time, so there they are few. */
-function exampleSpread({ ranks, maxTokens }: Shape, kind: 'sim' | 'cuda'): ExampleExpertsOptions {
-  const slots = ranks * maxTokens;
+function exampleSpread(shape: Shape, kind: 'sim' | 'cuda'): ExampleExpertsOptions {
+  const slots = slotsOf(shape);
   return kind === 'sim'
     ? { blocks: Math.min(slots, 32), threads: 32 }
     : { blocks: Math.min(slots, 528), threads: 256 };
@@ -152,10 +156,11 @@ function exampleSpread({ ranks, maxTokens }: Shape, kind: 'sim' | 'cuda'): Examp
 /** One module for all ranks of a process and all runs of a check. */
 const modules = new Map<string, IrModule>();
 
-function moduleFor({ ranks, maxTokens, topK, output }: Shape, weights: boolean, threads: number): IrModule {
+function moduleFor(of: Shape, weights: boolean, threads: number): IrModule {
+  const { topK, output } = of;
   const { hidden, dtype, weighting } = output;
   const routes = weighting === 'combine';
-  const shape = { slots: ranks * maxTokens, topK, hidden, dtype, weights, routes, threads };
+  const shape = { slots: slotsOf(of), topK, hidden, dtype, weights, routes, threads };
   const key = JSON.stringify(shape);
   let module = modules.get(key);
   if (module === undefined) {

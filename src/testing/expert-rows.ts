@@ -11,6 +11,7 @@ import {
   type Layer,
   type ReferenceReceived,
   reference,
+  sharing,
 } from '../layer/index.js';
 import {
   bytesOf,
@@ -34,10 +35,11 @@ export function placeReceived(
   layer: Layer,
   { experts, weights, payloads }: ReferenceReceived,
 ): Received {
-  const { ranks, maxTokens, topK, output } = layer;
+  const { maxTokens, topK, output } = layer;
+  const { groups } = sharing(layer);
   const place = (bits: Bits, dtype: Dtype, last: number, name: string): Tensor =>
-    tensorFrom(device, stream, bits, dtype, [ranks, maxTokens, last], name);
-  const out = emptyTensor(device, output.dtype, [ranks, maxTokens, output.hidden], 'output');
+    tensorFrom(device, stream, bits, dtype, [groups, maxTokens, last], name);
+  const out = emptyTensor(device, output.dtype, [groups, maxTokens, output.hidden], 'output');
   stream.fill(out.data, out.bytes, 0);
   return {
     experts: place(experts, 'i32', topK, 'ids'),

@@ -4,7 +4,9 @@
  */
 export * from './compare.js';
 export * from './example-experts.js';
+export * from './expert-mlp.js';
 export * from './expert-rows.js';
 export * from './random.js';
 export * from './rounds.js';
+export * from './routed.js';
 export * from './routes.js';

@@ -28,7 +28,7 @@ import {
   exampleInput,
   exampleOutput,
 } from './example-experts.js';
-import { makeAllRoutes, type RoutesOptions, randomBytes, randomElements } from './routes.js';
+import { firstOf, makeAllRoutes, type RoutesOptions, randomBytes, randomElements } from './routes.js';
 
 /** A layer whose experts are the example experts. */
 export interface RoundsShape {
@@ -36,6 +36,7 @@ export interface RoundsShape {
   readonly experts: number;
   readonly topK: number;
   readonly maxTokens: number;
+  readonly replicas?: number;
   readonly hidden: number;
   readonly dtype: Shape['output']['dtype'];
   readonly weighting?: NonNullable<Shape['output']['weighting']>;
@@ -46,12 +47,13 @@ export interface RoundsShape {
 
 /** The shape in the words of the reference: payloads `x`, `p1`, `p2` … */
 export function shapeOfRounds({ hidden, dtype, extra = [], ...rest }: RoundsShape): Shape {
-  const { ranks, experts, topK, maxTokens, weighting, wire } = rest;
+  const { ranks, experts, topK, maxTokens, replicas, weighting, wire } = rest;
   return {
     ranks,
     experts,
     topK,
     maxTokens,
+    ...(replicas && { replicas }),
     payloads: [
       { name: exampleInput, rowBytes: hidden * dtypes[dtype].size },
       ...extra.map((rowBytes, i) => ({ name: `p${i + 1}`, rowBytes })),
@@ -72,7 +74,7 @@ export function makeSources(
     ...routes,
     payloads: Object.fromEntries(
       shape.payloads.map(({ name, rowBytes }, i) => {
-        const own = seed * 1009 + rank * 16 + i;
+        const own = seed * 1009 + firstOf(shape, rank) * 16 + i;
         const bytes =
           name === exampleInput
             ? bytesOf(randomElements(dtype, routes.tokens * hidden, own, 6))
@@ -144,11 +146,12 @@ export function layerOf(
   shape: Shape,
   features: Pick<ExpertParallelOptions, 'family' | 'weights' | 'counts' | 'tuning' | 'waitMs' | 'split'> = {},
 ): ExpertParallelOptions {
-  const { experts, topK, maxTokens, payloads, output } = shape;
+  const { experts, topK, maxTokens, replicas, payloads, output } = shape;
   return {
     experts,
     topK,
     maxTokens,
+    ...(replicas && { replicas }),
     payloads: Object.fromEntries(
       payloads.map(({ name, rowBytes }) => [
         name,

@@ -101,17 +101,31 @@ function requireFrom(argument: string, value: unknown, min: number, max: number)
   }
 }
 
-/** The routes of every rank; `tokens` is each rank's number of tokens, or one number for all. */
+/**
+ * The routes of every rank; `tokens` is each rank's number of tokens, or one number for all. The ranks of a group bring
+ * what its first does.
+ */
 export function makeAllRoutes(
-  shape: Pick<Shape, 'ranks' | 'experts' | 'topK'>,
+  shape: Pick<Shape, 'ranks' | 'experts' | 'topK' | 'replicas'>,
   tokens: number | readonly number[],
   seed: number,
   options: RoutesOptions = {},
 ): Routes[] {
-  return Array.from({ length: shape.ranks }, (_, rank) =>
-    makeRoutes(shape, rank, typeof tokens === 'number' ? tokens : (tokens[rank] ?? 0), seed, options),
-  );
+  return Array.from({ length: shape.ranks }, (_, rank) => {
+    const first = firstOf(shape, rank);
+    return makeRoutes(
+      shape,
+      first,
+      typeof tokens === 'number' ? tokens : (tokens[first] ?? 0),
+      seed,
+      options,
+    );
+  });
 }
+
+/** The first rank of a rank's group. */
+export const firstOf = ({ replicas = 1 }: Pick<Shape, 'replicas'>, rank: number): number =>
+  rank - (rank % replicas);
 
 /** Fills a token's ids. */
 type Choose = (token: number, ids: Int32Array) => void;

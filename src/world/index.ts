@@ -4,8 +4,9 @@ export { type Group, type GroupLoss, type GroupOptions, MAX_PAYLOAD, MAX_RANKS }
 export { Launch, type LaunchOptions, type LaunchResult, type RankResult } from './launch.js';
 export { LocalGroup } from './local-group.js';
 export { type JoinOptions, ProcessGroup } from './process-group.js';
-export type { ProxyMaker, ProxyMemory, ProxyOptions, ProxyParts, ProxyProgram } from './proxy/program.js';
-export type { RunningProxy } from './proxy/start.js';
+export type { FabricOptions } from './proxy/network.js';
+export type { ProxyMaker, ProxyParts, ProxyProgram } from './proxy/program.js';
+export type { ProxyOptions, RunningProxy } from './proxy/start.js';
 export { Rendezvous, type RendezvousOptions } from './rendezvous.js';
 export { type Topology, topologyOf } from './topology.js';
 export {

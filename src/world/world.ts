@@ -19,8 +19,14 @@ import { LocalGroup } from './local-group.js';
 import { messageOf } from './member.js';
 import { findTopology } from './nodes.js';
 import { findPlace, type JoinOptions, ProcessGroup } from './process-group.js';
-import type { ProxyOptions } from './proxy/program.js';
-import { type RunningProxy, startProxy, type TurnGiver } from './proxy/start.js';
+import type { FabricOptions } from './proxy/network.js';
+import {
+  inMachine,
+  inThread,
+  type ProxyOptions,
+  type ProxyStarter,
+  type RunningProxy,
+} from './proxy/start.js';
 import { joinSimulated } from './simulated-node.js';
 import { joinNvshmem, symmetricWindow } from './symmetric.js';
 import { together } from './together.js';
@@ -37,6 +43,8 @@ export interface LocalWorldOptions extends GroupOptions {
   readonly nodes?: number;
   /** Default `auto`. */
   readonly device?: DeviceChoice;
+  /** How proxies reach each other where GPUs are real; simulated ones have a network of their own. */
+  readonly fabric?: FabricOptions;
   /** How the simulated machine runs; or one that exists, to look into it afterwards. */
   readonly sim?: Omit<MachineOptions, 'ranks'> | SimMachine;
 }
@@ -47,6 +55,8 @@ export interface JoinWorldOptions extends JoinOptions {
   readonly device?: 'cuda' | 'sim';
   /** How many ranks this process is, from its own on; simulated ones only. Default: HEDDLE_RANKS_HERE, else 1. */
   readonly ranksHere?: number;
+  /** How proxies reach each other. */
+  readonly fabric?: FabricOptions;
 }
 
 /** The windows of all ranks of this rank's node, mapped here: `rank` and `bases` count those, from 0. */
@@ -67,6 +77,7 @@ export class World {
   readonly ranks: number;
   /** Under way or done from the first symmetric window on. */
   #nvshmem: Promise<void> | null = null;
+  readonly #proxies: RunningProxy[] = [];
 
   private constructor(
     /** How the ranks meet and learn of losses. */
@@ -91,14 +102,15 @@ export class World {
     const ranks = requireInteger('ranks', options.ranks, 1, 1024);
     const nodeOf = evenNodes(ranks, options.nodes ?? 1);
     const machine = chooseMachine(ranks, options);
-    const devices: Device[] = [];
+    const worlds: World[] = [];
     const oneRank = async (group: LocalGroup): Promise<T> => {
       const { rank } = group;
-      const host: Host = machine === null ? unheard : hostIn(machine, rank);
+      const host = machine === null ? unheard(options.fabric) : hostIn(machine, rank);
       try {
         const device = machine?.device(rank) ?? CudaDevice.open(rank);
-        devices.push(device);
-        return await program(new World(group, device, topologyOf(nodeOf, rank), host));
+        const world = new World(group, device, topologyOf(nodeOf, rank), host);
+        worlds.push(world);
+        return await program(world);
       } finally {
         host.left();
       }
@@ -107,10 +119,10 @@ export class World {
     try {
       results = await LocalGroup.run(ranks, oneRank, options);
     } catch (error) {
-      await freeAll(devices).catch(() => {}); // what went wrong first says more
+      await World.#freeAll(worlds).catch(() => {}); // what went wrong first says more
       throw error;
     }
-    await freeAll(devices);
+    await World.#freeAll(worlds);
     return results;
   }
 
@@ -152,24 +164,23 @@ export class World {
       }
     };
     const results = await Promise.all(worlds.map(runOne));
-    await Promise.all(worlds.map((world) => world.#partFromNvshmem()));
-    await freeAll(worlds.map(({ device }) => device)).catch((error) => failures.push(error));
+    await World.#freeAll(worlds).catch((error) => failures.push(error));
     await Promise.all(worlds.map(({ group }) => group.dispose()));
     if (failures.length > 0) throw failures[0];
     return results as T[];
   }
 
-  static async #joinSimulated(options: JoinOptions, ranksHere: number): Promise<World[]> {
+  static async #joinSimulated(options: JoinWorldOptions, ranksHere: number): Promise<World[]> {
     const ranks = await joinSimulated(options, ranksHere);
     return ranks.map(({ group, topology, machine }) => {
       const { localRank } = topology;
       // Whom it meets may be in another process: while it waits for them, the machine must not give it up.
-      const host = { ...hostIn(machine, localRank), waiting: unheard.waiting };
+      const host = { ...hostIn(machine, localRank, options.fabric ?? {}), waiting: () => () => {} };
       return new World(group, machine.device(localRank), topology, host);
     });
   }
 
-  static async #joinGpu(options: JoinOptions): Promise<World> {
+  static async #joinGpu(options: JoinWorldOptions): Promise<World> {
     const gpus = countGpus();
     const group = await ProcessGroup.join(options);
     try {
@@ -179,7 +190,7 @@ export class World {
       requireOwnGpus(uuids.map((bytes) => Buffer.from(bytes).toString()));
       const device = CudaDevice.open(ordinal);
       const topology = await findTopology(group, device, group.node);
-      return new World(group, device, topology, { ...unheard, alone: true });
+      return new World(group, device, topology, { ...unheard(options.fabric), alone: true });
     } catch (error) {
       group.abandon(error instanceof Error ? error.message : String(error));
       await group.dispose();
@@ -242,8 +253,10 @@ export class World {
    * Starts this rank's proxy, connected to those of all other ranks; every rank calls it. Beside a real GPU it is a
    * thread, beside a simulated one the machine gives it turns.
    */
-  startProxy(options: ProxyOptions): Promise<RunningProxy> {
-    return startProxy(this.group, this.host.giveTurns, options);
+  async startProxy(options: ProxyOptions): Promise<RunningProxy> {
+    const proxy = await this.host.startProxy(this.group, options);
+    this.#proxies.push(proxy);
+    return proxy;
   }
 
   /**
@@ -276,12 +289,23 @@ export class World {
   /** Frees the device and leaves the group. */
   async dispose(): Promise<void> {
     this.host.left();
-    await this.#partFromNvshmem();
     try {
-      await this.device.dispose();
+      await World.#freeAll([this]);
     } finally {
       await this.group.dispose();
     }
+  }
+
+  /**
+   * Frees the devices of one process. A kernel of one may still write into the window of another, and would fault were
+   * that gone: in a world that lost a rank, survivors' kernels wait for it until their time is over. So all end first; and
+   * then the proxies, which write into memory of the devices.
+   */
+  static async #freeAll(worlds: readonly World[]): Promise<void> {
+    await Promise.all(worlds.map(({ device }) => device.settle()));
+    await Promise.all(worlds.flatMap((world) => world.#proxies.map((proxy) => proxy.stop())));
+    await Promise.all(worlds.map((world) => world.#partFromNvshmem()));
+    await Promise.all(worlds.map(({ device }) => device.dispose()));
   }
 
   /** The simulated machine must know when hosts wait for each other rather than for it, and what they then know. */
@@ -301,15 +325,20 @@ interface Host {
   waiting(): () => void;
   /** It has ended. */
   left(): void;
-  /** Runs a proxy inside the machine. */
-  readonly giveTurns: TurnGiver | null;
+  readonly startProxy: ProxyStarter;
   /** It is the only one of its process. */
   readonly alone: boolean;
 }
 
-const unheard: Host = { waiting: () => () => {}, left: () => {}, giveTurns: null, alone: false };
+const unheard = (fabric: FabricOptions = {}): Host => ({
+  waiting: () => () => {},
+  left: () => {},
+  startProxy: inThread(fabric),
+  alone: false,
+});
 
-function hostIn(machine: SimMachine, rank: number): Host {
+/** `fabric`: how its ranks reach those that other processes simulate; null where there are none. */
+function hostIn(machine: SimMachine, rank: number, fabric: FabricOptions | null = null): Host {
   let there = true;
   machine.hostEntered(rank);
   return {
@@ -318,19 +347,9 @@ function hostIn(machine: SimMachine, rank: number): Host {
       if (there) machine.hostLeft(rank);
       there = false;
     },
-    giveTurns: (step, onError) =>
-      machine.startHost(rank, { name: 'proxy', hearsOutside: true, step, onError }),
+    startProxy: inMachine(machine, rank, fabric),
     alone: false,
   };
-}
-
-/**
- * Frees the devices of one process. A kernel of one may still write into the window of another, and would fault were
- * that gone: in a world that lost a rank, survivors' kernels wait for it until their time is over. So all end first.
- */
-async function freeAll(devices: readonly Device[]): Promise<void> {
-  await Promise.all(devices.map((device) => device.settle()));
-  await Promise.all(devices.map((device) => device.dispose()));
 }
 
 function chooseMachine(ranks: number, { device = 'auto', sim }: LocalWorldOptions): SimMachine | null {

@@ -47,6 +47,14 @@ describe('docs/memory.md', () => {
     expect(table.slice(2)).toEqual(rows);
   });
 
+  test('what replicas spare', () => {
+    const layer = layerOf('DeepSeek-V3', 'fp8', 8, 128);
+    const [alone, pairs] = [layer, { ...layer, replicas: 2 }].map((of) =>
+      (ExpertParallel.memory(of).bytes / 2 ** 20).toFixed(0),
+    );
+    expect(text).toContain(`${alone} MiB, with \`replicas: 2\` ${pairs} MiB`);
+  });
+
   test('its formula leaves out less than it says', () => {
     expect(text).toContain('slots × (P + R + W + 8 · topK + 8)');
     for (const model of Object.keys(models)) {

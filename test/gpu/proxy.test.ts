@@ -17,10 +17,9 @@ const usable = (() => {
 
 for (const { provider } of usable) {
   test(`kernels of two nodes over ${provider}`, needs(2, 60_000), async () => {
-    const engine = { provider, devices: provider === 'shm' ? [] : ['lo'], timeoutMs: 20_000 };
-    const sums = await World.local({ ranks: 2, nodes: 2, device: 'cuda', timeoutMs: 30_000 }, (world) =>
-      exchange(world, module, engine, 200),
-    );
+    const fabric = { provider, devices: provider === 'shm' ? [] : ['lo'], timeoutMs: 20_000 };
+    const options = { ranks: 2, nodes: 2, device: 'cuda', timeoutMs: 30_000, fabric } as const;
+    const sums = await World.local(options, (world) => exchange(world, module, 200));
     // Rank r hears 10 · round + (1 - r) in each of 200 rounds.
     assert.deepEqual(sums, [201_200, 201_000]);
   });

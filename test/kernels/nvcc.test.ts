@@ -10,6 +10,7 @@ const nvcc = findTool('nvcc');
 const variants: Readonly<Record<string, readonly ShapeText[]>> = {
   one_sided_dispatch: [
     { ranks: 4, hidden: 77, counts: 'yes' },
+    { replicas: 2, counts: 'yes' },
     { tokens: 1, scales: 224, 'dispatch.parts': 4, 'dispatch.threads': 256 },
     { ranks: 72, experts: 288, topk: 32, 'combine.way': 'pull' },
     { hidden: 2 ** 17, 'dispatch.threads': 512, 'dispatch.inFlight': 8 },
@@ -33,6 +34,8 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
     { hidden: 2 ** 17, 'combine.threads': 512, 'combine.inFlight': 8 },
     { hidden: 2 ** 17, 'combine.threads': 896, 'combine.inFlight': 8 },
     { wire: 'e4m3' },
+    { replicas: 2 },
+    { replicas: 4, wire: 'e4m3', counts: 'yes' },
     { wire: 'e4m3', weighting: 'combine', hidden: 144 },
     { wire: 'e4m3', ranks: 4, tokens: 1, dtype: 'f32', 'combine.parts': 7, 'combine.threads': 128 },
     { wire: 'e4m3', ranks: 72, experts: 288, topk: 32, dtype: 'f16', counts: 'yes' },
@@ -47,6 +50,7 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
   ],
   portable_dispatch_send: [
     { ranks: 4, hidden: 77, weights: 'no' },
+    { replicas: 2 },
     { tokens: 1, scales: 224, 'dispatch.parts': 7 },
     { ranks: 72, experts: 288, topk: 32, tokens: 5 },
   ],
@@ -57,6 +61,8 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
     { hidden: 77, dtype: 'f16' },
   ],
   portable_combine_recv: [
+    { replicas: 2 },
+    { replicas: 4, wire: 'e4m3', 'combine.parts': 3 },
     { ranks: 72, experts: 288, topk: 32 },
     { hidden: 77, dtype: 'f16', counts: 'yes' },
     { wire: 'e4m3' },
@@ -74,6 +80,11 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
   ],
   experts_expand: [{ scales: 224 }, { hidden: 77, topk: 32 }],
   experts_reduce: [{ hidden: 77, dtype: 'f16' }, { topk: 32 }, { topk: 32, dtype: 'f32', weights: 'no' }],
+  router_logits: [{ weights: 'f32' }, { hidden: 8, experts: 3, groups: 1, top: 1, topk: 1 }],
+  router_choose: [
+    { experts: 1024, topk: 32, groups: 1, top: 1 },
+    { scores: 'softmax', experts: 8, topk: 2, groups: 1, top: 1, bias: 'yes', correction: 'no' },
+  ],
   example_experts: [{ dtype: 'f32', weights: 'no' }, { hidden: 77 }, { routes: 'yes' }],
 };
 

@@ -21,7 +21,7 @@ const good: ExpertParallelOptions = {
   output: row('bf16', 8),
 };
 
-const spread = { way: 'store', blocks: 1, threads: 32, parts: 1, inFlight: 4 } as const;
+const spread = { way: 'store', blocks: 1, threads: 32, parts: 1, inFlight: 4, teams: 1 } as const;
 const tuning = { dispatch: spread, combine: { ...spread, way: 'push', ahead: 1 } } as const;
 
 /** Values that no caller's types allow, but JavaScript and JSON do. */
@@ -133,6 +133,10 @@ describe('ExpertParallel.create refuses', () => {
     'more in flight than registers hold': [
       'tuning.combine.inFlight',
       { tuning: { ...tuning, combine: { ...tuning.combine, inFlight: 9 } } },
+    ],
+    'teams of half a warp': [
+      'tuning.dispatch.teams',
+      { tuning: { ...tuning, dispatch: { ...spread, teams: 2 } } },
     ],
     'an unknown way': [
       'tuning.combine.way',

@@ -51,6 +51,8 @@ export function trips(ranks: fc.Arbitrary<number>, most: { readonly tokens: numb
   const launch = fc.record({
     blocks: fc.integer({ min: 1, max: 5 }),
     warps: fc.integer({ min: 1, max: 3 }),
+    /** All warps are one team, or each is one. */
+    alone: fc.boolean(),
     parts: fc.integer({ min: 1, max: 3 }),
     inFlight: fc.integer({ min: 1, max: 8 }),
   });
@@ -87,10 +89,10 @@ export function trips(ranks: fc.Arbitrary<number>, most: { readonly tokens: numb
         if (of.stray) for (const { topkIds } of sources) topkIds.set(strays.slice(0, topkIds.length));
         return sources;
       });
-      const spread = ({ warps, ...launch }: typeof of.dispatch) => ({
-        ...launch,
-        threads: Math.ceil(Math.max(warps * 32, ranks) / 32) * 32,
-      });
+      const spread = ({ warps: least, alone, ...launch }: typeof of.dispatch) => {
+        const warps = Math.ceil(Math.max(least * 32, ranks) / 32);
+        return { ...launch, threads: warps * 32, teams: alone ? 1 : warps };
+      };
       // Only whole vectors are pushed.
       const pushable = outputRowBytes(shape) % 16 === 0;
       const tuning = {

@@ -95,7 +95,7 @@ describe('one node', () => {
   it('is one-sided’s, and its memory is the window’s', () => {
     const q = question('h200-nvlink', 8, { dtype: 'bf16', tokens: [128] });
     const [only] = plan(q, named(candidates(q.known, q.place), 'one-sided'));
-    const launch = { blocks: 8, threads: 256, parts: 1, inFlight: 1 };
+    const launch = { blocks: 8, threads: 256, parts: 1, inFlight: 1, teams: 1 };
     const window = oneSidedWindow({
       ranks: 8,
       experts: 256,

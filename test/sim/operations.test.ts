@@ -197,6 +197,87 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
     expect(await words(bulk, 16, { block: 16 }, input)).toEqual([...input].map((x) => x + 1));
   });
 
+  it('asynchronous loads come in groups', async () => {
+    const loads = kernel(
+      { name: 'loads', params: { out: pointer('u32'), input: pointer('u32') } },
+      (g, { out, input }) => {
+        const stages = g.shared('v16', 3 * 4);
+        const at = g.threadIdx.x;
+        for (const i of g.unroll(2)) {
+          g.async.load(stages.at(4 * i + at), input.as('v16').at(4 * i + at));
+          g.async.commit();
+        }
+        for (let i = g.u32(0); i < 4; i += 1) {
+          if (i + 2 < 4)
+            g.async.load(stages.at(4 * ((i + 2) % 3) + at), input.as('v16').at(4 * (i + 2) + at));
+          g.async.commit();
+          g.async.wait(2);
+          g.barrier();
+          g.store(out.as('v16').at(4 * i + at), g.load(stages.at(4 * (i % 3) + 3 - at)));
+          g.barrier();
+        }
+      },
+    );
+    const input = Uint32Array.from({ length: 64 }, (_, i) => i);
+    const swapped = [...input].map((i) => 16 * (i >> 4) + 4 * (3 - ((i >> 2) & 3)) + (i & 3));
+    expect(await words(loads, 64, { block: 4 }, input)).toEqual(swapped);
+  });
+
+  it('a warp loads matrices: a lane gets two elements of a row of each', async () => {
+    const matrices = kernel(
+      { name: 'matrices', params: { out: pointer('u32'), input: pointer('u32') } },
+      (g, { out, input }) => {
+        const tile = g.shared('v16', 32);
+        g.store(tile.at(31 - g.laneId), g.load(input.as('v16').at(g.laneId)));
+        g.barrier();
+        g.store(out.as('v16').at(g.laneId), g.warp.ldmatrix(tile.at(31 - g.laneId)));
+      },
+    );
+    const input = Uint32Array.from({ length: 128 }, (_, i) => i);
+    const got = await words(matrices, 128, { block: 32 }, input);
+    const expected = Array.from({ length: 128 }, (_, i) => {
+      const [lane, matrix] = [i >> 2, i & 3];
+      return 4 * (8 * matrix + (lane >> 2)) + (lane & 3);
+    });
+    expect(got).toEqual(expected);
+  });
+
+  it('a warp multiplies matrices, spread over its lanes as ldmatrix deals them', async () => {
+    const multiply = kernel(
+      { name: 'multiply', params: { out: pointer('f32'), input: pointer('bf16') } },
+      (g, { out, input }) => {
+        // Rows 0 … 15 are a's, 16 … 31 are b's, of 16 elements each.
+        const tile = g.shared('v16', 64);
+        const lane = g.laneId;
+        for (const i of g.unroll(2))
+          g.store(tile.at(32 * i + lane), g.load(input.as('v16').at(32 * i + lane)));
+        g.barrier();
+        const a = g.warp.ldmatrix(tile.at(2 * (lane % 16) + lane / 16));
+        const b = g.warp.ldmatrix(tile.at(32 + 2 * (8 * (lane / 16) + (lane % 8)) + ((lane / 8) % 2)));
+        for (const half of g.unroll(2)) {
+          const one = g.f32(1);
+          const product = g.warp.mma(a, b, half, g.pack('f32', [one, one, one, one]));
+          for (const i of g.unroll(4)) {
+            const [row, column] = [lane / 4 + 8 * (i >> 1), 8 * half + 2 * (lane % 4) + (i % 2)];
+            g.store(out.at(16 * row + column), g.lane(product, 'f32', i));
+          }
+        }
+      },
+    );
+    // Integers that are exact in bf16, and their sums in f32.
+    const elements = Array.from({ length: 512 }, (_, i) => ((i * 37) % 23) - 11);
+    const bits = new Uint32Array(new Float32Array(elements).buffer);
+    const input = Uint16Array.from(bits, (word) => word >>> 16);
+    const got = new Float32Array(Uint32Array.from(await words(multiply, 256, { block: 32 }, input)).buffer);
+    const expected = Array.from({ length: 256 }, (_, i) => {
+      const [row, column] = [i >> 4, i & 15];
+      let sum = 1;
+      for (let k = 0; k < 16; k++) sum += elements[16 * row + k]! * elements[256 + 16 * column + k]!;
+      return sum;
+    });
+    expect([...got]).toEqual(expected);
+  });
+
   it('shared memory may be large, and declared where it is used', async () => {
     const [input, from] = [
       Uint32Array.from({ length: 64 }, (_, i) => i * i),

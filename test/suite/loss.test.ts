@@ -17,7 +17,7 @@ const options = {
   output: { dtype: 'bf16', length: 16 },
 } as const satisfies ExpertParallelOptions;
 
-const spread = { way: 'store', blocks: 4, threads: 32, parts: 1, inFlight: 4 } as const;
+const spread = { way: 'store', blocks: 4, threads: 32, parts: 1, inFlight: 4, teams: 1 } as const;
 const pull: Tuning = { dispatch: spread, combine: { ...spread, way: 'pull', ahead: 0 } };
 const push: Tuning = { dispatch: spread, combine: { ...spread, way: 'push', ahead: 1 } };
 const messages = { blocks: 4, threads: 32, parts: 1 } as const;

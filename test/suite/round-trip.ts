@@ -14,6 +14,7 @@ import {
   reference,
   type Shape,
   type Source,
+  sharing,
 } from '../../src/layer/index.js';
 import {
   bytesOf,
@@ -69,6 +70,7 @@ export interface RoundTrip {
   readonly experts: number;
   readonly topK: number;
   readonly maxTokens: number;
+  readonly replicas?: number;
   /** [round][rank]. Left out: three rounds of maxTokens. */
   readonly tokens?: readonly (readonly number[])[];
   readonly payloads: Readonly<Record<string, Row>>;
@@ -130,6 +132,7 @@ const shapeOf = ({ ranks, experts, topK, maxTokens, payloads, output, ...trip }:
   experts,
   topK,
   maxTokens,
+  ...(trip.replicas && { replicas: trip.replicas }),
   payloads: Object.entries(payloads).map(([name, { dtype, length }]) => ({
     name,
     rowBytes: dtypes[dtype].size * length,
@@ -149,7 +152,7 @@ function expectedRounds(trip: RoundTrip, shape: Shape): ExpectedRound[] {
     const sources = sourcesOf(trip, shape, tokens, 1 + round);
     const outputs = sources.map((_, rank) => {
       if (trip.between === 'rows') {
-        const rows = trip.ranks * trip.maxTokens * (trip.weighting === 'combine' ? trip.topK : 1);
+        const rows = sharing(shape).groups * trip.maxTokens * (trip.weighting === 'combine' ? trip.topK : 1);
         const elements = rows * shape.output.hidden;
         const made = randomElements(shape.output.dtype, elements, 1000 * (round + 1) + rank, 6);
         return trip.extremes ? withExtremes(made, shape.output.hidden, rank) : made;
@@ -183,7 +186,8 @@ function withExtremes(rows: Bits, hidden: number, rank: number): Bits {
 
 function sourcesOf(trip: RoundTrip, shape: Shape, tokens: readonly number[], seed: number): Source[] {
   return makeAllRoutes(shape, tokens, seed, trip.routes).map((routes, rank) => {
-    const draw = random(seed, rank, 9);
+    const first = rank - (rank % sharing(shape).replicas);
+    const draw = random(seed, first, 9);
     if (trip.stray) {
       const strays = [trip.experts, -9, 2 ** 31 - 1, -(2 ** 31)];
       for (let i = 0; i < routes.topkIds.length; i++) {
@@ -191,7 +195,7 @@ function sourcesOf(trip: RoundTrip, shape: Shape, tokens: readonly number[], see
       }
     }
     const payloads = shape.payloads.map(({ name, rowBytes }, i) => {
-      const own = seed * 1009 + rank * 16 + i;
+      const own = seed * 1009 + first * 16 + i;
       // Arithmetic needs numbers; everything else is bytes.
       return name === 'x' && trip.between !== 'rows'
         ? [name, bytesOf(randomElements(shape.output.dtype, routes.tokens * shape.output.hidden, own, 6))]
@@ -218,7 +222,7 @@ async function run(
   expected: readonly ExpectedRound[],
 ): Promise<readonly Plane[]> {
   const { experts, topK, maxTokens, payloads, output, weights = true, counts = false } = trip;
-  const { family, transport, tuning, waitMs } = trip;
+  const { family, transport, tuning, waitMs, replicas } = trip;
   const ep = await ExpertParallel.create(world, {
     experts,
     topK,
@@ -228,6 +232,7 @@ async function run(
     weights,
     counts,
     ...journey(trip),
+    ...(replicas && { replicas }),
     ...(family && { family }),
     ...(transport && { transport }),
     ...(tuning && { tuning }),
@@ -367,7 +372,7 @@ function planesOf(shape: Shape, { received, out }: Outcome): Plane[] {
   const { experts, weights, counts, payloads } = received;
   for (const { name, rowBytes } of shape.payloads) {
     // Slots without a route hold whatever was there before.
-    for (let slot = 0; slot < shape.ranks * shape.maxTokens; slot++) {
+    for (let slot = 0; slot < sharing(shape).groups * shape.maxTokens; slot++) {
       const ids = experts.subarray(slot * shape.topK, (slot + 1) * shape.topK);
       if (ids.every((id) => id < 0)) payloads[name]!.fill(0, slot * rowBytes, (slot + 1) * rowBytes);
     }
@@ -410,7 +415,7 @@ function tuning(
   ahead = 1,
   { send = 'store', inFlight = 4 }: { readonly send?: 'store' | 'bulk'; readonly inFlight?: number } = {},
 ): Tuning {
-  const launch = { blocks, threads, parts, inFlight };
+  const launch = { blocks, threads, parts, inFlight, teams: 1 };
   return { dispatch: { ...launch, way: send }, combine: { ...launch, way, ahead } };
 }
 const bulk = { send: 'bulk' } as const;
@@ -458,6 +463,9 @@ export function roundTripCases(
   const full = Array.from({ length: ranks }, () => plain.maxTokens);
   const none = full.map(() => 0);
   const some = full.map((most, rank) => (rank * 3 + 2) % (most + 1));
+  /** Pairs, or where they do not divide the ranks, all of them. */
+  const replicas = ranks % 2 === 0 ? 2 : ranks;
+  const twos = full.map(() => 2);
   const onlyLast = none.map((_, rank) => (rank === ranks - 1 ? 5 : 0));
 
   const trips: Record<string, Partial<RoundTrip>> = {
@@ -547,6 +555,14 @@ export function roundTripCases(
       tuning: tuning('push', [1, 32, 1], 0),
     },
     'bf16 as e4m3, a graph of two rounds, replayed': { ...asE4m3('bf16', 48), tokens: [some, full], replays },
+    'groups, counts': { replicas, maxTokens: 3 * replicas, counts: true },
+    'groups, two tokens each, rows in three parts': {
+      ...{ replicas, maxTokens: 3 * replicas, tokens: [twos, none, twos] },
+      tuning: tuning('push', [4, 96, 3], 2),
+    },
+    'groups, bf16 as e4m3': { ...asE4m3('bf16', 1040), replicas, maxTokens: 2 * replicas },
+    'groups, pull': { replicas, maxTokens: 2 * replicas, tuning: tuning('pull', [4, 96, 3]), counts: true },
+    'groups, a graph, replayed': { replicas, maxTokens: 2 * replicas, replays },
     'no weights': { weights: false },
     'no weights, counts, nine rounds': {
       weights: false,

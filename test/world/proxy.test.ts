@@ -2,14 +2,15 @@ import { describe, expect, it } from 'vitest';
 import { type MappedMemory, NativeView } from '../../src/device/index.js';
 import { RankLostError } from '../../src/errors/index.js';
 import { allocate } from '../../src/native/index.js';
-import { type Group, type ProxyOptions, World } from '../../src/world/index.js';
+import { type FabricOptions, type Group, type RunningProxy, World } from '../../src/world/index.js';
 import { LocalGroup } from '../../src/world/local-group.js';
-import { startProxy } from '../../src/world/proxy/start.js';
+import { inThread } from '../../src/world/proxy/start.js';
+import { freePort } from './groups.js';
 import { exchange } from './programs/exchange.js';
 import { type RelayData, words } from './programs/relay.js';
 
 const module = new URL('./programs/relay.ts', import.meta.url);
-const engine: NonNullable<ProxyOptions['engine']> = {
+const fabric: FabricOptions = {
   provider: 'tcp;ofi_rxm',
   devices: ['lo'],
   timeoutMs: 20_000,
@@ -33,18 +34,17 @@ function run<T>(
   program: (rank: {
     group: Group;
     memory: MappedMemory;
-    proxy: Awaited<ReturnType<typeof startProxy>>;
+    proxy: RunningProxy;
     /** Sends 16 bytes of a value, as a kernel would, and awaits those that come. */
     swap(epoch: number): Promise<Set<number>>;
   }) => Promise<T>,
-  options = engine,
+  options = fabric,
 ): Promise<T[]> {
   return LocalGroup.run(2, async (group) => {
     const memory = mapped();
     const { host } = memory;
-    const proxy = await startProxy(group, null, {
-      ...{ module, name: 'relay', data: data(group.rank), memories: [memory] },
-      engine: options,
+    const proxy = await inThread(options)(group, {
+      ...{ module, name: 'relay', data: data(group.rank), memory },
     });
     const swap = async (epoch: number) => {
       host.write(words.outgoing, new Uint8Array(16).fill(10 * epoch + group.rank));
@@ -82,7 +82,7 @@ describe('a proxy in a thread', () => {
           expect(proxy.error).toBeNull();
           return seen;
         },
-        { ...engine, provider, devices },
+        { ...fabric, provider, devices },
       );
       for (const [rank, seen] of results.entries()) {
         expect(seen).toEqual(Array.from({ length: rounds }, (_, i) => [(10 * (i + 1) + 1 - rank) & 255]));
@@ -119,39 +119,46 @@ describe('a proxy in a thread', () => {
     expect(fallen!.own).toBe(why);
   });
 
-  it('hears of a rank that the group has lost, and is not lost itself', async () => {
-    const results = await run(healthy, async ({ group, memory, proxy, swap }) => {
+  it('that sends to a rank that the group has lost ends with that loss, and its own rank is not lost', async () => {
+    const [survivor] = await run(healthy, async ({ group, memory, proxy, swap }) => {
       await swap(1);
       await group.barrier();
-      if (group.rank === 1) {
-        group.abandon('it has had enough');
-        return null;
-      }
-      await until(() => memory.host.load(words.lost) === 1);
+      if (group.rank === 1) group.abandon('it has had enough');
       const loss: unknown = await group.barrier('next').catch((error: unknown) => error);
       expect(loss).toMatchObject({ ranks: [1] });
+      if (group.rank === 1) return null;
+      for (let epoch = 2; proxy.error === null; epoch++) {
+        memory.host.store(words.sent, epoch);
+        await new Promise(setImmediate);
+      }
       return proxy.error;
     });
-    expect(results).toEqual([null, null]);
+    expect(survivor).toBeInstanceOf(RankLostError);
+    expect(survivor).toMatchObject({ ranks: [1] });
   });
 
   it('that does not exist is refused on every rank, by name', async () => {
     const errors = await LocalGroup.run(2, async (group) => {
       const name = group.rank === 1 ? 'relais' : 'relay';
-      return startProxy(group, null, { module, name, data: {}, memories: [], engine }).catch(
-        (error) => error,
-      );
+      return inThread(fabric)(group, { module, name, memory: mapped() }).catch((error: Error) => error);
     });
-    expect(errors[1].message).toMatch(/relay\.ts exports no relais/);
-    expect(errors[0].message).toMatch(/rank 1 did not answer/);
+    expect((errors[1] as Error).message).toMatch(/relay\.ts exports no relais/);
+    expect((errors[0] as Error).message).toMatch(/rank 1 did not answer/);
   });
 });
 
 describe('the same program beside simulated GPUs', () => {
-  it('is given turns by the machine, which waits for the network', async () => {
+  it('is given turns by the machine, over its own network', async () => {
     const sums = await World.local({ ranks: 2, nodes: 2, device: 'sim' }, (world) =>
-      exchange(world, module, engine, 3),
+      exchange(world, module, 3),
     );
     expect(sums).toEqual([63, 60]);
+  });
+
+  it('reaches GPUs that other processes simulate over libfabric, for which the machine waits', async () => {
+    const address = `127.0.0.1:${await freePort()}`;
+    const join = (rank: number) =>
+      World.join({ device: 'sim', rank, ranks: 2, address, fabric }, (world) => exchange(world, module, 3));
+    expect(await Promise.all([join(0), join(1)])).toEqual([[63], [60]]);
   });
 });

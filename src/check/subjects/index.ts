@@ -4,8 +4,9 @@ import { ceilings } from './ceilings.js';
 import { experts } from './experts.js';
 import { oneSided } from './one-sided.js';
 import { portable } from './portable.js';
+import { router } from './router.js';
 
 /** Where other threads find them. */
 export const checkSubjectsModule = import.meta.url;
 
-export const checkSubjects: readonly CheckSubject[] = [...oneSided, ...portable, experts, ceilings];
+export const checkSubjects: readonly CheckSubject[] = [...oneSided, ...portable, experts, router, ceilings];

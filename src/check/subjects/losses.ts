@@ -12,12 +12,11 @@ import { ExampleExperts, layerOf, makeSources, shapeOfRounds } from '../../testi
 import { World } from '../../world/index.js';
 import { type CheckConfiguration, WrongResult } from '../subject.js';
 
-const ranks = 3;
 const victim = 1;
-const layer = { ranks, experts: 3, topK: 3, maxTokens: 4, hidden: 16, dtype: 'bf16' } as const;
+const layer = { experts: 3, topK: 3, maxTokens: 4, hidden: 16, dtype: 'bf16' } as const;
 
 /** Several blocks, which all give up, and each of which has more to wait for. */
-const spread = { blocks: 2, threads: 32, parts: 1, inFlight: 4 };
+const spread = { blocks: 2, threads: 32, parts: 1, inFlight: 4, teams: 1 };
 
 /** Of the one-sided family, with one of its tunings. */
 export function loss(
@@ -27,10 +26,12 @@ export function loss(
     wire = 'rows',
     send = 'store',
     split = false,
+    replicas = 1,
   }: {
     readonly wire?: 'rows' | 'e4m3';
     readonly send?: 'store' | 'bulk';
     readonly split?: boolean;
+    readonly replicas?: number;
   } = {},
 ): CheckConfiguration {
   const tuning: Tuning = { dispatch: { ...spread, way: send }, combine: { ...spread, way, ahead: 1 } };
@@ -40,19 +41,21 @@ export function loss(
     ...(split ? ['split'] : []),
   ];
   // Where routes are counted, several blocks of a split dispatch wait.
-  return lossOf(name.join(', '), operation, { tuning, split, counts: split }, wire);
+  return lossOf(name.join(', '), operation, { tuning, split, counts: split, replicas }, wire);
 }
 
 /** `victim` is gone when the others begin the operation, in the first round. */
 export function lossOf(
   name: string,
   operation: Operation,
-  how: Pick<ExpertParallelOptions, 'family' | 'transport' | 'tuning' | 'split' | 'counts'>,
+  how: Pick<ExpertParallelOptions, 'family' | 'transport' | 'tuning' | 'split' | 'counts' | 'replicas'>,
   wire: 'rows' | 'e4m3' = 'rows',
 ): CheckConfiguration {
-  const shape = shapeOfRounds({ ...layer, wire });
+  const { replicas = 1 } = how;
+  const ranks = replicas === 1 ? 3 : 2 * replicas;
+  const shape = shapeOfRounds({ ...layer, ranks, replicas, wire });
   return {
-    name: `${name}, a rank lost in ${operation}`,
+    name: `${name}${replicas > 1 ? `, groups of ${replicas}` : ''}, a rank lost in ${operation}`,
     ranks,
     async run(machine) {
       const errors: unknown[] = [];

@@ -11,6 +11,8 @@ import { type Carrier, common, configurationsOf, type Rounds } from './rounds.js
 interface OneSided extends Rounds {
   readonly ahead: number;
   readonly send: 'store' | 'bulk';
+  /** Of a block: each works on a piece of its own. */
+  readonly teams: number;
 }
 
 const pushed: Readonly<Record<string, Partial<OneSided>>> = {
@@ -155,6 +157,13 @@ const narrow: Readonly<Record<string, Partial<OneSided>>> = Object.fromEntries(
       tokens: [Array(9).fill(1)],
     },
     'e4m3, a graph': { graph: true },
+    'e4m3, groups of 2': {
+      ranks: 4,
+      replicas: 2,
+      hidden: 1040,
+      parts: 2,
+      tokens: [Array(4).fill(2), Array(4).fill(1)],
+    },
   }).map(([name, differences]) => [name, { wire: 'e4m3', hidden: 16, ...differences }]),
 );
 
@@ -178,14 +187,16 @@ const apart: Readonly<Record<string, Partial<OneSided>>> = Object.fromEntries(
     'split, nothing comes home': { ranks: 3, topK: 2, routes: { router: { kind: 'one-rank', target: 1 } } },
     'split, a graph, replayed': { graph: true, counts: true },
     'split, one resident block': { residentBlocks: 1, maxTokens: 3 },
+    'split, two teams': { maxTokens: 5, threads: 64, teams: 2, counts: true },
     'split, bulk': { send: 'bulk', maxTokens: 4, blocks: 1, hidden: 24 },
+    'split, groups of 2, a graph': { ranks: 4, replicas: 2, graph: true, counts: true },
     'split, e4m3': { wire: 'e4m3', hidden: 16, ranks: 3 },
     'split, combine weighs': { weighting: 'combine', topK: 3, experts: 5 },
     'split, launches that do not overlap': { programmatic: false, inspect: true },
   }).map(([name, differences]) => [name, { split: true, ...differences }]),
 );
 
-const small = { blocks: 2, threads: 32, parts: 1, inFlight: 4 };
+const small = { blocks: 2, threads: 32, parts: 1, inFlight: 4, teams: 1 };
 const alone = (way: 'push' | 'pull'): Carrier => ({
   tuning: { dispatch: { ...small, way: 'store' }, combine: { ...small, way, ahead: 1 } },
 });
@@ -202,6 +213,7 @@ export const oneSided: readonly CheckSubject[] = [
       givenRows('push, nothing between dispatch and combine, f32', alone('push'), { dtype: 'f32' }),
       loss('push', 'dispatch'),
       loss('push', 'combine'),
+      loss('push', 'combine', { replicas: 2 }),
     ],
   },
   {
@@ -218,6 +230,7 @@ export const oneSided: readonly CheckSubject[] = [
     configurations: [
       ...configurations('push', inBulk),
       ...configurations('pull', {
+        'bulk, two teams': { send: 'bulk', maxTokens: 3, blocks: 1, threads: 64, teams: 2 },
         'bulk, two warps': { send: 'bulk', maxTokens: 4, blocks: 1, threads: 64 },
       }),
       loss('push', 'dispatch', { send: 'bulk' }),
@@ -266,8 +279,12 @@ function configurations(
   way: 'push' | 'pull',
   all: Readonly<Record<string, Partial<OneSided>>>,
 ): CheckConfiguration[] {
-  return configurationsOf(way, all, ({ blocks, threads, parts }, { ahead = 1, send = 'store' }) => {
-    const launch = { blocks, threads, parts, inFlight: 4 };
-    return { tuning: { dispatch: { ...launch, way: send }, combine: { ...launch, way, ahead } } };
-  });
+  return configurationsOf(
+    way,
+    all,
+    ({ blocks, threads, parts }, { ahead = 1, send = 'store', teams = 1 }) => {
+      const launch = { blocks, threads, parts, teams, inFlight: 4 };
+      return { tuning: { dispatch: { ...launch, way: send }, combine: { ...launch, way, ahead } } };
+    },
+  );
 }

@@ -59,6 +59,10 @@ const narrow: Readonly<Record<string, Partial<Rounds>>> = {
       [1, 1],
     ],
   },
+  'e4m3, groups of 2, in parts': {
+    ...{ wire: 'e4m3', hidden: 1040, parts: 2, dtype: 'f32' },
+    ...{ ranks: 4, replicas: 2, tokens: [Array(4).fill(2), Array(4).fill(1)] },
+  },
   'e4m3, one resident block': { wire: 'e4m3', hidden: 16, residentBlocks: 1, maxTokens: 3 },
 };
 
@@ -76,6 +80,9 @@ const apart: Readonly<Record<string, Partial<Rounds>>> = {
       [1, 3, 0],
       [2, 2, 3],
     ],
+  },
+  'split, groups of 2, odd rows, two chunks': {
+    ...{ ranks: 4, replicas: 2, maxTokens: 34, hidden: 3, routes: { holes: 0.8 }, tokens: [[34, 34, 1, 1]] },
   },
   'split, a graph, replayed': { graph: true, counts: true },
 };
@@ -116,6 +123,7 @@ export const portable: readonly CheckSubject[] = [
       // Counting takes several blocks, which all give up.
       lossOf('portable, counts', 'dispatch', { ...alone, counts: true }),
       lossOf('portable', 'combine', alone),
+      lossOf('portable', 'combine', { ...alone, replicas: 2 }),
       lossOf('portable, split', 'combine', { ...alone, split: true }),
     ],
   },

@@ -23,6 +23,7 @@ export interface Rounds {
   readonly experts: number;
   readonly topK: number;
   readonly maxTokens: number;
+  readonly replicas: number;
   /** [round][rank]; maxTokens of each in three rounds, if left out. */
   readonly tokens: readonly (readonly number[])[];
   readonly hidden: number;
@@ -53,6 +54,7 @@ const plain: Omit<Rounds, 'tokens'> = {
   experts: 4,
   topK: 2,
   maxTokens: 2,
+  replicas: 1,
   hidden: 8,
   dtype: 'bf16',
   weighting: 'experts',
@@ -120,6 +122,21 @@ export const common: Readonly<Record<string, Partial<Rounds>>> = {
   'a graph, replayed': { graph: true, counts: true },
   'arrivals looked at': { inspect: true, programmatic: false },
   'one resident block': { residentBlocks: 1, maxTokens: 3 },
+  'groups of 2': {
+    ...{ ranks: 4, replicas: 2, counts: true },
+    tokens: [
+      [2, 2, 1, 1],
+      [0, 0, 2, 2],
+      [1, 1, 2, 2],
+    ],
+  },
+  'all in one group, one resident block': {
+    replicas: 2,
+    residentBlocks: 1,
+    maxTokens: 6,
+    parts: 2,
+    hidden: 24,
+  },
 };
 
 /** A family, and how it is tuned. */
@@ -141,9 +158,9 @@ export function configurationsOf<R extends Partial<Rounds>>(
 
 function configuration(name: string, of: Rounds, carrier: Carrier): CheckConfiguration {
   const { ranks, residentBlocks, tiny, weights, counts, inspect, graph, split } = of;
-  const { hidden, dtype, weighting, wire, extra, experts, topK, maxTokens } = of;
+  const { hidden, dtype, weighting, wire, extra, experts, topK, maxTokens, replicas } = of;
   const row = { hidden, dtype, weighting, wire };
-  const shape = shapeOfRounds({ ranks, experts, topK, maxTokens, extra, ...row });
+  const shape = shapeOfRounds({ ranks, experts, topK, maxTokens, replicas, extra, ...row });
   const options: RoundsOptions = {
     weights,
     counts,

@@ -5,7 +5,7 @@ import { errno, FI } from '../libfabric/bindings.js';
 import { completionBatch, completionWords, type Endpoint, Rail, type Reach } from '../libfabric/endpoint.js';
 import { choose, type FabricDevice } from '../libfabric/provider.js';
 import { PollingClock } from './clock.js';
-import { ImmediateTable } from './immediates.js';
+import { ImmediateQueue, ImmediateTable } from './immediates.js';
 import { Lane, type Target } from './lane.js';
 import { Receives, receiveContext } from './receives.js';
 import { Regions } from './regions.js';
@@ -26,6 +26,8 @@ export interface CoreOptions {
   readonly queue: number;
   readonly messageBytes: number;
   readonly receives: number;
+  /** Immediates are counted by tag, or listed as they land. */
+  readonly arrivals: 'counted' | 'listed';
   readonly shared: Shared;
 }
 
@@ -78,7 +80,8 @@ export class Core {
 
   private readonly control: Int32Array;
   private readonly commands: Float64Array;
-  private readonly immediates: ImmediateTable;
+  private readonly immediates: ImmediateTable | null;
+  private readonly arrivals: ImmediateQueue | null;
   private readonly reports: Reports;
   private readonly clock: PollingClock;
   private readonly completions: Int32Array[];
@@ -92,7 +95,9 @@ export class Core {
     const { shared } = options;
     this.control = new Int32Array(shared.control);
     this.commands = new Float64Array(shared.commands);
-    this.immediates = new ImmediateTable(shared.immediates);
+    const listed = options.arrivals === 'listed';
+    this.immediates = listed ? null : new ImmediateTable(shared.immediates);
+    this.arrivals = listed ? new ImmediateQueue(shared.immediates) : null;
     this.reports = new Reports(shared);
     this.clock = new PollingClock(options.timeoutMs);
 
@@ -397,6 +402,7 @@ export class Core {
 
   private readCompletions(index: number): boolean {
     const rail = this.rails[index]!;
+    if (this.arrivals !== null && !this.arrivals.fits(completionBatch)) return false;
     const count = rail.readQueue(rail.queue, rail.entries.address, completionBatch);
     if (count <= 0) {
       if (count === -errno.AGAIN || count === 0) return false;
@@ -408,14 +414,22 @@ export class Core {
       if (flags & (FI.WRITE | FI.SEND)) {
         this.complete(words[at]!, words[at + 1]!);
       } else if (flags & FI.REMOTE_CQ_DATA) {
-        if (this.immediates.add(words[at + 8]!)) this.reports.landed();
-        else this.reports.immediateLost();
+        this.landed(words[at + 8]!);
       } else if (flags & FI.RECV) {
         this.receives.deliver(words[at]!, words[at + 4]!);
         this.reports.landed();
       }
     }
     return true;
+  }
+
+  private landed(immediate: number): void {
+    if (this.immediates !== null && !this.immediates.add(immediate)) {
+      this.reports.immediateLost();
+      return;
+    }
+    this.arrivals?.add(immediate);
+    this.reports.landed();
   }
 
   /** A request has ended well, unless it was given up before: then its context names an older use. */

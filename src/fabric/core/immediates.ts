@@ -61,6 +61,47 @@ export class ImmediateTable {
   }
 }
 
+/**
+ * The immediates that have landed, one after the other, for a caller who looks at each of them. The core adds; the front
+ * takes. While there is no room for more, the core looks for no completions.
+ */
+export class ImmediateQueue {
+  /** How many were added and how many taken, modulo 2^32. */
+  private readonly counts: Int32Array;
+  private readonly tags: Int32Array;
+  private readonly mask: number;
+
+  constructor(shared: SharedArrayBuffer) {
+    this.counts = new Int32Array(shared, 0, 2);
+    this.tags = new Int32Array(shared, 8);
+    this.mask = this.tags.length - 1;
+  }
+
+  static allocate(room: number): SharedArrayBuffer {
+    return new SharedArrayBuffer((2 + room) * 4);
+  }
+
+  /** Whether `n` more can be added. */
+  fits(n: number): boolean {
+    return ((this.counts[0]! - Atomics.load(this.counts, 1)) | 0) + n <= this.tags.length;
+  }
+
+  add(tag: number): void {
+    const added = this.counts[0]!;
+    this.tags[added & this.mask] = tag;
+    Atomics.store(this.counts, 0, (added + 1) | 0);
+  }
+
+  /** The oldest, or -1. */
+  take(): number {
+    const taken = this.counts[1]!;
+    if (Atomics.load(this.counts, 0) === taken) return -1;
+    const tag = this.tags[taken & this.mask]!;
+    Atomics.store(this.counts, 1, (taken + 1) | 0);
+    return tag;
+  }
+}
+
 /** What a full table means for whoever asks for one more tag. */
 export function tableFull(): UnavailableError {
   return new UnavailableError(

@@ -1,4 +1,4 @@
-import { ImmediateTable } from './immediates.js';
+import { ImmediateQueue, ImmediateTable } from './immediates.js';
 
 /**
  * What the caller's side of an engine (the front) and the thread that drives libfabric (the core) share. The
@@ -18,6 +18,7 @@ export interface Shared {
   readonly remaining: SharedArrayBuffer;
   /** Two words a peer: its state, and how many of its requests have ended (modulo 2^32). */
   readonly peers: SharedArrayBuffer;
+  /** Those that have landed: a table that counts them, or a queue that lists them. */
   readonly immediates: SharedArrayBuffer;
 }
 
@@ -69,7 +70,8 @@ export interface SharedSizes {
   /** Operations under way at once. A power of two. */
   readonly operations: number;
   readonly peers: number;
-  readonly immediates: number;
+  /** Different ones that a table has room for; null for a queue. */
+  readonly immediates: number | null;
   readonly receives: number;
 }
 
@@ -77,6 +79,9 @@ export interface SharedSizes {
 export const commandWords = 32768;
 /** Positions in the ring are taken modulo its length, with this. */
 export const ringMask = commandWords - 1;
+
+/** A power of two. */
+const queuedImmediates = 4096;
 
 export function createShared({ operations, peers, immediates, receives }: SharedSizes): Shared {
   return {
@@ -88,6 +93,7 @@ export function createShared({ operations, peers, immediates, receives }: Shared
     inbox: new SharedArrayBuffer(receives * 8),
     remaining: new SharedArrayBuffer(operations * 4),
     peers: new SharedArrayBuffer(peers * 8),
-    immediates: ImmediateTable.allocate(immediates),
+    immediates:
+      immediates === null ? ImmediateQueue.allocate(queuedImmediates) : ImmediateTable.allocate(immediates),
   };
 }

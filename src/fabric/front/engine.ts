@@ -1,6 +1,12 @@
-import { ArgumentError, DisposedError, requireInteger, requireText } from '../../errors/index.js';
+import {
+  ArgumentError,
+  DisposedError,
+  HeddleError,
+  requireInteger,
+  requireText,
+} from '../../errors/index.js';
 import type { CoreOptions } from '../core/core.js';
-import { ImmediateTable, tableFull } from '../core/immediates.js';
+import { ImmediateQueue, ImmediateTable, tableFull } from '../core/immediates.js';
 import { command, commandWords, ringMask, transferHeader, word } from '../core/shared.js';
 import { decodeAddress, decodeRegion, encodeAddress } from '../libfabric/address.js';
 import { errno, libfabric, strerror } from '../libfabric/bindings.js';
@@ -54,7 +60,8 @@ export class TransferEngine implements Waitable {
   private readonly control: Int32Array;
   private readonly ring: CommandRing;
   private readonly peerWords: Int32Array;
-  private readonly immediates: ImmediateTable;
+  private readonly immediates: ImmediateTable | null;
+  private readonly arrivals: ImmediateQueue | null;
   private readonly counters = new Map<number, ImmediateCounter>();
   private readonly waiting = new Waiting(this);
   private readonly operations: Operations;
@@ -94,7 +101,9 @@ export class TransferEngine implements Waitable {
     this.ring = new CommandRing(core.shared, driver);
     this.memory = new EngineMemory(driver, core.id, core.gpuMemory, this);
     this.peerWords = new Int32Array(core.shared.peers);
-    this.immediates = new ImmediateTable(core.shared.immediates);
+    const listed = core.arrivals === 'listed';
+    this.immediates = listed ? null : new ImmediateTable(core.shared.immediates);
+    this.arrivals = listed ? new ImmediateQueue(core.shared.immediates) : null;
     this.onError = options.onError ?? ((error) => process.emitWarning(error));
     this.operations = new Operations(
       core.shared,
@@ -237,12 +246,33 @@ export class TransferEngine implements Waitable {
   /** The counter of writes that land here with this immediate; one per tag. */
   immediate(tag: number): ImmediateCounter {
     requireInteger('tag', tag, 0, 2 ** 32 - 1);
+    if (this.immediates === null)
+      throw new HeddleError(
+        'HEDDLE_FABRIC',
+        "this engine lists immediates (arrivals: 'listed'): call nextImmediate",
+      );
     let counter = this.counters.get(tag);
     if (counter === undefined) {
       counter = new ImmediateCounter(tag, this.immediates, this.shards, this.waiting);
       this.counters.set(tag, counter);
     }
     return counter;
+  }
+
+  /** Of an engine that lists them: the oldest immediate that has landed, which is taken by this; -1 where there is none. */
+  nextImmediate(): number {
+    if (this.arrivals === null)
+      throw new HeddleError(
+        'HEDDLE_FABRIC',
+        "this engine counts immediates; open it with arrivals: 'listed'",
+      );
+    return this.arrivals.take();
+  }
+
+  /** Whether a write to the peer can begin without waiting for room. */
+  hasRoomFor(peer: Peer): boolean {
+    this.requireOpen();
+    return this.fits(peer, 1);
   }
 
   // ---- Operations ----------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import {
   requireFunction,
   requireInteger,
   requireObject,
+  requireOneOf,
 } from '../../errors/index.js';
 import type { CoreOptions } from '../core/core.js';
 import { createShared } from '../core/shared.js';
@@ -35,6 +36,11 @@ export interface EngineOptions {
   readonly peers?: number;
   readonly immediates?: number;
   readonly operations?: number;
+  /**
+   * What becomes of immediates that land: counted by tag, for `immediate`, or listed, for `nextImmediate`. What is listed
+   * must be taken, or nothing moves any more; and each write is one, so not with `shard: 'bytes'`.
+   */
+  readonly arrivals?: 'counted' | 'listed';
   /** The longest message of `send`, and how many may wait here to be received. */
   readonly messageBytes?: number;
   readonly receives?: number;
@@ -58,6 +64,8 @@ export function coreOptions(options: EngineOptions): CoreOptions {
   requirePowerOfTwo('operations', operations, 2 ** 20);
   requirePowerOfTwo('receives', receives, 2 ** 12);
   if (shard !== 'peer' && shard !== 'bytes') throw new ArgumentError('shard', shard, "'peer' or 'bytes'");
+  const { arrivals = 'counted' } = options;
+  requireOneOf('arrivals', arrivals, shard === 'bytes' ? ['counted'] : ['counted', 'listed']);
   const { thread = 'worker' } = options;
   if (thread !== 'worker' && thread !== 'caller')
     throw new ArgumentError('thread', thread, "'worker' or 'caller'");
@@ -72,11 +80,13 @@ export function coreOptions(options: EngineOptions): CoreOptions {
     queue,
     messageBytes: requireInteger('messageBytes', options.messageBytes ?? 4096, 64, 2 ** 20),
     receives,
+    arrivals,
     shared: createShared({
       operations,
       receives,
       peers: requireInteger('peers', options.peers ?? 1024, 1, 2 ** 16),
-      immediates: requireInteger('immediates', options.immediates ?? 4096, 1, 2 ** 20),
+      immediates:
+        arrivals === 'listed' ? null : requireInteger('immediates', options.immediates ?? 4096, 1, 2 ** 20),
     }),
   };
 }

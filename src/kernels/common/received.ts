@@ -7,6 +7,7 @@ import {
   type Layer,
   outputRowBytes,
   type RowDtype,
+  sharing,
   split,
 } from '../../layer/index.js';
 import type { BufferPlan, ReceivedPlan, View, WindowPlan } from '../family.js';
@@ -27,10 +28,13 @@ export function rowsOf({ output: { hidden } }: Pick<Layer, 'output'>, dtype: Row
   return { vectors, lanes, units: hidden / lanes, unit: vectors ? ('v16' as const) : dtype };
 }
 
+/** Slots: one for each (source, token). A source is a rank; with replicas, a group of them. */
+export const slotShape = (layer: Layer) => [sharing(layer).groups, layer.maxTokens] as const;
+
 /** Slot (source, token) is the token's own: nothing is counted, agreed on or reset. */
 export function receivedSections(layer: Layer) {
-  const { ranks, maxTokens, topK } = layer;
-  const slots = [ranks, maxTokens] as const;
+  const { topK } = layer;
+  const slots = slotShape(layer);
   const { unit, units } = rowsOf(layer, partialDtype(layer));
   return {
     counts: field('u32', [localExperts(layer)]),
@@ -56,9 +60,9 @@ export function receivedPlan(
   layout: TypedLayout<ReceivedSections>,
   routes: BufferPlan | null,
 ): ReceivedPlan {
-  const { ranks, maxTokens, topK } = layer;
+  const { topK } = layer;
   const { dtype, hidden } = layer.output;
-  const slots = [ranks, maxTokens];
+  const slots = slotShape(layer);
   const view = (
     name: keyof ReceivedSections,
     dtype: Dtype,
@@ -91,7 +95,7 @@ export const routesBuffer = (layer: Layer): BufferPlan | null =>
     : {
         kind: 'buffer',
         purpose: 'rows of the experts',
-        bytes: layer.ranks * layer.maxTokens * layer.topK * outputRowBytes(layer),
+        bytes: sharing(layer).groups * layer.maxTokens * layer.topK * outputRowBytes(layer),
       };
 
 /** What holds nothing before a kernel has written it. */
@@ -102,19 +106,26 @@ export const unwrittenSections = (layer: Layer, layout: TypedLayout<ReceivedSect
   ...layer.payloads.map((_, i) => section(layout, 'payloads', i)),
 ];
 
-/** Counts the routes of one token of every source, whose ids have arrived; all threads of a block. */
+/** Counts the routes of one turn, a token of every rank, whose ids have arrived; all threads of a block. */
 export function countRoutes(layer: Layer, window: TypedLayout<ReceivedSections>) {
   const { base, extra } = split(layer);
   return device(
     {
       name: 'count_routes',
-      params: { mine: windowOf(window), token: 'u32' },
-      using: { RANKS: layer.ranks, K: layer.topK, BASE: base, EXTRA: extra },
+      params: { mine: windowOf(window), turn: 'u32' },
+      using: {
+        RANKS: layer.ranks,
+        REPLICAS: sharing(layer).replicas,
+        K: layer.topK,
+        BASE: base,
+        EXTRA: extra,
+      },
     },
-    (g, { mine, token }, { RANKS, K, BASE, EXTRA }) => {
+    (g, { mine, turn }, { RANKS, REPLICAS, K, BASE, EXTRA }) => {
       const first = g.rank * BASE + g.min(g.rank, g.u32(EXTRA));
       for (let i = g.threadIdx.x; i < RANKS * K; i += g.blockDim.x) {
-        const id = g.load(mine.experts.at(i / K, token, i % K));
+        const rank = i / K;
+        const id = g.load(mine.experts.at(rank / REPLICAS, turn * REPLICAS + (rank % REPLICAS), i % K));
         if (id >= 0) g.atomicAdd(mine.counts.at(g.u32(id) - first), 1, { order: 'relaxed', scope: 'gpu' });
       }
     },

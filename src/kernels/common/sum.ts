@@ -41,7 +41,12 @@ export const gatherParams = <At extends DeviceParams>(at: RecordParam<At>) => ({
 });
 
 /** −0 in every lane. */
-const negativeZeros = { bf16: 0x80008000, f16: 0x80008000, f32: 0x80000000, e4m3: 0x80808080 } as const;
+export const negativeZeros = {
+  bf16: 0x80008000,
+  f16: 0x80008000,
+  f32: 0x80000000,
+  e4m3: 0x80808080,
+} as const;
 
 const powerOfTwo = (n: number): number => 2 ** Math.ceil(Math.log2(n));
 

@@ -15,7 +15,7 @@ import {
   type TypedLayout,
   windowOf,
 } from '../../lang/index.js';
-import { dtypes, type Layer } from '../../layer/index.js';
+import { dtypes, type Layer, sharing } from '../../layer/index.js';
 import type { Place } from '../family.js';
 import { partialDtype, type ReceivedSections, rowsOf } from './received.js';
 import type { Spread } from './spread.js';
@@ -26,11 +26,11 @@ import { gatherParams, rowSum } from './sum.js';
  * more than it brings.
  */
 export function weighSpread(
-  { ranks, maxTokens }: Layer,
+  layer: Layer,
   { blocks, threads, parts }: Spread,
   { kind, sms }: Pick<Place, 'kind' | 'sms'>,
 ): Spread {
-  const pieces = ranks * maxTokens * parts;
+  const pieces = sharing(layer).groups * layer.maxTokens * parts;
   // With more threads a sum of 32 rows would not fit in registers.
   const most = sms ?? (kind === 'sim' ? blocks : 264);
   return { blocks: Math.min(pieces, most), threads: Math.min(threads, 512), parts };
@@ -42,7 +42,7 @@ export function weighKernel(
   window: TypedLayout<ReceivedSections>,
   weigh: Spread,
 ) {
-  const { ranks, maxTokens, topK, output } = layer;
+  const { maxTokens, topK, output } = layer;
   const { dtype } = output;
   const partial = partialDtype(layer);
   // Rows of whole 16-byte vectors are read as such, others value by value.
@@ -60,7 +60,7 @@ export function weighKernel(
       using: {
         K: topK,
         MAX_TOKENS: maxTokens,
-        PIECES: ranks * maxTokens * weigh.parts,
+        PIECES: sharing(layer).groups * maxTokens * weigh.parts,
         PARTS: weigh.parts,
         PARTIAL: partial,
         VECTORS: vectors,

@@ -9,6 +9,7 @@
  */
 import { device, kernel, pointer } from '../../lang/index.js';
 import { type ExpertsShape, type ExpertsSpread, routesOf, rowsOfPlan } from './shape.js';
+import { sumUpTo } from './sum-up-to.js';
 
 /** Vectors of ids that a thread has in flight. */
 const inFlight = 8;
@@ -140,16 +141,6 @@ function countAll({ EXPERTS, ROUTES, WARPS, STEPS, STRIDE }: Sizes) {
     },
   );
 }
-
-/** The sum of the lanes up to this one. */
-const sumUpTo = device({ name: 'sum_up_to', params: { value: 'u32' }, returns: 'u32' }, (g, { value }) => {
-  let sum = value;
-  for (const step of g.unroll(5)) {
-    const below = g.warp.shuffleUp(sum, 1 << step);
-    if (g.laneId >= 1 << step) sum += below;
-  }
-  return sum;
-});
 
 /** For each expert how many routes each part finds before its own, and how many there are. A warp takes an expert. */
 const beginWarps = ({ EXPERTS, WARPS, PARTS, STRIDE }: Sizes) =>

@@ -1,5 +1,5 @@
 /** What the kernels of an experts' plan are made for, and how they are spread over a device. */
-import type { ExpertRows, Layer } from '../../layer/index.js';
+import { type ExpertRows, type Layer, sharing } from '../../layer/index.js';
 
 /** More would not leave a block of the plan's kernel enough shared memory. */
 export const mostLocalExperts = 1024;
@@ -10,7 +10,7 @@ export interface ExpertsShape extends ExpertRows {
   readonly experts: number;
 }
 
-export const slotsOf = ({ ranks, maxTokens }: Layer): number => ranks * maxTokens;
+export const slotsOf = (layer: Layer): number => sharing(layer).groups * layer.maxTokens;
 export const routesOf = (layer: Layer): number => slotsOf(layer) * layer.topK;
 
 /** Rows that a plan can hand out. */

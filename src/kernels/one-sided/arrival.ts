@@ -4,6 +4,7 @@
  * to be ordered with them. The only thread that reads a vector makes it EMPTY again.
  */
 import { device, pointer, registers, windowOf } from '../../lang/index.js';
+import type { RowDtype } from '../../layer/index.js';
 import { recordFailure } from '../common/waits.js';
 import type { OneSidedWindow } from './window.js';
 
@@ -14,6 +15,29 @@ export const isEmpty = device(
   { name: 'is_empty', params: { vector: 'v16' }, returns: 'bool', using: { EMPTY: emptyWord } },
   (g, { vector }, { EMPTY }) => g.lane(vector, 'u32', 3) === EMPTY,
 );
+
+/** What an expert's own all-ones NaN becomes on its way: NaN in every lane too, but not EMPTY. */
+const otherNan: Readonly<Record<RowDtype, number>> = { bf16: 0x7fff7fff, f16: 0x7fff7fff, f32: 0x7fffffff };
+
+/** A vector of a row as it may travel: never EMPTY. */
+export const filled = (dtype: RowDtype) =>
+  device(
+    {
+      name: 'filled',
+      params: { vector: 'v16' },
+      returns: 'v16',
+      using: { EMPTY: emptyWord, OTHER_NAN: otherNan[dtype] },
+    },
+    (g, { vector }, { EMPTY, OTHER_NAN }) => {
+      const last = g.lane(vector, 'u32', 3);
+      return g.pack('u32', [
+        g.lane(vector, 'u32', 0),
+        g.lane(vector, 'u32', 1),
+        g.lane(vector, 'u32', 2),
+        last === EMPTY ? OTHER_NAN : last,
+      ]);
+    },
+  );
 
 export const lookAt = device(
   { name: 'look_at', params: { home: pointer('v16') }, returns: 'v16' },

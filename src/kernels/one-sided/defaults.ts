@@ -80,9 +80,10 @@ function gpuTuning(shape: Layer): OneSidedTuning {
 }
 
 /** By default rows go through registers, up to four vectors of them a thread. */
-const stored = (launch: Spread): DispatchTuning => ({ ...launch, way: 'store', inFlight: 4 });
+const stored = (launch: Spread): DispatchTuning => ({ ...launch, way: 'store', teams: 1, inFlight: 4 });
 const pushed = (launch: Spread & Pick<CombineTuning, 'ahead'>): CombineTuning => ({
   ...launch,
   way: 'push',
+  teams: 1,
   inFlight: 4,
 });

@@ -3,6 +3,7 @@
  * only, and one block is enough for it, unless routes are counted.
  */
 import { kernel, peers } from '../../lang/index.js';
+import { sharing } from '../../layer/index.js';
 import { countRoutes } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
 import { countRound } from './epochs.js';
@@ -17,7 +18,7 @@ export function dispatchRecvKernel(shape: OneSidedShape, window: OneSidedWindow)
       params: { win: peers(window), limit: 'u32' },
       using: {
         BLOCKS: shape.dispatch.blocks,
-        MAX_TOKENS: shape.maxTokens,
+        TURNS: sharing(shape).turns,
         PARTS: shape.dispatch.parts,
         COUNTS: shape.counts,
         RANKS: shape.ranks,
@@ -46,8 +47,8 @@ export function dispatchRecvKernel(shape: OneSidedShape, window: OneSidedWindow)
         g.barrier(); // passes on what the threads acquired, and whether one of them gave up: then there is nothing to count
         const lost = u.patienceOf({ failure: mine.failure, limit }) === 0;
         for (let block = g.blockIdx.x; block < u.BLOCKS && !lost; block += g.gridDim.x) {
-          for (let piece = block; piece < u.MAX_TOKENS * u.PARTS; piece += u.BLOCKS) {
-            if (piece % u.PARTS === 0) u.countRoutes({ mine, token: piece / u.PARTS });
+          for (let piece = block; piece < u.TURNS * u.PARTS; piece += u.BLOCKS) {
+            if (piece % u.PARTS === 0) u.countRoutes({ mine, turn: piece / u.PARTS });
           }
         }
       }

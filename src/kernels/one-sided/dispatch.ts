@@ -7,6 +7,7 @@
  * ends with its word to the peers, and waits for nobody; the receive (dispatch-recv.ts) waits for theirs.
  */
 import { kernel, list, peers, pointer } from '../../lang/index.js';
+import { sharing } from '../../layer/index.js';
 import { countRoutes } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
 import { bulkStages } from './bulk.js';
@@ -14,11 +15,13 @@ import { flags } from './flags.js';
 import { prefetchRows } from './prefetch.js';
 import { awaitsSlots, routeOf, tellRoutes } from './routes.js';
 import { sendRow } from './send-row.js';
+import { team } from './team.js';
 import type { OneSidedShape, OneSidedWindow } from './window.js';
 
 export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
   const { warps, stage } = bulkStages(shape);
   const { split } = shape;
+  const { replicas, turns } = sharing(shape);
   const { arrive, awaitPeers } = flags(window, shape, 'dispatch');
   return kernel(
     {
@@ -36,8 +39,11 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
         limit: 'u32',
       },
       using: {
-        MAX_TOKENS: shape.maxTokens,
+        TURNS: turns,
+        REPLICAS: replicas,
         PARTS: shape.dispatch.parts,
+        TEAMS: shape.dispatch.teams,
+        team: team(shape.dispatch),
         COUNTS: shape.counts && !split,
         PAYLOADS: shape.payloads.length,
         PUSH: shape.combine.way === 'push',
@@ -86,9 +92,10 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
         if (g.laneId === 0) g.mbarrier.init(bulk.filled, 1);
       }
 
-      // The work is MAX_TOKENS · PARTS pieces of rows; block b takes every gridDim-th.
-      for (let piece = g.blockIdx.x; piece < u.MAX_TOKENS * u.PARTS; piece += g.gridDim.x) {
-        const token = piece / u.PARTS;
+      // The work is TURNS · PARTS pieces of rows; block b takes every gridDim-th, its teams in turn.
+      const first = u.team.index() * g.gridDim.x + g.blockIdx.x;
+      for (let piece = first; piece < u.TURNS * u.PARTS; piece += g.gridDim.x * u.TEAMS) {
+        const token = (piece / u.PARTS) * u.REPLICAS + (g.rank % u.REPLICAS);
         const part = piece % u.PARTS;
         const { id, weight } = u.routeOf({ topkIds, topkWeights, token, tokens });
         for (const p of g.unroll(u.PAYLOADS)) {
@@ -107,8 +114,8 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
       if (!u.SPLIT) u.awaitPeers({ win, epoch, limit: slots[0]! });
       if (u.COUNTS) {
         // The same pieces, seen from here: slots of every source whose ids have just arrived.
-        for (let piece = g.blockIdx.x; piece < u.MAX_TOKENS * u.PARTS; piece += g.gridDim.x) {
-          if (piece % u.PARTS === 0) u.countRoutes({ mine, token: piece / u.PARTS });
+        for (let piece = g.blockIdx.x; piece < u.TURNS * u.PARTS; piece += g.gridDim.x) {
+          if (piece % u.PARTS === 0) u.countRoutes({ mine, turn: piece / u.PARTS });
         }
       }
       if (g.threadIdx.x === 0) g.store(mine.dispatches.at(g.blockIdx.x), epoch);

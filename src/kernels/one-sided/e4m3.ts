@@ -8,7 +8,7 @@
  * 0x7fc00000 in the other, and scales are positive.
  */
 import { device, pointer, registers, windowOf } from '../../lang/index.js';
-import { dtypes, scaleBlock } from '../../layer/index.js';
+import { dtypes, scaleBlock, sharing } from '../../layer/index.js';
 import { findOwners } from '../common/owners.js';
 import { quantise } from '../common/quantise.js';
 import { partialDtype } from '../common/received.js';
@@ -17,8 +17,10 @@ import { recordFailure } from '../common/waits.js';
 import { awaitVector, emptyWord, isEmpty, lookAt, makeEmpty } from './arrival.js';
 import { placeOf } from './gather.js';
 import { pushParams } from './push-row.js';
-import { mostRows, sumParams } from './sum-piece.js';
-import type { OneSidedShape, OneSidedWindow } from './window.js';
+import { sumParams } from './sum-piece.js';
+import { handOn } from './sums.js';
+import { team } from './team.js';
+import { mostRows, type OneSidedShape, type OneSidedWindow, sharesSums } from './window.js';
 
 /** How a row is laid out, and cut into parts. */
 function rowOf({ output: { hidden }, combine }: OneSidedShape) {
@@ -42,6 +44,7 @@ export function pushE4m3(shape: OneSidedShape) {
       params: pushParams,
       using: {
         row: rowOf(shape),
+        team: team(shape.combine),
         DTYPE: partialDtype(shape),
         /** The vectors that hold 16 elements, and the elements in each. */
         VECTORS: size,
@@ -52,9 +55,9 @@ export function pushE4m3(shape: OneSidedShape) {
     (g, { from, to, part }, u) => {
       const end = g.min((part + 1) * u.row.PART_STRETCHES, g.u32(u.row.STRETCHES));
       for (
-        let stretch = part * u.row.PART_STRETCHES + g.warpId;
+        let stretch = part * u.row.PART_STRETCHES + u.team.warp();
         stretch < end;
-        stretch += g.blockDim.x / 32
+        stretch += u.team.threads() / 32
       ) {
         const i = stretch * 32 + g.laneId;
         const row = g.registers('v16', u.VECTORS);
@@ -84,6 +87,7 @@ function gatherE4m3(shape: OneSidedShape, window: OneSidedWindow) {
       params: gatherParams(placeOf(window)),
       using: {
         row: rowOf(shape),
+        REPLICAS: sharing(shape).replicas,
         awaitScale: awaitScale(window),
         awaitVector: awaitVector(window),
         isEmpty,
@@ -95,6 +99,7 @@ function gatherE4m3(shape: OneSidedShape, window: OneSidedWindow) {
     },
     (g, { at: { win, token, i, count, owners, epoch, patience }, first, rows, scales }, u) => {
       const mine = win.at(g.rank);
+      const turn = token / u.REPLICAS;
       // All of a group's loads before their first use. Lane 4r + s will hold scale s of row r.
       let source = g.u32(0);
       let sourced = false;
@@ -102,7 +107,7 @@ function gatherE4m3(shape: OneSidedShape, window: OneSidedWindow) {
         if (first + r < owners.length) {
           if (first + r < count) {
             const peer = owners[first + r]!;
-            if (i < u.row.UNITS) rows[r] = u.lookAt({ home: mine.returned.at(peer, token, i) });
+            if (i < u.row.UNITS) rows[r] = u.lookAt({ home: mine.returned.at(peer, turn, i) });
             if (g.laneId / 4 === r) {
               source = peer;
               sourced = true;
@@ -114,7 +119,7 @@ function gatherE4m3(shape: OneSidedShape, window: OneSidedWindow) {
       let scale = g.u32(u.ONE);
       if (sourced && block < u.row.SCALES) {
         const home = mine.returned
-          .at(source, token)
+          .at(source, turn)
           .as('u32')
           .at(u.row.FIRST_SCALE + block);
         scale = u.awaitScale({ mine, home, peer: source, epoch, patience });
@@ -123,7 +128,7 @@ function gatherE4m3(shape: OneSidedShape, window: OneSidedWindow) {
         if (first + r < owners.length) {
           if (first + r < count && i < u.row.UNITS) {
             const peer = owners[first + r]!;
-            const home = mine.returned.at(peer, token, i);
+            const home = mine.returned.at(peer, turn, i);
             if (u.isEmpty({ vector: rows[r]! }))
               rows[r] = u.awaitVector({ mine, home, peer, epoch, patience });
             u.makeEmpty({ home });
@@ -179,12 +184,15 @@ export function sumE4m3(shape: OneSidedShape, window: OneSidedWindow) {
       params: sumParams(shape, window),
       using: {
         row: rowOf(shape),
+        team: team(shape.combine),
         ROWS: rows,
         findOwners: findOwners(shape),
         DTYPE: dtype,
         /** The vectors that hold 16 sums, and the sums in each. */
         VECTORS: size,
         LANES: 16 / size,
+        SHARES: sharesSums(shape),
+        handOn: handOn(shape, window),
         rowSum: rowSum({
           rows,
           // Sums of several groups take registers from the rows of the next.
@@ -202,9 +210,9 @@ export function sumE4m3(shape: OneSidedShape, window: OneSidedWindow) {
       const count = u.findOwners({ expert: id, owners });
       const end = g.min((part + 1) * u.row.PART_STRETCHES, g.u32(u.row.STRETCHES));
       for (
-        let stretch = part * u.row.PART_STRETCHES + g.warpId;
+        let stretch = part * u.row.PART_STRETCHES + u.team.warp();
         stretch < end;
-        stretch += g.blockDim.x / 32
+        stretch += u.team.threads() / 32
       ) {
         const i = stretch * 32 + g.laneId;
         const total = g.registers('f32', 16);
@@ -215,6 +223,7 @@ export function sumE4m3(shape: OneSidedShape, window: OneSidedWindow) {
             const some = g.registers('f32', u.LANES);
             for (const lane of g.unroll(u.LANES)) some[lane] = total[v * u.LANES + lane]!;
             g.store(to.at(v), g.pack(u.DTYPE, some), { cache: 'stream' });
+            if (u.SHARES) u.handOn({ win, token, i: i * u.VECTORS + v, vector: g.pack(u.DTYPE, some) });
           }
         }
       }

@@ -1,7 +1,7 @@
 /** The one-sided family: ranks that share NVLink write straight into each other's windows. */
 import { ArgumentError, type HeddleError } from '../../errors/index.js';
 import { section } from '../../lang/index.js';
-import { type Layer, outputRowBytes } from '../../layer/index.js';
+import { type Layer, outputRowBytes, sharing } from '../../layer/index.js';
 import { failureWords } from '../common/failure.js';
 import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
 import { refusesFew, refusesOnNode } from '../common/refusals.js';
@@ -22,10 +22,10 @@ import { dispatchRecvKernel } from './dispatch-recv.js';
 import { type OneSidedTuning, oneSidedKnobs } from './knobs.js';
 import { pullKernel } from './pull.js';
 import { pushKernel } from './push.js';
-import { mostRows } from './sum-piece.js';
 import {
   combineGrid,
   dispatchRecvSpread,
+  mostRows,
   type OneSidedShape,
   oneSidedWindow,
   returnedVectors,
@@ -66,9 +66,15 @@ function refusesTuning(
   { split }: Place,
   { dispatch, combine }: OneSidedTuning,
 ): HeddleError | null {
-  for (const [phase, { threads }] of Object.entries({ dispatch, combine })) {
-    if (threads >= layer.ranks) continue;
-    return new ArgumentError(`tuning.${phase}.threads`, threads, `at least ranks, ${layer.ranks}`);
+  for (const [phase, { threads, teams }] of Object.entries({ dispatch, combine })) {
+    if (threads < layer.ranks)
+      return new ArgumentError(`tuning.${phase}.threads`, threads, `at least ranks, ${layer.ranks}`);
+    if (threads % (32 * teams) !== 0)
+      return new ArgumentError(
+        `tuning.${phase}.teams`,
+        teams,
+        `a divisor of the block's ${threads / 32} warps`,
+      );
   }
   if (layer.output.wire === 'e4m3') {
     if (combine.way === 'pull')
@@ -110,21 +116,32 @@ function adapted(found: OneSidedTuning, layer: Layer, { sms }: Place): OneSidedT
 }
 
 /**
- * Few multiprocessors carry the links only where each has much in flight: all the threads of one, each with as many vectors
- * as fit. Combine has a block more than its work needs.
+ * Few multiprocessors carry the links only where each has much in flight: all the threads of one, in teams, so that many
+ * rows are. Combine has a block more than its work needs; rows cut in two spread better over its teams, but whole ones
+ * bring more of a thread's loads together, which counts where rounds are large and multiprocessors fewest.
  */
 function onFew({ dispatch, combine }: OneSidedTuning, layer: Layer, sms: number): OneSidedTuning {
-  const most = { threads: 1024, inFlight: oneSidedKnobs.dispatch.inFlight.max };
-  const few = { ...most, threads: mostRows(layer) > 4 ? 512 : 1024 };
+  const { maxTokens } = layer;
+  const most = { inFlight: oneSidedKnobs.dispatch.inFlight.max };
+  const teams = Math.max(1, Math.min(16, 2 ** Math.floor(Math.log2(maxTokens / sms))));
+  // Sums of many rows take the registers of more threads.
+  const threads = mostRows(layer) > 4 ? 512 : 896;
+  const parts = maxTokens > 512 && sms < 24 ? 1 : 2;
   return {
-    dispatch: dispatch.blocks <= sms ? dispatch : { ...dispatch, ...most, blocks: sms, parts: 1 },
-    combine: combine.blocks < sms ? combine : { ...combine, ...few, blocks: sms - 1, parts: 1 },
+    dispatch:
+      dispatch.blocks <= sms
+        ? dispatch
+        : { ...dispatch, ...most, blocks: sms, threads: 1024, teams, parts: 1, way: 'store' },
+    combine:
+      combine.blocks < sms
+        ? combine
+        : { ...combine, ...most, blocks: sms - 1, threads, teams: 4, parts, ahead: parts },
   };
 }
 
 /** A block without a piece of work would only wait. */
-const blocksOf = ({ blocks, parts }: OneSidedTuning['dispatch' | 'combine'], { maxTokens }: Layer): number =>
-  Math.min(blocks, maxTokens * parts);
+const blocksOf = ({ blocks, parts, way }: OneSidedTuning['dispatch' | 'combine'], layer: Layer): number =>
+  Math.min(blocks, (way === 'pull' ? layer.maxTokens : sharing(layer).turns) * parts);
 
 function plan(layer: Layer, place: Place, tuning: OneSidedTuning): Plan {
   const { rank, split } = place;
@@ -141,9 +158,9 @@ function plan(layer: Layer, place: Place, tuning: OneSidedTuning): Plan {
     kind: 'window',
     purpose: 'receive window',
     layout,
-    // `returned` is EMPTY until rows come. Where a rank is lost before its first dispatch, experts that run all the
+    // `returned` and `sums` are EMPTY until vectors come. Where a rank is lost before its first dispatch, experts that run all the
     // same find -1 everywhere, not routes to expert 0.
-    ones: [section(layout, 'returned'), section(layout, 'experts')],
+    ones: [section(layout, 'returned'), section(layout, 'sums'), section(layout, 'experts')],
     unwritten: unwrittenSections(layer, layout),
   };
   const routes = routesBuffer(layer);

@@ -1,5 +1,6 @@
 /** Where the partial rows of a sum come from: the peers' `output`, or this rank's `returned`. */
-import { device, peers, record, registers } from '../../lang/index.js';
+import { constant, device, peers, record, registers } from '../../lang/index.js';
+import { sharing } from '../../layer/index.js';
 import { partialDtype, rowsOf } from '../common/received.js';
 import { gatherParams } from '../common/sum.js';
 import { awaitVector, isEmpty, lookAt, makeEmpty } from './arrival.js';
@@ -25,13 +26,17 @@ export const gatherPulled = (shape: OneSidedShape, window: OneSidedWindow) =>
     {
       name: 'gather_pulled',
       params: gatherParams(placeOf(window)),
-      using: { VECTORS: rowsOf(shape, partialDtype(shape)).vectors, DTYPE: shape.output.dtype },
+      using: {
+        REPLICAS: sharing(shape).replicas,
+        VECTORS: rowsOf(shape, partialDtype(shape)).vectors,
+        DTYPE: shape.output.dtype,
+      },
     },
-    (g, { at: { win, token, i, count, owners }, first, rows }, { VECTORS, DTYPE }) => {
+    (g, { at: { win, token, i, count, owners }, first, rows }, { REPLICAS, VECTORS, DTYPE }) => {
       for (const r of g.unroll(rows.length)) {
         if (first + r < owners.length) {
           if (first + r < count) {
-            const there = win.at(owners[first + r]!).output.at(g.rank, token, i);
+            const there = win.at(owners[first + r]!).output.at(g.rank / REPLICAS, token, i);
             if (VECTORS) rows[r] = g.load(there.as('v16'));
             else rows[r] = g.pack('f32', [g.f32(g.load(there.as(DTYPE))), 0, 0, 0]);
           }
@@ -41,38 +46,76 @@ export const gatherPulled = (shape: OneSidedShape, window: OneSidedWindow) =>
   );
 
 /** This rank's own rows from `output`; the others' from `returned`, as they come. */
-export const gatherPushed = (_: OneSidedShape, window: OneSidedWindow) =>
+export const gatherPushed = (shape: OneSidedShape, window: OneSidedWindow) =>
   device(
     {
       name: 'gather_pushed',
       params: gatherParams(placeOf(window)),
-      using: { awaitVector: awaitVector(window), isEmpty, lookAt, makeEmpty },
+      using: { look: lookPushed(shape, window), settle: settlePushed(shape, window) },
     },
-    (g, { at: { win, token, i, count, owners, epoch, patience }, first, rows }, u) => {
+    (_, { at, first, rows }, u) => {
+      u.look({ at, first, base: 0, held: rows.length, rows });
+      u.settle({ at, first, base: 0, held: rows.length, rows });
+    },
+  );
+
+/** Rows `first`, the next … of a sum, which `rows` holds from `base` on. */
+const heldParams = (window: OneSidedWindow) => ({
+  at: placeOf(window),
+  first: constant(),
+  base: constant(),
+  held: constant(),
+  rows: registers('v16'),
+});
+
+/** Loads what there is. All loads before the first use: `settlePushed` sees which have come. */
+export const lookPushed = (shape: OneSidedShape, window: OneSidedWindow) =>
+  device(
+    { name: 'look_pushed', params: heldParams(window), using: { REPLICAS: sharing(shape).replicas, lookAt } },
+    (g, { at: { win, token, i, count, owners }, first, base, held, rows }, u) => {
       const mine = win.at(g.rank);
-      // All loads before the first use.
-      for (const r of g.unroll(rows.length)) {
+      for (const r of g.unroll(held)) {
         if (first + r < owners.length) {
           if (first + r < count) {
             const peer = owners[first + r]!;
-            if (peer !== g.rank) rows[r] = u.lookAt({ home: mine.returned.at(peer, token, i) });
-            else rows[r] = g.load(mine.output.at(g.rank, token, i).as('v16'));
+            if (peer !== g.rank)
+              rows[base + r] = u.lookAt({ home: mine.returned.at(peer, token / u.REPLICAS, i) });
+            else rows[base + r] = g.load(mine.output.at(g.rank / u.REPLICAS, token, i).as('v16'));
           }
         }
       }
-      for (const r of g.unroll(rows.length)) {
+    },
+  );
+
+/** Waits for what had not come, and makes every place EMPTY again. */
+export const settlePushed = (shape: OneSidedShape, window: OneSidedWindow) =>
+  device(
+    {
+      name: 'settle_pushed',
+      params: heldParams(window),
+      using: {
+        REPLICAS: sharing(shape).replicas,
+        awaitVector: awaitVector(window),
+        isEmpty,
+        lookAt,
+        makeEmpty,
+      },
+    },
+    (g, { at: { win, token, i, count, owners, epoch, patience }, first, base, held, rows }, u) => {
+      const mine = win.at(g.rank);
+      for (const r of g.unroll(held)) {
         if (first + r < owners.length) {
           const peer = owners[first + r]!;
           if (first + r < count && peer !== g.rank) {
-            const home = mine.returned.at(peer, token, i);
-            if (u.isEmpty({ vector: rows[r]! })) {
-              rows[r] = u.awaitVector({ mine, home, peer, epoch, patience });
+            const home = mine.returned.at(peer, token / u.REPLICAS, i);
+            if (u.isEmpty({ vector: rows[base + r]! })) {
+              rows[base + r] = u.awaitVector({ mine, home, peer, epoch, patience });
               // Others came meanwhile: another look at all of them at once.
-              for (const q of g.unroll(rows.length)) {
+              for (const q of g.unroll(held)) {
                 if (q > r && first + q < owners.length) {
                   const later = owners[first + q]!;
-                  if (first + q < count && later !== g.rank && u.isEmpty({ vector: rows[q]! }))
-                    rows[q] = u.lookAt({ home: mine.returned.at(later, token, i) });
+                  if (first + q < count && later !== g.rank && u.isEmpty({ vector: rows[base + q]! }))
+                    rows[base + q] = u.lookAt({ home: mine.returned.at(later, token / u.REPLICAS, i) });
                 }
               }
             }

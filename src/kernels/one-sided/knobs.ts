@@ -19,6 +19,11 @@ const spread = {
     [1, 1024],
     () => partsTried,
   ),
+  teams: count(
+    'pieces that a block works on at a time, each by an equal share of its threads: for few, big blocks',
+    [1, 32],
+    () => [1, 2, 4],
+  ),
 };
 
 /** Where rows go through registers. */

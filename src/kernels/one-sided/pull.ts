@@ -9,6 +9,7 @@ import { countRound } from './epochs.js';
 import { flags } from './flags.js';
 import { gatherPulled } from './gather.js';
 import { sumPiece } from './sum-piece.js';
+import { team } from './team.js';
 import type { OneSidedShape, OneSidedWindow } from './window.js';
 
 export function pullKernel(shape: OneSidedShape, window: OneSidedWindow) {
@@ -27,6 +28,8 @@ export function pullKernel(shape: OneSidedShape, window: OneSidedWindow) {
       using: {
         K: shape.topK,
         PARTS: shape.combine.parts,
+        TEAMS: shape.combine.teams,
+        team: team(shape.combine),
         COUNTS: shape.counts,
         countRound: countRound(true),
         patienceOf,
@@ -48,7 +51,8 @@ export function pullKernel(shape: OneSidedShape, window: OneSidedWindow) {
       u.arrive({ win, epoch });
       u.awaitPeers({ win, epoch, limit: patience[0]! });
 
-      for (let piece = g.blockIdx.x; piece < tokens * u.PARTS; piece += g.gridDim.x) {
+      const first = u.team.index() * g.gridDim.x + g.blockIdx.x;
+      for (let piece = first; piece < tokens * u.PARTS; piece += g.gridDim.x * u.TEAMS) {
         const token = piece / u.PARTS;
         let id = g.i32(-1);
         if (g.laneId < u.K) id = g.load(topkIds.at(token * u.K + g.laneId));

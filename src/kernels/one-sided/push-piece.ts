@@ -1,5 +1,6 @@
-/** What this rank's experts made of one token for each of its sources, on its way home. */
+/** What this rank's experts made of a token of each rank's share, on its way home. */
 import { device, peers } from '../../lang/index.js';
+import { sharing } from '../../layer/index.js';
 import { pushE4m3 } from './e4m3.js';
 import { pushRow } from './push-row.js';
 import type { OneSidedShape, OneSidedWindow } from './window.js';
@@ -13,6 +14,7 @@ export function pushPiece(shape: OneSidedShape, window: OneSidedWindow) {
       params: { win: peers(window), piece: 'u32', epoch: 'u32' },
       using: {
         RANKS: shape.ranks,
+        REPLICAS: sharing(shape).replicas,
         PARTS: shape.combine.parts,
         // As e4m3 what stays at home is rounded like the rest, so it travels too.
         OTHERS: e4m3 ? shape.ranks : shape.ranks - 1,
@@ -21,14 +23,16 @@ export function pushPiece(shape: OneSidedShape, window: OneSidedWindow) {
     },
     (g, { win, piece, epoch }, u) => {
       const mine = win.at(g.rank);
-      const token = piece / u.PARTS;
+      const turn = piece / u.PARTS;
       // Ranks start with different peers, so that no window is everybody's first. One source after the other: several at
       // a time were slower (docs/results).
       for (let other = 1; other <= u.OTHERS; other += 1) {
         const source = (g.rank + other) % u.RANKS;
-        if (g.load(mine.present.at(epoch % 2, source, token)) !== 0) {
-          const from = mine.output.at(source, token).as('v16');
-          u.pushRow({ from, to: win.at(source).returned.at(g.rank, token), part: piece % u.PARTS });
+        const group = source / u.REPLICAS;
+        const token = turn * u.REPLICAS + (source % u.REPLICAS);
+        if (g.load(mine.present.at(epoch % 2, group, token)) !== 0) {
+          const from = mine.output.at(group, token).as('v16');
+          u.pushRow({ from, to: win.at(source).returned.at(g.rank, turn), part: piece % u.PARTS });
         }
       }
     },

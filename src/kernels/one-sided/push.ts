@@ -7,6 +7,7 @@
  * Split, the send only pushes and the receive only adds up.
  */
 import { kernel, peers, pointer } from '../../lang/index.js';
+import { sharing } from '../../layer/index.js';
 import { zeroCounts } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
 import { sumE4m3 } from './e4m3.js';
@@ -15,7 +16,9 @@ import { release } from './flags.js';
 import { gatherPushed } from './gather.js';
 import { pushPiece } from './push-piece.js';
 import { sumPiece } from './sum-piece.js';
-import type { OneSidedShape, OneSidedWindow } from './window.js';
+import { takeSums } from './sums.js';
+import { team } from './team.js';
+import { type OneSidedShape, type OneSidedWindow, sharesSums } from './window.js';
 
 /** What a launch does of it. */
 export type Half = 'both' | 'send' | 'recv';
@@ -46,9 +49,12 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
       },
       using: {
         K: shape.topK,
-        MAX_TOKENS: shape.maxTokens,
+        TURNS: sharing(shape).turns,
+        REPLICAS: sharing(shape).replicas,
         BLOCKS: shape.combine.blocks,
         PARTS: shape.combine.parts,
+        TEAMS: shape.combine.teams,
+        team: team(shape.combine),
         AHEAD: half === 'both' ? shape.combine.ahead : 0,
         SENDS: half !== 'recv',
         SUMS: half !== 'send',
@@ -59,6 +65,8 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
         patienceOf,
         E4M3: e4m3,
         pushPiece: pushPiece(shape, window),
+        SHARES: sharesSums(shape) && half !== 'send',
+        takeSums: takeSums(shape, window),
         sumPiece: e4m3 ? sumE4m3(shape, window) : sumPiece(shape, window, gatherPushed(shape, window)),
         zeroCounts: zeroCounts(shape, window),
         ...release(window, shape, 'combine'),
@@ -81,13 +89,14 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
         return;
       }
 
-      // Pieces of rows, as in dispatch, block b taking every BLOCKS-th: b of the expert's rank pushes what b of the
-      // source's adds up.
-      const pieces = u.MAX_TOKENS * u.PARTS;
-      const lag = u.AHEAD * u.BLOCKS;
-      for (let step = g.blockIdx.x; step < pieces + lag; step += u.BLOCKS) {
+      // Pieces of rows, as in dispatch: block b of the expert's rank pushes what b of the source's adds up.
+      const pieces = u.TURNS * u.PARTS;
+      const stride = u.BLOCKS * u.TEAMS;
+      const lag = u.AHEAD * stride;
+      const first = u.team.index() * u.BLOCKS + g.blockIdx.x;
+      for (let step = first; step < pieces + lag; step += stride) {
         const piece = step - lag;
-        const token = piece / u.PARTS;
+        const token = (piece / u.PARTS) * u.REPLICAS + (g.rank % u.REPLICAS);
         // Lane k holds route k of the token to add up, on its way while another is pushed.
         let id = g.i32(-1);
         if (u.SUMS) {
@@ -106,6 +115,11 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
             u.sumPiece({ win, out, id, token, part: piece % u.PARTS, epoch, patience });
           }
         }
+      }
+      // What this team takes here, the same team of another rank has handed on above: none waits for one that waits.
+      if (u.SHARES) {
+        for (let piece = first; piece < pieces; piece += stride)
+          u.takeSums({ win, out, turn: piece / u.PARTS, tokens, part: piece % u.PARTS, epoch, patience });
       }
       if (u.COUNTS) u.zeroCounts({ mine });
     },

@@ -1,7 +1,9 @@
 /** A token's routes: where dispatch reads them, and how it tells them to every rank. */
 import { device, peers, pointer, record, registers } from '../../lang/index.js';
+import { sharing } from '../../layer/index.js';
 import { expertOwner } from '../common/owners.js';
 import { release } from './flags.js';
+import { team } from './team.js';
 import type { OneSidedShape, OneSidedWindow } from './window.js';
 
 /** Route k of a token, in lane k of every warp. Tokens that were not brought have none. */
@@ -39,25 +41,28 @@ export function tellRoutes(shape: OneSidedShape, window: OneSidedWindow) {
       },
       using: {
         RANKS: shape.ranks,
+        REPLICAS: sharing(shape).replicas,
         K: shape.topK,
         WEIGHTS: shape.weights,
         PUSH: shape.combine.way === 'push',
         ownerOf: expertOwner(shape),
+        team: team(shape.dispatch),
         beforeFirstStore: beforeFirstStore(shape, window),
       },
     },
     (g, { win, token, id, weight, epoch, slots }, u) => {
       u.beforeFirstStore({ win, epoch, slots });
+      const group = g.rank / u.REPLICAS;
       const owner = u.ownerOf({ expert: id });
-      for (let to = g.warpId; to < u.RANKS; to += g.blockDim.x / 32) {
+      for (let to = u.team.warp(); to < u.RANKS; to += u.team.threads() / 32) {
         const there = win.at(to);
         if (u.PUSH) {
           const any = g.warp.any(owner === to);
-          if (g.laneId === 0) g.store(there.present.at(epoch % 2, g.rank, token), g.u32(any));
+          if (g.laneId === 0) g.store(there.present.at(epoch % 2, group, token), g.u32(any));
         }
         if (g.laneId < u.K) {
-          g.store(there.experts.at(g.rank, token, g.laneId), owner === to ? id : -1);
-          if (u.WEIGHTS) g.store(there.weights.at(g.rank, token, g.laneId), owner === to ? weight : 0);
+          g.store(there.experts.at(group, token, g.laneId), owner === to ? id : -1);
+          if (u.WEIGHTS) g.store(there.weights.at(group, token, g.laneId), owner === to ? weight : 0);
         }
       }
     },

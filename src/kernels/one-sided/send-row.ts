@@ -1,9 +1,11 @@
 /** One part of one payload row on its way to every rank that wants it: through registers, or by bulk copies. */
 import { device, peers, pointer, record, registers } from '../../lang/index.js';
+import { sharing } from '../../layer/index.js';
 import { expertOwner, firstsOf } from '../common/owners.js';
 import { partsOf } from '../common/parts.js';
 import { bulkStages, fillStage } from './bulk.js';
 import { beforeFirstStore } from './routes.js';
+import { team } from './team.js';
 import { depth, type OneSidedShape, type OneSidedWindow } from './window.js';
 
 const params = (window: OneSidedWindow) =>
@@ -19,7 +21,7 @@ const params = (window: OneSidedWindow) =>
     epoch: 'u32',
     slots: registers('u32', 2),
     bulk: record({ stage: pointer('v16'), filled: pointer('u64') }),
-    /** Chunks that the block has sent. */
+    /** Chunks that the team has sent. */
     chunk: registers('u32', 1),
   }) as const;
 
@@ -30,6 +32,7 @@ function using(shape: OneSidedShape, window: OneSidedWindow, payload: number) {
   const { rowUnits, partUnits } = partsOf(shape.payloads[payload]!, shape.dispatch.parts);
   return {
     P: payload,
+    REPLICAS: sharing(shape).replicas,
     ROW_UNITS: rowUnits,
     PART_UNITS: partUnits,
     beforeFirstStore: beforeFirstStore(shape, window),
@@ -78,22 +81,27 @@ function destinations({ ranks, topK }: OneSidedShape) {
   };
 }
 
-/** The block's threads load a stretch of the row, then store it to one rank after another. */
+/** A team's threads load a stretch of the row, then store it to one rank after another. */
 function storeRow(shape: OneSidedShape, window: OneSidedWindow, payload: number) {
   const { unit, partUnits } = partsOf(shape.payloads[payload]!, shape.dispatch.parts);
   return device(
     {
       name: 'store_row',
       params: params(window),
-      using: { ...using(shape, window, payload), UNIT: unit, DEPTH: depth(partUnits, shape.dispatch) },
+      using: {
+        ...using(shape, window, payload),
+        team: team(shape.dispatch),
+        UNIT: unit,
+        DEPTH: depth(partUnits, shape.dispatch),
+      },
     },
     (g, { win, from, token, tokens, part, id, epoch, slots }, u) => {
       const end = token < tokens ? g.min((part + 1) * u.PART_UNITS, g.u32(u.ROW_UNITS)) : 0;
-      for (let base = part * u.PART_UNITS; base < end; base += g.blockDim.x * u.DEPTH) {
+      for (let base = part * u.PART_UNITS; base < end; base += u.team.threads() * u.DEPTH) {
         // The row is on its way before the first use of the ids: the two latencies overlap.
         const row = g.registers(u.UNIT, u.DEPTH);
         for (const d of g.unroll(u.DEPTH)) {
-          const i = base + d * g.blockDim.x + g.threadIdx.x;
+          const i = base + d * u.team.threads() + u.team.thread();
           if (i < end) row[d] = g.load(from.as(u.UNIT).at(token * u.ROW_UNITS + i), { cache: 'stream' });
         }
         u.beforeFirstStore({ win, epoch, slots });
@@ -102,8 +110,8 @@ function storeRow(shape: OneSidedShape, window: OneSidedWindow, payload: number)
         while (left[0] !== 0) {
           const to = u.nextOf({ owner, left });
           for (const d of g.unroll(u.DEPTH)) {
-            const i = base + d * g.blockDim.x + g.threadIdx.x;
-            if (i < end) g.store(win.at(to).payloads[u.P]!.at(g.rank, token, i), row[d]!);
+            const i = base + d * u.team.threads() + u.team.thread();
+            if (i < end) g.store(win.at(to).payloads[u.P]!.at(g.rank / u.REPLICAS, token, i), row[d]!);
           }
         }
       }
@@ -112,30 +120,36 @@ function storeRow(shape: OneSidedShape, window: OneSidedWindow, payload: number)
 }
 
 /**
- * The warps take turns, each with its own stage and the mbarrier that says it is filled: the n-th chunk that the block
- * sends is the turn of warp n % WARPS, and of that warp's first lane alone.
+ * The warps of a team take turns, each with its own stage and the mbarrier that says it is filled: the n-th chunk that a
+ * team sends is the turn of its warp n % warps, and of that warp's first lane alone.
  */
 function copyRow(shape: OneSidedShape, window: OneSidedWindow, payload: number) {
-  const { warps, chunks } = bulkStages(shape);
+  const { chunks } = bulkStages(shape);
   return device(
     {
       name: 'copy_row',
       params: params(window),
-      using: { ...using(shape, window, payload), WARPS: warps, CHUNK: chunks[payload]!, fillStage },
+      using: {
+        ...using(shape, window, payload),
+        team: team(shape.dispatch),
+        CHUNK: chunks[payload]!,
+        fillStage,
+      },
     },
     (g, { win, from, token, tokens, part, id, epoch, slots, bulk: { stage, filled }, chunk }, u) => {
       const end = token < tokens ? g.min((part + 1) * u.PART_UNITS, g.u32(u.ROW_UNITS)) : 0;
+      const warps = u.team.threads() / 32;
       for (let base = part * u.PART_UNITS; base < end; base += u.CHUNK) {
-        const sends = chunk[0]! % u.WARPS === g.warpId && g.laneId === 0;
+        const sends = chunk[0]! % warps === u.team.warp() && g.laneId === 0;
         const bytes = 16 * g.min(end - base, g.u32(u.CHUNK));
         if (sends) u.fillStage({ stage, from: from.at(token * u.ROW_UNITS + base), bytes, filled });
         u.beforeFirstStore({ win, epoch, slots });
         const owner = u.ownerOf({ expert: id });
         const left = u.destinations({ owner });
-        if (sends) g.mbarrier.await(filled, (chunk[0]! / u.WARPS) % 2);
+        if (sends) g.mbarrier.await(filled, (chunk[0]! / warps) % 2);
         while (left[0] !== 0) {
           const to = u.nextOf({ owner, left });
-          const there = win.at(to).payloads[u.P]!.at(g.rank, token, base);
+          const there = win.at(to).payloads[u.P]!.at(g.rank / u.REPLICAS, token, base);
           if (sends) g.bulk.store(there.as('v16'), stage, bytes);
         }
         if (sends) g.bulk.commit();

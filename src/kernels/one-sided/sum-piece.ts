@@ -4,7 +4,10 @@ import { findOwners } from '../common/owners.js';
 import { partialDtype, rowsOf } from '../common/received.js';
 import { type Gather, rowSum } from '../common/sum.js';
 import { placeOf } from './gather.js';
-import type { OneSidedShape, OneSidedWindow } from './window.js';
+import { stripVectors, sumStrip } from './sum-strip.js';
+import { handOn } from './sums.js';
+import { team } from './team.js';
+import { mostRows, type OneSidedShape, type OneSidedWindow, sharesSums } from './window.js';
 
 export const sumParams = (shape: OneSidedShape, window: OneSidedWindow) =>
   ({
@@ -18,10 +21,6 @@ export const sumParams = (shape: OneSidedShape, window: OneSidedWindow) =>
     epoch: 'u32',
     patience: registers('u32', 1),
   }) as const;
-
-/** A token has at most that many partial rows. */
-export const mostRows = ({ topK, ranks }: Pick<OneSidedShape, 'topK' | 'ranks'>): number =>
-  Math.min(topK, ranks);
 
 type At = ReturnType<typeof placeOf>['of'];
 
@@ -40,6 +39,11 @@ export function sumPiece(shape: OneSidedShape, window: OneSidedWindow, gather: G
         VECTORS: vectors,
         LANES: lanes,
         DTYPE: dtype,
+        team: team(shape.combine),
+        SHARES: sharesSums(shape),
+        handOn: handOn(shape, window),
+        STRIP: stripVectors(shape),
+        sumStrip: sumStrip(shape, window),
         rowSum: rowSum({
           rows: mostRows(shape),
           // A row that is no whole vectors comes value by value, in the first lane.
@@ -54,12 +58,18 @@ export function sumPiece(shape: OneSidedShape, window: OneSidedWindow, gather: G
       const owners = g.registers('u32', u.ROWS);
       const count = u.findOwners({ expert: id, owners });
       const end = g.min((part + 1) * u.PART_UNITS, g.u32(u.UNITS));
-      for (let i = part * u.PART_UNITS + g.threadIdx.x; i < end; i += g.blockDim.x) {
+      let i = part * u.PART_UNITS + u.team.thread();
+      if (u.STRIP > 1) {
+        for (; i + (u.STRIP - 1) * u.team.threads() < end; i += u.STRIP * u.team.threads())
+          u.sumStrip({ win, out, token, from: i, count, owners, epoch, patience });
+      }
+      for (; i < end; i += u.team.threads()) {
         const total = g.registers('f32', u.LANES);
         u.rowSum({ at: { win, token, i, count, owners, epoch, patience }, count, total });
         const to = token * u.UNITS + i;
         if (u.VECTORS) g.store(out.as('v16').at(to), g.pack(u.DTYPE, total), { cache: 'stream' });
         else g.store(out.at(to), g.convert(u.DTYPE, total[0]!));
+        if (u.SHARES) u.handOn({ win, token, i, vector: g.pack(u.DTYPE, total) });
       }
     },
   );

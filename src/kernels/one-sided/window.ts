@@ -12,16 +12,18 @@
  * | present | dispatch of every source | the owner's pushing combine | rounds take turns with two halves: a source writes a half again behind the dispatch between, whose tail waited for the owner's, which is behind its combine |
  * | output | the owner's experts, or weigh behind them | the sources' pulling combine, the owner's pushing one | the owner's next experts run behind its next dispatch, whose tail waited for the sources' dispatch, which is behind their combine |
  * | returned | the pushing combine of expert ranks | the source's combine | a peer's next pushing combine is behind its next dispatch, whose tail waited for the source's dispatch, which is behind the source's combine |
+ * | sums | the combine of the other ranks of its group | the owner's combine | as `returned`: the group's next combine is behind its next dispatch, whose tail waited for the owner's, which is behind its combine |
  * | failure | its own rank | its own host | the host clears it by recreating the world |
  *
  * So dispatch and combine alternate: a round is dispatch, experts, combine.
  */
 import { field, layout } from '../../lang/index.js';
-import { combineRowBytes, type Layer, outputRowBytes } from '../../layer/index.js';
+import { combineRowBytes, dtypes, type Layer, outputRowBytes, sharing } from '../../layer/index.js';
 import { failureWords } from '../common/failure.js';
-import { receivedSections } from '../common/received.js';
+import { receivedSections, slotShape } from '../common/received.js';
 import type { Spread } from '../common/spread.js';
 import type { CombineTuning, DispatchTuning } from './knobs.js';
+import { teamSize } from './team.js';
 
 /** What the kernels of one ExpertParallel are specialised to. */
 export interface OneSidedShape extends Layer {
@@ -35,7 +37,7 @@ export interface OneSidedShape extends Layer {
 
 export function oneSidedWindow(shape: OneSidedShape) {
   const { ranks, maxTokens, dispatch, combine } = shape;
-  const slots = [ranks, maxTokens] as const;
+  const { turns } = sharing(shape);
   const pushed = combine.way === 'push';
   return layout('one-sided window', {
     /** Rounds that block b of dispatch has finished, and that block b of combine has begun. */
@@ -52,20 +54,30 @@ export function oneSidedWindow(shape: OneSidedShape) {
     released: field('u32', [ranks]),
     failure: field('u32', [failureWords]),
     /** [epoch & 1][source][token]: whether the slot holds a token, for a pushing combine. */
-    present: field('u32', [pushed ? 2 : 0, ...slots]),
+    present: field('u32', [pushed ? 2 : 0, ...slotShape(shape)]),
     ...receivedSections(shape),
-    /** [expert rank][token][row]: partial rows that came back, where combine pushes. */
-    returned: field('v16', [pushed ? ranks : 0, maxTokens, returnedVectors(shape)]),
+    /** [expert rank][turn][row]: partial rows of this rank's share that came back, where combine pushes. */
+    returned: field('v16', [pushed ? ranks : 0, turns, returnedVectors(shape)]),
+    /** [token][row]: the sums that the other ranks of the group made. */
+    sums: field('v16', [sharesSums(shape) ? maxTokens : 0, Math.ceil(outputRowBytes(shape) / 16)]),
   });
 }
+
+/** Whether ranks hand each other sums. Where combine pulls, each rank of a group makes all of them by itself. */
+export const sharesSums = (shape: OneSidedShape): boolean =>
+  shape.combine.way === 'push' && sharing(shape).replicas > 1;
+
 export type OneSidedWindow = ReturnType<typeof oneSidedWindow>;
 
 /**
- * Loads that each thread of a block keeps in flight: as many as its part of a row needs, at most `inFlight`, and no
+ * Loads that each thread keeps in flight: as many as its share of a part of a row needs, at most `inFlight`, and no
  * more than fill a quarter of its registers (896 or 1024 threads with eight vectors each spilled).
  */
-export const depth = (units: number, { threads, inFlight }: DispatchTuning | CombineTuning): number =>
-  Math.min(inFlight, Math.ceil(units / threads), Math.floor(4096 / threads));
+export const depth = (units: number, launch: DispatchTuning | CombineTuning): number =>
+  Math.min(launch.inFlight, Math.ceil(units / teamSize(launch)), Math.floor(4096 / launch.threads));
+
+/** A token has at most that many partial rows. */
+export const mostRows = ({ topK, ranks }: Pick<Layer, 'topK' | 'ranks'>): number => Math.min(topK, ranks);
 
 /** Blocks of a combine launch: a pushing one has one more, which only releases the slots. */
 export const combineGrid = ({ combine }: { readonly combine: CombineTuning }): number =>
@@ -80,3 +92,10 @@ export const dispatchRecvSpread = ({ dispatch, counts, ranks }: OneSidedShape) =
 /** Vectors of a row as it travels back: as e4m3 its elements, then a scale for every block. */
 export const returnedVectors = (shape: Pick<Layer, 'output'>): number =>
   Math.ceil((shape.output.wire === 'e4m3' ? combineRowBytes(shape) : outputRowBytes(shape)) / 16);
+
+/** Vectors of the caller's tensor in a part of a row. Rows as e4m3 are cut where a stretch of 512 elements ends. */
+export function partVectors(shape: OneSidedShape): number {
+  const { output, combine } = shape;
+  const whole = output.wire === 'e4m3' ? 32 * dtypes[output.dtype].size : 1;
+  return Math.ceil(outputRowBytes(shape) / 16 / whole / combine.parts) * whole;
+}

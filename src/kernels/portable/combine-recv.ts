@@ -3,14 +3,17 @@
  * all ranks meet meanwhile, so that the next round may send at once.
  */
 import { device, kernel, peers, pointer, registers, windowOf } from '../../lang/index.js';
+import { sharing } from '../../layer/index.js';
 import { findOwners } from '../common/owners.js';
 import { zeroCounts } from '../common/received.js';
 import { patienceOf, recordFailure } from '../common/waits.js';
 import { sumPart } from './sum-part.js';
+import { handOn, takeSums } from './sums.js';
 import type { Transport } from './transport.js';
 import { type PortableShape, type PortableWindow, returnedParts } from './window.js';
 
 export function combineRecvKernel(shape: PortableShape, window: PortableWindow, transport: Transport) {
+  const { replicas } = sharing(shape);
   return kernel(
     {
       name: 'portable_combine_recv',
@@ -25,15 +28,19 @@ export function combineRecvKernel(shape: PortableShape, window: PortableWindow, 
         limit: 'u32',
       },
       using: {
+        REPLICAS: replicas,
         K: shape.topK,
         PARTS: returnedParts(shape).parts,
         ROWS: Math.min(shape.topK, shape.ranks),
         COUNTS: shape.counts,
-        awaitRows: awaitRows(window, transport),
+        awaitRows: awaitRows(shape, window, transport),
         findOwners: findOwners(shape),
         meet: meet(shape, window, transport),
         patienceOf,
+        DTYPE: shape.output.dtype,
+        handOn: handOn(shape, window, transport),
         sumPart: sumPart(shape, window),
+        takeSums: takeSums(shape, window, transport),
         zeroCounts: zeroCounts(shape, window),
       },
     },
@@ -50,22 +57,38 @@ export function combineRecvKernel(shape: PortableShape, window: PortableWindow, 
       }
       const first = g.warpId * (g.gridDim.x - 1) + g.blockIdx.x - 1;
       const warps = (g.blockDim.x / 32) * (g.gridDim.x - 1);
-      for (let piece = first; piece < tokens * u.PARTS; piece += warps) {
-        const token = piece / u.PARTS;
+      const member = g.rank % u.REPLICAS;
+      const turns = (tokens + (u.REPLICAS - 1 - member)) / u.REPLICAS;
+      for (let piece = first; piece < turns * u.PARTS; piece += warps) {
+        const token = (piece / u.PARTS) * u.REPLICAS + member;
         const part = piece % u.PARTS;
         let id = g.i32(-1);
         if (g.laneId < u.K) id = g.load(topkIds.at(token * u.K + g.laneId));
         const owners = g.registers('u32', u.ROWS);
         const count = u.findOwners({ expert: id, owners });
-        if (u.awaitRows({ mine, token, part, owners, count, epoch, patience }))
-          u.sumPart({ mine, out, token, part, owners, count });
+        if (u.awaitRows({ mine, token, part, owners, count, epoch, patience })) {
+          if (u.REPLICAS > 1) {
+            u.sumPart({ mine, out: mine.sums.at(0, 0).as(u.DTYPE), token, part, owners, count });
+            u.handOn({ win, token, part, epoch });
+          } else {
+            u.sumPart({ mine, out, token, part, owners, count });
+          }
+        }
+      }
+      // What this warp takes here, the same warp of another rank has handed on above: none waits for one that waits.
+      if (u.REPLICAS > 1) {
+        const pieces = ((tokens + u.REPLICAS - 1) / u.REPLICAS) * u.PARTS;
+        for (let piece = first; piece < pieces; piece += warps) {
+          const turn = piece / u.PARTS;
+          u.takeSums({ win, out, turn, tokens, part: piece % u.PARTS, epoch, patience });
+        }
       }
     },
   );
 }
 
 /** A warp waits until a part of all of a token's rows is home; false where one did not come in time. */
-function awaitRows(window: PortableWindow, transport: Transport) {
+function awaitRows(shape: PortableShape, window: PortableWindow, transport: Transport) {
   return device(
     {
       name: 'await_rows',
@@ -79,7 +102,11 @@ function awaitRows(window: PortableWindow, transport: Transport) {
         patience: registers('u32', 1),
       },
       returns: 'bool',
-      using: { awaitSignal: transport.awaitSignal, failed: recordFailure('combine') },
+      using: {
+        REPLICAS: sharing(shape).replicas,
+        awaitSignal: transport.awaitSignal,
+        failed: recordFailure('combine'),
+      },
     },
     (g, { mine, token, part, owners, count, epoch, patience }, u) => {
       let peer = g.u32(0);
@@ -88,7 +115,7 @@ function awaitRows(window: PortableWindow, transport: Transport) {
       }
       let came = true;
       if (g.laneId < count) {
-        const signal = mine.home.at(peer, token, part);
+        const signal = mine.home.at(peer, token / u.REPLICAS, part);
         came = u.awaitSignal({ signal, value: epoch, limit: patience[0]! });
         if (!came && patience[0]! > 0) u.failed({ failure: mine.failure, peer, epoch });
       }

@@ -3,12 +3,14 @@
  * waits.
  */
 import { device, kernel, peers, pointer, windowOf } from '../../lang/index.js';
+import { sharing } from '../../layer/index.js';
 import { roundStretch, stretchVectors } from './rounded.js';
 import type { Transport } from './transport.js';
 import { type PortableShape, type PortableWindow, returnedParts, returnedRow } from './window.js';
 
 export function combineSendKernel(shape: PortableShape, window: PortableWindow, transport: Transport) {
   const { parts } = returnedParts(shape);
+  const { replicas, turns } = sharing(shape);
   return kernel(
     {
       name: 'portable_combine_send',
@@ -16,7 +18,8 @@ export function combineSendKernel(shape: PortableShape, window: PortableWindow, 
       params: { win: peers(window) },
       using: {
         RANKS: shape.ranks,
-        PIECES: shape.ranks * shape.maxTokens * parts,
+        REPLICAS: replicas,
+        PIECES: shape.ranks * turns * parts,
         PARTS: parts,
         K: shape.topK,
         sendHome: sendHome(shape, window, transport),
@@ -32,11 +35,12 @@ export function combineSendKernel(shape: PortableShape, window: PortableWindow, 
       for (let piece = first; piece < u.PIECES; piece += warps) {
         // Ranks begin with different sources, so that no window is everybody's first.
         const source = (piece + g.rank) % u.RANKS;
-        const token = piece / u.RANKS / u.PARTS;
+        const turn = piece / u.RANKS / u.PARTS;
         const part = (piece / u.RANKS) % u.PARTS;
+        const token = turn * u.REPLICAS + (source % u.REPLICAS);
         let here = false;
-        if (g.laneId < u.K) here = g.load(mine.experts.at(source, token, g.laneId)) >= 0;
-        if (g.warp.any(here)) u.sendHome({ win, source, token, part, epoch });
+        if (g.laneId < u.K) here = g.load(mine.experts.at(source / u.REPLICAS, token, g.laneId)) >= 0;
+        if (g.warp.any(here)) u.sendHome({ win, source, turn, part, epoch });
       }
     },
   );
@@ -48,8 +52,9 @@ function sendHome(shape: PortableShape, window: PortableWindow, transport: Trans
   return device(
     {
       name: 'send_home',
-      params: { win: peers(window), source: 'u32', token: 'u32', part: 'u32', epoch: 'u32' },
+      params: { win: peers(window), source: 'u32', turn: 'u32', part: 'u32', epoch: 'u32' },
       using: {
+        REPLICAS: sharing(shape).replicas,
         UNITS: units,
         PART_UNITS: partUnits,
         at: transport.at(window),
@@ -57,16 +62,18 @@ function sendHome(shape: PortableShape, window: PortableWindow, transport: Trans
         whatTravels: whatTravels(shape, window),
       },
     },
-    (g, { win, source, token, part, epoch }, u) => {
+    (g, { win, source, turn, part, epoch }, u) => {
+      const group = source / u.REPLICAS;
+      const token = turn * u.REPLICAS + (source % u.REPLICAS);
       const there = u.at({ win, peer: source });
       const start = part * u.PART_UNITS;
       const count = g.min(u.UNITS - start, g.u32(u.PART_UNITS));
       u.put({
         peer: source,
-        to: there.returned.at(g.rank, token, start),
-        from: u.whatTravels({ mine: win.at(g.rank), source, token, start, count }),
+        to: there.returned.at(g.rank, turn, start),
+        from: u.whatTravels({ mine: win.at(g.rank), group, token, start, count }),
         count,
-        signal: there.home.at(g.rank, token, part),
+        signal: there.home.at(g.rank, turn, part),
         value: epoch,
         adds: false,
       });
@@ -80,7 +87,7 @@ function whatTravels(shape: PortableShape, window: PortableWindow) {
   return device(
     {
       name: 'what_travels',
-      params: { mine: windowOf(window), source: 'u32', token: 'u32', start: 'u32', count: 'u32' },
+      params: { mine: windowOf(window), group: 'u32', token: 'u32', start: 'u32', count: 'u32' },
       returns: pointer(unit),
       using: {
         UNIT: unit,
@@ -89,10 +96,10 @@ function whatTravels(shape: PortableShape, window: PortableWindow) {
         roundStretch: roundStretch(shape),
       },
     },
-    (g, { mine, source, token, start, count }, u) => {
-      const row = mine.output.at(source, token, 0);
+    (g, { mine, group, token, start, count }, u) => {
+      const row = mine.output.at(group, token, 0);
       if (!u.E4M3) return row.as(u.UNIT).at(start);
-      const rounded = mine.rounded.at(source, token, 0);
+      const rounded = mine.rounded.at(group, token, 0);
       for (let i = start; i < start + count; i += u.STRETCH)
         u.roundStretch({ from: row.as('v16'), to: rounded, stretch: i / u.STRETCH });
       g.warp.barrier(); // the lanes send what others wrote

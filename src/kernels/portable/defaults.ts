@@ -3,7 +3,10 @@ import type { Layer } from '../../layer/index.js';
 import type { Place } from '../family.js';
 import type { PortableTuning } from './knobs.js';
 
-export function defaultTuning({ maxTokens, topK }: Layer, kind: Place['kind']): PortableTuning {
+export function defaultTuning(
+  { maxTokens, topK }: Layer,
+  { kind, transport }: Pick<Place, 'kind' | 'transport'>,
+): PortableTuning {
   if (kind === 'sim') {
     // Simulated threads cost time and simulated latency costs nothing.
     const launch = { blocks: Math.min(maxTokens, 8), threads: 32, parts: 1 };
@@ -12,7 +15,9 @@ export function defaultTuning({ maxTokens, topK }: Layer, kind: Place['kind']): 
   // Small rounds are latency: several warps share a row.
   const parts = maxTokens <= 16 ? 7 : maxTokens <= 64 ? 4 : maxTokens <= 256 ? 2 : 1;
   const threads = 256;
-  const blocksFor = (messages: number) => Math.min(264, Math.ceil(messages / (threads / 32)));
+  // NVSHMEM's put has less in flight a warp: three blocks a multiprocessor, not two.
+  const most = transport === 'nvshmem' ? 396 : 264;
+  const blocksFor = (messages: number) => Math.min(most, Math.ceil(messages / (threads / 32)));
   return {
     dispatch: { blocks: blocksFor(maxTokens * topK * parts), threads, parts },
     combine: { blocks: blocksFor(maxTokens * 2 * parts), threads, parts: 2 * parts },

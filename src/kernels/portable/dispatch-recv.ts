@@ -3,6 +3,7 @@
  * one block would do; counting the routes takes more.
  */
 import { kernel, peers } from '../../lang/index.js';
+import { sharing } from '../../layer/index.js';
 import { countRoutes } from '../common/received.js';
 import { wholeWarps } from '../common/spread.js';
 import { patienceOf, recordFailure } from '../common/waits.js';
@@ -24,7 +25,7 @@ export function dispatchRecvKernel(shape: PortableShape, window: PortableWindow,
       params: { win: peers(window), limit: 'u32' },
       using: {
         RANKS: shape.ranks,
-        MAX_TOKENS: shape.maxTokens,
+        TURNS: sharing(shape).turns,
         COUNTS: shape.counts,
         OF_ROUND: messagesOf(shape).ofRound,
         awaitSignal: transport.awaitSignal,
@@ -49,8 +50,7 @@ export function dispatchRecvKernel(shape: PortableShape, window: PortableWindow,
         g.barrier(); // passes on what the threads acquired
         // Where somebody did not come, there is nothing to count.
         if (u.patienceOf({ failure: mine.failure, limit: 1 }) === 0) return;
-        for (let token = g.blockIdx.x; token < u.MAX_TOKENS; token += g.gridDim.x)
-          u.countRoutes({ mine, token });
+        for (let turn = g.blockIdx.x; turn < u.TURNS; turn += g.gridDim.x) u.countRoutes({ mine, turn });
       }
     },
   );

@@ -3,6 +3,7 @@
  * warps' (messages.ts counts them); nobody waits.
  */
 import { kernel, list, peers, pointer } from '../../lang/index.js';
+import { sharing } from '../../layer/index.js';
 import { chunksOf } from './messages.js';
 import { sendRows } from './send-rows.js';
 import { tellRoutes } from './tell-routes.js';
@@ -26,6 +27,7 @@ export function dispatchSendKernel(shape: PortableShape, window: PortableWindow,
       using: {
         RANKS: shape.ranks,
         CHUNKS: chunksOf(shape),
+        REPLICAS: sharing(shape).replicas,
         K: shape.topK,
         PARTS: shape.dispatch.parts,
         tellRoutes: tellRoutes(shape, window, transport),
@@ -43,7 +45,9 @@ export function dispatchSendKernel(shape: PortableShape, window: PortableWindow,
       const routes = u.RANKS * u.CHUNKS;
       const first = g.warpId * g.gridDim.x + g.blockIdx.x;
       const warps = (g.blockDim.x / 32) * g.gridDim.x;
-      for (let piece = first; piece < routes + tokens * u.K * u.PARTS; piece += warps) {
+      const member = g.rank % u.REPLICAS;
+      const turns = (tokens + (u.REPLICAS - 1 - member)) / u.REPLICAS;
+      for (let piece = first; piece < routes + turns * u.K * u.PARTS; piece += warps) {
         if (piece < routes) {
           // Ranks begin with different peers, so that no window is everybody's first.
           const peer = (piece + g.rank) % u.RANKS;
@@ -51,7 +55,8 @@ export function dispatchSendKernel(shape: PortableShape, window: PortableWindow,
         } else {
           const route = (piece - routes) / u.PARTS;
           const part = (piece - routes) % u.PARTS;
-          u.sendRows({ win, topkIds, rows, token: route / u.K, k: route % u.K, part });
+          const token = (route / u.K) * u.REPLICAS + member;
+          u.sendRows({ win, topkIds, rows, token, k: route % u.K, part });
         }
       }
     },

@@ -34,7 +34,7 @@ export const portable: Family<PortableTuning> = {
   summary: 'messages with signals behind them, one to a rank that wants a row; no phase but its end waits',
   knobs: portableKnobs,
   refuses,
-  defaults: (layer, place) => adapted(defaultTuning(layer, place.kind), layer, place),
+  defaults: (layer, place) => adapted(defaultTuning(layer, place), layer, place),
   adapt: adapted,
   plan: (layer, place, tuning) => {
     const shape = shapeOf(layer, place, tuning);

@@ -5,8 +5,11 @@
  * that own one of their token's experts. A row's message adds 1 to the peer's `arrived`; a chunk's adds 1 as well, and
  * one for every message of the rows that do not come. So a round adds the same to every word, whatever the routes, and
  * nothing is counted in advance, or zeroed: round n has come when the word has reached n times that.
+ *
+ * Ranks of a group send the rows of their share, and take turns with the chunks. For a chunk of another's turn a rank adds
+ * the same without a message.
  */
-import type { Layer } from '../../layer/index.js';
+import { type Layer, sharing } from '../../layer/index.js';
 import { partsOf } from '../common/parts.js';
 import type { PortableTuning } from './knobs.js';
 
@@ -16,10 +19,11 @@ export const chunksOf = ({ maxTokens }: Pick<Layer, 'maxTokens'>): number =>
   Math.ceil(maxTokens / chunkTokens);
 
 /** Messages that bring a token's rows, and all that a source sends in a round if every row comes. */
-export function messagesOf({ payloads, dispatch, weights, maxTokens }: Layer & PortableTuning) {
+export function messagesOf(shape: Layer & PortableTuning) {
+  const { payloads, dispatch, weights } = shape;
   const ofToken = payloads.reduce((sum, payload) => {
     const { rowUnits, partUnits } = partsOf(payload, dispatch.parts);
     return sum + Math.ceil(rowUnits / partUnits);
   }, 0);
-  return { ofToken, ofRound: maxTokens * ofToken + chunksOf({ maxTokens }) * (weights ? 2 : 1) };
+  return { ofToken, ofRound: sharing(shape).turns * ofToken + chunksOf(shape) * (weights ? 2 : 1) };
 }

@@ -1,5 +1,6 @@
 /** One part of a token's rows on its way to the owner of one of its routes, if that route is the first to its owner. */
 import { device, list, peers, pointer } from '../../lang/index.js';
+import { sharing } from '../../layer/index.js';
 import { expertOwner, firstsOf } from '../common/owners.js';
 import { partsOf } from '../common/parts.js';
 import type { Transport } from './transport.js';
@@ -47,6 +48,7 @@ function sendRow(shape: PortableShape, window: PortableWindow, transport: Transp
       params: { win: peers(window), from: pointer('v16'), token: 'u32', peer: 'u32', part: 'u32' },
       using: {
         P: payload,
+        REPLICAS: sharing(shape).replicas,
         UNIT: unit,
         ROW_UNITS: rowUnits,
         PART_UNITS: partUnits,
@@ -61,7 +63,7 @@ function sendRow(shape: PortableShape, window: PortableWindow, transport: Transp
         const there = u.at({ win, peer });
         u.put({
           peer,
-          to: there.payloads[u.P]!.at(g.rank, token, start),
+          to: there.payloads[u.P]!.at(g.rank / u.REPLICAS, token, start),
           from: from.as(u.UNIT).at(token * u.ROW_UNITS + start),
           count: g.min(u.ROW_UNITS - start, g.u32(u.PART_UNITS)),
           signal: there.arrived.at(g.rank),

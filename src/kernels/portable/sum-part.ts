@@ -1,6 +1,6 @@
 /** Adds up a part of a token's rows that are home, and writes it to the caller's tensor; a warp. */
 import { device, pointer, record, registers, windowOf } from '../../lang/index.js';
-import { dtypes } from '../../layer/index.js';
+import { dtypes, sharing } from '../../layer/index.js';
 import { partialDtype, rowsOf } from '../common/received.js';
 import { gatherParams, rowSum } from '../common/sum.js';
 import { rounding } from './rounded.js';
@@ -31,18 +31,18 @@ const placeOf = (window: PortableWindow) =>
     count: 'u32',
   });
 
-function gather(window: PortableWindow, { vectors, dtype, scaled }: Rows) {
+function gather(shape: PortableShape, window: PortableWindow, { vectors, dtype, scaled }: Rows) {
   return device(
     {
       name: 'gather',
       params: gatherParams(placeOf(window)),
-      using: { VECTORS: vectors, DTYPE: dtype, SCALED: scaled },
+      using: { REPLICAS: sharing(shape).replicas, VECTORS: vectors, DTYPE: dtype, SCALED: scaled },
     },
     (g, { at: { mine, token, i, scale, owners, count }, first, rows, scales }, u) => {
       for (const r of g.unroll(rows.length)) {
         if (first + r < owners.length) {
           if (first + r < count) {
-            const row = mine.returned.at(owners[first + r]!, token, 0);
+            const row = mine.returned.at(owners[first + r]!, token / u.REPLICAS, 0);
             if (u.VECTORS) rows[r] = g.load(row.as('v16').at(i), { cache: 'stream' });
             else rows[r] = g.pack('f32', [g.f32(g.load(row.as(u.DTYPE).at(i))), 0, 0, 0]);
             if (u.SCALED) scales[r] = g.load(row.as('f32').at(scale));
@@ -86,7 +86,7 @@ function sumRows(shape: PortableShape, window: PortableWindow) {
           lane: vectors ? dtype : 'f32',
           lanes,
           at: placeOf(window),
-          gather: gather(window, { vectors, dtype, scaled: false }),
+          gather: gather(shape, window, { vectors, dtype, scaled: false }),
         }),
       },
     },
@@ -129,7 +129,7 @@ function sumRounded(shape: PortableShape, window: PortableWindow) {
           lanes: 16,
           scaled: true,
           at: placeOf(window),
-          gather: gather(window, { vectors: true, dtype, scaled: true }),
+          gather: gather(shape, window, { vectors: true, dtype, scaled: true }),
         }),
       },
     },

@@ -1,5 +1,6 @@
 /** A chunk of a rank's tokens on its way to one peer: their ids, and on request weights, for the routes that are its. */
 import { device, peers, pointer } from '../../lang/index.js';
+import { sharing } from '../../layer/index.js';
 import { expertOwner } from '../common/owners.js';
 import { unitBytes, widestUnit } from '../common/units.js';
 import { chunkTokens, messagesOf } from './messages.js';
@@ -8,6 +9,7 @@ import type { PortableShape, PortableWindow } from './window.js';
 
 export function tellRoutes(shape: PortableShape, window: PortableWindow, transport: Transport) {
   const { maxTokens, topK } = shape;
+  const { replicas } = sharing(shape);
   // Chunks begin at multiples of 128 bytes behind a source's slots.
   const unit = widestUnit(maxTokens * topK * 4);
   return device(
@@ -24,14 +26,17 @@ export function tellRoutes(shape: PortableShape, window: PortableWindow, transpo
       using: {
         MAX_TOKENS: maxTokens,
         CHUNK: chunkTokens,
+        REPLICAS: replicas,
         K: topK,
         WEIGHTS: shape.weights,
         UNIT: unit,
         WORDS: unitBytes[unit] / 4,
         MESSAGES: messagesOf(shape).ofToken,
+        OF_CHUNK: shape.weights ? 2 : 1,
         at: transport.at(window),
         ownerOf: expertOwner(shape),
         put: transport.put(unit),
+        signalBy: transport.signal,
       },
     },
     (g, { win, topkIds, topkWeights, tokens, peer, chunk }, u) => {
@@ -55,19 +60,27 @@ export function tellRoutes(shape: PortableShape, window: PortableWindow, transpo
           if (here) goes = true;
         }
       }
-      const staying = slots - g.popc(g.warp.ballot(goes));
+      // Of this rank's share.
+      const own = g.laneId < slots && token % u.REPLICAS === g.rank % u.REPLICAS;
+      const staying = g.popc(g.warp.ballot(own && !goes));
       g.warp.barrier(); // the lanes send what others wrote
 
       const there = u.at({ win, peer });
       const signal = there.arrived.at(g.rank);
+      if (chunk % u.REPLICAS !== g.rank % u.REPLICAS) {
+        const value = u.OF_CHUNK + staying * u.MESSAGES;
+        if (g.laneId === 0) u.signalBy({ peer, signal, value, adds: true });
+        return;
+      }
+      const group = g.rank / u.REPLICAS;
       const count = (slots * u.K) / u.WORDS;
       if (u.WEIGHTS) {
         const from = mine.weightsOut.at(peer, first, 0).as(u.UNIT);
-        const to = there.weights.at(g.rank, first, 0).as(u.UNIT);
+        const to = there.weights.at(group, first, 0).as(u.UNIT);
         u.put({ peer, to, from, count, signal, value: 1, adds: true });
       }
       const from = mine.ids.at(peer, first, 0).as(u.UNIT);
-      const to = there.experts.at(g.rank, first, 0).as(u.UNIT);
+      const to = there.experts.at(group, first, 0).as(u.UNIT);
       u.put({ peer, to, from, count, signal, value: 1 + staying * u.MESSAGES, adds: true });
     },
   );

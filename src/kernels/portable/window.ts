@@ -17,14 +17,16 @@
  * | output | the owner's experts, or weigh behind them | combineSend and its puts, however late | the next experts are behind the next dispatchRecv, which awaited the sources' next dispatchSend, which is behind their combineRecv, which awaited the puts |
  * | rounded | combineSend of its own rank | its puts, however late | the next combineSend is behind the next experts: as `output` |
  * | returned | combineSend of the expert ranks | the source's combineRecv | their next combineSend is behind their next dispatchRecv, which awaited the source's next dispatchSend, which is behind its combineRecv |
+ * | handed | combineRecv of the group's other ranks | the owner's combineRecv | it only grows, as `home` |
+ * | sums | combineRecv of the group's ranks, each its share | the owner's combineRecv, and its puts, however late | a rank's next combineRecv is behind its next dispatchRecv, which awaited the group's next dispatchSend, which is behind their combineRecv, which awaited the puts |
  * | failure | its own rank | its own host | the host clears it by recreating the world |
  *
  * So the sends wait for nobody; a round's one meeting of all ranks, `released`, is awaited where sums are made.
  */
 import { field, layout } from '../../lang/index.js';
-import { type Layer, outputRowBytes } from '../../layer/index.js';
+import { type Layer, outputRowBytes, sharing } from '../../layer/index.js';
 import { failureWords } from '../common/failure.js';
-import { receivedSections } from '../common/received.js';
+import { receivedSections, slotShape } from '../common/received.js';
 import type { Spread } from '../common/spread.js';
 import { type Unit, unitBytes, widestUnit } from '../common/units.js';
 import type { PortableTuning } from './knobs.js';
@@ -38,7 +40,10 @@ export interface PortableShape extends Layer, PortableTuning {
 
 export function portableWindow(shape: PortableShape) {
   const { ranks, maxTokens, topK, weights } = shape;
-  const slots = [ranks, maxTokens] as const;
+  const { turns, replicas } = sharing(shape);
+  const [groups] = slotShape(shape);
+  const { parts } = returnedParts(shape);
+  const handedOn = replicas > 1 ? maxTokens : 0;
   const e4m3 = shape.output.wire === 'e4m3';
   const { unit, units } = returnedRow(shape);
   return layout('portable window', {
@@ -47,29 +52,38 @@ export function portableWindow(shape: PortableShape) {
     finished: field('u32', [1]),
     /** [source]: what has come from it in all rounds, counted as in messages.ts. */
     arrived: field('u64', [ranks]),
-    /** [expert rank][token][part]: the round whose row it has brought home. */
-    home: field('u64', [...slots, returnedParts(shape).parts]),
+    /** [expert rank][turn][part]: the round whose row it has brought home. */
+    home: field('u64', [ranks, turns, parts]),
+    /** [token][part]: the round whose sum has been handed on. */
+    handed: field('u64', [handedOn, parts]),
     /** [rank]: the round whose slots that rank has read. */
     released: field('u64', [ranks]),
     failure: field('u32', [failureWords]),
     /** [destination][token][k]: what each peer is told of this rank's tokens. */
-    ids: field('i32', [...slots, topK]),
-    weightsOut: field('f32', [...slots, weights ? topK : 0]),
+    ids: field('i32', [ranks, maxTokens, topK]),
+    weightsOut: field('f32', [ranks, maxTokens, weights ? topK : 0]),
     ...receivedSections(shape),
     /** [source][token]: the experts' rows as e4m3, before they travel. */
-    rounded: field('v16', [e4m3 ? ranks : 0, maxTokens, units]),
-    /** [expert rank][token]: partial rows that came home. */
-    returned: field(unit, [...slots, units]),
+    rounded: field('v16', [e4m3 ? groups : 0, maxTokens, units]),
+    /** [expert rank][turn]: partial rows of this rank's share that came home. */
+    returned: field(unit, [ranks, turns, units]),
+    /** [token]: sums, this rank's and those that the other ranks of its group handed on. */
+    sums: field(summedRow(shape).unit, [handedOn, summedRow(shape).units]),
   });
 }
 export type PortableWindow = ReturnType<typeof portableWindow>;
 
-/** A row as it comes home. */
-export function returnedRow(layer: Pick<Layer, 'output'>): { readonly unit: Unit; readonly units: number } {
-  if (layer.output.wire === 'e4m3') return { unit: 'v16', units: returnedVectors(layer) };
+/** A row of sums, as the caller gets it. */
+export function summedRow(layer: Pick<Layer, 'output'>): { readonly unit: Unit; readonly units: number } {
   const bytes = outputRowBytes(layer);
   const unit = widestUnit(bytes);
   return { unit, units: bytes / unitBytes[unit] };
+}
+
+/** A row as it comes home. */
+export function returnedRow(layer: Pick<Layer, 'output'>): { readonly unit: Unit; readonly units: number } {
+  if (layer.output.wire === 'e4m3') return { unit: 'v16', units: returnedVectors(layer) };
+  return summedRow(layer);
 }
 
 /** How it is cut: no part is empty. Rows as e4m3 are cut where a stretch ends. */

@@ -82,7 +82,10 @@ export const block = {
   'bulk.wait': operation({
     takes: { pending },
     returns: 'void',
-    cuda: { print: ({ pending }, { prelude }) => `${groupWait(prelude, 'bulk_wait', '')}<${pending}>()` },
+    cuda: {
+      print: ({ pending }, { prelude }) =>
+        `${groupWait(prelude, 'bulk_wait', 'cp.async.bulk.wait_group')}<${pending}>()`,
+    },
     removable: true,
     weaker: { op: 'bulk.waitReads', description: 'waits for reads only' },
   }),
@@ -91,9 +94,46 @@ export const block = {
     takes: { pending },
     returns: 'void',
     cuda: {
-      print: ({ pending }, { prelude }) => `${groupWait(prelude, 'bulk_wait_reads', '.read')}<${pending}>()`,
+      print: ({ pending }, { prelude }) =>
+        `${groupWait(prelude, 'bulk_wait_reads', 'cp.async.bulk.wait_group.read')}<${pending}>()`,
     },
     removable: true,
+  }),
+
+  // 16 bytes, copied beside the thread that starts it, by the path of ordinary accesses: nothing to fence.
+  'async.load': operation({
+    takes: { to: shared, from: global },
+    returns: 'void',
+    cuda: {
+      name: 'async_load',
+      text: `DEVICE void async_load(v16* to, const v16* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+               :
+               : "r"(shared_address(to)), "l"(__cvta_generic_to_global(from))
+               : "memory");
+}`,
+      needs: ['v16', 'shared_address'],
+    },
+  }),
+  'async.commit': operation({
+    takes: {},
+    returns: 'void',
+    cuda: {
+      name: 'async_commit',
+      text: 'DEVICE void async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }',
+    },
+    removable: true,
+  }),
+  // Until at most `pending` of this thread's groups are unfinished, and seen by it; others see them behind a barrier.
+  'async.wait': operation({
+    takes: { pending },
+    returns: 'void',
+    cuda: {
+      print: ({ pending }, { prelude }) =>
+        `${groupWait(prelude, 'async_wait', 'cp.async.wait_group')}<${pending}>()`,
+    },
+    removable: true,
+    misgiven: [{ operand: 'pending', description: 'pending + 1', count: (was) => was + 1 }],
   }),
 
   // The fence makes the initialised barrier known to the copy engine; other threads learn of it at a block barrier.
@@ -191,11 +231,11 @@ const mbarrierAwaitFor: NamedHelper = {
   needs: ['shared_address', 'past_limit'],
 };
 
-function groupWait(prelude: Prelude, name: string, what: '' | '.read'): string {
+function groupWait(prelude: Prelude, name: string, instruction: string): string {
   return prelude.add(name, name, {
     text: `template <int pending>
 DEVICE void ${name}() {
-  asm volatile("cp.async.bulk.wait_group${what} %0;" ::"n"(pending) : "memory");
+  asm volatile("${instruction} %0;" ::"n"(pending) : "memory");
 }`,
   });
 }

@@ -98,11 +98,14 @@ export interface Operation<Takes extends Operands = Operands, Options extends Op
 /** What is done through the operand `pointer`. */
 export type Access = 'reads' | 'writes';
 
-export interface Misgiven {
+export type Misgiven = {
   readonly operand: string;
   readonly description: string;
-  readonly value: (was: Expr) => Expr;
-}
+} & (
+  | { readonly value: (was: Expr) => Expr }
+  /** Of a number known to the compiler. */
+  | { readonly count: (was: number) => number }
+);
 
 const u32 = { kind: 'value', name: 'u32' } as const;
 const constant = (value: number): Expr => ({ kind: 'const', type: u32, value });

@@ -57,6 +57,7 @@ const prologue: Readonly<Record<string, string>> = {
   shared: 't.block.shared',
   values: 't.block.values',
   lanes: 't.block.lanes',
+  parts: 't.block.parts',
 };
 
 class ModuleCompiler {
@@ -80,6 +81,7 @@ class ModuleCompiler {
       run,
       isGenerator,
       usesWarps: /\bt\.warpOp = /.test(text),
+      usesMatrices: /\bparts\[/.test(text),
       shared: ranges,
       sharedBytes: bytes,
       sites: this.sites,

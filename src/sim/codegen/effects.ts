@@ -15,7 +15,7 @@ import {
   type OperationName,
   type Variable,
 } from '../../lang/index.js';
-import { pause, type WarpOp, warpOps } from '../compiled.js';
+import { matrixWords, pause, type WarpOp, warpOps } from '../compiled.js';
 import { type Address, type Expressions, valueName } from './expressions.js';
 import type { Locals } from './locals.js';
 
@@ -85,11 +85,17 @@ const table: { readonly [Op in OperationName]: Simulated<Op> } = {
   },
   'bulk.store': {
     print: ({ to: target, from, bytes }, to, _, site) =>
-      to.emit(`t.bulk.store(${to.arguments(target, from, bytes)}, ${site});`),
+      to.emit(`t.bulk.post(${to.arguments(target, from, bytes)}, ${site});`),
   },
   'bulk.commit': { print: (_, to) => to.emit('t.bulk.commit();') },
   'bulk.wait': { print: ({ pending }, to) => to.emit(`t.bulk.wait(${pending}, false);`) },
   'bulk.waitReads': { print: ({ pending }, to) => to.emit(`t.bulk.wait(${pending}, true);`) },
+  'async.load': {
+    print: ({ to: target, from }, to, _, site) =>
+      to.emit(`t.async.post(${to.arguments(target, from)}, 16, ${site});`),
+  },
+  'async.commit': { print: (_, to) => to.emit('t.async.commit();') },
+  'async.wait': { print: ({ pending }, to) => to.emit(`t.async.wait(${pending}, false);`) },
   'mbarrier.init': {
     print: ({ barrier, count }, to, _, site) =>
       to.emit(`t.mbarrierInit(${to.arguments(barrier, count)}, ${site});`),
@@ -115,6 +121,11 @@ const table: { readonly [Op in OperationName]: Simulated<Op> } = {
   'warp.ballot': ofWarp,
   'warp.any': ofWarp,
   'warp.match': ofWarp,
+  'warp.ldmatrix': {
+    pauses: true,
+    print: (effect, to, result, site) => to.matrices(effect, result, site),
+  },
+  'warp.mma': { pauses: true, print: (effect, to, result, site) => to.multiply(effect, result, site) },
   awaitPrevious: {
     pauses: true,
     print: (_, to, __, site) => to.emit(`t.site = ${site}; yield ${pause.previous};`),
@@ -332,6 +343,48 @@ export class Effects {
     }
   }
 
+  /** Each lane brings the row that it names; they are dealt out when the warp has met. */
+  matrices({ op, row }: OperationEffect<'warp.ldmatrix'>, result: Variable | null, site: number): void {
+    const place = this.place(row);
+    const from = this.locals.temporary('i');
+    this.emit(`${from} = ${place.index};`);
+    const words = [0, 1, 2, 3].map((i) => `${place.view}[${from} + ${i}]`);
+    if (this.checked) {
+      const access = `'read', 'weak', 'cta', ${place.buffer}, ${place.offset}, ${place.bytes}, ${site}`;
+      this.emit(
+        `if (t.access(${access})) { ${this.bring(words)} } else { ${this.bring(['0', '0', '0', '0'])} }`,
+      );
+    } else this.emit(this.bring(words));
+    this.meet(op, site);
+    this.takeParts(result);
+  }
+
+  multiply(
+    { op, a, b, half, sum }: OperationEffect<'warp.mma'>,
+    result: Variable | null,
+    site: number,
+  ): void {
+    const { expressions } = this;
+    const ofB = expressions.words(b).slice(2 * half, 2 * half + 2);
+    this.emit(this.bring([...expressions.words(a), ...ofB, ...expressions.words(sum)]));
+    this.meet(op, site);
+    this.takeParts(result);
+  }
+
+  private bring(words: readonly string[]): string {
+    return words.map((word, i) => `parts[${matrixWords} * threadIdx + ${i}] = ${word};`).join(' ');
+  }
+
+  private takeParts(result: Variable | null): void {
+    if (result === null) return;
+    for (const [i, target] of this.targets(result).entries())
+      this.emit(`${target} = parts[${matrixWords} * threadIdx + ${i}];`);
+  }
+
+  private meet(op: WarpOp, site: number): void {
+    this.emit(`t.site = ${site}; t.warpOp = ${warpOps.indexOf(op)}; yield ${pause.warp};`);
+  }
+
   warp(effect: OperationEffect<WarpOp>, result: Variable | null, site: number): void {
     const value = 'value' in effect ? effect.value : 'test' in effect ? effect.test : null;
     if (value !== null) {
@@ -339,7 +392,7 @@ export class Effects {
       this.emit(`values[threadIdx] = ${valueName(value) === 'bool' ? `${text} ? 1 : 0` : text};`);
     }
     if ('lane' in effect) this.emit(`lanes[threadIdx] = ${this.expressions.scalar(effect.lane)};`);
-    this.emit(`t.site = ${site}; t.warpOp = ${warpOps.indexOf(effect.op)}; yield ${pause.warp};`);
+    this.meet(effect.op, site);
     if (result === null) return;
     const type = result.type.kind === 'value' ? result.type.name : 'v16';
     const text = 'values[threadIdx]';

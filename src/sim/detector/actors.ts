@@ -1,9 +1,9 @@
 /**
- * Who acts: threads, the bulk-copy agents of threads, and streams (host copies and fills). Every access in the
+ * Who acts: threads, the agents that copy for threads, and streams (host copies and fills). Every access in the
  * shadow memory names an actor and the actor's epoch at that time.
  */
 import type { Scope } from '../../lang/index.js';
-import type { LaunchId, StreamId } from '../detector.js';
+import type { CopyEngine, LaunchId, StreamId } from '../detector.js';
 import { type BlockClock, Clock, type ClockedBlock, joinBlocks, nothing, nothingOfBlock } from './clock.js';
 
 /** How far apart two actors are, and how far a scope reaches. A scope includes what is not further than it. */
@@ -164,6 +164,21 @@ export interface SyncState {
 /** Acquired clocks that a thread keeps before it joins them. */
 const mostAcquired = 8;
 
+/** What an agent of copies does: their reads, or their writes. */
+export interface CopyPart {
+  readonly engine: CopyEngine;
+  readonly does: 'read' | 'write';
+}
+
+/** Both, of one thread and engine. */
+export interface CopyAgents {
+  readonly reads: Actor;
+  readonly writes: Actor;
+}
+
+type Agents = { readonly [E in CopyEngine]?: CopyAgents };
+const noAgents: Agents = {};
+
 export class Actor {
   epoch = 1;
   /** Whether something happened in this epoch; an epoch in which nothing happened need not end. */
@@ -185,16 +200,16 @@ export class Actor {
   awaited: readonly Clock[] = [];
   /** What its reads by way of L1 may rely on; null: all that it knows. */
   settled: Clock | null = null;
-  /** The agents of its bulk copies, once it has issued one. */
-  agents: { readonly reads: Actor; readonly writes: Actor } | null = null;
+  /** The agents of its copies, once it has issued one. */
+  agents: Agents = noAgents;
 
   constructor(
     readonly index: number,
     readonly block: BlockState,
     /** Its thread in the block; agents: the thread that issued. */
     readonly lane: number,
-    /** Agents of bulk copies: what they do, or null for threads and streams. */
-    readonly copies: 'read' | 'write' | null,
+    /** Agents of copies: what they do, or null for threads and streams. */
+    readonly copies: CopyPart | null,
     known: Clock,
   ) {
     this.base = known;
@@ -227,7 +242,8 @@ export class Actor {
   }
 
   get agentKey(): number {
-    return 2 * this.lane + (this.copies === 'write' ? 1 : 0);
+    const { engine, does } = this.copies!;
+    return 4 * this.lane + (engine === 'async' ? 2 : 0) + (does === 'write' ? 1 : 0);
   }
 
   /** Learns what `clock` says. */

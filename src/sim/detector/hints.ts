@@ -38,7 +38,7 @@ export interface Circumstances {
 
 /** Looks at the state of things now, and returns what completes the hint later. */
 export function explain(first: Side, second: Side, around: Circumstances): () => string {
-  const now = betweenAtomics(first, second) ?? bulkCopy(first) ?? olderInL1(first, second);
+  const now = betweenAtomics(first, second) ?? copy(first) ?? olderInL1(first, second);
   return () =>
     now ??
     brokenSynchronisation(first, around) ??
@@ -76,20 +76,26 @@ function betweenAtomics(first: Side, second: Side): string | null {
   return `Both are atomic, but ${whose} while the other thread is ${placed(first.by, second.by)}: use ${scopeNames[apart]}.`;
 }
 
-function bulkCopy(first: Side): string | null {
+function copy(first: Side): string | null {
   const agent = first.by;
   if (agent.copies === null) return null;
+  const { engine, does } = agent.copies;
   const issuer = agent.block.threads[agent.lane]!;
   if (happenedBefore(agent, first.epoch, issuer)) return null;
-  const reads = issuer.agents?.reads;
-  if (agent.copies === 'write' && reads !== undefined && happenedBefore(reads, first.epoch, issuer)) {
+  if (engine === 'async')
+    return (
+      `The asynchronous copy at ${first.where} may still be under way: commit its group and await that (g.async.wait) ` +
+      `before its ${does === 'write' ? 'target is used' : 'source is overwritten'}.`
+    );
+  const reads = issuer.agents.bulk?.reads;
+  if (does === 'write' && reads !== undefined && happenedBefore(reads, first.epoch, issuer)) {
     return (
       `The bulk copy at ${first.where} was awaited only for its reads (waitReads), so its writes may still be under ` +
       'way: use g.bulk.wait before publishing or reading what it writes.'
     );
   }
   const what =
-    agent.copies === 'write'
+    does === 'write'
       ? 'await it (g.bulk.wait, or its mbarrier) before its target is used'
       : 'await it (g.bulk.waitReads, g.bulk.wait, or its mbarrier) before its source is overwritten';
   return `The bulk copy at ${first.where} may still be under way: ${what}.`;

@@ -4,6 +4,7 @@ import type {
   AccessKind,
   BlockId,
   BufferInfo,
+  CopyEngine,
   Detector,
   Finding,
   LaunchId,
@@ -17,6 +18,7 @@ import {
   Actor,
   type AtomicWrite,
   BlockState,
+  type CopyPart,
   cta,
   distance,
   LaunchState,
@@ -37,9 +39,17 @@ import { acquireEarlier, arrive, FenceOrder, fence, mutual, observe, publish } f
 const observationsKept = 8192;
 const mbarrierBytes = 8;
 const nothingOlder: readonly never[] = [];
+/** What no stream and no launch of the machine has. */
+const noStream = -1;
+const noLaunch = -1;
 
 export class RaceDetector implements Detector {
   private readonly streams = new Map<StreamId, StreamState>();
+  private streamCount = 0;
+  /** Of each rank, the one that its network's writes count as. */
+  private readonly networks = new Map<number, StreamState>();
+  /** Whose tags nobody has heard of. */
+  private readonly networkWrites = new Map<number, Actor>();
   private readonly events = new Map<number, Clock>();
   /** What the host program of each rank has seen to be finished. */
   private readonly hosts = new Map<number, Clock>();
@@ -72,7 +82,7 @@ export class RaceDetector implements Detector {
   }
 
   streamCreated(stream: StreamId, rank: number): void {
-    this.streams.set(stream, new StreamState(this.streams.size, stream, rank));
+    this.streams.set(stream, new StreamState(this.streamCount++, stream, rank));
   }
 
   streamAccess(
@@ -107,10 +117,9 @@ export class RaceDetector implements Detector {
   }
 
   hostThreadStarted(thread: ThreadId, rank: number, name: string | null): void {
-    const stream = new StreamState(this.streams.size, -1 - thread, rank, true);
-    this.streams.set(stream.id, stream);
+    const stream = new StreamState(this.streamCount++, noStream, rank, true);
     const launch = new LaunchState(
-      -1,
+      noLaunch,
       stream,
       ++stream.step,
       name ?? 'the host',
@@ -331,8 +340,9 @@ export class RaceDetector implements Detector {
     for (const thread of threads) thread.meet(known, own, epoch);
   }
 
-  bulkIssued(
+  copyIssued(
     thread: ThreadId,
+    engine: CopyEngine,
     group: number,
     source: { buffer: BufferInfo; offset: number },
     target: { buffer: BufferInfo; offset: number },
@@ -341,11 +351,11 @@ export class RaceDetector implements Detector {
   ): void {
     if (bytes === 0) return;
     const me = this.threads[thread]!;
-    me.agents ??= {
-      reads: this.actor(me.block, me.lane, 'read', nothing),
-      writes: this.actor(me.block, me.lane, 'write', nothing),
+    const agents = me.agents[engine] ?? {
+      reads: this.actor(me.block, me.lane, { engine, does: 'read' }, nothing),
+      writes: this.actor(me.block, me.lane, { engine, does: 'write' }, nothing),
     };
-    const { agents } = me;
+    me.agents = { ...me.agents, [engine]: agents };
     agents.reads.epoch = group + 1;
     agents.writes.epoch = group + 1;
     me.touched = true;
@@ -355,10 +365,10 @@ export class RaceDetector implements Detector {
     this.shadow(target.buffer).weak(me, agents.writes, write, target.offset, bytes);
   }
 
-  bulkAwaited(thread: ThreadId, group: number, readsOnly: boolean): void {
+  copiesAwaited(thread: ThreadId, engine: CopyEngine, group: number, readsOnly: boolean): void {
     const me = this.threads[thread]!;
-    const { agents } = me;
-    if (agents === null) return;
+    const agents = me.agents[engine];
+    if (agents === undefined) return;
     me.own = me.own.withAgent(agents.reads.agentKey, group + 1);
     if (!readsOnly) me.own = me.own.withAgent(agents.writes.agentKey, group + 1);
     me.touched = true;
@@ -370,13 +380,49 @@ export class RaceDetector implements Detector {
     barrier: { buffer: BufferInfo; offset: number },
     site: SiteId,
   ): void {
-    const { agents } = this.threads[thread]!;
-    if (agents === null) return;
+    const agents = this.threads[thread]!.agents.bulk;
+    if (agents === undefined) return;
     const cells = this.shadow(barrier.buffer).cells(barrier.offset, mbarrierBytes);
     const meta = packAccess('update', 'release', cta, mbarrierBytes, site);
     const location = this.location(cells, barrier.offset, mbarrierBytes);
     const write = arrive(agents, group + 1, meta, location.newest.write);
     location.store(write, wordsAt(barrier.buffer.i32, barrier.offset, mbarrierBytes));
+  }
+
+  networkPosted(write: number, by: ThreadId): void {
+    const poster = this.threads[by]!;
+    const { rank } = poster.block;
+    let stream = this.networks.get(rank);
+    if (stream === undefined) {
+      stream = new StreamState(this.streamCount++, noStream, rank, true);
+      this.networks.set(rank, stream);
+    }
+    const known = release(poster);
+    const launch = new LaunchState(noLaunch, stream, ++stream.step, 'the network', false, known, null);
+    const block = new BlockState(++this.sequence, launch.step, stream, launch, 0);
+    this.networkWrites.set(write, this.actor(block, 0, null, known));
+  }
+
+  networkMoved(
+    write: number,
+    source: { buffer: BufferInfo; offset: number },
+    target: { buffer: BufferInfo; offset: number },
+    bytes: number,
+    site: SiteId,
+  ): void {
+    const nic = this.networkWrites.get(write)!;
+    nic.touched = true;
+    const read = packAccess('read', 'weak', sys, bytes, site);
+    const written = packAccess('write', 'weak', sys, bytes, site);
+    this.shadow(source.buffer).weak(nic, nic, read, source.offset, bytes);
+    this.shadow(target.buffer).weak(nic, nic, written, target.offset, bytes);
+  }
+
+  networkArrived(write: number, at: ThreadId): void {
+    const nic = this.networkWrites.get(write)!;
+    this.networkWrites.delete(write);
+    this.threads[at]!.learn(release(nic));
+    nic.retire();
   }
 
   private stream(id: StreamId): StreamState {
@@ -395,7 +441,7 @@ export class RaceDetector implements Detector {
     else program.learn(clock);
   }
 
-  private actor(block: BlockState, lane: number, copies: 'read' | 'write' | null, known: Clock): Actor {
+  private actor(block: BlockState, lane: number, copies: CopyPart | null, known: Clock): Actor {
     const actor = new Actor(this.actors.length, block, lane, copies, known);
     this.actors.push(actor);
     return actor;

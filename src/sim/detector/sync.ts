@@ -12,6 +12,7 @@ import {
   Actor,
   type AtomicWrite,
   type BlockState,
+  type CopyAgents,
   cta,
   distance,
   gpu,
@@ -159,13 +160,13 @@ export function publish(
 
 /** A thread's bulk copies up to `group` arrive at an mbarrier: they publish themselves, not what their thread did. */
 export function arrive(
-  agents: { readonly reads: Actor; readonly writes: Actor },
+  agents: CopyAgents,
   group: number,
   meta: number,
   before: AtomicWrite | null,
 ): AtomicWrite {
   const { reads, writes } = agents;
-  const arrived = new Actor(writes.index, writes.block, writes.lane, 'write', nothing);
+  const arrived = new Actor(writes.index, writes.block, writes.lane, writes.copies, nothing);
   arrived.epoch = group;
   arrived.own = nothingOfBlock.withAgent(reads.agentKey, group).withAgent(writes.agentKey, group);
   const moment = new ReleaseHead(arrived, cta);

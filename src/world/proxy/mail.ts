@@ -3,7 +3,7 @@ import { type MessagePort, receiveMessageOnPort } from 'node:worker_threads';
 import { HeddleError, RankLostError } from '../../errors/index.js';
 import type { Group, GroupLoss } from '../group.js';
 import { messageOf } from '../member.js';
-import type { ProxyGroup } from './program.js';
+import type { ProxyGroup } from './network.js';
 
 export type ToProxy =
   | { readonly kind: 'answer'; readonly id: number; readonly parts: readonly Uint8Array[] }
@@ -25,7 +25,13 @@ export type FromProxy =
     }
   | { readonly kind: 'barrier'; readonly id: number; readonly operation: string }
   | { readonly kind: 'ready' }
-  | { readonly kind: 'failed'; readonly code: string; readonly message: string };
+  | {
+      readonly kind: 'failed';
+      readonly code: string;
+      readonly message: string;
+      /** Where other ranks were lost to it. */
+      readonly lost: { readonly ranks: readonly number[]; readonly operation: string } | null;
+    };
 
 /** The group's side. */
 export interface Mailbox {

@@ -1,12 +1,27 @@
 /** Starts proxies, and tells the group when one has failed. */
 import { MessageChannel } from 'node:worker_threads';
-import { HeddleError } from '../../errors/index.js';
+import type { MappedMemory } from '../../device/index.js';
+import { HeddleError, RankLostError } from '../../errors/index.js';
 import { startThread } from '../../native/index.js';
+import type { SimMachine } from '../../sim/index.js';
 import type { Group } from '../group.js';
 import { messageOf } from '../member.js';
 import { type FromProxy, serveGroup } from './mail.js';
-import { type ProgramName, type ProxyOptions, prepareProxy } from './program.js';
+import { type FabricOptions, overFabric, overMachine } from './network.js';
+import { type ProxyProgramName, prepareProxy } from './program.js';
 import type { ProxyThreadData } from './thread.js';
+
+/** What a proxy runs, and on what. */
+export interface ProxyOptions {
+  /** The module that exports the program. */
+  readonly module: URL;
+  /** The export, a `ProxyMaker`. */
+  readonly name: string;
+  /** Given to the program; must be such as threads can send each other. */
+  readonly data?: unknown;
+  /** Every rank's is as long. */
+  readonly memory: MappedMemory;
+}
 
 /** A proxy that runs. When it fails, its rank is lost to all others, with its reason. */
 export interface RunningProxy {
@@ -16,70 +31,72 @@ export interface RunningProxy {
   stop(): Promise<void>;
 }
 
-/** What a simulated machine offers to run a proxy: `step` gets turns until what this returns is called. */
-export type TurnGiver = (step: () => boolean, onError: (error: unknown) => void) => () => void;
+/** How the proxies of a world run; every rank calls it. */
+export type ProxyStarter = (group: Group, options: ProxyOptions) => Promise<RunningProxy>;
 
-/** Starts this rank's proxy; every rank calls it. */
-export function startProxy(
-  group: Group,
-  giveTurns: TurnGiver | null,
-  options: ProxyOptions,
-): Promise<RunningProxy> {
-  return giveTurns === null ? startInThread(group, options) : startInMachine(group, giveTurns, options);
-}
-
-async function startInMachine(
-  group: Group,
-  giveTurns: TurnGiver,
-  options: ProxyOptions,
-): Promise<RunningProxy> {
-  const prepared = await prepareProxy(group, nameOf(options), options.memories);
-  const running = new Running(group, async () => {
-    end();
-    await prepared.close();
-  });
-  const end = giveTurns(
-    () => prepared.step(),
-    (error) => running.failed(error),
-  );
-  return running;
-}
-
-async function startInThread(group: Group, options: ProxyOptions): Promise<RunningProxy> {
-  const { port1: port, port2 } = new MessageChannel();
-  const given: ProxyThreadData = {
-    port: port2,
-    mail: new SharedArrayBuffer(4),
-    place: { rank: group.rank, ranks: group.ranks },
-    program: nameOf(options),
-    memories: options.memories.map(({ address, bytes }) => ({ address, bytes })),
-  };
-  const thread = startThread(new URL('./thread.js', import.meta.url), given, [port2]);
-  const ended = new Promise<Error>((resolve) => {
-    thread.once('error', resolve);
-    thread.once('exit', (code) =>
-      resolve(new HeddleError('HEDDLE_PROXY', `the thread of rank ${group.rank}'s proxy ended with ${code}`)),
-    );
-  });
-  const mail = serveGroup(group, port, given.mail);
-  const running = new Running(group, async () => {
-    mail.post({ kind: 'stop' });
-    await ended;
-  });
-  const ready = new Promise<void>((resolve, reject) => {
-    mail.onTold = (message: FromProxy) => {
-      if (message.kind === 'ready') resolve();
-      else if (message.kind === 'failed')
-        reject(running.failed(new HeddleError(message.code, message.message)));
+/** Each in a thread, over libfabric. */
+export const inThread =
+  (fabric: FabricOptions): ProxyStarter =>
+  async (group, options) => {
+    const { port1: port, port2 } = new MessageChannel();
+    const { address, bytes } = options.memory;
+    const given: ProxyThreadData = {
+      port: port2,
+      mail: new SharedArrayBuffer(4),
+      place: { rank: group.rank, ranks: group.ranks },
+      program: nameOf(options),
+      memory: { address, bytes },
+      fabric,
     };
-    void ended.then((error) => {
-      mail.close();
-      reject(running.failed(error));
+    const thread = startThread(new URL('./thread.js', import.meta.url), given, [port2]);
+    const ended = new Promise<Error>((resolve) => {
+      thread.once('error', resolve);
+      thread.once('exit', (code) =>
+        resolve(
+          new HeddleError('HEDDLE_PROXY', `the thread of rank ${group.rank}'s proxy ended with ${code}`),
+        ),
+      );
     });
-  });
-  await ready;
-  return running;
-}
+    const mail = serveGroup(group, port, given.mail);
+    const running = new Running(group, async () => {
+      mail.post({ kind: 'stop' });
+      await ended;
+    });
+    const ready = new Promise<void>((resolve, reject) => {
+      mail.onTold = (message: FromProxy) => {
+        if (message.kind === 'ready') resolve();
+        else if (message.kind === 'failed') reject(running.failed(errorOf(message)));
+      };
+      void ended.then((error) => {
+        mail.close();
+        reject(running.failed(error));
+      });
+    });
+    await ready;
+    return running;
+  };
+
+/**
+ * Beside a simulated GPU, whose machine gives it turns: over the machine's own network where that simulates all ranks, else
+ * over libfabric. `gpu`: the rank's, in the machine.
+ */
+export const inMachine =
+  (machine: SimMachine, gpu: number, fabric: FabricOptions | null): ProxyStarter =>
+  async (group, options) => {
+    const connect = fabric === null ? overMachine(machine) : overFabric(fabric);
+    const prepared = await prepareProxy(group, connect, nameOf(options), options.memory);
+    const running = new Running(group, async () => {
+      end();
+      await prepared.close();
+    });
+    const end = machine.startHost(gpu, {
+      name: options.name,
+      hearsOutside: fabric !== null,
+      step: () => prepared.step(),
+      onError: (error) => running.failed(error),
+    });
+    return running;
+  };
 
 class Running implements RunningProxy {
   error: Error | null = null;
@@ -96,7 +113,7 @@ class Running implements RunningProxy {
     const error = thrown instanceof Error ? thrown : new Error(messageOf(thrown));
     if (this.#stopping !== null) return error;
     this.error = error;
-    if (isLossOfAnother(error) || this.group.signal.aborted) return error;
+    if (error instanceof RankLostError || this.group.signal.aborted) return error;
     try {
       this.group.abandon(`its proxy failed: ${error.message}`);
     } catch {
@@ -111,11 +128,14 @@ class Running implements RunningProxy {
   }
 }
 
-/** Told by its code, since errors lose their class on the way from a thread. */
-const isLossOfAnother = (error: Error): boolean =>
-  error instanceof HeddleError && error.code === 'HEDDLE_RANK_LOST';
+/** What a proxy's thread said of its end. */
+function errorOf({ code, message, lost }: Extract<FromProxy, { kind: 'failed' }>): HeddleError {
+  if (lost === null) return new HeddleError(code, message);
+  const cause = new HeddleError(code, message);
+  return new RankLostError(lost.ranks, lost.operation, undefined, { cause });
+}
 
-const nameOf = ({ module, name, data, engine }: ProxyOptions): ProgramName => ({
+const nameOf = ({ module, name, data }: ProxyOptions): ProxyProgramName => ({
   module: module.href,
-  ...{ name, data, engineOptions: engine },
+  ...{ name, data },
 });

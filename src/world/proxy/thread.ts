@@ -6,11 +6,12 @@
  */
 import { type MessagePort, workerData } from 'node:worker_threads';
 import { NativeView } from '../../device/index.js';
-import { HeddleError } from '../../errors/index.js';
+import { HeddleError, RankLostError } from '../../errors/index.js';
 import { view, yieldProcessor } from '../../native/index.js';
 import { messageOf } from '../member.js';
 import { MailedGroup } from './mail.js';
-import { type PreparedProxy, type ProgramName, type ProxyGroup, prepareProxy } from './program.js';
+import { type FabricOptions, overFabric, type ProxyGroup } from './network.js';
+import { type PreparedProxy, type ProxyProgramName, prepareProxy } from './program.js';
 
 /** What the thread is started with. */
 export interface ProxyThreadData {
@@ -18,8 +19,9 @@ export interface ProxyThreadData {
   /** Counts the messages that were posted to the thread. */
   readonly mail: SharedArrayBuffer;
   readonly place: Pick<ProxyGroup, 'rank' | 'ranks'>;
-  readonly program: ProgramName;
-  readonly memories: readonly { readonly address: number; readonly bytes: number }[];
+  readonly program: ProxyProgramName;
+  readonly memory: { readonly address: number; readonly bytes: number };
+  readonly fabric: FabricOptions;
 }
 
 /** Turns without anything to do before the thread offers its processor, and before it naps. */
@@ -49,21 +51,20 @@ function run(group: MailedGroup, proxy: PreparedProxy): void {
   }
 }
 
-const { port, mail, place, memories, program } = workerData as ProxyThreadData;
+const { port, mail, place, program, memory, fabric } = workerData as ProxyThreadData;
 const group = new MailedGroup(place, port, mail);
 let proxy: PreparedProxy | undefined;
 try {
-  const mapped = memories.map(({ address, bytes }) => {
-    const raw = new Uint8Array(view(address, bytes));
-    return { host: new NativeView(raw), raw };
-  });
-  proxy = await prepareProxy(group, program, mapped);
+  const raw = new Uint8Array(view(memory.address, memory.bytes));
+  const mapped = { address: memory.address, raw, host: new NativeView(raw) };
+  proxy = await prepareProxy(group, overFabric(fabric), program, mapped);
   group.tell({ kind: 'ready' });
   run(group, proxy);
 } catch (error) {
-  // Errors lose their class on the way to another thread; their code and message are what matters.
+  // Errors lose their class on the way to another thread; what they say is what matters.
   const code = error instanceof HeddleError ? error.code : 'HEDDLE_PROXY';
-  group.tell({ kind: 'failed', code, message: messageOf(error) });
+  const lost = error instanceof RankLostError ? { ranks: error.ranks, operation: error.operation } : null;
+  group.tell({ kind: 'failed', code, message: messageOf(error), lost });
 } finally {
   await proxy?.close();
   port.close();

@@ -11,7 +11,7 @@ import { World } from '../../../src/world/index.js';
 const [point, victim, waitMs] = [process.argv[2]!, Number(process.argv[3]), Number(process.argv[4])];
 // Several pieces of rows for each block, so that waits would add up if a block waited for each of them.
 const [tokens, hidden] = [64, 512];
-const spread = { threads: 64, parts: 1, inFlight: 4 };
+const spread = { threads: 64, parts: 1, inFlight: 4, teams: 1 };
 const tuning = {
   dispatch: { ...spread, blocks: 16, way: 'store' },
   combine: { ...spread, blocks: 8, way: point.endsWith('pull') ? 'pull' : 'push', ahead: 2 },

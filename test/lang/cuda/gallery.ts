@@ -204,6 +204,35 @@ function bulk(): IrModule {
   );
 }
 
+/** Rows through shared memory by asynchronous loads, and a product of their matrices. */
+function matrices(): IrModule {
+  const from = ir.param('from', ir.pointer('v16'));
+  const to = ir.param('to', ir.pointer('v16'));
+  const tile = ir.shared('tile', 'v16', 256);
+  const row = ir.offset(ir.read(tile.variable), x);
+  const [a, product] = [v('a', 'v16'), v('product', 'v16')];
+  return ir.module(
+    'matrices',
+    [from, to],
+    [
+      ir.effect({ op: 'async.load', to: row, from: ir.offset(ir.read(from.variable), x) }),
+      ir.effect({ op: 'async.commit' }),
+      ir.effect({ op: 'async.wait', pending: 1 }),
+      ir.effect({ op: 'async.wait', pending: 0 }),
+      ir.effect({ op: 'barrier' }),
+      ir.effect({ op: 'warp.ldmatrix', row }, a),
+      ...[0, 1].map((half) =>
+        ir.effect(
+          { op: 'warp.mma', a: ir.read(a), b: ir.read(a), half, sum: ir.read(a) },
+          half ? product : v('first', 'v16'),
+        ),
+      ),
+      ir.effect(ir.store(ir.offset(ir.read(to.variable), x), ir.read(product))),
+    ],
+    { shared: [tile] },
+  );
+}
+
 /** Peers' windows, also from an inlined device function. */
 function windows(): IrModule {
   const layout = ir.layout('Window', [
@@ -337,6 +366,7 @@ export const gallery: readonly IrModule[] = [
   waits(),
   warps(),
   bulk(),
+  matrices(),
   windows(),
   ...(['bf16', 'f16', 'e4m3'] as const).map(reduction),
   leftovers(),

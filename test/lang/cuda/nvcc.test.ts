@@ -59,6 +59,14 @@ describe.skipIf(nvcc === null).each(architectures)('nvcc for %s', (architecture)
       expect(lines.filter((line) => /MEMBAR\.\S*(GPU|SYS)/.test(line))).toEqual([]);
     });
 
+    test('multiplies matrices on the tensor cores, from rows that go round the registers', () => {
+      const lines = instructions('matrices');
+      const count = (what: RegExp) => lines.filter((line) => what.test(line)).length;
+      expect(count(/LDGSTS.*128/)).toBe(1);
+      expect(count(/LDSM.*M88\.4/)).toBe(1);
+      expect(count(/HMMA\.16816\.F32\.BF16/)).toBe(2);
+    });
+
     test('counts without waiting for the old value where nobody reads it', () => {
       const lines = instructions('atomics_u64');
       expect(lines.some((line) => /REDG\.E\.ADD/.test(line))).toBe(true);

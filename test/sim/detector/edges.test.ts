@@ -549,7 +549,7 @@ describe('bulk copies', () => {
 
   it('awaited for their reads: the source is free, the target is not', () => {
     const { script, from, to, me } = issue();
-    script.detector.bulkAwaited(me, 0, true);
+    script.detector.copiesAwaited(me, 'bulk', 0, true);
     script.write(me, from, 0, 'refill');
     expect(script.races).toEqual([]);
     script.read(me, to, 0, 'read target');
@@ -558,7 +558,7 @@ describe('bulk copies', () => {
 
   it('awaited: ordered for their thread, and for whom it synchronises with', () => {
     const { script, from, to, launch, me } = issue();
-    script.detector.bulkAwaited(me, 0, false);
+    script.detector.copiesAwaited(me, 'bulk', 0, false);
     script.write(me, from, 0, 'refill');
     script.store(me, 'release', 'gpu', to, flag, 'flag');
     script.load(launch.thread(1, 0), 'acquire', 'gpu', to, flag, 'poll');
@@ -579,10 +579,20 @@ describe('bulk copies', () => {
     launch.end();
   });
 
+  it('of the two engines have groups of their own', () => {
+    const { script, from, to, me } = issue();
+    script.bulk(me, 0, from, to, 128, 64, 'load', 'async');
+    script.detector.copiesAwaited(me, 'async', 0, false);
+    script.read(me, to, 128, 'loaded');
+    expect(script.races).toEqual([]);
+    script.read(me, to, 0, 'target');
+    expect(script.races).toEqual(['bulk target']);
+  });
+
   it('groups complete in order', () => {
     const { script, from, to, me } = issue();
     script.bulk(me, 1, from, to, 128, 64, 'second bulk');
-    script.detector.bulkAwaited(me, 0, false);
+    script.detector.copiesAwaited(me, 'bulk', 0, false);
     script.read(me, to, 0, 'first target');
     expect(script.races).toEqual([]);
     script.read(me, to, 128, 'second target');

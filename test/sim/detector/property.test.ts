@@ -44,7 +44,8 @@ class Both {
   }));
   private readonly events = new Map<number, ReturnType<Reference['node']>>();
   private readonly hosts = [this.origin(), this.origin()];
-  private readonly bulks = new Map<
+  /** By thread and engine. */
+  private readonly copies = new Map<
     number,
     { group: number; read: ReturnType<Reference['node']>; write: ReturnType<Reference['node']> }[]
   >();
@@ -90,7 +91,7 @@ class Both {
       this.script.detector.releaseNext(place.thread);
       live.released.push(live.awaited.get(place.thread) ?? null);
     } else {
-      this.bulk(place, where, how);
+      this.copy(place, where, how);
     }
   }
 
@@ -152,16 +153,19 @@ class Both {
     );
   }
 
-  private bulk(place: Place, where: number, how: number): void {
-    const issued = this.bulks.get(place.thread) ?? [];
-    this.bulks.set(place.thread, issued);
+  private copy(place: Place, where: number, how: number): void {
+    const engine = how & 4 ? 'async' : 'bulk';
+    const key = 2 * place.thread + (engine === 'async' ? 1 : 0);
+    const issued = this.copies.get(key) ?? [];
+    this.copies.set(key, issued);
     if (how % 3 === 0) {
       const [source, target] = where & 1 ? [0, 16] : [16, 0];
       const group = issued.length >> 1;
-      const label = `${this.labels++}:bulk`;
+      const label = `${this.labels++}:copy`;
       const { detector } = this.script;
-      detector.bulkIssued(
+      detector.copyIssued(
         place.thread,
+        engine,
         group,
         { buffer: this.memory, offset: source! },
         { buffer: this.memory, offset: target! },
@@ -177,7 +181,7 @@ class Both {
     }
     const group = where % 3;
     const readsOnly = how % 3 === 1;
-    this.script.detector.bulkAwaited(place.thread, group, readsOnly);
+    this.script.detector.copiesAwaited(place.thread, engine, group, readsOnly);
     const done = issued.filter((bulk) => bulk.group <= group);
     const node = this.reference.node(place, [
       this.after(place).last,
@@ -258,7 +262,9 @@ class Both {
     live.ended = this.reference.node(place, [
       ...live.places.map((p) => this.after(p).last),
       ...live.places.flatMap(({ thread }) =>
-        (this.bulks.get(thread) ?? []).flatMap(({ read, write }) => [read, write]),
+        [2 * thread, 2 * thread + 1].flatMap((key) =>
+          (this.copies.get(key) ?? []).flatMap(({ read, write }) => [read, write]),
+        ),
       ),
     ]);
     while (stream.running[0]?.ended) {

@@ -2,7 +2,15 @@
 
 import type { FenceOrder, Order, Scope } from '../../../src/lang/index.js';
 import { createDetector } from '../../../src/sim/detector/index.js';
-import type { AccessKind, BufferInfo, Finding, Site, StreamId, ThreadId } from '../../../src/sim/detector.js';
+import type {
+  AccessKind,
+  BufferInfo,
+  CopyEngine,
+  Finding,
+  Site,
+  StreamId,
+  ThreadId,
+} from '../../../src/sim/detector.js';
 
 export type Race = Extract<Finding, { kind: 'race' }>;
 
@@ -151,10 +159,12 @@ export class Script {
     offset: number,
     bytes: number,
     label: string,
+    engine: CopyEngine = 'bulk',
   ): void {
     const site = this.site(label);
-    this.detector.bulkIssued(
+    this.detector.copyIssued(
       thread,
+      engine,
       group,
       { buffer: source, offset },
       { buffer: target, offset },

@@ -185,6 +185,72 @@ const bulkLoad = kernel({ name: 'bulk_load', params }, (g, { input, out }) => {
   g.store(out.at(at), g.load(tile.at(at)));
 });
 
+/** Each thread fetches 16 bytes for the block, which reads the others'. */
+const asyncUnawaited = kernel({ name: 'async_unawaited', params }, (g, { input, out }) => {
+  const tile = g.shared('v16', 16);
+  const at = g.threadIdx.x;
+  g.async.load(tile.at(at), input.as('v16').at(at));
+  g.async.commit();
+  g.barrier();
+  g.store(out.at(at), g.load(tile.as('u32').at(63 - at)));
+});
+const asyncUnmet = kernel({ name: 'async_unmet', params }, (g, { input, out }) => {
+  const tile = g.shared('v16', 16);
+  const at = g.threadIdx.x;
+  g.async.load(tile.at(at), input.as('v16').at(at));
+  g.async.commit();
+  g.async.wait(0);
+  g.store(out.at(at), g.load(tile.as('u32').at(63 - at)));
+});
+const asyncUncommitted = kernel({ name: 'async_uncommitted', params }, (g, { input, out }) => {
+  const tile = g.shared('v16', 16);
+  const at = g.threadIdx.x;
+  g.async.load(tile.at(at), input.as('v16').at(at));
+  g.async.wait(0);
+  g.barrier();
+  g.store(out.at(at), g.load(tile.as('u32').at(63 - at)));
+});
+const asyncAwaited = kernel({ name: 'async_awaited', params }, (g, { input, out }) => {
+  const tile = g.shared('v16', 16);
+  const at = g.threadIdx.x;
+  g.async.load(tile.at(at), input.as('v16').at(at));
+  g.async.commit();
+  g.async.wait(0);
+  g.barrier();
+  g.store(out.at(at), g.load(tile.as('u32').at(63 - at)));
+});
+
+/** Two stages: while one is read, the next is under way. */
+const asyncRefilled = kernel({ name: 'async_refilled', params }, (g, { input, out }) => {
+  const stages = g.shared('v16', 2 * 4);
+  const at = g.threadIdx.x;
+  g.async.load(stages.at(at), input.as('v16').at(at));
+  g.async.commit();
+  for (let i = g.u32(0); i < 3; i += 1) {
+    const next = 4 * ((i + 1) % 2);
+    g.async.load(stages.at(next + at), input.as('v16').at(4 * i + 4 + at));
+    g.async.commit();
+    g.async.wait(1);
+    g.barrier();
+    g.store(out.as('v16').at(4 * i + at), g.load(stages.at(4 * (i % 2) + 3 - at)));
+  }
+});
+const asyncPipeline = kernel({ name: 'async_pipeline', params }, (g, { input, out }) => {
+  const stages = g.shared('v16', 2 * 4);
+  const at = g.threadIdx.x;
+  g.async.load(stages.at(at), input.as('v16').at(at));
+  g.async.commit();
+  for (let i = g.u32(0); i < 3; i += 1) {
+    const next = 4 * ((i + 1) % 2);
+    g.async.load(stages.at(next + at), input.as('v16').at(4 * i + 4 + at));
+    g.async.commit();
+    g.async.wait(1);
+    g.barrier();
+    g.store(out.as('v16').at(4 * i + at), g.load(stages.at(4 * (i % 2) + 3 - at)));
+    g.barrier();
+  }
+});
+
 export const blocks: readonly Exhibit[] = [
   {
     name: 'missing block barrier',
@@ -303,6 +369,51 @@ export const blocks: readonly Exhibit[] = [
       location: /^tile\[/,
       statements: ['g.bulk.load(', 'g.store(out.at(at), g.load(tile'],
       hint: /may still be under way.*its mbarrier\) before its target is used/,
+    },
+  },
+  {
+    name: 'asynchronous load not awaited',
+    ranks: 1,
+    run: onDevice({ wrong: asyncUnawaited, right: asyncAwaited }, { block: 16 }),
+    expect: {
+      kind: 'race',
+      buffer: 'shared memory',
+      location: /^tile\[/,
+      statements: ['g.async.load(', 'g.store(out.at(at), g.load(tile'],
+      hint: /asynchronous copy.*may still be under way.*g\.async\.wait\) before its target is used/,
+    },
+  },
+  {
+    name: 'asynchronous load awaited, but in no group',
+    ranks: 1,
+    run: onDevice({ wrong: asyncUncommitted, right: asyncAwaited }, { block: 16 }),
+    expect: {
+      kind: 'race',
+      buffer: 'shared memory',
+      statements: ['g.async.load(', 'g.store(out.at(at), g.load(tile'],
+      hint: /commit its group/,
+    },
+  },
+  {
+    name: 'asynchronous loads of others read without a barrier',
+    ranks: 1,
+    run: onDevice({ wrong: asyncUnmet, right: asyncAwaited }, { block: 16 }),
+    expect: {
+      kind: 'race',
+      buffer: 'shared memory',
+      statements: ['g.async.load(', 'g.store(out.at(at), g.load(tile'],
+      hint: /block barrier/,
+    },
+  },
+  {
+    name: 'stage loaded again while others read it',
+    ranks: 1,
+    run: onDevice({ wrong: asyncRefilled, right: asyncPipeline }, { block: 4 }),
+    expect: {
+      kind: 'race',
+      buffer: 'shared memory',
+      location: /^stages\[/,
+      statements: ['g.async.load(stages.at(next', 'g.store(out.as('],
     },
   },
 ];

@@ -1,6 +1,6 @@
 /** Kernels of two ranks that send each other numbers by their proxies: the same on real GPUs and on simulated ones. */
 import { kernel, pointer } from '../../../src/lang/index.js';
-import type { ProxyOptions, World } from '../../../src/world/index.js';
+import type { World } from '../../../src/world/index.js';
 import { words } from './relay.js';
 
 /** Sends a number and adds the one that comes. */
@@ -18,15 +18,10 @@ const send = kernel(
 );
 
 /** One rank's part: the sum of what came in so many rounds. Rank r sends 10 · round + r. */
-export async function exchange(
-  world: World,
-  module: URL,
-  engine: NonNullable<ProxyOptions['engine']>,
-  rounds: number,
-): Promise<number> {
+export async function exchange(world: World, module: URL, rounds: number): Promise<number> {
   const { device, rank } = world;
   const memory = device.allocateMapped(words.bytes, 'words');
-  const proxy = await world.startProxy({ module, name: 'relay', data: {}, memories: [memory], engine });
+  const proxy = await world.startProxy({ module, name: 'relay', data: {}, memory });
   try {
     const stream = device.createStream();
     const sum = device.allocate(4, 'sum');

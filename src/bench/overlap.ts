@@ -1,0 +1,194 @@
+/**
+ * What is left to see of dispatch and combine when other work runs beside them: a round of split phases on one stream,
+ * an MLP of the shared expert's size on another, with as many multiprocessors for the phases as asked for. Free would be
+ * the longer of the two.
+ */
+import type { Stream } from '../device/index.js';
+import { DenseMlp, emptyTensor } from '../moe/index.js';
+import { World } from '../world/index.js';
+import { Noise, setsFor } from './inputs.js';
+import { commit, describeMachine, requireGpus, simulatedMachine, version } from './machine.js';
+import { roundsFor, warmups } from './program.js';
+import type { Machine } from './report.js';
+import { Round } from './round.js';
+import { type Spread, spread } from './statistics.js';
+import { type Steps, Timing, TimingCrew } from './timing.js';
+import { roundBytes, routeSets, type Workload, type WorkloadOptions, workload } from './workload.js';
+
+export interface OverlapPlan {
+  readonly workload: WorkloadOptions;
+  readonly tokens: readonly number[];
+  /** Multiprocessors of the phases, one after the other. */
+  readonly sms: readonly number[];
+  /** The MLP's inner width. */
+  readonly inner: number;
+  readonly family?: string;
+  readonly device: 'cuda' | 'sim';
+  readonly iterations: number;
+}
+
+/** Times in µs; of simulated machines steps, which say nothing. */
+export interface OverlapPoint {
+  readonly tokens: number;
+  readonly sms: number;
+  /** Each alone, then both at a time. */
+  readonly round: Spread;
+  readonly mlp: Spread;
+  readonly both: Spread;
+  /** How much longer both take than the longer one, over the shorter: 0 is free, 1 is one after the other. */
+  readonly exposed: number;
+}
+
+export interface OverlapReport {
+  readonly format: 'heddle-bench-overlap/1';
+  readonly date: string;
+  readonly version: string;
+  readonly commit: string | null;
+  readonly machine: Machine;
+  readonly workload: Workload;
+  readonly inner: number;
+  readonly iterations: number;
+  readonly points: readonly OverlapPoint[];
+}
+
+/** @throws UnavailableError without enough GPUs. */
+export async function benchOverlap(
+  plan: OverlapPlan,
+  on: (point: OverlapPoint) => void = () => {},
+): Promise<OverlapReport> {
+  const of = workload(plan.workload);
+  const real = plan.device === 'cuda';
+  if (real) requireGpus(of.ranks);
+  const points: OverlapPoint[] = [];
+  const crew = new TimingCrew();
+  await World.local({ ranks: of.ranks, device: plan.device }, async (world) => {
+    const timing = await Timing.create(world, crew, {
+      iterations: plan.iterations,
+      warmups: real ? warmups : 0,
+      l2Bytes: world.device.cacheBytes,
+      pause: real ? 300 : 0,
+      limit: 20_000_000,
+    });
+    const noise = Noise.create(world.device, timing.stream, of.seed);
+    for (const tokens of plan.tokens) {
+      const mlp = await Beside.create(timing, noise, of, tokens, plan.inner);
+      for (const sms of plan.sms) {
+        const point = await measure(timing, noise, of, mlp, { ...plan, tokens, sms });
+        if (world.rank !== 0) continue;
+        points.push(point);
+        on(point);
+      }
+      mlp.dispose();
+    }
+    await timing.check();
+    await timing.dispose();
+    noise.free();
+  });
+  return {
+    format: 'heddle-bench-overlap/1',
+    date: new Date().toISOString(),
+    version: version(),
+    commit: commit(),
+    machine: real ? await describeMachine(of.ranks, null) : simulatedMachine(of.ranks),
+    workload: of,
+    inner: plan.inner,
+    iterations: plan.iterations,
+    points,
+  };
+}
+
+/** An MLP for every token of a rank, and the stream that it runs on. */
+class Beside {
+  private constructor(
+    readonly stream: Stream,
+    private readonly enqueue: () => void,
+    readonly dispose: () => void,
+  ) {}
+
+  static async create(
+    { world: { device }, stream }: Timing,
+    noise: Noise,
+    { hidden }: Workload,
+    tokens: number,
+    inner: number,
+  ): Promise<Beside> {
+    const gateUp = emptyTensor(device, 'bf16', [2 * inner, hidden]);
+    const down = emptyTensor(device, 'bf16', [hidden, inner]);
+    const x = emptyTensor(device, 'bf16', [tokens, hidden]);
+    const out = emptyTensor(device, 'bf16', [tokens, hidden]);
+    for (const { data, bytes } of [gateUp, down, x]) noise.fill(stream, data, bytes);
+    const mlp = await DenseMlp.create(device, { gateUp, down, maxTokens: tokens });
+    await stream.synchronize();
+    const side = device.createStream();
+    const dispose = () => {
+      mlp.dispose();
+      side.dispose();
+      for (const tensor of [gateUp, down, x, out]) tensor.free();
+    };
+    return new Beside(side, () => mlp.run(x, out, tokens, side), dispose);
+  }
+
+  /** Runs it between a fork from `stream` and a join with it, beside what `main` enqueues there. */
+  around({ world: { device }, stream }: Timing, main: (round: number) => void): Steps {
+    const [fork, join] = [device.createEvent(), device.createEvent()];
+    return [
+      (round) => {
+        stream.record(fork);
+        this.stream.wait(fork);
+        // First, so that its launches find their multiprocessors free.
+        main(round);
+        this.enqueue();
+        this.stream.record(join);
+        stream.wait(join);
+      },
+    ];
+  }
+}
+
+async function measure(
+  timing: Timing,
+  noise: Noise,
+  of: Workload,
+  beside: Beside,
+  { tokens, sms, family }: Pick<OverlapPlan, 'family'> & Pick<OverlapPoint, 'tokens' | 'sms'>,
+): Promise<OverlapPoint> {
+  const real = timing.world.device.kind === 'cuda';
+  const bytes = roundBytes(of, tokens, routeSets(of, tokens, 1));
+  const rounds = real ? roundsFor(bytes) : 1;
+  const sets = setsFor(rounds, 2 * tokens * of.hidden, timing.options.l2Bytes);
+  const round = await Round.create(timing, noise, of, routeSets(of, tokens, sets), {
+    ...{ sms, split: true },
+    ...(family !== undefined && { family }),
+  });
+  await round.verify(noise);
+  // Simulated graphs hold one stream.
+  const enqueue = (steps: Steps) => () => {
+    for (let n = 0; n < rounds; n++) for (const step of steps) step(n);
+  };
+  const time = async (steps: Steps): Promise<Spread> =>
+    spread(real ? await round.time(rounds, steps) : await timing.timed(rounds, enqueue(steps)));
+  const both = round.both[0]!;
+  const point = {
+    round: await time([both]),
+    mlp: await time(beside.around(timing, () => {})),
+    both: await time(beside.around(timing, both)),
+  };
+  await round.dispose();
+  const [shorter, longer] = [point.round.median, point.mlp.median].sort((a, b) => a - b) as [number, number];
+  return { tokens, sms, ...point, exposed: (point.both.median - longer) / shorter };
+}
+
+const columns = ['tokens', 'sms', 'round µs', 'MLP µs', 'both µs', 'of longer', 'exposed'];
+const line = (cells: readonly string[]): string => cells.map((cell) => cell.padStart(10)).join('');
+
+export const overlapHead = (): string => line(columns);
+
+export function overlapLine({ tokens, sms, round, mlp, both, exposed }: OverlapPoint): string {
+  const longer = Math.max(round.median, mlp.median);
+  return line([
+    ...[tokens, sms].map(String),
+    ...[round, mlp, both].map(({ median }) => median.toFixed(1)),
+    `${(both.median / longer).toFixed(2)}×`,
+    `${(100 * exposed).toFixed(0)} %`,
+  ]);
+}

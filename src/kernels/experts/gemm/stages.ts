@@ -1,0 +1,85 @@
+/**
+ * A tile's way through shared memory. A stage holds 64 elements of the tile's rows and of its rows of weights, 8 vectors
+ * each. Vector v of row r lies at place v ^ (r % 8) of its row, so that the 8 rows of a matrix, which a warp loads at once,
+ * lie in different banks.
+ */
+import { device, pointer, record, registers } from '../../../lang/index.js';
+import { type GemmShape, type GemmTile, stageUnits, type TileSizes } from './shape.js';
+
+/** What a thread loads of a tile, and where from. */
+export const tileInputs = record({
+  from: pointer('v16'),
+  weights: pointer('v16'),
+  /** The vectors of the first stage: of each of the thread's rows, and of its first row of weights. */
+  sources: registers('u32'),
+  column: 'u32',
+});
+
+/** Starts the loads of one stage. A thread loads vector t % 8 of every so-manieth row. */
+export const loadStage = ({ gated }: GemmShape, tile: GemmTile, sizes: TileSizes) =>
+  device(
+    {
+      name: 'load_stage',
+      params: {
+        stage: pointer('v16'),
+        inputs: tileInputs,
+        step: 'u32',
+      },
+      using: {
+        U: stageUnits,
+        THREADS: sizes.threads,
+        ROW_UNITS: sizes.rowUnits,
+        WEIGHTS: (tile.columns * stageUnits) / sizes.threads,
+        // The next row of weights lies as far apart as the tile has it, or half of it where gates lie between.
+        APART: (sizes.rowsApart / (gated ? 2 : 1)) * sizes.inputUnits,
+      },
+    },
+    (g, { stage, inputs: { from, weights, sources, column }, step }, u) => {
+      const row = g.threadIdx.x / u.U;
+      const at = stage.at(row * u.U + ((g.threadIdx.x % u.U) ^ (row % 8)));
+      const further = step * u.U;
+      for (const i of g.unroll(sources.length)) {
+        if (u.ROW_UNITS % u.THREADS === 0 || g.threadIdx.x < u.ROW_UNITS)
+          g.async.load(at.at(i * u.THREADS), from.at(sources[i]! + further));
+      }
+      for (const i of g.unroll(u.WEIGHTS))
+        g.async.load(at.at(u.ROW_UNITS + i * u.THREADS), weights.at(column + i * u.APART + further));
+    },
+  );
+
+/** Adds the product of a stage's rows and weights to the sums of this warp. */
+export const multiplyStage = (tile: GemmTile, { rowUnits, rowParts, columnParts }: TileSizes) =>
+  device(
+    {
+      name: 'multiply_stage',
+      params: { stage: pointer('v16'), sums: registers('v16') },
+      using: {
+        U: stageUnits,
+        ROW_UNITS: rowUnits,
+        ROW_PARTS: rowParts,
+        COLUMN_PARTS: columnParts,
+        WARP_COLUMNS: tile.warpColumns,
+      },
+    },
+    (g, { stage, sums }, u) => {
+      const lane = g.laneId;
+      const row = (g.warpId / u.WARP_COLUMNS) * (16 * u.ROW_PARTS) + (lane % 16);
+      const column = (g.warpId % u.WARP_COLUMNS) * (16 * u.COLUMN_PARTS) + (lane / 16) * 8 + (lane % 8);
+      for (const k of g.unroll(u.U / 2)) {
+        const a = g.registers('v16', u.ROW_PARTS);
+        const b = g.registers('v16', u.COLUMN_PARTS);
+        const atA = stage.at(row * u.U + ((2 * k) ^ (lane / 16) ^ (lane % 8)));
+        const atB = stage.at(u.ROW_UNITS + column * u.U + ((2 * k) ^ ((lane / 8) % 2) ^ (lane % 8)));
+        for (const m of g.unroll(u.ROW_PARTS)) a[m] = g.warp.ldmatrix(atA.at(m * 16 * u.U));
+        for (const n of g.unroll(u.COLUMN_PARTS)) b[n] = g.warp.ldmatrix(atB.at(n * 16 * u.U));
+        for (const m of g.unroll(u.ROW_PARTS)) {
+          for (const n of g.unroll(u.COLUMN_PARTS)) {
+            for (const half of g.unroll(2)) {
+              const i = 2 * (m * u.COLUMN_PARTS + n) + half;
+              sums[i] = g.warp.mma(a[m]!, b[n]!, half, sums[i]!);
+            }
+          }
+        }
+      }
+    },
+  );

@@ -1,0 +1,2 @@
+export { routerKernels } from './kernels.js';
+export { mostRoutedExperts, type RouterShape } from './shape.js';

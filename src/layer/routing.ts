@@ -1,0 +1,80 @@
+/** What a router means, in the plainest code and in f64: kernels agree with it as far as f32 tells scores apart. */
+import type { MoeModel } from './profiles.js';
+
+/** What is added: to logits; and to scores, where experts are chosen, but not in weights. */
+export interface RouterBiases {
+  readonly bias?: ArrayLike<number>;
+  readonly correction?: ArrayLike<number>;
+}
+
+export interface ReferenceRoutes {
+  /** [token][k] in falling order; −1 where a token has fewer scores that are numbers. */
+  readonly topkIds: Int32Array;
+  /** [token][k]; 0 at −1. */
+  readonly topkWeights: Float64Array;
+  /** The least difference, relative to them, of two scores or groups of which the better one was taken first. */
+  readonly margin: number;
+}
+
+/** The routes of tokens with these logits, `[tokens, experts]`. */
+export function route(
+  { experts, topK, routing }: Pick<MoeModel, 'experts' | 'topK' | 'routing'>,
+  logits: ArrayLike<number>,
+  { bias, correction }: RouterBiases = {},
+): ReferenceRoutes {
+  const tokens = logits.length / experts;
+  const topkIds = new Int32Array(tokens * topK).fill(-1);
+  const topkWeights = new Float64Array(tokens * topK);
+  const { groups = { count: 1, top: 1 } } = routing;
+  const size = experts / groups.count;
+  let margin = Number.POSITIVE_INFINITY;
+  const take = (values: readonly number[], count: number): number[] => {
+    const order = falling(values);
+    for (const [i, id] of order.entries()) {
+      if (i === 0 || i > count) continue;
+      const [better, worse] = [values[order[i - 1]!]!, values[id]!];
+      margin = Math.min(margin, (better - worse) / Math.max(Math.abs(better), Math.abs(worse)));
+    }
+    return order.slice(0, count);
+  };
+  for (let token = 0; token < tokens; token++) {
+    const own = Array.from({ length: experts }, (_, e) => logits[token * experts + e]! + (bias?.[e] ?? 0));
+    const scores = routing.scores === 'softmax' ? softmax(own) : own.map((x) => 1 / (1 + Math.exp(-x)));
+    const ranked = scores.map((score, e) => score + (correction?.[e] ?? 0));
+    if (groups.top < groups.count) {
+      const sums = Array.from({ length: groups.count }, (_, n) =>
+        bestTwo(ranked.slice(n * size, (n + 1) * size)),
+      );
+      const kept = take(sums, groups.top);
+      for (let e = 0; e < experts; e++) if (!kept.includes(Math.floor(e / size))) ranked[e] = Number.NaN;
+    }
+    const chosen = take(ranked, topK);
+    const sum = chosen.reduce((all, e) => all + scores[e]!, 0);
+    for (const [k, e] of chosen.entries()) {
+      topkIds[token * topK + k] = e;
+      topkWeights[token * topK + k] = (scores[e]! / (routing.normalise ? sum : 1)) * routing.scale;
+    }
+  }
+  return { topkIds, topkWeights, margin };
+}
+
+/** Indices of all that are numbers, the largest first, of equal ones the smaller index first. */
+const falling = (values: readonly number[]): number[] =>
+  [...values.keys()].filter((i) => !Number.isNaN(values[i])).sort((a, b) => values[b]! - values[a]! || a - b);
+
+/** What is missing counts as −∞. */
+function bestTwo(values: readonly number[]): number {
+  const [first, second] = falling(values);
+  const at = (index: number | undefined): number =>
+    index === undefined ? Number.NEGATIVE_INFINITY : values[index]!;
+  return values.length === 1 ? at(first) : at(first) + at(second);
+}
+
+/** A NaN stays what it is, and takes no part in the others'. */
+function softmax(values: readonly number[]): number[] {
+  const numbers = values.filter((value) => !Number.isNaN(value));
+  const largest = Math.max(...numbers);
+  const parts = values.map((value) => Math.exp(value - largest));
+  const sum = parts.reduce((all, part) => (Number.isNaN(part) ? all : all + part), 0);
+  return parts.map((part) => part / sum);
+}

@@ -1,0 +1,104 @@
+/** One expert that takes every token, such as a shared one: nothing is routed, planned or summed. */
+import { type Device, requireDevice, requireStream, type Stream } from '../device/index.js';
+import { ArgumentError, DisposedError, requireInteger, requireObject } from '../errors/index.js';
+import { limits } from '../layer/index.js';
+import type { MemoryUse } from './memory.js';
+import { type MlpSites, mlpSites } from './mlp-sites.js';
+import { type MlpWeights, requireWeights } from './mlp-weights.js';
+import {
+  describe,
+  elements,
+  emptyTensor,
+  isContiguous,
+  type OwnedTensor,
+  requireTensor,
+  type Tensor,
+} from './tensor.js';
+
+/** Weights without a dimension of experts: [2 · inner, hidden] and [hidden, inner]. */
+export interface DenseMlpOptions extends MlpWeights {
+  /** The most rows of a run. */
+  readonly maxTokens: number;
+}
+
+export class DenseMlp {
+  /** What lies between the two GEMMs. */
+  readonly memory: MemoryUse;
+  readonly #hidden: number;
+  readonly #maxTokens: number;
+  readonly #inner: OwnedTensor;
+  readonly #sites: MlpSites;
+  #disposed = false;
+
+  private constructor(hidden: number, maxTokens: number, inner: OwnedTensor, sites: MlpSites) {
+    this.#hidden = hidden;
+    this.#maxTokens = maxTokens;
+    this.#inner = inner;
+    this.#sites = sites;
+    const { bytes } = inner;
+    this.memory = { bytes, parts: [{ purpose: 'inner rows of the dense MLP', section: null, bytes }] };
+  }
+
+  static async create(device: Device, options: DenseMlpOptions): Promise<DenseMlp> {
+    requireDevice('device', device);
+    requireObject('options', options, '{ gateUp, down, maxTokens }');
+    const { gateUp, down, maxTokens } = options;
+    requireInteger('maxTokens', maxTokens, 1, limits.maxTokens);
+    requireTensor('gateUp', gateUp);
+    const hidden = gateUp.shape.at(-1) ?? 0;
+    const { inner } = requireWeights(options, null, hidden);
+    const sites = await mlpSites(
+      device,
+      { of: 'all', experts: 1, hidden, inner, topK: 1, rows: maxTokens },
+      0,
+    );
+    const between = emptyTensor(device, 'bf16', [maxTokens, inner], 'inner rows of the dense MLP');
+    for (const { set } of [sites.gateUp, sites.down]) {
+      // There is no plan, and nobody looks.
+      set.counts(gateUp.data);
+      set.offsets(gateUp.data);
+      set.routes(gateUp.data);
+    }
+    sites.gateUp.set.weights(gateUp.data);
+    sites.gateUp.set.to(between.data);
+    sites.down.set.from(between.data);
+    sites.down.set.weights(down.data);
+    return new DenseMlp(hidden, maxTokens, between, sites);
+  }
+
+  /** The first `tokens` rows of `out` from those of `x`, [rows, hidden] each. */
+  run(x: Tensor, out: Tensor, tokens: number, stream: Stream): void {
+    requireStream('stream', stream);
+    if (this.#disposed) throw new DisposedError('this DenseMlp');
+    requireInteger('tokens', tokens, 0, this.#maxTokens);
+    this.#requireRows('x', x, tokens);
+    this.#requireRows('out', out, tokens);
+    const { gateUp, down } = this.#sites;
+    gateUp.set.count(tokens);
+    gateUp.set.from(x.data);
+    gateUp.launch(stream);
+    down.set.count(tokens);
+    down.set.to(out.data);
+    down.launch(stream);
+  }
+
+  /** Frees the rows between. Nothing enqueued may still use them. */
+  dispose(): void {
+    if (this.#disposed) return;
+    this.#disposed = true;
+    this.#inner.free();
+  }
+
+  #requireRows(argument: string, tensor: Tensor, tokens: number): void {
+    requireTensor(argument, tensor);
+    const { dtype, shape } = tensor;
+    const fits = dtype === 'bf16' && shape.at(-1) === this.#hidden && isContiguous(tensor);
+    if (!fits || elements(shape) < tokens * this.#hidden)
+      throw new ArgumentError(
+        argument,
+        describe(tensor),
+        `bf16 [${tokens} or more, ${this.#hidden}], contiguous`,
+      );
+    if (tensor.data % 16 !== 0) throw new ArgumentError(`${argument}.data`, tensor.data, 'a multiple of 16');
+  }
+}

@@ -1,0 +1,18 @@
+/** The two GEMMs of an MLP, loaded. */
+import { type CallSite, callSite, type Device } from '../device/index.js';
+import { type MlpShape, mlpKernels } from '../kernels/index.js';
+
+type Kernels = ReturnType<typeof mlpKernels>;
+export type MlpSites = { readonly [K in keyof Kernels]: CallSite<Kernels[K]['kernel']['params']> };
+
+export async function mlpSites(
+  device: Device,
+  shape: Omit<MlpShape, 'kind'>,
+  rank: number,
+): Promise<MlpSites> {
+  const kernels = mlpKernels({ ...shape, kind: device.kind });
+  const load = ({ kernel, blocks, threads }: Kernels['down']) =>
+    callSite(device, kernel, { grid: blocks, block: threads, programmatic: true, rank });
+  const [gateUp, down] = await Promise.all([load(kernels.gateUp), load(kernels.down)]);
+  return { gateUp, down };
+}

@@ -1,0 +1,45 @@
+/** The weights of experts, as they must be given. */
+import { ArgumentError, requireObject } from '../errors/index.js';
+import { describe, isContiguous, requireTensor, type Tensor } from './tensor.js';
+
+/** bf16, on the device; they stay the caller's. `experts` leads both shapes, except where there is one expert only. */
+export interface MlpWeights {
+  /** [experts, 2 · inner, hidden]: the gates' rows, then those of what they scale. */
+  readonly gateUp: Tensor;
+  /** [experts, hidden, inner] */
+  readonly down: Tensor;
+}
+
+/** Requires weights of so many experts (null: of the one that takes all rows); returns `inner`. */
+export function requireWeights(
+  weights: MlpWeights,
+  experts: number | null,
+  hidden: number,
+): { readonly inner: number } {
+  requireObject('weights', weights, '{ gateUp, down }');
+  const { gateUp, down } = weights;
+  const lead = experts === null ? [] : [experts];
+  requireTensor('down', down);
+  const inner = down.shape.at(-1) ?? 0;
+  requireMatrices('down', down, [...lead, hidden, inner]);
+  requireTensor('gateUp', gateUp);
+  requireMatrices('gateUp', gateUp, [...lead, 2 * inner, hidden]);
+  for (const [name, length] of Object.entries({ hidden, inner }))
+    if (length === 0 || length % unit !== 0)
+      throw new ArgumentError(name, length, `a multiple of ${unit}, what a tile of the kernels takes`);
+  return { inner };
+}
+
+/** Rows are cut into pieces of so many elements. */
+const unit = 64;
+
+function requireMatrices(argument: string, tensor: Tensor, shape: readonly number[]): void {
+  const fits =
+    tensor.dtype === 'bf16' &&
+    tensor.shape.length === shape.length &&
+    shape.every((length, i) => tensor.shape[i] === length) &&
+    isContiguous(tensor);
+  if (!fits) throw new ArgumentError(argument, describe(tensor), `bf16 [${shape.join(', ')}], contiguous`);
+  if (tensor.data === 0 || tensor.data % 16 !== 0)
+    throw new ArgumentError(`${argument}.data`, tensor.data, 'a device address, a multiple of 16');
+}

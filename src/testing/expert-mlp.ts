@@ -1,0 +1,93 @@
+/** Experts that are MLPs, with weights from a seed, as a rank runs them, beside the reference. */
+import {
+  type Bits,
+  bitsArray,
+  bitsOf,
+  expertsOf,
+  fromF32,
+  type Layer,
+  type MlpMatrices,
+  type ReferenceReceived,
+  reference,
+  toF32,
+} from '../layer/index.js';
+import {
+  ExpertsMlp,
+  ExpertsPlan,
+  type ExpertsPlanOptions,
+  type Receiving,
+  readBits,
+  tensorFrom,
+} from '../moe/index.js';
+import { type Comparison, compareClosely } from './compare.js';
+import { exampleInput } from './example-experts.js';
+import { randomElements } from './routes.js';
+
+/** Of one expert; rows keep about the size that they have. */
+export function makeMlp(hidden: number, inner: number, seed: number): MlpMatrices {
+  const matrix = (rows: number, columns: number, own: number): Bits => {
+    const scale = 2 ** -Math.round(Math.log2(columns) / 2);
+    return fromF32(
+      'bf16',
+      toF32('bf16', randomElements('bf16', rows * columns, own)).map((x) => x * scale),
+    );
+  };
+  return { gateUp: matrix(2 * inner, hidden, 2 * seed), down: matrix(hidden, inner, 2 * seed + 1) };
+}
+
+/** Plans and runs the experts so often, back to back; returns what combine would send. */
+export async function runMlp(
+  receiving: Receiving,
+  experts: readonly MlpMatrices[],
+  options: ExpertsPlanOptions = {},
+  times = 1,
+): Promise<Bits> {
+  const { world, shape, received } = receiving;
+  const { device } = world;
+  const { hidden } = shape.output;
+  const inner = experts[0]!.down.length / hidden;
+  const stream = device.createStream();
+  const place = (name: keyof MlpMatrices, columns: number) => {
+    const all = bitsArray('bf16', experts.length * experts[0]![name].length);
+    for (const [e, matrices] of experts.entries()) all.set(matrices[name], e * matrices[name].length);
+    const rows = experts[0]![name].length / columns;
+    return tensorFrom(device, stream, all, 'bf16', [experts.length, rows, columns], name);
+  };
+  const plan = await ExpertsPlan.create(receiving, options);
+  const weights = { gateUp: place('gateUp', hidden), down: place('down', inner) };
+  const mlp = await ExpertsMlp.create(receiving, plan, weights);
+  for (let n = 0; n < times; n++) {
+    plan.plan(received, stream);
+    mlp.run(received, stream);
+  }
+  return readBits(received.output, stream);
+}
+
+/** Compares what combine would send with the reference's. */
+export function compareMlp(
+  layer: Layer,
+  rank: number,
+  received: ReferenceReceived,
+  experts: readonly MlpMatrices[],
+  capacity: number,
+  actual: Bits,
+): Comparison {
+  const { hidden } = layer.output;
+  const mine = expertsOf(layer, rank);
+  const { offsets, routes, scatter } = reference.plan(received.experts, mine, {
+    ...({ form: 'contiguous', alignment: 1 } as const),
+    capacity,
+  });
+  const x = bitsOf('bf16', received.payloads[exampleInput]!);
+  const made = bitsArray('bf16', capacity * hidden);
+  for (const [e, own] of routes.entries()) {
+    const rows = bitsArray('bf16', own.length * hidden);
+    for (const [i, route] of own.entries()) {
+      const slot = Math.floor(route / layer.topK);
+      rows.set(x.subarray(slot * hidden, (slot + 1) * hidden), i * hidden);
+    }
+    made.set(reference.mlp(rows, hidden, experts[e]!), offsets[e]! * hidden);
+  }
+  const expected = reference.reduce(layer, received, scatter, made, layer.weights);
+  return compareClosely('output', 'bf16', actual, expected, hidden);
+}

@@ -1,0 +1,120 @@
+/** The networks that proxies drive: real ones through a transfer engine, and that of a simulated machine. */
+import type { MappedMemory, Network } from '../../device/index.js';
+import { ArgumentError } from '../../errors/index.js';
+import {
+  type Counter,
+  type EngineOptions,
+  type Region,
+  type RemoteRegion,
+  TransferEngine,
+  type Write,
+} from '../../fabric/index.js';
+import type { SimMachine } from '../../sim/index.js';
+import { connectFabric, type FabricConnection } from '../fabric.js';
+import type { Group } from '../group.js';
+
+/** What of a group connecting needs: a proxy's thread reaches its rank's by mail. */
+export type ProxyGroup = Pick<Group, 'rank' | 'ranks' | 'allGather' | 'barrier' | 'onRankLost'>;
+
+/** How the proxies of a world reach each other over libfabric; what is left out is found. */
+export type FabricOptions = Pick<EngineOptions, 'provider' | 'devices' | 'rails' | 'timeoutMs' | 'queue'>;
+
+/** A network, and what else its proxy does about it. */
+export interface Link extends Network {
+  /** Makes progress; true when anything moved. @throws RankLostError where a peer is gone. */
+  progress(): boolean;
+  /** Ends what is under way. Memory may be freed then. */
+  close(): Promise<void>;
+}
+
+/** Connects memory of this rank with that of all others; every rank calls it. */
+export type Connect = (group: ProxyGroup, memory: Pick<MappedMemory, 'address' | 'raw'>) => Promise<Link>;
+
+export const overFabric =
+  (options: FabricOptions): Connect =>
+  async (group, { raw }) => {
+    const engine = await TransferEngine.open({ ...options, thread: 'caller', arrivals: 'listed' });
+    try {
+      const fabric = await connectFabric(group, engine);
+      const own = engine.register(raw);
+      const { remotes } = await fabric.share(own);
+      return new FabricLink(engine, fabric, own, remotes);
+    } catch (error) {
+      await engine.close();
+      throw error;
+    }
+  };
+
+class FabricLink implements Link {
+  /** Hears how writes end. */
+  private readonly counter: Counter;
+  /** By rank, the description of a write to it: filled in for each, so that posting allocates nothing. */
+  private readonly writes: readonly (Write | undefined)[];
+
+  constructor(
+    private readonly engine: TransferEngine,
+    private readonly fabric: FabricConnection,
+    source: Region,
+    targets: readonly (RemoteRegion | undefined)[],
+  ) {
+    const counter = engine.counter();
+    this.counter = counter;
+    this.writes = targets.map(
+      (target) =>
+        target && { source, sourceOffset: 0, target, targetOffset: 0, bytes: 0, immediate: 0, counter },
+    );
+  }
+
+  write(peer: number, from: number, to: number, bytes: number, tag: number): boolean {
+    const write = this.writes[peer];
+    if (write === undefined) throw new ArgumentError('peer', peer, 'another rank');
+    try {
+      if (!this.engine.hasRoomFor(write.target.peer)) return false;
+      write.sourceOffset = from;
+      write.targetOffset = to;
+      write.bytes = bytes;
+      write.immediate = tag;
+      this.engine.write(write);
+      return true;
+    } catch (error) {
+      throw this.fabric.toRankLost(error);
+    }
+  }
+
+  arrived(): number {
+    return this.engine.nextImmediate();
+  }
+
+  progress(): boolean {
+    const moved = this.engine.poll();
+    // What the write carried will not come.
+    if (this.counter.error !== null) throw this.fabric.toRankLost(this.counter.error);
+    return moved;
+  }
+
+  async close(): Promise<void> {
+    this.fabric.close();
+    await this.engine.close();
+  }
+}
+
+/** Within a machine that simulates all ranks of the world. */
+export const overMachine =
+  (machine: SimMachine): Connect =>
+  async (group, { address }) => {
+    const gathered = await group.allGather(
+      new Uint8Array(Float64Array.of(address).buffer),
+      'the network: memory',
+    );
+    const addresses = gathered.map((bytes) =>
+      new DataView(bytes.buffer, bytes.byteOffset).getFloat64(0, true),
+    );
+    const nic = machine.openNetwork(group.rank, addresses);
+    await group.barrier('the network: all are there');
+    return {
+      write: (peer, from, to, bytes, tag) => nic.write(peer, from, to, bytes, tag),
+      arrived: () => nic.arrived(),
+      progress: () => false,
+      close: async () => nic.close(),
+    };
+  };

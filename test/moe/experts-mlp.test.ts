@@ -1,0 +1,114 @@
+import { describe, expect, it, test } from 'vitest';
+import { type Layer, type MlpMatrices, reference } from '../../src/layer/index.js';
+import {
+  DenseMlp,
+  ExpertsMlp,
+  ExpertsPlan,
+  emptyTensor,
+  type Receiving,
+  readBits,
+  tensorFrom,
+} from '../../src/moe/index.js';
+import {
+  compareClosely,
+  compareMlp,
+  makeMlp,
+  makeSources,
+  placeReceived,
+  type RoundsShape,
+  type RoutesOptions,
+  randomElements,
+  runMlp,
+  shapeOfRounds,
+} from '../../src/testing/index.js';
+import { World } from '../../src/world/index.js';
+
+const shape: RoundsShape = { ranks: 2, experts: 6, topK: 3, maxTokens: 12, hidden: 64, dtype: 'bf16' };
+const layer: Layer = { ...shapeOfRounds(shape), weights: true, counts: false };
+const inner = 128;
+const experts: readonly MlpMatrices[] = [1, 2, 3].map((seed) => makeMlp(shape.hidden, inner, seed));
+
+const arrived = (routes: RoutesOptions = {}) =>
+  reference.dispatch(layer, makeSources(layer, layer.maxTokens, 3, routes), 1);
+
+/** Calls `body` with what rank 1 received, in the memory of a simulated GPU. */
+async function onGpu<T>(received: ReturnType<typeof arrived>, body: (of: Receiving) => Promise<T>) {
+  const [result] = await World.local({ ranks: 1, device: 'sim' }, async ({ device }) => {
+    const stream = device.createStream();
+    const placed = placeReceived(device, stream, layer, received);
+    await stream.synchronize();
+    return body({ world: { device, rank: 1 }, shape: layer, received: placed });
+  });
+  return result!;
+}
+
+test.each<[string, RoutesOptions]>([
+  ['uniform routes', {}],
+  ['an expert with most of the rows, and holes', { router: { kind: 'zipf', exponent: 2 }, holes: 0.3 }],
+  ['no routes at all', { holes: 1 }],
+])('experts give what the reference gives: %s', async (_, routes) => {
+  const received = arrived(routes);
+  const capacity = layer.ranks * layer.maxTokens * layer.topK;
+  const actual = await onGpu(received, (of) => runMlp(of, experts, {}, 2));
+  const found = compareMlp(layer, 1, received, experts, capacity, actual);
+  expect(found).toMatchObject({ different: 0 });
+});
+
+test('one expert takes all rows', async () => {
+  const { hidden } = shape;
+  const tokens = 21;
+  const [one] = experts;
+  const rows = randomElements('bf16', tokens * hidden, 4);
+  const [out] = await World.local({ ranks: 1, device: 'sim' }, async ({ device }) => {
+    const stream = device.createStream();
+    const place = (bits: typeof rows, of: readonly number[]) => tensorFrom(device, stream, bits, 'bf16', of);
+    const mlp = await DenseMlp.create(device, {
+      gateUp: place(one!.gateUp, [2 * inner, hidden]),
+      down: place(one!.down, [hidden, inner]),
+      maxTokens: 32,
+    });
+    const to = emptyTensor(device, 'bf16', [tokens, hidden]);
+    mlp.run(place(rows, [tokens, hidden]), to, tokens, stream);
+    return readBits(to, stream);
+  });
+  const found = compareClosely('out', 'bf16', out!, reference.mlp(rows, hidden, one!), hidden);
+  expect(found).toMatchObject({ different: 0 });
+});
+
+describe('bad input is refused', () => {
+  const create = (
+    change: (of: Receiving) => { gateUp?: readonly number[]; down?: readonly number[]; payload?: string },
+  ) =>
+    onGpu(arrived(), async (of) => {
+      const plan = await ExpertsPlan.create(of);
+      const { gateUp = [3, 256, 64], down = [3, 64, 128], payload } = change(of);
+      const weights = (like: readonly number[]) => emptyTensor(of.world.device, 'bf16', like);
+      return ExpertsMlp.create(of, plan, {
+        ...{ gateUp: weights(gateUp), down: weights(down) },
+        ...(payload !== undefined && { payload }),
+      });
+    });
+
+  it.each([
+    ['gateUp', { gateUp: [3, 128, 64] }],
+    ['gateUp', { gateUp: [2, 256, 64] }],
+    ['down', { down: [3, 128, 64] }],
+    ['inner', { gateUp: [3, 200, 64], down: [3, 64, 100] }],
+    ['payload', { payload: 'y' }],
+  ])('%s %j', async (argument, change) => {
+    await expect(create(() => change)).rejects.toMatchObject({ code: 'HEDDLE_ARGUMENT', argument });
+  });
+
+  it('runs only behind a plan', async () => {
+    await onGpu(arrived(), async (of) => {
+      const plan = await ExpertsPlan.create(of);
+      const weights = (like: readonly number[]) => emptyTensor(of.world.device, 'bf16', like);
+      const mlp = await ExpertsMlp.create(of, plan, {
+        gateUp: weights([3, 256, 64]),
+        down: weights([3, 64, 128]),
+      });
+      const stream = of.world.device.createStream();
+      expect(() => mlp.run(of.received, stream)).toThrow('before plan');
+    });
+  });
+});
