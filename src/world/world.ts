@@ -28,7 +28,7 @@ import {
   type RunningProxy,
 } from './proxy/start.js';
 import { joinSimulated } from './simulated-node.js';
-import { joinNvshmem, symmetricWindow } from './symmetric.js';
+import { allocateSymmetric, joinNvshmem } from './symmetric.js';
 import { together } from './together.js';
 import { evenNodes, type Topology, topologyOf } from './topology.js';
 
@@ -277,7 +277,9 @@ export class World {
     const place = { rank, ranks, topology, device, alone, lost: this.group.signal, gather };
     this.#nvshmem ??= joinNvshmem(place);
     await this.#nvshmem;
-    return symmetricWindow(place, bytes, purpose, fills);
+    const own = await allocateSymmetric(place, bytes, purpose, fills);
+    const bases = new Array<number>(ranks).fill(own.address);
+    return { own, rank, ranks: topology.members[0]!, bases, bytes, close: () => own.free() };
   }
 
   /** Its end waits for every rank, with their threads: so they meet before. Who does not come is lost to the others. */
