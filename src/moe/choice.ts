@@ -14,6 +14,8 @@ import type { ExpertParallelOptions } from './options.js';
 
 export interface Choice {
   readonly family: Family;
+  /** Why this family. */
+  readonly why: string;
   readonly tuning: Tuning;
 }
 
@@ -27,18 +29,30 @@ export function choose(
   device: Pick<Device, 'kind' | 'model'>,
   { family: name, tuning }: Pick<ExpertParallelOptions, 'family' | 'tuning'>,
 ): Choice {
-  const family = name === undefined ? firstThatCan(layer, place) : familyNamed(name);
+  const { family, why } = name === undefined ? firstThatCan(layer, place) : named(name);
   if (tuning !== undefined) requireKnobs(family.knobs, tuning);
   const refusal = family.refuses(layer, place, tuning);
   if (refusal !== null) throw refusal;
-  if (tuning !== undefined) return { family, tuning };
+  if (tuning !== undefined) return { family, why, tuning };
   const measured = tunedFor(family, layer, device);
   return {
-    family,
+    ...{ family, why },
     tuning: measured === null ? family.defaults(layer, place) : family.adapt(measured, layer, place),
   };
 }
 
-/** Where none can, the first: it will say why. */
-const firstThatCan = (layer: Layer, place: Place): Family =>
-  families.find((family) => family.refuses(layer, place) === null) ?? families[0]!;
+const named = (name: string): Omit<Choice, 'tuning'> => ({ family: familyNamed(name), why: 'asked for' });
+
+/** Where none can, the first that reaches all ranks: it will say why. */
+function firstThatCan(layer: Layer, place: Place): Omit<Choice, 'tuning'> {
+  const { nodes } = place.topology;
+  const where = `${layer.ranks} ranks of ${nodes === 1 ? 'one node' : `${nodes} nodes`}`;
+  const refusals: string[] = [];
+  for (const family of families) {
+    const refusal = family.refuses(layer, place);
+    if (refusal === null) return { family, why: [`${where}: ${family.summary}`, ...refusals].join('; ') };
+    refusals.push(`not ${family.name}: ${refusal.message}`);
+  }
+  const family = families.find(({ reach }) => reach === 'world' || nodes === 1)!;
+  return { family, why: where };
+}

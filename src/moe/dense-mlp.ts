@@ -68,18 +68,29 @@ export class DenseMlp {
 
   /** The first `tokens` rows of `out` from those of `x`, [rows, hidden] each. */
   run(x: Tensor, out: Tensor, tokens: number, stream: Stream): void {
-    requireStream('stream', stream);
-    if (this.#disposed) throw new DisposedError('this DenseMlp');
-    requireInteger('tokens', tokens, 0, this.#maxTokens);
-    this.#requireRows('x', x, tokens);
     this.#requireRows('out', out, tokens);
-    const { gateUp, down } = this.#sites;
-    gateUp.set.count(tokens);
-    gateUp.set.from(x.data);
-    gateUp.launch(stream);
-    down.set.count(tokens);
-    down.set.to(out.data);
-    down.launch(stream);
+    this.widen(x, tokens, stream);
+    this.narrow(out, tokens, stream);
+  }
+
+  /** The first half of `run`, gate and up, for who has other work for the stream between. */
+  widen(x: Tensor, tokens: number, stream: Stream): void {
+    requireStream('stream', stream);
+    this.#requireRows('x', x, tokens);
+    const { set, launch } = this.#sites.gateUp;
+    set.count(tokens);
+    set.from(x.data);
+    launch(stream);
+  }
+
+  /** The second half, down, of as many rows. */
+  narrow(out: Tensor, tokens: number, stream: Stream): void {
+    requireStream('stream', stream);
+    this.#requireRows('out', out, tokens);
+    const { set, launch } = this.#sites.down;
+    set.count(tokens);
+    set.to(out.data);
+    launch(stream);
   }
 
   /** Frees the rows between. Nothing enqueued may still use them. */
@@ -90,6 +101,8 @@ export class DenseMlp {
   }
 
   #requireRows(argument: string, tensor: Tensor, tokens: number): void {
+    if (this.#disposed) throw new DisposedError('this DenseMlp');
+    requireInteger('tokens', tokens, 0, this.#maxTokens);
     requireTensor(argument, tensor);
     const { dtype, shape } = tensor;
     const fits = dtype === 'bf16' && shape.at(-1) === this.#hidden && isContiguous(tensor);

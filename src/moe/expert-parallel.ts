@@ -85,6 +85,8 @@ export class ExpertParallel {
   readonly shape: Layer;
   /** The name of the family of kernels that carries the rows. */
   readonly family: string;
+  /** Why that one: asked for, or the first that can carry the layer where its ranks are. */
+  readonly why: string;
   /** How its kernels are spread over the device: what was asked for, measured, or a rule of thumb. */
   readonly tuning: Tuning;
   /** Whether sends and receives are launches of their own. */
@@ -108,6 +110,7 @@ export class ExpertParallel {
     this.shape = layer;
     this.split = split;
     this.family = choice.family.name;
+    this.why = choice.why;
     this.tuning = choice.tuning;
     this.memory = memoryOf(carried.plan);
     this.received = receivedOf(carried, rows);

@@ -11,8 +11,11 @@ export async function mlpSites(
   rank: number,
 ): Promise<MlpSites> {
   const kernels = mlpKernels({ ...shape, kind: device.kind });
+  // One that takes all rows may lie before the receive of a split phase, which begins early, and then finds only what came
+  // before a launch that is not programmatic.
+  const programmatic = shape.of === 'plan';
   const load = ({ kernel, blocks, threads }: Kernels['down']) =>
-    callSite(device, kernel, { grid: blocks, block: threads, programmatic: true, rank });
+    callSite(device, kernel, { grid: blocks, block: threads, programmatic, rank });
   const [gateUp, down] = await Promise.all([load(kernels.gateUp), load(kernels.down)]);
   return { gateUp, down };
 }

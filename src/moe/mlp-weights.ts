@@ -1,6 +1,7 @@
 /** The weights of experts, as they must be given. */
 import { ArgumentError, requireObject } from '../errors/index.js';
-import { describe, isContiguous, requireTensor, type Tensor } from './tensor.js';
+import { requireTensor, type Tensor } from './tensor.js';
+import { requireWeightTensor } from './weights.js';
 
 /** bf16, on the device; they stay the caller's. `experts` leads both shapes, except where there is one expert only. */
 export interface MlpWeights {
@@ -21,9 +22,9 @@ export function requireWeights(
   const lead = experts === null ? [] : [experts];
   requireTensor('down', down);
   const inner = down.shape.at(-1) ?? 0;
-  requireMatrices('down', down, [...lead, hidden, inner]);
+  requireWeightTensor('down', down, ['bf16'], [...lead, hidden, inner]);
   requireTensor('gateUp', gateUp);
-  requireMatrices('gateUp', gateUp, [...lead, 2 * inner, hidden]);
+  requireWeightTensor('gateUp', gateUp, ['bf16'], [...lead, 2 * inner, hidden]);
   for (const [name, length] of Object.entries({ hidden, inner }))
     if (length === 0 || length % unit !== 0)
       throw new ArgumentError(name, length, `a multiple of ${unit}, what a tile of the kernels takes`);
@@ -32,14 +33,3 @@ export function requireWeights(
 
 /** Rows are cut into pieces of so many elements. */
 const unit = 64;
-
-function requireMatrices(argument: string, tensor: Tensor, shape: readonly number[]): void {
-  const fits =
-    tensor.dtype === 'bf16' &&
-    tensor.shape.length === shape.length &&
-    shape.every((length, i) => tensor.shape[i] === length) &&
-    isContiguous(tensor);
-  if (!fits) throw new ArgumentError(argument, describe(tensor), `bf16 [${shape.join(', ')}], contiguous`);
-  if (tensor.data === 0 || tensor.data % 16 !== 0)
-    throw new ArgumentError(`${argument}.data`, tensor.data, 'a device address, a multiple of 16');
-}

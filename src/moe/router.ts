@@ -18,6 +18,7 @@ import {
   type Tensor,
   wrap,
 } from './tensor.js';
+import { requireWeightTensor } from './weights.js';
 
 export interface RouterWeights {
   /** bf16 or f32 [experts, hidden]. */
@@ -63,12 +64,16 @@ export class Router {
     const shape = routerShapeOf(model, weights);
     requireInteger('maxTokens', maxTokens, 1, limits.maxTokens);
     const kernels = routerKernels({ shape, maxTokens, kind: device.kind });
-    const launch = ({ blocks, threads }: { readonly blocks: number; readonly threads: number }) => ({
-      ...{ grid: blocks, block: threads, programmatic: true, rank },
-    });
+    const [first, second] = [kernels.logits, kernels.choose];
     const [logits, choose] = await Promise.all([
-      callSite(device, kernels.logits.kernel, launch(kernels.logits)),
-      callSite(device, kernels.choose.kernel, launch(kernels.choose)),
+      // Not programmatic: what begins early behind this one finds all that came before it, a round ago.
+      callSite(device, first.kernel, { grid: first.blocks, block: first.threads, rank }),
+      callSite(device, second.kernel, {
+        grid: second.blocks,
+        block: second.threads,
+        programmatic: true,
+        rank,
+      }),
     ]);
     const { experts, topK } = shape;
     const memory = {
@@ -146,10 +151,10 @@ function routerShapeOf(model: RoutedModel, given: RouterWeights): RouterShape {
       throw new ArgumentError('routing.groups.top', top, `enough groups for ${topK} experts`);
   }
   requireObject('router', given);
-  requireWeights('router.weights', given.weights, ['bf16', 'f32'], [experts, hidden]);
+  requireWeightTensor('router.weights', given.weights, ['bf16', 'f32'], [experts, hidden]);
   for (const name of ['bias', 'correction'] as const) {
     const tensor = given[name];
-    if (tensor !== undefined) requireWeights(`router.${name}`, tensor, ['f32'], [experts]);
+    if (tensor !== undefined) requireWeightTensor(`router.${name}`, tensor, ['f32'], [experts]);
   }
   return {
     ...{ hidden, experts, topK, routing },
@@ -157,21 +162,4 @@ function routerShapeOf(model: RoutedModel, given: RouterWeights): RouterShape {
     bias: given.bias !== undefined,
     correction: given.correction !== undefined,
   };
-}
-
-/** Requires a tensor of weights: one of these types, this shape, without gaps, where vectors can read it. */
-export function requireWeights(
-  argument: string,
-  tensor: Tensor,
-  dtypes: readonly string[],
-  shape: readonly number[],
-): void {
-  requireTensor(argument, tensor);
-  const fits = tensor.shape.length === shape.length && shape.every((length, i) => tensor.shape[i] === length);
-  if (!dtypes.includes(tensor.dtype) || !fits || !isContiguous(tensor)) {
-    const possible = `${dtypes.join(' or ')} [${shape.join(', ')}], contiguous`;
-    throw new ArgumentError(argument, describe(tensor), possible);
-  }
-  if (tensor.data === 0 || tensor.data % 16 !== 0)
-    throw new ArgumentError(`${argument}.data`, tensor.data, 'a device address, a multiple of 16');
 }

@@ -28,6 +28,35 @@ type Operation =
   | { readonly kind: 'wait'; readonly recording: Recording }
   | { readonly kind: 'work'; run(): void };
 
+/** An event that is recorded while streams capture: every replay records it anew. */
+interface Mark {
+  readonly capture: Capture;
+  awaited: boolean;
+}
+
+type Captured =
+  | Operation
+  | { readonly kind: 'mark'; readonly mark: Mark }
+  | { readonly kind: 'await mark'; readonly mark: Mark };
+
+/** What streams enqueue from beginCapture to endCapture of the first of them; the others join by waiting for its events. */
+class Capture {
+  readonly operations: { readonly stream: SimStream; readonly operation: Captured }[] = [];
+  readonly joined = new Set<SimStream>();
+
+  /** Requires that the first stream has waited for the end of every other. */
+  requireJoined(): void {
+    for (const stream of this.joined) {
+      const last = this.operations.findLast((one) => one.stream === stream)!.operation;
+      if (last.kind === 'mark' && last.mark.awaited) continue;
+      throw new HeddleError(
+        'HEDDLE_CAPTURE',
+        'endCapture while another stream captures too: record an event there, and wait for it here, before',
+      );
+    }
+  }
+}
+
 function requireAllocated(buffer: SimBuffer): void {
   if (!buffer.freed) return;
   throw new HeddleError(
@@ -41,6 +70,8 @@ const stepsPerMillisecond = 1e6;
 
 export class SimEvent implements Event {
   recording: Recording | null = null;
+  /** Where it was last recorded by a stream that captured. */
+  mark: Mark | null = null;
   private disposed = false;
 
   elapsedSince(start: Event): number {
@@ -65,18 +96,30 @@ export class SimEvent implements Event {
 
 export class SimGraph implements Graph {
   private disposed = false;
+  /** What other streams captured runs on streams of the graph's own. */
+  private readonly own = new Map<SimStream, SimStream>();
 
   constructor(
-    private readonly operations: readonly Operation[],
+    private readonly first: SimStream,
+    private readonly capture: Capture,
     private readonly engine: Engine,
-  ) {}
+  ) {
+    for (const stream of capture.joined) this.own.set(stream, stream.another());
+  }
 
   launch(stream: Stream): void {
     if (this.disposed) throw new DisposedError('the graph');
     if (!(stream instanceof SimStream) || !stream.belongsTo(this.engine)) {
       throw new ArgumentError('stream', stream, 'a stream of the machine on which the graph was captured');
     }
-    for (const operation of this.operations) stream.enqueue(operation);
+    const recordings = new Map<Mark, Recording>();
+    for (const { stream: from, operation } of this.capture.operations) {
+      const on = from === this.first ? stream : this.own.get(from)!;
+      if (operation.kind === 'mark') recordings.set(operation.mark, on.enqueueRecording());
+      else if (operation.kind === 'await mark')
+        on.enqueue({ kind: 'wait', recording: recordings.get(operation.mark)! });
+      else on.enqueue(operation);
+    }
   }
 
   dispose(): void {
@@ -89,7 +132,7 @@ export class SimStream extends Agent implements Stream {
   private readonly id: number;
   private readonly operations: { readonly operation: Operation; readonly known: HostKnowledge | null }[] = [];
   private readonly running: Launch[] = [];
-  private captured: Operation[] | null = null;
+  private capture: Capture | null = null;
   private queued = false;
   private disposed = false;
   private error: HeddleError | null = null;
@@ -181,9 +224,14 @@ export class SimStream extends Agent implements Stream {
 
   record(event: Event): void {
     if (!(event instanceof SimEvent)) throw new ArgumentError('event', event, 'an event of this machine');
-    this.refuseInCapture('record');
+    const { capture } = this;
+    event.mark = capture === null ? null : { capture, awaited: false };
+    if (event.mark === null) event.recording = this.enqueueRecording();
+    else event.mark.capture.operations.push({ stream: this, operation: { kind: 'mark', mark: event.mark } });
+  }
+
+  enqueueRecording(): Recording {
     const recording: Recording = { number: this.engine.newNumber(), done: false, step: 0, waiting: [] };
-    event.recording = recording;
     this.enqueue({
       kind: 'work',
       run: () => {
@@ -193,13 +241,27 @@ export class SimStream extends Agent implements Stream {
         for (const stream of recording.waiting) stream.kick();
       },
     });
+    return recording;
   }
 
-  /** Waits for the latest recording enqueued so far; an event never recorded is no obstacle, as in CUDA. */
+  /**
+   * Waits for the latest recording enqueued so far; an event never recorded is no obstacle, as in CUDA. Where that is one
+   * of a stream that captures, this one captures too from here on.
+   */
   wait(event: Event): void {
     if (!(event instanceof SimEvent)) throw new ArgumentError('event', event, 'an event of this machine');
-    this.refuseInCapture('wait');
-    if (event.recording !== null) this.enqueue({ kind: 'wait', recording: event.recording });
+    const { mark } = event;
+    if (mark === null) {
+      this.refuseInCapture('wait for an event from outside');
+      if (event.recording !== null) this.enqueue({ kind: 'wait', recording: event.recording });
+      return;
+    }
+    if (this.capture === null) {
+      this.capture = mark.capture;
+      mark.capture.joined.add(this);
+    }
+    mark.awaited = true;
+    mark.capture.operations.push({ stream: this, operation: { kind: 'await mark', mark } });
   }
 
   synchronize(): Promise<void> {
@@ -236,20 +298,26 @@ export class SimStream extends Agent implements Stream {
 
   beginCapture(): void {
     this.refuseInCapture('beginCapture');
-    this.captured = [];
+    this.capture = new Capture();
   }
 
   endCapture(): Graph {
-    if (this.captured === null) {
+    const { capture } = this;
+    if (capture === null || capture.joined.has(this)) {
       throw new HeddleError('HEDDLE_CAPTURE', 'endCapture needs a beginCapture on the same stream before it');
     }
-    const graph = new SimGraph(this.captured, this.engine);
-    this.captured = null;
-    return graph;
+    capture.requireJoined();
+    for (const stream of [this, ...capture.joined]) stream.capture = null;
+    return new SimGraph(this, capture, this.engine);
+  }
+
+  /** A stream of the same device. */
+  another(): SimStream {
+    return new SimStream(this.rank, this.engine, this.addresses);
   }
 
   private refuseInCapture(what: string): void {
-    if (this.captured === null) return;
+    if (this.capture === null) return;
     throw new HeddleError(
       'HEDDLE_CAPTURE',
       `${what} cannot be captured; a graph holds launches, copies and fills: call endCapture first`,
@@ -262,8 +330,8 @@ export class SimStream extends Agent implements Stream {
 
   enqueue(operation: Operation): void {
     if (this.disposed) throw new DisposedError('the stream');
-    if (this.captured !== null) {
-      this.captured.push(operation);
+    if (this.capture !== null) {
+      this.capture.operations.push({ stream: this, operation });
       return;
     }
     this.operations.push({ operation, known: this.engine.detector?.hostKnows(this.rank) ?? null });

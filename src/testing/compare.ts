@@ -55,7 +55,7 @@ export function compareBits(
 
 /**
  * Compares floats that were added up in another order: they may differ by a part of themselves, and of the largest, as
- * large as the rounding of bf16 makes it.
+ * large as the rounding of bf16 makes it; or by another part of the largest, where more than once is rounded.
  */
 export function compareClosely(
   what: string,
@@ -63,10 +63,11 @@ export function compareClosely(
   actual: Bits,
   expected: Bits,
   columns = expected.length,
+  part = 2 ** -9,
 ): Comparison {
   const largest = toF32(dtype, expected).reduce((most, x) => Math.max(most, Math.abs(x)), 0);
   const near = (is: number, wanted: number) =>
-    Math.abs(is - wanted) <= 2 ** -7 * Math.abs(wanted) + 2 ** -9 * largest;
+    Math.abs(is - wanted) <= 2 ** -7 * Math.abs(wanted) + part * largest;
   return compareElements(what, dtype, actual, expected, columns, near);
 }
 

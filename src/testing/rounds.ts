@@ -2,7 +2,7 @@
  * Whole rounds, dispatch → example experts → combine, with inputs from a seed and results from the reference: what
  * the demo shows, the check runs under many schedules, and the tests run in many shapes.
  */
-import type { Memory, Stream } from '../device/index.js';
+import type { Stream } from '../device/index.js';
 import { type Bits, dtypes, reference, type Shape, type Source } from '../layer/index.js';
 import {
   bytesOf,
@@ -28,6 +28,7 @@ import {
   exampleInput,
   exampleOutput,
 } from './example-experts.js';
+import { OtherWork } from './other-work.js';
 import { firstOf, makeAllRoutes, type RoutesOptions, randomBytes, randomElements } from './routes.js';
 
 /** A layer whose experts are the example experts. */
@@ -85,13 +86,13 @@ export function makeSources(
   }));
 }
 
-/** What every rank gets back from a round, according to the reference. */
-export function expectedRound(shape: Shape, sources: readonly Source[], weights = true): Bits[] {
+/** What every rank gets back from a round, according to the reference; `nodes`: inside how many rows are summed first. */
+export function expectedRound(shape: Shape, sources: readonly Source[], weights = true, nodes = 1): Bits[] {
   // Rank after rank: one rank's received planes at a time are enough.
   const outputs = sources.map((_, rank) =>
     exampleOutput(shape, reference.dispatch(shape, sources, rank), weights),
   );
-  return sources.map((source, rank) => reference.combine(shape, source, rank, outputs));
+  return sources.map((source, rank) => reference.combine(shape, source, rank, outputs, nodes));
 }
 
 export interface RoundsOptions
@@ -131,11 +132,12 @@ export async function runRounds(
   const ep = await ExpertParallel.create(world, layerOf(shape, features));
   const stream = world.device.createStream();
   const experts = await ExampleExperts.create(world, ep, stream, expertsOptions);
-  const runner = new RankRounds(world, ep, experts, stream);
+  const other = await OtherWork.create(world, stream);
+  const runner = new RankRounds(world, ep, experts, other, stream);
   const mine = rounds.map((sources) => sources[world.rank]!);
   const result = graph ? await runner.replayed(mine) : await runner.launched(mine, inspect);
   experts.free();
-  runner.free();
+  other.free();
   await ep.dispose();
   stream.dispose();
   return result;
@@ -174,21 +176,15 @@ interface Buffers {
 }
 
 class RankRounds {
-  private readonly scratch: Memory;
+  private combined = 0;
 
   constructor(
     private readonly world: World,
     private readonly ep: ExpertParallel,
     private readonly experts: ExampleExperts,
+    private readonly other: OtherWork,
     private readonly stream: Stream,
-  ) {
-    this.scratch = world.device.allocate(32, 'other work');
-    stream.fill(this.scratch.address, 32, 0);
-  }
-
-  free(): void {
-    this.scratch.free();
-  }
+  ) {}
 
   async launched(rounds: readonly Source[], inspect: boolean): Promise<RoundsResult> {
     const { ep, stream } = this;
@@ -225,7 +221,7 @@ class RankRounds {
     return { out: await this.collect(buffers), received: [] };
   }
 
-  /** Where phases are split, other work lies between the halves: a copy of what nobody else looks at. */
+  /** Where phases are split, other work lies between the halves and behind them. */
   private dispatch(round: Buffers): void {
     const { ep, stream } = this;
     if (!ep.split) {
@@ -233,8 +229,9 @@ class RankRounds {
       return;
     }
     const sent = ep.dispatchSend(round, stream);
-    this.otherWork();
+    this.other.between(stream);
     ep.dispatchRecv(sent, stream);
+    this.other.behind(stream);
   }
 
   private combine(out: OwnedTensor): void {
@@ -244,12 +241,11 @@ class RankRounds {
       return;
     }
     const sent = ep.combineSend(ep.received, stream);
-    this.otherWork();
+    this.other.between(stream);
     ep.combineRecv(sent, out, stream);
-  }
-
-  private otherWork(): void {
-    this.stream.copy(this.scratch.address + 16, this.scratch.address, 16);
+    // Every other time: a send that follows at once begins before this has ended.
+    this.combined += 1;
+    if (this.combined % 2 === 1) this.other.behind(stream);
   }
 
   private copy(to: OwnedTensor, from: OwnedTensor): void {

@@ -107,7 +107,38 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
     expect(() => rank.stream.endCapture()).toThrow(/beginCapture/);
     rank.stream.beginCapture();
     expect(() => rank.stream.synchronize()).toThrow(/cannot be captured/);
-    expect(() => rank.stream.record(rank.device.createEvent())).toThrow(/cannot be captured/);
+    const before = rank.device.createEvent();
+    rank.device.createStream().record(before);
+    expect(() => rank.stream.wait(before)).toThrow(/cannot be captured/);
+  });
+
+  it('a graph holds what another stream captures that waits for its events', async () => {
+    const { ranks } = machineOf({ ranks: 1, mode });
+    const rank = ranks[0]!;
+    const log = zeroed(rank, 16, 'log');
+    const program = await rank.device.load(append.ir());
+    const launcher = program.launcher({ grid: 1, block: 1, rank: 0 });
+    launcher.set('log', log.address);
+    const beside = rank.device.createStream();
+    const [fork, join] = [rank.device.createEvent(), rank.device.createEvent()];
+    const add = (value: number, stream = rank.stream) => {
+      launcher.set('value', value);
+      launcher.launch(stream);
+    };
+    rank.stream.beginCapture();
+    add(1);
+    rank.stream.record(fork);
+    beside.wait(fork);
+    add(2, beside);
+    beside.record(join);
+    expect(() => rank.stream.endCapture()).toThrow(/another stream captures too/);
+    rank.stream.wait(join);
+    add(3);
+    const graph = rank.stream.endCapture();
+    for (let n = 0; n < 2; n++) graph.launch(rank.stream);
+    expect(await logOf(rank, log)).toEqual([1, 2, 3, 1, 2, 3]);
+    add(4, beside); // it captures no longer
+    expect(await logOf({ ...rank, stream: beside }, log)).toEqual([1, 2, 3, 1, 2, 3, 4]);
   });
 
   it('copies and fills take their turn', async () => {

@@ -1,3 +1,4 @@
+export { addRows } from './add.js';
 export * from './example-experts.js';
 export { type MlpShape, mlpKernels } from './gemm/kernels.js';
 export { expertsKernels } from './kernels.js';

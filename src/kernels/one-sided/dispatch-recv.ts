@@ -43,12 +43,15 @@ export function dispatchRecvKernel(shape: OneSidedShape, window: OneSidedWindow)
         // Who has given up waits for nothing else.
         if (!u.awaitPeer({ mine, block, peer: i % u.RANKS, epoch, limit: patience })) patience = g.u32(0);
       }
+      // The end of a launch stands for that of all before it, also where others' work lies between the send and this.
+      if (!u.COUNTS) g.awaitPrevious();
       if (u.COUNTS) {
         g.barrier(); // passes on what the threads acquired, and whether one of them gave up: then there is nothing to count
         const lost = u.patienceOf({ failure: mine.failure, limit }) === 0;
         for (let block = g.blockIdx.x; block < u.BLOCKS && !lost; block += g.gridDim.x) {
           for (let piece = block; piece < u.TURNS * u.PARTS; piece += u.BLOCKS) {
-            if (piece % u.PARTS === 0) u.countRoutes({ mine, turn: piece / u.PARTS });
+            if (piece % u.PARTS === 0)
+              u.countRoutes({ mine, rank: g.rank, turn: piece / u.PARTS, first: 0, sources: u.RANKS });
           }
         }
       }

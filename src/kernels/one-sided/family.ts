@@ -4,7 +4,7 @@ import { section } from '../../lang/index.js';
 import { type Layer, outputRowBytes, sharing } from '../../layer/index.js';
 import { failureWords } from '../common/failure.js';
 import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
-import { refusesFew, refusesOnNode } from '../common/refusals.js';
+import { refusesFew, refusesOnNode, refusesTransport } from '../common/refusals.js';
 import { remembered } from '../common/remembered.js';
 import { weighKernel, weighSpread } from '../common/weigh.js';
 import {
@@ -34,6 +34,7 @@ import {
 export const oneSided: Family<OneSidedTuning> = {
   name: 'one-sided',
   summary: 'ranks that share NVLink store into each other’s windows',
+  reach: 'node',
   knobs: oneSidedKnobs,
   refuses,
   defaults: (layer, place) => adapted(defaultTuning(layer, place.kind), layer, place),
@@ -42,15 +43,12 @@ export const oneSided: Family<OneSidedTuning> = {
 };
 
 function refuses(layer: Layer, place: Place, tuning?: OneSidedTuning): HeddleError | null {
-  const { topology, split, transport } = place;
+  const { topology, split } = place;
   const { output } = layer;
-  if (transport !== 'windows')
-    return new ArgumentError(
-      'transport',
-      transport,
-      "'windows' for one-sided kernels, which store into them",
     );
-  const refusal = refusesOnNode(layer, topology, output.wire === 'e4m3' ? returnedVectors(layer) * 4 : 0);
+  const refusal =
+    refusesTransport(place) ??
+    refusesOnNode(layer, topology, output.wire === 'e4m3' ? returnedVectors(layer) * 4 : 0);
   if (refusal !== null) return refusal;
   if (split && !pushable(layer)) {
     const possible = 'rows of a multiple of 16 bytes where phases are split';

@@ -86,6 +86,8 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
       if (g.blockIdx.x === u.BLOCKS) {
         if (u.SENDS) u.releaseSlots({ win, epoch });
         if (u.AWAIT_SLOTS) u.awaitSlots({ win, epoch, limit: patience[0]! });
+        // The end of a launch stands for that of all before it, also where others' work lies between the send and this.
+        if (!u.SENDS) g.awaitPrevious();
         return;
       }
 

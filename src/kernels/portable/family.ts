@@ -32,6 +32,7 @@ import { type PortableShape, portableWindow } from './window.js';
 export const portable: Family<PortableTuning> = {
   name: 'portable',
   summary: 'messages with signals behind them, one to a rank that wants a row; no phase but its end waits',
+  reach: 'node',
   knobs: portableKnobs,
   refuses,
   defaults: (layer, place) => adapted(defaultTuning(layer, place), layer, place),

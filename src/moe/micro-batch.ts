@@ -1,0 +1,148 @@
+/** One micro-batch of an MoE layer: what it has to itself, and its stages in the order of the layer. */
+import { type CallSite, callSite, type Stream } from '../device/index.js';
+import { addRows } from '../kernels/index.js';
+import type { World } from '../world/index.js';
+import { DenseMlp } from './dense-mlp.js';
+import { ExpertParallel } from './expert-parallel.js';
+import { ExpertsMlp } from './experts-mlp.js';
+import { ExpertsPlan } from './experts-plan.js';
+import type { LayerPlan, MoeLayerOptions } from './moe-options.js';
+import { Router } from './router.js';
+import type { Combining, Dispatched } from './stages.js';
+import { emptyTensor, type OwnedTensor, type Tensor } from './tensor.js';
+
+/** What a layer consists of. Each enqueues by itself, which benchmarks make use of. */
+export interface Parts {
+  readonly router: Router;
+  readonly ep: ExpertParallel;
+  readonly plan: ExpertsPlan;
+  readonly experts: ExpertsMlp;
+  /** Null where the model has no shared expert. */
+  readonly shared: Shared | null;
+}
+
+export interface Shared {
+  readonly mlp: DenseMlp;
+  /** What it makes of the tokens. */
+  readonly made: OwnedTensor;
+}
+
+type Add = CallSite<(typeof addRows)['cuda']['kernel']['params']>;
+
+/** Told behind each piece of work what it was: where a benchmark sets its marks. */
+export type Mark = (work: Work, stream: Stream) => void;
+export const works = [
+  ...(['route', 'dispatch send', 'shared, first half', 'dispatch receive', 'plan', 'experts'] as const),
+  ...(['combine send', 'shared, second half', 'combine receive', 'add'] as const),
+] as const;
+export type Work = (typeof works)[number];
+
+export class MicroBatch {
+  mark: Mark | null = null;
+  #x: Tensor | null = null;
+  #sent: Dispatched | null = null;
+
+  private constructor(
+    readonly parts: Parts,
+    /** A launch that is not programmatic. */
+    private readonly add: Add,
+  ) {}
+
+  /** Every rank of the world calls it. */
+  static async create(world: World, plan: LayerPlan, options: MoeLayerOptions): Promise<MicroBatch> {
+    const { model, maxTokens, carrier, rows } = plan;
+    const { router: weights, experts: mlp, sharedExperts } = options;
+    const router = await Router.create(world, model, weights, maxTokens);
+    const ep = await ExpertParallel.create(world, carrier);
+    const expertsPlan = await ExpertsPlan.create(ep, rows);
+    const experts = await ExpertsMlp.create(ep, expertsPlan, mlp);
+    const shared = sharedExperts === undefined ? null : await createShared(world, plan, sharedExperts);
+    const { kernel, blocks, threads } = addRows[world.device.kind];
+    const add = await callSite(world.device, kernel, { grid: blocks, block: threads, rank: world.rank });
+    return new MicroBatch({ router, ep, plan: expertsPlan, experts, shared }, add);
+  }
+
+  /** Routes the tokens and sends their rows; where phases are split, half of the shared expert while they travel. */
+  begin(x: Tensor, stream: Stream): void {
+    const { router, ep } = this.parts;
+    this.#x = x;
+    const inputs = { ...router.route(x, stream), payloads: { x } };
+    this.mark?.('route', stream);
+    if (ep.split) this.#sent = ep.dispatchSend(inputs, stream);
+    else ep.dispatch(inputs, stream);
+    this.mark?.('dispatch send', stream);
+    if (ep.split) this.#widen(stream);
+  }
+
+  /** When the stream has passed this, the rows of this rank's experts are here. */
+  receive(stream: Stream): void {
+    const { ep } = this.parts;
+    if (!ep.split) return;
+    ep.dispatchRecv(this.#sent!, stream);
+    this.mark?.('dispatch receive', stream);
+  }
+
+  experts(stream: Stream): void {
+    const { ep, plan, experts } = this.parts;
+    plan.plan(ep.received, stream);
+    this.mark?.('plan', stream);
+    experts.run(ep.received, stream);
+    this.mark?.('experts', stream);
+  }
+
+  /** Brings the sums home, with the other half of the shared expert meanwhile, and adds what that made. */
+  finish(out: Tensor, stream: Stream): void {
+    const { ep, shared } = this.parts;
+    let sent: Combining | null = null;
+    if (ep.split) sent = ep.combineSend(ep.received, stream);
+    else ep.combine(out, stream);
+    this.mark?.('combine send', stream);
+    if (shared !== null) {
+      if (!ep.split) this.#widen(stream);
+      shared.mlp.narrow(shared.made, out.shape[0]!, stream);
+      this.mark?.('shared, second half', stream);
+    } else if (ep.split) {
+      // A receive begins early, and finds what came before a launch that is not programmatic: here one that adds nothing.
+      this.#add(out, out, 0, stream);
+    }
+    if (sent !== null) {
+      ep.combineRecv(sent, out, stream);
+      this.mark?.('combine receive', stream);
+    }
+    if (shared === null) return;
+    this.#add(out, shared.made, out.shape[0]!, stream);
+    this.mark?.('add', stream);
+  }
+
+  async dispose(): Promise<void> {
+    const { router, ep, plan, experts, shared } = this.parts;
+    for (const part of [router, experts, plan, shared?.mlp]) part?.dispose();
+    shared?.made.free();
+    await ep.dispose();
+  }
+
+  #add(to: Tensor, from: Tensor, rows: number, stream: Stream): void {
+    const { set, launch } = this.add;
+    set.to(to.data);
+    set.from(from.data);
+    set.vectors((rows * to.shape[1]!) / 8);
+    launch(stream);
+  }
+
+  #widen(stream: Stream): void {
+    const { shared } = this.parts;
+    if (shared === null) return;
+    shared.mlp.widen(this.#x!, this.#x!.shape[0]!, stream);
+    this.mark?.('shared, first half', stream);
+  }
+}
+
+async function createShared(
+  { device }: World,
+  { model, maxTokens }: LayerPlan,
+  weights: NonNullable<MoeLayerOptions['sharedExperts']>,
+): Promise<Shared> {
+  const { gateUp, down } = weights;
+  const mlp = await DenseMlp.create(device, { gateUp, down, maxTokens });
+  return { mlp, made: emptyTensor(device, 'bf16', [maxTokens, model.hidden], 'what the shared expert made') };
+}

@@ -1,0 +1,181 @@
+/**
+ * A whole Mixture-of-Experts layer: router, dispatch, experts, combine, shared expert. `forward` only enqueues, so that it
+ * can be captured as a graph; what overlaps is said by streams and by the order of launches, never by a wait of the host.
+ */
+import { type Event, requireStream, type Stream } from '../device/index.js';
+import { ArgumentError, DisposedError } from '../errors/index.js';
+import { World } from '../world/index.js';
+import { type MemoryUse, memoryFor } from './memory.js';
+import { MicroBatch } from './micro-batch.js';
+import { layerMemory } from './moe-memory.js';
+import {
+  type LayerPlan,
+  layerPlanOf,
+  type MoeLayerOptions,
+  type MoeLayerSizes,
+  requireLayerWeights,
+} from './moe-options.js';
+import { describe, isContiguous, requireTensor, type Tensor, wrap } from './tensor.js';
+
+let batchesOf: (layer: MoeLayer) => readonly MicroBatch[];
+
+/** The inside of a layer, for measuring its parts. */
+export const layerBatches = (layer: MoeLayer): readonly MicroBatch[] => batchesOf(layer);
+
+export class MoeLayer {
+  static {
+    batchesOf = (layer) => layer.#batches;
+  }
+
+  /** The family of kernels that carries rows, and why it was chosen. */
+  readonly family: string;
+  readonly why: string;
+  /** What the layer allocated of this rank's memory; its weights are the caller's. */
+  readonly memory: MemoryUse;
+  readonly #plan: LayerPlan;
+  readonly #maxTokens: number;
+  readonly #batches: readonly MicroBatch[];
+  readonly #beside: Beside | null;
+  #disposed = false;
+
+  private constructor(
+    world: World,
+    plan: LayerPlan,
+    maxTokens: number,
+    batches: readonly MicroBatch[],
+    memory: MemoryUse,
+  ) {
+    const { ep } = batches[0]!.parts;
+    this.family = ep.family;
+    this.why = ep.why;
+    this.memory = memory;
+    this.#plan = plan;
+    this.#maxTokens = maxTokens;
+    this.#batches = batches;
+    this.#beside = batches.length === 1 ? null : besideOf(world);
+  }
+
+  /** Creates windows, compiles kernels, checks the weights. Every rank of the world calls it with the same options. */
+  static async create(world: World, options: MoeLayerOptions): Promise<MoeLayer> {
+    if (!(world instanceof World))
+      throw new ArgumentError('world', world, 'what World.local or World.join gives');
+    const plan = layerPlanOf(options);
+    requireLayerWeights(plan, options, world);
+    const batches: MicroBatch[] = [];
+    for (let n = 0; n < plan.microBatches; n++) batches.push(await MicroBatch.create(world, plan, options));
+    const memory = layerMemory(plan, world, batches[0]!.parts.ep.memory);
+    return new MoeLayer(world, plan, options.maxTokens, batches, memory);
+  }
+
+  /** What `create` would take of each rank's memory, whether or not there is a GPU here. */
+  static memory(options: MoeLayerSizes & { readonly ranks: number }): MemoryUse {
+    const plan = layerPlanOf(options);
+    const { ranks } = options;
+    return layerMemory(plan, { ranks, rank: 0 }, memoryFor({ ...plan.carrier, ranks }));
+  }
+
+  /**
+   * out = Σ weight · expert(x) over each token's experts, and what the shared expert makes of it. Both are bf16
+   * [tokens, hidden], and do not overlap. Every rank calls it, with as many tokens as it likes.
+   */
+  forward(x: Tensor, out: Tensor, stream: Stream): void {
+    requireStream('stream', stream);
+    if (this.#disposed) throw new DisposedError('this MoeLayer');
+    const tokens = this.#requireRows('x', x);
+    this.#requireRows('out', out, tokens);
+    const [first, second] = this.#batches;
+    if (second === undefined) this.#one(first!, x, out, stream);
+    else this.#two(first!, second, x, out, stream);
+  }
+
+  /** As that of ExpertParallel: throws RankLostError where a kernel gave up waiting for a rank. */
+  async synchronize(stream: Stream): Promise<void> {
+    for (const { parts } of this.#batches) await parts.ep.synchronize(stream);
+  }
+
+  /** Frees what the layer allocated, when every rank has come here. */
+  async dispose(): Promise<void> {
+    if (this.#disposed) return;
+    this.#disposed = true;
+    for (const batch of this.#batches) await batch.dispose();
+    this.#beside?.stream.dispose();
+    for (const event of Object.values(this.#beside?.event ?? {})) event.dispose();
+  }
+
+  #one(batch: MicroBatch, x: Tensor, out: Tensor, stream: Stream): void {
+    batch.begin(x, stream);
+    batch.receive(stream);
+    batch.experts(stream);
+    batch.finish(out, stream);
+  }
+
+  /**
+   * The second half of the tokens on a stream of its own. Kernels that wait for peers may fill a GPU, and two of them, in
+   * different orders on two ranks, would wait for each other's sends. So they come one after another, everywhere in the
+   * same order: first's dispatch, second's dispatch, first's combine, second's combine.
+   */
+  #two(first: MicroBatch, second: MicroBatch, x: Tensor, out: Tensor, stream: Stream): void {
+    const { stream: own, event } = this.#beside!;
+    const half = Math.ceil(x.shape[0]! / 2);
+    const then = (before: Stream, name: keyof typeof event, behind: Stream): void => {
+      before.record(event[name]);
+      behind.wait(event[name]);
+    };
+    then(stream, 'start', own);
+    first.begin(rowsOf(x, 0, half), stream);
+    second.begin(rowsOf(x, half), own);
+    first.receive(stream);
+    then(stream, 'firstReceived', own);
+    second.receive(own);
+    first.experts(stream);
+    then(own, 'secondReceived', stream);
+    first.finish(rowsOf(out, 0, half), stream);
+    second.experts(own);
+    then(stream, 'firstFinished', own);
+    second.finish(rowsOf(out, half), own);
+    then(own, 'end', stream);
+  }
+
+  #requireRows(argument: string, tensor: Tensor, tokens?: number): number {
+    requireTensor(argument, tensor);
+    const { hidden } = this.#plan.model;
+    const [rows = 0, columns] = tensor.shape;
+    const right = tokens === undefined ? rows <= this.#maxTokens : rows === tokens;
+    if (
+      tensor.dtype !== 'bf16' ||
+      tensor.shape.length !== 2 ||
+      columns !== hidden ||
+      !right ||
+      !isContiguous(tensor)
+    ) {
+      const wanted = tokens === undefined ? `at most ${this.#maxTokens}` : tokens;
+      throw new ArgumentError(argument, describe(tensor), `bf16 [${wanted}, ${hidden}], contiguous`);
+    }
+    if (tensor.data % 16 !== 0) throw new ArgumentError(`${argument}.data`, tensor.data, 'a multiple of 16');
+    return rows;
+  }
+}
+
+/** What two micro-batches need beside the caller's stream. */
+interface Beside {
+  readonly stream: Stream;
+  readonly event: Readonly<
+    Record<'start' | 'firstReceived' | 'secondReceived' | 'firstFinished' | 'end', Event>
+  >;
+}
+
+function besideOf({ device }: World): Beside {
+  const event = () => device.createEvent();
+  return {
+    stream: device.createStream(),
+    event: {
+      ...{ start: event(), firstReceived: event(), secondReceived: event() },
+      ...{ firstFinished: event(), end: event() },
+    },
+  };
+}
+
+/** Rows from `start` on. */
+function rowsOf({ data, dtype, shape: [rows = 0, columns = 0] }: Tensor, start: number, end = rows): Tensor {
+  return wrap(data + start * columns * 2, dtype, [end - start, columns]);
+}

@@ -1,0 +1,32 @@
+/** What an MoE layer takes of a rank's memory beside its weights. */
+import { rowsOfPlan } from '../kernels/index.js';
+import { dtypes, type Layer, outputRowBytes } from '../layer/index.js';
+import { expertsShapeOf } from './experts-options.js';
+import type { MemoryPart, MemoryUse } from './memory.js';
+import type { LayerPlan } from './moe-options.js';
+import { layerOf } from './options.js';
+
+/** `carrier`: what the windows and buffers of one micro-batch's ExpertParallel take. */
+export function layerMemory(
+  { model, microBatches, maxTokens, carrier: options, rows }: LayerPlan,
+  { ranks, rank }: { readonly ranks: number; readonly rank: number },
+  carrier: MemoryUse,
+): MemoryUse {
+  const layer: Layer = layerOf(ranks, options);
+  const shape = expertsShapeOf(layer, rank, rows);
+  const planned = rowsOfPlan(shape);
+  const routes = ranks * maxTokens * model.topK;
+  const row = outputRowBytes(layer);
+  const between = dtypes.bf16.size * (model.sharedInner ?? 0);
+  const own = (purpose: string, bytes: number): MemoryPart => ({ purpose, section: null, bytes });
+  const parts = [
+    own('router', maxTokens * 4 * (model.experts + 2 * model.topK)),
+    ...carrier.parts,
+    own('plan', 4 * (routes + planned + 2 * shape.experts + 2)),
+    own('rows of experts', planned * (dtypes.bf16.size * model.inner + row)),
+    own('shared expert', between === 0 ? 0 : maxTokens * (between + row)),
+  ]
+    .filter(({ bytes }) => bytes > 0)
+    .map((part) => ({ ...part, bytes: part.bytes * microBatches }));
+  return { bytes: parts.reduce((sum, { bytes }) => sum + bytes, 0), parts };
+}

@@ -1,0 +1,116 @@
+/** What an MoE layer is created with, and the model that it is one of. */
+import { ArgumentError, requireFlag, requireInteger, requireObject } from '../errors/index.js';
+import { expertsOf, limits, type MoeModel, type ProfileName, profile } from '../layer/index.js';
+import type { ExpertsPlanOptions } from './experts-options.js';
+import type { MlpWeights } from './mlp-weights.js';
+import { type ExpertParallelOptions, row } from './options.js';
+import type { RouterWeights } from './router.js';
+import { requireWeightTensor } from './weights.js';
+
+/** All that the sizes of a layer's memory depend on. */
+export interface MoeLayerSizes extends Pick<ExpertsPlanOptions, 'alignment' | 'capacity'> {
+  /** A model that Heddle knows, or its numbers. */
+  readonly model: ProfileName | MoeModel;
+  /** The most tokens that this rank, or any other, brings to a forward. */
+  readonly maxTokens: number;
+  /** The shared expert runs while rows travel. Default true. */
+  readonly overlap?: boolean;
+  /** Into how many parts tokens are cut, each on a stream of its own: one's rows travel while the other's are computed. */
+  readonly microBatches?: 1 | 2;
+  /** The family of kernels that carries rows. Default 'auto': the first that can, where the ranks are. */
+  readonly family?: string;
+}
+
+export interface MoeLayerOptions extends MoeLayerSizes, Pick<ExpertParallelOptions, 'sms' | 'waitMs'> {
+  /** Of this rank's experts, bf16: [experts here, 2 · inner, hidden] and [experts here, hidden, inner]. */
+  readonly experts: MlpWeights;
+  /** Of the expert that every token goes to, [2 · inner, hidden] and [hidden, inner], where the model has one. */
+  readonly sharedExperts?: MlpWeights;
+  readonly router: RouterWeights;
+}
+
+/** Options that are known to make sense, the model's numbers among them. */
+export interface LayerPlan {
+  readonly model: MoeModel;
+  readonly overlap: boolean;
+  readonly microBatches: 1 | 2;
+  /** Of one micro-batch. */
+  readonly maxTokens: number;
+  /** What carries the rows of a micro-batch. */
+  readonly carrier: ExpertParallelOptions;
+  readonly rows: ExpertsPlanOptions;
+}
+
+export function layerPlanOf(options: MoeLayerSizes & Partial<MoeLayerOptions>): LayerPlan {
+  requireObject('options', options);
+  const { microBatches = 1, family = 'auto', alignment, capacity, sms, waitMs } = options;
+  const model = modelOf(options.model);
+  const overlap = requireFlag('overlap', options.overlap ?? true);
+  if (microBatches !== 1 && microBatches !== 2)
+    throw new ArgumentError('microBatches', microBatches, '1 or 2');
+  const most = requireInteger('maxTokens', options.maxTokens, microBatches, limits.maxTokens);
+  const maxTokens = Math.ceil(most / microBatches);
+  const { experts, topK, hidden } = model;
+  return {
+    ...{ model, overlap, microBatches, maxTokens },
+    carrier: {
+      ...{ experts, topK, maxTokens },
+      ...{ payloads: { x: row('bf16', hidden) }, output: row('bf16', hidden) },
+      // Where nothing goes between a send and its receive, one launch is faster.
+      split: microBatches === 2 || (overlap && model.sharedInner !== undefined),
+      ...(family === 'auto' ? {} : { family }),
+      ...(sms === undefined ? {} : { sms }),
+      ...(waitMs === undefined ? {} : { waitMs }),
+    },
+    rows: {
+      ...(alignment === undefined ? {} : { alignment }),
+      ...(capacity === undefined ? {} : { capacity }),
+    },
+  };
+}
+
+/** Requires weights of the model's sizes, for the experts that this rank has. */
+export function requireLayerWeights(
+  { model }: LayerPlan,
+  { experts, sharedExperts }: Pick<MoeLayerOptions, 'experts' | 'sharedExperts'>,
+  { ranks, rank }: { readonly ranks: number; readonly rank: number },
+): void {
+  const { hidden, inner, sharedInner } = model;
+  const { count } = expertsOf({ ...model, ranks }, rank);
+  requireMlp('experts', experts, hidden, inner, [count]);
+  if (sharedInner !== undefined) requireMlp('sharedExperts', sharedExperts, hidden, sharedInner, []);
+  else if (sharedExperts !== undefined)
+    throw new ArgumentError('sharedExperts', 'given', 'absent: the model has no sharedInner');
+}
+
+function requireMlp(
+  argument: string,
+  weights: MlpWeights | undefined,
+  hidden: number,
+  inner: number,
+  lead: readonly number[],
+): void {
+  if (weights === undefined) throw new ArgumentError(argument, weights, 'weights: { gateUp, down }');
+  requireObject(argument, weights, 'weights: { gateUp, down }');
+  requireWeightTensor(`${argument}.gateUp`, weights.gateUp, ['bf16'], [...lead, 2 * inner, hidden]);
+  requireWeightTensor(`${argument}.down`, weights.down, ['bf16'], [...lead, hidden, inner]);
+}
+
+/** The sizes that experts' kernels are cut into pieces of. */
+const unit = 64;
+
+function modelOf(model: ProfileName | MoeModel): MoeModel {
+  const of = typeof model === 'string' ? profile(model) : model;
+  requireObject('model', of, "a profile's name, or its numbers");
+  const { hidden, inner, sharedInner } = of;
+  for (const [name, length] of Object.entries({ hidden, inner, sharedInner })) {
+    if (length === undefined && name === 'sharedInner') continue;
+    if (!Number.isInteger(length) || length! <= 0 || length! % unit !== 0)
+      throw new ArgumentError(
+        `model.${name}`,
+        length,
+        `a multiple of ${unit}, what a tile of the kernels takes`,
+      );
+  }
+  return of;
+}
