@@ -45,7 +45,6 @@ export const oneSided: Family<OneSidedTuning> = {
 function refuses(layer: Layer, place: Place, tuning?: OneSidedTuning): HeddleError | null {
   const { topology, split } = place;
   const { output } = layer;
-    );
   const refusal =
     refusesTransport(place) ??
     refusesOnNode(layer, topology, output.wire === 'e4m3' ? returnedVectors(layer) * 4 : 0);
