@@ -32,7 +32,7 @@ test('one-sided kernels, which store; and transports that there are not', async 
   await World.local({ ranks: 1, device: 'sim' }, async (world) => {
     const create = (options: object) => ExpertParallel.create(world, { ...layer, ...options });
     await expect(create({ family: 'one-sided', transport: 'nvshmem' })).rejects.toThrow(
-      'transport is "nvshmem"; it must be \'windows\' for one-sided kernels',
+      "transport is \"nvshmem\"; it must be 'windows', unless family is 'portable'",
     );
     await expect(create({ transport: 'mail' })).rejects.toThrow(
       "transport is \"mail\"; it must be one of 'windows', 'nvshmem'",

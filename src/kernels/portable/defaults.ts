@@ -3,10 +3,7 @@ import type { Layer } from '../../layer/index.js';
 import type { Place } from '../family.js';
 import type { PortableTuning } from './knobs.js';
 
-export function defaultTuning(
-  { maxTokens, topK }: Layer,
-  { kind, transport }: Pick<Place, 'kind' | 'transport'>,
-): PortableTuning {
+export function defaultTuning({ maxTokens, topK, ranks }: Layer, kind: Place['kind']): PortableTuning {
   if (kind === 'sim') {
     // Simulated threads cost time and simulated latency costs nothing.
     const launch = { blocks: Math.min(maxTokens, 8), threads: 32, parts: 1 };
@@ -15,11 +12,15 @@ export function defaultTuning(
   // Small rounds are latency: several warps share a row.
   const parts = maxTokens <= 16 ? 7 : maxTokens <= 64 ? 4 : maxTokens <= 256 ? 2 : 1;
   const threads = 256;
-  // NVSHMEM's put has less in flight a warp: three blocks a multiprocessor, not two.
-  const most = transport === 'nvshmem' ? 396 : 264;
-  const blocksFor = (messages: number) => Math.min(most, Math.ceil(messages / (threads / 32)));
+  // Few messages go to a multiprocessor each; of many, three blocks of eight warps are under way on each.
+  const blocksFor = (messages: number) =>
+    Math.min(396, Math.max(Math.ceil(messages / (threads / 32)), Math.min(messages, 132)));
   return {
     dispatch: { blocks: blocksFor(maxTokens * topK * parts), threads, parts },
-    combine: { blocks: blocksFor(maxTokens * 2 * parts), threads, parts: 2 * parts },
+    combine: {
+      blocks: blocksFor(maxTokens * Math.min(topK, ranks) * 2 * parts),
+      threads,
+      parts: 2 * parts,
+    },
   };
 }

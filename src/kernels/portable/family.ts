@@ -35,7 +35,7 @@ export const portable: Family<PortableTuning> = {
   reach: 'node',
   knobs: portableKnobs,
   refuses,
-  defaults: (layer, place) => adapted(defaultTuning(layer, place), layer, place),
+  defaults: (layer, place) => adapted(defaultTuning(layer, place.kind), layer, place),
   adapt: adapted,
   plan: (layer, place, tuning) => {
     const shape = shapeOf(layer, place, tuning);
