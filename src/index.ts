@@ -52,6 +52,7 @@ export {
   ExpertsPlan,
   type ExpertsPlanOptions,
   emptyTensor,
+  type Gemm,
   type Input,
   type MemoryOptions,
   type MemoryPart,

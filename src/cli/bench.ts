@@ -18,6 +18,7 @@ import { ArgumentError } from '../errors/index.js';
 import { families, type TransportName, transports } from '../kernels/index.js';
 import { formats, profiles } from '../layer/index.js';
 import { registerExperts } from './bench-experts.js';
+import { registerGemm } from './bench-gemm.js';
 import { registerOverlap } from './bench-overlap.js';
 import { integer, integers } from './counts.js';
 
@@ -127,6 +128,7 @@ Examples:
     )
     .action(bench);
   registerExperts(command);
+  registerGemm(command);
   registerOverlap(command);
 }
 
