@@ -252,11 +252,14 @@ export class CudaDevice implements Device {
     const loading = `loading the kernel ${kernel.entry}`;
     check(d.cuModuleLoadData(d.out.address, image), 'cuModuleLoadData', loading);
     const loaded = d.out.number();
+    const heap = parts.length === 1 ? null : this.#heapOf(loaded, kernel.entry);
     this.#adopt(() => {
+      if (heap?.stranded) return;
       context.use();
+      heap?.leave(loaded);
       check(d.cuModuleUnload(loaded), 'cuModuleUnload', kernel.entry);
     });
-    if (parts.length > 1) this.#enterNvshmem(loaded, kernel.entry);
+    heap?.enter(loaded, kernel.entry);
     check(d.cuModuleGetFunction(d.out.address, loaded, kernel.entry), 'cuModuleGetFunction', loading);
     const entry = d.out.number();
     // Now, while nothing of ours runs: a kernel loaded at its first launch would wait for the running ones.
@@ -269,22 +272,15 @@ export class CudaDevice implements Device {
     );
   }
 
-  /** A module with NVSHMEM's state in it must be given that state. */
-  #enterNvshmem(module: Address, kernel: string): void {
-    const { context } = this.#enter();
-    const { out, cuModuleGetGlobal } = context.driver;
-    if (cuModuleGetGlobal(out.address, out.address + 8, module, nvshmemState) !== 0) return;
-    const heap = this.#nvshmem;
-    if (heap === null)
-      throw new HeddleError(
-        'HEDDLE_NVSHMEM',
-        `${kernel} calls NVSHMEM, which ${this.description} is not part of; make its symmetric window first`,
-      );
-    heap.enter(module, kernel);
-    this.#adopt(() => {
-      context.use();
-      heap.leave(module);
-    });
+  /** What a module with NVSHMEM's state in it gets that from; null for others. */
+  #heapOf(module: Address, kernel: string): NvshmemHeap | null {
+    const { out, cuModuleGetGlobal } = this.#enter().context.driver;
+    if (cuModuleGetGlobal(out.address, out.address + 8, module, nvshmemState) !== 0) return null;
+    if (this.#nvshmem !== null) return this.#nvshmem;
+    throw new HeddleError(
+      'HEDDLE_NVSHMEM',
+      `${kernel} calls NVSHMEM, which ${this.description} is not part of; make its symmetric window first`,
+    );
   }
 
   /** Blocks the thread until every rank has called it with the same id: let them meet just before. */
@@ -293,6 +289,7 @@ export class CudaDevice implements Device {
     const heap = NvshmemHeap.join(id, rank, ranks, lost);
     this.#nvshmem = heap;
     this.#adopt(() => {
+      if (heap.stranded) return;
       context.use();
       heap.end();
     });
@@ -310,6 +307,7 @@ export class CudaDevice implements Device {
     if (heap === null) throw new HeddleError('HEDDLE_NVSHMEM', `${this.description} is not part of NVSHMEM`);
     const address = heap.allocate(bytes, purpose);
     const { dispose } = this.#adopt(() => {
+      if (heap.stranded) return;
       context.use();
       heap.free(address);
     });
@@ -375,7 +373,7 @@ export class CudaDevice implements Device {
     for (const child of [...this.#children].reverse()) attempt(() => child.dispose(), failures);
     this.#children.clear();
     attempt(() => this.#home.staging.dispose(), failures);
-    attempt(() => this.#home.context.release(), failures);
+    if (!this.#nvshmem?.stranded) attempt(() => this.#home.context.release(), failures);
     // After a failed kernel every one of these fails with the kernel's error, which `synchronize` reported; the
     // driver has let go of the memory then.
     const unexpected = failures.find((error) => !(error instanceof CudaError && error.contextLost));

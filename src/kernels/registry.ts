@@ -237,7 +237,10 @@ export const familyShape = (
 function formOf(family: Family, otherwise: Readonly<Record<string, string>> = {}, nodes?: number) {
   const parameters: Parameters = {
     ...Object.fromEntries(
-      Object.entries({ ...travelling, transport }).map(([key, of]) => [key, { ...of, default: otherwise[key] ?? of.default }]),
+      Object.entries({ ...travelling, transport }).map(([key, of]) => [
+        key,
+        { ...of, default: otherwise[key] ?? of.default },
+      ]),
     ),
     ...(nodes !== undefined && { nodes: number('nodes of equal size', [2, 72], nodes) }),
   };

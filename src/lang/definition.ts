@@ -1,6 +1,7 @@
 /** What `kernel()` and `device()` keep of a header and a body, and what lowering starts from. */
 import type { FramedSource } from './diagnostics.js';
 import type { FenceOrder, Order, Scope } from './expression.js';
+import type { ForeignSource } from './foreign-source.js';
 import type { DeviceParams, DeviceReturn, ParamSpecs, Using } from './kernel.js';
 
 export interface Definition {
@@ -27,13 +28,6 @@ export interface Foreign {
   /** What defines it. */
   readonly source: ForeignSource | undefined;
   readonly effects: ForeignEffects;
-}
-/** CUDA that defines foreign functions, each `extern "C"`: compiled by itself, linked to every kernel that calls one. */
-export interface ForeignSource {
-  /** For messages: 'NVSHMEM'. */
-  readonly name: string;
-  /** Called where a kernel is compiled: the text, and the folders in which its `#include`s are looked for. */
-  find(): { readonly text: string; readonly folders: readonly string[] };
 }
 /** What a foreign function does besides computing. */
 export interface ForeignEffects {

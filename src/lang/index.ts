@@ -9,9 +9,10 @@ export {
   printCuda,
 } from './cuda/index.js';
 export { type DeviceHeader, device, type Kernel, type KernelHeader, kernel } from './define.js';
-export type { ForeignSource, Ordering } from './definition.js';
+export type { Ordering } from './definition.js';
 export { type Code, codes, type Diagnostic, formatDiagnostic, KernelError } from './diagnostics.js';
 export { type ForeignHeader, foreign } from './foreign.js';
+export type { ForeignSource } from './foreign-source.js';
 export {
   callable,
   constant,

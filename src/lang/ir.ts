@@ -12,8 +12,8 @@
  *    (except shifts, whose right operand is u32).
  */
 
-import type { ForeignSource } from './definition.js';
 import type { Expr, Variable } from './expression.js';
+import type { ForeignSource } from './foreign-source.js';
 import type { OperationEffect } from './operations/index.js';
 import type { IrType, Layout } from './types.js';
 

@@ -1,5 +1,5 @@
 /** Visiting and rewriting the IR. Rewriting shares everything it leaves as it is. */
-import type { ForeignSource } from './definition.js';
+import type { ForeignSource } from './foreign-source.js';
 import type { Effect, Expr, IrModule, Span, Stmt } from './ir.js';
 import { requireModule } from './require.js';
 

@@ -4,7 +4,6 @@ import type { Fill, WindowMemory } from '../device/index.js';
 import { UnavailableError } from '../errors/index.js';
 import { together } from './together.js';
 import type { Topology } from './topology.js';
-import type { SharedWindow } from './world.js';
 
 /** A world's rank, as far as NVSHMEM asks. */
 export interface SymmetricPlace {
@@ -48,24 +47,17 @@ function refuses({ alone, topology }: SymmetricPlace): UnavailableError | null {
   return null;
 }
 
-/** Every rank calls it, after `joinNvshmem`. */
-export async function symmetricWindow(
-  { rank, ranks, device, gather }: SymmetricPlace,
+/** This rank's part of a window in the heap. Every rank calls it, after `joinNvshmem`. */
+export async function allocateSymmetric(
+  { device, gather }: Pick<SymmetricPlace, 'device' | 'gather'>,
   bytes: number,
   purpose: string,
   fills: readonly Fill[],
-): Promise<SharedWindow> {
+): Promise<WindowMemory> {
   let own!: WindowMemory;
   await together(gather, `allocating the ${purpose}s`, async () => {
     own = device.allocateSymmetric(bytes, purpose, fills);
     return new Uint8Array(0);
   });
-  return {
-    own,
-    rank,
-    ranks: Array.from({ length: ranks }, (_, i) => i),
-    bases: new Array<number>(ranks).fill(own.address),
-    bytes,
-    close: () => own.free(),
-  };
+  return own;
 }

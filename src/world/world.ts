@@ -28,7 +28,7 @@ import {
   type RunningProxy,
 } from './proxy/start.js';
 import { joinSimulated } from './simulated-node.js';
-import { joinNvshmem, symmetricWindow } from './symmetric.js';
+import { allocateSymmetric, joinNvshmem } from './symmetric.js';
 import { together } from './together.js';
 import { evenNodes, type Topology, topologyOf } from './topology.js';
 
@@ -75,9 +75,9 @@ export class World {
   readonly rank: number;
   /** How many there are. */
   readonly ranks: number;
-  readonly #proxies: RunningProxy[] = [];
   /** Under way or done from the first symmetric window on. */
   #nvshmem: Promise<void> | null = null;
+  readonly #proxies: RunningProxy[] = [];
 
   private constructor(
     /** How the ranks meet and learn of losses. */
@@ -164,7 +164,6 @@ export class World {
       }
     };
     const results = await Promise.all(worlds.map(runOne));
-    await Promise.all(worlds.map((world) => world.#partFromNvshmem()));
     await World.#freeAll(worlds).catch((error) => failures.push(error));
     await Promise.all(worlds.map(({ group }) => group.dispose()));
     if (failures.length > 0) throw failures[0];
@@ -278,7 +277,9 @@ export class World {
     const place = { rank, ranks, topology, device, alone, lost: this.group.signal, gather };
     this.#nvshmem ??= joinNvshmem(place);
     await this.#nvshmem;
-    return symmetricWindow(place, bytes, purpose, fills);
+    const own = await allocateSymmetric(place, bytes, purpose, fills);
+    const bases = new Array<number>(ranks).fill(own.address);
+    return { own, rank, ranks: topology.members[0]!, bases, bytes, close: () => own.free() };
   }
 
   /** Its end waits for every rank, with their threads: so they meet before. Who does not come is lost to the others. */
@@ -290,7 +291,6 @@ export class World {
   /** Frees the device and leaves the group. */
   async dispose(): Promise<void> {
     this.host.left();
-    await this.#partFromNvshmem();
     try {
       await World.#freeAll([this]);
     } finally {
@@ -306,6 +306,7 @@ export class World {
   static async #freeAll(worlds: readonly World[]): Promise<void> {
     await Promise.all(worlds.map(({ device }) => device.settle()));
     await Promise.all(worlds.flatMap((world) => world.#proxies.map((proxy) => proxy.stop())));
+    await Promise.all(worlds.map((world) => world.#partFromNvshmem()));
     await Promise.all(worlds.map(({ device }) => device.dispose()));
   }
 
@@ -326,16 +327,16 @@ interface Host {
   waiting(): () => void;
   /** It has ended. */
   left(): void;
+  readonly startProxy: ProxyStarter;
   /** It is the only one of its process. */
   readonly alone: boolean;
-  readonly startProxy: ProxyStarter;
 }
 
 const unheard = (fabric: FabricOptions = {}): Host => ({
   waiting: () => () => {},
   left: () => {},
-  alone: false,
   startProxy: inThread(fabric),
+  alone: false,
 });
 
 /** `fabric`: how its ranks reach those that other processes simulate; null where there are none. */
@@ -348,8 +349,8 @@ function hostIn(machine: SimMachine, rank: number, fabric: FabricOptions | null 
       if (there) machine.hostLeft(rank);
       there = false;
     },
-    alone: false,
     startProxy: inMachine(machine, rank, fabric),
+    alone: false,
   };
 }
 

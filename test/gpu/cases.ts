@@ -30,6 +30,6 @@ export function casesOnGpus(ranks: number): RoundTripCase[] {
   ];
 }
 
-/** NVSHMEM's compiler takes seconds for a source and its kernels are compiled for every case: those that say most. */
+/** The cases of worlds over NVSHMEM, which have a process for each rank. */
 export const casesOverNvshmem = (ranks: number): RoundTripCase[] =>
   roundTripCases(ranks, { family: 'portable', transport: 'nvshmem', replays: 100 });

@@ -75,7 +75,6 @@ export class NvshmemHeap {
 
   /** All ranks call it, in the same order. */
   free(address: Address): void {
-    if (this.#lost.aborted) return;
     this.#library.calls.free(address);
     forgetCurrentContext();
   }
@@ -89,7 +88,6 @@ export class NvshmemHeap {
 
   /** Before it is unloaded. */
   leave(module: Address): void {
-    if (this.#lost.aborted) return;
     this.#library.calls.finalizeModule(module);
     forgetCurrentContext();
   }
@@ -102,11 +100,18 @@ export class NvshmemHeap {
   }
 
   /**
-   * The end, for which all ranks have met. It would wait for a lost one for ever, so after a loss nothing is undone: the
-   * process's end does it. Where CUDA has failed, the library may end the process by itself, with exit code 255.
+   * Whether a rank was lost. What waits for all ranks would wait for that one for ever, so nothing more is undone, nor may what
+   * the library uses go before it, modules and the GPU's context: the process's end does it.
+   */
+  get stranded(): boolean {
+    return this.#lost.aborted;
+  }
+
+  /**
+   * The end, for which all ranks have met. Where CUDA has failed, the library may end the process by itself, with exit
+   * code 255.
    */
   end(): void {
-    if (this.#lost.aborted) return;
     this.#library.calls.finalize();
     forgetCurrentContext();
   }

@@ -24,6 +24,13 @@ export function refusesRows(layer: Layer, elements = 0): HeddleError | null {
   return null;
 }
 
+/** Why nothing but mapped windows carries rows of kernels that load and store peers' memory; null where they do. */
+export function refusesTransport({ transport, topology }: Place): HeddleError | null {
+  // Between nodes there is a proxy in any case.
+  if (transport === 'windows' || (transport === 'proxy' && topology.nodes > 1)) return null;
+  return new ArgumentError('transport', transport, "'windows', unless family is 'portable'");
+}
+
 /** Why launches cannot be held to so few multiprocessors; null where they can. */
 export function refusesFew({ sms }: Place, tuning?: Blocks): HeddleError | null {
   if (sms === null) return null;

@@ -1,7 +1,7 @@
 /** The portable family: rows travel by three primitives, which every network has. */
 import { ArgumentError, type HeddleError } from '../../errors/index.js';
 import type { Layer } from '../../layer/index.js';
-import { refusesFew, refusesRows, refusesOnNode } from '../common/refusals.js';
+import { refusesFew, refusesOnNode, refusesRows } from '../common/refusals.js';
 import { weighSpread } from '../common/weigh.js';
 import type { Family, Place } from '../family.js';
 import { proxyPlan, ringSlots } from './commands.js';
