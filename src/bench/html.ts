@@ -54,6 +54,7 @@ function latencyChart(report: BenchReport): Chart {
     line('Heddle, dispatch', 'half', times(points, 'heddle', 'dispatch'), 1.5),
     line('NCCL sparse, both', 'nccl', times(points, 'nccl sparse', 'both'), 2),
     line('NCCL dense, both', 'dense', times(points, 'nccl dense', 'both'), 1.5),
+    line('NVSHMEM dense, both', 'dense', times(points, 'nvshmem dense', 'both'), 1.5),
     line('NCCL gather + scatter, both', 'gather', times(points, 'nccl gather', 'both'), 1.5),
     dashed('ceiling: plain stores, both', 'ceiling', times(points, 'stores', 'both')),
     ...publishedFor(report).map(

@@ -132,8 +132,9 @@ export class NcclRound {
   }
 }
 
-const dispatchRow = (of: Workload): number => of.payloads.reduce((sum, { rowBytes }) => sum + rowBytes, 0);
-const combineRow = (of: Workload): number => of.hidden * (of.combineDtype === 'f32' ? 4 : 2);
+export const dispatchRow = (of: Workload): number =>
+  of.payloads.reduce((sum, { rowBytes }) => sum + rowBytes, 0);
+export const combineRow = (of: Workload): number => of.hidden * (of.combineDtype === 'f32' ? 4 : 2);
 
 /** [source][destination]: tokens of the source with an expert at the destination. */
 export function rowsBetween(

@@ -5,6 +5,7 @@ import type { World } from '../world/index.js';
 import { Ceilings } from './ceilings.js';
 import { Noise, setsFor } from './inputs.js';
 import { joinNccl, NcclCrew, type NcclPhase, NcclRound, type NcclWay } from './nccl.js';
+import { NvshmemRound } from './nvshmem.js';
 import type { Phase, Point, Row, Subject } from './report.js';
 import { Round } from './round.js';
 import { gigabytes, type Spread, spread } from './statistics.js';
@@ -21,13 +22,15 @@ import {
 
 export interface Plan {
   readonly workload: WorkloadOptions;
+  /** Equal nodes of consecutive ranks, between which rows cross a network. */
+  readonly nodes: number;
   readonly tokens: readonly number[];
   readonly world: 'local' | 'processes';
   readonly device: 'cuda' | 'sim';
   readonly iterations: number;
   readonly nccl: boolean;
   /** How Heddle's own rounds are created. */
-  readonly how: Pick<ExpertParallelOptions, 'family' | 'split' | 'sms'>;
+  readonly how: Pick<ExpertParallelOptions, 'family' | 'transport' | 'split' | 'sms'>;
   readonly breakdown: boolean;
 }
 
@@ -78,7 +81,8 @@ export async function benchmark(
   await timing.stream.synchronize();
 
   let ceilings: Ceilings | null = null;
-  if (real) {
+  // Those are of windows, which ranks of several nodes do not have in common.
+  if (real && plan.nodes === 1) {
     emit({ type: 'doing', what: 'ceilings' });
     const largest = Math.max(...plan.tokens);
     const { dispatch, combine } = roundBytes(of, largest, routeSets(of, largest, 2));
@@ -181,6 +185,17 @@ async function measure(
     }
     baseline.free();
   }
+  if (plan.how.transport === 'nvshmem') {
+    const baseline = await NvshmemRound.create(timing, of, tokens);
+    if (baseline !== null) {
+      doing('NVSHMEM’s all-to-all');
+      const graph = await timing.capture(rounds, baseline.both);
+      times.set(key('nvshmem dense', 'both'), spread(await timing.replay(graph, rounds)));
+      graph.dispose();
+      await timing.world.barrier('end of NVSHMEM’s all-to-all');
+      baseline.free();
+    }
+  }
   return { tokens, rounds, sets, bytes, rows: rowsOf(times, bytes, real ? 1 : 1000), kernels, tuning };
 }
 
@@ -233,6 +248,7 @@ export function rowsOf(
       add(`nccl ${way}`, phase, median(`nccl ${way}`, phase), null);
     }
   }
+  add('nvshmem dense', 'both', median('nvshmem dense', 'both'), null);
   add('stores', 'dispatch', ceiling.dispatch, null);
   add('stores', 'combine', ceiling.combine, null);
   add('stores', 'both', ceiling.both, 'dispatch + combine');

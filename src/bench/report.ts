@@ -7,7 +7,14 @@ import type { RoundBytes, Workload } from './workload.js';
 export const reportFormat = 'heddle-bench/1';
 
 export type Phase = 'dispatch' | 'combine' | 'both';
-export type Subject = 'heddle' | 'nccl sparse' | 'nccl dense' | 'nccl gather' | 'stores' | 'loads';
+export type Subject =
+  | 'heddle'
+  | 'nccl sparse'
+  | 'nccl dense'
+  | 'nccl gather'
+  | 'nvshmem dense'
+  | 'stores'
+  | 'loads';
 
 /** One line of the results. */
 export interface Row {

@@ -32,7 +32,7 @@ export class Round {
     noise: Noise,
     of: Workload,
     routeSets: readonly (readonly Routes[])[],
-    how: Pick<ExpertParallelOptions, 'family' | 'tuning' | 'split' | 'sms'> = {},
+    how: Pick<ExpertParallelOptions, 'family' | 'transport' | 'tuning' | 'split' | 'sms'> = {},
   ): Promise<Round> {
     const { world, stream } = timing;
     const tokens = routeSets[0]![0]!.tokens;

@@ -23,7 +23,8 @@ export async function runBenchmark(
     throw new ArgumentError('world', wanted.world, 'local: simulated GPUs live in one process');
   if (real) requireGpus(of.ranks, '; with --device sim the simulator counts bytes and steps instead of time');
   const notes: string[] = [];
-  const nccl = real && wanted.nccl ? ncclHere() : { version: null, reason: '' };
+  // NCCL would take NVLink where nodes are only said to be apart.
+  const nccl = real && wanted.nccl && wanted.nodes === 1 ? ncclHere() : { version: null, reason: '' };
   if (nccl.reason !== '') notes.push(`NCCL is not compared: ${nccl.reason}`);
   const plan: Plan = { ...wanted, nccl: nccl.version !== null };
 
@@ -53,7 +54,7 @@ export async function runBenchmark(
 async function inThisProcess(plan: Plan, hear: (event: BenchEvent) => void): Promise<void> {
   const crews = newCrews();
   const silent = (): void => {};
-  await World.local({ ranks: plan.workload.ranks, device: plan.device }, (world) =>
+  await World.local({ ranks: plan.workload.ranks, nodes: plan.nodes, device: plan.device }, (world) =>
     benchmark(world, crews, plan, world.rank === 0 ? hear : silent),
   );
 }
@@ -71,6 +72,7 @@ async function inProcesses(plan: Plan, hear: (event: BenchEvent) => void): Promi
   });
   const launch = await Launch.start({
     ranks: plan.workload.ranks,
+    ...(plan.nodes > 1 && { nodes: plan.nodes }),
     program: join(import.meta.dirname, `worker${extname(import.meta.filename)}`),
     args: [JSON.stringify(plan)],
     prefix: () => '',

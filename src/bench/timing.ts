@@ -4,11 +4,13 @@
  * what passed between the events ÷ the rounds in the graph; the maximum over ranks counts.
  *
  * The alignment is a kernel: all ranks meet by flags, wait a moment in which the hosts enqueue the graphs, and meet
- * again. Without it the time would hold how much later one host launches than another.
+ * again. Without it the time would hold how much later one host launches than another. Ranks of several nodes have no
+ * flags in common: there everything is enqueued twice, and the first time, in which ranks meet by what is measured, is not counted.
  */
 import type { Event, Graph, Launcher, Memory, Stream } from '../device/index.js';
 import { RankLostError } from '../errors/index.js';
 import { flagBarrierKernel, flagBarrierWindow } from '../kernels/index.js';
+import { section } from '../lang/index.js';
 import type { SharedWindow, World } from '../world/index.js';
 import { Crew } from './crew.js';
 import { slowestRank } from './statistics.js';
@@ -41,47 +43,44 @@ export class TimingCrew {
   readonly capturing = new Crew<Capturing>();
 }
 
+/** The kernel by which ranks meet, and where it says whom it missed. */
+interface Alignment {
+  readonly window: SharedWindow;
+  readonly barrier: Launcher;
+  readonly failedAt: number;
+}
+
+async function prepareAlignment(world: World, limit: number): Promise<Alignment> {
+  const { device, ranks, rank } = world;
+  const layout = flagBarrierWindow(ranks);
+  const program = await device.load(flagBarrierKernel(ranks, layout).ir());
+  const window = await world.createWindow(layout.bytes, 'barrier flags');
+  const barrier = program.launcher({ grid: 1, block: Math.ceil(ranks / 32) * 32, rank });
+  barrier.setWindow('win', window);
+  barrier.set('limit', limit);
+  return { window, barrier, failedAt: window.own.address + section(layout, 'failed').offset };
+}
+
 /** One rank's stopwatch. */
 export class Timing {
-  readonly #failedAt: number;
-
   private constructor(
     readonly world: World,
     readonly stream: Stream,
     readonly options: TimingOptions,
     private readonly crew: TimingCrew,
-    private readonly window: SharedWindow,
-    private readonly align: Launcher,
+    /** Null where ranks are of several nodes. */
+    private readonly alignment: Alignment | null,
     private readonly eviction: Memory | null,
     private readonly events: { readonly start: Event; readonly end: Event },
-    failedOffset: number,
-  ) {
-    this.#failedAt = window.own.address + failedOffset;
-  }
+  ) {}
 
   /** Every rank calls it. */
   static async create(world: World, crew: TimingCrew, options: TimingOptions): Promise<Timing> {
-    const { device, ranks, rank } = world;
-    const layout = flagBarrierWindow(ranks);
-    const program = await device.load(flagBarrierKernel(ranks, layout).ir());
-    const window = await world.createWindow(layout.bytes, 'barrier flags');
-    const align = program.launcher({ grid: 1, block: Math.ceil(ranks / 32) * 32, rank });
-    align.setWindow('win', window);
-    align.set('limit', options.limit);
+    const { device } = world;
+    const alignment = world.topology.nodes > 1 ? null : await prepareAlignment(world, options.limit);
     const eviction = options.l2Bytes === 0 ? null : device.allocate(2 * options.l2Bytes, 'what evicts L2');
     const events = { start: device.createEvent(), end: device.createEvent() };
-    const failed = layout.fields.find(({ name }) => name === 'failed')!;
-    return new Timing(
-      world,
-      device.createStream(),
-      options,
-      crew,
-      window,
-      align,
-      eviction,
-      events,
-      failed.offset,
-    );
+    return new Timing(world, device.createStream(), options, crew, alignment, eviction, events);
   }
 
   /** Captures `rounds` rounds of `steps`, on all ranks. */
@@ -112,6 +111,7 @@ export class Timing {
     const mine = new Float64Array(iterations);
     for (let n = -warmups; n < iterations; n++) {
       await this.aligned(() => {
+        if (this.alignment === null) enqueue();
         this.stream.record(this.events.start);
         enqueue();
         this.stream.record(this.events.end);
@@ -123,12 +123,10 @@ export class Timing {
 
   /** Enqueues behind an alignment of all ranks, with cold caches, and waits for it. */
   async aligned(enqueue: () => void, pause = this.options.pause): Promise<void> {
-    const { stream, align } = this;
+    const { stream, alignment } = this;
     if (this.eviction !== null) stream.fill(this.eviction.address, this.eviction.bytes, 0x5a);
     await this.world.barrier('an iteration');
-    align.set('rounds', 3);
-    align.set('pause', pause);
-    align.launch(stream);
+    if (alignment !== null) this.meet(alignment, 3, pause);
     enqueue();
     await stream.synchronize();
   }
@@ -141,14 +139,19 @@ export class Timing {
 
   /** Enqueues the flag barrier as what is measured: `rounds` meetings of all ranks in one kernel. */
   enqueueBarrier(rounds: number): void {
-    this.align.set('rounds', rounds);
-    this.align.set('pause', 0);
-    this.align.launch(this.stream);
+    if (this.alignment !== null) this.meet(this.alignment, rounds, 0);
+  }
+
+  private meet({ barrier }: Alignment, rounds: number, pause: number): void {
+    barrier.set('rounds', rounds);
+    barrier.set('pause', pause);
+    barrier.launch(this.stream);
   }
 
   /** @throws RankLostError where a rank did not come to an alignment. */
   async check(): Promise<void> {
-    const bytes = await this.stream.copyOut(this.#failedAt, 4);
+    if (this.alignment === null) return;
+    const bytes = await this.stream.copyOut(this.alignment.failedAt, 4);
     const failed = new Uint32Array(bytes.slice().buffer)[0]!;
     if (failed !== 0) throw new RankLostError([failed - 1], 'the benchmark’s alignment');
   }
@@ -156,6 +159,6 @@ export class Timing {
   async dispose(): Promise<void> {
     await this.world.barrier('end of timing');
     this.eviction?.free();
-    this.window.close();
+    this.alignment?.window.close();
   }
 }

@@ -191,6 +191,7 @@ async function tuneOne(
     topology: world.topology,
     split: false,
     sms: null,
+    transport: 'windows',
   } as const;
   const measured = tunedFor(family, layer, world.device);
   const start = measured === null ? family.defaults(layer, place) : family.adapt(measured, layer, place);

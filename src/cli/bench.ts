@@ -15,7 +15,7 @@ import {
   tableLine,
 } from '../bench/index.js';
 import { ArgumentError } from '../errors/index.js';
-import { families } from '../kernels/index.js';
+import { families, type TransportName, transports } from '../kernels/index.js';
 import { formats, profiles } from '../layer/index.js';
 import { registerExperts } from './bench-experts.js';
 import { registerGemm } from './bench-gemm.js';
@@ -29,6 +29,7 @@ interface BenchFlags {
   readonly topK?: number;
   readonly ep: number;
   readonly replicas: number;
+  readonly nodes: number;
   readonly begin: number;
   readonly end?: number;
   readonly factor: number;
@@ -44,6 +45,7 @@ interface BenchFlags {
   readonly nccl: boolean;
   readonly kernelBreakdown?: boolean;
   readonly family?: string;
+  readonly transport?: TransportName;
   readonly split?: boolean;
   readonly sms?: number;
   readonly iterStats?: boolean;
@@ -67,6 +69,7 @@ export function register(program: Command): void {
     .option('--top-k <n>', 'instead of the profile’s', integer)
     .option('--ep <ranks>', 'ranks, a GPU each', integer, 4)
     .option('--replicas <n>', 'so many ranks at a time hold the same tokens', integer, 1)
+    .option('--nodes <n>', 'as equal nodes, between which rows cross a network (HEDDLE_PROVIDER)', integer, 1)
     .option('-b, --begin <tokens>', 'fewest tokens a rank', integer, 1)
     .option('-e, --end <tokens>', 'most tokens a rank (default: 4096, simulated 8)', integer)
     .option('-f, --factor <n>', 'from one number of tokens to the next', number, 2)
@@ -101,6 +104,9 @@ export function register(program: Command): void {
       new Option('--family <name>', 'of kernels (default: the first that can)').choices(
         families.map(({ name }) => name),
       ),
+    )
+    .addOption(
+      new Option('--transport <name>', 'what carries its rows (default: windows)').choices(transports),
     )
     .option('--split', 'dispatch and combine as a send and a receive each, back to back')
     .option('--sms <n>', 'the most multiprocessors that a launch takes', integer)
@@ -171,6 +177,7 @@ function planOf(flags: BenchFlags): Plan {
       ...(skew === undefined ? {} : { skew }),
       seed,
     },
+    nodes: flags.nodes,
     tokens: flags.tokens ?? sweep(flags.begin, end, flags.factor),
     world: flags.world,
     device: flags.device,
@@ -178,6 +185,7 @@ function planOf(flags: BenchFlags): Plan {
     nccl: flags.nccl,
     how: {
       ...(flags.family === undefined ? {} : { family: flags.family }),
+      ...(flags.transport === undefined ? {} : { transport: flags.transport }),
       ...(flags.split === undefined ? {} : { split: flags.split }),
       ...(flags.sms === undefined ? {} : { sms: flags.sms }),
     },

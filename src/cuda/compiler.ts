@@ -5,13 +5,15 @@ import { CompileError, type LineOf, parseDiagnostics } from './diagnostics.js';
 import { findNvcc } from './nvcc.js';
 import { openNvrtc } from './nvrtc.js';
 
-/** CUDA C++ text with one kernel in it. */
+/** CUDA C++ text with one kernel in it, or with what kernels call. */
 export interface KernelSource {
   readonly text: string;
-  /** The kernel's name, declared extern "C". */
+  /** The kernel's name, declared extern "C"; of what others call, its own. */
   readonly entry: string;
-  /** The compiler's options for an architecture ('sm_90a'); the same for NVRTC and nvcc. */
-  readonly options: (architecture: string) => readonly string[];
+  /** The compiler's options for an architecture ('sm_90a'). Those of Heddle's own kernels are the same for both. */
+  readonly options: (architecture: string, compiler: Compiler['kind']) => readonly string[];
+  /** What is linked to it; all of them are compiled with relocatable code then. */
+  readonly linked?: readonly KernelSource[];
   /** For messages: the lines of the files that `#line` names. */
   readonly lineOf?: LineOf;
 }
@@ -60,7 +62,7 @@ const inFlight = new Map<string, Promise<Uint8Array>>();
  */
 export async function compileKernel(source: KernelSource, architecture: string): Promise<Uint8Array> {
   const compiler = await findCompiler();
-  const options = source.options(architecture);
+  const options = source.options(architecture, compiler.kind);
   const key = cacheKey({
     compiler: `${compiler.kind} ${compiler.version}`,
     architecture,

@@ -15,10 +15,13 @@ import {
   UnavailableError,
 } from '../errors/index.js';
 import type { IrModule } from '../lang/index.js';
+import type { Address } from '../native/index.js';
 import { compileKernel, type KernelSource } from './compiler.js';
 import { Context, check } from './driver.js';
 import { CudaError } from './errors.js';
 import { architecture, countGpus, describeGpu, type Gpu } from './gpu.js';
+import { link } from './link.js';
+import { NvshmemHeap, nvshmemState } from './nvshmem/heap.js';
 import { closeDescriptor } from './posix.js';
 import { printKernel } from './print.js';
 import { CudaProgram, type ParameterBlock } from './program.js';
@@ -66,6 +69,7 @@ export class CudaDevice implements Device {
   readonly #children = new Set<Disposable>();
   #state: 'live' | 'closing' | 'disposed' = 'live';
   #internal: CudaStream | null = null;
+  #nvshmem: NvshmemHeap | null = null;
 
   /**
    * Opens GPU number `ordinal` of those that this process may use.
@@ -126,18 +130,22 @@ export class CudaDevice implements Device {
   allocateWindow(bytes: number, purpose: string, fills: readonly Fill[] = []): WindowMemory {
     const { context } = this.#enter();
     requireInteger('bytes', bytes, 1, 2 ** 40);
-    const { cuMemsetD8Async, cuStreamSynchronize } = context.driver;
-    const { handle: stream } = this.#internalStream();
-    const window = allocateWindow(context, this.gpu, bytes, purpose, (address, mapped) => {
-      check(cuMemsetD8Async(address, 0, mapped, stream), 'cuMemsetD8Async', `clearing the ${purpose}`);
-      for (const { offset, bytes, value } of fills) {
-        const filled = cuMemsetD8Async(address + offset, value, bytes, stream);
-        check(filled, 'cuMemsetD8Async', `filling the ${purpose}`);
-      }
-      check(cuStreamSynchronize(stream), 'cuStreamSynchronize', `clearing the ${purpose}`);
-    });
+    const window = allocateWindow(context, this.gpu, bytes, purpose, (address, mapped) =>
+      this.#clear(address, mapped, purpose, fills),
+    );
     const { dispose } = this.#adopt(window.release);
     return { address: window.address, bytes, handle: window.handle, poison: () => {}, free: dispose };
+  }
+
+  #clear(address: number, bytes: number, purpose: string, fills: readonly Fill[]): void {
+    const { cuMemsetD8Async, cuStreamSynchronize } = this.#enter().context.driver;
+    const { handle: stream } = this.#internalStream();
+    check(cuMemsetD8Async(address, 0, bytes, stream), 'cuMemsetD8Async', `clearing the ${purpose}`);
+    for (const { offset, bytes, value } of fills) {
+      const filled = cuMemsetD8Async(address + offset, value, bytes, stream);
+      check(filled, 'cuMemsetD8Async', `filling the ${purpose}`);
+    }
+    check(cuStreamSynchronize(stream), 'cuStreamSynchronize', `clearing the ${purpose}`);
   }
 
   async openWindow(handle: Uint8Array): Promise<PeerMemory> {
@@ -234,16 +242,24 @@ export class CudaDevice implements Device {
     sharedBytes: number,
   ): Promise<CudaProgram<M>> {
     this.#enter();
-    const cubin = await compileKernel(kernel, architecture(this.gpu.capability));
+    const parts = [kernel, ...(kernel.linked ?? [])];
+    const cubins = await Promise.all(
+      parts.map((part) => compileKernel(part, architecture(this.gpu.capability))),
+    );
     const { context } = this.#enter();
+    const image = parts.length === 1 ? cubins[0]! : link(context, kernel.entry, cubins);
     const d = context.driver;
     const loading = `loading the kernel ${kernel.entry}`;
-    check(d.cuModuleLoadData(d.out.address, cubin), 'cuModuleLoadData', loading);
+    check(d.cuModuleLoadData(d.out.address, image), 'cuModuleLoadData', loading);
     const loaded = d.out.number();
+    const heap = parts.length === 1 ? null : this.#heapOf(loaded, kernel.entry);
     this.#adopt(() => {
+      if (heap?.stranded) return;
       context.use();
+      heap?.leave(loaded);
       check(d.cuModuleUnload(loaded), 'cuModuleUnload', kernel.entry);
     });
+    heap?.enter(loaded, kernel.entry);
     check(d.cuModuleGetFunction(d.out.address, loaded, kernel.entry), 'cuModuleGetFunction', loading);
     const entry = d.out.number();
     // Now, while nothing of ours runs: a kernel loaded at its first launch would wait for the running ones.
@@ -254,6 +270,50 @@ export class CudaDevice implements Device {
       entry,
       parameters,
     );
+  }
+
+  /** What a module with NVSHMEM's state in it gets that from; null for others. */
+  #heapOf(module: Address, kernel: string): NvshmemHeap | null {
+    const { out, cuModuleGetGlobal } = this.#enter().context.driver;
+    if (cuModuleGetGlobal(out.address, out.address + 8, module, nvshmemState) !== 0) return null;
+    if (this.#nvshmem !== null) return this.#nvshmem;
+    throw new HeddleError(
+      'HEDDLE_NVSHMEM',
+      `${kernel} calls NVSHMEM, which ${this.description} is not part of; make its symmetric window first`,
+    );
+  }
+
+  /** Blocks the thread until every rank has called it with the same id: let them meet just before. */
+  joinNvshmem(id: Uint8Array, rank: number, ranks: number, lost: AbortSignal): void {
+    const { context } = this.#enter();
+    const heap = NvshmemHeap.join(id, rank, ranks, lost);
+    this.#nvshmem = heap;
+    this.#adopt(() => {
+      if (heap.stranded) return;
+      context.use();
+      heap.end();
+    });
+  }
+
+  /** The heap that `joinNvshmem` has brought; null before. */
+  get nvshmem(): NvshmemHeap | null {
+    return this.#nvshmem;
+  }
+
+  /** Memory of NVSHMEM's heap, cleared: every rank calls it with the same size, and frees it in the same order. */
+  allocateSymmetric(bytes: number, purpose: string, fills: readonly Fill[] = []): WindowMemory {
+    const { context } = this.#enter();
+    const heap = this.#nvshmem;
+    if (heap === null) throw new HeddleError('HEDDLE_NVSHMEM', `${this.description} is not part of NVSHMEM`);
+    const address = heap.allocate(bytes, purpose);
+    const { dispose } = this.#adopt(() => {
+      if (heap.stranded) return;
+      context.use();
+      heap.free(address);
+    });
+    this.#clear(address, bytes, purpose, fills);
+    // Nobody maps it.
+    return { address, bytes, handle: new Uint8Array(0), poison: () => {}, free: dispose };
   }
 
   createStream(): CudaStream {
@@ -313,7 +373,7 @@ export class CudaDevice implements Device {
     for (const child of [...this.#children].reverse()) attempt(() => child.dispose(), failures);
     this.#children.clear();
     attempt(() => this.#home.staging.dispose(), failures);
-    attempt(() => this.#home.context.release(), failures);
+    if (!this.#nvshmem?.stranded) attempt(() => this.#home.context.release(), failures);
     // After a failed kernel every one of these fails with the kernel's error, which `synchronize` reported; the
     // driver has let go of the memory then.
     const unexpected = failures.find((error) => !(error instanceof CudaError && error.contextLost));

@@ -1,5 +1,5 @@
 /** What this machine has of CUDA: each library is tried in a child process before this one trusts it. */
-import { type Probe, probe } from '../native/index.js';
+import { type Probe, probe, runApart } from '../native/index.js';
 import { compilerRemedy, findCompiler } from './compiler.js';
 import { CudaDevice } from './device.js';
 import { driverCandidates, driverRemedy, formatVersion } from './driver.js';
@@ -7,6 +7,8 @@ import { canAddress, type Gpu, hasPeerAtomics, listGpus } from './gpu.js';
 import { ncclCandidates } from './nccl.js';
 import { type Links, nvmlCandidates, openNvml } from './nvml.js';
 import { nvrtcCandidates } from './nvrtc.js';
+import { nvshmemCandidates, nvshmemRemedy } from './nvshmem/library.js';
+import type { NvshmemTrial } from './nvshmem/trial.js';
 import { type FabricProbe, fabricRemedy } from './sharing.js';
 import { allowsTakingDescriptors } from './window.js';
 
@@ -54,12 +56,35 @@ export async function examineCuda(): Promise<CudaReport> {
       enables: 'the baselines of `heddle bench`',
       remedy: 'pip install nvidia-nccl-cu13, and put its lib folder on LD_LIBRARY_PATH',
     }),
-    library('NVSHMEM', probe(['libnvshmem_host.so.3', 'libnvshmem_host.so.2']), () => '', {
-      enables: 'nothing yet needs it; reported for comparison with other kernels',
-      remedy: 'pip install nvidia-nvshmem-cu13, and put its lib folder on LD_LIBRARY_PATH',
-    }),
+    examineNvshmem(),
   );
   return { findings, gpus };
+}
+
+const nvshmemLimit = 30_000;
+const nvshmemEnables = 'the portable family’s transport nvshmem, with a process for each rank';
+
+/** Whether it is there, and comes up: both in processes of their own, for its errors may end the one they happen in. */
+function examineNvshmem(): Finding {
+  const found = probe(nvshmemCandidates);
+  if (!found.ok)
+    return library('NVSHMEM', found, () => '', { enables: nvshmemEnables, remedy: nvshmemRemedy });
+  const tried = runApart(new URL('./nvshmem/trial.js', import.meta.url), nvshmemLimit);
+  return nvshmemFinding(tried.ok ? (JSON.parse(tried.line) as NvshmemTrial) : tried.reason, found.path);
+}
+
+/** What the trial said of itself, or why it said nothing. */
+export function nvshmemFinding(trial: NvshmemTrial | string, path: string): Finding {
+  const [name, enables] = ['NVSHMEM', nvshmemEnables];
+  if (typeof trial === 'string') {
+    const remedy = 'Set NVSHMEM_DEBUG=INFO to see why';
+    return { name, state: 'broken', detail: `${trial} (${path})`, enables, remedy };
+  }
+  const { version, cameUp, plugins, refusal } = trial;
+  if (refusal !== null) return { name, state: 'broken', detail: refusal, enables, remedy: 'See the message' };
+  const transports = [cameUp ? 'NVLink (came up on GPU 0)' : 'no GPU to try it on', ...plugins].join(', ');
+  const detail = `${version} (${path}); transports: ${transports}`;
+  return { name, state: 'found', detail, enables, remedy: null };
 }
 
 function examineDriver(): Finding {

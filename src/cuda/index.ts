@@ -17,6 +17,9 @@ export {
   ncclUniqueIdBytes,
   ncclVersionNumber,
 } from './nccl.js';
+export { type NvshmemHeaders, nvshmemHeaders } from './nvshmem/headers.js';
+export { NvshmemHeap } from './nvshmem/heap.js';
+export { nvshmem } from './nvshmem/library.js';
 export type { CudaLauncher, CudaProgram, KernelFacts, Parameter, ParameterBlock } from './program.js';
-export type { CudaEvent, CudaGraph, CudaStream } from './stream.js';
+export { type CudaEvent, type CudaGraph, CudaStream } from './stream.js';
 export { formatBytes } from './window.js';

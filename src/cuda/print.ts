@@ -3,6 +3,8 @@ import {
   compileOptions,
   dynamicSharedBytes,
   entryName,
+  type ForeignSource,
+  foreignSources,
   type IrModule,
   type IrType,
   parameterAbi,
@@ -19,13 +21,33 @@ export function printKernel(module: IrModule): {
   /** Shared memory that its launches must ask for. */
   sharedBytes: number;
 } {
+  const linked = [...foreignSources(module)].map(foreignObject);
   const kernel: KernelSource = {
     text: printCuda(module),
     entry: entryName(module),
-    options: compileOptions,
+    options: linked.length === 0 ? compileOptions : (arch) => [...compileOptions(arch), relocatable],
+    linked,
     lineOf: lineOf(module),
   };
   return { kernel, parameters: parameterBlock(module), sharedBytes: dynamicSharedBytes(module.shared) };
+}
+
+const relocatable = '--relocatable-device-code=true';
+
+/** What defines the foreign functions of a kernel. Headers that are written for nvcc mark not all of what runs on a GPU. */
+function foreignObject({ name, find }: ForeignSource): KernelSource {
+  const { text, folders } = find();
+  return {
+    text,
+    entry: name,
+    options: (arch, compiler) => [
+      `--gpu-architecture=${arch}`,
+      '--std=c++17',
+      relocatable,
+      ...(compiler === 'nvrtc' ? ['--device-as-default-execution-space'] : []),
+      ...folders.map((folder) => `--include-path=${folder}`),
+    ],
+  };
 }
 
 /** The lines of the kernel's own sources, which need not be on this machine as files. */

@@ -103,10 +103,10 @@ export function requireFunction(argument: string, value: unknown, mustBe = 'a fu
 }
 
 /** Requires one of these texts. */
-export function requireOneOf(argument: string, value: unknown, allowed: readonly string[]): void {
-  if (typeof value !== 'string' || !allowed.includes(value)) {
-    throw new ArgumentError(argument, value, `one of ${allowed.map((name) => `'${name}'`).join(', ')}`);
-  }
+export function requireOneOf<T extends string>(argument: string, value: unknown, allowed: readonly T[]): T {
+  const found = allowed.find((one) => one === value);
+  if (found !== undefined) return found;
+  throw new ArgumentError(argument, value, `one of ${allowed.map((name) => `'${name}'`).join(', ')}`);
 }
 
 /** A short, safe rendering of a value for a message. */

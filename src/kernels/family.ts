@@ -25,9 +25,15 @@ export interface Place {
   readonly split: boolean;
   /** The most multiprocessors that a launch may take, a block each; null for all there are. */
   readonly sms: number | null;
+  /** What carries the rows of a family that leaves it open. */
+  readonly transport: TransportName;
   /** The rank whose plan it is. Plans of all ranks differ in nothing that others see. */
   readonly rank: number;
 }
+
+/** Windows that ranks map of each other; NVSHMEM's symmetric heap, and its puts; a proxy beside each rank, which drives a network. */
+export const transports = ['windows', 'nvshmem', 'proxy'] as const;
+export type TransportName = (typeof transports)[number];
 
 export interface Family<T extends Tuning = Tuning> {
   readonly name: string;
@@ -66,17 +72,21 @@ export interface WindowPlan {
   /** For errors and findings: 'receive window'. */
   readonly purpose: string;
   readonly layout: Layout;
+  /** It lies in NVSHMEM's symmetric heap: its puts reach it, loads and stores of peers do not. */
+  readonly symmetric?: boolean;
   /** Windows start as zeros, except these, of which every bit is set. */
   readonly ones: readonly Field[];
   /** What holds nothing before a kernel has written it: to read it earlier is a mistake, which the checker reports. */
   readonly unwritten: readonly Field[];
 }
 
-/** Memory that networks reach, zeros at first, the same layout on every rank; and the proxy that moves its bytes. */
+/** Memory that networks reach, the same layout on every rank; and the proxy that moves its bytes. */
 export interface WirePlan {
   readonly kind: 'wire';
   readonly purpose: string;
   readonly layout: Layout;
+  /** It begins as zeros, except these, of which every bit is set. */
+  readonly ones?: readonly Field[];
   /** The proxy's program: what a module exports, and what it is given. Threads share no functions, so it is named. */
   readonly program: { readonly module: URL; readonly name: string; readonly data: unknown };
 }
@@ -90,7 +100,7 @@ export interface BufferPlan {
 
 /** A tensor in memory that the plan asks for. */
 export interface View {
-  readonly in: WindowPlan | BufferPlan;
+  readonly in: WindowPlan | WirePlan | BufferPlan;
   readonly offset: number;
   readonly dtype: Dtype;
   readonly shape: readonly number[];
@@ -119,7 +129,7 @@ export interface Round {
 
 /** A plan's memory, where it lies on this rank. */
 export interface Placed {
-  /** The kernels' `g.rank`: this rank in its node. */
+  /** This rank in its node: the kernels' `g.rank`, unless a step says otherwise. */
   readonly rank: number;
   /** Microseconds that a kernel waits for a peer. */
   readonly limit: number;
@@ -148,6 +158,8 @@ export function step<P extends ParamSpecs>(of: {
   readonly kernel: Kernel<P>;
   readonly blocks: number;
   readonly threads: number;
+  /** What `g.rank` is, where kernels do not count the ranks of a node. */
+  readonly rank?: number;
   once(set: Setters<P>, placed: Placed): void;
   each?(set: Setters<P>, round: Round): void;
 }): Step {
@@ -157,7 +169,7 @@ export function step<P extends ParamSpecs>(of: {
     blocks,
     threads,
     async load(device, placed) {
-      const shape = { grid: blocks, block: threads, programmatic: true, rank: placed.rank };
+      const shape = { grid: blocks, block: threads, programmatic: true, rank: of.rank ?? placed.rank };
       const site = await callSite(device, kernel, shape);
       of.once(site.set, placed);
       return {

@@ -27,7 +27,7 @@ import {
   mostLocalExperts,
   swigluKernel,
 } from './experts/index.js';
-import { type Family, type Place, type Plan, phases } from './family.js';
+import { type Family, type Place, type Plan, phases, type TransportName, transports } from './family.js';
 import { hybrid } from './hybrid/index.js';
 import { choice, count, type Knob, requireKnob, type Tuning } from './knobs.js';
 import { oneSided } from './one-sided/index.js';
@@ -95,6 +95,7 @@ const travelling = {
   weighting: word('who applies the router weights', ['experts', 'combine'], 'experts'),
   wire: word('how rows come back', ['rows', 'e4m3'], 'rows'),
 } satisfies Parameters;
+const transport = word('what carries rows of the portable family', transports, 'windows');
 
 export const registry: readonly RegisteredKernel[] = [
   ofFamily(oneSided, 'one_sided_dispatch', 'sends tokens to the ranks that own their experts'),
@@ -111,6 +112,9 @@ export const registry: readonly RegisteredKernel[] = [
     'portable_dispatch_send',
     'sends tokens to the ranks that own their experts, as messages',
   ),
+  ofFamily(portable, 'portable_stage', 'brings rows to where the network reads them', {
+    otherwise: { transport: 'proxy' },
+  }),
   ofFamily(portable, 'portable_dispatch_recv', 'waits until all of a dispatch has come'),
   ofFamily(portable, 'portable_weigh', 'from a row a route to the row that travels', {
     otherwise: { weighting: 'combine' },
@@ -233,7 +237,10 @@ export const familyShape = (
 function formOf(family: Family, otherwise: Readonly<Record<string, string>> = {}, nodes?: number) {
   const parameters: Parameters = {
     ...Object.fromEntries(
-      Object.entries(travelling).map(([key, of]) => [key, { ...of, default: otherwise[key] ?? of.default }]),
+      Object.entries({ ...travelling, transport }).map(([key, of]) => [
+        key,
+        { ...of, default: otherwise[key] ?? of.default },
+      ]),
     ),
     ...(nodes !== undefined && { nodes: number('nodes of equal size', [2, 72], nodes) }),
   };
@@ -252,7 +259,10 @@ function formOf(family: Family, otherwise: Readonly<Record<string, string>> = {}
       Object.fromEntries(entries.filter(([key]) => !knobs.has(key))),
     );
     const layer = layerOf(shape);
-    const place = placeOf(layer, split, nodes === undefined ? 1 : shape.number('nodes'));
+    const place: Place = {
+      ...placeOf(layer, split, nodes === undefined ? 1 : shape.number('nodes')),
+      transport: shape.text('transport') as TransportName,
+    };
     const tuning: Record<string, Record<string, number | string>> = structuredClone(start(layer, place));
     for (const [path, value] of entries) {
       const found = knobs.get(path);
@@ -356,6 +366,7 @@ const placeOf = ({ ranks }: Layer, split: boolean, nodes: number): Place => ({
   rank: 0,
   split,
   sms: null,
+  transport: 'windows',
   topology: topologyOf(
     Array.from({ length: ranks }, (_, rank) => Math.floor((rank * nodes) / ranks)),
     0,

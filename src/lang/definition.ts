@@ -1,6 +1,7 @@
 /** What `kernel()` and `device()` keep of a header and a body, and what lowering starts from. */
 import type { FramedSource } from './diagnostics.js';
 import type { FenceOrder, Order, Scope } from './expression.js';
+import type { ForeignSource } from './foreign-source.js';
 import type { DeviceParams, DeviceReturn, ParamSpecs, Using } from './kernel.js';
 
 export interface Definition {
@@ -24,6 +25,8 @@ export interface DeviceDefinition extends Definition {
 export interface Foreign {
   /** The file that declares it. */
   readonly header: string | undefined;
+  /** What defines it. */
+  readonly source: ForeignSource | undefined;
   readonly effects: ForeignEffects;
 }
 /** What a foreign function does besides computing. */
@@ -32,6 +35,8 @@ export interface ForeignEffects {
   readonly reads: readonly string[];
   readonly writes: readonly string[];
   readonly orders: readonly Ordering[];
+  /** All lanes of a warp call it together. */
+  readonly warp: boolean;
 }
 export type Ordering = `${Exclude<Order | FenceOrder, 'weak' | 'relaxed'>}.${Scope}`;
 

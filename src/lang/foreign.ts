@@ -1,8 +1,9 @@
 /** `foreign()`: device functions that others wrote in CUDA, each with a twin that the simulator runs. */
-import { ArgumentError, requireObject, show } from '../errors/index.js';
+import { ArgumentError, requireFlag, requireFunction, requireObject, show } from '../errors/index.js';
 import { reservedNames } from './cuda/scopes.js';
 import { checkHeader, isPassed, isScalar, scalars } from './define.js';
 import { type ForeignEffects, type Ordering, orderings, rememberDevice } from './definition.js';
+import type { ForeignSource } from './foreign-source.js';
 import type { Body, DeviceFunction, PointerParam, ReturnValue, ScalarParam, UsingSpec } from './kernel.js';
 import { functionSource } from './source.js';
 
@@ -16,6 +17,8 @@ export interface ForeignHeader<P extends ForeignParams, U extends UsingSpec, R e
   readonly name: string;
   /** The file that declares it, as after `#include`; without one, it is declared `extern "C"`, to be linked. */
   readonly header?: string;
+  /** What defines it, where that is not in the header: linked to the kernel. */
+  readonly source?: ForeignSource;
   /** In the order of its CUDA parameters. */
   readonly params: P;
   /** The type of the result; nothing by default. */
@@ -29,6 +32,8 @@ export interface ForeignHeader<P extends ForeignParams, U extends UsingSpec, R e
     readonly writes?: readonly PointersOf<P>[];
     /** How it orders other accesses: 'release.sys'. */
     readonly orders?: readonly Ordering[];
+    /** All lanes of a warp call it together: its twin may do what warps do. */
+    readonly warp?: boolean;
   };
 }
 
@@ -39,7 +44,7 @@ export function foreign<
   const R extends ScalarParam | 'void' = 'void',
 >(header: ForeignHeader<P, U, R>, twin: Body<P, U, ReturnValue<R>>): DeviceFunction<P, R> {
   requireObject('header', header);
-  const { name, params, header: file, using = {}, returns = 'void' } = header;
+  const { name, params, header: file, source, using = {}, returns = 'void' } = header;
   const { site, fail } = checkHeader(
     foreign,
     header,
@@ -52,6 +57,10 @@ export function foreign<
   if (file !== undefined && !(typeof file === 'string' && /^(<[^<>\s]+>|[^<>"\s]+)$/.test(file))) {
     fail('HK203', `header is ${show(file)}; it must be a file name, or one in <…>`);
   }
+  if (source !== undefined) {
+    requireObject('source', source, "what defines it: { name: 'net', find: () => ({ text, folders: [] }) }");
+    requireFunction('source.find', source.find, 'a function that gives its text and folders');
+  }
   if (returns !== 'void' && !isScalar(returns)) {
     fail('HK201', `returns is ${show(returns)}; it must be ${scalars.join(', ')}, or 'void'`);
   }
@@ -60,11 +69,11 @@ export function foreign<
     header.effects,
     "what it does: { reads: ['from'], writes: ['to'], orders: ['release.sys'] }",
   );
-  const { reads = [], writes = [], orders = [] } = header.effects;
+  const { reads = [], writes = [], orders = [], warp = false } = header.effects;
   for (const [what, list] of Object.entries({ reads, writes, orders })) {
     if (!Array.isArray(list)) throw new ArgumentError(`effects.${what}`, list, 'an array of names');
   }
-  const effects: ForeignEffects = { reads, writes, orders };
+  const effects: ForeignEffects = { reads, writes, orders, warp: requireFlag('effects.warp', warp) };
   for (const one of [...reads, ...writes]) {
     if (typeof params[one] !== 'object')
       fail('HK203', `effects name ${show(one)}, which is no pointer in params`);
@@ -84,7 +93,7 @@ export function foreign<
     using,
     returns,
     source: functionSource(twin.toString(), site),
-    foreign: { header: file, effects },
+    foreign: { header: file, source, effects },
   });
   // As in device(): the real parameter types exist for the editor.
   return made as unknown as DeviceFunction<P, R>;

@@ -12,6 +12,7 @@ export { type DeviceHeader, device, type Kernel, type KernelHeader, kernel } fro
 export type { Ordering } from './definition.js';
 export { type Code, codes, type Diagnostic, formatDiagnostic, KernelError } from './diagnostics.js';
 export { type ForeignHeader, foreign } from './foreign.js';
+export type { ForeignSource } from './foreign-source.js';
 export {
   callable,
   constant,
@@ -46,6 +47,7 @@ export {
   type EffectPlace,
   effectsOf,
   expressionsOf,
+  foreignSources,
   isLeftEarly,
   operands,
   rewriteEffects,

@@ -11,7 +11,9 @@
  * 3. Types are explicit on every expression, and both operands of an operation have the same type
  *    (except shifts, whose right operand is u32).
  */
+
 import type { Expr, Variable } from './expression.js';
+import type { ForeignSource } from './foreign-source.js';
 import type { OperationEffect } from './operations/index.js';
 import type { IrType, Layout } from './types.js';
 
@@ -98,6 +100,8 @@ export interface ForeignFunction {
   readonly name: string;
   /** The file that declares it; without one the printer declares it. */
   readonly header: string | undefined;
+  /** What is linked to the kernel; without it, the file defines it. */
+  readonly source: ForeignSource | undefined;
   readonly returns: IrType;
 }
 

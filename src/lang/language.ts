@@ -181,6 +181,8 @@ export interface Gpu {
    * worse than a wasted fetch where it is too early.
    */
   prefetch<T extends MemoryName>(pointer: Pointer<T>): void;
+  /** The bytes from one address to another of the same memory, to which `to` comes no earlier: a place in a window, say. */
+  distance<T extends MemoryName, U extends MemoryName>(to: Pointer<T>, from: Pointer<U>): u32;
   /** Returns the value before. */
   atomicAdd<T extends 'i32' | 'u32' | 'u64'>(
     pointer: Pointer<T>,
@@ -194,11 +196,11 @@ export interface Gpu {
   fence(scope: Scope, options?: { readonly order: FenceOrder }): void;
 
   /**
-   * Waits until the u32 there has reached `epoch` (wrap-safe); or equals it, or differs from it; or those of its bits
-   * that `mask` has. False when the limit ran out.
+   * Waits until the u32 there, or the lower half of the u64, has reached `epoch` (wrap-safe); or equals it, or differs
+   * from it; or those of its bits that `mask` has. False when the limit ran out.
    */
   awaitEpoch(
-    pointer: Pointer<'u32'>,
+    pointer: Pointer<'u32'> | Pointer<'u64'>,
     epoch: u32,
     options: WaitOptions & { readonly until?: '>=' | '==' | '!='; readonly mask?: u32 },
   ): bool;

@@ -1,4 +1,5 @@
 /** Visiting and rewriting the IR. Rewriting shares everything it leaves as it is. */
+import type { ForeignSource } from './foreign-source.js';
 import type { Effect, Expr, IrModule, Span, Stmt } from './ir.js';
 import { requireModule } from './require.js';
 
@@ -25,6 +26,15 @@ export function effectsOf(module: IrModule): EffectPlace[] {
   const found: EffectPlace[] = [];
   walkStatements(module.entry.body, (stmt) => {
     if (stmt.kind === 'effect') found.push({ effect: stmt.effect, span: stmt.span, index: found.length });
+  });
+  return found;
+}
+
+/** What must be linked to a module: the sources of the foreign functions that it calls. */
+export function foreignSources(module: IrModule): ReadonlySet<ForeignSource> {
+  const found = new Set<ForeignSource>();
+  walkStatements(module.entry.body, (stmt) => {
+    if (stmt.kind === 'foreign' && stmt.callee.source !== undefined) found.add(stmt.callee.source);
   });
   return found;
 }

@@ -1,5 +1,5 @@
 /** A plan carried out on one rank: its memory, its kernels loaded and bound to that memory. */
-import type { Memory, Stream, Window } from '../device/index.js';
+import type { Fill, Memory, Stream, Window } from '../device/index.js';
 import {
   type BufferPlan,
   type LoadedStep,
@@ -31,9 +31,10 @@ export class Carried {
     const { device } = world;
     const windows = new Map<WindowPlan, SharedWindow>();
     for (const of of plan.windows) {
-      const ones = of.ones.filter(({ length }) => length > 0);
-      const fills = ones.map((field) => ({ offset: field.offset, bytes: bytesOf(field), value: 0xff }));
-      const window = await world.createWindow(of.layout.bytes, of.purpose, fills);
+      const fills = fillsOf(of.ones);
+      const window = await (of.symmetric
+        ? world.createSymmetricWindow(of.layout.bytes, of.purpose, fills)
+        : world.createWindow(of.layout.bytes, of.purpose, fills));
       for (const field of of.unwritten) window.own.poison(field.offset, bytesOf(field));
       windows.set(of, window);
     }
@@ -90,8 +91,15 @@ export class Carried {
     for (const window of this.windows.values()) window.close();
   }
 
-  private address(of: WindowPlan | BufferPlan): number {
-    return of.kind === 'window' ? this.windows.get(of)!.own.address : this.buffers.get(of)!.address;
+  private address(of: WindowPlan | WirePlan | BufferPlan): number {
+    switch (of.kind) {
+      case 'window':
+        return this.windows.get(of)!.own.address;
+      case 'wire':
+        return this.wire!.memory.address;
+      case 'buffer':
+        return this.buffers.get(of)!.address;
+    }
   }
 }
 
@@ -102,11 +110,17 @@ interface Wire {
   readonly proxy: RunningProxy;
 }
 
-async function layWire(world: World, { layout, purpose, program }: WirePlan): Promise<Wire> {
+async function layWire(world: World, { layout, purpose, program, ones = [] }: WirePlan): Promise<Wire> {
   const memory = world.device.allocateMapped(layout.bytes, purpose);
+  for (const { offset, bytes, value } of fillsOf(ones)) memory.raw.fill(value, offset, offset + bytes);
   const { address, bytes } = memory;
   const proxy = await world.startProxy({ ...program, memory });
   return { memory, window: { rank: 0, bases: [address], bytes }, proxy };
 }
+
+const fillsOf = (ones: readonly Field[]): Fill[] =>
+  ones
+    .filter(({ length }) => length > 0)
+    .map((field) => ({ offset: field.offset, bytes: bytesOf(field), value: 0xff }));
 
 const bytesOf = ({ type, length }: Field): number => byteSize[type] * length;

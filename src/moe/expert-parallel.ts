@@ -113,9 +113,10 @@ export class ExpertParallel {
     const place = placeOf({ kind: device.kind, rank, topology }, options);
     const choice = choose(layer, place, device, options);
     const { family, tuning } = choice;
-    const { split } = place;
+    const { split, transport } = place;
     const rounds = roundsOf(options);
-    await requireSameEverywhere(world, { ...layer, family: family.name, split, rounds, ...tuning });
+    const agreed = { ...layer, family: family.name, split, transport, rounds, ...tuning };
+    await requireSameEverywhere(world, agreed);
     const plan = family.plan(layer, place, tuning);
     requireRoom(memoryOf(plan, rounds), layer, device);
     const track = async () =>

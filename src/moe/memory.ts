@@ -47,9 +47,9 @@ export function memoryFor(options: MemoryOptions): MemoryUse {
 }
 
 /** Of a plan that is carried out for each of so many rounds in flight. */
-export function memoryOf({ windows, buffers }: Plan, rounds: number): MemoryUse {
+export function memoryOf({ windows, wire, buffers }: Plan, rounds: number): MemoryUse {
   const once: MemoryPart[] = [
-    ...windows.flatMap(({ purpose, layout: { fields, bytes } }) =>
+    ...[...windows, ...(wire === null ? [] : [wire])].flatMap(({ purpose, layout: { fields, bytes } }) =>
       fields.map(({ name, offset }, i) => ({
         purpose,
         section: name,

@@ -1,6 +1,6 @@
 /** What an ExpertParallel is created with, and the layer that its kernels are made for. */
 import { ArgumentError, requireFlag, requireInteger, requireObject, requireOneOf } from '../errors/index.js';
-import type { Place, Tuning } from '../kernels/index.js';
+import { type Place, type TransportName, type Tuning, transports } from '../kernels/index.js';
 import {
   type Dtype,
   dtypes,
@@ -72,6 +72,12 @@ export interface ExpertParallelOptions {
   readonly waitMs?: number;
   /** The family of kernels that carries the rows. Default: the first that can (`ep.family` says which). */
   readonly family?: string;
+  /**
+   * What carries rows. 'windows', the default in a world of one node: ranks map each other's memory. 'proxy', the default
+   * elsewhere: a proxy beside each rank, over a network. 'nvshmem': NVSHMEM's puts, with a process for each rank. The portable
+   * family goes by each of them.
+   */
+  readonly transport?: TransportName;
   /** How the family's kernels are spread over the device. Default: what suits the layer. All ranks must say the same. */
   readonly tuning?: Tuning;
 }
@@ -115,13 +121,19 @@ export const roundsOf = ({ rounds = 1 }: Pick<ExpertParallelOptions, 'rounds'>):
 /** Where the layer's plan will be carried out, and how. */
 export const placeOf = (
   { kind, rank, topology }: Pick<Place, 'kind' | 'rank' | 'topology'>,
-  { split, sms }: Pick<ExpertParallelOptions, 'split' | 'sms'>,
+  { split, sms, transport }: Pick<ExpertParallelOptions, 'split' | 'sms' | 'transport'>,
 ): Place => ({
   kind,
   rank,
   topology,
   split: requireFlag('split', split ?? false),
   sms: sms === undefined ? null : requireInteger('sms', sms, 1, 1024),
+  transport:
+    transport === undefined
+      ? topology.nodes > 1
+        ? 'proxy'
+        : 'windows'
+      : requireOneOf('transport', transport, transports),
 });
 
 /** Requires a row as `row()` makes it, of one of these dtypes; returns its bytes. */

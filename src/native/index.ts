@@ -2,6 +2,7 @@
  * Foreign functions: the one place that knows koffi. Libraries are opened at run time, addresses are plain
  * numbers, raw memory is seen through zero-copy views. And threads, started on a module.
  */
+export { runApart } from './apart.js';
 export { errno, functionAt, type Library, openLibrary } from './library.js';
 export {
   addressOf,

@@ -14,11 +14,16 @@ const fromSource = import.meta.url.endsWith('.ts');
 export function startThread(module: URL, data: unknown, transferList: readonly Transferable[] = []): Worker {
   const given = { workerData: data, transferList: [...transferList] };
   if (!fromSource) return new Worker(module, given);
+  return new Worker(importing(module), { ...given, eval: true, execArgv: [] });
+}
+
+/** A program that imports a module and does no more. */
+export function importing(module: URL): string {
+  if (!fromSource) return `import(${JSON.stringify(module.href)})`;
   const tsx = join(dirname(createRequire(import.meta.url).resolve('tsx/esm/api')), 'index.mjs');
   const source = module.href.replace(/\.js$/, '.ts');
-  const start = `import(${JSON.stringify(pathToFileURL(tsx).href)})
+  return `import(${JSON.stringify(pathToFileURL(tsx).href)})
     .then(({ register }) => { register(); return import(${JSON.stringify(source)}); })`;
-  return new Worker(start, { ...given, eval: true, execArgv: [] });
 }
 
 let schedYield: (() => number) | undefined;

@@ -153,14 +153,16 @@ export class Engine implements Machine {
     if (program.hearsOutside) this.outside++;
     this.schedule.add(host);
     this.work();
-    return () => {
-      if (host.ended) return;
-      host.ended = true;
-      this.idleHosts.delete(host);
-      if (program.hearsOutside) this.outside--;
-      this.detector?.hostThreadEnded(host.id, rank);
-      this.work();
-    };
+    return () => this.endHost(host);
+  }
+
+  endHost(host: HostThread): void {
+    if (host.ended) return;
+    host.ended = true;
+    this.idleHosts.delete(host);
+    if (host.program.hearsOutside) this.outside--;
+    this.detector?.hostThreadEnded(host.id, host.rank);
+    this.work();
   }
 
   act(host: HostThread, turn: () => boolean): boolean {

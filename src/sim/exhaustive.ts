@@ -8,7 +8,7 @@
  */
 import { holds } from './condition.js';
 import type { Schedule, Task } from './schedule.js';
-import { Thread } from './thread.js';
+import { Thread, waitBytes } from './thread.js';
 
 export interface Exploration {
   /** Schedules that were run. */
@@ -136,9 +136,9 @@ function accessOf(task: Task): Access | null {
     const { buffer, offset, kind, ...condition } = task.wait;
     // Phases of an mbarrier belong to one block's threads and only move on.
     if (kind === 'phase') return null;
-    const at = kind === 'word' ? offset : offset + 12;
+    const at = kind === 'filled' ? offset + 12 : offset;
     const wait = { at, satisfiedBy: (word: number) => holds(condition, word) };
-    return { buffer: buffer.id, offset, bytes: kind === 'word' ? 4 : 16, writes: false, before: [], wait };
+    return { buffer: buffer.id, offset, bytes: waitBytes({ kind }), writes: false, before: [], wait };
   }
   const { next } = task;
   task.next = null;

@@ -17,6 +17,7 @@ interface Machine {
   act(host: HostThread, turn: () => boolean): boolean;
   work(): void;
   hostIdles(host: HostThread): void;
+  endHost(host: HostThread): void;
 }
 
 export class HostThread extends Agent {
@@ -45,7 +46,7 @@ export class HostThread extends Agent {
         this.machine.hostIdles(this);
       }
     } catch (error) {
-      this.ended = true;
+      this.machine.endHost(this);
       this.program.onError(error);
     }
   }

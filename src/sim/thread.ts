@@ -2,7 +2,7 @@
  * Launches, blocks and threads, and what a thread can do by itself. Generated code calls the methods of `Thread`;
  * everything that involves other threads goes through the `Hub`, which the machine implements.
  */
-import type { HeddleError } from '../errors/index.js';
+import { HeddleError } from '../errors/index.js';
 import type { FenceOrder, Order, Scope } from '../lang/index.js';
 import { type Compiled, type IndexedPlace, matrixWords } from './compiled.js';
 import { type Condition, holds } from './condition.js';
@@ -116,7 +116,7 @@ export class Block {
 
 /** What a parked thread waits for: a word, the last word of 16 bytes, or a phase, whose parity is then `wanted`. */
 export interface Wait extends Condition {
-  readonly kind: 'word' | 'filled' | 'phase';
+  readonly kind: 'word' | 'long' | 'filled' | 'phase';
   readonly buffer: SimBuffer;
   readonly offset: number;
   /** Microseconds; 0 looks once. */
@@ -349,7 +349,7 @@ export class Thread extends Task {
   }
 
   waitFor(
-    kind: 'word' | 'filled',
+    kind: 'word' | 'long' | 'filled',
     until: Condition['until'],
     mask: number,
     buffer: SimBuffer,
@@ -419,6 +419,16 @@ export class Thread extends Task {
 
   sleep(nanoseconds: number): void {
     this.hub.sleep(this, nanoseconds >>> 0);
+  }
+
+  /** Bytes from one place to another of the same buffer. */
+  distance(to: SimBuffer, toAt: number, from: SimBuffer, fromAt: number): number {
+    if (to !== from)
+      throw new HeddleError(
+        'HEDDLE_DISTANCE',
+        `from '${from.purpose}' to '${to.purpose}' there is no distance`,
+      );
+    return (toAt - fromAt) | 0;
   }
 
   releaseNext(): void {
@@ -492,8 +502,9 @@ export class Thread extends Task {
   }
 }
 
-function waitBytes({ kind }: Wait): number {
-  return kind === 'filled' ? 16 : 4;
+/** What a wait looks at; of more than a word it asks for one. */
+export function waitBytes({ kind }: Pick<Wait, 'kind'>): number {
+  return kind === 'filled' ? 16 : kind === 'long' ? 8 : 4;
 }
 
 /** `at` is where the words of the place begin. */

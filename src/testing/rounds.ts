@@ -98,7 +98,7 @@ export function expectedRound(shape: Shape, sources: readonly Source[], weights 
 export interface RoundsOptions
   extends Pick<
     ExpertParallelOptions,
-    'family' | 'weights' | 'counts' | 'tuning' | 'waitMs' | 'split' | 'rounds'
+    'family' | 'transport' | 'weights' | 'counts' | 'tuning' | 'waitMs' | 'split' | 'rounds'
   > {
   readonly experts?: ExampleExpertsOptions;
   /** Also returns what arrived in each round. Looking at it keeps kernels of that round from overlapping. */

@@ -28,6 +28,7 @@ import {
   type RunningProxy,
 } from './proxy/start.js';
 import { joinSimulated } from './simulated-node.js';
+import { allocateSymmetric, joinNvshmem } from './symmetric.js';
 import { together } from './together.js';
 import { evenNodes, type Topology, topologyOf } from './topology.js';
 
@@ -74,6 +75,8 @@ export class World {
   readonly rank: number;
   /** How many there are. */
   readonly ranks: number;
+  /** Under way or done from the first symmetric window on. */
+  #nvshmem: Promise<void> | null = null;
   readonly #proxies: RunningProxy[] = [];
 
   private constructor(
@@ -186,7 +189,8 @@ export class World {
       const uuids = await group.allGather(Buffer.from(uuid), 'choosing GPUs');
       requireOwnGpus(uuids.map((bytes) => Buffer.from(bytes).toString()));
       const device = CudaDevice.open(ordinal);
-      return new World(group, device, await findTopology(group, device, group.node), unheard(options.fabric));
+      const topology = await findTopology(group, device, group.node);
+      return new World(group, device, topology, { ...unheard(options.fabric), alone: true });
     } catch (error) {
       group.abandon(error instanceof Error ? error.message : String(error));
       await group.dispose();
@@ -255,6 +259,35 @@ export class World {
     return proxy;
   }
 
+  /**
+   * The same in NVSHMEM's symmetric heap, which kernels reach by its own functions: there `bases` are all this rank's own
+   * address. Simulated ranks map each other's all the same.
+   * @throws UnavailableError where NVSHMEM is not to be had, on all ranks.
+   */
+  async createSymmetricWindow(
+    bytes: number,
+    purpose: string,
+    fills: readonly Fill[] = [],
+  ): Promise<SharedWindow> {
+    const { rank, ranks, topology, device } = this;
+    if (!(device instanceof CudaDevice)) return this.createWindow(bytes, purpose, fills);
+    requireText('purpose', purpose);
+    const gather = this.allGather.bind(this);
+    const { alone } = this.host;
+    const place = { rank, ranks, topology, device, alone, lost: this.group.signal, gather };
+    this.#nvshmem ??= joinNvshmem(place);
+    await this.#nvshmem;
+    const own = await allocateSymmetric(place, bytes, purpose, fills);
+    const bases = new Array<number>(ranks).fill(own.address);
+    return { own, rank, ranks: topology.members[0]!, bases, bytes, close: () => own.free() };
+  }
+
+  /** Its end waits for every rank, with their threads: so they meet before. Who does not come is lost to the others. */
+  async #partFromNvshmem(): Promise<void> {
+    if (this.#nvshmem === null || this.group.signal.aborted) return;
+    await this.#nvshmem.then(() => this.barrier('parting from NVSHMEM')).catch(() => {});
+  }
+
   /** Frees the device and leaves the group. */
   async dispose(): Promise<void> {
     this.host.left();
@@ -273,6 +306,7 @@ export class World {
   static async #freeAll(worlds: readonly World[]): Promise<void> {
     await Promise.all(worlds.map(({ device }) => device.settle()));
     await Promise.all(worlds.flatMap((world) => world.#proxies.map((proxy) => proxy.stop())));
+    await Promise.all(worlds.map((world) => world.#partFromNvshmem()));
     await Promise.all(worlds.map(({ device }) => device.dispose()));
   }
 
@@ -294,12 +328,15 @@ interface Host {
   /** It has ended. */
   left(): void;
   readonly startProxy: ProxyStarter;
+  /** It is the only one of its process. */
+  readonly alone: boolean;
 }
 
 const unheard = (fabric: FabricOptions = {}): Host => ({
   waiting: () => () => {},
   left: () => {},
   startProxy: inThread(fabric),
+  alone: false,
 });
 
 /** `fabric`: how its ranks reach those that other processes simulate; null where there are none. */
@@ -313,6 +350,7 @@ function hostIn(machine: SimMachine, rank: number, fabric: FabricOptions | null 
       there = false;
     },
     startProxy: inMachine(machine, rank, fabric),
+    alone: false,
   };
 }
 

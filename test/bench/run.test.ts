@@ -16,6 +16,7 @@ const plan: Plan = {
     router: 'uniform',
     seed: 1,
   },
+  nodes: 1,
   tokens: [1, 3],
   world: 'local',
   device: 'sim',

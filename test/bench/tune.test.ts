@@ -20,6 +20,7 @@ const place: Place = {
   topology: topologyOf([0, 0, 0, 0], 0),
   split: false,
   sms: null,
+  transport: 'windows',
 };
 const start = oneSided.defaults(layer, place);
 const never = async () => false;

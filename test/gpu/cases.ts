@@ -1,3 +1,4 @@
+import type { TransportName } from '../../src/kernels/index.js';
 import { type FamilyName, largeCases, type RoundTripCase, roundTripCases } from '../suite/round-trip.js';
 
 /** The cases that differ by the number of ranks; the others would only repeat themselves. */
@@ -9,8 +10,11 @@ export function smallCases(
   ranks: number,
   replays: number,
   family: FamilyName = 'one-sided',
+  transport: TransportName = 'windows',
 ): RoundTripCase[] {
-  return roundTripCases(ranks, { family, replays }).filter(({ name }) => ranks === 2 || notable.test(name));
+  return roundTripCases(ranks, { family, transport, replays }).filter(
+    ({ name }) => ranks === 2 || notable.test(name),
+  );
 }
 
 /** The cases that worlds of so many GPUs run, in one process and in several. */
@@ -25,3 +29,7 @@ export function casesOnGpus(ranks: number): RoundTripCase[] {
     ...portable.map((one) => ({ ...one, name: `portable: ${one.name}` })),
   ];
 }
+
+/** The cases of worlds over NVSHMEM, which have a process for each rank. */
+export const casesOverNvshmem = (ranks: number): RoundTripCase[] =>
+  roundTripCases(ranks, { family: 'portable', transport: 'nvshmem', replays: 100 });

@@ -36,6 +36,10 @@ const points: readonly { readonly point: string; readonly operation: RegExp; rea
   { point: 'in combine', operation: /^combine$/, epoch: /^(3|undefined)$/ },
   { point: 'in combine, pull', operation: /^combine$/, epoch: /^(3|undefined)$/ },
   { point: 'between rounds', operation: /^dispatch$/, epoch: /^undefined$/ },
+  { point: 'before dispatch, nvshmem', operation: /^dispatch$/, epoch: /^3$/ },
+  { point: 'in dispatch, nvshmem', operation: /^dispatch$/, epoch: /^(3|undefined)$/ },
+  { point: 'before combine, nvshmem', operation: /^combine$/, epoch: /^3$/ },
+  { point: 'in combine, nvshmem', operation: /^combine$/, epoch: /^(3|undefined)$/ },
   { point: 'in a graph', operation: /^(dispatch|combine)$/, epoch: /^\d+$/ },
   { point: 'stopped', operation: /^dispatch$/, epoch: /^3$/ },
 ];

@@ -26,6 +26,7 @@ const placeOn = (nodeOf: readonly unknown[], rank = 0): Place => ({
   rank,
   split: false,
   sms: null,
+  transport: 'proxy',
   topology: topologyOf(nodeOf, rank),
 });
 const evenly = placeOn([0, 0, 1, 1]);

@@ -2,8 +2,8 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { ArgumentError, UnavailableError } from '../../src/errors/index.js';
-import { type Place, portable, type Step } from '../../src/kernels/index.js';
-import { effectsOf } from '../../src/lang/index.js';
+import { type Place, portable, type Step, transports } from '../../src/kernels/index.js';
+import { effectsOf, foreignSources } from '../../src/lang/index.js';
 import type { Layer } from '../../src/layer/index.js';
 import { topologyOf } from '../../src/world/index.js';
 import { expectReference } from './rounds.js';
@@ -27,6 +27,7 @@ const placeOf = (nodes: readonly number[]): Place => ({
   rank: 0,
   split: true,
   sms: null,
+  transport: 'windows',
   topology: topologyOf([...nodes], 0),
 });
 const place = placeOf(new Array(8).fill(0));
@@ -83,13 +84,29 @@ describe('the portable family refuses', () => {
   });
 });
 
-test('sends hold no wait but for the launch before them', () => {
-  const { phases } = portable.plan(deepSeek, place, portable.defaults(deepSeek, place));
+test.each(transports)('sends hold no wait but for the launch before them, over %s', (transport) => {
+  const { phases } = portable.plan(deepSeek, { ...place, transport }, portable.defaults(deepSeek, place));
   const waits = (steps: readonly Step[]) =>
     steps.flatMap(({ kernel }) => effectsOf(kernel.ir()).map(({ effect }) => effect.op)).filter(isWait);
   expect(waits([...phases.dispatchSend, ...phases.combineSend])).toEqual([]);
   expect(waits(phases.dispatchRecv)).not.toEqual([]);
   expect(waits(phases.combineRecv)).not.toEqual([]);
+});
+
+test('over NVSHMEM the window lies in its heap, and only what sends calls it', () => {
+  const { windows, phases } = portable.plan(
+    deepSeek,
+    { ...place, transport: 'nvshmem' },
+    portable.defaults(deepSeek, place),
+  );
+  expect(windows.map(({ symmetric }) => symmetric)).toEqual([true]);
+  const linked = (steps: readonly Step[]) =>
+    steps.map(({ kernel }) => [...foreignSources(kernel.ir())].map(({ name }) => name));
+  expect(linked(phases.dispatchSend)).toEqual([['NVSHMEM']]);
+  expect(linked(phases.dispatchRecv)).toEqual([[]]);
+  expect(linked(phases.combineSend)).toEqual([['NVSHMEM']]);
+  // The meeting's signals.
+  expect(linked(phases.combineRecv)).toEqual([['NVSHMEM']]);
 });
 
 const isWait = (op: string): boolean => op.startsWith('await') && op !== 'awaitPrevious';
@@ -115,6 +132,7 @@ test('rounds of any shape and spread give the reference’s bits, free of races'
     tuning: fc.record({ dispatch: spreads, combine: spreads }),
     counts: fc.boolean(),
     split: fc.boolean(),
+    transport: fc.constantFrom('windows', 'nvshmem'),
   });
   await fc.assert(
     fc.asyncProperty(layers, options, (layer, more) =>

@@ -4,6 +4,7 @@ import { type CheckConfiguration, check, mutantsOf, WrongResult } from '../../sr
 import {
   field,
   foreign,
+  foreignSources,
   KernelError,
   kernel,
   layout,
@@ -128,6 +129,20 @@ describe('in CUDA', () => {
   });
 });
 
+test('a kernel knows what defines its foreign functions, once', () => {
+  const source = { name: 'net', find: () => ({ text: '', folders: [] }) };
+  const none = () => {};
+  const one = foreign({ name: 'one', source, params: {}, effects: {} }, none);
+  const other = foreign({ name: 'other', source, params: {}, effects: {} }, none);
+  const both = kernel({ name: 'both', params: {}, using: { one, other } }, (g, _, u) => {
+    if (g.threadIdx.x === 0) u.one({});
+    else u.other({});
+  });
+  expect([...foreignSources(both.ir())]).toEqual([source]);
+  expect([...foreignSources(leastOf.ir())]).toEqual([]);
+  expect(printCuda(both.ir())).toContain('extern "C" __device__ void other();');
+});
+
 describe('elsewhere', () => {
   test('is its twin', () => {
     const module = leastOf.ir();
@@ -177,6 +192,13 @@ describe('a declaration', () => {
     expect(codeOf(() => foreign(header as never, none))).toMatch(message);
   });
 
+  test.each([
+    [{ effects: { warp: 1 } }, /effects\.warp is 1/],
+    [{ source: { name: 'net' } }, /source\.find is undefined/],
+  ])('needs the right kinds of things: %o', (change, message) => {
+    expect(() => foreign({ name: 'put', params, effects: {}, ...change } as never, none)).toThrow(message);
+  });
+
   const made = (effects: object, twin: string) => {
     const put = foreign({ name: 'put', params, effects } as never, new Function(`return ${twin}`)());
     return kernel({ name: 'k', params: { a: pointer('u32') }, using: { put } }, (_g, { a }, u) =>
@@ -195,6 +217,9 @@ describe('a declaration', () => {
     [{ reads: ['from'] }, '() => {}', /HK704 put says that it reads from, but its twin never does/],
     [{ orders: ['seq_cst.sys'] }, '(g) => { g.fence("sys"); }', /HK704 put orders as acq_rel\.sys here/],
     [{}, '(g) => { g.barrier(); }', /HK704 put has a twin with g\.barrier/],
+    [{ warp: true }, '(g) => { g.barrier(); }', /HK704 put has a twin with g\.barrier/],
+    [{}, '(g) => { g.warp.barrier(); }', /HK704 put has a twin with g\.warp\.barrier/],
+    [{ warp: true }, '(g) => { g.warp.barrier(); }', /^none$/],
   ])('must be what the twin does: %o %s', (effects, twin, message) => {
     expect(codeOf(() => made(effects, twin).ir())).toMatch(message);
   });

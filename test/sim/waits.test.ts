@@ -76,6 +76,27 @@ describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
     expect(machine.findings).toEqual([]);
   });
 
+  it('of a u64 the lower half counts, and all of it is read', async () => {
+    const halves = kernel({ name: 'halves', params: { out: pointer('u32') } }, (g, { out }) => {
+      const word = out.as('u64').at(1);
+      if (g.threadIdx.x === 0) {
+        const came = g.awaitEpoch(word, 3, { order: 'acquire', scope: 'gpu', limit: 1000 });
+        g.store(out, g.u32(came) + g.load(out.at(1)));
+      } else {
+        g.store(out.at(1), 40);
+        g.atomicAdd(word, 4n, { order: 'release', scope: 'gpu' });
+      }
+    });
+    const { machine, ranks } = machineOf({ ranks: 1, mode });
+    const rank = ranks[0]!;
+    const out = rank.device.allocate(16, 'out');
+    // Nearly wrapped, with something in the upper half.
+    rank.stream.copyIn(out.address, new Uint8Array(Uint32Array.of(0, 0, 0xffff_ffff, 9).buffer));
+    await launch(rank, halves.ir(), { block: 2 }, { out });
+    expect([...new Uint32Array(await download(rank, out))]).toEqual([41, 40, 3, 10]);
+    expect(machine.findings).toEqual([]);
+  });
+
   it('a wait without hope says which bits it wanted', async () => {
     const lonely = kernel({ name: 'lonely', params: { out: pointer('u32') } }, (g, { out }) => {
       g.awaitEpoch(out, 3, {

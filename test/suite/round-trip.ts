@@ -4,7 +4,7 @@
  * Simulated GPUs run these cases in Vitest, real ones in test/gpu.
  */
 import type { Stream } from '../../src/device/index.js';
-import type { Tuning } from '../../src/kernels/index.js';
+import type { TransportName, Tuning } from '../../src/kernels/index.js';
 import {
   type Bits,
   bitsArray,
@@ -63,6 +63,11 @@ export interface Plane {
 export const familyNames = ['one-sided', 'portable'] as const;
 export type FamilyName = (typeof familyNames)[number];
 
+/** Those that carry rows from node to node, and how. */
+export const familiesAcross: readonly { readonly family: FamilyName; readonly transport: TransportName }[] = [
+  { family: 'portable', transport: 'proxy' },
+];
+
 /** What a case is made of. */
 export interface RoundTrip {
   readonly name: string;
@@ -84,6 +89,7 @@ export interface RoundTrip {
   readonly weights?: boolean;
   readonly counts?: boolean;
   readonly family?: FamilyName;
+  readonly transport?: TransportName;
   readonly tuning?: Tuning;
   readonly waitMs?: number;
   /** Inputs are host arrays instead of tensors. */
@@ -221,7 +227,7 @@ async function run(
   expected: readonly ExpectedRound[],
 ): Promise<readonly Plane[]> {
   const { experts, topK, maxTokens, payloads, output, weights = true, counts = false } = trip;
-  const { family, tuning, waitMs, replicas } = trip;
+  const { family, transport, tuning, waitMs, replicas } = trip;
   const ep = await ExpertParallel.create(world, {
     experts,
     topK,
@@ -233,6 +239,7 @@ async function run(
     ...journey(trip),
     ...(replicas && { replicas }),
     ...(family && { family }),
+    ...(transport && { transport }),
     ...(tuning && { tuning }),
     ...(waitMs && { waitMs }),
   });
@@ -436,13 +443,20 @@ export function roundTripCases(
   ranks: number,
   {
     family = 'one-sided',
+    transport = 'windows',
     replays,
     waitMs,
-  }: { readonly family?: FamilyName; readonly replays: number; readonly waitMs?: number },
+  }: {
+    readonly family?: FamilyName;
+    readonly transport?: TransportName;
+    readonly replays: number;
+    readonly waitMs?: number;
+  },
 ): RoundTripCase[] {
   const plain: Omit<RoundTrip, 'name'> = {
     ranks,
     family,
+    transport,
     experts: 3 * ranks + 1,
     topK: 4,
     maxTokens: 5,

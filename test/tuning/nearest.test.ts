@@ -32,6 +32,7 @@ const entry = (maxTokens: number, change: Partial<TunedShape> = {}): TunedShape 
       topology: topologyOf([0, 0, 0, 0], 0),
       split: false,
       sms: null,
+      transport: 'windows',
     }),
     dispatch: { blocks: maxTokens, threads: 256, parts: 1, way: 'bulk', inFlight: 2, teams: 1 },
   },

@@ -45,7 +45,10 @@ export function loss(
 }
 
 /** What carries the rows; over how many equal nodes; how many ranks. */
-type How = Pick<ExpertParallelOptions, 'family' | 'tuning' | 'split' | 'counts' | 'replicas'> & {
+type How = Pick<
+  ExpertParallelOptions,
+  'family' | 'transport' | 'tuning' | 'split' | 'counts' | 'replicas'
+> & {
   readonly nodes?: number;
   readonly ranks?: number;
 };

@@ -1,4 +1,8 @@
-/** Whole rounds of the portable family over windows. Each configuration is there for something that the others lack. */
+/**
+ * Whole rounds of the portable family, over windows, over NVSHMEM (by the twins of its functions) and by proxies over the
+ * machine's network. Each configuration is there for something that the others lack.
+ */
+import type { TransportName } from '../../kernels/index.js';
 import type { CheckConfiguration, CheckSubject } from '../subject.js';
 import { givenRows } from './given-rows.js';
 import { lossOf } from './losses.js';
@@ -96,8 +100,42 @@ const apart: Readonly<Record<string, Partial<Rounds>>> = split({
   'split, a graph, replayed': { graph: true, counts: true },
 });
 
+/** Where the transports differ: messages of several warps, set signals and added ones, a source that is written again. */
+const overNvshmem: Readonly<Record<string, Partial<Rounds>>> = {
+  '2 ranks': {},
+  'split, two warps, payloads of odd bytes': {
+    split: true,
+    hidden: 560,
+    parts: 2,
+    blocks: 3,
+    threads: 64,
+    extra: [1, 6],
+  },
+  e4m3: { wire: 'e4m3', hidden: 16, ranks: 3, counts: true },
+};
+
+/** Proxies and NICs take turns with kernels, so fewer shapes show more. */
+const byProxy: Readonly<Record<string, Partial<Rounds>>> = {
+  ...overNvshmem,
+  '3 ranks, empty ranks and empty rounds': {
+    ranks: 3,
+    experts: 5,
+    tokens: [
+      [2, 0, 1],
+      [0, 0, 0],
+      [0, 2, 0],
+      [1, 1, 2],
+    ],
+  },
+  'one token, five rounds': { maxTokens: 1, blocks: 1, tokens: Array(5).fill([1, 1]) },
+  'a graph, replayed': { graph: true, counts: true },
+  'one resident block': { residentBlocks: 1, maxTokens: 3 },
+};
+
 const launch = { blocks: 2, threads: 32, parts: 1 };
 const alone: Carrier = { family: 'portable', tuning: { dispatch: launch, combine: launch } };
+const aloneOverNvshmem: Carrier = { ...alone, transport: 'nvshmem' };
+const aloneByProxy: Carrier = { ...alone, transport: 'proxy' };
 
 const halves = [
   'portable_dispatch_send',
@@ -129,12 +167,38 @@ export const portable: readonly CheckSubject[] = [
       lossOf('portable, e4m3', 'combine', alone, 'e4m3'),
     ],
   },
+  {
+    name: 'portable_nvshmem',
+    kernels: halves,
+    configurations: [
+      ...configurations(overNvshmem, 'nvshmem'),
+      givenRows('portable over nvshmem, nothing between dispatch and combine', aloneOverNvshmem),
+      lossOf('portable over nvshmem, counts', 'dispatch', { ...aloneOverNvshmem, counts: true }),
+      lossOf('portable over nvshmem', 'combine', aloneOverNvshmem),
+    ],
+  },
+  {
+    name: 'portable_proxy',
+    kernels: ['portable_stage', ...halves],
+    configurations: [
+      ...configurations(byProxy, 'proxy'),
+      givenRows('portable by proxy, nothing between dispatch and combine', aloneByProxy),
+      lossOf('portable by proxy, counts', 'dispatch', { ...aloneByProxy, counts: true }),
+      lossOf('portable by proxy', 'combine', aloneByProxy),
+    ],
+  },
 ];
 
-function configurations(all: Readonly<Record<string, Partial<Rounds>>>): CheckConfiguration[] {
-  return configurationsOf('portable', all, ({ blocks, threads, parts }) => {
+function configurations(
+  all: Readonly<Record<string, Partial<Rounds>>>,
+  transport: TransportName = 'windows',
+): CheckConfiguration[] {
+  const way = { windows: 'portable', nvshmem: 'portable over nvshmem', proxy: 'portable by proxy' }[
+    transport
+  ];
+  return configurationsOf(way, all, ({ blocks, threads, parts }) => {
     const launch = { blocks, threads, parts };
-    return { family: 'portable', tuning: { dispatch: launch, combine: launch } };
+    return { family: 'portable', transport, tuning: { dispatch: launch, combine: launch } };
   });
 }
 

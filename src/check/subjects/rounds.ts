@@ -156,7 +156,7 @@ export const common: Readonly<Record<string, Partial<Rounds>>> = {
 };
 
 /** A family, and how it is tuned. */
-export type Carrier = Pick<ExpertParallelOptions, 'family' | 'tuning' | 'split'>;
+export type Carrier = Pick<ExpertParallelOptions, 'family' | 'transport' | 'tuning' | 'split'>;
 
 /** A configuration for each of `all`, named like it. `carriedBy`: what carries it. */
 export function configurationsOf<R extends Partial<Rounds>>(

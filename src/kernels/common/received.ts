@@ -10,7 +10,7 @@ import {
   sharing,
   split,
 } from '../../layer/index.js';
-import type { BufferPlan, ReceivedPlan, View, WindowPlan } from '../family.js';
+import type { BufferPlan, ReceivedPlan, View, WindowPlan, WirePlan } from '../family.js';
 import { type Unit, unitBytes, widestUnit } from './units.js';
 
 /** Most experts any rank owns: the first own one more where they do not divide. */
@@ -56,7 +56,7 @@ export type ReceivedSections = ReturnType<typeof receivedSections>;
 export function receivedPlan(
   layer: Layer,
   rank: number,
-  window: WindowPlan,
+  window: WindowPlan | WirePlan,
   layout: TypedLayout<ReceivedSections>,
   routes: BufferPlan | null,
 ): ReceivedPlan {

@@ -6,7 +6,7 @@ import type { Place } from '../family.js';
 import { rowsOf } from './received.js';
 import { unitBytes, widestUnit } from './units.js';
 
-/** Why ranks of one node cannot carry the layer; null where they can. `elements`: of a token, in sections of the family's own. */
+/** Why a family whose ranks map each other's windows cannot carry the layer; null where it can. */
 export function refusesOnNode(layer: Layer, topology: Topology, elements = 0): HeddleError | null {
   return topology.nodes > 1 ? severalNodes(topology) : refusesRows(layer, elements);
 }
@@ -22,6 +22,13 @@ export function refusesRows(layer: Layer, elements = 0): HeddleError | null {
   if (maxTokens > reached)
     return new ArgumentError('maxTokens', maxTokens, `at most ${reached} with such rows on ${ranks} ranks`);
   return null;
+}
+
+/** Why nothing but mapped windows carries rows of kernels that load and store peers' memory; null where they do. */
+export function refusesTransport({ transport, topology }: Place): HeddleError | null {
+  // Between nodes there is a proxy in any case.
+  if (transport === 'windows' || (transport === 'proxy' && topology.nodes > 1)) return null;
+  return new ArgumentError('transport', transport, "'windows', unless family is 'portable'");
 }
 
 /** Why launches cannot be held to so few multiprocessors; null where they can. */

@@ -7,7 +7,7 @@ import { type Layer, sharing } from '../../layer/index.js';
 import type { Topology } from '../../world/index.js';
 import { failureWords } from '../common/failure.js';
 import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
-import { refusesRows } from '../common/refusals.js';
+import { refusesRows, refusesTransport } from '../common/refusals.js';
 import { weighSpread } from '../common/weigh.js';
 import type { Family, Place, Plan, WindowPlan, WirePlan } from '../family.js';
 import { oneSided } from '../one-sided/index.js';
@@ -36,7 +36,11 @@ const mostLocal = 32;
 function refuses(layer: Layer, place: Place, tuning?: HybridTuning): HeddleError | null {
   if (place.topology.nodes === 1) return oneSided.refuses(layer, place);
   return (
-    refusesNodes(place.topology) ?? refusesReplicas(layer) ?? refusesRows(layer) ?? refusesFew(place, tuning)
+    refusesTransport(place) ??
+    refusesNodes(place.topology) ??
+    refusesReplicas(layer) ??
+    refusesRows(layer) ??
+    refusesFew(place, tuning)
   );
 }
 

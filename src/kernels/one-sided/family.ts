@@ -4,7 +4,7 @@ import { section } from '../../lang/index.js';
 import { type Layer, outputRowBytes, sharing } from '../../layer/index.js';
 import { failureWords } from '../common/failure.js';
 import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
-import { refusesFew, refusesOnNode } from '../common/refusals.js';
+import { refusesFew, refusesOnNode, refusesTransport } from '../common/refusals.js';
 import { remembered } from '../common/remembered.js';
 import { weighKernel, weighSpread } from '../common/weigh.js';
 import {
@@ -45,7 +45,9 @@ export const oneSided: Family<OneSidedTuning> = {
 function refuses(layer: Layer, place: Place, tuning?: OneSidedTuning): HeddleError | null {
   const { topology, split } = place;
   const { output } = layer;
-  const refusal = refusesOnNode(layer, topology, output.wire === 'e4m3' ? returnedVectors(layer) * 4 : 0);
+  const refusal =
+    refusesOnNode(layer, topology, output.wire === 'e4m3' ? returnedVectors(layer) * 4 : 0) ??
+    refusesTransport(place);
   if (refusal !== null) return refusal;
   if (split && !pushable(layer)) {
     const possible = 'rows of a multiple of 16 bytes where phases are split';

@@ -134,14 +134,14 @@ function meet({ ranks }: PortableShape, window: PortableWindow, transport: Trans
         at: transport.at(window),
         awaitSignal: transport.awaitSignal,
         failed: recordFailure('combine'),
-        signal: transport.signal,
+        signal: transport.signal(window),
       },
     },
     (g, { win, epoch, limit }, u) => {
       const mine = win.at(g.rank);
       for (let peer = g.threadIdx.x; peer < u.RANKS; peer += g.blockDim.x) {
         const there = u.at({ win, peer });
-        u.signal({ peer, signal: there.released.at(g.rank), value: epoch, adds: false });
+        u.signal({ mine, peer, signal: there.released.at(g.rank), value: epoch, adds: false });
       }
       let left = limit;
       for (let peer = g.threadIdx.x; peer < u.RANKS; peer += g.blockDim.x) {

@@ -58,7 +58,7 @@ function sendHome(shape: PortableShape, window: PortableWindow, transport: Trans
         UNITS: units,
         PART_UNITS: partUnits,
         at: transport.at(window),
-        put: transport.put(unit),
+        put: transport.put(window, unit),
         whatTravels: whatTravels(shape, window),
       },
     },
@@ -69,6 +69,7 @@ function sendHome(shape: PortableShape, window: PortableWindow, transport: Trans
       const start = part * u.PART_UNITS;
       const count = g.min(u.UNITS - start, g.u32(u.PART_UNITS));
       u.put({
+        mine: win.at(g.rank),
         peer: source,
         to: there.returned.at(g.rank, turn, start),
         from: u.whatTravels({ mine: win.at(g.rank), group, token, start, count }),

@@ -1,3 +1,3 @@
-export { portable, portableOver } from './family.js';
+export { portable } from './family.js';
 export type { PortableTuning } from './knobs.js';
-export { type Transport, windows } from './transport.js';
+export type { Transport } from './transport.js';

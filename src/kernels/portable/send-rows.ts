@@ -53,7 +53,7 @@ function sendRow(shape: PortableShape, window: PortableWindow, transport: Transp
         ROW_UNITS: rowUnits,
         PART_UNITS: partUnits,
         at: transport.at(window),
-        put: transport.put(unit),
+        put: transport.put(window, unit),
       },
     },
     (g, { win, from, token, peer, part }, u) => {
@@ -62,6 +62,7 @@ function sendRow(shape: PortableShape, window: PortableWindow, transport: Transp
       if (start < u.ROW_UNITS) {
         const there = u.at({ win, peer });
         u.put({
+          mine: win.at(g.rank),
           peer,
           to: there.payloads[u.P]!.at(g.rank / u.REPLICAS, token, start),
           from: from.as(u.UNIT).at(token * u.ROW_UNITS + start),

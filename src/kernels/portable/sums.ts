@@ -33,7 +33,7 @@ export const handOn = (shape: PortableShape, window: PortableWindow, transport: 
         row: partOf(shape),
         at: transport.at(window),
         mateOf: mateOf(shape),
-        put: transport.put(summedRow(shape).unit),
+        put: transport.put(window, summedRow(shape).unit),
       },
     },
     (g, { win, token, part, epoch }, u) => {
@@ -44,6 +44,7 @@ export const handOn = (shape: PortableShape, window: PortableWindow, transport: 
         const peer = u.mateOf({ other });
         const there = u.at({ win, peer });
         u.put({
+          mine: win.at(g.rank),
           peer,
           to: there.sums.at(token, start),
           from: win.at(g.rank).sums.at(token, start),

@@ -35,8 +35,8 @@ export function tellRoutes(shape: PortableShape, window: PortableWindow, transpo
         OF_CHUNK: shape.weights ? 2 : 1,
         at: transport.at(window),
         ownerOf: expertOwner(shape),
-        put: transport.put(unit),
-        signalBy: transport.signal,
+        put: transport.put(window, unit),
+        signalBy: transport.signal(window),
       },
     },
     (g, { win, topkIds, topkWeights, tokens, peer, chunk }, u) => {
@@ -69,7 +69,7 @@ export function tellRoutes(shape: PortableShape, window: PortableWindow, transpo
       const signal = there.arrived.at(g.rank);
       if (chunk % u.REPLICAS !== g.rank % u.REPLICAS) {
         const value = u.OF_CHUNK + staying * u.MESSAGES;
-        if (g.laneId === 0) u.signalBy({ peer, signal, value, adds: true });
+        if (g.laneId === 0) u.signalBy({ mine, peer, signal, value, adds: true });
         return;
       }
       const group = g.rank / u.REPLICAS;
@@ -77,11 +77,11 @@ export function tellRoutes(shape: PortableShape, window: PortableWindow, transpo
       if (u.WEIGHTS) {
         const from = mine.weightsOut.at(peer, first, 0).as(u.UNIT);
         const to = there.weights.at(group, first, 0).as(u.UNIT);
-        u.put({ peer, to, from, count, signal, value: 1, adds: true });
+        u.put({ mine, peer, to, from, count, signal, value: 1, adds: true });
       }
       const from = mine.ids.at(peer, first, 0).as(u.UNIT);
       const to = there.experts.at(group, first, 0).as(u.UNIT);
-      u.put({ peer, to, from, count, signal, value: 1 + staying * u.MESSAGES, adds: true });
+      u.put({ mine, peer, to, from, count, signal, value: 1 + staying * u.MESSAGES, adds: true });
     },
   );
 }

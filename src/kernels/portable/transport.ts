@@ -14,18 +14,23 @@ import {
 import type { Unit } from '../common/units.js';
 import type { PortableWindow } from './window.js';
 
-/** A word in the peer's window, and what becomes of it: `value` is added to it, or takes its place. */
-const signalParams = {
-  peer: 'u32',
-  signal: pointer('u32'),
-  value: 'u32',
-  adds: constant<boolean>(),
-} as const;
+/**
+ * `mine`: this rank's window. A word in the peer's, and what becomes of it: `value`, which is at most `mostAdded`, is added to
+ * it, or `value`, a round, takes its place. Its lower half counts.
+ */
+export const signalParams = (window: PortableWindow) =>
+  ({
+    mine: windowOf(window),
+    peer: 'u32',
+    signal: pointer('u64'),
+    value: 'u32',
+    adds: constant<boolean>(),
+  }) as const;
 
-const putParams = (unit: Unit) =>
-  ({ ...signalParams, to: pointer(unit), from: pointer(unit), count: 'u32' }) as const;
+export const putParams = (window: PortableWindow, unit: Unit) =>
+  ({ ...signalParams(window), to: pointer(unit), from: pointer(unit), count: 'u32' }) as const;
 
-const awaitParams = { signal: pointer('u32'), value: 'u32', limit: 'u32' } as const;
+export const awaitParams = { signal: pointer('u64'), value: 'u32', limit: 'u32' } as const;
 
 const atParams = (window: PortableWindow) => ({ win: peers(window), peer: 'u32' }) as const;
 
@@ -37,12 +42,12 @@ export interface Transport {
   ): DeviceFunction<ReturnType<typeof atParams>, WindowParam<PortableWindow['spec']>>;
   /**
    * A warp's, all lanes with the same arguments: `count` elements go to the peer, and behind them the signal, which
-   * whoever awaits it sees only after them. What the warp wrote before a barrier of its own is sent. The source may be read until
-   * the peer has seen the signal.
+   * whoever awaits it sees only after them. What the warp wrote before a barrier of its own is sent. The source, in the
+   * window or in the caller's rows, may be read until the peer has seen the signal.
    */
-  put(unit: Unit): DeviceFunction<ReturnType<typeof putParams>, 'void'>;
+  put(window: PortableWindow, unit: Unit): DeviceFunction<ReturnType<typeof putParams>, 'void'>;
   /** One thread's: what happened before it on this rank is seen by whoever awaits it. */
-  readonly signal: DeviceFunction<typeof signalParams, 'void'>;
+  signal(window: PortableWindow): DeviceFunction<ReturnType<typeof signalParams>, 'void'>;
   /**
    * Waits until a word of this rank's window has reached `value`, which counts around; what was put before is then there.
    * False when `limit`, in microseconds, has run out.
@@ -53,10 +58,12 @@ export interface Transport {
 /** Vectors that a lane loads before it stores the first. */
 const inFlight = 8;
 
-const signalByStore = device({ name: 'signal', params: signalParams }, (g, { signal, value, adds }) => {
-  if (adds) g.atomicAdd(signal, value, { order: 'release', scope: 'sys' });
-  else g.store(signal, value, { order: 'release', scope: 'sys' });
-});
+const signalByStore = (window: PortableWindow) =>
+  device({ name: 'signal', params: signalParams(window) }, (g, { signal, value, adds }) => {
+    const word = signal.as('u32');
+    if (adds) g.atomicAdd(word, value, { order: 'release', scope: 'sys' });
+    else g.store(word, value, { order: 'release', scope: 'sys' });
+  });
 
 /** Ranks that map each other's windows: a put is the warp's stores, and one release behind them. */
 export const windows: Transport = {
@@ -65,14 +72,14 @@ export const windows: Transport = {
     device({ name: 'window_at', params: atParams(window), returns: windowOf(window) }, (_, { win, peer }) =>
       win.at(peer),
     ),
-  put: (unit) =>
+  put: (window, unit) =>
     device(
       {
         name: 'put',
-        params: putParams(unit),
-        using: { UNIT: unit, IN_FLIGHT: inFlight, signalByStore },
+        params: putParams(window, unit),
+        using: { UNIT: unit, IN_FLIGHT: inFlight, signal: signalByStore(window) },
       },
-      (g, { to, from, count, peer, signal, value, adds }, u) => {
+      (g, { mine, to, from, count, peer, signal, value, adds }, u) => {
         for (let base = g.laneId; base < count; base += 32 * u.IN_FLIGHT) {
           const some = g.registers(u.UNIT, u.IN_FLIGHT);
           for (const d of g.unroll(u.IN_FLIGHT)) {
@@ -83,12 +90,13 @@ export const windows: Transport = {
           }
         }
         g.warp.barrier(); // the release below is for all lanes' stores
-        if (g.laneId === 0) u.signalByStore({ peer, signal, value, adds });
+        if (g.laneId === 0) u.signal({ mine, peer, signal, value, adds });
       },
     ),
   signal: signalByStore,
   awaitSignal: device(
     { name: 'await_signal', params: awaitParams, returns: 'bool' },
-    (g, { signal, value, limit }) => g.awaitEpoch(signal, value, { order: 'acquire', scope: 'sys', limit }),
+    (g, { signal, value, limit }) =>
+      g.awaitEpoch(signal.as('u32'), value, { order: 'acquire', scope: 'sys', limit }),
   ),
 };

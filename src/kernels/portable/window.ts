@@ -11,6 +11,9 @@
  * | arrived | dispatchSend of each source its word | the owner's dispatchRecv | it only grows, by the same in every round; the wait is ≥ |
  * | home | combineSend of each expert rank its words | the source's combineRecv | they only grow: epochs; waits are ≥ |
  * | released | combineRecv of each rank its word | the owner's combineRecv | likewise |
+ * | numbered | whoever puts, of its own rank | likewise | it only grows |
+ * | posted, commands | likewise | the rank's proxy | the ring has room for a combine and the dispatch behind it; a command that came before those was carried out, since peers have told what came of it (commands.ts) |
+ * | brought | stage, of its own rank | dispatchSend's puts, however late | as `ids` |
  * | ids, weightsOut | dispatchSend of its own rank | its puts, however late | a dispatchSend is behind this rank's combineRecv, which awaited `released` of every peer, which that sends behind its dispatchRecv, which awaited the puts |
  * | experts, weights, payloads | dispatchSend of every source | the owner's dispatchRecv, experts, weigh, combineSend | a source's dispatchSend is behind its combineRecv, which awaited `released` of the owner, which that sends behind all of them |
  * | counts | the owner's dispatchRecv | the owner's experts | the owner's combineRecv zeroes them between |
@@ -36,10 +39,12 @@ import type { PortableTuning } from './knobs.js';
 export interface PortableShape extends Layer, PortableTuning {
   /** Where combine applies the router weights: how the launch is spread that does it. */
   readonly weigh: Spread | null;
+  /** Commands that the proxy's ring has room for, a power of two; 0 where there is no proxy. */
+  readonly commands: number;
 }
 
 export function portableWindow(shape: PortableShape) {
-  const { ranks, maxTokens, topK, weights } = shape;
+  const { ranks, maxTokens, topK, weights, commands } = shape;
   const { turns, replicas } = sharing(shape);
   const [groups] = slotShape(shape);
   const { parts } = returnedParts(shape);
@@ -51,14 +56,23 @@ export function portableWindow(shape: PortableShape) {
     begun: field('u32', [1]),
     finished: field('u32', [1]),
     /** [source]: what has come from it in all rounds, counted as in messages.ts. */
-    arrived: field('u32', [ranks]),
+    arrived: field('u64', [ranks]),
     /** [expert rank][turn][part]: the round whose row it has brought home. */
-    home: field('u32', [ranks, turns, parts]),
+    home: field('u64', [ranks, turns, parts]),
     /** [token][part]: the round whose sum has been handed on. */
-    handed: field('u32', [handedOn, parts]),
+    handed: field('u64', [handedOn, parts]),
     /** [rank]: the round whose slots that rank has read. */
-    released: field('u32', [ranks]),
+    released: field('u64', [ranks]),
     failure: field('u32', [failureWords]),
+    /** How many commands there were, by whom each is numbered; [slot]: 1 + the number of the command that is there. */
+    numbered: field('u32', [commands > 0 ? 1 : 0]),
+    posted: field('u32', [commands]),
+    commands: field('v16', [commands, 2]),
+    /** The caller's rows, one section a payload, where kernels see what the network reaches and it does not reach them. */
+    brought: shape.payloads.map(({ rowBytes }) => {
+      const unit: Unit = widestUnit(rowBytes);
+      return field(unit, [commands > 0 ? maxTokens : 0, rowBytes / unitBytes[unit]]);
+    }),
     /** [destination][token][k]: what each peer is told of this rank's tokens. */
     ids: field('i32', [ranks, maxTokens, topK]),
     weightsOut: field('f32', [ranks, maxTokens, weights ? topK : 0]),

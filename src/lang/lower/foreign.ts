@@ -14,7 +14,11 @@ import { broken } from './twin.js';
 import { describe, expression, type Value } from './values.js';
 
 /** The twin takes the place of the call for all but CUDA, with its arguments as variables of its own. */
-export function callForeign(call: Call, definition: DeviceDefinition, { header, effects }: Foreign): Value {
+export function callForeign(
+  call: Call,
+  definition: DeviceDefinition,
+  { header, source: from, effects }: Foreign,
+): Value {
   const { ctx, node, name, into } = call;
   const args: Expr[] = [];
   const pointers = new Map<Variable, string>();
@@ -46,7 +50,14 @@ export function callForeign(call: Call, definition: DeviceDefinition, { header, 
   });
   const span = ctx.span(node);
   const twin: Stmt = { kind: 'block', span, body: withoutJumps(assigned, exits.call), call: exits.call };
-  ctx.emit({ kind: 'foreign', span, callee: { name, header, returns }, args, result, twin: [twin] });
+  ctx.emit({
+    kind: 'foreign',
+    span,
+    callee: { name, header, source: from, returns },
+    args,
+    result,
+    twin: [twin],
+  });
   return result === null ? { kind: 'void' } : expression(ctx.read(result));
 }
 

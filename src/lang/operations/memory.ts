@@ -82,6 +82,21 @@ export const memory = {
     removable: true,
   }),
 
+  // Of pointers into one piece of memory.
+  distance: operation({
+    takes: { to: pointer(), from: pointer() },
+    returns: 'u32',
+    alone: [],
+    named: 'bytes',
+    cuda: {
+      name: 'distance',
+      text: `DEVICE u32 distance(const void* to, const void* from) {
+  return u32(static_cast<const char*>(to) - static_cast<const char*>(from));
+}`,
+    },
+    unnoticed: () => true,
+  }),
+
   // A hint: no "memory" clobber, for it reads nothing.
   prefetch: operation({
     takes: { pointer: pointerIn('global') },

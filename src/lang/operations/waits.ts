@@ -10,9 +10,10 @@ import { choice, looksOnce, operation, optional, pointer, value } from './operat
 const allBits = 0xffff_ffff;
 
 export const waits = {
-  // Until the word, or the bits of it that `mask` has, has reached `epoch`, or equals it, or differs from it.
+  // Until the word, or the bits of it that `mask` has, has reached `epoch`, or equals it, or differs from it. Of a u64
+  // the lower half counts, and is loaded with the other: accesses that overlap in part order nothing.
   awaitEpoch: operation({
-    takes: { pointer: pointer('u32'), epoch: value('u32') },
+    takes: { pointer: pointer('u32', 'u64'), epoch: value('u32') },
     options: {
       order: choice(['relaxed', 'acquire']),
       scope,
@@ -25,15 +26,16 @@ export const waits = {
     named: 'arrived',
     cuda: {
       print(effect, { prelude, args }) {
-        const { space } = pointerType(effect.pointer);
-        const load = loadHelper(prelude, 'u32', space, { ...effect, cache: 'keep' });
+        const { to, space } = pointerType(effect.pointer);
+        const load = loadHelper(prelude, to, space, { ...effect, cache: 'keep' });
         const whole = effect.mask.kind === 'const' && effect.mask.value === allBits;
         const spoken = { '>=': 'await_epoch', '==': 'await_equal', '!=': 'await_other' }[effect.until];
         const name = `${spoken}${whole ? '' : '_masked'}${suffix(effect.order, effect.scope, 'keep', space)}`;
-        const word = whole ? `${load}(p)` : `(${load}(p) & mask)`;
+        const loaded = to === 'u64' ? `u32(${load}(p))` : `${load}(p)`;
+        const word = whole ? loaded : `(${loaded} & mask)`;
         const test = effect.until === '>=' ? `i32(${word} - epoch) >= 0` : `${word} ${effect.until} epoch`;
-        prelude.add(name, name, {
-          text: `DEVICE bool ${name}(const u32* p, u32 epoch, ${whole ? '' : 'u32 mask, '}u32 limit_us) {
+        prelude.add(`${name} ${to}`, name, {
+          text: `DEVICE bool ${name}(const ${to}* p, u32 epoch, ${whole ? '' : 'u32 mask, '}u32 limit_us) {
   u64 start = 0u;
   for (u32 polls = 1u;; ++polls) {
     if (${test}) return true;

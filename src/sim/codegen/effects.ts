@@ -65,6 +65,9 @@ const table: { readonly [Op in OperationName]: Simulated<Op> } = {
       to.emit(`t.fence('${order}', '${scope}');`);
     },
   },
+  distance: {
+    print: ({ to: end, from }, to, result) => to.bind(result, `t.distance(${to.arguments(end, from)})`),
+  },
   prefetch: { print: () => {} },
   awaitEpoch: { pauses: true, print: (effect, to, result, site) => to.awaitWord(effect, result, site) },
   awaitFilled: { pauses: true, print: (effect, to, result, site) => to.awaitWord(effect, result, site) },
@@ -316,13 +319,16 @@ export class Effects {
       : ([effect.until, effect.order, word(effect.epoch)] as const);
     const mask = filled ? '-1' : word(effect.mask).replace(/^\((.*)\)$/, '$1');
     const limit = word(effect.limit);
-    const at = `'${filled ? 'filled' : 'word'}', '${until}', ${mask}, ${place.buffer}, ${place.offset}`;
+    const kind = filled ? 'filled' : place.to === 'u64' ? 'long' : 'word';
+    const at = `'${kind}', '${until}', ${mask}, ${place.buffer}, ${place.offset}`;
     const wait = `t.waitFor(${at}, ${wanted}, ${limit}, '${order}', '${effect.scope}', ${site}); yield ${pause.wait};`;
     if (this.checked) {
       this.emit(wait);
       if (!filled) this.bind(result, 't.satisfied');
     } else {
-      const looked = `${place.view}[(${place.index})${filled ? ' + 3' : ''}]`;
+      const looked = filled
+        ? `${place.view}[(${place.index}) + 3]`
+        : `${place.buffer}.i32[${place.offset} >>> 2]`;
       const is = mask === '-1' ? looked : `(${looked} & ${mask})`;
       const done = this.locals.temporary('b');
       this.emit(

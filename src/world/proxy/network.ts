@@ -4,6 +4,8 @@ import { ArgumentError } from '../../errors/index.js';
 import {
   type Counter,
   type EngineOptions,
+  type ProviderName,
+  providers,
   type Region,
   type RemoteRegion,
   TransferEngine,
@@ -11,7 +13,7 @@ import {
 } from '../../fabric/index.js';
 import type { SimMachine } from '../../sim/index.js';
 import { connectFabric, type FabricConnection } from '../fabric.js';
-import type { Group } from '../group.js';
+import type { Group, GroupLoss } from '../group.js';
 
 /** What of a group connecting needs: a proxy's thread reaches its rank's by mail. */
 export type ProxyGroup = Pick<Group, 'rank' | 'ranks' | 'allGather' | 'barrier' | 'onRankLost'>;
@@ -33,30 +35,52 @@ export type Connect = (group: ProxyGroup, memory: Pick<MappedMemory, 'address' |
 export const overFabric =
   (options: FabricOptions): Connect =>
   async (group, { raw }) => {
-    const engine = await TransferEngine.open({ ...options, thread: 'caller', arrivals: 'listed' });
+    const engine = await TransferEngine.open({
+      ...fromEnvironment(),
+      ...options,
+      ...{ thread: 'caller', arrivals: 'listed' },
+    });
     try {
       const fabric = await connectFabric(group, engine);
       const own = engine.register(raw);
       const { remotes } = await fabric.share(own);
-      return new FabricLink(engine, fabric, own, remotes);
+      return new FabricLink(group, engine, fabric, own, remotes);
     } catch (error) {
       await engine.close();
       throw error;
     }
   };
 
+/** HEDDLE_PROVIDER and HEDDLE_NICS, for programs that leave it to who starts them. */
+function fromEnvironment(): FabricOptions {
+  const { HEDDLE_PROVIDER: provider, HEDDLE_NICS: devices } = process.env;
+  if (provider && !providers.some((name) => name === provider))
+    throw new ArgumentError('HEDDLE_PROVIDER', provider, `one of ${providers.join(', ')}`);
+  return {
+    ...(provider && { provider: provider as ProviderName }),
+    ...(devices && { devices: devices.split(',') }),
+  };
+}
+
 class FabricLink implements Link {
+  /** What the group has lost: a lost rank never comes back, and every round needs every rank. */
+  private loss: GroupLoss | null = null;
+  private readonly stopListening: () => void;
   /** Hears how writes end. */
   private readonly counter: Counter;
   /** By rank, the description of a write to it: filled in for each, so that posting allocates nothing. */
   private readonly writes: readonly (Write | undefined)[];
 
   constructor(
+    group: ProxyGroup,
     private readonly engine: TransferEngine,
     private readonly fabric: FabricConnection,
     source: Region,
     targets: readonly (RemoteRegion | undefined)[],
   ) {
+    this.stopListening = group.onRankLost((loss) => {
+      this.loss ??= loss;
+    });
     const counter = engine.counter();
     this.counter = counter;
     this.writes = targets.map(
@@ -86,6 +110,7 @@ class FabricLink implements Link {
   }
 
   progress(): boolean {
+    if (this.loss !== null) throw this.loss;
     const moved = this.engine.poll();
     // What the write carried will not come.
     if (this.counter.error !== null) throw this.fabric.toRankLost(this.counter.error);
@@ -93,6 +118,7 @@ class FabricLink implements Link {
   }
 
   async close(): Promise<void> {
+    this.stopListening();
     this.fabric.close();
     await this.engine.close();
   }

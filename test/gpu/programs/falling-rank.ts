@@ -16,6 +16,9 @@ const tuning = {
   dispatch: { ...spread, blocks: 16, way: 'store' },
   combine: { ...spread, blocks: 8, way: point.endsWith('pull') ? 'pull' : 'push', ahead: 2 },
 } as const;
+const how = point.endsWith('nvshmem')
+  ? ({ family: 'portable', transport: 'nvshmem' } as const)
+  : ({ family: 'one-sided', tuning } as const);
 
 const world = await World.join({ timeoutMs: 20_000, lossTimeoutMs: 3_000 });
 const ep = await ExpertParallel.create(world, {
@@ -25,7 +28,7 @@ const ep = await ExpertParallel.create(world, {
   payloads: { x: row('bf16', hidden) },
   output: row('bf16', hidden),
   waitMs,
-  tuning,
+  ...how,
 });
 const { device } = world;
 const stream = device.createStream();

@@ -1,0 +1,141 @@
+/**
+ * The transport over NVSHMEM. Windows lie in its symmetric heap: on a GPU the peer's window is the own one's address, which
+ * stands for the same place on every rank.
+ */
+import { nvshmemHeaders } from '../../cuda/index.js';
+import { device, type ForeignSource, foreign, pointer } from '../../lang/index.js';
+import { type Unit, unitBytes } from '../common/units.js';
+import { awaitParams, putParams, signalParams, type Transport, windows } from './transport.js';
+
+/**
+ * What kernels call. NVSHMEM's own functions are templates and inlined, and without IBGDA they are all in its headers: so
+ * they are compiled once here, and linked.
+ */
+const source: ForeignSource = {
+  name: 'NVSHMEM',
+  find() {
+    const { version, folders } = nvshmemHeaders();
+    return { text: `// NVSHMEM ${version}\n${text}`, folders };
+  },
+};
+
+const text = `#include "non_abi/nvshmem_build_options.h"
+#undef NVSHMEM_IBGDA_SUPPORT
+#define NVSHMEM_ENABLE_ALL_DEVICE_INLINING
+#ifdef __CUDACC_RTC__
+#include <cuda/std/cstdint>
+#include <cuda/std/type_traits>
+namespace std {
+using cuda::std::enable_if;
+using cuda::std::is_floating_point;
+using cuda::std::is_integral;
+using cuda::std::is_same;
+}
+#endif
+#include "non_abi/nvshmem_version.h"
+#include "device/nvshmem_defines.h"
+#include "device/nvshmemx_defines.h"
+
+// The host's library fills in the state of every module that has one, and compares versions.
+__constant__ nvshmemi_device_host_state_t nvshmemi_device_state_d;
+__constant__ nvshmemi_version_t nvshmemi_device_lib_version_d = {
+    NVSHMEM_VENDOR_MAJOR_VERSION, NVSHMEM_VENDOR_MINOR_VERSION, NVSHMEM_VENDOR_PATCH_VERSION};
+
+extern "C" __device__ void heddle_nvshmem_put(unsigned char* to, unsigned char* from, unsigned bytes, unsigned peer,
+                                              unsigned long long* signal, unsigned value, bool adds) {
+  nvshmemx_putmem_signal_nbi_warp(to, from, bytes, reinterpret_cast<uint64_t*>(signal), value,
+                                  adds ? NVSHMEM_SIGNAL_ADD : NVSHMEM_SIGNAL_SET, int(peer));
+}
+
+extern "C" __device__ void heddle_nvshmem_signal(unsigned peer, unsigned long long* signal, unsigned value, bool adds) {
+  nvshmem_fence();
+  nvshmemx_signal_op(reinterpret_cast<uint64_t*>(signal), value, adds ? NVSHMEM_SIGNAL_ADD : NVSHMEM_SIGNAL_SET,
+                     int(peer));
+}
+`;
+
+const runtimeSignal = { peer: 'u32', signal: pointer('u64'), value: 'u32', adds: 'bool' } as const;
+
+const signalBehindFence = foreign(
+  {
+    name: 'heddle_nvshmem_signal',
+    source,
+    params: runtimeSignal,
+    effects: { reads: ['signal'], writes: ['signal'], orders: ['acq_rel.sys'] },
+  },
+  (g, { signal, value, adds }) => {
+    g.fence('sys');
+    if (adds) g.atomicAdd(signal, g.u64(value), { order: 'relaxed', scope: 'sys' });
+    else g.store(signal, g.u64(value), { order: 'relaxed', scope: 'sys' });
+  },
+);
+
+/** Between ranks that map each other's heap it is the warp's stores, and behind them a fence and the signal. */
+const putBytes = (unit: Unit) =>
+  foreign(
+    {
+      name: 'heddle_nvshmem_put',
+      source,
+      params: {
+        to: pointer('u8'),
+        from: pointer('u8'),
+        bytes: 'u32',
+        peer: 'u32',
+        signal: pointer('u64'),
+        value: 'u32',
+        adds: 'bool',
+      },
+      using: { UNIT: unit, SIZE: unitBytes[unit] },
+      effects: {
+        reads: ['from', 'signal'],
+        writes: ['to', 'signal'],
+        orders: ['acq_rel.sys'],
+        warp: true,
+      },
+    },
+    (g, { to, from, bytes, signal, value, adds }, u) => {
+      for (let i = g.laneId; i < bytes / u.SIZE; i += 32)
+        g.store(to.as(u.UNIT).at(i), g.load(from.as(u.UNIT).at(i)));
+      g.warp.barrier();
+      if (g.laneId === 0) {
+        g.fence('sys');
+        if (adds) g.atomicAdd(signal, g.u64(value), { order: 'relaxed', scope: 'sys' });
+        else g.store(signal, g.u64(value), { order: 'relaxed', scope: 'sys' });
+      }
+    },
+  );
+
+export const nvshmem: Transport = {
+  name: 'nvshmem',
+  at: windows.at,
+  put: (window, unit) =>
+    device(
+      {
+        name: 'put',
+        params: putParams(window, unit),
+        using: { SIZE: unitBytes[unit], putBytes: putBytes(unit) },
+      },
+      (_, { to, from, count, peer, signal, value, adds }, u) => {
+        u.putBytes({
+          to: to.as('u8'),
+          from: from.as('u8'),
+          bytes: count * u.SIZE,
+          peer,
+          signal,
+          value,
+          adds,
+        });
+      },
+    ),
+  signal: (window) =>
+    device(
+      { name: 'signal', params: signalParams(window), using: { signalBehindFence } },
+      (_, { peer, signal, value, adds }, u) => {
+        u.signalBehindFence({ peer, signal, value, adds });
+      },
+    ),
+  awaitSignal: device(
+    { name: 'await_signal', params: awaitParams, returns: 'bool' },
+    (g, { signal, value, limit }) => g.awaitEpoch(signal, value, { order: 'acquire', scope: 'sys', limit }),
+  ),
+};
