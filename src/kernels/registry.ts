@@ -29,7 +29,7 @@ import {
 } from './experts/index.js';
 import { type Family, type Place, type Plan, phases } from './family.js';
 import { hybrid } from './hybrid/index.js';
-import { choice, count, type Knob, requireKnob } from './knobs.js';
+import { choice, count, type Knob, requireKnob, type Tuning } from './knobs.js';
 import { oneSided } from './one-sided/index.js';
 import { portable } from './portable/index.js';
 import { routerKernels } from './router/index.js';
@@ -203,6 +203,34 @@ function ofFamily(
     readonly nodes?: number;
   } = {},
 ): RegisteredKernel {
+  const form = formOf(family, otherwise, nodes);
+  const build = (given: ShapeText = {}): Kernel => {
+    const { layer, place, tuning } = form.read(name, given, split);
+    return kernelNamed(family.plan(layer, place, tuning), name);
+  };
+  return { name, summary, keys: form.keys, build };
+}
+
+/** A layer that a family can carry, all ranks on GPUs, as rank 0 sees it. */
+export interface FamilyShape {
+  readonly layer: Layer;
+  readonly place: Place;
+  readonly tuning: Tuning;
+}
+
+/**
+ * Reads a layer for a family: `ranks=8,tokens=128,combine.way=pull`. Knobs that it does not name are those of `otherwise`.
+ * @throws ArgumentError for a key that there is not, or a value that makes no sense.
+ */
+export const familyShape = (
+  family: Family,
+  given: ShapeText,
+  split: boolean,
+  otherwise: (layer: Layer, place: Place) => Tuning = family.defaults,
+): FamilyShape => formOf(family).read(family.name, given, split, otherwise);
+
+/** What a shape of a family may say: the layer, and the knobs as phase.knob. */
+function formOf(family: Family, otherwise: Readonly<Record<string, string>> = {}, nodes?: number) {
   const parameters: Parameters = {
     ...Object.fromEntries(
       Object.entries(travelling).map(([key, of]) => [key, { ...of, default: otherwise[key] ?? of.default }]),
@@ -215,7 +243,7 @@ function ofFamily(
     ),
   );
   const keys = [...Object.keys(parameters), ...knobs.keys()];
-  const build = (given: ShapeText = {}): Kernel => {
+  const read = (name: string, given: ShapeText, split: boolean, start = family.defaults): FamilyShape => {
     const entries = Object.entries(given).map(([key, value]) => [keyAmong(keys, key), value] as const);
     const shape = checked(
       name,
@@ -225,18 +253,16 @@ function ofFamily(
     );
     const layer = layerOf(shape);
     const place = placeOf(layer, split, nodes === undefined ? 1 : shape.number('nodes'));
-    const tuning: Record<string, Record<string, number | string>> = structuredClone(
-      family.defaults(layer, place),
-    );
+    const tuning: Record<string, Record<string, number | string>> = structuredClone(start(layer, place));
     for (const [path, value] of entries) {
       const found = knobs.get(path);
       if (found) tuning[found.phase]![found.key] = requireKnob(found.knob, value, `--shape ${path}`);
     }
     const refusal = family.refuses(layer, place, tuning);
     if (refusal !== null) throw refusal;
-    return kernelNamed(family.plan(layer, place, tuning), name);
+    return { layer, place, tuning };
   };
-  return { name, summary, keys, build };
+  return { keys, read };
 }
 
 /** A kernel of rank 0's plan for its experts. */

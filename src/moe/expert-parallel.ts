@@ -4,38 +4,18 @@
  */
 import { type Program, requireStream, type Stream } from '../device/index.js';
 import { ArgumentError, DisposedError, HeddleError, RankLostError } from '../errors/index.js';
-import type { Operation, Phase, Round, Tuning } from '../kernels/index.js';
+import type { Operation, Phase, Tuning } from '../kernels/index.js';
 import { type Layer, outputRowBytes } from '../layer/index.js';
 import { World } from '../world/index.js';
 import { requireSameEverywhere } from './agreement.js';
 import { Carried } from './carried.js';
 import { type Choice, choose } from './choice.js';
-import { Inputs } from './inputs.js';
 import { type MemoryOptions, type MemoryUse, memoryFor, memoryOf, requireRoom } from './memory.js';
-import { type ExpertParallelOptions, layerOf, limitOf, placeOf, type Row } from './options.js';
-import { type Combining, type Dispatched, Stages } from './stages.js';
+import { type ExpertParallelOptions, layerOf, limitOf, placeOf, roundsOf } from './options.js';
+import type { Combining, Dispatched, Stage } from './stages.js';
 import type { Tensor } from './tensor.js';
+import { type Received, Track } from './track.js';
 import { type DispatchInputs, requireCombineOutput } from './validate.js';
-
-/**
- * What arrived for this rank's experts: views of its window, valid from dispatch until the round's combine. Slot
- * (source, token) holds that rank's token, with `replicas` that group's; slots without a local expert are not written.
- */
-export interface Received {
-  /** i32 [sources, maxTokens, topK]: expert ids, -1 where another rank (or nobody) owns the route. */
-  readonly experts: Tensor;
-  /** f32 [sources, maxTokens, topK]; 0 where the id is -1. */
-  readonly weights: Tensor | null;
-  /** u32 [local experts]: routes to each, from its first expert on. */
-  readonly counts: Tensor | null;
-  /** By name: [sources, maxTokens, row]. */
-  readonly payloads: Readonly<Record<string, Tensor>>;
-  /**
-   * Where the experts leave their rows. [sources, maxTokens, hidden]: the sum of a slot's local experts, already
-   * weighted. With weighting 'combine' [sources, maxTokens, topK, hidden]: a row for each route in `experts`, unweighted.
-   */
-  readonly output: Tensor;
-}
 
 /** What a benchmark needs and nobody else does; see `benchHandles`. */
 export interface BenchHandles {
@@ -64,7 +44,7 @@ export const benchHandles = (ep: ExpertParallel): BenchHandles => handlesOf(ep);
 /**
  * Dispatch and combine of one layer, as one rank of it. Rounds follow each other on a stream: `dispatch`, the experts,
  * `combine`; any number may be enqueued before anything is waited for, or captured as a graph. With `split` each of the two
- * also comes as a send and a receive.
+ * also comes as a send and a receive. With `rounds: 2` the next round may be dispatched before the last one is combined.
  */
 export class ExpertParallel {
   static {
@@ -74,7 +54,7 @@ export class ExpertParallel {
         combine: ep.#launches('combineSend', 'combineRecv'),
       },
       endRound: () => {
-        ep.#stages.reach('combined');
+        ep.#oldest.stages.reach('combined');
       },
     });
   }
@@ -93,29 +73,30 @@ export class ExpertParallel {
   readonly split: boolean;
   /** What the windows and buffers take of this rank's memory, by purpose. */
   readonly memory: MemoryUse;
-  /** The views that every dispatch fills. */
+  /** The views that every dispatch fills; with `rounds: 2`, every other. */
   readonly received: Received;
-  readonly #carried: Carried;
-  readonly #inputs: Inputs;
-  readonly #round: Round = { tokens: 0, topkIds: 0, topkWeights: 0, rows: [], out: 0 };
+  /** The views of each round in flight: dispatches fill them in turn. */
+  readonly views: readonly Received[];
+  readonly #tracks: readonly Track[];
+  /** Which of them the next round takes. */
+  #next = 0;
   /** What `out` of combine must be a multiple of. */
   readonly #outUnit: number;
-  readonly #stages = new Stages();
   #disposed = false;
   /** Why no further round can run: what `synchronize` threw. */
   #loss: unknown = null;
 
-  private constructor({ world, layer, split, choice, carried, rows }: Parts) {
+  private constructor({ world, layer, split, choice, tracks }: Parts) {
     this.world = world;
     this.shape = layer;
     this.split = split;
     this.family = choice.family.name;
     this.why = choice.why;
     this.tuning = choice.tuning;
-    this.memory = memoryOf(carried.plan);
-    this.received = receivedOf(carried, rows);
-    this.#carried = carried;
-    this.#inputs = new Inputs(world.device, layer);
+    this.memory = memoryOf(tracks[0].carried.plan, tracks.length);
+    this.received = tracks[0].received;
+    this.views = tracks.map(({ received }) => received);
+    this.#tracks = tracks;
     this.#outUnit = outputRowBytes(layer) % 16 === 0 ? 16 : 1;
   }
 
@@ -133,11 +114,15 @@ export class ExpertParallel {
     const choice = choose(layer, place, device, options);
     const { family, tuning } = choice;
     const { split } = place;
-    await requireSameEverywhere(world, { ...layer, family: family.name, split, ...tuning });
+    const rounds = roundsOf(options);
+    await requireSameEverywhere(world, { ...layer, family: family.name, split, rounds, ...tuning });
     const plan = family.plan(layer, place, tuning);
-    requireRoom(memoryOf(plan), layer, device);
-    const carried = await Carried.out(world, plan, limit);
-    return new ExpertParallel({ world, layer, split, choice, carried, rows: options.payloads });
+    requireRoom(memoryOf(plan, rounds), layer, device);
+    const track = async () =>
+      new Track(device, layer, await Carried.out(world, plan, limit), options.payloads);
+    const tracks: [Track, ...Track[]] = [await track()];
+    if (rounds === 2) tracks.push(await track());
+    return new ExpertParallel({ world, layer, split, choice, tracks });
   }
 
   /**
@@ -156,13 +141,11 @@ export class ExpertParallel {
    * written again behind this on the stream. Host arrays may be reused at once.
    */
   dispatch(inputs: DispatchInputs, stream: Stream): Received {
-    this.#requireReady('dispatch', stream);
-    this.#stages.require('dispatch', 'combined');
-    this.#inputs.take(inputs, this.#round, stream);
-    this.#stages.reach('dispatched');
-    this.#carried.run('dispatchSend', this.#round, stream);
-    this.#carried.run('dispatchRecv', this.#round, stream);
-    return this.#stages.hand(this.received);
+    const track = this.#begin('dispatch', inputs, stream);
+    track.stages.reach('dispatched');
+    track.run('dispatchSend', stream);
+    track.run('dispatchRecv', stream);
+    return track.stages.hand(track.received);
   }
 
   /**
@@ -171,11 +154,12 @@ export class ExpertParallel {
    */
   combine(out: Tensor, stream: Stream): void {
     this.#requireReady('combine', stream);
-    this.#stages.require('combine', 'dispatched');
-    this.#requireOut(out);
-    this.#stages.reach('combined');
-    this.#carried.run('combineSend', this.#round, stream);
-    this.#carried.run('combineRecv', this.#round, stream);
+    const track = this.#oldest;
+    track.stages.require('combine', 'dispatched');
+    this.#requireOut(out, track);
+    track.stages.reach('combined');
+    track.run('combineSend', stream);
+    track.run('combineRecv', stream);
   }
 
   /**
@@ -184,40 +168,38 @@ export class ExpertParallel {
    */
   dispatchSend(inputs: DispatchInputs, stream: Stream): Dispatched {
     this.#requireSplit('dispatchSend');
-    this.#requireReady('dispatch', stream);
-    this.#stages.require('dispatchSend', 'combined');
-    this.#inputs.take(inputs, this.#round, stream);
-    this.#stages.reach('dispatch sent');
-    this.#carried.run('dispatchSend', this.#round, stream);
-    return this.#stages.hand({ phase: 'dispatched', tokens: this.#round.tokens });
+    const track = this.#begin('dispatchSend', inputs, stream);
+    track.stages.reach('dispatch sent');
+    track.run('dispatchSend', stream);
+    return track.stages.hand({ phase: 'dispatched', tokens: track.round.tokens });
   }
 
   /** The second half: when the stream has passed this, everything that other ranks sent here is in the result. */
   dispatchRecv(sent: Dispatched, stream: Stream): Received {
     this.#requireReady('dispatch', stream);
-    this.#stages.requireWith('dispatchRecv', sent, 'dispatch sent');
-    this.#stages.reach('dispatched');
-    this.#carried.run('dispatchRecv', this.#round, stream);
-    return this.#stages.hand(this.received);
+    const track = this.#of('dispatchRecv', sent, 'dispatch sent');
+    track.stages.reach('dispatched');
+    track.run('dispatchRecv', stream);
+    return track.stages.hand(track.received);
   }
 
   /** The first half of `combine`: sends what the experts left in `received.output`, and waits for nobody. */
   combineSend(received: Received, stream: Stream): Combining {
     this.#requireSplit('combineSend');
     this.#requireReady('combine', stream);
-    this.#stages.requireWith('combineSend', received, 'dispatched');
-    this.#stages.reach('combine sent');
-    this.#carried.run('combineSend', this.#round, stream);
-    return this.#stages.hand({ phase: 'combining', tokens: this.#round.tokens });
+    const track = this.#of('combineSend', received, 'dispatched');
+    track.stages.reach('combine sent');
+    track.run('combineSend', stream);
+    return track.stages.hand({ phase: 'combining', tokens: track.round.tokens });
   }
 
   /** The second half: when the stream has passed this, `out`, [tokens, hidden], holds the sums. */
   combineRecv(sent: Combining, out: Tensor, stream: Stream): void {
     this.#requireReady('combine', stream);
-    this.#stages.requireWith('combineRecv', sent, 'combine sent');
-    this.#requireOut(out);
-    this.#stages.reach('combined');
-    this.#carried.run('combineRecv', this.#round, stream);
+    const track = this.#of('combineRecv', sent, 'combine sent');
+    this.#requireOut(out, track);
+    track.stages.reach('combined');
+    track.run('combineRecv', stream);
   }
 
   /**
@@ -240,8 +222,7 @@ export class ExpertParallel {
     this.#disposed = true;
     // A peer may still be writing into this window: nobody unmaps before all are here.
     if (!(await this.#allAreHere())) return;
-    this.#inputs.free();
-    await this.#carried.close();
+    for (const track of this.#tracks) await track.close();
   }
 
   async #allAreHere(): Promise<boolean> {
@@ -252,11 +233,38 @@ export class ExpertParallel {
     );
   }
 
-  #requireOut(out: Tensor): void {
-    requireCombineOutput(this.shape, this.#round.tokens, out);
+  /** The track that the next round takes, once nothing else is on it. */
+  #begin(call: string, inputs: DispatchInputs, stream: Stream): Track {
+    this.#requireReady('dispatch', stream);
+    const track = this.#tracks[this.#next]!;
+    track.stages.require(call, 'combined');
+    track.inputs.take(inputs, track.round, stream);
+    this.#next = (this.#next + 1) % this.#tracks.length;
+    return track;
+  }
+
+  /** The track of the round that was dispatched first of those that are not combined. */
+  get #oldest(): Track {
+    const { length } = this.#tracks;
+    const turns = this.#tracks.map((_, n) => this.#tracks[(this.#next + n) % length]!);
+    return turns.find(({ stages }) => !stages.at('combined')) ?? this.#tracks[0]!;
+  }
+
+  /** The track that a handle belongs to; what it must have reached. */
+  #of(call: string, handle: unknown, from: Stage): Track {
+    const track =
+      this.#tracks.find(({ stages }) => stages.gave(handle)) ??
+      this.#tracks.find(({ stages }) => stages.at(from)) ??
+      this.#oldest;
+    track.stages.requireWith(call, handle, from);
+    return track;
+  }
+
+  #requireOut(out: Tensor, { round }: Track): void {
+    requireCombineOutput(this.shape, round.tokens, out);
     if (out.data % this.#outUnit !== 0)
       throw new ArgumentError('out.data', out.data, `a multiple of ${this.#outUnit}`);
-    this.#round.out = out.data;
+    round.out = out.data;
   }
 
   #requireSplit(call: string): void {
@@ -280,12 +288,14 @@ export class ExpertParallel {
   /** What the group knows, or else the rank's own proxy. */
   get #heard(): unknown {
     const { signal } = this.world.group;
-    return signal.aborted ? signal.reason : this.#carried.stopped;
+    if (signal.aborted) return signal.reason;
+    return this.#tracks.map(({ carried }) => carried.stopped).find((error) => error !== null) ?? null;
   }
 
   /** What the kernels recorded, or else what the group has heard; null where all is well. */
   async #findLoss(stream: Stream): Promise<unknown> {
-    const failure = await this.#carried.failure(stream);
+    const failures = await Promise.all(this.#tracks.map(({ carried }) => carried.failure(stream)));
+    const failure = failures.find((found) => found !== null) ?? null;
     const heard = this.#heard;
     if (failure === null) return heard;
     // Whom the group lost is certain. Whom a kernel missed may itself have waited for the lost one.
@@ -295,7 +305,7 @@ export class ExpertParallel {
   }
 
   #launches(...phases: readonly Phase[]): BenchLaunch[] {
-    const { plan, steps } = this.#carried;
+    const { plan, steps } = this.#tracks[0]!.carried;
     return phases.flatMap((phase) =>
       plan.phases[phase].map(({ blocks, threads }, i) => ({
         ...{ blocks, threads },
@@ -310,24 +320,5 @@ interface Parts {
   readonly layer: Layer;
   readonly split: boolean;
   readonly choice: Choice;
-  readonly carried: Carried;
-  /** The payloads as the caller named their types. */
-  readonly rows: Readonly<Record<string, Row>>;
-}
-
-function receivedOf(carried: Carried, rows: Readonly<Record<string, Row>>): Received {
-  const { experts, weights, counts, payloads, output } = carried.plan.received;
-  return {
-    experts: carried.tensor(experts),
-    weights: weights && carried.tensor(weights),
-    counts: counts && carried.tensor(counts),
-    payloads: Object.fromEntries(
-      Object.entries(payloads).map(([name, view]) => {
-        const { dtype, length } = rows[name]!;
-        const [sources, tokens] = view.shape as readonly [number, number];
-        return [name, carried.tensor({ ...view, dtype, shape: [sources, tokens, length] })];
-      }),
-    ),
-    output: carried.tensor(output),
-  };
+  readonly tracks: readonly [Track, ...Track[]];
 }

@@ -7,7 +7,6 @@ import type { Stream } from '../device/index.js';
 import { ArgumentError, DisposedError, requireObject, requireOneOf } from '../errors/index.js';
 import { slotsOf } from '../kernels/index.js';
 import { expertsOf } from '../layer/index.js';
-import type { Received } from './expert-parallel.js';
 import { type ExpertSizes, ExpertsPlan, type Receiving } from './experts-plan.js';
 import type { MemoryUse } from './memory.js';
 import { cublasRun } from './mlp-cublas.js';
@@ -15,6 +14,7 @@ import { heddleRun } from './mlp-heddle.js';
 import type { MlpRun } from './mlp-run.js';
 import { type MlpWeights, requireWeights } from './mlp-weights.js';
 import { describe } from './tensor.js';
+import type { Received } from './track.js';
 
 /** Who multiplies. */
 export const gemms = ['heddle', 'cublas'] as const;

@@ -13,7 +13,6 @@ import {
   widestUnit,
 } from '../kernels/index.js';
 import { dtypes, type ExpertForm, expertsOf, type Layer, outputRowBytes, sharing } from '../layer/index.js';
-import type { Received } from './expert-parallel.js';
 import { type ExpertsPlanOptions, expertsShapeOf, notPlanned } from './experts-options.js';
 import {
   describe,
@@ -25,6 +24,7 @@ import {
   type Tensor,
   wrap,
 } from './tensor.js';
+import type { Received } from './track.js';
 
 /** Whose rows are planned: an ExpertParallel. */
 export interface Receiving {

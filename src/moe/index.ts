@@ -5,7 +5,6 @@ export {
   type BenchLaunch,
   benchHandles,
   ExpertParallel,
-  type Received,
 } from './expert-parallel.js';
 export { ExpertsMlp, type ExpertsMlpOptions, type Gemm, gemms } from './experts-mlp.js';
 export type { ExpertsPlanOptions } from './experts-options.js';
@@ -19,4 +18,5 @@ export { type ExpertParallelOptions, type Row, row } from './options.js';
 export { type RoutedModel, type RoutedTokens, Router, type RouterWeights } from './router.js';
 export type { Combining, Dispatched } from './stages.js';
 export * from './tensor.js';
+export type { Received } from './track.js';
 export * from './validate.js';

@@ -5,7 +5,7 @@ import type { Plan } from '../kernels/index.js';
 import { type Layer, limits, sharing } from '../layer/index.js';
 import { topologyOf } from '../world/index.js';
 import { choose } from './choice.js';
-import { type ExpertParallelOptions, layerOf, placeOf } from './options.js';
+import { type ExpertParallelOptions, layerOf, placeOf, roundsOf } from './options.js';
 
 /** The options of `create`, and the world that they are meant for. */
 export interface MemoryOptions extends ExpertParallelOptions {
@@ -43,11 +43,12 @@ export function memoryFor(options: MemoryOptions): MemoryUse {
   const place = placeOf({ kind: device, rank: 0, topology }, options);
   const unmeasured = { kind: device, model: 'a GPU that was not measured' };
   const { family, tuning } = choose(layer, place, unmeasured, options);
-  return memoryOf(family.plan(layer, place, tuning));
+  return memoryOf(family.plan(layer, place, tuning), roundsOf(options));
 }
 
-export function memoryOf({ windows, buffers }: Plan): MemoryUse {
-  const parts: MemoryPart[] = [
+/** Of a plan that is carried out for each of so many rounds in flight. */
+export function memoryOf({ windows, buffers }: Plan, rounds: number): MemoryUse {
+  const once: MemoryPart[] = [
     ...windows.flatMap(({ purpose, layout: { fields, bytes } }) =>
       fields.map(({ name, offset }, i) => ({
         purpose,
@@ -56,7 +57,10 @@ export function memoryOf({ windows, buffers }: Plan): MemoryUse {
       })),
     ),
     ...buffers.map(({ purpose, bytes }) => ({ purpose, section: null, bytes })),
-  ].filter(({ bytes }) => bytes > 0);
+  ];
+  const parts = once
+    .filter(({ bytes }) => bytes > 0)
+    .map((part) => ({ ...part, bytes: rounds * part.bytes }));
   return { bytes: parts.reduce((sum, { bytes }) => sum + bytes, 0), parts };
 }
 

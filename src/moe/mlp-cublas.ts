@@ -6,11 +6,11 @@ import { Cublas, CudaDevice, type CudaStream, type Product } from '../cuda/index
 import { callSite, type Device, type Stream } from '../device/index.js';
 import { ArgumentError } from '../errors/index.js';
 import { swigluKernel } from '../kernels/index.js';
-import type { Received } from './expert-parallel.js';
 import type { ExpertSizes, ExpertsPlan } from './experts-plan.js';
 import type { MlpRun } from './mlp-run.js';
 import type { MlpWeights } from './mlp-weights.js';
 import { emptyTensor, type OwnedTensor, type Tensor } from './tensor.js';
+import type { Received } from './track.js';
 
 const threads = 256;
 

@@ -1,7 +1,7 @@
 import type { Stream } from '../device/index.js';
-import type { Received } from './expert-parallel.js';
 import type { ExpertSizes } from './experts-plan.js';
 import type { OwnedTensor, Tensor } from './tensor.js';
+import type { Received } from './track.js';
 
 /** One way to make the experts' rows. */
 export interface MlpRun {

@@ -61,6 +61,11 @@ export interface ExpertParallelOptions {
    * each is one launch, which is faster where nothing goes between.
    */
   readonly split?: boolean;
+  /**
+   * How many rounds may be in flight: with 2, the next dispatch may begin before the last round is combined, on a stream of
+   * its own. Takes twice the memory. Default 1.
+   */
+  readonly rounds?: 1 | 2;
   /** The most multiprocessors that any launch takes, 2 or more. Default: as many as are fastest. */
   readonly sms?: number;
   /** How long a kernel waits for a peer before it gives up, in ms. Default 10,000. */
@@ -102,6 +107,10 @@ export function layerOf(ranks: number, options: ExpertParallelOptions): Layer {
 /** Microseconds that a kernel waits for a peer. */
 export const limitOf = ({ waitMs = 10_000 }: Pick<ExpertParallelOptions, 'waitMs'>): number =>
   requireInteger('waitMs', waitMs, 1, 4_000_000) * 1000;
+
+/** Rounds in flight. */
+export const roundsOf = ({ rounds = 1 }: Pick<ExpertParallelOptions, 'rounds'>): number =>
+  requireInteger('rounds', rounds, 1, 2);
 
 /** Where the layer's plan will be carried out, and how. */
 export const placeOf = (

@@ -18,7 +18,7 @@ export interface Combining {
 }
 
 /** What has been done last. */
-type Stage = 'combined' | 'dispatch sent' | 'dispatched' | 'combine sent';
+export type Stage = 'combined' | 'dispatch sent' | 'dispatched' | 'combine sent';
 
 /** What may be called then. */
 const next: Readonly<Record<Stage, string>> = {
@@ -33,6 +33,15 @@ export class Stages {
   /** What the last send returned. */
   #handle: unknown = null;
 
+  at(stage: Stage): boolean {
+    return this.#stage === stage;
+  }
+
+  /** Whether this round's last call returned it. */
+  gave(handle: unknown): boolean {
+    return handle === this.#handle;
+  }
+
   /** Requires that the round stands at `from`. */
   require(call: string, from: Stage): void {
     if (this.#stage === from) return;
@@ -46,7 +55,7 @@ export class Stages {
   /** Likewise, and the handle of the send before. */
   requireWith(call: string, handle: unknown, from: Stage): void {
     this.require(call, from);
-    if (handle === this.#handle) return;
+    if (this.gave(handle)) return;
     throw new HeddleError(
       'HEDDLE_OTHER_ROUND',
       `${call} was given what belongs to another round, or to another ExpertParallel; give it what this round's send returned`,

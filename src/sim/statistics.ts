@@ -7,6 +7,8 @@ const traced = 50_000;
 /** When a launch ran, in steps of the machine. */
 export interface TraceEntry {
   readonly rank: number;
+  /** 'rank 0 stream 2' */
+  readonly stream: string;
   readonly kernel: string;
   readonly launch: number;
   readonly start: number;
@@ -24,9 +26,9 @@ export class Statistics {
   readonly trace: TraceEntry[] = [];
   readonly kernels = new Map<string, KernelStatistics>();
 
-  ended({ id, home, kernel, startStep, endStep, traffic }: Launch): void {
+  ended({ id, home, stream, kernel, startStep, endStep, traffic }: Launch): void {
     if (this.trace.length === 2 * traced) this.trace.splice(0, traced);
-    this.trace.push({ rank: home, kernel, launch: id, start: startStep, end: endStep });
+    this.trace.push({ rank: home, stream: stream.key, kernel, launch: id, start: startStep, end: endStep });
     let statistics = this.kernels.get(kernel);
     if (statistics === undefined) {
       statistics = { launches: 0, bytesStored: 0, bytesLoaded: 0 };

@@ -40,12 +40,16 @@ export class ExampleExperts {
     private readonly launcher: Launcher,
   ) {}
 
-  /** Experts for a layer with a payload `x` that looks like its output. */
+  /**
+   * Experts for a layer with a payload `x` that looks like its output. With two rounds in flight each has experts of its
+   * own, for its `received`.
+   */
   static async create(
     world: World,
     ep: ExpertParallel,
     stream: Stream,
     spread?: ExampleExpertsOptions,
+    received = ep.received,
   ): Promise<ExampleExperts> {
     if (!(world instanceof World)) throw new ArgumentError('world', world, 'the world of the layer');
     if (!(ep instanceof ExpertParallel)) throw new ArgumentError('ep', ep, 'an ExpertParallel');
@@ -54,7 +58,7 @@ export class ExampleExperts {
     requireObject('options', options);
     // The kernel is made for so many threads.
     requireInteger('options.threads', options.threads, 1, 1024);
-    const { shape, received } = ep;
+    const { shape } = ep;
     const { first, count } = expertsOf(shape, world.rank);
     const x = received.payloads[exampleInput];
     if (x === undefined || x.dtype !== shape.output.dtype || x.shape[2] !== shape.output.hidden) {

@@ -96,7 +96,10 @@ export function expectedRound(shape: Shape, sources: readonly Source[], weights 
 }
 
 export interface RoundsOptions
-  extends Pick<ExpertParallelOptions, 'family' | 'weights' | 'counts' | 'tuning' | 'waitMs' | 'split'> {
+  extends Pick<
+    ExpertParallelOptions,
+    'family' | 'weights' | 'counts' | 'tuning' | 'waitMs' | 'split' | 'rounds'
+  > {
   readonly experts?: ExampleExpertsOptions;
   /** Also returns what arrived in each round. Looking at it keeps kernels of that round from overlapping. */
   readonly inspect?: boolean;
@@ -128,12 +131,19 @@ export async function runRounds(
   const { experts: expertsOptions, inspect = false, graph = false, ...features } = options;
   const ep = await ExpertParallel.create(world, layerOf(shape, features));
   const stream = world.device.createStream();
-  const experts = await ExampleExperts.create(world, ep, stream, expertsOptions);
+  const experts = await Promise.all(
+    ep.views.map((received) => ExampleExperts.create(world, ep, stream, expertsOptions, received)),
+  );
   const other = await OtherWork.create(world, stream);
   const runner = new RankRounds(world, ep, experts, other, stream);
   const mine = rounds.map((sources) => sources[world.rank]!);
-  const result = graph ? await runner.replayed(mine) : await runner.launched(mine, inspect);
-  experts.free();
+  const result =
+    ep.views.length > 1
+      ? await runner.inFlight(mine)
+      : graph
+        ? await runner.replayed(mine)
+        : await runner.launched(mine, inspect);
+  for (const one of experts) one.free();
   other.free();
   await ep.dispose();
   stream.dispose();
@@ -143,7 +153,10 @@ export async function runRounds(
 /** The options that make an ExpertParallel of this shape. */
 export function layerOf(
   shape: Shape,
-  features: Pick<ExpertParallelOptions, 'family' | 'weights' | 'counts' | 'tuning' | 'waitMs' | 'split'> = {},
+  features: Pick<
+    ExpertParallelOptions,
+    'family' | 'weights' | 'counts' | 'tuning' | 'waitMs' | 'split' | 'rounds'
+  > = {},
 ): ExpertParallelOptions {
   const { experts, topK, maxTokens, replicas, payloads, output } = shape;
   return {
@@ -178,7 +191,7 @@ class RankRounds {
   constructor(
     private readonly world: World,
     private readonly ep: ExpertParallel,
-    private readonly experts: ExampleExperts,
+    private readonly experts: readonly ExampleExperts[],
     private readonly other: OtherWork,
     private readonly stream: Stream,
   ) {}
@@ -190,7 +203,7 @@ class RankRounds {
     for (const round of buffers) {
       this.dispatch(round);
       if (inspect) arrived.push(this.delivered());
-      this.experts.run(stream);
+      this.experts[0]!.run(stream);
       this.combine(round.out);
     }
     await ep.synchronize(stream);
@@ -203,7 +216,7 @@ class RankRounds {
     const captured = this.place(rounds[0]!);
     stream.beginCapture();
     this.dispatch(captured);
-    this.experts.run(stream);
+    this.experts[0]!.run(stream);
     this.combine(captured.out);
     const graph = stream.endCapture();
     for (const { topkIds, topkWeights, payloads, out } of buffers) {
@@ -215,6 +228,30 @@ class RankRounds {
     }
     await ep.synchronize(stream);
     graph.dispose();
+    return { out: await this.collect(buffers), received: [] };
+  }
+
+  /**
+   * Two rounds in flight, each on a stream of its own: one is sent before the experts of the one before it are enqueued.
+   * Every third ends in whole phases.
+   */
+  async inFlight(rounds: readonly Source[]): Promise<RoundsResult> {
+    const { world, ep, stream } = this;
+    const buffers = rounds.map((source) => this.place(source));
+    await stream.synchronize();
+    const streams = ep.views.map(() => world.device.createStream());
+    const on = (n: number): Stream => streams[n % streams.length]!;
+    const sent = [ep.dispatchSend(buffers[0]!, on(0))];
+    for (const [n, { out }] of buffers.entries()) {
+      const next = buffers[n + 1];
+      if (next !== undefined) sent.push(ep.dispatchSend(next, on(n + 1)));
+      const received = ep.dispatchRecv(sent[n]!, on(n));
+      this.experts[n % streams.length]!.run(on(n));
+      if (n % 3 === 2) ep.combine(out, on(n));
+      else ep.combineRecv(ep.combineSend(received, on(n)), out, on(n));
+    }
+    for (const one of streams) await ep.synchronize(one);
+    for (const one of streams) one.dispose();
     return { out: await this.collect(buffers), received: [] };
   }
 

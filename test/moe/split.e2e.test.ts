@@ -175,3 +175,62 @@ test('two instances on two streams have their halves interleaved, and give what 
   }
   expect(machine.findings).toEqual([]);
 });
+
+test('two rounds in flight take turns, each with views of its own', () =>
+  withTwo(
+    async (ep, { world, stream, out }) => {
+      const [even, odd] = ep.views;
+      expect(ep.received).toBe(even);
+      const [first, second] = [ep.dispatchSend(inputs, stream), ep.dispatchSend(inputs, stream)];
+      expect(code(() => ep.dispatchSend(inputs, stream))).toBe('HEDDLE_ROUND_OPEN');
+      expect(code(() => ep.combineSend(odd!, stream))).toBe('HEDDLE_NO_ROUND');
+      expect(ep.dispatchRecv(second, stream)).toBe(odd);
+      expect(code(() => ep.dispatchRecv(second, stream))).toBe('HEDDLE_OTHER_ROUND'); // the first waits for its own
+      expect(code(() => ep.combine(out, stream))).toBe('HEDDLE_NO_ROUND'); // the first round's turn
+      expect(ep.dispatchRecv(first, stream)).toBe(even);
+      expect(code(() => ep.dispatchRecv(first, stream))).toBe('HEDDLE_NO_ROUND');
+      for (const { output } of ep.views) stream.fill(output.data, output.bytes, 0);
+      const combining = ep.combineSend(odd!, stream);
+      expect(code(() => ep.combineRecv({ ...combining }, out, stream))).toBe('HEDDLE_OTHER_ROUND');
+      // The second is combined before the first, but the next round's turn is the first's.
+      ep.combineRecv(combining, out, stream);
+      expect(code(() => ep.dispatch(inputs, stream))).toBe('HEDDLE_ROUND_OPEN');
+      ep.combine(out, stream);
+      expect(ep.dispatch(inputs, stream)).toBe(even);
+      stream.fill(even!.output.data, even!.output.bytes, 0);
+      ep.combine(out, stream);
+      await world.barrier('both are done');
+    },
+    { rounds: 2 },
+  ));
+
+test.each(['one-sided', 'portable'])(
+  '%s: rounds on two streams give what the reference says',
+  async (family) => {
+    const shape = shapeOfRounds({
+      ...{ ranks: 3, experts: 7, topK: 3, maxTokens: 4, hidden: 24, dtype: 'bf16' },
+    });
+    const tokens = [
+      [4, 1, 3],
+      [0, 4, 2],
+      [4, 4, 4],
+      [1, 0, 0],
+      [2, 3, 4],
+    ];
+    const rounds = tokens.map((round, n) => makeSources(shape, round, n + 1));
+    const results = await World.local({ ranks: 3, device: 'sim' }, (world) =>
+      runRounds(world, shape, rounds, { family, split: true, rounds: 2 }),
+    );
+    const expected = rounds.map((sources) => expectedRound(shape, sources));
+    expect(compareRounds(shape, rounds, results, expected)).toMatchObject({ different: 0 });
+  },
+);
+
+test('two rounds in flight take twice the memory; more there are not', () => {
+  const of = { ...options, ranks: 2 };
+  const { bytes, parts } = ExpertParallel.memory(of);
+  const both = ExpertParallel.memory({ ...of, rounds: 2 });
+  expect(both.bytes).toBe(2 * bytes);
+  expect(both.parts.map(({ bytes }) => bytes)).toEqual(parts.map(({ bytes }) => 2 * bytes));
+  expect(() => ExpertParallel.memory({ ...of, rounds: 3 as never })).toThrow(/rounds is 3; it must be/);
+});

@@ -167,6 +167,15 @@ const narrow: Readonly<Record<string, Partial<OneSided>>> = Object.fromEntries(
   }).map(([name, differences]) => [name, { wire: 'e4m3', hidden: 16, ...differences }]),
 );
 
+/** Five rounds, so that each of two in flight is used again, and again. */
+const uneven = [
+  [2, 1, 2],
+  [1, 2, 0],
+  [0, 2, 1],
+  [2, 2, 2],
+  [1, 0, 2],
+];
+
 /** Phases are split. */
 const apart: Readonly<Record<string, Partial<OneSided>>> = Object.fromEntries(
   Object.entries<Partial<OneSided>>({
@@ -186,6 +195,7 @@ const apart: Readonly<Record<string, Partial<OneSided>>> = Object.fromEntries(
     },
     'split, nothing comes home': { ranks: 3, topK: 2, routes: { router: { kind: 'one-rank', target: 1 } } },
     'split, a graph, replayed': { graph: true, counts: true },
+    'split, two rounds in flight': { rounds: 2, ranks: 3, tokens: uneven },
     'split, one resident block': { residentBlocks: 1, maxTokens: 3 },
     'split, two teams': { maxTokens: 5, threads: 64, teams: 2, counts: true },
     'split, bulk': { send: 'bulk', maxTokens: 4, blocks: 1, hidden: 24 },
@@ -269,6 +279,7 @@ export const oneSided: readonly CheckSubject[] = [
     ],
     configurations: [
       ...configurations('push', apart),
+      givenRows('split, nothing between anything', { ...alone('push'), split: true }),
       loss('push', 'dispatch', { split: true }),
       loss('push', 'combine', { split: true }),
     ],

@@ -66,7 +66,7 @@ const narrow: Readonly<Record<string, Partial<Rounds>>> = {
 };
 
 /** Other work lies between the halves. */
-const apart: Readonly<Record<string, Partial<Rounds>>> = {
+const apart: Readonly<Record<string, Partial<Rounds>>> = split({
   split: {},
   'split, counts, two warps': { hidden: 560, parts: 2, blocks: 3, threads: 64, counts: true },
   'split, uneven tokens': {
@@ -83,8 +83,18 @@ const apart: Readonly<Record<string, Partial<Rounds>>> = {
   'split, groups of 2, odd rows, two chunks': {
     ...{ ranks: 4, replicas: 2, maxTokens: 34, hidden: 3, routes: { holes: 0.8 }, tokens: [[34, 34, 1, 1]] },
   },
+  'split, two rounds in flight': {
+    ...{ rounds: 2, ranks: 3 },
+    tokens: [
+      [2, 1, 2],
+      [1, 2, 0],
+      [0, 2, 1],
+      [2, 2, 2],
+      [1, 0, 2],
+    ],
+  },
   'split, a graph, replayed': { graph: true, counts: true },
-};
+});
 
 const launch = { blocks: 2, threads: 32, parts: 1 };
 const alone: Carrier = { family: 'portable', tuning: { dispatch: launch, combine: launch } };
@@ -126,4 +136,8 @@ function configurations(all: Readonly<Record<string, Partial<Rounds>>>): CheckCo
     const launch = { blocks, threads, parts };
     return { family: 'portable', tuning: { dispatch: launch, combine: launch } };
   });
+}
+
+function split(all: Readonly<Record<string, Partial<Rounds>>>): Readonly<Record<string, Partial<Rounds>>> {
+  return Object.fromEntries(Object.entries(all).map(([name, of]) => [name, { split: true, ...of }]));
 }

@@ -49,6 +49,8 @@ export interface Rounds {
   readonly tiny: boolean;
   /** Sends and receives are launches of their own, with other work between. */
   readonly split: boolean;
+  /** How many are in flight at once. */
+  readonly rounds: 1 | 2;
 }
 
 const plain: Omit<Rounds, 'tokens'> = {
@@ -76,6 +78,7 @@ const plain: Omit<Rounds, 'tokens'> = {
   residentBlocks: 132,
   tiny: false,
   split: false,
+  rounds: 1,
 };
 
 /** For every family, and every way that it has. */
@@ -143,7 +146,7 @@ export const common: Readonly<Record<string, Partial<Rounds>>> = {
 };
 
 /** A family, and how it is tuned. */
-export type Carrier = Pick<ExpertParallelOptions, 'family' | 'tuning'>;
+export type Carrier = Pick<ExpertParallelOptions, 'family' | 'tuning' | 'split'>;
 
 /** A configuration for each of `all`, named like it. `carriedBy`: what carries it. */
 export function configurationsOf<R extends Partial<Rounds>>(
@@ -154,13 +157,13 @@ export function configurationsOf<R extends Partial<Rounds>>(
   return Object.entries(all).map(([name, differences]) => {
     const { maxTokens = plain.maxTokens, ranks = plain.ranks } = differences;
     const tokens = Array.from({ length: 3 }, () => new Array<number>(ranks).fill(maxTokens));
-    const rounds: Rounds = { ...plain, tokens, ...differences };
-    return configuration(`${way}, ${name}`, rounds, carriedBy(rounds, differences));
+    const of: Rounds = { ...plain, tokens, ...differences };
+    return configuration(`${way}, ${name}`, of, carriedBy(of, differences));
   });
 }
 
 function configuration(name: string, of: Rounds, carrier: Carrier): CheckConfiguration {
-  const { ranks, nodes, residentBlocks, tiny, weights, counts, inspect, graph, split } = of;
+  const { ranks, nodes, residentBlocks, tiny, weights, counts, inspect, graph, split, rounds } = of;
   const { hidden, dtype, weighting, wire, extra, experts, topK, maxTokens, replicas } = of;
   const row = { hidden, dtype, weighting, wire };
   const shape = shapeOfRounds({ ranks, experts, topK, maxTokens, replicas, extra, ...row });
@@ -170,6 +173,7 @@ function configuration(name: string, of: Rounds, carrier: Carrier): CheckConfigu
     inspect,
     graph,
     split,
+    rounds,
     ...carrier,
     experts: { blocks: 2, threads: 32, programmatic: of.programmatic },
   };

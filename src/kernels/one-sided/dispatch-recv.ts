@@ -23,7 +23,7 @@ export function dispatchRecvKernel(shape: OneSidedShape, window: OneSidedWindow)
         COUNTS: shape.counts,
         RANKS: shape.ranks,
         awaitPeer: flags(window, shape, 'dispatch').awaitPeer,
-        countRound: countRound(false),
+        countRound,
         countRoutes: countRoutes(shape, window),
         patienceOf,
       },
@@ -32,7 +32,7 @@ export function dispatchRecvKernel(shape: OneSidedShape, window: OneSidedWindow)
       const mine = win.at(g.rank);
       const epoch = u.countRound({ count: mine.dispatchRecvs.at(g.blockIdx.x) });
       // What others wrote is read only where routes are counted. Without that this may begin while this rank's own send still
-      // runs: it waits for the word of that send's blocks too, and so ends behind all that they read and wrote.
+      // runs, and waits for its end last.
       if (u.COUNTS) g.awaitPrevious();
       g.releaseNext();
       let patience = u.patienceOf({ failure: mine.failure, limit });

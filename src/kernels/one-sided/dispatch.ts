@@ -70,11 +70,10 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
       // `awaitPrevious`. Until then it asks for its first rows to be brought near, which reads nothing.
       u.prefetchRows({ topkIds, topkWeights, rows, tokens });
       // A pushing combine lies between two dispatches and has awaited the last one, so its count of rounds may be read
-      // at once. (Not by way of L1, where something older might linger, unless the last one ended before this began.)
+      // at once, but not by way of L1, where something older might linger.
       const count = mine.dispatches.at(g.blockIdx.x);
       let epoch = g.u32(1);
-      if (u.PUSH && u.SPLIT) epoch += g.load(count);
-      else if (u.PUSH) epoch += g.load(count, { order: 'relaxed', scope: 'gpu' });
+      if (u.PUSH) epoch += g.load(count, { order: 'relaxed', scope: 'gpu' });
       g.awaitPrevious();
       g.releaseNext();
       if (!u.PUSH) epoch += g.load(count);
@@ -120,7 +119,7 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
             u.countRoutes({ mine, rank: g.rank, turn: piece / u.PARTS, first: 0, sources: u.RANKS });
         }
       }
-      if (g.threadIdx.x === 0) g.store(mine.dispatches.at(g.blockIdx.x), epoch);
+      if (g.threadIdx.x === 0) g.store(count, epoch);
     },
   );
 }

@@ -4,20 +4,14 @@ import { device, pointer } from '../../lang/index.js';
 /**
  * Counts a round, in a word that one block of one kernel owns; may be called before `awaitPrevious`. The block of the last
  * round left the count, and the launch behind which this one begins awaited, through those between, that one's end. Nothing
- * else touches the word, so it may also be raised at once.
- *
- * `lately`: that launch may have ended after this one began. Then the count is not read by way of L1, where something
- * older might linger.
+ * else touches the word, so it may also be raised at once. It is not read by way of L1, where something older might linger.
  */
-export const countRound = (lately: boolean) =>
-  device(
-    { name: 'count_round', params: { count: pointer('u32') }, returns: 'u32', using: { LATELY: lately } },
-    (g, { count }, { LATELY }) => {
-      let epoch = g.u32(1);
-      if (LATELY) epoch += g.load(count, { order: 'relaxed', scope: 'gpu' });
-      else epoch += g.load(count);
-      g.barrier(); // all of the block have read it
-      if (g.threadIdx.x === 0) g.store(count, epoch);
-      return epoch;
-    },
-  );
+export const countRound = device(
+  { name: 'count_round', params: { count: pointer('u32') }, returns: 'u32' },
+  (g, { count }) => {
+    const epoch = g.load(count, { order: 'relaxed', scope: 'gpu' }) + 1;
+    g.barrier(); // all of the block have read it
+    if (g.threadIdx.x === 0) g.store(count, epoch);
+    return epoch;
+  },
+);

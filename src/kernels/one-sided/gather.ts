@@ -71,16 +71,23 @@ const heldParams = (window: OneSidedWindow) => ({
 /** Loads what there is. All loads before the first use: `settlePushed` sees which have come. */
 export const lookPushed = (shape: OneSidedShape, window: OneSidedWindow) =>
   device(
-    { name: 'look_pushed', params: heldParams(window), using: { REPLICAS: sharing(shape).replicas, lookAt } },
+    {
+      name: 'look_pushed',
+      params: heldParams(window),
+      using: { REPLICAS: sharing(shape).replicas, SPLIT: shape.split, lookAt },
+    },
     (g, { at: { win, token, i, count, owners }, first, base, held, rows }, u) => {
       const mine = win.at(g.rank);
       for (const r of g.unroll(held)) {
         if (first + r < owners.length) {
           if (first + r < count) {
             const peer = owners[first + r]!;
+            const own = mine.output.at(g.rank / u.REPLICAS, token, i).as('v16');
             if (peer !== g.rank)
               rows[base + r] = u.lookAt({ home: mine.returned.at(peer, token / u.REPLICAS, i) });
-            else rows[base + r] = g.load(mine.output.at(g.rank / u.REPLICAS, token, i).as('v16'));
+            // A receive is not behind its `awaitPrevious`, so L1 might answer with what was there before.
+            else if (u.SPLIT) rows[base + r] = g.load(own, { order: 'relaxed', scope: 'gpu' });
+            else rows[base + r] = g.load(own);
           }
         }
       }

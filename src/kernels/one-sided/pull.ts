@@ -31,7 +31,7 @@ export function pullKernel(shape: OneSidedShape, window: OneSidedWindow) {
         TEAMS: shape.combine.teams,
         team: team(shape.combine),
         COUNTS: shape.counts,
-        countRound: countRound(true),
+        countRound,
         patienceOf,
         sumPiece: sumPiece(shape, window, gatherPulled(shape, window)),
         zeroCounts: zeroCounts(shape, window),

@@ -60,7 +60,7 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
         SUMS: half !== 'send',
         AWAIT_SLOTS: half === 'recv',
         COUNTS: shape.counts && half !== 'send',
-        countRound: countRound(half === 'both'),
+        countRound,
         COUNTER: counters[half],
         patienceOf,
         E4M3: e4m3,
@@ -76,7 +76,7 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
       const mine = win.at(g.rank);
       const epoch = u.countRound({ count: mine[u.COUNTER].at(g.blockIdx.x) });
       // What the experts left is read from here on. A receive begins behind a send that has passed this, so it may begin
-      // while that still sends: it ends when all ranks have sent, this one too.
+      // while that still sends.
       if (u.SENDS) g.awaitPrevious();
       g.releaseNext();
       const patience = g.registers('u32', 1);
@@ -86,7 +86,7 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
       if (g.blockIdx.x === u.BLOCKS) {
         if (u.SENDS) u.releaseSlots({ win, epoch });
         if (u.AWAIT_SLOTS) u.awaitSlots({ win, epoch, limit: patience[0]! });
-        // The end of a launch stands for that of all before it, also where others' work lies between the send and this.
+        // The end of a launch stands for that of all before it: this rank's own send may still have rows for others.
         if (!u.SENDS) g.awaitPrevious();
         return;
       }

@@ -1,0 +1,74 @@
+/** What a round in flight has of its own; an ExpertParallel has one such track, or two whose rounds take turns. */
+import type { Device, Stream } from '../device/index.js';
+import type { Phase, Round } from '../kernels/index.js';
+import type { Layer } from '../layer/index.js';
+import type { Carried } from './carried.js';
+import { Inputs } from './inputs.js';
+import type { Row } from './options.js';
+import { Stages } from './stages.js';
+import type { Tensor } from './tensor.js';
+
+/**
+ * What arrived for this rank's experts: views of its window, valid from dispatch until the round's combine. Slot
+ * (source, token) holds that rank's token, with `replicas` that group's; slots without a local expert are not written.
+ */
+export interface Received {
+  /** i32 [sources, maxTokens, topK]: expert ids, -1 where another rank (or nobody) owns the route. */
+  readonly experts: Tensor;
+  /** f32 [sources, maxTokens, topK]; 0 where the id is -1. */
+  readonly weights: Tensor | null;
+  /** u32 [local experts]: routes to each, from its first expert on. */
+  readonly counts: Tensor | null;
+  /** By name: [sources, maxTokens, row]. */
+  readonly payloads: Readonly<Record<string, Tensor>>;
+  /**
+   * Where the experts leave their rows. [sources, maxTokens, hidden]: the sum of a slot's local experts, already
+   * weighted. With weighting 'combine' [sources, maxTokens, topK, hidden]: a row for each route in `experts`, unweighted.
+   */
+  readonly output: Tensor;
+}
+
+export class Track {
+  readonly received: Received;
+  readonly inputs: Inputs;
+  readonly stages = new Stages();
+  readonly round: Round = { tokens: 0, topkIds: 0, topkWeights: 0, rows: [], out: 0 };
+
+  /** `rows`: the payloads as the caller named their types. */
+  constructor(
+    device: Device,
+    layer: Layer,
+    readonly carried: Carried,
+    rows: Readonly<Record<string, Row>>,
+  ) {
+    this.received = receivedOf(carried, rows);
+    this.inputs = new Inputs(device, layer);
+  }
+
+  run(phase: Phase, stream: Stream): void {
+    this.carried.run(phase, this.round, stream);
+  }
+
+  /** Frees the memory. No rank may still use it. */
+  async close(): Promise<void> {
+    this.inputs.free();
+    await this.carried.close();
+  }
+}
+
+function receivedOf(carried: Carried, rows: Readonly<Record<string, Row>>): Received {
+  const { experts, weights, counts, payloads, output } = carried.plan.received;
+  return {
+    experts: carried.tensor(experts),
+    weights: weights && carried.tensor(weights),
+    counts: counts && carried.tensor(counts),
+    payloads: Object.fromEntries(
+      Object.entries(payloads).map(([name, view]) => {
+        const { dtype, length } = rows[name]!;
+        const [sources, tokens] = view.shape as readonly [number, number];
+        return [name, carried.tensor({ ...view, dtype, shape: [sources, tokens, length] })];
+      }),
+    ),
+    output: carried.tensor(output),
+  };
+}
