@@ -264,7 +264,14 @@ async function verify(
     mlp.dispose();
   }
   const [ours, theirs] = made;
-  const { different, first } = compareClosely('output', 'f32', ours!, theirs!, of.shape.output.hidden);
+  const { different, first } = compareClosely(
+    'output',
+    'f32',
+    ours!,
+    theirs!,
+    of.shape.output.hidden,
+    2 ** -7,
+  );
   if (different === 0) return;
   throw new HeddleError(
     'HEDDLE_WRONG_RESULT',

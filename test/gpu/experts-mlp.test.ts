@@ -60,6 +60,7 @@ describe('experts', needs(1, 120_000), () => {
             experts,
             ranks * maxTokens * topK,
             actual,
+            gemm,
           );
           assert.equal(different, 0, first);
         });

@@ -4,9 +4,9 @@
  * costs nothing. Blocks that run at the same time have the same weights and different rows where they can.
  */
 import { kernel, pointer } from '../../../lang/index.js';
-import { endTiles, findSources, findWeights, prefetchWeights } from './find.js';
-import { beginTile, multiplyTile } from './multiply.js';
-import { type GemmShape, type GemmTile, stageUnits, tileSizes } from './shape.js';
+import { endTiles, findSources, findWeights } from './find.js';
+import { multiplyTile } from './multiply.js';
+import { type GemmShape, type GemmTile, tileSizes } from './shape.js';
 import { storeTile } from './store.js';
 
 export function gemmKernel(shape: GemmShape, tile: GemmTile) {
@@ -32,9 +32,7 @@ export function gemmKernel(shape: GemmShape, tile: GemmTile) {
       using: {
         EXPERTS: experts,
         ALL: rows === 'all',
-        FEW: tile.few,
         ROWS: tile.rows,
-        U: stageUnits,
         ACROSS: sizes.tilesAcross,
         MADE: sizes.made,
         STAGES_UNITS: tile.stages * sizes.tileUnits,
@@ -43,14 +41,11 @@ export function gemmKernel(shape: GemmShape, tile: GemmTile) {
         findSources: findSources(shape, sizes),
         findWeights: findWeights(shape, sizes),
         SOURCES: Math.ceil(sizes.rowUnits / sizes.threads),
-        prefetchWeights: prefetchWeights(shape, tile, sizes),
-        beginTile: beginTile(shape, tile, sizes),
         multiplyTile: multiplyTile(shape, tile, sizes),
         storeTile: storeTile(shape, tile, sizes),
       },
     },
     (g, { counts, offsets, routes, count, from, weights, to }, u) => {
-      if (u.FEW) u.prefetchWeights({ weights: weights.as('v16') });
       g.awaitPrevious();
       g.releaseNext();
       const stages = g.shared('v16', u.STAGES_UNITS);
@@ -59,14 +54,8 @@ export function gemmKernel(shape: GemmShape, tile: GemmTile) {
       if (g.warpId === 0) u.endTiles({ counts, count, ends });
       g.barrier();
       const tiles = g.load(ends.at(u.EXPERTS - 1)) * u.ACROSS;
-      const sources = g.registers('u32', u.SOURCES);
-      const sums = g.registers('v16', u.SUMS);
       let expert = g.u32(0);
       let before = g.u32(0);
-      // Of the last tile: its first row that goes out, how many there are from there on, its first element.
-      let row = g.u32(0);
-      let rows = g.u32(0);
-      let element = g.u32(0);
       for (let t = g.blockIdx.x; t < tiles; t += g.gridDim.x) {
         let end = g.load(ends.at(expert));
         while (t >= end * u.ACROSS) {
@@ -83,24 +72,15 @@ export function gemmKernel(shape: GemmShape, tile: GemmTile) {
         const within = t - before * u.ACROSS;
         const skipped = (within % (end - before)) * u.ROWS;
         const across = within / (end - before);
-        u.findSources({ routes, first: first + skipped, rows: all - skipped, sources });
-        const column = u.findWeights({ expert, across, row: g.threadIdx.x / u.U }) + (g.threadIdx.x % u.U);
-        const inputs = {
-          from: from.as('v16'),
-          weights: weights.as('v16'),
-          sources,
-          column,
-          rows: all - skipped,
-        };
-        // The first stages of a tile are under way while the last one is stored.
-        u.beginTile({ stages, inputs });
-        u.storeTile({ to, row, rows, element, sums });
+        const [row, rows] = [first + skipped, all - skipped];
+        const sources = g.registers('u32', u.SOURCES);
+        u.findSources({ routes, row, rows, sources });
+        const column = u.findWeights({ expert, across });
+        const sums = g.registers('v16', u.SUMS);
+        const inputs = { from: from.as('v16'), weights: weights.as('v16'), sources, column, rows };
         u.multiplyTile({ stages, inputs, sums });
-        row = first + skipped;
-        rows = all - skipped;
-        element = across * u.MADE;
+        u.storeTile({ to, row, rows, element: across * u.MADE, sums });
       }
-      u.storeTile({ to, row, rows, element, sums });
     },
   );
 }

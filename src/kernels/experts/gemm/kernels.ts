@@ -27,8 +27,9 @@ export function gemmTile(rows: number, outputs: number, gated: boolean, kind: 's
   }
   const [fits = 64] = [256, 128].filter((columns) => outputs % (columns / (gated ? 2 : 1)) === 0);
   if (rows <= 48) {
-    const shape = { columns: Math.min(fits, 128), warpRows: 1, warpColumns: 4, few: true, resident: 2 };
-    return rows <= 20 ? { ...shape, rows: 32, stages: 5 } : { ...shape, rows: 64, stages: 4 };
+    const shape = { warpRows: 1, warpColumns: 4, few: true, resident: 2 };
+    if (rows <= 20) return { ...shape, rows: 32, columns: 64, stages: 8 };
+    return { ...shape, rows: 64, columns: Math.min(fits, 128), stages: 4 };
   }
   return { rows: 128, columns: fits, warpRows: 2, warpColumns: 4, few: false, stages: 4, resident: 1 };
 }

@@ -3,28 +3,6 @@ import { device, pointer, registers } from '../../../lang/index.js';
 import { type GemmShape, type GemmTile, stageUnits, type TileSizes } from './shape.js';
 import { loadParts, loadStage, multiplyParts, tileInputs } from './stages.js';
 
-/** Starts the loads of all stages but one. */
-export const beginTile = (shape: GemmShape, tile: GemmTile, sizes: TileSizes) =>
-  device(
-    {
-      name: 'begin_tile',
-      params: { stages: pointer('v16'), inputs: tileInputs },
-      using: {
-        STEPS: sizes.steps,
-        STAGES: tile.stages,
-        UNITS: sizes.tileUnits,
-        loadStage: loadStage(shape, tile, sizes),
-      },
-    },
-    (g, { stages, inputs }, u) => {
-      for (const step of g.unroll(u.STAGES - 1)) {
-        if (step < u.STEPS) u.loadStage({ stage: stages.at(step * u.UNITS), inputs, step });
-        g.async.commit();
-      }
-    },
-  );
-
-/** The sums of a tile whose loads have begun. While a stage is multiplied the others are loaded. */
 export const multiplyTile = (shape: GemmShape, tile: GemmTile, sizes: TileSizes) =>
   device(
     {
@@ -43,7 +21,10 @@ export const multiplyTile = (shape: GemmShape, tile: GemmTile, sizes: TileSizes)
       },
     },
     (g, { stages, inputs, sums }, u) => {
-      for (const i of g.unroll(sums.length)) sums[i] = g.pack('u32', [0, 0, 0, 0]);
+      for (const step of g.unroll(u.STAGES - 1)) {
+        if (step < u.STEPS) u.loadStage({ stage: stages.at(step * u.UNITS), inputs, step });
+        g.async.commit();
+      }
       const a = g.registers('v16', 2 * u.ROW_PARTS);
       const b = g.registers('v16', 2 * u.COLUMN_PARTS);
       const parts = { a, b, rows: inputs.rows };
