@@ -2,6 +2,9 @@
 export * from './experts.js';
 export { benchFabric, type FabricBenchOptions, type FabricBenchReport, type Figure } from './fabric/bench.js';
 export { htmlReport } from './html.js';
+export * from './layer.js';
+export { layerHead, layerLine } from './layer-table.js';
+export { chromeTrace, type Span } from './layer-trace.js';
 export * from './overlap.js';
 export type { BenchEvent, Plan } from './program.js';
 export * from './report.js';

@@ -109,8 +109,12 @@ export class MicroBatch {
       ep.combineRecv(sent, out, stream);
       this.mark?.('combine receive', stream);
     }
-    if (shared === null) return;
-    this.#add(out, shared.made, out.shape[0]!, stream);
+    if (shared !== null) this.addShared(out, stream);
+  }
+
+  /** Adds what the shared expert made to what came back. */
+  addShared(out: Tensor, stream: Stream): void {
+    this.#add(out, this.parts.shared!.made, out.shape[0]!, stream);
     this.mark?.('add', stream);
   }
 
