@@ -73,7 +73,7 @@ export async function benchOverlap(
     for (const tokens of plan.tokens) {
       const mlp = await Beside.create(timing, noise, of, tokens, plan.inner);
       for (const sms of plan.sms) {
-        const point = await measure(timing, noise, of, mlp, { tokens, sms, family: plan.family });
+        const point = await measure(timing, noise, of, mlp, { ...plan, tokens, sms });
         if (world.rank !== 0) continue;
         points.push(point);
         on(point);
@@ -150,7 +150,7 @@ async function measure(
   noise: Noise,
   of: Workload,
   beside: Beside,
-  { tokens, sms, family }: { readonly tokens: number; readonly sms: number; readonly family?: string },
+  { tokens, sms, family }: Pick<OverlapPlan, 'family'> & Pick<OverlapPoint, 'tokens' | 'sms'>,
 ): Promise<OverlapPoint> {
   const real = timing.world.device.kind === 'cuda';
   const bytes = roundBytes(of, tokens, routeSets(of, tokens, 1));
@@ -161,7 +161,12 @@ async function measure(
     ...(family !== undefined && { family }),
   });
   await round.verify(noise);
-  const time = async (steps: Steps): Promise<Spread> => spread(await round.time(rounds, steps));
+  // Simulated graphs hold one stream.
+  const enqueue = (steps: Steps) => () => {
+    for (let n = 0; n < rounds; n++) for (const step of steps) step(n);
+  };
+  const time = async (steps: Steps): Promise<Spread> =>
+    spread(real ? await round.time(rounds, steps) : await timing.timed(rounds, enqueue(steps)));
   const both = round.both[0]!;
   const point = {
     round: await time([both]),

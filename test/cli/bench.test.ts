@@ -2,7 +2,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
-import type { BenchReport, ExpertsReport } from '../../src/bench/index.js';
+import type { BenchReport, ExpertsReport, OverlapReport } from '../../src/bench/index.js';
 import { heddle } from '../../src/cli/program.js';
 
 let out = '';
@@ -111,5 +111,23 @@ describe('heddle bench experts', () => {
   it('refuses an alignment that there is not', async () => {
     expect(await heddle([...experts, '--alignment', '32'])).toBe(2);
     expect(err).toContain('1, 16, 64, 128');
+  });
+});
+
+describe('heddle bench overlap', () => {
+  const overlap = ['bench', 'overlap', '--profile', 'mixtral', '--ep', '2', '--tokens', '1', '--inner', '64'];
+
+  it('tries the command on the simulator: each alone, then both', async () => {
+    expect(await heddle([...overlap, '--device', 'sim', '--dtype', 'bf16', '--json'])).toBe(0);
+    const report = JSON.parse(out) as OverlapReport;
+    expect(report).toMatchObject({ format: 'heddle-bench-overlap/1', inner: 64 });
+    const { sms, round, mlp, both } = report.points[0]!;
+    expect(sms).toBe(8);
+    for (const { median } of [round, mlp]) expect(both.median).toBeGreaterThan(median);
+  });
+
+  it('refuses fewer multiprocessors than the phases need', async () => {
+    expect(await heddle([...overlap, '--device', 'sim', '--sms', '1'])).toBe(2);
+    expect(err).toContain('sms is 1');
   });
 });
