@@ -1,10 +1,11 @@
 /** Every family; of those that can carry a layer the first does, unless another is asked for. */
 import { ArgumentError } from '../errors/index.js';
 import type { Family } from './family.js';
+import { hybrid } from './hybrid/index.js';
 import { oneSided } from './one-sided/index.js';
 import { portable } from './portable/index.js';
 
-export const families: readonly Family[] = [oneSided, portable];
+export const families: readonly Family[] = [oneSided, hybrid, portable];
 
 /** @throws ArgumentError for a name that no family has. */
 export function familyNamed(name: string): Family {

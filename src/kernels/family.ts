@@ -32,6 +32,8 @@ export interface Place {
 export interface Family<T extends Tuning = Tuning> {
   readonly name: string;
   readonly summary: string;
+  /** How far its rows travel: between ranks of a node, or of all nodes of a world. */
+  readonly reach: 'node' | 'world';
   readonly knobs: KnobTable;
   /** Why this family cannot carry the layer there, or not with this tuning; null where it can. */
   refuses(layer: Layer, place: Place, tuning?: T): HeddleError | null;

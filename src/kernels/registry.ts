@@ -21,6 +21,7 @@ import {
 } from './ceilings/index.js';
 import { type ExpertsShape, exampleExpertsKernel, expertsKernels } from './experts/index.js';
 import { type Family, type Place, type Plan, phases } from './family.js';
+import { hybrid } from './hybrid/index.js';
 import { choice, count, type Knob, requireKnob } from './knobs.js';
 import { oneSided } from './one-sided/index.js';
 import { portable } from './portable/index.js';
@@ -99,6 +100,18 @@ export const registry: readonly RegisteredKernel[] = [
   }),
   ofFamily(portable, 'portable_combine_send', 'sends partial rows home, as messages'),
   ofFamily(portable, 'portable_combine_recv', 'adds up partial rows as they come home'),
+  ofFamily(hybrid, 'hybrid_dispatch_send', 'packs messages for other nodes, and stores to its own', {
+    nodes: 2,
+  }),
+  ofFamily(hybrid, 'hybrid_dispatch_recv', 'forwards what comes from other nodes to its owners', {
+    nodes: 2,
+  }),
+  ofFamily(hybrid, 'hybrid_weigh', 'from a row a route to the row that travels', {
+    nodes: 2,
+    otherwise: { weighting: 'combine' },
+  }),
+  ofFamily(hybrid, 'hybrid_combine_send', 'sums inside the node what goes home to others', { nodes: 2 }),
+  ofFamily(hybrid, 'hybrid_combine_recv', 'adds up the sums of all nodes', { nodes: 2 }),
   entry(
     'example_experts',
     'small experts for demonstrations and checks',
@@ -156,15 +169,21 @@ function ofFamily(
   {
     otherwise = {},
     split = false,
+    nodes,
   }: {
     /** What a shape says unless it is told. */
     readonly otherwise?: Readonly<Record<string, string>>;
     readonly split?: boolean;
+    /** Of a family that reaches beyond one: how many, unless a shape says otherwise. */
+    readonly nodes?: number;
   } = {},
 ): RegisteredKernel {
-  const parameters: Parameters = Object.fromEntries(
-    Object.entries(travelling).map(([key, of]) => [key, { ...of, default: otherwise[key] ?? of.default }]),
-  );
+  const parameters: Parameters = {
+    ...Object.fromEntries(
+      Object.entries(travelling).map(([key, of]) => [key, { ...of, default: otherwise[key] ?? of.default }]),
+    ),
+    ...(nodes !== undefined && { nodes: number('nodes of equal size', [2, 72], nodes) }),
+  };
   const knobs = new Map<string, { readonly phase: string; readonly key: string; readonly knob: Knob }>(
     Object.entries(family.knobs).flatMap(([phase, table]) =>
       Object.entries(table).map(([key, knob]) => [`${phase}.${key}`, { phase, key, knob }] as const),
@@ -173,10 +192,14 @@ function ofFamily(
   const keys = [...Object.keys(parameters), ...knobs.keys()];
   const build = (given: ShapeText = {}): Kernel => {
     const entries = Object.entries(given).map(([key, value]) => [keyAmong(keys, key), value] as const);
-    const layer = layerOf(
-      checked(name, keys, parameters, Object.fromEntries(entries.filter(([key]) => !knobs.has(key)))),
+    const shape = checked(
+      name,
+      keys,
+      parameters,
+      Object.fromEntries(entries.filter(([key]) => !knobs.has(key))),
     );
-    const place = placeOf(layer, split);
+    const layer = layerOf(shape);
+    const place = placeOf(layer, split, nodes === undefined ? 1 : shape.number('nodes'));
     const tuning: Record<string, Record<string, number | string>> = structuredClone(
       family.defaults(layer, place),
     );
@@ -265,13 +288,16 @@ function kernelNamed(plan: Plan, name: string): Kernel {
   );
 }
 
-/** All ranks on GPUs of one node. */
-const placeOf = ({ ranks }: Layer, split: boolean): Place => ({
+/** GPUs of so many equal nodes. */
+const placeOf = ({ ranks }: Layer, split: boolean, nodes: number): Place => ({
   kind: 'cuda',
   rank: 0,
   split,
   sms: null,
-  topology: topologyOf(new Array(ranks).fill(0), 0),
+  topology: topologyOf(
+    Array.from({ length: ranks }, (_, rank) => Math.floor((rank * nodes) / ranks)),
+    0,
+  ),
 });
 
 function layerOf(shape: CheckedShape): Layer {

@@ -27,7 +27,8 @@ export function treeSum(rows: readonly Float32Array[], length: number): Float32A
   return level[0]!;
 }
 
-function add(left: Float32Array, right: Float32Array): Float32Array {
+/** Element by element, each sum rounded to f32. */
+export function add(left: Float32Array, right: Float32Array): Float32Array {
   const sum = new Float32Array(left.length);
   for (let i = 0; i < sum.length; i++) sum[i] = left[i]! + right[i]!;
   return sum;

@@ -4,7 +4,7 @@
  */
 
 import { ArgumentError, requireInteger, requireObject } from '../errors/index.js';
-import { dequantise, quantise, scaleRow, treeSum } from './arithmetic.js';
+import { add, dequantise, quantise, scaleRow, treeSum } from './arithmetic.js';
 import { type Bits, dtypes, fromF32, toF32 } from './dtype.js';
 import { expertsOf, isExpert, limits, ownerOf, ranksOf, requireShape, type Shape, sharing } from './shape.js';
 
@@ -87,32 +87,73 @@ export function dispatch(shape: Shape, sources: readonly Source[], rank: number)
 
 /**
  * The rows that source `rank` gets back: for each of its tokens the sum, over the ranks that own its experts, of
- * their partial rows.
+ * their partial rows. Where rows are summed inside each of several equal nodes first, so many are `nodes`.
  *
  * `outputs[r]` is what rank r's experts wrote, stored as `output.dtype`: `[sources, maxTokens, hidden]`, or
  * `[sources, maxTokens, topK, hidden]` when combine applies the weights. Only rows of slots and routes that rank r
  * received are read. The result is `[tokens, hidden]`.
  */
-export function combine(shape: Shape, source: Source, rank: number, outputs: readonly Bits[]): Bits {
+export function combine(
+  shape: Shape,
+  source: Source,
+  rank: number,
+  outputs: readonly Bits[],
+  nodes = 1,
+): Bits {
   requireShape(shape);
   requireInteger('rank', rank, 0, shape.ranks - 1);
   requireSource('source', shape, source);
   requireOutputs(shape, outputs);
+  requireInteger('nodes', nodes, 1, shape.ranks);
   const { topK, maxTokens, output } = shape;
   const group = Math.floor(rank / sharing(shape).replicas);
   const result = new Float32Array(source.tokens * output.hidden);
   for (let token = 0; token < source.tokens; token++) {
     const routes = source.topkIds.subarray(token * topK, (token + 1) * topK);
     const slot = group * maxTokens + token;
-    const partials = ranksOf(shape, routes).map((owner) =>
-      travel(shape, partialRow(shape, source, token, owner, outputs[owner]!, slot)),
-    );
-    result.set(treeSum(partials, output.hidden), token * output.hidden);
+    const partials = ranksOf(shape, routes).map((owner) => ({
+      owner,
+      row: partialRow(shape, source, token, owner, outputs[owner]!, slot),
+    }));
+    const sum = nodes === 1 ? sumOfRanks(shape, partials) : sumOfNodes(shape, partials, rank, nodes);
+    result.set(sum, token * output.hidden);
   }
   return fromF32(output.dtype, result);
 }
 
-/** What `owner`'s experts made of one token: one row, in f32. */
+/** What a rank's experts made of a token. */
+interface Partial {
+  readonly owner: number;
+  readonly row: Float32Array;
+}
+
+const sumOfRanks = (shape: Shape, partials: readonly Partial[]): Float32Array =>
+  treeSum(
+    partials.map(({ row }) => travel(shape, row)),
+    shape.output.hidden,
+  );
+
+/**
+ * Each node sums what its ranks made. The source's own node begins, with +0 if none of its ranks is an owner; the sums of
+ * the others travel, and are added one after another in ascending order of nodes.
+ */
+function sumOfNodes(shape: Shape, partials: readonly Partial[], rank: number, nodes: number): Float32Array {
+  const { ranks, output } = shape;
+  const nodeOf = (rank: number) => Math.floor((rank * nodes) / ranks);
+  const sumOf = (node: number): Float32Array =>
+    treeSum(
+      partials.filter(({ owner }) => nodeOf(owner) === node).map(({ row }) => row),
+      output.hidden,
+    );
+  let sum = sumOf(nodeOf(rank));
+  const others = [...new Set(partials.map(({ owner }) => nodeOf(owner)))].filter(
+    (node) => node !== nodeOf(rank),
+  );
+  for (const node of others.sort((a, b) => a - b)) sum = add(sum, travel(shape, stored(shape, sumOf(node))));
+  return sum;
+}
+
+/** What `owner`'s experts made of one token: one row, in f32, as it is stored before it travels. */
 function partialRow(
   shape: Shape,
   source: Source,
@@ -133,18 +174,16 @@ function partialRow(
     if (!isExpert(shape, expert) || ownerOf(shape, expert) !== owner) continue;
     weighted.push(scaleRow(row(slot * topK + k), source.topkWeights?.[route] ?? 0));
   }
-  return treeSum(weighted, output.hidden);
+  return stored(shape, treeSum(weighted, output.hidden));
 }
 
-/**
- * A partial row after its journey: rounded once, to the type it travels in. Rows that stay on their rank are
- * treated alike, so that a result does not depend on who computed it.
- */
-function travel({ output }: Shape, row: Float32Array): Float32Array {
-  if (output.wire === 'e4m3') return dequantise(quantise(row));
-  if (output.weighting === 'combine') return toF32(output.dtype, fromF32(output.dtype, row));
-  return row; // as the experts stored it: already of that type
-}
+/** A sum that waits to travel: rounded to the output's type, unless it will be rounded as it travels. */
+const stored = ({ output }: Shape, row: Float32Array): Float32Array =>
+  output.wire === 'e4m3' ? row : toF32(output.dtype, fromF32(output.dtype, row));
+
+/** A row after its journey. Among ranks of one node those that stay on their rank are treated alike. */
+const travel = ({ output }: Shape, row: Float32Array): Float32Array =>
+  output.wire === 'e4m3' ? dequantise(quantise(row)) : row;
 
 function requireSource(at: string, shape: Shape, source: Source): void {
   requireObject(at, source, 'what a rank brings to a round');

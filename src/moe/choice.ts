@@ -43,7 +43,7 @@ export function choose(
 
 const named = (name: string): Omit<Choice, 'tuning'> => ({ family: familyNamed(name), why: 'asked for' });
 
-/** Where none can, the first: it will say why. */
+/** Where none can, the first that reaches all ranks: it will say why. */
 function firstThatCan(layer: Layer, place: Place): Omit<Choice, 'tuning'> {
   const { nodes } = place.topology;
   const where = `${layer.ranks} ranks of ${nodes === 1 ? 'one node' : `${nodes} nodes`}`;
@@ -53,5 +53,6 @@ function firstThatCan(layer: Layer, place: Place): Omit<Choice, 'tuning'> {
     if (refusal === null) return { family, why: [`${where}: ${family.summary}`, ...refusals].join('; ') };
     refusals.push(`not ${family.name}: ${refusal.message}`);
   }
-  return { family: families[0]!, why: where };
+  const reaching = families.find(({ reach }) => reach === 'world' || nodes === 1)!;
+  return { family: reaching, why: where };
 }

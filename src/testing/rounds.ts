@@ -86,13 +86,13 @@ export function makeSources(
   }));
 }
 
-/** What every rank gets back from a round, according to the reference. */
-export function expectedRound(shape: Shape, sources: readonly Source[], weights = true): Bits[] {
+/** What every rank gets back from a round, according to the reference; `nodes`: inside how many rows are summed first. */
+export function expectedRound(shape: Shape, sources: readonly Source[], weights = true, nodes = 1): Bits[] {
   // Rank after rank: one rank's received planes at a time are enough.
   const outputs = sources.map((_, rank) =>
     exampleOutput(shape, reference.dispatch(shape, sources, rank), weights),
   );
-  return sources.map((source, rank) => reference.combine(shape, source, rank, outputs));
+  return sources.map((source, rank) => reference.combine(shape, source, rank, outputs, nodes));
 }
 
 export interface RoundsOptions

@@ -72,6 +72,28 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
     { wire: 'e4m3', topk: 32 },
     { hidden: 77, dtype: 'f16' },
   ],
+  hybrid_dispatch_send: [
+    { hidden: 77, weights: 'no' },
+    { ranks: 64, nodes: 8, topk: 32, tokens: 5, scales: 224 },
+  ],
+  hybrid_dispatch_recv: [
+    { counts: 'yes', scales: 224 },
+    { ranks: 64, nodes: 2, topk: 32 },
+  ],
+  hybrid_combine_send: [
+    { wire: 'e4m3', 'combine.parts': 3 },
+    { wire: 'e4m3', weighting: 'combine', hidden: 144 },
+    { ranks: 64, nodes: 2, topk: 32 },
+    { hidden: 77, dtype: 'f16' },
+  ],
+  hybrid_combine_recv: [
+    { ranks: 64, nodes: 8, topk: 32, counts: 'yes' },
+    { ranks: 64, nodes: 2, topk: 32 },
+    { hidden: 77, dtype: 'f16' },
+    { wire: 'e4m3', ranks: 72, nodes: 9 },
+    { wire: 'e4m3', ranks: 32, nodes: 2, topk: 32, dtype: 'f16' },
+  ],
+  hybrid_weigh: [{ wire: 'e4m3', topk: 32 }],
   experts_plan: [
     { ranks: 4, tokens: 4096, alignment: 128 },
     { ranks: 1, experts: 512, tokens: 4096 },

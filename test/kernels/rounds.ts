@@ -15,6 +15,8 @@ import {
 import { World } from '../../src/world/index.js';
 
 export interface RoundsUnderTest extends RoundsOptions {
+  /** Equal nodes of the world. */
+  readonly nodes?: number;
   /** [round][rank]. Left out: three rounds of all the tokens that fit. */
   readonly tokens?: readonly (readonly number[])[];
   readonly routes?: RoutesOptions;
@@ -24,7 +26,7 @@ export interface RoundsUnderTest extends RoundsOptions {
 /** Expects that rounds of a layer give the reference's bits. `change` alters what the ranks bring. */
 export async function expectReference(
   layer: RoundsShape,
-  { tokens, routes = {}, mode = 'fast', ...options }: RoundsUnderTest = {},
+  { tokens, routes = {}, mode = 'fast', nodes = 1, ...options }: RoundsUnderTest = {},
   change: (sources: readonly Source[]) => Source[] = (sources) => [...sources],
 ): Promise<void> {
   const shape = shapeOfRounds(layer);
@@ -32,10 +34,11 @@ export async function expectReference(
   const counts = tokens ?? Array.from({ length: 3 }, () => Array<number>(ranks).fill(maxTokens));
   const rounds = counts.map((round, n) => change(makeSources(shape, round, n + 1, routes)));
   const machine = SimMachine.create({ ranks, mode, seed: `${layer.wire} ${layer.weighting}` });
-  const results = await World.local({ ranks, device: 'sim', sim: machine }, (world) =>
+  const results = await World.local({ ranks, nodes, device: 'sim', sim: machine }, (world) =>
     runRounds(world, shape, rounds, options),
   );
-  const expected = rounds.map((sources) => expectedRound(shape, sources));
+  const summed = options.family === 'hybrid' ? nodes : 1;
+  const expected = rounds.map((sources) => expectedRound(shape, sources, options.weights, summed));
   expect(machine.findings.map(formatFinding)).toEqual([]);
   expect(compareRounds(shape, rounds, results, expected)).toMatchObject({ different: 0, maxAbsError: 0 });
 }

@@ -130,6 +130,7 @@ describe('a world of two nodes in one process', () => {
         maxTokens: 1,
         payloads: { x: row('bf16', 8) },
         output: row('bf16', 8),
+        family: 'one-sided',
       });
     await expect(World.local({ ranks: 4, nodes: 2, device: 'sim' }, create)).rejects.toThrow(
       /need all ranks in one node, but this world has 2; this rank's is ranks 0, 1/,

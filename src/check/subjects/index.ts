@@ -2,6 +2,7 @@
 import type { CheckSubject } from '../subject.js';
 import { ceilings } from './ceilings.js';
 import { experts } from './experts.js';
+import { hybrid } from './hybrid.js';
 import { oneSided } from './one-sided.js';
 import { portable } from './portable.js';
 import { router } from './router.js';
@@ -9,4 +10,11 @@ import { router } from './router.js';
 /** Where other threads find them. */
 export const checkSubjectsModule = import.meta.url;
 
-export const checkSubjects: readonly CheckSubject[] = [...oneSided, ...portable, experts, router, ceilings];
+export const checkSubjects: readonly CheckSubject[] = [
+  ...oneSided,
+  ...portable,
+  hybrid,
+  experts,
+  router,
+  ceilings,
+];

@@ -20,6 +20,8 @@ import { type CheckConfiguration, WrongResult } from '../subject.js';
 /** One configuration; what it leaves out is as in `plain`. */
 export interface Rounds {
   readonly ranks: number;
+  /** Equal nodes that they form. */
+  readonly nodes: number;
   readonly experts: number;
   readonly topK: number;
   readonly maxTokens: number;
@@ -51,6 +53,7 @@ export interface Rounds {
 
 const plain: Omit<Rounds, 'tokens'> = {
   ranks: 2,
+  nodes: 1,
   experts: 4,
   topK: 2,
   maxTokens: 2,
@@ -157,7 +160,7 @@ export function configurationsOf<R extends Partial<Rounds>>(
 }
 
 function configuration(name: string, of: Rounds, carrier: Carrier): CheckConfiguration {
-  const { ranks, residentBlocks, tiny, weights, counts, inspect, graph, split } = of;
+  const { ranks, nodes, residentBlocks, tiny, weights, counts, inspect, graph, split } = of;
   const { hidden, dtype, weighting, wire, extra, experts, topK, maxTokens, replicas } = of;
   const row = { hidden, dtype, weighting, wire };
   const shape = shapeOfRounds({ ranks, experts, topK, maxTokens, replicas, extra, ...row });
@@ -178,9 +181,9 @@ function configuration(name: string, of: Rounds, carrier: Carrier): CheckConfigu
     residentBlocks,
     tiny,
     async run(machine) {
-      made ??= makeRounds(shape, of);
+      made ??= makeRounds(shape, of, carrier.family === 'hybrid' ? nodes : 1);
       const { rounds, expected } = made;
-      const results = await World.local({ ranks, device: 'sim', sim: machine }, (world) =>
+      const results = await World.local({ ranks, nodes, device: 'sim', sim: machine }, (world) =>
         runRounds(world, shape, rounds, options),
       );
       const { different, first } = compareRounds(shape, rounds, results, expected);
@@ -190,11 +193,11 @@ function configuration(name: string, of: Rounds, carrier: Carrier): CheckConfigu
 }
 
 /** Inputs differ from round to round, so that what is left over from the last one shows. */
-function makeRounds(shape: Shape, { tokens, routes, stray, weights }: Rounds) {
+function makeRounds(shape: Shape, { tokens, routes, stray, weights }: Rounds, nodesSummed: number) {
   const rounds = tokens.map((round, n) => {
     const sources = makeSources(shape, round, n + 1, routes);
     if (stray) for (const { topkIds } of sources) topkIds.set([shape.experts, -7, 2 ** 31 - 1].slice(n), n);
     return sources;
   });
-  return { rounds, expected: rounds.map((sources) => expectedRound(shape, sources, weights)) };
+  return { rounds, expected: rounds.map((sources) => expectedRound(shape, sources, weights, nodesSummed)) };
 }

@@ -44,24 +44,35 @@ export const firstsOf = device(
 
 /**
  * A token's owners, each once, in order of first appearance: the order of the sum. Returns how many; beyond them `owners`
- * holds anything. Lane k of the warp holds route k.
+ * holds anything. Lane k of the warp holds the owner of route k.
  */
+export const listOwners = device(
+  {
+    name: 'list_owners',
+    params: { owner: 'u32', ranks: constant(), owners: registers('u32') },
+    returns: 'u32',
+    using: { firstsOf },
+  },
+  (g, { owner, ranks, owners }, { firstsOf }) => {
+    const firsts = firstsOf({ owner, ranks });
+    let left = firsts;
+    for (const r of g.unroll(owners.length)) {
+      owners[r] = g.warp.shuffle(owner, g.max(g.ffs(left), g.u32(1)) - 1);
+      left &= left - 1;
+    }
+    return g.popc(firsts);
+  },
+);
+
+/** Likewise where lane k holds route k. */
 export const findOwners = (layer: Pick<Layer, 'experts' | 'ranks'>) =>
   device(
     {
       name: 'find_owners',
       params: { expert: 'i32', owners: registers('u32') },
       returns: 'u32',
-      using: { RANKS: layer.ranks, ownerOf: expertOwner(layer), firstsOf },
+      using: { RANKS: layer.ranks, ownerOf: expertOwner(layer), listOwners },
     },
-    (g, { expert, owners }, { RANKS, ownerOf, firstsOf }) => {
-      const owner = ownerOf({ expert });
-      const firsts = firstsOf({ owner, ranks: RANKS });
-      let left = firsts;
-      for (const r of g.unroll(owners.length)) {
-        owners[r] = g.warp.shuffle(owner, g.max(g.ffs(left), g.u32(1)) - 1);
-        left &= left - 1;
-      }
-      return g.popc(firsts);
-    },
+    (_, { expert, owners }, { RANKS, ownerOf, listOwners }) =>
+      listOwners({ owner: ownerOf({ expert }), ranks: RANKS, owners }),
   );

@@ -1,5 +1,5 @@
 /** What every family delivers, and where: the sections of its window that users see, and who counts and zeroes there. */
-import { device, field, section, type TypedLayout, windowOf } from '../../lang/index.js';
+import { constant, device, field, section, type TypedLayout, windowOf } from '../../lang/index.js';
 import {
   type Dtype,
   dtypes,
@@ -106,27 +106,24 @@ export const unwrittenSections = (layer: Layer, layout: TypedLayout<ReceivedSect
   ...layer.payloads.map((_, i) => section(layout, 'payloads', i)),
 ];
 
-/** Counts the routes of one turn, a token of every rank, whose ids have arrived; all threads of a block. */
+/**
+ * Counts the routes of one turn, a token each of `sources` ranks from `first` on, whose ids have arrived at `rank`; all
+ * threads of a block.
+ */
 export function countRoutes(layer: Layer, window: TypedLayout<ReceivedSections>) {
   const { base, extra } = split(layer);
   return device(
     {
       name: 'count_routes',
-      params: { mine: windowOf(window), turn: 'u32' },
-      using: {
-        RANKS: layer.ranks,
-        REPLICAS: sharing(layer).replicas,
-        K: layer.topK,
-        BASE: base,
-        EXTRA: extra,
-      },
+      params: { mine: windowOf(window), rank: 'u32', turn: 'u32', first: 'u32', sources: constant() },
+      using: { REPLICAS: sharing(layer).replicas, K: layer.topK, BASE: base, EXTRA: extra },
     },
-    (g, { mine, turn }, { RANKS, REPLICAS, K, BASE, EXTRA }) => {
-      const first = g.rank * BASE + g.min(g.rank, g.u32(EXTRA));
-      for (let i = g.threadIdx.x; i < RANKS * K; i += g.blockDim.x) {
-        const rank = i / K;
-        const id = g.load(mine.experts.at(rank / REPLICAS, turn * REPLICAS + (rank % REPLICAS), i % K));
-        if (id >= 0) g.atomicAdd(mine.counts.at(g.u32(id) - first), 1, { order: 'relaxed', scope: 'gpu' });
+    (g, { mine, rank, turn, first, sources }, { REPLICAS, K, BASE, EXTRA }) => {
+      const firstId = rank * BASE + g.min(rank, g.u32(EXTRA));
+      for (let i = g.threadIdx.x; i < sources * K; i += g.blockDim.x) {
+        const source = first + i / K;
+        const id = g.load(mine.experts.at(source / REPLICAS, turn * REPLICAS + (source % REPLICAS), i % K));
+        if (id >= 0) g.atomicAdd(mine.counts.at(g.u32(id) - firstId), 1, { order: 'relaxed', scope: 'gpu' });
       }
     },
   );

@@ -1,4 +1,4 @@
-/** What no family can carry whose ranks are one node. */
+/** What families refuse alike. */
 import { ArgumentError, type HeddleError, UnavailableError } from '../../errors/index.js';
 import type { Layer } from '../../layer/index.js';
 import type { Topology } from '../../world/index.js';
@@ -8,7 +8,11 @@ import { unitBytes, widestUnit } from './units.js';
 
 /** Why ranks of one node cannot carry the layer; null where they can. `elements`: of a token, in sections of the family's own. */
 export function refusesOnNode(layer: Layer, topology: Topology, elements = 0): HeddleError | null {
-  if (topology.nodes > 1) return severalNodes(topology);
+  return topology.nodes > 1 ? severalNodes(topology) : refusesRows(layer, elements);
+}
+
+/** Why kernels cannot reach all rows of the layer; null where they can. `elements`: as above. */
+export function refusesRows(layer: Layer, elements = 0): HeddleError | null {
   const { ranks, maxTokens, output } = layer;
   if (output.wire === 'e4m3' && output.hidden % 16 !== 0) {
     const possible = "a multiple of 16 for wire 'e4m3'; wire 'rows' takes any length";

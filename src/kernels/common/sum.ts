@@ -40,7 +40,7 @@ export const gatherParams = <At extends DeviceParams>(at: RecordParam<At>) => ({
   scales: registers('f32'),
 });
 
-/** −0 in every lane. */
+/** −0 in every lane: it changes nothing that it is added to. */
 export const negativeZeros = {
   bf16: 0x80008000,
   f16: 0x80008000,

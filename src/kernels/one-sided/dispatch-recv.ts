@@ -50,7 +50,8 @@ export function dispatchRecvKernel(shape: OneSidedShape, window: OneSidedWindow)
         const lost = u.patienceOf({ failure: mine.failure, limit }) === 0;
         for (let block = g.blockIdx.x; block < u.BLOCKS && !lost; block += g.gridDim.x) {
           for (let piece = block; piece < u.TURNS * u.PARTS; piece += u.BLOCKS) {
-            if (piece % u.PARTS === 0) u.countRoutes({ mine, turn: piece / u.PARTS });
+            if (piece % u.PARTS === 0)
+              u.countRoutes({ mine, rank: g.rank, turn: piece / u.PARTS, first: 0, sources: u.RANKS });
           }
         }
       }

@@ -39,6 +39,7 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
         limit: 'u32',
       },
       using: {
+        RANKS: shape.ranks,
         TURNS: turns,
         REPLICAS: replicas,
         PARTS: shape.dispatch.parts,
@@ -115,7 +116,8 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
       if (u.COUNTS) {
         // The same pieces, seen from here: slots of every source whose ids have just arrived.
         for (let piece = g.blockIdx.x; piece < u.TURNS * u.PARTS; piece += g.gridDim.x) {
-          if (piece % u.PARTS === 0) u.countRoutes({ mine, turn: piece / u.PARTS });
+          if (piece % u.PARTS === 0)
+            u.countRoutes({ mine, rank: g.rank, turn: piece / u.PARTS, first: 0, sources: u.RANKS });
         }
       }
       if (g.threadIdx.x === 0) g.store(mine.dispatches.at(g.blockIdx.x), epoch);

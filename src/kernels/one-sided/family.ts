@@ -34,6 +34,7 @@ import {
 export const oneSided: Family<OneSidedTuning> = {
   name: 'one-sided',
   summary: 'ranks that share NVLink store into each other’s windows',
+  reach: 'node',
   knobs: oneSidedKnobs,
   refuses,
   defaults: (layer, place) => adapted(defaultTuning(layer, place.kind), layer, place),

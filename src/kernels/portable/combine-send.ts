@@ -4,7 +4,7 @@
  */
 import { device, kernel, peers, pointer, windowOf } from '../../lang/index.js';
 import { sharing } from '../../layer/index.js';
-import { roundStretch, stretchVectors } from './rounded.js';
+import { roundStretch, stretchVectors } from '../common/rounded.js';
 import type { Transport } from './transport.js';
 import { type PortableShape, type PortableWindow, returnedParts, returnedRow } from './window.js';
 

@@ -50,7 +50,8 @@ export function dispatchRecvKernel(shape: PortableShape, window: PortableWindow,
         g.barrier(); // passes on what the threads acquired
         // Where somebody did not come, there is nothing to count.
         if (u.patienceOf({ failure: mine.failure, limit: 1 }) === 0) return;
-        for (let turn = g.blockIdx.x; turn < u.TURNS; turn += g.gridDim.x) u.countRoutes({ mine, turn });
+        for (let turn = g.blockIdx.x; turn < u.TURNS; turn += g.gridDim.x)
+          u.countRoutes({ mine, rank: g.rank, turn, first: 0, sources: u.RANKS });
       }
     },
   );

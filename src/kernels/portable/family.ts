@@ -32,6 +32,7 @@ export function portableOver(transport: Transport): Family<PortableTuning> {
   return {
     name: 'portable',
     summary: 'messages with signals behind them, one to a rank that wants a row; no phase but its end waits',
+    reach: 'node',
     knobs: portableKnobs,
     refuses,
     defaults: (layer, place) => adapted(defaultTuning(layer, place.kind), layer, place),

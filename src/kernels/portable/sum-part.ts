@@ -2,8 +2,8 @@
 import { device, pointer, record, registers, windowOf } from '../../lang/index.js';
 import { dtypes, sharing } from '../../layer/index.js';
 import { partialDtype, rowsOf } from '../common/received.js';
+import { rounding } from '../common/rounded.js';
 import { gatherParams, rowSum } from '../common/sum.js';
-import { rounding } from './rounded.js';
 import { type PortableShape, type PortableWindow, returnedParts, returnedRow } from './window.js';
 
 export const sumPart = (shape: PortableShape, window: PortableWindow) =>

@@ -6,8 +6,8 @@
 import { device, peers, pointer, registers } from '../../lang/index.js';
 import { dtypes, sharing } from '../../layer/index.js';
 import { mateOf } from '../common/groups.js';
+import { stretchVectors } from '../common/rounded.js';
 import { recordFailure } from '../common/waits.js';
-import { stretchVectors } from './rounded.js';
 import type { Transport } from './transport.js';
 import { type PortableShape, type PortableWindow, returnedParts, summedRow } from './window.js';
 

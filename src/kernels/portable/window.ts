@@ -27,10 +27,10 @@ import { field, layout } from '../../lang/index.js';
 import { type Layer, outputRowBytes, sharing } from '../../layer/index.js';
 import { failureWords } from '../common/failure.js';
 import { receivedSections, slotShape } from '../common/received.js';
+import { returnedVectors, stretchVectors } from '../common/rounded.js';
 import type { Spread } from '../common/spread.js';
 import { type Unit, unitBytes, widestUnit } from '../common/units.js';
 import type { PortableTuning } from './knobs.js';
-import { returnedVectors, stretchVectors } from './rounded.js';
 
 /** What the kernels of one ExpertParallel are specialised to. */
 export interface PortableShape extends Layer, PortableTuning {

@@ -1,0 +1,96 @@
+/**
+ * Whole rounds of the hybrid family, on nodes whose networks deliver in any order, late and in pieces. Each configuration
+ * is there for something that the others lack.
+ */
+import type { CheckConfiguration, CheckSubject } from '../subject.js';
+import { common, configurationsOf, type Rounds } from './rounds.js';
+
+/** A round's shape, and how many tokens are a message. */
+interface Hybrid extends Rounds {
+  readonly chunk: number;
+}
+
+/** What every family must carry, in the worlds that have several nodes. */
+const everywhere: Readonly<Record<string, Partial<Hybrid>>> = {
+  ...apart(2, [
+    '2 ranks',
+    'one token',
+    'fewer experts than ranks, ids out of range',
+    'payloads of odd bytes',
+    'counts, no weights',
+    'rows in parts, two warps',
+    'a graph, replayed',
+    'arrivals looked at',
+    'one resident block',
+  ]),
+  ...apart(3, [
+    'uneven tokens, experts that do not divide',
+    'empty ranks and empty rounds',
+    'routes to nobody',
+    'repeated experts',
+    'all on one rank',
+    'all remote',
+  ]),
+};
+
+const nodes: Readonly<Record<string, Partial<Hybrid>>> = {
+  '2 nodes of 2 ranks': { ranks: 4, experts: 8, topK: 3, counts: true },
+  '2 nodes of 2 ranks, uneven tokens, several chunks': {
+    ranks: 4,
+    experts: 9,
+    topK: 3,
+    maxTokens: 5,
+    chunk: 2,
+    tokens: [
+      [5, 0, 2, 1],
+      [0, 0, 0, 0],
+      [1, 4, 0, 5],
+    ],
+  },
+  '3 nodes of 2 ranks': { ranks: 6, nodes: 3, experts: 6, topK: 4, maxTokens: 1, blocks: 1 },
+  '3 nodes, a message for each token': { ranks: 3, nodes: 3, chunk: 1, maxTokens: 3, routes: { holes: 0.3 } },
+  'a chunk of one node alone': { ranks: 4, nodes: 4, topK: 1, chunk: 2, maxTokens: 3 },
+  'odd rows of bf16, in parts': { hidden: 5, parts: 2 },
+  split: { split: true, ranks: 4 },
+  'split, a graph, replayed': { split: true, graph: true, chunk: 1 },
+  'combine weighs': { ranks: 4, weighting: 'combine', topK: 3, experts: 5 },
+  e4m3: { ranks: 4, wire: 'e4m3', hidden: 144, topK: 3, dtype: 'f16' },
+  'e4m3, weighed by combine, two stretches, in parts': {
+    ...{ wire: 'e4m3', hidden: 1040, parts: 2, weighting: 'combine', maxTokens: 1 },
+  },
+};
+
+const kernels = [
+  'hybrid_dispatch_send',
+  'hybrid_dispatch_recv',
+  'example_experts',
+  'hybrid_weigh',
+  'hybrid_combine_send',
+  'hybrid_combine_recv',
+];
+
+export const hybrid: CheckSubject = {
+  name: 'hybrid',
+  kernels,
+  configurations: [...configurations(everywhere), ...configurations(nodes)],
+};
+
+function configurations(all: Readonly<Record<string, Partial<Hybrid>>>): CheckConfiguration[] {
+  const onNodes = Object.entries(all).map(([name, of]) => [name, { nodes: 2, ...of }] as const);
+  return configurationsOf(
+    'hybrid',
+    Object.fromEntries(onNodes),
+    ({ blocks, threads, parts, maxTokens }, { chunk = 2 }) => ({
+      family: 'hybrid',
+      tuning: {
+        dispatch: { blocks, threads, chunk: Math.min(chunk, maxTokens) },
+        combine: { blocks, threads, parts },
+      },
+    }),
+  );
+}
+
+/** Common configurations, on so many nodes. */
+function apart(nodes: number, names: readonly string[]): Record<string, Partial<Hybrid>> {
+  return Object.fromEntries(names.map((name) => [name, { ...common[name], nodes }]));
+}

@@ -1,0 +1,119 @@
+/**
+ * The send of a combine: for each token that came over this rank's rail the rows of the node's ranks are added up, and one
+ * row goes home. It waits for the ranks of its own node only: for their word that the experts are done.
+ */
+import { device, kernel, peers, windowOf } from '../../lang/index.js';
+import { listOwners } from '../common/owners.js';
+import { patienceOf } from '../common/waits.js';
+import { meet } from './meet.js';
+import { combineMessage } from './messages.js';
+import { mostOwners } from './node-sum.js';
+import { chunksOf, type HybridShape, hopsOf, localOwner, railRank } from './shape.js';
+import { sumHome } from './sum-home.js';
+import type { HybridWindow } from './window.js';
+import type { HybridWire } from './wire.js';
+
+export function combineSendKernel(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+  return kernel(
+    {
+      name: 'hybrid_combine_send',
+      maxThreads: shape.combine.threads,
+      params: { win: peers(window), wire: peers(wire), node: 'u32', limit: 'u32' },
+      using: {
+        HOPS: hopsOf(shape),
+        CHUNKS: chunksOf(shape),
+        CHUNK: shape.dispatch.chunk,
+        meet: meet(shape, window, 'combine'),
+        packSums: packSums(shape, window, wire),
+        patienceOf,
+        raise: raise(shape, window, wire),
+      },
+    },
+    (g, { win, wire, node, limit }, u) => {
+      g.awaitPrevious();
+      g.releaseNext();
+      const mine = win.at(g.rank);
+      const epoch = g.load(mine.begun.at(0));
+      const patience = u.patienceOf({ failure: mine.failure, limit });
+      // The experts of every rank are behind this launch on its stream.
+      u.meet({ win, node, block: g.blockIdx.x, epoch, limit: patience });
+      for (let piece = g.blockIdx.x; piece < u.HOPS * u.CHUNKS; piece += g.gridDim.x) {
+        const hop = piece % u.HOPS;
+        const chunk = piece / u.HOPS;
+        const tokens = g.load(mine.tokens.at(hop));
+        if (chunk === 0 || chunk * u.CHUNK < tokens) {
+          u.packSums({ win, wire, node, hop, chunk });
+          u.raise({ mine, wire, hop, chunk, tokens, epoch });
+        }
+      }
+    },
+  );
+}
+
+/** The sums of a chunk's tokens, in their order; warps take the parts of rows in turn. */
+function packSums(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+  const { rows, row } = combineMessage(shape);
+  return device(
+    {
+      name: 'pack_sums',
+      params: { win: peers(window), wire: peers(wire), node: 'u32', hop: 'u32', chunk: 'u32' },
+      using: {
+        K: shape.topK,
+        CHUNK: shape.dispatch.chunk,
+        PARTS: shape.combine.parts,
+        OWNERS: mostOwners(shape),
+        LOCAL: shape.localRanks,
+        ROWS: rows,
+        ROW: row,
+        listOwners,
+        localOwner: localOwner(shape),
+        railRank: railRank(shape),
+        sumHome: sumHome(shape, window),
+      },
+    },
+    (g, { win, wire, node, hop, chunk }, u) => {
+      const mine = win.at(g.rank);
+      const source = u.railRank({ node, hop });
+      const mask = g.load(mine.came.at(hop, chunk));
+      for (let piece = g.warpId; piece < g.popc(mask) * u.PARTS; piece += g.blockDim.x / 32) {
+        const row = piece / u.PARTS;
+        let left = mask;
+        for (let before = g.u32(0); before < row; before += 1) left &= left - 1;
+        const token = chunk * u.CHUNK + g.ffs(left) - 1;
+        let id = g.i32(-1);
+        if (g.laneId < u.K) id = g.load(mine.routes.at(hop, token, g.laneId));
+        const owners = g.registers('u32', u.OWNERS);
+        const owner = u.localOwner({ expert: id, node });
+        const count = u.listOwners({ owner, ranks: u.LOCAL, owners });
+        const to = wire.at(0).combineOut.at(hop, chunk, u.ROWS + row * u.ROW);
+        u.sumHome({ win, to, source, token, part: piece % u.PARTS, owners, count });
+      }
+    },
+  );
+}
+
+/** Tells the proxy that a message may leave. */
+function raise(_: HybridShape, window: HybridWindow, wire: HybridWire) {
+  return device(
+    {
+      name: 'raise',
+      params: {
+        mine: windowOf(window),
+        wire: peers(wire),
+        hop: 'u32',
+        chunk: 'u32',
+        tokens: 'u32',
+        epoch: 'u32',
+      },
+    },
+    (g, { mine, wire, hop, chunk, tokens, epoch }) => {
+      g.barrier(); // the release below is for the stores of all threads
+      if (g.threadIdx.x === 0) {
+        const mask = g.load(mine.came.at(hop, chunk));
+        g.store(wire.at(0).combineOut.at(hop, chunk, 0), g.pack('u32', [epoch, tokens, mask, 0]));
+        const ready = wire.at(0).combineReady.at(hop, chunk);
+        g.store(ready, epoch, { order: 'release', scope: 'sys' });
+      }
+    },
+  );
+}

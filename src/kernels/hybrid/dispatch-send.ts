@@ -1,0 +1,113 @@
+/**
+ * The send of a dispatch: messages for the other nodes, which the proxy takes as they become ready, then this node's own
+ * ranks. It waits for nobody.
+ */
+import { device, kernel, list, peers, pointer } from '../../lang/index.js';
+import { partsOf } from '../common/parts.js';
+import { storeRows, tellRoutes } from './deliver.js';
+import { packChunk } from './pack-chunk.js';
+import { type HybridShape, hopsOf, localOwner } from './shape.js';
+import type { HybridWindow } from './window.js';
+import type { HybridWire } from './wire.js';
+
+export function dispatchSendKernel(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+  return kernel(
+    {
+      name: 'hybrid_dispatch_send',
+      maxThreads: shape.dispatch.threads,
+      params: {
+        win: peers(window),
+        wire: peers(wire),
+        /** [tokens][K] */
+        topkIds: pointer('i32'),
+        topkWeights: pointer('f32'),
+        /** One [tokens][row] array a payload. */
+        rows: list(pointer('v16'), shape.payloads.length),
+        tokens: 'u32',
+        /** This rank's. */
+        node: 'u32',
+      },
+      using: {
+        HOPS: hopsOf(shape),
+        CHUNK: shape.dispatch.chunk,
+        MAX_TOKENS: shape.maxTokens,
+        deliverToken: deliverToken(shape, window),
+        packChunk: packChunk(shape, window, wire),
+      },
+    },
+    (g, { win, wire, topkIds, topkWeights, rows, tokens, node }, u) => {
+      g.awaitPrevious();
+      g.releaseNext();
+      const mine = win.at(g.rank);
+      const epoch = g.load(mine.finished.at(0)) + 1;
+      if (g.blockIdx.x === 0 && g.threadIdx.x === 0) g.store(mine.begun.at(0), epoch);
+
+      // What has the longest way goes first.
+      const chunks = g.max((tokens + u.CHUNK - 1) / u.CHUNK, g.u32(1));
+      const messages = chunks * u.HOPS;
+      for (let piece = g.blockIdx.x; piece < messages + u.MAX_TOKENS; piece += g.gridDim.x) {
+        if (piece < messages) {
+          const hop = piece % u.HOPS;
+          const chunk = piece / u.HOPS;
+          u.packChunk({ mine, wire, topkIds, topkWeights, rows, tokens, node, hop, chunk, epoch });
+        } else {
+          u.deliverToken({ win, topkIds, topkWeights, rows, tokens, node, token: piece - messages });
+        }
+      }
+    },
+  );
+}
+
+/** One token of this rank's, whether it was brought or not, to the ranks of its own node; a block. */
+function deliverToken(shape: HybridShape, window: HybridWindow) {
+  return device(
+    {
+      name: 'deliver_token',
+      params: {
+        win: peers(window),
+        topkIds: pointer('i32'),
+        topkWeights: pointer('f32'),
+        rows: list(pointer('v16'), shape.payloads.length),
+        tokens: 'u32',
+        node: 'u32',
+        token: 'u32',
+      },
+      using: {
+        K: shape.topK,
+        LOCAL: shape.localRanks,
+        WEIGHTS: shape.weights,
+        PAYLOADS: shape.payloads.length,
+        ROW: shape.payloads.map((payload) => partsOf(payload, 1).rowUnits),
+        localOwner: localOwner(shape),
+        storeRows: shape.payloads.map((_, p) => storeRows(shape, window, p)),
+        tellRoutes: tellRoutes(shape, window),
+      },
+    },
+    (g, { win, topkIds, topkWeights, rows, tokens, node, token }, u) => {
+      let id = g.i32(-1);
+      let weight = g.f32(0);
+      if (token < tokens && g.laneId < u.K) {
+        id = g.load(topkIds.at(token * u.K + g.laneId));
+        if (u.WEIGHTS) weight = g.load(topkWeights.at(token * u.K + g.laneId));
+      }
+      const source = node * u.LOCAL + g.rank;
+      const owner = u.localOwner({ expert: id, node });
+      const step = g.blockDim.x / 32;
+      const wanted = u.tellRoutes({ win, source, token, id, weight, owner, first: g.warpId, step });
+
+      const list = g.shared('u32', 1);
+      const wants = g.shared('u32', 1);
+      g.barrier(); // all have read what was listed before
+      if (g.threadIdx.x === 0) {
+        g.store(list, token);
+        g.store(wants, wanted);
+      }
+      g.barrier();
+      const count = g.u32(wanted === 0 ? 0 : 1);
+      for (const p of g.unroll(u.PAYLOADS)) {
+        const [from, stride] = [rows[p]!, u.ROW[p]!];
+        u.storeRows[p]!({ win, from, first: token, stride, source, tokens: list, wants, count });
+      }
+    },
+  );
+}

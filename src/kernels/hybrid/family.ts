@@ -1,0 +1,145 @@
+/**
+ * The hybrid family: NVLink inside a node, and between nodes one rail for each local rank, on which a proxy moves messages.
+ */
+import { ArgumentError, type HeddleError, UnavailableError } from '../../errors/index.js';
+import { section } from '../../lang/index.js';
+import { type Layer, sharing } from '../../layer/index.js';
+import type { Topology } from '../../world/index.js';
+import { failureWords } from '../common/failure.js';
+import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
+import { refusesRows } from '../common/refusals.js';
+import { weighSpread } from '../common/weigh.js';
+import type { Family, Place, Plan, WindowPlan, WirePlan } from '../family.js';
+import { oneSided } from '../one-sided/index.js';
+import { defaultTuning } from './defaults.js';
+import { type HybridKernels, kernelsOf } from './kernels.js';
+import { type HybridTuning, hybridKnobs } from './knobs.js';
+import { combineMessage, dispatchMessage } from './messages.js';
+import type { PhaseData, ProxyData } from './proxy.js';
+import type { HybridShape } from './shape.js';
+import { stepsOf } from './steps.js';
+
+export const hybrid: Family<HybridTuning> = {
+  name: 'hybrid',
+  summary: 'NVLink inside a node; between nodes a row goes once to each, by the host’s network',
+  reach: 'world',
+  knobs: hybridKnobs,
+  refuses,
+  defaults: (layer, place) => adapted(defaultTuning(layer, place.kind), layer, place),
+  adapt: adapted,
+  plan,
+};
+
+/** Ranks of a node that a word has bits for. */
+const mostLocal = 32;
+
+function refuses(layer: Layer, place: Place, tuning?: HybridTuning): HeddleError | null {
+  if (place.topology.nodes === 1) return oneSided.refuses(layer, place);
+  return (
+    refusesNodes(place.topology) ?? refusesReplicas(layer) ?? refusesRows(layer) ?? refusesFew(place, tuning)
+  );
+}
+
+function refusesReplicas(layer: Layer): HeddleError | null {
+  const { replicas } = sharing(layer);
+  if (replicas === 1) return null;
+  return new ArgumentError('replicas', replicas, '1 where ranks are of several nodes');
+}
+
+function refusesNodes({ members, nodes, localRanks }: Topology): HeddleError | null {
+  const equal = members.every((ranks) => ranks.length === localRanks);
+  const inOrder = members.flat().every((rank, i) => rank === i);
+  const why = !equal
+    ? `nodes of one size, but its nodes have ${members.map(({ length }) => length).join(', ')} ranks`
+    : !inOrder
+      ? `ranks that are numbered node by node, but node 0 has ranks ${members[0]!.join(', ')}`
+      : localRanks > mostLocal
+        ? `nodes of at most ${mostLocal} ranks, not ${localRanks}`
+        : null;
+  if (why === null) return null;
+  return new UnavailableError(
+    `hybrid dispatch and combine between ${nodes} nodes need ${why}`,
+    'Start as many ranks on every node, one node after the other, or name the nodes by HEDDLE_NODE',
+  );
+}
+
+/** One block of a receive only watches. */
+function refusesFew({ sms }: Place, tuning?: HybridTuning): HeddleError | null {
+  if (sms === null) return null;
+  if (sms < 2) return new ArgumentError('sms', sms, 'at least 2: one block of a receive watches the network');
+  for (const [phase, { blocks }] of Object.entries(tuning ?? {})) {
+    if (blocks >= sms) return new ArgumentError(`tuning.${phase}.blocks`, blocks, `less than sms, ${sms}`);
+  }
+  return null;
+}
+
+function adapted({ dispatch, combine }: HybridTuning, { maxTokens }: Layer, { sms }: Place): HybridTuning {
+  const most = (sms ?? Number.POSITIVE_INFINITY) - 1;
+  return {
+    dispatch: {
+      ...dispatch,
+      chunk: Math.min(dispatch.chunk, maxTokens),
+      blocks: Math.min(dispatch.blocks, most),
+    },
+    combine: { ...combine, blocks: Math.min(combine.blocks, most) },
+  };
+}
+
+/** On one node there is no network: the plan is one-sided's. */
+function plan(layer: Layer, place: Place, tuning: HybridTuning): Plan {
+  if (place.topology.nodes === 1) return oneSided.plan(layer, place, oneSided.defaults(layer, place));
+  const { nodes, localRanks } = place.topology;
+  const weigh = layer.output.weighting === 'combine' ? weighSpread(layer, tuning.combine, place) : null;
+  const shape: HybridShape = { ...layer, ...tuning, nodes, localRanks, weigh };
+  const kernels = kernelsOf(shape);
+  const window: WindowPlan = {
+    kind: 'window',
+    purpose: 'receive window',
+    layout: kernels.window,
+    // Where a rank is lost before its first dispatch, experts that run all the same find -1 everywhere.
+    ones: [section(kernels.window, 'experts')],
+    unwritten: unwrittenSections(shape, kernels.window),
+  };
+  const wire: WirePlan = {
+    kind: 'wire',
+    purpose: 'messages between nodes',
+    layout: kernels.wire,
+    program: {
+      module: new URL('./proxy.js', import.meta.url),
+      name: 'hybridProxy',
+      data: proxyData(shape, place.topology, kernels),
+    },
+  };
+  const routes = routesBuffer(shape);
+  return {
+    windows: [window],
+    buffers: routes === null ? [] : [routes],
+    wire,
+    phases: stepsOf(shape, kernels, { window, wire, routes, node: place.topology.node }),
+    received: receivedPlan(shape, place.rank, window, kernels.window, routes),
+    failure: {
+      in: window,
+      offset: section(kernels.window, 'failure').offset,
+      dtype: 'u32',
+      shape: [failureWords],
+    },
+  };
+}
+
+function proxyData(shape: HybridShape, { node, localRank }: Topology, { wire }: HybridKernels): ProxyData {
+  const { nodes, localRanks, maxTokens, dispatch } = shape;
+  const phase = (
+    name: 'dispatch' | 'combine',
+    { rows, row, vectors }: { readonly rows: number; readonly row: number; readonly vectors: number },
+  ): PhaseData => ({
+    ready: section(wire, `${name}Ready`).offset,
+    came: section(wire, `${name}Came`).offset,
+    out: section(wire, `${name}Out`).offset,
+    in: section(wire, `${name}In`).offset,
+    ...{ room: vectors * 16, rows: rows * 16, row: row * 16 },
+  });
+  return {
+    ...{ nodes, node, localRanks, localRank, maxTokens, chunk: dispatch.chunk },
+    phases: [phase('dispatch', dispatchMessage(shape)), phase('combine', combineMessage(shape))],
+  };
+}

@@ -1,0 +1,103 @@
+/** A chunk that came from another node goes on to its owners in this one; a block. */
+import { device, peers, pointer, record } from '../../lang/index.js';
+import { partsOf } from '../common/parts.js';
+import { unitBytes } from '../common/units.js';
+import { storeRows, tellRoutes } from './deliver.js';
+import { dispatchMessage, header } from './messages.js';
+import { type HybridShape, localOwner, railRank } from './shape.js';
+import type { HybridWindow } from './window.js';
+import type { HybridWire } from './wire.js';
+
+export function forwardChunk(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+  const message = dispatchMessage(shape);
+  return device(
+    {
+      name: 'forward_chunk',
+      params: { win: peers(window), wire: peers(wire), node: 'u32', hop: 'u32', chunk: 'u32' },
+      using: {
+        K: shape.topK,
+        CHUNK: shape.dispatch.chunk,
+        MAX_TOKENS: shape.maxTokens,
+        PAYLOADS: shape.payloads.length,
+        IDS: message.ids,
+        WEIGHTS_AT: message.weights,
+        ROWS: message.rows,
+        MASK: header.mask,
+        PAYLOADS_AT: message.payloads,
+        STRIDE: shape.payloads.map((payload) => (message.row * 16) / unitBytes[partsOf(payload, 1).unit]),
+        localOwner: localOwner(shape),
+        railRank: railRank(shape),
+        routeAt: routeAt(shape),
+        storeRows: shape.payloads.map((_, p) => storeRows(shape, window, p)),
+        tellRoutes: tellRoutes(shape, window),
+      },
+    },
+    (g, { win, wire, node, hop, chunk }, u) => {
+      const mine = win.at(g.rank);
+      const source = u.railRank({ node, hop });
+      const first = chunk * u.CHUNK;
+      const message = wire.at(0).dispatchIn;
+      // What lies in a chunk that does not exist is an old round's.
+      let mask = g.u32(0);
+      if (first < g.load(mine.tokens.at(hop))) mask = g.load(message.at(hop, chunk, 0).as('u32').at(u.MASK));
+      if (g.threadIdx.x === 0) g.store(mine.came.at(hop, chunk), mask);
+
+      // A warp for each token's routes. Those that stayed at home read -1 here, and so do those that there are not.
+      const tokens = g.shared('u32', u.CHUNK);
+      const wants = g.shared('u32', u.CHUNK);
+      const ids = message.at(hop, chunk, u.IDS).as('i32');
+      const weights = message.at(hop, chunk, u.WEIGHTS_AT).as('f32');
+      const end = g.min(g.u32(u.CHUNK), u.MAX_TOKENS - first);
+      for (let t = g.warpId; t < end; t += g.blockDim.x / 32) {
+        const token = first + t;
+        const here = ((mask >>> t) & 1) === 1;
+        const { id, weight } = u.routeAt({ ids, weights, t, here });
+        if (here && g.laneId < u.K) g.store(mine.routes.at(hop, token, g.laneId), id);
+        const owner = u.localOwner({ expert: id, node });
+        const wanted = u.tellRoutes({
+          win,
+          source,
+          token,
+          id,
+          weight,
+          owner,
+          first: g.u32(0),
+          step: g.u32(1),
+        });
+        if (here && g.laneId === 0) {
+          const place = g.popc(mask & ((g.u32(1) << t) - 1));
+          g.store(tokens.at(place), token);
+          g.store(wants.at(place), wanted);
+        }
+      }
+      g.barrier();
+      const count = g.popc(mask);
+      for (const p of g.unroll(u.PAYLOADS)) {
+        const from = message.at(hop, chunk, u.ROWS + u.PAYLOADS_AT[p]!);
+        const stride = u.STRIDE[p]!;
+        u.storeRows[p]!({ win, from, first: g.u32(0), stride, source, tokens, wants, count });
+      }
+      g.barrier(); // all have read the lists
+    },
+  );
+}
+
+/** Route k of the chunk's token t, in lane k; none for a token that is not here. */
+const routeAt = (shape: HybridShape) =>
+  device(
+    {
+      name: 'route_at',
+      params: { ids: pointer('i32'), weights: pointer('f32'), t: 'u32', here: 'bool' },
+      returns: record({ id: 'i32', weight: 'f32' }),
+      using: { K: shape.topK, WEIGHTS: shape.weights },
+    },
+    (g, { ids, weights, t, here }, u) => {
+      let id = g.i32(-1);
+      let weight = g.f32(0);
+      if (here && g.laneId < u.K) {
+        id = g.load(ids.at(t * u.K + g.laneId));
+        if (u.WEIGHTS) weight = g.load(weights.at(t * u.K + g.laneId));
+      }
+      return { id, weight };
+    },
+  );

@@ -1,0 +1,2 @@
+export { hybrid } from './family.js';
+export type { HybridTuning } from './knobs.js';

@@ -1,0 +1,50 @@
+/**
+ * What travels between nodes: tokens in chunks, a message for each chunk, remote node and phase, always at the same place.
+ *
+ * - dispatch: header, the chunk's ids [token][k], weights likewise, then the rows of those of its tokens that go to the node
+ * - combine: header, then one row for each of those tokens, summed over the node's ranks
+ *
+ * Rows follow each other in the order of the tokens, so a message ends where its last row does. Chunk 0 always travels, as
+ * it says how many tokens there are; the others do where they have tokens, even if none of them goes to the node.
+ */
+import { type Layer, outputRowBytes } from '../../layer/index.js';
+import { returnedVectors } from '../common/rounded.js';
+import type { HybridShape } from './shape.js';
+
+/** The words of a header, one vector. `mask`: a bit for each token of the chunk whose row is there. */
+export const header = { epoch: 0, tokens: 1, mask: 2 } as const;
+const headerVectors = 1;
+
+const vectorsOf = (bytes: number): number => Math.ceil(bytes / 16);
+
+/** Where things are in a message of dispatch, in vectors. */
+export function dispatchMessage({ payloads, topK, weights, dispatch: { chunk } }: HybridShape) {
+  const routes = vectorsOf(chunk * topK * 4);
+  const ids = headerVectors;
+  const weightsAt = ids + routes;
+  const rows = weightsAt + (weights ? routes : 0);
+  const payloadsAt: number[] = [];
+  let row = 0;
+  for (const { rowBytes } of payloads) {
+    payloadsAt.push(row);
+    row += vectorsOf(rowBytes);
+  }
+  return { ids, weights: weightsAt, rows, row, payloads: payloadsAt, vectors: rows + chunk * row };
+}
+
+/** Likewise in a message of combine. */
+export function combineMessage(shape: Pick<HybridShape, 'output' | 'dispatch'>) {
+  const row = homeVectors(shape);
+  return { rows: headerVectors, row, vectors: headerVectors + shape.dispatch.chunk * row };
+}
+
+/** A row as it travels home. */
+const homeVectors = (layer: Pick<Layer, 'output'>): number =>
+  layer.output.wire === 'e4m3' ? returnedVectors(layer) : vectorsOf(outputRowBytes(layer));
+
+/** Which message has come, in the 31 bits that a network brings with it. */
+export const tagOf = (phase: number, node: number, chunk: number): number =>
+  (phase << 27) | (node << 20) | chunk;
+export const phaseOfTag = (tag: number): number => tag >>> 27;
+export const nodeOfTag = (tag: number): number => (tag >>> 20) & 0x7f;
+export const chunkOfTag = (tag: number): number => tag & 0xfffff;

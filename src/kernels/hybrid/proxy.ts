@@ -1,0 +1,173 @@
+/**
+ * The program of the proxy: it moves a rank's messages, and knows nothing of what is in them but their headers. The kernels
+ * tell it by epochs in the wire what may leave; it tells them likewise what has come.
+ */
+import type { HostView, Network } from '../../device/index.js';
+import { HeddleError } from '../../errors/index.js';
+import type { ProxyParts, ProxyProgram } from '../../world/index.js';
+import { chunkOfTag, header, nodeOfTag, phaseOfTag, tagOf } from './messages.js';
+
+/** What the program must know of the wire; threads can send it each other. Offsets and lengths are in bytes. */
+export interface ProxyData {
+  readonly nodes: number;
+  readonly node: number;
+  readonly localRanks: number;
+  readonly localRank: number;
+  readonly maxTokens: number;
+  /** Tokens of a chunk. */
+  readonly chunk: number;
+  /** Dispatch, combine. */
+  readonly phases: readonly PhaseData[];
+}
+
+export interface PhaseData {
+  /** Where the sections of the wire begin. */
+  readonly ready: number;
+  readonly came: number;
+  readonly out: number;
+  readonly in: number;
+  /** Of a message: its room, where its rows begin, and each of them. */
+  readonly room: number;
+  readonly rows: number;
+  readonly row: number;
+}
+
+/** A message's places in the wires of both ranks, and how far it is: the epochs that went and came last. */
+interface Message {
+  readonly peer: number;
+  readonly chunk: number;
+  readonly tag: number;
+  readonly ready: number;
+  readonly came: number;
+  readonly out: number;
+  readonly in: number;
+  /** Where `out` goes. */
+  readonly there: number;
+  readonly rows: number;
+  readonly row: number;
+  /** Of the same rank and phase; itself, if it is chunk 0. */
+  readonly first: Message | null;
+  posted: number;
+  seen: number;
+}
+
+export const hybridProxy = (parts: ProxyParts<ProxyData>): ProxyProgram => new HybridProxy(parts);
+
+class HybridProxy implements ProxyProgram {
+  readonly #network: Network;
+  readonly #memory: HostView;
+  readonly #data: ProxyData;
+  /** [phase][hop][chunk], in one row. */
+  readonly #messages: readonly Message[];
+
+  constructor({ network, memory, data }: ProxyParts<ProxyData>) {
+    this.#network = network;
+    this.#memory = memory;
+    this.#data = data;
+    this.#messages = messagesOf(data);
+  }
+
+  /** What the kernels made ready leaves; what has come they are told. */
+  step(): boolean {
+    let moved = false;
+    for (let i = 0; i < this.#messages.length; i++) {
+      const message = this.#messages[i]!;
+      const epoch = this.#memory.load(message.ready);
+      if (epoch !== message.posted && this.#post(message, epoch)) moved = true;
+    }
+    for (let tag = this.#network.arrived(); tag >= 0; tag = this.#network.arrived()) {
+      this.#receive(tag);
+      moved = true;
+    }
+    return moved;
+  }
+
+  /** False where the network has no room now: the next step tries again. */
+  #post(message: Message, epoch: number): boolean {
+    const { peer, out, there, rows, row, tag } = message;
+    const bytes = rows + ones(this.#memory.load(out + 4 * header.mask)) * row;
+    if (!this.#network.write(peer, out, there, bytes, tag)) return false;
+    message.posted = epoch;
+    return true;
+  }
+
+  #receive(tag: number): void {
+    const message = this.#named(tag);
+    if (message === undefined) throw this.#strange(tag, 'names no message of this layer');
+    const epoch = this.#memory.load(message.in + 4 * header.epoch);
+    this.#requireNext(message, epoch);
+    this.#requirePossible(message);
+    message.seen = epoch;
+    this.#memory.store(message.came, epoch);
+  }
+
+  /** The message that a peer calls by this tag. */
+  #named(tag: number): Message | undefined {
+    const { nodes, node, maxTokens, chunk, phases } = this.#data;
+    const chunks = Math.ceil(maxTokens / chunk);
+    const hop = (nodeOfTag(tag) - node - 1 + nodes) % nodes;
+    if (phaseOfTag(tag) >= phases.length || nodeOfTag(tag) >= nodes || chunkOfTag(tag) >= chunks)
+      return undefined;
+    if (hop === nodes - 1) return undefined; // this node itself
+    return this.#messages[(phaseOfTag(tag) * (nodes - 1) + hop) * chunks + chunkOfTag(tag)];
+  }
+
+  /** Chunk 0 comes in every round; another one with the round of the chunk 0 that came last, or overtakes that of the next. */
+  #requireNext(message: Message, epoch: number): void {
+    const last = (message.first ?? message).seen;
+    const next = (last + 1) >>> 0;
+    if (epoch === next || (message.first !== null && epoch === last && epoch !== message.seen)) return;
+    throw this.#strange(message.tag, `is of round ${epoch}, not ${next}`);
+  }
+
+  /** What the kernels take from a header becomes a length: it must be one that there is. */
+  #requirePossible({ tag, chunk: index, in: at }: Message): void {
+    const { maxTokens, chunk } = this.#data;
+    const tokens = this.#memory.load(at + 4 * header.tokens);
+    const here = Math.min(Math.max(tokens - index * chunk, 0), chunk);
+    const mask = this.#memory.load(at + 4 * header.mask);
+    if (tokens <= maxTokens && (index === 0 || here > 0) && mask < 2 ** here) return;
+    throw this.#strange(tag, `says ${tokens} tokens and mask ${mask.toString(16)}, which cannot be`);
+  }
+
+  #strange(tag: number, what: string): HeddleError {
+    const { localRanks, localRank } = this.#data;
+    const rank = nodeOfTag(tag) * localRanks + localRank;
+    return new HeddleError('HEDDLE_MESSAGE', `message ${tag.toString(16)} of rank ${rank} ${what}`);
+  }
+}
+
+/** In the order in which they are looked at. */
+function messagesOf({ nodes, node, localRanks, localRank, maxTokens, chunk, phases }: ProxyData): Message[] {
+  const chunks = Math.ceil(maxTokens / chunk);
+  return phases.flatMap(({ ready, came, out, in: into, room, rows, row }, phase) =>
+    Array.from({ length: nodes - 1 }, (_, hop) => {
+      // What is hop h from here is this node's hop from there, the rest of the way around.
+      const back = nodes - 2 - hop;
+      const peer = ((node + 1 + hop) % nodes) * localRanks + localRank;
+      const made: Message[] = [];
+      for (let index = 0; index < chunks; index++) {
+        const at = hop * chunks + index;
+        made.push({
+          ...{ peer, chunk: index, tag: tagOf(phase, node, index), rows, row },
+          ready: ready + at * 4,
+          came: came + at * 4,
+          out: out + at * room,
+          in: into + at * room,
+          there: into + (back * chunks + index) * room,
+          first: made[0] ?? null,
+          posted: 0,
+          seen: 0,
+        });
+      }
+      return made;
+    }).flat(),
+  );
+}
+
+/** Bits that are set. */
+function ones(word: number): number {
+  let count = 0;
+  for (let left = word; left !== 0; left &= left - 1) count++;
+  return count;
+}

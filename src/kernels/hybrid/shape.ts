@@ -1,0 +1,52 @@
+/** What the kernels of one ExpertParallel are specialised to, and how its nodes see each other. */
+import { device } from '../../lang/index.js';
+import type { Layer } from '../../layer/index.js';
+import { expertOwner } from '../common/owners.js';
+import type { Spread } from '../common/spread.js';
+import type { HybridTuning } from './knobs.js';
+
+export interface HybridShape extends Layer, HybridTuning {
+  readonly nodes: number;
+  /** Ranks of a node: rank `local` of node `node` is the world's `node · localRanks + local`. */
+  readonly localRanks: number;
+  /** Where combine applies the router weights: how the launch is spread that does it. */
+  readonly weigh: Spread | null;
+}
+
+/** The other nodes, counted as hops: hop h of a node is the one h + 1 further on, around. */
+export const hopsOf = ({ nodes }: Pick<HybridShape, 'nodes'>): number => nodes - 1;
+
+export const chunksOf = ({ maxTokens, dispatch }: Pick<HybridShape, 'maxTokens' | 'dispatch'>): number =>
+  Math.ceil(maxTokens / dispatch.chunk);
+
+/** The node at a hop. */
+export const nodeAt = ({ nodes }: HybridShape) =>
+  device(
+    { name: 'node_at', params: { node: 'u32', hop: 'u32' }, returns: 'u32', using: { NODES: nodes } },
+    (_, { node, hop }, { NODES }) => (node + 1 + hop) % NODES,
+  );
+
+/** The rank of the world with which this one exchanges messages at a hop: its own number there. */
+export const railRank = (shape: HybridShape) =>
+  device(
+    {
+      name: 'rail_rank',
+      params: { node: 'u32', hop: 'u32' },
+      returns: 'u32',
+      using: { LOCAL: shape.localRanks, nodeAt: nodeAt(shape) },
+    },
+    (g, { node, hop }, { LOCAL, nodeAt }) => nodeAt({ node, hop }) * LOCAL + g.rank,
+  );
+
+/** The rank of the node that owns an expert; LOCAL where none of this node does. */
+export const localOwner = (shape: HybridShape) =>
+  device(
+    {
+      name: 'local_owner',
+      params: { expert: 'i32', node: 'u32' },
+      returns: 'u32',
+      using: { LOCAL: shape.localRanks, ownerOf: expertOwner(shape) },
+    },
+    // Owners before the node's first rank become huge.
+    (g, { expert, node }, { LOCAL, ownerOf }) => g.min(ownerOf({ expert }) - node * LOCAL, g.u32(LOCAL)),
+  );

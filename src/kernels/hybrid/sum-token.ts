@@ -1,0 +1,103 @@
+/** One part of a token's row: what its own node made of it, then the rows of the others, node after node; a warp. */
+import { device, peers, pointer, registers } from '../../lang/index.js';
+import { dtypes } from '../../layer/index.js';
+import { rounding } from '../common/rounded.js';
+import { addRows } from './add-rows.js';
+import { nodeSum, sumUnit } from './node-sum.js';
+import type { HybridShape } from './shape.js';
+import type { HybridWindow } from './window.js';
+import type { HybridWire } from './wire.js';
+
+export const sumToken = (shape: HybridShape, window: HybridWindow, wire: HybridWire) =>
+  shape.output.wire === 'e4m3' ? sumRounded(shape, window, wire) : sumRows(shape, window, wire);
+
+const params = (shape: HybridShape, window: HybridWindow, wire: HybridWire) =>
+  ({
+    win: peers(window),
+    wire: peers(wire),
+    out: pointer(shape.output.dtype),
+    token: 'u32',
+    node: 'u32',
+    part: 'u32',
+    owners: registers('u32'),
+    count: 'u32',
+  }) as const;
+
+function sumRows(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+  const { units, vectors, values } = sumUnit(shape);
+  return device(
+    {
+      name: 'sum_rows',
+      params: params(shape, window, wire),
+      using: {
+        LOCAL: shape.localRanks,
+        UNITS: units,
+        PART_UNITS: Math.ceil(units / shape.combine.parts),
+        VECTORS: vectors,
+        VALUES: values,
+        DTYPE: shape.output.dtype,
+        addRows: addRows(shape, window, wire),
+        nodeSum: nodeSum(shape, window),
+      },
+    },
+    (g, { win, wire, out, token, node, part, owners, count }, u) => {
+      const mine = win.at(g.rank);
+      const source = node * u.LOCAL + g.rank;
+      const end = g.min((part + 1) * u.PART_UNITS, g.u32(u.UNITS));
+      for (let i = part * u.PART_UNITS + g.laneId; i < end; i += 32) {
+        const values = g.registers('f32', u.VALUES);
+        u.nodeSum({ at: { win, source, token, i, owners, count }, values });
+        u.addRows({ mine, wire, token, node, i, scale: g.u32(0), values });
+        const to = token * u.UNITS + i;
+        if (u.VECTORS) g.store(out.as('v16').at(to), g.pack(u.DTYPE, values), { cache: 'stream' });
+        else g.store(out.at(to), g.convert(u.DTYPE, values[0]!));
+      }
+    },
+  );
+}
+
+/** Where rows come as e4m3, stretch by stretch. */
+function sumRounded(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+  const { UNITS, STRETCHES, STRETCH } = rounding(shape);
+  const { size } = dtypes[shape.output.dtype];
+  return device(
+    {
+      name: 'sum_rounded',
+      params: params(shape, window, wire),
+      using: {
+        UNITS,
+        STRETCHES,
+        STRETCH,
+        LOCAL: shape.localRanks,
+        PART_STRETCHES: Math.ceil(STRETCHES / shape.combine.parts),
+        DTYPE: shape.output.dtype,
+        /** The vectors that hold 16 sums, and the sums in each. */
+        VECTORS: size,
+        LANES: 16 / size,
+        addRows: addRows(shape, window, wire),
+        nodeSum: nodeSum(shape, window),
+      },
+    },
+    (g, { win, wire, out, token, node, part, owners, count }, u) => {
+      const mine = win.at(g.rank);
+      const source = node * u.LOCAL + g.rank;
+      const end = g.min((part + 1) * u.PART_STRETCHES, g.u32(u.STRETCHES));
+      for (let stretch = part * u.PART_STRETCHES; stretch < end; stretch += 1) {
+        const i = stretch * 32 + g.laneId;
+        if (i < u.UNITS) {
+          const values = g.registers('f32', 16);
+          u.nodeSum({ at: { win, source, token, i, owners, count }, values });
+          const start = stretch * u.STRETCH;
+          const scale = (start + g.min(u.UNITS - stretch * 32, g.u32(32))) * 4 + g.laneId / 8;
+          u.addRows({ mine, wire, token, node, i: start + g.laneId, scale, values });
+          const to = out.as('v16').at((token * u.UNITS + i) * u.VECTORS);
+          for (const v of g.unroll(u.VECTORS)) {
+            const some = g.registers('f32', u.LANES);
+            for (const lane of g.unroll(u.LANES)) some[lane] = values[v * u.LANES + lane]!;
+            g.store(to.at(v), g.pack(u.DTYPE, some), { cache: 'stream' });
+          }
+        }
+      }
+    },
+  );
+}

@@ -1,0 +1,118 @@
+/**
+ * One block of a receive watches the wire, and passes on in the GPU's own memory what it sees there, where the others wait:
+ * every look at host memory takes a microsecond of the bus, and many blocks that look keep each other waiting.
+ *
+ * Its warps take the messages in turn, so that one that is late holds up few others.
+ */
+import { constant, device, peers, pointer, registers, windowOf } from '../../lang/index.js';
+import type { Operation } from '../common/failure.js';
+import { patienceOf, recordFailure } from '../common/waits.js';
+import { header } from './messages.js';
+import { chunksOf, type HybridShape, hopsOf, railRank } from './shape.js';
+import type { HybridWindow } from './window.js';
+import type { HybridWire } from './wire.js';
+
+/** Waits for a message; false in vain, and then whoever waits with this patience does not wait again. */
+export const awaitMessage = (operation: Operation) =>
+  device(
+    {
+      name: 'await_message',
+      params: {
+        flag: pointer('u32'),
+        scope: constant<'gpu' | 'sys'>(),
+        peer: 'u32',
+        epoch: 'u32',
+        failure: pointer('u32'),
+        patience: registers('u32', 1),
+      },
+      returns: 'bool',
+      using: { failed: recordFailure(operation) },
+    },
+    (g, { flag, scope, peer, epoch, failure, patience }, { failed }) => {
+      const came = g.awaitEpoch(flag, epoch, { order: 'acquire', scope, limit: patience[0]! });
+      if (!came) {
+        if (patience[0]! > 0) failed({ failure, peer, epoch });
+        patience[0] = g.u32(0);
+      }
+      return came;
+    },
+  );
+
+const params = (window: HybridWindow, wire: HybridWire) =>
+  ({ mine: windowOf(window), wire: peers(wire), node: 'u32', epoch: 'u32', limit: 'u32' }) as const;
+
+/** The messages of a dispatch, in order of chunks: those of chunk 0 say how many there are. */
+export function watchDispatch(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+  return device(
+    {
+      name: 'watch_dispatch',
+      params: params(window, wire),
+      using: {
+        HOPS: hopsOf(shape),
+        CHUNKS: chunksOf(shape),
+        CHUNK: shape.dispatch.chunk,
+        TOKENS: header.tokens,
+        awaitMessage: awaitMessage('dispatch'),
+        patienceOf,
+        railRank: railRank(shape),
+      },
+    },
+    (g, { mine, wire, node, epoch, limit }, u) => {
+      if (g.laneId !== 0) return;
+      const { failure } = mine;
+      const patience = g.registers('u32', 1, u.patienceOf({ failure, limit }));
+      for (let word = g.warpId; word < u.HOPS * u.CHUNKS; word += g.blockDim.x / 32) {
+        const hop = word % u.HOPS;
+        const chunk = word / u.HOPS;
+        const peer = u.railRank({ node, hop });
+        let comes = true;
+        if (chunk > 0) {
+          const flag = mine.dispatchLanded.at(hop, 0);
+          comes = u.awaitMessage({ flag, scope: 'gpu', peer, epoch, failure, patience });
+          if (comes) comes = chunk * u.CHUNK < g.load(mine.tokens.at(hop));
+        }
+        if (comes) {
+          const flag = wire.at(0).dispatchCame.at(hop, chunk);
+          if (u.awaitMessage({ flag, scope: 'sys', peer, epoch, failure, patience })) {
+            if (chunk === 0) {
+              const words = wire.at(0).dispatchIn.at(hop, 0, 0).as('u32');
+              g.store(mine.tokens.at(hop), g.load(words.at(u.TOKENS)));
+            }
+            g.store(mine.dispatchLanded.at(hop, chunk), epoch, { order: 'release', scope: 'gpu' });
+          }
+        }
+      }
+    },
+  );
+}
+
+/** The messages of a combine: as many from each node as this rank's tokens have chunks. */
+export function watchCombine(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+  return device(
+    {
+      name: 'watch_combine',
+      params: { ...params(window, wire), tokens: 'u32' },
+      using: {
+        HOPS: hopsOf(shape),
+        CHUNK: shape.dispatch.chunk,
+        awaitMessage: awaitMessage('combine'),
+        patienceOf,
+        railRank: railRank(shape),
+      },
+    },
+    (g, { mine, wire, node, epoch, limit, tokens }, u) => {
+      if (g.laneId !== 0) return;
+      const { failure } = mine;
+      const patience = g.registers('u32', 1, u.patienceOf({ failure, limit }));
+      const chunks = g.max((tokens + u.CHUNK - 1) / u.CHUNK, g.u32(1));
+      for (let word = g.warpId; word < u.HOPS * chunks; word += g.blockDim.x / 32) {
+        const hop = word % u.HOPS;
+        const chunk = word / u.HOPS;
+        const peer = u.railRank({ node, hop });
+        const flag = wire.at(0).combineCame.at(hop, chunk);
+        if (u.awaitMessage({ flag, scope: 'sys', peer, epoch, failure, patience }))
+          g.store(mine.combineLanded.at(hop, chunk), epoch, { order: 'release', scope: 'gpu' });
+      }
+    },
+  );
+}

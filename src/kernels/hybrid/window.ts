@@ -1,0 +1,50 @@
+/**
+ * The window of the hybrid family: the same layout on every rank, reached by the ranks of its own node. What crosses the
+ * network lies elsewhere (wire.ts).
+ *
+ * Who writes what, and why it may be written again in the next round:
+ *
+ * | section | written by | read by | free for the next round because |
+ * | --- | --- | --- | --- |
+ * | begun, finished | dispatchSend; combineRecv of its own rank | the launches behind it | launches of a stream follow each other |
+ * | dispatched, combined | each rank of the node its words | the owner's dispatchRecv; combineSend | they only grow; waits are ≥ |
+ * | dispatchLanded, combineLanded | the watcher of dispatchRecv; combineRecv | the other blocks of the launch | likewise |
+ * | tokens, came | dispatchRecv of its own rank: the watcher; who forwards | the launch, combineSend | launches of a stream follow each other |
+ * | sent | dispatchSend of its own rank | its combineRecv | likewise |
+ * | routes | dispatchRecv of its own rank | its combineSend | likewise |
+ * | experts, weights, payloads | dispatchSend and dispatchRecv of every rank of the node | the owner's experts, weigh | whoever stores is behind its own combineSend, which awaited that the experts of all ranks of the node are done |
+ * | counts | the owner's dispatchRecv | the owner's experts | the owner's combineRecv zeroes them between |
+ * | output | the owner's experts, or weigh behind them | combineSend and combineRecv of every rank of the node | the owner's next experts are behind its next dispatchRecv, which awaited that of every rank of the node, which is behind its combineRecv |
+ * | failure | its own rank | its own host | the host clears it by recreating the world |
+ */
+import { field, layout } from '../../lang/index.js';
+import { failureWords } from '../common/failure.js';
+import { receivedSections } from '../common/received.js';
+import { chunksOf, type HybridShape, hopsOf } from './shape.js';
+
+export function hybridWindow(shape: HybridShape) {
+  const { topK, maxTokens, localRanks, dispatch, combine } = shape;
+  const messages = [hopsOf(shape), chunksOf(shape)] as const;
+  return layout('hybrid window', {
+    /** The round that this rank has begun last, and the one whose sums it has made last. */
+    begun: field('u32', [1]),
+    finished: field('u32', [1]),
+    /** [block][rank of the node]: the round for which the rank's block has forwarded all that is its. */
+    dispatched: field('u32', [dispatch.blocks, localRanks]),
+    /** Likewise: the round whose experts it has vouched for. */
+    combined: field('u32', [combine.blocks, localRanks]),
+    /** [hop][chunk]: the round whose message has come; the watcher passes on what it sees in the wire. */
+    dispatchLanded: field('u32', messages),
+    combineLanded: field('u32', messages),
+    /** [hop]: how many tokens the rail's rank there brought. */
+    tokens: field('u32', [hopsOf(shape)]),
+    /** [hop][chunk]: which tokens came from there, and which were sent there. */
+    came: field('u32', messages),
+    sent: field('u32', messages),
+    /** [hop][token][k]: the ids of tokens that came from there. */
+    routes: field('i32', [hopsOf(shape), maxTokens, topK]),
+    failure: field('u32', [failureWords]),
+    ...receivedSections(shape),
+  });
+}
+export type HybridWindow = ReturnType<typeof hybridWindow>;

@@ -1,0 +1,231 @@
+/** What is the hybrid family's alone: which nodes it takes, what crosses the network, and what the proxy believes. */
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { NativeView } from '../../src/device/index.js';
+import { UnavailableError } from '../../src/errors/index.js';
+import { hybridProxy, type ProxyData } from '../../src/kernels/hybrid/proxy.js';
+import { hybrid, oneSided, type Place } from '../../src/kernels/index.js';
+import type { Layer } from '../../src/layer/index.js';
+import { ExpertParallel } from '../../src/moe/index.js';
+import { layerOf, shapeOfRounds } from '../../src/testing/index.js';
+import { topologyOf, World } from '../../src/world/index.js';
+import { expectReference } from './rounds.js';
+
+const layer: Layer = {
+  ranks: 4,
+  experts: 8,
+  topK: 2,
+  maxTokens: 5,
+  payloads: [{ name: 'x', rowBytes: 32 }],
+  output: { dtype: 'bf16', hidden: 16 },
+  weights: true,
+  counts: false,
+};
+const placeOn = (nodeOf: readonly unknown[], rank = 0): Place => ({
+  kind: 'sim',
+  rank,
+  split: false,
+  sms: null,
+  topology: topologyOf(nodeOf, rank),
+});
+const evenly = placeOn([0, 0, 1, 1]);
+
+describe('the hybrid family', () => {
+  test('refuses nodes of unequal size, ranks in another order, and nodes of more than 32', () => {
+    const refusal = (nodeOf: readonly unknown[]) => hybrid.refuses(layer, placeOn(nodeOf));
+    expect(refusal([0, 0, 0, 1])).toBeInstanceOf(UnavailableError);
+    expect(refusal([0, 0, 0, 1])!.message).toContain('nodes of one size, but its nodes have 3, 1 ranks');
+    expect(refusal([0, 1, 0, 1])!.message).toContain('node 0 has ranks 0, 2');
+    const many = Array.from({ length: 66 }, (_, rank) => Math.floor(rank / 33));
+    expect(refusal(many)!.message).toContain('at most 32 ranks, not 33');
+    expect(refusal([0, 0, 1, 1])).toBeNull();
+  });
+
+  test('on few multiprocessors leaves a block to watch the network', () => {
+    const few = { ...evenly, sms: 3 };
+    const { dispatch, combine } = hybrid.defaults(layer, few);
+    expect([dispatch.blocks, combine.blocks]).toEqual([2, 2]);
+    expect(hybrid.refuses(layer, few, hybrid.defaults(layer, few))).toBeNull();
+    expect(hybrid.refuses(layer, few, hybrid.defaults(layer, evenly))!.message).toContain('less than sms, 3');
+    expect(hybrid.refuses(layer, { ...evenly, sms: 1 })!.message).toContain('at least 2');
+  });
+
+  test('on one node is one-sided, without a wire', () => {
+    const one = placeOn([0, 0, 0, 0]);
+    const plan = hybrid.plan(layer, one, hybrid.defaults(layer, one));
+    expect(plan.wire).toBeNull();
+    expect(plan.windows).toEqual(oneSided.plan(layer, one, oneSided.defaults(layer, one)).windows);
+  });
+
+  test('is what carries rows between nodes where nobody asked for another', async () => {
+    const shape = shapeOfRounds({ ranks: 2, experts: 2, topK: 1, maxTokens: 1, hidden: 8, dtype: 'bf16' });
+    const names = await World.local({ ranks: 2, nodes: 2, device: 'sim' }, async (world) => {
+      const ep = await ExpertParallel.create(world, layerOf(shape));
+      await ep.dispose();
+      return ep.family;
+    });
+    expect(names).toEqual(['hybrid', 'hybrid']);
+  });
+});
+
+describe('rounds between nodes give the reference’s bits', () => {
+  const shapes = fc.record({
+    nodes: fc.integer({ min: 2, max: 3 }),
+    local: fc.integer({ min: 1, max: 2 }),
+    experts: fc.integer({ min: 1, max: 20 }),
+    topK: fc.integer({ min: 1, max: 6 }),
+    maxTokens: fc.integer({ min: 1, max: 6 }),
+    chunk: fc.integer({ min: 1, max: 6 }),
+    blocks: fc.integer({ min: 1, max: 3 }),
+    warps: fc.integer({ min: 1, max: 2 }),
+    parts: fc.integer({ min: 1, max: 3 }),
+    units: fc.integer({ min: 1, max: 36 }),
+    wire: fc.constantFrom('rows' as const, 'e4m3' as const),
+    dtype: fc.constantFrom('bf16' as const, 'f16' as const, 'f32' as const),
+    weighting: fc.constantFrom('experts' as const, 'combine' as const),
+    extra: fc.array(fc.integer({ min: 1, max: 50 }), { maxLength: 2 }),
+    counts: fc.boolean(),
+    split: fc.boolean(),
+    holes: fc.constantFrom(0, 0.4),
+  });
+
+  test('whatever their shape and spread, free of races', async () => {
+    await fc.assert(
+      fc.asyncProperty(shapes, async ({ nodes, local, units, warps, chunk, blocks, parts, ...of }) => {
+        const ranks = nodes * local;
+        const hidden = of.wire === 'e4m3' ? units * 16 : units;
+        const { counts, split, holes, ...rows } = of;
+        const tokens = [0, 1].map((n) =>
+          Array.from({ length: ranks }, (_, rank) => (rank * 5 + n * 3) % (of.maxTokens + 1)),
+        );
+        const threads = 32 * warps;
+        const tuning = {
+          dispatch: { blocks, threads, chunk: Math.min(chunk, of.maxTokens) },
+          combine: { blocks, threads, parts },
+        };
+        await expectReference(
+          { ...rows, ranks, hidden },
+          {
+            ...{ nodes, tokens, family: 'hybrid', tuning, counts, split, inspect: true, mode: 'checked' },
+            routes: { holes },
+          },
+        );
+      }),
+      { numRuns: 8, seed: 7 },
+    );
+  });
+
+  test('and a graph of them on every replay', async () => {
+    await expectReference(
+      { ranks: 4, experts: 8, topK: 2, maxTokens: 3, hidden: 16, dtype: 'bf16' },
+      { nodes: 2, family: 'hybrid', graph: true, mode: 'checked' },
+    );
+  });
+});
+
+/** A proxy of rank 0 of 2, with a network and memory that do what a test says. */
+function proxyOfTwo() {
+  const place = placeOn([0, 1]);
+  const { wire } = hybrid.plan({ ...layer, ranks: 2 }, place, {
+    ...hybrid.defaults(layer, place),
+    dispatch: { chunk: 2, blocks: 1, threads: 32 },
+  });
+  const data = wire!.program.data as ProxyData;
+  const memory = new NativeView(new Uint8Array(wire!.layout.bytes));
+  const writes: { peer: number; from: number; to: number; bytes: number; tag: number }[] = [];
+  const tags: number[] = [];
+  let room = Number.POSITIVE_INFINITY;
+  const network = {
+    write(peer: number, from: number, to: number, bytes: number, tag: number) {
+      if (room-- <= 0) return false;
+      writes.push({ peer, from, to, bytes, tag });
+      return true;
+    },
+    arrived: () => tags.shift() ?? -1,
+  };
+  const proxy = hybridProxy({ rank: 0, ranks: 2, network, memory, data });
+  const header = (at: number, words: readonly number[]) => {
+    for (const [i, word] of words.entries()) memory.store(at + 4 * i, word);
+  };
+  const dispatch = data.phases[0]!;
+  return {
+    ...{ proxy, memory, writes, dispatch, layout: wire!.layout },
+    leave: (n: number) => {
+      room = n;
+    },
+    /** The kernels make a message of dispatch ready. */
+    ready(chunk: number, epoch: number, words: readonly number[]) {
+      header(dispatch.out + chunk * dispatch.room, [epoch, ...words]);
+      memory.store(dispatch.ready + 4 * chunk, epoch);
+    },
+    /** A message of dispatch has come from rank 1. */
+    comes(chunk: number, words: readonly number[], tag = (1 << 20) | chunk) {
+      header(dispatch.in + chunk * dispatch.room, words);
+      tags.push(tag);
+    },
+    came: (chunk: number) => memory.load(dispatch.came + 4 * chunk),
+  };
+}
+
+describe('the proxy', () => {
+  test('posts each message once, with the rows that its header counts', () => {
+    const { proxy, ready, writes, dispatch } = proxyOfTwo();
+    expect(proxy.step()).toBe(false);
+    ready(1, 1, [4, 0b10]);
+    expect(proxy.step()).toBe(true);
+    expect(proxy.step()).toBe(false);
+    const from = dispatch.out + dispatch.room;
+    const [to, bytes] = [dispatch.in + dispatch.room, dispatch.rows + dispatch.row];
+    expect(writes).toEqual([{ peer: 1, from, to, bytes, tag: 1 }]);
+  });
+
+  test('tries again where the network has no room', () => {
+    const { proxy, ready, writes, leave } = proxyOfTwo();
+    ready(0, 1, [5, 0b11]);
+    ready(1, 1, [5, 0]);
+    leave(1);
+    proxy.step();
+    expect(writes.map(({ tag }) => tag)).toEqual([0]);
+    leave(1);
+    proxy.step();
+    expect(writes.map(({ tag }) => tag)).toEqual([0, 1]);
+  });
+
+  test('tells the kernels what has come, also where chunks overtake each other', () => {
+    const { proxy, comes, came } = proxyOfTwo();
+    comes(2, [1, 5, 1]);
+    comes(0, [1, 5, 0]);
+    comes(1, [1, 5, 3]);
+    expect(proxy.step()).toBe(true);
+    expect([came(0), came(1), came(2)]).toEqual([1, 1, 1]);
+    comes(0, [2, 2, 3]);
+    proxy.step();
+    expect([came(0), came(1), came(2)]).toEqual([2, 1, 1]);
+  });
+
+  test.each([
+    { of: 'an old round', words: [0, 5, 0] },
+    { of: 'a round to come', words: [2, 5, 0] },
+    { of: 'another chunk’s round to come', chunk: 1, words: [2, 5, 0] },
+    { of: 'more tokens than there are', words: [1, 6, 0] },
+    { of: 'a chunk without tokens', chunk: 2, words: [1, 4, 0] },
+    { of: 'rows of tokens that are not', chunk: 2, words: [1, 5, 0b10] },
+    { of: 'a chunk that is not', tag: (1 << 20) | 3 },
+    { of: 'this node', tag: 0 },
+    { of: 'a node that is not', tag: 2 << 20 },
+    { of: 'a phase that is not', tag: (2 << 27) | (1 << 20) },
+  ])('refuses a message of $of', ({ chunk = 0, words = [1, 5, 0], tag }) => {
+    const { proxy, comes, came } = proxyOfTwo();
+    comes(chunk, words, tag);
+    expect(() => proxy.step()).toThrow(/^message .* of rank \d/);
+    expect(came(chunk)).toBe(0);
+  });
+
+  test('refuses a message that has come before', () => {
+    const { proxy, comes } = proxyOfTwo();
+    for (const chunk of [0, 1]) comes(chunk, [1, 5, 0]);
+    proxy.step();
+    comes(1, [1, 5, 0]);
+    expect(() => proxy.step()).toThrow('is of round 1, not 2');
+  });
+});
