@@ -3,6 +3,7 @@
 const rooms = [
   'cli',
   'plan',
+  'export',
   'bench',
   'check',
   'testing',

@@ -18,6 +18,7 @@ import { ArgumentError } from '../errors/index.js';
 import { families } from '../kernels/index.js';
 import { formats, profiles } from '../layer/index.js';
 import { registerExperts } from './bench-experts.js';
+import { registerGemm } from './bench-gemm.js';
 import { registerLayer } from './bench-layer.js';
 import { registerOverlap } from './bench-overlap.js';
 import { integer, integers } from './counts.js';
@@ -124,6 +125,7 @@ Examples:
     )
     .action(bench);
   registerExperts(command);
+  registerGemm(command);
   registerLayer(command);
   registerOverlap(command);
 }

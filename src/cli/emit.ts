@@ -2,6 +2,7 @@ import type { Command } from 'commander';
 import { ArgumentError } from '../errors/index.js';
 import { registry } from '../kernels/index.js';
 import { byteSize, type IrModule, type IrType, type Kernel, printCuda, printIr } from '../lang/index.js';
+import { parseShape } from './shape-text.js';
 
 /** A kernel that can be made by name; src/kernels keeps the list. */
 export interface RegisteredKernel {
@@ -80,21 +81,6 @@ function list(kernels: readonly RegisteredKernel[], json: boolean): string {
     return `${JSON.stringify({ kernels: kernels.map(({ name, summary }) => ({ name, summary })) }, null, 2)}\n`;
   const width = Math.max(...kernels.map(({ name }) => name.length));
   return kernels.map(({ name, summary }) => `${name.padEnd(width)}  ${summary}\n`).join('');
-}
-
-/** `ranks=8,dtype=bf16` */
-function parseShape(text: string): Record<string, number | string> {
-  const shape = new Map<string, number | string>();
-  for (const pair of text.split(',').filter((one) => one !== '')) {
-    const [, key, value] = /^([\w.]+)=(.+)$/.exec(pair.trim()) ?? [];
-    if (key === undefined || value === undefined)
-      throw new ArgumentError('--shape', pair, 'key=value,key=value,…');
-    const lower = key.toLowerCase();
-    if (shape.has(lower))
-      throw new ArgumentError('--shape', pair, `said once: ${lower} is ${shape.get(lower)} already`);
-    shape.set(lower, Number.isNaN(Number(value)) ? value : Number(value));
-  }
-  return Object.fromEntries(shape);
 }
 
 function describe(kernel: string, module: IrModule, language: 'cuda' | 'ir', text: string): Emitted {

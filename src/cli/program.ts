@@ -32,6 +32,11 @@ export const commands: readonly {
     load: () => import('./emit.js'),
   },
   {
+    name: 'export',
+    description: 'what a runtime in another language needs to launch the kernels without Node.js',
+    load: () => import('./export.js'),
+  },
+  {
     name: 'doctor',
     description: 'look at this machine: what Heddle can use, what each thing enables, what is missing',
     load: () => import('./doctor.js'),

@@ -2,6 +2,7 @@
 export { cacheFolder } from './cache.js';
 export { compileKernel, findCompiler, type KernelSource } from './compiler.js';
 export type { Compiler } from './compilers.js';
+export { Cublas, type GroupedProducts, type Product } from './cublas.js';
 export { CudaDevice, type CudaSource, type Dmabuf } from './device.js';
 export { CompileError, type Diagnostic } from './diagnostics.js';
 export { type CudaReport, examineCuda, type Finding, type GpuReport, library } from './doctor.js';

@@ -23,7 +23,7 @@ export interface CallSite<P extends ParamSpecs = ParamSpecs> {
 
 /** Compiles a kernel, or finds it compiled, and makes a call site of it. */
 export async function callSite<P extends ParamSpecs>(
-  device: Device,
+  device: Pick<Device, 'load'>,
   kernel: Kernel<P>,
   shape: LaunchShape,
 ): Promise<CallSite<P>> {

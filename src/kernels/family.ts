@@ -133,12 +133,14 @@ export interface Step {
   readonly kernel: Kernel;
   readonly blocks: number;
   readonly threads: number;
-  load(device: Device, placed: Placed): Promise<LoadedStep>;
+  load(device: Pick<Device, 'load'>, placed: Placed): Promise<LoadedStep>;
 }
 
 export interface LoadedStep {
   readonly program: Program;
-  enqueue(round: Round, stream: Stream): void;
+  /** Sets what the round brings, for the launches that follow. */
+  take(round: Round): void;
+  launch(stream: Stream): void;
 }
 
 /** A step, with the parameters that stay and those that each round brings. */
@@ -160,10 +162,8 @@ export function step<P extends ParamSpecs>(of: {
       of.once(site.set, placed);
       return {
         program: site.program,
-        enqueue(round, stream) {
-          of.each?.(site.set, round);
-          site.launch(stream);
-        },
+        take: (round) => of.each?.(site.set, round),
+        launch: (stream) => site.launch(stream),
       };
     },
   };

@@ -1,5 +1,5 @@
 export * from './ceilings/index.js';
-export { type Operation, readFailure } from './common/failure.js';
+export { type Operation, operations, readFailure } from './common/failure.js';
 export { unitBytes, widestUnit } from './common/units.js';
 export * from './experts/index.js';
 export * from './families.js';

@@ -19,10 +19,17 @@ import {
   storeCeilingKernel,
   transferWindow,
 } from './ceilings/index.js';
-import { type ExpertsShape, exampleExpertsKernel, expertsKernels } from './experts/index.js';
+import {
+  type ExpertsShape,
+  exampleExpertsKernel,
+  expertsKernels,
+  mlpKernels,
+  mostLocalExperts,
+  swigluKernel,
+} from './experts/index.js';
 import { type Family, type Place, type Plan, phases } from './family.js';
 import { hybrid } from './hybrid/index.js';
-import { choice, count, type Knob, requireKnob } from './knobs.js';
+import { choice, count, type Knob, requireKnob, type Tuning } from './knobs.js';
 import { oneSided } from './one-sided/index.js';
 import { portable } from './portable/index.js';
 import { routerKernels } from './router/index.js';
@@ -69,6 +76,16 @@ const layerParameters = {
   topk: number('routes of a token', [1, 32], 8),
   dtype: word('of a row’s elements', ['bf16', 'f16', 'f32'], 'bf16'),
   weights: word('router weights travel', yesNo, 'yes'),
+} satisfies Parameters;
+
+/** DeepSeek-V3's experts, as many as four of its ranks have at 128 tokens each. */
+const mlpParameters = {
+  hidden: layerParameters.hidden,
+  inner: number('elements between the two GEMMs', [64, 2 ** 18], 2048),
+  experts: number('experts of the rank', [0, mostLocalExperts], 64),
+  topk: layerParameters.topk,
+  rows: number('rows that an expert is likely to have', [1, 2 ** 26], 16),
+  of: word('whose rows: a plan’s, or all of one expert', ['plan', 'all'], 'plan'),
 } satisfies Parameters;
 
 const travelling = {
@@ -134,6 +151,14 @@ export const registry: readonly RegisteredKernel[] = [
   ofExperts('experts_plan', 'sorts the routes that arrived by expert', 'plan'),
   ofExperts('experts_expand', 'copies rows into the order of experts', 'expand'),
   ofExperts('experts_reduce', 'adds up the experts’ rows of each slot', 'reduce'),
+  ofMlp('experts_gate_up', 'rows times gates and what they scale, gathered by the plan; SwiGLU', 'gateUp'),
+  ofMlp('experts_down', 'what SwiGLU made, times the second weights of experts', 'down'),
+  entry(
+    'experts_swiglu',
+    'SwiGLU as a launch of its own, for cuBLAS',
+    { inner: mlpParameters.inner },
+    (shape) => swigluKernel(shape.number('inner'), 256),
+  ),
   ofRouter('router_logits', 'products of tokens with the router’s rows of experts', 'logits'),
   ofRouter('router_choose', 'the best experts of each token, and their weights', 'choose'),
   entry('flag_barrier', 'what it costs that all ranks meet', { ranks: layerParameters.ranks }, (shape) => {
@@ -178,6 +203,34 @@ function ofFamily(
     readonly nodes?: number;
   } = {},
 ): RegisteredKernel {
+  const form = formOf(family, otherwise, nodes);
+  const build = (given: ShapeText = {}): Kernel => {
+    const { layer, place, tuning } = form.read(name, given, split);
+    return kernelNamed(family.plan(layer, place, tuning), name);
+  };
+  return { name, summary, keys: form.keys, build };
+}
+
+/** A layer that a family can carry, all ranks on GPUs, as rank 0 sees it. */
+export interface FamilyShape {
+  readonly layer: Layer;
+  readonly place: Place;
+  readonly tuning: Tuning;
+}
+
+/**
+ * Reads a layer for a family: `ranks=8,tokens=128,combine.way=pull`. Knobs that it does not name are those of `otherwise`.
+ * @throws ArgumentError for a key that there is not, or a value that makes no sense.
+ */
+export const familyShape = (
+  family: Family,
+  given: ShapeText,
+  split: boolean,
+  otherwise: (layer: Layer, place: Place) => Tuning = family.defaults,
+): FamilyShape => formOf(family).read(family.name, given, split, otherwise);
+
+/** What a shape of a family may say: the layer, and the knobs as phase.knob. */
+function formOf(family: Family, otherwise: Readonly<Record<string, string>> = {}, nodes?: number) {
   const parameters: Parameters = {
     ...Object.fromEntries(
       Object.entries(travelling).map(([key, of]) => [key, { ...of, default: otherwise[key] ?? of.default }]),
@@ -190,7 +243,7 @@ function ofFamily(
     ),
   );
   const keys = [...Object.keys(parameters), ...knobs.keys()];
-  const build = (given: ShapeText = {}): Kernel => {
+  const read = (name: string, given: ShapeText, split: boolean, start = family.defaults): FamilyShape => {
     const entries = Object.entries(given).map(([key, value]) => [keyAmong(keys, key), value] as const);
     const shape = checked(
       name,
@@ -200,18 +253,16 @@ function ofFamily(
     );
     const layer = layerOf(shape);
     const place = placeOf(layer, split, nodes === undefined ? 1 : shape.number('nodes'));
-    const tuning: Record<string, Record<string, number | string>> = structuredClone(
-      family.defaults(layer, place),
-    );
+    const tuning: Record<string, Record<string, number | string>> = structuredClone(start(layer, place));
     for (const [path, value] of entries) {
       const found = knobs.get(path);
       if (found) tuning[found.phase]![found.key] = requireKnob(found.knob, value, `--shape ${path}`);
     }
     const refusal = family.refuses(layer, place, tuning);
     if (refusal !== null) throw refusal;
-    return kernelNamed(family.plan(layer, place, tuning), name);
+    return { layer, place, tuning };
   };
-  return { name, summary, keys, build };
+  return { keys, read };
 }
 
 /** A kernel of rank 0's plan for its experts. */
@@ -241,6 +292,17 @@ function ofExperts(
       capacity: shape.number('capacity'),
     };
     return expertsKernels({ shape: of, kind: 'cuda' })[which].kernel;
+  });
+}
+
+/** A GEMM of an expert. */
+function ofMlp(name: string, summary: string, which: keyof ReturnType<typeof mlpKernels>): RegisteredKernel {
+  return entry<ParamSpecs>(name, summary, mlpParameters, (shape) => {
+    const of = shape.text('of') === 'all' ? 'all' : 'plan';
+    const experts = of === 'all' ? 1 : shape.number('experts');
+    const [hidden, inner] = [shape.number('hidden'), shape.number('inner')];
+    const [topK, rows] = [shape.number('topk'), shape.number('rows')];
+    return mlpKernels({ of, experts, hidden, inner, topK, rows, kind: 'cuda' })[which].kernel;
   });
 }
 

@@ -58,7 +58,10 @@ export class Carried {
   }
 
   run(phase: Phase, round: Round, stream: Stream): void {
-    for (const step of this.steps[phase]) step.enqueue(round, stream);
+    for (const step of this.steps[phase]) {
+      step.take(round);
+      step.launch(stream);
+    }
   }
 
   tensor({ in: memory, offset, dtype, shape }: View): Tensor {

@@ -53,6 +53,6 @@ function firstThatCan(layer: Layer, place: Place): Omit<Choice, 'tuning'> {
     if (refusal === null) return { family, why: [`${where}: ${family.summary}`, ...refusals].join('; ') };
     refusals.push(`not ${family.name}: ${refusal.message}`);
   }
-  const reaching = families.find(({ reach }) => reach === 'world' || nodes === 1)!;
-  return { family: reaching, why: where };
+  const family = families.find(({ reach }) => reach === 'world' || nodes === 1)!;
+  return { family, why: where };
 }

@@ -47,11 +47,7 @@ export class DenseMlp {
     requireTensor('gateUp', gateUp);
     const hidden = gateUp.shape.at(-1) ?? 0;
     const { inner } = requireWeights(options, null, hidden);
-    const sites = await mlpSites(
-      device,
-      { of: 'all', experts: 1, hidden, inner, topK: 1, rows: maxTokens },
-      0,
-    );
+    const sites = await mlpSites(device, { of: 'all', experts: 1, hidden, inner, topK: 1, rows: maxTokens });
     const between = emptyTensor(device, 'bf16', [maxTokens, inner], 'inner rows of the dense MLP');
     for (const { set } of [sites.gateUp, sites.down]) {
       // There is no plan, and nobody looks.

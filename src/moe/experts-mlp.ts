@@ -1,39 +1,46 @@
 /**
  * The experts themselves: for each row of a plan down · (silu(gate · x) * (up · x)), and of a slot's rows the weighted
- * sum. Rows are gathered from where dispatch left them, so nothing is expanded, and only rows that a route needs are read.
+ * sum. Heddle's kernels gather rows from where dispatch left them, so nothing is expanded, and only rows that a route needs
+ * are read.
  */
 import type { Stream } from '../device/index.js';
-import { ArgumentError, DisposedError, requireObject } from '../errors/index.js';
+import { ArgumentError, DisposedError, requireObject, requireOneOf } from '../errors/index.js';
+import { slotsOf } from '../kernels/index.js';
 import { expertsOf } from '../layer/index.js';
 import type { Received } from './expert-parallel.js';
-import { ExpertsPlan, type Receiving } from './experts-plan.js';
+import { type ExpertSizes, ExpertsPlan, type Receiving } from './experts-plan.js';
 import type { MemoryUse } from './memory.js';
-import { type MlpSites, mlpSites } from './mlp-sites.js';
+import { cublasRun } from './mlp-cublas.js';
+import { heddleRun } from './mlp-heddle.js';
+import type { MlpRun } from './mlp-run.js';
 import { type MlpWeights, requireWeights } from './mlp-weights.js';
-import { describe, emptyTensor, type OwnedTensor } from './tensor.js';
+import { describe } from './tensor.js';
+
+/** Who multiplies. */
+export const gemms = ['heddle', 'cublas'] as const;
+export type Gemm = (typeof gemms)[number];
 
 export interface ExpertsMlpOptions extends MlpWeights {
   /** The payload that experts take, bf16 rows of the output's length. Default 'x'. */
   readonly payload?: string;
+  /** Default 'heddle'. */
+  readonly gemm?: Gemm;
 }
 
-type Rows = Readonly<Record<'inner' | 'made', OwnedTensor>>;
-
 export class ExpertsMlp {
-  /** What lies between and behind the two GEMMs: a row for each of the plan's. */
+  /** What lies between and behind the GEMMs: rows for all of the plan's. */
   readonly memory: MemoryUse;
+  readonly gemm: Gemm;
   readonly #plan: ExpertsPlan;
-  readonly #rows: Rows;
-  readonly #sites: MlpSites;
+  readonly #run: MlpRun;
   #disposed = false;
 
-  private constructor(plan: ExpertsPlan, rows: Rows, sites: MlpSites) {
+  private constructor(gemm: Gemm, plan: ExpertsPlan, run: MlpRun) {
+    this.gemm = gemm;
     this.#plan = plan;
-    this.#rows = rows;
-    this.#sites = sites;
-    const part = (purpose: string, { bytes }: OwnedTensor) => ({ purpose, section: null, bytes });
-    const parts = [part('inner rows of experts', rows.inner), part('rows that experts made', rows.made)];
-    this.memory = { bytes: rows.inner.bytes + rows.made.bytes, parts };
+    this.#run = run;
+    const parts = run.owned.map(({ tensor, purpose }) => ({ purpose, section: null, bytes: tensor.bytes }));
+    this.memory = { bytes: parts.reduce((sum, { bytes }) => sum + bytes, 0), parts };
   }
 
   /** Allocates the rows between and compiles the kernels, for this rank alone. `plan` is one of `of`. */
@@ -42,57 +49,46 @@ export class ExpertsMlp {
     if (!(plan instanceof ExpertsPlan))
       throw new ArgumentError('plan', plan, 'what ExpertsPlan.create gives');
     requireObject('options', options, 'weights: { gateUp, down }');
+    const { payload = 'x', gemm = 'heddle' } = options;
+    requireOneOf('gemm', gemm, gemms);
     const { world, shape: layer, received } = of;
-    const { device, rank } = world;
-    const { hidden, dtype } = layer.output;
-    const { payload = 'x' } = options;
+    const { topK, output } = layer;
+    const { hidden, dtype } = output;
     if (dtype !== 'bf16') throw new ArgumentError('output.dtype', dtype, "'bf16', what experts make");
     const from = received.payloads[payload];
-    if (from === undefined || from.bytes !== 2 * hidden * layer.ranks * layer.maxTokens)
-      throw new ArgumentError(
-        'payload',
-        from === undefined ? payload : describe(from),
-        `rows of ${hidden} bf16`,
-      );
-    const experts = expertsOf(layer, rank).count;
-    const { inner } = requireWeights(options, experts, hidden);
-    const { topK, ranks, maxTokens } = layer;
-    // With even routes.
-    const rows = Math.ceil((ranks * maxTokens * topK) / layer.experts);
-    const sites = await mlpSites(device, { of: 'plan', experts, hidden, inner, topK, rows }, rank);
-    const between = {
-      inner: emptyTensor(device, 'bf16', [plan.rows, inner], 'inner rows of experts'),
-      made: emptyTensor(device, 'bf16', [plan.rows, hidden], 'rows that experts made'),
-    };
-    const { counts, offsets, routes } = plan.planned;
-    for (const { set } of [sites.gateUp, sites.down]) {
-      set.counts(counts.data);
-      set.offsets(offsets.data);
-      set.routes(routes.data);
-      set.count(0);
+    if (from === undefined || from.bytes !== 2 * hidden * slotsOf(layer)) {
+      const was = from === undefined ? payload : describe(from);
+      throw new ArgumentError('payload', was, `rows of ${hidden} bf16`);
     }
-    sites.gateUp.set.from(from.data);
-    sites.gateUp.set.weights(options.gateUp.data);
-    sites.gateUp.set.to(between.inner.data);
-    sites.down.set.from(between.inner.data);
-    sites.down.set.weights(options.down.data);
-    sites.down.set.to(between.made.data);
-    return new ExpertsMlp(plan, between, sites);
+    const experts = expertsOf(layer, world.rank).count;
+    const { inner } = requireWeights(options, experts, hidden);
+    const { device } = world;
+    if (gemm === 'cublas') {
+      const shape = { device, plan, payload, experts, hidden, inner };
+      return new ExpertsMlp(gemm, plan, await cublasRun(shape, options));
+    }
+    // As many as with even routes.
+    const rows = Math.ceil((slotsOf(layer) * topK) / layer.experts);
+    const shape = { experts, hidden, inner, topK, rows };
+    return new ExpertsMlp(gemm, plan, await heddleRun(device, plan, from, shape, options));
   }
 
-  /** From the rows of the last plan of `received` to `received.output`. Between the plan and combine. */
-  run(received: Received, stream: Stream): void {
+  /**
+   * From the rows of the last plan of `received` to `received.output`. Between the plan and combine. `sizes`: what the
+   * plan's `sizes` gave, for cuBLAS.
+   */
+  run(received: Received, stream: Stream, sizes?: ExpertSizes): void {
     if (this.#disposed) throw new DisposedError('this ExpertsMlp');
     this.#plan.requirePlanned('run', received, stream);
-    this.#sites.gateUp.launch(stream);
-    this.#sites.down.launch(stream);
-    this.#plan.reduce(received, this.#rows.made, stream);
+    const made = this.#run.run(received, stream, sizes);
+    this.#plan.reduce(received, made, stream);
   }
 
-  /** Frees the rows between. Nothing enqueued may still use them. */
+  /** Frees what it allocated. Nothing enqueued may still use it. */
   dispose(): void {
     if (this.#disposed) return;
     this.#disposed = true;
-    for (const tensor of Object.values(this.#rows)) tensor.free();
+    this.#run.dispose();
+    for (const { tensor } of this.#run.owned) tensor.free();
   }
 }

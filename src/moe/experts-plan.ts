@@ -12,7 +12,7 @@ import {
   unitBytes,
   widestUnit,
 } from '../kernels/index.js';
-import { dtypes, expertsOf, type Layer, outputRowBytes, sharing } from '../layer/index.js';
+import { dtypes, type ExpertForm, expertsOf, type Layer, outputRowBytes, sharing } from '../layer/index.js';
 import type { Received } from './expert-parallel.js';
 import { type ExpertsPlanOptions, expertsShapeOf, notPlanned } from './experts-options.js';
 import {
@@ -64,6 +64,7 @@ export interface ExpertSizes {
 export class ExpertsPlan {
   /** Rows that a plan can hand out: what tensors of expanded rows have. */
   readonly rows: number;
+  readonly form: ExpertForm;
   /** The views that every plan fills. */
   readonly planned: PlannedRows;
   readonly #of: Receiving;
@@ -75,6 +76,7 @@ export class ExpertsPlan {
 
   private constructor(of: Receiving, shape: ExpertsShape, memory: Memory, sites: Sites) {
     this.rows = rowsOfPlan(shape);
+    this.form = shape.form;
     this.#of = of;
     this.#experts = expertsOf(of.shape, of.world.rank).count;
     this.#memory = memory;

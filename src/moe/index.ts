@@ -7,7 +7,7 @@ export {
   ExpertParallel,
   type Received,
 } from './expert-parallel.js';
-export { ExpertsMlp, type ExpertsMlpOptions } from './experts-mlp.js';
+export { ExpertsMlp, type ExpertsMlpOptions, type Gemm, gemms } from './experts-mlp.js';
 export type { ExpertsPlanOptions } from './experts-options.js';
 export { type ExpertSizes, ExpertsPlan, type PlannedRows, type Receiving } from './experts-plan.js';
 export type { MemoryOptions, MemoryPart, MemoryUse } from './memory.js';

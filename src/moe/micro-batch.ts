@@ -51,11 +51,11 @@ export class MicroBatch {
   /** Every rank of the world calls it. */
   static async create(world: World, plan: LayerPlan, options: MoeLayerOptions): Promise<MicroBatch> {
     const { model, maxTokens, carrier, rows } = plan;
-    const { router: weights, experts: mlp, sharedExperts } = options;
+    const { router: weights, experts: mlp, sharedExperts, gemm = 'heddle' } = options;
     const router = await Router.create(world, model, weights, maxTokens);
     const ep = await ExpertParallel.create(world, carrier);
     const expertsPlan = await ExpertsPlan.create(ep, rows);
-    const experts = await ExpertsMlp.create(ep, expertsPlan, mlp);
+    const experts = await ExpertsMlp.create(ep, expertsPlan, { ...mlp, gemm });
     const shared = sharedExperts === undefined ? null : await createShared(world, plan, sharedExperts);
     const { kernel, blocks, threads } = addRows[world.device.kind];
     const add = await callSite(world.device, kernel, { grid: blocks, block: threads, rank: world.rank });

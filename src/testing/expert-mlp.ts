@@ -15,6 +15,7 @@ import {
   ExpertsMlp,
   ExpertsPlan,
   type ExpertsPlanOptions,
+  type Gemm,
   type Receiving,
   readBits,
   tensorFrom,
@@ -41,6 +42,7 @@ export async function runMlp(
   experts: readonly MlpMatrices[],
   options: ExpertsPlanOptions = {},
   times = 1,
+  gemm: Gemm = 'heddle',
 ): Promise<Bits> {
   const { world, shape, received } = receiving;
   const { device } = world;
@@ -55,10 +57,14 @@ export async function runMlp(
   };
   const plan = await ExpertsPlan.create(receiving, options);
   const weights = { gateUp: place('gateUp', hidden), down: place('down', inner) };
-  const mlp = await ExpertsMlp.create(receiving, plan, weights);
+  const mlp = await ExpertsMlp.create(receiving, plan, { ...weights, gemm });
   for (let n = 0; n < times; n++) {
     plan.plan(received, stream);
-    mlp.run(received, stream);
+    mlp.run(
+      received,
+      stream,
+      gemm === 'cublas' && plan.form === 'contiguous' ? await plan.sizes(stream) : undefined,
+    );
   }
   return readBits(received.output, stream);
 }

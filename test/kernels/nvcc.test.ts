@@ -107,6 +107,14 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
     { experts: 1024, topk: 32, groups: 1, top: 1 },
     { scores: 'softmax', experts: 8, topk: 2, groups: 1, top: 1, bias: 'yes', correction: 'no' },
   ],
+  experts_gate_up: [
+    { rows: 512 },
+    { rows: 64, experts: 1024 },
+    { of: 'all', rows: 128 },
+    { hidden: 2880, inner: 2880, rows: 512 },
+    { hidden: 64, inner: 64, rows: 1 },
+  ],
+  experts_down: [{ rows: 512 }, { rows: 64 }, { of: 'all', rows: 128 }, { hidden: 2880, inner: 2880 }],
   example_experts: [{ dtype: 'f32', weights: 'no' }, { hidden: 77 }, { routes: 'yes' }],
 };
 

@@ -5,6 +5,7 @@ import {
   ExpertsMlp,
   ExpertsPlan,
   emptyTensor,
+  type Gemm,
   type Receiving,
   readBits,
   tensorFrom,
@@ -76,17 +77,20 @@ test('one expert takes all rows', async () => {
 });
 
 describe('bad input is refused', () => {
-  const create = (
-    change: (of: Receiving) => { gateUp?: readonly number[]; down?: readonly number[]; payload?: string },
-  ) =>
+  const create = ({
+    gateUp = [3, 256, 64],
+    down = [3, 64, 128],
+    ...rest
+  }: {
+    gateUp?: readonly number[];
+    down?: readonly number[];
+    payload?: string;
+    gemm?: Gemm;
+  }) =>
     onGpu(arrived(), async (of) => {
       const plan = await ExpertsPlan.create(of);
-      const { gateUp = [3, 256, 64], down = [3, 64, 128], payload } = change(of);
       const weights = (like: readonly number[]) => emptyTensor(of.world.device, 'bf16', like);
-      return ExpertsMlp.create(of, plan, {
-        ...{ gateUp: weights(gateUp), down: weights(down) },
-        ...(payload !== undefined && { payload }),
-      });
+      return ExpertsMlp.create(of, plan, { gateUp: weights(gateUp), down: weights(down), ...rest });
     });
 
   it.each([
@@ -96,7 +100,11 @@ describe('bad input is refused', () => {
     ['inner', { gateUp: [3, 200, 64], down: [3, 64, 100] }],
     ['payload', { payload: 'y' }],
   ])('%s %j', async (argument, change) => {
-    await expect(create(() => change)).rejects.toMatchObject({ code: 'HEDDLE_ARGUMENT', argument });
+    await expect(create(change)).rejects.toMatchObject({ code: 'HEDDLE_ARGUMENT', argument });
+  });
+
+  it('cuBLAS needs a GPU', async () => {
+    await expect(create({ gemm: 'cublas' })).rejects.toThrow('gemm is "cublas"; it must be \'heddle\' on');
   });
 
   it('runs only behind a plan', async () => {

@@ -3,6 +3,7 @@ import type { CheckSubject } from '../subject.js';
 import { ceilings } from './ceilings.js';
 import { experts } from './experts.js';
 import { hybrid } from './hybrid.js';
+import { mlp } from './mlp.js';
 import { oneSided } from './one-sided.js';
 import { portable } from './portable.js';
 import { router } from './router.js';
@@ -15,6 +16,7 @@ export const checkSubjects: readonly CheckSubject[] = [
   ...portable,
   hybrid,
   experts,
+  mlp,
   router,
   ceilings,
 ];

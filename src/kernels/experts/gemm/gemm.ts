@@ -3,10 +3,10 @@
  * knows, so blocks stay and take tile after tile of those that there are, of all experts in turn; an expert without rows
  * costs nothing. Blocks that run at the same time have the same weights and different rows where they can.
  */
-import { device, kernel, pointer, registers } from '../../../lang/index.js';
-import { sumUpTo } from '../sum-up-to.js';
-import { type GemmShape, type GemmTile, stageUnits, type TileSizes, tileSizes } from './shape.js';
-import { loadStage, multiplyStage, tileInputs } from './stages.js';
+import { kernel, pointer } from '../../../lang/index.js';
+import { endTiles, findSources, findWeights, prefetchWeights } from './find.js';
+import { beginTile, multiplyTile } from './multiply.js';
+import { type GemmShape, type GemmTile, stageUnits, tileSizes } from './shape.js';
 import { storeTile } from './store.js';
 
 export function gemmKernel(shape: GemmShape, tile: GemmTile) {
@@ -32,20 +32,25 @@ export function gemmKernel(shape: GemmShape, tile: GemmTile) {
       using: {
         EXPERTS: experts,
         ALL: rows === 'all',
+        FEW: tile.few,
         ROWS: tile.rows,
+        U: stageUnits,
         ACROSS: sizes.tilesAcross,
         MADE: sizes.made,
         STAGES_UNITS: tile.stages * sizes.tileUnits,
         SUMS: 2 * sizes.rowParts * sizes.columnParts,
         endTiles: endTiles(shape, tile),
-        findSources: findSources(shape, tile, sizes),
+        findSources: findSources(shape, sizes),
         findWeights: findWeights(shape, sizes),
         SOURCES: Math.ceil(sizes.rowUnits / sizes.threads),
-        multiply: multiply(shape, tile, sizes),
+        prefetchWeights: prefetchWeights(shape, tile, sizes),
+        beginTile: beginTile(shape, tile, sizes),
+        multiplyTile: multiplyTile(shape, tile, sizes),
         storeTile: storeTile(shape, tile, sizes),
       },
     },
     (g, { counts, offsets, routes, count, from, weights, to }, u) => {
+      if (u.FEW) u.prefetchWeights({ weights: weights.as('v16') });
       g.awaitPrevious();
       g.releaseNext();
       const stages = g.shared('v16', u.STAGES_UNITS);
@@ -54,8 +59,14 @@ export function gemmKernel(shape: GemmShape, tile: GemmTile) {
       if (g.warpId === 0) u.endTiles({ counts, count, ends });
       g.barrier();
       const tiles = g.load(ends.at(u.EXPERTS - 1)) * u.ACROSS;
+      const sources = g.registers('u32', u.SOURCES);
+      const sums = g.registers('v16', u.SUMS);
       let expert = g.u32(0);
       let before = g.u32(0);
+      // Of the last tile: its first row that goes out, how many there are from there on, its first element.
+      let row = g.u32(0);
+      let rows = g.u32(0);
+      let element = g.u32(0);
       for (let t = g.blockIdx.x; t < tiles; t += g.gridDim.x) {
         let end = g.load(ends.at(expert));
         while (t >= end * u.ACROSS) {
@@ -64,123 +75,32 @@ export function gemmKernel(shape: GemmShape, tile: GemmTile) {
           end = g.load(ends.at(expert));
         }
         let first = g.u32(0);
-        let rows = count;
+        let all = count;
         if (!u.ALL) {
           first = g.load(offsets.at(expert));
-          rows = g.load(counts.at(expert));
+          all = g.load(counts.at(expert));
         }
         const within = t - before * u.ACROSS;
         const skipped = (within % (end - before)) * u.ROWS;
         const across = within / (end - before);
-        const sources = g.registers('u32', u.SOURCES);
-        u.findSources({ routes, first: first + skipped, rows: rows - skipped, sources });
-        const sums = g.registers('v16', u.SUMS);
-        const column = u.findWeights({ expert, across });
-        const inputs = { from: from.as('v16'), weights: weights.as('v16'), sources, column };
-        u.multiply({ stages, inputs, sums });
-        u.storeTile({ to, row: first + skipped, rows: rows - skipped, element: across * u.MADE, sums });
+        u.findSources({ routes, first: first + skipped, rows: all - skipped, sources });
+        const column = u.findWeights({ expert, across, row: g.threadIdx.x / u.U }) + (g.threadIdx.x % u.U);
+        const inputs = {
+          from: from.as('v16'),
+          weights: weights.as('v16'),
+          sources,
+          column,
+          rows: all - skipped,
+        };
+        // The first stages of a tile are under way while the last one is stored.
+        u.beginTile({ stages, inputs });
+        u.storeTile({ to, row, rows, element, sums });
+        u.multiplyTile({ stages, inputs, sums });
+        row = first + skipped;
+        rows = all - skipped;
+        element = across * u.MADE;
       }
+      u.storeTile({ to, row, rows, element, sums });
     },
   );
 }
-
-/** Counts tiles of rows, up to each expert. One warp. */
-const endTiles = ({ rows, experts }: GemmShape, tile: GemmTile) =>
-  device(
-    {
-      name: 'end_tiles',
-      params: { counts: pointer('u32'), count: 'u32', ends: pointer('u32') },
-      using: { EXPERTS: experts, ALL: rows === 'all', ROWS: tile.rows, sumUpTo },
-    },
-    (g, { counts, count, ends }, u) => {
-      let before = g.u32(0);
-      for (let base = g.u32(0); base < u.EXPERTS; base += 32) {
-        const e = base + g.laneId;
-        let rows = g.u32(0);
-        if (e < u.EXPERTS) rows = u.ALL ? count : g.load(counts.at(e));
-        const end = before + u.sumUpTo({ value: (rows + u.ROWS - 1) / u.ROWS });
-        before = g.warp.shuffle(end, 31);
-        if (e < u.EXPERTS) g.store(ends.at(e), end);
-      }
-    },
-  );
-
-/** The first vector of each row that this thread loads. Behind the last row it loads the last one again. */
-const findSources = ({ rows, topK }: GemmShape, _: GemmTile, sizes: TileSizes) =>
-  device(
-    {
-      name: 'find_sources',
-      params: { routes: pointer('i32'), first: 'u32', rows: 'u32', sources: registers('u32') },
-      using: {
-        GATHERED: rows === 'gathered',
-        K: topK,
-        U: stageUnits,
-        APART: sizes.rowsApart,
-        INPUT_UNITS: sizes.inputUnits,
-      },
-    },
-    (g, { routes, first, rows, sources }, u) => {
-      for (const i of g.unroll(sources.length)) {
-        let row = first + g.min(g.threadIdx.x / u.U + i * u.APART, rows - 1);
-        if (u.GATHERED) row = g.u32(g.load(routes.at(row))) / u.K;
-        sources[i] = row * u.INPUT_UNITS + (g.threadIdx.x % u.U);
-      }
-    },
-  );
-
-/** The first vector of the first row of weights that this thread loads. Of 16 rows in a tile 8 are gates. */
-const findWeights = ({ outputs, gated }: GemmShape, { made, inputUnits }: TileSizes) =>
-  device(
-    {
-      name: 'find_weights',
-      params: { expert: 'u32', across: 'u32' },
-      returns: 'u32',
-      using: { GATED: gated, OUTPUTS: outputs, MADE: made, U: stageUnits, INPUT_UNITS: inputUnits },
-    },
-    (g, { expert, across }, u) => {
-      const row = g.threadIdx.x / u.U;
-      let column = expert * u.OUTPUTS + across * u.MADE + row;
-      if (u.GATED) {
-        const plane = 2 * expert + ((row / 8) % 2);
-        column = plane * u.OUTPUTS + across * u.MADE + (row / 16) * 8 + (row % 8);
-      }
-      return column * u.INPUT_UNITS + (g.threadIdx.x % u.U);
-    },
-  );
-
-/** The sums of a tile. While a stage is multiplied the others are loaded. */
-const multiply = (shape: GemmShape, tile: GemmTile, sizes: TileSizes) =>
-  device(
-    {
-      name: 'multiply',
-      params: {
-        stages: pointer('v16'),
-        inputs: tileInputs,
-        sums: registers('v16'),
-      },
-      using: {
-        STEPS: sizes.steps,
-        STAGES: tile.stages,
-        UNITS: sizes.tileUnits,
-        loadStage: loadStage(shape, tile, sizes),
-        multiplyStage: multiplyStage(tile, sizes),
-      },
-    },
-    (g, { stages, inputs, sums }, u) => {
-      for (const step of g.unroll(u.STAGES - 1)) {
-        if (step < u.STEPS) u.loadStage({ stage: stages.at(step * u.UNITS), inputs, step });
-        g.async.commit();
-      }
-      for (let step = g.u32(0); step < u.STEPS; step += 1) {
-        // What this thread has loaded is there, behind the barrier what others have; and the stage before has been read.
-        g.async.wait(u.STAGES - 2);
-        g.barrier();
-        const next = step + u.STAGES - 1;
-        if (next < u.STEPS)
-          u.loadStage({ stage: stages.at((next % u.STAGES) * u.UNITS), inputs, step: next });
-        g.async.commit();
-        u.multiplyStage({ stage: stages.at((step % u.STAGES) * u.UNITS), sums });
-      }
-      g.barrier();
-    },
-  );

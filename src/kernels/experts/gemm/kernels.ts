@@ -15,19 +15,29 @@ export interface MlpShape {
   readonly kind: 'sim' | 'cuda';
 }
 
-/** Tiles, by the rows that an expert is likely to have. */
-export function tileFor(rows: number, kind: 'sim' | 'cuda'): GemmTile {
+/**
+ * A tile by the rows that an expert is likely to have. Few: as many as come in nearly every round, since rows beyond a tile
+ * read the weights again. Many: as large as the registers of a block allow, so that shared memory keeps up with the tensor
+ * cores.
+ */
+export function gemmTile(rows: number, outputs: number, gated: boolean, kind: 'sim' | 'cuda'): GemmTile {
   if (kind === 'sim') {
-    const few = { rows: 16, columns: 64, warpRows: 1, warpColumns: 4, stages: 3, resident: 1 };
-    return rows <= 16 ? few : { ...few, rows: 32, warpRows: 2, warpColumns: 2 };
+    const few = { rows: 32, columns: 64, warpRows: 1, warpColumns: 4, few: true, stages: 3, resident: 1 };
+    return rows <= 8 ? few : { ...few, warpRows: 2, warpColumns: 2, few: false };
   }
-  return { rows: 128, columns: 128, warpRows: 2, warpColumns: 2, stages: 3, resident: 2 };
+  const [fits = 64] = [256, 128].filter((columns) => outputs % (columns / (gated ? 2 : 1)) === 0);
+  if (rows <= 48) {
+    const shape = { columns: Math.min(fits, 128), warpRows: 1, warpColumns: 4, few: true, resident: 2 };
+    return rows <= 20 ? { ...shape, rows: 32, stages: 5 } : { ...shape, rows: 64, stages: 4 };
+  }
+  return { rows: 128, columns: fits, warpRows: 2, warpColumns: 4, few: false, stages: 4, resident: 1 };
 }
+
 export const mlpKernels = remembered(({ of, experts, hidden, inner, topK, rows, kind }: MlpShape) => {
   const first: GemmRows = of === 'plan' ? 'gathered' : 'all';
   const second: GemmRows = of === 'plan' ? 'sorted' : 'all';
   const make = (shape: GemmShape) => {
-    const tile = tileFor(rows, kind);
+    const tile = gemmTile(rows, shape.outputs, shape.gated, kind);
     const blocks = kind === 'sim' ? 4 : 132 * tile.resident;
     return { kernel: gemmKernel(shape, tile), blocks, threads: 32 * tile.warpRows * tile.warpColumns };
   };

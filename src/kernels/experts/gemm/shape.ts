@@ -33,6 +33,8 @@ export interface GemmTile {
   /** How the warps lie over the tile. */
   readonly warpRows: number;
   readonly warpColumns: number;
+  /** For experts with few rows: weights are most of what is read, and most tiles have rows for a part only. */
+  readonly few: boolean;
   /** Pieces of the rows that are loaded or read at a time. */
   readonly stages: number;
   /** Blocks that share a multiprocessor. */

@@ -1,0 +1,68 @@
+/** The experts' GEMMs behind a plan, twice over the same memory. */
+import { type Layer, reference } from '../../layer/index.js';
+import {
+  compareMlp,
+  makeMlp,
+  makeSources,
+  placeReceived,
+  type RoundsShape,
+  type RoutesOptions,
+  runMlp,
+  shapeOfRounds,
+} from '../../testing/index.js';
+import { World } from '../../world/index.js';
+import { type CheckConfiguration, type CheckSubject, WrongResult } from '../subject.js';
+
+interface Experts {
+  /** What it leaves out is as in `plain`. */
+  readonly shape?: Partial<RoundsShape>;
+  readonly inner?: number;
+  readonly routes?: RoutesOptions;
+  readonly on?: Pick<CheckConfiguration, 'residentBlocks'>;
+}
+
+const plain: RoundsShape = { ranks: 1, experts: 2, topK: 2, maxTokens: 3, hidden: 64, dtype: 'bf16' };
+
+const all: Readonly<Record<string, Experts>> = {
+  // More steps than stages, so that each is filled again.
+  'few rows, all stages again': { shape: { hidden: 256 } },
+  // Every block takes several tiles, of both experts.
+  'one resident block': { inner: 128, on: { residentBlocks: 1 } },
+  'many rows likely': { shape: { maxTokens: 20, hidden: 256 } },
+  'nobody comes': { routes: { holes: 1 } },
+};
+
+export const mlp: CheckSubject = {
+  name: 'mlp',
+  kernels: ['experts_gate_up', 'experts_down'],
+  configurations: Object.entries(all).map(([name, of]) => configuration(`mlp, ${name}`, of)),
+};
+
+function configuration(name: string, { shape, inner = 64, routes, on }: Experts): CheckConfiguration {
+  const layer: Layer = { ...shapeOfRounds({ ...plain, ...shape }), weights: true, counts: false };
+  const { experts, maxTokens, topK, output } = layer;
+  const made = () => ({
+    received: reference.dispatch(layer, makeSources(layer, maxTokens, 1, routes), 0),
+    weights: Array.from({ length: experts }, (_, e) => makeMlp(output.hidden, inner, e)),
+  });
+  // The same in every schedule, so made once.
+  let once: ReturnType<typeof made> | undefined;
+  return {
+    name,
+    ranks: 1,
+    ...on,
+    async run(machine) {
+      once ??= made();
+      const { received, weights } = once;
+      await World.local({ ranks: 1, device: 'sim', sim: machine }, async ({ device, rank }) => {
+        const stream = device.createStream();
+        const placed = placeReceived(device, stream, layer, received);
+        await stream.synchronize();
+        const of = { world: { device, rank }, shape: layer, received: placed };
+        const actual = await runMlp(of, weights, {}, 2);
+        const { different, first } = compareMlp(layer, rank, received, weights, maxTokens * topK, actual);
+        if (different > 0) throw new WrongResult(`${first} (${different} values differ)`);
+      });
+    },
+  };
+}

@@ -1,0 +1,70 @@
+import { Argument, type Command } from 'commander';
+import { ArgumentError } from '../errors/index.js';
+import { exportPlan, writeExport } from '../export/index.js';
+import { families, familyNamed, familyShape } from '../kernels/index.js';
+import { tunedFor } from '../tuning/index.js';
+import { parseShape } from './shape-text.js';
+
+interface Options {
+  readonly shape: string;
+  readonly out: string;
+  readonly arch: string;
+  readonly split: boolean;
+  readonly json?: boolean;
+}
+
+/** What Heddle's own tunings were measured on. */
+const tunedOn = { kind: 'cuda', model: 'NVIDIA H200' } as const;
+
+/** Adds `heddle export`. */
+export function register(program: Command): void {
+  program
+    .command('export')
+    .addArgument(new Argument('<family>', 'of kernels').choices(families.map(({ name }) => name)))
+    .description('what a runtime in another language needs to launch the kernels without Node.js')
+    .option('--shape <key=value,…>', 'the layer, and the family’s knobs: what heddle emit takes', '')
+    .requiredOption('--out <folder>', 'where to write; made if it is not there')
+    .option('--arch <names>', 'compiled for these architectures; none: sources only', 'sm_90a,sm_100a')
+    .option('--split', 'sends and receives as launches of their own', false)
+    .option('--json', 'print what was written as JSON')
+    .addHelpText(
+      'after',
+      `
+Writes plan.json (memory, its start values, every launch and what each of its arguments is), plan.h (the same as tables
+for C and C++), and of each kernel its CUDA C++ and a cubin for each architecture. docs/export.md says how to call it.
+
+Exit code: 0; 1 when a kernel does not compile, 2 for a mistake in the arguments or where there is no compiler.
+
+Examples:
+  $ heddle export one-sided --shape ranks=8,tokens=128,hidden=7168 --out decode/
+  $ heddle export portable --shape ranks=4 --arch sm_90a --out prefill/ --json`,
+    )
+    .action(exportFamily);
+}
+
+async function exportFamily(name: string, { shape, out, arch, split, json }: Options): Promise<void> {
+  const architectures = architecturesOf(arch);
+  const family = familyNamed(name);
+  const asked = familyShape(family, parseShape(shape), split, (layer, place) => {
+    const tuned = tunedFor(family, layer, tunedOn);
+    return tuned === null ? family.defaults(layer, place) : family.adapt(tuned, layer, place);
+  });
+  const exported = await exportPlan(family, asked);
+  const written = await writeExport(exported, out, architectures, (file) => {
+    process.stderr.write(`heddle export: compiling ${file} …\n`);
+  });
+  if (json === true) process.stdout.write(`${JSON.stringify({ folder: out, written }, null, 2)}\n`);
+  else {
+    const width = Math.max(...written.map(({ file }) => file.length));
+    for (const { file, bytes } of written)
+      process.stdout.write(`${file.padEnd(width)}  ${String(bytes).padStart(8)} bytes\n`);
+  }
+}
+
+function architecturesOf(text: string): readonly string[] {
+  if (text === 'none') return [];
+  return text.split(',').map((name) => {
+    if (/^sm_\d+[af]?$/.test(name)) return name;
+    throw new ArgumentError('--arch', text, 'architectures like sm_90a,sm_100a, or none');
+  });
+}

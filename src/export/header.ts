@@ -1,0 +1,136 @@
+/** `plan.h`: what a C or C++ host needs of a launch plan, as constants and tables. `plan.json` has the rest, and says what it means. */
+import { phases } from '../kernels/index.js';
+import { outputRowBytes } from '../layer/index.js';
+import type { Source } from './binding.js';
+import type { Launch, LaunchParameter, LaunchPlan, Place } from './launch-plan.js';
+
+const froms: readonly Source['from'][] = [
+  'window',
+  'buffer',
+  'rows',
+  'tokens',
+  'topkIds',
+  'topkWeights',
+  'out',
+  'limit',
+  'rank',
+  'constant',
+];
+
+/** `topkIds` → `TOPK_IDS` */
+const upper = (name: string): string => name.replaceAll(/[A-Z]/g, (letter) => `_${letter}`).toUpperCase();
+const constant = (name: string): string => `HEDDLE_${upper(name)}`;
+const list = (items: readonly string[]): string => items.map((item) => `  ${item},`).join('\n');
+
+const types = `
+enum heddle_phase {
+${list(phases.map(constant))}
+};
+
+/* Where the value of a parameter comes from; \`index\` says which window, buffer or payload, or is the constant itself. */
+enum heddle_from {
+${list(froms.map((from) => `HEDDLE_FROM_${upper(from)}`))}
+};
+
+struct heddle_parameter {
+  const char *name;
+  enum heddle_from from;
+  uint32_t index, offset, bytes;
+};
+
+struct heddle_launch {
+  enum heddle_phase phase;
+  const char *kernel, *entry;
+  uint32_t grid, block, dynamic_shared_bytes, parameter_bytes, parameter_count;
+  const struct heddle_parameter *parameters;
+};
+
+/* What every byte of a range is before the first launch; all others are 0. */
+struct heddle_fill {
+  uint32_t window;
+  uint64_t offset, bytes;
+  uint8_t value;
+};
+
+/* A tensor in a window, or in a buffer of the rank. */
+struct heddle_place {
+  uint32_t in_buffer, index;
+  uint64_t offset, bytes;
+};
+`;
+
+export function printHeader(plan: LaunchPlan): string {
+  const { family, layer, windows, buffers, kernels, launches, received, failure } = plan;
+  const at = (names: readonly { readonly name: string }[], wanted: string): number =>
+    names.findIndex(({ name }) => name === wanted);
+  const indexOf = (source: Source): number => {
+    switch (source.from) {
+      case 'window':
+        return at(windows, source.window);
+      case 'buffer':
+        return at(buffers, source.buffer);
+      case 'rows':
+        return at(layer.payloads, source.payload);
+      case 'constant':
+        return source.value;
+      default:
+        return 0;
+    }
+  };
+  const parameter = ({ name, value, offset, bytes }: LaunchParameter): string =>
+    `{"${name}", HEDDLE_FROM_${upper(value.from)}, ${indexOf(value)}, ${offset}, ${bytes}}`;
+  const launch = ({ phase, kernel, grid, block, ...of }: Launch, i: number): string => {
+    const { entry } = kernels.find(({ name }) => name === kernel)!;
+    const numbers = [grid, block, of.dynamicSharedBytes, of.parameterBytes, of.parameters.length];
+    return `{${constant(phase)}, "${kernel}", "${entry}", ${numbers.join(', ')}, heddle_parameters_${i}}`;
+  };
+  const fills = windows.flatMap(({ sections }, window) =>
+    sections
+      .filter(({ start }) => start !== 0)
+      .map(({ offset, bytes, start }) => `{${window}, ${offset}, ${bytes}, ${start}}`),
+  );
+  const place = ({ in: name, offset, bytes }: Place): string => {
+    const window = at(windows, name);
+    return window >= 0
+      ? `{0, ${window}, ${offset}, ${bytes}}`
+      : `{1, ${at(buffers, name)}, ${offset}, ${bytes}}`;
+  };
+  const table = (type: string, name: string, rows: readonly string[]): string =>
+    `static const ${type} ${name}[] = {\n${list(rows)}\n};`;
+  const constants = {
+    RANKS: layer.ranks,
+    EXPERTS: layer.experts,
+    TOP_K: layer.topK,
+    MAX_TOKENS: layer.maxTokens,
+    PAYLOADS: layer.payloads.length,
+    OUT_ROW_BYTES: outputRowBytes(layer),
+    MOST_PARAMETER_BYTES: Math.max(...launches.map(({ parameterBytes }) => parameterBytes)),
+    WINDOWS: windows.length,
+    BUFFERS: buffers.length,
+    FILLS: fills.length,
+    LAUNCHES: launches.length,
+  };
+  const parts = [
+    `/* Written by \`heddle export ${family}\`. plan.json says what each value means. */`,
+    '#ifndef HEDDLE_PLAN_H\n#define HEDDLE_PLAN_H\n#include <stdint.h>',
+    Object.entries(constants)
+      .map(([name, value]) => `#define HEDDLE_${name} ${value}`)
+      .join('\n'),
+    types.trim(),
+    `/* C has no arrays of nothing: one element more, of zeros, ends those that may be empty. */`,
+    table('uint64_t', 'heddle_window_bytes', [...windows.map(({ bytes }) => `${bytes}`), '0']),
+    table('uint64_t', 'heddle_buffer_bytes', [...buffers.map(({ bytes }) => `${bytes}`), '0']),
+    table('uint64_t', 'heddle_row_bytes', [...layer.payloads.map(({ rowBytes }) => `${rowBytes}`), '0']),
+    table('struct heddle_fill', 'heddle_fills', [...fills, '{0, 0, 0, 0}']),
+    ...launches.map(({ parameters }, i) =>
+      table('struct heddle_parameter', `heddle_parameters_${i}`, parameters.map(parameter)),
+    ),
+    table('struct heddle_launch', 'heddle_launches', launches.map(launch)),
+    ...Object.entries({ ...received, failure }).map(
+      ([name, view]) =>
+        `static const struct heddle_place heddle_${name.replaceAll(/\W/g, '_')} = ${place(view)};`,
+    ),
+    '#endif',
+  ];
+  return `${parts.join('\n\n')}\n`;
+}

@@ -1,0 +1,9 @@
+/** Heddle's kernels for hosts that are not Heddle: sources, compiled kernels, and the plan of their launches. */
+export {
+  type Exported,
+  exportPlan,
+  type Launch,
+  type LaunchParameter,
+  type LaunchPlan,
+} from './launch-plan.js';
+export { type Written, writeExport } from './write.js';

@@ -1,0 +1,45 @@
+/** Experts by Heddle's kernels: two launches, rows gathered from where dispatch left them. */
+import type { Device } from '../device/index.js';
+import type { MlpShape } from '../kernels/index.js';
+import type { ExpertsPlan } from './experts-plan.js';
+import type { MlpRun } from './mlp-run.js';
+import { mlpSites } from './mlp-sites.js';
+import type { MlpWeights } from './mlp-weights.js';
+import { emptyTensor, type Tensor } from './tensor.js';
+
+export async function heddleRun(
+  device: Device,
+  plan: ExpertsPlan,
+  from: Tensor,
+  shape: Omit<MlpShape, 'kind' | 'of'>,
+  weights: MlpWeights,
+): Promise<MlpRun> {
+  const { gateUp, down } = await mlpSites(device, { of: 'plan', ...shape });
+  const inner = emptyTensor(device, 'bf16', [plan.rows, shape.inner], 'inner rows of experts');
+  const made = emptyTensor(device, 'bf16', [plan.rows, shape.hidden], 'rows that experts made');
+  const { counts, offsets, routes } = plan.planned;
+  for (const { set } of [gateUp, down]) {
+    set.counts(counts.data);
+    set.offsets(offsets.data);
+    set.routes(routes.data);
+    set.count(0);
+  }
+  gateUp.set.from(from.data);
+  gateUp.set.weights(weights.gateUp.data);
+  gateUp.set.to(inner.data);
+  down.set.from(inner.data);
+  down.set.weights(weights.down.data);
+  down.set.to(made.data);
+  return {
+    owned: [
+      { tensor: inner, purpose: 'inner rows of experts' },
+      { tensor: made, purpose: 'rows that experts made' },
+    ],
+    run(_, stream) {
+      gateUp.launch(stream);
+      down.launch(stream);
+      return made;
+    },
+    dispose: () => {},
+  };
+}

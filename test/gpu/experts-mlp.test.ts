@@ -1,0 +1,69 @@
+/** The experts' GEMMs on a GPU: Heddle's beside the reference, and cuBLAS's beside Heddle's. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { type Layer, reference } from '../../src/layer/index.js';
+import type { ExpertsPlanOptions, Gemm } from '../../src/moe/index.js';
+import {
+  compareMlp,
+  makeMlp,
+  makeSources,
+  placeReceived,
+  type RoundsShape,
+  type RoutesOptions,
+  runMlp,
+  shapeOfRounds,
+} from '../../src/testing/index.js';
+import { World } from '../../src/world/index.js';
+import { needs } from './machine.js';
+
+const plain: RoundsShape = {
+  ...{ ranks: 2, experts: 12, topK: 3, maxTokens: 40, hidden: 320 },
+  ...{ dtype: 'bf16' },
+};
+
+interface Case {
+  readonly shape?: Partial<RoundsShape>;
+  readonly inner?: number;
+  readonly routes?: RoutesOptions;
+  readonly options?: ExpertsPlanOptions;
+}
+
+const cases: Readonly<Record<string, Case>> = {
+  'few rows': {},
+  'some rows': { shape: { maxTokens: 80 } },
+  'many rows': { shape: { maxTokens: 400, hidden: 512 }, inner: 256 },
+  'most rows to one expert': { routes: { router: { kind: 'zipf', exponent: 2 }, holes: 0.2 } },
+  'sizes that only 64 divides': { shape: { maxTokens: 200, hidden: 192 }, inner: 192 },
+  masked: { options: { form: 'masked', capacity: 96, alignment: 16 } },
+  'no rows': { routes: { holes: 1 } },
+};
+
+describe('experts', needs(1, 120_000), () => {
+  for (const gemm of ['heddle', 'cublas'] as const satisfies readonly Gemm[]) {
+    for (const [name, { shape, inner = 128, routes, options = {} }] of Object.entries(cases)) {
+      test(`${gemm}: ${name}`, async () => {
+        const layer: Layer = { ...shapeOfRounds({ ...plain, ...shape }), weights: true, counts: false };
+        const rank = layer.ranks - 1;
+        const { maxTokens, topK, ranks, output } = layer;
+        const received = reference.dispatch(layer, makeSources(layer, maxTokens, 3, routes), rank);
+        const experts = Array.from({ length: 6 }, (_, e) => makeMlp(output.hidden, inner, e));
+        await World.local({ ranks: 1, device: 'cuda' }, async ({ device }) => {
+          const stream = device.createStream();
+          const placed = placeReceived(device, stream, layer, received);
+          await stream.synchronize();
+          const of = { world: { device, rank }, shape: layer, received: placed };
+          const actual = await runMlp(of, experts, options, 2, gemm);
+          const { different, first } = compareMlp(
+            layer,
+            rank,
+            received,
+            experts,
+            ranks * maxTokens * topK,
+            actual,
+          );
+          assert.equal(different, 0, first);
+        });
+      });
+    }
+  }
+});
