@@ -19,6 +19,7 @@ import { families, type TransportName, transports } from '../kernels/index.js';
 import { formats, profiles } from '../layer/index.js';
 import { registerExperts } from './bench-experts.js';
 import { registerGemm } from './bench-gemm.js';
+import { registerLayer } from './bench-layer.js';
 import { registerOverlap } from './bench-overlap.js';
 import { integer, integers } from './counts.js';
 
@@ -131,6 +132,7 @@ Examples:
     .action(bench);
   registerExperts(command);
   registerGemm(command);
+  registerLayer(command);
   registerOverlap(command);
 }
 

@@ -51,11 +51,11 @@ export class MicroBatch {
   /** Every rank of the world calls it. */
   static async create(world: World, plan: LayerPlan, options: MoeLayerOptions): Promise<MicroBatch> {
     const { model, maxTokens, carrier, rows } = plan;
-    const { router: weights, experts: mlp, sharedExperts } = options;
+    const { router: weights, experts: mlp, sharedExperts, gemm = 'heddle' } = options;
     const router = await Router.create(world, model, weights, maxTokens);
     const ep = await ExpertParallel.create(world, carrier);
     const expertsPlan = await ExpertsPlan.create(ep, rows);
-    const experts = await ExpertsMlp.create(ep, expertsPlan, mlp);
+    const experts = await ExpertsMlp.create(ep, expertsPlan, { ...mlp, gemm });
     const shared = sharedExperts === undefined ? null : await createShared(world, plan, sharedExperts);
     const { kernel, blocks, threads } = addRows[world.device.kind];
     const add = await callSite(world.device, kernel, { grid: blocks, block: threads, rank: world.rank });
@@ -109,8 +109,12 @@ export class MicroBatch {
       ep.combineRecv(sent, out, stream);
       this.mark?.('combine receive', stream);
     }
-    if (shared === null) return;
-    this.#add(out, shared.made, out.shape[0]!, stream);
+    if (shared !== null) this.addShared(out, stream);
+  }
+
+  /** Adds what the shared expert made to what came back. */
+  addShared(out: Tensor, stream: Stream): void {
+    this.#add(out, this.parts.shared!.made, out.shape[0]!, stream);
     this.mark?.('add', stream);
   }
 

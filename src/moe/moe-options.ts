@@ -1,6 +1,7 @@
 /** What an MoE layer is created with, and the model that it is one of. */
 import { ArgumentError, requireFlag, requireInteger, requireObject } from '../errors/index.js';
 import { expertsOf, limits, type MoeModel, type ProfileName, profile } from '../layer/index.js';
+import type { Gemm } from './experts-mlp.js';
 import type { ExpertsPlanOptions } from './experts-options.js';
 import type { MlpWeights } from './mlp-weights.js';
 import { type ExpertParallelOptions, row } from './options.js';
@@ -27,6 +28,8 @@ export interface MoeLayerOptions extends MoeLayerSizes, Pick<ExpertParallelOptio
   /** Of the expert that every token goes to, [2 · inner, hidden] and [hidden, inner], where the model has one. */
   readonly sharedExperts?: MlpWeights;
   readonly router: RouterWeights;
+  /** Whose GEMMs the routed experts run: Heddle's (default), or cuBLAS's. */
+  readonly gemm?: Gemm;
 }
 
 /** Options that are known to make sense, the model's numbers among them. */

@@ -1,6 +1,7 @@
+import { readFileSync } from 'node:fs';
 import { describe, expect, it, test } from 'vitest';
 import { families } from '../../src/kernels/index.js';
-import type { Bits, MoeModel } from '../../src/layer/index.js';
+import { type Bits, type MoeModel, profiles } from '../../src/layer/index.js';
 import { emptyTensor, MoeLayer, type MoeLayerOptions, type Tensor } from '../../src/moe/index.js';
 import { formatFinding, SimMachine } from '../../src/sim/index.js';
 import {
@@ -30,8 +31,10 @@ type How = Partial<Pick<MoeLayerOptions, 'family' | 'overlap' | 'microBatches' |
 async function forwards(inputs: LayerInputs, how: How, graph = false) {
   const ranks = inputs.routed.length;
   const maxTokens = Math.max(...inputs.routed.map(({ x }) => x.length / inputs.model.hidden));
+  // A family between nodes has one rank in each.
+  const nodes = how.family === 'hybrid' ? ranks : 1;
   const machine = SimMachine.create({ ranks, mode: 'checked', schedule: 'random', seed: '7' });
-  const runs = await World.local({ ranks, device: 'sim', sim: machine }, (world) =>
+  const runs = await World.local({ ranks, nodes, device: 'sim', sim: machine }, (world) =>
     runLayer(world, inputs, { maxTokens, ...how }, { times: 2, graph }),
   );
   return { runs, outs: runs.map(({ out }) => out), findings: machine.findings.map(formatFinding) };
@@ -89,6 +92,25 @@ test('memory is said before there is a layer', async () => {
     'rows of experts',
     'shared expert',
   ]);
+});
+
+test('the table of docs/moe-layer.md is what the function says', () => {
+  const page = readFileSync(new URL('../../docs/moe-layer.md', import.meta.url), 'utf8');
+  const eps = [4, 8, 16, 32, 64];
+  const names = { deepseek_v3: 'DeepSeek-V3', kimi_k2: 'Kimi-K2' } as const;
+  for (const model of ['deepseek_v3', 'kimi_k2'] as const) {
+    const { experts, hidden, inner, topK } = profiles[model];
+    const memory = (maxTokens: number, capacity?: number) =>
+      eps.map((ranks) => {
+        const { bytes } = MoeLayer.memory({ model, maxTokens, ranks, ...(capacity && { capacity }) });
+        return Math.round(bytes / 2 ** 20);
+      });
+    const weights = eps.map((ranks) => ((experts / ranks) * 6 * hidden * inner) / 2 ** 30);
+    const row = (...cells: readonly unknown[]) => `| ${[names[model], ...cells].join(' | ')} |`;
+    expect(page).toContain(row(128, 'MiB', ...memory(128)));
+    expect(page).toContain(row('4096, capacity 65536', 'MiB', ...memory(4096, 2 * 4096 * topK)));
+    expect(page).toContain(row('weights', 'GiB', ...weights.map((gib) => gib.toFixed(1))));
+  }
 });
 
 describe('what cannot work is refused', () => {

@@ -1,0 +1,27 @@
+/** A layer's figures as lines of a table. */
+import { type LayerPoint, layerParts, layerWays } from './layer.js';
+import type { Spread } from './statistics.js';
+
+const line = (cells: readonly string[]): string => cells.map((cell) => cell.padStart(10)).join('');
+const names = {
+  ...{ router: 'router', 'dispatch + combine': 'd + c', plan: 'plan', reduce: 'reduce' },
+  ...{ experts: 'experts', shared: 'shared', add: 'add' },
+  ...{ 'in a row': 'in a row', split: 'split', 'two micro-batches': 'two' },
+  ...{ 'one-sided, in a row': 'one-sided', 'NCCL, in a row': 'NCCL' },
+} as const;
+
+/** Parts, then the whole layer in its ways; all in µs. */
+export const layerHead = (): string =>
+  line(['tokens', ...[...layerParts, ...layerWays].map((name) => names[name]), 'tokens/s', 'exposed']);
+
+export function layerLine({ tokens, parts, ways, tokensPerSecond, exposed }: LayerPoint): string {
+  const time = (spread: Spread | undefined): string =>
+    spread === undefined ? '–' : spread.median.toFixed(1);
+  return line([
+    String(tokens),
+    ...layerParts.map((part) => time(parts[part])),
+    ...layerWays.map((way) => time(ways[way])),
+    tokensPerSecond.toExponential(2),
+    `${(100 * exposed).toFixed(0)} %`,
+  ]);
+}

@@ -1,0 +1,89 @@
+/** One forward of a layer as a timeline: ranks, streams, and the rows that go from a send to the receives. */
+import type { Event, Stream } from '../device/index.js';
+import { layerBatches, MoeLayer, type MoeLayerOptions, type Tensor, type Work } from '../moe/index.js';
+import type { Timing } from './timing.js';
+
+/** A piece of work of one rank; µs since all ranks began together. */
+export interface Span {
+  readonly rank: number;
+  /** The micro-batch, and so the stream. */
+  readonly batch: number;
+  readonly work: Work;
+  readonly start: number;
+  readonly end: number;
+}
+
+/** Every rank calls it, and gets the spans of all. In two micro-batches, launched one by one: a graph has no such marks. */
+export async function traceLayer(
+  timing: Timing,
+  options: MoeLayerOptions,
+  { x, out }: { readonly x: Tensor; readonly out: Tensor },
+): Promise<readonly Span[]> {
+  const { world, stream } = timing;
+  const { device, rank } = world;
+  const microBatches = options.maxTokens < 2 ? 1 : 2;
+  const layer = await MoeLayer.create(world, { ...options, microBatches });
+  layer.forward(x, out, stream); // caches of instructions
+  const zero = device.createEvent();
+  const marks: { readonly batch: number; readonly work: Work; readonly event: Event }[] = [];
+  for (const [batch, of] of layerBatches(layer).entries()) {
+    of.mark = (work: Work, on: Stream) => {
+      const event = device.createEvent();
+      on.record(event);
+      marks.push({ batch, work, event });
+    };
+  }
+  await timing.aligned(() => {
+    stream.record(zero);
+    layer.forward(x, out, stream);
+  });
+  const ends = new Map<number, number>();
+  const mine = marks.map(({ batch, work, event }): Span => {
+    const end = event.elapsedSince(zero) * 1000;
+    const start = ends.get(batch) ?? 0;
+    ends.set(batch, end);
+    return { rank, batch, work, start, end };
+  });
+  for (const { event } of marks) event.dispose();
+  zero.dispose();
+  await layer.dispose();
+  const all = await world.allGather(new TextEncoder().encode(JSON.stringify(mine)), 'spans');
+  return all.flatMap((bytes) => JSON.parse(new TextDecoder().decode(bytes)) as Span[]);
+}
+
+const sends = { 'dispatch send': 'dispatch receive', 'combine send': 'combine receive' } as const;
+
+/** Chrome's trace format, which Perfetto opens: ranks are processes, streams threads, arrows go from send to receive. */
+export function chromeTrace(spans: readonly Span[]): { readonly traceEvents: readonly object[] } {
+  const ranks = [...new Set(spans.map(({ rank }) => rank))];
+  const batches = [...new Set(spans.map(({ batch }) => batch))];
+  const names = ranks.flatMap((pid) => [
+    { ph: 'M', name: 'process_name', pid, args: { name: `rank ${pid}` } },
+    ...batches.map((tid) => ({ ph: 'M', name: 'thread_name', pid, tid, args: { name: `stream ${tid}` } })),
+  ]);
+  const works = spans.map(({ rank, batch, work, start, end }) => ({
+    ...{ ph: 'X', name: work, cat: 'layer', pid: rank, tid: batch, ts: start, dur: end - start },
+  }));
+  const arrows = spans.flatMap((from, n) => {
+    if (!(from.work in sends)) return [];
+    const receive = sends[from.work as keyof typeof sends];
+    const others = spans.filter(
+      (to) => to.work === receive && to.batch === from.batch && to.rank !== from.rank,
+    );
+    const at = ({ rank, batch, end }: Span) => ({
+      name: 'rows',
+      cat: 'rows',
+      pid: rank,
+      tid: batch,
+      ts: end,
+    });
+    return others.flatMap((to) => {
+      const id = n * ranks.length + to.rank;
+      return [
+        { ph: 's', id, ...at(from) },
+        { ph: 'f', bp: 'e', id, ...at(to) },
+      ];
+    });
+  });
+  return { traceEvents: [...names, ...works, ...arrows] };
+}
