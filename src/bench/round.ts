@@ -139,8 +139,9 @@ export class Round {
     const tokens = routes[0]!.tokens;
     for (const plane of Object.values(ep.received.payloads)) stream.fill(plane.data, plane.bytes, 0);
     stream.fill(set.out.data, set.out.bytes, 0);
-    // Wiped everywhere before anybody sends: a meeting on the devices, which orders both.
-    timing.enqueueBarrier(1);
+    // Wiped everywhere before anybody sends.
+    await stream.synchronize();
+    await world.barrier('wiping');
     ep.dispatch(set, stream);
     ep.combine(set.out, stream);
     await ep.synchronize(stream);

@@ -52,6 +52,8 @@ export class ExpertsMlp {
     const { payload = 'x', gemm = 'heddle' } = options;
     requireOneOf('gemm', gemm, gemms);
     const { world, shape: layer, received } = of;
+    for (const [name, part] of Object.entries({ world, shape: layer, received }))
+      requireObject(`ep.${name}`, part, 'that of an ExpertParallel');
     const { topK, output } = layer;
     const { hidden, dtype } = output;
     if (dtype !== 'bf16') throw new ArgumentError('output.dtype', dtype, "'bf16', what experts make");

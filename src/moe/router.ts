@@ -1,5 +1,12 @@
 /** A model's router on one rank: from tokens' rows to the experts they go to, and with what weights. */
-import { type CallSite, callSite, type Device, requireStream, type Stream } from '../device/index.js';
+import {
+  type CallSite,
+  callSite,
+  type Device,
+  requireDevice,
+  requireStream,
+  type Stream,
+} from '../device/index.js';
 import {
   ArgumentError,
   DisposedError,
@@ -56,11 +63,15 @@ export class Router {
 
   /** Allocates its memory and compiles its kernels, for this rank alone. The weights stay the caller's. */
   static async create(
-    { device, rank }: { readonly device: Device; readonly rank: number },
+    world: { readonly device: Device; readonly rank: number },
     model: RoutedModel,
     weights: RouterWeights,
     maxTokens: number,
   ): Promise<Router> {
+    requireObject('world', world, 'what has a device and a rank');
+    const { device, rank } = world;
+    requireDevice('world.device', device);
+    requireInteger('world.rank', rank, 0, limits.worldRanks - 1);
     const shape = routerShapeOf(model, weights);
     requireInteger('maxTokens', maxTokens, 1, limits.maxTokens);
     const kernels = routerKernels({ shape, maxTokens, kind: device.kind });

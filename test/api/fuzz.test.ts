@@ -144,6 +144,7 @@ const notCalled = [
     'rewriteStatements',
     'walkExpression',
     'walkStatements',
+    'foreignSources',
     'formatDiagnostic',
   ],
   ...['byteSize', 'countGpus', 'listGpus', 'cacheFolder', 'examineCuda', 'findCompiler', 'compileKernel'],
@@ -154,6 +155,11 @@ const notCalled = [
     'ncclUniqueId',
     'ncclVersionNumber',
     'NcclCommunicator',
+    'Cublas',
+    'CudaStream',
+    'nvshmem',
+    'nvshmemHeaders',
+    'NvshmemHeap',
   ],
   ...['listProviders', 'benchFabric', 'shmSpace', 'Region'],
 ];
@@ -193,6 +199,17 @@ async function within(of: Things): Promise<Call[]> {
   const plan = await heddle.ExpertsPlan.create(ep);
   const rows = heddle.emptyTensor(device, 'bf16', [plan.rows, 8]);
   const own = heddle.tensorFrom(device, stream, [0, -1, 1, 2], 'i32', [1, 2, 2]);
+  const zeros = (shape: readonly number[]) => heddle.emptyTensor(device, 'bf16', shape);
+  const mlp = { gateUp: zeros([128, 64]), down: zeros([64, 64]) };
+  const dense = await heddle.DenseMlp.create(device, { ...mlp, maxTokens: 2 });
+  const [wide, made] = [zeros([2, 64]), zeros([2, 64])];
+  const model = { ...heddle.profile('mixtral'), hidden: 64, experts: 4, inner: 64 };
+  const gates = { weights: zeros([4, 64]) };
+  const router = await heddle.Router.create(world, model, gates, 2);
+  const whole = {
+    ...{ model, maxTokens: 2, router: gates },
+    experts: { gateUp: zeros([4, 128, 64]), down: zeros([4, 64, 64]) },
+  };
   const bytes = new Uint8Array(8);
   const address = `127.0.0.1:${await freePort()}`;
   const alone = (then: (alone: heddle.World) => unknown) =>
@@ -268,6 +285,16 @@ async function within(of: Things): Promise<Call[]> {
       ...[ep.received, { x: rows }, stream, own],
     ),
     call('ExpertsPlan.reduce', (a, b, c, d) => plan.reduce(a, b, c, d), ...[ep.received, rows, stream, own]),
+    call('DenseMlp.create', async (a, b) => (await heddle.DenseMlp.create(a, b)).dispose(), device, {
+      ...{ ...mlp, maxTokens: 2 },
+    }),
+    call('DenseMlp.run', (a, b, c, d) => dense.run(a, b, c, d), ...[wide, made, 2, stream]),
+    // Its rows are too narrow, so this is refused whatever is given.
+    call('ExpertsMlp.create', (a, b, c) => heddle.ExpertsMlp.create(a, b, c), ...[ep, plan, mlp]),
+    call('Router.create', (a, b, c, d) => heddle.Router.create(a, b, c, d), ...[world, model, gates, 2]),
+    call('Router.route', (a, b) => router.route(a, b), wide, stream),
+    call('MoeLayer.memory', (a) => heddle.MoeLayer.memory(a), { model, ranks: 1, maxTokens: 2 }),
+    call('MoeLayer.create', async (a, b) => (await heddle.MoeLayer.create(a, b)).dispose(), world, whole),
     call('Device.allocate', (a, b) => device.allocate(a, b).free(), 64, 'fuzz'),
     call('Device.allocateWindow', (a, b, c) => device.allocateWindow(a, b, c).free(), 64, 'fuzz', []),
     call('Device.openWindow', (a) => device.openWindow(a), shared.own.handle),
@@ -457,6 +484,10 @@ test('every public function is called', () => {
     'readBits',
     'ExampleExperts',
     'ExpertsPlan',
+    'DenseMlp',
+    'ExpertsMlp',
+    'Router',
+    'MoeLayer',
     'TransferEngine',
   ];
   const functions = Object.entries(doors).filter(

@@ -113,7 +113,7 @@ it('prints every kernel', async () => {
 
 it.each([
   ['ranks=4,topK=2,dtype=f32,counts=yes', 0, ''],
-  ['hiden=3', 2, 'a key of one_sided_combine: ranks, tokens, hidden'],
+  ['hiden=3', 2, 'a key of one_sided_combine: ranks, replicas, tokens, hidden'],
   ['dtype=f64', 2, "one of 'bf16', 'f16', 'f32'"],
   ['ranks=64,combine.threads=32', 2, 'tuning.combine.threads is 32; it must be at least ranks, 64'],
   ['combine.threads=100', 2, 'a multiple of 32'],

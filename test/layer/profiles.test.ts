@@ -3,7 +3,7 @@ import { ArgumentError } from '../../src/errors/index.js';
 import { payloadsFor, profile, profiles, rowBytes } from '../../src/layer/index.js';
 
 it('knows the models by name and says which there are', () => {
-  expect(profile('deepseek_v3')).toEqual({ hidden: 7168, experts: 256, topK: 8 });
+  expect(profile('deepseek_v3')).toMatchObject({ hidden: 7168, experts: 256, topK: 8 });
   expect(Object.keys(profiles)).toEqual(['deepseek_v3', 'kimi_k2', 'qwen3_235b', 'gpt_oss_120b', 'mixtral']);
   expect(() => profile('toString')).toThrow(ArgumentError);
   expect(() => profile('llama')).toThrow(/profile is "llama"; it must be one of deepseek_v3, kimi_k2/);
