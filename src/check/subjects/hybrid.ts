@@ -52,7 +52,17 @@ const nodes: Readonly<Record<string, Partial<Hybrid>>> = {
   '3 nodes, a message for each token': { ranks: 3, nodes: 3, chunk: 1, maxTokens: 3, routes: { holes: 0.3 } },
   'a chunk of one node alone': { ranks: 4, nodes: 4, topK: 1, chunk: 2, maxTokens: 3 },
   'one block of two warps, several chunks and tokens': {
-    ...{ ranks: 4, experts: 8, topK: 2, threads: 64, blocks: 1, maxTokens: 4, hidden: 560, counts: true },
+    ...{
+      ranks: 4,
+      experts: 8,
+      topK: 2,
+      threads: 64,
+      blocks: 1,
+      maxTokens: 4,
+      chunk: 2,
+      hidden: 560,
+      counts: true,
+    },
   },
   'odd rows of bf16, in parts': { hidden: 5, parts: 2 },
   split: { split: true, ranks: 4 },

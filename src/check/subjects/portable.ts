@@ -128,6 +128,8 @@ const byProxy: Readonly<Record<string, Partial<Rounds>>> = {
     ],
   },
   'one token, five rounds': { maxTokens: 1, blocks: 1, tokens: Array(5).fill([1, 1]) },
+  // Sums are handed on by all blocks of a receive.
+  groups: { ranks: 4, replicas: 2, maxTokens: 4, blocks: 3 },
   'a graph, replayed': { graph: true, counts: true },
   'one resident block': { residentBlocks: 1, maxTokens: 3 },
 };

@@ -15,20 +15,20 @@ export const patienceOf = device(
 );
 
 /**
- * Records whom a wait gave up on, for this rank alone. Several blocks may fail at once: each word is whole, and any of
- * them is worth reporting.
+ * Records whom a wait gave up on, for this rank alone. Several threads may fail at once, of this block or of all: each word
+ * is whole, and any of them is worth reporting.
  */
-export const recordFailure = (operation: Operation) =>
+export const recordFailure = (operation: Operation, whose: 'cta' | 'gpu' = 'gpu') =>
   device(
     {
       name: 'record_failure',
       params: { failure: pointer('u32'), peer: 'u32', epoch: 'u32' },
-      using: { OPERATION: operations[operation] },
+      using: { OPERATION: operations[operation], WHOSE: whose },
     },
-    (g, { failure, peer, epoch }, { OPERATION }) => {
+    (g, { failure, peer, epoch }, { OPERATION, WHOSE }) => {
       g.store(failure.at(0), OPERATION, { order: 'relaxed', scope: 'gpu' });
-      g.store(failure.at(1), peer, { order: 'relaxed', scope: 'gpu' });
-      g.store(failure.at(2), epoch, { order: 'relaxed', scope: 'gpu' });
-      g.store(failure.at(3), g.blockIdx.x, { order: 'relaxed', scope: 'gpu' });
+      g.store(failure.at(1), peer, { order: 'relaxed', scope: WHOSE });
+      g.store(failure.at(2), epoch, { order: 'relaxed', scope: WHOSE });
+      g.store(failure.at(3), g.blockIdx.x, { order: 'relaxed', scope: WHOSE });
     },
   );

@@ -77,7 +77,7 @@ export function forwardChunk(shape: HybridShape, window: HybridWindow, wire: Hyb
         const stride = u.STRIDE[p]!;
         u.storeRows[p]!({ win, from, first: g.u32(0), stride, source, tokens, wants, count });
       }
-      g.barrier(); // all have read the lists
+      g.barrier(); // all have read the lists, and stored their rows
     },
   );
 }

@@ -7,7 +7,10 @@ import type { HybridWindow } from './window.js';
 
 const flagsOf = { dispatch: 'dispatched', combine: 'combined' } as const;
 
-/** What the block's threads did before is seen by whoever meets it, and so is all that its stream did before the launch. */
+/**
+ * What the block's threads did before a barrier of theirs is seen by whoever meets it, and so is all that its stream did
+ * before the launch.
+ */
 export function meet({ localRanks }: HybridShape, window: HybridWindow, operation: Operation) {
   return device(
     {
@@ -18,7 +21,6 @@ export function meet({ localRanks }: HybridShape, window: HybridWindow, operatio
     (g, { win, node, block, epoch, limit }, u) => {
       const mine = win.at(g.rank);
       const peer = g.threadIdx.x;
-      g.barrier();
       if (peer < u.LOCAL) {
         g.store(win.at(peer)[u.FLAGS].at(block, g.rank), epoch, { order: 'release', scope: 'sys' });
         const flag = mine[u.FLAGS].at(block, peer);

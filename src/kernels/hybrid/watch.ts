@@ -25,7 +25,8 @@ const awaitMessage = (operation: Operation) =>
         patience: registers('u32', 1),
       },
       returns: 'bool',
-      using: { failed: recordFailure(operation) },
+      // In combine nobody but the watching block gives up.
+      using: { failed: recordFailure(operation, operation === 'combine' ? 'cta' : 'gpu') },
     },
     (g, { came, peer, epoch, failure, patience }, { failed }) => {
       const here = g.awaitEpoch(came, epoch, { order: 'acquire', scope: 'sys', limit: patience[0]! });

@@ -41,40 +41,50 @@ __constant__ nvshmemi_device_host_state_t nvshmemi_device_state_d;
 __constant__ nvshmemi_version_t nvshmemi_device_lib_version_d = {
     NVSHMEM_VENDOR_MAJOR_VERSION, NVSHMEM_VENDOR_MINOR_VERSION, NVSHMEM_VENDOR_PATCH_VERSION};
 
-extern "C" __device__ void heddle_nvshmem_put(unsigned char* to, unsigned char* from, unsigned bytes, unsigned peer,
-                                              unsigned long long* signal, unsigned value, bool adds) {
-  nvshmemx_putmem_signal_nbi_warp(to, from, bytes, reinterpret_cast<uint64_t*>(signal), value,
-                                  adds ? NVSHMEM_SIGNAL_ADD : NVSHMEM_SIGNAL_SET, int(peer));
+extern "C" __device__ void heddle_nvshmem_put_add(unsigned char* to, unsigned char* from, unsigned bytes, unsigned peer,
+                                                  unsigned long long* signal, unsigned value) {
+  nvshmemx_putmem_signal_nbi_warp(to, from, bytes, reinterpret_cast<uint64_t*>(signal), value, NVSHMEM_SIGNAL_ADD,
+                                  int(peer));
 }
 
-extern "C" __device__ void heddle_nvshmem_signal(unsigned peer, unsigned long long* signal, unsigned value, bool adds) {
+extern "C" __device__ void heddle_nvshmem_put_set(unsigned char* to, unsigned char* from, unsigned bytes, unsigned peer,
+                                                  unsigned long long* signal, unsigned value) {
+  nvshmemx_putmem_signal_nbi_warp(to, from, bytes, reinterpret_cast<uint64_t*>(signal), value, NVSHMEM_SIGNAL_SET,
+                                  int(peer));
+}
+
+extern "C" __device__ void heddle_nvshmem_signal_add(unsigned peer, unsigned long long* signal, unsigned value) {
   nvshmem_fence();
-  nvshmemx_signal_op(reinterpret_cast<uint64_t*>(signal), value, adds ? NVSHMEM_SIGNAL_ADD : NVSHMEM_SIGNAL_SET,
-                     int(peer));
+  nvshmemx_signal_op(reinterpret_cast<uint64_t*>(signal), value, NVSHMEM_SIGNAL_ADD, int(peer));
+}
+
+extern "C" __device__ void heddle_nvshmem_signal_set(unsigned peer, unsigned long long* signal, unsigned value) {
+  nvshmem_fence();
+  nvshmemx_signal_op(reinterpret_cast<uint64_t*>(signal), value, NVSHMEM_SIGNAL_SET, int(peer));
 }
 `;
 
-const runtimeSignal = { peer: 'u32', signal: pointer('u64'), value: 'u32', adds: 'bool' } as const;
-
-const signalBehindFence = foreign(
-  {
-    name: 'heddle_nvshmem_signal',
-    source,
-    params: runtimeSignal,
-    effects: { reads: ['signal'], writes: ['signal'], orders: ['acq_rel.sys'] },
-  },
-  (g, { signal, value, adds }) => {
-    g.fence('sys');
-    if (adds) g.atomicAdd(signal, g.u64(value), { order: 'relaxed', scope: 'sys' });
-    else g.store(signal, g.u64(value), { order: 'relaxed', scope: 'sys' });
-  },
-);
-
-/** Between ranks that map each other's heap it is the warp's stores, and behind them a fence and the signal. */
-const putBytes = (unit: Unit) =>
+const signalBehindFence = (adds: boolean) =>
   foreign(
     {
-      name: 'heddle_nvshmem_put',
+      name: adds ? 'heddle_nvshmem_signal_add' : 'heddle_nvshmem_signal_set',
+      source,
+      params: { peer: 'u32', signal: pointer('u64'), value: 'u32' },
+      using: { ADDS: adds },
+      effects: { reads: adds ? ['signal'] : [], writes: ['signal'], orders: ['acq_rel.sys'] },
+    },
+    (g, { signal, value }, { ADDS }) => {
+      g.fence('sys');
+      if (ADDS) g.atomicAdd(signal, g.u64(value), { order: 'relaxed', scope: 'sys' });
+      else g.store(signal, g.u64(value), { order: 'relaxed', scope: 'sys' });
+    },
+  );
+
+/** Between ranks that map each other's heap it is the warp's stores, and behind them a fence and the signal. */
+const putBytes = (unit: Unit, adds: boolean) =>
+  foreign(
+    {
+      name: adds ? 'heddle_nvshmem_put_add' : 'heddle_nvshmem_put_set',
       source,
       params: {
         to: pointer('u8'),
@@ -83,23 +93,22 @@ const putBytes = (unit: Unit) =>
         peer: 'u32',
         signal: pointer('u64'),
         value: 'u32',
-        adds: 'bool',
       },
-      using: { UNIT: unit, SIZE: unitBytes[unit] },
+      using: { UNIT: unit, SIZE: unitBytes[unit], ADDS: adds },
       effects: {
-        reads: ['from', 'signal'],
+        reads: adds ? ['from', 'signal'] : ['from'],
         writes: ['to', 'signal'],
         orders: ['acq_rel.sys'],
         warp: true,
       },
     },
-    (g, { to, from, bytes, signal, value, adds }, u) => {
+    (g, { to, from, bytes, signal, value }, u) => {
       for (let i = g.laneId; i < bytes / u.SIZE; i += 32)
         g.store(to.as(u.UNIT).at(i), g.load(from.as(u.UNIT).at(i)));
       g.warp.barrier();
       if (g.laneId === 0) {
         g.fence('sys');
-        if (adds) g.atomicAdd(signal, g.u64(value), { order: 'relaxed', scope: 'sys' });
+        if (u.ADDS) g.atomicAdd(signal, g.u64(value), { order: 'relaxed', scope: 'sys' });
         else g.store(signal, g.u64(value), { order: 'relaxed', scope: 'sys' });
       }
     },
@@ -113,25 +122,24 @@ export const nvshmem: Transport = {
       {
         name: 'put',
         params: putParams(window, unit),
-        using: { SIZE: unitBytes[unit], putBytes: putBytes(unit) },
+        using: { SIZE: unitBytes[unit], putAdd: putBytes(unit, true), putSet: putBytes(unit, false) },
       },
       (_, { to, from, count, peer, signal, value, adds }, u) => {
-        u.putBytes({
-          to: to.as('u8'),
-          from: from.as('u8'),
-          bytes: count * u.SIZE,
-          peer,
-          signal,
-          value,
-          adds,
-        });
+        const bytes = count * u.SIZE;
+        if (adds) u.putAdd({ to: to.as('u8'), from: from.as('u8'), bytes, peer, signal, value });
+        else u.putSet({ to: to.as('u8'), from: from.as('u8'), bytes, peer, signal, value });
       },
     ),
   signal: (window) =>
     device(
-      { name: 'signal', params: signalParams(window), using: { signalBehindFence } },
+      {
+        name: 'signal',
+        params: signalParams(window),
+        using: { signalAdd: signalBehindFence(true), signalSet: signalBehindFence(false) },
+      },
       (_, { peer, signal, value, adds }, u) => {
-        u.signalBehindFence({ peer, signal, value, adds });
+        if (adds) u.signalAdd({ peer, signal, value });
+        else u.signalSet({ peer, signal, value });
       },
     ),
   awaitSignal: device(

@@ -47,7 +47,7 @@ export const proxied: Transport = {
         if (peer === g.rank) {
           u.putHere({ mine, peer, to, from, count, signal, value, adds });
         } else {
-          g.warp.barrier(); // the command is for what all lanes wrote
+          // What the other lanes wrote is ahead of a barrier of the caller's, so one lane may hand it on.
           const start = mine.begun.at(0);
           if (g.laneId === 0)
             u.command({

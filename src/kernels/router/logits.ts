@@ -33,8 +33,7 @@ export function logitsKernel({ hidden, experts, weights: dtype }: RouterShape, t
       },
     },
     (g, { x, weights, logits, tokens }, u) => {
-      g.awaitPrevious();
-      g.releaseNext();
+      g.releaseNext(); // itself it is launched behind everything before it
       const parts = g.shared('f32', u.WARPS * u.SUMS);
       const tiles = ((tokens + u.ROWS - 1) / u.ROWS) * u.TILES;
       for (let at = g.blockIdx.x; at < tiles; at += g.gridDim.x) {
