@@ -5,6 +5,7 @@
  * A launch of its own before combine, on its stream: one-sided's pushing combine releases the slots right at its start,
  * and from then on the next dispatch may write over the ids and weights that are read here.
  */
+import type { Window } from '../../device/index.js';
 import {
   device,
   kernel,
@@ -16,7 +17,7 @@ import {
   windowOf,
 } from '../../lang/index.js';
 import { dtypes, type Layer, sharing } from '../../layer/index.js';
-import type { Place } from '../family.js';
+import { type BufferPlan, type Place, type Placed, type Step, step } from '../family.js';
 import { partialDtype, type ReceivedSections, rowsOf } from './received.js';
 import type { Spread } from './spread.js';
 import { gatherParams, rowSum } from './sum.js';
@@ -150,4 +151,31 @@ function gatherRoutes(layer: Layer, window: TypedLayout<ReceivedSections>) {
       }
     },
   );
+}
+
+/** Its launch, where combine weighs. */
+export function weighSteps({
+  kernel,
+  spread,
+  routes,
+  window,
+  ...whose
+}: {
+  readonly kernel: ReturnType<typeof weighKernel> | null;
+  readonly spread: Spread | null;
+  readonly routes: BufferPlan | null;
+  readonly window: (placed: Placed) => Window;
+  readonly rank?: number;
+}): Step[] {
+  if (kernel === null || spread === null || routes === null) return [];
+  const { blocks, threads } = spread;
+  return [
+    step({
+      ...{ kernel, blocks, threads, ...whose },
+      once(set, placed) {
+        set.win(window(placed));
+        set.rows(placed.address(routes));
+      },
+    }),
+  ];
 }

@@ -1,5 +1,15 @@
 /** The launches of a round: the same four, and `weigh` where combine weighs, whether other work stands between halves or not. */
-import { type BufferPlan, type Plan, type Step, step, type WindowPlan, type WirePlan } from '../family.js';
+import type { Window } from '../../device/index.js';
+import { weighSteps } from '../common/weigh.js';
+import {
+  type BufferPlan,
+  type Placed,
+  type Plan,
+  type Step,
+  step,
+  type WindowPlan,
+  type WirePlan,
+} from '../family.js';
 import type { HybridKernels } from './kernels.js';
 import type { HybridShape } from './shape.js';
 
@@ -15,23 +25,42 @@ export function stepsOf(shape: HybridShape, kernels: HybridKernels, memories: Me
   return {
     dispatchSend: [dispatchSendStep(shape, kernels, memories)],
     dispatchRecv: [dispatchRecvStep(shape, kernels, memories)],
-    combineSend: [...weighSteps(shape, kernels, memories), combineSendStep(shape, kernels, memories)],
+    combineSend: [...weighing(shape, kernels, memories), combineSendStep(shape, kernels, memories)],
     combineRecv: [combineRecvStep(shape, kernels, memories)],
   };
 }
 
+interface Sending {
+  win(window: Window): void;
+  wire(window: Window): void;
+  node(value: number): void;
+}
+
+/** What all launches but weigh are given. */
+const setSending =
+  ({ window, wire, node }: Memories) =>
+  (set: Sending, placed: Placed): void => {
+    set.win(placed.window(window));
+    set.wire(placed.window(wire));
+    set.node(node);
+  };
+
+/** And those that wait for a peer. */
+const setWaiting =
+  (memories: Memories) =>
+  (set: Sending & { limit(value: number): void }, placed: Placed): void => {
+    setSending(memories)(set, placed);
+    set.limit(placed.limit);
+  };
+
 const dispatchSendStep = (
   { dispatch: { blocks, threads }, weights }: HybridShape,
   { dispatchSend: kernel }: HybridKernels,
-  { window, wire, node }: Memories,
+  memories: Memories,
 ) =>
   step({
     ...{ kernel, blocks, threads },
-    once(set, placed) {
-      set.win(placed.window(window));
-      set.wire(placed.window(wire));
-      set.node(node);
-    },
+    once: setSending(memories),
     each(set, { tokens, topkIds, topkWeights, rows }) {
       set.tokens(tokens);
       set.topkIds(topkIds);
@@ -44,65 +73,38 @@ const dispatchSendStep = (
 const dispatchRecvStep = (
   { dispatch: { blocks, threads } }: HybridShape,
   { dispatchRecv: kernel }: HybridKernels,
-  { window, wire, node }: Memories,
+  memories: Memories,
 ) =>
   step({
     ...{ kernel, blocks: blocks + 1, threads },
-    once(set, placed) {
-      set.win(placed.window(window));
-      set.wire(placed.window(wire));
-      set.node(node);
-      set.limit(placed.limit);
-    },
+    once: setWaiting(memories),
   });
 
-const weighSteps = (
-  { weigh }: HybridShape,
+const weighing = (
+  { weigh: spread }: HybridShape,
   { weigh: kernel }: HybridKernels,
   { window, routes }: Memories,
-): Step[] => {
-  if (kernel === null || weigh === null || routes === null) return [];
-  const { blocks, threads } = weigh;
-  return [
-    step({
-      ...{ kernel, blocks, threads },
-      once(set, placed) {
-        set.win(placed.window(window));
-        set.rows(placed.address(routes));
-      },
-    }),
-  ];
-};
+): Step[] => weighSteps({ kernel, spread, routes, window: (placed) => placed.window(window) });
 
 const combineSendStep = (
   { combine: { blocks, threads } }: HybridShape,
   { combineSend: kernel }: HybridKernels,
-  { window, wire, node }: Memories,
+  memories: Memories,
 ) =>
   step({
     ...{ kernel, blocks, threads },
-    once(set, placed) {
-      set.win(placed.window(window));
-      set.wire(placed.window(wire));
-      set.node(node);
-      set.limit(placed.limit);
-    },
+    once: setWaiting(memories),
   });
 
 /** As above. */
 const combineRecvStep = (
   { combine: { blocks, threads } }: HybridShape,
   { combineRecv: kernel }: HybridKernels,
-  { window, wire, node }: Memories,
+  memories: Memories,
 ) =>
   step({
     ...{ kernel, blocks: blocks + 1, threads },
-    once(set, placed) {
-      set.win(placed.window(window));
-      set.wire(placed.window(wire));
-      set.node(node);
-      set.limit(placed.limit);
-    },
+    once: setWaiting(memories),
     each(set, { topkIds, out, tokens }) {
       set.topkIds(topkIds);
       set.out(out);

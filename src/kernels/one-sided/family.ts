@@ -6,16 +6,8 @@ import { failureWords } from '../common/failure.js';
 import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
 import { refusesFew, refusesOnNode, refusesTransport } from '../common/refusals.js';
 import { remembered } from '../common/remembered.js';
-import { weighKernel, weighSpread } from '../common/weigh.js';
-import {
-  type BufferPlan,
-  type Family,
-  type Place,
-  type Plan,
-  type Step,
-  step,
-  type WindowPlan,
-} from '../family.js';
+import { weighKernel, weighSpread, weighSteps } from '../common/weigh.js';
+import { type Family, type Place, type Plan, type Step, step, type WindowPlan } from '../family.js';
 import { defaultTuning } from './defaults.js';
 import { dispatchKernel } from './dispatch.js';
 import { dispatchRecvKernel } from './dispatch-recv.js';
@@ -170,7 +162,10 @@ function plan(layer: Layer, place: Place, tuning: OneSidedTuning): Plan {
       dispatchSend: [dispatchStep(dispatch, shape, window)],
       dispatchRecv: dispatchRecv === null ? [] : [dispatchRecvStep(dispatchRecv, shape, window)],
       combineSend: [
-        ...(weigh === null || routes === null ? [] : [weighStep(weigh, shape, window, routes)]),
+        ...weighSteps({
+          ...{ kernel: weigh, spread: shape.weigh, routes },
+          window: (placed) => placed.window(window),
+        }),
         combineStep(combine, shape, window, !split),
       ],
       combineRecv: combineRecv === null ? [] : [combineStep(combineRecv, shape, window, true)],
@@ -220,23 +215,6 @@ function dispatchRecvStep(kernel: DispatchRecvKernel, shape: OneSidedShape, wind
   });
 }
 
-function weighStep(
-  kernel: WeighKernel,
-  { weigh }: OneSidedShape,
-  window: WindowPlan,
-  rows: BufferPlan,
-): Step {
-  return step({
-    kernel,
-    blocks: weigh!.blocks,
-    threads: weigh!.threads,
-    once(set, placed) {
-      set.win(placed.window(window));
-      set.rows(placed.address(rows));
-    },
-  });
-}
-
 function combineStep(kernel: CombineKernel, shape: OneSidedShape, window: WindowPlan, sums: boolean): Step {
   return step({
     kernel,
@@ -256,7 +234,6 @@ function combineStep(kernel: CombineKernel, shape: OneSidedShape, window: Window
 
 type DispatchKernel = ReturnType<typeof dispatchKernel>;
 type DispatchRecvKernel = ReturnType<typeof dispatchRecvKernel>;
-type WeighKernel = ReturnType<typeof weighKernel>;
 type CombineKernel = ReturnType<typeof pushKernel>;
 
 /** The kernels of a shape, made once: ranks of one process and runs of one check share them, compiled code included. */

@@ -4,6 +4,7 @@ import type { Window } from '../../device/index.js';
 import { section } from '../../lang/index.js';
 import { failureWords } from '../common/failure.js';
 import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
+import { weighSteps } from '../common/weigh.js';
 import {
   type BufferPlan,
   type Place,
@@ -41,7 +42,7 @@ export function planOf(shape: PortableShape, { rank, transport }: Place, kernels
     phases: {
       dispatchSend: [...stageSteps(parts), dispatchSendStep(parts)],
       dispatchRecv: [dispatchRecvStep(parts)],
-      combineSend: [...weighSteps(parts), combineSendStep(parts)],
+      combineSend: [...weighing(parts), combineSendStep(parts)],
       combineRecv: [combineRecvStep(parts)],
     },
     received: receivedPlan(shape, rank, memory, layout, routes),
@@ -134,23 +135,11 @@ const dispatchRecvStep = (parts: Parts) =>
     },
   });
 
-function weighSteps(parts: Parts): Step[] {
-  const { kernels, shape, rank, routes } = parts;
-  if (kernels.weigh === null || shape.weigh === null || routes === null) return [];
-  const { blocks, threads } = shape.weigh;
-  return [
-    step({
-      kernel: kernels.weigh,
-      blocks,
-      threads,
-      rank,
-      once(set, placed) {
-        set.win(seen(parts, placed));
-        set.rows(placed.address(routes));
-      },
-    }),
-  ];
-}
+const weighing = (parts: Parts): Step[] =>
+  weighSteps({
+    ...{ kernel: parts.kernels.weigh, spread: parts.shape.weigh, routes: parts.routes, rank: parts.rank },
+    window: (placed) => seen(parts, placed),
+  });
 
 function combineSendStep(parts: Parts): Step {
   const { kernels, shape, rank } = parts;
