@@ -17,11 +17,10 @@ import {
 import { makeAllRoutes } from '../testing/index.js';
 import { World } from '../world/index.js';
 import { Noise, setsFor } from './inputs.js';
-import { commit, describeMachine, requireGpus, simulatedMachine, version } from './machine.js';
-import { warmups } from './program.js';
+import { provenance, requireGpus } from './machine.js';
 import type { Machine } from './report.js';
 import { gigabytes, type Spread, spread } from './statistics.js';
-import { Timing, TimingCrew } from './timing.js';
+import { Timing, TimingCrew, timingOf } from './timing.js';
 import { type Workload, type WorkloadOptions, workload } from './workload.js';
 
 export interface ExpertsBenchPlan {
@@ -77,13 +76,7 @@ export async function benchExperts(
   if (real) requireGpus(1);
   const points: ExpertsPoint[] = [];
   await World.local({ ranks: 1, device: plan.device }, async (world) => {
-    const timing = await Timing.create(world, new TimingCrew(), {
-      iterations: plan.iterations,
-      warmups: real ? warmups : 0,
-      l2Bytes: world.device.cacheBytes,
-      pause: real ? 300 : 0,
-      limit: 20_000_000,
-    });
+    const timing = await Timing.create(world, new TimingCrew(), timingOf(world.device, plan.iterations));
     const noise = Noise.create(world.device, timing.stream, of.seed);
     for (const tokens of plan.tokens) {
       const point = await measure(timing, noise, of, tokens, plan.rows);
@@ -95,10 +88,7 @@ export async function benchExperts(
   });
   return {
     format: 'heddle-bench-experts/1',
-    date: new Date().toISOString(),
-    version: version(),
-    commit: commit(),
-    machine: real ? await describeMachine(1, null) : simulatedMachine(1),
+    ...(await provenance(plan.device, 1)),
     workload: of,
     rows: plan.rows,
     iterations: plan.iterations,

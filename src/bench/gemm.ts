@@ -21,11 +21,10 @@ import {
 import { compareClosely, makeAllRoutes } from '../testing/index.js';
 import { World } from '../world/index.js';
 import { Noise } from './inputs.js';
-import { commit, describeMachine, requireGpus, simulatedMachine, version } from './machine.js';
-import { warmups } from './program.js';
+import { provenance, requireGpus } from './machine.js';
 import type { Machine } from './report.js';
 import { gigabytes, type Spread, spread } from './statistics.js';
-import { Timing, TimingCrew } from './timing.js';
+import { Timing, TimingCrew, timingOf } from './timing.js';
 
 export interface GemmBenchPlan {
   readonly profile: string;
@@ -87,10 +86,7 @@ export async function benchGemm(
   let copyBandwidth = 0;
   await World.local({ ranks: 1, device: plan.device }, async (world) => {
     const { device } = world;
-    const timing = await Timing.create(world, new TimingCrew(), {
-      ...{ iterations: plan.iterations, warmups: real ? warmups : 0, l2Bytes: device.cacheBytes },
-      ...{ pause: real ? 300 : 0, limit: 20_000_000 },
-    });
+    const timing = await Timing.create(world, new TimingCrew(), timingOf(device, plan.iterations));
     const noise = Noise.create(device, timing.stream, 1);
     const { cublas, said } = openCublas(real ? (device as CudaDevice) : null);
     library = said;
@@ -105,13 +101,8 @@ export async function benchGemm(
     await timing.dispose();
   });
   return {
-    ...{
-      format: 'heddle-bench-gemm/1',
-      date: new Date().toISOString(),
-      version: version(),
-      commit: commit(),
-    },
-    machine: real ? await describeMachine(1, null) : simulatedMachine(1),
+    format: 'heddle-bench-gemm/1',
+    ...(await provenance(plan.device, 1)),
     ...{ cublas: library, copyBandwidth, plan, points },
   };
 }

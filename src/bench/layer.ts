@@ -17,12 +17,11 @@ import { World } from '../world/index.js';
 import { Noise } from './inputs.js';
 import { inSmall, LayerData, modelWith } from './layer-data.js';
 import { type Span, traceLayer } from './layer-trace.js';
-import { commit, describeMachine, requireGpus, simulatedMachine, version } from './machine.js';
+import { provenance, requireGpus } from './machine.js';
 import { joinNccl, NcclCrew, NcclRound } from './nccl.js';
-import { warmups } from './program.js';
 import type { Machine } from './report.js';
 import { type Spread, spread } from './statistics.js';
-import { type Grouping, type Steps, Timing, TimingCrew } from './timing.js';
+import { type Grouping, type Steps, Timing, TimingCrew, timingOf } from './timing.js';
 import { routeSets, workload } from './workload.js';
 
 export interface LayerBenchPlan {
@@ -104,10 +103,7 @@ export async function benchLayer(
   let spans: readonly Span[] = [];
   const crews = { timing: new TimingCrew(), nccl: new NcclCrew() };
   await World.local({ ranks, device: kind }, async (world) => {
-    const timing = await Timing.create(world, crews.timing, {
-      ...{ iterations, warmups: real ? warmups : 0, l2Bytes: world.device.cacheBytes },
-      ...{ pause: real ? 300 : 0, limit: 20_000_000 },
-    });
+    const timing = await Timing.create(world, crews.timing, timingOf(world.device, iterations));
     const noise = Noise.create(world.device, timing.stream, 1);
     const data = LayerData.create(timing, noise, model, 1);
     const nccl = real && plan.nccl ? await joinNccl(world, crews.nccl, true) : null;
@@ -129,8 +125,7 @@ export async function benchLayer(
   });
   return {
     format: 'heddle-bench-layer/1',
-    ...{ date: new Date().toISOString(), version: version(), commit: commit() },
-    machine: real ? await describeMachine(ranks, null) : simulatedMachine(ranks),
+    ...(await provenance(kind, ranks)),
     model: { ...model, name: plan.profile },
     ...{ ranks, iterations, points, spans },
   };

@@ -91,3 +91,11 @@ export function requireGpus(ranks: number, otherwise = ''): void {
     throw new UnavailableError(`${needs}; this machine has ${count}`, remedy);
   }
 }
+
+/** When, by what and where a run was measured: the head of its report. */
+export const provenance = async (kind: 'cuda' | 'sim', ranks: number) => ({
+  date: new Date().toISOString(),
+  version: version(),
+  commit: commit(),
+  machine: kind === 'cuda' ? await describeMachine(ranks, null) : simulatedMachine(ranks),
+});

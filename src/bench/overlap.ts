@@ -7,12 +7,12 @@ import type { Stream } from '../device/index.js';
 import { DenseMlp, emptyTensor } from '../moe/index.js';
 import { World } from '../world/index.js';
 import { Noise, setsFor } from './inputs.js';
-import { commit, describeMachine, requireGpus, simulatedMachine, version } from './machine.js';
-import { roundsFor, warmups } from './program.js';
+import { provenance, requireGpus } from './machine.js';
+import { roundsFor } from './program.js';
 import type { Machine } from './report.js';
 import { Round } from './round.js';
 import { type Spread, spread } from './statistics.js';
-import { type Steps, Timing, TimingCrew } from './timing.js';
+import { type Steps, Timing, TimingCrew, timingOf } from './timing.js';
 import { roundBytes, routeSets, type Workload, type WorkloadOptions, workload } from './workload.js';
 
 export interface OverlapPlan {
@@ -62,13 +62,7 @@ export async function benchOverlap(
   const points: OverlapPoint[] = [];
   const crew = new TimingCrew();
   await World.local({ ranks: of.ranks, device: plan.device }, async (world) => {
-    const timing = await Timing.create(world, crew, {
-      iterations: plan.iterations,
-      warmups: real ? warmups : 0,
-      l2Bytes: world.device.cacheBytes,
-      pause: real ? 300 : 0,
-      limit: 20_000_000,
-    });
+    const timing = await Timing.create(world, crew, timingOf(world.device, plan.iterations));
     const noise = Noise.create(world.device, timing.stream, of.seed);
     for (const tokens of plan.tokens) {
       const mlp = await Beside.create(timing, noise, of, tokens, plan.inner);
@@ -86,10 +80,7 @@ export async function benchOverlap(
   });
   return {
     format: 'heddle-bench-overlap/1',
-    date: new Date().toISOString(),
-    version: version(),
-    commit: commit(),
-    machine: real ? await describeMachine(of.ranks, null) : simulatedMachine(of.ranks),
+    ...(await provenance(plan.device, of.ranks)),
     workload: of,
     inner: plan.inner,
     iterations: plan.iterations,

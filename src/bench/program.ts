@@ -9,7 +9,7 @@ import { NvshmemRound } from './nvshmem.js';
 import type { Phase, Point, Row, Subject } from './report.js';
 import { Round } from './round.js';
 import { gigabytes, type Spread, spread } from './statistics.js';
-import { Timing, TimingCrew } from './timing.js';
+import { Timing, TimingCrew, timingOf } from './timing.js';
 import {
   type PhaseBytes,
   type RoundBytes,
@@ -58,9 +58,6 @@ export function roundsFor({ dispatch, combine }: Pick<RoundBytes, 'dispatch' | '
   return Math.max(8, Math.min(100, Math.ceil(graphTime / estimate)));
 }
 
-/** Iterations before those that count: instruction caches, clocks, NCCL's connections. */
-export const warmups = 3;
-
 export async function benchmark(
   world: World,
   crews: Crews,
@@ -69,13 +66,7 @@ export async function benchmark(
 ): Promise<void> {
   const of = workload(plan.workload);
   const real = world.device.kind === 'cuda';
-  const timing = await Timing.create(world, crews.timing, {
-    iterations: plan.iterations,
-    warmups: real ? warmups : 0,
-    l2Bytes: world.device.cacheBytes,
-    pause: real ? 300 : 0,
-    limit: 20_000_000,
-  });
+  const timing = await Timing.create(world, crews.timing, timingOf(world.device, plan.iterations));
   // The same on all ranks, so that each knows what its peers send.
   const noise = Noise.create(world.device, timing.stream, of.seed);
   await timing.stream.synchronize();

@@ -4,9 +4,10 @@ import { Writable } from 'node:stream';
 import { ArgumentError, HeddleError } from '../errors/index.js';
 import { Launch, World } from '../world/index.js';
 import { commit, describeMachine, ncclHere, requireGpus, simulatedMachine, version } from './machine.js';
-import { type BenchEvent, benchmark, newCrews, type Plan, warmups } from './program.js';
+import { type BenchEvent, benchmark, newCrews, type Plan } from './program.js';
 import { type BenchReport, type Point, reportFormat } from './report.js';
 import type { Spread } from './statistics.js';
+import { warmups } from './timing.js';
 import { workload } from './workload.js';
 
 /**

@@ -7,7 +7,7 @@
  * again. Without it the time would hold how much later one host launches than another. Ranks of several nodes have no
  * flags in common: there everything is enqueued twice, and the first time, in which ranks meet by what is measured, is not counted.
  */
-import type { Event, Graph, Launcher, Memory, Stream } from '../device/index.js';
+import type { Device, Event, Graph, Launcher, Memory, Stream } from '../device/index.js';
 import { RankLostError } from '../errors/index.js';
 import { flagBarrierKernel, flagBarrierWindow } from '../kernels/index.js';
 import { section } from '../lang/index.js';
@@ -37,6 +37,18 @@ export interface TimingOptions {
   /** Microseconds that a rank waits for another before the measurement fails. */
   readonly limit: number;
 }
+
+/** Iterations before those that count: instruction caches, clocks, NCCL's connections. */
+export const warmups = 3;
+
+/** As every benchmark measures; simulated machines have nothing to warm up, and no hosts to wait for. */
+export const timingOf = ({ kind, cacheBytes }: Device, iterations: number): TimingOptions => ({
+  iterations,
+  warmups: kind === 'cuda' ? warmups : 0,
+  l2Bytes: cacheBytes,
+  pause: kind === 'cuda' ? 300 : 0,
+  limit: 20_000_000,
+});
 
 /** Shared by the ranks of a process; made before the world. */
 export class TimingCrew {
