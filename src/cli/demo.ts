@@ -2,6 +2,7 @@ import { totalmem } from 'node:os';
 import { type Command, InvalidArgumentError } from 'commander';
 import { countGpus } from '../cuda/index.js';
 import { ArgumentError, requireInteger, UnavailableError } from '../errors/index.js';
+import type { ProviderName } from '../fabric/index.js';
 import {
   type Bits,
   dtypes,
@@ -12,23 +13,23 @@ import {
   type Source,
   traffic,
 } from '../layer/index.js';
-import { ExpertParallel, emptyTensor, leastWindowBytes, readBits, tensorFrom } from '../moe/index.js';
+import { leastWindowBytes } from '../moe/index.js';
 import { SimMachine } from '../sim/index.js';
 import {
-  compareBits,
   compareCombined,
-  ExampleExperts,
   expectedRound,
-  layerOf,
   makeSources,
   mergeComparisons,
   shapeOfRounds,
 } from '../testing/index.js';
 import { type DeviceChoice, World } from '../world/index.js';
+import { digestOf, networkHere, runNodes } from './demo-nodes.js';
+import { runRank } from './demo-round.js';
 import { type DemoResult, type KernelSpan, renderDemo } from './print-demo.js';
 
 interface Options {
   readonly ranks: number;
+  readonly nodes: number;
   readonly tokens: number;
   readonly hidden: number;
   readonly experts: number;
@@ -48,6 +49,7 @@ export function register(program: Command): void {
     .command('demo')
     .description('one round of a Mixture-of-Experts layer: verified, and shown')
     .option('--ranks <n>', 'GPUs that share the experts', integer, 8)
+    .option('--nodes <n>', 'of so many equal nodes, between which rows cross a network', integer, 1)
     // Few enough for a busy laptop to simulate in seconds.
     .option('--tokens <n>', 'tokens that each of them brings', integer, 16)
     .option('--hidden <n>', 'elements of a row', integer, hidden)
@@ -64,10 +66,14 @@ Every token goes to the ranks that own its experts (dispatch), small experts com
 the sum of what they made of it (combine). The result is compared with a plain reference, bit by bit; then everything
 is run a second time, the simulated machine in another order, and must give the same bits.
 
+With --nodes the simulated machine has a network too. Where libfabric is installed, the second run is of processes, one
+for each node, and libfabric between them (HEDDLE_PROVIDER chooses its provider).
+
 Exit code: 0 when the results are right, 1 when they are not.
 
 Examples:
   $ heddle demo
+  $ heddle demo --nodes 2
   $ heddle demo --ranks 64 --tokens 4 --hidden 1024
   $ heddle demo --ranks 3 --experts 10 --topk 2 --dtype f32 --json`,
     )
@@ -84,152 +90,121 @@ Examples:
 export async function demo(options: Options, progress: (what: string) => void): Promise<DemoResult> {
   const started = performance.now();
   const shape = shapeOf(options);
+  const { nodes, seed } = options;
   const simulated = isSimulated(options);
+  const provider = nodes > 1 ? networkHere() : null;
   const { ranks, maxTokens } = shape;
   const gpus = `${simulated ? 'simulated ' : ''}GPU${ranks === 1 ? '' : 's'}`;
-  progress(`${maxTokens} tokens for each of ${ranks} ${gpus} …`);
-  const sources = makeSources(shape, maxTokens, options.seed);
+  progress(`${maxTokens} tokens for each of ${ranks} ${gpus}${nodes > 1 ? ` on ${nodes} nodes` : ''} …`);
+  const sources = makeSources(shape, maxTokens, seed);
+  const here = (schedule: 'in-order' | 'random') =>
+    simulated ? simulate(shape, sources, nodes, schedule) : runOnGpus(shape, sources, nodes, provider);
   progress('dispatch, experts, combine …');
-  const first = await runOnce(shape, sources, simulated, 'in-order');
-  progress(`the same again${simulated ? ', in another order' : ''} …`);
-  const second = await runOnce(shape, sources, simulated, 'random');
+  const first = await here('in-order');
+  let again: Run;
+  if (simulated && provider !== null) {
+    progress(`the same again, in ${nodes} processes over ${provider} …`);
+    again = { digests: await runNodes(nodes, { shape, seed, provider }), spans: first.spans };
+  } else {
+    progress(`the same again${simulated ? ', in another order' : ''} …`);
+    again = await here('random');
+  }
   progress('comparing with the reference …');
-  const expected = expectedRound(shape, sources);
+  const expected = expectedRound(shape, sources, true, nodes);
   return {
     shape,
+    nodes,
     simulated,
-    traffic: traffic(shape, sources),
+    network: provider,
+    traffic: traffic(shape, sources, nodes),
     comparison: mergeComparisons(
       first.out.map((out, rank) => compareCombined(shape, rank, out, expected[rank]!)),
     ),
-    bitwiseRepeatable: first.out.every((out, rank) => {
-      return compareBits('out', shape.output.dtype, second.out[rank]!, out).different === 0;
-    }),
+    bitwiseRepeatable: first.digests.every((digest, rank) => digest === again.digests[rank]),
     // The first round on GPUs also loads the kernels.
-    spans: second.spans,
+    spans: again.spans,
     seconds: Math.round((performance.now() - started) / 10) / 100,
   };
 }
 
 /** What `--json` prints. */
-function figures({ shape, comparison, bitwiseRepeatable, traffic, seconds }: DemoResult) {
+function figures({ shape, nodes, network, comparison, bitwiseRepeatable, traffic, seconds }: DemoResult) {
   const { ranks, maxTokens, output, experts, topK } = shape;
-  const { dispatch, combine, withoutDedup } = traffic;
+  const { dispatch, combine, withoutDedup, between } = traffic;
   return {
     ranks,
+    nodes,
+    network,
     tokens: maxTokens,
     hidden: output.hidden,
     experts,
     topK,
     maxAbsError: comparison.maxAbsError,
     bitwiseRepeatable,
-    bytes: { dispatch, combine, withoutDedup },
+    bytes: { dispatch, combine, withoutDedup, betweenNodes: between.dispatch + between.combine },
     seconds,
   };
 }
 
+/** By rank. */
 interface Run {
-  /** [rank] */
-  readonly out: readonly Bits[];
+  readonly digests: readonly string[];
   readonly spans: readonly KernelSpan[];
 }
 
-async function runOnce(
+interface RunHere extends Run {
+  readonly out: readonly Bits[];
+}
+
+async function simulate(
   shape: Shape,
   sources: readonly Source[],
-  simulated: boolean,
+  nodes: number,
   schedule: 'in-order' | 'random',
-): Promise<Run> {
+): Promise<RunHere> {
   const { ranks } = shape;
-  const machine = simulated ? SimMachine.create({ ranks, schedule }) : null;
-  const device = machine === null ? { device: 'cuda' as const } : { device: 'sim' as const, sim: machine };
-  const results = await World.local({ ranks, ...device }, (world) => {
-    return runRank(world, shape, sources[world.rank]!);
-  });
-  return {
-    out: results.map(({ out }) => out),
-    spans: machine === null ? results.flatMap(({ spans }) => spans) : tracedSpans(machine),
-  };
+  const sim = SimMachine.create({ ranks, schedule });
+  const results = await World.local({ ranks, nodes, device: 'sim', sim }, (world) =>
+    runRank(world, shape, sources[world.rank]!),
+  );
+  return { ...outOf(results), spans: tracedSpans(sim) };
+}
+
+async function runOnGpus(
+  shape: Shape,
+  sources: readonly Source[],
+  nodes: number,
+  provider: ProviderName | null,
+): Promise<RunHere> {
+  const fabric = provider === null ? {} : { provider };
+  const results = await World.local({ ranks: shape.ranks, nodes, device: 'cuda', fabric }, (world) =>
+    runRank(world, shape, sources[world.rank]!),
+  );
+  return { ...outOf(results), spans: results.flatMap(({ spans }) => spans) };
+}
+
+function outOf(results: readonly { readonly out: Bits }[]) {
+  const out = results.map((result) => result.out);
+  return { out, digests: out.map(digestOf) };
 }
 
 /** A kernel may be there before the one before it has ended, but only waits for that: its work begins then. */
 function tracedSpans(machine: SimMachine): KernelSpan[] {
-  const names: Readonly<Record<string, string>> = {
-    one_sided_dispatch: 'dispatch',
-    example_experts: 'experts',
-    one_sided_combine: 'combine',
-  };
+  const part = (kernel: string): string => /dispatch|experts|combine/.exec(kernel)?.[0] ?? kernel;
   const ends = new Map<number, number>();
   return machine.trace.map(({ rank, kernel, start, end }) => {
-    const span = { rank, kernel: names[kernel] ?? kernel, start: Math.max(start, ends.get(rank) ?? 0), end };
+    const span = { rank, kernel: part(kernel), start: Math.max(start, ends.get(rank) ?? 0), end };
     ends.set(rank, end);
     return span;
   });
 }
 
-/** One rank's round: all that a user of Heddle has to write. */
-async function runRank(world: World, shape: Shape, { tokens, topkIds, topkWeights, payloads }: Source) {
-  const { dtype, hidden } = shape.output;
-  const { device } = world;
-  const stream = device.createStream();
-  const ep = await ExpertParallel.create(world, layerOf(shape));
-  const experts = await ExampleExperts.create(world, ep, stream);
-  const x = tensorFrom(device, stream, payloads.x!, 'u8', [tokens, shape.payloads[0]!.rowBytes]);
-  const out = emptyTensor(device, dtype, [tokens, hidden]);
-
-  const clock = new KernelClock(world, stream);
-  ep.dispatch({ topkIds, topkWeights: topkWeights!, payloads: { x } }, stream);
-  clock.ended('dispatch');
-  experts.run(stream);
-  clock.ended('experts');
-  ep.combine(out, stream);
-  clock.ended('combine');
-  await ep.synchronize(stream);
-
-  const result = { out: await readBits(out, stream), spans: clock.spans() };
-  await ep.dispose();
-  return result;
-}
-
-/** When kernels began and ended on a GPU. The simulated machine knows by itself, and events would hold it up. */
-class KernelClock {
-  private readonly events: {
-    readonly name: string;
-    readonly event: ReturnType<World['device']['createEvent']>;
-  }[] = [];
-
-  constructor(
-    private readonly world: World,
-    private readonly stream: ReturnType<World['device']['createStream']>,
-  ) {
-    this.ended('');
-  }
-
-  ended(name: string): void {
-    const { device } = this.world;
-    if (device.kind === 'sim') return;
-    const event = device.createEvent();
-    this.stream.record(event);
-    this.events.push({ name, event });
-  }
-
-  /** In microseconds since this rank began. */
-  spans(): KernelSpan[] {
-    const [zero, ...ends] = this.events;
-    if (zero === undefined) return [];
-    let start = 0;
-    return ends.map(({ name, event }) => {
-      const end = event.elapsedSince(zero.event) * 1000;
-      const span = { rank: this.world.rank, kernel: name, start, end };
-      start = end;
-      return span;
-    });
-  }
-}
-
-function shapeOf({ ranks, tokens, hidden, experts, topk, dtype }: Options): Shape {
+function shapeOf({ ranks, nodes, tokens, hidden, experts, topk, dtype }: Options): Shape {
   if (!rowDtypes.includes(dtype)) throw new ArgumentError('--dtype', dtype, `one of ${rowDtypes.join(', ')}`);
   requireInteger('--ranks', ranks, 1, limits.ranks);
+  requireInteger('--nodes', nodes, 1, ranks);
+  if (ranks % nodes !== 0)
+    throw new ArgumentError('--nodes', nodes, `a divisor of ${ranks}, the number of ranks`);
   requireInteger('--tokens', tokens, 1, limits.maxTokens);
   requireInteger('--hidden', hidden, 1, limits.rowBytes / dtypes[dtype].size);
   requireInteger('--experts', experts, 1, limits.experts);

@@ -13,7 +13,10 @@ export interface KernelSpan {
 
 export interface DemoResult {
   readonly shape: Shape;
+  readonly nodes: number;
   readonly simulated: boolean;
+  /** libfabric's provider between the nodes of the second run, on GPUs of both; null where none was used. */
+  readonly network: string | null;
   readonly traffic: Traffic;
   /** All ranks' results with the reference's. */
   readonly comparison: Comparison;
@@ -41,28 +44,39 @@ export function renderDemo(result: DemoResult): string {
 
 /** The summary, `columns` wide. */
 export function demoText(result: DemoResult, paint: Paint, columns: number): string {
-  const { shape, simulated, seconds } = result;
+  const { shape, nodes, simulated, seconds } = result;
   const { ranks, maxTokens, experts, topK, output } = shape;
   const gpus = `${ranks} ${simulated ? 'simulated ' : ''}GPU${ranks === 1 ? '' : 's'}`;
+  const where = nodes === 1 ? '' : ` on ${nodes} nodes`;
   const lines = [
     '',
     ...wrap(
-      `${gpus}, ${count(maxTokens, 'token')} each, top ${topK} of ${count(experts, 'expert')}`,
+      `${gpus}${where}, ${count(maxTokens, 'token')} each, top ${topK} of ${count(experts, 'expert')}`,
       columns,
     ).map((line) => paint('bold', line)),
     ...wrap(
       `rows of ${output.hidden} ${output.dtype}; dispatch, experts, combine: twice, in ${seconds.toFixed(1)} s`,
       columns,
     ),
+    ...(nodes === 1 ? [] : wrap(`between nodes: ${networks(result)}`, columns)),
     '',
     ...verdict(result, paint, columns),
     '',
-    ...movement(result.traffic, paint, columns),
+    ...movement(result, paint, columns),
     '',
     ...timeline(result, paint, columns),
     '',
   ];
   return `${lines.join('\n')}\n`;
+}
+
+function networks({ nodes, simulated, network }: DemoResult): string {
+  if (!simulated) return `libfabric (${network})`;
+  const again =
+    network === null
+      ? 'both times (with libfabric1 installed, the second run is of processes)'
+      : `then libfabric (${network}) between ${nodes} processes`;
+  return `the simulated machine's network, ${again}`;
 }
 
 function verdict({ comparison, bitwiseRepeatable }: DemoResult, paint: Paint, columns: number): string[] {
@@ -90,8 +104,8 @@ function verdict({ comparison, bitwiseRepeatable }: DemoResult, paint: Paint, co
   return [...right, ...repeatable];
 }
 
-function movement(traffic: Traffic, paint: Paint, columns: number): string[] {
-  const { tokens, routes, rows, dispatch, combine, withoutDedup, remote } = traffic;
+function movement({ traffic, nodes }: DemoResult, paint: Paint, columns: number): string[] {
+  const { tokens, routes, rows, dispatch, combine, withoutDedup, remote, between } = traffic;
   const all = Math.max(withoutDedup, 1);
   const width = Math.max(0, columns - 42);
   const bar = (bytes: number): string => '━'.repeat(Math.round((bytes / all) * width));
@@ -108,6 +122,13 @@ function movement(traffic: Traffic, paint: Paint, columns: number): string[] {
       columns,
       '  ',
     ),
+    ...(nodes === 1
+      ? []
+      : wrap(
+          `Between nodes ${count(between.rows, 'row')} crossed the network each way, ${size(between.dispatch)} there and ${size(between.combine)} back: a token goes once to a node.`,
+          columns,
+          '  ',
+        )),
   ];
 }
 

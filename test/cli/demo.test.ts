@@ -10,7 +10,9 @@ const shape = shapeOfRounds({ ranks: 2, experts: 4, topK: 2, maxTokens: 3, hidde
 
 const result: DemoResult = {
   shape,
+  nodes: 1,
   simulated: true,
+  network: null,
   traffic: traffic(shape, makeAllRoutes(shape, 3, 1)),
   comparison: { compared: 48, different: 0, maxAbsError: 0 },
   bitwiseRepeatable: true,
@@ -70,32 +72,48 @@ describe('the summary', () => {
     expect(text).toContain('✗ not repeatable');
   });
 
+  it('says what lay between nodes, and what crossed it', () => {
+    const moved = traffic(shape, makeAllRoutes(shape, 3, 1), 2);
+    const text = (change: Partial<DemoResult>) =>
+      demoText({ ...result, nodes: 2, traffic: moved, ...change }, plain, 200);
+    expect(text({})).toContain('2 simulated GPUs on 2 nodes, 3 tokens each');
+    expect(text({})).toContain("the simulated machine's network, both times");
+    expect(text({ network: 'tcp;ofi_rxm' })).toContain('then libfabric (tcp;ofi_rxm) between 2 processes');
+    expect(text({ simulated: false, network: 'shm' })).toContain('between nodes: libfabric (shm)\n');
+    expect(text({})).toContain(`Between nodes ${moved.between.rows} rows crossed the network each way`);
+    expect(demoText(result, plain, 200)).not.toContain('nodes');
+  });
+
   it('does without tokens, and without a timeline', () => {
     const none = { ...result, traffic: traffic(shape, makeAllRoutes(shape, 0, 1)), spans: [] };
     expect(demoText(none, plain, 80)).toContain('0 tokens, 0 routes');
   });
 });
 
+/** Runs it; what it printed. */
+async function demo(...options: string[]) {
+  const said = { out: '', err: '' };
+  vi.spyOn(process.stdout, 'write').mockImplementation((text) => {
+    said.out += text;
+    return true;
+  });
+  vi.spyOn(process.stderr, 'write').mockImplementation((text) => {
+    said.err += text;
+    return true;
+  });
+  return { code: await heddle(['demo', ...options]), ...said };
+}
+
 describe('heddle demo', () => {
   afterEach(() => {
     vi.restoreAllMocks();
+    vi.unstubAllEnvs();
     process.exitCode = undefined;
   });
 
   it('prints exactly the documented figures as JSON, and progress beside it', async () => {
-    let out = '';
-    let err = '';
-    vi.spyOn(process.stdout, 'write').mockImplementation((text) => {
-      out += text;
-      return true;
-    });
-    vi.spyOn(process.stderr, 'write').mockImplementation((text) => {
-      err += text;
-      return true;
-    });
     const sizes = ['--ranks', '3', '--tokens', '4', '--hidden', '33', '--experts', '10', '--topk', '2'];
-    const code = await heddle([
-      'demo',
+    const { code, out, err } = await demo(
       '--device',
       'sim',
       ...sizes,
@@ -104,26 +122,43 @@ describe('heddle demo', () => {
       '--seed',
       '5',
       '--json',
-    ]);
+    );
     expect(code).toBe(0);
     const { seconds, ...figures } = JSON.parse(out);
     const of = shapeOfRounds({ ranks: 3, experts: 10, topK: 2, maxTokens: 4, hidden: 33, dtype: 'f32' });
     const { dispatch, combine, withoutDedup } = traffic(of, makeAllRoutes(of, 4, 5));
     expect(figures).toEqual({
       ranks: 3,
+      nodes: 1,
+      network: null,
       tokens: 4,
       hidden: 33,
       experts: 10,
       topK: 2,
       maxAbsError: 0,
       bitwiseRepeatable: true,
-      bytes: { dispatch, combine, withoutDedup },
+      bytes: { dispatch, combine, withoutDedup, betweenNodes: 0 },
     });
     expect(seconds).toBeGreaterThan(0);
     expect(err).toMatch(/^heddle demo: 4 tokens for each of 3 simulated GPUs …\n/);
   });
 
+  it.each(['tcp;ofi_rxm', 'shm'])('reaches nodes by processes over %s', async (provider) => {
+    vi.stubEnv('HEDDLE_PROVIDER', provider);
+    const sizes = ['--ranks', '4', '--tokens', '3', '--hidden', '64', '--experts', '8', '--topk', '3'];
+    const { code, out, err } = await demo('--device', 'sim', '--nodes', '2', ...sizes, '--json');
+    expect(code, err).toBe(0);
+    const of = shapeOfRounds({ ranks: 4, experts: 8, topK: 3, maxTokens: 3, hidden: 64, dtype: 'bf16' });
+    const { between } = traffic(of, makeAllRoutes(of, 3, 1), 2);
+    expect(JSON.parse(out)).toMatchObject({
+      ...{ ranks: 4, nodes: 2, network: provider, maxAbsError: 0, bitwiseRepeatable: true },
+      bytes: { betweenNodes: between.rows * 2 * 64 * 2 },
+    });
+    expect(err).toContain(`the same again, in 2 processes over ${provider} …`);
+  });
+
   it.each([
+    ['--nodes', '3', '--nodes is 3; it must be a divisor of 8'],
     ['--ranks', '0', '--ranks is 0'],
     ['--ranks', '73', '--ranks is 73'],
     ['--tokens', '-1', '--tokens is -1'],
@@ -134,12 +169,8 @@ describe('heddle demo', () => {
     ['--device', 'tpu', '--device is "tpu"'],
     ['--seed', 'x', "argument 'x' is invalid"],
   ])('refuses %s %s', async (option, value, message) => {
-    let err = '';
-    vi.spyOn(process.stderr, 'write').mockImplementation((text) => {
-      err += text;
-      return true;
-    });
-    expect(await heddle(['demo', option, value])).toBe(2);
+    const { code, err } = await demo(option, value);
+    expect(code).toBe(2);
     expect(err).toContain(message);
   });
 });
