@@ -1,5 +1,6 @@
 /** `heddle demo --layer`: a whole layer in two ways, beside plain code. */
 import { LayerClock, type Span } from '../bench/index.js';
+import type { ProviderName } from '../fabric/index.js';
 import { type Bits, type MoeModel, profiles, traffic, withExperts } from '../layer/index.js';
 import { emptyTensor, MoeLayer, type MoeLayerOptions, readBits, tensorFrom } from '../moe/index.js';
 import { SimMachine } from '../sim/index.js';
@@ -14,11 +15,13 @@ import {
   shapeOfRounds,
 } from '../testing/index.js';
 import { World } from '../world/index.js';
+import { networkHere } from './demo-nodes.js';
 import type { Bar, DemoResult, KernelSpan } from './print-demo.js';
 
 /** How much is run. */
 export interface DemoSizes {
   readonly ranks: number;
+  readonly nodes: number;
   /** Of each rank. */
   readonly tokens: number;
   readonly hidden: number;
@@ -50,15 +53,17 @@ export async function demoLayer(
   progress: (what: string) => void,
 ): Promise<DemoResult & { readonly layer: LayerFigures }> {
   const started = performance.now();
-  const { ranks, tokens, seed } = sizes;
+  const { ranks, nodes, tokens, seed } = sizes;
+  const network = !simulated && nodes > 1 ? networkHere() : null;
+  const where = { nodes, simulated, network };
   const model = layerModel(sizes);
   const inputs = makeLayer(model, new Array<number>(ranks).fill(tokens), seed);
   progress('router, dispatch, experts, combine …');
-  const first = await runOnce(inputs, tokens, simulated, 'in-order', { overlap: false });
+  const first = await runOnce(inputs, tokens, where, 'in-order', { overlap: false });
   const microBatches = tokens < 2 ? 1 : 2;
   const again = microBatches === 1 ? 'with sends and receives apart' : 'in two micro-batches';
   progress(`the same again, ${again} …`);
-  const second = await runOnce(inputs, tokens, simulated, 'random', { microBatches });
+  const second = await runOnce(inputs, tokens, where, 'random', { microBatches });
   progress('comparing with plain code …');
   const { hidden, experts, topK } = model;
   const shape = shapeOfRounds({ ranks, experts, topK, maxTokens: tokens, hidden, dtype: 'bf16' });
@@ -66,7 +71,7 @@ export async function demoLayer(
   const { family, why } = first[0]!;
   const outs = first.map(({ out }) => out);
   return {
-    ...{ shape, simulated, seconds, layer: { inner, family, why } },
+    ...{ shape, ...where, seconds, layer: { inner, family, why } },
     about: [
       `rows of ${hidden} bf16, experts of ${inner}, a shared one; router, dispatch, experts, combine: twice, in ${seconds.toFixed(1)} s`,
       `carried by ${family}: ${why}`,
@@ -79,6 +84,7 @@ export async function demoLayer(
     traffic: traffic(
       shape,
       inputs.routed.map((routed) => ({ tokens, topkIds: expectedRoutes(routed).topkIds })),
+      nodes,
     ),
     comparison: compareLayer(hidden, outs, plainLayer(inputs)),
     bitwiseRepeatable: outs.every(
@@ -86,6 +92,12 @@ export async function demoLayer(
     ),
     ...{ picture: 'One forward', bars, spans: second.flatMap(({ spans }) => spans.map(spanOf(simulated))) },
   };
+}
+
+interface Where {
+  readonly nodes: number;
+  readonly simulated: boolean;
+  readonly network: ProviderName | null;
 }
 
 interface LayerRun {
@@ -98,15 +110,15 @@ interface LayerRun {
 function runOnce(
   inputs: LayerInputs,
   maxTokens: number,
-  simulated: boolean,
+  { nodes, simulated, network }: Where,
   schedule: 'in-order' | 'random',
   how: Pick<MoeLayerOptions, 'overlap' | 'microBatches'>,
 ): Promise<LayerRun[]> {
   const ranks = inputs.routed.length;
   const device = simulated
     ? { device: 'sim' as const, sim: SimMachine.create({ ranks, schedule }) }
-    : { device: 'cuda' as const };
-  return World.local({ ranks, ...device }, (world) => runRank(world, inputs, { maxTokens, ...how }));
+    : { device: 'cuda' as const, ...(network !== null && { fabric: { provider: network } }) };
+  return World.local({ ranks, nodes, ...device }, (world) => runRank(world, inputs, { maxTokens, ...how }));
 }
 
 /** One rank's layer: all that a user of Heddle has to write, and a clock. */
