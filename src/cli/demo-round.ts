@@ -61,7 +61,7 @@ class KernelClock {
     let start = 0;
     return ends.map(({ name, event }) => {
       const end = event.elapsedSince(zero.event) * 1000;
-      const span = { rank: this.world.rank, kernel: name, start, end };
+      const span = { rank: this.world.rank, stream: 0, kernel: name, start, end };
       start = end;
       return span;
     });
