@@ -135,6 +135,11 @@ export class Engine implements Machine {
     return thread;
   }
 
+  /** Whose program that is. */
+  get hostProgram(): string {
+    return this.acting?.program.name ?? 'the host';
+  }
+
   newThreads(count: number): number {
     const first = this.nextThread;
     this.nextThread += count;
