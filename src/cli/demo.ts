@@ -2,6 +2,7 @@ import { totalmem } from 'node:os';
 import { type Command, InvalidArgumentError } from 'commander';
 import { countGpus } from '../cuda/index.js';
 import { ArgumentError, requireInteger, UnavailableError } from '../errors/index.js';
+import { mostRoutedExperts } from '../kernels/index.js';
 import {
   type Bits,
   dtypes,
@@ -12,7 +13,14 @@ import {
   type Source,
   traffic,
 } from '../layer/index.js';
-import { ExpertParallel, emptyTensor, leastWindowBytes, readBits, tensorFrom } from '../moe/index.js';
+import {
+  ExpertParallel,
+  emptyTensor,
+  leastWindowBytes,
+  MoeLayer,
+  readBits,
+  tensorFrom,
+} from '../moe/index.js';
 import { SimMachine } from '../sim/index.js';
 import {
   compareBits,
@@ -25,14 +33,11 @@ import {
   shapeOfRounds,
 } from '../testing/index.js';
 import { type DeviceChoice, World } from '../world/index.js';
-import { type DemoResult, type KernelSpan, renderDemo } from './print-demo.js';
+import { type DemoSizes, demoLayer, type LayerFigures, layerModel, layerUnit } from './demo-layer.js';
+import { type Bar, type DemoResult, type KernelSpan, renderDemo } from './print-demo.js';
 
-interface Options {
-  readonly ranks: number;
-  readonly tokens: number;
-  readonly hidden: number;
-  readonly experts: number;
-  readonly topk: number;
+interface Flags extends Partial<DemoSizes> {
+  readonly layer?: boolean;
   readonly dtype: RowDtype;
   readonly seed: number;
   readonly device: DeviceChoice;
@@ -40,20 +45,23 @@ interface Options {
 }
 
 const { hidden, experts, topK } = profiles.deepseek_v3;
+/** Few enough for a busy laptop to simulate in seconds; the experts of a layer are what takes the time. */
+const roundSizes = { ranks: 8, tokens: 16, hidden, experts, topk: topK };
+const layerSizes = { ranks: 4, tokens: 6, hidden: 128, experts: 16, topk: 4 };
 const rowDtypes: readonly RowDtype[] = ['bf16', 'f16', 'f32'];
 
 /** Adds `heddle demo`. */
 export function register(program: Command): void {
   program
     .command('demo')
-    .description('one round of a Mixture-of-Experts layer: verified, and shown')
-    .option('--ranks <n>', 'GPUs that share the experts', integer, 8)
-    // Few enough for a busy laptop to simulate in seconds.
-    .option('--tokens <n>', 'tokens that each of them brings', integer, 16)
-    .option('--hidden <n>', 'elements of a row', integer, hidden)
-    .option('--experts <n>', 'experts of all ranks together', integer, experts)
-    .option('--topk <n>', 'experts that a token goes to', integer, topK)
-    .option('--dtype <type>', 'of the rows: bf16, f16 or f32', 'bf16')
+    .description('one round of a Mixture-of-Experts layer, or a whole layer: verified, and shown')
+    .option('--layer', 'a whole layer, small: router, experts that are MLPs and a shared one, too')
+    .option('--ranks <n>', `GPUs that share the experts${otherwise('ranks')}`, integer)
+    .option('--tokens <n>', `tokens that each of them brings${otherwise('tokens')}`, integer)
+    .option('--hidden <n>', `elements of a row${otherwise('hidden')}`, integer)
+    .option('--experts <n>', `experts of all ranks together${otherwise('experts')}`, integer)
+    .option('--topk <n>', `experts that a token goes to${otherwise('topk')}`, integer)
+    .option('--dtype <type>', 'of the rows: bf16, f16 or f32; of a layer bf16', 'bf16')
     .option('--seed <n>', 'of the routes and rows', integer, 1)
     .option('--device <kind>', 'auto (GPUs where there are enough, else simulated ones), sim or cuda', 'auto')
     .option('--json', 'print the figures as JSON')
@@ -64,40 +72,68 @@ Every token goes to the ranks that own its experts (dispatch), small experts com
 the sum of what they made of it (combine). The result is compared with a plain reference, bit by bit; then everything
 is run a second time, the simulated machine in another order, and must give the same bits.
 
+With --layer tokens are routed by DeepSeek-V3's router, and experts are its MLPs in small, the shared one too. First one phase
+follows another, then there are two micro-batches, one of which computes while the other's rows travel: both give the same
+bits, and those that plain code gives, but for rounding.
+
 Exit code: 0 when the results are right, 1 when they are not.
 
 Examples:
   $ heddle demo
+  $ heddle demo --layer
   $ heddle demo --ranks 64 --tokens 4 --hidden 1024
   $ heddle demo --ranks 3 --experts 10 --topk 2 --dtype f32 --json`,
     )
-    .action(async (options: Options) => {
-      const result = await demo(options, (what) => process.stderr.write(`heddle demo: ${what}\n`));
-      process.stdout.write(
-        options.json ? `${JSON.stringify(figures(result), null, 2)}\n` : renderDemo(result),
-      );
+    .action(async (flags: Flags) => {
+      const result = await demo(flags, (what) => process.stderr.write(`heddle demo: ${what}\n`));
+      process.stdout.write(flags.json ? `${JSON.stringify(figures(result), null, 2)}\n` : renderDemo(result));
       process.exitCode = result.comparison.different === 0 && result.bitwiseRepeatable ? 0 : 1;
     });
 }
 
-/** Runs the round trip twice and compares it with the reference. */
-export async function demo(options: Options, progress: (what: string) => void): Promise<DemoResult> {
-  const started = performance.now();
-  const shape = shapeOf(options);
-  const simulated = isSimulated(options);
+/** The default of an option, of a round and of a layer. */
+const otherwise = (of: keyof typeof roundSizes): string =>
+  ` (default: ${roundSizes[of]}, with --layer ${layerSizes[of]})`;
+
+function demo(flags: Flags, progress: (what: string) => void): Promise<Result> {
+  const sizes = sizesOf(flags);
+  const simulated = isSimulated(flags.device, sizes.ranks);
+  const shape = shapeOf(flags, sizes);
   const { ranks, maxTokens } = shape;
   const gpus = `${simulated ? 'simulated ' : ''}GPU${ranks === 1 ? '' : 's'}`;
   progress(`${maxTokens} tokens for each of ${ranks} ${gpus} …`);
-  const sources = makeSources(shape, maxTokens, options.seed);
+  return flags.layer
+    ? demoLayer(sizes, simulated, progress)
+    : demoRound(shape, sizes.seed, simulated, progress);
+}
+
+type Result = DemoResult & { readonly layer?: LayerFigures };
+
+/** Runs the round trip twice and compares it with the reference. */
+async function demoRound(
+  shape: Shape,
+  seed: number,
+  simulated: boolean,
+  progress: (what: string) => void,
+): Promise<DemoResult> {
+  const started = performance.now();
+  const sources = makeSources(shape, shape.maxTokens, seed);
   progress('dispatch, experts, combine …');
   const first = await runOnce(shape, sources, simulated, 'in-order');
   progress(`the same again${simulated ? ', in another order' : ''} …`);
   const second = await runOnce(shape, sources, simulated, 'random');
   progress('comparing with the reference …');
   const expected = expectedRound(shape, sources);
+  const { hidden, dtype } = shape.output;
+  const seconds = Math.round((performance.now() - started) / 10) / 100;
   return {
-    shape,
-    simulated,
+    ...{ shape, simulated, seconds },
+    about: [`rows of ${hidden} ${dtype}; dispatch, experts, combine: twice, in ${seconds.toFixed(1)} s`],
+    says: {
+      right: 'every bit as in the reference',
+      repeatable: 'the second run gave the same bits',
+      notRepeatable: 'the second run gave other bits',
+    },
     traffic: traffic(shape, sources),
     comparison: mergeComparisons(
       first.out.map((out, rank) => compareCombined(shape, rank, out, expected[rank]!)),
@@ -106,13 +142,18 @@ export async function demo(options: Options, progress: (what: string) => void): 
       return compareBits('out', shape.output.dtype, second.out[rank]!, out).different === 0;
     }),
     // The first round on GPUs also loads the kernels.
-    spans: second.spans,
-    seconds: Math.round((performance.now() - started) / 10) / 100,
+    ...{ picture: 'One round', bars, spans: second.spans },
   };
 }
 
+const bars: readonly Bar[] = [
+  { name: 'dispatch', mark: '█', colour: 'cyan' },
+  { name: 'experts', mark: '▒', colour: 'yellow' },
+  { name: 'combine', mark: '▓', colour: 'magenta' },
+];
+
 /** What `--json` prints. */
-function figures({ shape, comparison, bitwiseRepeatable, traffic, seconds }: DemoResult) {
+function figures({ shape, comparison, bitwiseRepeatable, traffic, seconds, layer }: Result) {
   const { ranks, maxTokens, output, experts, topK } = shape;
   const { dispatch, combine, withoutDedup } = traffic;
   return {
@@ -121,6 +162,7 @@ function figures({ shape, comparison, bitwiseRepeatable, traffic, seconds }: Dem
     hidden: output.hidden,
     experts,
     topK,
+    ...layer,
     maxAbsError: comparison.maxAbsError,
     bitwiseRepeatable,
     bytes: { dispatch, combine, withoutDedup },
@@ -161,9 +203,9 @@ function tracedSpans(machine: SimMachine): KernelSpan[] {
   };
   const ends = new Map<number, number>();
   return machine.trace.map(({ rank, kernel, start, end }) => {
-    const span = { rank, kernel: names[kernel] ?? kernel, start: Math.max(start, ends.get(rank) ?? 0), end };
+    const begin = Math.max(start, ends.get(rank) ?? 0);
     ends.set(rank, end);
-    return span;
+    return { rank, stream: 0, kernel: names[kernel] ?? kernel, start: begin, end };
   });
 }
 
@@ -220,24 +262,38 @@ class KernelClock {
     let start = 0;
     return ends.map(({ name, event }) => {
       const end = event.elapsedSince(zero.event) * 1000;
-      const span = { rank: this.world.rank, kernel: name, start, end };
+      const span = { rank: this.world.rank, stream: 0, kernel: name, start, end };
       start = end;
       return span;
     });
   }
 }
 
-function shapeOf({ ranks, tokens, hidden, experts, topk, dtype }: Options): Shape {
+/** What was asked for, and the defaults. */
+function sizesOf({ layer = false, dtype, seed, ...flags }: Flags): DemoSizes {
+  const { ranks, tokens, hidden, experts, topk } = { ...(layer ? layerSizes : roundSizes), ...flags };
   if (!rowDtypes.includes(dtype)) throw new ArgumentError('--dtype', dtype, `one of ${rowDtypes.join(', ')}`);
+  if (layer && dtype !== 'bf16') throw new ArgumentError('--dtype', dtype, 'bf16 with --layer');
   requireInteger('--ranks', ranks, 1, limits.ranks);
   requireInteger('--tokens', tokens, 1, limits.maxTokens);
   requireInteger('--hidden', hidden, 1, limits.rowBytes / dtypes[dtype].size);
-  requireInteger('--experts', experts, 1, limits.experts);
-  requireInteger('--topk', topk, 1, limits.topK);
+  if (layer && hidden % layerUnit !== 0)
+    throw new ArgumentError('--hidden', hidden, `a multiple of ${layerUnit} with --layer`);
+  requireInteger('--experts', experts, 1, layer ? mostRoutedExperts : limits.experts);
+  requireInteger('--topk', topk, 1, layer ? Math.min(experts, limits.topK) : limits.topK);
+  return { ranks, tokens, hidden, experts, topk, seed };
+}
+
+/** What dispatch and combine carry: small enough for this machine's memory, where it is simulated. */
+function shapeOf({ dtype, layer }: Flags, sizes: DemoSizes): Shape {
+  const { ranks, tokens, hidden, experts, topk } = sizes;
   const shape = shapeOfRounds({ ranks, experts, topK: topk, maxTokens: tokens, hidden, dtype });
+  const windows = layer
+    ? MoeLayer.memory({ model: layerModel(sizes), maxTokens: tokens, ranks }).bytes
+    : leastWindowBytes(shape);
   // Windows of all ranks, the reference's copies of them and two results: about three times the windows.
   const most = totalmem() / 2;
-  const bytes = 3 * ranks * leastWindowBytes(shape);
+  const bytes = 3 * ranks * windows;
   if (bytes > most) {
     throw new ArgumentError(
       '--tokens',
@@ -248,7 +304,7 @@ function shapeOf({ ranks, tokens, hidden, experts, topk, dtype }: Options): Shap
   return shape;
 }
 
-function isSimulated({ device, ranks }: Options): boolean {
+function isSimulated(device: DeviceChoice, ranks: number): boolean {
   if (device !== 'auto' && device !== 'sim' && device !== 'cuda') {
     throw new ArgumentError('--device', device, 'auto, sim or cuda');
   }

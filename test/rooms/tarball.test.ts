@@ -121,7 +121,13 @@ describe('an empty project', () => {
   test('has the command, and every door opens', () => {
     const command = join(installed, 'dist/cli/main.js');
     expect(run(process.execPath, [command, 'emit', 'flag_barrier'], project)).toContain('__global__');
-    const doors = ['heddle', 'heddle/lang', 'heddle/cuda', 'heddle/fabric'];
+    const { exports } = JSON.parse(readFileSync(join(installed, 'package.json'), 'utf8')) as {
+      exports: Readonly<Record<string, unknown>>;
+    };
+    const doors = Object.entries(exports)
+      .filter(([, door]) => typeof door !== 'string')
+      .map(([name]) => name.replace('.', 'heddle'));
+    expect(doors).toContain('heddle/world');
     const program = doors.map((door) => `await import('${door}');`).join('');
     run(process.execPath, ['--input-type=module', '-e', program], project);
   });
