@@ -25,7 +25,8 @@ const asking = (look: 'load' | 'read'): CheckSubject => ({
       ranks: 1,
       async run(machine) {
         const device = machine.device(0);
-        const { host, address, bytes } = device.allocateMapped(64, 'mailbox');
+        const mailbox = device.allocateMapped(64, 'mailbox');
+        const { host } = mailbox;
         const word = new Uint32Array(1);
         let done = false;
         const step = () => {
@@ -38,7 +39,7 @@ const asking = (look: 'load' | 'read'): CheckSubject => ({
         };
         const end = machine.startHost(0, { name: 'answers', hearsOutside: false, step, onError: () => {} });
         const rank = { rank: 0, device, stream: device.createStream() };
-        await launch(rank, asks.ir(), { block: 1 }, { words: { address, bytes } });
+        await launch(rank, asks.ir(), { block: 1 }, { words: mailbox });
         await rank.stream.synchronize();
         end();
         const answer = host.load(answered);
