@@ -17,6 +17,7 @@ import { Meetings } from './meetings.js';
 import { SimBuffer } from './memory.js';
 import type { Random } from './random.js';
 import type { Agent, Schedule } from './schedule.js';
+import { hostProgram } from './sites.js';
 import { soon } from './soon.js';
 import { Spins } from './spins.js';
 import { Statistics } from './statistics.js';
@@ -137,7 +138,7 @@ export class Engine implements Machine {
 
   /** Whose program that is. */
   get hostProgram(): string {
-    return this.acting?.program.name ?? 'the host';
+    return this.acting?.program.name ?? hostProgram;
   }
 
   newThreads(count: number): number {

@@ -147,7 +147,7 @@ export class SimMachine {
 
   /** Where threads of hosts have done something in mapped memory, or at the network: checked mode only. */
   get hostSites(): readonly HostSite[] {
-    return this.sites.ofHosts;
+    return this.sites.ofThreads;
   }
 
   /** Every launch that has ended: when it started and ended, in steps of the machine. */

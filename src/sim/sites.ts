@@ -5,6 +5,9 @@ import type { Site, SiteId } from './detector.js';
 /** What threads of hosts do in mapped memory, and at the network: post writes, and hear of those that have come. */
 export type HostOperation = 'load' | 'store' | 'read' | 'write' | 'post' | 'hear';
 
+/** The program that is no thread beside it. */
+export const hostProgram = 'the host';
+
 /** A line of a host's program. */
 export interface HostSite extends Site {
   readonly operation: HostOperation;
@@ -27,7 +30,7 @@ export class SiteRegistry {
     return first;
   }
 
-  /** The number of the line that called a method of `called`. `program`: whose it is. */
+  /** The number of the line that called a method of `called`. `program`: the thread's that did. */
   ofHost(called: Class, operation: HostOperation, program: string): SiteId {
     const { where, text } = hostLine(called);
     const key = `${program} ${where} ${operation}`;
@@ -41,9 +44,9 @@ export class SiteRegistry {
     return known.id;
   }
 
-  /** Those of hosts so far. */
-  get ofHosts(): HostSite[] {
-    return [...this.hosts.values()].map(({ site }) => site);
+  /** Those of hosts' threads so far. */
+  get ofThreads(): HostSite[] {
+    return [...this.hosts.values()].map(({ site }) => site).filter(({ kernel }) => kernel !== hostProgram);
   }
 
   site(id: SiteId): Site {
@@ -55,7 +58,7 @@ type Class = { readonly name: string };
 type Line = ReturnType<typeof writtenLine>;
 
 const lines = new Map<string, Line>();
-const unknown: Line = { where: 'the host', text: 'by the host' };
+const unknown: Line = { where: hostProgram, text: 'by the host' };
 
 /** The line that called a method of a class: 'src/kernels/hybrid/proxy.ts:102:30'. */
 export function hostLine(called: Class): Line {
