@@ -1,6 +1,5 @@
 /** `heddle demo --layer`: a whole layer in two ways, beside plain code. */
 import { LayerClock, type Span } from '../bench/index.js';
-import type { ProviderName } from '../fabric/index.js';
 import { type Bits, type MoeModel, profiles, traffic, withExperts } from '../layer/index.js';
 import { emptyTensor, MoeLayer, type MoeLayerOptions, readBits, tensorFrom } from '../moe/index.js';
 import { SimMachine } from '../sim/index.js';
@@ -15,7 +14,6 @@ import {
   shapeOfRounds,
 } from '../testing/index.js';
 import { World } from '../world/index.js';
-import { networkHere } from './demo-nodes.js';
 import type { Bar, DemoResult, KernelSpan } from './print-demo.js';
 
 /** How much is run. */
@@ -54,16 +52,14 @@ export async function demoLayer(
 ): Promise<DemoResult & { readonly layer: LayerFigures }> {
   const started = performance.now();
   const { ranks, nodes, tokens, seed } = sizes;
-  const network = !simulated && nodes > 1 ? networkHere() : null;
-  const where = { nodes, simulated, network };
   const model = layerModel(sizes);
   const inputs = makeLayer(model, new Array<number>(ranks).fill(tokens), seed);
   progress('router, dispatch, experts, combine …');
-  const first = await runOnce(inputs, tokens, where, 'in-order', { overlap: false });
+  const first = await runOnce(inputs, { nodes, tokens, simulated }, 'in-order', { overlap: false });
   const microBatches = tokens < 2 ? 1 : 2;
   const again = microBatches === 1 ? 'with sends and receives apart' : 'in two micro-batches';
   progress(`the same again, ${again} …`);
-  const second = await runOnce(inputs, tokens, where, 'random', { microBatches });
+  const second = await runOnce(inputs, { nodes, tokens, simulated }, 'random', { microBatches });
   progress('comparing with plain code …');
   const { hidden, experts, topK } = model;
   const shape = shapeOfRounds({ ranks, experts, topK, maxTokens: tokens, hidden, dtype: 'bf16' });
@@ -71,7 +67,7 @@ export async function demoLayer(
   const { family, why } = first[0]!;
   const outs = first.map(({ out }) => out);
   return {
-    ...{ shape, ...where, seconds, layer: { inner, family, why } },
+    ...{ shape, nodes, simulated, seconds, layer: { inner, family, why } },
     about: [
       `rows of ${hidden} bf16, experts of ${inner}, a shared one; router, dispatch, experts, combine: twice, in ${seconds.toFixed(1)} s`,
       `carried by ${family}: ${why}`,
@@ -94,12 +90,6 @@ export async function demoLayer(
   };
 }
 
-interface Where {
-  readonly nodes: number;
-  readonly simulated: boolean;
-  readonly network: ProviderName | null;
-}
-
 interface LayerRun {
   readonly family: string;
   readonly why: string;
@@ -109,16 +99,17 @@ interface LayerRun {
 
 function runOnce(
   inputs: LayerInputs,
-  maxTokens: number,
-  { nodes, simulated, network }: Where,
+  { nodes, tokens, simulated }: Pick<DemoSizes, 'nodes' | 'tokens'> & { readonly simulated: boolean },
   schedule: 'in-order' | 'random',
   how: Pick<MoeLayerOptions, 'overlap' | 'microBatches'>,
 ): Promise<LayerRun[]> {
   const ranks = inputs.routed.length;
   const device = simulated
     ? { device: 'sim' as const, sim: SimMachine.create({ ranks, schedule }) }
-    : { device: 'cuda' as const, ...(network !== null && { fabric: { provider: network } }) };
-  return World.local({ ranks, nodes, ...device }, (world) => runRank(world, inputs, { maxTokens, ...how }));
+    : { device: 'cuda' as const };
+  return World.local({ ranks, nodes, ...device }, (world) =>
+    runRank(world, inputs, { maxTokens: tokens, ...how }),
+  );
 }
 
 /** One rank's layer: all that a user of Heddle has to write, and a clock. */

@@ -8,13 +8,13 @@ import { leastWindowBytes, MoeLayer } from '../moe/index.js';
 import { shapeOfRounds } from '../testing/index.js';
 import type { DeviceChoice } from '../world/index.js';
 import { type DemoSizes, demoLayer, type LayerFigures, layerModel, layerUnit } from './demo-layer.js';
-import { demoRound } from './demo-round.js';
+import { demoRounds } from './demo-rounds.js';
 import { type DemoResult, renderDemo } from './print-demo.js';
 
 interface Flags extends Partial<DemoSizes> {
   readonly layer?: boolean;
-  readonly nodes: number;
   readonly dtype: RowDtype;
+  readonly nodes: number;
   readonly seed: number;
   readonly device: DeviceChoice;
   readonly json?: boolean;
@@ -49,12 +49,12 @@ Every token goes to the ranks that own its experts (dispatch), small experts com
 the sum of what they made of it (combine). The result is compared with a plain reference, bit by bit; then everything
 is run a second time, the simulated machine in another order, and must give the same bits.
 
-With --nodes the simulated machine has a network too. Where libfabric is installed, the second run of a round is of processes,
-one for each node, and libfabric between them (HEDDLE_PROVIDER chooses its provider).
-
 With --layer tokens are routed by DeepSeek-V3's router, and experts are its MLPs in small, the shared one too. First one phase
 follows another, then there are two micro-batches, one of which computes while the other's rows travel: both give the same
 bits, and those that plain code gives, but for rounding.
+
+With --nodes the simulated machine has a network too. Where libfabric is installed, the second run of a round is of processes,
+one for each node, and libfabric between them (HEDDLE_PROVIDER chooses its provider).
 
 Exit code: 0 when the results are right, 1 when they are not.
 
@@ -78,29 +78,29 @@ const otherwise = (of: keyof typeof roundSizes): string =>
 
 function demo(flags: Flags, progress: (what: string) => void): Promise<Result> {
   const sizes = sizesOf(flags);
-  const simulated = isSimulated(flags.device, sizes.ranks);
+  const { ranks, nodes, seed } = sizes;
+  const simulated = isSimulated(flags.device, ranks);
   const shape = shapeOf(flags, sizes);
-  const { ranks, maxTokens } = shape;
-  const gpus = `${simulated ? 'simulated ' : ''}GPU${ranks === 1 ? '' : 's'}`;
-  const where = sizes.nodes > 1 ? ` on ${sizes.nodes} nodes` : '';
-  progress(`${maxTokens} tokens for each of ${ranks} ${gpus}${where} …`);
-  return flags.layer ? demoLayer(sizes, simulated, progress) : demoRound(shape, sizes, simulated, progress);
+  const gpus = `${simulated ? 'simulated ' : ''}GPU${ranks === 1 ? '' : 's'}${nodes > 1 ? ` on ${nodes} nodes` : ''}`;
+  progress(`${shape.maxTokens} tokens for each of ${ranks} ${gpus} …`);
+  return flags.layer
+    ? demoLayer(sizes, simulated, progress)
+    : demoRounds(shape, { nodes, seed, simulated }, progress);
 }
 
-type Result = DemoResult & { readonly layer?: LayerFigures };
+type Result = DemoResult & { readonly network?: string | null; readonly layer?: LayerFigures };
 
 /** What `--json` prints. */
 function figures({ shape, nodes, network, layer, ...result }: Result) {
   const { ranks, maxTokens, output, experts, topK } = shape;
-  const { comparison, bitwiseRepeatable, seconds } = result;
   const { dispatch, combine, withoutDedup, between } = result.traffic;
   return {
     ...{ ranks, nodes, network, tokens: maxTokens, hidden: output.hidden, experts, topK },
     ...layer,
-    maxAbsError: comparison.maxAbsError,
-    bitwiseRepeatable,
+    maxAbsError: result.comparison.maxAbsError,
+    bitwiseRepeatable: result.bitwiseRepeatable,
     bytes: { dispatch, combine, withoutDedup, betweenNodes: between.dispatch + between.combine },
-    seconds,
+    seconds: result.seconds,
   };
 }
 

@@ -24,8 +24,6 @@ export interface DemoResult {
   readonly shape: Shape;
   readonly nodes: number;
   readonly simulated: boolean;
-  /** libfabric's provider between the nodes of the second run, on GPUs of both; null where none was used. */
-  readonly network: string | null;
   /** What was run, a paragraph each. */
   readonly about: readonly string[];
   /** What the verdicts are about. */

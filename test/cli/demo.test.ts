@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { networks } from '../../src/cli/demo-round.js';
+import { networkText } from '../../src/cli/demo-rounds.js';
 import { type DemoResult, demoText } from '../../src/cli/print-demo.js';
 import { heddle } from '../../src/cli/program.js';
 import { traffic } from '../../src/layer/index.js';
@@ -13,7 +13,6 @@ const result: DemoResult = {
   shape,
   nodes: 1,
   simulated: true,
-  network: null,
   about: ['rows of 8 bf16; dispatch, experts, combine: twice, in 0.5 s'],
   says: {
     right: 'every bit as in the reference',
@@ -112,10 +111,10 @@ describe('the summary', () => {
     const moved = traffic(shape, makeAllRoutes(shape, 3, 1), 2);
     const text = demoText({ ...result, nodes: 2, traffic: moved }, plain, 200);
     expect(text).toContain('2 simulated GPUs on 2 nodes, 3 tokens each');
+    expect(networkText(2, true, null)).toContain("the simulated machine's network, both times");
+    expect(networkText(2, true, 'tcp;ofi_rxm')).toContain('then libfabric (tcp;ofi_rxm) between 2 processes');
+    expect(networkText(2, false, 'shm')).toBe('libfabric (shm)');
     expect(text).toContain(`Between nodes ${moved.between.rows} rows crossed the network each way`);
-    expect(networks(2, true, null)).toContain("the simulated machine's network, both times");
-    expect(networks(2, true, 'tcp;ofi_rxm')).toContain('then libfabric (tcp;ofi_rxm) between 2 processes');
-    expect(networks(2, false, 'shm')).toBe('libfabric (shm)');
     expect(demoText(result, plain, 200)).not.toContain('nodes');
   });
 
@@ -178,20 +177,6 @@ describe('heddle demo', () => {
     expect(err).toMatch(/^heddle demo: 4 tokens for each of 3 simulated GPUs …\n/);
   });
 
-  it.each(['tcp;ofi_rxm', 'shm'])('reaches nodes by processes over %s', async (provider) => {
-    vi.stubEnv('HEDDLE_PROVIDER', provider);
-    const sizes = ['--ranks', '4', '--tokens', '3', '--hidden', '64', '--experts', '8', '--topk', '3'];
-    const { code, out, err } = await demo('--device', 'sim', '--nodes', '2', ...sizes, '--json');
-    expect(code, err).toBe(0);
-    const of = shapeOfRounds({ ranks: 4, experts: 8, topK: 3, maxTokens: 3, hidden: 64, dtype: 'bf16' });
-    const { between } = traffic(of, makeAllRoutes(of, 3, 1), 2);
-    expect(JSON.parse(out)).toMatchObject({
-      ...{ ranks: 4, nodes: 2, network: provider, maxAbsError: 0, bitwiseRepeatable: true },
-      bytes: { betweenNodes: between.rows * 2 * 64 * 2 },
-    });
-    expect(err).toContain(`the same again, in 2 processes over ${provider} …`);
-  });
-
   const layer = ['--layer', '--device', 'sim', '--ranks', '2', '--experts', '6', '--topk', '2'];
   const small = [...layer, '--hidden', '64', '--tokens', '3', '--seed', '5'];
 
@@ -200,17 +185,7 @@ describe('heddle demo', () => {
     expect(code).toBe(0);
     const { seconds, maxAbsError, bytes, ...figures } = JSON.parse(out);
     expect(figures).toEqual({
-      ...{
-        ranks: 2,
-        nodes: 1,
-        network: null,
-        tokens: 3,
-        hidden: 64,
-        experts: 6,
-        topK: 2,
-        inner: 64,
-        family: 'one-sided',
-      },
+      ...{ ranks: 2, nodes: 1, tokens: 3, hidden: 64, experts: 6, topK: 2, inner: 64, family: 'one-sided' },
       why: '2 ranks of one node: ranks that share NVLink store into each other’s windows',
       bitwiseRepeatable: true,
     });
@@ -234,16 +209,16 @@ describe('heddle demo', () => {
     for (const mark of ['░', '█', '▒', '▓', '▚']) expect(bars.join(''), mark).toContain(mark);
   });
 
-  it('carries a layer between nodes too', async () => {
-    const { code, out, err } = await demo(...small, '--nodes', '2', '--json');
-    expect(code, err).toBe(0);
-    const { family, bytes, bitwiseRepeatable } = JSON.parse(out);
-    expect([family, bitwiseRepeatable]).toEqual(['hybrid', true]);
-    expect(bytes.betweenNodes).toBeGreaterThan(0);
+  it('carries a layer between nodes, and says who does', async () => {
+    const { code, out } = await demo(...small, '--nodes', '2');
+    expect(code).toBe(0);
+    expect(out).toContain('2 simulated GPUs on 2 nodes');
+    expect(out).toContain('carried by hybrid: ');
   });
 
   it('cuts no single token in two', async () => {
-    const { out } = await demo(...layer, '--hidden', '64', '--tokens', '1');
+    const { code, out } = await demo(...layer, '--hidden', '64', '--tokens', '1');
+    expect(code).toBe(0);
     expect(out).toContain('✓ repeatable: with sends and receives apart the bits are the same');
   });
 
@@ -257,6 +232,20 @@ describe('heddle demo', () => {
     const { code, err } = await demo('--layer', option, value);
     expect(code).toBe(2);
     expect(err).toContain(message);
+  });
+
+  it.each(['tcp;ofi_rxm', 'shm'])('reaches nodes by processes over %s', async (provider) => {
+    vi.stubEnv('HEDDLE_PROVIDER', provider);
+    const sizes = ['--ranks', '4', '--tokens', '3', '--hidden', '64', '--experts', '8', '--topk', '3'];
+    const { code, out, err } = await demo('--device', 'sim', '--nodes', '2', ...sizes, '--json');
+    expect(code, err).toBe(0);
+    const of = shapeOfRounds({ ranks: 4, experts: 8, topK: 3, maxTokens: 3, hidden: 64, dtype: 'bf16' });
+    const { between } = traffic(of, makeAllRoutes(of, 3, 1), 2);
+    expect(JSON.parse(out)).toMatchObject({
+      ...{ ranks: 4, nodes: 2, network: provider, maxAbsError: 0, bitwiseRepeatable: true },
+      bytes: { betweenNodes: between.rows * 2 * 64 * 2 },
+    });
+    expect(err).toContain(`the same again, in 2 processes over ${provider} …`);
   });
 
   it.each([
