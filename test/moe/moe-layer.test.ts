@@ -26,6 +26,16 @@ test('memory is said before there is a layer', async () => {
   ]);
 });
 
+test('with cuBLAS every expert has room of its own, and rows lie sorted and with their gates besides', () => {
+  const of = { model: deep, maxTokens: 3, ranks: 2 } as const;
+  const rows = (options: object) =>
+    MoeLayer.memory({ ...of, ...options }).parts.find(({ purpose }) => purpose === 'rows of experts')!.bytes;
+  // Of 7 experts rank 0 has 4; 6 tokens come to each at most, of 12 routes.
+  expect(rows({})).toBe(2 * 12 * (64 + 64));
+  expect(rows({ gemm: 'cublas' })).toBe(2 * 4 * 6 * (2 * 64 + 3 * 64));
+  expect(rows({ gemm: 'cublas', capacity: 5 })).toBe(2 * 4 * 5 * (2 * 64 + 3 * 64));
+});
+
 test('the table of docs/moe-layer.md is what the function says', () => {
   const page = readFileSync(new URL('../../docs/moe-layer.md', import.meta.url), 'utf8');
   const eps = [4, 8, 16, 32, 64];
@@ -138,6 +148,8 @@ describe('what cannot work is refused', () => {
       () => ({ maxTokens: 1, microBatches: 2 }),
       'maxTokens is 1; it must be an integer from 2',
     ],
+    ['GEMMs that nobody knows', () => ({ gemm: 'by hand' }), 'gemm is "by hand"; it must be one of'],
+    ['cuBLAS without a GPU', () => ({ gemm: 'cublas' }), 'gemm is "cublas"; it must be \'heddle\' on a'],
     [
       'a family that nobody knows',
       () => ({ family: 'smoke' }),
