@@ -2,6 +2,7 @@ import { type Command, Option } from 'commander';
 import { benchExperts, expertsHead, expertsLine } from '../bench/index.js';
 import { type Alignment, alignments, type ExpertForm, expertForms, profiles } from '../layer/index.js';
 import { integer, integers } from './counts.js';
+import { growingTable } from './growing-table.js';
 
 interface ExpertsFlags {
   readonly profile: string;
@@ -58,8 +59,7 @@ Examples:
 
 async function run({ profile, ep, form, capacity, device, json, ...flags }: ExpertsFlags): Promise<void> {
   const simulated = device === 'sim';
-  const table = json ? process.stderr : process.stdout;
-  table.write(`${expertsHead()}\n`);
+  const row = growingTable(json ? process.stderr : process.stdout, expertsHead());
   const report = await benchExperts(
     {
       workload: { profile, ranks: ep, dtype: 'bf16', combineDtype: 'bf16', router: 'uniform', seed: 1 },
@@ -70,7 +70,7 @@ async function run({ profile, ep, form, capacity, device, json, ...flags }: Expe
       },
       ...{ device, iterations: flags.iterations ?? (simulated ? 1 : 30) },
     },
-    (point) => table.write(`${expertsLine(point)}\n`),
+    (point) => row(expertsLine(point)),
   );
   if (json) process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);
 }

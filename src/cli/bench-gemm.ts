@@ -2,6 +2,7 @@ import { type Command, Option } from 'commander';
 import { benchGemm, gemmHead, gemmLines } from '../bench/index.js';
 import { profiles } from '../layer/index.js';
 import { integer, integers } from './counts.js';
+import { growingTable } from './growing-table.js';
 
 interface GemmFlags {
   readonly profile: string;
@@ -56,7 +57,7 @@ Examples:
 async function run({ profile, routes, device, json, ...flags }: GemmFlags): Promise<void> {
   const simulated = device === 'sim';
   const table = json ? process.stderr : process.stdout;
-  table.write(`${gemmHead()}\n`);
+  const row = growingTable(table, gemmHead());
   const report = await benchGemm(
     {
       ...{ profile, routes, device },
@@ -64,7 +65,7 @@ async function run({ profile, routes, device, json, ...flags }: GemmFlags): Prom
       rows: flags.rows ?? (simulated ? [2] : [16, 512]),
       iterations: flags.iterations ?? (simulated ? 1 : 20),
     },
-    (point) => table.write(`${gemmLines(point)}\n`),
+    (point) => row(gemmLines(point)),
   );
   table.write(`copy ${report.copyBandwidth.toFixed(0)} GB/s; cuBLAS ${report.cublas}\n`);
   if (json) process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);

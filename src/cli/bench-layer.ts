@@ -4,6 +4,7 @@ import { benchLayer, chromeTrace, layerHead, layerLine } from '../bench/index.js
 import { families } from '../kernels/index.js';
 import { profiles } from '../layer/index.js';
 import { integer, integers } from './counts.js';
+import { growingTable } from './growing-table.js';
 
 interface LayerFlags {
   readonly profile: string;
@@ -64,8 +65,7 @@ Examples:
 
 async function run({ profile, ep, device, nccl, family, json, trace, ...flags }: LayerFlags): Promise<void> {
   const simulated = device === 'sim';
-  const table = json ? process.stderr : process.stdout;
-  table.write(`${layerHead()}\n`);
+  const row = growingTable(json ? process.stderr : process.stdout, layerHead());
   const report = await benchLayer(
     {
       ...{ profile, ranks: ep, expertsHere: flags.experts ?? null, nccl, device, trace: trace !== undefined },
@@ -73,7 +73,7 @@ async function run({ profile, ep, device, nccl, family, json, trace, ...flags }:
       ...(family !== undefined && { family }),
       iterations: flags.iterations ?? (simulated ? 1 : 30),
     },
-    (point) => table.write(`${layerLine(point)}\n`),
+    (point) => row(layerLine(point)),
   );
   if (trace !== undefined) writeFileSync(trace, JSON.stringify(chromeTrace(report.spans)));
   if (json) process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);

@@ -3,6 +3,7 @@ import { benchOverlap, type OverlapPlan, overlapHead, overlapLine } from '../ben
 import { families } from '../kernels/index.js';
 import { formats, profiles } from '../layer/index.js';
 import { integer, integers } from './counts.js';
+import { growingTable } from './growing-table.js';
 
 interface OverlapFlags {
   readonly profile: string;
@@ -72,8 +73,7 @@ async function run({
   ...flags
 }: OverlapFlags): Promise<void> {
   const simulated = device === 'sim';
-  const table = json ? process.stderr : process.stdout;
-  table.write(`${overlapHead()}\n`);
+  const row = growingTable(json ? process.stderr : process.stdout, overlapHead());
   const report = await benchOverlap(
     {
       workload: { profile, ranks: ep, dtype, combineDtype: 'bf16', router: 'uniform', seed: 1 },
@@ -82,7 +82,7 @@ async function run({
       ...(family !== undefined && { family }),
       ...{ inner, device, iterations: flags.iterations ?? (simulated ? 1 : 30) },
     },
-    (point) => table.write(`${overlapLine(point)}\n`),
+    (point) => row(overlapLine(point)),
   );
   if (json) process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);
 }
