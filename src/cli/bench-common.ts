@@ -3,6 +3,7 @@ import { type Command, Option } from 'commander';
 import { families } from '../kernels/index.js';
 import { profiles } from '../layer/index.js';
 import { integer } from './counts.js';
+import { growingTable } from './growing-table.js';
 
 /** The flags that `measuring` adds. */
 export interface Measuring {
@@ -42,8 +43,8 @@ export async function tabulate<Point, Report>(
   foot?: (report: Report) => string,
 ): Promise<Report> {
   const table = json ? process.stderr : process.stdout;
-  table.write(`${head}\n`);
-  const report = await measure((point) => table.write(`${line(point)}\n`));
+  const row = growingTable(table, head);
+  const report = await measure((point) => row(line(point)));
   if (foot !== undefined) table.write(`${foot(report)}\n`);
   if (json) process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);
   return report;
