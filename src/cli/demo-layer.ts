@@ -19,6 +19,7 @@ import type { Bar, DemoResult, KernelSpan } from './print-demo.js';
 /** How much is run. */
 export interface DemoSizes {
   readonly ranks: number;
+  readonly nodes: number;
   /** Of each rank. */
   readonly tokens: number;
   readonly hidden: number;
@@ -50,15 +51,15 @@ export async function demoLayer(
   progress: (what: string) => void,
 ): Promise<DemoResult & { readonly layer: LayerFigures }> {
   const started = performance.now();
-  const { ranks, tokens, seed } = sizes;
+  const { ranks, nodes, tokens, seed } = sizes;
   const model = layerModel(sizes);
   const inputs = makeLayer(model, new Array<number>(ranks).fill(tokens), seed);
   progress('router, dispatch, experts, combine …');
-  const first = await runOnce(inputs, tokens, simulated, 'in-order', { overlap: false });
+  const first = await runOnce(inputs, { nodes, tokens, simulated }, 'in-order', { overlap: false });
   const microBatches = tokens < 2 ? 1 : 2;
   const again = microBatches === 1 ? 'with sends and receives apart' : 'in two micro-batches';
   progress(`the same again, ${again} …`);
-  const second = await runOnce(inputs, tokens, simulated, 'random', { microBatches });
+  const second = await runOnce(inputs, { nodes, tokens, simulated }, 'random', { microBatches });
   progress('comparing with plain code …');
   const { hidden, experts, topK } = model;
   const shape = shapeOfRounds({ ranks, experts, topK, maxTokens: tokens, hidden, dtype: 'bf16' });
@@ -66,7 +67,7 @@ export async function demoLayer(
   const { family, why } = first[0]!;
   const outs = first.map(({ out }) => out);
   return {
-    ...{ shape, simulated, seconds, layer: { inner, family, why } },
+    ...{ shape, nodes, simulated, seconds, layer: { inner, family, why } },
     about: [
       `rows of ${hidden} bf16, experts of ${inner}, a shared one; router, dispatch, experts, combine: twice, in ${seconds.toFixed(1)} s`,
       `carried by ${family}: ${why}`,
@@ -79,6 +80,7 @@ export async function demoLayer(
     traffic: traffic(
       shape,
       inputs.routed.map((routed) => ({ tokens, topkIds: expectedRoutes(routed).topkIds })),
+      nodes,
     ),
     comparison: compareLayer(hidden, outs, plainLayer(inputs)),
     bitwiseRepeatable: outs.every(
@@ -97,8 +99,7 @@ interface LayerRun {
 
 function runOnce(
   inputs: LayerInputs,
-  maxTokens: number,
-  simulated: boolean,
+  { nodes, tokens, simulated }: Pick<DemoSizes, 'nodes' | 'tokens'> & { readonly simulated: boolean },
   schedule: 'in-order' | 'random',
   how: Pick<MoeLayerOptions, 'overlap' | 'microBatches'>,
 ): Promise<LayerRun[]> {
@@ -106,7 +107,9 @@ function runOnce(
   const device = simulated
     ? { device: 'sim' as const, sim: SimMachine.create({ ranks, schedule }) }
     : { device: 'cuda' as const };
-  return World.local({ ranks, ...device }, (world) => runRank(world, inputs, { maxTokens, ...how }));
+  return World.local({ ranks, nodes, ...device }, (world) =>
+    runRank(world, inputs, { maxTokens: tokens, ...how }),
+  );
 }
 
 /** One rank's layer: all that a user of Heddle has to write, and a clock. */

@@ -22,6 +22,7 @@ export interface Bar {
 
 export interface DemoResult {
   readonly shape: Shape;
+  readonly nodes: number;
   readonly simulated: boolean;
   /** What was run, a paragraph each. */
   readonly about: readonly string[];
@@ -50,20 +51,21 @@ export function renderDemo(result: DemoResult): string {
 
 /** The summary, `columns` wide. */
 export function demoText(result: DemoResult, paint: Paint, columns: number): string {
-  const { shape, simulated, about } = result;
+  const { shape, nodes, simulated, about } = result;
   const { ranks, maxTokens, experts, topK } = shape;
   const gpus = `${ranks} ${simulated ? 'simulated ' : ''}GPU${ranks === 1 ? '' : 's'}`;
+  const where = nodes === 1 ? '' : ` on ${nodes} nodes`;
   const lines = [
     '',
     ...wrap(
-      `${gpus}, ${count(maxTokens, 'token')} each, top ${topK} of ${count(experts, 'expert')}`,
+      `${gpus}${where}, ${count(maxTokens, 'token')} each, top ${topK} of ${count(experts, 'expert')}`,
       columns,
     ).map((line) => paint('bold', line)),
     ...about.flatMap((paragraph) => wrap(paragraph, columns)),
     '',
     ...verdict(result, paint, columns),
     '',
-    ...movement(result.traffic, paint, columns),
+    ...movement(result, paint, columns),
     '',
     ...timeline(result, paint, columns),
     '',
@@ -97,8 +99,8 @@ function verdict(
   return [...right, ...repeatable];
 }
 
-function movement(traffic: Traffic, paint: Paint, columns: number): string[] {
-  const { tokens, routes, rows, dispatch, combine, withoutDedup, remote } = traffic;
+function movement({ traffic, nodes }: DemoResult, paint: Paint, columns: number): string[] {
+  const { tokens, routes, rows, dispatch, combine, withoutDedup, remote, between } = traffic;
   const all = Math.max(withoutDedup, 1);
   const width = Math.max(0, columns - 42);
   const bar = (bytes: number): string => '━'.repeat(Math.round((bytes / all) * width));
@@ -115,6 +117,13 @@ function movement(traffic: Traffic, paint: Paint, columns: number): string[] {
       columns,
       '  ',
     ),
+    ...(nodes === 1
+      ? []
+      : wrap(
+          `Between nodes ${count(between.rows, 'row')} crossed the network each way, ${size(between.dispatch)} there and ${size(between.combine)} back: a token goes once to a node.`,
+          columns,
+          '  ',
+        )),
   ];
 }
 
