@@ -88,7 +88,7 @@ export class Nic implements Network {
     if (this.underway === this.room) return false;
     this.underway++;
     const number = engine.newNumber();
-    const site = detector === null ? 0 : sites.ofHost(hostSite(Nic));
+    const site = detector === null ? 0 : sites.ofHost(hostSite(this.write));
     detector?.networkPosted(number, engine.hostThread(this.rank));
     const spans = cut(bytes, this.random);
     const write: Write = { number, tag, from, fromAt, to, toAt, site, left: spans.length };
