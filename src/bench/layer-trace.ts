@@ -94,12 +94,9 @@ export function chromeTrace(spans: readonly Span[]): { readonly traceEvents: rea
     const others = spans.filter(
       (to) => to.work === receive && to.batch === from.batch && to.rank !== from.rank,
     );
-    const at = ({ rank, batch, end }: Span) => ({
-      name: 'rows',
-      cat: 'rows',
-      pid: rank,
-      tid: batch,
-      ts: end,
+    // Shortly before its end a moment is inside a span; at its end it would be in the next.
+    const at = ({ rank, batch, start, end }: Span) => ({
+      ...{ name: 'rows', cat: 'rows', pid: rank, tid: batch, ts: end - (end - start) / 1000 },
     });
     return others.flatMap((to) => {
       const id = n * ranks.length + to.rank;

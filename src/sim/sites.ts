@@ -1,10 +1,22 @@
+import { writtenLine } from '../lang/index.js';
 import type { Compiled } from './compiled.js';
 import type { Site, SiteId } from './detector.js';
 
-/** Numbers the statements of all kernels that a machine has loaded. */
+/** What threads of hosts do in mapped memory, and at the network: post writes, and hear of those that have come. */
+export type HostOperation = 'load' | 'store' | 'read' | 'write' | 'post' | 'hear';
+
+/** The program that is no thread beside it. */
+export const hostProgram = 'the host';
+
+/** A line of a host's program. */
+export interface HostSite extends Site {
+  readonly operation: HostOperation;
+}
+
+/** Numbers the statements of all kernels that a machine has loaded, and the lines of hosts that take part in it. */
 export class SiteRegistry {
   private readonly first = new Map<Compiled, SiteId>();
-  private readonly hostSites = new Map<string, SiteId>();
+  private readonly hosts = new Map<string, { readonly id: SiteId; readonly site: HostSite }>();
   private readonly sites: Site[] = [];
 
   /** The number of the kernel's first statement; the others follow. */
@@ -18,23 +30,71 @@ export class SiteRegistry {
     return first;
   }
 
-  /** The number of a line of a host program. */
-  ofHost(where: string): SiteId {
-    let id = this.hostSites.get(where);
-    if (id === undefined) {
-      id = this.sites.length;
-      this.hostSites.set(where, id);
-      this.sites.push({
-        kernel: 'the host',
-        span: { start: 0, end: 0, source: 0 },
-        where,
-        text: 'by the host',
-      });
+  /** The number of the line that called a method of `called`. `program`: the thread's that did. */
+  ofHost(called: Class, operation: HostOperation, program: string): SiteId {
+    const { where, text } = hostLine(called);
+    const key = `${program} ${where} ${operation}`;
+    let known = this.hosts.get(key);
+    if (known === undefined) {
+      const span = { start: 0, end: 0, source: 0 };
+      known = { id: this.sites.length, site: { kernel: program, span, where, text, operation } };
+      this.hosts.set(key, known);
+      this.sites.push(known.site);
     }
-    return id;
+    return known.id;
+  }
+
+  /** Those of hosts' threads so far. */
+  get ofThreads(): HostSite[] {
+    return [...this.hosts.values()].map(({ site }) => site).filter(({ kernel }) => kernel !== hostProgram);
   }
 
   site(id: SiteId): Site {
     return this.sites[id]!;
   }
+}
+
+type Class = { readonly name: string };
+type Line = ReturnType<typeof writtenLine>;
+
+/** By where V8 says that their code is: to find out what a line is called takes much longer. */
+const lines = new Map<string, Line>();
+const unknown: Line = { where: hostProgram, text: 'by the host' };
+/** Room for a method that was called, what it called itself, and who called it. */
+const framesLooked = 8;
+
+/** The line that called a method of a class: 'src/kernels/hybrid/proxy.ts:102:30'. Only V8 tells it. */
+export function hostLine({ name }: Class): Line {
+  if (Error.captureStackTrace === undefined) return unknown;
+  const { prepareStackTrace, stackTraceLimit } = Error;
+  const raw: { stack?: unknown } = {};
+  const readable: { stack?: unknown } = {};
+  let caller = 0;
+  try {
+    Error.stackTraceLimit = framesLooked;
+    Error.prepareStackTrace = (_, frames) => {
+      caller = frames.findLastIndex((frame) => frame.getTypeName() === name) + 1;
+      const frame = frames[caller];
+      return `${frame?.getScriptNameOrSourceURL()} ${frame?.getPosition()}`;
+    };
+    Error.captureStackTrace(raw, hostLine);
+    const place = String(raw.stack);
+    Error.prepareStackTrace = prepareStackTrace;
+    let line = lines.get(place);
+    if (line === undefined) {
+      Error.captureStackTrace(readable, hostLine);
+      line = lineOf(String(readable.stack).split('\n')[1 + caller] ?? '');
+      lines.set(place, line);
+    }
+    return line;
+  } finally {
+    Error.prepareStackTrace = prepareStackTrace;
+    Error.stackTraceLimit = stackTraceLimit;
+  }
+}
+
+function lineOf(frame: string): Line {
+  const [, script, row, column] = /((?:[a-z]+:\/\/|\/)[^()]+):(\d+):(\d+)\)?$/.exec(frame) ?? [];
+  if (script === undefined) return unknown;
+  return writtenLine(script, { line: Number(row), column: Number(column) });
 }
