@@ -25,7 +25,7 @@ const awaitMessage = (operation: Operation) =>
         patience: registers('u32', 1),
       },
       returns: 'bool',
-      // In combine nobody but the watching block gives up.
+      // In combine nobody but the watching block gives up. Its send may have, but that launch has ended.
       using: { failed: recordFailure(operation, operation === 'combine' ? 'cta' : 'gpu') },
     },
     (g, { came, peer, epoch, failure, patience }, { failed }) => {
