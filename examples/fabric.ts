@@ -3,8 +3,8 @@
  *
  *   npx heddle run -n 2 examples/fabric.ts
  */
-import { connectFabric, ProcessGroup } from 'heddle';
 import { type ProviderName, TransferEngine } from 'heddle/fabric';
+import { connectFabric, ProcessGroup } from 'heddle/world';
 
 const letterBytes = 64;
 const provider = (process.argv[2] ?? 'shm') as ProviderName;

@@ -4,8 +4,9 @@
  *
  *   npx heddle run -n 4 --nodes 2 --device sim examples/two-nodes.ts
  */
-import { connectFabric, World } from 'heddle';
+import { World } from 'heddle';
 import { type ProviderName, TransferEngine } from 'heddle/fabric';
+import { connectFabric } from 'heddle/world';
 
 const lineBytes = 64;
 const provider = (process.argv[2] ?? 'shm') as ProviderName;

@@ -1,6 +1,6 @@
 /**
  * Heddle: Mixture-of-Experts dispatch and combine. Join a world, create an ExpertParallel for a layer's shape, then
- * for each round dispatch, run the experts, combine.
+ * for each round dispatch, run the experts, combine; or create a MoeLayer, which does all of that.
  */
 
 export type { Device, Event, Graph, Launcher, Memory, Program, Stream, Window } from './device/index.js';
@@ -13,30 +13,7 @@ export {
   UnavailableError,
 } from './errors/index.js';
 export type { Tuning } from './kernels/index.js';
-export {
-  type Alignment,
-  type Bits,
-  type Bytes,
-  type Dtype,
-  type ExpertForm,
-  type FormatName,
-  formats,
-  fromF32,
-  type MoeModel,
-  type Payload,
-  type Profile,
-  type ProfileName,
-  payloadsFor,
-  profile,
-  profiles,
-  type Routing,
-  type RowDtype,
-  reference,
-  type Shape,
-  type Traffic,
-  toF32,
-  traffic,
-} from './layer/index.js';
+export type { Alignment, Bits, Dtype, ExpertForm, MoeModel, Routing, RowDtype } from './layer/index.js';
 export {
   type Combining,
   DenseMlp,
@@ -44,7 +21,6 @@ export {
   type Dispatched,
   type DispatchInputs,
   type DlpackView,
-  describe,
   dlpack,
   ExpertParallel,
   type ExpertParallelOptions,
@@ -72,7 +48,6 @@ export {
   type RouterWeights,
   type Row,
   read,
-  readBits,
   row,
   type Tensor,
   type TensorData,
@@ -81,22 +56,10 @@ export {
   write,
 } from './moe/index.js';
 export {
-  ExampleExperts,
-  type ExampleExpertsOptions,
-  makeRoutes,
-  type Routes,
-  type RoutesOptions,
-} from './testing/index.js';
-export {
-  connectFabric,
   type DeviceChoice,
-  type Group,
-  type GroupLoss,
-  type GroupOptions,
-  type JoinOptions,
   type JoinWorldOptions,
   type LocalWorldOptions,
-  ProcessGroup,
   type SharedWindow,
+  type Topology,
   World,
 } from './world/index.js';

@@ -51,7 +51,7 @@ export function apiPages(root: string): Page[] {
     const sections = kinds.flatMap(({ title, is }) => {
       const of = exported.filter(({ nodes }) => is(nodes[0]!));
       if (of.length === 0) return [];
-      return [`## ${title}`, ...of.map(({ name, nodes }) => section(name, nodes, links))];
+      return [`## ${title}`, ...of.map(({ name, nodes }) => section(door, name, nodes, links))];
     });
     const intro = `\`import { … } from '${door.name}'\``;
     return { path: door.page, text: [`# ${door.name}`, intro, fileComment(file), ...sections].join('\n\n') };
@@ -113,8 +113,13 @@ const kinds: readonly { readonly title: string; readonly is: (node: ts.Node) => 
 
 const anchor = (name: string): string => `#${name}`;
 
-function section(name: string, nodes: readonly ts.Node[], links: ReadonlyMap<string, string>): string {
-  const parts = [`### ${name} {${anchor(name)}}`, ...nodes.flatMap((node) => declaration(name, node))];
+function section(
+  door: Door,
+  name: string,
+  nodes: readonly ts.Node[],
+  links: ReadonlyMap<string, string>,
+): string {
+  const parts = [`### ${name} {${anchor(name)}}`, ...nodes.flatMap((node) => declaration(door, name, node))];
   const mentioned = new Set(nodes.flatMap((node) => [...node.getText().matchAll(/[A-Z]\w+/g)].map(String)));
   const seen = [...mentioned].filter((other) => other !== name && links.has(other));
   if (seen.length > 0)
@@ -122,14 +127,14 @@ function section(name: string, nodes: readonly ts.Node[], links: ReadonlyMap<str
   return parts.join('\n\n');
 }
 
-function declaration(name: string, node: ts.Node): string[] {
+function declaration(door: Door, name: string, node: ts.Node): string[] {
   if (ts.isClassDeclaration(node)) return classDeclaration(node);
   if (ts.isVariableDeclaration(node)) {
     const statement = node.parent.parent;
     return [comment(statement), code(`const ${node.getText()};`)];
   }
   // A whole module exported under a name.
-  if (ts.isSourceFile(node)) return [comment(node), code(`import { ${name} } from 'heddle';`)];
+  if (ts.isSourceFile(node)) return [comment(node), code(`import { ${name} } from '${door.name}';`)];
   return [comment(node), code(node.getText().replace(/^export (declare )?/, ''))];
 }
 

@@ -124,7 +124,9 @@ export function checkHeader(
   const fail = (code: Code, message: string): never => {
     const source = functionSource(typeof body === 'function' ? body.toString() : '', site);
     const { line, column } = source.position(0);
-    throw new KernelError(name, [{ code, message, file: source.file, line, column, frame: '' }]);
+    // What is no text is not made one: a symbol would throw.
+    const called = typeof name === 'string' ? name : show(name);
+    throw new KernelError(called, [{ code, message, file: source.file, line, column, frame: '' }]);
   };
   if (typeof body !== 'function')
     throw new ArgumentError('body', body, 'a function (g, params, using) => { … }');

@@ -1,7 +1,26 @@
 /**
- * What a test of dispatch, combine or a kernel of one's own needs: routes and inputs from a seed, experts to put between
- * the two, whole rounds, and the comparison of what came out with the reference.
+ * What a test of dispatch, combine or a kernel of one's own needs: layers of known models, routes and inputs from a seed,
+ * experts to put between the two, whole rounds, and the comparison of what came out with the reference.
  */
+export {
+  type Bits,
+  type Bytes,
+  type FormatName,
+  formats,
+  fromF32,
+  type Payload,
+  type Profile,
+  type ProfileName,
+  payloadsFor,
+  profile,
+  profiles,
+  reference,
+  type Shape,
+  type Traffic,
+  toF32,
+  traffic,
+} from '../layer/index.js';
+export { readBits } from '../moe/index.js';
 export * from './compare.js';
 export * from './example-experts.js';
 export * from './expert-mlp.js';

@@ -6,7 +6,13 @@ import { constants } from 'node:os';
 import { resolve } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
 import { pathToFileURL } from 'node:url';
-import { ArgumentError, requireInteger, UnavailableError } from '../errors/index.js';
+import {
+  ArgumentError,
+  requireInteger,
+  requireObject,
+  requireText,
+  UnavailableError,
+} from '../errors/index.js';
 import { formatAddress } from './address.js';
 import { LONGEST_TIMEOUT_MS, MAX_RANKS } from './group.js';
 import { forwardLines, Outlet } from './output.js';
@@ -121,12 +127,13 @@ export class Launch {
 
   /** Starts the ranks, with the rendezvous that they join. */
   static async start(options: LaunchOptions): Promise<Launch> {
+    requireObject('options', options);
     const { graceMs = 5_000, timeoutMs, args = [] } = options;
     requireInteger('ranks', options.ranks, 1, MAX_RANKS);
     const parts = partsOf(options);
     requireInteger('graceMs', graceMs, 0, LONGEST_TIMEOUT_MS);
     if (timeoutMs !== undefined) requireInteger('timeoutMs', timeoutMs, 1, LONGEST_TIMEOUT_MS);
-    const program = resolve(options.program);
+    const program = resolve(requireText('program', options.program, 'the path of a file'));
     if (!existsSync(program)) throw new ArgumentError('program', options.program, 'an existing file');
     if (process.platform === 'win32') {
       throw new UnavailableError(

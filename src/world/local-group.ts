@@ -1,4 +1,4 @@
-import { requireInteger } from '../errors/index.js';
+import { requireFunction, requireInteger, requireObject } from '../errors/index.js';
 import { type Call, Exchange, type Loss } from './exchange.js';
 import { type GroupOptions, MAX_RANKS } from './group.js';
 import { Member, messageOf, toError } from './member.js';
@@ -24,6 +24,7 @@ export class LocalGroup extends Member {
 
   /** The groups of ranks 0 … ranks − 1. */
   static create(ranks: number, options: GroupOptions = {}): LocalGroup[] {
+    requireObject('options', options);
     const exchange = new Exchange(requireInteger('ranks', ranks, 1, MAX_RANKS));
     return Array.from({ length: ranks }, (_, rank) => new LocalGroup(exchange, rank, ranks, options));
   }
@@ -38,6 +39,7 @@ export class LocalGroup extends Member {
     program: (group: LocalGroup) => Promise<T>,
     options: GroupOptions = {},
   ): Promise<T[]> {
+    requireFunction('program', program, 'a function: what each rank does');
     const failures: unknown[] = [];
     const runOne = async (group: LocalGroup): Promise<T | undefined> => {
       try {

@@ -22,6 +22,8 @@ export interface Topology {
 
 /** The view of `rank`, where `nodeOf[r]` names the node of rank r: the same value for those that share one. */
 export function topologyOf(nodeOf: readonly unknown[], rank: number, apart: string | null = null): Topology {
+  if (!Array.isArray(nodeOf)) throw new ArgumentError('nodeOf', nodeOf, "each rank's node, by rank");
+  requireInteger('rank', rank, 0, nodeOf.length - 1);
   const members: number[][] = [];
   const known = new Map<unknown, number[]>();
   for (const [r, name] of nodeOf.entries()) {

@@ -8,7 +8,8 @@ import { HeddleError } from '../../src/errors/index.js';
 import * as fabric from '../../src/fabric/index.js';
 import * as heddle from '../../src/index.js';
 import * as lang from '../../src/lang/index.js';
-import { random } from '../../src/testing/index.js';
+import * as testing from '../../src/testing/index.js';
+import * as worlds from '../../src/world/index.js';
 import { freePort } from '../world/groups.js';
 import { spoiled, wrongValues } from './wrong.js';
 
@@ -49,26 +50,25 @@ const pure: readonly Call[] = [
   { name: 'wrap', of: heddle.wrap, good: [256, 'bf16', [2, 8], [8, 1]] },
   { name: 'row', of: heddle.row, good: ['bf16', 8] },
   { name: 'dlpack', of: heddle.dlpack, good: [{ ...heddle.wrap(256, 'bf16', [2, 8]) }] },
-  { name: 'describe', of: heddle.describe, good: [{ ...heddle.wrap(256, 'bf16', [2, 8], [8, 1]) }] },
-  { name: 'toF32', of: heddle.toF32, good: ['bf16', new Uint16Array(4)] },
-  { name: 'fromF32', of: heddle.fromF32, good: ['bf16', new Float32Array(4), new Uint16Array(4)] },
-  { name: 'payloadsFor', of: heddle.payloadsFor, good: ['fp8', 7168] },
-  { name: 'profile', of: heddle.profile, good: ['mixtral'] },
+  { name: 'toF32', of: testing.toF32, good: ['bf16', new Uint16Array(4)] },
+  { name: 'fromF32', of: testing.fromF32, good: ['bf16', new Float32Array(4), new Uint16Array(4)] },
+  { name: 'payloadsFor', of: testing.payloadsFor, good: ['fp8', 7168] },
+  { name: 'profile', of: testing.profile, good: ['mixtral'] },
   {
     name: 'ExpertParallel.memory',
     of: heddle.ExpertParallel.memory,
     good: [{ ...layer, ranks: 2, device: 'sim', split: false }],
   },
-  { name: 'traffic', of: heddle.traffic, good: [shape, [routes, routes]] },
+  { name: 'traffic', of: testing.traffic, good: [shape, [routes, routes]] },
   {
     name: 'makeRoutes',
-    of: heddle.makeRoutes,
+    of: testing.makeRoutes,
     good: [shape, 0, 4, 1, { router: { kind: 'zipf', exponent: 1, target: 0 }, holes: 0.5 }],
   },
-  { name: 'reference.dispatch', of: heddle.reference.dispatch, good: [shape, [source, source], 0] },
+  { name: 'reference.dispatch', of: testing.reference.dispatch, good: [shape, [source, source], 0] },
   {
     name: 'reference.combine',
-    of: heddle.reference.combine,
+    of: testing.reference.combine,
     good: [shape, source, 0, [new Uint16Array(32), new Uint16Array(32)]],
   },
   { name: 'kernel', of: lang.kernel, good: [{ name: 'k', params: { n: 'u32' }, using: { A: 1 } }, body] },
@@ -116,6 +116,24 @@ const pure: readonly Call[] = [
   { name: 'shmBytesFor', of: fabric.shmBytesFor, good: [2] },
   { name: 'shmRemedy', of: fabric.shmRemedy, good: [2] },
   { name: 'shmShortage', of: fabric.shmShortage, good: [2, { total: 1e9, free: 1e9 }] },
+  { name: 'topologyOf', of: worlds.topologyOf, good: [['a', 'a', 'b'], 0, 'apart'] },
+  { name: 'LocalGroup.create', of: worlds.LocalGroup.create, good: [2, { timeoutMs: 100 }] },
+  {
+    name: 'LocalGroup.run',
+    of: (ranks, program, options) => worlds.LocalGroup.run(ranks, program, options),
+    good: [2, async (group: worlds.Group) => group.barrier(), { timeoutMs: 100 }],
+  },
+  {
+    // There is no such program, so that nothing is started, whatever is given.
+    name: 'Launch.start',
+    of: (options) => worlds.Launch.start(options),
+    good: [
+      {
+        ...{ ranks: 2, nodes: 2, device: 'sim', program: 'no-such-program.ts', args: ['x'], timeoutMs: 100 },
+        ...{ graceMs: 100, prefix: () => '', stdout: null, stderr: null, onNote: body },
+      },
+    ],
+  },
   {
     name: 'World.local',
     of: (options, program) => heddle.World.local(options, program),
@@ -195,7 +213,7 @@ async function within(of: Things): Promise<Call[]> {
     ['f', 1],
   ] as const)
     launcher.set(name, value);
-  const experts = () => heddle.ExampleExperts.create(world, ep, stream);
+  const experts = () => testing.ExampleExperts.create(world, ep, stream);
   const plan = await heddle.ExpertsPlan.create(ep);
   const rows = heddle.emptyTensor(device, 'bf16', [plan.rows, 8]);
   const own = heddle.tensorFrom(device, stream, [0, -1, 1, 2], 'i32', [1, 2, 2]);
@@ -203,7 +221,7 @@ async function within(of: Things): Promise<Call[]> {
   const mlp = { gateUp: zeros([128, 64]), down: zeros([64, 64]) };
   const dense = await heddle.DenseMlp.create(device, { ...mlp, maxTokens: 2 });
   const [wide, made] = [zeros([2, 64]), zeros([2, 64])];
-  const model = { ...heddle.profile('mixtral'), hidden: 64, experts: 4, inner: 64 };
+  const model = { ...testing.profile('mixtral'), hidden: 64, experts: 4, inner: 64 };
   const gates = { weights: zeros([4, 64]) };
   const router = await heddle.Router.create(world, model, gates, 2);
   const whole = {
@@ -224,7 +242,7 @@ async function within(of: Things): Promise<Call[]> {
     call('tensorFrom', heddle.tensorFrom, device, stream, [1, 2], 'bf16', [2], 'fuzz'),
     call('write', heddle.write, tensor, stream, new Uint16Array(16)),
     call('read', heddle.read, { ...tensor, free: undefined }, stream),
-    call('readBits', heddle.readBits, tensor, stream),
+    call('readBits', testing.readBits, tensor, stream),
     call('World.barrier', (operation) => world.barrier(operation), 'fuzz'),
     call('World.allGather', (a, b) => world.allGather(a, b), bytes, 'fuzz'),
     call('World.createWindow', (a, b, c) => world.createWindow(a, b, c), 64, 'w', [
@@ -242,7 +260,7 @@ async function within(of: Things): Promise<Call[]> {
       () => {},
     ),
     call('Group.abandon', (reason) => alone(({ group }) => group.abandon(reason)), 'fuzz'),
-    call('ProcessGroup.join', async (options) => (await heddle.ProcessGroup.join(options)).dispose(), {
+    call('ProcessGroup.join', async (options) => (await worlds.ProcessGroup.join(options)).dispose(), {
       ...{
         rank: 0,
         ranks: 1,
@@ -265,7 +283,7 @@ async function within(of: Things): Promise<Call[]> {
     call('ExpertParallel.synchronize', (a) => ep.synchronize(a), stream),
     call(
       'ExampleExperts.create',
-      async (a, b, c, d) => (await heddle.ExampleExperts.create(a, b, c, d)).free(),
+      async (a, b, c, d) => (await testing.ExampleExperts.create(a, b, c, d)).free(),
       world,
       ep,
       stream,
@@ -459,7 +477,7 @@ async function fuzz(
   seed: number,
   foreign: readonly unknown[],
 ): Promise<string[]> {
-  const draw = random(seed);
+  const draw = testing.random(seed);
   const wrong = wrongValues(foreign);
   const complaints: string[] = [];
   for (let i = 0; i < times; i++) {
@@ -471,7 +489,7 @@ async function fuzz(
 }
 
 test('every public function is called', () => {
-  const doors = { ...heddle, ...lang, ...cuda, ...fabric } as Readonly<Record<string, unknown>>;
+  const doors = { ...heddle, ...lang, ...cuda, ...fabric, ...worlds } as Readonly<Record<string, unknown>>;
   const called = [
     ...pure,
     ...[{ name: 'World.x' }, { name: 'ProcessGroup.x' }, { name: 'ExpertParallel.x' }],

@@ -59,6 +59,9 @@ class HybridProxy implements ProxyProgram {
   readonly #data: ProxyData;
   /** [phase][hop][chunk], in one row. */
   readonly #messages: readonly Message[];
+  /** The header that was read last. */
+  readonly #header = new Uint32Array(4);
+  readonly #headerBytes = new Uint8Array(this.#header.buffer);
 
   constructor({ network, memory, data }: ProxyParts<ProxyData>) {
     this.#network = network;
@@ -85,7 +88,8 @@ class HybridProxy implements ProxyProgram {
   /** False where the network has no room now: the next step tries again. */
   #post(message: Message, epoch: number): boolean {
     const { peer, out, there, rows, row, tag } = message;
-    const bytes = rows + ones(this.#memory.load(out + 4 * header.mask)) * row;
+    this.#memory.read(out, this.#headerBytes);
+    const bytes = rows + ones(this.#header[header.mask]!) * row;
     if (!this.#network.write(peer, out, there, bytes, tag)) return false;
     message.posted = epoch;
     return true;
@@ -94,7 +98,8 @@ class HybridProxy implements ProxyProgram {
   #receive(tag: number): void {
     const message = this.#named(tag);
     if (message === undefined) throw this.#strange(tag, 'names no message of this layer');
-    const epoch = this.#memory.load(message.in + 4 * header.epoch);
+    this.#memory.read(message.in, this.#headerBytes);
+    const epoch = this.#header[header.epoch]!;
     this.#requireNext(message, epoch);
     this.#requirePossible(message);
     message.seen = epoch;
@@ -121,11 +126,11 @@ class HybridProxy implements ProxyProgram {
   }
 
   /** What the kernels take from a header becomes a length: it must be one that there is. */
-  #requirePossible({ tag, chunk: index, in: at }: Message): void {
+  #requirePossible({ tag, chunk: index }: Message): void {
     const { maxTokens, chunk } = this.#data;
-    const tokens = this.#memory.load(at + 4 * header.tokens);
+    const tokens = this.#header[header.tokens]!;
     const here = Math.min(Math.max(tokens - index * chunk, 0), chunk);
-    const mask = this.#memory.load(at + 4 * header.mask);
+    const mask = this.#header[header.mask]!;
     if (tokens <= maxTokens && (index === 0 || here > 0) && mask < 2 ** here) return;
     throw this.#strange(tag, `says ${tokens} tokens and mask ${mask.toString(16)}, which cannot be`);
   }
