@@ -16,17 +16,17 @@ export class Crew {
   }
 
   /**
-   * What the ranks of each process say; undefined for one that was killed. Once the survivors have spoken `mend` is called, and
-   * whoever was stopped goes on.
+   * What the ranks of each process say; undefined for one that was killed. Once the survivors have spoken a victim that was
+   * stopped goes on, and one that was cut off, which would wait long for its world, is killed.
    */
-  async run(told: Case, mend = () => {}): Promise<(readonly Report[] | undefined)[]> {
-    const victim = told.fall?.process;
+  async run(told: Case): Promise<(readonly Report[] | undefined)[]> {
     const members = await Promise.all(Array.from({ length: told.processes }, (_, i) => this.#member(i)));
     const said = members.map((member) => heard(member));
     for (const member of members) member.send(told);
-    await Promise.all(said.filter((_, i) => i !== victim));
-    mend();
-    if (victim !== undefined) members[victim]!.kill('SIGCONT');
+    const { fall } = told;
+    await Promise.all(said.filter((_, i) => i !== fall?.process));
+    if (fall?.fault === 'cut off') await end(members[fall.process]!);
+    else if (fall !== null) members[fall.process]!.kill('SIGCONT');
     return Promise.all(
       said.map(async (one) => {
         const what = await one;
@@ -38,14 +38,7 @@ export class Crew {
   }
 
   async end(): Promise<void> {
-    await Promise.all(
-      this.#members.map(async (member) => {
-        if (!isThere(member)) return;
-        const gone = new Promise((resolve) => member.once('exit', resolve));
-        member.kill('SIGKILL');
-        await gone;
-      }),
-    );
+    await Promise.all(this.#members.map(end));
   }
 
   async #member(i: number): Promise<ChildProcess> {
@@ -66,6 +59,13 @@ export class Crew {
     await heard(member);
     return member;
   }
+}
+
+async function end(member: ChildProcess): Promise<void> {
+  if (!isThere(member)) return;
+  const gone = new Promise((resolve) => member.once('exit', resolve));
+  member.kill('SIGKILL');
+  await gone;
 }
 
 const isThere = ({ exitCode, signalCode }: ChildProcess) => exitCode === null && signalCode === null;

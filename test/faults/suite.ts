@@ -10,9 +10,9 @@ import { Crew } from './crew.js';
 
 const noHosts = whyNoHosts();
 
-const waitMs = 2000;
+const waitMs = 3000;
 /** The network's own time-out is half of it; the rest is for a busy machine. What hangs takes for ever. */
-const mostMs = 4 * waitMs;
+const mostMs = 3 * waitMs;
 const providers: readonly ProviderName[] = ['tcp;ofi_rxm', 'udp;ofi_rxd'];
 const families = ['hybrid', 'portable'] as const;
 const shapes = [
@@ -73,10 +73,10 @@ export function testFaults(provider: ProviderName): void {
       'survive that one is $fault in $point, of $family, and name it',
       async ({ fault, point, family, shape, process }) => {
         const fall = { process, fault, point, cut: hosts?.cutCommand(process) ?? [] };
-        const said = await crew.run(caseOf({ family, shape, waitMs, fall }), () => {
-          if (fault === 'cut off') hosts!.mend(process);
-        });
-        expect(said[process] === undefined).toBe(fault === 'killed');
+        const said = await crew.run(caseOf({ family, shape, waitMs, fall }));
+        if (fault === 'cut off') hosts!.mend(process);
+        // It ends too, whatever it thinks.
+        if (fault !== 'cut off') expect(said[process] === undefined).toBe(fault === 'killed');
         expectNamed(said, process, shape);
       },
     );
