@@ -6,7 +6,7 @@
 import { Cublas, type CudaDevice, type CudaStream, type Product } from '../cuda/index.js';
 import { callSite } from '../device/index.js';
 import { HeddleError, UnavailableError } from '../errors/index.js';
-import { gemmTile, mlpKernels } from '../kernels/index.js';
+import { gemmTile, mlpKernels, rowsMultiplied } from '../kernels/index.js';
 import { type Layer, profile, reference } from '../layer/index.js';
 import {
   bytesOf,
@@ -20,7 +20,9 @@ import {
 } from '../moe/index.js';
 import { compareClosely, makeAllRoutes } from '../testing/index.js';
 import { World } from '../world/index.js';
+import { flopsCells, paddedRows } from './flops.js';
 import { Noise } from './inputs.js';
+import { inSmall } from './layer-data.js';
 import { provenance, requireGpus } from './machine.js';
 import type { Machine } from './report.js';
 import { gigabytes, type Spread, spread } from './statistics.js';
@@ -47,7 +49,7 @@ export interface GemmTimes {
   readonly weightBytes: number;
   /** What such a read takes at the bandwidth of a device copy, in µs. */
   readonly bound: number;
-  /** 2 · rows · inputs · outputs; and with the rows that forms compute besides, because of their tiles or padding. */
+  /** 2 · rows · inputs · outputs; and with the rows that forms multiply besides, because of their tiles or padding. */
   readonly usefulFlops: number;
   readonly paddedFlops: Readonly<Partial<Record<GemmForm, number>>>;
   readonly times: Readonly<Partial<Record<GemmForm, Spread>>>;
@@ -139,7 +141,8 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number): Promise
   const { timing, noise, cublas } = tools;
   const { stream, world } = timing;
   const { device } = world;
-  const { hidden, inner, topK: most } = profile(plan.profile);
+  const model = profile(plan.profile);
+  const { hidden, inner, topK: most } = device.kind === 'sim' ? inSmall(model) : model;
   const { experts } = plan;
   const topK = Math.min(most, experts);
   const maxTokens = Math.max(1, Math.round((experts * rows) / topK));
@@ -202,7 +205,7 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number): Promise
       ...(cublas !== null && cublasForms(cublas, stream as CudaStream, all, sizes, largest)),
     };
     const tile = gemmTile(rows, which === 'gateUp' ? inner : hidden, which === 'gateUp', device.kind);
-    const padded = paddedRows(sizes.counts, largest, tile.few ? 16 : tile.rows);
+    const padded = rowsOfForms(sizes.counts, largest, rowsMultiplied(tile));
     const flops = (count: number): number => 2 * count * inputs * outputs;
     const used = sizes.counts.filter((count) => count > 0).length;
     const weightBytes = 2 * used * inputs * outputs;
@@ -297,14 +300,18 @@ function cublasForms(
 }
 
 /** Rows that a form multiplies. */
-const paddedRows = (
+const rowsOfForms = (
   counts: Uint32Array,
   largest: number,
   unit: number,
 ): Readonly<Record<GemmForm, number>> => {
-  const exact = counts.reduce((sum, count) => sum + count, 0);
-  const tiles = counts.reduce((sum, count) => sum + Math.ceil(count / unit) * unit, 0);
-  return { heddle: tiles, 'one by one': exact, strided: counts.length * largest, grouped: exact };
+  const exact = paddedRows(counts, 1);
+  return {
+    heddle: paddedRows(counts, unit),
+    'one by one': exact,
+    strided: counts.length * largest,
+    grouped: exact,
+  };
 };
 
 /** Launches back to back, in a graph where it can be captured: the grouped form reads arrays of the host at each call. */
@@ -332,7 +339,7 @@ async function timeAll(
 }
 
 const line = (cells: readonly string[]): string =>
-  [cells[0]!.padStart(8), ...cells.slice(1).map((cell) => cell.padStart(12))].join('');
+  [cells[0]!.padStart(8), ...cells.slice(1).map((cell) => cell.padStart(14))].join('');
 
 export const gemmHead = (): string =>
   line([
@@ -342,11 +349,13 @@ export const gemmHead = (): string =>
     ...gemmForms.map((form) => `${form} µs`),
     'of bound',
     'TFLOP/s',
+    'GFLOP',
+    'padded',
     'of cuBLAS',
   ]);
 
 export function gemmLines({ rows, gateUp, down }: GemmPoint): string {
-  const one = (name: string, { bound, times, usefulFlops }: GemmTimes): string => {
+  const one = (name: string, { bound, times, usefulFlops, paddedFlops }: GemmTimes): string => {
     const ours = times.heddle!.median;
     const theirs = gemmForms.filter((form) => form !== 'heddle').map((form) => times[form]?.median);
     const best = Math.min(...theirs.filter((time) => time !== undefined));
@@ -354,6 +363,7 @@ export function gemmLines({ rows, gateUp, down }: GemmPoint): string {
       ...[String(rows), name, bound.toFixed(1)],
       ...gemmForms.map((form) => times[form]?.median.toFixed(1) ?? '–'),
       ...[`${((100 * bound) / ours).toFixed(0)} %`, (usefulFlops / ours / 1e6).toFixed(0)],
+      ...flopsCells(usefulFlops, paddedFlops.heddle!),
       Number.isFinite(best) ? `${((100 * best) / ours).toFixed(0)} %` : '–',
     ]);
   };

@@ -5,7 +5,7 @@ export * from './gemm.js';
 export { htmlReport } from './html.js';
 export * from './layer.js';
 export { layerHead, layerLine } from './layer-table.js';
-export { chromeTrace, type Span } from './layer-trace.js';
+export { chromeTrace, LayerClock, type Span } from './layer-trace.js';
 export * from './overlap.js';
 export type { BenchEvent, Plan } from './program.js';
 export * from './report.js';

@@ -1,5 +1,5 @@
 /** A model's layer with random weights, as large as asked for, and what its ranks bring. */
-import { expertsOf, type MoeModel, profile } from '../layer/index.js';
+import { expertsOf, type MoeModel, profile, withExperts } from '../layer/index.js';
 import {
   emptyTensor,
   type MlpWeights,
@@ -22,12 +22,7 @@ export function modelWith(name: string, ranks: number, expertsHere: number | nul
   const model = profile(name);
   if (expertsHere === null) return model;
   const experts = expertsHere * ranks;
-  const topK = Math.min(model.topK, experts);
-  const { groups, ...routing } = model.routing;
-  // What is left of the groups may be too few to choose from.
-  const keeps =
-    groups !== undefined && experts % groups.count === 0 && (experts / groups.count) * groups.top >= topK;
-  return { ...model, experts, topK, routing: keeps ? { ...routing, groups } : routing };
+  return withExperts(model, experts, Math.min(model.topK, experts));
 }
 
 export class LayerData {

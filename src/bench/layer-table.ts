@@ -1,4 +1,5 @@
 /** A layer's figures as lines of a table. */
+import { flopsCells } from './flops.js';
 import { type LayerPoint, layerParts, layerWays } from './layer.js';
 import type { Spread } from './statistics.js';
 
@@ -10,11 +11,19 @@ const names = {
   ...{ 'one-sided, in a row': 'one-sided', 'NCCL, in a row': 'NCCL' },
 } as const;
 
-/** Parts, then the whole layer in its ways; all in µs. */
+/** Parts, then the whole layer in its ways, in µs; then what the experts compute. */
 export const layerHead = (): string =>
-  line(['tokens', ...[...layerParts, ...layerWays].map((name) => names[name]), 'tokens/s', 'exposed']);
+  line([
+    'tokens',
+    ...[...layerParts, ...layerWays].map((name) => names[name]),
+    'tokens/s',
+    'exposed',
+    'GFLOP',
+    'padded',
+  ]);
 
-export function layerLine({ tokens, parts, ways, tokensPerSecond, exposed }: LayerPoint): string {
+export function layerLine(point: LayerPoint): string {
+  const { tokens, parts, ways, tokensPerSecond, exposed, usefulFlops, paddedFlops } = point;
   const time = (spread: Spread | undefined): string =>
     spread === undefined ? '–' : spread.median.toFixed(1);
   return line([
@@ -23,5 +32,6 @@ export function layerLine({ tokens, parts, ways, tokensPerSecond, exposed }: Lay
     ...layerWays.map((way) => time(ways[way])),
     tokensPerSecond.toExponential(2),
     `${(100 * exposed).toFixed(0)} %`,
+    ...flopsCells(usefulFlops, paddedFlops),
   ]);
 }

@@ -1,6 +1,7 @@
 /** One forward of a layer as a timeline: ranks, streams, and the rows that go from a send to the receives. */
 import type { Event, Stream } from '../device/index.js';
 import { layerBatches, MoeLayer, type MoeLayerOptions, type Tensor, type Work } from '../moe/index.js';
+import type { World } from '../world/index.js';
 import type { Timing } from './timing.js';
 
 /** A piece of work of one rank; µs since all ranks began together. */
@@ -13,6 +14,46 @@ export interface Span {
   readonly end: number;
 }
 
+/** Marks behind each piece of work of a layer's forward, and when the GPU came to them. */
+export class LayerClock {
+  readonly #zero: Event;
+  readonly #marks: { readonly batch: number; readonly work: Work; readonly event: Event }[] = [];
+
+  constructor(
+    private readonly world: World,
+    private readonly layer: MoeLayer,
+  ) {
+    this.#zero = world.device.createEvent();
+  }
+
+  /** From here on, and for one forward. */
+  start(stream: Stream): void {
+    stream.record(this.#zero);
+    for (const [batch, of] of layerBatches(this.layer).entries()) {
+      of.mark = (work, on) => {
+        const event = this.world.device.createEvent();
+        on.record(event);
+        this.#marks.push({ batch, work, event });
+      };
+    }
+  }
+
+  /** What there was, once the streams have come to the end of it. */
+  stop(): Span[] {
+    for (const of of layerBatches(this.layer)) of.mark = null;
+    const ends = new Map<number, number>();
+    const spans = this.#marks.map(({ batch, work, event }): Span => {
+      const end = event.elapsedSince(this.#zero) * 1000;
+      const start = ends.get(batch) ?? 0;
+      ends.set(batch, end);
+      return { rank: this.world.rank, batch, work, start, end };
+    });
+    for (const { event } of this.#marks) event.dispose();
+    this.#zero.dispose();
+    return spans;
+  }
+}
+
 /** Every rank calls it, and gets the spans of all. In two micro-batches, launched one by one: a graph has no such marks. */
 export async function traceLayer(
   timing: Timing,
@@ -20,32 +61,15 @@ export async function traceLayer(
   { x, out }: { readonly x: Tensor; readonly out: Tensor },
 ): Promise<readonly Span[]> {
   const { world, stream } = timing;
-  const { device, rank } = world;
   const microBatches = options.maxTokens < 2 ? 1 : 2;
   const layer = await MoeLayer.create(world, { ...options, microBatches });
   layer.forward(x, out, stream); // caches of instructions
-  const zero = device.createEvent();
-  const marks: { readonly batch: number; readonly work: Work; readonly event: Event }[] = [];
-  for (const [batch, of] of layerBatches(layer).entries()) {
-    of.mark = (work: Work, on: Stream) => {
-      const event = device.createEvent();
-      on.record(event);
-      marks.push({ batch, work, event });
-    };
-  }
+  const clock = new LayerClock(world, layer);
   await timing.aligned(() => {
-    stream.record(zero);
+    clock.start(stream);
     layer.forward(x, out, stream);
   });
-  const ends = new Map<number, number>();
-  const mine = marks.map(({ batch, work, event }): Span => {
-    const end = event.elapsedSince(zero) * 1000;
-    const start = ends.get(batch) ?? 0;
-    ends.set(batch, end);
-    return { rank, batch, work, start, end };
-  });
-  for (const { event } of marks) event.dispose();
-  zero.dispose();
+  const mine = clock.stop();
   await layer.dispose();
   const all = await world.allGather(new TextEncoder().encode(JSON.stringify(mine)), 'spans');
   return all.flatMap((bytes) => JSON.parse(new TextDecoder().decode(bytes)) as Span[]);
@@ -70,12 +94,9 @@ export function chromeTrace(spans: readonly Span[]): { readonly traceEvents: rea
     const others = spans.filter(
       (to) => to.work === receive && to.batch === from.batch && to.rank !== from.rank,
     );
-    const at = ({ rank, batch, end }: Span) => ({
-      name: 'rows',
-      cat: 'rows',
-      pid: rank,
-      tid: batch,
-      ts: end,
+    // Shortly before its end a moment is inside a span; at its end it would be in the next.
+    const at = ({ rank, batch, start, end }: Span) => ({
+      ...{ name: 'rows', cat: 'rows', pid: rank, tid: batch, ts: end - (end - start) / 1000 },
     });
     return others.flatMap((to) => {
       const id = n * ranks.length + to.rank;

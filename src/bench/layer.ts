@@ -4,6 +4,7 @@
  */
 import type { NcclCommunicator } from '../cuda/index.js';
 import { HeddleError } from '../errors/index.js';
+import { evenRows } from '../kernels/index.js';
 import type { MoeModel } from '../layer/index.js';
 import {
   emptyTensor,
@@ -14,6 +15,7 @@ import {
   readBits,
 } from '../moe/index.js';
 import { World } from '../world/index.js';
+import { expertFlops, type Flops } from './flops.js';
 import { Noise } from './inputs.js';
 import { inSmall, LayerData, modelWith } from './layer-data.js';
 import { type Span, traceLayer } from './layer-trace.js';
@@ -58,7 +60,7 @@ export const layerWays = [
 export type LayerWay = (typeof layerWays)[number];
 
 /** Times in µs; of simulated machines steps, which say nothing. */
-export interface LayerPoint {
+export interface LayerPoint extends Flops {
   readonly tokens: number;
   readonly family: string;
   readonly why: string;
@@ -71,9 +73,8 @@ export interface LayerPoint {
   readonly computed: number;
   /** Of the fastest way, the part that is not computing. */
   readonly exposed: number;
-  /** Rows of this rank's experts, and what experts compute of them: 6 · hidden · inner a row. */
+  /** Rows of rank 0's experts; what these compute of them is `usefulFlops`, 6 · hidden · inner a row. */
   readonly rows: number;
-  readonly flops: number;
 }
 
 export interface LayerReport {
@@ -169,7 +170,7 @@ class LayerBench {
     const ways: Partial<Record<LayerWay, Spread>> = {};
     const layer = await MoeLayer.create(this.timing.world, { ...this.options, overlap: false });
     ways['in a row'] = await this.#whole(layer);
-    const { parts, rows } = await this.#parts(layer);
+    const { parts, rows, flops } = await this.#parts(layer);
     if (this.nccl !== null) ways['NCCL, in a row'] = await this.#withNccl(layer, this.nccl);
     const { family, why } = layer;
     await layer.dispose();
@@ -189,9 +190,8 @@ class LayerBench {
     const computing = median('router') + median('experts') + median('shared') + median('add');
     const row = ways['in a row'].median;
     const fastest = Math.min(row, ways.split?.median ?? row, ways['two micro-batches']?.median ?? row);
-    const { hidden, inner } = this.data.model;
     return {
-      ...{ tokens, family, why, parts, ways, rows, flops: rows * 6 * hidden * inner },
+      ...{ tokens, family, why, parts, ways, rows, ...flops },
       tokensPerSecond: (plan.ranks * tokens) / (fastest * 1e-6),
       ...{ computed: computing / row, exposed: 1 - computing / fastest },
     };
@@ -234,7 +234,8 @@ class LayerBench {
         ep.combine(io.out, stream);
       },
     ]);
-    const { total } = await plan.sizes(stream);
+    const { total, counts } = await plan.sizes(stream);
+    const flops = expertFlops(this.data.model, counts, evenRows(ep.shape), world.device.kind);
     const made = emptyTensor(world.device, 'bf16', [plan.rows, this.data.model.hidden]);
     this.noise.fill(stream, made.data, Math.min(made.bytes, total * this.data.model.hidden * 2));
     const reduce = await this.#time([() => plan.reduce(received, made, stream)]);
@@ -252,7 +253,7 @@ class LayerBench {
         add: await this.#time([() => layerBatches(layer)[0]!.addShared(io.out, stream)]),
       }),
     };
-    return { parts, rows: total };
+    return { parts, rows: total, flops };
   }
 
   /** The same layer with NCCL's exchange of as many rows, whose counts the host knows for free: a lower bound. */

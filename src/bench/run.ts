@@ -1,8 +1,7 @@
 /** A benchmark from outside: in this process, or with a process for each rank. */
 import { extname, join } from 'node:path';
-import { Writable } from 'node:stream';
-import { ArgumentError, HeddleError } from '../errors/index.js';
-import { Launch, World } from '../world/index.js';
+import { ArgumentError } from '../errors/index.js';
+import { launchReporting, World } from '../world/index.js';
 import { commit, describeMachine, ncclHere, requireGpus, simulatedMachine, version } from './machine.js';
 import { type BenchEvent, benchmark, newCrews, type Plan } from './program.js';
 import { type BenchReport, type Point, reportFormat } from './report.js';
@@ -62,32 +61,13 @@ async function inThisProcess(plan: Plan, hear: (event: BenchEvent) => void): Pro
 
 /** Rank 0 prints an event a line; the others print nothing unless they fail. */
 async function inProcesses(plan: Plan, hear: (event: BenchEvent) => void): Promise<void> {
-  let rest = '';
-  const lines = new Writable({
-    write(chunk: Buffer, _, done) {
-      const parts = (rest + chunk.toString('utf8')).split('\n');
-      rest = parts.pop()!;
-      for (const line of parts) if (line.startsWith('{"type":')) hear(JSON.parse(line) as BenchEvent);
-      done();
-    },
-  });
-  const launch = await Launch.start({
+  const launch = {
     ranks: plan.workload.ranks,
     ...(plan.nodes > 1 && { nodes: plan.nodes }),
     program: join(import.meta.dirname, `worker${extname(import.meta.filename)}`),
     args: [JSON.stringify(plan)],
-    prefix: () => '',
-    stdout: lines,
-    stderr: process.stderr,
+  };
+  await launchReporting('the benchmark', launch, (line) => {
+    if (line.startsWith('{"type":')) hear(JSON.parse(line) as BenchEvent);
   });
-  const stop = (signal: NodeJS.Signals): void => launch.signal(signal);
-  process.once('SIGINT', stop).once('SIGTERM', stop);
-  const { exitCode, firstFailure } = await launch.finished;
-  process.off('SIGINT', stop).off('SIGTERM', stop);
-  if (exitCode !== 0) {
-    throw new HeddleError(
-      'HEDDLE_RANK_FAILED',
-      `rank ${firstFailure?.rank ?? '?'} of the benchmark ended with exit code ${exitCode}; its message is above`,
-    );
-  }
 }

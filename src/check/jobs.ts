@@ -1,6 +1,7 @@
 /** What a check runs, as data: jobs that this thread does itself, or others do. */
 import type { IrModule } from '../lang/index.js';
-import { explore, type Finding } from '../sim/index.js';
+import { explore, type Finding, type HostSite } from '../sim/index.js';
+import { hostMutantsOf, mutateHosts } from './host-mutants.js';
 import { type Mutant, mutantsOf, mutate } from './mutants.js';
 import { runOnce, scheduleOf, seedOf } from './run.js';
 import type { CheckConfiguration } from './subject.js';
@@ -91,7 +92,7 @@ async function runSchedule(
     schedules: 1,
     steps: machine.statistics.steps,
     complete: false,
-    mutants: listMutants ? kernels.mutants() : [],
+    mutants: listMutants ? kernels.mutants(machine.hostSites) : [],
   };
 }
 
@@ -102,6 +103,7 @@ async function runExploration(
 ): Promise<Outcome> {
   const kernels = new Kernels();
   const found: Finding[] = [];
+  let sites: readonly HostSite[] = [];
   let n = 0;
   let steps = 0;
   const { schedules, complete } = await explore(limit, async (schedule) => {
@@ -113,9 +115,11 @@ async function runExploration(
     });
     if (n >= first) found.push(...findings);
     steps = machine.statistics.steps;
+    sites = machine.hostSites;
     ran();
   });
-  return { findings: found, schedules, steps, complete, mutants: listMutants ? kernels.mutants() : [] };
+  const mutants = listMutants ? kernels.mutants(sites) : [];
+  return { findings: found, schedules, steps, complete, mutants };
 }
 
 async function runMutant(
@@ -132,6 +136,7 @@ async function runMutant(
     }
     return result;
   };
+  const substituteHost = mutateHosts(mutant);
   let steps = 0;
   for (let n = 0; n < limit; n++) {
     const seed = seedOf(Math.floor(n / configurations.length));
@@ -139,6 +144,7 @@ async function runMutant(
       seed,
       schedule: scheduleOf(seed),
       substitute,
+      substituteHost,
       stepLimit: mutantStepLimit,
     });
     ({ steps } = machine.statistics);
@@ -157,7 +163,8 @@ class Kernels {
     return module;
   };
 
-  mutants(): Mutant[] {
-    return [...this.modules.values()].flatMap(mutantsOf);
+  /** Theirs, and those of what ran beside them on hosts. */
+  mutants(sites: readonly HostSite[]): Mutant[] {
+    return [...[...this.modules.values()].flatMap(mutantsOf), ...hostMutantsOf(sites)];
   }
 }

@@ -15,7 +15,7 @@ export function scheduleOf(seed: string): 'random' | 'priority' {
 /** Runs a configuration once. What it throws becomes a finding if the machine has none. */
 export async function runOnce(
   configuration: CheckConfiguration,
-  options: Pick<MachineOptions, 'seed' | 'schedule' | 'substitute' | 'stepLimit'>,
+  options: Pick<MachineOptions, 'seed' | 'schedule' | 'substitute' | 'substituteHost' | 'stepLimit'>,
 ): Promise<{ readonly findings: readonly Finding[]; readonly machine: SimMachine }> {
   const machine = SimMachine.create({
     ...options,

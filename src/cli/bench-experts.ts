@@ -1,30 +1,24 @@
 import { type Command, Option } from 'commander';
-import { benchExperts, expertsHead, expertsLine } from '../bench/index.js';
-import { type Alignment, alignments, type ExpertForm, expertForms, profiles } from '../layer/index.js';
+import { benchExperts, type ExpertsBenchPlan, expertsHead, expertsLine } from '../bench/index.js';
+import { type Alignment, alignments, type ExpertForm, expertForms } from '../layer/index.js';
+import { closing, type Measuring, measuring, profileOption, tabulate } from './bench-common.js';
 import { integer, integers } from './counts.js';
 
-interface ExpertsFlags {
+interface ExpertsFlags extends Measuring {
   readonly profile: string;
   readonly ep: number;
   readonly tokens?: readonly number[];
   readonly form: ExpertForm;
   readonly alignment: string;
   readonly capacity?: number;
-  readonly device: 'cuda' | 'sim';
-  readonly iterations?: number;
-  readonly json?: boolean;
 }
 
 /** Adds `heddle bench experts`. */
 export function registerExperts(bench: Command): void {
-  bench
+  const command = bench
     .command('experts')
     .description('measure what experts need of a rank’s rows: plan, expand and reduce, beside a device copy')
-    .addOption(
-      new Option('--profile <name>', 'the layer of a model')
-        .choices(Object.keys(profiles))
-        .default('deepseek_v3'),
-    )
+    .addOption(profileOption('the layer of a model'))
     .option('--ep <ranks>', 'ranks whose tokens arrive; one GPU is enough', integer, 4)
     .option('--tokens <list>', 'tokens a rank (default: 128,4096, simulated 4)', integers)
     .addOption(new Option('--form <form>', 'how rows lie').choices(expertForms).default('contiguous'))
@@ -33,44 +27,28 @@ export function registerExperts(bench: Command): void {
         .choices(alignments.map(String))
         .default('1'),
     )
-    .option('--capacity <rows>', 'of all experts; of each, if masked (default: room for any round)', integer)
-    .addOption(
-      new Option('--device <kind>', 'a GPU; or the simulator, to try the command')
-        .choices(['cuda', 'sim'])
-        .default('cuda'),
-    )
-    .option('--iterations <n>', 'measured iterations (default: 30, simulated 1)', integer)
-    .option('--json', 'print all results as JSON; the table goes to stderr')
+    .option('--capacity <rows>', 'of all experts; of each, if masked (default: room for any round)', integer);
+  measuring(command, 'a GPU; or the simulator, to try the command', 30)
     .addHelpText(
       'after',
       `
 Times are medians of launches back to back in a CUDA graph. 'of copy' is the time of a device copy that reads and writes
 as many bytes, divided by theirs.
-
-Exit code: 0; 1 when something failed; 2 for a mistake in the arguments or when this machine lacks a GPU.
-
-Examples:
-  $ heddle bench experts --tokens 128,4096 --ep 4
-  $ heddle bench experts --alignment 128 --json`,
+${closing('a GPU', 'experts --tokens 128,4096 --ep 4', 'experts --alignment 128 --json')}`,
     )
     .action(run);
 }
 
 async function run({ profile, ep, form, capacity, device, json, ...flags }: ExpertsFlags): Promise<void> {
   const simulated = device === 'sim';
-  const table = json ? process.stderr : process.stdout;
-  table.write(`${expertsHead()}\n`);
-  const report = await benchExperts(
-    {
-      workload: { profile, ranks: ep, dtype: 'bf16', combineDtype: 'bf16', router: 'uniform', seed: 1 },
-      tokens: flags.tokens ?? (simulated ? [4] : [128, 4096]),
-      rows: {
-        ...{ form, alignment: Number(flags.alignment) as Alignment },
-        ...(capacity === undefined ? {} : { capacity }),
-      },
-      ...{ device, iterations: flags.iterations ?? (simulated ? 1 : 30) },
+  const plan: ExpertsBenchPlan = {
+    workload: { profile, ranks: ep, dtype: 'bf16', combineDtype: 'bf16', router: 'uniform', seed: 1 },
+    tokens: flags.tokens ?? (simulated ? [4] : [128, 4096]),
+    rows: {
+      ...{ form, alignment: Number(flags.alignment) as Alignment },
+      ...(capacity === undefined ? {} : { capacity }),
     },
-    (point) => table.write(`${expertsLine(point)}\n`),
-  );
-  if (json) process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);
+    ...{ device, iterations: flags.iterations ?? (simulated ? 1 : 30) },
+  };
+  await tabulate(json, expertsHead(), expertsLine, (on) => benchExperts(plan, on));
 }

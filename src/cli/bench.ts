@@ -1,4 +1,4 @@
-import { closeSync, openSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import {
   type BenchEvent,
@@ -14,14 +14,15 @@ import {
   tableHead,
   tableLine,
 } from '../bench/index.js';
-import { ArgumentError } from '../errors/index.js';
-import { families, type TransportName, transports } from '../kernels/index.js';
+import { type TransportName, transports } from '../kernels/index.js';
 import { formats, profiles } from '../layer/index.js';
+import { familyOption } from './bench-common.js';
 import { registerExperts } from './bench-experts.js';
 import { registerGemm } from './bench-gemm.js';
 import { registerLayer } from './bench-layer.js';
 import { registerOverlap } from './bench-overlap.js';
 import { integer, integers } from './counts.js';
+import { requireWritable } from './writable.js';
 
 interface BenchFlags {
   readonly profile: string;
@@ -101,11 +102,7 @@ export function register(program: Command): void {
         .default('cuda'),
     )
     .option('--iterations <n>', 'measured iterations (default: 30, simulated 1)', integer)
-    .addOption(
-      new Option('--family <name>', 'of kernels (default: the first that can)').choices(
-        families.map(({ name }) => name),
-      ),
-    )
+    .addOption(familyOption())
     .addOption(
       new Option('--transport <name>', 'what carries its rows (default: windows)').choices(transports),
     )
@@ -193,17 +190,6 @@ function planOf(flags: BenchFlags): Plan {
     },
     breakdown: flags.kernelBreakdown ?? false,
   };
-}
-
-/** Measuring takes minutes: a file that cannot be written is noticed before. */
-function requireWritable(option: string, file: string | undefined): void {
-  if (file === undefined) return;
-  try {
-    closeSync(openSync(file, 'a'));
-  } catch (error) {
-    const why = error instanceof Error ? error.message : String(error);
-    throw new ArgumentError(option, file, `a file that can be written (${why})`);
-  }
 }
 
 function save({ outputFile, report }: BenchFlags, results: BenchReport): void {

@@ -2,58 +2,43 @@ import { totalmem } from 'node:os';
 import { type Command, InvalidArgumentError } from 'commander';
 import { countGpus } from '../cuda/index.js';
 import { ArgumentError, requireInteger, UnavailableError } from '../errors/index.js';
-import {
-  type Bits,
-  dtypes,
-  limits,
-  profiles,
-  type RowDtype,
-  type Shape,
-  type Source,
-  traffic,
-} from '../layer/index.js';
-import { ExpertParallel, emptyTensor, leastWindowBytes, readBits, tensorFrom } from '../moe/index.js';
-import { SimMachine } from '../sim/index.js';
-import {
-  compareBits,
-  compareCombined,
-  ExampleExperts,
-  expectedRound,
-  layerOf,
-  makeSources,
-  mergeComparisons,
-  shapeOfRounds,
-} from '../testing/index.js';
-import { type DeviceChoice, World } from '../world/index.js';
-import { type DemoResult, type KernelSpan, renderDemo } from './print-demo.js';
+import { mostRoutedExperts } from '../kernels/index.js';
+import { dtypes, limits, profiles, type RowDtype, type Shape } from '../layer/index.js';
+import { leastWindowBytes, MoeLayer } from '../moe/index.js';
+import { shapeOfRounds } from '../testing/index.js';
+import type { DeviceChoice } from '../world/index.js';
+import { type DemoSizes, demoLayer, type LayerFigures, layerModel, layerUnit } from './demo-layer.js';
+import { demoRounds } from './demo-rounds.js';
+import { type DemoResult, renderDemo } from './print-demo.js';
 
-interface Options {
-  readonly ranks: number;
-  readonly tokens: number;
-  readonly hidden: number;
-  readonly experts: number;
-  readonly topk: number;
+interface Flags extends Partial<DemoSizes> {
+  readonly layer?: boolean;
   readonly dtype: RowDtype;
+  readonly nodes: number;
   readonly seed: number;
   readonly device: DeviceChoice;
   readonly json?: boolean;
 }
 
 const { hidden, experts, topK } = profiles.deepseek_v3;
+/** Few enough for a busy laptop to simulate in seconds; the experts of a layer are what takes the time. */
+const roundSizes = { ranks: 8, tokens: 16, hidden, experts, topk: topK };
+const layerSizes = { ranks: 4, tokens: 6, hidden: 128, experts: 16, topk: 4 };
 const rowDtypes: readonly RowDtype[] = ['bf16', 'f16', 'f32'];
 
 /** Adds `heddle demo`. */
 export function register(program: Command): void {
   program
     .command('demo')
-    .description('one round of a Mixture-of-Experts layer: verified, and shown')
-    .option('--ranks <n>', 'GPUs that share the experts', integer, 8)
-    // Few enough for a busy laptop to simulate in seconds.
-    .option('--tokens <n>', 'tokens that each of them brings', integer, 16)
-    .option('--hidden <n>', 'elements of a row', integer, hidden)
-    .option('--experts <n>', 'experts of all ranks together', integer, experts)
-    .option('--topk <n>', 'experts that a token goes to', integer, topK)
-    .option('--dtype <type>', 'of the rows: bf16, f16 or f32', 'bf16')
+    .description('one round of a Mixture-of-Experts layer, or a whole layer: verified, and shown')
+    .option('--layer', 'a whole layer, small: router, experts that are MLPs and a shared one, too')
+    .option('--ranks <n>', `GPUs that share the experts${otherwise('ranks')}`, integer)
+    .option('--nodes <n>', 'of so many equal nodes, between which rows cross a network', integer, 1)
+    .option('--tokens <n>', `tokens that each of them brings${otherwise('tokens')}`, integer)
+    .option('--hidden <n>', `elements of a row${otherwise('hidden')}`, integer)
+    .option('--experts <n>', `experts of all ranks together${otherwise('experts')}`, integer)
+    .option('--topk <n>', `experts that a token goes to${otherwise('topk')}`, integer)
+    .option('--dtype <type>', 'of the rows: bf16, f16 or f32; of a layer bf16', 'bf16')
     .option('--seed <n>', 'of the routes and rows', integer, 1)
     .option('--device <kind>', 'auto (GPUs where there are enough, else simulated ones), sim or cuda', 'auto')
     .option('--json', 'print the figures as JSON')
@@ -64,180 +49,89 @@ Every token goes to the ranks that own its experts (dispatch), small experts com
 the sum of what they made of it (combine). The result is compared with a plain reference, bit by bit; then everything
 is run a second time, the simulated machine in another order, and must give the same bits.
 
+With --layer tokens are routed by DeepSeek-V3's router, and experts are its MLPs in small, the shared one too. First one phase
+follows another, then there are two micro-batches, one of which computes while the other's rows travel: both give the same
+bits, and those that plain code gives, but for rounding.
+
+With --nodes the simulated machine has a network too. Where libfabric is installed, the second run of a round is of processes,
+one for each node, and libfabric between them (HEDDLE_PROVIDER chooses its provider).
+
 Exit code: 0 when the results are right, 1 when they are not.
 
 Examples:
   $ heddle demo
+  $ heddle demo --layer
+  $ heddle demo --nodes 2
   $ heddle demo --ranks 64 --tokens 4 --hidden 1024
   $ heddle demo --ranks 3 --experts 10 --topk 2 --dtype f32 --json`,
     )
-    .action(async (options: Options) => {
-      const result = await demo(options, (what) => process.stderr.write(`heddle demo: ${what}\n`));
-      process.stdout.write(
-        options.json ? `${JSON.stringify(figures(result), null, 2)}\n` : renderDemo(result),
-      );
+    .action(async (flags: Flags) => {
+      const result = await demo(flags, (what) => process.stderr.write(`heddle demo: ${what}\n`));
+      process.stdout.write(flags.json ? `${JSON.stringify(figures(result), null, 2)}\n` : renderDemo(result));
       process.exitCode = result.comparison.different === 0 && result.bitwiseRepeatable ? 0 : 1;
     });
 }
 
-/** Runs the round trip twice and compares it with the reference. */
-export async function demo(options: Options, progress: (what: string) => void): Promise<DemoResult> {
-  const started = performance.now();
-  const shape = shapeOf(options);
-  const simulated = isSimulated(options);
-  const { ranks, maxTokens } = shape;
-  const gpus = `${simulated ? 'simulated ' : ''}GPU${ranks === 1 ? '' : 's'}`;
-  progress(`${maxTokens} tokens for each of ${ranks} ${gpus} …`);
-  const sources = makeSources(shape, maxTokens, options.seed);
-  progress('dispatch, experts, combine …');
-  const first = await runOnce(shape, sources, simulated, 'in-order');
-  progress(`the same again${simulated ? ', in another order' : ''} …`);
-  const second = await runOnce(shape, sources, simulated, 'random');
-  progress('comparing with the reference …');
-  const expected = expectedRound(shape, sources);
-  return {
-    shape,
-    simulated,
-    traffic: traffic(shape, sources),
-    comparison: mergeComparisons(
-      first.out.map((out, rank) => compareCombined(shape, rank, out, expected[rank]!)),
-    ),
-    bitwiseRepeatable: first.out.every((out, rank) => {
-      return compareBits('out', shape.output.dtype, second.out[rank]!, out).different === 0;
-    }),
-    // The first round on GPUs also loads the kernels.
-    spans: second.spans,
-    seconds: Math.round((performance.now() - started) / 10) / 100,
-  };
+/** The default of an option, of a round and of a layer. */
+const otherwise = (of: keyof typeof roundSizes): string =>
+  ` (default: ${roundSizes[of]}, with --layer ${layerSizes[of]})`;
+
+function demo(flags: Flags, progress: (what: string) => void): Promise<Result> {
+  const sizes = sizesOf(flags);
+  const { ranks, nodes, seed } = sizes;
+  const simulated = isSimulated(flags.device, ranks);
+  const shape = shapeOf(flags, sizes);
+  const gpus = `${simulated ? 'simulated ' : ''}GPU${ranks === 1 ? '' : 's'}${nodes > 1 ? ` on ${nodes} nodes` : ''}`;
+  progress(`${shape.maxTokens} tokens for each of ${ranks} ${gpus} …`);
+  return flags.layer
+    ? demoLayer(sizes, simulated, progress)
+    : demoRounds(shape, { nodes, seed, simulated }, progress);
 }
+
+type Result = DemoResult & { readonly network?: string | null; readonly layer?: LayerFigures };
 
 /** What `--json` prints. */
-function figures({ shape, comparison, bitwiseRepeatable, traffic, seconds }: DemoResult) {
+function figures({ shape, nodes, network, layer, ...result }: Result) {
   const { ranks, maxTokens, output, experts, topK } = shape;
-  const { dispatch, combine, withoutDedup } = traffic;
+  const { dispatch, combine, withoutDedup, between } = result.traffic;
   return {
-    ranks,
-    tokens: maxTokens,
-    hidden: output.hidden,
-    experts,
-    topK,
-    maxAbsError: comparison.maxAbsError,
-    bitwiseRepeatable,
-    bytes: { dispatch, combine, withoutDedup },
-    seconds,
+    ...{ ranks, nodes, network, tokens: maxTokens, hidden: output.hidden, experts, topK },
+    ...layer,
+    maxAbsError: result.comparison.maxAbsError,
+    bitwiseRepeatable: result.bitwiseRepeatable,
+    bytes: { dispatch, combine, withoutDedup, betweenNodes: between.dispatch + between.combine },
+    seconds: result.seconds,
   };
 }
 
-interface Run {
-  /** [rank] */
-  readonly out: readonly Bits[];
-  readonly spans: readonly KernelSpan[];
-}
-
-async function runOnce(
-  shape: Shape,
-  sources: readonly Source[],
-  simulated: boolean,
-  schedule: 'in-order' | 'random',
-): Promise<Run> {
-  const { ranks } = shape;
-  const machine = simulated ? SimMachine.create({ ranks, schedule }) : null;
-  const device = machine === null ? { device: 'cuda' as const } : { device: 'sim' as const, sim: machine };
-  const results = await World.local({ ranks, ...device }, (world) => {
-    return runRank(world, shape, sources[world.rank]!);
-  });
-  return {
-    out: results.map(({ out }) => out),
-    spans: machine === null ? results.flatMap(({ spans }) => spans) : tracedSpans(machine),
-  };
-}
-
-/** A kernel may be there before the one before it has ended, but only waits for that: its work begins then. */
-function tracedSpans(machine: SimMachine): KernelSpan[] {
-  const names: Readonly<Record<string, string>> = {
-    one_sided_dispatch: 'dispatch',
-    example_experts: 'experts',
-    one_sided_combine: 'combine',
-  };
-  const ends = new Map<number, number>();
-  return machine.trace.map(({ rank, kernel, start, end }) => {
-    const span = { rank, kernel: names[kernel] ?? kernel, start: Math.max(start, ends.get(rank) ?? 0), end };
-    ends.set(rank, end);
-    return span;
-  });
-}
-
-/** One rank's round: all that a user of Heddle has to write. */
-async function runRank(world: World, shape: Shape, { tokens, topkIds, topkWeights, payloads }: Source) {
-  const { dtype, hidden } = shape.output;
-  const { device } = world;
-  const stream = device.createStream();
-  const ep = await ExpertParallel.create(world, layerOf(shape));
-  const experts = await ExampleExperts.create(world, ep, stream);
-  const x = tensorFrom(device, stream, payloads.x!, 'u8', [tokens, shape.payloads[0]!.rowBytes]);
-  const out = emptyTensor(device, dtype, [tokens, hidden]);
-
-  const clock = new KernelClock(world, stream);
-  ep.dispatch({ topkIds, topkWeights: topkWeights!, payloads: { x } }, stream);
-  clock.ended('dispatch');
-  experts.run(stream);
-  clock.ended('experts');
-  ep.combine(out, stream);
-  clock.ended('combine');
-  await ep.synchronize(stream);
-
-  const result = { out: await readBits(out, stream), spans: clock.spans() };
-  await ep.dispose();
-  return result;
-}
-
-/** When kernels began and ended on a GPU. The simulated machine knows by itself, and events would hold it up. */
-class KernelClock {
-  private readonly events: {
-    readonly name: string;
-    readonly event: ReturnType<World['device']['createEvent']>;
-  }[] = [];
-
-  constructor(
-    private readonly world: World,
-    private readonly stream: ReturnType<World['device']['createStream']>,
-  ) {
-    this.ended('');
-  }
-
-  ended(name: string): void {
-    const { device } = this.world;
-    if (device.kind === 'sim') return;
-    const event = device.createEvent();
-    this.stream.record(event);
-    this.events.push({ name, event });
-  }
-
-  /** In microseconds since this rank began. */
-  spans(): KernelSpan[] {
-    const [zero, ...ends] = this.events;
-    if (zero === undefined) return [];
-    let start = 0;
-    return ends.map(({ name, event }) => {
-      const end = event.elapsedSince(zero.event) * 1000;
-      const span = { rank: this.world.rank, kernel: name, start, end };
-      start = end;
-      return span;
-    });
-  }
-}
-
-function shapeOf({ ranks, tokens, hidden, experts, topk, dtype }: Options): Shape {
+/** What was asked for, and the defaults. */
+function sizesOf({ layer = false, dtype, seed, nodes, ...flags }: Flags): DemoSizes {
+  const { ranks, tokens, hidden, experts, topk } = { ...(layer ? layerSizes : roundSizes), ...flags };
   if (!rowDtypes.includes(dtype)) throw new ArgumentError('--dtype', dtype, `one of ${rowDtypes.join(', ')}`);
+  if (layer && dtype !== 'bf16') throw new ArgumentError('--dtype', dtype, 'bf16 with --layer');
   requireInteger('--ranks', ranks, 1, limits.ranks);
+  requireInteger('--nodes', nodes, 1, ranks);
+  if (ranks % nodes !== 0)
+    throw new ArgumentError('--nodes', nodes, `a divisor of ${ranks}, the number of ranks`);
   requireInteger('--tokens', tokens, 1, limits.maxTokens);
   requireInteger('--hidden', hidden, 1, limits.rowBytes / dtypes[dtype].size);
-  requireInteger('--experts', experts, 1, limits.experts);
-  requireInteger('--topk', topk, 1, limits.topK);
+  if (layer && hidden % layerUnit !== 0)
+    throw new ArgumentError('--hidden', hidden, `a multiple of ${layerUnit} with --layer`);
+  requireInteger('--experts', experts, 1, layer ? mostRoutedExperts : limits.experts);
+  requireInteger('--topk', topk, 1, layer ? Math.min(experts, limits.topK) : limits.topK);
+  return { ranks, nodes, tokens, hidden, experts, topk, seed };
+}
+
+/** What dispatch and combine carry: small enough for this machine's memory, where it is simulated. */
+function shapeOf({ dtype, layer }: Flags, sizes: DemoSizes): Shape {
+  const { ranks, tokens, hidden, experts, topk } = sizes;
   const shape = shapeOfRounds({ ranks, experts, topK: topk, maxTokens: tokens, hidden, dtype });
+  const windows = layer
+    ? MoeLayer.memory({ model: layerModel(sizes), maxTokens: tokens, ranks }).bytes
+    : leastWindowBytes(shape);
   // Windows of all ranks, the reference's copies of them and two results: about three times the windows.
   const most = totalmem() / 2;
-  const bytes = 3 * ranks * leastWindowBytes(shape);
+  const bytes = 3 * ranks * windows;
   if (bytes > most) {
     throw new ArgumentError(
       '--tokens',
@@ -248,7 +142,7 @@ function shapeOf({ ranks, tokens, hidden, experts, topk, dtype }: Options): Shap
   return shape;
 }
 
-function isSimulated({ device, ranks }: Options): boolean {
+function isSimulated(device: DeviceChoice, ranks: number): boolean {
   if (device !== 'auto' && device !== 'sim' && device !== 'cuda') {
     throw new ArgumentError('--device', device, 'auto, sim or cuda');
   }

@@ -6,30 +6,40 @@ import type { Comparison } from '../testing/index.js';
 /** One kernel of one rank: in steps of the simulated machine, or microseconds. */
 export interface KernelSpan {
   readonly rank: number;
+  /** Of the rank's streams; each is a line. */
+  readonly stream: number;
   readonly kernel: string;
   readonly start: number;
   readonly end: number;
 }
 
+/** What draws a kernel where there is no colour, and its colour. */
+export interface Bar {
+  readonly name: string;
+  readonly mark: string;
+  readonly colour: Parameters<typeof styleText>[0];
+}
+
 export interface DemoResult {
   readonly shape: Shape;
+  readonly nodes: number;
   readonly simulated: boolean;
+  /** What was run, a paragraph each. */
+  readonly about: readonly string[];
+  /** What the verdicts are about. */
+  readonly says: Readonly<Record<'right' | 'repeatable' | 'notRepeatable', string>>;
   readonly traffic: Traffic;
   /** All ranks' results with the reference's. */
   readonly comparison: Comparison;
   readonly bitwiseRepeatable: boolean;
+  /** What the picture shows, and its kernels in their order. */
+  readonly picture: string;
+  readonly bars: readonly Bar[];
   readonly spans: readonly KernelSpan[];
   readonly seconds: number;
 }
 
 type Paint = (style: Parameters<typeof styleText>[0], text: string) => string;
-
-/** The order of a round, with what draws it where there is no colour, and its colour. */
-const kernels = [
-  { name: 'dispatch', mark: '█', colour: 'cyan' },
-  { name: 'experts', mark: '▒', colour: 'yellow' },
-  { name: 'combine', mark: '▓', colour: 'magenta' },
-] as const;
 
 const plain: Paint = (_, text) => text;
 
@@ -41,23 +51,21 @@ export function renderDemo(result: DemoResult): string {
 
 /** The summary, `columns` wide. */
 export function demoText(result: DemoResult, paint: Paint, columns: number): string {
-  const { shape, simulated, seconds } = result;
-  const { ranks, maxTokens, experts, topK, output } = shape;
+  const { shape, nodes, simulated, about } = result;
+  const { ranks, maxTokens, experts, topK } = shape;
   const gpus = `${ranks} ${simulated ? 'simulated ' : ''}GPU${ranks === 1 ? '' : 's'}`;
+  const where = nodes === 1 ? '' : ` on ${nodes} nodes`;
   const lines = [
     '',
     ...wrap(
-      `${gpus}, ${count(maxTokens, 'token')} each, top ${topK} of ${count(experts, 'expert')}`,
+      `${gpus}${where}, ${count(maxTokens, 'token')} each, top ${topK} of ${count(experts, 'expert')}`,
       columns,
     ).map((line) => paint('bold', line)),
-    ...wrap(
-      `rows of ${output.hidden} ${output.dtype}; dispatch, experts, combine: twice, in ${seconds.toFixed(1)} s`,
-      columns,
-    ),
+    ...about.flatMap((paragraph) => wrap(paragraph, columns)),
     '',
     ...verdict(result, paint, columns),
     '',
-    ...movement(result.traffic, paint, columns),
+    ...movement(result, paint, columns),
     '',
     ...timeline(result, paint, columns),
     '',
@@ -65,7 +73,11 @@ export function demoText(result: DemoResult, paint: Paint, columns: number): str
   return `${lines.join('\n')}\n`;
 }
 
-function verdict({ comparison, bitwiseRepeatable }: DemoResult, paint: Paint, columns: number): string[] {
+function verdict(
+  { comparison, bitwiseRepeatable, says }: DemoResult,
+  paint: Paint,
+  columns: number,
+): string[] {
   const { compared, different, maxAbsError, first } = comparison;
   const good = paint('green', '✓');
   const bad = paint('red', '✗');
@@ -73,10 +85,7 @@ function verdict({ comparison, bitwiseRepeatable }: DemoResult, paint: Paint, co
     wrap(text, columns, '  ').map((line, i) => (i === 0 ? `${mark} ${line.trimStart()}` : line));
   const right =
     different === 0
-      ? say(
-          good,
-          `right: ${count(compared, 'value')}, every bit as in the reference (largest error ${maxAbsError})`,
-        )
+      ? say(good, `right: ${count(compared, 'value')}, ${says.right} (largest error ${maxAbsError})`)
       : [
           ...say(
             bad,
@@ -85,13 +94,13 @@ function verdict({ comparison, bitwiseRepeatable }: DemoResult, paint: Paint, co
           ...wrap(`the first: ${first}`, columns, '  '),
         ];
   const repeatable = bitwiseRepeatable
-    ? say(good, 'repeatable: the second run gave the same bits')
-    : say(bad, 'not repeatable: the second run gave other bits');
+    ? say(good, `repeatable: ${says.repeatable}`)
+    : say(bad, `not repeatable: ${says.notRepeatable}`);
   return [...right, ...repeatable];
 }
 
-function movement(traffic: Traffic, paint: Paint, columns: number): string[] {
-  const { tokens, routes, rows, dispatch, combine, withoutDedup, remote } = traffic;
+function movement({ traffic, nodes }: DemoResult, paint: Paint, columns: number): string[] {
+  const { tokens, routes, rows, dispatch, combine, withoutDedup, remote, between } = traffic;
   const all = Math.max(withoutDedup, 1);
   const width = Math.max(0, columns - 42);
   const bar = (bytes: number): string => '━'.repeat(Math.round((bytes / all) * width));
@@ -108,42 +117,62 @@ function movement(traffic: Traffic, paint: Paint, columns: number): string[] {
       columns,
       '  ',
     ),
+    ...(nodes === 1
+      ? []
+      : wrap(
+          `Between nodes ${count(between.rows, 'row')} crossed the network each way, ${size(between.dispatch)} there and ${size(between.combine)} back: a token goes once to a node.`,
+          columns,
+          '  ',
+        )),
   ];
 }
 
-/** Every rank a line, from the first launch to the last end; a kernel's bar covers what it overlaps. */
-function timeline({ spans, simulated }: DemoResult, paint: Paint, columns: number): string[] {
+/** Every stream of a rank a line, from the first launch to the last end; a kernel's bar covers what it overlaps. */
+function timeline({ spans, simulated, picture, bars }: DemoResult, paint: Paint, columns: number): string[] {
   if (spans.length === 0) return [];
   const [start, end] = [Math.min(...spans.map((s) => s.start)), Math.max(...spans.map((s) => s.end))];
   const ranks = Math.max(...spans.map(({ rank }) => rank)) + 1;
+  const streams = Math.max(...spans.map(({ stream }) => stream)) + 1;
   const label = `rank ${ranks - 1}`.length;
   const width = Math.max(10, columns - label - 5);
   const column = (at: number): number =>
     Math.min(width - 1, Math.floor(((at - start) / (end - start)) * width));
-  const shown = Math.min(ranks, 16);
-  const lines = Array.from({ length: shown }, (_, rank) => {
+  const shown = Math.min(ranks, 16 / streams);
+  const lines = Array.from({ length: shown * streams }, (_, line) => {
+    const [rank, stream] = [Math.floor(line / streams), line % streams];
     const cells: string[] = new Array(width).fill(' ');
-    for (const { name, mark, colour } of kernels) {
-      for (const span of spans.filter((s) => s.rank === rank && s.kernel === name)) {
+    for (const { name, mark, colour } of bars) {
+      for (const span of spans) {
+        if (span.rank !== rank || span.stream !== stream || span.kernel !== name) continue;
         cells.fill(paint(colour, mark), column(span.start), column(span.end) + 1);
       }
     }
-    return `  ${`rank ${rank}`.padEnd(label)} │${cells.join('').trimEnd()}`;
+    const said = stream === 0 ? `rank ${rank}` : '';
+    return `  ${said.padEnd(label)} │${cells.join('').trimEnd()}`;
   });
-  const legend = kernels
-    .map(({ name, mark, colour }) => `${paint(colour, mark.repeat(2))} ${name}`)
-    .join('  ');
   const unit = simulated
-    ? `${number(end - start)} steps of the machine, not time`
+    ? `${number(Math.round(end - start))} steps of the machine, not time`
     : `${(end - start).toFixed(1)} µs`;
   return [
-    ...(columns < 44
-      ? [paint('bold', 'One round'), `  ${legend}`]
-      : [`${paint('bold', 'One round')}   ${legend}`]),
+    ...heading(picture, bars, paint, columns),
     ...lines,
     ...(shown < ranks ? [`  and ${ranks - shown} more`] : []),
     ...wrap(unit, columns, '  '),
   ];
+}
+
+/** The picture's name and what its marks mean: beside it where there is room, else below. */
+function heading(picture: string, bars: readonly Bar[], paint: Paint, columns: number): string[] {
+  // Spaces that do not break keep a mark with its name.
+  const legend = bars.map(({ name, mark }) => `${mark}${mark}\u00a0${name}`).join('\u00a0 ');
+  const painted = (line: string): string =>
+    bars
+      .reduce((text, { mark, colour }) => text.replace(mark + mark, paint(colour, mark + mark)), line)
+      .replaceAll('\u00a0', ' ')
+      .trimEnd();
+  const beside = `${picture}   ${legend}`.length <= columns;
+  const name = paint('bold', picture);
+  return beside ? [painted(`${name}   ${legend}`)] : [name, ...wrap(legend, columns, '  ').map(painted)];
 }
 
 /** Text in lines of at most so many columns. */

@@ -18,7 +18,7 @@ export const commands: readonly {
 }[] = [
   {
     name: 'demo',
-    description: 'one round of a Mixture-of-Experts layer: verified, and shown',
+    description: 'one round of a Mixture-of-Experts layer, or a whole layer: verified, and shown',
     load: () => import('./demo.js'),
   },
   {

@@ -38,6 +38,7 @@ export {
 export { printIr } from './print.js';
 export { requireModule } from './require.js';
 export { dynamicSharedBytes, mostShared, type SharedRange, sharedLayout } from './shared.js';
+export { writtenLine } from './source.js';
 export { provideSource } from './textfile.js';
 export * from './types.js';
 export { validateIr } from './validate.js';

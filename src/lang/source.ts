@@ -172,6 +172,17 @@ function throughMap(path: string, file: Text, start: number): Resolved | undefin
   };
 }
 
+/** A frame of a stack in the file that a person edits, and its line; as the engine names it where nobody knows better. */
+export function writtenLine(script: string, at: Place): { readonly where: string; readonly text: string } {
+  const path = scriptPath(script) ?? script;
+  const entry = sourceMap(path)?.findEntry(at.line - 1, at.column - 1);
+  const mapped = entry !== undefined && 'originalLine' in entry;
+  const file = mapped ? besideFile(path, entry.originalSource) : path;
+  const { line, column } = mapped ? { line: entry.originalLine + 1, column: entry.originalColumn + 1 } : at;
+  const text = textFile(file)?.lines[line - 1]?.trim() ?? '';
+  return { where: `${shownPath(file)}:${line}:${column}`, text };
+}
+
 /** The first place of `text` behind `near`, else the last before it. */
 function nearest(content: string, text: string, near: number): number | undefined {
   const behind = content.indexOf(text, near);

@@ -62,6 +62,14 @@ export function profile(name: string): MoeModel {
   return profiles[name as ProfileName];
 }
 
+/** The model with other experts. Its groups go where what is left of them would be too few to choose from. */
+export function withExperts(model: MoeModel, experts: number, topK: number): MoeModel {
+  const { groups, ...routing } = model.routing;
+  const keeps =
+    groups !== undefined && experts % groups.count === 0 && (experts / groups.count) * groups.top >= topK;
+  return { ...model, experts, topK, routing: keeps ? { ...routing, groups } : routing };
+}
+
 /** How activations travel: the bytes of a row's elements, and of one scale for every `block` of them. */
 interface Format {
   readonly bits: number;

@@ -26,6 +26,8 @@ export interface Traffic extends Bytes {
   readonly sums: number;
   /** The part that leaves its GPU: what NVLink carries. The rest is copied within a GPU. */
   readonly remote: Bytes & { readonly rows: number };
+  /** The part that crosses the network between nodes, by rails: a row once for each (token, other node). */
+  readonly between: Pick<Bytes, 'dispatch' | 'combine'> & { readonly rows: number };
   /** Rows that each rank sends to other ranks in dispatch, and gets back in combine. Its largest bounds the round. */
   readonly leaving: readonly number[];
   /** Rows that each rank gets from other ranks in dispatch, and sends back in combine. */
@@ -49,13 +51,21 @@ export function combineRowBytes({ output }: Pick<Shape, 'output'>): number {
     : output.hidden * dtypes[output.dtype].size;
 }
 
-/** Counts a round; `routes[r]` are rank r's. */
-export function traffic(shape: Shape, routes: readonly Pick<Source, 'tokens' | 'topkIds'>[]): Traffic {
+/** Counts a round; `routes[r]` are rank r's. `nodes`: of equal nodes of consecutive ranks. */
+export function traffic(
+  shape: Shape,
+  routes: readonly Pick<Source, 'tokens' | 'topkIds'>[],
+  nodes = 1,
+): Traffic {
   requireShape(shape);
   requireRoutes(shape, routes);
+  requireInteger('nodes', nodes, 1, shape.ranks);
+  if (shape.ranks % nodes !== 0)
+    throw new ArgumentError('nodes', nodes, `a divisor of ${shape.ranks}, the number of ranks`);
+  const nodeOf = (rank: number): number => Math.floor((rank * nodes) / shape.ranks);
   const leaving = new Array<number>(shape.ranks).fill(0);
   const arriving = new Array<number>(shape.ranks).fill(0);
-  let [tokens, live, liveRemote, rows, rowsRemote] = [0, 0, 0, 0, 0];
+  let [tokens, live, liveRemote, rows, rowsRemote, rowsBetween] = [0, 0, 0, 0, 0, 0];
   const { replicas } = sharing(shape);
   for (const [rank, source] of routes.entries()) {
     for (let token = rank % replicas; token < source.tokens; token += replicas) {
@@ -66,7 +76,9 @@ export function traffic(shape: Shape, routes: readonly Pick<Source, 'tokens' | '
         live++;
         if (ranksOf(shape, [id])[0] !== rank) liveRemote++;
       }
-      for (const owner of ranksOf(shape, ids)) {
+      const owners = ranksOf(shape, ids);
+      rowsBetween += new Set(owners.map(nodeOf).filter((node) => node !== nodeOf(rank))).size;
+      for (const owner of owners) {
         rows++;
         if (owner === rank) continue;
         rowsRemote++;
@@ -90,6 +102,7 @@ export function traffic(shape: Shape, routes: readonly Pick<Source, 'tokens' | '
     sums,
     ...bytes(rows, live),
     remote: { rows: rowsRemote, ...bytes(rowsRemote, liveRemote) },
+    between: { rows: rowsBetween, dispatch: rowsBetween * there, combine: rowsBetween * back },
     leaving,
     arriving,
   };

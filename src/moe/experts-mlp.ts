@@ -5,7 +5,7 @@
  */
 import type { Stream } from '../device/index.js';
 import { ArgumentError, DisposedError, requireObject, requireOneOf } from '../errors/index.js';
-import { slotsOf } from '../kernels/index.js';
+import { evenRows, slotsOf } from '../kernels/index.js';
 import { expertsOf } from '../layer/index.js';
 import { type ExpertSizes, ExpertsPlan, type Receiving } from './experts-plan.js';
 import type { MemoryUse } from './memory.js';
@@ -69,9 +69,7 @@ export class ExpertsMlp {
       const shape = { device, plan, payload, experts, hidden, inner };
       return new ExpertsMlp(gemm, plan, await cublasRun(shape, options));
     }
-    // As many as with even routes.
-    const rows = Math.ceil((slotsOf(layer) * topK) / layer.experts);
-    const shape = { experts, hidden, inner, topK, rows };
+    const shape = { experts, hidden, inner, topK, rows: evenRows(layer) };
     return new ExpertsMlp(gemm, plan, await heddleRun(device, plan, from, shape, options));
   }
 

@@ -26,6 +26,7 @@ import { byteSize, type IrModule, type IrType, type Param, requireModule } from 
 import { compile } from './codegen/compile.js';
 import type { Compiled } from './compiled.js';
 import type { Engine } from './engine.js';
+import type { HostSubstitute } from './host-substitute.js';
 import { SimHostView } from './mapped.js';
 import { type AddressSpace, maxBufferBytes, type SimBuffer } from './memory.js';
 import type { SiteRegistry } from './sites.js';
@@ -40,6 +41,8 @@ export interface Shared {
   readonly sites: SiteRegistry;
   /** The module to run where another is loaded. */
   substitute(module: IrModule): IrModule;
+  /** Likewise for what hosts reach. */
+  readonly host: HostSubstitute;
 }
 
 /** On a GPU a launch may have at most this many blocks and threads. */
@@ -92,7 +95,8 @@ export class SimDevice implements Device {
 
   allocateMapped(bytes: number, purpose: string): MappedMemory {
     const { buffer, address, free } = this.place(bytes, purpose);
-    const host = new SimHostView(this.shared.engine, this.shared.sites, buffer);
+    const { engine, sites } = this.shared;
+    const host = this.shared.host.memory(new SimHostView(engine, sites, buffer));
     return { address, bytes, host, raw: buffer.u8.subarray(0, bytes), free };
   }
 

@@ -17,6 +17,7 @@ import { Meetings } from './meetings.js';
 import { SimBuffer } from './memory.js';
 import type { Random } from './random.js';
 import type { Agent, Schedule } from './schedule.js';
+import { hostProgram } from './sites.js';
 import { soon } from './soon.js';
 import { Spins } from './spins.js';
 import { Statistics } from './statistics.js';
@@ -133,6 +134,11 @@ export class Engine implements Machine {
       this.hostPrograms.set(rank, thread);
     }
     return thread;
+  }
+
+  /** Whose program that is. */
+  get hostProgram(): string {
+    return this.acting?.program.name ?? hostProgram;
   }
 
   newThreads(count: number): number {

@@ -1,6 +1,7 @@
 export type { AccessReport, Finding, Site, StaleRead } from './detector.js';
 export { type Exploration, explore } from './exhaustive.js';
 export { findingKey, formatFinding } from './findings.js';
+export type { HostSubstitute } from './host-substitute.js';
 export type { HostProgram } from './host-threads.js';
 export {
   type MachineOptions,
@@ -9,6 +10,9 @@ export {
   type ScheduleName,
   SimMachine,
 } from './machine.js';
+export type { SimHostView } from './mapped.js';
+export type { Nic } from './network.js';
 export type { Schedule } from './schedule.js';
+export { type HostOperation, type HostSite, hostLine } from './sites.js';
 export type { KernelStatistics, TraceEntry } from './statistics.js';
 export type { Watcher } from './watched.js';

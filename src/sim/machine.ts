@@ -14,12 +14,13 @@ import type { Detector, Finding, HostKnowledge, Site, SiteId, StaleRead } from '
 import { SimDevice } from './device.js';
 import { Engine } from './engine.js';
 import { FindingLog } from './findings.js';
+import { asTheyAre, type HostSubstitute } from './host-substitute.js';
 import type { HostProgram } from './host-threads.js';
 import { AddressSpace } from './memory.js';
 import { Nics } from './network.js';
 import { Random } from './random.js';
 import { InOrder, PrioritySchedule, RandomSchedule, type Schedule } from './schedule.js';
-import { SiteRegistry } from './sites.js';
+import { type HostSite, SiteRegistry } from './sites.js';
 import type { KernelStatistics, TraceEntry } from './statistics.js';
 import { type Watcher, watched } from './watched.js';
 
@@ -45,6 +46,8 @@ export interface MachineOptions {
   readonly stepLimit?: number;
   /** Sees every kernel that is loaded, and says what runs in its place: how mutants come in. */
   readonly substitute?: (module: IrModule) => IrModule;
+  /** Likewise for threads of hosts: what they reach of mapped memory, and of the network. */
+  readonly substituteHost?: HostSubstitute;
   /** Hears in checked mode what threads do, step by step: how a schedule is shown. */
   readonly watch?: (site: (id: SiteId) => Site) => Watcher;
 }
@@ -80,10 +83,11 @@ export class SimMachine {
     private readonly log: FindingLog,
     private readonly addresses: AddressSpace,
     private readonly nics: Nics,
-    sites: SiteRegistry,
+    private readonly sites: SiteRegistry,
     substitute: (module: IrModule) => IrModule,
+    private readonly host: HostSubstitute,
   ) {
-    const shared = { machine: ++machines, engine, addresses, sites, substitute };
+    const shared = { machine: ++machines, engine, addresses, sites, substitute, host };
     this.devices = Array.from({ length: ranks }, (_, rank) => new SimDevice(rank, shared));
   }
 
@@ -116,7 +120,8 @@ export class SimMachine {
     });
     const nics = new Nics({ engine, sites });
     const addresses = new AddressSpace();
-    return new SimMachine(ranks, mode, seed, engine, detector, log, addresses, nics, sites, substitute);
+    const host = options.substituteHost ?? asTheyAre;
+    return new SimMachine(ranks, mode, seed, engine, detector, log, addresses, nics, sites, substitute, host);
   }
 
   /** The GPU of a rank. */
@@ -138,6 +143,11 @@ export class SimMachine {
     const { steps, schedule, statistics, timeLimits } = this.engine;
     const { trace, kernels } = statistics;
     return { steps, switches: schedule.switches, launches: trace.length, timeLimits, kernels };
+  }
+
+  /** Where threads of hosts have done something in mapped memory, or at the network: checked mode only. */
+  get hostSites(): readonly HostSite[] {
+    return this.sites.ofThreads;
   }
 
   /** Every launch that has ended: when it started and ended, in steps of the machine. */
@@ -199,9 +209,10 @@ export class SimMachine {
    * A network between mapped memories, one of each rank, by rank; this is the way into it of `rank`. All ranks open theirs
    * before one writes.
    */
-  openNetwork(rank: number, memories: readonly number[]): Network & { close(): void } {
+  openNetwork(rank: number, memories: readonly number[]): { readonly network: Network; close(): void } {
     const buffers = memories.map((address, r) => this.addresses.find(`memories[${r}]`, address, 0).buffer);
-    return this.nics.open(this.known(rank), buffers);
+    const nic = this.nics.open(this.known(rank), buffers);
+    return { network: this.host.network(nic), close: () => nic.close() };
   }
 
   /**

@@ -8,7 +8,6 @@ import { type Network, requireWithin } from '../device/index.js';
 import { ArgumentError, requireInteger } from '../errors/index.js';
 import type { SiteId } from './detector.js';
 import type { Engine } from './engine.js';
-import { hostSite } from './mapped.js';
 import type { SimBuffer } from './memory.js';
 import type { Random } from './random.js';
 import { Agent, type Schedule } from './schedule.js';
@@ -88,7 +87,7 @@ export class Nic implements Network {
     if (this.underway === this.room) return false;
     this.underway++;
     const number = engine.newNumber();
-    const site = detector === null ? 0 : sites.ofHost(hostSite(Nic));
+    const site = detector === null ? 0 : sites.ofHost(Nic, 'post', engine.hostProgram);
     detector?.networkPosted(number, engine.hostThread(this.rank));
     const spans = cut(bytes, this.random);
     const write: Write = { number, tag, from, fromAt, to, toAt, site, left: spans.length };
@@ -100,11 +99,15 @@ export class Nic implements Network {
     return true;
   }
 
-  arrived(): number {
+  /** `orders`: whoever hears the tag knows what the write did. Without, it shows what becomes of programs then. */
+  arrived(orders = true): number {
     const write = this.come.shift();
     if (write === undefined) return -1;
-    const { engine } = this.machine;
-    engine.detector?.networkArrived(write.number, engine.hostThread(this.rank));
+    const { engine, sites } = this.machine;
+    if (engine.detector !== null) {
+      sites.ofHost(Nic, 'hear', engine.hostProgram);
+      if (orders) engine.detector.networkArrived(write.number, engine.hostThread(this.rank));
+    }
     return write.tag;
   }
 

@@ -93,10 +93,11 @@ function compareElements(
   for (let i = 0; i < expected.length; i++) {
     if (sameBits(actual[i]!, expected[i]!)) continue;
     const [is, wanted] = [value(dtype, actual, i), value(dtype, expected, i)];
-    if ((Number.isNaN(is) && Number.isNaN(wanted)) || near(is, wanted)) continue;
-    different++;
+    if (Number.isNaN(is) && Number.isNaN(wanted)) continue;
     const error = Math.abs(is - wanted);
     maxAbsError = Math.max(maxAbsError, Number.isNaN(error) ? Number.POSITIVE_INFINITY : error);
+    if (near(is, wanted)) continue;
+    different++;
     const position = columns === expected.length ? `${i}` : `${Math.floor(i / columns)}, ${i % columns}`;
     first ??= `${what}[${position}] is ${show(is)}, expected ${show(wanted)}`;
   }

@@ -28,7 +28,7 @@ import {
 import { type Comparison, compareBits, mergeComparisons } from './compare.js';
 import { exampleInput } from './example-experts.js';
 
-/** Puts it where dispatch would have left it. */
+/** Puts it where dispatch would have left it. Rows of slots without a route are not written, as none would have come. */
 export function placeReceived(
   device: Device,
   stream: Stream,
@@ -37,16 +37,25 @@ export function placeReceived(
 ): Received {
   const { maxTokens, topK, output } = layer;
   const { groups } = sharing(layer);
-  const place = (bits: Bits, dtype: Dtype, last: number, name: string): Tensor =>
-    tensorFrom(device, stream, bits, dtype, [groups, maxTokens, last], name);
+  const place = (bits: Bits, dtype: Dtype, name: string): Tensor =>
+    tensorFrom(device, stream, bits, dtype, [groups, maxTokens, topK], name);
+  const placeRows = (bytes: Uint8Array, rowBytes: number, name: string): Tensor => {
+    const tensor = emptyTensor(device, 'u8', [groups, maxTokens, rowBytes], name);
+    for (let slot = 0; slot < groups * maxTokens; slot++) {
+      if (experts.subarray(slot * topK, (slot + 1) * topK).every((id) => id < 0)) continue;
+      const [start, end] = [slot * rowBytes, (slot + 1) * rowBytes];
+      stream.copyIn(tensor.data + start, bytes.subarray(start, end));
+    }
+    return tensor;
+  };
   const out = emptyTensor(device, output.dtype, [groups, maxTokens, output.hidden], 'output');
   stream.fill(out.data, out.bytes, 0);
   return {
-    experts: place(experts, 'i32', topK, 'ids'),
-    weights: layer.weights ? place(weights, 'f32', topK, 'weights') : null,
+    experts: place(experts, 'i32', 'ids'),
+    weights: layer.weights ? place(weights, 'f32', 'weights') : null,
     counts: null,
     payloads: Object.fromEntries(
-      layer.payloads.map(({ name, rowBytes }) => [name, place(payloads[name]!, 'u8', rowBytes, name)]),
+      layer.payloads.map(({ name, rowBytes }) => [name, placeRows(payloads[name]!, rowBytes, name)]),
     ),
     output: out,
   };

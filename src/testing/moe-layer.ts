@@ -20,7 +20,7 @@ import {
 import type { World } from '../world/index.js';
 import { type Comparison, compareClosely, mergeComparisons } from './compare.js';
 import { makeMlp } from './expert-mlp.js';
-import { expectedRoutes, makeRouted, type RoutedInputs } from './routed.js';
+import { expectedRoutes, makeRouted, type RoutedInputs, routedTolerance } from './routed.js';
 
 /** All weights of a layer, of all ranks, and what each rank brings. */
 export interface LayerInputs {
@@ -32,7 +32,10 @@ export interface LayerInputs {
   readonly routed: readonly RoutedInputs[];
 }
 
-/** `tokens[rank]`. A router that corrects its choices, where scores are sigmoids, as such models do. */
+/**
+ * `tokens[rank]`. A router that corrects its choices, where scores are sigmoids, as such models do; and tokens whose choices
+ * do not hang by rounding.
+ */
 export function makeLayer(model: MoeModel, tokens: readonly number[], seed: number): LayerInputs {
   const { hidden, experts, inner, sharedInner } = model;
   const correction = model.routing.scores === 'sigmoid';
@@ -46,10 +49,25 @@ export function makeLayer(model: MoeModel, tokens: readonly number[], seed: numb
     routed: tokens.map((own) => {
       const start = at;
       at += own;
-      return { ...router, x: router.x.slice(start * hidden, at * hidden) };
+      return { ...router, x: clearRows(router, start, at, seed) };
     }),
   };
 }
+
+/** The rows from `start` to `end`, others in place of those that a rounding might send elsewhere. */
+function clearRows(router: RoutedInputs, start: number, end: number, seed: number): Float32Array {
+  const { model } = router;
+  const rows = router.x.slice(start * model.hidden, end * model.hidden);
+  for (let row = 0; row < rows.length; row += model.hidden) {
+    let x: Float32Array = rows.slice(row, row + model.hidden);
+    for (let n = 1; !isClear({ ...router, x }); n++)
+      x = makeRouted({ model, tokens: 1, seed: seed + n * 2 ** 20 + start + row }).x;
+    rows.set(x, row);
+  }
+  return rows;
+}
+
+const isClear = (inputs: RoutedInputs): boolean => expectedRoutes(inputs).margin >= routedTolerance;
 
 /** The weights of one rank, on its device. */
 export function placeWeights(
@@ -121,9 +139,7 @@ export async function runLayer(
 export function plainLayer({ model, experts, shared, routed }: LayerInputs): Bits[] {
   const { hidden, topK } = model;
   return routed.map((inputs) => {
-    const { topkIds, topkWeights, margin } = expectedRoutes(inputs);
-    if (margin < 1e-5)
-      throw new RangeError(`the inputs leave a choice to rounding: scores differ by ${margin}`);
+    const { topkIds, topkWeights } = expectedRoutes(inputs);
     const out = new Float32Array(inputs.x.length);
     for (let token = 0; token < out.length / hidden; token++) {
       const row = inputs.x.subarray(token * hidden, (token + 1) * hidden);

@@ -51,14 +51,19 @@ describe('the HTML report', () => {
       expect(page).toContain(text);
   });
 
-  it.each([240, 1100])('labels ticks that have room, in %i pixels', (width) => {
-    const { latency } = embedded(page, 'charts') as Record<string, { x: number[] }>;
-    const [axis] = axesOf(page);
+  it.each([240, 400, 1100])('labels ticks that have room, in %i pixels', (width) => {
+    const [point] = report.points;
+    const tokens = Array.from({ length: 13 }, (_, i) => 2 ** i);
+    const swept = htmlReport({ ...report, points: tokens.map((n) => ({ ...point!, tokens: n })) });
+    const { latency } = embedded(swept, 'charts') as Record<string, { x: number[] }>;
+    const [axis] = axesOf(swept);
     const valToPos = (v: number): number => (Math.log2(v) / Math.log2(latency!.x.at(-1)!)) * width;
     const filtered = axis!.filter({ valToPos }, latency!.x);
     const labels = axis!.values({}, filtered);
     expect(labels).toHaveLength(latency!.x.length);
-    expect(labels[0]).toBe(String(latency!.x[0]));
+    expect(labels[0]).toBe('1');
+    // At 1,100 pixels all have room, at 400 some have none.
+    expect(labels.includes('')).toBe(width < 1000);
     expect(labels.filter((label) => label !== '' && !/^\d+$/.test(label))).toEqual([]);
     const shown = latency!.x.filter((_, i) => labels[i] !== '');
     const half = (v: number): number => 4 * String(v).length;

@@ -19,11 +19,11 @@ test('a timeline has a process a rank, a thread a stream, and an arrow from each
     dur: 3,
   });
   expect(of('s')).toMatchObject([
-    { pid: 0, ts: 2 },
-    { pid: 1, ts: 2 },
+    { pid: 0, ts: 1.998 },
+    { pid: 1, ts: 1.998 },
   ]);
   expect(of('f')).toMatchObject([
-    { pid: 1, ts: 5, bp: 'e' },
-    { pid: 0, ts: 5, bp: 'e' },
+    { pid: 1, ts: 4.997, bp: 'e' },
+    { pid: 0, ts: 4.997, bp: 'e' },
   ]);
 });

@@ -2,7 +2,13 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
-import type { BenchReport, ExpertsReport, OverlapReport } from '../../src/bench/index.js';
+import type {
+  BenchReport,
+  ExpertsReport,
+  GemmReport,
+  LayerReport,
+  OverlapReport,
+} from '../../src/bench/index.js';
 import { heddle } from '../../src/cli/program.js';
 
 let out = '';
@@ -83,6 +89,15 @@ describe('heddle bench', () => {
   });
 });
 
+describe.each(['experts', 'gemm', 'layer', 'overlap'])('heddle bench %s', (what) => {
+  it('says on a machine without the GPUs what it would need, and prints no table', async () => {
+    const ep = what === 'layer' || what === 'overlap' ? ['--ep', '64'] : [];
+    expect(await heddle(['bench', what, ...ep])).toBe(2);
+    expect(err).toMatch(/^heddle: Measuring .* needs .*NVIDIA GPU/);
+    expect(out).toBe('');
+  });
+});
+
 describe('heddle tune', () => {
   it('says on a machine without the GPUs what it would need, with exit code 2', async () => {
     expect(await heddle(['tune', '--ep', '72', '-o', join(folder, 'tuning.json')])).toBe(2);
@@ -111,6 +126,132 @@ describe('heddle bench experts', () => {
   it('refuses an alignment that there is not', async () => {
     expect(await heddle([...experts, '--alignment', '32'])).toBe(2);
     expect(err).toContain('1, 16, 64, 128');
+  });
+});
+
+describe('heddle bench gemm', () => {
+  it('tries the command on the simulator: what routes need, and what tiles add to it', async () => {
+    const gemm = ['bench', 'gemm', '--profile', 'mixtral', '--device', 'sim', '--routes', 'uniform'];
+    expect(await heddle([...gemm, '--experts', '3', '--rows', '5', '--json'])).toBe(0);
+    const report = JSON.parse(out) as GemmReport;
+    expect(report).toMatchObject({ format: 'heddle-bench-gemm/1', cublas: 'not on a simulated GPU' });
+    const { counts, gateUp, down } = report.points[0]!;
+    const rows = counts.reduce((sum, count) => sum + count, 0);
+    // As the simulator's tiles have it: 16 rows at a time, of small experts, 64 by 64.
+    const padded = counts.reduce((sum, count) => sum + 16 * Math.ceil(count / 16), 0);
+    expect(padded).toBeGreaterThan(rows);
+    expect([gateUp.usefulFlops, down.usefulFlops]).toEqual([2 * rows * 64 * 128, 2 * rows * 64 * 64]);
+    expect([gateUp.paddedFlops.heddle, down.paddedFlops.heddle]).toEqual([
+      2 * padded * 64 * 128,
+      2 * padded * 64 * 64,
+    ]);
+    expect(err).toMatch(/rows +GEMM.*TFLOP\/s +GFLOP +padded +of cuBLAS/);
+    expect(err).toContain(`+${(100 * (padded / rows - 1)).toFixed(0)} %`);
+  });
+});
+
+interface TraceEvent {
+  readonly ph: 'M' | 'X' | 's' | 'f';
+  readonly name: string;
+  readonly pid: number;
+  readonly tid: number;
+  readonly ts: number;
+  readonly dur: number;
+  readonly id?: number;
+  readonly args?: { readonly name: string };
+}
+
+describe('heddle bench layer', () => {
+  const layer = ['bench', 'layer', '--device', 'sim', '--ep', '2', '--experts', '2', '--tokens', '1,3'];
+
+  it('measures each part, then the layer in each of its ways', async () => {
+    expect(await heddle([...layer, '--json'])).toBe(0);
+    const report = JSON.parse(out) as LayerReport;
+    expect(report).toMatchObject({
+      format: 'heddle-bench-layer/1',
+      ranks: 2,
+      model: { name: 'deepseek_v3' },
+    });
+    const [one, three] = report.points;
+    expect(Object.keys(three!.parts)).toEqual([
+      ...['router', 'dispatch + combine', 'plan', 'reduce', 'experts', 'shared', 'add'],
+    ]);
+    expect(Object.keys(three!.ways)).toEqual(['in a row', 'split', 'two micro-batches']);
+    // A single token is not cut in two.
+    expect(Object.keys(one!.ways)).toEqual(['in a row', 'split']);
+    for (const { median } of Object.values(three!.ways)) expect(median).toBeGreaterThan(0);
+    expect(three!.tokensPerSecond).toBeGreaterThan(0);
+    // All four experts are every token's, and rank 0 has two of them.
+    expect([three!.rows, three!.usefulFlops]).toEqual([12, 12 * 6 * 64 * 64]);
+    expect(three!.paddedFlops).toBe(32 * 6 * 64 * 64);
+    const columns = err
+      .split('\n')[0]!
+      .match(/.{10}/g)!
+      .map((column) => column.trim());
+    expect(columns).toEqual([
+      ...['tokens', 'router', 'd + c', 'plan', 'reduce', 'experts', 'shared', 'add'],
+      ...['in a row', 'split', 'two', 'one-sided', 'NCCL', 'tokens/s', 'exposed', 'GFLOP', 'padded'],
+    ]);
+  });
+
+  it('says of another family what the one-sided would take, and of no shared expert nothing', async () => {
+    const of = ['--profile', 'mixtral', '--family', 'portable', '--tokens', '2', '--json'];
+    expect(await heddle([...layer.slice(0, -2), ...of])).toBe(0);
+    const [point] = (JSON.parse(out) as LayerReport).points;
+    expect(point).toMatchObject({ family: 'portable', why: 'asked for' });
+    expect(Object.keys(point!.ways)).toEqual(['in a row', 'two micro-batches', 'one-sided, in a row']);
+    expect(Object.keys(point!.parts)).not.toContain('shared');
+  });
+
+  it('writes a trace: ranks are processes, streams are threads, and arrows lead from sends to receives', async () => {
+    const file = join(folder, 'layer.json');
+    expect(await heddle([...layer, '--trace', file])).toBe(0);
+    const { traceEvents } = JSON.parse(readFileSync(file, 'utf8')) as { traceEvents: TraceEvent[] };
+    const of = (ph: TraceEvent['ph']) => traceEvents.filter((event) => event.ph === ph);
+    expect(of('M').map(({ pid, tid, name, args }) => [name, pid, tid, args!.name])).toEqual(
+      [0, 1].flatMap((rank) => [
+        ['process_name', rank, undefined, `rank ${rank}`],
+        ['thread_name', rank, 0, 'stream 0'],
+        ['thread_name', rank, 1, 'stream 1'],
+      ]),
+    );
+    const works = of('X');
+    for (const rank of [0, 1]) {
+      for (const stream of [0, 1]) {
+        const own = works.filter(({ pid, tid }) => pid === rank && tid === stream);
+        expect(own.map(({ name }) => name)).toEqual([
+          ...['route', 'dispatch send', 'shared, first half', 'dispatch receive', 'plan', 'experts'],
+          ...['combine send', 'shared, second half', 'combine receive', 'add'],
+        ]);
+        for (const [i, { ts, dur }] of own.entries()) {
+          expect(dur).toBeGreaterThanOrEqual(0);
+          if (i > 0) expect(ts).toBeGreaterThanOrEqual(own[i - 1]!.ts);
+        }
+      }
+    }
+    // Where an arrow begins or ends there is a span of its process and thread.
+    const spanAt = ({ pid, tid, ts }: TraceEvent) =>
+      works.find((span) => span.pid === pid && span.tid === tid && span.ts <= ts && ts < span.ts + span.dur);
+    const arrows = of('s').map((from) => {
+      const to = of('f').filter(({ id }) => id === from.id);
+      expect(to).toHaveLength(1);
+      expect(to[0]!.ts).toBeGreaterThanOrEqual(from.ts);
+      return [from.pid, spanAt(from)?.name, to[0]!.pid, spanAt(to[0]!)?.name, from.tid === to[0]!.tid];
+    });
+    expect(of('f')).toHaveLength(arrows.length);
+    for (const phase of ['dispatch', 'combine']) {
+      for (const rank of [0, 1]) {
+        const wanted = [rank, `${phase} send`, 1 - rank, `${phase} receive`, true];
+        expect(arrows.filter((arrow) => arrow.join() === wanted.join())).toHaveLength(2);
+      }
+    }
+    expect(arrows).toHaveLength(8);
+  });
+
+  it('refuses a --trace that cannot be written before it measures', async () => {
+    expect(await heddle([...layer, '--trace', join(folder, 'nowhere', 'trace.json')])).toBe(2);
+    expect(err).toContain('a file that can be written');
+    expect(out).toBe('');
   });
 });
 

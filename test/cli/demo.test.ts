@@ -1,4 +1,5 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
+import { networkText } from '../../src/cli/demo-rounds.js';
 import { type DemoResult, demoText } from '../../src/cli/print-demo.js';
 import { heddle } from '../../src/cli/program.js';
 import { traffic } from '../../src/layer/index.js';
@@ -10,14 +11,27 @@ const shape = shapeOfRounds({ ranks: 2, experts: 4, topK: 2, maxTokens: 3, hidde
 
 const result: DemoResult = {
   shape,
+  nodes: 1,
   simulated: true,
+  about: ['rows of 8 bf16; dispatch, experts, combine: twice, in 0.5 s'],
+  says: {
+    right: 'every bit as in the reference',
+    repeatable: 'the second run gave the same bits',
+    notRepeatable: 'the second run gave other bits',
+  },
   traffic: traffic(shape, makeAllRoutes(shape, 3, 1)),
   comparison: { compared: 48, different: 0, maxAbsError: 0 },
   bitwiseRepeatable: true,
+  picture: 'One round',
+  bars: [
+    { name: 'dispatch', mark: '█', colour: 'cyan' },
+    { name: 'experts', mark: '▒', colour: 'yellow' },
+    { name: 'combine', mark: '▓', colour: 'magenta' },
+  ],
   spans: [0, 1].flatMap((rank) => [
-    { rank, kernel: 'dispatch', start: 0, end: 50 + rank },
-    { rank, kernel: 'experts', start: 50 + rank, end: 60 },
-    { rank, kernel: 'combine', start: 60, end: 100 },
+    { rank, stream: 0, kernel: 'dispatch', start: 0, end: 50 + rank },
+    { rank, stream: 0, kernel: 'experts', start: 50 + rank, end: 60 },
+    { rank, stream: 0, kernel: 'combine', start: 60, end: 100 },
   ]),
   seconds: 0.5,
 };
@@ -45,6 +59,29 @@ describe('the summary', () => {
     for (const line of lines) expect(line.length).toBeLessThanOrEqual(90);
   });
 
+  it('draws each stream of a rank as a line', () => {
+    const spans = result.spans.flatMap((span) => [span, { ...span, stream: 1, start: 10, end: 100 }]);
+    const lines = demoText({ ...result, spans }, plain, 60).split('\n');
+    expect(lines.filter((line) => line.includes('│')).map((line) => line.slice(2, 8))).toEqual([
+      ...['rank 0', '      ', 'rank 1', '      '],
+    ]);
+  });
+
+  it('says below the picture’s name what marks mean, where there is no room beside it', () => {
+    const shown = (columns: number) => {
+      const lines = demoText(result, plain, columns).split('\n');
+      const at = lines.findIndex((line) => line.startsWith('One round'));
+      return lines.slice(at, at + 3);
+    };
+    expect(shown(52)[0]).toBe('One round   ██ dispatch  ▒▒ experts  ▓▓ combine');
+    expect(shown(40)).toEqual([
+      'One round',
+      '  ██ dispatch  ▒▒ experts  ▓▓ combine',
+      expect.stringContaining('│'),
+    ]);
+    expect(shown(30).slice(1)).toEqual(['  ██ dispatch  ▒▒ experts', '  ▓▓ combine']);
+  });
+
   it.each([40, 52, 79, 120])('keeps within %i columns', (columns) => {
     const wrong = {
       compared: 1e6,
@@ -70,32 +107,47 @@ describe('the summary', () => {
     expect(text).toContain('✗ not repeatable');
   });
 
+  it('says what lay between nodes, and what crossed it', () => {
+    const moved = traffic(shape, makeAllRoutes(shape, 3, 1), 2);
+    const text = demoText({ ...result, nodes: 2, traffic: moved }, plain, 200);
+    expect(text).toContain('2 simulated GPUs on 2 nodes, 3 tokens each');
+    expect(networkText(2, true, null)).toContain("the simulated machine's network, both times");
+    expect(networkText(2, true, 'tcp;ofi_rxm')).toContain('then libfabric (tcp;ofi_rxm) between 2 processes');
+    expect(networkText(2, false, 'shm')).toBe('libfabric (shm)');
+    expect(text).toContain(`Between nodes ${moved.between.rows} rows crossed the network each way`);
+    expect(demoText(result, plain, 200)).not.toContain('nodes');
+  });
+
   it('does without tokens, and without a timeline', () => {
     const none = { ...result, traffic: traffic(shape, makeAllRoutes(shape, 0, 1)), spans: [] };
     expect(demoText(none, plain, 80)).toContain('0 tokens, 0 routes');
   });
 });
 
+/** Runs it; what it printed. */
+async function demo(...options: string[]) {
+  const said = { out: '', err: '' };
+  vi.spyOn(process.stdout, 'write').mockImplementation((text) => {
+    said.out += text;
+    return true;
+  });
+  vi.spyOn(process.stderr, 'write').mockImplementation((text) => {
+    said.err += text;
+    return true;
+  });
+  return { code: await heddle(['demo', ...options]), ...said };
+}
+
 describe('heddle demo', () => {
   afterEach(() => {
     vi.restoreAllMocks();
+    vi.unstubAllEnvs();
     process.exitCode = undefined;
   });
 
   it('prints exactly the documented figures as JSON, and progress beside it', async () => {
-    let out = '';
-    let err = '';
-    vi.spyOn(process.stdout, 'write').mockImplementation((text) => {
-      out += text;
-      return true;
-    });
-    vi.spyOn(process.stderr, 'write').mockImplementation((text) => {
-      err += text;
-      return true;
-    });
     const sizes = ['--ranks', '3', '--tokens', '4', '--hidden', '33', '--experts', '10', '--topk', '2'];
-    const code = await heddle([
-      'demo',
+    const { code, out, err } = await demo(
       '--device',
       'sim',
       ...sizes,
@@ -104,26 +156,100 @@ describe('heddle demo', () => {
       '--seed',
       '5',
       '--json',
-    ]);
+    );
     expect(code).toBe(0);
     const { seconds, ...figures } = JSON.parse(out);
     const of = shapeOfRounds({ ranks: 3, experts: 10, topK: 2, maxTokens: 4, hidden: 33, dtype: 'f32' });
     const { dispatch, combine, withoutDedup } = traffic(of, makeAllRoutes(of, 4, 5));
     expect(figures).toEqual({
       ranks: 3,
+      nodes: 1,
+      network: null,
       tokens: 4,
       hidden: 33,
       experts: 10,
       topK: 2,
       maxAbsError: 0,
       bitwiseRepeatable: true,
-      bytes: { dispatch, combine, withoutDedup },
+      bytes: { dispatch, combine, withoutDedup, betweenNodes: 0 },
     });
     expect(seconds).toBeGreaterThan(0);
     expect(err).toMatch(/^heddle demo: 4 tokens for each of 3 simulated GPUs …\n/);
   });
 
+  const layer = ['--layer', '--device', 'sim', '--ranks', '2', '--experts', '6', '--topk', '2'];
+  const small = [...layer, '--hidden', '64', '--tokens', '3', '--seed', '5'];
+
+  it('runs a whole layer, and prints its figures as JSON', async () => {
+    const { code, out, err } = await demo(...small, '--json');
+    expect(code).toBe(0);
+    const { seconds, maxAbsError, bytes, ...figures } = JSON.parse(out);
+    expect(figures).toEqual({
+      ...{ ranks: 2, nodes: 1, tokens: 3, hidden: 64, experts: 6, topK: 2, inner: 64, family: 'one-sided' },
+      why: '2 ranks of one node: ranks that share NVLink store into each other’s windows',
+      bitwiseRepeatable: true,
+    });
+    // Rounded to bf16 on the way, so not plain code's bits, but near them.
+    expect(maxAbsError).toBeGreaterThan(0);
+    expect(maxAbsError).toBeLessThan(0.1);
+    expect(bytes.dispatch).toBeLessThan(bytes.withoutDedup / 2);
+    expect(seconds).toBeGreaterThan(0);
+    expect(err).toContain('heddle demo: the same again, in two micro-batches …');
+  });
+
+  it('shows a whole layer: who carries it, that it is right, and the streams of each rank', async () => {
+    const { code, out } = await demo(...small);
+    expect(code).toBe(0);
+    expect(out).toContain('2 simulated GPUs, 3 tokens each, top 2 of 6 experts');
+    expect(out).toContain('carried by one-sided: 2 ranks of one node');
+    expect(out).toMatch(/✓ right: 384 values, as plain code makes them, but for rounding/);
+    expect(out).toContain('✓ repeatable: in two micro-batches the bits are the same');
+    const bars = out.split('\n').filter((line) => line.includes('│'));
+    expect(bars).toHaveLength(4);
+    for (const mark of ['░', '█', '▒', '▓', '▚']) expect(bars.join(''), mark).toContain(mark);
+  });
+
+  it('carries a layer between nodes, and says who does', async () => {
+    const { code, out } = await demo(...small, '--nodes', '2');
+    expect(code).toBe(0);
+    expect(out).toContain('2 simulated GPUs on 2 nodes');
+    expect(out).toContain('carried by hybrid: ');
+  });
+
+  it('cuts no single token in two', async () => {
+    const { code, out } = await demo(...layer, '--hidden', '64', '--tokens', '1');
+    expect(code).toBe(0);
+    expect(out).toContain('✓ repeatable: with sends and receives apart the bits are the same');
+  });
+
   it.each([
+    ['--hidden', '96', '--hidden is 96; it must be a multiple of 64 with --layer'],
+    ['--dtype', 'f32', '--dtype is "f32"; it must be bf16 with --layer'],
+    ['--experts', '1025', '--experts is 1025; it must be an integer from 1 to 1024'],
+    ['--topk', '17', '--topk is 17; it must be an integer from 1 to 16'],
+    ['--tokens', '900000', '--tokens is 900000; it must be at most'],
+  ])('refuses a layer with %s %s', async (option, value, message) => {
+    const { code, err } = await demo('--layer', option, value);
+    expect(code).toBe(2);
+    expect(err).toContain(message);
+  });
+
+  it.each(['tcp;ofi_rxm', 'shm'])('reaches nodes by processes over %s', async (provider) => {
+    vi.stubEnv('HEDDLE_PROVIDER', provider);
+    const sizes = ['--ranks', '4', '--tokens', '3', '--hidden', '64', '--experts', '8', '--topk', '3'];
+    const { code, out, err } = await demo('--device', 'sim', '--nodes', '2', ...sizes, '--json');
+    expect(code, err).toBe(0);
+    const of = shapeOfRounds({ ranks: 4, experts: 8, topK: 3, maxTokens: 3, hidden: 64, dtype: 'bf16' });
+    const { between } = traffic(of, makeAllRoutes(of, 3, 1), 2);
+    expect(JSON.parse(out)).toMatchObject({
+      ...{ ranks: 4, nodes: 2, network: provider, maxAbsError: 0, bitwiseRepeatable: true },
+      bytes: { betweenNodes: between.rows * 2 * 64 * 2 },
+    });
+    expect(err).toContain(`the same again, in 2 processes over ${provider} …`);
+  });
+
+  it.each([
+    ['--nodes', '3', '--nodes is 3; it must be a divisor of 8'],
     ['--ranks', '0', '--ranks is 0'],
     ['--ranks', '73', '--ranks is 73'],
     ['--tokens', '-1', '--tokens is -1'],
@@ -134,12 +260,8 @@ describe('heddle demo', () => {
     ['--device', 'tpu', '--device is "tpu"'],
     ['--seed', 'x', "argument 'x' is invalid"],
   ])('refuses %s %s', async (option, value, message) => {
-    let err = '';
-    vi.spyOn(process.stderr, 'write').mockImplementation((text) => {
-      err += text;
-      return true;
-    });
-    expect(await heddle(['demo', option, value])).toBe(2);
+    const { code, err } = await demo(option, value);
+    expect(code).toBe(2);
     expect(err).toContain(message);
   });
 });

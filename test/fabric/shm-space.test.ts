@@ -1,9 +1,27 @@
+import { spawnSync } from 'node:child_process';
+import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { sharedMemory } from '../../src/cli/doctor.js';
 import { UnavailableError } from '../../src/errors/index.js';
+import type { ProviderReport } from '../../src/fabric/index.js';
 import { requireShmSpace, shmShortage } from '../../src/fabric/libfabric/shm-space.js';
 
 const mebibyte = 2 ** 20;
+const main = join(import.meta.dirname, '../../src/cli/main.ts');
+
+/** A program that sees a /dev/shm of so many MiB, as in a container: in a mount namespace of its own. */
+const inContainer = (size: number, ...program: readonly string[]) =>
+  spawnSync(
+    'unshare',
+    ['--mount', 'sh', '-c', `mount -t tmpfs -o size=${size}m tmpfs /dev/shm && exec "$@"`, 'sh', ...program],
+    { encoding: 'utf8' },
+  );
+const heddle = (size: number, ...args: readonly string[]) =>
+  inContainer(size, process.execPath, '--import', 'tsx', main, ...args);
+const whyNoContainer = (): string | null => {
+  const made = inContainer(1, 'true');
+  return made.status === 0 ? null : `unshare --mount: ${(made.stderr ?? String(made.error)).trim()}`;
+};
 
 describe('a /dev/shm', () => {
   it.each([1, 16, 64])('of %i MiB is too small for the benchmark, which says how much it needs', (size) => {
@@ -35,5 +53,24 @@ describe('a /dev/shm', () => {
     const space = { total: 2 ** 30, free: 2 ** 30 };
     expect(() => requireShmSpace('fabric bench', 127, space)).not.toThrow();
     expect(sharedMemory(space)).toMatchObject({ state: 'found', remedy: null });
+  });
+});
+
+const noContainer = whyNoContainer();
+if (noContainer !== null) console.warn(`skipping the tests of a small /dev/shm: ${noContainer}`);
+
+describe.skipIf(noContainer !== null)('in a container whose /dev/shm is small', () => {
+  it('the benchmark says what is missing before it begins', () => {
+    const { status, stdout, stderr } = heddle(64, 'fabric', 'bench', '--provider', 'shm');
+    expect(stderr).toMatch(
+      /^heddle: fabric bench --provider shm: \/dev\/shm has 64 MiB free of 64 MiB, and shm needs 540 MiB\. .*--shm-size=1g.*\(HEDDLE_UNAVAILABLE\)\n$/,
+    );
+    expect([status, stdout]).toEqual([2, '']);
+  });
+
+  it('the list of providers says what shm lacks', () => {
+    const reports = JSON.parse(heddle(16, 'fabric', 'list', '--json').stdout) as readonly ProviderReport[];
+    const shm = reports.find(({ provider }) => provider === 'shm');
+    expect(shm!.missing).toContain('/dev/shm has 16 MiB free of 16 MiB, and shm needs 36 MiB');
   });
 });

@@ -78,6 +78,30 @@ describe('traffic', () => {
     expect(counted.remote.rows / counted.tokens).toBeCloseTo(2.7, 1);
   });
 
+  it('counts what crosses the network once for each token and other node', () => {
+    fc.assert(
+      fc.property(round(), ({ shape, routes }) => {
+        const apart = traffic(shape, routes, shape.ranks);
+        const { rows, dispatch, combine } = apart.remote;
+        expect(apart.between).toEqual({ rows, dispatch, combine });
+        expect(traffic(shape, routes).between).toEqual({ rows: 0, dispatch: 0, combine: 0 });
+      }),
+      runs,
+    );
+    const of = { ...v3(4), experts: 4, topK: 3 };
+    const topkIds = Int32Array.of(0, 2, 3, 2, 3, -1, 0, 1, -1);
+    const routes = [0, 1, 2, 3].map((rank) => ({ tokens: rank === 0 ? 3 : 0, topkIds }));
+    // The first token and the second go to node 1, each once.
+    expect(traffic(of, routes, 2).between.rows).toBe(2);
+    expect(() => traffic(of, routes, 3)).toThrow('nodes is 3; it must be a divisor of 4');
+  });
+
+  it('of top-8 of 256 on 16 ranks of 2 nodes: a row a token between them', () => {
+    const { between, tokens } = traffic(v3(16), makeAllRoutes(v3(16), 128, 1), 2);
+    expect(between.rows / tokens).toBeGreaterThan(0.98);
+    expect(between.rows / tokens).toBeLessThanOrEqual(1);
+  });
+
   it('of the balanced router reaches every rank with every token', () => {
     const routes = makeAllRoutes(v3(8), 16, 1, { router: { kind: 'balanced' } });
     expect(traffic(v3(8), routes).rows).toBe(8 * 16 * 8);

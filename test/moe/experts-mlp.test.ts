@@ -1,6 +1,7 @@
 import { describe, expect, it, test } from 'vitest';
 import { type Layer, type MlpMatrices, reference } from '../../src/layer/index.js';
 import {
+  bytesOf,
   DenseMlp,
   ExpertsMlp,
   ExpertsPlan,
@@ -10,6 +11,7 @@ import {
   readBits,
   tensorFrom,
 } from '../../src/moe/index.js';
+import { formatFinding, SimMachine } from '../../src/sim/index.js';
 import {
   compareClosely,
   compareMlp,
@@ -53,6 +55,41 @@ test.each<[string, RoutesOptions]>([
   const actual = await onGpu(received, (of) => runMlp(of, experts, {}, 2));
   const found = compareMlp(layer, 1, received, experts, capacity, actual);
   expect(found).toMatchObject({ different: 0 });
+});
+
+describe('no row is read that no route needs', () => {
+  /** On the checked machine, which reports reads of what nobody wrote: rows that no route needs, and those between GEMMs. */
+  const findings = async (received: ReturnType<typeof arrived>, written = received) => {
+    const machine = SimMachine.create({ ranks: 1, mode: 'checked' });
+    await World.local({ ranks: 1, device: 'sim', sim: machine }, async ({ device }) => {
+      const stream = device.createStream();
+      const placed = placeReceived(device, stream, layer, written);
+      stream.copyIn(placed.experts.data, bytesOf(received.experts));
+      await stream.synchronize();
+      await runMlp({ world: { device, rank: 1 }, shape: layer, received: placed }, experts);
+    });
+    return machine.findings.map(formatFinding);
+  };
+  const received = arrived({ holes: 0.6 });
+
+  it('in either GEMM, whatever is left of a tile', async () => {
+    const { topK } = layer;
+    const slots = received.experts.length / topK;
+    const used = new Set(
+      [...received.experts.keys()].filter((i) => received.experts[i]! >= 0).map((i) => Math.floor(i / topK)),
+    );
+    expect(used.size).toBeGreaterThan(0);
+    expect(used.size).toBeLessThan(slots);
+    expect(await findings(received)).toEqual([]);
+  });
+
+  it('and a route whose row did not come is reported', async () => {
+    const route = received.experts.findIndex((id) => id >= 0);
+    const slot = Math.floor(route / layer.topK);
+    const without = received.experts.map((id, i) => (Math.floor(i / layer.topK) === slot ? -1 : id));
+    const found = await findings(received, { ...received, experts: without });
+    expect(found.join('\n')).toContain('Read of memory that nobody wrote');
+  });
 });
 
 test('one expert takes all rows', async () => {

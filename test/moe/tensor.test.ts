@@ -68,6 +68,8 @@ describe('tensorFrom and read', () => {
     ['a NaN for an integer', Float32Array.of(Number.NaN), 'u32', undefined, 'data[0] is NaN'],
     ['an unknown dtype', [1], 'f64' as Dtype, undefined, 'one of f32, bf16'],
     ['a negative length', [1], 'f32', [-1], 'shape[0] is -1'],
+    ['a text for a number', [1, '2'] as unknown as number[], 'f32', undefined, 'data[1] is "2"'],
+    ['a bigint for a number', [2n] as unknown as number[], 'bf16', undefined, 'data[0] is 2n'],
   ])('refuse %s', (_, data, dtype, shape, message) => {
     const { device, stream, purposes } = fakeDevice();
     const make = () => tensorFrom(device, stream, data, dtype, shape);

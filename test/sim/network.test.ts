@@ -77,7 +77,7 @@ async function play(options: Omit<MachineOptions, 'ranks'>, proxy: Proxy = caref
   const networks = ranks.map(({ rank }) => machine.openNetwork(rank, addresses));
   const errors: unknown[] = [];
   for (const { rank } of ranks) {
-    const parts = { network: networks[rank]!, memory: memories[rank]!.host, other: 1 - rank, places };
+    const parts = { network: networks[rank]!.network, memory: memories[rank]!.host, other: 1 - rank, places };
     const step = proxy(parts);
     machine.startHost(rank, { name: 'proxy', hearsOutside: false, step, onError: (e) => errors.push(e) });
   }
@@ -126,7 +126,10 @@ describe('the network of the simulated machine', () => {
 
   it('may still read a row that the kernel writes again: rounds with one place race', async () => {
     const races = await findings(careful, 1);
-    const network = expect.objectContaining({ kernel: 'the network', text: 'by the host' });
+    const network = expect.objectContaining({
+      kernel: 'the network',
+      where: expect.stringMatching(/^test\/sim\/network\.test\.ts:\d+:\d+$/),
+    });
     const sender = expect.objectContaining({ kernel: 'ping_pong', kind: 'write' });
     expect(races).toContainEqual(expect.objectContaining({ kind: 'race', first: network, second: sender }));
   });
@@ -227,7 +230,7 @@ describe('the network of the simulated machine', () => {
         name: 'proxy',
         hearsOutside: false,
         step: () => {
-          networks[0]!.write(1, 0, 0, 64, 1);
+          networks[0]!.network.write(1, 0, 0, 64, 1);
           if (closes) networks[1]!.close();
           memories[1]!.free();
           return false;
@@ -243,7 +246,7 @@ describe('the network of the simulated machine', () => {
   it('refuses what is not there', () => {
     const { machine, ranks } = machineOf({ ranks: 2 });
     const memories = ranks.map(({ device }) => device.allocateMapped(64, 'wire').address);
-    const network = machine.openNetwork(0, memories);
+    const { network } = machine.openNetwork(0, memories);
     expect(() => network.write(0, 0, 0, 16, 1)).toThrow(ArgumentError);
     expect(() => network.write(2, 0, 0, 16, 1)).toThrow(ArgumentError);
     expect(() => network.write(1, 56, 0, 16, 1)).toThrow(ArgumentError);

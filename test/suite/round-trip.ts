@@ -59,12 +59,18 @@ export interface Plane {
   readonly bits: Bits;
 }
 
-/** The families that these cases know how to tune. */
+/** The families of one node. */
 export const familyNames = ['one-sided', 'portable'] as const;
-export type FamilyName = (typeof familyNames)[number];
+/** Those that these cases know how to tune. */
+export type FamilyName = (typeof familyNames)[number] | 'hybrid';
 
-/** Those that carry rows from node to node, and how. */
-export const familiesAcross: readonly { readonly family: FamilyName; readonly transport: TransportName }[] = [
+/** A way from node to node. */
+export interface Across {
+  readonly family: FamilyName;
+  readonly transport: TransportName;
+}
+export const familiesAcross: readonly Across[] = [
+  { family: 'hybrid', transport: 'proxy' },
   { family: 'portable', transport: 'proxy' },
 ];
 
@@ -123,7 +129,7 @@ export function roundTripCase(trip: RoundTrip): RoundTripCase {
     run: async (world) => {
       users++;
       try {
-        expected ??= expectedRounds(trip, shape);
+        expected ??= expectedRounds(trip, shape, world.topology.nodes);
         return await run(world, trip, shape, expected);
       } finally {
         if (--users === 0) expected = undefined;
@@ -151,7 +157,9 @@ const journey = ({ weighting, wire }: Pick<RoundTrip, 'weighting' | 'wire'>) => 
   ...(wire && { wire }),
 });
 
-function expectedRounds(trip: RoundTrip, shape: Shape): ExpectedRound[] {
+function expectedRounds(trip: RoundTrip, shape: Shape, worldNodes: number): ExpectedRound[] {
+  // Hybrid adds up inside each node first.
+  const nodes = trip.family === 'hybrid' ? worldNodes : 1;
   const full = Array.from({ length: trip.ranks }, () => trip.maxTokens);
   return (trip.tokens ?? [full, full, full]).map((tokens, round) => {
     const sources = sourcesOf(trip, shape, tokens, 1 + round);
@@ -171,7 +179,7 @@ function expectedRounds(trip: RoundTrip, shape: Shape): ExpectedRound[] {
       bytesOf(plane).set(received.payloads.x!);
       return plane;
     });
-    const out = sources.map((source, rank) => reference.combine(shape, source, rank, outputs));
+    const out = sources.map((source, rank) => reference.combine(shape, source, rank, outputs, nodes));
     return { sources, outputs, out };
   });
 }
@@ -430,6 +438,13 @@ function tuningOf(family: FamilyName, tuning: Tuning): Tuning | null {
   if (family === 'one-sided') return tuning;
   const { dispatch, combine } = tuning;
   if (dispatch?.way !== 'store' || combine?.way !== 'push') return null;
+  if (family === 'hybrid') {
+    const { blocks, threads, parts } = dispatch;
+    return {
+      dispatch: { blocks: blocks!, threads: threads!, chunk: parts! },
+      combine: { blocks: combine.blocks!, threads: combine.threads!, parts: combine.parts! },
+    };
+  }
   const spread = ({ blocks, threads, parts }: Tuning[string]) => ({
     blocks: blocks!,
     threads: threads!,
@@ -635,6 +650,14 @@ export function roundTripCases(
         : [roundTripCase({ ...plain, ...trip, name, ...(tuned && { tuning: tuned }) })];
     });
 }
+
+/** Every feature once: those that each network must carry. */
+const features =
+  /^(bf16|eight payloads|uneven and empty ranks|nobody brings a token|ids out of range|combine weighs|bf16 as e4m3|groups, counts|no weights|host arrays|push, rows in three parts|a graph of two rounds, replayed)$/;
+
+/** The cases of worlds of several nodes. */
+export const casesAcross = (ranks: number, how: Across): RoundTripCase[] =>
+  roundTripCases(ranks, { ...how, replays: 3 }).filter(({ name }) => features.test(name));
 
 /** A large model's layer, with whatever tuning suits it; too much for simulated GPUs. */
 export function largeCases(ranks: number, family: FamilyName = 'one-sided'): RoundTripCase[] {

@@ -367,6 +367,11 @@ describe('what a stranger may do', () => {
     expect(heard).toContain('a frame of 2049 + 0 bytes');
   });
 
+  it('is not to send bytes behind a head', async () => {
+    const [frame] = encodeFrame({ head: '{}', bytes: new Uint8Array(1) });
+    expect(await complaint(Buffer.from(frame!))).toContain('a frame of 2 + 1 bytes');
+  });
+
   it('is to stay for ten seconds, not longer', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
     try {

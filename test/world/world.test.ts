@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { HeddleError } from '../../src/errors/index.js';
+import { ArgumentError, HeddleError } from '../../src/errors/index.js';
 import { ordinalFor, requireOwnGpus } from '../../src/world/gpus.js';
-import { World } from '../../src/world/index.js';
+import { type LocalWorldOptions, World } from '../../src/world/index.js';
 
 const ranks = 3;
 
@@ -65,6 +65,20 @@ describe('a window of all ranks', () => {
     expect(errors.every((error) => error instanceof HeddleError)).toBe(true);
     expect(errors[2]!.message).toMatch(/^rank 0 failed at mapping the windows: handle is/);
     expect(freed.sort()).toEqual([0, 1, 2]);
+  });
+});
+
+describe('a simulated world', () => {
+  it.each([
+    ['no schedule by that name', 'sometimes', 'schedule is "sometimes"'],
+    ['a number', 5, 'schedule is 5'],
+    ['an object that schedules nothing', {}, 'schedule.add is undefined'],
+    ['half a schedule', { add: () => {}, next: () => undefined }, 'schedule.bringIn is undefined'],
+  ])('refuses %s where its caller can catch it', async (_, schedule, message) => {
+    const sim = { schedule } as unknown as LocalWorldOptions['sim'] & object;
+    const made = World.local({ ranks: 1, device: 'sim', sim }, (world) => world.barrier());
+    await expect(made).rejects.toThrow(ArgumentError);
+    await expect(made).rejects.toThrow(message);
   });
 });
 

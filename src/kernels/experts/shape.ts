@@ -13,6 +13,9 @@ export interface ExpertsShape extends ExpertRows {
 export const slotsOf = (layer: Layer): number => sharing(layer).groups * layer.maxTokens;
 export const routesOf = (layer: Layer): number => slotsOf(layer) * layer.topK;
 
+/** Rows of each expert if routes were even. */
+export const evenRows = (layer: Layer): number => Math.ceil(routesOf(layer) / layer.experts);
+
 /** Rows that a plan can hand out. */
 export const rowsOfPlan = ({ form, experts, capacity }: ExpertsShape): number =>
   form === 'masked' ? experts * capacity : capacity;

@@ -13,8 +13,9 @@ export interface ProxyData {
   readonly node: number;
   readonly localRanks: number;
   readonly localRank: number;
-  readonly maxTokens: number;
-  /** Tokens of a chunk. */
+  /** The most tokens that a rank sends: its share of its group's. */
+  readonly share: number;
+  /** Of them, those of a chunk. */
   readonly chunk: number;
   /** Dispatch, combine. */
   readonly phases: readonly PhaseData[];
@@ -59,6 +60,9 @@ class HybridProxy implements ProxyProgram {
   readonly #data: ProxyData;
   /** [phase][hop][chunk], in one row. */
   readonly #messages: readonly Message[];
+  /** The header that was read last. */
+  readonly #header = new Uint32Array(4);
+  readonly #headerBytes = new Uint8Array(this.#header.buffer);
 
   constructor({ network, memory, data }: ProxyParts<ProxyData>) {
     this.#network = network;
@@ -85,7 +89,8 @@ class HybridProxy implements ProxyProgram {
   /** False where the network has no room now: the next step tries again. */
   #post(message: Message, epoch: number): boolean {
     const { peer, out, there, rows, row, tag } = message;
-    const bytes = rows + ones(this.#memory.load(out + 4 * header.mask)) * row;
+    this.#memory.read(out, this.#headerBytes);
+    const bytes = rows + ones(this.#header[header.mask]!) * row;
     if (!this.#network.write(peer, out, there, bytes, tag)) return false;
     message.posted = epoch;
     return true;
@@ -94,7 +99,8 @@ class HybridProxy implements ProxyProgram {
   #receive(tag: number): void {
     const message = this.#named(tag);
     if (message === undefined) throw this.#strange(tag, 'names no message of this layer');
-    const epoch = this.#memory.load(message.in + 4 * header.epoch);
+    this.#memory.read(message.in, this.#headerBytes);
+    const epoch = this.#header[header.epoch]!;
     this.#requireNext(message, epoch);
     this.#requirePossible(message);
     message.seen = epoch;
@@ -103,8 +109,8 @@ class HybridProxy implements ProxyProgram {
 
   /** The message that a peer calls by this tag. */
   #named(tag: number): Message | undefined {
-    const { nodes, node, maxTokens, chunk, phases } = this.#data;
-    const chunks = Math.ceil(maxTokens / chunk);
+    const { nodes, node, share, chunk, phases } = this.#data;
+    const chunks = Math.ceil(share / chunk);
     const hop = (nodeOfTag(tag) - node - 1 + nodes) % nodes;
     if (phaseOfTag(tag) >= phases.length || nodeOfTag(tag) >= nodes || chunkOfTag(tag) >= chunks)
       return undefined;
@@ -121,12 +127,12 @@ class HybridProxy implements ProxyProgram {
   }
 
   /** What the kernels take from a header becomes a length: it must be one that there is. */
-  #requirePossible({ tag, chunk: index, in: at }: Message): void {
-    const { maxTokens, chunk } = this.#data;
-    const tokens = this.#memory.load(at + 4 * header.tokens);
+  #requirePossible({ tag, chunk: index }: Message): void {
+    const { share, chunk } = this.#data;
+    const tokens = this.#header[header.tokens]!;
     const here = Math.min(Math.max(tokens - index * chunk, 0), chunk);
-    const mask = this.#memory.load(at + 4 * header.mask);
-    if (tokens <= maxTokens && (index === 0 || here > 0) && mask < 2 ** here) return;
+    const mask = this.#header[header.mask]!;
+    if (tokens <= share && (index === 0 || here > 0) && mask < 2 ** here) return;
     throw this.#strange(tag, `says ${tokens} tokens and mask ${mask.toString(16)}, which cannot be`);
   }
 
@@ -138,8 +144,8 @@ class HybridProxy implements ProxyProgram {
 }
 
 /** In the order in which they are looked at. */
-function messagesOf({ nodes, node, localRanks, localRank, maxTokens, chunk, phases }: ProxyData): Message[] {
-  const chunks = Math.ceil(maxTokens / chunk);
+function messagesOf({ nodes, node, localRanks, localRank, share, chunk, phases }: ProxyData): Message[] {
+  const chunks = Math.ceil(share / chunk);
   return phases.flatMap(({ ready, came, out, in: into, room, rows, row }, phase) =>
     Array.from({ length: nodes - 1 }, (_, hop) => {
       // What is hop h from here is this node's hop from there, the rest of the way around.

@@ -9,6 +9,8 @@ import { commandBytes, type ProxyPlan, roundNear, tagOf } from './commands.js';
 export const portableProxy: ProxyMaker<ProxyPlan> = ({ network, memory, data: { ring, signals } }) => {
   const bytes = new Uint8Array(commandBytes);
   const command = new Uint32Array(bytes.buffer);
+  /** What signals have been raised to, of those that are added to: nobody else writes them. */
+  const sums = new Uint32Array(signals.count);
   /** The command to be posted next, and the last round that a signal spoke of: neighbours of those that others will. */
   let next = 0;
   let round = 0;
@@ -38,7 +40,10 @@ export const portableProxy: ProxyMaker<ProxyPlan> = ({ network, memory, data: { 
     if ((tag & 1) === 0) {
       round = roundNear(round, value, signals);
       memory.store(signal, round);
-    } else memory.store(signal, (memory.load(signal) + value) >>> 0);
+    } else {
+      sums[number]! += value;
+      memory.store(signal, sums[number]!);
+    }
     return true;
   };
 

@@ -22,7 +22,8 @@ export type ProxyGroup = Pick<Group, 'rank' | 'ranks' | 'allGather' | 'barrier' 
 export type FabricOptions = Pick<EngineOptions, 'provider' | 'devices' | 'rails' | 'timeoutMs' | 'queue'>;
 
 /** A network, and what else its proxy does about it. */
-export interface Link extends Network {
+export interface Link {
+  readonly network: Network;
   /** Makes progress; true when anything moved. @throws RankLostError where a peer is gone. */
   progress(): boolean;
   /** Ends what is under way. Memory may be freed then. */
@@ -62,7 +63,8 @@ function fromEnvironment(): FabricOptions {
   };
 }
 
-class FabricLink implements Link {
+class FabricLink implements Link, Network {
+  readonly network = this;
   /** What the group has lost: a lost rank never comes back, and every round needs every rank. */
   private loss: GroupLoss | null = null;
   private readonly stopListening: () => void;
@@ -135,12 +137,7 @@ export const overMachine =
     const addresses = gathered.map((bytes) =>
       new DataView(bytes.buffer, bytes.byteOffset).getFloat64(0, true),
     );
-    const nic = machine.openNetwork(group.rank, addresses);
+    const { network, close } = machine.openNetwork(group.rank, addresses);
     await group.barrier('the network: all are there');
-    return {
-      write: (peer, from, to, bytes, tag) => nic.write(peer, from, to, bytes, tag),
-      arrived: () => nic.arrived(),
-      progress: () => false,
-      close: async () => nic.close(),
-    };
+    return { network, progress: () => false, close: async () => close() };
   };

@@ -51,19 +51,19 @@ export async function prepareProxy(
   const makers = (await import(module)) as Record<string, ProxyMaker>;
   const make = makers[name];
   if (make === undefined) throw new HeddleError('HEDDLE_PROXY', `${module} exports no ${name}`);
-  const network = await connect(group, memory);
+  const link = await connect(group, memory);
   try {
     const { rank, ranks } = group;
-    const program = make({ rank, ranks, network, memory: memory.host, data });
+    const program = make({ rank, ranks, network: link.network, memory: memory.host, data });
     return {
       step() {
-        const moved = network.progress();
+        const moved = link.progress();
         return program.step() || moved;
       },
-      close: () => network.close(),
+      close: () => link.close(),
     };
   } catch (error) {
-    await network.close();
+    await link.close();
     throw error;
   }
 }

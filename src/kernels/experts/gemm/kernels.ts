@@ -34,6 +34,9 @@ export function gemmTile(rows: number, outputs: number, gated: boolean, kind: 's
   return { rows: 128, columns: fits, warpRows: 2, warpColumns: 4, few: false, stages: 4, resident: 1 };
 }
 
+/** Rows that are multiplied are a multiple of it: fragments of 16 that hold none are skipped only where rows are few. */
+export const rowsMultiplied = ({ few, rows }: GemmTile): number => (few ? 16 : rows);
+
 export const mlpKernels = remembered(({ of, experts, hidden, inner, topK, rows, kind }: MlpShape) => {
   const first: GemmRows = of === 'plan' ? 'gathered' : 'all';
   const second: GemmRows = of === 'plan' ? 'sorted' : 'all';

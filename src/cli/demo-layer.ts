@@ -1,0 +1,170 @@
+/** `heddle demo --layer`: a whole layer in two ways, beside plain code. */
+import { LayerClock, type Span } from '../bench/index.js';
+import { type Bits, type MoeModel, profiles, traffic, withExperts } from '../layer/index.js';
+import { emptyTensor, MoeLayer, type MoeLayerOptions, readBits, tensorFrom } from '../moe/index.js';
+import { SimMachine } from '../sim/index.js';
+import {
+  compareBits,
+  compareLayer,
+  expectedRoutes,
+  type LayerInputs,
+  makeLayer,
+  placeWeights,
+  plainLayer,
+  shapeOfRounds,
+} from '../testing/index.js';
+import { World } from '../world/index.js';
+import type { Bar, DemoResult, KernelSpan } from './print-demo.js';
+
+/** How much is run. */
+export interface DemoSizes {
+  readonly ranks: number;
+  readonly nodes: number;
+  /** Of each rank. */
+  readonly tokens: number;
+  readonly hidden: number;
+  readonly experts: number;
+  readonly topk: number;
+  readonly seed: number;
+}
+
+/** What --json says beside the figures of a round. */
+export interface LayerFigures {
+  readonly inner: number;
+  readonly family: string;
+  readonly why: string;
+}
+
+/** DeepSeek-V3's layer, in small. */
+export const layerModel = ({ hidden, experts, topk }: DemoSizes): MoeModel => ({
+  ...withExperts(profiles.deepseek_v3, experts, topk),
+  ...{ hidden, inner, sharedInner: inner },
+});
+/** What rows must be a multiple of, and elements between the GEMMs of an expert. */
+export const layerUnit = 64;
+const inner = layerUnit;
+
+/** First one phase after another, then in two micro-batches, on the simulated machine in another order. */
+export async function demoLayer(
+  sizes: DemoSizes,
+  simulated: boolean,
+  progress: (what: string) => void,
+): Promise<DemoResult & { readonly layer: LayerFigures }> {
+  const started = performance.now();
+  const { ranks, nodes, tokens, seed } = sizes;
+  const model = layerModel(sizes);
+  const inputs = makeLayer(model, new Array<number>(ranks).fill(tokens), seed);
+  progress('router, dispatch, experts, combine …');
+  const first = await runOnce(inputs, { nodes, tokens, simulated }, 'in-order', { overlap: false });
+  const microBatches = tokens < 2 ? 1 : 2;
+  const again = microBatches === 1 ? 'with sends and receives apart' : 'in two micro-batches';
+  progress(`the same again, ${again} …`);
+  const second = await runOnce(inputs, { nodes, tokens, simulated }, 'random', { microBatches });
+  progress('comparing with plain code …');
+  const { hidden, experts, topK } = model;
+  const shape = shapeOfRounds({ ranks, experts, topK, maxTokens: tokens, hidden, dtype: 'bf16' });
+  const seconds = Math.round((performance.now() - started) / 10) / 100;
+  const { family, why } = first[0]!;
+  const outs = first.map(({ out }) => out);
+  return {
+    ...{ shape, nodes, simulated, seconds, layer: { inner, family, why } },
+    about: [
+      `rows of ${hidden} bf16, experts of ${inner}, a shared one; router, dispatch, experts, combine: twice, in ${seconds.toFixed(1)} s`,
+      `carried by ${family}: ${why}`,
+    ],
+    says: {
+      right: 'as plain code makes them, but for rounding',
+      repeatable: `${again} the bits are the same`,
+      notRepeatable: `${again} the bits are others`,
+    },
+    traffic: traffic(
+      shape,
+      inputs.routed.map((routed) => ({ tokens, topkIds: expectedRoutes(routed).topkIds })),
+      nodes,
+    ),
+    comparison: compareLayer(hidden, outs, plainLayer(inputs)),
+    bitwiseRepeatable: outs.every(
+      (out, rank) => compareBits('out', 'bf16', second[rank]!.out, out).different === 0,
+    ),
+    ...{ picture: 'One forward', bars, spans: second.flatMap(({ spans }) => spans.map(spanOf(simulated))) },
+  };
+}
+
+interface LayerRun {
+  readonly family: string;
+  readonly why: string;
+  readonly out: Bits;
+  readonly spans: readonly Span[];
+}
+
+function runOnce(
+  inputs: LayerInputs,
+  { nodes, tokens, simulated }: Pick<DemoSizes, 'nodes' | 'tokens'> & { readonly simulated: boolean },
+  schedule: 'in-order' | 'random',
+  how: Pick<MoeLayerOptions, 'overlap' | 'microBatches'>,
+): Promise<LayerRun[]> {
+  const ranks = inputs.routed.length;
+  const device = simulated
+    ? { device: 'sim' as const, sim: SimMachine.create({ ranks, schedule }) }
+    : { device: 'cuda' as const };
+  return World.local({ ranks, nodes, ...device }, (world) =>
+    runRank(world, inputs, { maxTokens: tokens, ...how }),
+  );
+}
+
+/** One rank's layer: all that a user of Heddle has to write, and a clock. */
+async function runRank(
+  world: World,
+  inputs: LayerInputs,
+  how: Omit<MoeLayerOptions, 'model' | 'experts' | 'router'>,
+): Promise<LayerRun> {
+  const { device, rank } = world;
+  const stream = device.createStream();
+  const { model } = inputs;
+  const layer = await MoeLayer.create(world, { model, ...placeWeights(world, stream, inputs), ...how });
+  const rows = inputs.routed[rank]!.x;
+  const x = tensorFrom(device, stream, rows, 'bf16', [how.maxTokens, model.hidden]);
+  const out = emptyTensor(device, 'bf16', x.shape);
+
+  // The first forward on GPUs also loads the kernels.
+  if (device.kind === 'cuda') layer.forward(x, out, stream);
+  const clock = new LayerClock(world, layer);
+  clock.start(stream);
+  layer.forward(x, out, stream);
+  await layer.synchronize(stream);
+
+  const { family, why } = layer;
+  const result = { family, why, out: await readBits(out, stream), spans: clock.stop() };
+  await layer.dispose();
+  return result;
+}
+
+/** The parts of a layer, and what draws them. */
+const bars: readonly Bar[] = [
+  { name: 'route', mark: '░', colour: 'green' },
+  { name: 'dispatch', mark: '█', colour: 'cyan' },
+  { name: 'experts', mark: '▒', colour: 'yellow' },
+  { name: 'combine', mark: '▓', colour: 'magenta' },
+  { name: 'shared', mark: '▚', colour: 'blue' },
+];
+
+const barOf: Readonly<Record<Span['work'], string>> = {
+  route: 'route',
+  'dispatch send': 'dispatch',
+  'shared, first half': 'shared',
+  'dispatch receive': 'dispatch',
+  plan: 'experts',
+  experts: 'experts',
+  'combine send': 'combine',
+  'shared, second half': 'shared',
+  'combine receive': 'combine',
+  add: 'shared',
+};
+
+/** A step of the simulated machine is a nanosecond of its clock. */
+const spanOf =
+  (simulated: boolean) =>
+  ({ rank, batch, work, start, end }: Span): KernelSpan => {
+    const scale = simulated ? 1000 : 1;
+    return { rank, stream: batch, kernel: barOf[work], start: scale * start, end: scale * end };
+  };

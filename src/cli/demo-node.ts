@@ -1,0 +1,13 @@
+/** A process of `heddle demo --nodes`: started by demo-nodes.ts with its round as the argument. */
+import { makeSources } from '../testing/index.js';
+import { World } from '../world/index.js';
+import { digestOf, type NodeRound, type NodeSays } from './demo-nodes.js';
+import { runRank } from './demo-round.js';
+
+const { shape, seed, provider } = JSON.parse(process.argv[2]!) as NodeRound;
+const sources = makeSources(shape, shape.maxTokens, seed);
+await World.join({ fabric: { provider } }, async (world) => {
+  const { out } = await runRank(world, shape, sources[world.rank]!);
+  const says: NodeSays = { rank: world.rank, digest: digestOf(out) };
+  process.stdout.write(`${JSON.stringify(says)}\n`);
+});

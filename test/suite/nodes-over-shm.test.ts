@@ -1,0 +1,3 @@
+import { testNodesOver } from './nodes-over.js';
+
+testNodesOver('shm', 2, 2);

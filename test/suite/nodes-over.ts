@@ -1,0 +1,44 @@
+/** The common suite in a world of processes, each of which simulates the GPUs of a node, with libfabric between them. */
+import { readdirSync, rmSync } from 'node:fs';
+import { PassThrough } from 'node:stream';
+import { text } from 'node:stream/consumers';
+import { fileURLToPath } from 'node:url';
+import { describe, expect, it } from 'vitest';
+import type { ProviderName } from '../../src/fabric/index.js';
+import { Launch } from '../../src/world/index.js';
+import { casesAcross, familiesAcross } from './round-trip.js';
+
+export function testNodesOver(provider: ProviderName, nodes: number, ranksOfNode: number): void {
+  const ranks = nodes * ranksOfNode;
+  describe(`${nodes} processes of ${ranksOfNode} simulated GPUs each, over ${provider}`, () => {
+    it('bring the same bits as the reference', async () => {
+      const [stdout, stderr] = [new PassThrough(), new PassThrough()];
+      const said = Promise.all([text(stdout), text(stderr)]);
+      const launch = await Launch.start({
+        ...{ ranks, nodes, device: 'sim', args: [provider] },
+        program: fileURLToPath(new URL('./programs/nodes-rank.ts', import.meta.url)),
+        timeoutMs: 50_000,
+        prefix: () => '',
+        ...{ stdout, stderr },
+      });
+      const { exitCode } = await launch.finished;
+      stdout.end();
+      stderr.end();
+      for (const name of readdirSync('/dev/shm')) {
+        if (launch.pids.some((pid) => name.startsWith(`${pid}:`)))
+          rmSync(`/dev/shm/${name}`, { force: true });
+      }
+      const [out, errors] = await said;
+      const names = familiesAcross.flatMap((how) =>
+        casesAcross(ranks, how).map(({ name }) => `${how.family}: ${name}`),
+      );
+      const done = Array.from({ length: ranks }, (): string[] => []);
+      for (const line of out.trim().split('\n')) {
+        const { rank, name } = JSON.parse(line) as { rank: number; name: string };
+        done[rank]!.push(name);
+      }
+      expect(done, errors).toEqual(done.map(() => names));
+      expect(exitCode).toBe(0);
+    });
+  });
+}
