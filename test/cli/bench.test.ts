@@ -75,7 +75,7 @@ describe('heddle bench', () => {
   it.each([
     [['--profile', 'gpt5'], /Allowed choices are deepseek_v3/],
     [['--dtype', 'int3'], /Allowed choices are .*nvfp4/],
-    [['--tokens', '1,x'], /whole number/],
+    [['--tokens', '1,x'], /integers from 1 to/],
     [['--tokens', '0'], /1,8,128/],
     [['-b', '8', '-e', '4'], /end is 4/],
     [['-f', '1'], /factor is 1/],
@@ -106,7 +106,7 @@ describe('heddle tune', () => {
 
   it('refuses budgets that are none', async () => {
     expect(await heddle(['tune', '--budget', '0'])).toBe(2);
-    expect(err).toMatch(/whole number from 1/);
+    expect(err).toMatch(/an integer from 1 to/);
   });
 });
 
