@@ -86,6 +86,7 @@ const mlpParameters = {
   topk: layerParameters.topk,
   rows: number('rows that an expert is likely to have', [1, 2 ** 26], 16),
   of: word('whose rows: a plan’s, or all of one expert', ['plan', 'all'], 'plan'),
+  format: word('of rows that arrive', ['bf16', 'fp8'], 'bf16'),
 } satisfies Parameters;
 
 const travelling = {
@@ -312,7 +313,8 @@ function ofMlp(name: string, summary: string, which: keyof ReturnType<typeof mlp
     const experts = of === 'all' ? 1 : shape.number('experts');
     const [hidden, inner] = [shape.number('hidden'), shape.number('inner')];
     const [topK, rows] = [shape.number('topk'), shape.number('rows')];
-    return mlpKernels({ of, experts, hidden, inner, topK, rows, kind: 'cuda' })[which].kernel;
+    const e4m3 = shape.text('format') === 'fp8';
+    return mlpKernels({ of, e4m3, experts, hidden, inner, topK, rows, kind: 'cuda' })[which].kernel;
   });
 }
 
