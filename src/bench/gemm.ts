@@ -340,7 +340,7 @@ async function timeAll(
 }
 
 const line = (cells: readonly string[]): string =>
-  [cells[0]!.padStart(8), ...cells.slice(1).map((cell) => cell.padStart(12))].join('');
+  [cells[0]!.padStart(8), ...cells.slice(1).map((cell) => cell.padStart(14))].join('');
 
 export const gemmHead = (): string =>
   line([

@@ -33,7 +33,10 @@ Exit code: 0; 1 when something failed; 2 for a mistake in the arguments or when 
 Examples:
 ${examples.map((example) => `  $ heddle bench ${example}`).join('\n')}`;
 
-/** Prints a line for each point as it comes and, where asked for, all results at the end. */
+/**
+ * Prints a line for each point as it comes and, where asked for, all results at the end. The table's head comes with the
+ * first line, so that what cannot be measured here has none.
+ */
 export async function tabulate<Point, Report>(
   json: boolean | undefined,
   head: string,
@@ -42,8 +45,11 @@ export async function tabulate<Point, Report>(
   foot?: (report: Report) => string,
 ): Promise<Report> {
   const table = json ? process.stderr : process.stdout;
-  table.write(`${head}\n`);
-  const report = await measure((point) => table.write(`${line(point)}\n`));
+  let begun = false;
+  const report = await measure((point) => {
+    table.write(begun ? `${line(point)}\n` : `${head}\n${line(point)}\n`);
+    begun = true;
+  });
   if (foot !== undefined) table.write(`${foot(report)}\n`);
   if (json) process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);
   return report;

@@ -114,17 +114,19 @@ function render(report: CheckReport, options: Options, seconds: number, clean: b
     lines.push(colour('yellow', `Survivor: ${id}`), `    ${text}`, '');
   }
   lines.push(
-    `${report.kernels.length} kernels, ${report.configurations} configurations, ${report.schedules} schedules: ${
-      findings.length === 0 ? 'no finding' : `${findings.length} finding${findings.length === 1 ? '' : 's'}`
+    `${counted(report.kernels.length, 'kernel')}, ${counted(report.configurations, 'configuration')}, ${counted(report.schedules, 'schedule')}: ${
+      findings.length === 0 ? 'no finding' : counted(findings.length, 'finding')
     }`,
   );
-  if (options.mutants === true) lines.push(`${mutants.total} mutants: ${mutants.killed} caught`);
+  if (options.mutants === true) lines.push(`${counted(mutants.total, 'mutant')}: ${mutants.killed} caught`);
   for (const { configuration, schedules, complete } of report.exhaustive) {
     lines.push(`${configuration}: ${complete ? 'all' : 'the first'} ${schedules} schedules`);
   }
   lines.push(colour(clean ? 'green' : 'red', `${clean ? 'clean' : 'not clean'}, in ${seconds} s`));
   return `${lines.join('\n')}\n`;
 }
+
+const counted = (n: number, what: string): string => `${n} ${what}${n === 1 ? '' : 's'}`;
 
 /** A line that is rewritten on a terminal; elsewhere a line every few seconds. `null` ends it. */
 function progressOn(out: NodeJS.WriteStream): (progress: CheckProgress | null) => void {

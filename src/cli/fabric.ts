@@ -20,7 +20,11 @@ export function register(program: Command): void {
     .option('--json', 'print JSON')
     .addHelpText(
       'after',
-      '\nExample:\n  $ heddle fabric list\n\nExit codes: 0 usable, 1 no provider is usable',
+      `
+Exit code: 0; 1 when no provider is usable, 2 where there is no libfabric.
+
+Example:
+  $ heddle fabric list`,
     )
     .action((options: { json?: boolean }) => {
       const reports = listProviders();
@@ -50,9 +54,14 @@ export function register(program: Command): void {
     .option('--json', 'print JSON')
     .addHelpText(
       'after',
-      '\nExample:\n  $ heddle fabric bench --provider shm --scale 0.2' +
-        '\n\nThe comparison needs a C compiler, libfabric-dev and this repository (bench/fabric-raw.c).' +
-        '\nExit codes: 0 measured, 1 a completion was missed or a byte was wrong',
+      `
+The comparison needs a C compiler, libfabric-dev and this repository (bench/fabric-raw.c).
+
+Exit code: 0; 1 when a completion was missed or a byte was wrong; 2 for a mistake in the arguments or something that
+this machine lacks.
+
+Example:
+  $ heddle fabric bench --provider shm --scale 0.2`,
     )
     .action(async (options: BenchFlags) => {
       const usable = listProviders().filter(({ devices }) => devices.length > 0);

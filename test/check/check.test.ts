@@ -168,7 +168,7 @@ describe('heddle check', () => {
   it('prints a summary, and the findings of a wrong kernel', async () => {
     const good = await runCheck([right], [], { seeds: 3 });
     expect(good.clean).toBe(true);
-    expect(good.text).toMatch(/^1 kernels, 2 configurations, 6 schedules: no finding\nclean, in [\d.]+ s\n$/);
+    expect(good.text).toMatch(/^1 kernel, 2 configurations, 6 schedules: no finding\nclean, in [\d.]+ s\n$/);
     const bad = await runCheck([wrong], ['ring'], { seeds: 10 });
     expect(bad.clean).toBe(false);
     expect(bad.text).toContain('Data race on window, row[');

@@ -89,6 +89,15 @@ describe('heddle bench', () => {
   });
 });
 
+describe.each(['experts', 'gemm', 'layer', 'overlap'])('heddle bench %s', (what) => {
+  it('says on a machine without the GPUs what it would need, and prints no table', async () => {
+    const ep = what === 'layer' || what === 'overlap' ? ['--ep', '64'] : [];
+    expect(await heddle(['bench', what, ...ep])).toBe(2);
+    expect(err).toMatch(/^heddle: Measuring .* needs .*NVIDIA GPU/);
+    expect(out).toBe('');
+  });
+});
+
 describe('heddle tune', () => {
   it('says on a machine without the GPUs what it would need, with exit code 2', async () => {
     expect(await heddle(['tune', '--ep', '72', '-o', join(folder, 'tuning.json')])).toBe(2);

@@ -58,6 +58,14 @@ const files = (): string[] =>
     statSync(join(installed, path)).isFile(),
   );
 
+/** What an importer may write: `heddle`, `heddle/lang` … */
+const doors = (): string[] => {
+  const manifest = JSON.parse(readFileSync(join(installed, 'package.json'), 'utf8')) as { exports: object };
+  return Object.keys(manifest.exports)
+    .filter((name) => !name.endsWith('.json'))
+    .map((name) => name.replace('.', 'heddle'));
+};
+
 describe('the tarball', () => {
   test('is small: under 1 MB, without maps', () => {
     expect(statSync(tarball).size).toBeLessThan(1_000_000);
@@ -101,12 +109,14 @@ describe('an empty project', () => {
     ['nodenext', 'nodenext'],
     ['bundler', 'esnext'],
   ])(
-    'compiles the README’s example, declarations checked too, with %s',
+    'compiles the README’s example and every door, declarations checked too, with %s',
     { timeout: 120_000 },
     (resolution, module) => {
       const out = join(folder, resolution);
       const how = ['--moduleResolution', resolution, '--module', module, '--outDir', out];
-      run(process.execPath, [tsc, ...common, ...types, ...how, 'main.ts'], project);
+      const imported = doors().map((door, i) => `export * as door${i} from '${door}';\n`);
+      writeFileSync(join(project, 'doors.ts'), imported.join(''));
+      run(process.execPath, [tsc, ...common, ...types, ...how, 'main.ts', 'doors.ts'], project);
       expect(existsSync(join(out, 'main.js'))).toBe(true);
     },
   );
