@@ -25,6 +25,7 @@ import {
   expertsKernels,
   mlpKernels,
   mostLocalExperts,
+  narrowKernel,
   swigluKernel,
 } from './experts/index.js';
 import { type Family, type Place, type Plan, phases, type TransportName, transports } from './family.js';
@@ -164,6 +165,7 @@ export const registry: readonly RegisteredKernel[] = [
     { inner: mlpParameters.inner },
     (shape) => swigluKernel(shape.number('inner'), 256),
   ),
+  entry('experts_narrow', 'rows as e4m3 with scales, for dispatch to carry', {}, () => narrowKernel(256)),
   ofRouter('router_logits', 'products of tokens with the router’s rows of experts', 'logits'),
   ofRouter('router_choose', 'the best experts of each token, and their weights', 'choose'),
   entry('flag_barrier', 'what it costs that all ranks meet', { ranks: layerParameters.ranks }, (shape) => {
