@@ -1,5 +1,6 @@
 import { availableParallelism } from 'node:os';
 import { styleText } from 'node:util';
+import { setFlagsFromString } from 'node:v8';
 import { type Command, InvalidArgumentError } from 'commander';
 import {
   type CheckOptions,
@@ -26,6 +27,12 @@ const exhaustiveLimit = 10_000;
 
 /** Beyond that, what each thread compiles anew costs more than it gains. */
 const mostWorkers = 8;
+
+/**
+ * Larger functions stay as they are: those are kernels, each of which runs for a few schedules only. To optimise them costs
+ * more than it saves, and it takes the processors of other workers.
+ */
+const mostOptimizedBytes = 3000;
 
 /** Adds `heddle check`. */
 export function register(program: Command): void {
@@ -60,6 +67,7 @@ Examples:
   $ heddle check --replay 'push, 3 ranks/priority-17'`,
     )
     .action(async (kernels: readonly string[], options: Options) => {
+      setFlagsFromString(`--max-optimized-bytecode-size=${mostOptimizedBytes}`);
       const workers = Math.min(mostWorkers, availableParallelism());
       const { text, clean } = await runCheck(checkSubjects, kernels, { workers, ...options });
       process.stdout.write(text);

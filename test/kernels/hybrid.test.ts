@@ -66,6 +66,17 @@ describe('the hybrid family', () => {
     expect(plan.windows).toEqual(oneSided.plan(layer, one, oneSided.defaults(layer, one)).windows);
   });
 
+  test('connects only the ranks of a rail', () => {
+    const reach = (rank: number) =>
+      hybrid.plan({ ...layer, ranks: 6 }, placeOn([0, 0, 1, 1, 2, 2], rank), hybrid.defaults(layer, evenly))
+        .wire!.program.reach;
+    expect([0, 3, 4].map(reach)).toEqual([
+      [2, 4],
+      [1, 5],
+      [0, 2],
+    ]);
+  });
+
   test('is what carries rows between nodes where nobody asked for another', async () => {
     const shape = shapeOfRounds({ ranks: 2, experts: 2, topK: 1, maxTokens: 1, hidden: 8, dtype: 'bf16' });
     const names = await World.local({ ranks: 2, nodes: 2, device: 'sim' }, async (world) => {
