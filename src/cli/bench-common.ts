@@ -38,15 +38,16 @@ ${examples.map((example) => `  $ heddle bench ${example}`).join('\n')}`;
  * line: what cannot be measured here has none.
  */
 export async function tabulate<Point, Report>(
-  { device, json }: Pick<Measuring, 'device' | 'json'>,
+  { device, json }: { readonly device: Measuring['device']; readonly json: boolean | undefined },
   head: string,
   line: (point: Point) => string,
   measure: (on: (point: Point) => void) => Promise<Report>,
   foot?: (report: Report) => string,
 ): Promise<Report> {
   const table = json ? process.stderr : process.stdout;
-  const steps = 'simulated, to try the command: figures are steps of the machine, not times\n';
-  let above = `${device === 'sim' ? steps : ''}${head}\n`;
+  if (device === 'sim')
+    process.stderr.write('heddle bench: simulated, to try the command: figures are steps, not times\n');
+  let above = `${head}\n`;
   const report = await measure((point) => {
     table.write(`${above}${line(point)}\n`);
     above = '';
