@@ -34,8 +34,8 @@ Examples:
 ${examples.map((example) => `  $ heddle bench ${example}`).join('\n')}`;
 
 /**
- * Prints a line for each point as it comes and, where asked for, all results at the end. The head comes with the first
- * line: what cannot be measured here has none.
+ * Prints a line for each point as it comes and, where asked for, all results at the end. The table's head comes with the
+ * first line, so that what cannot be measured here has none.
  */
 export async function tabulate<Point, Report>(
   { device, json }: { readonly device: Measuring['device']; readonly json: boolean | undefined },
@@ -47,10 +47,10 @@ export async function tabulate<Point, Report>(
   const table = json ? process.stderr : process.stdout;
   if (device === 'sim')
     process.stderr.write('heddle bench: simulated, to try the command: figures are steps, not times\n');
-  let above = `${head}\n`;
+  let begun = false;
   const report = await measure((point) => {
-    table.write(`${above}${line(point)}\n`);
-    above = '';
+    table.write(begun ? `${line(point)}\n` : `${head}\n${line(point)}\n`);
+    begun = true;
   });
   if (foot !== undefined) table.write(`${foot(report)}\n`);
   if (json) process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);

@@ -50,8 +50,8 @@ export class MicroBatch {
 
   /** Every rank of the world calls it. */
   static async create(world: World, plan: LayerPlan, options: MoeLayerOptions): Promise<MicroBatch> {
-    const { model, maxTokens, carrier, rows } = plan;
-    const { router: weights, experts: mlp, sharedExperts, gemm = 'heddle' } = options;
+    const { model, maxTokens, carrier, rows, gemm } = plan;
+    const { router: weights, experts: mlp, sharedExperts } = options;
     const router = await Router.create(world, model, weights, maxTokens);
     const ep = await ExpertParallel.create(world, carrier);
     const expertsPlan = await ExpertsPlan.create(ep, rows);

@@ -8,7 +8,7 @@ import { layerOf } from './options.js';
 
 /** `carrier`: what the windows and buffers of one micro-batch's ExpertParallel take. */
 export function layerMemory(
-  { model, microBatches, maxTokens, carrier: options, rows }: LayerPlan,
+  { model, microBatches, maxTokens, carrier: options, rows, gemm }: LayerPlan,
   { ranks, rank }: { readonly ranks: number; readonly rank: number },
   carrier: MemoryUse,
 ): MemoryUse {
@@ -18,12 +18,15 @@ export function layerMemory(
   const routes = ranks * maxTokens * model.topK;
   const row = outputRowBytes(layer);
   const between = dtypes.bf16.size * (model.sharedInner ?? 0);
+  const { hidden, inner } = model;
+  // cuBLAS's rows are copied first, and gates lie beside what they scale until SwiGLU.
+  const elements = gemm === 'cublas' ? 2 * hidden + 3 * inner : hidden + inner;
   const own = (purpose: string, bytes: number): MemoryPart => ({ purpose, section: null, bytes });
   const parts = [
     own('router', maxTokens * 4 * (model.experts + 2 * model.topK)),
     ...carrier.parts,
     own('plan', 4 * (routes + planned + 2 * shape.experts + 2)),
-    own('rows of experts', planned * (dtypes.bf16.size * model.inner + row)),
+    own('rows of experts', planned * dtypes.bf16.size * elements),
     own('shared expert', between === 0 ? 0 : maxTokens * (between + row)),
   ]
     .filter(({ bytes }) => bytes > 0)

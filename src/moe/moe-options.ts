@@ -1,7 +1,7 @@
 /** What an MoE layer is created with, and the model that it is one of. */
-import { ArgumentError, requireFlag, requireInteger, requireObject } from '../errors/index.js';
+import { ArgumentError, requireFlag, requireInteger, requireObject, requireOneOf } from '../errors/index.js';
 import { expertsOf, limits, type MoeModel, type ProfileName, profile } from '../layer/index.js';
-import type { Gemm } from './experts-mlp.js';
+import { type Gemm, gemms } from './experts-mlp.js';
 import type { ExpertsPlanOptions } from './experts-options.js';
 import type { MlpWeights } from './mlp-weights.js';
 import { type ExpertParallelOptions, row } from './options.js';
@@ -20,6 +20,11 @@ export interface MoeLayerSizes extends Pick<ExpertsPlanOptions, 'alignment' | 'c
   readonly microBatches?: 1 | 2;
   /** The family of kernels that carries rows. Default 'auto': the first that can, where the ranks are. */
   readonly family?: string;
+  /**
+   * Whose GEMMs the routed experts run: Heddle's (default), or cuBLAS's, which take sizes from the host: then every expert
+   * has `capacity` rows of its own, all of them multiplied.
+   */
+  readonly gemm?: Gemm;
 }
 
 export interface MoeLayerOptions extends MoeLayerSizes, Pick<ExpertParallelOptions, 'sms' | 'waitMs'> {
@@ -28,8 +33,6 @@ export interface MoeLayerOptions extends MoeLayerSizes, Pick<ExpertParallelOptio
   /** Of the expert that every token goes to, [2 · inner, hidden] and [hidden, inner], where the model has one. */
   readonly sharedExperts?: MlpWeights;
   readonly router: RouterWeights;
-  /** Whose GEMMs the routed experts run: Heddle's (default), or cuBLAS's. */
-  readonly gemm?: Gemm;
 }
 
 /** Options that are known to make sense, the model's numbers among them. */
@@ -42,6 +45,7 @@ export interface LayerPlan {
   /** What carries the rows of a micro-batch. */
   readonly carrier: ExpertParallelOptions;
   readonly rows: ExpertsPlanOptions;
+  readonly gemm: Gemm;
 }
 
 export function layerPlanOf(options: MoeLayerSizes & Partial<MoeLayerOptions>): LayerPlan {
@@ -49,13 +53,14 @@ export function layerPlanOf(options: MoeLayerSizes & Partial<MoeLayerOptions>): 
   const { microBatches = 1, family = 'auto', alignment, capacity, sms, waitMs } = options;
   const model = modelOf(options.model);
   const overlap = requireFlag('overlap', options.overlap ?? true);
+  const gemm = requireOneOf('gemm', options.gemm ?? 'heddle', gemms);
   if (microBatches !== 1 && microBatches !== 2)
     throw new ArgumentError('microBatches', microBatches, '1 or 2');
   const most = requireInteger('maxTokens', options.maxTokens, microBatches, limits.maxTokens);
   const maxTokens = Math.ceil(most / microBatches);
   const { experts, topK, hidden } = model;
   return {
-    ...{ model, overlap, microBatches, maxTokens },
+    ...{ model, overlap, microBatches, maxTokens, gemm },
     carrier: {
       ...{ experts, topK, maxTokens },
       ...{ payloads: { x: row('bf16', hidden) }, output: row('bf16', hidden) },
@@ -66,6 +71,7 @@ export function layerPlanOf(options: MoeLayerSizes & Partial<MoeLayerOptions>): 
       ...(waitMs === undefined ? {} : { waitMs }),
     },
     rows: {
+      form: gemm === 'cublas' ? 'masked' : 'contiguous',
       ...(alignment === undefined ? {} : { alignment }),
       ...(capacity === undefined ? {} : { capacity }),
     },

@@ -187,7 +187,7 @@ function memoryOf(
   const window = slots * (there + 8 * layer.topK + 2 * back);
   const beyond = nodesOf(place) - 1;
   if (beyond === 0) return window;
-  const staged = way.rows === 'rails' ? beyond * tokens : (place.ranks - place.perNode) * tokens;
+  const staged = way.rows === 'rails' ? (beyond * tokens) / replicas : (place.ranks - place.perNode) * tokens;
   return window + (way.rows === 'rails' ? 2 : 1) * staged * (there + back);
 }
 

@@ -19,6 +19,7 @@ const ways: Readonly<Record<string, Partial<MoeLayerOptions>>> = {
   split: {},
   'two micro-batches': { microBatches: 2 },
   portable: { family: 'portable' },
+  cuBLAS: { gemm: 'cublas' },
 };
 
 describe('a layer on GPUs', needs(2, 120_000), () => {

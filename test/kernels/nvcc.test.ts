@@ -80,6 +80,7 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
   hybrid_dispatch_send: [
     { hidden: 77, weights: 'no' },
     { ranks: 64, nodes: 8, topk: 32, tokens: 5, scales: 224 },
+    { replicas: 2 },
   ],
   hybrid_dispatch_recv: [
     { counts: 'yes', scales: 224 },
@@ -96,6 +97,7 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
     { ranks: 64, nodes: 2, topk: 32 },
     { hidden: 77, dtype: 'f16' },
     { wire: 'e4m3', ranks: 72, nodes: 9 },
+    { wire: 'e4m3', replicas: 4, 'combine.parts': 3 },
     { wire: 'e4m3', ranks: 32, nodes: 2, topk: 32, dtype: 'f16' },
   ],
   hybrid_weigh: [{ wire: 'e4m3', topk: 32 }],

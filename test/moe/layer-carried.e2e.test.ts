@@ -1,0 +1,71 @@
+import { describe, expect, it, test } from 'vitest';
+import { families } from '../../src/kernels/index.js';
+import {
+  compareLayer,
+  type LayerInputs,
+  type LayerRun,
+  makeLayer,
+  plainLayer,
+} from '../../src/testing/index.js';
+import { deep, forwards, type How, plain } from './layers.js';
+
+const deepInputs = makeLayer(deep, [3, 2], 1);
+const plainInputs = makeLayer(plain, [1, 3, 2], 2);
+const fourInputs = makeLayer(deep, [2, 1, 0, 2], 8);
+const expected = new Map([deepInputs, plainInputs, fourInputs].map((inputs) => [inputs, plainLayer(inputs)]));
+
+async function expectPlain(inputs: LayerInputs, how: How, nodes?: number): Promise<LayerRun> {
+  const { runs, outs, findings } = await forwards(inputs, how, nodes === undefined ? {} : { nodes });
+  expect(findings).toEqual([]);
+  expect(compareLayer(inputs.model.hidden, outs, expected.get(inputs)!)).toMatchObject({ different: 0 });
+  return runs[0]!;
+}
+
+/** Every family where it is alone: hybrid with a rank on each node, portable over windows. */
+describe.each(families.map(({ name }) => name))('carried by %s', (family) => {
+  it.each<[string, LayerInputs, How]>([
+    ['one phase after another', deepInputs, { overlap: false }],
+    ['the shared expert while rows travel', deepInputs, {}],
+    ['two micro-batches', deepInputs, { microBatches: 2, alignment: 16 }],
+    ['no shared expert, uneven ranks', plainInputs, {}],
+    ['no shared expert, two micro-batches', plainInputs, { microBatches: 2 }],
+  ])('a layer is what plain code makes of it, and races with nothing: %s', async (_, inputs, how) => {
+    await expectPlain(inputs, { family, ...how }, family === 'hybrid' ? inputs.routed.length : 1);
+  });
+});
+
+describe('between 2 nodes of 2 ranks', () => {
+  it.each<[string, How]>([
+    ['hybrid', { overlap: false }],
+    ['hybrid', { microBatches: 2 }],
+    ['portable', {}],
+  ])('%s carries a layer by the network, and it races with nothing: %j', async (family, how) => {
+    const run = await expectPlain(fourInputs, { family, ...how }, 2);
+    expect(run.layer.family).toBe(family);
+  });
+
+  it('the layer itself chooses hybrid, and says why, and why not another', async () => {
+    const { layer } = await expectPlain(fourInputs, {}, 2);
+    expect(layer.family).toBe('hybrid');
+    expect(layer.why).toMatch(/^4 ranks of 2 nodes: NVLink inside a node; between nodes .*; not one-sided: /);
+  });
+});
+
+test('a graph of a forward gives the same bits, with micro-batches too', async () => {
+  const inputs = makeLayer(deep, [3, 2], 3);
+  for (const how of [{ overlap: false }, {}, { microBatches: 2 }] as const) {
+    const { outs } = await forwards(inputs, how);
+    const captured = await forwards(inputs, how, { graph: true });
+    expect(captured.findings).toEqual([]);
+    expect(captured.outs).toEqual(outs);
+  }
+});
+
+test('a layer says which family carries it, and why', async () => {
+  const inputs = makeLayer(plain, [1, 1], 4);
+  const chosen = (await forwards(inputs, {})).runs[0]!.layer;
+  expect(chosen.family).toBe('one-sided');
+  expect(chosen.why).toBe('2 ranks of one node: ranks that share NVLink store into each other’s windows');
+  const named = (await forwards(inputs, { family: 'portable' })).runs[0]!.layer;
+  expect([named.family, named.why]).toEqual(['portable', 'asked for']);
+});

@@ -1,0 +1,32 @@
+/** Small layers, and forwards of them on the checked machine. */
+import type { MoeModel } from '../../src/layer/index.js';
+import type { MoeLayerOptions } from '../../src/moe/index.js';
+import { formatFinding, SimMachine } from '../../src/sim/index.js';
+import { type LayerInputs, runLayer } from '../../src/testing/index.js';
+import { World } from '../../src/world/index.js';
+
+/** DeepSeek-V3's in small: groups, a correction, a shared expert. */
+export const deep: MoeModel = {
+  ...{ hidden: 64, experts: 7, topK: 2, inner: 64, sharedInner: 128 },
+  routing: { scores: 'sigmoid', normalise: true, scale: 2.5 },
+};
+/** Mixtral's in small. */
+export const plain: MoeModel = {
+  ...{ hidden: 64, experts: 4, topK: 2, inner: 64 },
+  routing: { scores: 'softmax', normalise: true, scale: 1 },
+};
+
+export type How = Partial<
+  Pick<MoeLayerOptions, 'family' | 'overlap' | 'microBatches' | 'alignment' | 'capacity'>
+>;
+
+/** Two forwards under a random schedule of the checked machine; what it found, and what each rank got. */
+export async function forwards(inputs: LayerInputs, how: How, { nodes = 1, graph = false } = {}) {
+  const ranks = inputs.routed.length;
+  const maxTokens = Math.max(...inputs.routed.map(({ x }) => x.length / inputs.model.hidden));
+  const machine = SimMachine.create({ ranks, mode: 'checked', schedule: 'random', seed: '7' });
+  const runs = await World.local({ ranks, nodes, device: 'sim', sim: machine }, (world) =>
+    runLayer(world, inputs, { maxTokens, ...how }, { times: 2, graph }),
+  );
+  return { runs, outs: runs.map(({ out }) => out), findings: machine.findings.map(formatFinding) };
+}
