@@ -26,6 +26,7 @@ import {
   expertsKernels,
   mlpKernels,
   mostLocalExperts,
+  narrowKernel,
   swigluKernel,
 } from './experts/index.js';
 import { type Family, type Place, type Plan, phases, type TransportName, transports } from './family.js';
@@ -87,6 +88,7 @@ const mlpParameters = {
   topk: layerParameters.topk,
   rows: number('rows that an expert is likely to have', [1, 2 ** 26], 16),
   of: word('whose rows: a plan’s, or all of one expert', ['plan', 'all'], 'plan'),
+  format: word('of rows that arrive', ['bf16', 'fp8'], 'bf16'),
 } satisfies Parameters;
 
 const travelling = {
@@ -164,6 +166,7 @@ export const registry: readonly RegisteredKernel[] = [
     { inner: mlpParameters.inner },
     (shape) => swigluKernel(shape.number('inner'), 256),
   ),
+  entry('experts_narrow', 'rows as e4m3 with scales, for dispatch to carry', {}, () => narrowKernel(256)),
   ofRouter('router_logits', 'products of tokens with the router’s rows of experts', 'logits'),
   ofRouter('router_choose', 'the best experts of each token, and their weights', 'choose'),
   entry('flag_barrier', 'what it costs that all ranks meet', { ranks: layerParameters.ranks }, (shape) => {
@@ -313,7 +316,8 @@ function ofMlp(name: string, summary: string, which: keyof ReturnType<typeof mlp
     const experts = of === 'all' ? 1 : shape.number('experts');
     const [hidden, inner] = [shape.number('hidden'), shape.number('inner')];
     const [topK, rows] = [shape.number('topk'), shape.number('rows')];
-    return mlpKernels({ of, experts, hidden, inner, topK, rows, kind: 'cuda' })[which].kernel;
+    const e4m3 = shape.text('format') === 'fp8';
+    return mlpKernels({ of, e4m3, experts, hidden, inner, topK, rows, kind: 'cuda' })[which].kernel;
   });
 }
 

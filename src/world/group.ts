@@ -27,6 +27,11 @@ export interface Group {
    */
   abandon(reason: string): void;
   /**
+   * Says that ranks do not answer this one, so that it cannot go on with them: every rank sees them lost at once, with the
+   * reason. Who speaks first is believed.
+   */
+  accuse(ranks: readonly number[], reason: string): void;
+  /**
    * Leaves. That is no loss: the others are not alarmed, and only a call that needs this rank rejects.
    * Calls of this rank that are still pending reject with DisposedError.
    */

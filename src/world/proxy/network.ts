@@ -1,9 +1,10 @@
 /** The networks that proxies drive: real ones through a transfer engine, and that of a simulated machine. */
 import type { MappedMemory, Network } from '../../device/index.js';
-import { ArgumentError } from '../../errors/index.js';
+import { ArgumentError, RankLostError } from '../../errors/index.js';
 import {
   type Counter,
   type EngineOptions,
+  FabricError,
   type ProviderName,
   providers,
   type Region,
@@ -108,7 +109,7 @@ class FabricLink implements Link, Network {
       this.engine.write(write);
       return true;
     } catch (error) {
-      throw this.fabric.toRankLost(error);
+      throw this.lossIn(error);
     }
   }
 
@@ -120,8 +121,15 @@ class FabricLink implements Link, Network {
     if (this.loss !== null) throw this.loss;
     const moved = this.engine.poll();
     // What the write carried will not come.
-    if (this.counter.error !== null) throw this.fabric.toRankLost(this.counter.error);
+    if (this.counter.error !== null) throw this.lossIn(this.counter.error);
     return moved;
+  }
+
+  /** A peer that a write does not reach is as good as lost, though it may still answer: it waits for that write. */
+  private lossIn(error: unknown): unknown {
+    if (!(error instanceof FabricError)) return this.fabric.toRankLost(error);
+    const rank = this.fabric.peers.findIndex((peer) => peer !== undefined && peer.name === error.peer);
+    return rank < 0 ? error : new RankLostError([rank], error.operation, undefined, { cause: error });
   }
 
   async close(): Promise<void> {
