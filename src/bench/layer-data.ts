@@ -50,10 +50,10 @@ export class LayerData {
       down: filled([...lead, hidden, length]),
     });
     // Logits of about ±2: what is chosen varies from token to token.
-    const { uniform } = random(seed, 17);
+    const draw = random(seed, 17);
     const rows = Float32Array.from(
       { length: experts * hidden },
-      () => ((2 * uniform() - 1) * 3) / Math.sqrt(hidden),
+      () => ((2 * draw.uniform() - 1) * 3) / Math.sqrt(hidden),
     );
     return new LayerData(
       model,

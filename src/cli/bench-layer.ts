@@ -78,6 +78,6 @@ async function run({
     ...(family !== undefined && { family }),
     iterations: flags.iterations ?? (simulated ? 1 : 30),
   };
-  const { spans } = await tabulate(json, layerHead(), layerLine, (on) => benchLayer(plan, on));
+  const { spans } = await tabulate({ device, json }, layerHead(), layerLine, (on) => benchLayer(plan, on));
   if (trace !== undefined) writeFileSync(trace, JSON.stringify(chromeTrace(spans)));
 }

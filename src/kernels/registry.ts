@@ -8,6 +8,7 @@ import {
   expertForms,
   expertsOf,
   type Layer,
+  limits,
   type RowDtype,
   requireShape,
 } from '../layer/index.js';
@@ -69,12 +70,12 @@ const yesNo = ['yes', 'no'];
 
 /** DeepSeek-V3's layer on the 8 GPUs of a machine. */
 const layerParameters = {
-  ranks: number('ranks that share the experts', [1, 72], 8),
-  replicas: number('consecutive ranks that hold the same tokens', [1, 72], 1),
-  tokens: number('most tokens a rank', [1, 2 ** 20], 128),
+  ranks: number('ranks that share the experts', [1, limits.ranks], 8),
+  replicas: number('consecutive ranks that hold the same tokens', [1, limits.ranks], 1),
+  tokens: number('most tokens a rank', [1, limits.maxTokens], 128),
   hidden: number('elements of a row', [1, 2 ** 18], 7168),
-  experts: number('experts of all ranks', [1, 65_536], 256),
-  topk: number('routes of a token', [1, 32], 8),
+  experts: number('experts of all ranks', [1, limits.experts], 256),
+  topk: number('routes of a token', [1, limits.topK], 8),
   dtype: word('of a row’s elements', ['bf16', 'f16', 'f32'], 'bf16'),
   weights: word('router weights travel', yesNo, 'yes'),
 } satisfies Parameters;
@@ -182,7 +183,7 @@ export const registry: readonly RegisteredKernel[] = [
       name,
       summary,
       {
-        ranks: number('ranks', [2, 72], 8),
+        ranks: number('ranks', [2, limits.ranks], 8),
         vectors: number('16-byte vectors to each peer', [1, 2 ** 26], 2 ** 16),
       },
       (shape) => {
