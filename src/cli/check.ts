@@ -1,7 +1,7 @@
 import { availableParallelism } from 'node:os';
 import { styleText } from 'node:util';
 import { setFlagsFromString } from 'node:v8';
-import { type Command, InvalidArgumentError } from 'commander';
+import type { Command } from 'commander';
 import {
   type CheckOptions,
   type CheckProgress,
@@ -12,6 +12,7 @@ import {
   checkSubjectsModule,
   formatFinding,
 } from '../check/index.js';
+import { integerFrom } from './counts.js';
 
 interface Options {
   readonly seeds?: number;
@@ -105,13 +106,7 @@ export async function runCheck(
   return { text: `${JSON.stringify(printed, null, 2)}\n`, clean };
 }
 
-function count(text: string): number {
-  const n = Number(text);
-  if (!Number.isInteger(n) || n < 1 || n > 1_000_000) {
-    throw new InvalidArgumentError('It must be an integer from 1 to 1000000.');
-  }
-  return n;
-}
+const count = integerFrom(1, 1_000_000);
 
 function render(report: CheckReport, options: Options, seconds: number, clean: boolean): string {
   const colour = process.stdout.isTTY ? styleText : (_: unknown, text: string) => text;
