@@ -355,7 +355,8 @@ describe('a message that changes after the proxy has looked', () => {
       );
       // Another number of tokens has kernels wait for messages that do not come, or go on without some.
       await world.catch((error: unknown) => expect(error).toBeInstanceOf(RankLostError));
-      const wild = machine.findings.filter(({ kind }) => kind !== 'stuck-wait');
+      // What was never sent may be read; nothing is read or written elsewhere.
+      const wild = machine.findings.filter(({ kind }) => kind === 'out-of-bounds' || kind === 'misaligned');
       expect(wild.map(formatFinding)).toEqual([]);
     } finally {
       Object.assign(hybrid, { plan });
