@@ -3,7 +3,6 @@ import { type Command, Option } from 'commander';
 import { families } from '../kernels/index.js';
 import { profiles } from '../layer/index.js';
 import { integer } from './counts.js';
-import { growingTable } from './growing-table.js';
 
 /** The flags that `measuring` adds. */
 export interface Measuring {
@@ -34,17 +33,25 @@ Exit code: 0; 1 when something failed; 2 for a mistake in the arguments or when 
 Examples:
 ${examples.map((example) => `  $ heddle bench ${example}`).join('\n')}`;
 
-/** Prints a line for each point as it comes and, where asked for, all results at the end. */
+/**
+ * Prints a line for each point as it comes and, where asked for, all results at the end. The table's head comes with the
+ * first line, so that what cannot be measured here has none.
+ */
 export async function tabulate<Point, Report>(
-  json: boolean | undefined,
+  { device, json }: { readonly device: Measuring['device']; readonly json: boolean | undefined },
   head: string,
   line: (point: Point) => string,
   measure: (on: (point: Point) => void) => Promise<Report>,
   foot?: (report: Report) => string,
 ): Promise<Report> {
   const table = json ? process.stderr : process.stdout;
-  const row = growingTable(table, head);
-  const report = await measure((point) => row(line(point)));
+  if (device === 'sim')
+    process.stderr.write('heddle bench: simulated, to try the command: figures are steps, not times\n');
+  let begun = false;
+  const report = await measure((point) => {
+    table.write(begun ? `${line(point)}\n` : `${head}\n${line(point)}\n`);
+    begun = true;
+  });
   if (foot !== undefined) table.write(`${foot(report)}\n`);
   if (json) process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);
   return report;

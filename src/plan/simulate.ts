@@ -4,7 +4,7 @@
  * What the closed form cannot say shows here: how far ranks differ, bursts at a receiver, what one late rank does.
  */
 import { requireInteger } from '../errors/index.js';
-import { ownerOf, type Profile, type Shape } from '../layer/index.js';
+import { limits, ownerOf, type Profile, type Shape } from '../layer/index.js';
 import { drawRoutes } from './draw.js';
 import { networkTime, type Parameters, partsOf, phaseTime, time, type Work } from './model.js';
 import { nodesOf, type Place, type RoutingLaw } from './routing.js';
@@ -46,7 +46,7 @@ const pieceBytes = 64 * 1024;
 export function simulate(round: Round): Simulated {
   const { place, parameters, late, tokens } = round;
   const { ranks } = place;
-  requireInteger('ep', ranks, 1, 1024);
+  requireInteger('ep', ranks, 1, limits.worldRanks);
   requireInteger('tokens', tokens, 1, 1 << 16);
   const transfers = transfersOf(round);
   const moved = movedBy(transfers, round);
@@ -133,8 +133,9 @@ function transfersOf(round: Round): Transfers {
   const routes = drawRoutes(layer, place, round.law, round);
   const nodeOf = (rank: number): number => Math.floor(rank / perNode);
   const out = new Transfers();
-  /** Replicas share the sending, and each gets all of combine. */
-  const shared = phase === 'dispatch' ? tokens / replicas : tokens;
+  /** Replicas share the sending, and each gets all of combine: as rows, or by rails as sums of the others. */
+  const shares = phase === 'dispatch' || way.rows === 'rails';
+  const shared = shares ? tokens / replicas : tokens;
   const metadata = phase === 'dispatch' && way.metadata === 'rows' ? 8 * layer.topK : 0;
   const row = rowBytes + metadata;
   const told = phase === 'dispatch' && way.metadata === 'every rank' ? 8 * layer.topK * shared : 0;
@@ -152,7 +153,7 @@ function transfersOf(round: Round): Transfers {
   const nodes = nodesOf(place);
   for (let token = 0; token < tokens; token++) {
     for (let source = 0; source < ranks; source++) {
-      if (phase === 'dispatch' && token % replicas !== source % replicas) continue;
+      if (shares && token % replicas !== source % replicas) continue;
       const ids = routes[source]![token]!;
       const seen = new Set<number>();
       for (const owner of ownersOf(shape, way, ids)) {
@@ -167,6 +168,7 @@ function transfersOf(round: Round): Transfers {
   if (way.rows === 'rails') {
     // What crosses the network comes early: first where it is summed over NVLink before it goes.
     for (let n = 0; n < nodes; n++) addRails(phase === 'dispatch' ? n : (n + 1) % nodes);
+    if (phase === 'combine') handSums();
   } else if (!single || told > 0) {
     for (let n = 1; n < ranks; n++) {
       for (let source = 0; source < ranks; source++) {
@@ -178,6 +180,16 @@ function transfersOf(round: Round): Transfers {
     }
   }
   return out;
+
+  /** Each rank's sums for the others of its group. */
+  function handSums(): void {
+    for (let rank = 0; rank < ranks; rank++) {
+      for (let n = 1; n < replicas; n++) {
+        const mate = rank - (rank % replicas) + ((rank + n) % replicas);
+        out.add(rank, mate, 0, shared * rowBytes, 0);
+      }
+    }
+  }
 
   /** Rows for the n-th node after the sender's, in pieces, so that a piece is forwarded while the next one comes. */
   function addRails(n: number): void {

@@ -56,8 +56,10 @@ const metadataBytes = (topK: number): number => 8 * topK;
 
 export function traffic(phase: Phase, way: Way, load: Load): Traffic {
   const { place, topK, rowBytes } = load;
-  // Combine sends the rows of dispatch back, those of a replicated token to every replica.
-  const tokens = phase === 'dispatch' ? load.tokens / load.replicas : load.tokens;
+  // Combine sends the rows of dispatch back, those of a replicated token to every replica; by rails to the one that sent it,
+  // which hands the others its sum.
+  const rails = way.rows === 'rails';
+  const tokens = phase === 'dispatch' || rails ? load.tokens / load.replicas : load.tokens;
   const rows = rowsOf(
     way.rows,
     way.rows === 'expert' ? load.hits.routes : load.hits.ranks,
@@ -69,12 +71,13 @@ export function traffic(phase: Phase, way: Way, load: Load): Traffic {
   const chunks = chunksOf(way, tokens);
   const peers = {
     nvlink: place.perNode - 1,
-    network: way.rows === 'rails' ? nodesOf(place) - 1 : place.ranks - place.perNode,
+    network: rails ? nodesOf(place) - 1 : place.ranks - place.perNode,
   };
   const flow = (link: 'nvlink' | 'network', pick: (values: readonly number[]) => number): Flow => {
-    const moved = tokens * pick(rows.map((one) => one[link]));
+    const handed = phase === 'combine' && rails && link === 'nvlink' ? tokens * (load.replicas - 1) : 0;
+    const moved = tokens * pick(rows.map((one) => one[link])) + handed;
     // Inside a node a rail passes on the ids of every node's tokens, as it passes on their rows.
-    const sources = way.rows === 'rails' && link === 'nvlink' ? nodesOf(place) : 1;
+    const sources = rails && link === 'nvlink' ? nodesOf(place) : 1;
     const told = toAll ? tokens * peers[link] * sources : phase === 'dispatch' ? moved : 0;
     const messages = {
       row: moved + (toAll ? peers.network * chunks : 0),

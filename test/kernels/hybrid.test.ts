@@ -1,7 +1,7 @@
 /** What is the hybrid family's alone: which nodes it takes, what crosses the network, and what the proxy believes. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { NativeView } from '../../src/device/index.js';
+import { NativeView, type Network } from '../../src/device/index.js';
 import { RankLostError, UnavailableError } from '../../src/errors/index.js';
 import { chunkOfTag, nodeOfTag, phaseOfTag, tagOf } from '../../src/kernels/hybrid/messages.js';
 import { hybridProxy, type ProxyData } from '../../src/kernels/hybrid/proxy.js';
@@ -44,9 +44,10 @@ describe('the hybrid family', () => {
     expect(refusal([0, 0, 1, 1])).toBeNull();
   });
 
-  test('refuses groups of ranks with the same tokens', () => {
-    expect(hybrid.refuses({ ...layer, maxTokens: 4, replicas: 2 }, evenly)!.message).toContain(
-      'replicas is 2',
+  test('takes groups of ranks with the same tokens inside a node, and refuses larger ones', () => {
+    expect(hybrid.refuses({ ...layer, maxTokens: 4, replicas: 2 }, evenly)).toBeNull();
+    expect(hybrid.refuses({ ...layer, maxTokens: 4, replicas: 4 }, evenly)!.message).toContain(
+      'replicas is 4; it must be a number that divides the 2 ranks of a node',
     );
   });
 
@@ -64,6 +65,17 @@ describe('the hybrid family', () => {
     const plan = hybrid.plan(layer, one, hybrid.defaults(layer, one));
     expect(plan.wire).toBeNull();
     expect(plan.windows).toEqual(oneSided.plan(layer, one, oneSided.defaults(layer, one)).windows);
+  });
+
+  test('connects only the ranks of a rail', () => {
+    const reach = (rank: number) =>
+      hybrid.plan({ ...layer, ranks: 6 }, placeOn([0, 0, 1, 1, 2, 2], rank), hybrid.defaults(layer, evenly))
+        .wire!.program.reach;
+    expect([0, 3, 4].map(reach)).toEqual([
+      [2, 4],
+      [1, 5],
+      [0, 2],
+    ]);
   });
 
   test('is what carries rows between nodes where nobody asked for another', async () => {
@@ -106,6 +118,7 @@ describe('rounds between nodes give the reference’s bits', () => {
   const shapes = fc.record({
     nodes: fc.integer({ min: 2, max: 3 }),
     local: fc.integer({ min: 1, max: 2 }),
+    together: fc.boolean(),
     experts: fc.integer({ min: 1, max: 20 }),
     topK: fc.integer({ min: 1, max: 6 }),
     maxTokens: fc.integer({ min: 1, max: 6 }),
@@ -125,28 +138,66 @@ describe('rounds between nodes give the reference’s bits', () => {
 
   test('whatever their shape and spread, free of races', async () => {
     await fc.assert(
-      fc.asyncProperty(shapes, async ({ nodes, local, units, warps, chunk, blocks, parts, ...of }) => {
-        const ranks = nodes * local;
-        const hidden = of.wire === 'e4m3' ? units * 16 : units;
-        const { counts, split, holes, ...rows } = of;
-        const tokens = [0, 1].map((n) =>
-          Array.from({ length: ranks }, (_, rank) => (rank * 5 + n * 3) % (of.maxTokens + 1)),
-        );
-        const threads = 32 * warps;
-        const tuning = {
-          dispatch: { blocks, threads, chunk: Math.min(chunk, of.maxTokens) },
-          combine: { blocks, threads, parts },
-        };
-        await expectReference(
-          { ...rows, ranks, hidden },
-          {
-            ...{ nodes, tokens, family: 'hybrid', tuning, counts, split, inspect: true, mode: 'checked' },
-            routes: { holes },
-          },
-        );
-      }),
+      fc.asyncProperty(
+        shapes,
+        async ({ nodes, local, together, units, warps, chunk, blocks, parts, ...of }) => {
+          const ranks = nodes * local;
+          const replicas = together ? local : 1;
+          const maxTokens = of.maxTokens * replicas;
+          const hidden = of.wire === 'e4m3' ? units * 16 : units;
+          const { counts, split, holes, ...rows } = of;
+          const tokens = [0, 1].map((n) =>
+            Array.from({ length: ranks }, (_, rank) => {
+              return (Math.floor(rank / replicas) * 5 + n * 3) % (maxTokens + 1);
+            }),
+          );
+          const threads = 32 * warps;
+          const tuning = {
+            dispatch: { blocks, threads, chunk: Math.min(chunk, of.maxTokens) },
+            combine: { blocks, threads, parts },
+          };
+          await expectReference(
+            { ...rows, ranks, hidden, replicas, maxTokens },
+            {
+              ...{ nodes, tokens, family: 'hybrid', tuning, counts, split, inspect: true, mode: 'checked' },
+              routes: { holes },
+            },
+          );
+        },
+      ),
       { numRuns: 4, seed: 7 },
     );
+  });
+
+  test('and of a token of two ranks one sends the row', async () => {
+    const shape = { ranks: 4, experts: 8, topK: 4, maxTokens: 4, hidden: 64, dtype: 'bf16' } as const;
+    const crossed = async (replicas: number) => {
+      let bytes = 0;
+      const network = (own: Network): Network => ({
+        write(peer, from, to, length, tag) {
+          const posted = own.write(peer, from, to, length, tag);
+          if (posted) bytes += length;
+          return posted;
+        },
+        arrived: () => own.arrived(),
+      });
+      const sim = SimMachine.create({ ranks: 4, substituteHost: { memory: (own) => own, network } });
+      const of = shapeOfRounds({ ...shape, replicas });
+      // Every token has an expert on each rank.
+      const sources = makeSources(of, 4, 1).map((source) => {
+        return { ...source, topkIds: Int32Array.from(source.topkIds, (_, i) => (i % 4) * 2) };
+      });
+      const tuning = hybrid.defaults(layer, evenly);
+      await World.local({ ranks: 4, nodes: 2, device: 'sim', sim }, (world) =>
+        runRounds(world, of, [sources], {
+          family: 'hybrid',
+          tuning: { ...tuning, dispatch: { ...tuning.dispatch, chunk: 1 } },
+        }),
+      );
+      return bytes;
+    };
+    // Chunk 0 always travels; with a share of two tokens there are two chunks of one, with one of four, four.
+    expect(await crossed(2)).toBe((await crossed(1)) / 2);
   });
 
   test('and a graph of them on every replay', async () => {

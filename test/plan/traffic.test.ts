@@ -257,6 +257,13 @@ describe('what goes beside the rows', () => {
     expect(traffic('dispatch', way, four).network.rows).toBeCloseTo(alone.there.network.rows / 4, 8);
     expect(traffic('combine', way, four).network.rows).toBeCloseTo(alone.back.network.rows, 8);
   });
+
+  it('by rails a group gets each row of combine once, and its ranks hand each other sums', () => {
+    const rails: Way = { rows: 'rails', message: 'chunk', metadata: 'every rank' };
+    const [one, four] = [1, 4].map((replicas) => traffic('combine', rails, { ...load, replicas }));
+    expect(four!.network.rows).toBeCloseTo(one!.network.rows / 4, 8);
+    expect(four!.nvlink.rows).toBeCloseTo((one!.nvlink.rows + 3 * load.tokens) / 4, 8);
+  });
 });
 
 describe('the shapes that people run', () => {

@@ -641,18 +641,14 @@ export function roundTripCases(
     },
     'a graph with host arrays': { replays: 10, fromHost: true, tokens: [full, full] },
   };
-  return (
-    Object.entries(trips)
-      .filter(([name]) => name !== 'all remote' || ranks > 1)
-      // Hybrid refuses groups.
-      .filter(([, trip]) => family !== 'hybrid' || trip.replicas === undefined)
-      .flatMap(([name, { tuning, ...trip }]) => {
-        const tuned = tuning && tuningOf(family, tuning);
-        return tuned === null
-          ? []
-          : [roundTripCase({ ...plain, ...trip, name, ...(tuned && { tuning: tuned }) })];
-      })
-  );
+  return Object.entries(trips)
+    .filter(([name]) => name !== 'all remote' || ranks > 1)
+    .flatMap(([name, { tuning, ...trip }]) => {
+      const tuned = tuning && tuningOf(family, tuning);
+      return tuned === null
+        ? []
+        : [roundTripCase({ ...plain, ...trip, name, ...(tuned && { tuning: tuned }) })];
+    });
 }
 
 /** Every feature once: those that each network must carry. */

@@ -65,6 +65,39 @@ const nodes: Readonly<Record<string, Partial<Hybrid>>> = {
     },
   },
   'odd rows of bf16, in parts': { hidden: 5, parts: 2 },
+  // A node is one group, or several; parts of sums go to several others.
+  'groups of 2': {
+    ...{ ranks: 4, replicas: 2, experts: 8, topK: 3, maxTokens: 4, chunk: 1, counts: true },
+    tokens: [
+      [4, 4, 3, 3],
+      [0, 0, 2, 2],
+      [1, 1, 4, 4],
+    ],
+  },
+  '3 nodes of groups of 2, in parts, two warps': {
+    ...{ ranks: 6, nodes: 3, replicas: 2, experts: 6, blocks: 1, threads: 64, parts: 2, hidden: 24 },
+  },
+  'groups of 3, e4m3, in parts, split': {
+    ...{ ranks: 6, replicas: 3, maxTokens: 6, wire: 'e4m3', hidden: 1040, parts: 2, split: true },
+    tokens: [
+      [6, 6, 6, 2, 2, 2],
+      [4, 4, 4, 5, 5, 5],
+    ],
+  },
+  'groups of 2 of 4, odd rows, a graph': {
+    ...{
+      ranks: 8,
+      replicas: 2,
+      experts: 8,
+      maxTokens: 2,
+      hidden: 5,
+      graph: true,
+      blocks: 1,
+      tokens: [Array(8).fill(2)],
+    },
+  },
+  'groups of 2, one resident block': { ranks: 4, replicas: 2, residentBlocks: 1, maxTokens: 4, chunk: 1 },
+  '2 nodes of 2 ranks, a graph': { ranks: 4, graph: true, chunk: 1, counts: true },
   split: { split: true, ranks: 4 },
   'split, a graph, replayed': { split: true, graph: true, chunk: 1 },
   'combine weighs': { ranks: 4, weighting: 'combine', topK: 3, experts: 5 },
@@ -105,6 +138,8 @@ export const hybrid: CheckSubject = {
     // Ranks of the victim's node miss it where they meet, those of the others on its rail.
     lossOf('hybrid, nodes of 2', 'dispatch', { ...alone, nodes: 2, ranks: 4 }),
     lossOf('hybrid, nodes of 2', 'combine', { ...alone, nodes: 2, ranks: 4 }),
+    lossOf('hybrid', 'combine', { ...alone, nodes: 2, replicas: 2 }),
+    lossOf('hybrid', 'dispatch', { ...alone, nodes: 2, replicas: 2 }),
   ],
 };
 
@@ -113,10 +148,10 @@ function configurations(all: Readonly<Record<string, Partial<Hybrid>>>): CheckCo
   return configurationsOf(
     'hybrid',
     Object.fromEntries(onNodes),
-    ({ blocks, threads, parts, maxTokens }, { chunk = 2 }) => ({
+    ({ blocks, threads, parts, maxTokens, replicas }, { chunk = 2 }) => ({
       family: 'hybrid',
       tuning: {
-        dispatch: { blocks, threads, chunk: Math.min(chunk, maxTokens) },
+        dispatch: { blocks, threads, chunk: Math.min(chunk, maxTokens / replicas) },
         combine: { blocks, threads, parts },
       },
     }),

@@ -132,6 +132,23 @@ const byProxy: Readonly<Record<string, Partial<Rounds>>> = {
   groups: { ranks: 4, replicas: 2, maxTokens: 4, blocks: 3 },
   'a graph, replayed': { graph: true, counts: true },
   'one resident block': { residentBlocks: 1, maxTokens: 3 },
+  // Ranks count those of the world, not those of their node.
+  '2 nodes of 2 ranks, a graph': { ranks: 4, nodes: 2, graph: true },
+  '3 nodes, two chunks, few of whose tokens go': {
+    ...{ ranks: 3, nodes: 3, maxTokens: 34, routes: { holes: 0.8 } },
+    tokens: [
+      [34, 0, 1],
+      [0, 33, 2],
+    ],
+  },
+  '3 nodes of 2 ranks, uneven and empty': {
+    ...{ ranks: 6, nodes: 3, experts: 6, blocks: 1 },
+    tokens: [
+      [2, 0, 1, 2, 0, 1],
+      [0, 0, 0, 0, 0, 0],
+      [0, 1, 2, 0, 2, 2],
+    ],
+  },
 };
 
 const launch = { blocks: 2, threads: 32, parts: 1 };

@@ -23,7 +23,8 @@ export function addRows(shape: HybridShape, window: HybridWindow, wire: HybridWi
       params: {
         mine: windowOf(window),
         wire: peers(wire),
-        token: 'u32',
+        /** In which this rank takes the token. */
+        turn: 'u32',
         node: 'u32',
         /** Of the unit in a row: its vector, or value; and where its scale is, in f32. */
         i: 'u32',
@@ -45,9 +46,9 @@ export function addRows(shape: HybridShape, window: HybridWindow, wire: HybridWi
         ABSENT: negativeZeros[lane],
       },
     },
-    (g, { mine, wire, token, node, i, scale, values }, u) => {
-      const chunk = token / u.CHUNK;
-      const place = token % u.CHUNK;
+    (g, { mine, wire, turn, node, i, scale, values }, u) => {
+      const chunk = turn / u.CHUNK;
+      const place = turn % u.CHUNK;
       const absent = g.pack('u32', [u.ABSENT, u.ABSENT, u.ABSENT, u.ABSENT]);
       for (let first = g.u32(0); first < u.HOPS; first += u.GROUP) {
         const rows = g.registers('v16', u.GROUP, absent);

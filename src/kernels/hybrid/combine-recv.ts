@@ -3,11 +3,15 @@
  * node that it went to. Its first block only watches the wire.
  */
 import { device, kernel, peers, pointer, windowOf } from '../../lang/index.js';
+import { sharing } from '../../layer/index.js';
+import { shareOf, tokenOf } from '../common/groups.js';
 import { listOwners } from '../common/owners.js';
 import { zeroCounts } from '../common/received.js';
+import { patienceOf } from '../common/waits.js';
 import { mostOwners } from './node-sum.js';
 import { type HybridShape, hopsOf, localOwner } from './shape.js';
 import { sumToken } from './sum-token.js';
+import { handOn, takeSums } from './sums.js';
 import { awaitLanded, watchCombine } from './watch.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
@@ -33,11 +37,17 @@ export function combineRecvKernel(shape: HybridShape, window: HybridWindow, wire
         LOCAL: shape.localRanks,
         PARTS: shape.combine.parts,
         OWNERS: mostOwners(shape),
+        REPLICAS: sharing(shape).replicas,
         COUNTS: shape.counts,
         awaitRows: awaitRows(shape, window),
+        handOn: handOn(shape, window),
         listOwners,
         localOwner: localOwner(shape),
+        patienceOf,
+        shareOf: shareOf(shape),
         sumToken: sumToken(shape, window, wire),
+        takeSums: takeSums(shape, window),
+        tokenOf: tokenOf(shape),
         watchCombine: watchCombine(shape, window, wire),
         zeroCounts: zeroCounts(shape, window),
       },
@@ -50,20 +60,33 @@ export function combineRecvKernel(shape: HybridShape, window: HybridWindow, wire
       if (u.COUNTS) u.zeroCounts({ mine });
       if (g.blockIdx.x === 0) {
         if (g.threadIdx.x === 0) g.store(mine.finished.at(0), epoch);
-        u.watchCombine({ mine, wire, node, epoch, limit, tokens });
+        u.watchCombine({ mine, wire, node, epoch, limit, share: u.shareOf({ tokens }) });
         return;
       }
       const first = g.warpId * (g.gridDim.x - 1) + g.blockIdx.x - 1;
       const warps = (g.blockDim.x / 32) * (g.gridDim.x - 1);
-      for (let piece = first; piece < tokens * u.PARTS; piece += warps) {
-        const token = piece / u.PARTS;
+      for (let piece = first; piece < u.shareOf({ tokens }) * u.PARTS; piece += warps) {
+        const turn = piece / u.PARTS;
+        const token = u.tokenOf({ turn });
+        const part = piece % u.PARTS;
         let id = g.i32(-1);
         if (g.laneId < u.K) id = g.load(topkIds.at(token * u.K + g.laneId));
         const owners = g.registers('u32', u.OWNERS);
         const owner = u.localOwner({ expert: id, node });
         const count = u.listOwners({ owner, ranks: u.LOCAL, owners });
-        if (u.awaitRows({ mine, token, epoch }))
-          u.sumToken({ win, wire, out, token, node, part: piece % u.PARTS, owners, count });
+        if (u.awaitRows({ mine, turn, epoch })) {
+          u.sumToken({ win, wire, out, token, turn, node, part, owners, count });
+          if (u.REPLICAS > 1) u.handOn({ win, out, token, part, epoch });
+        }
+      }
+      // What this warp takes here, the same warp of another rank has handed on above: none waits for one that waits.
+      if (u.REPLICAS > 1) {
+        const patience = g.registers('u32', 1, u.patienceOf({ failure: mine.failure, limit }));
+        const turns = (tokens + u.REPLICAS - 1) / u.REPLICAS;
+        for (let piece = first; piece < turns * u.PARTS; piece += warps) {
+          const turn = piece / u.PARTS;
+          u.takeSums({ mine, out, turn, tokens, part: piece % u.PARTS, node, epoch, patience });
+        }
       }
     },
   );
@@ -74,16 +97,16 @@ function awaitRows(shape: HybridShape, window: HybridWindow) {
   return device(
     {
       name: 'await_rows',
-      params: { mine: windowOf(window), token: 'u32', epoch: 'u32' },
+      params: { mine: windowOf(window), turn: 'u32', epoch: 'u32' },
       returns: 'bool',
       using: { HOPS: hopsOf(shape), CHUNK: shape.dispatch.chunk, awaitLanded },
     },
-    (g, { mine, token, epoch }, u) => {
+    (g, { mine, turn, epoch }, u) => {
       const { failure } = mine;
-      const chunk = token / u.CHUNK;
+      const chunk = turn / u.CHUNK;
       let came = true;
       for (let hop = g.laneId; hop < u.HOPS; hop += 32) {
-        if (((g.load(mine.sent.at(hop, chunk)) >>> (token % u.CHUNK)) & 1) === 1) {
+        if (((g.load(mine.sent.at(hop, chunk)) >>> (turn % u.CHUNK)) & 1) === 1) {
           const landed = mine.combineLanded.at(hop, chunk);
           if (!u.awaitLanded({ landed, epoch, failure })) came = false;
         }

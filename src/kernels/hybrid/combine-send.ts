@@ -3,12 +3,13 @@
  * row goes home. It waits for the ranks of its own node only: for their word that the experts are done.
  */
 import { device, kernel, peers, windowOf } from '../../lang/index.js';
+import { tokenOf } from '../common/groups.js';
 import { listOwners } from '../common/owners.js';
 import { patienceOf } from '../common/waits.js';
 import { meet } from './meet.js';
 import { combineMessage } from './messages.js';
 import { mostOwners } from './node-sum.js';
-import { chunksOf, type HybridShape, hopsOf, localOwner, railRank } from './shape.js';
+import { chunksOf, type HybridShape, hopsOf, localOwner, railRank, sourceOf } from './shape.js';
 import { sumHome } from './sum-home.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
@@ -70,24 +71,27 @@ function packSums(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
         listOwners,
         localOwner: localOwner(shape),
         railRank: railRank(shape),
+        sourceOf: sourceOf(shape),
         sumHome: sumHome(shape, window),
+        tokenOf: tokenOf(shape),
       },
     },
     (g, { win, wire, node, hop, chunk }, u) => {
       const mine = win.at(g.rank);
-      const source = u.railRank({ node, hop });
+      const source = u.sourceOf({ rank: u.railRank({ node, hop }) });
       const mask = g.load(mine.came.at(hop, chunk));
       for (let piece = g.warpId; piece < g.popc(mask) * u.PARTS; piece += g.blockDim.x / 32) {
         const row = piece / u.PARTS;
         let left = mask;
         for (let before = g.u32(0); before < row; before += 1) left &= left - 1;
-        const token = chunk * u.CHUNK + g.ffs(left) - 1;
+        const turn = chunk * u.CHUNK + g.ffs(left) - 1;
         let id = g.i32(-1);
-        if (g.laneId < u.K) id = g.load(mine.routes.at(hop, token, g.laneId));
+        if (g.laneId < u.K) id = g.load(mine.routes.at(hop, turn, g.laneId));
         const owners = g.registers('u32', u.OWNERS);
         const owner = u.localOwner({ expert: id, node });
         const count = u.listOwners({ owner, ranks: u.LOCAL, owners });
         const to = wire.at(0).combineOut.at(hop, chunk, u.ROWS + row * u.ROW);
+        const token = u.tokenOf({ turn }); // the rail's rank is the same member of its group
         u.sumHome({ win, to, source, token, part: piece % u.PARTS, owners, count });
       }
     },

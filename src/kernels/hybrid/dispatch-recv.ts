@@ -3,6 +3,7 @@
  * when it ends, all slots are filled. Its first block only watches the wire.
  */
 import { device, kernel, peers, windowOf } from '../../lang/index.js';
+import { sharing } from '../../layer/index.js';
 import { countRoutes } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
 import { forwardChunk } from './forward-chunk.js';
@@ -96,7 +97,7 @@ function countShare(shape: HybridShape, window: HybridWindow) {
         HOPS: hopsOf(shape),
         CHUNKS: chunksOf(shape),
         CHUNK: shape.dispatch.chunk,
-        MAX_TOKENS: shape.maxTokens,
+        TURNS: sharing(shape).turns,
         LOCAL: shape.localRanks,
         countRoutes: countRoutes(shape, window),
         nodeAt: nodeAt(shape),
@@ -107,11 +108,11 @@ function countShare(shape: HybridShape, window: HybridWindow) {
       for (let piece = block; piece < u.HOPS * u.CHUNKS; piece += g.gridDim.x - 1) {
         const first = u.nodeAt({ node, hop: piece % u.HOPS }) * u.LOCAL;
         const start = (piece / u.HOPS) * u.CHUNK;
-        for (let token = start; token < g.min(start + u.CHUNK, g.u32(u.MAX_TOKENS)); token += 1)
-          u.countRoutes({ mine, rank, turn: token, first, sources: u.LOCAL });
+        for (let turn = start; turn < g.min(start + u.CHUNK, g.u32(u.TURNS)); turn += 1)
+          u.countRoutes({ mine, rank, turn, first, sources: u.LOCAL });
       }
-      for (let token = block; token < u.MAX_TOKENS; token += g.gridDim.x - 1)
-        u.countRoutes({ mine, rank, turn: token, first: node * u.LOCAL, sources: u.LOCAL });
+      for (let turn = block; turn < u.TURNS; turn += g.gridDim.x - 1)
+        u.countRoutes({ mine, rank, turn, first: node * u.LOCAL, sources: u.LOCAL });
     },
   );
 }

@@ -3,11 +3,13 @@
  * ranks. It waits for nobody.
  */
 import { device, kernel, list, peers, pointer } from '../../lang/index.js';
+import { sharing } from '../../layer/index.js';
+import { shareOf, tokenOf } from '../common/groups.js';
 import { dispatchParams } from '../common/params.js';
 import { partsOf } from '../common/parts.js';
 import { storeRows, tellRoutes } from './deliver.js';
 import { packChunk } from './pack-chunk.js';
-import { type HybridShape, hopsOf, localOwner } from './shape.js';
+import { type HybridShape, hopsOf, localOwner, sourceOf } from './shape.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
@@ -25,9 +27,11 @@ export function dispatchSendKernel(shape: HybridShape, window: HybridWindow, wir
       using: {
         HOPS: hopsOf(shape),
         CHUNK: shape.dispatch.chunk,
-        MAX_TOKENS: shape.maxTokens,
+        TURNS: sharing(shape).turns,
         deliverToken: deliverToken(shape, window),
         packChunk: packChunk(shape, window, wire),
+        shareOf: shareOf(shape),
+        tokenOf: tokenOf(shape),
       },
     },
     (g, { win, wire, topkIds, topkWeights, rows, tokens, node }, u) => {
@@ -38,22 +42,24 @@ export function dispatchSendKernel(shape: HybridShape, window: HybridWindow, wir
       if (g.blockIdx.x === 0 && g.threadIdx.x === 0) g.store(mine.begun.at(0), epoch);
 
       // What has the longest way goes first.
-      const chunks = g.max((tokens + u.CHUNK - 1) / u.CHUNK, g.u32(1));
+      const share = u.shareOf({ tokens });
+      const chunks = g.max((share + u.CHUNK - 1) / u.CHUNK, g.u32(1));
       const messages = chunks * u.HOPS;
-      for (let piece = g.blockIdx.x; piece < messages + u.MAX_TOKENS; piece += g.gridDim.x) {
+      for (let piece = g.blockIdx.x; piece < messages + u.TURNS; piece += g.gridDim.x) {
         if (piece < messages) {
           const hop = piece % u.HOPS;
           const chunk = piece / u.HOPS;
-          u.packChunk({ mine, wire, topkIds, topkWeights, rows, tokens, node, hop, chunk, epoch });
+          u.packChunk({ mine, wire, topkIds, topkWeights, rows, share, node, hop, chunk, epoch });
         } else {
-          u.deliverToken({ win, topkIds, topkWeights, rows, tokens, node, token: piece - messages });
+          const token = u.tokenOf({ turn: piece - messages });
+          u.deliverToken({ win, topkIds, topkWeights, rows, tokens, node, token });
         }
       }
     },
   );
 }
 
-/** One token of this rank's, whether it was brought or not, to the ranks of its own node; a block. */
+/** One token of this rank's share, whether it was brought or not, to the ranks of its own node; a block. */
 function deliverToken(shape: HybridShape, window: HybridWindow) {
   return device(
     {
@@ -74,6 +80,7 @@ function deliverToken(shape: HybridShape, window: HybridWindow) {
         PAYLOADS: shape.payloads.length,
         ROW: shape.payloads.map((payload) => partsOf(payload, 1).rowUnits),
         localOwner: localOwner(shape),
+        sourceOf: sourceOf(shape),
         storeRows: shape.payloads.map((_, p) => storeRows(shape, window, p)),
         tellRoutes: tellRoutes(shape, window),
       },
@@ -85,7 +92,7 @@ function deliverToken(shape: HybridShape, window: HybridWindow) {
         id = g.load(topkIds.at(token * u.K + g.laneId));
         if (u.WEIGHTS) weight = g.load(topkWeights.at(token * u.K + g.laneId));
       }
-      const source = node * u.LOCAL + g.rank;
+      const source = u.sourceOf({ rank: node * u.LOCAL + g.rank });
       const owner = u.localOwner({ expert: id, node });
       const step = g.blockDim.x / 32;
       const wanted = u.tellRoutes({ win, source, token, id, weight, owner, first: g.warpId, step });

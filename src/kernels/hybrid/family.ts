@@ -38,17 +38,18 @@ function refuses(layer: Layer, place: Place, tuning?: HybridTuning): HeddleError
   return (
     refusesTransport(place) ??
     refusesNodes(place.topology) ??
-    refusesReplicas(layer) ??
+    refusesReplicas(layer, place.topology) ??
     refusesRows(layer) ??
     refusesFew(place, tuning)
   );
 }
 
-/** A rail is one rank’s of each node: what a group shares out would leave by several. */
-function refusesReplicas(layer: Layer): HeddleError | null {
+/** The ranks of a group hand each other sums, which is for those that map each other's windows. */
+function refusesReplicas(layer: Layer, { localRanks, nodes }: Topology): HeddleError | null {
   const { replicas } = sharing(layer);
-  if (replicas === 1) return null;
-  return new ArgumentError('replicas', replicas, '1 where ranks are of several nodes');
+  if (localRanks % replicas === 0) return null;
+  const inside = `a number that divides the ${localRanks} ranks of a node, so that groups lie inside nodes`;
+  return new ArgumentError('replicas', replicas, `${inside}: there are ${nodes}`);
 }
 
 function refusesNodes({ members, nodes, localRanks }: Topology): HeddleError | null {
@@ -78,12 +79,12 @@ function refusesFew({ sms }: Place, tuning?: HybridTuning): HeddleError | null {
   return null;
 }
 
-function adapted({ dispatch, combine }: HybridTuning, { maxTokens }: Layer, { sms }: Place): HybridTuning {
+function adapted({ dispatch, combine }: HybridTuning, layer: Layer, { sms }: Place): HybridTuning {
   const most = (sms ?? Number.POSITIVE_INFINITY) - 1;
   return {
     dispatch: {
       ...dispatch,
-      chunk: Math.min(dispatch.chunk, maxTokens),
+      chunk: Math.min(dispatch.chunk, sharing(layer).turns),
       blocks: Math.min(dispatch.blocks, most),
     },
     combine: { ...combine, blocks: Math.min(combine.blocks, most) },
@@ -113,6 +114,7 @@ function plan(layer: Layer, place: Place, tuning: HybridTuning): Plan {
       module: new URL('./proxy.js', import.meta.url),
       name: 'hybridProxy',
       data: proxyData(shape, place.topology, kernels),
+      reach: railOf(place.topology),
     },
   };
   const routes = routesBuffer(shape);
@@ -131,8 +133,12 @@ function plan(layer: Layer, place: Place, tuning: HybridTuning): Plan {
   };
 }
 
+/** The ranks of other nodes with this one's number. */
+const railOf = ({ members, node, localRank }: Topology): number[] =>
+  members.filter((_, other) => other !== node).map((ranks) => ranks[localRank]!);
+
 function proxyData(shape: HybridShape, { node, localRank }: Topology, { wire }: HybridKernels): ProxyData {
-  const { nodes, localRanks, maxTokens, dispatch } = shape;
+  const { nodes, localRanks, dispatch } = shape;
   const phase = (
     name: 'dispatch' | 'combine',
     { rows, row, vectors }: { readonly rows: number; readonly row: number; readonly vectors: number },
@@ -144,7 +150,7 @@ function proxyData(shape: HybridShape, { node, localRank }: Topology, { wire }: 
     ...{ room: vectors * 16, rows: rows * 16, row: row * 16 },
   });
   return {
-    ...{ nodes, node, localRanks, localRank, maxTokens, chunk: dispatch.chunk },
+    ...{ nodes, node, localRanks, localRank, chunk: dispatch.chunk, share: sharing(shape).turns },
     phases: [phase('dispatch', dispatchMessage(shape)), phase('combine', combineMessage(shape))],
   };
 }

@@ -1,10 +1,12 @@
 /** A chunk that came from another node goes on to its owners in this one; a block. */
 import { device, peers, pointer, record } from '../../lang/index.js';
+import { sharing } from '../../layer/index.js';
+import { tokenOf } from '../common/groups.js';
 import { partsOf } from '../common/parts.js';
 import { unitBytes } from '../common/units.js';
 import { storeRows, tellRoutes } from './deliver.js';
 import { dispatchMessage, header } from './messages.js';
-import { type HybridShape, localOwner, railRank } from './shape.js';
+import { type HybridShape, localOwner, railRank, sourceOf } from './shape.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
@@ -17,7 +19,7 @@ export function forwardChunk(shape: HybridShape, window: HybridWindow, wire: Hyb
       using: {
         K: shape.topK,
         CHUNK: shape.dispatch.chunk,
-        MAX_TOKENS: shape.maxTokens,
+        TURNS: sharing(shape).turns,
         PAYLOADS: shape.payloads.length,
         IDS: message.ids,
         WEIGHTS_AT: message.weights,
@@ -28,18 +30,20 @@ export function forwardChunk(shape: HybridShape, window: HybridWindow, wire: Hyb
         localOwner: localOwner(shape),
         railRank: railRank(shape),
         routeAt: routeAt(shape),
+        sourceOf: sourceOf(shape),
         storeRows: shape.payloads.map((_, p) => storeRows(shape, window, p)),
         tellRoutes: tellRoutes(shape, window),
+        tokenOf: tokenOf(shape),
       },
     },
     (g, { win, wire, node, hop, chunk }, u) => {
       const mine = win.at(g.rank);
-      const source = u.railRank({ node, hop });
+      const source = u.sourceOf({ rank: u.railRank({ node, hop }) });
       const first = chunk * u.CHUNK;
       const message = wire.at(0).dispatchIn;
       // What lies in a chunk that does not exist is an old round's. A bit beyond the last token would become an address: the
       // proxy has looked, but whoever wrote the message may do so again.
-      const end = g.min(g.u32(u.CHUNK), u.MAX_TOKENS - first);
+      const end = g.min(g.u32(u.CHUNK), u.TURNS - first);
       const possible = g.u32(0xffffffff) >>> (32 - end);
       let mask = g.u32(0);
       if (first < g.load(mine.tokens.at(hop)))
@@ -52,10 +56,10 @@ export function forwardChunk(shape: HybridShape, window: HybridWindow, wire: Hyb
       const ids = message.at(hop, chunk, u.IDS).as('i32');
       const weights = message.at(hop, chunk, u.WEIGHTS_AT).as('f32');
       for (let t = g.warpId; t < end; t += g.blockDim.x / 32) {
-        const token = first + t;
+        const token = u.tokenOf({ turn: first + t }); // the rail's rank is the same member of its group
         const here = ((mask >>> t) & 1) === 1;
         const { id, weight } = u.routeAt({ ids, weights, t, here });
-        if (here && g.laneId < u.K) g.store(mine.routes.at(hop, token, g.laneId), id);
+        if (here && g.laneId < u.K) g.store(mine.routes.at(hop, first + t, g.laneId), id);
         const owner = u.localOwner({ expert: id, node });
         const wanted = u.tellRoutes({
           win,

@@ -11,7 +11,7 @@ import { type Layer, outputRowBytes } from '../../layer/index.js';
 import { returnedVectors } from '../common/rounded.js';
 import type { HybridShape } from './shape.js';
 
-/** The words of a header, one vector. `mask`: a bit for each token of the chunk whose row is there. */
+/** The words of a header, one vector. `tokens`: the sender's share of its group's. `mask`: a bit for each token of the chunk whose row is there. */
 export const header = { epoch: 0, tokens: 1, mask: 2 } as const;
 const headerVectors = 1;
 

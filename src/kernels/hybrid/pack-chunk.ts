@@ -1,5 +1,6 @@
 /** The message of dispatch that brings a chunk of tokens to one node; a block packs it. */
 import { device, list, peers, pointer, windowOf } from '../../lang/index.js';
+import { tokenOf } from '../common/groups.js';
 import { expertOwner } from '../common/owners.js';
 import { partsOf } from '../common/parts.js';
 import { unitBytes } from '../common/units.js';
@@ -22,7 +23,8 @@ export function packChunk(shape: HybridShape, window: HybridWindow, wire: Hybrid
         topkIds: pointer('i32'),
         topkWeights: pointer('f32'),
         rows: list(pointer('v16'), shape.payloads.length),
-        tokens: 'u32',
+        /** The rank's tokens, one a turn. */
+        share: 'u32',
         node: 'u32',
         hop: 'u32',
         chunk: 'u32',
@@ -39,13 +41,14 @@ export function packChunk(shape: HybridShape, window: HybridWindow, wire: Hybrid
         PAYLOADS_AT: message.payloads,
         whoGoes: whoGoes(shape),
         nodeAt: nodeAt(shape),
+        tokenOf: tokenOf(shape),
         packRows: shape.payloads.map((_, p) => packRows(shape, p)),
       },
     },
-    (g, { mine, wire, topkIds, topkWeights, rows, tokens, node, hop, chunk, epoch }, u) => {
+    (g, { mine, wire, topkIds, topkWeights, rows, share, node, hop, chunk, epoch }, u) => {
       const out = wire.at(0).dispatchOut;
       const first = chunk * u.CHUNK;
-      const here = g.min(tokens - g.min(first, tokens), g.u32(u.CHUNK));
+      const here = g.min(share - g.min(first, share), g.u32(u.CHUNK));
 
       // Every warp finds out by itself which tokens go there; the first lists them for all.
       const goes = u.whoGoes({ topkIds, first, here, to: u.nodeAt({ node, hop }) });
@@ -53,15 +56,16 @@ export function packChunk(shape: HybridShape, window: HybridWindow, wire: Hybrid
       const packed = g.shared('u32', u.CHUNK);
       if (g.warpId === 0 && goes) {
         const place = g.popc(mask & ((g.u32(1) << g.laneId) - 1));
-        g.store(packed.at(place), first + g.laneId);
+        g.store(packed.at(place), u.tokenOf({ turn: first + g.laneId }));
       }
       g.barrier();
 
       const ids = out.at(hop, chunk, u.IDS).as('i32');
       const weights = out.at(hop, chunk, u.WEIGHTS_AT).as('f32');
       for (let i = g.threadIdx.x; i < here * u.K; i += g.blockDim.x) {
-        g.store(ids.at(i), g.load(topkIds.at(first * u.K + i)));
-        if (u.WEIGHTS) g.store(weights.at(i), g.load(topkWeights.at(first * u.K + i)));
+        const route = u.tokenOf({ turn: first + i / u.K }) * u.K + (i % u.K);
+        g.store(ids.at(i), g.load(topkIds.at(route)));
+        if (u.WEIGHTS) g.store(weights.at(i), g.load(topkWeights.at(route)));
       }
       for (const p of g.unroll(u.PAYLOADS)) {
         const to = out.at(hop, chunk, u.ROWS + u.PAYLOADS_AT[p]!);
@@ -69,7 +73,7 @@ export function packChunk(shape: HybridShape, window: HybridWindow, wire: Hybrid
       }
       g.barrier(); // the release below is for the stores of all threads
       if (g.threadIdx.x === 0) {
-        g.store(out.at(hop, chunk, 0), g.pack('u32', [epoch, tokens, mask, 0]));
+        g.store(out.at(hop, chunk, 0), g.pack('u32', [epoch, share, mask, 0]));
         g.store(mine.sent.at(hop, chunk), mask);
         const ready = wire.at(0).dispatchReady.at(hop, chunk);
         g.store(ready, epoch, { order: 'release', scope: 'sys' });
@@ -78,20 +82,21 @@ export function packChunk(shape: HybridShape, window: HybridWindow, wire: Hybrid
   );
 }
 
-/** Whether the lane's token, one of `here` from `first` on, has an expert at node `to`. */
+/** Whether the lane's token, that of one of `here` turns from `first` on, has an expert at node `to`. */
 const whoGoes = (shape: HybridShape) =>
   device(
     {
       name: 'who_goes',
       params: { topkIds: pointer('i32'), first: 'u32', here: 'u32', to: 'u32' },
       returns: 'bool',
-      using: { K: shape.topK, LOCAL: shape.localRanks, ownerOf: expertOwner(shape) },
+      using: { K: shape.topK, LOCAL: shape.localRanks, ownerOf: expertOwner(shape), tokenOf: tokenOf(shape) },
     },
-    (g, { topkIds, first, here, to }, { K, LOCAL, ownerOf }) => {
+    (g, { topkIds, first, here, to }, { K, LOCAL, ownerOf, tokenOf }) => {
       let goes = false;
       if (g.laneId < here) {
+        const token = tokenOf({ turn: first + g.laneId });
         for (let k = g.u32(0); k < K; k += 1) {
-          const expert = g.load(topkIds.at((first + g.laneId) * K + k));
+          const expert = g.load(topkIds.at(token * K + k));
           if (ownerOf({ expert }) / LOCAL === to) goes = true;
         }
       }

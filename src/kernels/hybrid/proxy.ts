@@ -13,8 +13,9 @@ export interface ProxyData {
   readonly node: number;
   readonly localRanks: number;
   readonly localRank: number;
-  readonly maxTokens: number;
-  /** Tokens of a chunk. */
+  /** The most tokens that a rank sends: its share of its group's. */
+  readonly share: number;
+  /** Of them, those of a chunk. */
   readonly chunk: number;
   /** Dispatch, combine. */
   readonly phases: readonly PhaseData[];
@@ -109,8 +110,8 @@ class HybridProxy implements ProxyProgram {
 
   /** The message that a peer calls by this tag. */
   #named(tag: number): Message | undefined {
-    const { nodes, node, maxTokens, chunk, phases } = this.#data;
-    const chunks = Math.ceil(maxTokens / chunk);
+    const { nodes, node, share, chunk, phases } = this.#data;
+    const chunks = Math.ceil(share / chunk);
     const hop = (nodeOfTag(tag) - node - 1 + nodes) % nodes;
     if (phaseOfTag(tag) >= phases.length || nodeOfTag(tag) >= nodes || chunkOfTag(tag) >= chunks)
       return undefined;
@@ -128,11 +129,11 @@ class HybridProxy implements ProxyProgram {
 
   /** What the kernels take from a header becomes a length: it must be one that there is. */
   #requirePossible(tag: number, { chunk: index }: Message): void {
-    const { maxTokens, chunk } = this.#data;
+    const { share, chunk } = this.#data;
     const tokens = this.#header[header.tokens]!;
     const here = Math.min(Math.max(tokens - index * chunk, 0), chunk);
     const mask = this.#header[header.mask]!;
-    if (tokens <= maxTokens && (index === 0 || here > 0) && mask < 2 ** here) return;
+    if (tokens <= share && (index === 0 || here > 0) && mask < 2 ** here) return;
     throw this.#strange(tag, `says ${tokens} tokens and mask ${mask.toString(16)}, which cannot be`);
   }
 
@@ -144,8 +145,8 @@ class HybridProxy implements ProxyProgram {
 }
 
 /** In the order in which they are looked at. */
-function messagesOf({ nodes, node, localRanks, localRank, maxTokens, chunk, phases }: ProxyData): Message[] {
-  const chunks = Math.ceil(maxTokens / chunk);
+function messagesOf({ nodes, node, localRanks, localRank, share, chunk, phases }: ProxyData): Message[] {
+  const chunks = Math.ceil(share / chunk);
   return phases.flatMap(({ ready, came, out, in: into, room, rows, row }, phase) =>
     Array.from({ length: nodes - 1 }, (_, hop) => {
       // What is hop h from here is this node's hop from there, the rest of the way around.

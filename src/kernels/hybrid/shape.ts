@@ -1,6 +1,6 @@
 /** What the kernels of one ExpertParallel are specialised to, and how its nodes see each other. */
 import { device } from '../../lang/index.js';
-import type { Layer } from '../../layer/index.js';
+import { type Layer, sharing } from '../../layer/index.js';
 import { expertOwner } from '../common/owners.js';
 import type { Spread } from '../common/spread.js';
 import type { HybridTuning } from './knobs.js';
@@ -16,8 +16,21 @@ export interface HybridShape extends Layer, HybridTuning {
 /** The other nodes, counted as hops: hop h of a node is the one h + 1 further on, around. */
 export const hopsOf = ({ nodes }: Pick<HybridShape, 'nodes'>): number => nodes - 1;
 
-export const chunksOf = ({ maxTokens, dispatch }: Pick<HybridShape, 'maxTokens' | 'dispatch'>): number =>
-  Math.ceil(maxTokens / dispatch.chunk);
+/** Chunks are cut from a rank's share of its group's tokens: a token of theirs is a turn. */
+export const chunksOf = (shape: HybridShape): number =>
+  Math.ceil(sharing(shape).turns / shape.dispatch.chunk);
+
+/** The source that a rank of the world is, or belongs to. */
+export const sourceOf = (shape: HybridShape) =>
+  device(
+    {
+      name: 'source_of',
+      params: { rank: 'u32' },
+      returns: 'u32',
+      using: { REPLICAS: sharing(shape).replicas },
+    },
+    (_, { rank }, { REPLICAS }) => rank / REPLICAS,
+  );
 
 /** The node at a hop. */
 export const nodeAt = ({ nodes }: HybridShape) =>

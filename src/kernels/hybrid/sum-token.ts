@@ -4,7 +4,7 @@ import { dtypes } from '../../layer/index.js';
 import { rounding } from '../common/rounded.js';
 import { addRows } from './add-rows.js';
 import { nodeSum, sumUnit } from './node-sum.js';
-import type { HybridShape } from './shape.js';
+import { type HybridShape, sourceOf } from './shape.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
@@ -17,11 +17,22 @@ const params = (shape: HybridShape, window: HybridWindow, wire: HybridWire) =>
     wire: peers(wire),
     out: pointer(shape.output.dtype),
     token: 'u32',
+    /** The rank's, in which it takes the token. */
+    turn: 'u32',
     node: 'u32',
     part: 'u32',
     owners: registers('u32'),
     count: 'u32',
   }) as const;
+
+/** What both ways of adding up take. */
+const sums = (shape: HybridShape, window: HybridWindow, wire: HybridWire) => ({
+  LOCAL: shape.localRanks,
+  DTYPE: shape.output.dtype,
+  addRows: addRows(shape, window, wire),
+  nodeSum: nodeSum(shape, window),
+  sourceOf: sourceOf(shape),
+});
 
 function sumRows(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
   const { units, vectors, values } = sumUnit(shape);
@@ -30,24 +41,21 @@ function sumRows(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
       name: 'sum_rows',
       params: params(shape, window, wire),
       using: {
-        LOCAL: shape.localRanks,
         UNITS: units,
         PART_UNITS: Math.ceil(units / shape.combine.parts),
         VECTORS: vectors,
         VALUES: values,
-        DTYPE: shape.output.dtype,
-        addRows: addRows(shape, window, wire),
-        nodeSum: nodeSum(shape, window),
+        ...sums(shape, window, wire),
       },
     },
-    (g, { win, wire, out, token, node, part, owners, count }, u) => {
+    (g, { win, wire, out, token, turn, node, part, owners, count }, u) => {
       const mine = win.at(g.rank);
-      const source = node * u.LOCAL + g.rank;
+      const source = u.sourceOf({ rank: node * u.LOCAL + g.rank });
       const end = g.min((part + 1) * u.PART_UNITS, g.u32(u.UNITS));
       for (let i = part * u.PART_UNITS + g.laneId; i < end; i += 32) {
         const values = g.registers('f32', u.VALUES);
         u.nodeSum({ at: { win, source, token, i, owners, count }, values });
-        u.addRows({ mine, wire, token, node, i, scale: g.u32(0), values });
+        u.addRows({ mine, wire, turn, node, i, scale: g.u32(0), values });
         const to = token * u.UNITS + i;
         if (u.VECTORS) g.store(out.as('v16').at(to), g.pack(u.DTYPE, values), { cache: 'stream' });
         else g.store(out.at(to), g.convert(u.DTYPE, values[0]!));
@@ -68,19 +76,16 @@ function sumRounded(shape: HybridShape, window: HybridWindow, wire: HybridWire) 
         UNITS,
         STRETCHES,
         STRETCH,
-        LOCAL: shape.localRanks,
         PART_STRETCHES: Math.ceil(STRETCHES / shape.combine.parts),
-        DTYPE: shape.output.dtype,
         /** The vectors that hold 16 sums, and the sums in each. */
         VECTORS: size,
         LANES: 16 / size,
-        addRows: addRows(shape, window, wire),
-        nodeSum: nodeSum(shape, window),
+        ...sums(shape, window, wire),
       },
     },
-    (g, { win, wire, out, token, node, part, owners, count }, u) => {
+    (g, { win, wire, out, token, turn, node, part, owners, count }, u) => {
       const mine = win.at(g.rank);
-      const source = node * u.LOCAL + g.rank;
+      const source = u.sourceOf({ rank: node * u.LOCAL + g.rank });
       const end = g.min((part + 1) * u.PART_STRETCHES, g.u32(u.STRETCHES));
       for (let stretch = part * u.PART_STRETCHES; stretch < end; stretch += 1) {
         const i = stretch * 32 + g.laneId;
@@ -89,7 +94,7 @@ function sumRounded(shape: HybridShape, window: HybridWindow, wire: HybridWire) 
           u.nodeSum({ at: { win, source, token, i, owners, count }, values });
           const start = stretch * u.STRETCH;
           const scale = (start + g.min(u.UNITS - stretch * 32, g.u32(32))) * 4 + g.laneId / 8;
-          u.addRows({ mine, wire, token, node, i: start + g.laneId, scale, values });
+          u.addRows({ mine, wire, turn, node, i: start + g.laneId, scale, values });
           const to = out.as('v16').at((token * u.UNITS + i) * u.VECTORS);
           for (const v of g.unroll(u.VECTORS)) {
             const some = g.registers('f32', u.LANES);

@@ -15,15 +15,21 @@
  * | experts, weights, payloads | dispatchSend and dispatchRecv of every rank of the node | the owner's experts, weigh | whoever stores is behind its own combineSend, which awaited that the experts of all ranks of the node are done |
  * | counts | the owner's dispatchRecv | the owner's experts | the owner's combineRecv zeroes them between |
  * | output | the owner's experts, or weigh behind them | combineSend and combineRecv of every rank of the node | the owner's next experts are behind its next dispatchRecv, which awaited that of every rank of the node, which is behind its combineRecv |
+ * | handed | combineRecv of the group's other ranks | the owner's combineRecv | they only grow; waits are ≥ |
+ * | sums | likewise | likewise | who hands on is behind its own combineSend, which awaited that of every rank of the node, which is behind its combineRecv |
  * | failure | its own rank | its own host | the host clears it by recreating the world |
  */
 import { field, layout } from '../../lang/index.js';
+import { sharing } from '../../layer/index.js';
 import { failureWords } from '../common/failure.js';
-import { receivedSections } from '../common/received.js';
+import { receivedSections, rowsOf } from '../common/received.js';
 import { chunksOf, type HybridShape, hopsOf } from './shape.js';
 
 export function hybridWindow(shape: HybridShape) {
   const { topK, maxTokens, localRanks, dispatch, combine } = shape;
+  const { turns, replicas } = sharing(shape);
+  const handedOn = replicas > 1 ? maxTokens : 0;
+  const { unit, units } = rowsOf(shape, shape.output.dtype);
   const messages = [hopsOf(shape), chunksOf(shape)] as const;
   return layout('hybrid window', {
     /** The round that this rank has begun last, and the one whose sums it has made last. */
@@ -36,13 +42,16 @@ export function hybridWindow(shape: HybridShape) {
     /** [hop][chunk]: the round whose message has come; the watcher passes on what it sees in the wire. */
     dispatchLanded: field('u32', messages),
     combineLanded: field('u32', messages),
-    /** [hop]: how many tokens the rail's rank there brought. */
+    /** [hop]: how many tokens the rail's rank there takes of its group's. */
     tokens: field('u32', [hopsOf(shape)]),
     /** [hop][chunk]: which tokens came from there, and which were sent there. */
     came: field('u32', messages),
     sent: field('u32', messages),
-    /** [hop][token][k]: the ids of tokens that came from there. */
-    routes: field('i32', [hopsOf(shape), maxTokens, topK]),
+    /** [hop][turn][k]: the ids of tokens that came from there. */
+    routes: field('i32', [hopsOf(shape), turns, topK]),
+    /** [token][part]: the round whose sum its member has handed on; and the sums. */
+    handed: field('u32', [handedOn, combine.parts]),
+    sums: field(unit, [handedOn, units]),
     failure: field('u32', [failureWords]),
     ...receivedSections(shape),
   });

@@ -31,19 +31,23 @@ export interface Link {
   close(): Promise<void>;
 }
 
-/** Connects memory of this rank with that of all others; every rank calls it. */
-export type Connect = (group: ProxyGroup, memory: Pick<MappedMemory, 'address' | 'raw'>) => Promise<Link>;
+/** Connects memory of this rank with that of others, all unless `reach` names them; every rank calls it. */
+export type Connect = (
+  group: ProxyGroup,
+  memory: Pick<MappedMemory, 'address' | 'raw'>,
+  reach?: readonly number[],
+) => Promise<Link>;
 
 export const overFabric =
   (options: FabricOptions): Connect =>
-  async (group, { raw }) => {
+  async (group, { raw }, reach) => {
     const engine = await TransferEngine.open({
       ...fromEnvironment(),
       ...options,
       ...{ thread: 'caller', arrivals: 'listed' },
     });
     try {
-      const fabric = await connectFabric(group, engine);
+      const fabric = await connectFabric(group, engine, reach);
       const own = engine.register(raw);
       const { remotes } = await fabric.share(own);
       return new FabricLink(group, engine, fabric, own, remotes);
@@ -94,7 +98,8 @@ class FabricLink implements Link, Network {
 
   write(peer: number, from: number, to: number, bytes: number, tag: number): boolean {
     const write = this.writes[peer];
-    if (write === undefined) throw new ArgumentError('peer', peer, 'another rank');
+    if (write === undefined)
+      throw new ArgumentError('peer', peer, 'another rank, of those that the proxy reaches');
     try {
       if (!this.engine.hasRoomFor(write.target.peer)) return false;
       write.sourceOffset = from;

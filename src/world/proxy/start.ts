@@ -19,6 +19,8 @@ export interface ProxyOptions {
   readonly name: string;
   /** Given to the program; must be such as threads can send each other. */
   readonly data?: unknown;
+  /** The ranks that it writes to, which also write to this one; all others by default. */
+  readonly reach?: readonly number[];
   /** Every rank's is as long. */
   readonly memory: MappedMemory;
   /** Within how many ms each write ends, well or with the loss of its peer, unless the world's `fabric` option says. */
@@ -146,7 +148,7 @@ function errorOf({ code, message, lost }: Extract<FromProxy, { kind: 'failed' }>
   return new RankLostError(lost.ranks, lost.operation, undefined, { cause });
 }
 
-const nameOf = ({ module, name, data }: ProxyOptions): ProxyProgramName => ({
+const nameOf = ({ module, name, data, reach }: ProxyOptions): ProxyProgramName => ({
   module: module.href,
-  ...{ name, data },
+  ...{ name, data, reach },
 });

@@ -11,7 +11,7 @@ export const garbling: ProxyMaker<ProxyData & { readonly seed: number }> = (part
     word = (Math.imul(word, 1664525) + 1013904223) >>> 0;
     return word;
   };
-  const chunks = Math.ceil(data.maxTokens / data.chunk);
+  const chunks = Math.ceil(data.share / data.chunk);
   const messages = (data.nodes - 1) * chunks;
   const store = (offset: number, value: number): void => {
     for (const { came, in: into, room, rows } of data.phases) {
