@@ -1,17 +1,38 @@
 /** One part of a token's row: what its own node made of it, then the rows of the others, node after node; a warp. */
 import { device, peers, pointer, registers } from '../../lang/index.js';
 import { dtypes } from '../../layer/index.js';
+import { listOwners } from '../common/owners.js';
 import { rounding } from '../common/rounded.js';
 import { addRows } from './add-rows.js';
 import { nodeSum, sumUnit } from './node-sum.js';
-import { type HybridShape, sourceOf } from './shape.js';
+import { type HybridShape, localOwner, mostOwners, sourceOf } from './shape.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
-export const sumToken = (shape: HybridShape, window: HybridWindow, wire: HybridWire) =>
-  shape.output.wire === 'e4m3' ? sumRounded(shape, window, wire) : sumRows(shape, window, wire);
+export function sumToken(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+  return device(
+    {
+      name: 'sum_token',
+      /** `id`: the lane's route. */
+      params: { ...given(shape, window, wire), id: 'i32' },
+      using: {
+        LOCAL: shape.localRanks,
+        OWNERS: mostOwners(shape),
+        listOwners,
+        localOwner: localOwner(shape),
+        sumPart: (shape.output.wire === 'e4m3' ? sumRounded : sumRows)(shape, window, wire),
+      },
+    },
+    (g, { win, wire, out, id, token, turn, node, part }, u) => {
+      const owners = g.registers('u32', u.OWNERS);
+      const owner = u.localOwner({ expert: id, node });
+      const count = u.listOwners({ owner, ranks: u.LOCAL, owners });
+      u.sumPart({ win, wire, out, token, turn, node, part, owners, count });
+    },
+  );
+}
 
-const params = (shape: HybridShape, window: HybridWindow, wire: HybridWire) =>
+const given = (shape: HybridShape, window: HybridWindow, wire: HybridWire) =>
   ({
     win: peers(window),
     wire: peers(wire),
@@ -21,9 +42,10 @@ const params = (shape: HybridShape, window: HybridWindow, wire: HybridWire) =>
     turn: 'u32',
     node: 'u32',
     part: 'u32',
-    owners: registers('u32'),
-    count: 'u32',
   }) as const;
+
+const params = (...of: Parameters<typeof given>) =>
+  ({ ...given(...of), owners: registers('u32'), count: 'u32' }) as const;
 
 function sumRows(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
   const { units, vectors, values } = sumUnit(shape);
