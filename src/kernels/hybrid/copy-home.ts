@@ -1,8 +1,9 @@
 /** One part of a token's rows on this node, each owner's by itself, into the message that takes them home; a warp. */
-import { device, peers, pointer, registers } from '../../lang/index.js';
+import { device } from '../../lang/index.js';
 import { combineMessage } from './messages.js';
 import { sumUnit } from './node-sum.js';
 import type { HybridShape } from './shape.js';
+import { homeParams } from './sum-home.js';
 import type { HybridWindow } from './window.js';
 
 export function copyHome(shape: HybridShape, window: HybridWindow) {
@@ -10,15 +11,7 @@ export function copyHome(shape: HybridShape, window: HybridWindow) {
   return device(
     {
       name: 'copy_home',
-      params: {
-        win: peers(window),
-        to: pointer('v16'),
-        source: 'u32',
-        token: 'u32',
-        part: 'u32',
-        owners: registers('u32'),
-        count: 'u32',
-      },
+      params: homeParams(window),
       using: {
         ROW: combineMessage(shape).row,
         UNITS: units,

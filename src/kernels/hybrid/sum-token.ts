@@ -20,6 +20,7 @@ export function sumToken(shape: HybridShape, window: HybridWindow, wire: HybridW
         OWNERS: mostOwners(shape),
         listOwners,
         localOwner: localOwner(shape),
+        sourceOf: sourceOf(shape),
         sumPart: (shape.output.wire === 'e4m3' ? sumRounded : sumRows)(shape, window, wire),
       },
     },
@@ -27,7 +28,8 @@ export function sumToken(shape: HybridShape, window: HybridWindow, wire: HybridW
       const owners = g.registers('u32', u.OWNERS);
       const owner = u.localOwner({ expert: id, node });
       const count = u.listOwners({ owner, ranks: u.LOCAL, owners });
-      u.sumPart({ win, wire, out, token, turn, node, part, owners, count });
+      const source = u.sourceOf({ rank: node * u.LOCAL + g.rank });
+      u.sumPart({ win, wire, out, source, token, turn, node, part, owners, count });
     },
   );
 }
@@ -45,7 +47,7 @@ const given = (shape: HybridShape, window: HybridWindow, wire: HybridWire) =>
   }) as const;
 
 const params = (...of: Parameters<typeof given>) =>
-  ({ ...given(...of), owners: registers('u32'), count: 'u32' }) as const;
+  ({ ...given(...of), source: 'u32', owners: registers('u32'), count: 'u32' }) as const;
 
 function sumRows(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
   const { units, vectors, values } = sumUnit(shape);
@@ -54,20 +56,17 @@ function sumRows(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
       name: 'sum_rows',
       params: params(shape, window, wire),
       using: {
-        LOCAL: shape.localRanks,
         UNITS: units,
         PART_UNITS: Math.ceil(units / shape.combine.parts),
-        VECTORS: vectors,
         VALUES: values,
+        VECTORS: vectors,
         DTYPE: shape.output.dtype,
         addRows: addRows(shape, window, wire),
         nodeSum: nodeSum(shape, window),
-        sourceOf: sourceOf(shape),
       },
     },
-    (g, { win, wire, out, token, turn, node, part, owners, count }, u) => {
+    (g, { win, wire, out, source, token, turn, node, part, owners, count }, u) => {
       const mine = win.at(g.rank);
-      const source = u.sourceOf({ rank: node * u.LOCAL + g.rank });
       const end = g.min((part + 1) * u.PART_UNITS, g.u32(u.UNITS));
       for (let i = part * u.PART_UNITS + g.laneId; i < end; i += 32) {
         const values = g.registers('f32', u.VALUES);
@@ -93,7 +92,6 @@ function sumRounded(shape: HybridShape, window: HybridWindow, wire: HybridWire) 
         UNITS,
         STRETCHES,
         STRETCH,
-        LOCAL: shape.localRanks,
         PART_STRETCHES: Math.ceil(STRETCHES / shape.combine.parts),
         DTYPE: shape.output.dtype,
         /** The vectors that hold 16 sums, and the sums in each. */
@@ -101,12 +99,10 @@ function sumRounded(shape: HybridShape, window: HybridWindow, wire: HybridWire) 
         LANES: 16 / size,
         addRows: addRows(shape, window, wire),
         nodeSum: nodeSum(shape, window),
-        sourceOf: sourceOf(shape),
       },
     },
-    (g, { win, wire, out, token, turn, node, part, owners, count }, u) => {
+    (g, { win, wire, out, source, token, turn, node, part, owners, count }, u) => {
       const mine = win.at(g.rank);
-      const source = u.sourceOf({ rank: node * u.LOCAL + g.rank });
       const end = g.min((part + 1) * u.PART_STRETCHES, g.u32(u.STRETCHES));
       for (let stretch = part * u.PART_STRETCHES; stretch < end; stretch += 1) {
         const i = stretch * 32 + g.laneId;
