@@ -38,13 +38,15 @@ ${examples.map((example) => `  $ heddle bench ${example}`).join('\n')}`;
  * first line, so that what cannot be measured here has none.
  */
 export async function tabulate<Point, Report>(
-  json: boolean | undefined,
+  { device, json }: { readonly device: Measuring['device']; readonly json: boolean | undefined },
   head: string,
   line: (point: Point) => string,
   measure: (on: (point: Point) => void) => Promise<Report>,
   foot?: (report: Report) => string,
 ): Promise<Report> {
   const table = json ? process.stderr : process.stdout;
+  if (device === 'sim')
+    process.stderr.write('heddle bench: simulated, to try the command: figures are steps, not times\n');
   let begun = false;
   const report = await measure((point) => {
     table.write(begun ? `${line(point)}\n` : `${head}\n${line(point)}\n`);

@@ -50,5 +50,5 @@ async function run({ profile, ep, form, capacity, device, json, ...flags }: Expe
     },
     ...{ device, iterations: flags.iterations ?? (simulated ? 1 : 30) },
   };
-  await tabulate(json, expertsHead(), expertsLine, (on) => benchExperts(plan, on));
+  await tabulate({ device, json }, expertsHead(), expertsLine, (on) => benchExperts(plan, on));
 }

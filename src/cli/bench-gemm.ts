@@ -45,7 +45,7 @@ async function run({ profile, routes, device, json, ...flags }: GemmFlags): Prom
     iterations: flags.iterations ?? (simulated ? 1 : 20),
   };
   await tabulate(
-    json,
+    { device, json },
     gemmHead(),
     gemmLines,
     (on) => benchGemm(plan, on),

@@ -57,5 +57,5 @@ async function run({
     ...(family !== undefined && { family }),
     ...{ inner, device, iterations: flags.iterations ?? (simulated ? 1 : 30) },
   };
-  await tabulate(json, overlapHead(), overlapLine, (on) => benchOverlap(plan, on));
+  await tabulate({ device, json }, overlapHead(), overlapLine, (on) => benchOverlap(plan, on));
 }

@@ -144,7 +144,7 @@ export function loadedDriverVersion(): number | null {
 export const driverCandidates = ['libcuda.so.1', '/usr/lib/wsl/lib/libcuda.so.1'] as const;
 export const driverRemedy =
   'Install the NVIDIA driver, or run the container with its GPUs (docker run --gpus all). ' +
-  'Without a GPU, use the simulator: World.local({ ranks, device: "sim" })';
+  'Without a GPU, use the simulator: World.local({ ranks, device: "sim" }), `heddle run --device sim`';
 
 function load(): Driver {
   // Lazy loading brings a kernel's code in at its first launch and waits for the GPU to do so; behind a kernel

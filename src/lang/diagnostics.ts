@@ -64,12 +64,17 @@ export interface Diagnostic {
 /** Thrown when a kernel cannot be compiled. Carries everything that was found; `code` is the first one's. */
 export class KernelError extends HeddleError {
   readonly kernel: string;
-  readonly diagnostics: readonly Diagnostic[];
+  /** Not printed beside the message, which has them. */
+  readonly #diagnostics: readonly Diagnostic[];
 
   constructor(kernel: string, diagnostics: readonly Diagnostic[], options?: ErrorOptions) {
     super(diagnostics[0]?.code ?? 'HK900', describe(kernel, diagnostics), options);
     this.kernel = kernel;
-    this.diagnostics = diagnostics;
+    this.#diagnostics = diagnostics;
+  }
+
+  get diagnostics(): readonly Diagnostic[] {
+    return this.#diagnostics;
   }
 }
 

@@ -49,6 +49,13 @@ const given = (shape: HybridShape, window: HybridWindow, wire: HybridWire) =>
 const params = (...of: Parameters<typeof given>) =>
   ({ ...given(...of), source: 'u32', owners: registers('u32'), count: 'u32' }) as const;
 
+/** What both ways of adding up take. */
+const sums = (shape: HybridShape, window: HybridWindow, wire: HybridWire) => ({
+  DTYPE: shape.output.dtype,
+  addRows: addRows(shape, window, wire),
+  nodeSum: nodeSum(shape, window),
+});
+
 function sumRows(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
   const { units, vectors, values } = sumUnit(shape);
   return device(
@@ -60,9 +67,7 @@ function sumRows(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
         PART_UNITS: Math.ceil(units / shape.combine.parts),
         VALUES: values,
         VECTORS: vectors,
-        DTYPE: shape.output.dtype,
-        addRows: addRows(shape, window, wire),
-        nodeSum: nodeSum(shape, window),
+        ...sums(shape, window, wire),
       },
     },
     (g, { win, wire, out, source, token, turn, node, part, owners, count }, u) => {
@@ -93,12 +98,10 @@ function sumRounded(shape: HybridShape, window: HybridWindow, wire: HybridWire) 
         STRETCHES,
         STRETCH,
         PART_STRETCHES: Math.ceil(STRETCHES / shape.combine.parts),
-        DTYPE: shape.output.dtype,
         /** The vectors that hold 16 sums, and the sums in each. */
         VECTORS: size,
         LANES: 16 / size,
-        addRows: addRows(shape, window, wire),
-        nodeSum: nodeSum(shape, window),
+        ...sums(shape, window, wire),
       },
     },
     (g, { win, wire, out, source, token, turn, node, part, owners, count }, u) => {
