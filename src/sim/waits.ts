@@ -4,6 +4,9 @@ import { describeCondition } from './condition.js';
 import type { SimBuffer } from './memory.js';
 import type { Thread } from './thread.js';
 
+/** Longer than hosts let kernels wait: who waits longer relies on somebody else to give up. */
+const longestMs = 4_000_000;
+
 export class Waits {
   private readonly mode: Mode;
   private readonly makeReady: (thread: Thread) => void;
@@ -69,14 +72,9 @@ export class Waits {
     return [...this.parked].map(describe);
   }
 
-  /** All waits end as if their limits had run out. */
+  /** All waits end as if their limits had run out; those that have the longest there is only once no other is left. */
   expire(): void {
-    const threads = [...this.parked];
-    this.clear();
-    for (const thread of threads) {
-      thread.wait!.buffer.waiters = 0;
-      this.end(thread);
-    }
+    if (!this.expireWithin(1000 * longestMs)) this.expireWithin(2 ** 32);
   }
 
   /** Those end whose limits are no longer than so many microseconds. True when there was one. */

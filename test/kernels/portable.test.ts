@@ -1,8 +1,11 @@
 /** What is the portable family's alone: its memory, its refusals, its counting of messages. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { NativeView } from '../../src/device/index.js';
 import { ArgumentError, UnavailableError } from '../../src/errors/index.js';
 import { type Place, portable, type Step, transports } from '../../src/kernels/index.js';
+import type { ProxyPlan } from '../../src/kernels/portable/commands.js';
+import { portableProxy } from '../../src/kernels/portable/proxy.js';
 import { effectsOf, foreignSources } from '../../src/lang/index.js';
 import type { Layer } from '../../src/layer/index.js';
 import { topologyOf } from '../../src/world/index.js';
@@ -152,5 +155,34 @@ test('so do rows as e4m3', async () => {
       ),
     ),
     { seed: 2026_11, numRuns: 6 },
+  );
+});
+
+test('a proxy believes no tag that names no signal, and none becomes an address', () => {
+  const layer: Layer = {
+    ...deepSeek,
+    ranks: 2,
+    experts: 4,
+    topK: 2,
+    maxTokens: 2,
+    payloads: [{ name: 'x', rowBytes: 32 }],
+  };
+  const apart = { ...placeOf([0, 1]), transport: 'proxy' } as const;
+  const { wire } = portable.plan(layer, apart, portable.defaults(layer, apart));
+  const data = wire!.program.data as ProxyPlan;
+  const { offset, stride, count } = data.signals;
+  fc.assert(
+    fc.property(fc.integer({ min: 0, max: 2 ** 31 - 1 }), (tag) => {
+      const bytes = new Uint8Array(wire!.layout.bytes);
+      const tags = [tag];
+      const network = { write: () => true, arrived: () => tags.shift() ?? -1 };
+      const proxy = portableProxy({ rank: 0, ranks: 2, network, memory: new NativeView(bytes), data });
+      const names = tag >>> (data.signals.valueBits + 1) < count;
+      if (names) proxy.step();
+      else expect(() => proxy.step()).toThrow(`whose tag, ${tag}, names no signal`);
+      bytes.fill(0, offset, names ? offset + stride * count : offset);
+      expect(bytes.every((byte) => byte === 0)).toBe(true);
+    }),
+    { seed: 10, numRuns: 300 },
   );
 });

@@ -38,6 +38,7 @@ export interface PhaseData {
 interface Message {
   readonly peer: number;
   readonly chunk: number;
+  /** What the peer knows it by when it comes from here. */
   readonly tag: number;
   readonly ready: number;
   readonly came: number;
@@ -103,8 +104,8 @@ class HybridProxy implements ProxyProgram {
     if (message === undefined) throw this.#strange(tag, 'names no message of this layer');
     this.#memory.read(message.in, this.#headerBytes);
     const epoch = this.#header[header.epoch]!;
-    this.#requireNext(message, epoch);
-    this.#requirePossible(message);
+    this.#requireNext(tag, message, epoch);
+    this.#requirePossible(tag, message);
     message.seen = epoch;
     this.#memory.store(message.came, epoch);
   }
@@ -121,15 +122,15 @@ class HybridProxy implements ProxyProgram {
   }
 
   /** Chunk 0 comes in every round; another one with the round of the chunk 0 that came last, or overtakes that of the next. */
-  #requireNext(message: Message, epoch: number): void {
+  #requireNext(tag: number, message: Message, epoch: number): void {
     const last = (message.first ?? message).seen;
     const next = (last + 1) >>> 0;
     if (epoch === next || (message.first !== null && epoch === last && epoch !== message.seen)) return;
-    throw this.#strange(message.tag, `is of round ${epoch}, not ${next}`);
+    throw this.#strange(tag, `is of round ${epoch}, not ${next}`);
   }
 
   /** What the kernels take from a header becomes a length: it must be one that there is. */
-  #requirePossible({ tag, chunk: index, most }: Message): void {
+  #requirePossible(tag: number, { chunk: index, most }: Message): void {
     const { share, chunk } = this.#data;
     const tokens = this.#header[header.tokens]!;
     const here = Math.min(Math.max(tokens - index * chunk, 0), chunk);

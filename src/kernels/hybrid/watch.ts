@@ -91,10 +91,12 @@ export function watchDispatch(shape: HybridShape, window: HybridWindow, wire: Hy
         const hop = word % u.HOPS;
         const chunk = word / u.HOPS;
         const peer = u.railRank({ node, hop });
+        // Behind a failure nobody knows how many there are, and all that others may wait for is told.
         let comes = true;
         if (chunk > 0) {
-          comes = u.awaitLanded({ landed: mine.dispatchLanded.at(hop, 0), epoch, failure });
-          if (comes) comes = chunk * u.CHUNK < g.load(mine.tokens.at(hop));
+          if (u.awaitLanded({ landed: mine.dispatchLanded.at(hop, 0), epoch, failure }))
+            comes = chunk * u.CHUNK < g.load(mine.tokens.at(hop));
+          else patience[0] = g.u32(0);
         }
         if (comes) {
           const came = wire.at(0).dispatchCame.at(hop, chunk);
