@@ -97,6 +97,7 @@ const travelling = {
   scales: number('bytes of a second payload; 0 for none', [0, 2 ** 20], 0),
   weighting: word('who applies the router weights', ['experts', 'combine'], 'experts'),
   wire: word('how rows come back', ['rows', 'e4m3'], 'rows'),
+  sum: word('where rows of several nodes are added up', ['nodes', 'source'], 'nodes'),
 } satisfies Parameters;
 const transport = word('what carries rows of the portable family', transports, 'windows');
 
@@ -390,7 +391,13 @@ function layerOf(shape: CheckedShape): Layer {
     maxTokens: shape.number('tokens'),
     replicas: shape.number('replicas'),
     payloads: rows.map((rowBytes, i) => ({ name: i === 0 ? 'x' : 'scales', rowBytes })),
-    output: { dtype, hidden, weighting, wire: shape.text('wire') as 'rows' | 'e4m3' },
+    output: {
+      dtype,
+      hidden,
+      weighting,
+      wire: shape.text('wire') as 'rows' | 'e4m3',
+      sum: shape.text('sum') as 'nodes' | 'source',
+    },
     weights: weighting === 'combine' || shape.text('weights') === 'yes',
     counts: shape.text('counts') === 'yes',
   };

@@ -36,6 +36,11 @@ export interface Output {
    * (docs/semantics.md).
    */
   readonly wire?: 'rows' | 'e4m3';
+  /**
+   * Where rows are added up that come from several nodes. `'nodes'` (default): on each node first, if the family does, so
+   * that one row a node crosses the network. `'source'`: at the source alone, in the order of one node.
+   */
+  readonly sum?: 'nodes' | 'source';
 }
 
 /** The shape of one expert-parallel layer. The same on all its ranks. */
@@ -213,4 +218,5 @@ function requireOutput(output: Shape['output']): void {
     requireOneOf('output.weighting', output.weighting, ['experts', 'combine']);
   }
   if (output.wire !== undefined) requireOneOf('output.wire', output.wire, ['rows', 'e4m3']);
+  if (output.sum !== undefined) requireOneOf('output.sum', output.sum, ['nodes', 'source']);
 }

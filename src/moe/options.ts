@@ -52,6 +52,13 @@ export interface ExpertParallelOptions {
    * (docs/semantics.md). Rows must be a multiple of 16 elements long.
    */
   readonly wire?: 'rows' | 'e4m3';
+  /**
+   * Where rows are added up in a world of several nodes. Default 'nodes': each node adds up its ranks' rows first, and one
+   * row a node crosses the network. With 'source' every rank's row crosses, and the source adds them in the order in which it
+   * would on one node: the same bits however many nodes there are, for as many times the bytes of combine as a token has
+   * ranks on a node (docs/semantics.md#nodes). Rows must travel as they are (`wire`).
+   */
+  readonly sum?: 'nodes' | 'source';
   /** Router weights travel to the experts, as `received.weights`. Default true. */
   readonly weights?: boolean;
   /** Routes are counted per local expert, as `received.counts`. Default false. */
@@ -94,16 +101,18 @@ export function layerOf(ranks: number, options: ExpertParallelOptions): Layer {
     rowBytes: requireRow(`payloads.${name}`, row, Object.keys(dtypes)),
   }));
   requireRow('output', options.output, ['f32', 'bf16', 'f16']);
-  const { experts, topK, maxTokens, replicas = 1, weighting, wire } = options;
+  const { experts, topK, maxTokens, replicas = 1, weighting, wire, sum } = options;
   if (weighting !== undefined) requireOneOf('weighting', weighting, ['experts', 'combine']);
   if (weighting === 'combine' && options.weights === false)
     throw new ArgumentError('weights', false, "true or left out, because weighting is 'combine'");
   if (wire !== undefined) requireOneOf('wire', wire, ['rows', 'e4m3']);
+  if (sum !== undefined) requireOneOf('sum', sum, ['nodes', 'source']);
   const output: Output = {
     dtype: options.output.dtype,
     hidden: options.output.length,
     ...(weighting === undefined ? {} : { weighting }),
     ...(wire === undefined ? {} : { wire }),
+    ...(sum === undefined ? {} : { sum }),
   };
   const shape = requireShape({ ranks, experts, topK, maxTokens, replicas, payloads, output });
   return {

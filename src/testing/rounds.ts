@@ -42,13 +42,14 @@ export interface RoundsShape {
   readonly dtype: Shape['output']['dtype'];
   readonly weighting?: NonNullable<Shape['output']['weighting']>;
   readonly wire?: NonNullable<Shape['output']['wire']>;
+  readonly sum?: NonNullable<Shape['output']['sum']>;
   /** Bytes of further payloads, which travel beside `x`. */
   readonly extra?: readonly number[];
 }
 
 /** The shape in the words of the reference: payloads `x`, `p1`, `p2` … */
 export function shapeOfRounds({ hidden, dtype, extra = [], ...rest }: RoundsShape): Shape {
-  const { ranks, experts, topK, maxTokens, replicas, weighting, wire } = rest;
+  const { ranks, experts, topK, maxTokens, replicas, weighting, wire, sum } = rest;
   return {
     ranks,
     experts,
@@ -59,7 +60,7 @@ export function shapeOfRounds({ hidden, dtype, extra = [], ...rest }: RoundsShap
       { name: exampleInput, rowBytes: hidden * dtypes[dtype].size },
       ...extra.map((rowBytes, i) => ({ name: `p${i + 1}`, rowBytes })),
     ],
-    output: { dtype, hidden, ...(weighting && { weighting }), ...(wire && { wire }) },
+    output: { dtype, hidden, ...(weighting && { weighting }), ...(wire && { wire }), ...(sum && { sum }) },
   };
 }
 
@@ -173,6 +174,7 @@ export function layerOf(
     output: { dtype: output.dtype, length: output.hidden },
     ...(output.weighting && { weighting: output.weighting }),
     ...(output.wire && { wire: output.wire }),
+    ...(output.sum && { sum: output.sum }),
     ...features,
   };
 }

@@ -51,6 +51,19 @@ describe('the hybrid family', () => {
     );
   });
 
+  test('adds up at the source what travels as it is', () => {
+    const asking = (output: Partial<Layer['output']>): Layer => {
+      return { ...layer, output: { ...layer.output, sum: 'source', ...output } };
+    };
+    expect(hybrid.refuses(asking({}), evenly)).toBeNull();
+    const refusal = hybrid.refuses(asking({ wire: 'e4m3' }), evenly);
+    expect(refusal!.message).toContain('sum is "source"');
+    const bytes = (of: Layer) => hybrid.plan(of, evenly, hybrid.defaults(of, evenly)).wire!.layout.bytes;
+    // Room for two rows of a token instead of one, there and here.
+    const { chunk } = hybrid.defaults(layer, evenly).dispatch;
+    expect(bytes(asking({})) - bytes(layer)).toBe(2 * Math.ceil(5 / chunk) * chunk * 32);
+  });
+
   test('on few multiprocessors leaves a block to watch the network', () => {
     const few = { ...evenly, sms: 3 };
     const { dispatch, combine } = hybrid.defaults(layer, few);
@@ -127,7 +140,7 @@ describe('rounds between nodes give the reference’s bits', () => {
     warps: fc.integer({ min: 1, max: 2 }),
     parts: fc.integer({ min: 1, max: 3 }),
     units: fc.integer({ min: 1, max: 36 }),
-    wire: fc.constantFrom('rows' as const, 'e4m3' as const),
+    travels: fc.constantFrom({ wire: 'rows' }, { wire: 'rows', sum: 'source' }, { wire: 'e4m3' } as const),
     dtype: fc.constantFrom('bf16' as const, 'f16' as const, 'f32' as const),
     weighting: fc.constantFrom('experts' as const, 'combine' as const),
     extra: fc.array(fc.integer({ min: 1, max: 50 }), { maxLength: 2 }),
@@ -140,11 +153,11 @@ describe('rounds between nodes give the reference’s bits', () => {
     await fc.assert(
       fc.asyncProperty(
         shapes,
-        async ({ nodes, local, together, units, warps, chunk, blocks, parts, ...of }) => {
+        async ({ nodes, local, together, travels, units, warps, chunk, blocks, parts, ...of }) => {
           const ranks = nodes * local;
           const replicas = together ? local : 1;
           const maxTokens = of.maxTokens * replicas;
-          const hidden = of.wire === 'e4m3' ? units * 16 : units;
+          const hidden = travels.wire === 'e4m3' ? units * 16 : units;
           const { counts, split, holes, ...rows } = of;
           const tokens = [0, 1].map((n) =>
             Array.from({ length: ranks }, (_, rank) => {
@@ -157,7 +170,7 @@ describe('rounds between nodes give the reference’s bits', () => {
             combine: { blocks, threads, parts },
           };
           await expectReference(
-            { ...rows, ranks, hidden, replicas, maxTokens },
+            { ...rows, ...travels, ranks, hidden, replicas, maxTokens },
             {
               ...{ nodes, tokens, family: 'hybrid', tuning, counts, split, inspect: true, mode: 'checked' },
               routes: { holes },
@@ -167,6 +180,21 @@ describe('rounds between nodes give the reference’s bits', () => {
       ),
       { numRuns: 4, seed: 7 },
     );
+  });
+
+  test('and where the source adds them up those of one node', async () => {
+    const layer = { ranks: 4, experts: 8, topK: 6, maxTokens: 5, hidden: 16, dtype: 'bf16' } as const;
+    const combined = async (nodes: number, family: string, sum: 'nodes' | 'source') => {
+      const shape = shapeOfRounds({ ...layer, sum });
+      const rounds = [makeSources(shape, layer.maxTokens, 1)];
+      const results = await World.local({ ranks: 4, nodes, device: 'sim' }, (world) =>
+        runRounds(world, shape, rounds, { family }),
+      );
+      return results.map(({ out }) => out);
+    };
+    const oneNode = await combined(1, 'one-sided', 'nodes');
+    expect(await combined(2, 'hybrid', 'source')).toEqual(oneNode);
+    expect(await combined(2, 'hybrid', 'nodes')).not.toEqual(oneNode);
   });
 
   test('and of a token of two ranks one sends the row', async () => {
@@ -287,7 +315,7 @@ describe('the proxy', () => {
   test('posts each message once, with the rows that its header counts', () => {
     const { proxy, ready, writes, dispatch } = proxyOfTwo();
     expect(proxy.step()).toBe(false);
-    ready(1, 1, [4, 0b10]);
+    ready(1, 1, [4, 0b10, 1]);
     expect(proxy.step()).toBe(true);
     expect(proxy.step()).toBe(false);
     const from = dispatch.out + dispatch.room;
@@ -297,8 +325,8 @@ describe('the proxy', () => {
 
   test('tries again where the network has no room', () => {
     const { proxy, ready, writes, leave } = proxyOfTwo();
-    ready(0, 1, [5, 0b11]);
-    ready(1, 1, [5, 0]);
+    ready(0, 1, [5, 0b11, 2]);
+    ready(1, 1, [5, 0, 0]);
     leave(1);
     proxy.step();
     expect(writes.map(({ tag }) => tag)).toEqual([0]);
@@ -309,12 +337,12 @@ describe('the proxy', () => {
 
   test('tells the kernels what has come, also where chunks overtake each other', () => {
     const { proxy, comes, came } = proxyOfTwo();
-    comes(2, [1, 5, 1]);
+    comes(2, [1, 5, 1, 1]);
     comes(0, [1, 5, 0]);
-    comes(1, [1, 5, 3]);
+    comes(1, [1, 5, 3, 2]);
     expect(proxy.step()).toBe(true);
     expect([came(0), came(1), came(2)]).toEqual([1, 1, 1]);
-    comes(0, [2, 2, 3]);
+    comes(0, [2, 2, 3, 2]);
     proxy.step();
     expect([came(0), came(1), came(2)]).toEqual([2, 1, 1]);
   });
@@ -325,7 +353,9 @@ describe('the proxy', () => {
     { of: 'another chunk’s round to come', chunk: 1, words: [2, 5, 0] },
     { of: 'more tokens than there are', words: [1, 6, 0] },
     { of: 'a chunk without tokens', chunk: 2, words: [1, 4, 0] },
-    { of: 'rows of tokens that are not', chunk: 2, words: [1, 5, 0b10] },
+    { of: 'rows of tokens that are not', chunk: 2, words: [1, 5, 0b10, 1] },
+    { of: 'fewer rows than tokens', words: [1, 5, 0b11, 1] },
+    { of: 'more rows than its tokens may have', words: [1, 5, 0b11, 3] },
     { of: 'a chunk that is not', tag: (1 << 20) | 3 },
     { of: 'this node', tag: 0 },
     { of: 'a node that is not', tag: 2 << 20 },
@@ -358,6 +388,7 @@ describe('the proxy', () => {
         weight: 9,
       },
     );
+    const ones = (word: number) => word.toString(2).replaceAll('0', '').length;
     let believed = 0;
     fc.assert(
       fc.property(tag, near, count, near, (tag, epoch, tokens, mask) => {
@@ -365,7 +396,7 @@ describe('the proxy', () => {
         // Every message says so: the tag picks one of them, or none.
         for (const { in: into, room } of phases) {
           for (let chunk = 0; chunk < 3; chunk++) {
-            for (const [i, word] of [epoch, tokens, mask].entries())
+            for (const [i, word] of [epoch, tokens, mask, ones(mask)].entries())
               memory.store(into + chunk * room + 4 * i, word);
           }
         }

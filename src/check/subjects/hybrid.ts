@@ -66,6 +66,38 @@ const nodes: Readonly<Record<string, Partial<Hybrid>>> = {
   },
   'odd rows of bf16, in parts': { hidden: 5, parts: 2 },
   // A node is one group, or several; parts of sums go to several others.
+  // Rows of several owners of a node, which parts, chunks and tokens share.
+  'sums at the source': { sum: 'source', ranks: 4, experts: 8, topK: 4, maxTokens: 3, chunk: 2 },
+  'sums at the source, 3 nodes of 2, uneven tokens, combine weighs': {
+    ...{
+      sum: 'source',
+      ranks: 6,
+      nodes: 3,
+      experts: 6,
+      topK: 4,
+      maxTokens: 2,
+      blocks: 1,
+      weighting: 'combine',
+    },
+    routes: { holes: 0.3 },
+    tokens: [
+      [2, 0, 1, 2, 0, 1],
+      [0, 1, 2, 0, 2, 2],
+    ],
+  },
+  'sums at the source, groups of 2, odd rows, in parts, split': {
+    ...{
+      sum: 'source',
+      ranks: 4,
+      replicas: 2,
+      topK: 3,
+      maxTokens: 4,
+      hidden: 5,
+      parts: 2,
+      split: true,
+      threads: 64,
+    },
+  },
   'groups of 2': {
     ...{ ranks: 4, replicas: 2, experts: 8, topK: 3, maxTokens: 4, chunk: 1, counts: true },
     tokens: [

@@ -32,6 +32,7 @@ export interface Rounds {
   readonly dtype: RowDtype;
   readonly weighting: 'experts' | 'combine';
   readonly wire: 'rows' | 'e4m3';
+  readonly sum: 'nodes' | 'source';
   readonly extra: readonly number[];
   readonly routes: RoutesOptions;
   /** Routes to ids that no expert has. */
@@ -64,6 +65,7 @@ const plain: Omit<Rounds, 'tokens'> = {
   dtype: 'bf16',
   weighting: 'experts',
   wire: 'rows',
+  sum: 'nodes',
   extra: [],
   routes: {},
   stray: false,
@@ -174,8 +176,8 @@ export function configurationsOf<R extends Partial<Rounds>>(
 
 function configuration(name: string, of: Rounds, carrier: Carrier): CheckConfiguration {
   const { ranks, nodes, residentBlocks, tiny, weights, counts, inspect, graph, split, rounds } = of;
-  const { hidden, dtype, weighting, wire, extra, experts, topK, maxTokens, replicas } = of;
-  const row = { hidden, dtype, weighting, wire };
+  const { hidden, dtype, weighting, wire, sum, extra, experts, topK, maxTokens, replicas } = of;
+  const row = { hidden, dtype, weighting, wire, sum };
   const shape = shapeOfRounds({ ranks, experts, topK, maxTokens, replicas, extra, ...row });
   const options: RoundsOptions = {
     weights,

@@ -5,11 +5,10 @@
 import { device, kernel, peers, pointer, windowOf } from '../../lang/index.js';
 import { sharing } from '../../layer/index.js';
 import { shareOf, tokenOf } from '../common/groups.js';
-import { listOwners } from '../common/owners.js';
 import { zeroCounts } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
-import { mostOwners } from './node-sum.js';
-import { type HybridShape, hopsOf, localOwner } from './shape.js';
+import { type HybridShape, hopsOf, sumsAtSource } from './shape.js';
+import { sumAtSource } from './sum-source.js';
 import { sumToken } from './sum-token.js';
 import { handOn, takeSums } from './sums.js';
 import { awaitLanded, watchCombine } from './watch.js';
@@ -34,18 +33,14 @@ export function combineRecvKernel(shape: HybridShape, window: HybridWindow, wire
       },
       using: {
         K: shape.topK,
-        LOCAL: shape.localRanks,
         PARTS: shape.combine.parts,
-        OWNERS: mostOwners(shape),
         REPLICAS: sharing(shape).replicas,
         COUNTS: shape.counts,
         awaitRows: awaitRows(shape, window),
         handOn: handOn(shape, window),
-        listOwners,
-        localOwner: localOwner(shape),
         patienceOf,
         shareOf: shareOf(shape),
-        sumToken: sumToken(shape, window, wire),
+        sumToken: (sumsAtSource(shape) ? sumAtSource : sumToken)(shape, window, wire),
         takeSums: takeSums(shape, window),
         tokenOf: tokenOf(shape),
         watchCombine: watchCombine(shape, window, wire),
@@ -71,11 +66,8 @@ export function combineRecvKernel(shape: HybridShape, window: HybridWindow, wire
         const part = piece % u.PARTS;
         let id = g.i32(-1);
         if (g.laneId < u.K) id = g.load(topkIds.at(token * u.K + g.laneId));
-        const owners = g.registers('u32', u.OWNERS);
-        const owner = u.localOwner({ expert: id, node });
-        const count = u.listOwners({ owner, ranks: u.LOCAL, owners });
         if (u.awaitRows({ mine, turn, epoch })) {
-          u.sumToken({ win, wire, out, token, turn, node, part, owners, count });
+          u.sumToken({ win, wire, out, id, token, turn, node, part });
           if (u.REPLICAS > 1) u.handOn({ win, out, token, part, epoch });
         }
       }

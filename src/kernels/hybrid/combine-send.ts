@@ -6,10 +6,19 @@ import { device, kernel, peers, windowOf } from '../../lang/index.js';
 import { tokenOf } from '../common/groups.js';
 import { listOwners } from '../common/owners.js';
 import { patienceOf } from '../common/waits.js';
+import { copyHome } from './copy-home.js';
 import { meet } from './meet.js';
 import { combineMessage } from './messages.js';
-import { mostOwners } from './node-sum.js';
-import { chunksOf, type HybridShape, hopsOf, localOwner, railRank, sourceOf } from './shape.js';
+import {
+  chunksOf,
+  type HybridShape,
+  hopsOf,
+  localOwner,
+  mostOwners,
+  railRank,
+  sourceOf,
+  sumsAtSource,
+} from './shape.js';
 import { sumHome } from './sum-home.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
@@ -53,7 +62,7 @@ export function combineSendKernel(shape: HybridShape, window: HybridWindow, wire
   );
 }
 
-/** The sums of a chunk's tokens, in their order; warps take the parts of rows in turn. */
+/** The sums, or rows, of a chunk's tokens, in their order; warps take the parts of rows in turn. */
 function packSums(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
   const { rows, row } = combineMessage(shape);
   return device(
@@ -72,7 +81,8 @@ function packSums(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
         localOwner: localOwner(shape),
         railRank: railRank(shape),
         sourceOf: sourceOf(shape),
-        sumHome: sumHome(shape, window),
+        AT_SOURCE: sumsAtSource(shape),
+        sendHome: sumsAtSource(shape) ? copyHome(shape, window) : sumHome(shape, window),
         tokenOf: tokenOf(shape),
       },
     },
@@ -90,16 +100,18 @@ function packSums(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
         const owners = g.registers('u32', u.OWNERS);
         const owner = u.localOwner({ expert: id, node });
         const count = u.listOwners({ owner, ranks: u.LOCAL, owners });
-        const to = wire.at(0).combineOut.at(hop, chunk, u.ROWS + row * u.ROW);
+        let first = row;
+        if (u.AT_SOURCE) first = g.load(mine.owed.at(hop, chunk * u.CHUNK + row));
+        const to = wire.at(0).combineOut.at(hop, chunk, u.ROWS + first * u.ROW);
         const token = u.tokenOf({ turn }); // the rail's rank is the same member of its group
-        u.sumHome({ win, to, source, token, part: piece % u.PARTS, owners, count });
+        u.sendHome({ win, to, source, token, part: piece % u.PARTS, owners, count });
       }
     },
   );
 }
 
 /** Tells the proxy that a message may leave. */
-function raise(_: HybridShape, window: HybridWindow, wire: HybridWire) {
+function raise(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
   return device(
     {
       name: 'raise',
@@ -111,12 +123,15 @@ function raise(_: HybridShape, window: HybridWindow, wire: HybridWire) {
         tokens: 'u32',
         epoch: 'u32',
       },
+      using: { AT_SOURCE: sumsAtSource(shape) },
     },
-    (g, { mine, wire, hop, chunk, tokens, epoch }) => {
+    (g, { mine, wire, hop, chunk, tokens, epoch }, { AT_SOURCE }) => {
       g.barrier(); // the release below is for the stores of all threads
       if (g.threadIdx.x === 0) {
         const mask = g.load(mine.came.at(hop, chunk));
-        g.store(wire.at(0).combineOut.at(hop, chunk, 0), g.pack('u32', [epoch, tokens, mask, 0]));
+        let rows = g.popc(mask);
+        if (AT_SOURCE) rows = g.load(mine.owedRows.at(hop, chunk));
+        g.store(wire.at(0).combineOut.at(hop, chunk, 0), g.pack('u32', [epoch, tokens, mask, rows]));
         const ready = wire.at(0).combineReady.at(hop, chunk);
         g.store(ready, epoch, { order: 'release', scope: 'sys' });
       }

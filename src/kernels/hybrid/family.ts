@@ -39,6 +39,7 @@ function refuses(layer: Layer, place: Place, tuning?: HybridTuning): HeddleError
     refusesTransport(place) ??
     refusesNodes(place.topology) ??
     refusesReplicas(layer, place.topology) ??
+    refusesSum(layer) ??
     refusesRows(layer) ??
     refusesFew(place, tuning)
   );
@@ -67,6 +68,12 @@ function refusesNodes({ members, nodes, localRanks }: Topology): HeddleError | n
     `hybrid dispatch and combine between ${nodes} nodes need ${why}`,
     'Start as many ranks on every node, one node after the other, or name the nodes by HEDDLE_NODE',
   );
+}
+
+/** On one node all rows are rounded as they travel; here those of the source's own node do not travel. */
+function refusesSum({ output }: Layer): HeddleError | null {
+  if (output.sum !== 'source' || output.wire !== 'e4m3') return null;
+  return new ArgumentError('sum', 'source', "'nodes' or left out between nodes where wire is 'e4m3'");
 }
 
 /** One block of a receive only watches. */
@@ -141,13 +148,13 @@ function proxyData(shape: HybridShape, { node, localRank }: Topology, { wire }: 
   const { nodes, localRanks, dispatch } = shape;
   const phase = (
     name: 'dispatch' | 'combine',
-    { rows, row, vectors }: { readonly rows: number; readonly row: number; readonly vectors: number },
+    { rows, row, most, vectors }: Readonly<Record<'rows' | 'row' | 'most' | 'vectors', number>>,
   ): PhaseData => ({
     ready: section(wire, `${name}Ready`).offset,
     came: section(wire, `${name}Came`).offset,
     out: section(wire, `${name}Out`).offset,
     in: section(wire, `${name}In`).offset,
-    ...{ room: vectors * 16, rows: rows * 16, row: row * 16 },
+    ...{ room: vectors * 16, rows: rows * 16, row: row * 16, most },
   });
   return {
     ...{ nodes, node, localRanks, localRank, chunk: dispatch.chunk, share: sharing(shape).turns },

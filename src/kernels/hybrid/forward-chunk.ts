@@ -6,7 +6,8 @@ import { partsOf } from '../common/parts.js';
 import { unitBytes } from '../common/units.js';
 import { storeRows, tellRoutes } from './deliver.js';
 import { dispatchMessage, header } from './messages.js';
-import { type HybridShape, localOwner, railRank, sourceOf } from './shape.js';
+import { rowsBefore } from './rows-before.js';
+import { type HybridShape, localOwner, railRank, sourceOf, sumsAtSource } from './shape.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
@@ -21,6 +22,8 @@ export function forwardChunk(shape: HybridShape, window: HybridWindow, wire: Hyb
         CHUNK: shape.dispatch.chunk,
         TURNS: sharing(shape).turns,
         PAYLOADS: shape.payloads.length,
+        AT_SOURCE: sumsAtSource(shape),
+        rowsBefore,
         IDS: message.ids,
         WEIGHTS_AT: message.weights,
         ROWS: message.rows,
@@ -79,6 +82,13 @@ export function forwardChunk(shape: HybridShape, window: HybridWindow, wire: Hyb
       }
       g.barrier();
       const count = g.popc(mask);
+      if (u.AT_SOURCE && g.warpId === 0) {
+        let rows = g.u32(0);
+        if (g.laneId < count) rows = g.popc(g.load(wants.at(g.laneId)));
+        const before = u.rowsBefore({ rows });
+        if (g.laneId < count) g.store(mine.owed.at(hop, first + g.laneId), before);
+        if (g.laneId === 31) g.store(mine.owedRows.at(hop, chunk), before + rows);
+      }
       for (const p of g.unroll(u.PAYLOADS)) {
         const from = message.at(hop, chunk, u.ROWS + u.PAYLOADS_AT[p]!);
         const stride = u.STRIDE[p]!;

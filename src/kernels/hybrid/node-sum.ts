@@ -6,11 +6,8 @@ import { device, peers, record, registers } from '../../lang/index.js';
 import { dtypes } from '../../layer/index.js';
 import { partialDtype, rowsOf } from '../common/received.js';
 import { gatherParams, rowSum } from '../common/sum.js';
-import type { HybridShape } from './shape.js';
+import { type HybridShape, mostOwners } from './shape.js';
 import type { HybridWindow } from './window.js';
-
-/** A token has rows on so many ranks of a node at most. */
-export const mostOwners = ({ topK, localRanks }: HybridShape): number => Math.min(topK, localRanks);
 
 /** What a lane adds up at a time: one vector, or 16 values where they travel as e4m3; where rows are no whole vectors, one value. */
 export function sumUnit(shape: HybridShape) {

@@ -5,7 +5,8 @@ import { expertOwner } from '../common/owners.js';
 import { partsOf } from '../common/parts.js';
 import { unitBytes } from '../common/units.js';
 import { dispatchMessage } from './messages.js';
-import { type HybridShape, nodeAt } from './shape.js';
+import { rowsBefore } from './rows-before.js';
+import { type HybridShape, nodeAt, sumsAtSource } from './shape.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
@@ -39,7 +40,9 @@ export function packChunk(shape: HybridShape, window: HybridWindow, wire: Hybrid
         WEIGHTS_AT: message.weights,
         ROWS: message.rows,
         PAYLOADS_AT: message.payloads,
-        whoGoes: whoGoes(shape),
+        AT_SOURCE: sumsAtSource(shape),
+        ownersAt: ownersAt(shape),
+        rowsBefore,
         nodeAt: nodeAt(shape),
         tokenOf: tokenOf(shape),
         packRows: shape.payloads.map((_, p) => packRows(shape, p)),
@@ -51,12 +54,17 @@ export function packChunk(shape: HybridShape, window: HybridWindow, wire: Hybrid
       const here = g.min(share - g.min(first, share), g.u32(u.CHUNK));
 
       // Every warp finds out by itself which tokens go there; the first lists them for all.
-      const goes = u.whoGoes({ topkIds, first, here, to: u.nodeAt({ node, hop }) });
+      const owners = u.ownersAt({ topkIds, first, here, to: u.nodeAt({ node, hop }) });
+      const goes = owners !== 0;
       const mask = g.warp.ballot(goes);
       const packed = g.shared('u32', u.CHUNK);
       if (g.warpId === 0 && goes) {
         const place = g.popc(mask & ((g.u32(1) << g.laneId) - 1));
         g.store(packed.at(place), u.tokenOf({ turn: first + g.laneId }));
+      }
+      if (u.AT_SOURCE) {
+        const before = u.rowsBefore({ rows: g.popc(owners) });
+        if (g.warpId === 0 && goes) g.store(mine.expected.at(hop, first + g.laneId), before);
       }
       g.barrier();
 
@@ -73,7 +81,7 @@ export function packChunk(shape: HybridShape, window: HybridWindow, wire: Hybrid
       }
       g.barrier(); // the release below is for the stores of all threads
       if (g.threadIdx.x === 0) {
-        g.store(out.at(hop, chunk, 0), g.pack('u32', [epoch, share, mask, 0]));
+        g.store(out.at(hop, chunk, 0), g.pack('u32', [epoch, share, mask, g.popc(mask)]));
         g.store(mine.sent.at(hop, chunk), mask);
         const ready = wire.at(0).dispatchReady.at(hop, chunk);
         g.store(ready, epoch, { order: 'release', scope: 'sys' });
@@ -82,25 +90,26 @@ export function packChunk(shape: HybridShape, window: HybridWindow, wire: Hybrid
   );
 }
 
-/** Whether the lane's token, that of one of `here` turns from `first` on, has an expert at node `to`. */
-const whoGoes = (shape: HybridShape) =>
+/** The ranks of node `to` that own experts of the lane's token, that of one of `here` turns from `first` on: a bit each. */
+const ownersAt = (shape: HybridShape) =>
   device(
     {
-      name: 'who_goes',
+      name: 'owners_at',
       params: { topkIds: pointer('i32'), first: 'u32', here: 'u32', to: 'u32' },
-      returns: 'bool',
+      returns: 'u32',
       using: { K: shape.topK, LOCAL: shape.localRanks, ownerOf: expertOwner(shape), tokenOf: tokenOf(shape) },
     },
     (g, { topkIds, first, here, to }, { K, LOCAL, ownerOf, tokenOf }) => {
-      let goes = false;
+      let owners = g.u32(0);
       if (g.laneId < here) {
         const token = tokenOf({ turn: first + g.laneId });
         for (let k = g.u32(0); k < K; k += 1) {
           const expert = g.load(topkIds.at(token * K + k));
-          if (ownerOf({ expert }) / LOCAL === to) goes = true;
+          const owner = ownerOf({ expert });
+          if (owner / LOCAL === to) owners |= g.u32(1) << (owner % LOCAL);
         }
       }
-      return goes;
+      return owners;
     },
   );
 

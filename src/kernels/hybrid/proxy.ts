@@ -27,10 +27,11 @@ export interface PhaseData {
   readonly came: number;
   readonly out: number;
   readonly in: number;
-  /** Of a message: its room, where its rows begin, and each of them. */
+  /** Of a message: its room, where its rows begin, each of them, and how many of a token there may be. */
   readonly room: number;
   readonly rows: number;
   readonly row: number;
+  readonly most: number;
 }
 
 /** A message's places in the wires of both ranks, and how far it is: the epochs that went and came last. */
@@ -47,6 +48,7 @@ interface Message {
   readonly there: number;
   readonly rows: number;
   readonly row: number;
+  readonly most: number;
   /** Of the same rank and phase; itself, if it is chunk 0. */
   readonly first: Message | null;
   posted: number;
@@ -91,7 +93,7 @@ class HybridProxy implements ProxyProgram {
   #post(message: Message, epoch: number): boolean {
     const { peer, out, there, rows, row, tag } = message;
     this.#memory.read(out, this.#headerBytes);
-    const bytes = rows + ones(this.#header[header.mask]!) * row;
+    const bytes = rows + this.#header[header.rows]! * row;
     if (!this.#network.write(peer, out, there, bytes, tag)) return false;
     message.posted = epoch;
     return true;
@@ -128,13 +130,17 @@ class HybridProxy implements ProxyProgram {
   }
 
   /** What the kernels take from a header becomes a length: it must be one that there is. */
-  #requirePossible(tag: number, { chunk: index }: Message): void {
+  #requirePossible(tag: number, { chunk: index, most }: Message): void {
     const { share, chunk } = this.#data;
     const tokens = this.#header[header.tokens]!;
     const here = Math.min(Math.max(tokens - index * chunk, 0), chunk);
     const mask = this.#header[header.mask]!;
-    if (tokens <= share && (index === 0 || here > 0) && mask < 2 ** here) return;
-    throw this.#strange(tag, `says ${tokens} tokens and mask ${mask.toString(16)}, which cannot be`);
+    const rows = this.#header[header.rows]!;
+    const least = ones(mask);
+    const counted = rows >= least && rows <= least * most;
+    if (tokens <= share && (index === 0 || here > 0) && mask < 2 ** here && counted) return;
+    const said = `${tokens} tokens, mask ${mask.toString(16)} and ${rows} rows`;
+    throw this.#strange(tag, `says ${said}, which cannot be`);
   }
 
   #strange(tag: number, what: string): HeddleError {
@@ -147,7 +153,7 @@ class HybridProxy implements ProxyProgram {
 /** In the order in which they are looked at. */
 function messagesOf({ nodes, node, localRanks, localRank, share, chunk, phases }: ProxyData): Message[] {
   const chunks = Math.ceil(share / chunk);
-  return phases.flatMap(({ ready, came, out, in: into, room, rows, row }, phase) =>
+  return phases.flatMap(({ ready, came, out, in: into, room, rows, row, most }, phase) =>
     Array.from({ length: nodes - 1 }, (_, hop) => {
       // What is hop h from here is this node's hop from there, the rest of the way around.
       const back = nodes - 2 - hop;
@@ -156,7 +162,7 @@ function messagesOf({ nodes, node, localRanks, localRank, share, chunk, phases }
       for (let index = 0; index < chunks; index++) {
         const at = hop * chunks + index;
         made.push({
-          ...{ peer, chunk: index, tag: tagOf(phase, node, index), rows, row },
+          ...{ peer, chunk: index, tag: tagOf(phase, node, index), rows, row, most },
           ready: ready + at * 4,
           came: came + at * 4,
           out: out + at * room,

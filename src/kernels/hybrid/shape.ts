@@ -13,6 +13,12 @@ export interface HybridShape extends Layer, HybridTuning {
   readonly weigh: Spread | null;
 }
 
+/** A token has rows on so many ranks of a node at most. */
+export const mostOwners = ({ topK, localRanks }: HybridShape): number => Math.min(topK, localRanks);
+
+/** Every rank's row goes home, instead of one sum of each node. */
+export const sumsAtSource = ({ output }: HybridShape): boolean => output.sum === 'source';
+
 /** The other nodes, counted as hops: hop h of a node is the one h + 1 further on, around. */
 export const hopsOf = ({ nodes }: Pick<HybridShape, 'nodes'>): number => nodes - 1;
 

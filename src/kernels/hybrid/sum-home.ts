@@ -8,7 +8,8 @@ import type { HybridWindow } from './window.js';
 export const sumHome = (shape: HybridShape, window: HybridWindow) =>
   shape.output.wire === 'e4m3' ? sumRounded(shape, window) : sumRows(shape, window);
 
-const params = (window: HybridWindow) =>
+/** Whoever puts a part of a token's rows into a message. `to`: where its rows begin there. */
+export const homeParams = (window: HybridWindow) =>
   ({
     win: peers(window),
     to: pointer('v16'),
@@ -24,7 +25,7 @@ function sumRows(shape: HybridShape, window: HybridWindow) {
   return device(
     {
       name: 'sum_rows',
-      params: params(window),
+      params: homeParams(window),
       using: {
         UNITS: units,
         PART_UNITS: Math.ceil(units / shape.combine.parts),
@@ -52,7 +53,7 @@ function sumRounded(shape: HybridShape, window: HybridWindow) {
   return device(
     {
       name: 'sum_rounded',
-      params: params(window),
+      params: homeParams(window),
       using: {
         UNITS,
         STRETCHES,

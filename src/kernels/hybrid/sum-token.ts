@@ -1,17 +1,40 @@
 /** One part of a token's row: what its own node made of it, then the rows of the others, node after node; a warp. */
 import { device, peers, pointer, registers } from '../../lang/index.js';
 import { dtypes } from '../../layer/index.js';
+import { listOwners } from '../common/owners.js';
 import { rounding } from '../common/rounded.js';
 import { addRows } from './add-rows.js';
 import { nodeSum, sumUnit } from './node-sum.js';
-import { type HybridShape, sourceOf } from './shape.js';
+import { type HybridShape, localOwner, mostOwners, sourceOf } from './shape.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
-export const sumToken = (shape: HybridShape, window: HybridWindow, wire: HybridWire) =>
-  shape.output.wire === 'e4m3' ? sumRounded(shape, window, wire) : sumRows(shape, window, wire);
+export function sumToken(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+  return device(
+    {
+      name: 'sum_token',
+      /** `id`: the lane's route. */
+      params: { ...given(shape, window, wire), id: 'i32' },
+      using: {
+        LOCAL: shape.localRanks,
+        OWNERS: mostOwners(shape),
+        listOwners,
+        localOwner: localOwner(shape),
+        sourceOf: sourceOf(shape),
+        sumPart: (shape.output.wire === 'e4m3' ? sumRounded : sumRows)(shape, window, wire),
+      },
+    },
+    (g, { win, wire, out, id, token, turn, node, part }, u) => {
+      const owners = g.registers('u32', u.OWNERS);
+      const owner = u.localOwner({ expert: id, node });
+      const count = u.listOwners({ owner, ranks: u.LOCAL, owners });
+      const source = u.sourceOf({ rank: node * u.LOCAL + g.rank });
+      u.sumPart({ win, wire, out, source, token, turn, node, part, owners, count });
+    },
+  );
+}
 
-const params = (shape: HybridShape, window: HybridWindow, wire: HybridWire) =>
+const given = (shape: HybridShape, window: HybridWindow, wire: HybridWire) =>
   ({
     win: peers(window),
     wire: peers(wire),
@@ -21,17 +44,16 @@ const params = (shape: HybridShape, window: HybridWindow, wire: HybridWire) =>
     turn: 'u32',
     node: 'u32',
     part: 'u32',
-    owners: registers('u32'),
-    count: 'u32',
   }) as const;
+
+const params = (...of: Parameters<typeof given>) =>
+  ({ ...given(...of), source: 'u32', owners: registers('u32'), count: 'u32' }) as const;
 
 /** What both ways of adding up take. */
 const sums = (shape: HybridShape, window: HybridWindow, wire: HybridWire) => ({
-  LOCAL: shape.localRanks,
   DTYPE: shape.output.dtype,
   addRows: addRows(shape, window, wire),
   nodeSum: nodeSum(shape, window),
-  sourceOf: sourceOf(shape),
 });
 
 function sumRows(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
@@ -43,14 +65,13 @@ function sumRows(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
       using: {
         UNITS: units,
         PART_UNITS: Math.ceil(units / shape.combine.parts),
-        VECTORS: vectors,
         VALUES: values,
+        VECTORS: vectors,
         ...sums(shape, window, wire),
       },
     },
-    (g, { win, wire, out, token, turn, node, part, owners, count }, u) => {
+    (g, { win, wire, out, source, token, turn, node, part, owners, count }, u) => {
       const mine = win.at(g.rank);
-      const source = u.sourceOf({ rank: node * u.LOCAL + g.rank });
       const end = g.min((part + 1) * u.PART_UNITS, g.u32(u.UNITS));
       for (let i = part * u.PART_UNITS + g.laneId; i < end; i += 32) {
         const values = g.registers('f32', u.VALUES);
@@ -83,9 +104,8 @@ function sumRounded(shape: HybridShape, window: HybridWindow, wire: HybridWire) 
         ...sums(shape, window, wire),
       },
     },
-    (g, { win, wire, out, token, turn, node, part, owners, count }, u) => {
+    (g, { win, wire, out, source, token, turn, node, part, owners, count }, u) => {
       const mine = win.at(g.rank);
-      const source = u.sourceOf({ rank: node * u.LOCAL + g.rank });
       const end = g.min((part + 1) * u.PART_STRETCHES, g.u32(u.STRETCHES));
       for (let stretch = part * u.PART_STRETCHES; stretch < end; stretch += 1) {
         const i = stretch * 32 + g.laneId;

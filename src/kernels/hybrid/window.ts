@@ -9,8 +9,8 @@
  * | begun, finished | dispatchSend; combineRecv of its own rank | the launches behind it | launches of a stream follow each other |
  * | dispatched, combined | each rank of the node its words | the owner's dispatchRecv; combineSend | they only grow; waits are ≥ |
  * | dispatchLanded, combineLanded | the watcher of dispatchRecv; combineRecv | the other blocks of the launch | likewise |
- * | tokens, came | dispatchRecv of its own rank: the watcher; who forwards | the launch, combineSend | launches of a stream follow each other |
- * | sent | dispatchSend of its own rank | its combineRecv | likewise |
+ * | tokens, came, owed, owedRows | dispatchRecv of its own rank: the watcher; who forwards | the launch, combineSend | launches of a stream follow each other |
+ * | sent, expected | dispatchSend of its own rank | its combineRecv | likewise |
  * | routes | dispatchRecv of its own rank | its combineSend | likewise |
  * | experts, weights, payloads | dispatchSend and dispatchRecv of every rank of the node | the owner's experts, weigh | whoever stores is behind its own combineSend, which awaited that the experts of all ranks of the node are done |
  * | counts | the owner's dispatchRecv | the owner's experts | the owner's combineRecv zeroes them between |
@@ -23,11 +23,12 @@ import { field, layout } from '../../lang/index.js';
 import { sharing } from '../../layer/index.js';
 import { failureWords } from '../common/failure.js';
 import { receivedSections, rowsOf } from '../common/received.js';
-import { chunksOf, type HybridShape, hopsOf } from './shape.js';
+import { chunksOf, type HybridShape, hopsOf, sumsAtSource } from './shape.js';
 
 export function hybridWindow(shape: HybridShape) {
   const { topK, maxTokens, localRanks, dispatch, combine } = shape;
   const { turns, replicas } = sharing(shape);
+  const atSource = sumsAtSource(shape);
   const handedOn = replicas > 1 ? maxTokens : 0;
   const { unit, units } = rowsOf(shape, shape.output.dtype);
   const messages = [hopsOf(shape), chunksOf(shape)] as const;
@@ -47,6 +48,11 @@ export function hybridWindow(shape: HybridShape) {
     /** [hop][chunk]: which tokens came from there, and which were sent there. */
     came: field('u32', messages),
     sent: field('u32', messages),
+    /** [hop][place]: the first of a token's rows in the message that goes home, which it is the place-th token of; its rows. */
+    owed: field('u32', [hopsOf(shape), atSource ? turns : 0]),
+    owedRows: field('u32', atSource ? messages : [0, 0]),
+    /** [hop][turn]: likewise of a token of this rank, in what comes back. */
+    expected: field('u32', [hopsOf(shape), atSource ? turns : 0]),
     /** [hop][turn][k]: the ids of tokens that came from there. */
     routes: field('i32', [hopsOf(shape), turns, topK]),
     /** [token][part]: the round whose sum its member has handed on; and the sums. */

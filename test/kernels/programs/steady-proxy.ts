@@ -82,6 +82,7 @@ function hybridRound({ phases, share, chunk }: ProxyData, epoch: number): void {
         memory.store(out + c * room, epoch);
         memory.store(out + c * room + 4, share);
         memory.store(out + c * room + 8, 2 ** tokens - 1);
+        memory.store(out + c * room + 12, tokens);
         memory.store(ready + 4 * c, epoch);
       }
       turn(came + 4 * c, epoch);
