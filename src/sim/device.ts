@@ -281,22 +281,12 @@ class SimLauncher implements Launcher {
     stream.launch({
       programmatic: this.programmatic,
       make: (previous, on) => {
-        const launch: Launch = new Launch(
-          engine.newNumber(),
-          engine.newOrdinal(home, 'launch'),
-          on,
-          compiled,
-          home,
-          rank,
-          grid,
-          block,
-          args,
-          firstSite,
-          previous,
-          () => on.kick(),
-          () => on.launchEnded(launch),
-        );
-        return launch;
+        return new Launch({
+          ...{ id: engine.newNumber(), ordinal: engine.newOrdinal(home, 'launch'), stream: on },
+          ...{ compiled, home, rank, grid, block, args, firstSite, previous },
+          onReleased: () => on.kick(),
+          onEnd: (launch) => on.launchEnded(launch),
+        });
       },
     });
   }

@@ -37,6 +37,26 @@ export interface Hub {
   blockReleased(block: Block): void;
 }
 
+interface LaunchParts {
+  readonly id: number;
+  /** Which launch of its device it is. */
+  readonly ordinal: number;
+  readonly stream: Task;
+  readonly compiled: Compiled;
+  /** The device that runs it, and the rank that the kernel sees. */
+  readonly home: number;
+  readonly rank: number;
+  readonly grid: number;
+  readonly block: number;
+  readonly args: readonly unknown[];
+  /** The machine's number of this module's first site. */
+  readonly firstSite: SiteId;
+  /** The launch before it on its stream, if that is still running. */
+  readonly previous: Launch | null;
+  onReleased(): void;
+  onEnd(launch: Launch): void;
+}
+
 export class Launch {
   startStep = 0;
   endStep = 0;
@@ -52,25 +72,35 @@ export class Launch {
   /** Threads in awaitPrevious of the next launch. */
   readonly followers: Thread[] = [];
 
-  constructor(
-    readonly id: number,
-    /** Which launch of its device it is. */
-    readonly ordinal: number,
-    readonly stream: Task,
-    readonly compiled: Compiled,
-    /** The device that runs it, and the rank that the kernel sees. */
-    readonly home: number,
-    readonly rank: number,
-    readonly grid: number,
-    readonly block: number,
-    readonly args: readonly unknown[],
-    /** The machine's number of this module's first site. */
-    readonly firstSite: SiteId,
-    /** The launch before it on its stream, if that is still running. */
-    public previous: Launch | null,
-    readonly onReleased: () => void,
-    readonly onEnd: () => void,
-  ) {}
+  readonly id: number;
+  readonly stream: Task;
+  readonly compiled: Compiled;
+  readonly home: number;
+  readonly rank: number;
+  readonly grid: number;
+  readonly block: number;
+  readonly args: readonly unknown[];
+  readonly firstSite: SiteId;
+  readonly ordinal: number;
+  previous: Launch | null;
+  readonly onReleased: () => void;
+  readonly onEnd: () => void;
+
+  constructor(parts: LaunchParts) {
+    this.id = parts.id;
+    this.ordinal = parts.ordinal;
+    this.stream = parts.stream;
+    this.compiled = parts.compiled;
+    this.home = parts.home;
+    this.rank = parts.rank;
+    this.grid = parts.grid;
+    this.block = parts.block;
+    this.args = parts.args;
+    this.firstSite = parts.firstSite;
+    this.previous = parts.previous;
+    this.onReleased = parts.onReleased;
+    this.onEnd = () => parts.onEnd(this);
+  }
 
   get kernel(): string {
     return this.compiled.module.name;

@@ -3,6 +3,7 @@
  * one node or several; ranks of different ones meet over the fabric.
  */
 import { ArgumentError, HeddleError, requireInteger } from '../errors/index.js';
+import { MAX_RANKS } from './group.js';
 
 /** The nodes of a world, as one of its ranks sees them. */
 export interface Topology {
@@ -69,6 +70,7 @@ export function nodesByReach(reaches: readonly (readonly boolean[])[]): number[]
 
 /** Equal nodes of consecutive ranks. */
 export function evenNodes(ranks: number, nodes: number): number[] {
+  requireInteger('ranks', ranks, 1, MAX_RANKS);
   requireInteger('nodes', nodes, 1, ranks);
   if (ranks % nodes !== 0)
     throw new ArgumentError('nodes', nodes, `a divisor of ${ranks}, the number of ranks`);

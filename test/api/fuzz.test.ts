@@ -134,6 +134,7 @@ const pure: readonly Call[] = [
       },
     ],
   },
+  { name: 'evenNodes', of: worlds.evenNodes, good: [4, 2] },
   {
     name: 'launchReporting',
     of: (what, options, onLine) => worlds.launchReporting(what, options, onLine),

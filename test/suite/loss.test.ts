@@ -247,3 +247,36 @@ it('a rank whose program throws is lost to the others, and what it threw is what
   expect(summary(errors)).toEqual(['1 dispatch 1', '1 dispatch 1']);
   expect(((errors[0]!.cause as RankLostError).cause as Error).message).toContain('rank 1 falls');
 });
+
+/** To the first expert of the victim. */
+const toVictim: Brought = {
+  topkIds: Int32Array.of(2, -1, -1),
+  topkWeights: Float32Array.of(1, 1, 1),
+};
+
+it('a scale that never comes is a loss, though the elements that it is for have come', async () => {
+  const machine: SimMachine = SimMachine.create({
+    ranks,
+    mode: 'checked',
+    // The victim dies between the two stores that a row of 16 elements takes.
+    watch: (site) => ({
+      access(_thread, kind, order, _scope, _buffer, _offset, bytes, id) {
+        const elements = kind === 'write' && order === 'relaxed' && bytes === 16;
+        if (elements && site(id).where.includes('one-sided/e4m3.ts')) machine.kill(victim);
+      },
+    }),
+  });
+  const errors: RankLostError[] = [];
+  const world = World.local({ ranks, device: 'sim', sim: machine }, async (world) => {
+    const rank = await prepare(world, ways['push, as e4m3']!, world.rank === 0 ? toVictim : nothing);
+    rank.dispatch();
+    rank.combine();
+    const ended = rank.ep.synchronize(rank.stream);
+    if (world.rank === 0) errors.push(await ended.then(() => null).catch((thrown) => thrown));
+    else await ended;
+  });
+  await expect(world).rejects.toThrow('rank 1 of the simulated machine was killed');
+  expect(errors[0]).toBeInstanceOf(RankLostError);
+  expect(summary(errors)).toEqual(['1 combine 1']);
+  expect(machine.statistics.timeLimits).toBe(1);
+});
