@@ -2,6 +2,8 @@
  * Random numbers that are the same everywhere: integer arithmetic only, no `Math.random`, no transcendental
  * functions. The only generator of this room.
  */
+import { requireInteger } from '../errors/index.js';
+
 export interface Random {
   /** 32 random bits. */
   bits(): number;
@@ -25,7 +27,8 @@ export function random(...seeds: readonly number[]): Random {
     z = Math.imul(z ^ (z >>> 13), 0xc2b2ae35);
     return z ^ (z >>> 16);
   };
-  for (const seed of seeds) {
+  for (const [i, seed] of seeds.entries()) {
+    requireInteger(`seeds[${i}]`, seed, Number.MIN_SAFE_INTEGER, Number.MAX_SAFE_INTEGER);
     state ^= seed | 0;
     state = mix() ^ Math.floor(seed / 2 ** 32);
   }
