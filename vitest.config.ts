@@ -3,15 +3,18 @@ import { defineConfig } from 'vitest/config';
 const source = (path: string): string => new URL(`./src/${path}`, import.meta.url).pathname;
 
 /**
- * These share a process, and with it the modules under test, whose loading takes longer than most of their tests: they
- * leave nothing behind that others could meet. Each file of the rest has a process of its own.
+ * Tests share processes, and with them the modules under test, whose loading takes longer than most of their tests. These
+ * files leave something behind that others would meet, so each has a process of its own.
  */
-const together = [
-  'test/{bench,device,lang/cuda,layer,plan,testing,tuning}/**/*.test.ts',
-  // What that one provides stays provided.
-  'test/lang/!(provided).test.ts',
-  'test/sim/*.test.ts',
-  'test/moe/{memory,tensor,validate}.test.ts',
+const apart = [
+  // Calls everything wrongly: who knows what stays.
+  'test/api/fuzz.test.ts',
+  // Puts another module in the place of one.
+  'test/cuda/compiler.test.ts',
+  // A library that could not be opened is not tried again.
+  'test/fabric/unavailable.test.ts',
+  // What it provides stays provided.
+  'test/lang/provided.test.ts',
 ];
 
 export default defineConfig({
@@ -28,11 +31,16 @@ export default defineConfig({
     pool: 'forks',
     maxWorkers: 2,
     projects: [
-      { extends: true, test: { name: 'together', isolate: false, include: together } },
       {
         extends: true,
-        test: { name: 'apart', include: ['test/**/*.test.ts'], exclude: ['test/gpu/**', ...together] },
+        test: {
+          name: 'together',
+          isolate: false,
+          include: ['test/**/*.test.ts'],
+          exclude: ['test/gpu/**', ...apart],
+        },
       },
+      { extends: true, test: { name: 'apart', include: apart } },
     ],
   },
 });

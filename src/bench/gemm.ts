@@ -177,7 +177,7 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number): Promise
   const sorted = { x: some([room, hidden]), both: some([room, 2 * inner]), made: some([room, hidden]) };
   const between = some([room, inner]);
   const shape = { experts, hidden, inner, topK, rows };
-  const kernels = mlpKernels({ of: 'plan', ...shape, kind: device.kind });
+  const kernels = mlpKernels({ of: 'plan', e4m3: false, ...shape, kind: device.kind });
   const times = async (
     which: 'gateUp' | 'down',
     addresses: Readonly<Record<'gathered' | 'from' | 'to' | 'library', number>>,
@@ -196,6 +196,7 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number): Promise
     site.set.offsets(offsets.data);
     site.set.routes(routes.data);
     site.set.count(0);
+    site.set.scales(addresses.gathered); // nobody looks
     site.set.from(addresses.gathered);
     site.set.weights(weights[which].data);
     site.set.to(addresses.to);

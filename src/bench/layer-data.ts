@@ -13,8 +13,8 @@ import type { Noise } from './inputs.js';
 import type { Timing } from './timing.js';
 
 /** What can be simulated of a model. */
-export function inSmall({ sharedInner, ...model }: MoeModel): MoeModel {
-  return { ...model, hidden: 64, inner: 64, ...(sharedInner !== undefined && { sharedInner: 64 }) };
+export function inSmall({ sharedInner, ...model }: MoeModel, hidden = 64): MoeModel {
+  return { ...model, hidden, inner: 64, ...(sharedInner !== undefined && { sharedInner: 64 }) };
 }
 
 /** The model, with so many experts on each of the ranks instead of its own. */
@@ -50,10 +50,10 @@ export class LayerData {
       down: filled([...lead, hidden, length]),
     });
     // Logits of about ±2: what is chosen varies from token to token.
-    const { uniform } = random(seed, 17);
+    const draw = random(seed, 17);
     const rows = Float32Array.from(
       { length: experts * hidden },
-      () => ((2 * uniform() - 1) * 3) / Math.sqrt(hidden),
+      () => ((2 * draw.uniform() - 1) * 3) / Math.sqrt(hidden),
     );
     return new LayerData(
       model,

@@ -5,7 +5,13 @@ import type { Spread } from './statistics.js';
 
 const line = (cells: readonly string[]): string => cells.map((cell) => cell.padStart(10)).join('');
 const names = {
-  ...{ router: 'router', 'dispatch + combine': 'd + c', plan: 'plan', reduce: 'reduce' },
+  ...{
+    router: 'router',
+    'rows to fp8': 'to fp8',
+    'dispatch + combine': 'd + c',
+    plan: 'plan',
+    reduce: 'reduce',
+  },
   ...{ experts: 'experts', shared: 'shared', add: 'add' },
   ...{ 'in a row': 'in a row', split: 'split', 'two micro-batches': 'two' },
   ...{ 'one-sided, in a row': 'one-sided', 'NCCL, in a row': 'NCCL' },

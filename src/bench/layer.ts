@@ -5,7 +5,7 @@
 import type { NcclCommunicator } from '../cuda/index.js';
 import { HeddleError } from '../errors/index.js';
 import { evenRows } from '../kernels/index.js';
-import type { MoeModel } from '../layer/index.js';
+import { type MoeModel, scaleBlock } from '../layer/index.js';
 import {
   emptyTensor,
   layerBatches,
@@ -33,6 +33,8 @@ export interface LayerBenchPlan {
   readonly expertsHere: number | null;
   readonly tokens: readonly number[];
   readonly family?: string;
+  /** How dispatch carries rows. */
+  readonly rows: 'bf16' | 'fp8';
   readonly nccl: boolean;
   /** Also look at one forward of the last number of tokens, event by event. */
   readonly trace: boolean;
@@ -42,6 +44,7 @@ export interface LayerBenchPlan {
 
 export const layerParts = [
   'router',
+  'rows to fp8',
   'dispatch + combine',
   'plan',
   'reduce',
@@ -132,10 +135,10 @@ export async function benchLayer(
   };
 }
 
-const modelFor = ({ profile, ranks, expertsHere, device }: LayerBenchPlan): MoeModel =>
+const modelFor = ({ profile, ranks, expertsHere, device, rows }: LayerBenchPlan): MoeModel =>
   device === 'cuda'
     ? modelWith(profile, ranks, expertsHere)
-    : inSmall(modelWith(profile, ranks, expertsHere ?? 4));
+    : inSmall(modelWith(profile, ranks, expertsHere ?? 4), rows === 'fp8' ? scaleBlock : 64);
 
 /** One number of tokens. */
 class LayerBench {
@@ -156,8 +159,14 @@ class LayerBench {
     const rows = () => emptyTensor(device, 'bf16', [tokens, model.hidden]);
     this.io = { x: rows(), out: rows() };
     noise.fill(timing.stream, this.io.x.data, this.io.x.bytes);
-    const { family } = plan;
-    this.options = { model, maxTokens: tokens, ...weights, ...(family !== undefined && { family }) };
+    const { family, rows: format } = plan;
+    this.options = {
+      model,
+      maxTokens: tokens,
+      rows: format,
+      ...weights,
+      ...(family !== undefined && { family }),
+    };
   }
 
   free(): void {
@@ -225,9 +234,10 @@ class LayerBench {
   async #parts(layer: MoeLayer) {
     const { timing, tokens, io } = this;
     const { stream, world } = timing;
-    const { router, ep, plan, experts, shared } = layerBatches(layer)[0]!.parts;
+    const { router, narrow, ep, plan, experts, shared } = layerBatches(layer)[0]!.parts;
     const { received } = ep;
-    const inputs = { ...router.route(io.x, stream), payloads: { x: io.x } };
+    const payloads = narrow?.payloads(io.x, stream) ?? { x: io.x };
+    const inputs = { ...router.route(io.x, stream), payloads };
     const round = await this.#time([
       () => {
         ep.dispatch(inputs, stream);
@@ -244,6 +254,7 @@ class LayerBench {
     const without = (a: Spread, b: Spread): Spread => ({ ...a, median: a.median - b.median });
     const parts: Partial<Record<LayerPart, Spread>> = {
       router: await this.#time([() => void router.route(io.x, stream)]),
+      ...(narrow && { 'rows to fp8': await this.#time([() => void narrow.payloads(io.x, stream)]) }),
       'dispatch + combine': round,
       plan: await this.#time([() => void plan.plan(received, stream)]),
       reduce,
@@ -262,7 +273,7 @@ class LayerBench {
     const { model } = this.data;
     const of = workload({
       ...{ profile: 'custom', hidden: model.hidden, experts: model.experts, topK: model.topK },
-      ...{ ranks: plan.ranks, dtype: 'bf16', combineDtype: 'bf16', router: 'uniform', seed: 1 },
+      ...{ ranks: plan.ranks, dtype: plan.rows, combineDtype: 'bf16', router: 'uniform', seed: 1 },
     });
     const round = NcclRound.create(timing, communicator, noise, of, routeSets(of, tokens, 1), 1);
     const [dispatch, combine] = round.steps('sparse', ['dispatch', 'combine']);
@@ -270,7 +281,10 @@ class LayerBench {
     const { stream } = timing;
     const time = await this.#time(
       [
-        () => void batch.parts.router.route(io.x, stream),
+        () => {
+          batch.parts.router.route(io.x, stream);
+          batch.parts.narrow?.payloads(io.x, stream);
+        },
         dispatch!,
         () => batch.experts(stream),
         combine!,

@@ -3,6 +3,7 @@ import { ArgumentError, requireInteger } from '../errors/index.js';
 import {
   type FormatName,
   formats,
+  limits,
   type Payload,
   type Profile,
   payloadsFor,
@@ -50,9 +51,9 @@ export function workload(options: WorkloadOptions): Workload {
   const { ranks, replicas = 1, dtype, combineDtype } = options;
   const numbers = options.profile === 'custom' ? custom(options) : profile(options.profile);
   const hidden = requireInteger('hidden', options.hidden ?? numbers.hidden, 1, 2 ** 18);
-  const experts = requireInteger('experts', options.experts ?? numbers.experts, 1, 65_536);
-  const topK = requireInteger('topK', options.topK ?? numbers.topK, 1, 32);
-  requireInteger('ep', ranks, 1, 72);
+  const experts = requireInteger('experts', options.experts ?? numbers.experts, 1, limits.experts);
+  const topK = requireInteger('topK', options.topK ?? numbers.topK, 1, limits.topK);
+  requireInteger('ep', ranks, 1, limits.ranks);
   requireInteger('replicas', replicas, 1, ranks);
   requireInteger('seed', options.seed, 0, 2 ** 32 - 1);
   if (!Object.hasOwn(formats, dtype))

@@ -27,8 +27,8 @@ export interface CheckReport {
 
 const defaultSchedules = 2000;
 
-/** Seeds that a configuration runs one after the other. */
-const seedsInARow = 4;
+/** Seeds that a configuration runs one after the other. Its kernels are compiled anew for each row. */
+const seedsInARow = 16;
 
 const inRows = (seeds: readonly string[]): string[][] =>
   Array.from({ length: Math.ceil(seeds.length / seedsInARow) }, (_, row) =>

@@ -1,5 +1,5 @@
 import { writeFileSync } from 'node:fs';
-import type { Command } from 'commander';
+import { type Command, Option } from 'commander';
 import { benchLayer, chromeTrace, layerHead, layerLine } from '../bench/index.js';
 import { closing, familyOption, type Measuring, measuring, profileOption, tabulate } from './bench-common.js';
 import { integer, integers } from './counts.js';
@@ -11,6 +11,7 @@ interface LayerFlags extends Measuring {
   readonly experts?: number;
   readonly tokens?: readonly number[];
   readonly family?: string;
+  readonly rows: 'bf16' | 'fp8';
   readonly nccl: boolean;
   readonly trace?: string;
 }
@@ -25,14 +26,17 @@ export function registerLayer(bench: Command): void {
     .option('--experts <n>', 'experts of each rank (default: the model’s, over the ranks)', integer)
     .option('--tokens <list>', 'tokens a rank (default: 1,8,32,128,512,4096, simulated 2)', integers)
     .addOption(familyOption())
+    .addOption(
+      new Option('--rows <format>', 'as dispatch carries them').choices(['bf16', 'fp8']).default('bf16'),
+    )
     .option('--no-nccl', 'without NCCL in Heddle’s place')
     .option('--trace <file>', 'write a timeline of one forward, for ui.perfetto.dev');
   measuring(command, 'GPUs; or the simulator, to try the command with small rows', 30)
     .addHelpText(
       'after',
       `
-Times in µs, medians of the slowest rank in CUDA graphs. First each part by itself: router, dispatch and combine back to
-back (d + c), plan, reduce, experts, shared expert, adding it. Then the layer: one phase after another; as sends and receives
+Times in µs, medians of the slowest rank in CUDA graphs. First each part by itself: router, rows to fp8 where they travel
+so, dispatch and combine back to back (d + c), plan, reduce, experts, shared expert, adding it. Then the layer: one phase after another; as sends and receives
 with the shared expert between them, where there is one; in two micro-batches; one phase after another by the one-sided
 family, where another carries the layer; and with NCCL's sends and receives of as many rows, whose counts the host knows, in
 place of dispatch and combine. tokens/s is of all ranks and the fastest way; 'exposed' is what of that is neither router nor
@@ -47,11 +51,29 @@ ${closing(
     .action(run);
 }
 
-async function run({ profile, ep, device, nccl, family, json, trace, ...flags }: LayerFlags): Promise<void> {
+async function run({
+  profile,
+  ep,
+  device,
+  nccl,
+  family,
+  rows,
+  json,
+  trace,
+  ...flags
+}: LayerFlags): Promise<void> {
   requireWritable('--trace', trace);
   const simulated = device === 'sim';
   const plan = {
-    ...{ profile, ranks: ep, expertsHere: flags.experts ?? null, nccl, device, trace: trace !== undefined },
+    ...{
+      profile,
+      ranks: ep,
+      expertsHere: flags.experts ?? null,
+      nccl,
+      rows,
+      device,
+      trace: trace !== undefined,
+    },
     tokens: flags.tokens ?? (simulated ? [2] : [1, 8, 32, 128, 512, 4096]),
     ...(family !== undefined && { family }),
     iterations: flags.iterations ?? (simulated ? 1 : 30),

@@ -1,6 +1,7 @@
 import { availableParallelism } from 'node:os';
 import { styleText } from 'node:util';
-import { type Command, InvalidArgumentError } from 'commander';
+import { setFlagsFromString } from 'node:v8';
+import type { Command } from 'commander';
 import {
   type CheckOptions,
   type CheckProgress,
@@ -11,6 +12,7 @@ import {
   checkSubjectsModule,
   formatFinding,
 } from '../check/index.js';
+import { integerFrom } from './counts.js';
 
 interface Options {
   readonly seeds?: number;
@@ -26,6 +28,12 @@ const exhaustiveLimit = 10_000;
 
 /** Beyond that, what each thread compiles anew costs more than it gains. */
 const mostWorkers = 8;
+
+/**
+ * Larger functions stay as they are: those are kernels, each of which runs for a few schedules only. To optimise them costs
+ * more than it saves, and it takes the processors of other workers.
+ */
+const mostOptimizedBytes = 3000;
 
 /** Adds `heddle check`. */
 export function register(program: Command): void {
@@ -60,6 +68,7 @@ Examples:
   $ heddle check --replay 'push, 3 ranks/priority-17'`,
     )
     .action(async (kernels: readonly string[], options: Options) => {
+      setFlagsFromString(`--max-optimized-bytecode-size=${mostOptimizedBytes}`);
       const workers = Math.min(mostWorkers, availableParallelism());
       const { text, clean } = await runCheck(checkSubjects, kernels, { workers, ...options });
       process.stdout.write(text);
@@ -97,13 +106,7 @@ export async function runCheck(
   return { text: `${JSON.stringify(printed, null, 2)}\n`, clean };
 }
 
-function count(text: string): number {
-  const n = Number(text);
-  if (!Number.isInteger(n) || n < 1 || n > 1_000_000) {
-    throw new InvalidArgumentError('It must be an integer from 1 to 1000000.');
-  }
-  return n;
-}
+const count = integerFrom(1, 1_000_000);
 
 function render(report: CheckReport, options: Options, seconds: number, clean: boolean): string {
   const colour = process.stdout.isTTY ? styleText : (_: unknown, text: string) => text;

@@ -1,15 +1,25 @@
 /** Whole numbers among the arguments of a command. */
 import { InvalidArgumentError } from 'commander';
 
-export function integer(value: string): number {
-  if (!/^\d+$/.test(value) || Number(value) > 2 ** 32 - 1)
-    throw new InvalidArgumentError('It must be a whole number.');
-  return Number(value);
-}
+/** What reads an integer from `least` to `most`. */
+export const integerFrom =
+  (least: number, most: number) =>
+  (value: string): number => {
+    const n = Number(value);
+    if (!/^-?\d+$/.test(value) || n < least || n > most) {
+      throw new InvalidArgumentError(`It must be an integer from ${least} to ${most}.`);
+    }
+    return n;
+  };
 
+/** Of anything: whoever takes it knows its range. */
+export const integer = integerFrom(0, 2 ** 32 - 1);
+
+/** A list of numbers of tokens, rows or multiprocessors. */
 export function integers(value: string): number[] {
-  const list = value.split(',').map(integer);
-  if (list.some((n) => n < 1 || n > 2 ** 20))
-    throw new InvalidArgumentError('It must be numbers from 1 to 1048576, like 1,8,128.');
-  return list;
+  try {
+    return value.split(',').map(integerFrom(1, 2 ** 20));
+  } catch {
+    throw new InvalidArgumentError('It must be integers from 1 to 1048576, like 1,8,128.');
+  }
 }

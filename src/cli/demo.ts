@@ -1,5 +1,5 @@
 import { totalmem } from 'node:os';
-import { type Command, InvalidArgumentError } from 'commander';
+import type { Command } from 'commander';
 import { countGpus } from '../cuda/index.js';
 import { ArgumentError, requireInteger, UnavailableError } from '../errors/index.js';
 import { mostRoutedExperts } from '../kernels/index.js';
@@ -7,6 +7,7 @@ import { dtypes, limits, profiles, type RowDtype, type Shape } from '../layer/in
 import { leastWindowBytes, MoeLayer } from '../moe/index.js';
 import { shapeOfRounds } from '../testing/index.js';
 import type { DeviceChoice } from '../world/index.js';
+import { integer } from './counts.js';
 import { type DemoSizes, demoLayer, type LayerFigures, layerModel, layerUnit } from './demo-layer.js';
 import { demoRounds } from './demo-rounds.js';
 import { type DemoResult, renderDemo } from './print-demo.js';
@@ -154,9 +155,4 @@ function isSimulated(device: DeviceChoice, ranks: number): boolean {
     if (device === 'auto' && error instanceof UnavailableError) return true;
     throw error;
   }
-}
-
-function integer(text: string): number {
-  if (!/^-?\d+$/.test(text)) throw new InvalidArgumentError('It must be an integer.');
-  return Number(text);
 }

@@ -7,6 +7,7 @@ import {
   type ProviderReport,
   providers,
 } from '../fabric/index.js';
+import { integerFrom } from './counts.js';
 
 /** `heddle fabric`: what there is between machines here, and how fast it is. */
 export function register(program: Command): void {
@@ -100,11 +101,7 @@ function providerNamed(text: string): ProviderName {
   return name;
 }
 
-function count(text: string): number {
-  const value = Number(text);
-  if (!Number.isInteger(value) || value < 1) throw new InvalidArgumentError('It must be a positive integer.');
-  return value;
-}
+const count = integerFrom(1, 2 ** 32 - 1);
 
 function factor(text: string): number {
   const value = Number(text);

@@ -35,6 +35,7 @@ import {
   winners,
   writePlots,
 } from '../plan/index.js';
+import { integer } from './counts.js';
 
 interface PlanFlags {
   readonly model: string;
@@ -286,12 +287,6 @@ function read(name: string, path: string): string {
     const why = error instanceof Error ? error.message : String(error);
     throw new UnavailableError(`--${name} ${path} cannot be read: ${why}`, 'Give the path of a JSON file');
   }
-}
-
-function integer(value: string): number {
-  if (!/^\d+$/.test(value) || Number(value) > 2 ** 31)
-    throw new InvalidArgumentError('It must be a whole number.');
-  return Number(value);
 }
 
 function number(value: string): number {

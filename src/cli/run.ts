@@ -2,6 +2,7 @@ import { resolve } from 'node:path';
 import { styleText } from 'node:util';
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { Launch, type LaunchResult, MAX_RANKS } from '../world/index.js';
+import { integerFrom } from './counts.js';
 
 interface RunFlags {
   readonly ranks: number;
@@ -29,11 +30,11 @@ export function register(program: Command): void {
     .argument('<program>', 'JavaScript or TypeScript file; World.join in it joins the world')
     .argument('[args...]', 'passed on to the program')
     .passThroughOptions()
-    .requiredOption('-n, --ranks <count>', 'how many ranks', integerUpTo(MAX_RANKS))
+    .requiredOption('-n, --ranks <count>', 'how many ranks', integerFrom(1, MAX_RANKS))
     .option(
       '--nodes <count>',
       'as equal nodes of consecutive ranks, however the GPUs are connected',
-      integerUpTo(MAX_RANKS),
+      integerFrom(1, MAX_RANKS),
     )
     .addOption(
       new Option(
@@ -105,16 +106,6 @@ function labelFor(stream: NodeJS.WriteStream): (label: string, rank: number) => 
   return (label, rank) => {
     const text = `[${label}]`;
     return `${colours ? styleText(COLOURS[rank % COLOURS.length]!, text) : text} `;
-  };
-}
-
-function integerUpTo(max: number): (value: string) => number {
-  return (value) => {
-    const n = Number(value);
-    if (!/^\d+$/.test(value) || n < 1 || n > max) {
-      throw new InvalidArgumentError(`It must be an integer from 1 to ${max}.`);
-    }
-    return n;
   };
 }
 

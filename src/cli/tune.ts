@@ -1,10 +1,11 @@
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
-import { type Command, InvalidArgumentError, Option } from 'commander';
+import { type Command, Option } from 'commander';
 import { runTuning, sweep, type TuneEvent, type WorkloadOptions } from '../bench/index.js';
 import { families, type Tuning } from '../kernels/index.js';
 import { formats, profiles } from '../layer/index.js';
 import { readTuning, type TunedShape, type TuningFile, tuningFormat, tuningPath } from '../tuning/index.js';
+import { integerFrom } from './counts.js';
 
 interface TuneFlags {
   readonly family: string;
@@ -131,8 +132,4 @@ function save(path: string, found: readonly TunedShape[]): void {
 /** What this run has found. */
 const written: TunedShape[] = [];
 
-function whole(value: string): number {
-  if (!/^\d+$/.test(value) || Number(value) < 1 || Number(value) > 2 ** 20)
-    throw new InvalidArgumentError('It must be a whole number from 1 to 1048576.');
-  return Number(value);
-}
+const whole = integerFrom(1, 2 ** 20);

@@ -88,7 +88,13 @@ export interface WirePlan {
   /** It begins as zeros, except these, of which every bit is set. */
   readonly ones?: readonly Field[];
   /** The proxy's program: what a module exports, and what it is given. Threads share no functions, so it is named. */
-  readonly program: { readonly module: URL; readonly name: string; readonly data: unknown };
+  readonly program: {
+    readonly module: URL;
+    readonly name: string;
+    readonly data: unknown;
+    /** The ranks that it writes to, which also write to this one; all others unless it is said. */
+    readonly reach?: readonly number[];
+  };
 }
 
 /** Memory of this rank alone. */

@@ -8,6 +8,7 @@ import {
   expertForms,
   expertsOf,
   type Layer,
+  limits,
   type RowDtype,
   requireShape,
 } from '../layer/index.js';
@@ -25,6 +26,7 @@ import {
   expertsKernels,
   mlpKernels,
   mostLocalExperts,
+  narrowKernel,
   swigluKernel,
 } from './experts/index.js';
 import { type Family, type Place, type Plan, phases, type TransportName, transports } from './family.js';
@@ -68,12 +70,12 @@ const yesNo = ['yes', 'no'];
 
 /** DeepSeek-V3's layer on the 8 GPUs of a machine. */
 const layerParameters = {
-  ranks: number('ranks that share the experts', [1, 72], 8),
-  replicas: number('consecutive ranks that hold the same tokens', [1, 72], 1),
-  tokens: number('most tokens a rank', [1, 2 ** 20], 128),
+  ranks: number('ranks that share the experts', [1, limits.ranks], 8),
+  replicas: number('consecutive ranks that hold the same tokens', [1, limits.ranks], 1),
+  tokens: number('most tokens a rank', [1, limits.maxTokens], 128),
   hidden: number('elements of a row', [1, 2 ** 18], 7168),
-  experts: number('experts of all ranks', [1, 65_536], 256),
-  topk: number('routes of a token', [1, 32], 8),
+  experts: number('experts of all ranks', [1, limits.experts], 256),
+  topk: number('routes of a token', [1, limits.topK], 8),
   dtype: word('of a row’s elements', ['bf16', 'f16', 'f32'], 'bf16'),
   weights: word('router weights travel', yesNo, 'yes'),
 } satisfies Parameters;
@@ -86,6 +88,7 @@ const mlpParameters = {
   topk: layerParameters.topk,
   rows: number('rows that an expert is likely to have', [1, 2 ** 26], 16),
   of: word('whose rows: a plan’s, or all of one expert', ['plan', 'all'], 'plan'),
+  format: word('of rows that arrive', ['bf16', 'fp8'], 'bf16'),
 } satisfies Parameters;
 
 const travelling = {
@@ -163,6 +166,7 @@ export const registry: readonly RegisteredKernel[] = [
     { inner: mlpParameters.inner },
     (shape) => swigluKernel(shape.number('inner'), 256),
   ),
+  entry('experts_narrow', 'rows as e4m3 with scales, for dispatch to carry', {}, () => narrowKernel(256)),
   ofRouter('router_logits', 'products of tokens with the router’s rows of experts', 'logits'),
   ofRouter('router_choose', 'the best experts of each token, and their weights', 'choose'),
   entry('flag_barrier', 'what it costs that all ranks meet', { ranks: layerParameters.ranks }, (shape) => {
@@ -179,7 +183,7 @@ export const registry: readonly RegisteredKernel[] = [
       name,
       summary,
       {
-        ranks: number('ranks', [2, 72], 8),
+        ranks: number('ranks', [2, limits.ranks], 8),
         vectors: number('16-byte vectors to each peer', [1, 2 ** 26], 2 ** 16),
       },
       (shape) => {
@@ -312,7 +316,8 @@ function ofMlp(name: string, summary: string, which: keyof ReturnType<typeof mlp
     const experts = of === 'all' ? 1 : shape.number('experts');
     const [hidden, inner] = [shape.number('hidden'), shape.number('inner')];
     const [topK, rows] = [shape.number('topk'), shape.number('rows')];
-    return mlpKernels({ of, experts, hidden, inner, topK, rows, kind: 'cuda' })[which].kernel;
+    const e4m3 = shape.text('format') === 'fp8';
+    return mlpKernels({ of, e4m3, experts, hidden, inner, topK, rows, kind: 'cuda' })[which].kernel;
   });
 }
 

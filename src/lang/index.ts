@@ -3,6 +3,7 @@ export {
   type AbiOptions,
   type AbiParameter,
   compileOptions,
+  defaultMaxPeers,
   entryName,
   type PrintOptions,
   parameterAbi,

@@ -1,5 +1,6 @@
 /** What an expert computes of a row, in the plainest code. Kernels agree with it but for the order in which they add. */
 import { type Bits, fromF32, toF32 } from './dtype.js';
+import { scaleBlock } from './shape.js';
 
 /** Of one expert, bf16: [2 · inner, hidden], gates first, and [hidden, inner]. */
 export interface MlpMatrices {
@@ -19,6 +20,13 @@ export function mlp(rows: Bits, hidden: number, { gateUp, down }: MlpMatrices): 
   }
   const rounded = toF32('bf16', fromF32('bf16', between));
   return fromF32('bf16', product(rounded, toF32('bf16', down), inner));
+}
+
+/** Rows of e4m3 with a scale for every 128 elements, as bf16. */
+export function widen(rows: Bits, scales: Float32Array): Bits {
+  const values = toF32('e4m3', rows);
+  for (let i = 0; i < values.length; i++) values[i]! *= scales[Math.floor(i / scaleBlock)]!;
+  return fromF32('bf16', values);
 }
 
 /** [rows, length] times the transpose of [columns, length]. */

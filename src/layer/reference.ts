@@ -9,7 +9,7 @@ import { type Bits, dtypes, fromF32, toF32 } from './dtype.js';
 import { expertsOf, isExpert, limits, ownerOf, ranksOf, requireShape, type Shape, sharing } from './shape.js';
 
 export { expand, plan, reduce } from './expert-rows.js';
-export { mlp } from './mlp.js';
+export { mlp, widen } from './mlp.js';
 export { route } from './routing.js';
 
 /** What one rank brings to a round. */

@@ -4,6 +4,7 @@
  */
 
 import { ArgumentError, requireInteger, requireObject, requireOneOf } from '../errors/index.js';
+import { defaultMaxPeers } from '../lang/index.js';
 import { dtypes } from './dtype.js';
 
 /** The element types that rows of expert output may have. */
@@ -142,11 +143,14 @@ export function ranksOf(shape: Pick<Shape, 'experts' | 'ranks'>, routes: Iterabl
   return ranks;
 }
 
-/** What the operation can be asked for. */
+/**
+ * What the operation can be asked for. The simulator has a limit of its own, `maxRanks`: more ranks than a kernel may have, so
+ * that a world of several nodes fits one machine.
+ */
 export const limits = {
-  /** The ranks of one NVLink domain: an NVL72 rack. */
-  ranks: 72,
-  /** The ranks of a world of several such domains: routes are made for them too, to plan with. */
+  /** That share the experts, for every rank has an address in each launch: one NVLink domain, an NVL72 rack. */
+  ranks: defaultMaxPeers,
+  /** That a world may have: groups, transfers and plans of several such domains. */
   worldRanks: 1024,
   experts: 65_536,
   topK: 32,

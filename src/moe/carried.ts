@@ -27,7 +27,7 @@ export class Carried {
   ) {}
 
   /** Every rank of the world calls it with its plan of the same layer. */
-  static async out(world: World, plan: Plan, limit: number): Promise<Carried> {
+  static async out(world: World, plan: Plan, waitMs: number): Promise<Carried> {
     const { device } = world;
     const windows = new Map<WindowPlan, SharedWindow>();
     for (const of of plan.windows) {
@@ -40,11 +40,11 @@ export class Carried {
     }
     if (windows.size > 0) await world.barrier('preparing windows');
     const buffers = new Map(plan.buffers.map((of) => [of, device.allocate(of.bytes, of.purpose)]));
-    const wire = plan.wire && (await layWire(world, plan.wire));
+    const wire = plan.wire && (await layWire(world, plan.wire, waitMs));
 
     const placed = {
       rank: world.topology.localRank,
-      limit,
+      limit: 1000 * waitMs,
       window: (of: WindowPlan | WirePlan) => (of.kind === 'wire' ? wire!.window : windows.get(of)!),
       address: (of: BufferPlan) => buffers.get(of)!.address,
     };
@@ -110,11 +110,16 @@ interface Wire {
   readonly proxy: RunningProxy;
 }
 
-async function layWire(world: World, { layout, purpose, program, ones = [] }: WirePlan): Promise<Wire> {
+async function layWire(
+  world: World,
+  { layout, purpose, program, ones = [] }: WirePlan,
+  waitMs: number,
+): Promise<Wire> {
   const memory = world.device.allocateMapped(layout.bytes, purpose);
   for (const { offset, bytes, value } of fillsOf(ones)) memory.raw.fill(value, offset, offset + bytes);
   const { address, bytes } = memory;
-  const proxy = await world.startProxy({ ...program, memory });
+  // Who does not answer is named by the network, before kernels give up, which may be waiting for whoever waits for it.
+  const proxy = await world.startProxy({ ...program, memory, timeoutMs: Math.ceil(waitMs / 2) });
   return { memory, window: { rank: 0, bases: [address], bytes }, proxy };
 }
 

@@ -47,10 +47,14 @@ export class DenseMlp {
     requireTensor('gateUp', gateUp);
     const hidden = gateUp.shape.at(-1) ?? 0;
     const { inner } = requireWeights(options, null, hidden);
-    const sites = await mlpSites(device, { of: 'all', experts: 1, hidden, inner, topK: 1, rows: maxTokens });
+    const sites = await mlpSites(device, {
+      ...({ of: 'all', e4m3: false, experts: 1, topK: 1 } as const),
+      ...{ hidden, inner, rows: maxTokens },
+    });
     const between = emptyTensor(device, 'bf16', [maxTokens, inner], 'inner rows of the dense MLP');
     for (const { set } of [sites.gateUp, sites.down]) {
-      // There is no plan, and nobody looks.
+      // There is no plan and there are no scales, and nobody looks.
+      set.scales(gateUp.data);
       set.counts(gateUp.data);
       set.offsets(gateUp.data);
       set.routes(gateUp.data);

@@ -11,7 +11,7 @@ import { requireSameEverywhere } from './agreement.js';
 import { Carried } from './carried.js';
 import { type Choice, choose } from './choice.js';
 import { type MemoryOptions, type MemoryUse, memoryFor, memoryOf, requireRoom } from './memory.js';
-import { type ExpertParallelOptions, layerOf, limitOf, placeOf, roundsOf } from './options.js';
+import { type ExpertParallelOptions, layerOf, placeOf, roundsOf, waitMsOf } from './options.js';
 import type { Combining, Dispatched, Stage } from './stages.js';
 import type { Tensor } from './tensor.js';
 import { type Received, Track } from './track.js';
@@ -108,8 +108,8 @@ export class ExpertParallel {
       throw new ArgumentError('world', world, 'what World.local or World.join gives');
     }
     const layer = layerOf(world.ranks, options);
-    const limit = limitOf(options);
     const { device, rank, topology } = world;
+    const waitMs = waitMsOf(options, device.kind);
     const place = placeOf({ kind: device.kind, rank, topology }, options);
     const choice = choose(layer, place, device, options);
     const { family, tuning } = choice;
@@ -120,7 +120,7 @@ export class ExpertParallel {
     const plan = family.plan(layer, place, tuning);
     requireRoom(memoryOf(plan, rounds), layer, device);
     const track = async () =>
-      new Track(device, layer, await Carried.out(world, plan, limit), options.payloads);
+      new Track(device, layer, await Carried.out(world, plan, waitMs), options.payloads);
     const tracks: [Track, ...Track[]] = [await track()];
     if (rounds === 2) tracks.push(await track());
     return new ExpertParallel({ world, layer, split, choice, tracks });
@@ -286,11 +286,14 @@ export class ExpertParallel {
     throw new RankLostError(heard.ranks, operation, undefined, { cause: heard });
   }
 
-  /** What the group knows, or else the rank's own proxy. */
+  /** What the group knows, or else the rank's own proxy: one that fell by itself has made this rank the lost one. */
   get #heard(): unknown {
-    const { signal } = this.world.group;
-    if (signal.aborted) return signal.reason;
-    return this.#tracks.map(({ carried }) => carried.stopped).find((error) => error !== null) ?? null;
+    const { group, rank } = this.world;
+    if (group.signal.aborted) return group.signal.reason;
+    const stopped =
+      this.#tracks.map(({ carried }) => carried.stopped).find((error) => error !== null) ?? null;
+    if (stopped === null || stopped instanceof RankLostError) return stopped;
+    return new RankLostError([rank], 'the work of its proxy', undefined, { cause: stopped });
   }
 
   /** What the kernels recorded, or else what the group has heard; null where all is well. */

@@ -6,14 +6,14 @@
 import type { Stream } from '../device/index.js';
 import { ArgumentError, DisposedError, requireObject, requireOneOf } from '../errors/index.js';
 import { evenRows, slotsOf } from '../kernels/index.js';
-import { expertsOf } from '../layer/index.js';
+import { expertsOf, scaleBlock } from '../layer/index.js';
 import { type ExpertSizes, ExpertsPlan, type Receiving } from './experts-plan.js';
 import type { MemoryUse } from './memory.js';
 import { cublasRun } from './mlp-cublas.js';
 import { heddleRun } from './mlp-heddle.js';
 import type { MlpRun } from './mlp-run.js';
 import { type MlpWeights, requireWeights } from './mlp-weights.js';
-import { describe } from './tensor.js';
+import { describe, type Tensor } from './tensor.js';
 import type { Received } from './track.js';
 
 /** Who multiplies. */
@@ -23,6 +23,8 @@ export type Gemm = (typeof gemms)[number];
 export interface ExpertsMlpOptions extends MlpWeights {
   /** The payload that experts take, bf16 rows of the output's length. Default 'x'. */
   readonly payload?: string;
+  /** The payload of scales, f32: then rows are e4m3, with a scale for every 128 elements. */
+  readonly scales?: string;
   /** Default 'heddle'. */
   readonly gemm?: Gemm;
 }
@@ -49,7 +51,7 @@ export class ExpertsMlp {
     if (!(plan instanceof ExpertsPlan))
       throw new ArgumentError('plan', plan, 'what ExpertsPlan.create gives');
     requireObject('options', options, 'weights: { gateUp, down }');
-    const { payload = 'x', gemm = 'heddle' } = options;
+    const { payload = 'x', scales, gemm = 'heddle' } = options;
     requireOneOf('gemm', gemm, gemms);
     const { world, shape: layer, received } = of;
     for (const [name, part] of Object.entries({ world, shape: layer, received }))
@@ -57,11 +59,20 @@ export class ExpertsMlp {
     const { topK, output } = layer;
     const { hidden, dtype } = output;
     if (dtype !== 'bf16') throw new ArgumentError('output.dtype', dtype, "'bf16', what experts make");
-    const from = received.payloads[payload];
-    if (from === undefined || from.bytes !== 2 * hidden * slotsOf(layer)) {
-      const was = from === undefined ? payload : describe(from);
-      throw new ArgumentError('payload', was, `rows of ${hidden} bf16`);
-    }
+    const rowsOf = (argument: string, name: string, bytes: number, what: string): Tensor => {
+      const from = received.payloads[name];
+      if (from?.bytes === bytes * slotsOf(layer)) return from;
+      throw new ArgumentError(argument, from === undefined ? name : describe(from), `rows of ${what}`);
+    };
+    if (scales !== undefined && gemm === 'cublas')
+      throw new ArgumentError('scales', scales, "left out: with gemm 'cublas' rows are bf16");
+    const from =
+      scales === undefined
+        ? { x: rowsOf('payload', payload, 2 * hidden, `${hidden} bf16`), scales: null }
+        : {
+            x: rowsOf('payload', payload, hidden, `${hidden} e4m3`),
+            scales: rowsOf('scales', scales, (4 * hidden) / scaleBlock, `${hidden / scaleBlock} f32`),
+          };
     const experts = expertsOf(layer, world.rank).count;
     const { inner } = requireWeights(options, experts, hidden);
     const { device } = world;

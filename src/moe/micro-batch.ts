@@ -7,6 +7,7 @@ import { ExpertParallel } from './expert-parallel.js';
 import { ExpertsMlp } from './experts-mlp.js';
 import { ExpertsPlan } from './experts-plan.js';
 import type { LayerPlan, MoeLayerOptions } from './moe-options.js';
+import { Narrow } from './narrow.js';
 import { Router } from './router.js';
 import type { Combining, Dispatched } from './stages.js';
 import { emptyTensor, type OwnedTensor, type Tensor } from './tensor.js';
@@ -14,6 +15,8 @@ import { emptyTensor, type OwnedTensor, type Tensor } from './tensor.js';
 /** What a layer consists of. Each enqueues by itself, which benchmarks make use of. */
 export interface Parts {
   readonly router: Router;
+  /** Null where rows travel as they are. */
+  readonly narrow: Narrow | null;
   readonly ep: ExpertParallel;
   readonly plan: ExpertsPlan;
   readonly experts: ExpertsMlp;
@@ -50,23 +53,28 @@ export class MicroBatch {
 
   /** Every rank of the world calls it. */
   static async create(world: World, plan: LayerPlan, options: MoeLayerOptions): Promise<MicroBatch> {
-    const { model, maxTokens, carrier, rows, gemm } = plan;
+    const { model, maxTokens, carrier, planned, rows, gemm } = plan;
     const { router: weights, experts: mlp, sharedExperts } = options;
     const router = await Router.create(world, model, weights, maxTokens);
+    const narrow = rows === 'fp8' ? await Narrow.create(world, maxTokens, model.hidden) : null;
     const ep = await ExpertParallel.create(world, carrier);
-    const expertsPlan = await ExpertsPlan.create(ep, rows);
-    const experts = await ExpertsMlp.create(ep, expertsPlan, { ...mlp, gemm });
+    const expertsPlan = await ExpertsPlan.create(ep, planned);
+    const experts = await ExpertsMlp.create(ep, expertsPlan, {
+      ...{ ...mlp, gemm },
+      ...(narrow && { scales: 'scales' }),
+    });
     const shared = sharedExperts === undefined ? null : await createShared(world, plan, sharedExperts);
     const { kernel, blocks, threads } = addRows[world.device.kind];
     const add = await callSite(world.device, kernel, { grid: blocks, block: threads, rank: world.rank });
-    return new MicroBatch({ router, ep, plan: expertsPlan, experts, shared }, add);
+    return new MicroBatch({ router, narrow, ep, plan: expertsPlan, experts, shared }, add);
   }
 
   /** Routes the tokens and sends their rows; where phases are split, half of the shared expert while they travel. */
   begin(x: Tensor, stream: Stream): void {
-    const { router, ep } = this.parts;
+    const { router, narrow, ep } = this.parts;
     this.#x = x;
-    const inputs = { ...router.route(x, stream), payloads: { x } };
+    const routed = router.route(x, stream);
+    const inputs = { ...routed, payloads: narrow?.payloads(x, stream) ?? { x } };
     this.mark?.('route', stream);
     if (ep.split) this.#sent = ep.dispatchSend(inputs, stream);
     else ep.dispatch(inputs, stream);
@@ -119,8 +127,8 @@ export class MicroBatch {
   }
 
   async dispose(): Promise<void> {
-    const { router, ep, plan, experts, shared } = this.parts;
-    for (const part of [router, experts, plan, shared?.mlp]) part?.dispose();
+    const { router, narrow, ep, plan, experts, shared } = this.parts;
+    for (const part of [router, narrow, experts, plan, shared?.mlp]) part?.dispose();
     shared?.made.free();
     await ep.dispose();
   }

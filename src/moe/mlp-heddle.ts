@@ -7,14 +7,20 @@ import { mlpSites } from './mlp-sites.js';
 import type { MlpWeights } from './mlp-weights.js';
 import { emptyTensor, type Tensor } from './tensor.js';
 
+/** What experts take: bf16, or e4m3 with scales. */
+export interface Rows {
+  readonly x: Tensor;
+  readonly scales: Tensor | null;
+}
+
 export async function heddleRun(
   device: Device,
   plan: ExpertsPlan,
-  from: Tensor,
-  shape: Omit<MlpShape, 'kind' | 'of'>,
+  from: Rows,
+  shape: Omit<MlpShape, 'kind' | 'of' | 'e4m3'>,
   weights: MlpWeights,
 ): Promise<MlpRun> {
-  const { gateUp, down } = await mlpSites(device, { of: 'plan', ...shape });
+  const { gateUp, down } = await mlpSites(device, { of: 'plan', e4m3: from.scales !== null, ...shape });
   const inner = emptyTensor(device, 'bf16', [plan.rows, shape.inner], 'inner rows of experts');
   const made = emptyTensor(device, 'bf16', [plan.rows, shape.hidden], 'rows that experts made');
   const { counts, offsets, routes } = plan.planned;
@@ -23,8 +29,10 @@ export async function heddleRun(
     set.offsets(offsets.data);
     set.routes(routes.data);
     set.count(0);
+    // Where there are none nobody looks.
+    set.scales((from.scales ?? from.x).data);
   }
-  gateUp.set.from(from.data);
+  gateUp.set.from(from.x.data);
   gateUp.set.weights(weights.gateUp.data);
   gateUp.set.to(inner.data);
   down.set.from(inner.data);

@@ -1,6 +1,6 @@
 /** What an MoE layer takes of a rank's memory beside its weights. */
 import { rowsOfPlan } from '../kernels/index.js';
-import { dtypes, type Layer, outputRowBytes } from '../layer/index.js';
+import { dtypes, type Layer, outputRowBytes, scaleBlock } from '../layer/index.js';
 import { expertsShapeOf } from './experts-options.js';
 import type { MemoryPart, MemoryUse } from './memory.js';
 import type { LayerPlan } from './moe-options.js';
@@ -8,12 +8,12 @@ import { layerOf } from './options.js';
 
 /** `carrier`: what the windows and buffers of one micro-batch's ExpertParallel take. */
 export function layerMemory(
-  { model, microBatches, maxTokens, carrier: options, rows, gemm }: LayerPlan,
+  { model, microBatches, maxTokens, carrier: options, planned: how, rows, gemm }: LayerPlan,
   { ranks, rank }: { readonly ranks: number; readonly rank: number },
   carrier: MemoryUse,
 ): MemoryUse {
   const layer: Layer = layerOf(ranks, options);
-  const shape = expertsShapeOf(layer, rank, rows);
+  const shape = expertsShapeOf(layer, rank, how);
   const planned = rowsOfPlan(shape);
   const routes = ranks * maxTokens * model.topK;
   const row = outputRowBytes(layer);
@@ -24,6 +24,7 @@ export function layerMemory(
   const own = (purpose: string, bytes: number): MemoryPart => ({ purpose, section: null, bytes });
   const parts = [
     own('router', maxTokens * 4 * (model.experts + 2 * model.topK)),
+    own('rows as fp8', rows === 'fp8' ? maxTokens * (hidden + (4 * hidden) / scaleBlock) : 0),
     ...carrier.parts,
     own('plan', 4 * (routes + planned + 2 * shape.experts + 2)),
     own('rows of experts', planned * dtypes.bf16.size * elements),

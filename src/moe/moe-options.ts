@@ -1,6 +1,6 @@
 /** What an MoE layer is created with, and the model that it is one of. */
 import { ArgumentError, requireFlag, requireInteger, requireObject, requireOneOf } from '../errors/index.js';
-import { expertsOf, limits, type MoeModel, type ProfileName, profile } from '../layer/index.js';
+import { expertsOf, limits, type MoeModel, type ProfileName, profile, scaleBlock } from '../layer/index.js';
 import { type Gemm, gemms } from './experts-mlp.js';
 import type { ExpertsPlanOptions } from './experts-options.js';
 import type { MlpWeights } from './mlp-weights.js';
@@ -20,6 +20,11 @@ export interface MoeLayerSizes extends Pick<ExpertsPlanOptions, 'alignment' | 'c
   readonly microBatches?: 1 | 2;
   /** The family of kernels that carries rows. Default 'auto': the first that can, where the ranks are. */
   readonly family?: string;
+  /**
+   * How dispatch carries rows: as they are (default), or as e4m3 with an f32 for every 128 elements, about half the bytes. Then
+   * routed experts see rows that are rounded so; the router and a shared expert do not.
+   */
+  readonly rows?: 'bf16' | 'fp8';
   /**
    * Whose GEMMs the routed experts run: Heddle's (default), or cuBLAS's, which take sizes from the host: then every expert
    * has `capacity` rows of its own, all of them multiplied.
@@ -44,7 +49,8 @@ export interface LayerPlan {
   readonly maxTokens: number;
   /** What carries the rows of a micro-batch. */
   readonly carrier: ExpertParallelOptions;
-  readonly rows: ExpertsPlanOptions;
+  readonly planned: ExpertsPlanOptions;
+  readonly rows: 'bf16' | 'fp8';
   readonly gemm: Gemm;
 }
 
@@ -54,23 +60,35 @@ export function layerPlanOf(options: MoeLayerSizes & Partial<MoeLayerOptions>): 
   const model = modelOf(options.model);
   const overlap = requireFlag('overlap', options.overlap ?? true);
   const gemm = requireOneOf('gemm', options.gemm ?? 'heddle', gemms);
+  const rows = requireOneOf('rows', options.rows ?? 'bf16', ['bf16', 'fp8']);
+  if (rows === 'fp8' && model.hidden % scaleBlock !== 0)
+    throw new ArgumentError(
+      'model.hidden',
+      model.hidden,
+      `a multiple of ${scaleBlock}, because rows are 'fp8'`,
+    );
+  if (rows === 'fp8' && gemm === 'cublas') throw new ArgumentError('rows', rows, "'bf16' with gemm 'cublas'");
   if (microBatches !== 1 && microBatches !== 2)
     throw new ArgumentError('microBatches', microBatches, '1 or 2');
   const most = requireInteger('maxTokens', options.maxTokens, microBatches, limits.maxTokens);
   const maxTokens = Math.ceil(most / microBatches);
   const { experts, topK, hidden } = model;
   return {
-    ...{ model, overlap, microBatches, maxTokens, gemm },
+    ...{ model, overlap, microBatches, maxTokens, rows, gemm },
     carrier: {
       ...{ experts, topK, maxTokens },
-      ...{ payloads: { x: row('bf16', hidden) }, output: row('bf16', hidden) },
+      payloads:
+        rows === 'fp8'
+          ? { x: row('e4m3', hidden), scales: row('f32', hidden / scaleBlock) }
+          : { x: row('bf16', hidden) },
+      output: row('bf16', hidden),
       // Where nothing goes between a send and its receive, one launch is faster.
       split: microBatches === 2 || (overlap && model.sharedInner !== undefined),
       ...(family === 'auto' ? {} : { family }),
       ...(sms === undefined ? {} : { sms }),
       ...(waitMs === undefined ? {} : { waitMs }),
     },
-    rows: {
+    planned: {
       form: gemm === 'cublas' ? 'masked' : 'contiguous',
       ...(alignment === undefined ? {} : { alignment }),
       ...(capacity === undefined ? {} : { capacity }),

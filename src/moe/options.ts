@@ -68,7 +68,10 @@ export interface ExpertParallelOptions {
   readonly rounds?: 1 | 2;
   /** The most multiprocessors that any launch takes, 2 or more. Default: as many as are fastest. */
   readonly sms?: number;
-  /** How long a kernel waits for a peer before it gives up, in ms. Default 10,000. */
+  /**
+   * How long a kernel waits for a peer before it gives up, in ms. A network has half of it for each write. Default 10,000, and
+   * 120,000 where GPUs are simulated, which takes its time.
+   */
   readonly waitMs?: number;
   /** The family of kernels that carries the rows. Default: the first that can (`ep.family` says which). */
   readonly family?: string;
@@ -110,9 +113,9 @@ export function layerOf(ranks: number, options: ExpertParallelOptions): Layer {
   };
 }
 
-/** Microseconds that a kernel waits for a peer. */
-export const limitOf = ({ waitMs = 10_000 }: Pick<ExpertParallelOptions, 'waitMs'>): number =>
-  requireInteger('waitMs', waitMs, 1, 4_000_000) * 1000;
+/** Milliseconds that a kernel waits for a peer. */
+export const waitMsOf = ({ waitMs }: Pick<ExpertParallelOptions, 'waitMs'>, kind: Place['kind']): number =>
+  requireInteger('waitMs', waitMs ?? (kind === 'sim' ? 120_000 : 10_000), 1, 4_000_000);
 
 /** Rounds in flight. */
 export const roundsOf = ({ rounds = 1 }: Pick<ExpertParallelOptions, 'rounds'>): number =>

@@ -1,7 +1,7 @@
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { type Transferable, Worker } from 'node:worker_threads';
+import { SHARE_ENV, type Transferable, Worker, type WorkerOptions } from 'node:worker_threads';
 import { openLibrary } from './library.js';
 
 /** Whether this is TypeScript, run from source, as the tests do. */
@@ -12,7 +12,8 @@ const fromSource = import.meta.url.endsWith('.ts');
  * and since a thread does not inherit the loader of its parent, it registers tsx itself.
  */
 export function startThread(module: URL, data: unknown, transferList: readonly Transferable[] = []): Worker {
-  const given = { workerData: data, transferList: [...transferList] };
+  // Libraries that a thread opens read the process's environment, in which some are told things.
+  const given: WorkerOptions = { workerData: data, transferList: [...transferList], env: SHARE_ENV };
   if (!fromSource) return new Worker(module, given);
   return new Worker(importing(module), { ...given, eval: true, execArgv: [] });
 }

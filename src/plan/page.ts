@@ -1,11 +1,11 @@
 /** One self-contained HTML page from a plan: charts, tables, what was assumed. Nothing is loaded from anywhere. */
+import { limits } from '../layer/index.js';
 import { type Chart, json, type Series, script, style, text, uplot } from '../page/index.js';
 import { advice, advised } from './advice.js';
 import { type Answer, type Candidate, candidates, plan, type Question } from './plan.js';
 import { heading, micro, middle } from './text.js';
 
 const colours = ['heddle', 'nccl', 'published', 'dense', 'half', 'gather', 'loads', 'ceiling'];
-const mostRanks = 1024;
 
 /** The page as text. */
 export function planPage(
@@ -99,7 +99,7 @@ function chart(
 function overRanks(question: Question, asked: readonly Candidate[], tokens: number) {
   const { known, place, layer } = question;
   const { machine } = known;
-  const most = machine.nominal.nic > 0 ? mostRanks : machine.perNode;
+  const most = machine.nominal.nic > 0 ? limits.worldRanks : machine.perNode;
   const ranks: number[] = [];
   for (let n = 2; n <= most; n *= 2) {
     const perNode = Math.min(n, place.perNode === place.ranks ? machine.perNode : place.perNode);

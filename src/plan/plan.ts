@@ -1,6 +1,6 @@
 /** `heddle plan`: what dispatch and combine cost on a machine, for everything that could carry them there. */
 import { ArgumentError, requireInteger } from '../errors/index.js';
-import { type FormatName, type Profile, rowBytes } from '../layer/index.js';
+import { type FormatName, limits, type Profile, rowBytes } from '../layer/index.js';
 import { systemOf } from './cells.js';
 import { type Family, families } from './families.js';
 import { bulkNetwork, type Calibration, heddleMeasured, type KnownMachine } from './machines.js';
@@ -62,7 +62,7 @@ export function placeOn(
   ranks: number,
   nodes = Math.ceil(ranks / machine.perNode),
 ): Place {
-  requireInteger('ep', ranks, 2, 1024);
+  requireInteger('ep', ranks, 2, limits.worldRanks);
   requireInteger('nodes', nodes, 1, ranks);
   if (ranks % nodes !== 0) throw new ArgumentError('ep', ranks, `a multiple of nodes, ${nodes}`);
   const perNode = ranks / nodes;

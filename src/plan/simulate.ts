@@ -4,7 +4,7 @@
  * What the closed form cannot say shows here: how far ranks differ, bursts at a receiver, what one late rank does.
  */
 import { requireInteger } from '../errors/index.js';
-import { ownerOf, type Profile, type Shape } from '../layer/index.js';
+import { limits, ownerOf, type Profile, type Shape } from '../layer/index.js';
 import { drawRoutes } from './draw.js';
 import { networkTime, type Parameters, partsOf, phaseTime, time, type Work } from './model.js';
 import { nodesOf, type Place, type RoutingLaw } from './routing.js';
@@ -46,7 +46,7 @@ const pieceBytes = 64 * 1024;
 export function simulate(round: Round): Simulated {
   const { place, parameters, late, tokens } = round;
   const { ranks } = place;
-  requireInteger('ep', ranks, 1, 1024);
+  requireInteger('ep', ranks, 1, limits.worldRanks);
   requireInteger('tokens', tokens, 1, 1 << 16);
   const transfers = transfersOf(round);
   const moved = movedBy(transfers, round);

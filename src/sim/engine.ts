@@ -78,8 +78,11 @@ export class Engine implements Machine {
   private acting: HostThread | null = null;
   /** Host threads that found nothing to do. */
   private readonly idleHosts = new Set<HostThread>();
-  /** Host threads that may hear of something from outside the machine. */
+  /** Host threads that may hear of something from outside the machine; whether there ever were any. */
   private outside = 0;
+  private connected = false;
+  /** When the machine last ran out of work, in milliseconds. */
+  private idleSince = 0;
   /** Counts what may have given one of them something to do. */
   private moves = 0;
   /** The host programs that have accessed mapped memory, as threads of the detector, by rank. */
@@ -156,7 +159,10 @@ export class Engine implements Machine {
   /** Starts a thread of the host of `rank`, whose turns the schedule gives it. What it returns ends the thread. */
   startHost(rank: number, program: HostProgram): () => void {
     const host = new HostThread(rank, this.newHostThread(rank, program.name), program, this);
-    if (program.hearsOutside) this.outside++;
+    if (program.hearsOutside) {
+      this.outside++;
+      this.connected = true;
+    }
     this.schedule.add(host);
     this.work();
     return () => this.endHost(host);
@@ -258,11 +264,15 @@ export class Engine implements Machine {
 
   /** Nothing can run. Either the hosts will add something, or whoever waits now waits forever. */
   private idle(): void {
-    if (this.wakeHosts((host) => host.program.hearsOutside)) {
+    if (this.idleTurns === 0) this.idleSince = performance.now();
+    const listens = this.wakeHosts((host) => host.program.hearsOutside);
+    if (this.connected && this.endOverdueWaits()) return;
+    const blocked = this.hosts.anyPending && this.hosts.allBlocked(this.killed);
+    if (listens || (this.connected && this.waits.any && !blocked)) {
       this.planTurn(this.idleTurns++ > outsidePatience);
       return;
     }
-    if (!this.hosts.anyPending || !this.hosts.allBlocked(this.killed)) return;
+    if (!blocked) return;
     if (this.idleTurns++ < patience) {
       this.planTurn();
       return;
@@ -435,6 +445,17 @@ export class Engine implements Machine {
       spins.timeIsOver = true;
     }
     spins.forget();
+    return true;
+  }
+
+  /**
+   * Who waits for what comes from outside has real time for it, since only that passes there: its limit counts from when
+   * the machine ran out of work.
+   */
+  private endOverdueWaits(): boolean {
+    if (!this.waits.expireWithin(1000 * (performance.now() - this.idleSince))) return false;
+    this.timeLimits++;
+    this.work();
     return true;
   }
 

@@ -59,12 +59,17 @@ export class Hosts {
       };
       this.pending.add(entry);
       this.waits[rank]!++;
-      start((value) => {
+      const told = (value: T): void => {
         if (!this.pending.delete(entry)) return;
         this.waits[rank]!--;
         this.onTold();
         resolve(value);
-      }, entry.reject);
+      };
+      try {
+        start(told, entry.reject);
+      } catch (error) {
+        entry.reject(error);
+      }
     });
   }
 

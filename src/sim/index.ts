@@ -12,6 +12,7 @@ export {
 } from './machine.js';
 export type { SimHostView } from './mapped.js';
 export type { Nic } from './network.js';
+export { Random } from './random.js';
 export type { Schedule } from './schedule.js';
 export { type HostOperation, type HostSite, hostLine } from './sites.js';
 export type { KernelStatistics, TraceEntry } from './statistics.js';

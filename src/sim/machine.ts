@@ -24,6 +24,7 @@ import { type HostSite, SiteRegistry } from './sites.js';
 import type { KernelStatistics, TraceEntry } from './statistics.js';
 import { type Watcher, watched } from './watched.js';
 
+/** More than the ranks of one kernel, so that a world of several nodes fits one machine. */
 export const maxRanks = 128;
 
 /** How the machine decides who runs next. */
@@ -104,7 +105,7 @@ export class SimMachine {
     const site = (id: SiteId) => sites.site(id);
     const detector = mode === 'checked' ? createDetector({ seed, configuration, site }) : null;
     const log = new FindingLog(seed, configuration, () => detector?.staleReads ?? []);
-    const random = new Random(seed);
+    const random = Random.from(seed);
     const engine = new Engine({
       ranks,
       mode,

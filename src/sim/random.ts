@@ -1,11 +1,20 @@
-/** A small, fast generator of random numbers (sfc32): everything random in a simulated run comes from one seed. */
+/**
+ * Random numbers that are the same everywhere: integer arithmetic only, no `Math.random`, no transcendental functions.
+ * A small, fast generator (sfc32), and the only one; what it starts from is said by whoever makes one.
+ */
 export class Random {
-  private a: number;
-  private b: number;
-  private c: number;
   private counter = 1;
 
-  constructor(seed: string) {
+  constructor(
+    private a: number,
+    private b: number,
+    private c: number,
+  ) {
+    for (let i = 0; i < 12; i++) this.bits(); // sfc32 needs a dozen rounds until its seeds are spread
+  }
+
+  /** From a text: everything random in a simulated run comes from one. */
+  static from(seed: string): Random {
     // FNV-1a, twice with different starts, spreads near-equal seeds ('7', '8') over the whole state.
     let h = 0x811c9dc5;
     let k = 0x9747b28c;
@@ -13,30 +22,27 @@ export class Random {
       h = Math.imul(h ^ seed.charCodeAt(i), 0x01000193);
       k = Math.imul(k ^ seed.charCodeAt(i), 0x85ebca6b);
     }
-    this.a = h | 0;
-    this.b = k | 0;
-    this.c = (h ^ (k >>> 7)) | 0;
-    for (let i = 0; i < 12; i++) this.next();
+    return new Random(h | 0, k | 0, (h ^ (k >>> 7)) | 0);
   }
 
-  /** An integer in [0, 2^32). */
-  next(): number {
-    const t = (((this.a + this.b) | 0) + this.counter) | 0;
+  /** 32 random bits. */
+  bits(): number {
+    const sum = (((this.a + this.b) | 0) + this.counter) | 0;
     this.counter = (this.counter + 1) | 0;
     this.a = this.b ^ (this.b >>> 9);
     this.b = (this.c + (this.c << 3)) | 0;
     this.c = (this.c << 21) | (this.c >>> 11);
-    this.c = (this.c + t) | 0;
-    return t >>> 0;
+    this.c = (this.c + sum) | 0;
+    return sum >>> 0;
   }
 
-  /** An integer in [0, bound). */
-  below(bound: number): number {
-    return Math.floor((this.next() / 2 ** 32) * bound);
+  /** Uniform in [0, 1), a multiple of 2^-32. */
+  uniform(): number {
+    return this.bits() / 2 ** 32;
   }
 
-  /** A number in [0, 1). */
-  fraction(): number {
-    return this.next() / 2 ** 32;
+  /** An integer from 0 to `n − 1`. */
+  below(n: number): number {
+    return Math.floor(this.uniform() * n);
   }
 }

@@ -92,7 +92,7 @@ class Lag {
 
   pick(count: number): number {
     this.often ??= [0, 1 / 4, 1 / 2, 7 / 8][this.random.below(4)]!;
-    return this.random.fraction() < this.often ? 1 + this.random.below(count - 1) : 0;
+    return this.random.uniform() < this.often ? 1 + this.random.below(count - 1) : 0;
   }
 }
 
@@ -118,7 +118,7 @@ export class RandomSchedule implements Schedule {
     this.threads = Array.from({ length: ranks }, () => []);
     this.others = Array.from({ length: ranks }, () => []);
     const spread = random.below(4) * 2;
-    this.weights = Array.from({ length: ranks }, () => 2 ** -(random.fraction() * spread));
+    this.weights = Array.from({ length: ranks }, () => 2 ** -(random.uniform() * spread));
     this.meanBurst = [1, 2, 8, 64][random.below(4)]!;
     this.lag = new Lag(random);
   }
@@ -166,7 +166,7 @@ export class RandomSchedule implements Schedule {
     for (let r = 0; r < this.weights.length; r++) {
       if (this.threads[r]!.length + this.others[r]!.length > 0) total += this.weights[r]!;
     }
-    let left = this.random.fraction() * total;
+    let left = this.random.uniform() * total;
     let last = -1;
     for (let r = 0; r < this.weights.length; r++) {
       if (this.threads[r]!.length + this.others[r]!.length === 0) continue;
@@ -201,11 +201,11 @@ export class PrioritySchedule implements Schedule {
     ranks: number,
     private readonly random: Random,
   ) {
-    this.rankPriority = Array.from({ length: ranks }, () => random.fraction());
+    this.rankPriority = Array.from({ length: ranks }, () => random.uniform());
     this.byRank = random.below(2) === 0;
     // Runs differ in length by orders of magnitude, so the points are spread over orders of magnitude.
     this.changes = Array.from({ length: 1 + random.below(4) }, () =>
-      Math.floor(2 ** (random.fraction() * 16)),
+      Math.floor(2 ** (random.uniform() * 16)),
     );
     this.changes.sort((a, b) => b - a);
     this.lag = new Lag(random);
@@ -218,8 +218,8 @@ export class PrioritySchedule implements Schedule {
   add(task: Task): void {
     if (task.priority === 0) {
       task.priority = this.byRank
-        ? 1 + this.rankPriority[task.rank]! + this.random.fraction() / 1024
-        : 1 + this.random.fraction();
+        ? 1 + this.rankPriority[task.rank]! + this.random.uniform() / 1024
+        : 1 + this.random.uniform();
     }
     this.push(task);
   }

@@ -57,21 +57,44 @@ export class SiteRegistry {
 type Class = { readonly name: string };
 type Line = ReturnType<typeof writtenLine>;
 
+/** By where V8 says that their code is: to find out what a line is called takes much longer. */
 const lines = new Map<string, Line>();
 const unknown: Line = { where: hostProgram, text: 'by the host' };
+/** Room for a method that was called, what it called itself, and who called it. */
+const framesLooked = 8;
 
-/** The line that called a method of a class: 'src/kernels/hybrid/proxy.ts:102:30'. */
-export function hostLine(called: Class): Line {
-  const { stack = '' } = new Error();
-  const [, ...frames] = stack.split('\n');
-  const own = frames.findIndex((frame) => frame.includes(`at ${called.name}.`));
-  const frame = frames.slice(own).find((text) => !text.includes(`at ${called.name}.`)) ?? '';
-  let line = lines.get(frame);
-  if (line === undefined) {
-    const [, script, row, column] = /((?:[a-z]+:\/\/|\/)[^()]+):(\d+):(\d+)\)?$/.exec(frame) ?? [];
-    line =
-      script === undefined ? unknown : writtenLine(script, { line: Number(row), column: Number(column) });
-    lines.set(frame, line);
+/** The line that called a method of a class: 'src/kernels/hybrid/proxy.ts:102:30'. Only V8 tells it. */
+export function hostLine({ name }: Class): Line {
+  if (Error.captureStackTrace === undefined) return unknown;
+  const { prepareStackTrace, stackTraceLimit } = Error;
+  const raw: { stack?: unknown } = {};
+  const readable: { stack?: unknown } = {};
+  let caller = 0;
+  try {
+    Error.stackTraceLimit = framesLooked;
+    Error.prepareStackTrace = (_, frames) => {
+      caller = frames.findLastIndex((frame) => frame.getTypeName() === name) + 1;
+      const frame = frames[caller];
+      return `${frame?.getScriptNameOrSourceURL()} ${frame?.getPosition()}`;
+    };
+    Error.captureStackTrace(raw, hostLine);
+    const place = String(raw.stack);
+    Error.prepareStackTrace = prepareStackTrace;
+    let line = lines.get(place);
+    if (line === undefined) {
+      Error.captureStackTrace(readable, hostLine);
+      line = lineOf(String(readable.stack).split('\n')[1 + caller] ?? '');
+      lines.set(place, line);
+    }
+    return line;
+  } finally {
+    Error.prepareStackTrace = prepareStackTrace;
+    Error.stackTraceLimit = stackTraceLimit;
   }
-  return line;
+}
+
+function lineOf(frame: string): Line {
+  const [, script, row, column] = /((?:[a-z]+:\/\/|\/)[^()]+):(\d+):(\d+)\)?$/.exec(frame) ?? [];
+  if (script === undefined) return unknown;
+  return writtenLine(script, { line: Number(row), column: Number(column) });
 }

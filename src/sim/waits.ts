@@ -74,11 +74,26 @@ export class Waits {
     const threads = [...this.parked];
     this.clear();
     for (const thread of threads) {
-      const wait = thread.wait!;
-      wait.expired = true;
-      wait.buffer.waiters = 0;
-      this.makeReady(thread);
+      thread.wait!.buffer.waiters = 0;
+      this.end(thread);
     }
+  }
+
+  /** Those end whose limits are no longer than so many microseconds. True when there was one. */
+  expireWithin(microseconds: number): boolean {
+    let ended = false;
+    for (const thread of this.parked) {
+      if (thread.wait!.limit >>> 0 > microseconds) continue;
+      this.parked.delete(thread);
+      this.end(thread);
+      ended = true;
+    }
+    return ended;
+  }
+
+  private end(thread: Thread): void {
+    thread.wait!.expired = true;
+    this.makeReady(thread);
   }
 
   clear(): void {

@@ -9,9 +9,13 @@ import {
   type MlpMatrices,
   type ReferenceReceived,
   reference,
+  type Shape,
+  type Source,
+  scaleBlock,
   toF32,
 } from '../layer/index.js';
 import {
+  bytesOf,
   ExpertsMlp,
   ExpertsPlan,
   type ExpertsPlanOptions,
@@ -36,6 +40,31 @@ export function makeMlp(hidden: number, inner: number, seed: number): MlpMatrice
   return { gateUp: matrix(2 * inner, hidden, 2 * seed), down: matrix(hidden, inner, 2 * seed + 1) };
 }
 
+/** The payload of scales, where rows are e4m3. */
+export const exampleScales = 'scales';
+
+/** The layer, and what its ranks bring, with bf16 rows made e4m3 with a scale for every 128 elements. */
+export function inE4m3<L extends Shape>(layer: L, sources: readonly Source[]) {
+  const { hidden } = layer.output;
+  const payloads = [
+    { name: exampleInput, rowBytes: hidden },
+    { name: exampleScales, rowBytes: (4 * hidden) / scaleBlock },
+  ];
+  return {
+    layer: { ...layer, payloads },
+    sources: sources.map((source) => {
+      const values = toF32('bf16', bitsOf('bf16', source.payloads[exampleInput]!));
+      const scales = Float32Array.from({ length: values.length / scaleBlock }, (_, b) => {
+        const block = values.subarray(b * scaleBlock, (b + 1) * scaleBlock);
+        return Math.max(2 ** -20, ...block.map(Math.abs)) / 448;
+      });
+      const scaled = values.map((value, i) => value / scales[Math.floor(i / scaleBlock)]!);
+      const rows = bytesOf(fromF32('e4m3', scaled));
+      return { ...source, payloads: { [exampleInput]: rows, [exampleScales]: bytesOf(scales) } };
+    }),
+  };
+}
+
 /** Plans and runs the experts so often, back to back; returns what combine would send. */
 export async function runMlp(
   receiving: Receiving,
@@ -57,7 +86,8 @@ export async function runMlp(
   };
   const plan = await ExpertsPlan.create(receiving, options);
   const weights = { gateUp: place('gateUp', hidden), down: place('down', inner) };
-  const mlp = await ExpertsMlp.create(receiving, plan, { ...weights, gemm });
+  const scales = received.payloads[exampleScales] === undefined ? {} : { scales: exampleScales };
+  const mlp = await ExpertsMlp.create(receiving, plan, { ...weights, ...scales, gemm });
   for (let n = 0; n < times; n++) {
     plan.plan(received, stream);
     mlp.run(
@@ -85,15 +115,19 @@ export function compareMlp(
     ...({ form: 'contiguous', alignment: 1 } as const),
     capacity,
   });
-  const x = bitsOf('bf16', received.payloads[exampleInput]!);
+  const { [exampleInput]: rows, [exampleScales]: scales } = received.payloads;
+  const x =
+    scales === undefined
+      ? bitsOf('bf16', rows!)
+      : reference.widen(rows!, bitsOf('f32', scales) as Float32Array);
   const made = bitsArray('bf16', capacity * hidden);
   for (const [e, own] of routes.entries()) {
-    const rows = bitsArray('bf16', own.length * hidden);
+    const taken = bitsArray('bf16', own.length * hidden);
     for (const [i, route] of own.entries()) {
       const slot = Math.floor(route / layer.topK);
-      rows.set(x.subarray(slot * hidden, (slot + 1) * hidden), i * hidden);
+      taken.set(x.subarray(slot * hidden, (slot + 1) * hidden), i * hidden);
     }
-    made.set(reference.mlp(rows, hidden, experts[e]!), offsets[e]! * hidden);
+    made.set(reference.mlp(taken, hidden, experts[e]!), offsets[e]! * hidden);
   }
   const expected = reference.reduce(layer, received, scatter, made, layer.weights);
   // Between cuBLAS's GEMM and SwiGLU rows are rounded once more.

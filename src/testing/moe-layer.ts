@@ -3,10 +3,12 @@ import type { Device, Stream } from '../device/index.js';
 import {
   type Bits,
   bitsArray,
+  dequantise,
   expertsOf,
   fromF32,
   type MlpMatrices,
   type MoeModel,
+  quantise,
   toF32,
 } from '../layer/index.js';
 import {
@@ -135,17 +137,21 @@ export async function runLayer(
   return { layer, out: result };
 }
 
-/** What each rank gets, in f64: nothing is rounded between. */
-export function plainLayer({ model, experts, shared, routed }: LayerInputs): Bits[] {
+/** What each rank gets, in f64: nothing is rounded between, but what travels as fp8. */
+export function plainLayer(
+  { model, experts, shared, routed }: LayerInputs,
+  rows: 'bf16' | 'fp8' = 'bf16',
+): Bits[] {
   const { hidden, topK } = model;
   return routed.map((inputs) => {
     const { topkIds, topkWeights } = expectedRoutes(inputs);
     const out = new Float32Array(inputs.x.length);
     for (let token = 0; token < out.length / hidden; token++) {
       const row = inputs.x.subarray(token * hidden, (token + 1) * hidden);
+      const sent = rows === 'fp8' ? dequantise(quantise(row)) : row;
       const sum = shared === null ? new Float64Array(hidden) : plainMlp(row, shared);
       for (let k = 0; k < topK; k++) {
-        const made = plainMlp(row, experts[topkIds[token * topK + k]!]!);
+        const made = plainMlp(sent, experts[topkIds[token * topK + k]!]!);
         for (let i = 0; i < hidden; i++) sum[i]! += topkWeights[token * topK + k]! * made[i]!;
       }
       out.set(sum, token * hidden);

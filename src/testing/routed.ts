@@ -28,8 +28,8 @@ export interface RoutedInputs extends RouterBiases {
 export function makeRouted({ model, tokens, seed, weights = 'bf16', ...has }: RoutedOptions): RoutedInputs {
   const { hidden, experts } = model;
   const values = (length: number, own: number, most: number): Float32Array => {
-    const { uniform } = random(seed, own);
-    return Float32Array.from({ length }, () => (2 * uniform() - 1) * most);
+    const draw = random(seed, own);
+    return Float32Array.from({ length }, () => (2 * draw.uniform() - 1) * most);
   };
   const bf16 = (of: Float32Array): Float32Array => toF32('bf16', fromF32('bf16', of));
   const rows = values(experts * hidden, 12, 3 / Math.sqrt(hidden));

@@ -106,7 +106,9 @@ export class Exchange {
 
   /** The ranks are gone for ever, noticed in the way that `why` says. */
   lose(ranks: readonly number[], why: string): void {
-    const fresh = ranks.filter((rank) => !this.#lost.has(rank) && !this.#left.has(rank));
+    const fresh = ranks.filter(
+      (rank) => rank < this.#ranks && !this.#lost.has(rank) && !this.#left.has(rank),
+    );
     if (fresh.length === 0) return;
     for (const rank of fresh) this.#lost.add(rank);
     this.#whyLost ||= why;

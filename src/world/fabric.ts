@@ -14,21 +14,28 @@ type FabricGroup = Pick<Group, 'rank' | 'allGather' | 'barrier' | 'onRankLost'>;
 
 /** A region of every rank, ready to be written to. */
 export interface FabricRegions {
-  /** By rank; this rank's own entry is undefined. */
+  /** By rank; undefined for this rank itself and those that it does not reach. */
   readonly remotes: readonly (RemoteRegion | undefined)[];
-  /** Those of all other ranks, for `scatter` and `barrier`; entry i belongs to the i-th other rank. Null when alone. */
+  /** Those of the ranks that are reached, for `scatter` and `barrier`; entry i belongs to the i-th of them. Null where there is none. */
   readonly others: PeerGroup | null;
 }
 
 /**
  * Makes the engines of a group's ranks known to each other; every rank calls it. Addresses travel through the
  * group's rendezvous, so that only who was let into the world becomes a peer. A rank that the group loses is lost
- * to the engine at once, instead of after the engine's timeout.
+ * to the engine at once, instead of after the engine's timeout. `reach`: the ranks that this one writes to, and is
+ * written to by; all others unless it is said. Connections cost memory.
  */
-export async function connectFabric(group: FabricGroup, engine: TransferEngine): Promise<FabricConnection> {
+export async function connectFabric(
+  group: FabricGroup,
+  engine: TransferEngine,
+  reach?: readonly number[],
+): Promise<FabricConnection> {
   const addresses = await group.allGather(engine.address, 'the fabric: addresses');
   const peers = addresses.map((address, rank) =>
-    rank === group.rank ? undefined : engine.addPeer(address, `rank ${rank}`),
+    rank === group.rank || reach?.includes(rank) === false
+      ? undefined
+      : engine.addPeer(address, `rank ${rank}`),
   );
   // Nobody writes before everybody knows everybody: some providers drop what comes from strangers.
   await group.barrier('the fabric: peers');
@@ -45,7 +52,7 @@ export class FabricConnection {
   constructor(
     group: FabricGroup,
     engine: TransferEngine,
-    /** By rank; this rank's own entry is undefined. */
+    /** By rank; undefined for this rank itself and those that it does not reach. */
     readonly peers: readonly (Peer | undefined)[],
   ) {
     this.#group = group;

@@ -1,4 +1,5 @@
 import type { RankLostError, RendezvousError } from '../errors/index.js';
+import { limits } from '../layer/index.js';
 
 /**
  * The ranks of a world as a bare group: they can wait for each other, exchange small byte strings and hear
@@ -26,6 +27,11 @@ export interface Group {
    */
   abandon(reason: string): void;
   /**
+   * Says that ranks do not answer this one, so that it cannot go on with them: every rank sees them lost at once, with the
+   * reason. Who speaks first is believed.
+   */
+  accuse(ranks: readonly number[], reason: string): void;
+  /**
    * Leaves. That is no loss: the others are not alarmed, and only a call that needs this rank rejects.
    * Calls of this rank that are still pending reject with DisposedError.
    */
@@ -51,6 +57,6 @@ export const LONGEST_TIMEOUT_MS = 2 ** 31 - 1;
 /** The most bytes that one rank may bring to one allGather. */
 export const MAX_PAYLOAD = 1 << 20;
 /** The most ranks in a group: with MAX_PAYLOAD it bounds every message. */
-export const MAX_RANKS = 1024;
+export const MAX_RANKS = limits.worldRanks;
 /** The longest name of an operation, in UTF-16 units. */
 export const MAX_NAME = 200;

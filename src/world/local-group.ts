@@ -62,8 +62,8 @@ export class LocalGroup extends Member {
     this.#exchange.arrive(this.rank, { ...call, bytes: call.bytes.slice() });
   }
 
-  protected giveUp(reason: string): void {
-    this.#exchange.lose([this.rank], reason);
+  protected giveUp(ranks: readonly number[], reason: string): void {
+    this.#exchange.lose(ranks, reason);
   }
 
   protected async leave(): Promise<void> {

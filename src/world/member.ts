@@ -51,8 +51,8 @@ export abstract class Member implements Group {
 
   /** Hands the call to the exchange, which answers with `completed` or `failed`. */
   protected abstract arrive(call: Call): void;
-  /** Tells the exchange that this rank cannot go on; the exchange answers with `lost`. */
-  protected abstract giveUp(reason: string): void;
+  /** Tells the exchange of ranks that are lost, this one or others; the exchange answers with `lost`. */
+  protected abstract giveUp(ranks: readonly number[], reason: string): void;
   /** Tells the exchange that this rank leaves, and lets go of what connects them. */
   protected abstract leave(): Promise<void>;
   /** Hears whether calls are pending: only those need to keep the process alive. */
@@ -84,7 +84,14 @@ export abstract class Member implements Group {
   abandon(reason: string): void {
     requireText('reason', reason);
     if (this.#disposal) throw new DisposedError(`rank ${this.rank}'s group`);
-    this.giveUp(reason);
+    this.giveUp([this.rank], reason);
+  }
+
+  accuse(ranks: readonly number[], reason: string): void {
+    requireText('reason', reason);
+    for (const rank of ranks) requireInteger('ranks', rank, 0, this.ranks - 1);
+    if (this.#disposal) throw new DisposedError(`rank ${this.rank}'s group`);
+    this.giveUp(ranks, reason);
   }
 
   dispose(): Promise<void> {

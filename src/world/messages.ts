@@ -2,7 +2,7 @@ import type { CallKind } from './exchange.js';
 import { LONGEST_TIMEOUT_MS, MAX_NAME, MAX_PAYLOAD, MAX_RANKS } from './group.js';
 
 /** Changes when two builds could misunderstand each other. */
-export const PROTOCOL_VERSION = 1;
+export const PROTOCOL_VERSION = 2;
 
 /** The other side does not speak the protocol. The message completes 'it sent …'. */
 export class ProtocolError extends Error {}
@@ -67,8 +67,8 @@ const SHAPES = {
   failed: { id, ...loss },
   /** host: ranks are lost. */
   lost: loss,
-  /** joiner: it cannot go on. */
-  abandon: { why: text(2000) },
+  /** joiner: it cannot go on, or not with these others. */
+  abandon: { ranks: integers(0, MAX_RANKS - 1), why: text(2000) },
   /** joiner: it goes in good order. */
   leave: {},
   /** host: it goes in good order, and the rendezvous with it. */

@@ -142,8 +142,8 @@ export class ProcessGroup extends Member {
     this.#channel.send({ type: 'arrive', id, kind, operation, timeoutMs }, bytes.slice());
   }
 
-  protected giveUp(reason: string): void {
-    this.#channel.send({ type: 'abandon', why: reason.slice(0, 1000) });
+  protected giveUp(ranks: readonly number[], reason: string): void {
+    this.#channel.send({ type: 'abandon', ranks, why: reason.slice(0, 1000) });
   }
 
   protected async leave(): Promise<void> {

@@ -186,7 +186,7 @@ export class Rendezvous {
           exchange.arrive(rank, { ...message, bytes });
           break;
         case 'abandon':
-          exchange.lose([rank], message.why);
+          exchange.lose(message.ranks, message.why);
           break;
         case 'leave':
           exchange.leave(rank);

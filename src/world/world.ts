@@ -14,7 +14,7 @@ import {
 } from '../errors/index.js';
 import { type MachineOptions, SimMachine } from '../sim/index.js';
 import { ordinalFor, requireOwnGpus } from './gpus.js';
-import type { Group, GroupOptions } from './group.js';
+import { type Group, type GroupOptions, MAX_RANKS } from './group.js';
 import { LocalGroup } from './local-group.js';
 import { messageOf } from './member.js';
 import { findTopology } from './nodes.js';
@@ -99,7 +99,7 @@ export class World {
   static async local<T>(options: LocalWorldOptions, program: (world: World) => Promise<T>): Promise<T[]> {
     requireObject('options', options);
     requireFunction('program', program, 'what a rank does: async (world) => { … }');
-    const ranks = requireInteger('ranks', options.ranks, 1, 1024);
+    const ranks = requireInteger('ranks', options.ranks, 1, MAX_RANKS);
     const nodeOf = evenNodes(ranks, options.nodes ?? 1);
     const machine = chooseMachine(ranks, options);
     const worlds: World[] = [];

@@ -75,7 +75,7 @@ describe('heddle bench', () => {
   it.each([
     [['--profile', 'gpt5'], /Allowed choices are deepseek_v3/],
     [['--dtype', 'int3'], /Allowed choices are .*nvfp4/],
-    [['--tokens', '1,x'], /whole number/],
+    [['--tokens', '1,x'], /integers from 1 to/],
     [['--tokens', '0'], /1,8,128/],
     [['-b', '8', '-e', '4'], /end is 4/],
     [['-f', '1'], /factor is 1/],
@@ -106,7 +106,7 @@ describe('heddle tune', () => {
 
   it('refuses budgets that are none', async () => {
     expect(await heddle(['tune', '--budget', '0'])).toBe(2);
-    expect(err).toMatch(/whole number from 1/);
+    expect(err).toMatch(/an integer from 1 to/);
   });
 });
 
@@ -188,7 +188,7 @@ describe('heddle bench layer', () => {
     expect(note).toContain('figures are steps, not times');
     const columns = head!.match(/.{10}/g)!.map((column) => column.trim());
     expect(columns).toEqual([
-      ...['tokens', 'router', 'd + c', 'plan', 'reduce', 'experts', 'shared', 'add'],
+      ...['tokens', 'router', 'to fp8', 'd + c', 'plan', 'reduce', 'experts', 'shared', 'add'],
       ...['in a row', 'split', 'two', 'one-sided', 'NCCL', 'tokens/s', 'exposed', 'GFLOP', 'padded'],
     ]);
   });
@@ -200,6 +200,15 @@ describe('heddle bench layer', () => {
     expect(point).toMatchObject({ family: 'portable', why: 'asked for' });
     expect(Object.keys(point!.ways)).toEqual(['in a row', 'two micro-batches', 'one-sided, in a row']);
     expect(Object.keys(point!.parts)).not.toContain('shared');
+  });
+
+  it('measures rows that travel as fp8', async () => {
+    const of = ['1', '--profile', 'mixtral', '--rows', 'fp8', '--json'];
+    expect(await heddle([...layer.slice(0, -1), ...of])).toBe(0);
+    const { points, model } = JSON.parse(out) as LayerReport;
+    expect(model.hidden).toBe(128);
+    expect(Object.keys(points[0]!.parts)).toContain('rows to fp8');
+    expect(points[0]!.parts['rows to fp8']!.median).toBeGreaterThan(0);
   });
 
   it('writes a trace: ranks are processes, streams are threads, and arrows lead from sends to receives', async () => {

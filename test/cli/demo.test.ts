@@ -252,7 +252,7 @@ describe('heddle demo', () => {
     ['--nodes', '3', '--nodes is 3; it must be a divisor of 8'],
     ['--ranks', '0', '--ranks is 0'],
     ['--ranks', '73', '--ranks is 73'],
-    ['--tokens', '-1', '--tokens is -1'],
+    ['--tokens', '-1', 'It must be an integer from 0 to'],
     ['--tokens', '900000', '--tokens is 900000'],
     ['--hidden', '0', '--hidden is 0'],
     ['--topk', '33', '--topk is 33'],

@@ -3,7 +3,7 @@ import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { cached, cacheFolder, cacheKey } from '../../src/cuda/cache.js';
 
 let folder: string;
@@ -70,15 +70,14 @@ describe('the cache of compiled kernels', () => {
   });
 
   it('lies where it is told to', () => {
-    const before = { ...process.env };
     try {
-      process.env.HEDDLE_CACHE = '/somewhere';
+      vi.stubEnv('HEDDLE_CACHE', '/somewhere');
       expect(cacheFolder()).toBe('/somewhere');
-      delete process.env.HEDDLE_CACHE;
-      process.env.XDG_CACHE_HOME = '/caches';
+      vi.stubEnv('HEDDLE_CACHE', undefined);
+      vi.stubEnv('XDG_CACHE_HOME', '/caches');
       expect(cacheFolder()).toBe('/caches/heddle');
     } finally {
-      process.env = before;
+      vi.unstubAllEnvs();
     }
   });
 

@@ -2,7 +2,7 @@
 
 import { join } from 'node:path';
 import { Writable } from 'node:stream';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { canTakeDescriptors } from '../../src/cuda/posix.js';
 import { Launch } from '../../src/world/index.js';
 import { buildStandIn, hasCompiler } from './stand-in.js';
@@ -11,18 +11,19 @@ const ranks = 3;
 
 describe.skipIf(!hasCompiler)('a window of all ranks, a process each', () => {
   let driver: ReturnType<typeof buildStandIn>;
-  const before = { ...process.env };
   beforeAll(() => {
     driver = buildStandIn();
   });
   afterAll(() => {
-    process.env = before;
+    vi.unstubAllEnvs();
     driver.remove();
   });
 
   /** What each rank printed, by rank. */
   async function printed(env: Record<string, string>, ...args: string[]): Promise<string[]> {
-    process.env = { ...before, FAKE_COUNT: `${ranks}`, ...env, LD_LIBRARY_PATH: driver.folder };
+    vi.unstubAllEnvs();
+    const own = { FAKE_COUNT: `${ranks}`, ...env, LD_LIBRARY_PATH: driver.folder };
+    for (const [name, value] of Object.entries(own)) vi.stubEnv(name, value);
     let text = '';
     const stdout = new Writable({
       write: (chunk, _, done) => {

@@ -4,8 +4,13 @@ import { spawnSync } from 'node:child_process';
 export interface Hosts {
   /** What to run a process of host `i` under. */
   under(host: number): readonly string[];
-  /** Silently drops everything from and to a host, as a pulled cable does. */
+  /** Where the others reach a host: its device is `net0`. */
+  address(host: number): string;
+  /** Silently drops everything from and to a host, as a pulled cable does: at once, or by a command that a process runs. */
   cutOff(host: number): void;
+  cutCommand(host: number): readonly string[];
+  /** Plugs it in again. */
+  mend(host: number): void;
   remove(): void;
 }
 
@@ -22,8 +27,10 @@ export function whyNoHosts(): string | null {
   return pair.status === 0 && bridge.status === 0 ? null : 'this kernel has no veth pairs or bridges for us';
 }
 
+let networks = 0;
+
 export function createHosts(count: number): Hosts {
-  const prefix = `heddle-${process.pid}`;
+  const prefix = `heddle-${process.pid}-${networks++}`;
   const hub = `${prefix}-hub`;
   const made: string[] = [];
   const ip = (...args: string[]) => {
@@ -35,9 +42,13 @@ export function createHosts(count: number): Hosts {
     made.push(name);
     ip('-n', name, 'link', 'set', 'lo', 'up');
   };
+  const port = (host: number, state: 'up' | 'down') => ['-n', hub, 'link', 'set', `port${host}`, state];
   const hosts: Hosts = {
     under: (host) => ['ip', 'netns', 'exec', `${prefix}-${host}`],
-    cutOff: (host) => ip('-n', hub, 'link', 'set', `port${host}`, 'down'),
+    address: (host) => `10.77.0.${host + 1}`,
+    cutOff: (host) => ip(...port(host, 'down')),
+    cutCommand: (host) => ['ip', ...port(host, 'down')],
+    mend: (host) => ip(...port(host, 'up')),
     remove() {
       for (const name of made.splice(0)) spawnSync('ip', ['netns', 'del', name]);
     },
@@ -52,7 +63,7 @@ export function createHosts(count: number): Hosts {
       ip('-n', hub, 'link', 'add', `port${host}`, 'type', 'veth', 'peer', 'name', 'net0', 'netns', name);
       ip('-n', hub, 'link', 'set', `port${host}`, 'master', 'switch');
       ip('-n', hub, 'link', 'set', `port${host}`, 'up');
-      ip('-n', name, 'address', 'add', `10.77.0.${host + 1}/24`, 'dev', 'net0');
+      ip('-n', name, 'address', 'add', `${hosts.address(host)}/24`, 'dev', 'net0');
       ip('-n', name, 'link', 'set', 'net0', 'up');
     }
     return hosts;

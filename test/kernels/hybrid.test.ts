@@ -3,11 +3,12 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { NativeView, type Network } from '../../src/device/index.js';
 import { UnavailableError } from '../../src/errors/index.js';
+import { chunkOfTag, nodeOfTag, phaseOfTag, tagOf } from '../../src/kernels/hybrid/messages.js';
 import { hybridProxy, type ProxyData } from '../../src/kernels/hybrid/proxy.js';
 import { hybrid, oneSided, type Place } from '../../src/kernels/index.js';
 import type { Layer } from '../../src/layer/index.js';
 import { ExpertParallel } from '../../src/moe/index.js';
-import { SimMachine } from '../../src/sim/index.js';
+import { formatFinding, SimMachine } from '../../src/sim/index.js';
 import { layerOf, makeSources, runRounds, shapeOfRounds } from '../../src/testing/index.js';
 import { topologyOf, World } from '../../src/world/index.js';
 import { expectReference } from './rounds.js';
@@ -64,6 +65,17 @@ describe('the hybrid family', () => {
     const plan = hybrid.plan(layer, one, hybrid.defaults(layer, one));
     expect(plan.wire).toBeNull();
     expect(plan.windows).toEqual(oneSided.plan(layer, one, oneSided.defaults(layer, one)).windows);
+  });
+
+  test('connects only the ranks of a rail', () => {
+    const reach = (rank: number) =>
+      hybrid.plan({ ...layer, ranks: 6 }, placeOn([0, 0, 1, 1, 2, 2], rank), hybrid.defaults(layer, evenly))
+        .wire!.program.reach;
+    expect([0, 3, 4].map(reach)).toEqual([
+      [2, 4],
+      [1, 5],
+      [0, 2],
+    ]);
   });
 
   test('is what carries rows between nodes where nobody asked for another', async () => {
@@ -222,7 +234,8 @@ function proxyOfTwo() {
   };
   const dispatch = data.phases[0]!;
   return {
-    ...{ proxy, memory, writes, dispatch, layout: wire!.layout },
+    ...{ proxy, memory, writes, dispatch, layout: wire!.layout, phases: data.phases },
+    arrives: (tag: number) => tags.push(tag),
     leave: (n: number) => {
       room = n;
     },
@@ -300,5 +313,93 @@ describe('the proxy', () => {
     proxy.step();
     comes(1, [1, 5, 0]);
     expect(() => proxy.step()).toThrow('is of round 1, not 2');
+  });
+
+  test('believes no tag and no header that cannot be, whatever they are, and names whose they are', () => {
+    const near = fc.oneof(fc.integer({ min: 0, max: 6 }), fc.integer({ min: 0, max: 2 ** 32 - 1 }));
+    const tag = fc.oneof(
+      fc.integer({ min: 0, max: 2 ** 31 - 1 }),
+      fc.tuple(fc.nat(2), fc.nat(2), fc.nat(3)).map(([phase, node, chunk]) => tagOf(phase, node, chunk)),
+    );
+    let believed = 0;
+    fc.assert(
+      fc.property(tag, near, near, near, (tag, epoch, tokens, mask) => {
+        const { proxy, memory, writes, phases, arrives } = proxyOfTwo();
+        // Every message says so: the tag picks one of them, or none.
+        for (const { in: into, room } of phases) {
+          for (let chunk = 0; chunk < 3; chunk++) {
+            for (const [i, word] of [epoch, tokens, mask].entries())
+              memory.store(into + chunk * room + 4 * i, word);
+          }
+        }
+        const raised = () =>
+          phases.map(({ came }) => [0, 1, 2].map((chunk) => memory.load(came + 4 * chunk)));
+        arrives(tag);
+        const chunk = chunkOfTag(tag);
+        const here = Math.min(Math.max(tokens - 2 * chunk, 0), 2);
+        const right =
+          phaseOfTag(tag) < 2 &&
+          nodeOfTag(tag) === 1 &&
+          chunk < 3 &&
+          epoch === 1 &&
+          tokens <= 5 &&
+          (chunk === 0 || here > 0) &&
+          mask < 2 ** here;
+        if (right) {
+          proxy.step();
+          believed++;
+        } else {
+          expect(() => proxy.step()).toThrow(
+            expect.objectContaining({
+              code: 'HEDDLE_MESSAGE',
+              message: expect.stringContaining(`of rank ${nodeOfTag(tag)} `),
+            }),
+          );
+        }
+        expect(
+          raised()
+            .flat()
+            .filter((word) => word !== 0),
+        ).toEqual(right ? [1] : []);
+        expect(writes).toEqual([]);
+      }),
+      { seed: 10, numRuns: 2000 },
+    );
+    expect(believed).toBeGreaterThan(10);
+  });
+});
+
+describe('a message that changes after the proxy has looked', () => {
+  test.each([1, 2, 3, 4])('never becomes an address (seed %i)', async (seed) => {
+    const { plan } = hybrid;
+    const garbled: typeof plan = (layer, place, tuning) => {
+      const made = plan(layer, place, tuning);
+      const { data } = made.wire!.program;
+      const module = new URL('./programs/garbling.ts', import.meta.url);
+      return {
+        ...made,
+        wire: Object.assign(made.wire!, {
+          program: { module, name: 'garbling', data: { ...(data as ProxyData), seed } },
+        }),
+      };
+    };
+    Object.assign(hybrid, { plan: garbled });
+    try {
+      const machine = SimMachine.create({ ranks: 4, mode: 'checked', seed: String(seed) });
+      const shape = shapeOfRounds({ ranks: 4, experts: 8, topK: 2, maxTokens: 5, hidden: 16, dtype: 'bf16' });
+      const rounds = [1, 2].map((n) => makeSources(shape, [5, 3, 5, 1], n));
+      await World.local({ ranks: 4, nodes: 2, device: 'sim', sim: machine }, (world) =>
+        runRounds(world, shape, rounds, {
+          ...{ family: 'hybrid', counts: true, experts: { blocks: 1, threads: 32 } },
+          tuning: {
+            dispatch: { chunk: 2, blocks: 2, threads: 32 },
+            combine: { blocks: 2, threads: 32, parts: 1 },
+          },
+        }),
+      );
+      expect(machine.findings.map(formatFinding)).toEqual([]);
+    } finally {
+      Object.assign(hybrid, { plan });
+    }
   });
 });

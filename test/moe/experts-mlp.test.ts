@@ -15,6 +15,7 @@ import { formatFinding, SimMachine } from '../../src/sim/index.js';
 import {
   compareClosely,
   compareMlp,
+  inE4m3,
   makeMlp,
   makeSources,
   placeReceived,
@@ -55,6 +56,36 @@ test.each<[string, RoutesOptions]>([
   const actual = await onGpu(received, (of) => runMlp(of, experts, {}, 2));
   const found = compareMlp(layer, 1, received, experts, capacity, actual);
   expect(found).toMatchObject({ different: 0 });
+});
+
+test.each<[string, number, RoutesOptions]>([
+  ['few rows an expert', 3, { holes: 0.3 }],
+  ['many', 12, {}],
+])('rows of e4m3 with scales give what the reference gives of them: %s', async (_, maxTokens, routes) => {
+  const of: Layer = {
+    ...shapeOfRounds({ ...shape, maxTokens, hidden: 256 }),
+    ...{ weights: true, counts: false },
+  };
+  const { layer, sources } = inE4m3(of, makeSources(of, maxTokens, 6, routes));
+  const wide = [4, 5, 6].map((seed) => makeMlp(256, inner, seed));
+  const received = reference.dispatch(layer, sources, 1);
+  // On the checked machine: nothing races, and no row is read that no route needs.
+  const machine = SimMachine.create({ ranks: 1, mode: 'checked', schedule: 'random' });
+  const [actual] = await World.local({ ranks: 1, device: 'sim', sim: machine }, async ({ device }) => {
+    const stream = device.createStream();
+    const placed = placeReceived(device, stream, layer, received);
+    await stream.synchronize();
+    return runMlp({ world: { device, rank: 1 }, shape: layer, received: placed }, wide, {}, 2);
+  });
+  expect(machine.findings.map(formatFinding)).toEqual([]);
+  const capacity = layer.ranks * maxTokens * layer.topK;
+  expect(compareMlp(layer, 1, received, wide, capacity, actual!)).toMatchObject({ different: 0 });
+  // Each scale counts: with one of them doubled the result is another.
+  const scales = received.payloads.scales!.slice();
+  const [slot] = [...received.experts.keys()].filter((i) => received.experts[i]! >= 0);
+  new Float32Array(scales.buffer)[2 * Math.floor(slot! / layer.topK) + 1]! *= 2;
+  const other = { ...received, payloads: { ...received.payloads, scales } };
+  expect(compareMlp(layer, 1, other, wide, capacity, actual!).different).toBeGreaterThan(0);
 });
 
 describe('no row is read that no route needs', () => {
@@ -122,6 +153,7 @@ describe('bad input is refused', () => {
     gateUp?: readonly number[];
     down?: readonly number[];
     payload?: string;
+    scales?: string;
     gemm?: Gemm;
   }) =>
     onGpu(arrived(), async (of) => {
@@ -136,6 +168,8 @@ describe('bad input is refused', () => {
     ['down', { down: [3, 128, 64] }],
     ['inner', { gateUp: [3, 200, 64], down: [3, 64, 100] }],
     ['payload', { payload: 'y' }],
+    ['payload', { scales: 'scales' }],
+    ['scales', { scales: 'scales', gemm: 'cublas' as const }],
   ])('%s %j', async (argument, change) => {
     await expect(create(change)).rejects.toMatchObject({ code: 'HEDDLE_ARGUMENT', argument });
   });

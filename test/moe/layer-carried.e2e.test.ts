@@ -51,6 +51,22 @@ describe('between 2 nodes of 2 ranks', () => {
   });
 });
 
+describe('rows that travel as fp8', () => {
+  const inputs = makeLayer({ ...deep, hidden: 128 }, [3, 2], 10);
+  const expected = plainLayer(inputs, 'fp8');
+
+  it.each<[string, How, number]>([
+    ['one-sided', {}, 1],
+    ['portable', { microBatches: 2 }, 1],
+    ['hybrid', { overlap: false }, 2],
+  ])('are rounded once, for routed experts only, carried by %s: %j', async (family, how, nodes) => {
+    const { outs, findings } = await forwards(inputs, { family, rows: 'fp8', ...how }, { nodes });
+    expect(findings).toEqual([]);
+    expect(compareLayer(128, outs, expected)).toMatchObject({ different: 0 });
+    expect(compareLayer(128, outs, plainLayer(inputs)).different).toBeGreaterThan(0);
+  });
+});
+
 test('a graph of a forward gives the same bits, with micro-batches too', async () => {
   const inputs = makeLayer(deep, [3, 2], 3);
   for (const how of [{ overlap: false }, {}, { microBatches: 2 }] as const) {

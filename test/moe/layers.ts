@@ -17,7 +17,7 @@ export const plain: MoeModel = {
 };
 
 export type How = Partial<
-  Pick<MoeLayerOptions, 'family' | 'overlap' | 'microBatches' | 'alignment' | 'capacity'>
+  Pick<MoeLayerOptions, 'family' | 'overlap' | 'microBatches' | 'alignment' | 'capacity' | 'rows'>
 >;
 
 /** Two forwards under a random schedule of the checked machine; what it found, and what each rank got. */

@@ -36,6 +36,14 @@ test('with cuBLAS every expert has room of its own, and rows lie sorted and with
   expect(rows({ gemm: 'cublas', capacity: 5 })).toBe(2 * 4 * 5 * (2 * 64 + 3 * 64));
 });
 
+test('rows of fp8 take memory of their own, and less of the windows', () => {
+  const memory = (rows: 'bf16' | 'fp8') =>
+    MoeLayer.memory({ model: 'deepseek_v3', maxTokens: 128, ranks: 8, rows });
+  const fp8 = memory('fp8').parts.find(({ purpose }) => purpose === 'rows as fp8');
+  expect(fp8?.bytes).toBe(128 * (7168 + 4 * 56));
+  expect(memory('fp8').bytes).toBeLessThan(memory('bf16').bytes);
+});
+
 test('the table of docs/moe-layer.md is what the function says', () => {
   const page = readFileSync(new URL('../../docs/moe-layer.md', import.meta.url), 'utf8');
   const eps = [4, 8, 16, 32, 64];
@@ -147,6 +155,17 @@ describe('what cannot work is refused', () => {
       'fewer tokens than micro-batches',
       () => ({ maxTokens: 1, microBatches: 2 }),
       'maxTokens is 1; it must be an integer from 2',
+    ],
+    ['rows that nobody knows', () => ({ rows: 'fp4' }), "rows is \"fp4\"; it must be one of 'bf16', 'fp8'"],
+    [
+      'fp8 rows without whole scales',
+      () => ({ rows: 'fp8' }),
+      "model.hidden is 64; it must be a multiple of 128, because rows are 'fp8'",
+    ],
+    [
+      'fp8 rows for cuBLAS',
+      () => ({ model: { ...deep, hidden: 128 }, rows: 'fp8', gemm: 'cublas' }),
+      "rows is \"fp8\"; it must be 'bf16' with gemm 'cublas'",
     ],
     ['GEMMs that nobody knows', () => ({ gemm: 'by hand' }), 'gemm is "by hand"; it must be one of'],
     ['cuBLAS without a GPU', () => ({ gemm: 'cublas' }), 'gemm is "cublas"; it must be \'heddle\' on a'],

@@ -295,3 +295,14 @@ it('a window of another machine cannot be opened', async () => {
   const window = one.device(0).allocateWindow(64, 'window');
   await expect(two.device(0).openWindow(window.handle)).rejects.toThrow(/same simulated machine/);
 });
+
+it('what a stream refuses is nothing that the machine believes to be awaited', async () => {
+  const { machine, ranks } = machineOf({ ranks: 1, mode: 'checked' });
+  const { device, stream } = ranks[0]!;
+  const gone = device.createStream();
+  gone.dispose();
+  await expect(gone.synchronize()).rejects.toThrow(/the stream was disposed/);
+  await stream.synchronize();
+  for (let turn = 0; turn < 8; turn++) await new Promise(setImmediate);
+  expect(machine.findings).toEqual([]);
+});

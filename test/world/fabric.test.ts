@@ -91,6 +91,20 @@ describe('connectFabric', () => {
     });
   });
 
+  it('knows only the ranks that it is to reach', async () => {
+    const reach = [[1], [0], []];
+    const known = await LocalGroup.run(3, async (group) => {
+      const engine = await open();
+      const fabric = await connectFabric(group, engine, reach[group.rank]);
+      const { remotes } = await fabric.share(engine.allocate(64));
+      await group.barrier();
+      fabric.close();
+      await engine.close();
+      return remotes.flatMap((remote, rank) => (remote === undefined ? [] : [rank]));
+    });
+    expect(known).toEqual(reach);
+  });
+
   it('has nobody to write to in a group of one, and shares regions only', async () => {
     await LocalGroup.run(1, async (group) => {
       const engine = await open();

@@ -112,7 +112,7 @@ describe('parseMessage', () => {
     { type: 'completed', id: 3, lengths: [0, 1] },
     { type: 'failed', id: 3, ranks: [1], operation: 'x', why: 'y' },
     { type: 'lost', ranks: [1], operation: 'x', why: 'y' },
-    { type: 'abandon', why: 'x' },
+    { type: 'abandon', ranks: [2], why: 'x' },
     { type: 'leave' },
     { type: 'farewell' },
     { type: 'ping' },

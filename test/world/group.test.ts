@@ -155,6 +155,21 @@ describe.each(makers)('$name', ({ make }) => {
       expect(await errorOf(a!.barrier('combine'))).toMatchObject({ ranks: [2], operation: 'combine' });
     });
 
+    it('tells everybody of the rank that one of them accuses, and believes who speaks first', async () => {
+      const groups = await create(3);
+      const losses = groups.map(lossAt);
+      groups[0]!.accuse([2], 'it takes no writes');
+      for (const loss of await Promise.all(losses)) {
+        expect(loss).toMatchObject({ ranks: [2], cause: { message: 'it takes no writes' } });
+      }
+      groups[2]!.accuse([0], 'no, that one');
+      expect(await errorOf(groups[1]!.barrier())).toMatchObject({
+        ranks: expect.arrayContaining([2]),
+        cause: { message: 'it takes no writes' },
+      });
+      expect(() => groups[1]!.accuse([3], 'who?')).toThrow(ArgumentError);
+    });
+
     it('raises an event and aborts the signal at every rank, also where nothing is pending', async () => {
       const groups = await create(3);
       const losses = groups.map(lossAt);

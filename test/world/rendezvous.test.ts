@@ -205,20 +205,24 @@ describe('refusals', () => {
     const rendezvous = await host();
     const raw = await Raw.to(rendezvous);
     await raw.join(0, { version: 99 });
-    expect((await raw.first('refused')).why).toMatch(/it speaks protocol version 1, this rank 99/);
+    expect((await raw.first('refused')).why).toContain(
+      `it speaks protocol version ${PROTOCOL_VERSION}, this rank 99`,
+    );
     await raw.closed;
   });
 
   it('another version of the protocol, noticed by the joiner', async () => {
     const future = createServer((socket) => {
-      new Raw(socket).send({ type: 'hello', version: 2, nonce: newNonce() });
+      new Raw(socket).send({ type: 'hello', version: PROTOCOL_VERSION + 1, nonce: newNonce() });
     });
     future.listen(0, '127.0.0.1');
     await once(future, 'listening');
     ends.push(() => future.close());
     const { port } = future.address() as { port: number };
     const joining = ProcessGroup.join({ rank: 1, ranks: 2, address: `127.0.0.1:${port}` });
-    await expect(joining).rejects.toThrow(/it speaks protocol version 2, this rank 1/);
+    await expect(joining).rejects.toThrow(
+      `it speaks protocol version ${PROTOCOL_VERSION + 1}, this rank ${PROTOCOL_VERSION}`,
+    );
   });
 });
 

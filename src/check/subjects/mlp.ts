@@ -2,6 +2,7 @@
 import { type Layer, reference } from '../../layer/index.js';
 import {
   compareMlp,
+  inE4m3,
   makeMlp,
   makeSources,
   placeReceived,
@@ -18,6 +19,7 @@ interface Experts {
   readonly shape?: Partial<RoundsShape>;
   readonly inner?: number;
   readonly routes?: RoutesOptions;
+  readonly e4m3?: boolean;
   readonly on?: Pick<CheckConfiguration, 'residentBlocks'>;
 }
 
@@ -30,6 +32,7 @@ const all: Readonly<Record<string, Experts>> = {
   'one resident block': { inner: 128, on: { residentBlocks: 1 } },
   'many rows likely': { shape: { maxTokens: 20, hidden: 256 } },
   'nobody comes': { routes: { holes: 1 } },
+  'rows of e4m3, all stages again': { shape: { hidden: 256 }, e4m3: true },
 };
 
 export const mlp: CheckSubject = {
@@ -38,11 +41,16 @@ export const mlp: CheckSubject = {
   configurations: Object.entries(all).map(([name, of]) => configuration(`mlp, ${name}`, of)),
 };
 
-function configuration(name: string, { shape, inner = 64, routes, on }: Experts): CheckConfiguration {
-  const layer: Layer = { ...shapeOfRounds({ ...plain, ...shape }), weights: true, counts: false };
-  const { experts, maxTokens, topK, output } = layer;
+function configuration(
+  name: string,
+  { shape, inner = 64, routes, e4m3 = false, on }: Experts,
+): CheckConfiguration {
+  const wide: Layer = { ...shapeOfRounds({ ...plain, ...shape }), weights: true, counts: false };
+  const { experts, maxTokens, topK, output } = wide;
+  const brought = makeSources(wide, maxTokens, 1, routes);
+  const { layer, sources } = e4m3 ? inE4m3(wide, brought) : { layer: wide, sources: brought };
   const made = () => ({
-    received: reference.dispatch(layer, makeSources(layer, maxTokens, 1, routes), 0),
+    received: reference.dispatch(layer, sources, 0),
     weights: Array.from({ length: experts }, (_, e) => makeMlp(output.hidden, inner, e)),
   });
   // The same in every schedule, so made once.

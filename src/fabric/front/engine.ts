@@ -605,7 +605,7 @@ export class TransferEngine implements Waitable {
 
   private failure(code: number, peer: number, operation: string, group: PeerGroup | null): Error {
     const about = this.peers[peer]!;
-    if (!about.lost) return new FabricError(operation, code, strerror(code));
+    if (!about.lost) return new FabricError(operation, code, strerror(code), about.name);
     const lost = group ? group.peers.filter((member) => member.lost) : [about];
     const reasons: { readonly [code: number]: string } = {
       [errno.TIMEDOUT]: `no answer within ${this.timeoutMs} ms`,

@@ -9,6 +9,8 @@ export class FabricError extends HeddleError {
     readonly errno: number,
     /** libfabric's own words for it. */
     reason: string,
+    /** The name of the peer that the operation was for, where it was for one. */
+    readonly peer: string | null = null,
   ) {
     super('HEDDLE_FABRIC', `${operation} failed: ${reason} (${errno})`);
   }

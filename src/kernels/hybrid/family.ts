@@ -114,6 +114,7 @@ function plan(layer: Layer, place: Place, tuning: HybridTuning): Plan {
       module: new URL('./proxy.js', import.meta.url),
       name: 'hybridProxy',
       data: proxyData(shape, place.topology, kernels),
+      reach: railOf(place.topology),
     },
   };
   const routes = routesBuffer(shape);
@@ -131,6 +132,10 @@ function plan(layer: Layer, place: Place, tuning: HybridTuning): Plan {
     },
   };
 }
+
+/** The ranks of other nodes with this one's number. */
+const railOf = ({ members, node, localRank }: Topology): number[] =>
+  members.filter((_, other) => other !== node).map((ranks) => ranks[localRank]!);
 
 function proxyData(shape: HybridShape, { node, localRank }: Topology, { wire }: HybridKernels): ProxyData {
   const { nodes, localRanks, dispatch } = shape;

@@ -41,9 +41,13 @@ export function forwardChunk(shape: HybridShape, window: HybridWindow, wire: Hyb
       const source = u.sourceOf({ rank: u.railRank({ node, hop }) });
       const first = chunk * u.CHUNK;
       const message = wire.at(0).dispatchIn;
-      // What lies in a chunk that does not exist is an old round's.
+      // What lies in a chunk that does not exist is an old round's. A bit beyond the last token would become an address: the
+      // proxy has looked, but whoever wrote the message may do so again.
+      const end = g.min(g.u32(u.CHUNK), u.TURNS - first);
+      const possible = g.u32(0xffffffff) >>> (32 - end);
       let mask = g.u32(0);
-      if (first < g.load(mine.tokens.at(hop))) mask = g.load(message.at(hop, chunk, 0).as('u32').at(u.MASK));
+      if (first < g.load(mine.tokens.at(hop)))
+        mask = g.load(message.at(hop, chunk, 0).as('u32').at(u.MASK)) & possible;
       if (g.threadIdx.x === 0) g.store(mine.came.at(hop, chunk), mask);
 
       // A warp for each token's routes. Those that stayed at home read -1 here, and so do those that there are not.
@@ -51,7 +55,6 @@ export function forwardChunk(shape: HybridShape, window: HybridWindow, wire: Hyb
       const wants = g.shared('u32', u.CHUNK);
       const ids = message.at(hop, chunk, u.IDS).as('i32');
       const weights = message.at(hop, chunk, u.WEIGHTS_AT).as('f32');
-      const end = g.min(g.u32(u.CHUNK), u.TURNS - first);
       for (let t = g.warpId; t < end; t += g.blockDim.x / 32) {
         const token = u.tokenOf({ turn: first + t }); // the rail's rank is the same member of its group
         const here = ((mask >>> t) & 1) === 1;

@@ -9,7 +9,8 @@ const flagsOf = { dispatch: 'dispatched', combine: 'combined' } as const;
 
 /**
  * What the block's threads did before a barrier of theirs is seen by whoever meets it, and so is all that its stream did
- * before the launch.
+ * before the launch: every thread that tells a peer has awaited that itself. There is no barrier here: each chunk that a
+ * dispatch forwards ends with one, and a combine's block comes with nothing of its own.
  */
 export function meet({ localRanks }: HybridShape, window: HybridWindow, operation: Operation) {
   return device(

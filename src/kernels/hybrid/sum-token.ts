@@ -25,6 +25,15 @@ const params = (shape: HybridShape, window: HybridWindow, wire: HybridWire) =>
     count: 'u32',
   }) as const;
 
+/** What both ways of adding up take. */
+const sums = (shape: HybridShape, window: HybridWindow, wire: HybridWire) => ({
+  LOCAL: shape.localRanks,
+  DTYPE: shape.output.dtype,
+  addRows: addRows(shape, window, wire),
+  nodeSum: nodeSum(shape, window),
+  sourceOf: sourceOf(shape),
+});
+
 function sumRows(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
   const { units, vectors, values } = sumUnit(shape);
   return device(
@@ -32,15 +41,11 @@ function sumRows(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
       name: 'sum_rows',
       params: params(shape, window, wire),
       using: {
-        LOCAL: shape.localRanks,
         UNITS: units,
         PART_UNITS: Math.ceil(units / shape.combine.parts),
         VECTORS: vectors,
         VALUES: values,
-        DTYPE: shape.output.dtype,
-        addRows: addRows(shape, window, wire),
-        nodeSum: nodeSum(shape, window),
-        sourceOf: sourceOf(shape),
+        ...sums(shape, window, wire),
       },
     },
     (g, { win, wire, out, token, turn, node, part, owners, count }, u) => {
@@ -71,15 +76,11 @@ function sumRounded(shape: HybridShape, window: HybridWindow, wire: HybridWire) 
         UNITS,
         STRETCHES,
         STRETCH,
-        LOCAL: shape.localRanks,
         PART_STRETCHES: Math.ceil(STRETCHES / shape.combine.parts),
-        DTYPE: shape.output.dtype,
         /** The vectors that hold 16 sums, and the sums in each. */
         VECTORS: size,
         LANES: 16 / size,
-        addRows: addRows(shape, window, wire),
-        nodeSum: nodeSum(shape, window),
-        sourceOf: sourceOf(shape),
+        ...sums(shape, window, wire),
       },
     },
     (g, { win, wire, out, token, turn, node, part, owners, count }, u) => {

@@ -33,7 +33,8 @@ export function logitsKernel({ hidden, experts, weights: dtype }: RouterShape, t
       },
     },
     (g, { x, weights, logits, tokens }, u) => {
-      g.releaseNext(); // itself it is launched behind everything before it
+      // It waits for nothing: it is no programmatic launch (moe/router.ts), so it begins when all before it has ended.
+      g.releaseNext();
       const parts = g.shared('f32', u.WARPS * u.SUMS);
       const tiles = ((tokens + u.ROWS - 1) / u.ROWS) * u.TILES;
       for (let at = g.blockIdx.x; at < tiles; at += g.gridDim.x) {

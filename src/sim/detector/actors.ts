@@ -202,8 +202,12 @@ export class Actor {
   settled: Clock | null = null;
   /** The agents of its copies, once it has issued one. */
   agents: Agents = noAgents;
+  /** The index of its warp's first lane, and its own place among them; an agent is alone. */
+  readonly warp: number;
+  readonly bit: number;
 
   constructor(
+    /** Its place among all actors; the threads of a block follow each other. */
     readonly index: number,
     readonly block: BlockState,
     /** Its thread in the block; agents: the thread that issued. */
@@ -213,6 +217,9 @@ export class Actor {
     known: Clock,
   ) {
     this.base = known;
+    const place = copies === null ? lane & 31 : 0;
+    this.warp = index - place;
+    this.bit = 1 << place;
   }
 
   /** All it knows about other blocks and streams. */

@@ -96,7 +96,8 @@ export class RaceDetector implements Detector {
     const state = this.stream(stream);
     const block = new BlockState(++this.sequence, ++state.step, state, null, 0);
     const actor = this.actor(block, 0, null, state.now);
-    this.shadow(buffer).weak(actor, actor, packAccess(kind, 'weak', sys, bytes, noSite), offset, bytes);
+    const meta = packAccess(kind, 'weak', sys, bytes, noSite);
+    this.shadow(buffer).weak({ me: actor, as: actor, meta, offset }, bytes);
     state.now = state.now.withCompleted(state.index, state.step);
     state.settled = state.now;
   }
@@ -195,8 +196,7 @@ export class RaceDetector implements Detector {
   blockEnded(block: BlockId): void {
     const state = this.blocks.get(block)!;
     const launch = state.launch!;
-    const known = Clock.joinAll([launch.end, ...state.threads.flatMap((thread) => thread.knownParts)]);
-    launch.end = known.withBlock(state, wholeBlock);
+    launch.end = launch.end.join(knownTogether(state.threads)).withBlock(state, wholeBlock);
     for (const thread of state.threads) thread.retire();
     this.blocks.delete(block);
   }
@@ -246,8 +246,9 @@ export class RaceDetector implements Detector {
     const shadow = this.shadow(buffer);
     const meta = packAccess(kind, order, reachOf[scope], bytes, site);
     me.touched = true;
+    const now = { me, as: me, meta, offset };
     if (order === 'weak') {
-      shadow.weak(me, me, meta, offset, bytes);
+      shadow.weak(now, bytes);
       return;
     }
     const cells = shadow.cells(offset, bytes);
@@ -261,7 +262,7 @@ export class RaceDetector implements Detector {
       if (linked && kind === 'read') location.saw(read!, me, meta);
       if (acquires && location.is(offset, bytes)) acquireEarlier(me, location, reachOf[scope]);
     }
-    shadow.strong(cells, me, meta, offset);
+    shadow.strong(cells, now);
     if (read !== newest) {
       read!.misled(me);
       this.stale.add(me, meta, location!, read!, buffer);
@@ -361,8 +362,8 @@ export class RaceDetector implements Detector {
     me.touched = true;
     const read = packAccess('read', 'weak', cta, bytes, site);
     const write = packAccess('write', 'weak', cta, bytes, site);
-    this.shadow(source.buffer).weak(me, agents.reads, read, source.offset, bytes);
-    this.shadow(target.buffer).weak(me, agents.writes, write, target.offset, bytes);
+    this.shadow(source.buffer).weak({ me, as: agents.reads, meta: read, offset: source.offset }, bytes);
+    this.shadow(target.buffer).weak({ me, as: agents.writes, meta: write, offset: target.offset }, bytes);
   }
 
   copiesAwaited(thread: ThreadId, engine: CopyEngine, group: number, readsOnly: boolean): void {
@@ -414,8 +415,8 @@ export class RaceDetector implements Detector {
     nic.touched = true;
     const read = packAccess('read', 'weak', sys, bytes, site);
     const written = packAccess('write', 'weak', sys, bytes, site);
-    this.shadow(source.buffer).weak(nic, nic, read, source.offset, bytes);
-    this.shadow(target.buffer).weak(nic, nic, written, target.offset, bytes);
+    this.shadow(source.buffer).weak({ me: nic, as: nic, meta: read, offset: source.offset }, bytes);
+    this.shadow(target.buffer).weak({ me: nic, as: nic, meta: written, offset: target.offset }, bytes);
   }
 
   networkArrived(write: number, at: ThreadId): void {
@@ -450,8 +451,8 @@ export class RaceDetector implements Detector {
   private shadow(buffer: BufferInfo): Shadow {
     const shadow = this.shadows[buffer.id];
     if (shadow !== undefined) return shadow;
-    const made = new Shadow(this.actors, (earlier, me, as, meta, offset, cell) =>
-      this.reports.race(earlier, me, { by: as, epoch: as.epoch, meta }, buffer, offset, cell.writes),
+    const made = new Shadow(this.actors, (earlier, now, writes) =>
+      this.reports.race(earlier, now, buffer, writes),
     );
     this.shadows[buffer.id] = made;
     return made;
@@ -467,16 +468,18 @@ function release(thread: Actor): Clock {
 
 /** What threads that meet know together; `epoch` ends what any of them did before. */
 function met(threads: readonly Actor[]): { epoch: number; known: Clock; own: BlockClock } {
-  const first = threads[0]!;
-  const [base] = first.knownParts;
-  let { own } = first;
+  let { own } = threads[0]!;
   let epoch = 0;
-  let alike = true;
   for (const thread of threads) {
     epoch = Math.max(epoch, thread.epoch);
     own = joinBlocks(own, thread.own);
-    alike &&= thread.knowsJust(base!);
   }
-  const known = alike ? base! : Clock.joinAll(threads.flatMap((thread) => thread.knownParts));
-  return { epoch, known, own };
+  return { epoch, known: knownTogether(threads), own };
+}
+
+/** Mostly they all know the same. */
+function knownTogether(threads: readonly Actor[]): Clock {
+  const [base] = threads[0]!.knownParts;
+  const alike = threads.every((thread) => thread.knowsJust(base!));
+  return alike ? base! : Clock.joinAll(threads.flatMap((thread) => thread.knownParts));
 }

@@ -3,7 +3,7 @@ import type { AccessReport, BufferInfo, Finding, Site, SiteId } from '../detecto
 import { kindOf, noSite, orderOf, scopeOf, siteOf } from './access.js';
 import { type Actor, type Observation, ReleaseHead, scopeNames, sys } from './actors.js';
 import { explain } from './hints.js';
-import type { Entry } from './shadow.js';
+import type { Access, Entry } from './shadow.js';
 
 export interface DetectorOptions {
   /** What a site number of an access means. */
@@ -28,15 +28,10 @@ export class RaceReports {
     private readonly observations: readonly Observation[],
   ) {}
 
-  /** `knower` is who knows what happened before `second`; `writes` are the writes remembered at that place. */
-  race(
-    first: Entry,
-    knower: Actor,
-    second: Entry,
-    buffer: BufferInfo,
-    offset: number,
-    writes: readonly Entry[],
-  ): void {
+  /** `writes` are the writes remembered at that place. */
+  race(first: Entry, now: Access, buffer: BufferInfo, writes: readonly Entry[]): void {
+    const { me, as, meta, offset } = now;
+    const second: Entry = { by: as, epoch: as.epoch, meta };
     const sites = [siteOf(first.meta), siteOf(second.meta)].sort((a, b) => a - b).join(' ');
     const pair = `${sites} ${buffer.purpose}`;
     const described = this.described.get(pair) ?? 0;
@@ -55,7 +50,7 @@ export class RaceReports {
       { ...first, where: one.where },
       { ...second, where: other.where },
       {
-        known: new ReleaseHead(knower, sys),
+        known: new ReleaseHead(me, sys),
         writtenBefore: writes.some((write) => siteOf(write.meta) === siteOf(second.meta)),
         observations: this.observations,
         where: whereIs(options),

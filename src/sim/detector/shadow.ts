@@ -6,6 +6,8 @@
  * becomes a `Cell` where one write and one read do not say enough: readers that are not ordered among themselves,
  * atomics, races.
  *
+ * Lanes of a warp that read the same in the same epoch are one reader: nothing tells them apart but their numbers.
+ *
  * An access is forgotten when a newer one stands for it: the newer happened after it, conflicts with everything
  * it conflicts with, and is no better protected by being atomic.
  */
@@ -15,26 +17,38 @@ import type { Location } from './location.js';
 import { mutual } from './sync.js';
 
 /** Told of an earlier access that races with the present one. */
-export type RaceSink = (
-  earlier: Entry,
-  me: Actor,
-  as: Actor,
-  meta: number,
-  offset: number,
-  cell: Cell,
-) => void;
+export type RaceSink = (earlier: Entry, now: Access, writes: readonly Entry[]) => void;
+
+/** An access that happens now. */
+export interface Access {
+  /** Who knows what happened before it … */
+  readonly me: Actor;
+  /** … and who makes it: another one where that is an agent of copies. */
+  readonly as: Actor;
+  readonly meta: number;
+  readonly offset: number;
+}
 
 export interface Entry {
   readonly by: Actor;
-  epoch: number;
-  meta: number;
+  readonly epoch: number;
+  readonly meta: number;
+}
+
+/** Reads of one strength, by lanes of one warp. */
+interface Reads {
+  /** The `warp` of these actors, and their `bit`s. */
+  readonly warp: number;
+  lanes: number;
+  readonly epoch: number;
+  readonly meta: number;
 }
 
 /** A record in full. */
 export class Cell {
   writes: Entry[] = [];
-  /** Of a thread's reads of one strength the last stands for all. */
-  reads: Entry[] = [];
+  /** Of a thread's reads of one strength the last stands for all: it is in no other entry. */
+  reads: Reads[] = [];
   /** When there are so many reads, those that are not needed are forgotten. */
   sweepAt = fewReads;
   /** What atomic accesses read here; null after a weak write. */
@@ -42,7 +56,7 @@ export class Cell {
 
   clone(): Cell {
     const copy = new Cell();
-    copy.writes = this.writes.map((entry) => ({ ...entry }));
+    copy.writes = this.writes.slice();
     copy.reads = this.reads.map((entry) => ({ ...entry }));
     copy.sweepAt = this.sweepAt;
     copy.location = this.location;
@@ -54,10 +68,12 @@ const fewReads = 4;
 const pageBits = 10;
 const pageBytes = 1 << pageBits;
 
-// A record's words: writer (actor index + 1, 0: none), its epoch, its access; reader likewise; 1 if there is a Cell.
+// A record's words: writer (actor index + 1, 0: none), its epoch, its access; reader likewise, but by warp; 1 if there is
+// a Cell; the reader's lanes.
 const stride = 8;
 const reader = 3;
 const hasCell = 6;
+const readerLanes = 7;
 
 class Page {
   /** Records cover 1 << shift bytes. */
@@ -96,25 +112,27 @@ export class Shadow {
     private readonly race: RaceSink,
   ) {}
 
-  /** A weak access by `as`, who knows what `me` knows (`as` differs from `me` for bulk copies). */
-  weak(me: Actor, as: Actor, meta: number, offset: number, bytes: number): void {
+  weak(now: Access, bytes: number): void {
+    const { offset } = now;
     const end = offset + bytes;
+    const reads = isRead(now.meta);
     for (let from = offset; from < end; ) {
       const page = this.page(from);
       const to = Math.min(end, (Math.floor(from / pageBytes) + 1) * pageBytes);
       page.fit(from, to);
       const last = ((to - 1) & (pageBytes - 1)) >> page.shift;
+      const access = from === offset ? now : { ...now, offset: from };
       for (let record = (from & (pageBytes - 1)) >> page.shift; record <= last; record++) {
-        if (isRead(meta)) this.weakRead(page, record, me, as, meta, from);
-        else this.weakWrite(page, record, me, as, meta, from);
+        if (reads) this.weakRead(page, record, access);
+        else this.weakWrite(page, record, access);
       }
       from = to;
     }
   }
 
   /** Looks for races of an atomic access and remembers it. */
-  strong(cells: readonly Cell[], me: Actor, meta: number, offset: number): void {
-    for (const cell of cells) this.full(cell, me, me, meta, offset);
+  strong(cells: readonly Cell[], now: Access): void {
+    for (const cell of cells) this.full(cell, now);
   }
 
   /** The cells of an atomic access, which is aligned and therefore lies in one page. Valid until the next call. */
@@ -139,37 +157,54 @@ export class Shadow {
     return made;
   }
 
-  private weakRead(page: Page, record: number, me: Actor, as: Actor, meta: number, offset: number): void {
-    const words = page.words;
+  private weakRead(page: Page, record: number, now: Access): void {
+    const { me, as, meta } = now;
+    const { words } = page;
     const at = record * stride;
     if (words[at + hasCell] === 0 && as.settled === null) {
       const writer = words[at]!;
       if (writer === 0 || happenedBefore(this.actors[writer - 1]!, words[at + 1]!, me)) {
+        const { warp, bit, epoch } = as;
         const last = words[at + reader]!;
+        const lanes = words[at + readerLanes]!;
+        if (last === warp + 1 && words[at + reader + 1] === epoch && words[at + reader + 2] === meta) {
+          words[at + readerLanes] = lanes | bit;
+          return;
+        }
         if (
           last === 0 ||
-          last === as.index + 1 ||
-          happenedBefore(this.actors[last - 1]!, words[at + reader + 1]!, me)
+          (last === warp + 1 && lanes === bit) ||
+          this.allBefore(last - 1, lanes, words[at + reader + 1]!, me)
         ) {
-          words[at + reader] = as.index + 1;
-          words[at + reader + 1] = as.epoch;
+          words[at + reader] = warp + 1;
+          words[at + reader + 1] = epoch;
           words[at + reader + 2] = meta;
+          words[at + readerLanes] = bit;
           return;
         }
       }
     }
-    this.full(this.cell(page, record), me, as, meta, offset);
+    this.full(this.cell(page, record), now);
   }
 
-  private weakWrite(page: Page, record: number, me: Actor, as: Actor, meta: number, offset: number): void {
-    const words = page.words;
+  /** True if what these lanes of a warp did in `epoch` happened before what `me` does now. */
+  private allBefore(warp: number, lanes: number, epoch: number, me: Actor): boolean {
+    for (let left = lanes; left !== 0; left &= left - 1) {
+      if (!happenedBefore(this.actors[warp + lowest(left)]!, epoch, me)) return false;
+    }
+    return true;
+  }
+
+  private weakWrite(page: Page, record: number, now: Access): void {
+    const { me, as, meta } = now;
+    const { words } = page;
     const at = record * stride;
     if (words[at + hasCell] === 0) {
       const writer = words[at]!;
       const last = words[at + reader]!;
       if (
         (writer === 0 || happenedBefore(this.actors[writer - 1]!, words[at + 1]!, me)) &&
-        (last === 0 || happenedBefore(this.actors[last - 1]!, words[at + reader + 1]!, me))
+        (last === 0 || this.allBefore(last - 1, words[at + readerLanes]!, words[at + reader + 1]!, me))
       ) {
         setWriter(words, at, as, meta);
         return;
@@ -177,7 +212,7 @@ export class Shadow {
     }
     const cell = this.cell(page, record);
     cell.location = null;
-    this.full(cell, me, as, meta, offset);
+    this.full(cell, now);
     if (cell.writes.length === 1 && cell.reads.length === 0) {
       words[at + hasCell] = 0;
       delete page.cells![record];
@@ -195,9 +230,8 @@ export class Shadow {
       cell.writes.push({ by: this.actors[words[at]! - 1]!, epoch: words[at + 1]!, meta: words[at + 2]! });
     }
     if (words[at + reader] !== 0) {
-      const by = this.actors[words[at + reader]! - 1]!;
-      const meta = words[at + reader + 2]!;
-      cell.reads.push({ by, epoch: words[at + reader + 1]!, meta });
+      const [warp, epoch, meta] = [words[at + reader]! - 1, words[at + reader + 1]!, words[at + reader + 2]!];
+      cell.reads.push({ warp, lanes: words[at + readerLanes]!, epoch, meta });
     }
     words[at + hasCell] = 1;
     page.cells[record] = cell;
@@ -205,36 +239,70 @@ export class Shadow {
   }
 
   /** The whole rule: reports what races with the access, forgets what it stands for, remembers it. */
-  private full(cell: Cell, me: Actor, as: Actor, meta: number, offset: number): void {
-    const reads = isRead(meta);
-    for (const entry of cell.writes) this.compare(cell, entry, me, as, meta, offset);
-    if (reads) {
-      for (const entry of cell.reads) {
-        if (entry.by !== as || strengthOf(entry.meta) !== strengthOf(meta)) continue;
-        entry.epoch = as.epoch;
-        entry.meta = meta;
-        return;
-      }
-      if (cell.reads.length >= cell.sweepAt) {
-        cell.reads = cell.reads.filter((entry) => !standsFor(me, as, meta, entry));
-        cell.sweepAt = Math.max(fewReads, 2 * cell.reads.length);
-      }
-      cell.reads.push({ by: as, epoch: as.epoch, meta });
+  private full(cell: Cell, now: Access): void {
+    for (const entry of cell.writes) this.compare(cell, entry, now);
+    if (isRead(now.meta)) {
+      this.addRead(cell, now);
       return;
     }
-    for (const entry of cell.reads) this.compare(cell, entry, me, as, meta, offset);
-    cell.reads = cell.reads.filter((entry) => !standsFor(me, as, meta, entry));
-    cell.writes = cell.writes.filter((entry) => !standsFor(me, as, meta, entry));
-    cell.writes.push({ by: as, epoch: as.epoch, meta });
+    for (const { warp, lanes, epoch, meta } of cell.reads) {
+      for (let left = lanes; left !== 0; left &= left - 1) {
+        this.compare(cell, { by: this.actors[warp + lowest(left)]!, epoch, meta }, now);
+      }
+    }
+    this.forgetReads(cell, now);
+    cell.writes = cell.writes.filter((entry) => !standsFor(now, entry));
+    cell.writes.push({ by: now.as, epoch: now.as.epoch, meta: now.meta });
   }
 
-  private compare(cell: Cell, earlier: Entry, me: Actor, as: Actor, meta: number, offset: number): void {
+  private addRead(cell: Cell, now: Access): void {
+    const { as, meta } = now;
+    const { warp, bit, epoch } = as;
+    let same: Reads | null = null;
+    let emptied = false;
+    for (const entry of cell.reads) {
+      if (entry.warp !== warp || strengthOf(entry.meta) !== strengthOf(meta)) continue;
+      if (entry.epoch === epoch && entry.meta === meta) same = entry;
+      else if ((entry.lanes & bit) !== 0) {
+        entry.lanes &= ~bit;
+        emptied ||= entry.lanes === 0;
+      }
+    }
+    if (emptied) cell.reads = cell.reads.filter(({ lanes }) => lanes !== 0);
+    if (same !== null) {
+      same.lanes |= bit;
+      return;
+    }
+    if (cell.reads.length >= cell.sweepAt) {
+      this.forgetReads(cell, now);
+      cell.sweepAt = Math.max(fewReads, 2 * cell.reads.length);
+    }
+    cell.reads.push({ warp, lanes: bit, epoch, meta });
+  }
+
+  /** Those that the access stands for. */
+  private forgetReads(cell: Cell, now: Access): void {
+    for (const entry of cell.reads) {
+      const { warp, lanes, epoch, meta } = entry;
+      for (let left = lanes; left !== 0; left &= left - 1) {
+        const lane = lowest(left);
+        if (standsFor(now, { by: this.actors[warp + lane]!, epoch, meta })) entry.lanes &= ~(1 << lane);
+      }
+    }
+    cell.reads = cell.reads.filter(({ lanes }) => lanes !== 0);
+  }
+
+  private compare(cell: Cell, earlier: Entry, now: Access): void {
+    const { me, as, meta } = now;
     const settled = !readsByL1(meta) || isSettled(earlier.by, earlier.epoch, as);
     if (settled && happenedBefore(earlier.by, earlier.epoch, me)) return;
     if (mutual(earlier.meta, meta, distance(earlier.by, me))) return;
-    this.race(earlier, me, as, meta, offset, cell);
+    this.race(earlier, now, cell.writes);
   }
 }
+
+/** The number of the lowest bit that is set. */
+const lowest = (bits: number): number => 31 - Math.clz32(bits & -bits);
 
 function setWriter(words: Int32Array, at: number, as: Actor, meta: number): void {
   words[at] = as.index + 1;
@@ -250,14 +318,12 @@ export function locationOf(cells: readonly Cell[]): Location | null {
   return location;
 }
 
-function standsFor(me: Actor, as: Actor, meta: number, earlier: Entry): boolean {
-  if (!happenedBefore(earlier.by, earlier.epoch, me)) return false;
+function standsFor({ me, as, meta }: Access, { by, epoch, meta: earlier }: Entry): boolean {
+  if (!happenedBefore(by, epoch, me)) return false;
   if (!isAtomic(meta)) return true;
   // Whoever is protected from the new access by scopes must be protected from the earlier one as well.
-  if (!isAtomic(earlier.meta) || !sameSize(earlier.meta, meta) || scopeOf(earlier.meta) < scopeOf(meta)) {
-    return false;
-  }
-  const [before, now] = [earlier.by.block, as.block];
+  if (!isAtomic(earlier) || !sameSize(earlier, meta) || scopeOf(earlier) < scopeOf(meta)) return false;
+  const [before, now] = [by.block, as.block];
   if (before === now) return true;
   // Another block of the rank is as far from everybody else; and this block's threads all start after it.
   return before.rank === now.rank && before.step <= (now.launch?.start.completed(before.stream) ?? 0);

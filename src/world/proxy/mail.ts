@@ -91,6 +91,7 @@ export class MailedGroup implements ProxyGroup {
   >();
   readonly #listeners = new Set<(loss: GroupLoss) => void>();
   #read = 0;
+  #onStop = (): void => {};
 
   readonly rank: number;
   readonly ranks: number;
@@ -143,6 +144,14 @@ export class MailedGroup implements ProxyGroup {
     Atomics.wait(this.#count, 0, this.#read, ms);
   }
 
+  /** Waits for the word to stop, with an event loop. */
+  async untilStopped(): Promise<void> {
+    if (this.stopped) return;
+    await new Promise<void>((resolve) => {
+      this.#onStop = resolve;
+    });
+  }
+
   #call(message: (id: number) => FromProxy): Promise<readonly Uint8Array[]> {
     const id = this.#calls.size;
     return new Promise((resolve, reject) => {
@@ -167,6 +176,7 @@ export class MailedGroup implements ProxyGroup {
       }
       case 'stop':
         this.stopped = true;
+        this.#onStop();
     }
   }
 }

@@ -1,9 +1,10 @@
 /** The networks that proxies drive: real ones through a transfer engine, and that of a simulated machine. */
 import type { MappedMemory, Network } from '../../device/index.js';
-import { ArgumentError } from '../../errors/index.js';
+import { ArgumentError, RankLostError } from '../../errors/index.js';
 import {
   type Counter,
   type EngineOptions,
+  FabricError,
   type ProviderName,
   providers,
   type Region,
@@ -30,19 +31,23 @@ export interface Link {
   close(): Promise<void>;
 }
 
-/** Connects memory of this rank with that of all others; every rank calls it. */
-export type Connect = (group: ProxyGroup, memory: Pick<MappedMemory, 'address' | 'raw'>) => Promise<Link>;
+/** Connects memory of this rank with that of others, all unless `reach` names them; every rank calls it. */
+export type Connect = (
+  group: ProxyGroup,
+  memory: Pick<MappedMemory, 'address' | 'raw'>,
+  reach?: readonly number[],
+) => Promise<Link>;
 
 export const overFabric =
   (options: FabricOptions): Connect =>
-  async (group, { raw }) => {
+  async (group, { raw }, reach) => {
     const engine = await TransferEngine.open({
       ...fromEnvironment(),
       ...options,
       ...{ thread: 'caller', arrivals: 'listed' },
     });
     try {
-      const fabric = await connectFabric(group, engine);
+      const fabric = await connectFabric(group, engine, reach);
       const own = engine.register(raw);
       const { remotes } = await fabric.share(own);
       return new FabricLink(group, engine, fabric, own, remotes);
@@ -93,7 +98,8 @@ class FabricLink implements Link, Network {
 
   write(peer: number, from: number, to: number, bytes: number, tag: number): boolean {
     const write = this.writes[peer];
-    if (write === undefined) throw new ArgumentError('peer', peer, 'another rank');
+    if (write === undefined)
+      throw new ArgumentError('peer', peer, 'another rank, of those that the proxy reaches');
     try {
       if (!this.engine.hasRoomFor(write.target.peer)) return false;
       write.sourceOffset = from;
@@ -103,7 +109,7 @@ class FabricLink implements Link, Network {
       this.engine.write(write);
       return true;
     } catch (error) {
-      throw this.fabric.toRankLost(error);
+      throw this.lossIn(error);
     }
   }
 
@@ -115,8 +121,15 @@ class FabricLink implements Link, Network {
     if (this.loss !== null) throw this.loss;
     const moved = this.engine.poll();
     // What the write carried will not come.
-    if (this.counter.error !== null) throw this.fabric.toRankLost(this.counter.error);
+    if (this.counter.error !== null) throw this.lossIn(this.counter.error);
     return moved;
+  }
+
+  /** A peer that a write does not reach is as good as lost, though it may still answer: it waits for that write. */
+  private lossIn(error: unknown): unknown {
+    if (!(error instanceof FabricError)) return this.fabric.toRankLost(error);
+    const rank = this.fabric.peers.findIndex((peer) => peer !== undefined && peer.name === error.peer);
+    return rank < 0 ? error : new RankLostError([rank], error.operation, undefined, { cause: error });
   }
 
   async close(): Promise<void> {

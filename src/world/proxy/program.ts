@@ -9,7 +9,7 @@ import type { Connect, ProxyGroup } from './network.js';
 
 /** What a proxy's program is given. */
 export interface ProxyParts<Data = unknown> {
-  /** This rank and how many there are: the network's peers are all others. */
+  /** This rank and how many there are: the network's peers are others. */
   readonly rank: number;
   readonly ranks: number;
   readonly network: Network;
@@ -33,6 +33,8 @@ export interface ProxyProgramName {
   readonly name: string;
   /** Given to it; must be such as threads can send each other. */
   readonly data: unknown;
+  /** The ranks that it writes to, which also write to this one; all others unless it is said. */
+  readonly reach?: readonly number[] | undefined;
 }
 
 /** A program with its network, connected. */
@@ -45,13 +47,13 @@ export interface PreparedProxy {
 export async function prepareProxy(
   group: ProxyGroup,
   connect: Connect,
-  { module, name, data }: ProxyProgramName,
+  { module, name, data, reach }: ProxyProgramName,
   memory: Pick<MappedMemory, 'address' | 'raw' | 'host'>,
 ): Promise<PreparedProxy> {
   const makers = (await import(module)) as Record<string, ProxyMaker>;
   const make = makers[name];
   if (make === undefined) throw new HeddleError('HEDDLE_PROXY', `${module} exports no ${name}`);
-  const link = await connect(group, memory);
+  const link = await connect(group, memory, reach);
   try {
     const { rank, ranks } = group;
     const program = make({ rank, ranks, network: link.network, memory: memory.host, data });

@@ -19,8 +19,12 @@ export interface ProxyOptions {
   readonly name: string;
   /** Given to the program; must be such as threads can send each other. */
   readonly data?: unknown;
+  /** The ranks that it writes to, which also write to this one; all others by default. */
+  readonly reach?: readonly number[];
   /** Every rank's is as long. */
   readonly memory: MappedMemory;
+  /** Within how many ms each write ends, well or with the loss of its peer, unless the world's `fabric` option says. */
+  readonly timeoutMs?: number;
 }
 
 /** A proxy that runs. When it fails, its rank is lost to all others, with its reason. */
@@ -46,7 +50,7 @@ export const inThread =
       place: { rank: group.rank, ranks: group.ranks },
       program: nameOf(options),
       memory: { address, bytes },
-      fabric,
+      fabric: timed(fabric, options),
     };
     const thread = startThread(new URL('./thread.js', import.meta.url), given, [port2]);
     const ended = new Promise<Error>((resolve) => {
@@ -83,7 +87,7 @@ export const inThread =
 export const inMachine =
   (machine: SimMachine, gpu: number, fabric: FabricOptions | null): ProxyStarter =>
   async (group, options) => {
-    const connect = fabric === null ? overMachine(machine) : overFabric(fabric);
+    const connect = fabric === null ? overMachine(machine) : overFabric(timed(fabric, options));
     const prepared = await prepareProxy(group, connect, nameOf(options), options.memory);
     const running = new Running(group, async () => {
       end();
@@ -107,15 +111,16 @@ class Running implements RunningProxy {
     private readonly end: () => Promise<void>,
   ) {}
 
-  /** It has ended by itself: to the other ranks, this one is lost, unless it fell because of another. Returns why. */
+  /** It has ended by itself: to all ranks, this one is lost, or those because of which it fell. Returns why. */
   failed(thrown: unknown): Error {
     if (this.error !== null) return this.error;
     const error = thrown instanceof Error ? thrown : new Error(messageOf(thrown));
     if (this.#stopping !== null) return error;
     this.error = error;
-    if (error instanceof RankLostError || this.group.signal.aborted) return error;
+    if (this.group.signal.aborted) return error;
     try {
-      this.group.abandon(`its proxy failed: ${error.message}`);
+      if (error instanceof RankLostError) this.group.accuse(error.ranks, messageOf(error.cause ?? error));
+      else this.group.abandon(`its proxy failed: ${error.message}`);
     } catch {
       // The rank has left its group: there is nobody to tell.
     }
@@ -128,6 +133,14 @@ class Running implements RunningProxy {
   }
 }
 
+const timed = (fabric: FabricOptions, { timeoutMs }: ProxyOptions): FabricOptions => ({
+  ...(timeoutMs !== undefined && { timeoutMs: Math.max(timeoutMs, shortestTimeoutMs) }),
+  ...fabric,
+});
+
+/** What an engine takes. */
+const shortestTimeoutMs = 10;
+
 /** What a proxy's thread said of its end. */
 function errorOf({ code, message, lost }: Extract<FromProxy, { kind: 'failed' }>): HeddleError {
   if (lost === null) return new HeddleError(code, message);
@@ -135,7 +148,7 @@ function errorOf({ code, message, lost }: Extract<FromProxy, { kind: 'failed' }>
   return new RankLostError(lost.ranks, lost.operation, undefined, { cause });
 }
 
-const nameOf = ({ module, name, data }: ProxyOptions): ProxyProgramName => ({
+const nameOf = ({ module, name, data, reach }: ProxyOptions): ProxyProgramName => ({
   module: module.href,
-  ...{ name, data },
+  ...{ name, data, reach },
 });

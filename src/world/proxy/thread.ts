@@ -65,6 +65,8 @@ try {
   const code = error instanceof HeddleError ? error.code : 'HEDDLE_PROXY';
   const lost = error instanceof RankLostError ? { ranks: error.ranks, operation: error.operation } : null;
   group.tell({ kind: 'failed', code, message: messageOf(error), lost });
+  // Peers hear from the group why, before they find this end of the network closed.
+  if (proxy !== undefined) await group.untilStopped();
 } finally {
   await proxy?.close();
   port.close();

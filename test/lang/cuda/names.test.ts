@@ -84,7 +84,7 @@ function moduleOf(name: string, names: readonly string[], number: number): IrMod
 }
 
 test.skipIf(nvcc === null)('hostile names that are accepted compile', { timeout: 120_000 }, async () => {
-  const random = new Random('names');
+  const random = Random.from('names');
   const pick = (from: readonly string[]): string => from[random.below(from.length)]!;
   const headers = headerNames();
   const modules = new Map<string, IrModule>();

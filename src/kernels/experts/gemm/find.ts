@@ -33,28 +33,28 @@ export const findSources = ({ rows, topK }: GemmShape, sizes: TileSizes) =>
       using: {
         GATHERED: rows === 'gathered',
         K: topK,
-        U: stageUnits,
+        U: sizes.rowVectors,
         APART: sizes.rowsApart,
-        INPUT_UNITS: sizes.inputUnits,
+        VECTORS: sizes.inputVectors,
       },
     },
     (g, { routes, row, rows, sources }, u) => {
       for (const i of g.unroll(sources.length)) {
         let from = row + g.min(g.threadIdx.x / u.U + i * u.APART, rows - 1);
         if (u.GATHERED) from = g.u32(g.load(routes.at(from))) / u.K;
-        sources[i] = from * u.INPUT_UNITS + (g.threadIdx.x % u.U);
+        sources[i] = from * u.VECTORS + (g.threadIdx.x % u.U);
       }
     },
   );
 
 /** The first vector of the first row of weights that this thread loads. Of 16 rows in a tile 8 are gates. */
-export const findWeights = ({ outputs, gated }: GemmShape, { made, inputUnits }: TileSizes) =>
+export const findWeights = ({ outputs, gated }: GemmShape, { made, weightUnits }: TileSizes) =>
   device(
     {
       name: 'find_weights',
       params: { expert: 'u32', across: 'u32' },
       returns: 'u32',
-      using: { GATED: gated, OUTPUTS: outputs, MADE: made, U: stageUnits, INPUT_UNITS: inputUnits },
+      using: { GATED: gated, OUTPUTS: outputs, MADE: made, U: stageUnits, INPUT_UNITS: weightUnits },
     },
     (g, { expert, across }, u) => {
       const row = g.threadIdx.x / u.U;

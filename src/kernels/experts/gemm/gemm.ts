@@ -25,9 +25,11 @@ export function gemmKernel(shape: GemmShape, tile: GemmTile) {
         /** With `all`. */
         count: 'u32',
         /** Rows that come in; [expert][out][in]; rows that go out, in the order of the plan. */
-        from: pointer('bf16'),
+        from: pointer('v16'),
         weights: pointer('bf16'),
         to: pointer('bf16'),
+        /** Of rows as e4m3, one for every 128 elements; otherwise nobody looks. */
+        scales: pointer('f32'),
       },
       using: {
         EXPERTS: experts,
@@ -40,12 +42,12 @@ export function gemmKernel(shape: GemmShape, tile: GemmTile) {
         endTiles: endTiles(shape, tile),
         findSources: findSources(shape, sizes),
         findWeights: findWeights(shape, sizes),
-        SOURCES: Math.ceil(sizes.rowUnits / sizes.threads),
+        SOURCES: sizes.sources,
         multiplyTile: multiplyTile(shape, tile, sizes),
         storeTile: storeTile(shape, tile, sizes),
       },
     },
-    (g, { counts, offsets, routes, count, from, weights, to }, u) => {
+    (g, { counts, offsets, routes, count, from, weights, to, scales }, u) => {
       g.awaitPrevious();
       g.releaseNext();
       const stages = g.shared('v16', u.STAGES_UNITS);
@@ -77,7 +79,7 @@ export function gemmKernel(shape: GemmShape, tile: GemmTile) {
         u.findSources({ routes, row, rows, sources });
         const column = u.findWeights({ expert, across });
         const sums = g.registers('v16', u.SUMS);
-        const inputs = { from: from.as('v16'), weights: weights.as('v16'), sources, column, rows };
+        const inputs = { from, scales, weights: weights.as('v16'), sources, column, rows };
         u.multiplyTile({ stages, inputs, sums });
         u.storeTile({ to, row, rows, element: across * u.MADE, sums });
       }

@@ -6,6 +6,8 @@ import type { GemmRows, GemmShape, GemmTile } from './shape.js';
 export interface MlpShape {
   /** Whose rows come in: those of a plan, or all of one expert. */
   readonly of: 'plan' | 'all';
+  /** Those rows are e4m3 with scales. */
+  readonly e4m3: boolean;
   readonly experts: number;
   readonly hidden: number;
   readonly inner: number;
@@ -37,7 +39,7 @@ export function gemmTile(rows: number, outputs: number, gated: boolean, kind: 's
 /** Rows that are multiplied are a multiple of it: fragments of 16 that hold none are skipped only where rows are few. */
 export const rowsMultiplied = ({ few, rows }: GemmTile): number => (few ? 16 : rows);
 
-export const mlpKernels = remembered(({ of, experts, hidden, inner, topK, rows, kind }: MlpShape) => {
+export const mlpKernels = remembered(({ of, e4m3, experts, hidden, inner, topK, rows, kind }: MlpShape) => {
   const first: GemmRows = of === 'plan' ? 'gathered' : 'all';
   const second: GemmRows = of === 'plan' ? 'sorted' : 'all';
   const make = (shape: GemmShape) => {
@@ -46,7 +48,7 @@ export const mlpKernels = remembered(({ of, experts, hidden, inner, topK, rows, 
     return { kernel: gemmKernel(shape, tile), blocks, threads: 32 * tile.warpRows * tile.warpColumns };
   };
   return {
-    gateUp: make({ rows: first, experts, inputs: hidden, outputs: inner, gated: true, topK }),
-    down: make({ rows: second, experts, inputs: inner, outputs: hidden, gated: false, topK }),
+    gateUp: make({ rows: first, e4m3, experts, inputs: hidden, outputs: inner, gated: true, topK }),
+    down: make({ rows: second, e4m3: false, experts, inputs: inner, outputs: hidden, gated: false, topK }),
   };
 });

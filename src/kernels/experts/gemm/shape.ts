@@ -1,5 +1,6 @@
 /** What a grouped GEMM is made for: the rows of each expert times its weights, [out, in] each. */
 import { ArgumentError } from '../../../errors/index.js';
+import { scaleBlock } from '../../../layer/index.js';
 
 /**
  * Whose rows come in: those that dispatch left, found by the plan's routes (`gathered`); those that lie in the order of
@@ -9,6 +10,8 @@ export type GemmRows = 'gathered' | 'sorted' | 'all';
 
 export interface GemmShape {
   readonly rows: GemmRows;
+  /** Rows come in as e4m3 with a scale for every 128 elements, not as bf16. Their length is a multiple of that. */
+  readonly e4m3: boolean;
   readonly experts: number;
   /** Elements of a row that comes in: a multiple of 64. */
   readonly inputs: number;
@@ -42,21 +45,30 @@ export interface GemmTile {
 }
 
 /** Numbers that follow, for the kernel's parts. */
-export function tileSizes({ inputs, outputs, gated }: GemmShape, tile: GemmTile) {
+export function tileSizes({ inputs, outputs, gated, e4m3 }: GemmShape, tile: GemmTile) {
   const threads = 32 * tile.warpRows * tile.warpColumns;
-  // Of a row's vectors and the rows of weights that a thread loads, the next are so many rows further.
-  const rowsApart = threads / stageUnits;
+  // Vectors of a row as it comes in, in a stage. A thread loads one of them, and of the rows so many further.
+  const rowVectors = stageUnits / (e4m3 ? 2 : 1);
+  const sources = (tile.rows * rowVectors) / threads;
   const made = tile.columns / (gated ? 2 : 1);
   if (outputs % made !== 0)
     throw new ArgumentError('columns', tile.columns, `a divisor of ${outputs} outputs`);
+  if (e4m3 && inputs % scaleBlock !== 0)
+    throw new ArgumentError('hidden', inputs, `a multiple of ${scaleBlock}, so many e4m3 have a scale`);
   return {
     threads,
-    rowsApart,
+    rowVectors,
+    rowsApart: threads / rowVectors,
+    sources: Math.ceil(sources),
+    /** Only the first threads load a vector of rows. */
+    someLoad: sources < 1,
+    weightsApart: threads / stageUnits,
     /** Elements of a row that goes out of a tile, and how many tiles make one. */
     made,
     tilesAcross: outputs / made,
-    /** Vectors of a row that comes in, and stages. */
-    inputUnits: inputs / 8,
+    /** Vectors of a row that comes in, of one of weights, and stages of either. */
+    inputVectors: inputs / (e4m3 ? 16 : 8),
+    weightUnits: inputs / 8,
     steps: inputs / stageDepth,
     rowUnits: tile.rows * stageUnits,
     tileUnits: (tile.rows + tile.columns) * stageUnits,

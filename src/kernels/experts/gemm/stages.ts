@@ -4,50 +4,31 @@
  * lie in different banks.
  */
 import { constant, device, pointer, record, registers } from '../../../lang/index.js';
+import { fetchRows, heldRows, tileInputs } from './rows.js';
 import { type GemmShape, type GemmTile, stageUnits, type TileSizes } from './shape.js';
 
-/** What a thread loads of a tile, and where from. */
-export const tileInputs = record({
-  from: pointer('v16'),
-  weights: pointer('v16'),
-  /** The vectors of the first stage: of each of the thread's rows, and of its first row of weights. */
-  sources: registers('u32'),
-  column: 'u32',
-  /** Of the tile's rows those that there are, and further ones. */
-  rows: 'u32',
-});
-
-/** Starts the loads of one stage. A thread loads vector t % 8 of every so-manieth row. */
-export const loadStage = ({ gated }: GemmShape, tile: GemmTile, sizes: TileSizes) =>
+/** Starts the loads of one stage. A thread loads vector t % 8 of every so-manieth row of weights. */
+export const loadStage = (shape: GemmShape, tile: GemmTile, sizes: TileSizes) =>
   device(
     {
       name: 'load_stage',
-      params: {
-        stage: pointer('v16'),
-        inputs: tileInputs,
-        step: 'u32',
-      },
+      params: { stage: pointer('v16'), inputs: tileInputs, step: 'u32', held: heldRows },
       using: {
         U: stageUnits,
         THREADS: sizes.threads,
-        FEW: tile.few,
-        APART_ROWS: sizes.rowsApart,
         ROW_UNITS: sizes.rowUnits,
         WEIGHTS: (tile.columns * stageUnits) / sizes.threads,
         // The next row of weights lies as far apart as the tile has it, or half of it where gates lie between.
-        APART: (sizes.rowsApart / (gated ? 2 : 1)) * sizes.inputUnits,
+        APART: (sizes.weightsApart / (shape.gated ? 2 : 1)) * sizes.weightUnits,
+        fetchRows: fetchRows(shape, tile, sizes),
       },
     },
-    (g, { stage, inputs: { from, weights, sources, column, rows }, step }, u) => {
+    (g, { stage, inputs, step, held }, u) => {
+      u.fetchRows({ stage, inputs, step, held });
+      const { weights, column } = inputs;
       const row = g.threadIdx.x / u.U;
       const at = stage.at(row * u.U + ((g.threadIdx.x % u.U) ^ (row % 8)));
       const further = step * u.U;
-      for (const i of g.unroll(sources.length)) {
-        const whole = u.ROW_UNITS % u.THREADS === 0 || g.threadIdx.x < u.ROW_UNITS;
-        // Sixteen at a time, as they are multiplied.
-        const wanted = !u.FEW || (i * u.APART_ROWS + row) / 16 < (rows + 15) / 16;
-        if (whole && wanted) g.async.load(at.at(i * u.THREADS), from.at(sources[i]! + further));
-      }
       for (const i of g.unroll(u.WEIGHTS))
         g.async.load(at.at(u.ROW_UNITS + i * u.THREADS), weights.at(column + i * u.APART + further));
     },

@@ -1,0 +1,41 @@
+/** What a layer sends in place of its rows where they travel as fp8: e4m3, and their scales. */
+import { type CallSite, callSite, type Stream } from '../device/index.js';
+import { narrowRows } from '../kernels/index.js';
+import { scaleBlock } from '../layer/index.js';
+import type { World } from '../world/index.js';
+import { emptyTensor, type OwnedTensor, type Tensor, wrap } from './tensor.js';
+
+export class Narrow {
+  private constructor(
+    private readonly x: OwnedTensor,
+    private readonly scales: OwnedTensor,
+    private readonly site: CallSite<(typeof narrowRows)['cuda']['kernel']['params']>,
+  ) {}
+
+  static async create({ device, rank }: World, maxTokens: number, hidden: number): Promise<Narrow> {
+    const { kernel, blocks, threads } = narrowRows[device.kind];
+    const site = await callSite(device, kernel, { grid: blocks, block: threads, programmatic: true, rank });
+    const x = emptyTensor(device, 'e4m3', [maxTokens, hidden], 'rows as fp8');
+    const scales = emptyTensor(device, 'f32', [maxTokens, hidden / scaleBlock], 'scales of rows');
+    site.set.to(x.data);
+    site.set.scales(scales.data);
+    return new Narrow(x, scales, site);
+  }
+
+  /** The payloads of these rows; the next call writes them again. */
+  payloads(rows: Tensor, stream: Stream): Readonly<Record<'x' | 'scales', Tensor>> {
+    const [tokens = 0, hidden = 0] = rows.shape;
+    this.site.set.from(rows.data);
+    this.site.set.units((tokens * hidden) / 16);
+    this.site.launch(stream);
+    return {
+      x: wrap(this.x.data, 'e4m3', [tokens, hidden]),
+      scales: wrap(this.scales.data, 'f32', [tokens, hidden / scaleBlock]),
+    };
+  }
+
+  dispose(): void {
+    this.x.free();
+    this.scales.free();
+  }
+}

@@ -1,0 +1,83 @@
+/** Processes that are nodes of one world after another, each on a host of its own where there are such. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { createRequire } from 'node:module';
+import { fileURLToPath, pathToFileURL } from 'node:url';
+import type { Hosts } from '../fabric/hosts.js';
+import type { Case, Report } from './cases.js';
+
+type Said = 'here' | { readonly reports: readonly Report[] } | { readonly failed: unknown };
+
+export class Crew {
+  readonly #members: ChildProcess[] = [];
+  readonly #under: (process: number) => readonly string[];
+
+  constructor(hosts: Hosts | null) {
+    this.#under = (process) => hosts?.under(process) ?? [];
+  }
+
+  /**
+   * What the ranks of each process say; undefined for one that was killed. Once the survivors have spoken a victim that was
+   * stopped goes on, and one that was cut off, which would wait long for its world, is killed.
+   */
+  async run(told: Case): Promise<(readonly Report[] | undefined)[]> {
+    const members = await Promise.all(Array.from({ length: told.processes }, (_, i) => this.#member(i)));
+    const said = members.map((member) => heard(member));
+    for (const member of members) member.send(told);
+    const { fall } = told;
+    await Promise.all(said.filter((_, i) => i !== fall?.process));
+    if (fall?.fault === 'cut off') await end(members[fall.process]!);
+    else if (fall !== null) members[fall.process]!.kill('SIGCONT');
+    return Promise.all(
+      said.map(async (one) => {
+        const what = await one;
+        if (what === undefined || what === 'here') return undefined;
+        if ('failed' in what) throw new Error(`a process failed: ${JSON.stringify(what.failed)}`);
+        return what.reports;
+      }),
+    );
+  }
+
+  async end(): Promise<void> {
+    await Promise.all(this.#members.map(end));
+  }
+
+  async #member(i: number): Promise<ChildProcess> {
+    const there = this.#members[i];
+    if (there && isThere(there)) return there;
+    const loader = pathToFileURL(createRequire(import.meta.url).resolve('tsx')).href;
+    const program = fileURLToPath(new URL('./programs/crew.ts', import.meta.url));
+    const [command, ...args] = [
+      ...this.#under(i),
+      process.execPath,
+      ...['--import', loader, program, String(i)],
+    ];
+    const member = spawn(command!, args, {
+      stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+      env: { ...process.env, NODE_OPTIONS: '' },
+    });
+    this.#members[i] = member;
+    await heard(member);
+    return member;
+  }
+}
+
+async function end(member: ChildProcess): Promise<void> {
+  if (!isThere(member)) return;
+  const gone = new Promise((resolve) => member.once('exit', resolve));
+  member.kill('SIGKILL');
+  await gone;
+}
+
+const isThere = ({ exitCode, signalCode }: ChildProcess) => exitCode === null && signalCode === null;
+
+/** The next that a process says; undefined if it ends instead. */
+function heard(member: ChildProcess): Promise<Said | undefined> {
+  return new Promise((resolve) => {
+    const ended = () => resolve(undefined);
+    member.once('exit', ended);
+    member.once('message', (said: Said) => {
+      member.off('exit', ended);
+      resolve(said);
+    });
+  });
+}

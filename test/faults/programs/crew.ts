@@ -1,0 +1,198 @@
+// A process that is a node of one world after the other, as it is told. In a world with a fall, the victim's process falls at its
+// point of the third round; the others go on until a call throws.
+import { spawnSync } from 'node:child_process';
+import { RankLostError } from '../../../src/errors/index.js';
+import { type Region, TransferEngine } from '../../../src/fabric/index.js';
+import { ExpertParallel, emptyTensor, readBits, row } from '../../../src/moe/index.js';
+import { makeRoutes } from '../../../src/testing/index.js';
+import { World } from '../../../src/world/index.js';
+import type { Case, Report, Thrown } from '../cases.js';
+
+const me = Number(process.argv[2]);
+const tokens = 4;
+const hidden = 16;
+const topK = 3;
+/** Rounds that end well, and the most that others make behind them. */
+const [goodRounds, more] = [2, 4];
+
+type Fall = NonNullable<Case['fall']>;
+
+/** What happens at the next write, at the next turn of a proxy, or when something has come; and the regions that peers write to. */
+let onWrite = (): void => {};
+let onTurn = (): void => {};
+let onArrival = (): void => {};
+const regions: { readonly engine: TransferEngine; readonly region: Region }[] = [];
+const { write, nextImmediate, register } = TransferEngine.prototype;
+Object.assign(TransferEngine.prototype, {
+  write(this: TransferEngine, ...args: Parameters<typeof write>) {
+    onWrite();
+    return write.apply(this, args);
+  },
+  nextImmediate(this: TransferEngine) {
+    onTurn();
+    const tag = nextImmediate.apply(this);
+    if (tag >= 0) onArrival();
+    return tag;
+  },
+  register(this: TransferEngine, ...args: Parameters<typeof register>) {
+    const region = register.apply(this, args);
+    regions.push({ engine: this, region });
+    return region;
+  },
+});
+
+const disarm = () => {
+  onWrite = onTurn = onArrival = () => {};
+};
+
+/** It happens once. */
+function fall({ fault, cut }: Fall): void {
+  disarm();
+  switch (fault) {
+    case 'killed':
+      process.kill(process.pid, 'SIGKILL');
+      return;
+    case 'stopped':
+      process.kill(process.pid, 'SIGSTOP');
+      return;
+    case 'cut off':
+      spawnSync(cut[0]!, cut.slice(1));
+      return;
+    case 'left by its proxy':
+      throw new Error('the proxy falls');
+    case 'robbed of its memory':
+      // It serves on under another key, which the peers do not know.
+      for (const { engine, region } of regions) {
+        engine.driver.call('deregister', region.index);
+        engine.driver.call('register', region.index, region.address, region.bytes, { kind: 'host' });
+      }
+  }
+}
+
+/** From now on what it does brings the process to its point. */
+function arm(what: Fall): void {
+  let writes = 0;
+  if (what.point.endsWith('Send')) {
+    onWrite = () => {
+      if (++writes === 2) fall(what);
+    };
+  } else if (what.point.endsWith('Recv')) onArrival = () => fall(what);
+  else if (what.fault === 'left by its proxy') onTurn = () => fall(what);
+  else fall(what);
+}
+
+async function oneRank(world: World, { family, waitMs, fall: planned }: Case): Promise<Report> {
+  const ep = await ExpertParallel.create(world, {
+    experts: 2 * world.ranks,
+    topK,
+    maxTokens: tokens,
+    payloads: { x: row('f32', hidden) },
+    output: row('f32', hidden),
+    split: true,
+    family,
+    waitMs,
+    ...(family === 'hybrid' && { tuning }),
+  });
+  const { device } = world;
+  const stream = device.createStream();
+  const { topkIds, topkWeights } = makeRoutes(ep.shape, world.rank, tokens, 7);
+  const x = new Float32Array(tokens * hidden).fill(1 + world.rank);
+  const out = emptyTensor(device, 'f32', [tokens, hidden]);
+  /** Every owner gives the row back as it is. */
+  const expected = Array.from({ length: tokens }, (_, token) => {
+    const ids = topkIds.subarray(token * topK, (token + 1) * topK);
+    return new Set([...ids].map((id) => Math.floor(id / 2))).size * (1 + world.rank);
+  });
+  const dispatch = () => {
+    const sent = ep.dispatchSend({ topkIds, topkWeights, payloads: { x } }, stream);
+    const received = ep.dispatchRecv(sent, stream);
+    stream.copy(received.output.data, received.payloads.x!.data, received.output.bytes);
+    return received;
+  };
+  const round = async () => {
+    ep.combineRecv(ep.combineSend(dispatch(), stream), out, stream);
+    await ep.synchronize(stream);
+  };
+  /** The round of the fall: nobody comes to its point before the victim is ready for it. */
+  const lastRound = async (what: Fall) => {
+    await world.barrier('rounds without a fault');
+    const falls = what.process === me && world.topology.localRank === 0;
+    if (falls && what.point.startsWith('dispatch')) arm(what);
+    await world.barrier('before the last dispatch');
+    const received = dispatch();
+    if (!what.point.startsWith('dispatch')) {
+      await ep.synchronize(stream);
+      await world.barrier('after the last dispatch');
+      if (falls && what.point.startsWith('combine')) arm(what);
+      await world.barrier('before the last combine');
+      if (falls && what.point === 'experts') arm(what);
+    }
+    ep.combineRecv(ep.combineSend(received, stream), out, stream);
+    await ep.synchronize(stream);
+  };
+
+  let wrong = 0;
+  for (let n = 0; n < goodRounds; n++) {
+    await round();
+    const sums = await readBits(out, stream);
+    for (const [i, sum] of sums.entries()) if (sum !== expected[Math.floor(i / hidden)]) wrong++;
+  }
+  if (planned === null) {
+    await ep.dispose();
+    return { rank: world.rank, first: null, again: null, ms: 0, wrong };
+  }
+  let since = performance.now();
+  const rounds = async () => {
+    await lastRound(planned);
+    for (let n = 0; n < more; n++) {
+      since = performance.now();
+      await round();
+    }
+  };
+  const first = await rounds().then(() => null, thrown);
+  const ms = Math.round(performance.now() - since);
+  const again = await round().then(() => null, thrown);
+  await ep.dispose();
+  return { rank: world.rank, first, again, ms, wrong };
+}
+
+const tuning = {
+  dispatch: { blocks: 2, threads: 32, chunk: 2 },
+  combine: { blocks: 2, threads: 32, parts: 1 },
+} as const;
+
+function thrown(error: unknown): Thrown {
+  const why: string[] = [];
+  for (let at = error; at instanceof Error; at = at.cause) if (at !== error) why.push(at.message);
+  const lost = error instanceof RankLostError ? error : null;
+  return {
+    name: error instanceof Error ? error.constructor.name : typeof error,
+    message: error instanceof Error ? error.message : String(error),
+    ranks: lost?.ranks ?? [],
+    operation: lost?.operation ?? null,
+    epoch: lost?.epoch ?? null,
+    why,
+  };
+}
+
+process.on('message', (told: Case) => {
+  const { ranksHere, processes, address, fabric } = told;
+  regions.length = 0;
+  disarm();
+  World.join(
+    {
+      device: 'sim',
+      rank: me * ranksHere,
+      ranks: processes * ranksHere,
+      ranksHere,
+      address,
+      fabric,
+      secret: 'known to the crew alone',
+    },
+    (world) => oneRank(world, told),
+  ).then(
+    (reports) => process.send!({ reports }),
+    (error: unknown) => process.send!({ failed: thrown(error) }),
+  );
+});
+process.send!('here');

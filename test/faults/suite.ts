@@ -1,0 +1,108 @@
+/**
+ * What survivors see of a fault, for real: processes that simulate the GPUs of a node each, over libfabric, on hosts of their own
+ * where network namespaces can be made. Every fault at every point of a round, and over both providers, in both families.
+ */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { ProviderName } from '../../src/fabric/index.js';
+import { createHosts, type Hosts, whyNoHosts } from '../fabric/hosts.js';
+import { type Case, faults, points, type Report } from './cases.js';
+import { Crew } from './crew.js';
+
+const noHosts = whyNoHosts();
+
+const waitMs = 3000;
+/** The network's own time-out is half of it; the rest is for a busy machine. What hangs takes for ever. */
+const mostMs = 3 * waitMs;
+const providers: readonly ProviderName[] = ['tcp;ofi_rxm', 'udp;ofi_rxd'];
+const families = ['hybrid', 'portable'] as const;
+const shapes = [
+  { processes: 3, ranksHere: 1 },
+  { processes: 2, ranksHere: 2 },
+] as const;
+
+/** Each fault at each point once; over the rows and columns providers, families, shapes and victims take turns. */
+const table = points.flatMap((point, p) =>
+  faults.map((fault, f) => ({
+    fault,
+    point,
+    provider: providers[(f + p) % 2]!,
+    family: families[(f + (p >> 1)) % 2]!,
+    shape: shapes[((f >> 1) + p) % 2]!,
+    process: (f + p) % 4 === 0 ? 0 : 1,
+  })),
+);
+
+/** The table's cases of a provider, and that all is well without a fault. */
+export function testFaults(provider: ProviderName): void {
+  describe(`processes over ${provider}`, () => {
+    if (noHosts) console.warn(`all of them on one host: ${noHosts}`);
+    let hosts: Hosts | null = null;
+    let crew: Crew;
+    beforeAll(() => {
+      hosts = noHosts === null ? createHosts(3) : null;
+      crew = new Crew(hosts);
+    });
+    afterAll(async () => {
+      await crew.end();
+      hosts?.remove();
+    });
+
+    /** Every world meets at a port of its own. */
+    let port = 20_000 + (process.pid % 500) * 20;
+    const caseOf = (
+      of: Pick<Case, 'family' | 'waitMs' | 'fall'> & { shape: (typeof shapes)[number] },
+    ): Case => ({
+      ...of,
+      ...of.shape,
+      address: `${hosts?.address(0) ?? '127.0.0.1'}:${port++}`,
+      fabric: { provider, devices: [hosts === null ? 'lo' : 'net0'] },
+    });
+
+    it.each(shapes.flatMap((shape) => families.map((family) => ({ family, shape, ...shape }))))(
+      'end rounds of $family well, $processes nodes of $ranksHere',
+      async ({ family, shape }) => {
+        const said = await crew.run(caseOf({ family, shape, waitMs: 10 * waitMs, fall: null }));
+        const reports = said.flatMap((of) => of ?? []);
+        expect(reports).toHaveLength(shape.processes * shape.ranksHere);
+        for (const { first, wrong } of reports) expect({ first, wrong }).toEqual({ first: null, wrong: 0 });
+      },
+    );
+
+    const cases = table.filter((of) => of.provider === provider);
+    it.each(cases.filter(({ fault }) => fault !== 'cut off' || noHosts === null))(
+      'survive that one is $fault in $point, of $family, and name it',
+      async ({ fault, point, family, shape, process }) => {
+        const fall = { process, fault, point, cut: hosts?.cutCommand(process) ?? [] };
+        const said = await crew.run(caseOf({ family, shape, waitMs, fall }));
+        if (fault === 'cut off') hosts!.mend(process);
+        // It ends too, whatever it thinks.
+        if (fault !== 'cut off') expect(said[process] === undefined).toBe(fault === 'killed');
+        expectNamed(said, process, shape);
+      },
+    );
+  });
+}
+
+/** Every rank of the others was told a rank of the victim's process, in which operation and when, in time, and stays told. */
+function expectNamed(
+  said: readonly (readonly Report[] | undefined)[],
+  victim: number,
+  { ranksHere }: { readonly ranksHere: number },
+): void {
+  for (const [process, reports] of said.entries()) {
+    if (process === victim) continue;
+    expect(reports).toHaveLength(ranksHere);
+    for (const { first, again, ms, wrong } of reports!) {
+      const text = JSON.stringify({ first, again, ms });
+      expect(first?.name, text).toBe('RankLostError');
+      expect(first!.ranks.length, text).toBeGreaterThan(0);
+      for (const rank of first!.ranks) expect(Math.floor(rank / ranksHere), text).toBe(victim);
+      // Where kernels ended well it was a write, or the group, that told. What was under way may still end well.
+      if (first!.epoch !== null)
+        expect(`${first!.operation} ${first!.epoch}`).toMatch(/^(dispatch|combine) [345]$/);
+      expect(again?.ranks, text).toEqual(first!.ranks);
+      expect(ms, text).toBeLessThan(mostMs);
+      expect(wrong).toBe(0);
+    }
+  }
+}

@@ -1,0 +1,3 @@
+import { testFaults } from './suite.js';
+
+testFaults('tcp;ofi_rxm');

@@ -1,0 +1,3 @@
+import { testFaults } from './suite.js';
+
+testFaults('udp;ofi_rxd');
