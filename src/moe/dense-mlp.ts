@@ -2,7 +2,7 @@
 import { type Device, requireDevice, requireStream, type Stream } from '../device/index.js';
 import { ArgumentError, DisposedError, requireInteger, requireObject } from '../errors/index.js';
 import { limits } from '../layer/index.js';
-import type { MemoryUse } from './memory.js';
+import { type MemoryUse, useOf } from './memory.js';
 import { type MlpSites, mlpSites } from './mlp-sites.js';
 import { type MlpWeights, requireWeights } from './mlp-weights.js';
 import {
@@ -36,7 +36,7 @@ export class DenseMlp {
     this.#inner = inner;
     this.#sites = sites;
     const { bytes } = inner;
-    this.memory = { bytes, parts: [{ purpose: 'inner rows of the dense MLP', section: null, bytes }] };
+    this.memory = useOf([{ purpose: 'inner rows of the dense MLP', section: null, bytes }]);
   }
 
   static async create(device: Device, options: DenseMlpOptions): Promise<DenseMlp> {

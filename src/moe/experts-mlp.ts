@@ -8,7 +8,7 @@ import { ArgumentError, DisposedError, requireObject, requireOneOf } from '../er
 import { evenRows, slotsOf } from '../kernels/index.js';
 import { expertsOf, scaleBlock } from '../layer/index.js';
 import { type ExpertSizes, ExpertsPlan, type Receiving } from './experts-plan.js';
-import type { MemoryUse } from './memory.js';
+import { type MemoryUse, useOf } from './memory.js';
 import { cublasRun } from './mlp-cublas.js';
 import { heddleRun } from './mlp-heddle.js';
 import type { MlpRun } from './mlp-run.js';
@@ -42,7 +42,7 @@ export class ExpertsMlp {
     this.#plan = plan;
     this.#run = run;
     const parts = run.owned.map(({ tensor, purpose }) => ({ purpose, section: null, bytes: tensor.bytes }));
-    this.memory = { bytes: parts.reduce((sum, { bytes }) => sum + bytes, 0), parts };
+    this.memory = useOf(parts);
   }
 
   /** Allocates the rows between and compiles the kernels, for this rank alone. `plan` is one of `of`. */

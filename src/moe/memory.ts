@@ -1,9 +1,9 @@
 /** What a layer takes of a rank's memory, by purpose: read off a plan, before anything is allocated. */
 import type { Device } from '../device/index.js';
 import { ArgumentError, requireInteger, requireObject, requireOneOf } from '../errors/index.js';
-import type { Plan } from '../kernels/index.js';
+import type { Plan, WindowPlan, WirePlan } from '../kernels/index.js';
 import { type Layer, limits, sharing } from '../layer/index.js';
-import { topologyOf } from '../world/index.js';
+import { evenNodes, topologyOf } from '../world/index.js';
 import { choose } from './choice.js';
 import { type ExpertParallelOptions, layerOf, placeOf, roundsOf } from './options.js';
 
@@ -11,6 +11,8 @@ import { type ExpertParallelOptions, layerOf, placeOf, roundsOf } from './option
 export interface MemoryOptions extends ExpertParallelOptions {
   /** How many ranks share the experts. */
   readonly ranks: number;
+  /** Equal nodes of consecutive ranks. Default 1. */
+  readonly nodes?: number;
   /** What the ranks run on. Default 'cuda': GPUs, whether there are any here or not. */
   readonly device?: 'cuda' | 'sim';
 }
@@ -22,12 +24,16 @@ export interface MemoryPart {
   /** A window's section, its place up to the next one; null for what has none. */
   readonly section: string | null;
   readonly bytes: number;
+  /** It lies in the host's memory, where kernels, the proxy and the network reach it. */
+  readonly host?: true;
 }
 
 /** The memory of one rank; all ranks take the same. */
 export interface MemoryUse {
-  /** The sum of the parts. */
+  /** The sum of the parts in the GPU's memory. */
   readonly bytes: number;
+  /** And of those in the host's: none in a world of one node. */
+  readonly hostBytes: number;
   /** Without those of no bytes. */
   readonly parts: readonly MemoryPart[];
 }
@@ -35,11 +41,11 @@ export interface MemoryUse {
 /** What `create` would ask for with these options. The plan is the same one, so it refuses by the same numbers. */
 export function memoryFor(options: MemoryOptions): MemoryUse {
   requireObject('options', options);
-  const { ranks, device = 'cuda' } = options;
+  const { ranks, nodes = 1, device = 'cuda' } = options;
   requireInteger('ranks', ranks, 1, limits.ranks);
   requireOneOf('device', device, ['cuda', 'sim']);
   const layer = layerOf(ranks, options);
-  const topology = topologyOf(new Array(ranks).fill(0), 0);
+  const topology = topologyOf(evenNodes(ranks, nodes), 0);
   const place = placeOf({ kind: device, rank: 0, topology }, options);
   const unmeasured = { kind: device, model: 'a GPU that was not measured' };
   const { family, tuning } = choose(layer, place, unmeasured, options);
@@ -49,19 +55,29 @@ export function memoryFor(options: MemoryOptions): MemoryUse {
 /** Of a plan that is carried out for each of so many rounds in flight. */
 export function memoryOf({ windows, wire, buffers }: Plan, rounds: number): MemoryUse {
   const once: MemoryPart[] = [
-    ...[...windows, ...(wire === null ? [] : [wire])].flatMap(({ purpose, layout: { fields, bytes } }) =>
-      fields.map(({ name, offset }, i) => ({
-        purpose,
-        section: name,
-        bytes: (fields[i + 1]?.offset ?? bytes) - offset,
-      })),
-    ),
+    ...windows.flatMap(sectionsOf),
+    ...(wire === null ? [] : sectionsOf(wire)).map((part) => ({ ...part, host: true }) as const),
     ...buffers.map(({ purpose, bytes }) => ({ purpose, section: null, bytes })),
   ];
-  const parts = once
-    .filter(({ bytes }) => bytes > 0)
-    .map((part) => ({ ...part, bytes: rounds * part.bytes }));
-  return { bytes: parts.reduce((sum, { bytes }) => sum + bytes, 0), parts };
+  return useOf(once.map((part) => ({ ...part, bytes: rounds * part.bytes })));
+}
+
+const sectionsOf = ({ purpose, layout: { fields, bytes } }: WindowPlan | WirePlan): MemoryPart[] =>
+  fields.map(({ name, offset }, i) => ({
+    purpose,
+    section: name,
+    bytes: (fields[i + 1]?.offset ?? bytes) - offset,
+  }));
+
+/** What parts take together; those of no bytes are left out. */
+export function useOf(all: readonly MemoryPart[]): MemoryUse {
+  const parts = all.filter(({ bytes }) => bytes > 0);
+  const sum = (of: readonly MemoryPart[]): number => of.reduce((total, { bytes }) => total + bytes, 0);
+  return {
+    bytes: sum(parts.filter(({ host }) => !host)),
+    hostBytes: sum(parts.filter(({ host }) => host)),
+    parts,
+  };
 }
 
 /** Refuses a layer that the device's memory cannot hold. */

@@ -2,7 +2,7 @@
 import { rowsOfPlan } from '../kernels/index.js';
 import { dtypes, type Layer, outputRowBytes, scaleBlock } from '../layer/index.js';
 import { expertsShapeOf } from './experts-options.js';
-import type { MemoryPart, MemoryUse } from './memory.js';
+import { type MemoryPart, type MemoryUse, useOf } from './memory.js';
 import type { LayerPlan } from './moe-options.js';
 import { layerOf } from './options.js';
 
@@ -29,8 +29,6 @@ export function layerMemory(
     own('plan', 4 * (routes + planned + 2 * shape.experts + 2)),
     own('rows of experts', planned * dtypes.bf16.size * elements),
     own('shared expert', between === 0 ? 0 : maxTokens * (between + row)),
-  ]
-    .filter(({ bytes }) => bytes > 0)
-    .map((part) => ({ ...part, bytes: part.bytes * microBatches }));
-  return { bytes: parts.reduce((sum, { bytes }) => sum + bytes, 0), parts };
+  ];
+  return useOf(parts.map((part) => ({ ...part, bytes: part.bytes * microBatches })));
 }

@@ -11,7 +11,7 @@ export type { FabricOptions } from './proxy/network.js';
 export type { ProxyMaker, ProxyParts, ProxyProgram } from './proxy/program.js';
 export type { ProxyOptions, RunningProxy } from './proxy/start.js';
 export { launchReporting } from './report-lines.js';
-export { type Topology, topologyOf } from './topology.js';
+export { evenNodes, type Topology, topologyOf } from './topology.js';
 export {
   type DeviceChoice,
   type JoinWorldOptions,

@@ -49,6 +49,17 @@ describe('docs/memory.md', () => {
     expect(text).toContain(`${alone} MiB, with \`replicas: 2\` ${pairs} MiB`);
   });
 
+  test('what several nodes take', () => {
+    const size = (nodes: number): string => {
+      const { bytes, hostBytes } = ExpertParallel.memory({
+        ...layerOf('DeepSeek-V3', 'fp8', 8 * nodes, 128),
+        nodes,
+      });
+      return `| ${nodes} × 8 | ${(bytes / 2 ** 20).toFixed(0)} | ${(hostBytes / 2 ** 20).toFixed(1)} |`;
+    };
+    for (const nodes of [2, 4, 8]) expect(text).toContain(size(nodes));
+  });
+
   test('its formula leaves out less than it says', () => {
     expect(text).toContain('slots × (P + R + W + 8 · topK + 8)');
     for (const model of Object.keys(models)) {

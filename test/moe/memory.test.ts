@@ -48,6 +48,41 @@ describe('ExpertParallel.memory', () => {
     expect(taken).toEqual(new Array(ranks).fill(before.bytes));
   });
 
+  it.each([{ family: 'hybrid' }, { family: 'portable' }])(
+    'says what create takes of the GPU and of the host between nodes: $family',
+    async (of) => {
+      const given = { ...options, ...of };
+      const before = ExpertParallel.memory({ ...given, ranks: 4, nodes: 2, device: 'sim' });
+      const taken = await World.local({ ranks: 4, nodes: 2, device: 'sim' }, async (world) => {
+        const { device } = world;
+        const sum = { bytes: 0, hostBytes: 0 };
+        const { createWindow } = world;
+        const { allocate, allocateMapped } = device;
+        world.createWindow = (bytes, ...rest) => {
+          sum.bytes += bytes;
+          return createWindow.call(world, bytes, ...rest);
+        };
+        device.allocate = (bytes, purpose) => {
+          sum.bytes += bytes;
+          return allocate.call(device, bytes, purpose);
+        };
+        device.allocateMapped = (bytes, purpose) => {
+          sum.hostBytes += bytes;
+          return allocateMapped.call(device, bytes, purpose);
+        };
+        const ep = await ExpertParallel.create(world, given);
+        expect(ep.memory).toEqual(before);
+        await ep.dispose();
+        return sum;
+      });
+      const { bytes, hostBytes, parts } = before;
+      expect(taken).toEqual(new Array(4).fill({ bytes, hostBytes }));
+      expect(hostBytes).toBeGreaterThan(0);
+      expect(parts.filter(({ host }) => host).reduce((sum, part) => sum + part.bytes, 0)).toBe(hostBytes);
+      expect(ExpertParallel.memory({ ...options, ranks: 4, device: 'sim' }).hostBytes).toBe(0);
+    },
+  );
+
   const bytesOf = (change: Partial<MemoryOptions>, name: string | null): number | undefined =>
     ExpertParallel.memory({ ...options, ranks, ...change }).parts.find(({ section }) => section === name)
       ?.bytes;
@@ -83,6 +118,7 @@ describe('ExpertParallel.memory', () => {
   it.each([
     ['ranks', { ranks: 0 }],
     ['ranks', { ranks: 73 }],
+    ['nodes', { nodes: 2 }],
     ['device', { device: 'tpu' }],
     ['split', { split: 1 }],
     ['maxTokens', { maxTokens: 0 }],
