@@ -244,6 +244,7 @@ const notCalled: Readonly<Record<string, readonly string[]>> = {
       'makeRouted',
       'runRouter',
       'firstOf',
+      'inE4m3',
     ],
   ],
 };
