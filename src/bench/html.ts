@@ -2,7 +2,7 @@
 import { type Chart, json, type Series, script, style, text, uplot } from '../page/index.js';
 import { publishedFor } from './published.js';
 import { type BenchReport, type Phase, type Point, type Row, rowOf, type Subject } from './report.js';
-import { number } from './table.js';
+import { movedColumns, number } from './table.js';
 import { routerInWords } from './workload.js';
 
 /** The page as text. */
@@ -159,6 +159,7 @@ function summaryTable(report: BenchReport): string {
   const { points, unit } = report;
   const simulated = unit === 'steps';
   const published = publishedFor(report);
+  const moved = movedColumns(report);
   const head = [
     'tokens',
     `dispatch, ${unit}`,
@@ -169,13 +170,12 @@ function summaryTable(report: BenchReport): string {
       : ['p10–p90', 'NVLink GB/s', 'logical GB/s', 'stores, µs', 'of ceiling', 'dispatch of ceiling']),
     ...(simulated ? [] : ['NCCL sparse, µs', '× NCCL']),
     ...published.map(() => 'best open, µs'),
-    'NVLink KB a rank',
+    ...moved.map(({ head }) => head),
   ];
   const lines = points.map((point) => {
     const both = rowOf(point, 'heddle', 'both');
     const dispatch = rowOf(point, 'heddle', 'dispatch');
     const spread = both?.spread ?? null;
-    const kilobytes = (point.bytes.dispatch.physical + point.bytes.combine.physical) / 1000;
     return [
       cell(String(point.tokens), 'name'),
       cell(number(dispatch?.time ?? null)),
@@ -194,7 +194,7 @@ function summaryTable(report: BenchReport): string {
             cell(number(both?.overNccl ?? null, 2)),
           ]),
       ...published.map(({ microseconds }) => cell(number(microseconds[point.tokens] ?? null))),
-      cell(number(kilobytes, 0)),
+      ...moved.map((column) => cell(column.cell(point))),
     ];
   });
   return table(head, lines);

@@ -122,7 +122,7 @@ async function measure(
   const readBytes = tokens * of.payloads.reduce((sum, { rowBytes }) => sum + rowBytes, 0);
   const sets = setsFor(rounds, readBytes, real ? timing.options.l2Bytes : Number.MAX_SAFE_INTEGER);
   const routes = routeSets(of, tokens, sets);
-  const bytes = roundBytes(of, tokens, routes);
+  const bytes = roundBytes(of, tokens, routes, plan.nodes);
   const times = new Map<string, Spread>();
   const key = (subject: Subject, phase: Phase): string => `${subject}/${phase}`;
 

@@ -69,6 +69,7 @@ export interface Machine {
 
 export interface Method {
   readonly world: 'local' | 'processes';
+  readonly nodes: number;
   readonly iterations: number;
   readonly warmups: number;
 }

@@ -37,7 +37,12 @@ export async function runBenchmark(
     version: version(),
     commit: commit(),
     machine: real ? await describeMachine(of.ranks, nccl.version) : simulatedMachine(of.ranks),
-    method: { world: plan.world, iterations: plan.iterations, warmups: real ? warmups : 0 },
+    method: {
+      world: plan.world,
+      nodes: plan.nodes,
+      iterations: plan.iterations,
+      warmups: real ? warmups : 0,
+    },
     workload: of,
   } as const;
   const report = (): BenchReport => ({ ...head, barrier, points: [...points], notes });

@@ -9,7 +9,7 @@ export function heading({ workload: of, machine, method, barrier, unit }: BenchR
   const lines = [
     `${of.name}: hidden ${of.hidden}, top-${of.topK} of ${of.experts} experts, ep ${of.ranks}, ` +
       `${of.dtype} there, ${of.combineDtype} back, ${routerInWords(of.router)}`,
-    `${gpus}, ${method.world === 'local' ? 'one process' : 'a process for each rank'}; ` +
+    `${gpus}, ${method.nodes > 1 ? `${method.nodes} nodes, ` : ''}${method.world === 'local' ? 'one process' : 'a process for each rank'}; ` +
       `${method.iterations} iterations, median of the slowest rank` +
       (unit === 'steps' ? '; simulated steps say nothing about a GPU’s time' : ''),
   ];
@@ -31,7 +31,10 @@ const time =
 const percent = (share: number | null | undefined): string =>
   share === null || share === undefined ? '–' : `${(share * 100).toFixed(0)} %`;
 
-function columns(unit: BenchReport['unit']): readonly Column[] {
+/** What a table's columns depend on. */
+type Kind = Pick<BenchReport, 'unit' | 'method'>;
+
+function columns({ unit, method }: Kind): readonly Column[] {
   const both = (point: Point) => rowOf(point, 'heddle', 'both');
   const simulated = unit === 'steps';
   const all: readonly (Column & { readonly simulated?: false })[] = [
@@ -65,23 +68,45 @@ function columns(unit: BenchReport['unit']): readonly Column[] {
       cell: (p) => number(both(p)?.overNccl ?? null, 2),
       simulated: false,
     },
-    {
-      head: 'NVLink KB a rank',
-      width: 17,
-      cell: ({ bytes }) => number((bytes.dispatch.physical + bytes.combine.physical) / 1000, 0),
-    },
+    ...movedColumns({ method }),
   ];
   return all.filter((column) => !simulated || column.simulated !== false);
 }
 
-export function tableHead({ unit }: Pick<BenchReport, 'unit'>): string {
-  return columns(unit)
+const withinNode: readonly Column[] = [
+  {
+    head: 'NVLink KB a rank',
+    width: 17,
+    cell: ({ bytes }) => number((bytes.dispatch.physical + bytes.combine.physical) / 1000, 0),
+  },
+];
+
+/** What hybrid sends. */
+const acrossNodes: readonly Column[] = [
+  {
+    head: 'network KB a rank',
+    width: 18,
+    cell: ({ bytes: { between } }) => number((between.dispatch + between.combine) / 1000, 0),
+  },
+  {
+    head: 'network rows a token',
+    width: 21,
+    cell: ({ tokens, bytes: { between } }) => number(between.rows / tokens, 2),
+  },
+];
+
+/** What a round moved. */
+export const movedColumns = ({ method }: Pick<BenchReport, 'method'>): readonly Column[] =>
+  method.nodes > 1 ? acrossNodes : withinNode;
+
+export function tableHead(report: Kind): string {
+  return columns(report)
     .map(({ head, width }) => head.padStart(width))
     .join(' ');
 }
 
-export function tableLine({ unit }: Pick<BenchReport, 'unit'>, point: Point): string {
-  return columns(unit)
+export function tableLine(report: Kind, point: Point): string {
+  return columns(report)
     .map(({ cell, width }) => cell(point).padStart(width))
     .join(' ');
 }

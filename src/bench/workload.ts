@@ -12,7 +12,7 @@ import {
   type Shape,
   traffic,
 } from '../layer/index.js';
-import { makeAllRoutes, type Router, type Routes } from '../testing/index.js';
+import { makeAllRoutes, type RouterLaw, type Routes } from '../testing/index.js';
 
 export interface WorkloadOptions {
   /** A profile's name, or `custom` with the numbers. */
@@ -39,7 +39,7 @@ export interface Workload extends Profile {
   readonly replicas: number;
   readonly dtype: FormatName;
   readonly combineDtype: RowDtype;
-  readonly router: Router;
+  readonly router: RouterLaw;
   readonly seed: number;
   /** What dispatch carries for each token. */
   readonly payloads: readonly Payload[];
@@ -82,7 +82,7 @@ function custom({ hidden, experts, topK }: WorkloadOptions): Profile {
   return { hidden: hidden!, experts: experts!, topK: topK! };
 }
 
-function routerOf({ router, skew }: WorkloadOptions): Router {
+function routerOf({ router, skew }: WorkloadOptions): RouterLaw {
   if (router === 'uniform') return { kind: 'uniform' };
   if (router === 'perfect') return { kind: 'balanced' };
   if (typeof skew !== 'number' || !(skew > 0 && skew <= 10))
@@ -91,7 +91,7 @@ function routerOf({ router, skew }: WorkloadOptions): Router {
 }
 
 /** In words, for tables and reports. */
-export function routerInWords(router: Router): string {
+export function routerInWords(router: RouterLaw): string {
   switch (router.kind) {
     case 'balanced':
       return 'perfect router (every expert the same load)';
@@ -123,6 +123,8 @@ export interface RoundBytes {
   /** (token, rank) pairs per rank: rows sent in each phase, those that stay on their GPU included. */
   readonly rows: number;
   readonly remoteRows: number;
+  /** What a rank sends to other nodes: a row once for each (token, other node), in each phase. */
+  readonly between: { readonly rows: number; readonly dispatch: number; readonly combine: number };
 }
 
 /** The routes of all ranks for every input set. The same wherever it is called. */
@@ -132,9 +134,14 @@ export function routeSets(of: Workload, tokens: number, sets: number): readonly 
   );
 }
 
-export function roundBytes(of: Workload, tokens: number, sets: readonly (readonly Routes[])[]): RoundBytes {
+export function roundBytes(
+  of: Workload,
+  tokens: number,
+  sets: readonly (readonly Routes[])[],
+  nodes = 1,
+): RoundBytes {
   const shape = shapeOf(of, tokens);
-  const rounds = sets.map((routes) => traffic(shape, routes));
+  const rounds = sets.map((routes) => traffic(shape, routes, nodes));
   const mean = (value: (round: (typeof rounds)[number]) => number): number =>
     rounds.reduce((sum, round) => sum + value(round), 0) / rounds.length;
   const perRank = 1 / of.ranks;
@@ -154,6 +161,11 @@ export function roundBytes(of: Workload, tokens: number, sets: readonly (readonl
     combine: phase('combine'),
     rows: mean(({ rows }) => rows) * perRank,
     remoteRows: mean(({ remote }) => remote.rows) * perRank,
+    between: {
+      rows: mean(({ between }) => between.rows) * perRank,
+      dispatch: mean(({ between }) => between.dispatch) * perRank,
+      combine: mean(({ between }) => between.combine) * perRank,
+    },
   };
 }
 

@@ -124,7 +124,8 @@ Exit code: 0; 1 when something failed; 2 for a mistake in the arguments or when 
 Examples:
   $ heddle bench
   $ heddle bench --tokens 1,128,4096 --dtype fp8 --kernel-breakdown --report bench.html
-  $ heddle bench --device sim --ep 2 --tokens 4`,
+  $ heddle bench --device sim --ep 2 --tokens 4
+  $ heddle bench --device sim --ep 4 --nodes 2 --tokens 4`,
     )
     .action(bench);
   registerExperts(command);

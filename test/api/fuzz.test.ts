@@ -165,6 +165,11 @@ const pure: readonly Call[] = [
     ],
   },
   {
+    name: 'launchReporting',
+    of: (what, options, onLine) => worlds.launchReporting(what, options, onLine),
+    good: ['it', { ranks: 2, program: 'no-such-program.ts' }, () => {}],
+  },
+  {
     name: 'World.local',
     of: (options, program) => heddle.World.local(options, program),
     good: [

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { type Point, rowOf, runBenchmark } from '../../src/bench/index.js';
+import { htmlReport, type Point, rowOf, runBenchmark, tableHead, tableLine } from '../../src/bench/index.js';
 import { benchmark, newCrews, type Plan } from '../../src/bench/program.js';
 import { formatFinding, SimMachine } from '../../src/sim/index.js';
 import { World } from '../../src/world/index.js';
@@ -39,6 +39,22 @@ describe('a run on the simulator', () => {
     expect(point.rows.map(({ subject }) => subject)).not.toContain('stores');
     expect(point.rows.every(({ physical }) => physical === null)).toBe(true);
     expect(point.bytes.dispatch.logical).toBe(3 * 2 * (64 + 4));
+  });
+
+  it('between nodes counts what crosses the network', async () => {
+    const report = await runBenchmark({
+      ...plan,
+      workload: { ...plan.workload, ranks: 4 },
+      ...{ nodes: 2, tokens: [3] },
+    });
+    const { between } = report.points[0]!.bytes;
+    expect(between.rows).toBeGreaterThan(0);
+    expect(between.rows).toBeLessThanOrEqual(3);
+    expect(between).toMatchObject({ dispatch: between.rows * (64 + 4), combine: between.rows * 64 * 2 });
+    expect(tableHead(report)).not.toContain('NVLink KB');
+    expect(tableHead(report)).toMatch(/ network KB a rank +network rows a token$/);
+    expect(tableLine(report, report.points[0]!)).toMatch(new RegExp(` ${(between.rows / 3).toFixed(2)}$`));
+    expect(htmlReport(report)).toContain('network rows a token');
   });
 
   it('is free of races, and brings the right bytes', async () => {

@@ -6,7 +6,7 @@ import { UnavailableError } from '../../src/errors/index.js';
 import { chunkOfTag, nodeOfTag, phaseOfTag, tagOf } from '../../src/kernels/hybrid/messages.js';
 import { hybridProxy, type ProxyData } from '../../src/kernels/hybrid/proxy.js';
 import { hybrid, oneSided, type Place } from '../../src/kernels/index.js';
-import type { Layer } from '../../src/layer/index.js';
+import { type Layer, traffic } from '../../src/layer/index.js';
 import { ExpertParallel } from '../../src/moe/index.js';
 import { formatFinding, SimMachine } from '../../src/sim/index.js';
 import { layerOf, makeSources, runRounds, shapeOfRounds } from '../../src/testing/index.js';
@@ -206,6 +206,36 @@ describe('rounds between nodes give the reference’s bits', () => {
       { nodes: 2, family: 'hybrid', graph: true, mode: 'checked' },
     );
   });
+});
+
+test('over the network goes what traffic counts: a row for each token and other node, there and back', async () => {
+  const nodes = 2;
+  const shape = shapeOfRounds({ ranks: 16, experts: 64, topK: 8, maxTokens: 4, hidden: 16, dtype: 'bf16' });
+  const sources = makeSources(shape, 4, 3);
+  const sim = SimMachine.create({ ranks: shape.ranks });
+  let [messages, bytes] = [0, 0];
+  const { openNetwork } = sim;
+  sim.openNetwork = (rank, addresses) => {
+    const opened = openNetwork.call(sim, rank, addresses);
+    const write: Network['write'] = (...write) => {
+      const posted = opened.network.write(...write);
+      if (posted) [messages, bytes] = [messages + 1, bytes + write[3]];
+      return posted;
+    };
+    return { ...opened, network: { write, arrived: () => opened.network.arrived() } };
+  };
+  const phases = await World.local({ ranks: shape.ranks, nodes, device: 'sim', sim }, async (world) => {
+    await runRounds(world, shape, [sources]);
+    const place = placeOn(Array.from({ length: 16 }, (_, rank) => rank >> 3));
+    const of: Layer = { ...shape, weights: true, counts: false };
+    return (hybrid.plan(of, place, hybrid.defaults(of, place)).wire!.program.data as ProxyData).phases;
+  });
+  // Chunks of up to 32 tokens: each rank has one, for the other node.
+  expect(messages).toBe(2 * shape.ranks);
+  const heads = phases[0]!.reduce((sum, { rows }) => sum + rows, 0) * shape.ranks;
+  const { between, tokens } = traffic(shape, sources, nodes);
+  expect(bytes - heads).toBe(between.dispatch + between.combine);
+  expect(between.rows / tokens).toBeLessThanOrEqual(1.02);
 });
 
 /** A proxy of rank 0 of 2, with a network and memory that do what a test says. */
