@@ -2,47 +2,15 @@
  * The check: runs subjects in many configurations under many schedules, and shows that it would have seen mistakes
  * by running mutants of their kernels until each is caught.
  */
-import { HeddleError, requireInteger } from '../errors/index.js';
+import { HeddleError } from '../errors/index.js';
 import { type Exploration, type Finding, findingKey } from '../sim/index.js';
 import { type Job, jobName, type Outcome } from './jobs.js';
 import type { Mutant } from './mutants.js';
+import { type CheckOptions, type CheckProgress, requireCheckOptions } from './options.js';
 import { type Pool, ThisThread, Threads } from './pool.js';
 import { replayOf } from './replay.js';
 import { seedOf } from './run.js';
-import type { CheckConfiguration, CheckSubject } from './subject.js';
-
-export interface CheckOptions {
-  /** Only subjects that run one of these kernels, or have one of these names. All by default. */
-  readonly only?: readonly string[];
-  /** Schedules a configuration. Default: as many as make 2,000 in all. */
-  readonly seeds?: number;
-  /** Also run mutants. */
-  readonly mutants?: boolean;
-  /** Instead of seeds, try every schedule of the tiny configurations, up to this many each. */
-  readonly exhaustive?: number;
-  /** One schedule only, as a finding names it: 'configuration/random-17', or 'random-17' of every configuration. */
-  readonly replay?: string;
-  /** Most schedules a mutant may survive before it counts as a survivor. Default 400. */
-  readonly schedulesPerMutant?: number;
-  /** Threads that run schedules, each of which loads the subjects by itself. Default: this thread alone. */
-  readonly workers?: CheckWorkers;
-  readonly progress?: (progress: CheckProgress) => void;
-}
-
-export interface CheckWorkers {
-  readonly count: number;
-  /** The URL of the module that exports the subjects as `checkSubjects`. */
-  readonly module: string;
-}
-
-export interface CheckProgress {
-  readonly phase: 'schedules' | 'mutants';
-  readonly done: number;
-  readonly total: number;
-  /** What is being run. */
-  readonly what: string;
-  readonly findings: number;
-}
+import { type CheckConfiguration, type CheckSubject, requireSubjects } from './subject.js';
 
 export interface CheckReport {
   readonly kernels: readonly string[];
@@ -78,6 +46,8 @@ export async function check(
   subjects: readonly CheckSubject[],
   options: CheckOptions = {},
 ): Promise<CheckReport> {
+  requireSubjects(subjects);
+  requireCheckOptions(options);
   const all = subjects
     .flatMap((subject) => subject.configurations.map((configuration) => ({ subject, configuration })))
     .map((one, index): Case => ({ ...one, index }));
@@ -161,7 +131,7 @@ function planOf(wanted: readonly Case[], options: CheckOptions): Plan {
 }
 
 function poolOf(configurations: readonly CheckConfiguration[], { workers, replay }: CheckOptions): Pool {
-  const count = requireInteger('workers.count', workers?.count ?? 1, 1, 1024);
+  const count = workers?.count ?? 1;
   // One schedule is run sooner than a thread starts.
   if (workers === undefined || count === 1 || replay !== undefined) return new ThisThread(configurations);
   return new Threads(count, workers.module, configurations);

@@ -3,14 +3,9 @@
  * seen mistakes.
  */
 export { type AccessReport, type Finding, formatFinding, type SimMachine } from '../sim/index.js';
-export {
-  type CheckOptions,
-  type CheckProgress,
-  type CheckReport,
-  type CheckWorkers,
-  check,
-} from './check.js';
+export { type CheckReport, check } from './check.js';
 export { type Mutant, mutantsOf, mutate } from './mutants.js';
+export type { CheckOptions, CheckProgress, CheckWorkers } from './options.js';
 export { runOnce, seedOf } from './run.js';
 export { type CheckConfiguration, type CheckSubject, WrongResult } from './subject.js';
 export { checkSubjects, checkSubjectsModule } from './subjects/index.js';

@@ -5,12 +5,14 @@
  * An operation is a place in the source: where it was unrolled or called from several places, all copies change
  * together.
  */
+import { requireObject } from '../errors/index.js';
 import {
   type Effect,
   type Expr,
   effectsOf,
   type IrModule,
   operations,
+  requireModule,
   rewriteEffects,
   type Span,
   type Stmt,
@@ -39,6 +41,7 @@ interface Change {
 
 /** Every single mutant of a kernel, in source order. */
 export function mutantsOf(module: IrModule): Mutant[] {
+  requireModule('module', module);
   const places = placesOf(module);
   const mutants = new Map<string, Mutant>();
   for (const { effect, span } of effectsOf(module)) {
@@ -54,7 +57,10 @@ export function mutantsOf(module: IrModule): Mutant[] {
 }
 
 /** The kernel with this mutation; the same module where it lacks the operation. */
-export function mutate(module: IrModule, { kernel, where, description }: Mutant): IrModule {
+export function mutate(module: IrModule, mutant: Mutant): IrModule {
+  requireModule('module', module);
+  requireObject('mutant', mutant, 'one of mutantsOf');
+  const { kernel, where, description } = mutant;
   if (module.name !== kernel) return module;
   const places = placesOf(module);
   let changed = false;

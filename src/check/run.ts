@@ -1,10 +1,11 @@
 /** One run of one configuration, under one schedule. */
-import { HeddleError } from '../errors/index.js';
+import { HeddleError, requireInteger, requireObject } from '../errors/index.js';
 import { type Finding, type MachineOptions, SimMachine } from '../sim/index.js';
-import { type CheckConfiguration, WrongResult } from './subject.js';
+import { type CheckConfiguration, requireConfiguration, WrongResult } from './subject.js';
 
 /** The name of the n-th schedule; random and priority schedules take turns. */
 export function seedOf(n: number): string {
+  requireInteger('n', n, 0, Number.MAX_SAFE_INTEGER);
   return `${n % 2 === 0 ? 'random' : 'priority'}-${n}`;
 }
 
@@ -17,6 +18,8 @@ export async function runOnce(
   configuration: CheckConfiguration,
   options: Pick<MachineOptions, 'seed' | 'schedule' | 'substitute' | 'substituteHost' | 'stepLimit'>,
 ): Promise<{ readonly findings: readonly Finding[]; readonly machine: SimMachine }> {
+  requireConfiguration('configuration', configuration);
+  requireObject('options', options);
   const machine = SimMachine.create({
     ...options,
     ranks: configuration.ranks,

@@ -1,6 +1,13 @@
 /** What is checked: kernels, and the ways to run them. */
-import { HeddleError } from '../errors/index.js';
-import type { SimMachine } from '../sim/index.js';
+import {
+  ArgumentError,
+  HeddleError,
+  requireFunction,
+  requireInteger,
+  requireObject,
+  requireText,
+} from '../errors/index.js';
+import { maxRanks, type SimMachine } from '../sim/index.js';
 
 /** One way to run a subject's kernels. */
 export interface CheckConfiguration {
@@ -29,4 +36,32 @@ export class WrongResult extends HeddleError {
   constructor(message: string) {
     super('HEDDLE_WRONG_RESULT', message);
   }
+}
+
+/** Requires one way to run a subject's kernels. What else it says is the machine's to look at. */
+export function requireConfiguration(argument: string, configuration: CheckConfiguration): void {
+  requireObject(argument, configuration, 'a configuration');
+  const { name, ranks, run } = configuration;
+  requireText(`${argument}.name`, name);
+  requireInteger(`${argument}.ranks`, ranks, 1, maxRanks);
+  requireFunction(`${argument}.run`, run);
+}
+
+export function requireSubjects(subjects: readonly CheckSubject[]): void {
+  for (const [i, subject] of requireList('subjects', subjects)) {
+    const at = `subjects[${i}]`;
+    requireObject(at, subject, 'a subject');
+    const { name, kernels, configurations } = subject;
+    requireText(`${at}.name`, name);
+    for (const [k, kernel] of requireList(`${at}.kernels`, kernels))
+      requireText(`${at}.kernels[${k}]`, kernel);
+    for (const [c, one] of requireList(`${at}.configurations`, configurations))
+      requireConfiguration(`${at}.configurations[${c}]`, one);
+  }
+}
+
+/** Its elements and their places; a hole is an element that is undefined. */
+export function requireList<T>(argument: string, list: readonly T[]): Iterable<[number, T]> {
+  if (!Array.isArray(list)) throw new ArgumentError(argument, list, 'an array');
+  return list.entries();
 }

@@ -11,7 +11,9 @@ const node = globalThis.process?.getBuiltinModule && {
 
 /** The content of a file; undefined where there is none. */
 export function readText(path: string): string | undefined {
-  return node?.fs.existsSync(path) ? node.fs.readFileSync(path, 'utf8') : undefined;
+  return node?.fs.statSync(path, { throwIfNoEntry: false })?.isFile()
+    ? node.fs.readFileSync(path, 'utf8')
+    : undefined;
 }
 
 /** The source map that was written beside a file. */

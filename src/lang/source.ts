@@ -4,6 +4,7 @@
  * next to it; everywhere else the text is found by its tokens. When nothing helps, the place is unknown: never
  * an error, for a kernel must run where its sources were not shipped.
  */
+import { requireInteger, requireObject, requireText } from '../errors/index.js';
 import { align } from './align.js';
 import { codeFrame, type FramedSource } from './diagnostics.js';
 import { besideFile, scriptPath, shownPath, sourceMapOf } from './files.js';
@@ -174,6 +175,10 @@ function throughMap(path: string, file: Text, start: number): Resolved | undefin
 
 /** A frame of a stack in the file that a person edits, and its line; as the engine names it where nobody knows better. */
 export function writtenLine(script: string, at: Place): { readonly where: string; readonly text: string } {
+  requireText('script', script);
+  requireObject('at', at);
+  requireInteger('at.line', at.line, 1, 2 ** 31);
+  requireInteger('at.column', at.column, 1, 2 ** 31);
   const path = scriptPath(script) ?? script;
   const entry = sourceMap(path)?.findEntry(at.line - 1, at.column - 1);
   const mapped = entry !== undefined && 'originalLine' in entry;

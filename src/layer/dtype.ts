@@ -56,7 +56,7 @@ export function requireDtype(argument: string, dtype: unknown, allowed = Object.
   }
 }
 
-const floatDtypes = ['f32', 'bf16', 'f16', 'e4m3'];
+export const floatDtypes = ['f32', 'bf16', 'f16', 'e4m3'];
 
 /** Zeros, stored as `dtype` is. */
 export function bitsArray(dtype: Dtype, length: number): Bits {

@@ -1,3 +1,4 @@
+import { requireInteger } from '../errors/index.js';
 import { Random } from '../sim/index.js';
 
 export type { Random } from '../sim/index.js';
@@ -13,7 +14,8 @@ export function random(...seeds: readonly number[]): Random {
     z = Math.imul(z ^ (z >>> 13), 0xc2b2ae35);
     return z ^ (z >>> 16);
   };
-  for (const seed of seeds) {
+  for (const [i, seed] of seeds.entries()) {
+    requireInteger(`seeds[${i}]`, seed, Number.MIN_SAFE_INTEGER, Number.MAX_SAFE_INTEGER);
     state ^= seed | 0;
     state = mix() ^ Math.floor(seed / 2 ** 32);
   }

@@ -4,10 +4,12 @@ import {
   type Bits,
   bitsArray,
   expertsOf,
+  floatDtypes,
   fromF32,
   limits,
   ownerOf,
   type RowDtype,
+  requireDtype,
   type Shape,
 } from '../layer/index.js';
 import { type Random, random } from './random.js';
@@ -111,6 +113,12 @@ export function makeAllRoutes(
   seed: number,
   options: RoutesOptions = {},
 ): Routes[] {
+  requireObject('shape', shape);
+  const { ranks, replicas = 1 } = shape;
+  requireInteger('shape.ranks', ranks, 1, limits.worldRanks);
+  requireInteger('shape.replicas', replicas, 1, ranks);
+  if (typeof tokens !== 'number' && !Array.isArray(tokens))
+    throw new ArgumentError('tokens', tokens, 'an integer, or one for each rank');
   return Array.from({ length: shape.ranks }, (_, rank) => {
     const first = firstOf(shape, rank);
     return makeRoutes(
@@ -216,6 +224,7 @@ function skewed(byPopularity: readonly number[], exponent: number, draw: Random)
 
 /** Who is popular where routes are skewed: experts, the most popular first. */
 export function byPopularity(experts: number, seed: number): number[] {
+  requireInteger('experts', experts, 0, limits.experts);
   return shuffled(
     Array.from({ length: experts }, (_, id) => id),
     random(seed, 3),
@@ -224,6 +233,9 @@ export function byPopularity(experts: number, seed: number): number[] {
 
 /** All experts in an order that visits the ranks in turn: the first of each rank, the second of each rank … */
 export function interleaved(shape: Pick<Shape, 'ranks' | 'experts'>): number[] {
+  requireObject('shape', shape);
+  requireInteger('shape.ranks', shape.ranks, 1, limits.worldRanks);
+  requireInteger('shape.experts', shape.experts, 1, limits.experts);
   const order: number[] = [];
   for (let nth = 0; order.length < shape.experts; nth++) {
     for (let rank = 0; rank < shape.ranks; rank++) {
@@ -253,12 +265,18 @@ function weigh(ids: Int32Array, weights: Float32Array, draw: Random): void {
   for (let k = 0; k < raw.length; k++) weights[k] = raw[k]! === 0 ? 0 : raw[k]! / sum;
 }
 
+/** No test needs more. */
+const mostElements = 2 ** 30;
+
 /**
  * `count` random elements as the bits of a dtype: roughly normal around 0, |x| < 4. With `spread`, each is also
  * divided by a random power of two up to 2^spread: sums of such numbers round at every step, so a sum in the wrong
  * order shows.
  */
 export function randomElements(dtype: RowDtype, count: number, seed: number, spread = 0): Bits {
+  requireDtype('dtype', dtype, floatDtypes);
+  requireInteger('count', count, 0, mostElements);
+  requireInteger('spread', spread, 0, 126);
   const draw = random(seed, 4);
   const values = new Float32Array(count);
   for (let i = 0; i < count; i++) {
@@ -273,6 +291,7 @@ export function randomElements(dtype: RowDtype, count: number, seed: number, spr
 
 /** `count` random bytes: opaque payload rows. */
 export function randomBytes(count: number, seed: number): Uint8Array {
+  requireInteger('count', count, 0, mostElements);
   const draw = random(seed, 5);
   const words = new Uint32Array(Math.ceil(count / 4));
   for (let i = 0; i < words.length; i++) words[i] = draw.bits();

@@ -1,22 +1,8 @@
-/** Mistakes inside one GPU: within a block, between blocks, and with memory. */
+/** Mistakes inside one GPU: within a block, between blocks, and with memory; more are programs that the playground shows too. */
 import { kernel, pointer } from '../../../src/lang/index.js';
 import { type Exhibit, onDevice } from './exhibit.js';
 
 const params = { input: pointer('u32'), scratch: pointer('u32'), out: pointer('u32') } as const;
-
-const reverseUnmet = kernel({ name: 'reverse_unmet', params }, (g, { input, out }) => {
-  const tile = g.shared('u32', 64);
-  const at = g.threadIdx.x;
-  g.store(tile.at(at), g.load(input.at(at)));
-  g.store(out.at(at), g.load(tile.at(63 - at)));
-});
-const reverse = kernel({ name: 'reverse', params }, (g, { input, out }) => {
-  const tile = g.shared('u32', 64);
-  const at = g.threadIdx.x;
-  g.store(tile.at(at), g.load(input.at(at)));
-  g.barrier();
-  g.store(out.at(at), g.load(tile.at(63 - at)));
-});
 
 const divergentBarrier = kernel({ name: 'divergent_barrier', params }, (g, { out }) => {
   const at = g.threadIdx.x;
@@ -94,18 +80,6 @@ const narrowCount = kernel({ name: 'narrow_count', params }, (g, { input }) => {
 });
 const count = kernel({ name: 'count', params }, (g, { input }) => {
   g.atomicAdd(input, 1, { order: 'relaxed', scope: 'gpu' });
-});
-
-/** The block that counts last reads what all have written. */
-const lastSumsRelaxed = kernel({ name: 'last_sums_relaxed', params }, (g, { input, out }) => {
-  g.store(out.at(g.blockIdx.x), g.blockIdx.x);
-  const before = g.atomicAdd(input, 1, { order: 'relaxed', scope: 'gpu' });
-  if (before === 0x01010101 + g.gridDim.x - 1) g.store(out.at(8), g.load(out.at(0)) + g.load(out.at(1)));
-});
-const lastSums = kernel({ name: 'last_sums', params }, (g, { input, out }) => {
-  g.store(out.at(g.blockIdx.x), g.blockIdx.x);
-  const before = g.atomicAdd(input, 1, { order: 'acq_rel', scope: 'gpu' });
-  if (before === 0x01010101 + g.gridDim.x - 1) g.store(out.at(8), g.load(out.at(0)) + g.load(out.at(1)));
 });
 
 /** Thread 0 sends its block's vectors and refills the staging area for the next ones. */
@@ -253,18 +227,6 @@ const asyncPipeline = kernel({ name: 'async_pipeline', params }, (g, { input, ou
 
 export const blocks: readonly Exhibit[] = [
   {
-    name: 'missing block barrier',
-    ranks: 1,
-    run: onDevice({ wrong: reverseUnmet, right: reverse }, { block: 64 }),
-    expect: {
-      kind: 'race',
-      buffer: 'shared memory',
-      location: /^tile\[/,
-      statements: ['g.store(tile.at(at)', 'g.store(out.at(at), g.load(tile'],
-      hint: /one block.*a block barrier between/,
-    },
-  },
-  {
     name: 'a vote in place of a warp barrier',
     ranks: 1,
     run: onDevice({ wrong: reverseVoted, right: reverseMet }),
@@ -324,17 +286,6 @@ export const blocks: readonly Exhibit[] = [
       buffer: 'input',
       statements: ['g.atomicAdd(input', 'g.atomicAdd(input'],
       hint: /Both are atomic.*cta scope.*in another block: use gpu/,
-    },
-  },
-  {
-    name: 'last block sums without acquire and release',
-    ranks: 1,
-    run: onDevice({ wrong: lastSumsRelaxed, right: lastSums }, { grid: 2, block: 1 }),
-    expect: {
-      kind: 'race',
-      buffer: 'output',
-      statements: ['g.store(out.at(g.blockIdx.x)', 'if (before === '],
-      hint: /releases nothing: make it a release/,
     },
   },
   {

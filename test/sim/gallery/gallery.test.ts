@@ -119,7 +119,7 @@ describe('a finding as text', () => {
   it('lists who takes part in a divergent operation', async () => {
     expect(await textOf('barrier under divergence')).toMatchInlineSnapshot(`
       "Divergence: not all threads take part in a barrier of the block
-          test/sim/gallery/blocks.ts:25:5 (divergent_barrier, rank 0, block 0)
+          test/sim/gallery/blocks.ts:11:5 (divergent_barrier, rank 0, block 0)
           there: threads 0–39; missing: threads 40–63"
     `);
   });

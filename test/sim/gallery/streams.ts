@@ -1,4 +1,4 @@
-/** Mistakes between launches: streams without an event, and programmatic launches. */
+/** Mistakes between programmatic launches. Two streams without an event are a program that the playground shows too. */
 import { type Kernel, kernel, pointer } from '../../../src/lang/index.js';
 import type { Rank } from '../harness.js';
 import { launch } from '../harness.js';
@@ -6,9 +6,6 @@ import type { Exhibit } from './exhibit.js';
 
 const params = { from: pointer('u32'), to: pointer('u32') } as const;
 
-const copyOver = kernel({ name: 'copy_over', params }, (g, { from, to }) => {
-  g.store(to.at(g.threadIdx.x), g.load(from.at(g.threadIdx.x)));
-});
 const produce = kernel({ name: 'produce', params }, (g, { from, to }) => {
   g.releaseNext();
   g.store(to.at(g.threadIdx.x), g.load(from.at(g.threadIdx.x)));
@@ -48,20 +45,6 @@ function threeBuffers({ device, stream }: Rank) {
   return { input, between, out };
 }
 
-/** The second kernel on a stream of its own, with or without an event between. */
-const onTwoStreams: Exhibit['run'] = async ([rank], variant) => {
-  const { input, between, out } = threeBuffers(rank!);
-  const second = rank!.device.createStream();
-  await launch(rank!, copyOver.ir(), {}, { from: input, to: between });
-  if (variant === 'right') {
-    const event = rank!.device.createEvent();
-    rank!.stream.record(event);
-    second.wait(event);
-  }
-  await launch(rank!, copyOver.ir(), {}, { from: between, to: out }, second);
-  await Promise.all([rank!.stream.synchronize(), second.synchronize()]);
-};
-
 /** Between the kernel that writes and the one that reads lies one that awaits the first, and then releases. */
 const relayed: Exhibit['run'] = async ([rank], variant) => {
   const { input, between, out } = threeBuffers(rank!);
@@ -83,17 +66,6 @@ const programmatic =
   };
 
 export const streams: readonly Exhibit[] = [
-  {
-    name: 'no event between two streams',
-    ranks: 1,
-    run: onTwoStreams,
-    expect: {
-      kind: 'race',
-      buffer: 'between',
-      statements: ['g.store(to.at(g.threadIdx.x)', 'g.store(to.at(g.threadIdx.x)'],
-      hint: /[Ss]treams \d+ and \d+ of rank 0 run side by side; record an event/,
-    },
-  },
   {
     name: 'read by way of L1 before awaitPrevious',
     ranks: 1,
