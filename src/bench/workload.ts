@@ -12,7 +12,7 @@ import {
   type Shape,
   traffic,
 } from '../layer/index.js';
-import { makeAllRoutes, type Router, type Routes } from '../testing/index.js';
+import { makeAllRoutes, type RouterLaw, type Routes } from '../testing/index.js';
 
 export interface WorkloadOptions {
   /** A profile's name, or `custom` with the numbers. */
@@ -39,7 +39,7 @@ export interface Workload extends Profile {
   readonly replicas: number;
   readonly dtype: FormatName;
   readonly combineDtype: RowDtype;
-  readonly router: Router;
+  readonly router: RouterLaw;
   readonly seed: number;
   /** What dispatch carries for each token. */
   readonly payloads: readonly Payload[];
@@ -82,7 +82,7 @@ function custom({ hidden, experts, topK }: WorkloadOptions): Profile {
   return { hidden: hidden!, experts: experts!, topK: topK! };
 }
 
-function routerOf({ router, skew }: WorkloadOptions): Router {
+function routerOf({ router, skew }: WorkloadOptions): RouterLaw {
   if (router === 'uniform') return { kind: 'uniform' };
   if (router === 'perfect') return { kind: 'balanced' };
   if (typeof skew !== 'number' || !(skew > 0 && skew <= 10))
@@ -91,7 +91,7 @@ function routerOf({ router, skew }: WorkloadOptions): Router {
 }
 
 /** In words, for tables and reports. */
-export function routerInWords(router: Router): string {
+export function routerInWords(router: RouterLaw): string {
   switch (router.kind) {
     case 'balanced':
       return 'perfect router (every expert the same load)';

@@ -2,8 +2,8 @@ import { styleText } from 'node:util';
 import type { Command } from 'commander';
 import {
   type CudaReport,
+  type DoctorFinding,
   examineCuda,
-  type Finding,
   formatBytes,
   type GpuReport,
   library,
@@ -28,7 +28,7 @@ export interface Diagnosis {
   readonly summary: readonly string[];
   /** Whether anything at all can run: the simulator at least. */
   readonly usable: boolean;
-  readonly findings: readonly Finding[];
+  readonly findings: readonly DoctorFinding[];
   readonly gpus: readonly GpuReport[];
   readonly nics: readonly Nic[];
 }
@@ -80,7 +80,7 @@ export async function diagnose(): Promise<Diagnosis> {
 }
 
 /** Two simulated GPUs write into each other's windows. */
-async function examineSimulator(): Promise<Finding> {
+async function examineSimulator(): Promise<DoctorFinding> {
   const name = 'Simulator';
   const enables = 'running and checking every kernel without a GPU (`heddle demo`, `heddle check`)';
   try {
@@ -120,7 +120,7 @@ function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-function examineNative(): Finding {
+function examineNative(): DoctorFinding {
   const name = 'Foreign functions';
   const enables = 'opening the CUDA driver, NCCL and libfabric from Node.js';
   const libc = probe(['libc.so.6', 'libSystem.dylib']);
@@ -135,7 +135,7 @@ function examineNative(): Finding {
       };
 }
 
-function examineLibfabric(): Finding {
+function examineLibfabric(): DoctorFinding {
   const found = probe(['libfabric.so.1'], { symbol: 'fi_version', how: 'returns' });
   // The upper half is the major version, the lower the minor.
   const version = (number: number) => `${number >>> 16}.${number & 0xffff}`;
@@ -194,7 +194,7 @@ async function examineNetwork(): Promise<Finding> {
 const manyEndpoints = 127;
 
 /** What /dev/shm is enough for: containers have 64 MiB of it unless they are told otherwise. */
-export function sharedMemory(space: ReturnType<typeof shmSpace>): Finding {
+export function sharedMemory(space: ReturnType<typeof shmSpace>): DoctorFinding {
   const name = 'Shared memory';
   const enables = 'libfabric between processes of one machine (shm), `heddle fabric bench`';
   const shortage = shmShortage(manyEndpoints, space);
@@ -210,7 +210,7 @@ export function sharedMemory(space: ReturnType<typeof shmSpace>): Finding {
   return { name, state: 'missing', detail: shortage ?? '', enables, remedy: shmRemedy(manyEndpoints) };
 }
 
-function examineNics(nics: readonly Nic[]): Finding {
+function examineNics(nics: readonly Nic[]): DoctorFinding {
   const name = 'NICs';
   const enables = 'fast transport between machines (RDMA: InfiniBand, RoCE, EFA)';
   const show = ({ name: nic, up, detail }: Nic) =>
@@ -233,7 +233,7 @@ function examineNics(nics: readonly Nic[]): Finding {
   return { name, state: 'missing', detail, enables, remedy };
 }
 
-function summarise(findings: readonly Finding[], gpus: readonly GpuReport[]): readonly string[] {
+function summarise(findings: readonly DoctorFinding[], gpus: readonly GpuReport[]): readonly string[] {
   const found = (name: string) =>
     findings.some((finding) => finding.name === name && finding.state === 'found');
   const summary: string[] = [];

@@ -1,7 +1,7 @@
 import { HeddleError } from '../errors/index.js';
 
 /** One message of the CUDA compiler, at the line that `#line` led it to. */
-export interface Diagnostic {
+export interface CompilerMessage {
   readonly file: string;
   readonly line: number;
   readonly severity: 'error' | 'warning';
@@ -15,7 +15,7 @@ export type LineOf = (file: string, line: number) => string | null;
 export class CompileError extends HeddleError {
   constructor(
     readonly kernel: string,
-    readonly diagnostics: readonly Diagnostic[],
+    readonly diagnostics: readonly CompilerMessage[],
     /** Everything that the compiler said. */
     readonly log: string,
     lineOf: LineOf,
@@ -27,8 +27,8 @@ export class CompileError extends HeddleError {
 }
 
 /** Reads the output of nvcc or NVRTC, which share one form: `file(line): error: message`. */
-export function parseDiagnostics(log: string): readonly Diagnostic[] {
-  const found: Diagnostic[] = [];
+export function parseDiagnostics(log: string): readonly CompilerMessage[] {
+  const found: CompilerMessage[] = [];
   for (const line of log.split('\n')) {
     const match = /^(.+)\((\d+)\): (?:catastrophic )?(error|warning)(?: #[\w-]+)?: (.*)$/.exec(
       line.trimEnd(),
@@ -38,14 +38,14 @@ export function parseDiagnostics(log: string): readonly Diagnostic[] {
     found.push({
       file: file!,
       line: Number(number),
-      severity: severity as Diagnostic['severity'],
+      severity: severity as CompilerMessage['severity'],
       message: message!,
     });
   }
   return found;
 }
 
-function frame({ file, line, severity, message }: Diagnostic, lineOf: LineOf): string {
+function frame({ file, line, severity, message }: CompilerMessage, lineOf: LineOf): string {
   const text = lineOf(file, line);
   const head = `${file}:${line}: ${severity}: ${message}`;
   return text === null ? head : `${head}\n  ${String(line).padStart(5)} | ${text}`;

@@ -13,7 +13,7 @@ import { type FabricProbe, fabricRemedy } from './sharing.js';
 import { allowsTakingDescriptors } from './window.js';
 
 /** One thing looked for. */
-export interface Finding {
+export interface DoctorFinding {
   readonly name: string;
   /** `broken`: it is there and does not work. */
   readonly state: 'found' | 'missing' | 'broken';
@@ -36,7 +36,7 @@ export interface GpuReport extends Gpu {
 }
 
 export interface CudaReport {
-  readonly findings: readonly Finding[];
+  readonly findings: readonly DoctorFinding[];
   readonly gpus: readonly GpuReport[];
 }
 
@@ -65,7 +65,7 @@ const nvshmemLimit = 30_000;
 const nvshmemEnables = 'the portable family’s transport nvshmem, with a process for each rank';
 
 /** Whether it is there, and comes up: both in processes of their own, for its errors may end the one they happen in. */
-function examineNvshmem(): Finding {
+function examineNvshmem(): DoctorFinding {
   const found = probe(nvshmemCandidates);
   if (!found.ok)
     return library('NVSHMEM', found, () => '', { enables: nvshmemEnables, remedy: nvshmemRemedy });
@@ -74,7 +74,7 @@ function examineNvshmem(): Finding {
 }
 
 /** What the trial said of itself, or why it said nothing. */
-export function nvshmemFinding(trial: NvshmemTrial | string, path: string): Finding {
+export function nvshmemFinding(trial: NvshmemTrial | string, path: string): DoctorFinding {
   const [name, enables] = ['NVSHMEM', nvshmemEnables];
   if (typeof trial === 'string') {
     const remedy = 'Set NVSHMEM_DEBUG=INFO to see why';
@@ -87,7 +87,7 @@ export function nvshmemFinding(trial: NvshmemTrial | string, path: string): Find
   return { name, state: 'found', detail, enables, remedy: null };
 }
 
-function examineDriver(): Finding {
+function examineDriver(): DoctorFinding {
   const version = { symbol: 'cuDriverGetVersion', how: 'stores', initialise: 'cuInit' } as const;
   const found = probe(driverCandidates, version);
   const enables = 'kernels on NVIDIA GPUs';
@@ -128,7 +128,7 @@ function reportGpus(): { readonly gpus: readonly GpuReport[]; readonly trouble: 
   }
 }
 
-function gpuFinding(gpus: readonly GpuReport[], trouble: string | null): Finding {
+function gpuFinding(gpus: readonly GpuReport[], trouble: string | null): DoctorFinding {
   if (trouble !== null) {
     const remedy = 'See `dmesg` and `nvidia-smi`; restart or update the driver';
     return { name: 'GPUs', state: 'broken', detail: trouble, enables: 'one rank on each', remedy };
@@ -147,7 +147,7 @@ function gpuFinding(gpus: readonly GpuReport[], trouble: string | null): Finding
       };
 }
 
-export function peerFinding(gpus: readonly Pick<GpuReport, 'ordinal' | 'links' | 'peers'>[]): Finding {
+export function peerFinding(gpus: readonly Pick<GpuReport, 'ordinal' | 'links' | 'peers'>[]): DoctorFinding {
   const name = 'Peer access';
   const enables = 'one-sided kernels: ranks write into each other’s windows over NVLink';
   if (gpus.length < 2) {
@@ -183,7 +183,7 @@ export function peerFinding(gpus: readonly Pick<GpuReport, 'ordinal' | 'links' |
   };
 }
 
-async function examineCompiler(): Promise<Finding> {
+async function examineCompiler(): Promise<DoctorFinding> {
   const name = 'CUDA compiler';
   const enables = 'compiling kernels for this machine’s GPUs';
   const nvrtc = probe(nvrtcCandidates());
@@ -204,7 +204,7 @@ async function examineCompiler(): Promise<Finding> {
 const trialText = 'extern "C" __global__ void heddle_trial(unsigned int* out) { *out = 42u; }\n';
 
 /** Compiles a kernel and runs it on the first GPU. */
-async function trial(): Promise<Finding> {
+async function trial(): Promise<DoctorFinding> {
   const name = 'A first kernel';
   const enables = 'everything that runs on a GPU';
   try {
@@ -261,7 +261,7 @@ async function within<T>(limit: number, work: Promise<T>): Promise<T> {
   }
 }
 
-function windowFinding(gpus: readonly GpuReport[]): Finding {
+function windowFinding(gpus: readonly GpuReport[]): DoctorFinding {
   const name = 'Windows between processes';
   const enables = 'one process a GPU (`heddle run`, torchrun, Slurm)';
   if (gpus.length === 0) {
@@ -303,7 +303,7 @@ async function tryFabric(): Promise<FabricProbe> {
 }
 
 /** What trying fabric handles on the first GPU has shown; null where there is no GPU. */
-export function fabricFinding(probe: FabricProbe | null): Finding {
+export function fabricFinding(probe: FabricProbe | null): DoctorFinding {
   const offered = probe?.result === 0;
   return {
     name: 'Windows between machines',
@@ -320,7 +320,7 @@ export function library(
   found: Probe,
   version: (number: number) => string,
   about: { readonly enables: string; readonly remedy: string },
-): Finding {
+): DoctorFinding {
   const { enables, remedy } = about;
   if (!found.ok) return { name, ...absence(found.reason), enables, remedy };
   const number = found.version === null ? '' : version(found.version);
@@ -334,7 +334,7 @@ export function library(
 }
 
 /** Tells a library that is not there from one that is there and does not work. */
-export function absence(reason: string): Pick<Finding, 'state' | 'detail'> {
+export function absence(reason: string): Pick<DoctorFinding, 'state' | 'detail'> {
   const missing = reason
     .split('; ')
     .every((part) => /cannot open shared object file: No such file/.test(part));

@@ -2,7 +2,7 @@
 import { phases } from '../kernels/index.js';
 import { outputRowBytes } from '../layer/index.js';
 import type { Source } from './binding.js';
-import type { Launch, LaunchParameter, LaunchPlan, Place } from './launch-plan.js';
+import type { LaunchParameter, LaunchPlan, Place, PlannedLaunch } from './launch-plan.js';
 
 const froms: readonly Source['from'][] = [
   'window',
@@ -79,7 +79,7 @@ export function printHeader(plan: LaunchPlan): string {
   };
   const parameter = ({ name, value, offset, bytes }: LaunchParameter): string =>
     `{"${name}", HEDDLE_FROM_${upper(value.from)}, ${indexOf(value)}, ${offset}, ${bytes}}`;
-  const launch = ({ phase, kernel, grid, block, ...of }: Launch, i: number): string => {
+  const launch = ({ phase, kernel, grid, block, ...of }: PlannedLaunch, i: number): string => {
     const { entry } = kernels.find(({ name }) => name === kernel)!;
     const numbers = [grid, block, of.dynamicSharedBytes, of.parameterBytes, of.parameters.length];
     return `{${constant(phase)}, "${kernel}", "${entry}", ${numbers.join(', ')}, heddle_parameters_${i}}`;

@@ -2,8 +2,8 @@
 export {
   type Exported,
   exportPlan,
-  type Launch,
   type LaunchParameter,
   type LaunchPlan,
+  type PlannedLaunch,
 } from './launch-plan.js';
 export { type Written, writeExport } from './write.js';

@@ -38,7 +38,7 @@ export interface LaunchPlan {
   /** In the order of their first launch. */
   readonly kernels: readonly { readonly name: string; readonly entry: string; readonly maxThreads: number }[];
   /** In the order of the stream; the experts run between the last of dispatchRecv and the first of combineSend. */
-  readonly launches: readonly Launch[];
+  readonly launches: readonly PlannedLaunch[];
   /** What the experts read, and `output`, where they leave their rows. */
   readonly received: Readonly<Record<string, Place>>;
   /** Four words; the first is 0, or what a wait was doing that gave up. Then the rank that did not come, the epoch, the block. */
@@ -76,7 +76,7 @@ export interface Place {
   readonly shape: readonly number[];
 }
 
-export interface Launch {
+export interface PlannedLaunch {
   readonly phase: Phase;
   readonly kernel: string;
   readonly grid: number;
@@ -114,7 +114,7 @@ export async function exportPlan(family: Family, { layer, place, tuning }: Famil
   const payloads = layer.payloads.map(({ name }) => name);
   const bind = binder(plan, payloads);
   const steps = phases.flatMap((phase) => plan.phases[phase].map((step) => ({ phase, step })));
-  const launches: Launch[] = [];
+  const launches: PlannedLaunch[] = [];
   for (const { phase, step } of steps) launches.push(launchOf(phase, step, await bind(step), layer));
   const kernels = new Map(steps.map(({ step: { kernel } }) => [kernel.name, kernel]));
   return {
@@ -139,7 +139,12 @@ export async function exportPlan(family: Family, { layer, place, tuning }: Famil
   };
 }
 
-function launchOf(phase: Phase, { blocks, threads }: Step, { module, sources }: Bound, layer: Layer): Launch {
+function launchOf(
+  phase: Phase,
+  { blocks, threads }: Step,
+  { module, sources }: Bound,
+  layer: Layer,
+): PlannedLaunch {
   const parameters = parameterAbi(module).map(({ name, kind, offset, bytes }, i) => {
     const type = module.entry.params[i]?.variable.type;
     const value = sources.get(name)!;

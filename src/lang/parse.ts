@@ -98,7 +98,14 @@ function tooDeep(tree: Node): Node | undefined {
   let level: Node[] = [tree];
   for (let depth = 0; level.length > 0; depth++) {
     if (depth > mostNested) return level[0];
-    level = level.flatMap((node) => Object.values(node).flat().filter(isNode));
+    const next: Node[] = [];
+    for (const node of level) {
+      for (const part of Object.values<unknown>({ ...node })) {
+        if (Array.isArray(part)) next.push(...part.filter(isNode));
+        else if (isNode(part)) next.push(part);
+      }
+    }
+    level = next;
   }
   return undefined;
 }

@@ -1,7 +1,7 @@
 /** Routes drawn as a law says: what the closed form has as expectations (routing.ts), token by token. */
 
 import type { Profile } from '../layer/index.js';
-import { firstOf, makeAllRoutes, type Random, type Router, random } from '../testing/index.js';
+import { firstOf, makeAllRoutes, type Random, type RouterLaw, random } from '../testing/index.js';
 import { nodesOf, type Place, placed, type RoutingLaw, weightsFor } from './routing.js';
 
 /** [source][token]: its experts. The ranks of a group bring the same. */
@@ -32,7 +32,7 @@ export function drawRoutes(
 }
 
 /** The laws that the benchmark draws from, too. */
-function routerOf(law: RoutingLaw): Router | null {
+function routerOf(law: RoutingLaw): RouterLaw | null {
   if (law.kind === 'perfect') return { kind: 'balanced' };
   if (law.kind === 'skewed') return { kind: 'zipf', exponent: law.exponent };
   return law.kind === 'uniform' && law.nodesAtMost === undefined ? { kind: 'uniform' } : null;

@@ -23,7 +23,7 @@ export interface Routes {
 }
 
 /** How a router chooses. Ids are distinct within a token wherever there are enough to choose from. */
-export type Router =
+export type RouterLaw =
   /** Every expert is as likely as any other. */
   | { readonly kind: 'uniform' }
   /**
@@ -43,7 +43,7 @@ export type Router =
 /** What kind of routes `makeRoutes` makes. */
 export interface RoutesOptions {
   /** Default uniform. */
-  readonly router?: Router;
+  readonly router?: RouterLaw;
   /** The share of routes that become −1, from 0 (default) to 1. */
   readonly holes?: number;
 }
@@ -135,7 +135,7 @@ function chooser(
   rank: number,
   tokens: number,
   seed: number,
-  router: Router,
+  router: RouterLaw,
   draw: Random,
 ): Choose {
   const all = Array.from({ length: shape.experts }, (_, id) => id);

@@ -135,6 +135,11 @@ const pure: readonly Call[] = [
     ],
   },
   {
+    name: 'launchReporting',
+    of: (what, options, onLine) => worlds.launchReporting(what, options, onLine),
+    good: ['it', { ranks: 2, program: 'no-such-program.ts' }, () => {}],
+  },
+  {
     name: 'World.local',
     of: (options, program) => heddle.World.local(options, program),
     good: [
@@ -164,6 +169,7 @@ const notCalled = [
     'walkStatements',
     'foreignSources',
     'formatDiagnostic',
+    'writtenLine',
   ],
   ...['byteSize', 'countGpus', 'listGpus', 'cacheFolder', 'examineCuda', 'findCompiler', 'compileKernel'],
   ...[

@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import type { Bits, Output, Shape, Source } from '../../src/layer/index.js';
 import {
   makeAllRoutes,
-  type Router,
+  type RouterLaw,
   type Routes,
   randomBytes,
   randomElements,
@@ -11,13 +11,13 @@ import {
 /** Fixed seed and few runs: the same cases every time, in a second or two. */
 export const runs = { seed: 20_26, numRuns: 60 };
 
-const router: fc.Arbitrary<Router> = fc.oneof(
-  fc.constant<Router>({ kind: 'uniform' }),
-  fc.constant<Router>({ kind: 'balanced' }),
-  fc.constant<Router>({ kind: 'remote' }),
-  fc.constant<Router>({ kind: 'repeated' }),
-  fc.constant<Router>({ kind: 'one-rank', target: 0 }),
-  fc.constant<Router>({ kind: 'zipf', exponent: 1 }),
+const router: fc.Arbitrary<RouterLaw> = fc.oneof(
+  fc.constant<RouterLaw>({ kind: 'uniform' }),
+  fc.constant<RouterLaw>({ kind: 'balanced' }),
+  fc.constant<RouterLaw>({ kind: 'remote' }),
+  fc.constant<RouterLaw>({ kind: 'repeated' }),
+  fc.constant<RouterLaw>({ kind: 'one-rank', target: 0 }),
+  fc.constant<RouterLaw>({ kind: 'zipf', exponent: 1 }),
 );
 
 /** A round: a shape, each rank's routes (uneven, some empty, with holes and ids out of range) and payload rows. */

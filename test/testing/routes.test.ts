@@ -4,7 +4,7 @@ import { expertsOf, ownerOf, toF32 } from '../../src/layer/index.js';
 import {
   makeAllRoutes,
   makeRoutes,
-  type Router,
+  type RouterLaw,
   random,
   randomBytes,
   randomElements,
@@ -42,7 +42,7 @@ describe('random', () => {
   });
 });
 
-const routers: Router[] = [
+const routers: RouterLaw[] = [
   { kind: 'uniform' },
   { kind: 'balanced' },
   { kind: 'zipf', exponent: 1.2 },

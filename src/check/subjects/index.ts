@@ -7,6 +7,7 @@ import { mlp } from './mlp.js';
 import { oneSided } from './one-sided.js';
 import { portable } from './portable.js';
 import { router } from './router.js';
+import { rows } from './rows.js';
 
 /** Where other threads find them. */
 export const checkSubjectsModule = import.meta.url;
@@ -18,5 +19,6 @@ export const checkSubjects: readonly CheckSubject[] = [
   experts,
   mlp,
   router,
+  rows,
   ceilings,
 ];

@@ -48,20 +48,23 @@ function modulesOf(given: IrModule | readonly IrModule[]): readonly IrModule[] {
 function printUnit(modules: readonly IrModule[], target: Target, options: PrintOptions): string {
   requireObject('options', options);
   requireInteger('maxPeers', options.maxPeers ?? defaultMaxPeers, 1, 1024);
-  // The helpers that a program uses are known only once it is printed, and their names must be kept clear of: the
-  // first pass finds them, the second avoids them.
   const pruned = modules.map(({ entry }) => prune(withoutTwins(entry.body)));
-  const first = new Prelude(target);
-  const plain = { ...options, lineDirectives: false };
-  modules.forEach((module, i) => {
-    new ModulePrinter(module, pruned[i]!, target, first, plain, new Set()).print();
-  });
-  const prelude = new Prelude(target);
-  const bodies = modules.map((module, i) => {
-    const text = new ModulePrinter(module, pruned[i]!, target, prelude, options, first.names).print();
-    // Windows of different modules may have the same name.
-    return modules.length === 1 ? text : `namespace in_${entryName(module)} {\n\n${text}\n\n}`;
-  });
+  const printed = (helperNames: ReadonlySet<string>) => {
+    const prelude = new Prelude(target);
+    const names = new Set<string>();
+    const bodies = modules.map((module, i) => {
+      const printer = new ModulePrinter(module, pruned[i]!, target, prelude, options, helperNames);
+      const text = printer.print();
+      for (const name of printer.names) names.add(name);
+      // Windows of different modules may have the same name.
+      return modules.length === 1 ? text : `namespace in_${entryName(module)} {\n\n${text}\n\n}`;
+    });
+    return { prelude, names, bodies };
+  };
+  // The helpers that a program uses are known only once it is printed, and names must keep clear of theirs: where some
+  // did not, it is printed again.
+  let { prelude, names, bodies } = printed(new Set());
+  if ([...names].some((name) => prelude.names.has(name))) ({ prelude, bodies } = printed(prelude.names));
   return `${[...modules.map(header), prelude.print(), ...bodies].join('\n\n')}\n`;
 }
 
@@ -82,6 +85,8 @@ class ModulePrinter {
   readonly #prelude: Prelude;
   readonly #options: PrintOptions;
   readonly #reserved: ReadonlySet<string>;
+  /** Every name that was considered for something of the module. */
+  readonly names = new Set<string>();
   readonly #offsets: Offsets;
 
   constructor(
@@ -99,7 +104,12 @@ class ModulePrinter {
     this.#prelude = prelude;
     this.#options = options;
     this.#reserved = new Set([...reservedNames, ...helperNames, entryName(module)]);
-    this.#offsets = new Offsets((name) => this.#reserved.has(name));
+    this.#offsets = new Offsets((name) => this.#isReserved(name));
+  }
+
+  #isReserved(name: string): boolean {
+    this.names.add(name);
+    return this.#reserved.has(name);
   }
 
   print(): string {
@@ -111,7 +121,7 @@ class ModulePrinter {
     const { entry, maxThreads } = this.#module;
     const body = this.#statements;
     const scopes = new Scopes(
-      (name) => this.#reserved.has(name) || this.#offsets.names.includes(name),
+      (name) => this.#isReserved(name) || this.#offsets.names.includes(name),
       this.#offsets,
     );
     const printer = this.#body(scopes);
