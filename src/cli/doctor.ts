@@ -160,7 +160,7 @@ function examineLibfabric(): DoctorFinding {
 }
 
 /** Two engines of the provider that proxies would take write from one's host memory to the other's. */
-async function examineNetwork(): Promise<Finding> {
+async function examineNetwork(): Promise<DoctorFinding> {
   const name = 'Network of proxies';
   const enables = 'rows between nodes, by host memory that kernels and the network reach';
   const { HEDDLE_PROVIDER: asked, HEDDLE_NICS: nics } = process.env;
