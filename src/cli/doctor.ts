@@ -8,7 +8,15 @@ import {
   type GpuReport,
   library,
 } from '../cuda/index.js';
-import { listProviders, shmRemedy, shmShortage, shmSpace } from '../fabric/index.js';
+import { requireOneOf } from '../errors/index.js';
+import {
+  listProviders,
+  providers,
+  shmRemedy,
+  shmShortage,
+  shmSpace,
+  TransferEngine,
+} from '../fabric/index.js';
 import { field, kernel, layout, peers } from '../lang/index.js';
 import { probe } from '../native/index.js';
 import { SimMachine } from '../sim/index.js';
@@ -58,6 +66,7 @@ export async function diagnose(): Promise<Diagnosis> {
   const nics = listNics();
   const simulator = await examineSimulator();
   const fabric = native.state === 'found' ? [examineLibfabric()] : [];
+  if (fabric[0]?.state === 'found') fabric.push(await examineNetwork());
   const findings = [
     simulator,
     native,
@@ -147,6 +156,37 @@ function examineLibfabric(): DoctorFinding {
     };
   } catch (error) {
     return { ...finding, state: 'broken', detail: messageOf(error), remedy: 'Update libfabric' };
+  }
+}
+
+/** Two engines of the provider that proxies would take write from one's host memory to the other's. */
+async function examineNetwork(): Promise<DoctorFinding> {
+  const name = 'Network of proxies';
+  const enables = 'rows between nodes, by host memory that kernels and the network reach';
+  const { HEDDLE_PROVIDER: asked, HEDDLE_NICS: nics } = process.env;
+  const devices = nics ? nics.split(',') : [];
+  const engines: TransferEngine[] = [];
+  try {
+    const provider = asked ? requireOneOf('HEDDLE_PROVIDER', asked, providers) : 'auto';
+    for (let n = 0; n < 2; n++)
+      engines.push(await TransferEngine.open({ provider, devices, timeoutMs: 5000 }));
+    const [from, to] = engines as [TransferEngine, TransferEngine];
+    const [source, target] = [from.allocate(8), to.allocate(8)];
+    const peer = from.addPeer(to.address, 'the other');
+    to.addPeer(from.address, 'the one');
+    const write = { source, sourceOffset: 0, target: from.remote(peer, target.descriptor), targetOffset: 0 };
+    const counter = from.counter();
+    from.write({ ...write, bytes: 8, counter });
+    await counter.wait();
+    const { provider: taken, device } = from.devices[0]!;
+    const why = asked ? 'HEDDLE_PROVIDER' : 'the best here';
+    const detail = `${taken} over ${device} (${why}) reached host memory, by which rows go from node to node`;
+    return { name, state: 'found', detail, enables, remedy: null };
+  } catch (error) {
+    const remedy = 'HEDDLE_PROVIDER and HEDDLE_NICS choose another; `heddle fabric list` shows what there is';
+    return { name, state: 'broken', detail: messageOf(error), enables, remedy };
+  } finally {
+    for (const engine of engines) await engine.close();
   }
 }
 

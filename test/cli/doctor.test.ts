@@ -28,7 +28,8 @@ describe('heddle doctor', () => {
     expect(diagnosis.summary.join('\n')).toMatch(/Simulator/);
     const names = diagnosis.findings.map(({ name }) => name);
     expect(new Set(names).size).toBe(names.length);
-    for (const name of ['Simulator', 'NVIDIA driver', 'libfabric', 'NICs']) expect(names).toContain(name);
+    for (const name of ['Simulator', 'NVIDIA driver', 'libfabric', 'Network of proxies', 'NICs'])
+      expect(names).toContain(name);
   });
 
   it('shows what is missing with its remedy, and which GPUs reach each other', () => {
