@@ -21,6 +21,21 @@ async function findingsOf(configuration: CheckConfiguration, n: number): Promise
   return (await runOnce(configuration, { seed, schedule })).findings;
 }
 
+/** It says which loads read what was old: the value, the store that they missed, and what would order it. */
+function expectExplained(finding: Finding): void {
+  expect(finding.stale).not.toEqual([]);
+  const text = formatFinding(finding);
+  for (const { load, value, missing, missingValue, hint } of finding.stale!.slice(-1)) {
+    expect(missingValue).not.toBe(value);
+    expect(missing.kind).not.toBe('read');
+    for (const said of [load.where, `saw ${value} in `, `not ${missingValue}, by`, missing.where]) {
+      expect(text).toContain(said);
+    }
+    expect(hint).toMatch(/scope|fence|acquire|release|publish|order/);
+    expect(text).toContain(hint);
+  }
+}
+
 describe.each(litmusTests)('$name', ({ name, never, right, wrong }) => {
   it('is silent in its weakest correct form', { timeout }, async () => {
     const configuration = litmusConfiguration(name, right, never);
@@ -34,8 +49,7 @@ describe.each(litmusTests)('$name', ({ name, never, right, wrong }) => {
     for (let n = 0; n < enough; n++) {
       const findings = await findingsOf(configuration, n);
       if (findings.length > 0) {
-        // A wrong result says which loads read what was old, and so why.
-        for (const { kind, stale } of findings) if (kind === 'wrong-result') expect(stale).not.toEqual([]);
+        for (const finding of findings) if (finding.kind === 'wrong-result') expectExplained(finding);
         return;
       }
     }
