@@ -21,7 +21,7 @@ export class ArgumentError extends HeddleError {
   readonly argument: string;
 
   constructor(argument: string, was: unknown, mustBe: string) {
-    super('HEDDLE_ARGUMENT', `${String(argument)} is ${show(was)}; it must be ${String(mustBe)}`);
+    super('HEDDLE_ARGUMENT', `${argument} is ${show(was)}; it must be ${mustBe}`);
     this.argument = argument;
   }
 }

@@ -112,7 +112,7 @@ const pure: readonly Call[] = [
   { name: 'printCuda', of: lang.printCuda, good: [kernel.ir(), { maxPeers: 8, lineDirectives: false }] },
   { name: 'printIr', of: lang.printIr, good: [kernel.ir()] },
   { name: 'validateIr', of: lang.validateIr, good: [kernel.ir()] },
-  { name: 'requireModule', of: lang.requireModule, good: ['module', kernel.ir()] },
+  { name: 'requireModule', of: (module) => lang.requireModule('module', module), good: [kernel.ir()] },
   { name: 'parameterAbi', of: lang.parameterAbi, good: [kernel.ir(), { maxPeers: 8 }] },
   { name: 'entryName', of: lang.entryName, good: [kernel.ir()] },
   { name: 'compileOptions', of: lang.compileOptions, good: ['sm_90a'] },
