@@ -73,11 +73,11 @@ export class SimBuffer implements BufferInfo {
   markInitialised(offset: number, bytes: number): void {
     const map = this.initialised;
     if (map === null) return;
-    if (bytes === 16) {
+    if (bytes === 16 && (offset & 7) === 0) {
       map[offset >>> 3] = 0xff;
       map[(offset >>> 3) + 1] = 0xff;
-    } else if (bytes <= 8) {
-      // Aligned and a power of two: never crosses a byte of the map.
+    } else if ((offset & 7) + bytes <= 8) {
+      // Within a byte of the map, as all that threads access is; copies may be of any bytes.
       map[offset >>> 3]! |= ((1 << bytes) - 1) << (offset & 7);
     } else {
       setBits(map, offset, bytes, true);
@@ -87,8 +87,9 @@ export class SimBuffer implements BufferInfo {
   isInitialised(offset: number, bytes: number): boolean {
     const map = this.initialised;
     if (map === null) return true;
-    if (bytes === 16) return map[offset >>> 3] === 0xff && map[(offset >>> 3) + 1] === 0xff;
-    if (bytes <= 8) {
+    if (bytes === 16 && (offset & 7) === 0)
+      return map[offset >>> 3] === 0xff && map[(offset >>> 3) + 1] === 0xff;
+    if ((offset & 7) + bytes <= 8) {
       const mask = ((1 << bytes) - 1) << (offset & 7);
       return (map[offset >>> 3]! & mask) === mask;
     }

@@ -182,6 +182,19 @@ describe('a read of memory that nobody wrote', () => {
     expect(uninitialised).toMatchObject([{ location: 'tile[5]', access: { thread: 5 } }]);
   });
 
+  it('is none where copies of odd sizes have written all of it', async () => {
+    const findings = await found(copy, (rank) => {
+      const from = rank.device.allocate(32, 'scratch');
+      for (const [offset, bytes] of [
+        [6, 4],
+        [10, 4],
+      ] as const)
+        rank.stream.copyIn(from.address + offset, new Uint8Array(bytes));
+      return { to: out(rank), from, at: 2 };
+    });
+    expect(findings).toEqual([]);
+  });
+
   it('follows copies, and is over once something was written', async () => {
     const { machine, ranks } = machineOf({ ranks: 1, mode: 'checked' });
     const rank = ranks[0]!;
