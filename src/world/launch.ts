@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { existsSync } from 'node:fs';
+import { statSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { constants } from 'node:os';
 import { resolve } from 'node:path';
@@ -134,7 +134,8 @@ export class Launch {
     requireInteger('graceMs', graceMs, 0, LONGEST_TIMEOUT_MS);
     if (timeoutMs !== undefined) requireInteger('timeoutMs', timeoutMs, 1, LONGEST_TIMEOUT_MS);
     const program = resolve(requireText('program', options.program, 'the path of a file'));
-    if (!existsSync(program)) throw new ArgumentError('program', options.program, 'an existing file');
+    if (!statSync(program, { throwIfNoEntry: false })?.isFile())
+      throw new ArgumentError('program', options.program, 'an existing file');
     if (process.platform === 'win32') {
       throw new UnavailableError(
         'ranks cannot be started here: Windows has no process groups',

@@ -231,6 +231,7 @@ describe('a launch', () => {
   });
 
   it('refuses a program that is not there, and numbers out of range', async () => {
+    await expect(Launch.start({ ranks: 1, program: folder })).rejects.toThrow('an existing file');
     await expect(start({ ranks: 1, program: 'no/such.ts' })).rejects.toThrow(ArgumentError);
     for (const ranks of [0, -1, 1.5, 1025]) {
       await expect(start({ ranks, program: FALL })).rejects.toMatchObject({ argument: 'ranks' });
