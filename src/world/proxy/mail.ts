@@ -59,11 +59,14 @@ export function serveGroup(group: Group, port: MessagePort, mail: SharedArrayBuf
     onTold: () => {},
     post,
     close() {
+      // The end of its thread may be heard before its last words.
+      for (let left = receiveMessageOnPort(port); left !== undefined; left = receiveMessageOnPort(port))
+        hear(left.message as FromProxy);
       stopListening();
       port.close();
     },
   };
-  port.on('message', (message: FromProxy) => {
+  const hear = (message: FromProxy): void => {
     if (message.kind === 'allGather') answer(message.id, group.allGather(message.bytes, message.operation));
     else if (message.kind === 'barrier')
       answer(
@@ -71,7 +74,8 @@ export function serveGroup(group: Group, port: MessagePort, mail: SharedArrayBuf
         group.barrier(message.operation).then(() => []),
       );
     else mailbox.onTold(message);
-  });
+  };
+  port.on('message', hear);
   const stopListening = group.onRankLost((loss) => {
     // The loss of a rendezvous that is no rank says nothing about the peers.
     if (!(loss instanceof RankLostError)) return;
