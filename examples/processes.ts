@@ -1,8 +1,8 @@
 /**
- * A round of an MoE layer in a world of processes, one a GPU. Without GPUs one process simulates all of them.
+ * A round of an MoE layer in a world of processes, one a GPU; or, with `--device sim`, one that simulates all of them.
  *
- *   npx heddle run -n 4 examples/processes.ts
- *   npx heddle run -n 4 --device sim examples/processes.ts
+ *   npx heddle run -n 4 examples/processes.ts                 # on 4 GPUs
+ *   npx heddle run -n 4 --device sim examples/processes.ts    # without any
  */
 import { ExpertParallel, emptyTensor, read, row, tensorFrom, World } from 'heddle';
 

@@ -52,7 +52,9 @@ type Case = readonly [code: Code, body: string, at: string, message: RegExp];
 
 const cases: readonly Case[] = [
   ['HK101', 'const x = u + EP;', 'EP', /`EP` is neither declared here nor a parameter/],
-  ['HK101', 'g.store(out.at(0), Math.floor(1));', 'Math', /closed/],
+  ['HK101', 'g.store(out.at(0), Math.floor(1));', 'Math', /closed.*; write g\.min, g\.max/],
+  ['HK101', 'const x = threadIdx.x;', 'threadIdx', /; write g\.threadIdx\.x/],
+  ['HK101', '__syncthreads();', '__syncthreads', /; write g\.barrier\(\)/],
   ['HK101', 'if (q) { const x = u; } g.store(out, x);', 'x', /neither declared/],
   ['HK102', 'switch (u) { case 0: break; }', 'switch (u) { case 0: break; }', /if … else if/],
   ['HK102', 'const f2 = () => 1;', '() => 1', /nested function/],
@@ -136,6 +138,8 @@ const cases: readonly Case[] = [
   ['HK307', 'const x = u + 5 / 2;', '5 / 2', /g\.u32\(5\) \/ 2 for 2, or g\.f32\(5\) \/ 2/],
   ['HK308', 'for (let k = u; k >= 0; k--) g.barrier();', 'k >= 0', /always true/],
   ['HK401', 'g.laod(out);', 'g.laod', /did you mean load/],
+  ['HK401', 'g.syncthreads();', 'g.syncthreads', /; write g\.barrier\(\)/],
+  ['HK401', 'g.printf(u);', 'g.printf', /docs\/language\.md lists/],
   ['HK401', 'g.warp.bardier();', 'g.warp.bardier', /warp\.barrier/],
   ['HK402', 'const x = win.at(0).flag;', 'win.at(0).flag', /did you mean flags.*it has flags, rows/],
   ['HK402', 'const x = win.flags;', 'win.flags', /win\.at\(rank\)\.flags/],

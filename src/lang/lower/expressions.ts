@@ -14,6 +14,7 @@ import { freeze } from './keep.js';
 import { indexed, named } from './members.js';
 import { binary } from './operators.js';
 import { indexShape, viewAs } from './shapes.js';
+import { habit } from './suggest.js';
 import { propertyName, unsupported, wording } from './syntax.js';
 import { describe, expression, type Value } from './values.js';
 
@@ -129,7 +130,7 @@ function name(ctx: Context, node: Node, of: string): Value {
     return ctx.fail(
       node,
       'HK101',
-      `\`${of}\` is neither declared here nor a parameter. A body is closed: pass it through \`using\` (known when the kernel is made) or \`params\` (known at launch)`,
+      `\`${of}\` is neither declared here nor a parameter. A body is closed: pass it through \`using\` (known when the kernel is made) or \`params\` (known at launch)${habit(of)}`,
     );
   }
   if (binding.kind === 'poison') throw new Poisoned();

@@ -6,7 +6,7 @@ import type { Expr } from '../ir.js';
 import { constantInteger } from './coerce.js';
 import type { Context } from './context.js';
 import { builtins, groups, intrinsics, placed } from './intrinsics.js';
-import { suggest } from './suggest.js';
+import { habit, suggest } from './suggest.js';
 import { describe, expression, type Value } from './values.js';
 
 /** `of.key` */
@@ -56,7 +56,8 @@ function gpuMember(ctx: Context, node: Node, path: string): Value {
   if (groups.has(path)) return { kind: 'gpu', path };
   if (Object.hasOwn(intrinsics, path) || placed.includes(path)) return { kind: 'intrinsic', name: path };
   const known = [...Object.keys(intrinsics), ...Object.keys(builtins), ...placed];
-  return ctx.fail(node, 'HK401', `there is no g.${path}${suggest(path, known)}`);
+  const advice = habit(path) || suggest(path, known) || '; docs/language.md lists what a thread can do';
+  return ctx.fail(node, 'HK401', `there is no g.${path}${advice}`);
 }
 
 function windowField(ctx: Context, node: Node, of: Value & { kind: 'window' }, key: string): Value {

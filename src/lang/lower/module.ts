@@ -170,7 +170,7 @@ function minified({ source, message, start, end }: Problem): Diagnostic {
   const advice =
     'a minifier has rewritten this body, so that it is no longer the kernel language. Keep statements as they are: ' +
     '`minifySyntax: false` for esbuild and Vite, `compress: false` for terser, which Rollup and webpack use; or leave ' +
-    `kernels out of the bundle (docs/language.md, Minifiers). First: ${message}`;
+    `kernels out of the bundle (docs/language.md, Bundlers and minifiers). First: ${message}`;
   return new Problem('HK105', advice, source, start, end).diagnostic();
 }
 
