@@ -143,7 +143,11 @@ export class World {
     const most = device === 'sim' ? place.ranks - place.rank : 1;
     const here = requireInteger('ranksHere', options.ranksHere ?? place.ranksHere, 1, most);
     if (program === undefined && here > 1)
-      throw new ArgumentError('program', program, `given, because this process is ${here} ranks`);
+      throw new ArgumentError(
+        'program',
+        program,
+        `given, because this process is ${here} ranks: World.join({}, async (world) => …)`,
+      );
     const worlds =
       device === 'sim' ? await World.#joinSimulated(options, here) : [await World.#joinGpu(options)];
     return program === undefined ? worlds[0]! : World.#runAll(worlds, program);
