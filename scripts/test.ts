@@ -53,7 +53,7 @@ const steps: readonly Step[] = [
 const env = { ...process.env, PATH: `${join('node_modules', '.bin')}:${process.env.PATH ?? ''}` };
 
 console.log(
-  `${steps.length} steps, which may take ten minutes on two cores; most of it goes to the last two.`,
+  `${steps.length} steps, which may take a quarter of an hour on two cores; most of it goes to the last two.`,
 );
 const started = performance.now();
 const seconds = (since: number): string => `${((performance.now() - since) / 1000).toFixed(1)} s`;
