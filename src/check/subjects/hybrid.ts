@@ -170,9 +170,10 @@ export const hybrid: CheckSubject = {
     // Ranks of the victim's node miss it where they meet, those of the others on its rail.
     lossOf('hybrid, nodes of 2', 'dispatch', { ...alone, nodes: 2, ranks: 4 }),
     lossOf('hybrid, nodes of 2', 'combine', { ...alone, nodes: 2, ranks: 4 }),
-    // Two blocks miss sums of their group, beside the one that watches.
+    lossOf('hybrid', 'combine', { ...alone, nodes: 2, replicas: 2 }),
+    // Several blocks miss sums of their group, and nothing else.
     lossOf('hybrid', 'combine', {
-      ...{ ...alone, nodes: 2, replicas: 2 },
+      ...{ ...alone, nodes: 2, replicas: 2, split: true, afterSend: true },
       tuning: { ...alone.tuning, combine: { blocks: 3, threads: 32, parts: 1 } },
     }),
     lossOf('hybrid', 'dispatch', { ...alone, nodes: 2, replicas: 2 }),

@@ -6,7 +6,7 @@
 import { HeddleError, RankLostError } from '../../errors/index.js';
 import type { Operation, Tuning } from '../../kernels/index.js';
 import type { Shape } from '../../layer/index.js';
-import { ExpertParallel, type ExpertParallelOptions, emptyTensor } from '../../moe/index.js';
+import { type Combining, ExpertParallel, type ExpertParallelOptions, emptyTensor } from '../../moe/index.js';
 import type { SimMachine } from '../../sim/index.js';
 import { ExampleExperts, layerOf, makeSources, shapeOfRounds } from '../../testing/index.js';
 import { World } from '../../world/index.js';
@@ -51,9 +51,11 @@ type How = Pick<
 > & {
   readonly nodes?: number;
   readonly ranks?: number;
+  /** The victim has sent what it had for a combine: only what it would still have handed its group is missing. */
+  readonly afterSend?: boolean;
 };
 
-/** `victim` is gone when the others begin the operation, in the first round. */
+/** `victim` is gone when the others begin the operation, or its receive, in the first round. */
 export function lossOf(
   name: string,
   operation: Operation,
@@ -64,7 +66,7 @@ export function lossOf(
   const ranks = given ?? (replicas === 1 ? 3 : 2 * replicas);
   const shape = shapeOfRounds({ ...layer, ranks, replicas, wire });
   return {
-    name: `${name}${replicas > 1 ? `, groups of ${replicas}` : ''}, a rank lost in ${operation}`,
+    name: `${name}${replicas > 1 ? `, groups of ${replicas}` : ''}, a rank lost in ${operation}${how.afterSend ? ', after its send' : ''}`,
     ranks,
     async run(machine) {
       const errors: unknown[] = [];
@@ -75,7 +77,10 @@ export function lossOf(
         if (!(error instanceof HeddleError && error.code === 'HEDDLE_KILLED')) throw error;
       });
       const right = errors.filter((error) => {
-        return error instanceof RankLostError && error.operation === operation && error.epoch === 1;
+        if (!(error instanceof RankLostError)) return false;
+        // Behind its send a proxy's write to it may be the first that fails, which is no operation's.
+        if (how.afterSend && error.epoch === undefined) return true;
+        return error.operation === operation && error.epoch === 1;
       });
       if (right.length !== ranks - 1) {
         throw new WrongResult(
@@ -93,7 +98,7 @@ async function survive(
   world: World,
   machine: SimMachine,
   shape: Shape,
-  how: Omit<How, 'nodes' | 'ranks'>,
+  { afterSend = false, ...how }: Omit<How, 'nodes' | 'ranks'>,
   operation: Operation,
 ): Promise<unknown> {
   const { tokens, topkIds, topkWeights, payloads } = makeSources(shape, shape.maxTokens, 1)[world.rank]!;
@@ -102,11 +107,13 @@ async function survive(
   const experts = await ExampleExperts.create(world, ep, stream, { blocks: 2, threads: 32 });
   const out = emptyTensor(world.device, shape.output.dtype, [tokens, shape.output.hidden], 'out');
   const inputs = { topkIds, topkWeights: topkWeights!, payloads };
+  let sent: Combining | null = null;
   if (operation === 'combine') {
-    ep.dispatch(inputs, stream);
+    const received = ep.dispatch(inputs, stream);
     experts.run(stream);
+    if (afterSend) sent = ep.combineSend(received, stream);
     await ep.synchronize(stream);
-    await world.barrier('experts are done');
+    await world.barrier(afterSend ? 'sums are sent' : 'experts are done');
   }
   if (world.rank === victim) {
     machine.kill(victim);
@@ -114,6 +121,7 @@ async function survive(
   }
   try {
     if (operation === 'dispatch') ep.dispatch(inputs, stream);
+    else if (sent !== null) ep.combineRecv(sent, out, stream);
     else ep.combine(out, stream);
     await ep.synchronize(stream);
   } catch (error) {

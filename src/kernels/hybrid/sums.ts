@@ -70,7 +70,7 @@ export const takeSums = (shape: HybridShape, window: HybridWindow) =>
         REPLICAS: sharing(shape).replicas,
         LOCAL: shape.localRanks,
         row: partOf(shape),
-        failed: recordFailure('combine', 'cta'),
+        failed: recordFailure('combine'),
         mateOf: mateOf(shape),
       },
     },

@@ -6,6 +6,7 @@
  * wait for a rank of their node: it comes then all the same, and is not blamed for what it missed itself.
  */
 import { device, peers, pointer, registers, windowOf } from '../../lang/index.js';
+import { sharing } from '../../layer/index.js';
 import type { Operation } from '../common/failure.js';
 import { patienceOf, recordFailure } from '../common/waits.js';
 import { header } from './messages.js';
@@ -14,7 +15,7 @@ import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
 /** The watcher waits for a message; false in vain, and then it does not wait again. */
-const awaitMessage = (operation: Operation) =>
+const awaitMessage = (shape: HybridShape, operation: Operation) =>
   device(
     {
       name: 'await_message',
@@ -26,8 +27,7 @@ const awaitMessage = (operation: Operation) =>
         patience: registers('u32', 1),
       },
       returns: 'bool',
-      // In combine the watching block gives up before all others, which wait for its word.
-      using: { failed: recordFailure(operation, operation === 'combine' ? 'cta' : 'gpu') },
+      using: { failed: recordFailure(operation, watchersAlone(shape, operation) ? 'cta' : 'gpu') },
     },
     (g, { came, peer, epoch, failure, patience }, { failed }) => {
       const here = g.awaitEpoch(came, epoch, { order: 'acquire', scope: 'sys', limit: patience[0]! });
@@ -38,6 +38,10 @@ const awaitMessage = (operation: Operation) =>
       return here;
     },
   );
+
+/** In a combine nobody but the watching block gives up, unless others wait for the sums of their group. */
+const watchersAlone = (shape: HybridShape, operation: Operation): boolean =>
+  operation === 'combine' && sharing(shape).replicas === 1;
 
 /**
  * The others wait for its word, and blame nobody: it comes in any case, also when the watcher has given up. False then, and
@@ -73,7 +77,7 @@ export function watchDispatch(shape: HybridShape, window: HybridWindow, wire: Hy
         CHUNKS: chunksOf(shape),
         CHUNK: shape.dispatch.chunk,
         awaitLanded,
-        awaitMessage: awaitMessage('dispatch'),
+        awaitMessage: awaitMessage(shape, 'dispatch'),
         noteTokens: noteTokens(window, wire),
         patienceOf,
         railRank: railRank(shape),
@@ -128,7 +132,7 @@ export function watchCombine(shape: HybridShape, window: HybridWindow, wire: Hyb
       using: {
         HOPS: hopsOf(shape),
         CHUNK: shape.dispatch.chunk,
-        awaitMessage: awaitMessage('combine'),
+        awaitMessage: awaitMessage(shape, 'combine'),
         patienceOf,
         railRank: railRank(shape),
       },
