@@ -13,7 +13,7 @@ import { buildStandIn, hasCompiler } from './stand-in.js';
 function open(number: number, env: Record<string, string> = {}, what: 'gpu' | 'world' = 'gpu'): string {
   const child = spawnSync(
     process.execPath,
-    ['--import', 'tsx', join(import.meta.dirname, 'driver-child.ts'), what, String(number)],
+    [transpiled('test/cuda/driver-child.ts'), what, String(number)],
     { encoding: 'utf8', timeout: 30_000, env: { ...process.env, ...env } },
   );
   return child.stdout.trim() || child.stderr;

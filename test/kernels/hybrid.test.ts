@@ -443,7 +443,7 @@ describe('a message that changes after the proxy has looked', () => {
     const garbled: typeof plan = (layer, place, tuning) => {
       const made = plan(layer, place, tuning);
       const { data } = made.wire!.program;
-      const module = new URL('./programs/garbling.ts', import.meta.url);
+      const module = transpiledUrl('test/kernels/programs/garbling.ts');
       return {
         ...made,
         wire: Object.assign(made.wire!, {
