@@ -18,7 +18,7 @@ async function transpile(): Promise<void> {
     outdir: tree,
     outbase: root,
     format: 'esm',
-    target: 'es2023',
+    target: `node${process.versions.node}`,
     sourcemap: true,
     logLevel: 'error',
   });

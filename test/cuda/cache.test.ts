@@ -53,8 +53,7 @@ describe('the cache of compiled kernels', () => {
 
   it('serves processes that all start at once', async () => {
     const child = transpiled('test/cuda/cache-child.ts');
-    const run = () =>
-      promisify(execFile)(process.execPath, [child, folder], { timeout: 30_000 });
+    const run = () => promisify(execFile)(process.execPath, [child, folder], { timeout: 30_000 });
     const outputs = await Promise.all([run(), run(), run()]);
     const made = outputs.map(({ stdout }) => Number(stdout));
     expect(made.reduce((a, b) => a + b)).toBeGreaterThanOrEqual(20);

@@ -12,11 +12,11 @@ import { transpiled } from '../tree.js';
 import { hasCompiler } from './stand-in.js';
 
 function child(what: string, env: Record<string, string> = {}) {
-  const { stdout, stderr } = spawnSync(
-    process.execPath,
-    [transpiled('test/cuda/nvshmem-child.ts'), what],
-    { encoding: 'utf8', timeout: 30_000, env: { ...process.env, ...env } },
-  );
+  const { stdout, stderr } = spawnSync(process.execPath, [transpiled('test/cuda/nvshmem-child.ts'), what], {
+    encoding: 'utf8',
+    timeout: 30_000,
+    env: { ...process.env, ...env },
+  });
   return { said: stdout.trim(), calls: stderr.trim().split('\n') };
 }
 

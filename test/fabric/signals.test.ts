@@ -9,11 +9,12 @@ it('opening libfabric leaves the signals of the process alone', () => {
     listProviders();
     process.kill(process.pid, 'SIGTERM');
     setInterval(() => {}, 1000);`;
-  const { signal, stderr } = spawnSync(
-    process.execPath,
-    ['--input-type=module', '--eval', script],
-    { encoding: 'utf8', timeout: 20_000, killSignal: 'SIGKILL', env: { ...process.env, NODE_OPTIONS: '' } },
-  );
+  const { signal, stderr } = spawnSync(process.execPath, ['--input-type=module', '--eval', script], {
+    encoding: 'utf8',
+    timeout: 20_000,
+    killSignal: 'SIGKILL',
+    env: { ...process.env, NODE_OPTIONS: '' },
+  });
   expect(stderr).toBe('');
   expect(signal).toBe('SIGTERM');
 });

@@ -11,6 +11,7 @@ import { ExpertParallel } from '../../src/moe/index.js';
 import { formatFinding, SimMachine } from '../../src/sim/index.js';
 import { layerOf, makeSources, runRounds, shapeOfRounds } from '../../src/testing/index.js';
 import { topologyOf, World } from '../../src/world/index.js';
+import { transpiledUrl } from '../tree.js';
 import { expectReference } from './rounds.js';
 
 const layer: Layer = {

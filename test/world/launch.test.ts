@@ -3,7 +3,6 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'no
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Writable } from 'node:stream';
-import { fileURLToPath } from 'node:url';
 import { Command, CommanderError } from 'commander';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { register } from '../../src/cli/run.js';
@@ -192,7 +191,7 @@ describe('a launch', () => {
   ])('takes a rank that comes to its end %s as one that left', async (point, operation) => {
     const { result, stdout, notes } = await run({
       ranks: 2,
-      program: fixture('end.ts'),
+      program: fixture('end'),
       args: [point],
       graceMs: 0,
     });

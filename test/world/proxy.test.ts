@@ -144,7 +144,7 @@ describe('a proxy in a thread', () => {
       const name = group.rank === 1 ? 'relais' : 'relay';
       return inThread(fabric)(group, { module, name, memory: mapped() }).catch((error: Error) => error);
     });
-    expect((errors[1] as Error).message).toMatch(/relay\.ts exports no relais/);
+    expect((errors[1] as Error).message).toMatch(/relay\.js exports no relais/);
     expect((errors[0] as Error).message).toMatch(/rank 1 did not answer/);
   });
 });
