@@ -18,6 +18,7 @@ export class Counter {
 
   /** Whether the first `n` operations have ended, well or not; makes progress. */
   reached(n: number): boolean {
+    requireCount(n);
     this.waiting.poll();
     return this.completed + this.failed >= n;
   }
@@ -69,6 +70,7 @@ export class ImmediateCounter {
 
   /** Takes `n` writes if they have landed; makes progress. The way to poll. */
   take(n: number): boolean {
+    this.require(n);
     if (this.landed < n) {
       this.waiting.poll();
       if (this.landed < n) return false;
@@ -114,9 +116,13 @@ export class ImmediateCounter {
   }
 
   private begin(n: number): number {
-    requireInteger('n', n, 0, Math.floor(2 ** 30 / this.shards));
+    this.require(n);
     this.taken = (this.taken + n * this.shards) | 0;
     return this.taken;
+  }
+
+  private require(n: number): void {
+    requireInteger('n', n, 0, Math.floor(2 ** 30 / this.shards));
   }
 
   private lacking(want: number): number {

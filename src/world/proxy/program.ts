@@ -5,6 +5,7 @@
  */
 import type { HostView, MappedMemory, Network } from '../../device/index.js';
 import { HeddleError } from '../../errors/index.js';
+import { messageOf } from '../member.js';
 import type { Connect, ProxyGroup } from './network.js';
 
 /** What a proxy's program is given. */
@@ -43,6 +44,14 @@ export interface PreparedProxy {
   close(): Promise<void>;
 }
 
+async function importMakers(module: string): Promise<Readonly<Record<string, ProxyMaker>>> {
+  try {
+    return (await import(module)) as Record<string, ProxyMaker>;
+  } catch (cause) {
+    throw new HeddleError('HEDDLE_PROXY', `${module} cannot be imported: ${messageOf(cause)}`, { cause });
+  }
+}
+
 /** Connects all ranks' proxies and makes the program; every rank calls it. */
 export async function prepareProxy(
   group: ProxyGroup,
@@ -50,7 +59,7 @@ export async function prepareProxy(
   { module, name, data, reach }: ProxyProgramName,
   memory: Pick<MappedMemory, 'address' | 'raw' | 'host'>,
 ): Promise<PreparedProxy> {
-  const makers = (await import(module)) as Record<string, ProxyMaker>;
+  const makers = await importMakers(module);
   const make = makers[name];
   if (make === undefined) throw new HeddleError('HEDDLE_PROXY', `${module} exports no ${name}`);
   const link = await connect(group, memory, reach);
