@@ -43,20 +43,29 @@ export interface PreparedProxy {
   close(): Promise<void>;
 }
 
+/** Makes the program from its parts. */
+export async function makeProgram(
+  { module, name }: { readonly module: string | URL; readonly name: string },
+  parts: ProxyParts,
+): Promise<ProxyProgram> {
+  const makers = (await import(String(module))) as Record<string, ProxyMaker>;
+  const make = makers[name];
+  if (make === undefined) throw new HeddleError('HEDDLE_PROXY', `${module} exports no ${name}`);
+  return make(parts);
+}
+
 /** Connects all ranks' proxies and makes the program; every rank calls it. */
 export async function prepareProxy(
   group: ProxyGroup,
   connect: Connect,
-  { module, name, data, reach }: ProxyProgramName,
+  named: ProxyProgramName,
   memory: Pick<MappedMemory, 'address' | 'raw' | 'host'>,
 ): Promise<PreparedProxy> {
-  const makers = (await import(module)) as Record<string, ProxyMaker>;
-  const make = makers[name];
-  if (make === undefined) throw new HeddleError('HEDDLE_PROXY', `${module} exports no ${name}`);
-  const link = await connect(group, memory, reach);
+  const link = await connect(group, memory, named.reach);
   try {
     const { rank, ranks } = group;
-    const program = make({ rank, ranks, network: link.network, memory: memory.host, data });
+    const parts = { rank, ranks, network: link.network, memory: memory.host, data: named.data };
+    const program = await makeProgram(named, parts);
     return {
       step() {
         const moved = link.progress();
