@@ -1,7 +1,7 @@
 /** What the proxies of a layer write, a message at a time: not calculated, but learnt from the program that writes them. */
 import { NativeView } from '../../device/index.js';
 import type { WireMemory } from '../../moe/index.js';
-import { makeProgram, type ProxyProgram, type World } from '../../world/index.js';
+import { type ProxyProgram, proxyMaker, type World } from '../../world/index.js';
 import type { Sent } from '../report.js';
 
 /** A write of this rank: to whom, from which offset of its wire to which of the peer's. */
@@ -67,7 +67,8 @@ export class Shadow {
       arrived: () => -1,
     };
     const parts = { rank, ranks, network, memory: new NativeView(memory.raw), data: plan.program.data };
-    return new Shadow(await makeProgram(plan.program, parts), written);
+    const make = await proxyMaker(plan.program);
+    return new Shadow(make(parts), written);
   }
 
   /** What kernels have handed over since it was asked last. */

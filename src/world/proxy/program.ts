@@ -43,29 +43,32 @@ export interface PreparedProxy {
   close(): Promise<void>;
 }
 
-/** Makes the program from its parts. */
-export async function makeProgram(
-  { module, name }: { readonly module: string | URL; readonly name: string },
-  parts: ProxyParts,
-): Promise<ProxyProgram> {
+/** What makes the program of this name. */
+export async function proxyMaker({
+  module,
+  name,
+}: {
+  readonly module: string | URL;
+  readonly name: string;
+}): Promise<ProxyMaker> {
   const makers = (await import(String(module))) as Record<string, ProxyMaker>;
   const make = makers[name];
   if (make === undefined) throw new HeddleError('HEDDLE_PROXY', `${module} exports no ${name}`);
-  return make(parts);
+  return make;
 }
 
 /** Connects all ranks' proxies and makes the program; every rank calls it. */
 export async function prepareProxy(
   group: ProxyGroup,
   connect: Connect,
-  named: ProxyProgramName,
+  { data, reach, ...named }: ProxyProgramName,
   memory: Pick<MappedMemory, 'address' | 'raw' | 'host'>,
 ): Promise<PreparedProxy> {
-  const link = await connect(group, memory, named.reach);
+  const make = await proxyMaker(named);
+  const link = await connect(group, memory, reach);
   try {
     const { rank, ranks } = group;
-    const parts = { rank, ranks, network: link.network, memory: memory.host, data: named.data };
-    const program = await makeProgram(named, parts);
+    const program = make({ rank, ranks, network: link.network, memory: memory.host, data });
     return {
       step() {
         const moved = link.progress();
