@@ -22,13 +22,17 @@ const controlAt = (wireBytes: number): number => Math.ceil(wireBytes / 16) * 16;
 
 export class NetworkCeiling {
   #asked = 0;
+  readonly #ranks: Ranks;
+  readonly #memory: MappedMemory;
+  readonly #control: number;
+  readonly #proxy: RunningProxy;
 
-  private constructor(
-    private readonly ranks: Ranks,
-    private readonly memory: MappedMemory,
-    private readonly control: number,
-    private readonly proxy: RunningProxy,
-  ) {}
+  private constructor(ranks: Ranks, memory: MappedMemory, control: number, proxy: RunningProxy) {
+    this.#ranks = ranks;
+    this.#memory = memory;
+    this.#control = control;
+    this.#proxy = proxy;
+  }
 
   /**
    * `memory`: of `roomFor(wireBytes)`, freed by the caller after the end. Every rank calls it, with as many rounds.
@@ -52,22 +56,22 @@ export class NetworkCeiling {
   async time(phase: Phase, rounds: number, iterations: number, warmups: number): Promise<number[]> {
     const mine = new Float64Array(iterations);
     for (let n = -warmups; n < iterations; n++) {
-      await this.ranks.barrier('an iteration');
+      await this.#ranks.barrier('an iteration');
       const took = await this.#ask(rounds, asked[phase]);
       if (n >= 0) mine[n] = took / rounds;
     }
-    const all = await this.ranks.allGather(new Uint8Array(mine.buffer), 'times');
+    const all = await this.#ranks.allGather(new Uint8Array(mine.buffer), 'times');
     return slowestRank(all.map((bytes) => new Float64Array(bytes.slice().buffer)));
   }
 
   async #ask(rounds: number, phases: number): Promise<number> {
-    const { host } = this.memory;
-    const at = (name: ControlWord): number => this.control + section(control, name).offset;
+    const { host } = this.#memory;
+    const at = (name: ControlWord): number => this.#control + section(control, name).offset;
     host.store(at('rounds'), rounds);
     host.store(at('phases'), phases);
     host.store(at('asked'), ++this.#asked);
     while (host.load(at('answered')) !== this.#asked) {
-      if (this.proxy.error !== null) throw this.proxy.error;
+      if (this.#proxy.error !== null) throw this.#proxy.error;
       await sleep(1);
     }
     const took = new Uint8Array(8);
@@ -77,8 +81,8 @@ export class NetworkCeiling {
 
   /** Every rank calls it: what one has asked, the others answer too. */
   async dispose(): Promise<void> {
-    await this.ranks.barrier('end of the network alone');
-    await this.proxy.stop();
+    await this.#ranks.barrier('end of the network alone');
+    await this.#proxy.stop();
   }
 }
 

@@ -52,10 +52,13 @@ export async function meanSent(
  * but its network only writes down, so nothing is sent twice. It must have been there since the first round, like the other.
  */
 export class Shadow {
-  private constructor(
-    private readonly program: ProxyProgram,
-    private readonly written: Message[],
-  ) {}
+  readonly #program: ProxyProgram;
+  readonly #written: Message[];
+
+  private constructor(program: ProxyProgram, written: Message[]) {
+    this.#program = program;
+    this.#written = written;
+  }
 
   static async of({ plan, memory }: WireMemory, { rank, ranks }: World): Promise<Shadow> {
     const written: Message[] = [];
@@ -73,7 +76,7 @@ export class Shadow {
 
   /** What kernels have handed over since it was asked last. */
   take(): readonly Message[] {
-    while (this.program.step());
-    return this.written.splice(0);
+    while (this.#program.step());
+    return this.#written.splice(0);
   }
 }
