@@ -177,15 +177,17 @@ export class Thread extends Task {
   readonly seen: SimBuffer;
   /** The synchronising access it is about to make. */
   next: { buffer: SimBuffer; offset: number; bytes: number; writes: boolean } | null = null;
-  private readonly copies: { [E in CopyEngine]?: Copies } = {};
+  readonly #copies: { [E in CopyEngine]?: Copies } = {};
+  readonly #hub: Hub;
 
   constructor(
     public block: Block,
     public index: number,
     readonly rank: number,
-    private readonly hub: Hub,
+    hub: Hub,
   ) {
     super();
+    this.#hub = hub;
     this.seen = hub.seen;
   }
 
@@ -208,7 +210,7 @@ export class Thread extends Task {
 
   /** Says what the thread will do when it goes on: an exhaustive schedule needs it to tell which orders matter. */
   about(buffer: SimBuffer, offset: number, bytes: number, writes: boolean): void {
-    if (this.hub.explores) this.next = { buffer, offset, bytes, writes };
+    if (this.#hub.explores) this.next = { buffer, offset, bytes, writes };
   }
 
   /** Checks an access and tells the detector. False where it must not happen. */
@@ -221,26 +223,26 @@ export class Thread extends Task {
     bytes: number,
     site: number,
   ): boolean {
-    if (!this.mayAccess(kind, order, scope, buffer, offset, bytes, site)) return false;
-    this.tell(kind, order, scope, buffer, offset, bytes, site, 0);
-    if (kind !== 'read') this.hub.spins.stir();
+    if (!this.#mayAccess(kind, order, scope, buffer, offset, bytes, site)) return false;
+    this.#tell(kind, order, scope, buffer, offset, bytes, site, 0);
+    if (kind !== 'read') this.#hub.spins.stir();
     return true;
   }
 
   /** An atomic load: like `access`, and puts what it reads into `seen`. */
   look(order: Order, scope: Scope, buffer: SimBuffer, offset: number, bytes: number, site: number): boolean {
-    if (!this.mayAccess('read', order, scope, buffer, offset, bytes, site)) return false;
-    const older = this.hub.detector!.olderValues(this.id, buffer, offset, bytes);
-    const choice = older.length === 0 ? 0 : this.hub.pickStore(1 + older.length);
-    this.see(buffer, offset, bytes, choice === 0 ? null : older[choice - 1]!.words);
-    this.tell('read', order, scope, buffer, offset, bytes, site, choice);
+    if (!this.#mayAccess('read', order, scope, buffer, offset, bytes, site)) return false;
+    const older = this.#hub.detector!.olderValues(this.id, buffer, offset, bytes);
+    const choice = older.length === 0 ? 0 : this.#hub.pickStore(1 + older.length);
+    this.#see(buffer, offset, bytes, choice === 0 ? null : older[choice - 1]!.words);
+    this.#tell('read', order, scope, buffer, offset, bytes, site, choice);
     const value = this.seen.i32[((offset & 15) + bytes - 1) >>> 2]!;
-    this.hub.spins.look(this, { buffer, offset, order, scope, site, value });
+    this.#hub.spins.look(this, { buffer, offset, order, scope, site, value });
     return true;
   }
 
   /** Puts what is there into `seen`, or what a load reads instead. */
-  private see(buffer: SimBuffer, offset: number, bytes: number, instead: readonly number[] | null): void {
+  #see(buffer: SimBuffer, offset: number, bytes: number, instead: readonly number[] | null): void {
     const to = this.seen.i32;
     const first = (offset & 15) >>> 2;
     const words = bytes <= 4 ? 1 : bytes >>> 2;
@@ -248,7 +250,7 @@ export class Thread extends Task {
       to[first + i] = instead === null ? buffer.i32[(offset >>> 2) + i]! : instead[i]!;
   }
 
-  private tell(
+  #tell(
     kind: AccessKind,
     order: Order,
     scope: Scope,
@@ -260,7 +262,7 @@ export class Thread extends Task {
   ): void {
     const { firstThread, launch } = this.block;
     const thread = firstThread + this.index;
-    this.hub.detector!.access(
+    this.#hub.detector!.access(
       thread,
       kind,
       order,
@@ -273,7 +275,7 @@ export class Thread extends Task {
     );
   }
 
-  private mayAccess(
+  #mayAccess(
     kind: AccessKind,
     order: Order,
     scope: Scope,
@@ -290,7 +292,7 @@ export class Thread extends Task {
       if (kind === 'write') {
         buffer.markInitialised(offset, bytes);
       } else if (!buffer.isInitialised(offset, bytes)) {
-        this.hub.log.add({
+        this.#hub.log.add({
           kind: 'uninitialised-read',
           buffer: buffer.purpose,
           location: buffer.describe(buffer.firstUninitialised(offset, bytes)),
@@ -314,7 +316,7 @@ export class Thread extends Task {
   ): void {
     if (Number.isNaN(offset)) return; // its index was outside its field, which has been said
     const outside = offset < 0 || offset + bytes > buffer.bytes || buffer.freed;
-    this.hub.log.add({
+    this.#hub.log.add({
       kind: outside ? 'out-of-bounds' : 'misaligned',
       buffer: buffer.purpose,
       location: buffer.freed
@@ -337,7 +339,7 @@ export class Thread extends Task {
       const shown = `${name === undefined ? '' : `${name} `}${index < 2 ** 31 ? index : index - 2 ** 32}`;
       return index < extents[i]! ? `[${shown}]` : `[${shown} of ${extents[i]}]`;
     });
-    this.hub.log.add({
+    this.#hub.log.add({
       kind: 'out-of-bounds',
       buffer: layout,
       location: `${field}${'[…]'.repeat(before)}${parts.join('')}`,
@@ -370,12 +372,12 @@ export class Thread extends Task {
   }
 
   wrote(buffer: SimBuffer, offset: number, bytes: number): void {
-    this.hub.spins.stir();
-    if (buffer.waiters !== 0) this.hub.wake(buffer, offset, bytes);
+    this.#hub.spins.stir();
+    if (buffer.waiters !== 0) this.#hub.wake(buffer, offset, bytes);
   }
 
   fence(order: FenceOrder, scope: Scope): void {
-    this.hub.detector!.fence(this.id, order, scope);
+    this.#hub.detector!.fence(this.id, order, scope);
   }
 
   waitFor(
@@ -392,7 +394,7 @@ export class Thread extends Task {
   ): void {
     const what = { kind, until, mask, wanted, buffer, offset };
     this.wait = { ...what, limit, order, scope, site, mbarrier: null, expired: false };
-    if (this.hub.detector === null) return;
+    if (this.#hub.detector === null) return;
     const bytes = waitBytes(this.wait);
     if (offset < 0 || offset + bytes > buffer.bytes || buffer.freed || offset % bytes !== 0) {
       this.refuse('read', order, scope, buffer, offset, bytes, site);
@@ -403,8 +405,8 @@ export class Thread extends Task {
   /** Whether what it waits for has come; the wait is over if so, or if it has run out. */
   poll(): boolean {
     const wait = this.wait!;
-    const { detector } = this.hub;
-    if (detector !== null && wait.kind !== 'phase') return this.pollStores(wait, detector);
+    const { detector } = this.#hub;
+    if (detector !== null && wait.kind !== 'phase') return this.#pollStores(wait, detector);
     const there =
       !wait.expired &&
       (wait.kind === 'phase'
@@ -423,7 +425,7 @@ export class Thread extends Task {
    * Every look may see an older store; those that end nothing go unseen. So a wait is one load, at the moment at which
    * it ends: of any store that ends it, or of any at all if it looks once.
    */
-  private pollStores(wait: Wait, detector: Detector): boolean {
+  #pollStores(wait: Wait, detector: Detector): boolean {
     const { buffer, offset, order, scope, site, limit } = wait;
     const bytes = waitBytes(wait);
     const older = wait.expired ? [] : detector.olderValues(this.id, buffer, offset, bytes);
@@ -434,21 +436,23 @@ export class Thread extends Task {
     const options = stores.flatMap((there, i) => (there || limit === 0 ? [i] : []));
     if (options.length === 0 && !wait.expired) return false;
     this.wait = null;
-    const choice = wait.expired ? 0 : options[options.length === 1 ? 0 : this.hub.pickStore(options.length)]!;
+    const choice = wait.expired
+      ? 0
+      : options[options.length === 1 ? 0 : this.#hub.pickStore(options.length)]!;
     this.satisfied = stores[choice]!;
-    this.see(buffer, offset, bytes, choice === 0 ? null : older[choice - 1]!.words);
-    if (this.satisfied && this.mayAccess('read', order, scope, buffer, offset, bytes, site)) {
-      this.tell('read', order, scope, buffer, offset, bytes, site, choice);
+    this.#see(buffer, offset, bytes, choice === 0 ? null : older[choice - 1]!.words);
+    if (this.satisfied && this.#mayAccess('read', order, scope, buffer, offset, bytes, site)) {
+      this.#tell('read', order, scope, buffer, offset, bytes, site, choice);
     }
     return true;
   }
 
   clock(): bigint {
-    return this.hub.clock();
+    return this.#hub.clock();
   }
 
   sleep(nanoseconds: number): void {
-    this.hub.sleep(this, nanoseconds >>> 0);
+    this.#hub.sleep(this, nanoseconds >>> 0);
   }
 
   /** Bytes from one place to another of the same buffer. */
@@ -462,30 +466,30 @@ export class Thread extends Task {
   }
 
   releaseNext(): void {
-    this.hub.detector?.releaseNext(this.id);
-    this.hub.blockReleased(this.block);
+    this.#hub.detector?.releaseNext(this.id);
+    this.#hub.blockReleased(this.block);
   }
 
   /** Its bulk copies. */
   get bulk(): Copies {
-    return this.copiesBy('bulk');
+    return this.#copiesBy('bulk');
   }
 
   /** Its asynchronous loads. */
   get async(): Copies {
-    return this.copiesBy('async');
+    return this.#copiesBy('async');
   }
 
-  private copiesBy(engine: CopyEngine): Copies {
-    this.copies[engine] ??= new Copies({ engine, issuer: this, hub: this.hub });
-    return this.copies[engine];
+  #copiesBy(engine: CopyEngine): Copies {
+    this.#copies[engine] ??= new Copies({ engine, issuer: this, hub: this.#hub });
+    return this.#copies[engine];
   }
 
   // Barriers of bulk copies.
 
   mbarrierInit(barrier: SimBuffer, offset: number, count: number, site: number): void {
-    if (this.hub.detector !== null && !this.access('write', 'weak', 'cta', barrier, offset, 8, site)) return;
-    const { hub } = this;
+    if (this.#hub.detector !== null && !this.access('write', 'weak', 'cta', barrier, offset, 8, site)) return;
+    const hub = this.#hub;
     this.block.mbarriers ??= new MBarriers({
       random: hub.detector === null ? null : hub.random,
       onPhase: (at) => {
@@ -496,7 +500,7 @@ export class Thread extends Task {
   }
 
   mbarrierExpect(barrier: SimBuffer, offset: number, bytes: number, site: number): void {
-    if (this.hub.detector !== null && !this.access('update', 'release', 'cta', barrier, offset, 8, site))
+    if (this.#hub.detector !== null && !this.access('update', 'release', 'cta', barrier, offset, 8, site))
       return;
     this.mbarrier(offset).expect(bytes);
   }
@@ -527,8 +531,8 @@ export class Thread extends Task {
   /** The thread has run to its end. */
   end(): void {
     this.state = 'ended';
-    this.copies.bulk?.end();
-    this.copies.async?.end();
+    this.#copies.bulk?.end();
+    this.#copies.async?.end();
   }
 }
 

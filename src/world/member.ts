@@ -93,7 +93,7 @@ export abstract class Member implements Group {
     requireArray('ranks', ranks, 'an array of ranks');
     for (const rank of ranks) requireInteger('ranks', rank, 0, this.ranks - 1);
     if (this.#disposal) throw new DisposedError(`rank ${this.rank}'s group`);
-    this.giveUp(ranks, reason);
+    this.giveUp(ranks, `rank ${this.rank} says: ${reason}`);
   }
 
   dispose(): Promise<void> {

@@ -167,11 +167,13 @@ export const withArguments = {
   formatBytes: call(cuda.formatBytes, 1024),
   formatVersion: call(cuda.formatVersion, 12080),
 
+  usableProviders: call(fabric.usableProviders, ['lo']),
   requireShmSpace: call(fabric.requireShmSpace, 'fuzz', 1, { total: 1e9, free: 1e9 }),
   shmBytesFor: call(fabric.shmBytesFor, 2),
   shmRemedy: call(fabric.shmRemedy, 2),
   shmShortage: call(fabric.shmShortage, 2, { total: 1e9, free: 1e9 }),
 
+  proxyMaker: call(worlds.proxyMaker, { module: 'no-such-module', name: 'p' }),
   topologyOf: call(worlds.topologyOf, ['a', 'a', 'b'], 0, 'apart'),
   evenNodes: call(worlds.evenNodes, 4, 2),
   'LocalGroup.create': call(worlds.LocalGroup.create, 2, { timeoutMs: 100 }),
