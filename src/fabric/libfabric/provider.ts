@@ -71,6 +71,15 @@ export function listProviders(): ProviderReport[] {
   });
 }
 
+/** Those that have the named devices, or any, best first. */
+export const usableProviders = (devices: readonly string[] = []): ProviderName[] =>
+  providers.filter((provider) => {
+    const found = query(provider, false);
+    const usable = pick(found, devices, 1) !== null;
+    release(found);
+    return usable;
+  });
+
 /** A device that was chosen, with libfabric's own description of it; the caller frees `info`. */
 export interface Chosen {
   readonly device: FabricDevice;

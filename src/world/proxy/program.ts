@@ -43,16 +43,28 @@ export interface PreparedProxy {
   close(): Promise<void>;
 }
 
+/** What makes the program of this name. */
+export async function proxyMaker({
+  module,
+  name,
+}: {
+  readonly module: string | URL;
+  readonly name: string;
+}): Promise<ProxyMaker> {
+  const makers = (await import(String(module))) as Record<string, ProxyMaker>;
+  const make = makers[name];
+  if (make === undefined) throw new HeddleError('HEDDLE_PROXY', `${module} exports no ${name}`);
+  return make;
+}
+
 /** Connects all ranks' proxies and makes the program; every rank calls it. */
 export async function prepareProxy(
   group: ProxyGroup,
   connect: Connect,
-  { module, name, data, reach }: ProxyProgramName,
+  { data, reach, ...named }: ProxyProgramName,
   memory: Pick<MappedMemory, 'address' | 'raw' | 'host'>,
 ): Promise<PreparedProxy> {
-  const makers = (await import(module)) as Record<string, ProxyMaker>;
-  const make = makers[name];
-  if (make === undefined) throw new HeddleError('HEDDLE_PROXY', `${module} exports no ${name}`);
+  const make = await proxyMaker(named);
   const link = await connect(group, memory, reach);
   try {
     const { rank, ranks } = group;
