@@ -35,6 +35,13 @@ const amongTranspiled: NonNullable<ViteUserConfig['plugins']>[number] = {
   },
 };
 
+/** Slow by nature, and in need of something: a script of its own each (`npm run test:nvcc` …), which `npm test` leaves out. */
+const rings = {
+  nvcc: 'test/kernels/nvcc.test.ts',
+  faults: 'test/faults/*.test.ts',
+  package: 'test/rooms/tarball.test.ts',
+};
+
 export default defineConfig({
   plugins: [amongTranspiled],
   // Examples import the package by its name; here that is its source.
@@ -57,10 +64,14 @@ export default defineConfig({
           name: 'together',
           isolate: false,
           include: ['test/**/*.test.ts'],
-          exclude: ['test/gpu/**', ...apart],
+          exclude: ['test/gpu/**', ...apart, ...Object.values(rings)],
         },
       },
       { extends: true, test: { name: 'apart', include: apart } },
+      ...Object.entries(rings).map(([name, files]) => ({
+        extends: true as const,
+        test: { name, include: [files] },
+      })),
     ],
   },
 });

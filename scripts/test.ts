@@ -1,6 +1,6 @@
 /**
- * `npm test`: everything that must hold before a change is done. Cheapest first, and the first step that fails ends it.
- * The last line counts: every test of the suite, and one for each other step.
+ * `npm test`: what must hold before a change is done. Cheapest first, and the first step that fails ends it. With the name of
+ * a ring, its tests. The last line counts: every test, and one for each other step.
  */
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -31,7 +31,22 @@ interface TestReport {
 const folder = mkdtempSync(join(tmpdir(), 'heddle-test-'));
 const reportFile = join(folder, 'report.json');
 
-const steps: readonly Step[] = [
+/** Tests that are slow by nature and need something of the machine: projects of vitest.config.ts. */
+const rings: Readonly<Record<string, string>> = {
+  nvcc: 'every kernel compiles, without spills (nvcc)',
+  faults: 'processes killed, stopped and cut off (libfabric, network namespaces)',
+  package: 'what users get: packed, compiled against, run (npm pack)',
+};
+
+const tests = (name: string, ...projects: readonly string[]): Step => ({
+  name,
+  command: [
+    ...['vitest', 'run', ...projects.map((project) => `--project=${project}`)],
+    ...['--reporter=default', '--reporter=json', `--outputFile.json=${reportFile}`],
+  ],
+});
+
+const everyday: readonly Step[] = [
   {
     name: 'lint and format (Biome)',
     command: ['biome', 'check', '--error-on-warnings', '.'],
@@ -41,20 +56,23 @@ const steps: readonly Step[] = [
     command: ['depcruise', '--config', '.dependency-cruiser.cjs', 'src'],
   },
   { name: 'types (tsc)', command: ['tsc', '-p', 'tsconfig.json'] },
-  { name: 'build', command: ['tsc', '-p', 'tsconfig.build.json'] },
-  {
-    name: 'unit and property tests (Vitest)',
-    command: ['vitest', 'run', '--reporter=default', '--reporter=json', `--outputFile.json=${reportFile}`],
-  },
+  // The step before has checked it.
+  { name: 'build', command: ['tsc', '-p', 'tsconfig.build.json', '--noCheck'] },
+  tests('unit and property tests (Vitest)', 'together', 'apart'),
   { name: 'synchronisation of every kernel (heddle check)', command: ['node', 'dist/cli/main.js', 'check'] },
 ];
 
 /** npm puts node_modules/.bin on PATH; without npm it is put there here. */
 const env = { ...process.env, PATH: `${join('node_modules', '.bin')}:${process.env.PATH ?? ''}` };
 
-console.log(
-  `${steps.length} steps, which may take a quarter of an hour on two cores; most of it goes to the last two.`,
-);
+const ring = process.argv[2];
+const steps = ring === undefined ? everyday : [tests(rings[ring]!, ring)];
+if (ring === undefined) {
+  console.log(
+    `${steps.length} steps, which may take ten minutes on two cores; most of it goes to the last two. Left out:`,
+  );
+  for (const [name, what] of Object.entries(rings)) console.log(`  npm run test:${name.padEnd(8)} ${what}`);
+}
 const started = performance.now();
 const seconds = (since: number): string => `${((performance.now() - since) / 1000).toFixed(1)} s`;
 const times: string[] = [];
@@ -75,20 +93,20 @@ for (const [i, step] of steps.entries()) {
   stepsPassed += 1;
 }
 
-const tests = readReport();
+const report = readReport();
 rmSync(folder, { recursive: true, force: true });
 console.log(`\n${times.join('\n')}`);
-if (tests !== null && tests.numPendingTests > 0) {
+if (report !== null && report.numPendingTests > 0) {
   console.log(
-    `\n${tests.numPendingTests} tests skipped (this machine lacks what they need; their files say what):`,
+    `\n${report.numPendingTests} tests skipped (this machine lacks what they need; their files say what):`,
   );
-  for (const group of skippedGroups(tests)) console.log(`  ${group}`);
+  for (const group of skippedGroups(report)) console.log(`  ${group}`);
 }
 if (failure !== null) console.log(`\nfailed: ${failure.name}`);
 
 // The suite counts by its tests, not as a step.
-const passed = stepsPassed - (tests?.numFailedTests === 0 ? 1 : 0) + (tests?.numPassedTests ?? 0);
-const failed = Math.max(tests?.numFailedTests ?? 0, failure === null ? 0 : 1);
+const passed = stepsPassed - (report?.numFailedTests === 0 ? 1 : 0) + (report?.numPassedTests ?? 0);
+const failed = Math.max(report?.numFailedTests ?? 0, failure === null ? 0 : 1);
 console.log(`\nin ${seconds(started)}:\n${passed} passed, ${failed} failed`);
 process.exitCode = failure === null ? 0 : 1;
 

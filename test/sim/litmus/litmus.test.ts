@@ -40,7 +40,8 @@ describe.each(litmusTests)('$name', ({ name, never, right, wrong }) => {
   it('is silent in its weakest correct form', { timeout }, async () => {
     const configuration = litmusConfiguration(name, right, never);
     for (let n = 0; n < silent; n++) {
-      expect((await findingsOf(configuration, n)).map(formatFinding)).toEqual([]);
+      const findings = await findingsOf(configuration, n);
+      if (findings.length > 0) expect(findings.map(formatFinding)).toEqual([]);
     }
   });
 
