@@ -1,15 +1,8 @@
 /** Plan, expand and reduce, twice over the same memory, so that each launch meets what the one before it may still use. */
 import { type Layer, type ReferenceReceived, reference } from '../../layer/index.js';
 import type { ExpertsPlanOptions } from '../../moe/index.js';
-import {
-  comparePlan,
-  makeSources,
-  placeReceived,
-  type RoundsShape,
-  type RoutesOptions,
-  runPlan,
-  shapeOfRounds,
-} from '../../testing/index.js';
+import { makeSources, type RoundsShape, type RoutesOptions, shapeOfRounds } from '../../testing/index.js';
+import { comparePlan, placeReceived, runPlan } from '../../trials/index.js';
 import { World } from '../../world/index.js';
 import { type CheckConfiguration, type CheckSubject, WrongResult } from '../subject.js';
 
