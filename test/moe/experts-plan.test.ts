@@ -214,7 +214,7 @@ describe('whole rounds', () => {
 });
 
 test('several blocks, with several steps of each warp, sort as one', async () => {
-  const of = arrived({ ...small, ranks: 4, experts: 40, topK: 8, maxTokens: 40 }, 1, 3);
+  const of = arrived({ ...small, ranks: 4, experts: 40, topK: 8, maxTokens: 80 }, 1, 3);
   const how = { alignment: 16 } as const;
   expect(comparePlan(of.layer, 1, of.received, how, await planOf(of, how)).different).toBe(0);
 });
