@@ -1,4 +1,4 @@
-import { ArgumentError, UnavailableError } from '../../errors/index.js';
+import { ArgumentError, requireArray, UnavailableError } from '../../errors/index.js';
 import { type Address, addressOf, readString } from '../../native/index.js';
 import {
   check,
@@ -72,13 +72,15 @@ export function listProviders(): ProviderReport[] {
 }
 
 /** Those that have the named devices, or any, best first. */
-export const usableProviders = (devices: readonly string[] = []): ProviderName[] =>
-  providers.filter((provider) => {
+export function usableProviders(devices: readonly string[] = []): ProviderName[] {
+  requireArray('devices', devices, 'an array of names');
+  return providers.filter((provider) => {
     const found = query(provider, false);
     const usable = pick(found, devices, 1) !== null;
     release(found);
     return usable;
   });
+}
 
 /** A device that was chosen, with libfabric's own description of it; the caller frees `info`. */
 export interface Chosen {
