@@ -347,7 +347,9 @@ describe('a rank that falls', () => {
 describe('heddle run', () => {
   const CLI = fixture('cli');
   const heddle = (...args: string[]) => {
-    const child: ChildProcess = spawn(process.execPath, [CLI, 'run', ...args]);
+    // As on a machine without GPUs.
+    const env = { ...process.env, CUDA_VISIBLE_DEVICES: '' };
+    const child: ChildProcess = spawn(process.execPath, [CLI, 'run', ...args], { env });
     const [stdout, stderr] = [new Lines(), new Lines()];
     child.stdout!.pipe(stdout);
     child.stderr!.pipe(stderr);
@@ -375,6 +377,22 @@ describe('heddle run', () => {
     });
     expect(stderr.lines).toContain('[rank 0] --prefix');
     expect(stderr.lines.join('\n')).toContain('heddle run: rank 1 ended with exit code 3');
+  });
+
+  it('says last how to simulate the GPUs that a program lacks', async () => {
+    const file = program("throw new Error('it needs a GPU')");
+    const { stderr, ended } = heddle('-n', '2', '--nodes', '2', file);
+    expect(await ended).toBe(1);
+    expect(stderr.lines.at(-1)).toContain(`simulate them: heddle run -n 2 --nodes 2 --device sim ${file}`);
+  });
+
+  it.each([
+    ['that wants none', [], 'process.exit(0)'],
+    ['with simulated ones', ['--device', 'sim'], "throw new Error('wrong')"],
+  ])('says nothing of GPUs after a program %s', async (_, args, text) => {
+    const { stderr, ended } = heddle('-n', '2', ...args, program(text));
+    await ended;
+    expect(stderr.lines.join('\n')).not.toContain('GPU');
   });
 
   it('passes Ctrl-C on, and forwards lines as they are with --no-prefix', async () => {
