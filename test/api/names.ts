@@ -99,6 +99,7 @@ interface Reasons {
   'is for the world to call: a configuration only hands its machine on': Of<'SimMachine'>;
   'is called at every step of a simulated machine': 'Random.below';
   'is for Heddle itself, and says so': 'ExpertsPlan.requirePlanned' | 'TransferEngine.probe';
+  'is what `World.startProxy` does, which is called: for benchmarks without a world': 'proxyInThread';
   'is of processes that were started, which `Launch.start` here never does': 'Launch.signal';
 }
 

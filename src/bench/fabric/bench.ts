@@ -8,6 +8,7 @@ import {
   requireShmSpace,
 } from '../../fabric/index.js';
 import { type Baseline, buildBaseline } from './baseline.js';
+import { flagToFlag } from './flags.js';
 import { runRanks } from './ranks.js';
 import type { SteadyReport, StreamArgs } from './roles.js';
 
@@ -206,6 +207,33 @@ async function benchProvider(
       { text: '≤ 30 µs', holds: (h) => h <= 30 },
     );
   }
+
+  // At one token: what its message takes by the engine, and from flag to flag by proxies, which are callers too.
+  const bytes = 2048;
+  const trips = count(20_000);
+  const alone = `latency of a ${bytes}-byte write, caller thread`;
+  await measure(
+    alone,
+    'µs',
+    `half a round trip of writes with an immediate, p50 of ${trips}`,
+    async () =>
+      (
+        await roles<{ p50: number }>('pingPong', 2, {
+          ...{ options: engine('caller'), bytes, window: 1, count: trips },
+        })
+      )[0]!.p50,
+    null,
+    null,
+  );
+  const engineAlone = figures.at(-1)!.heddle;
+  await measure(
+    `flag to flag of a ${bytes}-byte message, by proxies`,
+    'µs',
+    `half a round trip between two proxies of one process, host memory, no GPU, p50 of ${trips}`,
+    () => flagToFlag({ provider, devices: [device], timeoutMs: 60_000 }, bytes, trips, trips),
+    null,
+    { text: '≤ the write + 5 µs', holds: (h) => h <= engineAlone + 5 },
+  );
 
   const n = count(300);
   const args = { options: engine('worker'), bytes: 16_384, window: 1, count: n };

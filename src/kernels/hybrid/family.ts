@@ -15,7 +15,7 @@ import { defaultTuning } from './defaults.js';
 import { type HybridKernels, kernelsOf } from './kernels.js';
 import { type HybridTuning, hybridKnobs } from './knobs.js';
 import { combineMessage, dispatchMessage } from './messages.js';
-import type { PhaseData, ProxyData } from './proxy.js';
+import { hybridProxyModule, type PhaseData, type ProxyData } from './proxy.js';
 import type { HybridShape } from './shape.js';
 import { stepsOf } from './steps.js';
 
@@ -118,8 +118,7 @@ function plan(layer: Layer, place: Place, tuning: HybridTuning): Plan {
     purpose: 'messages between nodes',
     layout: kernels.wire,
     program: {
-      module: new URL('./proxy.js', import.meta.url),
-      name: 'hybridProxy',
+      ...hybridProxyModule,
       data: proxyData(shape, place.topology, kernels),
       reach: railOf(place.topology),
     },

@@ -55,6 +55,9 @@ interface Message {
   seen: number;
 }
 
+/** By what threads know the program. */
+export const hybridProxyModule = { module: new URL(import.meta.url), name: 'hybridProxy' } as const;
+
 export const hybridProxy = (parts: ProxyParts<ProxyData>): ProxyProgram => new HybridProxy(parts);
 
 class HybridProxy implements ProxyProgram {

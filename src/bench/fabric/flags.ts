@@ -1,0 +1,63 @@
+/**
+ * What a proxy adds to the network: from a flag that a GPU raises to the one that the other GPU sees. This thread stands in for both GPUs
+ * and looks at memory of the host, so what a GPU needs for that over its bus is not in the figure.
+ */
+import { NativeView } from '../../device/index.js';
+import { HeddleError } from '../../errors/index.js';
+import { hybridProxyModule, type ProxyData } from '../../kernels/index.js';
+import { allocate } from '../../native/index.js';
+import { type FabricOptions, LocalGroup, proxyInThread } from '../../world/index.js';
+import { quantile } from '../statistics.js';
+
+/** One token's message, behind a word for each flag: a header of four words, then one row. */
+const [ready, came, out, into, header] = [0, 4, 16, 16_384, 16] as const;
+
+/** The words of the only message of two nodes of a rank each. */
+const dataOf = (node: number, row: number): ProxyData => ({
+  ...{ nodes: 2, node, localRanks: 1, localRank: 0, share: 1, chunk: 1 },
+  phases: [{ ready, came, out, in: into, room: 16_384, rows: header, row, most: 1 }],
+});
+
+/**
+ * Microseconds from flag to flag of a message of `bytes`, one way, the median of `count` round trips. A proxy that has ended says so only
+ * when this thread listens again, so a round trip may take `mostMs`.
+ */
+export async function flagToFlag(
+  fabric: FabricOptions,
+  bytes: number,
+  count: number,
+  warmups: number,
+  mostMs = 10_000,
+): Promise<number> {
+  const memories = [0, 1].map(() => allocate(2 * 16_384));
+  const views = memories.map(({ buffer }) => new NativeView(new Uint8Array(buffer)));
+  const samples: number[] = [];
+  const measure = (): void => {
+    for (let n = 1; n <= warmups + count; n++) {
+      const begun = performance.now();
+      for (const from of [0, 1]) {
+        views[from]!.write(out, new Uint8Array(Uint32Array.of(n, 1, 1, 1).buffer));
+        views[from]!.store(ready, n);
+        while (views[1 - from]!.load(came) !== n) {
+          if (performance.now() - begun > mostMs)
+            throw new HeddleError('HEDDLE_PROXY', `no message came to rank ${1 - from} within ${mostMs} ms`);
+        }
+      }
+      if (n > warmups) samples.push((performance.now() - begun) * 500);
+    }
+  };
+  await LocalGroup.run(2, async (group) => {
+    const { rank } = group;
+    const { address } = memories[rank]!;
+    const raw = new Uint8Array(memories[rank]!.buffer);
+    const memory = { address, bytes: raw.length, raw, host: views[rank]!, free: () => {} };
+    const data = dataOf(rank, bytes - header);
+    const proxy = await proxyInThread(fabric)(group, { ...hybridProxyModule, data, memory });
+    await group.barrier('both are there');
+    if (rank === 0) measure();
+    await group.barrier('all is measured');
+    await proxy.stop();
+  });
+  for (const memory of memories) memory.free();
+  return quantile(samples, 0.5);
+}
