@@ -3,16 +3,16 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'no
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Writable } from 'node:stream';
-import { fileURLToPath } from 'node:url';
 import { Command, CommanderError } from 'commander';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { register } from '../../src/cli/run.js';
 import { ArgumentError, UnavailableError } from '../../src/errors/index.js';
 import { Launch, type LaunchOptions, loaderArguments } from '../../src/world/launch.js';
+import { transpiled } from '../tree.js';
 import { freePort } from './groups.js';
 
-const fixture = (name: string) => fileURLToPath(new URL(`programs/${name}`, import.meta.url));
-const FALL = fixture('fall.ts');
+const fixture = (name: string) => transpiled(`test/world/programs/${name}.ts`);
+const FALL = fixture('fall');
 
 let folder = '';
 beforeAll(() => {
@@ -191,7 +191,7 @@ describe('a launch', () => {
   ])('takes a rank that comes to its end %s as one that left', async (point, operation) => {
     const { result, stdout, notes } = await run({
       ranks: 2,
-      program: fixture('end.ts'),
+      program: fixture('end'),
       args: [point],
       graceMs: 0,
     });
@@ -329,7 +329,7 @@ describe('a rank that falls', () => {
     const address = `127.0.0.1:${await freePort()}`;
     const children = Array.from({ length: 3 }, (_, rank) => {
       const env = { ...process.env, HEDDLE_RANK: String(rank), HEDDLE_WORLD: '3', HEDDLE_ADDRESS: address };
-      const child = spawn(process.execPath, [...loaderArguments(FALL), FALL, '0', 'in a barrier'], { env });
+      const child = spawn(process.execPath, [FALL, '0', 'in a barrier'], { env });
       const stdout = new Lines();
       child.stdout.pipe(stdout);
       const ended = new Promise<number | null>((resolve) => child.once('close', resolve));
@@ -345,9 +345,9 @@ describe('a rank that falls', () => {
 });
 
 describe('heddle run', () => {
-  const CLI = fixture('cli.ts');
+  const CLI = fixture('cli');
   const heddle = (...args: string[]) => {
-    const child: ChildProcess = spawn(process.execPath, [...loaderArguments(CLI), CLI, 'run', ...args]);
+    const child: ChildProcess = spawn(process.execPath, [CLI, 'run', ...args]);
     const [stdout, stderr] = [new Lines(), new Lines()];
     child.stdout!.pipe(stdout);
     child.stderr!.pipe(stderr);
