@@ -26,7 +26,7 @@ const rails = {
   family: 'hybrid',
   tuning: { dispatch: { blocks: 4, threads: 32, chunk: 2 }, combine: messages },
 } as const;
-type Way = Pick<ExpertParallelOptions, 'family' | 'transport' | 'tuning' | 'wire'> & {
+type Way = Pick<ExpertParallelOptions, 'family' | 'transport' | 'tuning' | 'wire' | 'replicas' | 'split'> & {
   readonly nodes?: number;
 };
 const ways: Record<string, Way> = {
@@ -61,9 +61,10 @@ async function prepare(world: World, { nodes: _, ...way }: Way, brought?: Brough
   const dispatch = () => {
     const received = ep.dispatch({ topkIds, topkWeights, payloads: { x } }, stream);
     stream.copy(received.output.data, received.payloads.x!.data, received.output.bytes);
+    return received;
   };
   const combine = () => ep.combine(out, stream);
-  return { ep, stream, dispatch, combine };
+  return { ep, stream, dispatch, combine, out };
 }
 
 type Rank = Awaited<ReturnType<typeof prepare>>;
@@ -280,6 +281,30 @@ it.each(missed)(
     expect(named).toEqual([`${late} ${operation} 1`, `${late} ${operation} 1`]);
   },
 );
+
+/** What each rank of a group brings. */
+const everywhere: Brought = {
+  topkIds: Int32Array.from({ length: routes }, (_, i) => i % options.experts),
+  topkWeights: new Float32Array(routes).fill(1),
+};
+
+it.each([0, 1, 2, 3])('rank %i, which hands on no sums, is named by the other of its group', async (late) => {
+  let named: RankLostError | null = null;
+  await World.local({ ranks: 4, nodes: 2, device: 'sim' }, async (world) => {
+    const way = { ...rails, replicas: 2, split: true };
+    const { ep, stream, dispatch, out } = await prepare(world, way, everywhere);
+    const sent = ep.combineSend(dispatch(), stream);
+    await ep.synchronize(stream);
+    await world.barrier('sums are sent');
+    if (world.rank === (late ^ 1)) {
+      ep.combineRecv(sent, out, stream);
+      named = await ep.synchronize(stream).catch((error) => error);
+    }
+    await world.barrier('the other has given up');
+    await ep.dispose();
+  });
+  expect(summary([named!])).toEqual([`${late} combine 1`]);
+});
 
 /** To the first expert of the victim. */
 const toVictim: Brought = {
