@@ -112,19 +112,18 @@ export class Shadow {
     private readonly race: RaceSink,
   ) {}
 
-  weak(now: Access, bytes: number): void {
-    const { offset } = now;
+  /** A weak access that `as` makes, knowing what `me` knows. */
+  weak(me: Actor, as: Actor, meta: number, offset: number, bytes: number): void {
     const end = offset + bytes;
-    const reads = isRead(now.meta);
+    const reads = isRead(meta);
     for (let from = offset; from < end; ) {
       const page = this.page(from);
       const to = Math.min(end, (Math.floor(from / pageBytes) + 1) * pageBytes);
       page.fit(from, to);
       const last = ((to - 1) & (pageBytes - 1)) >> page.shift;
-      const access = from === offset ? now : { ...now, offset: from };
       for (let record = (from & (pageBytes - 1)) >> page.shift; record <= last; record++) {
-        if (reads) this.weakRead(page, record, access);
-        else this.weakWrite(page, record, access);
+        if (reads) this.weakRead(page, record, me, as, meta, from);
+        else this.weakWrite(page, record, me, as, meta, from);
       }
       from = to;
     }
@@ -157,8 +156,7 @@ export class Shadow {
     return made;
   }
 
-  private weakRead(page: Page, record: number, now: Access): void {
-    const { me, as, meta } = now;
+  private weakRead(page: Page, record: number, me: Actor, as: Actor, meta: number, offset: number): void {
     const { words } = page;
     const at = record * stride;
     if (words[at + hasCell] === 0 && as.settled === null) {
@@ -184,7 +182,7 @@ export class Shadow {
         }
       }
     }
-    this.full(this.cell(page, record), now);
+    this.full(this.cell(page, record), { me, as, meta, offset });
   }
 
   /** True if what these lanes of a warp did in `epoch` happened before what `me` does now. */
@@ -195,8 +193,7 @@ export class Shadow {
     return true;
   }
 
-  private weakWrite(page: Page, record: number, now: Access): void {
-    const { me, as, meta } = now;
+  private weakWrite(page: Page, record: number, me: Actor, as: Actor, meta: number, offset: number): void {
     const { words } = page;
     const at = record * stride;
     if (words[at + hasCell] === 0) {
@@ -212,7 +209,7 @@ export class Shadow {
     }
     const cell = this.cell(page, record);
     cell.location = null;
-    this.full(cell, now);
+    this.full(cell, { me, as, meta, offset });
     if (cell.writes.length === 1 && cell.reads.length === 0) {
       words[at + hasCell] = 0;
       delete page.cells![record];
