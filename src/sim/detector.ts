@@ -88,7 +88,9 @@ export interface Detector {
   hostSynchronized(stream: StreamId, rank: number): void;
   /** What the host program of `rank` knows and did so far. */
   hostKnows(rank: number): HostKnowledge;
-  /** The host of `rank` has heard from a host that knew that much. */
+  /** What hosts that meet know together. */
+  hostsTogether(known: readonly HostKnowledge[]): HostKnowledge;
+  /** The host of `rank` has heard from hosts that knew that much. */
   hostHeard(rank: number, known: HostKnowledge): void;
   /** The stream begins what the host enqueued when it knew that much. */
   hostEnqueued(stream: StreamId, known: HostKnowledge): void;

@@ -59,6 +59,8 @@ export class RaceDetector implements Detector {
   private readonly threads: Actor[] = [];
   private readonly actors: Actor[] = [];
   private readonly shadows: Shadow[] = [];
+  /** What statements do, packed: each does the same whenever it runs. */
+  private readonly packed: { readonly form: AccessForm; readonly meta: number }[] = [];
   /** A ring of the latest. */
   private readonly observations: Observation[] = [];
   private observed = 0;
@@ -138,6 +140,10 @@ export class RaceDetector implements Detector {
 
   hostKnows(rank: number): Clock {
     return this.host(rank);
+  }
+
+  hostsTogether(known: readonly Clock[]): Clock {
+    return Clock.joinAll(known);
   }
 
   hostHeard(rank: number, known: Clock): void {
@@ -241,7 +247,7 @@ export class RaceDetector implements Detector {
     const { kind, order, scope, bytes } = form;
     const me = this.threads[thread]!;
     const shadow = this.shadow(buffer);
-    const meta = packAccess(form, site);
+    const meta = this.pack(form, site);
     me.touched = true;
     if (order === 'weak') {
       shadow.weak(me, me, meta, offset, bytes);
@@ -442,6 +448,14 @@ export class RaceDetector implements Detector {
     const actor = new Actor(this.actors.length, block, lane, copies, known);
     this.actors.push(actor);
     return actor;
+  }
+
+  private pack(form: AccessForm, site: SiteId): number {
+    const known = this.packed[site];
+    if (known?.form === form) return known.meta;
+    const meta = packAccess(form, site);
+    this.packed[site] = { form, meta };
+    return meta;
   }
 
   private shadow(buffer: BufferInfo): Shadow {

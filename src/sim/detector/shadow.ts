@@ -47,7 +47,7 @@ interface Reads {
 /** A record in full. */
 export class Cell {
   writes: Entry[] = [];
-  /** Of a thread's reads of one strength the last stands for all: it is in no other entry. */
+  /** Of a thread's reads of one strength the first of its last epoch stands for all: it is in no other entry. */
   reads: Reads[] = [];
   /** When there are so many reads, those that are not needed are forgotten. */
   sweepAt = fewReads;
@@ -160,12 +160,19 @@ export class Shadow {
     const { words } = page;
     const at = record * stride;
     if (words[at + hasCell] === 0 && as.settled === null) {
+      const { warp, bit, epoch } = as;
+      const last = words[at + reader]!;
+      const lanes = words[at + readerLanes]!;
+      const together = last === warp + 1 && words[at + reader + 1] === epoch;
+      if (together && (lanes & bit) !== 0) return;
+      const same = together && words[at + reader + 2] === meta;
       const writer = words[at]!;
-      if (writer === 0 || happenedBefore(this.actors[writer - 1]!, words[at + 1]!, me)) {
-        const { warp, bit, epoch } = as;
-        const last = words[at + reader]!;
-        const lanes = words[at + readerLanes]!;
-        if (last === warp + 1 && words[at + reader + 1] === epoch && words[at + reader + 2] === meta) {
+      if (
+        writer === 0 ||
+        (same && this.knewWriter(lanes, warp, this.actors[writer - 1]!, me)) ||
+        happenedBefore(this.actors[writer - 1]!, words[at + 1]!, me)
+      ) {
+        if (same) {
           words[at + readerLanes] = lanes | bit;
           return;
         }
@@ -185,8 +192,15 @@ export class Shadow {
     this.full(this.cell(page, record), { me, as, meta, offset });
   }
 
+  /** Another lane has read after the writer, and what it knows of others, `me` knows. */
+  private knewWriter(lanes: number, warp: number, writer: Actor, me: Actor): boolean {
+    return writer.block !== me.block && this.actors[warp + lowest(lanes)]!.knowsAs(me);
+  }
+
   /** True if what these lanes of a warp did in `epoch` happened before what `me` does now. */
   private allBefore(warp: number, lanes: number, epoch: number, me: Actor): boolean {
+    const { block } = this.actors[warp]!;
+    if (block !== me.block && me.knowsEndOf(block)) return true;
     for (let left = lanes; left !== 0; left &= left - 1) {
       if (!happenedBefore(this.actors[warp + lowest(left)]!, epoch, me)) return false;
     }
@@ -259,8 +273,11 @@ export class Shadow {
     let emptied = false;
     for (const entry of cell.reads) {
       if (entry.warp !== warp || strengthOf(entry.meta) !== strengthOf(meta)) continue;
-      if (entry.epoch === epoch && entry.meta === meta) same = entry;
-      else if ((entry.lanes & bit) !== 0) {
+      const mine = (entry.lanes & bit) !== 0;
+      if (entry.epoch === epoch) {
+        if (mine) return;
+        if (entry.meta === meta) same = entry;
+      } else if (mine) {
         entry.lanes &= ~bit;
         emptied ||= entry.lanes === 0;
       }
