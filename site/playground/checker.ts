@@ -4,7 +4,7 @@ import type { Outcome } from './explore.js';
 const patience = 15_000;
 
 export class Checker {
-  private stop: () => void = () => {};
+  #stop: () => void = () => {};
 
   /** Null where another check was asked for before this one was done: nobody wants to know about that text any more. */
   check(name: string, text: string): Promise<Outcome | null> {
@@ -17,7 +17,7 @@ export class Checker {
         );
         this.end();
       }, patience);
-      this.stop = () => {
+      this.#stop = () => {
         clearTimeout(timer);
         worker.terminate();
         resolve(null);
@@ -35,6 +35,6 @@ export class Checker {
   }
 
   end(): void {
-    this.stop();
+    this.#stop();
   }
 }

@@ -32,14 +32,14 @@ const marks = StateField.define<DecorationSet>({
 });
 
 export class Editor {
-  private readonly view: EditorView;
+  readonly #view: EditorView;
 
   constructor(parent: Element, onCheck: () => void, onEdit: () => void) {
     const run = () => {
       onCheck();
       return true;
     };
-    this.view = new EditorView({
+    this.#view = new EditorView({
       parent,
       state: EditorState.create({
         extensions: [
@@ -66,23 +66,23 @@ export class Editor {
   }
 
   get text(): string {
-    return this.view.state.doc.toString();
+    return this.#view.state.doc.toString();
   }
 
   set text(text: string) {
-    const { length } = this.view.state.doc;
-    this.view.dispatch({ changes: { from: 0, to: length, insert: text } });
+    const { length } = this.#view.state.doc;
+    this.#view.dispatch({ changes: { from: 0, to: length, insert: text } });
   }
 
   /** Marks lines, and shows that of the step, else the first wrong one. */
   mark(shown: Marks, reveal: boolean): void {
-    this.view.dispatch({ effects: setMarks.of(shown) });
+    this.#view.dispatch({ effects: setMarks.of(shown) });
     const line = shown.step || shown.wrong[0] || 0;
-    if (!reveal || line < 1 || line > this.view.state.doc.lines) return;
-    const { from } = this.view.state.doc.line(line);
+    if (!reveal || line < 1 || line > this.#view.state.doc.lines) return;
+    const { from } = this.#view.state.doc.line(line);
     // The editor scrolls, the page does not.
-    const { top } = this.view.lineBlockAt(from);
-    const { scrollDOM } = this.view;
+    const { top } = this.#view.lineBlockAt(from);
+    const { scrollDOM } = this.#view;
     if (top < scrollDOM.scrollTop || top > scrollDOM.scrollTop + scrollDOM.clientHeight - 40) {
       scrollDOM.scrollTop = top - scrollDOM.clientHeight / 2;
     }

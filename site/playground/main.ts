@@ -22,54 +22,54 @@ export function mount(parent: Element): () => void {
 }
 
 class Playground {
-  private readonly checker = new Checker();
-  private readonly editor: Editor;
-  private readonly timeline: Timeline;
-  private shown: ShownProgram;
-  private wrong: readonly number[] = [];
+  readonly #checker = new Checker();
+  readonly #editor: Editor;
+  readonly #timeline: Timeline;
+  #shown: ShownProgram;
+  #wrong: readonly number[] = [];
 
-  private readonly choice = html('select', {
+  readonly #choice = html('select', {
     'aria-label': 'Exhibit',
-    change: () => this.choose(this.choice.value),
+    change: () => this.#choose(this.#choice.value),
   });
-  private readonly mend = html('input', { type: 'checkbox', id: 'pg-mend', change: () => this.load() });
-  private readonly about = html('p', { class: 'pg-about' });
-  private readonly verdict = html('p', { class: 'pg-verdict', role: 'status' });
-  private readonly findings = html('div', { class: 'pg-findings' });
-  private readonly schedule = html('section', { class: 'pg-schedule', 'aria-label': 'Schedule' });
-  private readonly slider = html('input', {
+  readonly #mend = html('input', { type: 'checkbox', id: 'pg-mend', change: () => this.#load() });
+  readonly #about = html('p', { class: 'pg-about' });
+  readonly #verdict = html('p', { class: 'pg-verdict', role: 'status' });
+  readonly #findings = html('div', { class: 'pg-findings' });
+  readonly #schedule = html('section', { class: 'pg-schedule', 'aria-label': 'Schedule' });
+  readonly #slider = html('input', {
     type: 'range',
     min: 1,
     'aria-label': 'Step',
-    input: () => this.timeline.go(Number(this.slider.value) - 1),
+    input: () => this.#timeline.go(Number(this.#slider.value) - 1),
   });
-  private readonly told = html('p', { class: 'pg-told' });
-  private readonly cuda = html('details', { class: 'pg-cuda', open: true });
+  readonly #told = html('p', { class: 'pg-told' });
+  readonly #cuda = html('details', { class: 'pg-cuda', open: true });
 
   constructor(parent: Element) {
-    this.timeline = new Timeline((step, text) => this.stepped(step, text));
-    for (const { file, title } of programs) this.choice.append(html('option', { value: file }, title));
+    this.#timeline = new Timeline((step, text) => this.#stepped(step, text));
+    for (const { file, title } of programs) this.#choice.append(html('option', { value: file }, title));
     const code = html('div', { class: 'pg-editor' });
     const step = (by: number, label: string, sign: string) =>
       html(
         'button',
-        { 'aria-label': label, click: () => this.timeline.go(this.timeline.position + by) },
+        { 'aria-label': label, click: () => this.#timeline.go(this.#timeline.position + by) },
         sign,
       );
     const keys = (event: Event) => {
       const by = { ArrowLeft: -1, ArrowRight: 1 }[(event as KeyboardEvent).key];
-      if (by === undefined || event.target === this.slider) return;
+      if (by === undefined || event.target === this.#slider) return;
       event.preventDefault();
-      this.timeline.go(this.timeline.position + by);
+      this.#timeline.go(this.#timeline.position + by);
     };
-    this.schedule.append(
+    this.#schedule.append(
       html('h2', {}, 'The schedule'),
-      html('div', { class: 'pg-steps' }, step(-1, 'Step back', '◀'), this.slider, step(1, 'Step', '▶')),
-      this.told,
-      this.timeline.element,
+      html('div', { class: 'pg-steps' }, step(-1, 'Step back', '◀'), this.#slider, step(1, 'Step', '▶')),
+      this.#told,
+      this.#timeline.element,
       legend(),
     );
-    this.schedule.addEventListener('keydown', keys);
+    this.#schedule.addEventListener('keydown', keys);
     parent.replaceChildren(
       html(
         'div',
@@ -83,116 +83,119 @@ class Playground {
         html(
           'div',
           { class: 'pg-bar' },
-          this.choice,
-          html('label', { for: 'pg-mend' }, this.mend, 'mended'),
-          html('button', { class: 'pg-check', title: 'Ctrl+Enter', click: () => this.check() }, 'Check'),
-          this.verdict,
+          this.#choice,
+          html('label', { for: 'pg-mend' }, this.#mend, 'mended'),
+          html('button', { class: 'pg-check', title: 'Ctrl+Enter', click: () => this.#check() }, 'Check'),
+          this.#verdict,
         ),
-        this.about,
+        this.#about,
         html(
           'div',
           { class: 'pg-columns' },
           html('div', { class: 'pg-left' }, code),
-          html('div', { class: 'pg-right' }, this.findings, this.schedule, this.cuda),
+          html('div', { class: 'pg-right' }, this.#findings, this.#schedule, this.#cuda),
         ),
       ),
     );
-    this.editor = new Editor(
+    this.#editor = new Editor(
       code,
-      () => void this.check(),
-      () => this.edited(),
+      () => void this.#check(),
+      () => this.#edited(),
     );
-    this.shown = programs.find(({ file }) => `#${file.replace('.ts', '')}` === location.hash) ?? programs[0]!;
-    this.choice.value = this.shown.file;
-    this.load();
+    this.#shown =
+      programs.find(({ file }) => `#${file.replace('.ts', '')}` === location.hash) ?? programs[0]!;
+    this.#choice.value = this.#shown.file;
+    this.#load();
   }
 
   end(): void {
-    this.checker.end();
+    this.#checker.end();
   }
 
-  private choose(file: string): void {
-    this.shown = programs.find((one) => one.file === file)!;
-    this.mend.checked = false;
+  #choose(file: string): void {
+    this.#shown = programs.find((one) => one.file === file)!;
+    this.#mend.checked = false;
     history.replaceState(history.state, '', `#${file.replace('.ts', '')}`);
-    this.load();
+    this.#load();
   }
 
-  private load(): void {
-    const text = textOf(this.shown);
-    this.editor.text = this.mend.checked ? mended(text, this.shown) : text;
-    this.about.textContent = this.shown.about;
-    void this.check();
+  #load(): void {
+    const text = textOf(this.#shown);
+    this.#editor.text = this.#mend.checked ? mended(text, this.#shown) : text;
+    this.#about.textContent = this.#shown.about;
+    void this.#check();
   }
 
-  private edited(): void {
-    this.wrong = [];
-    this.editor.mark({ wrong: [], step: 0 }, false);
-    this.say('edited', 'Edited: press Check, or Ctrl+Enter.');
+  #edited(): void {
+    this.#wrong = [];
+    this.#editor.mark({ wrong: [], step: 0 }, false);
+    this.#say('edited', 'Edited: press Check, or Ctrl+Enter.');
   }
 
-  private async check(): Promise<void> {
-    this.say('running', 'Checking …');
+  async #check(): Promise<void> {
+    this.#say('running', 'Checking …');
     try {
-      const outcome = await this.checker.check(this.shown.file, this.editor.text);
-      if (outcome !== null) this.show(outcome);
+      const outcome = await this.#checker.check(this.#shown.file, this.#editor.text);
+      if (outcome !== null) this.#show(outcome);
     } catch (error) {
-      this.fail(error instanceof Error ? error.message : String(error), 0);
+      this.#fail(error instanceof Error ? error.message : String(error), 0);
     }
   }
 
-  private say(state: 'edited' | 'running' | 'clean' | 'wrong', text: string): void {
-    this.verdict.className = `pg-verdict pg-${state}`;
-    this.verdict.textContent = text;
+  #say(state: 'edited' | 'running' | 'clean' | 'wrong', text: string): void {
+    this.#verdict.className = `pg-verdict pg-${state}`;
+    this.#verdict.textContent = text;
   }
 
-  private fail(message: string, line: number): void {
-    this.say('wrong', 'This is no program yet.');
-    this.findings.replaceChildren(html('pre', {}, message));
-    this.schedule.hidden = true;
-    this.cuda.hidden = true;
-    this.wrong = [line];
-    this.editor.mark({ wrong: this.wrong, step: 0 }, true);
+  #fail(message: string, line: number): void {
+    this.#say('wrong', 'This is no program yet.');
+    this.#findings.replaceChildren(html('pre', {}, message));
+    this.#schedule.hidden = true;
+    this.#cuda.hidden = true;
+    this.#wrong = [line];
+    this.#editor.mark({ wrong: this.#wrong, step: 0 }, true);
   }
 
-  private show({ error, findings, kernels, milliseconds, schedules, schedule, steps }: Outcome): void {
+  #show({ error, findings, kernels, milliseconds, schedules, schedule, steps }: Outcome): void {
     if (error !== null) {
-      this.fail(error.message, error.line);
+      this.#fail(error.message, error.line);
       return;
     }
     const time = `${(milliseconds / 1000).toFixed(2)} s`;
     const tried = schedules === 1 ? 'the first schedule' : `schedule ${schedules}`;
-    if (findings.length === 0) this.say('clean', `Nothing found in ${schedules} schedules, ${time}.`);
-    else this.say('wrong', `${titles[findings[0]!.kind]}: found in ${tried}, ${time}.`);
-    this.findings.replaceChildren(
-      ...findings.map((finding) => html('button', { click: () => this.point(finding, steps) }, finding.text)),
+    if (findings.length === 0) this.#say('clean', `Nothing found in ${schedules} schedules, ${time}.`);
+    else this.#say('wrong', `${titles[findings[0]!.kind]}: found in ${tried}, ${time}.`);
+    this.#findings.replaceChildren(
+      ...findings.map((finding) =>
+        html('button', { click: () => this.#point(finding, steps) }, finding.text),
+      ),
     );
-    this.schedule.hidden = steps.length === 0;
-    this.schedule.querySelector('h2')!.textContent = `The schedule ${schedule}, step by step`;
-    this.cuda.hidden = false;
+    this.#schedule.hidden = steps.length === 0;
+    this.#schedule.querySelector('h2')!.textContent = `The schedule ${schedule}, step by step`;
+    this.#cuda.hidden = false;
     const cuda = kernels.map((kernel) => html('pre', {}, kernel.cuda));
-    this.cuda.replaceChildren(html('summary', {}, 'The CUDA it becomes'), ...cuda);
+    this.#cuda.replaceChildren(html('summary', {}, 'The CUDA it becomes'), ...cuda);
     // The kernel stands behind what it uses.
     for (const text of cuda) text.scrollTop = text.scrollHeight;
-    this.wrong = [];
-    if (findings.length > 0) this.point(findings[0]!, steps);
-    else this.timeline.show(steps, []);
+    this.#wrong = [];
+    if (findings.length > 0) this.#point(findings[0]!, steps);
+    else this.#timeline.show(steps, []);
   }
 
   /** Marks a finding's lines, and shows its steps. */
-  private point(finding: FoundMistake, steps: readonly Step[]): void {
-    this.wrong = finding.lines;
-    this.timeline.show(steps, finding.steps);
-    if (steps.length === 0) this.editor.mark({ wrong: this.wrong, step: 0 }, true);
+  #point(finding: FoundMistake, steps: readonly Step[]): void {
+    this.#wrong = finding.lines;
+    this.#timeline.show(steps, finding.steps);
+    if (steps.length === 0) this.#editor.mark({ wrong: this.#wrong, step: 0 }, true);
   }
 
-  private stepped({ where }: Step, text: string): void {
-    const { length, position } = this.timeline;
-    this.slider.max = String(length);
-    this.slider.value = String(position + 1);
-    this.told.textContent = `Step ${position + 1} of ${length}: ${text}.`;
+  #stepped({ where }: Step, text: string): void {
+    const { length, position } = this.#timeline;
+    this.#slider.max = String(length);
+    this.#slider.value = String(position + 1);
+    this.#told.textContent = `Step ${position + 1} of ${length}: ${text}.`;
     const line = Number(/:(\d+):\d+$/.exec(where)?.[1] ?? 0);
-    this.editor.mark({ wrong: this.wrong, step: line }, true);
+    this.#editor.mark({ wrong: this.#wrong, step: line }, true);
   }
 }
 

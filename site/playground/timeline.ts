@@ -9,46 +9,49 @@ const headHeight = 8;
 
 export class Timeline {
   readonly element = html('div', { class: 'pg-timeline' });
-  private chart: Chart = { rows: [], columns: [] };
-  private racing: readonly number[] = [];
-  private steps: readonly Step[] = [];
-  private at = 0;
-  private band: SVGRectElement | null = null;
+  #chart: Chart = { rows: [], columns: [] };
+  #racing: readonly number[] = [];
+  #steps: readonly Step[] = [];
+  #at = 0;
+  #band: SVGRectElement | null = null;
+  readonly #onStep: (step: Step, text: string) => void;
 
-  constructor(private readonly onStep: (step: Step, text: string) => void) {}
+  constructor(onStep: (step: Step, text: string) => void) {
+    this.#onStep = onStep;
+  }
 
   get length(): number {
-    return this.chart.columns.length;
+    return this.#chart.columns.length;
   }
 
   get position(): number {
-    return this.at;
+    return this.#at;
   }
 
   /** `racing`: the two steps that nothing orders. */
   show(steps: readonly Step[], racing: readonly number[]): void {
-    this.steps = steps;
-    this.racing = racing;
-    this.chart = chartOf(steps, racing);
-    this.draw();
-    this.go(racing.length > 0 ? this.columnOf(racing.at(-1)!) : this.length - 1);
+    this.#steps = steps;
+    this.#racing = racing;
+    this.#chart = chartOf(steps, racing);
+    this.#draw();
+    this.go(racing.length > 0 ? this.#columnOf(racing.at(-1)!) : this.length - 1);
   }
 
   go(to: number): void {
     if (this.length === 0) return;
-    this.at = Math.max(0, Math.min(this.length - 1, to));
-    const column = this.chart.columns[this.at]!;
-    this.band?.setAttribute('x', String(this.at * columnWidth));
+    this.#at = Math.max(0, Math.min(this.length - 1, to));
+    const column = this.#chart.columns[this.#at]!;
+    this.#band?.setAttribute('x', String(this.#at * columnWidth));
     const scroller = this.element.querySelector('.pg-scroll');
-    if (scroller !== null) scroller.scrollLeft = (this.at + 0.5) * columnWidth - scroller.clientWidth / 2;
-    this.onStep(column.step, this.describe(column));
+    if (scroller !== null) scroller.scrollLeft = (this.#at + 0.5) * columnWidth - scroller.clientWidth / 2;
+    this.#onStep(column.step, this.#describe(column));
   }
 
-  private columnOf(step: number): number {
-    return this.chart.columns.findIndex(({ first, last }) => step >= first && step <= last);
+  #columnOf(step: number): number {
+    return this.#chart.columns.findIndex(({ first, last }) => step >= first && step <= last);
   }
 
-  private describe({ step, first, last }: Column): string {
+  #describe({ step, first, last }: Column): string {
     const count = last - first + 1;
     const { rank, block, thread, kind, strength, buffer, location, text, sees } = step;
     const who = thread === null ? 'all threads' : count > 1 ? `${count} threads` : `thread ${thread}`;
@@ -58,26 +61,26 @@ export class Timeline {
     const does = `${verb}${count > 1 || thread === null ? '' : 's'}`;
     const what = count > 1 ? buffer : `${buffer}, ${location}`;
     const how = strength === '' ? '' : `, ${strength}`;
-    return `${where} ${does} ${what}${how}${this.seen(sees)}`;
+    return `${where} ${does} ${what}${how}${this.#seen(sees)}`;
   }
 
-  private seen(sees: Step['sees']): string {
+  #seen(sees: Step['sees']): string {
     if (sees === null) return '';
     if (sees === 'older') return '; gets an older value, as it may';
-    return `; sees what ${nameOf(this.steps[sees]!)} stored at step ${this.columnOf(sees) + 1}`;
+    return `; sees what ${nameOf(this.#steps[sees]!)} stored at step ${this.#columnOf(sees) + 1}`;
   }
 
-  private draw(): void {
-    const { rows, columns } = this.chart;
+  #draw(): void {
+    const { rows, columns } = this.#chart;
     const width = columns.length * columnWidth;
     const height = rows.length * rowHeight + headHeight;
     const y = (row: number) => headHeight + (row + 0.5) * rowHeight;
     const x = (column: number) => (column + 0.5) * columnWidth;
-    this.band = svg('rect', { class: 'pg-band', x: 0, y: 0, width: columnWidth, height, rx: 4 });
+    this.#band = svg('rect', { class: 'pg-band', x: 0, y: 0, width: columnWidth, height, rx: 4 });
     const picture = svg(
       'svg',
       { width, height, role: 'img', 'aria-label': 'The schedule, step by step' },
-      this.band,
+      this.#band,
     );
     for (const row of rows.keys()) {
       const newRank = row > 0 && rows[row]!.rank !== rows[row - 1]!.rank;
@@ -88,7 +91,7 @@ export class Timeline {
       picture.append(svg('line', { class: 'pg-lane', x1: 0, x2: width, y1: y(row), y2: y(row) }));
     }
     for (const [i, { step }] of columns.entries()) {
-      const from = typeof step.sees === 'number' ? this.columnOf(step.sees) : -1;
+      const from = typeof step.sees === 'number' ? this.#columnOf(step.sees) : -1;
       if (from < 0 || from === i) continue;
       const start = y(columns[from]!.rows[0]!);
       const end = y(columns[i]!.rows[0]!);
@@ -96,7 +99,7 @@ export class Timeline {
       const path = `M${x(from)},${start} C${x(from) + bend},${start} ${x(i) - bend},${end} ${x(i) - 6},${end}`;
       picture.append(svg('path', { class: 'pg-sees', d: path }));
     }
-    const [first, second] = this.racing.map((step) => this.columnOf(step));
+    const [first, second] = this.#racing.map((step) => this.#columnOf(step));
     const racing = [first, second].filter((column) => column !== undefined);
     if (first !== undefined && second !== undefined) {
       const ends = {
@@ -108,7 +111,7 @@ export class Timeline {
       picture.append(svg('line', { class: 'pg-race', ...ends }));
     }
     for (const [i, column] of columns.entries())
-      picture.append(this.mark(column, i, racing.includes(i), x(i), y));
+      picture.append(this.#mark(column, i, racing.includes(i), x(i), y));
     const labels = rows.map((row, i) => {
       const before = rows[i - 1];
       const isFirst =
@@ -131,12 +134,12 @@ export class Timeline {
     );
   }
 
-  private mark(column: Column, i: number, races: boolean, x: number, y: (row: number) => number): SVGElement {
+  #mark(column: Column, i: number, races: boolean, x: number, y: (row: number) => number): SVGElement {
     const { step, rows } = column;
     const [top, bottom] = [y(rows[0]!), y(rows.at(-1)!)];
     const names = `pg-mark pg-${step.kind}${step.strength === '' ? '' : ' pg-strong'}${races ? ' pg-racing' : ''}`;
     const group = svg('g', { class: names, click: () => this.go(i) });
-    group.append(svg('title', {}, `${i + 1}: ${this.describe(column)}`));
+    group.append(svg('title', {}, `${i + 1}: ${this.#describe(column)}`));
     group.append(
       svg('rect', {
         class: 'pg-hit',

@@ -25,29 +25,29 @@ type BlockInfo = LaunchInfo & { readonly block: number; readonly firstThread: nu
 
 export class Trace {
   readonly steps: Step[] = [];
-  private readonly launches = new Map<number, LaunchInfo>();
-  private readonly blocks = new Map<number, BlockInfo>();
-  private readonly blockOf = new Map<number, BlockInfo>();
-  private readonly lastWrite = new Map<string, number>();
+  readonly #launches = new Map<number, LaunchInfo>();
+  readonly #blocks = new Map<number, BlockInfo>();
+  readonly #blockOf = new Map<number, BlockInfo>();
+  readonly #lastWrite = new Map<string, number>();
 
   readonly watch = (site: (id: number) => Site): Watcher => ({
     launchStarted: (launch, stream, { rank, kernel }) =>
-      void this.launches.set(launch, { rank, kernel, stream }),
+      void this.#launches.set(launch, { rank, kernel, stream }),
     blockStarted: (id, launch, block, firstThread, threads) => {
-      const info = { ...this.launches.get(launch)!, block, firstThread };
-      this.blocks.set(id, info);
-      for (let i = 0; i < threads; i++) this.blockOf.set(firstThread + i, info);
+      const info = { ...this.#launches.get(launch)!, block, firstThread };
+      this.#blocks.set(id, info);
+      for (let i = 0; i < threads; i++) this.#blockOf.set(firstThread + i, info);
     },
     access: (thread, kind, order, scope, buffer, offset, _bytes, id, older = 0) => {
       const { where, text } = site(id);
       const place = `${buffer.id} ${offset}`;
       const isAtomic = order !== 'weak';
-      const latest = older > 0 ? 'older' : (this.lastWrite.get(place) ?? null);
+      const latest = older > 0 ? 'older' : (this.#lastWrite.get(place) ?? null);
       const sees = kind !== 'write' && isAtomic ? latest : null;
-      if (kind !== 'read') this.lastWrite.set(place, this.steps.length);
+      if (kind !== 'read') this.#lastWrite.set(place, this.steps.length);
       const strength = isAtomic ? `${order} at ${scope} scope` : '';
       const { purpose } = buffer;
-      this.add(thread, {
+      this.#add(thread, {
         kind,
         strength,
         buffer: purpose,
@@ -57,15 +57,15 @@ export class Trace {
         sees,
       });
     },
-    fence: (thread) => this.add(thread, { ...nothing, kind: 'fence', text: 'a fence' }),
+    fence: (thread) => this.#add(thread, { ...nothing, kind: 'fence', text: 'a fence' }),
     blockBarrier: (block) => {
-      const { firstThread: _, ...info } = this.blocks.get(block)!;
+      const { firstThread: _, ...info } = this.#blocks.get(block)!;
       this.steps.push({ ...nothing, ...info, thread: null, kind: 'barrier', text: 'a barrier of the block' });
     },
   });
 
-  private add(id: number, what: Omit<Step, keyof LaunchInfo | 'block' | 'thread'>): void {
-    const block = this.blockOf.get(id);
+  #add(id: number, what: Omit<Step, keyof LaunchInfo | 'block' | 'thread'>): void {
+    const block = this.#blockOf.get(id);
     // Hosts have threads too, which stand in no block: the page shows the machine.
     if (block === undefined) return;
     const { firstThread, ...info } = block;

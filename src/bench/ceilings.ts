@@ -9,13 +9,25 @@ import type { Timing } from './timing.js';
 const meetings = 500;
 
 export class Ceilings {
+  readonly #world: World;
+  readonly #timing: Timing;
+  readonly #window: SharedWindow;
+  readonly #sink: Memory;
+  readonly #kernels: Readonly<Record<'stores' | 'loads', Launcher>>;
+
   private constructor(
-    private readonly world: World,
-    private readonly timing: Timing,
-    private readonly window: SharedWindow,
-    private readonly sink: Memory,
-    private readonly kernels: Readonly<Record<'stores' | 'loads', Launcher>>,
-  ) {}
+    world: World,
+    timing: Timing,
+    window: SharedWindow,
+    sink: Memory,
+    kernels: Readonly<Record<'stores' | 'loads', Launcher>>,
+  ) {
+    this.#world = world;
+    this.#timing = timing;
+    this.#window = window;
+    this.#sink = sink;
+    this.#kernels = kernels;
+  }
 
   /** `mostBytes` is the most that a GPU will be asked to send (or fetch) in one round. Every rank calls it. */
   static async create(timing: Timing, mostBytes: number): Promise<Ceilings> {
@@ -38,27 +50,27 @@ export class Ceilings {
 
   /** Microseconds that every rank needs to move `bytes` to (or from) its peers together, all at once. */
   async transfers(kind: 'stores' | 'loads', bytes: number, rounds: number): Promise<number[]> {
-    const vectors = vectorsPerPeer(bytes, this.world.ranks);
-    const launcher = this.kernels[kind];
+    const vectors = vectorsPerPeer(bytes, this.#world.ranks);
+    const launcher = this.#kernels[kind];
     launcher.set('vectors', vectors);
     const { blocks, threads } = transferLaunch;
-    const runs = Math.ceil(vectors / threads) * Math.max(1, this.world.ranks - 1);
+    const runs = Math.ceil(vectors / threads) * Math.max(1, this.#world.ranks - 1);
     launcher.setGrid(Math.min(blocks, runs));
-    const graph = await this.timing.capture(rounds, [() => launcher.launch(this.timing.stream)]);
-    const times = await this.timing.replay(graph, rounds);
+    const graph = await this.#timing.capture(rounds, [() => launcher.launch(this.#timing.stream)]);
+    const times = await this.#timing.replay(graph, rounds);
     graph.dispose();
     return times;
   }
 
   /** Microseconds of one meeting of all ranks, among many in one kernel. */
   async barrier(): Promise<number[]> {
-    return this.timing.timed(meetings, () => this.timing.enqueueBarrier(meetings));
+    return this.#timing.timed(meetings, () => this.#timing.enqueueBarrier(meetings));
   }
 
   async dispose(): Promise<void> {
-    await this.world.barrier('end of ceilings');
-    this.sink.free();
-    this.window.close();
+    await this.#world.barrier('end of ceilings');
+    this.#sink.free();
+    this.#window.close();
   }
 }
 

@@ -21,10 +21,13 @@ export function setsFor(rounds: number, bytesPerRound: number, l2Bytes: number):
 
 /** Random bf16 numbers in device memory (never NaN, whatever 16-bit float they are read as), to be copied about. */
 export class Noise {
-  private constructor(
-    private readonly memory: Memory,
-    private readonly bytes: Uint8Array,
-  ) {}
+  readonly #memory: Memory;
+  readonly #bytes: Uint8Array;
+
+  private constructor(memory: Memory, bytes: Uint8Array) {
+    this.#memory = memory;
+    this.#bytes = bytes;
+  }
 
   static create(device: Device, stream: Stream, seed: number): Noise {
     const memory = device.allocate(noiseBytes, 'random data');
@@ -36,17 +39,17 @@ export class Noise {
 
   fill(stream: Stream, to: number, bytes: number): void {
     for (let at = 0; at < bytes; at += noiseBytes) {
-      stream.copy(to + at, this.memory.address, Math.min(noiseBytes, bytes - at));
+      stream.copy(to + at, this.#memory.address, Math.min(noiseBytes, bytes - at));
     }
   }
 
   /** What `fill` leaves so many bytes from its start. */
   at(offset: number, bytes: number): Uint8Array {
-    return Uint8Array.from({ length: bytes }, (_, i) => this.bytes[(offset + i) % noiseBytes]!);
+    return Uint8Array.from({ length: bytes }, (_, i) => this.#bytes[(offset + i) % noiseBytes]!);
   }
 
   free(): void {
-    this.memory.free();
+    this.#memory.free();
   }
 }
 
@@ -60,10 +63,14 @@ export interface InputSet {
 
 /** The sets of one rank, in one piece of memory. */
 export class Inputs {
+  readonly #memory: Memory;
+
   private constructor(
     readonly sets: readonly InputSet[],
-    private readonly memory: Memory,
-  ) {}
+    memory: Memory,
+  ) {
+    this.#memory = memory;
+  }
 
   static create(
     device: Device,
@@ -109,7 +116,7 @@ export class Inputs {
   }
 
   free(): void {
-    this.memory.free();
+    this.#memory.free();
   }
 }
 

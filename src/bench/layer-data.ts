@@ -26,11 +26,15 @@ export function modelWith(name: string, ranks: number, expertsHere: number | nul
 }
 
 export class LayerData {
+  readonly #owned: readonly OwnedTensor[];
+
   private constructor(
     readonly model: MoeModel,
     readonly weights: Pick<MoeLayerOptions, 'experts' | 'sharedExperts' | 'router'>,
-    private readonly owned: readonly OwnedTensor[],
-  ) {}
+    owned: readonly OwnedTensor[],
+  ) {
+    this.#owned = owned;
+  }
 
   static create({ world, stream }: Timing, noise: Noise, model: MoeModel, seed: number): LayerData {
     const { device, rank, ranks } = world;
@@ -67,6 +71,6 @@ export class LayerData {
   }
 
   free(): void {
-    for (const tensor of this.owned) tensor.free();
+    for (const tensor of this.#owned) tensor.free();
   }
 }

@@ -18,20 +18,21 @@ export interface Span {
 export class LayerClock {
   readonly #zero: Event;
   readonly #marks: { readonly batch: number; readonly work: Work; readonly event: Event }[] = [];
+  readonly #world: World;
+  readonly #layer: MoeLayer;
 
-  constructor(
-    private readonly world: World,
-    private readonly layer: MoeLayer,
-  ) {
+  constructor(world: World, layer: MoeLayer) {
+    this.#world = world;
+    this.#layer = layer;
     this.#zero = world.device.createEvent();
   }
 
   /** From here on, and for one forward. */
   start(stream: Stream): void {
     stream.record(this.#zero);
-    for (const [batch, of] of layerBatches(this.layer).entries()) {
+    for (const [batch, of] of layerBatches(this.#layer).entries()) {
       of.mark = (work, on) => {
-        const event = this.world.device.createEvent();
+        const event = this.#world.device.createEvent();
         on.record(event);
         this.#marks.push({ batch, work, event });
       };
@@ -40,13 +41,13 @@ export class LayerClock {
 
   /** What there was, once the streams have come to the end of it. */
   stop(): Span[] {
-    for (const of of layerBatches(this.layer)) of.mark = null;
+    for (const of of layerBatches(this.#layer)) of.mark = null;
     const ends = new Map<number, number>();
     const spans = this.#marks.map(({ batch, work, event }): Span => {
       const end = event.elapsedSince(this.#zero) * 1000;
       const start = ends.get(batch) ?? 0;
       ends.set(batch, end);
-      return { rank: this.world.rank, batch, work, start, end };
+      return { rank: this.#world.rank, batch, work, start, end };
     });
     for (const { event } of this.#marks) event.dispose();
     this.#zero.dispose();

@@ -145,15 +145,27 @@ class LayerBench {
   readonly io: { readonly x: OwnedTensor; readonly out: OwnedTensor };
   readonly options: MoeLayerOptions;
   #first: Buffer | null = null;
+  readonly #timing: Timing;
+  readonly #noise: Noise;
+  readonly #data: LayerData;
+  readonly #plan: LayerBenchPlan;
+  readonly #tokens: number;
+  readonly #nccl: NcclCommunicator | null;
 
   constructor(
-    private readonly timing: Timing,
-    private readonly noise: Noise,
-    private readonly data: LayerData,
-    private readonly plan: LayerBenchPlan,
-    private readonly tokens: number,
-    private readonly nccl: NcclCommunicator | null,
+    timing: Timing,
+    noise: Noise,
+    data: LayerData,
+    plan: LayerBenchPlan,
+    tokens: number,
+    nccl: NcclCommunicator | null,
   ) {
+    this.#timing = timing;
+    this.#noise = noise;
+    this.#data = data;
+    this.#plan = plan;
+    this.#tokens = tokens;
+    this.#nccl = nccl;
     const { device } = timing.world;
     const { model, weights } = data;
     const rows = () => emptyTensor(device, 'bf16', [tokens, model.hidden]);
@@ -175,23 +187,24 @@ class LayerBench {
   }
 
   async measure(): Promise<LayerPoint> {
-    const { tokens, plan } = this;
+    const tokens = this.#tokens;
+    const plan = this.#plan;
     const ways: Partial<Record<LayerWay, Spread>> = {};
-    const layer = await MoeLayer.create(this.timing.world, { ...this.options, overlap: false });
+    const layer = await MoeLayer.create(this.#timing.world, { ...this.options, overlap: false });
     ways['in a row'] = await this.#whole(layer);
     const { parts, rows, flops } = await this.#parts(layer);
-    if (this.nccl !== null) ways['NCCL, in a row'] = await this.#withNccl(layer, this.nccl);
+    if (this.#nccl !== null) ways['NCCL, in a row'] = await this.#withNccl(layer, this.#nccl);
     const { family, why } = layer;
     await layer.dispose();
     const others: readonly (readonly [LayerWay, Partial<MoeLayerOptions>])[] = [
-      ...(this.data.model.sharedInner === undefined ? [] : [['split', {}] as const]),
+      ...(this.#data.model.sharedInner === undefined ? [] : [['split', {}] as const]),
       ...(tokens < 2 ? [] : [['two micro-batches', { microBatches: 2 }] as const]),
       ...(family === 'one-sided'
         ? []
         : [['one-sided, in a row', { overlap: false, family: 'one-sided' }] as const]),
     ];
     for (const [way, how] of others) {
-      const other = await MoeLayer.create(this.timing.world, { ...this.options, ...how });
+      const other = await MoeLayer.create(this.#timing.world, { ...this.options, ...how });
       ways[way] = await this.#whole(other);
       await other.dispose();
     }
@@ -207,16 +220,17 @@ class LayerBench {
   }
 
   async #time(steps: Steps, grouping?: Grouping): Promise<Spread> {
-    const rounds = this.timing.world.device.kind === 'cuda' ? 10 : 1;
-    const graph = await this.timing.capture(rounds, steps, grouping);
-    const times = await this.timing.replay(graph, rounds);
+    const rounds = this.#timing.world.device.kind === 'cuda' ? 10 : 1;
+    const graph = await this.#timing.capture(rounds, steps, grouping);
+    const times = await this.#timing.replay(graph, rounds);
     graph.dispose();
     return spread(times);
   }
 
   /** The layer's time; its result must be that of the way before, bit by bit. */
   async #whole(layer: MoeLayer): Promise<Spread> {
-    const { timing, io } = this;
+    const { io } = this;
+    const timing = this.#timing;
     const time = await this.#time([() => layer.forward(io.x, io.out, timing.stream)]);
     await layer.synchronize(timing.stream);
     const bits = await readBits(io.out, timing.stream);
@@ -225,14 +239,16 @@ class LayerBench {
     if (this.#first.equals(bytes)) return time;
     throw new HeddleError(
       'HEDDLE_WRONG_RESULT',
-      `two ways of a layer of ${this.tokens} tokens a rank give different results; nothing that this run measured ` +
+      `two ways of a layer of ${this.#tokens} tokens a rank give different results; nothing that this run measured ` +
         'counts. Please report it with the output of `heddle doctor`',
     );
   }
 
   /** Each part of a layer by itself, on what a forward left behind. */
   async #parts(layer: MoeLayer) {
-    const { timing, tokens, io } = this;
+    const { io } = this;
+    const timing = this.#timing;
+    const tokens = this.#tokens;
     const { stream, world } = timing;
     const { router, narrow, ep, plan, experts, shared } = layerBatches(layer)[0]!.parts;
     const { received } = ep;
@@ -245,9 +261,9 @@ class LayerBench {
       },
     ]);
     const { total, counts } = await plan.sizes(stream);
-    const flops = expertFlops(this.data.model, counts, evenRows(ep.shape), world.device.kind);
-    const made = emptyTensor(world.device, 'bf16', [plan.rows, this.data.model.hidden]);
-    this.noise.fill(stream, made.data, Math.min(made.bytes, total * this.data.model.hidden * 2));
+    const flops = expertFlops(this.#data.model, counts, evenRows(ep.shape), world.device.kind);
+    const made = emptyTensor(world.device, 'bf16', [plan.rows, this.#data.model.hidden]);
+    this.#noise.fill(stream, made.data, Math.min(made.bytes, total * this.#data.model.hidden * 2));
     const reduce = await this.#time([() => plan.reduce(received, made, stream)]);
     const all = await this.#time([() => experts.run(received, stream)]);
     made.free();
@@ -269,8 +285,12 @@ class LayerBench {
 
   /** The same layer with NCCL's exchange of as many rows, whose counts the host knows for free: a lower bound. */
   async #withNccl(layer: MoeLayer, communicator: NcclCommunicator): Promise<Spread> {
-    const { timing, noise, tokens, plan, io } = this;
-    const { model } = this.data;
+    const { io } = this;
+    const timing = this.#timing;
+    const noise = this.#noise;
+    const tokens = this.#tokens;
+    const plan = this.#plan;
+    const { model } = this.#data;
     const of = workload({
       ...{ profile: 'custom', hidden: model.hidden, experts: model.experts, topK: model.topK },
       ...{ ranks: plan.ranks, dtype: plan.rows, combineDtype: 'bf16', router: 'uniform', seed: 1 },

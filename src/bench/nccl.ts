@@ -55,19 +55,38 @@ export async function joinNccl(
 /** One rank's buffers and counts for a number of tokens. */
 export class NcclRound {
   readonly grouping: Grouping = ncclGroup;
+  readonly #communicator: NcclCommunicator;
+  readonly #stream: CudaStream;
+  readonly #of: Workload;
+  readonly #tokens: number;
+  /** [set][source][destination]: rows. */
+  readonly #rows: readonly (readonly (readonly number[])[])[];
+  readonly #from: Memory;
+  readonly #to: Memory;
+  readonly #sets: number;
+  readonly #setBytes: number;
 
   private constructor(
-    private readonly communicator: NcclCommunicator,
-    private readonly stream: CudaStream,
-    private readonly of: Workload,
-    private readonly tokens: number,
-    /** [set][source][destination]: rows. */
-    private readonly rows: readonly (readonly (readonly number[])[])[],
-    private readonly from: Memory,
-    private readonly to: Memory,
-    private readonly sets: number,
-    private readonly setBytes: number,
-  ) {}
+    communicator: NcclCommunicator,
+    stream: CudaStream,
+    of: Workload,
+    tokens: number,
+    rows: readonly (readonly (readonly number[])[])[],
+    from: Memory,
+    to: Memory,
+    sets: number,
+    setBytes: number,
+  ) {
+    this.#communicator = communicator;
+    this.#stream = stream;
+    this.#of = of;
+    this.#tokens = tokens;
+    this.#rows = rows;
+    this.#from = from;
+    this.#to = to;
+    this.#sets = sets;
+    this.#setBytes = setBytes;
+  }
 
   static create(
     timing: Timing,
@@ -92,30 +111,32 @@ export class NcclRound {
   /** The steps of a round: its dispatch, its combine, or both. */
   steps(way: NcclWay, phases: readonly NcclPhase[]): Steps {
     return phases.map((phase) => (round: number) => {
-      const from = this.from.address + (round % this.sets) * this.setBytes;
-      if (way === 'sparse') this.#exchange(phase, from, this.rows[round % this.rows.length]!);
+      const from = this.#from.address + (round % this.#sets) * this.#setBytes;
+      if (way === 'sparse') this.#exchange(phase, from, this.#rows[round % this.#rows.length]!);
       else if (way === 'dense') this.#exchange(phase, from, null);
       else if (phase === 'dispatch') {
-        const bytes = this.tokens * dispatchRow(this.of);
-        this.communicator.allGather(from, this.to.address, bytes, this.stream);
+        const bytes = this.#tokens * dispatchRow(this.#of);
+        this.#communicator.allGather(from, this.#to.address, bytes, this.#stream);
       } else {
-        const count = this.tokens * this.of.hidden;
-        this.communicator.reduceScatter(from, this.to.address, count, this.of.combineDtype, this.stream);
+        const count = this.#tokens * this.#of.hidden;
+        this.#communicator.reduceScatter(from, this.#to.address, count, this.#of.combineDtype, this.#stream);
       }
     });
   }
 
   /** Sends and receives with every rank, this one too: rows that stay also have to get from place to place. */
   #exchange(phase: NcclPhase, from: number, rows: readonly (readonly number[])[] | null): void {
-    const { communicator, stream, of } = this;
+    const communicator = this.#communicator;
+    const stream = this.#stream;
+    const of = this.#of;
     const row = phase === 'dispatch' ? dispatchRow(of) : combineRow(of);
     const mine = communicator.rank;
-    let [sendAt, receiveAt] = [from, this.to.address];
+    let [sendAt, receiveAt] = [from, this.#to.address];
     for (let peer = 0; peer < of.ranks; peer++) {
       // What dispatch took to a rank comes back from it in combine.
       const [there, here] =
         rows === null
-          ? [this.tokens, this.tokens]
+          ? [this.#tokens, this.#tokens]
           : phase === 'dispatch'
             ? [rows[mine]![peer]!, rows[peer]![mine]!]
             : [rows[peer]![mine]!, rows[mine]![peer]!];
@@ -127,8 +148,8 @@ export class NcclRound {
   }
 
   free(): void {
-    this.from.free();
-    this.to.free();
+    this.#from.free();
+    this.#to.free();
   }
 }
 

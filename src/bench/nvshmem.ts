@@ -9,13 +9,25 @@ import type { Steps, Timing } from './timing.js';
 import type { Workload } from './workload.js';
 
 export class NvshmemRound {
+  readonly #heap: NvshmemHeap;
+  readonly #stream: CudaStream;
+  readonly #bytes: Readonly<Record<NcclPhase, number>>;
+  readonly #from: SharedWindow;
+  readonly #to: SharedWindow;
+
   private constructor(
-    private readonly heap: NvshmemHeap,
-    private readonly stream: CudaStream,
-    private readonly bytes: Readonly<Record<NcclPhase, number>>,
-    private readonly from: SharedWindow,
-    private readonly to: SharedWindow,
-  ) {}
+    heap: NvshmemHeap,
+    stream: CudaStream,
+    bytes: Readonly<Record<NcclPhase, number>>,
+    from: SharedWindow,
+    to: SharedWindow,
+  ) {
+    this.#heap = heap;
+    this.#stream = stream;
+    this.#bytes = bytes;
+    this.#from = from;
+    this.#to = to;
+  }
 
   /** Every rank calls it. Null where the world's ranks are not part of NVSHMEM. */
   static async create({ world, stream }: Timing, of: Workload, tokens: number): Promise<NvshmemRound | null> {
@@ -31,7 +43,11 @@ export class NvshmemRound {
 
   /** Dispatch, then combine. */
   get both(): Steps {
-    const { heap, stream, bytes, from, to } = this;
+    const heap = this.#heap;
+    const stream = this.#stream;
+    const bytes = this.#bytes;
+    const from = this.#from;
+    const to = this.#to;
     return (['dispatch', 'combine'] as const).map((phase) => () => {
       heap.alltoall(to.own.address, from.own.address, bytes[phase], stream.handle);
     });
@@ -39,7 +55,7 @@ export class NvshmemRound {
 
   /** Every rank calls it, when its stream is done. */
   free(): void {
-    this.to.close();
-    this.from.close();
+    this.#to.close();
+    this.#from.close();
   }
 }

@@ -90,11 +90,15 @@ export async function benchOverlap(
 
 /** An MLP for every token of a rank, and the stream that it runs on. */
 class Beside {
+  readonly #enqueue: () => void;
+
   private constructor(
     readonly stream: Stream,
-    private readonly enqueue: () => void,
+    enqueue: () => void,
     readonly dispose: () => void,
-  ) {}
+  ) {
+    this.#enqueue = enqueue;
+  }
 
   static async create(
     { world: { device }, stream }: Timing,
@@ -128,7 +132,7 @@ class Beside {
         this.stream.wait(fork);
         // First, so that its launches find their multiprocessors free.
         main(round);
-        this.enqueue();
+        this.#enqueue();
         this.stream.record(join);
         stream.wait(join);
       },

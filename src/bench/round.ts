@@ -18,13 +18,23 @@ const breakdownRounds = 4;
 const breakdownPause = 2000;
 
 export class Round {
+  readonly #timing: Timing;
+  readonly #of: Workload;
+  readonly #inputs: Inputs;
+  readonly #routeSets: readonly (readonly Routes[])[];
+
   private constructor(
     readonly ep: ExpertParallel,
-    private readonly timing: Timing,
-    private readonly of: Workload,
-    private readonly inputs: Inputs,
-    private readonly routeSets: readonly (readonly Routes[])[],
-  ) {}
+    timing: Timing,
+    of: Workload,
+    inputs: Inputs,
+    routeSets: readonly (readonly Routes[])[],
+  ) {
+    this.#timing = timing;
+    this.#of = of;
+    this.#inputs = inputs;
+    this.#routeSets = routeSets;
+  }
 
   /** `routeSets[set][rank]`. Every rank calls it. */
   static async create(
@@ -55,8 +65,9 @@ export class Round {
 
   /** Dispatch and combine back to back; no experts between them. */
   get both(): Steps {
-    const { ep, inputs } = this;
-    const { stream } = this.timing;
+    const { ep } = this;
+    const inputs = this.#inputs;
+    const { stream } = this.#timing;
     return [
       (round) => {
         const set = inputs.at(round);
@@ -71,7 +82,7 @@ export class Round {
     const handles = benchHandles(this.ep);
     return [
       (round) => {
-        this.ep.dispatch(this.inputs.at(round), this.timing.stream);
+        this.ep.dispatch(this.#inputs.at(round), this.#timing.stream);
         handles.endRound();
       },
     ];
@@ -79,16 +90,18 @@ export class Round {
 
   /** Microseconds a round of `steps`, the slowest rank's, for each iteration. */
   async time(rounds: number, steps: Steps): Promise<number[]> {
-    const graph = await this.timing.capture(rounds, steps);
-    const times = await this.timing.replay(graph, rounds);
-    await this.ep.synchronize(this.timing.stream);
+    const graph = await this.#timing.capture(rounds, steps);
+    const times = await this.#timing.replay(graph, rounds);
+    await this.ep.synchronize(this.#timing.stream);
     graph.dispose();
     return times;
   }
 
   /** Each kernel between events of its own, launched directly; `gap` is what the events themselves cost. */
   async breakdown(): Promise<KernelNumbers[]> {
-    const { timing, ep, inputs } = this;
+    const { ep } = this;
+    const timing = this.#timing;
+    const inputs = this.#inputs;
     const { world, stream } = timing;
     const events = Array.from({ length: 4 * breakdownRounds }, () => world.device.createEvent());
     const times = { gap: [] as number[], dispatch: [] as number[], combine: [] as number[] };
@@ -132,10 +145,12 @@ export class Round {
    * @throws HeddleError where a byte is wrong: figures of a wrong kernel are worth nothing.
    */
   async verify(noise: Noise): Promise<void> {
-    const { ep, of, timing } = this;
+    const { ep } = this;
+    const of = this.#of;
+    const timing = this.#timing;
     const { world, stream } = timing;
-    const set = this.inputs.sets[0]!;
-    const routes = this.routeSets[0]!;
+    const set = this.#inputs.sets[0]!;
+    const routes = this.#routeSets[0]!;
     const tokens = routes[0]!.tokens;
     for (const plane of Object.values(ep.received.payloads)) stream.fill(plane.data, plane.bytes, 0);
     stream.fill(set.out.data, set.out.bytes, 0);
@@ -184,11 +199,11 @@ export class Round {
 
   async dispose(): Promise<void> {
     await this.ep.dispose();
-    this.inputs.free();
+    this.#inputs.free();
   }
 
   #wrong(phase: string, what: string, source: number, token: number): HeddleError {
-    const { rank } = this.timing.world;
+    const { rank } = this.#timing.world;
     return new HeddleError(
       'HEDDLE_WRONG_RESULT',
       `${phase} brought wrong bytes to rank ${rank}: ${what} of rank ${source}'s token ${token}; ` +

@@ -75,16 +75,26 @@ async function prepareAlignment(world: World, limit: number): Promise<Alignment>
 
 /** One rank's stopwatch. */
 export class Timing {
+  readonly #crew: TimingCrew;
+  /** Null where ranks are of several nodes. */
+  readonly #alignment: Alignment | null;
+  readonly #eviction: Memory | null;
+  readonly #events: { readonly start: Event; readonly end: Event };
+
   private constructor(
     readonly world: World,
     readonly stream: Stream,
     readonly options: TimingOptions,
-    private readonly crew: TimingCrew,
-    /** Null where ranks are of several nodes. */
-    private readonly alignment: Alignment | null,
-    private readonly eviction: Memory | null,
-    private readonly events: { readonly start: Event; readonly end: Event },
-  ) {}
+    crew: TimingCrew,
+    alignment: Alignment | null,
+    eviction: Memory | null,
+    events: { readonly start: Event; readonly end: Event },
+  ) {
+    this.#crew = crew;
+    this.#alignment = alignment;
+    this.#eviction = eviction;
+    this.#events = events;
+  }
 
   /** Every rank calls it. */
   static async create(world: World, crew: TimingCrew, options: TimingOptions): Promise<Timing> {
@@ -98,7 +108,7 @@ export class Timing {
   /** Captures `rounds` rounds of `steps`, on all ranks. */
   async capture(rounds: number, steps: Steps, grouping: Grouping = (body) => body()): Promise<Graph> {
     const mine: Capturing = { stream: this.stream, steps };
-    await this.crew.capturing.together(this.world, mine, (all) => {
+    await this.#crew.capturing.together(this.world, mine, (all) => {
       for (const { stream } of all) stream.beginCapture();
       for (let round = 0; round < rounds; round++) {
         for (let step = 0; step < steps.length; step++) {
@@ -123,22 +133,23 @@ export class Timing {
     const mine = new Float64Array(iterations);
     for (let n = -warmups; n < iterations; n++) {
       await this.aligned(() => {
-        if (this.alignment === null) enqueue();
-        this.stream.record(this.events.start);
+        if (this.#alignment === null) enqueue();
+        this.stream.record(this.#events.start);
         enqueue();
-        this.stream.record(this.events.end);
+        this.stream.record(this.#events.end);
       });
-      if (n >= 0) mine[n] = (this.events.end.elapsedSince(this.events.start) * 1000) / rounds;
+      if (n >= 0) mine[n] = (this.#events.end.elapsedSince(this.#events.start) * 1000) / rounds;
     }
     return this.slowest(mine);
   }
 
   /** Enqueues behind an alignment of all ranks, with cold caches, and waits for it. */
   async aligned(enqueue: () => void, pause = this.options.pause): Promise<void> {
-    const { stream, alignment } = this;
-    if (this.eviction !== null) stream.fill(this.eviction.address, this.eviction.bytes, 0x5a);
+    const { stream } = this;
+    const alignment = this.#alignment;
+    if (this.#eviction !== null) stream.fill(this.#eviction.address, this.#eviction.bytes, 0x5a);
     await this.world.barrier('an iteration');
-    if (alignment !== null) this.meet(alignment, 3, pause);
+    if (alignment !== null) this.#meet(alignment, 3, pause);
     enqueue();
     await stream.synchronize();
   }
@@ -151,10 +162,10 @@ export class Timing {
 
   /** Enqueues the flag barrier as what is measured: `rounds` meetings of all ranks in one kernel. */
   enqueueBarrier(rounds: number): void {
-    if (this.alignment !== null) this.meet(this.alignment, rounds, 0);
+    if (this.#alignment !== null) this.#meet(this.#alignment, rounds, 0);
   }
 
-  private meet({ barrier }: Alignment, rounds: number, pause: number): void {
+  #meet({ barrier }: Alignment, rounds: number, pause: number): void {
     barrier.set('rounds', rounds);
     barrier.set('pause', pause);
     barrier.launch(this.stream);
@@ -162,15 +173,15 @@ export class Timing {
 
   /** @throws RankLostError where a rank did not come to an alignment. */
   async check(): Promise<void> {
-    if (this.alignment === null) return;
-    const bytes = await this.stream.copyOut(this.alignment.failedAt, 4);
+    if (this.#alignment === null) return;
+    const bytes = await this.stream.copyOut(this.#alignment.failedAt, 4);
     const failed = new Uint32Array(bytes.slice().buffer)[0]!;
     if (failed !== 0) throw new RankLostError([failed - 1], 'the benchmark’s alignment');
   }
 
   async dispose(): Promise<void> {
     await this.world.barrier('end of timing');
-    this.eviction?.free();
-    this.alignment?.window.close();
+    this.#eviction?.free();
+    this.#alignment?.window.close();
   }
 }

@@ -149,36 +149,38 @@ function requireReached(
 }
 
 class CheckRun {
-  private readonly pool: Pool;
+  readonly #pool: Pool;
   /** Each mistake once, with the number of the first job that met it: whichever worker was faster. */
-  private readonly found = new Map<string, { readonly job: number; readonly finding: Finding }>();
-  private readonly outcomes: Outcome[] = [];
-  private readonly survivors: Mutant[] = [];
-  private mutantCount = 0;
+  readonly #found = new Map<string, { readonly job: number; readonly finding: Finding }>();
+  readonly #outcomes: Outcome[] = [];
+  readonly #survivors: Mutant[] = [];
+  #mutantCount = 0;
+  readonly #configurations: readonly CheckConfiguration[];
+  readonly #plan: Plan;
+  readonly #options: CheckOptions;
 
-  constructor(
-    private readonly configurations: readonly CheckConfiguration[],
-    private readonly plan: Plan,
-    private readonly options: CheckOptions,
-  ) {
-    this.pool = poolOf(configurations, options);
+  constructor(configurations: readonly CheckConfiguration[], plan: Plan, options: CheckOptions) {
+    this.#configurations = configurations;
+    this.#plan = plan;
+    this.#options = options;
+    this.#pool = poolOf(configurations, options);
   }
 
   close(): Promise<void> {
-    return this.pool.close();
+    return this.#pool.close();
   }
 
-  private tell(phase: CheckProgress['phase'], done: number, total: number, job: Job | null): void {
-    const what = job === null ? '' : jobName(this.configurations, job);
-    this.options.progress?.({ phase, done, total, what, findings: this.found.size });
+  #tell(phase: CheckProgress['phase'], done: number, total: number, job: Job | null): void {
+    const what = job === null ? '' : jobName(this.#configurations, job);
+    this.#options.progress?.({ phase, done, total, what, findings: this.#found.size });
   }
 
   async schedules(): Promise<void> {
-    const { jobs, total } = this.plan;
+    const { jobs, total } = this.#plan;
     let done = 0;
     let latest: Job | null = null;
-    const tell = (): void => this.tell('schedules', done, total, latest);
-    await this.pool.run(jobs, {
+    const tell = (): void => this.#tell('schedules', done, total, latest);
+    await this.#pool.run(jobs, {
       began: (job) => {
         latest = job;
         tell();
@@ -188,23 +190,23 @@ class CheckRun {
         tell();
       },
       ended: (index, outcome) => {
-        this.outcomes[index] = outcome;
-        this.add(index, outcome.findings);
+        this.#outcomes[index] = outcome;
+        this.#add(index, outcome.findings);
       },
     });
-    for (const [i, outcome] of this.outcomes.entries()) {
-      requireReached(this.configurations, jobs[i]!, outcome);
+    for (const [i, outcome] of this.#outcomes.entries()) {
+      requireReached(this.#configurations, jobs[i]!, outcome);
     }
-    this.tell('schedules', total, total, null);
+    this.#tell('schedules', total, total, null);
   }
 
-  private add(job: number, findings: readonly Finding[]): void {
+  #add(job: number, findings: readonly Finding[]): void {
     for (const finding of findings) {
       const key = findingKey(finding);
-      const known = this.found.get(key);
+      const known = this.#found.get(key);
       if (known !== undefined && known.job <= job) continue;
-      this.found.delete(key); // so that those of one job stay in order
-      this.found.set(key, { job, finding });
+      this.#found.delete(key); // so that those of one job stay in order
+      this.#found.set(key, { job, finding });
     }
   }
 
@@ -213,27 +215,27 @@ class CheckRun {
    * most are caught anywhere.
    */
   async mutants(limit: number): Promise<void> {
-    const jobs = this.mutantJobs(limit);
-    this.mutantCount = jobs.length;
+    const jobs = this.#mutantJobs(limit);
+    this.#mutantCount = jobs.length;
     const killed: boolean[] = [];
     let done = 0;
-    await this.pool.run(jobs, {
-      began: (job) => this.tell('mutants', done, jobs.length, job),
+    await this.#pool.run(jobs, {
+      began: (job) => this.#tell('mutants', done, jobs.length, job),
       ran: () => {},
       ended: (index, { findings }) => {
         killed[index] = findings.length > 0;
         done++;
       },
     });
-    this.survivors.push(...jobs.filter((_, i) => !killed[i]).map(({ mutant }) => mutant));
-    this.tell('mutants', done, jobs.length, null);
+    this.#survivors.push(...jobs.filter((_, i) => !killed[i]).map(({ mutant }) => mutant));
+    this.#tell('mutants', done, jobs.length, null);
   }
 
-  private mutantJobs(limit: number): Extract<Job, { kind: 'mutant' }>[] {
+  #mutantJobs(limit: number): Extract<Job, { kind: 'mutant' }>[] {
     const costs = new Map<number, number>();
     const mutants = new Map<number, readonly Mutant[]>();
-    for (const [i, { steps, mutants: listed }] of this.outcomes.entries()) {
-      const job = this.plan.jobs[i]!;
+    for (const [i, { steps, mutants: listed }] of this.#outcomes.entries()) {
+      const job = this.#plan.jobs[i]!;
       if (job.kind === 'mutant') continue;
       costs.set(job.configuration, steps);
       if (job.listMutants) mutants.set(job.configuration, listed);
@@ -251,22 +253,22 @@ class CheckRun {
   }
 
   report(): CheckReport {
-    const { cases, jobs } = this.plan;
-    const found = [...this.found.values()].sort((a, b) => a.job - b.job);
+    const { cases, jobs } = this.#plan;
+    const found = [...this.#found.values()].sort((a, b) => a.job - b.job);
     return {
       kernels: [...new Set(cases.flatMap(({ subject }) => subject.kernels))],
       configurations: cases.length,
-      schedules: this.outcomes.reduce((sum, { schedules }) => sum + schedules, 0),
+      schedules: this.#outcomes.reduce((sum, { schedules }) => sum + schedules, 0),
       findings: found.map(({ finding }) => finding),
       mutants: {
-        total: this.mutantCount,
-        killed: this.mutantCount - this.survivors.length,
-        survivors: this.survivors.map(({ id, where, text }) => ({ id, where, text })),
+        total: this.#mutantCount,
+        killed: this.#mutantCount - this.#survivors.length,
+        survivors: this.#survivors.map(({ id, where, text }) => ({ id, where, text })),
       },
-      exhaustive: this.outcomes.flatMap(({ schedules, complete }, i) => {
+      exhaustive: this.#outcomes.flatMap(({ schedules, complete }, i) => {
         const job = jobs[i]!;
         return job.kind === 'exploration'
-          ? [{ configuration: jobName(this.configurations, job), schedules, complete }]
+          ? [{ configuration: jobName(this.#configurations, job), schedules, complete }]
           : [];
       }),
     };

@@ -81,28 +81,36 @@ export function mutateHosts({ where, description }: Mutant): HostSubstitute {
   };
 
   class MutatedView implements HostView {
-    constructor(private readonly own: SimHostView) {}
+    readonly #own: SimHostView;
+
+    constructor(own: SimHostView) {
+      this.#own = own;
+    }
     load(offset: number): number {
-      return at(MutatedView, 'load')(this.own, offset);
+      return at(MutatedView, 'load')(this.#own, offset);
     }
     store(offset: number, value: number): void {
-      at(MutatedView, 'store')(this.own, offset, value);
+      at(MutatedView, 'store')(this.#own, offset, value);
     }
     read(offset: number, into: Uint8Array): void {
-      at(MutatedView, 'read')(this.own, offset, into);
+      at(MutatedView, 'read')(this.#own, offset, into);
     }
     write(offset: number, from: Uint8Array): void {
-      at(MutatedView, 'write')(this.own, offset, from);
+      at(MutatedView, 'write')(this.#own, offset, from);
     }
   }
 
   class MutatedNetwork implements Network {
-    constructor(private readonly own: Nic) {}
+    readonly #own: Nic;
+
+    constructor(own: Nic) {
+      this.#own = own;
+    }
     write(...post: Parameters<Network['write']>): boolean {
-      return at(MutatedNetwork, 'post')(this.own, ...post);
+      return at(MutatedNetwork, 'post')(this.#own, ...post);
     }
     arrived(): number {
-      return at(MutatedNetwork, 'hear')(this.own);
+      return at(MutatedNetwork, 'hear')(this.#own);
     }
   }
 

@@ -156,15 +156,15 @@ async function runMutant(
 
 /** The kernels that a configuration loads, one of each name. */
 class Kernels {
-  private readonly modules = new Map<string, IrModule>();
+  readonly #modules = new Map<string, IrModule>();
 
   readonly remember = (module: IrModule): IrModule => {
-    if (!this.modules.has(module.name)) this.modules.set(module.name, module);
+    if (!this.#modules.has(module.name)) this.#modules.set(module.name, module);
     return module;
   };
 
   /** Theirs, and those of what ran beside them on hosts. */
   mutants(sites: readonly HostSite[]): Mutant[] {
-    return [...[...this.modules.values()].flatMap(mutantsOf), ...hostMutantsOf(sites)];
+    return [...[...this.#modules.values()].flatMap(mutantsOf), ...hostMutantsOf(sites)];
   }
 }

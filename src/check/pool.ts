@@ -20,12 +20,16 @@ export interface Pool {
 
 /** This thread, one job after the other. */
 export class ThisThread implements Pool {
-  constructor(private readonly configurations: readonly CheckConfiguration[]) {}
+  readonly #configurations: readonly CheckConfiguration[];
+
+  constructor(configurations: readonly CheckConfiguration[]) {
+    this.#configurations = configurations;
+  }
 
   async run(jobs: readonly Job[], watcher: Watcher): Promise<void> {
     for (const [index, job] of jobs.entries()) {
       watcher.began(job);
-      watcher.ended(index, await runJob(this.configurations, job, () => watcher.ran()));
+      watcher.ended(index, await runJob(this.#configurations, job, () => watcher.ran()));
     }
   }
 
@@ -45,31 +49,34 @@ export type WorkerReport = { readonly kind: 'ran' } | { readonly kind: 'ended'; 
 
 /** Several threads, which start when they are first needed. */
 export class Threads implements Pool {
-  private readonly threads: Worker[] = [];
+  readonly #threads: Worker[] = [];
+  readonly #count: number;
+  readonly #module: string;
+  readonly #configurations: readonly CheckConfiguration[];
 
-  constructor(
-    private readonly count: number,
-    private readonly module: string,
-    private readonly configurations: readonly CheckConfiguration[],
-  ) {}
+  constructor(count: number, module: string, configurations: readonly CheckConfiguration[]) {
+    this.#count = count;
+    this.#module = module;
+    this.#configurations = configurations;
+  }
 
   async run(jobs: readonly Job[], watcher: Watcher): Promise<void> {
-    while (this.threads.length < Math.min(this.count, jobs.length)) this.threads.push(this.start());
+    while (this.#threads.length < Math.min(this.#count, jobs.length)) this.#threads.push(this.#start());
     const queue = new Queue(jobs);
-    await Promise.all(this.threads.map((thread) => this.work(thread, queue, watcher)));
+    await Promise.all(this.#threads.map((thread) => this.#work(thread, queue, watcher)));
   }
 
   async close(): Promise<void> {
-    await Promise.all(this.threads.map((thread) => thread.terminate()));
+    await Promise.all(this.#threads.map((thread) => thread.terminate()));
   }
 
-  private start(): Worker {
-    const start: WorkerStart = { module: this.module, names: this.configurations.map(({ name }) => name) };
+  #start(): Worker {
+    const start: WorkerStart = { module: this.#module, names: this.#configurations.map(({ name }) => name) };
     return startThread(new URL('./worker.js', import.meta.url), start);
   }
 
   /** Gives one thread job after job, until none is left. */
-  private work(thread: Worker, queue: Queue, watcher: Watcher): Promise<void> {
+  #work(thread: Worker, queue: Queue, watcher: Watcher): Promise<void> {
     return new Promise<void>((resolve, reject) => {
       let current: Queued | undefined;
       const next = (): void => {
@@ -90,7 +97,7 @@ export class Threads implements Pool {
         }
       };
       const died = (why: string): void => {
-        const during = jobName(this.configurations, current!.job);
+        const during = jobName(this.#configurations, current!.job);
         reject(new HeddleError('HEDDLE_CHECK', `a worker died during ${during}: ${why}`));
       };
       const failed = (error: Error): void => died(error.message);
@@ -111,22 +118,22 @@ interface Queued {
  * there are any: each configuration's kernels are compiled where it runs.
  */
 class Queue {
-  private readonly left: Queued[];
-  private readonly owners = new Map<number, Worker>();
+  readonly #left: Queued[];
+  readonly #owners = new Map<number, Worker>();
 
   constructor(jobs: readonly Job[]) {
-    this.left = jobs.map((job, index) => ({ index, job }));
+    this.#left = jobs.map((job, index) => ({ index, job }));
   }
 
   take(thread: Worker): Queued | undefined {
-    const own = this.left.findIndex(({ job }) => {
-      return job.kind === 'mutant' || (this.owners.get(job.configuration) ?? thread) === thread;
+    const own = this.#left.findIndex(({ job }) => {
+      return job.kind === 'mutant' || (this.#owners.get(job.configuration) ?? thread) === thread;
     });
     // What another thread would come to last is taken from it first.
-    const [taken] = this.left.splice(own < 0 ? this.left.length - 1 : own, 1);
+    const [taken] = this.#left.splice(own < 0 ? this.#left.length - 1 : own, 1);
     if (taken !== undefined && taken.job.kind !== 'mutant') {
       const { configuration } = taken.job;
-      if (!this.owners.has(configuration)) this.owners.set(configuration, thread);
+      if (!this.#owners.has(configuration)) this.#owners.set(configuration, thread);
     }
     return taken;
   }

@@ -34,34 +34,35 @@ export async function runRank(
 
 /** When kernels began and ended on a GPU. The simulated machine knows by itself, and events would hold it up. */
 class KernelClock {
-  private readonly events: {
+  readonly #events: {
     readonly name: string;
     readonly event: ReturnType<World['device']['createEvent']>;
   }[] = [];
+  readonly #world: World;
+  readonly #stream: ReturnType<World['device']['createStream']>;
 
-  constructor(
-    private readonly world: World,
-    private readonly stream: ReturnType<World['device']['createStream']>,
-  ) {
+  constructor(world: World, stream: ReturnType<World['device']['createStream']>) {
+    this.#world = world;
+    this.#stream = stream;
     this.ended('');
   }
 
   ended(name: string): void {
-    const { device } = this.world;
+    const { device } = this.#world;
     if (device.kind === 'sim') return;
     const event = device.createEvent();
-    this.stream.record(event);
-    this.events.push({ name, event });
+    this.#stream.record(event);
+    this.#events.push({ name, event });
   }
 
   /** In microseconds since this rank began. */
   spans(): KernelSpan[] {
-    const [zero, ...ends] = this.events;
+    const [zero, ...ends] = this.#events;
     if (zero === undefined) return [];
     let start = 0;
     return ends.map(({ name, event }) => {
       const end = event.elapsedSince(zero.event) * 1000;
-      const span = { rank: this.world.rank, stream: 0, kernel: name, start, end };
+      const span = { rank: this.#world.rank, stream: 0, kernel: name, start, end };
       start = end;
       return span;
     });

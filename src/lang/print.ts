@@ -27,17 +27,17 @@ class Printer {
 
   function(of: IrFunction): string[] {
     const params = of.params.map(({ variable }) => `${this.name(variable)}: ${showType(variable.type)}`);
-    return [`function ${of.name}(${params.join(', ')})`, ...this.body(of.body)];
+    return [`function ${of.name}(${params.join(', ')})`, ...this.#body(of.body)];
   }
 
-  private body(statements: readonly Stmt[]): string[] {
-    return statements.flatMap((stmt) => this.statement(stmt)).map((line) => `  ${line}`);
+  #body(statements: readonly Stmt[]): string[] {
+    return statements.flatMap((stmt) => this.#statement(stmt)).map((line) => `  ${line}`);
   }
 
-  private statement(stmt: Stmt): string[] {
+  #statement(stmt: Stmt): string[] {
     switch (stmt.kind) {
       case 'let':
-        return [`${this.declared(stmt.variable)}${stmt.init === null ? '' : ` = ${this.expr(stmt.init)}`}`];
+        return [`${this.#declared(stmt.variable)}${stmt.init === null ? '' : ` = ${this.expr(stmt.init)}`}`];
       case 'registers':
         return [
           `registers ${this.name(stmt.variable)}: ${showType(stmt.variable.type)} = ${this.expr(stmt.fill)}`,
@@ -47,45 +47,45 @@ class Printer {
       case 'assignRegister':
         return [`${this.name(stmt.array)}[${stmt.index}] = ${this.expr(stmt.value)}`];
       case 'effect': {
-        const text = this.effect(stmt.effect);
-        return [stmt.result === null ? text : `${this.declared(stmt.result)} = ${text}`];
+        const text = this.#effect(stmt.effect);
+        return [stmt.result === null ? text : `${this.#declared(stmt.result)} = ${text}`];
       }
       case 'if': {
-        const lines = [`if ${this.expr(stmt.test)}`, ...this.body(stmt.then)];
-        if (stmt.else.length > 0) lines.push('else', ...this.body(stmt.else));
+        const lines = [`if ${this.expr(stmt.test)}`, ...this.#body(stmt.then)];
+        if (stmt.else.length > 0) lines.push('else', ...this.#body(stmt.else));
         return lines;
       }
       case 'for': {
         const inner = (part: readonly Stmt[]): string =>
-          part.flatMap((one) => this.statement(one)).join(', ');
+          part.flatMap((one) => this.#statement(one)).join(', ');
         return [
           `for ${inner(stmt.init)}; ${this.expr(stmt.test)}; ${inner(stmt.update)}`,
-          ...this.body(stmt.body),
+          ...this.#body(stmt.body),
         ];
       }
       case 'while':
-        return [`while ${this.expr(stmt.test)}`, ...this.body(stmt.body)];
+        return [`while ${this.expr(stmt.test)}`, ...this.#body(stmt.body)];
       case 'break':
       case 'continue':
       case 'return':
         return [stmt.kind];
       case 'block':
-        return [stmt.call === null ? 'block' : `block ${stmt.call.name}`, ...this.body(stmt.body)];
+        return [stmt.call === null ? 'block' : `block ${stmt.call.name}`, ...this.#body(stmt.body)];
       case 'leave':
         return [`leave ${stmt.call.name}`];
       case 'foreign': {
         const text = `${stmt.callee.name}(${stmt.args.map(this.expr).join(', ')})`;
-        const call = stmt.result === null ? text : `${this.declared(stmt.result)} = ${text}`;
-        return [call, 'twin', ...this.body(stmt.twin)];
+        const call = stmt.result === null ? text : `${this.#declared(stmt.result)} = ${text}`;
+        return [call, 'twin', ...this.#body(stmt.twin)];
       }
     }
   }
 
-  private declared(variable: Variable): string {
+  #declared(variable: Variable): string {
     return `${variable.mutable ? 'let' : 'const'} ${this.name(variable)}: ${showType(variable.type)}`;
   }
 
-  private effect(effect: Effect): string {
+  #effect(effect: Effect): string {
     const parts = Object.entries(effect).flatMap(([key, part]): string[] => {
       if (key === 'op') return [];
       // Operands are the expressions among the properties; the rest are words and numbers.

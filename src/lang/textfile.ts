@@ -11,13 +11,13 @@ export interface Place {
 
 export class Text {
   readonly lines: readonly string[];
-  private readonly starts: readonly number[];
-  private cachedTokens: readonly Token[] | undefined;
+  readonly #starts: readonly number[];
+  #cachedTokens: readonly Token[] | undefined;
 
   constructor(readonly content: string) {
     this.lines = content.split('\n');
     let offset = 0;
-    this.starts = this.lines.map((line) => {
+    this.#starts = this.lines.map((line) => {
       const start = offset;
       offset += line.length + 1;
       return start;
@@ -25,24 +25,24 @@ export class Text {
   }
 
   get tokens(): readonly Token[] {
-    this.cachedTokens ??= tokenize(this.content);
-    return this.cachedTokens;
+    this.#cachedTokens ??= tokenize(this.content);
+    return this.#cachedTokens;
   }
 
   place(offset: number): Place {
     let low = 0;
-    let high = this.starts.length;
+    let high = this.#starts.length;
     while (high - low > 1) {
       const middle = (low + high) >> 1;
-      if (this.starts[middle]! <= offset) low = middle;
+      if (this.#starts[middle]! <= offset) low = middle;
       else high = middle;
     }
-    return { line: low + 1, column: offset - this.starts[low]! + 1 };
+    return { line: low + 1, column: offset - this.#starts[low]! + 1 };
   }
 
   /** The offset of a place; the end where there is no such line. */
   offset({ line, column }: Place): number {
-    const start = this.starts[Math.max(0, line - 1)];
+    const start = this.#starts[Math.max(0, line - 1)];
     return start === undefined ? this.content.length : start + Math.max(0, column - 1);
   }
 }

@@ -21,160 +21,163 @@ export function validateIr(module: IrModule): string[] {
 
 class Validator {
   readonly found: string[] = [];
-  private readonly declared = new Map<number, Variable>();
-  private visible: Variable[] = [];
-  private loops = 0;
+  readonly #declared = new Map<number, Variable>();
+  #visible: Variable[] = [];
+  #loops = 0;
   /** Results of calls: they are assigned, though not mutable. */
-  private readonly results = new Set<Variable>();
+  readonly #results = new Set<Variable>();
   /** The calls whose blocks are around. */
-  private readonly calls: InlinedCall[] = [];
+  readonly #calls: InlinedCall[] = [];
+  readonly #module: IrModule;
 
-  constructor(private readonly module: IrModule) {}
+  constructor(module: IrModule) {
+    this.#module = module;
+  }
 
   run(): void {
-    for (const { variable } of this.module.entry.params) this.declare(variable);
-    for (const { variable } of this.module.shared) this.declare(variable);
-    this.block(this.module.entry.body);
+    for (const { variable } of this.#module.entry.params) this.#declare(variable);
+    for (const { variable } of this.#module.shared) this.#declare(variable);
+    this.#block(this.#module.entry.body);
   }
 
-  private require(holds: boolean, message: string): void {
-    if (!holds) this.found.push(`${this.module.name}: ${message}`);
+  #require(holds: boolean, message: string): void {
+    if (!holds) this.found.push(`${this.#module.name}: ${message}`);
   }
 
-  private declare(variable: Variable): void {
-    this.require(!this.declared.has(variable.id), `${variable.name}#${variable.id} is declared twice`);
-    this.declared.set(variable.id, variable);
-    this.visible.push(variable);
+  #declare(variable: Variable): void {
+    this.#require(!this.#declared.has(variable.id), `${variable.name}#${variable.id} is declared twice`);
+    this.#declared.set(variable.id, variable);
+    this.#visible.push(variable);
   }
 
-  private use(variable: Variable): void {
-    this.require(
-      this.visible.includes(variable),
+  #use(variable: Variable): void {
+    this.#require(
+      this.#visible.includes(variable),
       `${variable.name}#${variable.id} is used where it is not declared`,
     );
   }
 
-  private block(statements: readonly Stmt[]): void {
-    const outer = this.visible;
-    this.visible = [...outer];
-    for (const stmt of statements) this.statement(stmt);
-    this.visible = outer;
+  #block(statements: readonly Stmt[]): void {
+    const outer = this.#visible;
+    this.#visible = [...outer];
+    for (const stmt of statements) this.#statement(stmt);
+    this.#visible = outer;
   }
 
-  private statement(stmt: Stmt): void {
+  #statement(stmt: Stmt): void {
     const { start, end, source } = stmt.span;
-    const text = this.module.sources[source]?.text;
-    this.require(
+    const text = this.#module.sources[source]?.text;
+    this.#require(
       text !== undefined && start >= 0 && start <= end && end <= text.length,
       `${stmt.kind} has no span`,
     );
     switch (stmt.kind) {
       case 'let':
-        if (stmt.init === null) this.results.add(stmt.variable);
-        else this.same(this.expr(stmt.init), stmt.variable.type, `let ${stmt.variable.name}`);
-        this.declare(stmt.variable);
+        if (stmt.init === null) this.#results.add(stmt.variable);
+        else this.#same(this.#expr(stmt.init), stmt.variable.type, `let ${stmt.variable.name}`);
+        this.#declare(stmt.variable);
         break;
       case 'registers': {
         const { type, name } = stmt.variable;
         if (type.kind === 'registers')
-          this.same(this.expr(stmt.fill), build.valueType(type.of), `registers ${name}`);
-        else this.require(false, `registers ${name} is no register array`);
-        this.declare(stmt.variable);
+          this.#same(this.#expr(stmt.fill), build.valueType(type.of), `registers ${name}`);
+        else this.#require(false, `registers ${name} is no register array`);
+        this.#declare(stmt.variable);
         break;
       }
       case 'assign':
-        this.use(stmt.variable);
-        this.require(
-          stmt.variable.mutable || this.results.has(stmt.variable),
+        this.#use(stmt.variable);
+        this.#require(
+          stmt.variable.mutable || this.#results.has(stmt.variable),
           `${stmt.variable.name} is assigned, but not mutable`,
         );
-        this.same(this.expr(stmt.value), stmt.variable.type, `assignment to ${stmt.variable.name}`);
+        this.#same(this.#expr(stmt.value), stmt.variable.type, `assignment to ${stmt.variable.name}`);
         break;
       case 'assignRegister':
-        this.same(
-          this.expr(stmt.value),
-          this.element(stmt.array, stmt.index),
+        this.#same(
+          this.#expr(stmt.value),
+          this.#element(stmt.array, stmt.index),
           `assignment to ${stmt.array.name}`,
         );
         break;
       case 'effect': {
-        const result = this.effect(stmt.effect);
+        const result = this.#effect(stmt.effect);
         if (stmt.result === null) break;
-        this.same(stmt.result.type, result, `result of ${stmt.effect.op}`);
-        this.declare(stmt.result);
+        this.#same(stmt.result.type, result, `result of ${stmt.effect.op}`);
+        this.#declare(stmt.result);
         break;
       }
       case 'if':
-        this.same(this.expr(stmt.test), build.bool, 'if');
-        this.block(stmt.then);
-        this.block(stmt.else);
+        this.#same(this.#expr(stmt.test), build.bool, 'if');
+        this.#block(stmt.then);
+        this.#block(stmt.else);
         break;
       case 'while':
-        this.same(this.expr(stmt.test), build.bool, 'while');
-        this.body(stmt.body);
+        this.#same(this.#expr(stmt.test), build.bool, 'while');
+        this.#body(stmt.body);
         break;
       case 'for': {
-        const outer = this.visible;
-        this.visible = [...outer];
+        const outer = this.#visible;
+        this.#visible = [...outer];
         const simple = [...stmt.init, ...stmt.update];
-        this.require(
+        this.#require(
           simple.every(({ kind }) => kind !== 'effect'),
           'a for loop has an effect in its head',
         );
-        for (const one of stmt.init) this.statement(one);
-        this.same(this.expr(stmt.test), build.bool, 'for');
-        this.body(stmt.body);
-        for (const one of stmt.update) this.statement(one);
-        this.visible = outer;
+        for (const one of stmt.init) this.#statement(one);
+        this.#same(this.#expr(stmt.test), build.bool, 'for');
+        this.#body(stmt.body);
+        for (const one of stmt.update) this.#statement(one);
+        this.#visible = outer;
         break;
       }
       case 'block':
-        if (stmt.call !== null) this.calls.push(stmt.call);
-        this.block(stmt.body);
-        if (stmt.call !== null) this.calls.pop();
+        if (stmt.call !== null) this.#calls.push(stmt.call);
+        this.#block(stmt.body);
+        if (stmt.call !== null) this.#calls.pop();
         break;
       case 'foreign':
-        for (const arg of stmt.args) this.expr(arg);
+        for (const arg of stmt.args) this.#expr(arg);
         if (stmt.result !== null) {
-          this.same(stmt.result.type, stmt.callee.returns, `result of ${stmt.callee.name}`);
-          this.results.add(stmt.result);
-          this.declare(stmt.result);
+          this.#same(stmt.result.type, stmt.callee.returns, `result of ${stmt.callee.name}`);
+          this.#results.add(stmt.result);
+          this.#declare(stmt.result);
         }
-        this.block(stmt.twin);
+        this.#block(stmt.twin);
         break;
       case 'leave':
-        this.require(this.calls.includes(stmt.call), `leave ${stmt.call.name} outside its block`);
+        this.#require(this.#calls.includes(stmt.call), `leave ${stmt.call.name} outside its block`);
         break;
       case 'break':
       case 'continue':
-        this.require(this.loops > 0, `${stmt.kind} outside a loop`);
+        this.#require(this.#loops > 0, `${stmt.kind} outside a loop`);
         break;
       case 'return':
         break;
     }
   }
 
-  private body(statements: readonly Stmt[]): void {
-    this.loops++;
-    this.block(statements);
-    this.loops--;
+  #body(statements: readonly Stmt[]): void {
+    this.#loops++;
+    this.#block(statements);
+    this.#loops--;
   }
 
-  private same(is: IrType, mustBe: IrType, where: string): void {
-    this.require(
+  #same(is: IrType, mustBe: IrType, where: string): void {
+    this.#require(
       build.sameType(is, mustBe),
       `${where} is ${build.showType(is)}, not ${build.showType(mustBe)}`,
     );
   }
 
-  private element(array: Variable, index: number): IrType {
-    this.use(array);
+  #element(array: Variable, index: number): IrType {
+    this.#use(array);
     const { type } = array;
     if (type.kind !== 'registers') {
-      this.require(false, `${array.name} is no register array`);
+      this.#require(false, `${array.name} is no register array`);
       return build.voidType;
     }
-    this.require(
+    this.#require(
       Number.isInteger(index) && index >= 0 && index < type.length,
       `${array.name}[${index}] is outside`,
     );
@@ -182,35 +185,35 @@ class Validator {
   }
 
   /** Checks an expression; returns its type. */
-  private expr(expr: Expr): IrType {
-    const is = (of: Expr, mustBe: IrType, where: string): void => this.same(this.expr(of), mustBe, where);
+  #expr(expr: Expr): IrType {
+    const is = (of: Expr, mustBe: IrType, where: string): void => this.#same(this.#expr(of), mustBe, where);
     switch (expr.kind) {
       case 'const':
-        this.require(constantFits(expr), `the constant ${expr.value} is no ${build.showType(expr.type)}`);
+        this.#require(constantFits(expr), `the constant ${expr.value} is no ${build.showType(expr.type)}`);
         break;
       case 'variable':
-        this.use(expr.variable);
-        this.same(expr.type, expr.variable.type, expr.variable.name);
+        this.#use(expr.variable);
+        this.#same(expr.type, expr.variable.type, expr.variable.name);
         break;
       case 'builtin':
-        this.same(expr.type, build.u32, expr.name);
+        this.#same(expr.type, build.u32, expr.name);
         break;
       case 'unary':
       case 'bits':
         if (expr.kind === 'unary') is(expr.arg, expr.type, expr.op);
-        else this.expr(expr.arg);
+        else this.#expr(expr.arg);
         break;
       case 'convert':
-        this.require(
-          this.expr(expr.arg).kind === 'value' && expr.type.kind === 'value',
+        this.#require(
+          this.#expr(expr.arg).kind === 'value' && expr.type.kind === 'value',
           'only values convert',
         );
         break;
       case 'binary': {
-        const left = this.expr(expr.left);
+        const left = this.#expr(expr.left);
         const shift = expr.op === '<<' || expr.op === '>>';
         is(expr.right, shift ? build.u32 : left, expr.op);
-        this.same(expr.type, build.isComparison(expr.op) ? build.bool : left, expr.op);
+        this.#same(expr.type, build.isComparison(expr.op) ? build.bool : left, expr.op);
         break;
       }
       case 'select':
@@ -222,54 +225,54 @@ class Validator {
         for (const arg of expr.args) is(arg, expr.type, expr.name);
         break;
       case 'register':
-        this.same(expr.type, this.element(expr.array, expr.index), expr.array.name);
+        this.#same(expr.type, this.#element(expr.array, expr.index), expr.array.name);
         break;
       case 'lane': {
         is(expr.vector, build.v16, 'lane');
         const lanes = laneCount(expr.type);
-        this.require(expr.index >= 0 && expr.index < lanes, `lane ${expr.index} of ${lanes}`);
+        this.#require(expr.index >= 0 && expr.index < lanes, `lane ${expr.index} of ${lanes}`);
         break;
       }
       case 'pack':
-        this.same(expr.type, build.v16, 'pack');
-        this.require(
+        this.#same(expr.type, build.v16, 'pack');
+        this.#require(
           expr.lanes.length === laneCount(build.valueType(expr.of)),
           `pack has ${expr.lanes.length} lanes`,
         );
-        for (const lane of expr.lanes) this.expr(lane);
+        for (const lane of expr.lanes) this.#expr(lane);
         break;
       case 'offset': {
         is(expr.pointer, expr.type, 'offset');
-        const index = build.valueName(this.expr(expr.index));
-        this.require(index === 'u32' || index === 'i32', `an offset is ${index}`);
+        const index = build.valueName(this.#expr(expr.index));
+        this.#require(index === 'u32' || index === 'i32', `an offset is ${index}`);
         break;
       }
       case 'index':
         is(expr.value, expr.type, 'index');
-        this.require(expr.indices.length === expr.extents.length, 'an index has more extents than parts');
-        for (const index of expr.indices) this.expr(index);
+        this.#require(expr.indices.length === expr.extents.length, 'an index has more extents than parts');
+        for (const index of expr.indices) this.#expr(index);
         break;
       case 'view':
-        this.require(
-          this.expr(expr.pointer).kind === 'pointer' && expr.type.kind === 'pointer',
+        this.#require(
+          this.#expr(expr.pointer).kind === 'pointer' && expr.type.kind === 'pointer',
           'view of no pointer',
         );
         break;
       case 'field': {
-        this.use(expr.window);
+        this.#use(expr.window);
         is(expr.rank, build.u32, 'the rank of a window');
         const { type } = expr.window;
         const known = type.kind === 'peers' && type.layout.fields.includes(expr.field);
-        this.require(known, `${expr.window.name} has no field ${expr.field.name}`);
-        this.same(expr.type, build.pointerType(expr.field.type, 'global'), expr.field.name);
+        this.#require(known, `${expr.window.name} has no field ${expr.field.name}`);
+        this.#same(expr.type, build.pointerType(expr.field.type, 'global'), expr.field.name);
       }
     }
     return expr.type;
   }
 
   /** Checks that an effect's operands are what its entry takes; returns the type of its result. */
-  private effect(effect: Effect): IrType {
-    for (const operand of operands(effect)) this.expr(operand);
+  #effect(effect: Effect): IrType {
+    for (const operand of operands(effect)) this.#expr(operand);
     const { takes, options, returns } = operations[effect.op];
     const kept = new Map<string, unknown>(Object.entries(effect));
     const typeOf = (name: string): IrType => {
@@ -280,17 +283,18 @@ class Validator {
       const where = `${name} of ${effect.op}`;
       const is = kept.get(name);
       if (operand.kind === 'choice')
-        this.require(
+        this.#require(
           operand.of.some((word) => word === is),
           `${where} is ${is}`,
         );
-      else if (operand.kind === 'count') this.require(typeof is === 'number', `${where} is no number`);
-      else if (!isExpr(is)) this.require(false, `${where} is missing`);
-      else if (operand.kind === 'like') this.same(is.type, typeOf(operand.operand), where);
-      else if (operand.kind === 'pointer') this.require(is.type.kind === 'pointer', `${where} is no pointer`);
+      else if (operand.kind === 'count') this.#require(typeof is === 'number', `${where} is no number`);
+      else if (!isExpr(is)) this.#require(false, `${where} is missing`);
+      else if (operand.kind === 'like') this.#same(is.type, typeOf(operand.operand), where);
+      else if (operand.kind === 'pointer')
+        this.#require(is.type.kind === 'pointer', `${where} is no pointer`);
       else {
         const type = build.valueName(is.type);
-        this.require(
+        this.#require(
           type !== undefined && operand.types.includes(type),
           `${where} is ${build.showType(is.type)}`,
         );

@@ -18,13 +18,21 @@ import type { RunningProxy, SharedWindow, World } from '../world/index.js';
 import { type Tensor, wrap } from './tensor.js';
 
 export class Carried {
+  readonly #windows: ReadonlyMap<WindowPlan, SharedWindow>;
+  readonly #buffers: ReadonlyMap<BufferPlan, Memory>;
+  readonly #wire: Wire | null;
+
   private constructor(
     readonly plan: Plan,
     readonly steps: Readonly<Record<Phase, readonly LoadedStep[]>>,
-    private readonly windows: ReadonlyMap<WindowPlan, SharedWindow>,
-    private readonly buffers: ReadonlyMap<BufferPlan, Memory>,
-    private readonly wire: Wire | null,
-  ) {}
+    windows: ReadonlyMap<WindowPlan, SharedWindow>,
+    buffers: ReadonlyMap<BufferPlan, Memory>,
+    wire: Wire | null,
+  ) {
+    this.#windows = windows;
+    this.#buffers = buffers;
+    this.#wire = wire;
+  }
 
   /** Every rank of the world calls it with its plan of the same layer. */
   static async out(world: World, plan: Plan, waitMs: number): Promise<Carried> {
@@ -66,7 +74,7 @@ export class Carried {
   }
 
   tensor({ in: memory, offset, dtype, shape }: View): Tensor {
-    return wrap(this.address(memory) + offset, dtype, shape);
+    return wrap(this.#address(memory) + offset, dtype, shape);
   }
 
   /** What a kernel recorded when it gave up waiting; null where none did. */
@@ -80,25 +88,25 @@ export class Carried {
 
   /** Why the rank's proxy moves nothing any more. */
   get stopped(): Error | null {
-    return this.wire?.proxy.error ?? null;
+    return this.#wire?.proxy.error ?? null;
   }
 
   /** Frees the memory. No rank may still use it. */
   async close(): Promise<void> {
-    await this.wire?.proxy.stop();
-    this.wire?.memory.free();
-    for (const buffer of this.buffers.values()) buffer.free();
-    for (const window of this.windows.values()) window.close();
+    await this.#wire?.proxy.stop();
+    this.#wire?.memory.free();
+    for (const buffer of this.#buffers.values()) buffer.free();
+    for (const window of this.#windows.values()) window.close();
   }
 
-  private address(of: WindowPlan | WirePlan | BufferPlan): number {
+  #address(of: WindowPlan | WirePlan | BufferPlan): number {
     switch (of.kind) {
       case 'window':
-        return this.windows.get(of)!.own.address;
+        return this.#windows.get(of)!.own.address;
       case 'wire':
-        return this.wire!.memory.address;
+        return this.#wire!.memory.address;
       case 'buffer':
-        return this.buffers.get(of)!.address;
+        return this.#buffers.get(of)!.address;
     }
   }
 }

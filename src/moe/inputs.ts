@@ -10,17 +10,18 @@ export class Inputs {
   readonly #staging = new Map<string, OwnedTensor>();
   /** What a row's address must be a multiple of: rows are moved by the widest unit that divides their bytes. */
   readonly #units: readonly number[];
+  readonly #device: Device;
+  readonly #layer: Layer;
 
-  constructor(
-    private readonly device: Device,
-    private readonly layer: Layer,
-  ) {
+  constructor(device: Device, layer: Layer) {
+    this.#device = device;
+    this.#layer = layer;
     this.#units = layer.payloads.map(({ rowBytes }) => unitBytes[widestUnit(rowBytes)]);
   }
 
   /** Checks what a dispatch was given, and notes it in `round`. */
   take(inputs: DispatchInputs, round: Round, stream: Stream): void {
-    const { layer } = this;
+    const layer = this.#layer;
     round.tokens = requireDispatchInputs(layer, inputs);
     if (layer.weights && inputs.topkWeights === undefined) {
       const possible = 'given; create the ExpertParallel with weights: false to do without';
@@ -52,7 +53,7 @@ export class Inputs {
     if ('data' in input) return input.data;
     let staging = this.#staging.get(name);
     if (staging === undefined) {
-      staging = emptyTensor(this.device, dtype, [this.layer.maxTokens, rowLength], `staged ${name}`);
+      staging = emptyTensor(this.#device, dtype, [this.#layer.maxTokens, rowLength], `staged ${name}`);
       this.#staging.set(name, staging);
     }
     const bytes = new Uint8Array(input.buffer, input.byteOffset, input.byteLength);

@@ -45,11 +45,15 @@ export class MicroBatch {
   #x: Tensor | null = null;
   #sent: Dispatched | null = null;
 
+  /** A launch that is not programmatic. */
+  readonly #adds: Add;
+
   private constructor(
     readonly parts: Parts,
-    /** A launch that is not programmatic. */
-    private readonly add: Add,
-  ) {}
+    adds: Add,
+  ) {
+    this.#adds = adds;
+  }
 
   /** Every rank of the world calls it. */
   static async create(world: World, plan: LayerPlan, options: MoeLayerOptions): Promise<MicroBatch> {
@@ -134,7 +138,7 @@ export class MicroBatch {
   }
 
   #add(to: Tensor, from: Tensor, rows: number, stream: Stream): void {
-    const { set, launch } = this.add;
+    const { set, launch } = this.#adds;
     set.to(to.data);
     set.from(from.data);
     set.vectors((rows * to.shape[1]!) / 8);

@@ -6,11 +6,19 @@ import type { World } from '../world/index.js';
 import { emptyTensor, type OwnedTensor, type Tensor, wrap } from './tensor.js';
 
 export class Narrow {
+  readonly #x: OwnedTensor;
+  readonly #scales: OwnedTensor;
+  readonly #site: CallSite<(typeof narrowRows)['cuda']['kernel']['params']>;
+
   private constructor(
-    private readonly x: OwnedTensor,
-    private readonly scales: OwnedTensor,
-    private readonly site: CallSite<(typeof narrowRows)['cuda']['kernel']['params']>,
-  ) {}
+    x: OwnedTensor,
+    scales: OwnedTensor,
+    site: CallSite<(typeof narrowRows)['cuda']['kernel']['params']>,
+  ) {
+    this.#x = x;
+    this.#scales = scales;
+    this.#site = site;
+  }
 
   static async create({ device, rank }: World, maxTokens: number, hidden: number): Promise<Narrow> {
     const { kernel, blocks, threads } = narrowRows[device.kind];
@@ -25,17 +33,17 @@ export class Narrow {
   /** The payloads of these rows; the next call writes them again. */
   payloads(rows: Tensor, stream: Stream): Readonly<Record<'x' | 'scales', Tensor>> {
     const [tokens = 0, hidden = 0] = rows.shape;
-    this.site.set.from(rows.data);
-    this.site.set.units((tokens * hidden) / 16);
-    this.site.launch(stream);
+    this.#site.set.from(rows.data);
+    this.#site.set.units((tokens * hidden) / 16);
+    this.#site.launch(stream);
     return {
-      x: wrap(this.x.data, 'e4m3', [tokens, hidden]),
-      scales: wrap(this.scales.data, 'f32', [tokens, hidden / scaleBlock]),
+      x: wrap(this.#x.data, 'e4m3', [tokens, hidden]),
+      scales: wrap(this.#scales.data, 'f32', [tokens, hidden / scaleBlock]),
     };
   }
 
   dispose(): void {
-    this.x.free();
-    this.scales.free();
+    this.#x.free();
+    this.#scales.free();
   }
 }

@@ -28,28 +28,28 @@ interface Parts {
 export class Blocks {
   /** Those whose threads run. */
   readonly live = new Set<Block>();
-  private readonly machine: Machine;
-  private readonly statistics: Statistics;
-  private readonly starters: BlockStarter[];
+  readonly #machine: Machine;
+  readonly #statistics: Statistics;
+  readonly #starters: BlockStarter[];
   /** Threads that have ended, by rank and kernel. */
-  private readonly spareThreads: Map<Compiled, Thread[]>[];
-  private readonly spareShared = new Map<number, SimBuffer[]>();
-  private nextBlock = 0;
+  readonly #spareThreads: Map<Compiled, Thread[]>[];
+  readonly #spareShared = new Map<number, SimBuffer[]>();
+  #nextBlock = 0;
 
   constructor({ machine, statistics, ranks, residentBlocks }: Parts) {
-    this.machine = machine;
-    this.statistics = statistics;
-    this.spareThreads = Array.from({ length: ranks }, () => new Map());
-    this.starters = Array.from(
+    this.#machine = machine;
+    this.#statistics = statistics;
+    this.#spareThreads = Array.from({ length: ranks }, () => new Map());
+    this.#starters = Array.from(
       { length: ranks },
       (_, rank) =>
-        new BlockStarter(rank, residentBlocks, machine.schedule, (launch) => this.startBlock(launch)),
+        new BlockStarter(rank, residentBlocks, machine.schedule, (launch) => this.#startBlock(launch)),
     );
   }
 
   launch(launch: Launch): void {
-    launch.startStep = this.machine.steps;
-    this.starters[launch.home]!.add(launch);
+    launch.startStep = this.#machine.steps;
+    this.#starters[launch.home]!.add(launch);
   }
 
   liveThreads(): number {
@@ -63,25 +63,25 @@ export class Blocks {
     for (const block of this.live) if (block.launch.home === rank) this.live.delete(block);
   }
 
-  private startBlock(launch: Launch): void {
+  #startBlock(launch: Launch): void {
     const { compiled } = launch;
     const index = launch.nextBlock++;
-    const shared = this.takeShared(launch.home, compiled);
-    const block = new Block(this.nextBlock++, launch, index, shared, this.machine.newThreads(launch.block));
+    const shared = this.#takeShared(launch.home, compiled);
+    const block = new Block(this.#nextBlock++, launch, index, shared, this.#machine.newThreads(launch.block));
     launch.liveBlocks++;
-    this.machine.detector?.blockStarted(block.id, launch.id, index, block.firstThread, launch.block);
-    if (compiled.isGenerator) this.startThreads(block);
-    else this.runToEnd(block);
+    this.#machine.detector?.blockStarted(block.id, launch.id, index, block.firstThread, launch.block);
+    if (compiled.isGenerator) this.#startThreads(block);
+    else this.#runToEnd(block);
   }
 
-  private startThreads(block: Block): void {
+  #startThreads(block: Block): void {
     const { launch } = block;
-    const spare = this.spareThreads[launch.home]!.get(launch.compiled);
+    const spare = this.#spareThreads[launch.home]!.get(launch.compiled);
     block.live = launch.block;
     for (let i = 0; i < launch.block; i++) {
       let thread = spare?.pop();
       if (thread === undefined) {
-        thread = new Thread(block, i, launch.home, this.machine);
+        thread = new Thread(block, i, launch.home, this.#machine);
         thread.iterator = launch.compiled.run(thread);
       } else {
         thread.become(block, i);
@@ -90,15 +90,15 @@ export class Blocks {
       block.threads.push(thread);
     }
     this.live.add(block);
-    for (const thread of block.threads) this.machine.schedule.add(thread);
+    for (const thread of block.threads) this.#machine.schedule.add(thread);
   }
 
   /** A kernel that never waits: its threads run one after the other, as one step each. */
-  private runToEnd(block: Block): void {
+  #runToEnd(block: Block): void {
     const { launch } = block;
     const { run } = launch.compiled;
-    const thread = new Thread(block, 0, launch.home, this.machine);
-    this.machine.steps += launch.block - 1;
+    const thread = new Thread(block, 0, launch.home, this.#machine);
+    this.#machine.steps += launch.block - 1;
     try {
       for (let i = 0; i < launch.block; i++) {
         thread.index = i;
@@ -108,7 +108,7 @@ export class Blocks {
       this.end(block);
     } catch (error) {
       block.live = 1;
-      this.machine.failed(thread, error);
+      this.#machine.failed(thread, error);
     }
   }
 
@@ -116,13 +116,13 @@ export class Blocks {
   end(block: Block): void {
     const { launch } = block;
     this.live.delete(block);
-    this.machine.detector?.blockEnded(block.id);
-    this.giveShared(block.shared);
-    if (launch.compiled.isGenerator && launch.error === null) this.keepThreads(block);
+    this.#machine.detector?.blockEnded(block.id);
+    this.#giveShared(block.shared);
+    if (launch.compiled.isGenerator && launch.error === null) this.#keepThreads(block);
     this.release(block);
     launch.liveBlocks--;
-    this.starters[launch.home]!.blockEnded();
-    if (launch.liveBlocks === 0 && launch.nextBlock === launch.grid) this.endLaunch(launch);
+    this.#starters[launch.home]!.blockEnded();
+    if (launch.liveBlocks === 0 && launch.nextBlock === launch.grid) this.#endLaunch(launch);
   }
 
   /** It has called releaseNext, or ended. */
@@ -133,89 +133,95 @@ export class Blocks {
     if (++launch.releasedBlocks === launch.grid) launch.onReleased();
   }
 
-  private endLaunch(launch: Launch): void {
+  #endLaunch(launch: Launch): void {
     launch.ended = true;
-    launch.endStep = this.machine.steps;
+    launch.endStep = this.#machine.steps;
     launch.previous = null;
-    this.machine.detector?.launchEnded(launch.id);
-    this.statistics.ended(launch);
+    this.#machine.detector?.launchEnded(launch.id);
+    this.#statistics.ended(launch);
     launch.onEnd();
     for (const thread of launch.followers.splice(0)) {
-      this.machine.detector?.awaitPrevious(thread.id);
-      this.machine.makeReady(thread);
+      this.#machine.detector?.awaitPrevious(thread.id);
+      this.#machine.makeReady(thread);
     }
   }
 
-  private keepThreads(block: Block): void {
+  #keepThreads(block: Block): void {
     const { compiled, home } = block.launch;
-    const spare = this.spareThreads[home]!;
+    const spare = this.#spareThreads[home]!;
     const kept = spare.get(compiled);
     if (kept === undefined) spare.set(compiled, block.threads);
     else for (const thread of block.threads) kept.push(thread);
   }
 
-  private takeShared(rank: number, compiled: Compiled): SimBuffer | null {
+  #takeShared(rank: number, compiled: Compiled): SimBuffer | null {
     if (compiled.sharedBytes === 0) return null;
     // Buffers are reused where nobody tells one block's memory from another's.
-    const spare = this.spareShared.get(compiled.sharedBytes)?.pop();
+    const spare = this.#spareShared.get(compiled.sharedBytes)?.pop();
     if (spare !== undefined) return spare;
-    const buffer = this.machine.newBuffer(rank, compiled.sharedBytes, 'shared memory');
+    const buffer = this.#machine.newBuffer(rank, compiled.sharedBytes, 'shared memory');
     for (const { variable, offset, elementBytes, length } of compiled.shared) {
       buffer.name(variable.name, offset, elementBytes, length);
     }
-    if (this.machine.mode === 'checked') buffer.poison(0, compiled.sharedBytes);
+    if (this.#machine.mode === 'checked') buffer.poison(0, compiled.sharedBytes);
     return buffer;
   }
 
-  private giveShared(buffer: SimBuffer | null): void {
-    if (buffer === null || this.machine.mode === 'checked') return;
-    const spare = this.spareShared.get(buffer.bytes);
-    if (spare === undefined) this.spareShared.set(buffer.bytes, [buffer]);
+  #giveShared(buffer: SimBuffer | null): void {
+    if (buffer === null || this.#machine.mode === 'checked') return;
+    const spare = this.#spareShared.get(buffer.bytes);
+    if (spare === undefined) this.#spareShared.set(buffer.bytes, [buffer]);
     else spare.push(buffer);
   }
 }
 
 /** Starts a rank's blocks as room allows: in order of launch and index, or as the schedule likes. */
 class BlockStarter extends Agent {
-  private readonly launches: Launch[] = [];
-  private resident = 0;
-  private queued = false;
+  readonly #launches: Launch[] = [];
+  #resident = 0;
+  #queued = false;
   override readonly startsBlocks = true;
   readonly key: string;
+  readonly #limit: number;
+  readonly #schedule: Schedule;
+  readonly #start: (launch: Launch) => void;
 
   constructor(
     readonly rank: number,
-    private readonly limit: number,
-    private readonly schedule: Schedule,
-    private readonly start: (launch: Launch) => void,
+    limit: number,
+    schedule: Schedule,
+    start: (launch: Launch) => void,
   ) {
     super();
+    this.#limit = limit;
+    this.#schedule = schedule;
+    this.#start = start;
     this.key = `rank ${rank} blocks`;
   }
 
   add(launch: Launch): void {
-    this.launches.push(launch);
-    this.kick();
+    this.#launches.push(launch);
+    this.#kick();
   }
 
   blockEnded(): void {
-    this.resident--;
-    this.kick();
+    this.#resident--;
+    this.#kick();
   }
 
-  private kick(): void {
-    if (this.queued || this.launches.length === 0 || this.resident >= this.limit) return;
-    this.queued = true;
-    this.schedule.add(this);
+  #kick(): void {
+    if (this.#queued || this.#launches.length === 0 || this.#resident >= this.#limit) return;
+    this.#queued = true;
+    this.#schedule.add(this);
   }
 
   run(): void {
-    this.queued = false;
-    const launch = this.launches[0];
-    if (launch === undefined || this.resident >= this.limit) return;
-    this.resident++;
-    if (launch.nextBlock + 1 === launch.grid) this.launches.shift();
-    this.start(launch);
-    this.kick();
+    this.#queued = false;
+    const launch = this.#launches[0];
+    if (launch === undefined || this.#resident >= this.#limit) return;
+    this.#resident++;
+    if (launch.nextBlock + 1 === launch.grid) this.#launches.shift();
+    this.#start(launch);
+    this.#kick();
   }
 }

@@ -26,39 +26,39 @@ interface Parts {
 }
 
 export class Copies {
-  private readonly engine: CopyEngine;
-  private readonly issuer: Issuer;
-  private readonly detector: Detector | null;
-  private readonly log: FindingLog;
-  private readonly posted: PostedCopies;
-  private group = 0;
-  private committed: number[] = [];
+  readonly #engine: CopyEngine;
+  readonly #issuer: Issuer;
+  readonly #detector: Detector | null;
+  readonly #log: FindingLog;
+  readonly #posted: PostedCopies;
+  #group = 0;
+  #committed: number[] = [];
 
   constructor({ engine, issuer, hub }: Parts) {
-    this.engine = engine;
-    this.issuer = issuer;
-    this.detector = hub.detector;
-    this.log = hub.log;
-    this.posted = new PostedCopies(hub.detector === null ? null : hub.random);
+    this.#engine = engine;
+    this.#issuer = issuer;
+    this.#detector = hub.detector;
+    this.#log = hub.log;
+    this.#posted = new PostedCopies(hub.detector === null ? null : hub.random);
   }
 
   /** A copy that its group's end awaits. */
   post(to: SimBuffer, toAt: number, from: SimBuffer, fromAt: number, bytes: number, site: number): void {
     const copy = { to, toAt, from, fromAt, bytes };
-    if (!this.mayPost(copy, site)) return;
-    this.issued(copy, this.group, site);
-    this.posted.post(copy, this.group, { move: (piece) => this.move(piece), landed: () => {} });
+    if (!this.#mayPost(copy, site)) return;
+    this.#issued(copy, this.#group, site);
+    this.#posted.post(copy, this.#group, { move: (piece) => this.#move(piece), landed: () => {} });
   }
 
   commit(): void {
-    this.committed.push(this.group++);
+    this.#committed.push(this.#group++);
   }
 
   wait(pending: number, readsOnly: boolean): void {
-    const done = this.committed.at(-1 - pending);
+    const done = this.#committed.at(-1 - pending);
     if (done === undefined) return;
-    this.posted.finish(done);
-    this.detector?.copiesAwaited(this.issuer.id, this.engine, done, readsOnly);
+    this.#posted.finish(done);
+    this.#detector?.copiesAwaited(this.#issuer.id, this.#engine, done, readsOnly);
   }
 
   /** A bulk load that arrives at an mbarrier. */
@@ -72,41 +72,41 @@ export class Copies {
     barrierAt: number,
     site: number,
   ): void {
-    const mbarrier = this.issuer.mbarrier(barrierAt);
+    const mbarrier = this.#issuer.mbarrier(barrierAt);
     const copy = { to, toAt, from, fromAt, bytes };
-    const group = this.group++;
+    const group = this.#group++;
     const landed = () => {
-      const { id, block } = this.issuer;
+      const { id, block } = this.#issuer;
       const place = { buffer: barrier, offset: barrierAt };
-      this.detector?.bulkArrived(id, group, place, block.launch.firstSite + site);
+      this.#detector?.bulkArrived(id, group, place, block.launch.firstSite + site);
       mbarrier.landed(bytes);
     };
-    if (!this.mayPost(copy, site)) {
+    if (!this.#mayPost(copy, site)) {
       landed();
       return;
     }
-    this.issued(copy, group, site);
-    mbarrier.loads.post(copy, group, { move: (piece) => this.move(piece), landed });
+    this.#issued(copy, group, site);
+    mbarrier.loads.post(copy, group, { move: (piece) => this.#move(piece), landed });
   }
 
   /** The thread has run to its end, and its copies with it. */
   end(): void {
-    this.posted.finish(this.group);
-    this.group = 0;
-    this.committed = [];
+    this.#posted.finish(this.#group);
+    this.#group = 0;
+    this.#committed = [];
   }
 
-  private issued({ to, toAt, from, fromAt, bytes }: Posted, group: number, site: number): void {
-    const { id, block } = this.issuer;
+  #issued({ to, toAt, from, fromAt, bytes }: Posted, group: number, site: number): void {
+    const { id, block } = this.#issuer;
     const [source, target] = [
       { buffer: from, offset: fromAt },
       { buffer: to, offset: toAt },
     ];
-    this.detector?.copyIssued(id, this.engine, group, source, target, bytes, block.launch.firstSite + site);
+    this.#detector?.copyIssued(id, this.#engine, group, source, target, bytes, block.launch.firstSite + site);
   }
 
-  private mayPost({ to, toAt, from, fromAt, bytes }: Posted, site: number): boolean {
-    if (this.detector === null) return true;
+  #mayPost({ to, toAt, from, fromAt, bytes }: Posted, site: number): boolean {
+    if (this.#detector === null) return true;
     const access = { kind: 'read', order: 'weak', scope: 'cta', bytes, site } as const;
     let may = true;
     for (const [buffer, offset, kind] of [
@@ -115,26 +115,26 @@ export class Copies {
     ] as const) {
       const outside = offset < 0 || offset + bytes > buffer.bytes || buffer.freed;
       if (!outside && offset % 16 === 0 && bytes % 16 === 0) continue;
-      this.issuer.refuse({ ...access, kind, bytes: outside ? bytes : 16 }, buffer, offset);
+      this.#issuer.refuse({ ...access, kind, bytes: outside ? bytes : 16 }, buffer, offset);
       may = false;
     }
     if (may && !from.isInitialised(fromAt, bytes)) {
-      this.log.add({
+      this.#log.add({
         kind: 'uninitialised-read',
         buffer: from.purpose,
         location: from.describe(from.firstUninitialised(fromAt, bytes)),
-        access: this.issuer.report(access),
+        access: this.#issuer.report(access),
       });
     }
     if (may) to.markInitialised(toAt, bytes);
     return may;
   }
 
-  private move({ to, toAt, from, fromAt, bytes }: Posted): void {
+  #move({ to, toAt, from, fromAt, bytes }: Posted): void {
     to.u8.set(from.u8.subarray(fromAt, fromAt + bytes), toAt);
-    const { traffic } = this.issuer.block.launch;
-    if (to.rank !== this.issuer.rank) traffic[0]! += bytes;
-    if (from.rank !== this.issuer.rank) traffic[1]! += bytes;
-    this.issuer.wrote(to, toAt, bytes);
+    const { traffic } = this.#issuer.block.launch;
+    if (to.rank !== this.#issuer.rank) traffic[0]! += bytes;
+    if (from.rank !== this.#issuer.rank) traffic[1]! += bytes;
+    this.#issuer.wrote(to, toAt, bytes);
   }
 }

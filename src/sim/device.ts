@@ -54,97 +54,99 @@ export class SimDevice implements Device {
   readonly memoryBytes = maxBufferBytes;
   readonly model = 'simulated GPU';
   readonly cacheBytes = 0;
-  private readonly live = new Set<SimMemory>();
-  private disposed = false;
-  private readonly streams = new Set<SimStream>();
+  readonly #live = new Set<SimMemory>();
+  #disposed = false;
+  readonly #streams = new Set<SimStream>();
+  readonly #shared: Shared;
 
   constructor(
     readonly rank: number,
-    private readonly shared: Shared,
+    shared: Shared,
   ) {
+    this.#shared = shared;
     this.description = `simulated GPU #${rank} (${shared.engine.mode})`;
   }
 
-  private requireLive(): void {
-    if (this.disposed) throw new DisposedError(`the ${this.description}`);
+  #requireLive(): void {
+    if (this.#disposed) throw new DisposedError(`the ${this.description}`);
   }
 
-  private place(bytes: number, purpose: string): SimMemory {
-    this.requireLive();
+  #place(bytes: number, purpose: string): SimMemory {
+    this.#requireLive();
     requireInteger('bytes', bytes, 1, maxBufferBytes);
     requireText('purpose', purpose);
-    const memory = new SimMemory(this.shared, this.shared.engine.newBuffer(this.rank, bytes, purpose), () =>
-      this.live.delete(memory),
+    const memory = new SimMemory(this.#shared, this.#shared.engine.newBuffer(this.rank, bytes, purpose), () =>
+      this.#live.delete(memory),
     );
-    this.live.add(memory);
+    this.#live.add(memory);
     return memory;
   }
 
   allocate(bytes: number, purpose: string): Memory {
-    const memory = this.place(bytes, purpose);
-    if (this.shared.engine.mode === 'checked') memory.buffer.poison(0, bytes);
+    const memory = this.#place(bytes, purpose);
+    if (this.#shared.engine.mode === 'checked') memory.buffer.poison(0, bytes);
     return memory;
   }
 
   allocateWindow(bytes: number, purpose: string, fills: readonly Fill[] = []): WindowMemory {
     requireFills(fills, requireInteger('bytes', bytes, 1, maxBufferBytes));
-    const window = this.place(bytes, purpose);
+    const window = this.#place(bytes, purpose);
     for (const { offset, bytes, value } of fills) window.buffer.u8.fill(value, offset, offset + bytes);
     return window;
   }
 
   allocateMapped(bytes: number, purpose: string): MappedMemory {
-    const { buffer, address, free } = this.place(bytes, purpose);
-    const { engine, sites } = this.shared;
-    const host = this.shared.host.memory(new SimHostView(engine, sites, buffer));
+    const { buffer, address, free } = this.#place(bytes, purpose);
+    const { engine, sites } = this.#shared;
+    const host = this.#shared.host.memory(new SimHostView(engine, sites, buffer));
     return { address, bytes, host, raw: buffer.u8.subarray(0, bytes), free };
   }
 
   async openWindow(handle: Uint8Array): Promise<PeerMemory> {
-    this.requireLive();
+    this.#requireLive();
     if (!(handle instanceof Uint8Array)) throw new ArgumentError('handle', handle, 'the handle of a window');
     const [kind, machine, address] = new TextDecoder().decode(handle).split(' ');
-    if (kind !== 'sim' || Number(machine) !== this.shared.machine) {
+    if (kind !== 'sim' || Number(machine) !== this.#shared.machine) {
       throw new ArgumentError('handle', handle, 'the handle of a window of the same simulated machine');
     }
-    this.shared.addresses.find('handle', Number(address), 0);
+    this.#shared.addresses.find('handle', Number(address), 0);
     return { address: Number(address), close: () => {} };
   }
 
   async load(module: IrModule): Promise<Program> {
-    this.requireLive();
+    this.#requireLive();
     requireModule('module', module);
-    const compiled = compile(this.shared.substitute(module), this.shared.engine.mode);
+    const compiled = compile(this.#shared.substitute(module), this.#shared.engine.mode);
     return {
       module,
       launcher: (shape) => {
         requireObject('shape', shape);
-        return new SimLauncher(this.rank, this.shared, compiled, shape);
+        return new SimLauncher(this.rank, this.#shared, compiled, shape);
       },
     };
   }
 
   createStream(): Stream {
-    this.requireLive();
-    const stream = new SimStream(this.rank, this.shared.engine, this.shared.addresses);
-    this.streams.add(stream);
+    this.#requireLive();
+    const stream = new SimStream(this.rank, this.#shared.engine, this.#shared.addresses);
+    this.#streams.add(stream);
     return stream;
   }
 
   createEvent(): Event {
-    this.requireLive();
+    this.#requireLive();
     return new SimEvent();
   }
 
   /** At once: memory that is gone makes a simulated kernel fail, not the process. */
   async settle(): Promise<void> {
     // What a killed rank had enqueued never runs.
-    await Promise.all([...this.streams].map((stream) => stream.synchronize().catch(() => {})));
+    await Promise.all([...this.#streams].map((stream) => stream.synchronize().catch(() => {})));
   }
 
   async dispose(): Promise<void> {
-    this.disposed = true;
-    for (const memory of [...this.live]) memory.free();
+    this.#disposed = true;
+    for (const memory of [...this.#live]) memory.free();
   }
 }
 
@@ -152,12 +154,16 @@ class SimMemory implements WindowMemory {
   readonly address: number;
   readonly bytes: number;
   readonly handle: Uint8Array;
+  readonly #shared: Shared;
+  readonly #onFree: () => void;
 
   constructor(
-    private readonly shared: Shared,
+    shared: Shared,
     readonly buffer: SimBuffer,
-    private readonly onFree: () => void,
+    onFree: () => void,
   ) {
+    this.#shared = shared;
+    this.#onFree = onFree;
     this.address = shared.addresses.place(buffer);
     this.bytes = buffer.bytes;
     this.handle = new TextEncoder().encode(`sim ${shared.machine} ${this.address}`);
@@ -166,14 +172,14 @@ class SimMemory implements WindowMemory {
   poison(offset: number, bytes: number): void {
     requireInteger('offset', offset, 0, this.bytes);
     requireInteger('bytes', bytes, 0, this.bytes - offset);
-    if (this.shared.engine.mode === 'checked') this.buffer.poison(offset, bytes);
+    if (this.#shared.engine.mode === 'checked') this.buffer.poison(offset, bytes);
   }
 
   readonly free = (): void => {
     if (this.buffer.freed) return;
     this.buffer.free();
-    this.shared.addresses.release(this.address);
-    this.onFree();
+    this.#shared.addresses.release(this.address);
+    this.#onFree();
   };
 }
 
@@ -184,65 +190,68 @@ interface Place {
 }
 
 class SimLauncher implements Launcher {
-  private readonly places = new Map<string, Place>();
-  private readonly args: unknown[] = [];
-  private readonly missing = new Set<string>();
-  private readonly block: number;
-  private readonly firstSite: number;
-  private readonly programmatic: boolean;
-  private grid: number;
+  readonly #places = new Map<string, Place>();
+  readonly #args: unknown[] = [];
+  readonly #missing = new Set<string>();
+  readonly #block: number;
+  readonly #firstSite: number;
+  readonly #programmatic: boolean;
+  #grid: number;
+  readonly #home: number;
+  readonly #shared: Shared;
+  readonly #compiled: Compiled;
+  readonly #shape: LaunchShape;
 
-  constructor(
-    private readonly home: number,
-    private readonly shared: Shared,
-    private readonly compiled: Compiled,
-    private readonly shape: LaunchShape,
-  ) {
-    this.grid = requireInteger('grid', shape.grid, 1, maxGrid);
-    this.block = requireInteger('block', shape.block, 1, compiled.module.maxThreads);
-    this.programmatic = shape.programmatic ?? false;
-    this.firstSite = shared.sites.register(compiled);
+  constructor(home: number, shared: Shared, compiled: Compiled, shape: LaunchShape) {
+    this.#home = home;
+    this.#shared = shared;
+    this.#compiled = compiled;
+    this.#shape = shape;
+    this.#grid = requireInteger('grid', shape.grid, 1, maxGrid);
+    this.#block = requireInteger('block', shape.block, 1, compiled.module.maxThreads);
+    this.#programmatic = shape.programmatic ?? false;
+    this.#firstSite = shared.sites.register(compiled);
     for (const param of compiled.module.entry.params) {
       const name = flatName(param);
-      this.places.set(name, { type: param.variable.type, at: this.args.length });
-      this.missing.add(name);
+      this.#places.set(name, { type: param.variable.type, at: this.#args.length });
+      this.#missing.add(name);
       const { kind } = param.variable.type;
-      this.args.push(...(kind === 'pointer' || kind === 'peers' ? [null, null] : [null]));
+      this.#args.push(...(kind === 'pointer' || kind === 'peers' ? [null, null] : [null]));
     }
   }
 
-  private placeOf(name: string): Place {
-    const place = this.places.get(name);
+  #placeOf(name: string): Place {
+    const place = this.#places.get(name);
     if (place === undefined) {
       throw new ArgumentError(
         'name',
         name,
-        `a parameter of kernel ${this.compiled.module.name}: ${[...this.places.keys()].join(', ') || 'it has none'}`,
+        `a parameter of kernel ${this.#compiled.module.name}: ${[...this.#places.keys()].join(', ') || 'it has none'}`,
       );
     }
     return place;
   }
 
   set(name: string, value: number | bigint): void {
-    const { type, at } = this.placeOf(name);
+    const { type, at } = this.#placeOf(name);
     if (type.kind === 'pointer') {
       if (typeof value !== 'bigint') requireInteger(name, value, 0, Number.MAX_SAFE_INTEGER);
-      const { buffer, offset } = this.shared.addresses.find(name, Number(value), 0);
+      const { buffer, offset } = this.#shared.addresses.find(name, Number(value), 0);
       if (offset % byteSize[type.to] !== 0) {
         throw new ArgumentError(name, value, `a multiple of ${byteSize[type.to]}, the size of ${type.to}`);
       }
-      this.args[at] = buffer;
-      this.args[at + 1] = offset;
+      this.#args[at] = buffer;
+      this.#args[at + 1] = offset;
     } else if (type.kind === 'value') {
-      this.args[at] = scalar(name, type.name, value);
+      this.#args[at] = scalar(name, type.name, value);
     } else {
       throw new ArgumentError(name, value, 'set with setWindow, as it is a window');
     }
-    this.missing.delete(name);
+    this.#missing.delete(name);
   }
 
   setWindow(name: string, window: Window): void {
-    const { type, at } = this.placeOf(name);
+    const { type, at } = this.#placeOf(name);
     if (type.kind !== 'peers') throw new ArgumentError(name, window, 'set with set, as it is not a window');
     requireObject(name, window, 'a window');
     if (!Array.isArray(window.bases))
@@ -250,36 +259,40 @@ class SimLauncher implements Launcher {
     const buffers: SimBuffer[] = [];
     const offsets: number[] = [];
     window.bases.forEach((base, rank) => {
-      const place = this.shared.addresses.find(`${name}.bases[${rank}]`, base, type.layout.bytes);
-      if (this.shared.engine.mode === 'checked') place.buffer.nameFields(type.layout, place.offset);
+      const place = this.#shared.addresses.find(`${name}.bases[${rank}]`, base, type.layout.bytes);
+      if (this.#shared.engine.mode === 'checked') place.buffer.nameFields(type.layout, place.offset);
       buffers.push(place.buffer);
       offsets.push(place.offset);
     });
-    this.args[at] = buffers;
-    this.args[at + 1] = offsets;
-    this.missing.delete(name);
+    this.#args[at] = buffers;
+    this.#args[at + 1] = offsets;
+    this.#missing.delete(name);
   }
 
   setGrid(grid: number): void {
-    this.grid = requireInteger('grid', grid, 1, maxGrid);
+    this.#grid = requireInteger('grid', grid, 1, maxGrid);
   }
 
   launch(stream: Stream): void {
-    if (this.missing.size > 0) {
+    if (this.#missing.size > 0) {
       throw new HeddleError(
         'HEDDLE_LAUNCH',
-        `kernel ${this.compiled.module.name} needs ${[...this.missing].join(', ')}: set every parameter before the launch`,
+        `kernel ${this.#compiled.module.name} needs ${[...this.#missing].join(', ')}: set every parameter before the launch`,
       );
     }
-    const { engine } = this.shared;
-    if (!(stream instanceof SimStream) || !stream.belongsTo(engine) || stream.rank !== this.home) {
-      throw new ArgumentError('stream', stream, `a stream of the simulated GPU #${this.home}`);
+    const { engine } = this.#shared;
+    if (!(stream instanceof SimStream) || !stream.belongsTo(engine) || stream.rank !== this.#home) {
+      throw new ArgumentError('stream', stream, `a stream of the simulated GPU #${this.#home}`);
     }
-    const { grid, block, compiled, home, firstSite } = this;
-    const args = this.args.slice();
-    const { rank } = this.shape;
+    const grid = this.#grid;
+    const block = this.#block;
+    const compiled = this.#compiled;
+    const home = this.#home;
+    const firstSite = this.#firstSite;
+    const args = this.#args.slice();
+    const { rank } = this.#shape;
     stream.launch({
-      programmatic: this.programmatic,
+      programmatic: this.#programmatic,
       make: (previous, on) => {
         return new Launch({
           ...{ id: engine.newNumber(), ordinal: engine.newOrdinal(home, 'launch'), stream: on },

@@ -61,34 +61,34 @@ export class Engine implements Machine {
   steps = 0;
   timeLimits = 0;
 
-  private readonly meetings: Meetings;
-  private readonly waits: Waits;
-  private readonly time: Time;
-  private readonly blocks: Blocks;
+  readonly #meetings: Meetings;
+  readonly #waits: Waits;
+  readonly #time: Time;
+  readonly #blocks: Blocks;
   /** Fast mode: threads in a loop that polls memory by itself. */
-  private readonly spinning: Thread[] = [];
-  private readonly deaths: { readonly rank: number; readonly atStep: number }[] = [];
-  private readonly stepLimit: number;
-  private turnPlanned = false;
-  private hostTold = false;
-  private idleTurns = 0;
-  private nextBuffer = 0;
-  private nextThread = 0;
+  readonly #spinning: Thread[] = [];
+  readonly #deaths: { readonly rank: number; readonly atStep: number }[] = [];
+  readonly #stepLimit: number;
+  #turnPlanned = false;
+  #hostTold = false;
+  #idleTurns = 0;
+  #nextBuffer = 0;
+  #nextThread = 0;
   /** The host thread that is taking its turn. */
-  private acting: HostThread | null = null;
+  #acting: HostThread | null = null;
   /** Host threads that found nothing to do. */
-  private readonly idleHosts = new Set<HostThread>();
+  readonly #idleHosts = new Set<HostThread>();
   /** Host threads that may hear of something from outside the machine; whether there ever were any. */
-  private outside = 0;
-  private connected = false;
+  #outside = 0;
+  #connected = false;
   /** When the machine last ran out of work, in milliseconds. */
-  private idleSince = 0;
+  #idleSince = 0;
   /** Counts what may have given one of them something to do. */
-  private moves = 0;
+  #moves = 0;
   /** The host programs that have accessed mapped memory, as threads of the detector, by rank. */
-  private readonly hostPrograms = new Map<number, number>();
-  private nextNumber = 0;
-  private readonly ordinals: Readonly<Record<'launch' | 'stream', number[]>>;
+  readonly #hostPrograms = new Map<number, number>();
+  #nextNumber = 0;
+  readonly #ordinals: Readonly<Record<'launch' | 'stream', number[]>>;
 
   constructor(options: EngineOptions) {
     this.mode = options.mode;
@@ -96,19 +96,19 @@ export class Engine implements Machine {
     this.random = options.random;
     this.log = options.log;
     this.detector = options.detector;
-    this.stepLimit = options.stepLimit;
+    this.#stepLimit = options.stepLimit;
     this.seen = new SimBuffer(-1, 'what an atomic load has read', -1, 16);
     this.killed = new Array(options.ranks).fill(false);
     const zeros = () => new Array<number>(options.ranks).fill(0);
-    this.ordinals = { launch: zeros(), stream: zeros() };
+    this.#ordinals = { launch: zeros(), stream: zeros() };
     const { schedule, detector, log, mode, ranks, residentBlocks } = options;
     const makeReady = (thread: Thread) => this.makeReady(thread);
-    this.meetings = new Meetings({ detector, log, schedule, makeReady });
-    this.waits = new Waits({ mode, makeReady });
-    this.time = new Time(makeReady);
-    this.blocks = new Blocks({ machine: this, statistics: this.statistics, ranks, residentBlocks });
+    this.#meetings = new Meetings({ detector, log, schedule, makeReady });
+    this.#waits = new Waits({ mode, makeReady });
+    this.#time = new Time(makeReady);
+    this.#blocks = new Blocks({ machine: this, statistics: this.statistics, ranks, residentBlocks });
     this.hosts = new Hosts(options.ranks, () => {
-      this.hostTold = true;
+      this.#hostTold = true;
       this.work();
     });
   }
@@ -116,41 +116,41 @@ export class Engine implements Machine {
   // Numbers, unique in the run.
 
   newBuffer(rank: number, bytes: number, purpose: string): SimBuffer {
-    return new SimBuffer(this.nextBuffer++, purpose, rank, bytes);
+    return new SimBuffer(this.#nextBuffer++, purpose, rank, bytes);
   }
 
   /** Counts the launches, or the streams, of a device. */
   newOrdinal(rank: number, of: 'launch' | 'stream'): number {
-    return this.ordinals[of][rank]!++;
+    return this.#ordinals[of][rank]!++;
   }
 
   newNumber(): number {
-    return this.nextNumber++;
+    return this.#nextNumber++;
   }
 
   /** Who accesses mapped memory now, from the host of `rank`. */
   hostThread(rank: number): number {
-    if (this.acting !== null) return this.acting.id;
-    let thread = this.hostPrograms.get(rank);
+    if (this.#acting !== null) return this.#acting.id;
+    let thread = this.#hostPrograms.get(rank);
     if (thread === undefined) {
-      thread = this.newHostThread(rank, null);
-      this.hostPrograms.set(rank, thread);
+      thread = this.#newHostThread(rank, null);
+      this.#hostPrograms.set(rank, thread);
     }
     return thread;
   }
 
   /** Whose program that is. */
   get hostProgram(): string {
-    return this.acting?.program.name ?? hostProgram;
+    return this.#acting?.program.name ?? hostProgram;
   }
 
   newThreads(count: number): number {
-    const first = this.nextThread;
-    this.nextThread += count;
+    const first = this.#nextThread;
+    this.#nextThread += count;
     return first;
   }
 
-  private newHostThread(rank: number, name: string | null): number {
+  #newHostThread(rank: number, name: string | null): number {
     const thread = this.newThreads(1);
     this.detector?.hostThreadStarted(thread, rank, name);
     return thread;
@@ -158,10 +158,10 @@ export class Engine implements Machine {
 
   /** Starts a thread of the host of `rank`, whose turns the schedule gives it. What it returns ends the thread. */
   startHost(rank: number, program: HostProgram): () => void {
-    const host = new HostThread(rank, this.newHostThread(rank, program.name), program, this);
+    const host = new HostThread(rank, this.#newHostThread(rank, program.name), program, this);
     if (program.hearsOutside) {
-      this.outside++;
-      this.connected = true;
+      this.#outside++;
+      this.#connected = true;
     }
     this.schedule.add(host);
     this.work();
@@ -171,42 +171,42 @@ export class Engine implements Machine {
   endHost(host: HostThread): void {
     if (host.ended) return;
     host.ended = true;
-    this.idleHosts.delete(host);
-    if (host.program.hearsOutside) this.outside--;
+    this.#idleHosts.delete(host);
+    if (host.program.hearsOutside) this.#outside--;
     this.detector?.hostThreadEnded(host.id, host.rank);
     this.work();
   }
 
   act(host: HostThread, turn: () => boolean): boolean {
-    this.acting = host;
-    host.saw = this.moves - 1; // its own step is no move
+    this.#acting = host;
+    host.saw = this.#moves - 1; // its own step is no move
     try {
       return turn();
     } finally {
-      this.acting = null;
+      this.#acting = null;
     }
   }
 
   /** It found nothing to do: it looks again when others have moved, or a little later. */
   hostIdles(host: HostThread): void {
-    this.moves--;
+    this.#moves--;
     // Checked mode looks at more moments than those at which nobody else can run.
     if (this.mode === 'checked' && !this.explores && this.random.below(8) !== 0) this.schedule.add(host);
-    else this.idleHosts.add(host);
+    else this.#idleHosts.add(host);
   }
 
   /** Which of `count` stores a host's load reads. Who reads an older one has to look again, though nothing moves. */
   pickHostStore(count: number): number {
     const choice = this.pickStore(count);
-    if (choice !== 0) this.moves++;
+    if (choice !== 0) this.#moves++;
     return choice;
   }
 
-  private wakeHosts(which: (host: HostThread) => boolean): boolean {
+  #wakeHosts(which: (host: HostThread) => boolean): boolean {
     let woken = false;
-    for (const host of this.idleHosts) {
+    for (const host of this.#idleHosts) {
       if (!which(host)) continue;
-      this.idleHosts.delete(host);
+      this.#idleHosts.delete(host);
       this.schedule.add(host);
       woken = true;
     }
@@ -217,81 +217,81 @@ export class Engine implements Machine {
 
   /** There may be something to do: makes sure that a turn comes. */
   work(): void {
-    this.idleTurns = 0;
-    this.moves++;
+    this.#idleTurns = 0;
+    this.#moves++;
     this.spins.stir();
-    this.planTurn();
+    this.#planTurn();
   }
 
-  private planTurn(later = false): void {
-    if (this.turnPlanned) return;
-    this.turnPlanned = true;
-    if (later) setTimeout(() => this.turn(), 1);
-    else soon(() => this.turn());
+  #planTurn(later = false): void {
+    if (this.#turnPlanned) return;
+    this.#turnPlanned = true;
+    if (later) setTimeout(() => this.#turn(), 1);
+    else soon(() => this.#turn());
   }
 
-  private turn(): void {
-    this.turnPlanned = false;
-    this.hostTold = false;
+  #turn(): void {
+    this.#turnPlanned = false;
+    this.#hostTold = false;
     for (let n = 0; n < stepsPerTurn; n++) {
-      if (this.hostTold) break;
+      if (this.#hostTold) break;
       const task = this.schedule.next();
       if (task === undefined) {
-        if (this.findWork()) continue;
-        this.idle();
+        if (this.#findWork()) continue;
+        this.#idle();
         return;
       }
       this.steps++;
-      this.moves++;
-      this.time.now++;
-      if (this.deaths.length > 0) this.dieOnTime();
+      this.#moves++;
+      this.#time.now++;
+      if (this.#deaths.length > 0) this.#dieOnTime();
       if (this.killed[task.rank]) continue;
       if (task.isThread) {
-        this.runThread(task as Thread);
+        this.#runThread(task as Thread);
       } else {
         (task as Agent).run();
         if (!(task instanceof HostThread)) this.spins.stir();
       }
-      if (this.mode === 'checked' && this.spins.step(() => this.blocks.liveThreads()) && !this.endSpins())
+      if (this.mode === 'checked' && this.spins.step(() => this.#blocks.liveThreads()) && !this.#endSpins())
         return;
-      if (this.steps > this.stepLimit) {
-        this.giveUp(`no end in sight after ${this.steps} steps: some loop waits for what never comes`);
+      if (this.steps > this.#stepLimit) {
+        this.#giveUp(`no end in sight after ${this.steps} steps: some loop waits for what never comes`);
         return;
       }
     }
-    this.planTurn();
+    this.#planTurn();
   }
 
   /** Nothing can run. Either the hosts will add something, or whoever waits now waits forever. */
-  private idle(): void {
-    if (this.idleTurns === 0) this.idleSince = performance.now();
-    const listens = this.wakeHosts((host) => host.program.hearsOutside);
-    if (this.connected && this.endOverdueWaits()) return;
+  #idle(): void {
+    if (this.#idleTurns === 0) this.#idleSince = performance.now();
+    const listens = this.#wakeHosts((host) => host.program.hearsOutside);
+    if (this.#connected && this.#endOverdueWaits()) return;
     const blocked = this.hosts.anyPending && this.hosts.allBlocked(this.killed);
-    if (listens || (this.connected && this.waits.any && !blocked)) {
-      this.planTurn(this.idleTurns++ > outsidePatience);
+    if (listens || (this.#connected && this.#waits.any && !blocked)) {
+      this.#planTurn(this.#idleTurns++ > outsidePatience);
       return;
     }
     if (!blocked) return;
-    if (this.idleTurns++ < patience) {
-      this.planTurn();
+    if (this.#idleTurns++ < patience) {
+      this.#planTurn();
       return;
     }
-    this.endHopelessWaits();
+    this.#endHopelessWaits();
     this.work();
   }
 
   /** Nobody is ready: looks for those who have become so, or who were held back. */
-  private findWork(): boolean {
+  #findWork(): boolean {
     let found =
-      (this.mode === 'fast' && this.waits.pollAll()) ||
+      (this.mode === 'fast' && this.#waits.pollAll()) ||
       this.schedule.bringIn() ||
-      this.wakeHosts((host) => host.saw < this.moves);
-    if (!found) found = this.time.wakeFirst();
-    if (this.spinning.length === 0) return found;
+      this.#wakeHosts((host) => host.saw < this.#moves);
+    if (!found) found = this.#time.wakeFirst();
+    if (this.#spinning.length === 0) return found;
     // If they are all there is, they may be waiting for time to pass.
-    if (!found) this.time.now += nanosecondsPerLook;
-    for (const thread of this.spinning.splice(0)) this.schedule.add(thread);
+    if (!found) this.#time.now += nanosecondsPerLook;
+    for (const thread of this.#spinning.splice(0)) this.schedule.add(thread);
     return true;
   }
 
@@ -302,10 +302,10 @@ export class Engine implements Machine {
     this.schedule.add(thread);
   }
 
-  private runThread(thread: Thread): void {
+  #runThread(thread: Thread): void {
     if (thread.wait !== null) {
       if (!thread.poll()) {
-        this.waits.park(thread);
+        this.#waits.park(thread);
         return;
       }
       this.spins.stir();
@@ -319,29 +319,29 @@ export class Engine implements Machine {
     }
     switch (step.value) {
       case pause.end:
-        this.endThread(thread);
+        this.#endThread(thread);
         return;
       case pause.preempt:
         // In fast mode only a loop that polls yields here: all others come first, or it might keep them from running.
-        if (this.mode === 'fast') this.spinning.push(thread);
+        if (this.mode === 'fast') this.#spinning.push(thread);
         else this.schedule.add(thread);
         return;
       case pause.barrier:
-        this.meetings.atBarrier(thread);
+        this.#meetings.atBarrier(thread);
         return;
       case pause.group:
-        this.meetings.inGroup(thread);
+        this.#meetings.inGroup(thread);
         return;
       case pause.warp:
-        this.meetings.inWarp(thread);
+        this.#meetings.inWarp(thread);
         return;
       case pause.wait:
         // Fast code has already looked; checked mode looks when the schedule next picks the thread.
-        if (this.mode === 'fast' && thread.wait !== null) this.waits.park(thread);
+        if (this.mode === 'fast' && thread.wait !== null) this.#waits.park(thread);
         else this.schedule.add(thread);
         return;
       case pause.previous:
-        this.followPrevious(thread);
+        this.#followPrevious(thread);
         return;
       default:
         thread.state = 'sleep';
@@ -349,7 +349,7 @@ export class Engine implements Machine {
   }
 
   wake(buffer: SimBuffer, offset: number, bytes: number): void {
-    this.waits.wake(buffer, offset, bytes);
+    this.#waits.wake(buffer, offset, bytes);
   }
 
   pickStore(count: number): number {
@@ -361,14 +361,14 @@ export class Engine implements Machine {
   }
 
   clock(): bigint {
-    return BigInt(++this.time.now);
+    return BigInt(++this.#time.now);
   }
 
   sleep(thread: Thread, nanoseconds: number): void {
-    this.time.sleep(thread, nanoseconds);
+    this.#time.sleep(thread, nanoseconds);
   }
 
-  private followPrevious(thread: Thread): void {
+  #followPrevious(thread: Thread): void {
     const { previous } = thread.block.launch;
     if (previous === null || previous.ended) {
       this.detector?.awaitPrevious(thread.id);
@@ -386,10 +386,10 @@ export class Engine implements Machine {
       `kernel ${launch.kernel} failed on rank ${thread.rank} in block ${thread.block.index}, thread ${thread.index}: ${error instanceof Error ? error.message : String(error)}`,
       { cause: error },
     );
-    this.endThread(thread);
+    this.#endThread(thread);
   }
 
-  private endThread(thread: Thread): void {
+  #endThread(thread: Thread): void {
     const { block } = thread;
     thread.end();
     this.spins.stir();
@@ -397,18 +397,18 @@ export class Engine implements Machine {
     block.live--;
     block.warpLive[thread.index >>> 5]!--;
     if (block.live === 0) {
-      this.blocks.end(block);
+      this.#blocks.end(block);
       return;
     }
-    this.meetings.left(thread);
+    this.#meetings.left(thread);
   }
 
   startLaunch(launch: Launch): void {
-    this.blocks.launch(launch);
+    this.#blocks.launch(launch);
   }
 
   blockReleased(block: Block): void {
-    this.blocks.release(block);
+    this.#blocks.release(block);
   }
 
   // The end of hope.
@@ -417,31 +417,31 @@ export class Engine implements Machine {
    * Called when nothing can run and no host can add anything. Meetings that some lanes missed go on without them;
    * failing that, all waits end as if their limits had run out, so that kernels leave and hosts get their errors.
    */
-  private endHopelessWaits(): void {
-    if (this.meetings.endDivergent(this.blocks.live)) return;
-    if (!this.waits.any) {
-      if (this.meetings.endGroups(this.blocks.live)) return;
-      this.giveUp('streams wait for events that will never be recorded');
+  #endHopelessWaits(): void {
+    if (this.#meetings.endDivergent(this.#blocks.live)) return;
+    if (!this.#waits.any) {
+      if (this.#meetings.endGroups(this.#blocks.live)) return;
+      this.#giveUp('streams wait for events that will never be recorded');
       return;
     }
-    this.reportWaits(this.waits.reports());
+    this.#reportWaits(this.#waits.reports());
     this.timeLimits++;
-    this.waits.expire();
+    this.#waits.expire();
   }
 
   /**
    * Called when all that runs are loops over memory in which nothing changes. Those that look at the clock leave, as its
    * time is over now; if none does, that was all. False if the machine has stopped.
    */
-  private endSpins(): boolean {
+  #endSpins(): boolean {
     const { spins } = this;
     if (spins.timeIsOver) {
-      this.giveUp('loops look at memory for what never comes, and have no limit');
+      this.#giveUp('loops look at memory for what never comes, and have no limit');
       return false;
     }
-    if (this.outside === 0 && this.hosts.allBlocked(this.killed)) {
-      this.reportWaits([...spins.reports(), ...this.waits.reports()]);
-      this.time.now += eternity;
+    if (this.#outside === 0 && this.hosts.allBlocked(this.killed)) {
+      this.#reportWaits([...spins.reports(), ...this.#waits.reports()]);
+      this.#time.now += eternity;
       spins.timeIsOver = true;
     }
     spins.forget();
@@ -452,49 +452,49 @@ export class Engine implements Machine {
    * Who waits for what comes from outside has real time for it, since only that passes there: its limit counts from when
    * the machine ran out of work.
    */
-  private endOverdueWaits(): boolean {
-    if (!this.waits.expireWithin(1000 * (performance.now() - this.idleSince))) return false;
+  #endOverdueWaits(): boolean {
+    if (!this.#waits.expireWithin(1000 * (performance.now() - this.#idleSince))) return false;
     this.timeLimits++;
     this.work();
     return true;
   }
 
-  private reportWaits(waiting: Extract<FindingContent, { kind: 'stuck-wait' }>['waiting']): void {
+  #reportWaits(waiting: Extract<FindingContent, { kind: 'stuck-wait' }>['waiting']): void {
     // After a rank's death it is no mistake to wait for it in vain.
     if (this.mode === 'fast' || this.killed.includes(true)) return;
     this.log.add({ kind: 'stuck-wait', waiting });
   }
 
-  private giveUp(message: string): void {
+  #giveUp(message: string): void {
     if (this.mode === 'checked') this.log.add({ kind: 'failure', message });
     while (this.schedule.next() !== undefined || this.schedule.bringIn());
-    this.spinning.length = 0;
-    this.waits.clear();
+    this.#spinning.length = 0;
+    this.#waits.clear();
     this.hosts.fail(new HeddleError('HEDDLE_STUCK', `the simulated machine stopped: ${message}`));
   }
 
   /** A simulated SIGKILL, now or once the machine has made `atStep` steps. */
   kill(rank: number, atStep: number): void {
-    this.deaths.push({ rank, atStep });
-    this.dieOnTime();
+    this.#deaths.push({ rank, atStep });
+    this.#dieOnTime();
     this.work();
   }
 
-  private dieOnTime(): void {
-    for (let i = this.deaths.length - 1; i >= 0; i--) {
-      const { rank, atStep } = this.deaths[i]!;
+  #dieOnTime(): void {
+    for (let i = this.#deaths.length - 1; i >= 0; i--) {
+      const { rank, atStep } = this.#deaths[i]!;
       if (atStep > this.steps) continue;
-      this.deaths.splice(i, 1);
-      this.die(rank);
+      this.#deaths.splice(i, 1);
+      this.#die(rank);
     }
   }
 
-  private die(rank: number): void {
+  #die(rank: number): void {
     if (this.killed[rank]) return;
     this.killed[rank] = true;
-    this.waits.forget(rank);
-    this.blocks.forget(rank);
-    this.time.forget(rank);
+    this.#waits.forget(rank);
+    this.#blocks.forget(rank);
+    this.#time.forget(rank);
     this.hosts.fail(
       new HeddleError('HEDDLE_KILLED', `rank ${rank} of the simulated machine was killed`),
       rank,

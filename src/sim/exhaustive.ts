@@ -56,21 +56,23 @@ interface Pick {
 class RecordedSchedule implements Schedule {
   readonly switches = 0;
   readonly steps: Step[] = [];
-  private readonly ready = new Map<string, Task>();
-  private running: Task | undefined;
-  private asleep = new Map<string, Access | null>();
+  readonly #ready = new Map<string, Task>();
+  #running: Task | undefined;
+  #asleep = new Map<string, Access | null>();
   /** The steps from here on were run before, in another branch. */
   redundantFrom = Number.POSITIVE_INFINITY;
+  readonly #prefix: readonly Pick[];
+  readonly #choices: readonly Choice[];
 
-  constructor(
-    private readonly prefix: readonly Pick[],
-    private readonly choices: readonly Choice[],
-  ) {}
+  constructor(prefix: readonly Pick[], choices: readonly Choice[]) {
+    this.#prefix = prefix;
+    this.#choices = choices;
+  }
 
   add(task: Task): void {
-    this.ready.set(task.key, task);
+    this.#ready.set(task.key, task);
     const step = this.steps.at(-1);
-    if (step !== undefined && task !== this.running) {
+    if (step !== undefined && task !== this.#running) {
       step.orders.push({ before: [step.task], after: [task.key] });
     }
   }
@@ -84,45 +86,45 @@ class RecordedSchedule implements Schedule {
   }
 
   next(): Task | undefined {
-    const { running } = this;
+    const running = this.#running;
     if (running instanceof Thread && running.state === 'parked') this.steps.at(-1)!.access = null;
-    if (this.ready.size === 0) {
-      this.running = undefined;
+    if (this.#ready.size === 0) {
+      this.#running = undefined;
       return undefined;
     }
-    const ready = [...this.ready.keys()];
+    const ready = [...this.#ready.keys()];
     const at = this.steps.length;
-    const key = this.prefix[at]?.task ?? this.pick(ready);
-    const task = this.ready.get(key);
+    const key = this.#prefix[at]?.task ?? this.#pick(ready);
+    const task = this.#ready.get(key);
     if (task === undefined) throw new Error(`the run is not repeatable: ${key} cannot run at step ${at}`);
-    this.ready.delete(key);
-    this.running = task;
+    this.#ready.delete(key);
+    this.#running = task;
     const attempt = accessOf(task);
-    const asleep = new Set(this.asleep.keys());
+    const asleep = new Set(this.#asleep.keys());
     this.steps.push({ task: key, ready, asleep, attempt, access: attempt, store: 0, stores: 1, orders: [] });
-    this.stayAsleep(key, attempt, this.choices[at]?.tried);
+    this.#stayAsleep(key, attempt, this.#choices[at]?.tried);
     return task;
   }
 
   pickStore(count: number): number {
     const step = this.steps.at(-1)!;
-    step.store = this.prefix[this.steps.length - 1]?.store ?? 0;
+    step.store = this.#prefix[this.steps.length - 1]?.store ?? 0;
     step.stores = count;
     return step.store;
   }
 
   /** Whoever ran last, as long as it can; nobody who sleeps, as long as somebody does not. */
-  private pick(ready: readonly string[]): string {
-    const last = this.running?.key;
-    if (last !== undefined && this.ready.has(last) && !this.asleep.has(last)) return last;
-    const awake = ready.find((key) => !this.asleep.has(key));
+  #pick(ready: readonly string[]): string {
+    const last = this.#running?.key;
+    if (last !== undefined && this.#ready.has(last) && !this.#asleep.has(last)) return last;
+    const awake = ready.find((key) => !this.#asleep.has(key));
     if (awake === undefined) this.redundantFrom = Math.min(this.redundantFrom, this.steps.length);
     return awake ?? ready[0]!;
   }
 
-  private stayAsleep(key: string, attempt: Access | null, tried: Choice['tried'] | undefined): void {
-    const sleepers = [...this.asleep, ...(tried ?? [])];
-    this.asleep = new Map(
+  #stayAsleep(key: string, attempt: Access | null, tried: Choice['tried'] | undefined): void {
+    const sleepers = [...this.#asleep, ...(tried ?? [])];
+    this.#asleep = new Map(
       sleepers.filter(([task, access]) => {
         return task !== key && !(access !== null && attempt !== null && conflict(access, attempt));
       }),

@@ -7,20 +7,24 @@ export type FindingContent = Content<Finding>;
 
 export class FindingLog {
   readonly findings: Finding[] = [];
-  private readonly seen = new Set<string>();
+  readonly #seen = new Set<string>();
+  readonly #seed: string;
+  readonly #configuration: string;
+  readonly #staleReads: () => readonly StaleRead[];
 
-  constructor(
-    private readonly seed: string,
-    private readonly configuration: string,
-    private readonly staleReads: () => readonly StaleRead[],
-  ) {}
+  constructor(seed: string, configuration: string, staleReads: () => readonly StaleRead[]) {
+    this.#seed = seed;
+    this.#configuration = configuration;
+    this.#staleReads = staleReads;
+  }
 
   add(content: FindingContent): void {
     const key = findingKey(content);
-    if (this.seen.has(key)) return;
-    this.seen.add(key);
-    const { seed, configuration } = this;
-    this.findings.push({ seed, configuration, ...content, stale: this.staleReads() } as Finding);
+    if (this.#seen.has(key)) return;
+    this.#seen.add(key);
+    const seed = this.#seed;
+    const configuration = this.#configuration;
+    this.findings.push({ seed, configuration, ...content, stale: this.#staleReads() } as Finding);
   }
 }
 

@@ -25,28 +25,30 @@ export class HostThread extends Agent {
   ended = false;
   /** How much had moved before its last turn. */
   saw = 0;
+  readonly #machine: Machine;
 
   constructor(
     readonly rank: number,
     readonly id: number,
     readonly program: HostProgram,
-    private readonly machine: Machine,
+    machine: Machine,
   ) {
     super();
+    this.#machine = machine;
     this.key = `rank ${rank} ${program.name} ${id}`;
   }
 
   run(): void {
     if (this.ended) return;
     try {
-      if (this.machine.act(this, () => this.program.step())) {
-        this.machine.work();
-        this.machine.schedule.add(this);
+      if (this.#machine.act(this, () => this.program.step())) {
+        this.#machine.work();
+        this.#machine.schedule.add(this);
       } else {
-        this.machine.hostIdles(this);
+        this.#machine.hostIdles(this);
       }
     } catch (error) {
-      this.machine.endHost(this);
+      this.#machine.endHost(this);
       this.program.onError(error);
     }
   }

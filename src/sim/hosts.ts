@@ -14,33 +14,33 @@ interface Pending {
 }
 
 export class Hosts {
-  private readonly programs: number[];
-  private readonly waits: number[];
-  private readonly pending = new Set<Pending>();
+  readonly #programs: number[];
+  readonly #waits: number[];
+  readonly #pending = new Set<Pending>();
 
-  constructor(
-    ranks: number,
-    /** A host was told something and may go on. */
-    private readonly onTold: () => void,
-  ) {
-    this.programs = new Array(ranks).fill(0);
-    this.waits = new Array(ranks).fill(0);
+  /** A host was told something and may go on. */
+  readonly #onTold: () => void;
+
+  constructor(ranks: number, onTold: () => void) {
+    this.#onTold = onTold;
+    this.#programs = new Array(ranks).fill(0);
+    this.#waits = new Array(ranks).fill(0);
   }
 
   entered(rank: number): void {
-    this.programs[rank]!++;
+    this.#programs[rank]!++;
   }
 
   left(rank: number): void {
-    this.programs[rank]!--;
+    this.#programs[rank]!--;
   }
 
   /** The host of `rank` waits for another rank's host, until the returned function is called. */
   waiting(rank: number): () => void {
-    this.waits[rank]!++;
+    this.#waits[rank]!++;
     let ended = false;
     return () => {
-      if (!ended) this.waits[rank]!--;
+      if (!ended) this.#waits[rank]!--;
       ended = true;
     };
   }
@@ -51,18 +51,18 @@ export class Hosts {
       const entry: Pending = {
         rank,
         reject: (error) => {
-          if (!this.pending.delete(entry)) return;
-          this.waits[rank]!--;
-          this.onTold();
+          if (!this.#pending.delete(entry)) return;
+          this.#waits[rank]!--;
+          this.#onTold();
           reject(error);
         },
       };
-      this.pending.add(entry);
-      this.waits[rank]!++;
+      this.#pending.add(entry);
+      this.#waits[rank]!++;
       const told = (value: T): void => {
-        if (!this.pending.delete(entry)) return;
-        this.waits[rank]!--;
-        this.onTold();
+        if (!this.#pending.delete(entry)) return;
+        this.#waits[rank]!--;
+        this.#onTold();
         resolve(value);
       };
       try {
@@ -74,23 +74,23 @@ export class Hosts {
   }
 
   get anyPending(): boolean {
-    return this.pending.size > 0;
+    return this.#pending.size > 0;
   }
 
   /** Whether no host program can do anything before the machine does. */
   allBlocked(killed: readonly boolean[]): boolean {
     let programs = 0;
-    for (let rank = 0; rank < this.programs.length; rank++) {
-      if (this.programs[rank] === 0 || killed[rank]) continue;
+    for (let rank = 0; rank < this.#programs.length; rank++) {
+      if (this.#programs[rank] === 0 || killed[rank]) continue;
       programs++;
-      if (this.waits[rank] === 0) return false;
+      if (this.#waits[rank] === 0) return false;
     }
     return programs > 0 || this.anyPending;
   }
 
   /** Ends what hosts await: of one rank, or of all. */
   fail(error: HeddleError, rank?: number): void {
-    for (const entry of [...this.pending]) {
+    for (const entry of [...this.#pending]) {
       if (rank === undefined || entry.rank === rank) entry.reject(error);
     }
   }

@@ -76,26 +76,40 @@ let machines = 0;
  * host programs give the same run, as long as the host programs await nothing but the machine and each other.
  */
 export class SimMachine {
-  private readonly devices: readonly SimDevice[];
+  readonly #devices: readonly SimDevice[];
   /** How often each rank's host program has met the others. */
-  private readonly met = new Map<number, number>();
-  private readonly meetings: HostMeeting[] = [];
+  readonly #met = new Map<number, number>();
+  readonly #meetings: HostMeeting[] = [];
+  readonly #engine: Engine;
+  readonly #detector: (Detector & { readonly findings: readonly Finding[] }) | null;
+  readonly #log: FindingLog;
+  readonly #addresses: AddressSpace;
+  readonly #nics: Nics;
+  readonly #sites: SiteRegistry;
+  readonly #host: HostSubstitute;
 
   private constructor(
     readonly ranks: number,
     readonly mode: Mode,
     readonly seed: string,
-    private readonly engine: Engine,
-    private readonly detector: (Detector & { readonly findings: readonly Finding[] }) | null,
-    private readonly log: FindingLog,
-    private readonly addresses: AddressSpace,
-    private readonly nics: Nics,
-    private readonly sites: SiteRegistry,
+    engine: Engine,
+    detector: (Detector & { readonly findings: readonly Finding[] }) | null,
+    log: FindingLog,
+    addresses: AddressSpace,
+    nics: Nics,
+    sites: SiteRegistry,
     substitute: (module: IrModule) => IrModule,
-    private readonly host: HostSubstitute,
+    host: HostSubstitute,
   ) {
+    this.#engine = engine;
+    this.#detector = detector;
+    this.#log = log;
+    this.#addresses = addresses;
+    this.#nics = nics;
+    this.#sites = sites;
+    this.#host = host;
     const shared = { machine: ++machines, engine, addresses, sites, substitute, host };
-    this.devices = Array.from({ length: ranks }, (_, rank) => new SimDevice(rank, shared));
+    this.#devices = Array.from({ length: ranks }, (_, rank) => new SimDevice(rank, shared));
   }
 
   static create(options: MachineOptions): SimMachine {
@@ -133,33 +147,33 @@ export class SimMachine {
 
   /** The GPU of a rank. */
   device(rank: number): Device {
-    return this.devices[requireInteger('rank', rank, 0, this.ranks - 1)]!;
+    return this.#devices[requireInteger('rank', rank, 0, this.ranks - 1)]!;
   }
 
   /** What checked mode has found so far. */
   get findings(): readonly Finding[] {
-    return [...this.log.findings, ...(this.detector?.findings ?? [])];
+    return [...this.#log.findings, ...(this.#detector?.findings ?? [])];
   }
 
   /** Loads of checked mode that read something older than what was there: they may explain a wrong result. */
   get staleReads(): readonly StaleRead[] {
-    return this.detector?.staleReads ?? [];
+    return this.#detector?.staleReads ?? [];
   }
 
   get statistics(): MachineStatistics {
-    const { steps, schedule, statistics, timeLimits } = this.engine;
+    const { steps, schedule, statistics, timeLimits } = this.#engine;
     const { trace, kernels } = statistics;
     return { steps, switches: schedule.switches, launches: trace.length, timeLimits, kernels };
   }
 
   /** Where threads of hosts have done something in mapped memory, or at the network: checked mode only. */
   get hostSites(): readonly HostSite[] {
-    return this.sites.ofThreads;
+    return this.#sites.ofThreads;
   }
 
   /** Every launch that has ended: when it started and ended, in steps of the machine. */
   get trace(): readonly TraceEntry[] {
-    return this.engine.statistics.trace;
+    return this.#engine.statistics.trace;
   }
 
   /**
@@ -167,12 +181,12 @@ export class SimMachine {
    * stream nor a `hostWaiting`, the machine holds its judgement about waits that nobody seems to end.
    */
   hostEntered(rank: number): void {
-    this.engine.hosts.entered(this.known(rank));
+    this.#engine.hosts.entered(this.#known(rank));
   }
 
   hostLeft(rank: number): void {
-    this.engine.hosts.left(this.known(rank));
-    this.engine.work();
+    this.#engine.hosts.left(this.#known(rank));
+    this.#engine.work();
   }
 
   /**
@@ -180,8 +194,8 @@ export class SimMachine {
    * the returned function when it goes on.
    */
   hostWaiting(rank: number): () => void {
-    const end = this.engine.hosts.waiting(this.known(rank));
-    this.engine.work();
+    const end = this.#engine.hosts.waiting(this.#known(rank));
+    this.#engine.work();
     return end;
   }
 
@@ -190,13 +204,13 @@ export class SimMachine {
    * one rank is the n-th of all. Call the returned function when `rank` goes on.
    */
   hostMeets(rank: number): () => void {
-    const { detector } = this;
+    const detector = this.#detector;
     const goOn = this.hostWaiting(rank);
     if (detector === null) return goOn;
-    const nth = this.met.get(rank) ?? 0;
-    this.met.set(rank, nth + 1);
-    const meeting = this.meetings[nth] ?? { brought: [], together: null };
-    this.meetings[nth] = meeting;
+    const nth = this.#met.get(rank) ?? 0;
+    this.#met.set(rank, nth + 1);
+    const meeting = this.#meetings[nth] ?? { brought: [], together: null };
+    this.#meetings[nth] = meeting;
     meeting.brought.push(detector.hostKnows(rank));
     meeting.together = null;
     return () => {
@@ -211,7 +225,7 @@ export class SimMachine {
    * sees what it does in mapped memory. What this returns ends it.
    */
   startHost(rank: number, program: HostProgram): () => void {
-    return this.engine.startHost(this.known(rank), program);
+    return this.#engine.startHost(this.#known(rank), program);
   }
 
   /**
@@ -219,9 +233,9 @@ export class SimMachine {
    * before one writes.
    */
   openNetwork(rank: number, memories: readonly number[]): { readonly network: Network; close(): void } {
-    const buffers = memories.map((address, r) => this.addresses.find(`memories[${r}]`, address, 0).buffer);
-    const nic = this.nics.open(this.known(rank), buffers);
-    return { network: this.host.network(nic), close: () => nic.close() };
+    const buffers = memories.map((address, r) => this.#addresses.find(`memories[${r}]`, address, 0).buffer);
+    const nic = this.#nics.open(this.#known(rank), buffers);
+    return { network: this.#host.network(nic), close: () => nic.close() };
   }
 
   /**
@@ -229,10 +243,10 @@ export class SimMachine {
    * readable for the others. Now, or once the machine has made `atStep` steps.
    */
   kill(rank: number, atStep = 0): void {
-    this.engine.kill(this.known(rank), atStep);
+    this.#engine.kill(this.#known(rank), atStep);
   }
 
-  private known(rank: number): number {
+  #known(rank: number): number {
     return requireInteger('rank', rank, 0, this.ranks - 1);
   }
 }

@@ -8,51 +8,52 @@ import type { SiteRegistry } from './sites.js';
 const kinds = { load: 'read', store: 'write', read: 'read', write: 'write' } as const;
 
 export class SimHostView implements HostView {
-  constructor(
-    private readonly engine: Engine,
-    private readonly sites: SiteRegistry,
-    private readonly buffer: SimBuffer,
-  ) {}
+  readonly #engine: Engine;
+  readonly #sites: SiteRegistry;
+  readonly #buffer: SimBuffer;
+
+  constructor(engine: Engine, sites: SiteRegistry, buffer: SimBuffer) {
+    this.#engine = engine;
+    this.#sites = sites;
+    this.#buffer = buffer;
+  }
 
   /** An `order` less than a host's own shows what becomes of programs that lack it. */
   load(offset: number, order: Order = 'acquire'): number {
-    const at = wordAt(offset, this.buffer.bytes);
-    const { engine, buffer } = this;
+    const at = wordAt(offset, this.#buffer.bytes);
+    const engine = this.#engine;
+    const buffer = this.#buffer;
     const older = engine.detector?.olderValues(engine.hostThread(buffer.rank), buffer, offset, 4) ?? [];
     const choice = older.length === 0 ? 0 : engine.pickHostStore(1 + older.length);
     const value = choice === 0 ? buffer.i32[at]! : older[choice - 1]!.words[0]!;
-    this.accessed('load', order, offset, 4, choice);
+    this.#accessed('load', order, offset, 4, choice);
     return value >>> 0;
   }
 
   store(offset: number, value: number, order: Order = 'release'): void {
-    const at = wordAt(offset, this.buffer.bytes);
-    this.accessed('store', order, offset, 4);
-    this.buffer.i32[at] = value;
-    this.wrote(offset, 4);
+    const at = wordAt(offset, this.#buffer.bytes);
+    this.#accessed('store', order, offset, 4);
+    this.#buffer.i32[at] = value;
+    this.#wrote(offset, 4);
   }
 
   read(offset: number, into: Uint8Array): void {
-    requireWithin(offset, into.length, this.buffer.bytes);
-    this.accessed('read', 'weak', offset, into.length);
-    into.set(this.buffer.u8.subarray(offset, offset + into.length));
+    requireWithin(offset, into.length, this.#buffer.bytes);
+    this.#accessed('read', 'weak', offset, into.length);
+    into.set(this.#buffer.u8.subarray(offset, offset + into.length));
   }
 
   write(offset: number, from: Uint8Array): void {
-    requireWithin(offset, from.length, this.buffer.bytes);
-    this.accessed('write', 'weak', offset, from.length);
-    this.buffer.u8.set(from, offset);
-    this.wrote(offset, from.length);
+    requireWithin(offset, from.length, this.#buffer.bytes);
+    this.#accessed('write', 'weak', offset, from.length);
+    this.#buffer.u8.set(from, offset);
+    this.#wrote(offset, from.length);
   }
 
-  private accessed(
-    operation: keyof typeof kinds,
-    order: Order,
-    offset: number,
-    bytes: number,
-    older = 0,
-  ): void {
-    const { engine, sites, buffer } = this;
+  #accessed(operation: keyof typeof kinds, order: Order, offset: number, bytes: number, older = 0): void {
+    const engine = this.#engine;
+    const sites = this.#sites;
+    const buffer = this.#buffer;
     const { detector } = engine;
     if (detector === null || bytes === 0) return;
     const thread = engine.hostThread(buffer.rank);
@@ -61,8 +62,8 @@ export class SimHostView implements HostView {
     detector.access(thread, form, site, buffer, offset, older);
   }
 
-  private wrote(offset: number, bytes: number): void {
-    if (this.buffer.waiters !== 0) this.engine.wake(this.buffer, offset, bytes);
-    this.engine.work();
+  #wrote(offset: number, bytes: number): void {
+    if (this.#buffer.waiters !== 0) this.#engine.wake(this.#buffer, offset, bytes);
+    this.#engine.work();
   }
 }

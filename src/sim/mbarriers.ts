@@ -10,58 +10,65 @@ interface Parts {
 }
 
 export class MBarriers {
-  private readonly all = new Map<number, MBarrier>();
+  readonly #all = new Map<number, MBarrier>();
+  readonly #parts: Parts;
 
-  constructor(private readonly parts: Parts) {}
+  constructor(parts: Parts) {
+    this.#parts = parts;
+  }
 
   init(offset: number, count: number): void {
-    const { random, onPhase } = this.parts;
-    this.all.set(offset, new MBarrier(count, new PostedCopies(random), () => onPhase(offset)));
+    const { random, onPhase } = this.#parts;
+    this.#all.set(offset, new MBarrier(count, new PostedCopies(random), () => onPhase(offset)));
   }
 
   at(offset: number): MBarrier | undefined {
-    return this.all.get(offset);
+    return this.#all.get(offset);
   }
 }
 
 export class MBarrier {
-  private arrivals: number;
-  private bytes = 0;
-  private phase = 0;
+  #arrivals: number;
+  #bytes = 0;
+  #phase = 0;
+  readonly #count: number;
+  readonly #onPhase: () => void;
 
   constructor(
-    private readonly count: number,
+    count: number,
     /** Loads put off that will complete on it. */
     readonly loads: PostedCopies,
-    private readonly onPhase: () => void,
+    onPhase: () => void,
   ) {
-    this.arrivals = count;
+    this.#count = count;
+    this.#onPhase = onPhase;
+    this.#arrivals = count;
   }
 
   /** A thread arrives, and announces bytes. */
   expect(bytes: number): void {
-    this.bytes += bytes;
-    this.arrivals--;
-    this.advance();
+    this.#bytes += bytes;
+    this.#arrivals--;
+    this.#advance();
   }
 
   /** Announced bytes have come. */
   landed(bytes: number): void {
-    this.bytes -= bytes;
-    this.advance();
+    this.#bytes -= bytes;
+    this.#advance();
   }
 
   /** Whoever waits makes the loads happen that it waits for, at the latest. */
   isOver(parity: number): boolean {
     this.loads.finish(Number.POSITIVE_INFINITY);
-    return (this.phase & 1) !== parity;
+    return (this.#phase & 1) !== parity;
   }
 
   /** Ends the phase once all have arrived and all announced bytes have. */
-  private advance(): void {
-    if (this.arrivals > 0 || this.bytes !== 0) return;
-    this.arrivals = this.count;
-    this.phase++;
-    this.onPhase();
+  #advance(): void {
+    if (this.#arrivals > 0 || this.#bytes !== 0) return;
+    this.#arrivals = this.#count;
+    this.#phase++;
+    this.#onPhase();
   }
 }

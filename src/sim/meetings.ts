@@ -15,94 +15,94 @@ interface Parts {
 }
 
 export class Meetings {
-  private readonly detector: Detector | null;
-  private readonly log: FindingLog;
-  private readonly schedule: Schedule;
-  private readonly makeReady: (thread: Thread) => void;
+  readonly #detector: Detector | null;
+  readonly #log: FindingLog;
+  readonly #schedule: Schedule;
+  readonly #makeReady: (thread: Thread) => void;
 
   constructor({ detector, log, schedule, makeReady }: Parts) {
-    this.detector = detector;
-    this.log = log;
-    this.schedule = schedule;
-    this.makeReady = makeReady;
+    this.#detector = detector;
+    this.#log = log;
+    this.#schedule = schedule;
+    this.#makeReady = makeReady;
   }
 
   atBarrier(thread: Thread): void {
     thread.state = 'barrier';
-    if (++thread.block.arrived === thread.block.live) this.releaseBarrier(thread.block);
+    if (++thread.block.arrived === thread.block.live) this.#releaseBarrier(thread.block);
   }
 
   /** `thread.released` says whom its coming lets go on. */
   inGroup(thread: Thread): void {
     thread.state = 'group';
-    this.releaseGroup(thread.released);
+    this.#releaseGroup(thread.released);
   }
 
   inWarp(thread: Thread): void {
     const { block } = thread;
     const warp = thread.index >>> 5;
     thread.state = 'warp';
-    if (++block.warpArrived[warp]! === block.warpLive[warp]) this.releaseWarp(block, warp);
+    if (++block.warpArrived[warp]! === block.warpLive[warp]) this.#releaseWarp(block, warp);
   }
 
   /** A thread of the block has ended, and others may have waited for it alone. */
   left({ block, index }: Thread): void {
     const warp = index >>> 5;
-    if (block.arrived > 0 && block.arrived === block.live) this.releaseBarrier(block);
+    if (block.arrived > 0 && block.arrived === block.live) this.#releaseBarrier(block);
     const waiting = block.warpArrived[warp]!;
-    if (waiting > 0 && waiting === block.warpLive[warp]) this.releaseWarp(block, warp);
+    if (waiting > 0 && waiting === block.warpLive[warp]) this.#releaseWarp(block, warp);
   }
 
-  private releaseBarrier(block: Block): void {
+  #releaseBarrier(block: Block): void {
     const there = block.threads.filter((thread) => thread.state === 'barrier');
-    if (this.detector !== null) {
-      this.reportDivergence('a barrier of the block', block, there, block.threads);
-      this.detector.blockBarrier(block.id);
+    if (this.#detector !== null) {
+      this.#reportDivergence('a barrier of the block', block, there, block.threads);
+      this.#detector.blockBarrier(block.id);
     }
-    this.schedule.ordered?.(there, there);
+    this.#schedule.ordered?.(there, there);
     block.arrived = 0;
-    for (const thread of there) this.makeReady(thread);
+    for (const thread of there) this.#makeReady(thread);
   }
 
   /** Each of its warps must be there whole, and at one statement. */
-  private releaseGroup(there: readonly Thread[]): void {
+  #releaseGroup(there: readonly Thread[]): void {
     if (there.length === 0) return;
-    if (this.detector !== null) {
+    if (this.#detector !== null) {
       const { block } = there[0]!;
       for (const warp of new Set(there.map(({ index }) => index >>> 5))) {
         const ofWarp = ({ index }: Thread) => index >>> 5 === warp;
         const lanes = block.threads.filter(ofWarp);
-        this.reportDivergence('a barrier of a group of warps', block, there.filter(ofWarp), lanes);
+        this.#reportDivergence('a barrier of a group of warps', block, there.filter(ofWarp), lanes);
       }
-      this.detector.groupMet(there.map((thread) => thread.id));
+      this.#detector.groupMet(there.map((thread) => thread.id));
     }
-    this.schedule.ordered?.(there, there);
-    for (const thread of there) this.makeReady(thread);
+    this.#schedule.ordered?.(there, there);
+    for (const thread of there) this.#makeReady(thread);
   }
 
-  private releaseWarp(block: Block, warp: number): void {
+  #releaseWarp(block: Block, warp: number): void {
     const { threads } = block;
     const first = warp * 32;
     const end = Math.min(first + 32, threads.length);
     let mask = 0;
     for (let i = first; i < end; i++) if (threads[i]!.state === 'warp') mask |= 1 << (i - first);
     const some = threads[first + 31 - Math.clz32(mask & -mask)]!;
-    if (this.detector !== null) {
+    if (this.#detector !== null) {
       const lanes = threads.slice(first, end);
       const there = lanes.filter((thread) => thread.state === 'warp');
-      this.reportDivergence('an operation of the warp', block, there, lanes);
+      this.#reportDivergence('an operation of the warp', block, there, lanes);
       // Votes and shuffles exchange registers and order no memory; CUDA promises that of the barrier alone.
       if (warpOps[some.warpOp] === 'warp.barrier')
-        this.detector.warpMet(block.firstThread + first, lanes.length);
-      this.schedule.ordered?.(there, there);
+        this.#detector.warpMet(block.firstThread + first, lanes.length);
+      this.#schedule.ordered?.(there, there);
     }
     completeWarpOperation(block, warp, some.warpOp, mask);
     block.warpArrived[warp] = 0;
-    for (let i = first; i < end; i++) if (threads[i]!.state === 'warp') this.makeReady(threads[i]!);
+    for (let i = first; i < end; i++) if (threads[i]!.state === 'warp') this.#makeReady(threads[i]!);
   }
 
   /** All must be there, and at the same statement. */
-  private reportDivergence(
+  #reportDivergence(
     operation: string,
     block: Block,
     there: readonly Thread[],
@@ -111,7 +111,7 @@ export class Meetings {
     const { site } = there[0]!;
     if (there.length === expected.length && there.every((thread) => thread.site === site)) return;
     const present = there.filter((thread) => thread.site === site);
-    this.reportAbsent(
+    this.#reportAbsent(
       operation,
       block,
       present,
@@ -119,7 +119,7 @@ export class Meetings {
     );
   }
 
-  private reportAbsent(
+  #reportAbsent(
     operation: string,
     block: Block,
     present: readonly Thread[],
@@ -127,7 +127,7 @@ export class Meetings {
   ): void {
     const { launch } = block;
     const { site } = present[0]!;
-    this.log.add({
+    this.#log.add({
       kind: 'divergence',
       operation,
       where: launch.compiled.sites[site]!.where,
@@ -147,7 +147,7 @@ export class Meetings {
         if (block.warpArrived[warp] === 0) continue;
         const lanes = block.threads.slice(warp * 32, warp * 32 + 32);
         if (!lanes.every((t) => t.state === 'warp' || t.state === 'barrier' || t.state === 'ended')) continue;
-        this.releaseWarp(block, warp);
+        this.#releaseWarp(block, warp);
         any = true;
       }
     }
@@ -160,8 +160,8 @@ export class Meetings {
     for (const block of [...blocks]) {
       for (const { id, there } of block.groups?.abandoned() ?? []) {
         const absent = block.threads.filter((thread) => !there.includes(thread));
-        this.reportAbsent(`barrier ${id} of a group of warps`, block, there, absent);
-        for (const thread of there) this.makeReady(thread);
+        this.#reportAbsent(`barrier ${id} of a group of warps`, block, there, absent);
+        for (const thread of there) this.#makeReady(thread);
         any = true;
       }
     }

@@ -35,7 +35,7 @@ export class SimBuffer implements BufferInfo {
   initialised: Uint8Array | null = null;
   /** How many parked threads wait for a location here (checked mode wakes them at the store). */
   waiters = 0;
-  private readonly names: NamedRange[] = [];
+  readonly #names: NamedRange[] = [];
 
   constructor(
     readonly id: number,
@@ -119,8 +119,8 @@ export class SimBuffer implements BufferInfo {
 
   /** Lets findings speak of this range by name. */
   name(name: string, offset: number, elementBytes: number, length: number): void {
-    if (this.names.some((n) => n.name === name && n.offset === offset)) return;
-    this.names.push({ name, offset, elementBytes, length: elementBytes * length });
+    if (this.#names.some((n) => n.name === name && n.offset === offset)) return;
+    this.#names.push({ name, offset, elementBytes, length: elementBytes * length });
   }
 
   /** Names the fields of a window that starts at `offset`. */
@@ -131,7 +131,7 @@ export class SimBuffer implements BufferInfo {
   }
 
   describe(offset: number): string {
-    for (const range of this.names) {
+    for (const range of this.#names) {
       const within = offset - range.offset;
       if (within < 0 || within >= range.length) continue;
       const byte = within % range.elementBytes;
@@ -164,14 +164,14 @@ const maxBuffers = 2 ** 16 - 1;
 export const maxBufferBytes = 2 ** 31;
 
 export class AddressSpace {
-  private readonly buffers: (SimBuffer | undefined)[] = [undefined];
-  private readonly reusable: number[] = [];
+  readonly #buffers: (SimBuffer | undefined)[] = [undefined];
+  readonly #reusable: number[] = [];
 
   /** Gives the buffer an address. */
   place(buffer: SimBuffer): number {
-    let index = this.buffers.length;
+    let index = this.#buffers.length;
     if (index > maxBuffers) {
-      const old = this.reusable.shift();
+      const old = this.#reusable.shift();
       if (old === undefined) {
         throw new HeddleError(
           'HEDDLE_OUT_OF_MEMORY',
@@ -180,19 +180,19 @@ export class AddressSpace {
       }
       index = old;
     }
-    this.buffers[index] = buffer;
+    this.#buffers[index] = buffer;
     return index * stride;
   }
 
   /** The address may be given to another buffer, once no fresh one is left. */
   release(address: number): void {
-    this.reusable.push(Math.floor(address / stride));
+    this.#reusable.push(Math.floor(address / stride));
   }
 
   /** The buffer that holds `bytes` bytes from `address` on. */
   find(argument: string, address: number, bytes: number): { buffer: SimBuffer; offset: number } {
     const known = Number.isInteger(address);
-    const buffer = known ? this.buffers[Math.floor(address / stride)] : undefined;
+    const buffer = known ? this.#buffers[Math.floor(address / stride)] : undefined;
     const offset = known ? address % stride : 0;
     if (buffer === undefined || buffer.freed || offset + bytes > buffer.bytes) {
       const why =

@@ -27,14 +27,17 @@ interface Machine {
 
 /** The NICs of a machine, by the memory that others reach through them. */
 export class Nics {
-  private readonly all = new Map<SimBuffer, Nic>();
+  readonly #all = new Map<SimBuffer, Nic>();
+  readonly #machine: Machine;
 
-  constructor(private readonly machine: Machine) {}
+  constructor(machine: Machine) {
+    this.#machine = machine;
+  }
 
   /** `memories`: of all ranks, this one's included. */
   open(rank: number, memories: readonly SimBuffer[]): Nic {
-    const nic = new Nic(this.machine, this.all, rank, memories);
-    this.all.set(memories[rank]!, nic);
+    const nic = new Nic(this.#machine, this.#all, rank, memories);
+    this.#all.set(memories[rank]!, nic);
     return nic;
   }
 }
@@ -58,70 +61,73 @@ interface Span {
 
 export class Nic implements Network {
   /** Writes that have come, whose tags were not given yet. */
-  private readonly come: Write[] = [];
+  readonly #come: Write[] = [];
   /** Null where nothing is random. */
-  private readonly random: Random | null;
-  private readonly room: number;
-  private underway = 0;
+  readonly #random: Random | null;
+  readonly #room: number;
+  #underway = 0;
+  readonly #machine: Machine;
+  readonly #all: Map<SimBuffer, Nic>;
+  readonly #rank: number;
+  readonly #memories: readonly SimBuffer[];
 
-  constructor(
-    private readonly machine: Machine,
-    private readonly all: Map<SimBuffer, Nic>,
-    private readonly rank: number,
-    private readonly memories: readonly SimBuffer[],
-  ) {
+  constructor(machine: Machine, all: Map<SimBuffer, Nic>, rank: number, memories: readonly SimBuffer[]) {
+    this.#machine = machine;
+    this.#all = all;
+    this.#rank = rank;
+    this.#memories = memories;
     const { mode, random } = machine.engine;
-    this.random = mode === 'checked' ? random : null;
+    this.#random = mode === 'checked' ? random : null;
     // With little room, every program meets a network that takes no more.
-    this.room = this.random === null ? room : 2 ** random.below(1 + Math.log2(room));
+    this.#room = this.#random === null ? room : 2 ** random.below(1 + Math.log2(room));
   }
 
   write(peer: number, fromAt: number, toAt: number, bytes: number, tag: number): boolean {
-    const { engine, sites } = this.machine;
+    const { engine, sites } = this.#machine;
     const { detector, schedule } = engine;
-    const [from, to] = [this.memories[this.rank]!, this.memories[peer]];
+    const [from, to] = [this.#memories[this.#rank]!, this.#memories[peer]];
     if (to === undefined || to === from) throw new ArgumentError('peer', peer, 'another rank');
     requireWithin(fromAt, bytes, from.bytes);
     requireWithin(toAt, bytes, to.bytes);
     requireInteger('tag', tag, 0, 2 ** 31 - 1);
-    if (this.underway === this.room) return false;
-    this.underway++;
+    if (this.#underway === this.#room) return false;
+    this.#underway++;
     const number = engine.newNumber();
     const site = detector === null ? 0 : sites.ofHost(Nic, 'post', engine.hostProgram);
-    detector?.networkPosted(number, engine.hostThread(this.rank));
-    const spans = cut(bytes, this.random);
+    detector?.networkPosted(number, engine.hostThread(this.#rank));
+    const spans = cut(bytes, this.#random);
     const write: Write = { number, tag, from, fromAt, to, toAt, site, left: spans.length };
     for (const span of spans) {
-      const key = `rank ${this.rank} write ${number} + ${span.at}`;
-      const late = this.random === null || this.random.below(2) === 0 ? 0 : 2 ** this.random.below(latest);
-      schedule.add(new Piece(this.rank, key, late, schedule, () => this.land(write, span)));
+      const key = `rank ${this.#rank} write ${number} + ${span.at}`;
+      const late = this.#random === null || this.#random.below(2) === 0 ? 0 : 2 ** this.#random.below(latest);
+      schedule.add(new Piece(this.#rank, key, late, schedule, () => this.#land(write, span)));
     }
     return true;
   }
 
   /** `orders`: whoever hears the tag knows what the write did. Without, it shows what becomes of programs then. */
   arrived(orders = true): number {
-    const write = this.come.shift();
+    const write = this.#come.shift();
     if (write === undefined) return -1;
-    const { engine, sites } = this.machine;
+    const { engine, sites } = this.#machine;
     if (engine.detector !== null) {
       sites.ofHost(Nic, 'hear', engine.hostProgram);
-      if (orders) engine.detector.networkArrived(write.number, engine.hostThread(this.rank));
+      if (orders) engine.detector.networkArrived(write.number, engine.hostThread(this.#rank));
     }
     return write.tag;
   }
 
   /** What is under way from here or to here is dropped. */
   close(): void {
-    this.all.delete(this.memories[this.rank]!);
+    this.#all.delete(this.#memories[this.#rank]!);
   }
 
-  private land(write: Write, { at, bytes }: Span): void {
-    const { engine } = this.machine;
+  #land(write: Write, { at, bytes }: Span): void {
+    const { engine } = this.#machine;
     const { from, to, number, site } = write;
     const [fromAt, toAt] = [write.fromAt + at, write.toAt + at];
-    const there = this.all.get(to);
-    if (there === undefined || this.all.get(from) !== this) return;
+    const there = this.#all.get(to);
+    if (there === undefined || this.#all.get(from) !== this) return;
     if (from.freed || to.freed) {
       const which = from.freed ? 'from' : 'to';
       engine.log.add({
@@ -140,26 +146,33 @@ export class Nic implements Network {
     to.u8.set(from.u8.subarray(fromAt, fromAt + bytes), toAt);
     if (bytes > 0 && to.waiters !== 0) engine.wake(to, toAt, bytes);
     if (--write.left > 0) return;
-    this.underway--;
-    there.come.push(write);
+    this.#underway--;
+    there.#come.push(write);
   }
 }
 
 /** A part of a write on its way. */
 class Piece extends Agent {
+  #turns: number;
+  readonly #schedule: Schedule;
+  readonly #land: () => void;
+
   constructor(
     readonly rank: number,
     readonly key: string,
-    private turns: number,
-    private readonly schedule: Schedule,
-    private readonly land: () => void,
+    turns: number,
+    schedule: Schedule,
+    land: () => void,
   ) {
     super();
+    this.#turns = turns;
+    this.#schedule = schedule;
+    this.#land = land;
   }
 
   run(): void {
-    if (this.turns-- > 0) this.schedule.add(this);
-    else this.land();
+    if (this.#turns-- > 0) this.#schedule.add(this);
+    else this.#land();
   }
 }
 

@@ -33,28 +33,31 @@ interface Late {
 const unit = 16;
 
 export class PostedCopies {
-  private late: Late[] = [];
+  #late: Late[] = [];
+  readonly #random: Random | null;
 
   /** `random` is null where copies are made at once. */
-  constructor(private readonly random: Random | null) {}
+  constructor(random: Random | null) {
+    this.#random = random;
+  }
 
   /** Tickets only grow. */
   post(copy: Posted, ticket: number, mover: Mover): void {
-    if (this.random === null || this.random.below(2) !== 0) {
+    if (this.#random === null || this.#random.below(2) !== 0) {
       mover.move(copy);
       mover.landed();
     } else {
-      this.late.push({ ticket, pieces: cut(copy, this.random), mover });
+      this.#late.push({ ticket, pieces: cut(copy, this.#random), mover });
     }
   }
 
   /** Makes what was put off: all copies with tickets up to `last`. */
   finish(last: number): void {
-    if (this.late.length === 0) return;
-    const due = this.late.filter(({ ticket }) => ticket <= last);
-    this.late = this.late.filter(({ ticket }) => ticket > last);
+    if (this.#late.length === 0) return;
+    const due = this.#late.filter(({ ticket }) => ticket <= last);
+    this.#late = this.#late.filter(({ ticket }) => ticket > last);
     while (due.length > 0) {
-      const at = this.random!.below(due.length);
+      const at = this.#random!.below(due.length);
       const { pieces, mover } = due[at]!;
       mover.move(pieces.pop()!);
       if (pieces.length > 0) continue;

@@ -3,13 +3,15 @@
  * A small, fast generator (sfc32), and the only one; what it starts from is said by whoever makes one.
  */
 export class Random {
-  private counter = 1;
+  #counter = 1;
+  #a: number;
+  #b: number;
+  #c: number;
 
-  constructor(
-    private a: number,
-    private b: number,
-    private c: number,
-  ) {
+  constructor(a: number, b: number, c: number) {
+    this.#a = a;
+    this.#b = b;
+    this.#c = c;
     for (let i = 0; i < 12; i++) this.bits(); // sfc32 needs a dozen rounds until its seeds are spread
   }
 
@@ -27,12 +29,12 @@ export class Random {
 
   /** 32 random bits. */
   bits(): number {
-    const sum = (((this.a + this.b) | 0) + this.counter) | 0;
-    this.counter = (this.counter + 1) | 0;
-    this.a = this.b ^ (this.b >>> 9);
-    this.b = (this.c + (this.c << 3)) | 0;
-    this.c = (this.c << 21) | (this.c >>> 11);
-    this.c = (this.c + sum) | 0;
+    const sum = (((this.#a + this.#b) | 0) + this.#counter) | 0;
+    this.#counter = (this.#counter + 1) | 0;
+    this.#a = this.#b ^ (this.#b >>> 9);
+    this.#b = (this.#c + (this.#c << 3)) | 0;
+    this.#c = (this.#c << 21) | (this.#c >>> 11);
+    this.#c = (this.#c + sum) | 0;
     return sum >>> 0;
   }
 

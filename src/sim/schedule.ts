@@ -40,33 +40,33 @@ export interface Schedule {
  */
 export class InOrder implements Schedule {
   readonly switches = 0;
-  private heldBack: Task[] = [];
-  private queue: (Task | undefined)[] = new Array(1024);
-  private head = 0;
-  private count = 0;
+  #heldBack: Task[] = [];
+  #queue: (Task | undefined)[] = new Array(1024);
+  #head = 0;
+  #count = 0;
 
   add(task: Task): void {
-    if (task.startsBlocks) this.heldBack.push(task);
-    else this.push(task);
+    if (task.startsBlocks) this.#heldBack.push(task);
+    else this.#push(task);
   }
 
   bringIn(): boolean {
-    const tasks = this.heldBack;
-    this.heldBack = [];
-    for (const task of tasks) this.push(task);
+    const tasks = this.#heldBack;
+    this.#heldBack = [];
+    for (const task of tasks) this.#push(task);
     return tasks.length > 0;
   }
 
-  private push(task: Task): void {
-    if (this.count === this.queue.length) {
-      this.queue = [
-        ...this.queue.slice(this.head),
-        ...this.queue.slice(0, this.head),
-        ...new Array(this.count),
+  #push(task: Task): void {
+    if (this.#count === this.#queue.length) {
+      this.#queue = [
+        ...this.#queue.slice(this.#head),
+        ...this.#queue.slice(0, this.#head),
+        ...new Array(this.#count),
       ];
-      this.head = 0;
+      this.#head = 0;
     }
-    this.queue[(this.head + this.count++) & (this.queue.length - 1)] = task;
+    this.#queue[(this.#head + this.#count++) & (this.#queue.length - 1)] = task;
   }
 
   pickStore(): number {
@@ -74,11 +74,11 @@ export class InOrder implements Schedule {
   }
 
   next(): Task | undefined {
-    if (this.count === 0) return undefined;
-    const task = this.queue[this.head];
-    this.queue[this.head] = undefined;
-    this.head = (this.head + 1) & (this.queue.length - 1);
-    this.count--;
+    if (this.#count === 0) return undefined;
+    const task = this.#queue[this.#head];
+    this.#queue[this.#head] = undefined;
+    this.#head = (this.#head + 1) & (this.#queue.length - 1);
+    this.#count--;
     return task;
   }
 }
@@ -86,13 +86,16 @@ export class InOrder implements Schedule {
 /** Loads lag behind: some runs never, some more often than not, so that a chain of stale reads occurs too. */
 class Lag {
   /** Drawn when it first matters: runs in which nothing can lag stay as they are. */
-  private often: number | null = null;
+  #often: number | null = null;
+  readonly #random: Random;
 
-  constructor(private readonly random: Random) {}
+  constructor(random: Random) {
+    this.#random = random;
+  }
 
   pick(count: number): number {
-    this.often ??= [0, 1 / 4, 1 / 2, 7 / 8][this.random.below(4)]!;
-    return this.random.uniform() < this.often ? 1 + this.random.below(count - 1) : 0;
+    this.#often ??= [0, 1 / 4, 1 / 2, 7 / 8][this.#random.below(4)]!;
+    return this.#random.uniform() < this.#often ? 1 + this.#random.below(count - 1) : 0;
   }
 }
 
@@ -102,39 +105,38 @@ class Lag {
  */
 export class RandomSchedule implements Schedule {
   switches = 0;
-  private readonly threads: Task[][];
-  private readonly others: Task[][];
-  private readonly weights: number[];
-  private readonly meanBurst: number;
-  private readonly lag: Lag;
-  private running: Task | undefined;
-  private again = false;
-  private burst = 0;
+  readonly #threads: Task[][];
+  readonly #others: Task[][];
+  readonly #weights: number[];
+  readonly #meanBurst: number;
+  readonly #lag: Lag;
+  #running: Task | undefined;
+  #again = false;
+  #burst = 0;
+  readonly #random: Random;
 
-  constructor(
-    ranks: number,
-    private readonly random: Random,
-  ) {
-    this.threads = Array.from({ length: ranks }, () => []);
-    this.others = Array.from({ length: ranks }, () => []);
+  constructor(ranks: number, random: Random) {
+    this.#random = random;
+    this.#threads = Array.from({ length: ranks }, () => []);
+    this.#others = Array.from({ length: ranks }, () => []);
     const spread = random.below(4) * 2;
-    this.weights = Array.from({ length: ranks }, () => 2 ** -(random.uniform() * spread));
-    this.meanBurst = [1, 2, 8, 64][random.below(4)]!;
-    this.lag = new Lag(random);
+    this.#weights = Array.from({ length: ranks }, () => 2 ** -(random.uniform() * spread));
+    this.#meanBurst = [1, 2, 8, 64][random.below(4)]!;
+    this.#lag = new Lag(random);
   }
 
   pickStore(count: number): number {
-    return this.lag.pick(count);
+    return this.#lag.pick(count);
   }
 
   add(task: Task): void {
-    if (task === this.running && this.burst > 0) {
-      this.burst--;
-      this.again = true;
+    if (task === this.#running && this.#burst > 0) {
+      this.#burst--;
+      this.#again = true;
       return;
     }
-    if (task === this.running) this.switches++;
-    (task.isThread ? this.threads : this.others)[task.rank]!.push(task);
+    if (task === this.#running) this.switches++;
+    (task.isThread ? this.#threads : this.#others)[task.rank]!.push(task);
   }
 
   bringIn(): boolean {
@@ -142,36 +144,36 @@ export class RandomSchedule implements Schedule {
   }
 
   next(): Task | undefined {
-    if (this.again) {
-      this.again = false;
-      return this.running;
+    if (this.#again) {
+      this.#again = false;
+      return this.#running;
     }
-    const rank = this.pickRank();
+    const rank = this.#pickRank();
     if (rank < 0) return undefined;
-    const threads = this.threads[rank]!;
-    const others = this.others[rank]!;
+    const threads = this.#threads[rank]!;
+    const others = this.#others[rank]!;
     const from =
-      others.length === 0 ? threads : threads.length === 0 || this.random.below(4) === 0 ? others : threads;
-    const at = this.random.below(from.length);
+      others.length === 0 ? threads : threads.length === 0 || this.#random.below(4) === 0 ? others : threads;
+    const at = this.#random.below(from.length);
     const task = from[at]!;
     from[at] = from[from.length - 1]!;
     from.pop();
-    this.running = task;
-    this.burst = this.meanBurst === 1 ? 0 : this.random.below(2 * this.meanBurst);
+    this.#running = task;
+    this.#burst = this.#meanBurst === 1 ? 0 : this.#random.below(2 * this.#meanBurst);
     return task;
   }
 
-  private pickRank(): number {
+  #pickRank(): number {
     let total = 0;
-    for (let r = 0; r < this.weights.length; r++) {
-      if (this.threads[r]!.length + this.others[r]!.length > 0) total += this.weights[r]!;
+    for (let r = 0; r < this.#weights.length; r++) {
+      if (this.#threads[r]!.length + this.#others[r]!.length > 0) total += this.#weights[r]!;
     }
-    let left = this.random.uniform() * total;
+    let left = this.#random.uniform() * total;
     let last = -1;
-    for (let r = 0; r < this.weights.length; r++) {
-      if (this.threads[r]!.length + this.others[r]!.length === 0) continue;
+    for (let r = 0; r < this.#weights.length; r++) {
+      if (this.#threads[r]!.length + this.#others[r]!.length === 0) continue;
       last = r;
-      left -= this.weights[r]!;
+      left -= this.#weights[r]!;
       if (left < 0) break;
     }
     return last;
@@ -187,41 +189,40 @@ const longestRun = 200;
 
 export class PrioritySchedule implements Schedule {
   switches = 0;
-  private readonly heap: Task[] = [];
-  private readonly rankPriority: number[];
-  private readonly changes: number[];
-  private readonly byRank: boolean;
-  private readonly lag: Lag;
-  private steps = 0;
-  private lowest = 0;
-  private last: Task | undefined;
-  private inARow = 0;
+  readonly #heap: Task[] = [];
+  readonly #rankPriority: number[];
+  readonly #changes: number[];
+  readonly #byRank: boolean;
+  readonly #lag: Lag;
+  #steps = 0;
+  #lowest = 0;
+  #last: Task | undefined;
+  #inARow = 0;
+  readonly #random: Random;
 
-  constructor(
-    ranks: number,
-    private readonly random: Random,
-  ) {
-    this.rankPriority = Array.from({ length: ranks }, () => random.uniform());
-    this.byRank = random.below(2) === 0;
+  constructor(ranks: number, random: Random) {
+    this.#random = random;
+    this.#rankPriority = Array.from({ length: ranks }, () => random.uniform());
+    this.#byRank = random.below(2) === 0;
     // Runs differ in length by orders of magnitude, so the points are spread over orders of magnitude.
-    this.changes = Array.from({ length: 1 + random.below(4) }, () =>
+    this.#changes = Array.from({ length: 1 + random.below(4) }, () =>
       Math.floor(2 ** (random.uniform() * 16)),
     );
-    this.changes.sort((a, b) => b - a);
-    this.lag = new Lag(random);
+    this.#changes.sort((a, b) => b - a);
+    this.#lag = new Lag(random);
   }
 
   pickStore(count: number): number {
-    return this.lag.pick(count);
+    return this.#lag.pick(count);
   }
 
   add(task: Task): void {
     if (task.priority === 0) {
-      task.priority = this.byRank
-        ? 1 + this.rankPriority[task.rank]! + this.random.uniform() / 1024
-        : 1 + this.random.uniform();
+      task.priority = this.#byRank
+        ? 1 + this.#rankPriority[task.rank]! + this.#random.uniform() / 1024
+        : 1 + this.#random.uniform();
     }
-    this.push(task);
+    this.#push(task);
   }
 
   bringIn(): boolean {
@@ -229,31 +230,31 @@ export class PrioritySchedule implements Schedule {
   }
 
   next(): Task | undefined {
-    const top = this.pop();
+    const top = this.#pop();
     if (top === undefined) return undefined;
-    this.steps++;
-    if (this.changes.length > 0 && this.steps >= this.changes.at(-1)!) {
-      this.changes.pop();
-      top.priority = --this.lowest;
-      this.push(top);
+    this.#steps++;
+    if (this.#changes.length > 0 && this.#steps >= this.#changes.at(-1)!) {
+      this.#changes.pop();
+      top.priority = --this.#lowest;
+      this.#push(top);
       return this.next();
     }
-    if (top !== this.last) {
+    if (top !== this.#last) {
       this.switches++;
-      this.inARow = 0;
-    } else if (++this.inARow > longestRun) {
+      this.#inARow = 0;
+    } else if (++this.#inARow > longestRun) {
       // It may be polling for what only others can do.
-      this.inARow = 0;
-      top.priority = --this.lowest;
-      this.push(top);
+      this.#inARow = 0;
+      top.priority = --this.#lowest;
+      this.#push(top);
       return this.next();
     }
-    this.last = top;
+    this.#last = top;
     return top;
   }
 
-  private push(task: Task): void {
-    const heap = this.heap;
+  #push(task: Task): void {
+    const heap = this.#heap;
     let at = heap.length;
     heap.push(task);
     while (at > 0) {
@@ -265,8 +266,8 @@ export class PrioritySchedule implements Schedule {
     heap[at] = task;
   }
 
-  private pop(): Task | undefined {
-    const heap = this.heap;
+  #pop(): Task | undefined {
+    const heap = this.#heap;
     const top = heap[0];
     const last = heap.pop();
     if (top === undefined || heap.length === 0) return top;

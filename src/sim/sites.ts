@@ -15,17 +15,17 @@ export interface HostSite extends Site {
 
 /** Numbers the statements of all kernels that a machine has loaded, and the lines of hosts that take part in it. */
 export class SiteRegistry {
-  private readonly first = new Map<Compiled, SiteId>();
-  private readonly hosts = new Map<string, { readonly id: SiteId; readonly site: HostSite }>();
-  private readonly sites: Site[] = [];
+  readonly #first = new Map<Compiled, SiteId>();
+  readonly #hosts = new Map<string, { readonly id: SiteId; readonly site: HostSite }>();
+  readonly #sites: Site[] = [];
 
   /** The number of the kernel's first statement; the others follow. */
   register(compiled: Compiled): SiteId {
-    let first = this.first.get(compiled);
+    let first = this.#first.get(compiled);
     if (first === undefined) {
-      first = this.sites.length;
-      this.first.set(compiled, first);
-      for (const site of compiled.sites) this.sites.push(site);
+      first = this.#sites.length;
+      this.#first.set(compiled, first);
+      for (const site of compiled.sites) this.#sites.push(site);
     }
     return first;
   }
@@ -34,23 +34,23 @@ export class SiteRegistry {
   ofHost(called: Class, operation: HostOperation, program: string): SiteId {
     const { where, text } = hostLine(called);
     const key = `${program} ${where} ${operation}`;
-    let known = this.hosts.get(key);
+    let known = this.#hosts.get(key);
     if (known === undefined) {
       const span = { start: 0, end: 0, source: 0 };
-      known = { id: this.sites.length, site: { kernel: program, span, where, text, operation } };
-      this.hosts.set(key, known);
-      this.sites.push(known.site);
+      known = { id: this.#sites.length, site: { kernel: program, span, where, text, operation } };
+      this.#hosts.set(key, known);
+      this.#sites.push(known.site);
     }
     return known.id;
   }
 
   /** Those of hosts' threads so far. */
   get ofThreads(): HostSite[] {
-    return [...this.hosts.values()].map(({ site }) => site).filter(({ kernel }) => kernel !== hostProgram);
+    return [...this.#hosts.values()].map(({ site }) => site).filter(({ kernel }) => kernel !== hostProgram);
   }
 
   site(id: SiteId): Site {
-    return this.sites[id]!;
+    return this.#sites[id]!;
   }
 }
 

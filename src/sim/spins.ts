@@ -27,27 +27,29 @@ const hopeless = 100_000;
 const hopelessPerThread = 300;
 
 export class Spins {
-  private still = 0;
-  private stirred = false;
+  #still = 0;
+  #stirred = false;
   /** All time limits have run out since something last changed. */
   timeIsOver = false;
-  private readonly seen = new Map<Looker, Map<number, number>>();
-  private readonly last = new Map<Looker, Look>();
+  readonly #seen = new Map<Looker, Map<number, number>>();
+  readonly #last = new Map<Looker, Look>();
 
   /** Memory changed, or a thread got on, or something else that may end somebody's loop. */
   stir(): void {
-    this.stirred = true;
+    this.#stirred = true;
   }
 
   /** After each step of the machine: true if all that runs spins for nothing. `threads` counts those that run. */
   step(threads: () => number): boolean {
-    if (!this.stirred) {
-      this.still++;
+    if (!this.#stirred) {
+      this.#still++;
       return (
-        this.still > hopeless && this.last.size > 0 && this.still > hopeless + hopelessPerThread * threads()
+        this.#still > hopeless &&
+        this.#last.size > 0 &&
+        this.#still > hopeless + hopelessPerThread * threads()
       );
     }
-    this.stirred = false;
+    this.#stirred = false;
     this.timeIsOver = false;
     this.forget();
     return false;
@@ -55,29 +57,29 @@ export class Spins {
 
   /** Begins to watch anew. */
   forget(): void {
-    this.still = 0;
-    if (this.last.size === 0) return;
-    this.seen.clear();
-    this.last.clear();
+    this.#still = 0;
+    if (this.#last.size === 0) return;
+    this.#seen.clear();
+    this.#last.clear();
   }
 
   /** The thread has loaded `value`. */
   look(thread: Looker, access: StatementAccess, buffer: SimBuffer, offset: number, value: number): void {
-    if (this.still < suspicious) return;
-    let seen = this.seen.get(thread);
+    if (this.#still < suspicious) return;
+    let seen = this.#seen.get(thread);
     if (seen === undefined) {
       seen = new Map();
-      this.seen.set(thread, seen);
+      this.#seen.set(thread, seen);
     }
     const place = buffer.id * 2 ** 31 + offset;
-    if (seen.get(place) !== value) this.still = suspicious;
+    if (seen.get(place) !== value) this.#still = suspicious;
     seen.set(place, value);
-    this.last.set(thread, { access, buffer, offset, value });
+    this.#last.set(thread, { access, buffer, offset, value });
   }
 
   /** Who spins, and on what. */
   reports(): (AccessReport & { location: string; value: string; wanted: string })[] {
-    const threads = [...this.last].sort(([a], [b]) => a.id - b.id);
+    const threads = [...this.#last].sort(([a], [b]) => a.id - b.id);
     return threads.map(([thread, { access, buffer, offset, value }]) => ({
       ...thread.report(access),
       location: `${buffer.purpose} of rank ${buffer.rank}, ${buffer.describe(offset)}`,

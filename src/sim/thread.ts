@@ -182,15 +182,17 @@ export class Thread extends Task {
   readonly seen: SimBuffer;
   /** The synchronising access it is about to make. */
   next: { buffer: SimBuffer; offset: number; bytes: number; writes: boolean } | null = null;
-  private readonly copies: { [E in CopyEngine]?: Copies } = {};
+  readonly #copies: { [E in CopyEngine]?: Copies } = {};
+  readonly #hub: Hub;
 
   constructor(
     public block: Block,
     public index: number,
     readonly rank: number,
-    private readonly hub: Hub,
+    hub: Hub,
   ) {
     super();
+    this.#hub = hub;
     this.seen = hub.seen;
   }
 
@@ -213,32 +215,32 @@ export class Thread extends Task {
 
   /** Says what the thread will do when it goes on: an exhaustive schedule needs it to tell which orders matter. */
   about({ kind, bytes }: StatementAccess, buffer: SimBuffer, offset: number): void {
-    if (this.hub.explores) this.next = { buffer, offset, bytes, writes: kind !== 'read' };
+    if (this.#hub.explores) this.next = { buffer, offset, bytes, writes: kind !== 'read' };
   }
 
   /** Checks an access and tells the detector. False where it must not happen. */
   access(access: StatementAccess, buffer: SimBuffer, offset: number): boolean {
-    if (!this.mayAccess(access, buffer, offset)) return false;
-    this.tell(access, buffer, offset, 0);
-    if (access.kind !== 'read') this.hub.spins.stir();
+    if (!this.#mayAccess(access, buffer, offset)) return false;
+    this.#tell(access, buffer, offset, 0);
+    if (access.kind !== 'read') this.#hub.spins.stir();
     return true;
   }
 
   /** An atomic load: like `access`, and puts what it reads into `seen`. */
   look(access: StatementAccess, buffer: SimBuffer, offset: number): boolean {
-    if (!this.mayAccess(access, buffer, offset)) return false;
+    if (!this.#mayAccess(access, buffer, offset)) return false;
     const { bytes } = access;
-    const older = this.hub.detector!.olderValues(this.id, buffer, offset, bytes);
-    const choice = older.length === 0 ? 0 : this.hub.pickStore(1 + older.length);
-    this.see(buffer, offset, bytes, choice === 0 ? null : older[choice - 1]!.words);
-    this.tell(access, buffer, offset, choice);
+    const older = this.#hub.detector!.olderValues(this.id, buffer, offset, bytes);
+    const choice = older.length === 0 ? 0 : this.#hub.pickStore(1 + older.length);
+    this.#see(buffer, offset, bytes, choice === 0 ? null : older[choice - 1]!.words);
+    this.#tell(access, buffer, offset, choice);
     const value = this.seen.i32[((offset & 15) + bytes - 1) >>> 2]!;
-    this.hub.spins.look(this, access, buffer, offset, value);
+    this.#hub.spins.look(this, access, buffer, offset, value);
     return true;
   }
 
   /** Puts what is there into `seen`, or what a load reads instead. */
-  private see(buffer: SimBuffer, offset: number, bytes: number, instead: readonly number[] | null): void {
+  #see(buffer: SimBuffer, offset: number, bytes: number, instead: readonly number[] | null): void {
     const to = this.seen.i32;
     const first = (offset & 15) >>> 2;
     const words = bytes <= 4 ? 1 : bytes >>> 2;
@@ -246,13 +248,13 @@ export class Thread extends Task {
       to[first + i] = instead === null ? buffer.i32[(offset >>> 2) + i]! : instead[i]!;
   }
 
-  private tell(access: StatementAccess, buffer: SimBuffer, offset: number, older: number): void {
+  #tell(access: StatementAccess, buffer: SimBuffer, offset: number, older: number): void {
     const { firstThread, launch } = this.block;
     const thread = firstThread + this.index;
-    this.hub.detector!.access(thread, access, launch.firstSite + access.site, buffer, offset, older);
+    this.#hub.detector!.access(thread, access, launch.firstSite + access.site, buffer, offset, older);
   }
 
-  private mayAccess(access: StatementAccess, buffer: SimBuffer, offset: number): boolean {
+  #mayAccess(access: StatementAccess, buffer: SimBuffer, offset: number): boolean {
     const { kind, bytes } = access;
     if (!isPlace(buffer, offset, bytes)) {
       this.refuse(access, buffer, offset);
@@ -262,7 +264,7 @@ export class Thread extends Task {
       if (kind === 'write') {
         buffer.markInitialised(offset, bytes);
       } else if (!buffer.isInitialised(offset, bytes)) {
-        this.hub.log.add({
+        this.#hub.log.add({
           kind: 'uninitialised-read',
           buffer: buffer.purpose,
           location: buffer.describe(buffer.firstUninitialised(offset, bytes)),
@@ -279,7 +281,7 @@ export class Thread extends Task {
     const { bytes } = access;
     if (Number.isNaN(offset)) return; // its index was outside its field, which has been said
     const outside = offset < 0 || offset + bytes > buffer.bytes || buffer.freed;
-    this.hub.log.add({
+    this.#hub.log.add({
       kind: outside ? 'out-of-bounds' : 'misaligned',
       buffer: buffer.purpose,
       location: buffer.freed
@@ -302,7 +304,7 @@ export class Thread extends Task {
       const shown = `${name === undefined ? '' : `${name} `}${index < 2 ** 31 ? index : index - 2 ** 32}`;
       return index < extents[i]! ? `[${shown}]` : `[${shown} of ${extents[i]}]`;
     });
-    this.hub.log.add({
+    this.#hub.log.add({
       kind: 'out-of-bounds',
       buffer: layout,
       location: `${field}${'[…]'.repeat(before)}${parts.join('')}`,
@@ -335,12 +337,12 @@ export class Thread extends Task {
   }
 
   wrote(buffer: SimBuffer, offset: number, bytes: number): void {
-    this.hub.spins.stir();
-    if (buffer.waiters !== 0) this.hub.wake(buffer, offset, bytes);
+    this.#hub.spins.stir();
+    if (buffer.waiters !== 0) this.#hub.wake(buffer, offset, bytes);
   }
 
   fence(order: FenceOrder, scope: Scope): void {
-    this.hub.detector!.fence(this.id, order, scope);
+    this.#hub.detector!.fence(this.id, order, scope);
   }
 
   waitFor(
@@ -351,7 +353,7 @@ export class Thread extends Task {
     wanted: number,
     limit: number,
   ): void {
-    const expired = this.hub.detector !== null && !isPlace(buffer, offset, access.bytes);
+    const expired = this.#hub.detector !== null && !isPlace(buffer, offset, access.bytes);
     if (expired) this.refuse(access, buffer, offset);
     this.wait = { kind, until, access, buffer, offset, mask, wanted, limit, mbarrier: null, expired };
   }
@@ -359,8 +361,8 @@ export class Thread extends Task {
   /** Whether what it waits for has come; the wait is over if so, or if it has run out. */
   poll(): boolean {
     const wait = this.wait!;
-    const { detector } = this.hub;
-    if (detector !== null && wait.kind !== 'phase') return this.pollStores(wait, detector);
+    const { detector } = this.#hub;
+    if (detector !== null && wait.kind !== 'phase') return this.#pollStores(wait, detector);
     const there =
       !wait.expired &&
       (wait.kind === 'phase'
@@ -379,7 +381,7 @@ export class Thread extends Task {
    * Every look may see an older store; those that end nothing go unseen. So a wait is one load, at the moment at which
    * it ends: of any store that ends it, or of any at all if it looks once.
    */
-  private pollStores(wait: Wait, detector: Detector): boolean {
+  #pollStores(wait: Wait, detector: Detector): boolean {
     const { access, buffer, offset, limit } = wait;
     const older = wait.expired ? [] : detector.olderValues(this.id, buffer, offset, access.bytes);
     const stores = [
@@ -389,19 +391,21 @@ export class Thread extends Task {
     const options = stores.flatMap((there, i) => (there || limit === 0 ? [i] : []));
     if (options.length === 0 && !wait.expired) return false;
     this.wait = null;
-    const choice = wait.expired ? 0 : options[options.length === 1 ? 0 : this.hub.pickStore(options.length)]!;
+    const choice = wait.expired
+      ? 0
+      : options[options.length === 1 ? 0 : this.#hub.pickStore(options.length)]!;
     this.satisfied = stores[choice]!;
-    this.see(buffer, offset, access.bytes, choice === 0 ? null : older[choice - 1]!.words);
-    if (this.satisfied && this.mayAccess(access, buffer, offset)) this.tell(access, buffer, offset, choice);
+    this.#see(buffer, offset, access.bytes, choice === 0 ? null : older[choice - 1]!.words);
+    if (this.satisfied && this.#mayAccess(access, buffer, offset)) this.#tell(access, buffer, offset, choice);
     return true;
   }
 
   clock(): bigint {
-    return this.hub.clock();
+    return this.#hub.clock();
   }
 
   sleep(nanoseconds: number): void {
-    this.hub.sleep(this, nanoseconds >>> 0);
+    this.#hub.sleep(this, nanoseconds >>> 0);
   }
 
   /** Bytes from one place to another of the same buffer. */
@@ -415,30 +419,30 @@ export class Thread extends Task {
   }
 
   releaseNext(): void {
-    this.hub.detector?.releaseNext(this.id);
-    this.hub.blockReleased(this.block);
+    this.#hub.detector?.releaseNext(this.id);
+    this.#hub.blockReleased(this.block);
   }
 
   /** Its bulk copies. */
   get bulk(): Copies {
-    return this.copiesBy('bulk');
+    return this.#copiesBy('bulk');
   }
 
   /** Its asynchronous loads. */
   get async(): Copies {
-    return this.copiesBy('async');
+    return this.#copiesBy('async');
   }
 
-  private copiesBy(engine: CopyEngine): Copies {
-    this.copies[engine] ??= new Copies({ engine, issuer: this, hub: this.hub });
-    return this.copies[engine];
+  #copiesBy(engine: CopyEngine): Copies {
+    this.#copies[engine] ??= new Copies({ engine, issuer: this, hub: this.#hub });
+    return this.#copies[engine];
   }
 
   // Barriers of bulk copies.
 
   mbarrierInit(access: StatementAccess, barrier: SimBuffer, offset: number, count: number): void {
-    if (this.hub.detector !== null && !this.access(access, barrier, offset)) return;
-    const { hub } = this;
+    if (this.#hub.detector !== null && !this.access(access, barrier, offset)) return;
+    const hub = this.#hub;
     this.block.mbarriers ??= new MBarriers({
       random: hub.detector === null ? null : hub.random,
       onPhase: (at) => {
@@ -449,7 +453,7 @@ export class Thread extends Task {
   }
 
   mbarrierExpect(access: StatementAccess, barrier: SimBuffer, offset: number, bytes: number): void {
-    if (this.hub.detector !== null && !this.access(access, barrier, offset)) return;
+    if (this.#hub.detector !== null && !this.access(access, barrier, offset)) return;
     this.mbarrier(offset).expect(bytes);
   }
 
@@ -474,8 +478,8 @@ export class Thread extends Task {
   /** The thread has run to its end. */
   end(): void {
     this.state = 'ended';
-    this.copies.bulk?.end();
-    this.copies.async?.end();
+    this.#copies.bulk?.end();
+    this.#copies.async?.end();
   }
 }
 

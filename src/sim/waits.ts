@@ -8,30 +8,30 @@ import type { Thread } from './thread.js';
 const longestMs = 4_000_000;
 
 export class Waits {
-  private readonly mode: Mode;
-  private readonly makeReady: (thread: Thread) => void;
-  private readonly parked = new Set<Thread>();
+  readonly #mode: Mode;
+  readonly #makeReady: (thread: Thread) => void;
+  readonly #parked = new Set<Thread>();
   /** Checked mode: parked threads by the 16-byte line they wait for, a buffer. */
-  private readonly parkedAt = new Map<SimBuffer, Map<number, Thread[]>>();
+  readonly #parkedAt = new Map<SimBuffer, Map<number, Thread[]>>();
 
   constructor({ mode, makeReady }: { readonly mode: Mode; makeReady(thread: Thread): void }) {
-    this.mode = mode;
-    this.makeReady = makeReady;
+    this.#mode = mode;
+    this.#makeReady = makeReady;
   }
 
   get any(): boolean {
-    return this.parked.size > 0;
+    return this.#parked.size > 0;
   }
 
   park(thread: Thread): void {
     thread.state = 'parked';
-    this.parked.add(thread);
-    if (this.mode === 'fast') return;
+    this.#parked.add(thread);
+    if (this.#mode === 'fast') return;
     const { buffer, offset } = thread.wait!;
-    let lines = this.parkedAt.get(buffer);
+    let lines = this.#parkedAt.get(buffer);
     if (lines === undefined) {
       lines = new Map();
-      this.parkedAt.set(buffer, lines);
+      this.#parkedAt.set(buffer, lines);
     }
     const line = lines.get(offset >>> 4);
     if (line === undefined) lines.set(offset >>> 4, [thread]);
@@ -40,17 +40,17 @@ export class Waits {
   }
 
   wake(buffer: SimBuffer, offset: number, bytes: number): void {
-    const lines = this.parkedAt.get(buffer);
+    const lines = this.#parkedAt.get(buffer);
     if (lines === undefined) return;
     const last = (offset + bytes - 1) >>> 4;
     for (let at = offset >>> 4; at <= last; at++) {
       const line = lines.get(at);
       if (line === undefined) continue;
       lines.delete(at);
-      if (lines.size === 0) this.parkedAt.delete(buffer);
+      if (lines.size === 0) this.#parkedAt.delete(buffer);
       buffer.waiters -= line.length;
       for (const thread of line) {
-        if (this.parked.delete(thread)) this.makeReady(thread);
+        if (this.#parked.delete(thread)) this.#makeReady(thread);
       }
     }
   }
@@ -58,10 +58,10 @@ export class Waits {
   /** Fast mode looks at parked threads only when nothing else can run, so that stores cost nothing. */
   pollAll(): boolean {
     let woken = false;
-    for (const thread of this.parked) {
+    for (const thread of this.#parked) {
       if (!thread.poll()) continue;
-      this.parked.delete(thread);
-      this.makeReady(thread);
+      this.#parked.delete(thread);
+      this.#makeReady(thread);
       woken = true;
     }
     return woken;
@@ -69,7 +69,7 @@ export class Waits {
 
   /** Who waits for what. */
   reports() {
-    return [...this.parked].map(describe);
+    return [...this.#parked].map(describe);
   }
 
   /** All waits end as if their limits had run out; those that have the longest there is only once no other is left. */
@@ -80,28 +80,28 @@ export class Waits {
   /** Those end whose limits are no longer than so many microseconds. True when there was one. */
   expireWithin(microseconds: number): boolean {
     let ended = false;
-    for (const thread of this.parked) {
+    for (const thread of this.#parked) {
       if (thread.wait!.limit >>> 0 > microseconds) continue;
-      this.parked.delete(thread);
-      this.end(thread);
+      this.#parked.delete(thread);
+      this.#end(thread);
       ended = true;
     }
     return ended;
   }
 
-  private end(thread: Thread): void {
+  #end(thread: Thread): void {
     thread.wait!.expired = true;
-    this.makeReady(thread);
+    this.#makeReady(thread);
   }
 
   clear(): void {
-    this.parked.clear();
-    this.parkedAt.clear();
+    this.#parked.clear();
+    this.#parkedAt.clear();
   }
 
   /** The rank's threads wait no more, nor do they go on. */
   forget(rank: number): void {
-    for (const thread of this.parked) if (thread.rank === rank) this.parked.delete(thread);
+    for (const thread of this.#parked) if (thread.rank === rank) this.#parked.delete(thread);
   }
 }
 

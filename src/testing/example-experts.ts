@@ -35,10 +35,13 @@ export interface ExampleExpertsOptions {
 
 /** The experts of one rank. */
 export class ExampleExperts {
-  private constructor(
-    private readonly parameters: Memory,
-    private readonly launcher: Launcher,
-  ) {}
+  readonly #parameters: Memory;
+  readonly #launcher: Launcher;
+
+  private constructor(parameters: Memory, launcher: Launcher) {
+    this.#parameters = parameters;
+    this.#launcher = launcher;
+  }
 
   /**
    * Experts for a layer with a payload `x` that looks like its output. With two rounds in flight each has experts of its
@@ -91,12 +94,12 @@ export class ExampleExperts {
 
   /** Enqueues the experts: from what dispatch delivered to what combine brings back. */
   run(stream: Stream): void {
-    this.launcher.launch(stream);
+    this.#launcher.launch(stream);
   }
 
   /** Frees their parameters. */
   free(): void {
-    this.parameters.free();
+    this.#parameters.free();
   }
 }
 

@@ -13,10 +13,13 @@ const count = kernel({ name: 'other_work', maxThreads: 32, params }, (g, { words
 });
 
 export class OtherWork {
-  private constructor(
-    private readonly words: Memory,
-    private readonly site: CallSite<typeof params>,
-  ) {}
+  readonly #words: Memory;
+  readonly #site: CallSite<typeof params>;
+
+  private constructor(words: Memory, site: CallSite<typeof params>) {
+    this.#words = words;
+    this.#site = site;
+  }
 
   static async create({ device, rank }: World, stream: Stream): Promise<OtherWork> {
     const words = device.allocate(256, 'other work');
@@ -28,16 +31,16 @@ export class OtherWork {
 
   /** A copy, behind which early reads find all that came before, and a launch. */
   between(stream: Stream): void {
-    const { address } = this.words;
+    const { address } = this.#words;
     stream.copy(address + 128, address + 192, 64);
     this.behind(stream);
   }
 
   behind(stream: Stream): void {
-    this.site.launch(stream);
+    this.#site.launch(stream);
   }
 
   free(): void {
-    this.words.free();
+    this.#words.free();
   }
 }

@@ -188,49 +188,62 @@ interface Buffers {
 }
 
 class RankRounds {
-  private combined = 0;
+  #combined = 0;
+  readonly #world: World;
+  readonly #ep: ExpertParallel;
+  readonly #experts: readonly ExampleExperts[];
+  readonly #other: OtherWork;
+  readonly #stream: Stream;
 
   constructor(
-    private readonly world: World,
-    private readonly ep: ExpertParallel,
-    private readonly experts: readonly ExampleExperts[],
-    private readonly other: OtherWork,
-    private readonly stream: Stream,
-  ) {}
+    world: World,
+    ep: ExpertParallel,
+    experts: readonly ExampleExperts[],
+    other: OtherWork,
+    stream: Stream,
+  ) {
+    this.#world = world;
+    this.#ep = ep;
+    this.#experts = experts;
+    this.#other = other;
+    this.#stream = stream;
+  }
 
   async launched(rounds: readonly Source[], inspect: boolean): Promise<RoundsResult> {
-    const { ep, stream } = this;
-    const buffers = rounds.map((source) => this.place(source));
+    const ep = this.#ep;
+    const stream = this.#stream;
+    const buffers = rounds.map((source) => this.#place(source));
     const arrived: Promise<Delivered>[] = [];
     for (const round of buffers) {
-      this.dispatch(round);
-      if (inspect) arrived.push(this.delivered());
-      this.experts[0]!.run(stream);
-      this.combine(round.out);
+      this.#dispatch(round);
+      if (inspect) arrived.push(this.#delivered());
+      this.#experts[0]!.run(stream);
+      this.#combine(round.out);
     }
     await ep.synchronize(stream);
-    return { out: await this.collect(buffers), received: await Promise.all(arrived) };
+    return { out: await this.#collect(buffers), received: await Promise.all(arrived) };
   }
 
   async replayed(rounds: readonly Source[]): Promise<RoundsResult> {
-    const { ep, stream } = this;
-    const buffers = rounds.map((source) => this.place(source));
-    const captured = this.place(rounds[0]!);
+    const ep = this.#ep;
+    const stream = this.#stream;
+    const buffers = rounds.map((source) => this.#place(source));
+    const captured = this.#place(rounds[0]!);
     stream.beginCapture();
-    this.dispatch(captured);
-    this.experts[0]!.run(stream);
-    this.combine(captured.out);
+    this.#dispatch(captured);
+    this.#experts[0]!.run(stream);
+    this.#combine(captured.out);
     const graph = stream.endCapture();
     for (const { topkIds, topkWeights, payloads, out } of buffers) {
-      this.copy(captured.topkIds, topkIds);
-      if (topkWeights) this.copy(captured.topkWeights!, topkWeights);
-      for (const [name, rows] of Object.entries(payloads)) this.copy(captured.payloads[name]!, rows);
+      this.#copy(captured.topkIds, topkIds);
+      if (topkWeights) this.#copy(captured.topkWeights!, topkWeights);
+      for (const [name, rows] of Object.entries(payloads)) this.#copy(captured.payloads[name]!, rows);
       graph.launch(stream);
-      this.copy(out, captured.out);
+      this.#copy(out, captured.out);
     }
     await ep.synchronize(stream);
     graph.dispose();
-    return { out: await this.collect(buffers), received: [] };
+    return { out: await this.#collect(buffers), received: [] };
   }
 
   /**
@@ -238,8 +251,10 @@ class RankRounds {
    * Every third ends in whole phases.
    */
   async inFlight(rounds: readonly Source[]): Promise<RoundsResult> {
-    const { world, ep, stream } = this;
-    const buffers = rounds.map((source) => this.place(source));
+    const world = this.#world;
+    const ep = this.#ep;
+    const stream = this.#stream;
+    const buffers = rounds.map((source) => this.#place(source));
     await stream.synchronize();
     const streams = ep.views.map(() => world.device.createStream());
     const on = (n: number): Stream => streams[n % streams.length]!;
@@ -248,48 +263,52 @@ class RankRounds {
       const next = buffers[n + 1];
       if (next !== undefined) sent.push(ep.dispatchSend(next, on(n + 1)));
       const received = ep.dispatchRecv(sent[n]!, on(n));
-      this.experts[n % streams.length]!.run(on(n));
+      this.#experts[n % streams.length]!.run(on(n));
       if (n % 3 === 2) ep.combine(out, on(n));
       else ep.combineRecv(ep.combineSend(received, on(n)), out, on(n));
     }
     for (const one of streams) await ep.synchronize(one);
     for (const one of streams) one.dispose();
-    return { out: await this.collect(buffers), received: [] };
+    return { out: await this.#collect(buffers), received: [] };
   }
 
   /** Where phases are split, other work lies between the halves and behind them. */
-  private dispatch(round: Buffers): void {
-    const { ep, stream } = this;
+  #dispatch(round: Buffers): void {
+    const ep = this.#ep;
+    const stream = this.#stream;
     if (!ep.split) {
       ep.dispatch(round, stream);
       return;
     }
     const sent = ep.dispatchSend(round, stream);
-    this.other.between(stream);
+    this.#other.between(stream);
     ep.dispatchRecv(sent, stream);
-    this.other.behind(stream);
+    this.#other.behind(stream);
   }
 
-  private combine(out: OwnedTensor): void {
-    const { ep, stream } = this;
+  #combine(out: OwnedTensor): void {
+    const ep = this.#ep;
+    const stream = this.#stream;
     if (!ep.split) {
       ep.combine(out, stream);
       return;
     }
     const sent = ep.combineSend(ep.received, stream);
-    this.other.between(stream);
+    this.#other.between(stream);
     ep.combineRecv(sent, out, stream);
     // Every other time: a send that follows at once begins before this has ended.
-    this.combined += 1;
-    if (this.combined % 2 === 1) this.other.behind(stream);
+    this.#combined += 1;
+    if (this.#combined % 2 === 1) this.#other.behind(stream);
   }
 
-  private copy(to: OwnedTensor, from: OwnedTensor): void {
-    if (from.bytes > 0) this.stream.copy(to.data, from.data, from.bytes);
+  #copy(to: OwnedTensor, from: OwnedTensor): void {
+    if (from.bytes > 0) this.#stream.copy(to.data, from.data, from.bytes);
   }
 
-  private place(source: Source): Buffers {
-    const { world, stream, ep } = this;
+  #place(source: Source): Buffers {
+    const world = this.#world;
+    const stream = this.#stream;
+    const ep = this.#ep;
     const { device } = world;
     const { shape } = ep;
     const { tokens, topkIds, topkWeights, payloads } = source;
@@ -311,9 +330,9 @@ class RankRounds {
   }
 
   /** Enqueues a look at what has arrived. */
-  private async delivered(): Promise<Delivered> {
-    const { stream } = this;
-    const { experts, weights, counts, payloads } = this.ep.received;
+  async #delivered(): Promise<Delivered> {
+    const stream = this.#stream;
+    const { experts, weights, counts, payloads } = this.#ep.received;
     // Enqueued all at once: between dispatch and experts.
     const parts = {
       experts: readBits(experts, stream),
@@ -332,8 +351,8 @@ class RankRounds {
     };
   }
 
-  private async collect(buffers: readonly Buffers[]): Promise<Bits[]> {
-    const out = await Promise.all(buffers.map((round) => readBits(round.out, this.stream)));
+  async #collect(buffers: readonly Buffers[]): Promise<Bits[]> {
+    const out = await Promise.all(buffers.map((round) => readBits(round.out, this.#stream)));
     for (const { topkIds, topkWeights, payloads, out: result } of buffers) {
       for (const tensor of [topkIds, topkWeights, ...Object.values(payloads), result]) tensor?.free();
     }

@@ -78,6 +78,7 @@ export class World {
   /** Under way or done from the first symmetric window on. */
   #nvshmem: Promise<void> | null = null;
   readonly #proxies: RunningProxy[] = [];
+  readonly #host: Host;
 
   private constructor(
     /** How the ranks meet and learn of losses. */
@@ -86,8 +87,9 @@ export class World {
     readonly device: Device,
     /** Which ranks share a node. */
     readonly topology: Topology,
-    private readonly host: Host,
+    host: Host,
   ) {
+    this.#host = host;
     this.rank = group.rank;
     this.ranks = group.ranks;
   }
@@ -164,7 +166,7 @@ export class World {
         world.group.abandon(messageOf(error));
         return undefined;
       } finally {
-        world.host.left();
+        world.#host.left();
       }
     };
     const results = await Promise.all(worlds.map(runOne));
@@ -204,12 +206,12 @@ export class World {
 
   /** Waits for every rank. */
   async barrier(operation = 'barrier'): Promise<void> {
-    await this.meeting(this.group.barrier(operation));
+    await this.#meeting(this.group.barrier(operation));
   }
 
   /** Gives every rank the bytes of all ranks. */
   async allGather(bytes: Uint8Array, operation: string): Promise<Uint8Array[]> {
-    return this.meeting(this.group.allGather(bytes, operation));
+    return this.#meeting(this.group.allGather(bytes, operation));
   }
 
   /**
@@ -258,7 +260,7 @@ export class World {
    * thread, beside a simulated one the machine gives it turns.
    */
   async startProxy(options: ProxyOptions): Promise<RunningProxy> {
-    const proxy = await this.host.startProxy(this.group, options);
+    const proxy = await this.#host.startProxy(this.group, options);
     this.#proxies.push(proxy);
     return proxy;
   }
@@ -277,7 +279,7 @@ export class World {
     if (!(device instanceof CudaDevice)) return this.createWindow(bytes, purpose, fills);
     requireText('purpose', purpose);
     const gather = this.allGather.bind(this);
-    const { alone } = this.host;
+    const { alone } = this.#host;
     const place = { rank, ranks, topology, device, alone, lost: this.group.signal, gather };
     this.#nvshmem ??= joinNvshmem(place);
     await this.#nvshmem;
@@ -294,7 +296,7 @@ export class World {
 
   /** Frees the device and leaves the group. */
   async dispose(): Promise<void> {
-    this.host.left();
+    this.#host.left();
     try {
       await World.#freeAll([this]);
     } finally {
@@ -315,8 +317,8 @@ export class World {
   }
 
   /** The simulated machine must know when hosts wait for each other rather than for it, and what they then know. */
-  private async meeting<T>(promise: Promise<T>): Promise<T> {
-    const goOn = this.host.waiting();
+  async #meeting<T>(promise: Promise<T>): Promise<T> {
+    const goOn = this.#host.waiting();
     try {
       return await promise;
     } finally {

@@ -32,35 +32,35 @@ export function evaluate(
 class Evaluator {
   run(statements: readonly Stmt[], frame: Frame): Ending {
     for (const stmt of statements) {
-      const ending = this.step(stmt, frame);
+      const ending = this.#step(stmt, frame);
       if (ending !== undefined) return ending;
     }
     return undefined;
   }
 
-  private step(stmt: Stmt, frame: Frame): Ending {
+  #step(stmt: Stmt, frame: Frame): Ending {
     switch (stmt.kind) {
       case 'let':
-        if (stmt.init !== null) frame.set(stmt.variable.id, this.expr(stmt.init, frame));
+        if (stmt.init !== null) frame.set(stmt.variable.id, this.#expr(stmt.init, frame));
         return undefined;
       case 'assign':
-        frame.set(stmt.variable.id, this.expr(stmt.value, frame));
+        frame.set(stmt.variable.id, this.#expr(stmt.value, frame));
         return undefined;
       case 'registers': {
         const length = stmt.variable.type.kind === 'registers' ? stmt.variable.type.length : 0;
-        frame.set(stmt.variable.id, new Array<Value>(length).fill(this.expr(stmt.fill, frame)));
+        frame.set(stmt.variable.id, new Array<Value>(length).fill(this.#expr(stmt.fill, frame)));
         return undefined;
       }
       case 'assignRegister':
-        (frame.get(stmt.array.id) as Value[])[stmt.index] = this.expr(stmt.value, frame);
+        (frame.get(stmt.array.id) as Value[])[stmt.index] = this.#expr(stmt.value, frame);
         return undefined;
       case 'effect': {
-        const result = this.effect(stmt, frame);
+        const result = this.#effect(stmt, frame);
         if (stmt.result !== null && result !== undefined) frame.set(stmt.result.id, result);
         return undefined;
       }
       case 'if':
-        return this.run(this.expr(stmt.test, frame) ? stmt.then : stmt.else, frame);
+        return this.run(this.#expr(stmt.test, frame) ? stmt.then : stmt.else, frame);
       case 'block': {
         const ending = this.run(stmt.body, frame);
         return ending === stmt.call ? undefined : ending;
@@ -72,7 +72,7 @@ class Evaluator {
       case 'for':
       case 'while': {
         if (stmt.kind === 'for') this.run(stmt.init, frame);
-        while (this.expr(stmt.test, frame)) {
+        while (this.#expr(stmt.test, frame)) {
           const ending = this.run(stmt.body, frame);
           if (ending === 'break') break;
           if (ending === 'return' || typeof ending === 'object') return ending;
@@ -87,15 +87,15 @@ class Evaluator {
     }
   }
 
-  private effect({ effect }: Stmt & { readonly kind: 'effect' }, frame: Frame): Value | undefined {
+  #effect({ effect }: Stmt & { readonly kind: 'effect' }, frame: Frame): Value | undefined {
     switch (effect.op) {
       case 'load': {
-        const { array, index } = this.expr(effect.pointer, frame) as Pointer;
+        const { array, index } = this.#expr(effect.pointer, frame) as Pointer;
         return array[index]!;
       }
       case 'store': {
-        const { array, index } = this.expr(effect.pointer, frame) as Pointer;
-        array[index] = this.expr(effect.value, frame) as number | bigint;
+        const { array, index } = this.#expr(effect.pointer, frame) as Pointer;
+        array[index] = this.#expr(effect.value, frame) as number | bigint;
         return undefined;
       }
       default:
@@ -103,8 +103,8 @@ class Evaluator {
     }
   }
 
-  private expr(expr: Expr, frame: Frame): Value {
-    const constant = (of: Expr): arithmetic.Constant => this.expr(of, frame) as arithmetic.Constant;
+  #expr(expr: Expr, frame: Frame): Value {
+    const constant = (of: Expr): arithmetic.Constant => this.#expr(of, frame) as arithmetic.Constant;
     switch (expr.kind) {
       case 'const':
         return expr.value;
@@ -117,7 +117,7 @@ class Evaluator {
       case 'binary':
         return arithmetic.binary(expr.op, compute(expr.left), constant(expr.left), constant(expr.right));
       case 'select':
-        return this.expr(this.expr(expr.test, frame) ? expr.then : expr.else, frame);
+        return this.#expr(this.#expr(expr.test, frame) ? expr.then : expr.else, frame);
       case 'pure': {
         const [a = 0, b = 0] = expr.args.map(constant);
         return pureFunctions[expr.name].fold!(compute(expr), a, b);
@@ -129,9 +129,9 @@ class Evaluator {
       case 'register':
         return (frame.get(expr.array.id) as Value[])[expr.index]!;
       case 'index':
-        return this.expr(expr.value, frame);
+        return this.#expr(expr.value, frame);
       case 'offset': {
-        const { array, index } = this.expr(expr.pointer, frame) as Pointer;
+        const { array, index } = this.#expr(expr.pointer, frame) as Pointer;
         return { array, index: index + Number(constant(expr.index)) };
       }
       default:

@@ -90,20 +90,22 @@ export function randomProgram(seed: number, size = 12): RandomProgram {
 }
 
 class Generator {
-  private state: number;
-  private names: Name[] = Object.entries(inputTypes).map(([name, type]) => ({ name, type, mutable: false }));
-  private count = 0;
+  #state: number;
+  #names: Name[] = Object.entries(inputTypes).map(([name, type]) => ({ name, type, mutable: false }));
+  #count = 0;
+  readonly #seed: number;
 
-  constructor(private readonly seed: number) {
-    this.state = seed >>> 0;
+  constructor(seed: number) {
+    this.#seed = seed;
+    this.#state = seed >>> 0;
   }
 
   program(size: number): RandomProgram {
     const inputs = Object.fromEntries(
-      Object.entries(inputTypes).map(([name, type]) => [name, this.value(type)]),
+      Object.entries(inputTypes).map(([name, type]) => [name, this.#value(type)]),
     );
-    const statements = Array.from({ length: size }, () => this.statement(2));
-    const results = this.names.filter((name) => !(name.name in inputs));
+    const statements = Array.from({ length: size }, () => this.#statement(2));
+    const results = this.#names.filter((name) => !(name.name in inputs));
     const stores = { out: 0, floats: 0 };
     const tail = results.map(({ name, type }) => {
       if (type === 'f32') return `g.store(floats.at(${stores.floats++}), ${name});`;
@@ -124,36 +126,36 @@ class Generator {
       else if (type === 'u64') out.push(Number(BigInt(value) & 0xffffffffn), Number(BigInt(value) >> 32n));
       else out.push(Number(BigInt.asUintN(32, BigInt(value))));
     }
-    return { seed: this.seed, text, inputs, out, floats };
+    return { seed: this.#seed, text, inputs, out, floats };
   }
 
   // Choices
 
-  private next(): number {
+  #next(): number {
     // mulberry32
-    this.state = (this.state + 0x6d2b79f5) >>> 0;
-    let t = this.state;
+    this.#state = (this.#state + 0x6d2b79f5) >>> 0;
+    let t = this.#state;
     t = Math.imul(t ^ (t >>> 15), t | 1);
     t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
     return (t ^ (t >>> 14)) >>> 0;
   }
-  private below(n: number): number {
-    return this.next() % n;
+  #below(n: number): number {
+    return this.#next() % n;
   }
-  private pick<T>(from: readonly T[]): T {
-    return from[this.below(from.length)]!;
+  #pick<T>(from: readonly T[]): T {
+    return from[this.#below(from.length)]!;
   }
 
   /** Edge cases half the time. */
-  private value(type: ScalarName): Scalar {
-    const word = this.next();
+  #value(type: ScalarName): Scalar {
+    const word = this.#next();
     switch (type) {
       case 'bool':
         return word % 2 === 1;
       case 'u32':
-        return this.pick([0, 1, 2, 31, 32, 33, 0x7fffffff, 0x80000000, 0xffffffff, word, word, word >>> 20]);
+        return this.#pick([0, 1, 2, 31, 32, 33, 0x7fffffff, 0x80000000, 0xffffffff, word, word, word >>> 20]);
       case 'i32':
-        return this.pick([
+        return this.#pick([
           0,
           1,
           -1,
@@ -167,18 +169,18 @@ class Generator {
           (word | 0) >> 20,
         ]);
       case 'u64':
-        return this.pick([
+        return this.#pick([
           0n,
           1n,
           63n,
           64n,
           2n ** 63n,
           2n ** 64n - 1n,
-          (BigInt(word) << 32n) | BigInt(this.next()),
+          (BigInt(word) << 32n) | BigInt(this.#next()),
         ]);
       case 'f32':
         return Math.fround(
-          this.pick([
+          this.#pick([
             0,
             -0,
             1,
@@ -197,24 +199,24 @@ class Generator {
     }
   }
 
-  private literal(type: ScalarName): Code {
-    const value = this.value(type);
+  #literal(type: ScalarName): Code {
+    const value = this.#value(type);
     return { text: constantText(type, value), eval: () => value };
   }
 
   // Expressions
 
-  private expression(type: ScalarName, depth: number): Code {
-    const known = this.names.filter((name) => name.type === type);
-    if (depth <= 0 || this.below(6) === 0) {
-      if (known.length === 0 || this.below(4) === 0) return this.literal(type);
-      const { name } = this.pick(known);
+  #expression(type: ScalarName, depth: number): Code {
+    const known = this.#names.filter((name) => name.type === type);
+    if (depth <= 0 || this.#below(6) === 0) {
+      if (known.length === 0 || this.#below(4) === 0) return this.#literal(type);
+      const { name } = this.#pick(known);
       return { text: name, eval: (env) => env.get(name)! };
     }
-    const sub = (of: ScalarName): Code => this.expression(of, depth - 1);
-    if (this.below(8) === 0) {
+    const sub = (of: ScalarName): Code => this.#expression(of, depth - 1);
+    if (this.#below(8) === 0) {
       const [test, then, otherwise] = [sub('bool'), sub(type), sub(type)];
-      const select = this.below(2) === 0;
+      const select = this.#below(2) === 0;
       return {
         text: select
           ? `g.select(${test.text}, ${then.text}, ${otherwise.text})`
@@ -222,38 +224,38 @@ class Generator {
         eval: (env) => (test.eval(env) ? then.eval(env) : otherwise.eval(env)),
       };
     }
-    if (type === 'bool') return this.boolean(depth);
-    if (type === 'f32') return this.float(depth);
-    return this.integer(type, depth);
+    if (type === 'bool') return this.#boolean(depth);
+    if (type === 'f32') return this.#float(depth);
+    return this.#integer(type, depth);
   }
 
-  private binary(op: string, left: Code, right: Code, compute: (a: Scalar, b: Scalar) => Scalar): Code {
+  #binary(op: string, left: Code, right: Code, compute: (a: Scalar, b: Scalar) => Scalar): Code {
     return {
       text: `(${left.text} ${op} ${right.text})`,
       eval: (env) => compute(left.eval(env), right.eval(env)),
     };
   }
-  private call(name: string, args: readonly Code[], compute: (...values: Scalar[]) => Scalar): Code {
+  #call(name: string, args: readonly Code[], compute: (...values: Scalar[]) => Scalar): Code {
     return {
       text: `g.${name}(${args.map((arg) => arg.text).join(', ')})`,
       eval: (env) => compute(...args.map((arg) => arg.eval(env))),
     };
   }
 
-  private boolean(depth: number): Code {
-    const sub = (of: ScalarName): Code => this.expression(of, depth - 1);
-    switch (this.below(4)) {
+  #boolean(depth: number): Code {
+    const sub = (of: ScalarName): Code => this.#expression(of, depth - 1);
+    switch (this.#below(4)) {
       case 0: {
         const arg = sub('bool');
         return { text: `!${arg.text}`, eval: (env) => !arg.eval(env) };
       }
       case 1:
-        return this.binary('&&', sub('bool'), sub('bool'), (a, b) => Boolean(a) && Boolean(b));
+        return this.#binary('&&', sub('bool'), sub('bool'), (a, b) => Boolean(a) && Boolean(b));
       case 2:
-        return this.binary('||', sub('bool'), sub('bool'), (a, b) => Boolean(a) || Boolean(b));
+        return this.#binary('||', sub('bool'), sub('bool'), (a, b) => Boolean(a) || Boolean(b));
       default: {
-        const type = this.pick(types.filter((one) => one !== 'bool'));
-        const op = this.pick(['===', '!==', '<', '<=', '>', '>='] as const);
+        const type = this.#pick(types.filter((one) => one !== 'bool'));
+        const op = this.#pick(['===', '!==', '<', '<=', '>', '>='] as const);
         const compare = {
           '===': (a: Scalar, b: Scalar) => a === b,
           '!==': (a: Scalar, b: Scalar) => a !== b,
@@ -262,23 +264,23 @@ class Generator {
           '>': (a: Scalar, b: Scalar) => a > b,
           '>=': (a: Scalar, b: Scalar) => a >= b,
         }[op];
-        return this.binary(op, sub(type), sub(type), compare);
+        return this.#binary(op, sub(type), sub(type), compare);
       }
     }
   }
 
-  private float(depth: number): Code {
-    const sub = (of: ScalarName): Code => this.expression(of, depth - 1);
+  #float(depth: number): Code {
+    const sub = (of: ScalarName): Code => this.#expression(of, depth - 1);
     const round = (x: number): number => Math.fround(x);
-    switch (this.below(8)) {
+    switch (this.#below(8)) {
       case 0:
-        return this.call('f32', [sub('u32')], (x) => round(Number(x)));
+        return this.#call('f32', [sub('u32')], (x) => round(Number(x)));
       case 1:
-        return this.call('f32', [sub('i32')], (x) => round(Number(x)));
+        return this.#call('f32', [sub('i32')], (x) => round(Number(x)));
       case 2:
-        return this.call('max', [sub('f32'), sub('f32')], (x, y) => greater(Number(x), Number(y)));
+        return this.#call('max', [sub('f32'), sub('f32')], (x, y) => greater(Number(x), Number(y)));
       case 3:
-        return this.call('rcp', [sub('f32')], (x) => round(1 / Number(x)));
+        return this.#call('rcp', [sub('f32')], (x) => round(1 / Number(x)));
       case 4: {
         const arg = sub('f32');
         return {
@@ -287,41 +289,41 @@ class Generator {
         };
       }
       default: {
-        const op = this.pick(['+', '-', '*', '/'] as const);
+        const op = this.#pick(['+', '-', '*', '/'] as const);
         const compute = {
           '+': (a: number, b: number) => a + b,
           '-': (a: number, b: number) => a - b,
           '*': (a: number, b: number) => a * b,
           '/': (a: number, b: number) => a / b,
         }[op];
-        return this.binary(op, sub('f32'), sub('f32'), (a, b) => round(compute(Number(a), Number(b))));
+        return this.#binary(op, sub('f32'), sub('f32'), (a, b) => round(compute(Number(a), Number(b))));
       }
     }
   }
 
-  private integer(type: 'u32' | 'i32' | 'u64', depth: number): Code {
-    const sub = (of: ScalarName): Code => this.expression(of, depth - 1);
+  #integer(type: 'u32' | 'i32' | 'u64', depth: number): Code {
+    const sub = (of: ScalarName): Code => this.#expression(of, depth - 1);
     const wrap = (x: bigint): Scalar =>
       type === 'u64'
         ? BigInt.asUintN(64, x)
         : Number(type === 'u32' ? BigInt.asUintN(32, x) : BigInt.asIntN(32, x));
-    switch (this.below(9)) {
+    switch (this.#below(9)) {
       case 0:
-        return this.conversion(type, depth);
+        return this.#conversion(type, depth);
       case 1: {
         const bits = type === 'u64' ? 63n : 31n;
-        const op = this.pick(type === 'u32' ? (['<<', '>>', '>>>'] as const) : (['<<', '>>'] as const));
-        return this.binary(op, sub(type), sub(type), (a, b) => {
+        const op = this.#pick(type === 'u32' ? (['<<', '>>', '>>>'] as const) : (['<<', '>>'] as const));
+        return this.#binary(op, sub(type), sub(type), (a, b) => {
           const by = BigInt(b) & bits;
           return wrap(op === '<<' ? BigInt(a) << by : BigInt(a) >> by);
         });
       }
       case 2: {
-        const name = this.pick(['min', 'max'] as const);
-        return this.call(name, [sub(type), sub(type)], (a, b) => (a! < b! === (name === 'min') ? a! : b!));
+        const name = this.#pick(['min', 'max'] as const);
+        return this.#call(name, [sub(type), sub(type)], (a, b) => (a! < b! === (name === 'min') ? a! : b!));
       }
       case 3: {
-        const op = this.pick(['-', '~'] as const);
+        const op = this.#pick(['-', '~'] as const);
         const arg = sub(type);
         return {
           text: `(${op}${arg.text.startsWith('-') ? `(${arg.text})` : arg.text})`,
@@ -330,12 +332,12 @@ class Generator {
       }
       case 4:
         if (type === 'u32') {
-          const name = this.pick(['popc', 'ffs'] as const);
-          return this.call(name, [sub('u32')], (x) => bitCount(name, Number(x)));
+          const name = this.#pick(['popc', 'ffs'] as const);
+          return this.#call(name, [sub('u32')], (x) => bitCount(name, Number(x)));
         }
-        return this.conversion(type, depth);
+        return this.#conversion(type, depth);
       default: {
-        const op = this.pick(['+', '-', '*', '/', '%', '&', '|', '^'] as const);
+        const op = this.#pick(['+', '-', '*', '/', '%', '&', '|', '^'] as const);
         const compute = {
           '+': (a: bigint, b: bigint) => a + b,
           '-': (a: bigint, b: bigint) => a - b,
@@ -346,13 +348,13 @@ class Generator {
           '|': (a: bigint, b: bigint) => a | b,
           '^': (a: bigint, b: bigint) => a ^ b,
         }[op];
-        return this.binary(op, sub(type), sub(type), (a, b) => wrap(compute(BigInt(a), BigInt(b))));
+        return this.#binary(op, sub(type), sub(type), (a, b) => wrap(compute(BigInt(a), BigInt(b))));
       }
     }
   }
 
-  private conversion(type: 'u32' | 'i32' | 'u64', depth: number): Code {
-    const from = this.pick(types.filter((one) => one !== type && !(type === 'u64' && one === 'bool')));
+  #conversion(type: 'u32' | 'i32' | 'u64', depth: number): Code {
+    const from = this.#pick(types.filter((one) => one !== type && !(type === 'u64' && one === 'bool')));
     const limit = {
       u32: [0n, 2n ** 32n - 1n],
       i32: [-(2n ** 31n), 2n ** 31n - 1n],
@@ -362,7 +364,7 @@ class Generator {
       type === 'u64'
         ? BigInt.asUintN(64, x)
         : Number(type === 'u32' ? BigInt.asUintN(32, x) : BigInt.asIntN(32, x));
-    return this.call(type, [this.expression(from, depth - 1)], (value) => {
+    return this.#call(type, [this.#expression(from, depth - 1)], (value) => {
       if (from !== 'f32') return wrap(BigInt(value!));
       const number = Number(value);
       if (Number.isNaN(number)) return wrap(0n);
@@ -374,37 +376,37 @@ class Generator {
 
   // Statements
 
-  private statement(depth: number): { readonly text: string; run(env: Environment): void } {
-    const kind = this.below(10);
-    const mutables = this.names.filter((name) => name.mutable);
-    if (depth > 0 && kind === 0 && mutables.length > 0) return this.conditional(depth);
-    if (depth > 0 && kind === 1 && mutables.length > 0) return this.loop(depth);
-    if (kind <= 4 && mutables.length > 0) return this.assignment(this.pick(mutables));
-    return this.declaration();
+  #statement(depth: number): { readonly text: string; run(env: Environment): void } {
+    const kind = this.#below(10);
+    const mutables = this.#names.filter((name) => name.mutable);
+    if (depth > 0 && kind === 0 && mutables.length > 0) return this.#conditional(depth);
+    if (depth > 0 && kind === 1 && mutables.length > 0) return this.#loop(depth);
+    if (kind <= 4 && mutables.length > 0) return this.#assignment(this.#pick(mutables));
+    return this.#declaration();
   }
 
-  private declaration() {
-    const type = this.pick(types);
-    const mutable = this.below(3) > 0;
-    const init = this.expression(type, 3);
-    const name = `v${this.count++}`;
-    this.names.push({ name, type, mutable });
+  #declaration() {
+    const type = this.#pick(types);
+    const mutable = this.#below(3) > 0;
+    const init = this.#expression(type, 3);
+    const name = `v${this.#count++}`;
+    this.#names.push({ name, type, mutable });
     return {
       text: `${mutable ? 'let' : 'const'} ${name} = ${init.text};`,
       run: (env: Environment) => void env.set(name, init.eval(env)),
     };
   }
 
-  private assignment({ name, type }: Name) {
-    const value = this.expression(type, 3);
-    if (type === 'bool' || this.below(2) === 0) {
+  #assignment({ name, type }: Name) {
+    const value = this.#expression(type, 3);
+    if (type === 'bool' || this.#below(2) === 0) {
       return {
         text: `${name} = ${value.text};`,
         run: (env: Environment) => void env.set(name, value.eval(env)),
       };
     }
     const self: Code = { text: name, eval: (env) => env.get(name)! };
-    const sum = this.binary('+', self, value, (a, b) => {
+    const sum = this.#binary('+', self, value, (a, b) => {
       if (type === 'f32') return Math.fround(Number(a) + Number(b));
       const exact = BigInt(a) + BigInt(b);
       if (type === 'u64') return BigInt.asUintN(64, exact);
@@ -417,11 +419,11 @@ class Generator {
   }
 
   /** Statements of an inner scope: what they declare is not known outside. */
-  private block(depth: number) {
-    const outer = this.names;
-    this.names = [...outer];
-    const statements = Array.from({ length: 1 + this.below(3) }, () => this.statement(depth - 1));
-    this.names = outer;
+  #block(depth: number) {
+    const outer = this.#names;
+    this.#names = [...outer];
+    const statements = Array.from({ length: 1 + this.#below(3) }, () => this.#statement(depth - 1));
+    this.#names = outer;
     return {
       text: `{ ${statements.map((statement) => statement.text).join(' ')} }`,
       run(env: Environment) {
@@ -430,24 +432,24 @@ class Generator {
     };
   }
 
-  private conditional(depth: number) {
-    const test = this.expression('bool', 2);
-    const then = this.block(depth);
-    const otherwise = this.block(depth);
+  #conditional(depth: number) {
+    const test = this.#expression('bool', 2);
+    const then = this.#block(depth);
+    const otherwise = this.#block(depth);
     return {
       text: `if (${test.text}) ${then.text} else ${otherwise.text}`,
       run: (env: Environment) => (test.eval(env) ? then : otherwise).run(env),
     };
   }
 
-  private loop(depth: number) {
-    const name = `i${this.count++}`;
-    const times = 1 + this.below(4);
-    const outer = this.names;
-    const unroll = this.below(2) === 0;
-    this.names = unroll ? outer : [...outer, { name, type: 'u32', mutable: false }];
-    const body = this.block(depth);
-    this.names = outer;
+  #loop(depth: number) {
+    const name = `i${this.#count++}`;
+    const times = 1 + this.#below(4);
+    const outer = this.#names;
+    const unroll = this.#below(2) === 0;
+    this.#names = unroll ? outer : [...outer, { name, type: 'u32', mutable: false }];
+    const body = this.#block(depth);
+    this.#names = outer;
     return {
       text: unroll
         ? `for (const ${name} of g.unroll(${times})) ${body.text}`

@@ -10,21 +10,21 @@ const monotonic = 1;
 export class Clock {
   /** What the last `read` found. */
   ms = 0.5;
-  private readonly memory: NativeMemory = allocate(16, 16);
+  readonly #memory: NativeMemory = allocate(16, 16);
   /** A struct timespec: seconds and nanoseconds, 64 bits each, of which the lower halves say enough. */
-  private readonly words = new Uint32Array(this.memory.buffer);
-  private readonly getTime: (clock: number, into: number) => number;
+  readonly #words = new Uint32Array(this.#memory.buffer);
+  readonly #getTime: (clock: number, into: number) => number;
   // Through a variable the address is boxed once, not at each call.
-  private readonly into: number;
+  readonly #into: number;
 
   constructor() {
-    this.into = this.memory.address;
-    this.getTime = openLibrary(null, '').declare('clock_gettime', 'i32', ['i32', 'address']);
+    this.#into = this.#memory.address;
+    this.#getTime = openLibrary(null, '').declare('clock_gettime', 'i32', ['i32', 'address']);
   }
 
   read(): void {
-    this.getTime(monotonic, this.into);
-    this.ms = this.words[0]! * 1000 + this.words[2]! / 1e6;
+    this.#getTime(monotonic, this.#into);
+    this.ms = this.#words[0]! * 1000 + this.#words[2]! / 1e6;
   }
 }
 
@@ -45,26 +45,28 @@ export class PollingClock {
   ms = 0.5;
   /** When a request that is taken now is overdue, in whole milliseconds, modulo 2^32. */
   deadline: number;
-  private readonly time = monotonicClock();
-  private readonly longestPauseMs: number;
-  private last = 0.5;
-  private nextScan = 0.5;
+  readonly #time = monotonicClock();
+  readonly #longestPauseMs: number;
+  #last = 0.5;
+  #nextScan = 0.5;
+  readonly #timeoutMs: number;
 
-  constructor(private readonly timeoutMs: number) {
+  constructor(timeoutMs: number) {
+    this.#timeoutMs = timeoutMs;
     this.deadline = timeoutMs;
-    this.longestPauseMs = Math.min(1000, timeoutMs / 4);
-    this.time.read();
-    this.last = this.time.ms;
+    this.#longestPauseMs = Math.min(1000, timeoutMs / 4);
+    this.#time.read();
+    this.#last = this.#time.ms;
   }
 
   /** Goes on; true when it is time to look for what is overdue. */
   tick(): boolean {
-    this.time.read();
-    this.ms += Math.min(this.time.ms - this.last, this.longestPauseMs);
-    this.last = this.time.ms;
-    this.deadline = (this.ms + this.timeoutMs) | 0;
-    if (this.ms < this.nextScan) return false;
-    this.nextScan = this.ms + Math.max(5, Math.min(100, this.timeoutMs / 16));
+    this.#time.read();
+    this.ms += Math.min(this.#time.ms - this.#last, this.#longestPauseMs);
+    this.#last = this.#time.ms;
+    this.deadline = (this.ms + this.#timeoutMs) | 0;
+    if (this.ms < this.#nextScan) return false;
+    this.#nextScan = this.ms + Math.max(5, Math.min(100, this.#timeoutMs / 16));
     return true;
   }
 }

@@ -9,17 +9,17 @@ import { UnavailableError } from '../../errors/index.js';
  * tag, and is then published. A reader that meets a claimed entry waits the few instructions until it is.
  */
 export class ImmediateTable {
-  private readonly state: Int32Array;
-  private readonly tags: Int32Array;
-  private readonly arrived: Int32Array;
-  private readonly mask: number;
+  readonly #state: Int32Array;
+  readonly #tags: Int32Array;
+  readonly #arrived: Int32Array;
+  readonly #mask: number;
 
   constructor(shared: SharedArrayBuffer) {
     const capacity = shared.byteLength / bytesPerEntry;
-    this.state = new Int32Array(shared, 0, capacity);
-    this.tags = new Int32Array(shared, capacity * 4, capacity);
-    this.arrived = new Int32Array(shared, capacity * 8, capacity);
-    this.mask = capacity - 1;
+    this.#state = new Int32Array(shared, 0, capacity);
+    this.#tags = new Int32Array(shared, capacity * 4, capacity);
+    this.#arrived = new Int32Array(shared, capacity * 8, capacity);
+    this.#mask = capacity - 1;
   }
 
   /** Shared memory for at least `tags` different immediates. */
@@ -31,16 +31,16 @@ export class ImmediateTable {
   /** The entry of a tag (as a signed 32-bit number), made if there is none; -1 when the table is full. */
   find(tag: number): number {
     // Neighbouring tags are the common case: multiplying by the golden ratio keeps them apart.
-    let at = (Math.imul(tag, 0x9e3779b1) >>> 7) & this.mask;
-    for (let probes = 0; probes <= this.mask; ) {
-      const state = Atomics.load(this.state, at);
+    let at = (Math.imul(tag, 0x9e3779b1) >>> 7) & this.#mask;
+    for (let probes = 0; probes <= this.#mask; ) {
+      const state = Atomics.load(this.#state, at);
       if (state === published) {
-        if (this.tags[at] === tag) return at;
-        at = (at + 1) & this.mask;
+        if (this.#tags[at] === tag) return at;
+        at = (at + 1) & this.#mask;
         probes++;
-      } else if (state === free && Atomics.compareExchange(this.state, at, free, claimed) === free) {
-        this.tags[at] = tag;
-        Atomics.store(this.state, at, published);
+      } else if (state === free && Atomics.compareExchange(this.#state, at, free, claimed) === free) {
+        this.#tags[at] = tag;
+        Atomics.store(this.#state, at, published);
         return at;
       }
     }
@@ -51,13 +51,13 @@ export class ImmediateTable {
   add(tag: number): boolean {
     const at = this.find(tag);
     if (at < 0) return false;
-    Atomics.add(this.arrived, at, 1);
+    Atomics.add(this.#arrived, at, 1);
     return true;
   }
 
   /** The arrivals at an entry so far, modulo 2^32. */
   count(at: number): number {
-    return Atomics.load(this.arrived, at);
+    return Atomics.load(this.#arrived, at);
   }
 }
 
@@ -67,14 +67,14 @@ export class ImmediateTable {
  */
 export class ImmediateQueue {
   /** How many were added and how many taken, modulo 2^32. */
-  private readonly counts: Int32Array;
-  private readonly tags: Int32Array;
-  private readonly mask: number;
+  readonly #counts: Int32Array;
+  readonly #tags: Int32Array;
+  readonly #mask: number;
 
   constructor(shared: SharedArrayBuffer) {
-    this.counts = new Int32Array(shared, 0, 2);
-    this.tags = new Int32Array(shared, 8);
-    this.mask = this.tags.length - 1;
+    this.#counts = new Int32Array(shared, 0, 2);
+    this.#tags = new Int32Array(shared, 8);
+    this.#mask = this.#tags.length - 1;
   }
 
   static allocate(room: number): SharedArrayBuffer {
@@ -83,21 +83,21 @@ export class ImmediateQueue {
 
   /** Whether `n` more can be added. */
   fits(n: number): boolean {
-    return ((this.counts[0]! - Atomics.load(this.counts, 1)) | 0) + n <= this.tags.length;
+    return ((this.#counts[0]! - Atomics.load(this.#counts, 1)) | 0) + n <= this.#tags.length;
   }
 
   add(tag: number): void {
-    const added = this.counts[0]!;
-    this.tags[added & this.mask] = tag;
-    Atomics.store(this.counts, 0, (added + 1) | 0);
+    const added = this.#counts[0]!;
+    this.#tags[added & this.#mask] = tag;
+    Atomics.store(this.#counts, 0, (added + 1) | 0);
   }
 
   /** The oldest, or -1. */
   take(): number {
-    const taken = this.counts[1]!;
-    if (Atomics.load(this.counts, 0) === taken) return -1;
-    const tag = this.tags[taken & this.mask]!;
-    Atomics.store(this.counts, 1, (taken + 1) | 0);
+    const taken = this.#counts[1]!;
+    if (Atomics.load(this.#counts, 0) === taken) return -1;
+    const tag = this.#tags[taken & this.#mask]!;
+    Atomics.store(this.#counts, 1, (taken + 1) | 0);
     return tag;
   }
 }

@@ -14,36 +14,39 @@ export interface LocalRegion {
  * peer that was lost, lingers until the provider reports that request after all.
  */
 export class Regions {
-  private readonly regions: (LocalRegion | undefined)[] = [];
+  readonly #regions: (LocalRegion | undefined)[] = [];
   /** Given-up requests that the provider has not reported yet → the region they read from. */
-  private readonly abandoned = new Map<string, LocalRegion>();
+  readonly #abandoned = new Map<string, LocalRegion>();
   /** Closed regions with such requests → their index. */
-  private readonly lingering = new Map<LocalRegion, number>();
+  readonly #lingering = new Map<LocalRegion, number>();
+  readonly #rails: readonly Rail[];
 
-  constructor(private readonly rails: readonly Rail[]) {}
+  constructor(rails: readonly Rail[]) {
+    this.#rails = rails;
+  }
 
   /** Registers memory on every rail, as region `index`. Indices are never used again. */
   open(index: number, address: Address, bytes: number, reach: Reach): void {
     const registrations: Registration[] = [];
     const region = { registrations, abandoned: 0 };
     try {
-      for (const rail of this.rails) registrations.push(rail.register(address, bytes, reach));
+      for (const rail of this.#rails) registrations.push(rail.register(address, bytes, reach));
     } catch (error) {
-      this.release(region);
+      this.#release(region);
       throw error;
     }
-    this.regions[index] = region;
+    this.#regions[index] = region;
   }
 
   close(index: number): void {
     const region = this.at(index);
-    this.regions[index] = undefined;
-    if (region.abandoned > 0) this.lingering.set(region, index);
-    else this.release(region);
+    this.#regions[index] = undefined;
+    if (region.abandoned > 0) this.#lingering.set(region, index);
+    else this.#release(region);
   }
 
   at(index: number): LocalRegion {
-    return this.regions[index]!;
+    return this.#regions[index]!;
   }
 
   /** What a peer needs to write to a region, a rail. */
@@ -55,31 +58,31 @@ export class Regions {
   abandon(key: string, index: number): void {
     const region = this.at(index);
     region.abandoned++;
-    this.abandoned.set(key, region);
+    this.#abandoned.set(key, region);
   }
 
   /** The provider has let go of a request that was given up, if it was one. */
   letGo(key: string): void {
-    const region = this.abandoned.get(key);
+    const region = this.#abandoned.get(key);
     if (region === undefined) return;
-    this.abandoned.delete(key);
+    this.#abandoned.delete(key);
     region.abandoned--;
-    if (region.abandoned === 0 && this.lingering.delete(region)) this.release(region);
+    if (region.abandoned === 0 && this.#lingering.delete(region)) this.#release(region);
   }
 
   /** Which closed regions linger: their memory must stay. */
   stillLingering(): number[] {
-    return [...this.lingering.values()];
+    return [...this.#lingering.values()];
   }
 
   /** After the endpoints are closed, the provider reads nothing any more. */
   closeAll(): void {
-    for (const region of [...this.regions, ...this.lingering.keys()]) if (region) this.release(region);
+    for (const region of [...this.#regions, ...this.#lingering.keys()]) if (region) this.#release(region);
   }
 
-  private release(region: LocalRegion): void {
+  #release(region: LocalRegion): void {
     region.registrations.forEach((registration, rail) => {
-      this.rails[rail]!.deregister(registration);
+      this.#rails[rail]!.deregister(registration);
     });
   }
 }

@@ -15,29 +15,29 @@ export class Requests {
   /** What is kept of each request, `kept.words` words each. */
   state = new Int32Array(0);
 
-  private readonly memory: NativeMemory;
-  private parked = new Int32Array(0);
+  readonly #memory: NativeMemory;
+  #parked = new Int32Array(0);
   /** The first of the free requests, which are linked through `next`; -1 when there is none. */
-  private firstFree = -1;
-  private capacity = 0;
-  private promised = 0;
-  private busy = 0;
+  #firstFree = -1;
+  #capacity = 0;
+  #promised = 0;
+  #busy = 0;
 
   constructor() {
-    this.memory = allocate(structureWords * 4, 64);
-    this.words = new Int32Array(this.memory.buffer);
-    this.write = this.memory.address;
-    this.message = this.memory.address + messageWord * 4;
+    this.#memory = allocate(structureWords * 4, 64);
+    this.words = new Int32Array(this.#memory.buffer);
+    this.write = this.#memory.address;
+    this.message = this.#memory.address + messageWord * 4;
     const long = (word: number, value: number) => {
       this.words[word] = value;
       this.words[word + 1] = value / two32;
     };
-    const local = this.memory.address + field.localLow * 4;
-    const descriptor = this.memory.address + field.descriptorLow * 4;
+    const local = this.#memory.address + field.localLow * 4;
+    const descriptor = this.#memory.address + field.descriptorLow * 4;
     long(0, local); // fi_msg_rma.msg_iov
     long(2, descriptor); // .desc
     long(4, 1); // .iov_count
-    long(8, this.memory.address + field.remoteLow * 4); // .rma_iov
+    long(8, this.#memory.address + field.remoteLow * 4); // .rma_iov
     long(10, 1); // .rma_iov_count
     long(messageWord, local); // fi_msg.msg_iov
     long(messageWord + 2, descriptor); // .desc
@@ -46,25 +46,25 @@ export class Requests {
 
   /** Makes sure that `count` more can be under way; less again when it is negative. */
   promise(count: number): void {
-    this.promised += count;
-    if (this.promised <= this.capacity) return;
-    const first = this.capacity;
-    this.capacity = Math.max(this.promised, 2 * first);
-    this.state = grown(this.state, this.capacity * kept.words);
-    this.parked = grown(this.parked, this.capacity * parkedWords);
-    for (let slot = this.capacity - 1; slot >= first; slot--) {
-      this.state[slot * kept.words + kept.next] = this.firstFree;
-      this.firstFree = slot;
+    this.#promised += count;
+    if (this.#promised <= this.#capacity) return;
+    const first = this.#capacity;
+    this.#capacity = Math.max(this.#promised, 2 * first);
+    this.state = grown(this.state, this.#capacity * kept.words);
+    this.#parked = grown(this.#parked, this.#capacity * parkedWords);
+    for (let slot = this.#capacity - 1; slot >= first; slot--) {
+      this.state[slot * kept.words + kept.next] = this.#firstFree;
+      this.#firstFree = slot;
     }
   }
 
   /** Takes a free request. There is one: the front counts what is under way to each peer. */
   take(ticket: number, region: number, lane: number, deadline: number): number {
     const { state } = this;
-    const slot = this.firstFree;
+    const slot = this.#firstFree;
     const at = slot * kept.words;
-    this.firstFree = state[at + kept.next]!;
-    this.busy++;
+    this.#firstFree = state[at + kept.next]!;
+    this.#busy++;
     state[at + kept.phase] = phase.taken;
     state[at + kept.ticket] = ticket;
     state[at + kept.region] = region;
@@ -79,9 +79,9 @@ export class Requests {
     const at = slot * kept.words;
     state[at + kept.phase] = phase.free;
     state[at + kept.use] = (state[at + kept.use]! + 1) | 0;
-    state[at + kept.next] = this.firstFree;
-    this.firstFree = slot;
-    this.busy--;
+    state[at + kept.next] = this.#firstFree;
+    this.#firstFree = slot;
+    this.#busy--;
   }
 
   /** Whether libfabric has this use of a request. */
@@ -93,8 +93,8 @@ export class Requests {
   /** A request that was under way before `now` should have ended (both in milliseconds, modulo 2^32), or -1. */
   overdue(now: number): number {
     const { state } = this;
-    if (this.busy === 0) return -1;
-    for (let slot = 0; slot < this.capacity; slot++) {
+    if (this.#busy === 0) return -1;
+    for (let slot = 0; slot < this.#capacity; slot++) {
       const at = slot * kept.words;
       if (state[at + kept.phase] !== phase.free && ((state[at + kept.deadline]! - now) | 0) < 0) return slot;
     }
@@ -104,7 +104,7 @@ export class Requests {
   /** The requests of a lane that are under way. */
   underway(lane: number): number[] {
     const slots: number[] = [];
-    for (let slot = 0; slot < this.capacity; slot++) {
+    for (let slot = 0; slot < this.#capacity; slot++) {
       const at = slot * kept.words;
       if (this.state[at + kept.phase] !== phase.free && this.state[at + kept.lane] === lane) slots.push(slot);
     }
@@ -113,7 +113,8 @@ export class Requests {
 
   /** Keeps what the structure says of a request. */
   park(slot: number, flags: number): void {
-    const { words, parked } = this;
+    const { words } = this;
+    const parked = this.#parked;
     const at = slot * parkedWords;
     for (let i = 0; i < variableWords; i++) parked[at + i] = words[firstVariable + i]!;
     parked[at + variableWords] = flags;
@@ -121,14 +122,15 @@ export class Requests {
 
   /** Makes the structure say it again; returns the flags. */
   unpark(slot: number): number {
-    const { words, parked } = this;
+    const { words } = this;
+    const parked = this.#parked;
     const at = slot * parkedWords;
     for (let i = 0; i < variableWords; i++) words[firstVariable + i] = parked[at + i]!;
     return parked[at + variableWords]!;
   }
 
   free(): void {
-    this.memory.free();
+    this.#memory.free();
   }
 }
 

@@ -12,30 +12,33 @@ export class Counter {
   failed = 0;
   /** The first error. */
   error: Error | null = null;
+  readonly #waiting: Waiting;
 
   /** @internal */
-  constructor(private readonly waiting: Waiting) {}
+  constructor(waiting: Waiting) {
+    this.#waiting = waiting;
+  }
 
   /** Whether the first `n` operations have ended, well or not; makes progress. */
   reached(n: number): boolean {
-    this.waiting.poll();
+    this.#waiting.poll();
     return this.completed + this.failed >= n;
   }
 
   /** Waits until `n` operations (all that were posted, by default) have ended; throws the first error. */
   async wait(n = this.posted): Promise<void> {
     requireCount(n);
-    await this.waiting.until(() => this.lacking(n), Number.POSITIVE_INFINITY);
+    await this.#waiting.until(() => this.#lacking(n), Number.POSITIVE_INFINITY);
   }
 
   /** The same, blocking this thread. */
   waitSync(n = this.posted): void {
     requireCount(n);
-    this.waiting.untilSync(() => this.lacking(n), Number.POSITIVE_INFINITY);
+    this.#waiting.untilSync(() => this.#lacking(n), Number.POSITIVE_INFINITY);
   }
 
   // Every operation ends within the engine's timeout, so these waits need none of their own.
-  private lacking(n: number): number | Error {
+  #lacking(n: number): number | Error {
     const left = n - this.completed - this.failed;
     return left > 0 ? left : (this.error ?? 0);
   }
@@ -46,34 +49,40 @@ export class Counter {
  * next wait is for the next round. Writes may land before anybody waits, and in any order.
  */
 export class ImmediateCounter {
-  private readonly entry: number;
+  readonly #entry: number;
   /** Arrivals that waits have taken, modulo 2^32. */
-  private taken = 0;
+  #taken = 0;
+  readonly #table: ImmediateTable;
+  /** Arrivals that make one write: one a rail when writes are cut up by bytes. */
+  readonly #shards: number;
+  readonly #waiting: Waiting;
 
   /** @internal */
   constructor(
     readonly tag: number,
-    private readonly table: ImmediateTable,
-    /** Arrivals that make one write: one a rail when writes are cut up by bytes. */
-    private readonly shards: number,
-    private readonly waiting: Waiting,
+    table: ImmediateTable,
+    shards: number,
+    waiting: Waiting,
   ) {
-    this.entry = table.find(tag | 0);
-    if (this.entry < 0) throw tableFull();
+    this.#table = table;
+    this.#shards = shards;
+    this.#waiting = waiting;
+    this.#entry = table.find(tag | 0);
+    if (this.#entry < 0) throw tableFull();
   }
 
   /** Writes that landed and that nobody has taken yet; negative while waits are ahead of them. */
   get landed(): number {
-    return Math.floor(((this.table.count(this.entry) - this.taken) | 0) / this.shards);
+    return Math.floor(((this.#table.count(this.#entry) - this.#taken) | 0) / this.#shards);
   }
 
   /** Takes `n` writes if they have landed; makes progress. The way to poll. */
   take(n: number): boolean {
     if (this.landed < n) {
-      this.waiting.poll();
+      this.#waiting.poll();
       if (this.landed < n) return false;
     }
-    this.taken = (this.taken + n * this.shards) | 0;
+    this.#taken = (this.#taken + n * this.#shards) | 0;
     return true;
   }
 
@@ -83,47 +92,47 @@ export class ImmediateCounter {
    * @throws WaitTimeoutError when they all answer and the writes still did not come.
    */
   async wait(n: number, options: ArrivalOptions = {}): Promise<void> {
-    const want = this.begin(n);
+    const want = this.#begin(n);
     try {
-      await this.waiting.until(
-        () => this.lacking(want),
-        this.waiting.timeout(options),
-        this.describe(n),
+      await this.#waiting.until(
+        () => this.#lacking(want),
+        this.#waiting.timeout(options),
+        this.#describe(n),
         options.from,
       );
     } catch (error) {
-      this.taken = (this.taken - n * this.shards) | 0;
+      this.#taken = (this.#taken - n * this.#shards) | 0;
       throw error;
     }
   }
 
   /** The same, blocking this thread. */
   waitSync(n: number, options: ArrivalOptions = {}): void {
-    const want = this.begin(n);
+    const want = this.#begin(n);
     try {
-      this.waiting.untilSync(
-        () => this.lacking(want),
-        this.waiting.timeout(options),
-        this.describe(n),
+      this.#waiting.untilSync(
+        () => this.#lacking(want),
+        this.#waiting.timeout(options),
+        this.#describe(n),
         options.from,
       );
     } catch (error) {
-      this.taken = (this.taken - n * this.shards) | 0;
+      this.#taken = (this.#taken - n * this.#shards) | 0;
       throw error;
     }
   }
 
-  private begin(n: number): number {
-    requireInteger('n', n, 0, Math.floor(2 ** 30 / this.shards));
-    this.taken = (this.taken + n * this.shards) | 0;
-    return this.taken;
+  #begin(n: number): number {
+    requireInteger('n', n, 0, Math.floor(2 ** 30 / this.#shards));
+    this.#taken = (this.#taken + n * this.#shards) | 0;
+    return this.#taken;
   }
 
-  private lacking(want: number): number {
-    return Math.max(0, (want - this.table.count(this.entry)) | 0);
+  #lacking(want: number): number {
+    return Math.max(0, (want - this.#table.count(this.#entry)) | 0);
   }
 
-  private describe(n: number): () => string {
+  #describe(n: number): () => string {
     return () => `wait for ${n} writes with immediate ${this.tag} (${Math.max(0, this.landed + n)} landed)`;
   }
 }

@@ -41,24 +41,24 @@ export interface Driver {
 /** The caller makes progress: nothing moves between its calls. For threads that poll anyway. */
 export class CallerDriver implements Driver {
   readonly info: CoreInfo;
-  private readonly core: Core;
+  readonly #core: Core;
 
   constructor(options: CoreOptions) {
-    this.core = new Core(options);
-    this.info = this.core.info;
+    this.#core = new Core(options);
+    this.info = this.#core.info;
   }
 
   call<M extends ControlMethod>(method: M, ...args: Parameters<Core[M]>): ReturnType<Core[M]> {
-    const target = this.core[method] as (...args: Parameters<Core[M]>) => ReturnType<Core[M]>;
-    return target.apply(this.core, args);
+    const target = this.#core[method] as (...args: Parameters<Core[M]>) => ReturnType<Core[M]>;
+    return target.apply(this.#core, args);
   }
 
   commandsWritten(): void {
-    this.core.takeCommands();
+    this.#core.takeCommands();
   }
 
   progress(): boolean {
-    return this.core.progress();
+    return this.#core.progress();
   }
 
   heard(): number {
@@ -77,22 +77,26 @@ export class CallerDriver implements Driver {
   }
 
   async close(): Promise<void> {
-    this.core.close();
+    this.#core.close();
   }
 }
 
 /** A dedicated thread makes progress; see worker.ts. */
 export class WorkerDriver implements Driver {
-  private readonly control: Int32Array;
-  private stopped = false;
+  readonly #control: Int32Array;
+  #stopped = false;
+  readonly #worker: Worker;
+  readonly #port: MessagePort;
 
   private constructor(
     readonly info: CoreInfo,
     shared: Shared,
-    private readonly worker: Worker,
-    private readonly port: MessagePort,
+    worker: Worker,
+    port: MessagePort,
   ) {
-    this.control = new Int32Array(shared.control);
+    this.#worker = worker;
+    this.#port = port;
+    this.#control = new Int32Array(shared.control);
   }
 
   static async start(options: CoreOptions, onDeath: (error: Error) => void): Promise<WorkerDriver> {
@@ -116,36 +120,36 @@ export class WorkerDriver implements Driver {
     }
     const driver = new WorkerDriver(reply.value as CoreInfo, options.shared, worker, port1);
     died.catch((error) => {
-      if (!driver.stopped) onDeath(error);
+      if (!driver.#stopped) onDeath(error);
     });
     return driver;
   }
 
   call<M extends ControlMethod>(method: M, ...args: Parameters<Core[M]>): ReturnType<Core[M]> {
     const request: ControlRequest = { method, args };
-    this.port.postMessage(request);
-    Atomics.add(this.control, word.request, 1);
+    this.#port.postMessage(request);
+    Atomics.add(this.#control, word.request, 1);
     this.commandsWritten();
     for (const begun = performance.now(); ; ) {
-      const seen = Atomics.load(this.control, word.reply);
-      const answer = receiveMessageOnPort(this.port);
-      if (answer !== undefined) return this.unwrap(answer.message as ControlReply) as ReturnType<Core[M]>;
-      Atomics.wait(this.control, word.reply, seen, controlTimeoutMs);
+      const seen = Atomics.load(this.#control, word.reply);
+      const answer = receiveMessageOnPort(this.#port);
+      if (answer !== undefined) return this.#unwrap(answer.message as ControlReply) as ReturnType<Core[M]>;
+      Atomics.wait(this.#control, word.reply, seen, controlTimeoutMs);
       if (performance.now() - begun > controlTimeoutMs) {
         throw new HeddleError('HEDDLE_FABRIC', `the engine's thread did not answer ${method}`);
       }
     }
   }
 
-  private unwrap(reply: ControlReply): unknown {
+  #unwrap(reply: ControlReply): unknown {
     if (!reply.ok) throw new HeddleError(reply.code, reply.message);
     return reply.value;
   }
 
   commandsWritten(): void {
-    if (Atomics.load(this.control, word.coreSleeps) !== 0) {
-      Atomics.store(this.control, word.coreSleeps, 0);
-      Atomics.notify(this.control, word.coreSleeps);
+    if (Atomics.load(this.#control, word.coreSleeps) !== 0) {
+      Atomics.store(this.#control, word.coreSleeps, 0);
+      Atomics.notify(this.#control, word.coreSleeps);
     }
   }
 
@@ -154,7 +158,7 @@ export class WorkerDriver implements Driver {
   }
 
   heard(): number {
-    return Atomics.load(this.control, word.bell);
+    return Atomics.load(this.#control, word.bell);
   }
 
   pause(idle: number, heard: number, lacking: number): boolean {
@@ -164,48 +168,48 @@ export class WorkerDriver implements Driver {
       yieldProcessor();
       return false;
     }
-    if (this.fallAsleep(heard, lacking)) Atomics.wait(this.control, word.frontSleeps, 1, longestNapMs);
-    this.wakeUp();
+    if (this.#fallAsleep(heard, lacking)) Atomics.wait(this.#control, word.frontSleeps, 1, longestNapMs);
+    this.#wakeUp();
     return true;
   }
 
   async rest(_idle: number, heard: number, lacking: number): Promise<void> {
-    if (this.fallAsleep(heard, lacking)) {
+    if (this.#fallAsleep(heard, lacking)) {
       const nap = (Atomics as unknown as AsyncAtomics).waitAsync(
-        this.control,
+        this.#control,
         word.frontSleeps,
         1,
         longestNapMs,
       );
       if (nap.async) await nap.value;
     }
-    this.wakeUp();
+    this.#wakeUp();
   }
 
   /**
    * Asks the core for a call once the bell has rung often enough; false when it has by now. The core writes the
    * bell before it looks who sleeps, and this looks at the bell after it says so: one of them sees the other.
    */
-  private fallAsleep(heard: number, lacking: number): boolean {
+  #fallAsleep(heard: number, lacking: number): boolean {
     const wakeAt = (heard + Math.min(lacking, mostLacking)) | 0;
-    Atomics.store(this.control, word.wakeAt, wakeAt);
-    Atomics.store(this.control, word.frontSleeps, 1);
-    return ((Atomics.load(this.control, word.bell) - wakeAt) | 0) < 0;
+    Atomics.store(this.#control, word.wakeAt, wakeAt);
+    Atomics.store(this.#control, word.frontSleeps, 1);
+    return ((Atomics.load(this.#control, word.bell) - wakeAt) | 0) < 0;
   }
 
-  private wakeUp(): void {
-    Atomics.store(this.control, word.frontSleeps, 0);
+  #wakeUp(): void {
+    Atomics.store(this.#control, word.frontSleeps, 0);
     // A blocking wait inside an asynchronous one overwrites what that waits for: it has to look again.
-    Atomics.notify(this.control, word.frontSleeps);
+    Atomics.notify(this.#control, word.frontSleeps);
   }
 
   async close(): Promise<void> {
-    this.stopped = true;
-    const gone = new Promise((resolve) => this.worker.once('exit', resolve));
-    Atomics.store(this.control, word.stop, 1);
+    this.#stopped = true;
+    const gone = new Promise((resolve) => this.#worker.once('exit', resolve));
+    Atomics.store(this.#control, word.stop, 1);
     this.commandsWritten();
     await gone;
-    this.port.close();
+    this.#port.close();
   }
 }
 

@@ -8,6 +8,7 @@ export class Peer {
   removed = false;
   /** Requests handed to the core so far, modulo 2^32; the core counts those that ended. @internal */
   posted = 0;
+  readonly #states: Int32Array;
 
   /** @internal */
   constructor(
@@ -18,17 +19,19 @@ export class Peer {
     readonly engineId: string,
     /** The group of this peer alone, for probes. @internal */
     readonly alone: number,
-    private readonly states: Int32Array,
-  ) {}
+    states: Int32Array,
+  ) {
+    this.#states = states;
+  }
 
   /** Whether it was killed, cut off or unreachable when something was last sent to it. */
   get lost(): boolean {
-    return this.states[2 * this.id] !== peerAlive;
+    return this.#states[2 * this.id] !== peerAlive;
   }
 
   /** Requests that have not ended yet. @internal */
   get underway(): number {
-    return (this.posted - this.states[2 * this.id + 1]!) | 0;
+    return (this.posted - this.#states[2 * this.id + 1]!) | 0;
   }
 }
 
@@ -42,6 +45,8 @@ export class Region {
   underway = 0;
   /** What a peer needs to write here: bytes for `engine.remote`. */
   readonly descriptor: Uint8Array;
+  readonly #memory: () => ArrayBuffer;
+  readonly #onClose: (region: Region) => void;
 
   /** @internal */
   constructor(
@@ -53,16 +58,18 @@ export class Region {
     rails: readonly RemoteKey[],
     /** @internal */
     readonly owner: object,
-    private readonly memory: () => ArrayBuffer,
-    private readonly onClose: (region: Region) => void,
+    memory: () => ArrayBuffer,
+    onClose: (region: Region) => void,
   ) {
+    this.#memory = memory;
+    this.#onClose = onClose;
     this.descriptor = encodeRegion({ engine, bytes, rails });
   }
 
   /** The region's memory, without a copy. For GPU memory, see `path`: only staged regions have any on the host. */
   get buffer(): ArrayBuffer {
     if (this.closed) throw new DisposedError('this region');
-    return this.memory();
+    return this.#memory();
   }
 
   /**
@@ -79,7 +86,7 @@ export class Region {
       );
     }
     this.closed = true;
-    this.onClose(this);
+    this.#onClose(this);
   }
 }
 

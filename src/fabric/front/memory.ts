@@ -17,27 +17,31 @@ export interface GpuMemory {
 
 /** The memory that an engine has registered, and what it has allocated for that. */
 export class EngineMemory {
-  private readonly regions = new Set<number>();
+  readonly #regions = new Set<number>();
   /** By region: what was allocated for it. It may outlive the region, see `freeSettled`. */
-  private readonly allocations = new Map<number, NativeMemory>();
-  private nextIndex = 1;
-  private closed = false;
+  readonly #allocations = new Map<number, NativeMemory>();
+  #nextIndex = 1;
+  #closed = false;
+  readonly #driver: Driver;
+  readonly #engineId: string;
+  /** Whether the provider was asked for GPU memory of its own. */
+  readonly #gpuMemory: boolean;
+  readonly #owner: object;
 
-  constructor(
-    private readonly driver: Driver,
-    private readonly engineId: string,
-    /** Whether the provider was asked for GPU memory of its own. */
-    private readonly gpuMemory: boolean,
-    private readonly owner: object,
-  ) {}
+  constructor(driver: Driver, engineId: string, gpuMemory: boolean, owner: object) {
+    this.#driver = driver;
+    this.#engineId = engineId;
+    this.#gpuMemory = gpuMemory;
+    this.#owner = owner;
+  }
 
   /** A number for one more region; they are never used again. */
   number(): number {
-    return this.nextIndex++;
+    return this.#nextIndex++;
   }
 
   allocate(bytes: number): Region {
-    return this.openAllocated(bytes, 'host');
+    return this.#openAllocated(bytes, 'host');
   }
 
   register(buffer: ArrayBufferView | ArrayBufferLike): Region {
@@ -51,7 +55,7 @@ export class EngineMemory {
     requireInteger('buffer.byteLength', buffer.byteLength, 1, Number.MAX_SAFE_INTEGER);
     const address = addressOf(buffer);
     // The closure keeps the buffer alive as long as the region.
-    return this.open(address, buffer.byteLength, { kind: 'host' }, 'host', () => {
+    return this.#open(address, buffer.byteLength, { kind: 'host' }, 'host', () => {
       void buffer;
       return view(address, buffer.byteLength);
     });
@@ -67,42 +71,42 @@ export class EngineMemory {
       throw new ArgumentError('region', memory, 'host or staged memory to have a buffer');
     };
     const ways: [Path, Reach][] = [];
-    if (this.gpuMemory) {
+    if (this.#gpuMemory) {
       if (dmabuf && knowsDmabuf()) ways.push(['dmabuf', { kind: 'dmabuf', ordinal, ...dmabuf }]);
       ways.push(['provider', { kind: 'cuda', ordinal }]);
     }
     for (const [path, reach] of ways) {
       try {
-        return this.open(address, bytes, reach, path, noBuffer);
+        return this.#open(address, bytes, reach, path, noBuffer);
       } catch {
         // The provider refused this way; `path` of what is returned tells.
       }
     }
-    return this.openAllocated(bytes, 'staging');
+    return this.#openAllocated(bytes, 'staging');
   }
 
   /** Frees the memory of closed regions that no given-up request reads any more. */
   freeSettled(): void {
-    const lingering = new Set(this.driver.call('stillLingering'));
-    for (const [index, memory] of this.allocations) {
-      if (this.regions.has(index) || lingering.has(index)) continue;
+    const lingering = new Set(this.#driver.call('stillLingering'));
+    for (const [index, memory] of this.#allocations) {
+      if (this.#regions.has(index) || lingering.has(index)) continue;
       memory.release();
-      this.allocations.delete(index);
+      this.#allocations.delete(index);
     }
   }
 
   /** After the driver is closed, nothing reads it any more. Typed arrays on it may still be in the caller's hands. */
   close(): void {
-    this.closed = true;
-    for (const memory of this.allocations.values()) memory.release();
-    this.allocations.clear();
+    this.#closed = true;
+    for (const memory of this.#allocations.values()) memory.release();
+    this.#allocations.clear();
   }
 
-  private openAllocated(bytes: number, path: Path): Region {
+  #openAllocated(bytes: number, path: Path): Region {
     const memory = allocate(bytes);
     try {
-      const region = this.open(memory.address, bytes, { kind: 'host' }, path, () => memory.buffer);
-      this.allocations.set(region.index, memory);
+      const region = this.#open(memory.address, bytes, { kind: 'host' }, path, () => memory.buffer);
+      this.#allocations.set(region.index, memory);
       return region;
     } catch (error) {
       memory.free();
@@ -110,19 +114,19 @@ export class EngineMemory {
     }
   }
 
-  private open(address: Address, bytes: number, reach: Reach, path: Path, memory: () => ArrayBuffer): Region {
+  #open(address: Address, bytes: number, reach: Reach, path: Path, memory: () => ArrayBuffer): Region {
     const index = this.number();
-    const rails = this.driver.call('register', index, address, bytes, reach);
-    this.regions.add(index);
-    return new Region(index, address, bytes, path, this.engineId, rails, this.owner, memory, () =>
-      this.forget(index),
+    const rails = this.#driver.call('register', index, address, bytes, reach);
+    this.#regions.add(index);
+    return new Region(index, address, bytes, path, this.#engineId, rails, this.#owner, memory, () =>
+      this.#forget(index),
     );
   }
 
-  private forget(index: number): void {
-    this.regions.delete(index);
-    if (this.closed) return;
-    this.driver.call('deregister', index);
+  #forget(index: number): void {
+    this.#regions.delete(index);
+    if (this.#closed) return;
+    this.#driver.call('deregister', index);
     this.freeSettled();
   }
 }

@@ -19,55 +19,55 @@ interface Options {
 export class Operations {
   /** Requests left of each operation; set before its command is published, then the core's. */
   readonly remaining: Int32Array;
-  private readonly control: Int32Array;
-  private readonly events: Int32Array;
-  private readonly mask: number;
-  private readonly freeTickets: Int32Array;
-  private freeCount: number;
-  private eventHead = 0;
-  private readonly kinds: string[];
-  private readonly bytes: Float64Array;
-  private readonly immediates: Float64Array;
-  private readonly counters: (Counter | undefined)[];
-  private readonly callbacks: (Callback | undefined)[];
-  private readonly sources: (Region | null)[];
-  private readonly peers: (Peer | null)[];
-  private readonly groups: (PeerGroup | null)[];
+  readonly #control: Int32Array;
+  readonly #events: Int32Array;
+  readonly #mask: number;
+  readonly #freeTickets: Int32Array;
+  #freeCount: number;
+  #eventHead = 0;
+  readonly #kinds: string[];
+  readonly #bytes: Float64Array;
+  readonly #immediates: Float64Array;
+  readonly #counters: (Counter | undefined)[];
+  readonly #callbacks: (Callback | undefined)[];
+  readonly #sources: (Region | null)[];
+  readonly #peers: (Peer | null)[];
+  readonly #groups: (PeerGroup | null)[];
+
+  /** Makes the error of an operation from the core's error number and the peer that it is about. */
+  readonly #failure: (code: number, peer: number, operation: string, group: PeerGroup | null) => Error;
+  readonly #onError: (error: Error) => void;
 
   constructor(
     shared: Shared,
-    /** Makes the error of an operation from the core's error number and the peer that it is about. */
-    private readonly failure: (
-      code: number,
-      peer: number,
-      operation: string,
-      group: PeerGroup | null,
-    ) => Error,
-    private readonly onError: (error: Error) => void,
+    failure: (code: number, peer: number, operation: string, group: PeerGroup | null) => Error,
+    onError: (error: Error) => void,
   ) {
+    this.#failure = failure;
+    this.#onError = onError;
     this.remaining = new Int32Array(shared.remaining);
-    this.control = new Int32Array(shared.control);
-    this.events = new Int32Array(shared.events);
+    this.#control = new Int32Array(shared.control);
+    this.#events = new Int32Array(shared.events);
     const capacity = this.remaining.length;
-    this.mask = capacity - 1;
-    this.freeTickets = Int32Array.from({ length: capacity }, (_, ticket) => capacity - 1 - ticket);
-    this.freeCount = capacity;
-    this.kinds = new Array(capacity).fill('');
-    this.bytes = new Float64Array(capacity);
-    this.immediates = new Float64Array(capacity);
-    this.counters = new Array(capacity).fill(undefined);
-    this.callbacks = new Array(capacity).fill(undefined);
-    this.sources = new Array(capacity).fill(null);
-    this.peers = new Array(capacity).fill(null);
-    this.groups = new Array(capacity).fill(null);
+    this.#mask = capacity - 1;
+    this.#freeTickets = Int32Array.from({ length: capacity }, (_, ticket) => capacity - 1 - ticket);
+    this.#freeCount = capacity;
+    this.#kinds = new Array(capacity).fill('');
+    this.#bytes = new Float64Array(capacity);
+    this.#immediates = new Float64Array(capacity);
+    this.#counters = new Array(capacity).fill(undefined);
+    this.#callbacks = new Array(capacity).fill(undefined);
+    this.#sources = new Array(capacity).fill(null);
+    this.#peers = new Array(capacity).fill(null);
+    this.#groups = new Array(capacity).fill(null);
   }
 
   get available(): boolean {
-    return this.freeCount > 0;
+    return this.#freeCount > 0;
   }
 
   get underway(): number {
-    return this.remaining.length - this.freeCount;
+    return this.remaining.length - this.#freeCount;
   }
 
   /** Takes a ticket; there must be one available. */
@@ -80,17 +80,17 @@ export class Operations {
     group: PeerGroup | null,
     requests: number,
   ): number {
-    const ticket = this.freeTickets[--this.freeCount]!;
+    const ticket = this.#freeTickets[--this.#freeCount]!;
     this.remaining[ticket] = requests;
-    this.kinds[ticket] = kind;
-    this.bytes[ticket] = bytes;
-    this.immediates[ticket] = options.immediate ?? -1;
-    this.callbacks[ticket] = options.callback;
-    this.sources[ticket] = source;
-    this.peers[ticket] = peer;
-    this.groups[ticket] = group;
+    this.#kinds[ticket] = kind;
+    this.#bytes[ticket] = bytes;
+    this.#immediates[ticket] = options.immediate ?? -1;
+    this.#callbacks[ticket] = options.callback;
+    this.#sources[ticket] = source;
+    this.#peers[ticket] = peer;
+    this.#groups[ticket] = group;
     const counter = options.counter;
-    this.counters[ticket] = counter;
+    this.#counters[ticket] = counter;
     if (counter !== undefined) counter.posted++;
     if (source !== null) source.underway++;
     return ticket;
@@ -98,42 +98,42 @@ export class Operations {
 
   /** Tells of every operation that has ended since the last call; true when there was one. */
   drain(): boolean {
-    const tail = Atomics.load(this.control, word.eventTail);
-    if (tail === this.eventHead) return false;
+    const tail = Atomics.load(this.#control, word.eventTail);
+    if (tail === this.#eventHead) return false;
     // A callback may drain, too: each event is taken before it is told.
-    while (this.eventHead !== tail && ((tail - this.eventHead) | 0) > 0) {
-      const at = (this.eventHead & this.mask) * eventWords;
-      this.eventHead = (this.eventHead + 1) | 0;
-      this.end(this.events[at]!, this.events[at + 1]!, this.events[at + 2]!);
+    while (this.#eventHead !== tail && ((tail - this.#eventHead) | 0) > 0) {
+      const at = (this.#eventHead & this.#mask) * eventWords;
+      this.#eventHead = (this.#eventHead + 1) | 0;
+      this.#end(this.#events[at]!, this.#events[at + 1]!, this.#events[at + 2]!);
     }
     return true;
   }
 
   /** Ends everything that is still under way, when the engine closes or breaks: whoever asked is told. */
   endAll(error: Error): void {
-    const free = new Set(this.freeTickets.subarray(0, this.freeCount));
+    const free = new Set(this.#freeTickets.subarray(0, this.#freeCount));
     for (let ticket = 0; ticket < this.remaining.length; ticket++) {
-      if (!free.has(ticket)) this.tell(ticket, error, () => {});
+      if (!free.has(ticket)) this.#tell(ticket, error, () => {});
     }
   }
 
-  private end(ticket: number, code: number, peer: number): void {
-    this.tell(
+  #end(ticket: number, code: number, peer: number): void {
+    this.#tell(
       ticket,
-      code === 0 ? null : this.failure(code, peer, this.describe(ticket), this.groups[ticket]!),
+      code === 0 ? null : this.#failure(code, peer, this.#describe(ticket), this.#groups[ticket]!),
     );
   }
 
-  private tell(ticket: number, error: Error | null, unheard: (error: Error) => void = this.onError): void {
-    const counter = this.counters[ticket];
-    const callback = this.callbacks[ticket];
-    const source = this.sources[ticket]!;
+  #tell(ticket: number, error: Error | null, unheard: (error: Error) => void = this.#onError): void {
+    const counter = this.#counters[ticket];
+    const callback = this.#callbacks[ticket];
+    const source = this.#sources[ticket]!;
     if (source !== null) source.underway--;
     // Let go of what the caller handed in, and of the ticket, before the caller's own code runs.
-    this.counters[ticket] = undefined;
-    this.callbacks[ticket] = undefined;
-    this.sources[ticket] = null;
-    this.freeTickets[this.freeCount++] = ticket;
+    this.#counters[ticket] = undefined;
+    this.#callbacks[ticket] = undefined;
+    this.#sources[ticket] = null;
+    this.#freeTickets[this.#freeCount++] = ticket;
     if (counter !== undefined) {
       if (error === null) counter.completed++;
       else {
@@ -145,13 +145,13 @@ export class Operations {
     else if (error !== null && counter === undefined) unheard(error);
   }
 
-  private describe(ticket: number): string {
-    const peer = this.peers[ticket];
-    const group = this.groups[ticket];
-    const bytes = this.bytes[ticket]!;
-    const immediate = this.immediates[ticket]!;
+  #describe(ticket: number): string {
+    const peer = this.#peers[ticket];
+    const group = this.#groups[ticket];
+    const bytes = this.#bytes[ticket]!;
+    const immediate = this.#immediates[ticket]!;
     const size = bytes > 0 ? ` of ${bytes} bytes` : '';
     const to = peer ? ` to ${peer.name}` : group ? ` to ${group.members.length} peers` : '';
-    return `${this.kinds[ticket]}${size}${to}${immediate >= 0 ? ` (immediate ${immediate})` : ''}`;
+    return `${this.#kinds[ticket]}${size}${to}${immediate >= 0 ? ` (immediate ${immediate})` : ''}`;
   }
 }

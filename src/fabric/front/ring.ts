@@ -6,24 +6,23 @@ export class CommandRing {
   readonly words: Float64Array;
   /** Where the next command begins. */
   tail = 0;
-  private readonly control: Int32Array;
-  private head = 0;
+  readonly #control: Int32Array;
+  #head = 0;
+  readonly #driver: Driver;
 
-  constructor(
-    shared: Shared,
-    private readonly driver: Driver,
-  ) {
+  constructor(shared: Shared, driver: Driver) {
+    this.#driver = driver;
     this.words = new Float64Array(shared.commands);
-    this.control = new Int32Array(shared.control);
+    this.#control = new Int32Array(shared.control);
   }
 
   /** Whether a command of `n` triples fits. */
   fits(n: number): boolean {
     const words = transferHeader + 3 * n;
-    if (commandWords - ((this.tail - this.head) | 0) < words) {
-      this.head = Atomics.load(this.control, word.commandHead);
+    if (commandWords - ((this.tail - this.#head) | 0) < words) {
+      this.#head = Atomics.load(this.#control, word.commandHead);
     }
-    return commandWords - ((this.tail - this.head) | 0) >= words;
+    return commandWords - ((this.tail - this.#head) | 0) >= words;
   }
 
   /** Writes the header of a transfer; returns where its triples begin. */
@@ -73,7 +72,7 @@ export class CommandRing {
   /** Hands over everything before `tail`. */
   publish(tail: number): void {
     this.tail = tail | 0;
-    Atomics.store(this.control, word.commandTail, this.tail);
-    this.driver.commandsWritten();
+    Atomics.store(this.#control, word.commandTail, this.tail);
+    this.#driver.commandsWritten();
   }
 }

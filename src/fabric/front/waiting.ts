@@ -44,18 +44,21 @@ export interface Waitable {
 
 /** Waits for conditions that the core's progress makes true: asleep where there is a thread, by polling otherwise. */
 export class Waiting {
-  private readonly waiters: Waiter[] = [];
-  private pumping = false;
+  readonly #waiters: Waiter[] = [];
+  #pumping = false;
+  readonly #engine: Waitable;
 
-  constructor(private readonly engine: Waitable) {}
+  constructor(engine: Waitable) {
+    this.#engine = engine;
+  }
 
   poll(): boolean {
-    return this.engine.poll();
+    return this.#engine.poll();
   }
 
   timeout(options: ArrivalOptions): number {
     requireObject('options', options);
-    const { timeoutMs = this.engine.timeoutMs, from = [] } = options;
+    const { timeoutMs = this.#engine.timeoutMs, from = [] } = options;
     if (!Array.isArray(from) || !from.every((peer) => peer instanceof Peer)) {
       throw new ArgumentError('from', from, 'an array of peers, from engine.addPeer()');
     }
@@ -65,21 +68,21 @@ export class Waiting {
   /** Resolves once `condition` holds. */
   until(condition: Condition, timeoutMs: number, what?: () => string, from?: readonly Peer[]): Promise<void> {
     return new Promise((resolve, reject) => {
-      this.waiters.push({ condition: this.guard(condition, timeoutMs, what, from), resolve, reject });
-      if (!this.pumping) {
-        this.pumping = true;
-        this.pump().catch((error) => this.rejectAll(error));
+      this.#waiters.push({ condition: this.#guard(condition, timeoutMs, what, from), resolve, reject });
+      if (!this.#pumping) {
+        this.#pumping = true;
+        this.#pump().catch((error) => this.rejectAll(error));
       }
     });
   }
 
   /** Returns once `condition` holds. Nothing else runs in this thread meanwhile, except callbacks of operations. */
   untilSync(condition: Condition, timeoutMs: number, what?: () => string, from?: readonly Peer[]): void {
-    const guarded = this.guard(condition, timeoutMs, what, from);
-    const { driver } = this.engine;
+    const guarded = this.#guard(condition, timeoutMs, what, from);
+    const { driver } = this.#engine;
     for (let idle = 0, looks = 0, slept = true; ; looks++) {
       const heard = driver.heard();
-      const moved = this.engine.poll();
+      const moved = this.#engine.poll();
       const lacking = guarded(slept || (looks & 255) === 0);
       if (lacking === 0) return;
       if (typeof lacking !== 'number') throw lacking;
@@ -89,11 +92,11 @@ export class Waiting {
   }
 
   rejectAll(error: Error): void {
-    for (const waiter of this.waiters.splice(0)) waiter.reject(error);
+    for (const waiter of this.#waiters.splice(0)) waiter.reject(error);
   }
 
   /** Adds to a condition what ends every wait: time, lost peers, a broken engine. */
-  private guard(
+  #guard(
     condition: Condition,
     timeoutMs: number,
     what: () => string = () => 'wait',
@@ -106,7 +109,7 @@ export class Waiting {
     return (clock) => {
       const lacking = condition();
       if (lacking === 0 || typeof lacking !== 'number' || !clock) return lacking;
-      if (this.engine.broken) return this.engine.broken;
+      if (this.#engine.broken) return this.#engine.broken;
       for (let i = 0; i < from.length; i++) {
         if (!from[i]!.lost) continue;
         const lost = from.filter((peer) => peer.lost).map((peer) => peer.name);
@@ -115,7 +118,7 @@ export class Waiting {
       time.read();
       const waited = time.ms - begun;
       if (probes === null && from.length > 0 && waited > timeoutMs / 2) {
-        probes = from.map((peer) => ({ peer, landed: this.engine.probe(peer) }));
+        probes = from.map((peer) => ({ peer, landed: this.#engine.probe(peer) }));
       }
       if (waited < timeoutMs) return lacking;
       const silent = (probes ?? []).filter(({ landed }) => !landed()).map(({ peer }) => peer.name);
@@ -124,33 +127,33 @@ export class Waiting {
     };
   }
 
-  private async pump(): Promise<void> {
-    const { driver } = this.engine;
+  async #pump(): Promise<void> {
+    const { driver } = this.#engine;
     try {
-      for (let idle = 0; this.waiters.length > 0; ) {
+      for (let idle = 0; this.#waiters.length > 0; ) {
         const heard = driver.heard();
-        const moved = this.engine.poll();
-        const lacking = this.settle();
+        const moved = this.#engine.poll();
+        const lacking = this.#settle();
         if (lacking === 0) continue;
         idle = moved ? 0 : idle + 1;
         await driver.rest(idle, heard, lacking);
       }
     } finally {
-      this.pumping = false;
+      this.#pumping = false;
     }
   }
 
   /** Resolves and rejects who can be; returns the least that any of the others lacks, or 0 when there was one. */
-  private settle(): number {
+  #settle(): number {
     let least = Number.POSITIVE_INFINITY;
-    for (let i = 0; i < this.waiters.length; i++) {
-      const waiter = this.waiters[i]!;
+    for (let i = 0; i < this.#waiters.length; i++) {
+      const waiter = this.#waiters[i]!;
       const lacking = waiter.condition(true);
       if (typeof lacking === 'number' && lacking > 0) {
         least = Math.min(least, lacking);
         continue;
       }
-      this.waiters.splice(i--, 1);
+      this.#waiters.splice(i--, 1);
       least = 0;
       if (typeof lacking === 'number') waiter.resolve();
       else waiter.reject(lacking);

@@ -77,12 +77,12 @@ export class Endpoint {
   readonly endpoint: Address;
   readonly writeMessage: Post;
   readonly sendMessage: Post;
-  private readonly vector: Address;
+  readonly #vector: Address;
 
   constructor(domain: Address, queue: Address, description: Address) {
     const inDomain = { object: domain, table: table.domain };
     // A zeroed fi_av_attr is FI_AV_UNSPEC: the provider picks its kind; the addresses it hands out are opaque here.
-    this.vector = withZeroed(64, (attributes) =>
+    this.#vector = withZeroed(64, (attributes) =>
       open(inDomain, slot.domainAvOpen, 'fi_av_open', attributes.address),
     );
     this.endpoint = open(inDomain, slot.domainEndpoint, 'fi_endpoint', description);
@@ -94,7 +94,7 @@ export class Endpoint {
       post,
     );
     check('fi_ep_bind of the completion queue', bind(this.endpoint, queue, FI.TRANSMIT | FI.RECV));
-    check('fi_ep_bind of the address vector', bind(this.endpoint, this.vector, 0));
+    check('fi_ep_bind of the address vector', bind(this.endpoint, this.#vector, 0));
     const control = method<(fid: Address, command: number, argument: Address) => number>(
       this.endpoint,
       table.fid,
@@ -118,9 +118,9 @@ export class Endpoint {
         flags: number,
         context: Address,
       ) => number
-    >(this.vector, table.av, slot.avInsert, 'i32', ['address', 'buffer', 'u64', 'buffer', 'u64', 'address']);
+    >(this.#vector, table.av, slot.avInsert, 'i32', ['address', 'buffer', 'u64', 'buffer', 'u64', 'address']);
     const out = new Uint32Array(2);
-    const inserted = insert(this.vector, address, 1, out, 0, 0);
+    const inserted = insert(this.#vector, address, 1, out, 0, 0);
     check('fi_av_insert', inserted);
     if (inserted !== 1)
       throw new FabricError('fi_av_insert', 22, 'the provider does not understand the address');
@@ -130,19 +130,19 @@ export class Endpoint {
   /** Forgets a peer's endpoint; libfabric drops its connection. */
   remove(peer: U64): void {
     const remove = method<(av: Address, address: Uint32Array, n: number, flags: number) => number>(
-      this.vector,
+      this.#vector,
       table.av,
       slot.avRemove,
       'i32',
       ['address', 'buffer', 'u64', 'u64'],
     );
-    remove(this.vector, Uint32Array.of(peer.low, peer.high), 1, 0);
+    remove(this.#vector, Uint32Array.of(peer.low, peer.high), 1, 0);
   }
 
   /** After this the provider touches no memory for it any more. */
   close(): void {
     closeObject(this.endpoint);
-    closeObject(this.vector);
+    closeObject(this.#vector);
   }
 }
 
@@ -156,7 +156,7 @@ export class Rail {
   readonly readQueue: (queue: Address, entries: Address, count: number) => number;
   /** Where `readQueue` puts its entries. */
   readonly entries: NativeMemory;
-  private readonly receive: (
+  readonly #receive: (
     endpoint: Address,
     at: Address,
     bytes: number,
@@ -164,31 +164,31 @@ export class Rail {
     from: bigint,
     context: bigint,
   ) => number;
-  private readonly readErrorOf: (queue: Address, entry: Address, flags: number) => number;
-  private readonly errorEntry: NativeMemory;
-  private readonly fabric: Address;
-  private readonly domain: Address;
-  private readonly description: Address;
-  private nextKey = 1;
+  readonly #readErrorOf: (queue: Address, entry: Address, flags: number) => number;
+  readonly #errorEntry: NativeMemory;
+  readonly #fabric: Address;
+  readonly #domain: Address;
+  readonly #description: Address;
+  #nextKey = 1;
 
   /** Takes over `description`. */
   constructor({ device, info: description }: Chosen) {
     this.device = device;
-    this.description = description;
+    this.#description = description;
     const root = struct(description, info.bytes);
-    this.fabric = make('fi_fabric', (out) => libfabric().fabric(readU64(root, info.fabric), out, 0));
-    const inFabric = { object: this.fabric, table: table.fabric };
-    this.domain = open(inFabric, slot.fabricDomain, 'fi_domain', description);
+    this.#fabric = make('fi_fabric', (out) => libfabric().fabric(readU64(root, info.fabric), out, 0));
+    const inFabric = { object: this.#fabric, table: table.fabric };
+    this.#domain = open(inFabric, slot.fabricDomain, 'fi_domain', description);
     this.queue = withZeroed(64, (attributes) => {
       const fields = new DataView(attributes.buffer);
       fields.setBigUint64(0, BigInt(completionQueueEntries), true);
       fields.setUint32(16, FI.CQ_FORMAT_DATA, true);
-      const inDomain = { object: this.domain, table: table.domain };
+      const inDomain = { object: this.#domain, table: table.domain };
       return open(inDomain, slot.domainCqOpen, 'fi_cq_open', attributes.address);
     });
-    this.main = new Endpoint(this.domain, this.queue, description);
+    this.main = new Endpoint(this.#domain, this.queue, description);
     this.address = ownAddress(this.main.endpoint);
-    this.receive = method(this.main.endpoint, table.epMsg, slot.msgRecv, 'i64', [
+    this.#receive = method(this.main.endpoint, table.epMsg, slot.msgRecv, 'i64', [
       'address',
       'address',
       'u64',
@@ -197,9 +197,9 @@ export class Rail {
       'u64',
     ]);
     this.readQueue = method(this.queue, table.cq, slot.cqRead, 'i64', post);
-    this.readErrorOf = method(this.queue, table.cq, slot.cqReadErr, 'i64', post);
+    this.#readErrorOf = method(this.queue, table.cq, slot.cqReadErr, 'i64', post);
     this.entries = allocate(completionBatch * completionWords * 4);
-    this.errorEntry = allocate(128);
+    this.#errorEntry = allocate(128);
   }
 
   /**
@@ -209,25 +209,25 @@ export class Rail {
    */
   endpointForPeer(): Endpoint {
     if (this.device.provider !== 'shm') return this.main;
-    return new Endpoint(this.domain, this.queue, this.description);
+    return new Endpoint(this.#domain, this.queue, this.#description);
   }
 
   /** Registers memory for reading by local operations and writing by peers. */
   register(address: Address, bytes: number, reach: Reach): Registration {
-    const key = this.nextKey++;
+    const key = this.#nextKey++;
     const out = new BigUint64Array(1);
     const access = FI.SEND | FI.RECV | FI.READ | FI.WRITE | FI.REMOTE_WRITE;
     if (reach.kind === 'host') {
       const registerHost = method<(...args: (number | BigUint64Array)[]) => number>(
-        this.domain,
+        this.#domain,
         table.domainMr,
         slot.mrReg,
         'i32',
         ['address', 'address', 'u64', 'u64', 'u64', 'u64', 'u64', 'buffer', 'address'],
       );
-      check('fi_mr_reg', registerHost(this.domain, address, bytes, access, 0, key, 0, out, 0));
+      check('fi_mr_reg', registerHost(this.#domain, address, bytes, access, 0, key, 0, out, 0));
     } else {
-      check('fi_mr_regattr', this.registerGpu(address, bytes, access, key, reach, out));
+      check('fi_mr_regattr', this.#registerGpu(address, bytes, access, key, reach, out));
     }
     const object = Number(out[0]);
     const fields = struct(object, mr.key + 8);
@@ -245,14 +245,14 @@ export class Rail {
 
   /** Posts a buffer for one incoming message; `context` comes back with it. */
   postReceive(at: Address, bytes: number, registration: Registration, context: bigint): number {
-    return this.receive(this.main.endpoint, at, bytes, registration.descriptor, anyone, context);
+    return this.#receive(this.main.endpoint, at, bytes, registration.descriptor, anyone, context);
   }
 
   /** Takes one failed operation off the queue: its context and its error number. */
   readError(): { context: U64; code: number; flags: number } | null {
-    const entry = new DataView(this.errorEntry.buffer);
+    const entry = new DataView(this.#errorEntry.buffer);
     for (let offset = 0; offset < 80; offset += 8) entry.setBigUint64(offset, 0n);
-    if (this.readErrorOf(this.queue, this.errorEntry.address, 0) < 1) return null;
+    if (this.#readErrorOf(this.queue, this.#errorEntry.address, 0) < 1) return null;
     return {
       context: { low: entry.getUint32(0, true), high: entry.getUint32(4, true) },
       flags: entry.getUint32(8, true),
@@ -262,13 +262,13 @@ export class Rail {
 
   /** Closes the rest, once its endpoints are closed and nothing is registered any more. */
   close(): void {
-    for (const object of [this.queue, this.domain, this.fabric]) closeObject(object);
-    libfabric().freeinfo(this.description);
+    for (const object of [this.queue, this.#domain, this.#fabric]) closeObject(object);
+    libfabric().freeinfo(this.#description);
     this.entries.free();
-    this.errorEntry.free();
+    this.#errorEntry.free();
   }
 
-  private registerGpu(
+  #registerGpu(
     address: Address,
     bytes: number,
     access: number,
@@ -298,8 +298,8 @@ export class Rail {
     attributes.setInt32(72, reach.ordinal, true);
     const regattr = method<
       (domain: Address, attributes: DataView, flags: bigint, out: BigUint64Array) => number
-    >(this.domain, table.domainMr, slot.mrRegAttr, 'i32', ['address', 'buffer', 'u64', 'buffer']);
-    return regattr(this.domain, attributes, reach.kind === 'dmabuf' ? FI.MR_DMABUF : 0n, out);
+    >(this.#domain, table.domainMr, slot.mrRegAttr, 'i32', ['address', 'buffer', 'u64', 'buffer']);
+    return regattr(this.#domain, attributes, reach.kind === 'dmabuf' ? FI.MR_DMABUF : 0n, out);
   }
 }
 

@@ -132,29 +132,45 @@ export class Call {
 }
 
 export class Options {
-  constructor(
-    private readonly call: Call,
-    private readonly node: Node,
-    private readonly entries: ReadonlyMap<string, Value>,
-    private readonly nodes: ReadonlyMap<string, Node> = new Map(),
-  ) {}
+  readonly #call: Call;
+  readonly #node: Node;
+  readonly #entries: ReadonlyMap<string, Value>;
+  readonly #nodes: ReadonlyMap<string, Node>;
 
-  private at(name: string): Node {
-    return this.nodes.get(name) ?? this.node;
+  constructor(
+    call: Call,
+    node: Node,
+    entries: ReadonlyMap<string, Value>,
+    nodes: ReadonlyMap<string, Node> = new Map(),
+  ) {
+    this.#call = call;
+    this.#node = node;
+    this.#entries = entries;
+    this.#nodes = nodes;
+  }
+
+  #at(name: string): Node {
+    return this.#nodes.get(name) ?? this.#node;
   }
 
   text<T extends string>(name: string, allowed: readonly T[], otherwise?: T): T {
-    const value = this.entries.get(name);
+    const value = this.#entries.get(name);
     if (value !== undefined)
-      return constantText(this.call.ctx, this.at(name), value, `the option ${name}`, allowed);
+      return constantText(this.#call.ctx, this.#at(name), value, `the option ${name}`, allowed);
     if (otherwise !== undefined) return otherwise;
-    return this.call.fail('HK609', `${this.call.name} must say its ${name}: one of ${allowed.join(', ')}`);
+    return this.#call.fail('HK609', `${this.#call.name} must say its ${name}: one of ${allowed.join(', ')}`);
   }
 
   value(name: string, type: IrType, otherwise?: number): Expr {
-    const value = this.entries.get(name);
+    const value = this.#entries.get(name);
     if (value === undefined && otherwise !== undefined) return { kind: 'const', type, value: otherwise };
-    if (value === undefined) return this.call.fail('HK306', `${this.call.name} lacks the option ${name}`);
-    return valueAs(this.call.ctx, this.at(name), value, type, `for the option ${name} of ${this.call.name}`);
+    if (value === undefined) return this.#call.fail('HK306', `${this.#call.name} lacks the option ${name}`);
+    return valueAs(
+      this.#call.ctx,
+      this.#at(name),
+      value,
+      type,
+      `for the option ${name} of ${this.#call.name}`,
+    );
   }
 }

@@ -54,14 +54,14 @@ export interface Declared {
 }
 
 class Scope {
-  private readonly names = new Map<string, Binding>();
+  readonly #names = new Map<string, Binding>();
   constructor(readonly parent: Scope | undefined) {}
 
   declare(name: string, binding: Binding): void {
-    this.names.set(name, binding);
+    this.#names.set(name, binding);
   }
   find(name: string): Binding | undefined {
-    return this.names.get(name) ?? this.parent?.find(name);
+    return this.#names.get(name) ?? this.parent?.find(name);
   }
 }
 
@@ -83,9 +83,9 @@ export class Context {
   depth = 0;
   /** Innermost last. `broken`: has a break of its own. */
   readonly loops: { readonly kind: LoopKind; broken: boolean }[] = [];
-  private scope = new Scope(undefined);
-  private out: Stmt[] = [];
-  private readonly sourceIndex: number;
+  #scope = new Scope(undefined);
+  #out: Stmt[] = [];
+  readonly #sourceIndex: number;
 
   constructor(
     readonly module: ModuleContext,
@@ -93,7 +93,7 @@ export class Context {
     /** Of a device function; a kernel has none. */
     readonly exits: Exits | undefined,
   ) {
-    this.sourceIndex = module.sourceIndex(source);
+    this.#sourceIndex = module.sourceIndex(source);
   }
 
   callee(source: FramedSource, exits: Exits): Context {
@@ -101,7 +101,7 @@ export class Context {
   }
 
   span(node: Node): Span {
-    return { start: node.start, end: node.end, source: this.sourceIndex };
+    return { start: node.start, end: node.end, source: this.#sourceIndex };
   }
 
   fail(node: Node, code: Code, message: string): never {
@@ -114,11 +114,11 @@ export class Context {
   }
 
   declare(name: string, binding: Binding): void {
-    this.scope.declare(name, binding);
+    this.#scope.declare(name, binding);
   }
 
   find(name: string): Binding | undefined {
-    return this.scope.find(name);
+    return this.#scope.find(name);
   }
 
   variable(name: string, type: IrType, mutable = false): Variable {
@@ -134,18 +134,18 @@ export class Context {
   }
 
   emit(stmt: Stmt): void {
-    this.out.push(stmt);
+    this.#out.push(stmt);
   }
 
   /** The statements that `run` emits, instead of among the others. */
   capture(run: () => void): Stmt[] {
-    const outer = this.out;
+    const outer = this.#out;
     const mine: Stmt[] = [];
-    this.out = mine;
+    this.#out = mine;
     try {
       run();
     } finally {
-      this.out = outer;
+      this.#out = outer;
     }
     return mine;
   }
@@ -179,13 +179,13 @@ export class Context {
   }
 
   inScope(run: () => void): void {
-    const outer = this.scope;
-    this.scope = new Scope(outer);
+    const outer = this.#scope;
+    this.#scope = new Scope(outer);
     this.depth++;
     try {
       run();
     } finally {
-      this.scope = outer;
+      this.#scope = outer;
       this.depth--;
     }
   }

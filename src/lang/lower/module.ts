@@ -22,46 +22,49 @@ export function lowerKernel(definition: KernelDefinition): IrModule {
 
 class ModuleLowering implements ModuleContext {
   nextId = 0;
-  private unrolled = 0;
-  private calls = 0;
-  private readonly problems: Problem[] = [];
-  private readonly active = new Set<DeviceDefinition>();
-  private readonly sources: FramedSource[] = [];
-  private readonly layouts = new Set<Layout>();
-  private readonly shared: SharedArray[] = [];
+  #unrolled = 0;
+  #calls = 0;
+  readonly #problems: Problem[] = [];
+  readonly #active = new Set<DeviceDefinition>();
+  readonly #sources: FramedSource[] = [];
+  readonly #layouts = new Set<Layout>();
+  readonly #shared: SharedArray[] = [];
+  readonly #kernel: KernelDefinition;
 
-  constructor(private readonly kernel: KernelDefinition) {}
+  constructor(kernel: KernelDefinition) {
+    this.#kernel = kernel;
+  }
 
   run(): IrModule {
-    const { kernel } = this;
+    const kernel = this.#kernel;
     let entry: IrFunction | undefined;
     try {
-      entry = this.lower();
-      this.checkShared();
+      entry = this.#lower();
+      this.#checkShared();
     } catch (error) {
       // Whatever goes wrong, the author hears of it as an error of this kernel.
       if (!(error instanceof Problem)) throw internalError(kernel, error);
       this.report(error);
     }
-    if (entry === undefined || this.problems.length > 0)
-      throw new KernelError(kernel.name, this.diagnostics());
+    if (entry === undefined || this.#problems.length > 0)
+      throw new KernelError(kernel.name, this.#diagnostics());
     return {
       name: kernel.name,
       entry,
-      shared: this.shared,
-      layouts: [...this.layouts],
-      sources: this.sources,
+      shared: this.#shared,
+      layouts: [...this.#layouts],
+      sources: this.#sources,
       maxThreads: kernel.maxThreads,
       specialization: describeUsing(kernel.using),
     };
   }
 
   get problemCount(): number {
-    return this.problems.length;
+    return this.#problems.length;
   }
 
   report(problem: Problem): void {
-    this.problems.push(problem);
+    this.#problems.push(problem);
   }
 
   takeId(): number {
@@ -69,11 +72,11 @@ class ModuleLowering implements ModuleContext {
   }
 
   countUnrolled(): number {
-    return ++this.unrolled;
+    return ++this.#unrolled;
   }
 
   addShared(variable: Variable, length: number, span: Span): void {
-    this.shared.push({ variable, length, span });
+    this.#shared.push({ variable, length, span });
   }
 
   lowerCallee(
@@ -82,47 +85,47 @@ class ModuleLowering implements ModuleContext {
     definition: DeviceDefinition,
     params: ReadonlyMap<string, Value>,
   ): boolean {
-    if (this.active.has(definition)) {
+    if (this.#active.has(definition)) {
       call.fail(
         'HK701',
         `${call.name} calls itself; a device function cannot, for it takes the place of its calls`,
       );
     }
-    if (++this.calls > mostCalls) {
+    if (++this.#calls > mostCalls) {
       call.fail(
         'HK703',
         `device functions are called more than ${mostCalls} times in all; call them in a loop`,
       );
     }
-    this.active.add(definition);
+    this.#active.add(definition);
     try {
       return lowerBody(callee, definition, params);
     } finally {
-      this.active.delete(definition);
+      this.#active.delete(definition);
     }
   }
 
   sourceIndex(source: FramedSource): number {
-    const known = this.sources.indexOf(source);
-    return known >= 0 ? known : this.sources.push(source) - 1;
+    const known = this.#sources.indexOf(source);
+    return known >= 0 ? known : this.#sources.push(source) - 1;
   }
 
-  private lower(): IrFunction {
-    const { name, params: specs, source } = this.kernel;
+  #lower(): IrFunction {
+    const { name, params: specs, source } = this.#kernel;
     const ctx = new Context(this, source, undefined);
     const span = { start: 0, end: source.text.length, source: this.sourceIndex(source) };
     const params: Param[] = [];
     const entries = new Map<string, Value>();
     for (const [paramName, spec] of Object.entries(specs)) {
-      entries.set(paramName, this.parameter(ctx, params, paramName, spec));
+      entries.set(paramName, this.#parameter(ctx, params, paramName, spec));
     }
     const body = ctx.capture(() => {
-      lowerBody(ctx, this.kernel, entries);
+      lowerBody(ctx, this.#kernel, entries);
     });
     return { name, params, body, span };
   }
 
-  private parameter(ctx: Context, params: Param[], name: string, spec: ParamSpec): Value {
+  #parameter(ctx: Context, params: Param[], name: string, spec: ParamSpec): Value {
     const add = (type: IrType, index: number | null): Variable => {
       const variable = ctx.variable(index === null ? name : `${name}_${index}`, type);
       params.push({ variable, name, index });
@@ -133,7 +136,7 @@ class ModuleLowering implements ModuleContext {
       return expression(ctx.read(add(type, index)));
     };
     if (typeof spec === 'object' && spec.kind === 'peers') {
-      this.layouts.add(spec.layout);
+      this.#layouts.add(spec.layout);
       return { kind: 'peers', variable: add(build.peersType(spec.layout), null), layout: spec.layout };
     }
     if (typeof spec === 'object' && spec.kind === 'list') {
@@ -143,21 +146,21 @@ class ModuleLowering implements ModuleContext {
     return scalar(spec, null);
   }
 
-  private checkShared(): void {
-    const { bytes } = sharedLayout(this.shared);
-    const last = this.shared.at(-1);
+  #checkShared(): void {
+    const { bytes } = sharedLayout(this.#shared);
+    const last = this.#shared.at(-1);
     if (last === undefined || bytes <= mostShared) return;
     const message = `shared memory takes ${bytes} bytes; a block has at most ${mostShared}, where the GPU has so much`;
-    this.report(new Problem('HK608', message, this.kernel.source, last.span.start, last.span.end));
+    this.report(new Problem('HK608', message, this.#kernel.source, last.span.start, last.span.end));
   }
 
   /** In the order found; an unrolled loop finds the same again and again. */
-  private diagnostics(): Diagnostic[] {
-    const [first] = this.problems.filter(({ source, code }) => code !== 'HK103' && isMinified(source.text));
+  #diagnostics(): Diagnostic[] {
+    const [first] = this.#problems.filter(({ source, code }) => code !== 'HK103' && isMinified(source.text));
     if (first !== undefined) return [minified(first)];
     const seen = new Set<string>();
-    return this.problems.flatMap((problem) => {
-      const key = `${problem.code} ${this.sources.indexOf(problem.source)} ${problem.start} ${problem.end}`;
+    return this.#problems.flatMap((problem) => {
+      const key = `${problem.code} ${this.#sources.indexOf(problem.source)} ${problem.start} ${problem.end}`;
       if (seen.has(key)) return [];
       seen.add(key);
       return [problem.diagnostic()];

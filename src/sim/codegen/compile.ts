@@ -63,19 +63,22 @@ const prologue: Readonly<Record<string, string>> = {
 };
 
 class ModuleCompiler {
-  private readonly sites: Site[] = [];
+  readonly #sites: Site[] = [];
+  readonly #module: IrModule;
+  readonly #checked: boolean;
 
-  constructor(
-    private readonly module: IrModule,
-    private readonly checked: boolean,
-  ) {}
+  constructor(module: IrModule, checked: boolean) {
+    this.#module = module;
+    this.#checked = checked;
+  }
 
   compile(): Compiled {
-    const { module, checked } = this;
+    const module = this.#module;
+    const checked = this.#checked;
     const { ranges, bytes } = sharedLayout(module.shared);
     const entryName = `kernel_${module.name.replace(/\W/g, '_')}`;
     const isGenerator = mayPause(module.entry.body, checked);
-    const { text: entry, accesses, waits } = this.entry(entryName, isGenerator, ranges);
+    const { text: entry, accesses, waits } = this.#entry(entryName, isGenerator, ranges);
     const text = ["'use strict';", entry, `return ${entryName};`].join('\n');
     const run = evaluate(text);
     return {
@@ -86,7 +89,7 @@ class ModuleCompiler {
       usesMatrices: /\bparts\[/.test(text),
       shared: ranges,
       sharedBytes: bytes,
-      sites: this.sites,
+      sites: this.#sites,
       accesses,
       waits,
       text,
@@ -97,12 +100,12 @@ class ModuleCompiler {
    * A generator serves one thread after another: creating one for each would keep the garbage collector busier than
    * the kernel keeps the processor.
    */
-  private entry(name: string, generator: boolean, shared: readonly SharedRange[]) {
-    const f = this.module.entry;
+  #entry(name: string, generator: boolean, shared: readonly SharedRange[]) {
+    const f = this.#module.entry;
     const ending = generator ? 'break thread;' : 'return;';
-    const printer = new FunctionPrinter(this.checked, ending, (span) => this.site(span));
+    const printer = new FunctionPrinter(this.#checked, ending, (span) => this.#site(span));
     const params = printer.params(f);
-    for (const [i, array] of this.module.shared.entries()) printer.shared(array.variable, shared[i]!);
+    for (const [i, array] of this.#module.shared.entries()) printer.shared(array.variable, shared[i]!);
     params.forEach((param, i) => {
       printer.lines.push(`  ${param} = args[${i}];`);
     });
@@ -120,17 +123,17 @@ class ModuleCompiler {
     return { text, ...printer.named };
   }
 
-  private site(span: Span): number {
-    const source = this.module.sources[span.source];
+  #site(span: Span): number {
+    const source = this.#module.sources[span.source];
     const position = source?.position(span.start);
-    this.sites.push({
-      kernel: this.module.name,
+    this.#sites.push({
+      kernel: this.#module.name,
       span,
       where:
-        position === undefined ? this.module.name : `${source!.file}:${position.line}:${position.column}`,
+        position === undefined ? this.#module.name : `${source!.file}:${position.line}:${position.column}`,
       text: (source?.text.slice(span.start, span.end) ?? '').replace(/\s+/g, ' ').trim(),
     });
-    return this.sites.length - 1;
+    return this.#sites.length - 1;
   }
 }
 
@@ -143,199 +146,201 @@ function constants(printer: FunctionPrinter): string[] {
 
 class FunctionPrinter {
   readonly lines: string[] = [];
-  private indent = 1;
-  private labels = 0;
-  private readonly loops: { readonly outer: string; readonly inner: string }[] = [];
+  #indent = 1;
+  #labels = 0;
+  readonly #loops: { readonly outer: string; readonly inner: string }[] = [];
   /** Of the statement that is printed. */
-  private span: Span | undefined;
-  private readonly calls = new Map<InlinedCall, string>();
-  private readonly locals = new Locals();
-  private readonly expressions: Expressions;
-  private readonly effects: Effects;
+  #span: Span | undefined;
+  readonly #calls = new Map<InlinedCall, string>();
+  readonly #locals = new Locals();
+  readonly #expressions: Expressions;
+  readonly #effects: Effects;
+  readonly #checked: boolean;
+  /** How a thread ends. */
+  readonly #ending: string;
+  readonly #site: (span: Span) => number;
 
-  constructor(
-    private readonly checked: boolean,
-    /** How a thread ends. */
-    private readonly ending: string,
-    private readonly site: (span: Span) => number,
-  ) {
-    const emit = (line: string) => this.emit(line);
-    this.expressions = new Expressions(this.locals, checked, emit, () => this.site(this.span!));
-    this.effects = new Effects(this.expressions, this.locals, checked, emit);
+  constructor(checked: boolean, ending: string, site: (span: Span) => number) {
+    this.#checked = checked;
+    this.#ending = ending;
+    this.#site = site;
+    const emit = (line: string) => this.#emit(line);
+    this.#expressions = new Expressions(this.#locals, checked, emit, () => this.#site(this.#span!));
+    this.#effects = new Effects(this.#expressions, this.#locals, checked, emit);
   }
 
-  private emit(line: string): void {
-    this.lines.push('  '.repeat(this.indent) + line);
+  #emit(line: string): void {
+    this.lines.push('  '.repeat(this.#indent) + line);
   }
 
   /** Declares the parameters; returns their locals in order. */
   params(f: IrFunction): string[] {
-    return f.params.flatMap((param) => localsOf(this.locals.declare(param.variable)));
+    return f.params.flatMap((param) => localsOf(this.#locals.declare(param.variable)));
   }
 
   shared(variable: Parameters<Locals['bind']>[0], range: SharedRange): void {
-    this.locals.bind(variable, { kind: 'pointer', buffer: 'shared', offset: String(range.offset) });
+    this.#locals.bind(variable, { kind: 'pointer', buffer: 'shared', offset: String(range.offset) });
   }
 
   declaration(): string {
-    return this.locals.declaration();
+    return this.#locals.declaration();
   }
 
   /** What its text names by numbers. */
   get named(): Pick<Compiled, 'accesses' | 'waits'> {
-    const { accesses, waits } = this.effects;
+    const { accesses, waits } = this.#effects;
     return { accesses, waits };
   }
 
   body(statements: readonly Stmt[]): void {
-    this.locals.enterScope();
+    this.#locals.enterScope();
     for (const statement of statements) {
-      this.statement(statement);
-      this.locals.endStatement();
+      this.#statement(statement);
+      this.#locals.endStatement();
     }
-    this.locals.leaveScope();
+    this.#locals.leaveScope();
   }
 
-  private nested(statements: readonly Stmt[]): void {
-    this.indent++;
-    this.locals.endStatement();
+  #nested(statements: readonly Stmt[]): void {
+    this.#indent++;
+    this.#locals.endStatement();
     this.body(statements);
-    this.indent--;
+    this.#indent--;
   }
 
-  private statement(s: Stmt): void {
-    this.span = s.span;
+  #statement(s: Stmt): void {
+    this.#span = s.span;
     switch (s.kind) {
       case 'let': {
         // Evaluated before the variable takes its locals: they are fresh, so nothing it reads is overwritten.
-        const values = s.init === null ? [] : this.values(s.init);
-        const names = localsOf(this.locals.declare(s.variable));
+        const values = s.init === null ? [] : this.#values(s.init);
+        const names = localsOf(this.#locals.declare(s.variable));
         values.forEach((value, i) => {
-          this.emit(`${names[i]} = ${value};`);
+          this.#emit(`${names[i]} = ${value};`);
         });
         return;
       }
       case 'registers': {
-        const fill = this.values(s.fill);
-        localsOf(this.locals.declare(s.variable)).forEach((name, i) => {
-          this.emit(`${name} = ${fill[i % fill.length]};`);
+        const fill = this.#values(s.fill);
+        localsOf(this.#locals.declare(s.variable)).forEach((name, i) => {
+          this.#emit(`${name} = ${fill[i % fill.length]};`);
         });
         return;
       }
       case 'assign':
-        this.assign(s);
+        this.#assign(s);
         return;
       case 'assignRegister':
-        this.assignTo(this.locals.slot(s.array, 'registers').elements[s.index]!, this.values(s.value));
+        this.#assignTo(this.#locals.slot(s.array, 'registers').elements[s.index]!, this.#values(s.value));
         return;
       case 'effect':
-        this.effects.effect(s.effect, s.result, this.site(s.span));
+        this.#effects.effect(s.effect, s.result, this.#site(s.span));
         return;
       case 'if':
-        this.emit(`if (${this.expressions.scalar(s.test)}) {`);
-        this.nested(s.then);
+        this.#emit(`if (${this.#expressions.scalar(s.test)}) {`);
+        this.#nested(s.then);
         if (s.else.length > 0) {
-          this.emit('} else {');
-          this.nested(s.else);
+          this.#emit('} else {');
+          this.#nested(s.else);
         }
-        this.emit('}');
+        this.#emit('}');
         return;
       case 'for':
-        this.locals.enterScope();
+        this.#locals.enterScope();
         for (const init of s.init) {
-          this.statement(init);
-          this.locals.endStatement();
+          this.#statement(init);
+          this.#locals.endStatement();
         }
-        this.loop(s.test, s.body, s.update);
-        this.locals.leaveScope();
+        this.#loop(s.test, s.body, s.update);
+        this.#locals.leaveScope();
         return;
       case 'while':
-        this.loop(s.test, s.body, []);
+        this.#loop(s.test, s.body, []);
         return;
       case 'break':
-        this.emit(`break ${this.loops.at(-1)!.outer};`);
+        this.#emit(`break ${this.#loops.at(-1)!.outer};`);
         return;
       case 'continue':
-        this.emit(`break ${this.loops.at(-1)!.inner};`);
+        this.#emit(`break ${this.#loops.at(-1)!.inner};`);
         return;
       case 'return':
-        this.emit(this.ending);
+        this.#emit(this.#ending);
         return;
       case 'block':
-        this.emit(s.call === null ? '{' : `${this.labelOf(s.call)}: {`);
-        this.nested(s.body);
-        this.emit('}');
+        this.#emit(s.call === null ? '{' : `${this.#labelOf(s.call)}: {`);
+        this.#nested(s.body);
+        this.#emit('}');
         return;
       case 'foreign':
-        if (s.result !== null) this.locals.declare(s.result);
-        this.emit('{');
-        this.nested(s.twin);
-        this.emit('}');
+        if (s.result !== null) this.#locals.declare(s.result);
+        this.#emit('{');
+        this.#nested(s.twin);
+        this.#emit('}');
         return;
       case 'leave':
-        this.emit(`break ${this.labelOf(s.call)};`);
+        this.#emit(`break ${this.#labelOf(s.call)};`);
         return;
     }
   }
 
-  private labelOf(call: InlinedCall): string {
-    const label = this.calls.get(call) ?? `call${this.calls.size}`;
-    this.calls.set(call, label);
+  #labelOf(call: InlinedCall): string {
+    const label = this.#calls.get(call) ?? `call${this.#calls.size}`;
+    this.#calls.set(call, label);
     return label;
   }
 
-  private values(e: Expr): readonly string[] {
+  #values(e: Expr): readonly string[] {
     if (e.type.kind === 'pointer') {
-      const { buffer, offset } = this.expressions.address(e);
+      const { buffer, offset } = this.#expressions.address(e);
       return [buffer, offset];
     }
-    if (e.type.kind === 'value' && e.type.name === 'v16') return this.expressions.words(e);
-    return [this.expressions.scalar(e)];
+    if (e.type.kind === 'value' && e.type.name === 'v16') return this.#expressions.words(e);
+    return [this.#expressions.scalar(e)];
   }
 
-  private assign(s: Extract<Stmt, { kind: 'assign' }>): void {
-    const values = this.values(s.value);
+  #assign(s: Extract<Stmt, { kind: 'assign' }>): void {
+    const values = this.#values(s.value);
     const { type } = s.variable;
     if (type.kind === 'value' && type.name === 'v16') {
-      this.assignTo(this.locals.slot(s.variable, 'v16').words, values);
+      this.#assignTo(this.#locals.slot(s.variable, 'v16').words, values);
     } else if (type.kind === 'pointer') {
-      const { buffer, offset } = this.locals.slot(s.variable, 'pointer');
-      if (values[0] !== buffer) this.emit(`${buffer} = ${values[0]};`);
-      this.emit(`${offset} = ${values[1]};`);
+      const { buffer, offset } = this.#locals.slot(s.variable, 'pointer');
+      if (values[0] !== buffer) this.#emit(`${buffer} = ${values[0]};`);
+      this.#emit(`${offset} = ${values[1]};`);
     } else {
-      this.assignTo([this.locals.slot(s.variable, 'scalar').name], values);
+      this.#assignTo([this.#locals.slot(s.variable, 'scalar').name], values);
     }
   }
 
-  private assignTo(names: readonly string[], values: readonly string[]): void {
+  #assignTo(names: readonly string[], values: readonly string[]): void {
     // The new words of a vector may read the old ones.
-    const held = names.length === 1 ? values : values.map((v) => this.expressions.simple(`(${v})`, 'i'));
+    const held = names.length === 1 ? values : values.map((v) => this.#expressions.simple(`(${v})`, 'i'));
     names.forEach((name, i) => {
-      this.emit(`${name} = ${held[i]};`);
+      this.#emit(`${name} = ${held[i]};`);
     });
   }
 
   /** The test may need statements of its own, and `continue` must run the update: hence the two labels. */
-  private loop(test: Expr, body: readonly Stmt[], update: readonly Stmt[]): void {
-    const outer = `loop${this.labels}`;
-    const inner = `body${this.labels++}`;
-    this.loops.push({ outer, inner });
-    this.emit(`${outer}: for (;;) {`);
-    this.indent++;
-    this.emit(`if (!${this.expressions.scalar(test)}) break;`);
-    this.locals.endStatement();
-    this.emit(`${inner}: {`);
-    this.nested(body);
-    this.emit('}');
+  #loop(test: Expr, body: readonly Stmt[], update: readonly Stmt[]): void {
+    const outer = `loop${this.#labels}`;
+    const inner = `body${this.#labels++}`;
+    this.#loops.push({ outer, inner });
+    this.#emit(`${outer}: for (;;) {`);
+    this.#indent++;
+    this.#emit(`if (!${this.#expressions.scalar(test)}) break;`);
+    this.#locals.endStatement();
+    this.#emit(`${inner}: {`);
+    this.#nested(body);
+    this.#emit('}');
     for (const statement of update) {
-      this.statement(statement);
-      this.locals.endStatement();
+      this.#statement(statement);
+      this.#locals.endStatement();
     }
     // A loop that polls by itself must let others run, or it would wait forever for what they write.
-    if (!this.checked && looks(body)) this.emit(`yield ${pause.preempt};`);
-    this.indent--;
-    this.emit('}');
-    this.loops.pop();
+    if (!this.#checked && looks(body)) this.#emit(`yield ${pause.preempt};`);
+    this.#indent--;
+    this.#emit('}');
+    this.#loops.pop();
   }
 }
 

@@ -160,13 +160,18 @@ export class Effects {
   /** What the code names: `accesses[0]`, `waits[2]`. */
   readonly accesses: StatementAccess[] = [];
   readonly waits: StatementWait[] = [];
+  readonly #expressions: Expressions;
+  readonly #locals: Locals;
 
   constructor(
-    private readonly expressions: Expressions,
-    private readonly locals: Locals,
+    expressions: Expressions,
+    locals: Locals,
     readonly checked: boolean,
     readonly emit: (line: string) => void,
-  ) {}
+  ) {
+    this.#expressions = expressions;
+    this.#locals = locals;
+  }
 
   effect<Op extends OperationName>(effect: OperationEffect<Op>, result: Variable | null, site: number): void {
     table[effect.op].print(effect, this, result, site);
@@ -189,8 +194,8 @@ export class Effects {
   /** Operands as the arguments of a call: a pointer is two. */
   arguments(...operands: readonly Expr[]): string {
     const texts = operands.map((operand) => {
-      if (operand.type.kind !== 'pointer') return this.expressions.scalar(operand);
-      const { buffer, offset } = this.expressions.address(operand);
+      if (operand.type.kind !== 'pointer') return this.#expressions.scalar(operand);
+      const { buffer, offset } = this.#expressions.address(operand);
       return `${buffer}, ${offset}`;
     });
     return texts.join(', ');
@@ -199,31 +204,31 @@ export class Effects {
   /** Declares the result and sets it. */
   bind(result: Variable | null, text: string): void {
     if (result === null) return;
-    const slot = this.locals.declare(result);
+    const slot = this.#locals.declare(result);
     if (slot.kind !== 'scalar') throw new Error(`${result.name} is not a scalar`);
     this.emit(`${slot.name} = ${text};`);
   }
 
   /** A pointer as two plain locals, and its element's view and index. */
-  private place(pointer: Expr) {
+  #place(pointer: Expr) {
     if (pointer.type.kind !== 'pointer') throw new Error('an access needs a pointer');
     const { to, space } = pointer.type;
-    const address: Address = this.expressions.address(pointer);
-    const buffer = this.expressions.simple(address.buffer, 'q');
-    const offset = this.expressions.simple(address.offset, 'i');
+    const address: Address = this.#expressions.address(pointer);
+    const buffer = this.#expressions.simple(address.buffer, 'q');
+    const offset = this.#expressions.simple(address.offset, 'i');
     const [view, shift] = views[to];
     const index = /^\d+$/.test(offset) ? String(Number(offset) >>> shift) : `${offset} >>> ${shift}`;
     return { to, space, buffer, offset, view: `${buffer}.${view}`, index, bytes: byteSize[to] };
   }
 
   /** Counts bytes that move between ranks: `traffic` is [stored, loaded]. */
-  private count(place: { space: string; buffer: string; bytes: number }, direction: 0 | 1): void {
+  #count(place: { space: string; buffer: string; bytes: number }, direction: 0 | 1): void {
     if (place.space === 'shared') return;
     this.emit(`if (${place.buffer}.rank !== home) traffic[${direction}] += ${place.bytes};`);
   }
 
   /** The call that asks for a checked access, with a switch offered before it where it is atomic. */
-  private ask(access: StatementAccess, { buffer, offset }: { buffer: string; offset: string }): string {
+  #ask(access: StatementAccess, { buffer, offset }: { buffer: string; offset: string }): string {
     const atomic = access.order !== 'weak';
     const operands = `${this.access(access)}, ${buffer}, ${offset}`;
     if (atomic) this.emit(`t.about(${operands}); yield ${pause.preempt};`);
@@ -231,23 +236,23 @@ export class Effects {
   }
 
   load(effect: OperationEffect<'load'>, result: Variable | null, site: number): void {
-    const place = this.place(effect.pointer);
+    const place = this.#place(effect.pointer);
     const { order, scope } = effect;
     const atomic = this.checked && order !== 'weak';
     const guard = this.checked
-      ? this.ask({ kind: 'read', order, scope, bytes: place.bytes, site }, place)
+      ? this.#ask({ kind: 'read', order, scope, bytes: place.bytes, site }, place)
       : null;
-    const targets = result === null ? [] : this.targets(result);
+    const targets = result === null ? [] : this.#targets(result);
     if (result === null && guard !== null) {
       this.emit(`${guard};`);
       return;
     }
     const zero = place.to === 'u64' ? '0n' : '0';
     if (guard !== null) this.emit(`if (${guard}) {`);
-    const from = atomic ? this.seen(place) : place;
+    const from = atomic ? this.#seen(place) : place;
     if (place.to === 'v16') {
-      const view = this.expressions.simple(from.view, 'q');
-      const index = this.locals.temporary('i');
+      const view = this.#expressions.simple(from.view, 'q');
+      const index = this.#locals.temporary('i');
       this.emit(`${index} = ${from.index};`);
       targets.forEach((target, i) => {
         this.emit(`${target} = ${view}[${i === 0 ? index : `${index} + ${i}`}];`);
@@ -255,42 +260,42 @@ export class Effects {
     } else {
       for (const target of targets) this.emit(`${target} = ${from.view}[${from.index}];`);
     }
-    this.count(place, 1);
+    this.#count(place, 1);
     if (guard !== null) this.emit(`} else { ${targets.map((target) => `${target} = ${zero};`).join(' ')} }`);
   }
 
   /** Where checked mode leaves what an atomic load reads. */
-  private seen({ to, offset }: { to: MemoryType; offset: string }): { view: string; index: string } {
+  #seen({ to, offset }: { to: MemoryType; offset: string }): { view: string; index: string } {
     const [view, shift] = views[to];
     return { view: `t.seen.${view}`, index: `(${offset} & 15) >>> ${shift}` };
   }
 
-  private targets(result: Variable): readonly string[] {
-    const slot = this.locals.declare(result);
+  #targets(result: Variable): readonly string[] {
+    const slot = this.#locals.declare(result);
     if (slot.kind === 'v16') return slot.words;
     if (slot.kind === 'scalar') return [slot.name];
     throw new Error(`${result.name} cannot be loaded`);
   }
 
   store(effect: OperationEffect<'store'>, site: number): void {
-    const place = this.place(effect.pointer);
+    const place = this.#place(effect.pointer);
     const values =
       place.to === 'v16'
-        ? this.expressions.words(effect.value)
+        ? this.#expressions.words(effect.value)
         : [
-            this.expressions.convertText(
-              this.expressions.scalar(effect.value),
+            this.#expressions.convertText(
+              this.#expressions.scalar(effect.value),
               valueName(effect.value),
               place.to,
             ),
           ];
     if (this.checked) {
       const { order, scope } = effect;
-      this.emit(`if (${this.ask({ kind: 'write', order, scope, bytes: place.bytes, site }, place)}) {`);
+      this.emit(`if (${this.#ask({ kind: 'write', order, scope, bytes: place.bytes, site }, place)}) {`);
     }
     if (place.to === 'v16') {
-      const view = this.expressions.simple(`${place.view}`, 'q');
-      const index = this.locals.temporary('i');
+      const view = this.#expressions.simple(`${place.view}`, 'q');
+      const index = this.#locals.temporary('i');
       this.emit(`${index} = ${place.index};`);
       values.forEach((value, i) => {
         this.emit(`${view}[${i === 0 ? index : `${index} + ${i}`}] = ${value};`);
@@ -298,13 +303,13 @@ export class Effects {
     } else {
       this.emit(`${place.view}[${place.index}] = ${values[0]};`);
     }
-    this.count(place, 0);
-    this.wrote(place);
+    this.#count(place, 0);
+    this.#wrote(place);
     if (this.checked) this.emit('}');
   }
 
   /** Fast mode looks at parked threads only once nothing else can run; checked mode wakes them at the store. */
-  private wrote(place: { buffer: string; offset: string; bytes: number }): void {
+  #wrote(place: { buffer: string; offset: string; bytes: number }): void {
     if (!this.checked) return;
     this.emit(
       `if (${place.buffer}.waiters !== 0) t.wrote(${place.buffer}, ${place.offset}, ${place.bytes});`,
@@ -312,21 +317,21 @@ export class Effects {
   }
 
   atomicAdd(effect: OperationEffect<'atomicAdd'>, result: Variable | null, site: number): void {
-    const place = this.place(effect.pointer);
+    const place = this.#place(effect.pointer);
     const kind = place.to === 'u64' ? 'n' : 'i';
-    const value = this.expressions.simple(this.expressions.scalar(effect.value), kind);
-    const old = this.locals.temporary(kind);
+    const value = this.#expressions.simple(this.#expressions.scalar(effect.value), kind);
+    const old = this.#locals.temporary(kind);
     const at = `${place.view}[${place.index}]`;
     if (this.checked) {
       const { order, scope } = effect;
-      const may = this.ask({ kind: 'update', order, scope, bytes: place.bytes, site }, place);
+      const may = this.#ask({ kind: 'update', order, scope, bytes: place.bytes, site }, place);
       this.emit(`${old} = ${kind === 'n' ? '0n' : '0'};`);
       this.emit(`if (${may}) {`);
     }
     this.emit(`${old} = ${at};`);
     this.emit(`${at} = ${old} + ${value};`);
-    this.count(place, 0);
-    this.wrote(place);
+    this.#count(place, 0);
+    this.#wrote(place);
     if (this.checked) this.emit('}');
     this.bind(result, old);
   }
@@ -337,8 +342,8 @@ export class Effects {
     site: number,
   ): void {
     const filled = effect.op === 'awaitFilled';
-    const place = this.place(effect.pointer);
-    const word = (e: Expr): string => this.expressions.simple(this.expressions.scalar(e), 'i');
+    const place = this.#place(effect.pointer);
+    const word = (e: Expr): string => this.#expressions.simple(this.#expressions.scalar(e), 'i');
     const [until, order, wanted] = filled
       ? (['!=', 'relaxed', word(effect.empty)] as const)
       : ([effect.until, effect.order, word(effect.epoch)] as const);
@@ -356,7 +361,7 @@ export class Effects {
         ? `${place.view}[(${place.index}) + 3]`
         : `${place.buffer}.i32[${place.offset} >>> 2]`;
       const is = mask === '-1' ? looked : `(${looked} & ${mask})`;
-      const done = this.locals.temporary('b');
+      const done = this.#locals.temporary('b');
       this.emit(
         `${done} = ${until === '>=' ? `(${is} - ${wanted} | 0) >= 0` : `${is} ${until}= ${wanted}`};`,
       );
@@ -364,26 +369,26 @@ export class Effects {
       if (!filled) this.bind(result, done);
     }
     if (filled && result !== null) {
-      const from = this.checked ? this.seen(place) : place;
-      this.targets(result).forEach((target, i) => {
+      const from = this.checked ? this.#seen(place) : place;
+      this.#targets(result).forEach((target, i) => {
         this.emit(`${target} = ${from.view}[(${from.index}) + ${i}] | 0;`);
       });
-      this.count(place, 1);
+      this.#count(place, 1);
     }
   }
 
   /** Each lane brings the row that it names; they are dealt out when the warp has met. */
   matrices({ op, row }: OperationEffect<'warp.ldmatrix'>, result: Variable | null, site: number): void {
-    const place = this.place(row);
-    const from = this.locals.temporary('i');
+    const place = this.#place(row);
+    const from = this.#locals.temporary('i');
     this.emit(`${from} = ${place.index};`);
     const words = [0, 1, 2, 3].map((i) => `${place.view}[${from} + ${i}]`);
     if (this.checked) {
-      const may = this.ask({ kind: 'read', order: 'weak', scope: 'cta', bytes: place.bytes, site }, place);
-      this.emit(`if (${may}) { ${this.bring(words)} } else { ${this.bring(['0', '0', '0', '0'])} }`);
-    } else this.emit(this.bring(words));
-    this.meet(op, site);
-    this.takeParts(result);
+      const may = this.#ask({ kind: 'read', order: 'weak', scope: 'cta', bytes: place.bytes, site }, place);
+      this.emit(`if (${may}) { ${this.#bring(words)} } else { ${this.#bring(['0', '0', '0', '0'])} }`);
+    } else this.emit(this.#bring(words));
+    this.#meet(op, site);
+    this.#takeParts(result);
   }
 
   multiply(
@@ -391,35 +396,35 @@ export class Effects {
     result: Variable | null,
     site: number,
   ): void {
-    const { expressions } = this;
+    const expressions = this.#expressions;
     const ofB = expressions.words(b).slice(2 * half, 2 * half + 2);
-    this.emit(this.bring([...expressions.words(a), ...ofB, ...expressions.words(sum)]));
-    this.meet(op, site);
-    this.takeParts(result);
+    this.emit(this.#bring([...expressions.words(a), ...ofB, ...expressions.words(sum)]));
+    this.#meet(op, site);
+    this.#takeParts(result);
   }
 
-  private bring(words: readonly string[]): string {
+  #bring(words: readonly string[]): string {
     return words.map((word, i) => `parts[${matrixWords} * threadIdx + ${i}] = ${word};`).join(' ');
   }
 
-  private takeParts(result: Variable | null): void {
+  #takeParts(result: Variable | null): void {
     if (result === null) return;
-    for (const [i, target] of this.targets(result).entries())
+    for (const [i, target] of this.#targets(result).entries())
       this.emit(`${target} = parts[${matrixWords} * threadIdx + ${i}];`);
   }
 
-  private meet(op: WarpOp, site: number): void {
+  #meet(op: WarpOp, site: number): void {
     this.emit(`t.site = ${site}; t.warpOp = ${warpOps.indexOf(op)}; yield ${pause.warp};`);
   }
 
   warp(effect: OperationEffect<WarpOp>, result: Variable | null, site: number): void {
     const value = 'value' in effect ? effect.value : 'test' in effect ? effect.test : null;
     if (value !== null) {
-      const text = this.expressions.scalar(value);
+      const text = this.#expressions.scalar(value);
       this.emit(`values[threadIdx] = ${valueName(value) === 'bool' ? `${text} ? 1 : 0` : text};`);
     }
-    if ('lane' in effect) this.emit(`lanes[threadIdx] = ${this.expressions.scalar(effect.lane)};`);
-    this.meet(effect.op, site);
+    if ('lane' in effect) this.emit(`lanes[threadIdx] = ${this.#expressions.scalar(effect.lane)};`);
+    this.#meet(effect.op, site);
     if (result === null) return;
     const type = result.type.kind === 'value' ? result.type.name : 'v16';
     const text = 'values[threadIdx]';

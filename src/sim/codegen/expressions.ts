@@ -22,19 +22,24 @@ export function valueName(e: Expr): ValueName {
 }
 
 export class Expressions {
-  constructor(
-    private readonly locals: Locals,
-    private readonly checked: boolean,
-    private readonly emit: (line: string) => void,
-    /** The number of the statement that is printed. */
-    private readonly site: () => number,
-  ) {}
+  readonly #locals: Locals;
+  readonly #checked: boolean;
+  readonly #emit: (line: string) => void;
+  /** The number of the statement that is printed. */
+  readonly #site: () => number;
+
+  constructor(locals: Locals, checked: boolean, emit: (line: string) => void, site: () => number) {
+    this.#locals = locals;
+    this.#checked = checked;
+    this.#emit = emit;
+    this.#site = site;
+  }
 
   /** The text as something that is cheap to repeat. */
   simple(text: string, kind: 'i' | 'q' | 'b' | 'n'): string {
     if (identifier.test(text)) return text;
-    const name = this.locals.temporary(kind);
-    this.emit(`${name} = ${text};`);
+    const name = this.#locals.temporary(kind);
+    this.#emit(`${name} = ${text};`);
     return name;
   }
 
@@ -43,31 +48,31 @@ export class Expressions {
       case 'const':
         return constant(e.value, valueName(e));
       case 'variable':
-        return this.locals.slot(e.variable, 'scalar').name;
+        return this.#locals.slot(e.variable, 'scalar').name;
       case 'builtin':
         return e.name;
       case 'unary':
-        return this.unary(e);
+        return this.#unary(e);
       case 'binary':
-        return this.binary(e);
+        return this.#binary(e);
       case 'select':
         return `(${this.scalar(e.test)} ? ${this.scalar(e.then)} : ${this.scalar(e.else)})`;
       case 'pure':
-        return this.pure(e);
+        return this.#pure(e);
       case 'convert':
-        return this.convert(e.arg, valueName(e));
+        return this.#convert(e.arg, valueName(e));
       case 'bits':
-        return this.reinterpret(this.scalar(e.arg), valueName(e.arg), valueName(e));
+        return this.#reinterpret(this.scalar(e.arg), valueName(e.arg), valueName(e));
       case 'register':
-        return this.locals.slot(e.array, 'registers').elements[e.index]![0]!;
+        return this.#locals.slot(e.array, 'registers').elements[e.index]![0]!;
       case 'lane':
-        return this.lane(this.words(e.vector), valueName(e), e.index);
+        return this.#lane(this.words(e.vector), valueName(e), e.index);
       default:
         throw new Error(`${e.kind} is not a scalar`);
     }
   }
 
-  private unary(e: Extract<Expr, { kind: 'unary' }>): string {
+  #unary(e: Extract<Expr, { kind: 'unary' }>): string {
     const a = this.scalar(e.arg);
     if (e.op === '!') return `(!${a})`;
     const type = valueName(e);
@@ -76,7 +81,7 @@ export class Expressions {
     return e.op === '~' ? `(~${a})` : `(-${a} | 0)`;
   }
 
-  private binary(e: Extract<Expr, { kind: 'binary' }>): string {
+  #binary(e: Extract<Expr, { kind: 'binary' }>): string {
     const type = valueName(e.left);
     const a = this.scalar(e.left);
     const b = this.scalar(e.right);
@@ -100,13 +105,13 @@ export class Expressions {
       if (e.op === '^') return `(${a} !== ${b})`;
       return `(${a} ${e.op === '&' ? '&&' : '||'} ${b})`;
     }
-    if (type === 'u64') return this.long(e.op, a, b);
+    if (type === 'u64') return this.#long(e.op, a, b);
     switch (e.op) {
       case '*':
         return `imul(${a}, ${b})`;
       case '/':
       case '%':
-        return this.divide(e.op, type === 'u32', a, b, e.right);
+        return this.#divide(e.op, type === 'u32', a, b, e.right);
       case '>>':
         return type === 'u32' ? `(${a} >>> ${b} | 0)` : `(${a} >> ${b})`;
       case '+':
@@ -117,7 +122,7 @@ export class Expressions {
     }
   }
 
-  private divide(op: '/' | '%', isUnsigned: boolean, a: string, b: string, by: Expr): string {
+  #divide(op: '/' | '%', isUnsigned: boolean, a: string, b: string, by: Expr): string {
     if (by.kind === 'const') {
       const n = Number(by.value);
       if (isUnsigned && n > 0 && (n & (n - 1)) === 0 && n < 2 ** 31) {
@@ -129,7 +134,7 @@ export class Expressions {
     return `${isUnsigned ? 'u' : 'i'}${op === '/' ? 'div' : 'rem'}(${a}, ${b})`;
   }
 
-  private long(op: string, a: string, b: string): string {
+  #long(op: string, a: string, b: string): string {
     switch (op) {
       case '/':
         return `ldiv(${a}, ${b})`;
@@ -148,12 +153,12 @@ export class Expressions {
     }
   }
 
-  private pure(e: Extract<Expr, { kind: 'pure' }>): string {
+  #pure(e: Extract<Expr, { kind: 'pure' }>): string {
     const [a = '', b = '', c = ''] = e.args.map((arg) => this.scalar(arg));
     return pure[e.name](valueName(e), a, b, c);
   }
 
-  private convert(arg: Expr, to: ValueName): string {
+  #convert(arg: Expr, to: ValueName): string {
     const from = valueName(arg);
     // The two halves of a word need no detour through 16 bits.
     if (arg.kind === 'lane' && from === 'bf16' && to === 'f32') {
@@ -199,13 +204,13 @@ export class Expressions {
     }
   }
 
-  private reinterpret(a: string, from: ValueName, to: ValueName): string {
+  #reinterpret(a: string, from: ValueName, to: ValueName): string {
     if (from === 'f32' && to !== 'f32') return bitsOf(a);
     if (to === 'f32' && from !== 'f32') return floatFrom(a);
     return a;
   }
 
-  private lane(words: Words, type: ValueName, index: number): string {
+  #lane(words: Words, type: ValueName, index: number): string {
     switch (type) {
       case 'f32':
         return floatFrom(words[index]!);
@@ -228,11 +233,11 @@ export class Expressions {
   words(e: Expr): Words {
     switch (e.kind) {
       case 'variable':
-        return this.locals.slot(e.variable, 'v16').words;
+        return this.#locals.slot(e.variable, 'v16').words;
       case 'register':
-        return this.locals.slot(e.array, 'registers').elements[e.index] as unknown as Words;
+        return this.#locals.slot(e.array, 'registers').elements[e.index] as unknown as Words;
       case 'pack':
-        return this.pack(e);
+        return this.#pack(e);
       case 'select': {
         const test = this.simple(this.scalar(e.test), 'b');
         const a = this.words(e.then);
@@ -247,7 +252,7 @@ export class Expressions {
     }
   }
 
-  private pack(e: Extract<Expr, { kind: 'pack' }>): Words {
+  #pack(e: Extract<Expr, { kind: 'pack' }>): Words {
     const lanes = e.lanes.map((lane) => {
       const text = this.scalar(lane);
       const from = valueName(lane);
@@ -276,22 +281,22 @@ export class Expressions {
   address(e: Expr): Address {
     switch (e.kind) {
       case 'variable':
-        return this.locals.slot(e.variable, 'pointer');
+        return this.#locals.slot(e.variable, 'pointer');
       case 'view':
         return this.address(e.pointer);
       case 'offset': {
         const { buffer, offset } = this.address(e.pointer);
         if (e.type.kind !== 'pointer') throw new Error('an offset is a pointer');
-        return { buffer, offset: this.advance(offset, e.index, byteSize[e.type.to]) };
+        return { buffer, offset: this.#advance(offset, e.index, byteSize[e.type.to]) };
       }
       case 'field': {
-        const { buffers, offsets } = this.locals.slot(e.window, 'peers');
+        const { buffers, offsets } = this.#locals.slot(e.window, 'peers');
         const rank = this.simple(this.scalar(e.rank), 'i');
         return {
           // In checked mode a rank outside the node is a finding at the access, not a crash here.
-          buffer: this.checked ? `(${buffers}[${rank}] ?? noWindow)` : `${buffers}[${rank}]`,
-          offset: this.add(
-            this.checked ? `(${offsets}[${rank}] ?? 0)` : `${offsets}[${rank}]`,
+          buffer: this.#checked ? `(${buffers}[${rank}] ?? noWindow)` : `${buffers}[${rank}]`,
+          offset: this.#add(
+            this.#checked ? `(${offsets}[${rank}] ?? 0)` : `${offsets}[${rank}]`,
             e.field.offset,
           ),
         };
@@ -311,12 +316,12 @@ export class Expressions {
   }
 
   /** Fast mode wraps at 32 bits, which a view's index undoes; checked mode is exact, so that no overrun wraps. */
-  private advance(offset: string, index: Expr, size: number): string {
-    if (index.kind === 'const') return this.add(offset, Number(index.value) * size);
+  #advance(offset: string, index: Expr, size: number): string {
+    if (index.kind === 'const') return this.#add(offset, Number(index.value) * size);
     if (index.kind === 'index')
-      return this.checked ? this.within(offset, index, size) : this.advance(offset, index.value, size);
+      return this.#checked ? this.#within(offset, index, size) : this.#advance(offset, index.value, size);
     const i = this.scalar(index);
-    if (this.checked) {
+    if (this.#checked) {
       const exact = valueName(index) === 'u32' ? unsigned(i) : i;
       return `(${offset} + ${size === 1 ? exact : `${exact} * ${size}`})`;
     }
@@ -325,23 +330,19 @@ export class Expressions {
   }
 
   /** Inside the shape of the field, or nowhere. */
-  private within(
-    offset: string,
-    { value, indices, extents, of }: Expr & { kind: 'index' },
-    size: number,
-  ): string {
+  #within(offset: string, { value, indices, extents, of }: Expr & { kind: 'index' }, size: number): string {
     const names = indices.map((index) => unsigned(this.scalar(index)));
     const inside = names.map((name, i) => `${name} < ${extents[i]}`).join(' && ');
     const { field, layout, before } = of;
     const place: IndexedPlace = { layout, field: field.name, before, dimensions: field.dimensions, extents };
-    const outside = `t.outside(${JSON.stringify(place)}, [${names.join(', ')}], ${this.site()})`;
-    return `(${inside} ? ${this.advance(offset, value, size)} : ${outside})`;
+    const outside = `t.outside(${JSON.stringify(place)}, [${names.join(', ')}], ${this.#site()})`;
+    return `(${inside} ? ${this.#advance(offset, value, size)} : ${outside})`;
   }
 
-  private add(offset: string, bytes: number): string {
+  #add(offset: string, bytes: number): string {
     if (bytes === 0) return offset;
     if (/^\d+$/.test(offset)) return String(Number(offset) + bytes);
-    return this.checked ? `(${offset} + ${bytes})` : `(${offset} + ${bytes} | 0)`;
+    return this.#checked ? `(${offset} + ${bytes})` : `(${offset} + ${bytes} | 0)`;
   }
 }
 

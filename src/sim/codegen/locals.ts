@@ -28,66 +28,66 @@ export function localKind(name: ValueName): LocalKind {
 const initial: Readonly<Record<LocalKind, string>> = { i: '0', f: '0.5', n: '0n', b: 'false', q: 'null' };
 
 export class Locals {
-  private readonly counts: Record<LocalKind, number> = { i: 0, f: 0, n: 0, b: 0, q: 0 };
-  private readonly free: Record<LocalKind, string[]> = { i: [], f: [], n: [], b: [], q: [] };
-  private readonly slots = new Map<number, Slot>();
-  private scopes: string[][] = [[]];
-  private temporaries: string[] = [];
+  readonly #counts: Record<LocalKind, number> = { i: 0, f: 0, n: 0, b: 0, q: 0 };
+  readonly #free: Record<LocalKind, string[]> = { i: [], f: [], n: [], b: [], q: [] };
+  readonly #slots = new Map<number, Slot>();
+  #scopes: string[][] = [[]];
+  #temporaries: string[] = [];
 
-  private take(kind: LocalKind): string {
-    return this.free[kind].pop() ?? `${kind}${this.counts[kind]++}`;
+  #take(kind: LocalKind): string {
+    return this.#free[kind].pop() ?? `${kind}${this.#counts[kind]++}`;
   }
 
-  private give(names: readonly string[]): void {
-    for (const name of names) this.free[name[0] as LocalKind].push(name);
+  #give(names: readonly string[]): void {
+    for (const name of names) this.#free[name[0] as LocalKind].push(name);
   }
 
-  private own(kind: LocalKind): string {
-    const name = this.take(kind);
-    this.scopes.at(-1)!.push(name);
+  #own(kind: LocalKind): string {
+    const name = this.#take(kind);
+    this.#scopes.at(-1)!.push(name);
     return name;
   }
 
   enterScope(): void {
-    this.scopes.push([]);
+    this.#scopes.push([]);
   }
 
   leaveScope(): void {
-    this.give(this.scopes.pop()!);
+    this.#give(this.#scopes.pop()!);
   }
 
   /** A local until the end of the statement. */
   temporary(kind: LocalKind): string {
-    const name = this.take(kind);
-    this.temporaries.push(name);
+    const name = this.#take(kind);
+    this.#temporaries.push(name);
     return name;
   }
 
   endStatement(): void {
-    this.give(this.temporaries);
-    this.temporaries = [];
+    this.#give(this.#temporaries);
+    this.#temporaries = [];
   }
 
   /** Gives a variable its locals in the current scope. */
   declare(variable: Variable): Slot {
-    const slot = this.make(variable.type);
-    this.slots.set(variable.id, slot);
+    const slot = this.#make(variable.type);
+    this.#slots.set(variable.id, slot);
     return slot;
   }
 
-  private make(type: IrType): Slot {
+  #make(type: IrType): Slot {
     switch (type.kind) {
       case 'value':
-        if (type.name !== 'v16') return { kind: 'scalar', name: this.own(localKind(type.name)) };
-        return { kind: 'v16', words: [this.own('i'), this.own('i'), this.own('i'), this.own('i')] };
+        if (type.name !== 'v16') return { kind: 'scalar', name: this.#own(localKind(type.name)) };
+        return { kind: 'v16', words: [this.#own('i'), this.#own('i'), this.#own('i'), this.#own('i')] };
       case 'pointer':
-        return { kind: 'pointer', buffer: this.own('q'), offset: this.own('i') };
+        return { kind: 'pointer', buffer: this.#own('q'), offset: this.#own('i') };
       case 'peers':
-        return { kind: 'peers', buffers: this.own('q'), offsets: this.own('q') };
+        return { kind: 'peers', buffers: this.#own('q'), offsets: this.#own('q') };
       case 'registers': {
         const of = localKind(type.of);
         const words = type.of === 'v16' ? 4 : 1;
-        const element = () => Array.from({ length: words }, () => this.own(of));
+        const element = () => Array.from({ length: words }, () => this.#own(of));
         return { kind: 'registers', elements: Array.from({ length: type.length }, element) };
       }
       case 'void':
@@ -96,19 +96,19 @@ export class Locals {
   }
 
   bind(variable: Variable, slot: Slot): void {
-    this.slots.set(variable.id, slot);
+    this.#slots.set(variable.id, slot);
   }
 
   slot<K extends Slot['kind']>(variable: Variable, kind: K): Extract<Slot, { kind: K }> {
-    const slot = this.slots.get(variable.id);
+    const slot = this.#slots.get(variable.id);
     if (slot?.kind !== kind) throw new Error(`variable ${variable.name} is not a ${kind} here`);
     return slot as Extract<Slot, { kind: K }>;
   }
 
   /** The declaration of everything that was ever taken. */
   declaration(): string {
-    const all = (Object.keys(this.counts) as LocalKind[]).flatMap((kind) =>
-      Array.from({ length: this.counts[kind] }, (_, i) => `${kind}${i}`).map(
+    const all = (Object.keys(this.#counts) as LocalKind[]).flatMap((kind) =>
+      Array.from({ length: this.#counts[kind] }, (_, i) => `${kind}${i}`).map(
         (name) => `${name} = ${initial[kind]}`,
       ),
     );

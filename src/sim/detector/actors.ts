@@ -79,33 +79,34 @@ export class BlockState implements ClockedBlock {
 /** A moment at which an actor released: what it hands on, and to how wide a circle. */
 export class ReleaseHead {
   readonly epoch: number;
-  private readonly known: Clock;
-  private readonly own: BlockClock;
-  private whole: Clock | null = null;
+  readonly #known: Clock;
+  readonly #own: BlockClock;
+  #whole: Clock | null = null;
 
   constructor(
     readonly by: Actor,
     readonly scope: Reach,
   ) {
     this.epoch = by.lastEpoch;
-    this.known = by.known;
-    this.own = by.own;
+    this.#known = by.known;
+    this.#own = by.own;
   }
 
   /** Made when somebody acquires it: many releases (each thread's fence, say) are never acquired by themselves. */
   get clock(): Clock {
-    const { by, own } = this;
-    this.whole ??= this.known.withBlock(
+    const { by } = this;
+    const own = this.#own;
+    this.#whole ??= this.#known.withBlock(
       by.block,
       by.copies === null ? own.withLane(by.lane, this.epoch) : own,
     );
-    return this.whole;
+    return this.#whole;
   }
 
   /** True if what `by` did in `epoch` is part of what is released here. */
   includes(by: Actor, epoch: number): boolean {
     if (by === this.by) return epoch <= this.epoch;
-    return by.block === this.by.block ? covers(this.own, by, epoch) : isKnown(this.known, by, epoch);
+    return by.block === this.by.block ? covers(this.#own, by, epoch) : isKnown(this.#known, by, epoch);
   }
 }
 
@@ -184,14 +185,14 @@ export class Actor {
   /** Whether something happened in this epoch; an epoch in which nothing happened need not end. */
   touched = true;
   /** The epoch that began when it last met others. */
-  private metIn = 0;
+  #metIn = 0;
   /** About other blocks and streams: what it knew when it last met others or released … */
-  private base: Clock;
+  #base: Clock;
   /**
    * … and what it acquired since. Joined only when somebody needs the join: at a rendezvous every thread acquires
    * from one peer and then meets its block, so the joins of single threads (64 ranks: gigabytes) are never looked at.
    */
-  private acquired: Clock[] = [];
+  #acquired: Clock[] = [];
   /** About its own block, itself aside. */
   own: BlockClock = nothingOfBlock;
   sync: SyncState | null = null;
@@ -216,7 +217,7 @@ export class Actor {
     readonly copies: CopyPart | null,
     known: Clock,
   ) {
-    this.base = known;
+    this.#base = known;
     const place = copies === null ? lane & 31 : 0;
     this.warp = index - place;
     this.bit = 1 << place;
@@ -224,42 +225,42 @@ export class Actor {
 
   /** All it knows about other blocks and streams. */
   get known(): Clock {
-    if (this.acquired.length > 0) {
-      this.base = Clock.joinAll([this.base, ...this.acquired]);
-      this.acquired = [];
+    if (this.#acquired.length > 0) {
+      this.#base = Clock.joinAll([this.#base, ...this.#acquired]);
+      this.#acquired = [];
     }
-    return this.base;
+    return this.#base;
   }
 
   /** The parts of `known`, for a join with others' parts. */
   get knownParts(): readonly Clock[] {
-    return [this.base, ...this.acquired];
+    return [this.#base, ...this.#acquired];
   }
 
   /** True if it knows exactly `clock`, as far as can be told at a glance. */
   knowsJust(clock: Clock): boolean {
-    return this.acquired.length === 0 && this.base === clock;
+    return this.#acquired.length === 0 && this.#base === clock;
   }
 
   /** True if it knows the same about other blocks as `other`, as far as can be told at a glance. */
   knowsAs(other: Actor): boolean {
-    const { acquired } = this;
-    if (this.base !== other.base || acquired.length !== other.acquired.length) return false;
-    for (let i = 0; i < acquired.length; i++) if (acquired[i] !== other.acquired[i]) return false;
+    const acquired = this.#acquired;
+    if (this.#base !== other.#base || acquired.length !== other.#acquired.length) return false;
+    for (let i = 0; i < acquired.length; i++) if (acquired[i] !== other.#acquired[i]) return false;
     return true;
   }
 
   /** True if it knows that all of another block is over, as far as can be told at a glance. */
   knowsEndOf({ stream, step }: BlockState): boolean {
-    if (step <= this.base.completed(stream)) return true;
-    for (const clock of this.acquired) if (step <= clock.completed(stream)) return true;
+    if (step <= this.#base.completed(stream)) return true;
+    for (const clock of this.#acquired) if (step <= clock.completed(stream)) return true;
     return false;
   }
 
   /** True if what `by`, of another block, did in `epoch` is part of what it knows. */
   knowsOf(by: Actor, epoch: number): boolean {
-    if (isKnown(this.base, by, epoch)) return true;
-    for (const clock of this.acquired) if (isKnown(clock, by, epoch)) return true;
+    if (isKnown(this.#base, by, epoch)) return true;
+    for (const clock of this.#acquired) if (isKnown(clock, by, epoch)) return true;
     return false;
   }
 
@@ -270,9 +271,9 @@ export class Actor {
 
   /** Learns what `clock` says. */
   learn(clock: Clock): void {
-    if (clock === this.base || clock === nothing || this.acquired.includes(clock)) return;
-    if (this.acquired.length === mostAcquired) this.base = this.known;
-    this.acquired.push(clock);
+    if (clock === this.#base || clock === nothing || this.#acquired.includes(clock)) return;
+    if (this.#acquired.length === mostAcquired) this.#base = this.known;
+    this.#acquired.push(clock);
     this.own = joinBlocks(this.own, clock.about(this.block));
     this.touched = true;
   }
@@ -291,23 +292,23 @@ export class Actor {
 
   /** It met others, at a barrier or as a warp: they all know the same now, and `epoch` is over for all. */
   meet(known: Clock, own: BlockClock, epoch: number): void {
-    this.base = known;
-    this.acquired = [];
+    this.#base = known;
+    this.#acquired = [];
     this.own = own;
     this.epoch = epoch + 1;
-    this.metIn = this.epoch;
+    this.#metIn = this.epoch;
     this.touched = false;
   }
 
   get idleSinceMeeting(): boolean {
-    return !this.touched && this.epoch === this.metIn;
+    return !this.touched && this.epoch === this.#metIn;
   }
 
   /** Its block has ended: it acts no more, and others only ask what it did. */
   retire(): void {
     this.retired = true;
-    this.base = nothing;
-    this.acquired = [];
+    this.#base = nothing;
+    this.#acquired = [];
     this.sync = null;
   }
 

@@ -210,30 +210,34 @@ function joinStreams(a: StreamClock, b: StreamClock): StreamClock {
 
 /** Everything known about every stream of every rank. */
 export class Clock {
-  constructor(private readonly streams: readonly StreamClock[]) {}
+  readonly #streams: readonly StreamClock[];
+
+  constructor(streams: readonly StreamClock[]) {
+    this.#streams = streams;
+  }
 
   completed(stream: number): number {
-    return this.streams[stream]?.completed ?? 0;
+    return this.#streams[stream]?.completed ?? 0;
   }
 
   /** What is known about a block whose step is not among the completed ones. */
   about(block: ClockedBlock): BlockClock {
-    return this.streams[block.stream]?.about(block) ?? nothingOfBlock;
+    return this.#streams[block.stream]?.about(block) ?? nothingOfBlock;
   }
 
   join(other: Clock): Clock {
     if (other === this || other === nothing) return this;
     if (this === nothing) return other;
-    const count = Math.max(this.streams.length, other.streams.length);
+    const count = Math.max(this.#streams.length, other.#streams.length);
     let streams: StreamClock[] | null = null;
     let sameAsOther = true;
     for (let i = 0; i < count; i++) {
-      const mine = this.streams[i] ?? nothingOfStream;
-      const theirs = other.streams[i] ?? nothingOfStream;
+      const mine = this.#streams[i] ?? nothingOfStream;
+      const theirs = other.#streams[i] ?? nothingOfStream;
       const stream = mine === theirs ? mine : joinStreams(mine, theirs);
       if (stream !== theirs) sameAsOther = false;
       if (stream !== mine || streams !== null) {
-        streams ??= this.streams.slice(0, i);
+        streams ??= this.#streams.slice(0, i);
         while (streams.length < i) streams.push(nothingOfStream);
         streams[i] = stream;
       }
@@ -254,16 +258,16 @@ export class Clock {
       return joined;
     }
     let count = 0;
-    for (const clock of others) count = Math.max(count, clock.streams.length);
+    for (const clock of others) count = Math.max(count, clock.#streams.length);
     const streams: StreamClock[] = [];
     for (let i = 0; i < count; i++) {
-      let joined = first.streams[i] ?? nothingOfStream;
+      let joined = first.#streams[i] ?? nothingOfStream;
       for (const clock of others) {
-        const stream = clock.streams[i];
+        const stream = clock.#streams[i];
         if (stream !== undefined && stream.completed > joined.completed) joined = stream;
       }
       for (const clock of others) {
-        const stream = clock.streams[i];
+        const stream = clock.#streams[i];
         if (stream !== undefined && stream !== joined) joined = joinStreams(joined, stream);
       }
       streams.push(joined);
@@ -272,15 +276,15 @@ export class Clock {
   }
 
   withBlock(block: ClockedBlock, clock: BlockClock): Clock {
-    return this.withStream(block.stream, new StreamClock(0, [block], [clock]));
+    return this.#withStream(block.stream, new StreamClock(0, [block], [clock]));
   }
 
   withCompleted(stream: number, step: number): Clock {
-    return this.withStream(stream, new StreamClock(step, [], []));
+    return this.#withStream(stream, new StreamClock(step, [], []));
   }
 
-  private withStream(index: number, addition: StreamClock): Clock {
-    const streams = this.streams.slice();
+  #withStream(index: number, addition: StreamClock): Clock {
+    const streams = this.#streams.slice();
     while (streams.length <= index) streams.push(nothingOfStream);
     streams[index] = joinStreams(streams[index]!, addition);
     return new Clock(streams);

@@ -21,7 +21,7 @@ export class Version {
   /** The first of each thread. Only of use while something older can be read. */
   sightings: Sighting[] = [];
   /** How often a thread has read it although there was something newer. */
-  private looks: Map<Actor, number> | null = null;
+  #looks: Map<Actor, number> | null = null;
 
   /** `write` is null for what was there before the first atomic store. */
   constructor(readonly write: AtomicWrite | null) {}
@@ -33,12 +33,12 @@ export class Version {
   }
 
   mayStillMislead(me: Actor): boolean {
-    return (this.looks?.get(me) ?? 0) < mostLooks;
+    return (this.#looks?.get(me) ?? 0) < mostLooks;
   }
 
   misled(me: Actor): void {
-    this.looks ??= new Map();
-    this.looks.set(me, (this.looks.get(me) ?? 0) + 1);
+    this.#looks ??= new Map();
+    this.#looks.set(me, (this.#looks.get(me) ?? 0) + 1);
   }
 
   wasSeenBy(reader: Actor, meta: number): boolean {
@@ -54,15 +54,15 @@ const none: readonly Version[] = [];
 
 export class Location {
   /** Oldest first. */
-  private versions: Version[];
+  #versions: Version[];
   /** Of each thread that released here, its latest release: its later stores carry it on. */
-  private releases: readonly ReleaseHead[] = [];
+  #releases: readonly ReleaseHead[] = [];
 
   constructor(
     readonly offset: number,
     readonly bytes: number,
   ) {
-    this.versions = [new Version(null)];
+    this.#versions = [new Version(null)];
   }
 
   is(offset: number, bytes: number): boolean {
@@ -70,12 +70,12 @@ export class Location {
   }
 
   get newest(): Version {
-    return this.versions[this.versions.length - 1]!;
+    return this.#versions[this.#versions.length - 1]!;
   }
 
   /** What `me` may read although there is something newer; latest first. */
   olderFor(me: Actor): readonly Version[] {
-    const { versions } = this;
+    const versions = this.#versions;
     let found: Version[] | null = null;
     for (let i = versions.length - 1; i > 0 && !versions[i]!.isKnownTo(me); i--) {
       const version = versions[i - 1]!;
@@ -88,28 +88,28 @@ export class Location {
 
   /** `me` has read `version`, each one's scope including the other. */
   saw(version: Version, me: Actor, meta: number): void {
-    if (version === this.versions[0] || version.isKnownTo(me)) return;
+    if (version === this.#versions[0] || version.isKnownTo(me)) return;
     version.sightings.push({ by: me, epoch: me.epoch, meta });
   }
 
   /** The store replaces `words`, what is there. */
   store(write: AtomicWrite, words: readonly number[]): void {
     this.newest.words = words;
-    this.versions.push(new Version(write));
-    if (this.versions.length <= mostVersions) return;
-    this.versions.shift();
-    this.versions[0]!.sightings = [];
+    this.#versions.push(new Version(write));
+    if (this.#versions.length <= mostVersions) return;
+    this.#versions.shift();
+    this.#versions[0]!.sightings = [];
   }
 
   releasesOf(me: Actor): readonly ReleaseHead[] {
-    return this.releases.length === 0 ? this.releases : this.releases.filter((head) => head.by === me);
+    return this.#releases.length === 0 ? this.#releases : this.#releases.filter((head) => head.by === me);
   }
 
   released(head: ReleaseHead): void {
-    const others = this.releases.filter(
+    const others = this.#releases.filter(
       ({ by, scope }) => !by.retired && !(by === head.by && scope <= head.scope),
     );
-    this.releases = [...others, head];
+    this.#releases = [...others, head];
   }
 }
 

@@ -43,47 +43,47 @@ const noStream = -1;
 const noLaunch = -1;
 
 export class RaceDetector implements Detector {
-  private readonly streams = new Map<StreamId, StreamState>();
-  private streamCount = 0;
+  readonly #streams = new Map<StreamId, StreamState>();
+  #streamCount = 0;
   /** Of each rank, the one that its network's writes count as. */
-  private readonly networks = new Map<number, StreamState>();
+  readonly #networks = new Map<number, StreamState>();
   /** Whose tags nobody has heard of. */
-  private readonly networkWrites = new Map<number, Actor>();
-  private readonly events = new Map<number, Clock>();
+  readonly #networkWrites = new Map<number, Actor>();
+  readonly #events = new Map<number, Clock>();
   /** What the host program of each rank has seen to be finished. */
-  private readonly hosts = new Map<number, Clock>();
+  readonly #hosts = new Map<number, Clock>();
   /** The host programs that have accessed mapped memory, by rank. */
-  private readonly hostPrograms = new Map<number, Actor>();
-  private readonly launches = new Map<LaunchId, LaunchState>();
-  private readonly blocks = new Map<BlockId, BlockState>();
-  private readonly threads: Actor[] = [];
-  private readonly actors: Actor[] = [];
-  private readonly shadows: Shadow[] = [];
+  readonly #hostPrograms = new Map<number, Actor>();
+  readonly #launches = new Map<LaunchId, LaunchState>();
+  readonly #blocks = new Map<BlockId, BlockState>();
+  readonly #threads: Actor[] = [];
+  readonly #actors: Actor[] = [];
+  readonly #shadows: Shadow[] = [];
   /** What statements do, packed: each does the same whenever it runs. */
-  private readonly packed: { readonly form: AccessForm; readonly meta: number }[] = [];
+  readonly #packed: { readonly form: AccessForm; readonly meta: number }[] = [];
   /** A ring of the latest. */
-  private readonly observations: Observation[] = [];
-  private observed = 0;
-  private sequence = 0;
-  private readonly fences = new FenceOrder();
-  private readonly reports: RaceReports;
-  private readonly stale: StaleReads;
+  readonly #observations: Observation[] = [];
+  #observed = 0;
+  #sequence = 0;
+  readonly #fences = new FenceOrder();
+  readonly #reports: RaceReports;
+  readonly #stale: StaleReads;
 
   constructor(options: DetectorOptions) {
-    this.reports = new RaceReports(options, this.observations);
-    this.stale = new StaleReads(options, this.observations);
+    this.#reports = new RaceReports(options, this.#observations);
+    this.#stale = new StaleReads(options, this.#observations);
   }
 
   get findings(): readonly Finding[] {
-    return this.reports.findings;
+    return this.#reports.findings;
   }
 
   get staleReads(): readonly StaleRead[] {
-    return this.stale.reports();
+    return this.#stale.reports();
   }
 
   streamCreated(stream: StreamId, rank: number): void {
-    this.streams.set(stream, new StreamState(this.streamCount++, stream, rank));
+    this.#streams.set(stream, new StreamState(this.#streamCount++, stream, rank));
   }
 
   streamAccess(
@@ -94,52 +94,52 @@ export class RaceDetector implements Detector {
     bytes: number,
   ): void {
     if (bytes === 0) return;
-    const state = this.stream(stream);
-    const block = new BlockState(++this.sequence, ++state.step, state, null, 0);
-    const actor = this.actor(block, 0, null, state.now);
+    const state = this.#stream(stream);
+    const block = new BlockState(++this.#sequence, ++state.step, state, null, 0);
+    const actor = this.#actor(block, 0, null, state.now);
     const meta = packAccess({ kind, order: 'weak', scope: 'sys', bytes }, noSite);
-    this.shadow(buffer).weak(actor, actor, meta, offset, bytes);
+    this.#shadow(buffer).weak(actor, actor, meta, offset, bytes);
     state.now = state.now.withCompleted(state.index, state.step);
     state.settled = state.now;
   }
 
   eventRecorded(stream: StreamId, event: number): void {
-    this.events.set(event, this.stream(stream).now);
+    this.#events.set(event, this.#stream(stream).now);
   }
 
   eventAwaited(stream: StreamId, event: number): void {
-    const state = this.stream(stream);
-    const clock = this.events.get(event) ?? nothing;
+    const state = this.#stream(stream);
+    const clock = this.#events.get(event) ?? nothing;
     state.now = state.now.join(clock);
     state.settled = state.settled.join(clock);
   }
 
   hostSynchronized(stream: StreamId, rank: number): void {
-    this.hostLearns(rank, this.stream(stream).now);
+    this.#hostLearns(rank, this.#stream(stream).now);
   }
 
   hostThreadStarted(thread: ThreadId, rank: number, name: string | null): void {
-    const stream = new StreamState(this.streamCount++, noStream, rank, true);
+    const stream = new StreamState(this.#streamCount++, noStream, rank, true);
     const launch = new LaunchState(
       noLaunch,
       stream,
       ++stream.step,
       name ?? 'the host',
       false,
-      this.host(rank),
+      this.#host(rank),
       null,
     );
-    const actor = this.actor(new BlockState(++this.sequence, 1, stream, launch, 0), 0, null, launch.start);
-    this.threads[thread] = actor;
-    if (name === null) this.hostPrograms.set(rank, actor);
+    const actor = this.#actor(new BlockState(++this.#sequence, 1, stream, launch, 0), 0, null, launch.start);
+    this.#threads[thread] = actor;
+    if (name === null) this.#hostPrograms.set(rank, actor);
   }
 
   hostThreadEnded(thread: ThreadId, rank: number): void {
-    this.hostLearns(rank, release(this.threads[thread]!));
+    this.#hostLearns(rank, release(this.#threads[thread]!));
   }
 
   hostKnows(rank: number): Clock {
-    return this.host(rank);
+    return this.#host(rank);
   }
 
   hostsTogether(known: readonly Clock[]): Clock {
@@ -147,11 +147,11 @@ export class RaceDetector implements Detector {
   }
 
   hostHeard(rank: number, known: Clock): void {
-    this.hostLearns(rank, known);
+    this.#hostLearns(rank, known);
   }
 
   hostEnqueued(stream: StreamId, known: Clock): void {
-    const state = this.stream(stream);
+    const state = this.#stream(stream);
     state.now = state.now.join(known);
     state.settled = state.settled.join(known);
   }
@@ -161,7 +161,7 @@ export class RaceDetector implements Detector {
     stream: StreamId,
     info: { rank: number; kernel: string; grid: number; block: number; programmatic: boolean },
   ): void {
-    const state = this.stream(stream);
+    const state = this.#stream(stream);
     if (!info.programmatic) state.settled = state.now;
     state.handedOn = Clock.joinAll([state.handedOn, ...(state.last?.released ?? [])]);
     const started = new LaunchState(
@@ -175,7 +175,7 @@ export class RaceDetector implements Detector {
     );
     state.running.push(started);
     state.last = started;
-    this.launches.set(launch, started);
+    this.#launches.set(launch, started);
   }
 
   blockStarted(
@@ -185,31 +185,31 @@ export class RaceDetector implements Detector {
     firstThread: ThreadId,
     threads: number,
   ): void {
-    const owner = this.launches.get(launch)!;
-    const state = new BlockState(++this.sequence, owner.step, owner.stream, owner, index);
+    const owner = this.#launches.get(launch)!;
+    const state = new BlockState(++this.#sequence, owner.step, owner.stream, owner, index);
     const actors: Actor[] = [];
     for (let lane = 0; lane < threads; lane++) {
-      const actor = this.actor(state, lane, null, owner.start);
+      const actor = this.#actor(state, lane, null, owner.start);
       actor.settled = owner.settled;
       actors.push(actor);
-      this.threads[firstThread + lane] = actor;
+      this.#threads[firstThread + lane] = actor;
     }
     state.threads = actors;
-    this.blocks.set(block, state);
+    this.#blocks.set(block, state);
   }
 
   blockEnded(block: BlockId): void {
-    const state = this.blocks.get(block)!;
+    const state = this.#blocks.get(block)!;
     const launch = state.launch!;
     launch.end = launch.end.join(knownTogether(state.threads)).withBlock(state, wholeBlock);
     for (const thread of state.threads) thread.retire();
-    this.blocks.delete(block);
+    this.#blocks.delete(block);
   }
 
   launchEnded(launch: LaunchId): void {
-    const ended = this.launches.get(launch)!;
+    const ended = this.#launches.get(launch)!;
     ended.ended = true;
-    this.launches.delete(launch);
+    this.#launches.delete(launch);
     // A stream finishes in order, even where a programmatic launch has overtaken its predecessor.
     const { stream } = ended;
     while (stream.running[0]?.ended) {
@@ -219,7 +219,7 @@ export class RaceDetector implements Detector {
   }
 
   awaitPrevious(thread: ThreadId): void {
-    const actor = this.threads[thread]!;
+    const actor = this.#threads[thread]!;
     const { owner, step } = actor.block;
     const previous = owner.running.find((launch) => launch.step === step - 1);
     actor.awaited = previous?.ended ? [owner.now, previous.end] : [owner.now];
@@ -232,7 +232,7 @@ export class RaceDetector implements Detector {
    * this, and so behind all that this thread has awaited.
    */
   releaseNext(thread: ThreadId): void {
-    const { awaited, block } = this.threads[thread]!;
+    const { awaited, block } = this.#threads[thread]!;
     for (const clock of awaited) block.launch?.released.add(clock);
   }
 
@@ -245,9 +245,9 @@ export class RaceDetector implements Detector {
     older = 0,
   ): void {
     const { kind, order, scope, bytes } = form;
-    const me = this.threads[thread]!;
-    const shadow = this.shadow(buffer);
-    const meta = this.pack(form, site);
+    const me = this.#threads[thread]!;
+    const shadow = this.#shadow(buffer);
+    const meta = this.#pack(form, site);
     me.touched = true;
     if (order === 'weak') {
       shadow.weak(me, me, meta, offset, bytes);
@@ -260,20 +260,20 @@ export class RaceDetector implements Detector {
     const read = older === 0 ? newest : location!.olderFor(me)[older - 1]!;
     const before = kind === 'write' ? null : (read?.write ?? null);
     if (location !== null && kind !== 'write') {
-      const linked = before !== null && this.observe(me, location, before, meta, acquires);
+      const linked = before !== null && this.#observe(me, location, before, meta, acquires);
       if (linked && kind === 'read') location.saw(read!, me, meta);
       if (acquires && location.is(offset, bytes)) acquireEarlier(me, location, reachOf[scope]);
     }
     shadow.strong(cells, { me, as: me, meta, offset });
     if (read !== newest) {
       read!.misled(me);
-      this.stale.add(me, meta, location!, read!, buffer);
+      this.#stale.add(me, meta, location!, read!, buffer);
       // So that what explains this is told from what comes later.
       me.endEpoch();
     }
     if (kind === 'read') return;
     const releases = order === 'release' || order === 'acq_rel';
-    const target = this.location(cells, offset, bytes);
+    const target = this.#location(cells, offset, bytes);
     target.store(publish(me, target, meta, releases, before), wordsAt(buffer.i32, offset, bytes));
   }
 
@@ -283,26 +283,20 @@ export class RaceDetector implements Detector {
     offset: number,
     bytes: number,
   ): readonly { readonly words: readonly number[] }[] {
-    const location = locationOf(this.shadow(buffer).cells(offset, bytes));
+    const location = locationOf(this.#shadow(buffer).cells(offset, bytes));
     if (location === null || !location.is(offset, bytes)) return nothingOlder;
-    return location.olderFor(this.threads[thread]!);
+    return location.olderFor(this.#threads[thread]!);
   }
 
   /** True if the read and the write are of the same bytes, and each one's scope includes the other. */
-  private observe(
-    me: Actor,
-    location: Location,
-    write: AtomicWrite,
-    meta: number,
-    acquires: boolean,
-  ): boolean {
-    const number = this.observed++;
-    this.observations[number % observationsKept] = observe(me, location, write, meta, acquires, number);
+  #observe(me: Actor, location: Location, write: AtomicWrite, meta: number, acquires: boolean): boolean {
+    const number = this.#observed++;
+    this.#observations[number % observationsKept] = observe(me, location, write, meta, acquires, number);
     return mutual(write.meta, meta, distance(write.moment.by, me));
   }
 
   /** The location of exactly these bytes, for a store. */
-  private location(cells: readonly Cell[], offset: number, bytes: number): Location {
+  #location(cells: readonly Cell[], offset: number, bytes: number): Location {
     const known = locationOf(cells);
     if (known?.is(offset, bytes)) return known;
     const location = new Location(offset, bytes);
@@ -311,20 +305,20 @@ export class RaceDetector implements Detector {
   }
 
   fence(thread: ThreadId, order: FenceKind, scope: Scope): void {
-    const me = this.threads[thread]!;
-    if (order === 'seq_cst') this.fences.pass(me, reachOf[scope]);
+    const me = this.#threads[thread]!;
+    if (order === 'seq_cst') this.#fences.pass(me, reachOf[scope]);
     else fence(me, reachOf[scope]);
   }
 
   blockBarrier(block: BlockId): void {
-    const { threads } = this.blocks.get(block)!;
+    const { threads } = this.#blocks.get(block)!;
     const { epoch, known, own: before } = met(threads);
     const own = before.withFloor(epoch);
     for (const thread of threads) thread.meet(known, own, epoch);
   }
 
   groupMet(ids: readonly ThreadId[]): void {
-    const threads = ids.map((id) => this.threads[id]!);
+    const threads = ids.map((id) => this.#threads[id]!);
     const { epoch, known, own: before } = met(threads);
     const warps = new Set(threads.map((thread) => thread.lane >> 5));
     let own = before;
@@ -335,9 +329,9 @@ export class RaceDetector implements Detector {
   warpMet(firstLane: ThreadId, lanes: number): void {
     // Shuffles come in rows; only the first after an access has anything to order.
     let idle = true;
-    for (let i = firstLane; idle && i < firstLane + lanes; i++) idle = this.threads[i]!.idleSinceMeeting;
+    for (let i = firstLane; idle && i < firstLane + lanes; i++) idle = this.#threads[i]!.idleSinceMeeting;
     if (idle) return;
-    const threads = this.threads.slice(firstLane, firstLane + lanes);
+    const threads = this.#threads.slice(firstLane, firstLane + lanes);
     const { epoch, known, own: before } = met(threads);
     const own = before.withWarp(threads[0]!.lane >> 5, epoch);
     for (const thread of threads) thread.meet(known, own, epoch);
@@ -353,10 +347,10 @@ export class RaceDetector implements Detector {
     site: SiteId,
   ): void {
     if (bytes === 0) return;
-    const me = this.threads[thread]!;
+    const me = this.#threads[thread]!;
     const agents = me.agents[engine] ?? {
-      reads: this.actor(me.block, me.lane, { engine, does: 'read' }, nothing),
-      writes: this.actor(me.block, me.lane, { engine, does: 'write' }, nothing),
+      reads: this.#actor(me.block, me.lane, { engine, does: 'read' }, nothing),
+      writes: this.#actor(me.block, me.lane, { engine, does: 'write' }, nothing),
     };
     me.agents = { ...me.agents, [engine]: agents };
     agents.reads.epoch = group + 1;
@@ -364,12 +358,12 @@ export class RaceDetector implements Detector {
     me.touched = true;
     const read = packAccess({ kind: 'read', order: 'weak', scope: 'cta', bytes }, site);
     const write = packAccess({ kind: 'write', order: 'weak', scope: 'cta', bytes }, site);
-    this.shadow(source.buffer).weak(me, agents.reads, read, source.offset, bytes);
-    this.shadow(target.buffer).weak(me, agents.writes, write, target.offset, bytes);
+    this.#shadow(source.buffer).weak(me, agents.reads, read, source.offset, bytes);
+    this.#shadow(target.buffer).weak(me, agents.writes, write, target.offset, bytes);
   }
 
   copiesAwaited(thread: ThreadId, engine: CopyEngine, group: number, readsOnly: boolean): void {
-    const me = this.threads[thread]!;
+    const me = this.#threads[thread]!;
     const agents = me.agents[engine];
     if (agents === undefined) return;
     me.own = me.own.withAgent(agents.reads.agentKey, group + 1);
@@ -383,27 +377,27 @@ export class RaceDetector implements Detector {
     barrier: { buffer: BufferInfo; offset: number },
     site: SiteId,
   ): void {
-    const agents = this.threads[thread]!.agents.bulk;
+    const agents = this.#threads[thread]!.agents.bulk;
     if (agents === undefined) return;
-    const cells = this.shadow(barrier.buffer).cells(barrier.offset, mbarrierBytes);
+    const cells = this.#shadow(barrier.buffer).cells(barrier.offset, mbarrierBytes);
     const meta = packAccess({ kind: 'update', order: 'release', scope: 'cta', bytes: mbarrierBytes }, site);
-    const location = this.location(cells, barrier.offset, mbarrierBytes);
+    const location = this.#location(cells, barrier.offset, mbarrierBytes);
     const write = arrive(agents, group + 1, meta, location.newest.write);
     location.store(write, wordsAt(barrier.buffer.i32, barrier.offset, mbarrierBytes));
   }
 
   networkPosted(write: number, by: ThreadId): void {
-    const poster = this.threads[by]!;
+    const poster = this.#threads[by]!;
     const { rank } = poster.block;
-    let stream = this.networks.get(rank);
+    let stream = this.#networks.get(rank);
     if (stream === undefined) {
-      stream = new StreamState(this.streamCount++, noStream, rank, true);
-      this.networks.set(rank, stream);
+      stream = new StreamState(this.#streamCount++, noStream, rank, true);
+      this.#networks.set(rank, stream);
     }
     const known = release(poster);
     const launch = new LaunchState(noLaunch, stream, ++stream.step, 'the network', false, known, null);
-    const block = new BlockState(++this.sequence, launch.step, stream, launch, 0);
-    this.networkWrites.set(write, this.actor(block, 0, null, known));
+    const block = new BlockState(++this.#sequence, launch.step, stream, launch, 0);
+    this.#networkWrites.set(write, this.#actor(block, 0, null, known));
   }
 
   networkMoved(
@@ -413,58 +407,58 @@ export class RaceDetector implements Detector {
     bytes: number,
     site: SiteId,
   ): void {
-    const nic = this.networkWrites.get(write)!;
+    const nic = this.#networkWrites.get(write)!;
     nic.touched = true;
     const read = packAccess({ kind: 'read', order: 'weak', scope: 'sys', bytes }, site);
     const written = packAccess({ kind: 'write', order: 'weak', scope: 'sys', bytes }, site);
-    this.shadow(source.buffer).weak(nic, nic, read, source.offset, bytes);
-    this.shadow(target.buffer).weak(nic, nic, written, target.offset, bytes);
+    this.#shadow(source.buffer).weak(nic, nic, read, source.offset, bytes);
+    this.#shadow(target.buffer).weak(nic, nic, written, target.offset, bytes);
   }
 
   networkArrived(write: number, at: ThreadId): void {
-    const nic = this.networkWrites.get(write)!;
-    this.networkWrites.delete(write);
-    this.threads[at]!.learn(release(nic));
+    const nic = this.#networkWrites.get(write)!;
+    this.#networkWrites.delete(write);
+    this.#threads[at]!.learn(release(nic));
     nic.retire();
   }
 
-  private stream(id: StreamId): StreamState {
-    return this.streams.get(id)!;
+  #stream(id: StreamId): StreamState {
+    return this.#streams.get(id)!;
   }
 
   /** What the host program of a rank knows and did. */
-  private host(rank: number): Clock {
-    const program = this.hostPrograms.get(rank);
-    return program === undefined ? (this.hosts.get(rank) ?? nothing) : release(program);
+  #host(rank: number): Clock {
+    const program = this.#hostPrograms.get(rank);
+    return program === undefined ? (this.#hosts.get(rank) ?? nothing) : release(program);
   }
 
-  private hostLearns(rank: number, clock: Clock): void {
-    const program = this.hostPrograms.get(rank);
-    if (program === undefined) this.hosts.set(rank, this.host(rank).join(clock));
+  #hostLearns(rank: number, clock: Clock): void {
+    const program = this.#hostPrograms.get(rank);
+    if (program === undefined) this.#hosts.set(rank, this.#host(rank).join(clock));
     else program.learn(clock);
   }
 
-  private actor(block: BlockState, lane: number, copies: CopyPart | null, known: Clock): Actor {
-    const actor = new Actor(this.actors.length, block, lane, copies, known);
-    this.actors.push(actor);
+  #actor(block: BlockState, lane: number, copies: CopyPart | null, known: Clock): Actor {
+    const actor = new Actor(this.#actors.length, block, lane, copies, known);
+    this.#actors.push(actor);
     return actor;
   }
 
-  private pack(form: AccessForm, site: SiteId): number {
-    const known = this.packed[site];
+  #pack(form: AccessForm, site: SiteId): number {
+    const known = this.#packed[site];
     if (known?.form === form) return known.meta;
     const meta = packAccess(form, site);
-    this.packed[site] = { form, meta };
+    this.#packed[site] = { form, meta };
     return meta;
   }
 
-  private shadow(buffer: BufferInfo): Shadow {
-    const shadow = this.shadows[buffer.id];
+  #shadow(buffer: BufferInfo): Shadow {
+    const shadow = this.#shadows[buffer.id];
     if (shadow !== undefined) return shadow;
-    const made = new Shadow(this.actors, (earlier, now, writes) =>
-      this.reports.race(earlier, now, buffer, writes),
+    const made = new Shadow(this.#actors, (earlier, now, writes) =>
+      this.#reports.race(earlier, now, buffer, writes),
     );
-    this.shadows[buffer.id] = made;
+    this.#shadows[buffer.id] = made;
     return made;
   }
 }

@@ -20,13 +20,15 @@ type RaceFinding = Extract<Finding, { kind: 'race' }>;
 
 export class RaceReports {
   readonly findings: RaceFinding[] = [];
-  private readonly seen = new Set<string>();
-  private readonly described = new Map<string, number>();
+  readonly #seen = new Set<string>();
+  readonly #described = new Map<string, number>();
+  readonly #options: DetectorOptions;
+  readonly #observations: readonly Observation[];
 
-  constructor(
-    private readonly options: DetectorOptions,
-    private readonly observations: readonly Observation[],
-  ) {}
+  constructor(options: DetectorOptions, observations: readonly Observation[]) {
+    this.#options = options;
+    this.#observations = observations;
+  }
 
   /** `writes` are the writes remembered at that place. */
   race(first: Entry, now: Access, buffer: BufferInfo, writes: readonly Entry[]): void {
@@ -34,15 +36,15 @@ export class RaceReports {
     const second: Entry = { by: as, epoch: as.epoch, meta };
     const sites = [siteOf(first.meta), siteOf(second.meta)].sort((a, b) => a - b).join(' ');
     const pair = `${sites} ${buffer.purpose}`;
-    const described = this.described.get(pair) ?? 0;
+    const described = this.#described.get(pair) ?? 0;
     if (described === describedPerPair) return;
-    this.described.set(pair, described + 1);
+    this.#described.set(pair, described + 1);
 
     const location = buffer.describe(offset);
     const key = `${pair} ${location.replace(/[\d[].*$/, '')}`;
-    if (this.seen.has(key)) return;
-    this.seen.add(key);
-    const { options } = this;
+    if (this.#seen.has(key)) return;
+    this.#seen.add(key);
+    const options = this.#options;
     const { seed, configuration } = options;
     const one = reportOf(options, first.by, first.meta);
     const other = reportOf(options, second.by, second.meta);
@@ -52,7 +54,7 @@ export class RaceReports {
       {
         known: new ReleaseHead(me, sys),
         writtenBefore: writes.some((write) => siteOf(write.meta) === siteOf(second.meta)),
-        observations: this.observations,
+        observations: this.#observations,
         where: whereIs(options),
       },
     );

@@ -104,26 +104,28 @@ class Page {
 
 /** The shadow of one buffer. */
 export class Shadow {
-  private readonly pages: Page[] = [];
-  private readonly found: Cell[] = [];
+  readonly #pages: Page[] = [];
+  readonly #found: Cell[] = [];
+  readonly #actors: readonly Actor[];
+  readonly #race: RaceSink;
 
-  constructor(
-    private readonly actors: readonly Actor[],
-    private readonly race: RaceSink,
-  ) {}
+  constructor(actors: readonly Actor[], race: RaceSink) {
+    this.#actors = actors;
+    this.#race = race;
+  }
 
   /** A weak access that `as` makes, knowing what `me` knows. */
   weak(me: Actor, as: Actor, meta: number, offset: number, bytes: number): void {
     const end = offset + bytes;
     const reads = isRead(meta);
     for (let from = offset; from < end; ) {
-      const page = this.page(from);
+      const page = this.#page(from);
       const to = Math.min(end, (Math.floor(from / pageBytes) + 1) * pageBytes);
       page.fit(from, to);
       const last = ((to - 1) & (pageBytes - 1)) >> page.shift;
       for (let record = (from & (pageBytes - 1)) >> page.shift; record <= last; record++) {
-        if (reads) this.weakRead(page, record, me, as, meta, from);
-        else this.weakWrite(page, record, me, as, meta, from);
+        if (reads) this.#weakRead(page, record, me, as, meta, from);
+        else this.#weakWrite(page, record, me, as, meta, from);
       }
       from = to;
     }
@@ -131,32 +133,32 @@ export class Shadow {
 
   /** Looks for races of an atomic access and remembers it. */
   strong(cells: readonly Cell[], now: Access): void {
-    for (const cell of cells) this.full(cell, now);
+    for (const cell of cells) this.#full(cell, now);
   }
 
   /** The cells of an atomic access, which is aligned and therefore lies in one page. Valid until the next call. */
   cells(offset: number, bytes: number): readonly Cell[] {
-    const page = this.page(offset);
+    const page = this.#page(offset);
     page.fit(offset, offset + bytes);
-    const { found } = this;
+    const found = this.#found;
     found.length = 0;
     const last = ((offset + bytes - 1) & (pageBytes - 1)) >> page.shift;
     for (let record = (offset & (pageBytes - 1)) >> page.shift; record <= last; record++) {
-      found.push(this.cell(page, record));
+      found.push(this.#cell(page, record));
     }
     return found;
   }
 
-  private page(offset: number): Page {
+  #page(offset: number): Page {
     const index = Math.floor(offset / pageBytes);
-    const page = this.pages[index];
+    const page = this.#pages[index];
     if (page !== undefined) return page;
     const made = new Page();
-    this.pages[index] = made;
+    this.#pages[index] = made;
     return made;
   }
 
-  private weakRead(page: Page, record: number, me: Actor, as: Actor, meta: number, offset: number): void {
+  #weakRead(page: Page, record: number, me: Actor, as: Actor, meta: number, offset: number): void {
     const { words } = page;
     const at = record * stride;
     if (words[at + hasCell] === 0 && as.settled === null) {
@@ -169,8 +171,8 @@ export class Shadow {
       const writer = words[at]!;
       if (
         writer === 0 ||
-        (same && this.knewWriter(lanes, warp, this.actors[writer - 1]!, me)) ||
-        happenedBefore(this.actors[writer - 1]!, words[at + 1]!, me)
+        (same && this.#knewWriter(lanes, warp, this.#actors[writer - 1]!, me)) ||
+        happenedBefore(this.#actors[writer - 1]!, words[at + 1]!, me)
       ) {
         if (same) {
           words[at + readerLanes] = lanes | bit;
@@ -179,7 +181,7 @@ export class Shadow {
         if (
           last === 0 ||
           (last === warp + 1 && lanes === bit) ||
-          this.allBefore(last - 1, lanes, words[at + reader + 1]!, me)
+          this.#allBefore(last - 1, lanes, words[at + reader + 1]!, me)
         ) {
           words[at + reader] = warp + 1;
           words[at + reader + 1] = epoch;
@@ -189,41 +191,41 @@ export class Shadow {
         }
       }
     }
-    this.full(this.cell(page, record), { me, as, meta, offset });
+    this.#full(this.#cell(page, record), { me, as, meta, offset });
   }
 
   /** Another lane has read after the writer, and what it knows of others, `me` knows. */
-  private knewWriter(lanes: number, warp: number, writer: Actor, me: Actor): boolean {
-    return writer.block !== me.block && this.actors[warp + lowest(lanes)]!.knowsAs(me);
+  #knewWriter(lanes: number, warp: number, writer: Actor, me: Actor): boolean {
+    return writer.block !== me.block && this.#actors[warp + lowest(lanes)]!.knowsAs(me);
   }
 
   /** True if what these lanes of a warp did in `epoch` happened before what `me` does now. */
-  private allBefore(warp: number, lanes: number, epoch: number, me: Actor): boolean {
-    const { block } = this.actors[warp]!;
+  #allBefore(warp: number, lanes: number, epoch: number, me: Actor): boolean {
+    const { block } = this.#actors[warp]!;
     if (block !== me.block && me.knowsEndOf(block)) return true;
     for (let left = lanes; left !== 0; left &= left - 1) {
-      if (!happenedBefore(this.actors[warp + lowest(left)]!, epoch, me)) return false;
+      if (!happenedBefore(this.#actors[warp + lowest(left)]!, epoch, me)) return false;
     }
     return true;
   }
 
-  private weakWrite(page: Page, record: number, me: Actor, as: Actor, meta: number, offset: number): void {
+  #weakWrite(page: Page, record: number, me: Actor, as: Actor, meta: number, offset: number): void {
     const { words } = page;
     const at = record * stride;
     if (words[at + hasCell] === 0) {
       const writer = words[at]!;
       const last = words[at + reader]!;
       if (
-        (writer === 0 || happenedBefore(this.actors[writer - 1]!, words[at + 1]!, me)) &&
-        (last === 0 || this.allBefore(last - 1, words[at + readerLanes]!, words[at + reader + 1]!, me))
+        (writer === 0 || happenedBefore(this.#actors[writer - 1]!, words[at + 1]!, me)) &&
+        (last === 0 || this.#allBefore(last - 1, words[at + readerLanes]!, words[at + reader + 1]!, me))
       ) {
         setWriter(words, at, as, meta);
         return;
       }
     }
-    const cell = this.cell(page, record);
+    const cell = this.#cell(page, record);
     cell.location = null;
-    this.full(cell, { me, as, meta, offset });
+    this.#full(cell, { me, as, meta, offset });
     if (cell.writes.length === 1 && cell.reads.length === 0) {
       words[at + hasCell] = 0;
       delete page.cells![record];
@@ -231,14 +233,14 @@ export class Shadow {
     }
   }
 
-  private cell(page: Page, record: number): Cell {
+  #cell(page: Page, record: number): Cell {
     const at = record * stride;
     const { words } = page;
     page.cells ??= [];
     if (words[at + hasCell] === 1) return page.cells[record]!;
     const cell = new Cell();
     if (words[at] !== 0) {
-      cell.writes.push({ by: this.actors[words[at]! - 1]!, epoch: words[at + 1]!, meta: words[at + 2]! });
+      cell.writes.push({ by: this.#actors[words[at]! - 1]!, epoch: words[at + 1]!, meta: words[at + 2]! });
     }
     if (words[at + reader] !== 0) {
       const [warp, epoch, meta] = [words[at + reader]! - 1, words[at + reader + 1]!, words[at + reader + 2]!];
@@ -250,23 +252,23 @@ export class Shadow {
   }
 
   /** The whole rule: reports what races with the access, forgets what it stands for, remembers it. */
-  private full(cell: Cell, now: Access): void {
-    for (const entry of cell.writes) this.compare(cell, entry, now);
+  #full(cell: Cell, now: Access): void {
+    for (const entry of cell.writes) this.#compare(cell, entry, now);
     if (isRead(now.meta)) {
-      this.addRead(cell, now);
+      this.#addRead(cell, now);
       return;
     }
     for (const { warp, lanes, epoch, meta } of cell.reads) {
       for (let left = lanes; left !== 0; left &= left - 1) {
-        this.compare(cell, { by: this.actors[warp + lowest(left)]!, epoch, meta }, now);
+        this.#compare(cell, { by: this.#actors[warp + lowest(left)]!, epoch, meta }, now);
       }
     }
-    this.forgetReads(cell, now);
+    this.#forgetReads(cell, now);
     cell.writes = cell.writes.filter((entry) => !standsFor(now, entry));
     cell.writes.push({ by: now.as, epoch: now.as.epoch, meta: now.meta });
   }
 
-  private addRead(cell: Cell, now: Access): void {
+  #addRead(cell: Cell, now: Access): void {
     const { as, meta } = now;
     const { warp, bit, epoch } = as;
     let same: Reads | null = null;
@@ -288,30 +290,30 @@ export class Shadow {
       return;
     }
     if (cell.reads.length >= cell.sweepAt) {
-      this.forgetReads(cell, now);
+      this.#forgetReads(cell, now);
       cell.sweepAt = Math.max(fewReads, 2 * cell.reads.length);
     }
     cell.reads.push({ warp, lanes: bit, epoch, meta });
   }
 
   /** Those that the access stands for. */
-  private forgetReads(cell: Cell, now: Access): void {
+  #forgetReads(cell: Cell, now: Access): void {
     for (const entry of cell.reads) {
       const { warp, lanes, epoch, meta } = entry;
       for (let left = lanes; left !== 0; left &= left - 1) {
         const lane = lowest(left);
-        if (standsFor(now, { by: this.actors[warp + lane]!, epoch, meta })) entry.lanes &= ~(1 << lane);
+        if (standsFor(now, { by: this.#actors[warp + lane]!, epoch, meta })) entry.lanes &= ~(1 << lane);
       }
     }
     cell.reads = cell.reads.filter(({ lanes }) => lanes !== 0);
   }
 
-  private compare(cell: Cell, earlier: Entry, now: Access): void {
+  #compare(cell: Cell, earlier: Entry, now: Access): void {
     const { me, as, meta } = now;
     const settled = !readsByL1(meta) || isSettled(earlier.by, earlier.epoch, as);
     if (settled && happenedBefore(earlier.by, earlier.epoch, me)) return;
     if (mutual(earlier.meta, meta, distance(earlier.by, me))) return;
-    this.race(earlier, now, cell.writes);
+    this.#race(earlier, now, cell.writes);
   }
 }
 

@@ -23,18 +23,20 @@ const kept = 16;
 
 export class StaleReads {
   /** By the sites of the load and of the store; the latest of each, the latest last. */
-  private readonly records = new Map<string, Record>();
+  readonly #records = new Map<string, Record>();
+  readonly #options: DetectorOptions;
+  readonly #observations: readonly Observation[];
 
-  constructor(
-    private readonly options: DetectorOptions,
-    private readonly observations: readonly Observation[],
-  ) {}
+  constructor(options: DetectorOptions, observations: readonly Observation[]) {
+    this.#options = options;
+    this.#observations = observations;
+  }
 
   add(reader: Actor, meta: number, location: Location, read: Version, buffer: BufferInfo): void {
     const missing = location.newest;
     const key = `${siteOf(meta)} ${siteOf(missing.write!.meta)}`;
-    this.records.delete(key);
-    this.records.set(key, {
+    this.#records.delete(key);
+    this.#records.set(key, {
       reader,
       epoch: reader.epoch,
       meta,
@@ -45,43 +47,33 @@ export class StaleReads {
       missing,
       missingWords: wordsAt(buffer.i32, location.offset, location.bytes),
     });
-    if (this.records.size > kept) this.records.delete(this.records.keys().next().value!);
+    if (this.#records.size > kept) this.#records.delete(this.#records.keys().next().value!);
   }
 
   /** Those that nothing made good: whoever polls reads the same place again until it sees what it missed. */
   reports(): StaleRead[] {
-    const all = [...this.records.values()];
+    const all = [...this.#records.values()];
     const lasting = all.filter(({ missing, reader, meta }) => !missing.wasSeenBy(reader, meta));
-    return (lasting.length > 0 ? lasting : all).map((record) => this.report(record));
+    return (lasting.length > 0 ? lasting : all).map((record) => this.#report(record));
   }
 
-  private report({
-    reader,
-    epoch,
-    meta,
-    known,
-    buffer,
-    offset,
-    read,
-    missing,
-    missingWords,
-  }: Record): StaleRead {
+  #report({ reader, epoch, meta, known, buffer, offset, read, missing, missingWords }: Record): StaleRead {
     const write = missing.write!;
     const bytes = bytesOf(meta);
-    const load = reportOf(this.options, reader, meta);
-    const stored = reportOf(this.options, write.moment.by, write.meta);
+    const load = reportOf(this.#options, reader, meta);
+    const stored = reportOf(this.#options, write.moment.by, write.meta);
     return {
       buffer: buffer.purpose,
       location: buffer.describe(offset),
       load,
       value: textOf(read.words, offset, bytes),
-      from: read.write === null ? null : reportOf(this.options, read.write.moment.by, read.write.meta),
+      from: read.write === null ? null : reportOf(this.#options, read.write.moment.by, read.write.meta),
       missing: stored,
       missingValue: textOf(missingWords, offset, bytes),
       hint: explainStale(
         { by: write.moment.by, epoch: write.moment.epoch, meta: write.meta, where: stored.where },
         { by: reader, epoch, meta, where: load.where },
-        { known, writtenBefore: false, observations: this.observations, where: whereIs(this.options) },
+        { known, writtenBefore: false, observations: this.#observations, where: whereIs(this.#options) },
       ),
     };
   }

@@ -200,20 +200,20 @@ export function fence(me: Actor, scope: Reach): ReleaseHead {
  * those that include it and that it includes.
  */
 export class FenceOrder {
-  private all = nothing;
-  private readonly ranks = new Map<number, Clock>();
-  private readonly blocks = new WeakMap<BlockState, Clock>();
+  #all = nothing;
+  readonly #ranks = new Map<number, Clock>();
+  readonly #blocks = new WeakMap<BlockState, Clock>();
 
   pass(me: Actor, scope: Reach): void {
     const { block } = me;
-    const ofBlock = this.blocks.get(block) ?? nothing;
-    const ofRank = this.ranks.get(block.rank) ?? nothing;
+    const ofBlock = this.#blocks.get(block) ?? nothing;
+    const ofRank = this.#ranks.get(block.rank) ?? nothing;
     me.learn(ofBlock);
     if (scope >= gpu) me.learn(ofRank);
-    if (scope === sys) me.learn(this.all);
+    if (scope === sys) me.learn(this.#all);
     const { clock } = fence(me, scope);
-    this.blocks.set(block, ofBlock.join(clock));
-    if (scope >= gpu) this.ranks.set(block.rank, ofRank.join(clock));
-    if (scope === sys) this.all = this.all.join(clock);
+    this.#blocks.set(block, ofBlock.join(clock));
+    if (scope >= gpu) this.#ranks.set(block.rank, ofRank.join(clock));
+    if (scope === sys) this.#all = this.#all.join(clock);
   }
 }

@@ -99,12 +99,14 @@ export class MailedGroup implements ProxyGroup {
 
   readonly rank: number;
   readonly ranks: number;
+  readonly #port: MessagePort;
 
   constructor(
     { rank, ranks }: Pick<ProxyGroup, 'rank' | 'ranks'>,
-    private readonly port: MessagePort,
+    port: MessagePort,
     mail: SharedArrayBuffer,
   ) {
+    this.#port = port;
     this.rank = rank;
     this.ranks = ranks;
     this.#count = new Int32Array(mail);
@@ -126,7 +128,7 @@ export class MailedGroup implements ProxyGroup {
   }
 
   tell(message: FromProxy): void {
-    this.port.postMessage(message);
+    this.#port.postMessage(message);
   }
 
   /** Reads what has come, without an event loop. */
@@ -135,9 +137,9 @@ export class MailedGroup implements ProxyGroup {
     if (count === this.#read) return;
     this.#read = count;
     for (
-      let next = receiveMessageOnPort(this.port);
+      let next = receiveMessageOnPort(this.#port);
       next !== undefined;
-      next = receiveMessageOnPort(this.port)
+      next = receiveMessageOnPort(this.#port)
     ) {
       this.#receive(next.message as ToProxy);
     }

@@ -71,71 +71,75 @@ function fromEnvironment(): FabricOptions {
 class FabricLink implements Link, Network {
   readonly network = this;
   /** What the group has lost: a lost rank never comes back, and every round needs every rank. */
-  private loss: GroupLoss | null = null;
-  private readonly stopListening: () => void;
+  #loss: GroupLoss | null = null;
+  readonly #stopListening: () => void;
   /** Hears how writes end. */
-  private readonly counter: Counter;
+  readonly #counter: Counter;
   /** By rank, the description of a write to it: filled in for each, so that posting allocates nothing. */
-  private readonly writes: readonly (Write | undefined)[];
+  readonly #writes: readonly (Write | undefined)[];
+  readonly #engine: TransferEngine;
+  readonly #fabric: FabricConnection;
 
   constructor(
     group: ProxyGroup,
-    private readonly engine: TransferEngine,
-    private readonly fabric: FabricConnection,
+    engine: TransferEngine,
+    fabric: FabricConnection,
     source: Region,
     targets: readonly (RemoteRegion | undefined)[],
   ) {
-    this.stopListening = group.onRankLost((loss) => {
-      this.loss ??= loss;
+    this.#engine = engine;
+    this.#fabric = fabric;
+    this.#stopListening = group.onRankLost((loss) => {
+      this.#loss ??= loss;
     });
     const counter = engine.counter();
-    this.counter = counter;
-    this.writes = targets.map(
+    this.#counter = counter;
+    this.#writes = targets.map(
       (target) =>
         target && { source, sourceOffset: 0, target, targetOffset: 0, bytes: 0, immediate: 0, counter },
     );
   }
 
   write(peer: number, from: number, to: number, bytes: number, tag: number): boolean {
-    const write = this.writes[peer];
+    const write = this.#writes[peer];
     if (write === undefined)
       throw new ArgumentError('peer', peer, 'another rank, of those that the proxy reaches');
     try {
-      if (!this.engine.hasRoomFor(write.target.peer)) return false;
+      if (!this.#engine.hasRoomFor(write.target.peer)) return false;
       write.sourceOffset = from;
       write.targetOffset = to;
       write.bytes = bytes;
       write.immediate = tag;
-      this.engine.write(write);
+      this.#engine.write(write);
       return true;
     } catch (error) {
-      throw this.lossIn(error);
+      throw this.#lossIn(error);
     }
   }
 
   arrived(): number {
-    return this.engine.nextImmediate();
+    return this.#engine.nextImmediate();
   }
 
   progress(): boolean {
-    if (this.loss !== null) throw this.loss;
-    const moved = this.engine.poll();
+    if (this.#loss !== null) throw this.#loss;
+    const moved = this.#engine.poll();
     // What the write carried will not come.
-    if (this.counter.error !== null) throw this.lossIn(this.counter.error);
+    if (this.#counter.error !== null) throw this.#lossIn(this.#counter.error);
     return moved;
   }
 
   /** A peer that a write does not reach is as good as lost, though it may still answer: it waits for that write. */
-  private lossIn(error: unknown): unknown {
-    if (!(error instanceof FabricError)) return this.fabric.toRankLost(error);
-    const rank = this.fabric.peers.findIndex((peer) => peer !== undefined && peer.name === error.peer);
+  #lossIn(error: unknown): unknown {
+    if (!(error instanceof FabricError)) return this.#fabric.toRankLost(error);
+    const rank = this.#fabric.peers.findIndex((peer) => peer !== undefined && peer.name === error.peer);
     return rank < 0 ? error : new RankLostError([rank], error.operation, undefined, { cause: error });
   }
 
   async close(): Promise<void> {
-    this.stopListening();
-    this.fabric.close();
-    await this.engine.close();
+    this.#stopListening();
+    this.#fabric.close();
+    await this.#engine.close();
   }
 }
 

@@ -105,11 +105,13 @@ export const inMachine =
 class Running implements RunningProxy {
   error: Error | null = null;
   #stopping: Promise<void> | null = null;
+  readonly #group: Group;
+  readonly #end: () => Promise<void>;
 
-  constructor(
-    private readonly group: Group,
-    private readonly end: () => Promise<void>,
-  ) {}
+  constructor(group: Group, end: () => Promise<void>) {
+    this.#group = group;
+    this.#end = end;
+  }
 
   /** It has ended by itself: to all ranks, this one is lost, or those because of which it fell. Returns why. */
   failed(thrown: unknown): Error {
@@ -117,10 +119,10 @@ class Running implements RunningProxy {
     const error = thrown instanceof Error ? thrown : new Error(messageOf(thrown));
     if (this.#stopping !== null) return error;
     this.error = error;
-    if (this.group.signal.aborted) return error;
+    if (this.#group.signal.aborted) return error;
     try {
-      if (error instanceof RankLostError) this.group.accuse(error.ranks, messageOf(error.cause ?? error));
-      else this.group.abandon(`its proxy failed: ${error.message}`);
+      if (error instanceof RankLostError) this.#group.accuse(error.ranks, messageOf(error.cause ?? error));
+      else this.#group.abandon(`its proxy failed: ${error.message}`);
     } catch {
       // The rank has left its group: there is nobody to tell.
     }
@@ -128,7 +130,7 @@ class Running implements RunningProxy {
   }
 
   stop(): Promise<void> {
-    this.#stopping ??= this.end();
+    this.#stopping ??= this.#end();
     return this.#stopping;
   }
 }

@@ -24,86 +24,96 @@ interface Live {
   readonly released: (ReturnType<Reference['node']> | null)[];
 }
 
+interface Stream {
+  readonly id: number;
+  readonly rank: number;
+  now: ReturnType<Reference['node']>;
+  early: ReturnType<Reference['node']>;
+  settled: ReturnType<Reference['node']>;
+  readonly running: Live[];
+  last: Live | null;
+}
+
 /** Runs the same steps on both. Two ranks; rank 0 has two streams. */
 class Both {
   readonly script = new Script();
-  private readonly memory = this.script.buffer();
-  readonly reference = new Reference(this.memory.i32);
-  private labels = 0;
-  private stores = 0;
+  readonly #memory = this.script.buffer();
+  readonly reference = new Reference(this.#memory.i32);
+  #labels = 0;
+  #stores = 0;
   /** Loads that read something older. */
   stale = 0;
-  private readonly streams = [0, 0, 1].map((rank) => ({
+  readonly #streams: readonly Stream[] = [0, 0, 1].map((rank) => ({
     id: this.script.stream(rank),
     rank,
-    now: this.origin(),
-    early: this.origin(),
-    settled: this.origin(),
-    running: [] as Live[],
-    last: null as Live | null,
+    now: this.#origin(),
+    early: this.#origin(),
+    settled: this.#origin(),
+    running: [],
+    last: null,
   }));
-  private readonly events = new Map<number, ReturnType<Reference['node']>>();
-  private readonly hosts = [this.origin(), this.origin()];
+  readonly #events = new Map<number, ReturnType<Reference['node']>>();
+  readonly #hosts = [this.#origin(), this.#origin()];
   /** By thread and engine. */
-  private readonly copies = new Map<
+  readonly #copies = new Map<
     number,
     { group: number; read: ReturnType<Reference['node']>; write: ReturnType<Reference['node']> }[]
   >();
 
   constructor() {
-    for (const stream of [0, 2]) this.launch(stream, 2, false);
-    this.launch(1, 1, false);
+    for (const stream of [0, 2]) this.#launch(stream, 2, false);
+    this.#launch(1, 1, false);
   }
 
   step([what, who, where, how, scope]: Step): void {
-    const threads = this.streams.flatMap(({ running }) =>
+    const threads = this.#streams.flatMap(({ running }) =>
       running
         .filter(({ ended }) => ended === null)
         .flatMap((live) => live.places.map((place) => ({ live, launch: live.launch, place }))),
     );
-    const stream = this.streams[who % 3]!;
+    const stream = this.#streams[who % 3]!;
     if (what >= 90) {
-      this.streamStep(stream, what, where);
+      this.#streamStep(stream, what, where);
       return;
     }
     if (threads.length === 0) return;
     const { live, launch, place } = threads[who % threads.length]!;
     if (what < 30) {
-      this.access(place, ['read', 'write'][how & 1] as 'read', 'weak', 'cta', where);
+      this.#access(place, ['read', 'write'][how & 1] as 'read', 'weak', 'cta', where);
     } else if (what < 65) {
       const [kind, order] = atomics[how % atomics.length]!;
-      this.access(place, kind, order, scopes[scope % 3]!, atomicSpans[where % atomicSpans.length]!, how);
+      this.#access(place, kind, order, scopes[scope % 3]!, atomicSpans[where % atomicSpans.length]!, how);
     } else if (what < 73) {
       const strength = how % 2 === 0 ? 'acq_rel' : 'seq_cst';
       this.script.fence(place.thread, scopes[scope % 3]!, strength);
       this.reference.fence(place, scopes[scope % 3]!, strength);
     } else if (what < 80) {
-      this.meet(launch, place, how % 3 === 0 ? 'block' : 'warp');
+      this.#meet(launch, place, how % 3 === 0 ? 'block' : 'warp');
     } else if (what < 84) {
-      const owner = this.streams.find(({ running }) => running.some((r) => r.launch === launch))!;
+      const owner = this.#streams.find(({ running }) => running.some((r) => r.launch === launch))!;
       this.script.detector.awaitPrevious(place.thread);
       const awaited = this.reference.node(place, [owner.now, live.previous?.ended ?? null]);
       live.awaited.set(place.thread, awaited);
       this.reference.settled.delete(place.thread);
-      const { last } = this.after(place);
+      const { last } = this.#after(place);
       this.reference.follow([place.thread], this.reference.node(place, [last, awaited]));
     } else if (what < 87) {
       this.script.detector.releaseNext(place.thread);
       live.released.push(live.awaited.get(place.thread) ?? null);
     } else {
-      this.copy(place, where, how);
+      this.#copy(place, where, how);
     }
   }
 
-  private origin() {
+  #origin() {
     return this.reference.node({ rank: -1, block: -1, thread: -1 }, []);
   }
 
-  private after(place: Place) {
+  #after(place: Place) {
     return { last: this.reference.last(place.thread) };
   }
 
-  private access(
+  #access(
     place: Place,
     kind: 'read' | 'write' | 'update',
     order: Order,
@@ -112,30 +122,30 @@ class Both {
     choice = 0,
   ): void {
     const { offset, bytes } = spans[where % spans.length]!;
-    const label = `${this.labels++}:${kind}.${order}.${scope}`;
-    const older = kind === 'read' && order !== 'weak' ? this.olderValues(place, offset, bytes) : [];
+    const label = `${this.#labels++}:${kind}.${order}.${scope}`;
+    const older = kind === 'read' && order !== 'weak' ? this.#olderValues(place, offset, bytes) : [];
     const chosen = choice % (older.length + 1);
     if (chosen > 0) this.stale++;
-    this.script.access(place.thread, kind, order, scope, this.memory, offset, bytes, label, chosen);
+    this.script.access(place.thread, kind, order, scope, this.#memory, offset, bytes, label, chosen);
     this.reference.access(place, kind, order, scope, offset, bytes, label, older[chosen - 1]?.node);
-    if (kind !== 'read') this.wrote(offset, bytes);
+    if (kind !== 'read') this.#wrote(offset, bytes);
   }
 
   /** What a load may read besides the newest: both agree. */
-  private olderValues(place: Place, offset: number, bytes: number) {
+  #olderValues(place: Place, offset: number, bytes: number) {
     const wanted = this.reference.older(place, offset, bytes);
-    const found = this.script.detector.olderValues(place.thread, this.memory, offset, bytes);
+    const found = this.script.detector.olderValues(place.thread, this.#memory, offset, bytes);
     expect(found.map(({ words }) => words[0])).toEqual(wanted.map(({ value }) => value));
     return wanted;
   }
 
   /** Every store leaves a number of its own. */
-  private wrote(offset: number, bytes: number): void {
-    this.memory.i32.fill(++this.stores, offset >> 2, Math.ceil((offset + bytes) / 4));
+  #wrote(offset: number, bytes: number): void {
+    this.#memory.i32.fill(++this.#stores, offset >> 2, Math.ceil((offset + bytes) / 4));
   }
 
-  private meet(launch: Running, place: Place, kind: 'block' | 'warp'): void {
-    const { running } = this.streams.find((s) => s.running.some((r) => r.launch === launch))!;
+  #meet(launch: Running, place: Place, kind: 'block' | 'warp'): void {
+    const { running } = this.#streams.find((s) => s.running.some((r) => r.launch === launch))!;
     const { places, blocks } = running.find((r) => r.launch === launch)!;
     const block = blocks.indexOf(place.block);
     const mates = places.filter((p) => p.block === place.block);
@@ -145,7 +155,7 @@ class Both {
     else launch.warp(block, lane(place) >> 5);
     const node = this.reference.node(
       place,
-      together.map((p) => this.after(p).last),
+      together.map((p) => this.#after(p).last),
     );
     this.reference.follow(
       together.map((p) => p.thread),
@@ -153,29 +163,29 @@ class Both {
     );
   }
 
-  private copy(place: Place, where: number, how: number): void {
+  #copy(place: Place, where: number, how: number): void {
     const engine = how & 4 ? 'async' : 'bulk';
     const key = 2 * place.thread + (engine === 'async' ? 1 : 0);
-    const issued = this.copies.get(key) ?? [];
-    this.copies.set(key, issued);
+    const issued = this.#copies.get(key) ?? [];
+    this.#copies.set(key, issued);
     if (how % 3 === 0) {
       const [source, target] = where & 1 ? [0, 16] : [16, 0];
       const group = issued.length >> 1;
-      const label = `${this.labels++}:copy`;
+      const label = `${this.#labels++}:copy`;
       const { detector } = this.script;
       detector.copyIssued(
         place.thread,
         engine,
         group,
-        { buffer: this.memory, offset: source! },
-        { buffer: this.memory, offset: target! },
+        { buffer: this.#memory, offset: source! },
+        { buffer: this.#memory, offset: target! },
         16,
         this.script.site(label),
       );
-      const after = [this.after(place).last];
+      const after = [this.#after(place).last];
       const read = this.reference.aside(place, after, 'read', source!, 16, label);
       const write = this.reference.aside(place, after, 'write', target!, 16, label);
-      this.wrote(target!, 16);
+      this.#wrote(target!, 16);
       issued.push({ group, read, write });
       return;
     }
@@ -184,54 +194,54 @@ class Both {
     this.script.detector.copiesAwaited(place.thread, engine, group, readsOnly);
     const done = issued.filter((bulk) => bulk.group <= group);
     const node = this.reference.node(place, [
-      this.after(place).last,
+      this.#after(place).last,
       ...done.map(({ read }) => read),
       ...(readsOnly ? [] : done.map(({ write }) => write)),
     ]);
     this.reference.follow([place.thread], node);
   }
 
-  private streamStep(stream: (typeof this.streams)[number], what: number, where: number): void {
+  #streamStep(stream: Stream, what: number, where: number): void {
     const { detector } = this.script;
     const place = { rank: stream.rank, block: -1, thread: -1 };
     const alive = stream.running.filter(({ ended }) => ended === null);
     if (what < 93) {
-      if (alive.length > 0) this.endLaunch(stream, alive[where % alive.length]!);
-      else this.launch(this.streams.indexOf(stream), 1 + (where & 1), false);
+      if (alive.length > 0) this.#endLaunch(stream, alive[where % alive.length]!);
+      else this.#launch(this.#streams.indexOf(stream), 1 + (where & 1), false);
     } else if (what === 93) {
-      if (stream.running.length < 3) this.launch(this.streams.indexOf(stream), 1, true);
+      if (stream.running.length < 3) this.#launch(this.#streams.indexOf(stream), 1, true);
     } else if (what === 94) {
       detector.eventRecorded(stream.id, where % 2);
-      this.events.set(where % 2, stream.now);
+      this.#events.set(where % 2, stream.now);
     } else if (what === 95) {
-      const event = this.events.get(where % 2) ?? null;
+      const event = this.#events.get(where % 2) ?? null;
       detector.eventAwaited(stream.id, where % 2);
       stream.now = this.reference.node(place, [stream.now, event]);
       stream.early = this.reference.node(place, [stream.early, event]);
       stream.settled = this.reference.node(place, [stream.settled, event]);
     } else if (what === 96) {
       detector.hostSynchronized(stream.id, stream.rank);
-      this.hosts[stream.rank] = this.reference.node(place, [this.hosts[stream.rank]!, stream.now]);
+      this.#hosts[stream.rank] = this.reference.node(place, [this.#hosts[stream.rank]!, stream.now]);
     } else if (what === 97) {
       detector.hostEnqueued(stream.id, detector.hostKnows(stream.rank));
-      stream.now = this.reference.node(place, [stream.now, this.hosts[stream.rank]!]);
-      stream.early = this.reference.node(place, [stream.early, this.hosts[stream.rank]!]);
-      stream.settled = this.reference.node(place, [stream.settled, this.hosts[stream.rank]!]);
+      stream.now = this.reference.node(place, [stream.now, this.#hosts[stream.rank]!]);
+      stream.early = this.reference.node(place, [stream.early, this.#hosts[stream.rank]!]);
+      stream.settled = this.reference.node(place, [stream.settled, this.#hosts[stream.rank]!]);
     } else if (stream.running.length === 0) {
       const { offset, bytes } = spans[where % spans.length]!;
       const kind = what === 98 ? 'read' : 'write';
-      detector.streamAccess(stream.id, kind, this.memory, offset, bytes);
+      detector.streamAccess(stream.id, kind, this.#memory, offset, bytes);
       // The host's copies have no site: the findings call them all the same.
-      const copy = { ...place, block: -2 - this.labels++ };
+      const copy = { ...place, block: -2 - this.#labels++ };
       stream.now = this.reference.aside(copy, [stream.now], kind, offset, bytes, 'stream');
-      if (kind === 'write') this.wrote(offset, bytes);
+      if (kind === 'write') this.#wrote(offset, bytes);
       stream.early = stream.now;
       stream.settled = stream.now;
     }
   }
 
-  private launch(index: number, blocks: number, programmatic: boolean): void {
-    const stream = this.streams[index]!;
+  #launch(index: number, blocks: number, programmatic: boolean): void {
+    const stream = this.#streams[index]!;
     const origin = { rank: stream.rank, block: -1, thread: -1 };
     const start = programmatic
       ? this.reference.node(origin, [stream.early, ...(stream.last?.released ?? [])])
@@ -256,14 +266,14 @@ class Both {
     stream.last = live;
   }
 
-  private endLaunch(stream: (typeof this.streams)[number], live: Live): void {
+  #endLaunch(stream: Stream, live: Live): void {
     const place = { rank: stream.rank, block: -1, thread: -1 };
     live.launch.end();
     live.ended = this.reference.node(place, [
-      ...live.places.map((p) => this.after(p).last),
+      ...live.places.map((p) => this.#after(p).last),
       ...live.places.flatMap(({ thread }) =>
         [2 * thread, 2 * thread + 1].flatMap((key) =>
-          (this.copies.get(key) ?? []).flatMap(({ read, write }) => [read, write]),
+          (this.#copies.get(key) ?? []).flatMap(({ read, write }) => [read, write]),
         ),
       ),
     ]);

@@ -45,16 +45,19 @@ const latestStores = 3;
 const looks = 4;
 
 export class Reference {
-  private readonly nodes: Node[] = [];
+  readonly #nodes: Node[] = [];
+  readonly #memory: Int32Array;
 
   /** `memory` is what the accesses have left so far. */
-  constructor(private readonly memory: Int32Array) {}
+  constructor(memory: Int32Array) {
+    this.#memory = memory;
+  }
 
   /** Program order of each thread. */
-  private readonly order = new Map<number, Node[]>();
-  private readonly lastWrites = new Map<number, Node>();
-  private readonly locations = new Map<number, Location | null>();
-  private readonly misled = new Map<string, number>();
+  readonly #order = new Map<number, Node[]>();
+  readonly #lastWrites = new Map<number, Node>();
+  readonly #locations = new Map<number, Location | null>();
+  readonly #misled = new Map<string, number>();
   readonly pairs = new Set<string>();
   /** By thread, until awaitPrevious: all that its reads by way of L1 may rely on. */
   readonly settled = new Map<number, Node>();
@@ -74,39 +77,39 @@ export class Reference {
       before.add(node);
       for (const earlier of node.before) before.add(earlier);
     }
-    const node: Node = { index: this.nodes.length, before, place, access, fence };
-    this.nodes.push(node);
+    const node: Node = { index: this.#nodes.length, before, place, access, fence };
+    this.#nodes.push(node);
     return node;
   }
 
   last(thread: number): Node | null {
-    return this.order.get(thread)?.at(-1) ?? null;
+    return this.#order.get(thread)?.at(-1) ?? null;
   }
 
   /** Appends to the program order of threads. */
   follow(threads: readonly number[], node: Node): void {
-    for (const thread of threads) this.order.set(thread, [...(this.order.get(thread) ?? []), node]);
+    for (const thread of threads) this.#order.set(thread, [...(this.#order.get(thread) ?? []), node]);
   }
 
   /** What an atomic load may read besides the newest: the values, latest first, and who stored them. */
   older(place: Place, offset: number, bytes: number): { value: number; node: Node | null }[] {
-    const location = this.locationOf(offset, bytes);
+    const location = this.#locationOf(offset, bytes);
     if (location === null || location.offset !== offset || location.bytes !== bytes) return [];
     const found: { value: number; node: Node | null }[] = [];
     const latest = location.stores.slice(-latestStores).reverse();
     for (const [i, { node, replaced }] of latest.entries()) {
-      if (this.knows(place.thread, node)) break;
-      if ((this.misled.get(`${place.thread} ${node.index}`) ?? 0) === looks) continue;
+      if (this.#knows(place.thread, node)) break;
+      if ((this.#misled.get(`${place.thread} ${node.index}`) ?? 0) === looks) continue;
       found.push({ value: replaced, node: location.stores.at(-2 - i)?.node ?? null });
     }
     return found;
   }
 
   /** The store, or a load that read it, came before what the thread does next. */
-  private knows(thread: number, store: Node): boolean {
+  #knows(thread: number, store: Node): boolean {
     const last = this.last(thread);
     const isBefore = (node: Node) => node === last || last?.before.has(node) === true;
-    return this.nodes.some(
+    return this.#nodes.some(
       (node) =>
         isBefore(node) &&
         (node === store ||
@@ -126,37 +129,37 @@ export class Reference {
     label: string,
     older: Node | null | undefined = undefined,
   ): void {
-    const location = order === 'weak' ? null : this.locationOf(offset, bytes);
-    let from = kind === 'write' ? null : this.readsFrom(order, offset, bytes);
+    const location = order === 'weak' ? null : this.#locationOf(offset, bytes);
+    let from = kind === 'write' ? null : this.#readsFrom(order, offset, bytes);
     if (older !== undefined) {
       from = older;
       const newer = location!.stores[location!.stores.findIndex(({ node }) => node === older) + 1]!.node;
       const key = `${place.thread} ${newer.index}`;
-      this.misled.set(key, (this.misled.get(key) ?? 0) + 1);
+      this.#misled.set(key, (this.#misled.get(key) ?? 0) + 1);
     }
     const draft = { kind, order, scope, offset, bytes, label, from, location };
     const after: (Node | null)[] = [this.last(place.thread)];
     if (kind !== 'write' && (order === 'acquire' || order === 'acq_rel')) {
-      after.push(...this.releasesSeen(place, scope, { place, scope, bytes, from }));
-      for (const { access } of this.order.get(place.thread) ?? []) {
+      after.push(...this.#releasesSeen(place, scope, { place, scope, bytes, from }));
+      for (const { access } of this.#order.get(place.thread) ?? []) {
         if (access === null || access.kind === 'write' || access.location !== location) continue;
         if (location === null || location.offset !== offset || location.bytes !== bytes) continue;
-        after.push(...this.releasesSeen(place, scope, { place, ...access }));
+        after.push(...this.#releasesSeen(place, scope, { place, ...access }));
       }
     }
     const node = this.node(place, after, draft);
     this.follow([place.thread], node);
-    this.touch(node);
+    this.#touch(node);
   }
 
   fence(place: Place, scope: Scope, order: FenceOrder): void {
     const after: (Node | null)[] = [this.last(place.thread)];
-    for (const node of this.order.get(place.thread) ?? []) {
+    for (const node of this.#order.get(place.thread) ?? []) {
       if (node.access === null || node.access.order === 'weak') continue;
-      after.push(...this.releasesSeen(place, scope, { place, ...node.access }));
+      after.push(...this.#releasesSeen(place, scope, { place, ...node.access }));
     }
     if (order === 'seq_cst') {
-      for (const node of this.nodes) {
+      for (const node of this.#nodes) {
         if (node.fence?.order !== 'seq_cst') continue;
         const apart = distance(node.place, place);
         if (wide[node.fence.scope] >= apart && wide[scope] >= apart) after.push(node);
@@ -185,19 +188,19 @@ export class Reference {
       location: null,
     };
     const node = this.node(place, after, access);
-    this.touch(node);
+    this.#touch(node);
     return node;
   }
 
   /** Looks for races with everything earlier, then writes. */
-  private touch(node: Node): void {
+  #touch(node: Node): void {
     const mine = node.access!;
-    for (const earlier of this.nodes) {
+    for (const earlier of this.#nodes) {
       const theirs = earlier.access;
       if (theirs === null || earlier === node) continue;
       if (theirs.kind === 'read' && mine.kind === 'read') continue;
       if (theirs.offset + theirs.bytes <= mine.offset || mine.offset + mine.bytes <= theirs.offset) continue;
-      if (node.before.has(earlier) && this.isSettled(earlier, node)) {
+      if (node.before.has(earlier) && this.#isSettled(earlier, node)) {
         if (earlier.place.thread !== node.place.thread) this.orderedConflicts++;
         continue;
       }
@@ -213,46 +216,46 @@ export class Reference {
     if (mine.kind === 'read') return;
     let location: Location | null = null;
     if (mine.order !== 'weak') {
-      const known = this.locationOf(mine.offset, mine.bytes);
+      const known = this.#locationOf(mine.offset, mine.bytes);
       const same = known !== null && known.offset === mine.offset && known.bytes === mine.bytes;
       location = same ? known : { offset: mine.offset, bytes: mine.bytes, stores: [] };
-      location.stores.push({ node, replaced: this.memory[mine.offset >> 2]! });
+      location.stores.push({ node, replaced: this.#memory[mine.offset >> 2]! });
       mine.location = location;
     }
     for (let byte = mine.offset; byte < mine.offset + mine.bytes; byte++) {
-      this.lastWrites.set(byte, node);
-      this.locations.set(byte, location);
+      this.#lastWrites.set(byte, node);
+      this.#locations.set(byte, location);
     }
   }
 
   /** The location that all of these bytes belong to. */
-  private locationOf(offset: number, bytes: number): Location | null {
-    const location = this.locations.get(offset) ?? null;
+  #locationOf(offset: number, bytes: number): Location | null {
+    const location = this.#locations.get(offset) ?? null;
     for (let byte = offset; byte < offset + bytes; byte++) {
-      if ((this.locations.get(byte) ?? null) !== location) return null;
+      if ((this.#locations.get(byte) ?? null) !== location) return null;
     }
     return location;
   }
 
   /** Weak loads and loads at cta scope may be answered by L1, which may be older than the launch before. */
-  private isSettled(earlier: Node, { place, access }: Node): boolean {
+  #isSettled(earlier: Node, { place, access }: Node): boolean {
     const byL1 = access!.kind === 'read' && (access!.order === 'weak' || access!.scope === 'cta');
     const settled = byL1 ? this.settled.get(place.thread) : undefined;
     if (settled === undefined || earlier.place.block === place.block) return true;
     return settled === earlier || settled.before.has(earlier);
   }
 
-  private readsFrom(order: Order, offset: number, bytes: number): Node | null {
-    const write = this.lastWrites.get(offset);
+  #readsFrom(order: Order, offset: number, bytes: number): Node | null {
+    const write = this.#lastWrites.get(offset);
     if (order === 'weak' || write === undefined || write.access!.order === 'weak') return null;
     for (let byte = offset; byte < offset + bytes; byte++) {
-      if (this.lastWrites.get(byte) !== write) return null;
+      if (this.#lastWrites.get(byte) !== write) return null;
     }
     return write.access!.bytes === bytes ? write : null;
   }
 
   /** First operations of the release patterns that an acquire at `place` through this read synchronises with. */
-  private releasesSeen(
+  #releasesSeen(
     place: Place,
     scope: Scope,
     read: { place: Place; scope: Scope; bytes: number; from: Node | null },
@@ -267,7 +270,7 @@ export class Reference {
       if (access.order === 'release' || access.order === 'acq_rel') {
         patterns.push({ node: write, scope: access.scope });
       }
-      for (const node of this.order.get(write.place.thread)!) {
+      for (const node of this.#order.get(write.place.thread)!) {
         if (node === write) break;
         if (node.fence !== null) patterns.push({ node, scope: node.fence.scope });
         const earlier = node.access;

@@ -32,15 +32,15 @@ export interface Running {
 }
 
 export class Script {
-  private readonly sites: Site[] = [];
-  private readonly ranks = new Map<StreamId, number>();
-  private streams = 0;
-  private launches = 0;
-  private blocks = 0;
-  private threads = 0;
-  private buffers = 0;
+  readonly #sites: Site[] = [];
+  readonly #ranks = new Map<StreamId, number>();
+  #streams = 0;
+  #launches = 0;
+  #blocks = 0;
+  #threads = 0;
+  #buffers = 0;
   readonly detector = createDetector({
-    site: (id) => this.sites[id]!,
+    site: (id) => this.#sites[id]!,
     seed: '7',
     configuration: 'script',
   });
@@ -56,7 +56,7 @@ export class Script {
 
   buffer(purpose = 'window', rank = 0): BufferInfo {
     return {
-      id: this.buffers++,
+      id: this.#buffers++,
       purpose,
       rank,
       bytes: 1 << 20,
@@ -66,8 +66,8 @@ export class Script {
   }
 
   stream(rank = 0): StreamId {
-    const stream = this.streams++;
-    this.ranks.set(stream, rank);
+    const stream = this.#streams++;
+    this.#ranks.set(stream, rank);
     this.detector.streamCreated(stream, rank);
     return stream;
   }
@@ -75,13 +75,13 @@ export class Script {
   launch(stream: StreamId, options: LaunchOptions = {}): Running {
     const { blocks = 1, threads = 1, programmatic = false, kernel = 'test' } = options;
     const { detector } = this;
-    const launch = this.launches++;
-    const rank = this.ranks.get(stream)!;
+    const launch = this.#launches++;
+    const rank = this.#ranks.get(stream)!;
     detector.launchStarted(launch, stream, { rank, kernel, grid: blocks, block: threads, programmatic });
-    const first = this.threads;
-    const firstBlock = this.blocks;
-    this.threads += blocks * threads;
-    this.blocks += blocks;
+    const first = this.#threads;
+    const firstBlock = this.#blocks;
+    this.#threads += blocks * threads;
+    this.#blocks += blocks;
     const open = new Set<number>();
     for (let block = 0; block < blocks; block++) {
       detector.blockStarted(firstBlock + block, launch, block, first + block * threads, threads);
@@ -190,6 +190,6 @@ export class Script {
 
   site(label: string): number {
     const span = { start: 0, end: 0, source: 0 };
-    return this.sites.push({ kernel: 'test', span, where: label, text: `${label};` }) - 1;
+    return this.#sites.push({ kernel: 'test', span, where: label, text: `${label};` }) - 1;
   }
 }
