@@ -6,6 +6,7 @@ const rooms = [
   'export',
   'bench',
   'check',
+  'trials',
   'testing',
   'moe',
   'tuning',

@@ -2,7 +2,7 @@
 import { type Chart, json, type Series, script, style, text, uplot } from '../page/index.js';
 import { publishedFor } from './published.js';
 import { type BenchReport, type Phase, type Point, type Row, rowOf, type Subject } from './report.js';
-import { movedColumns, number } from './table.js';
+import { movedColumns, networkColumns, number } from './table.js';
 import { routerInWords } from './workload.js';
 
 /** The page as text. */
@@ -57,6 +57,7 @@ function latencyChart(report: BenchReport): Chart {
     line('NVSHMEM dense, both', 'dense', times(points, 'nvshmem dense', 'both'), 1.5),
     line('NCCL gather + scatter, both', 'gather', times(points, 'nccl gather', 'both'), 1.5),
     dashed('ceiling: plain stores, both', 'ceiling', times(points, 'stores', 'both')),
+    dashed('ceiling: the network alone, both', 'ceiling', times(points, 'network', 'both')),
     ...publishedFor(report).map(
       ({ name, microseconds }): Series => ({
         label: `${name}, both`,
@@ -151,24 +152,27 @@ function figures(report: BenchReport): string {
     .join('');
   return `<h2>Latency</h2>
 <figure data-chart="latency"><figcaption>Microseconds of a round against tokens a rank, both logarithmic; lower is better.${text(published)}</figcaption><div class="chart"></div></figure>
-<h2>Bandwidth</h2>
-<figure data-chart="bandwidth"><figcaption>Bytes that leave a GPU over NVLink ÷ time; higher is better. The dashed lines are what the links carry.</figcaption><div class="chart"></div></figure>`;
+${report.method.nodes > 1 ? '' : bandwidthFigure}`;
 }
 
+const bandwidthFigure = `<h2>Bandwidth</h2>
+<figure data-chart="bandwidth"><figcaption>Bytes that leave a GPU over NVLink ÷ time; higher is better. The dashed lines are what the links carry.</figcaption><div class="chart"></div></figure>`;
+
 function summaryTable(report: BenchReport): string {
-  const { points, unit } = report;
+  const { points, unit, method } = report;
+  const apart = method.nodes > 1;
   const simulated = unit === 'steps';
   const published = publishedFor(report);
-  const moved = movedColumns(report);
+  const moved = [...(apart && !simulated ? networkColumns : []), ...movedColumns(report)];
   const head = [
     'tokens',
     `dispatch, ${unit}`,
     `combine*, ${unit}`,
     `both, ${unit}`,
-    ...(simulated
+    ...(simulated || apart
       ? []
       : ['p10–p90', 'NVLink GB/s', 'logical GB/s', 'stores, µs', 'of ceiling', 'dispatch of ceiling']),
-    ...(simulated ? [] : ['NCCL sparse, µs', '× NCCL']),
+    ...(simulated || apart ? [] : ['NCCL sparse, µs', '× NCCL']),
     ...published.map(() => 'best open, µs'),
     ...moved.map(({ head }) => head),
   ];
@@ -181,7 +185,7 @@ function summaryTable(report: BenchReport): string {
       cell(number(dispatch?.time ?? null)),
       cell(number(rowOf(point, 'heddle', 'combine')?.time ?? null)),
       cell(number(both?.time ?? null), 'main'),
-      ...(simulated
+      ...(simulated || apart
         ? []
         : [
             cell(spread === null ? '–' : `${number(spread.p10)}–${number(spread.p90)}`),
@@ -271,8 +275,15 @@ function methodLines({ method, unit, workload: of, points }: BenchReport): strin
     'After timing, a round into wiped memory is compared byte by byte on a sample of rows of every rank.',
     `Seed ${of.seed}; ${of.ranks} ranks; every rank brings the same number of tokens.`,
   ];
+  if (method.nodes > 1) return [lines[0]!, ...networkMethod, lines[6]!, lines[7]!];
   return unit === 'steps' ? [lines[0]!, lines[3]!, lines[6]!, lines[7]!] : lines;
 }
+
+const networkMethod = [
+  'Ranks of different nodes have no flags in common, so each iteration runs the graph twice: ranks meet in the first, the second counts; of each the slowest rank.',
+  'Messages and bytes are those that the ranks’ proxies sent in a round of each input set, headers, ids and weights included: a second program of each proxy wrote them down.',
+  'The network alone: threads like the proxies’ send each other the same messages in the same rounds, by the transfer engine, from host memory to host memory; a phase ends for a rank when all that it gets has come. As many rounds before those that count.',
+];
 
 const percent = (share: number | null | undefined): string =>
   share === null || share === undefined ? '–' : `${(share * 100).toFixed(1)} %`;

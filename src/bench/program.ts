@@ -5,6 +5,8 @@ import type { World } from '../world/index.js';
 import { Ceilings } from './ceilings.js';
 import { Noise, setsFor } from './inputs.js';
 import { joinNccl, NcclCrew, type NcclPhase, NcclRound, type NcclWay } from './nccl.js';
+import { NetworkCeiling, roomFor } from './network/ceiling.js';
+import { meanSent, type SentRounds } from './network/sent.js';
 import { NvshmemRound } from './nvshmem.js';
 import type { Phase, Point, Row, Subject } from './report.js';
 import { Round } from './round.js';
@@ -128,6 +130,8 @@ async function measure(
 
   doing('compiling');
   const round = await Round.create(timing, noise, of, routes, plan.how);
+  if (plan.nodes > 1) doing('counting messages');
+  const sent = await round.sent();
   doing('dispatch + combine');
   times.set(key('heddle', 'both'), spread(await round.time(rounds, round.both)));
   await round.verify(noise);
@@ -144,6 +148,12 @@ async function measure(
     const half = await Round.create(timing, noise, of, routes, { ...plan.how, family, tuning: alone });
     times.set(key('heddle', 'dispatch'), spread(await half.time(rounds, half.dispatch)));
     await half.dispose();
+  }
+
+  if (real && sent !== null) {
+    doing('the network alone');
+    for (const [phase, values] of await networkAlone(timing, sent, rounds))
+      times.set(key('network', phase), spread(values));
   }
 
   if (ceilings !== null) {
@@ -187,7 +197,34 @@ async function measure(
       baseline.free();
     }
   }
-  return { tokens, rounds, sets, bytes, rows: rowsOf(times, bytes, real ? 1 : 1000), kernels, tuning };
+  const network = sent && (await meanSent(timing.world, sent.rounds));
+  return {
+    tokens,
+    rounds,
+    sets,
+    bytes,
+    network,
+    rows: rowsOf(times, bytes, real ? 1 : 1000),
+    kernels,
+    tuning,
+  };
+}
+
+/** What each phase, and both, take by the network alone. */
+async function networkAlone(
+  { world, options }: Timing,
+  sent: SentRounds,
+  rounds: number,
+): Promise<readonly (readonly [Phase, number[]])[]> {
+  const memory = world.device.allocateMapped(roomFor(sent.wireBytes), 'messages, for the network alone');
+  const ceiling = await NetworkCeiling.create(world, memory, sent);
+  const { iterations, warmups } = options;
+  const times: [Phase, number[]][] = [];
+  for (const phase of ['dispatch', 'combine', 'both'] as const)
+    times.push([phase, await ceiling.time(phase, rounds, iterations, warmups)]);
+  await ceiling.dispose();
+  memory.free();
+  return times;
 }
 
 /** Rows in the order in which a report shows them, with what follows from the measured times. `scale`: of the unit. */
@@ -204,15 +241,17 @@ export function rowsOf(
     busiest: bytes.dispatch.busiest + bytes.combine.busiest,
   };
   const moved = { ...bytes, both };
+  const stores = sum(median('stores', 'dispatch'), median('stores', 'combine'));
+  const limit = times.has('network/both') ? 'network' : 'stores';
   const ceiling = {
-    dispatch: median('stores', 'dispatch'),
-    combine: median('stores', 'combine'),
-    both: sum(median('stores', 'dispatch'), median('stores', 'combine')),
+    dispatch: median(limit, 'dispatch'),
+    combine: median(limit, 'combine'),
+    both: limit === 'network' ? median('network', 'both') : stores,
   };
   const rows: Row[] = [];
   const add = (subject: Subject, phase: Phase, given: number | null, derived: string | null): void => {
     if (given === null) return;
-    const isCeiling = subject === 'stores' || subject === 'loads';
+    const isCeiling = subject === 'stores' || subject === 'loads' || subject === 'network';
     // Ceilings move the busiest GPU's bytes on every GPU.
     const { physical, logical, busiest } = moved[phase];
     const nccl = median('nccl sparse', phase);
@@ -223,7 +262,7 @@ export function rowsOf(
       time: given * scale,
       spread: derived === null ? scaled(measured(subject, phase)!, scale) : null,
       derived,
-      physical: simulated ? null : gigabytes(isCeiling ? busiest : physical, given),
+      physical: simulated || subject === 'network' ? null : gigabytes(isCeiling ? busiest : physical, given),
       logical: simulated || isCeiling ? null : gigabytes(logical, given),
       ofCeiling: simulated || ceiling[phase] === null || isCeiling ? null : ceiling[phase] / given,
       overNccl: nccl === null || isCeiling ? null : nccl / given,
@@ -240,10 +279,12 @@ export function rowsOf(
     }
   }
   add('nvshmem dense', 'both', median('nvshmem dense', 'both'), null);
-  add('stores', 'dispatch', ceiling.dispatch, null);
-  add('stores', 'combine', ceiling.combine, null);
-  add('stores', 'both', ceiling.both, 'dispatch + combine');
+  add('stores', 'dispatch', median('stores', 'dispatch'), null);
+  add('stores', 'combine', median('stores', 'combine'), null);
+  add('stores', 'both', stores, 'dispatch + combine');
   add('loads', 'dispatch', median('loads', 'dispatch'), null);
+  for (const phase of ['dispatch', 'combine', 'both'] as const)
+    add('network', phase, median('network', phase), null);
   return rows;
 }
 

@@ -14,7 +14,8 @@ export type Subject =
   | 'nccl gather'
   | 'nvshmem dense'
   | 'stores'
-  | 'loads';
+  | 'loads'
+  | 'network';
 
 /** One line of the results. */
 export interface Row {
@@ -25,11 +26,11 @@ export interface Row {
   readonly spread: Spread | null;
   /** Says how, where the time was calculated rather than measured. */
   readonly derived: string | null;
-  /** Bytes that cross NVLink per GPU ÷ time, GB/s; null on the simulator. */
+  /** Bytes that cross NVLink per GPU ÷ time, GB/s; null on the simulator, and of the network. */
   readonly physical: number | null;
   /** Bytes that the layer asks for per GPU (a row for every route) ÷ time. */
   readonly logical: number | null;
-  /** The time that plain stores of the busiest GPU's bytes take ÷ this time. */
+  /** The time that plain stores of the busiest GPU's bytes take, or between nodes the same messages by the network alone, ÷ this time. */
   readonly ofCeiling: number | null;
   /** NCCL's sparse all-to-all for the same phase ÷ this time. */
   readonly overNccl: number | null;
@@ -48,12 +49,20 @@ export interface KernelNumbers {
   readonly facts: KernelFacts | null;
 }
 
+/** What a rank's proxy sends in a phase, headers and all; means over ranks and input sets. */
+export interface Sent {
+  readonly messages: number;
+  readonly bytes: number;
+}
+
 export interface Point {
   readonly tokens: number;
   /** Rounds in a graph, and different inputs among them. */
   readonly rounds: number;
   readonly sets: number;
   readonly bytes: RoundBytes;
+  /** What crosses the network; null where all ranks are one node. */
+  readonly network: Readonly<Record<'dispatch' | 'combine', Sent>> | null;
   readonly rows: readonly Row[];
   readonly kernels: readonly KernelNumbers[] | null;
   readonly tuning: Tuning;

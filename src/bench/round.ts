@@ -5,6 +5,7 @@ import { dtypes, fromF32, isExpert, ownerOf, ranksOf, sharing, toF32 } from '../
 import { benchHandles, ExpertParallel, type ExpertParallelOptions, row } from '../moe/index.js';
 import type { Routes } from '../testing/index.js';
 import { Inputs, type Noise } from './inputs.js';
+import { type SentRound, type SentRounds, Shadow } from './network/sent.js';
 import type { KernelNumbers } from './report.js';
 import { quantile } from './statistics.js';
 import type { Steps, Timing } from './timing.js';
@@ -61,6 +62,28 @@ export class Round {
     noise.fill(stream, output.data, output.bytes);
     await stream.synchronize();
     return new Round(ep, timing, of, inputs, routeSets);
+  }
+
+  /** What this rank's proxy writes in a round of each input set; null where there is none. They must be the layer's first rounds. */
+  async sent(): Promise<SentRounds | null> {
+    const { ep } = this;
+    const timing = this.#timing;
+    const inputs = this.#inputs;
+    const { wire } = benchHandles(ep);
+    if (wire === null) return null;
+    const shadow = await Shadow.of(wire, timing.world);
+    const rounds: SentRound[] = [];
+    for (const set of inputs.sets) {
+      ep.dispatch(set, timing.stream);
+      await timing.stream.synchronize();
+      const dispatch = shadow.take();
+      ep.combine(set.out, timing.stream);
+      await timing.stream.synchronize();
+      rounds.push({ dispatch, combine: shadow.take() });
+    }
+    await ep.synchronize(timing.stream);
+    const { layout, program } = wire.plan;
+    return { rounds, wireBytes: layout.bytes, reach: program.reach };
   }
 
   /** Dispatch and combine back to back; no experts between them. */

@@ -37,10 +37,11 @@ type Kind = Pick<BenchReport, 'unit' | 'method'>;
 function columns({ unit, method }: Kind): readonly Column[] {
   const both = (point: Point) => rowOf(point, 'heddle', 'both');
   const simulated = unit === 'steps';
-  const all: readonly (Column & { readonly simulated?: false })[] = [
+  const nodes = method.nodes > 1 ? 'several' : 'one';
+  const all: readonly (Column & { readonly simulated?: false; readonly nodes?: 'one' | 'several' })[] = [
     { head: 'tokens', width: 6, cell: ({ tokens }) => String(tokens) },
-    { head: `dispatch ${unit}`, width: 14, cell: time('heddle', 'dispatch') },
-    { head: `combine* ${unit}`, width: 14, cell: time('heddle', 'combine') },
+    { head: `dispatch ${unit}`, width: 14, cell: time('heddle', 'dispatch'), nodes: 'one' },
+    { head: `combine* ${unit}`, width: 14, cell: time('heddle', 'combine'), nodes: 'one' },
     { head: `both ${unit}`, width: 10, cell: time('heddle', 'both') },
     {
       head: 'p10–p90',
@@ -51,26 +52,44 @@ function columns({ unit, method }: Kind): readonly Column[] {
       },
       simulated: false,
     },
-    { head: 'NVLink GB/s', width: 12, cell: (p) => number(both(p)?.physical ?? null, 0), simulated: false },
-    { head: 'logical GB/s', width: 13, cell: (p) => number(both(p)?.logical ?? null, 0), simulated: false },
-    { head: 'stores µs', width: 10, cell: time('stores', 'both'), simulated: false },
+    {
+      head: 'NVLink GB/s',
+      width: 12,
+      cell: (p) => number(both(p)?.physical ?? null, 0),
+      simulated: false,
+      nodes: 'one',
+    },
+    {
+      head: 'logical GB/s',
+      width: 13,
+      cell: (p) => number(both(p)?.logical ?? null, 0),
+      simulated: false,
+      nodes: 'one',
+    },
+    { head: 'stores µs', width: 10, cell: time('stores', 'both'), simulated: false, nodes: 'one' },
     {
       head: 'of ceiling',
       width: 17,
       // Both halves together, and dispatch alone, which is measured.
       cell: (p) => `${percent(both(p)?.ofCeiling)} (d ${percent(rowOf(p, 'heddle', 'dispatch')?.ofCeiling)})`,
       simulated: false,
+      nodes: 'one',
     },
-    { head: 'NCCL µs', width: 9, cell: time('nccl sparse', 'both'), simulated: false },
+    { head: 'NCCL µs', width: 9, cell: time('nccl sparse', 'both'), simulated: false, nodes: 'one' },
     {
       head: '× NCCL',
       width: 7,
       cell: (p) => number(both(p)?.overNccl ?? null, 2),
       simulated: false,
+      nodes: 'one',
     },
+    ...networkColumns.map((column) => ({ ...column, simulated: false, nodes: 'several' }) as const),
     ...movedColumns({ method }),
   ];
-  return all.filter((column) => !simulated || column.simulated !== false);
+  return all.filter(
+    (column) =>
+      (!simulated || column.simulated !== false) && (column.nodes === undefined || column.nodes === nodes),
+  );
 }
 
 const withinNode: readonly Column[] = [
@@ -81,12 +100,27 @@ const withinNode: readonly Column[] = [
   },
 ];
 
-/** What hybrid sends. */
+/** The same messages by the network alone, and how many times as long Heddle takes. */
+export const networkColumns: readonly Column[] = [
+  { head: 'network µs', width: 11, cell: time('network', 'both') },
+  {
+    head: '× network',
+    width: 10,
+    cell: (point) => number(1 / (rowOf(point, 'heddle', 'both')?.ofCeiling ?? 0), 2),
+  },
+];
+
+/** What the proxies sent, as counted; and what hybrid sends, as the routes have it. */
 const acrossNodes: readonly Column[] = [
+  {
+    head: 'messages a rank',
+    width: 16,
+    cell: ({ network }) => number(network && network.dispatch.messages + network.combine.messages, 0),
+  },
   {
     head: 'network KB a rank',
     width: 18,
-    cell: ({ bytes: { between } }) => number((between.dispatch + between.combine) / 1000, 0),
+    cell: ({ network }) => number(network && (network.dispatch.bytes + network.combine.bytes) / 1000, 0),
   },
   {
     head: 'network rows a token',
@@ -140,11 +174,17 @@ export function kernelLines({ unit }: Pick<BenchReport, 'unit'>, { kernels }: Po
     .join('\n');
 }
 
-export const footnote = ({ unit }: Pick<BenchReport, 'unit'>): string =>
-  unit === 'steps'
+export const footnote = ({ unit, method }: Kind): string => {
+  if (method.nodes > 1) return unit === 'steps' ? countedNote : `${countedNote} ${networkNote}`;
+  return unit === 'steps'
     ? '* calculated: both − dispatch.'
     : '* calculated: both − dispatch. NVLink: bytes that leave a GPU; logical: a row for every route. ' +
-      'Ceiling: plain stores of the busiest GPU’s bytes. NCCL: sparse all-to-all of the same rows, already packed, not added up.';
+        'Ceiling: plain stores of the busiest GPU’s bytes. NCCL: sparse all-to-all of the same rows, already packed, not added up.';
+};
+
+const countedNote = 'Messages and KB: what proxies sent in a round, headers and all.';
+const networkNote =
+  'Network: the same messages by the transfer engine alone, host memory to host memory; × network: Heddle ÷ that.';
 
 /** Three significant digits where that matters; a dash for nothing. */
 export function number(value: number | null, digits?: number): string {

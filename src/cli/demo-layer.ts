@@ -3,16 +3,15 @@ import { LayerClock, type Span } from '../bench/index.js';
 import { type Bits, type MoeModel, profiles, traffic, withExperts } from '../layer/index.js';
 import { emptyTensor, MoeLayer, type MoeLayerOptions, readBits, tensorFrom } from '../moe/index.js';
 import { SimMachine } from '../sim/index.js';
+import { compareBits, shapeOfRounds } from '../testing/index.js';
 import {
-  compareBits,
   compareLayer,
   expectedRoutes,
   type LayerInputs,
   makeLayer,
   placeWeights,
   plainLayer,
-  shapeOfRounds,
-} from '../testing/index.js';
+} from '../trials/index.js';
 import { World } from '../world/index.js';
 import type { Bar, DemoResult, KernelSpan } from './print-demo.js';
 

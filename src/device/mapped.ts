@@ -16,16 +16,18 @@ export class NativeView implements HostView {
   }
 
   store(offset: number, value: number): void {
-    Atomics.store(this.#words, wordAt(offset, this.#bytes.length), value);
+    const at = wordAt(offset, this.#bytes.length);
+    requireWord(value);
+    Atomics.store(this.#words, at, value);
   }
 
   read(offset: number, into: Uint8Array): void {
-    requireWithin(offset, into.length, this.#bytes.length);
+    requireBytes(offset, into, this.#bytes.length);
     for (let i = 0; i < into.length; i++) into[i] = this.#bytes[offset + i]!;
   }
 
   write(offset: number, from: Uint8Array): void {
-    requireWithin(offset, from.length, this.#bytes.length);
+    requireBytes(offset, from, this.#bytes.length);
     this.#bytes.set(from, offset);
   }
 }
@@ -33,8 +35,20 @@ export class NativeView implements HostView {
 /** The index of the word at a byte offset of `room` bytes. */
 export function wordAt(offset: number, room: number): number {
   // The comparison of the usual case; a refusal looks closer.
-  if ((offset & 3) === 0 && offset >= 0 && offset + 4 <= room) return offset >>> 2;
+  if (typeof offset === 'number' && (offset & 3) === 0 && offset >= 0 && offset + 4 <= room)
+    return offset >>> 2;
   throw new ArgumentError('offset', offset, `a multiple of 4 from 0 to ${room - 4}`);
+}
+
+/** Refuses what is no u32 at all: Node.js would take its bits, or throw an error of its own. */
+export function requireWord(value: number): void {
+  if (typeof value !== 'number') throw new ArgumentError('value', value, 'a u32');
+}
+
+/** Refuses a piece of `room` bytes that is no Uint8Array, or does not fit. */
+export function requireBytes(offset: number, piece: Uint8Array, room: number): void {
+  if (!(piece instanceof Uint8Array)) throw new ArgumentError('bytes', piece, 'a Uint8Array');
+  requireWithin(offset, piece.length, room);
 }
 
 /** Refuses bytes that are not all within `room`. */

@@ -85,6 +85,12 @@ export function requireObject(argument: string, value: unknown, mustBe = 'an obj
   if (typeof value !== 'object' || value === null) throw new ArgumentError(argument, value, mustBe);
 }
 
+/** Requires an array, and so many elements if that is said. */
+export function requireArray(argument: string, value: unknown, mustBe = 'an array', length?: number): void {
+  if (!Array.isArray(value) || (length !== undefined && value.length !== length))
+    throw new ArgumentError(argument, value, mustBe);
+}
+
 /** Requires a text; returns it. */
 export function requireText(argument: string, value: unknown, mustBe = 'a text'): string {
   if (typeof value !== 'string') throw new ArgumentError(argument, value, mustBe);

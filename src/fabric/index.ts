@@ -13,6 +13,7 @@ export type { Callback } from './front/operations.js';
 export type { EngineOptions } from './front/options.js';
 export type { Barrier, OperationOptions, Paged, Scatter, Write } from './front/transfers.js';
 export type { ArrivalOptions } from './front/waiting.js';
+export { machineId } from './libfabric/address.js';
 export type { Reach } from './libfabric/endpoint.js';
 export { FabricError } from './libfabric/errors.js';
 export {
@@ -22,5 +23,6 @@ export {
   type ProviderName,
   type ProviderReport,
   providers,
+  usableProviders,
 } from './libfabric/provider.js';
 export { requireShmSpace, shmBytesFor, shmRemedy, shmShortage, shmSpace } from './libfabric/shm-space.js';

@@ -9,11 +9,13 @@ const node = globalThis.process?.getBuiltinModule && {
   module: process.getBuiltinModule('node:module'),
 };
 
-/** The content of a file; undefined where there is none. */
+/** The content of a file; undefined where there is none, or none that can be read. */
 export function readText(path: string): string | undefined {
-  return node?.fs.statSync(path, { throwIfNoEntry: false })?.isFile()
-    ? node.fs.readFileSync(path, 'utf8')
-    : undefined;
+  try {
+    return node?.fs.statSync(path).isFile() ? node.fs.readFileSync(path, 'utf8') : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 /** The source map that was written beside a file. */

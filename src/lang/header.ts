@@ -194,7 +194,8 @@ export function constant(): ConstantParam {
 
 function requireLayout(argument: string, of: Layout): void {
   requireObject(argument, of, 'what layout() gives');
-  if (!Array.isArray(of.fields)) throw new ArgumentError(argument, of, 'what layout() gives');
+  if (!Array.isArray(of.fields) || of.fields.some((field) => typeof field !== 'object' || field === null))
+    throw new ArgumentError(argument, of, 'what layout() gives');
 }
 
 function alignUp(offset: number, alignment: number): number {

@@ -1,21 +1,19 @@
 /** The members of `using` that a body mentions, judged by its text: in branches that fold away too. */
-import type { AnyNode, Expression, MemberExpression, Node, Pattern, Statement } from 'acorn';
+import type { AnyNode, MemberExpression, Node, Pattern } from 'acorn';
 
 /** `all`: the whole object is handed on, or taken apart in a way that names none. */
 export type Mentioned = readonly string[] | 'all';
 
 /** What a body destructures, or takes as `u.NAME`. */
-export function mentionedOf(using: Pattern | undefined, body: readonly Statement[] | Expression): Mentioned {
+export function mentionedOf(using: Pattern | undefined, body: Node): Mentioned {
   if (using?.type !== 'Identifier') return destructured(using);
   const taken: string[] = [];
   return takes(using.name, body, taken) ? taken : 'all';
 }
 
 /** Collects the members of `object` that are taken in a tree; false where it is handed on as a whole. */
-function takes(object: string, part: unknown, taken: string[]): boolean {
-  if (Array.isArray(part)) return part.every((item) => takes(object, item, taken));
-  if (!isNode(part)) return true;
-  const node = part as AnyNode;
+function takes(object: string, of: Node, taken: string[]): boolean {
+  const node = of as AnyNode;
   const isObject = (of: AnyNode | null | undefined): boolean =>
     of?.type === 'Identifier' && of.name === object;
   const found =
@@ -25,9 +23,7 @@ function takes(object: string, part: unknown, taken: string[]): boolean {
         ? destructured(node.id)
         : undefined;
   if (found === undefined) {
-    return (
-      !isObject(node) && Object.values<unknown>({ ...node }).every((inner) => takes(object, inner, taken))
-    );
+    return !isObject(node) && nodesIn(node).every((inner) => takes(object, inner, taken));
   }
   if (found === 'all') return false;
   taken.push(...found);
@@ -48,5 +44,14 @@ function destructured(pattern: Pattern | undefined): Mentioned {
   return names.every((name) => name !== undefined) ? names : 'all';
 }
 
-export const isNode = (part: unknown): part is Node =>
-  typeof part === 'object' && part !== null && 'type' in part;
+/** The nodes directly inside a node, in source order. */
+export function nodesIn(node: Node): Node[] {
+  const found: Node[] = [];
+  for (const part of Object.values<unknown>({ ...node })) {
+    if (Array.isArray(part)) found.push(...part.filter(isNode));
+    else if (isNode(part)) found.push(part);
+  }
+  return found;
+}
+
+const isNode = (part: unknown): part is Node => typeof part === 'object' && part !== null && 'type' in part;

@@ -8,7 +8,7 @@ import {
   type Statement,
 } from 'acorn';
 import { type FramedSource, Problem } from './diagnostics.js';
-import { isNode, type Mentioned, mentionedOf } from './mentioned.js';
+import { type Mentioned, mentionedOf, nodesIn } from './mentioned.js';
 
 export interface ParsedBody {
   /** Patterns for (g, params, using), as many as the author wrote. */
@@ -56,7 +56,7 @@ function parse(source: FramedSource): ParsedBody {
   return {
     parameters: tree.params,
     body: tree.body.type === 'BlockStatement' ? { statements: tree.body.body } : { expression: tree.body },
-    mentioned: mentionedOf(tree.params[2], tree.body.type === 'BlockStatement' ? tree.body.body : tree.body),
+    mentioned: mentionedOf(tree.params[2], tree.body),
   };
 }
 
@@ -74,9 +74,7 @@ export function isMinified(text: string): boolean {
 }
 
 function contains(node: Node, wanted: (node: Node) => boolean): boolean {
-  if (wanted(node)) return true;
-  const parts = Object.values<unknown>({ ...node }).flat();
-  return parts.some((part) => isNode(part) && contains(part, wanted));
+  return wanted(node) || nodesIn(node).some((inner) => contains(inner, wanted));
 }
 
 function parseText(source: FramedSource): Expression {
@@ -98,14 +96,7 @@ function tooDeep(tree: Node): Node | undefined {
   let level: Node[] = [tree];
   for (let depth = 0; level.length > 0; depth++) {
     if (depth > mostNested) return level[0];
-    const next: Node[] = [];
-    for (const node of level) {
-      for (const part of Object.values<unknown>({ ...node })) {
-        if (Array.isArray(part)) next.push(...part.filter(isNode));
-        else if (isNode(part)) next.push(part);
-      }
-    }
-    level = next;
+    level = level.flatMap(nodesIn);
   }
   return undefined;
 }

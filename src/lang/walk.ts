@@ -60,27 +60,40 @@ export function rewriteStatements(
   statements: readonly Stmt[],
   change: (stmt: Stmt) => readonly Stmt[],
 ): readonly Stmt[] {
-  const result = statements.flatMap((stmt) => change(stmt).map((one) => rewriteInside(one, change)));
+  const inside = (list: readonly Stmt[]): readonly Stmt[] => rewriteStatements(list, change);
+  return replaceEach(statements, (stmt) => change(stmt).map((one) => withLists(one, inside)));
+}
+
+/** Replaces the statements of one list, not those inside them. The same list where nothing changed. */
+export function replaceEach(
+  statements: readonly Stmt[],
+  change: (stmt: Stmt) => readonly Stmt[],
+): readonly Stmt[] {
+  const result = statements.flatMap(change);
   const same = result.length === statements.length && result.every((stmt, i) => stmt === statements[i]);
   return same ? statements : result;
 }
 
-function rewriteInside(stmt: Stmt, change: (stmt: Stmt) => readonly Stmt[]): Stmt {
+/** A statement with the lists inside it replaced; itself where they stay the same. */
+export function withLists(stmt: Stmt, change: (list: readonly Stmt[]) => readonly Stmt[]): Stmt {
   switch (stmt.kind) {
     case 'if': {
-      const then = rewriteStatements(stmt.then, change);
-      const otherwise = rewriteStatements(stmt.else, change);
+      const then = change(stmt.then);
+      const otherwise = change(stmt.else);
       return then === stmt.then && otherwise === stmt.else ? stmt : { ...stmt, then, else: otherwise };
     }
-    case 'for':
+    case 'for': {
+      const [init, update, body] = [change(stmt.init), change(stmt.update), change(stmt.body)];
+      const same = init === stmt.init && update === stmt.update && body === stmt.body;
+      return same ? stmt : { ...stmt, init, update, body };
+    }
     case 'while':
     case 'block': {
-      // The init and update of a for loop hold no effects (see ir.ts) and stay as they are.
-      const body = rewriteStatements(stmt.body, change);
+      const body = change(stmt.body);
       return body === stmt.body ? stmt : { ...stmt, body };
     }
     case 'foreign': {
-      const twin = rewriteStatements(stmt.twin, change);
+      const twin = change(stmt.twin);
       return twin === stmt.twin ? stmt : { ...stmt, twin };
     }
     default:

@@ -102,7 +102,8 @@ export function fromF32(dtype: FloatDtype, values: Float32Array, given?: Bits): 
   return into;
 }
 
-function requireBits(argument: string, dtype: Dtype, bits: Bits, atLeast: number): void {
+/** Requires elements as `dtype` is stored, at least so many. */
+export function requireBits(argument: string, dtype: Dtype, bits: unknown, atLeast: number): void {
   const { storage } = dtypes[dtype];
   if (!(bits instanceof storage) || bits.length < atLeast) {
     const long = atLeast === 0 ? '' : ` of at least ${atLeast} elements`;

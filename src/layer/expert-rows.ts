@@ -2,9 +2,10 @@
  * Rows by expert: how they lie, and what plan, expand and reduce mean, in the plainest code. Kernels must agree with it bit
  * by bit.
  */
+import { ArgumentError, requireInteger, requireObject, requireOneOf } from '../errors/index.js';
 import { scaleRow, treeSum } from './arithmetic.js';
-import { type Bits, bitsArray, fromF32, toF32 } from './dtype.js';
-import type { Shape } from './shape.js';
+import { type Bits, bitsArray, floatDtypes, fromF32, requireBits, requireDtype, toF32 } from './dtype.js';
+import { limits, type Shape } from './shape.js';
 
 /** An expert's rows begin at a multiple of this. */
 export const alignments = [1, 16, 64, 128] as const;
@@ -39,8 +40,14 @@ export interface ReferencePlan {
 export function plan(
   ids: Int32Array,
   mine: { readonly first: number; readonly count: number },
-  { form, alignment, capacity }: ExpertRows,
+  rows: ExpertRows,
 ): ReferencePlan {
+  requireBits('ids', 'i32', ids, 0);
+  requireObject('mine', mine, 'the first of a rank’s experts, and their count');
+  requireInteger('mine.first', mine.first, 0, limits.experts);
+  requireInteger('mine.count', mine.count, 0, limits.experts);
+  requireRows(rows);
+  const { form, alignment, capacity } = rows;
   const counts = new Uint32Array(mine.count);
   const offsets = new Uint32Array(mine.count + 1);
   const routes: Int32Array[] = [];
@@ -67,10 +74,17 @@ export function plan(
 export function expand(
   plane: Uint8Array,
   rowBytes: number,
-  { topK }: Pick<Shape, 'topK'>,
+  shape: Pick<Shape, 'topK'>,
   scatter: Int32Array,
   rows: number,
 ): Uint8Array {
+  requireObject('shape', shape);
+  const { topK } = shape;
+  requireInteger('topK', topK, 1, limits.topK);
+  requireInteger('rowBytes', rowBytes, 1, limits.rowBytes);
+  requireBits('scatter', 'i32', scatter, 0);
+  requireBits('plane', 'u8', plane, Math.ceil(scatter.length / topK) * rowBytes);
+  requireInteger('rows', rows, 0, mostRows(rowBytes));
   const expanded = new Uint8Array(rows * rowBytes);
   for (const [route, row] of scatter.entries()) {
     if (row < 0 || row >= rows) continue;
@@ -85,13 +99,26 @@ export function expand(
  * route here hold nothing defined (here: zeros). `weights`: whether there are any; otherwise each counts as 1.
  */
 export function reduce(
-  { topK, output: { dtype, hidden } }: Pick<Shape, 'topK' | 'output'>,
+  shape: Pick<Shape, 'topK' | 'output'>,
   received: { readonly experts: Int32Array; readonly weights: Float32Array },
   scatter: Int32Array,
   expertRows: Bits,
   weights = true,
 ): Bits {
-  const slots = received.experts.length / topK;
+  requireObject('shape', shape);
+  requireObject('output', shape.output);
+  const { topK, output } = shape;
+  const { dtype, hidden } = output;
+  requireInteger('topK', topK, 1, limits.topK);
+  requireDtype('output.dtype', dtype, floatDtypes);
+  requireInteger('output.hidden', hidden, 1, limits.rowBytes);
+  requireObject('received', received, 'what a rank received');
+  requireBits('received.experts', 'i32', received.experts, 0);
+  const routes = received.experts.length;
+  if (weights) requireBits('received.weights', 'f32', received.weights, routes);
+  requireBits('scatter', 'i32', scatter, routes);
+  requireBits('expertRows', dtype, expertRows, 0);
+  const slots = Math.floor(routes / topK);
   const rows = expertRows.length / hidden;
   const reduced = bitsArray(dtype, slots * hidden);
   for (let slot = 0; slot < slots; slot++) {
@@ -106,4 +133,15 @@ export function reduce(
     reduced.set(fromF32(dtype, treeSum(own, hidden)), slot * hidden);
   }
   return reduced;
+}
+
+/** A test needs no more: 2 GiB. */
+const mostRows = (rowBytes: number): number => Math.floor(2 ** 31 / rowBytes);
+
+function requireRows(rows: ExpertRows): void {
+  requireObject('rows', rows, 'form, alignment and capacity');
+  requireOneOf('form', rows.form, expertForms);
+  if (!alignments.includes(rows.alignment))
+    throw new ArgumentError('alignment', rows.alignment, `one of ${alignments.join(', ')}`);
+  requireInteger('capacity', rows.capacity, 0, 2 ** 31);
 }

@@ -14,8 +14,9 @@ export {
 } from './expert-rows.js';
 export type { MlpMatrices } from './mlp.js';
 export * from './profiles.js';
-export type { ReferenceReceived, Source } from './reference.js';
+export type { ReferenceReceived } from './reference.js';
 export * as reference from './reference.js';
-export type { ReferenceRoutes, RouterBiases } from './routing.js';
+export { type ReferenceRoutes, type RouterBiases, requireRouting } from './routing.js';
 export * from './shape.js';
+export * from './source.js';
 export * from './traffic.js';

@@ -1,6 +1,7 @@
 /** What an expert computes of a row, in the plainest code. Kernels agree with it but for the order in which they add. */
-import { type Bits, fromF32, toF32 } from './dtype.js';
-import { scaleBlock } from './shape.js';
+import { ArgumentError, requireInteger, requireObject } from '../errors/index.js';
+import { type Bits, fromF32, requireBits, toF32 } from './dtype.js';
+import { limits, scaleBlock } from './shape.js';
 
 /** Of one expert, bf16: [2 · inner, hidden], gates first, and [hidden, inner]. */
 export interface MlpMatrices {
@@ -9,7 +10,13 @@ export interface MlpMatrices {
 }
 
 /** down · (silu(gate · x) * (up · x)) of each bf16 row, [rows, hidden]; what lies between is rounded to bf16 too. */
-export function mlp(rows: Bits, hidden: number, { gateUp, down }: MlpMatrices): Bits {
+export function mlp(rows: Bits, hidden: number, matrices: MlpMatrices): Bits {
+  requireInteger('hidden', hidden, 1, limits.rowBytes);
+  requireObject('matrices', matrices, 'those of an expert, gateUp and down');
+  const { gateUp, down } = matrices;
+  requireRows('rows', rows, hidden);
+  requireRows('down', down, hidden);
+  requireRows('gateUp', gateUp, 2 * down.length);
   const inner = down.length / hidden;
   const both = product(toF32('bf16', rows), toF32('bf16', gateUp), hidden);
   const between = new Float32Array((rows.length / hidden) * inner);
@@ -24,9 +31,17 @@ export function mlp(rows: Bits, hidden: number, { gateUp, down }: MlpMatrices): 
 
 /** Rows of e4m3 with a scale for every 128 elements, as bf16. */
 export function widen(rows: Bits, scales: Float32Array): Bits {
+  requireBits('rows', 'e4m3', rows, 0);
+  requireBits('scales', 'f32', scales, Math.ceil(rows.length / scaleBlock));
   const values = toF32('e4m3', rows);
   for (let i = 0; i < values.length; i++) values[i]! *= scales[Math.floor(i / scaleBlock)]!;
   return fromF32('bf16', values);
+}
+
+/** Requires bf16, whole rows of that length. */
+function requireRows(argument: string, rows: Bits, length: number): void {
+  requireBits(argument, 'bf16', rows, 0);
+  if (rows.length % length !== 0) throw new ArgumentError(argument, rows, `a multiple of ${length} elements`);
 }
 
 /** [rows, length] times the transpose of [columns, length]. */

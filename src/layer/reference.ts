@@ -3,26 +3,17 @@
  * with it bit by bit. docs/semantics.md says the same in sentences.
  */
 
-import { ArgumentError, requireInteger, requireObject } from '../errors/index.js';
+import { requireArray, requireInteger } from '../errors/index.js';
 import { add, dequantise, quantise, scaleRow, treeSum } from './arithmetic.js';
-import { type Bits, dtypes, fromF32, toF32 } from './dtype.js';
-import { expertsOf, isExpert, limits, ownerOf, ranksOf, requireShape, type Shape, sharing } from './shape.js';
+import { type Bits, fromF32, requireBits, toF32 } from './dtype.js';
+import { expertsOf, isExpert, ownerOf, ranksOf, requireShape, type Shape, sharing } from './shape.js';
+import { requireSource, requireSources, type Source } from './source.js';
 
 export { expand, plan, reduce } from './expert-rows.js';
 export { mlp, widen } from './mlp.js';
 export { route } from './routing.js';
 
-/** What one rank brings to a round. */
-export interface Source {
-  /** 0 … maxTokens; every rank may bring another number. */
-  readonly tokens: number;
-  /** `[tokens, topK]` expert ids. −1, or any id out of range, is 'no expert'. An id may appear twice. */
-  readonly topkIds: Int32Array;
-  /** `[tokens, topK]` router weights. */
-  readonly topkWeights?: Float32Array;
-  /** By name: `[tokens, rowBytes]`. */
-  readonly payloads: Readonly<Record<string, Uint8Array>>;
-}
+export type { Source } from './source.js';
 
 /**
  * What one rank receives. Slot (s, t) holds token t of source s, at row s · maxTokens + t: a slot is the token's own
@@ -44,11 +35,7 @@ export interface ReferenceReceived {
 export function dispatch(shape: Shape, sources: readonly Source[], rank: number): ReferenceReceived {
   requireShape(shape);
   requireInteger('rank', rank, 0, shape.ranks - 1);
-  if (!Array.isArray(sources) || sources.length !== shape.ranks) {
-    throw new ArgumentError('sources', sources, `what each of ${shape.ranks} ranks brings`);
-  }
-  for (let from = 0; from < shape.ranks; from++) requireSource(`sources[${from}]`, shape, sources[from]!);
-  requireReplicas(shape, sources);
+  requireSources('sources', shape, sources);
   const { maxTokens, topK } = shape;
   const { groups, replicas } = sharing(shape);
   const slots = groups * maxTokens;
@@ -187,65 +174,11 @@ const stored = ({ output }: Shape, row: Float32Array): Float32Array =>
 const travel = ({ output }: Shape, row: Float32Array): Float32Array =>
   output.wire === 'e4m3' ? dequantise(quantise(row)) : row;
 
-function requireSource(at: string, shape: Shape, source: Source): void {
-  requireObject(at, source, 'what a rank brings to a round');
-  const { tokens, topkIds, topkWeights, payloads } = source;
-  const routes =
-    requireInteger(`${at}.tokens`, tokens, 0, Math.min(shape.maxTokens, limits.maxTokens)) * shape.topK;
-  requireLong(`${at}.topkIds`, topkIds, Int32Array, routes);
-  if (topkWeights !== undefined) requireLong(`${at}.topkWeights`, topkWeights, Float32Array, routes);
-  requireObject(`${at}.payloads`, payloads, 'rows by name');
-  for (const { name, rowBytes } of shape.payloads) {
-    requireLong(`${at}.payloads.${name}`, payloads[name], Uint8Array, tokens * rowBytes);
-  }
-}
-
-/** Requires that the ranks of a group bring the same. */
-function requireReplicas(shape: Shape, sources: readonly Source[]): void {
-  const { replicas } = sharing(shape);
-  for (const [rank, source] of sources.entries()) {
-    const first = rank - (rank % replicas);
-    if (source === sources[first] || sameBytes(shape, source, sources[first]!)) continue;
-    throw new ArgumentError(
-      `sources[${rank}]`,
-      source,
-      `what rank ${first} brings, which is of the same group`,
-    );
-  }
-}
-
-function sameBytes({ topK, payloads }: Shape, a: Source, b: Source): boolean {
-  const same = (x: Bits = new Uint8Array(), y: Bits = new Uint8Array(), length: number): boolean =>
-    x.subarray(0, length).every((value, i) => Object.is(value, y[i]));
-  const { tokens } = a;
-  return (
-    tokens === b.tokens &&
-    same(a.topkIds, b.topkIds, tokens * topK) &&
-    same(a.topkWeights, b.topkWeights, tokens * topK) &&
-    payloads.every(({ name, rowBytes }) => same(a.payloads[name], b.payloads[name], tokens * rowBytes))
-  );
-}
-
 function requireOutputs(shape: Shape, outputs: readonly Bits[]): void {
   const { ranks, maxTokens, topK, output } = shape;
-  if (!Array.isArray(outputs) || outputs.length !== ranks) {
-    throw new ArgumentError('outputs', outputs, `what the experts of each of ${ranks} ranks wrote`);
-  }
+  requireArray('outputs', outputs, `what the experts of each of ${ranks} ranks wrote`, ranks);
   const rows = sharing(shape).groups * maxTokens * (output.weighting === 'combine' ? topK : 1);
-  const { storage } = dtypes[output.dtype];
   for (let rank = 0; rank < ranks; rank++) {
-    requireLong(`outputs[${rank}]`, outputs[rank], storage, rows * output.hidden);
-  }
-}
-
-/** Requires a typed array of a kind, with so many elements or more. */
-function requireLong(
-  argument: string,
-  value: unknown,
-  kind: { readonly name: string; new (length: number): Bits },
-  length: number,
-): void {
-  if (!(value instanceof kind) || value.length < length) {
-    throw new ArgumentError(argument, value, `a ${kind.name} of at least ${length} elements`);
+    requireBits(`outputs[${rank}]`, output.dtype, outputs[rank], rows * output.hidden);
   }
 }

@@ -1,5 +1,7 @@
 /** What a router means, in the plainest code and in f64: kernels agree with it as far as f32 tells scores apart. */
+import { ArgumentError, requireInteger, requireObject, requireOneOf } from '../errors/index.js';
 import type { MoeModel } from './profiles.js';
+import { limits } from './shape.js';
 
 /** What is added: to logits; and to scores, where experts are chosen, but not in weights. */
 export interface RouterBiases {
@@ -16,13 +18,37 @@ export interface ReferenceRoutes {
   readonly margin: number;
 }
 
+/** What of a model says how its tokens are routed. */
+type Routed = Pick<MoeModel, 'experts' | 'topK' | 'routing'>;
+
+/** Requires that so many experts can be chosen as the model says. */
+export function requireRouting({ experts, topK, routing }: Routed): void {
+  requireInteger('experts', experts, 1, limits.experts);
+  requireInteger('topK', topK, 1, Math.min(experts, limits.topK));
+  requireObject('routing', routing);
+  requireOneOf('routing.scores', routing.scores, ['softmax', 'sigmoid']);
+  if (routing.groups === undefined) return;
+  requireObject('routing.groups', routing.groups);
+  const { count, top } = routing.groups;
+  requireInteger('routing.groups.count', count, 1, 32);
+  requireInteger('routing.groups.top', top, 1, count);
+  if (experts % count !== 0)
+    throw new ArgumentError('routing.groups.count', count, `a divisor of experts, ${experts}`);
+  if ((experts / count) * top < topK)
+    throw new ArgumentError('routing.groups.top', top, `enough groups for ${topK} experts`);
+}
+
 /** The routes of tokens with these logits, `[tokens, experts]`. */
-export function route(
-  { experts, topK, routing }: Pick<MoeModel, 'experts' | 'topK' | 'routing'>,
-  logits: ArrayLike<number>,
-  { bias, correction }: RouterBiases = {},
-): ReferenceRoutes {
-  const tokens = logits.length / experts;
+export function route(model: Routed, logits: ArrayLike<number>, biases: RouterBiases = {}): ReferenceRoutes {
+  requireObject('model', model);
+  requireRouting(model);
+  const { experts, topK, routing } = model;
+  requireNumbers('logits', logits);
+  requireObject('biases', biases);
+  const { bias, correction } = biases;
+  for (const [name, values] of Object.entries({ bias, correction }))
+    if (values !== undefined) requireNumbers(name, values);
+  const tokens = Math.floor(logits.length / experts);
   const topkIds = new Int32Array(tokens * topK).fill(-1);
   const topkWeights = new Float64Array(tokens * topK);
   const { groups = { count: 1, top: 1 } } = routing;
@@ -56,6 +82,13 @@ export function route(
     }
   }
   return { topkIds, topkWeights, margin };
+}
+
+/** Requires numbers, in a typed array or a plain one. */
+function requireNumbers(argument: string, values: ArrayLike<number>): void {
+  const typed = ArrayBuffer.isView(values) && !(values instanceof DataView);
+  if (!typed && !(Array.isArray(values) && values.every((value) => typeof value === 'number')))
+    throw new ArgumentError(argument, values, 'an array of numbers');
 }
 
 /** Indices of all that are numbers, the largest first, of equal ones the smaller index first. */

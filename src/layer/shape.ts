@@ -90,6 +90,11 @@ export function sharing({
   return { replicas, groups: ranks / replicas, turns: maxTokens / replicas };
 }
 
+/** The first rank of a rank's group. */
+export function firstOf({ replicas = 1 }: Pick<Shape, 'replicas'>, rank: number): number {
+  return rank - (rank % replicas);
+}
+
 /** Elements that share one scale when rows travel as e4m3. */
 export const scaleBlock = 128;
 

@@ -1,5 +1,5 @@
 /** A plan carried out on one rank: its memory, its kernels loaded and bound to that memory. */
-import type { Fill, Memory, Stream, Window } from '../device/index.js';
+import type { Fill, MappedMemory, Memory, Stream, Window } from '../device/index.js';
 import {
   type BufferPlan,
   type LoadedStep,
@@ -86,6 +86,10 @@ export class Carried {
     return readFailure(new Uint32Array(bytes.buffer, bytes.byteOffset, length / 4));
   }
 
+  get wireMemory(): { readonly plan: WirePlan; readonly memory: MappedMemory } | null {
+    return this.#wire && { plan: this.plan.wire!, memory: this.#wire.memory };
+  }
+
   /** Why the rank's proxy moves nothing any more. */
   get stopped(): Error | null {
     return this.#wire?.proxy.error ?? null;
@@ -113,7 +117,7 @@ export class Carried {
 
 /** Memory that the network reaches, and the proxy that sees to it. */
 interface Wire {
-  readonly memory: Memory;
+  readonly memory: MappedMemory;
   readonly window: Window;
   readonly proxy: RunningProxy;
 }

@@ -2,9 +2,9 @@
  * Dispatch and combine as a runtime calls them: create an ExpertParallel once for a layer's shape, then, for each
  * round, dispatch, run the experts, combine. Both calls only enqueue: they do not wait, allocate or copy.
  */
-import { type Program, requireStream, type Stream } from '../device/index.js';
+import { type MappedMemory, type Program, requireStream, type Stream } from '../device/index.js';
 import { ArgumentError, DisposedError, HeddleError, RankLostError } from '../errors/index.js';
-import type { Operation, Phase, Tuning } from '../kernels/index.js';
+import type { Operation, Phase, Tuning, WirePlan } from '../kernels/index.js';
 import { type Layer, outputRowBytes } from '../layer/index.js';
 import { World } from '../world/index.js';
 import { requireSameEverywhere } from './agreement.js';
@@ -28,6 +28,14 @@ export interface BenchHandles {
    * come, so two in a row would mistake each other's.)
    */
   endRound(): void;
+  /** What its proxy moves messages of; null where there is none. */
+  readonly wire: WireMemory | null;
+}
+
+/** Memory that the network reaches, and the plan of it. */
+export interface WireMemory {
+  readonly plan: WirePlan;
+  readonly memory: MappedMemory;
 }
 
 export interface BenchLaunch {
@@ -56,6 +64,7 @@ export class ExpertParallel {
       endRound: () => {
         ep.#oldest.stages.reach('combined');
       },
+      wire: ep.#tracks[0]!.carried.wireMemory,
     });
   }
 

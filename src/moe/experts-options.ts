@@ -73,7 +73,7 @@ function mostCapacity(shape: ExpertsShape): number {
   const bytes = [...payloads.map(({ rowBytes }) => rowBytes), outputRowBytes(shape.layer)];
   const units = Math.max(...bytes.map((row) => row / unitBytes[widestUnit(row)]));
   const rows = Math.min(2 ** 31, Math.floor((2 ** 32 - 1) / units));
-  return Math.floor(rows / (rowsOfPlan(shape) / shape.capacity));
+  return Math.floor(rows / rowsOfPlan({ ...shape, capacity: 1 }));
 }
 
 export const notPlanned = (call: string): HeddleError =>

@@ -226,7 +226,7 @@ export class ExpertsPlan {
     throw new ArgumentError('received', `another, given to ${call}`, possible);
   }
 
-  /** For whoever takes `planned` as it is: refuses to go on where there is no plan of `received`. */
+  /** For whoever takes `planned` as it is: refuses to go on where there is no plan of `received`. @internal */
   requirePlanned(call: string, received: Received, stream: Stream): void {
     this.#require(call, received, stream);
     if (!this.#wasPlanned) throw notPlanned(call);

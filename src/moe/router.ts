@@ -7,15 +7,9 @@ import {
   requireStream,
   type Stream,
 } from '../device/index.js';
-import {
-  ArgumentError,
-  DisposedError,
-  requireInteger,
-  requireObject,
-  requireOneOf,
-} from '../errors/index.js';
+import { ArgumentError, DisposedError, requireInteger, requireObject } from '../errors/index.js';
 import { mostRoutedExperts, type RouterShape, routerKernels } from '../kernels/index.js';
-import { limits, type MoeModel } from '../layer/index.js';
+import { limits, type MoeModel, requireRouting } from '../layer/index.js';
 import {
   describe,
   emptyTensor,
@@ -149,18 +143,7 @@ function routerShapeOf(model: RoutedModel, given: RouterWeights): RouterShape {
   requireInteger('hidden', hidden, 8, limits.rowBytes / 2);
   if (hidden % 8 !== 0) throw new ArgumentError('hidden', hidden, 'a multiple of 8');
   requireInteger('experts', experts, 1, mostRoutedExperts);
-  requireInteger('topK', topK, 1, Math.min(experts, limits.topK));
-  requireObject('routing', routing);
-  requireOneOf('routing.scores', routing.scores, ['softmax', 'sigmoid']);
-  if (routing.groups !== undefined) {
-    const { count, top } = routing.groups;
-    requireInteger('routing.groups.count', count, 1, 32);
-    requireInteger('routing.groups.top', top, 1, count);
-    if (experts % count !== 0)
-      throw new ArgumentError('routing.groups.count', count, `a divisor of experts, ${experts}`);
-    if ((experts / count) * top < topK)
-      throw new ArgumentError('routing.groups.top', top, `enough groups for ${topK} experts`);
-  }
+  requireRouting(model);
   requireObject('router', given);
   requireWeightTensor('router.weights', given.weights, ['bf16', 'f32'], [experts, hidden]);
   for (const name of ['bias', 'correction'] as const) {

@@ -1,7 +1,7 @@
 /** Routes drawn as a law says: what the closed form has as expectations (routing.ts), token by token. */
 
-import type { Profile } from '../layer/index.js';
-import { firstOf, makeAllRoutes, type Random, type RouterLaw, random } from '../testing/index.js';
+import { firstOf, type Profile } from '../layer/index.js';
+import { makeAllRoutes, type Random, type RouterLaw, random } from '../testing/index.js';
 import { nodesOf, type Place, placed, type RoutingLaw, weightsFor } from './routing.js';
 
 /** [source][token]: its experts. The ranks of a group bring the same. */

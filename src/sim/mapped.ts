@@ -1,5 +1,5 @@
 /** Simulated mapped memory: the host's accesses are the machine's business, as kernels wait for what hosts store. */
-import { type HostView, requireWithin, wordAt } from '../device/index.js';
+import { type HostView, requireBytes, requireWord, wordAt } from '../device/index.js';
 import type { Order } from '../lang/index.js';
 import type { Engine } from './engine.js';
 import type { SimBuffer } from './memory.js';
@@ -32,19 +32,20 @@ export class SimHostView implements HostView {
 
   store(offset: number, value: number, order: Order = 'release'): void {
     const at = wordAt(offset, this.#buffer.bytes);
+    requireWord(value);
     this.#accessed('store', order, offset, 4);
     this.#buffer.i32[at] = value;
     this.#wrote(offset, 4);
   }
 
   read(offset: number, into: Uint8Array): void {
-    requireWithin(offset, into.length, this.#buffer.bytes);
+    requireBytes(offset, into, this.#buffer.bytes);
     this.#accessed('read', 'weak', offset, into.length);
     into.set(this.#buffer.u8.subarray(offset, offset + into.length));
   }
 
   write(offset: number, from: Uint8Array): void {
-    requireWithin(offset, from.length, this.#buffer.bytes);
+    requireBytes(offset, from, this.#buffer.bytes);
     this.#accessed('write', 'weak', offset, from.length);
     this.#buffer.u8.set(from, offset);
     this.#wrote(offset, from.length);

@@ -1,11 +1,16 @@
 /** Comparing a run with the reference: bit by bit, and how far off where bits differ. */
+import { ArgumentError, requireArray, requireInteger, requireObject, requireText } from '../errors/index.js';
 import {
   type Bits,
   type Dtype,
   type FloatDtype,
+  floatDtypes,
   isFloat,
   type ReferenceReceived,
   reference,
+  requireBits,
+  requireDtype,
+  requireShape,
   type Shape,
   type Source,
   sharing,
@@ -28,9 +33,11 @@ export interface Comparison {
 export const nothingCompared: Comparison = { compared: 0, different: 0, maxAbsError: 0 };
 
 /** Several comparisons as one. */
-export function mergeComparisons(comparisons: Iterable<Comparison>): Comparison {
+export function mergeComparisons(comparisons: readonly Comparison[]): Comparison {
+  requireArray('comparisons', comparisons);
   let merged = nothingCompared;
-  for (const next of comparisons) {
+  for (const [i, next] of comparisons.entries()) {
+    requireComparison(`comparisons[${i}]`, next);
     const first = merged.first ?? next.first;
     merged = {
       compared: merged.compared + next.compared,
@@ -42,13 +49,19 @@ export function mergeComparisons(comparisons: Iterable<Comparison>): Comparison 
   return merged;
 }
 
+function requireComparison(argument: string, of: Comparison): void {
+  requireObject(argument, of, 'what a comparison found');
+  for (const name of ['compared', 'different', 'maxAbsError'] as const)
+    if (typeof of[name] !== 'number') throw new ArgumentError(`${argument}.${name}`, of[name], 'a number');
+}
+
 /** Compares stored elements. `what` and `columns` make the position readable. */
 export function compareBits(
   what: string,
   dtype: Dtype,
   actual: Bits,
   expected: Bits,
-  columns = expected.length,
+  columns?: number,
 ): Comparison {
   return compareElements(what, dtype, actual, expected, columns, () => false);
 }
@@ -62,9 +75,11 @@ export function compareClosely(
   dtype: FloatDtype,
   actual: Bits,
   expected: Bits,
-  columns = expected.length,
+  columns?: number,
   part = 2 ** -9,
 ): Comparison {
+  requireDtype('dtype', dtype, floatDtypes);
+  if (typeof part !== 'number') throw new ArgumentError('part', part, 'a number, such as 2 ** -9');
   const largest = toF32(dtype, expected).reduce((most, x) => Math.max(most, Math.abs(x)), 0);
   const near = (is: number, wanted: number) =>
     Math.abs(is - wanted) <= 2 ** -7 * Math.abs(wanted) + part * largest;
@@ -76,9 +91,14 @@ function compareElements(
   dtype: Dtype,
   actual: Bits,
   expected: Bits,
-  columns: number,
+  columns: number | undefined,
   near: (is: number, wanted: number) => boolean,
 ): Comparison {
+  requireText('what', what);
+  requireDtype('dtype', dtype);
+  requireBits('actual', dtype, actual, 0);
+  requireBits('expected', dtype, expected, 0);
+  if (columns !== undefined) requireInteger('columns', columns, 1, Number.MAX_SAFE_INTEGER);
   if (actual.length !== expected.length) {
     return {
       compared: expected.length,
@@ -98,7 +118,10 @@ function compareElements(
     maxAbsError = Math.max(maxAbsError, Number.isNaN(error) ? Number.POSITIVE_INFINITY : error);
     if (near(is, wanted)) continue;
     different++;
-    const position = columns === expected.length ? `${i}` : `${Math.floor(i / columns)}, ${i % columns}`;
+    const position =
+      columns === undefined || columns === expected.length
+        ? `${i}`
+        : `${Math.floor(i / columns)}, ${i % columns}`;
     first ??= `${what}[${position}] is ${show(is)}, expected ${show(wanted)}`;
   }
   return { compared: expected.length, different, maxAbsError, ...(first === undefined ? {} : { first }) };
@@ -119,6 +142,8 @@ export function compareReceived(
   actual: Delivered,
 ): Comparison {
   const expected = reference.dispatch(shape, sources, rank);
+  requireObject('actual', actual, 'what a rank received');
+  requireObject('actual.payloads', actual.payloads, 'rows by name');
   const at = `rank ${rank}: `;
   const found = [compareBits(`${at}experts`, 'i32', actual.experts, expected.experts, shape.topK)];
   if (actual.weights) {
@@ -144,6 +169,8 @@ export function compareReceived(
 
 /** Compares the rows that a rank got back from combine, `[tokens, hidden]`, with the reference's. */
 export function compareCombined(shape: Shape, rank: number, actual: Bits, expected: Bits): Comparison {
+  requireShape(shape);
+  requireInteger('rank', rank, 0, shape.ranks - 1);
   return compareBits(`rank ${rank}: out`, shape.output.dtype, actual, expected, shape.output.hidden);
 }
 

@@ -9,14 +9,18 @@ import type { IrModule } from '../lang/index.js';
 import {
   type Bits,
   bitsArray,
+  bitsOf,
+  dtypes,
   expertsOf,
   fromF32,
   type ReferenceReceived,
+  requireBits,
+  requireShape,
   type Shape,
   sharing,
   toF32,
 } from '../layer/index.js';
-import { bytesOf, ExpertParallel } from '../moe/index.js';
+import { bytesOf, ExpertParallel, type Received } from '../moe/index.js';
 import { World } from '../world/index.js';
 import { random } from './random.js';
 
@@ -52,7 +56,7 @@ export class ExampleExperts {
     ep: ExpertParallel,
     stream: Stream,
     spread?: ExampleExpertsOptions,
-    received = ep.received,
+    view?: Received,
   ): Promise<ExampleExperts> {
     if (!(world instanceof World)) throw new ArgumentError('world', world, 'the world of the layer');
     if (!(ep instanceof ExpertParallel)) throw new ArgumentError('ep', ep, 'an ExpertParallel');
@@ -61,7 +65,9 @@ export class ExampleExperts {
     requireObject('options', options);
     // The kernel is made for so many threads.
     requireInteger('options.threads', options.threads, 1, 1024);
-    const { shape } = ep;
+    const { shape, received: own } = ep;
+    const received = view ?? own;
+    if (!ep.views.includes(received)) throw new ArgumentError('received', received, 'one of ep.views');
     const { first, count } = expertsOf(shape, world.rank);
     const x = received.payloads[exampleInput];
     if (x === undefined || x.dtype !== shape.output.dtype || x.shape[2] !== shape.output.hidden) {
@@ -108,14 +114,19 @@ export class ExampleExperts {
  * `[sources, maxTokens, topK, hidden]` where combine applies the weights.
  */
 export function exampleOutput(shape: Shape, received: ReferenceReceived, weights = true): Bits {
+  requireShape(shape);
+  requireObject('received', received, 'what a rank received');
   const { topK, output } = shape;
   const slots = slotsOf(shape);
   const { hidden, dtype } = output;
   const perRoute = output.weighting === 'combine';
   const plane = bitsArray(dtype, slots * hidden * (perRoute ? topK : 1));
+  requireBits('received.experts', 'i32', received.experts, slots * topK);
+  if (weights) requireBits('received.weights', 'f32', received.weights, slots * topK);
+  requireObject('received.payloads', received.payloads, 'rows by name');
   const bytes = received.payloads[exampleInput]!;
-  const length = slots * hidden;
-  const x = new (plane.constructor as typeof Uint16Array)(bytes.buffer, bytes.byteOffset, length);
+  requireBits(`received.payloads.${exampleInput}`, 'u8', bytes, slots * hidden * dtypes[dtype].size);
+  const x = bitsOf(dtype, bytes);
   for (let slot = 0; slot < slots; slot++) {
     const routes = Array.from({ length: topK }, (_, k) => slot * topK + k).filter(
       (route) => received.experts[route]! >= 0,

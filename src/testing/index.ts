@@ -23,10 +23,6 @@ export {
 export { readBits } from '../moe/index.js';
 export * from './compare.js';
 export * from './example-experts.js';
-export * from './expert-mlp.js';
-export * from './expert-rows.js';
-export * from './moe-layer.js';
 export * from './random.js';
 export * from './rounds.js';
-export * from './routed.js';
 export * from './routes.js';

@@ -3,7 +3,19 @@
  * the demo shows, the check runs under many schedules, and the tests run in many shapes.
  */
 import type { Stream } from '../device/index.js';
-import { type Bits, dtypes, reference, type Shape, type Source } from '../layer/index.js';
+import { ArgumentError, requireArray, requireObject } from '../errors/index.js';
+import {
+  type Bits,
+  dtypes,
+  firstOf,
+  floatDtypes,
+  reference,
+  requireDtype,
+  requireShape,
+  requireSources,
+  type Shape,
+  type Source,
+} from '../layer/index.js';
 import {
   bytesOf,
   ExpertParallel,
@@ -14,7 +26,7 @@ import {
   row,
   tensorFrom,
 } from '../moe/index.js';
-import type { World } from '../world/index.js';
+import { World } from '../world/index.js';
 import {
   type Comparison,
   compareCombined,
@@ -29,7 +41,7 @@ import {
   exampleOutput,
 } from './example-experts.js';
 import { OtherWork } from './other-work.js';
-import { firstOf, makeAllRoutes, type RoutesOptions, randomBytes, randomElements } from './routes.js';
+import { makeAllRoutes, type RoutesOptions, randomBytes, randomElements } from './routes.js';
 
 /** A layer whose experts are the example experts. */
 export interface RoundsShape {
@@ -48,9 +60,13 @@ export interface RoundsShape {
 }
 
 /** The shape in the words of the reference: payloads `x`, `p1`, `p2` … */
-export function shapeOfRounds({ hidden, dtype, extra = [], ...rest }: RoundsShape): Shape {
+export function shapeOfRounds(of: RoundsShape): Shape {
+  requireObject('of', of);
+  const { hidden, dtype, extra = [], ...rest } = of;
+  requireDtype('dtype', dtype, floatDtypes);
+  requireArray('extra', extra);
   const { ranks, experts, topK, maxTokens, replicas, weighting, wire, sum } = rest;
-  return {
+  return requireShape({
     ranks,
     experts,
     topK,
@@ -61,7 +77,7 @@ export function shapeOfRounds({ hidden, dtype, extra = [], ...rest }: RoundsShap
       ...extra.map((rowBytes, i) => ({ name: `p${i + 1}`, rowBytes })),
     ],
     output: { dtype, hidden, ...(weighting && { weighting }), ...(wire && { wire }), ...(sum && { sum }) },
-  };
+  });
 }
 
 /** What all ranks bring to one round: `tokens[rank]`, or as many from each. */
@@ -71,6 +87,7 @@ export function makeSources(
   seed: number,
   options: RoutesOptions = {},
 ): Source[] {
+  requireShape(shape);
   const { dtype, hidden } = shape.output;
   return makeAllRoutes(shape, tokens, seed, options).map((routes, rank) => ({
     ...routes,
@@ -89,6 +106,8 @@ export function makeSources(
 
 /** What every rank gets back from a round, according to the reference; `nodes`: inside how many rows are summed first. */
 export function expectedRound(shape: Shape, sources: readonly Source[], weights = true, nodes = 1): Bits[] {
+  requireShape(shape);
+  requireSources('sources', shape, sources);
   // Rank after rank: one rank's received planes at a time are enough.
   const outputs = sources.map((_, rank) =>
     exampleOutput(shape, reference.dispatch(shape, sources, rank), weights),
@@ -129,6 +148,9 @@ export async function runRounds(
   rounds: readonly (readonly Source[])[],
   options: RoundsOptions = {},
 ): Promise<RoundsResult> {
+  if (!(world instanceof World)) throw new ArgumentError('world', world, 'one that runs');
+  requireRounds(shape, rounds);
+  requireObject('options', options);
   const { experts: expertsOptions, inspect = false, graph = false, ...features } = options;
   const ep = await ExpertParallel.create(world, layerOf(shape, features));
   const stream = world.device.createStream();
@@ -151,6 +173,13 @@ export async function runRounds(
   return result;
 }
 
+/** Requires what each rank brings to each round. */
+function requireRounds(shape: Shape, rounds: readonly (readonly Source[])[]): void {
+  requireShape(shape);
+  requireArray('rounds', rounds);
+  for (const [n, sources] of rounds.entries()) requireSources(`rounds[${n}]`, shape, sources);
+}
+
 /** The options that make an ExpertParallel of this shape. */
 export function layerOf(
   shape: Shape,
@@ -159,6 +188,8 @@ export function layerOf(
     'family' | 'weights' | 'counts' | 'tuning' | 'waitMs' | 'split' | 'rounds'
   > = {},
 ): ExpertParallelOptions {
+  requireShape(shape);
+  requireObject('features', features);
   const { experts, topK, maxTokens, replicas, payloads, output } = shape;
   return {
     experts,
@@ -367,6 +398,15 @@ export function compareRounds(
   results: readonly RoundsResult[],
   expected: readonly (readonly Bits[])[],
 ): Comparison {
+  requireRounds(shape, rounds);
+  requireArray('results', results, `what each of ${shape.ranks} ranks has`, shape.ranks);
+  for (const [rank, result] of results.entries()) {
+    requireObject(`results[${rank}]`, result, 'what a rank has after its rounds');
+    requireArray(`results[${rank}].out`, result.out);
+    requireArray(`results[${rank}].received`, result.received);
+  }
+  requireArray('expected', expected, `the rows of ${rounds.length} rounds`, rounds.length);
+  for (const [n, rows] of expected.entries()) requireArray(`expected[${n}]`, rows, 'rows by rank');
   return mergeComparisons(
     rounds.flatMap((sources, n) =>
       results.flatMap(({ out, received }, rank) => [

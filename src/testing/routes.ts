@@ -4,6 +4,7 @@ import {
   type Bits,
   bitsArray,
   expertsOf,
+  firstOf,
   floatDtypes,
   fromF32,
   limits,
@@ -130,10 +131,6 @@ export function makeAllRoutes(
     );
   });
 }
-
-/** The first rank of a rank's group. */
-export const firstOf = ({ replicas = 1 }: Pick<Shape, 'replicas'>, rank: number): number =>
-  rank - (rank % replicas);
 
 /** Fills a token's ids. */
 type Choose = (token: number, ids: Int32Array) => void;

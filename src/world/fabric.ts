@@ -1,16 +1,23 @@
-import { ArgumentError, RankLostError } from '../errors/index.js';
+import {
+  ArgumentError,
+  RankLostError,
+  requireArray,
+  requireFunction,
+  requireInteger,
+  requireObject,
+} from '../errors/index.js';
 import {
   type Peer,
   type PeerGroup,
   PeerLostError,
   Region,
   type RemoteRegion,
-  type TransferEngine,
+  TransferEngine,
 } from '../fabric/index.js';
 import type { Group } from './group.js';
 
 /** What connecting needs of a group. */
-type FabricGroup = Pick<Group, 'rank' | 'allGather' | 'barrier' | 'onRankLost'>;
+type FabricGroup = Pick<Group, 'rank' | 'ranks' | 'allGather' | 'barrier' | 'onRankLost'>;
 
 /** A region of every rank, ready to be written to. */
 export interface FabricRegions {
@@ -31,6 +38,11 @@ export async function connectFabric(
   engine: TransferEngine,
   reach?: readonly number[],
 ): Promise<FabricConnection> {
+  requireObject('group', group, 'a group: world.group');
+  for (const method of ['allGather', 'barrier', 'onRankLost'] as const)
+    requireFunction(`group.${method}`, group[method], 'the method of a group');
+  if (!(engine instanceof TransferEngine)) throw new ArgumentError('engine', engine, 'a TransferEngine');
+  if (reach !== undefined) requireReach(reach, group.ranks);
   const addresses = await group.allGather(engine.address, 'the fabric: addresses');
   const peers = addresses.map((address, rank) =>
     rank === group.rank || reach?.includes(rank) === false
@@ -40,6 +52,12 @@ export async function connectFabric(
   // Nobody writes before everybody knows everybody: some providers drop what comes from strangers.
   await group.barrier('the fabric: peers');
   return new FabricConnection(group, engine, peers);
+}
+
+/** Requires ranks of a group. */
+export function requireReach(reach: readonly number[], ranks: number): void {
+  requireArray('reach', reach, 'an array of ranks');
+  for (const rank of reach) requireInteger('reach', rank, 0, ranks - 1);
 }
 
 /** The ranks of a group as peers of an engine. */

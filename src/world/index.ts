@@ -8,7 +8,7 @@ export { Launch, type LaunchOptions, type LaunchResult, type RankResult } from '
 export { LocalGroup } from './local-group.js';
 export { type JoinOptions, ProcessGroup } from './process-group.js';
 export type { FabricOptions } from './proxy/network.js';
-export type { ProxyMaker, ProxyParts, ProxyProgram } from './proxy/program.js';
+export { type ProxyMaker, type ProxyParts, type ProxyProgram, proxyMaker } from './proxy/program.js';
 export type { ProxyOptions, RunningProxy } from './proxy/start.js';
 export { launchReporting } from './report-lines.js';
 export { evenNodes, type Topology, topologyOf } from './topology.js';

@@ -2,6 +2,7 @@ import {
   ArgumentError,
   DisposedError,
   RankLostError,
+  requireArray,
   requireFunction,
   requireInteger,
   requireText,
@@ -89,9 +90,10 @@ export abstract class Member implements Group {
 
   accuse(ranks: readonly number[], reason: string): void {
     requireText('reason', reason);
+    requireArray('ranks', ranks, 'an array of ranks');
     for (const rank of ranks) requireInteger('ranks', rank, 0, this.ranks - 1);
     if (this.#disposal) throw new DisposedError(`rank ${this.rank}'s group`);
-    this.giveUp(ranks, reason);
+    this.giveUp(ranks, `rank ${this.rank} says: ${reason}`);
   }
 
   dispose(): Promise<void> {

@@ -107,11 +107,10 @@ export class ProcessGroup extends Member {
    * Rank 0 hosts the rendezvous, unless the launcher does.
    */
   static async join(options: JoinOptions = {}): Promise<ProcessGroup> {
-    requireObject('options', options);
+    const place = findPlace(options);
     const { timeoutMs = DEFAULT_TIMEOUT_MS, lossTimeoutMs = DEFAULT_LOSS_TIMEOUT_MS } = options;
     requireInteger('timeoutMs', timeoutMs, 1, LONGEST_TIMEOUT_MS);
     requireInteger('lossTimeoutMs', lossTimeoutMs, 1, LONGEST_TIMEOUT_MS);
-    const place = findPlace(options);
     requireSecret(place.address.host, place.secret);
     const hosts = place.rank === 0 && !place.hosted;
     const rendezvous = hosts ? await Rendezvous.listen(place) : undefined;
@@ -209,6 +208,7 @@ export class ProcessGroup extends Member {
 
 /** The options' place, and the environment's where it is needed. */
 export function findPlace(options: JoinOptions): Place {
+  requireObject('options', options);
   const { rank, ranks, localRank, node, address, world, secret, hosted, environment } = options;
   if (environment !== undefined) requireObject('environment', environment, 'variables by name');
   const where = address === undefined ? undefined : parseAddress('address', address);

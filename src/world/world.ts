@@ -26,6 +26,7 @@ import {
   type ProxyOptions,
   type ProxyStarter,
   type RunningProxy,
+  requireProxyOptions,
 } from './proxy/start.js';
 import { joinSimulated } from './simulated-node.js';
 import { allocateSymmetric, joinNvshmem } from './symmetric.js';
@@ -260,6 +261,7 @@ export class World {
    * thread, beside a simulated one the machine gives it turns.
    */
   async startProxy(options: ProxyOptions): Promise<RunningProxy> {
+    requireProxyOptions(options, this.ranks);
     const proxy = await this.#host.startProxy(this.group, options);
     this.#proxies.push(proxy);
     return proxy;

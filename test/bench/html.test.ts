@@ -6,6 +6,8 @@ import {
   type BenchReport,
   htmlReport,
   kernelLines,
+  type Point,
+  type Row,
   rowOf,
   spreadLines,
   tableHead,
@@ -49,6 +51,46 @@ describe('the HTML report', () => {
     }
     for (const text of ['4 × NVIDIA H200', '2026-11-20', '0123456789ab', 'NCCL 2.28.7', 'made up'])
       expect(page).toContain(text);
+  });
+
+  it('shows a round between nodes beside the network alone', () => {
+    const [point] = report.points as [Point];
+    const row = (subject: Row['subject'], time: number, ofCeiling: number | null): Row => {
+      const rest = { spread: null, derived: null, physical: null, logical: null, overNccl: null };
+      return { subject, phase: 'both', time, ofCeiling, ...rest };
+    };
+    const sent = { messages: 4, bytes: 2500 };
+    const between = { rows: 12, dispatch: 1, combine: 1 };
+    const apart: BenchReport = {
+      ...report,
+      method: { ...report.method, nodes: 2 },
+      points: [
+        {
+          ...{ ...point, tokens: 8, bytes: { ...point.bytes, between } },
+          network: { dispatch: sent, combine: sent },
+          rows: [row('heddle', 55, 0.8), row('network', 44, null)],
+        },
+      ],
+    };
+    const columns = (line: string) => line.trim().split(/ {2,}/);
+    expect(columns(tableHead(apart))).toEqual([
+      ...['tokens', 'both µs', 'p10–p90', 'network µs', '× network'],
+      ...['messages a rank', 'network KB a rank', 'network rows a token'],
+    ]);
+    expect(columns(tableLine(apart, apart.points[0]!))).toEqual([
+      '8',
+      '55.00',
+      '–',
+      '44.00',
+      '1.25',
+      '8.0',
+      '5.0',
+      '1.50',
+    ]);
+    const other = htmlReport(apart);
+    for (const text of ['× network', '>1.25</td>', 'The network alone:', 'ceiling: the network alone'])
+      expect(other).toContain(text);
+    for (const text of ['NCCL sparse, µs', 'data-chart="bandwidth"']) expect(other).not.toContain(text);
   });
 
   it.each([240, 400, 1100])('labels ticks that have room, in %i pixels', (width) => {

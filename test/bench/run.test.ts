@@ -47,12 +47,20 @@ describe('a run on the simulator', () => {
       workload: { ...plan.workload, ranks: 4 },
       ...{ nodes: 2, tokens: [3] },
     });
-    const { between } = report.points[0]!.bytes;
+    const [{ bytes, network, tuning }] = report.points as [Point];
+    const { between } = bytes;
     expect(between.rows).toBeGreaterThan(0);
     expect(between.rows).toBeLessThanOrEqual(3);
     expect(between).toMatchObject({ dispatch: between.rows * (64 + 4), combine: between.rows * 64 * 2 });
     expect(tableHead(report)).not.toContain('NVLink KB');
-    expect(tableHead(report)).toMatch(/ network KB a rank +network rows a token$/);
+    // A message of dispatch has a header, and ids and weights of its chunk; rows are padded to 16 bytes.
+    const routes = Math.ceil(((tuning.dispatch!.chunk as number) * 2 * 4) / 16) * 16;
+    expect(network!.dispatch.bytes).toBe(
+      network!.dispatch.messages * (16 + 2 * routes) + between.rows * (64 + 16),
+    );
+    expect(network!.combine.bytes).toBe(network!.combine.messages * 16 + between.rows * 64 * 2);
+    expect([network!.dispatch.messages, network!.combine.messages]).toEqual([1, 1]);
+    expect(tableHead(report)).toMatch(/ messages a rank +network KB a rank +network rows a token$/);
     expect(tableLine(report, report.points[0]!)).toMatch(new RegExp(` ${(between.rows / 3).toFixed(2)}$`));
     expect(htmlReport(report)).toContain('network rows a token');
   });

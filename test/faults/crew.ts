@@ -7,6 +7,13 @@ import type { Case, Report } from './cases.js';
 
 type Said = 'here' | { readonly reports: readonly Report[] } | { readonly failed: unknown };
 
+/** A process failed in what comes before the fall, which is to go well. */
+export class EarlyFailure extends Error {
+  constructor(thrown: unknown) {
+    super(`a process failed before the fall: ${JSON.stringify(thrown)}`);
+  }
+}
+
 export class Crew {
   readonly #members: ChildProcess[] = [];
   readonly #under: (process: number) => readonly string[];
@@ -31,7 +38,7 @@ export class Crew {
       said.map(async (one) => {
         const what = await one;
         if (what === undefined || what === 'here') return undefined;
-        if ('failed' in what) throw new Error(`a process failed: ${JSON.stringify(what.failed)}`);
+        if ('failed' in what) throw new EarlyFailure(what.failed);
         return what.reports;
       }),
     );

@@ -5,14 +5,17 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { ProviderName } from '../../src/fabric/index.js';
 import { createHosts, type Hosts, whyNoHosts } from '../fabric/hosts.js';
-import { type Case, faults, points, type Report } from './cases.js';
-import { Crew } from './crew.js';
+import { type Case, type Fault, faults, points, type Report } from './cases.js';
+import { Crew, EarlyFailure } from './crew.js';
 
 const noHosts = whyNoHosts();
 
-const waitMs = 3000;
-/** The network's own time-out is half of it; the rest is for a busy machine. What hangs takes for ever. */
-const mostMs = 3 * waitMs;
+/** Where only a time-out tells: the network's own is half of it. */
+const shortMs = 3000;
+/** Where all must be well, or a loss is told without a time-out: nothing that a busy machine reaches. */
+const longMs = 30_000;
+/** Within it every loss is told; the rest of it is for a busy machine. */
+const mostMs = 3 * shortMs;
 const providers: readonly ProviderName[] = ['tcp;ofi_rxm', 'udp;ofi_rxd'];
 const families = ['hybrid', 'portable'] as const;
 const shapes = [
@@ -31,6 +34,12 @@ const table = points.flatMap((point, p) =>
     process: (f + p) % 4 === 0 ? 0 : 1,
   })),
 );
+
+/** Whether its end, or the first write that is refused, tells of it. Over udp nothing refuses a write. */
+const isToldAtOnce = (fault: Fault, provider: ProviderName): boolean =>
+  fault === 'killed' ||
+  fault === 'left by its proxy' ||
+  (fault === 'robbed of its memory' && provider === 'tcp;ofi_rxm');
 
 /** The table's cases of a provider, and that all is well without a fault. */
 export function testFaults(provider: ProviderName): void {
@@ -61,7 +70,7 @@ export function testFaults(provider: ProviderName): void {
     it.each(shapes.flatMap((shape) => families.map((family) => ({ family, shape, ...shape }))))(
       'end rounds of $family well, $processes nodes of $ranksHere',
       async ({ family, shape }) => {
-        const said = await crew.run(caseOf({ family, shape, waitMs: 10 * waitMs, fall: null }));
+        const said = await crew.run(caseOf({ family, shape, waitMs: longMs, fall: null }));
         const reports = said.flatMap((of) => of ?? []);
         expect(reports).toHaveLength(shape.processes * shape.ranksHere);
         for (const { first, wrong } of reports) expect({ first, wrong }).toEqual({ first: null, wrong: 0 });
@@ -73,14 +82,24 @@ export function testFaults(provider: ProviderName): void {
       'survive that one is $fault in $point, of $family, and name it',
       async ({ fault, point, family, shape, process }) => {
         const fall = { process, fault, point, cut: hosts?.cutCommand(process) ?? [] };
-        const said = await crew.run(caseOf({ family, shape, waitMs, fall }));
-        if (fault === 'cut off') hosts!.mend(process);
+        const run = (waitMs: number) =>
+          crew.run(caseOf({ family, shape, waitMs, fall })).finally(() => hosts?.mend(process));
+        const said = isToldAtOnce(fault, provider)
+          ? await run(longMs)
+          : // A busy machine may reach the short time-out in the rounds before the fall: they say nothing, and all is done again.
+            ((await run(shortMs).catch(onlyEarly)) ?? (await run(shortMs)));
         // It ends too, whatever it thinks.
         if (fault !== 'cut off') expect(said[process] === undefined).toBe(fault === 'killed');
         expectNamed(said, process, shape);
       },
     );
   });
+}
+
+/** Passes over what failed before the fall. */
+function onlyEarly(error: unknown): null {
+  if (error instanceof EarlyFailure) return null;
+  throw error;
 }
 
 /** Every rank of the others was told a rank of the victim's process, in which operation and when, in time, and stays told. */

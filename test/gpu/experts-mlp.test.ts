@@ -3,16 +3,8 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { type Layer, reference } from '../../src/layer/index.js';
 import type { ExpertsPlanOptions, Gemm } from '../../src/moe/index.js';
-import {
-  compareMlp,
-  makeMlp,
-  makeSources,
-  placeReceived,
-  type RoundsShape,
-  type RoutesOptions,
-  runMlp,
-  shapeOfRounds,
-} from '../../src/testing/index.js';
+import { makeSources, type RoundsShape, type RoutesOptions, shapeOfRounds } from '../../src/testing/index.js';
+import { compareMlp, makeMlp, placeReceived, runMlp } from '../../src/trials/index.js';
 import { World } from '../../src/world/index.js';
 import { needs } from './machine.js';
 

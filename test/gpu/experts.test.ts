@@ -3,14 +3,8 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { type Layer, reference } from '../../src/layer/index.js';
 import type { ExpertsPlanOptions } from '../../src/moe/index.js';
-import {
-  comparePlan,
-  makeSources,
-  placeReceived,
-  type RoundsShape,
-  runPlan,
-  shapeOfRounds,
-} from '../../src/testing/index.js';
+import { makeSources, type RoundsShape, shapeOfRounds } from '../../src/testing/index.js';
+import { comparePlan, placeReceived, runPlan } from '../../src/trials/index.js';
 import { World } from '../../src/world/index.js';
 import { needs } from './machine.js';
 

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { type MoeModel, profiles } from '../../src/layer/index.js';
 import type { MoeLayerOptions } from '../../src/moe/index.js';
-import { compareLayer, makeLayer, plainLayer, runLayer } from '../../src/testing/index.js';
+import { compareLayer, makeLayer, plainLayer, runLayer } from '../../src/trials/index.js';
 import { World } from '../../src/world/index.js';
 import { needs } from './machine.js';
 

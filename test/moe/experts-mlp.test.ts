@@ -14,17 +14,13 @@ import {
 import { formatFinding, SimMachine } from '../../src/sim/index.js';
 import {
   compareClosely,
-  compareMlp,
-  inE4m3,
-  makeMlp,
   makeSources,
-  placeReceived,
   type RoundsShape,
   type RoutesOptions,
   randomElements,
-  runMlp,
   shapeOfRounds,
 } from '../../src/testing/index.js';
+import { compareMlp, inE4m3, makeMlp, placeReceived, runMlp } from '../../src/trials/index.js';
 import { World } from '../../src/world/index.js';
 
 const shape: RoundsShape = { ranks: 2, experts: 6, topK: 3, maxTokens: 12, hidden: 64, dtype: 'bf16' };

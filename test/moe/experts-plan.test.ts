@@ -24,15 +24,13 @@ import {
 } from '../../src/moe/index.js';
 import { formatFinding, SimMachine } from '../../src/sim/index.js';
 import {
-  comparePlan,
   layerOf,
   makeSources,
-  placeReceived,
   type RoundsShape,
   type RoutesOptions,
-  runPlan,
   shapeOfRounds,
 } from '../../src/testing/index.js';
+import { comparePlan, placeReceived, runPlan } from '../../src/trials/index.js';
 import { World } from '../../src/world/index.js';
 
 const small: RoundsShape = {

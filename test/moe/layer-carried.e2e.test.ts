@@ -6,7 +6,7 @@ import {
   type LayerRun,
   makeLayer,
   plainLayer,
-} from '../../src/testing/index.js';
+} from '../../src/trials/index.js';
 import { deep, forwards, type How, plain } from './layers.js';
 
 const deepInputs = makeLayer(deep, [3, 2], 1);

@@ -2,7 +2,7 @@
 import type { MoeModel } from '../../src/layer/index.js';
 import type { MoeLayerOptions } from '../../src/moe/index.js';
 import { formatFinding, SimMachine } from '../../src/sim/index.js';
-import { type LayerInputs, runLayer } from '../../src/testing/index.js';
+import { type LayerInputs, runLayer } from '../../src/trials/index.js';
 import { World } from '../../src/world/index.js';
 
 /** DeepSeek-V3's in small: groups, a correction, a shared expert. */

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { describe, expect, it, test } from 'vitest';
 import { profiles } from '../../src/layer/index.js';
 import { emptyTensor, MoeLayer, type MoeLayerOptions, type Tensor } from '../../src/moe/index.js';
-import { type LayerInputs, makeLayer, placeWeights, runLayer } from '../../src/testing/index.js';
+import { type LayerInputs, makeLayer, placeWeights, runLayer } from '../../src/trials/index.js';
 import { World } from '../../src/world/index.js';
 import { deep, plain } from './layers.js';
 

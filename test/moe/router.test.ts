@@ -10,7 +10,7 @@ import {
   type RoutedOptions,
   routedTolerance,
   runRouter,
-} from '../../src/testing/index.js';
+} from '../../src/trials/index.js';
 import { World } from '../../src/world/index.js';
 
 const softmax: Routing = { scores: 'softmax', normalise: true, scale: 1 };

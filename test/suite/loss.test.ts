@@ -248,6 +248,37 @@ it('a rank whose program throws is lost to the others, and what it threw is what
   expect(((errors[0]!.cause as RankLostError).cause as Error).message).toContain('rank 1 falls');
 });
 
+/** Of each rank of 2 nodes of 2: who waits for it, its neighbour and its rail's, and in what. */
+const missed = ['dispatch', 'combine'].flatMap((operation) =>
+  [0, 1, 2, 3].map((late) => [late, operation] as const),
+);
+
+it.each(missed)(
+  'rank %i of 2 nodes of 2 is named by those that wait for it in %s, whatever they do next',
+  async (late, operation) => {
+    const errors: RankLostError[] = [];
+    await World.local({ ranks: 4, nodes: 2, device: 'sim' }, async (world) => {
+      const { ep, stream, dispatch, combine } = await prepare(world, rails);
+      if (operation === 'combine') {
+        dispatch();
+        await ep.synchronize(stream);
+      }
+      await world.barrier('one stays behind');
+      if (world.rank !== late) {
+        if (operation === 'dispatch') dispatch();
+        combine();
+        dispatch();
+        combine();
+        errors[world.rank] = await ep.synchronize(stream).catch((error) => error);
+      }
+      await world.barrier('the others have given up');
+      await ep.dispose();
+    });
+    const named = summary([errors[late ^ 1]!, errors[late ^ 2]!]);
+    expect(named).toEqual([`${late} ${operation} 1`, `${late} ${operation} 1`]);
+  },
+);
+
 /** To the first expert of the victim. */
 const toVictim: Brought = {
   topkIds: Int32Array.of(2, -1, -1),

@@ -160,12 +160,12 @@ describe.each(makers)('$name', ({ make }) => {
       const losses = groups.map(lossAt);
       groups[0]!.accuse([2], 'it takes no writes');
       for (const loss of await Promise.all(losses)) {
-        expect(loss).toMatchObject({ ranks: [2], cause: { message: 'it takes no writes' } });
+        expect(loss).toMatchObject({ ranks: [2], cause: { message: 'rank 0 says: it takes no writes' } });
       }
       groups[2]!.accuse([0], 'no, that one');
       expect(await errorOf(groups[1]!.barrier())).toMatchObject({
         ranks: expect.arrayContaining([2]),
-        cause: { message: 'it takes no writes' },
+        cause: { message: 'rank 0 says: it takes no writes' },
       });
       expect(() => groups[1]!.accuse([3], 'who?')).toThrow(ArgumentError);
     });

@@ -1,15 +1,8 @@
 /** Plan, expand and reduce, twice over the same memory, so that each launch meets what the one before it may still use. */
 import { type Layer, type ReferenceReceived, reference } from '../../layer/index.js';
 import type { ExpertsPlanOptions } from '../../moe/index.js';
-import {
-  comparePlan,
-  makeSources,
-  placeReceived,
-  type RoundsShape,
-  type RoutesOptions,
-  runPlan,
-  shapeOfRounds,
-} from '../../testing/index.js';
+import { makeSources, type RoundsShape, type RoutesOptions, shapeOfRounds } from '../../testing/index.js';
+import { comparePlan, placeReceived, runPlan } from '../../trials/index.js';
 import { World } from '../../world/index.js';
 import { type CheckConfiguration, type CheckSubject, WrongResult } from '../subject.js';
 
@@ -29,7 +22,11 @@ const all: Readonly<Record<string, Rows>> = {
   // Routes of one expert in both warps of several blocks, and in several steps of each.
   'several blocks and steps': { shape: { experts: 3, topK: 8, maxTokens: 17, hidden: 1, dtype: 'f32' } },
   'one resident block': { shape: { maxTokens: 12, topK: 4 }, on: { residentBlocks: 1 } },
-  'aligned, scales beside rows': { shape: { extra: [36] }, options: { alignment: 16 } },
+  // Bytes that all threads of a block take several times.
+  'aligned, scales and long rows of bytes beside rows': {
+    shape: { extra: [36, 601] },
+    options: { alignment: 16 },
+  },
   'masked, without room for all': {
     options: { form: 'masked', capacity: 2 },
     routes: { router: { kind: 'repeated' } },
@@ -45,12 +42,13 @@ export const experts: CheckSubject = {
   configurations: Object.entries(all).map(([name, of]) => configuration(`experts, ${name}`, of)),
 };
 
-/** One rank is enough: the work is its own. */
+/** One rank is enough: the work is its own. It is the last one's, whose experts' ids begin behind those of others. */
 function configuration(
   name: string,
   { shape, options = {}, routes, weights = true, on }: Rows,
 ): CheckConfiguration {
   const layer: Layer = { ...shapeOfRounds({ ...plain, ...shape }), weights, counts: false };
+  const rank = layer.ranks - 1;
   // The same in every schedule, so made once.
   let made: ReferenceReceived | undefined;
   return {
@@ -58,9 +56,9 @@ function configuration(
     ranks: 1,
     ...on,
     async run(machine) {
-      made ??= reference.dispatch(layer, makeSources(layer, layer.maxTokens, 1, routes), 0);
+      made ??= reference.dispatch(layer, makeSources(layer, layer.maxTokens, 1, routes), rank);
       const received = made;
-      await World.local({ ranks: 1, device: 'sim', sim: machine }, async ({ device, rank }) => {
+      await World.local({ ranks: 1, device: 'sim', sim: machine }, async ({ device }) => {
         const stream = device.createStream();
         const placed = placeReceived(device, stream, layer, received);
         await stream.synchronize();

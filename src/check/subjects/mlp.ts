@@ -1,16 +1,7 @@
 /** The experts' GEMMs behind a plan, twice over the same memory. */
 import { type Layer, reference } from '../../layer/index.js';
-import {
-  compareMlp,
-  inE4m3,
-  makeMlp,
-  makeSources,
-  placeReceived,
-  type RoundsShape,
-  type RoutesOptions,
-  runMlp,
-  shapeOfRounds,
-} from '../../testing/index.js';
+import { makeSources, type RoundsShape, type RoutesOptions, shapeOfRounds } from '../../testing/index.js';
+import { compareMlp, inE4m3, makeMlp, placeReceived, runMlp } from '../../trials/index.js';
 import { World } from '../../world/index.js';
 import { type CheckConfiguration, type CheckSubject, WrongResult } from '../subject.js';
 

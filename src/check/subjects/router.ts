@@ -7,7 +7,7 @@ import {
   type RoutedInputs,
   type RoutedOptions,
   runRouter,
-} from '../../testing/index.js';
+} from '../../trials/index.js';
 import { World } from '../../world/index.js';
 import { type CheckConfiguration, type CheckSubject, WrongResult } from '../subject.js';
 

@@ -15,7 +15,7 @@ export const rows: CheckSubject = {
   configurations: [
     configuration('rows, one', 1, 128),
     // More than all lanes of a launch, and a warp of which only some lanes have any.
-    configuration('rows, several', 5, 384),
+    configuration('rows, several', 11, 384),
   ],
 };
 

@@ -21,6 +21,7 @@ export class Counter {
 
   /** Whether the first `n` operations have ended, well or not; makes progress. */
   reached(n: number): boolean {
+    requireCount(n);
     this.#waiting.poll();
     return this.completed + this.failed >= n;
   }
@@ -78,6 +79,7 @@ export class ImmediateCounter {
 
   /** Takes `n` writes if they have landed; makes progress. The way to poll. */
   take(n: number): boolean {
+    this.#require(n);
     if (this.landed < n) {
       this.#waiting.poll();
       if (this.landed < n) return false;
@@ -123,9 +125,13 @@ export class ImmediateCounter {
   }
 
   #begin(n: number): number {
-    requireInteger('n', n, 0, Math.floor(2 ** 30 / this.#shards));
+    this.#require(n);
     this.#taken = (this.#taken + n * this.#shards) | 0;
     return this.#taken;
+  }
+
+  #require(n: number): void {
+    requireInteger('n', n, 0, Math.floor(2 ** 30 / this.#shards));
   }
 
   #lacking(want: number): number {

@@ -274,6 +274,7 @@ export class TransferEngine implements Waitable {
   /** Whether a write to the peer can begin without waiting for room. */
   hasRoomFor(peer: Peer): boolean {
     this.#requireOpen();
+    this.#requirePeer('peer', peer);
     return this.#fits(peer, 1);
   }
 

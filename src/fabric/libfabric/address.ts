@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs';
+import { readFileSync, statSync } from 'node:fs';
 import { ArgumentError } from '../../errors/index.js';
 import type { U64 } from './endpoint.js';
 
@@ -52,10 +52,14 @@ export function decodeRegion(bytes: Uint8Array): RegionDescriptor {
   return decode('descriptor', regionMark, bytes, "a region's `descriptor`") as RegionDescriptor;
 }
 
-/** Identifies this machine until it restarts; network namespaces of one machine share it, as shared memory does. */
+/**
+ * Identifies this machine until it restarts, and its shared memory: network namespaces of one machine have both in common,
+ * containers of one machine often not the latter.
+ */
 export function machineId(): string {
   try {
-    return readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
+    const { dev } = statSync('/dev/shm');
+    return `${readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim()} ${dev}`;
   } catch {
     return 'unknown';
   }

@@ -1,4 +1,4 @@
-import { ArgumentError, UnavailableError } from '../../errors/index.js';
+import { ArgumentError, requireArray, UnavailableError } from '../../errors/index.js';
 import { type Address, addressOf, readString } from '../../native/index.js';
 import {
   check,
@@ -68,6 +68,17 @@ export function listProviders(): ProviderReport[] {
     const devices = found.map(({ device }) => ({ ...device, gpuMemory: names.has(device.device) }));
     release([...found, ...forGpus]);
     return { provider, devices, missing: devices.length > 0 ? null : whatIsMissing(provider) };
+  });
+}
+
+/** Those that have the named devices, or any, best first. */
+export function usableProviders(devices: readonly string[] = []): ProviderName[] {
+  requireArray('devices', devices, 'an array of names');
+  return providers.filter((provider) => {
+    const found = query(provider, false);
+    const usable = pick(found, devices, 1) !== null;
+    release(found);
+    return usable;
   });
 }
 

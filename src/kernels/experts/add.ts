@@ -34,6 +34,6 @@ export const addRowsKernel = (threads: number) =>
 
 /** One launch for all layers of a process. */
 export const addRows = {
-  sim: { kernel: addRowsKernel(32), blocks: 2, threads: 32 },
+  sim: { kernel: addRowsKernel(64), blocks: 2, threads: 64 },
   cuda: { kernel: addRowsKernel(256), blocks: 264, threads: 256 },
 } as const;

@@ -41,6 +41,6 @@ export const narrowKernel = (threads: number) =>
 
 /** One launch for all layers of a process. */
 export const narrowRows = {
-  sim: { kernel: narrowKernel(32), blocks: 2, threads: 32 },
+  sim: { kernel: narrowKernel(64), blocks: 2, threads: 64 },
   cuda: { kernel: narrowKernel(256), blocks: 264, threads: 256 },
 } as const;

@@ -44,7 +44,10 @@ export function rowsSpread(
   kind: 'sim' | 'cuda',
 ): ExpertsSpread & { readonly parts: number } {
   const slots = slotsOf(layer);
-  if (kind === 'sim') return { blocks: Math.min(slots, 16), threads: 32, parts: 1 };
+  if (kind === 'sim') {
+    const parts = slots <= 8 ? 2 : 1;
+    return { blocks: Math.min(slots * parts, 16), threads: 64, parts };
+  }
   const parts = slots <= 256 ? 4 : 1;
   return { blocks: Math.min(slots * parts, 132 * 8), threads: 256, parts };
 }

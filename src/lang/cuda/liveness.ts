@@ -5,53 +5,25 @@
 import * as build from '../build.js';
 import type { Expr, Stmt, Variable } from '../ir.js';
 import { type OperationEffect, type OperationName, operations } from '../operations/index.js';
-import { children, expressionsOf, isLeftEarly, operands, walkStatements } from '../walk.js';
+import {
+  children,
+  expressionsOf,
+  isLeftEarly,
+  operands,
+  replaceEach,
+  walkStatements,
+  withLists,
+} from '../walk.js';
 
 /** The same statements without either. */
 export function prune(body: readonly Stmt[]): readonly Stmt[] {
   // In this order: what only an unreachable statement reads is not read. And again while something goes: an `if`
   // that has become empty no longer reads its condition.
-  let pruned: readonly Stmt[] = rewriteBodies(body, reachable);
-  for (let before = Number.POSITIVE_INFINITY; count(pruned) < before; ) {
-    before = count(pruned);
-    const live = liveVariables(pruned);
-    pruned = rewriteBodies(pruned, (list) => list.flatMap((statement) => pruneStatement(statement, live)));
+  for (let pruned = reachable(body); ; ) {
+    const next = needed(pruned, liveVariables(pruned));
+    if (next === pruned) return pruned;
+    pruned = next;
   }
-  return pruned;
-}
-
-function count(body: readonly Stmt[]): number {
-  let statements = 0;
-  walkStatements(body, () => {
-    statements++;
-  });
-  return statements;
-}
-
-/** Statements with `change` applied to every list of them, inner ones first. */
-function rewriteBodies(
-  statements: readonly Stmt[],
-  change: (statements: readonly Stmt[]) => readonly Stmt[],
-): Stmt[] {
-  const inside = (inner: readonly Stmt[]): Stmt[] => rewriteBodies(inner, change);
-  const rewritten = statements.map((statement): Stmt => {
-    switch (statement.kind) {
-      case 'if': {
-        const then = inside(statement.then);
-        return { ...statement, then, else: inside(statement.else) };
-      }
-      case 'for': {
-        const { init, update, body } = statement;
-        return { ...statement, init: inside(init), update: inside(update), body: inside(body) };
-      }
-      case 'while':
-      case 'block':
-        return { ...statement, body: inside(statement.body) };
-      default:
-        return statement;
-    }
-  });
-  return [...change(rewritten)];
 }
 
 /**
@@ -74,7 +46,7 @@ function isZero(expr: Expr): boolean {
 }
 
 /** Expressions directly inside an expression, as far as its value depends on them. */
-function needed(expr: Expr): readonly Expr[] {
+function matters(expr: Expr): readonly Expr[] {
   return settled(expr) === undefined ? children(expr) : [];
 }
 
@@ -123,7 +95,7 @@ export function liveVariables(body: readonly Stmt[]): Set<number> {
     if (expr.kind === 'variable') read(expr.variable);
     if (expr.kind === 'register') read(expr.array);
     if (expr.kind === 'field') read(expr.window);
-    pending.push(...needed(expr));
+    pending.push(...matters(expr));
   }
   return live;
 }
@@ -133,8 +105,18 @@ function isSilent<Op extends OperationName>(effect: OperationEffect<Op>): boolea
   return operations[effect.op].unnoticed?.(effect) ?? false;
 }
 
+/** The statements without what no live variable needs. */
+function needed(statements: readonly Stmt[], live: ReadonlySet<number>): readonly Stmt[] {
+  return replaceEach(statements, (statement) =>
+    neededOf(
+      withLists(statement, (list) => needed(list, live)),
+      live,
+    ),
+  );
+}
+
 /** What is left of a statement whose inside is pruned already. */
-function pruneStatement(statement: Stmt, live: ReadonlySet<number>): Stmt[] {
+function neededOf(statement: Stmt, live: ReadonlySet<number>): readonly Stmt[] {
   switch (statement.kind) {
     case 'let':
     case 'registers':
@@ -143,12 +125,10 @@ function pruneStatement(statement: Stmt, live: ReadonlySet<number>): Stmt[] {
     case 'assignRegister':
       return live.has(statement.array.id) ? [statement] : [];
     case 'effect':
-      if (statement.result !== null && live.has(statement.result.id)) return [statement];
-      return isSilent(statement.effect) ? [] : [{ ...statement, result: null }];
-    case 'foreign': {
-      const isRead = statement.result !== null && live.has(statement.result.id);
-      return [isRead ? statement : { ...statement, result: null }];
-    }
+      if (isRead(statement.result, live)) return [statement];
+      return isSilent(statement.effect) ? [] : [withoutResult(statement)];
+    case 'foreign':
+      return [isRead(statement.result, live) ? statement : withoutResult(statement)];
     case 'if':
       if (statement.then.length > 0) return [statement];
       return statement.else.length > 0 ? [negated(statement, statement.else)] : [];
@@ -159,17 +139,30 @@ function pruneStatement(statement: Stmt, live: ReadonlySet<number>): Stmt[] {
   }
 }
 
+const isRead = (result: Variable | null, live: ReadonlySet<number>): boolean =>
+  result !== null && live.has(result.id);
+
+const withoutResult = <S extends Stmt & { readonly result: Variable | null }>(statement: S): S =>
+  statement.result === null ? statement : { ...statement, result: null };
+
 /** `if (!test) then`: what is left of an `if` whose first branch is empty. */
 function negated(statement: Extract<Stmt, { kind: 'if' }>, then: readonly Stmt[]): Stmt {
   return { ...statement, test: build.not(statement.test), then, else: [] };
 }
 
-/** The statements up to the first after which control never goes on. */
+/** The statements up to the first after which control never goes on, and likewise inside them. */
 function reachable(statements: readonly Stmt[]): readonly Stmt[] {
-  const last = statements.findIndex(neverEnds);
-  return last < 0 ? statements : statements.slice(0, last + 1);
+  const inside = replaceEach(statements, (statement) => [withLists(statement, reachable)]);
+  const last = inside.findIndex(neverEnds);
+  return last < 0 || last === inside.length - 1 ? inside : inside.slice(0, last + 1);
 }
 
+const lastNeverEnds = (statements: readonly Stmt[]): boolean => {
+  const last = statements.at(-1);
+  return last !== undefined && neverEnds(last);
+};
+
+/** Whether control never comes out behind a statement whose lists are `reachable` throughout. */
 function neverEnds(statement: Stmt): boolean {
   switch (statement.kind) {
     case 'break':
@@ -178,9 +171,9 @@ function neverEnds(statement: Stmt): boolean {
     case 'leave':
       return true;
     case 'block':
-      return statement.body.some(neverEnds) && !isLeftEarly(statement);
+      return lastNeverEnds(statement.body) && !isLeftEarly(statement);
     case 'if':
-      return statement.then.some(neverEnds) && statement.else.some(neverEnds);
+      return lastNeverEnds(statement.then) && lastNeverEnds(statement.else);
     case 'while':
     case 'for':
       return statement.test.kind === 'const' && statement.test.value === true && !breaks(statement.body);

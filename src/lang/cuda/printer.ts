@@ -143,7 +143,7 @@ class ModulePrinter {
         printer.writer.line('threadIdx.x = threadIdx_x, blockIdx.x = blockIdx_x;');
         printer.writer.line('blockDim.x = blockDim_x, gridDim.x = gridDim_x;');
       }
-      this.#shared(scopes, printer, liveVariables(body));
+      this.#shared(scopes, printer);
     });
     printer.body(body);
     const oneLine = params.join(', ');
@@ -158,7 +158,7 @@ class ModulePrinter {
   }
 
   /** Arrays of their own where every block has room for them; otherwise parts of what the launch asks for. */
-  #shared(scopes: Scopes, { writer, expressions }: Statements, live: ReadonlySet<number>): void {
+  #shared(scopes: Scopes, { writer, expressions }: Statements): void {
     const { shared, name } = this.#module;
     const [first] = shared;
     if (first === undefined) return;
@@ -175,6 +175,7 @@ class ModulePrinter {
         `${name} declares ${bytes} bytes of shared memory; a block has at most ${mostShared}. Use smaller tiles`,
       );
     }
+    const live = liveVariables(this.#statements);
     const isDynamic = dynamicSharedBytes(shared) > 0;
     if (isDynamic)
       writer.line(`extern __shared__ __align__(128) ${this.#prelude.use('u8')} shared_memory[];`);

@@ -94,7 +94,9 @@ export class Scopes {
   readonly #isReserved: (name: string) => boolean;
   readonly #offsets: Offsets;
   readonly #names = new Map<number, string>();
-  readonly #visible: Set<string>[] = [new Set()];
+  readonly #visible = new Set<string>();
+  /** What each scope adds to them, the innermost last. */
+  readonly #scopes: string[][] = [[]];
   readonly #labels = new Map<InlinedCall, string>();
 
   constructor(isReserved: (name: string) => boolean, offsets: Offsets) {
@@ -103,20 +105,21 @@ export class Scopes {
   }
 
   enter(): void {
-    this.#visible.push(new Set());
+    this.#scopes.push([]);
   }
 
   leave(): void {
-    this.#visible.pop();
+    for (const name of this.#scopes.pop() ?? []) this.#visible.delete(name);
   }
 
   /** A name for a variable that starts to live in the innermost scope. */
   declare(variable: Variable): string {
     const name = uniqueName(
       variable.name,
-      (candidate) => this.#isReserved(candidate) || this.#visible.some((scope) => scope.has(candidate)),
+      (candidate) => this.#isReserved(candidate) || this.#visible.has(candidate),
     );
-    this.#visible.at(-1)!.add(name);
+    this.#visible.add(name);
+    this.#scopes.at(-1)!.push(name);
     this.#names.set(variable.id, name);
     return name;
   }

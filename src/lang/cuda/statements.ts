@@ -1,7 +1,7 @@
 /** Statements as C++: control flow, declarations, assignments. */
 import { HeddleError } from '../../errors/index.js';
-import type { Expr, Span, Stmt, Variable } from '../ir.js';
-import { children, expressionsOf, isLeftEarly, walkExpression, walkStatements } from '../walk.js';
+import type { Expr, InlinedCall, Span, Stmt, Variable } from '../ir.js';
+import { children, expressionsOf, walkExpression, walkStatements } from '../walk.js';
 import type { Effects } from './effects.js';
 import type { Expressions } from './expressions.js';
 import { settled } from './liveness.js';
@@ -18,6 +18,8 @@ export class Statements {
   readonly #effects: Effects;
   /** Reads of each variable, by id. */
   readonly #reads = new Map<number, number>();
+  /** Calls of device functions that return before their end. */
+  readonly #leftEarly = new Set<InlinedCall>();
 
   constructor(writer: Writer, scopes: Scopes, expressions: Expressions, effects: Effects) {
     this.writer = writer;
@@ -29,6 +31,7 @@ export class Statements {
   /** The body of a function, pruned. */
   body(statements: readonly Stmt[]): void {
     walkStatements(statements, (statement) => {
+      if (statement.kind === 'leave') this.#leftEarly.add(statement.call);
       for (const expr of expressionsOf(statement)) {
         walkExpression(expr, (inner) => {
           if (inner.kind !== 'variable') return;
@@ -160,7 +163,7 @@ export class Statements {
       this.writer.line(`{  // ${identifier(call.name)}`);
       this.#block(body, statement.span);
       this.writer.line('}');
-      if (isLeftEarly(statement)) this.writer.line(`${this.#scopes.labelOf(call)}:;`);
+      if (this.#leftEarly.has(call)) this.writer.line(`${this.#scopes.labelOf(call)}:;`);
       return;
     }
     const declares = body.some(
@@ -291,6 +294,7 @@ function isRenaming(statement: Stmt, call: Span | null): statement is Renaming {
 
 /** Whether statements assign what `place` reads. */
 function assigns(statements: readonly Stmt[], place: Expr): boolean {
+  if (place.kind === 'variable' && !place.variable.mutable) return false;
   let found = false;
   walkStatements(statements, (stmt) => {
     if (stmt.kind === 'assign') found ||= place.kind === 'variable' && stmt.variable === place.variable;

@@ -35,12 +35,13 @@ export class Writer {
   /** Only where the compiler's own counting does not already arrive there. */
   #locate(span: Span): void {
     const source = this.#sources[span.source];
-    if (!this.#directives || source === undefined || source.file === '') return;
+    if (!this.#directives || source === undefined) return;
+    const { file } = source;
+    if (file === '') return;
     const { line } = source.position(span.start);
-    if (source.file === this.#file && line === this.#line) return;
-    const file = source.file === this.#file ? '' : ` ${JSON.stringify(source.file)}`;
-    this.#lines.push(`#line ${line}${file}`);
-    this.#file = source.file;
+    if (file === this.#file && line === this.#line) return;
+    this.#lines.push(`#line ${line}${file === this.#file ? '' : ` ${JSON.stringify(file)}`}`);
+    this.#file = file;
     this.#line = line;
   }
 }

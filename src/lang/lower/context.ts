@@ -61,7 +61,11 @@ class Scope {
     this.#names.set(name, binding);
   }
   find(name: string): Binding | undefined {
-    return this.#names.get(name) ?? this.parent?.find(name);
+    for (let scope: Scope | undefined = this; scope !== undefined; scope = scope.parent) {
+      const binding = scope.#names.get(name);
+      if (binding !== undefined) return binding;
+    }
+    return undefined;
   }
 }
 
@@ -135,6 +139,16 @@ export class Context {
 
   emit(stmt: Stmt): void {
     this.#out.push(stmt);
+  }
+
+  /** How many statements have been emitted here. */
+  get emitted(): number {
+    return this.#out.length;
+  }
+
+  /** Those emitted since there were `first`, which are here no longer. */
+  takeBack(first: number): Stmt[] {
+    return this.#out.splice(first);
   }
 
   /** The statements that `run` emits, instead of among the others. */

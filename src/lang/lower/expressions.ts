@@ -2,7 +2,7 @@
 import type { CallExpression, Expression, MemberExpression, Node, Property, SpreadElement } from 'acorn';
 import { isInteger } from '../arithmetic.js';
 import * as build from '../build.js';
-import type { Expr, Variable } from '../ir.js';
+import type { Expr, Stmt, Variable } from '../ir.js';
 import { walkExpression, walkStatements } from '../walk.js';
 import { type Argument, Call } from './call.js';
 import { anyValue, condition, unify } from './coerce.js';
@@ -79,17 +79,12 @@ export function evaluate(ctx: Context, node: Node, into?: Into): Value {
 export function inOrder(ctx: Context, nodes: readonly Node[], before: readonly Argument[] = []): Argument[] {
   let done = [...before];
   for (const node of nodes) {
-    let value: Value = { kind: 'void' };
-    const emitted = ctx.capture(() => {
-      value = evaluate(ctx, node);
-    });
-    if (emitted.length > 0) {
-      const written = new Set<Variable>();
-      walkStatements(emitted, (stmt) => {
-        if (stmt.kind === 'assignRegister') written.add(stmt.array);
-      });
+    const first = ctx.emitted;
+    const value = evaluate(ctx, node);
+    if (ctx.emitted > first) {
+      const emitted = ctx.takeBack(first);
       done = done.map((one) =>
-        reads(one.value, written) ? { ...one, value: freeze(ctx, one.node, 'kept', one.value) } : one,
+        readsWritten(one.value, emitted) ? { ...one, value: freeze(ctx, one.node, 'kept', one.value) } : one,
       );
       for (const stmt of emitted) ctx.emit(stmt);
     }
@@ -98,13 +93,12 @@ export function inOrder(ctx: Context, nodes: readonly Node[], before: readonly A
   return done;
 }
 
-/** Does a value still read one of these register arrays? */
-function reads(value: Value, arrays: ReadonlySet<Variable>): boolean {
-  if (arrays.size === 0) return false;
+/** Does a value still read a register array that these statements write? */
+function readsWritten(value: Value, statements: readonly Stmt[]): boolean {
   const inside = (expr: Expr): boolean => {
     let found = false;
     walkExpression(expr, (part) => {
-      found ||= part.kind === 'register' && arrays.has(part.array);
+      found ||= part.kind === 'register' && writes(statements, part.array);
     });
     return found;
   };
@@ -114,14 +108,22 @@ function reads(value: Value, arrays: ReadonlySet<Variable>): boolean {
     case 'window':
       return inside(value.rank);
     case 'list':
-      return value.items.some((item) => reads(item, arrays));
+      return value.items.some((item) => readsWritten(item, statements));
     case 'record':
-      return [...value.entries.values()].some((entry) => reads(entry, arrays));
+      return [...value.entries.values()].some((entry) => readsWritten(entry, statements));
     case 'method':
-      return reads(value.of, arrays);
+      return readsWritten(value.of, statements);
     default:
       return false;
   }
+}
+
+function writes(statements: readonly Stmt[], array: Variable): boolean {
+  let found = false;
+  walkStatements(statements, (stmt) => {
+    found ||= stmt.kind === 'assignRegister' && stmt.array === array;
+  });
+  return found;
 }
 
 function name(ctx: Context, node: Node, of: string): Value {

@@ -2,7 +2,6 @@
 import type { DeviceDefinition } from '../definition.js';
 import { Problem } from '../diagnostics.js';
 import type { Stmt } from '../ir.js';
-import { rewriteStatements } from '../walk.js';
 import type { Call } from './call.js';
 import { Exits, Poisoned } from './context.js';
 import { freeze } from './keep.js';
@@ -24,8 +23,7 @@ export function callDevice(call: Call, definition: DeviceDefinition): Value {
   }
   const results = new Results(call, exits, firstOwn);
   const value = results.join(lowered);
-  const replaced = rewriteStatements(lowered, (stmt) => results.replaced(stmt));
-  const body = withoutJumps(replaced, exits.call);
+  const body = withoutJumps(results.rewritten(lowered), exits.call);
   for (const stmt of results.declarations) ctx.emit(stmt);
   if (body.length > 0) ctx.emit({ kind: 'block', span: ctx.span(node), body, call: exits.call });
   return value;

@@ -10,11 +10,10 @@ import { unsupported } from './syntax.js';
 import { expression, type Value } from './values.js';
 
 const operators: Partial<Record<BinaryOperator, BinaryOp>> = {
-  '===': '==',
-  '!==': '!=',
-  '>>>': '>>',
+  ...{ '===': '==', '!==': '!=', '<': '<', '<=': '<=', '>': '>', '>=': '>=' },
+  ...{ '+': '+', '-': '-', '*': '*', '/': '/', '%': '%' },
+  ...{ '|': '|', '^': '^', '&': '&', '<<': '<<', '>>': '>>', '>>>': '>>' },
 };
-const plainOperators = ['<', '<=', '>', '>=', '<<', '>>', '+', '-', '*', '/', '%', '|', '^', '&'] as const;
 
 export function binary(
   ctx: Context,
@@ -23,7 +22,7 @@ export function binary(
   left: Argument,
   right: Argument,
 ): Value {
-  const op = operators[operator] ?? plainOperators.find((one) => one === operator);
+  const op = operators[operator];
   if (op === undefined) {
     const advice = operator === '==' || operator === '!=' ? `write ${operator}=` : undefined;
     return unsupported(ctx, node, `the operator ${operator}`, advice);

@@ -1,7 +1,7 @@
 /** What the returns of an inlined function give, as one value that outlives the function's block. */
 import * as build from '../build.js';
 import type { Expr, Stmt, Variable } from '../ir.js';
-import { walkStatements } from '../walk.js';
+import { rewriteStatements, walkStatements } from '../walk.js';
 import type { Call } from './call.js';
 import { type Exits, isStable } from './context.js';
 import { expression, type Value } from './values.js';
@@ -42,9 +42,13 @@ export class Results {
     return value;
   }
 
-  /** What takes the place of a statement of the body. */
-  replaced(stmt: Stmt): readonly Stmt[] {
-    return this.#moved.get(stmt) ?? [...(this.#assigned.get(stmt) ?? []), stmt];
+  /** The body, with what its returns assign, and without what `declarations` has. */
+  rewritten(body: readonly Stmt[]): readonly Stmt[] {
+    if (this.#moved.size + this.#assigned.size === 0) return body;
+    return rewriteStatements(
+      body,
+      (stmt) => this.#moved.get(stmt) ?? [...(this.#assigned.get(stmt) ?? []), stmt],
+    );
   }
 
   #join(name: string, all: readonly Returned[], body: readonly Stmt[]): Value {

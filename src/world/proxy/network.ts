@@ -15,6 +15,7 @@ import {
 import type { SimMachine } from '../../sim/index.js';
 import { connectFabric, type FabricConnection } from '../fabric.js';
 import type { Group, GroupLoss } from '../group.js';
+import { agreeOnProvider, offerHere } from './provider.js';
 
 /** What of a group connecting needs: a proxy's thread reaches its rank's by mail. */
 export type ProxyGroup = Pick<Group, 'rank' | 'ranks' | 'allGather' | 'barrier' | 'onRankLost'>;
@@ -41,10 +42,11 @@ export type Connect = (
 export const overFabric =
   (options: FabricOptions): Connect =>
   async (group, { raw }, reach) => {
+    const wanted = { ...fromEnvironment(), ...options };
+    const provider = await agreeOnProvider(group, offerHere(wanted.provider, wanted.devices));
     const engine = await TransferEngine.open({
-      ...fromEnvironment(),
-      ...options,
-      ...{ thread: 'caller', arrivals: 'listed' },
+      ...wanted,
+      ...{ provider, thread: 'caller', arrivals: 'listed' },
     });
     try {
       const fabric = await connectFabric(group, engine, reach);

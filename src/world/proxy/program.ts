@@ -4,7 +4,8 @@
  * its own; beside a simulated GPU the machine gives it turns, and the race detector sees what it does.
  */
 import type { HostView, MappedMemory, Network } from '../../device/index.js';
-import { HeddleError } from '../../errors/index.js';
+import { HeddleError, requireObject, requireText } from '../../errors/index.js';
+import { messageOf } from '../member.js';
 import type { Connect, ProxyGroup } from './network.js';
 
 /** What a proxy's program is given. */
@@ -43,16 +44,36 @@ export interface PreparedProxy {
   close(): Promise<void>;
 }
 
+async function importMakers(module: string): Promise<Readonly<Record<string, ProxyMaker>>> {
+  try {
+    return (await import(module)) as Record<string, ProxyMaker>;
+  } catch (cause) {
+    throw new HeddleError('HEDDLE_PROXY', `${module} cannot be imported: ${messageOf(cause)}`, { cause });
+  }
+}
+
+/** What makes the program of this name. */
+export async function proxyMaker(of: {
+  readonly module: string | URL;
+  readonly name: string;
+}): Promise<ProxyMaker> {
+  requireObject('of', of, 'a module and the name of its export');
+  const { module, name } = of;
+  requireText('name', name);
+  const makers = await importMakers(module instanceof URL ? module.href : requireText('module', module));
+  const make = makers[name];
+  if (make === undefined) throw new HeddleError('HEDDLE_PROXY', `${module} exports no ${name}`);
+  return make;
+}
+
 /** Connects all ranks' proxies and makes the program; every rank calls it. */
 export async function prepareProxy(
   group: ProxyGroup,
   connect: Connect,
-  { module, name, data, reach }: ProxyProgramName,
+  { data, reach, ...named }: ProxyProgramName,
   memory: Pick<MappedMemory, 'address' | 'raw' | 'host'>,
 ): Promise<PreparedProxy> {
-  const makers = (await import(module)) as Record<string, ProxyMaker>;
-  const make = makers[name];
-  if (make === undefined) throw new HeddleError('HEDDLE_PROXY', `${module} exports no ${name}`);
+  const make = await proxyMaker(named);
   const link = await connect(group, memory, reach);
   try {
     const { rank, ranks } = group;

@@ -1,10 +1,18 @@
 /** Starts proxies, and tells the group when one has failed. */
 import { MessageChannel } from 'node:worker_threads';
 import type { MappedMemory } from '../../device/index.js';
-import { HeddleError, RankLostError } from '../../errors/index.js';
+import {
+  ArgumentError,
+  HeddleError,
+  RankLostError,
+  requireInteger,
+  requireObject,
+  requireText,
+} from '../../errors/index.js';
 import { startThread } from '../../native/index.js';
 import type { SimMachine } from '../../sim/index.js';
-import type { Group } from '../group.js';
+import { requireReach } from '../fabric.js';
+import { type Group, LONGEST_TIMEOUT_MS } from '../group.js';
 import { messageOf } from '../member.js';
 import { type FromProxy, serveGroup } from './mail.js';
 import { type FabricOptions, overFabric, overMachine } from './network.js';
@@ -33,6 +41,18 @@ export interface RunningProxy {
   readonly error: Error | null;
   /** Ends it, and everything that it has under way. Memory may be freed then. Idempotent. */
   stop(): Promise<void>;
+}
+
+/** Requires options with which a proxy of a group of so many ranks can start. */
+export function requireProxyOptions(options: ProxyOptions, ranks: number): void {
+  requireObject('options', options);
+  const { module, name, reach, memory, timeoutMs } = options;
+  if (!(module instanceof URL)) throw new ArgumentError('module', module, 'a URL: that of a module');
+  requireText('name', name, 'the export of the module');
+  if (reach !== undefined) requireReach(reach, ranks);
+  requireObject('memory', memory, 'what device.allocateMapped gives');
+  requireObject('memory.host', memory.host, 'what device.allocateMapped gives');
+  if (timeoutMs !== undefined) requireInteger('timeoutMs', timeoutMs, 1, LONGEST_TIMEOUT_MS);
 }
 
 /** How the proxies of a world run; every rank calls it. */

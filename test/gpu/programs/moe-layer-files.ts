@@ -6,7 +6,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { bitsArray, type MlpMatrices, type MoeModel, profiles } from '../../../src/layer/index.js';
 import { bytesOf } from '../../../src/moe/index.js';
-import { makeLayer, runLayer } from '../../../src/testing/index.js';
+import { makeLayer, runLayer } from '../../../src/trials/index.js';
 import { World } from '../../../src/world/index.js';
 
 const [folder = 'moe-layer', device = 'cuda'] = process.argv.slice(2);

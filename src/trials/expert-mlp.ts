@@ -24,9 +24,7 @@ import {
   readBits,
   tensorFrom,
 } from '../moe/index.js';
-import { type Comparison, compareClosely } from './compare.js';
-import { exampleInput } from './example-experts.js';
-import { randomElements } from './routes.js';
+import { type Comparison, compareClosely, exampleInput, randomElements } from '../testing/index.js';
 
 /** Of one expert; rows keep about the size that they have. */
 export function makeMlp(hidden: number, inner: number, seed: number): MlpMatrices {

@@ -19,8 +19,8 @@ import {
   readBits,
   tensorFrom,
 } from '../moe/index.js';
+import { type Comparison, compareClosely, mergeComparisons } from '../testing/index.js';
 import type { World } from '../world/index.js';
-import { type Comparison, compareClosely, mergeComparisons } from './compare.js';
 import { makeMlp } from './expert-mlp.js';
 import { expectedRoutes, makeRouted, type RoutedInputs, routedTolerance } from './routed.js';
 

@@ -2,8 +2,7 @@
 import type { Device } from '../device/index.js';
 import { fromF32, type ReferenceRoutes, type RouterBiases, reference, toF32 } from '../layer/index.js';
 import { type RoutedModel, Router, read, tensorFrom } from '../moe/index.js';
-import { type Comparison, compareBits, mergeComparisons } from './compare.js';
-import { random } from './random.js';
+import { type Comparison, compareBits, mergeComparisons, random } from '../testing/index.js';
 
 export interface RoutedOptions {
   readonly model: RoutedModel;

@@ -25,8 +25,7 @@ import {
   type Tensor,
   tensorFrom,
 } from '../moe/index.js';
-import { type Comparison, compareBits, mergeComparisons } from './compare.js';
-import { exampleInput } from './example-experts.js';
+import { type Comparison, compareBits, exampleInput, mergeComparisons } from '../testing/index.js';
 
 /** Puts it where dispatch would have left it. Rows of slots without a route are not written, as none would have come. */
 export function placeReceived(

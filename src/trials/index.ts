@@ -1,0 +1,8 @@
+/**
+ * The parts of a layer beside their references, with inputs from a seed: the experts' plan, experts that are MLPs, the
+ * router, a whole layer. What the check, the demo and Heddle's own tests run.
+ */
+export * from './expert-mlp.js';
+export * from './expert-rows.js';
+export * from './moe-layer.js';
+export * from './routed.js';

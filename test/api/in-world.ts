@@ -1,0 +1,230 @@
+/** What needs a world. */
+import * as heddle from '../../src/index.js';
+import * as testing from '../../src/testing/index.js';
+import * as worlds from '../../src/world/index.js';
+import { freePort } from '../world/groups.js';
+import { kernel, layer, window } from './arguments.js';
+import { type Call, call } from './call.js';
+import type { PublicName } from './names.js';
+
+const inputs = () => ({
+  topkIds: Int32Array.of(0, 1, 2, -1),
+  topkWeights: new Float32Array(4).fill(0.5),
+  payloads: { x: new Uint16Array(16) },
+});
+
+/** One world that stays, one that is gone, one of another machine; each with what can be made in it. */
+export async function things(world: heddle.World) {
+  const { device } = world;
+  const stream = device.createStream();
+  const gone = device.createStream();
+  gone.dispose();
+  const ep = await heddle.ExpertParallel.create(world, layer);
+  const split = await heddle.ExpertParallel.create(world, { ...layer, split: true });
+  const disposed = await heddle.ExpertParallel.create(world, layer);
+  await disposed.dispose();
+  const tensor = heddle.emptyTensor(device, 'bf16', [2, 8]);
+  const freed = heddle.emptyTensor(device, 'bf16', [2, 8]);
+  freed.free();
+  const memory = device.allocate(64, 'fuzz');
+  const mapped = device.allocateMapped(64, 'fuzz');
+  const event = device.createEvent();
+  const shared = await world.createWindow(window.bytes, 'fuzz window');
+  return { world, device, stream, gone, ep, split, disposed, tensor, freed, memory, mapped, event, shared };
+}
+export type Things = Awaited<ReturnType<typeof things>>;
+
+/** Experts of a layer with rows as wide as they take. */
+async function expertsOf(world: heddle.World, weights: heddle.MlpWeights) {
+  const wide = { payloads: { x: heddle.row('bf16', 64) }, output: heddle.row('bf16', 64) };
+  const ep = await heddle.ExpertParallel.create(world, { ...layer, ...wide });
+  const plan = await heddle.ExpertsPlan.create(ep);
+  return { ep, plan, mlp: await heddle.ExpertsMlp.create(ep, plan, weights) };
+}
+
+export async function inWorld(of: Things) {
+  const { world, device, stream, ep, split, tensor, memory, mapped, event, shared } = of;
+  const program = await device.load(kernel.ir());
+  const launcher = program.launcher({ grid: 1, block: 32, rank: 0 });
+  launcher.setWindow('win', shared);
+  for (const [name, value] of [
+    ['out', memory.address],
+    ['n', 0],
+    ['f', 1],
+  ] as const)
+    launcher.set(name, value);
+  const experts = () => testing.ExampleExperts.create(world, ep, stream);
+  const plan = await heddle.ExpertsPlan.create(ep);
+  const rows = heddle.emptyTensor(device, 'bf16', [plan.rows, 8]);
+  const own = heddle.tensorFrom(device, stream, [0, -1, 1, 2], 'i32', [1, 2, 2]);
+  const zeros = (shape: readonly number[]) => heddle.emptyTensor(device, 'bf16', shape);
+  const mlp = { gateUp: zeros([128, 64]), down: zeros([64, 64]) };
+  const dense = await heddle.DenseMlp.create(device, { ...mlp, maxTokens: 2 });
+  const [wide, made] = [zeros([2, 64]), zeros([2, 64])];
+  const model = { ...testing.profile('mixtral'), hidden: 64, experts: 4, inner: 64 };
+  const gates = { weights: zeros([4, 64]) };
+  const router = await heddle.Router.create(world, model, gates, 2);
+  const stacked = { gateUp: zeros([4, 128, 64]), down: zeros([4, 64, 64]) };
+  const whole = { ...{ model, maxTokens: 2, router: gates }, experts: stacked };
+  const moe = await heddle.MoeLayer.create(world, whole);
+  const ofExperts = await expertsOf(world, stacked);
+  ofExperts.plan.plan(ofExperts.ep.received, stream);
+  stream.beginCapture();
+  const graph = stream.endCapture();
+  const bytes = new Uint8Array(8);
+  const address = `127.0.0.1:${await freePort()}`;
+  const joined = {
+    ...{ rank: 0, ranks: 1, localRank: 0, address, world: 'w', secret: 'a secret of this test' },
+    ...{ hosted: false, timeoutMs: 50, lossTimeoutMs: 1000, environment: {} },
+  };
+  const local = worlds.LocalGroup.create(1)[0]!;
+  const joinOne = async () =>
+    worlds.ProcessGroup.join({
+      ...joined,
+      hosted: false,
+      timeoutMs: 5000,
+      address: `127.0.0.1:${await freePort()}`,
+    });
+  const process = await joinOne();
+  const apart = <T>(then: (group: worlds.Group) => T) =>
+    worlds.LocalGroup.run(1, async (group) => then(group));
+  const between = async <T>(then: (group: worlds.Group) => T) => {
+    const group = await joinOne();
+    try {
+      return then(group);
+    } finally {
+      await group.dispose();
+    }
+  };
+  const shape = { ...ep.shape, weights: undefined, counts: undefined };
+  const [source] = testing.makeSources(ep.shape, 2, 1);
+  const sources = [[source]];
+
+  return {
+    emptyTensor: call(heddle.emptyTensor, device, 'bf16', [2, 8], 'fuzz'),
+    tensorFrom: call(heddle.tensorFrom, device, stream, [1, 2], 'bf16', [2], 'fuzz'),
+    write: call(heddle.write, tensor, stream, new Uint16Array(16)),
+    read: call(heddle.read, { ...tensor, free: undefined }, stream),
+    readBits: call(testing.readBits, tensor, stream),
+
+    'World.barrier': call((operation) => world.barrier(operation), 'fuzz'),
+    'World.allGather': call((a, b) => world.allGather(a, b), bytes, 'fuzz'),
+    'World.createWindow': call((a, b, c) => world.createWindow(a, b, c), 64, 'w', [
+      { offset: 0, bytes: 4, value: 1 },
+    ]),
+    'World.createSymmetricWindow': call((a, b, c) => world.createSymmetricWindow(a, b, c), 64, 'w', []),
+    'World.join': call((options) => heddle.World.join(options), {
+      ...{ rank: 0, ranks: 1, address, device: 'cuda' },
+    }),
+    // There is no such module, so that none is started.
+    'World.startProxy': call((options) => world.startProxy(options), {
+      ...{ module: new URL('./no-such-module.js', import.meta.url), name: 'p', data: 1, reach: [0] },
+      ...{ memory: mapped, timeoutMs: 100 },
+    }),
+
+    'Group.barrier': call((a) => world.group.barrier(a), 'fuzz'),
+    'Group.allGather': call((a, b) => world.group.allGather(a, b), bytes, 'fuzz'),
+    'Group.onRankLost': call(
+      (listener) => world.group.onRankLost(listener),
+      () => {},
+    ),
+    'Group.abandon': call((a) => apart((group) => group.abandon(a)), 'fuzz'),
+    'Group.accuse': call((a, b) => apart((group) => group.accuse(a, b)), [0], 'fuzz'),
+    'LocalGroup.barrier': call((a) => local.barrier(a), 'fuzz'),
+    'LocalGroup.allGather': call((a, b) => local.allGather(a, b), bytes, 'fuzz'),
+    'LocalGroup.onRankLost': call(
+      (a) => local.onRankLost(a),
+      () => {},
+    ),
+    'LocalGroup.abandon': call((a) => apart((group) => group.abandon(a)), 'fuzz'),
+    'LocalGroup.accuse': call((a, b) => apart((group) => group.accuse(a, b)), [0], 'fuzz'),
+    'ProcessGroup.join': call(async (options) => (await worlds.ProcessGroup.join(options)).dispose(), joined),
+    'ProcessGroup.barrier': call((a) => process.barrier(a), 'fuzz'),
+    'ProcessGroup.allGather': call((a, b) => process.allGather(a, b), bytes, 'fuzz'),
+    'ProcessGroup.onRankLost': call(
+      (a) => process.onRankLost(a),
+      () => {},
+    ),
+    'ProcessGroup.abandon': call((a) => between((group) => group.abandon(a)), 'fuzz'),
+    'ProcessGroup.accuse': call((a, b) => between((group) => group.accuse(a, b)), [0], 'fuzz'),
+
+    'ExpertParallel.create': call(
+      async (a, b) => (await heddle.ExpertParallel.create(a, b)).dispose(),
+      world,
+      { ...layer, tuning: ep.tuning },
+    ),
+    'ExpertParallel.dispatch': call((a, b) => ep.dispatch(a, b), inputs(), stream),
+    'ExpertParallel.combine': call((a, b) => ep.combine(a, b), tensor, stream),
+    'ExpertParallel.synchronize': call((a) => ep.synchronize(a), stream),
+    'ExpertParallel.dispatchSend': call((a, b) => split.dispatchSend(a, b), inputs(), stream),
+    'ExpertParallel.dispatchRecv': call(
+      (a, b, c) => split.dispatchRecv(a ?? split.dispatchSend(inputs(), b), c),
+      ...[undefined, stream, stream],
+    ),
+    'ExpertParallel.combineSend': call((a, b) => split.combineSend(a, b), split.received, stream),
+    'ExpertParallel.combineRecv': call(
+      (a, b, c, d) => split.combineRecv(a ?? split.combineSend(split.received, c), b, d),
+      ...[undefined, tensor, stream, stream],
+    ),
+    'ExpertsPlan.create': call(
+      async (a, b) => (await heddle.ExpertsPlan.create(a, b)).dispose(),
+      ...[ep, { form: 'masked', alignment: 16, capacity: 32 }],
+    ),
+    'ExpertsPlan.plan': call((a, b) => plan.plan(a, b), ep.received, stream),
+    'ExpertsPlan.sizes': call((a) => plan.sizes(a), stream),
+    'ExpertsPlan.expand': call(
+      (a, b, c, d) => plan.expand(a, b, c, d),
+      ...[ep.received, { x: rows }, stream, own],
+    ),
+    'ExpertsPlan.reduce': call((a, b, c, d) => plan.reduce(a, b, c, d), ep.received, rows, stream, own),
+    'DenseMlp.create': call(async (a, b) => (await heddle.DenseMlp.create(a, b)).dispose(), device, {
+      ...{ ...mlp, maxTokens: 2 },
+    }),
+    'DenseMlp.run': call((a, b, c, d) => dense.run(a, b, c, d), wide, made, 2, stream),
+    'DenseMlp.widen': call((a, b, c) => dense.widen(a, b, c), wide, 2, stream),
+    'DenseMlp.narrow': call((a, b, c) => dense.narrow(a, b, c), made, 2, stream),
+    // Its rows are too narrow, so this is refused whatever is given.
+    'ExpertsMlp.create': call((a, b, c) => heddle.ExpertsMlp.create(a, b, c), ep, plan, mlp),
+    'ExpertsMlp.run': call((a, b, c) => ofExperts.mlp.run(a, b, c), ofExperts.ep.received, stream, undefined),
+    'Router.create': call((a, b, c, d) => heddle.Router.create(a, b, c, d), world, model, gates, 2),
+    'Router.route': call((a, b) => router.route(a, b), wide, stream),
+    'MoeLayer.create': call(async (a, b) => (await heddle.MoeLayer.create(a, b)).dispose(), world, whole),
+    'MoeLayer.forward': call((a, b, c) => moe.forward(a, b, c), wide, made, stream),
+    'MoeLayer.synchronize': call((a) => moe.synchronize(a), stream),
+    'ExampleExperts.create': call(
+      async (a, b, c, d, e) => (await testing.ExampleExperts.create(a, b, c, d, e)).free(),
+      ...[world, ep, stream, { blocks: 1, threads: 32, programmatic: true }, ep.received],
+    ),
+    'ExampleExperts.run': call(async (a) => (await experts()).run(a), stream),
+    runRounds: call(testing.runRounds, world, shape, sources, {
+      ...{ family: 'one-sided', waitMs: 100, graph: false, inspect: false },
+      experts: { blocks: 1, threads: 32 },
+    }),
+
+    'Device.allocate': call((a, b) => device.allocate(a, b).free(), 64, 'fuzz'),
+    'Device.allocateMapped': call((a, b) => device.allocateMapped(a, b).free(), 64, 'fuzz'),
+    'Device.allocateWindow': call((a, b, c) => device.allocateWindow(a, b, c).free(), 64, 'fuzz', []),
+    'Device.openWindow': call((a) => device.openWindow(a), shared.own.handle),
+    'Device.load': call((a) => device.load(a), kernel.ir()),
+    'HostView.load': call((a) => mapped.host.load(a), 0),
+    'HostView.store': call((a, b) => mapped.host.store(a, b), 0, 1),
+    'HostView.read': call((a, b) => mapped.host.read(a, b), 0, bytes),
+    'HostView.write': call((a, b) => mapped.host.write(a, b), 0, bytes),
+    'WindowMemory.poison': call((a, b) => shared.own.poison(a, b), 0, 4),
+    'Program.launcher': call((a) => program.launcher(a), {
+      ...{ grid: 1, block: 32, rank: 0, programmatic: false },
+    }),
+    'Launcher.set': call((a, b) => launcher.set(a, b), 'n', 0),
+    'Launcher.setWindow': call((a, b) => launcher.setWindow(a, b), 'win', { ...shared }),
+    'Launcher.setGrid': call((a) => launcher.setGrid(a), 1),
+    'Launcher.launch': call((a) => launcher.launch(a), stream),
+    'Graph.launch': call((a) => graph.launch(a), stream),
+    'Stream.copyIn': call((a, b) => stream.copyIn(a, b), memory.address, bytes),
+    'Stream.copyOut': call((a, b) => stream.copyOut(a, b), memory.address, 8),
+    'Stream.copy': call((a, b, c) => stream.copy(a, b, c), memory.address, memory.address + 32, 8),
+    'Stream.fill': call((a, b, c) => stream.fill(a, b, c), memory.address, 8, 1),
+    'Stream.record': call((a) => stream.record(a), event),
+    'Stream.wait': call((a) => stream.wait(a), event),
+    'Event.elapsedSince': call((a) => event.elapsedSince(a), event),
+  } satisfies Partial<Record<PublicName, Call>>;
+}
