@@ -1,4 +1,7 @@
-import { defineConfig } from 'vitest/config';
+import { dirname } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { defineConfig, type ViteUserConfig } from 'vitest/config';
+import { transpiled } from './test/tree.js';
 
 const source = (path: string): string => new URL(`./src/${path}`, import.meta.url).pathname;
 
@@ -17,7 +20,23 @@ const apart = [
   'test/lang/provided.test.ts',
 ];
 
+/** Where a module of src says that it lies: there it finds what it starts as threads and processes, in JavaScript. */
+const amongTranspiled: NonNullable<ViteUserConfig['plugins']>[number] = {
+  name: 'among-transpiled',
+  enforce: 'pre',
+  transform(code, id) {
+    if (!id.startsWith(source(''))) return null;
+    const path = transpiled(id);
+    const said = { url: pathToFileURL(path).href, filename: path, dirname: dirname(path) };
+    return Object.entries(said).reduce(
+      (text, [name, value]) => text.replaceAll(`import.meta.${name}`, JSON.stringify(value)),
+      code,
+    );
+  },
+};
+
 export default defineConfig({
+  plugins: [amongTranspiled],
   // Examples import the package by its name; here that is its source.
   resolve: {
     alias: [
@@ -26,6 +45,7 @@ export default defineConfig({
     ],
   },
   test: {
+    globalSetup: ['test/setup.ts'],
     testTimeout: 60_000,
     hookTimeout: 60_000,
     pool: 'forks',

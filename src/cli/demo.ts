@@ -1,7 +1,7 @@
 import { totalmem } from 'node:os';
 import type { Command } from 'commander';
-import { countGpus } from '../cuda/index.js';
-import { ArgumentError, requireInteger, UnavailableError } from '../errors/index.js';
+import { gpusHere } from '../cuda/index.js';
+import { ArgumentError, requireInteger } from '../errors/index.js';
 import { mostRoutedExperts } from '../kernels/index.js';
 import { dtypes, limits, profiles, type RowDtype, type Shape } from '../layer/index.js';
 import { leastWindowBytes, MoeLayer } from '../moe/index.js';
@@ -147,12 +147,5 @@ function isSimulated(device: DeviceChoice, ranks: number): boolean {
   if (device !== 'auto' && device !== 'sim' && device !== 'cuda') {
     throw new ArgumentError('--device', device, 'auto, sim or cuda');
   }
-  if (device === 'sim') return true;
-  try {
-    return device === 'auto' && countGpus() < ranks;
-  } catch (error) {
-    // No driver, so no GPUs.
-    if (device === 'auto' && error instanceof UnavailableError) return true;
-    throw error;
-  }
+  return device === 'sim' || (device === 'auto' && gpusHere() < ranks);
 }

@@ -26,6 +26,7 @@ import {
   planText,
   type Question,
   type RoutingLaw,
+  type Sum,
   simulateAll,
   simulatedText,
   tokensFrom,
@@ -47,6 +48,7 @@ interface PlanFlags {
   readonly combineDtype: FormatName;
   readonly family?: string;
   readonly replicas: number;
+  readonly sum: Sum;
   readonly skew?: number;
   readonly perfectRouter?: boolean;
   readonly nodesPerToken?: number;
@@ -103,6 +105,11 @@ export function register(program: Command): void {
     .option('--family <name>', 'only this one: one-sided, portable, hybrid, or a published library/mode')
     .option('--replicas <n>', 'ranks that hold the same tokens', integer, 1)
     .addOption(
+      new Option('--sum <where>', 'where hybrid adds up a token’s rows: in each node first, or at the source')
+        .choices(['nodes', 'source'])
+        .default('nodes'),
+    )
+    .addOption(
       new Option('--skew <s>', 'the n-th most popular expert is chosen in proportion to n^-s')
         .argParser(number)
         .conflicts(['perfectRouter', 'nodesPerToken', 'loads']),
@@ -134,6 +141,7 @@ Exit code: 0; 2 for a mistake in the arguments.
 
 Examples:
   $ heddle plan --ep 64 --nodes 8 --machine p5en --tokens 128
+  $ heddle plan --ep 16 --nodes 2 --family hybrid --sum source
   $ heddle plan --model kimi_k2 --ep 32 --machine h200-cx7 --tokens 1..4096 --skew 0.5 --report plan.html
   $ heddle plan calibrate --cells cells.json --name mine -o mine.json && heddle plan --machine mine.json --ep 16
   $ heddle plan validate`,
@@ -185,7 +193,7 @@ Examples:
 
 function predictAll(flags: PlanFlags): void {
   const question = questionOf(flags);
-  const asked = named(candidates(question.known, question.place), flags.family);
+  const asked = named(candidates(question.known, question.place, question.sum), flags.family);
   const answers = plan(question, asked);
   const simulated = flags.simulate === true ? simulateAll(question, asked, flags) : [];
   if (flags.report !== undefined) writeFileSync(flags.report, planPage(question, asked, answers));
@@ -217,7 +225,14 @@ function questionOf(flags: PlanFlags): Question {
     dtype: flags.dtype,
     combineDtype: flags.combineDtype,
     replicas: flags.replicas,
+    sum: sumOf(flags),
   };
+}
+
+function sumOf({ sum, combineDtype }: PlanFlags): Sum {
+  if (sum === 'source' && combineDtype === 'fp8')
+    throw new ArgumentError('sum', sum, 'nodes where combine carries fp8: hybrid refuses the other');
+  return sum;
 }
 
 function machineFor(name: string): KnownMachine {

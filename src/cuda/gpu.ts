@@ -1,4 +1,4 @@
-import { requireInteger } from '../errors/index.js';
+import { requireInteger, UnavailableError } from '../errors/index.js';
 import { check, driver } from './driver.js';
 
 /** What the driver says about one GPU. Asking creates no context on it. */
@@ -38,11 +38,21 @@ const attribute = {
   fabricHandles: 128,
 } as const;
 
-/** Number of GPUs that this process may use. */
+/** Number of GPUs that this process may use. @throws UnavailableError where there is no driver. */
 export function countGpus(): number {
   const { out, cuDeviceGetCount } = driver();
   check(cuDeviceGetCount(out.address), 'cuDeviceGetCount');
   return out.i32[0]!;
+}
+
+/** Likewise; none where there is no driver. */
+export function gpusHere(): number {
+  try {
+    return countGpus();
+  } catch (error) {
+    if (error instanceof UnavailableError) return 0;
+    throw error;
+  }
 }
 
 export function describeGpu(ordinal: number): Gpu {

@@ -8,7 +8,7 @@ export { CompileError, type CompilerMessage } from './diagnostics.js';
 export { type CudaReport, type DoctorFinding, examineCuda, type GpuReport, library } from './doctor.js';
 export { forgetCurrentContext, formatVersion } from './driver.js';
 export { CudaError } from './errors.js';
-export { canAddress, countGpus, describeGpu, type Gpu, listGpus } from './gpu.js';
+export { canAddress, countGpus, describeGpu, type Gpu, gpusHere, listGpus } from './gpu.js';
 export {
   NcclCommunicator,
   type NcclType,

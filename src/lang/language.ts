@@ -169,7 +169,7 @@ export interface Gpu {
   ): v16;
   /** `length` registers of this thread, starting as `fill` (default 0; vectors: zeros). `u8` and `u16` are held as u32. */
   registers<T extends RegisterName>(type: T, length: number, fill?: ValueOf[T]): Registers<T>;
-  /** Memory shared by the block's threads, uninitialised. Declared at the top level of the body. */
+  /** Memory shared by the block's threads, uninitialised. Declared by a `const`, wherever it reads best. */
   shared<T extends MemoryName>(type: T, length: number): Pointer<T>;
   /** `for (const i of g.unroll(n))`: the body once per i, which is then a compile-time constant. */
   unroll(count: number): Iterable<number>;

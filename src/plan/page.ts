@@ -110,7 +110,9 @@ function overRanks(question: Question, asked: readonly Candidate[], tokens: numb
     ranks.map((n) => {
       const perNode = Math.min(n, place.perNode === place.ranks ? machine.perNode : place.perNode);
       const there = { ranks: n, perNode };
-      const known_ = candidates(known, there).filter((one) => asked.some((who) => same(who, one)));
+      const known_ = candidates(known, there, question.sum).filter((one) =>
+        asked.some((who) => same(who, one)),
+      );
       return [n, plan({ ...question, place: there, tokens: [tokens], replicas: 1 }, known_)] as const;
     }),
   );

@@ -8,7 +8,7 @@ import { workOf } from './model.js';
 import { type Basis, heddleBasis, type Prediction, predict } from './predict.js';
 import { type Hits, hits, nodesOf, type Place, type RoutingLaw } from './routing.js';
 import { type Simulated, simulate } from './simulate.js';
-import { type Phase, type Traffic, traffic, type Way } from './traffic.js';
+import { type Phase, type Sum, type Traffic, traffic, type Way } from './traffic.js';
 
 export interface Question {
   readonly model: string;
@@ -21,6 +21,8 @@ export interface Question {
   readonly dtype: FormatName;
   readonly combineDtype: FormatName;
   readonly replicas: number;
+  /** Where hybrid adds up the rows of a token that a node has. Default: there. */
+  readonly sum?: Sum;
 }
 
 /** Something that carries rows, and what is known of it on the machine. */
@@ -80,7 +82,7 @@ export function placeOn(
 }
 
 /** All that could carry the rows of `place` on the machine: Heddle's families, then what others published. */
-export function candidates(known: KnownMachine, place: Place): Candidate[] {
+export function candidates(known: KnownMachine, place: Place, sum: Sum = 'nodes'): Candidate[] {
   const { machine, calibrations } = known;
   const crosses = nodesOf(place) > 1;
   const own = calibrations.filter(({ lib }) => lib === 'heddle');
@@ -88,7 +90,7 @@ export function candidates(known: KnownMachine, place: Place): Candidate[] {
   return [
     ...families
       .filter(({ crossesNetwork }) => crossesNetwork === crosses)
-      .map((family) => ofFamily(family, machine, crosses, fits)),
+      .map((family) => ofFamily(family, machine, crosses, fits, sum)),
     ...calibrations
       .filter(({ lib, fits: { dispatch, combine } }) => lib !== 'heddle' && dispatch && combine)
       .map(published),
@@ -100,10 +102,11 @@ function ofFamily(
   machine: KnownMachine['machine'],
   crosses: boolean,
   fits: Parameters<typeof heddleBasis>[4],
+  sum: Sum,
 ): Candidate {
   return {
     name: family.name,
-    way: family.way,
+    way: family.way.rows === 'rails' ? { ...family.way, sum } : family.way,
     source: 'Heddle',
     heddle: true,
     basis: (phase) => heddleBasis(family, machine, phase, crosses, fits),
@@ -187,8 +190,10 @@ function memoryOf(
   const window = slots * (there + 8 * layer.topK + 2 * back);
   const beyond = nodesOf(place) - 1;
   if (beyond === 0) return window;
-  const staged = way.rows === 'rails' ? (beyond * tokens) / replicas : (place.ranks - place.perNode) * tokens;
-  return window + (way.rows === 'rails' ? 2 : 1) * staged * (there + back);
+  if (way.rows !== 'rails') return window + (place.ranks - place.perNode) * tokens * (there + back);
+  // Room for the rows of as many owners as a token may have in a node, where they are not added up there.
+  const most = way.sum === 'source' ? Math.min(layer.topK, place.perNode) : 1;
+  return window + 2 * ((beyond * tokens) / replicas) * (there + most * back);
 }
 
 /** One phase of one candidate, simulated beside the closed form. */

@@ -147,6 +147,8 @@ function transfersOf(round: Round): Transfers {
     const link: Link = nodeOf(a) === nodeOf(b) ? 0 : 1;
     return phase === 'dispatch' ? out.add(a, b, link, bytes, posts) : out.add(b, a, link, bytes, posts);
   };
+  /** Rows of a node cross the network one by one. */
+  const unsummed = phase === 'combine' && way.sum === 'source';
   /** [source][rank] and [source][node]: rows. */
   const rowsTo = new Int32Array(ranks * ranks);
   const railRows = new Int32Array(ranks * nodesOf(place));
@@ -155,13 +157,13 @@ function transfersOf(round: Round): Transfers {
     for (let source = 0; source < ranks; source++) {
       if (shares && token % replicas !== source % replicas) continue;
       const ids = routes[source]![token]!;
-      const seen = new Set<number>();
+      const seen: number[] = [];
       for (const owner of ownersOf(shape, way, ids)) {
         rowsTo[source * ranks + owner]!++;
-        seen.add(nodeOf(owner));
+        seen.push(nodeOf(owner));
         if (single && owner !== source) send(source, owner, row, 1);
       }
-      for (const node of seen) railRows[source * nodes + node]!++;
+      for (const node of unsummed ? seen : new Set(seen)) railRows[source * nodes + node]!++;
     }
   }
   // Everybody starts with its neighbour, so that not all send to the same.

@@ -1,6 +1,9 @@
 /** What one phase moves, in expectation: rows, bytes, messages and peers, over NVLink and over the network. */
 import { type Hits, nodesOf, type Place } from './routing.js';
 
+/** Where rows of a token that one node has are added up. */
+export type Sum = 'nodes' | 'source';
+
 /** How rows travel. */
 export interface Way {
   /**
@@ -12,6 +15,8 @@ export interface Way {
   readonly message: 'row' | 'peer' | 'chunk';
   /** Ids and weights go to every rank for every token, or only with the rows. */
   readonly metadata: 'every rank' | 'rows';
+  /** By rails, what combine brings back from a node: one row a token, summed there (the default), or those of all its owners. */
+  readonly sum?: Sum;
   /** Tokens of a chunk, where a rank has so many. Chunks that hold no row travel too. */
   readonly chunk?: (tokens: number) => number;
 }
@@ -65,6 +70,7 @@ export function traffic(phase: Phase, way: Way, load: Load): Traffic {
     way.rows === 'expert' ? load.hits.routes : load.hits.ranks,
     load.hits.nodes,
     place,
+    phase === 'combine' ? way.sum : undefined,
   );
   const met = way.message === 'peer' ? reachOf(way, load, tokens) : rows;
   const toAll = phase === 'dispatch' && way.metadata === 'every rank';
@@ -112,6 +118,7 @@ function rowsOf(
   toRanks: Float64Array,
   toNodes: Float64Array,
   place: Place,
+  sum: Sum = 'nodes',
 ): readonly { readonly nvlink: number; readonly network: number }[] {
   const { ranks, perNode } = place;
   const nodes = nodesOf(place);
@@ -122,10 +129,13 @@ function rowsOf(
     const here = toRanks.subarray(node * perNode, (node + 1) * perNode).reduce((sum, w) => sum + w, 0);
     const mine = toRanks[rank]!;
     if (rows === 'rails') {
+      // A token's rows in other nodes, and of another node's token in this one.
+      const [there, back] =
+        sum === 'source' ? [total - here, here] : [allNodes - toNodes[node]!, toNodes[node]!];
       // A rank forwards what its rail brought from every other node as it sends its own tokens inside the node.
       return [
-        { nvlink: nodes * (here - mine), network: allNodes - toNodes[node]! },
-        { nvlink: nodes * (perNode - 1) * mine, network: (nodes - 1) * toNodes[node]! },
+        { nvlink: nodes * (here - mine), network: there },
+        { nvlink: nodes * (perNode - 1) * mine, network: (nodes - 1) * back },
       ];
     }
     return [

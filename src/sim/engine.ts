@@ -67,7 +67,9 @@ export class Engine implements Machine {
   readonly #blocks: Blocks;
   /** Fast mode: threads in a loop that polls memory by itself. */
   readonly #spinning: Thread[] = [];
-  readonly #deaths: { readonly rank: number; readonly atStep: number }[] = [];
+  readonly #deaths: { readonly ranks: readonly number[]; readonly due: () => boolean }[] = [];
+  /** By rank: what it has done that others may notice. */
+  readonly #noticeable: number[];
   readonly #stepLimit: number;
   #turnPlanned = false;
   #hostTold = false;
@@ -99,6 +101,7 @@ export class Engine implements Machine {
     this.#stepLimit = options.stepLimit;
     this.seen = new SimBuffer(-1, 'what an atomic load has read', -1, 16);
     this.killed = new Array(options.ranks).fill(false);
+    this.#noticeable = new Array(options.ranks).fill(0);
     const zeros = () => new Array<number>(options.ranks).fill(0);
     this.#ordinals = { launch: zeros(), stream: zeros() };
     const { schedule, detector, log, mode, ranks, residentBlocks } = options;
@@ -475,17 +478,33 @@ export class Engine implements Machine {
 
   /** A simulated SIGKILL, now or once the machine has made `atStep` steps. */
   kill(rank: number, atStep: number): void {
-    this.#deaths.push({ rank, atStep });
+    this.#killWhen([rank], () => atStep <= this.steps);
+  }
+
+  /** The same for several at once, when `count` more things that others may notice have been done by them. */
+  killAfter(ranks: readonly number[], count: number): void {
+    const done = (): number => ranks.reduce((sum, rank) => sum + this.#noticeable[rank]!, 0);
+    const last = done() + count;
+    this.#killWhen(ranks, () => done() >= last);
+  }
+
+  /** A launch of the rank begins, a write of it has come, or it hears of one. */
+  didNoticeable(rank: number): void {
+    this.#noticeable[rank]!++;
+  }
+
+  #killWhen(ranks: readonly number[], due: () => boolean): void {
+    this.#deaths.push({ ranks, due });
     this.#dieOnTime();
     this.work();
   }
 
   #dieOnTime(): void {
     for (let i = this.#deaths.length - 1; i >= 0; i--) {
-      const { rank, atStep } = this.#deaths[i]!;
-      if (atStep > this.steps) continue;
+      const { ranks, due } = this.#deaths[i]!;
+      if (!due()) continue;
       this.#deaths.splice(i, 1);
-      this.#die(rank);
+      for (const rank of ranks) this.#die(rank);
     }
   }
 

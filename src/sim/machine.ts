@@ -246,6 +246,17 @@ export class SimMachine {
     this.#engine.kill(this.#known(rank), atStep);
   }
 
+  /**
+   * The same for several ranks at once, such as a node's: when together they have made so many steps more of which others could
+   * tell, which are launches that begin, writes of theirs that have come, and tags that they hear.
+   */
+  killAfter(ranks: readonly number[], steps: number): void {
+    this.#engine.killAfter(
+      ranks.map((rank) => this.#known(rank)),
+      requireInteger('steps', steps, 0, Number.MAX_SAFE_INTEGER),
+    );
+  }
+
   #known(rank: number): number {
     return requireInteger('rank', rank, 0, this.ranks - 1);
   }

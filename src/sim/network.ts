@@ -110,6 +110,7 @@ export class Nic implements Network {
     const write = this.#come.shift();
     if (write === undefined) return -1;
     const { engine, sites } = this.#machine;
+    engine.didNoticeable(this.#rank);
     if (engine.detector !== null) {
       sites.ofHost(Nic, 'hear', engine.hostProgram);
       if (orders) engine.detector.networkArrived(write.number, engine.hostThread(this.#rank));
@@ -148,6 +149,7 @@ export class Nic implements Network {
     if (--write.left > 0) return;
     this.#underway--;
     there.#come.push(write);
+    engine.didNoticeable(this.#rank);
   }
 }
 

@@ -407,6 +407,7 @@ export class SimStream extends Agent implements Stream {
       programmatic: request.programmatic,
     });
     this.#engine.startLaunch(launch);
+    this.#engine.didNoticeable(this.rank);
   }
 
   launchEnded(launch: Launch): void {

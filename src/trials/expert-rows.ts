@@ -8,10 +8,12 @@ import {
   bitsOf,
   type Dtype,
   expertsOf,
+  fromF32,
   type Layer,
   type ReferenceReceived,
   reference,
   sharing,
+  toF32,
 } from '../layer/index.js';
 import {
   bytesOf,
@@ -25,7 +27,13 @@ import {
   type Tensor,
   tensorFrom,
 } from '../moe/index.js';
-import { type Comparison, compareBits, exampleInput, mergeComparisons } from '../testing/index.js';
+import {
+  type Comparison,
+  compareBits,
+  exampleInput,
+  mergeComparisons,
+  randomElements,
+} from '../testing/index.js';
 
 /** Puts it where dispatch would have left it. Rows of slots without a route are not written, as none would have come. */
 export function placeReceived(
@@ -68,7 +76,16 @@ export interface PlanResult {
   readonly scatter: Int32Array;
   /** By payload. */
   readonly expanded: Readonly<Record<string, Uint8Array>>;
+  /** From what was expanded, and from `madeRows`. */
   readonly reduced: Bits;
+  readonly reducedMade: Bits;
+}
+
+/** Rows as experts would make them: those of a token differ, as what was expanded does not. Each begins with a −0. */
+function madeRows({ output: { dtype, hidden } }: Layer, rows: number): Bits {
+  const values = toF32(dtype, randomElements(dtype, rows * hidden, 9, 6));
+  for (let row = 0; row < rows; row++) values[row * hidden] = -0;
+  return fromF32(dtype, values);
 }
 
 /** Plans, expands and reduces so often, back to back. The layer's payload `x` looks like its output. */
@@ -97,6 +114,9 @@ export async function runPlan(
     plan.expand(received, to, stream);
     plan.reduce(received, rows, stream);
   }
+  const reduced = await readBits(received.output, stream);
+  const made = tensorFrom(device, stream, madeRows(shape, plan.rows), dtype, [plan.rows, hidden]);
+  plan.reduce(received, made, stream);
   const expanded = Object.entries(to).map(
     async ([name, tensor]) => [name, bytesOf(await readBits(tensor, stream))] as const,
   );
@@ -106,7 +126,8 @@ export async function runPlan(
     routes: bitsOf('i32', await stream.copyOut(routes.data, routes.bytes)) as Int32Array,
     scatter: bitsOf('i32', await stream.copyOut(scatter.data, scatter.bytes)) as Int32Array,
     expanded: Object.fromEntries(await Promise.all(expanded)),
-    reduced: await readBits(received.output, stream),
+    reduced,
+    reducedMade: await readBits(received.output, stream),
   };
 }
 
@@ -116,13 +137,13 @@ export function comparePlan(
   rank: number,
   received: ReferenceReceived,
   { form = 'contiguous', alignment = 1 }: ExpertsPlanOptions,
-  { rows, sizes, routes, scatter, expanded, reduced }: PlanResult,
+  { rows, sizes, routes, scatter, expanded, reduced, reducedMade }: PlanResult,
 ): Comparison {
   const mine = expertsOf(layer, rank);
   const capacity = form === 'masked' ? rows / Math.max(1, mine.count) : rows;
   const expected = reference.plan(received.experts, mine, { form, alignment, capacity });
   const { dtype, hidden } = layer.output;
-  const made = bitsOf(dtype, expanded[exampleInput]!);
+  const reduce = (made: Bits) => reference.reduce(layer, received, expected.scatter, made, layer.weights);
   return mergeComparisons([
     compareBits('counts', 'u32', sizes.counts, expected.counts),
     compareBits('offsets', 'u32', sizes.offsets, expected.offsets),
@@ -141,10 +162,7 @@ export function comparePlan(
       const wanted = reference.expand(received.payloads[name]!, rowBytes, layer, expected.scatter, rows);
       return compareBits(name, 'u8', expanded[name]!, wanted, rowBytes);
     }),
-    compareBits(
-      ...(['output', dtype, reduced] as const),
-      reference.reduce(layer, received, expected.scatter, made, layer.weights),
-      hidden,
-    ),
+    compareBits('output', dtype, reduced, reduce(bitsOf(dtype, expanded[exampleInput]!)), hidden),
+    compareBits('output of other rows', dtype, reducedMade, reduce(madeRows(layer, rows)), hidden),
   ]);
 }

@@ -2,7 +2,7 @@
  * A world: a group of ranks, and the device of this one. Everything above takes a world and asks nothing about how
  * the ranks came together or what their devices are.
  */
-import { CudaDevice, countGpus, describeGpu } from '../cuda/index.js';
+import { CudaDevice, countGpus, describeGpu, gpusHere } from '../cuda/index.js';
 import type { Device, Fill, Window, WindowMemory } from '../device/index.js';
 import {
   ArgumentError,
@@ -379,14 +379,4 @@ function chooseMachine(ranks: number, { device = 'auto', sim }: LocalWorldOption
   if (sim.ranks !== ranks)
     throw new ArgumentError('ranks', ranks, `${sim.ranks}, as many as the machine has GPUs`);
   return sim;
-}
-
-/** GPUs that this process may use; none where there is no driver. */
-function gpusHere(): number {
-  try {
-    return countGpus();
-  } catch (error) {
-    if (error instanceof UnavailableError) return 0;
-    throw error;
-  }
 }

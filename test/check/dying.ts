@@ -20,4 +20,3 @@ export const checkSubjects: readonly CheckSubject[] = [
     ],
   },
 ];
-export const checkSubjectsModule = import.meta.url;

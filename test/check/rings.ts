@@ -11,4 +11,3 @@ const subjectOf = (name: string, waitsUntilTaken: boolean) => ({
 });
 
 export const checkSubjects = [subjectOf('right ring', true), subjectOf('wrong ring', false)];
-export const checkSubjectsModule = import.meta.url;

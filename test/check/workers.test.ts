@@ -1,13 +1,20 @@
 /** What a check reports must not depend on who runs it. */
 import { describe, expect, test } from 'vitest';
 import { type CheckOptions, type CheckProgress, type CheckReport, check } from '../../src/check/index.js';
+import { transpiledUrl } from '../tree.js';
 import * as dying from './dying.js';
 import * as rings from './rings.js';
 
-/** Without white space: threads have a transpiler of their own, which sets statements as it likes. */
-const textOf = (report: CheckReport): string => JSON.stringify(report).replaceAll(/\s/g, '');
+/** Without white space and columns: threads have a transpiler of their own, which sets and maps statements as it likes. */
+const textOf = (report: CheckReport): string =>
+  JSON.stringify(report)
+    .replaceAll(/\s/g, '')
+    .replaceAll(/(\.ts:\d+):\d+/g, '$1');
 
-const on = (count: number, module = rings.checkSubjectsModule) => ({ count, module });
+const on = (count: number, name = 'rings') => ({
+  count,
+  module: transpiledUrl(`test/check/${name}.ts`).href,
+});
 
 describe('several workers', () => {
   const ways: readonly [string, CheckOptions][] = [
@@ -32,15 +39,15 @@ describe('several workers', () => {
   });
 
   test('one that dies is an error that says during what', async () => {
-    await expect(
-      check(dying.checkSubjects, { seeds: 1, workers: on(2, dying.checkSubjectsModule) }),
-    ).rejects.toThrow(/a worker died during dies\/random-0: out of luck/);
+    await expect(check(dying.checkSubjects, { seeds: 1, workers: on(2, 'dying') })).rejects.toThrow(
+      /a worker died during dies\/random-0: out of luck/,
+    );
   });
 
   test('that load other subjects are refused', async () => {
-    await expect(
-      check(dying.checkSubjects, { seeds: 1, workers: on(2, rings.checkSubjectsModule) }),
-    ).rejects.toThrow(/rings\.ts are not the subjects of this check/);
+    await expect(check(dying.checkSubjects, { seeds: 1, workers: on(2) })).rejects.toThrow(
+      /rings\.js are not the subjects of this check/,
+    );
   });
 
   test.each([0, 1.5, Number.NaN])('%d are refused', async (count) => {

@@ -7,6 +7,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } 
 import { type Diagnosis, register, render } from '../../src/cli/doctor.js';
 import { listNics } from '../../src/cli/nics.js';
 import { buildStandIn, hasCompiler } from '../cuda/stand-in.js';
+import { transpiled } from '../tree.js';
 
 describe('heddle doctor', () => {
   it('prints its findings as JSON and succeeds on any machine', async () => {
@@ -83,8 +84,7 @@ describe.skipIf(!hasCompiler)('heddle doctor on a driver that withholds somethin
   afterAll(() => driver.remove());
 
   function diagnosis(env: Record<string, string>): Map<string, Diagnosis['findings'][number]> {
-    const main = join(import.meta.dirname, '../../src/cli/main.ts');
-    const child = spawnSync(process.execPath, ['--import', 'tsx', main, 'doctor', '--json'], {
+    const child = spawnSync(process.execPath, [transpiled('src/cli/main.ts'), 'doctor', '--json'], {
       encoding: 'utf8',
       timeout: 50_000,
       env: { ...process.env, CUDA_MODULE_LOADING: 'EAGER', LD_LIBRARY_PATH: driver.folder, ...env },

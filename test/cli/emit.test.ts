@@ -1,10 +1,10 @@
 import { spawnSync } from 'node:child_process';
 import { existsSync, openSync } from 'node:fs';
-import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { emit, type RegisteredKernel } from '../../src/cli/emit.js';
 import { registry } from '../../src/kernels/index.js';
 import { kernel, pointer } from '../../src/lang/index.js';
+import { transpiled } from '../tree.js';
 
 const kernels: readonly RegisteredKernel[] = [
   {
@@ -69,8 +69,7 @@ test('what does not exist is refused by name', () => {
 });
 
 test.skipIf(!existsSync('/dev/full'))('output that cannot be written is one sentence, not a stack', () => {
-  const main = join(import.meta.dirname, '../../src/cli/main.ts');
-  const child = spawnSync(process.execPath, ['--import', 'tsx', main, 'emit', 'flag_barrier'], {
+  const child = spawnSync(process.execPath, [transpiled('src/cli/main.ts'), 'emit', 'flag_barrier'], {
     encoding: 'utf8',
     stdio: ['ignore', openSync('/dev/full', 'w'), 'pipe'],
   });

@@ -75,6 +75,10 @@ describe('heddle plan', () => {
     [['--tokens', '0'], /tokens is "0"/],
     [['--skew', '11'], /skew is 11; it must be a number above 0, at most 10/],
     [['--skew', '1', '--perfect-router'], /cannot be used with/],
+    [
+      ['--sum', 'source', '--combine-dtype', 'fp8'],
+      /sum is "source"; it must be nodes where combine carries/,
+    ],
     [['--dtype', 'int3'], /Allowed choices are .*nvfp4/],
   ])('refuses %j and says why', async (args, message) => {
     expect(await heddle(['plan', ...args])).toBe(2);

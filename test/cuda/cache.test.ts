@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { cached, cacheFolder, cacheKey } from '../../src/cuda/cache.js';
+import { transpiled } from '../tree.js';
 
 let folder: string;
 beforeEach(async () => {
@@ -51,9 +52,8 @@ describe('the cache of compiled kernels', () => {
   });
 
   it('serves processes that all start at once', async () => {
-    const child = join(import.meta.dirname, 'cache-child.ts');
-    const run = () =>
-      promisify(execFile)(process.execPath, ['--import', 'tsx', child, folder], { timeout: 30_000 });
+    const child = transpiled('test/cuda/cache-child.ts');
+    const run = () => promisify(execFile)(process.execPath, [child, folder], { timeout: 30_000 });
     const outputs = await Promise.all([run(), run(), run()]);
     const made = outputs.map(({ stdout }) => Number(stdout));
     expect(made.reduce((a, b) => a + b)).toBeGreaterThanOrEqual(20);

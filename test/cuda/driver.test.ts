@@ -1,5 +1,4 @@
 import { spawnSync } from 'node:child_process';
-import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { driverCandidates, failure, formatVersion } from '../../src/cuda/driver.js';
 import { CudaError, remedies } from '../../src/cuda/errors.js';
@@ -7,15 +6,16 @@ import type { Gpu } from '../../src/cuda/gpu.js';
 import { architecture } from '../../src/cuda/gpu.js';
 import { describe as describeAllocation, formatBytes } from '../../src/cuda/window.js';
 import { probe } from '../../src/native/index.js';
+import { transpiled } from '../tree.js';
 import { buildStandIn, hasCompiler } from './stand-in.js';
 
 /** Tries to open a GPU, or a world of so many, in a process of its own. */
 function open(number: number, env: Record<string, string> = {}, what: 'gpu' | 'world' = 'gpu'): string {
-  const child = spawnSync(
-    process.execPath,
-    ['--import', 'tsx', join(import.meta.dirname, 'driver-child.ts'), what, String(number)],
-    { encoding: 'utf8', timeout: 30_000, env: { ...process.env, ...env } },
-  );
+  const child = spawnSync(process.execPath, [transpiled('test/cuda/driver-child.ts'), what, String(number)], {
+    encoding: 'utf8',
+    timeout: 30_000,
+    env: { ...process.env, ...env },
+  });
   return child.stdout.trim() || child.stderr;
 }
 

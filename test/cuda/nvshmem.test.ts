@@ -8,14 +8,15 @@ import { attributes, blankUniqueId, requireKnownVersion } from '../../src/cuda/n
 import { versionIn } from '../../src/cuda/nvshmem/headers.js';
 import { nvshmemCandidates } from '../../src/cuda/nvshmem/library.js';
 import { probe } from '../../src/native/index.js';
+import { transpiled } from '../tree.js';
 import { hasCompiler } from './stand-in.js';
 
 function child(what: string, env: Record<string, string> = {}) {
-  const { stdout, stderr } = spawnSync(
-    process.execPath,
-    ['--import', 'tsx', join(import.meta.dirname, 'nvshmem-child.ts'), what],
-    { encoding: 'utf8', timeout: 30_000, env: { ...process.env, ...env } },
-  );
+  const { stdout, stderr } = spawnSync(process.execPath, [transpiled('test/cuda/nvshmem-child.ts'), what], {
+    encoding: 'utf8',
+    timeout: 30_000,
+    env: { ...process.env, ...env },
+  });
   return { said: stdout.trim(), calls: stderr.trim().split('\n') };
 }
 

@@ -1,10 +1,9 @@
 /** Windows between processes, the whole way but for the GPU: the driver is a stand-in, its memory is the processes'. */
-
-import { join } from 'node:path';
 import { Writable } from 'node:stream';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { canTakeDescriptors } from '../../src/cuda/posix.js';
 import { Launch } from '../../src/world/index.js';
+import { transpiled } from '../tree.js';
 import { buildStandIn, hasCompiler } from './stand-in.js';
 
 const ranks = 3;
@@ -31,7 +30,7 @@ describe.skipIf(!hasCompiler)('a window of all ranks, a process each', () => {
         done();
       },
     });
-    const program = join(import.meta.dirname, 'window-rank.ts');
+    const program = transpiled('test/cuda/window-rank.ts');
     const launch = await Launch.start({
       ranks,
       program,

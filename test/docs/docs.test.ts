@@ -6,6 +6,7 @@ import { Command } from 'commander';
 import ts from 'typescript';
 import { beforeAll, describe, expect, test } from 'vitest';
 import { commands } from '../../src/cli/program.js';
+import { transpiled } from '../tree.js';
 import { type Block, commandsOf, page, pages, root } from './markdown.js';
 
 const tsx = join(root, 'node_modules/tsx/dist/cli.mjs');
@@ -27,7 +28,7 @@ describe('code', () => {
   });
 
   test.each(['examples/ring.ts', 'examples/round-trip.ts', 'examples/own-gemm.ts'])('%s runs', (path) => {
-    const output = execFileSync(process.execPath, [tsx, path], { cwd: root, encoding: 'utf8' });
+    const output = execFileSync(process.execPath, [transpiled(path)], { encoding: 'utf8' });
     expect(output).toMatch(/^rank 0.*\nrank 1.*\nrank 2.*\nrank 3.*\n$/);
   });
 });

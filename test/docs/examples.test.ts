@@ -3,17 +3,15 @@ import { execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { root } from './markdown.js';
-
-const tsx = join(root, 'node_modules/tsx/dist/cli.mjs');
+import { root, transpiled } from '../tree.js';
 
 /** What it prints, lines of several processes in order. */
-function linesOf(...args: readonly string[]): string[] {
-  const output = execFileSync(process.execPath, [tsx, ...args], { cwd: root, encoding: 'utf8' });
+function linesOf(program: string, ...args: readonly string[]): string[] {
+  const output = execFileSync(process.execPath, [transpiled(program), ...args], { encoding: 'utf8' });
   return output.trim().split('\n').sort();
 }
 const launched = (args: string): string[] =>
-  linesOf('src/cli/main.ts', 'run', '--no-prefix', ...args.split(' '));
+  linesOf('src/cli/main.ts', 'run', '--no-prefix', ...args.replace(/\S+\.ts/, transpiled).split(' '));
 const ofRanks = (ranks: number, line: (rank: number) => string): string[] =>
   Array.from({ length: ranks }, (_, rank) => line(rank));
 

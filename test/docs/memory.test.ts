@@ -41,6 +41,16 @@ describe('docs/memory.md', () => {
     expect(table.slice(2)).toEqual(rows);
   });
 
+  test('what slots by rank take, by whatever family', () => {
+    for (const format of formats) {
+      const layer = layerOf('DeepSeek-V3', format, 8, 128);
+      const cells = (['one-sided', 'portable'] as const).map((family) =>
+        (ExpertParallel.memory({ ...layer, family }).bytes / 2 ** 20).toFixed(1),
+      );
+      expect(text).toContain(`| ${[format, ...cells].join(' | ')} |`);
+    }
+  });
+
   test('what replicas spare', () => {
     const layer = layerOf('DeepSeek-V3', 'fp8', 8, 128);
     const [alone, pairs] = [layer, { ...layer, replicas: 2 }].map((of) =>

@@ -1,7 +1,8 @@
 import { expect, it } from 'vitest';
 import { runRanks } from '../../src/bench/fabric/ranks.js';
+import { transpiledUrl } from '../tree.js';
 
-const module = new URL('../../src/bench/fabric/roles.ts', import.meta.url);
+const module = transpiledUrl('src/bench/fabric/roles.ts');
 
 it.each(['shm', 'tcp;ofi_rxm', 'udp;ofi_rxd'])(
   'every byte of an all-to-all scatter arrives on %s',

@@ -1,9 +1,10 @@
 import { expect } from 'vitest';
 import { type Ranks, runRanks } from '../../src/bench/fabric/ranks.js';
+import { transpiledUrl } from '../tree.js';
 import type { Hosts } from './hosts.js';
 import type { LossReport } from './roles.js';
 
-const module = new URL('./roles.ts', import.meta.url);
+const module = transpiledUrl('test/fabric/roles.ts');
 export const timeoutMs = 1500;
 
 /** Runs three ranks and ends rank 1 with `end` once the writes to it flow. */

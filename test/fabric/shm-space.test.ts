@@ -1,13 +1,13 @@
 import { spawnSync } from 'node:child_process';
-import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { sharedMemory } from '../../src/cli/doctor.js';
 import { UnavailableError } from '../../src/errors/index.js';
 import type { ProviderReport } from '../../src/fabric/index.js';
 import { requireShmSpace, shmShortage } from '../../src/fabric/libfabric/shm-space.js';
+import { transpiled } from '../tree.js';
 
 const mebibyte = 2 ** 20;
-const main = join(import.meta.dirname, '../../src/cli/main.ts');
+const main = transpiled('src/cli/main.ts');
 
 /** A program that sees a /dev/shm of so many MiB, as in a container: in a mount namespace of its own. */
 const inContainer = (size: number, ...program: readonly string[]) =>
@@ -17,7 +17,7 @@ const inContainer = (size: number, ...program: readonly string[]) =>
     { encoding: 'utf8' },
   );
 const heddle = (size: number, ...args: readonly string[]) =>
-  inContainer(size, process.execPath, '--import', 'tsx', main, ...args);
+  inContainer(size, process.execPath, main, ...args);
 const whyNoContainer = (): string | null => {
   const made = inContainer(1, 'true');
   return made.status === 0 ? null : `unshare --mount: ${(made.stderr ?? String(made.error)).trim()}`;

@@ -1,8 +1,7 @@
 /** Processes that are nodes of one world after another, each on a host of its own where there are such. */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { createRequire } from 'node:module';
-import { fileURLToPath, pathToFileURL } from 'node:url';
 import type { Hosts } from '../fabric/hosts.js';
+import { transpiled } from '../tree.js';
 import type { Case, Report } from './cases.js';
 
 type Said = 'here' | { readonly reports: readonly Report[] } | { readonly failed: unknown };
@@ -51,13 +50,8 @@ export class Crew {
   async #member(i: number): Promise<ChildProcess> {
     const there = this.#members[i];
     if (there && isThere(there)) return there;
-    const loader = pathToFileURL(createRequire(import.meta.url).resolve('tsx')).href;
-    const program = fileURLToPath(new URL('./programs/crew.ts', import.meta.url));
-    const [command, ...args] = [
-      ...this.#under(i),
-      process.execPath,
-      ...['--import', loader, program, String(i)],
-    ];
+    const program = transpiled('test/faults/programs/crew.ts');
+    const [command, ...args] = [...this.#under(i), process.execPath, program, String(i)];
     const member = spawn(command!, args, {
       stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
       env: { ...process.env, NODE_OPTIONS: '' },

@@ -11,6 +11,7 @@ import { ExpertParallel } from '../../src/moe/index.js';
 import { formatFinding, SimMachine } from '../../src/sim/index.js';
 import { layerOf, makeSources, runRounds, shapeOfRounds } from '../../src/testing/index.js';
 import { topologyOf, World } from '../../src/world/index.js';
+import { transpiledUrl } from '../tree.js';
 import { expectReference } from './rounds.js';
 
 const layer: Layer = {
@@ -443,7 +444,7 @@ describe('a message that changes after the proxy has looked', () => {
     const garbled: typeof plan = (layer, place, tuning) => {
       const made = plan(layer, place, tuning);
       const { data } = made.wire!.program;
-      const module = new URL('./programs/garbling.ts', import.meta.url);
+      const module = transpiledUrl('test/kernels/programs/garbling.ts');
       return {
         ...made,
         wire: Object.assign(made.wire!, {

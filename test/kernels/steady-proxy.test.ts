@@ -1,16 +1,16 @@
 /** What a proxy allocates in ten thousand rounds: nothing; so nothing is ever collected while a round is near. */
 import { spawnSync } from 'node:child_process';
-import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
+import { transpiled } from '../tree.js';
 
-const program = fileURLToPath(new URL('./programs/steady-proxy.ts', import.meta.url));
+const program = transpiled('test/kernels/programs/steady-proxy.ts');
 const rounds = 10_000;
 /** So large a nursery that nothing is collected before it is counted. */
 const heap = ['--expose-gc', '--min-semi-space-size=64', '--max-semi-space-size=64'];
 
 describe.each(['copies', 'tcp;ofi_rxm'])('a proxy over %s', (network) => {
   test.each(['hybrid', 'portable'])('of %s allocates nothing, round after round', (family) => {
-    const node = [...heap, '--import', 'tsx', program, family, network, String(rounds)];
+    const node = [...heap, program, family, network, String(rounds)];
     const { stdout, stderr } = spawnSync(process.execPath, node, { encoding: 'utf8' });
     const spans = stdout
       .trim()

@@ -214,7 +214,7 @@ describe('whole rounds', () => {
 });
 
 test('several blocks, with several steps of each warp, sort as one', async () => {
-  const of = arrived({ ...small, ranks: 4, experts: 40, topK: 8, maxTokens: 40 }, 1, 3);
+  const of = arrived({ ...small, ranks: 4, experts: 40, topK: 8, maxTokens: 80 }, 1, 3);
   const how = { alignment: 16 } as const;
   expect(comparePlan(of.layer, 1, of.received, how, await planOf(of, how)).different).toBe(0);
 });
@@ -271,12 +271,19 @@ describe('what cannot work is refused', () => {
       await ExpertsPlan.create({ ...receiving, shape }, how);
     });
 
+  /** Units that a u32 can number, of which the payload of 12 bytes has 3 a row. A rank has 3 experts. */
+  const most = Math.floor((2 ** 32 - 1) / 3);
+
   it.each<[object, string]>([
     [{ form: 'padded' }, `form is "padded"; it must be one of 'contiguous', 'masked'`],
     [{ alignment: 32 }, 'alignment is 32; it must be one of 1, 16, 64, 128'],
-    [{ capacity: 0 }, 'capacity is 0; it must be an integer from 1 to'],
+    [{ capacity: 0 }, `capacity is 0; it must be an integer from 1 to ${most}`],
+    [
+      { capacity: 0, form: 'masked' },
+      `capacity is 0; it must be an integer from 1 to ${Math.floor(most / 3)}`,
+    ],
     [{ capacity: 24, alignment: 16 }, 'capacity is 24; it must be a multiple of the alignment, 16'],
-    [{ capacity: 2 ** 31 }, `capacity is ${2 ** 31}; it must be an integer from 1 to`],
+    [{ capacity: 2 ** 31 }, `capacity is ${2 ** 31}; it must be an integer from 1 to ${most}`],
   ])('%o', async (how, message) => {
     await expect(create(how)).rejects.toThrow(message);
   });

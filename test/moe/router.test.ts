@@ -92,7 +92,17 @@ test('of equal scores the smaller id’s comes first', async () => {
   const { ids } = await withLogits(softmax, 4, [1, 3, 1, 3, 3, 1]);
   expect(ids).toEqual([1, 3, 4, 0]);
   const logits = Array.from({ length: 40 }, () => 1);
+  expect((await withLogits(softmax, 3, logits)).ids).toEqual([0, 1, 2]);
   expect((await withLogits({ ...softmax, groups: { count: 4, top: 2 } }, 3, logits)).ids).toEqual([0, 1, 2]);
+});
+
+test('softmax of logits that lie far apart is 1 and 0', async () => {
+  // Two of them are one lane's, the larger one first.
+  const logits = [200, ...Array<number>(39).fill(0)];
+  expect(await withLogits({ ...softmax, normalise: false }, 2, logits)).toEqual({
+    ids: [0, 1],
+    weights: [1, 0],
+  });
 });
 
 describe('an expert whose score is NaN', () => {
@@ -110,10 +120,14 @@ describe('an expert whose score is NaN', () => {
     const routing: Routing = { ...softmax, scores: 'sigmoid', groups: { count: 2, top: 1 } };
     const { ids } = await withLogits(routing, 2, [5, nan, 5, nan, 1, 1, 1, 1]);
     expect(ids).toEqual([0, 2]);
+    // With one score less than are added up, groups are as bad as they can be, and alike.
+    expect((await withLogits(routing, 1, [1, nan, 5, nan])).ids).toEqual([0]);
   });
 
   it('is every expert’s where softmax meets an infinity', async () => {
-    expect((await withLogits(softmax, 2, [1, infinity, 2])).ids).toEqual([-1, -1]);
+    const { ids, weights } = await withLogits(softmax, 2, [1, infinity, 2]);
+    expect(ids).toEqual([-1, -1]);
+    expect(weights).toEqual([0, 0]); // not −0
   });
 });
 

@@ -54,6 +54,13 @@ describe('agrees with the closed form of the same routes within 5 %', () => {
   });
 });
 
+it('sums at the source: agrees with its closed form, too', () => {
+  const of = round('hybrid', 32, 'combine');
+  const { time, closed } = simulate({ ...of, way: { ...of.way, sum: 'source' } });
+  expect(Math.abs(time / closed - 1)).toBeLessThan(0.05);
+  expect(closed).toBeGreaterThan(1.3 * simulate(of).closed);
+});
+
 describe('draws what the closed form expects', () => {
   const spread = (id: number) => 1 + (id % 16) / 4;
   const counts = Array.from({ length: 256 }, (_, id) => 100 * spread(id));

@@ -165,6 +165,38 @@ describe.each(cases)('$name', (one) => {
   });
 });
 
+describe.each(cases)('sums at the source: $name', (one) => {
+  it('bring back every owner’s row of another node, over the rail of the source', () => {
+    const { experts, topK, place, law, choices } = one;
+    const { ranks, perNode } = place;
+    const found = hits({ hidden: 1, experts, topK }, place, law);
+    const load = { hits: found, place, tokens: 5, topK, rowBytes: 100, replicas: 1 };
+    const way: Way = { rows: 'rails', message: 'chunk', metadata: 'every rank', chunk: () => 5 };
+    const [left, came] = [new Array<number>(ranks).fill(0), new Array<number>(ranks).fill(0)];
+    const shape = { experts: Math.max(experts, ranks), ranks };
+    for (const [ids, p] of choices) {
+      const owners = [...new Set(ids.map((id) => ownerOf(shape, id)))];
+      for (let source = 0; source < ranks; source++) {
+        for (const owner of owners) {
+          const node = Math.floor(owner / perNode);
+          if (node === Math.floor(source / perNode)) continue;
+          left[node * perNode + (source % perNode)]! += p;
+          came[source]! += p;
+        }
+      }
+    }
+    const of = traffic('combine', { ...way, sum: 'source' }, load);
+    const mean = came.reduce((sum, rows) => sum + rows, 0) / ranks;
+    expect(of.network.rows).toBeCloseTo(5 * mean, 8);
+    expect(of.network.bytes).toBeCloseTo(500 * mean, 6);
+    expect(of.busiest.network.rows).toBeCloseTo(5 * Math.max(...left, ...came), 8);
+    const summed = traffic('combine', way, load);
+    expect(of.nvlink).toEqual(summed.nvlink);
+    expect(of.network.messages).toBe(summed.network.messages);
+    expect(traffic('dispatch', { ...way, sum: 'source' }, load)).toEqual(traffic('dispatch', way, load));
+  });
+});
+
 describe('messages for a peer', () => {
   const way: Way = { rows: 'rank', message: 'peer', metadata: 'rows' };
 

@@ -26,7 +26,9 @@ const rails = {
   family: 'hybrid',
   tuning: { dispatch: { blocks: 4, threads: 32, chunk: 2 }, combine: messages },
 } as const;
-type Way = Pick<ExpertParallelOptions, 'family' | 'tuning' | 'wire'> & { readonly nodes?: number };
+type Way = Pick<ExpertParallelOptions, 'family' | 'transport' | 'tuning' | 'wire'> & {
+  readonly nodes?: number;
+};
 const ways: Record<string, Way> = {
   pull: { tuning: pull },
   push: { tuning: push },
@@ -310,4 +312,50 @@ it('a scale that never comes is a loss, though the elements that it is for have 
   expect(errors[0]).toBeInstanceOf(RankLostError);
   expect(summary(errors)).toEqual(['1 combine 1']);
   expect(machine.statistics.timeLimits).toBe(1);
+});
+
+const sends: Record<string, Way> = {
+  messages: portable,
+  'messages by proxy': { ...portable, transport: 'proxy', nodes: 3 },
+  'messages over nvshmem': { ...portable, transport: 'nvshmem' },
+  'rails between 3 nodes': ways['rails between 3 nodes']!,
+};
+
+it.each(Object.keys(sends))('who has given up writes nothing more to others: %s', async (name) => {
+  const machine = SimMachine.create({ ranks });
+  const { nodes = 1, ...way } = sends[name]!;
+  let ended = (): void => {};
+  const over = new Promise<void>((resolve) => {
+    ended = resolve;
+  });
+  const seen: number[] = [];
+  const world = World.local({ ranks, nodes, device: 'sim', sim: machine }, async (world) => {
+    const ep = await ExpertParallel.create(world, { ...options, ...way });
+    const stream = world.device.createStream();
+    const { topkIds, topkWeights } = amongSurvivors;
+    const out = emptyTensor(world.device, 'bf16', [options.maxTokens, options.output.length]);
+    const round = (value: number) => {
+      const x = new Uint16Array(options.maxTokens * options.output.length).fill(value);
+      ep.dispatch({ topkIds, topkWeights, payloads: { x } }, stream);
+      ep.combine(out, stream);
+    };
+    await world.barrier('all are there');
+    if (world.rank === victim) {
+      machine.kill(victim);
+      await ep.synchronize(stream);
+    }
+    if (world.rank === 0) for (const value of [1, 2, 3]) round(value);
+    else round(1);
+    await expect(ep.synchronize(stream)).rejects.toBeInstanceOf(RankLostError);
+    if (world.rank === 0) return ended();
+    await over;
+    await stream.synchronize();
+    const { data, bytes } = ep.received.payloads.x!;
+    const rows = await stream.copyOut(data, bytes);
+    seen.push(...new Uint16Array(rows.buffer, rows.byteOffset, bytes / 6)); // those of rank 0, one of three
+  });
+  await expect(world).rejects.toThrow('rank 1 of the simulated machine was killed');
+  expect(new Set(seen)).toContain(1);
+  expect(new Set(seen)).not.toContain(2);
+  expect(new Set(seen)).not.toContain(3);
 });

@@ -2,10 +2,10 @@
 import { readdirSync, rmSync } from 'node:fs';
 import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
-import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 import type { ProviderName } from '../../src/fabric/index.js';
 import { Launch } from '../../src/world/index.js';
+import { transpiled } from '../tree.js';
 import { casesAcross, familiesAcross } from './round-trip.js';
 
 export function testNodesOver(provider: ProviderName, nodes: number, ranksOfNode: number): void {
@@ -16,7 +16,7 @@ export function testNodesOver(provider: ProviderName, nodes: number, ranksOfNode
       const said = Promise.all([text(stdout), text(stderr)]);
       const launch = await Launch.start({
         ...{ ranks, nodes, device: 'sim', args: [provider] },
-        program: fileURLToPath(new URL('./programs/nodes-rank.ts', import.meta.url)),
+        program: transpiled('test/suite/programs/nodes-rank.ts'),
         timeoutMs: 50_000,
         prefix: () => '',
         ...{ stdout, stderr },

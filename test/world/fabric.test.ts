@@ -1,15 +1,15 @@
 import { readdirSync, rmSync } from 'node:fs';
 import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
-import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 import { ArgumentError, RankLostError } from '../../src/errors/index.js';
 import { PeerLostError, type Region, TransferEngine } from '../../src/fabric/index.js';
 import { connectFabric } from '../../src/world/fabric.js';
 import { Launch } from '../../src/world/launch.js';
 import { LocalGroup } from '../../src/world/local-group.js';
+import { transpiled } from '../tree.js';
 
-const program = fileURLToPath(new URL('programs/fabric.ts', import.meta.url));
+const program = transpiled('test/world/programs/fabric.ts');
 
 describe.each(['shm', 'tcp;ofi_rxm', 'udp;ofi_rxd'])('ranks on %s', (provider) => {
   it('meet through the rendezvous, and a lost rank is a lost peer at once', async () => {

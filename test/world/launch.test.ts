@@ -3,16 +3,16 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'no
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Writable } from 'node:stream';
-import { fileURLToPath } from 'node:url';
 import { Command, CommanderError } from 'commander';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { register } from '../../src/cli/run.js';
 import { ArgumentError, UnavailableError } from '../../src/errors/index.js';
 import { Launch, type LaunchOptions, loaderArguments } from '../../src/world/launch.js';
+import { transpiled } from '../tree.js';
 import { freePort } from './groups.js';
 
-const fixture = (name: string) => fileURLToPath(new URL(`programs/${name}`, import.meta.url));
-const FALL = fixture('fall.ts');
+const fixture = (name: string) => transpiled(`test/world/programs/${name}.ts`);
+const FALL = fixture('fall');
 
 let folder = '';
 beforeAll(() => {
@@ -191,7 +191,7 @@ describe('a launch', () => {
   ])('takes a rank that comes to its end %s as one that left', async (point, operation) => {
     const { result, stdout, notes } = await run({
       ranks: 2,
-      program: fixture('end.ts'),
+      program: fixture('end'),
       args: [point],
       graceMs: 0,
     });
@@ -329,7 +329,7 @@ describe('a rank that falls', () => {
     const address = `127.0.0.1:${await freePort()}`;
     const children = Array.from({ length: 3 }, (_, rank) => {
       const env = { ...process.env, HEDDLE_RANK: String(rank), HEDDLE_WORLD: '3', HEDDLE_ADDRESS: address };
-      const child = spawn(process.execPath, [...loaderArguments(FALL), FALL, '0', 'in a barrier'], { env });
+      const child = spawn(process.execPath, [FALL, '0', 'in a barrier'], { env });
       const stdout = new Lines();
       child.stdout.pipe(stdout);
       const ended = new Promise<number | null>((resolve) => child.once('close', resolve));
@@ -345,9 +345,11 @@ describe('a rank that falls', () => {
 });
 
 describe('heddle run', () => {
-  const CLI = fixture('cli.ts');
+  const CLI = fixture('cli');
   const heddle = (...args: string[]) => {
-    const child: ChildProcess = spawn(process.execPath, [...loaderArguments(CLI), CLI, 'run', ...args]);
+    // As on a machine without GPUs.
+    const env = { ...process.env, CUDA_VISIBLE_DEVICES: '' };
+    const child: ChildProcess = spawn(process.execPath, [CLI, 'run', ...args], { env });
     const [stdout, stderr] = [new Lines(), new Lines()];
     child.stdout!.pipe(stdout);
     child.stderr!.pipe(stderr);
@@ -375,6 +377,22 @@ describe('heddle run', () => {
     });
     expect(stderr.lines).toContain('[rank 0] --prefix');
     expect(stderr.lines.join('\n')).toContain('heddle run: rank 1 ended with exit code 3');
+  });
+
+  it('says last how to simulate the GPUs that a program lacks', async () => {
+    const file = program("throw new Error('it needs a GPU')");
+    const { stderr, ended } = heddle('-n', '2', '--nodes', '2', file);
+    expect(await ended).toBe(1);
+    expect(stderr.lines.at(-1)).toContain(`simulate them: heddle run -n 2 --nodes 2 --device sim ${file}`);
+  });
+
+  it.each([
+    ['that wants none', [], 'process.exit(0)'],
+    ['with simulated ones', ['--device', 'sim'], "throw new Error('wrong')"],
+  ])('says nothing of GPUs after a program %s', async (_, args, text) => {
+    const { stderr, ended } = heddle('-n', '2', ...args, program(text));
+    await ended;
+    expect(stderr.lines.join('\n')).not.toContain('GPU');
   });
 
   it('passes Ctrl-C on, and forwards lines as they are with --no-prefix', async () => {

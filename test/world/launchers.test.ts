@@ -1,11 +1,11 @@
 /** Ranks on two machines as torchrun and Slurm would start them: their variables, set by hand, are all that says so. */
 import { spawn } from 'node:child_process';
 import { text } from 'node:stream/consumers';
-import { fileURLToPath } from 'node:url';
 import { expect, it } from 'vitest';
+import { transpiled } from '../tree.js';
 import { freePort } from './groups.js';
 
-const program = fileURLToPath(new URL('./programs/place.ts', import.meta.url));
+const program = transpiled('test/world/programs/place.ts');
 
 /** Nothing of a launcher that may have started the tests. */
 const clean = Object.fromEntries(
@@ -38,7 +38,7 @@ it.each(Object.entries(launchers))('%s: the ranks meet, each a node', async (_, 
     [0, 1].map(async (rank) => {
       const own = { HEDDLE_DEVICE: 'sim', HEDDLE_SECRET: 'known to all ranks alone' };
       const env = { ...clean, ...own, ...variables(rank, port) };
-      const child = spawn(process.execPath, ['--import', 'tsx', program], { env });
+      const child = spawn(process.execPath, [program], { env });
       const [out, errors] = await Promise.all([text(child.stdout), text(child.stderr)]);
       return out === '' ? errors : (JSON.parse(out) as unknown);
     }),

@@ -5,11 +5,12 @@ import { allocate } from '../../src/native/index.js';
 import { type FabricOptions, type Group, type RunningProxy, World } from '../../src/world/index.js';
 import { LocalGroup } from '../../src/world/local-group.js';
 import { inThread } from '../../src/world/proxy/start.js';
+import { transpiledUrl } from '../tree.js';
 import { freePort } from './groups.js';
 import { exchange } from './programs/exchange.js';
 import { type RelayData, words } from './programs/relay.js';
 
-const module = new URL('./programs/relay.ts', import.meta.url);
+const module = transpiledUrl('test/world/programs/relay.ts');
 const fabric: FabricOptions = {
   provider: 'tcp;ofi_rxm',
   devices: ['lo'],
@@ -143,7 +144,7 @@ describe('a proxy in a thread', () => {
       const name = group.rank === 1 ? 'relais' : 'relay';
       return inThread(fabric)(group, { module, name, memory: mapped() }).catch((error: Error) => error);
     });
-    expect((errors[1] as Error).message).toMatch(/relay\.ts exports no relais/);
+    expect((errors[1] as Error).message).toMatch(/relay\.js exports no relais/);
     expect((errors[0] as Error).message).toMatch(/rank 1 did not answer/);
   });
 });

@@ -2,11 +2,11 @@
 import { readdirSync, rmSync } from 'node:fs';
 import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
-import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 import { pass } from '../../examples/ring.js';
 import { ArgumentError, RankLostError } from '../../src/errors/index.js';
 import { type JoinWorldOptions, Launch, World } from '../../src/world/index.js';
+import { transpiled } from '../tree.js';
 import { freePort } from './groups.js';
 
 /** Joins as `processes` would that are `ranksHere` ranks each; what their programs returned, or why they failed. */
@@ -87,7 +87,7 @@ describe.each(['shm', 'tcp;ofi_rxm', 'udp;ofi_rxd'])('examples/two-nodes.ts over
       ranks: 4,
       nodes: 2,
       device: 'sim',
-      program: fileURLToPath(new URL('../../examples/two-nodes.ts', import.meta.url)),
+      program: transpiled('examples/two-nodes.ts'),
       args: [provider],
       timeoutMs: 50_000,
       stdout,

@@ -33,6 +33,10 @@ const all: Readonly<Record<string, Rows>> = {
   },
   'contiguous, without room for all': { options: { capacity: 3 } },
   'routes to nobody, no weights': { weights: false, routes: { holes: 0.5 } },
+  'more experts than lanes, without room for all': {
+    shape: { ranks: 1, experts: 40, topK: 9 },
+    options: { capacity: 12 },
+  },
   'more experts than lanes': { shape: { ranks: 1, experts: 40, topK: 9, hidden: 3, dtype: 'f16' } },
 };
 

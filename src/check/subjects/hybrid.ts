@@ -5,6 +5,7 @@
 import type { CheckConfiguration, CheckSubject } from '../subject.js';
 import { lossOf } from './losses.js';
 import { common, configurationsOf, type Rounds } from './rounds.js';
+import { stopsOf } from './stops.js';
 
 /** A round's shape, and how many tokens are a message. */
 interface Hybrid extends Rounds {
@@ -149,6 +150,12 @@ const alone = {
   },
 } as const;
 
+/** Of each rank five launches, and on the rail two messages that come and two that are heard of. */
+const stopping = {
+  family: 'hybrid',
+  tuning: { dispatch: { blocks: 1, threads: 32, chunk: 1 }, combine: { blocks: 1, threads: 32, parts: 1 } },
+} as const;
+
 const kernels = [
   'hybrid_dispatch_send',
   'hybrid_dispatch_recv',
@@ -177,6 +184,8 @@ export const hybrid: CheckSubject = {
       tuning: { ...alone.tuning, combine: { blocks: 3, threads: 32, parts: 1 } },
     }),
     lossOf('hybrid', 'dispatch', { ...alone, nodes: 2, replicas: 2 }),
+    ...stopsOf('hybrid, 3 nodes', 13, { ...stopping, nodes: 3, ranks: 3 }),
+    ...stopsOf('hybrid, 2 nodes of 2', 18, { ...stopping, nodes: 2, ranks: 4 }),
   ],
 };
 

@@ -22,6 +22,8 @@ const all: Readonly<Record<string, Experts>> = {
   // Every block takes several tiles, of both experts.
   'one resident block': { inner: 128, on: { residentBlocks: 1 } },
   'many rows likely': { shape: { maxTokens: 20, hidden: 256 } },
+  // Most of them without rows, the others with different numbers.
+  'more experts than lanes': { shape: { experts: 40 } },
   'nobody comes': { routes: { holes: 1 } },
   'rows of e4m3, all stages again': { shape: { hidden: 256 }, e4m3: true },
 };

@@ -7,6 +7,7 @@ import type { CheckConfiguration, CheckSubject } from '../subject.js';
 import { givenRows } from './given-rows.js';
 import { lossOf } from './losses.js';
 import { type Carrier, common, configurationsOf, type Rounds } from './rounds.js';
+import { stopsOf } from './stops.js';
 
 /** Routes come in chunks of 32 tokens; rows are messages of their own, which overtake each other. */
 const messages: Readonly<Record<string, Partial<Rounds>>> = {
@@ -155,6 +156,9 @@ const launch = { blocks: 2, threads: 32, parts: 1 };
 const alone: Carrier = { family: 'portable', tuning: { dispatch: launch, combine: launch } };
 const aloneOverNvshmem: Carrier = { ...alone, transport: 'nvshmem' };
 const aloneByProxy: Carrier = { ...alone, transport: 'proxy' };
+const single = { blocks: 1, threads: 32, parts: 1 };
+/** Six launches; of each other rank's rows, routes and words ten messages come, as many leave. */
+const stopping = { ...aloneByProxy, tuning: { dispatch: single, combine: single } };
 
 const halves = [
   'portable_dispatch_send',
@@ -204,6 +208,7 @@ export const portable: readonly CheckSubject[] = [
       givenRows('portable by proxy, nothing between dispatch and combine', aloneByProxy),
       lossOf('portable by proxy, counts', 'dispatch', { ...aloneByProxy, counts: true }),
       lossOf('portable by proxy', 'combine', aloneByProxy),
+      ...stopsOf('portable by proxy', 26, { ...stopping, nodes: 3, ranks: 3 }),
     ],
   },
 ];

@@ -18,7 +18,7 @@ const all: Readonly<Record<string, RoutedOptions>> = {
   'one token': { model: { hidden: 8, experts: 2, topK: 1, routing: softmax }, tokens: 1, seed: 1 },
   // Elements for both warps of a tile, tiles for several blocks and several rounds of each.
   'several tiles': {
-    ...{ model: { hidden: 520, experts: 33, topK: 3, routing: softmax }, tokens: 9, seed: 2 },
+    ...{ model: { hidden: 520, experts: 33, topK: 3, routing: softmax }, tokens: 17, seed: 2 },
     ...{ weights: 'f32', bias: true },
   },
   // More tokens than warps: one of them writes its scores where those of the token before were read.

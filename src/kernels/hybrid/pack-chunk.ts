@@ -51,7 +51,7 @@ export function packChunk(shape: HybridShape, window: HybridWindow, wire: Hybrid
     (g, { mine, wire, topkIds, topkWeights, rows, share, node, hop, chunk, epoch }, u) => {
       const out = wire.at(0).dispatchOut;
       const first = chunk * u.CHUNK;
-      const here = g.min(share - g.min(first, share), g.u32(u.CHUNK));
+      const here = g.min(share - first, g.u32(u.CHUNK)); // a chunk has tokens, or is the first
 
       // Every warp finds out by itself which tokens go there; the first lists them for all.
       const owners = u.ownersAt({ topkIds, first, here, to: u.nodeAt({ node, hop }) });

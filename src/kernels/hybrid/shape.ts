@@ -57,7 +57,7 @@ export const railRank = (shape: HybridShape) =>
     (g, { node, hop }, { LOCAL, nodeAt }) => nodeAt({ node, hop }) * LOCAL + g.rank,
   );
 
-/** The rank of the node that owns an expert; LOCAL where none of this node does. */
+/** The rank of the node that owns an expert; LOCAL or more where none of this node does. */
 export const localOwner = (shape: HybridShape) =>
   device(
     {
@@ -67,5 +67,5 @@ export const localOwner = (shape: HybridShape) =>
       using: { LOCAL: shape.localRanks, ownerOf: expertOwner(shape) },
     },
     // Owners before the node's first rank become huge.
-    (g, { expert, node }, { LOCAL, ownerOf }) => g.min(ownerOf({ expert }) - node * LOCAL, g.u32(LOCAL)),
+    (_, { expert, node }, { LOCAL, ownerOf }) => ownerOf({ expert }) - node * LOCAL,
   );

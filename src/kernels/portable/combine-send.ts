@@ -30,6 +30,8 @@ export function combineSendKernel(shape: PortableShape, window: PortableWindow, 
       g.releaseNext();
       const mine = win.at(g.rank);
       const epoch = g.load(mine.begun.at(0));
+      // Who has given up has not all that its experts need: nobody may take what they make of it for the round's.
+      if (g.load(mine.failure.at(0)) !== 0) return;
       const first = g.warpId * g.gridDim.x + g.blockIdx.x;
       const warps = (g.blockDim.x / 32) * g.gridDim.x;
       for (let piece = first; piece < u.PIECES; piece += warps) {

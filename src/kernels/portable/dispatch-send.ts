@@ -33,6 +33,8 @@ export function dispatchSendKernel(shape: PortableShape, window: PortableWindow,
       const mine = win.at(g.rank);
       if (g.blockIdx.x === 0 && g.threadIdx.x === 0)
         g.store(mine.begun.at(0), g.load(mine.finished.at(0)) + 1);
+      // Who has given up sends nothing: peers may still read what the round before brought, and nobody vouches that they have.
+      if (g.load(mine.failure.at(0)) !== 0) return;
 
       // Neighbouring pieces go to different multiprocessors; routes first, which say what comes.
       const routes = u.RANKS * u.CHUNKS;

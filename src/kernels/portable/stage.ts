@@ -22,6 +22,8 @@ export function stageKernel(shape: PortableShape, window: PortableWindow) {
     (g, { win, rows, tokens }, u) => {
       g.awaitPrevious();
       g.releaseNext();
+      // Behind a wait that gave up a put of the round before may still read what is here.
+      if (g.load(win.at(g.rank).failure.at(0)) !== 0) return;
       for (const p of g.unroll(u.PAYLOADS)) u.stage[p]!({ win, from: rows[p]!, tokens });
     },
   );

@@ -24,6 +24,9 @@
  * | sums | combineRecv of the group's ranks, each its share | the owner's combineRecv, and its puts, however late | a rank's next combineRecv is behind its next dispatchRecv, which awaited the group's next dispatchSend, which is behind their combineRecv, which awaited the puts |
  * | failure | its own rank | its own host | the host clears it by recreating the world |
  *
+ * Where a wait has given up none of these reasons holds, so behind it stage and the sends write nothing. Each says so for itself, since a
+ * peer that has all it needs still ends its round well.
+ *
  * So the sends wait for nobody; a round's one meeting of all ranks, `released`, is awaited where sums are made.
  */
 import { field, layout } from '../../lang/index.js';

@@ -83,8 +83,6 @@ export class Exits {
 export type LoopKind = 'loop' | 'unrolled';
 
 export class Context {
-  /** 0 at the top level of the body. */
-  depth = 0;
   /** Innermost last. `broken`: has a break of its own. */
   readonly loops: { readonly kind: LoopKind; broken: boolean }[] = [];
   #scope = new Scope(undefined);
@@ -195,12 +193,10 @@ export class Context {
   inScope(run: () => void): void {
     const outer = this.#scope;
     this.#scope = new Scope(outer);
-    this.depth++;
     try {
       run();
     } finally {
       this.#scope = outer;
-      this.depth--;
     }
   }
 

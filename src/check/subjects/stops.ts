@@ -1,0 +1,74 @@
+/**
+ * A whole node stops, its GPUs and its proxies, at each step of a round: before the first, between any two, behind the last.
+ * What others can tell of it is which of its messages came, and that no more do. Each survivor must be told of a rank of it, and
+ * all their waits together take one time limit at most.
+ */
+import { RankLostError } from '../../errors/index.js';
+import { ExpertParallel, type ExpertParallelOptions, emptyTensor } from '../../moe/index.js';
+import type { SimMachine } from '../../sim/index.js';
+import { ExampleExperts, layerOf, makeSources, shapeOfRounds } from '../../testing/index.js';
+import { World } from '../../world/index.js';
+import { type CheckConfiguration, WrongResult } from '../subject.js';
+
+type How = Pick<ExpertParallelOptions, 'family' | 'transport' | 'tuning' | 'split'> & {
+  readonly nodes: number;
+  readonly ranks: number;
+};
+
+const layer = { topK: 3, maxTokens: 1, hidden: 8, dtype: 'bf16' } as const;
+
+/** The node that stops. */
+const victims = ({ nodes, ranks }: How): number[] =>
+  Array.from({ length: ranks / nodes }, (_, local) => ranks / nodes + local);
+
+/** One configuration for each of so many steps of a round (`SimMachine.killAfter`), of which there are no more. */
+export function stopsOf(name: string, steps: number, how: How): CheckConfiguration[] {
+  return Array.from({ length: steps + 1 }, (_, step) => ({
+    name: `${name}, a node stops after ${step} of ${steps} steps`,
+    ranks: how.ranks,
+    run: (machine: SimMachine) => stop(machine, how, step),
+  }));
+}
+
+async function stop(machine: SimMachine, how: How, step: number): Promise<void> {
+  const stopped = victims(how);
+  const told: unknown[] = [];
+  const { ranks, nodes } = how;
+  const world = World.local({ ranks, nodes, device: 'sim', sim: machine }, async (world) => {
+    const round = oneRound(world, how, () => machine.killAfter(stopped, step));
+    if (stopped.includes(world.rank)) await round;
+    else told.push(await round.then(String, (error: unknown) => error));
+  });
+  // What the node itself is told is how it ends.
+  await world.catch(() => {});
+  const right = told.filter(
+    (error) => error instanceof RankLostError && error.ranks.every((rank) => stopped.includes(rank)),
+  );
+  if (right.length !== ranks - stopped.length)
+    throw new WrongResult(`survivors were told ${told.map(String).join('; ')}, not of ranks ${stopped}`);
+  const { timeLimits } = machine.statistics;
+  if (timeLimits > 1) throw new WrongResult(`the waits took ${timeLimits} time limits, not one`);
+}
+
+/** One rank's round, and the meeting behind it. */
+async function oneRound(world: World, { nodes: _, ranks, ...how }: How, begin: () => void): Promise<string> {
+  const shape = shapeOfRounds({ ...layer, ranks, experts: ranks });
+  const { topkIds, topkWeights, payloads } = makeSources(shape, shape.maxTokens, 1)[world.rank]!;
+  const ep = await ExpertParallel.create(world, layerOf(shape, how));
+  const stream = world.device.createStream();
+  const experts = await ExampleExperts.create(world, ep, stream, { blocks: 1, threads: 32 });
+  const out = emptyTensor(world.device, shape.output.dtype, [shape.maxTokens, shape.output.hidden], 'out');
+  await stream.synchronize();
+  await world.barrier('the round begins');
+  if (world.rank === 0) begin();
+  ep.dispatch({ topkIds, topkWeights: topkWeights!, payloads }, stream);
+  // Experts of a round that has failed would read what may still land.
+  await ep.synchronize(stream);
+  experts.run(stream);
+  ep.combine(out, stream);
+  await ep.synchronize(stream);
+  await world.barrier('the round has ended');
+  await stream.synchronize(); // a rank that has stopped since does not come back from this
+  await world.barrier('all are still there');
+  return 'nothing';
+}

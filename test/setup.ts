@@ -1,0 +1,29 @@
+/** Once before the tests: the tree that their processes and threads run. */
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { build } from 'esbuild';
+import type { TestProject } from 'vitest/node';
+import { root, tree } from './tree.js';
+
+export default async function setup(project: TestProject): Promise<void> {
+  await transpile();
+  project.onTestsRerun(transpile);
+}
+
+async function transpile(): Promise<void> {
+  await build({
+    absWorkingDir: root,
+    entryPoints: ['src/**/*.ts', 'src/**/*.json', 'test/**/*.ts', 'examples/*.ts'],
+    loader: { '.json': 'copy' },
+    outdir: tree,
+    outbase: root,
+    format: 'esm',
+    target: `node${process.versions.node}`,
+    sourcemap: true,
+    logLevel: 'error',
+  });
+  // Its own package: examples import it by its name.
+  const manifest: object = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
+  const exports = { '.': './src/index.js', './*': './src/*/index.js' };
+  writeFileSync(join(tree, 'package.json'), JSON.stringify({ ...manifest, exports }));
+}
