@@ -1,7 +1,18 @@
 import { type IrModule, type OperationName, operationNames, type SharedRange } from '../lang/index.js';
-import type { Site } from './detector.js';
+import type { Condition } from './condition.js';
+import type { AccessForm, Site } from './detector.js';
 
-/** `fast` checks nothing; `checked` checks every access and asks the scheduler before every synchronising one. */
+/** What a statement does to memory. There is one object for each, which generated code names by its number. */
+export interface StatementAccess extends AccessForm {
+  readonly site: number;
+}
+
+/** What a statement that waits looks at: a word, the last word of 16 bytes, or the phase of an mbarrier. */
+export interface StatementWait extends Pick<Condition, 'until'> {
+  readonly kind: 'word' | 'long' | 'filled' | 'phase';
+  readonly access: StatementAccess;
+}
+
 /** The dimensions of a field that an index was outside of. */
 export interface IndexedPlace {
   readonly layout: string;
@@ -13,6 +24,7 @@ export interface IndexedPlace {
   readonly extents: readonly number[];
 }
 
+/** `fast` checks nothing; `checked` checks every access and asks the scheduler before every synchronising one. */
 export type Mode = 'fast' | 'checked';
 
 /** A kernel that the machine can run. */
@@ -29,6 +41,9 @@ export interface Compiled {
   readonly shared: readonly SharedRange[];
   readonly sharedBytes: number;
   readonly sites: readonly Site[];
+  /** By the numbers that its code uses. */
+  readonly accesses: readonly StatementAccess[];
+  readonly waits: readonly StatementWait[];
   /** The JavaScript, for people. */
   readonly text: string;
 }

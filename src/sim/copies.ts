@@ -1,6 +1,6 @@
 /** The copies of one thread, bulk or asynchronous: what it posts, in groups, and what it awaits. */
-import type { Order, Scope } from '../lang/index.js';
-import type { AccessKind, AccessReport, CopyEngine, Detector, SiteId } from './detector.js';
+import type { StatementAccess } from './compiled.js';
+import type { AccessReport, CopyEngine, Detector, SiteId } from './detector.js';
 import type { FindingLog } from './findings.js';
 import type { MBarrier } from './mbarriers.js';
 import type { SimBuffer } from './memory.js';
@@ -13,16 +13,8 @@ interface Issuer {
   readonly rank: number;
   readonly block: { readonly launch: { readonly firstSite: SiteId; readonly traffic: Float64Array } };
   mbarrier(offset: number): MBarrier;
-  refuse(
-    kind: AccessKind,
-    order: Order,
-    scope: Scope,
-    buffer: SimBuffer,
-    offset: number,
-    bytes: number,
-    site: number,
-  ): void;
-  report(kind: AccessKind, order: Order, scope: Scope, site: number): AccessReport;
+  refuse(access: StatementAccess, buffer: SimBuffer, offset: number): void;
+  report(access: StatementAccess): AccessReport;
   /** Bytes of a buffer have changed. */
   wrote(buffer: SimBuffer, offset: number, bytes: number): void;
 }
@@ -115,6 +107,7 @@ export class Copies {
 
   #mayPost({ to, toAt, from, fromAt, bytes }: Posted, site: number): boolean {
     if (this.#detector === null) return true;
+    const access = { kind: 'read', order: 'weak', scope: 'cta', bytes, site } as const;
     let may = true;
     for (const [buffer, offset, kind] of [
       [from, fromAt, 'read'],
@@ -122,7 +115,7 @@ export class Copies {
     ] as const) {
       const outside = offset < 0 || offset + bytes > buffer.bytes || buffer.freed;
       if (!outside && offset % 16 === 0 && bytes % 16 === 0) continue;
-      this.#issuer.refuse(kind, 'weak', 'cta', buffer, offset, outside ? bytes : 16, site);
+      this.#issuer.refuse({ ...access, kind, bytes: outside ? bytes : 16 }, buffer, offset);
       may = false;
     }
     if (may && !from.isInitialised(fromAt, bytes)) {
@@ -130,7 +123,7 @@ export class Copies {
         kind: 'uninitialised-read',
         buffer: from.purpose,
         location: from.describe(from.firstUninitialised(fromAt, bytes)),
-        access: this.#issuer.report('read', 'weak', 'cta', site),
+        access: this.#issuer.report(access),
       });
     }
     if (may) to.markInitialised(toAt, bytes);

@@ -46,6 +46,14 @@ export type CopyEngine = 'bulk' | 'async';
 
 export type AccessKind = 'read' | 'write' | 'update';
 
+/** What an access is, wherever it goes: atomic when its order is not 'weak'. `update`: a read-modify-write. */
+export interface AccessForm {
+  readonly kind: AccessKind;
+  readonly order: Order;
+  readonly scope: Scope;
+  readonly bytes: number;
+}
+
 /** Dense numbers given by the machine; each stays unique for the whole run. */
 export type ThreadId = number;
 export type BlockId = number;
@@ -80,7 +88,9 @@ export interface Detector {
   hostSynchronized(stream: StreamId, rank: number): void;
   /** What the host program of `rank` knows and did so far. */
   hostKnows(rank: number): HostKnowledge;
-  /** The host of `rank` has heard from a host that knew that much. */
+  /** What hosts that meet know together. */
+  hostsTogether(known: readonly HostKnowledge[]): HostKnowledge;
+  /** The host of `rank` has heard from hosts that knew that much. */
   hostHeard(rank: number, known: HostKnowledge): void;
   /** The stream begins what the host enqueued when it knew that much. */
   hostEnqueued(stream: StreamId, known: HostKnowledge): void;
@@ -105,18 +115,15 @@ export interface Detector {
   releaseNext(thread: ThreadId): void;
 
   /**
-   * One access by one thread, before it changes memory. Atomic when order is not 'weak'. `update`: a read-modify-write.
-   * `older`: a load reads not what is there but that entry, counted from 1, of `olderValues`.
+   * One access by one thread, before it changes memory. `older`: a load reads not what is there but that entry, counted
+   * from 1, of `olderValues`.
    */
   access(
     thread: ThreadId,
-    kind: AccessKind,
-    order: Order,
-    scope: Scope,
+    form: AccessForm,
+    site: SiteId,
     buffer: BufferInfo,
     offset: number,
-    bytes: number,
-    site: SiteId,
     older?: number,
   ): void;
   /** What an atomic load may read besides what is there: the words that hold those bytes, latest first. */

@@ -8,7 +8,7 @@
  */
 import { holds } from './condition.js';
 import type { Schedule, Task } from './schedule.js';
-import { Thread, waitBytes } from './thread.js';
+import { Thread } from './thread.js';
 
 export interface Exploration {
   /** Schedules that were run. */
@@ -135,12 +135,12 @@ class RecordedSchedule implements Schedule {
 function accessOf(task: Task): Access | null {
   if (!(task instanceof Thread)) return null;
   if (task.wait !== null) {
-    const { buffer, offset, kind, ...condition } = task.wait;
+    const { buffer, offset, kind, access, ...condition } = task.wait;
     // Phases of an mbarrier belong to one block's threads and only move on.
     if (kind === 'phase') return null;
     const at = kind === 'filled' ? offset + 12 : offset;
     const wait = { at, satisfiedBy: (word: number) => holds(condition, word) };
-    return { buffer: buffer.id, offset, bytes: waitBytes({ kind }), writes: false, before: [], wait };
+    return { buffer: buffer.id, offset, bytes: access.bytes, writes: false, before: [], wait };
   }
   const { next } = task;
   task.next = null;

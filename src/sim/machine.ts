@@ -63,6 +63,12 @@ export interface MachineStatistics {
   readonly kernels: ReadonlyMap<string, Readonly<KernelStatistics>>;
 }
 
+/** What the hosts that have come to a meeting brought, and what that is together, once somebody has asked. */
+interface HostMeeting {
+  readonly brought: HostKnowledge[];
+  together: HostKnowledge | null;
+}
+
 let machines = 0;
 
 /**
@@ -71,9 +77,9 @@ let machines = 0;
  */
 export class SimMachine {
   readonly #devices: readonly SimDevice[];
-  /** How often each rank's host program has met the others, and what they brought to each meeting. */
+  /** How often each rank's host program has met the others. */
   readonly #met = new Map<number, number>();
-  readonly #meetings: HostKnowledge[][] = [];
+  readonly #meetings: HostMeeting[] = [];
   readonly #engine: Engine;
   readonly #detector: (Detector & { readonly findings: readonly Finding[] }) | null;
   readonly #log: FindingLog;
@@ -203,11 +209,13 @@ export class SimMachine {
     if (detector === null) return goOn;
     const nth = this.#met.get(rank) ?? 0;
     this.#met.set(rank, nth + 1);
-    const brought = this.#meetings[nth] ?? [];
-    this.#meetings[nth] = brought;
-    brought.push(detector.hostKnows(rank));
+    const meeting = this.#meetings[nth] ?? { brought: [], together: null };
+    this.#meetings[nth] = meeting;
+    meeting.brought.push(detector.hostKnows(rank));
+    meeting.together = null;
     return () => {
-      for (const known of brought) detector.hostHeard(rank, known);
+      meeting.together ??= detector.hostsTogether(meeting.brought);
+      detector.hostHeard(rank, meeting.together);
       goOn();
     };
   }

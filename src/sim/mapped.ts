@@ -59,7 +59,8 @@ export class SimHostView implements HostView {
     if (detector === null || bytes === 0) return;
     const thread = engine.hostThread(buffer.rank);
     const site = sites.ofHost(SimHostView, operation, engine.hostProgram);
-    detector.access(thread, kinds[operation], order, 'sys', buffer, offset, bytes, site, older);
+    const form = { kind: kinds[operation], order, scope: 'sys', bytes } as const;
+    detector.access(thread, form, site, buffer, offset, older);
   }
 
   #wrote(offset: number, bytes: number): void {

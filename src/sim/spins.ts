@@ -2,23 +2,21 @@
  * Loops that look at memory until it changes, written out in a kernel. Once nothing has changed for a while, the machine
  * remembers what each thread sees: when all that runs has seen it all before, nobody will ever end it.
  */
-import type { Order, Scope } from '../lang/index.js';
+import type { StatementAccess } from './compiled.js';
 import type { AccessReport } from './detector.js';
 import type { SimBuffer } from './memory.js';
 
 /** A thread, as far as it matters here. */
 interface Looker {
   readonly id: number;
-  report(kind: AccessReport['kind'], order: Order, scope: Scope, site: number): AccessReport;
+  report(access: StatementAccess): AccessReport;
 }
 
 /** A load of a thread that may be spinning. */
 interface Look {
+  readonly access: StatementAccess;
   readonly buffer: SimBuffer;
   readonly offset: number;
-  readonly order: Order;
-  readonly scope: Scope;
-  readonly site: number;
   readonly value: number;
 }
 
@@ -65,24 +63,25 @@ export class Spins {
     this.#last.clear();
   }
 
-  look(thread: Looker, look: Look): void {
+  /** The thread has loaded `value`. */
+  look(thread: Looker, access: StatementAccess, buffer: SimBuffer, offset: number, value: number): void {
     if (this.#still < suspicious) return;
     let seen = this.#seen.get(thread);
     if (seen === undefined) {
       seen = new Map();
       this.#seen.set(thread, seen);
     }
-    const place = look.buffer.id * 2 ** 31 + look.offset;
-    if (seen.get(place) !== look.value) this.#still = suspicious;
-    seen.set(place, look.value);
-    this.#last.set(thread, look);
+    const place = buffer.id * 2 ** 31 + offset;
+    if (seen.get(place) !== value) this.#still = suspicious;
+    seen.set(place, value);
+    this.#last.set(thread, { access, buffer, offset, value });
   }
 
   /** Who spins, and on what. */
   reports(): (AccessReport & { location: string; value: string; wanted: string })[] {
     const threads = [...this.#last].sort(([a], [b]) => a.id - b.id);
-    return threads.map(([thread, { buffer, offset, order, scope, site, value }]) => ({
-      ...thread.report('read', order, scope, site),
+    return threads.map(([thread, { access, buffer, offset, value }]) => ({
+      ...thread.report(access),
       location: `${buffer.purpose} of rank ${buffer.rank}, ${buffer.describe(offset)}`,
       value: String(value >>> 0),
       wanted: 'something else',

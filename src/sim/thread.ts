@@ -3,11 +3,17 @@
  * everything that involves other threads goes through the `Hub`, which the machine implements.
  */
 import { HeddleError } from '../errors/index.js';
-import type { FenceOrder, Order, Scope } from '../lang/index.js';
-import { type Compiled, type IndexedPlace, matrixWords } from './compiled.js';
+import type { FenceOrder, Scope } from '../lang/index.js';
+import {
+  type Compiled,
+  type IndexedPlace,
+  matrixWords,
+  type StatementAccess,
+  type StatementWait,
+} from './compiled.js';
 import { type Condition, holds } from './condition.js';
 import { Copies } from './copies.js';
-import type { AccessKind, AccessReport, CopyEngine, Detector, SiteId } from './detector.js';
+import type { AccessReport, CopyEngine, Detector, SiteId } from './detector.js';
 import type { FindingLog } from './findings.js';
 import { Groups } from './groups.js';
 import { type MBarrier, MBarriers } from './mbarriers.js';
@@ -144,21 +150,20 @@ export class Block {
   }
 }
 
-/** What a parked thread waits for: a word, the last word of 16 bytes, or a phase, whose parity is then `wanted`. */
-export interface Wait extends Condition {
-  readonly kind: 'word' | 'long' | 'filled' | 'phase';
+/** What a parked thread waits for; of a phase `wanted` is the parity. */
+export interface Wait extends StatementWait, Condition {
   readonly buffer: SimBuffer;
   readonly offset: number;
   /** Microseconds; 0 looks once. */
   readonly limit: number;
-  readonly order: Order;
-  readonly scope: Scope;
-  readonly site: number;
   /** Of a phase. */
   readonly mbarrier: MBarrier | null;
   /** The machine has decided that nobody will end it. */
   expired: boolean;
 }
+
+/** What a finding says of an access, besides who made it. */
+type Reported = Pick<AccessReport, 'kind' | 'order' | 'scope'> & Pick<StatementAccess, 'site'>;
 
 export type ThreadState = 'ready' | 'barrier' | 'group' | 'warp' | 'parked' | 'previous' | 'sleep' | 'ended';
 
@@ -209,35 +214,28 @@ export class Thread extends Task {
   }
 
   /** Says what the thread will do when it goes on: an exhaustive schedule needs it to tell which orders matter. */
-  about(buffer: SimBuffer, offset: number, bytes: number, writes: boolean): void {
-    if (this.#hub.explores) this.next = { buffer, offset, bytes, writes };
+  about({ kind, bytes }: StatementAccess, buffer: SimBuffer, offset: number): void {
+    if (this.#hub.explores) this.next = { buffer, offset, bytes, writes: kind !== 'read' };
   }
 
   /** Checks an access and tells the detector. False where it must not happen. */
-  access(
-    kind: AccessKind,
-    order: Order,
-    scope: Scope,
-    buffer: SimBuffer,
-    offset: number,
-    bytes: number,
-    site: number,
-  ): boolean {
-    if (!this.#mayAccess(kind, order, scope, buffer, offset, bytes, site)) return false;
-    this.#tell(kind, order, scope, buffer, offset, bytes, site, 0);
-    if (kind !== 'read') this.#hub.spins.stir();
+  access(access: StatementAccess, buffer: SimBuffer, offset: number): boolean {
+    if (!this.#mayAccess(access, buffer, offset)) return false;
+    this.#tell(access, buffer, offset, 0);
+    if (access.kind !== 'read') this.#hub.spins.stir();
     return true;
   }
 
   /** An atomic load: like `access`, and puts what it reads into `seen`. */
-  look(order: Order, scope: Scope, buffer: SimBuffer, offset: number, bytes: number, site: number): boolean {
-    if (!this.#mayAccess('read', order, scope, buffer, offset, bytes, site)) return false;
+  look(access: StatementAccess, buffer: SimBuffer, offset: number): boolean {
+    if (!this.#mayAccess(access, buffer, offset)) return false;
+    const { bytes } = access;
     const older = this.#hub.detector!.olderValues(this.id, buffer, offset, bytes);
     const choice = older.length === 0 ? 0 : this.#hub.pickStore(1 + older.length);
     this.#see(buffer, offset, bytes, choice === 0 ? null : older[choice - 1]!.words);
-    this.#tell('read', order, scope, buffer, offset, bytes, site, choice);
+    this.#tell(access, buffer, offset, choice);
     const value = this.seen.i32[((offset & 15) + bytes - 1) >>> 2]!;
-    this.#hub.spins.look(this, { buffer, offset, order, scope, site, value });
+    this.#hub.spins.look(this, access, buffer, offset, value);
     return true;
   }
 
@@ -250,42 +248,16 @@ export class Thread extends Task {
       to[first + i] = instead === null ? buffer.i32[(offset >>> 2) + i]! : instead[i]!;
   }
 
-  #tell(
-    kind: AccessKind,
-    order: Order,
-    scope: Scope,
-    buffer: SimBuffer,
-    offset: number,
-    bytes: number,
-    site: number,
-    older: number,
-  ): void {
+  #tell(access: StatementAccess, buffer: SimBuffer, offset: number, older: number): void {
     const { firstThread, launch } = this.block;
     const thread = firstThread + this.index;
-    this.#hub.detector!.access(
-      thread,
-      kind,
-      order,
-      scope,
-      buffer,
-      offset,
-      bytes,
-      launch.firstSite + site,
-      older,
-    );
+    this.#hub.detector!.access(thread, access, launch.firstSite + access.site, buffer, offset, older);
   }
 
-  #mayAccess(
-    kind: AccessKind,
-    order: Order,
-    scope: Scope,
-    buffer: SimBuffer,
-    offset: number,
-    bytes: number,
-    site: number,
-  ): boolean {
-    if (offset < 0 || offset + bytes > buffer.bytes || buffer.freed || offset % bytes !== 0) {
-      this.refuse(kind, order, scope, buffer, offset, bytes, site);
+  #mayAccess(access: StatementAccess, buffer: SimBuffer, offset: number): boolean {
+    const { kind, bytes } = access;
+    if (!isPlace(buffer, offset, bytes)) {
+      this.refuse(access, buffer, offset);
       return false;
     }
     if (buffer.initialised !== null) {
@@ -296,7 +268,7 @@ export class Thread extends Task {
           kind: 'uninitialised-read',
           buffer: buffer.purpose,
           location: buffer.describe(buffer.firstUninitialised(offset, bytes)),
-          access: this.report(kind, order, scope, site),
+          access: this.report(access),
         });
         // Once is enough: the value is now what it is.
         buffer.markInitialised(offset, bytes);
@@ -305,15 +277,8 @@ export class Thread extends Task {
     return true;
   }
 
-  refuse(
-    kind: AccessKind,
-    order: Order,
-    scope: Scope,
-    buffer: SimBuffer,
-    offset: number,
-    bytes: number,
-    site: number,
-  ): void {
+  refuse(access: StatementAccess, buffer: SimBuffer, offset: number): void {
+    const { bytes } = access;
     if (Number.isNaN(offset)) return; // its index was outside its field, which has been said
     const outside = offset < 0 || offset + bytes > buffer.bytes || buffer.freed;
     this.#hub.log.add({
@@ -324,7 +289,7 @@ export class Thread extends Task {
         : outside
           ? `bytes ${offset} to ${offset + bytes - 1} of ${buffer.bytes}`
           : `${buffer.describe(offset)}, not a multiple of ${bytes} bytes`,
-      access: this.report(kind, order, scope, site),
+      access: this.report(access),
     });
   }
 
@@ -343,12 +308,12 @@ export class Thread extends Task {
       kind: 'out-of-bounds',
       buffer: layout,
       location: `${field}${'[…]'.repeat(before)}${parts.join('')}`,
-      access: this.report('address', 'weak', 'cta', site),
+      access: this.report({ kind: 'address', order: 'weak', scope: 'cta', site }),
     });
     return Number.NaN;
   }
 
-  report(kind: AccessReport['kind'], order: Order, scope: Scope, site: number): AccessReport {
+  report({ kind, order, scope, site }: Reported): AccessReport {
     const { launch } = this.block;
     const { where, text } = launch.compiled.sites[site]!;
     return {
@@ -381,25 +346,16 @@ export class Thread extends Task {
   }
 
   waitFor(
-    kind: 'word' | 'long' | 'filled',
-    until: Condition['until'],
-    mask: number,
+    { kind, until, access }: StatementWait,
     buffer: SimBuffer,
     offset: number,
+    mask: number,
     wanted: number,
     limit: number,
-    order: Order,
-    scope: Scope,
-    site: number,
   ): void {
-    const what = { kind, until, mask, wanted, buffer, offset };
-    this.wait = { ...what, limit, order, scope, site, mbarrier: null, expired: false };
-    if (this.#hub.detector === null) return;
-    const bytes = waitBytes(this.wait);
-    if (offset < 0 || offset + bytes > buffer.bytes || buffer.freed || offset % bytes !== 0) {
-      this.refuse('read', order, scope, buffer, offset, bytes, site);
-      this.wait.expired = true;
-    }
+    const expired = this.#hub.detector !== null && !isPlace(buffer, offset, access.bytes);
+    if (expired) this.refuse(access, buffer, offset);
+    this.wait = { kind, until, access, buffer, offset, mask, wanted, limit, mbarrier: null, expired };
   }
 
   /** Whether what it waits for has come; the wait is over if so, or if it has run out. */
@@ -416,7 +372,7 @@ export class Thread extends Task {
     this.wait = null;
     this.satisfied = there;
     if (there && detector !== null) {
-      this.access('read', wait.order, wait.scope, wait.buffer, wait.offset, 8, wait.site);
+      this.access(wait.access, wait.buffer, wait.offset);
     }
     return true;
   }
@@ -426,9 +382,8 @@ export class Thread extends Task {
    * it ends: of any store that ends it, or of any at all if it looks once.
    */
   #pollStores(wait: Wait, detector: Detector): boolean {
-    const { buffer, offset, order, scope, site, limit } = wait;
-    const bytes = waitBytes(wait);
-    const older = wait.expired ? [] : detector.olderValues(this.id, buffer, offset, bytes);
+    const { access, buffer, offset, limit } = wait;
+    const older = wait.expired ? [] : detector.olderValues(this.id, buffer, offset, access.bytes);
     const stores = [
       !wait.expired && satisfies(wait, buffer.i32, offset >>> 2),
       ...older.map(({ words }) => satisfies(wait, words, 0)),
@@ -440,10 +395,8 @@ export class Thread extends Task {
       ? 0
       : options[options.length === 1 ? 0 : this.#hub.pickStore(options.length)]!;
     this.satisfied = stores[choice]!;
-    this.#see(buffer, offset, bytes, choice === 0 ? null : older[choice - 1]!.words);
-    if (this.satisfied && this.#mayAccess('read', order, scope, buffer, offset, bytes, site)) {
-      this.#tell('read', order, scope, buffer, offset, bytes, site, choice);
-    }
+    this.#see(buffer, offset, access.bytes, choice === 0 ? null : older[choice - 1]!.words);
+    if (this.satisfied && this.#mayAccess(access, buffer, offset)) this.#tell(access, buffer, offset, choice);
     return true;
   }
 
@@ -487,8 +440,8 @@ export class Thread extends Task {
 
   // Barriers of bulk copies.
 
-  mbarrierInit(barrier: SimBuffer, offset: number, count: number, site: number): void {
-    if (this.#hub.detector !== null && !this.access('write', 'weak', 'cta', barrier, offset, 8, site)) return;
+  mbarrierInit(access: StatementAccess, barrier: SimBuffer, offset: number, count: number): void {
+    if (this.#hub.detector !== null && !this.access(access, barrier, offset)) return;
     const hub = this.#hub;
     this.block.mbarriers ??= new MBarriers({
       random: hub.detector === null ? null : hub.random,
@@ -499,27 +452,21 @@ export class Thread extends Task {
     this.block.mbarriers.init(offset, count);
   }
 
-  mbarrierExpect(barrier: SimBuffer, offset: number, bytes: number, site: number): void {
-    if (this.#hub.detector !== null && !this.access('update', 'release', 'cta', barrier, offset, 8, site))
-      return;
+  mbarrierExpect(access: StatementAccess, barrier: SimBuffer, offset: number, bytes: number): void {
+    if (this.#hub.detector !== null && !this.access(access, barrier, offset)) return;
     this.mbarrier(offset).expect(bytes);
   }
 
-  waitForPhase(buffer: SimBuffer, offset: number, parity: number, limit: number, site: number): void {
-    this.wait = {
-      kind: 'phase',
-      until: '!=',
-      mask: 1,
-      buffer,
-      offset,
-      wanted: parity & 1,
-      limit,
-      order: 'acquire',
-      scope: 'cta',
-      site,
-      mbarrier: this.mbarrier(offset),
-      expired: false,
-    };
+  waitForPhase(
+    { kind, until, access }: StatementWait,
+    buffer: SimBuffer,
+    offset: number,
+    parity: number,
+    limit: number,
+  ): void {
+    const mbarrier = this.mbarrier(offset);
+    const wanted = parity & 1;
+    this.wait = { kind, until, access, buffer, offset, mask: 1, wanted, limit, mbarrier, expired: false };
   }
 
   mbarrier(offset: number): MBarrier {
@@ -536,12 +483,12 @@ export class Thread extends Task {
   }
 }
 
-/** What a wait looks at; of more than a word it asks for one. */
-export function waitBytes({ kind }: Pick<Wait, 'kind'>): number {
-  return kind === 'filled' ? 16 : kind === 'long' ? 8 : 4;
+/** Whether so many bytes may be accessed there. */
+function isPlace(buffer: SimBuffer, offset: number, bytes: number): boolean {
+  return offset >= 0 && offset + bytes <= buffer.bytes && !buffer.freed && offset % bytes === 0;
 }
 
-/** `at` is where the words of the place begin. */
+/** `at` is where the words of the place begin; of more than one the last counts, of a long one the first. */
 function satisfies(wait: Wait, words: ArrayLike<number>, at: number): boolean {
   return holds(wait, words[at + (wait.kind === 'filled' ? 3 : 0)]!);
 }

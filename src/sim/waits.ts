@@ -110,7 +110,7 @@ function describe(thread: Thread) {
   const { buffer, offset, kind, wanted } = wait;
   const word = buffer.i32[(offset >>> 2) + (kind === 'filled' ? 3 : 0)]! >>> 0;
   return {
-    ...thread.report('wait', wait.order, wait.scope, wait.site),
+    ...thread.report({ ...wait.access, kind: 'wait' }),
     location: `${buffer.purpose} of rank ${buffer.rank}, ${buffer.describe(offset)}`,
     value: kind === 'phase' ? 'in its phase' : String(word),
     wanted: kind === 'phase' ? `the end of the phase of parity ${wanted}` : describeCondition(wait),

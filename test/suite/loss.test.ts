@@ -318,7 +318,7 @@ it('a scale that never comes is a loss, though the elements that it is for have 
     mode: 'checked',
     // The victim dies between the two stores that a row of 16 elements takes.
     watch: (site) => ({
-      access(_thread, kind, order, _scope, _buffer, _offset, bytes, id) {
+      access(_thread, { kind, order, bytes }, id) {
         const elements = kind === 'write' && order === 'relaxed' && bytes === 16;
         if (elements && site(id).where.includes('one-sided/e4m3.ts')) machine.kill(victim);
       },

@@ -58,6 +58,8 @@ const prologue: Readonly<Record<string, string>> = {
   values: 't.block.values',
   lanes: 't.block.lanes',
   parts: 't.block.parts',
+  accesses: 't.block.launch.compiled.accesses',
+  waits: 't.block.launch.compiled.waits',
 };
 
 class ModuleCompiler {
@@ -76,7 +78,7 @@ class ModuleCompiler {
     const { ranges, bytes } = sharedLayout(module.shared);
     const entryName = `kernel_${module.name.replace(/\W/g, '_')}`;
     const isGenerator = mayPause(module.entry.body, checked);
-    const entry = this.#entry(entryName, isGenerator, ranges);
+    const { text: entry, accesses, waits } = this.#entry(entryName, isGenerator, ranges);
     const text = ["'use strict';", entry, `return ${entryName};`].join('\n');
     const run = evaluate(text);
     return {
@@ -88,6 +90,8 @@ class ModuleCompiler {
       shared: ranges,
       sharedBytes: bytes,
       sites: this.#sites,
+      accesses,
+      waits,
       text,
     };
   }
@@ -96,7 +100,7 @@ class ModuleCompiler {
    * A generator serves one thread after another: creating one for each would keep the garbage collector busier than
    * the kernel keeps the processor.
    */
-  #entry(name: string, generator: boolean, shared: readonly SharedRange[]): string {
+  #entry(name: string, generator: boolean, shared: readonly SharedRange[]) {
     const f = this.#module.entry;
     const ending = generator ? 'break thread;' : 'return;';
     const printer = new FunctionPrinter(this.#checked, ending, (span) => this.#site(span));
@@ -106,7 +110,7 @@ class ModuleCompiler {
       printer.lines.push(`  ${param} = args[${i}];`);
     });
     printer.body(f.body);
-    return [
+    const text = [
       `function${generator ? '*' : ''} ${name}(t) {`,
       `  ${printer.declaration()}`,
       ...(generator ? ['  for (;;) {'] : []),
@@ -116,6 +120,7 @@ class ModuleCompiler {
         : printer.lines),
       '}',
     ].join('\n');
+    return { text, ...printer.named };
   }
 
   #site(span: Span): number {
@@ -179,6 +184,12 @@ class FunctionPrinter {
 
   declaration(): string {
     return this.#locals.declaration();
+  }
+
+  /** What its text names by numbers. */
+  get named(): Pick<Compiled, 'accesses' | 'waits'> {
+    const { accesses, waits } = this.#effects;
+    return { accesses, waits };
   }
 
   body(statements: readonly Stmt[]): void {

@@ -15,7 +15,14 @@ import {
   type OperationName,
   type Variable,
 } from '../../lang/index.js';
-import { matrixWords, pause, type WarpOp, warpOps } from '../compiled.js';
+import {
+  matrixWords,
+  pause,
+  type StatementAccess,
+  type StatementWait,
+  type WarpOp,
+  warpOps,
+} from '../compiled.js';
 import { type Address, type Expressions, valueName } from './expressions.js';
 import type { Locals } from './locals.js';
 
@@ -100,20 +107,25 @@ const table: { readonly [Op in OperationName]: Simulated<Op> } = {
   'async.commit': { print: (_, to) => to.emit('t.async.commit();') },
   'async.wait': { print: ({ pending }, to) => to.emit(`t.async.wait(${pending}, false);`) },
   'mbarrier.init': {
-    print: ({ barrier, count }, to, _, site) =>
-      to.emit(`t.mbarrierInit(${to.arguments(barrier, count)}, ${site});`),
+    print: ({ barrier, count }, to, _, site) => {
+      const access = to.access({ kind: 'write', order: 'weak', scope: 'cta', bytes: 8, site });
+      to.emit(`t.mbarrierInit(${access}, ${to.arguments(barrier, count)});`);
+    },
   },
   'mbarrier.arrive': {
-    print: ({ barrier }, to, _, site) => to.emit(`t.mbarrierExpect(${to.arguments(barrier)}, 0, ${site});`),
+    print: ({ barrier }, to, _, site) =>
+      to.emit(`t.mbarrierExpect(${to.arrival(site)}, ${to.arguments(barrier)}, 0);`),
   },
   'mbarrier.expect': {
     print: ({ barrier, bytes }, to, _, site) =>
-      to.emit(`t.mbarrierExpect(${to.arguments(barrier, bytes)}, ${site});`),
+      to.emit(`t.mbarrierExpect(${to.arrival(site)}, ${to.arguments(barrier, bytes)});`),
   },
   'mbarrier.await': {
     pauses: true,
     print({ barrier, parity, limit }, to, result, site) {
-      to.emit(`t.waitForPhase(${to.arguments(barrier, parity, limit)}, ${site}); yield ${pause.wait};`);
+      const access = { kind: 'read', order: 'acquire', scope: 'cta', bytes: 8, site } as const;
+      const wait = to.wait({ kind: 'phase', until: '!=', access });
+      to.emit(`t.waitForPhase(${wait}, ${to.arguments(barrier, parity, limit)}); yield ${pause.wait};`);
       to.bind(result, 't.satisfied');
     },
   },
@@ -145,6 +157,9 @@ export const polls = <Op extends OperationName>(effect: OperationEffect<Op>): bo
   table[effect.op].polls?.(effect) ?? false;
 
 export class Effects {
+  /** What the code names: `accesses[0]`, `waits[2]`. */
+  readonly accesses: StatementAccess[] = [];
+  readonly waits: StatementWait[] = [];
   readonly #expressions: Expressions;
   readonly #locals: Locals;
 
@@ -160,6 +175,20 @@ export class Effects {
 
   effect<Op extends OperationName>(effect: OperationEffect<Op>, result: Variable | null, site: number): void {
     table[effect.op].print(effect, this, result, site);
+  }
+
+  /** The name of an access. */
+  access(access: StatementAccess): string {
+    return `accesses[${this.accesses.push(access) - 1}]`;
+  }
+
+  wait(wait: StatementWait): string {
+    return `waits[${this.waits.push(wait) - 1}]`;
+  }
+
+  /** A thread arrives at an mbarrier. */
+  arrival(site: number): string {
+    return this.access({ kind: 'update', order: 'release', scope: 'cta', bytes: 8, site });
   }
 
   /** Operands as the arguments of a call: a pointer is two. */
@@ -198,20 +227,22 @@ export class Effects {
     this.emit(`if (${place.buffer}.rank !== home) traffic[${direction}] += ${place.bytes};`);
   }
 
-  #preempt(order: string, place: { buffer: string; offset: string; bytes: number }, writes: boolean): void {
-    if (!this.checked || order === 'weak') return;
-    this.emit(
-      `t.about(${place.buffer}, ${place.offset}, ${place.bytes}, ${writes}); yield ${pause.preempt};`,
-    );
+  /** The call that asks for a checked access, with a switch offered before it where it is atomic. */
+  #ask(access: StatementAccess, { buffer, offset }: { buffer: string; offset: string }): string {
+    const atomic = access.order !== 'weak';
+    const operands = `${this.access(access)}, ${buffer}, ${offset}`;
+    if (atomic) this.emit(`t.about(${operands}); yield ${pause.preempt};`);
+    return `t.${atomic && access.kind === 'read' ? 'look' : 'access'}(${operands})`;
   }
 
   load(effect: OperationEffect<'load'>, result: Variable | null, site: number): void {
     const place = this.#place(effect.pointer);
-    this.#preempt(effect.order, place, false);
+    const { order, scope } = effect;
+    const atomic = this.checked && order !== 'weak';
+    const guard = this.checked
+      ? this.#ask({ kind: 'read', order, scope, bytes: place.bytes, site }, place)
+      : null;
     const targets = result === null ? [] : this.#targets(result);
-    const atomic = this.checked && effect.order !== 'weak';
-    const access = `'${effect.order}', '${effect.scope}', ${place.buffer}, ${place.offset}, ${place.bytes}, ${site}`;
-    const guard = atomic ? `t.look(${access})` : this.checked ? `t.access('read', ${access})` : null;
     if (result === null && guard !== null) {
       this.emit(`${guard};`);
       return;
@@ -258,11 +289,9 @@ export class Effects {
               place.to,
             ),
           ];
-    this.#preempt(effect.order, place, true);
     if (this.checked) {
-      this.emit(
-        `if (t.access('write', '${effect.order}', '${effect.scope}', ${place.buffer}, ${place.offset}, ${place.bytes}, ${site})) {`,
-      );
+      const { order, scope } = effect;
+      this.emit(`if (${this.#ask({ kind: 'write', order, scope, bytes: place.bytes, site }, place)}) {`);
     }
     if (place.to === 'v16') {
       const view = this.#expressions.simple(`${place.view}`, 'q');
@@ -291,14 +320,13 @@ export class Effects {
     const place = this.#place(effect.pointer);
     const kind = place.to === 'u64' ? 'n' : 'i';
     const value = this.#expressions.simple(this.#expressions.scalar(effect.value), kind);
-    this.#preempt(effect.order, place, true);
     const old = this.#locals.temporary(kind);
     const at = `${place.view}[${place.index}]`;
     if (this.checked) {
+      const { order, scope } = effect;
+      const may = this.#ask({ kind: 'update', order, scope, bytes: place.bytes, site }, place);
       this.emit(`${old} = ${kind === 'n' ? '0n' : '0'};`);
-      this.emit(
-        `if (t.access('update', '${effect.order}', '${effect.scope}', ${place.buffer}, ${place.offset}, ${place.bytes}, ${site})) {`,
-      );
+      this.emit(`if (${may}) {`);
     }
     this.emit(`${old} = ${at};`);
     this.emit(`${at} = ${old} + ${value};`);
@@ -322,8 +350,9 @@ export class Effects {
     const mask = filled ? '-1' : word(effect.mask).replace(/^\((.*)\)$/, '$1');
     const limit = word(effect.limit);
     const kind = filled ? 'filled' : place.to === 'u64' ? 'long' : 'word';
-    const at = `'${kind}', '${until}', ${mask}, ${place.buffer}, ${place.offset}`;
-    const wait = `t.waitFor(${at}, ${wanted}, ${limit}, '${order}', '${effect.scope}', ${site}); yield ${pause.wait};`;
+    const access = { kind: 'read', order, scope: effect.scope, bytes: place.bytes, site } as const;
+    const at = `${this.wait({ kind, until, access })}, ${place.buffer}, ${place.offset}`;
+    const wait = `t.waitFor(${at}, ${mask}, ${wanted}, ${limit}); yield ${pause.wait};`;
     if (this.checked) {
       this.emit(wait);
       if (!filled) this.bind(result, 't.satisfied');
@@ -355,10 +384,8 @@ export class Effects {
     this.emit(`${from} = ${place.index};`);
     const words = [0, 1, 2, 3].map((i) => `${place.view}[${from} + ${i}]`);
     if (this.checked) {
-      const access = `'read', 'weak', 'cta', ${place.buffer}, ${place.offset}, ${place.bytes}, ${site}`;
-      this.emit(
-        `if (t.access(${access})) { ${this.#bring(words)} } else { ${this.#bring(['0', '0', '0', '0'])} }`,
-      );
+      const may = this.#ask({ kind: 'read', order: 'weak', scope: 'cta', bytes: place.bytes, site }, place);
+      this.emit(`if (${may}) { ${this.#bring(words)} } else { ${this.#bring(['0', '0', '0', '0'])} }`);
     } else this.emit(this.#bring(words));
     this.#meet(op, site);
     this.#takeParts(result);

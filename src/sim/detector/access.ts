@@ -1,7 +1,7 @@
 /** One access, packed into a number: what the shadow memory remembers besides actor and epoch. */
 import type { Order } from '../../lang/index.js';
-import type { AccessKind, SiteId } from '../detector.js';
-import type { Reach } from './actors.js';
+import type { AccessForm, AccessKind, SiteId } from '../detector.js';
+import { type Reach, reachOf } from './actors.js';
 
 const kinds: readonly AccessKind[] = ['read', 'write', 'update'];
 const orders: readonly Order[] = ['weak', 'relaxed', 'acquire', 'release', 'acq_rel'];
@@ -18,16 +18,11 @@ const orderCodes: Readonly<Record<Order, number>> = {
 export const noSite: SiteId = -1;
 
 // bits 0–1 kind, 2–4 order, 5–6 scope, 7–9 log2 of the size (7: a range), 10… site + 1
-export function packAccess(
-  kind: AccessKind,
-  order: Order,
-  scope: Reach,
-  bytes: number,
-  site: SiteId,
-): number {
+export function packAccess({ kind, order, scope, bytes }: AccessForm, site: SiteId): number {
   const power = 31 - Math.clz32(bytes);
   const size = bytes <= 16 && bytes === 1 << power ? power : 7;
-  return kindCodes[kind] | (orderCodes[order] << 2) | (scope << 5) | (size << 7) | ((site + 1) << 10);
+  const how = kindCodes[kind] | (orderCodes[order] << 2) | (reachOf[scope] << 5) | (size << 7);
+  return how | ((site + 1) << 10);
 }
 
 export const kindOf = (meta: number): AccessKind => kinds[meta & 3]!;

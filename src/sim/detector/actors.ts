@@ -242,6 +242,21 @@ export class Actor {
     return this.#acquired.length === 0 && this.#base === clock;
   }
 
+  /** True if it knows the same about other blocks as `other`, as far as can be told at a glance. */
+  knowsAs(other: Actor): boolean {
+    const acquired = this.#acquired;
+    if (this.#base !== other.#base || acquired.length !== other.#acquired.length) return false;
+    for (let i = 0; i < acquired.length; i++) if (acquired[i] !== other.#acquired[i]) return false;
+    return true;
+  }
+
+  /** True if it knows that all of another block is over, as far as can be told at a glance. */
+  knowsEndOf({ stream, step }: BlockState): boolean {
+    if (step <= this.#base.completed(stream)) return true;
+    for (const clock of this.#acquired) if (step <= clock.completed(stream)) return true;
+    return false;
+  }
+
   /** True if what `by`, of another block, did in `epoch` is part of what it knows. */
   knowsOf(by: Actor, epoch: number): boolean {
     if (isKnown(this.#base, by, epoch)) return true;

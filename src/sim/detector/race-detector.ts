@@ -1,7 +1,7 @@
 /** The detector: turns the machine's events into clocks (who knows what) and shadow memory (who touched what). */
-import type { FenceOrder as FenceKind, Order, Scope } from '../../lang/index.js';
+import type { FenceOrder as FenceKind, Scope } from '../../lang/index.js';
 import type {
-  AccessKind,
+  AccessForm,
   BlockId,
   BufferInfo,
   CopyEngine,
@@ -19,7 +19,6 @@ import {
   type AtomicWrite,
   BlockState,
   type CopyPart,
-  cta,
   distance,
   LaunchState,
   type Observation,
@@ -60,6 +59,8 @@ export class RaceDetector implements Detector {
   readonly #threads: Actor[] = [];
   readonly #actors: Actor[] = [];
   readonly #shadows: Shadow[] = [];
+  /** What statements do, packed: each does the same whenever it runs. */
+  readonly #packed: { readonly form: AccessForm; readonly meta: number }[] = [];
   /** A ring of the latest. */
   readonly #observations: Observation[] = [];
   #observed = 0;
@@ -96,8 +97,8 @@ export class RaceDetector implements Detector {
     const state = this.#stream(stream);
     const block = new BlockState(++this.#sequence, ++state.step, state, null, 0);
     const actor = this.#actor(block, 0, null, state.now);
-    const meta = packAccess(kind, 'weak', sys, bytes, noSite);
-    this.#shadow(buffer).weak({ me: actor, as: actor, meta, offset }, bytes);
+    const meta = packAccess({ kind, order: 'weak', scope: 'sys', bytes }, noSite);
+    this.#shadow(buffer).weak(actor, actor, meta, offset, bytes);
     state.now = state.now.withCompleted(state.index, state.step);
     state.settled = state.now;
   }
@@ -139,6 +140,10 @@ export class RaceDetector implements Detector {
 
   hostKnows(rank: number): Clock {
     return this.#host(rank);
+  }
+
+  hostsTogether(known: readonly Clock[]): Clock {
+    return Clock.joinAll(known);
   }
 
   hostHeard(rank: number, known: Clock): void {
@@ -233,22 +238,19 @@ export class RaceDetector implements Detector {
 
   access(
     thread: ThreadId,
-    kind: AccessKind,
-    order: Order,
-    scope: Scope,
+    form: AccessForm,
+    site: SiteId,
     buffer: BufferInfo,
     offset: number,
-    bytes: number,
-    site: SiteId,
     older = 0,
   ): void {
+    const { kind, order, scope, bytes } = form;
     const me = this.#threads[thread]!;
     const shadow = this.#shadow(buffer);
-    const meta = packAccess(kind, order, reachOf[scope], bytes, site);
+    const meta = this.#pack(form, site);
     me.touched = true;
-    const now = { me, as: me, meta, offset };
     if (order === 'weak') {
-      shadow.weak(now, bytes);
+      shadow.weak(me, me, meta, offset, bytes);
       return;
     }
     const cells = shadow.cells(offset, bytes);
@@ -262,7 +264,7 @@ export class RaceDetector implements Detector {
       if (linked && kind === 'read') location.saw(read!, me, meta);
       if (acquires && location.is(offset, bytes)) acquireEarlier(me, location, reachOf[scope]);
     }
-    shadow.strong(cells, now);
+    shadow.strong(cells, { me, as: me, meta, offset });
     if (read !== newest) {
       read!.misled(me);
       this.#stale.add(me, meta, location!, read!, buffer);
@@ -354,10 +356,10 @@ export class RaceDetector implements Detector {
     agents.reads.epoch = group + 1;
     agents.writes.epoch = group + 1;
     me.touched = true;
-    const read = packAccess('read', 'weak', cta, bytes, site);
-    const write = packAccess('write', 'weak', cta, bytes, site);
-    this.#shadow(source.buffer).weak({ me, as: agents.reads, meta: read, offset: source.offset }, bytes);
-    this.#shadow(target.buffer).weak({ me, as: agents.writes, meta: write, offset: target.offset }, bytes);
+    const read = packAccess({ kind: 'read', order: 'weak', scope: 'cta', bytes }, site);
+    const write = packAccess({ kind: 'write', order: 'weak', scope: 'cta', bytes }, site);
+    this.#shadow(source.buffer).weak(me, agents.reads, read, source.offset, bytes);
+    this.#shadow(target.buffer).weak(me, agents.writes, write, target.offset, bytes);
   }
 
   copiesAwaited(thread: ThreadId, engine: CopyEngine, group: number, readsOnly: boolean): void {
@@ -378,7 +380,7 @@ export class RaceDetector implements Detector {
     const agents = this.#threads[thread]!.agents.bulk;
     if (agents === undefined) return;
     const cells = this.#shadow(barrier.buffer).cells(barrier.offset, mbarrierBytes);
-    const meta = packAccess('update', 'release', cta, mbarrierBytes, site);
+    const meta = packAccess({ kind: 'update', order: 'release', scope: 'cta', bytes: mbarrierBytes }, site);
     const location = this.#location(cells, barrier.offset, mbarrierBytes);
     const write = arrive(agents, group + 1, meta, location.newest.write);
     location.store(write, wordsAt(barrier.buffer.i32, barrier.offset, mbarrierBytes));
@@ -407,10 +409,10 @@ export class RaceDetector implements Detector {
   ): void {
     const nic = this.#networkWrites.get(write)!;
     nic.touched = true;
-    const read = packAccess('read', 'weak', sys, bytes, site);
-    const written = packAccess('write', 'weak', sys, bytes, site);
-    this.#shadow(source.buffer).weak({ me: nic, as: nic, meta: read, offset: source.offset }, bytes);
-    this.#shadow(target.buffer).weak({ me: nic, as: nic, meta: written, offset: target.offset }, bytes);
+    const read = packAccess({ kind: 'read', order: 'weak', scope: 'sys', bytes }, site);
+    const written = packAccess({ kind: 'write', order: 'weak', scope: 'sys', bytes }, site);
+    this.#shadow(source.buffer).weak(nic, nic, read, source.offset, bytes);
+    this.#shadow(target.buffer).weak(nic, nic, written, target.offset, bytes);
   }
 
   networkArrived(write: number, at: ThreadId): void {
@@ -440,6 +442,14 @@ export class RaceDetector implements Detector {
     const actor = new Actor(this.#actors.length, block, lane, copies, known);
     this.#actors.push(actor);
     return actor;
+  }
+
+  #pack(form: AccessForm, site: SiteId): number {
+    const known = this.#packed[site];
+    if (known?.form === form) return known.meta;
+    const meta = packAccess(form, site);
+    this.#packed[site] = { form, meta };
+    return meta;
   }
 
   #shadow(buffer: BufferInfo): Shadow {

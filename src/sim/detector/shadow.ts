@@ -47,7 +47,7 @@ interface Reads {
 /** A record in full. */
 export class Cell {
   writes: Entry[] = [];
-  /** Of a thread's reads of one strength the last stands for all: it is in no other entry. */
+  /** Of a thread's reads of one strength the first of its last epoch stands for all: it is in no other entry. */
   reads: Reads[] = [];
   /** When there are so many reads, those that are not needed are forgotten. */
   sweepAt = fewReads;
@@ -114,19 +114,18 @@ export class Shadow {
     this.#race = race;
   }
 
-  weak(now: Access, bytes: number): void {
-    const { offset } = now;
+  /** A weak access that `as` makes, knowing what `me` knows. */
+  weak(me: Actor, as: Actor, meta: number, offset: number, bytes: number): void {
     const end = offset + bytes;
-    const reads = isRead(now.meta);
+    const reads = isRead(meta);
     for (let from = offset; from < end; ) {
       const page = this.#page(from);
       const to = Math.min(end, (Math.floor(from / pageBytes) + 1) * pageBytes);
       page.fit(from, to);
       const last = ((to - 1) & (pageBytes - 1)) >> page.shift;
-      const access = from === offset ? now : { ...now, offset: from };
       for (let record = (from & (pageBytes - 1)) >> page.shift; record <= last; record++) {
-        if (reads) this.#weakRead(page, record, access);
-        else this.#weakWrite(page, record, access);
+        if (reads) this.#weakRead(page, record, me, as, meta, from);
+        else this.#weakWrite(page, record, me, as, meta, from);
       }
       from = to;
     }
@@ -159,17 +158,23 @@ export class Shadow {
     return made;
   }
 
-  #weakRead(page: Page, record: number, now: Access): void {
-    const { me, as, meta } = now;
+  #weakRead(page: Page, record: number, me: Actor, as: Actor, meta: number, offset: number): void {
     const { words } = page;
     const at = record * stride;
     if (words[at + hasCell] === 0 && as.settled === null) {
+      const { warp, bit, epoch } = as;
+      const last = words[at + reader]!;
+      const lanes = words[at + readerLanes]!;
+      const together = last === warp + 1 && words[at + reader + 1] === epoch;
+      if (together && (lanes & bit) !== 0) return;
+      const same = together && words[at + reader + 2] === meta;
       const writer = words[at]!;
-      if (writer === 0 || happenedBefore(this.#actors[writer - 1]!, words[at + 1]!, me)) {
-        const { warp, bit, epoch } = as;
-        const last = words[at + reader]!;
-        const lanes = words[at + readerLanes]!;
-        if (last === warp + 1 && words[at + reader + 1] === epoch && words[at + reader + 2] === meta) {
+      if (
+        writer === 0 ||
+        (same && this.#knewWriter(lanes, warp, this.#actors[writer - 1]!, me)) ||
+        happenedBefore(this.#actors[writer - 1]!, words[at + 1]!, me)
+      ) {
+        if (same) {
           words[at + readerLanes] = lanes | bit;
           return;
         }
@@ -186,19 +191,25 @@ export class Shadow {
         }
       }
     }
-    this.#full(this.#cell(page, record), now);
+    this.#full(this.#cell(page, record), { me, as, meta, offset });
+  }
+
+  /** Another lane has read after the writer, and what it knows of others, `me` knows. */
+  #knewWriter(lanes: number, warp: number, writer: Actor, me: Actor): boolean {
+    return writer.block !== me.block && this.#actors[warp + lowest(lanes)]!.knowsAs(me);
   }
 
   /** True if what these lanes of a warp did in `epoch` happened before what `me` does now. */
   #allBefore(warp: number, lanes: number, epoch: number, me: Actor): boolean {
+    const { block } = this.#actors[warp]!;
+    if (block !== me.block && me.knowsEndOf(block)) return true;
     for (let left = lanes; left !== 0; left &= left - 1) {
       if (!happenedBefore(this.#actors[warp + lowest(left)]!, epoch, me)) return false;
     }
     return true;
   }
 
-  #weakWrite(page: Page, record: number, now: Access): void {
-    const { me, as, meta } = now;
+  #weakWrite(page: Page, record: number, me: Actor, as: Actor, meta: number, offset: number): void {
     const { words } = page;
     const at = record * stride;
     if (words[at + hasCell] === 0) {
@@ -214,7 +225,7 @@ export class Shadow {
     }
     const cell = this.#cell(page, record);
     cell.location = null;
-    this.#full(cell, now);
+    this.#full(cell, { me, as, meta, offset });
     if (cell.writes.length === 1 && cell.reads.length === 0) {
       words[at + hasCell] = 0;
       delete page.cells![record];
@@ -264,8 +275,11 @@ export class Shadow {
     let emptied = false;
     for (const entry of cell.reads) {
       if (entry.warp !== warp || strengthOf(entry.meta) !== strengthOf(meta)) continue;
-      if (entry.epoch === epoch && entry.meta === meta) same = entry;
-      else if ((entry.lanes & bit) !== 0) {
+      const mine = (entry.lanes & bit) !== 0;
+      if (entry.epoch === epoch) {
+        if (mine) return;
+        if (entry.meta === meta) same = entry;
+      } else if (mine) {
         entry.lanes &= ~bit;
         emptied ||= entry.lanes === 0;
       }

@@ -87,9 +87,10 @@ describe('conflicts', () => {
 
   it('reports a pair of sites once', () => {
     const { script, buffer, a, b } = pair('block');
+    const write = { kind: 'write', order: 'weak', scope: 'cta', bytes: 4 } as const;
     const report = () => {
-      script.detector.access(a, 'write', 'weak', 'cta', buffer, 0, 4, 0);
-      script.detector.access(b, 'write', 'weak', 'cta', buffer, 0, 4, 1);
+      script.detector.access(a, write, 0, buffer, 0);
+      script.detector.access(b, write, 1, buffer, 0);
     };
     script.write(a, buffer, 800, 'one');
     script.write(b, buffer, 804, 'two');

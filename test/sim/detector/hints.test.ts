@@ -155,7 +155,8 @@ describe('hints', () => {
     for (let round = 1; round <= 2; round++) {
       const launch = script.launch(stream);
       const a = launch.thread(0, 0);
-      script.detector.access(a, 'write', 'weak', 'cta', buffer, 0, 4, send);
+      const write = { kind: 'write', order: 'weak', scope: 'cta', bytes: 4 } as const;
+      script.detector.access(a, write, send, buffer, 0);
       script.store(a, 'release', 'sys', buffer, flag, 'flag');
       launch.end();
       if (round === 2) break;
@@ -229,10 +230,12 @@ describe('findings', () => {
       describe: (offset: number) => (offset < 64 ? `rows[${offset / 4}]` : `weights[${(offset - 64) / 4}]`),
     };
     const launch = script.launch(script.stream(0), { blocks: 2, threads: 2, kernel: 'dispatch' });
-    const [write, read] = [script.site('dispatch.ts:40:3'), script.site('dispatch.ts:52:3')];
+    const [wrote, read] = [script.site('dispatch.ts:40:3'), script.site('dispatch.ts:52:3')];
+    const write = { kind: 'write', order: 'weak', scope: 'cta', bytes: 4 } as const;
+    const load = { kind: 'read', order: 'relaxed', scope: 'gpu', bytes: 4 } as const;
     for (const offset of [0, 4, 64, 68]) {
-      script.detector.access(launch.thread(0, 1), 'write', 'weak', 'cta', buffer, offset, 4, write);
-      script.detector.access(launch.thread(1, 0), 'read', 'relaxed', 'gpu', buffer, offset, 4, read);
+      script.detector.access(launch.thread(0, 1), write, wrote, buffer, offset);
+      script.detector.access(launch.thread(1, 0), load, read, buffer, offset);
     }
     expect(script.findings.map(({ location }) => location)).toEqual(['rows[0]', 'weights[0]']);
     expect(script.findings[0]).toMatchObject({

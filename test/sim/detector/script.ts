@@ -184,7 +184,8 @@ export class Script {
     label: string,
     older = 0,
   ): void {
-    this.detector.access(thread, kind, order, scope, buffer, offset, bytes, this.site(label), older);
+    const form = { kind, order, scope, bytes };
+    this.detector.access(thread, form, this.site(label), buffer, offset, older);
   }
 
   site(label: string): number {
