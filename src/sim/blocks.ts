@@ -33,7 +33,7 @@ export class Blocks {
   readonly #starters: BlockStarter[];
   /** Threads that have ended, by rank and kernel. */
   readonly #spareThreads: Map<Compiled, Thread[]>[];
-  readonly #spareShared = new Map<number, SimBuffer[]>();
+  readonly #spareShared = new Map<Compiled, (readonly SimBuffer[])[]>();
   #nextBlock = 0;
 
   constructor({ machine, statistics, ranks, residentBlocks }: Parts) {
@@ -117,7 +117,7 @@ export class Blocks {
     const { launch } = block;
     this.live.delete(block);
     this.#machine.detector?.blockEnded(block.id);
-    this.#giveShared(block.shared);
+    this.#giveShared(launch.compiled, block.shared);
     if (launch.compiled.isGenerator && launch.error === null) this.#keepThreads(block);
     this.release(block);
     launch.liveBlocks--;
@@ -154,24 +154,25 @@ export class Blocks {
     else for (const thread of block.threads) kept.push(thread);
   }
 
-  #takeShared(rank: number, compiled: Compiled): SimBuffer | null {
-    if (compiled.sharedBytes === 0) return null;
-    // Buffers are reused where nobody tells one block's memory from another's.
-    const spare = this.#spareShared.get(compiled.sharedBytes)?.pop();
+  /** A buffer for each array. */
+  #takeShared(rank: number, compiled: Compiled): readonly SimBuffer[] {
+    // They are reused where nobody tells one block's memory from another's.
+    const spare = this.#spareShared.get(compiled)?.pop();
     if (spare !== undefined) return spare;
-    const buffer = this.#machine.newBuffer(rank, compiled.sharedBytes, 'shared memory');
-    for (const { variable, offset, elementBytes, length } of compiled.shared) {
-      buffer.name(variable.name, offset, elementBytes, length);
-    }
-    if (this.#machine.mode === 'checked') buffer.poison(0, compiled.sharedBytes);
-    return buffer;
+    return compiled.shared.map(({ variable, elementBytes, length }) => {
+      const bytes = elementBytes * length;
+      const buffer = this.#machine.newBuffer(rank, bytes, 'shared memory');
+      buffer.name(variable.name, 0, elementBytes, length);
+      if (this.#machine.mode === 'checked') buffer.poison(0, bytes);
+      return buffer;
+    });
   }
 
-  #giveShared(buffer: SimBuffer | null): void {
-    if (buffer === null || this.#machine.mode === 'checked') return;
-    const spare = this.#spareShared.get(buffer.bytes);
-    if (spare === undefined) this.#spareShared.set(buffer.bytes, [buffer]);
-    else spare.push(buffer);
+  #giveShared(compiled: Compiled, buffers: readonly SimBuffer[]): void {
+    if (buffers.length === 0 || this.#machine.mode === 'checked') return;
+    const spare = this.#spareShared.get(compiled);
+    if (spare === undefined) this.#spareShared.set(compiled, [buffers]);
+    else spare.push(buffers);
   }
 }
 

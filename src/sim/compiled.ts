@@ -39,7 +39,6 @@ export interface Compiled {
   readonly usesWarps: boolean;
   readonly usesMatrices: boolean;
   readonly shared: readonly SharedRange[];
-  readonly sharedBytes: number;
   readonly sites: readonly Site[];
   /** By the numbers that its code uses. */
   readonly accesses: readonly StatementAccess[];

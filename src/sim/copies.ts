@@ -12,7 +12,7 @@ interface Issuer {
   readonly id: number;
   readonly rank: number;
   readonly block: { readonly launch: { readonly firstSite: SiteId; readonly traffic: Float64Array } };
-  mbarrier(offset: number): MBarrier;
+  mbarrier(buffer: SimBuffer, offset: number): MBarrier;
   refuse(access: StatementAccess, buffer: SimBuffer, offset: number): void;
   report(access: StatementAccess): AccessReport;
   /** Bytes of a buffer have changed. */
@@ -72,7 +72,7 @@ export class Copies {
     barrierAt: number,
     site: number,
   ): void {
-    const mbarrier = this.#issuer.mbarrier(barrierAt);
+    const mbarrier = this.#issuer.mbarrier(barrier, barrierAt);
     const copy = { to, toAt, from, fromAt, bytes };
     const group = this.#group++;
     const landed = () => {

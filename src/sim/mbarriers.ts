@@ -1,29 +1,33 @@
 /** Barriers in shared memory at which bulk loads arrive: their state, kept beside the memory that names them. */
+import type { SimBuffer } from './memory.js';
 import { PostedCopies } from './posted.js';
 import type { Random } from './random.js';
 
 interface Parts {
   /** Null where loads are made at once. */
   readonly random: Random | null;
-  /** The phase of the mbarrier at `offset` has ended. */
-  onPhase(offset: number): void;
+  /** The phase of the mbarrier at `offset` of the buffer has ended. */
+  onPhase(buffer: SimBuffer, offset: number): void;
 }
 
 export class MBarriers {
-  readonly #all = new Map<number, MBarrier>();
+  readonly #all = new Map<SimBuffer, Map<number, MBarrier>>();
   readonly #parts: Parts;
 
   constructor(parts: Parts) {
     this.#parts = parts;
   }
 
-  init(offset: number, count: number): void {
+  init(buffer: SimBuffer, offset: number, count: number): void {
     const { random, onPhase } = this.#parts;
-    this.#all.set(offset, new MBarrier(count, new PostedCopies(random), () => onPhase(offset)));
+    const made = new MBarrier(count, new PostedCopies(random), () => onPhase(buffer, offset));
+    const here = this.#all.get(buffer);
+    if (here === undefined) this.#all.set(buffer, new Map([[offset, made]]));
+    else here.set(offset, made);
   }
 
-  at(offset: number): MBarrier | undefined {
-    return this.#all.get(offset);
+  at(buffer: SimBuffer, offset: number): MBarrier | undefined {
+    return this.#all.get(buffer)?.get(offset);
   }
 }
 

@@ -139,6 +139,13 @@ export class SimBuffer implements BufferInfo {
     }
     return `byte ${offset}`;
   }
+
+  /** What is not all inside; with the name of the buffer, where one is for all of it. */
+  describeOutside(offset: number, bytes: number): string {
+    const whole = this.#names.find((range) => range.offset === 0 && range.length === this.bytes);
+    const said = `bytes ${offset} to ${offset + bytes - 1} of ${this.bytes}`;
+    return whole === undefined ? said : `${whole.name}, ${said}`;
+  }
 }
 
 function setBits(map: Uint8Array, offset: number, bytes: number, value: boolean): void {

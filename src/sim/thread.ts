@@ -138,7 +138,7 @@ export class Block {
     readonly id: number,
     readonly launch: Launch,
     readonly index: number,
-    readonly shared: SimBuffer | null,
+    readonly shared: readonly SimBuffer[],
     readonly firstThread: number,
   ) {
     const warps = Math.ceil(launch.block / 32);
@@ -287,7 +287,7 @@ export class Thread extends Task {
       location: buffer.freed
         ? `${buffer.describe(offset)}, after it was freed`
         : outside
-          ? `bytes ${offset} to ${offset + bytes - 1} of ${buffer.bytes}`
+          ? buffer.describeOutside(offset, bytes)
           : `${buffer.describe(offset)}, not a multiple of ${bytes} bytes`,
       access: this.report(access),
     });
@@ -445,16 +445,16 @@ export class Thread extends Task {
     const hub = this.#hub;
     this.block.mbarriers ??= new MBarriers({
       random: hub.detector === null ? null : hub.random,
-      onPhase: (at) => {
-        if (barrier.waiters !== 0) hub.wake(barrier, at, 8);
+      onPhase: (buffer, at) => {
+        if (buffer.waiters !== 0) hub.wake(buffer, at, 8);
       },
     });
-    this.block.mbarriers.init(offset, count);
+    this.block.mbarriers.init(barrier, offset, count);
   }
 
   mbarrierExpect(access: StatementAccess, barrier: SimBuffer, offset: number, bytes: number): void {
     if (this.#hub.detector !== null && !this.access(access, barrier, offset)) return;
-    this.mbarrier(offset).expect(bytes);
+    this.mbarrier(barrier, offset).expect(bytes);
   }
 
   waitForPhase(
@@ -464,15 +464,15 @@ export class Thread extends Task {
     parity: number,
     limit: number,
   ): void {
-    const mbarrier = this.mbarrier(offset);
+    const mbarrier = this.mbarrier(buffer, offset);
     const wanted = parity & 1;
     this.wait = { kind, until, access, buffer, offset, mask: 1, wanted, limit, mbarrier, expired: false };
   }
 
-  mbarrier(offset: number): MBarrier {
-    const barrier = this.block.mbarriers?.at(offset);
+  mbarrier(buffer: SimBuffer, offset: number): MBarrier {
+    const barrier = this.block.mbarriers?.at(buffer, offset);
     if (barrier !== undefined) return barrier;
-    throw new Error(`no mbarrier was initialised at byte ${offset} of shared memory`);
+    throw new Error(`no mbarrier was initialised at ${buffer.describe(offset)}`);
   }
 
   /** The thread has run to its end. */

@@ -2,9 +2,10 @@ import { expect, it } from 'vitest';
 import { Reports } from '../../src/fabric/core/reports.js';
 import { createShared, eventWords, peerLost, word } from '../../src/fabric/core/shared.js';
 
-function reports() {
+function reports(bell = 0) {
   const shared = createShared({ operations: 4, peers: 2, immediates: 4, receives: 2 });
   const control = new Int32Array(shared.control);
+  control[word.bell] = bell;
   /** The front sleeps until `more` things have happened. */
   const sleep = (more: number) => {
     control[word.wakeAt] = control[word.bell]! + more;
@@ -40,10 +41,7 @@ it('a loss wakes it, however much is still lacking', () => {
 });
 
 it('the bell counts on past 2^31', () => {
-  const { reports: core, control, sleep, asleep } = reports();
-  control[word.bell] = 0;
-  (core as unknown as { bell: number }).bell = 2 ** 31 - 2;
-  control[word.bell] = 2 ** 31 - 2;
+  const { reports: core, sleep, asleep } = reports(2 ** 31 - 2);
   sleep(4);
   for (let i = 0; i < 3; i++) core.landed();
   core.ring();

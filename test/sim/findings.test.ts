@@ -54,15 +54,17 @@ describe('an access out of bounds', () => {
     }
   });
 
-  it('is found in shared memory, by the name of the array next to it or its bytes', async () => {
+  it('is found in shared memory, by the name of the array, also where another one begins', async () => {
     const beyond = kernel({ name: 'beyond', params: { to: pointer('u32') } }, (g, { to }) => {
       const tile = g.shared('u32', 8);
+      const next = g.shared('u32', 8);
+      g.store(next.at(0), 7);
       g.store(tile.at(g.threadIdx.x + 8), 1);
-      g.store(to, 1);
+      g.store(to, g.load(next.at(0)));
     });
     const findings = await found(beyond, (rank) => ({ to: out(rank) }));
-    expect(findings.map((f) => [f.kind, 'buffer' in f && f.buffer])).toEqual([
-      ['out-of-bounds', 'shared memory'],
+    expect(findings).toMatchObject([
+      { kind: 'out-of-bounds', buffer: 'shared memory', location: 'tile, bytes 32 to 35 of 32' },
     ]);
   });
 

@@ -13,7 +13,7 @@ export class Reports {
   #tail = 0;
   /** What happened since the bell was last rung, and how often it was rung for one thing. */
   #happened = 0;
-  #bell = 0;
+  #bell: number;
   /** Something that ends waits, however much they still lack. */
   #urgent = false;
 
@@ -22,6 +22,7 @@ export class Reports {
     this.#events = new Int32Array(shared.events);
     this.#remaining = new Int32Array(shared.remaining);
     this.#peerWords = new Int32Array(shared.peers);
+    this.#bell = this.#control[word.bell]!;
     this.#mask = this.#remaining.length - 1;
     this.#failures = new Int32Array(this.#remaining.length * 2);
   }

@@ -3,7 +3,7 @@
  * otherwise.
  */
 import type { Expr, InlinedCall, IrFunction, IrModule, Span, Stmt } from '../../lang/index.js';
-import { type SharedRange, sharedLayout } from '../../lang/index.js';
+import { sharedLayout } from '../../lang/index.js';
 import { arithmetic } from '../arithmetic.js';
 import { type Compiled, type Mode, pause } from '../compiled.js';
 import type { Site } from '../detector.js';
@@ -54,7 +54,6 @@ const prologue: Readonly<Record<string, string>> = {
   args: 't.block.launch.args',
   home: 't.rank',
   traffic: 't.block.launch.traffic',
-  shared: 't.block.shared',
   values: 't.block.values',
   lanes: 't.block.lanes',
   parts: 't.block.parts',
@@ -75,10 +74,10 @@ class ModuleCompiler {
   compile(): Compiled {
     const module = this.#module;
     const checked = this.#checked;
-    const { ranges, bytes } = sharedLayout(module.shared);
+    const { ranges } = sharedLayout(module.shared);
     const entryName = `kernel_${module.name.replace(/\W/g, '_')}`;
     const isGenerator = mayPause(module.entry.body, checked);
-    const { text: entry, accesses, waits } = this.#entry(entryName, isGenerator, ranges);
+    const { text: entry, accesses, waits } = this.#entry(entryName, isGenerator);
     const text = ["'use strict';", entry, `return ${entryName};`].join('\n');
     const run = evaluate(text);
     return {
@@ -88,7 +87,6 @@ class ModuleCompiler {
       usesWarps: /\bt\.warpOp = /.test(text),
       usesMatrices: /\bparts\[/.test(text),
       shared: ranges,
-      sharedBytes: bytes,
       sites: this.#sites,
       accesses,
       waits,
@@ -100,12 +98,12 @@ class ModuleCompiler {
    * A generator serves one thread after another: creating one for each would keep the garbage collector busier than
    * the kernel keeps the processor.
    */
-  #entry(name: string, generator: boolean, shared: readonly SharedRange[]) {
+  #entry(name: string, generator: boolean) {
     const f = this.#module.entry;
     const ending = generator ? 'break thread;' : 'return;';
     const printer = new FunctionPrinter(this.#checked, ending, (span) => this.#site(span));
     const params = printer.params(f);
-    for (const [i, array] of this.#module.shared.entries()) printer.shared(array.variable, shared[i]!);
+    for (const [i, array] of this.#module.shared.entries()) printer.shared(array.variable, i);
     params.forEach((param, i) => {
       printer.lines.push(`  ${param} = args[${i}];`);
     });
@@ -114,7 +112,7 @@ class ModuleCompiler {
       `function${generator ? '*' : ''} ${name}(t) {`,
       `  ${printer.declaration()}`,
       ...(generator ? ['  for (;;) {'] : []),
-      ...constants(printer),
+      ...constants(printer, this.#module.shared.length),
       ...(generator
         ? ['  thread: {', ...printer.lines, '  }', `  yield ${pause.end};`, '  }']
         : printer.lines),
@@ -138,11 +136,17 @@ class ModuleCompiler {
 }
 
 /** Declares the builtins and parts of the thread that a function uses. */
-function constants(printer: FunctionPrinter): string[] {
+function constants(printer: FunctionPrinter, sharedArrays: number): string[] {
   const body = printer.lines.join('\n');
-  const used = Object.keys(prologue).filter((key) => new RegExp(`(?<![.\\w])${key}\\b`).test(body));
-  return used.length === 0 ? [] : [`  const ${used.map((key) => `${key} = ${prologue[key]}`).join(', ')};`];
+  const arrays = Array.from({ length: sharedArrays }, (_, i) => [sharedArray(i), `t.block.shared[${i}]`]);
+  const used = [...Object.entries(prologue), ...arrays]
+    .filter(([name]) => new RegExp(`(?<![.\\w])${name}\\b`).test(body))
+    .map(([name, value]) => `${name} = ${value}`);
+  return used.length === 0 ? [] : [`  const ${used.join(', ')};`];
 }
+
+/** The buffer of a shared array, in generated code. */
+const sharedArray = (index: number): string => `shared${index}`;
 
 class FunctionPrinter {
   readonly lines: string[] = [];
@@ -178,8 +182,9 @@ class FunctionPrinter {
     return f.params.flatMap((param) => localsOf(this.#locals.declare(param.variable)));
   }
 
-  shared(variable: Parameters<Locals['bind']>[0], range: SharedRange): void {
-    this.#locals.bind(variable, { kind: 'pointer', buffer: 'shared', offset: String(range.offset) });
+  /** Each array is a buffer of its own, so that an index past its end is out of bounds. */
+  shared(variable: Parameters<Locals['bind']>[0], index: number): void {
+    this.#locals.bind(variable, { kind: 'pointer', buffer: sharedArray(index), offset: '0' });
   }
 
   declaration(): string {
