@@ -38,7 +38,7 @@ export class Trace {
       this.#blocks.set(id, info);
       for (let i = 0; i < threads; i++) this.#blockOf.set(firstThread + i, info);
     },
-    access: (thread, kind, order, scope, buffer, offset, _bytes, id, older = 0) => {
+    access: (thread, { kind, order, scope }, id, buffer, offset, older = 0) => {
       const { where, text } = site(id);
       const place = `${buffer.id} ${offset}`;
       const isAtomic = order !== 'weak';

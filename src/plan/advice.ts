@@ -52,7 +52,8 @@ export function advice(question: Question, candidate: Candidate, tokens: number)
     ask('half the floor (launches, rendezvous)', question, scaled(candidate, { floor: 0.5, lead: 0.5 })),
     ask('twice the NVLink bandwidth', question, scaled(candidate, { nvlink: 0.5 })),
     ...(question.dtype === 'fp8' ? [] : [ask('fp8 there', { ...question, dtype: 'fp8' }, candidate)]),
-    ...(question.combineDtype === 'fp8'
+    // Sums at the source take rows as they are.
+    ...(question.combineDtype === 'fp8' || candidate.way.sum === 'source'
       ? []
       : [ask('e4m3 back', { ...question, combineDtype: 'fp8' }, candidate)]),
     ...(rows === 'expert'

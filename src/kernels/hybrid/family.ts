@@ -5,7 +5,7 @@ import { ArgumentError, type HeddleError, UnavailableError } from '../../errors/
 import { section } from '../../lang/index.js';
 import { type Layer, sharing } from '../../layer/index.js';
 import type { Topology } from '../../world/index.js';
-import { failureWords } from '../common/failure.js';
+import { failureView } from '../common/failure.js';
 import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
 import { refusesRows, refusesTransport } from '../common/refusals.js';
 import { weighSpread } from '../common/weigh.js';
@@ -130,12 +130,7 @@ function plan(layer: Layer, place: Place, tuning: HybridTuning): Plan {
     wire,
     phases: stepsOf(shape, kernels, { window, wire, routes, node: place.topology.node }),
     received: receivedPlan(shape, place.rank, window, kernels.window, routes),
-    failure: {
-      in: window,
-      offset: section(kernels.window, 'failure').offset,
-      dtype: 'u32',
-      shape: [failureWords],
-    },
+    failure: failureView(window, kernels.window),
   };
 }
 

@@ -21,7 +21,7 @@
  */
 import { field, layout } from '../../lang/index.js';
 import { sharing } from '../../layer/index.js';
-import { failureWords } from '../common/failure.js';
+import { failureField } from '../common/failure.js';
 import { receivedSections, rowsOf } from '../common/received.js';
 import { chunksOf, type HybridShape, hopsOf, sumsAtSource } from './shape.js';
 
@@ -58,7 +58,7 @@ export function hybridWindow(shape: HybridShape) {
     /** [token][part]: the round whose sum its member has handed on; and the sums. */
     handed: field('u32', [handedOn, combine.parts]),
     sums: field(unit, [handedOn, units]),
-    failure: field('u32', [failureWords]),
+    failure: failureField,
     ...receivedSections(shape),
   });
 }

@@ -2,7 +2,7 @@
 import { ArgumentError, type HeddleError } from '../../errors/index.js';
 import { section } from '../../lang/index.js';
 import { type Layer, outputRowBytes, sharing } from '../../layer/index.js';
-import { failureWords } from '../common/failure.js';
+import { failureView } from '../common/failure.js';
 import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
 import { refusesFew, refusesOnNode, refusesTransport } from '../common/refusals.js';
 import { remembered } from '../common/remembered.js';
@@ -171,12 +171,7 @@ function plan(layer: Layer, place: Place, tuning: OneSidedTuning): Plan {
       combineRecv: combineRecv === null ? [] : [combineStep(combineRecv, shape, window, true)],
     },
     received: receivedPlan(layer, rank, window, layout, routes),
-    failure: {
-      in: window,
-      offset: section(layout, 'failure').offset,
-      dtype: 'u32',
-      shape: [failureWords],
-    },
+    failure: failureView(window, layout),
   };
 }
 

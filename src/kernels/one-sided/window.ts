@@ -19,7 +19,7 @@
  */
 import { field, layout } from '../../lang/index.js';
 import { combineRowBytes, dtypes, type Layer, outputRowBytes, sharing } from '../../layer/index.js';
-import { failureWords } from '../common/failure.js';
+import { failureField } from '../common/failure.js';
 import { receivedSections, slotShape } from '../common/received.js';
 import type { Spread } from '../common/spread.js';
 import type { CombineTuning, DispatchTuning } from './knobs.js';
@@ -52,7 +52,7 @@ export function oneSidedWindow(shape: OneSidedShape) {
     combined: field('u32', [combine.blocks, ranks]),
     /** [rank]: the round whose slots that rank's experts have read. Used where combine pushes. */
     released: field('u32', [ranks]),
-    failure: field('u32', [failureWords]),
+    failure: failureField,
     /** [epoch & 1][source][token]: whether the slot holds a token, for a pushing combine. */
     present: field('u32', [pushed ? 2 : 0, ...slotShape(shape)]),
     ...receivedSections(shape),

@@ -2,7 +2,7 @@
 
 import type { Window } from '../../device/index.js';
 import { section } from '../../lang/index.js';
-import { failureWords } from '../common/failure.js';
+import { failureView } from '../common/failure.js';
 import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
 import { weighSteps } from '../common/weigh.js';
 import {
@@ -46,7 +46,7 @@ export function planOf(shape: PortableShape, { rank, transport }: Place, kernels
       combineRecv: [combineRecvStep(parts)],
     },
     received: receivedPlan(shape, rank, memory, layout, routes),
-    failure: { in: memory, offset: section(layout, 'failure').offset, dtype: 'u32', shape: [failureWords] },
+    failure: failureView(memory, layout),
   };
 }
 

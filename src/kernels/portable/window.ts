@@ -31,7 +31,7 @@
  */
 import { field, layout } from '../../lang/index.js';
 import { type Layer, outputRowBytes, sharing } from '../../layer/index.js';
-import { failureWords } from '../common/failure.js';
+import { failureField } from '../common/failure.js';
 import { receivedSections, slotShape } from '../common/received.js';
 import { returnedVectors, stretchVectors } from '../common/rounded.js';
 import type { Spread } from '../common/spread.js';
@@ -66,7 +66,7 @@ export function portableWindow(shape: PortableShape) {
     handed: field('u64', [handedOn, parts]),
     /** [rank]: the round whose slots that rank has read. */
     released: field('u64', [ranks]),
-    failure: field('u32', [failureWords]),
+    failure: failureField,
     /** How many commands there were, by whom each is numbered; [slot]: 1 + the number of the command that is there. */
     numbered: field('u32', [commands > 0 ? 1 : 0]),
     posted: field('u32', [commands]),

@@ -1,6 +1,6 @@
 /** A family in a folder of its own: as little as one needs that Heddle does not have. One block a launch, and no tricks. */
 import { ArgumentError, type HeddleError } from '../../../src/errors/index.js';
-import { failureWords } from '../../../src/kernels/common/failure.js';
+import { failureView } from '../../../src/kernels/common/failure.js';
 import { receivedPlan, unwrittenSections } from '../../../src/kernels/common/received.js';
 import { refusesOnNode, refusesTransport } from '../../../src/kernels/common/refusals.js';
 import { type Family, type Place, type Plan, step, type WindowPlan } from '../../../src/kernels/family.js';
@@ -86,6 +86,6 @@ function plan(layer: Layer, { rank }: Place, tuning: NaiveTuning): Plan {
     wire: null,
     phases: { dispatchSend: [dispatch], dispatchRecv: [], combineSend: [combine], combineRecv: [] },
     received: receivedPlan(layer, rank, window, layout, null),
-    failure: { in: window, offset: section(layout, 'failure').offset, dtype: 'u32', shape: [failureWords] },
+    failure: failureView(window, layout),
   };
 }

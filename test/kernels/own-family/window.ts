@@ -11,7 +11,7 @@
  * | output | the owner's experts | the sources' combine | the next experts are behind the next dispatch, whose tail waited for the sources' dispatch, which is behind their combine |
  * | failure | its own rank | its own host | the host clears it by recreating the world |
  */
-import { failureWords } from '../../../src/kernels/common/failure.js';
+import { failureField } from '../../../src/kernels/common/failure.js';
 import { receivedSections } from '../../../src/kernels/common/received.js';
 import { field, layout } from '../../../src/lang/index.js';
 import type { Layer } from '../../../src/layer/index.js';
@@ -23,7 +23,7 @@ export const naiveWindow = (layer: Layer) =>
     /** [rank]: the round that it has dispatched, and the one whose experts are done there. */
     dispatched: field('u32', [layer.ranks]),
     combined: field('u32', [layer.ranks]),
-    failure: field('u32', [failureWords]),
+    failure: failureField,
     ...receivedSections(layer),
   });
 
