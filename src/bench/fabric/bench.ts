@@ -1,4 +1,4 @@
-import { cpus, loadavg } from 'node:os';
+import { availableParallelism, cpus, loadavg } from 'node:os';
 import { UnavailableError } from '../../errors/index.js';
 import {
   type EngineOptions,
@@ -225,15 +225,18 @@ async function benchProvider(
     null,
     null,
   );
-  const engineAlone = figures.at(-1)!.heddle;
-  await measure(
-    `flag to flag of a ${bytes}-byte message, by proxies`,
-    'µs',
-    `half a round trip between two proxies of one process, host memory, no GPU, p50 of ${trips}`,
-    () => flagToFlag({ provider, devices: [device], timeoutMs: 60_000 }, bytes, trips, trips),
-    null,
-    { text: '≤ the write + 5 µs', holds: (h) => h <= engineAlone + 5 },
-  );
+  // Two proxies and who raises the flags spin: with fewer processors it would be the system's time slices that are measured.
+  if (availableParallelism() >= 3) {
+    const engineAlone = figures.at(-1)!.heddle;
+    await measure(
+      `flag to flag of a ${bytes}-byte message, by proxies`,
+      'µs',
+      `half a round trip between two proxies of one process, host memory, no GPU, p50 of ${trips}`,
+      () => flagToFlag({ provider, devices: [device], timeoutMs: 60_000 }, bytes, trips, trips),
+      null,
+      { text: '≤ the write + 5 µs', holds: (h) => h <= engineAlone + 5 },
+    );
+  }
 
   const n = count(300);
   const args = { options: engine('worker'), bytes: 16_384, window: 1, count: n };
