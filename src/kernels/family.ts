@@ -159,6 +159,14 @@ export interface LoadedStep {
   launch(stream: Stream): void;
 }
 
+/** What stays of a step whose kernel waits for peers, where that is all. */
+export const windowAndLimit =
+  (window: WindowPlan) =>
+  (set: { win(window: Window): void; limit(value: number): void }, placed: Placed): void => {
+    set.win(placed.window(window));
+    set.limit(placed.limit);
+  };
+
 /** A step, with the parameters that stay and those that each round brings. */
 export function step<P extends ParamSpecs>(of: {
   readonly kernel: Kernel<P>;

@@ -43,25 +43,22 @@ export interface Hub {
   blockReleased(block: Block): void;
 }
 
-interface LaunchParts {
-  readonly id: number;
-  /** Which launch of its device it is. */
-  readonly ordinal: number;
-  readonly stream: Task;
-  readonly compiled: Compiled;
-  /** The device that runs it, and the rank that the kernel sees. */
-  readonly home: number;
-  readonly rank: number;
-  readonly grid: number;
-  readonly block: number;
-  readonly args: readonly unknown[];
-  /** The machine's number of this module's first site. */
-  readonly firstSite: SiteId;
-  /** The launch before it on its stream, if that is still running. */
-  readonly previous: Launch | null;
-  onReleased(): void;
-  onEnd(launch: Launch): void;
-}
+/** What a launch is made of. */
+type LaunchParts = Pick<
+  Launch,
+  | 'id'
+  | 'ordinal'
+  | 'stream'
+  | 'compiled'
+  | 'home'
+  | 'rank'
+  | 'grid'
+  | 'block'
+  | 'args'
+  | 'firstSite'
+  | 'previous'
+  | 'onReleased'
+> & { onEnd(launch: Launch): void };
 
 export class Launch {
   startStep = 0;
@@ -79,15 +76,19 @@ export class Launch {
   readonly followers: Thread[] = [];
 
   readonly id: number;
+  /** Which launch of its device it is. */
+  readonly ordinal: number;
   readonly stream: Task;
   readonly compiled: Compiled;
+  /** The device that runs it, and the rank that the kernel sees. */
   readonly home: number;
   readonly rank: number;
   readonly grid: number;
   readonly block: number;
   readonly args: readonly unknown[];
+  /** The machine's number of this module's first site. */
   readonly firstSite: SiteId;
-  readonly ordinal: number;
+  /** The launch before it on its stream, if that is still running. */
   previous: Launch | null;
   readonly onReleased: () => void;
   readonly onEnd: () => void;

@@ -7,7 +7,15 @@ import { receivedPlan, routesBuffer, unwrittenSections } from '../common/receive
 import { refusesFew, refusesOnNode, refusesTransport } from '../common/refusals.js';
 import { remembered } from '../common/remembered.js';
 import { weighKernel, weighSpread, weighSteps } from '../common/weigh.js';
-import { type Family, type Place, type Plan, type Step, step, type WindowPlan } from '../family.js';
+import {
+  type Family,
+  type Place,
+  type Plan,
+  type Step,
+  step,
+  type WindowPlan,
+  windowAndLimit,
+} from '../family.js';
 import { defaultTuning } from './defaults.js';
 import { dispatchKernel } from './dispatch.js';
 import { dispatchRecvKernel } from './dispatch-recv.js';
@@ -184,10 +192,7 @@ function dispatchStep(
     kernel,
     blocks: dispatch.blocks,
     threads: dispatch.threads,
-    once(set, placed) {
-      set.win(placed.window(window));
-      set.limit(placed.limit);
-    },
+    once: windowAndLimit(window),
     each(set, { tokens, topkIds, topkWeights, rows }) {
       set.tokens(tokens);
       set.topkIds(topkIds);
@@ -203,10 +208,7 @@ function dispatchRecvStep(kernel: DispatchRecvKernel, shape: OneSidedShape, wind
     kernel,
     blocks,
     threads,
-    once(set, placed) {
-      set.win(placed.window(window));
-      set.limit(placed.limit);
-    },
+    once: windowAndLimit(window),
   });
 }
 
@@ -215,10 +217,7 @@ function combineStep(kernel: CombineKernel, shape: OneSidedShape, window: Window
     kernel,
     blocks: combineGrid(shape),
     threads: shape.combine.threads,
-    once(set, placed) {
-      set.win(placed.window(window));
-      set.limit(placed.limit);
-    },
+    once: windowAndLimit(window),
     each(set, { topkIds, out, tokens }) {
       set.topkIds(topkIds);
       set.out(sums ? out : topkIds); // where a send writes nothing

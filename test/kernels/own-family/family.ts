@@ -3,7 +3,14 @@ import { ArgumentError, type HeddleError } from '../../../src/errors/index.js';
 import { failureView } from '../../../src/kernels/common/failure.js';
 import { receivedPlan, unwrittenSections } from '../../../src/kernels/common/received.js';
 import { refusesOnNode, refusesTransport } from '../../../src/kernels/common/refusals.js';
-import { type Family, type Place, type Plan, step, type WindowPlan } from '../../../src/kernels/family.js';
+import {
+  type Family,
+  type Place,
+  type Plan,
+  step,
+  type WindowPlan,
+  windowAndLimit,
+} from '../../../src/kernels/family.js';
 import { count, type KnobValues } from '../../../src/kernels/knobs.js';
 import { section } from '../../../src/lang/index.js';
 import { type Layer, sharing } from '../../../src/layer/index.js';
@@ -55,10 +62,7 @@ function plan(layer: Layer, { rank }: Place, tuning: NaiveTuning): Plan {
     kernel: dispatchKernel(layer, layout),
     blocks: 1,
     threads: tuning.dispatch.threads,
-    once(set, placed) {
-      set.win(placed.window(window));
-      set.limit(placed.limit);
-    },
+    once: windowAndLimit(window),
     each(set, { tokens, topkIds, topkWeights, rows }) {
       set.tokens(tokens);
       set.topkIds(topkIds);
@@ -70,10 +74,7 @@ function plan(layer: Layer, { rank }: Place, tuning: NaiveTuning): Plan {
     kernel: combineKernel(layer, layout),
     blocks: 1,
     threads: tuning.combine.threads,
-    once(set, placed) {
-      set.win(placed.window(window));
-      set.limit(placed.limit);
-    },
+    once: windowAndLimit(window),
     each(set, { tokens, topkIds, out }) {
       set.tokens(tokens);
       set.topkIds(topkIds);
