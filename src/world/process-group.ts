@@ -21,6 +21,7 @@ import {
   MAX_PAYLOAD,
   MAX_RANKS,
 } from './group.js';
+import { tellLauncher } from './lacking.js';
 import { Member, toError } from './member.js';
 import { type Message, PROTOCOL_VERSION } from './messages.js';
 import { newNonce, prove, sameProof } from './proof.js';
@@ -107,6 +108,7 @@ export class ProcessGroup extends Member {
    * Rank 0 hosts the rendezvous, unless the launcher does.
    */
   static async join(options: JoinOptions = {}): Promise<ProcessGroup> {
+    tellLauncher();
     const place = findPlace(options);
     const { timeoutMs = DEFAULT_TIMEOUT_MS, lossTimeoutMs = DEFAULT_LOSS_TIMEOUT_MS } = options;
     requireInteger('timeoutMs', timeoutMs, 1, LONGEST_TIMEOUT_MS);

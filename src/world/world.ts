@@ -15,6 +15,7 @@ import {
 import { type MachineOptions, SimMachine } from '../sim/index.js';
 import { ordinalFor, requireOwnGpus } from './gpus.js';
 import { type Group, type GroupOptions, MAX_RANKS } from './group.js';
+import { tellLauncher } from './lacking.js';
 import { LocalGroup } from './local-group.js';
 import { messageOf } from './member.js';
 import { findTopology } from './nodes.js';
@@ -140,6 +141,7 @@ export class World {
     options: JoinWorldOptions = {},
     program?: (world: World) => Promise<T>,
   ): Promise<World | T[]> {
+    tellLauncher();
     const place = findPlace(options);
     const device = options.device ?? place.device ?? 'cuda';
     if (device !== 'cuda' && device !== 'sim') throw new ArgumentError('device', device, "'cuda' or 'sim'");
