@@ -352,8 +352,8 @@ async function startRank(
     });
   });
   const output = Promise.all([
-    forwardLines(child.stdout, stdout, prefix),
-    forwardLines(child.stderr, stderr, prefix),
+    forwardLines(child.stdout!, stdout, prefix),
+    forwardLines(child.stderr!, stderr, prefix),
   ]).then(() => {});
   return { part, pid: child.pid!, child, exited, output, lack, since: performance.now(), running: true };
 }
