@@ -1,0 +1,54 @@
+/** SwiGLU as a launch of its own, twice over the same memory, of fewer rows than there is room for. */
+import { callSite } from '../../device/index.js';
+import { swigluKernel } from '../../kernels/index.js';
+import { bitsArray, fromF32, toF32 } from '../../layer/index.js';
+import { readBits, tensorFrom } from '../../moe/index.js';
+import { compareBits, randomElements } from '../../testing/index.js';
+import { World } from '../../world/index.js';
+import { type CheckSubject, WrongResult } from '../subject.js';
+
+const inner = 40;
+const room = 42;
+// More vectors than the launch has threads.
+const total = 40;
+const [blocks, threads] = [2, 64];
+
+export const swiglu: CheckSubject = {
+  name: 'swiglu',
+  kernels: ['experts_swiglu'],
+  configurations: [
+    {
+      name: 'swiglu, fewer rows than there is room for',
+      ranks: 1,
+      async run(machine) {
+        const { from, to } = example();
+        await World.local({ ranks: 1, device: 'sim', sim: machine }, async ({ device, rank }) => {
+          const stream = device.createStream();
+          const rows = tensorFrom(device, stream, from, 'bf16', [room, 2 * inner]);
+          const made = tensorFrom(device, stream, bitsArray('bf16', to.length), 'bf16', [room, inner]);
+          const launch = { grid: blocks, block: threads, programmatic: true, rank };
+          const { set, launch: enqueue } = await callSite(device, swigluKernel(inner, threads), launch);
+          set.total(tensorFrom(device, stream, Int32Array.of(total), 'i32', [1]).data);
+          set.from(rows.data);
+          set.to(made.data);
+          for (let n = 0; n < 2; n++) enqueue(stream);
+          const { different, first } = compareBits('rows', 'bf16', await readBits(made, stream), to, inner);
+          if (different > 0) throw new WrongResult(`${first} (${different} values differ)`);
+        });
+      },
+    },
+  ],
+};
+
+/** Rows, and what becomes of them. Gates are so large that their SiLU is what they are: products are exact. */
+function example() {
+  const values = toF32('bf16', randomElements('bf16', room * 2 * inner, 1)).map((value, i) =>
+    i % (2 * inner) < inner ? 32 + (i % 16) : value,
+  );
+  const products = new Float32Array(room * inner);
+  for (let i = 0; i < total * inner; i++) {
+    const gate = Math.floor(i / inner) * 2 * inner + (i % inner);
+    products[i] = values[gate]! * values[gate + inner]!;
+  }
+  return { from: fromF32('bf16', values), to: fromF32('bf16', products) };
+}
