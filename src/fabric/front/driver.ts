@@ -7,7 +7,7 @@ import { type Shared, word } from '../core/shared.js';
 import type { ControlReply, ControlRequest, WorkerData } from '../core/worker.js';
 
 /** The methods of a core that set things up; they are called rarely and answer before the call returns. */
-export type ControlMethod =
+type ControlMethod =
   | 'addPeer'
   | 'removePeer'
   | 'losePeer'
