@@ -38,6 +38,15 @@ export interface Driver {
   close(): Promise<void>;
 }
 
+/** What whoever waits needs of an engine. */
+export interface Progress {
+  readonly driver: Driver;
+  /** Handles what the core reported; true when there was something. */
+  poll(): boolean;
+  /** Why the engine is of no use any more, if it is. */
+  readonly broken: Error | null;
+}
+
 /** The caller makes progress: nothing moves between its calls. For threads that poll anyway. */
 export class CallerDriver implements Driver {
   readonly info: CoreInfo;
