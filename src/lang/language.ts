@@ -133,7 +133,7 @@ export interface Gpu {
   readonly laneId: u32;
   /** threadIdx.x / 32 */
   readonly warpId: u32;
-  /** This rank in its node. */
+  /** This rank, counted as the kernel's windows are: `win.at(g.rank)` is its own. */
   readonly rank: u32;
 
   // Conversions. Integers convert as in C; f32 → integer truncates and saturates; to a storage type rounds to nearest even.

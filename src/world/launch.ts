@@ -14,7 +14,7 @@ import {
   UnavailableError,
 } from '../errors/index.js';
 import { formatAddress } from './address.js';
-import { LONGEST_TIMEOUT_MS, MAX_RANKS } from './group.js';
+import { LONGEST_TIMEOUT_MS, MAX_RANKS } from './circle.js';
 import { hearLack, listening } from './lacking.js';
 import { forwardLines, Outlet } from './output.js';
 import { Reaper } from './reaper.js';

@@ -9,7 +9,7 @@ import { register } from '../../src/cli/run.js';
 import { ArgumentError, UnavailableError } from '../../src/errors/index.js';
 import { Launch, type LaunchOptions, loaderArguments } from '../../src/world/launch.js';
 import { transpiled, transpiledUrl } from '../tree.js';
-import { freePort } from './groups.js';
+import { freePort } from './circles.js';
 
 const fixture = (name: string) => transpiled(`test/world/programs/${name}.ts`);
 const FALL = fixture('fall');
@@ -379,8 +379,8 @@ describe('heddle run', () => {
 
   const LACKING = `
     import { UnavailableError } from '${transpiledUrl('src/errors/index.ts')}';
-    import { ProcessGroup } from '${transpiledUrl('src/world/index.ts')}';
-    await ProcessGroup.join();
+    import { ProcessCircle } from '${transpiledUrl('src/world/index.ts')}';
+    await ProcessCircle.join();
     throw new UnavailableError('no such library', 'Install it');`;
 
   it('says once what all ranks lack, without a stack', async () => {

@@ -5,6 +5,7 @@ import {
   type Counter,
   type EngineOptions,
   FabricError,
+  type Peer,
   type ProviderName,
   providers,
   type Region,
@@ -13,12 +14,12 @@ import {
   type Write,
 } from '../../fabric/index.js';
 import type { SimMachine } from '../../sim/index.js';
+import type { Circle, CircleLoss } from '../circle.js';
 import { connectFabric, type FabricConnection } from '../fabric.js';
-import type { Group, GroupLoss } from '../group.js';
 import { agreeOnProvider, offerHere } from './provider.js';
 
-/** What of a group connecting needs: a proxy's thread reaches its rank's by mail. */
-export type ProxyGroup = Pick<Group, 'rank' | 'ranks' | 'allGather' | 'barrier' | 'onRankLost'>;
+/** What of a circle connecting needs: a proxy's thread reaches its rank's by mail. */
+export type ProxyCircle = Pick<Circle, 'rank' | 'ranks' | 'allGather' | 'barrier' | 'onRankLost'>;
 
 /** How the proxies of a world reach each other over libfabric; what is left out is found. */
 export type FabricOptions = Pick<EngineOptions, 'provider' | 'devices' | 'rails' | 'timeoutMs' | 'queue'>;
@@ -34,25 +35,25 @@ export interface Link {
 
 /** Connects memory of this rank with that of others, all unless `reach` names them; every rank calls it. */
 export type Connect = (
-  group: ProxyGroup,
+  circle: ProxyCircle,
   memory: Pick<MappedMemory, 'address' | 'raw'>,
   reach?: readonly number[],
 ) => Promise<Link>;
 
 export const overFabric =
   (options: FabricOptions): Connect =>
-  async (group, { raw }, reach) => {
+  async (circle, { raw }, reach) => {
     const wanted = { ...fromEnvironment(), ...options };
-    const provider = await agreeOnProvider(group, offerHere(wanted.provider, wanted.devices));
+    const provider = await agreeOnProvider(circle, offerHere(wanted.provider, wanted.devices));
     const engine = await TransferEngine.open({
       ...wanted,
       ...{ provider, thread: 'caller', arrivals: 'listed' },
     });
     try {
-      const fabric = await connectFabric(group, engine, reach);
+      const fabric = await connectFabric(circle, engine, reach);
       const own = engine.register(raw);
       const { remotes } = await fabric.share(own);
-      return new FabricLink(group, engine, fabric, own, remotes);
+      return new FabricLink(circle, engine, fabric, own, remotes);
     } catch (error) {
       await engine.close();
       throw error;
@@ -70,20 +71,29 @@ function fromEnvironment(): FabricOptions {
   };
 }
 
+/**
+ * Writes that go to a peer at once over shm; the next go when these have ended. There the receiver copies: when it looks for
+ * progress, all that it has been given by then, and until it is through nobody can give it more, but waits in the call. So it is
+ * given little at a time, and learns soon what has come.
+ */
+const shmBurst = 4;
+
 class FabricLink implements Link, Network {
   readonly network = this;
-  /** What the group has lost: a lost rank never comes back, and every round needs every rank. */
-  #loss: GroupLoss | null = null;
+  /** What the circle has lost: a lost rank never comes back, and every round needs every rank. */
+  #loss: CircleLoss | null = null;
   readonly #stopListening: () => void;
   /** Hears how writes end. */
   readonly #counter: Counter;
   /** By rank, the description of a write to it: filled in for each, so that posting allocates nothing. */
   readonly #writes: readonly (Write | undefined)[];
+  /** By rank, how many writes to it were posted since the last look for progress; null where nothing depends on that. */
+  readonly #posted: Uint32Array | null;
   readonly #engine: TransferEngine;
   readonly #fabric: FabricConnection;
 
   constructor(
-    group: ProxyGroup,
+    circle: ProxyCircle,
     engine: TransferEngine,
     fabric: FabricConnection,
     source: Region,
@@ -91,7 +101,7 @@ class FabricLink implements Link, Network {
   ) {
     this.#engine = engine;
     this.#fabric = fabric;
-    this.#stopListening = group.onRankLost((loss) => {
+    this.#stopListening = circle.onRankLost((loss) => {
       this.#loss ??= loss;
     });
     const counter = engine.counter();
@@ -100,6 +110,7 @@ class FabricLink implements Link, Network {
       (target) =>
         target && { source, sourceOffset: 0, target, targetOffset: 0, bytes: 0, immediate: 0, counter },
     );
+    this.#posted = engine.devices[0]!.provider === 'shm' ? new Uint32Array(targets.length) : null;
   }
 
   write(peer: number, from: number, to: number, bytes: number, tag: number): boolean {
@@ -107,7 +118,8 @@ class FabricLink implements Link, Network {
     if (write === undefined)
       throw new ArgumentError('peer', peer, 'another rank, of those that the proxy reaches');
     try {
-      if (!this.#engine.hasRoomFor(write.target.peer)) return false;
+      if (!this.#mayPost(peer, write.target.peer)) return false;
+      if (this.#posted !== null) this.#posted[peer]!++;
       write.sourceOffset = from;
       write.targetOffset = to;
       write.bytes = bytes;
@@ -119,12 +131,19 @@ class FabricLink implements Link, Network {
     }
   }
 
+  #mayPost(rank: number, peer: Peer): boolean {
+    const posted = this.#posted?.[rank] ?? 0;
+    if (this.#posted !== null && (posted >= shmBurst || peer.underway !== posted)) return false;
+    return this.#engine.hasRoomFor(peer);
+  }
+
   arrived(): number {
     return this.#engine.nextImmediate();
   }
 
   progress(): boolean {
     if (this.#loss !== null) throw this.#loss;
+    this.#posted?.fill(0);
     const moved = this.#engine.poll();
     // What the write carried will not come.
     if (this.#counter.error !== null) throw this.#lossIn(this.#counter.error);
@@ -148,15 +167,15 @@ class FabricLink implements Link, Network {
 /** Within a machine that simulates all ranks of the world. */
 export const overMachine =
   (machine: SimMachine): Connect =>
-  async (group, { address }) => {
-    const gathered = await group.allGather(
+  async (circle, { address }) => {
+    const gathered = await circle.allGather(
       new Uint8Array(Float64Array.of(address).buffer),
       'the network: memory',
     );
     const addresses = gathered.map((bytes) =>
       new DataView(bytes.buffer, bytes.byteOffset).getFloat64(0, true),
     );
-    const { network, close } = machine.openNetwork(group.rank, addresses);
-    await group.barrier('the network: all are there');
+    const { network, close } = machine.openNetwork(circle.rank, addresses);
+    await circle.barrier('the network: all are there');
     return { network, progress: () => false, close: async () => close() };
   };
