@@ -5,7 +5,7 @@ import { bitsArray, fromF32, toF32 } from '../../layer/index.js';
 import { readBits, tensorFrom } from '../../moe/index.js';
 import { compareBits, randomElements } from '../../testing/index.js';
 import { World } from '../../world/index.js';
-import { type CheckSubject, WrongResult } from '../subject.js';
+import { type CheckConfiguration, type CheckSubject, WrongResult } from '../subject.js';
 
 const inner = 40;
 const room = 42;
@@ -17,28 +17,37 @@ export const swiglu: CheckSubject = {
   name: 'swiglu',
   kernels: ['experts_swiglu'],
   configurations: [
-    {
-      name: 'swiglu, fewer rows than there is room for',
-      ranks: 1,
-      async run(machine) {
-        const { from, to } = example();
-        await World.local({ ranks: 1, device: 'sim', sim: machine }, async ({ device, rank }) => {
-          const stream = device.createStream();
-          const rows = tensorFrom(device, stream, from, 'bf16', [room, 2 * inner]);
-          const made = tensorFrom(device, stream, bitsArray('bf16', to.length), 'bf16', [room, inner]);
-          const launch = { grid: blocks, block: threads, programmatic: true, rank };
-          const { set, launch: enqueue } = await callSite(device, swigluKernel(inner, threads), launch);
-          set.total(tensorFrom(device, stream, Int32Array.of(total), 'i32', [1]).data);
-          set.from(rows.data);
-          set.to(made.data);
-          for (let n = 0; n < 2; n++) enqueue(stream);
-          const { different, first } = compareBits('rows', 'bf16', await readBits(made, stream), to, inner);
-          if (different > 0) throw new WrongResult(`${first} (${different} values differ)`);
-        });
-      },
-    },
+    configuration('swiglu, rows of a plan', 'plan'),
+    configuration('swiglu, as many rows as the host says', 'all'),
   ],
 };
+
+function configuration(name: string, of: 'plan' | 'all'): CheckConfiguration {
+  const { from, to } = example();
+  // At the number that is not meant nobody looks.
+  const [planned, count] = of === 'plan' ? [total, room] : [room, total];
+  return {
+    name,
+    ranks: 1,
+    async run(machine) {
+      await World.local({ ranks: 1, device: 'sim', sim: machine }, async ({ device, rank }) => {
+        const stream = device.createStream();
+        const rows = tensorFrom(device, stream, from, 'bf16', [room, 2 * inner]);
+        const made = tensorFrom(device, stream, bitsArray('bf16', to.length), 'bf16', [room, inner]);
+        const site = await callSite(device, swigluKernel(inner, threads, of), {
+          ...{ grid: blocks, block: threads, programmatic: true, rank },
+        });
+        site.set.total(tensorFrom(device, stream, Int32Array.of(planned), 'i32', [1]).data);
+        site.set.count(count);
+        site.set.from(rows.data);
+        site.set.to(made.data);
+        for (let n = 0; n < 2; n++) site.launch(stream);
+        const { different, first } = compareBits('rows', 'bf16', await readBits(made, stream), to, inner);
+        if (different > 0) throw new WrongResult(`${first} (${different} values differ)`);
+      });
+    },
+  };
+}
 
 /** Rows, and what becomes of them. Gates are so large that their SiLU is what they are: products are exact. */
 function example() {
