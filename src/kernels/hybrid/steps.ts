@@ -7,6 +7,8 @@ import {
   type Plan,
   type Step,
   step,
+  takeSums,
+  takeTokens,
   type WindowPlan,
   type WirePlan,
 } from '../family.js';
@@ -61,12 +63,7 @@ const dispatchSendStep = (
   step({
     ...{ kernel, blocks, threads },
     once: setSending(memories),
-    each(set, { tokens, topkIds, topkWeights, rows }) {
-      set.tokens(tokens);
-      set.topkIds(topkIds);
-      set.topkWeights(weights ? topkWeights : topkIds); // which nobody reads then
-      for (let i = 0; i < rows.length; i++) set.rows(i, rows[i]!);
-    },
+    each: takeTokens(weights),
   });
 
 /** A block more than there is work for: it watches. */
@@ -105,9 +102,5 @@ const combineRecvStep = (
   step({
     ...{ kernel, blocks: blocks + 1, threads },
     once: setWaiting(memories),
-    each(set, { topkIds, out, tokens }) {
-      set.topkIds(topkIds);
-      set.out(out);
-      set.tokens(tokens);
-    },
+    each: takeSums,
   });
