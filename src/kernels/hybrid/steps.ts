@@ -13,7 +13,7 @@ import {
   type WirePlan,
 } from '../family.js';
 import type { HybridKernels } from './kernels.js';
-import type { HybridShape } from './shape.js';
+import { type HybridShape, mostPackers } from './shape.js';
 
 interface Memories {
   readonly window: WindowPlan;
@@ -89,7 +89,8 @@ const combineSendStep = (
   memories: Memories,
 ) =>
   step({
-    ...{ kernel, blocks, threads },
+    ...{ kernel, threads },
+    blocks: Math.min(blocks, mostPackers.combine),
     once: setWaiting(memories),
   });
 
