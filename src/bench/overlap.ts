@@ -30,7 +30,7 @@ export interface OverlapPlan {
 }
 
 /** Times in µs; of simulated machines steps, which say nothing. */
-export interface OverlapPoint {
+interface OverlapPoint {
   readonly tokens: number;
   readonly sms: number;
   /** Each alone, then both at a time. */
