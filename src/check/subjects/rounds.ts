@@ -134,6 +134,7 @@ export const common: Readonly<Record<string, Partial<Rounds>>> = {
     blocks: 1,
     threads: 64,
     counts: true,
+    inspect: true,
   },
   // More than 32 vectors a part, so that both warps read and write.
   'rows in parts, two warps': { hidden: 560, parts: 2, blocks: 3, threads: 64, counts: true },
