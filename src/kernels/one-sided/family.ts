@@ -28,6 +28,7 @@ import {
   mostRows,
   type OneSidedShape,
   oneSidedWindow,
+  pushes,
   returnedVectors,
 } from './window.js';
 
@@ -74,8 +75,8 @@ function refusesTuning(
       );
   }
   if (layer.output.wire === 'e4m3') {
-    if (combine.way === 'pull')
-      return new ArgumentError('tuning.combine.way', 'pull', "'push' for wire 'e4m3'");
+    if (combine.way !== 'push')
+      return new ArgumentError('tuning.combine.way', combine.way, "'push' for wire 'e4m3'");
     if (combine.threads > mostE4m3Threads) {
       const possible = `at most ${mostE4m3Threads} for wire 'e4m3'`;
       return new ArgumentError('tuning.combine.threads', combine.threads, possible);
@@ -83,12 +84,16 @@ function refusesTuning(
   }
   if (combine.way === 'pull' && split)
     return new ArgumentError('tuning.combine.way', 'pull', "'push' where phases are split");
-  if (combine.way === 'push' && !pushable(layer))
+  if (combine.way !== 'pull' && !pushable(layer))
     return new ArgumentError(
       'tuning.combine.way',
-      'push',
+      combine.way,
       "'pull' for rows that are not a multiple of 16 bytes",
     );
+  if (combine.way === 'bulk' && combine.teams * 32 !== combine.threads) {
+    const possible = `${combine.threads / 32}, a warp each, where combine pushes by bulk copies`;
+    return new ArgumentError('tuning.combine.teams', combine.teams, possible);
+  }
   return null;
 }
 
@@ -101,13 +106,17 @@ const pushable = (layer: Layer): boolean => layer.output.wire === 'e4m3' || outp
 function adapted(found: OneSidedTuning, layer: Layer, { sms }: Place): OneSidedTuning {
   const { dispatch, combine } = sms === null ? found : onFew(found, layer, sms);
   const e4m3 = layer.output.wire === 'e4m3';
+  const way = e4m3 ? 'push' : pushable(layer) ? combine.way : 'pull';
+  const threads = e4m3 ? Math.min(combine.threads, mostE4m3Threads) : combine.threads;
+  const warpEach = way === 'bulk' || combine.way === 'bulk';
   return {
     dispatch: { ...dispatch, blocks: blocksOf(dispatch, layer) },
     combine: {
       ...combine,
       blocks: blocksOf(combine, layer),
-      threads: e4m3 ? Math.min(combine.threads, mostE4m3Threads) : combine.threads,
-      way: e4m3 ? 'push' : pushable(layer) ? combine.way : 'pull',
+      threads,
+      way,
+      teams: warpEach ? threads / 32 : combine.teams,
     },
   };
 }
@@ -240,7 +249,7 @@ const kernelsOf = remembered((shape: OneSidedShape) => {
     dispatch: dispatchKernel(shape, layout),
     dispatchRecv: split ? dispatchRecvKernel(shape, layout) : null,
     weigh: weigh === null ? null : weighKernel('one_sided_weigh', shape, layout, weigh),
-    combine: shape.combine.way === 'push' ? pushKernel(shape, layout, half) : pullKernel(shape, layout),
+    combine: pushes(shape) ? pushKernel(shape, layout, half) : pullKernel(shape, layout),
     combineRecv: split ? pushKernel(shape, layout, 'recv') : null,
   };
 });

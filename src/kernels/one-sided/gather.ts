@@ -102,6 +102,7 @@ export const settlePushed = (shape: OneSidedShape, window: OneSidedWindow) =>
       params: heldParams(window),
       using: {
         REPLICAS: sharing(shape).replicas,
+        COPIED: shape.combine.way === 'bulk',
         awaitVector: awaitVector(window),
         isEmpty,
         lookAt,
@@ -109,6 +110,7 @@ export const settlePushed = (shape: OneSidedShape, window: OneSidedWindow) =>
       },
     },
     (g, { at: { win, token, i, count, owners, epoch, patience }, first, base, held, rows }, u) => {
+      if (u.COPIED) return;
       const mine = win.at(g.rank);
       for (const r of g.unroll(held)) {
         if (first + r < owners.length) {
