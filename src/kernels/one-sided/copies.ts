@@ -71,7 +71,7 @@ export const copyRow = (shape: OneSidedShape, window: OneSidedWindow) =>
     },
   );
 
-/** A warp waits until a token's part has come from all ranks that have some of it. In lane k the id of route k. */
+/** A warp waits until a token's part has come from all ranks that have some of it; false in vain. In lane k the id of route k. */
 export const awaitCopied = (shape: OneSidedShape, window: OneSidedWindow) =>
   device(
     {
@@ -80,6 +80,7 @@ export const awaitCopied = (shape: OneSidedShape, window: OneSidedWindow) =>
         ...{ mine: windowOf(window), id: 'i32', token: 'u32', part: 'u32', epoch: 'u32' },
         patience: registers('u32', 1),
       },
+      returns: 'bool',
       using: {
         RANKS: shape.ranks,
         REPLICAS: sharing(shape).replicas,
@@ -96,7 +97,9 @@ export const awaitCopied = (shape: OneSidedShape, window: OneSidedWindow) =>
         came = g.awaitEpoch(flag, epoch, { order: 'acquire', scope: 'sys', limit: patience[0]! });
         if (!came && patience[0]! > 0) u.failed({ failure: mine.failure, peer, epoch });
       }
-      if (g.warp.any(!came)) patience[0] = g.u32(0);
+      const all = !g.warp.any(!came);
+      if (!all) patience[0] = g.u32(0);
       g.warp.barrier();
+      return all;
     },
   );

@@ -60,7 +60,10 @@ export function sumPiece(shape: OneSidedShape, window: OneSidedWindow, gather: G
     (g, { win, out, id, token, part, epoch, patience }, u) => {
       const owners = g.registers('u32', u.ROWS);
       const count = u.findOwners({ expert: id, owners });
-      if (u.COPIED) u.awaitCopied({ mine: win.at(g.rank), id, token, part, epoch, patience });
+      // Unlike vectors that speak for themselves, what has not come may not be looked at.
+      if (u.COPIED) {
+        if (!u.awaitCopied({ mine: win.at(g.rank), id, token, part, epoch, patience })) return;
+      }
       const end = g.min((part + 1) * u.PART_UNITS, g.u32(u.UNITS));
       let i = part * u.PART_UNITS + u.team.thread();
       if (u.STRIP > 1) {
