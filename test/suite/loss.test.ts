@@ -340,6 +340,11 @@ it('a scale that never comes is a loss, though the elements that it is for have 
 });
 
 const sends: Record<string, Way> = {
+  pull: ways.pull!,
+  push: ways.push!,
+  'push, split': { ...ways.push!, split: true },
+  'push, dispatch in bulk': { tuning: { ...push, dispatch: { ...spread, way: 'bulk' } } },
+  copies: { tuning: { ...push, combine: { ...spread, way: 'bulk', ahead: 1 } } },
   messages: portable,
   'messages by proxy': { ...portable, transport: 'proxy', nodes: 3 },
   'messages over nvshmem': { ...portable, transport: 'nvshmem' },

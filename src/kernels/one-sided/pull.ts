@@ -43,7 +43,8 @@ export function pullKernel(shape: OneSidedShape, window: OneSidedWindow) {
       patience[0] = u.patienceOf({ failure: mine.failure, limit });
 
       // This rank's experts wrote `output` before this launch began (stream order), so each block may vouch for it.
-      u.arrive({ win, epoch });
+      // Not who has given up, and has not all that its experts need.
+      if (patience[0]! > 0) u.arrive({ win, epoch });
       u.awaitPeers({ win, epoch, limit: patience[0]! });
 
       const first = u.team.index() * g.gridDim.x + g.blockIdx.x;
