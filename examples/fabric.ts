@@ -4,22 +4,22 @@
  *   npx heddle run -n 2 examples/fabric.ts
  */
 import { type ProviderName, TransferEngine } from 'heddle/fabric';
-import { connectFabric, ProcessGroup } from 'heddle/world';
+import { connectFabric, ProcessCircle } from 'heddle/world';
 
 const letterBytes = 64;
 const provider = (process.argv[2] ?? 'shm') as ProviderName;
 
 // A rendezvous tells the two of each other; engines then talk by themselves.
-const group = await ProcessGroup.join();
+const circle = await ProcessCircle.join();
 const engine = await TransferEngine.open({ provider, devices: provider === 'shm' ? [] : ['lo'] });
-const fabric = await connectFabric(group, engine);
-const other = 1 - group.rank;
+const fabric = await connectFabric(circle, engine);
+const other = 1 - circle.rank;
 
 // The first half is what this rank writes, the second what it gets.
 const region = engine.allocate(2 * letterBytes);
 const { remotes } = await fabric.share(region);
 const bytes = new Uint8Array(region.buffer);
-new TextEncoder().encodeInto(`greetings from rank ${group.rank}`, bytes.subarray(0, letterBytes));
+new TextEncoder().encodeInto(`greetings from rank ${circle.rank}`, bytes.subarray(0, letterBytes));
 
 const sent = engine.counter();
 engine.write({
@@ -36,8 +36,8 @@ await engine.immediate(1).wait(1, { from: [fabric.peers[other]!] });
 await sent.wait();
 
 const letter = new TextDecoder().decode(bytes.subarray(letterBytes)).replaceAll('\0', '');
-console.log(`rank ${group.rank} got ${letter}`);
-await group.barrier(); // the other may still be waiting for what it sent
+console.log(`rank ${circle.rank} got ${letter}`);
+await circle.barrier(); // the other may still be waiting for what it sent
 fabric.close();
 await engine.close();
-await group.dispose();
+await circle.dispose();

@@ -13,12 +13,12 @@ const provider = (process.argv[2] ?? 'shm') as ProviderName;
 const devices = provider === 'shm' ? [] : ['lo'];
 
 await World.join({}, async (world) => {
-  const { rank, ranks, group, device, topology } = world;
+  const { rank, ranks, circle, device, topology } = world;
   const { members, localRank } = topology;
 
   // Over the network: place `rank` of every rank's region is that of the line that `rank` writes.
   const engine = await TransferEngine.open({ provider, devices });
-  const fabric = await connectFabric(group, engine);
+  const fabric = await connectFabric(circle, engine);
   const region = engine.allocate(ranks * lineBytes);
   const { remotes } = await fabric.share(region);
   const lines = new Uint8Array(region.buffer);

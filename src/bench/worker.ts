@@ -13,7 +13,7 @@ try {
 } catch (error) {
   const reason = error instanceof Error ? error.message : String(error);
   process.stderr.write(`rank ${world.rank}: ${reason}\n`);
-  world.group.abandon(reason);
+  world.circle.abandon(reason);
   process.exitCode = 1;
   // What is enqueued may wait for ranks that are gone: leaving the process frees the GPU.
   setTimeout(() => process.exit(1), 1000).unref();

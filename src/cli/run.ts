@@ -1,7 +1,6 @@
 import { resolve } from 'node:path';
 import { styleText } from 'node:util';
 import { type Command, InvalidArgumentError, Option } from 'commander';
-import { gpusHere } from '../cuda/index.js';
 import { Launch, type LaunchResult, MAX_RANKS } from '../world/index.js';
 import { integerFrom } from './counts.js';
 
@@ -50,7 +49,8 @@ export function register(program: Command): void {
     .addHelpText(
       'after',
       `
-Exit code: 0, or that of the rank that failed first (128 + number for a signal), or 124 after --timeout.
+Exit code: 0, or that of the rank that failed first (128 + number for a signal; 2 where its machine lacks something,
+with a stack if DEBUG is set), or 124 after --timeout.
 
 Examples:
   $ heddle run -n 8 program.ts
@@ -86,13 +86,6 @@ async function run(file: string, args: readonly string[], flags: RunFlags): Prom
   const result = await launch.finished;
   for (const signal of SIGNALS) process.off(signal, forward);
   if (json) process.stdout.write(`${JSON.stringify(summary(file, ranks, result))}\n`);
-  // Last, for above it stands what each rank said, stacks and all.
-  if (result.exitCode === 1 && device === undefined && gpusHere() === 0) {
-    const again = `heddle run -n ${ranks}${nodes === undefined ? '' : ` --nodes ${nodes}`} --device sim ${file}`;
-    process.stderr.write(
-      `heddle run: there is no GPU here; where the program needs some, simulate them: ${again}\n`,
-    );
-  }
   return result.exitCode;
 }
 

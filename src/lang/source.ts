@@ -20,37 +20,35 @@ export interface CallSite {
   mappedLine(): number;
 }
 
-/** The frame that called `callee`. */
+/** The frame that called `callee`. Only V8 tells it. */
 export function callSite(callee: (...args: never[]) => unknown): CallSite | undefined {
-  const site = rawCallSite(callee);
+  if (Error.captureStackTrace === undefined) return undefined;
+  const { prepareStackTrace, stackTraceLimit } = Error;
+  const mapped: { stack?: string } = {};
+  const raw: { stack?: unknown } = {};
+  let site: NodeJS.CallSite | undefined;
+  try {
+    // A frame keeps its function and its `this`; those further up would live as long as the kernel.
+    Error.stackTraceLimit = 1;
+    Error.captureStackTrace(mapped, callee);
+    Error.prepareStackTrace = (_, sites) => sites;
+    Error.captureStackTrace(raw, callee);
+    if (Array.isArray(raw.stack)) site = raw.stack[0];
+  } finally {
+    Object.assign(Error, { prepareStackTrace, stackTraceLimit });
+  }
   const file = site?.getFileName() ?? site?.getScriptNameOrSourceURL();
   if (site === undefined || file === undefined || file === null) return undefined;
-  const stack: { stack?: string } = {};
-  Error.captureStackTrace(stack, callee);
+  const line = site.getLineNumber() ?? 0;
   return {
     file,
-    line: site.getLineNumber() ?? 0,
+    line,
     column: site.getColumnNumber() ?? 0,
     mappedLine: () => {
-      const frame = String(stack.stack).split('\n')[1] ?? '';
-      return Number(/:(\d+):\d+\)?$/.exec(frame)?.[1] ?? site.getLineNumber() ?? 0);
+      const frame = String(mapped.stack).split('\n')[1] ?? '';
+      return Number(/:(\d+):\d+\)?$/.exec(frame)?.[1] ?? line);
     },
   };
-}
-
-/** Only V8 tells it. */
-function rawCallSite(callee: (...args: never[]) => unknown): NodeJS.CallSite | undefined {
-  if (Error.captureStackTrace === undefined) return undefined;
-  const before = Error.prepareStackTrace;
-  const holder: { stack?: unknown } = {};
-  try {
-    Error.prepareStackTrace = (_, sites) => sites;
-    Error.captureStackTrace(holder, callee);
-    const sites = holder.stack;
-    return Array.isArray(sites) ? sites[0] : undefined;
-  } finally {
-    Error.prepareStackTrace = before;
-  }
 }
 
 const unknown: Place = { line: 0, column: 0 };

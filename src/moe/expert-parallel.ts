@@ -236,7 +236,7 @@ export class ExpertParallel {
   }
 
   async #allAreHere(): Promise<boolean> {
-    if (this.#loss !== null || this.world.group.signal.aborted) return false;
+    if (this.#loss !== null || this.world.circle.signal.aborted) return false;
     return this.world.barrier('dispose').then(
       () => true,
       () => false,
@@ -295,23 +295,23 @@ export class ExpertParallel {
     throw new RankLostError(heard.ranks, operation, undefined, { cause: heard });
   }
 
-  /** What the group knows, or else the rank's own proxy: one that fell by itself has made this rank the lost one. */
+  /** What the circle knows, or else the rank's own proxy: one that fell by itself has made this rank the lost one. */
   get #heard(): unknown {
-    const { group, rank } = this.world;
-    if (group.signal.aborted) return group.signal.reason;
+    const { circle, rank } = this.world;
+    if (circle.signal.aborted) return circle.signal.reason;
     const stopped =
       this.#tracks.map(({ carried }) => carried.stopped).find((error) => error !== null) ?? null;
     if (stopped === null || stopped instanceof RankLostError) return stopped;
     return new RankLostError([rank], 'the work of its proxy', undefined, { cause: stopped });
   }
 
-  /** What the kernels recorded, or else what the group has heard; null where all is well. */
+  /** What the kernels recorded, or else what the circle has heard; null where all is well. */
   async #findLoss(stream: Stream): Promise<unknown> {
     const failures = await Promise.all(this.#tracks.map(({ carried }) => carried.failure(stream)));
     const failure = failures.find((found) => found !== null) ?? null;
     const heard = this.#heard;
     if (failure === null) return heard;
-    // Whom the group lost is certain. Whom a kernel missed may itself have waited for the lost one.
+    // Whom the circle lost is certain. Whom a kernel missed may itself have waited for the lost one.
     const ranks = heard instanceof RankLostError ? heard.ranks : [failure.peer];
     const { operation, epoch } = failure;
     return new RankLostError(ranks, operation, epoch, heard === null ? undefined : { cause: heard });

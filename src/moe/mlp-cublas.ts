@@ -48,6 +48,16 @@ export async function cublasRun(of: Of, { gateUp, down }: MlpWeights): Promise<M
   const up = { from: rows.expanded.data, weights: gateUp.data, to: rows.both.data };
   const back = { from: rows.inner.data, weights: down.data, to: rows.made.data };
   const sizesOf = { up: { inputs: hidden, outputs: 2 * inner }, back: { inputs: inner, outputs: hidden } };
+  if (plan.form === 'masked') {
+    // cuBLAS loads a kernel at its first use, and waits for the GPU to do so. Within a round that wait would have no end
+    // where the GPU waits for a rank of this same thread.
+    const stream = device.createStream();
+    const multiply = productsOf(of, cublas, stream as CudaStream, undefined);
+    multiply({ ...up, ...sizesOf.up });
+    multiply({ ...back, ...sizesOf.back });
+    await stream.synchronize();
+    stream.dispose();
+  }
   return {
     owned,
     run(received: Received, stream: Stream, sizes?: ExpertSizes): Tensor {

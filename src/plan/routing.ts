@@ -84,7 +84,7 @@ export function hits(layer: Profile, place: Place, law: RoutingLaw): Hits {
 }
 
 /** Consecutive experts of one owner. */
-interface Group {
+interface Owned {
   readonly first: number;
   readonly count: number;
 }
@@ -107,8 +107,8 @@ const repeated = (weights: Float64Array, experts: number): Float64Array =>
 function uniform(
   experts: number,
   topK: number,
-  ranks: readonly Group[],
-  nodes: readonly Group[],
+  ranks: readonly Owned[],
+  nodes: readonly Owned[],
   nodesAtMost = nodes.length,
 ): Hits {
   requireInteger('nodes a token', nodesAtMost, 1, 4096);
@@ -122,7 +122,7 @@ function uniform(
       'left out where nodes own unequal numbers of experts',
     );
   if (open < topK) throw new ArgumentError('nodes a token', nodesAtMost, `enough for ${topK} experts`);
-  const hit = ({ count }: Group): number => {
+  const hit = ({ count }: Owned): number => {
     let missed = 1;
     for (let i = 0; i < topK; i++) missed *= Math.max(0, (open - count - i) / (open - i));
     return picked * (1 - missed);
@@ -190,8 +190,8 @@ function counted(
 function weighted(
   weights: Float64Array,
   topK: number,
-  ranks: readonly Group[],
-  nodes: readonly Group[],
+  ranks: readonly Owned[],
+  nodes: readonly Owned[],
 ): Hits {
   const each = hitByWeight(
     weights,
@@ -209,21 +209,21 @@ function weighted(
 
 /**
  * Draws without replacement, each in proportion to the weights that are left, are a race: expert i arrives at a time
- * that is exponential with rate w_i, and the first topK count. A group is hit if its first arrival, at rate W = Σ w_i,
+ * that is exponential with rate w_i, and the first topK count. An owner is hit if its first arrival, at rate W = Σ w_i,
  * finds fewer than topK others:
  *
  *     ∫ W e^(−W t) · P(fewer than topK of the others by t) dt
  *
  * The others' number is a sum of independent coins, so its distribution is a product of small polynomials.
  */
-function hitByWeight(weights: Float64Array, topK: number, groups: readonly Group[]): Float64Array {
-  const size = groups.length;
-  const rates = groups.map(({ first, count }) =>
+function hitByWeight(weights: Float64Array, topK: number, owners: readonly Owned[]): Float64Array {
+  const size = owners.length;
+  const rates = owners.map(({ first, count }) =>
     weights.subarray(first, first + count).reduce((sum, w) => sum + w, 0),
   );
   const hit = new Float64Array(size);
   const own = Array.from({ length: size }, () => new Float64Array(topK));
-  // before[g]: the groups below g together; after[g]: cumulated over the number, those above.
+  // before[g]: those of the owners below g together; after[g]: cumulated over the number, those above.
   const before = Array.from({ length: size + 1 }, () => new Float64Array(topK));
   const after = Array.from({ length: size + 1 }, () => new Float64Array(topK));
   const unit = raceLength(weights, topK);
@@ -231,7 +231,7 @@ function hitByWeight(weights: Float64Array, topK: number, groups: readonly Group
     // Doubly exponential at the start of the race, exponential after it: a plain sum converges to rounding.
     const t = unit * Math.exp(y - Math.exp(-y));
     const dt = t * (1 + Math.exp(-y)) * quadratureStep;
-    for (const [g, { first, count }] of groups.entries()) coins(weights, first, count, t, own[g]!);
+    for (const [g, { first, count }] of owners.entries()) coins(weights, first, count, t, own[g]!);
     before[0]!.fill(0)[0] = 1;
     for (let g = 0; g < size; g++) multiply(before[g]!, own[g]!, before[g + 1]!);
     if (before[size]!.every((p) => p < 1e-18)) break;
@@ -247,7 +247,7 @@ function hitByWeight(weights: Float64Array, topK: number, groups: readonly Group
       hit[g]! += rates[g]! * Math.exp(-rates[g]! * t) * few * dt;
     }
   }
-  return hit.map((p, g) => (othersSuffice(weights, groups[g]!, topK) ? Math.min(1, p) : 1));
+  return hit.map((p, g) => (othersSuffice(weights, owners[g]!, topK) ? Math.min(1, p) : 1));
 }
 
 const quadratureStep = 0.1;
@@ -263,7 +263,7 @@ function raceLength(weights: Float64Array, topK: number): number {
 }
 
 /** Whether a token can do without the group. */
-function othersSuffice(weights: Float64Array, { first, count }: Group, topK: number): boolean {
+function othersSuffice(weights: Float64Array, { first, count }: Owned, topK: number): boolean {
   const others = weights.filter((w, i) => w > 0 && (i < first || i >= first + count)).length;
   return others >= topK;
 }

@@ -3,7 +3,7 @@ import type { Compiled, Mode } from './compiled.js';
 import type { SimBuffer } from './memory.js';
 import { Agent, type Schedule } from './schedule.js';
 import type { Statistics } from './statistics.js';
-import { Block, type Hub, type Launch, Thread } from './thread.js';
+import { Block, type Hub, type SimLaunch, Thread } from './thread.js';
 
 /** What blocks need of their machine. */
 export interface Machine extends Hub {
@@ -47,7 +47,7 @@ export class Blocks {
     );
   }
 
-  launch(launch: Launch): void {
+  launch(launch: SimLaunch): void {
     launch.startStep = this.#machine.steps;
     this.#starters[launch.home]!.add(launch);
   }
@@ -63,7 +63,7 @@ export class Blocks {
     for (const block of this.live) if (block.launch.home === rank) this.live.delete(block);
   }
 
-  #startBlock(launch: Launch): void {
+  #startBlock(launch: SimLaunch): void {
     const { compiled } = launch;
     const index = launch.nextBlock++;
     const shared = this.#takeShared(launch.home, compiled);
@@ -133,7 +133,7 @@ export class Blocks {
     if (++launch.releasedBlocks === launch.grid) launch.onReleased();
   }
 
-  #endLaunch(launch: Launch): void {
+  #endLaunch(launch: SimLaunch): void {
     launch.ended = true;
     launch.endStep = this.#machine.steps;
     launch.previous = null;
@@ -178,20 +178,20 @@ export class Blocks {
 
 /** Starts a rank's blocks as room allows: in order of launch and index, or as the schedule likes. */
 class BlockStarter extends Agent {
-  readonly #launches: Launch[] = [];
+  readonly #launches: SimLaunch[] = [];
   #resident = 0;
   #queued = false;
   override readonly startsBlocks = true;
   readonly key: string;
   readonly #limit: number;
   readonly #schedule: Schedule;
-  readonly #start: (launch: Launch) => void;
+  readonly #start: (launch: SimLaunch) => void;
 
   constructor(
     readonly rank: number,
     limit: number,
     schedule: Schedule,
-    start: (launch: Launch) => void,
+    start: (launch: SimLaunch) => void,
   ) {
     super();
     this.#limit = limit;
@@ -200,7 +200,7 @@ class BlockStarter extends Agent {
     this.key = `rank ${rank} blocks`;
   }
 
-  add(launch: Launch): void {
+  add(launch: SimLaunch): void {
     this.#launches.push(launch);
     this.#kick();
   }

@@ -31,7 +31,7 @@ import { SimHostView } from './mapped.js';
 import { type AddressSpace, maxBufferBytes, type SimBuffer } from './memory.js';
 import type { SiteRegistry } from './sites.js';
 import { SimEvent, SimStream } from './stream.js';
-import { Launch } from './thread.js';
+import { SimLaunch } from './thread.js';
 
 /** What the devices of one machine share. */
 export interface Shared {
@@ -294,7 +294,7 @@ class SimLauncher implements Launcher {
     stream.launch({
       programmatic: this.#programmatic,
       make: (previous, on) => {
-        return new Launch({
+        return new SimLaunch({
           ...{ id: engine.newNumber(), ordinal: engine.newOrdinal(home, 'launch'), stream: on },
           ...{ compiled, home, rank, grid, block, args, firstSite, previous },
           onReleased: () => on.kick(),

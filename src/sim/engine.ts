@@ -21,7 +21,7 @@ import { hostProgram } from './sites.js';
 import { soon } from './soon.js';
 import { Spins } from './spins.js';
 import { Statistics } from './statistics.js';
-import type { Block, Launch, Thread } from './thread.js';
+import type { Block, SimLaunch, Thread } from './thread.js';
 import { Time } from './time.js';
 import { Waits } from './waits.js';
 
@@ -406,7 +406,7 @@ export class Engine implements Machine {
     this.#meetings.left(thread);
   }
 
-  startLaunch(launch: Launch): void {
+  startLaunch(launch: SimLaunch): void {
     this.#blocks.launch(launch);
   }
 

@@ -1,5 +1,5 @@
 /** What a machine has done: launches, and bytes between ranks. */
-import type { Launch } from './thread.js';
+import type { SimLaunch } from './thread.js';
 
 /** The trace keeps at least this many launches, and at most twice as many. */
 const traced = 50_000;
@@ -26,7 +26,7 @@ export class Statistics {
   readonly trace: TraceEntry[] = [];
   readonly kernels = new Map<string, KernelStatistics>();
 
-  ended({ id, home, stream, kernel, startStep, endStep, traffic }: Launch): void {
+  ended({ id, home, stream, kernel, startStep, endStep, traffic }: SimLaunch): void {
     if (this.trace.length === 2 * traced) this.trace.splice(0, traced);
     this.trace.push({ rank: home, stream: stream.key, kernel, launch: id, start: startStep, end: endStep });
     let statistics = this.kernels.get(kernel);

@@ -7,7 +7,7 @@ import type { Engine } from './engine.js';
 import type { AddressSpace, SimBuffer } from './memory.js';
 import { maxBufferBytes } from './memory.js';
 import { Agent, type Task } from './schedule.js';
-import type { Launch } from './thread.js';
+import type { SimLaunch } from './thread.js';
 
 /** One recording of an event. */
 interface Recording {
@@ -20,7 +20,7 @@ interface Recording {
 /** A launch, with the parameters that it had when it was enqueued. */
 export interface LaunchRequest {
   readonly programmatic: boolean;
-  make(previous: Launch | null, stream: SimStream): Launch;
+  make(previous: SimLaunch | null, stream: SimStream): SimLaunch;
 }
 
 type Operation =
@@ -133,7 +133,7 @@ export class SimStream extends Agent implements Stream {
   readonly key: string;
   readonly #id: number;
   readonly #operations: { readonly operation: Operation; readonly known: HostKnowledge | null }[] = [];
-  readonly #running: Launch[] = [];
+  readonly #running: SimLaunch[] = [];
   #capture: Capture | null = null;
   #queued = false;
   #disposed = false;
@@ -410,7 +410,7 @@ export class SimStream extends Agent implements Stream {
     this.#engine.didNoticeable(this.rank);
   }
 
-  launchEnded(launch: Launch): void {
+  launchEnded(launch: SimLaunch): void {
     this.#running.splice(this.#running.indexOf(launch), 1);
     this.#error ??= launch.error;
     this.kick();

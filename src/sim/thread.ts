@@ -45,7 +45,7 @@ export interface Hub {
 
 /** What a launch is made of. */
 type LaunchParts = Pick<
-  Launch,
+  SimLaunch,
   | 'id'
   | 'ordinal'
   | 'stream'
@@ -58,9 +58,9 @@ type LaunchParts = Pick<
   | 'firstSite'
   | 'previous'
   | 'onReleased'
-> & { onEnd(launch: Launch): void };
+> & { onEnd(launch: SimLaunch): void };
 
-export class Launch {
+export class SimLaunch {
   startStep = 0;
   endStep = 0;
   ended = false;
@@ -89,7 +89,7 @@ export class Launch {
   /** The machine's number of this module's first site. */
   readonly firstSite: SiteId;
   /** The launch before it on its stream, if that is still running. */
-  previous: Launch | null;
+  previous: SimLaunch | null;
   readonly onReleased: () => void;
   readonly onEnd: () => void;
 
@@ -137,7 +137,7 @@ export class Block {
 
   constructor(
     readonly id: number,
-    readonly launch: Launch,
+    readonly launch: SimLaunch,
     readonly index: number,
     readonly shared: readonly SimBuffer[],
     readonly firstThread: number,

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { ArgumentError, UnavailableError } from '../errors/index.js';
 import { type Address, parseAddress } from './address.js';
-import { MAX_RANKS } from './group.js';
+import { MAX_RANKS } from './circle.js';
 
 /** A process's place in its world, as its launcher's environment tells it. */
 export interface Place {

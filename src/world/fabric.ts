@@ -14,10 +14,10 @@ import {
   type RemoteRegion,
   TransferEngine,
 } from '../fabric/index.js';
-import type { Group } from './group.js';
+import type { Circle } from './circle.js';
 
-/** What connecting needs of a group. */
-type FabricGroup = Pick<Group, 'rank' | 'ranks' | 'allGather' | 'barrier' | 'onRankLost'>;
+/** What connecting needs of a circle. */
+type FabricCircle = Pick<Circle, 'rank' | 'ranks' | 'allGather' | 'barrier' | 'onRankLost'>;
 
 /** A region of every rank, ready to be written to. */
 export interface FabricRegions {
@@ -28,54 +28,54 @@ export interface FabricRegions {
 }
 
 /**
- * Makes the engines of a group's ranks known to each other; every rank calls it. Addresses travel through the
- * group's rendezvous, so that only who was let into the world becomes a peer. A rank that the group loses is lost
+ * Makes the engines of a circle's ranks known to each other; every rank calls it. Addresses travel through the
+ * circle's rendezvous, so that only who was let into the world becomes a peer. A rank that the circle loses is lost
  * to the engine at once, instead of after the engine's timeout. `reach`: the ranks that this one writes to, and is
  * written to by; all others unless it is said. Connections cost memory.
  */
 export async function connectFabric(
-  group: FabricGroup,
+  circle: FabricCircle,
   engine: TransferEngine,
   reach?: readonly number[],
 ): Promise<FabricConnection> {
-  requireObject('group', group, 'a group: world.group');
+  requireObject('circle', circle, 'a circle: world.circle');
   for (const method of ['allGather', 'barrier', 'onRankLost'] as const)
-    requireFunction(`group.${method}`, group[method], 'the method of a group');
+    requireFunction(`circle.${method}`, circle[method], 'the method of a circle');
   if (!(engine instanceof TransferEngine)) throw new ArgumentError('engine', engine, 'a TransferEngine');
-  if (reach !== undefined) requireReach(reach, group.ranks);
-  const addresses = await group.allGather(engine.address, 'the fabric: addresses');
+  if (reach !== undefined) requireReach(reach, circle.ranks);
+  const addresses = await circle.allGather(engine.address, 'the fabric: addresses');
   const peers = addresses.map((address, rank) =>
-    rank === group.rank || reach?.includes(rank) === false
+    rank === circle.rank || reach?.includes(rank) === false
       ? undefined
       : engine.addPeer(address, `rank ${rank}`),
   );
   // Nobody writes before everybody knows everybody: some providers drop what comes from strangers.
-  await group.barrier('the fabric: peers');
-  return new FabricConnection(group, engine, peers);
+  await circle.barrier('the fabric: peers');
+  return new FabricConnection(circle, engine, peers);
 }
 
-/** Requires ranks of a group. */
+/** Requires ranks of a circle. */
 export function requireReach(reach: readonly number[], ranks: number): void {
   requireArray('reach', reach, 'an array of ranks');
   for (const rank of reach) requireInteger('reach', rank, 0, ranks - 1);
 }
 
-/** The ranks of a group as peers of an engine. */
+/** The ranks of a circle as peers of an engine. */
 export class FabricConnection {
-  readonly #group: FabricGroup;
+  readonly #circle: FabricCircle;
   readonly #engine: TransferEngine;
   readonly #stopListening: () => void;
 
   /** @internal */
   constructor(
-    group: FabricGroup,
+    circle: FabricCircle,
     engine: TransferEngine,
     /** By rank; undefined for this rank itself and those that it does not reach. */
     readonly peers: readonly (Peer | undefined)[],
   ) {
-    this.#group = group;
+    this.#circle = circle;
     this.#engine = engine;
-    this.#stopListening = group.onRankLost((loss) => {
+    this.#stopListening = circle.onRankLost((loss) => {
       // The loss of a rendezvous that is no rank says nothing about the peers.
       if (!(loss instanceof RankLostError)) return;
       for (const rank of loss.ranks) {
@@ -88,7 +88,7 @@ export class FabricConnection {
   /** Exchanges one region of each rank; every rank calls it, with regions in the same order. */
   async share(region: Region): Promise<FabricRegions> {
     if (!(region instanceof Region)) throw new ArgumentError('region', region, 'a region of this engine');
-    const descriptors = await this.#group.allGather(region.descriptor, 'the fabric: regions');
+    const descriptors = await this.#circle.allGather(region.descriptor, 'the fabric: regions');
     const remotes = descriptors.map((descriptor, rank) => {
       const peer = this.peers[rank];
       return peer && this.#engine.remote(peer, descriptor);
@@ -104,7 +104,7 @@ export class FabricConnection {
     return ranks.length > 0 ? new RankLostError(ranks, error.operation, undefined, { cause: error }) : error;
   }
 
-  /** Forgets the peers; the engine and the group go on. */
+  /** Forgets the peers; the engine and the circle go on. */
   close(): void {
     this.#stopListening();
     for (const peer of this.peers) if (peer && !peer.removed) this.#engine.removePeer(peer);

@@ -7,7 +7,7 @@ export function ordinalFor(rank: number, localRank: number | undefined, visible:
   if (ordinal < visible) return ordinal;
   throw new UnavailableError(
     `Rank ${rank} needs GPU ${ordinal}, but this process sees ${visible}`,
-    'Start fewer ranks on this machine, or make more GPUs visible (CUDA_VISIBLE_DEVICES)',
+    'Start fewer ranks on this machine, make more GPUs visible (CUDA_VISIBLE_DEVICES), or simulate them: `heddle run --device sim`',
   );
 }
 

@@ -1,12 +1,13 @@
 /**
- * Ranks: how they meet, hear of each other's loss, and share windows. `World` has GPUs or simulated ones; a group is
+ * Ranks: how they meet, hear of each other's loss, and share windows. `World` has GPUs or simulated ones; a circle is
  * ranks without any, as transfers between machines need them.
  */
+
+export { type Circle, type CircleLoss, type CircleOptions, MAX_RANKS } from './circle.js';
 export { connectFabric, type FabricConnection, type FabricRegions } from './fabric.js';
-export { type Group, type GroupLoss, type GroupOptions, MAX_RANKS } from './group.js';
 export { Launch, type LaunchOptions, type LaunchResult, type RankResult } from './launch.js';
-export { LocalGroup } from './local-group.js';
-export { type JoinOptions, ProcessGroup } from './process-group.js';
+export { LocalCircle } from './local-circle.js';
+export { type JoinOptions, ProcessCircle } from './process-circle.js';
 export type { FabricOptions } from './proxy/network.js';
 export { type ProxyMaker, type ProxyParts, type ProxyProgram, proxyMaker } from './proxy/program.js';
 export { inThread as proxyInThread, type ProxyOptions, type RunningProxy } from './proxy/start.js';

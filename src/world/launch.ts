@@ -14,7 +14,8 @@ import {
   UnavailableError,
 } from '../errors/index.js';
 import { formatAddress } from './address.js';
-import { LONGEST_TIMEOUT_MS, MAX_RANKS } from './group.js';
+import { LONGEST_TIMEOUT_MS, MAX_RANKS } from './circle.js';
+import { hearLack, listening } from './lacking.js';
 import { forwardLines, Outlet } from './output.js';
 import { Reaper } from './reaper.js';
 import { Rendezvous } from './rendezvous.js';
@@ -55,7 +56,7 @@ export interface RankResult {
 
 /** How a launch went. */
 export interface LaunchResult {
-  /** 0, or the first failing rank's (128 + number for a signal), or 124 when the time was over. */
+  /** 0, or the first failing rank's (128 + number for a signal; 2 where its machine lacked something), or 124 when the time was over. */
   readonly exitCode: number;
   readonly seconds: number;
   readonly timedOut: boolean;
@@ -83,6 +84,7 @@ interface RankProcess {
   readonly child: ChildProcess;
   readonly exited: Promise<Exit>;
   readonly output: Promise<void>;
+  readonly lack: ReturnType<typeof hearLack>;
   readonly since: number;
   running: boolean;
 }
@@ -157,6 +159,7 @@ export class Launch {
         const environment = {
           ...process.env,
           ...part.environment,
+          ...listening(),
           HEDDLE_RANK: String(rank),
           HEDDLE_WORLD: String(options.ranks),
           HEDDLE_LOCAL_RANK: String(rank),
@@ -217,7 +220,10 @@ export class Launch {
     this.#reaper.ended(pid);
     const { rank, ranks, label } = part;
     const result: RankResult = { rank, ranks, pid, ...exit, seconds: secondsSince(since) };
-    if (exit.exitCode !== 0) this.#failed(label, result);
+    if (exit.exitCode !== 0) {
+      const lack = await process.lack(exit.exitCode);
+      this.#failed(lack === '' ? `${label} ${describe(exit)}` : `${label}: ${lack}`, result);
+    }
     // Of no effect where its connection has told already; but it may never have joined.
     for (const rank of ranksOf(part)) {
       if (exit.exitCode === 0) this.#rendezvous.leave(rank);
@@ -227,8 +233,7 @@ export class Launch {
     return result;
   }
 
-  #failed(label: string, result: RankResult): void {
-    const what = `${label} ${describe(result)}`;
+  #failed(what: string, result: RankResult): void {
     if (this.#over) {
       // Later ones fall because of the first, or because they were told to.
       if (!this.#firstFailure) this.#note(what);
@@ -333,8 +338,9 @@ async function startRank(
     env,
     // A group of its own. Without a terminal's: Ctrl-C reaches the ranks once, through the launcher.
     detached: true,
-    stdio: ['ignore', 'pipe', 'pipe'],
+    stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
   });
+  const lack = hearLack(child.stdio[3] as Readable);
   const exited = new Promise<Exit>((resolve) => {
     child.once('exit', (exitCode, signal) => resolve({ exitCode, signal }));
   });
@@ -346,10 +352,10 @@ async function startRank(
     });
   });
   const output = Promise.all([
-    forwardLines(child.stdout, stdout, prefix),
-    forwardLines(child.stderr, stderr, prefix),
+    forwardLines(child.stdout!, stdout, prefix),
+    forwardLines(child.stderr!, stderr, prefix),
   ]).then(() => {});
-  return { part, pid: child.pid!, child, exited, output, since: performance.now(), running: true };
+  return { part, pid: child.pid!, child, exited, output, lack, since: performance.now(), running: true };
 }
 
 /**

@@ -1,5 +1,5 @@
+import { LONGEST_TIMEOUT_MS, MAX_NAME, MAX_PAYLOAD, MAX_RANKS } from './circle.js';
 import type { CallKind } from './exchange.js';
-import { LONGEST_TIMEOUT_MS, MAX_NAME, MAX_PAYLOAD, MAX_RANKS } from './group.js';
 
 /** Changes when two builds could misunderstand each other. */
 export const PROTOCOL_VERSION = 2;

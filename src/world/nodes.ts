@@ -1,37 +1,37 @@
 /** How the ranks of a world of processes find out which of them share a node. */
 import type { Device } from '../device/index.js';
 import { ArgumentError } from '../errors/index.js';
-import type { Group } from './group.js';
-import { messageOf } from './member.js';
+import type { Circle } from './circle.js';
+import { messageOf } from './participant.js';
 import { nodesByReach, type Topology, topologyOf } from './topology.js';
 
 /** Where HEDDLE_NODE names every rank's node, those; else the ranks whose devices can map each other's memory. */
 export async function findTopology(
-  group: Group,
+  circle: Circle,
   device: Device,
   named: string | undefined,
 ): Promise<Topology> {
-  const gathered = await group.allGather(Buffer.from(named ?? ''), 'the nodes: names');
+  const gathered = await circle.allGather(Buffer.from(named ?? ''), 'the nodes: names');
   const names = gathered.map((bytes) => Buffer.from(bytes).toString());
-  if (names.every((name) => name === '')) return findByMapping(group, device);
+  if (names.every((name) => name === '')) return findByMapping(circle, device);
   const silent = names.indexOf('');
-  if (silent === -1) return topologyOf(names, group.rank);
+  if (silent === -1) return topologyOf(names, circle.rank);
   throw new ArgumentError('HEDDLE_NODE', names, `set on every rank or on none; rank ${silent} lacks it`);
 }
 
 /** Asking machines who they are would not tell: NVLink may reach beyond one, and a container may keep ranks of one apart. */
-async function findByMapping(group: Group, device: Device): Promise<Topology> {
-  const { rank } = group;
-  if (group.ranks === 1) return topologyOf([0], 0);
+async function findByMapping(circle: Circle, device: Device): Promise<Topology> {
+  const { rank } = circle;
+  if (circle.ranks === 1) return topologyOf([0], 0);
   const own = offer(device);
   try {
-    const offers = await group.allGather(own.offered, 'the nodes: windows');
+    const offers = await circle.allGather(own.offered, 'the nodes: windows');
     const reasons = await Promise.all(
       offers.map((offered, peer) => (peer === rank ? null : whyUnreachable(device, offered))),
     );
     const reach = Uint8Array.from(reasons, (reason) => (reason === null ? 1 : 0));
     // A window must stay until everybody has tried to map it: this meeting is also for that.
-    const reaches = await group.allGather(reach, 'the nodes: who reaches whom');
+    const reaches = await circle.allGather(reach, 'the nodes: who reaches whom');
     const nodeOf = nodesByReach(reaches.map((row) => [...row].map((reached) => reached === 1)));
     return topologyOf(nodeOf, rank, reasons.find((reason) => reason !== null) ?? null);
   } finally {

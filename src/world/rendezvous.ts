@@ -3,8 +3,8 @@ import { createServer, isIP, type Server } from 'node:net';
 import { RendezvousError, requireInteger } from '../errors/index.js';
 import { type Address, formatAddress, isLoopback, requireSecret } from './address.js';
 import { Channel } from './channel.js';
+import { MAX_PAYLOAD, MAX_RANKS } from './circle.js';
 import { Exchange } from './exchange.js';
-import { MAX_PAYLOAD, MAX_RANKS } from './group.js';
 import { type Message, PROTOCOL_VERSION } from './messages.js';
 import { newNonce, prove, sameProof } from './proof.js';
 

@@ -1,13 +1,13 @@
 /** A process of a world whose GPUs are simulated: it is several ranks, which share a machine and make a node. */
 import { randomUUID } from 'node:crypto';
 import { SimMachine } from '../sim/index.js';
-import { messageOf } from './member.js';
-import { findPlace, type JoinOptions, ProcessGroup } from './process-group.js';
+import { messageOf } from './participant.js';
+import { findPlace, type JoinOptions, ProcessCircle } from './process-circle.js';
 import { type Topology, topologyOf } from './topology.js';
 
 /** What each rank of the process is given. */
 export interface SimulatedRank {
-  readonly group: ProcessGroup;
+  readonly circle: ProcessCircle;
   readonly topology: Topology;
   readonly machine: SimMachine;
 }
@@ -17,24 +17,24 @@ export async function joinSimulated(options: JoinOptions, ranksHere: number): Pr
   const { rank: first } = findPlace(options);
   const machine = SimMachine.create({ ranks: ranksHere });
   const joining = Array.from({ length: ranksHere }, (_, i) =>
-    ProcessGroup.join({ ...options, rank: first + i, localRank: i }),
+    ProcessCircle.join({ ...options, rank: first + i, localRank: i }),
   );
   const joined = await Promise.allSettled(joining);
-  const groups = joined.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
+  const circles = joined.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
   try {
     for (const result of joined) if (result.status === 'rejected') throw result.reason;
     const process = Buffer.from(randomUUID());
     return await Promise.all(
-      groups.map(async (group) => {
-        const processes = await group.allGather(process, 'the nodes: processes');
+      circles.map(async (circle) => {
+        const processes = await circle.allGather(process, 'the nodes: processes');
         const nodeOf = processes.map((bytes) => Buffer.from(bytes).toString());
         const apart = 'their GPUs are simulated by other processes';
-        return { group, machine, topology: topologyOf(nodeOf, group.rank, apart) };
+        return { circle, machine, topology: topologyOf(nodeOf, circle.rank, apart) };
       }),
     );
   } catch (error) {
-    for (const group of groups) group.abandon(messageOf(error));
-    await Promise.all(groups.map((group) => group.dispose()));
+    for (const circle of circles) circle.abandon(messageOf(error));
+    await Promise.all(circles.map((circle) => circle.dispose()));
     throw error;
   }
 }

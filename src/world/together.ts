@@ -1,6 +1,6 @@
 import { HeddleError } from '../errors/index.js';
 
-/** What `together` needs of a group. */
+/** What `together` needs of a circle. */
 type Gather = (bytes: Uint8Array, operation: string) => Promise<Uint8Array[]>;
 
 /**

@@ -3,7 +3,7 @@
  * one node or several; ranks of different ones meet over the fabric.
  */
 import { ArgumentError, HeddleError, requireInteger } from '../errors/index.js';
-import { MAX_RANKS } from './group.js';
+import { MAX_RANKS } from './circle.js';
 
 /** The nodes of a world, as one of its ranks sees them. */
 export interface Topology {

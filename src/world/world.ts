@@ -1,5 +1,5 @@
 /**
- * A world: a group of ranks, and the device of this one. Everything above takes a world and asks nothing about how
+ * A world: a circle of ranks, and the device of this one. Everything above takes a world and asks nothing about how
  * the ranks came together or what their devices are.
  */
 import { CudaDevice, countGpus, describeGpu, gpusHere } from '../cuda/index.js';
@@ -13,12 +13,13 @@ import {
   UnavailableError,
 } from '../errors/index.js';
 import { type MachineOptions, SimMachine } from '../sim/index.js';
+import { type Circle, type CircleOptions, MAX_RANKS } from './circle.js';
 import { ordinalFor, requireOwnGpus } from './gpus.js';
-import { type Group, type GroupOptions, MAX_RANKS } from './group.js';
-import { LocalGroup } from './local-group.js';
-import { messageOf } from './member.js';
+import { tellLauncher } from './lacking.js';
+import { LocalCircle } from './local-circle.js';
 import { findTopology } from './nodes.js';
-import { findPlace, type JoinOptions, ProcessGroup } from './process-group.js';
+import { messageOf } from './participant.js';
+import { findPlace, type JoinOptions, ProcessCircle } from './process-circle.js';
 import type { FabricOptions } from './proxy/network.js';
 import {
   inMachine,
@@ -37,7 +38,7 @@ import { evenNodes, type Topology, topologyOf } from './topology.js';
 export type DeviceChoice = 'auto' | 'sim' | 'cuda';
 
 /** What `World.local` makes. */
-export interface LocalWorldOptions extends GroupOptions {
+export interface LocalWorldOptions extends CircleOptions {
   /** How many, 1 or more. */
   readonly ranks: number;
   /** Equal nodes of consecutive ranks, default 1: windows span those of a node, as if no others were in reach. */
@@ -83,7 +84,7 @@ export class World {
 
   private constructor(
     /** How the ranks meet and learn of losses. */
-    readonly group: Group,
+    readonly circle: Circle,
     /** This rank's GPU. */
     readonly device: Device,
     /** Which ranks share a node. */
@@ -91,8 +92,8 @@ export class World {
     host: Host,
   ) {
     this.#host = host;
-    this.rank = group.rank;
-    this.ranks = group.ranks;
+    this.rank = circle.rank;
+    this.ranks = circle.ranks;
   }
 
   /**
@@ -106,12 +107,12 @@ export class World {
     const nodeOf = evenNodes(ranks, options.nodes ?? 1);
     const machine = chooseMachine(ranks, options);
     const worlds: World[] = [];
-    const oneRank = async (group: LocalGroup): Promise<T> => {
-      const { rank } = group;
+    const oneRank = async (circle: LocalCircle): Promise<T> => {
+      const { rank } = circle;
       const host = machine === null ? unheard(options.fabric) : hostIn(machine, rank);
       try {
         const device = machine?.device(rank) ?? CudaDevice.open(rank);
-        const world = new World(group, device, topologyOf(nodeOf, rank), host);
+        const world = new World(circle, device, topologyOf(nodeOf, rank), host);
         worlds.push(world);
         return await program(world);
       } finally {
@@ -120,7 +121,7 @@ export class World {
     };
     let results: T[];
     try {
-      results = await LocalGroup.run(ranks, oneRank, options);
+      results = await LocalCircle.run(ranks, oneRank, options);
     } catch (error) {
       await World.#freeAll(worlds).catch(() => {}); // what went wrong first says more
       throw error;
@@ -140,6 +141,7 @@ export class World {
     options: JoinWorldOptions = {},
     program?: (world: World) => Promise<T>,
   ): Promise<World | T[]> {
+    tellLauncher();
     const place = findPlace(options);
     const device = options.device ?? place.device ?? 'cuda';
     if (device !== 'cuda' && device !== 'sim') throw new ArgumentError('device', device, "'cuda' or 'sim'");
@@ -164,7 +166,7 @@ export class World {
         return await program(world);
       } catch (error) {
         failures.push(error);
-        world.group.abandon(messageOf(error));
+        world.circle.abandon(messageOf(error));
         return undefined;
       } finally {
         world.#host.left();
@@ -172,47 +174,47 @@ export class World {
     };
     const results = await Promise.all(worlds.map(runOne));
     await World.#freeAll(worlds).catch((error) => failures.push(error));
-    await Promise.all(worlds.map(({ group }) => group.dispose()));
+    await Promise.all(worlds.map(({ circle }) => circle.dispose()));
     if (failures.length > 0) throw failures[0];
     return results as T[];
   }
 
   static async #joinSimulated(options: JoinWorldOptions, ranksHere: number): Promise<World[]> {
     const ranks = await joinSimulated(options, ranksHere);
-    return ranks.map(({ group, topology, machine }) => {
+    return ranks.map(({ circle, topology, machine }) => {
       const { localRank } = topology;
       // Whom it meets may be in another process: while it waits for them, the machine must not give it up.
       const host = { ...hostIn(machine, localRank, options.fabric ?? {}), waiting: () => () => {} };
-      return new World(group, machine.device(localRank), topology, host);
+      return new World(circle, machine.device(localRank), topology, host);
     });
   }
 
   static async #joinGpu(options: JoinWorldOptions): Promise<World> {
     const gpus = countGpus();
-    const group = await ProcessGroup.join(options);
+    const circle = await ProcessCircle.join(options);
     try {
-      const ordinal = ordinalFor(group.rank, group.localRank, gpus);
+      const ordinal = ordinalFor(circle.rank, circle.localRank, gpus);
       const { uuid } = describeGpu(ordinal);
-      const uuids = await group.allGather(Buffer.from(uuid), 'choosing GPUs');
+      const uuids = await circle.allGather(Buffer.from(uuid), 'choosing GPUs');
       requireOwnGpus(uuids.map((bytes) => Buffer.from(bytes).toString()));
       const device = CudaDevice.open(ordinal);
-      const topology = await findTopology(group, device, group.node);
-      return new World(group, device, topology, { ...unheard(options.fabric), alone: true });
+      const topology = await findTopology(circle, device, circle.node);
+      return new World(circle, device, topology, { ...unheard(options.fabric), alone: true });
     } catch (error) {
-      group.abandon(error instanceof Error ? error.message : String(error));
-      await group.dispose();
+      circle.abandon(error instanceof Error ? error.message : String(error));
+      await circle.dispose();
       throw error;
     }
   }
 
   /** Waits for every rank. */
   async barrier(operation = 'barrier'): Promise<void> {
-    await this.#meeting(this.group.barrier(operation));
+    await this.#meeting(this.circle.barrier(operation));
   }
 
   /** Gives every rank the bytes of all ranks. */
   async allGather(bytes: Uint8Array, operation: string): Promise<Uint8Array[]> {
-    return this.#meeting(this.group.allGather(bytes, operation));
+    return this.#meeting(this.circle.allGather(bytes, operation));
   }
 
   /**
@@ -262,7 +264,7 @@ export class World {
    */
   async startProxy(options: ProxyOptions): Promise<RunningProxy> {
     requireProxyOptions(options, this.ranks);
-    const proxy = await this.#host.startProxy(this.group, options);
+    const proxy = await this.#host.startProxy(this.circle, options);
     this.#proxies.push(proxy);
     return proxy;
   }
@@ -282,7 +284,7 @@ export class World {
     requireText('purpose', purpose);
     const gather = this.allGather.bind(this);
     const { alone } = this.#host;
-    const place = { rank, ranks, topology, device, alone, lost: this.group.signal, gather };
+    const place = { rank, ranks, topology, device, alone, lost: this.circle.signal, gather };
     this.#nvshmem ??= joinNvshmem(place);
     await this.#nvshmem;
     const own = await allocateSymmetric(place, bytes, purpose, fills);
@@ -292,17 +294,17 @@ export class World {
 
   /** Its end waits for every rank, with their threads: so they meet before. Who does not come is lost to the others. */
   async #partFromNvshmem(): Promise<void> {
-    if (this.#nvshmem === null || this.group.signal.aborted) return;
+    if (this.#nvshmem === null || this.circle.signal.aborted) return;
     await this.#nvshmem.then(() => this.barrier('parting from NVSHMEM')).catch(() => {});
   }
 
-  /** Frees the device and leaves the group. */
+  /** Frees the device and leaves the circle. */
   async dispose(): Promise<void> {
     this.#host.left();
     try {
       await World.#freeAll([this]);
     } finally {
-      await this.group.dispose();
+      await this.circle.dispose();
     }
   }
 

@@ -176,10 +176,10 @@ export const withArguments = {
   proxyMaker: call(worlds.proxyMaker, { module: 'no-such-module', name: 'p' }),
   topologyOf: call(worlds.topologyOf, ['a', 'a', 'b'], 0, 'apart'),
   evenNodes: call(worlds.evenNodes, 4, 2),
-  'LocalGroup.create': call(worlds.LocalGroup.create, 2, { timeoutMs: 100 }),
-  'LocalGroup.run': call(
-    (ranks, program, options) => worlds.LocalGroup.run(ranks, program, options),
-    ...[2, async (group: worlds.Group) => group.barrier(), { timeoutMs: 100 }],
+  'LocalCircle.create': call(worlds.LocalCircle.create, 2, { timeoutMs: 100 }),
+  'LocalCircle.run': call(
+    (ranks, program, options) => worlds.LocalCircle.run(ranks, program, options),
+    ...[2, async (circle: worlds.Circle) => circle.barrier(), { timeoutMs: 100 }],
   ),
   // There is no such program, so that nothing is started, whatever is given.
   'Launch.start': call((options) => worlds.Launch.start(options), {

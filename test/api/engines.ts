@@ -33,7 +33,7 @@ export async function ofEngines({ mine, theirs, peer, region, target, remote, gr
   const counter = mine.counter();
   // A wait for more operations than were ever begun is right to go on.
   mine.write({ source: region, sourceOffset: 0, target: remote, targetOffset: 0, bytes: 8, counter });
-  const alone = worlds.LocalGroup.create(1)[0]!;
+  const alone = worlds.LocalCircle.create(1)[0]!;
   const connection = await worlds.connectFabric(alone, mine);
   const slices = { sourceOffsets: [0], targetOffsets: [0] };
   const how = { immediate: 1, counter, callback: () => {} };

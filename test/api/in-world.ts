@@ -2,7 +2,7 @@
 import * as heddle from '../../src/index.js';
 import * as testing from '../../src/testing/index.js';
 import * as worlds from '../../src/world/index.js';
-import { freePort } from '../world/groups.js';
+import { freePort } from '../world/circles.js';
 import { kernel, layer, window } from './arguments.js';
 import { type Call, call } from './call.js';
 import type { PublicName } from './names.js';
@@ -77,23 +77,23 @@ export async function inWorld(of: Things) {
     ...{ rank: 0, ranks: 1, localRank: 0, address, world: 'w', secret: 'a secret of this test' },
     ...{ hosted: false, timeoutMs: 50, lossTimeoutMs: 1000, environment: {} },
   };
-  const local = worlds.LocalGroup.create(1)[0]!;
+  const local = worlds.LocalCircle.create(1)[0]!;
   const joinOne = async () =>
-    worlds.ProcessGroup.join({
+    worlds.ProcessCircle.join({
       ...joined,
       hosted: false,
       timeoutMs: 5000,
       address: `127.0.0.1:${await freePort()}`,
     });
   const process = await joinOne();
-  const apart = <T>(then: (group: worlds.Group) => T) =>
-    worlds.LocalGroup.run(1, async (group) => then(group));
-  const between = async <T>(then: (group: worlds.Group) => T) => {
-    const group = await joinOne();
+  const apart = <T>(then: (circle: worlds.Circle) => T) =>
+    worlds.LocalCircle.run(1, async (circle) => then(circle));
+  const between = async <T>(then: (circle: worlds.Circle) => T) => {
+    const circle = await joinOne();
     try {
-      return then(group);
+      return then(circle);
     } finally {
-      await group.dispose();
+      await circle.dispose();
     }
   };
   const shape = { ...ep.shape, weights: undefined, counts: undefined };
@@ -122,31 +122,34 @@ export async function inWorld(of: Things) {
       ...{ memory: mapped, timeoutMs: 100 },
     }),
 
-    'Group.barrier': call((a) => world.group.barrier(a), 'fuzz'),
-    'Group.allGather': call((a, b) => world.group.allGather(a, b), bytes, 'fuzz'),
-    'Group.onRankLost': call(
-      (listener) => world.group.onRankLost(listener),
+    'Circle.barrier': call((a) => world.circle.barrier(a), 'fuzz'),
+    'Circle.allGather': call((a, b) => world.circle.allGather(a, b), bytes, 'fuzz'),
+    'Circle.onRankLost': call(
+      (listener) => world.circle.onRankLost(listener),
       () => {},
     ),
-    'Group.abandon': call((a) => apart((group) => group.abandon(a)), 'fuzz'),
-    'Group.accuse': call((a, b) => apart((group) => group.accuse(a, b)), [0], 'fuzz'),
-    'LocalGroup.barrier': call((a) => local.barrier(a), 'fuzz'),
-    'LocalGroup.allGather': call((a, b) => local.allGather(a, b), bytes, 'fuzz'),
-    'LocalGroup.onRankLost': call(
+    'Circle.abandon': call((a) => apart((circle) => circle.abandon(a)), 'fuzz'),
+    'Circle.accuse': call((a, b) => apart((circle) => circle.accuse(a, b)), [0], 'fuzz'),
+    'LocalCircle.barrier': call((a) => local.barrier(a), 'fuzz'),
+    'LocalCircle.allGather': call((a, b) => local.allGather(a, b), bytes, 'fuzz'),
+    'LocalCircle.onRankLost': call(
       (a) => local.onRankLost(a),
       () => {},
     ),
-    'LocalGroup.abandon': call((a) => apart((group) => group.abandon(a)), 'fuzz'),
-    'LocalGroup.accuse': call((a, b) => apart((group) => group.accuse(a, b)), [0], 'fuzz'),
-    'ProcessGroup.join': call(async (options) => (await worlds.ProcessGroup.join(options)).dispose(), joined),
-    'ProcessGroup.barrier': call((a) => process.barrier(a), 'fuzz'),
-    'ProcessGroup.allGather': call((a, b) => process.allGather(a, b), bytes, 'fuzz'),
-    'ProcessGroup.onRankLost': call(
+    'LocalCircle.abandon': call((a) => apart((circle) => circle.abandon(a)), 'fuzz'),
+    'LocalCircle.accuse': call((a, b) => apart((circle) => circle.accuse(a, b)), [0], 'fuzz'),
+    'ProcessCircle.join': call(
+      async (options) => (await worlds.ProcessCircle.join(options)).dispose(),
+      joined,
+    ),
+    'ProcessCircle.barrier': call((a) => process.barrier(a), 'fuzz'),
+    'ProcessCircle.allGather': call((a, b) => process.allGather(a, b), bytes, 'fuzz'),
+    'ProcessCircle.onRankLost': call(
       (a) => process.onRankLost(a),
       () => {},
     ),
-    'ProcessGroup.abandon': call((a) => between((group) => group.abandon(a)), 'fuzz'),
-    'ProcessGroup.accuse': call((a, b) => between((group) => group.accuse(a, b)), [0], 'fuzz'),
+    'ProcessCircle.abandon': call((a) => between((circle) => circle.abandon(a)), 'fuzz'),
+    'ProcessCircle.accuse': call((a, b) => between((circle) => circle.accuse(a, b)), [0], 'fuzz'),
 
     'ExpertParallel.create': call(
       async (a, b) => (await heddle.ExpertParallel.create(a, b)).dispose(),

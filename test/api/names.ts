@@ -44,7 +44,7 @@ interface Given {
   Event: heddle.Event;
   FabricConnection: worlds.FabricConnection;
   Graph: heddle.Graph;
-  Group: worlds.Group;
+  Circle: worlds.Circle;
   HostView: ReturnType<heddle.Device['allocateMapped']>['host'];
   ImmediateCounter: fabric.ImmediateCounter;
   Kernel: lang.Kernel;

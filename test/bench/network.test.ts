@@ -8,7 +8,7 @@ import { NativeView } from '../../src/device/index.js';
 import { listProviders, type ProviderName } from '../../src/fabric/index.js';
 import { section } from '../../src/lang/index.js';
 import { allocate } from '../../src/native/index.js';
-import { LocalGroup } from '../../src/world/index.js';
+import { LocalCircle } from '../../src/world/index.js';
 import { inThread } from '../../src/world/proxy/start.js';
 
 /** Which of the providers that need no NIC are here. */
@@ -31,15 +31,15 @@ const to = (rank: number, ranks: number, bytes: readonly number[]) =>
     );
 
 /** A rank without a GPU: its wire is memory of the host, its proxy a thread. */
-function place(group: LocalGroup, provider: ProviderName, wireBytes: number) {
+function place(circle: LocalCircle, provider: ProviderName, wireBytes: number) {
   const native = allocate(roomFor(wireBytes));
   const raw = new Uint8Array(native.buffer);
   const ranks: Ranks = {
-    ...{ rank: group.rank, ranks: group.ranks },
-    allGather: (bytes, what) => group.allGather(bytes, what),
-    barrier: (what) => group.barrier(what),
+    ...{ rank: circle.rank, ranks: circle.ranks },
+    allGather: (bytes, what) => circle.allGather(bytes, what),
+    barrier: (what) => circle.barrier(what),
     startProxy: (options) =>
-      inThread({ provider, devices: provider === 'shm' ? [] : ['lo'], timeoutMs: 20_000 })(group, options),
+      inThread({ provider, devices: provider === 'shm' ? [] : ['lo'], timeoutMs: 20_000 })(circle, options),
   };
   const { address, bytes, free } = native;
   return { ranks, raw, memory: { address, bytes, raw, host: new NativeView(raw), free } };
@@ -53,8 +53,8 @@ describe.skipIf(usable.length === 0)('the network alone', () => {
   it.each(cases.filter(([provider]) => usable.includes(provider)))(
     'over %s sends among %i ranks what was sent, and times it',
     async (provider, count) => {
-      const program = async (group: LocalGroup) => {
-        const { ranks, raw, memory } = place(group, provider, wireBytes);
+      const program = async (circle: LocalCircle) => {
+        const { ranks, raw, memory } = place(circle, provider, wireBytes);
         const { rank } = ranks;
         raw.fill(rank + 1, 0, 500);
         // Uneven: the second round's combine has one message, and that of no bytes.
@@ -71,9 +71,9 @@ describe.skipIf(usable.length === 0)('the network alone', () => {
         await ceiling.dispose();
         const landed = [...raw.subarray(500, wireBytes)];
         memory.free();
-        return { times, landed, mean: await meanSent(group, rounds) };
+        return { times, landed, mean: await meanSent(circle, rounds) };
       };
-      const results = await LocalGroup.run(count, program);
+      const results = await LocalCircle.run(count, program);
       for (const [rank, { times, landed, mean }] of results.entries()) {
         expect(times).toEqual(results[0]!.times); // the slowest rank's, known to all
         for (const values of times) {
@@ -95,14 +95,14 @@ describe.skipIf(usable.length === 0)('the network alone', () => {
   );
 
   it('fails with what stopped its proxy', async () => {
-    const program = async (group: LocalGroup) => {
-      const { ranks, memory } = place(group, usable.at(-1)!, 64);
-      const beyond = [{ peer: 1 - group.rank, from: 0, to: 10_000, bytes: 16 }];
+    const program = async (circle: LocalCircle) => {
+      const { ranks, memory } = place(circle, usable.at(-1)!, 64);
+      const beyond = [{ peer: 1 - circle.rank, from: 0, to: 10_000, bytes: 16 }];
       const sent = { rounds: [{ dispatch: beyond, combine: [] }], wireBytes: 64, reach: undefined };
       const ceiling = await NetworkCeiling.create(ranks, memory, sent);
       return ceiling.time('dispatch', 1, 1, 0);
     };
-    await expect(LocalGroup.run(2, program)).rejects.toThrow(/targetOffset is 10000/);
+    await expect(LocalCircle.run(2, program)).rejects.toThrow(/targetOffset is 10000/);
   });
 });
 

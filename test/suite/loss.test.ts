@@ -206,7 +206,7 @@ for (const [name, way] of Object.entries(ways)) {
         await ep.synchronize(stream);
       };
       const errors = await lose(way, dies, async ({ ep, dispatch }) => {
-        const { signal } = ep.world.group;
+        const { signal } = ep.world.circle;
         if (!signal.aborted) await new Promise((resolve) => signal.addEventListener('abort', resolve));
         dispatch();
       });

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { Exchange, type Loss } from '../../src/world/exchange.js';
 
-// Everything else about it is seen through the groups, in group.test.ts.
+// Everything else about it is seen through the circles, in circle.test.ts.
 describe('a round', () => {
   it.each([
     ['first', [20, 600_000]],

@@ -6,7 +6,7 @@ import { ArgumentError, RankLostError } from '../../src/errors/index.js';
 import { PeerLostError, type Region, TransferEngine } from '../../src/fabric/index.js';
 import { connectFabric } from '../../src/world/fabric.js';
 import { Launch } from '../../src/world/launch.js';
-import { LocalGroup } from '../../src/world/local-group.js';
+import { LocalCircle } from '../../src/world/local-circle.js';
 import { transpiled } from '../tree.js';
 
 const program = transpiled('test/world/programs/fabric.ts');
@@ -56,31 +56,31 @@ describe('connectFabric', () => {
     TransferEngine.open({ provider: 'tcp;ofi_rxm', devices: ['lo'], timeoutMs });
 
   it('names the ranks behind what the engine reports, and leaves other errors as they are', async () => {
-    await LocalGroup.run(2, async (group) => {
+    await LocalCircle.run(2, async (circle) => {
       const engine = await open();
-      const fabric = await connectFabric(group, engine);
-      const lost = new PeerLostError([`rank ${1 - group.rank}`], 'write of 8 bytes', 'no answer');
+      const fabric = await connectFabric(circle, engine);
+      const lost = new PeerLostError([`rank ${1 - circle.rank}`], 'write of 8 bytes', 'no answer');
       expect(fabric.toRankLost(lost)).toBeInstanceOf(RankLostError);
       expect(fabric.toRankLost(lost)).toMatchObject({
-        ranks: [1 - group.rank],
+        ranks: [1 - circle.rank],
         operation: 'write of 8 bytes',
       });
       const strange = new PeerLostError(['a stranger'], 'write', 'no answer');
       expect(fabric.toRankLost(strange)).toBe(strange);
       expect(fabric.toRankLost(undefined)).toBeUndefined();
-      await group.barrier();
+      await circle.barrier();
       fabric.close();
       await engine.close();
     });
   });
 
   it('tells what is under way to a rank that was lost', async () => {
-    await LocalGroup.run(2, async (group) => {
+    await LocalCircle.run(2, async (circle) => {
       const engine = await open(600_000);
-      const fabric = await connectFabric(group, engine);
-      await group.barrier();
-      if (group.rank === 1) {
-        group.abandon('it has had enough');
+      const fabric = await connectFabric(circle, engine);
+      await circle.barrier();
+      if (circle.rank === 1) {
+        circle.abandon('it has had enough');
       } else {
         const wait = engine.immediate(1).wait(1, { from: [fabric.peers[1]!] });
         await expect(wait).rejects.toThrow(/peer rank 1 was lost during wait/);
@@ -93,11 +93,11 @@ describe('connectFabric', () => {
 
   it('knows only the ranks that it is to reach', async () => {
     const reach = [[1], [0], []];
-    const known = await LocalGroup.run(3, async (group) => {
+    const known = await LocalCircle.run(3, async (circle) => {
       const engine = await open();
-      const fabric = await connectFabric(group, engine, reach[group.rank]);
+      const fabric = await connectFabric(circle, engine, reach[circle.rank]);
       const { remotes } = await fabric.share(engine.allocate(64));
-      await group.barrier();
+      await circle.barrier();
       fabric.close();
       await engine.close();
       return remotes.flatMap((remote, rank) => (remote === undefined ? [] : [rank]));
@@ -105,10 +105,10 @@ describe('connectFabric', () => {
     expect(known).toEqual(reach);
   });
 
-  it('has nobody to write to in a group of one, and shares regions only', async () => {
-    await LocalGroup.run(1, async (group) => {
+  it('has nobody to write to in a circle of one, and shares regions only', async () => {
+    await LocalCircle.run(1, async (circle) => {
       const engine = await open();
-      const fabric = await connectFabric(group, engine);
+      const fabric = await connectFabric(circle, engine);
       expect(await fabric.share(engine.allocate(64))).toEqual({ remotes: [undefined], others: null });
       await expect(fabric.share(new Uint8Array(8) as unknown as Region)).rejects.toThrow(ArgumentError);
       await engine.close();

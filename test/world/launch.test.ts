@@ -8,8 +8,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { register } from '../../src/cli/run.js';
 import { ArgumentError, UnavailableError } from '../../src/errors/index.js';
 import { Launch, type LaunchOptions, loaderArguments } from '../../src/world/launch.js';
-import { transpiled } from '../tree.js';
-import { freePort } from './groups.js';
+import { transpiled, transpiledUrl } from '../tree.js';
+import { freePort } from './circles.js';
 
 const fixture = (name: string) => transpiled(`test/world/programs/${name}.ts`);
 const FALL = fixture('fall');
@@ -347,9 +347,7 @@ describe('a rank that falls', () => {
 describe('heddle run', () => {
   const CLI = fixture('cli');
   const heddle = (...args: string[]) => {
-    // As on a machine without GPUs.
-    const env = { ...process.env, CUDA_VISIBLE_DEVICES: '' };
-    const child: ChildProcess = spawn(process.execPath, [CLI, 'run', ...args], { env });
+    const child: ChildProcess = spawn(process.execPath, [CLI, 'run', ...args]);
     const [stdout, stderr] = [new Lines(), new Lines()];
     child.stdout!.pipe(stdout);
     child.stderr!.pipe(stderr);
@@ -379,20 +377,28 @@ describe('heddle run', () => {
     expect(stderr.lines.join('\n')).toContain('heddle run: rank 1 ended with exit code 3');
   });
 
-  it('says last how to simulate the GPUs that a program lacks', async () => {
-    const file = program("throw new Error('it needs a GPU')");
-    const { stderr, ended } = heddle('-n', '2', '--nodes', '2', file);
-    expect(await ended).toBe(1);
-    expect(stderr.lines.at(-1)).toContain(`simulate them: heddle run -n 2 --nodes 2 --device sim ${file}`);
+  const LACKING = `
+    import { UnavailableError } from '${transpiledUrl('src/errors/index.ts')}';
+    import { ProcessCircle } from '${transpiledUrl('src/world/index.ts')}';
+    await ProcessCircle.join();
+    throw new UnavailableError('no such library', 'Install it');`;
+
+  it('says once what all ranks lack, without a stack', async () => {
+    const { stderr, ended } = heddle('-n', '2', program(LACKING));
+    expect(await ended).toBe(2);
+    expect(stderr.lines).toEqual([
+      expect.stringMatching(/^heddle run: rank [01]: no such library\. Install it \(HEDDLE_UNAVAILABLE\)/),
+    ]);
   });
 
-  it.each([
-    ['that wants none', [], 'process.exit(0)'],
-    ['with simulated ones', ['--device', 'sim'], "throw new Error('wrong')"],
-  ])('says nothing of GPUs after a program %s', async (_, args, text) => {
-    const { stderr, ended } = heddle('-n', '2', ...args, program(text));
-    await ended;
-    expect(stderr.lines.join('\n')).not.toContain('GPU');
+  it('leaves that to the program, or to DEBUG', async () => {
+    const answered = `process.on('uncaughtException', ({ message }) => { console.log('mine:', message); process.exit(4); });`;
+    const own = heddle('-n', '1', program(`${answered} ${LACKING}`));
+    expect(await own.ended).toBe(4);
+    expect(own.stdout.lines).toEqual(['[rank 0] mine: no such library. Install it']);
+    const debugged = heddle('-n', '1', program(`process.env.DEBUG = '1'; ${LACKING}`));
+    expect(await debugged.ended).toBe(1);
+    expect(debugged.stderr.lines.join('\n')).toMatch(/UnavailableError: no such library[\s\S]*program\.mjs/);
   });
 
   it('passes Ctrl-C on, and forwards lines as they are with --no-prefix', async () => {

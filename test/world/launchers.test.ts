@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process';
 import { text } from 'node:stream/consumers';
 import { expect, it } from 'vitest';
 import { transpiled } from '../tree.js';
-import { freePort } from './groups.js';
+import { freePort } from './circles.js';
 
 const program = transpiled('test/world/programs/place.ts');
 

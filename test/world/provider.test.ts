@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest';
 import { type ProviderName, usableProviders } from '../../src/fabric/index.js';
-import { LocalGroup } from '../../src/world/local-group.js';
+import { LocalCircle } from '../../src/world/local-circle.js';
 import { agreeOnProvider, offerHere, type ProviderOffer } from '../../src/world/proxy/provider.js';
 
 const agree = (...offers: readonly ProviderOffer[]): Promise<ProviderName[]> =>
-  LocalGroup.run(offers.length, (group) => agreeOnProvider(group, offers[group.rank]!));
+  LocalCircle.run(offers.length, (circle) => agreeOnProvider(circle, offers[circle.rank]!));
 
 const on = (machine: string, ...providers: readonly ProviderName[]): ProviderOffer => ({
   machine,

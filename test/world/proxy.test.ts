@@ -2,11 +2,11 @@ import { describe, expect, it } from 'vitest';
 import { type MappedMemory, NativeView } from '../../src/device/index.js';
 import { RankLostError } from '../../src/errors/index.js';
 import { allocate } from '../../src/native/index.js';
-import { type FabricOptions, type Group, type RunningProxy, World } from '../../src/world/index.js';
-import { LocalGroup } from '../../src/world/local-group.js';
+import { type Circle, type FabricOptions, type RunningProxy, World } from '../../src/world/index.js';
+import { LocalCircle } from '../../src/world/local-circle.js';
 import { inThread } from '../../src/world/proxy/start.js';
 import { transpiledUrl } from '../tree.js';
-import { freePort } from './groups.js';
+import { freePort } from './circles.js';
 import { exchange } from './programs/exchange.js';
 import { type RelayData, words } from './programs/relay.js';
 
@@ -34,7 +34,7 @@ async function until(condition: () => boolean): Promise<void> {
 function run<T>(
   data: (rank: number) => RelayData,
   program: (rank: {
-    group: Group;
+    circle: Circle;
     memory: MappedMemory;
     proxy: RunningProxy;
     /** Sends 16 bytes of a value, as a kernel would, and awaits those that come. */
@@ -42,23 +42,23 @@ function run<T>(
   }) => Promise<T>,
   options = fabric,
 ): Promise<T[]> {
-  return LocalGroup.run(2, async (group) => {
+  return LocalCircle.run(2, async (circle) => {
     const memory = mapped();
     const { host } = memory;
-    const proxy = await inThread(options)(group, {
-      ...{ module, name: 'relay', data: data(group.rank), memory },
+    const proxy = await inThread(options)(circle, {
+      ...{ module, name: 'relay', data: data(circle.rank), memory },
     });
     const swap = async (epoch: number) => {
-      host.write(words.outgoing, new Uint8Array(16).fill(10 * epoch + group.rank));
+      host.write(words.outgoing, new Uint8Array(16).fill(10 * epoch + circle.rank));
       host.store(words.sent, epoch);
       // A peer may be ahead by one.
-      await until(() => host.load(words.came) >= epoch || group.signal.aborted);
+      await until(() => host.load(words.came) >= epoch || circle.signal.aborted);
       const bytes = new Uint8Array(16);
       host.read(words.incoming, bytes);
       return new Set(bytes);
     };
     try {
-      return await program({ group, memory, proxy, swap });
+      return await program({ circle, memory, proxy, swap });
     } finally {
       await proxy.stop();
       memory.free();
@@ -76,11 +76,11 @@ describe('a proxy in a thread', () => {
       const rounds = 20;
       const results = await run(
         healthy,
-        async ({ group, proxy, swap }) => {
+        async ({ circle, proxy, swap }) => {
           const seen: number[][] = [];
           for (let epoch = 1; epoch <= rounds; epoch++) {
             seen.push([...(await swap(epoch))]);
-            await group.barrier();
+            await circle.barrier();
           }
           expect(proxy.error).toBeNull();
           return seen;
@@ -96,10 +96,10 @@ describe('a proxy in a thread', () => {
   it('that throws makes its rank lost to the others, with the reason', async () => {
     const [survivor, fallen] = await run(
       (rank) => (rank === 1 ? { throwsAt: 2 } : {}),
-      async ({ group, proxy, swap }) => {
+      async ({ circle, proxy, swap }) => {
         await swap(1);
         await swap(2);
-        const loss: unknown = await group.barrier('next').catch((error: unknown) => error);
+        const loss: unknown = await circle.barrier('next').catch((error: unknown) => error);
         return { loss, own: proxy.error?.message };
       },
     );
@@ -111,9 +111,9 @@ describe('a proxy in a thread', () => {
   it('whose thread dies makes its rank lost, too', async () => {
     const [survivor, fallen] = await run(
       (rank) => (rank === 1 ? { endsAt: 1 } : {}),
-      async ({ group, proxy, swap }) => {
+      async ({ circle, proxy, swap }) => {
         await swap(1);
-        const loss: unknown = await group.barrier('next').catch((error: unknown) => error);
+        const loss: unknown = await circle.barrier('next').catch((error: unknown) => error);
         return { loss, own: proxy.error?.message };
       },
     );
@@ -122,14 +122,14 @@ describe('a proxy in a thread', () => {
     expect(fallen!.own).toBe(why);
   });
 
-  it('that sends to a rank that the group has lost ends with that loss, and its own rank is not lost', async () => {
-    const [survivor] = await run(healthy, async ({ group, memory, proxy, swap }) => {
+  it('that sends to a rank that the circle has lost ends with that loss, and its own rank is not lost', async () => {
+    const [survivor] = await run(healthy, async ({ circle, memory, proxy, swap }) => {
       await swap(1);
-      await group.barrier();
-      if (group.rank === 1) group.abandon('it has had enough');
-      const loss: unknown = await group.barrier('next').catch((error: unknown) => error);
+      await circle.barrier();
+      if (circle.rank === 1) circle.abandon('it has had enough');
+      const loss: unknown = await circle.barrier('next').catch((error: unknown) => error);
       expect(loss).toMatchObject({ ranks: [1] });
-      if (group.rank === 1) return null;
+      if (circle.rank === 1) return null;
       for (let epoch = 2; proxy.error === null; epoch++) {
         memory.host.store(words.sent, epoch);
         await new Promise(setImmediate);
@@ -141,9 +141,9 @@ describe('a proxy in a thread', () => {
   });
 
   it('that does not exist is refused on every rank, by name', async () => {
-    const errors = await LocalGroup.run(2, async (group) => {
-      const name = group.rank === 1 ? 'relais' : 'relay';
-      return inThread(fabric)(group, { module, name, memory: mapped() }).catch((error: Error) => error);
+    const errors = await LocalCircle.run(2, async (circle) => {
+      const name = circle.rank === 1 ? 'relais' : 'relay';
+      return inThread(fabric)(circle, { module, name, memory: mapped() }).catch((error: Error) => error);
     });
     expect((errors[1] as Error).message).toMatch(/relay\.js exports no relais/);
     expect((errors[0] as Error).message).toMatch(/rank 1 did not answer/);

@@ -5,10 +5,10 @@ import { ArgumentError, RankLostError, RendezvousError } from '../../src/errors/
 import { Channel } from '../../src/world/channel.js';
 import { encodeFrame, FrameReader } from '../../src/world/frame.js';
 import { type Message, PROTOCOL_VERSION, parseMessage } from '../../src/world/messages.js';
-import { type JoinOptions, ProcessGroup } from '../../src/world/process-group.js';
+import { type JoinOptions, ProcessCircle } from '../../src/world/process-circle.js';
 import { newNonce, prove } from '../../src/world/proof.js';
 import { Rendezvous, type RendezvousOptions } from '../../src/world/rendezvous.js';
-import { freePort, joinAll } from './groups.js';
+import { freePort, joinAll } from './circles.js';
 
 const SECRET = 'a secret of these tests';
 
@@ -24,7 +24,7 @@ async function host(options: Partial<RendezvousOptions> = {}) {
 }
 
 async function join(rendezvous: Rendezvous, rank: number, options: JoinOptions = {}) {
-  const group = await ProcessGroup.join({
+  const circle = await ProcessCircle.join({
     rank,
     ranks: 2,
     address: `127.0.0.1:${rendezvous.address.port}`,
@@ -33,8 +33,8 @@ async function join(rendezvous: Rendezvous, rank: number, options: JoinOptions =
     hosted: true,
     ...options,
   });
-  ends.push(() => group.dispose());
-  return group;
+  ends.push(() => circle.dispose());
+  return circle;
 }
 
 const both = (rendezvous: Rendezvous) => Promise.all([join(rendezvous, 0), join(rendezvous, 1)]);
@@ -106,11 +106,11 @@ describe('joining', () => {
   it('waits for a rendezvous that opens later', async () => {
     const port = await freePort();
     const options = { ranks: 2, address: `127.0.0.1:${port}`, world: 'w' };
-    const early = ProcessGroup.join({ ...options, rank: 1 });
+    const early = ProcessCircle.join({ ...options, rank: 1 });
     const refused = connect(port, '127.0.0.1').on('error', () => {});
     await new Promise((resolve) => refused.on('close', resolve)); // by now rank 1 has been refused as well
-    const groups = await Promise.all([early, ProcessGroup.join({ ...options, rank: 0 })]);
-    await Promise.all(groups.map((group) => group.dispose()));
+    const circles = await Promise.all([early, ProcessCircle.join({ ...options, rank: 0 })]);
+    await Promise.all(circles.map((circle) => circle.dispose()));
   });
 
   it('names the ranks that never came', async () => {
@@ -126,7 +126,7 @@ describe('joining', () => {
 
   it('says where it looked when there is no rendezvous', async () => {
     const port = await freePort();
-    const lonely = ProcessGroup.join({ rank: 1, ranks: 2, address: `127.0.0.1:${port}`, timeoutMs: 100 });
+    const lonely = ProcessCircle.join({ rank: 1, ranks: 2, address: `127.0.0.1:${port}`, timeoutMs: 100 });
     await expect(lonely).rejects.toThrow(
       new RegExp(
         `rank 1 found no rendezvous at 127.0.0.1:${port} within 100 ms: .*ECONNREFUSED.*is rank 0 running`,
@@ -148,7 +148,7 @@ describe('joining', () => {
       await once(server, 'listening');
       ends.push(() => server.close());
       const { port } = server.address() as { port: number };
-      const lonely = ProcessGroup.join({ rank: 1, ranks: 2, address: `127.0.0.1:${port}`, timeoutMs: 150 });
+      const lonely = ProcessCircle.join({ rank: 1, ranks: 2, address: `127.0.0.1:${port}`, timeoutMs: 150 });
       await expect(lonely).rejects.toThrow(complaint);
     }
   });
@@ -156,7 +156,7 @@ describe('joining', () => {
   it('tells rank 0 that its port is taken', async () => {
     const stale = await host();
     const { port } = stale.address;
-    const late = ProcessGroup.join({ rank: 0, ranks: 2, address: `127.0.0.1:${port}` });
+    const late = ProcessCircle.join({ rank: 0, ranks: 2, address: `127.0.0.1:${port}` });
     await expect(late).rejects.toThrow(/something listens there already, perhaps an earlier start/);
   });
 });
@@ -219,7 +219,7 @@ describe('refusals', () => {
     await once(future, 'listening');
     ends.push(() => future.close());
     const { port } = future.address() as { port: number };
-    const joining = ProcessGroup.join({ rank: 1, ranks: 2, address: `127.0.0.1:${port}` });
+    const joining = ProcessCircle.join({ rank: 1, ranks: 2, address: `127.0.0.1:${port}` });
     await expect(joining).rejects.toThrow(
       `it speaks protocol version ${PROTOCOL_VERSION + 1}, this rank ${PROTOCOL_VERSION}`,
     );
@@ -230,7 +230,7 @@ describe('the secret', () => {
   it('is required beyond loopback, of the host and of the joiner', async () => {
     const address = { host: '0.0.0.0', port: 0 };
     await expect(host({ address, secret: undefined })).rejects.toMatchObject({ argument: 'HEDDLE_SECRET' });
-    const joining = ProcessGroup.join({ rank: 1, ranks: 2, address: 'node7:29000' });
+    const joining = ProcessCircle.join({ rank: 1, ranks: 2, address: 'node7:29000' });
     await expect(joining).rejects.toMatchObject({ argument: 'HEDDLE_SECRET' });
   });
 
@@ -284,7 +284,7 @@ describe('the secret', () => {
     await once(impostor, 'listening');
     ends.push(() => impostor.close());
     const { port } = impostor.address() as { port: number };
-    const joining = ProcessGroup.join({
+    const joining = ProcessCircle.join({
       rank: 1,
       ranks: 2,
       address: `127.0.0.1:${port}`,
@@ -416,15 +416,15 @@ describe('a world whose id is long', () => {
   it('is joined by those who say the same, to the last character', async () => {
     const port = await freePort();
     const options = { ranks: 2, address: `127.0.0.1:${port}`, world: long };
-    const groups = await Promise.all([0, 1].map((rank) => ProcessGroup.join({ ...options, rank })));
-    await Promise.all(groups.map((group) => group.dispose()));
+    const circles = await Promise.all([0, 1].map((rank) => ProcessCircle.join({ ...options, rank })));
+    await Promise.all(circles.map((circle) => circle.dispose()));
   });
 
   it('is not joined by those who say another', async () => {
     const port = await freePort();
     const options = { ranks: 2, address: `127.0.0.1:${port}`, timeoutMs: 2_000 };
-    const first = ProcessGroup.join({ ...options, rank: 0, world: `${long}a` });
-    const other = ProcessGroup.join({ ...options, rank: 1, world: `${long}b` });
+    const first = ProcessCircle.join({ ...options, rank: 0, world: `${long}a` });
+    const other = ProcessCircle.join({ ...options, rank: 1, world: `${long}b` });
     await expect(other).rejects.toThrow(/it serves world "job x+… sha256:[0-9a-f]{64}", not "job x/);
     await expect(first).rejects.toThrow(RankLostError);
   });
@@ -445,17 +445,17 @@ describe('joining refuses', () => {
     'an environment that is none': ['environment', { environment: 5 }],
   };
   it.each(Object.entries(cases))('%s', async (_, [argument, options]) => {
-    const joining = ProcessGroup.join(options as JoinOptions);
+    const joining = ProcessCircle.join(options as JoinOptions);
     await expect(joining).rejects.toThrow(ArgumentError);
     await expect(joining).rejects.toMatchObject({ argument });
   });
 });
 
 describe('a member', () => {
-  /** Rank 0 is a group, rank 1 is driven by hand; both have joined. */
+  /** Rank 0 is a circle, rank 1 is driven by hand; both have joined. */
   async function pair() {
     const rendezvous = await host();
-    const [group, raw] = await Promise.all([
+    const [circle, raw] = await Promise.all([
       join(rendezvous, 0),
       Raw.to(rendezvous).then(async (raw) => {
         await raw.join(1);
@@ -464,7 +464,7 @@ describe('a member', () => {
         return raw;
       }),
     ]);
-    return { group, raw };
+    return { circle, raw };
   }
 
   const causeOf = async (promise: Promise<unknown>) => {
@@ -478,15 +478,15 @@ describe('a member', () => {
   };
 
   it('whose connection closes without a good-bye is lost at once', async () => {
-    const { group, raw } = await pair();
-    const pending = causeOf(group.barrier('dispatch'));
+    const { circle, raw } = await pair();
+    const pending = causeOf(circle.barrier('dispatch'));
     raw.socket.end();
     expect(await pending).toBe('its connection closed');
   });
 
   it('whose connection breaks is lost at once', async () => {
-    const { group, raw } = await pair();
-    const pending = causeOf(group.barrier('dispatch'));
+    const { circle, raw } = await pair();
+    const pending = causeOf(circle.barrier('dispatch'));
     raw.socket.resetAndDestroy();
     expect(await pending).toContain('its connection broke');
   });
@@ -497,8 +497,8 @@ describe('a member', () => {
     ['what only the host sends', (raw) => raw.send({ type: 'lost', ranks: [0], operation: 'x', why: 'y' })],
     ['join once more', (raw) => void raw.join(0)],
   ])('that sends %s is lost at once', async (_, misbehave) => {
-    const { group, raw } = await pair();
-    const pending = causeOf(group.barrier('dispatch'));
+    const { circle, raw } = await pair();
+    const pending = causeOf(circle.barrier('dispatch'));
     misbehave(raw);
     expect(await pending).toMatch(/it (does not speak Heddle's protocol|sent (lost|join), which)/);
     await raw.closed;
@@ -521,14 +521,14 @@ describe('a member', () => {
     const raw = await Raw.to(rendezvous);
     await raw.join(1, { lossTimeoutMs: 100 });
     raw.send({ type: 'arrive', id: 0, kind: 'barrier', operation: 'join', timeoutMs: 1000 });
-    const group = await joining;
+    const circle = await joining;
     // A ping comes four times in a loss timeout; after twelve, silence would have been noticed long ago.
     for (let pings = 1; pings <= 12; pings++) {
       await raw.nth('ping', pings);
       raw.send({ type: 'pong' });
     }
     raw.send({ type: 'arrive', id: 1, kind: 'barrier', operation: 'late', timeoutMs: 1000 });
-    await group.barrier('late');
+    await circle.barrier('late');
   });
 
   it('is not blamed for a time in which this very process stood still', async () => {
@@ -543,16 +543,16 @@ describe('a member', () => {
 
 describe('the host', () => {
   it('that ends in good order takes the world with it', async () => {
-    const { groups, rendezvous } = await joinAll(2);
-    const pending = groups[0]!.barrier('dispatch');
-    const heard = new Promise((resolve) => groups[1]!.onRankLost(resolve));
+    const { circles, rendezvous } = await joinAll(2);
+    const pending = circles[0]!.barrier('dispatch');
+    const heard = new Promise((resolve) => circles[1]!.onRankLost(resolve));
     const closing = rendezvous.close();
     await expect(pending).rejects.toThrow(/the launcher, which hosts the rendezvous at .* is gone/);
     expect(await heard).toBeInstanceOf(RendezvousError);
-    expect(groups[1]!.signal.reason).toBe(await heard);
-    await expect(groups[1]!.barrier()).rejects.toBeInstanceOf(RendezvousError);
+    expect(circles[1]!.signal.reason).toBe(await heard);
+    await expect(circles[1]!.barrier()).rejects.toBeInstanceOf(RendezvousError);
     await closing;
-    await Promise.all(groups.map((group) => group.dispose()));
+    await Promise.all(circles.map((circle) => circle.dispose()));
   });
 
   /** Welcomes one joiner properly; what it does afterwards is up to the test. */
@@ -576,7 +576,7 @@ describe('the host', () => {
 
   it('that is rank 0 and falls silent is lost as rank 0', async () => {
     const options = await fakeHost(() => {});
-    const joining = ProcessGroup.join({ ...options, lossTimeoutMs: 100 });
+    const joining = ProcessCircle.join({ ...options, lossTimeoutMs: 100 });
     await expect(joining).rejects.toMatchObject({
       ranks: [0],
       operation: 'join',
@@ -586,7 +586,7 @@ describe('the host', () => {
 
   it('that is the launcher and is killed is no rank, but the world is over all the same', async () => {
     const options = await fakeHost((raw) => raw.socket.resetAndDestroy());
-    const joining = ProcessGroup.join({ ...options, hosted: true });
+    const joining = ProcessCircle.join({ ...options, hosted: true });
     await expect(joining).rejects.toBeInstanceOf(RendezvousError);
     await expect(joining).rejects.toThrow(/the launcher, which hosts the rendezvous at .* is gone/);
   });
@@ -597,26 +597,26 @@ describe('the host', () => {
     ['more than all ranks can bring', (raw) => raw.send({ type: 'ping' }, new Uint8Array(3 << 20))],
   ])('that sends %s is lost', async (_, misbehave) => {
     const options = await fakeHost(misbehave);
-    await expect(ProcessGroup.join(options)).rejects.toMatchObject({ ranks: [0], operation: 'join' });
+    await expect(ProcessCircle.join(options)).rejects.toMatchObject({ ranks: [0], operation: 'join' });
   });
 });
 
 describe('many ranks', () => {
   it('64 ranks join, meet and gather', async () => {
-    const { groups, rendezvous } = await joinAll(64);
+    const { circles, rendezvous } = await joinAll(64);
     const gathered = await Promise.all(
-      groups.map((group) => group.allGather(Uint8Array.of(group.rank), 'handles')),
+      circles.map((circle) => circle.allGather(Uint8Array.of(circle.rank), 'handles')),
     );
     const expected = Array.from({ length: 64 }, (_, rank) => rank);
     for (const parts of gathered) expect(parts.map((part) => part[0])).toEqual(expected);
-    await Promise.all(groups.map((group) => group.dispose()));
+    await Promise.all(circles.map((circle) => circle.dispose()));
     await rendezvous.close();
   });
 
   it('128 ranks join and meet', async () => {
-    const { groups, rendezvous } = await joinAll(128);
-    await Promise.all(groups.map((group) => group.barrier()));
-    await Promise.all(groups.map((group) => group.dispose()));
+    const { circles, rendezvous } = await joinAll(128);
+    await Promise.all(circles.map((circle) => circle.barrier()));
+    await Promise.all(circles.map((circle) => circle.dispose()));
     await rendezvous.close();
   });
 });

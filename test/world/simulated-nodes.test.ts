@@ -7,7 +7,7 @@ import { pass } from '../../examples/ring.js';
 import { ArgumentError, RankLostError } from '../../src/errors/index.js';
 import { type JoinWorldOptions, Launch, World } from '../../src/world/index.js';
 import { transpiled } from '../tree.js';
-import { freePort } from './groups.js';
+import { freePort } from './circles.js';
 
 /** Joins as `processes` would that are `ranksHere` ranks each; what their programs returned, or why they failed. */
 async function join<T>(

@@ -4,15 +4,15 @@ import { ArgumentError } from '../../src/errors/index.js';
 import { ExpertParallel, row } from '../../src/moe/index.js';
 import { SimMachine } from '../../src/sim/index.js';
 import { type Topology, World } from '../../src/world/index.js';
-import { LocalGroup } from '../../src/world/local-group.js';
+import { LocalCircle } from '../../src/world/local-circle.js';
 import { findTopology } from '../../src/world/nodes.js';
 import { nodesByReach, topologyOf } from '../../src/world/topology.js';
 
 /** Topologies of ranks whose GPUs belong to the machines `of`; `named` says what they know by themselves. */
 function found(of: readonly number[], named: readonly (string | undefined)[] = []): Promise<Topology[]> {
   const machines = [...new Set(of)].map(() => SimMachine.create({ ranks: of.length }));
-  return LocalGroup.run(of.length, (group) =>
-    findTopology(group, machines[of[group.rank]!]!.device(group.rank), named[group.rank]),
+  return LocalCircle.run(of.length, (circle) =>
+    findTopology(circle, machines[of[circle.rank]!]!.device(circle.rank), named[circle.rank]),
   );
 }
 
@@ -60,13 +60,13 @@ describe('nodes', () => {
 
   it('include a rank without windows as a node of its own, which says why', async () => {
     const machine = SimMachine.create({ ranks: 2 });
-    const [first] = await LocalGroup.run(2, (group) => {
-      const device = machine.device(group.rank);
-      if (group.rank === 1)
+    const [first] = await LocalCircle.run(2, (circle) => {
+      const device = machine.device(circle.rank);
+      if (circle.rank === 1)
         device.allocateWindow = () => {
           throw new Error('no windows today');
         };
-      return findTopology(group, device, undefined);
+      return findTopology(circle, device, undefined);
     });
     expect(first).toMatchObject({ nodes: 2, localRanks: 1, apart: 'no windows today' });
   });

@@ -6,7 +6,7 @@ import { NativeView } from '../../device/index.js';
 import { HeddleError } from '../../errors/index.js';
 import { hybridProxyModule, type ProxyData } from '../../kernels/index.js';
 import { allocate } from '../../native/index.js';
-import { type FabricOptions, LocalGroup, proxyInThread } from '../../world/index.js';
+import { type FabricOptions, LocalCircle, proxyInThread } from '../../world/index.js';
 import { quantile } from '../statistics.js';
 
 /** One token's message, behind a word for each flag: a header of four words, then one row. */
@@ -46,16 +46,16 @@ export async function flagToFlag(
       if (n > warmups) samples.push((performance.now() - begun) * 500);
     }
   };
-  await LocalGroup.run(2, async (group) => {
-    const { rank } = group;
+  await LocalCircle.run(2, async (circle) => {
+    const { rank } = circle;
     const { address } = memories[rank]!;
     const raw = new Uint8Array(memories[rank]!.buffer);
     const memory = { address, bytes: raw.length, raw, host: views[rank]!, free: () => {} };
     const data = dataOf(rank, bytes - header);
-    const proxy = await proxyInThread(fabric)(group, { ...hybridProxyModule, data, memory });
-    await group.barrier('both are there');
+    const proxy = await proxyInThread(fabric)(circle, { ...hybridProxyModule, data, memory });
+    await circle.barrier('both are there');
     if (rank === 0) measure();
-    await group.barrier('all is measured');
+    await circle.barrier('all is measured');
     await proxy.stop();
   });
   for (const memory of memories) memory.free();

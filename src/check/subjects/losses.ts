@@ -6,11 +6,12 @@
 import { HeddleError, RankLostError } from '../../errors/index.js';
 import type { OneSidedTuning, Operation, Tuning } from '../../kernels/index.js';
 import type { Shape } from '../../layer/index.js';
-import { type Combining, ExpertParallel, type ExpertParallelOptions, emptyTensor } from '../../moe/index.js';
+import type { Combining, ExpertParallelOptions } from '../../moe/index.js';
 import type { SimMachine } from '../../sim/index.js';
-import { ExampleExperts, layerOf, makeSources, shapeOfRounds } from '../../testing/index.js';
+import { shapeOfRounds } from '../../testing/index.js';
 import { World } from '../../world/index.js';
 import { type CheckConfiguration, WrongResult } from '../subject.js';
+import { oneRound } from './one-round.js';
 
 const victim = 1;
 const layer = { experts: 3, topK: 3, maxTokens: 4, hidden: 16, dtype: 'bf16' } as const;
@@ -101,12 +102,7 @@ async function survive(
   { afterSend = false, ...how }: Omit<How, 'nodes' | 'ranks'>,
   operation: Operation,
 ): Promise<unknown> {
-  const { tokens, topkIds, topkWeights, payloads } = makeSources(shape, shape.maxTokens, 1)[world.rank]!;
-  const ep = await ExpertParallel.create(world, layerOf(shape, how));
-  const stream = world.device.createStream();
-  const experts = await ExampleExperts.create(world, ep, stream, { blocks: 2, threads: 32 });
-  const out = emptyTensor(world.device, shape.output.dtype, [tokens, shape.output.hidden], 'out');
-  const inputs = { topkIds, topkWeights: topkWeights!, payloads };
+  const { ep, stream, experts, out, inputs } = await oneRound(world, shape, how, 2);
   let sent: Combining | null = null;
   if (operation === 'combine') {
     const received = ep.dispatch(inputs, stream);

@@ -6,7 +6,7 @@ import type { OneSidedTuning } from '../../kernels/index.js';
 import type { CheckConfiguration, CheckSubject } from '../subject.js';
 import { givenRows } from './given-rows.js';
 import { loss } from './losses.js';
-import { type Carrier, common, configurationsOf, type Rounds } from './rounds.js';
+import { type Carrier, common, commonSplit, configurationsOf, each, type Rounds } from './rounds.js';
 
 /** Rounds, and which way they go. */
 interface OneSided extends Rounds {
@@ -55,8 +55,9 @@ const pulled: Readonly<Record<string, Partial<OneSided>>> = {
 };
 
 /** Dispatch sends rows in bulk. */
-const inBulk: Readonly<Record<string, Partial<OneSided>>> = Object.fromEntries(
-  Object.entries<Partial<OneSided>>({
+const inBulk = each<Partial<OneSided>>(
+  { send: 'bulk' },
+  {
     bulk: { counts: true },
     'bulk, one token': { maxTokens: 1, experts: 2, topK: 1, blocks: 1, tokens: [[1, 1]], tiny: true },
     // One warp, so one stage: every row must wait for it.
@@ -86,7 +87,7 @@ const inBulk: Readonly<Record<string, Partial<OneSided>>> = Object.fromEntries(
     'bulk, routes to nobody, ids out of range': { topK: 3, routes: { holes: 0.5 }, stray: true },
     'bulk, a graph, replayed': { graph: true },
     'bulk, one resident block': { residentBlocks: 1, maxTokens: 3 },
-  }).map(([name, differences]) => [name, { send: 'bulk', ...differences }]),
+  },
 );
 
 /** Five rounds, so that each of two in flight is used again, and again. */
@@ -120,8 +121,9 @@ const copied: Readonly<Record<string, Partial<OneSided>>> = {
 };
 
 /** Combine applies the weights. */
-const weighed: Readonly<Record<string, Partial<OneSided>>> = Object.fromEntries(
-  Object.entries<Partial<OneSided>>({
+const weighed = each<Partial<OneSided>>(
+  { weighting: 'combine' },
+  {
     'combine weighs': { topK: 3, experts: 5, counts: true },
     'combine weighs, one token': {
       maxTokens: 1,
@@ -143,12 +145,13 @@ const weighed: Readonly<Record<string, Partial<OneSided>>> = Object.fromEntries(
     'combine weighs, two warps': { maxTokens: 1, hidden: 560, parts: 2, threads: 64, tokens: [[1, 1]] },
     'combine weighs, top 12': { topK: 12, experts: 24, maxTokens: 1, dtype: 'f32', hidden: 4 },
     'combine weighs, a graph': { graph: true },
-  }).map(([name, differences]) => [name, { weighting: 'combine', ...differences }]),
+  },
 );
 
 /** Rows travel as e4m3. */
-const narrow: Readonly<Record<string, Partial<OneSided>>> = Object.fromEntries(
-  Object.entries<Partial<OneSided>>({
+const narrow = each<Partial<OneSided>>(
+  { wire: 'e4m3', hidden: 16 },
+  {
     e4m3: { counts: true },
     'e4m3, one token': {
       maxTokens: 1,
@@ -197,29 +200,15 @@ const narrow: Readonly<Record<string, Partial<OneSided>>> = Object.fromEntries(
       parts: 2,
       tokens: [Array(4).fill(2), Array(4).fill(1)],
     },
-  }).map(([name, differences]) => [name, { wire: 'e4m3', hidden: 16, ...differences }]),
+  },
 );
 
 /** Phases are split. */
-const apart: Readonly<Record<string, Partial<OneSided>>> = Object.fromEntries(
-  Object.entries<Partial<OneSided>>({
-    split: {},
+const apart = each<Partial<OneSided>>(
+  { split: true },
+  {
     'split, one token': { maxTokens: 1, experts: 2, topK: 1, blocks: 1, tokens: [[1, 1]], tiny: true },
-    'split, counts, two warps': { hidden: 560, parts: 2, blocks: 3, threads: 64, counts: true },
-    'split, uneven tokens': {
-      ranks: 3,
-      experts: 7,
-      maxTokens: 3,
-      tokens: [
-        [3, 1, 2],
-        [0, 0, 0],
-        [1, 3, 0],
-        [2, 2, 3],
-      ],
-    },
     'split, nothing comes home': { ranks: 3, topK: 2, routes: { router: { kind: 'one-rank', target: 1 } } },
-    'split, a graph, replayed': { graph: true, counts: true },
-    'split, two rounds in flight': { rounds: 2, ranks: 3, tokens: uneven },
     'split, one resident block': { residentBlocks: 1, maxTokens: 3 },
     'split, two teams': { maxTokens: 5, threads: 64, teams: 2, counts: true },
     'split, bulk': { send: 'bulk', maxTokens: 4, blocks: 1, hidden: 24 },
@@ -227,7 +216,7 @@ const apart: Readonly<Record<string, Partial<OneSided>>> = Object.fromEntries(
     'split, e4m3': { wire: 'e4m3', hidden: 16, ranks: 3 },
     'split, combine weighs': { weighting: 'combine', topK: 3, experts: 5 },
     'split, counts, arrivals looked at': { counts: true, programmatic: false, inspect: true },
-  }).map(([name, differences]) => [name, { split: true, ...differences }]),
+  },
 );
 
 const small = { blocks: 2, threads: 32, parts: 1, inFlight: 4, teams: 1 };
@@ -312,7 +301,7 @@ export const oneSided: readonly CheckSubject[] = [
       'one_sided_combine_recv',
     ],
     configurations: [
-      ...configurations('push', apart),
+      ...configurations('push', { ...commonSplit, ...apart }),
       givenRows('split, nothing between anything', { ...alone('push'), split: true }),
       loss('push', 'dispatch', { split: true }),
       loss('push', 'combine', { split: true }),

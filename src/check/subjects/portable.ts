@@ -6,7 +6,7 @@ import type { TransportName } from '../../kernels/index.js';
 import type { CheckConfiguration, CheckSubject } from '../subject.js';
 import { givenRows } from './given-rows.js';
 import { lossOf } from './losses.js';
-import { type Carrier, common, configurationsOf, type Rounds } from './rounds.js';
+import { type Carrier, common, commonSplit, configurationsOf, type Rounds } from './rounds.js';
 import { stopsOf } from './stops.js';
 
 /** Routes come in chunks of 32 tokens; rows are messages of their own, which overtake each other. */
@@ -70,36 +70,13 @@ const narrow: Readonly<Record<string, Partial<Rounds>>> = {
   'e4m3, one resident block': { wire: 'e4m3', hidden: 16, residentBlocks: 1, maxTokens: 3 },
 };
 
-/** Other work lies between the halves. */
-const apart: Readonly<Record<string, Partial<Rounds>>> = split({
-  split: {},
-  'split, counts, two warps': { hidden: 560, parts: 2, blocks: 3, threads: 64, counts: true },
-  'split, uneven tokens': {
-    ranks: 3,
-    experts: 7,
-    maxTokens: 3,
-    tokens: [
-      [3, 1, 2],
-      [0, 0, 0],
-      [1, 3, 0],
-      [2, 2, 3],
-    ],
-  },
+const apart: Readonly<Record<string, Partial<Rounds>>> = {
+  ...commonSplit,
   'split, groups of 2, odd rows, two chunks': {
-    ...{ ranks: 4, replicas: 2, maxTokens: 34, hidden: 3, routes: { holes: 0.8 }, tokens: [[34, 34, 1, 1]] },
+    ...{ split: true, ranks: 4, replicas: 2, maxTokens: 34, hidden: 3, routes: { holes: 0.8 } },
+    tokens: [[34, 34, 1, 1]],
   },
-  'split, two rounds in flight': {
-    ...{ rounds: 2, ranks: 3 },
-    tokens: [
-      [2, 1, 2],
-      [1, 2, 0],
-      [0, 2, 1],
-      [2, 2, 2],
-      [1, 0, 2],
-    ],
-  },
-  'split, a graph, replayed': { graph: true, counts: true },
-});
+};
 
 /** Where the transports differ: messages of several warps, set signals and added ones, a source that is written again. */
 const overNvshmem: Readonly<Record<string, Partial<Rounds>>> = {
@@ -224,8 +201,4 @@ function configurations(
     const launch = { blocks, threads, parts };
     return { family: 'portable', transport, tuning: { dispatch: launch, combine: launch } };
   });
-}
-
-function split(all: Readonly<Record<string, Partial<Rounds>>>): Readonly<Record<string, Partial<Rounds>>> {
-  return Object.fromEntries(Object.entries(all).map(([name, of]) => [name, { split: true, ...of }]));
 }

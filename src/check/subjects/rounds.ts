@@ -157,6 +157,46 @@ export const common: Readonly<Record<string, Partial<Rounds>>> = {
   },
 };
 
+/** For every family that splits phases: other work lies between the halves. */
+export const commonSplit = each<Partial<Rounds>>(
+  { split: true },
+  {
+    split: {},
+    'split, counts, two warps': { hidden: 560, parts: 2, blocks: 3, threads: 64, counts: true },
+    'split, uneven tokens': {
+      ranks: 3,
+      experts: 7,
+      maxTokens: 3,
+      tokens: [
+        [3, 1, 2],
+        [0, 0, 0],
+        [1, 3, 0],
+        [2, 2, 3],
+      ],
+    },
+    // Five rounds, so that each of two in flight is used again, and again.
+    'split, two rounds in flight': {
+      ...{ rounds: 2, ranks: 3 },
+      tokens: [
+        [2, 1, 2],
+        [1, 2, 0],
+        [0, 2, 1],
+        [2, 2, 2],
+        [1, 0, 2],
+      ],
+    },
+    'split, a graph, replayed': { graph: true, counts: true },
+  },
+);
+
+/** What each of `all` has, beside what is its own. */
+export function each<R extends Partial<Rounds>>(
+  shared: R,
+  all: Readonly<Record<string, R>>,
+): Readonly<Record<string, R>> {
+  return Object.fromEntries(Object.entries(all).map(([name, own]) => [name, { ...shared, ...own }]));
+}
+
 /** A family, and how it is tuned. */
 export type Carrier = Pick<ExpertParallelOptions, 'family' | 'transport' | 'tuning' | 'split'>;
 

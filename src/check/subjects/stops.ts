@@ -4,11 +4,12 @@
  * all their waits together take one time limit at most.
  */
 import { RankLostError } from '../../errors/index.js';
-import { ExpertParallel, type ExpertParallelOptions, emptyTensor } from '../../moe/index.js';
+import type { ExpertParallelOptions } from '../../moe/index.js';
 import type { SimMachine } from '../../sim/index.js';
-import { ExampleExperts, layerOf, makeSources, shapeOfRounds } from '../../testing/index.js';
+import { shapeOfRounds } from '../../testing/index.js';
 import { World } from '../../world/index.js';
 import { type CheckConfiguration, WrongResult } from '../subject.js';
+import { oneRound } from './one-round.js';
 
 type How = Pick<ExpertParallelOptions, 'family' | 'transport' | 'tuning' | 'split'> & {
   readonly nodes: number;
@@ -35,7 +36,7 @@ async function stop(machine: SimMachine, how: How, step: number): Promise<void> 
   const told: unknown[] = [];
   const { ranks, nodes } = how;
   const world = World.local({ ranks, nodes, device: 'sim', sim: machine }, async (world) => {
-    const round = oneRound(world, how, () => machine.killAfter(stopped, step));
+    const round = wholeRound(world, how, () => machine.killAfter(stopped, step));
     if (stopped.includes(world.rank)) await round;
     else told.push(await round.then(String, (error: unknown) => error));
   });
@@ -51,17 +52,17 @@ async function stop(machine: SimMachine, how: How, step: number): Promise<void> 
 }
 
 /** One rank's round, and the meeting behind it. */
-async function oneRound(world: World, { nodes: _, ranks, ...how }: How, begin: () => void): Promise<string> {
+async function wholeRound(
+  world: World,
+  { nodes: _, ranks, ...how }: How,
+  begin: () => void,
+): Promise<string> {
   const shape = shapeOfRounds({ ...layer, ranks, experts: ranks });
-  const { topkIds, topkWeights, payloads } = makeSources(shape, shape.maxTokens, 1)[world.rank]!;
-  const ep = await ExpertParallel.create(world, layerOf(shape, how));
-  const stream = world.device.createStream();
-  const experts = await ExampleExperts.create(world, ep, stream, { blocks: 1, threads: 32 });
-  const out = emptyTensor(world.device, shape.output.dtype, [shape.maxTokens, shape.output.hidden], 'out');
+  const { ep, stream, experts, out, inputs } = await oneRound(world, shape, how, 1);
   await stream.synchronize();
   await world.barrier('the round begins');
   if (world.rank === 0) begin();
-  ep.dispatch({ topkIds, topkWeights: topkWeights!, payloads }, stream);
+  ep.dispatch(inputs, stream);
   // Experts of a round that has failed would read what may still land.
   await ep.synchronize(stream);
   experts.run(stream);

@@ -1,9 +1,9 @@
-/** How a proxy's thread takes part in its rank's group: by mail to the thread that the group lives in. */
+/** How a proxy's thread takes part in its rank's circle: by mail to the thread that the circle lives in. */
 import { type MessagePort, receiveMessageOnPort } from 'node:worker_threads';
 import { HeddleError, RankLostError } from '../../errors/index.js';
-import type { Group, GroupLoss } from '../group.js';
-import { messageOf } from '../member.js';
-import type { ProxyGroup } from './network.js';
+import type { Circle, CircleLoss } from '../circle.js';
+import { messageOf } from '../participant.js';
+import type { ProxyCircle } from './network.js';
 
 export type ToProxy =
   | { readonly kind: 'answer'; readonly id: number; readonly parts: readonly Uint8Array[] }
@@ -33,7 +33,7 @@ export type FromProxy =
       readonly lost: { readonly ranks: readonly number[]; readonly operation: string } | null;
     };
 
-/** The group's side. */
+/** The circle's side. */
 export interface Mailbox {
   /** Hears what is no call. */
   onTold: (message: FromProxy) => void;
@@ -42,7 +42,7 @@ export interface Mailbox {
 }
 
 /** Makes the calls that a proxy's thread asks for, and tells it of losses. */
-export function serveGroup(group: Group, port: MessagePort, mail: SharedArrayBuffer): Mailbox {
+export function serveCircle(circle: Circle, port: MessagePort, mail: SharedArrayBuffer): Mailbox {
   const count = new Int32Array(mail);
   const post = (message: ToProxy): void => {
     port.postMessage(message);
@@ -67,16 +67,16 @@ export function serveGroup(group: Group, port: MessagePort, mail: SharedArrayBuf
     },
   };
   const hear = (message: FromProxy): void => {
-    if (message.kind === 'allGather') answer(message.id, group.allGather(message.bytes, message.operation));
+    if (message.kind === 'allGather') answer(message.id, circle.allGather(message.bytes, message.operation));
     else if (message.kind === 'barrier')
       answer(
         message.id,
-        group.barrier(message.operation).then(() => []),
+        circle.barrier(message.operation).then(() => []),
       );
     else mailbox.onTold(message);
   };
   port.on('message', hear);
-  const stopListening = group.onRankLost((loss) => {
+  const stopListening = circle.onRankLost((loss) => {
     // The loss of a rendezvous that is no rank says nothing about the peers.
     if (!(loss instanceof RankLostError)) return;
     const { ranks, operation, cause } = loss;
@@ -85,15 +85,15 @@ export function serveGroup(group: Group, port: MessagePort, mail: SharedArrayBuf
   return mailbox;
 }
 
-/** The thread's side: its rank's group, as far as proxies need it. */
-export class MailedGroup implements ProxyGroup {
+/** The thread's side: its rank's circle, as far as proxies need it. */
+export class MailedCircle implements ProxyCircle {
   stopped = false;
   readonly #count: Int32Array;
   readonly #calls = new Map<
     number,
     { resolve(parts: readonly Uint8Array[]): void; reject(error: Error): void }
   >();
-  readonly #listeners = new Set<(loss: GroupLoss) => void>();
+  readonly #listeners = new Set<(loss: CircleLoss) => void>();
   #read = 0;
   #onStop = (): void => {};
 
@@ -102,7 +102,7 @@ export class MailedGroup implements ProxyGroup {
   readonly #port: MessagePort;
 
   constructor(
-    { rank, ranks }: Pick<ProxyGroup, 'rank' | 'ranks'>,
+    { rank, ranks }: Pick<ProxyCircle, 'rank' | 'ranks'>,
     port: MessagePort,
     mail: SharedArrayBuffer,
   ) {
@@ -122,7 +122,7 @@ export class MailedGroup implements ProxyGroup {
     await this.#call((id) => ({ kind: 'barrier', id, operation }));
   }
 
-  onRankLost(listener: (loss: GroupLoss) => void): () => void {
+  onRankLost(listener: (loss: CircleLoss) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }

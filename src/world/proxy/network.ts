@@ -13,12 +13,12 @@ import {
   type Write,
 } from '../../fabric/index.js';
 import type { SimMachine } from '../../sim/index.js';
+import type { Circle, CircleLoss } from '../circle.js';
 import { connectFabric, type FabricConnection } from '../fabric.js';
-import type { Group, GroupLoss } from '../group.js';
 import { agreeOnProvider, offerHere } from './provider.js';
 
-/** What of a group connecting needs: a proxy's thread reaches its rank's by mail. */
-export type ProxyGroup = Pick<Group, 'rank' | 'ranks' | 'allGather' | 'barrier' | 'onRankLost'>;
+/** What of a circle connecting needs: a proxy's thread reaches its rank's by mail. */
+export type ProxyCircle = Pick<Circle, 'rank' | 'ranks' | 'allGather' | 'barrier' | 'onRankLost'>;
 
 /** How the proxies of a world reach each other over libfabric; what is left out is found. */
 export type FabricOptions = Pick<EngineOptions, 'provider' | 'devices' | 'rails' | 'timeoutMs' | 'queue'>;
@@ -34,25 +34,25 @@ export interface Link {
 
 /** Connects memory of this rank with that of others, all unless `reach` names them; every rank calls it. */
 export type Connect = (
-  group: ProxyGroup,
+  circle: ProxyCircle,
   memory: Pick<MappedMemory, 'address' | 'raw'>,
   reach?: readonly number[],
 ) => Promise<Link>;
 
 export const overFabric =
   (options: FabricOptions): Connect =>
-  async (group, { raw }, reach) => {
+  async (circle, { raw }, reach) => {
     const wanted = { ...fromEnvironment(), ...options };
-    const provider = await agreeOnProvider(group, offerHere(wanted.provider, wanted.devices));
+    const provider = await agreeOnProvider(circle, offerHere(wanted.provider, wanted.devices));
     const engine = await TransferEngine.open({
       ...wanted,
       ...{ provider, thread: 'caller', arrivals: 'listed' },
     });
     try {
-      const fabric = await connectFabric(group, engine, reach);
+      const fabric = await connectFabric(circle, engine, reach);
       const own = engine.register(raw);
       const { remotes } = await fabric.share(own);
-      return new FabricLink(group, engine, fabric, own, remotes);
+      return new FabricLink(circle, engine, fabric, own, remotes);
     } catch (error) {
       await engine.close();
       throw error;
@@ -72,8 +72,8 @@ function fromEnvironment(): FabricOptions {
 
 class FabricLink implements Link, Network {
   readonly network = this;
-  /** What the group has lost: a lost rank never comes back, and every round needs every rank. */
-  #loss: GroupLoss | null = null;
+  /** What the circle has lost: a lost rank never comes back, and every round needs every rank. */
+  #loss: CircleLoss | null = null;
   readonly #stopListening: () => void;
   /** Hears how writes end. */
   readonly #counter: Counter;
@@ -83,7 +83,7 @@ class FabricLink implements Link, Network {
   readonly #fabric: FabricConnection;
 
   constructor(
-    group: ProxyGroup,
+    circle: ProxyCircle,
     engine: TransferEngine,
     fabric: FabricConnection,
     source: Region,
@@ -91,7 +91,7 @@ class FabricLink implements Link, Network {
   ) {
     this.#engine = engine;
     this.#fabric = fabric;
-    this.#stopListening = group.onRankLost((loss) => {
+    this.#stopListening = circle.onRankLost((loss) => {
       this.#loss ??= loss;
     });
     const counter = engine.counter();
@@ -148,15 +148,15 @@ class FabricLink implements Link, Network {
 /** Within a machine that simulates all ranks of the world. */
 export const overMachine =
   (machine: SimMachine): Connect =>
-  async (group, { address }) => {
-    const gathered = await group.allGather(
+  async (circle, { address }) => {
+    const gathered = await circle.allGather(
       new Uint8Array(Float64Array.of(address).buffer),
       'the network: memory',
     );
     const addresses = gathered.map((bytes) =>
       new DataView(bytes.buffer, bytes.byteOffset).getFloat64(0, true),
     );
-    const { network, close } = machine.openNetwork(group.rank, addresses);
-    await group.barrier('the network: all are there');
+    const { network, close } = machine.openNetwork(circle.rank, addresses);
+    await circle.barrier('the network: all are there');
     return { network, progress: () => false, close: async () => close() };
   };

@@ -5,8 +5,8 @@
  */
 import type { HostView, MappedMemory, Network } from '../../device/index.js';
 import { HeddleError, requireObject, requireText } from '../../errors/index.js';
-import { messageOf } from '../member.js';
-import type { Connect, ProxyGroup } from './network.js';
+import { messageOf } from '../participant.js';
+import type { Connect, ProxyCircle } from './network.js';
 
 /** What a proxy's program is given. */
 export interface ProxyParts<Data = unknown> {
@@ -68,15 +68,15 @@ export async function proxyMaker(of: {
 
 /** Connects all ranks' proxies and makes the program; every rank calls it. */
 export async function prepareProxy(
-  group: ProxyGroup,
+  circle: ProxyCircle,
   connect: Connect,
   { data, reach, ...named }: ProxyProgramName,
   memory: Pick<MappedMemory, 'address' | 'raw' | 'host'>,
 ): Promise<PreparedProxy> {
   const make = await proxyMaker(named);
-  const link = await connect(group, memory, reach);
+  const link = await connect(circle, memory, reach);
   try {
-    const { rank, ranks } = group;
+    const { rank, ranks } = circle;
     const program = make({ rank, ranks, network: link.network, memory: memory.host, data });
     return {
       step() {

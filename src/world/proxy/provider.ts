@@ -1,7 +1,7 @@
 /** Over which provider the proxies of a world reach each other, where nobody says. */
 import { HeddleError } from '../../errors/index.js';
 import { machineId, type ProviderName, providers, usableProviders } from '../../fabric/index.js';
-import type { Group } from '../group.js';
+import type { Circle } from '../circle.js';
 
 /** What a rank can do. */
 export interface ProviderOffer {
@@ -21,10 +21,10 @@ export const offerHere = (
 
 /** The best that every rank has, and that reaches them all: `shm` only where they share a machine. Every rank calls it. */
 export async function agreeOnProvider(
-  group: Pick<Group, 'allGather'>,
+  circle: Pick<Circle, 'allGather'>,
   offer: ProviderOffer,
 ): Promise<ProviderName> {
-  const gathered = await group.allGather(Buffer.from(JSON.stringify(offer)), 'the network: providers');
+  const gathered = await circle.allGather(Buffer.from(JSON.stringify(offer)), 'the network: providers');
   const offers = gathered.map((bytes) => JSON.parse(Buffer.from(bytes).toString()) as ProviderOffer);
   const together = offers.every(({ machine }) => machine === offers[0]!.machine);
   const common = providers.find(

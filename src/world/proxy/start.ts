@@ -1,4 +1,4 @@
-/** Starts proxies, and tells the group when one has failed. */
+/** Starts proxies, and tells the circle when one has failed. */
 import { MessageChannel } from 'node:worker_threads';
 import type { MappedMemory } from '../../device/index.js';
 import {
@@ -11,10 +11,10 @@ import {
 } from '../../errors/index.js';
 import { startThread } from '../../native/index.js';
 import type { SimMachine } from '../../sim/index.js';
+import { type Circle, LONGEST_TIMEOUT_MS } from '../circle.js';
 import { requireReach } from '../fabric.js';
-import { type Group, LONGEST_TIMEOUT_MS } from '../group.js';
-import { messageOf } from '../member.js';
-import { type FromProxy, serveGroup } from './mail.js';
+import { messageOf } from '../participant.js';
+import { type FromProxy, serveCircle } from './mail.js';
 import { type FabricOptions, overFabric, overMachine } from './network.js';
 import { type ProxyProgramName, prepareProxy } from './program.js';
 import type { ProxyThreadData } from './thread.js';
@@ -43,7 +43,7 @@ export interface RunningProxy {
   stop(): Promise<void>;
 }
 
-/** Requires options with which a proxy of a group of so many ranks can start. */
+/** Requires options with which a proxy of a circle of so many ranks can start. */
 export function requireProxyOptions(options: ProxyOptions, ranks: number): void {
   requireObject('options', options);
   const { module, name, reach, memory, timeoutMs } = options;
@@ -56,18 +56,18 @@ export function requireProxyOptions(options: ProxyOptions, ranks: number): void 
 }
 
 /** How the proxies of a world run; every rank calls it. */
-export type ProxyStarter = (group: Group, options: ProxyOptions) => Promise<RunningProxy>;
+export type ProxyStarter = (circle: Circle, options: ProxyOptions) => Promise<RunningProxy>;
 
 /** Each in a thread, over libfabric. */
 export const inThread =
   (fabric: FabricOptions): ProxyStarter =>
-  async (group, options) => {
+  async (circle, options) => {
     const { port1: port, port2 } = new MessageChannel();
     const { address, bytes } = options.memory;
     const given: ProxyThreadData = {
       port: port2,
       mail: new SharedArrayBuffer(4),
-      place: { rank: group.rank, ranks: group.ranks },
+      place: { rank: circle.rank, ranks: circle.ranks },
       program: nameOf(options),
       memory: { address, bytes },
       fabric: timed(fabric, options),
@@ -77,12 +77,12 @@ export const inThread =
       thread.once('error', resolve);
       thread.once('exit', (code) =>
         resolve(
-          new HeddleError('HEDDLE_PROXY', `the thread of rank ${group.rank}'s proxy ended with ${code}`),
+          new HeddleError('HEDDLE_PROXY', `the thread of rank ${circle.rank}'s proxy ended with ${code}`),
         ),
       );
     });
-    const mail = serveGroup(group, port, given.mail);
-    const running = new Running(group, async () => {
+    const mail = serveCircle(circle, port, given.mail);
+    const running = new Running(circle, async () => {
       mail.post({ kind: 'stop' });
       await ended;
     });
@@ -106,10 +106,10 @@ export const inThread =
  */
 export const inMachine =
   (machine: SimMachine, gpu: number, fabric: FabricOptions | null): ProxyStarter =>
-  async (group, options) => {
+  async (circle, options) => {
     const connect = fabric === null ? overMachine(machine) : overFabric(timed(fabric, options));
-    const prepared = await prepareProxy(group, connect, nameOf(options), options.memory);
-    const running = new Running(group, async () => {
+    const prepared = await prepareProxy(circle, connect, nameOf(options), options.memory);
+    const running = new Running(circle, async () => {
       end();
       await prepared.close();
     });
@@ -125,11 +125,11 @@ export const inMachine =
 class Running implements RunningProxy {
   error: Error | null = null;
   #stopping: Promise<void> | null = null;
-  readonly #group: Group;
+  readonly #circle: Circle;
   readonly #end: () => Promise<void>;
 
-  constructor(group: Group, end: () => Promise<void>) {
-    this.#group = group;
+  constructor(circle: Circle, end: () => Promise<void>) {
+    this.#circle = circle;
     this.#end = end;
   }
 
@@ -139,12 +139,12 @@ class Running implements RunningProxy {
     const error = thrown instanceof Error ? thrown : new Error(messageOf(thrown));
     if (this.#stopping !== null) return error;
     this.error = error;
-    if (this.#group.signal.aborted) return error;
+    if (this.#circle.signal.aborted) return error;
     try {
-      if (error instanceof RankLostError) this.#group.accuse(error.ranks, messageOf(error.cause ?? error));
-      else this.#group.abandon(`its proxy failed: ${error.message}`);
+      if (error instanceof RankLostError) this.#circle.accuse(error.ranks, messageOf(error.cause ?? error));
+      else this.#circle.abandon(`its proxy failed: ${error.message}`);
     } catch {
-      // The rank has left its group: there is nobody to tell.
+      // The rank has left its circle: there is nobody to tell.
     }
     return error;
   }

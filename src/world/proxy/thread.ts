@@ -8,9 +8,9 @@ import { type MessagePort, workerData } from 'node:worker_threads';
 import { NativeView } from '../../device/index.js';
 import { HeddleError, RankLostError } from '../../errors/index.js';
 import { view, yieldProcessor } from '../../native/index.js';
-import { messageOf } from '../member.js';
-import { MailedGroup } from './mail.js';
-import { type FabricOptions, overFabric, type ProxyGroup } from './network.js';
+import { messageOf } from '../participant.js';
+import { MailedCircle } from './mail.js';
+import { type FabricOptions, overFabric, type ProxyCircle } from './network.js';
 import { type PreparedProxy, type ProxyProgramName, prepareProxy } from './program.js';
 
 /** What the thread is started with. */
@@ -18,7 +18,7 @@ export interface ProxyThreadData {
   readonly port: MessagePort;
   /** Counts the messages that were posted to the thread. */
   readonly mail: SharedArrayBuffer;
-  readonly place: Pick<ProxyGroup, 'rank' | 'ranks'>;
+  readonly place: Pick<ProxyCircle, 'rank' | 'ranks'>;
   readonly program: ProxyProgramName;
   readonly memory: { readonly address: number; readonly bytes: number };
   readonly fabric: FabricOptions;
@@ -32,19 +32,19 @@ const turnsPerMail = 16;
 const shortestNapMs = 0.05;
 const longestNapMs = 1;
 
-function run(group: MailedGroup, proxy: PreparedProxy): void {
+function run(circle: MailedCircle, proxy: PreparedProxy): void {
   let idle = 0;
   let napMs = shortestNapMs;
-  for (let turn = 0; !group.stopped; turn++) {
-    if (turn % turnsPerMail === 0) group.readMail();
+  for (let turn = 0; !circle.stopped; turn++) {
+    if (turn % turnsPerMail === 0) circle.readMail();
     if (proxy.step()) {
       idle = 0;
       napMs = shortestNapMs;
     } else if (++idle > spins) {
       if (idle < yields) yieldProcessor();
       else {
-        group.readMail();
-        if (!group.stopped) group.nap(napMs);
+        circle.readMail();
+        if (!circle.stopped) circle.nap(napMs);
         napMs = Math.min(2 * napMs, longestNapMs);
       }
     }
@@ -52,21 +52,21 @@ function run(group: MailedGroup, proxy: PreparedProxy): void {
 }
 
 const { port, mail, place, program, memory, fabric } = workerData as ProxyThreadData;
-const group = new MailedGroup(place, port, mail);
+const circle = new MailedCircle(place, port, mail);
 let proxy: PreparedProxy | undefined;
 try {
   const raw = new Uint8Array(view(memory.address, memory.bytes));
   const mapped = { address: memory.address, raw, host: new NativeView(raw) };
-  proxy = await prepareProxy(group, overFabric(fabric), program, mapped);
-  group.tell({ kind: 'ready' });
-  run(group, proxy);
+  proxy = await prepareProxy(circle, overFabric(fabric), program, mapped);
+  circle.tell({ kind: 'ready' });
+  run(circle, proxy);
 } catch (error) {
   // Errors lose their class on the way to another thread; what they say is what matters.
   const code = error instanceof HeddleError ? error.code : 'HEDDLE_PROXY';
   const lost = error instanceof RankLostError ? { ranks: error.ranks, operation: error.operation } : null;
-  group.tell({ kind: 'failed', code, message: messageOf(error), lost });
-  // Peers hear from the group why, before they find this end of the network closed.
-  if (proxy !== undefined) await group.untilStopped();
+  circle.tell({ kind: 'failed', code, message: messageOf(error), lost });
+  // Peers hear from the circle why, before they find this end of the network closed.
+  if (proxy !== undefined) await circle.untilStopped();
 } finally {
   await proxy?.close();
   port.close();

@@ -6,7 +6,7 @@ import { type Region, TransferEngine } from '../../../src/fabric/index.js';
 import { ExpertParallel, emptyTensor, readBits, row } from '../../../src/moe/index.js';
 import { makeRoutes } from '../../../src/testing/index.js';
 import { World } from '../../../src/world/index.js';
-import { Member } from '../../../src/world/member.js';
+import { Participant } from '../../../src/world/participant.js';
 import type { Case, Report, Thrown } from '../cases.js';
 
 const me = Number(process.argv[2]);
@@ -44,8 +44,8 @@ Object.assign(TransferEngine.prototype, {
   },
 });
 
-const { accuse } = Member.prototype;
-Member.prototype.accuse = function (...args) {
+const { accuse } = Participant.prototype;
+Participant.prototype.accuse = function (...args) {
   if (!silent) accuse.apply(this, args);
 };
 

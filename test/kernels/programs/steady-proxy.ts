@@ -6,7 +6,7 @@ import { familyNamed, type Place, type WirePlan } from '../../../src/kernels/ind
 import type { ProxyPlan } from '../../../src/kernels/portable/commands.js';
 import type { Layer } from '../../../src/layer/index.js';
 import { allocate } from '../../../src/native/index.js';
-import { LocalGroup, topologyOf } from '../../../src/world/index.js';
+import { LocalCircle, topologyOf } from '../../../src/world/index.js';
 import { type Connect, overFabric } from '../../../src/world/proxy/network.js';
 import { type PreparedProxy, prepareProxy } from '../../../src/world/proxy/program.js';
 
@@ -29,10 +29,10 @@ interface Rank {
 const ranks: Rank[] = [];
 
 /** A write is a copy, and its tag is there at once. */
-const loopBack: Connect = async (group) => {
-  const { rank } = group;
+const loopBack: Connect = async (circle) => {
+  const { rank } = circle;
   const tags = queues[rank]!;
-  await group.barrier();
+  await circle.barrier();
   return {
     network: {
       write(peer, from, to, bytes, tag) {
@@ -115,19 +115,19 @@ const wireOf = (rank: number): WirePlan => {
   return of.plan(layer, place, of.defaults(layer, place)).wire!;
 };
 
-await LocalGroup.run(2, async (group) => {
-  const { layout, program } = wireOf(group.rank);
+await LocalCircle.run(2, async (circle) => {
+  const { layout, program } = wireOf(circle.rank);
   const { address, buffer } = allocate(layout.bytes);
   const raw = new Uint8Array(buffer);
   const memory = new NativeView(raw);
   const connect =
     network === 'copies' ? loopBack : overFabric({ provider: network as never, devices: ['lo'] });
   const named = { ...program, module: program.module.href };
-  const proxy = await prepareProxy(group, connect, named, { address, raw, host: memory });
-  ranks[group.rank] = { memory, raw, proxy };
-  await group.barrier('both are there');
-  if (group.rank === 0) measure(program.data);
-  await group.barrier('measured');
+  const proxy = await prepareProxy(circle, connect, named, { address, raw, host: memory });
+  ranks[circle.rank] = { memory, raw, proxy };
+  await circle.barrier('both are there');
+  if (circle.rank === 0) measure(program.data);
+  await circle.barrier('measured');
   await proxy.close();
 });
 

@@ -1,14 +1,14 @@
 // Rank 0 comes to its end without a good-bye of its own, before joining or after; rank 1 needs it.
 import type { RankLostError } from '../../../src/errors/index.js';
-import { ProcessGroup } from '../../../src/world/process-group.js';
+import { ProcessCircle } from '../../../src/world/process-circle.js';
 
 const first = process.env.HEDDLE_RANK === '0';
 if (!(first && process.argv[2] === 'before joining')) {
   try {
-    const group = await ProcessGroup.join();
+    const circle = await ProcessCircle.join();
     if (!first) {
-      group.onRankLost(() => console.log('alarmed'));
-      await group.barrier('dispatch');
+      circle.onRankLost(() => console.log('alarmed'));
+      await circle.barrier('dispatch');
     }
   } catch (error) {
     const { ranks, operation, cause } = error as RankLostError;

@@ -1,31 +1,31 @@
-// Ranks whose engines meet through their group's rendezvous, write to each other, and lose rank 1.
+// Ranks whose engines meet through their circle's rendezvous, write to each other, and lose rank 1.
 import { type ProviderName, TransferEngine } from '../../../src/fabric/index.js';
 import { connectFabric } from '../../../src/world/fabric.js';
-import { ProcessGroup } from '../../../src/world/process-group.js';
+import { ProcessCircle } from '../../../src/world/process-circle.js';
 
 const provider = process.argv[2] as ProviderName;
 const slice = 10_000;
 
-const group = await ProcessGroup.join();
-// Far longer than the test may take: whoever hears of the loss hears of it from the group.
+const circle = await ProcessCircle.join();
+// Far longer than the test may take: whoever hears of the loss hears of it from the circle.
 const engine = await TransferEngine.open({
   provider,
   devices: provider === 'shm' ? [] : ['lo'],
   timeoutMs: 600_000,
 });
-const fabric = await connectFabric(group, engine);
-const region = engine.allocate(2 * slice * group.ranks);
+const fabric = await connectFabric(circle, engine);
+const region = engine.allocate(2 * slice * circle.ranks);
 const { remotes, others } = await fabric.share(region);
 
 const bytes = new Uint8Array(region.buffer);
-for (let to = 0; to < group.ranks; to++) bytes.fill(10 * group.rank + to + 1, to * slice, (to + 1) * slice);
-const ranks = Array.from({ length: group.ranks }, (_, rank) => rank).filter((rank) => rank !== group.rank);
+for (let to = 0; to < circle.ranks; to++) bytes.fill(10 * circle.rank + to + 1, to * slice, (to + 1) * slice);
+const ranks = Array.from({ length: circle.ranks }, (_, rank) => rank).filter((rank) => rank !== circle.rank);
 const counter = engine.counter();
 engine.scatter({
   source: region,
   group: others!,
   sourceOffsets: ranks.map((to) => to * slice),
-  targetOffsets: ranks.map(() => (group.ranks + group.rank) * slice),
+  targetOffsets: ranks.map(() => (circle.ranks + circle.rank) * slice),
   bytes: ranks.map(() => slice),
   immediate: 1,
   counter,
@@ -33,19 +33,19 @@ engine.scatter({
 await engine.immediate(1).wait(ranks.length, { from: others!.peers });
 await counter.wait();
 const got = ranks.map((from) => {
-  const at = (group.ranks + from) * slice;
+  const at = (circle.ranks + from) * slice;
   return new Set(bytes.subarray(at, at + slice));
 });
-await group.barrier('scattered');
+await circle.barrier('scattered');
 
-if (group.rank === 1) process.kill(process.pid, 'SIGKILL');
+if (circle.rank === 1) process.kill(process.pid, 'SIGKILL');
 const victim = fabric.peers[1]!;
 const error = await engine
   .immediate(2)
   .wait(1, { from: [victim] })
   .catch((reason) => fabric.toRankLost(reason) as Error & { code: string; ranks: number[] });
 const again = engine.counter();
-const other = remotes[2 - group.rank]!;
+const other = remotes[2 - circle.rank]!;
 engine.write({
   source: region,
   sourceOffset: 0,
@@ -60,7 +60,7 @@ await engine.immediate(3).wait(1);
 const { code, ranks: lost, cause } = error as { code: string; ranks: number[]; cause: Error };
 console.log(
   JSON.stringify({
-    rank: group.rank,
+    rank: circle.rank,
     got: got.map((values) => [...values]),
     code,
     lost,
@@ -70,4 +70,4 @@ console.log(
 );
 fabric.close();
 await engine.close();
-await group.dispose();
+await circle.dispose();

@@ -1,30 +1,30 @@
 // Ranks that call in a loop until one falls, in the way and at the point that the arguments say. Survivors
 // print what they heard and leave in good order.
 import { RankLostError } from '../../../src/errors/index.js';
-import { ProcessGroup } from '../../../src/world/process-group.js';
+import { ProcessCircle } from '../../../src/world/process-circle.js';
 
 const [victim, point, lossTimeoutMs = '20000'] = process.argv.slice(2);
 const mine = process.env.HEDDLE_RANK === victim;
 const die = () => process.kill(process.pid, 'SIGKILL');
 
 if (mine && point === 'before joining') die();
-const group = await ProcessGroup.join({ lossTimeoutMs: Number(lossTimeoutMs) });
+const circle = await ProcessCircle.join({ lossTimeoutMs: Number(lossTimeoutMs) });
 let heard = false;
-group.onRankLost(() => {
+circle.onRankLost(() => {
   heard = true;
 });
-await group.barrier('ready');
+await circle.barrier('ready');
 if (mine) {
   switch (point) {
     case 'between calls':
       die();
       break;
     case 'in a barrier':
-      void group.barrier('dispatch'); // its arrival is on its way when the signal comes
+      void circle.barrier('dispatch'); // its arrival is on its way when the signal comes
       die();
       break;
     case 'in the middle of a frame':
-      void group.allGather(new Uint8Array(1 << 20), 'dispatch'); // more than a socket takes at once
+      void circle.allGather(new Uint8Array(1 << 20), 'dispatch'); // more than a socket takes at once
       die();
       break;
     case 'stopped':
@@ -40,11 +40,11 @@ if (mine) {
   }
 }
 try {
-  for (;;) await group.barrier('dispatch');
+  for (;;) await circle.barrier('dispatch');
 } catch (error) {
   if (!(error instanceof RankLostError)) throw error;
   const { ranks, operation, cause } = error;
-  const report = { ranks, operation, why: (cause as Error).message, heard, aborted: group.signal.aborted };
-  await group.dispose();
+  const report = { ranks, operation, why: (cause as Error).message, heard, aborted: circle.signal.aborted };
+  await circle.dispose();
   console.log(JSON.stringify(report));
 }

@@ -1,8 +1,8 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { ArgumentError, DisposedError, RankLostError } from '../../src/errors/index.js';
-import type { Group, GroupLoss, GroupOptions } from '../../src/world/group.js';
-import { LocalGroup } from '../../src/world/local-group.js';
-import { makers } from './groups.js';
+import type { Circle, CircleLoss, CircleOptions } from '../../src/world/circle.js';
+import { LocalCircle } from '../../src/world/local-circle.js';
+import { makers } from './circles.js';
 
 const bytes = (...values: number[]) => Uint8Array.from(values);
 
@@ -17,18 +17,18 @@ const errorOf = async (promise: Promise<unknown>): Promise<Error> => {
 };
 
 /** The loss that a rank hears of. */
-const lossAt = (group: Group) =>
-  new Promise<GroupLoss>((resolve) => {
-    group.onRankLost(resolve);
+const lossAt = (circle: Circle) =>
+  new Promise<CircleLoss>((resolve) => {
+    circle.onRankLost(resolve);
   });
 
-// One suite, every kind of group: what holds for ranks in one process holds for ranks in many.
+// One suite, every kind of circle: what holds for ranks in one process holds for ranks in many.
 describe.each(makers)('$name', ({ make }) => {
   let end = async () => {};
-  const create = async (ranks: number, options?: GroupOptions) => {
+  const create = async (ranks: number, options?: CircleOptions) => {
     const made = await make(ranks, options);
     end = made.end;
-    return made.groups;
+    return made.circles;
   };
   beforeEach(() => {
     end = async () => {};
@@ -37,8 +37,8 @@ describe.each(makers)('$name', ({ make }) => {
 
   describe('calls', () => {
     it('tells each rank who it is', async () => {
-      const groups = await create(3);
-      expect(groups.map(({ rank, ranks }) => [rank, ranks])).toEqual([
+      const circles = await create(3);
+      expect(circles.map(({ rank, ranks }) => [rank, ranks])).toEqual([
         [0, 3],
         [1, 3],
         [2, 3],
@@ -48,18 +48,18 @@ describe.each(makers)('$name', ({ make }) => {
     it('opens a barrier only when the last rank has come', async () => {
       const [a, b, c] = await create(3);
       const order: string[] = [];
-      const first = [a!, b!].map((group) => group.barrier().then(() => order.push('through')));
+      const first = [a!, b!].map((circle) => circle.barrier().then(() => order.push('through')));
       // A full round trip of other calls: had the barrier opened early, it would show by now.
-      await Promise.all([a!, b!, c!].map((group) => group.allGather(bytes(1), 'probe')));
+      await Promise.all([a!, b!, c!].map((circle) => circle.allGather(bytes(1), 'probe')));
       order.push('last comes');
       await Promise.all([...first, c!.barrier()]);
       expect(order).toEqual(['last comes', 'through', 'through']);
     });
 
     it('gathers bytes of different lengths, none included, by rank', async () => {
-      const groups = await create(3);
+      const circles = await create(3);
       const brought = [bytes(), bytes(1, 2, 3), bytes(255)];
-      const gathered = await Promise.all(groups.map((group, rank) => group.allGather(brought[rank]!)));
+      const gathered = await Promise.all(circles.map((circle, rank) => circle.allGather(brought[rank]!)));
       for (const parts of gathered) expect(parts.map((part) => [...part])).toEqual([[], [1, 2, 3], [255]]);
     });
 
@@ -82,24 +82,24 @@ describe.each(makers)('$name', ({ make }) => {
     });
 
     it('carries 1 MiB from every rank, and refuses more', async () => {
-      const groups = await create(4);
+      const circles = await create(4);
       const gathered = await Promise.all(
-        groups.map(({ rank }, at) => groups[at]!.allGather(new Uint8Array(1 << 20).fill(rank + 1))),
+        circles.map(({ rank }, at) => circles[at]!.allGather(new Uint8Array(1 << 20).fill(rank + 1))),
       );
       for (const parts of gathered) {
         expect(parts.map((part) => [part.length, part[0], part.at(-1)])).toEqual(
           [1, 2, 3, 4].map((value) => [1 << 20, value, value]),
         );
       }
-      await expect(groups[0]!.allGather(new Uint8Array((1 << 20) + 1))).rejects.toThrow(ArgumentError);
+      await expect(circles[0]!.allGather(new Uint8Array((1 << 20) + 1))).rejects.toThrow(ArgumentError);
     });
 
     it('matches calls of the same name in order, many at once', async () => {
-      const groups = await create(2);
+      const circles = await create(2);
       const rounds = Array.from({ length: 50 }, (_, round) => round);
       const seen = await Promise.all(
-        groups.map(({ rank }, at) =>
-          Promise.all(rounds.map((round) => groups[at]!.allGather(bytes(rank, round)))),
+        circles.map(({ rank }, at) =>
+          Promise.all(rounds.map((round) => circles[at]!.allGather(bytes(rank, round)))),
         ),
       );
       for (const parts of seen) {
@@ -156,33 +156,33 @@ describe.each(makers)('$name', ({ make }) => {
     });
 
     it('tells everybody of the rank that one of them accuses, and believes who speaks first', async () => {
-      const groups = await create(3);
-      const losses = groups.map(lossAt);
-      groups[0]!.accuse([2], 'it takes no writes');
+      const circles = await create(3);
+      const losses = circles.map(lossAt);
+      circles[0]!.accuse([2], 'it takes no writes');
       for (const loss of await Promise.all(losses)) {
         expect(loss).toMatchObject({ ranks: [2], cause: { message: 'rank 0 says: it takes no writes' } });
       }
-      groups[2]!.accuse([0], 'no, that one');
-      expect(await errorOf(groups[1]!.barrier())).toMatchObject({
+      circles[2]!.accuse([0], 'no, that one');
+      expect(await errorOf(circles[1]!.barrier())).toMatchObject({
         ranks: expect.arrayContaining([2]),
         cause: { message: 'rank 0 says: it takes no writes' },
       });
-      expect(() => groups[1]!.accuse([3], 'who?')).toThrow(ArgumentError);
+      expect(() => circles[1]!.accuse([3], 'who?')).toThrow(ArgumentError);
     });
 
     it('raises an event and aborts the signal at every rank, also where nothing is pending', async () => {
-      const groups = await create(3);
-      const losses = groups.map(lossAt);
-      groups[1]!.abandon('out of memory');
+      const circles = await create(3);
+      const losses = circles.map(lossAt);
+      circles[1]!.abandon('out of memory');
       for (const [rank, loss] of losses.entries()) {
         expect(await loss).toMatchObject({ ranks: [1] });
-        expect(groups[rank]!.signal.reason).toBe(await loss);
+        expect(circles[rank]!.signal.reason).toBe(await loss);
       }
     });
 
     it('tells of a loss before the listener came, and not after it went', async () => {
       const [a, b] = await create(2);
-      const removed: GroupLoss[] = [];
+      const removed: CircleLoss[] = [];
       a!.onRankLost((loss) => removed.push(loss))();
       b!.abandon('gone');
       await lossAt(a!);
@@ -202,29 +202,29 @@ describe.each(makers)('$name', ({ make }) => {
     });
 
     it('gives up ranks that do not come in time', async () => {
-      const groups = await create(4, { timeoutMs: 500 });
-      const [atA, atB] = await Promise.all([0, 2].map((rank) => errorOf(groups[rank]!.barrier('dispatch'))));
+      const circles = await create(4, { timeoutMs: 500 });
+      const [atA, atB] = await Promise.all([0, 2].map((rank) => errorOf(circles[rank]!.barrier('dispatch'))));
       for (const error of [atA, atB]) {
         expect(error).toMatchObject({ ranks: [1, 3], operation: 'dispatch' });
         expect((error!.cause as Error).message).toBe('the others waited 500 ms');
       }
-      expect(await lossAt(groups[3]!)).toMatchObject({ ranks: [1, 3] });
+      expect(await lossAt(circles[3]!)).toMatchObject({ ranks: [1, 3] });
     });
 
     it('blames the silent rank, not those that wait in another call', async () => {
-      const groups = await create(3, { timeoutMs: 500 });
+      const circles = await create(3, { timeoutMs: 500 });
       const [atA, atC] = await Promise.all([
-        errorOf(groups[0]!.barrier('dispatch')),
-        errorOf(groups[2]!.barrier('other')),
+        errorOf(circles[0]!.barrier('dispatch')),
+        errorOf(circles[2]!.barrier('other')),
       ]);
       expect(atA).toMatchObject({ ranks: [1], operation: 'dispatch' });
       expect(atC).toMatchObject({ ranks: [1], operation: 'other' });
     });
 
     it('tells ranks in different calls apart, and blames the fewer', async () => {
-      const groups = await create(3, { timeoutMs: 500 });
-      const odd = errorOf(groups[2]!.allGather(bytes(), 'shapes'));
-      const [atA] = await Promise.all([0, 1].map((rank) => errorOf(groups[rank]!.barrier('dispatch'))));
+      const circles = await create(3, { timeoutMs: 500 });
+      const odd = errorOf(circles[2]!.allGather(bytes(), 'shapes'));
+      const [atA] = await Promise.all([0, 1].map((rank) => errorOf(circles[rank]!.barrier('dispatch'))));
       expect(atA).toMatchObject({ ranks: [2], operation: 'dispatch' });
       const { message } = atA!.cause as Error;
       expect(message).toContain('; in allGather shapes: rank 2');
@@ -245,7 +245,7 @@ describe.each(makers)('$name', ({ make }) => {
 
     it('alarms nobody, but fails the calls that need the rank', async () => {
       const [a, b, c] = await create(3);
-      const losses: GroupLoss[] = [];
+      const losses: CircleLoss[] = [];
       a!.onRankLost((loss) => losses.push(loss));
       const pending = errorOf(a!.barrier('dispatch'));
       await b!.dispose();
@@ -277,20 +277,20 @@ describe.each(makers)('$name', ({ make }) => {
   });
 });
 
-describe('LocalGroup.run', () => {
+describe('LocalCircle.run', () => {
   it('runs one program for each rank and gives their results by rank', async () => {
-    const sums = await LocalGroup.run(4, async (group) => {
-      const parts = await group.allGather(bytes(group.rank + 1));
-      return parts.reduce((sum, part) => sum + part[0]!, 0) * 10 + group.rank;
+    const sums = await LocalCircle.run(4, async (circle) => {
+      const parts = await circle.allGather(bytes(circle.rank + 1));
+      return parts.reduce((sum, part) => sum + part[0]!, 0) * 10 + circle.rank;
     });
     expect(sums).toEqual([100, 101, 102, 103]);
   });
 
   it('loses a rank whose program throws, and rejects with what it threw', async () => {
     const survivors: Error[] = [];
-    const run = LocalGroup.run(3, async (group) => {
-      if (group.rank === 1) throw new TypeError('x is not a function');
-      survivors.push(await errorOf(group.barrier('dispatch')));
+    const run = LocalCircle.run(3, async (circle) => {
+      if (circle.rank === 1) throw new TypeError('x is not a function');
+      survivors.push(await errorOf(circle.barrier('dispatch')));
     });
     await expect(run).rejects.toThrow(new TypeError('x is not a function'));
     expect(survivors).toHaveLength(2);
@@ -301,15 +301,15 @@ describe('LocalGroup.run', () => {
   });
 
   it('lets a rank whose program returns leave in good order', async () => {
-    const aborted = await LocalGroup.run(2, async (group) => {
-      if (group.rank === 0) return false;
-      expect(await errorOf(group.barrier())).toMatchObject({ ranks: [0] });
-      return group.signal.aborted;
+    const aborted = await LocalCircle.run(2, async (circle) => {
+      if (circle.rank === 0) return false;
+      expect(await errorOf(circle.barrier())).toMatchObject({ ranks: [0] });
+      return circle.signal.aborted;
     });
     expect(aborted).toEqual([false, false]);
   });
 
   it.each([0, -1, 1.5, 1025])('refuses %s ranks', async (ranks) => {
-    await expect(LocalGroup.run(ranks, async () => {})).rejects.toMatchObject({ argument: 'ranks' });
+    await expect(LocalCircle.run(ranks, async () => {})).rejects.toMatchObject({ argument: 'ranks' });
   });
 });

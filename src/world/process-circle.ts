@@ -11,23 +11,24 @@ import {
 } from '../errors/index.js';
 import { formatAddress, parseAddress, requireSecret } from './address.js';
 import { Channel } from './channel.js';
-import { type Environment, type Place, readEnvironment } from './environment.js';
-import type { Call } from './exchange.js';
 import {
+  type CircleOptions,
   DEFAULT_TIMEOUT_MS,
-  type GroupOptions,
   LONGEST_TIMEOUT_MS,
   MAX_NAME,
   MAX_PAYLOAD,
   MAX_RANKS,
-} from './group.js';
-import { Member, toError } from './member.js';
+} from './circle.js';
+import { type Environment, type Place, readEnvironment } from './environment.js';
+import type { Call } from './exchange.js';
+import { tellLauncher } from './lacking.js';
 import { type Message, PROTOCOL_VERSION } from './messages.js';
+import { Participant, toError } from './participant.js';
 import { newNonce, prove, sameProof } from './proof.js';
 import { Rendezvous } from './rendezvous.js';
 
 /** How to join. What is not given here comes from the environment. */
-export interface JoinOptions extends GroupOptions {
+export interface JoinOptions extends CircleOptions {
   readonly rank?: number;
   readonly ranks?: number;
   readonly localRank?: number;
@@ -59,16 +60,16 @@ const PAUSE_MS = 25;
 const LONGEST_PAUSE_MS = 1_000;
 
 /**
- * A program that comes to its end without disposing of its groups has done its part all the same: it leaves.
+ * A program that comes to its end without disposing of its circles has done its part all the same: it leaves.
  * (One that throws, exits or is killed is lost.)
  */
-const open = new Set<ProcessGroup>();
+const open = new Set<ProcessCircle>();
 process.on('beforeExit', () => {
-  for (const group of open) void group.dispose();
+  for (const circle of open) void circle.dispose();
 });
 
 /** Ranks that are processes, meeting at a TCP rendezvous. */
-export class ProcessGroup extends Member {
+export class ProcessCircle extends Participant {
   /** The rank among those of the same machine, where the launcher tells it. */
   readonly localRank: number | undefined;
   /** The node that this rank is said to be of. */
@@ -80,7 +81,7 @@ export class ProcessGroup extends Member {
 
   private constructor(
     place: Place,
-    options: GroupOptions,
+    options: CircleOptions,
     lossTimeoutMs: number,
     channel: Channel,
     rendezvous: Rendezvous | undefined,
@@ -106,7 +107,8 @@ export class ProcessGroup extends Member {
    * Joins the world that the options and the environment describe; resolves when every rank has joined.
    * Rank 0 hosts the rendezvous, unless the launcher does.
    */
-  static async join(options: JoinOptions = {}): Promise<ProcessGroup> {
+  static async join(options: JoinOptions = {}): Promise<ProcessCircle> {
+    tellLauncher();
     const place = findPlace(options);
     const { timeoutMs = DEFAULT_TIMEOUT_MS, lossTimeoutMs = DEFAULT_LOSS_TIMEOUT_MS } = options;
     requireInteger('timeoutMs', timeoutMs, 1, LONGEST_TIMEOUT_MS);
@@ -116,17 +118,17 @@ export class ProcessGroup extends Member {
     const rendezvous = hosts ? await Rendezvous.listen(place) : undefined;
     const here = rendezvous ? { ...place, address: rendezvous.address } : place;
     try {
-      const group = await reach(
+      const circle = await reach(
         here,
         timeoutMs,
         lossTimeoutMs,
-        (channel) => new ProcessGroup(place, { timeoutMs }, lossTimeoutMs, channel, rendezvous),
+        (channel) => new ProcessCircle(place, { timeoutMs }, lossTimeoutMs, channel, rendezvous),
       );
       try {
-        await group.barrier('join');
-        return group;
+        await circle.barrier('join');
+        return circle;
       } catch (error) {
-        await group.dispose();
+        await circle.dispose();
         throw error;
       }
     } catch (error) {

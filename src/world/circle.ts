@@ -2,13 +2,13 @@ import type { RankLostError, RendezvousError } from '../errors/index.js';
 import { limits } from '../layer/index.js';
 
 /**
- * The ranks of a world as a bare group: they can wait for each other, exchange small byte strings and hear
+ * The ranks of a world as a bare circle: they can wait for each other, exchange small byte strings and hear
  * of each other's loss. Windows, devices and kernels stand on top of it.
  *
  * Every rank makes the same calls. Calls are matched by their kind, their operation's name and, for equal
  * names, their order; calls with different names may be under way at once, in any order.
  */
-export interface Group {
+export interface Circle {
   /** This rank, from 0. */
   readonly rank: number;
   /** How many ranks there are. */
@@ -20,7 +20,7 @@ export interface Group {
   /** Gives every rank the bytes of all ranks, by rank. Up to 1 MiB from each; lengths may differ. */
   allGather(bytes: Uint8Array, operation?: string): Promise<Uint8Array[]>;
   /** Calls the listener at each loss, also for losses before this call. Returns what removes it. */
-  onRankLost(listener: (loss: GroupLoss) => void): () => void;
+  onRankLost(listener: (loss: CircleLoss) => void): () => void;
   /**
    * Says that this rank cannot go on. Every rank, this one too, sees it lost at once, with the reason as
    * the error's cause, instead of after a timeout.
@@ -39,10 +39,10 @@ export interface Group {
 }
 
 /** A lost rank, or the loss of the process that hosts the rendezvous when that is not a rank. */
-export type GroupLoss = RankLostError | RendezvousError;
+export type CircleLoss = RankLostError | RendezvousError;
 
-/** How long a group waits. */
-export interface GroupOptions {
+/** How long a circle waits. */
+export interface CircleOptions {
   /**
    * How long a call waits for the slowest rank, in ms, counted from the first rank that made it; then the
    * ranks that did not come are lost. Default 60,000.
@@ -56,7 +56,7 @@ export const LONGEST_TIMEOUT_MS = 2 ** 31 - 1;
 
 /** The most bytes that one rank may bring to one allGather. */
 export const MAX_PAYLOAD = 1 << 20;
-/** The most ranks in a group: with MAX_PAYLOAD it bounds every message. */
+/** The most ranks in a circle: with MAX_PAYLOAD it bounds every message. */
 export const MAX_RANKS = limits.worldRanks;
 /** The longest name of an operation, in UTF-16 units. */
 export const MAX_NAME = 200;

@@ -1,13 +1,13 @@
 import { requireFunction, requireInteger, requireObject } from '../errors/index.js';
+import { type CircleOptions, MAX_RANKS } from './circle.js';
 import { type Call, Exchange, type Loss } from './exchange.js';
-import { type GroupOptions, MAX_RANKS } from './group.js';
-import { Member, messageOf, toError } from './member.js';
+import { messageOf, Participant, toError } from './participant.js';
 
 /** Ranks that are async programs of one process, meeting in its memory. */
-export class LocalGroup extends Member {
+export class LocalCircle extends Participant {
   readonly #exchange: Exchange;
 
-  private constructor(exchange: Exchange, rank: number, ranks: number, options: GroupOptions) {
+  private constructor(exchange: Exchange, rank: number, ranks: number, options: CircleOptions) {
     super(rank, ranks, options);
     this.#exchange = exchange;
     exchange.sit(rank, {
@@ -22,11 +22,11 @@ export class LocalGroup extends Member {
     });
   }
 
-  /** The groups of ranks 0 … ranks − 1. */
-  static create(ranks: number, options: GroupOptions = {}): LocalGroup[] {
+  /** The circles of ranks 0 … ranks − 1. */
+  static create(ranks: number, options: CircleOptions = {}): LocalCircle[] {
     requireObject('options', options);
     const exchange = new Exchange(requireInteger('ranks', ranks, 1, MAX_RANKS));
-    return Array.from({ length: ranks }, (_, rank) => new LocalGroup(exchange, rank, ranks, options));
+    return Array.from({ length: ranks }, (_, rank) => new LocalCircle(exchange, rank, ranks, options));
   }
 
   /**
@@ -36,23 +36,23 @@ export class LocalGroup extends Member {
    */
   static async run<T>(
     ranks: number,
-    program: (group: LocalGroup) => Promise<T>,
-    options: GroupOptions = {},
+    program: (circle: LocalCircle) => Promise<T>,
+    options: CircleOptions = {},
   ): Promise<T[]> {
     requireFunction('program', program, 'a function: what each rank does');
     const failures: unknown[] = [];
-    const runOne = async (group: LocalGroup): Promise<T | undefined> => {
+    const runOne = async (circle: LocalCircle): Promise<T | undefined> => {
       try {
-        return await program(group);
+        return await program(circle);
       } catch (error) {
         failures.push(error);
-        group.#exchange.lose([group.rank], messageOf(error));
+        circle.#exchange.lose([circle.rank], messageOf(error));
         return undefined;
       } finally {
-        await group.dispose();
+        await circle.dispose();
       }
     };
-    const results = await Promise.all(LocalGroup.create(ranks, options).map(runOne));
+    const results = await Promise.all(LocalCircle.create(ranks, options).map(runOne));
     if (failures.length > 0) throw failures[0];
     return results as T[];
   }

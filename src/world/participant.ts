@@ -8,17 +8,17 @@ import {
   requireText,
   show,
 } from '../errors/index.js';
-import type { Call, CallKind, Loss } from './exchange.js';
 import {
+  type Circle,
+  type CircleLoss,
+  type CircleOptions,
   DEFAULT_TIMEOUT_MS,
-  type Group,
-  type GroupLoss,
-  type GroupOptions,
   LONGEST_TIMEOUT_MS,
   MAX_NAME,
   MAX_PAYLOAD,
   MAX_RANKS,
-} from './group.js';
+} from './circle.js';
+import type { Call, CallKind, Loss } from './exchange.js';
 
 interface Pending {
   readonly operation: string;
@@ -27,23 +27,23 @@ interface Pending {
 }
 
 /**
- * One rank's side of a group: checks arguments, keeps its pending calls, remembers losses. How a call
- * reaches the exchange is left to the kind of group.
+ * One rank's side of a circle: checks arguments, keeps its pending calls, remembers losses. How a call
+ * reaches the exchange is left to the kind of circle.
  */
-export abstract class Member implements Group {
+export abstract class Participant implements Circle {
   readonly rank: number;
   readonly ranks: number;
   protected readonly timeoutMs: number;
   readonly #pending = new Map<number, Pending>();
-  readonly #losses: GroupLoss[] = [];
-  readonly #listeners = new Set<(loss: GroupLoss) => void>();
+  readonly #losses: CircleLoss[] = [];
+  readonly #listeners = new Set<(loss: CircleLoss) => void>();
   readonly #abort = new AbortController();
   #calls = 0;
   /** A rank that left and took the meeting place with it. */
   #departed: Omit<Loss, 'operation'> | undefined;
   #disposal: Promise<void> | undefined;
 
-  protected constructor(rank: number, ranks: number, options: GroupOptions) {
+  protected constructor(rank: number, ranks: number, options: CircleOptions) {
     this.ranks = requireInteger('ranks', ranks, 1, MAX_RANKS);
     this.rank = requireInteger('rank', rank, 0, ranks - 1);
     const { timeoutMs = DEFAULT_TIMEOUT_MS } = options;
@@ -75,7 +75,7 @@ export abstract class Member implements Group {
     return await this.#call('allGather', operation, bytes);
   }
 
-  onRankLost(listener: (loss: GroupLoss) => void): () => void {
+  onRankLost(listener: (loss: CircleLoss) => void): () => void {
     requireFunction('listener', listener);
     this.#listeners.add(listener);
     for (const loss of this.#losses) this.#tell(listener, loss);
@@ -84,7 +84,7 @@ export abstract class Member implements Group {
 
   abandon(reason: string): void {
     requireText('reason', reason);
-    if (this.#disposal) throw new DisposedError(`rank ${this.rank}'s group`);
+    if (this.#disposal) throw new DisposedError(`rank ${this.rank}'s circle`);
     this.giveUp([this.rank], reason);
   }
 
@@ -92,7 +92,7 @@ export abstract class Member implements Group {
     requireText('reason', reason);
     requireArray('ranks', ranks, 'an array of ranks');
     for (const rank of ranks) requireInteger('ranks', rank, 0, this.ranks - 1);
-    if (this.#disposal) throw new DisposedError(`rank ${this.rank}'s group`);
+    if (this.#disposal) throw new DisposedError(`rank ${this.rank}'s circle`);
     this.giveUp(ranks, `rank ${this.rank} says: ${reason}`);
   }
 
@@ -103,7 +103,7 @@ export abstract class Member implements Group {
 
   async #dispose(): Promise<void> {
     for (const id of [...this.#pending.keys()]) {
-      this.#take(id)?.reject(new DisposedError(`rank ${this.rank}'s group`));
+      this.#take(id)?.reject(new DisposedError(`rank ${this.rank}'s circle`));
     }
     this.#listeners.clear();
     await this.leave();
@@ -113,7 +113,7 @@ export abstract class Member implements Group {
     if (typeof operation !== 'string' || operation.length === 0 || operation.length > MAX_NAME) {
       throw new ArgumentError('operation', operation, `a name of 1 to ${MAX_NAME} characters`);
     }
-    if (this.#disposal) throw new DisposedError(`rank ${this.rank}'s group`);
+    if (this.#disposal) throw new DisposedError(`rank ${this.rank}'s circle`);
     if (this.#losses.length > 0) throw this.#lossIn(operation);
     if (this.#departed) throw toError({ ...this.#departed, operation });
     const id = this.#calls++;
@@ -132,7 +132,7 @@ export abstract class Member implements Group {
     this.#take(id)?.reject(toError(loss));
   }
 
-  protected lost(loss: GroupLoss): void {
+  protected lost(loss: CircleLoss): void {
     if (this.#disposal) return;
     this.#losses.push(loss);
     // In this order, so that whoever sees a call reject finds the signal aborted and the listeners told.
@@ -150,7 +150,7 @@ export abstract class Member implements Group {
   }
 
   /** The losses so far, as the error of a call that comes to nothing because of them. */
-  #lossIn(operation: string): GroupLoss {
+  #lossIn(operation: string): CircleLoss {
     const first = this.#losses[0]!;
     if (!(first instanceof RankLostError)) return first;
     const ranks = this.#losses.flatMap((loss) => (loss instanceof RankLostError ? loss.ranks : []));
@@ -163,7 +163,7 @@ export abstract class Member implements Group {
   }
 
   /** Later, and each on its own, so that a listener that throws hinders nobody. */
-  #tell(listener: (loss: GroupLoss) => void, loss: GroupLoss): void {
+  #tell(listener: (loss: CircleLoss) => void, loss: CircleLoss): void {
     queueMicrotask(() => {
       if (this.#listeners.has(listener)) listener(loss);
     });
