@@ -108,7 +108,6 @@ function adapted(found: OneSidedTuning, layer: Layer, { sms }: Place): OneSidedT
   const e4m3 = layer.output.wire === 'e4m3';
   const way = e4m3 ? 'push' : pushable(layer) ? combine.way : 'pull';
   const threads = e4m3 ? Math.min(combine.threads, mostE4m3Threads) : combine.threads;
-  const warpEach = way === 'bulk' || combine.way === 'bulk';
   return {
     dispatch: { ...dispatch, blocks: blocksOf(dispatch, layer) },
     combine: {
@@ -116,7 +115,8 @@ function adapted(found: OneSidedTuning, layer: Layer, { sms }: Place): OneSidedT
       blocks: blocksOf(combine, layer),
       threads,
       way,
-      teams: warpEach ? threads / 32 : combine.teams,
+      // Who copies in bulk is a warp each.
+      teams: way === 'bulk' ? threads / 32 : Math.min(combine.teams, threads / 32),
     },
   };
 }
