@@ -342,11 +342,6 @@ it('a scale that never comes is a loss, though the elements that it is for have 
 });
 
 const sends: Record<string, Way> = {
-  pull: ways.pull!,
-  push: ways.push!,
-  'push, split': { ...ways.push!, split: true },
-  'push, dispatch in bulk': { tuning: { ...push, dispatch: { ...spread, way: 'bulk' } } },
-  copies: ways.copies!,
   messages: portable,
   'messages by proxy': { ...portable, transport: 'proxy', nodes: 3 },
   'messages over nvshmem': { ...portable, transport: 'nvshmem' },

@@ -43,10 +43,9 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
       if (!u.PUSH) epoch += g.load(count);
 
       // The peers' experts may still read the last round: the first store waits for them, what comes before it does not.
-      // [0]: for how long, 0 for a warp that has given up; [1]: 1 as soon as it has looked.
+      // [0]: for how long; [1]: 1 as soon as slots are free.
       const slots = g.registers('u32', 2);
-      slots[0] = u.patienceOf({ failure: mine.failure, limit });
-      const patience = g.shared('u32', u.WARPS);
+      if (!u.SPLIT) slots[0] = u.patienceOf({ failure: mine.failure, limit });
 
       const stages = g.shared('v16', u.WARPS * u.STAGE);
       const filled = g.shared('u64', u.WARPS);
@@ -73,12 +72,8 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
 
       // All stores of this block happen before this barrier ends, and the release behind it is cumulative: what the
       // block's threads wrote to any rank is visible to whoever acquires its flag.
-      if (g.laneId === 0) g.store(patience.at(g.warpId), slots[0]!);
       g.barrier();
-      // A block vouches for all of its warps, or for none.
-      if (g.laneId < u.WARPS) slots[0] = g.load(patience.at(g.laneId));
-      if (g.warp.any(slots[0] === 0)) slots[0] = g.u32(0);
-      if (slots[0]! > 0) u.arrive({ win, epoch });
+      u.arrive({ win, epoch });
       if (!u.SPLIT) u.awaitPeers({ win, epoch, limit: slots[0]! });
       if (u.COUNTS) {
         // The same pieces, seen from here: slots of every source whose ids have just arrived.
@@ -109,8 +104,8 @@ function using(shape: OneSidedShape, window: OneSidedWindow) {
     PUSH: pushes(shape),
     SPLIT: split,
     BULK: stage > 0,
+    // Where nothing goes in bulk nobody uses them, and they vanish.
     WARPS: warps,
-    // Where nothing goes in bulk nobody uses stages, and they vanish.
     STAGE: Math.max(1, stage),
     countRoutes: countRoutes(shape, window),
     patienceOf,

@@ -103,8 +103,8 @@ const mostE4m3Threads = 512;
 /** Only whole vectors can be pushed. */
 const pushable = (layer: Layer): boolean => layer.output.wire === 'e4m3' || outputRowBytes(layer) % 16 === 0;
 
-function adapted(found: OneSidedTuning, layer: Layer, { sms }: Place): OneSidedTuning {
-  const { dispatch, combine } = sms === null ? found : onFew(found, layer, sms);
+function adapted(found: OneSidedTuning, layer: Layer, { sms, split }: Place): OneSidedTuning {
+  const { dispatch, combine } = sms === null ? found : onFew(found, layer, split, sms);
   const e4m3 = layer.output.wire === 'e4m3';
   const way = e4m3 ? 'push' : pushable(layer) ? combine.way : 'pull';
   const threads = e4m3 ? Math.min(combine.threads, mostE4m3Threads) : combine.threads;
@@ -123,25 +123,32 @@ function adapted(found: OneSidedTuning, layer: Layer, { sms }: Place): OneSidedT
 
 /**
  * Few multiprocessors carry the links only where each has much in flight: all the threads of one, in teams, so that many
- * rows are. Combine has a block more than its work needs; rows cut in two spread better over its teams, but whole ones
- * bring more of a thread's loads together, which counts where rounds are large and multiprocessors fewest.
+ * rows are. A push moves more than twice the bytes of a pull through each; but links carry stores faster than loads, which
+ * counts where there are multiprocessors enough, and rows enough for them.
  */
-function onFew({ dispatch, combine }: OneSidedTuning, layer: Layer, sms: number): OneSidedTuning {
-  const { maxTokens } = layer;
+function onFew(
+  { dispatch, combine }: OneSidedTuning,
+  layer: Layer,
+  split: boolean,
+  sms: number,
+): OneSidedTuning {
+  const { maxTokens, output } = layer;
   const most = { inFlight: oneSidedKnobs.dispatch.inFlight.max };
-  const teams = Math.max(1, Math.min(16, 2 ** Math.floor(Math.log2(maxTokens / sms))));
-  // Sums of many rows take the registers of more threads.
-  const threads = mostRows(layer) > 4 ? 512 : 896;
-  const parts = maxTokens > 512 && sms < 24 ? 1 : 2;
+  const sending = Math.max(1, Math.min(16, 2 ** Math.floor(Math.log2(maxTokens / sms))));
+  // Combine that pushes has a block more than its work needs. Sums of many rows take the registers of more threads.
+  const launch = { ...most, blocks: sms - 1, threads: mostRows(layer) > 4 ? 512 : 896, teams: 4, ahead: 1 };
+  const mayPull = !split && output.wire !== 'e4m3' && sharing(layer).replicas === 1;
+  const pulls = mayPull && (sms < 32 || maxTokens <= 256);
+  // Whole rows bring more of a thread's loads together; where a team has few of them, parts come out more even.
+  const way = pulls
+    ? ({ way: 'pull', parts: maxTokens < 4 * launch.blocks * launch.teams ? 4 : 1 } as const)
+    : { parts: maxTokens > 512 && sms < 24 ? 1 : 2 };
   return {
     dispatch:
       dispatch.blocks <= sms
         ? dispatch
-        : { ...dispatch, ...most, blocks: sms, threads: 1024, teams, parts: 1, way: 'store' },
-    combine:
-      combine.blocks < sms
-        ? combine
-        : { ...combine, ...most, blocks: sms - 1, threads, teams: 4, parts, ahead: parts },
+        : { ...dispatch, ...most, blocks: sms, threads: 1024, teams: sending, parts: 1, way: 'store' },
+    combine: combine.blocks < sms ? combine : { ...combine, ...launch, ...way },
   };
 }
 

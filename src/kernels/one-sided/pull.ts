@@ -47,8 +47,7 @@ export function pullKernel(shape: OneSidedShape, window: OneSidedWindow) {
       let id = u.routeIn({ topkIds, piece: first, tokens });
 
       // This rank's experts wrote `output` before this launch began (stream order), so each block may vouch for it.
-      // Not who has given up, and has not all that its experts need.
-      if (patience[0]! > 0) u.arrive({ win, epoch });
+      u.arrive({ win, epoch });
       u.awaitPeers({ win, epoch, limit: patience[0]! });
 
       const stride = g.gridDim.x * u.TEAMS;

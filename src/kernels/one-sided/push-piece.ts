@@ -12,7 +12,7 @@ export function pushPiece(shape: OneSidedShape, window: OneSidedWindow) {
   return device(
     {
       name: 'push_piece',
-      params: { win: peers(window), piece: 'u32', epoch: 'u32', sends: 'bool', ...copyParams },
+      params: { win: peers(window), piece: 'u32', epoch: 'u32', ...copyParams },
       using: {
         RANKS: shape.ranks,
         REPLICAS: sharing(shape).replicas,
@@ -25,7 +25,7 @@ export function pushPiece(shape: OneSidedShape, window: OneSidedWindow) {
         tellCopied: tellCopied(shape, window),
       },
     },
-    (g, { win, piece, epoch, sends, bulk, copied }, u) => {
+    (g, { win, piece, epoch, bulk, copied }, u) => {
       const mine = win.at(g.rank);
       const turn = piece / u.PARTS;
       // Ranks start with different peers, so that no window is everybody's first. One source after the other: several at
@@ -34,7 +34,7 @@ export function pushPiece(shape: OneSidedShape, window: OneSidedWindow) {
         const source = (g.rank + other) % u.RANKS;
         const group = source / u.REPLICAS;
         const token = turn * u.REPLICAS + (source % u.REPLICAS);
-        if (g.load(mine.present.at(epoch % 2, group, token)) !== 0 && sends) {
+        if (g.load(mine.present.at(epoch % 2, group, token)) !== 0) {
           const from = mine.output.at(group, token).as('v16');
           const to = win.at(source).returned.at(g.rank, turn);
           const part = piece % u.PARTS;
@@ -45,7 +45,7 @@ export function pushPiece(shape: OneSidedShape, window: OneSidedWindow) {
       if (u.COPIES) {
         // Where nothing of this piece travelled, nothing has been told meanwhile.
         u.tellCopied({ win, epoch, copied });
-        if (sends) copied[1] = piece + 1;
+        copied[1] = piece + 1;
       }
     },
   );

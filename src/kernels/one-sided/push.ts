@@ -51,9 +51,7 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
       if (u.SENDS) g.awaitPrevious();
       g.releaseNext();
       const patience = g.registers('u32', 1);
-      patience[0] = u.patienceOf({ failure: mine.failure, limit });
-      // Who has given up has not all that its experts need: nobody may take what they make of it for the round's.
-      let sends = patience[0]! > 0;
+      if (u.SUMS) patience[0] = u.patienceOf({ failure: mine.failure, limit });
       // One block more than there is work for: it says that this rank's slots may be written again, and the receive of a
       // split round waits until everybody has said so, which spares the next send that wait.
       if (g.blockIdx.x === u.BLOCKS) {
@@ -71,7 +69,6 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
       const copied = g.registers('u32', 2);
       if (u.COPIES) {
         if (g.laneId === 0) g.mbarrier.init(bulk.filled, 1);
-        sends = !g.warp.any(!sends);
       }
 
       const pieces = u.TURNS * u.PARTS;
@@ -88,7 +85,7 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
             id = g.load(topkIds.at(token * u.K + g.laneId));
         }
         if (u.SENDS) {
-          if (step < pieces) u.pushPiece({ win, piece: step, epoch, sends, bulk, copied });
+          if (step < pieces) u.pushPiece({ win, piece: step, epoch, bulk, copied });
           if (u.COPIES) {
             if (step + stride >= pieces) u.tellCopied({ win, epoch, copied });
           }

@@ -51,7 +51,7 @@ export function tellRoutes(shape: OneSidedShape, window: OneSidedWindow) {
       },
     },
     (g, { win, token, id, weight, epoch, slots }, u) => {
-      if (!u.beforeFirstStore({ win, epoch, slots })) return;
+      u.beforeFirstStore({ win, epoch, slots });
       const group = g.rank / u.REPLICAS;
       const owner = u.ownerOf({ expert: id });
       for (let to = u.team.warp(); to < u.RANKS; to += u.team.threads() / 32) {
@@ -75,29 +75,21 @@ export function tellRoutes(shape: OneSidedShape, window: OneSidedWindow) {
  */
 export const awaitsSlots = (shape: OneSidedShape): boolean => pushes(shape) && !shape.split;
 
-/**
- * Waits until slots are free, unless it has; false for a warp that has given up, and may store nothing: peers may still
- * read what the round before brought. `slots`: see dispatch.ts.
- */
+/** Waits until slots are free, unless it has. `slots`: see dispatch.ts. */
 export function beforeFirstStore(shape: OneSidedShape, window: OneSidedWindow) {
   return device(
     {
       name: 'before_first_store',
       params: { win: peers(window), epoch: 'u32', slots: registers('u32', 2) },
-      returns: 'bool',
       using: { AWAITS: awaitsSlots(shape), awaitSlots: release(window, shape, 'dispatch').awaitSlots },
     },
     (g, { win, epoch, slots }, { AWAITS, awaitSlots }) => {
+      if (!AWAITS) return;
       if (slots[1] === 0) {
-        let free = slots[0]! > 0;
-        if (AWAITS) {
-          if (!awaitSlots({ win, round: epoch - 1, epoch, limit: slots[0]! })) free = false;
-        }
-        if (g.warp.any(!free)) slots[0] = g.u32(0);
+        if (!awaitSlots({ win, round: epoch - 1, epoch, limit: slots[0]! })) slots[0] = g.u32(0);
         g.warp.barrier();
         slots[1] = g.u32(1);
       }
-      return slots[0]! > 0;
     },
   );
 }

@@ -104,7 +104,7 @@ function storeRow(shape: OneSidedShape, window: OneSidedWindow, payload: number)
           const i = base + d * u.team.threads() + u.team.thread();
           if (i < end) row[d] = g.load(from.as(u.UNIT).at(token * u.ROW_UNITS + i), { cache: 'stream' });
         }
-        if (!u.beforeFirstStore({ win, epoch, slots })) return;
+        u.beforeFirstStore({ win, epoch, slots });
         const owner = u.ownerOf({ expert: id });
         const left = u.destinations({ owner });
         while (left[0] !== 0) {
@@ -143,11 +143,10 @@ function copyRow(shape: OneSidedShape, window: OneSidedWindow, payload: number) 
         const sends = chunk[0]! % warps === u.team.warp() && g.laneId === 0;
         const bytes = 16 * g.min(end - base, g.u32(u.CHUNK));
         if (sends) u.fillStage({ stage, from: from.at(token * u.ROW_UNITS + base), bytes, filled });
-        const may = u.beforeFirstStore({ win, epoch, slots });
+        u.beforeFirstStore({ win, epoch, slots });
         const owner = u.ownerOf({ expert: id });
         const left = u.destinations({ owner });
         if (sends) g.mbarrier.await(filled, (chunk[0]! / warps) % 2);
-        if (!may) left[0] = g.u32(0);
         while (left[0] !== 0) {
           const to = u.nextOf({ owner, left });
           const there = win.at(to).payloads[u.P]!.at(g.rank / u.REPLICAS, token, base);

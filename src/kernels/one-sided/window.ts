@@ -15,9 +15,6 @@
  * | sums | the combine of the other ranks of its group | the owner's combine | as `returned`: the group's next combine is behind its next dispatch, whose tail waited for the owner's, which is behind its combine |
  * | failure | its own rank | its own host | the host clears it by recreating the world |
  *
- * Where a wait has given up none of these reasons holds, so behind it rows are neither sent nor vouched for: each rank says so
- * for itself, since a peer that has all it needs still ends its round well.
- *
  * So dispatch and combine alternate: a round is dispatch, experts, combine.
  */
 import { field, layout } from '../../lang/index.js';
