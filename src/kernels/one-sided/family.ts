@@ -54,7 +54,7 @@ function refuses(layer: Layer, place: Place, tuning?: OneSidedTuning): HeddleErr
     const possible = 'rows of a multiple of 16 bytes where phases are split';
     return new ArgumentError('output.length', output.hidden, possible);
   }
-  const few = refusesFew(place, tuning);
+  const few = refusesFew(place, tuning, tuning !== undefined && !pushes(tuning) ? 0 : 1);
   if (few !== null) return few;
   return tuning === undefined ? null : refusesTuning(layer, place, tuning);
 }
@@ -135,14 +135,14 @@ function onFew(
   const { maxTokens, output } = layer;
   const most = { inFlight: oneSidedKnobs.dispatch.inFlight.max };
   const sending = Math.max(1, Math.min(16, 2 ** Math.floor(Math.log2(maxTokens / sms))));
-  // Combine that pushes has a block more than its work needs. Sums of many rows take the registers of more threads.
-  const launch = { ...most, blocks: sms - 1, threads: mostRows(layer) > 4 ? 512 : 896, teams: 4, ahead: 1 };
+  // Sums of many rows take the registers of more threads.
+  const launch = { ...most, threads: mostRows(layer) > 4 ? 512 : 896, teams: 4, ahead: 1 };
   const mayPull = !split && output.wire !== 'e4m3' && sharing(layer).replicas === 1;
   const pulls = mayPull && (sms < 32 || maxTokens <= 256);
   // Whole rows bring more of a thread's loads together; where a team has few of them, parts come out more even.
   const way = pulls
-    ? ({ way: 'pull', parts: maxTokens < 4 * launch.blocks * launch.teams ? 4 : 1 } as const)
-    : { parts: maxTokens > 512 && sms < 24 ? 1 : 2 };
+    ? ({ way: 'pull', blocks: sms, parts: maxTokens < 4 * sms * launch.teams ? 4 : 1 } as const)
+    : { blocks: sms - 1, parts: maxTokens > 512 && sms < 24 ? 1 : 2 };
   return {
     dispatch:
       dispatch.blocks <= sms
