@@ -1,7 +1,9 @@
 import { dirname } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { defineConfig, type ViteUserConfig } from 'vitest/config';
+import { BaseSequencer, type TestSpecification } from 'vitest/node';
 import { transpiled } from './test/tree.js';
+import { kernelsStayBytecode } from './test/v8.js';
 
 const source = (path: string): string => new URL(`./src/${path}`, import.meta.url).pathname;
 
@@ -42,6 +44,28 @@ const rings = {
   package: 'test/rooms/tarball.test.ts',
 };
 
+/** Begun last, one of these would go on while the other processor has nothing left to do. */
+const longest = [
+  'test/moe/layer-carried.e2e.test.ts',
+  'test/suite/round-trip.test.ts',
+  'test/sim/litmus/litmus.test.ts',
+  'test/suite/nodes-over-tcp.test.ts',
+  'test/suite/nodes-over-udp.test.ts',
+  'test/suite/nodes-over-shm.test.ts',
+];
+
+/** Files that have a process of their own, the longest, all others. */
+class LongestFirst extends BaseSequencer {
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    const place = ({ project, moduleId }: TestSpecification): number => {
+      if (project.name === 'apart') return -1;
+      const found = longest.findIndex((path) => moduleId.endsWith(path));
+      return found < 0 ? longest.length : found;
+    };
+    return (await super.sort(files)).sort((a, b) => place(a) - place(b));
+  }
+}
+
 export default defineConfig({
   plugins: [amongTranspiled],
   // Examples import the package by its name; here that is its source.
@@ -57,8 +81,8 @@ export default defineConfig({
     hookTimeout: 60_000,
     pool: 'forks',
     maxWorkers: 2,
-    // To optimise a simulated kernel takes V8 longer than the few rounds of it that a test runs.
-    execArgv: ['--max-optimized-bytecode-size=3000'],
+    execArgv: [kernelsStayBytecode],
+    sequence: { sequencer: LongestFirst },
     projects: [
       {
         extends: true,

@@ -114,7 +114,7 @@ export interface LaunchShape {
   readonly block: number;
   /** Programmatic dependent launch: may start before the previous kernel of the stream has ended. */
   readonly programmatic?: boolean;
-  /** The kernel's `g.rank`: this rank in its node. */
+  /** The kernel's `g.rank`: this rank, counted as the kernel's windows are. */
   readonly rank: number;
 }
 

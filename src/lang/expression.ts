@@ -22,7 +22,7 @@ export type Builtin =
   /** threadIdx % 32 and threadIdx / 32. */
   | 'laneId'
   | 'warpId'
-  /** This rank in its node: an implicit launch argument, not a compile-time value (one cubin serves all ranks). */
+  /** This rank, counted as the windows are: an implicit launch argument, not a compile-time value (one cubin serves all ranks). */
   | 'rank';
 
 /** Pure. The value depends only on variables, never on memory or on other threads. */

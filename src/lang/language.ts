@@ -100,21 +100,21 @@ export interface Registers<T extends RegisterName> {
   readonly length: number;
 }
 
-export interface LoadOptions {
+interface LoadOptions {
   readonly order?: 'weak' | 'relaxed' | 'acquire';
   readonly scope?: Scope;
   readonly cache?: Cache;
 }
-export interface StoreOptions {
+interface StoreOptions {
   readonly order?: 'weak' | 'relaxed' | 'release';
   readonly scope?: Scope;
   readonly cache?: Cache;
 }
-export interface AtomicOptions {
+interface AtomicOptions {
   readonly order: 'relaxed' | 'acquire' | 'release' | 'acq_rel';
   readonly scope: Scope;
 }
-export interface WaitOptions {
+interface WaitOptions {
   readonly order: 'relaxed' | 'acquire';
   readonly scope: Scope;
   /** Microseconds after which the wait gives up. */
@@ -133,7 +133,7 @@ export interface Gpu {
   readonly laneId: u32;
   /** threadIdx.x / 32 */
   readonly warpId: u32;
-  /** This rank in its node. */
+  /** This rank, counted as the kernel's windows are: `win.at(g.rank)` is its own. */
   readonly rank: u32;
 
   // Conversions. Integers convert as in C; f32 → integer truncates and saturates; to a storage type rounds to nearest even.

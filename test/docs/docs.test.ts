@@ -9,7 +9,6 @@ import { commands } from '../../src/cli/program.js';
 import { transpiled } from '../tree.js';
 import { type Block, commandsOf, page, pages, root } from './markdown.js';
 
-const tsx = join(root, 'node_modules/tsx/dist/cli.mjs');
 const scripts = (JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { scripts: object }).scripts;
 const blocks = pages.flatMap((one) => one.blocks);
 
@@ -76,7 +75,7 @@ describe('commands', () => {
   test('README has some that are quick to try', () => expect(run.length).toBeGreaterThan(1));
   test.each(run)('%s', (line) => {
     const command = line
-      .replace('npx heddle', `"${process.execPath}" "${tsx}" src/cli/main.ts`)
+      .replace('npx heddle', `"${process.execPath}" "${transpiled('src/cli/main.ts')}"`)
       .replace(/ > .*/, '');
     const output = execFileSync('sh', ['-c', command], {
       cwd: root,

@@ -1,9 +1,9 @@
 /** GPUs of one machine as nodes of one GPU each: the reference comparison of test/suite, by proxies over libfabric. */
-import { describe, test } from 'node:test';
+import { after, before, describe, test } from 'node:test';
 import { listProviders } from '../../src/fabric/index.js';
 import { World } from '../../src/world/index.js';
 import { familiesAcross, roundTripCases } from '../suite/round-trip.js';
-import { needs } from './machine.js';
+import { keepAwake, needs } from './machine.js';
 
 const usable = (() => {
   try {
@@ -12,6 +12,12 @@ const usable = (() => {
     return [];
   }
 })();
+
+let letGo = async () => {};
+before(() => {
+  letGo = keepAwake();
+});
+after(() => letGo());
 
 for (const { provider } of usable) {
   const fabric = { provider, devices: provider === 'shm' ? [] : ['lo'], timeoutMs: 20_000 };

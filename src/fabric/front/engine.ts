@@ -1,40 +1,30 @@
-import {
-  ArgumentError,
-  DisposedError,
-  HeddleError,
-  requireInteger,
-  requireText,
-} from '../../errors/index.js';
+import { ArgumentError, DisposedError, HeddleError, requireInteger } from '../../errors/index.js';
 import type { CoreOptions } from '../core/core.js';
 import { ImmediateQueue, ImmediateTable, tableFull } from '../core/immediates.js';
-import { command, commandWords, ringMask, transferHeader, word } from '../core/shared.js';
-import { decodeAddress, decodeRegion, encodeAddress } from '../libfabric/address.js';
-import { errno, libfabric, strerror } from '../libfabric/bindings.js';
-import { FabricError } from '../libfabric/errors.js';
+import { word } from '../core/shared.js';
+import { encodeAddress } from '../libfabric/address.js';
+import { libfabric } from '../libfabric/bindings.js';
 import type { FabricDevice } from '../libfabric/provider.js';
 import { Counter, ImmediateCounter } from './counters.js';
 import { CallerDriver, type Driver, WorkerDriver } from './driver.js';
-import { PeerLostError } from './errors.js';
-import { Peer, PeerGroup, Region, RemoteRegion } from './handles.js';
+import type { Peer, PeerGroup, Region, RemoteRegion } from './handles.js';
 import { EngineMemory, type GpuMemory } from './memory.js';
 import { engineIdBytes, Inbox, type Message, Outbox } from './messages.js';
 import { type Callback, Operations } from './operations.js';
 import { coreOptions, type EngineOptions, requireProvider } from './options.js';
+import { Peers } from './peers.js';
+import { Posting } from './posting.js';
 import { CommandRing } from './ring.js';
+import { Room } from './room.js';
 import {
   type Barrier,
   type OperationOptions,
   type Paged,
-  requireImmediate,
   requireOperation,
-  requireSlice,
   type Scatter,
   type Write,
 } from './transfers.js';
 import { type Waitable, Waiting } from './waiting.js';
-
-/** Pages of one command: long enough to be cheap, short enough to leave room in the ring. */
-const longestPiece = 1024;
 
 /**
  * Moves bytes between the memory of processes, one-sidedly, over libfabric. Obtain one with `open`, exchange
@@ -51,15 +41,15 @@ export class TransferEngine implements Waitable {
   /** @internal */
   driver!: Driver;
 
-  readonly #options: CoreOptions;
   readonly #onError: (error: Error) => void;
+  readonly #messageBytes: number;
+  /** Requests that one write becomes. */
   readonly #shards: number;
-  readonly #capacity: number;
-  /** The most that every device in use takes at once. */
-  readonly #longestWrite: number;
   readonly #control: Int32Array;
   readonly #ring: CommandRing;
-  readonly #peerWords: Int32Array;
+  readonly #peers: Peers;
+  readonly #room: Room;
+  readonly #posting: Posting;
   readonly #immediates: ImmediateTable | null;
   readonly #arrivals: ImmediateQueue | null;
   readonly #counters = new Map<number, ImmediateCounter>();
@@ -67,12 +57,8 @@ export class TransferEngine implements Waitable {
   readonly #operations: Operations;
   readonly #inbox: Inbox;
   readonly #outbox: Outbox;
-  readonly #peers: Peer[] = [];
-  readonly #peersByEngine = new Map<string, Peer>();
   readonly #memory: EngineMemory;
   #closed = false;
-  #nextRemote = 0;
-  #nextGroup = 0;
 
   /** Opens an engine. @throws UnavailableError when there is no libfabric or no usable provider. */
   static async open(options: EngineOptions = {}): Promise<TransferEngine> {
@@ -92,26 +78,33 @@ export class TransferEngine implements Waitable {
 
   private constructor(core: CoreOptions, driver: Driver, options: EngineOptions) {
     this.driver = driver;
-    this.#options = core;
     this.devices = driver.info.devices;
     this.address = encodeAddress(driver.info.address);
     this.timeoutMs = core.timeoutMs;
+    this.#onError = options.onError ?? ((error) => process.emitWarning(error));
+    this.#messageBytes = core.messageBytes;
     this.#shards = core.shard === 'bytes' ? core.rails : 1;
-    this.#capacity = core.queue * this.#shards;
-    this.#longestWrite = Math.min(...this.devices.map((device) => device.maxWriteBytes));
     this.#control = new Int32Array(core.shared.control);
-    this.#ring = new CommandRing(core.shared, driver);
     this.#memory = new EngineMemory(driver, core.id, core.gpuMemory, this);
-    this.#peerWords = new Int32Array(core.shared.peers);
     const listed = core.arrivals === 'listed';
     this.#immediates = listed ? null : new ImmediateTable(core.shared.immediates);
     this.#arrivals = listed ? new ImmediateQueue(core.shared.immediates) : null;
-    this.#onError = options.onError ?? ((error) => process.emitWarning(error));
-    this.#operations = new Operations(
-      core.shared,
-      (code, peer, operation, group) => this.#failure(code, peer, operation, group),
-      this.#onError,
-    );
+    const peers = new Peers(driver, new Int32Array(core.shared.peers), core.timeoutMs);
+    this.#peers = peers;
+    this.#operations = new Operations(core.shared, peers.failure.bind(peers), this.#onError);
+    this.#ring = new CommandRing(core.shared, driver);
+    const posted = {
+      ...{ peers, operations: this.#operations, ring: this.#ring },
+      ...{ shards: this.#shards, queue: core.queue },
+    };
+    this.#room = new Room(this, posted);
+    this.#posting = new Posting({
+      ...posted,
+      owner: this,
+      requireOpen: () => this.#requireOpen(),
+      room: this.#room,
+      longestWrite: Math.min(...this.devices.map((device) => device.maxWriteBytes)),
+    });
     this.#inbox = new Inbox(core.shared, driver.info.receiveBuffers, core.messageBytes);
     const id = Buffer.from(core.id, 'hex');
     this.#outbox = new Outbox(driver, id, core.messageBytes, () => this.#memory.number());
@@ -122,48 +115,13 @@ export class TransferEngine implements Waitable {
   /** Makes another engine known by its `address`. `name` is what errors will call it. */
   addPeer(address: Uint8Array, name?: string): Peer {
     this.#requireOpen();
-    if (name !== undefined) requireText('name', name);
-    const theirs = decodeAddress(address);
-    const { address: ours } = this.driver.info;
-    if (theirs.provider !== ours.provider) {
-      throw new ArgumentError('address.provider', theirs.provider, `${ours.provider}, as this engine's`);
-    }
-    if (theirs.provider === 'shm' && theirs.machine !== ours.machine) {
-      throw new ArgumentError(
-        'address.machine',
-        theirs.machine,
-        `${ours.machine}: shm reaches no other machine`,
-      );
-    }
-    if (theirs.shard !== ours.shard) {
-      throw new ArgumentError('address.shard', theirs.shard, `${ours.shard}, as this engine's`);
-    }
-    requireInteger('address.rails.length', theirs.rails.length, ours.rails.length, ours.rails.length);
-    const id = this.#peers.length;
-    requireInteger('the number of peers', id + 1, 1, this.#peerWords.length / 2);
-    this.driver.call('addPeer', id, theirs);
-    const mailbox = this.#nextRemote++;
-    this.driver.call(
-      'addRemote',
-      mailbox,
-      id,
-      theirs.rails.map((rail) => rail.mailbox),
-    );
-    const alone = this.#nextGroup++;
-    this.driver.call('addGroup', alone, [mailbox]);
-    const peer = new Peer(id, name ?? `${id} (${theirs.id})`, theirs.id, alone, this.#peerWords);
-    this.#peers.push(peer);
-    this.#peersByEngine.set(theirs.id, peer);
-    return peer;
+    return this.#peers.add(address, name);
   }
 
   /** Forgets a peer; whatever is under way to it ends with an error. The same engine may be added anew. */
   removePeer(peer: Peer): void {
     this.#requireOpen();
-    this.#requirePeer('peer', peer);
-    peer.removed = true;
-    if (this.#peersByEngine.get(peer.engineId) === peer) this.#peersByEngine.delete(peer.engineId);
-    this.driver.call('removePeer', peer.id);
+    this.#peers.remove(peer);
     this.#memory.freeSettled();
   }
 
@@ -174,8 +132,7 @@ export class TransferEngine implements Waitable {
   losePeer(peer: Peer): void {
     // Where nothing is under way any more, there is nothing to lose.
     if (this.#closed || this.broken) return;
-    this.#requirePeer('peer', peer);
-    this.driver.call('losePeer', peer.id, errno.HOSTDOWN);
+    this.#peers.lose(peer);
     this.#memory.freeSettled();
   }
 
@@ -203,41 +160,13 @@ export class TransferEngine implements Waitable {
   /** A peer's region, from its `descriptor`. */
   remote(peer: Peer, descriptor: Uint8Array): RemoteRegion {
     this.#requireOpen();
-    this.#requirePeer('peer', peer);
-    const { engine, bytes, rails } = decodeRegion(descriptor);
-    if (engine !== peer.engineId) {
-      throw new ArgumentError(
-        'descriptor',
-        descriptor,
-        `of a region of ${peer.name}, not of engine ${engine}`,
-      );
-    }
-    const index = this.#nextRemote++;
-    this.driver.call('addRemote', index, peer.id, rails);
-    return new RemoteRegion(index, peer, bytes);
+    return this.#peers.remote(peer, descriptor);
   }
 
   /** A group of regions, one a peer, for `scatter` and `barrier`. */
   group(members: readonly RemoteRegion[]): PeerGroup {
     this.#requireOpen();
-    if (!Array.isArray(members)) throw new ArgumentError('members', members, 'an array of remote regions');
-    requireInteger('members.length', members.length, 1, Math.floor((commandWords - transferHeader) / 6));
-    const seen = new Set<Peer>();
-    for (const member of members) {
-      this.#requireTarget(member);
-      const { peer } = member;
-      if (seen.has(peer)) {
-        throw new ArgumentError('members', members, `regions of different peers, but has ${peer.name} twice`);
-      }
-      seen.add(peer);
-    }
-    const index = this.#nextGroup++;
-    this.driver.call(
-      'addGroup',
-      index,
-      members.map((member) => member.index),
-    );
-    return new PeerGroup(index, [...members]);
+    return this.#peers.group(members);
   }
 
   /** A counter of operations that end. */
@@ -274,147 +203,42 @@ export class TransferEngine implements Waitable {
   /** Whether a write to the peer can begin without waiting for room. */
   hasRoomFor(peer: Peer): boolean {
     this.#requireOpen();
-    this.#requirePeer('peer', peer);
-    return this.#fits(peer, 1);
+    this.#peers.require('peer', peer);
+    return this.#room.fits(peer);
   }
 
   // ---- Operations ----------------------------------------------------------------------------------------------
 
   /** Writes one slice. Returns when it is on its way; the source must stay unchanged until it has ended. */
   write(write: Write): void {
-    requireOperation('write', write);
-    const { source, target, sourceOffset, targetOffset, bytes } = write;
-    this.#requireSource(source);
-    this.#requireTarget(target);
-    requireImmediate(write.immediate);
-    requireSlice('sourceOffset', sourceOffset, bytes, source.bytes);
-    requireSlice('targetOffset', targetOffset, bytes, target.bytes);
-    if (bytes > this.#longestWrite) requireInteger('bytes', bytes, 0, this.#longestWrite);
-    const { peer } = target;
-    for (let idle = 0; !this.#fits(peer, 1); ) idle = this.#stall(idle, peer);
-    const ticket = this.#operations.begin('write', bytes, write, source, peer, null, this.#shards);
-    const to = this.#ring.begin(command.toPeer, ticket, source.index, write.immediate, target.index, 1);
-    const { words } = this.#ring;
-    words[to & ringMask] = source.address + sourceOffset;
-    words[(to + 1) & ringMask] = bytes;
-    words[(to + 2) & ringMask] = targetOffset;
-    peer.posted = (peer.posted + this.#shards) | 0;
-    this.#ring.publish(to + 3);
+    this.#posting.write(write);
   }
 
   /** Writes many pages to one peer. */
   paged(paged: Paged): void {
-    requireOperation('paged', paged);
-    const { source, target, sourceOffsets, targetOffsets, bytes } = paged;
-    this.#requireSource(source);
-    this.#requireTarget(target);
-    requireImmediate(paged.immediate);
-    const pages = requireInteger('sourceOffsets.length', sourceOffsets?.length, 1, 2 ** 24);
-    requireInteger('targetOffsets.length', targetOffsets?.length, pages, pages);
-    for (let i = 0; i < pages; i++) {
-      requireSlice('sourceOffsets', sourceOffsets[i]!, bytes, source.bytes);
-      requireSlice('targetOffsets', targetOffsets[i]!, bytes, target.bytes);
-    }
-    if (bytes > this.#longestWrite) requireInteger('bytes', bytes, 0, this.#longestWrite);
-    const { peer } = target;
-    for (let idle = 0; !this.#fits(peer, 1); ) idle = this.#stall(idle, peer);
-    const ticket = this.#operations.begin(
-      'paged write',
-      bytes * pages,
-      paged,
-      source,
-      peer,
-      null,
-      pages * this.#shards,
-    );
-    const { words } = this.#ring;
-    // More pages than fit the peer's queue go in pieces, each when there is room. A peer that is lost meanwhile
-    // takes the rest, too: the core ends each page with the error.
-    for (let first = 0; first < pages; ) {
-      const n = Math.min(this.#options.queue, longestPiece, pages - first);
-      for (let idle = 0; !this.#hasRoom(peer, n); ) idle = this.#stall(idle, peer, n);
-      let to = this.#ring.begin(command.toPeer, ticket, source.index, paged.immediate, target.index, n);
-      for (let i = first; i < first + n; i++, to += 3) {
-        words[to & ringMask] = source.address + sourceOffsets[i]!;
-        words[(to + 1) & ringMask] = bytes;
-        words[(to + 2) & ringMask] = targetOffsets[i]!;
-      }
-      peer.posted = (peer.posted + n * this.#shards) | 0;
-      this.#ring.publish(to);
-      first += n;
-    }
+    this.#posting.paged(paged);
   }
 
   /** Writes a slice of one buffer to every member of a group. */
   scatter(scatter: Scatter): void {
-    requireOperation('scatter', scatter);
-    const { source, group, sourceOffsets, targetOffsets, bytes } = scatter;
-    this.#requireSource(source);
-    this.#requireGroup(group);
-    requireImmediate(scatter.immediate);
-    const { members } = group;
-    const n = members.length;
-    requireInteger('sourceOffsets.length', sourceOffsets?.length, n, n);
-    requireInteger('targetOffsets.length', targetOffsets?.length, n, n);
-    requireInteger('bytes.length', bytes?.length, n, n);
-    let total = 0;
-    for (let i = 0; i < n; i++) {
-      requireSlice('sourceOffsets', sourceOffsets[i]!, bytes[i]!, source.bytes);
-      requireSlice('targetOffsets', targetOffsets[i]!, bytes[i]!, members[i]!.bytes);
-      total += bytes[i]!;
-    }
-    if (total > this.#longestWrite) {
-      for (let i = 0; i < n; i++) requireInteger('bytes', bytes[i]!, 0, this.#longestWrite);
-    }
-    for (let idle = 0; !this.#fitsAll(group); ) idle = this.#stall(idle, this.#fullMember(group));
-    const ticket = this.#operations.begin('scatter', total, scatter, source, null, group, n * this.#shards);
-    let to = this.#ring.begin(command.toGroup, ticket, source.index, scatter.immediate, group.index, n);
-    const { words } = this.#ring;
-    const base = source.address;
-    for (let i = 0; i < n; i++, to += 3) {
-      words[to & ringMask] = base + sourceOffsets[i]!;
-      words[(to + 1) & ringMask] = bytes[i]!;
-      words[(to + 2) & ringMask] = targetOffsets[i]!;
-      const { peer } = members[i]!;
-      peer.posted = (peer.posted + this.#shards) | 0;
-    }
-    this.#ring.publish(to);
+    this.#posting.scatter(scatter);
   }
 
   /** Sends an immediate to every member of a group. */
   barrier(barrier: Barrier): void {
-    requireOperation('barrier', barrier);
-    const { group, immediate } = barrier;
-    this.#requireGroup(group);
-    requireInteger('immediate', immediate, 0, 2 ** 32 - 1);
-    const { members } = group;
-    for (let idle = 0; !this.#fitsAll(group); ) idle = this.#stall(idle, this.#fullMember(group));
-    const ticket = this.#operations.begin(
-      'barrier',
-      0,
-      barrier,
-      null,
-      null,
-      group,
-      members.length * this.#shards,
-    );
-    for (let i = 0; i < members.length; i++) {
-      const { peer } = members[i]!;
-      peer.posted = (peer.posted + this.#shards) | 0;
-    }
-    this.#ring.barrier(ticket, group.index, immediate);
+    this.#posting.barrier(barrier);
   }
 
   /** Sends a short message, which the peer gets from `receive`. The bytes are copied. */
   send(peer: Peer, bytes: Uint8Array, options: OperationOptions = {}): void {
     this.#requireOpen();
-    this.#requirePeer('peer', peer);
+    this.#peers.require('peer', peer);
     requireOperation('options', options);
-    const most = this.#options.messageBytes - engineIdBytes;
+    const most = this.#messageBytes - engineIdBytes;
     if (!(bytes instanceof Uint8Array) || bytes.length > most) {
       throw new ArgumentError('bytes', bytes, `a Uint8Array of at most ${most} bytes (see messageBytes)`);
     }
-    for (let idle = 0; !this.#fits(peer, 1); ) idle = this.#stall(idle, peer);
+    this.#room.await(peer);
     const { place, region, address, length } = this.#outbox.put(bytes);
     const { counter, callback } = options;
     // The outbox has to know how it ended; whoever else wants to is told after it.
@@ -423,15 +247,8 @@ export class TransferEngine implements Waitable {
       if (callback) callback(error);
       else if (error && !counter && !this.#closed) this.#onError(error);
     };
-    const ticket = this.#operations.begin(
-      'send',
-      bytes.length,
-      { counter, callback: ended },
-      null,
-      peer,
-      null,
-      1,
-    );
+    const told = { counter, callback: ended };
+    const ticket = this.#operations.begin('send', bytes.length, told, null, peer, null, 1);
     peer.posted = (peer.posted + 1) | 0;
     this.#ring.send(ticket, peer.id, region, address, length);
   }
@@ -440,10 +257,10 @@ export class TransferEngine implements Waitable {
   tryReceive(): Message | null {
     this.#requireOpen();
     if (this.#inbox.empty && (!this.poll() || this.#inbox.empty)) return null;
-    for (let idle = 0; !this.#ring.fits(0); ) idle = this.#stall(idle);
+    this.#room.awaitCommand();
     const { buffer, engine, bytes } = this.#inbox.take();
     this.#ring.consumed(buffer);
-    return { from: this.#peersByEngine.get(engine) ?? null, engine, bytes };
+    return { from: this.#peers.ofEngine(engine), engine, bytes };
   }
 
   /** The next message. @throws WaitTimeoutError */
@@ -485,16 +302,7 @@ export class TransferEngine implements Waitable {
 
   /** @internal */
   probe(peer: Peer): () => boolean {
-    if (peer.lost || peer.removed || !this.#operations.available || !this.#hasRoom(peer, 1))
-      return () => false;
-    let landed = false;
-    const callback: Callback = (error) => {
-      landed = error === null;
-    };
-    const ticket = this.#operations.begin('probe', 0, { callback }, null, peer, null, this.#shards);
-    peer.posted = (peer.posted + this.#shards) | 0;
-    this.#ring.barrier(ticket, peer.alone, undefined);
-    return () => landed;
+    return this.#posting.probe(peer);
   }
 
   /** Ends what is under way with an error, unregisters everything, and frees the provider's resources. */
@@ -518,109 +326,8 @@ export class TransferEngine implements Waitable {
     this.#waiting.rejectAll(error);
   }
 
-  // ---- Back-pressure -------------------------------------------------------------------------------------------
-
-  /** Whether an operation of `n` writes to a peer can begin now. */
-  #fits(peer: Peer, n: number): boolean {
-    this.#requireReachable(peer);
-    return this.#operations.available && this.#hasRoom(peer, n);
-  }
-
-  #fitsAll(group: PeerGroup): boolean {
-    const { members } = group;
-    if (!this.#operations.available || !this.#ring.fits(members.length)) return false;
-    let fits = true;
-    for (let i = 0; i < members.length; i++) {
-      const { peer } = members[i]!;
-      this.#requireReachable(peer);
-      if (peer.underway + this.#shards > this.#capacity) fits = false;
-    }
-    return fits;
-  }
-
-  #hasRoom(peer: Peer, n: number): boolean {
-    return peer.underway + n * this.#shards <= this.#capacity && this.#ring.fits(n);
-  }
-
-  #fullMember(group: PeerGroup): Peer | undefined {
-    return group.members.find(({ peer }) => peer.underway + this.#shards > this.#capacity)?.peer;
-  }
-
-  /**
-   * Waits a moment for room for `n` writes to a peer; operations end within the timeout, so there will be some.
-   * What is full is let run half empty, so that its user is not woken for each write.
-   */
-  #stall(idle: number, peer?: Peer, n = 1): number {
-    const heard = this.driver.heard();
-    if (this.poll()) return 0;
-    if (this.broken) throw this.broken;
-    let lacking = 0;
-    if (!this.#operations.available) lacking = this.#operations.underway >> 1;
-    else if (peer !== undefined && peer.underway + n * this.#shards > this.#capacity) {
-      lacking = Math.max(peer.underway + n * this.#shards - this.#capacity, peer.underway >> 1);
-    }
-    this.driver.pause(idle, heard, lacking);
-    return idle + 1;
-  }
-
-  // ---- Refusals ------------------------------------------------------------------------------------------------
-
   #requireOpen(): void {
     if (this.#closed) throw new DisposedError('this engine');
     if (this.broken) throw this.broken;
-  }
-
-  #requireSource(region: Region): void {
-    this.#requireOpen();
-    if (!(region instanceof Region)) throw new ArgumentError('source', region, 'a region of this engine');
-    if (region.closed) throw new DisposedError('the source region');
-    if (region.owner !== this)
-      throw new ArgumentError('source', region, 'a region of this engine, not of another');
-  }
-
-  #requireTarget(region: RemoteRegion): void {
-    if (!(region instanceof RemoteRegion)) {
-      throw new ArgumentError('target', region, "a peer's region, from engine.remote()");
-    }
-    this.#requirePeer('target', region.peer);
-  }
-
-  #requireGroup(group: PeerGroup): void {
-    this.#requireOpen();
-    if (!(group instanceof PeerGroup) || this.#peers[group.members[0]!.peer.id] !== group.members[0]!.peer) {
-      throw new ArgumentError('group', group, 'a group of this engine, from engine.group()');
-    }
-  }
-
-  #requirePeer(argument: string, peer: Peer): void {
-    if (!(peer instanceof Peer) || this.#peers[peer.id] !== peer) {
-      throw new ArgumentError(argument, peer, 'of a peer of this engine, from engine.addPeer()');
-    }
-    if (peer.removed) {
-      throw new ArgumentError(argument, peer, `of a peer that is still there, but ${peer.name} was removed`);
-    }
-  }
-
-  #requireReachable(peer: Peer): void {
-    if (peer.removed) this.#requirePeer('peer', peer);
-    if (peer.lost)
-      throw new PeerLostError([peer.name], 'the start of an operation', 'it was found lost before');
-  }
-
-  #failure(code: number, peer: number, operation: string, group: PeerGroup | null): Error {
-    const about = this.#peers[peer]!;
-    if (!about.lost) return new FabricError(operation, code, strerror(code), about.name);
-    const lost = group ? group.peers.filter((member) => member.lost) : [about];
-    const reasons: { readonly [code: number]: string } = {
-      [errno.TIMEDOUT]: `no answer within ${this.timeoutMs} ms`,
-      [errno.CANCELED]: 'it was removed',
-      [errno.HOSTDOWN]: 'it was reported lost',
-    };
-    const reason = reasons[code] ?? strerror(code);
-    return new PeerLostError(
-      lost.map(({ name }) => name),
-      operation,
-      reason,
-    );
   }
 }

@@ -1,6 +1,6 @@
 import { ArgumentError, requireInteger, requireObject } from '../../errors/index.js';
 import { monotonicClock } from '../core/clock.js';
-import type { Driver } from './driver.js';
+import type { Progress } from './driver.js';
 import { PeerLostError, WaitTimeoutError } from './errors.js';
 import { Peer } from './handles.js';
 
@@ -31,15 +31,10 @@ interface Waiter {
 }
 
 /** What waiting needs of the engine. */
-export interface Waitable {
-  readonly driver: Driver;
+export interface Waitable extends Progress {
   readonly timeoutMs: number;
-  /** Handles what the core reported; true when there was something. */
-  poll(): boolean;
   /** Writes nothing in particular to a peer; the answer says whether it has landed yet. */
   probe(peer: Peer): () => boolean;
-  /** Why the engine is of no use any more, if it is. */
-  readonly broken: Error | null;
 }
 
 /** Waits for conditions that the core's progress makes true: asleep where there is a thread, by polling otherwise. */

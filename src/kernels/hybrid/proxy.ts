@@ -34,7 +34,7 @@ export interface PhaseData {
   readonly most: number;
 }
 
-/** A message's places in the wires of both ranks, and how far it is: the epochs that went and came last. */
+/** A message's places in the wires of both ranks, and how far it is: the epochs whose header was read, that went and came last. */
 interface Message {
   readonly peer: number;
   readonly chunk: number;
@@ -51,6 +51,9 @@ interface Message {
   readonly most: number;
   /** Of the same rank and phase; itself, if it is chunk 0. */
   readonly first: Message | null;
+  /** By its header. */
+  bytes: number;
+  read: number;
   posted: number;
   seen: number;
 }
@@ -92,12 +95,15 @@ class HybridProxy implements ProxyProgram {
     return moved;
   }
 
-  /** False where the network has no room now: the next step tries again. */
+  /** False where the network has no room now: the next step tries again, and need not look at the header then. */
   #post(message: Message, epoch: number): boolean {
     const { peer, out, there, rows, row, tag } = message;
-    this.#memory.read(out, this.#headerBytes);
-    const bytes = rows + this.#header[header.rows]! * row;
-    if (!this.#network.write(peer, out, there, bytes, tag)) return false;
+    if (message.read !== epoch) {
+      this.#memory.read(out, this.#headerBytes);
+      message.bytes = rows + this.#header[header.rows]! * row;
+      message.read = epoch;
+    }
+    if (!this.#network.write(peer, out, there, message.bytes, tag)) return false;
     message.posted = epoch;
     return true;
   }
@@ -172,8 +178,7 @@ function messagesOf({ nodes, node, localRanks, localRank, share, chunk, phases }
           in: into + at * room,
           there: into + (back * chunks + index) * room,
           first: made[0] ?? null,
-          posted: 0,
-          seen: 0,
+          ...{ bytes: 0, read: 0, posted: 0, seen: 0 },
         });
       }
       return made;

@@ -13,7 +13,7 @@ export interface AbiParameter {
    * - scalar: the value, little-endian; a bool is one byte, 0 or 1.
    * - pointer: a 64-bit device address.
    * - peers: `bytes / 8` 64-bit base addresses, the window of rank r at index r; unused ones are never read.
-   * - rank: this rank in its node, a u32; every kernel has it as its last parameter.
+   * - rank: this rank, counted as the windows are, a u32; every kernel has it as its last parameter.
    */
   readonly kind: 'scalar' | 'pointer' | 'peers' | 'rank';
   /** Where it lies in the parameter buffer (CU_LAUNCH_PARAM_BUFFER_POINTER); aligned to its own size, peers to 8. */
@@ -59,7 +59,7 @@ export function parameterAbi(module: IrModule, options: AbiOptions = {}): readon
 }
 
 /** The name under which the host knows a parameter. */
-export function parameterName({ name, index }: Param): string {
+function parameterName({ name, index }: Param): string {
   return index === null ? name : `${name}_${index}`;
 }
 

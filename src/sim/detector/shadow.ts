@@ -17,7 +17,7 @@ import type { Location } from './location.js';
 import { mutual } from './sync.js';
 
 /** Told of an earlier access that races with the present one. */
-export type RaceSink = (earlier: Entry, now: Access, writes: readonly Entry[]) => void;
+type RaceSink = (earlier: Entry, now: Access, writes: readonly Entry[]) => void;
 
 /** An access that happens now. */
 export interface Access {
@@ -41,13 +41,16 @@ interface Reads {
   readonly warp: number;
   lanes: number;
   readonly epoch: number;
-  readonly meta: number;
+  meta: number;
 }
 
 /** A record in full. */
 export class Cell {
   writes: Entry[] = [];
-  /** Of a thread's reads of one strength the first of its last epoch stands for all: it is in no other entry. */
+  /**
+   * Of a thread's reads of one strength one of its last epoch stands for all, and it is in no other entry: the last, or
+   * the first where other lanes have read with it.
+   */
   reads: Reads[] = [];
   /** When there are so many reads, those that are not needed are forgotten. */
   sweepAt = fewReads;
@@ -166,7 +169,10 @@ export class Shadow {
       const last = words[at + reader]!;
       const lanes = words[at + readerLanes]!;
       const together = last === warp + 1 && words[at + reader + 1] === epoch;
-      if (together && (lanes & bit) !== 0) return;
+      if (together && (lanes & bit) !== 0) {
+        if (lanes === bit) words[at + reader + 2] = meta;
+        return;
+      }
       const same = together && words[at + reader + 2] === meta;
       const writer = words[at]!;
       if (
@@ -277,7 +283,10 @@ export class Shadow {
       if (entry.warp !== warp || strengthOf(entry.meta) !== strengthOf(meta)) continue;
       const mine = (entry.lanes & bit) !== 0;
       if (entry.epoch === epoch) {
-        if (mine) return;
+        if (mine) {
+          if (entry.lanes === bit) entry.meta = meta;
+          return;
+        }
         if (entry.meta === meta) same = entry;
       } else if (mine) {
         entry.lanes &= ~bit;

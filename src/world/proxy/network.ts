@@ -5,6 +5,7 @@ import {
   type Counter,
   type EngineOptions,
   FabricError,
+  type Peer,
   type ProviderName,
   providers,
   type Region,
@@ -70,6 +71,13 @@ function fromEnvironment(): FabricOptions {
   };
 }
 
+/**
+ * Writes that go to a peer at once over shm; the next go when these have ended. There the receiver copies: when it looks for
+ * progress, all that it has been given by then, and until it is through nobody can give it more, but waits in the call. So it is
+ * given little at a time, and learns soon what has come.
+ */
+const shmBurst = 4;
+
 class FabricLink implements Link, Network {
   readonly network = this;
   /** What the circle has lost: a lost rank never comes back, and every round needs every rank. */
@@ -79,6 +87,8 @@ class FabricLink implements Link, Network {
   readonly #counter: Counter;
   /** By rank, the description of a write to it: filled in for each, so that posting allocates nothing. */
   readonly #writes: readonly (Write | undefined)[];
+  /** By rank, how many writes to it were posted since the last look for progress; null where nothing depends on that. */
+  readonly #posted: Uint32Array | null;
   readonly #engine: TransferEngine;
   readonly #fabric: FabricConnection;
 
@@ -100,6 +110,7 @@ class FabricLink implements Link, Network {
       (target) =>
         target && { source, sourceOffset: 0, target, targetOffset: 0, bytes: 0, immediate: 0, counter },
     );
+    this.#posted = engine.devices[0]!.provider === 'shm' ? new Uint32Array(targets.length) : null;
   }
 
   write(peer: number, from: number, to: number, bytes: number, tag: number): boolean {
@@ -107,7 +118,8 @@ class FabricLink implements Link, Network {
     if (write === undefined)
       throw new ArgumentError('peer', peer, 'another rank, of those that the proxy reaches');
     try {
-      if (!this.#engine.hasRoomFor(write.target.peer)) return false;
+      if (!this.#mayPost(peer, write.target.peer)) return false;
+      if (this.#posted !== null) this.#posted[peer]!++;
       write.sourceOffset = from;
       write.targetOffset = to;
       write.bytes = bytes;
@@ -119,12 +131,19 @@ class FabricLink implements Link, Network {
     }
   }
 
+  #mayPost(rank: number, peer: Peer): boolean {
+    const posted = this.#posted?.[rank] ?? 0;
+    if (this.#posted !== null && (posted >= shmBurst || peer.underway !== posted)) return false;
+    return this.#engine.hasRoomFor(peer);
+  }
+
   arrived(): number {
     return this.#engine.nextImmediate();
   }
 
   progress(): boolean {
     if (this.#loss !== null) throw this.#loss;
+    this.#posted?.fill(0);
     const moved = this.#engine.poll();
     // What the write carried will not come.
     if (this.#counter.error !== null) throw this.#lossIn(this.#counter.error);

@@ -47,6 +47,17 @@ describe('conflicts', () => {
     expect(script.races).toEqual([]);
   });
 
+  it('names the last of a thread’s reads: it is the one that came too late', () => {
+    const { script, buffer, a, b } = pair('block');
+    for (const where of ['early', 'again', 'late']) script.read(a, buffer, 0, where);
+    script.write(b, buffer, 0, 'write');
+    expect(script.races).toEqual(['late write']);
+    // Atomic ones have a record in full.
+    for (const where of ['early', 'late']) script.load(a, 'relaxed', 'gpu', buffer, flag, where);
+    script.write(b, buffer, flag, 'other write');
+    expect(script.races).toContain('late other write');
+  });
+
   it('remembers every reader that a write may race with', () => {
     const script = new Script();
     const buffer = script.buffer();
