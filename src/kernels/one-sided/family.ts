@@ -13,6 +13,7 @@ import {
   type Plan,
   type Step,
   step,
+  takeTokens,
   type WindowPlan,
   windowAndLimit,
 } from '../family.js';
@@ -209,12 +210,7 @@ function dispatchStep(
     blocks: dispatch.blocks,
     threads: dispatch.threads,
     once: windowAndLimit(window),
-    each(set, { tokens, topkIds, topkWeights, rows }) {
-      set.tokens(tokens);
-      set.topkIds(topkIds);
-      set.topkWeights(weights ? topkWeights : topkIds); // which nobody reads then
-      for (let i = 0; i < rows.length; i++) set.rows(i, rows[i]!);
-    },
+    each: takeTokens(weights),
   });
 }
 

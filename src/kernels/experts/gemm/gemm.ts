@@ -5,13 +5,13 @@
  */
 import { kernel, pointer } from '../../../lang/index.js';
 import { endTiles } from './find.js';
-import { type GemmShape, type GemmTile, narrowTile, tileSizes } from './shape.js';
+import { type GemmShape, type GemmTile, pieceOf, tileSizes } from './shape.js';
 import { makeTile } from './tile.js';
 
 export function gemmKernel(shape: GemmShape, tile: GemmTile) {
   const { rows, experts, gated } = shape;
   const sizes = tileSizes(shape, tile);
-  const narrow = narrowTile(tile);
+  const { cuts } = tile;
   return kernel(
     {
       name: gated ? 'experts_gate_up' : 'experts_down',
@@ -36,11 +36,12 @@ export function gemmKernel(shape: GemmShape, tile: GemmTile) {
         ALL: rows === 'all',
         ROWS: tile.rows,
         ACROSS: sizes.tilesAcross,
-        CUTS: tile.cuts,
+        CUTS: cuts,
         STAGES_UNITS: tile.stages * sizes.tileUnits,
         endTiles: endTiles(shape, tile),
         makeTile: makeTile(shape, tile),
-        makeNarrow: makeTile(shape, narrow),
+        makeHalf: makeTile(shape, pieceOf(tile, cuts === 4 ? 2 : cuts)),
+        makeQuarter: makeTile(shape, pieceOf(tile, cuts)),
       },
     },
     (g, { counts, offsets, routes, count, from, weights, to, scales }, u) => {
@@ -52,15 +53,19 @@ export function gemmKernel(shape: GemmShape, tile: GemmTile) {
       if (g.warpId === 0) u.endTiles({ counts, count, ends });
       g.barrier();
       const tiles = g.load(ends.at(u.EXPERTS - 1)) * u.ACROSS;
-      // Where the last tiles would keep half of the blocks or fewer, each is cut for several.
-      let whole = tiles;
-      if (u.CUTS > 1 && 2 * (tiles % g.gridDim.x) <= g.gridDim.x) whole -= tiles % g.gridDim.x;
-      const pieces = whole + (tiles - whole) * u.CUTS;
+      // Where the last tiles would keep half of the blocks or fewer, each is cut for two or four.
+      const left = tiles % g.gridDim.x;
+      let cuts = g.u32(1);
+      if (u.CUTS >= 2 && 2 * left <= g.gridDim.x) cuts = 2;
+      if (u.CUTS >= 4 && 4 * left <= g.gridDim.x) cuts = 4;
+      const whole = tiles - left;
+      const pieces = whole + left * cuts;
       let expert = g.u32(0);
       let before = g.u32(0);
       for (let t = g.blockIdx.x; t < pieces; t += g.gridDim.x) {
-        let tile = t;
-        if (t >= whole) tile = whole + (t - whole) / u.CUTS;
+        let share = g.u32(1);
+        if (t >= whole) share = cuts;
+        const tile = whole + (t - whole) / share;
         let end = g.load(ends.at(expert));
         while (tile >= end * u.ACROSS) {
           expert += 1;
@@ -76,12 +81,12 @@ export function gemmKernel(shape: GemmShape, tile: GemmTile) {
         const within = tile - before * u.ACROSS;
         const skipped = (within % (end - before)) * u.ROWS;
         const across = within / (end - before);
-        const place = { expert, row: first + skipped, rows: all - skipped };
-        if (t < whole) u.makeTile({ stages, ends: { routes, from, scales, weights, to }, place, across });
-        else {
-          const piece = across * u.CUTS + ((t - whole) % u.CUTS);
-          u.makeNarrow({ stages, ends: { routes, from, scales, weights, to }, place, across: piece });
-        }
+        const pointers = { routes, from, scales, weights, to };
+        const piece = across * share + ((t - whole) % share);
+        const place = { expert, row: first + skipped, rows: all - skipped, across: piece };
+        if (share === 1) u.makeTile({ stages, pointers, place });
+        if (u.CUTS >= 2 && share === 2) u.makeHalf({ stages, pointers, place });
+        if (u.CUTS >= 4 && share === 4) u.makeQuarter({ stages, pointers, place });
       }
     },
   );

@@ -34,7 +34,7 @@ export function gemmTile(rows: number, outputs: number, gated: boolean, kind: 's
       resident: 1,
       cuts: 1,
     };
-    return rows <= 8 ? few : { ...few, warpRows: 1, warpColumns: 4, few: false, cuts: 2 };
+    return rows <= 8 ? few : { ...few, few: false, cuts: 2 };
   }
   const [fits = 64] = [256, 128].filter((columns) => outputs % (columns / (gated ? 2 : 1)) === 0);
   if (rows <= 48) {

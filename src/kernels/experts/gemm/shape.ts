@@ -42,13 +42,13 @@ export interface GemmTile {
   readonly stages: number;
   /** Blocks that share a multiprocessor. */
   readonly resident: number;
-  /** Into how many pieces of fewer columns the last tiles are cut, where there are too few for all blocks. */
+  /** Into how many pieces of fewer columns the last tiles may be cut: 1, 2 or 4. */
   readonly cuts: number;
 }
 
 /** Such a piece: it has the tile's rows and threads, and fills the same memory. */
-export function narrowTile(tile: GemmTile): GemmTile {
-  const { rows, cuts, warpRows, warpColumns } = tile;
+export function pieceOf(tile: GemmTile, cuts: number): GemmTile {
+  const { rows, warpRows, warpColumns } = tile;
   if (cuts === 1) return tile;
   const columns = tile.columns / cuts;
   const stages = Math.floor((tile.stages * (rows + tile.columns)) / (rows + columns));

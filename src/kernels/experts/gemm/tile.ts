@@ -6,7 +6,7 @@ import { type GemmShape, type GemmTile, tileSizes } from './shape.js';
 import { storeTile } from './store.js';
 
 /** The kernel's pointers. */
-const gemmEnds = record({
+const gemmPointers = record({
   routes: pointer('i32'),
   from: pointer('v16'),
   scales: pointer('f32'),
@@ -14,15 +14,15 @@ const gemmEnds = record({
   to: pointer('bf16'),
 });
 
-/** Whose tile it is, its first row, and that many of the expert from there on. */
-const tilePlace = record({ expert: 'u32', row: 'u32', rows: 'u32' });
+/** Whose tile it is, its first row, that many of the expert from there on, and which of those beside each other. */
+const tilePlace = record({ expert: 'u32', row: 'u32', rows: 'u32', across: 'u32' });
 
 export function makeTile(shape: GemmShape, tile: GemmTile) {
   const sizes = tileSizes(shape, tile);
   return device(
     {
       name: 'make_tile',
-      params: { stages: pointer('v16'), ends: gemmEnds, place: tilePlace, across: 'u32' },
+      params: { stages: pointer('v16'), pointers: gemmPointers, place: tilePlace },
       using: {
         MADE: sizes.made,
         SOURCES: sizes.sources,
@@ -33,7 +33,11 @@ export function makeTile(shape: GemmShape, tile: GemmTile) {
         storeTile: storeTile(shape, tile, sizes),
       },
     },
-    (g, { stages, ends: { routes, from, scales, weights, to }, place: { expert, row, rows }, across }, u) => {
+    (
+      g,
+      { stages, pointers: { routes, from, scales, weights, to }, place: { expert, row, rows, across } },
+      u,
+    ) => {
       const sources = g.registers('u32', u.SOURCES);
       u.findSources({ routes, row, rows, sources });
       const column = u.findWeights({ expert, across });
