@@ -32,7 +32,7 @@ export interface ExpertsBenchPlan {
 }
 
 /** Times of launches back to back in a graph, in µs; of simulated ones steps, which say nothing. */
-export interface ExpertsPoint {
+interface ExpertsPoint {
   readonly tokens: number;
   /** Routes that are here, and slots that hold a token. */
   readonly routes: number;
@@ -44,7 +44,7 @@ export interface ExpertsPoint {
   readonly reduce: Moved;
 }
 
-export interface Moved {
+interface Moved {
   /** Read and written. */
   readonly bytes: number;
   readonly time: Spread;

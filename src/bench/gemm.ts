@@ -28,7 +28,7 @@ import type { Machine } from './report.js';
 import { gigabytes, type Spread, spread } from './statistics.js';
 import { Timing, TimingCrew, timingOf } from './timing.js';
 
-export interface GemmBenchPlan {
+interface GemmBenchPlan {
   readonly profile: string;
   /** Of the rank. */
   readonly experts: number;
@@ -40,11 +40,11 @@ export interface GemmBenchPlan {
   readonly iterations: number;
 }
 
-export const gemmForms = ['heddle', 'one by one', 'strided', 'grouped'] as const;
-export type GemmForm = (typeof gemmForms)[number];
+const gemmForms = ['heddle', 'one by one', 'strided', 'grouped'] as const;
+type GemmForm = (typeof gemmForms)[number];
 
 /** One of the two GEMMs. */
-export interface GemmTimes {
+interface GemmTimes {
   /** Of the weights of experts that have rows, each read once. */
   readonly weightBytes: number;
   /** What such a read takes at the bandwidth of a device copy, in µs. */
@@ -55,7 +55,7 @@ export interface GemmTimes {
   readonly times: Readonly<Partial<Record<GemmForm, Spread>>>;
 }
 
-export interface GemmPoint {
+interface GemmPoint {
   readonly rows: number;
   readonly counts: readonly number[];
   readonly gateUp: GemmTimes;

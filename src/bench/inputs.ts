@@ -53,7 +53,7 @@ export class Noise {
   }
 }
 
-export interface InputSet {
+interface InputSet {
   readonly topkIds: Tensor;
   readonly topkWeights: Tensor;
   readonly payloads: Readonly<Record<string, Tensor>>;

@@ -26,7 +26,7 @@ import { type Spread, spread } from './statistics.js';
 import { type Grouping, type Steps, Timing, TimingCrew, timingOf } from './timing.js';
 import { routeSets, workload } from './workload.js';
 
-export interface LayerBenchPlan {
+interface LayerBenchPlan {
   readonly profile: string;
   readonly ranks: number;
   /** Experts on each rank, instead of the model's. */
@@ -52,7 +52,7 @@ export const layerParts = [
   'shared',
   'add',
 ] as const;
-export type LayerPart = (typeof layerParts)[number];
+type LayerPart = (typeof layerParts)[number];
 export const layerWays = [
   'in a row',
   'split',
@@ -60,7 +60,7 @@ export const layerWays = [
   'one-sided, in a row',
   'NCCL, in a row',
 ] as const;
-export type LayerWay = (typeof layerWays)[number];
+type LayerWay = (typeof layerWays)[number];
 
 /** Times in µs; of simulated machines steps, which say nothing. */
 export interface LayerPoint extends Flops {

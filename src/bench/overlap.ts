@@ -4,7 +4,7 @@
  * the longer of the two.
  */
 import type { Stream } from '../device/index.js';
-import { DenseMlp, emptyTensor } from '../moe/index.js';
+import { DenseMlp, emptyTensor, type Gemm } from '../moe/index.js';
 import { World } from '../world/index.js';
 import { Noise, setsFor } from './inputs.js';
 import { provenance, requireGpus } from './machine.js';
@@ -23,12 +23,14 @@ export interface OverlapPlan {
   /** The MLP's inner width. */
   readonly inner: number;
   readonly family?: string;
+  /** Whose GEMMs the MLP runs. */
+  readonly gemm: Gemm;
   readonly device: 'cuda' | 'sim';
   readonly iterations: number;
 }
 
 /** Times in µs; of simulated machines steps, which say nothing. */
-export interface OverlapPoint {
+interface OverlapPoint {
   readonly tokens: number;
   readonly sms: number;
   /** Each alone, then both at a time. */
@@ -47,6 +49,7 @@ export interface OverlapReport {
   readonly machine: Machine;
   readonly workload: Workload;
   readonly inner: number;
+  readonly gemm: Gemm;
   readonly iterations: number;
   readonly points: readonly OverlapPoint[];
 }
@@ -65,14 +68,12 @@ export async function benchOverlap(
     const timing = await Timing.create(world, crew, timingOf(world.device, plan.iterations));
     const noise = Noise.create(world.device, timing.stream, of.seed);
     for (const tokens of plan.tokens) {
-      const mlp = await Beside.create(timing, noise, of, tokens, plan.inner);
       for (const sms of plan.sms) {
-        const point = await measure(timing, noise, of, mlp, { ...plan, tokens, sms });
+        const point = await measure(timing, noise, of, { ...plan, tokens, sms });
         if (world.rank !== 0) continue;
         points.push(point);
         on(point);
       }
-      mlp.dispose();
     }
     await timing.check();
     await timing.dispose();
@@ -83,48 +84,58 @@ export async function benchOverlap(
     ...(await provenance(plan.device, of.ranks)),
     workload: of,
     inner: plan.inner,
+    gemm: plan.gemm,
     iterations: plan.iterations,
     points,
   };
 }
 
+type Point = Pick<OverlapPlan, 'family' | 'gemm' | 'inner'> & Pick<OverlapPoint, 'tokens' | 'sms'>;
+
+/** Multiprocessors of the machine that is measured. */
+const all = 132;
+
 /** An MLP for every token of a rank, and the stream that it runs on. */
 class Beside {
-  readonly #enqueue: () => void;
-
   private constructor(
     readonly stream: Stream,
-    enqueue: () => void,
+    /** With all multiprocessors to itself, and with those that the phases leave. */
+    readonly run: Readonly<Record<'alone' | 'beside', () => void>>,
     readonly dispose: () => void,
-  ) {
-    this.#enqueue = enqueue;
-  }
+  ) {}
 
   static async create(
     { world: { device }, stream }: Timing,
     noise: Noise,
     { hidden }: Workload,
-    tokens: number,
-    inner: number,
+    { tokens, sms, gemm, inner }: Point,
   ): Promise<Beside> {
     const gateUp = emptyTensor(device, 'bf16', [2 * inner, hidden]);
     const down = emptyTensor(device, 'bf16', [hidden, inner]);
     const x = emptyTensor(device, 'bf16', [tokens, hidden]);
     const out = emptyTensor(device, 'bf16', [tokens, hidden]);
     for (const { data, bytes } of [gateUp, down, x]) noise.fill(stream, data, bytes);
-    const mlp = await DenseMlp.create(device, { gateUp, down, maxTokens: tokens });
+    const of = { gateUp, down, gemm, maxTokens: tokens };
+    const alone = await DenseMlp.create(device, of);
+    const beside = sms < all ? await DenseMlp.create(device, { ...of, sms: all - sms }) : alone;
     await stream.synchronize();
     const side = device.createStream();
+    const run = (mlp: DenseMlp) => () => mlp.run(x, out, tokens, side);
     const dispose = () => {
-      mlp.dispose();
+      alone.dispose();
+      beside.dispose();
       side.dispose();
       for (const tensor of [gateUp, down, x, out]) tensor.free();
     };
-    return new Beside(side, () => mlp.run(x, out, tokens, side), dispose);
+    return new Beside(side, { alone: run(alone), beside: run(beside) }, dispose);
   }
 
-  /** Runs it between a fork from `stream` and a join with it, beside what `main` enqueues there. */
-  around({ world: { device }, stream }: Timing, main: (round: number) => void): Steps {
+  /** `run` between a fork from `stream` and a join with it, beside what `main` enqueues there. */
+  around(
+    { world: { device }, stream }: Timing,
+    run: () => void,
+    main: (round: number) => void = () => {},
+  ): Steps {
     const [fork, join] = [device.createEvent(), device.createEvent()];
     return [
       (round) => {
@@ -132,7 +143,7 @@ class Beside {
         this.stream.wait(fork);
         // First, so that its launches find their multiprocessors free.
         main(round);
-        this.#enqueue();
+        run();
         this.stream.record(join);
         stream.wait(join);
       },
@@ -140,17 +151,14 @@ class Beside {
   }
 }
 
-async function measure(
-  timing: Timing,
-  noise: Noise,
-  of: Workload,
-  beside: Beside,
-  { tokens, sms, family }: Pick<OverlapPlan, 'family'> & Pick<OverlapPoint, 'tokens' | 'sms'>,
-): Promise<OverlapPoint> {
+async function measure(timing: Timing, noise: Noise, of: Workload, at: Point): Promise<OverlapPoint> {
+  const { tokens, sms, family } = at;
   const real = timing.world.device.kind === 'cuda';
   const bytes = roundBytes(of, tokens, routeSets(of, tokens, 1));
   const rounds = real ? roundsFor(bytes) : 1;
   const sets = setsFor(rounds, 2 * tokens * of.hidden, timing.options.l2Bytes);
+  // Before the round: what cuBLAS loads at its first use waits for the GPU.
+  const beside = await Beside.create(timing, noise, of, at);
   const round = await Round.create(timing, noise, of, routeSets(of, tokens, sets), {
     ...{ sms, split: true },
     ...(family !== undefined && { family }),
@@ -165,9 +173,10 @@ async function measure(
   const both = round.both[0]!;
   const point = {
     round: await time([both]),
-    mlp: await time(beside.around(timing, () => {})),
-    both: await time(beside.around(timing, both)),
+    mlp: await time(beside.around(timing, beside.run.alone)),
+    both: await time(beside.around(timing, beside.run.beside, both)),
   };
+  beside.dispose();
   await round.dispose();
   const [shorter, longer] = [point.round.median, point.mlp.median].sort((a, b) => a - b) as [number, number];
   return { tokens, sms, ...point, exposed: (point.both.median - longer) / shorter };

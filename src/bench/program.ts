@@ -43,7 +43,7 @@ export type BenchEvent =
   | { readonly type: 'point'; readonly point: Point };
 
 /** What the ranks of one process share. */
-export interface Crews {
+interface Crews {
   readonly timing: TimingCrew;
   readonly nccl: NcclCrew;
 }

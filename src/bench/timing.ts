@@ -27,7 +27,7 @@ interface Capturing {
   graph?: Graph;
 }
 
-export interface TimingOptions {
+interface TimingOptions {
   readonly iterations: number;
   readonly warmups: number;
   /** Bytes of L2 to evict before each iteration; 0 leaves caches as they are. */

@@ -73,7 +73,7 @@ export function sensible(tuning: Tuning): boolean {
   );
 }
 
-/** The tunings that differ from `from` in one knob, in the order in which they are tried. */
+/** The tunings that differ from `from` in one knob and that the family takes, in the order in which they are tried. */
 export function neighbours<T extends Tuning>(
   family: Family<T>,
   { layer, place }: Target,
@@ -85,7 +85,7 @@ export function neighbours<T extends Tuning>(
     .tries(layer.maxTokens, now)
     .filter((value) => value !== now[key])
     .map((value) => family.adapt({ ...from, [phase]: { ...now, [key]: value } }, layer, place))
-    .filter(sensible);
+    .filter((tuning) => sensible(tuning) && family.refuses(layer, place, tuning) === null);
 }
 
 /** A change must gain so much to be kept: less is noise. */

@@ -3,7 +3,7 @@ import { ArgumentError, editDistance } from '../errors/index.js';
 import type { CheckConfiguration } from './subject.js';
 
 /** A seed of `seedOf`, or the number of a schedule of an exhaustive search. */
-export type Replay<C> = { readonly cases: readonly C[] } & (
+type Replay<C> = { readonly cases: readonly C[] } & (
   | { readonly kind: 'seed'; readonly seed: string }
   | { readonly kind: 'nth'; readonly nth: number }
 );

@@ -1,6 +1,7 @@
 import { type Command, Option } from 'commander';
 import { benchOverlap, type OverlapPlan, overlapHead, overlapLine } from '../bench/index.js';
 import { formats } from '../layer/index.js';
+import { gemms } from '../moe/index.js';
 import { closing, familyOption, type Measuring, measuring, profileOption, tabulate } from './bench-common.js';
 import { integer, integers } from './counts.js';
 
@@ -11,6 +12,7 @@ interface OverlapFlags extends Measuring {
   readonly sms?: readonly number[];
   readonly inner: number;
   readonly dtype: OverlapPlan['workload']['dtype'];
+  readonly gemm: OverlapPlan['gemm'];
   readonly family?: string;
 }
 
@@ -27,12 +29,13 @@ export function registerOverlap(bench: Command): void {
     .addOption(
       new Option('--dtype <format>', 'what dispatch carries').choices(Object.keys(formats)).default('fp8'),
     )
+    .addOption(new Option('--gemm <whose>', 'whose GEMMs the MLP runs').choices(gemms).default('heddle'))
     .addOption(familyOption());
   measuring(command, 'GPUs; or the simulator, to try the command', 30)
     .addHelpText(
       'after',
       `
-Both run in one CUDA graph, on a stream each. 'of longer' is their time together over that of the longer one alone;
+Both run in one CUDA graph, on a stream each; the MLP takes the multiprocessors that 'sms' leaves, alone all of them. 'of longer' is their time together over that of the longer one alone;
 'exposed' is what the shorter one adds, of its own time.
 ${closing('GPUs', 'overlap --ep 2 --tokens 128,2048 --sms 16,32', 'overlap --family portable --json')}`,
     )
@@ -44,6 +47,7 @@ async function run({
   ep,
   inner,
   dtype,
+  gemm,
   family,
   device,
   json,
@@ -55,7 +59,7 @@ async function run({
     tokens: flags.tokens ?? (simulated ? [2] : [128, 2048]),
     sms: flags.sms ?? (simulated ? [8] : [8, 16, 24, 32, 132]),
     ...(family !== undefined && { family }),
-    ...{ inner, device, iterations: flags.iterations ?? (simulated ? 1 : 30) },
+    ...{ inner, gemm, device, iterations: flags.iterations ?? (simulated ? 1 : 30) },
   };
   await tabulate({ device, json }, overlapHead(), overlapLine, (on) => benchOverlap(plan, on));
 }

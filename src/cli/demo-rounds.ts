@@ -8,7 +8,7 @@ import { digestOf, networkHere, runNodes } from './demo-nodes.js';
 import { runRank } from './demo-round.js';
 import type { Bar, DemoResult, KernelSpan } from './print-demo.js';
 
-export interface RoundResult extends DemoResult {
+interface RoundResult extends DemoResult {
   /** libfabric's provider between the nodes of the second run, on GPUs of both; null where none was used. */
   readonly network: ProviderName | null;
 }

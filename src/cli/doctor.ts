@@ -59,7 +59,7 @@ Examples:
 }
 
 /** Looks at this machine. */
-export async function diagnose(): Promise<Diagnosis> {
+async function diagnose(): Promise<Diagnosis> {
   const native = examineNative();
   // Everything but the simulator goes through foreign functions.
   const cuda: CudaReport = native.state === 'found' ? await examineCuda() : { findings: [], gpus: [] };

@@ -19,7 +19,7 @@ interface Options {
 }
 
 /** What `--json` prints. */
-export interface Emitted {
+interface Emitted {
   readonly kernel: string;
   /** Its name in CUDA. */
   readonly name: string;

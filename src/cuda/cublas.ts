@@ -28,6 +28,7 @@ interface Calls {
   readonly cublasGetVersion_v2: Call;
   readonly cublasSetStream_v2: Call;
   readonly cublasSetWorkspace_v2: Call;
+  readonly cublasSetSmCountTarget: Call;
   readonly cublasGemmEx: Call;
   readonly cublasGemmStridedBatchedEx: Call;
   /** Since 12.5. */
@@ -56,6 +57,7 @@ function load(library: Library): Calls {
     cublasGetVersion_v2: library.declare('cublasGetVersion_v2', 'i32', ['address', 'address']),
     cublasSetStream_v2: library.declare('cublasSetStream_v2', 'i32', ['address', 'address']),
     cublasSetWorkspace_v2: library.declare('cublasSetWorkspace_v2', 'i32', ['address', 'address', 'u64']),
+    cublasSetSmCountTarget: library.declare('cublasSetSmCountTarget', 'i32', ['address', 'i32']),
     cublasGemmEx: library.declare('cublasGemmEx', 'i32', [
       ...[...gemm, ...matrix, ...matrix, 'address' as const, ...matrix],
       ...(['i32', 'i32'] as const),
@@ -92,13 +94,17 @@ export class Cublas {
   readonly #factors: NativeMemory;
   #handle: Address | null;
 
-  /** @throws UnavailableError where there is no cuBLAS. */
-  constructor(device: CudaDevice) {
-    const { out, cublasCreate_v2 } = cublas();
+  /**
+   * `sms`: for how many multiprocessors it chooses kernels; null for all.
+   * @throws UnavailableError where there is no cuBLAS.
+   */
+  constructor(device: CudaDevice, sms: number | null = null) {
+    const { out, cublasCreate_v2, cublasSetSmCountTarget } = cublas();
     this.#device = device;
     device.makeCurrent();
     check(cublasCreate_v2(out.address), 'cublasCreate');
     this.#handle = out.number();
+    if (sms !== null) check(cublasSetSmCountTarget(this.#handle, sms), 'cublasSetSmCountTarget');
     forgetCurrentContext();
     // One of its own: a graph must not hold on to memory that cuBLAS may give back.
     this.#workspace = device.allocate(64 * 2 ** 20, 'the workspace of cuBLAS');

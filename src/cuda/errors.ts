@@ -30,7 +30,6 @@ export class CudaError extends HeddleError {
 }
 
 /** Results that Heddle itself tells apart. */
-export const CUDA_ERROR_INVALID_VALUE = 1;
 export const CUDA_ERROR_OUT_OF_MEMORY = 2;
 export const CUDA_ERROR_NOT_READY = 600;
 export const CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED = 704;

@@ -14,7 +14,7 @@ export interface Links {
   readonly toGpus: Readonly<Record<string, number>>;
 }
 
-export interface Nvml {
+interface Nvml {
   /** The driver's own version: 580.65.06. */
   readonly driverVersion: string;
   links(pciBusId: string): Links;

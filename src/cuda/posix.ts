@@ -61,7 +61,7 @@ export function pidNamespace(): number {
   }
 }
 
-export type Takeover =
+type Takeover =
   | { readonly ok: true; readonly fd: number }
   | { readonly ok: false; readonly why: 'ended' | 'closed' | 'refused'; readonly detail: string };
 

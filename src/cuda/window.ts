@@ -45,14 +45,14 @@ import {
 } from './sharing.js';
 
 /** A window of this rank: where it lies, what names it, how to undo it. */
-export interface OwnWindow {
+interface OwnWindow {
   readonly address: Address;
   readonly handle: Uint8Array;
   release(): void;
 }
 
 /** Another rank's window as mapped here. */
-export interface OpenedWindow {
+interface OpenedWindow {
   readonly address: Address;
   release(): void;
 }

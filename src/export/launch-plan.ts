@@ -47,17 +47,17 @@ export interface LaunchPlan {
 }
 
 /** Changes whenever a reader of the last one would misread it. */
-export const planFormat = 'heddle launch plan 1';
+const planFormat = 'heddle launch plan 1';
 
 /** Memory that peers reach, the same on every rank. */
-export interface ExportedWindow {
+interface ExportedWindow {
   readonly name: string;
   readonly bytes: number;
   readonly alignment: number;
   readonly sections: readonly Section[];
 }
 
-export interface Section {
+interface Section {
   readonly name: string;
   readonly offset: number;
   readonly bytes: number;

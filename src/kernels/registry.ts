@@ -165,7 +165,7 @@ export const registry: readonly RegisteredKernel[] = [
     'experts_swiglu',
     'SwiGLU as a launch of its own, for cuBLAS',
     { inner: mlpParameters.inner },
-    (shape) => swigluKernel(shape.number('inner'), 256),
+    (shape) => swigluKernel(shape.number('inner'), 256, 'plan'),
   ),
   entry('experts_narrow', 'rows as e4m3 with scales, for dispatch to carry', {}, () => narrowKernel(256)),
   ofRouter('router_logits', 'products of tokens with the router’s rows of experts', 'logits'),

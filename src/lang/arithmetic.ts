@@ -27,7 +27,7 @@ export type BinaryOp =
   | '>=';
 
 export type Constant = number | bigint | boolean;
-export type IntegerName = 'i32' | 'u32' | 'u64';
+type IntegerName = 'i32' | 'u32' | 'u64';
 
 export const isInteger = (name: string): name is IntegerName =>
   name === 'i32' || name === 'u32' || name === 'u64';

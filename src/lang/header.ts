@@ -134,8 +134,7 @@ export function section<S extends LayoutSpec>(
 export const findField = (of: Layout, name: string): Field | undefined =>
   of.fields.find((candidate) => candidate.name === name);
 
-export const isFieldList = (of: FieldSpec | readonly FieldSpec[]): of is readonly FieldSpec[] =>
-  Array.isArray(of);
+const isFieldList = (of: FieldSpec | readonly FieldSpec[]): of is readonly FieldSpec[] => Array.isArray(of);
 
 /** A parameter that points to elements of one type in device memory. */
 export function pointer<T extends MemoryName>(to: T): PointerParam<T> {

@@ -84,7 +84,7 @@ export type DeviceParams = { readonly [name: string]: DeviceParam };
 export type DeviceReturn = DeviceParam | 'void';
 
 /** One rank's window inside a body: `win.at(rank).field`. */
-export type WindowView<S extends LayoutSpec> = {
+type WindowView<S extends LayoutSpec> = {
   readonly [N in keyof S]: S[N] extends FieldSpec<infer T, infer D>
     ? View<T, D>
     : S[N] extends readonly FieldSpec<infer T, infer D>[]
@@ -95,7 +95,7 @@ export interface Peers<S extends LayoutSpec> {
   at(rank: u32): WindowView<S>;
 }
 
-export type ParamValue<P> = P extends keyof ValueOf
+type ParamValue<P> = P extends keyof ValueOf
   ? ValueOf[P]
   : P extends PointerParam<infer T>
     ? Pointer<T>
@@ -114,7 +114,7 @@ export type ParamValue<P> = P extends keyof ValueOf
                 : P extends ConstantParam<infer T>
                   ? T
                   : never;
-export type ParamValues<P extends DeviceParams> = { readonly [N in keyof P]: ParamValue<P[N]> };
+type ParamValues<P extends DeviceParams> = { readonly [N in keyof P]: ParamValue<P[N]> };
 export type ReturnValue<R extends DeviceReturn> = R extends 'void' ? ReturnType<() => void> : ParamValue<R>;
 
 /** A compile-time value. Strings are type names for `pointer.as`, `g.lane` and the like. */
@@ -130,7 +130,7 @@ export type Using =
 export type UsingSpec = { readonly [name: string]: Using };
 
 /** Some device function, whatever its parameters. */
-export interface AnyDeviceFunction {
+interface AnyDeviceFunction {
   readonly heddle: 'device';
 }
 

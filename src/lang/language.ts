@@ -100,21 +100,21 @@ export interface Registers<T extends RegisterName> {
   readonly length: number;
 }
 
-export interface LoadOptions {
+interface LoadOptions {
   readonly order?: 'weak' | 'relaxed' | 'acquire';
   readonly scope?: Scope;
   readonly cache?: Cache;
 }
-export interface StoreOptions {
+interface StoreOptions {
   readonly order?: 'weak' | 'relaxed' | 'release';
   readonly scope?: Scope;
   readonly cache?: Cache;
 }
-export interface AtomicOptions {
+interface AtomicOptions {
   readonly order: 'relaxed' | 'acquire' | 'release' | 'acq_rel';
   readonly scope: Scope;
 }
-export interface WaitOptions {
+interface WaitOptions {
   readonly order: 'relaxed' | 'acquire';
   readonly scope: Scope;
   /** Microseconds after which the wait gives up. */

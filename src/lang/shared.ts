@@ -4,7 +4,7 @@ import type { SharedArray, Variable } from './ir.js';
 import { byteSize, sectionAlignment } from './types.js';
 
 /** What every GPU gives a block; more of it must be asked for at the launch. */
-export const sharedByDefault = 48 * 1024;
+const sharedByDefault = 48 * 1024;
 /** What the largest GPUs give a block that asks: sm_90 and sm_100. A device says what it has. */
 export const mostShared = 227 * 1024;
 

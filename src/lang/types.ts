@@ -10,7 +10,7 @@ export type ComputeName = 'i32' | 'u32' | 'u64' | 'f32' | 'bool';
  * Scalars that only live in memory and in lanes. `u8` and `u16` load as `u32` and store truncated; `bf16`, `f16`
  * and `e4m3` are opaque until converted with `g.f32(x)` and made with `g.bf16(x)`, `g.f16(x)`, `g.e4m3(x)`.
  */
-export type StorageName = 'u8' | 'u16' | 'bf16' | 'f16' | 'e4m3';
+type StorageName = 'u8' | 'u16' | 'bf16' | 'f16' | 'e4m3';
 
 /** `v16` is 16 opaque bytes: the widest access of a thread. `g.lane` and `g.pack` open and close it. */
 export type ValueName = ComputeName | StorageName | 'v16';

@@ -42,7 +42,7 @@ export function scaleRow(row: Float32Array, weight: number): Float32Array {
 }
 
 /** A row as it travels with low precision. */
-export interface Quantised {
+interface Quantised {
   readonly e4m3: Uint8Array;
   /** One per block of 128 elements (the last may be shorter): a power of two, or NaN. */
   readonly scales: Float32Array;
@@ -76,7 +76,7 @@ export function quantise(row: Float32Array): Quantised {
  * amax = m · 2^p the exponent of the scale is p − 8, or p − 7 when m > 1.75, and adding 0x1fffff to the bits carries
  * into the exponent exactly when m > 1.75.
  */
-export function scaleFor(amaxBits: number): number {
+function scaleFor(amaxBits: number): number {
   if (amaxBits >= 0x7f800000) return Number.NaN;
   const exponent = Math.max(1, ((amaxBits + 0x1fffff) >>> 23) - 8);
   return 2 ** (exponent - 127);

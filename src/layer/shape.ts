@@ -76,7 +76,7 @@ export interface Layer extends Shape {
  * How the ranks of a group share out its tokens: in turns of `replicas` tokens, one for each. So rank r takes token
  * turn · replicas + r % replicas of group r / replicas: it sends it, and adds up what comes back.
  */
-export interface Sharing {
+interface Sharing {
   readonly replicas: number;
   readonly groups: number;
   readonly turns: number;

@@ -1,24 +1,31 @@
 /** One expert that takes every token, such as a shared one: nothing is routed, planned or summed. */
 import { type Device, requireDevice, requireStream, type Stream } from '../device/index.js';
-import { ArgumentError, DisposedError, requireInteger, requireObject } from '../errors/index.js';
-import { limits } from '../layer/index.js';
-import { type MemoryUse, useOf } from './memory.js';
-import { type MlpSites, mlpSites } from './mlp-sites.js';
-import { type MlpWeights, requireWeights } from './mlp-weights.js';
 import {
-  describe,
-  elements,
-  emptyTensor,
-  isContiguous,
-  type OwnedTensor,
-  requireTensor,
-  type Tensor,
-} from './tensor.js';
+  ArgumentError,
+  DisposedError,
+  requireInteger,
+  requireObject,
+  requireOneOf,
+} from '../errors/index.js';
+import { limits } from '../layer/index.js';
+import { denseCublas } from './dense-cublas.js';
+import { denseHeddle } from './dense-heddle.js';
+import type { DenseRun } from './dense-run.js';
+import { type Gemm, gemms } from './experts-mlp.js';
+import { type MemoryUse, useOf } from './memory.js';
+import { type MlpWeights, requireWeights } from './mlp-weights.js';
+import { describe, elements, isContiguous, requireTensor, type Tensor } from './tensor.js';
 
 /** Weights without a dimension of experts: [2 · inner, hidden] and [hidden, inner]. */
 export interface DenseMlpOptions extends MlpWeights {
   /** The most rows of a run. */
   readonly maxTokens: number;
+  /** Default 'heddle'. */
+  readonly gemm?: Gemm;
+  /**
+   * The most multiprocessors that a run takes: those that a round beside it leaves. Default: all. cuBLAS takes it as advice.
+   */
+  readonly sms?: number;
 }
 
 export class DenseMlp {
@@ -26,44 +33,29 @@ export class DenseMlp {
   readonly memory: MemoryUse;
   readonly #hidden: number;
   readonly #maxTokens: number;
-  readonly #inner: OwnedTensor;
-  readonly #sites: MlpSites;
+  readonly #run: DenseRun;
   #disposed = false;
 
-  private constructor(hidden: number, maxTokens: number, inner: OwnedTensor, sites: MlpSites) {
+  private constructor(hidden: number, maxTokens: number, run: DenseRun) {
     this.#hidden = hidden;
     this.#maxTokens = maxTokens;
-    this.#inner = inner;
-    this.#sites = sites;
-    const { bytes } = inner;
-    this.memory = useOf([{ purpose: 'inner rows of the dense MLP', section: null, bytes }]);
+    this.#run = run;
+    const parts = run.owned.map(({ tensor, purpose }) => ({ purpose, section: null, bytes: tensor.bytes }));
+    this.memory = useOf(parts);
   }
 
   static async create(device: Device, options: DenseMlpOptions): Promise<DenseMlp> {
     requireDevice('device', device);
     requireObject('options', options, '{ gateUp, down, maxTokens }');
-    const { gateUp, down, maxTokens } = options;
+    const { gateUp, maxTokens, gemm = 'heddle' } = options;
     requireInteger('maxTokens', maxTokens, 1, limits.maxTokens);
+    requireOneOf('gemm', gemm, gemms);
+    const sms = options.sms === undefined ? null : requireInteger('sms', options.sms, 1, 1024);
     requireTensor('gateUp', gateUp);
     const hidden = gateUp.shape.at(-1) ?? 0;
     const { inner } = requireWeights(options, null, hidden);
-    const sites = await mlpSites(device, {
-      ...({ of: 'all', e4m3: false, experts: 1, topK: 1 } as const),
-      ...{ hidden, inner, rows: maxTokens },
-    });
-    const between = emptyTensor(device, 'bf16', [maxTokens, inner], 'inner rows of the dense MLP');
-    for (const { set } of [sites.gateUp, sites.down]) {
-      // There is no plan and there are no scales, and nobody looks.
-      set.scales(gateUp.data);
-      set.counts(gateUp.data);
-      set.offsets(gateUp.data);
-      set.routes(gateUp.data);
-    }
-    sites.gateUp.set.weights(gateUp.data);
-    sites.gateUp.set.to(between.data);
-    sites.down.set.from(between.data);
-    sites.down.set.weights(down.data);
-    return new DenseMlp(hidden, maxTokens, between, sites);
+    const create = gemm === 'cublas' ? denseCublas : denseHeddle;
+    return new DenseMlp(hidden, maxTokens, await create({ device, hidden, inner, maxTokens, sms }, options));
   }
 
   /** The first `tokens` rows of `out` from those of `x`, [rows, hidden] each. */
@@ -77,27 +69,22 @@ export class DenseMlp {
   widen(x: Tensor, tokens: number, stream: Stream): void {
     requireStream('stream', stream);
     this.#requireRows('x', x, tokens);
-    const { set, launch } = this.#sites.gateUp;
-    set.count(tokens);
-    set.from(x.data);
-    launch(stream);
+    this.#run.widen(x, tokens, stream);
   }
 
   /** The second half, down, of as many rows. */
   narrow(out: Tensor, tokens: number, stream: Stream): void {
     requireStream('stream', stream);
     this.#requireRows('out', out, tokens);
-    const { set, launch } = this.#sites.down;
-    set.count(tokens);
-    set.to(out.data);
-    launch(stream);
+    this.#run.narrow(out, tokens, stream);
   }
 
   /** Frees the rows between. Nothing enqueued may still use them. */
   dispose(): void {
     if (this.#disposed) return;
     this.#disposed = true;
-    this.#inner.free();
+    this.#run.dispose();
+    for (const { tensor } of this.#run.owned) tensor.free();
   }
 
   #requireRows(argument: string, tensor: Tensor, tokens: number): void {

@@ -5,13 +5,20 @@ import { type MlpShape, mlpKernels } from '../kernels/index.js';
 type Kernels = ReturnType<typeof mlpKernels>;
 export type MlpSites = { readonly [K in keyof Kernels]: CallSite<Kernels[K]['kernel']['params']> };
 
-export async function mlpSites(device: Device, shape: Omit<MlpShape, 'kind'>): Promise<MlpSites> {
+/** `sms`: the most multiprocessors that a launch takes; null for all. */
+export async function mlpSites(
+  device: Device,
+  shape: Omit<MlpShape, 'kind'>,
+  sms: number | null = null,
+): Promise<MlpSites> {
   const kernels = mlpKernels({ ...shape, kind: device.kind });
   // One that takes all rows may lie before the receive of a split phase, which begins early, and then finds only what came
   // before a launch that is not programmatic.
   const programmatic = shape.of === 'plan';
-  const load = ({ kernel, blocks, threads }: Kernels['down']) =>
-    callSite(device, kernel, { grid: blocks, block: threads, programmatic, rank: 0 });
+  const load = ({ kernel, blocks, resident, threads }: Kernels['down']) => {
+    const grid = sms === null ? blocks : Math.min(blocks, sms * resident);
+    return callSite(device, kernel, { grid, block: threads, programmatic, rank: 0 });
+  };
   const [gateUp, down] = await Promise.all([load(kernels.gateUp), load(kernels.down)]);
   return { gateUp, down };
 }

@@ -20,11 +20,12 @@ export function requireWeights(
   requireObject('weights', weights, '{ gateUp, down }');
   const { gateUp, down } = weights;
   const lead = experts === null ? [] : [experts];
-  requireTensor('down', down);
-  const inner = down.shape.at(-1) ?? 0;
-  requireWeightTensor('down', down, ['bf16'], [...lead, hidden, inner]);
   requireTensor('gateUp', gateUp);
+  const inner = Math.floor((gateUp.shape.at(-2) ?? 0) / 2);
   requireWeightTensor('gateUp', gateUp, ['bf16'], [...lead, 2 * inner, hidden]);
+  // Where the two differ in `inner`, either may be wrong.
+  const why = `because of ${2 * inner} rows of gateUp`;
+  requireWeightTensor('down', down, ['bf16'], [...lead, hidden, inner], why);
   for (const [name, length] of Object.entries({ hidden, inner }))
     if (length === 0 || length % unit !== 0)
       throw new ArgumentError(name, length, `a multiple of ${unit}, what a tile of the kernels takes`);

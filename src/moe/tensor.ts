@@ -216,7 +216,7 @@ export function isContiguous(tensor: Pick<Tensor, 'shape' | 'strides'>): boolean
 }
 
 /** The strides of a row-major tensor without gaps, in elements. */
-export function denseStrides(shape: readonly number[]): number[] {
+function denseStrides(shape: readonly number[]): number[] {
   const strides = new Array<number>(shape.length);
   let stride = 1;
   for (let dim = shape.length - 1; dim >= 0; dim--) {

@@ -3,17 +3,18 @@ import { ArgumentError } from '../errors/index.js';
 import type { Dtype } from '../layer/index.js';
 import { describe, isContiguous, requireTensor, type Tensor } from './tensor.js';
 
-/** Requires a tensor of one of these types, of this shape, without gaps, where vectors can read it. */
+/** Requires a tensor of one of these types, of this shape (`why`), without gaps, where vectors can read it. */
 export function requireWeightTensor(
   argument: string,
   tensor: Tensor,
   dtypes: readonly Dtype[],
   shape: readonly number[],
+  why = '',
 ): void {
   requireTensor(argument, tensor);
   const fits = tensor.shape.length === shape.length && shape.every((length, i) => tensor.shape[i] === length);
   if (!dtypes.includes(tensor.dtype) || !fits || !isContiguous(tensor)) {
-    const possible = `${dtypes.join(' or ')} [${shape.join(', ')}], contiguous`;
+    const possible = `${dtypes.join(' or ')} [${shape.join(', ')}]${why && `, ${why}`}, contiguous`;
     throw new ArgumentError(argument, describe(tensor), possible);
   }
   if (tensor.data === 0 || tensor.data % 16 !== 0)

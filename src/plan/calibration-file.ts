@@ -13,12 +13,12 @@ import { type Nominal, parameterNames } from './model.js';
 
 const format = 'heddle-machine/1';
 
-export interface MachineFile extends KnownMachine {
+interface MachineFile extends KnownMachine {
   readonly format: typeof format;
 }
 
 /** What is known of a machine besides its cells; what is left out comes from the cells. */
-export interface MachineFacts {
+interface MachineFacts {
   readonly name: string;
   readonly nvlink?: number;
   readonly nic?: number;

@@ -8,7 +8,7 @@ import { hits, type Place, type RoutingLaw } from './routing.js';
 import { traffic, type Way } from './traffic.js';
 
 /** `both`: dispatch and combine, back to back. */
-export type CellPhase = 'dispatch' | 'combine' | 'both';
+type CellPhase = 'dispatch' | 'combine' | 'both';
 
 /** A line of a file of cells. */
 export interface Cell {
@@ -37,7 +37,7 @@ export interface Cell {
 }
 
 /** How a published system sends, and how its harness is known to have routed. */
-export interface System {
+interface System {
   readonly mode: string;
   /** Only of this library. */
   readonly lib?: string;

@@ -69,7 +69,7 @@ function fitWith(observations: readonly Observation[], nominal: Nominal, scatter
   return { at, normal, scatter: Math.sqrt(squares / free) };
 }
 
-export function coveredBy(observations: readonly Observation[]): Covered {
+function coveredBy(observations: readonly Observation[]): Covered {
   const range = (values: readonly number[]): [number, number] => [Math.min(...values), Math.max(...values)];
   return {
     cells: observations.length,

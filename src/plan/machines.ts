@@ -114,7 +114,7 @@ export const machines: readonly Machine[] = [
   },
 ];
 
-export function machineNamed(name: string): Machine {
+function machineNamed(name: string): Machine {
   const found = machines.find((one) => one.name === name || one.aliases.includes(name));
   if (found !== undefined) return found;
   const names = machines.flatMap((one) => [one.name, ...one.aliases]);
@@ -126,7 +126,7 @@ export const machineOf = (cell: Pick<Cell, 'hw' | 'fabric'>): Machine | undefine
   machines.find(({ cells }) => cells.some(({ hw, fabric }) => hw === cell.hw && fabric === cell.fabric));
 
 /** What is believed of a machine that nobody has described. */
-export const unknownMachine: Nominal = { nvlink: 450, nic: 50 };
+const unknownMachine: Nominal = { nvlink: 450, nic: 50 };
 
 /** One source's cells of one system on one machine, fitted phase by phase. */
 export interface Calibration {

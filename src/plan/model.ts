@@ -107,7 +107,7 @@ export const networkTime = ({ network }: Parts): number =>
   network.latency + network.peers + Math.max(network.bytes, network.messages);
 
 /** µs of transport: NVLink and network, overlapped. */
-export function transportTime(of: Parameters, parts: Parts): number {
+function transportTime(of: Parameters, parts: Parts): number {
   const network = networkTime(parts);
   return Math.max(parts.nvlink, network) + of.serial * Math.min(parts.nvlink, network);
 }

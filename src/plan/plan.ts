@@ -38,7 +38,7 @@ export interface Candidate {
 
 export const phases: readonly Phase[] = ['dispatch', 'combine'];
 
-export interface PhaseAnswer extends Prediction {
+interface PhaseAnswer extends Prediction {
   readonly phase: Phase;
   readonly traffic: Traffic;
 }
@@ -234,7 +234,7 @@ export function ranked(answers: readonly Answer[]): Answer[] {
 }
 
 /** From how many tokens on which candidate is fastest, among those that were asked about. */
-export interface Winner {
+interface Winner {
   readonly from: number;
   readonly candidate: string;
   readonly source: string;

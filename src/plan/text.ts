@@ -26,7 +26,7 @@ const range = (low: number, high: number): string => `${micro(low)}–${micro(hi
 const percent = (share: number): string => `${(100 * share).toFixed(1)} %`;
 const mega = (bytes: number): string => (bytes / 1e6).toFixed(bytes < 1e7 ? 2 : 0);
 
-export function lawInWords(law: RoutingLaw): string {
+function lawInWords(law: RoutingLaw): string {
   switch (law.kind) {
     case 'uniform':
       return law.nodesAtMost === undefined

@@ -26,7 +26,7 @@ export const chunksOf = ({ chunk }: Way, tokens: number): number =>
   chunk === undefined ? 0 : Math.ceil(tokens / chunk(tokens));
 
 /** What one phase is of. */
-export interface Load {
+interface Load {
   readonly hits: Hits;
   readonly place: Place;
   /** Of a rank. */
@@ -40,7 +40,7 @@ export interface Load {
 export type Phase = 'dispatch' | 'combine';
 
 /** What passes one side of a GPU or of its NIC. */
-export interface Flow {
+interface Flow {
   readonly rows: number;
   /** Rows, and ids and weights beside them. */
   readonly bytes: number;

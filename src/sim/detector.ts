@@ -63,15 +63,6 @@ export type StreamId = number;
 /** The detector's own; the machine keeps it from when something is enqueued to when it begins. */
 export type HostKnowledge = object;
 
-/** Who a thread is, for reports. */
-export interface ThreadInfo {
-  readonly rank: number;
-  readonly kernel: string;
-  readonly launch: LaunchId;
-  readonly block: number;
-  readonly thread: number;
-}
-
 export interface Detector {
   streamCreated(stream: StreamId, rank: number): void;
   /** Stream operations other than launches: copies and fills, by the host through the stream. */

@@ -16,7 +16,7 @@ export interface Posted {
 }
 
 /** Who makes the copies of an agent. */
-export interface Mover {
+interface Mover {
   /** Moves the bytes of a piece, and wakes who waits for them. */
   move(piece: Posted): void;
   /** The last byte has landed. */

@@ -18,7 +18,7 @@ interface Recording {
 }
 
 /** A launch, with the parameters that it had when it was enqueued. */
-export interface LaunchRequest {
+interface LaunchRequest {
   readonly programmatic: boolean;
   make(previous: SimLaunch | null, stream: SimStream): SimLaunch;
 }
@@ -94,7 +94,7 @@ export class SimEvent implements Event {
   }
 }
 
-export class SimGraph implements Graph {
+class SimGraph implements Graph {
   #disposed = false;
   /** What other streams captured runs on streams of the graph's own. */
   readonly #own = new Map<SimStream, SimStream>();

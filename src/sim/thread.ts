@@ -152,7 +152,7 @@ export class Block {
 }
 
 /** What a parked thread waits for; of a phase `wanted` is the parity. */
-export interface Wait extends StatementWait, Condition {
+interface Wait extends StatementWait, Condition {
   readonly buffer: SimBuffer;
   readonly offset: number;
   /** Microseconds; 0 looks once. */
@@ -166,7 +166,7 @@ export interface Wait extends StatementWait, Condition {
 /** What a finding says of an access, besides who made it. */
 type Reported = Pick<AccessReport, 'kind' | 'order' | 'scope'> & Pick<StatementAccess, 'site'>;
 
-export type ThreadState = 'ready' | 'barrier' | 'group' | 'warp' | 'parked' | 'previous' | 'sleep' | 'ended';
+type ThreadState = 'ready' | 'barrier' | 'group' | 'warp' | 'parked' | 'previous' | 'sleep' | 'ended';
 
 export class Thread extends Task {
   readonly isThread = true;

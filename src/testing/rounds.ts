@@ -131,7 +131,7 @@ export interface RoundsOptions
 }
 
 /** What one rank has after its rounds. */
-export interface RoundsResult {
+interface RoundsResult {
   /** [round]: `[tokens, hidden]` */
   readonly out: readonly Bits[];
   /** [round], where inspected. */

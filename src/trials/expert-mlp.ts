@@ -39,7 +39,7 @@ export function makeMlp(hidden: number, inner: number, seed: number): MlpMatrice
 }
 
 /** The payload of scales, where rows are e4m3. */
-export const exampleScales = 'scales';
+const exampleScales = 'scales';
 
 /** The layer, and what its ranks bring, with bf16 rows made e4m3 with a scale for every 128 elements. */
 export function inE4m3<L extends Shape>(layer: L, sources: readonly Source[]) {

@@ -69,7 +69,7 @@ export function placeReceived(
 }
 
 /** What is left behind a plan, expand and reduce. */
-export interface PlanResult {
+interface PlanResult {
   readonly rows: number;
   readonly sizes: ExpertSizes;
   readonly routes: Int32Array;

@@ -18,7 +18,7 @@ export interface Loss {
 }
 
 /** How the exchange speaks to one rank. */
-export interface Seat {
+interface Seat {
   /** A call is complete; the parts are everybody's bytes, by rank. */
   completed(id: number, parts: readonly Uint8Array[]): void;
   /** A call can never complete, because ranks that it needs left in good order. */

@@ -16,7 +16,7 @@ export interface Frame {
 }
 
 /** The largest frame that a reader accepts. */
-export interface FrameLimits {
+interface FrameLimits {
   readonly head: number;
   readonly bytes: number;
 }

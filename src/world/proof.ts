@@ -1,7 +1,7 @@
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 
 /** What both sides of a handshake agree on; a proof holds for this and nothing else. */
-export interface Handshake {
+interface Handshake {
   readonly world: string;
   readonly rank: number;
   readonly ranks: number;

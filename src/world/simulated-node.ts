@@ -6,7 +6,7 @@ import { findPlace, type JoinOptions, ProcessCircle } from './process-circle.js'
 import { type Topology, topologyOf } from './topology.js';
 
 /** What each rank of the process is given. */
-export interface SimulatedRank {
+interface SimulatedRank {
   readonly circle: ProcessCircle;
   readonly topology: Topology;
   readonly machine: SimMachine;

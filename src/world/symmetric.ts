@@ -6,7 +6,7 @@ import { together } from './together.js';
 import type { Topology } from './topology.js';
 
 /** A world's rank, as far as NVSHMEM asks. */
-export interface SymmetricPlace {
+interface SymmetricPlace {
   readonly rank: number;
   readonly ranks: number;
   readonly topology: Topology;

@@ -91,6 +91,16 @@ describe('the search for a tuning', () => {
     expect(result.microseconds).toBeLessThanOrEqual(result.before);
   });
 
+  it('tries only what the family takes', () => {
+    // 14 warps, which 4 teams cannot share.
+    const from = { ...start, dispatch: { ...start.dispatch, threads: 448 } };
+    const tried = coordinatesOf(oneSided).flatMap((coordinate) =>
+      neighbours(oneSided, { layer, place }, from, coordinate),
+    );
+    expect(tried.map(({ dispatch }) => dispatch.teams)).toContain(2);
+    for (const tuning of tried) expect(oneSided.refuses(layer, place, tuning)).toBeNull();
+  });
+
   it('never makes more blocks than there are pieces', () => {
     for (const coordinate of coordinatesOf(oneSided)) {
       for (const tuning of neighbours(

@@ -2,8 +2,22 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { type Layer, reference } from '../../src/layer/index.js';
-import type { ExpertsPlanOptions, Gemm } from '../../src/moe/index.js';
-import { makeSources, type RoundsShape, type RoutesOptions, shapeOfRounds } from '../../src/testing/index.js';
+import {
+  DenseMlp,
+  type ExpertsPlanOptions,
+  emptyTensor,
+  type Gemm,
+  readBits,
+  tensorFrom,
+} from '../../src/moe/index.js';
+import {
+  compareClosely,
+  makeSources,
+  type RoundsShape,
+  type RoutesOptions,
+  randomElements,
+  shapeOfRounds,
+} from '../../src/testing/index.js';
 import { compareMlp, makeMlp, placeReceived, runMlp } from '../../src/trials/index.js';
 import { World } from '../../src/world/index.js';
 import { needs } from './machine.js';
@@ -55,6 +69,47 @@ describe('experts', needs(1, 120_000), () => {
             gemm,
           );
           assert.equal(different, 0, first);
+        });
+      });
+    }
+  }
+});
+
+describe('one expert takes all rows', needs(1, 60_000), () => {
+  const [hidden, inner] = [512, 256];
+  for (const gemm of ['heddle', 'cublas'] as const satisfies readonly Gemm[]) {
+    for (const [tokens, sms] of [
+      [21, 132],
+      [300, 132],
+      [300, 5],
+    ] as const) {
+      test(`${gemm}: ${tokens} rows on ${sms} multiprocessors`, async () => {
+        const expert = makeMlp(hidden, inner, 1);
+        const rows = randomElements('bf16', tokens * hidden, 4);
+        await World.local({ ranks: 1, device: 'cuda' }, async ({ device }) => {
+          const stream = device.createStream();
+          const place = (bits: typeof rows, of: readonly number[]) =>
+            tensorFrom(device, stream, bits, 'bf16', of);
+          const mlp = await DenseMlp.create(device, {
+            gateUp: place(expert.gateUp, [2 * inner, hidden]),
+            down: place(expert.down, [hidden, inner]),
+            ...{ maxTokens: tokens, gemm, sms },
+          });
+          const out = emptyTensor(device, 'bf16', [tokens, hidden]);
+          mlp.run(place(rows, [tokens, hidden]), out, tokens, stream);
+          const expected = reference.mlp(rows, hidden, expert);
+          // Between cuBLAS's GEMM and SwiGLU rows are rounded once more.
+          const part = gemm === 'cublas' ? 2 ** -7 : 2 ** -9;
+          const { different, first } = compareClosely(
+            'out',
+            'bf16',
+            await readBits(out, stream),
+            expected,
+            hidden,
+            part,
+          );
+          assert.equal(different, 0, first);
+          mlp.dispose();
         });
       });
     }

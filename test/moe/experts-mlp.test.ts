@@ -119,7 +119,11 @@ describe('no row is read that no route needs', () => {
   });
 });
 
-test('one expert takes all rows', async () => {
+test.each<[string, { readonly sms?: number }]>([
+  ['on all multiprocessors', {}],
+  // A number that does not divide the tiles: those that are left are cut.
+  ['on three', { sms: 3 }],
+])('one expert takes all rows, %s', async (_, how) => {
   const { hidden } = shape;
   const tokens = 21;
   const [one] = experts;
@@ -131,6 +135,7 @@ test('one expert takes all rows', async () => {
       gateUp: place(one!.gateUp, [2 * inner, hidden]),
       down: place(one!.down, [hidden, inner]),
       maxTokens: 32,
+      ...how,
     });
     const to = emptyTensor(device, 'bf16', [tokens, hidden]);
     mlp.run(place(rows, [tokens, hidden]), to, tokens, stream);
@@ -159,8 +164,10 @@ describe('bad input is refused', () => {
     });
 
   it.each([
-    ['gateUp', { gateUp: [3, 128, 64] }],
+    ['gateUp', { gateUp: [3, 255, 64] }],
     ['gateUp', { gateUp: [2, 256, 64] }],
+    ['down', { gateUp: [3, 128, 64] }],
+    ['down', { down: [3, 64, 64] }],
     ['down', { down: [3, 128, 64] }],
     ['inner', { gateUp: [3, 200, 64], down: [3, 64, 100] }],
     ['payload', { payload: 'y' }],

@@ -9,7 +9,7 @@ import { HeddleError } from '../../errors/index.js';
  * Several local processes that run one function each, and that exchange what they have to tell one another
  * through the process that started them. For the benchmark and the tests; a world has a rendezvous of its own.
  */
-export interface RanksOptions {
+interface RanksOptions {
   readonly ranks: number;
   /** A module whose export `name` is a `(rank: Rank) => Promise<result>`. */
   readonly module: URL;

@@ -13,7 +13,7 @@ import type { Rank } from './ranks.js';
 
 /** What the ranks of the benchmark do; each function runs in several processes, see ranks.ts. */
 
-export interface Setup {
+interface Setup {
   readonly engine: TransferEngine;
   /** By rank; this rank's own entry is undefined. */
   readonly peers: (Peer | undefined)[];

@@ -5,8 +5,8 @@
 import { UnavailableError } from '../../errors/index.js';
 import type { Address } from '../../native/index.js';
 
-export const uniqueIdBytes = 128;
-export const attributesBytes = 144;
+const uniqueIdBytes = 128;
+const attributesBytes = 144;
 
 /** A structure's first word: the first form of it, and its size. */
 const first = (bytes: number): number => 2 ** 16 + bytes;

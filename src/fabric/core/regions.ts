@@ -3,7 +3,7 @@ import type { RemoteKey } from '../libfabric/address.js';
 import type { Rail, Reach, Registration } from '../libfabric/endpoint.js';
 
 /** Registered memory of this process, on every rail. */
-export interface LocalRegion {
+interface LocalRegion {
   readonly registrations: readonly Registration[];
   /** Requests that were given up while the provider may still read this memory. */
   abandoned: number;

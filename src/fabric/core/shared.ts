@@ -66,7 +66,7 @@ export const command = {
 } as const;
 export const transferHeader = 6;
 
-export interface SharedSizes {
+interface SharedSizes {
   /** Operations under way at once. A power of two. */
   readonly operations: number;
   readonly peers: number;

@@ -7,7 +7,7 @@ import { type Shared, word } from '../core/shared.js';
 import type { ControlReply, ControlRequest, WorkerData } from '../core/worker.js';
 
 /** The methods of a core that set things up; they are called rarely and answer before the call returns. */
-export type ControlMethod =
+type ControlMethod =
   | 'addPeer'
   | 'removePeer'
   | 'losePeer'
@@ -36,6 +36,15 @@ export interface Driver {
   /** The same without blocking. */
   rest(idle: number, heard: number, lacking: number): Promise<void>;
   close(): Promise<void>;
+}
+
+/** What whoever waits needs of an engine. */
+export interface Progress {
+  readonly driver: Driver;
+  /** Handles what the core reported; true when there was something. */
+  poll(): boolean;
+  /** Why the engine is of no use any more, if it is. */
+  readonly broken: Error | null;
 }
 
 /** The caller makes progress: nothing moves between its calls. For threads that poll anyway. */

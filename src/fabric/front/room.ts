@@ -1,17 +1,8 @@
-import type { Driver } from './driver.js';
+import type { Progress } from './driver.js';
 import type { Peer, PeerGroup } from './handles.js';
 import type { Operations } from './operations.js';
 import type { Peers } from './peers.js';
 import type { CommandRing } from './ring.js';
-
-/** What whoever waits needs of the engine. */
-export interface Progress {
-  readonly driver: Driver;
-  /** Handles what the core reported; true when there was something. */
-  poll(): boolean;
-  /** Why the engine is of no use any more, if it is. */
-  readonly broken: Error | null;
-}
 
 /**
  * Back-pressure. An operation needs a ticket, a place in the ring of commands, and room in the queue of its peer; who

@@ -1,8 +1,8 @@
 import { ArgumentError, requireInteger, requireObject } from '../../errors/index.js';
 import { monotonicClock } from '../core/clock.js';
+import type { Progress } from './driver.js';
 import { PeerLostError, WaitTimeoutError } from './errors.js';
 import { Peer } from './handles.js';
-import type { Progress } from './room.js';
 
 /** How long to wait, and for whom. */
 export interface ArrivalOptions {

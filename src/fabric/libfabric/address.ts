@@ -20,7 +20,7 @@ export interface EngineAddress {
 }
 
 /** What an engine tells of one of its regions. */
-export interface RegionDescriptor {
+interface RegionDescriptor {
   readonly engine: string;
   readonly bytes: number;
   readonly rails: readonly RemoteKey[];

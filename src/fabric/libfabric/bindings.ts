@@ -129,7 +129,7 @@ export const errno = {
   AVAIL: 259,
 } as const;
 
-export interface Libfabric {
+interface Libfabric {
   readonly path: string;
   /** What the library is, as `major.minor`. */
   readonly version: string;

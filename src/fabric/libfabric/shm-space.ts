@@ -9,7 +9,7 @@ const endpointBytes = 4 * mebibyte;
 const reserve = 32 * mebibyte;
 
 /** Bytes of /dev/shm. */
-export interface ShmSpace {
+interface ShmSpace {
   readonly total: number;
   readonly free: number;
 }

@@ -11,7 +11,7 @@ import { patienceOf, recordFailure } from '../common/waits.js';
 import { sumPart } from './sum-part.js';
 import { handOn, takeSums } from './sums.js';
 import type { Transport } from './transport.js';
-import { type PortableShape, type PortableWindow, returnedParts } from './window.js';
+import { beginsEarly, ownStays, type PortableShape, type PortableWindow, returnedParts } from './window.js';
 
 export function combineRecvKernel(shape: PortableShape, window: PortableWindow, transport: Transport) {
   const { replicas } = sharing(shape);
@@ -22,6 +22,7 @@ export function combineRecvKernel(shape: PortableShape, window: PortableWindow, 
       params: combineParams(window, shape),
       using: {
         REPLICAS: replicas,
+        EARLY: beginsEarly(shape),
         K: shape.topK,
         PARTS: returnedParts(shape).parts,
         ROWS: Math.min(shape.topK, shape.ranks),
@@ -38,10 +39,10 @@ export function combineRecvKernel(shape: PortableShape, window: PortableWindow, 
       },
     },
     (g, { win, topkIds, out, tokens, limit }, u) => {
-      g.awaitPrevious();
+      if (!u.EARLY) g.awaitPrevious();
       g.releaseNext();
       const mine = win.at(g.rank);
-      const epoch = g.load(mine.begun.at(0));
+      const epoch = g.load(mine.begun.at(0), { order: 'relaxed', scope: 'gpu' });
       const patience = g.registers('u32', 1, u.patienceOf({ failure: mine.failure, limit }));
       if (u.COUNTS) u.zeroCounts({ mine });
       if (g.blockIdx.x === 0) {
@@ -99,6 +100,7 @@ function awaitRows(shape: PortableShape, window: PortableWindow, transport: Tran
         REPLICAS: sharing(shape).replicas,
         awaitSignal: transport.awaitSignal,
         failed: recordFailure('combine'),
+        STAYS: ownStays(shape),
       },
     },
     (g, { mine, token, part, owners, count, epoch, patience }, u) => {
@@ -107,7 +109,7 @@ function awaitRows(shape: PortableShape, window: PortableWindow, transport: Tran
         if (g.laneId === r) peer = owners[r]!;
       }
       let came = true;
-      if (g.laneId < count) {
+      if (g.laneId < count && !(u.STAYS && peer === g.rank)) {
         const signal = mine.home.at(peer, token / u.REPLICAS, part);
         came = u.awaitSignal({ signal, value: epoch, limit: patience[0]! });
         if (!came && patience[0]! > 0) u.failed({ failure: mine.failure, peer, epoch });
@@ -121,16 +123,17 @@ function awaitRows(shape: PortableShape, window: PortableWindow, transport: Tran
 }
 
 /**
- * The round's meeting, of one block: every rank says that what dispatch brought it has been read, which is behind this
- * launch on the stream, and waits until all have said so.
+ * The round's meeting, of one block: every rank says that what dispatch brought it has been read, its send of this combine
+ * included, and waits until all have said so. So its end stands for that of all launches before.
  */
-function meet({ ranks }: PortableShape, window: PortableWindow, transport: Transport) {
+function meet(shape: PortableShape, window: PortableWindow, transport: Transport) {
   return device(
     {
       name: 'meet',
       params: { win: peers(window), epoch: 'u32', limit: 'u32' },
       using: {
-        RANKS: ranks,
+        RANKS: shape.ranks,
+        EARLY: beginsEarly(shape),
         at: transport.at(window),
         awaitSignal: transport.awaitSignal,
         failed: recordFailure('combine'),
@@ -138,6 +141,7 @@ function meet({ ranks }: PortableShape, window: PortableWindow, transport: Trans
       },
     },
     (g, { win, epoch, limit }, u) => {
+      if (u.EARLY) g.awaitPrevious();
       const mine = win.at(g.rank);
       for (let peer = g.threadIdx.x; peer < u.RANKS; peer += g.blockDim.x) {
         const there = u.at({ win, peer });

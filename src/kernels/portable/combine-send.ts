@@ -6,11 +6,11 @@ import { device, kernel, peers, pointer, windowOf } from '../../lang/index.js';
 import { sharing } from '../../layer/index.js';
 import { roundStretch, stretchVectors } from '../common/rounded.js';
 import type { Transport } from './transport.js';
-import { type PortableShape, type PortableWindow, returnedParts, returnedRow } from './window.js';
+import { ownStays, type PortableShape, type PortableWindow, returnedParts, returnedRow } from './window.js';
 
 export function combineSendKernel(shape: PortableShape, window: PortableWindow, transport: Transport) {
   const { parts } = returnedParts(shape);
-  const { replicas, turns } = sharing(shape);
+  const { turns } = sharing(shape);
   return kernel(
     {
       name: 'portable_combine_send',
@@ -18,32 +18,83 @@ export function combineSendKernel(shape: PortableShape, window: PortableWindow, 
       params: { win: peers(window) },
       using: {
         RANKS: shape.ranks,
-        REPLICAS: replicas,
-        PIECES: shape.ranks * turns * parts,
+        PIECES: turns * parts,
         PARTS: parts,
-        K: shape.topK,
+        comesFrom: comesFrom(shape, window),
         sendHome: sendHome(shape, window, transport),
+        arrivesAt: arrivesAt(window, transport),
       },
     },
     (g, { win }, u) => {
       g.awaitPrevious();
-      g.releaseNext();
       const mine = win.at(g.rank);
+      // Before the receive can begin, which may give up while this still sends: so all threads see the same.
+      const lost = g.load(mine.failure.at(0), { order: 'relaxed', scope: 'gpu' }) !== 0;
+      g.releaseNext();
       const epoch = g.load(mine.begun.at(0));
       // Who has given up has not all that its experts need: nobody may take what they make of it for the round's.
-      if (g.load(mine.failure.at(0)) !== 0) return;
+      if (lost) return;
       const first = g.warpId * g.gridDim.x + g.blockIdx.x;
       const warps = (g.blockDim.x / 32) * g.gridDim.x;
       for (let piece = first; piece < u.PIECES; piece += warps) {
-        // Ranks begin with different sources, so that no window is everybody's first.
-        const source = (piece + g.rank) % u.RANKS;
-        const turn = piece / u.RANKS / u.PARTS;
-        const part = (piece / u.RANKS) % u.PARTS;
-        const token = turn * u.REPLICAS + (source % u.REPLICAS);
-        let here = false;
-        if (g.laneId < u.K) here = g.load(mine.experts.at(source / u.REPLICAS, token, g.laneId)) >= 0;
-        if (g.warp.any(here)) u.sendHome({ win, source, turn, part, epoch });
+        const turn = piece / u.PARTS;
+        const part = piece % u.PARTS;
+        // A lane looks after each source.
+        for (let base = g.u32(0); base < u.RANKS; base += 32) {
+          const own = base + g.laneId;
+          let here = false;
+          if (own < u.RANKS) here = u.comesFrom({ mine, source: own, turn });
+          const sources = g.warp.ballot(here);
+          const some = g.min(u.RANKS - base, g.u32(32));
+          for (let other = g.u32(0); other < some; other += 1) {
+            // Ranks begin with different sources, so that no window is everybody's first.
+            const lane = (other + g.rank + 1) % some;
+            if (((sources >>> lane) & 1) === 1) u.sendHome({ win, source: base + lane, turn, part, epoch });
+          }
+          g.warp.barrier(); // each lane's signal is for all lanes' puts
+          if (here) u.arrivesAt({ win, source: own, turn, part, epoch });
+        }
       }
+    },
+  );
+}
+
+/** Whether the token of a source's share in this turn has a row here that travels. */
+function comesFrom(shape: PortableShape, window: PortableWindow) {
+  return device(
+    {
+      name: 'comes_from',
+      params: { mine: windowOf(window), source: 'u32', turn: 'u32' },
+      returns: 'bool',
+      using: { REPLICAS: sharing(shape).replicas, K: shape.topK, STAYS: ownStays(shape) },
+    },
+    (g, { mine, source, turn }, u) => {
+      if (u.STAYS) {
+        if (source === g.rank) return false;
+      }
+      const token = turn * u.REPLICAS + (source % u.REPLICAS);
+      const ids = g.registers('i32', u.K);
+      for (const k of g.unroll(u.K)) ids[k] = g.load(mine.experts.at(source / u.REPLICAS, token, k));
+      let any = false;
+      for (const k of g.unroll(u.K)) {
+        if (ids[k]! >= 0) any = true;
+      }
+      return any;
+    },
+  );
+}
+
+/** Tells the source of a row that a part of it is home. */
+function arrivesAt(window: PortableWindow, transport: Transport) {
+  return device(
+    {
+      name: 'arrives_at',
+      params: { win: peers(window), source: 'u32', turn: 'u32', part: 'u32', epoch: 'u32' },
+      using: { at: transport.at(window), settle: transport.settle(window) },
+    },
+    (g, { win, source, turn, part, epoch }, u) => {
+      const signal = u.at({ win, peer: source }).home.at(g.rank, turn, part);
+      u.settle({ mine: win.at(g.rank), peer: source, signal, value: epoch, adds: false });
     },
   );
 }

@@ -1,26 +1,42 @@
-/** How the kernels are spread where nobody measured: on a GPU a warp for every message that leaves at a time. */
-import type { Layer } from '../../layer/index.js';
+/** How the kernels are spread where nobody measured: on a GPU a warp for every piece of a row, as far as there is room. */
+import { type Layer, sharing } from '../../layer/index.js';
+import type { Spread } from '../common/spread.js';
 import type { Place } from '../family.js';
 import type { PortableTuning } from './knobs.js';
+import { chunksOf } from './messages.js';
 
-export function defaultTuning({ maxTokens, topK, ranks }: Layer, kind: Place['kind']): PortableTuning {
+export function defaultTuning(layer: Layer, kind: Place['kind']): PortableTuning {
   if (kind === 'sim') {
     // Simulated threads cost time and simulated latency costs nothing.
-    const launch = { blocks: Math.min(maxTokens, 8), threads: 32, parts: 1 };
+    const launch = { blocks: Math.min(layer.maxTokens, 8), threads: 32, parts: 1 };
     return { dispatch: launch, combine: launch };
   }
-  // Small rounds are latency: several warps share a row.
-  const parts = maxTokens <= 16 ? 7 : maxTokens <= 64 ? 4 : maxTokens <= 256 ? 2 : 1;
-  const threads = 256;
-  // Few messages go to a multiprocessor each; of many, three blocks of eight warps are under way on each.
-  const blocksFor = (messages: number) =>
-    Math.min(396, Math.max(Math.ceil(messages / (threads / 32)), Math.min(messages, 132)));
+  const { turns } = sharing(layer);
+  const { dispatch, combine } = spreads.find(({ most }) => layer.maxTokens <= most)!;
   return {
-    dispatch: { blocks: blocksFor(maxTokens * topK * parts), threads, parts },
-    combine: {
-      blocks: blocksFor(maxTokens * Math.min(topK, ranks) * 2 * parts),
-      threads,
-      parts: 2 * parts,
+    dispatch: {
+      ...dispatch,
+      blocks: blocksFor(turns * dispatch.parts + layer.ranks * chunksOf(layer), dispatch),
     },
+    combine: { ...combine, blocks: blocksFor(turns * combine.parts, combine) },
   };
 }
+
+type Cut = Pick<Spread, 'threads' | 'parts'>;
+
+/** Small rounds are latency: several warps share a row. Large ones are bandwidth, which fewer warps carry better. */
+const spreads: readonly { readonly most: number; readonly dispatch: Cut; readonly combine: Cut }[] = [
+  { most: 2, dispatch: { threads: 32, parts: 14 }, combine: { threads: 32, parts: 14 } },
+  { most: 16, dispatch: { threads: 64, parts: 7 }, combine: { threads: 64, parts: 7 } },
+  { most: 64, dispatch: { threads: 128, parts: 7 }, combine: { threads: 128, parts: 14 } },
+  { most: 256, dispatch: { threads: 256, parts: 4 }, combine: { threads: 128, parts: 7 } },
+  {
+    most: Number.POSITIVE_INFINITY,
+    dispatch: { threads: 256, parts: 1 },
+    combine: { threads: 128, parts: 2 },
+  },
+];
+
+/** Two on each multiprocessor are there at once. */
+const blocksFor = (pieces: number, { threads }: Cut): number =>
+  Math.min(264, Math.ceil(pieces / (threads / 32)));

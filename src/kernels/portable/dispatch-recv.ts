@@ -35,10 +35,13 @@ export function dispatchRecvKernel(shape: PortableShape, window: PortableWindow,
       },
     },
     (g, { win, limit }, u) => {
-      g.awaitPrevious();
+      // What others wrote is read only where routes are counted. Without that this may begin while this rank's own send still
+      // runs, and waits for its end last.
+      if (u.COUNTS) g.awaitPrevious();
       g.releaseNext();
       const mine = win.at(g.rank);
-      const epoch = g.load(mine.begun.at(0));
+      // Not `begun`, which that send leaves; and not by way of L1, where something older might linger.
+      const epoch = g.load(mine.finished.at(0), { order: 'relaxed', scope: 'gpu' }) + 1;
       const patience = u.patienceOf({ failure: mine.failure, limit });
       const peer = g.threadIdx.x;
       if (peer < u.RANKS) {
@@ -46,6 +49,8 @@ export function dispatchRecvKernel(shape: PortableShape, window: PortableWindow,
         const came = u.awaitSignal({ signal, value: epoch * u.OF_ROUND, limit: patience });
         if (!came && patience > 0) u.failed({ failure: mine.failure, peer, epoch });
       }
+      // The end of a launch stands for that of all before it, also where others' work lies between the send and this.
+      if (!u.COUNTS) g.awaitPrevious();
       if (u.COUNTS) {
         g.barrier(); // passes on what the threads acquired
         // Where somebody did not come, there is nothing to count.

@@ -6,6 +6,7 @@ import { nvshmemHeaders } from '../../cuda/index.js';
 import { device, type ForeignSource, foreign, pointer } from '../../lang/index.js';
 import { type Unit, unitBytes } from '../common/units.js';
 import { awaitParams, putParams, signalParams, type Transport, windows } from './transport.js';
+import type { PortableWindow } from './window.js';
 
 /**
  * What kernels call. NVSHMEM's own functions are templates and inlined, and without IBGDA they are all in its headers: so
@@ -41,16 +42,8 @@ __constant__ nvshmemi_device_host_state_t nvshmemi_device_state_d;
 __constant__ nvshmemi_version_t nvshmemi_device_lib_version_d = {
     NVSHMEM_VENDOR_MAJOR_VERSION, NVSHMEM_VENDOR_MINOR_VERSION, NVSHMEM_VENDOR_PATCH_VERSION};
 
-extern "C" __device__ void heddle_nvshmem_put_add(unsigned char* to, unsigned char* from, unsigned bytes, unsigned peer,
-                                                  unsigned long long* signal, unsigned value) {
-  nvshmemx_putmem_signal_nbi_warp(to, from, bytes, reinterpret_cast<uint64_t*>(signal), value, NVSHMEM_SIGNAL_ADD,
-                                  int(peer));
-}
-
-extern "C" __device__ void heddle_nvshmem_put_set(unsigned char* to, unsigned char* from, unsigned bytes, unsigned peer,
-                                                  unsigned long long* signal, unsigned value) {
-  nvshmemx_putmem_signal_nbi_warp(to, from, bytes, reinterpret_cast<uint64_t*>(signal), value, NVSHMEM_SIGNAL_SET,
-                                  int(peer));
+extern "C" __device__ void heddle_nvshmem_put(unsigned char* to, unsigned char* from, unsigned bytes, unsigned peer) {
+  nvshmemx_putmem_nbi_warp(to, from, bytes, int(peer));
 }
 
 extern "C" __device__ void heddle_nvshmem_signal_add(unsigned peer, unsigned long long* signal, unsigned value) {
@@ -80,40 +73,36 @@ const signalBehindFence = (adds: boolean) =>
     },
   );
 
-/** Between ranks that map each other's heap it is the warp's stores, and behind them a fence and the signal. */
-const putBytes = (unit: Unit, adds: boolean) =>
+/** Between ranks that map each other's heap it is the warp's stores. */
+const putBytes = (unit: Unit) =>
   foreign(
     {
-      name: adds ? 'heddle_nvshmem_put_add' : 'heddle_nvshmem_put_set',
+      name: 'heddle_nvshmem_put',
       source,
-      params: {
-        to: pointer('u8'),
-        from: pointer('u8'),
-        bytes: 'u32',
-        peer: 'u32',
-        signal: pointer('u64'),
-        value: 'u32',
-      },
-      using: { UNIT: unit, SIZE: unitBytes[unit], ADDS: adds },
-      effects: {
-        reads: adds ? ['from', 'signal'] : ['from'],
-        writes: ['to', 'signal'],
-        orders: ['acq_rel.sys'],
-        warp: true,
-      },
+      params: { to: pointer('u8'), from: pointer('u8'), bytes: 'u32', peer: 'u32' },
+      using: { UNIT: unit, SIZE: unitBytes[unit] },
+      effects: { reads: ['from'], writes: ['to'], warp: true },
     },
-    (g, { to, from, bytes, signal, value }, u) => {
+    (g, { to, from, bytes }, u) => {
       for (let i = g.laneId; i < bytes / u.SIZE; i += 32)
         g.store(to.as(u.UNIT).at(i), g.load(from.as(u.UNIT).at(i)));
-      g.warp.barrier();
-      if (g.laneId === 0) {
-        g.fence('sys');
-        if (u.ADDS) g.atomicAdd(signal, g.u64(value), { order: 'relaxed', scope: 'sys' });
-        else g.store(signal, g.u64(value), { order: 'relaxed', scope: 'sys' });
-      }
     },
   );
 
+const signalBehindPuts = (window: PortableWindow) =>
+  device(
+    {
+      name: 'signal',
+      params: signalParams(window),
+      using: { signalAdd: signalBehindFence(true), signalSet: signalBehindFence(false) },
+    },
+    (_, { peer, signal, value, adds }, u) => {
+      if (adds) u.signalAdd({ peer, signal, value });
+      else u.signalSet({ peer, signal, value });
+    },
+  );
+
+/** A fence stands for the puts of all threads whose barrier it is behind: they go where its signal goes, one after another. */
 export const nvshmem: Transport = {
   name: 'nvshmem',
   at: windows.at,
@@ -122,26 +111,14 @@ export const nvshmem: Transport = {
       {
         name: 'put',
         params: putParams(window, unit),
-        using: { SIZE: unitBytes[unit], putAdd: putBytes(unit, true), putSet: putBytes(unit, false) },
+        using: { SIZE: unitBytes[unit], putBytes: putBytes(unit) },
       },
-      (_, { to, from, count, peer, signal, value, adds }, u) => {
-        const bytes = count * u.SIZE;
-        if (adds) u.putAdd({ to: to.as('u8'), from: from.as('u8'), bytes, peer, signal, value });
-        else u.putSet({ to: to.as('u8'), from: from.as('u8'), bytes, peer, signal, value });
+      (_, { to, from, count, peer }, u) => {
+        u.putBytes({ to: to.as('u8'), from: from.as('u8'), bytes: count * u.SIZE, peer });
       },
     ),
-  signal: (window) =>
-    device(
-      {
-        name: 'signal',
-        params: signalParams(window),
-        using: { signalAdd: signalBehindFence(true), signalSet: signalBehindFence(false) },
-      },
-      (_, { peer, signal, value, adds }, u) => {
-        if (adds) u.signalAdd({ peer, signal, value });
-        else u.signalSet({ peer, signal, value });
-      },
-    ),
+  settle: signalBehindPuts,
+  signal: signalBehindPuts,
   awaitSignal: device(
     { name: 'await_signal', params: awaitParams, returns: 'bool' },
     (g, { signal, value, limit }) => g.awaitEpoch(signal, value, { order: 'acquire', scope: 'sys', limit }),

@@ -64,6 +64,14 @@ export const proxied: Transport = {
         }
       },
     ),
+  // The command has raised it, unless it was none.
+  settle: (window) =>
+    device(
+      { name: 'settle', params: signalParams(window), using: { settleHere: windows.settle(window) } },
+      (g, { mine, peer, signal, value, adds }, u) => {
+        if (peer === g.rank) u.settleHere({ mine, peer, signal, value, adds });
+      },
+    ),
   signal: (window) =>
     device(
       {

@@ -1,4 +1,4 @@
-/** One part of a token's rows on its way to the owner of one of its routes, if that route is the first to its owner. */
+/** One part of a token's rows on its way to the owners of its routes, once to each. */
 import { device, list, peers, pointer } from '../../lang/index.js';
 import { sharing } from '../../layer/index.js';
 import { expertOwner, firstsOf } from '../common/owners.js';
@@ -15,8 +15,8 @@ export function sendRows(shape: PortableShape, window: PortableWindow, transport
         topkIds: pointer('i32'),
         rows: list(pointer('v16'), shape.payloads.length),
         token: 'u32',
-        k: 'u32',
         part: 'u32',
+        told: pointer('u32'),
       },
       using: {
         RANKS: shape.ranks,
@@ -27,14 +27,19 @@ export function sendRows(shape: PortableShape, window: PortableWindow, transport
         sendRow: shape.payloads.map((_, payload) => sendRow(shape, window, transport, payload)),
       },
     },
-    (g, { win, topkIds, rows, token, k, part }, u) => {
+    (g, { win, topkIds, rows, token, part, told }, u) => {
       let id = g.i32(-1);
       if (g.laneId < u.K) id = g.load(topkIds.at(token * u.K + g.laneId));
       const owner = u.ownerOf({ expert: id });
       const firsts = u.firstsOf({ owner, ranks: u.RANKS });
-      const peer = g.warp.shuffle(owner, k);
-      if (((firsts >>> k) & 1) === 1) {
-        for (const p of g.unroll(u.PAYLOADS)) u.sendRow[p]!({ win, from: rows[p]!, token, peer, part });
+      for (let other = g.u32(0); other < u.K; other += 1) {
+        // Ranks begin with different routes, so that with routes alike they do not all send to one peer at a time.
+        const k = (other + (g.rank * u.K) / u.RANKS) % u.K;
+        const peer = g.warp.shuffle(owner, k);
+        if (((firsts >>> k) & 1) === 1) {
+          for (const p of g.unroll(u.PAYLOADS))
+            u.sendRow[p]!({ win, from: rows[p]!, token, peer, part, told });
+        }
       }
     },
   );
@@ -45,7 +50,14 @@ function sendRow(shape: PortableShape, window: PortableWindow, transport: Transp
   return device(
     {
       name: 'send_row',
-      params: { win: peers(window), from: pointer('v16'), token: 'u32', peer: 'u32', part: 'u32' },
+      params: {
+        win: peers(window),
+        from: pointer('v16'),
+        token: 'u32',
+        peer: 'u32',
+        part: 'u32',
+        told: pointer('u32'),
+      },
       using: {
         P: payload,
         REPLICAS: sharing(shape).replicas,
@@ -56,7 +68,7 @@ function sendRow(shape: PortableShape, window: PortableWindow, transport: Transp
         put: transport.put(window, unit),
       },
     },
-    (g, { win, from, token, peer, part }, u) => {
+    (g, { win, from, token, peer, part, told }, u) => {
       // A row of few units has fewer parts.
       const start = part * u.PART_UNITS;
       if (start < u.ROW_UNITS) {
@@ -71,6 +83,7 @@ function sendRow(shape: PortableShape, window: PortableWindow, transport: Transp
           value: 1,
           adds: true,
         });
+        if (g.laneId === 0) g.atomicAdd(told.at(peer), 1, { order: 'relaxed', scope: 'cta' });
       }
     },
   );

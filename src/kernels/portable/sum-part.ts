@@ -1,9 +1,10 @@
 /** Adds up a part of a token's rows that are home, and writes it to the caller's tensor; a warp. */
 import { device, pointer, record, registers, windowOf } from '../../lang/index.js';
-import { dtypes, sharing } from '../../layer/index.js';
+import { dtypes } from '../../layer/index.js';
 import { partialDtype, rowsOf } from '../common/received.js';
 import { rounding } from '../common/rounded.js';
 import { gatherParams, rowSum } from '../common/sum.js';
+import { rowOf } from './row-of.js';
 import { type PortableShape, type PortableWindow, returnedParts, returnedRow } from './window.js';
 
 export const sumPart = (shape: PortableShape, window: PortableWindow) =>
@@ -36,16 +37,21 @@ function gather(shape: PortableShape, window: PortableWindow, { vectors, dtype, 
     {
       name: 'gather',
       params: gatherParams(placeOf(window)),
-      using: { REPLICAS: sharing(shape).replicas, VECTORS: vectors, DTYPE: dtype, SCALED: scaled },
+      using: {
+        VECTORS: vectors,
+        DTYPE: dtype,
+        SCALED: scaled,
+        rowOf: rowOf(shape, window),
+      },
     },
     (g, { at: { mine, token, i, scale, owners, count }, first, rows, scales }, u) => {
       for (const r of g.unroll(rows.length)) {
         if (first + r < owners.length) {
           if (first + r < count) {
-            const row = mine.returned.at(owners[first + r]!, token / u.REPLICAS, 0);
-            if (u.VECTORS) rows[r] = g.load(row.as('v16').at(i), { cache: 'stream' });
+            const row = u.rowOf({ mine, owner: owners[first + r]!, token });
+            if (u.VECTORS) rows[r] = g.load(row.as('v16').at(i), { order: 'relaxed', scope: 'gpu' });
             else rows[r] = g.pack('f32', [g.f32(g.load(row.as(u.DTYPE).at(i))), 0, 0, 0]);
-            if (u.SCALED) scales[r] = g.load(row.as('f32').at(scale));
+            if (u.SCALED) scales[r] = g.load(row.as('f32').at(scale), { order: 'relaxed', scope: 'gpu' });
           }
         }
       }

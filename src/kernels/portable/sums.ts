@@ -34,6 +34,7 @@ export const handOn = (shape: PortableShape, window: PortableWindow, transport: 
         at: transport.at(window),
         mateOf: mateOf(shape),
         put: transport.put(window, summedRow(shape).unit),
+        settle: transport.settle(window),
       },
     },
     (g, { win, token, part, epoch }, u) => {
@@ -53,6 +54,12 @@ export const handOn = (shape: PortableShape, window: PortableWindow, transport: 
           value: epoch,
           adds: false,
         });
+      }
+      g.warp.barrier(); // each lane's signal is for all lanes' puts
+      for (let other = 1 + g.laneId; other < u.REPLICAS; other += 32) {
+        const peer = u.mateOf({ other });
+        const signal = u.at({ win, peer }).handed.at(token, part);
+        u.settle({ mine: win.at(g.rank), peer, signal, value: epoch, adds: false });
       }
     },
   );

@@ -22,6 +22,7 @@ export function tellRoutes(shape: PortableShape, window: PortableWindow, transpo
         tokens: 'u32',
         peer: 'u32',
         chunk: 'u32',
+        told: pointer('u32'),
       },
       using: {
         MAX_TOKENS: maxTokens,
@@ -39,24 +40,27 @@ export function tellRoutes(shape: PortableShape, window: PortableWindow, transpo
         signalBy: transport.signal(window),
       },
     },
-    (g, { win, topkIds, topkWeights, tokens, peer, chunk }, u) => {
+    (g, { win, topkIds, topkWeights, tokens, peer, chunk, told }, u) => {
       const mine = win.at(g.rank);
       const first = chunk * u.CHUNK;
       const slots = g.min(u.MAX_TOKENS - first, g.u32(u.CHUNK));
       // A lane for each token. What the peer does not own, and tokens that were not brought, read -1 there.
       const token = first + g.laneId;
+      // All of its routes are on their way before the first is told.
+      const ids = g.registers('i32', u.K, -1);
+      const weights = g.registers('f32', u.WEIGHTS ? u.K : 1);
+      if (token < g.min(first + slots, tokens)) {
+        for (const k of g.unroll(u.K)) {
+          ids[k] = g.load(topkIds.at(token * u.K + k));
+          if (u.WEIGHTS) weights[k] = g.load(topkWeights.at(token * u.K + k));
+        }
+      }
       let goes = false;
       if (g.laneId < slots) {
-        for (let k = g.u32(0); k < u.K; k += 1) {
-          let id = g.i32(-1);
-          if (token < tokens) id = g.load(topkIds.at(token * u.K + k));
-          const here = u.ownerOf({ expert: id }) === peer;
-          g.store(mine.ids.at(peer, token, k), here ? id : -1);
-          if (u.WEIGHTS) {
-            let weight = g.f32(0);
-            if (here) weight = g.load(topkWeights.at(token * u.K + k));
-            g.store(mine.weightsOut.at(peer, token, k), weight);
-          }
+        for (const k of g.unroll(u.K)) {
+          const here = u.ownerOf({ expert: ids[k]! }) === peer;
+          g.store(mine.ids.at(peer, token, k), g.select(here, ids[k]!, g.i32(-1)));
+          if (u.WEIGHTS) g.store(mine.weightsOut.at(peer, token, k), g.select(here, weights[k]!, g.f32(0)));
           if (here) goes = true;
         }
       }
@@ -82,6 +86,8 @@ export function tellRoutes(shape: PortableShape, window: PortableWindow, transpo
       const from = mine.ids.at(peer, first, 0).as(u.UNIT);
       const to = there.experts.at(group, first, 0).as(u.UNIT);
       u.put({ mine, peer, to, from, count, signal, value: 1 + staying * u.MESSAGES, adds: true });
+      const value = u.OF_CHUNK + staying * u.MESSAGES;
+      if (g.laneId === 0) g.atomicAdd(told.at(peer), value, { order: 'relaxed', scope: 'cta' });
     },
   );
 }

@@ -43,9 +43,14 @@ export interface Transport {
   /**
    * A warp's, all lanes with the same arguments: `count` elements go to the peer, and behind them the signal, which
    * whoever awaits it sees only after them. What the warp wrote before a barrier of its own is sent. The source, in the
-   * window or in the caller's rows, may be read until the peer has seen the signal.
+   * window or in the caller's rows, may be read until the peer has seen the signal, which may wait for `settle`.
    */
   put(window: PortableWindow, unit: Unit): DeviceFunction<ReturnType<typeof putParams>, 'void'>;
+  /**
+   * One thread's, behind a barrier with all who put: raises the signal where puts have not. One call may stand for many puts
+   * to the same signal, with the sum of what they add; several lanes settle several signals at once.
+   */
+  settle(window: PortableWindow): DeviceFunction<ReturnType<typeof signalParams>, 'void'>;
   /** One thread's: what happened before it on this rank is seen by whoever awaits it. */
   signal(window: PortableWindow): DeviceFunction<ReturnType<typeof signalParams>, 'void'>;
   /**
@@ -65,7 +70,7 @@ const signalByStore = (window: PortableWindow) =>
     else g.store(word, value, { order: 'release', scope: 'sys' });
   });
 
-/** Ranks that map each other's windows: a put is the warp's stores, and one release behind them. */
+/** Ranks that map each other's windows: puts are the warps' stores, and a release behind them vouches for all of them. */
 export const windows: Transport = {
   name: 'windows',
   at: (window) =>
@@ -74,12 +79,8 @@ export const windows: Transport = {
     ),
   put: (window, unit) =>
     device(
-      {
-        name: 'put',
-        params: putParams(window, unit),
-        using: { UNIT: unit, IN_FLIGHT: inFlight, signal: signalByStore(window) },
-      },
-      (g, { mine, to, from, count, peer, signal, value, adds }, u) => {
+      { name: 'put', params: putParams(window, unit), using: { UNIT: unit, IN_FLIGHT: inFlight } },
+      (g, { to, from, count }, u) => {
         for (let base = g.laneId; base < count; base += 32 * u.IN_FLIGHT) {
           const some = g.registers(u.UNIT, u.IN_FLIGHT);
           for (const d of g.unroll(u.IN_FLIGHT)) {
@@ -89,10 +90,9 @@ export const windows: Transport = {
             if (base + d * 32 < count) g.store(to.at(base + d * 32), some[d]!);
           }
         }
-        g.warp.barrier(); // the release below is for all lanes' stores
-        if (g.laneId === 0) u.signal({ mine, peer, signal, value, adds });
       },
     ),
+  settle: signalByStore,
   signal: signalByStore,
   awaitSignal: device(
     { name: 'await_signal', params: awaitParams, returns: 'bool' },

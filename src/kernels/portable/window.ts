@@ -6,8 +6,8 @@
  *
  * | section | written by | read by | free for the next round because |
  * | --- | --- | --- | --- |
- * | begun | dispatchSend of its own rank | the launches behind it | launches of a stream follow each other |
- * | finished | combineRecv of its own rank | the next dispatchSend | likewise |
+ * | begun | dispatchSend of its own rank | combineSend and combineRecv, which begin behind its end | launches of a stream follow each other |
+ * | finished | combineRecv of its own rank | the next dispatchSend and dispatchRecv | likewise |
  * | arrived | dispatchSend of each source its word | the owner's dispatchRecv | it only grows, by the same in every round; the wait is ≥ |
  * | home | combineSend of each expert rank its words | the source's combineRecv | they only grow: epochs; waits are ≥ |
  * | released | combineRecv of each rank its word | the owner's combineRecv | likewise |
@@ -15,9 +15,9 @@
  * | posted, commands | likewise | the rank's proxy | the ring has room for a combine and the dispatch behind it; a command that came before those was carried out, since peers have told what came of it (commands.ts) |
  * | brought | stage, of its own rank | dispatchSend's puts, however late | as `ids` |
  * | ids, weightsOut | dispatchSend of its own rank | its puts, however late | a dispatchSend is behind this rank's combineRecv, which awaited `released` of every peer, which that sends behind its dispatchRecv, which awaited the puts |
- * | experts, weights, payloads | dispatchSend of every source | the owner's dispatchRecv, experts, weigh, combineSend | a source's dispatchSend is behind its combineRecv, which awaited `released` of the owner, which that sends behind all of them |
+ * | experts, weights, payloads | dispatchSend of every source | the owner's dispatchRecv, experts, weigh, combineSend | a source's dispatchSend is behind its combineRecv, which awaited `released` of the owner, whose combineRecv sends it behind the end of all of them |
  * | counts | the owner's dispatchRecv | the owner's experts | the owner's combineRecv zeroes them between |
- * | output | the owner's experts, or weigh behind them | combineSend and its puts, however late | the next experts are behind the next dispatchRecv, which awaited the sources' next dispatchSend, which is behind their combineRecv, which awaited the puts |
+ * | output | the owner's experts, or weigh behind them | combineSend and its puts, however late; combineRecv | the next experts are behind the next dispatchRecv, which awaited the sources' next dispatchSend, which is behind their combineRecv, which awaited the puts; this rank's too |
  * | rounded | combineSend of its own rank | its puts, however late | the next combineSend is behind the next experts: as `output` |
  * | returned | combineSend of the expert ranks | the source's combineRecv | their next combineSend is behind their next dispatchRecv, which awaited the source's next dispatchSend, which is behind its combineRecv |
  * | handed | combineRecv of the group's other ranks | the owner's combineRecv | it only grows, as `home` |
@@ -32,7 +32,7 @@
 import { field, layout } from '../../lang/index.js';
 import { type Layer, outputRowBytes, sharing } from '../../layer/index.js';
 import { failureField } from '../common/failure.js';
-import { receivedSections, slotShape } from '../common/received.js';
+import { partialDtype, receivedSections, rowsOf, slotShape } from '../common/received.js';
 import { returnedVectors, stretchVectors } from '../common/rounded.js';
 import type { Spread } from '../common/spread.js';
 import { type Unit, unitBytes, widestUnit } from '../common/units.js';
@@ -110,3 +110,13 @@ export function returnedParts({ combine, output }: Pick<PortableShape, 'combine'
   const partUnits = Math.ceil(Math.ceil(units / whole) / combine.parts) * whole;
   return { parts: Math.ceil(units / partUnits), partUnits };
 }
+
+/** Whether sums take this rank's own rows where its experts left them. As e4m3 they are rounded like the rest. */
+export const ownStays = ({ output }: Pick<Layer, 'output'>): boolean => output.wire !== 'e4m3';
+
+/**
+ * Whether a combine's receive begins while this rank's send still runs: then it reads by no way of L1, where something older
+ * might linger, so it reads whole vectors, and hands no sums on.
+ */
+export const beginsEarly = (layer: Layer): boolean =>
+  rowsOf(layer, partialDtype(layer)).vectors && sharing(layer).replicas === 1;

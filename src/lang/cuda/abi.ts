@@ -59,7 +59,7 @@ export function parameterAbi(module: IrModule, options: AbiOptions = {}): readon
 }
 
 /** The name under which the host knows a parameter. */
-export function parameterName({ name, index }: Param): string {
+function parameterName({ name, index }: Param): string {
   return index === null ? name : `${name}_${index}`;
 }
 

@@ -44,7 +44,7 @@ interface Text {
 }
 
 /** C++ type of a value of the language. */
-export function cppType(type: IrType): string {
+function cppType(type: IrType): string {
   switch (type.kind) {
     case 'value':
       return registerType(type.name);

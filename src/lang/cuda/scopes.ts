@@ -45,7 +45,7 @@ function variableName(name: string): string {
 }
 
 /** `wanted`, or the first of wanted_2, wanted_3 … that nothing has taken. */
-export function uniqueName(wanted: string, isTaken: (name: string) => boolean): string {
+function uniqueName(wanted: string, isTaken: (name: string) => boolean): string {
   const base = variableName(wanted);
   let name = base;
   for (let n = 2; isTaken(name); n++) name = `${base}_${n}`;

@@ -14,7 +14,7 @@ export interface Argument {
   readonly value: Value;
 }
 
-export interface PointerArgument {
+interface PointerArgument {
   readonly expr: Expr;
   readonly to: MemoryElement;
   readonly space: Space;

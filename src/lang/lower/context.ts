@@ -80,7 +80,7 @@ export class Exits {
   ) {}
 }
 
-export type LoopKind = 'loop' | 'unrolled';
+type LoopKind = 'loop' | 'unrolled';
 
 export class Context {
   /** Innermost last. `broken`: has a break of its own. */

@@ -50,8 +50,6 @@ export interface Shape {
   readonly extents: readonly number[];
 }
 
-export type ValueKind = Value['kind'];
-
 export const expression = (expr: Expr): Value => ({ kind: 'expr', expr });
 
 /** A value in words, for messages. */

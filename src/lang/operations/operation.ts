@@ -98,7 +98,7 @@ export interface Operation<Takes extends Operands = Operands, Options extends Op
 /** What is done through the operand `pointer`. */
 export type Access = 'reads' | 'writes';
 
-export type Misgiven = {
+type Misgiven = {
   readonly operand: string;
   readonly description: string;
 } & (

@@ -5,7 +5,7 @@
 import { type Constant, extreme } from '../arithmetic.js';
 import type { ComputeName, ValueName } from '../types.js';
 
-export interface PureOperation {
+interface PureOperation {
   /** 'a, b': one name an operand. */
   readonly takes: string;
   /** The types it is defined for. */

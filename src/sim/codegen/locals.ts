@@ -9,7 +9,7 @@
 import type { IrType, ValueName, Variable } from '../../lang/index.js';
 
 /** What a JavaScript local holds, so that V8 sees one representation in each: integer, float, bigint, boolean, object. */
-export type LocalKind = 'i' | 'f' | 'n' | 'b' | 'q';
+type LocalKind = 'i' | 'f' | 'n' | 'b' | 'q';
 
 export type Slot =
   | { readonly kind: 'scalar'; readonly name: string }
@@ -18,7 +18,7 @@ export type Slot =
   | { readonly kind: 'peers'; readonly buffers: string; readonly offsets: string }
   | { readonly kind: 'registers'; readonly elements: readonly (readonly string[])[] };
 
-export function localKind(name: ValueName): LocalKind {
+function localKind(name: ValueName): LocalKind {
   if (name === 'f32') return 'f';
   if (name === 'u64') return 'n';
   if (name === 'bool') return 'b';

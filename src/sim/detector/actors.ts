@@ -150,7 +150,7 @@ export interface Observation {
 }
 
 /** What only threads that synchronise need. */
-export interface SyncState {
+interface SyncState {
   /** What this thread's last fence of each scope released; null where a wider, later fence says more. */
   readonly fences: (ReleaseHead | null)[];
   /**

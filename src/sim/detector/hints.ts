@@ -17,7 +17,7 @@ import {
 } from './actors.js';
 
 /** One side of a race. */
-export interface Side {
+interface Side {
   readonly by: Actor;
   readonly epoch: number;
   readonly meta: number;
@@ -26,7 +26,7 @@ export interface Side {
 }
 
 /** What is known about a race besides its sides. */
-export interface Circumstances {
+interface Circumstances {
   /** What happened before the second access. */
   readonly known: ReleaseHead;
   /** The second access is a store, and its statement has written this place before. */

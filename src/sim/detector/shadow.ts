@@ -17,7 +17,7 @@ import type { Location } from './location.js';
 import { mutual } from './sync.js';
 
 /** Told of an earlier access that races with the present one. */
-export type RaceSink = (earlier: Entry, now: Access, writes: readonly Entry[]) => void;
+type RaceSink = (earlier: Entry, now: Access, writes: readonly Entry[]) => void;
 
 /** An access that happens now. */
 export interface Access {

@@ -5,7 +5,7 @@ import type { Circle, CircleLoss } from '../circle.js';
 import { messageOf } from '../participant.js';
 import type { ProxyCircle } from './network.js';
 
-export type ToProxy =
+type ToProxy =
   | { readonly kind: 'answer'; readonly id: number; readonly parts: readonly Uint8Array[] }
   | { readonly kind: 'refusal'; readonly id: number; readonly message: string }
   | {
@@ -34,7 +34,7 @@ export type FromProxy =
     };
 
 /** The circle's side. */
-export interface Mailbox {
+interface Mailbox {
   /** Hears what is no call. */
   onTold: (message: FromProxy) => void;
   post(message: ToProxy): void;

@@ -4,14 +4,14 @@
  * costs nothing. Blocks that run at the same time have the same weights and different rows where they can.
  */
 import { kernel, pointer } from '../../../lang/index.js';
-import { endTiles, findSources, findWeights } from './find.js';
-import { multiplyTile } from './multiply.js';
-import { type GemmShape, type GemmTile, tileSizes } from './shape.js';
-import { storeTile } from './store.js';
+import { endTiles } from './find.js';
+import { type GemmShape, type GemmTile, narrowTile, tileSizes } from './shape.js';
+import { makeTile } from './tile.js';
 
 export function gemmKernel(shape: GemmShape, tile: GemmTile) {
   const { rows, experts, gated } = shape;
   const sizes = tileSizes(shape, tile);
+  const narrow = narrowTile(tile);
   return kernel(
     {
       name: gated ? 'experts_gate_up' : 'experts_down',
@@ -36,15 +36,11 @@ export function gemmKernel(shape: GemmShape, tile: GemmTile) {
         ALL: rows === 'all',
         ROWS: tile.rows,
         ACROSS: sizes.tilesAcross,
-        MADE: sizes.made,
+        CUTS: tile.cuts,
         STAGES_UNITS: tile.stages * sizes.tileUnits,
-        SUMS: 2 * sizes.rowParts * sizes.columnParts,
         endTiles: endTiles(shape, tile),
-        findSources: findSources(shape, sizes),
-        findWeights: findWeights(shape, sizes),
-        SOURCES: sizes.sources,
-        multiplyTile: multiplyTile(shape, tile, sizes),
-        storeTile: storeTile(shape, tile, sizes),
+        makeTile: makeTile(shape, tile),
+        makeNarrow: makeTile(shape, narrow),
       },
     },
     (g, { counts, offsets, routes, count, from, weights, to, scales }, u) => {
@@ -56,11 +52,17 @@ export function gemmKernel(shape: GemmShape, tile: GemmTile) {
       if (g.warpId === 0) u.endTiles({ counts, count, ends });
       g.barrier();
       const tiles = g.load(ends.at(u.EXPERTS - 1)) * u.ACROSS;
+      // Where the last tiles would keep half of the blocks or fewer, each is cut for several.
+      let whole = tiles;
+      if (u.CUTS > 1 && 2 * (tiles % g.gridDim.x) <= g.gridDim.x) whole -= tiles % g.gridDim.x;
+      const pieces = whole + (tiles - whole) * u.CUTS;
       let expert = g.u32(0);
       let before = g.u32(0);
-      for (let t = g.blockIdx.x; t < tiles; t += g.gridDim.x) {
+      for (let t = g.blockIdx.x; t < pieces; t += g.gridDim.x) {
+        let tile = t;
+        if (t >= whole) tile = whole + (t - whole) / u.CUTS;
         let end = g.load(ends.at(expert));
-        while (t >= end * u.ACROSS) {
+        while (tile >= end * u.ACROSS) {
           expert += 1;
           before = end;
           end = g.load(ends.at(expert));
@@ -71,17 +73,15 @@ export function gemmKernel(shape: GemmShape, tile: GemmTile) {
           first = g.load(offsets.at(expert));
           all = g.load(counts.at(expert));
         }
-        const within = t - before * u.ACROSS;
+        const within = tile - before * u.ACROSS;
         const skipped = (within % (end - before)) * u.ROWS;
         const across = within / (end - before);
-        const [row, rows] = [first + skipped, all - skipped];
-        const sources = g.registers('u32', u.SOURCES);
-        u.findSources({ routes, row, rows, sources });
-        const column = u.findWeights({ expert, across });
-        const sums = g.registers('v16', u.SUMS);
-        const inputs = { from, scales, weights: weights.as('v16'), sources, column, rows };
-        u.multiplyTile({ stages, inputs, sums });
-        u.storeTile({ to, row, rows, element: across * u.MADE, sums });
+        const place = { expert, row: first + skipped, rows: all - skipped };
+        if (t < whole) u.makeTile({ stages, ends: { routes, from, scales, weights, to }, place, across });
+        else {
+          const piece = across * u.CUTS + ((t - whole) % u.CUTS);
+          u.makeNarrow({ stages, ends: { routes, from, scales, weights, to }, place, across: piece });
+        }
       }
     },
   );

@@ -24,16 +24,34 @@ export interface MlpShape {
  */
 export function gemmTile(rows: number, outputs: number, gated: boolean, kind: 'sim' | 'cuda'): GemmTile {
   if (kind === 'sim') {
-    const few = { rows: 32, columns: 64, warpRows: 1, warpColumns: 4, few: true, stages: 3, resident: 1 };
-    return rows <= 8 ? few : { ...few, warpRows: 2, warpColumns: 2, few: false };
+    const few = {
+      rows: 32,
+      columns: 64,
+      warpRows: 1,
+      warpColumns: 4,
+      few: true,
+      stages: 3,
+      resident: 1,
+      cuts: 1,
+    };
+    return rows <= 8 ? few : { ...few, warpRows: 1, warpColumns: 4, few: false, cuts: 2 };
   }
   const [fits = 64] = [256, 128].filter((columns) => outputs % (columns / (gated ? 2 : 1)) === 0);
   if (rows <= 48) {
-    const shape = { warpRows: 1, warpColumns: 4, few: true, resident: 2 };
+    const shape = { warpRows: 1, warpColumns: 4, few: true, resident: 2, cuts: 1 };
     if (rows <= 20) return { ...shape, rows: 32, columns: 64, stages: 8 };
     return { ...shape, rows: 64, columns: Math.min(fits, 128), stages: 4 };
   }
-  return { rows: 128, columns: fits, warpRows: 2, warpColumns: 4, few: false, stages: 4, resident: 1 };
+  return {
+    rows: 128,
+    columns: fits,
+    warpRows: 2,
+    warpColumns: 4,
+    few: false,
+    stages: 4,
+    resident: 1,
+    cuts: fits / 64,
+  };
 }
 
 /** Rows that are multiplied are a multiple of it: fragments of 16 that hold none are skipped only where rows are few. */
@@ -45,7 +63,8 @@ export const mlpKernels = remembered(({ of, e4m3, experts, hidden, inner, topK, 
   const make = (shape: GemmShape) => {
     const tile = gemmTile(rows, shape.outputs, shape.gated, kind);
     const blocks = kind === 'sim' ? 4 : 132 * tile.resident;
-    return { kernel: gemmKernel(shape, tile), blocks, threads: 32 * tile.warpRows * tile.warpColumns };
+    const { resident, warpRows, warpColumns } = tile;
+    return { kernel: gemmKernel(shape, tile), blocks, resident, threads: 32 * warpRows * warpColumns };
   };
   return {
     gateUp: make({ rows: first, e4m3, experts, inputs: hidden, outputs: inner, gated: true, topK }),

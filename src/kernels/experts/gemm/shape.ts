@@ -42,6 +42,17 @@ export interface GemmTile {
   readonly stages: number;
   /** Blocks that share a multiprocessor. */
   readonly resident: number;
+  /** Into how many pieces of fewer columns the last tiles are cut, where there are too few for all blocks. */
+  readonly cuts: number;
+}
+
+/** Such a piece: it has the tile's rows and threads, and fills the same memory. */
+export function narrowTile(tile: GemmTile): GemmTile {
+  const { rows, cuts, warpRows, warpColumns } = tile;
+  if (cuts === 1) return tile;
+  const columns = tile.columns / cuts;
+  const stages = Math.floor((tile.stages * (rows + tile.columns)) / (rows + columns));
+  return { ...tile, columns, warpRows: 2 * warpRows, warpColumns: warpColumns / 2, stages };
 }
 
 /** Numbers that follow, for the kernel's parts. */

@@ -2,25 +2,28 @@
 import { kernel, pointer } from '../../../lang/index.js';
 import { silu } from './silu.js';
 
-/** For rows of 2 · inner elements, a multiple of 8. */
-export function swigluKernel(inner: number, threads: number) {
+/** For rows of 2 · inner elements, a multiple of 8: those of a plan, or as many as the host says. */
+export function swigluKernel(inner: number, threads: number, of: 'plan' | 'all') {
   return kernel(
     {
       name: 'experts_swiglu',
       maxThreads: threads,
       params: {
-        /** Rows that there are. */
+        /** Rows that there are, of a plan or of all; nobody looks at the other. */
         total: pointer('u32'),
+        count: 'u32',
         /** [row][2 · inner]: gates, then what they scale; and [row][inner]. */
         from: pointer('v16'),
         to: pointer('v16'),
       },
-      using: { UNITS: inner / 8, silu },
+      using: { UNITS: inner / 8, ALL: of === 'all', silu },
     },
-    (g, { total, from, to }, u) => {
+    (g, { total, count, from, to }, u) => {
       g.awaitPrevious();
       g.releaseNext();
-      const vectors = g.load(total) * u.UNITS;
+      let rows = count;
+      if (!u.ALL) rows = g.load(total);
+      const vectors = rows * u.UNITS;
       for (
         let i = g.blockIdx.x * g.blockDim.x + g.threadIdx.x;
         i < vectors;

@@ -1,0 +1,51 @@
+/** A dense MLP by cuBLAS, with SwiGLU as a launch between its two GEMMs. */
+import { Cublas, CudaDevice, type CudaStream } from '../cuda/index.js';
+import { callSite } from '../device/index.js';
+import { ArgumentError } from '../errors/index.js';
+import { swigluKernel } from '../kernels/index.js';
+import type { CreateDenseRun, DenseRun } from './dense-run.js';
+import { emptyTensor } from './tensor.js';
+
+const threads = 256;
+
+export const denseCublas: CreateDenseRun = async (shape, { gateUp, down }) => {
+  const { device, hidden, inner, maxTokens, sms } = shape;
+  if (!(device instanceof CudaDevice))
+    throw new ArgumentError('gemm', 'cublas', `'heddle' on a ${device.description}`);
+  const cublas = new Cublas(device, sms);
+  const row = (elements: number, purpose: string) => {
+    const tensor = emptyTensor(device, 'bf16', [maxTokens, elements], purpose);
+    return { tensor, purpose };
+  };
+  const both = row(2 * inner, 'gates and what they scale of the dense MLP');
+  const between = row(inner, 'inner rows of the dense MLP');
+  const launch = { grid: (sms ?? 132) * 8, block: threads, rank: 0 };
+  const swiglu = await callSite(device, swigluKernel(inner, threads, 'all'), launch);
+  swiglu.set.total(both.tensor.data); // nobody looks
+  swiglu.set.from(both.tensor.data);
+  swiglu.set.to(between.tensor.data);
+  const run: DenseRun = {
+    owned: [both, between],
+    widen(x, rows, stream) {
+      const up = { from: x.data, weights: gateUp.data, to: both.tensor.data };
+      cublas.multiply({ ...up, rows, inputs: hidden, outputs: 2 * inner }, stream as CudaStream);
+      swiglu.set.count(rows);
+      swiglu.launch(stream);
+    },
+    narrow(out, rows, stream) {
+      const back = { from: between.tensor.data, weights: down.data, to: out.data };
+      cublas.multiply({ ...back, rows, inputs: inner, outputs: hidden }, stream as CudaStream);
+    },
+    dispose: () => cublas.dispose(),
+  };
+  // cuBLAS loads a kernel at its first use, and waits for the GPU to do so: not within a round, which may wait for a rank of
+  // this same thread.
+  const example = emptyTensor(device, 'bf16', [maxTokens, hidden]);
+  const stream = device.createStream();
+  run.widen(example, maxTokens, stream);
+  run.narrow(example, maxTokens, stream);
+  await stream.synchronize();
+  stream.dispose();
+  example.free();
+  return run;
+};
