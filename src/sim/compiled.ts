@@ -1,6 +1,6 @@
 import { type IrModule, type OperationName, operationNames, type SharedRange } from '../lang/index.js';
 import type { Condition } from './condition.js';
-import type { AccessForm, Site } from './detector.js';
+import type { AccessForm, Site } from './detector/detector.js';
 
 /** What a statement does to memory. There is one object for each, which generated code names by its number. */
 export interface StatementAccess extends AccessForm {

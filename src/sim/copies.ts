@@ -1,6 +1,6 @@
 /** The copies of one thread, bulk or asynchronous: what it posts, in groups, and what it awaits. */
 import type { StatementAccess } from './compiled.js';
-import type { AccessReport, CopyEngine, Detector, SiteId } from './detector.js';
+import type { AccessReport, CopyEngine, Detector, SiteId } from './detector/detector.js';
 import type { FindingLog } from './findings.js';
 import type { MBarrier } from './mbarriers.js';
 import type { SimBuffer } from './memory.js';

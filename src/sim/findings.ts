@@ -1,5 +1,5 @@
 /** Collects what a run finds out, each thing once, and turns findings into text. */
-import type { AccessReport, Finding, StaleRead } from './detector.js';
+import type { AccessReport, Finding, StaleRead } from './detector/detector.js';
 
 type Content<F> = F extends unknown ? Omit<F, 'seed' | 'configuration' | 'stale'> : never;
 /** A finding before it knows which run it belongs to. */

@@ -1,4 +1,4 @@
-export type { AccessReport, Finding, Site, StaleRead } from './detector.js';
+export type { AccessReport, Finding, Site, StaleRead } from './detector/detector.js';
 export { type Exploration, explore } from './exhaustive.js';
 export { findingKey, formatFinding } from './findings.js';
 export type { HostSubstitute } from './host-substitute.js';

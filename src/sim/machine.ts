@@ -9,8 +9,8 @@ import {
 } from '../errors/index.js';
 import type { IrModule } from '../lang/index.js';
 import type { Mode } from './compiled.js';
+import type { Detector, Finding, HostKnowledge, Site, SiteId, StaleRead } from './detector/detector.js';
 import { createDetector } from './detector/index.js';
-import type { Detector, Finding, HostKnowledge, Site, SiteId, StaleRead } from './detector.js';
 import { SimDevice } from './device.js';
 import { Engine } from './engine.js';
 import { FindingLog } from './findings.js';

@@ -1,6 +1,6 @@
 /** Threads that meet: at a barrier of their block, of a group of its warps, or in an operation of their warp. */
 import { warpOps } from './compiled.js';
-import type { Detector } from './detector.js';
+import type { Detector } from './detector/detector.js';
 import type { FindingLog } from './findings.js';
 import type { Schedule } from './schedule.js';
 import type { Block, Thread } from './thread.js';

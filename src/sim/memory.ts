@@ -4,7 +4,7 @@
  */
 import { ArgumentError, HeddleError } from '../errors/index.js';
 import { byteSize, type Layout } from '../lang/index.js';
-import type { BufferInfo } from './detector.js';
+import type { BufferInfo } from './detector/detector.js';
 
 const noWords = new Int32Array(0);
 const noFloats = new Float32Array(0);

@@ -6,7 +6,7 @@
  */
 import { type Network, requireWithin } from '../device/index.js';
 import { ArgumentError, requireInteger } from '../errors/index.js';
-import type { SiteId } from './detector.js';
+import type { SiteId } from './detector/detector.js';
 import type { Engine } from './engine.js';
 import type { SimBuffer } from './memory.js';
 import type { Random } from './random.js';

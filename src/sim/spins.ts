@@ -3,7 +3,7 @@
  * remembers what each thread sees: when all that runs has seen it all before, nobody will ever end it.
  */
 import type { StatementAccess } from './compiled.js';
-import type { AccessReport } from './detector.js';
+import type { AccessReport } from './detector/detector.js';
 import type { SimBuffer } from './memory.js';
 
 /** A thread, as far as it matters here. */

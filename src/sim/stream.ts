@@ -2,7 +2,7 @@
 
 import type { Event, Graph, Stream } from '../device/index.js';
 import { ArgumentError, DisposedError, HeddleError, requireInteger } from '../errors/index.js';
-import type { HostKnowledge } from './detector.js';
+import type { HostKnowledge } from './detector/detector.js';
 import type { Engine } from './engine.js';
 import type { AddressSpace, SimBuffer } from './memory.js';
 import { maxBufferBytes } from './memory.js';

@@ -13,7 +13,7 @@ import {
 } from './compiled.js';
 import { type Condition, holds } from './condition.js';
 import { Copies } from './copies.js';
-import type { AccessReport, CopyEngine, Detector, SiteId } from './detector.js';
+import type { AccessReport, CopyEngine, Detector, SiteId } from './detector/detector.js';
 import type { FindingLog } from './findings.js';
 import { Groups } from './groups.js';
 import { type MBarrier, MBarriers } from './mbarriers.js';

@@ -1,4 +1,4 @@
-import type { Detector } from './detector.js';
+import type { Detector } from './detector/detector.js';
 
 /** What it wants to hear of what the machine tells its detector, under the same names. */
 export type Watcher = Partial<

@@ -6,7 +6,7 @@ import type { Expr, InlinedCall, IrFunction, IrModule, Span, Stmt } from '../../
 import { sharedLayout } from '../../lang/index.js';
 import { arithmetic } from '../arithmetic.js';
 import { type Compiled, type Mode, pause } from '../compiled.js';
-import type { Site } from '../detector.js';
+import type { Site } from '../detector/detector.js';
 import { SimBuffer } from '../memory.js';
 import { Effects, pauses, polls } from './effects.js';
 import { Expressions } from './expressions.js';

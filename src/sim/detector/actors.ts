@@ -3,8 +3,8 @@
  * shadow memory names an actor and the actor's epoch at that time.
  */
 import type { Scope } from '../../lang/index.js';
-import type { CopyEngine, LaunchId, StreamId } from '../detector.js';
 import { type BlockClock, Clock, type ClockedBlock, joinBlocks, nothing, nothingOfBlock } from './clock.js';
+import type { CopyEngine, LaunchId, StreamId } from './detector.js';
 
 /** How far apart two actors are, and how far a scope reaches. A scope includes what is not further than it. */
 export const cta = 0;

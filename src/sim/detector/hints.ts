@@ -4,7 +4,7 @@
  * synchronised, the two accesses would be ordered. Where nothing is known, the hint names the kind of edge that
  * leads from one such thread to the other.
  */
-import type { SiteId } from '../detector.js';
+
 import { bytesOf, isAtomic, isRead, kindOf, sameSize, scopeOf, siteOf } from './access.js';
 import {
   type Actor,
@@ -15,6 +15,7 @@ import {
   type ReleaseHead,
   scopeNames,
 } from './actors.js';
+import type { SiteId } from './detector.js';
 
 /** One side of a race. */
 interface Side {

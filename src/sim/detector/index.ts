@@ -1,4 +1,4 @@
-import type { Detector, Finding } from '../detector.js';
+import type { Detector, Finding } from './detector.js';
 import { RaceDetector } from './race-detector.js';
 import type { DetectorOptions } from './report.js';
 

@@ -1,18 +1,5 @@
 /** The detector: turns the machine's events into clocks (who knows what) and shadow memory (who touched what). */
 import type { FenceOrder as FenceKind, Scope } from '../../lang/index.js';
-import type {
-  AccessForm,
-  BlockId,
-  BufferInfo,
-  CopyEngine,
-  Detector,
-  Finding,
-  LaunchId,
-  SiteId,
-  StaleRead,
-  StreamId,
-  ThreadId,
-} from '../detector.js';
 import { noSite, packAccess } from './access.js';
 import {
   Actor,
@@ -28,6 +15,19 @@ import {
   sys,
 } from './actors.js';
 import { type BlockClock, Clock, joinBlocks, nothing, wholeBlock } from './clock.js';
+import type {
+  AccessForm,
+  BlockId,
+  BufferInfo,
+  CopyEngine,
+  Detector,
+  Finding,
+  LaunchId,
+  SiteId,
+  StaleRead,
+  StreamId,
+  ThreadId,
+} from './detector.js';
 import { Location, wordsAt } from './location.js';
 import { type DetectorOptions, RaceReports } from './report.js';
 import { type Cell, locationOf, Shadow } from './shadow.js';

@@ -1,7 +1,8 @@
 /** Turns races into findings: each pair of sites once per buffer and field, with both sides and a hint. */
-import type { AccessReport, BufferInfo, Finding, Site, SiteId } from '../detector.js';
+
 import { kindOf, noSite, orderOf, scopeOf, siteOf } from './access.js';
 import { type Actor, type Observation, ReleaseHead, scopeNames, sys } from './actors.js';
+import type { AccessReport, BufferInfo, Finding, Site, SiteId } from './detector.js';
 import { explain } from './hints.js';
 import type { Access, Entry } from './shadow.js';
 

@@ -1,7 +1,8 @@
 /** Loads that read something older than what was there: what explains a wrong result that follows from it. */
-import type { BufferInfo, StaleRead } from '../detector.js';
+
 import { bytesOf, siteOf } from './access.js';
 import { type Actor, type Observation, ReleaseHead, sys } from './actors.js';
+import type { BufferInfo, StaleRead } from './detector.js';
 import { explainStale } from './hints.js';
 import { type Location, type Version, wordsAt } from './location.js';
 import { type DetectorOptions, reportOf, whereIs } from './report.js';

@@ -3,7 +3,7 @@
  * happened, with an edge for each rule, and reachability. Quadratic, and without a single clever idea.
  */
 import type { FenceOrder, Order, Scope } from '../../../src/lang/index.js';
-import type { AccessKind } from '../../../src/sim/detector.js';
+import type { AccessKind } from '../../../src/sim/detector/detector.js';
 
 const wide: Readonly<Record<Scope, number>> = { cta: 0, gpu: 1, sys: 2 };
 

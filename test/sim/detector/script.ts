@@ -1,7 +1,6 @@
 /** Little scripted runs: drives the detector as the machine would, in the order of the calls. */
 
 import type { FenceOrder, Order, Scope } from '../../../src/lang/index.js';
-import { createDetector } from '../../../src/sim/detector/index.js';
 import type {
   AccessKind,
   BufferInfo,
@@ -10,7 +9,8 @@ import type {
   Site,
   StreamId,
   ThreadId,
-} from '../../../src/sim/detector.js';
+} from '../../../src/sim/detector/detector.js';
+import { createDetector } from '../../../src/sim/detector/index.js';
 
 export type Race = Extract<Finding, { kind: 'race' }>;
 

@@ -13,7 +13,7 @@
  * asynchronous copies happen in agents of their issuing thread: after the issue, before the group's wait (or the mbarrier's
  * completion). A network's writes happen after they were posted, and before their tag is heard of.
  */
-import type { FenceOrder, Order, Scope, Span } from '../lang/index.js';
+import type { FenceOrder, Order, Scope, Span } from '../../lang/index.js';
 
 /** A buffer of the simulated machine: device memory, a window, or a block's shared memory. */
 export interface BufferInfo {
