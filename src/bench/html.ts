@@ -1,5 +1,5 @@
 /** One self-contained HTML page from a run's results: charts, tables, method. Nothing is loaded from anywhere. */
-import { type Chart, json, type Series, script, style, text, uplot } from '../page/index.js';
+import { type Chart, json, page, type Series, text } from '../page/index.js';
 import { publishedFor } from './published.js';
 import { type BenchReport, type Phase, type Point, type Row, rowOf, type Subject } from './report.js';
 import { movedColumns, networkColumns, number } from './table.js';
@@ -11,17 +11,7 @@ export function htmlReport(report: BenchReport): string {
   const title = `Heddle bench: ${of.name}, EP${of.ranks}, ${of.dtype} there, ${of.combineDtype} back`;
   const simulated = report.unit === 'steps';
   const charts = simulated ? {} : { latency: latencyChart(report), bandwidth: bandwidthChart(report) };
-  return `<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>${text(title)}</title>
-<style>${uplot('uPlot.min.css')}${style}</style>
-</head>
-<body>
-<h1>${text(title)}</h1>
-<p class="soft">Dispatch and combine of a Mixture-of-Experts layer: hidden ${of.hidden}, top-${of.topK} of ${of.experts} experts, ${text(routerInWords(of.router))}.</p>
+  const body = `<p class="soft">Dispatch and combine of a Mixture-of-Experts layer: hidden ${of.hidden}, top-${of.topK} of ${of.experts} experts, ${text(routerInWords(of.router))}.</p>
 ${simulated ? simulatedNotice : tiles(report)}
 ${facts(report)}
 ${simulated ? '' : figures(report)}
@@ -35,13 +25,8 @@ ${kernelsTable(report)}
     .map((line) => `<li>${text(line)}</li>`)
     .join('')}</ul>
 ${report.notes.length === 0 ? '' : `<h2>Notes</h2><ul>${report.notes.map((note) => `<li>${text(note)}</li>`).join('')}</ul>`}
-<script type="application/json" id="results">${json(report)}</script>
-<script type="application/json" id="charts">${json(charts)}</script>
-<script>${uplot('uPlot.iife.min.js')}</script>
-<script>${script}</script>
-</body>
-</html>
-`;
+<script type="application/json" id="results">${json(report)}</script>`;
+  return page(title, body, charts);
 }
 
 const simulatedNotice =

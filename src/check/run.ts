@@ -50,7 +50,13 @@ async function inTime(run: Promise<void>): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
   const tooLate = new Promise<never>((_, reject) => {
     timer = setTimeout(
-      () => reject(new HeddleError('HEDDLE_CHECK', 'the host programs did not end within two minutes')),
+      () =>
+        reject(
+          new HeddleError(
+            'HEDDLE_CHECK',
+            'the host programs did not end within two minutes: one waits for something that the simulated machine does not do',
+          ),
+        ),
       patienceMs,
     );
   });

@@ -155,7 +155,7 @@ export class Cublas {
     if (call === null)
       throw new UnavailableError(
         'This cuBLAS has no cublasGemmGroupedBatchedEx',
-        'Version 12.5 and newer have',
+        "Install cuBLAS 12.5 or newer, or take Heddle's own kernels: gemm: 'heddle'",
       );
     const some = products.filter(({ rows }) => rows > 0);
     const count = some.length;

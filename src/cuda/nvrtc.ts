@@ -62,7 +62,10 @@ export function openNvrtc(): Compiler {
   check(version(out.address, out.address + 4), 'nvrtcVersion');
   const found = `${out.i32[0]}.${out.i32[1]}`;
   if (out.i32[0]! < 12) {
-    throw new UnavailableError(`${library.path} is NVRTC ${found}`, 'Heddle needs NVRTC 12 or 13');
+    throw new UnavailableError(
+      `${library.path} is NVRTC ${found}`,
+      'Install NVRTC 12 or 13, or put one of them first on LD_LIBRARY_PATH',
+    );
   }
 
   const read = (size: Sized, fill: Filled, name: string, program: Address) => {

@@ -167,6 +167,34 @@ export const windowAndLimit =
     set.limit(placed.limit);
   };
 
+/** What a kernel that sends tokens takes of each round. */
+export const takeTokens =
+  (weights: boolean) =>
+  (
+    set: {
+      tokens(value: number): void;
+      topkIds(address: number): void;
+      topkWeights(address: number): void;
+      rows(i: number, address: number): void;
+    },
+    { tokens, topkIds, topkWeights, rows }: Round,
+  ): void => {
+    set.tokens(tokens);
+    set.topkIds(topkIds);
+    set.topkWeights(weights ? topkWeights : topkIds); // which nobody reads then
+    for (let i = 0; i < rows.length; i++) set.rows(i, rows[i]!);
+  };
+
+/** What a kernel that makes the sums takes of each round. */
+export const takeSums = (
+  set: { tokens(value: number): void; topkIds(address: number): void; out(address: number): void },
+  { tokens, topkIds, out }: Round,
+): void => {
+  set.tokens(tokens);
+  set.topkIds(topkIds);
+  set.out(out);
+};
+
 /** A step, with the parameters that stay and those that each round brings. */
 export function step<P extends ParamSpecs>(of: {
   readonly kernel: Kernel<P>;

@@ -1,3 +1,4 @@
-/** What every HTML report has in common: its style, and the script that draws its charts. */
-export * from './parts.js';
-export { script, style } from './style.js';
+/** What every HTML report has in common: its frame, its style, and the script that draws its charts. */
+
+export { page } from './page.js';
+export { type Chart, json, type Series, text } from './parts.js';

@@ -1,6 +1,6 @@
 /** One self-contained HTML page from a plan: charts, tables, what was assumed. Nothing is loaded from anywhere. */
 import { limits } from '../layer/index.js';
-import { type Chart, json, type Series, script, style, text, uplot } from '../page/index.js';
+import { type Chart, page, type Series, text } from '../page/index.js';
 import { advice, advised } from './advice.js';
 import { type Answer, type Candidate, candidates, plan, type Question } from './plan.js';
 import { heading, micro, middle } from './text.js';
@@ -32,20 +32,10 @@ export function planPage(
   };
   const figure = (name: string, caption: string) =>
     `<figure data-chart="${name}"><figcaption>${text(caption)}</figcaption><div class="chart"></div></figure>`;
-  return `<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>${text(title)}</title>
-<style>${uplot('uPlot.min.css')}${style}</style>
-</head>
-<body>
-<h1>${text(title)}</h1>
-${heading(question)
-  .split('\n')
-  .map((line) => `<p class="soft">${text(line)}</p>`)
-  .join('\n')}
+  const body = `${heading(question)
+    .split('\n')
+    .map((line) => `<p class="soft">${text(line)}</p>`)
+    .join('\n')}
 <p>Predictions, not measurements. Nine of ten measurements are expected within the ranges of the table.</p>
 <h2>Time</h2>
 ${figure('tokens', 'Microseconds of dispatch and combine against tokens a rank, both logarithmic.')}
@@ -60,13 +50,8 @@ ${advised(answers, tokens)
 <h2>All figures</h2>
 <div class="scroll">${answersTable(answers)}</div>
 <h2>What is assumed</h2>
-<ul>${asked.map((one) => `<li>${text(assumed(one, answers))}</li>`).join('')}</ul>
-<script type="application/json" id="charts">${json(charts)}</script>
-<script>${uplot('uPlot.iife.min.js')}</script>
-<script>${script}</script>
-</body>
-</html>
-`;
+<ul>${asked.map((one) => `<li>${text(assumed(one, answers))}</li>`).join('')}</ul>`;
+  return page(title, body, charts);
 }
 
 const is = (who: Candidate) => (answer: Answer) =>

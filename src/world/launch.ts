@@ -348,7 +348,11 @@ async function startRank(
     child.once('spawn', resolve);
     child.once('error', (error) => {
       const what = `${part.label} cannot be started: ${error.message}`;
-      reject(new UnavailableError(what, 'Is the limit of processes or of memory reached?', { cause: error }));
+      reject(
+        new UnavailableError(what, 'Free memory, or raise the limit of processes (ulimit -u)', {
+          cause: error,
+        }),
+      );
     });
   });
   const output = Promise.all([

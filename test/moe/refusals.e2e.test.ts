@@ -143,6 +143,10 @@ describe('ExpertParallel.create refuses', () => {
       { tuning: { ...tuning, combine: { ...tuning.combine, way: 'throw' } } },
     ],
     'a push of rows that cannot be pushed': ['tuning.combine.way', { output: row('bf16', 7), tuning }],
+    'copies by teams of two warps': [
+      'tuning.combine.teams',
+      { tuning: { ...tuning, combine: { ...tuning.combine, way: 'bulk', threads: 64 } } },
+    ],
     'a tuning without its halves': ['tuning.combine', { tuning: {} }],
     'weights that are no flag': ['weights', { weights: 'yes' }],
     'half a piece ahead': [

@@ -20,6 +20,7 @@ const options = {
 const spread = { way: 'store', blocks: 4, threads: 32, parts: 1, inFlight: 4, teams: 1 } as const;
 const pull: Tuning = { dispatch: spread, combine: { ...spread, way: 'pull', ahead: 0 } };
 const push: Tuning = { dispatch: spread, combine: { ...spread, way: 'push', ahead: 1 } };
+const copies: Tuning = { dispatch: spread, combine: { ...spread, way: 'bulk', ahead: 1 } };
 const messages = { blocks: 4, threads: 32, parts: 1 } as const;
 const portable = { family: 'portable', tuning: { dispatch: messages, combine: messages } } as const;
 const rails = {
@@ -32,6 +33,7 @@ type Way = Pick<ExpertParallelOptions, 'family' | 'transport' | 'tuning' | 'wire
 const ways: Record<string, Way> = {
   pull: { tuning: pull },
   push: { tuning: push },
+  copies: { tuning: copies },
   'push, as e4m3': { tuning: push, wire: 'e4m3' },
   messages: portable,
   'messages, as e4m3': { ...portable, wire: 'e4m3' },
@@ -177,7 +179,7 @@ for (const [name, way] of Object.entries(ways)) {
     );
 
     // Other ways have met it in combine.
-    const waitsForSlots = way.tuning === push;
+    const waitsForSlots = way.tuning === push || way.tuning === copies;
     it.runIf(waitsForSlots)(
       'name who still reads its slots, where they await nothing else of it',
       async () => {

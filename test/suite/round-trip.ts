@@ -423,13 +423,15 @@ const asE4m3 = (dtype: RowDtype, length: number) =>
   ({ payloads: { x: row(dtype, length) }, output: out(dtype, length), wire: 'e4m3' }) as const;
 
 function tuning(
-  way: 'pull' | 'push',
+  way: 'pull' | 'push' | 'bulk',
   [blocks, threads, parts]: readonly [number, number, number],
   ahead = 1,
   { send = 'store', inFlight = 4 }: { readonly send?: 'store' | 'bulk'; readonly inFlight?: number } = {},
 ): Tuning {
   const launch = { blocks, threads, parts, inFlight, teams: 1 };
-  return { dispatch: { ...launch, way: send }, combine: { ...launch, way, ahead } };
+  // Who copies is a warp each.
+  const teams = way === 'bulk' ? threads / 32 : 1;
+  return { dispatch: { ...launch, way: send }, combine: { ...launch, teams, way, ahead } };
 }
 const bulk = { send: 'bulk' } as const;
 
@@ -608,6 +610,9 @@ export function roundTripCases(
       output: out('bf16', 4000),
       tuning: tuning('push', [3, 32, 2], 1, { inFlight: 8 }),
     },
+    'copies, one small block': { tuning: tuning('bulk', [1, 32, 1]), counts: true },
+    'copies, rows in three parts': { tuning: tuning('bulk', [4, 96, 3], 2), counts: true },
+    'copies, a block a piece': { tuning: tuning('bulk', [64, 256, 2]) },
     'bulk, rows take turns in one stage': { tuning: tuning('push', [1, 32, 1], 1, bulk), counts: true },
     'bulk, odd payloads beside, uneven and empty ranks, three parts': {
       payloads: { x: row('bf16', 104), ...u8(17, 48, 100, 16) },

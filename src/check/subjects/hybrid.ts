@@ -51,6 +51,22 @@ const nodes: Readonly<Record<string, Partial<Hybrid>>> = {
   },
   '3 nodes of 2 ranks': { ranks: 6, nodes: 3, experts: 6, topK: 4, maxTokens: 1, blocks: 1 },
   '3 nodes, a message for each token': { ranks: 3, nodes: 3, chunk: 1, maxTokens: 3, routes: { holes: 0.3 } },
+  // More rows of other nodes than are loaded at once, as f32, whose sums tell their order; the warps that watch take turns
+  // with the nodes.
+  '6 nodes, two warps, a message for each token': {
+    ...{
+      ranks: 6,
+      nodes: 6,
+      experts: 6,
+      topK: 6,
+      maxTokens: 2,
+      chunk: 1,
+      blocks: 1,
+      threads: 64,
+      dtype: 'f32',
+    },
+    tokens: [[2, 1, 2, 2, 0, 2]],
+  },
   'a chunk of one node alone': { ranks: 4, nodes: 4, topK: 1, chunk: 2, maxTokens: 3 },
   'one block of two warps, several chunks and tokens': {
     ...{

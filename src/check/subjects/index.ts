@@ -8,6 +8,7 @@ import { oneSided } from './one-sided.js';
 import { portable } from './portable.js';
 import { router } from './router.js';
 import { rows } from './rows.js';
+import { swiglu } from './swiglu.js';
 
 /** Where other threads find them. */
 export const checkSubjectsModule = import.meta.url;
@@ -18,6 +19,7 @@ export const checkSubjects: readonly CheckSubject[] = [
   hybrid,
   experts,
   mlp,
+  swiglu,
   router,
   rows,
   ceilings,

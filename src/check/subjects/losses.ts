@@ -4,7 +4,7 @@
  * All waits of a launch together take one time limit.
  */
 import { HeddleError, RankLostError } from '../../errors/index.js';
-import type { Operation, Tuning } from '../../kernels/index.js';
+import type { OneSidedTuning, Operation, Tuning } from '../../kernels/index.js';
 import type { Shape } from '../../layer/index.js';
 import type { Combining, ExpertParallelOptions } from '../../moe/index.js';
 import type { SimMachine } from '../../sim/index.js';
@@ -21,7 +21,7 @@ const spread = { blocks: 2, threads: 32, parts: 1, inFlight: 4, teams: 1 };
 
 /** Of the one-sided family, with one of its tunings. */
 export function loss(
-  way: 'push' | 'pull',
+  way: OneSidedTuning['combine']['way'],
   operation: Operation,
   {
     wire = 'rows',

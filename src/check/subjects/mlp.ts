@@ -16,11 +16,19 @@ interface Experts {
 
 const plain: RoundsShape = { ranks: 1, experts: 2, topK: 2, maxTokens: 3, hidden: 64, dtype: 'bf16' };
 
+/** All rows are one expert's, and one more than the 16 that are loaded and multiplied at a time. */
+const toOne: Experts = {
+  shape: { experts: 4, topK: 1, maxTokens: 17, hidden: 128 },
+  routes: { router: { kind: 'repeated' } },
+};
+
 const all: Readonly<Record<string, Experts>> = {
   // More steps than stages, so that each is filled again.
   'few rows, all stages again': { shape: { hidden: 256 } },
-  // Every block takes several tiles, of both experts.
-  'one resident block': { inner: 128, on: { residentBlocks: 1 } },
+  // Every block takes several tiles, each of another expert.
+  'one resident block': { shape: { experts: 3 }, inner: 128, on: { residentBlocks: 1 } },
+  'few rows likely, many come': toOne,
+  'few rows of e4m3 likely, many come': { ...toOne, e4m3: true },
   'many rows likely': { shape: { maxTokens: 20, hidden: 256 } },
   // Most of them without rows, the others with different numbers.
   'more experts than lanes': { shape: { experts: 40 } },

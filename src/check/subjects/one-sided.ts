@@ -2,6 +2,7 @@
  * Whole rounds of the one-sided family, several back to back with no host between them, in shapes small enough for
  * thousands of schedules. Each configuration is there for something that the others lack.
  */
+import type { OneSidedTuning } from '../../kernels/index.js';
 import type { CheckConfiguration, CheckSubject } from '../subject.js';
 import { givenRows } from './given-rows.js';
 import { loss } from './losses.js';
@@ -88,6 +89,36 @@ const inBulk = each<Partial<OneSided>>(
     'bulk, one resident block': { residentBlocks: 1, maxTokens: 3 },
   },
 );
+
+/** Five rounds, so that each of two in flight is used again, and again. */
+const uneven = [
+  [2, 1, 2],
+  [1, 2, 0],
+  [0, 2, 1],
+  [2, 2, 2],
+  [1, 0, 2],
+];
+
+/** Combine pushes by bulk copies. */
+const copied: Readonly<Record<string, Partial<OneSided>>> = {
+  ...common,
+  // A stage is filled again and again, and each piece is told of while the next is copied.
+  'copied, more rows than stages': { maxTokens: 5, blocks: 1, hidden: 24, ranks: 3 },
+  'copied, pushing far ahead': { maxTokens: 4, ahead: 3, blocks: 1 },
+  'copied, nothing ahead': { maxTokens: 4, ahead: 0, blocks: 1 },
+  'copied, rows longer than a stage': {
+    hidden: 8 * 12_300,
+    maxTokens: 1,
+    blocks: 1,
+    tokens: [
+      [1, 1],
+      [1, 1],
+    ],
+  },
+  'copied, split': { split: true, maxTokens: 3, ranks: 3 },
+  'copied, split, two rounds in flight': { split: true, rounds: 2, ranks: 3, tokens: uneven },
+  'copied, combine weighs': { weighting: 'combine', topK: 3, experts: 5 },
+};
 
 /** Combine applies the weights. */
 const weighed = each<Partial<OneSided>>(
@@ -179,7 +210,8 @@ const apart = each<Partial<OneSided>>(
     'split, one token': { maxTokens: 1, experts: 2, topK: 1, blocks: 1, tokens: [[1, 1]], tiny: true },
     'split, nothing comes home': { ranks: 3, topK: 2, routes: { router: { kind: 'one-rank', target: 1 } } },
     'split, one resident block': { residentBlocks: 1, maxTokens: 3 },
-    'split, two teams': { maxTokens: 5, threads: 64, teams: 2, counts: true },
+    // Of two warps each, of which one has more of a row than the other.
+    'split, two teams': { maxTokens: 5, threads: 128, teams: 2, hidden: 264, counts: true },
     'split, bulk': { send: 'bulk', maxTokens: 4, blocks: 1, hidden: 24 },
     'split, groups of 2, a graph': { ranks: 4, replicas: 2, graph: true, counts: true },
     'split, e4m3': { wire: 'e4m3', hidden: 16, ranks: 3 },
@@ -189,7 +221,7 @@ const apart = each<Partial<OneSided>>(
 );
 
 const small = { blocks: 2, threads: 32, parts: 1, inFlight: 4, teams: 1 };
-const alone = (way: 'push' | 'pull'): Carrier => ({
+const alone = (way: OneSidedTuning['combine']['way']): Carrier => ({
   tuning: { dispatch: { ...small, way: 'store' }, combine: { ...small, way, ahead: 1 } },
 });
 
@@ -222,11 +254,22 @@ export const oneSided: readonly CheckSubject[] = [
     configurations: [
       ...configurations('push', inBulk),
       ...configurations('pull', {
-        'bulk, two teams': { send: 'bulk', maxTokens: 3, blocks: 1, threads: 64, teams: 2 },
+        // Of one warp each, for which a row is one vector too long.
+        'bulk, two teams': { send: 'bulk', maxTokens: 3, blocks: 1, threads: 64, teams: 2, hidden: 264 },
         'bulk, two warps': { send: 'bulk', maxTokens: 4, blocks: 1, threads: 64 },
       }),
       loss('push', 'dispatch', { send: 'bulk' }),
       loss('push', 'combine', { send: 'bulk' }),
+    ],
+  },
+  {
+    name: 'one_sided_copied',
+    kernels,
+    configurations: [
+      ...configurations('bulk', copied),
+      givenRows('copied, nothing between dispatch and combine', alone('bulk')),
+      loss('bulk', 'combine'),
+      loss('bulk', 'combine', { split: true }),
     ],
   },
   {
@@ -269,7 +312,7 @@ export const oneSided: readonly CheckSubject[] = [
 ];
 
 function configurations(
-  way: 'push' | 'pull',
+  way: OneSidedTuning['combine']['way'],
   all: Readonly<Record<string, Partial<OneSided>>>,
 ): CheckConfiguration[] {
   return configurationsOf(
@@ -277,7 +320,11 @@ function configurations(
     all,
     ({ blocks, threads, parts }, { ahead = 1, send = 'store', teams = 1 }) => {
       const launch = { blocks, threads, parts, teams, inFlight: 4 };
-      return { tuning: { dispatch: { ...launch, way: send }, combine: { ...launch, way, ahead } } };
+      // Who copies in bulk is a warp each.
+      const each = way === 'bulk' ? threads / 32 : teams;
+      return {
+        tuning: { dispatch: { ...launch, way: send }, combine: { ...launch, teams: each, way, ahead } },
+      };
     },
   );
 }

@@ -154,6 +154,8 @@ export const portable: readonly CheckSubject[] = [
       givenRows('portable, nothing between dispatch and combine', alone),
       // Counting takes several blocks, which all give up.
       lossOf('portable, counts', 'dispatch', { ...alone, counts: true }),
+      // Without, a receive begins, and gives up, beside its own send.
+      lossOf('portable', 'dispatch', alone),
       lossOf('portable', 'combine', alone),
       lossOf('portable', 'combine', { ...alone, replicas: 2 }),
       lossOf('portable, split', 'combine', { ...alone, split: true }),

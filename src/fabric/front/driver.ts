@@ -115,7 +115,7 @@ export class WorkerDriver implements Driver {
     const died = new Promise<never>((_, reject) => {
       worker.once('error', reject);
       worker.once('exit', (code) =>
-        reject(new HeddleError('HEDDLE_FABRIC', `its thread ended with ${code}`)),
+        reject(new HeddleError('HEDDLE_FABRIC', `the engine's thread ended with exit code ${code}`)),
       );
     });
     const first = new Promise<ControlReply>((resolve) => port1.once('message', resolve));

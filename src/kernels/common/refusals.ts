@@ -31,8 +31,8 @@ export function refusesTransport({ transport, topology }: Place): HeddleError | 
   return new ArgumentError('transport', transport, "'windows', unless family is 'portable'");
 }
 
-/** Why launches cannot be held to so few multiprocessors; null where they can. */
-export function refusesFew({ sms }: Place, tuning?: Blocks): HeddleError | null {
+/** Why launches cannot be held to so few multiprocessors; null where they can. `more`: blocks of combine beside those that do its work. */
+export function refusesFew({ sms }: Place, tuning?: Blocks, more = 1): HeddleError | null {
   if (sms === null) return null;
   if (sms < 2)
     return new ArgumentError('sms', sms, 'at least 2: one block of combine lets slots be written again');
@@ -40,12 +40,13 @@ export function refusesFew({ sms }: Place, tuning?: Blocks): HeddleError | null 
   const { dispatch, combine } = tuning;
   if (dispatch.blocks > sms)
     return new ArgumentError('tuning.dispatch.blocks', dispatch.blocks, `at most sms, ${sms}`);
-  if (combine.blocks >= sms)
-    return new ArgumentError('tuning.combine.blocks', combine.blocks, `less than sms, ${sms}`);
+  if (combine.blocks + more > sms) {
+    const possible = more === 0 ? `at most sms, ${sms}` : `less than sms, ${sms}`;
+    return new ArgumentError('tuning.combine.blocks', combine.blocks, possible);
+  }
   return null;
 }
 
-/** Combine has a block more than its work needs. */
 type Blocks = Readonly<Record<'dispatch' | 'combine', { readonly blocks: number }>>;
 
 function severalNodes({ nodes, members, node, apart }: Topology): HeddleError {

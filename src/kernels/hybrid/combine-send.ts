@@ -34,9 +34,12 @@ export function combineSendKernel(shape: HybridShape, window: HybridWindow, wire
         CHUNKS: chunksOf(shape),
         CHUNK: shape.dispatch.chunk,
         meet: meet(shape, window, 'combine'),
-        packSums: packSums(shape, window, wire),
+        PARTS: shape.combine.parts,
+        /** Of a message that is full: what warps take in turn. */
+        PIECES: shape.dispatch.chunk * shape.combine.parts,
+        finishPiece: finishPiece(shape, window, wire),
+        packPart: packPart(shape, window, wire),
         patienceOf,
-        raise: raise(shape, window, wire),
       },
     },
     (g, { win, wire, node, limit }, u) => {
@@ -49,30 +52,44 @@ export function combineSendKernel(shape: HybridShape, window: HybridWindow, wire
       u.meet({ win, node, block: g.blockIdx.x, epoch, limit: patience });
       // Who has given up sends nothing: it would be sums of rows that nobody made.
       if (u.patienceOf({ failure: mine.failure, limit: 1 }) === 0) return;
-      for (let piece = g.blockIdx.x; piece < u.HOPS * u.CHUNKS; piece += g.gridDim.x) {
-        const hop = piece % u.HOPS;
-        const chunk = piece / u.HOPS;
+      const warps = g.blockDim.x / 32;
+      const first = g.blockIdx.x * warps + g.warpId;
+      for (let piece = first; piece < u.HOPS * u.CHUNKS * u.PIECES; piece += g.gridDim.x * warps) {
+        const hop = (piece / u.PIECES) % u.HOPS;
+        const chunk = piece / u.PIECES / u.HOPS;
         const tokens = g.load(mine.tokens.at(hop));
-        if (chunk === 0 || chunk * u.CHUNK < tokens) {
-          u.packSums({ win, wire, node, hop, chunk });
-          u.raise({ mine, wire, hop, chunk, tokens, epoch });
+        const mask = g.load(mine.came.at(hop, chunk));
+        // Somebody must raise a message without rows, too.
+        const pieces = g.max(g.popc(mask) * u.PARTS, g.u32(1));
+        if ((chunk === 0 || chunk * u.CHUNK < tokens) && piece % u.PIECES < pieces) {
+          const row = (piece % u.PIECES) / u.PARTS;
+          if (mask !== 0) u.packPart({ win, wire, node, hop, chunk, mask, row, part: piece % u.PARTS });
+          u.finishPiece({ mine, wire, hop, chunk, tokens, mask, pieces, epoch });
         }
       }
     },
   );
 }
 
-/** The sums, or rows, of a chunk's tokens, in their order; warps take the parts of rows in turn. */
-function packSums(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+/** A part of the sum, or of the rows, of a chunk's token: that of row `row` of those that it has here. */
+function packPart(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
   const { rows, row } = combineMessage(shape);
   return device(
     {
-      name: 'pack_sums',
-      params: { win: peers(window), wire: peers(wire), node: 'u32', hop: 'u32', chunk: 'u32' },
+      name: 'pack_part',
+      params: {
+        win: peers(window),
+        wire: peers(wire),
+        node: 'u32',
+        hop: 'u32',
+        chunk: 'u32',
+        mask: 'u32',
+        row: 'u32',
+        part: 'u32',
+      },
       using: {
         K: shape.topK,
         CHUNK: shape.dispatch.chunk,
-        PARTS: shape.combine.parts,
         OWNERS: mostOwners(shape),
         LOCAL: shape.localRanks,
         ROWS: rows,
@@ -86,54 +103,56 @@ function packSums(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
         tokenOf: tokenOf(shape),
       },
     },
-    (g, { win, wire, node, hop, chunk }, u) => {
+    (g, { win, wire, node, hop, chunk, mask, row, part }, u) => {
       const mine = win.at(g.rank);
       const source = u.sourceOf({ rank: u.railRank({ node, hop }) });
-      const mask = g.load(mine.came.at(hop, chunk));
-      for (let piece = g.warpId; piece < g.popc(mask) * u.PARTS; piece += g.blockDim.x / 32) {
-        const row = piece / u.PARTS;
-        let left = mask;
-        for (let before = g.u32(0); before < row; before += 1) left &= left - 1;
-        const turn = chunk * u.CHUNK + g.ffs(left) - 1;
-        let id = g.i32(-1);
-        if (g.laneId < u.K) id = g.load(mine.routes.at(hop, turn, g.laneId));
-        const owners = g.registers('u32', u.OWNERS);
-        const owner = u.localOwner({ expert: id, node });
-        const count = u.listOwners({ owner, ranks: u.LOCAL, owners });
-        let first = row;
-        if (u.AT_SOURCE) first = g.load(mine.owed.at(hop, chunk * u.CHUNK + row));
-        const to = wire.at(0).combineOut.at(hop, chunk, u.ROWS + first * u.ROW);
-        const token = u.tokenOf({ turn }); // the rail's rank is the same member of its group
-        u.sendHome({ win, to, source, token, part: piece % u.PARTS, owners, count });
-      }
+      let left = mask;
+      for (let before = g.u32(0); before < row; before += 1) left &= left - 1;
+      const turn = chunk * u.CHUNK + g.ffs(left) - 1;
+      let id = g.i32(-1);
+      if (g.laneId < u.K) id = g.load(mine.routes.at(hop, turn, g.laneId));
+      const owners = g.registers('u32', u.OWNERS);
+      const owner = u.localOwner({ expert: id, node });
+      const count = u.listOwners({ owner, ranks: u.LOCAL, owners });
+      let first = row;
+      if (u.AT_SOURCE) first = g.load(mine.owed.at(hop, chunk * u.CHUNK + row));
+      const to = wire.at(0).combineOut.at(hop, chunk, u.ROWS + first * u.ROW);
+      const token = u.tokenOf({ turn }); // the rail's rank is the same member of its group
+      u.sendHome({ win, to, source, token, part, owners, count });
     },
   );
 }
 
-/** Tells the proxy that a message may leave. */
-function raise(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+/** A warp has packed a piece of a message. The last one tells the proxy that it may leave. */
+function finishPiece(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
   return device(
     {
-      name: 'raise',
+      name: 'finish_piece',
       params: {
         mine: windowOf(window),
         wire: peers(wire),
         hop: 'u32',
         chunk: 'u32',
         tokens: 'u32',
+        mask: 'u32',
+        pieces: 'u32',
         epoch: 'u32',
       },
       using: { AT_SOURCE: sumsAtSource(shape) },
     },
-    (g, { mine, wire, hop, chunk, tokens, epoch }, { AT_SOURCE }) => {
-      g.barrier(); // the release below is for the stores of all threads
-      if (g.threadIdx.x === 0) {
-        const mask = g.load(mine.came.at(hop, chunk));
-        let rows = g.popc(mask);
-        if (AT_SOURCE) rows = g.load(mine.owedRows.at(hop, chunk));
-        g.store(wire.at(0).combineOut.at(hop, chunk, 0), g.pack('u32', [epoch, tokens, mask, rows]));
-        const ready = wire.at(0).combineReady.at(hop, chunk);
-        g.store(ready, epoch, { order: 'release', scope: 'sys' });
+    (g, { mine, wire, hop, chunk, tokens, mask, pieces, epoch }, { AT_SOURCE }) => {
+      g.warp.barrier(); // what is added below is for the stores of all lanes
+      if (g.laneId === 0) {
+        const packed = mine.packed.at(hop, chunk);
+        const before = g.atomicAdd(packed, 1, { order: 'acq_rel', scope: 'gpu' });
+        if (before + 1 === pieces) {
+          g.store(packed, 0);
+          let rows = g.popc(mask);
+          if (AT_SOURCE) rows = g.load(mine.owedRows.at(hop, chunk));
+          g.store(wire.at(0).combineOut.at(hop, chunk, 0), g.pack('u32', [epoch, tokens, mask, rows]));
+          const ready = wire.at(0).combineReady.at(hop, chunk);
+          g.store(ready, epoch, { order: 'release', scope: 'sys' });
+        }
       }
     },
   );

@@ -9,7 +9,7 @@ import { dispatchParams } from '../common/params.js';
 import { partsOf } from '../common/parts.js';
 import { storeRows, tellRoutes } from './deliver.js';
 import { packChunk } from './pack-chunk.js';
-import { type HybridShape, hopsOf, localOwner, sourceOf } from './shape.js';
+import { type HybridShape, hopsOf, localOwner, mostPackers, sourceOf } from './shape.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
@@ -27,6 +27,7 @@ export function dispatchSendKernel(shape: HybridShape, window: HybridWindow, wir
       using: {
         HOPS: hopsOf(shape),
         CHUNK: shape.dispatch.chunk,
+        PACKERS: mostPackers.dispatch,
         TURNS: sharing(shape).turns,
         deliverToken: deliverToken(shape, window),
         packChunk: packChunk(shape, window, wire),
@@ -47,15 +48,19 @@ export function dispatchSendKernel(shape: HybridShape, window: HybridWindow, wir
       const share = u.shareOf({ tokens });
       const chunks = g.max((share + u.CHUNK - 1) / u.CHUNK, g.u32(1));
       const messages = chunks * u.HOPS;
-      for (let piece = g.blockIdx.x; piece < messages + u.TURNS; piece += g.gridDim.x) {
-        if (piece < messages) {
-          const hop = piece % u.HOPS;
-          const chunk = piece / u.HOPS;
+      const packers = g.min(g.min(messages, g.u32(u.PACKERS)), g.gridDim.x);
+      if (g.blockIdx.x < packers) {
+        for (let message = g.blockIdx.x; message < messages; message += packers) {
+          const hop = message % u.HOPS;
+          const chunk = message / u.HOPS;
           u.packChunk({ mine, wire, topkIds, topkWeights, rows, share, node, hop, chunk, epoch });
-        } else {
-          const token = u.tokenOf({ turn: piece - messages });
-          u.deliverToken({ win, topkIds, topkWeights, rows, tokens, node, token });
         }
+      }
+      // The packers get theirs last.
+      const first = (g.blockIdx.x + g.gridDim.x - packers) % g.gridDim.x;
+      for (let turn = first; turn < u.TURNS; turn += g.gridDim.x) {
+        const token = u.tokenOf({ turn });
+        u.deliverToken({ win, topkIds, topkWeights, rows, tokens, node, token });
       }
     },
   );

@@ -16,6 +16,12 @@ export interface HybridShape extends Layer, HybridTuning {
 /** A token has rows on so many ranks of a node at most. */
 export const mostOwners = ({ topK, localRanks }: HybridShape): number => Math.min(topK, localRanks);
 
+/**
+ * Blocks that pack messages: as many as fill the bus to the host. With more, all messages would be ready at the same time, and the
+ * first would leave late. Sums take longer to come by than rows.
+ */
+export const mostPackers = { dispatch: 8, combine: 32 } as const;
+
 /** Every rank's row goes home, instead of one sum of each node. */
 export const sumsAtSource = ({ output }: HybridShape): boolean => output.sum === 'source';
 

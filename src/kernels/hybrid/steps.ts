@@ -7,11 +7,13 @@ import {
   type Plan,
   type Step,
   step,
+  takeSums,
+  takeTokens,
   type WindowPlan,
   type WirePlan,
 } from '../family.js';
 import type { HybridKernels } from './kernels.js';
-import type { HybridShape } from './shape.js';
+import { type HybridShape, mostPackers } from './shape.js';
 
 interface Memories {
   readonly window: WindowPlan;
@@ -61,12 +63,7 @@ const dispatchSendStep = (
   step({
     ...{ kernel, blocks, threads },
     once: setSending(memories),
-    each(set, { tokens, topkIds, topkWeights, rows }) {
-      set.tokens(tokens);
-      set.topkIds(topkIds);
-      set.topkWeights(weights ? topkWeights : topkIds); // which nobody reads then
-      for (let i = 0; i < rows.length; i++) set.rows(i, rows[i]!);
-    },
+    each: takeTokens(weights),
   });
 
 /** A block more than there is work for: it watches. */
@@ -92,7 +89,8 @@ const combineSendStep = (
   memories: Memories,
 ) =>
   step({
-    ...{ kernel, blocks, threads },
+    ...{ kernel, threads },
+    blocks: Math.min(blocks, mostPackers.combine),
     once: setWaiting(memories),
   });
 
@@ -105,9 +103,5 @@ const combineRecvStep = (
   step({
     ...{ kernel, blocks: blocks + 1, threads },
     once: setWaiting(memories),
-    each(set, { topkIds, out, tokens }) {
-      set.topkIds(topkIds);
-      set.out(out);
-      set.tokens(tokens);
-    },
+    each: takeSums,
   });

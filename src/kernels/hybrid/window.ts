@@ -11,6 +11,7 @@
  * | dispatchLanded, combineLanded | the watcher of dispatchRecv; combineRecv | the other blocks of the launch | likewise |
  * | tokens, came, owed, owedRows | dispatchRecv of its own rank: the watcher; who forwards | the launch, combineSend | launches of a stream follow each other |
  * | sent, expected | dispatchSend of its own rank | its combineRecv | likewise |
+ * | packed | combineSend of its own rank | the same | launches of a stream follow each other; who packs the last piece zeroes it |
  * | routes | dispatchRecv of its own rank | its combineSend | likewise |
  * | experts, weights, payloads | dispatchSend and dispatchRecv of every rank of the node | the owner's experts, weigh | whoever stores is behind its own combineSend, which awaited that the experts of all ranks of the node are done |
  * | counts | the owner's dispatchRecv | the owner's experts | the owner's combineRecv zeroes them between |
@@ -48,6 +49,8 @@ export function hybridWindow(shape: HybridShape) {
     /** [hop][chunk]: which tokens came from there, and which were sent there. */
     came: field('u32', messages),
     sent: field('u32', messages),
+    /** [hop][chunk]: how many pieces of the message that goes home are packed; 0 between rounds. */
+    packed: field('u32', messages),
     /** [hop][place]: the first of a token's rows in the message that goes home, which it is the place-th token of; its rows. */
     owed: field('u32', [hopsOf(shape), atSource ? turns : 0]),
     owedRows: field('u32', atSource ? messages : [0, 0]),

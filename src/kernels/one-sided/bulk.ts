@@ -16,20 +16,32 @@
  */
 import { device, pointer } from '../../lang/index.js';
 import { widestUnit } from '../common/units.js';
-import type { OneSidedShape } from './window.js';
+import { type OneSidedShape, partVectors } from './window.js';
 
 /** For the stages of a block: two blocks fit on a multiprocessor, and one alone keeps enough in flight. */
 const stagesBytes = 112 * 1024;
 
+/** Vectors that go through a stage at a time, where `warps` share so many bytes: a part is cut evenly. */
+function chunkOf(partUnits: number, warps: number, bytes: number): number {
+  const most = Math.floor(bytes / 16 / warps);
+  return Math.ceil(partUnits / Math.ceil(partUnits / most));
+}
+
+/** Combine's, where it pushes by bulk copies: a block has a multiprocessor to itself. */
+export function combineStages(shape: OneSidedShape) {
+  const { combine } = shape;
+  const copies = combine.way === 'bulk';
+  const warps = combine.threads / 32;
+  return { copies, warps, chunk: copies ? chunkOf(partVectors(shape), warps, 192 * 1024) : 0 };
+}
+
 /** How rows are cut for the stages, in vectors; nothing where dispatch stores. */
 export function bulkStages({ dispatch, payloads }: Pick<OneSidedShape, 'dispatch' | 'payloads'>) {
   const warps = dispatch.threads / 32;
-  const most = Math.floor(stagesBytes / 16 / warps);
-  /** Of each payload: what goes through a stage at a time, 0 for rows that are stored. A part is cut evenly. */
+  /** Of each payload: what goes through a stage at a time, 0 for rows that are stored. */
   const chunks = payloads.map(({ rowBytes }) => {
     if (dispatch.way === 'store' || widestUnit(rowBytes) !== 'v16') return 0;
-    const part = Math.ceil(rowBytes / 16 / dispatch.parts);
-    return Math.ceil(part / Math.ceil(part / most));
+    return chunkOf(Math.ceil(rowBytes / 16 / dispatch.parts), warps, stagesBytes);
   });
   return { warps, chunks, stage: Math.max(0, ...chunks) };
 }

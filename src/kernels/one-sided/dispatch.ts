@@ -17,7 +17,7 @@ import { prefetchRows } from './prefetch.js';
 import { routeOf, tellRoutes } from './routes.js';
 import { sendRow } from './send-row.js';
 import { team } from './team.js';
-import type { OneSidedShape, OneSidedWindow } from './window.js';
+import { type OneSidedShape, type OneSidedWindow, pushes } from './window.js';
 
 export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
   return kernel(
@@ -101,7 +101,7 @@ function using(shape: OneSidedShape, window: OneSidedWindow) {
     team: team(shape.dispatch),
     COUNTS: shape.counts && !split,
     PAYLOADS: shape.payloads.length,
-    PUSH: shape.combine.way === 'push',
+    PUSH: pushes(shape),
     SPLIT: split,
     BULK: stage > 0,
     // Where nothing goes in bulk nobody uses them, and they vanish.

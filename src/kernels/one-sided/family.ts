@@ -13,6 +13,7 @@ import {
   type Plan,
   type Step,
   step,
+  takeTokens,
   type WindowPlan,
   windowAndLimit,
 } from '../family.js';
@@ -28,6 +29,7 @@ import {
   mostRows,
   type OneSidedShape,
   oneSidedWindow,
+  pushes,
   returnedVectors,
 } from './window.js';
 
@@ -53,7 +55,7 @@ function refuses(layer: Layer, place: Place, tuning?: OneSidedTuning): HeddleErr
     const possible = 'rows of a multiple of 16 bytes where phases are split';
     return new ArgumentError('output.length', output.hidden, possible);
   }
-  const few = refusesFew(place, tuning);
+  const few = refusesFew(place, tuning, tuning !== undefined && !pushes(tuning) ? 0 : 1);
   if (few !== null) return few;
   return tuning === undefined ? null : refusesTuning(layer, place, tuning);
 }
@@ -74,8 +76,8 @@ function refusesTuning(
       );
   }
   if (layer.output.wire === 'e4m3') {
-    if (combine.way === 'pull')
-      return new ArgumentError('tuning.combine.way', 'pull', "'push' for wire 'e4m3'");
+    if (combine.way !== 'push')
+      return new ArgumentError('tuning.combine.way', combine.way, "'push' for wire 'e4m3'");
     if (combine.threads > mostE4m3Threads) {
       const possible = `at most ${mostE4m3Threads} for wire 'e4m3'`;
       return new ArgumentError('tuning.combine.threads', combine.threads, possible);
@@ -83,12 +85,16 @@ function refusesTuning(
   }
   if (combine.way === 'pull' && split)
     return new ArgumentError('tuning.combine.way', 'pull', "'push' where phases are split");
-  if (combine.way === 'push' && !pushable(layer))
+  if (combine.way !== 'pull' && !pushable(layer))
     return new ArgumentError(
       'tuning.combine.way',
-      'push',
+      combine.way,
       "'pull' for rows that are not a multiple of 16 bytes",
     );
+  if (combine.way === 'bulk' && combine.teams * 32 !== combine.threads) {
+    const possible = `${combine.threads / 32}, a warp each, where combine pushes by bulk copies`;
+    return new ArgumentError('tuning.combine.teams', combine.teams, possible);
+  }
   return null;
 }
 
@@ -98,41 +104,52 @@ const mostE4m3Threads = 512;
 /** Only whole vectors can be pushed. */
 const pushable = (layer: Layer): boolean => layer.output.wire === 'e4m3' || outputRowBytes(layer) % 16 === 0;
 
-function adapted(found: OneSidedTuning, layer: Layer, { sms }: Place): OneSidedTuning {
-  const { dispatch, combine } = sms === null ? found : onFew(found, layer, sms);
+function adapted(found: OneSidedTuning, layer: Layer, { sms, split }: Place): OneSidedTuning {
+  const { dispatch, combine } = sms === null ? found : onFew(found, layer, split, sms);
   const e4m3 = layer.output.wire === 'e4m3';
+  const way = e4m3 ? 'push' : pushable(layer) ? combine.way : 'pull';
+  const threads = e4m3 ? Math.min(combine.threads, mostE4m3Threads) : combine.threads;
   return {
     dispatch: { ...dispatch, blocks: blocksOf(dispatch, layer) },
     combine: {
       ...combine,
       blocks: blocksOf(combine, layer),
-      threads: e4m3 ? Math.min(combine.threads, mostE4m3Threads) : combine.threads,
-      way: e4m3 ? 'push' : pushable(layer) ? combine.way : 'pull',
+      threads,
+      way,
+      // Who copies in bulk is a warp each.
+      teams: way === 'bulk' ? threads / 32 : Math.min(combine.teams, threads / 32),
     },
   };
 }
 
 /**
  * Few multiprocessors carry the links only where each has much in flight: all the threads of one, in teams, so that many
- * rows are. Combine has a block more than its work needs; rows cut in two spread better over its teams, but whole ones
- * bring more of a thread's loads together, which counts where rounds are large and multiprocessors fewest.
+ * rows are. A push moves more than twice the bytes of a pull through each; but links carry stores faster than loads, which
+ * counts where there are multiprocessors enough, and rows enough for them.
  */
-function onFew({ dispatch, combine }: OneSidedTuning, layer: Layer, sms: number): OneSidedTuning {
-  const { maxTokens } = layer;
+function onFew(
+  { dispatch, combine }: OneSidedTuning,
+  layer: Layer,
+  split: boolean,
+  sms: number,
+): OneSidedTuning {
+  const { maxTokens, output } = layer;
   const most = { inFlight: oneSidedKnobs.dispatch.inFlight.max };
-  const teams = Math.max(1, Math.min(16, 2 ** Math.floor(Math.log2(maxTokens / sms))));
+  const sending = Math.max(1, Math.min(16, 2 ** Math.floor(Math.log2(maxTokens / sms))));
   // Sums of many rows take the registers of more threads.
-  const threads = mostRows(layer) > 4 ? 512 : 896;
-  const parts = maxTokens > 512 && sms < 24 ? 1 : 2;
+  const launch = { ...most, threads: mostRows(layer) > 4 ? 512 : 896, teams: 4, ahead: 1 };
+  const mayPull = !split && output.wire !== 'e4m3' && sharing(layer).replicas === 1;
+  const pulls = mayPull && (sms < 32 || maxTokens <= 256);
+  // Whole rows bring more of a thread's loads together; where a team has few of them, parts come out more even.
+  const way = pulls
+    ? ({ way: 'pull', blocks: sms, parts: maxTokens < 4 * sms * launch.teams ? 4 : 1 } as const)
+    : { blocks: sms - 1, parts: maxTokens > 512 && sms < 24 ? 1 : 2 };
   return {
     dispatch:
       dispatch.blocks <= sms
         ? dispatch
-        : { ...dispatch, ...most, blocks: sms, threads: 1024, teams, parts: 1, way: 'store' },
-    combine:
-      combine.blocks < sms
-        ? combine
-        : { ...combine, ...most, blocks: sms - 1, threads, teams: 4, parts, ahead: parts },
+        : { ...dispatch, ...most, blocks: sms, threads: 1024, teams: sending, parts: 1, way: 'store' },
+    combine: combine.blocks < sms ? combine : { ...combine, ...launch, ...way },
   };
 }
 
@@ -193,12 +210,7 @@ function dispatchStep(
     blocks: dispatch.blocks,
     threads: dispatch.threads,
     once: windowAndLimit(window),
-    each(set, { tokens, topkIds, topkWeights, rows }) {
-      set.tokens(tokens);
-      set.topkIds(topkIds);
-      set.topkWeights(weights ? topkWeights : topkIds); // which nobody reads then
-      for (let i = 0; i < rows.length; i++) set.rows(i, rows[i]!);
-    },
+    each: takeTokens(weights),
   });
 }
 
@@ -240,7 +252,7 @@ const kernelsOf = remembered((shape: OneSidedShape) => {
     dispatch: dispatchKernel(shape, layout),
     dispatchRecv: split ? dispatchRecvKernel(shape, layout) : null,
     weigh: weigh === null ? null : weighKernel('one_sided_weigh', shape, layout, weigh),
-    combine: shape.combine.way === 'push' ? pushKernel(shape, layout, half) : pullKernel(shape, layout),
+    combine: pushes(shape) ? pushKernel(shape, layout, half) : pullKernel(shape, layout),
     combineRecv: split ? pushKernel(shape, layout, 'recv') : null,
   };
 });

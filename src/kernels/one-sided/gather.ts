@@ -20,29 +20,15 @@ export const placeOf = (window: OneSidedWindow) =>
     patience: registers('u32', 1),
   });
 
-/** Loads from the peers. Not by 'stream': loads from a peer that do not allocate in L1 reach half the bandwidth. */
+/** Rows of this rank's tokens, from the peers' `output` and its own. */
 export const gatherPulled = (shape: OneSidedShape, window: OneSidedWindow) =>
   device(
     {
       name: 'gather_pulled',
       params: gatherParams(placeOf(window)),
-      using: {
-        REPLICAS: sharing(shape).replicas,
-        VECTORS: rowsOf(shape, partialDtype(shape)).vectors,
-        DTYPE: shape.output.dtype,
-      },
+      using: { look: lookPulled(shape, window) },
     },
-    (g, { at: { win, token, i, count, owners }, first, rows }, { REPLICAS, VECTORS, DTYPE }) => {
-      for (const r of g.unroll(rows.length)) {
-        if (first + r < owners.length) {
-          if (first + r < count) {
-            const there = win.at(owners[first + r]!).output.at(g.rank / REPLICAS, token, i);
-            if (VECTORS) rows[r] = g.load(there.as('v16'));
-            else rows[r] = g.pack('f32', [g.f32(g.load(there.as(DTYPE))), 0, 0, 0]);
-          }
-        }
-      }
-    },
+    (_, { at, first, rows }, { look }) => look({ at, first, base: 0, held: rows.length, rows }),
   );
 
 /** This rank's own rows from `output`; the others' from `returned`, as they come. */
@@ -51,11 +37,15 @@ export const gatherPushed = (shape: OneSidedShape, window: OneSidedWindow) =>
     {
       name: 'gather_pushed',
       params: gatherParams(placeOf(window)),
-      using: { look: lookPushed(shape, window), settle: settlePushed(shape, window) },
+      using: {
+        look: lookPushed(shape, window),
+        SETTLES: shape.combine.way === 'push',
+        settle: settlePushed(shape, window),
+      },
     },
     (_, { at, first, rows }, u) => {
       u.look({ at, first, base: 0, held: rows.length, rows });
-      u.settle({ at, first, base: 0, held: rows.length, rows });
+      if (u.SETTLES) u.settle({ at, first, base: 0, held: rows.length, rows });
     },
   );
 
@@ -67,6 +57,31 @@ const heldParams = (window: OneSidedWindow) => ({
   held: constant(),
   rows: registers('v16'),
 });
+
+/** Loads from the peers. Not by 'stream': loads from a peer that do not allocate in L1 reach half the bandwidth. */
+export const lookPulled = (shape: OneSidedShape, window: OneSidedWindow) =>
+  device(
+    {
+      name: 'look_pulled',
+      params: heldParams(window),
+      using: {
+        REPLICAS: sharing(shape).replicas,
+        VECTORS: rowsOf(shape, partialDtype(shape)).vectors,
+        DTYPE: shape.output.dtype,
+      },
+    },
+    (g, { at: { win, token, i, count, owners }, first, base, held, rows }, { REPLICAS, VECTORS, DTYPE }) => {
+      for (const r of g.unroll(held)) {
+        if (first + r < owners.length) {
+          if (first + r < count) {
+            const there = win.at(owners[first + r]!).output.at(g.rank / REPLICAS, token, i);
+            if (VECTORS) rows[base + r] = g.load(there.as('v16'));
+            else rows[base + r] = g.pack('f32', [g.f32(g.load(there.as(DTYPE))), 0, 0, 0]);
+          }
+        }
+      }
+    },
+  );
 
 /** Loads what there is. All loads before the first use: `settlePushed` sees which have come. */
 export const lookPushed = (shape: OneSidedShape, window: OneSidedWindow) =>

@@ -37,13 +37,16 @@ const inFlight = (through: string) =>
 /** In the order in which a search tries them: the largest effects first. */
 export const oneSidedKnobs = {
   combine: {
-    way: choice('the experts’ rank pushes rows, or the source pulls them', ['push', 'pull']),
+    way: choice(
+      'the experts’ rank pushes rows through registers, or the source pulls them, or they are pushed by bulk copies',
+      ['push', 'pull', 'bulk'],
+    ),
     ...spread,
     inFlight: inFlight('push'),
     ahead: count(
       'pushing: pieces that a block pushes before it adds up its first',
       [0, 1024],
-      (_, { way }) => (way === 'push' ? [0, 1, 2, 4, 8] : []),
+      (_, { way }) => (way !== 'pull' ? [0, 1, 2, 4, 8] : []),
     ),
   },
   dispatch: {

@@ -11,6 +11,8 @@ import { sharing } from '../../layer/index.js';
 import { combineParams } from '../common/params.js';
 import { zeroCounts } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
+import { combineStages } from './bulk.js';
+import { tellCopied } from './copies.js';
 import { sumE4m3 } from './e4m3.js';
 import { countRound } from './epochs.js';
 import { release } from './flags.js';
@@ -61,6 +63,14 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
       }
 
       // Pieces of rows, as in dispatch: block b of the expert's rank pushes what b of the source's adds up.
+      const stages = g.shared('v16', u.WARPS * u.STAGE);
+      const filled = g.shared('u64', u.WARPS);
+      const bulk = { stage: stages.at(g.warpId * u.STAGE), filled: filled.at(g.warpId) };
+      const copied = g.registers('u32', 2);
+      if (u.COPIES) {
+        if (g.laneId === 0) g.mbarrier.init(bulk.filled, 1);
+      }
+
       const pieces = u.TURNS * u.PARTS;
       const stride = u.BLOCKS * u.TEAMS;
       const lag = u.AHEAD * stride;
@@ -75,7 +85,10 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
             id = g.load(topkIds.at(token * u.K + g.laneId));
         }
         if (u.SENDS) {
-          if (step < pieces) u.pushPiece({ win, piece: step, epoch });
+          if (step < pieces) u.pushPiece({ win, piece: step, epoch, bulk, copied });
+          if (u.COPIES) {
+            if (step + stride >= pieces) u.tellCopied({ win, epoch, copied });
+          }
         }
         if (u.SUMS) {
           if (step >= lag && token < tokens) {
@@ -99,6 +112,7 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
 
 function using(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
   const e4m3 = shape.output.wire === 'e4m3';
+  const stages = combineStages(shape);
   return {
     K: shape.topK,
     TURNS: sharing(shape).turns,
@@ -107,7 +121,8 @@ function using(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
     PARTS: shape.combine.parts,
     TEAMS: shape.combine.teams,
     team: team(shape.combine),
-    AHEAD: half === 'both' ? shape.combine.ahead : 0,
+    // A piece is told of while the next is copied, so a sum that waited for the last would wait for ever.
+    AHEAD: half === 'both' ? Math.max(stages.copies ? 1 : 0, shape.combine.ahead) : 0,
     SENDS: half !== 'recv',
     SUMS: half !== 'send',
     AWAIT_SLOTS: half === 'recv',
@@ -117,6 +132,11 @@ function using(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
     patienceOf,
     E4M3: e4m3,
     pushPiece: pushPiece(shape, window),
+    COPIES: stages.copies && half !== 'recv',
+    // Where nothing is copied nobody uses them, and they vanish.
+    WARPS: stages.warps,
+    STAGE: Math.max(1, stages.chunk),
+    tellCopied: tellCopied(shape, window),
     SHARES: sharesSums(shape) && half !== 'send',
     takeSums: takeSums(shape, window),
     sumPiece: e4m3 ? sumE4m3(shape, window) : sumPiece(shape, window, gatherPushed(shape, window)),

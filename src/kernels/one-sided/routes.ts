@@ -4,7 +4,7 @@ import { sharing } from '../../layer/index.js';
 import { expertOwner } from '../common/owners.js';
 import { release } from './flags.js';
 import { team } from './team.js';
-import type { OneSidedShape, OneSidedWindow } from './window.js';
+import { type OneSidedShape, type OneSidedWindow, pushes } from './window.js';
 
 /** Route k of a token, in lane k of every warp. Tokens that were not brought have none. */
 export const routeOf = (shape: OneSidedShape) =>
@@ -44,7 +44,7 @@ export function tellRoutes(shape: OneSidedShape, window: OneSidedWindow) {
         REPLICAS: sharing(shape).replicas,
         K: shape.topK,
         WEIGHTS: shape.weights,
-        PUSH: shape.combine.way === 'push',
+        PUSH: pushes(shape),
         ownerOf: expertOwner(shape),
         team: team(shape.dispatch),
         beforeFirstStore: beforeFirstStore(shape, window),
@@ -73,7 +73,7 @@ export function tellRoutes(shape: OneSidedShape, window: OneSidedWindow) {
  * Whether a dispatch must wait until its peers have released the slots. Behind a pulling combine they have, and behind the
  * receive of a split one, which waited for it.
  */
-export const awaitsSlots = ({ combine, split }: OneSidedShape): boolean => combine.way === 'push' && !split;
+export const awaitsSlots = (shape: OneSidedShape): boolean => pushes(shape) && !shape.split;
 
 /** Waits until slots are free, unless it has. `slots`: see dispatch.ts. */
 export function beforeFirstStore(shape: OneSidedShape, window: OneSidedWindow) {

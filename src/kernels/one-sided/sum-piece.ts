@@ -3,6 +3,7 @@ import { device, peers, pointer, registers } from '../../lang/index.js';
 import { findOwners } from '../common/owners.js';
 import { partialDtype, rowsOf } from '../common/received.js';
 import { type Gather, rowSum } from '../common/sum.js';
+import { awaitCopied } from './copies.js';
 import { placeOf } from './gather.js';
 import { stripVectors, sumStrip } from './sum-strip.js';
 import { handOn } from './sums.js';
@@ -42,6 +43,8 @@ export function sumPiece(shape: OneSidedShape, window: OneSidedWindow, gather: G
         team: team(shape.combine),
         SHARES: sharesSums(shape),
         handOn: handOn(shape, window),
+        COPIED: shape.combine.way === 'bulk',
+        awaitCopied: awaitCopied(shape, window),
         STRIP: stripVectors(shape),
         sumStrip: sumStrip(shape, window),
         rowSum: rowSum({
@@ -57,6 +60,10 @@ export function sumPiece(shape: OneSidedShape, window: OneSidedWindow, gather: G
     (g, { win, out, id, token, part, epoch, patience }, u) => {
       const owners = g.registers('u32', u.ROWS);
       const count = u.findOwners({ expert: id, owners });
+      // Unlike vectors that speak for themselves, what has not come may not be looked at.
+      if (u.COPIED) {
+        if (!u.awaitCopied({ mine: win.at(g.rank), id, token, part, epoch, patience })) return;
+      }
       const end = g.min((part + 1) * u.PART_UNITS, g.u32(u.UNITS));
       let i = part * u.PART_UNITS + u.team.thread();
       if (u.STRIP > 1) {

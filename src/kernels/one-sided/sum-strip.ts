@@ -1,11 +1,11 @@
-/** Adds up several vectors of a pushed token's row, all of whose loads leave before the first is used. */
+/** Adds up several vectors of a token's row, all of whose loads leave before the first is used. */
 import { device, peers, pointer, registers } from '../../lang/index.js';
 import { partialDtype, rowsOf } from '../common/received.js';
 import { negativeZeros, treeSum } from '../common/sum.js';
-import { lookPushed, settlePushed } from './gather.js';
+import { lookPulled, lookPushed, settlePushed } from './gather.js';
 import { handOn } from './sums.js';
 import { team, teamSize } from './team.js';
-import { mostRows, type OneSidedShape, type OneSidedWindow, sharesSums } from './window.js';
+import { mostRows, type OneSidedShape, type OneSidedWindow, pushes, sharesSums } from './window.js';
 
 /** Loads in flight for sums: more would not fit beside them in half a thread's registers. */
 const loads = (threads: number): number => Math.min(8, Math.floor(8192 / threads));
@@ -17,7 +17,7 @@ const loads = (threads: number): number => Math.min(8, Math.floor(8192 / threads
 export function stripVectors(shape: OneSidedShape): number {
   const { combine } = shape;
   const { vectors, units } = rowsOf(shape, partialDtype(shape));
-  if (!vectors || combine.way === 'pull') return 1;
+  if (!vectors) return 1;
   const share = Math.floor(Math.ceil(units / combine.parts) / teamSize(combine));
   return Math.max(1, Math.min(share, Math.floor(loads(combine.threads) / mostRows(shape))));
 }
@@ -49,7 +49,8 @@ export function sumStrip(shape: OneSidedShape, window: OneSidedWindow) {
         team: team(shape.combine),
         SHARES: sharesSums(shape),
         handOn: handOn(shape, window),
-        look: lookPushed(shape, window),
+        look: pushes(shape) ? lookPushed(shape, window) : lookPulled(shape, window),
+        SETTLES: shape.combine.way === 'push',
         settle: settlePushed(shape, window),
         treeSum,
       },
@@ -65,7 +66,7 @@ export function sumStrip(shape: OneSidedShape, window: OneSidedWindow) {
       for (const w of g.unroll(u.WIDE)) {
         const i = from + w * u.team.threads();
         const at = { win, token, i, count, owners, epoch, patience };
-        u.settle({ at, first: 0, base: w * u.ROWS, held: u.ROWS, rows });
+        if (u.SETTLES) u.settle({ at, first: 0, base: w * u.ROWS, held: u.ROWS, rows });
         const total = g.registers('f32', u.LANES);
         for (const lane of g.unroll(u.LANES)) {
           const values = g.registers('f32', u.ROWS);

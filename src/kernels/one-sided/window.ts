@@ -7,7 +7,7 @@
  * | section | written by | read by | free for the next round because |
  * | --- | --- | --- | --- |
  * | dispatches, combines, dispatchRecvs, combineRecvs | its own rank | its own rank | one block owns each word, and launches of a stream follow each other. Read before `awaitPrevious` where another phase lies between: that one awaited the launch that wrote it |
- * | dispatched, combined, released | each source its word | the owner's dispatch / combine | they only grow; waits are ≥ |
+ * | dispatched, combined, released, copied | each source its word | the owner's dispatch / combine | they only grow; waits are ≥ |
  * | experts, weights, payloads, counts | dispatch of every source | the owner's experts | combine pulls: a source dispatches after its combine, whose head waited for the owner's combine, which is behind the owner's experts. It pushes: a source's dispatch waits for `released` |
  * | present | dispatch of every source | the owner's pushing combine | rounds take turns with two halves: a source writes a half again behind the dispatch between, whose tail waited for the owner's, which is behind its combine |
  * | output | the owner's experts, or weigh behind them | the sources' pulling combine, the owner's pushing one | the owner's next experts run behind its next dispatch, whose tail waited for the sources' dispatch, which is behind their combine |
@@ -38,7 +38,7 @@ export interface OneSidedShape extends Layer {
 export function oneSidedWindow(shape: OneSidedShape) {
   const { ranks, maxTokens, dispatch, combine } = shape;
   const { turns } = sharing(shape);
-  const pushed = combine.way === 'push';
+  const pushed = pushes(shape);
   return layout('one-sided window', {
     /** Rounds that block b of dispatch has finished, and that block b of combine has begun. */
     dispatches: field('u32', [dispatch.blocks]),
@@ -58,14 +58,18 @@ export function oneSidedWindow(shape: OneSidedShape) {
     ...receivedSections(shape),
     /** [expert rank][turn][row]: partial rows of this rank's share that came back, where combine pushes. */
     returned: field('v16', [pushed ? ranks : 0, turns, returnedVectors(shape)]),
+    /** [piece][expert rank]: the round whose bulk copies of it have all come. */
+    copied: field('u32', [combine.way === 'bulk' ? turns * combine.parts : 0, ranks]),
     /** [token][row]: the sums that the other ranks of the group made. */
     sums: field('v16', [sharesSums(shape) ? maxTokens : 0, Math.ceil(outputRowBytes(shape) / 16)]),
   });
 }
 
+/** The experts' rank pushes rows, by whatever means. */
+export const pushes = ({ combine }: Pick<OneSidedShape, 'combine'>): boolean => combine.way !== 'pull';
+
 /** Whether ranks hand each other sums. Where combine pulls, each rank of a group makes all of them by itself. */
-export const sharesSums = (shape: OneSidedShape): boolean =>
-  shape.combine.way === 'push' && sharing(shape).replicas > 1;
+export const sharesSums = (shape: OneSidedShape): boolean => pushes(shape) && sharing(shape).replicas > 1;
 
 export type OneSidedWindow = ReturnType<typeof oneSidedWindow>;
 
@@ -80,8 +84,8 @@ export const depth = (units: number, launch: DispatchTuning | CombineTuning): nu
 export const mostRows = ({ topK, ranks }: Pick<Layer, 'topK' | 'ranks'>): number => Math.min(topK, ranks);
 
 /** Blocks of a combine launch: a pushing one has one more, which only releases the slots. */
-export const combineGrid = ({ combine }: { readonly combine: CombineTuning }): number =>
-  combine.blocks + (combine.way === 'push' ? 1 : 0);
+export const combineGrid = (shape: Pick<OneSidedShape, 'combine'>): number =>
+  shape.combine.blocks + (pushes(shape) ? 1 : 0);
 
 /** How the receive of a split dispatch is launched: waiting needs one block, counting routes many. */
 export const dispatchRecvSpread = ({ dispatch, counts, ranks }: OneSidedShape) => ({

@@ -32,7 +32,7 @@ const spreads: readonly { readonly most: number; readonly dispatch: Cut; readonl
   { most: 256, dispatch: { threads: 256, parts: 4 }, combine: { threads: 128, parts: 7 } },
   {
     most: Number.POSITIVE_INFINITY,
-    dispatch: { threads: 256, parts: 1 },
+    dispatch: { threads: 256, parts: 4 },
     combine: { threads: 128, parts: 2 },
   },
 ];

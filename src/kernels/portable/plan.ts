@@ -12,6 +12,7 @@ import {
   type Plan,
   type Step,
   step,
+  takeSums,
   type WindowPlan,
   type WirePlan,
 } from '../family.js';
@@ -164,9 +165,5 @@ const combineRecvStep = (parts: Parts) =>
       set.win(seen(parts, placed));
       set.limit(placed.limit);
     },
-    each(set, { topkIds, out, tokens }) {
-      set.topkIds(topkIds);
-      set.out(out);
-      set.tokens(tokens);
-    },
+    each: takeSums,
   });

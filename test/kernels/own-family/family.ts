@@ -8,6 +8,8 @@ import {
   type Place,
   type Plan,
   step,
+  takeSums,
+  takeTokens,
   type WindowPlan,
   windowAndLimit,
 } from '../../../src/kernels/family.js';
@@ -63,23 +65,14 @@ function plan(layer: Layer, { rank }: Place, tuning: NaiveTuning): Plan {
     blocks: 1,
     threads: tuning.dispatch.threads,
     once: windowAndLimit(window),
-    each(set, { tokens, topkIds, topkWeights, rows }) {
-      set.tokens(tokens);
-      set.topkIds(topkIds);
-      set.topkWeights(layer.weights ? topkWeights : topkIds); // which nobody reads then
-      for (let i = 0; i < rows.length; i++) set.rows(i, rows[i]!);
-    },
+    each: takeTokens(layer.weights),
   });
   const combine = step({
     kernel: combineKernel(layer, layout),
     blocks: 1,
     threads: tuning.combine.threads,
     once: windowAndLimit(window),
-    each(set, { tokens, topkIds, out }) {
-      set.tokens(tokens);
-      set.topkIds(topkIds);
-      set.out(out);
-    },
+    each: takeSums,
   });
   return {
     windows: [window],

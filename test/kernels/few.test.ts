@@ -1,0 +1,54 @@
+/** One-sided launches that may take few multiprocessors. */
+import { expect, test } from 'vitest';
+import { oneSided, type Place } from '../../src/kernels/index.js';
+import type { Layer } from '../../src/layer/index.js';
+import { topologyOf } from '../../src/world/index.js';
+
+const layer: Layer = {
+  ranks: 4,
+  replicas: 1,
+  experts: 256,
+  topK: 8,
+  maxTokens: 2048,
+  payloads: [{ name: 'x', rowBytes: 7168 }],
+  output: { dtype: 'bf16', hidden: 7168, weighting: 'experts', wire: 'rows' },
+  weights: true,
+  counts: false,
+};
+const place: Place = {
+  kind: 'cuda',
+  rank: 0,
+  split: false,
+  sms: 16,
+  transport: 'windows',
+  topology: topologyOf([0, 0, 0, 0], 0),
+};
+
+const groups = { ...layer, replicas: 2 };
+const narrow = { ...layer, output: { ...layer.output, wire: 'e4m3' } } as const;
+const small = { ...layer, maxTokens: 128 };
+
+test.each<[string, Layer, Partial<Place>, object]>([
+  ['pull, on all of them', layer, {}, { way: 'pull', blocks: 16 }],
+  ['push where links bound, one block apart', layer, { sms: 32 }, { way: 'push', blocks: 31 }],
+  ['pull small rounds all the same', small, { sms: 32 }, { way: 'pull', blocks: 32 }],
+  ['push where nobody may wait at the head', layer, { split: true }, { way: 'push', blocks: 15 }],
+  ['push where ranks hand each other sums', groups, {}, { way: 'push', blocks: 15 }],
+  ['push rows as e4m3', narrow, {}, { way: 'push', blocks: 15 }],
+])('%s', (_, layer, differences, combine) => {
+  const where = { ...place, ...differences };
+  const tuning = oneSided.defaults(layer, where);
+  expect(tuning.combine).toMatchObject(combine);
+  expect(oneSided.refuses(layer, where, tuning)).toBeNull();
+  expect(() => oneSided.plan(layer, where, tuning)).not.toThrow();
+});
+
+test('more blocks than there may be are refused, whatever combine’s way', () => {
+  const { dispatch, combine } = oneSided.defaults(layer, place);
+  const refused = (way: 'pull' | 'push', blocks: number) =>
+    oneSided.refuses(layer, place, { dispatch, combine: { ...combine, way, blocks } })?.message ?? '';
+  expect(refused('pull', 16)).toBe('');
+  expect(refused('pull', 17)).toContain('at most sms, 16');
+  expect(refused('push', 15)).toBe('');
+  expect(refused('push', 16)).toContain('less than sms, 16');
+});
