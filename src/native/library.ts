@@ -31,12 +31,25 @@ export function openLibrary(candidates: readonly string[] | null, remedy: string
   const reasons: string[] = [];
   for (const name of candidates) {
     try {
-      return wrap(name, koffi.load(name));
+      const handle = koffi.load(name);
+      keepMapped(name);
+      return wrap(name, handle);
     } catch (error) {
       reasons.push(`${name}: ${reasonOf(error)}`);
     }
   }
   throw new UnavailableError(`No library could be opened (${reasons.join('; ')})`, remedy);
+}
+
+const [RTLD_LAZY, RTLD_NODELETE] = [0x1, 0x1000] as const;
+
+/**
+ * koffi closes a thread's libraries when the thread ends, and the last to close unmaps one. But what a library left behind is
+ * still called: libfabric's handlers of signals, its hooks in the allocator.
+ */
+function keepMapped(name: string): void {
+  if (process.platform !== 'linux') return;
+  koffi.load(null).func('dlopen', 'void *', ['str', 'int'])(name, RTLD_LAZY | RTLD_NODELETE);
 }
 
 /** Makes a callable of a function pointer, such as an entry of a C function table. */

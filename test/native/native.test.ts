@@ -1,3 +1,6 @@
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { Worker } from 'node:worker_threads';
 import { describe, expect, it } from 'vitest';
 import { ArgumentError, DisposedError, UnavailableError } from '../../src/errors/index.js';
 import {
@@ -11,6 +14,7 @@ import {
   readString,
   view,
 } from '../../src/native/index.js';
+import { transpiledUrl } from '../tree.js';
 
 describe('libraries', () => {
   it('opens the first candidate that loads and calls what it exports', () => {
@@ -20,6 +24,18 @@ describe('libraries', () => {
     expect(libm.declare<(x: number) => number>('sqrt', 'f64', ['f64'])(2)).toBeCloseTo(Math.SQRT2);
     expect(libm.has('sqrt')).toBe(true);
     expect(libm.has('no_such_symbol')).toBe(false);
+  });
+
+  it('stays when the thread that opened it has ended: its handlers of signals may be called', async () => {
+    // One of the C library's own that nothing else here needs.
+    const name = 'libanl.so.1';
+    const isMapped = () => readFileSync('/proc/self/maps', 'utf8').includes('/libanl');
+    expect(isMapped()).toBe(false);
+    const { href } = transpiledUrl('src/native/index.ts');
+    const program = `import(${JSON.stringify(href)}).then(({ openLibrary }) => openLibrary(['${name}'], 'Install it'))`;
+    const [code] = await once(new Worker(program, { eval: true }), 'exit');
+    expect(code).toBe(0);
+    expect(isMapped()).toBe(true);
   });
 
   it('names every candidate and the remedy when none loads', () => {
