@@ -57,7 +57,9 @@ export function combineRecvKernel(shape: PortableShape, window: PortableWindow, 
         const token = (piece / u.PARTS) * u.REPLICAS + member;
         const part = piece % u.PARTS;
         let id = g.i32(-1);
-        if (g.laneId < u.K) id = g.load(topkIds.at(token * u.K + g.laneId));
+        // Not by way of L1, which may hold what was there before: this launch may be early, and awaits nobody.
+        if (g.laneId < u.K)
+          id = g.load(topkIds.at(token * u.K + g.laneId), { order: 'relaxed', scope: 'gpu' });
         const owners = g.registers('u32', u.ROWS);
         const count = u.findOwners({ expert: id, owners });
         if (u.awaitRows({ mine, token, part, owners, count, epoch, patience })) {
