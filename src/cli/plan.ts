@@ -134,7 +134,7 @@ export function register(program: Command): void {
 Machines:
 ${known.join('\n')}
 
-What is said of Heddle’s portable and hybrid families is a prediction from the model: they were not measured.
+What is said of Heddle’s portable and hybrid families is a prediction from the model: their measurements do not enter it yet.
 docs/planning.md says how far predictions were off.
 
 Exit code: 0; 2 for a mistake in the arguments.

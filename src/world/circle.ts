@@ -13,6 +13,8 @@ export interface Circle {
   readonly rank: number;
   /** How many ranks there are. */
   readonly ranks: number;
+  /** One and the same object for the ranks of this process. */
+  readonly place: object;
   /** Aborted when a rank is lost, with that RankLostError as its reason; never by a clean leave. */
   readonly signal: AbortSignal;
   /** Resolves when every rank has come here. */

@@ -57,6 +57,10 @@ export class LocalCircle extends Participant {
     return results as T[];
   }
 
+  override get place(): object {
+    return this.#exchange;
+  }
+
   protected arrive(call: Call): void {
     // The caller may reuse its bytes as soon as the call returns.
     this.#exchange.arrive(this.rank, { ...call, bytes: call.bytes.slice() });

@@ -51,6 +51,11 @@ export abstract class Participant implements Circle {
   }
 
   /** Hands the call to the exchange, which answers with `completed` or `failed`. */
+  /** Alone in its process, where nothing else is said. */
+  get place(): object {
+    return this;
+  }
+
   protected abstract arrive(call: Call): void;
   /** Tells the exchange of ranks that are lost, this one or others; the exchange answers with `lost`. */
   protected abstract giveUp(ranks: readonly number[], reason: string): void;

@@ -14,7 +14,9 @@ type ToProxy =
       readonly operation: string;
       readonly why: string;
     }
-  | { readonly kind: 'stop' };
+  | { readonly kind: 'stop' }
+  /** Behind 'stop': the proxies beside it have stopped as well. */
+  | { readonly kind: 'close' };
 
 export type FromProxy =
   | {
@@ -25,6 +27,8 @@ export type FromProxy =
     }
   | { readonly kind: 'barrier'; readonly id: number; readonly operation: string }
   | { readonly kind: 'ready' }
+  /** It writes nothing more, and looks for nothing. */
+  | { readonly kind: 'stopped' }
   | {
       readonly kind: 'failed';
       readonly code: string;
@@ -96,6 +100,7 @@ export class MailedCircle implements ProxyCircle {
   readonly #listeners = new Set<(loss: CircleLoss) => void>();
   #read = 0;
   #onStop = (): void => {};
+  #onClose = (): void => {};
 
   readonly rank: number;
   readonly ranks: number;
@@ -150,6 +155,15 @@ export class MailedCircle implements ProxyCircle {
     Atomics.wait(this.#count, 0, this.#read, ms);
   }
 
+  /** Says that it has stopped, and waits for the word to close, with an event loop. */
+  async untilAllStopped(): Promise<void> {
+    const close = new Promise<void>((resolve) => {
+      this.#onClose = resolve;
+    });
+    this.tell({ kind: 'stopped' });
+    await close;
+  }
+
   /** Waits for the word to stop, with an event loop. */
   async untilStopped(): Promise<void> {
     if (this.stopped) return;
@@ -183,6 +197,9 @@ export class MailedCircle implements ProxyCircle {
       case 'stop':
         this.stopped = true;
         this.#onStop();
+        break;
+      case 'close':
+        this.#onClose();
     }
   }
 }

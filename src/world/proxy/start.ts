@@ -17,6 +17,7 @@ import { messageOf } from '../participant.js';
 import { type FromProxy, serveCircle } from './mail.js';
 import { type FabricOptions, overFabric, overMachine } from './network.js';
 import { type ProxyProgramName, prepareProxy } from './program.js';
+import { siblingsOf } from './siblings.js';
 import type { ProxyThreadData } from './thread.js';
 
 /** What a proxy runs, and on what. */
@@ -82,6 +83,8 @@ export const inThread =
       );
     });
     const mail = serveCircle(circle, port, given.mail);
+    const siblings = siblingsOf(circle);
+    const stopped = siblings.begin();
     const running = new Running(circle, async () => {
       mail.post({ kind: 'stop' });
       await ended;
@@ -89,9 +92,16 @@ export const inThread =
     const ready = new Promise<void>((resolve, reject) => {
       mail.onTold = (message: FromProxy) => {
         if (message.kind === 'ready') resolve();
-        else if (message.kind === 'failed') reject(running.failed(errorOf(message)));
+        else if (message.kind === 'stopped') {
+          stopped();
+          void siblings.allStopped().then(() => mail.post({ kind: 'close' }));
+        } else if (message.kind === 'failed') {
+          stopped();
+          reject(running.failed(errorOf(message)));
+        }
       };
       void ended.then((error) => {
+        stopped();
         mail.close();
         reject(running.failed(error));
       });

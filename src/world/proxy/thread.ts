@@ -68,6 +68,7 @@ try {
   // Peers hear from the circle why, before they find this end of the network closed.
   if (proxy !== undefined) await circle.untilStopped();
 } finally {
+  if (circle.stopped) await circle.untilAllStopped();
   await proxy?.close();
   port.close();
 }
