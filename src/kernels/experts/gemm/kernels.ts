@@ -61,7 +61,9 @@ export const mlpKernels = remembered(({ of, e4m3, experts, hidden, inner, topK, 
   const first: GemmRows = of === 'plan' ? 'gathered' : 'all';
   const second: GemmRows = of === 'plan' ? 'sorted' : 'all';
   const make = (shape: GemmShape) => {
-    const tile = gemmTile(rows, shape.outputs, shape.gated, kind);
+    const found = gemmTile(rows, shape.outputs, shape.gated, kind);
+    // Scales beside rows leave no registers for cut tiles.
+    const tile = shape.e4m3 && kind === 'cuda' ? { ...found, cuts: 1 } : found;
     const blocks = kind === 'sim' ? 4 : 132 * tile.resident;
     const { resident, warpRows, warpColumns } = tile;
     return { kernel: gemmKernel(shape, tile), blocks, resident, threads: 32 * warpRows * warpColumns };
