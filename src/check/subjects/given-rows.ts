@@ -3,6 +3,9 @@
  * one. So a launch of combine follows one of dispatch directly, and begins while that runs; and rows may hold what no
  * experts make: nothing but the NaN that means EMPTY, or −0.
  */
+
+import { callSite } from '../../device/index.js';
+import { kernel, pointer } from '../../lang/index.js';
 import { type Bits, bitsArray, type Dtype, reference, type Source } from '../../layer/index.js';
 import { bytesOf, ExpertParallel, emptyTensor, readBits, tensorFrom } from '../../moe/index.js';
 import {
@@ -22,10 +25,21 @@ import type { Carrier } from './rounds.js';
 const rounds = 3;
 const layer = { ranks: 2, experts: 4, topK: 2, maxTokens: 3, hidden: 16, dtype: 'bf16' } as const;
 
+/** Writes a round's ids where the last one's were, as a router does. */
+const route = kernel(
+  { name: 'route', maxThreads: 32, params: { from: pointer('i32'), to: pointer('i32'), count: 'u32' } },
+  (g, { from, to, count }) => {
+    g.awaitPrevious();
+    g.releaseNext();
+    for (let i = g.threadIdx.x; i < count; i += g.blockDim.x) g.store(to.at(i), g.load(from.at(i)));
+  },
+);
+
+/** `routed`: a kernel before each dispatch writes the ids. */
 export function givenRows(
   name: string,
   carrier: Carrier,
-  differences: Partial<RoundsShape> = {},
+  { routed = false, ...differences }: Partial<RoundsShape> & { readonly routed?: boolean } = {},
 ): CheckConfiguration {
   const shape = shapeOfRounds({ ...layer, ...differences });
   const { ranks, topK, maxTokens, output } = shape;
@@ -64,8 +78,15 @@ export function givenRows(
         const outs = brought.map(() =>
           emptyTensor(world.device, output.dtype, [maxTokens, output.hidden], 'out'),
         );
+        const launch = { grid: 1, block: 32, programmatic: true, rank: world.rank };
+        const site = routed ? await callSite(world.device, route, launch) : null;
+        const ids = emptyTensor(world.device, 'i32', [maxTokens, topK], 'ids of a round');
+        site?.set.to(ids.data);
+        site?.set.count(maxTokens * topK);
         for (const [n, inputs] of brought.entries()) {
-          ep.dispatch(inputs, stream);
+          site?.set.from(inputs.topkIds.data);
+          site?.launch(stream);
+          ep.dispatch(site === null ? inputs : { ...inputs, topkIds: ids }, stream);
           ep.combine(outs[n]!, stream);
         }
         await ep.synchronize(stream);

@@ -152,6 +152,7 @@ export const portable: readonly CheckSubject[] = [
     configurations: [
       ...configurations({ ...common, ...messages, ...apart }),
       givenRows('portable, nothing between dispatch and combine', alone),
+      givenRows('portable, ids by a kernel before it', alone, { routed: true }),
       // Counting takes several blocks, which all give up.
       lossOf('portable, counts', 'dispatch', { ...alone, counts: true }),
       // Without, a receive begins, and gives up, beside its own send.
