@@ -21,7 +21,7 @@ export function expertFlops(
   kind: 'sim' | 'cuda',
 ): Flops {
   const rows = (outputs: number, gated: boolean): number =>
-    paddedRows(counts, rowsMultiplied(gemmTile(likely, outputs, gated, kind)));
+    paddedRows(counts, rowsMultiplied(gemmTile(likely, { outputs, gated, e4m3: false }, kind)));
   const product = 2 * hidden * inner;
   return {
     usefulFlops: 3 * product * paddedRows(counts, 1),

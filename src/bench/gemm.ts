@@ -205,7 +205,8 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number): Promise
       heddle: () => site.launch(stream),
       ...(cublas !== null && cublasForms(cublas, stream as CudaStream, all, sizes, largest)),
     };
-    const tile = gemmTile(rows, which === 'gateUp' ? inner : hidden, which === 'gateUp', device.kind);
+    const gated = which === 'gateUp';
+    const tile = gemmTile(rows, { outputs: gated ? inner : hidden, gated, e4m3: false }, device.kind);
     const padded = rowsOfForms(sizes.counts, largest, rowsMultiplied(tile));
     const flops = (count: number): number => 2 * count * inputs * outputs;
     const used = sizes.counts.filter((count) => count > 0).length;

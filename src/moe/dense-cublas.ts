@@ -1,8 +1,8 @@
 /** A dense MLP by cuBLAS, with SwiGLU as a launch between its two GEMMs. */
-import { Cublas, CudaDevice, type CudaStream } from '../cuda/index.js';
+import type { CudaStream } from '../cuda/index.js';
 import { callSite } from '../device/index.js';
-import { ArgumentError } from '../errors/index.js';
 import { swigluKernel } from '../kernels/index.js';
+import { cublasOn, useOnce } from './cublas.js';
 import type { CreateDenseRun, DenseRun } from './dense-run.js';
 import { emptyTensor } from './tensor.js';
 
@@ -10,9 +10,7 @@ const threads = 256;
 
 export const denseCublas: CreateDenseRun = async (shape, { gateUp, down }) => {
   const { device, hidden, inner, maxTokens, sms } = shape;
-  if (!(device instanceof CudaDevice))
-    throw new ArgumentError('gemm', 'cublas', `'heddle' on a ${device.description}`);
-  const cublas = new Cublas(device, sms);
+  const cublas = cublasOn(device, sms);
   const row = (elements: number, purpose: string) => {
     const tensor = emptyTensor(device, 'bf16', [maxTokens, elements], purpose);
     return { tensor, purpose };
@@ -38,14 +36,11 @@ export const denseCublas: CreateDenseRun = async (shape, { gateUp, down }) => {
     },
     dispose: () => cublas.dispose(),
   };
-  // cuBLAS loads a kernel at its first use, and waits for the GPU to do so: not within a round, which may wait for a rank of
-  // this same thread.
   const example = emptyTensor(device, 'bf16', [maxTokens, hidden]);
-  const stream = device.createStream();
-  run.widen(example, maxTokens, stream);
-  run.narrow(example, maxTokens, stream);
-  await stream.synchronize();
-  stream.dispose();
+  await useOnce(device, (stream) => {
+    run.widen(example, maxTokens, stream);
+    run.narrow(example, maxTokens, stream);
+  });
   example.free();
   return run;
 };

@@ -2,10 +2,11 @@
  * Experts by cuBLAS: rows are copied into the order of experts, multiplied expert by expert, and SwiGLU is a launch
  * between. What cuBLAS is asked for the host must know: the sizes of the experts, or that all have as much room.
  */
-import { Cublas, CudaDevice, type CudaStream, type Product } from '../cuda/index.js';
+import type { Cublas, CudaStream, Product } from '../cuda/index.js';
 import { callSite, type Device, type Stream } from '../device/index.js';
 import { ArgumentError } from '../errors/index.js';
 import { swigluKernel } from '../kernels/index.js';
+import { cublasOn, useOnce } from './cublas.js';
 import type { ExpertSizes, ExpertsPlan } from './experts-plan.js';
 import type { MlpRun } from './mlp-run.js';
 import type { MlpWeights } from './mlp-weights.js';
@@ -25,9 +26,7 @@ interface Of {
 
 export async function cublasRun(of: Of, { gateUp, down }: MlpWeights): Promise<MlpRun> {
   const { device, plan, payload, hidden, inner } = of;
-  if (!(device instanceof CudaDevice))
-    throw new ArgumentError('gemm', 'cublas', `'heddle' on a ${device.description}`);
-  const cublas = new Cublas(device);
+  const cublas = cublasOn(device);
   const owned: { readonly tensor: OwnedTensor; readonly purpose: string }[] = [];
   const row = (elements: number, purpose: string): Tensor => {
     const tensor = emptyTensor(device, 'bf16', [plan.rows, elements], purpose);
@@ -49,16 +48,13 @@ export async function cublasRun(of: Of, { gateUp, down }: MlpWeights): Promise<M
   const up = { from: rows.expanded.data, weights: gateUp.data, to: rows.both.data };
   const back = { from: rows.inner.data, weights: down.data, to: rows.made.data };
   const sizesOf = { up: { inputs: hidden, outputs: 2 * inner }, back: { inputs: inner, outputs: hidden } };
-  if (plan.form === 'masked') {
-    // cuBLAS loads a kernel at its first use, and waits for the GPU to do so. Within a round that wait would have no end
-    // where the GPU waits for a rank of this same thread.
-    const stream = device.createStream();
-    const multiply = productsOf(of, cublas, stream as CudaStream, undefined);
-    multiply({ ...up, ...sizesOf.up });
-    multiply({ ...back, ...sizesOf.back });
-    await stream.synchronize();
-    stream.dispose();
-  }
+  // Where the host brings sizes it has waited for the GPU.
+  if (plan.form === 'masked')
+    await useOnce(device, (stream) => {
+      const multiply = productsOf(of, cublas, stream, undefined);
+      multiply({ ...up, ...sizesOf.up });
+      multiply({ ...back, ...sizesOf.back });
+    });
   return {
     owned,
     run(received: Received, stream: Stream, sizes?: ExpertSizes): Tensor {

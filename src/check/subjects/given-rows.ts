@@ -3,11 +3,10 @@
  * one. So a launch of combine follows one of dispatch directly, and begins while that runs; and rows may hold what no
  * experts make: nothing but the NaN that means EMPTY, or −0.
  */
-
-import { callSite } from '../../device/index.js';
+import { callSite, type Stream } from '../../device/index.js';
 import { kernel, pointer } from '../../lang/index.js';
 import { type Bits, bitsArray, type Dtype, reference, type Source } from '../../layer/index.js';
-import { bytesOf, ExpertParallel, emptyTensor, readBits, tensorFrom } from '../../moe/index.js';
+import { bytesOf, ExpertParallel, emptyTensor, readBits, type Tensor, tensorFrom } from '../../moe/index.js';
 import {
   compareCombined,
   exampleInput,
@@ -34,6 +33,19 @@ const route = kernel(
     for (let i = g.threadIdx.x; i < count; i += g.blockDim.x) g.store(to.at(i), g.load(from.at(i)));
   },
 );
+
+/** Enqueues that kernel before each round, into one tensor for all. */
+async function router({ device, rank }: World, stream: Stream, shape: readonly [number, number]) {
+  const ids = emptyTensor(device, 'i32', shape, 'ids of a round');
+  const site = await callSite(device, route, { grid: 1, block: 32, programmatic: true, rank });
+  site.set.to(ids.data);
+  site.set.count(shape[0] * shape[1]);
+  return (topkIds: Tensor): Tensor => {
+    site.set.from(topkIds.data);
+    site.launch(stream);
+    return ids;
+  };
+}
 
 /** `routed`: a kernel before each dispatch writes the ids. */
 export function givenRows(
@@ -78,15 +90,9 @@ export function givenRows(
         const outs = brought.map(() =>
           emptyTensor(world.device, output.dtype, [maxTokens, output.hidden], 'out'),
         );
-        const launch = { grid: 1, block: 32, programmatic: true, rank: world.rank };
-        const site = routed ? await callSite(world.device, route, launch) : null;
-        const ids = emptyTensor(world.device, 'i32', [maxTokens, topK], 'ids of a round');
-        site?.set.to(ids.data);
-        site?.set.count(maxTokens * topK);
+        const idsOf = routed ? await router(world, stream, [maxTokens, topK]) : (ids: Tensor) => ids;
         for (const [n, inputs] of brought.entries()) {
-          site?.set.from(inputs.topkIds.data);
-          site?.launch(stream);
-          ep.dispatch(site === null ? inputs : { ...inputs, topkIds: ids }, stream);
+          ep.dispatch({ ...inputs, topkIds: idsOf(inputs.topkIds) }, stream);
           ep.combine(outs[n]!, stream);
         }
         await ep.synchronize(stream);

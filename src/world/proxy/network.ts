@@ -132,8 +132,8 @@ class FabricLink implements Link, Network {
   }
 
   #mayPost(rank: number, peer: Peer): boolean {
-    const posted = this.#posted?.[rank] ?? 0;
-    if (this.#posted !== null && (posted >= shmBurst || peer.underway !== posted)) return false;
+    const posted = this.#posted?.[rank];
+    if (posted !== undefined && (posted >= shmBurst || peer.underway !== posted)) return false;
     return this.#engine.hasRoomFor(peer);
   }
 

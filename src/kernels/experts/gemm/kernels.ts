@@ -22,7 +22,11 @@ export interface MlpShape {
  * read the weights again. Many: as large as the registers of a block allow, so that shared memory keeps up with the tensor
  * cores.
  */
-export function gemmTile(rows: number, outputs: number, gated: boolean, kind: 'sim' | 'cuda'): GemmTile {
+export function gemmTile(
+  rows: number,
+  { outputs, gated, e4m3 }: Pick<GemmShape, 'outputs' | 'gated' | 'e4m3'>,
+  kind: 'sim' | 'cuda',
+): GemmTile {
   if (kind === 'sim') {
     const few = {
       rows: 32,
@@ -50,7 +54,8 @@ export function gemmTile(rows: number, outputs: number, gated: boolean, kind: 's
     few: false,
     stages: 4,
     resident: 1,
-    cuts: fits / 64,
+    // Scales beside rows leave no registers for cut tiles.
+    cuts: e4m3 ? 1 : fits / 64,
   };
 }
 
@@ -61,9 +66,7 @@ export const mlpKernels = remembered(({ of, e4m3, experts, hidden, inner, topK, 
   const first: GemmRows = of === 'plan' ? 'gathered' : 'all';
   const second: GemmRows = of === 'plan' ? 'sorted' : 'all';
   const make = (shape: GemmShape) => {
-    const found = gemmTile(rows, shape.outputs, shape.gated, kind);
-    // Scales beside rows leave no registers for cut tiles.
-    const tile = shape.e4m3 && kind === 'cuda' ? { ...found, cuts: 1 } : found;
+    const tile = gemmTile(rows, shape, kind);
     const blocks = kind === 'sim' ? 4 : 132 * tile.resident;
     const { resident, warpRows, warpColumns } = tile;
     return { kernel: gemmKernel(shape, tile), blocks, resident, threads: 32 * warpRows * warpColumns };
