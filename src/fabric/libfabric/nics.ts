@@ -21,16 +21,17 @@ export function listNics(root = '/sys'): readonly Nic[] {
 }
 
 /**
- * By the name of a NIC, how many steps in the tree of buses lie between it and a device such as a GPU: few below one switch, more
- * where they hang on different sockets. Without those whose place is not known, and empty where the device's is not.
+ * By the name of an RDMA device, how many steps in the tree of buses lie between it and a device such as a GPU: few below one switch,
+ * more where they hang on different sockets. Without those whose place is not known, and empty where the device's is not. Ordinary
+ * interfaces are left out: they may be of different networks, and then all ranks must take the same.
  */
 export function distancesFrom(pciBusId: string, root = '/sys'): ReadonlyMap<string, number> {
   requireText('pciBusId', pciBusId, 'a PCI address');
   requireText('root', root, 'a folder');
   const here = placeOf(join(root, 'bus/pci/devices', pciBusId));
   const distances = new Map<string, number>();
-  for (const { name, place } of listNics(root)) {
-    if (here !== null && place !== null) distances.set(name, steps(here, place));
+  for (const { name, kind, place } of listNics(root)) {
+    if (kind === 'rdma' && here !== null && place !== null) distances.set(name, steps(here, place));
   }
   return distances;
 }
