@@ -68,7 +68,7 @@ export function release(window: OneSidedWindow, { ranks }: OneSidedShape) {
     { name: 'release_slots', params: { win: peers(window), epoch: 'u32' }, using: { RANKS: ranks } },
     (g, { win, epoch }, { RANKS }) => {
       const peer = g.threadIdx.x;
-      // Those reads are behind this launch on the stream, so any one thread may vouch for all of them.
+      // This launch is behind those reads on the stream, so any one thread may vouch for all of them.
       if (peer < RANKS) g.store(win.at(peer).released.at(g.rank), epoch, { order: 'release', scope: 'sys' });
     },
   );
