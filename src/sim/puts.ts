@@ -1,0 +1,111 @@
+/**
+ * What kernels send over a network themselves, as NVSHMEM has it: bytes that travel beside the kernel and may still be read
+ * when it has ended, and signals, which come behind what the rank has sent there before. Whoever acquires a signal knows of all
+ * that, and that sources are free; nothing else says so.
+ */
+import type { StatementAccess } from './compiled.js';
+import { mayCopy } from './copies.js';
+import type { Engine } from './engine.js';
+import { fly, isFreed, later } from './flights.js';
+import type { SimBuffer } from './memory.js';
+import type { Posted } from './posted.js';
+import type { Thread } from './thread.js';
+
+/** Bytes, or a signal. */
+interface Sent {
+  readonly number: number;
+  readonly from: number;
+  readonly to: number;
+  landed: boolean;
+}
+
+/** A signal that is not under way yet. */
+interface Waiting {
+  readonly behind: readonly Sent[];
+  go(): void;
+}
+
+export class Puts {
+  readonly #sent: Sent[] = [];
+  #waiting: Waiting[] = [];
+  readonly #engine: Engine;
+
+  constructor(engine: Engine) {
+    this.#engine = engine;
+  }
+
+  put(by: Thread, copy: Posted, site: number): void {
+    const engine = this.#engine;
+    const { detector } = engine;
+    const { launch } = by.block;
+    const { from, fromAt, to, toAt, bytes } = copy;
+    if (detector !== null && !mayCopy(by, engine.log, copy, site, 1)) return;
+    if (to.rank !== by.rank) launch.traffic[0]! += bytes;
+    if (detector === null) {
+      to.u8.set(from.u8.subarray(fromAt, fromAt + bytes), toAt);
+      return;
+    }
+    const put = this.#send(by, to);
+    fly(engine, {
+      ...{ ...copy, number: put.number, rank: by.rank, site: launch.firstSite + site },
+      dropped: () => false,
+      landed: () => this.#landed(put),
+    });
+  }
+
+  signal(by: Thread, access: StatementAccess, to: SimBuffer, at: number, value: bigint): void {
+    const engine = this.#engine;
+    const { detector } = engine;
+    const change = (): void => {
+      const adds = access.kind === 'update';
+      to.u64[at >>> 3] = adds ? to.u64[at >>> 3]! + value : value;
+      if (to.waiters !== 0) engine.wake(to, at, access.bytes);
+    };
+    if (to.rank !== by.rank) by.block.launch.traffic[0]! += access.bytes;
+    if (detector === null) {
+      change();
+      return;
+    }
+    if (!by.mayAccess(access, to, at)) return;
+    const behind = access.order === 'relaxed' ? [] : this.#sentBefore(by, to);
+    const signal = this.#send(by, to);
+    const site = by.block.launch.firstSite + access.site;
+    const go = () =>
+      later(engine, by.rank, `signal ${signal.number}`, () => {
+        if (isFreed(engine, 'to', to)) return;
+        const numbers = behind.map(({ number }) => number);
+        detector.networkSignalled(signal.number, numbers, access, site, { buffer: to, offset: at });
+        change();
+        this.#landed(signal);
+      });
+    this.#waiting.push({ behind, go });
+    this.#letGo();
+  }
+
+  #send(by: Thread, to: SimBuffer): Sent {
+    const engine = this.#engine;
+    const sent = { number: engine.newNumber(), from: by.rank, to: to.rank, landed: false };
+    this.#sent.push(sent);
+    engine.detector?.networkPosted(sent.number, by.id);
+    return sent;
+  }
+
+  /** What the thread's rank has sent there, as far as the thread knows of it. */
+  #sentBefore(by: Thread, to: SimBuffer): Sent[] {
+    const { detector } = this.#engine;
+    return this.#sent.filter(
+      (sent) => sent.from === by.rank && sent.to === to.rank && detector?.knowsPosted(by.id, sent.number),
+    );
+  }
+
+  #landed(sent: Sent): void {
+    sent.landed = true;
+    this.#letGo();
+  }
+
+  #letGo(): void {
+    const due = this.#waiting.filter(({ behind }) => behind.every(({ landed }) => landed));
+    this.#waiting = this.#waiting.filter((one) => !due.includes(one));
+    for (const { go } of due) go();
+  }
+}
