@@ -14,7 +14,7 @@
  *
  * Waits for copies have no limit: they wait for this GPU's engine, not for a peer to do anything.
  */
-import { device, pointer } from '../../lang/index.js';
+import { device, pointer, record } from '../../lang/index.js';
 import { widestUnit } from '../common/units.js';
 import { type OneSidedShape, partVectors } from './window.js';
 
@@ -30,9 +30,8 @@ function chunkOf(partUnits: number, warps: number, bytes: number): number {
 /** Combine's, where it pushes by bulk copies: a block has a multiprocessor to itself. */
 export function combineStages(shape: OneSidedShape) {
   const { combine } = shape;
-  const copies = combine.way === 'bulk';
   const warps = combine.threads / 32;
-  return { copies, warps, chunk: copies ? chunkOf(partVectors(shape), warps, 192 * 1024) : 0 };
+  return { warps, stage: combine.way === 'bulk' ? chunkOf(partVectors(shape), warps, 192 * 1024) : 0 };
 }
 
 /** How rows are cut for the stages, in vectors; nothing where dispatch stores. */
@@ -45,6 +44,29 @@ export function bulkStages({ dispatch, payloads }: Pick<OneSidedShape, 'dispatch
   });
   return { warps, chunks, stage: Math.max(0, ...chunks) };
 }
+
+/** What a warp has of them: its stage, and the mbarrier that says it is filled. */
+export const bulkStage = record({ stage: pointer('v16'), filled: pointer('u64') });
+
+/** Sets up a block's stages, each warp its own. Stages of nothing vanish, for nobody uses them. */
+export const ownStage = ({ warps, stage }: { readonly warps: number; readonly stage: number }) =>
+  device(
+    {
+      name: 'own_stage',
+      params: {},
+      returns: bulkStage,
+      using: { WARPS: warps, STAGE: Math.max(1, stage), USED: stage > 0 },
+    },
+    (g, _, { WARPS, STAGE, USED }) => {
+      const stages = g.shared('v16', WARPS * STAGE);
+      const filled = g.shared('u64', WARPS);
+      const own = { stage: stages.at(g.warpId * STAGE), filled: filled.at(g.warpId) };
+      if (USED) {
+        if (g.laneId === 0) g.mbarrier.init(own.filled, 1);
+      }
+      return own;
+    },
+  );
 
 /** One thread: fills its stage as soon as the copies out of it have read it. */
 export const fillStage = device(

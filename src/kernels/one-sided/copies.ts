@@ -4,16 +4,16 @@
  * vectors that speak for themselves and spares the source to make them EMPTY again: fewer bytes through each
  * multiprocessor, and none of those that leave through its registers.
  */
-import { device, peers, pointer, record, registers, windowOf } from '../../lang/index.js';
+import { device, peers, pointer, registers, windowOf } from '../../lang/index.js';
 import { outputRowBytes, sharing } from '../../layer/index.js';
 import { expertOwner } from '../common/owners.js';
 import { recordFailure } from '../common/waits.js';
-import { combineStages, fillStage } from './bulk.js';
+import { bulkStage, combineStages, fillStage } from './bulk.js';
 import { type OneSidedShape, type OneSidedWindow, partVectors } from './window.js';
 
 /** Of a warp. */
 export const copyParams = {
-  bulk: record({ stage: pointer('v16'), filled: pointer('u64') }),
+  bulk: bulkStage,
   /** [0]: chunks that it has copied; [1]: 1 + the piece that it has copied and not told yet. */
   copied: registers('u32', 2),
 } as const;
@@ -49,7 +49,7 @@ export const copyRow = (shape: OneSidedShape, window: OneSidedWindow) =>
       using: {
         UNITS: outputRowBytes(shape) / 16,
         PART_UNITS: partVectors(shape),
-        CHUNK: Math.max(1, combineStages(shape).chunk),
+        CHUNK: Math.max(1, combineStages(shape).stage),
         fillStage,
         tellCopied: tellCopied(shape, window),
       },

@@ -11,7 +11,7 @@ import { sharing } from '../../layer/index.js';
 import { dispatchParams } from '../common/params.js';
 import { countRoutes } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
-import { bulkStages } from './bulk.js';
+import { bulkStages, ownStage } from './bulk.js';
 import { flags } from './flags.js';
 import { prefetchRows } from './prefetch.js';
 import { routeOf, tellRoutes } from './routes.js';
@@ -47,13 +47,8 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
       const slots = g.registers('u32', 2);
       if (!u.SPLIT) slots[0] = u.patienceOf({ failure: mine.failure, limit });
 
-      const stages = g.shared('v16', u.WARPS * u.STAGE);
-      const filled = g.shared('u64', u.WARPS);
-      const bulk = { stage: stages.at(g.warpId * u.STAGE), filled: filled.at(g.warpId) };
+      const bulk = u.ownStage();
       const chunk = g.registers('u32', 1);
-      if (u.BULK) {
-        if (g.laneId === 0) g.mbarrier.init(bulk.filled, 1);
-      }
 
       // The work is TURNS · PARTS pieces of rows; block b takes every gridDim-th, its teams in turn.
       const first = u.team.index() * g.gridDim.x + g.blockIdx.x;
@@ -88,7 +83,7 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
 }
 
 function using(shape: OneSidedShape, window: OneSidedWindow) {
-  const { warps, stage } = bulkStages(shape);
+  const stages = bulkStages(shape);
   const { split } = shape;
   const { replicas, turns } = sharing(shape);
   const { arrive, awaitPeers } = flags(window, shape, 'dispatch');
@@ -103,10 +98,8 @@ function using(shape: OneSidedShape, window: OneSidedWindow) {
     PAYLOADS: shape.payloads.length,
     PUSH: pushes(shape),
     SPLIT: split,
-    BULK: stage > 0,
-    // Where nothing goes in bulk nobody uses them, and they vanish.
-    WARPS: warps,
-    STAGE: Math.max(1, stage),
+    BULK: stages.stage > 0,
+    ownStage: ownStage(stages),
     countRoutes: countRoutes(shape, window),
     patienceOf,
     prefetchRows: prefetchRows(shape),

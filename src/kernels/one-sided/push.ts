@@ -11,7 +11,7 @@ import { sharing } from '../../layer/index.js';
 import { combineParams } from '../common/params.js';
 import { zeroCounts } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
-import { combineStages } from './bulk.js';
+import { combineStages, ownStage } from './bulk.js';
 import { tellCopied } from './copies.js';
 import { sumE4m3 } from './e4m3.js';
 import { countRound } from './epochs.js';
@@ -63,13 +63,8 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
       }
 
       // Pieces of rows, as in dispatch: block b of the expert's rank pushes what b of the source's adds up.
-      const stages = g.shared('v16', u.WARPS * u.STAGE);
-      const filled = g.shared('u64', u.WARPS);
-      const bulk = { stage: stages.at(g.warpId * u.STAGE), filled: filled.at(g.warpId) };
+      const bulk = u.ownStage();
       const copied = g.registers('u32', 2);
-      if (u.COPIES) {
-        if (g.laneId === 0) g.mbarrier.init(bulk.filled, 1);
-      }
 
       const pieces = u.TURNS * u.PARTS;
       const stride = u.BLOCKS * u.TEAMS;
@@ -112,7 +107,8 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
 
 function using(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
   const e4m3 = shape.output.wire === 'e4m3';
-  const stages = combineStages(shape);
+  const { warps, stage } = combineStages(shape);
+  const copies = stage > 0 && half !== 'recv';
   return {
     K: shape.topK,
     TURNS: sharing(shape).turns,
@@ -122,7 +118,7 @@ function using(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
     TEAMS: shape.combine.teams,
     team: team(shape.combine),
     // A piece is told of while the next is copied, so a sum that waited for the last would wait for ever.
-    AHEAD: half === 'both' ? Math.max(stages.copies ? 1 : 0, shape.combine.ahead) : 0,
+    AHEAD: half === 'both' ? Math.max(copies ? 1 : 0, shape.combine.ahead) : 0,
     SENDS: half !== 'recv',
     SUMS: half !== 'send',
     AWAIT_SLOTS: half === 'recv',
@@ -132,10 +128,8 @@ function using(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
     patienceOf,
     E4M3: e4m3,
     pushPiece: pushPiece(shape, window),
-    COPIES: stages.copies && half !== 'recv',
-    // Where nothing is copied nobody uses them, and they vanish.
-    WARPS: stages.warps,
-    STAGE: Math.max(1, stages.chunk),
+    COPIES: copies,
+    ownStage: ownStage({ warps, stage: copies ? stage : 0 }),
     tellCopied: tellCopied(shape, window),
     SHARES: sharesSums(shape) && half !== 'send',
     takeSums: takeSums(shape, window),

@@ -1,9 +1,9 @@
 /** One part of one payload row on its way to every rank that wants it: through registers, or by bulk copies. */
-import { device, peers, pointer, record, registers } from '../../lang/index.js';
+import { device, peers, pointer, registers } from '../../lang/index.js';
 import { sharing } from '../../layer/index.js';
 import { expertOwner, firstsOf } from '../common/owners.js';
 import { partsOf } from '../common/parts.js';
-import { bulkStages, fillStage } from './bulk.js';
+import { bulkStage, bulkStages, fillStage } from './bulk.js';
 import { beforeFirstStore } from './routes.js';
 import { team } from './team.js';
 import { depth, type OneSidedShape, type OneSidedWindow } from './window.js';
@@ -20,7 +20,7 @@ const params = (window: OneSidedWindow) =>
     id: 'i32',
     epoch: 'u32',
     slots: registers('u32', 2),
-    bulk: record({ stage: pointer('v16'), filled: pointer('u64') }),
+    bulk: bulkStage,
     /** Chunks that the team has sent. */
     chunk: registers('u32', 1),
   }) as const;
