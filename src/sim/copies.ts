@@ -8,7 +8,7 @@ import { type Posted, PostedCopies } from './posted.js';
 import type { Random } from './random.js';
 
 /** The thread that posts. */
-interface Issuer {
+export interface Issuer {
   readonly id: number;
   readonly rank: number;
   readonly block: { readonly launch: { readonly firstSite: SiteId; readonly traffic: Float64Array } };

@@ -2,8 +2,9 @@
  * Bytes on their way from one memory to another, beside whoever sent them: whole in fast mode; in checked mode in pieces, in
  * any order and late, and a piece reads its source only when it lands.
  */
-import type { SiteId } from './detector/detector.js';
-import type { Engine } from './engine.js';
+import type { Mode } from './compiled.js';
+import type { Detector, SiteId } from './detector/detector.js';
+import type { FindingLog } from './findings.js';
 import type { SimBuffer } from './memory.js';
 import type { Posted } from './posted.js';
 import type { Random } from './random.js';
@@ -13,6 +14,18 @@ import { Agent, type Schedule } from './schedule.js';
 const unit = 16;
 /** What is late lets so many turns pass: 2 to the power of less than this. */
 const latest = 8;
+
+/** What networks need of their machine. */
+export interface Carrier {
+  readonly mode: Mode;
+  readonly random: Random;
+  readonly schedule: Schedule;
+  readonly log: FindingLog;
+  readonly detector: Detector | null;
+  /** Unique in the run. */
+  newNumber(): number;
+  wake(buffer: SimBuffer, offset: number, bytes: number): void;
+}
 
 export interface Flight extends Posted {
   /** The detector knows what it does by this number. */
@@ -27,27 +40,27 @@ export interface Flight extends Posted {
 }
 
 /** Sends it off. */
-export function fly(engine: Engine, flight: Flight): void {
-  const pieces = cut(flight.bytes, chanceOf(engine));
+export function fly(machine: Carrier, flight: Flight): void {
+  const pieces = cut(flight.bytes, chanceOf(machine));
   let left = pieces.length;
   for (const piece of pieces) {
-    later(engine, flight.rank, `write ${flight.number} + ${piece.at}`, () => {
+    later(machine, flight.rank, `write ${flight.number} + ${piece.at}`, () => {
       if (flight.dropped()) return;
-      land(engine, flight, piece);
+      land(machine, flight, piece);
       if (--left === 0) flight.landed();
     });
   }
 }
 
 /** Does something that a network does, when the schedule gives it its turn, or some turns after that. */
-export function later(engine: Engine, rank: number, name: string, run: () => void): void {
-  const random = chanceOf(engine);
+export function later(machine: Carrier, rank: number, name: string, run: () => void): void {
+  const random = chanceOf(machine);
   const late = random === null || random.below(2) === 0 ? 0 : 2 ** random.below(latest);
-  engine.schedule.add(new Late(rank, `rank ${rank} ${name}`, late, engine.schedule, run));
+  machine.schedule.add(new Late(rank, `rank ${rank} ${name}`, late, machine.schedule, run));
 }
 
 /** What decides how late; null where nothing is. */
-export const chanceOf = ({ mode, random }: Engine): Random | null => (mode === 'checked' ? random : null);
+export const chanceOf = ({ mode, random }: Carrier): Random | null => (mode === 'checked' ? random : null);
 
 interface Span {
   readonly at: number;
@@ -65,17 +78,17 @@ function cut(bytes: number, random: Random | null): Span[] {
       ];
 }
 
-function land(engine: Engine, { from, fromAt, to, toAt, number, site }: Flight, { at, bytes }: Span): void {
-  if (isFreed(engine, 'from', from) || isFreed(engine, 'to', to)) return;
+function land(machine: Carrier, { from, fromAt, to, toAt, number, site }: Flight, { at, bytes }: Span): void {
+  if (isFreed(machine, 'from', from) || isFreed(machine, 'to', to)) return;
   const source = { buffer: from, offset: fromAt + at };
   const target = { buffer: to, offset: toAt + at };
-  engine.detector?.networkMoved(number, source, target, bytes, site);
+  machine.detector?.networkMoved(number, source, target, bytes, site);
   to.u8.set(from.u8.subarray(source.offset, source.offset + bytes), target.offset);
-  if (bytes > 0 && to.waiters !== 0) engine.wake(to, target.offset, bytes);
+  if (bytes > 0 && to.waiters !== 0) machine.wake(to, target.offset, bytes);
 }
 
 /** Whether the memory of what is under way is no more, which is then reported. */
-export function isFreed({ log }: Engine, which: 'from' | 'to', { freed, purpose }: SimBuffer): boolean {
+export function isFreed({ log }: Carrier, which: 'from' | 'to', { freed, purpose }: SimBuffer): boolean {
   if (freed) {
     const message = `a write ${which} '${purpose}' is under way, which was freed: close the network first`;
     log.add({ kind: 'failure', message });

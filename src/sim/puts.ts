@@ -4,12 +4,15 @@
  * that, and that sources are free; nothing else says so.
  */
 import type { StatementAccess } from './compiled.js';
-import { mayCopy } from './copies.js';
-import type { Engine } from './engine.js';
-import { fly, isFreed, later } from './flights.js';
+import { type Issuer, mayCopy } from './copies.js';
+import { type Carrier, fly, isFreed, later } from './flights.js';
 import type { SimBuffer } from './memory.js';
 import type { Posted } from './posted.js';
-import type { Thread } from './thread.js';
+
+/** The thread that asks for it. */
+interface Sender extends Pick<Issuer, 'id' | 'rank' | 'block' | 'refuse' | 'report'> {
+  mayAccess(access: StatementAccess, buffer: SimBuffer, offset: number): boolean;
+}
 
 /** Bytes, or a signal. */
 interface Sent {
@@ -28,38 +31,38 @@ interface Waiting {
 export class Puts {
   readonly #sent: Sent[] = [];
   #waiting: Waiting[] = [];
-  readonly #engine: Engine;
+  readonly #machine: Carrier;
 
-  constructor(engine: Engine) {
-    this.#engine = engine;
+  constructor(machine: Carrier) {
+    this.#machine = machine;
   }
 
-  put(by: Thread, copy: Posted, site: number): void {
-    const engine = this.#engine;
-    const { detector } = engine;
+  put(by: Sender, copy: Posted, site: number): void {
+    const machine = this.#machine;
+    const { detector } = machine;
     const { launch } = by.block;
     const { from, fromAt, to, toAt, bytes } = copy;
-    if (detector !== null && !mayCopy(by, engine.log, copy, site, 1)) return;
+    if (detector !== null && !mayCopy(by, machine.log, copy, site, 1)) return;
     if (to.rank !== by.rank) launch.traffic[0]! += bytes;
     if (detector === null) {
       to.u8.set(from.u8.subarray(fromAt, fromAt + bytes), toAt);
       return;
     }
     const put = this.#send(by, to);
-    fly(engine, {
+    fly(machine, {
       ...{ ...copy, number: put.number, rank: by.rank, site: launch.firstSite + site },
       dropped: () => false,
       landed: () => this.#landed(put),
     });
   }
 
-  signal(by: Thread, access: StatementAccess, to: SimBuffer, at: number, value: bigint): void {
-    const engine = this.#engine;
-    const { detector } = engine;
+  signal(by: Sender, access: StatementAccess, to: SimBuffer, at: number, value: bigint): void {
+    const machine = this.#machine;
+    const { detector } = machine;
     const change = (): void => {
       const adds = access.kind === 'update';
       to.u64[at >>> 3] = adds ? to.u64[at >>> 3]! + value : value;
-      if (to.waiters !== 0) engine.wake(to, at, access.bytes);
+      if (to.waiters !== 0) machine.wake(to, at, access.bytes);
     };
     if (to.rank !== by.rank) by.block.launch.traffic[0]! += access.bytes;
     if (detector === null) {
@@ -71,8 +74,8 @@ export class Puts {
     const signal = this.#send(by, to);
     const site = by.block.launch.firstSite + access.site;
     const go = () =>
-      later(engine, by.rank, `signal ${signal.number}`, () => {
-        if (isFreed(engine, 'to', to)) return;
+      later(machine, by.rank, `signal ${signal.number}`, () => {
+        if (isFreed(machine, 'to', to)) return;
         const numbers = behind.map(({ number }) => number);
         detector.networkSignalled(signal.number, numbers, access, site, { buffer: to, offset: at });
         change();
@@ -82,17 +85,17 @@ export class Puts {
     this.#letGo();
   }
 
-  #send(by: Thread, to: SimBuffer): Sent {
-    const engine = this.#engine;
-    const sent = { number: engine.newNumber(), from: by.rank, to: to.rank, landed: false };
+  #send(by: Sender, to: SimBuffer): Sent {
+    const machine = this.#machine;
+    const sent = { number: machine.newNumber(), from: by.rank, to: to.rank, landed: false };
     this.#sent.push(sent);
-    engine.detector?.networkPosted(sent.number, by.id);
+    machine.detector?.networkPosted(sent.number, by.id);
     return sent;
   }
 
   /** What the thread's rank has sent there, as far as the thread knows of it. */
-  #sentBefore(by: Thread, to: SimBuffer): Sent[] {
-    const { detector } = this.#engine;
+  #sentBefore(by: Sender, to: SimBuffer): Sent[] {
+    const { detector } = this.#machine;
     return this.#sent.filter(
       (sent) => sent.from === by.rank && sent.to === to.rank && detector?.knowsPosted(by.id, sent.number),
     );

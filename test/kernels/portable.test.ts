@@ -149,7 +149,8 @@ test('rounds of any shape and spread give the reference’s bits, free of races'
 
 test('over NVSHMEM rows stay the caller’s until combine: a kernel that writes them again behind dispatch is found', async () => {
   const launch = { blocks: 2, threads: 32, parts: 1 };
-  const carrier = { family: 'portable', transport: 'nvshmem', tuning: { dispatch: launch, combine: launch } };
+  const tuning = { dispatch: launch, combine: launch };
+  const carrier = { family: 'portable', transport: 'nvshmem', tuning } as const;
   const early = givenRows('early', carrier, { reusedBehind: 'dispatch' });
   const found = (await runOnce(early, { seed: '0', schedule: 'random' })).findings;
   expect(found).toContainEqual(
