@@ -149,7 +149,7 @@ export class ExpertParallel {
    * other ranks sent here is in `received`.
    *
    * On the device `topkIds` must stay as they are until the round's combine has run; `topkWeights` and the payloads may be
-   * written again behind this on the stream. Host arrays may be reused at once.
+   * written again behind this on the stream, payloads that travel over NVSHMEM behind combine. Host arrays may be reused at once.
    */
   dispatch(inputs: DispatchInputs, stream: Stream): Received {
     const track = this.#begin('dispatch', inputs, stream);
