@@ -50,12 +50,12 @@ export abstract class Participant implements Circle {
     this.timeoutMs = requireInteger('timeoutMs', timeoutMs, 1, LONGEST_TIMEOUT_MS);
   }
 
-  /** Hands the call to the exchange, which answers with `completed` or `failed`. */
   /** Alone in its process, where nothing else is said. */
   get place(): object {
     return this;
   }
 
+  /** Hands the call to the exchange, which answers with `completed` or `failed`. */
   protected abstract arrive(call: Call): void;
   /** Tells the exchange of ranks that are lost, this one or others; the exchange answers with `lost`. */
   protected abstract giveUp(ranks: readonly number[], reason: string): void;
@@ -89,7 +89,7 @@ export abstract class Participant implements Circle {
 
   abandon(reason: string): void {
     requireText('reason', reason);
-    if (this.#disposal) throw new DisposedError(`rank ${this.rank}'s circle`);
+    if (this.#disposal) throw this.#disposed();
     this.giveUp([this.rank], reason);
   }
 
@@ -97,7 +97,7 @@ export abstract class Participant implements Circle {
     requireText('reason', reason);
     requireArray('ranks', ranks, 'an array of ranks');
     for (const rank of ranks) requireInteger('ranks', rank, 0, this.ranks - 1);
-    if (this.#disposal) throw new DisposedError(`rank ${this.rank}'s circle`);
+    if (this.#disposal) throw this.#disposed();
     this.giveUp(ranks, `rank ${this.rank} says: ${reason}`);
   }
 
@@ -108,17 +108,23 @@ export abstract class Participant implements Circle {
 
   async #dispose(): Promise<void> {
     for (const id of [...this.#pending.keys()]) {
-      this.#take(id)?.reject(new DisposedError(`rank ${this.rank}'s circle`));
+      this.#take(id)?.reject(this.#disposed());
     }
     this.#listeners.clear();
     await this.leave();
+  }
+
+  /** A world disposes of its circle when its program returns: who comes after that was mostly not awaited. */
+  #disposed(): DisposedError {
+    const remedy = 'await every call before the program of its world returns, or make a new world';
+    return new DisposedError(`rank ${this.rank}'s circle`, remedy);
   }
 
   #call(kind: CallKind, operation: string, bytes: Uint8Array): Promise<Uint8Array[]> {
     if (typeof operation !== 'string' || operation.length === 0 || operation.length > MAX_NAME) {
       throw new ArgumentError('operation', operation, `a name of 1 to ${MAX_NAME} characters`);
     }
-    if (this.#disposal) throw new DisposedError(`rank ${this.rank}'s circle`);
+    if (this.#disposal) throw this.#disposed();
     if (this.#losses.length > 0) throw this.#lossIn(operation);
     if (this.#departed) throw toError({ ...this.#departed, operation });
     const id = this.#calls++;

@@ -71,7 +71,7 @@ export function release(window: OneSidedWindow, { ranks }: OneSidedShape, operat
     { name: 'release_slots', params: { win, epoch: 'u32' }, using },
     (g, { win, epoch }, { RANKS }) => {
       const peer = g.threadIdx.x;
-      // Those reads are behind this launch on the stream, so any one thread may vouch for all of them.
+      // This launch is behind those reads on the stream, so any one thread may vouch for all of them.
       if (peer < RANKS) g.store(win.at(peer).released.at(g.rank), epoch, { order: 'release', scope: 'sys' });
     },
   );

@@ -46,8 +46,8 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
     (g, { win, topkIds, out, tokens, limit }, u) => {
       const mine = win.at(g.rank);
       const epoch = u.countRound({ count: mine[u.COUNTER].at(g.blockIdx.x) });
-      // What the experts left is read from here on. A receive begins behind a send that has passed this, so it may begin
-      // while that still sends.
+      // What the experts left is read from here on. A receive begins when its send has passed this, so it need not wait here
+      // itself, and may add up while that still sends.
       if (u.SENDS) g.awaitPrevious();
       g.releaseNext();
       const patience = g.registers('u32', 1);
