@@ -109,7 +109,7 @@ export class World {
     const worlds: World[] = [];
     const oneRank = async (circle: LocalCircle): Promise<T> => {
       const { rank } = circle;
-      const host = machine === null ? unheard(options.fabric) : hostIn(machine, rank);
+      const host = machine === null ? unheard(rank, options.fabric) : hostIn(machine, rank);
       try {
         const device = machine?.device(rank) ?? CudaDevice.open(rank);
         const world = new World(circle, device, topologyOf(nodeOf, rank), host);
@@ -199,7 +199,7 @@ export class World {
       requireOwnGpus(uuids.map((bytes) => Buffer.from(bytes).toString()));
       const device = CudaDevice.open(ordinal);
       const topology = await findTopology(circle, device, circle.node);
-      return new World(circle, device, topology, { ...unheard(options.fabric), alone: true });
+      return new World(circle, device, topology, { ...unheard(ordinal, options.fabric), alone: true });
     } catch (error) {
       circle.abandon(error instanceof Error ? error.message : String(error));
       await circle.dispose();
@@ -342,10 +342,11 @@ interface Host {
   readonly alone: boolean;
 }
 
-const unheard = (fabric: FabricOptions = {}): Host => ({
+/** Of a rank with a GPU: its proxy takes the NICs that are nearest to that. */
+const unheard = (gpu: number, fabric: FabricOptions = {}): Host => ({
   waiting: () => () => {},
   left: () => {},
-  startProxy: inThread(fabric),
+  startProxy: (circle, options) => inThread({ near: describeGpu(gpu).pciBusId, ...fabric })(circle, options),
   alone: false,
 });
 

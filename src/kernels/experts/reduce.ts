@@ -40,6 +40,7 @@ export function reduceKernel(
         LANES: lanes,
         UNITS: units,
         PART_UNITS: Math.ceil(units / parts),
+        inOrder,
         rowSum: rowSum({
           rows: layer.topK,
           lane: vectors ? dtype : 'f32',
@@ -69,13 +70,7 @@ export function reduceKernel(
           const routes = g.warp.ballot(row < rows);
           const places = g.registers('u32', u.K);
           const scales = g.registers('f32', u.K);
-          let left = routes;
-          for (const r of g.unroll(u.K)) {
-            const lane = g.max(g.ffs(left), g.u32(1)) - 1;
-            places[r] = g.warp.shuffle(row, lane);
-            scales[r] = g.warp.shuffle(weight, lane);
-            left &= left - 1;
-          }
+          u.inOrder({ routes, row, weight, places, scales });
           const count = g.popc(routes);
           const end = g.min((part + 1) * u.PART_UNITS, g.u32(u.UNITS));
           for (let i = part * u.PART_UNITS + g.threadIdx.x; i < end; i += g.blockDim.x) {
@@ -90,6 +85,29 @@ export function reduceKernel(
     },
   );
 }
+
+/** The rows and weights that the lanes in `routes` hold, one behind the other in every lane. */
+const inOrder = device(
+  {
+    name: 'in_order',
+    params: {
+      routes: 'u32',
+      row: 'u32',
+      weight: 'f32',
+      places: registers('u32'),
+      scales: registers('f32'),
+    },
+  },
+  (g, { routes, row, weight, places, scales }) => {
+    let left = routes;
+    for (const r of g.unroll(places.length)) {
+      const lane = g.max(g.ffs(left), g.u32(1)) - 1;
+      places[r] = g.warp.shuffle(row, lane);
+      scales[r] = g.warp.shuffle(weight, lane);
+      left &= left - 1;
+    }
+  },
+);
 
 type Dtype = ExpertsShape['layer']['output']['dtype'];
 

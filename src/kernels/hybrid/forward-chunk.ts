@@ -1,5 +1,5 @@
 /** A chunk that came from another node goes on to its owners in this one; a block. */
-import { device, peers, pointer, record } from '../../lang/index.js';
+import { device, peers, pointer, record, windowOf } from '../../lang/index.js';
 import { sharing } from '../../layer/index.js';
 import { tokenOf } from '../common/groups.js';
 import { partsOf } from '../common/parts.js';
@@ -23,11 +23,11 @@ export function forwardChunk(shape: HybridShape, window: HybridWindow, wire: Hyb
         TURNS: sharing(shape).turns,
         PAYLOADS: shape.payloads.length,
         AT_SOURCE: sumsAtSource(shape),
-        rowsBefore,
         IDS: message.ids,
         WEIGHTS_AT: message.weights,
         ROWS: message.rows,
-        MASK: header.mask,
+        cameOf: cameOf(shape, window, wire),
+        countOwed: countOwed(shape, window),
         PAYLOADS_AT: message.payloads,
         STRIDE: shape.payloads.map((payload) => (message.row * 16) / unitBytes[partsOf(payload, 1).unit]),
         localOwner: localOwner(shape),
@@ -44,13 +44,8 @@ export function forwardChunk(shape: HybridShape, window: HybridWindow, wire: Hyb
       const source = u.sourceOf({ rank: u.railRank({ node, hop }) });
       const first = chunk * u.CHUNK;
       const message = wire.at(0).dispatchIn;
-      // What lies in a chunk that does not exist is an old round's. A bit beyond the last token would become an address: the
-      // proxy has looked, but whoever wrote the message may do so again.
       const end = g.min(g.u32(u.CHUNK), u.TURNS - first);
-      const possible = g.u32(0xffffffff) >>> (32 - end);
-      let mask = g.u32(0);
-      if (first < g.load(mine.tokens.at(hop)))
-        mask = g.load(message.at(hop, chunk, 0).as('u32').at(u.MASK)) & possible;
+      const mask = u.cameOf({ mine, wire, hop, chunk, end });
       if (g.threadIdx.x === 0) g.store(mine.came.at(hop, chunk), mask);
 
       // A warp for each token's routes. Those that stayed at home read -1 here, and so do those that there are not.
@@ -82,13 +77,7 @@ export function forwardChunk(shape: HybridShape, window: HybridWindow, wire: Hyb
       }
       g.barrier();
       const count = g.popc(mask);
-      if (u.AT_SOURCE && g.warpId === 0) {
-        let rows = g.u32(0);
-        if (g.laneId < count) rows = g.popc(g.load(wants.at(g.laneId)));
-        const before = u.rowsBefore({ rows });
-        if (g.laneId < count) g.store(mine.owed.at(hop, first + g.laneId), before);
-        if (g.laneId === 31) g.store(mine.owedRows.at(hop, chunk), before + rows);
-      }
+      if (u.AT_SOURCE && g.warpId === 0) u.countOwed({ mine, hop, chunk, wants, count });
       for (const p of g.unroll(u.PAYLOADS)) {
         const from = message.at(hop, chunk, u.ROWS + u.PAYLOADS_AT[p]!);
         const stride = u.STRIDE[p]!;
@@ -98,6 +87,26 @@ export function forwardChunk(shape: HybridShape, window: HybridWindow, wire: Hyb
     },
   );
 }
+
+/** A bit for each of the chunk's tokens that has come: one of the first `end`. */
+const cameOf = (shape: HybridShape, window: HybridWindow, wire: HybridWire) =>
+  device(
+    {
+      name: 'came_of',
+      params: { mine: windowOf(window), wire: peers(wire), hop: 'u32', chunk: 'u32', end: 'u32' },
+      returns: 'u32',
+      using: { CHUNK: shape.dispatch.chunk, MASK: header.mask },
+    },
+    (g, { mine, wire, hop, chunk, end }, u) => {
+      // What lies in a chunk that does not exist is an old round's. A bit beyond the last token would become an address: the
+      // proxy has looked, but whoever wrote the message may do so again.
+      const possible = g.u32(0xffffffff) >>> (32 - end);
+      let mask = g.u32(0);
+      if (chunk * u.CHUNK < g.load(mine.tokens.at(hop)))
+        mask = g.load(wire.at(0).dispatchIn.at(hop, chunk, 0).as('u32').at(u.MASK)) & possible;
+      return mask;
+    },
+  );
 
 /** Route k of the chunk's token t, in lane k; none for a token that is not here. */
 const routeAt = (shape: HybridShape) =>
@@ -116,5 +125,22 @@ const routeAt = (shape: HybridShape) =>
         if (u.WEIGHTS) weight = g.load(weights.at(t * u.K + g.laneId));
       }
       return { id, weight };
+    },
+  );
+
+/** Where the rows of the chunk's tokens will lie in the message home, if each owner's goes: one warp. `wants`: who they are. */
+const countOwed = (shape: HybridShape, window: HybridWindow) =>
+  device(
+    {
+      name: 'count_owed',
+      params: { mine: windowOf(window), hop: 'u32', chunk: 'u32', wants: pointer('u32'), count: 'u32' },
+      using: { CHUNK: shape.dispatch.chunk, rowsBefore },
+    },
+    (g, { mine, hop, chunk, wants, count }, u) => {
+      let rows = g.u32(0);
+      if (g.laneId < count) rows = g.popc(g.load(wants.at(g.laneId)));
+      const before = u.rowsBefore({ rows });
+      if (g.laneId < count) g.store(mine.owed.at(hop, chunk * u.CHUNK + g.laneId), before);
+      if (g.laneId === 31) g.store(mine.owedRows.at(hop, chunk), before + rows);
     },
   );

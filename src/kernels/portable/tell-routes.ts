@@ -1,5 +1,5 @@
 /** A chunk of a rank's tokens on its way to one peer: their ids, and on request weights, for the routes that are its. */
-import { device, peers, pointer } from '../../lang/index.js';
+import { device, peers, pointer, windowOf } from '../../lang/index.js';
 import { sharing } from '../../layer/index.js';
 import { expertOwner } from '../common/owners.js';
 import { unitBytes, widestUnit } from '../common/units.js';
@@ -35,7 +35,7 @@ export function tellRoutes(shape: PortableShape, window: PortableWindow, transpo
         MESSAGES: messagesOf(shape).ofToken,
         OF_CHUNK: shape.weights ? 2 : 1,
         at: transport.at(window),
-        ownerOf: expertOwner(shape),
+        writeRoutes: writeRoutes(shape, window),
         put: transport.put(window, unit),
         signalBy: transport.signal(window),
       },
@@ -46,24 +46,7 @@ export function tellRoutes(shape: PortableShape, window: PortableWindow, transpo
       const slots = g.min(u.MAX_TOKENS - first, g.u32(u.CHUNK));
       // A lane for each token. What the peer does not own, and tokens that were not brought, read -1 there.
       const token = first + g.laneId;
-      // All of its routes are on their way before the first is told.
-      const ids = g.registers('i32', u.K, -1);
-      const weights = g.registers('f32', u.WEIGHTS ? u.K : 1);
-      if (token < g.min(first + slots, tokens)) {
-        for (const k of g.unroll(u.K)) {
-          ids[k] = g.load(topkIds.at(token * u.K + k));
-          if (u.WEIGHTS) weights[k] = g.load(topkWeights.at(token * u.K + k));
-        }
-      }
-      let goes = false;
-      if (g.laneId < slots) {
-        for (const k of g.unroll(u.K)) {
-          const here = u.ownerOf({ expert: ids[k]! }) === peer;
-          g.store(mine.ids.at(peer, token, k), g.select(here, ids[k]!, g.i32(-1)));
-          if (u.WEIGHTS) g.store(mine.weightsOut.at(peer, token, k), g.select(here, weights[k]!, g.f32(0)));
-          if (here) goes = true;
-        }
-      }
+      const goes = u.writeRoutes({ mine, topkIds, topkWeights, tokens, peer, token, slots });
       // Of this rank's share.
       const own = g.laneId < slots && token % u.REPLICAS === g.rank % u.REPLICAS;
       const staying = g.popc(g.warp.ballot(own && !goes));
@@ -91,3 +74,46 @@ export function tellRoutes(shape: PortableShape, window: PortableWindow, transpo
     },
   );
 }
+
+/**
+ * The routes of a lane's token as the peer is to read them, where messages are taken from. Returns whether one is the peer's.
+ * Lanes from `slots` on have no token.
+ */
+const writeRoutes = (shape: PortableShape, window: PortableWindow) =>
+  device(
+    {
+      name: 'write_routes',
+      params: {
+        mine: windowOf(window),
+        topkIds: pointer('i32'),
+        topkWeights: pointer('f32'),
+        tokens: 'u32',
+        peer: 'u32',
+        token: 'u32',
+        slots: 'u32',
+      },
+      returns: 'bool',
+      using: { K: shape.topK, WEIGHTS: shape.weights, ownerOf: expertOwner(shape) },
+    },
+    (g, { mine, topkIds, topkWeights, tokens, peer, token, slots }, u) => {
+      // All of its routes are on their way before the first is told.
+      const ids = g.registers('i32', u.K, -1);
+      const weights = g.registers('f32', u.WEIGHTS ? u.K : 1);
+      if (g.laneId < slots && token < tokens) {
+        for (const k of g.unroll(u.K)) {
+          ids[k] = g.load(topkIds.at(token * u.K + k));
+          if (u.WEIGHTS) weights[k] = g.load(topkWeights.at(token * u.K + k));
+        }
+      }
+      let goes = false;
+      if (g.laneId < slots) {
+        for (const k of g.unroll(u.K)) {
+          const here = u.ownerOf({ expert: ids[k]! }) === peer;
+          g.store(mine.ids.at(peer, token, k), g.select(here, ids[k]!, g.i32(-1)));
+          if (u.WEIGHTS) g.store(mine.weightsOut.at(peer, token, k), g.select(here, weights[k]!, g.f32(0)));
+          if (here) goes = true;
+        }
+      }
+      return goes;
+    },
+  );

@@ -1,5 +1,5 @@
 /** Which tiles there are, and where a thread finds what it loads of one. */
-import { device, pointer, registers } from '../../../lang/index.js';
+import { device, pointer, record, registers } from '../../../lang/index.js';
 import { sumUpTo } from '../../common/sum-up-to.js';
 import { type GemmShape, type GemmTile, stageUnits, type TileSizes } from './shape.js';
 
@@ -21,6 +21,27 @@ export const endTiles = ({ rows, experts }: GemmShape, tile: GemmTile) =>
         before = g.warp.shuffle(end, 31);
         if (e < u.EXPERTS) g.store(ends.at(e), end);
       }
+    },
+  );
+
+/**
+ * How many tiles are left whole, and into how many pieces the others are cut. Where the last would keep half of the blocks or
+ * fewer, each is cut for two or four.
+ */
+export const cutLast = ({ cuts: most }: GemmTile) =>
+  device(
+    {
+      name: 'cut_last',
+      params: { tiles: 'u32' },
+      returns: record({ whole: 'u32', cuts: 'u32' }),
+      using: { MOST: most },
+    },
+    (g, { tiles }, { MOST }) => {
+      const left = tiles % g.gridDim.x;
+      let cuts = g.u32(1);
+      if (MOST >= 2 && 2 * left <= g.gridDim.x) cuts = 2;
+      if (MOST >= 4 && 4 * left <= g.gridDim.x) cuts = 4;
+      return { whole: tiles - left, cuts };
     },
   );
 

@@ -4,7 +4,7 @@
  * costs nothing. Blocks that run at the same time have the same weights and different rows where they can.
  */
 import { kernel, pointer } from '../../../lang/index.js';
-import { endTiles } from './find.js';
+import { cutLast, endTiles } from './find.js';
 import { type GemmShape, type GemmTile, pieceOf, tileSizes } from './shape.js';
 import { makeTile } from './tile.js';
 
@@ -38,6 +38,7 @@ export function gemmKernel(shape: GemmShape, tile: GemmTile) {
         ACROSS: sizes.tilesAcross,
         CUTS: cuts,
         STAGES_UNITS: tile.stages * sizes.tileUnits,
+        cutLast: cutLast(tile),
         endTiles: endTiles(shape, tile),
         makeTile: makeTile(shape, tile),
         makeHalf: makeTile(shape, pieceOf(tile, cuts === 4 ? 2 : cuts)),
@@ -53,13 +54,8 @@ export function gemmKernel(shape: GemmShape, tile: GemmTile) {
       if (g.warpId === 0) u.endTiles({ counts, count, ends });
       g.barrier();
       const tiles = g.load(ends.at(u.EXPERTS - 1)) * u.ACROSS;
-      // Where the last tiles would keep half of the blocks or fewer, each is cut for two or four.
-      const left = tiles % g.gridDim.x;
-      let cuts = g.u32(1);
-      if (u.CUTS >= 2 && 2 * left <= g.gridDim.x) cuts = 2;
-      if (u.CUTS >= 4 && 4 * left <= g.gridDim.x) cuts = 4;
-      const whole = tiles - left;
-      const pieces = whole + left * cuts;
+      const { whole, cuts } = u.cutLast({ tiles });
+      const pieces = whole + (tiles - whole) * cuts;
       let expert = g.u32(0);
       let before = g.u32(0);
       for (let t = g.blockIdx.x; t < pieces; t += g.gridDim.x) {
