@@ -118,8 +118,9 @@ export class ExpertParallel {
     }
     const layer = layerOf(world.ranks, options);
     const { device, rank, topology } = world;
-    const waitMs = waitMsOf(options, device.kind);
-    const place = placeOf({ kind: device.kind, rank, topology }, options);
+    const { kind, multiprocessors } = device;
+    const waitMs = waitMsOf(options, kind);
+    const place = placeOf({ kind, multiprocessors, rank, topology }, options);
     const choice = choose(layer, place, device, options);
     const { family, tuning } = choice;
     const { split, transport } = place;

@@ -76,6 +76,8 @@ export class Engine implements Machine {
   #turnPlanned = false;
   #hostTold = false;
   #idleTurns = 0;
+  /** That a rank's GPU holds at once. */
+  readonly residentBlocks: number;
   #nextBuffer = 0;
   #nextThread = 0;
   /** The host thread that is taking its turn. */
@@ -96,6 +98,7 @@ export class Engine implements Machine {
 
   constructor(options: EngineOptions) {
     this.mode = options.mode;
+    this.residentBlocks = options.residentBlocks;
     this.schedule = options.schedule;
     this.random = options.random;
     this.log = options.log;

@@ -29,6 +29,7 @@ const deepSeek: Layer = {
 };
 const placeOf = (nodes: readonly number[]): Place => ({
   kind: 'cuda',
+  multiprocessors: 132,
   rank: 0,
   split: true,
   sms: null,
