@@ -2,7 +2,7 @@
  * The check: runs subjects in many configurations under many schedules, and shows that it would have seen mistakes
  * by running mutants of their kernels until each is caught.
  */
-import { HeddleError } from '../errors/index.js';
+import { ArgumentError, HeddleError } from '../errors/index.js';
 import { type Exploration, type Finding, findingKey } from '../sim/index.js';
 import { type Job, jobName, type Outcome } from './jobs.js';
 import type { Mutant } from './mutants.js';
@@ -75,8 +75,8 @@ function wantedOf(subjects: readonly CheckSubject[], all: readonly Case[], only:
   );
   const unknown = only.filter((name) => !known.includes(name));
   if (wanted.length > 0 && unknown.length === 0) return wanted;
-  const what = unknown.length === 0 ? '' : `no subject or kernel is called ${unknown.join(', ')}: `;
-  throw new HeddleError('HEDDLE_CHECK', `${what}nothing to check; there are: ${known.join(', ')}`);
+  if (unknown.length > 0) throw new ArgumentError('kernel', unknown.join(', '), `one of ${known.join(', ')}`);
+  throw new HeddleError('HEDDLE_CHECK', `nothing to check; there are: ${known.join(', ')}`);
 }
 
 /** What is run before the mutants. */

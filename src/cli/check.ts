@@ -61,7 +61,7 @@ export function register(program: Command): void {
     .addHelpText(
       'after',
       `
-Exit code: 0 when nothing was found and every mutant was caught, otherwise 1.
+Exit code: 0 when nothing was found and every mutant was caught, otherwise 1; 2 for a mistake in the arguments.
 
 Examples:
   $ heddle check

@@ -10,7 +10,10 @@ import {
 } from '../cuda/index.js';
 import { requireOneOf } from '../errors/index.js';
 import {
+  distancesFrom,
+  listNics,
   listProviders,
+  type Nic,
   providers,
   shmRemedy,
   shmShortage,
@@ -20,7 +23,6 @@ import {
 import { field, kernel, layout, peers } from '../lang/index.js';
 import { probe } from '../native/index.js';
 import { SimMachine } from '../sim/index.js';
-import { listNics, type Nic } from './nics.js';
 
 /** Everything that `heddle doctor` found; what `--json` prints. */
 export interface Diagnosis {
@@ -73,7 +75,7 @@ async function diagnose(): Promise<Diagnosis> {
     ...cuda.findings,
     ...fabric,
     sharedMemory(shmSpace()),
-    examineNics(nics),
+    examineNics(nics, cuda.gpus),
   ];
   const usable = simulator.state === 'found';
   return { summary: summarise(findings, cuda.gpus), usable, findings, gpus: cuda.gpus, nics };
@@ -147,7 +149,7 @@ function examineLibfabric(): DoctorFinding {
   try {
     const usable = listProviders().filter(({ devices }) => devices.length > 0);
     const names = usable.map(({ provider, devices }) => {
-      const gpu = devices.some(({ gpuMemory }) => gpuMemory) ? ', GPU memory' : '';
+      const gpu = devices.some(({ gpuMemory }) => gpuMemory) ? '; claims GPU memory' : '';
       return `${provider} (${[...new Set(devices.map(({ device }) => device))].join(', ')}${gpu})`;
     });
     return {
@@ -210,7 +212,12 @@ export function sharedMemory(space: ReturnType<typeof shmSpace>): DoctorFinding 
   return { name, state: 'missing', detail: shortage ?? '', enables, remedy: shmRemedy(manyEndpoints) };
 }
 
-function examineNics(nics: readonly Nic[]): DoctorFinding {
+/** Exported for tests, like what else is. `root`: see `listNics`. */
+export function examineNics(
+  nics: readonly Nic[],
+  gpus: readonly Pick<GpuReport, 'ordinal' | 'pciBusId'>[],
+  root?: string,
+): DoctorFinding {
   const name = 'NICs';
   const enables = 'fast transport between machines (RDMA: InfiniBand, RoCE, EFA)';
   const show = ({ name: nic, up, detail }: Nic) =>
@@ -221,7 +228,7 @@ function examineNics(nics: readonly Nic[]): DoctorFinding {
     return {
       name,
       state: working ? 'found' : 'broken',
-      detail: rdma.map(show).join('; '),
+      detail: [...rdma.map(show), ...gpus.flatMap((gpu) => nearestTo(gpu, rdma, root))].join('; '),
       enables,
       remedy: working ? null : 'Bring a port up (`ibstat`, `rdma link`)',
     };
@@ -231,6 +238,18 @@ function examineNics(nics: readonly Nic[]): DoctorFinding {
   const remedy =
     'Ranks on several machines use TCP, which is much slower; RDMA needs such a NIC and its driver';
   return { name, state: 'missing', detail, enables, remedy };
+}
+
+/** The NICs with the fewest steps to a GPU, which a proxy of its rank takes unless HEDDLE_NICS says. */
+function nearestTo(
+  { ordinal, pciBusId }: Pick<GpuReport, 'ordinal' | 'pciBusId'>,
+  nics: readonly Nic[],
+  root: string | undefined,
+): string[] {
+  const distances = distancesFrom(pciBusId, root);
+  const least = Math.min(...nics.map(({ name }) => distances.get(name) ?? Number.POSITIVE_INFINITY));
+  const nearest = nics.filter(({ name }) => distances.get(name) === least).map(({ name }) => name);
+  return nearest.length > 0 ? [`nearest to GPU ${ordinal}: ${nearest.join(', ')}`] : [];
 }
 
 function summarise(findings: readonly DoctorFinding[], gpus: readonly GpuReport[]): readonly string[] {

@@ -56,13 +56,15 @@ Example:
     .addHelpText(
       'after',
       `
+In full a provider takes two to five minutes, on few processors more; --scale, --repeat and --operations make it less.
+
 The comparison needs a C compiler, libfabric-dev and this repository (bench/fabric-raw.c).
 
 Exit code: 0; 1 when a completion was missed or a byte was wrong; 2 for a mistake in the arguments or something that
 this machine lacks.
 
 Example:
-  $ heddle fabric bench --provider shm --scale 0.2`,
+  $ heddle fabric bench --provider shm --scale 0.1 --repeat 1 --operations 100000`,
     )
     .action(async (options: BenchFlags) => {
       const usable = listProviders().filter(({ devices }) => devices.length > 0);

@@ -26,10 +26,10 @@ export class ArgumentError extends HeddleError {
   }
 }
 
-/** Something that was already disposed, closed or freed is used again. */
+/** Something that was already disposed, closed or freed is used again. Says what to do. */
 export class DisposedError extends HeddleError {
-  constructor(what: string) {
-    super('HEDDLE_DISPOSED', `${what} was disposed; create a new one`);
+  constructor(what: string, remedy = 'create a new one') {
+    super('HEDDLE_DISPOSED', `${what} was disposed; ${remedy}`);
   }
 }
 

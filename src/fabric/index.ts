@@ -16,6 +16,7 @@ export type { ArrivalOptions } from './front/waiting.js';
 export { machineId } from './libfabric/address.js';
 export type { Reach } from './libfabric/endpoint.js';
 export { FabricError } from './libfabric/errors.js';
+export { distancesFrom, listNics, type Nic } from './libfabric/nics.js';
 export {
   type FabricDevice,
   libfabricVersion,

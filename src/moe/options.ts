@@ -65,7 +65,7 @@ export interface ExpertParallelOptions {
   readonly counts?: boolean;
   /**
    * Dispatch and combine may also be called as a send and a receive each, with other work between them. Default false:
-   * each is one launch, which is faster where nothing goes between.
+   * each is one launch.
    */
   readonly split?: boolean;
   /**

@@ -14,5 +14,5 @@ export {
   view,
 } from './memory.js';
 export { type Probe, probe, type VersionCall } from './probe.js';
-export { startThread, yieldProcessor } from './thread.js';
+export { startThread, stayOn, yieldProcessor } from './thread.js';
 export { type Address, type ByValue, byValue, type NativeType } from './types.js';

@@ -2,6 +2,7 @@ import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { SHARE_ENV, type Transferable, Worker, type WorkerOptions } from 'node:worker_threads';
+import { ArgumentError, requireInteger } from '../errors/index.js';
 import { openLibrary } from './library.js';
 
 /** Whether this is TypeScript, run from source, as the tests do. */
@@ -33,4 +34,16 @@ let schedYield: (() => number) | undefined;
 export function yieldProcessor(): void {
   schedYield ??= openLibrary(null, '').declare<() => number>('sched_yield', 'i32', []);
   schedYield();
+}
+
+/** Keeps this thread on one processor of the machine. */
+export function stayOn(processor: number): void {
+  requireInteger('processor', processor, 0, 2 ** 16);
+  const mask = new Uint8Array(8 * (Math.floor(processor / 64) + 1));
+  mask[processor >> 3] = 1 << (processor & 7);
+  const setAffinity = openLibrary(null, '').declare<
+    (thread: number, bytes: number, mask: Uint8Array) => number
+  >('sched_setaffinity', 'i32', ['i32', 'u64', 'buffer']);
+  if (setAffinity(0, mask.length, mask) !== 0)
+    throw new ArgumentError('processor', processor, 'one that this process may run on (`taskset -p`)');
 }

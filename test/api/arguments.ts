@@ -167,6 +167,8 @@ export const withArguments = {
   formatBytes: call(cuda.formatBytes, 1024),
   formatVersion: call(cuda.formatVersion, 12080),
 
+  distancesFrom: call(fabric.distancesFrom, '0000:18:00.0', '/sys'),
+  listNics: call(fabric.listNics, '/sys'),
   usableProviders: call(fabric.usableProviders, ['lo']),
   requireShmSpace: call(fabric.requireShmSpace, 'fuzz', 1, { total: 1e9, free: 1e9 }),
   shmBytesFor: call(fabric.shmBytesFor, 2),

@@ -1,11 +1,12 @@
 import { spawnSync } from 'node:child_process';
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Command } from 'commander';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
-import { type Diagnosis, register, render } from '../../src/cli/doctor.js';
-import { listNics } from '../../src/cli/nics.js';
+import { type Diagnosis, examineNics, register, render } from '../../src/cli/doctor.js';
+import { listNics } from '../../src/fabric/index.js';
+import { nearestFirst } from '../../src/fabric/libfabric/provider.js';
 import { buildStandIn, hasCompiler } from '../cuda/stand-in.js';
 import { transpiled } from '../tree.js';
 
@@ -133,21 +134,56 @@ describe('network interfaces', () => {
   afterEach(() => rmSync(root, { recursive: true, force: true }));
 
   it('are read from the system’s tree', () => {
-    put('infiniband/mlx5_0/ports/1/state', '4: ACTIVE\n');
-    put('infiniband/mlx5_0/ports/1/rate', '400 Gb/sec (4X NDR)\n');
-    put('infiniband/mlx5_0/ports/1/link_layer', 'InfiniBand\n');
-    put('infiniband/mlx5_1/ports/1/state', '1: DOWN\n');
-    put('infiniband/mlx5_1/ports/2/state', '4: ACTIVE\n');
-    put('net/eth0/operstate', 'up\n');
-    put('net/eth0/speed', '25000\n');
-    put('net/eth0/device/vendor', '0x15b3\n');
-    put('net/lo/operstate', 'unknown\n');
+    put('class/infiniband/mlx5_0/ports/1/state', '4: ACTIVE\n');
+    put('class/infiniband/mlx5_0/ports/1/rate', '400 Gb/sec (4X NDR)\n');
+    put('class/infiniband/mlx5_0/ports/1/link_layer', 'InfiniBand\n');
+    put('class/infiniband/mlx5_1/ports/1/state', '1: DOWN\n');
+    put('class/infiniband/mlx5_1/ports/2/state', '4: ACTIVE\n');
+    put('class/net/eth0/operstate', 'up\n');
+    put('class/net/eth0/speed', '25000\n');
+    put('class/net/eth0/device/vendor', '0x15b3\n');
+    put('class/net/lo/operstate', 'unknown\n');
     expect(listNics(root)).toEqual([
-      { name: 'mlx5_0', kind: 'rdma', up: true, detail: 'InfiniBand 400 Gb/sec (4X NDR)' },
-      { name: 'mlx5_1', kind: 'rdma', up: false, detail: '' },
-      { name: 'mlx5_1:2', kind: 'rdma', up: true, detail: '' },
-      { name: 'eth0', kind: 'net', up: true, detail: '25000 Mb/s' },
+      { name: 'mlx5_0', kind: 'rdma', up: true, detail: 'InfiniBand 400 Gb/sec (4X NDR)', place: null },
+      { name: 'mlx5_1', kind: 'rdma', up: false, detail: '', place: null },
+      { name: 'mlx5_1:2', kind: 'rdma', up: true, detail: '', place: null },
+      {
+        name: 'eth0',
+        kind: 'net',
+        up: true,
+        detail: '25000 Mb/s',
+        place: join(realpathSync(root), 'class/net/eth0/device'),
+      },
     ]);
+  });
+
+  it('are as near to a GPU as the tree of buses says: below its switch, below another, on another socket', () => {
+    const [mine, beside, far] = [
+      'devices/pci0000:15/0000:15:01.0',
+      'devices/pci0000:15/0000:15:03.0',
+      'devices/pci0000:97',
+    ];
+    /** A device of that address, and what in the tree of classes is it. */
+    const device = (folder: string, name: string, ...links: string[]) => {
+      put(`${folder}/${name}/vendor`, '');
+      for (const link of [`bus/pci/devices/${name}`, ...links]) {
+        mkdirSync(join(root, link, '..'), { recursive: true });
+        symlinkSync(join(root, folder, name), join(root, link));
+      }
+    };
+    device(mine, '0000:18:00.0');
+    device(far, '0000:98:00.0', 'class/infiniband/mlx5_0/device');
+    device(beside, '0000:19:00.0', 'class/infiniband/mlx5_1/device');
+    device(mine, '0000:1a:00.0', 'class/infiniband/mlx5_2/device');
+    for (const nic of ['mlx5_0', 'mlx5_1', 'mlx5_2'])
+      put(`class/infiniband/${nic}/ports/1/state`, '4: ACTIVE\n');
+    const gpu = { ordinal: 0, pciBusId: '0000:18:00.0' };
+    expect(examineNics(listNics(root), [gpu], root).detail).toContain('; nearest to GPU 0: mlx5_2');
+    // libfabric may call one otherwise, and knows some that the system does not.
+    const names = ['efa_0', 'mlx5_0', 'mlx5_1-rdm', 'mlx5_2'];
+    expect(nearestFirst(names, gpu.pciBusId, root)).toEqual(['mlx5_2', 'mlx5_1-rdm', 'mlx5_0', 'efa_0']);
+    expect(nearestFirst(names, '0000:ff:00.0', root)).toEqual(names);
+    expect(nearestFirst(names, undefined, root)).toEqual(names);
   });
 
   it('are none where the system has no such tree', () => {

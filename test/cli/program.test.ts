@@ -70,6 +70,11 @@ it('suggests an option for one that there is not', async () => {
   expect(err).toContain('Did you mean --shape?');
 });
 
+it('counts a kernel that there is not as a mistake in the arguments', async () => {
+  expect(await heddle(['check', 'one_sided_dispach'])).toBe(2);
+  expect(err).toMatch(/^heddle: kernel is "one_sided_dispach"; it must be one of .*one_sided_dispatch/);
+});
+
 describe('an error', () => {
   it('is one line that says what to do, with its code and without a stack', async () => {
     expect(await heddle(['emit', 'one_sided_dispatch', '--shape', 'ranks=73'])).toBe(2);

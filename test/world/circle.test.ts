@@ -286,6 +286,16 @@ describe('LocalCircle.run', () => {
     expect(sums).toEqual([100, 101, 102, 103]);
   });
 
+  it('tells a call that its program did not await what to do', async () => {
+    let unawaited: Promise<Error> | undefined;
+    await LocalCircle.run(1, async (circle) => {
+      unawaited = errorOf(new Promise(setImmediate).then(() => circle.barrier()));
+    });
+    expect((await unawaited)?.message).toBe(
+      "rank 0's circle was disposed; await every call before the program of its world returns, or make a new world",
+    );
+  });
+
   it('loses a rank whose program throws, and rejects with what it threw', async () => {
     const survivors: Error[] = [];
     const run = LocalCircle.run(3, async (circle) => {

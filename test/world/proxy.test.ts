@@ -1,3 +1,4 @@
+import { readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { type MappedMemory, NativeView } from '../../src/device/index.js';
 import { RankLostError } from '../../src/errors/index.js';
@@ -68,6 +69,13 @@ function run<T>(
 
 const healthy = () => ({});
 
+/** '0-3,8' as the numbers that it stands for. */
+const availableHere = (list: string): number[] =>
+  list.split(',').flatMap((range) => {
+    const [first, last = first] = range.split('-').map(Number) as [number, number?];
+    return Array.from({ length: last - first + 1 }, (_, i) => first + i);
+  });
+
 describe('a proxy in a thread', () => {
   it.each(['shm', 'tcp;ofi_rxm', 'udp;ofi_rxd'] as const)(
     'carries what kernels send, over %s',
@@ -92,6 +100,24 @@ describe('a proxy in a thread', () => {
       }
     },
   );
+
+  it('stays on the processor of its rank, where some are given', async () => {
+    const listOf = (task: string): string =>
+      /Cpus_allowed_list:\s*(.*)/.exec(readFileSync(`/proc/self/task/${task}/status`, 'utf8'))![1]!;
+    const mine = availableHere(listOf(String(process.pid)));
+    const seen = await run(
+      healthy,
+      async ({ swap }) => {
+        await swap(1);
+        return readdirSync('/proc/self/task').map(listOf);
+      },
+      { ...fabric, processors: [mine.at(0)!, mine.at(-1)!] },
+    );
+    for (const processor of [mine.at(0), mine.at(-1)]) expect(seen[0]).toContain(String(processor));
+    await expect(run(healthy, async () => {}, { ...fabric, processors: [65_000] })).rejects.toThrow(
+      /processor is 65000; it must be one that this process may run on/,
+    );
+  });
 
   it('that throws makes its rank lost to the others, with the reason', async () => {
     const [survivor, fallen] = await run(

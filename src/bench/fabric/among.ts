@@ -28,7 +28,7 @@ export async function measureRounds(bench: Measurements, ranks: number): Promise
 
 /** What so many writes leave behind: on the heap, in memory, and of themselves. */
 export async function measureSteadyState(bench: Measurements, operations: number): Promise<void> {
-  bench.progress('steady state');
+  bench.progress('steady state …');
   const args: StreamArgs = { options: bench.engine('caller'), bytes: 16_384, window: 1, count: operations };
   const [sender, receiver] = await bench.roles<SteadyReport>('steady', 2, args);
   const how = `${operations} writes of 8 bytes after as many, caller thread`;
@@ -49,7 +49,7 @@ export async function measureSteadyState(bench: Measurements, operations: number
 /** Everybody to everybody, and every byte looked at. */
 export async function measureAllToAll(bench: Measurements): Promise<void> {
   const [ranks, slice, rounds] = [allToAllRanks, 131_072, 200];
-  bench.progress(`all-to-all of ${ranks} processes`);
+  bench.progress(`all-to-all of ${ranks} processes …`);
   const begun = performance.now();
   const args = { options: bench.engine('worker'), slice, rounds };
   const checked = await bench.roles<{ bytesChecked: number }>('allToAll', ranks, args);

@@ -65,6 +65,7 @@ export class Measurements {
   }
 
   async measure({ what, unit, how, ours, c, goal }: Measured): Promise<number> {
+    this.progress(`${what} …`);
     const [mine, theirs]: [number[], number[]] = [[], []];
     for (let i = 0; i < this.#repeat; i++) {
       if (c && this.#baseline) theirs.push(await c(this.#baseline));

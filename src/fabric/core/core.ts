@@ -18,6 +18,7 @@ export interface CoreOptions {
   readonly id: string;
   readonly provider: string;
   readonly devices: readonly string[];
+  readonly near: string | undefined;
   readonly rails: number;
   readonly shard: 'peer' | 'bytes';
   readonly gpuMemory: boolean;
@@ -104,8 +105,7 @@ export class Core {
     this.#reports = new Reports(shared);
     this.#clock = new PollingClock(options.timeoutMs);
 
-    const chosen = choose(options.provider, options.devices, options.rails, options.gpuMemory);
-    this.#rails = chosen.map((one) => new Rail(one));
+    this.#rails = choose(options).map((one) => new Rail(one));
     this.#shards = options.shard === 'bytes' ? this.#rails.length : 1;
     for (const rail of this.#rails) this.#endpoints.add(rail.main);
     const devices = this.#rails.map((rail) => rail.device);

@@ -6,6 +6,7 @@ import {
   requireInteger,
   requireObject,
   requireOneOf,
+  requireText,
 } from '../../errors/index.js';
 import type { CoreOptions } from '../core/core.js';
 import { createShared } from '../core/shared.js';
@@ -19,6 +20,8 @@ export interface EngineOptions {
   readonly provider?: ProviderName | 'auto';
   /** Which of the provider's devices; all but loopback by default. */
   readonly devices?: readonly string[];
+  /** The PCI address of a GPU, as '0000:1b:00.0': where no devices are named, those nearest to it come first. */
+  readonly near?: string;
   /** NICs to use at once; 1 by default. With fewer devices than rails, devices are shared. */
   readonly rails?: number;
   /** Each peer's writes over one rail, or each write cut up over all rails. Peers must agree. */
@@ -58,6 +61,8 @@ export function coreOptions(options: EngineOptions): CoreOptions {
     throw new ArgumentError('devices', devices, 'names of devices');
   }
   requireFunction('onError', onError);
+  const { near } = options;
+  if (near !== undefined) requireText('near', near, 'a PCI address');
   const { rails = 1, shard = 'peer', queue = 128, operations = 4096, receives = 64 } = options;
   requireInteger('rails', rails, 1, 16);
   requireInteger('queue', queue, 1, Math.floor(4096 / rails));
@@ -73,6 +78,7 @@ export function coreOptions(options: EngineOptions): CoreOptions {
     id: randomBytes(engineIdBytes).toString('hex'),
     provider: options.provider ?? 'auto',
     devices,
+    near,
     rails,
     shard,
     gpuMemory: requireFlag('gpuMemory', gpuMemory),
@@ -92,8 +98,8 @@ export function coreOptions(options: EngineOptions): CoreOptions {
 }
 
 /** Says what is wrong with the provider or the devices here, rather than from another thread. */
-export function requireProvider({ provider, devices, rails, gpuMemory }: CoreOptions): void {
-  for (const { info } of choose(provider, devices, rails, gpuMemory)) libfabric().freeinfo(info);
+export function requireProvider(options: CoreOptions): void {
+  for (const { info } of choose(options)) libfabric().freeinfo(info);
 }
 
 function requirePowerOfTwo(argument: string, value: number, max: number): void {

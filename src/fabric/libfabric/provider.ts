@@ -15,6 +15,7 @@ import {
   struct,
   txAttr,
 } from './bindings.js';
+import { distancesFrom } from './nics.js';
 import { shmRemedy, shmShortage } from './shm-space.js';
 
 /** The providers that Heddle knows how to drive, best first: `auto` takes the first that has a device. */
@@ -88,16 +89,21 @@ export interface Chosen {
   readonly info: Address;
 }
 
+/** What is asked of a choice of devices. */
+interface Wanted {
+  readonly provider: string;
+  readonly devices: readonly string[];
+  readonly near: string | undefined;
+  readonly rails: number;
+  readonly gpuMemory: boolean;
+}
+
 /**
  * The devices to use: `rails` of them from one provider. Without a device name, the provider's interfaces are
- * taken as libfabric lists them (best first), loopback last; when there are fewer than `rails`, they are shared.
+ * taken from the nearest to the GPU on, equally near ones as libfabric lists them (best first), loopback last; when there are
+ * fewer than `rails`, they are shared.
  */
-export function choose(
-  provider: string,
-  devices: readonly string[],
-  rails: number,
-  gpuMemory: boolean,
-): Chosen[] {
+export function choose({ provider, devices, near, rails, gpuMemory }: Wanted): Chosen[] {
   if (provider !== 'auto' && !(providers as readonly string[]).includes(provider)) {
     throw new ArgumentError('provider', provider, `'auto' or one of ${providers.join(', ')}`);
   }
@@ -107,7 +113,7 @@ export function choose(
     // A provider that cannot take GPU memory still serves: such memory is then staged through the host.
     const found = withGpu.length > 0 ? withGpu : query(candidate, false);
     try {
-      const chosen = pick(found, devices, rails);
+      const chosen = pick(found, devices, rails, near);
       if (chosen) return chosen.map(({ device, info }) => ({ device, info: libfabric().dupinfo(info) }));
       if (provider !== 'auto' && found.length > 0) {
         const names = [...new Set(found.map(({ device }) => device.device))].join(', ');
@@ -123,7 +129,12 @@ export function choose(
   throw new UnavailableError(`No libfabric provider can be used (${reasons})`, help);
 }
 
-function pick(found: readonly Chosen[], devices: readonly string[], rails: number): Chosen[] | null {
+function pick(
+  found: readonly Chosen[],
+  devices: readonly string[],
+  rails: number,
+  near?: string,
+): Chosen[] | null {
   if (found.length === 0) return null;
   // One interface appears once an address family and endpoint flavour: the first is the best.
   const byName = new Map<string, Chosen>();
@@ -131,10 +142,21 @@ function pick(found: readonly Chosen[], devices: readonly string[], rails: numbe
     const name = chosen.device.device;
     if (!byName.has(name)) byName.set(name, chosen);
   }
-  const names = devices.length > 0 ? devices : [...byName.keys()].filter((name) => name !== 'lo');
+  const names = devices.length > 0 ? devices : nearestFirst([...byName.keys()], near).filter(notLoopback);
   const usable = names.length > 0 ? names : [...byName.keys()];
   if (!usable.every((name) => byName.has(name))) return null;
   return Array.from({ length: rails }, (_, rail) => byName.get(usable[rail % usable.length]!)!);
+}
+
+const notLoopback = (name: string): boolean => name !== 'lo';
+
+/** In the order in which they were where nothing is known. libfabric's name of a NIC is the system's, with or without more behind it. */
+export function nearestFirst(names: readonly string[], near: string | undefined, root?: string): string[] {
+  if (near === undefined) return [...names];
+  const distances = distancesFrom(near, root);
+  const distance = (name: string): number =>
+    distances.get(name) ?? distances.get(name.replace(/-[^-]*$/, '')) ?? Number.MAX_SAFE_INTEGER;
+  return names.toSorted((a, b) => distance(a) - distance(b));
 }
 
 /** Memory registration duties that the engine fulfils when a provider asks for them. */

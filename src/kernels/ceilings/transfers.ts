@@ -11,16 +11,13 @@ export function transferWindow(ranks: number, capacity: number) {
 
 export type TransferWindow = ReturnType<typeof transferWindow>;
 
-/**
- * Blocks and threads that saturate NVLink. On 4 × H200 everything from 33 × 1024 to 264 × 1024 lies within 3 % at
- * 5 MB and 80 MB a GPU; this was never the slowest and, below 1 MB, the fastest (docs/benchmarks.md).
- */
+/** Blocks and threads that saturate NVLink. For many bytes most launches do; this one is fast for few bytes too. */
 export const transferLaunch = { blocks: 96, threads: 512 } as const;
 
 /**
  * Stores. The vectors come from registers: what reading them from memory costs is dispatch's affair, not the links'.
- * A block's worth of vectors at a time goes to one peer: a run of 8 KiB costs 4 % less than a warp's 512 bytes to each
- * peer in turn.
+ * A block's worth of vectors at a time goes to one peer: runs of 8 KiB cost less than a warp's 512 bytes to each peer in
+ * turn.
  */
 export function storeCeilingKernel(ranks: number, capacity: number, window: TransferWindow) {
   return kernel(
@@ -52,7 +49,7 @@ export function storeCeilingKernel(ranks: number, capacity: number, window: Tran
 
 /**
  * Loads. `sink` is [threads of the grid] u32: a loaded value must be used, or the compiler drops the load. Plain ones:
- * with L1::no_allocate loads from a peer reach less than half (150 of 320 GB/s), since they go out sector by sector.
+ * with L1::no_allocate loads from a peer reach less than half of that, since they go out sector by sector.
  */
 export function loadCeilingKernel(ranks: number, capacity: number, window: TransferWindow) {
   return kernel(

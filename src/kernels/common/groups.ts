@@ -26,7 +26,7 @@ export const tokenOf = (layer: Layer) =>
     (g, { turn }, { REPLICAS }) => turn * REPLICAS + (g.rank % REPLICAS),
   );
 
-/** The other ranks of this rank's group: `other` from 1 on, the one behind it first. */
+/** The other ranks of this rank's group, around from the next one: `other` is 1, 2 … */
 export const mateOf = (layer: Layer) =>
   device(
     {

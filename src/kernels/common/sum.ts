@@ -11,7 +11,7 @@ import {
   registers,
 } from '../../lang/index.js';
 
-/** Adds up values as neighbours, then neighbours of those …; as many as a power of 2. Destroys them. */
+/** Adds up at most 32 values: neighbours, then neighbours among those sums, and so on. Destroys them. */
 export const treeSum = device(
   { name: 'tree_sum', params: { values: registers('f32') }, returns: 'f32' },
   (g, { values }) => {

@@ -48,7 +48,7 @@ export function combineSendKernel(shape: HybridShape, window: HybridWindow, wire
       const mine = win.at(g.rank);
       const epoch = g.load(mine.begun.at(0));
       const patience = u.patienceOf({ failure: mine.failure, limit });
-      // The experts of every rank are behind this launch on its stream.
+      // On every rank this launch is behind the experts on its stream, so its word says that they are done.
       u.meet({ win, node, block: g.blockIdx.x, epoch, limit: patience });
       // Who has given up sends nothing: it would be sums of rows that nobody made.
       if (u.patienceOf({ failure: mine.failure, limit: 1 }) === 0) return;

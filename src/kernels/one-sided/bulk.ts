@@ -1,8 +1,8 @@
 /**
  * Rows on their way by bulk asynchronous copies: from global memory into a stage in shared memory, and from there into
  * the windows of all ranks that want them. One thread of a warp starts the copies and the copy engine moves the bytes:
- * few threads and registers, and no bytes through them. It is as fast as storing at 128 tokens and slower from 512 on
- * (docs/results), so nothing chooses it by itself; `heddle tune` tries it.
+ * few threads and registers, and no bytes through them. Storing is as fast or faster (docs/results), so nothing chooses
+ * copies by itself; `heddle tune` tries them.
  *
  * Every warp has a stage of its own and takes its turn: while one warp's stage is being filled, another's is being sent.
  * A stage is its warp's first lane's alone, so no block or warp has to meet over it. Why it may be filled again:

@@ -1,8 +1,8 @@
 /**
- * A combine that pushes by bulk copies. A warp sends pieces of its own and has a stage (bulk.ts); the vectors say nothing
- * of themselves, so a word for each piece and rank says that all of its copies have come. It costs two ways more than
- * vectors that speak for themselves and spares the source to make them EMPTY again: fewer bytes through each
- * multiprocessor, and none of those that leave through its registers.
+ * A combine that pushes by bulk copies. A warp sends pieces of its own and has a stage (bulk.ts). Copied vectors do not say
+ * by themselves that they have come (arrival.ts), so a word for each piece and rank says it of all of its copies. That costs
+ * two more trips over the links: one until the copies are known to be complete, one of the word. In return fewer bytes go
+ * through each multiprocessor: those that leave pass no registers, and the source makes nothing EMPTY again.
  */
 import { device, peers, pointer, registers, windowOf } from '../../lang/index.js';
 import { outputRowBytes, sharing } from '../../layer/index.js';

@@ -2,8 +2,9 @@
  * Rows that travel as e4m3: push.ts with 1.03 bytes an element instead of 2 or 4. The rank of the experts rounds its
  * partial rows (docs/semantics.md has the arithmetic), the source widens and adds them up.
  *
- * A row in `returned` is vectors of 16 elements, then an f32 scale for every 8 of them. The work is cut for warps: a
- * stretch is 32 vectors of a row, with the 4 scales that belong to them. As with whole rows nobody waits for a flag:
+ * A row in `returned` is vectors of 16 elements, then an f32 scale for every 8 of them. (Rows that are put as messages lie
+ * otherwise, scales behind each stretch: common/rounded.ts.) The work is cut for warps: a stretch is 32 vectors of a row, with
+ * the 4 scales that belong to them. As with whole rows nobody waits for a flag:
  * elements and scales are EMPTY until they have come. Neither is ever EMPTY by itself: NaN becomes 0x7f in the one and
  * 0x7fc00000 in the other, and scales are positive.
  */

@@ -2,9 +2,9 @@
 import { device, pointer } from '../../lang/index.js';
 
 /**
- * Counts a round, in a word that one block of one kernel owns; may be called before `awaitPrevious`. The block of the last
- * round left the count, and the launch behind which this one begins awaited, through those between, that one's end. Nothing
- * else touches the word, so it may also be raised at once. It is not read by way of L1, where something older might linger.
+ * Counts a round, in a word that one block of one kernel owns and nothing else touches. May be called before `awaitPrevious`:
+ * the launch of the last round, which left the count, has ended, since a phase that lies between has awaited it. So the word
+ * may also be raised at once. It is not read by way of L1, where something older might linger.
  */
 export const countRound = device(
   { name: 'count_round', params: { count: pointer('u32') }, returns: 'u32' },

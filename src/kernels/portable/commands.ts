@@ -1,8 +1,8 @@
 /**
- * What kernels and their proxy tell each other. A put is a command in a ring; it becomes one write, whose tag says what
- * becomes of which signal once the bytes are there. Words that are signals lie one behind the other, so a number names
- * each; and a value is either small, where it is added, or a round, of which any two that meet are neighbours, so that its
- * lower bits say which.
+ * What kernels and their proxy tell each other. A put is a command in a ring. It becomes one write, whose tag says which
+ * signal is raised once the bytes are there, and to what. Signals lie one behind the other in the window, so a small number
+ * names each. A value that is added is small. Of a value that is a round the lower bits are enough: it is close to the round
+ * that the receiver is in.
  */
 import { byteSize, section } from '../../lang/index.js';
 import type { Layer } from '../../layer/index.js';
@@ -27,7 +27,7 @@ export interface Signals {
   readonly valueBits: number;
 }
 
-/** Of the 31, one says whether the value is added. */
+/** A tag has 31 bits, one of which says whether the value is added. */
 const tagBits = 30;
 
 export function proxyPlan(window: PortableWindow): ProxyPlan {

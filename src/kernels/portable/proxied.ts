@@ -47,8 +47,8 @@ export const proxied: Transport = {
         if (peer === g.rank) {
           u.putHere({ mine, peer, to, from, count, signal, value, adds });
         } else {
-          // What the other lanes wrote is ahead of a barrier of the caller's (transport.ts), and what launches before this one
-          // wrote is behind each lane's own wait for them: so one lane may hand it on.
+          // One lane may hand on what all wrote: a barrier of the caller's lies between (transport.ts). And what earlier
+          // launches wrote, each lane has awaited itself.
           const start = mine.begun.at(0);
           if (g.laneId === 0)
             u.command({

@@ -14,15 +14,15 @@ import {
 import type { Unit } from '../common/units.js';
 import type { PortableWindow } from './window.js';
 
-/**
- * `mine`: this rank's window. A word in the peer's, and what becomes of it: `value`, which is at most `mostAdded`, is added to
- * it, or `value`, a round, takes its place. Its lower half counts.
- */
+/** Which word of which peer is raised, and to what. */
 export const signalParams = (window: PortableWindow) =>
   ({
+    /** This rank's window. */
     mine: windowOf(window),
     peer: 'u32',
+    /** In the peer's window. Its lower half counts. */
     signal: pointer('u64'),
+    /** Where `adds`, it is added to the word and at most `mostAdded`; otherwise it is a round, and takes the word's place. */
     value: 'u32',
     adds: constant<boolean>(),
   }) as const;

@@ -21,8 +21,14 @@ import { agreeOnProvider, offerHere } from './provider.js';
 /** What of a circle connecting needs: a proxy's thread reaches its rank's by mail. */
 export type ProxyCircle = Pick<Circle, 'rank' | 'ranks' | 'allGather' | 'barrier' | 'onRankLost'>;
 
-/** How the proxies of a world reach each other over libfabric; what is left out is found. */
-export type FabricOptions = Pick<EngineOptions, 'provider' | 'devices' | 'rails' | 'timeoutMs' | 'queue'>;
+/** How the proxies of a world run, and reach each other over libfabric; what is left out is found. */
+export type FabricOptions = Pick<
+  EngineOptions,
+  'provider' | 'devices' | 'near' | 'rails' | 'timeoutMs' | 'queue'
+> & {
+  /** The processors that proxies' threads stay on, a rank the entry of its number modulo how many there are. */
+  readonly processors?: readonly number[];
+};
 
 /** A network, and what else its proxy does about it. */
 export interface Link {
@@ -43,7 +49,7 @@ export type Connect = (
 export const overFabric =
   (options: FabricOptions): Connect =>
   async (circle, { raw }, reach) => {
-    const wanted = { ...fromEnvironment(), ...options };
+    const { processors: _, ...wanted } = withEnvironment(options);
     const provider = await agreeOnProvider(circle, offerHere(wanted.provider, wanted.devices));
     const engine = await TransferEngine.open({
       ...wanted,
@@ -60,14 +66,16 @@ export const overFabric =
     }
   };
 
-/** HEDDLE_PROVIDER and HEDDLE_NICS, for programs that leave it to who starts them. */
-function fromEnvironment(): FabricOptions {
-  const { HEDDLE_PROVIDER: provider, HEDDLE_NICS: devices } = process.env;
+/** With HEDDLE_PROVIDER, HEDDLE_NICS and HEDDLE_PROXY_CPUS, for programs that leave it to who starts them. */
+export function withEnvironment(options: FabricOptions): FabricOptions {
+  const { HEDDLE_PROVIDER: provider, HEDDLE_NICS: devices, HEDDLE_PROXY_CPUS: processors } = process.env;
   if (provider && !providers.some((name) => name === provider))
     throw new ArgumentError('HEDDLE_PROVIDER', provider, `one of ${providers.join(', ')}`);
   return {
     ...(provider && { provider: provider as ProviderName }),
     ...(devices && { devices: devices.split(',') }),
+    ...(processors && { processors: processors.split(',').map(Number) }),
+    ...options,
   };
 }
 

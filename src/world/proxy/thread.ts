@@ -7,10 +7,10 @@
 import { type MessagePort, workerData } from 'node:worker_threads';
 import { NativeView } from '../../device/index.js';
 import { HeddleError, RankLostError } from '../../errors/index.js';
-import { view, yieldProcessor } from '../../native/index.js';
+import { stayOn, view, yieldProcessor } from '../../native/index.js';
 import { messageOf } from '../participant.js';
 import { MailedCircle } from './mail.js';
-import { type FabricOptions, overFabric, type ProxyCircle } from './network.js';
+import { type FabricOptions, overFabric, type ProxyCircle, withEnvironment } from './network.js';
 import { type PreparedProxy, type ProxyProgramName, prepareProxy } from './program.js';
 
 /** What the thread is started with. */
@@ -55,6 +55,8 @@ const { port, mail, place, program, memory, fabric } = workerData as ProxyThread
 const circle = new MailedCircle(place, port, mail);
 let proxy: PreparedProxy | undefined;
 try {
+  const { processors = [] } = withEnvironment(fabric);
+  if (processors.length > 0) stayOn(processors[place.rank % processors.length]!);
   const raw = new Uint8Array(view(memory.address, memory.bytes));
   const mapped = { address: memory.address, raw, host: new NativeView(raw) };
   proxy = await prepareProxy(circle, overFabric(fabric), program, mapped);
