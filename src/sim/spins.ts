@@ -39,14 +39,14 @@ export class Spins {
     this.#stirred = true;
   }
 
-  /** After each step of the machine: true if all that runs spins for nothing. `threads` counts those that run. */
-  step(threads: () => number): boolean {
+  /** After each step of the machine: true if all that runs spins for nothing. */
+  step(running: { liveThreads(): number }): boolean {
     if (!this.#stirred) {
       this.#still++;
       return (
         this.#still > hopeless &&
         this.#last.size > 0 &&
-        this.#still > hopeless + hopelessPerThread * threads()
+        this.#still > hopeless + hopelessPerThread * running.liveThreads()
       );
     }
     this.#stirred = false;
