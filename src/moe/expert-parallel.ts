@@ -118,8 +118,9 @@ export class ExpertParallel {
     }
     const layer = layerOf(world.ranks, options);
     const { device, rank, topology } = world;
-    const waitMs = waitMsOf(options, device.kind);
-    const place = placeOf({ kind: device.kind, rank, topology }, options);
+    const { kind, multiprocessors } = device;
+    const waitMs = waitMsOf(options, kind);
+    const place = placeOf({ kind, multiprocessors, rank, topology }, options);
     const choice = choose(layer, place, device, options);
     const { family, tuning } = choice;
     const { split, transport } = place;
@@ -148,7 +149,7 @@ export class ExpertParallel {
    * other ranks sent here is in `received`.
    *
    * On the device `topkIds` must stay as they are until the round's combine has run; `topkWeights` and the payloads may be
-   * written again behind this on the stream. Host arrays may be reused at once.
+   * written again behind this on the stream, payloads that travel over NVSHMEM behind combine. Host arrays may be reused at once.
    */
   dispatch(inputs: DispatchInputs, stream: Stream): Received {
     const track = this.#begin('dispatch', inputs, stream);
