@@ -39,9 +39,10 @@ const amongTranspiled: NonNullable<ViteUserConfig['plugins']>[number] = {
 
 /** Slow by nature, and in need of something: a script of its own each (`npm run test:nvcc` …), which `npm test` leaves out. */
 const rings = {
-  nvcc: 'test/kernels/nvcc.test.ts',
-  faults: 'test/faults/*.test.ts',
-  package: 'test/rooms/tarball.test.ts',
+  nvcc: ['test/kernels/nvcc.test.ts'],
+  nodes: ['test/suite/nodes-over-*.test.ts'],
+  faults: ['test/faults/*.test.ts', 'test/fabric/{killed,cut-off}.test.ts'],
+  package: ['test/rooms/tarball.test.ts'],
 };
 
 /** Begun last, one of these would go on while the other processor has nothing left to do. */
@@ -49,9 +50,6 @@ const longest = [
   'test/moe/layer-carried.e2e.test.ts',
   'test/suite/round-trip.test.ts',
   'test/sim/litmus/litmus.test.ts',
-  'test/suite/nodes-over-tcp.test.ts',
-  'test/suite/nodes-over-udp.test.ts',
-  'test/suite/nodes-over-shm.test.ts',
 ];
 
 /** Files that have a process of their own, the longest, all others. */
@@ -90,13 +88,13 @@ export default defineConfig({
           name: 'together',
           isolate: false,
           include: ['test/**/*.test.ts'],
-          exclude: ['test/gpu/**', ...apart, ...Object.values(rings)],
+          exclude: ['test/gpu/**', ...apart, ...Object.values(rings).flat()],
         },
       },
       { extends: true, test: { name: 'apart', include: apart } },
-      ...Object.entries(rings).map(([name, files]) => ({
+      ...Object.entries(rings).map(([name, include]) => ({
         extends: true as const,
-        test: { name, include: [files] },
+        test: { name, include },
       })),
     ],
   },

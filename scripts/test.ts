@@ -1,8 +1,9 @@
 /**
- * `npm test`: what must hold before a change is done. Cheapest first, and the first step that fails ends it. With the name of
- * a ring, its tests. The last line counts: every test, and one for each other step.
+ * `npm test`: what must hold before a change is done. Cheapest first, and the first that fails ends it. With the name of a
+ * ring, its tests. The last line counts: every test, and one for each other step.
  */
-import { spawnSync } from 'node:child_process';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, relative } from 'node:path';
@@ -34,6 +35,7 @@ const reportFile = join(folder, 'report.json');
 /** Tests that are slow by nature and need something of the machine: projects of vitest.config.ts. */
 const rings: Readonly<Record<string, string>> = {
   nvcc: 'every kernel compiles, without spills (nvcc)',
+  nodes: 'processes that are nodes of a world, over each provider (libfabric)',
   faults: 'processes killed, stopped and cut off (libfabric, network namespaces)',
   package: 'what users get: packed, compiled against, run (npm pack)',
 };
@@ -46,30 +48,38 @@ const tests = (name: string, ...projects: readonly string[]): Step => ({
   ],
 });
 
-const everyday: readonly Step[] = [
-  {
-    name: 'lint and format (Biome)',
-    command: ['biome', 'check', '--error-on-warnings', '.'],
-  },
-  {
-    name: 'import directions (dependency-cruiser)',
-    command: ['depcruise', '--config', '.dependency-cruiser.cjs', 'src'],
-  },
-  { name: 'types (tsc)', command: ['tsc', '-p', 'tsconfig.json'] },
-  // The step before has checked it.
-  { name: 'build', command: ['tsc', '-p', 'tsconfig.build.json', '--noCheck'] },
-  tests('unit and property tests (Vitest)', 'together', 'apart'),
-  { name: 'synchronisation of every kernel (heddle check)', command: ['node', 'dist/cli/main.js', 'check'] },
+/** Steps of one row run at once: each of the first four keeps one processor busy. */
+const everyday: readonly (readonly Step[])[] = [
+  [
+    { name: 'lint and format (Biome)', command: ['biome', 'check', '--error-on-warnings', '.'] },
+    {
+      name: 'import directions (dependency-cruiser)',
+      command: ['depcruise', '--config', '.dependency-cruiser.cjs', 'src'],
+    },
+  ],
+  [
+    { name: 'types (tsc)', command: ['tsc', '-p', 'tsconfig.json'] },
+    // The step beside it checks it.
+    { name: 'build', command: ['tsc', '-p', 'tsconfig.build.json', '--noCheck'] },
+  ],
+  [tests('unit and property tests (Vitest)', 'together', 'apart')],
+  [
+    {
+      name: 'synchronisation of every kernel (heddle check)',
+      command: ['node', 'dist/cli/main.js', 'check'],
+    },
+  ],
 ];
 
 /** npm puts node_modules/.bin on PATH; without npm it is put there here. */
 const env = { ...process.env, PATH: `${join('node_modules', '.bin')}:${process.env.PATH ?? ''}` };
 
 const ring = process.argv[2];
-const steps = ring === undefined ? everyday : [tests(rings[ring]!, ring)];
+const rows = ring === undefined ? everyday : [[tests(rings[ring]!, ring)]];
+const count = rows.flat().length;
 if (ring === undefined) {
   console.log(
-    `${steps.length} steps, which may take ten minutes on two cores; most of it goes to the last two. Left out:`,
+    `${count} steps, which may take eight minutes on two cores; most of it goes to the last two. Left out:`,
   );
   for (const [name, what] of Object.entries(rings)) console.log(`  npm run test:${name.padEnd(8)} ${what}`);
 }
@@ -79,18 +89,32 @@ const times: string[] = [];
 let stepsPassed = 0;
 let failure: Step | null = null;
 
-for (const [i, step] of steps.entries()) {
-  console.log(`\n── ${i + 1}/${steps.length} ${step.name}`);
+for (const row of rows) {
+  const passed = await Promise.all(row.map(run));
+  stepsPassed += passed.filter(Boolean).length;
+  failure = row[passed.indexOf(false)] ?? null;
+  if (failure !== null) break;
+}
+
+/** Whether it succeeded. */
+async function run(step: Step): Promise<boolean> {
+  console.log(`\n── ${rows.flat().indexOf(step) + 1}/${count} ${step.name}`);
   const [program, ...args] = step.command;
   const begun = performance.now();
-  const { status, error } = spawnSync(program!, args, { stdio: 'inherit', env });
-  if (error !== undefined) console.error(`${program}: ${error.message}; npm install provides it`);
+  const status = await statusOf(program!, args);
   times.push(`${seconds(begun).padStart(8)}  ${step.name}`);
-  if (status !== 0) {
-    failure = step;
-    break;
+  return status === 0;
+}
+
+/** Of a program that has run: null if it was killed, or could not be started. */
+async function statusOf(program: string, args: readonly string[]): Promise<number | null> {
+  try {
+    const [status]: (number | null)[] = await once(spawn(program, args, { stdio: 'inherit', env }), 'exit');
+    return status;
+  } catch (error) {
+    console.error(`${program}: ${error instanceof Error ? error.message : error}; npm install provides it`);
+    return null;
   }
-  stepsPassed += 1;
 }
 
 const report = readReport();

@@ -1,5 +1,5 @@
 /** `heddle plan`: what dispatch and combine cost on a machine, for everything that could carry them there. */
-import { ArgumentError, requireInteger } from '../errors/index.js';
+import { ArgumentError, integerIn, requireInteger } from '../errors/index.js';
 import { type FormatName, limits, type Profile, rowBytes } from '../layer/index.js';
 import { systemOf } from './cells.js';
 import { type Family, families } from './families.js';
@@ -225,13 +225,17 @@ export function simulateAll(
 }
 
 /** Of a range's end to its beginning: who is known no better is not ranked. */
-const tooWide = 3;
+export const tooWide = 3;
 
 /** The fastest first, without those of which too little is known, unless there are no others. */
 export function ranked(answers: readonly Answer[]): Answer[] {
   const known = answers.filter(({ low, high }) => high < tooWide * low);
   return [...(known.length > 0 ? known : answers)].sort((a, b) => a.time - b.time);
 }
+
+/** Those that `ranked` leaves out for some number of tokens. */
+export const unranked = (answers: readonly Answer[]): Answer[] =>
+  answers.filter((one) => !ranked(answers.filter(({ tokens }) => tokens === one.tokens)).includes(one));
 
 /** From how many tokens on which candidate is fastest, among those that were asked about. */
 interface Winner {
@@ -263,8 +267,8 @@ export function tokensFrom(text: string): number[] {
   const wrong = () =>
     new ArgumentError('tokens', text, 'a number from 1 to 65536, a list (1,8,128) or a range (1..4096)');
   const whole = (part: string): number => {
-    const value = Number(part);
-    if (!/^\d+$/.test(part) || value < 1 || value > 65_536) throw wrong();
+    const value = integerIn(part, 1, 65_536);
+    if (value === null) throw wrong();
     return value;
   };
   if (!text.includes('..')) return text.split(',').map(whole);
