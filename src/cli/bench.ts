@@ -104,7 +104,10 @@ export function register(program: Command): void {
     .option('--iterations <n>', 'measured iterations (default: 30, simulated 1)', integer)
     .addOption(familyOption())
     .addOption(
-      new Option('--transport <name>', 'what carries its rows (default: windows)').choices(transports),
+      new Option(
+        '--transport <name>',
+        'what carries its rows (default: windows; between nodes proxy)',
+      ).choices(transports),
     )
     .option('--split', 'dispatch and combine as a send and a receive each, back to back')
     .option('--sms <n>', 'the most multiprocessors that a launch takes', integer)
