@@ -1,5 +1,5 @@
 import { writeFileSync } from 'node:fs';
-import { type Command, InvalidArgumentError, Option } from 'commander';
+import { type Command, Option } from 'commander';
 import {
   type BenchEvent,
   type BenchReport,
@@ -21,7 +21,7 @@ import { registerExperts } from './bench-experts.js';
 import { registerGemm } from './bench-gemm.js';
 import { registerLayer } from './bench-layer.js';
 import { registerOverlap } from './bench-overlap.js';
-import { integer, integers } from './counts.js';
+import { integer, integers, number } from './counts.js';
 import { requireWritable } from './writable.js';
 
 interface BenchFlags {
@@ -219,10 +219,4 @@ function showProgress() {
       if (stderr.isTTY) stderr.write('\r\x1b[K');
     },
   };
-}
-
-function number(value: string): number {
-  const n = Number(value);
-  if (value.trim() === '' || !Number.isFinite(n)) throw new InvalidArgumentError('It must be a number.');
-  return n;
 }

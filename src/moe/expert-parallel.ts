@@ -92,6 +92,7 @@ export class ExpertParallel {
   /** What `out` of combine must be a multiple of. */
   readonly #outUnit: number;
   #disposed = false;
+  readonly #notAtRenewal: () => void;
   /** Why no further round can run: what `synchronize` threw. */
   #loss: unknown = null;
 
@@ -107,6 +108,7 @@ export class ExpertParallel {
     this.views = tracks.map(({ received }) => received);
     this.#tracks = tracks;
     this.#outUnit = outputRowBytes(layer) % 16 === 0 ? 16 : 1;
+    this.#notAtRenewal = world.freeAtRenewal(() => this.#free());
   }
 
   /**
@@ -227,12 +229,18 @@ export class ExpertParallel {
     if (this.#loss !== null) throw this.#loss;
   }
 
-  /** Frees the windows, when every rank has come here. After a loss they stay until the world's devices are freed. */
+  /** Frees the windows, when every rank has come here. After a loss they stay until the world is renewed, or its devices freed. */
   async dispose(): Promise<void> {
     if (this.#disposed) return;
     this.#disposed = true;
     // A peer may still be writing into this window: nobody unmaps before all are here.
     if (!(await this.#allAreHere())) return;
+    this.#notAtRenewal();
+    await this.#free();
+  }
+
+  async #free(): Promise<void> {
+    this.#disposed = true;
     for (const track of this.#tracks) await track.close();
   }
 

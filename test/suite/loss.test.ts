@@ -186,29 +186,23 @@ for (const [name, way] of Object.entries(ways)) {
       },
     );
 
-    // Other ways have met it in combine, split ones at its end.
-    const waitsForSlots = !way.split && (way.tuning === push || way.tuning === copies);
-    it.runIf(waitsForSlots)(
-      'name who still reads its slots, where they await nothing else of it',
-      async () => {
-        const machine = SimMachine.create({ ranks });
-        const errors: RankLostError[] = [];
-        await World.local({ ranks, device: 'sim', sim: machine }, async (world) => {
-          const rank = await prepare(world, way, world.rank === victim ? nothing : amongSurvivors);
-          rank.dispatch();
-          await rank.ep.synchronize(rank.stream);
-          if (world.rank !== victim) {
-            rank.combine();
-            rank.dispatch();
-            errors.push(await rank.ep.synchronize(rank.stream).catch((thrown) => thrown));
-          }
-          await world.barrier('the others have given up');
-          await rank.ep.dispose();
-        });
-        expect(summary(errors)).toEqual(['1 dispatch 2', '1 dispatch 2']);
-        expect(machine.statistics.timeLimits).toBe(1);
-      },
-    );
+    it('name who still reads its slots, where they await nothing else of it', async () => {
+      const machine = SimMachine.create({ ranks });
+      const errors: RankLostError[] = [];
+      await World.local({ ranks, device: 'sim', sim: machine }, async (world) => {
+        const rank = await prepare(world, way, world.rank === victim ? nothing : amongSurvivors);
+        rank.dispatch();
+        await rank.ep.synchronize(rank.stream);
+        if (world.rank !== victim) {
+          rank.combine();
+          errors.push(await rank.ep.synchronize(rank.stream).catch((thrown) => thrown));
+        }
+        await world.barrier('the others have given up');
+        await rank.ep.dispose();
+      });
+      expect(summary(errors)).toEqual(['1 combine 1', '1 combine 1']);
+      expect(machine.statistics.timeLimits).toBe(1);
+    });
 
     it('fail at the next call when it is lost between rounds and they know', async () => {
       const dies = async (machine: SimMachine, { ep, stream }: Rank) => {
