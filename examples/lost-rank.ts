@@ -1,17 +1,13 @@
 /**
- * A rank is lost in the middle of its work. The others hear which, and in what; nothing hangs. They make a new world
- * without it, and go on: a world that has lost a rank does not recover.
+ * A rank is lost in the middle of its work. The others hear which, and in what; nothing hangs. They make the world anew
+ * without it, on the devices that they have, and go on.
  */
 import { ExpertParallel, emptyTensor, RankLostError, row, World } from 'heddle';
 
 const [experts, topK, hidden, tokens] = [12, 2, 64, 4];
 
 /** A rank's program: rounds until they are done, or until `dies` says that this rank's GPU has gone. */
-async function serve(
-  world: World,
-  rounds: number,
-  dies: (rank: number, round: number) => boolean,
-): Promise<number> {
+async function serve(world: World, rounds: number, dies: (round: number) => boolean): Promise<number> {
   const { device, rank } = world;
   const stream = device.createStream();
   const ep = await ExpertParallel.create(world, {
@@ -31,7 +27,7 @@ async function serve(
   };
   const out = emptyTensor(device, 'f32', [tokens, hidden]);
   for (let round = 0; round < rounds; round++) {
-    if (dies(rank, round)) throw new Error(`the GPU of rank ${rank} has fallen off the bus`);
+    if (dies(round)) throw new Error(`the GPU of rank ${rank} has fallen off the bus`);
     const received = ep.dispatch(inputs, stream);
     stream.copy(received.output.data, received.payloads.x!.data, received.output.bytes);
     ep.combine(out, stream);
@@ -41,22 +37,18 @@ async function serve(
   return rounds;
 }
 
-let ranks = 3;
-const lost = new Set<number>();
 try {
-  await World.local({ ranks }, async (world) => {
+  await World.local({ ranks: 3 }, async (world) => {
     try {
-      await serve(world, 4, (rank, round) => rank === 1 && round === 2);
+      await serve(world, 4, (round) => world.rank === 1 && round === 2);
     } catch (error) {
       if (!(error instanceof RankLostError)) throw error; // it is this rank that is lost
-      for (const rank of error.ranks) lost.add(rank);
-      console.log(`rank ${world.rank} goes on without rank ${error.ranks.join(', ')}`);
+      const next = await world.renew();
+      const without = `rank ${world.rank} goes on without rank ${error.ranks.join(', ')}`;
+      const rounds = await serve(next, 4, () => false);
+      console.log(`${without}: as rank ${next.rank} of ${next.ranks} it did ${rounds} rounds`);
     }
   });
 } catch (error) {
   console.log(`the world ended: ${(error as Error).message}`);
 }
-
-ranks -= lost.size;
-const done = await World.local({ ranks }, (world) => serve(world, 4, () => false));
-console.log(`${ranks} ranks did ${done.join(', ')} rounds`);

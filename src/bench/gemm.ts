@@ -177,7 +177,8 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number): Promise
   const sorted = { x: some([room, hidden]), both: some([room, 2 * inner]), made: some([room, hidden]) };
   const between = some([room, inner]);
   const shape = { experts, hidden, inner, topK, rows };
-  const kernels = mlpKernels({ of: 'plan', e4m3: false, ...shape, kind: device.kind });
+  const { kind, multiprocessors } = device;
+  const kernels = mlpKernels({ of: 'plan', e4m3: false, ...shape, kind, multiprocessors });
   const times = async (
     which: 'gateUp' | 'down',
     addresses: Readonly<Record<'gathered' | 'from' | 'to' | 'library', number>>,
@@ -206,7 +207,7 @@ async function measure(tools: Tools, plan: GemmBenchPlan, rows: number): Promise
       ...(cublas !== null && cublasForms(cublas, stream as CudaStream, all, sizes, largest)),
     };
     const gated = which === 'gateUp';
-    const tile = gemmTile(rows, { outputs: gated ? inner : hidden, gated, e4m3: false }, device.kind);
+    const tile = gemmTile(rows, { outputs: gated ? inner : hidden, gated, e4m3: false }, kind);
     const padded = rowsOfForms(sizes.counts, largest, rowsMultiplied(tile));
     const flops = (count: number): number => 2 * count * inputs * outputs;
     const used = sizes.counts.filter((count) => count > 0).length;

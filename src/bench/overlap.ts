@@ -3,7 +3,7 @@
  * an MLP of the shared expert's size on another, with as many multiprocessors for the phases as asked for. Free would be
  * the longer of the two.
  */
-import type { Stream } from '../device/index.js';
+import type { Device, Stream } from '../device/index.js';
 import { DenseMlp, emptyTensor, type Gemm } from '../moe/index.js';
 import { World } from '../world/index.js';
 import { Noise, setsFor } from './inputs.js';
@@ -18,8 +18,8 @@ import { roundBytes, routeSets, type Workload, type WorkloadOptions, workload } 
 export interface OverlapPlan {
   readonly workload: WorkloadOptions;
   readonly tokens: readonly number[];
-  /** Multiprocessors of the phases, one after the other. */
-  readonly sms: readonly number[];
+  /** Multiprocessors of the phases, one after the other; null for a few numbers, and all. */
+  readonly sms: readonly number[] | null;
   /** The MLP's inner width. */
   readonly inner: number;
   readonly family?: string;
@@ -68,7 +68,7 @@ export async function benchOverlap(
     const timing = await Timing.create(world, crew, timingOf(world.device, plan.iterations));
     const noise = Noise.create(world.device, timing.stream, of.seed);
     for (const tokens of plan.tokens) {
-      for (const sms of plan.sms) {
+      for (const sms of plan.sms ?? someOf(world.device)) {
         const point = await measure(timing, noise, of, { ...plan, tokens, sms });
         if (world.rank !== 0) continue;
         points.push(point);
@@ -90,10 +90,10 @@ export async function benchOverlap(
   };
 }
 
-type Point = Pick<OverlapPlan, 'family' | 'gemm' | 'inner'> & Pick<OverlapPoint, 'tokens' | 'sms'>;
+const someOf = ({ kind, multiprocessors }: Device): readonly number[] =>
+  kind === 'sim' ? [8] : [...[8, 16, 24, 32].filter((sms) => sms < multiprocessors), multiprocessors];
 
-/** Multiprocessors of the machine that is measured. */
-const all = 132;
+type Point = Pick<OverlapPlan, 'family' | 'gemm' | 'inner'> & Pick<OverlapPoint, 'tokens' | 'sms'>;
 
 /** An MLP for every token of a rank, and the stream that it runs on. */
 class Beside {
@@ -117,7 +117,10 @@ class Beside {
     for (const { data, bytes } of [gateUp, down, x]) noise.fill(stream, data, bytes);
     const of = { gateUp, down, gemm, maxTokens: tokens };
     const alone = await DenseMlp.create(device, of);
-    const beside = sms < all ? await DenseMlp.create(device, { ...of, sms: all - sms }) : alone;
+    const beside =
+      sms < device.multiprocessors
+        ? await DenseMlp.create(device, { ...of, sms: device.multiprocessors - sms })
+        : alone;
     await stream.synchronize();
     const side = device.createStream();
     const run = (mlp: DenseMlp) => () => mlp.run(x, out, tokens, side);

@@ -60,16 +60,16 @@ export const coordinatesOf = ({ knobs }: Pick<Family, 'knobs'>): readonly Coordi
     Object.entries(table).map(([key, knob]) => ({ phase, key, knob })),
   );
 
-/** Threads of one kernel that an H100 or H200 holds at once: blocks wait for each other, so all should be there. */
-const residentThreads = 132 * 2048;
+/** Threads that a multiprocessor of a GPU for data centres holds at once: blocks wait for each other, so all should be there. */
+const residentThreads = 2048;
 
 /**
  * Whether a tuning is worth a try: all blocks at once on the GPU. (The stages of bulk copies take no more than 48 KiB a
  * block, of which a multiprocessor holds four: as many blocks as are ever tried.)
  */
-export function sensible(tuning: Tuning): boolean {
+export function sensible(tuning: Tuning, { multiprocessors }: Pick<Place, 'multiprocessors'>): boolean {
   return Object.values(tuning).every(
-    ({ blocks, threads }) => Number(blocks) * Number(threads) <= residentThreads,
+    ({ blocks, threads }) => Number(blocks) * Number(threads) <= multiprocessors * residentThreads,
   );
 }
 
@@ -82,10 +82,10 @@ export function neighbours<T extends Tuning>(
 ): T[] {
   const now = from[phase]!;
   return knob
-    .tries(layer.maxTokens, now)
+    .tries(layer.maxTokens, now, place.multiprocessors)
     .filter((value) => value !== now[key])
     .map((value) => family.adapt({ ...from, [phase]: { ...now, [key]: value } }, layer, place))
-    .filter((tuning) => sensible(tuning) && family.refuses(layer, place, tuning) === null);
+    .filter((tuning) => sensible(tuning, place) && family.refuses(layer, place, tuning) === null);
 }
 
 /** A change must gain so much to be kept: less is noise. */
@@ -187,6 +187,7 @@ async function tuneOne(
   const layer = { ...shape, weights: true, counts: false };
   const place = {
     kind: 'cuda',
+    multiprocessors: world.device.multiprocessors,
     rank: world.rank,
     topology: world.topology,
     split: false,

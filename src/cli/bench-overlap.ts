@@ -24,7 +24,11 @@ export function registerOverlap(bench: Command): void {
     .addOption(profileOption('the layer of a model'))
     .option('--ep <ranks>', 'ranks, a GPU each', integer, 4)
     .option('--tokens <list>', 'tokens a rank (default: 128,2048, simulated 2)', integers)
-    .option('--sms <list>', 'multiprocessors of the phases (default: 8,16,24,32,132, simulated 8)', integers)
+    .option(
+      '--sms <list>',
+      'multiprocessors of the phases (default: 8,16,24,32 and all, simulated 8)',
+      integers,
+    )
     .option('--inner <n>', 'the MLP’s inner width', integer, 2048)
     .addOption(
       new Option('--dtype <format>', 'what dispatch carries').choices(Object.keys(formats)).default('fp8'),
@@ -57,7 +61,7 @@ async function run({
   const plan: OverlapPlan = {
     workload: { profile, ranks: ep, dtype, combineDtype: 'bf16', router: 'uniform', seed: 1 },
     tokens: flags.tokens ?? (simulated ? [2] : [128, 2048]),
-    sms: flags.sms ?? (simulated ? [8] : [8, 16, 24, 32, 132]),
+    sms: flags.sms ?? null,
     ...(family !== undefined && { family }),
     ...{ inner, gemm, device, iterations: flags.iterations ?? (simulated ? 1 : 30) },
   };

@@ -10,6 +10,7 @@ interface RunFlags {
   readonly device?: 'sim';
   readonly timeout?: number;
   readonly grace: number;
+  readonly keepGoing?: boolean;
   readonly prefix: boolean;
   readonly json?: boolean;
 }
@@ -44,13 +45,14 @@ export function register(program: Command): void {
     )
     .option('--timeout <seconds>', 'end everything after this time (exit code 124)', seconds)
     .option('--grace <seconds>', 'how long ranks may take to end after a failure or a signal', seconds, 5)
+    .option('--keep-going', 'when a rank is lost the others go on: for programs that renew their world')
     .option('--no-prefix', 'forward output as it is, without [rank 3]')
     .option('--json', 'print a summary as JSON; the output of the ranks goes to stderr')
     .addHelpText(
       'after',
       `
 Exit code: 0, or that of the rank that failed first (128 + number for a signal; 2 where its machine lacks something,
-with a stack if DEBUG is set), or 124 after --timeout.
+with a stack if DEBUG is set), or 124 after --timeout. With --keep-going 0 where one rank ended well.
 
 Examples:
   $ heddle run -n 8 program.ts
@@ -63,7 +65,7 @@ Examples:
 }
 
 async function run(file: string, args: readonly string[], flags: RunFlags): Promise<number> {
-  const { ranks, nodes, device, timeout, grace, json } = flags;
+  const { ranks, nodes, device, timeout, grace, keepGoing, json } = flags;
   const launch = await Launch.start({
     ranks,
     ...(nodes !== undefined && { nodes }),
@@ -71,6 +73,7 @@ async function run(file: string, args: readonly string[], flags: RunFlags): Prom
     program: file,
     args,
     graceMs: Math.round(grace * 1000),
+    ...(keepGoing && { keepGoing }),
     ...(timeout === undefined ? {} : { timeoutMs: Math.round(timeout * 1000) }),
     ...(json ? { stdout: process.stderr } : {}),
     prefix: flags.prefix ? labelFor(json ? process.stderr : process.stdout) : () => '',

@@ -64,6 +64,7 @@ export class CudaDevice implements Device {
   readonly memoryBytes: number;
   readonly model: string;
   readonly cacheBytes: number;
+  readonly multiprocessors: number;
   readonly #home: Home;
   /** Streams, events, graphs, memory and windows, in the order in which they were made. */
   readonly #children = new Set<Disposable>();
@@ -100,6 +101,7 @@ export class CudaDevice implements Device {
     this.memoryBytes = gpu.memoryBytes;
     this.model = gpu.name;
     this.cacheBytes = gpu.l2Bytes;
+    this.multiprocessors = gpu.multiprocessors;
     const context = new Context(gpu.ordinal);
     this.#home = {
       context,

@@ -18,6 +18,8 @@ export interface Device {
   readonly model: string;
   /** Bytes of its largest cache; 0 where there is none. */
   readonly cacheBytes: number;
+  /** That run blocks; of a simulated GPU, the blocks that it holds at once. */
+  readonly multiprocessors: number;
 
   /** Device memory of this rank, uninitialised. `purpose` appears in errors and findings: 'receive window'. */
   allocate(bytes: number, purpose: string): Memory;

@@ -17,9 +17,14 @@ import type { Dtype, Layer } from '../layer/index.js';
 import type { Topology } from '../world/index.js';
 import type { KnobTable, Tuning } from './knobs.js';
 
+/** Those of an H100 or H200: kernels are spread over so many where no device is at hand. */
+export const usualMultiprocessors = 132;
+
 /** Where a plan is carried out. */
 export interface Place {
   readonly kind: 'sim' | 'cuda';
+  /** Of each rank's device. */
+  readonly multiprocessors: number;
   readonly topology: Topology;
   /** Sends and receives are launches of their own, with other work between them. */
   readonly split: boolean;

@@ -26,7 +26,11 @@ export interface Choice<C extends string = string> {
 export type Knob = Count | Choice;
 
 /** The values that a search tries for so many tokens, from what the knobs of the same phase are set to now. */
-export type Tries<V> = (tokens: number, now: Readonly<Record<string, number | string>>) => readonly V[];
+export type Tries<V> = (
+  tokens: number,
+  now: Readonly<Record<string, number | string>>,
+  multiprocessors: number,
+) => readonly V[];
 
 /** [phase][knob] */
 export type KnobTable = Readonly<Record<string, Readonly<Record<string, Knob>>>>;
@@ -46,6 +50,10 @@ export const count = (
   tries: Tries<number>,
   multipleOf = 1,
 ): Count => ({ kind: 'count', summary, min, max, multipleOf, tries });
+
+/** Numbers of blocks that suit a GPU: half of its multiprocessors have one, each has one, one or two, two. */
+export const blocksTried = (multiprocessors: number): number[] =>
+  [0.5, 1, 1.5, 2].map((each) => Math.floor(each * multiprocessors));
 
 export const choice = <const C extends string>(
   summary: string,

@@ -29,7 +29,15 @@ import {
   narrowKernel,
   swigluKernel,
 } from './experts/index.js';
-import { type Family, type Place, type Plan, phases, type TransportName, transports } from './family.js';
+import {
+  type Family,
+  type Place,
+  type Plan,
+  phases,
+  type TransportName,
+  transports,
+  usualMultiprocessors,
+} from './family.js';
 import { hybrid } from './hybrid/index.js';
 import { choice, count, type Knob, requireKnob, type Tuning } from './knobs.js';
 import { oneSided } from './one-sided/index.js';
@@ -67,6 +75,8 @@ const word = (summary: string, choices: readonly string[], otherwise: string) =>
   default: otherwise,
 });
 const yesNo = ['yes', 'no'];
+
+const aGpu = { kind: 'cuda', multiprocessors: usualMultiprocessors } as const;
 
 /** DeepSeek-V3's layer on the 8 GPUs of a machine. */
 const layerParameters = {
@@ -306,7 +316,7 @@ function ofExperts(
       form: shape.text('form') as ExpertForm,
       capacity: shape.number('capacity'),
     };
-    return expertsKernels({ shape: of, kind: 'cuda' })[which].kernel;
+    return expertsKernels({ shape: of, ...aGpu })[which].kernel;
   });
 }
 
@@ -318,7 +328,7 @@ function ofMlp(name: string, summary: string, which: keyof ReturnType<typeof mlp
     const [hidden, inner] = [shape.number('hidden'), shape.number('inner')];
     const [topK, rows] = [shape.number('topk'), shape.number('rows')];
     const e4m3 = shape.text('format') === 'fp8';
-    return mlpKernels({ of, e4m3, experts, hidden, inner, topK, rows, kind: 'cuda' })[which].kernel;
+    return mlpKernels({ of, e4m3, experts, hidden, inner, topK, rows, ...aGpu })[which].kernel;
   });
 }
 
@@ -368,7 +378,7 @@ function kernelNamed(plan: Plan, name: string): Kernel {
 
 /** GPUs of so many equal nodes. */
 const placeOf = ({ ranks }: Layer, split: boolean, nodes: number): Place => ({
-  kind: 'cuda',
+  ...aGpu,
   rank: 0,
   split,
   sms: null,

@@ -43,6 +43,7 @@ export const codes = {
   HK702: 'Something is called that is no function.',
   HK703: 'Device functions are called too often.',
   HK704: 'The twin of a foreign function does not do what the header says.',
+  HK705: 'Something that only the twin of a foreign function may do.',
   HK900: 'The compiler itself failed on this kernel.',
 } as const;
 export type Code = keyof typeof codes;

@@ -5,6 +5,7 @@ import { checkHeader, isPassed, isScalar, scalars } from './define.js';
 import { type ForeignEffects, type Ordering, orderings, rememberDevice } from './definition.js';
 import type { ForeignSource } from './foreign-source.js';
 import type { Body, DeviceFunction, PointerParam, ReturnValue, ScalarParam, UsingSpec } from './kernel.js';
+import type { TwinGpu } from './language.js';
 import { functionSource } from './source.js';
 
 type ForeignParams = { readonly [name: string]: ScalarParam | PointerParam };
@@ -42,7 +43,7 @@ export function foreign<
   const P extends ForeignParams,
   U extends UsingSpec = Record<never, never>,
   const R extends ScalarParam | 'void' = 'void',
->(header: ForeignHeader<P, U, R>, twin: Body<P, U, ReturnValue<R>>): DeviceFunction<P, R> {
+>(header: ForeignHeader<P, U, R>, twin: Body<P, U, ReturnValue<R>, TwinGpu>): DeviceFunction<P, R> {
   requireObject('header', header);
   const { name, params, header: file, source, using = {}, returns = 'void' } = header;
   const { site, fail } = checkHeader(

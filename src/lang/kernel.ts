@@ -143,8 +143,8 @@ export type Callable<P extends DeviceParams, R extends DeviceReturn> = (
 export type DeviceFunction<P extends DeviceParams, R extends DeviceReturn> = Callable<P, R> &
   AnyDeviceFunction;
 
-export type Body<P extends DeviceParams, U extends UsingSpec, R = void> = (
-  g: Gpu,
+export type Body<P extends DeviceParams, U extends UsingSpec, R = void, G = Gpu> = (
+  g: G,
   params: ParamValues<P>,
   using: U,
 ) => R;

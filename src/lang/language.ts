@@ -275,3 +275,24 @@ export interface Gpu {
     await(barrier: Pointer<'u64'>, parity: u32, options?: { readonly limit: u32 }): bool;
   };
 }
+
+/** What the twin of a foreign function can do besides: what networks do beside the thread that asks them. */
+export interface TwinGpu extends Gpu {
+  readonly network: {
+    /**
+     * Sends bytes to another rank. They are read from now on, as late as may be, and land in any order: until whoever
+     * acquires a release signal behind them says so, the source may not be written again.
+     */
+    put(to: Pointer<'u8'>, from: Pointer<'u8'>, bytes: u32): void;
+    /**
+     * Sets, or adds to, a word of another rank, later. As a release it comes behind all that was put there before, by this
+     * thread or by threads of this rank that it has met, and behind whatever else happened before.
+     */
+    signal(
+      pointer: Pointer<'u64'>,
+      value: u64,
+      how: 'set' | 'add',
+      options: { readonly order: 'relaxed' | 'release'; readonly scope: Scope },
+    ): void;
+  };
+}

@@ -64,6 +64,10 @@ export function rewriteStatements(
   return replaceEach(statements, (stmt) => change(stmt).map((one) => withLists(one, inside)));
 }
 
+/** As CUDA has them: it calls what twins stand for. */
+export const withoutTwins = (statements: readonly Stmt[]): readonly Stmt[] =>
+  rewriteStatements(statements, (stmt) => [stmt.kind === 'foreign' ? { ...stmt, twin: [] } : stmt]);
+
 /** Replaces the statements of one list, not those inside them. The same list where nothing changed. */
 export function replaceEach(
   statements: readonly Stmt[],

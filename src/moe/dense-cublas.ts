@@ -17,7 +17,7 @@ export const denseCublas: CreateDenseRun = async (shape, { gateUp, down }) => {
   };
   const both = row(2 * inner, 'gates and what they scale of the dense MLP');
   const between = row(inner, 'inner rows of the dense MLP');
-  const launch = { grid: (sms ?? 132) * 8, block: threads, rank: 0 };
+  const launch = { grid: (sms ?? device.multiprocessors) * 8, block: threads, rank: 0 };
   const swiglu = await callSite(device, swigluKernel(inner, threads, 'all'), launch);
   swiglu.set.total(both.tensor.data); // nobody looks
   swiglu.set.from(both.tensor.data);

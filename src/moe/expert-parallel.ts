@@ -92,6 +92,7 @@ export class ExpertParallel {
   /** What `out` of combine must be a multiple of. */
   readonly #outUnit: number;
   #disposed = false;
+  readonly #notAtRenewal: () => void;
   /** Why no further round can run: what `synchronize` threw. */
   #loss: unknown = null;
 
@@ -107,6 +108,7 @@ export class ExpertParallel {
     this.views = tracks.map(({ received }) => received);
     this.#tracks = tracks;
     this.#outUnit = outputRowBytes(layer) % 16 === 0 ? 16 : 1;
+    this.#notAtRenewal = world.freeAtRenewal(() => this.#free());
   }
 
   /**
@@ -118,8 +120,9 @@ export class ExpertParallel {
     }
     const layer = layerOf(world.ranks, options);
     const { device, rank, topology } = world;
-    const waitMs = waitMsOf(options, device.kind);
-    const place = placeOf({ kind: device.kind, rank, topology }, options);
+    const { kind, multiprocessors } = device;
+    const waitMs = waitMsOf(options, kind);
+    const place = placeOf({ kind, multiprocessors, rank, topology }, options);
     const choice = choose(layer, place, device, options);
     const { family, tuning } = choice;
     const { split, transport } = place;
@@ -148,7 +151,7 @@ export class ExpertParallel {
    * other ranks sent here is in `received`.
    *
    * On the device `topkIds` must stay as they are until the round's combine has run; `topkWeights` and the payloads may be
-   * written again behind this on the stream. Host arrays may be reused at once.
+   * written again behind this on the stream, payloads that travel over NVSHMEM behind combine. Host arrays may be reused at once.
    */
   dispatch(inputs: DispatchInputs, stream: Stream): Received {
     const track = this.#begin('dispatch', inputs, stream);
@@ -226,12 +229,18 @@ export class ExpertParallel {
     if (this.#loss !== null) throw this.#loss;
   }
 
-  /** Frees the windows, when every rank has come here. After a loss they stay until the world's devices are freed. */
+  /** Frees the windows, when every rank has come here. After a loss they stay until the world is renewed, or its devices freed. */
   async dispose(): Promise<void> {
     if (this.#disposed) return;
     this.#disposed = true;
     // A peer may still be writing into this window: nobody unmaps before all are here.
     if (!(await this.#allAreHere())) return;
+    this.#notAtRenewal();
+    await this.#free();
+  }
+
+  async #free(): Promise<void> {
+    this.#disposed = true;
     for (const track of this.#tracks) await track.close();
   }
 

@@ -98,8 +98,9 @@ export class ExpertsPlan {
     for (const [name, part] of Object.entries({ world, shape: layer, received }))
       requireObject(`ep.${name}`, part, 'that of an ExpertParallel');
     const { device, rank } = world;
+    const { kind, multiprocessors } = device;
     const shape = expertsShapeOf(layer, rank, options);
-    const kernels = expertsKernels({ shape, kind: device.kind });
+    const kernels = expertsKernels({ shape, kind, multiprocessors });
     const launch = ({ blocks, threads }: { readonly blocks: number; readonly threads: number }) => ({
       ...{ grid: blocks, block: threads, programmatic: true, rank },
     });

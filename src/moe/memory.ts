@@ -1,7 +1,7 @@
 /** What a layer takes of a rank's memory, by purpose: read off a plan, before anything is allocated. */
 import type { Device } from '../device/index.js';
 import { ArgumentError, requireInteger, requireObject, requireOneOf } from '../errors/index.js';
-import type { Plan, WindowPlan, WirePlan } from '../kernels/index.js';
+import { type Plan, usualMultiprocessors, type WindowPlan, type WirePlan } from '../kernels/index.js';
 import { type Layer, limits, sharing } from '../layer/index.js';
 import { evenNodes, topologyOf } from '../world/index.js';
 import { choose } from './choice.js';
@@ -46,7 +46,7 @@ export function memoryFor(options: MemoryOptions): MemoryUse {
   requireOneOf('device', device, ['cuda', 'sim']);
   const layer = layerOf(ranks, options);
   const topology = topologyOf(evenNodes(ranks, nodes), 0);
-  const place = placeOf({ kind: device, rank: 0, topology }, options);
+  const place = placeOf({ kind: device, multiprocessors: usualMultiprocessors, rank: 0, topology }, options);
   const unmeasured = { kind: device, model: 'a GPU that was not measured' };
   const { family, tuning } = choose(layer, place, unmeasured, options);
   return memoryOf(family.plan(layer, place, tuning), roundsOf(options));

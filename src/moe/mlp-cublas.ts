@@ -39,7 +39,7 @@ export async function cublasRun(of: Of, { gateUp, down }: MlpWeights): Promise<M
     inner: row(inner, 'inner rows of experts'),
     made: row(hidden, 'rows that experts made'),
   };
-  const launch = { grid: 132 * 8, block: threads, programmatic: true, rank: 0 };
+  const launch = { grid: device.multiprocessors * 8, block: threads, programmatic: true, rank: 0 };
   const swiglu = await callSite(device, swigluKernel(inner, threads, 'plan'), launch);
   swiglu.set.count(0); // nobody looks
   swiglu.set.total(plan.planned.total.data);

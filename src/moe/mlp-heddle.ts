@@ -17,7 +17,7 @@ export async function heddleRun(
   device: Device,
   plan: ExpertsPlan,
   from: Rows,
-  shape: Omit<MlpShape, 'kind' | 'of' | 'e4m3'>,
+  shape: Pick<MlpShape, 'experts' | 'hidden' | 'inner' | 'topK' | 'rows'>,
   weights: MlpWeights,
 ): Promise<MlpRun> {
   const { gateUp, down } = await mlpSites(device, { of: 'plan', e4m3: from.scales !== null, ...shape });

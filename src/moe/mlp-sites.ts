@@ -8,10 +8,11 @@ export type MlpSites = { readonly [K in keyof Kernels]: CallSite<Kernels[K]['ker
 /** `sms`: the most multiprocessors that a launch takes; null for all. */
 export async function mlpSites(
   device: Device,
-  shape: Omit<MlpShape, 'kind'>,
+  shape: Omit<MlpShape, 'kind' | 'multiprocessors'>,
   sms: number | null = null,
 ): Promise<MlpSites> {
-  const kernels = mlpKernels({ ...shape, kind: device.kind });
+  const { kind, multiprocessors } = device;
+  const kernels = mlpKernels({ ...shape, kind, multiprocessors });
   // One that takes all rows may lie before the receive of a split phase, which begins early, and then finds only what came
   // before a launch that is not programmatic.
   const programmatic = shape.of === 'plan';

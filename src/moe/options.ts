@@ -132,10 +132,11 @@ export const roundsOf = ({ rounds = 1 }: Pick<ExpertParallelOptions, 'rounds'>):
 
 /** Where the layer's plan will be carried out, and how. */
 export const placeOf = (
-  { kind, rank, topology }: Pick<Place, 'kind' | 'rank' | 'topology'>,
+  { kind, multiprocessors, rank, topology }: Pick<Place, 'kind' | 'multiprocessors' | 'rank' | 'topology'>,
   { split, sms, transport }: Pick<ExpertParallelOptions, 'split' | 'sms' | 'transport'>,
 ): Place => ({
   kind,
+  multiprocessors,
   rank,
   topology,
   split: requireFlag('split', split ?? false),

@@ -225,13 +225,17 @@ export function simulateAll(
 }
 
 /** Of a range's end to its beginning: who is known no better is not ranked. */
-const tooWide = 3;
+export const tooWide = 3;
 
 /** The fastest first, without those of which too little is known, unless there are no others. */
 export function ranked(answers: readonly Answer[]): Answer[] {
   const known = answers.filter(({ low, high }) => high < tooWide * low);
   return [...(known.length > 0 ? known : answers)].sort((a, b) => a.time - b.time);
 }
+
+/** Those that `ranked` leaves out for some number of tokens. */
+export const unranked = (answers: readonly Answer[]): Answer[] =>
+  answers.filter((one) => !ranked(answers.filter(({ tokens }) => tokens === one.tokens)).includes(one));
 
 /** From how many tokens on which candidate is fastest, among those that were asked about. */
 interface Winner {

@@ -3,7 +3,15 @@ import { advice, advised } from './advice.js';
 import { type Cell, cellName } from './cells.js';
 import type { KnownMachine } from './machines.js';
 import { type ParameterName, parameterNames } from './model.js';
-import { type Answer, type Candidate, type Question, type SimulatedPhase, winners } from './plan.js';
+import {
+  type Answer,
+  type Candidate,
+  type Question,
+  type SimulatedPhase,
+  tooWide,
+  unranked,
+  winners,
+} from './plan.js';
 import { nodesOf, type RoutingLaw } from './routing.js';
 import type { Disagreement, SplitResult } from './validate.js';
 
@@ -113,6 +121,11 @@ export function planText(
   for (const { from, candidate, source, close } of winners(answers))
     out.push(
       `  from ${from} tokens  ${candidate}${mark(source)}${close ? ', but another one’s range overlaps' : ''}`,
+    );
+  const left = new Set(unranked(answers).map(({ candidate, source }) => `${candidate}${mark(source)}`));
+  if (left.size > 0)
+    out.push(
+      `  left out, for the end of the range is ${tooWide} times its beginning or more: ${[...left].join(', ')}`,
     );
   const tokens = middle(question.tokens);
   for (const best of advised(answers, tokens)) {

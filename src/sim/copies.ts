@@ -8,7 +8,7 @@ import { type Posted, PostedCopies } from './posted.js';
 import type { Random } from './random.js';
 
 /** The thread that posts. */
-interface Issuer {
+export interface Issuer {
   readonly id: number;
   readonly rank: number;
   readonly block: { readonly launch: { readonly firstSite: SiteId; readonly traffic: Float64Array } };
@@ -105,29 +105,8 @@ export class Copies {
     this.#detector?.copyIssued(id, this.#engine, group, source, target, bytes, block.launch.firstSite + site);
   }
 
-  #mayPost({ to, toAt, from, fromAt, bytes }: Posted, site: number): boolean {
-    if (this.#detector === null) return true;
-    const access = { kind: 'read', order: 'weak', scope: 'cta', bytes, site } as const;
-    let may = true;
-    for (const [buffer, offset, kind] of [
-      [from, fromAt, 'read'],
-      [to, toAt, 'write'],
-    ] as const) {
-      const outside = offset < 0 || offset + bytes > buffer.bytes || buffer.freed;
-      if (!outside && offset % 16 === 0 && bytes % 16 === 0) continue;
-      this.#issuer.refuse({ ...access, kind, bytes: outside ? bytes : 16 }, buffer, offset);
-      may = false;
-    }
-    if (may && !from.isInitialised(fromAt, bytes)) {
-      this.#log.add({
-        kind: 'uninitialised-read',
-        buffer: from.purpose,
-        location: from.describe(from.firstUninitialised(fromAt, bytes)),
-        access: this.#issuer.report(access),
-      });
-    }
-    if (may) to.markInitialised(toAt, bytes);
-    return may;
+  #mayPost(copy: Posted, site: number): boolean {
+    return this.#detector === null || mayCopy(this.#issuer, this.#log, copy, site, 16);
   }
 
   #move({ to, toAt, from, fromAt, bytes }: Posted): void {
@@ -137,4 +116,35 @@ export class Copies {
     if (from.rank !== this.#issuer.rank) traffic[1]! += bytes;
     this.#issuer.wrote(to, toAt, bytes);
   }
+}
+
+/** Checks that bytes may be copied, which count as written from now on. Both ends, and how many, are multiples of `unit`. */
+export function mayCopy(
+  by: Pick<Issuer, 'refuse' | 'report'>,
+  log: FindingLog,
+  { to, toAt, from, fromAt, bytes }: Posted,
+  site: number,
+  unit: 1 | 16,
+): boolean {
+  const access = { kind: 'read', order: 'weak', scope: 'cta', bytes, site } as const;
+  let may = true;
+  for (const [buffer, offset, kind] of [
+    [from, fromAt, 'read'],
+    [to, toAt, 'write'],
+  ] as const) {
+    const outside = offset < 0 || offset + bytes > buffer.bytes || buffer.freed;
+    if (!outside && offset % unit === 0 && bytes % unit === 0) continue;
+    by.refuse({ ...access, kind, bytes: outside ? bytes : unit }, buffer, offset);
+    may = false;
+  }
+  if (may && !from.isInitialised(fromAt, bytes)) {
+    log.add({
+      kind: 'uninitialised-read',
+      buffer: from.purpose,
+      location: from.describe(from.firstUninitialised(fromAt, bytes)),
+      access: by.report(access),
+    });
+  }
+  if (may) to.markInitialised(toAt, bytes);
+  return may;
 }

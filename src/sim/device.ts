@@ -54,6 +54,7 @@ export class SimDevice implements Device {
   readonly memoryBytes = maxBufferBytes;
   readonly model = 'simulated GPU';
   readonly cacheBytes = 0;
+  readonly multiprocessors: number;
   readonly #live = new Set<SimMemory>();
   #disposed = false;
   readonly #streams = new Set<SimStream>();
@@ -64,6 +65,7 @@ export class SimDevice implements Device {
     shared: Shared,
   ) {
     this.#shared = shared;
+    this.multiprocessors = shared.engine.residentBlocks;
     this.description = `simulated GPU #${rank} (${shared.engine.mode})`;
   }
 

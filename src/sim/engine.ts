@@ -15,6 +15,7 @@ import { type HostProgram, HostThread } from './host-threads.js';
 import { Hosts } from './hosts.js';
 import { Meetings } from './meetings.js';
 import { SimBuffer } from './memory.js';
+import { Puts } from './puts.js';
 import type { Random } from './random.js';
 import type { Agent, Schedule } from './schedule.js';
 import { hostProgram } from './sites.js';
@@ -58,6 +59,7 @@ export class Engine implements Machine {
   readonly killed: boolean[];
   readonly seen: SimBuffer;
   readonly spins = new Spins();
+  readonly puts = new Puts(this);
   steps = 0;
   timeLimits = 0;
 
@@ -74,6 +76,8 @@ export class Engine implements Machine {
   #turnPlanned = false;
   #hostTold = false;
   #idleTurns = 0;
+  /** That a rank's GPU holds at once. */
+  readonly residentBlocks: number;
   #nextBuffer = 0;
   #nextThread = 0;
   /** The host thread that is taking its turn. */
@@ -94,6 +98,7 @@ export class Engine implements Machine {
 
   constructor(options: EngineOptions) {
     this.mode = options.mode;
+    this.residentBlocks = options.residentBlocks;
     this.schedule = options.schedule;
     this.random = options.random;
     this.log = options.log;

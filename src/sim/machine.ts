@@ -69,6 +69,12 @@ interface HostMeeting {
   together: HostKnowledge | null;
 }
 
+interface HostMeetings {
+  /** How often each rank's host program has met the others there. */
+  readonly met: Map<number, number>;
+  readonly all: HostMeeting[];
+}
+
 let machines = 0;
 
 /**
@@ -77,9 +83,8 @@ let machines = 0;
  */
 export class SimMachine {
   readonly #devices: readonly SimDevice[];
-  /** How often each rank's host program has met the others. */
-  readonly #met = new Map<number, number>();
-  readonly #meetings: HostMeeting[] = [];
+  /** By the place where they are held. */
+  readonly #meetings = new Map<object, HostMeetings>();
   readonly #engine: Engine;
   readonly #detector: (Detector & { readonly findings: readonly Finding[] }) | null;
   readonly #log: FindingLog;
@@ -200,17 +205,19 @@ export class SimMachine {
   }
 
   /**
-   * The host programs of all ranks meet: each waits for the others, and then knows what they knew. The n-th meeting of
-   * one rank is the n-th of all. Call the returned function when `rank` goes on.
+   * The host programs of all ranks meet: each waits for the others, and then knows what they knew. At one place the n-th
+   * meeting of one rank is the n-th of all. Call the returned function when `rank` goes on.
    */
-  hostMeets(rank: number): () => void {
+  hostMeets(rank: number, place: object): () => void {
     const detector = this.#detector;
     const goOn = this.hostWaiting(rank);
     if (detector === null) return goOn;
-    const nth = this.#met.get(rank) ?? 0;
-    this.#met.set(rank, nth + 1);
-    const meeting = this.#meetings[nth] ?? { brought: [], together: null };
-    this.#meetings[nth] = meeting;
+    const { met, all } = this.#meetings.get(place) ?? { met: new Map<number, number>(), all: [] };
+    this.#meetings.set(place, { met, all });
+    const nth = met.get(rank) ?? 0;
+    met.set(rank, nth + 1);
+    const meeting = all[nth] ?? { brought: [], together: null };
+    all[nth] = meeting;
     meeting.brought.push(detector.hostKnows(rank));
     meeting.together = null;
     return () => {

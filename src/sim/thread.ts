@@ -18,6 +18,7 @@ import type { FindingLog } from './findings.js';
 import { Groups } from './groups.js';
 import { type MBarrier, MBarriers } from './mbarriers.js';
 import type { SimBuffer } from './memory.js';
+import type { Puts } from './puts.js';
 import type { Random } from './random.js';
 import { Task } from './schedule.js';
 import type { Spins } from './spins.js';
@@ -35,6 +36,8 @@ export interface Hub {
   wake(buffer: SimBuffer, offset: number, bytes: number): void;
   /** Checked mode: who looks at memory until it changes. */
   readonly spins: Spins;
+  /** What kernels send over a network. */
+  readonly puts: Puts;
   /** Where atomic loads leave what they read. */
   readonly seen: SimBuffer;
   clock(): bigint;
@@ -221,7 +224,7 @@ export class Thread extends Task {
 
   /** Checks an access and tells the detector. False where it must not happen. */
   access(access: StatementAccess, buffer: SimBuffer, offset: number): boolean {
-    if (!this.#mayAccess(access, buffer, offset)) return false;
+    if (!this.mayAccess(access, buffer, offset)) return false;
     this.#tell(access, buffer, offset, 0);
     if (access.kind !== 'read') this.#hub.spins.stir();
     return true;
@@ -229,7 +232,7 @@ export class Thread extends Task {
 
   /** An atomic load: like `access`, and puts what it reads into `seen`. */
   look(access: StatementAccess, buffer: SimBuffer, offset: number): boolean {
-    if (!this.#mayAccess(access, buffer, offset)) return false;
+    if (!this.mayAccess(access, buffer, offset)) return false;
     const { bytes } = access;
     const older = this.#hub.detector!.olderValues(this.id, buffer, offset, bytes);
     const choice = older.length === 0 ? 0 : this.#hub.pickStore(1 + older.length);
@@ -255,7 +258,7 @@ export class Thread extends Task {
     this.#hub.detector!.access(thread, access, launch.firstSite + access.site, buffer, offset, older);
   }
 
-  #mayAccess(access: StatementAccess, buffer: SimBuffer, offset: number): boolean {
+  mayAccess(access: StatementAccess, buffer: SimBuffer, offset: number): boolean {
     const { kind, bytes } = access;
     if (!isPlace(buffer, offset, bytes)) {
       this.refuse(access, buffer, offset);
@@ -397,7 +400,7 @@ export class Thread extends Task {
       : options[options.length === 1 ? 0 : this.#hub.pickStore(options.length)]!;
     this.satisfied = stores[choice]!;
     this.#see(buffer, offset, access.bytes, choice === 0 ? null : older[choice - 1]!.words);
-    if (this.satisfied && this.#mayAccess(access, buffer, offset)) this.#tell(access, buffer, offset, choice);
+    if (this.satisfied && this.mayAccess(access, buffer, offset)) this.#tell(access, buffer, offset, choice);
     return true;
   }
 
@@ -422,6 +425,15 @@ export class Thread extends Task {
   releaseNext(): void {
     this.#hub.detector?.releaseNext(this.id);
     this.#hub.blockReleased(this.block);
+  }
+
+  /** Sends bytes over a network, or a signal behind such bytes. */
+  put(to: SimBuffer, toAt: number, from: SimBuffer, fromAt: number, bytes: number, site: number): void {
+    if (bytes > 0) this.#hub.puts.put(this, { to, toAt, from, fromAt, bytes }, site);
+  }
+
+  signal(access: StatementAccess, to: SimBuffer, at: number, value: bigint): void {
+    this.#hub.puts.signal(this, access, to, at, value);
   }
 
   /** Its bulk copies. */

@@ -58,6 +58,7 @@ export class Channel {
     const interval = lossTimeoutMs / BEATS;
     let lastLook = performance.now();
     this.#lastHeard = lastLook;
+    clearInterval(this.#watch);
     this.#watch = setInterval(() => {
       const now = performance.now();
       // A late look means that this process itself stood still. What the others sent meanwhile has not been

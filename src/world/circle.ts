@@ -13,6 +13,8 @@ export interface Circle {
   readonly rank: number;
   /** How many ranks there are. */
   readonly ranks: number;
+  /** By rank: what it was numbered when the world began. It differs in a circle that was renewed. */
+  readonly origins: readonly number[];
   /** One and the same object for the ranks of this process. */
   readonly place: object;
   /** Aborted when a rank is lost, with that RankLostError as its reason; never by a clean leave. */
@@ -33,6 +35,12 @@ export interface Circle {
    * reason. Who speaks first is believed.
    */
   accuse(ranks: readonly number[], reason: string): void;
+  /**
+   * Goes on without the ranks that were lost or have left: a circle of those that are left, in the same order. Every one of
+   * them calls it; one that does not come in time is lost too. This circle is over then, and nothing is to be disposed of.
+   * @throws where the process that hosts the rendezvous is gone.
+   */
+  renew(): Promise<Circle>;
   /**
    * Leaves. That is no loss: the others are not alarmed, and only a call that needs this rank rejects.
    * Calls of this rank that are still pending reject with DisposedError.

@@ -1,5 +1,5 @@
-/** What a call does: wait for all, or also gather everybody's bytes. */
-export type CallKind = 'barrier' | 'allGather';
+/** What a call does: wait for all, also gather everybody's bytes, or go on without those that are gone. */
+export type CallKind = 'barrier' | 'allGather' | 'renewal';
 
 /** One rank's arrival at a call. `id` is that rank's own number for it; answers carry it back. */
 export interface Call {
@@ -23,14 +23,18 @@ interface Seat {
   completed(id: number, parts: readonly Uint8Array[]): void;
   /** A call can never complete, because ranks that it needs left in good order. */
   failed(id: number, loss: Loss): void;
-  /** Ranks were lost, so that every call fails, pending or later. Said once for each loss. */
+  /** Ranks were lost, so that every call but a renewal fails, pending or later. Said once for each loss. */
   lost(loss: Loss): void;
+  /** A renewal is complete: those that are left, as they were numbered here, go on in the next exchange. */
+  renewed(next: Exchange, members: readonly number[]): void;
 }
 
 /** A call that some ranks have made and others have not yet. */
 interface Round {
   readonly key: string;
   readonly operation: string;
+  /** It needs only those that are left. */
+  readonly renewal: boolean;
   readonly arrived: Map<number, Call>;
   deadline: number;
   timer: ReturnType<typeof setTimeout> | undefined;
@@ -43,7 +47,8 @@ const BETWEEN_CALLS = 'work between calls';
  * Where the ranks of one world meet: it matches their calls, bounds their waits and spreads the news of a
  * loss. It knows nothing of sockets, so ranks in one process and ranks across machines share every rule.
  *
- * A lost rank never comes back, and every call needs every rank; so after a loss each call fails at once.
+ * A lost rank never comes back, and every call needs every rank; so after a loss each call fails at once. Only a renewal
+ * needs no more than those that are left: they go on in an exchange of their own.
  */
 export class Exchange {
   readonly #ranks: number;
@@ -57,7 +62,11 @@ export class Exchange {
   /** Hears of every loss, for whoever keeps the ranks. */
   onLost: (ranks: readonly number[], why: string) => void = () => {};
 
-  constructor(ranks: number) {
+  /** `origins`: what its ranks were numbered when the world began, where that is another number. */
+  constructor(
+    ranks: number,
+    readonly origins: readonly number[] = Array.from({ length: ranks }, (_, rank) => rank),
+  ) {
     this.#ranks = ranks;
   }
 
@@ -82,9 +91,16 @@ export class Exchange {
   }
 
   arrive(rank: number, call: Call): void {
-    if (this.#lost.size > 0) return; // the rank has been told, or is about to hear it
+    const renewal = call.kind === 'renewal';
+    // The rank has been told, or is about to hear it.
+    if (renewal ? this.#lost.has(rank) : this.#lost.size > 0) return;
     const round = this.#roundFor(rank, call);
     round.arrived.set(rank, call);
+    if (renewal) {
+      this.#bound(round, call.timeoutMs);
+      this.#renewIfAllAreHere();
+      return;
+    }
     if (round.arrived.size === this.#ranks) {
       this.#close(round);
       const parts = Array.from({ length: this.#ranks }, (_, r) => round.arrived.get(r)!.bytes);
@@ -101,7 +117,8 @@ export class Exchange {
   leave(rank: number): void {
     if (this.#lost.has(rank) || this.#left.has(rank)) return;
     this.#left.add(rank);
-    for (const round of [...this.#rounds]) this.#failIfSomeoneLeft(round);
+    for (const round of [...this.#rounds]) if (!round.renewal) this.#failIfSomeoneLeft(round);
+    this.#renewIfAllAreHere();
   }
 
   /** The ranks are gone for ever, noticed in the way that `why` says. */
@@ -116,12 +133,16 @@ export class Exchange {
     for (const { operation, arrived } of this.#rounds) {
       for (const rank of arrived.keys()) if (!doing.has(rank)) doing.set(rank, operation);
     }
-    this.close();
+    for (const round of [...this.#rounds]) if (!round.renewal) this.#close(round);
     for (const [rank, seat] of this.#seats) {
       if (this.#left.has(rank)) continue;
       seat.lost({ ranks: fresh, operation: doing.get(rank) ?? BETWEEN_CALLS, why });
     }
-    this.onLost(fresh, why);
+    this.onLost(
+      fresh.map((rank) => this.origins[rank]!),
+      why,
+    );
+    this.#renewIfAllAreHere();
   }
 
   /** Forgets every call. Nobody is told anything. */
@@ -137,6 +158,7 @@ export class Exchange {
     const round: Round = {
       key,
       operation: call.operation,
+      renewal: call.kind === 'renewal',
       arrived: new Map(),
       deadline: Number.POSITIVE_INFINITY,
       timer: undefined,
@@ -157,7 +179,28 @@ export class Exchange {
   }
 
   #missingFrom(round: Round): number[] {
-    return Array.from({ length: this.#ranks }, (_, rank) => rank).filter((rank) => !round.arrived.has(rank));
+    return this.#numbers.filter((rank) => !round.arrived.has(rank) && !(round.renewal && this.#isGone(rank)));
+  }
+
+  get #numbers(): number[] {
+    return Array.from({ length: this.#ranks }, (_, rank) => rank);
+  }
+
+  #isGone(rank: number): boolean {
+    return this.#lost.has(rank) || this.#left.has(rank);
+  }
+
+  #renewIfAllAreHere(): void {
+    const round = [...this.#rounds].find(({ renewal }) => renewal);
+    if (round === undefined || this.#missingFrom(round).length > 0) return;
+    this.close();
+    const members = this.#numbers.filter((rank) => !this.#isGone(rank));
+    const next = new Exchange(
+      members.length,
+      members.map((rank) => this.origins[rank]!),
+    );
+    next.onLost = this.onLost;
+    for (const rank of members) this.#seats.get(rank)!.renewed(next, members);
   }
 
   /**
@@ -173,7 +216,7 @@ export class Exchange {
 
   /** What tells a rank that never came from ranks in calls of different names, the usual mistake. */
   #whereabouts(): string {
-    const absent = Array.from({ length: this.#ranks }, (_, rank) => rank).filter((rank) => !this.has(rank));
+    const absent = this.#numbers.filter((rank) => !this.has(rank));
     const notes = absent.length > 0 ? [`never joined: rank ${absent.join(', ')}`] : [];
     if (this.#rounds.size > 1) {
       for (const { key, arrived } of this.#rounds)

@@ -8,6 +8,7 @@ import type { Readable, Writable } from 'node:stream';
 import { pathToFileURL } from 'node:url';
 import {
   ArgumentError,
+  requireFlag,
   requireInteger,
   requireObject,
   requireText,
@@ -35,6 +36,8 @@ export interface LaunchOptions {
   readonly timeoutMs?: number;
   /** How long the other ranks may take to end after one failed or a signal came, in ms. Default 5,000. */
   readonly graceMs?: number;
+  /** When a rank is lost the others go on: for programs that renew their world. */
+  readonly keepGoing?: boolean;
   /** What comes before each line of output of a process. Default: `[rank 3] `, `[ranks 2-3] `. */
   readonly prefix?: (label: string, rank: number) => string;
   readonly stdout?: Writable;
@@ -56,7 +59,10 @@ export interface RankResult {
 
 /** How a launch went. */
 export interface LaunchResult {
-  /** 0, or the first failing rank's (128 + number for a signal; 2 where its machine lacked something), or 124 when the time was over. */
+  /**
+   * 0, or the first failing rank's (128 + number for a signal; 2 where its machine lacked something), or 124 when the time was
+   * over. With `keepGoing` 0 where one rank ended well.
+   */
   readonly exitCode: number;
   readonly seconds: number;
   readonly timedOut: boolean;
@@ -97,6 +103,7 @@ export class Launch {
   readonly #rendezvous: Rendezvous;
   readonly #reaper: Reaper;
   readonly #graceMs: number;
+  readonly #keepGoing: boolean;
   readonly #note: (note: string) => void;
   readonly #timers: ReturnType<typeof setTimeout>[] = [];
   #firstFailure: RankResult | null = null;
@@ -108,19 +115,21 @@ export class Launch {
     ranks: readonly RankProcess[],
     rendezvous: Rendezvous,
     reaper: Reaper,
-    { timeoutMs, graceMs, onNote = () => {} }: LaunchOptions & { graceMs: number },
+    { timeoutMs, graceMs, keepGoing = false, onNote = () => {} }: LaunchOptions & { graceMs: number },
   ) {
     this.#ranks = ranks;
     this.#rendezvous = rendezvous;
     this.#reaper = reaper;
     this.#graceMs = graceMs;
+    this.#keepGoing = keepGoing;
     this.#note = onNote;
     if (timeoutMs !== undefined) this.#timers.push(setTimeout(() => this.#expire(timeoutMs), timeoutMs));
     rendezvous.onLost = (lost, why) => {
-      const isRunning = () =>
-        ranks.some(({ part, running }) => running && ranksOf(part).some((rank) => lost.includes(rank)));
       const judge = () => {
-        if (isRunning()) this.#worldIsOver(`rank ${lost.join(', ')} is lost: ${why}`);
+        const still = ranks.filter(
+          ({ part, running }) => running && ranksOf(part).some((rank) => lost.includes(rank)),
+        );
+        if (still.length > 0) this.#areLost(still, `rank ${lost.join(', ')} is lost: ${why}`);
       };
       this.#timers.push(setTimeout(judge, EXIT_NOTICE_MS));
     };
@@ -135,6 +144,7 @@ export class Launch {
     const parts = partsOf(options);
     requireInteger('graceMs', graceMs, 0, LONGEST_TIMEOUT_MS);
     if (timeoutMs !== undefined) requireInteger('timeoutMs', timeoutMs, 1, LONGEST_TIMEOUT_MS);
+    if (options.keepGoing !== undefined) requireFlag('keepGoing', options.keepGoing);
     const program = resolve(requireText('program', options.program, 'the path of a file'));
     if (!statSync(program, { throwIfNoEntry: false })?.isFile())
       throw new ArgumentError('program', options.program, 'an existing file');
@@ -204,7 +214,7 @@ export class Launch {
     this.#reaper.done();
     await this.#rendezvous.close();
     return {
-      exitCode: this.#timedOut ? EXIT_TIMED_OUT : exitCodeOf(this.#firstFailure),
+      exitCode: this.#exitCodeOf(results),
       seconds: secondsSince(this.#ranks[0]!.since),
       timedOut: this.#timedOut,
       firstFailure: this.#firstFailure,
@@ -234,13 +244,32 @@ export class Launch {
   }
 
   #failed(what: string, result: RankResult): void {
-    if (this.#over) {
+    if (this.#keepGoing) {
+      this.#note(`${what}; the others go on`);
+    } else if (this.#over) {
       // Later ones fall because of the first, or because they were told to.
       if (!this.#firstFailure) this.#note(what);
     } else {
       this.#worldIsOver(what);
     }
     this.#firstFailure ??= result;
+  }
+
+  /** Ranks that run, but that nobody waits for any more. */
+  #areLost(processes: readonly RankProcess[], why: string): void {
+    if (!this.#keepGoing) {
+      this.#worldIsOver(why);
+      return;
+    }
+    this.#note(`${why}; it has ${this.#graceMs / 1000} s to end`);
+    this.#kill(processes, 'SIGTERM');
+    this.#killLater('SIGKILL', this.#graceMs, processes);
+  }
+
+  #exitCodeOf(results: readonly RankResult[]): number {
+    if (this.#timedOut) return EXIT_TIMED_OUT;
+    const good = this.#keepGoing && results.some(({ exitCode }) => exitCode === 0);
+    return good ? 0 : exitCodeOf(this.#firstFailure);
   }
 
   /**
@@ -263,12 +292,16 @@ export class Launch {
     this.#killLater('SIGKILL', this.#graceMs);
   }
 
-  #killLater(signal: NodeJS.Signals, ms: number): void {
-    this.#timers.push(setTimeout(() => this.#killAll(signal), ms));
+  #killLater(signal: NodeJS.Signals, ms: number, whom = this.#ranks): void {
+    this.#timers.push(setTimeout(() => this.#kill(whom, signal), ms));
   }
 
   #killAll(signal: NodeJS.Signals): void {
-    for (const { pid, running } of this.#ranks) {
+    this.#kill(this.#ranks, signal);
+  }
+
+  #kill(processes: readonly RankProcess[], signal: NodeJS.Signals): void {
+    for (const { pid, running } of processes) {
       if (running) signalGroup(pid, signal);
     }
   }

@@ -7,8 +7,8 @@ import { messageOf, Participant, toError } from './participant.js';
 export class LocalCircle extends Participant {
   readonly #exchange: Exchange;
 
-  private constructor(exchange: Exchange, rank: number, ranks: number, options: CircleOptions) {
-    super(rank, ranks, options);
+  private constructor(exchange: Exchange, rank: number, options: CircleOptions) {
+    super(rank, exchange.origins, options);
     this.#exchange = exchange;
     exchange.sit(rank, {
       // Copies, so that no rank can reach into another's memory, as if they were processes.
@@ -19,6 +19,7 @@ export class LocalCircle extends Participant {
         ),
       failed: (id, loss) => this.failed(id, loss),
       lost: (loss: Loss) => this.lost(toError(loss)),
+      renewed: (next, members) => this.renewed(new LocalCircle(next, members.indexOf(rank), options)),
     });
   }
 
@@ -26,7 +27,7 @@ export class LocalCircle extends Participant {
   static create(ranks: number, options: CircleOptions = {}): LocalCircle[] {
     requireObject('options', options);
     const exchange = new Exchange(requireInteger('ranks', ranks, 1, MAX_RANKS));
-    return Array.from({ length: ranks }, (_, rank) => new LocalCircle(exchange, rank, ranks, options));
+    return Array.from({ length: ranks }, (_, rank) => new LocalCircle(exchange, rank, options));
   }
 
   /**
@@ -46,10 +47,10 @@ export class LocalCircle extends Participant {
         return await program(circle);
       } catch (error) {
         failures.push(error);
-        circle.#exchange.lose([circle.rank], messageOf(error));
+        circle.latest.abandon(messageOf(error));
         return undefined;
       } finally {
-        await circle.dispose();
+        await circle.latest.dispose();
       }
     };
     const results = await Promise.all(LocalCircle.create(ranks, options).map(runOne));

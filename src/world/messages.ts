@@ -2,7 +2,7 @@ import { LONGEST_TIMEOUT_MS, MAX_NAME, MAX_PAYLOAD, MAX_RANKS } from './circle.j
 import type { CallKind } from './exchange.js';
 
 /** Changes when two builds could misunderstand each other. */
-export const PROTOCOL_VERSION = 2;
+export const PROTOCOL_VERSION = 3;
 
 /** The other side does not speak the protocol. The message completes 'it sent …'. */
 export class ProtocolError extends Error {}
@@ -27,7 +27,7 @@ const digest = (value: unknown): string =>
   typeof value === 'string' && /^[0-9a-f]{64}$/.test(value) ? value : fail('32 bytes in hexadecimal');
 
 const kind = (value: unknown): CallKind =>
-  value === 'barrier' || value === 'allGather' ? value : fail('a kind of call');
+  value === 'barrier' || value === 'allGather' || value === 'renewal' ? value : fail('a kind of call');
 
 const integers =
   (min: number, max: number) =>
@@ -67,6 +67,8 @@ const SHAPES = {
   failed: { id, ...loss },
   /** host: ranks are lost. */
   lost: loss,
+  /** host: a renewal is complete; these ranks go on, numbered in this order, and all that follows is of their world. */
+  renewed: { ranks: integers(0, MAX_RANKS - 1) },
   /** joiner: it cannot go on, or not with these others. */
   abandon: { ranks: integers(0, MAX_RANKS - 1), why: text(2000) },
   /** joiner: it goes in good order. */

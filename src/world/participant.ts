@@ -20,6 +20,11 @@ import {
 } from './circle.js';
 import type { Call, CallKind, Loss } from './exchange.js';
 
+interface Renewal {
+  resolve(next: Participant): void;
+  reject(error: Error): void;
+}
+
 interface Pending {
   readonly operation: string;
   resolve(parts: Uint8Array[]): void;
@@ -33,6 +38,7 @@ interface Pending {
 export abstract class Participant implements Circle {
   readonly rank: number;
   readonly ranks: number;
+  readonly origins: readonly number[];
   protected readonly timeoutMs: number;
   readonly #pending = new Map<number, Pending>();
   readonly #losses: CircleLoss[] = [];
@@ -42,10 +48,15 @@ export abstract class Participant implements Circle {
   /** A rank that left and took the meeting place with it. */
   #departed: Omit<Loss, 'operation'> | undefined;
   #disposal: Promise<void> | undefined;
+  #renewal: Renewal | undefined;
+  /** Why the world cannot be renewed. */
+  #ended: Error | undefined;
+  #next: Participant | undefined;
 
-  protected constructor(rank: number, ranks: number, options: CircleOptions) {
-    this.ranks = requireInteger('ranks', ranks, 1, MAX_RANKS);
-    this.rank = requireInteger('rank', rank, 0, ranks - 1);
+  protected constructor(rank: number, origins: readonly number[], options: CircleOptions) {
+    this.origins = origins;
+    this.ranks = requireInteger('ranks', origins.length, 1, MAX_RANKS);
+    this.rank = requireInteger('rank', rank, 0, this.ranks - 1);
     const { timeoutMs = DEFAULT_TIMEOUT_MS } = options;
     this.timeoutMs = requireInteger('timeoutMs', timeoutMs, 1, LONGEST_TIMEOUT_MS);
   }
@@ -55,7 +66,12 @@ export abstract class Participant implements Circle {
     return this;
   }
 
-  /** Hands the call to the exchange, which answers with `completed` or `failed`. */
+  /** The circle of this rank that goes on: this one, or what it was renewed to. */
+  get latest(): Participant {
+    return this.#next?.latest ?? this;
+  }
+
+  /** Hands the call to the exchange, which answers with `completed` or `failed`, or `renewed`. */
   protected abstract arrive(call: Call): void;
   /** Tells the exchange of ranks that are lost, this one or others; the exchange answers with `lost`. */
   protected abstract giveUp(ranks: readonly number[], reason: string): void;
@@ -89,7 +105,7 @@ export abstract class Participant implements Circle {
 
   abandon(reason: string): void {
     requireText('reason', reason);
-    if (this.#disposal) throw this.#disposed();
+    this.#requireOpen();
     this.giveUp([this.rank], reason);
   }
 
@@ -97,8 +113,23 @@ export abstract class Participant implements Circle {
     requireText('reason', reason);
     requireArray('ranks', ranks, 'an array of ranks');
     for (const rank of ranks) requireInteger('ranks', rank, 0, this.ranks - 1);
-    if (this.#disposal) throw this.#disposed();
+    this.#requireOpen();
     this.giveUp(ranks, `rank ${this.rank} says: ${reason}`);
+  }
+
+  async renew(): Promise<Participant> {
+    this.#requireOpen();
+    if (this.#ended) throw this.#ended;
+    const own = this.#ownLoss;
+    if (own) throw own;
+    this.#rejectAll(() => this.#disposed());
+    const id = this.#calls++;
+    return new Promise((resolve, reject) => {
+      this.#renewal = { resolve, reject };
+      this.waiting(true);
+      const bytes = new Uint8Array(0);
+      this.arrive({ id, kind: 'renewal', operation: 'renewal', bytes, timeoutMs: this.timeoutMs });
+    });
   }
 
   dispose(): Promise<void> {
@@ -107,16 +138,17 @@ export abstract class Participant implements Circle {
   }
 
   async #dispose(): Promise<void> {
-    for (const id of [...this.#pending.keys()]) {
-      this.#take(id)?.reject(this.#disposed());
-    }
+    this.#rejectAll(() => this.#disposed());
+    this.#renewal?.reject(this.#disposed());
     this.#listeners.clear();
     await this.leave();
   }
 
   /** A world disposes of its circle when its program returns: who comes after that was mostly not awaited. */
   #disposed(): DisposedError {
-    const remedy = 'await every call before the program of its world returns, or make a new world';
+    const remedy = this.#renewal
+      ? 'its world is renewed: use what renew() gives'
+      : 'await every call before the program of its world returns, or make a new world';
     return new DisposedError(`rank ${this.rank}'s circle`, remedy);
   }
 
@@ -124,7 +156,7 @@ export abstract class Participant implements Circle {
     if (typeof operation !== 'string' || operation.length === 0 || operation.length > MAX_NAME) {
       throw new ArgumentError('operation', operation, `a name of 1 to ${MAX_NAME} characters`);
     }
-    if (this.#disposal) throw this.#disposed();
+    this.#requireOpen();
     if (this.#losses.length > 0) throw this.#lossIn(operation);
     if (this.#departed) throw toError({ ...this.#departed, operation });
     const id = this.#calls++;
@@ -149,15 +181,42 @@ export abstract class Participant implements Circle {
     // In this order, so that whoever sees a call reject finds the signal aborted and the listeners told.
     this.#abort.abort(loss);
     for (const listener of this.#listeners) this.#tell(listener, loss);
-    for (const [id, { operation }] of [...this.#pending]) this.#take(id)?.reject(this.#lossIn(operation));
+    if (this.#ownLoss) this.#renewal?.reject(this.#ownLoss);
+    this.#rejectAll((operation) => this.#lossIn(operation));
   }
 
   /** No call can complete any more, yet nobody needs alarm: the rank that hosts the exchange left. */
   protected departed(departed: Omit<Loss, 'operation'>): void {
     this.#departed = departed;
-    for (const [id, { operation }] of [...this.#pending]) {
-      this.#take(id)?.reject(toError({ ...departed, operation }));
-    }
+    this.#rejectAll((operation) => toError({ ...departed, operation }));
+  }
+
+  /** The exchange is gone, and with it every renewal. */
+  protected ended(error: Error): void {
+    this.#ended = error;
+    this.#renewal?.reject(error);
+  }
+
+  /** Those that are left go on in the next circle. */
+  protected renewed(next: Participant): void {
+    this.#next = next;
+    this.#disposal = Promise.resolve();
+    this.#listeners.clear();
+    this.waiting(false);
+    this.#renewal?.resolve(next);
+  }
+
+  /** That this rank is the one that the others have lost. */
+  get #ownLoss(): CircleLoss | undefined {
+    return this.#losses.find((loss) => loss instanceof RankLostError && loss.ranks.includes(this.rank));
+  }
+
+  #requireOpen(): void {
+    if (this.#disposal || this.#renewal) throw this.#disposed();
+  }
+
+  #rejectAll(why: (operation: string) => Error): void {
+    for (const [id, { operation }] of [...this.#pending]) this.#take(id)?.reject(why(operation));
   }
 
   /** The losses so far, as the error of a call that comes to nothing because of them. */

@@ -81,12 +81,12 @@ export class ProcessCircle extends Participant {
 
   private constructor(
     place: Place,
+    origins: readonly number[],
     options: CircleOptions,
-    lossTimeoutMs: number,
     channel: Channel,
     rendezvous: Rendezvous | undefined,
   ) {
-    super(place.rank, place.ranks, options);
+    super(place.rank, origins, options);
     this.localRank = place.localRank;
     this.node = place.node;
     this.#place = place;
@@ -96,11 +96,6 @@ export class ProcessCircle extends Participant {
     channel.trust(place.ranks * MAX_PAYLOAD);
     channel.onMessage = (message, bytes) => this.#receive(message, bytes);
     channel.onClose = (why) => this.#hostIsGone(why);
-    channel.watch(
-      lossTimeoutMs,
-      () => channel.destroy(`it gave no sign of life for ${lossTimeoutMs} ms`),
-      false,
-    );
   }
 
   /**
@@ -118,12 +113,12 @@ export class ProcessCircle extends Participant {
     const rendezvous = hosts ? await Rendezvous.listen(place) : undefined;
     const here = rendezvous ? { ...place, address: rendezvous.address } : place;
     try {
-      const circle = await reach(
-        here,
-        timeoutMs,
-        lossTimeoutMs,
-        (channel) => new ProcessCircle(place, { timeoutMs }, lossTimeoutMs, channel, rendezvous),
-      );
+      const circle = await reach(here, timeoutMs, lossTimeoutMs, (channel) => {
+        const silent = `it gave no sign of life for ${lossTimeoutMs} ms`;
+        channel.watch(lossTimeoutMs, () => channel.destroy(silent), false);
+        const origins = Array.from({ length: place.ranks }, (_, rank) => rank);
+        return new ProcessCircle(place, origins, { timeoutMs }, channel, rendezvous);
+      });
       try {
         await circle.barrier('join');
         return circle;
@@ -176,6 +171,9 @@ export class ProcessCircle extends Participant {
       case 'lost':
         this.lost(toError(message));
         break;
+      case 'renewed':
+        this.#goOn(message.ranks);
+        break;
       case 'ping':
         this.#channel.send({ type: 'pong' });
         break;
@@ -185,6 +183,7 @@ export class ProcessCircle extends Participant {
         } else {
           this.#ended = true;
           this.departed({ ranks: [0], why: 'it left the world' });
+          this.ended(this.#cannotRenew());
         }
         break;
       default:
@@ -192,10 +191,29 @@ export class ProcessCircle extends Participant {
     }
   }
 
+  /** The same connection serves those that are left, as it did the ranks of this circle. */
+  #goOn(ranks: readonly number[]): void {
+    this.#ended = true;
+    open.delete(this);
+    const place = { ...this.#place, rank: ranks.indexOf(this.rank), ranks: ranks.length };
+    const origins = ranks.map((rank) => this.origins[rank]!);
+    const { timeoutMs } = this;
+    this.renewed(new ProcessCircle(place, origins, { timeoutMs }, this.#channel, this.#rendezvous));
+  }
+
+  #cannotRenew(cause?: Error): RendezvousError {
+    return new RendezvousError(
+      'the rendezvous of this world is gone with the process that hosted it, so the world cannot be renewed; ' +
+        "under 'heddle run' the launcher hosts it, and any rank may be lost",
+      { cause },
+    );
+  }
+
   #hostIsGone(why: string): void {
     if (this.#ended) return;
     this.#ended = true;
     const cause = new Error(why);
+    this.ended(this.#cannotRenew(cause));
     const { hosted, address } = this.#place;
     this.lost(
       hosted

@@ -37,7 +37,8 @@ type Join = Extract<Message, { type: 'join' }>;
 export class Rendezvous {
   readonly #server: Server;
   readonly #options: RendezvousOptions;
-  readonly #exchange: Exchange;
+  /** Of the ranks that are left. */
+  #exchange: Exchange;
   readonly #strangers = new Set<Channel>();
   readonly #members = new Set<Channel>();
 
@@ -91,12 +92,14 @@ export class Rendezvous {
 
   /** The host knows that a rank is lost, whether or not it ever joined. Of no effect on one that left. */
   lose(rank: number, why: string): void {
-    this.#exchange.lose([rank], why);
+    const now = this.#exchange.origins.indexOf(rank);
+    if (now >= 0) this.#exchange.lose([now], why);
   }
 
   /** The host knows that a rank ended in good order, whether or not it ever joined. */
   leave(rank: number): void {
-    this.#exchange.leave(rank);
+    const now = this.#exchange.origins.indexOf(rank);
+    if (now >= 0) this.#exchange.leave(now);
   }
 
   /** Says farewell to the ranks that are still here, and ends. */
@@ -163,6 +166,9 @@ export class Rendezvous {
     if (join.rank >= ranks) return `there is no rank ${join.rank} in a world of ${ranks}`;
     // Its own place must be free. That others are lost it hears as soon as it sits there.
     const exchange = this.#exchange;
+    if (exchange.origins.length < ranks) {
+      return `its world goes on with ${exchange.origins.length} of its ${ranks} ranks; start a new one`;
+    }
     if (!exchange.has(join.rank) && !exchange.lost.includes(join.rank)) return undefined;
     if (exchange.lost.length > 0) {
       return `its world is stale: it lost rank ${exchange.lost.join(', ')}; start a new one`;
@@ -172,10 +178,14 @@ export class Rendezvous {
   }
 
   #admit(channel: Channel, join: Join, hostNonce: string): void {
-    const { rank } = join;
-    const exchange = this.#exchange;
     this.#members.add(channel);
     channel.trust(MAX_PAYLOAD);
+    const proof = prove(this.#options.secret, 'host', { ...join, hostNonce, joinerNonce: join.nonce });
+    channel.send({ type: 'welcome', proof });
+    this.#seat(channel, this.#exchange, join.rank, join.lossTimeoutMs);
+  }
+
+  #seat(channel: Channel, exchange: Exchange, rank: number, lossTimeoutMs: number): void {
     channel.onClose = (why) => {
       this.#members.delete(channel);
       exchange.lose([rank], why); // of no effect after a clean leave
@@ -199,12 +209,10 @@ export class Rendezvous {
       }
     };
     const onSilence = () => {
-      exchange.lose([rank], `it gave no sign of life for ${join.lossTimeoutMs} ms`);
+      exchange.lose([rank], `it gave no sign of life for ${lossTimeoutMs} ms`);
       void channel.end(); // not destroyed: should it wake up, it reads that it was given up
     };
-    channel.watch(join.lossTimeoutMs, onSilence, true);
-    const proof = prove(this.#options.secret, 'host', { ...join, hostNonce, joinerNonce: join.nonce });
-    channel.send({ type: 'welcome', proof });
+    channel.watch(lossTimeoutMs, onSilence, true);
     exchange.sit(rank, {
       completed: (id, parts) => {
         const lengths = parts.map((part) => part.length);
@@ -212,6 +220,11 @@ export class Rendezvous {
       },
       failed: (id, loss) => channel.send({ type: 'failed', id, ...loss }),
       lost: (loss) => channel.send({ type: 'lost', ...loss }),
+      renewed: (next, members) => {
+        this.#exchange = next;
+        channel.send({ type: 'renewed', ranks: members });
+        this.#seat(channel, next, members.indexOf(rank), lossTimeoutMs);
+      },
     });
   }
 }

@@ -81,6 +81,10 @@ export class World {
   #nvshmem: Promise<void> | null = null;
   readonly #proxies: RunningProxy[] = [];
   readonly #host: Host;
+  /** What to free at the renewal. */
+  readonly #freedAtRenewal = new Set<() => Promise<void>>();
+  /** What this one was renewed to. */
+  #next: World | null = null;
 
   private constructor(
     /** How the ranks meet and learn of losses. */
@@ -166,7 +170,7 @@ export class World {
         return await program(world);
       } catch (error) {
         failures.push(error);
-        world.circle.abandon(messageOf(error));
+        world.#latest.circle.abandon(messageOf(error));
         return undefined;
       } finally {
         world.#host.left();
@@ -174,7 +178,7 @@ export class World {
     };
     const results = await Promise.all(worlds.map(runOne));
     await World.#freeAll(worlds).catch((error) => failures.push(error));
-    await Promise.all(worlds.map(({ circle }) => circle.dispose()));
+    await Promise.all(worlds.map((world) => world.#latest.circle.dispose()));
     if (failures.length > 0) throw failures[0];
     return results as T[];
   }
@@ -184,7 +188,7 @@ export class World {
     return ranks.map(({ circle, topology, machine }) => {
       const { localRank } = topology;
       // Whom it meets may be in another process: while it waits for them, the machine must not give it up.
-      const host = { ...hostIn(machine, localRank, options.fabric ?? {}), waiting: () => () => {} };
+      const host = { ...hostIn(machine, localRank, options.fabric ?? {}), ...nobodyHears };
       return new World(circle, machine.device(localRank), topology, host);
     });
   }
@@ -298,8 +302,50 @@ export class World {
     await this.#nvshmem.then(() => this.barrier('parting from NVSHMEM')).catch(() => {});
   }
 
-  /** Frees the device and leaves the circle. */
+  /**
+   * After ranks were lost, or have left: the world of those that are left, in the same order, each with the device that it
+   * had, on which memory, streams and events stay as they are. Every one of them calls it. This one is over then, and its
+   * layers with it, which are made anew in the new one.
+   * @throws RendezvousError where the process that hosted the rendezvous is gone.
+   */
+  async renew(): Promise<World> {
+    if (this.#nvshmem !== null)
+      throw new UnavailableError(
+        'a world whose layers used NVSHMEM cannot be renewed: its end would wait for the ranks that are gone',
+        "Start its processes anew, or use another transport: 'windows' or 'proxy'",
+      );
+    // Kernels wait for ranks that are gone until their time is over. Nobody goes on, and frees, before that.
+    await this.device.settle();
+    await Promise.all(this.#proxies.map((proxy) => proxy.stop()));
+    const goOn = this.#host.meanwhile();
+    const circle = await this.circle.renew().finally(goOn);
+    const was = circle.origins.map((origin) => this.circle.origins.indexOf(origin));
+    const { members, node, apart } = this.topology;
+    const nodeOf = was.map((rank) => members.findIndex((ranks) => ranks.includes(rank)));
+    const next = new World(circle, this.device, topologyOf(nodeOf, circle.rank, apart), this.#host);
+    this.#next = next;
+    // Kernels of a rank of this process that is gone may still run. Other processes' keep what they have mapped.
+    const freed = this.#host.alone || members[node]!.every((rank) => was.includes(rank));
+    for (const free of this.#freedAtRenewal) if (freed) await free();
+    await next.barrier('renewal');
+    return next;
+  }
+
+  /** For what must stay while a rank that was lost may still use it. Call what it returns where it is freed before. */
+  freeAtRenewal(free: () => Promise<void>): () => void {
+    requireFunction('free', free);
+    this.#freedAtRenewal.add(free);
+    return () => this.#freedAtRenewal.delete(free);
+  }
+
+  /** This world, or what it was renewed to. */
+  get #latest(): World {
+    return this.#next === null ? this : this.#next.#latest;
+  }
+
+  /** Frees the device and leaves the circle. Of no effect on a world that was renewed. */
   async dispose(): Promise<void> {
+    if (this.#next !== null) return;
     this.#host.left();
     try {
       await World.#freeAll([this]);
@@ -313,7 +359,8 @@ export class World {
    * that gone: in a world that lost a rank, survivors' kernels wait for it until their time is over. So all end first; and
    * then the proxies, which write into memory of the devices.
    */
-  static async #freeAll(worlds: readonly World[]): Promise<void> {
+  static async #freeAll(all: readonly World[]): Promise<void> {
+    const worlds = all.map((world) => world.#latest);
     await Promise.all(worlds.map(({ device }) => device.settle()));
     await Promise.all(worlds.flatMap((world) => world.#proxies.map((proxy) => proxy.stop())));
     await Promise.all(worlds.map((world) => world.#partFromNvshmem()));
@@ -322,7 +369,7 @@ export class World {
 
   /** The simulated machine must know when hosts wait for each other rather than for it, and what they then know. */
   async #meeting<T>(promise: Promise<T>): Promise<T> {
-    const goOn = this.#host.waiting();
+    const goOn = this.#host.meets(this.circle.place);
     try {
       return await promise;
     } finally {
@@ -333,8 +380,10 @@ export class World {
 
 /** What a simulated machine hears of a rank's host program, so that it can tell waits that nobody will end. */
 interface Host {
-  /** It waits for another rank's host program, until what this returns is called. */
-  waiting(): () => void;
+  /** It waits for other ranks' host programs, until what this returns is called. */
+  meanwhile(): () => void;
+  /** Likewise for those of all ranks, and then knows what they knew. `place`: the same for all of them. */
+  meets(place: object): () => void;
   /** It has ended. */
   left(): void;
   readonly startProxy: ProxyStarter;
@@ -342,9 +391,11 @@ interface Host {
   readonly alone: boolean;
 }
 
+const nobodyHears = { meanwhile: () => () => {}, meets: () => () => {} };
+
 /** Of a rank with a GPU: its proxy takes the NICs that are nearest to that. */
 const unheard = (gpu: number, fabric: FabricOptions = {}): Host => ({
-  waiting: () => () => {},
+  ...nobodyHears,
   left: () => {},
   startProxy: (circle, options) => inThread({ near: describeGpu(gpu).pciBusId, ...fabric })(circle, options),
   alone: false,
@@ -355,7 +406,8 @@ function hostIn(machine: SimMachine, rank: number, fabric: FabricOptions | null 
   let there = true;
   machine.hostEntered(rank);
   return {
-    waiting: () => machine.hostMeets(rank),
+    meanwhile: () => machine.hostWaiting(rank),
+    meets: (place) => machine.hostMeets(rank, place),
     left: () => {
       if (there) machine.hostLeft(rank);
       there = false;

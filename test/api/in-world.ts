@@ -109,6 +109,10 @@ export async function inWorld(of: Things) {
 
     'World.barrier': call((operation) => world.barrier(operation), 'fuzz'),
     'World.allGather': call((a, b) => world.allGather(a, b), bytes, 'fuzz'),
+    'World.freeAtRenewal': call(
+      (free) => world.freeAtRenewal(free),
+      async () => {},
+    ),
     'World.createWindow': call((a, b, c) => world.createWindow(a, b, c), 64, 'w', [
       { offset: 0, bytes: 4, value: 1 },
     ]),

@@ -16,6 +16,7 @@ const layer: Layer = {
 };
 const place: Place = {
   kind: 'cuda',
+  multiprocessors: 132,
   rank: 0,
   topology: topologyOf([0, 0, 0, 0], 0),
   split: false,
@@ -54,7 +55,7 @@ describe('the search for a tuning', () => {
       { layer: { ...layer, maxTokens: 3 }, place },
       oneSided.adapt(start, { ...layer, maxTokens: 3 }, place),
       async (tuning) => {
-        expect(sensible(tuning)).toBe(true);
+        expect(sensible(tuning, place)).toBe(true);
         asked.push(JSON.stringify(tuning));
         return cost(tuning);
       },

@@ -23,9 +23,8 @@ const alone: Readonly<Record<string, readonly string[]>> = {
     (rank) => `rank ${rank}: experts and the shared one made 4 times its first token`,
   ),
   'lost-rank.ts': [
-    '2 ranks did 4, 4 rounds',
-    'rank 0 goes on without rank 1',
-    'rank 2 goes on without rank 1',
+    'rank 0 goes on without rank 1: as rank 0 of 2 it did 4 rounds',
+    'rank 2 goes on without rank 1: as rank 1 of 2 it did 4 rounds',
     'the world ended: the GPU of rank 1 has fallen off the bus',
   ],
 };

@@ -22,6 +22,17 @@ interface Report {
   readonly ms: number;
 }
 
+interface Renewed {
+  readonly rank: number;
+  readonly was: number;
+  /** Rounds of the new world brought what the reference says. */
+  readonly same: boolean;
+  /** Memory of the device is as it was. */
+  readonly kept: boolean;
+  /** From the error to the new world. */
+  readonly ms: number;
+}
+
 /**
  * Where the victim falls, and what the others say of it. Inside a kernel it falls while that waits for a rank that
  * comes late; that one hears of the loss first, so its call throws at once and knows no epoch.
@@ -75,6 +86,29 @@ test('the GPUs are as good as before: a new world of processes', needs(ranks), a
   assert.equal(result.exitCode, 0, stderr);
   assert.equal(reports.length, 1);
 });
+
+for (const victim of [0, ranks - 1]) {
+  test(
+    `processes go on without rank ${victim}, on the devices that they have`,
+    needs(ranks),
+    async (context) => {
+      const args = [String(victim), String(waitMs)];
+      const run = runRanks<Renewed>(ranks, 'renewing-rank.js', args, 40_000, true);
+      const { result, reports, stderr } = await run;
+      context.diagnostic(reports.map((r) => `rank ${r.was}: ${Math.round(r.ms)} ms`).join('; '));
+      assert.equal(result.exitCode, 0, stderr);
+      assert.deepEqual(
+        reports
+          .map(({ rank, was, same, kept }) => ({ rank, was, same, kept }))
+          .sort((a, b) => a.rank - b.rank),
+        Array.from({ length: ranks }, (_, rank) => rank)
+          .filter((rank) => rank !== victim)
+          .map((was, rank) => ({ rank, was, same: true, kept: true })),
+        stderr,
+      );
+    },
+  );
+}
 
 test('a rank of one process throws, and the next world is well', needs(ranks), async () => {
   const letGo = keepAwake();

@@ -56,6 +56,7 @@ export async function runRanks<T>(
   program: string,
   args: readonly string[],
   timeoutMs: number,
+  keepGoing = false,
 ): Promise<Ran<T>> {
   const [stdout, stderr] = [new Lines(), new Lines()];
   const launch = await Launch.start({
@@ -64,6 +65,7 @@ export async function runRanks<T>(
     args,
     timeoutMs,
     graceMs: 6_000,
+    keepGoing,
     prefix: () => '',
     stdout,
     stderr,

@@ -1,6 +1,6 @@
-/** One-sided launches that may take few multiprocessors. */
-import { expect, test } from 'vitest';
-import { oneSided, type Place } from '../../src/kernels/index.js';
+/** Launches where there are few multiprocessors, or where they may take few. */
+import { describe, expect, test } from 'vitest';
+import { families, oneSided, type Place } from '../../src/kernels/index.js';
 import type { Layer } from '../../src/layer/index.js';
 import { topologyOf } from '../../src/world/index.js';
 
@@ -17,6 +17,7 @@ const layer: Layer = {
 };
 const place: Place = {
   kind: 'cuda',
+  multiprocessors: 132,
   rank: 0,
   split: false,
   sms: 16,
@@ -51,4 +52,26 @@ test('more blocks than there may be are refused, whatever combine’s way', () =
   expect(refused('pull', 17)).toContain('at most sms, 16');
   expect(refused('push', 15)).toBe('');
   expect(refused('push', 16)).toContain('less than sms, 16');
+});
+
+describe.each(families)('$name, by the rules of thumb', (family) => {
+  const nodes = family.name === 'hybrid' ? [0, 0, 1, 1] : [0, 0, 0, 0];
+  const on = (multiprocessors: number): Place => ({
+    ...{ ...place, sms: null, multiprocessors, topology: topologyOf(nodes, 0) },
+    transport: family.name === 'hybrid' ? 'proxy' : 'windows',
+  });
+  const blocksOn = (multiprocessors: number, maxTokens: number): number[] => {
+    const tuning = family.defaults({ ...layer, maxTokens }, on(multiprocessors));
+    return Object.values(tuning).map(({ blocks }) => Number(blocks));
+  };
+
+  test('launches no more than two blocks on each multiprocessor that is there', () => {
+    for (const multiprocessors of [16, 78, 132, 148])
+      for (const maxTokens of [1, 16, 64, 256, 1024, 4096])
+        expect(Math.max(...blocksOn(multiprocessors, maxTokens))).toBeLessThanOrEqual(2 * multiprocessors);
+  });
+
+  test('keeps all of a larger GPU busy with many tokens', () => {
+    expect(Math.min(...blocksOn(148, 4096))).toBeGreaterThan(Math.min(...blocksOn(132, 4096)));
+  });
 });

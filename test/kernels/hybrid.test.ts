@@ -26,6 +26,7 @@ const layer: Layer = {
 };
 const placeOn = (nodeOf: readonly unknown[], rank = 0): Place => ({
   kind: 'sim',
+  multiprocessors: 132,
   rank,
   split: false,
   sms: null,

@@ -1,6 +1,8 @@
 /** What is the portable family's alone: its memory, its refusals, its counting of messages. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { runOnce } from '../../src/check/run.js';
+import { givenRows } from '../../src/check/subjects/given-rows.js';
 import { NativeView } from '../../src/device/index.js';
 import { ArgumentError, UnavailableError } from '../../src/errors/index.js';
 import { type Place, portable, type Step, transports } from '../../src/kernels/index.js';
@@ -27,6 +29,7 @@ const deepSeek: Layer = {
 };
 const placeOf = (nodes: readonly number[]): Place => ({
   kind: 'cuda',
+  multiprocessors: 132,
   rank: 0,
   split: true,
   sms: null,
@@ -142,6 +145,23 @@ test('rounds of any shape and spread give the reference’s bits, free of races'
       expectReference(layer, { family: 'portable', mode: 'checked', ...more }),
     ),
     { seed: 2026_11, numRuns: 12 },
+  );
+});
+
+test('over NVSHMEM rows stay the caller’s until combine: a kernel that writes them again behind dispatch is found', async () => {
+  const launch = { blocks: 2, threads: 32, parts: 1 };
+  const tuning = { dispatch: launch, combine: launch };
+  const carrier = { family: 'portable', transport: 'nvshmem', tuning } as const;
+  const early = givenRows('early', carrier, { reusedBehind: 'dispatch' });
+  const found = (await runOnce(early, { seed: '0', schedule: 'random' })).findings;
+  expect(found).toContainEqual(
+    expect.objectContaining({
+      kind: 'race',
+      buffer: 'x',
+      first: expect.objectContaining({ kernel: 'the network', kind: 'read' }),
+      second: expect.objectContaining({ kernel: 'write_again' }),
+      hint: expect.stringContaining('what the network still needs'),
+    }),
   );
 });
 

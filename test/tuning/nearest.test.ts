@@ -28,6 +28,7 @@ const entry = (maxTokens: number, change: Partial<TunedShape> = {}): TunedShape 
   tuning: {
     ...oneSided.defaults(layer, {
       kind: 'cuda',
+      multiprocessors: 132,
       rank: 0,
       topology: topologyOf([0, 0, 0, 0], 0),
       split: false,

@@ -1,12 +1,21 @@
 /**
  * Rounds with nothing enqueued between dispatch and combine: the rows that experts would make are there before the first
  * one. So a launch of combine follows one of dispatch directly, and begins while that runs; and rows may hold what no
- * experts make: nothing but the NaN that means EMPTY, or −0.
+ * experts make: nothing but the NaN that means EMPTY, or −0. Launches around them may write inputs, as soon as they may.
  */
 import { callSite, type Stream } from '../../device/index.js';
 import { kernel, pointer } from '../../lang/index.js';
 import { type Bits, bitsArray, type Dtype, reference, type Source } from '../../layer/index.js';
-import { bytesOf, ExpertParallel, emptyTensor, readBits, type Tensor, tensorFrom } from '../../moe/index.js';
+import {
+  bytesOf,
+  type DispatchInputs,
+  ExpertParallel,
+  emptyTensor,
+  type OwnedTensor,
+  readBits,
+  type Tensor,
+  tensorFrom,
+} from '../../moe/index.js';
 import {
   compareCombined,
   exampleInput,
@@ -47,11 +56,44 @@ async function router({ device, rank }: World, stream: Stream, shape: readonly [
   };
 }
 
-/** `routed`: a kernel before each dispatch writes the ids. */
+/** Writes a round's rows and weights again, as whoever makes the next ones does. */
+const writeAgain = kernel(
+  {
+    name: 'write_again',
+    maxThreads: 32,
+    params: { rows: pointer('u32'), rowWords: 'u32', weights: pointer('f32'), count: 'u32' },
+  },
+  (g, { rows, rowWords, weights, count }) => {
+    g.awaitPrevious();
+    g.releaseNext();
+    for (let i = g.threadIdx.x; i < rowWords; i += g.blockDim.x) g.store(rows.at(i), 0);
+    for (let i = g.threadIdx.x; i < count; i += g.blockDim.x) g.store(weights.at(i), 0);
+  },
+);
+
+/** Enqueues that kernel. */
+async function reuser({ device, rank }: World, stream: Stream) {
+  const site = await callSite(device, writeAgain, { grid: 1, block: 32, programmatic: true, rank });
+  return (rows: OwnedTensor, weights: OwnedTensor): void => {
+    site.set.rows(rows.data);
+    site.set.rowWords(rows.bytes / 4);
+    site.set.weights(weights.data);
+    site.set.count(weights.bytes / 4);
+    site.launch(stream);
+  };
+}
+
+interface GivenRows extends RoundsShape {
+  /** A kernel before each dispatch writes the ids. */
+  readonly routed: boolean;
+  /** Behind what a kernel writes rows and weights again; of two halves, behind the first. */
+  readonly reusedBehind: 'dispatch' | 'combine' | null;
+}
+
 export function givenRows(
   name: string,
   carrier: Carrier,
-  { routed = false, ...differences }: Partial<RoundsShape> & { readonly routed?: boolean } = {},
+  { routed = false, reusedBehind = null, ...differences }: Partial<GivenRows> = {},
 ): CheckConfiguration {
   const shape = shapeOfRounds({ ...layer, ...differences });
   const { ranks, topK, maxTokens, output } = shape;
@@ -91,9 +133,21 @@ export function givenRows(
           emptyTensor(world.device, output.dtype, [maxTokens, output.hidden], 'out'),
         );
         const idsOf = routed ? await router(world, stream, [maxTokens, topK]) : (ids: Tensor) => ids;
+        const reuse = await reuser(world, stream);
+        /** `sent` is called behind its first half, where it has two. */
+        const dispatch = (inputs: DispatchInputs, sent: () => void): void => {
+          const half = ep.split ? ep.dispatchSend(inputs, stream) : null;
+          if (half === null) ep.dispatch(inputs, stream);
+          sent();
+          if (half !== null) ep.dispatchRecv(half, stream);
+        };
         for (const [n, inputs] of brought.entries()) {
-          ep.dispatch({ ...inputs, topkIds: idsOf(inputs.topkIds) }, stream);
+          const writeAgain = (behind: 'dispatch' | 'combine'): void => {
+            if (behind === reusedBehind) reuse(inputs.payloads[exampleInput]!, inputs.topkWeights);
+          };
+          dispatch({ ...inputs, topkIds: idsOf(inputs.topkIds) }, () => writeAgain('dispatch'));
           ep.combine(outs[n]!, stream);
+          writeAgain('combine');
         }
         await ep.synchronize(stream);
         return Promise.all(outs.map((out) => readBits(out, stream)));

@@ -235,6 +235,7 @@ export const oneSided: readonly CheckSubject[] = [
       ...configurations('push', { ...common, ...pushed }),
       givenRows('push, nothing between dispatch and combine', alone('push')),
       givenRows('push, nothing between dispatch and combine, f32', alone('push'), { dtype: 'f32' }),
+      givenRows('push, rows written again behind dispatch', alone('push'), { reusedBehind: 'dispatch' }),
       loss('push', 'dispatch'),
       loss('push', 'combine'),
       loss('push', 'combine', { replicas: 2 }),
@@ -268,6 +269,7 @@ export const oneSided: readonly CheckSubject[] = [
     configurations: [
       ...configurations('bulk', copied),
       givenRows('copied, nothing between dispatch and combine', alone('bulk')),
+      givenRows('bulk, rows written again behind dispatch', alone('bulk'), { reusedBehind: 'dispatch' }),
       loss('bulk', 'combine'),
       loss('bulk', 'combine', { split: true }),
     ],
@@ -305,6 +307,11 @@ export const oneSided: readonly CheckSubject[] = [
     configurations: [
       ...configurations('push', { ...commonSplit, ...apart }),
       givenRows('split, nothing between anything', { ...alone('push'), split: true }),
+      givenRows(
+        'split, rows written again behind a send',
+        { ...alone('push'), split: true },
+        { reusedBehind: 'dispatch' },
+      ),
       loss('push', 'dispatch', { split: true }),
       loss('push', 'combine', { split: true }),
     ],

@@ -78,7 +78,7 @@ const apart: Readonly<Record<string, Partial<Rounds>>> = {
   },
 };
 
-/** Where the transports differ: messages of several warps, set signals and added ones, a source that is written again. */
+/** Where the transports differ: messages of several warps, set signals and added ones, sources that are written again. */
 const overNvshmem: Readonly<Record<string, Partial<Rounds>>> = {
   '2 ranks': {},
   'split, two warps, payloads of odd bytes': {
@@ -90,6 +90,10 @@ const overNvshmem: Readonly<Record<string, Partial<Rounds>>> = {
     extra: [1, 6],
   },
   e4m3: { wire: 'e4m3', hidden: 16, ranks: 3, counts: true },
+  // Sums are handed on by all blocks of a receive.
+  // A share of a sum is more than one unit: what other lanes wrote.
+  groups: { ranks: 4, replicas: 2, hidden: 264 },
+  'a graph, replayed': { graph: true, counts: true },
 };
 
 /** Proxies and NICs take turns with kernels, so fewer shapes show more. */
@@ -108,7 +112,6 @@ const byProxy: Readonly<Record<string, Partial<Rounds>>> = {
   'one token, five rounds': { maxTokens: 1, blocks: 1, tokens: Array(5).fill([1, 1]) },
   // Sums are handed on by all blocks of a receive.
   groups: { ranks: 4, replicas: 2, maxTokens: 4, blocks: 3 },
-  'a graph, replayed': { graph: true, counts: true },
   'one resident block': { residentBlocks: 1, maxTokens: 3 },
   // Ranks count those of the world, not those of their node.
   '2 nodes of 2 ranks, a graph': { ranks: 4, nodes: 2, graph: true },
@@ -153,6 +156,13 @@ export const portable: readonly CheckSubject[] = [
       ...configurations({ ...common, ...messages, ...apart }),
       givenRows('portable, nothing between dispatch and combine', alone),
       givenRows('portable, ids by a kernel before it', alone, { routed: true }),
+      givenRows(
+        'portable, split, rows written again behind a send',
+        { ...alone, split: true },
+        {
+          reusedBehind: 'dispatch',
+        },
+      ),
       // Counting takes several blocks, which all give up.
       lossOf('portable, counts', 'dispatch', { ...alone, counts: true }),
       // Without, a receive begins, and gives up, beside its own send.
@@ -176,6 +186,10 @@ export const portable: readonly CheckSubject[] = [
     configurations: [
       ...configurations(overNvshmem, 'nvshmem'),
       givenRows('portable over nvshmem, nothing between dispatch and combine', aloneOverNvshmem),
+      // A put reads the caller's rows until its signal has been seen.
+      givenRows('portable over nvshmem, rows written again behind combine', aloneOverNvshmem, {
+        reusedBehind: 'combine',
+      }),
       lossOf('portable over nvshmem, counts', 'dispatch', { ...aloneOverNvshmem, counts: true }),
       lossOf('portable over nvshmem', 'combine', aloneOverNvshmem),
     ],
@@ -186,6 +200,9 @@ export const portable: readonly CheckSubject[] = [
     configurations: [
       ...configurations(byProxy, 'proxy'),
       givenRows('portable by proxy, nothing between dispatch and combine', aloneByProxy),
+      givenRows('portable by proxy, rows written again behind dispatch', aloneByProxy, {
+        reusedBehind: 'dispatch',
+      }),
       lossOf('portable by proxy, counts', 'dispatch', { ...aloneByProxy, counts: true }),
       lossOf('portable by proxy', 'combine', aloneByProxy),
       ...stopsOf('portable by proxy', 26, { ...stopping, nodes: 3, ranks: 3 }),

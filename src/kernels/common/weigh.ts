@@ -29,11 +29,11 @@ import { gatherParams, rowSum } from './sum.js';
 export function weighSpread(
   layer: Layer,
   { blocks, threads, parts }: Spread,
-  { kind, sms }: Pick<Place, 'kind' | 'sms'>,
+  { kind, sms, multiprocessors }: Pick<Place, 'kind' | 'sms' | 'multiprocessors'>,
 ): Spread {
   const pieces = sharing(layer).groups * layer.maxTokens * parts;
   // With more threads a sum of 32 rows would not fit in registers.
-  const most = sms ?? (kind === 'sim' ? blocks : 264);
+  const most = sms ?? (kind === 'sim' ? blocks : 2 * multiprocessors);
   return { blocks: Math.min(pieces, most), threads: Math.min(threads, 512), parts };
 }
 

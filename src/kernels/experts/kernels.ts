@@ -3,15 +3,13 @@ import { remembered } from '../common/remembered.js';
 import { expandKernel } from './expand.js';
 import { expertsPlanKernel } from './plan.js';
 import { reduceKernel } from './reduce.js';
-import { type ExpertsShape, planSpread, rowsSpread } from './shape.js';
+import { type Chip, type ExpertsShape, planSpread, rowsSpread } from './shape.js';
 
-export const expertsKernels = remembered(
-  ({ shape, kind }: { readonly shape: ExpertsShape; readonly kind: 'sim' | 'cuda' }) => {
-    const [sorting, moving] = [planSpread(shape, kind), rowsSpread(shape, kind)];
-    return {
-      plan: { kernel: expertsPlanKernel(shape, sorting), ...sorting },
-      expand: { kernel: expandKernel(shape, moving), ...moving },
-      reduce: { kernel: reduceKernel(shape, moving), ...moving },
-    };
-  },
-);
+export const expertsKernels = remembered(({ shape, ...chip }: { readonly shape: ExpertsShape } & Chip) => {
+  const [sorting, moving] = [planSpread(shape, chip), rowsSpread(shape, chip)];
+  return {
+    plan: { kernel: expertsPlanKernel(shape, sorting), ...sorting },
+    expand: { kernel: expandKernel(shape, moving), ...moving },
+    reduce: { kernel: reduceKernel(shape, moving), ...moving },
+  };
+});

@@ -8,8 +8,8 @@
  * of the blocks before or after. Those counts, summed up for each expert, say where each warp begins.
  */
 import { device, kernel, pointer } from '../../lang/index.js';
+import { sumUpTo } from '../common/sum-up-to.js';
 import { type ExpertsShape, type ExpertsSpread, routesOf, rowsOfPlan } from './shape.js';
-import { sumUpTo } from './sum-up-to.js';
 
 /** Vectors of ids that a thread has in flight. */
 const inFlight = 8;

@@ -1,4 +1,5 @@
 /** What the kernels of an experts' plan are made for, and how they are spread over a device. */
+import type { Device } from '../../device/index.js';
 import { type ExpertRows, type Layer, sharing } from '../../layer/index.js';
 
 /** More would not leave a block of the plan's kernel enough shared memory. */
@@ -20,6 +21,9 @@ export const evenRows = (layer: Layer): number => Math.ceil(routesOf(layer) / la
 export const rowsOfPlan = ({ form, experts, capacity }: ExpertsShape): number =>
   form === 'masked' ? experts * capacity : capacity;
 
+/** What spreads over a device ask of it. */
+export type Chip = Pick<Device, 'kind' | 'multiprocessors'>;
+
 export interface ExpertsSpread {
   readonly blocks: number;
   readonly threads: number;
@@ -29,7 +33,7 @@ export interface ExpertsSpread {
  * Every block counts all routes, so more blocks than this only make more of them read the same. A warp places 32 routes
  * in a step; with many experts, few warps leave room for their counts.
  */
-export function planSpread({ layer, experts }: ExpertsShape, kind: 'sim' | 'cuda'): ExpertsSpread {
+export function planSpread({ layer, experts }: ExpertsShape, { kind }: Chip): ExpertsSpread {
   const routes = routesOf(layer);
   const most = kind === 'sim' ? 4 : 64;
   const small = experts > 256 || routes <= 2 ** 15;
@@ -41,7 +45,7 @@ export function planSpread({ layer, experts }: ExpertsShape, kind: 'sim' | 'cuda
 /** Expand and reduce: a block for a slot, or for a part of one where there are few. */
 export function rowsSpread(
   { layer }: ExpertsShape,
-  kind: 'sim' | 'cuda',
+  { kind, multiprocessors }: Chip,
 ): ExpertsSpread & { readonly parts: number } {
   const slots = slotsOf(layer);
   if (kind === 'sim') {
@@ -49,5 +53,5 @@ export function rowsSpread(
     return { blocks: Math.min(slots * parts, 16), threads: 64, parts };
   }
   const parts = slots <= 256 ? 4 : 1;
-  return { blocks: Math.min(slots * parts, 132 * 8), threads: 256, parts };
+  return { blocks: Math.min(slots * parts, 8 * multiprocessors), threads: 256, parts };
 }

@@ -3,7 +3,10 @@ import { type Layer, sharing } from '../../layer/index.js';
 import type { Place } from '../family.js';
 import type { HybridTuning } from './knobs.js';
 
-export function defaultTuning(layer: Layer, kind: Place['kind']): HybridTuning {
+export function defaultTuning(
+  layer: Layer,
+  { kind, multiprocessors }: Pick<Place, 'kind' | 'multiprocessors'>,
+): HybridTuning {
   const { turns } = sharing(layer);
   if (kind === 'sim') {
     // Simulated threads cost time and simulated latency costs nothing.
@@ -13,7 +16,8 @@ export function defaultTuning(layer: Layer, kind: Place['kind']): HybridTuning {
   // So many chunks that the first leaves early and all blocks have one, and so few that messages are long.
   const chunk = Math.max(1, Math.min(32, Math.floor(turns / 16)));
   const parts = turns <= 16 ? 14 : turns <= 256 ? 4 : 1;
-  const blocks = Math.min(131, turns * 2);
+  // Receives have one more, which watches.
+  const blocks = Math.min(multiprocessors - 1, turns * 2);
   return {
     dispatch: { chunk, blocks, threads: 512 },
     combine: { blocks, threads: 256, parts },

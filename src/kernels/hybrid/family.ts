@@ -25,7 +25,7 @@ export const hybrid: Family<HybridTuning> = {
   reach: 'world',
   knobs: hybridKnobs,
   refuses,
-  defaults: (layer, place) => adapted(defaultTuning(layer, place.kind), layer, place),
+  defaults: (layer, place) => adapted(defaultTuning(layer, place), layer, place),
   adapt: adapted,
   plan,
 };

@@ -1,7 +1,13 @@
 /** What may be set about the hybrid kernels. The same on all ranks. */
 import { count, type KnobValues } from '../knobs.js';
 
-const blocks = count('thread blocks of each half', [1, 65_536], () => [16, 32, 66, 131]);
+const blocks = count('thread blocks of each half', [1, 65_536], (_tokens, _now, multiprocessors) => [
+  16,
+  32,
+  Math.floor(multiprocessors / 2),
+  // Receives have one more, which watches.
+  multiprocessors - 1,
+]);
 
 /** In the order in which a search tries them. */
 export const hybridKnobs = {

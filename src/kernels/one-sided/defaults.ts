@@ -8,8 +8,11 @@ import type { Place } from '../family.js';
 import type { CombineTuning, DispatchTuning, OneSidedTuning } from './knobs.js';
 
 /** The tuning that a layer has unless it is told another, where nothing was measured. */
-export function defaultTuning(layer: Layer, kind: Place['kind']): OneSidedTuning {
-  return kind === 'sim' ? simTuning(layer) : gpuTuning(layer);
+export function defaultTuning(
+  layer: Layer,
+  { kind, multiprocessors }: Pick<Place, 'kind' | 'multiprocessors'>,
+): OneSidedTuning {
+  return kind === 'sim' ? simTuning(layer) : gpuTuning(layer, multiprocessors);
 }
 
 /** Simulated threads cost time and simulated latency costs nothing: few threads, whole rows. */
@@ -28,10 +31,12 @@ function simTuning({ ranks, maxTokens }: Layer): OneSidedTuning {
 
 /**
  * Small rounds are latency: each row is spread over several blocks. Large rounds are NVLink bandwidth, which about
- * 100 blocks saturate; from there on two smaller blocks on each of 132 multiprocessors cover each other's waits.
+ * 100 blocks saturate; from there on two smaller blocks on each multiprocessor cover each other's waits.
  * In between a thread for every 16 bytes of a row is best: all of a token's loads leave at once.
  */
-function gpuTuning(shape: Layer): OneSidedTuning {
+function gpuTuning(shape: Layer, multiprocessors: number): OneSidedTuning {
+  const twoOnEach = 2 * multiprocessors;
+  const fitting = (blocks: number) => Math.min(blocks, twoOnEach);
   const { maxTokens, ranks } = shape;
   const sent = Math.max(1, ...shape.payloads.map(({ rowBytes }) => rowBytes / 16));
   const returned = outputRowBytes(shape) / 16;
@@ -41,15 +46,15 @@ function gpuTuning(shape: Layer): OneSidedTuning {
   if (maxTokens <= 16) {
     const parts = maxTokens <= 2 ? 7 : 4;
     return {
-      dispatch: stored({ blocks: maxTokens * parts, threads: threads(sent / parts), parts }),
-      combine: pushed({ blocks: maxTokens * 7, threads: threads(returned / 7), parts: 7, ahead: 1 }),
+      dispatch: stored({ blocks: fitting(maxTokens * parts), threads: threads(sent / parts), parts }),
+      combine: pushed({ blocks: fitting(maxTokens * 7), threads: threads(returned / 7), parts: 7, ahead: 1 }),
     };
   }
   if (maxTokens <= 64) {
     return {
-      dispatch: stored({ blocks: maxTokens, threads: threads(sent, 512), parts: 1 }),
+      dispatch: stored({ blocks: fitting(maxTokens), threads: threads(sent, 512), parts: 1 }),
       combine: pushed({
-        blocks: Math.ceil(maxTokens * 3.5),
+        blocks: fitting(Math.ceil(maxTokens * 3.5)),
         threads: threads(returned / 7),
         parts: 7,
         ahead: 2,
@@ -58,9 +63,9 @@ function gpuTuning(shape: Layer): OneSidedTuning {
   }
   if (maxTokens <= 256) {
     return {
-      dispatch: stored({ blocks: Math.min(maxTokens, 132), threads: threads(sent), parts: 1 }),
+      dispatch: stored({ blocks: Math.min(maxTokens, multiprocessors), threads: threads(sent), parts: 1 }),
       combine: pushed({
-        blocks: Math.min(maxTokens * 2, 264),
+        blocks: fitting(maxTokens * 2),
         threads: wholeWarps(Math.max(ranks, 256)),
         parts: 4,
         ahead: 1,
@@ -69,13 +74,13 @@ function gpuTuning(shape: Layer): OneSidedTuning {
   }
   if (maxTokens <= 1024) {
     return {
-      dispatch: stored({ blocks: 132, threads: threads(sent), parts: 1 }),
-      combine: pushed({ blocks: 264, threads: threads(returned, 512), parts: 1, ahead: 2 }),
+      dispatch: stored({ blocks: multiprocessors, threads: threads(sent), parts: 1 }),
+      combine: pushed({ blocks: twoOnEach, threads: threads(returned, 512), parts: 1, ahead: 2 }),
     };
   }
   return {
-    dispatch: stored({ blocks: 264, threads: threads(sent, 512), parts: 1 }),
-    combine: pushed({ blocks: 264, threads: threads(returned / 2, 512), parts: 2, ahead: 1 }),
+    dispatch: stored({ blocks: twoOnEach, threads: threads(sent, 512), parts: 1 }),
+    combine: pushed({ blocks: twoOnEach, threads: threads(returned / 2, 512), parts: 2, ahead: 1 }),
   };
 }
 

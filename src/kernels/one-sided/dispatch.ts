@@ -41,11 +41,8 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
       g.awaitPrevious();
       g.releaseNext();
       if (!u.PUSH) epoch += g.load(count);
-
-      // The peers' experts may still read the last round: the first store waits for them, what comes before it does not.
-      // [0]: for how long; [1]: 1 as soon as slots are free.
-      const slots = g.registers('u32', 2);
-      if (!u.SPLIT) slots[0] = u.patienceOf({ failure: mine.failure, limit });
+      let patience = g.u32(0);
+      if (!u.SPLIT) patience = u.patienceOf({ failure: mine.failure, limit });
 
       const bulk = u.ownStage();
       const chunk = g.registers('u32', 1);
@@ -57,9 +54,9 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
         const part = piece % u.PARTS;
         const { id, weight } = u.routeOf({ topkIds, topkWeights, token, tokens });
         for (const p of g.unroll(u.PAYLOADS)) {
-          u.sendRow[p]!({ win, from: rows[p]!, token, tokens, part, id, epoch, slots, bulk, chunk });
+          u.sendRow[p]!({ win, from: rows[p]!, token, tokens, part, id, bulk, chunk });
         }
-        if (part === 0) u.tellRoutes({ win, token, id, weight, epoch, slots });
+        if (part === 0) u.tellRoutes({ win, token, id, weight, epoch });
       }
       if (u.BULK) {
         if (g.laneId === 0) g.bulk.wait(0); // bulk.ts says why `arrive` then vouches for what was copied
@@ -69,7 +66,7 @@ export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
       // block's threads wrote to any rank is visible to whoever acquires its flag.
       g.barrier();
       u.arrive({ win, epoch });
-      if (!u.SPLIT) u.awaitPeers({ win, epoch, limit: slots[0]! });
+      if (!u.SPLIT) u.awaitPeers({ win, epoch, limit: patience });
       if (u.COUNTS) {
         // The same pieces, seen from here: slots of every source whose ids have just arrived.
         for (let piece = g.blockIdx.x; piece < u.TURNS * u.PARTS; piece += g.gridDim.x) {

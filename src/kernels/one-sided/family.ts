@@ -39,7 +39,7 @@ export const oneSided: Family<OneSidedTuning> = {
   reach: 'node',
   knobs: oneSidedKnobs,
   refuses,
-  defaults: (layer, place) => adapted(defaultTuning(layer, place.kind), layer, place),
+  defaults: (layer, place) => adapted(defaultTuning(layer, place), layer, place),
   adapt: adapted,
   plan,
 };

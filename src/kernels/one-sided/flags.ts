@@ -62,13 +62,10 @@ export function flags(window: OneSidedWindow, { ranks }: OneSidedShape, operatio
 }
 
 /** How a pushing combine lets the next dispatch write to slots again; only it needs that (window.ts). */
-export function release(window: OneSidedWindow, { ranks }: OneSidedShape, operation: Operation) {
-  const using = { RANKS: ranks };
-  const win = peers(window);
-
+export function release(window: OneSidedWindow, { ranks }: OneSidedShape) {
   /** A combine, at its start: the experts of this rank have read what dispatch wrote here. */
   const releaseSlots = device(
-    { name: 'release_slots', params: { win, epoch: 'u32' }, using },
+    { name: 'release_slots', params: { win: peers(window), epoch: 'u32' }, using: { RANKS: ranks } },
     (g, { win, epoch }, { RANKS }) => {
       const peer = g.threadIdx.x;
       // This launch is behind those reads on the stream, so any one thread may vouch for all of them.
@@ -76,30 +73,19 @@ export function release(window: OneSidedWindow, { ranks }: OneSidedShape, operat
     },
   );
 
-  /**
-   * Before a dispatch's first store: every rank has released what `round` put into its slots, or time is over.
-   * Each warp looks for itself, so that none of them waits for the loads of another. What its lanes acquired a warp barrier,
-   * or the launch's end, passes on.
-   */
+  /** Until every rank has, or time is over. What is acquired the launch's end passes on. */
   const awaitSlots = device(
     {
       name: 'await_slots',
-      // `epoch`: of this launch, which a failure names.
-      params: { win, round: 'u32', epoch: 'u32', limit: 'u32' },
-      returns: 'bool',
-      using: { ...using, failed: recordFailure(operation) },
+      params: { mine: windowOf(window), epoch: 'u32', limit: 'u32' },
+      using: { RANKS: ranks, failed: recordFailure('combine') },
     },
-    (g, { win, round, epoch, limit }, { RANKS, failed }) => {
-      const mine = win.at(g.rank);
-      let free = true;
-      for (let peer = g.laneId; peer < RANKS; peer += 32) {
-        const flag = mine.released.at(peer);
-        if (!g.awaitEpoch(flag, round, { order: 'acquire', scope: 'sys', limit })) {
-          if (limit > 0) failed({ failure: mine.failure, peer, epoch });
-          free = false;
-        }
+    (g, { mine, epoch, limit }, { RANKS, failed }) => {
+      const peer = g.threadIdx.x;
+      if (peer < RANKS) {
+        const came = g.awaitEpoch(mine.released.at(peer), epoch, { order: 'acquire', scope: 'sys', limit });
+        if (!came && limit > 0) failed({ failure: mine.failure, peer, epoch });
       }
-      return free;
     },
   );
 

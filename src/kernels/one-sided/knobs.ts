@@ -1,17 +1,17 @@
 /** What may be set about the one-sided kernels. The same on all ranks: block b of one meets block b of the others. */
-import { choice, count, type KnobValues } from '../knobs.js';
+import { blocksTried, choice, count, type KnobValues } from '../knobs.js';
 
 /** More in flight would not fit in a thread's registers. */
 const mostInFlight = 8;
 
 const partsTried = [1, 2, 4, 7, 14];
-const blocksTried = [16, 32, 66, 96, 132, 198, 264, 396];
 
 const spread = {
   // Small rounds also try a block for each token or piece of one.
-  blocks: count('thread blocks', [1, 65_536], (tokens) => [
-    ...new Set([...partsTried.map((parts) => tokens * parts).filter((n) => n < 396), ...blocksTried]),
-  ]),
+  blocks: count('thread blocks', [1, 65_536], (tokens, _, multiprocessors) => {
+    const pieces = partsTried.map((parts) => tokens * parts).filter((n) => n < 3 * multiprocessors);
+    return [...new Set([...pieces, 16, 32, 96, ...blocksTried(multiprocessors), 3 * multiprocessors])];
+  }),
   // The odd ones divide a row of 7168 bf16, 896 vectors. A thread for each peer, so at least as many as ranks.
   threads: count('threads a block', [32, 1024], () => [128, 224, 256, 448, 512, 896, 1024], 32),
   parts: count(

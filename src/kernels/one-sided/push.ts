@@ -52,11 +52,11 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
       g.releaseNext();
       const patience = g.registers('u32', 1);
       if (u.SUMS) patience[0] = u.patienceOf({ failure: mine.failure, limit });
-      // One block more than there is work for: it says that this rank's slots may be written again, and the receive of a
-      // split round waits until everybody has said so, which spares the next send that wait.
+      // One block more than there is work for: it says that this rank's slots may be written again, and ends when everybody has
+      // said so. The next dispatch begins behind that and stores at once.
       if (g.blockIdx.x === u.BLOCKS) {
         if (u.SENDS) u.releaseSlots({ win, epoch });
-        if (u.AWAIT_SLOTS) u.awaitSlots({ win, round: epoch, epoch, limit: patience[0]! });
+        if (u.SUMS) u.awaitSlots({ mine, epoch, limit: patience[0]! });
         // The end of a launch stands for that of all before it, this rank's own send too, which may still have rows for others.
         if (!u.SENDS) g.awaitPrevious();
         return;
@@ -121,7 +121,6 @@ function using(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
     AHEAD: half === 'both' ? Math.max(copies ? 1 : 0, shape.combine.ahead) : 0,
     SENDS: half !== 'recv',
     SUMS: half !== 'send',
-    AWAIT_SLOTS: half === 'recv',
     COUNTS: shape.counts && half !== 'send',
     countRound,
     COUNTER: counters[half],
@@ -135,6 +134,6 @@ function using(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
     takeSums: takeSums(shape, window),
     sumPiece: e4m3 ? sumE4m3(shape, window) : sumPiece(shape, window, gatherPushed(shape, window)),
     zeroCounts: zeroCounts(shape, window),
-    ...release(window, shape, 'combine'),
+    ...release(window, shape),
   };
 }

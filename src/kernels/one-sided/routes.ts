@@ -1,8 +1,7 @@
 /** A token's routes: where dispatch reads them, and how it tells them to every rank. */
-import { device, peers, pointer, record, registers } from '../../lang/index.js';
+import { device, peers, pointer, record } from '../../lang/index.js';
 import { sharing } from '../../layer/index.js';
 import { expertOwner } from '../common/owners.js';
-import { release } from './flags.js';
 import { team } from './team.js';
 import { type OneSidedShape, type OneSidedWindow, pushes } from './window.js';
 
@@ -37,7 +36,6 @@ export function tellRoutes(shape: OneSidedShape, window: OneSidedWindow) {
         id: 'i32',
         weight: 'f32',
         epoch: 'u32',
-        slots: registers('u32', 2),
       },
       using: {
         RANKS: shape.ranks,
@@ -47,11 +45,9 @@ export function tellRoutes(shape: OneSidedShape, window: OneSidedWindow) {
         PUSH: pushes(shape),
         ownerOf: expertOwner(shape),
         team: team(shape.dispatch),
-        beforeFirstStore: beforeFirstStore(shape, window),
       },
     },
-    (g, { win, token, id, weight, epoch, slots }, u) => {
-      u.beforeFirstStore({ win, epoch, slots });
+    (g, { win, token, id, weight, epoch }, u) => {
       const group = g.rank / u.REPLICAS;
       const owner = u.ownerOf({ expert: id });
       for (let to = u.team.warp(); to < u.RANKS; to += u.team.threads() / 32) {
@@ -64,31 +60,6 @@ export function tellRoutes(shape: OneSidedShape, window: OneSidedWindow) {
           g.store(there.experts.at(group, token, g.laneId), owner === to ? id : -1);
           if (u.WEIGHTS) g.store(there.weights.at(group, token, g.laneId), owner === to ? weight : 0);
         }
-      }
-    },
-  );
-}
-
-/**
- * Whether a dispatch must wait until its peers have released the slots. Behind a pulling combine they have, and behind the
- * receive of a split one, which waited for it.
- */
-export const awaitsSlots = (shape: OneSidedShape): boolean => pushes(shape) && !shape.split;
-
-/** Waits until slots are free, unless it has. `slots`: see dispatch.ts. */
-export function beforeFirstStore(shape: OneSidedShape, window: OneSidedWindow) {
-  return device(
-    {
-      name: 'before_first_store',
-      params: { win: peers(window), epoch: 'u32', slots: registers('u32', 2) },
-      using: { AWAITS: awaitsSlots(shape), awaitSlots: release(window, shape, 'dispatch').awaitSlots },
-    },
-    (g, { win, epoch, slots }, { AWAITS, awaitSlots }) => {
-      if (!AWAITS) return;
-      if (slots[1] === 0) {
-        if (!awaitSlots({ win, round: epoch - 1, epoch, limit: slots[0]! })) slots[0] = g.u32(0);
-        g.warp.barrier();
-        slots[1] = g.u32(1);
       }
     },
   );

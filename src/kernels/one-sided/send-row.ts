@@ -4,7 +4,6 @@ import { sharing } from '../../layer/index.js';
 import { expertOwner, firstsOf } from '../common/owners.js';
 import { partsOf } from '../common/parts.js';
 import { bulkStage, bulkStages, fillStage } from './bulk.js';
-import { beforeFirstStore } from './routes.js';
 import { team } from './team.js';
 import { depth, type OneSidedShape, type OneSidedWindow } from './window.js';
 
@@ -18,8 +17,6 @@ const params = (window: OneSidedWindow) =>
     part: 'u32',
     /** In lane k that of route k. */
     id: 'i32',
-    epoch: 'u32',
-    slots: registers('u32', 2),
     bulk: bulkStage,
     /** Chunks that the team has sent. */
     chunk: registers('u32', 1),
@@ -28,14 +25,13 @@ const params = (window: OneSidedWindow) =>
 export const sendRow = (shape: OneSidedShape, window: OneSidedWindow, payload: number) =>
   bulkStages(shape).chunks[payload]! > 0 ? copyRow(shape, window, payload) : storeRow(shape, window, payload);
 
-function using(shape: OneSidedShape, window: OneSidedWindow, payload: number) {
+function using(shape: OneSidedShape, payload: number) {
   const { rowUnits, partUnits } = partsOf(shape.payloads[payload]!, shape.dispatch.parts);
   return {
     P: payload,
     REPLICAS: sharing(shape).replicas,
     ROW_UNITS: rowUnits,
     PART_UNITS: partUnits,
-    beforeFirstStore: beforeFirstStore(shape, window),
     ownerOf: expertOwner(shape),
     ...destinations(shape),
   };
@@ -89,13 +85,13 @@ function storeRow(shape: OneSidedShape, window: OneSidedWindow, payload: number)
       name: 'store_row',
       params: params(window),
       using: {
-        ...using(shape, window, payload),
+        ...using(shape, payload),
         team: team(shape.dispatch),
         UNIT: unit,
         DEPTH: depth(partUnits, shape.dispatch),
       },
     },
-    (g, { win, from, token, tokens, part, id, epoch, slots }, u) => {
+    (g, { win, from, token, tokens, part, id }, u) => {
       const end = token < tokens ? g.min((part + 1) * u.PART_UNITS, g.u32(u.ROW_UNITS)) : 0;
       for (let base = part * u.PART_UNITS; base < end; base += u.team.threads() * u.DEPTH) {
         // The row is on its way before the first use of the ids: the two latencies overlap.
@@ -104,7 +100,6 @@ function storeRow(shape: OneSidedShape, window: OneSidedWindow, payload: number)
           const i = base + d * u.team.threads() + u.team.thread();
           if (i < end) row[d] = g.load(from.as(u.UNIT).at(token * u.ROW_UNITS + i), { cache: 'stream' });
         }
-        u.beforeFirstStore({ win, epoch, slots });
         const owner = u.ownerOf({ expert: id });
         const left = u.destinations({ owner });
         while (left[0] !== 0) {
@@ -130,20 +125,19 @@ function copyRow(shape: OneSidedShape, window: OneSidedWindow, payload: number) 
       name: 'copy_row',
       params: params(window),
       using: {
-        ...using(shape, window, payload),
+        ...using(shape, payload),
         team: team(shape.dispatch),
         CHUNK: chunks[payload]!,
         fillStage,
       },
     },
-    (g, { win, from, token, tokens, part, id, epoch, slots, bulk: { stage, filled }, chunk }, u) => {
+    (g, { win, from, token, tokens, part, id, bulk: { stage, filled }, chunk }, u) => {
       const end = token < tokens ? g.min((part + 1) * u.PART_UNITS, g.u32(u.ROW_UNITS)) : 0;
       const warps = u.team.threads() / 32;
       for (let base = part * u.PART_UNITS; base < end; base += u.CHUNK) {
         const sends = chunk[0]! % warps === u.team.warp() && g.laneId === 0;
         const bytes = 16 * g.min(end - base, g.u32(u.CHUNK));
         if (sends) u.fillStage({ stage, from: from.at(token * u.ROW_UNITS + base), bytes, filled });
-        u.beforeFirstStore({ win, epoch, slots });
         const owner = u.ownerOf({ expert: id });
         const left = u.destinations({ owner });
         if (sends) g.mbarrier.await(filled, (chunk[0]! / warps) % 2);

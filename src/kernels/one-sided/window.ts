@@ -8,7 +8,7 @@
  * | --- | --- | --- | --- |
  * | dispatches, combines, dispatchRecvs, combineRecvs | its own rank | its own rank | one block owns each word, and launches of a stream follow each other. A launch may read it before `awaitPrevious`: another phase lies between, which has awaited the end of the launch that wrote it |
  * | dispatched, combined, released, copied | each source its word | the owner's dispatch / combine | they only grow; waits are ≥ |
- * | experts, weights, payloads | dispatch of every source | the owner's experts | where combine pulls, a source dispatches after its combine, whose head waited for the owner's combine, which is behind the owner's experts. Where it pushes, a source's dispatch waits for `released`; split, the receive of its combine has |
+ * | experts, weights, payloads | dispatch of every source | the owner's experts | where combine pulls, a source dispatches after its combine, whose head waited for the owner's combine, which is behind the owner's experts. Where it pushes, the source's combine, or its receive, awaited `released` |
  * | counts | the owner's dispatch, or the receive of a split one | the owner's experts | the owner's combine zeroes them between |
  * | present | dispatch of every source | the owner's pushing combine | rounds take turns with two halves: a source writes a half again behind the dispatch between, whose tail waited for the owner's, which is behind its combine |
  * | output | the owner's experts, or weigh behind them | the sources' pulling combine, the owner's pushing one | the owner's next experts run behind its next dispatch, whose tail waited for the sources' dispatch, which is behind their combine |
@@ -84,7 +84,7 @@ export const depth = (units: number, launch: DispatchTuning | CombineTuning): nu
 /** A token has at most that many partial rows. */
 export const mostRows = ({ topK, ranks }: Pick<Layer, 'topK' | 'ranks'>): number => Math.min(topK, ranks);
 
-/** Blocks of a combine launch: a pushing one has one more, which only releases the slots. */
+/** Blocks of a combine launch: a pushing one has one more, for the slots. */
 export const combineGrid = (shape: Pick<OneSidedShape, 'combine'>): number =>
   shape.combine.blocks + (pushes(shape) ? 1 : 0);
 

@@ -5,13 +5,19 @@ import type { Place } from '../family.js';
 import type { PortableTuning } from './knobs.js';
 import { chunksOf } from './messages.js';
 
-export function defaultTuning(layer: Layer, kind: Place['kind']): PortableTuning {
+export function defaultTuning(
+  layer: Layer,
+  { kind, multiprocessors }: Pick<Place, 'kind' | 'multiprocessors'>,
+): PortableTuning {
   if (kind === 'sim') {
     // Simulated threads cost time and simulated latency costs nothing.
     const launch = { blocks: Math.min(layer.maxTokens, 8), threads: 32, parts: 1 };
     return { dispatch: launch, combine: launch };
   }
   const { turns } = sharing(layer);
+  /** Two on each multiprocessor are there at once. */
+  const blocksFor = (pieces: number, { threads }: Cut): number =>
+    Math.min(2 * multiprocessors, Math.ceil(pieces / (threads / 32)));
   const { dispatch, combine } = spreads.find(({ most }) => layer.maxTokens <= most)!;
   return {
     dispatch: {
@@ -36,7 +42,3 @@ const spreads: readonly { readonly most: number; readonly dispatch: Cut; readonl
     combine: { threads: 128, parts: 2 },
   },
 ];
-
-/** Two on each multiprocessor are there at once. */
-const blocksFor = (pieces: number, { threads }: Cut): number =>
-  Math.min(264, Math.ceil(pieces / (threads / 32)));

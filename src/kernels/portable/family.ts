@@ -43,7 +43,7 @@ function refuses(layer: Layer, place: Place, tuning?: PortableTuning): HeddleErr
 }
 
 function defaults(layer: Layer, place: Place): PortableTuning {
-  return adapted(defaultTuning(layer, place.kind), layer, place);
+  return adapted(defaultTuning(layer, place), layer, place);
 }
 
 /** On few multiprocessors; combine's receive has a block more than its work needs. */

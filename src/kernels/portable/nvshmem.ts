@@ -64,28 +64,28 @@ const signalBehindFence = (adds: boolean) =>
       source,
       params: { peer: 'u32', signal: pointer('u64'), value: 'u32' },
       using: { ADDS: adds },
-      effects: { reads: adds ? ['signal'] : [], writes: ['signal'], orders: ['acq_rel.sys'] },
+      effects: { writes: ['signal'], orders: ['release.sys'] },
     },
     (g, { signal, value }, { ADDS }) => {
-      g.fence('sys');
-      if (ADDS) g.atomicAdd(signal, g.u64(value), { order: 'relaxed', scope: 'sys' });
-      else g.store(signal, g.u64(value), { order: 'relaxed', scope: 'sys' });
+      if (ADDS) g.network.signal(signal, g.u64(value), 'add', { order: 'release', scope: 'sys' });
+      else g.network.signal(signal, g.u64(value), 'set', { order: 'release', scope: 'sys' });
     },
   );
 
-/** Between ranks that map each other's heap it is the warp's stores. */
+/** Each lane sends a share: what the lanes before it wrote is behind a barrier of the caller's (transport.ts). */
 const putBytes = (unit: Unit) =>
   foreign(
     {
       name: 'heddle_nvshmem_put',
       source,
       params: { to: pointer('u8'), from: pointer('u8'), bytes: 'u32', peer: 'u32' },
-      using: { UNIT: unit, SIZE: unitBytes[unit] },
+      using: { SIZE: unitBytes[unit] },
       effects: { reads: ['from'], writes: ['to'], warp: true },
     },
-    (g, { to, from, bytes }, u) => {
-      for (let i = g.laneId; i < bytes / u.SIZE; i += 32)
-        g.store(to.as(u.UNIT).at(i), g.load(from.as(u.UNIT).at(i)));
+    (g, { to, from, bytes }, { SIZE }) => {
+      const share = ((bytes / SIZE + 31) / 32) * SIZE;
+      const start = g.laneId * share;
+      if (start < bytes) g.network.put(to.at(start), from.at(start), g.min(share, bytes - start));
     },
   );
 

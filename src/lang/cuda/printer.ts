@@ -6,7 +6,7 @@ import { HeddleError, requireInteger, requireObject } from '../../errors/index.j
 import type { IrModule, Stmt } from '../ir.js';
 import { requireModule } from '../require.js';
 import { dynamicSharedBytes, mostShared, sharedLayout } from '../shared.js';
-import { rewriteStatements } from '../walk.js';
+import { withoutTwins } from '../walk.js';
 import { type AbiOptions, defaultMaxPeers, entryName } from './abi.js';
 import { Effects } from './effects.js';
 import { Expressions } from './expressions.js';
@@ -67,10 +67,6 @@ function printUnit(modules: readonly IrModule[], target: Target, options: PrintO
   if ([...names].some((name) => prelude.names.has(name))) ({ prelude, bodies } = printed(prelude.names));
   return `${[...modules.map(header), prelude.print(), ...bodies].join('\n\n')}\n`;
 }
-
-/** CUDA calls what they stand for. */
-const withoutTwins = (body: readonly Stmt[]): readonly Stmt[] =>
-  rewriteStatements(body, (stmt) => [stmt.kind === 'foreign' ? { ...stmt, twin: [] } : stmt]);
 
 function header(module: IrModule): string {
   const values =

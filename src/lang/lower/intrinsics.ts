@@ -4,7 +4,7 @@
  */
 import * as build from '../build.js';
 import type { Builtin, Expr } from '../ir.js';
-import type { Gpu } from '../language.js';
+import type { TwinGpu } from '../language.js';
 import { type OperationName, operationNames } from '../operations/index.js';
 import { type PureFunction, pureFunctions } from '../operations/pure.js';
 import { byteSize } from '../types.js';
@@ -23,7 +23,7 @@ type Functions<G, Prefix extends string = ''> = {
       ? `${Prefix}${K}`
       : Functions<G[K], `${Prefix}${K}.`>;
 }[keyof G & string];
-type GpuFunction = Functions<Gpu>;
+type GpuFunction = Functions<TwinGpu>;
 
 /** Members of `g` that are values. */
 export const builtins: Readonly<Record<string, Builtin>> = {

@@ -2,11 +2,13 @@
 import * as build from '../build.js';
 import type { DeviceDefinition, KernelDefinition } from '../definition.js';
 import { type Diagnostic, type FramedSource, KernelError, Problem } from '../diagnostics.js';
-import type { IrFunction, IrModule, Param, SharedArray, Span, Variable } from '../ir.js';
+import type { IrFunction, IrModule, Param, SharedArray, Span, Stmt, Variable } from '../ir.js';
 import type { ParamSpec, PointerParam, ScalarParam } from '../kernel.js';
+import { operations } from '../operations/index.js';
 import { isMinified } from '../parse.js';
 import { mostShared, sharedLayout } from '../shared.js';
 import type { IrType, Layout } from '../types.js';
+import { walkStatements, withoutTwins } from '../walk.js';
 import { lowerBody } from './body.js';
 import { type CallPlace, Context, type ModuleContext } from './context.js';
 import { describeUsing } from './specialization.js';
@@ -41,6 +43,7 @@ class ModuleLowering implements ModuleContext {
     try {
       entry = this.#lower();
       this.#checkShared();
+      this.#checkTwins(entry.body);
     } catch (error) {
       // Whatever goes wrong, the author hears of it as an error of this kernel.
       if (!(error instanceof Problem)) throw internalError(kernel, error);
@@ -152,6 +155,16 @@ class ModuleLowering implements ModuleContext {
     if (last === undefined || bytes <= mostShared) return;
     const message = `shared memory takes ${bytes} bytes; a block has at most ${mostShared}, where the GPU has so much`;
     this.report(new Problem('HK608', message, this.#kernel.source, last.span.start, last.span.end));
+  }
+
+  /** What twins alone may do stands in twins. */
+  #checkTwins(body: readonly Stmt[]): void {
+    walkStatements(withoutTwins(body), (stmt) => {
+      if (stmt.kind !== 'effect' || !operations[stmt.effect.op].twinOnly) return;
+      const { source, start, end } = stmt.span;
+      const message = `g.${stmt.effect.op} stands in the twin of a foreign function only; call one`;
+      this.report(new Problem('HK705', message, this.#sources[source]!, start, end));
+    });
   }
 
   /** In the order found; an unrolled loop finds the same again and again. */

@@ -48,7 +48,10 @@ export function broken(
         });
       }
     };
-    for (const access of alone) for (const param of origins.ofPointer(effect)) does(access, param);
+    for (const [operand, accesses] of Object.entries(alone)) {
+      const params = origins.ofOperand(effect, operand);
+      for (const access of accesses ?? []) for (const param of params) does(access, param);
+    }
     const order = orderOf(effect);
     if (order !== undefined) does('orders', order);
   });
@@ -94,8 +97,8 @@ class Origins {
     return found;
   }
 
-  ofPointer(effect: Effect): Set<string> {
-    const pointer: unknown = 'pointer' in effect ? effect.pointer : undefined;
+  ofOperand(effect: Effect, operand: string): Set<string> {
+    const pointer: unknown = Object.entries(effect).find(([name]) => name === operand)?.[1];
     return isExpr(pointer) ? this.of(pointer) : new Set();
   }
 }

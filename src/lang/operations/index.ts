@@ -5,11 +5,12 @@
 import { block } from './block.js';
 import { launch } from './launch.js';
 import { memory } from './memory.js';
+import { network } from './network.js';
 import type { Fields, NamedHelper, Operation, Text } from './operation.js';
 import { waits } from './waits.js';
 import { warp } from './warp.js';
 
-const table = { ...memory, ...waits, ...block, ...warp, ...launch };
+const table = { ...memory, ...waits, ...block, ...warp, ...launch, ...network };
 
 export type OperationName = keyof typeof table;
 

@@ -17,7 +17,7 @@ export const memory = {
     takes: { pointer: pointer() },
     options: { order: choice(['weak', 'relaxed', 'acquire'], 'weak'), scope, cache },
     returns: like('pointer'),
-    alone: ['reads'],
+    alone: { pointer: ['reads'] },
     named: 'loaded',
     cuda: {
       print(effect, { prelude, place, args }) {
@@ -35,7 +35,7 @@ export const memory = {
     takes: { pointer: pointer(), value: like('pointer') },
     options: { order: choice(['weak', 'relaxed', 'release'], 'weak'), scope, cache },
     returns: 'void',
-    alone: ['writes'],
+    alone: { pointer: ['writes'] },
     cuda: {
       print(effect, { prelude, place, args }) {
         const { to, space } = pointerType(effect.pointer);
@@ -54,7 +54,7 @@ export const memory = {
     takes: { pointer: pointer('i32', 'u32', 'u64'), value: like('pointer') },
     options: { order: choice(['relaxed', 'acquire', 'release', 'acq_rel']), scope },
     returns: like('pointer'),
-    alone: ['reads', 'writes'],
+    alone: { pointer: ['reads', 'writes'] },
     named: 'before',
     cuda: {
       print(effect, { prelude, args }) {
@@ -70,7 +70,7 @@ export const memory = {
     takes: { scope },
     options: { order: choice(['acq_rel', 'seq_cst'], 'acq_rel') },
     returns: 'void',
-    alone: [],
+    alone: {},
     cuda: {
       print({ scope, order }, { prelude }) {
         const name = order === 'seq_cst' ? `fence_sc_${scope}` : `fence_${scope}`;
@@ -86,7 +86,7 @@ export const memory = {
   distance: operation({
     takes: { to: pointer(), from: pointer() },
     returns: 'u32',
-    alone: [],
+    alone: {},
     named: 'bytes',
     cuda: {
       name: 'distance',
@@ -101,7 +101,7 @@ export const memory = {
   prefetch: operation({
     takes: { pointer: pointerIn('global') },
     returns: 'void',
-    alone: [],
+    alone: {},
     cuda: {
       name: 'prefetch',
       text: `DEVICE void prefetch(const void* p) {

@@ -85,8 +85,10 @@ export interface Operation<Takes extends Operands = Operands, Options extends Op
   host?(effect: Fields<Takes, Options>, text: Text): string;
   /** Whether nobody notices it unless the result is read. */
   unnoticed?(effect: Fields<Takes, Options>): boolean;
-  /** Nothing but its thread and memory takes part, which it touches like this: the twin of a foreign function may have it. */
-  readonly alone?: readonly Access[];
+  /** Nothing but its thread and memory takes part: the twin of a foreign function may have it. What is done through each pointer. */
+  readonly alone?: { readonly [Name in keyof Takes]?: readonly Access[] };
+  /** CUDA has nothing of the kind: it stands in twins, whose functions are called instead. */
+  readonly twinOnly?: true;
   /** Other threads rely on it: a mutant leaves it out. (Weaker orders and scopes are mutants wherever it has them.) */
   readonly removable?: true;
   /** An operation with the same operands that promises less: one more mutant. */
@@ -95,7 +97,7 @@ export interface Operation<Takes extends Operands = Operands, Options extends Op
   readonly misgiven?: readonly Misgiven[];
 }
 
-/** What is done through the operand `pointer`. */
+/** What is done through a pointer. */
 export type Access = 'reads' | 'writes';
 
 type Misgiven = {

@@ -22,7 +22,7 @@ export const waits = {
       mask: optional('u32', allBits),
     },
     returns: 'bool',
-    alone: ['reads'],
+    alone: { pointer: ['reads'] },
     named: 'arrived',
     cuda: {
       print(effect, { prelude, args }) {
@@ -57,7 +57,7 @@ export const waits = {
     takes: { pointer: pointer('v16'), empty: value('u32') },
     options: { scope, limit: value('u32') },
     returns: 'v16',
-    alone: ['reads'],
+    alone: { pointer: ['reads'] },
     named: 'filled',
     cuda: {
       print(effect, { prelude, args }) {
@@ -89,7 +89,7 @@ export const waits = {
   clock: operation({
     takes: {},
     returns: 'u64',
-    alone: [],
+    alone: {},
     named: 'now',
     cuda: { print: (_, { prelude }) => `${prelude.use('clock_ns')}()` },
   }),
@@ -97,7 +97,7 @@ export const waits = {
   sleep: operation({
     takes: { nanoseconds: value('u32') },
     returns: 'void',
-    alone: [],
+    alone: {},
     cuda: { print: ({ nanoseconds }, { args }) => `__nanosleep(${args(nanoseconds)})` },
   }),
 };

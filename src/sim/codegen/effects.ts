@@ -146,6 +146,17 @@ const table: { readonly [Op in OperationName]: Simulated<Op> } = {
     print: (_, to, __, site) => to.emit(`t.site = ${site}; yield ${pause.previous};`),
   },
   releaseNext: { print: (_, to) => to.emit('t.releaseNext();') },
+  'network.put': {
+    print: ({ to: target, from, bytes }, to, _, site) =>
+      to.emit(`t.put(${to.arguments(target, from, bytes)}, ${site});`),
+  },
+  'network.signal': {
+    print({ pointer, value, how, order, scope }, to, _, site) {
+      const kind = how === 'add' ? 'update' : 'write';
+      const access = to.access({ kind, order, scope, bytes: 8, site });
+      to.emit(`t.signal(${access}, ${to.arguments(pointer, value)});`);
+    },
+  },
 };
 
 /** Whether a thread may have to give up control at an operation. */

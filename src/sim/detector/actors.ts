@@ -14,6 +14,9 @@ export type Reach = 0 | 1 | 2;
 export const scopeNames: readonly Scope[] = ['cta', 'gpu', 'sys'];
 export const reachOf: Readonly<Record<Scope, Reach>> = { cta, gpu, sys };
 
+/** What a network's writes are the launch of. */
+export const theNetwork = 'the network';
+
 export class StreamState {
   /** Steps (launches and copies) begun so far. */
   step = 0;

@@ -11,7 +11,8 @@
  * between streams; the end of a launch → what the host or the stream does after it; programmatic launches only
  * from `awaitPrevious` on, and behind what threads of the launch before awaited before their `releaseNext`. Bulk and
  * asynchronous copies happen in agents of their issuing thread: after the issue, before the group's wait (or the mbarrier's
- * completion). A network's writes happen after they were posted, and before their tag is heard of.
+ * completion). A network's writes happen after they were posted, and before their tag is heard of, or before a release
+ * signal that was posted behind them.
  */
 import type { FenceOrder, Order, Scope, Span } from '../../lang/index.js';
 
@@ -144,8 +145,10 @@ export interface Detector {
   ): void;
   /** All of the thread's groups numbered up to `group` are complete (or only their reads). */
   copiesAwaited(thread: ThreadId, engine: CopyEngine, group: number, readsOnly: boolean): void;
-  /** A thread of a host posts a write to a network; the write does what it does from now on, for itself. */
+  /** A thread, of a host or of a kernel, posts a write to a network; the write does what it does from now on, for itself. */
   networkPosted(write: number, by: ThreadId): void;
+  /** Whether the thread comes behind the posting of a write. */
+  knowsPosted(thread: ThreadId, write: number): boolean;
   networkMoved(
     write: number,
     source: { buffer: BufferInfo; offset: number },
@@ -155,6 +158,14 @@ export interface Detector {
   ): void;
   /** A thread of a host hears that the write has come: it knows all that led to it, and what the write did. */
   networkArrived(write: number, at: ThreadId): void;
+  /** A write changes a word, atomically; as a release it comes behind others that have landed, and what they did. */
+  networkSignalled(
+    write: number,
+    behind: readonly number[],
+    form: AccessForm,
+    site: SiteId,
+    target: { buffer: BufferInfo; offset: number },
+  ): void;
 
   /** The copies of one group have arrived at their mbarrier: who acquires it from now on sees them. */
   bulkArrived(

@@ -14,6 +14,7 @@ import {
   type Observation,
   type ReleaseHead,
   scopeNames,
+  theNetwork,
 } from './actors.js';
 import type { SiteId } from './detector.js';
 
@@ -253,14 +254,21 @@ function missingEdge(first: Side, second: Side, writtenBefore: boolean): string 
     );
   }
   if (!isRead(first.meta) || isRead(second.meta)) return capital(edge);
-  const reader = a.block.rank === b.block.rank ? `block ${a.block.index}` : `rank ${a.block.rank}`;
+  const near = a.block.rank === b.block.rank;
+  const reader = isNetwork(a) ? theNetwork : near ? `block ${a.block.index}` : `rank ${a.block.rank}`;
   return writtenBefore
     ? `The ${verb(second.meta)} overwrites what ${reader} read before, and nothing orders the reuse: ${edge}`
     : `Either the load comes too early, or the ${verb(second.meta)} overwrites what ${reader} still needs: ${edge}`;
 }
 
+const isNetwork = ({ block }: Actor): boolean => block.launch?.kernel === theNetwork;
+
 function edgeBetween(a: Actor, b: Actor): string {
   const [from, to] = [a.block, b.block];
+  if (isNetwork(a))
+    return 'the network is done there only for who acquires a signal behind it, or hears its tag, and nothing leads on from that.';
+  if (isNetwork(b))
+    return 'the network may read and write there from when it was asked to, and nothing orders the first access before that.';
   if (from.rank !== to.rank) {
     return (
       `no release → acquire at sys scope leads from rank ${from.rank}, after the first access, ` +

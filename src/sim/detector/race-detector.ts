@@ -7,12 +7,14 @@ import {
   BlockState,
   type CopyPart,
   distance,
+  happenedBefore,
   LaunchState,
   type Observation,
   ReleaseHead,
   reachOf,
   StreamState,
   sys,
+  theNetwork,
 } from './actors.js';
 import { type BlockClock, Clock, joinBlocks, nothing, wholeBlock } from './clock.js';
 import type {
@@ -42,13 +44,20 @@ const nothingOlder: readonly never[] = [];
 const noStream = -1;
 const noLaunch = -1;
 
+/** A write of a network: who does it, and the moment at which it was posted. */
+interface NetworkWrite {
+  readonly nic: Actor;
+  readonly poster: Actor;
+  readonly epoch: number;
+}
+
 export class RaceDetector implements Detector {
   readonly #streams = new Map<StreamId, StreamState>();
   #streamCount = 0;
   /** Of each rank, the one that its network's writes count as. */
   readonly #networks = new Map<number, StreamState>();
   /** Whose tags nobody has heard of. */
-  readonly #networkWrites = new Map<number, Actor>();
+  readonly #networkWrites = new Map<number, NetworkWrite>();
   readonly #events = new Map<number, Clock>();
   /** What the host program of each rank has seen to be finished. */
   readonly #hosts = new Map<number, Clock>();
@@ -244,8 +253,18 @@ export class RaceDetector implements Detector {
     offset: number,
     older = 0,
   ): void {
+    this.#access(this.#threads[thread]!, form, site, buffer, offset, older);
+  }
+
+  #access(
+    me: Actor,
+    form: AccessForm,
+    site: SiteId,
+    buffer: BufferInfo,
+    offset: number,
+    older: number,
+  ): void {
     const { kind, order, scope, bytes } = form;
-    const me = this.#threads[thread]!;
     const shadow = this.#shadow(buffer);
     const meta = this.#pack(form, site);
     me.touched = true;
@@ -388,6 +407,8 @@ export class RaceDetector implements Detector {
 
   networkPosted(write: number, by: ThreadId): void {
     const poster = this.#threads[by]!;
+    poster.touched = true;
+    const { epoch } = poster;
     const { rank } = poster.block;
     let stream = this.#networks.get(rank);
     if (stream === undefined) {
@@ -395,9 +416,14 @@ export class RaceDetector implements Detector {
       this.#networks.set(rank, stream);
     }
     const known = release(poster);
-    const launch = new LaunchState(noLaunch, stream, ++stream.step, 'the network', false, known, null);
+    const launch = new LaunchState(noLaunch, stream, ++stream.step, theNetwork, false, known, null);
     const block = new BlockState(++this.#sequence, launch.step, stream, launch, 0);
-    this.#networkWrites.set(write, this.#actor(block, 0, null, known));
+    this.#networkWrites.set(write, { nic: this.#actor(block, 0, null, known), poster, epoch });
+  }
+
+  knowsPosted(thread: ThreadId, write: number): boolean {
+    const { poster, epoch } = this.#networkWrites.get(write)!;
+    return happenedBefore(poster, epoch, this.#threads[thread]!);
   }
 
   networkMoved(
@@ -407,7 +433,7 @@ export class RaceDetector implements Detector {
     bytes: number,
     site: SiteId,
   ): void {
-    const nic = this.#networkWrites.get(write)!;
+    const { nic } = this.#networkWrites.get(write)!;
     nic.touched = true;
     const read = packAccess({ kind: 'read', order: 'weak', scope: 'sys', bytes }, site);
     const written = packAccess({ kind: 'write', order: 'weak', scope: 'sys', bytes }, site);
@@ -416,10 +442,22 @@ export class RaceDetector implements Detector {
   }
 
   networkArrived(write: number, at: ThreadId): void {
-    const nic = this.#networkWrites.get(write)!;
+    const { nic } = this.#networkWrites.get(write)!;
     this.#networkWrites.delete(write);
     this.#threads[at]!.learn(release(nic));
     nic.retire();
+  }
+
+  networkSignalled(
+    write: number,
+    behind: readonly number[],
+    form: AccessForm,
+    site: SiteId,
+    { buffer, offset }: { buffer: BufferInfo; offset: number },
+  ): void {
+    const { nic } = this.#networkWrites.get(write)!;
+    for (const one of behind) nic.learn(release(this.#networkWrites.get(one)!.nic));
+    this.#access(nic, form, site, buffer, offset, 0);
   }
 
   #stream(id: StreamId): StreamState {

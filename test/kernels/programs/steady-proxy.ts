@@ -110,7 +110,15 @@ function portableRound({ ring, signals }: ProxyPlan, epoch: number): void {
 
 const wireOf = (rank: number): WirePlan => {
   const topology = topologyOf([0, 1], rank);
-  const place: Place = { kind: 'sim', rank, split: false, sms: null, transport: 'proxy', topology };
+  const place: Place = {
+    kind: 'sim',
+    multiprocessors: 132,
+    rank,
+    split: false,
+    sms: null,
+    transport: 'proxy',
+    topology,
+  };
   const of = familyNamed(family);
   return of.plan(layer, place, of.defaults(layer, place)).wire!;
 };

@@ -1,9 +1,10 @@
 /** The two GEMMs of experts, made once for all layers of a process that are alike. */
 import { remembered } from '../../common/remembered.js';
+import type { Chip } from '../shape.js';
 import { gemmKernel } from './gemm.js';
 import type { GemmRows, GemmShape, GemmTile } from './shape.js';
 
-export interface MlpShape {
+export interface MlpShape extends Chip {
   /** Whose rows come in: those of a plan, or all of one expert. */
   readonly of: 'plan' | 'all';
   /** Those rows are e4m3 with scales. */
@@ -14,7 +15,6 @@ export interface MlpShape {
   readonly topK: number;
   /** That an expert is likely to have. */
   readonly rows: number;
-  readonly kind: 'sim' | 'cuda';
 }
 
 /**
@@ -62,12 +62,13 @@ export function gemmTile(
 /** Rows that are multiplied are a multiple of it: fragments of 16 that hold none are skipped only where rows are few. */
 export const rowsMultiplied = ({ few, rows }: GemmTile): number => (few ? 16 : rows);
 
-export const mlpKernels = remembered(({ of, e4m3, experts, hidden, inner, topK, rows, kind }: MlpShape) => {
+export const mlpKernels = remembered((mlp: MlpShape) => {
+  const { of, e4m3, experts, hidden, inner, topK, rows, kind, multiprocessors } = mlp;
   const first: GemmRows = of === 'plan' ? 'gathered' : 'all';
   const second: GemmRows = of === 'plan' ? 'sorted' : 'all';
   const make = (shape: GemmShape) => {
     const tile = gemmTile(rows, shape, kind);
-    const blocks = kind === 'sim' ? 4 : 132 * tile.resident;
+    const blocks = kind === 'sim' ? 4 : multiprocessors * tile.resident;
     const { resident, warpRows, warpColumns } = tile;
     return { kernel: gemmKernel(shape, tile), blocks, resident, threads: 32 * warpRows * warpColumns };
   };

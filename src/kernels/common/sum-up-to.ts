@@ -1,6 +1,6 @@
 import { device } from '../../lang/index.js';
 
-/** The sum of the lanes up to this one. */
+/** The sum of the values of the lanes up to this one, its own included; a warp. */
 export const sumUpTo = device(
   { name: 'sum_up_to', params: { value: 'u32' }, returns: 'u32' },
   (g, { value }) => {

@@ -1,0 +1,122 @@
+/**
+ * Bytes on their way from one memory to another, beside whoever sent them: whole in fast mode; in checked mode in pieces, in
+ * any order and late, and a piece reads its source only when it lands.
+ */
+import type { Mode } from './compiled.js';
+import type { Detector, SiteId } from './detector/detector.js';
+import type { FindingLog } from './findings.js';
+import type { SimBuffer } from './memory.js';
+import type { Posted } from './posted.js';
+import type { Random } from './random.js';
+import { Agent, type Schedule } from './schedule.js';
+
+/** Pieces are of whole units. */
+const unit = 16;
+/** What is late lets so many turns pass: 2 to the power of less than this. */
+const latest = 8;
+
+/** What networks need of their machine. */
+export interface Carrier {
+  readonly mode: Mode;
+  readonly random: Random;
+  readonly schedule: Schedule;
+  readonly log: FindingLog;
+  readonly detector: Detector | null;
+  /** Unique in the run. */
+  newNumber(): number;
+  wake(buffer: SimBuffer, offset: number, bytes: number): void;
+}
+
+export interface Flight extends Posted {
+  /** The detector knows what it does by this number. */
+  readonly number: number;
+  /** Who sent it. */
+  readonly rank: number;
+  readonly site: SiteId;
+  /** Whether it is not to land any more. */
+  dropped(): boolean;
+  /** The last piece has landed. */
+  landed(): void;
+}
+
+/** Sends it off. */
+export function fly(machine: Carrier, flight: Flight): void {
+  const pieces = cut(flight.bytes, chanceOf(machine));
+  let left = pieces.length;
+  for (const piece of pieces) {
+    later(machine, flight.rank, `write ${flight.number} + ${piece.at}`, () => {
+      if (flight.dropped()) return;
+      land(machine, flight, piece);
+      if (--left === 0) flight.landed();
+    });
+  }
+}
+
+/** Does something that a network does, when the schedule gives it its turn, or some turns after that. */
+export function later(machine: Carrier, rank: number, name: string, run: () => void): void {
+  const random = chanceOf(machine);
+  const late = random === null || random.below(2) === 0 ? 0 : 2 ** random.below(latest);
+  machine.schedule.add(new Late(rank, `rank ${rank} ${name}`, late, machine.schedule, run));
+}
+
+/** What decides how late; null where nothing is. */
+export const chanceOf = ({ mode, random }: Carrier): Random | null => (mode === 'checked' ? random : null);
+
+interface Span {
+  readonly at: number;
+  readonly bytes: number;
+}
+
+/** The whole, or two pieces. */
+function cut(bytes: number, random: Random | null): Span[] {
+  const first = random === null ? 0 : unit * random.below(Math.max(1, bytes / unit));
+  return first === 0
+    ? [{ at: 0, bytes }]
+    : [
+        { at: 0, bytes: first },
+        { at: first, bytes: bytes - first },
+      ];
+}
+
+function land(machine: Carrier, { from, fromAt, to, toAt, number, site }: Flight, { at, bytes }: Span): void {
+  if (isFreed(machine, 'from', from) || isFreed(machine, 'to', to)) return;
+  const source = { buffer: from, offset: fromAt + at };
+  const target = { buffer: to, offset: toAt + at };
+  machine.detector?.networkMoved(number, source, target, bytes, site);
+  to.u8.set(from.u8.subarray(source.offset, source.offset + bytes), target.offset);
+  if (bytes > 0 && to.waiters !== 0) machine.wake(to, target.offset, bytes);
+}
+
+/** Whether the memory of what is under way is no more, which is then reported. */
+export function isFreed({ log }: Carrier, which: 'from' | 'to', { freed, purpose }: SimBuffer): boolean {
+  if (freed) {
+    const message = `a write ${which} '${purpose}' is under way, which was freed: close the network first`;
+    log.add({ kind: 'failure', message });
+  }
+  return freed;
+}
+
+/** What waits for its turn. */
+class Late extends Agent {
+  #turns: number;
+  readonly #schedule: Schedule;
+  readonly #run: () => void;
+
+  constructor(
+    readonly rank: number,
+    readonly key: string,
+    turns: number,
+    schedule: Schedule,
+    run: () => void,
+  ) {
+    super();
+    this.#turns = turns;
+    this.#schedule = schedule;
+    this.#run = run;
+  }
+
+  run(): void {
+    if (this.#turns-- > 0) this.#schedule.add(this);
+    else this.#run();
+  }
+}

@@ -1,0 +1,114 @@
+/**
+ * What kernels send over a network themselves, as NVSHMEM has it: bytes that travel beside the kernel and may still be read
+ * when it has ended, and signals, which come behind what the rank has sent there before. Whoever acquires a signal knows of all
+ * that, and that sources are free; nothing else says so.
+ */
+import type { StatementAccess } from './compiled.js';
+import { type Issuer, mayCopy } from './copies.js';
+import { type Carrier, fly, isFreed, later } from './flights.js';
+import type { SimBuffer } from './memory.js';
+import type { Posted } from './posted.js';
+
+/** The thread that asks for it. */
+interface Sender extends Pick<Issuer, 'id' | 'rank' | 'block' | 'refuse' | 'report'> {
+  mayAccess(access: StatementAccess, buffer: SimBuffer, offset: number): boolean;
+}
+
+/** Bytes, or a signal. */
+interface Sent {
+  readonly number: number;
+  readonly from: number;
+  readonly to: number;
+  landed: boolean;
+}
+
+/** A signal that is not under way yet. */
+interface Waiting {
+  readonly behind: readonly Sent[];
+  go(): void;
+}
+
+export class Puts {
+  readonly #sent: Sent[] = [];
+  #waiting: Waiting[] = [];
+  readonly #machine: Carrier;
+
+  constructor(machine: Carrier) {
+    this.#machine = machine;
+  }
+
+  put(by: Sender, copy: Posted, site: number): void {
+    const machine = this.#machine;
+    const { detector } = machine;
+    const { launch } = by.block;
+    const { from, fromAt, to, toAt, bytes } = copy;
+    if (detector !== null && !mayCopy(by, machine.log, copy, site, 1)) return;
+    if (to.rank !== by.rank) launch.traffic[0]! += bytes;
+    if (detector === null) {
+      to.u8.set(from.u8.subarray(fromAt, fromAt + bytes), toAt);
+      return;
+    }
+    const put = this.#send(by, to);
+    fly(machine, {
+      ...{ ...copy, number: put.number, rank: by.rank, site: launch.firstSite + site },
+      dropped: () => false,
+      landed: () => this.#landed(put),
+    });
+  }
+
+  signal(by: Sender, access: StatementAccess, to: SimBuffer, at: number, value: bigint): void {
+    const machine = this.#machine;
+    const { detector } = machine;
+    const change = (): void => {
+      const adds = access.kind === 'update';
+      to.u64[at >>> 3] = adds ? to.u64[at >>> 3]! + value : value;
+      if (to.waiters !== 0) machine.wake(to, at, access.bytes);
+    };
+    if (to.rank !== by.rank) by.block.launch.traffic[0]! += access.bytes;
+    if (detector === null) {
+      change();
+      return;
+    }
+    if (!by.mayAccess(access, to, at)) return;
+    const behind = access.order === 'relaxed' ? [] : this.#sentBefore(by, to);
+    const signal = this.#send(by, to);
+    const site = by.block.launch.firstSite + access.site;
+    const go = () =>
+      later(machine, by.rank, `signal ${signal.number}`, () => {
+        if (isFreed(machine, 'to', to)) return;
+        const numbers = behind.map(({ number }) => number);
+        detector.networkSignalled(signal.number, numbers, access, site, { buffer: to, offset: at });
+        change();
+        this.#landed(signal);
+      });
+    this.#waiting.push({ behind, go });
+    this.#letGo();
+  }
+
+  #send(by: Sender, to: SimBuffer): Sent {
+    const machine = this.#machine;
+    const sent = { number: machine.newNumber(), from: by.rank, to: to.rank, landed: false };
+    this.#sent.push(sent);
+    machine.detector?.networkPosted(sent.number, by.id);
+    return sent;
+  }
+
+  /** What the thread's rank has sent there, as far as the thread knows of it. */
+  #sentBefore(by: Sender, to: SimBuffer): Sent[] {
+    const { detector } = this.#machine;
+    return this.#sent.filter(
+      (sent) => sent.from === by.rank && sent.to === to.rank && detector?.knowsPosted(by.id, sent.number),
+    );
+  }
+
+  #landed(sent: Sent): void {
+    sent.landed = true;
+    this.#letGo();
+  }
+
+  #letGo(): void {
+    const due = this.#waiting.filter(({ behind }) => behind.every(({ landed }) => landed));
+    this.#waiting = this.#waiting.filter((one) => !due.includes(one));
+    for (const { go } of due) go();
+  }
+}
