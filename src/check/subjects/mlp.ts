@@ -16,9 +16,9 @@ interface Experts {
 
 const plain: RoundsShape = { ranks: 1, experts: 2, topK: 2, maxTokens: 3, hidden: 64, dtype: 'bf16' };
 
-/** All rows are one expert's, and one more than the 16 that are loaded and multiplied at a time. */
+/** All rows are one expert's, one more than a tile has; of it and of the next tile 16 at a time are loaded and multiplied. */
 const toOne: Experts = {
-  shape: { experts: 4, topK: 1, maxTokens: 17, hidden: 128 },
+  shape: { experts: 5, topK: 1, maxTokens: 33, hidden: 128 },
   routes: { router: { kind: 'repeated' } },
 };
 
@@ -29,7 +29,8 @@ const all: Readonly<Record<string, Experts>> = {
   'one resident block': { shape: { experts: 3 }, inner: 128, on: { residentBlocks: 1 } },
   'few rows likely, many come': toOne,
   'few rows of e4m3 likely, many come': { ...toOne, e4m3: true },
-  'many rows likely': { shape: { maxTokens: 20, hidden: 256 } },
+  // Four blocks: of the first GEMM the last of five tiles is cut for four, of the second the last two of ten for two each.
+  'many rows likely': { shape: { experts: 5, maxTokens: 25, hidden: 256 } },
   // Most of them without rows, the others with different numbers.
   'more experts than lanes': { shape: { experts: 40 } },
   'nobody comes': { routes: { holes: 1 } },
