@@ -1,5 +1,5 @@
 import { writeFileSync } from 'node:fs';
-import { type Command, InvalidArgumentError, Option } from 'commander';
+import { type Command, Option } from 'commander';
 import {
   type BenchEvent,
   type BenchReport,
@@ -21,7 +21,7 @@ import { registerExperts } from './bench-experts.js';
 import { registerGemm } from './bench-gemm.js';
 import { registerLayer } from './bench-layer.js';
 import { registerOverlap } from './bench-overlap.js';
-import { integer, integers } from './counts.js';
+import { integer, integers, number } from './counts.js';
 import { requireWritable } from './writable.js';
 
 interface BenchFlags {
@@ -104,7 +104,10 @@ export function register(program: Command): void {
     .option('--iterations <n>', 'measured iterations (default: 30, simulated 1)', integer)
     .addOption(familyOption())
     .addOption(
-      new Option('--transport <name>', 'what carries its rows (default: windows)').choices(transports),
+      new Option(
+        '--transport <name>',
+        'what carries its rows (default: windows; between nodes proxy)',
+      ).choices(transports),
     )
     .option('--split', 'dispatch and combine as a send and a receive each, back to back')
     .option('--sms <n>', 'the most multiprocessors that a launch takes', integer)
@@ -216,10 +219,4 @@ function showProgress() {
       if (stderr.isTTY) stderr.write('\r\x1b[K');
     },
   };
-}
-
-function number(value: string): number {
-  const n = Number(value);
-  if (value.trim() === '' || !Number.isFinite(n)) throw new InvalidArgumentError('It must be a number.');
-  return n;
 }

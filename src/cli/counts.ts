@@ -1,14 +1,13 @@
-/** Whole numbers among the arguments of a command. */
+/** Numbers among the arguments of a command. */
 import { InvalidArgumentError } from 'commander';
+import { integerIn } from '../errors/index.js';
 
 /** What reads an integer from `least` to `most`. */
 export const integerFrom =
   (least: number, most: number) =>
   (value: string): number => {
-    const n = Number(value);
-    if (!/^-?\d+$/.test(value) || n < least || n > most) {
-      throw new InvalidArgumentError(`It must be an integer from ${least} to ${most}.`);
-    }
+    const n = integerIn(value, least, most);
+    if (n === null) throw new InvalidArgumentError(`It must be an integer from ${least} to ${most}.`);
     return n;
   };
 
@@ -22,4 +21,11 @@ export function integers(value: string): number[] {
   } catch {
     throw new InvalidArgumentError('It must be integers from 1 to 1048576, like 1,8,128.');
   }
+}
+
+/** Any number at all. */
+export function number(value: string): number {
+  const n = Number(value);
+  if (value.trim() === '' || !Number.isFinite(n)) throw new InvalidArgumentError('It must be a number.');
+  return n;
 }

@@ -1,6 +1,6 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { basename } from 'node:path';
-import { type Command, InvalidArgumentError, Option } from 'commander';
+import { type Command, Option } from 'commander';
 import { ArgumentError, UnavailableError } from '../errors/index.js';
 import { type FormatName, formats, type Profile, profile, profiles } from '../layer/index.js';
 import {
@@ -36,7 +36,7 @@ import {
   winners,
   writePlots,
 } from '../plan/index.js';
-import { integer } from './counts.js';
+import { integer, number } from './counts.js';
 
 interface PlanFlags {
   readonly model: string;
@@ -302,10 +302,4 @@ function read(name: string, path: string): string {
     const why = error instanceof Error ? error.message : String(error);
     throw new UnavailableError(`--${name} ${path} cannot be read: ${why}`, 'Give the path of a JSON file');
   }
-}
-
-function number(value: string): number {
-  const n = Number(value);
-  if (value.trim() === '' || !Number.isFinite(n)) throw new InvalidArgumentError('It must be a number.');
-  return n;
 }

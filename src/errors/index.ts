@@ -77,6 +77,12 @@ export function requireInteger(argument: string, value: unknown, min: number, ma
   return value;
 }
 
+/** The integer that a text is, if it lies in [min, max]; null otherwise. */
+export function integerIn(text: string, min: number, max: number): number | null {
+  const value = Number(text);
+  return /^-?\d+$/.test(text) && value >= min && value <= max ? value : null;
+}
+
 // Types cannot stop everyone: JavaScript callers, casts, values from JSON. Every public function looks at what it is
 // given before it uses it, so that a mistake is an ArgumentError here and not a crash somewhere else.
 

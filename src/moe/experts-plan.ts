@@ -69,12 +69,12 @@ export class ExpertsPlan {
   readonly planned: PlannedRows;
   readonly #of: Receiving;
   readonly #experts: number;
-  readonly #memory: Memory;
+  readonly #memory: Buffers;
   readonly #sites: Sites;
   #wasPlanned = false;
   #disposed = false;
 
-  private constructor(of: Receiving, shape: ExpertsShape, memory: Memory, sites: Sites) {
+  private constructor(of: Receiving, shape: ExpertsShape, memory: Buffers, sites: Sites) {
     this.rows = rowsOfPlan(shape);
     this.form = shape.form;
     this.#of = of;
@@ -252,7 +252,7 @@ type Sites = {
   readonly [K in keyof Kernels]: CallSite<Kernels[K]['kernel']['params']>;
 };
 
-type Memory = Readonly<Record<'sizes' | 'routes' | 'scatter', OwnedTensor>>;
+type Buffers = Readonly<Record<'sizes' | 'routes' | 'scatter', OwnedTensor>>;
 
 /** Requires `count` rows, or as many as there are; returns how many. */
 function requireRows(

@@ -44,11 +44,11 @@ export interface RoutedTokens {
 export class Router {
   readonly #shape: RouterShape;
   readonly #maxTokens: number;
-  readonly #memory: Memory;
+  readonly #memory: Buffers;
   readonly #sites: Sites;
   #disposed = false;
 
-  private constructor(shape: RouterShape, maxTokens: number, memory: Memory, sites: Sites) {
+  private constructor(shape: RouterShape, maxTokens: number, memory: Buffers, sites: Sites) {
     this.#shape = shape;
     this.#maxTokens = maxTokens;
     this.#memory = memory;
@@ -132,7 +132,7 @@ export class Router {
   }
 }
 
-type Memory = Readonly<Record<'logits' | 'ids' | 'weights', OwnedTensor>>;
+type Buffers = Readonly<Record<'logits' | 'ids' | 'weights', OwnedTensor>>;
 type Kernels = ReturnType<typeof routerKernels>;
 type Sites = { readonly [K in keyof Kernels]: CallSite<Kernels[K]['kernel']['params']> };
 

@@ -1,5 +1,5 @@
 /** `heddle plan`: what dispatch and combine cost on a machine, for everything that could carry them there. */
-import { ArgumentError, requireInteger } from '../errors/index.js';
+import { ArgumentError, integerIn, requireInteger } from '../errors/index.js';
 import { type FormatName, limits, type Profile, rowBytes } from '../layer/index.js';
 import { systemOf } from './cells.js';
 import { type Family, families } from './families.js';
@@ -267,8 +267,8 @@ export function tokensFrom(text: string): number[] {
   const wrong = () =>
     new ArgumentError('tokens', text, 'a number from 1 to 65536, a list (1,8,128) or a range (1..4096)');
   const whole = (part: string): number => {
-    const value = Number(part);
-    if (!/^\d+$/.test(part) || value < 1 || value > 65_536) throw wrong();
+    const value = integerIn(part, 1, 65_536);
+    if (value === null) throw wrong();
     return value;
   };
   if (!text.includes('..')) return text.split(',').map(whole);

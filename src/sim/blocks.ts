@@ -102,6 +102,7 @@ export class Blocks {
     try {
       for (let i = 0; i < launch.block; i++) {
         thread.index = i;
+        thread.turns = 0;
         run(thread);
       }
       thread.end();

@@ -260,8 +260,7 @@ export class Engine implements Machine {
         (task as Agent).run();
         if (!(task instanceof HostThread)) this.spins.stir();
       }
-      if (this.mode === 'checked' && this.spins.step(() => this.#blocks.liveThreads()) && !this.#endSpins())
-        return;
+      if (this.mode === 'checked' && this.spins.step(this.#blocks) && !this.#endSpins()) return;
       if (this.steps > this.#stepLimit) {
         this.#giveUp(`no end in sight after ${this.steps} steps: some loop waits for what never comes`);
         return;
@@ -286,7 +285,9 @@ export class Engine implements Machine {
       return;
     }
     this.#endHopelessWaits();
-    this.work();
+    this.#idleTurns = 0;
+    this.#moves++;
+    this.#planTurn();
   }
 
   /** Nobody is ready: looks for those who have become so, or who were held back. */
@@ -316,8 +317,8 @@ export class Engine implements Machine {
         this.#waits.park(thread);
         return;
       }
-      this.spins.stir();
     }
+    thread.turns = 0;
     let step: IteratorResult<number, void>;
     try {
       step = thread.iterator!.next();
@@ -433,6 +434,11 @@ export class Engine implements Machine {
       return;
     }
     this.#reportWaits(this.#waits.reports());
+    // After a rank's death others may well wait for it in vain, one wait after the other.
+    if (this.mode === 'checked' && !this.killed.includes(true) && this.spins.ranOut()) {
+      this.#giveUp('loops wait again and again for what never comes, and have no limit');
+      return;
+    }
     this.timeLimits++;
     this.#waits.expire();
   }
@@ -448,7 +454,8 @@ export class Engine implements Machine {
       return false;
     }
     if (this.#outside === 0 && this.hosts.allBlocked(this.killed)) {
-      this.#reportWaits([...spins.reports(), ...this.#waits.reports()]);
+      const waiting = [...spins.reports(), ...this.#waits.reports()];
+      if (waiting.length > 0) this.#reportWaits(waiting);
       this.#time.now += eternity;
       spins.timeIsOver = true;
     }
@@ -477,6 +484,7 @@ export class Engine implements Machine {
     if (this.mode === 'checked') this.log.add({ kind: 'failure', message });
     while (this.schedule.next() !== undefined || this.schedule.bringIn());
     this.#spinning.length = 0;
+    this.#time.clear();
     this.#waits.clear();
     this.hosts.fail(new HeddleError('HEDDLE_STUCK', `the simulated machine stopped: ${message}`));
   }

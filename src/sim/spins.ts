@@ -25,34 +25,49 @@ const suspicious = 2_000;
 /** Steps in which nothing changes and nobody sees anything new before all is lost, and more of them for each thread. */
 const hopeless = 100_000;
 const hopelessPerThread = 300;
+/** Time limits that run out one after the other, while nothing changes. */
+const mostLimits = 32;
+/** So many times as long where nobody looks with an atomic: threads may be at work in their registers. */
+const atWork = 4;
 
 export class Spins {
   #still = 0;
   #stirred = false;
+  #limits = 0;
   /** All time limits have run out since something last changed. */
   timeIsOver = false;
   readonly #seen = new Map<Looker, Map<number, number>>();
   readonly #last = new Map<Looker, Look>();
+  /** One of them was atomic. */
+  #looked = false;
+  /** Where the running thread writes, and the words that were there before. */
+  #written: SimBuffer | null = null;
+  #writtenAt = 0;
+  readonly #before: number[] = [];
 
   /** Memory changed, or a thread got on, or something else that may end somebody's loop. */
   stir(): void {
     this.#stirred = true;
   }
 
-  /** After each step of the machine: true if all that runs spins for nothing. `threads` counts those that run. */
-  step(threads: () => number): boolean {
+  /** After each step of the machine: true if all that runs spins for nothing. */
+  step(running: { liveThreads(): number }): boolean {
+    if (this.#written !== null) this.#compare(this.#written);
     if (!this.#stirred) {
       this.#still++;
-      return (
-        this.#still > hopeless &&
-        this.#last.size > 0 &&
-        this.#still > hopeless + hopelessPerThread * threads()
-      );
+      const steps = this.#looked ? this.#still : this.#still / atWork;
+      return steps > hopeless && steps > hopeless + hopelessPerThread * running.liveThreads();
     }
     this.#stirred = false;
+    this.#limits = 0;
     this.timeIsOver = false;
     this.forget();
     return false;
+  }
+
+  /** The limits of all waits have run out: true if they do so again and again, in a loop. */
+  ranOut(): boolean {
+    return ++this.#limits > mostLimits;
   }
 
   /** Begins to watch anew. */
@@ -61,6 +76,26 @@ export class Spins {
     if (this.#last.size === 0) return;
     this.#seen.clear();
     this.#last.clear();
+    this.#looked = false;
+  }
+
+  /** A thread writes there: at the end of its step it shows whether that changes anything. */
+  writes(buffer: SimBuffer, offset: number, bytes: number): void {
+    this.#written = buffer;
+    this.#writtenAt = offset >>> 2;
+    this.#before.length = 0;
+    for (let at = offset >>> 2; at < (offset + bytes + 3) >>> 2; at++) this.#before.push(buffer.i32[at]!);
+  }
+
+  #compare({ i32 }: SimBuffer): void {
+    this.#written = null;
+    if (this.#before.some((word, i) => word !== i32[this.#writtenAt + i])) this.#stirred = true;
+  }
+
+  /** The thread has read weakly. */
+  glance(thread: Looker, access: StatementAccess, buffer: SimBuffer, offset: number): void {
+    if (this.#still < hopeless) return;
+    this.#last.set(thread, { access, buffer, offset, value: buffer.i32[offset >>> 2]! });
   }
 
   /** The thread has loaded `value`. */
@@ -75,6 +110,7 @@ export class Spins {
     if (seen.get(place) !== value) this.#still = suspicious;
     seen.set(place, value);
     this.#last.set(thread, { access, buffer, offset, value });
+    this.#looked = true;
   }
 
   /** Who spins, and on what. */

@@ -179,6 +179,8 @@ export class Thread extends Task {
   site = 0;
   warpOp = 0;
   wait: Wait | null = null;
+  /** How often it has gone round in loops since its last pause. */
+  turns = 0;
   /** Whom its coming to a barrier of a group lets go on. */
   released: readonly Thread[] = [];
   satisfied = false;
@@ -226,7 +228,18 @@ export class Thread extends Task {
   access(access: StatementAccess, buffer: SimBuffer, offset: number): boolean {
     if (!this.mayAccess(access, buffer, offset)) return false;
     this.#tell(access, buffer, offset, 0);
-    if (access.kind !== 'read') this.#hub.spins.stir();
+    if (access.kind === 'read') this.#hub.spins.glance(this, access, buffer, offset);
+    else this.#hub.spins.stir();
+    return true;
+  }
+
+  /** An atomic store or update: like `access`. */
+  change(access: StatementAccess, buffer: SimBuffer, offset: number): boolean {
+    if (!this.mayAccess(access, buffer, offset)) return false;
+    this.#tell(access, buffer, offset, 0);
+    const { spins } = this.#hub;
+    if (access.kind === 'update') spins.look(this, access, buffer, offset, buffer.i32[offset >>> 2]!);
+    spins.writes(buffer, offset, access.bytes);
     return true;
   }
 
@@ -341,7 +354,6 @@ export class Thread extends Task {
   }
 
   wrote(buffer: SimBuffer, offset: number, bytes: number): void {
-    this.#hub.spins.stir();
     if (buffer.waiters !== 0) this.#hub.wake(buffer, offset, bytes);
   }
 
@@ -399,9 +411,19 @@ export class Thread extends Task {
       ? 0
       : options[options.length === 1 ? 0 : this.#hub.pickStore(options.length)]!;
     this.satisfied = stores[choice]!;
-    this.#see(buffer, offset, access.bytes, choice === 0 ? null : older[choice - 1]!.words);
+    const words = choice === 0 ? null : older[choice - 1]!.words;
+    this.#see(buffer, offset, access.bytes, words);
     if (this.satisfied && this.mayAccess(access, buffer, offset)) this.#tell(access, buffer, offset, choice);
+    // Waits in a loop may never come to an end either.
+    this.#hub.spins.look(this, access, buffer, offset, words?.[0] ?? buffer.i32[offset >>> 2]!);
     return true;
+  }
+
+  endless(site: number): never {
+    const { where } = this.block.launch.compiled.sites[site]!;
+    throw new Error(
+      `the loop at ${where} has no end: ${this.turns} times round, and nothing that it looks at can have changed`,
+    );
   }
 
   clock(): bigint {

@@ -27,6 +27,11 @@ export class Time {
     return true;
   }
 
+  /** Nobody wakes any more. */
+  clear(): void {
+    this.#asleep.length = 0;
+  }
+
   /** The rank's threads never wake. */
   forget(rank: number): void {
     for (let i = this.#asleep.length - 1; i >= 0; i--) {

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { ArgumentError, UnavailableError } from '../errors/index.js';
+import { ArgumentError, integerIn, UnavailableError } from '../errors/index.js';
 import { type Address, parseAddress } from './address.js';
 import { MAX_RANKS } from './circle.js';
 
@@ -112,10 +112,8 @@ export function readEnvironment(environment: Environment = process.env): Place {
   const first = (names: readonly string[]) => names.find((name) => get(name) !== undefined);
   const number = (name: string, min: number, max: number, because: string) => {
     const value = get(name)!;
-    const n = Number(value);
-    if (!/^\d+$/.test(value) || n < min || n > max) {
-      throw new ArgumentError(name, value, `an integer from ${min} to ${max}${because}`);
-    }
+    const n = integerIn(value, min, max);
+    if (n === null) throw new ArgumentError(name, value, `an integer from ${min} to ${max}${because}`);
     return n;
   };
 
@@ -184,11 +182,10 @@ function findAddress(
     if (masterPort === undefined) {
       throw new ArgumentError('MASTER_PORT', undefined, 'set, because MASTER_ADDR is');
     }
-    const above = Number(masterPort) + ABOVE_MASTER_PORT;
-    const port = above > 65535 ? above - 2 * ABOVE_MASTER_PORT : above;
-    if (!/^\d{1,5}$/.test(masterPort) || port < 1 || port > 65535) {
-      throw new ArgumentError('MASTER_PORT', masterPort, 'a port number');
-    }
+    const theirs = integerIn(masterPort, 1, 65_535);
+    if (theirs === null) throw new ArgumentError('MASTER_PORT', masterPort, 'a port number');
+    const above = theirs + ABOVE_MASTER_PORT;
+    const port = above > 65_535 ? theirs - ABOVE_MASTER_PORT : above;
     if (oneMachine) return { host: '127.0.0.1', port };
     if (master === undefined) {
       throw new ArgumentError('MASTER_ADDR', undefined, 'set, because MASTER_PORT is');

@@ -154,27 +154,31 @@ test('rows that one-sided cannot push go by the portable family; asked for by na
     await ep.dispose();
   }));
 
-test('two instances on two streams have their halves interleaved, and give what the reference gives', async () => {
-  const shape = shapeOfRounds({ ranks: 3, experts: 7, topK: 3, maxTokens: 3, hidden: 16, dtype: 'bf16' });
-  const rounds = [1, 2, 3].map((seed) => makeSources(shape, [3, 1, 2], seed));
-  const machine = SimMachine.create({ ranks: 3, mode: 'checked', seed: 'two batches' });
-  const expected = rounds.map((sources) => expectedRound(shape, sources));
-  const results = await World.local({ ranks: 3, device: 'sim', sim: machine }, async (world) => {
-    // Created one after the other everywhere; then both run at once.
-    const tuning = { split: true };
-    const [first, second] = await Promise.all([
-      runRounds(world, shape, rounds, tuning),
-      world.barrier('the second begins').then(() => runRounds(world, shape, rounds, tuning)),
-    ]);
-    return [first, second];
-  }).catch((error: unknown) => error);
-  expect(Array.isArray(results)).toBe(true);
-  for (const which of [0, 1]) {
-    const mine = (results as Awaited<ReturnType<typeof runRounds>>[][]).map((of) => of[which]!);
-    expect(compareRounds(shape, rounds, mine, expected).different).toBe(0);
-  }
-  expect(machine.findings).toEqual([]);
-});
+const families = ['one-sided', 'portable'];
+test.each(families)(
+  'two instances of %s on two streams, halves interleaved, give what the reference gives',
+  async (family) => {
+    const shape = shapeOfRounds({ ranks: 3, experts: 7, topK: 3, maxTokens: 3, hidden: 16, dtype: 'bf16' });
+    const rounds = [1, 2, 3].map((seed) => makeSources(shape, [3, 1, 2], seed));
+    const machine = SimMachine.create({ ranks: 3, mode: 'checked', seed: 'two batches' });
+    const expected = rounds.map((sources) => expectedRound(shape, sources));
+    const results = await World.local({ ranks: 3, device: 'sim', sim: machine }, async (world) => {
+      // Created one after the other everywhere; then both run at once.
+      const tuning = { split: true, family };
+      const [first, second] = await Promise.all([
+        runRounds(world, shape, rounds, tuning),
+        world.barrier('the second begins').then(() => runRounds(world, shape, rounds, tuning)),
+      ]);
+      return [first, second];
+    }).catch((error: unknown) => error);
+    expect(Array.isArray(results)).toBe(true);
+    for (const which of [0, 1]) {
+      const mine = (results as Awaited<ReturnType<typeof runRounds>>[][]).map((of) => of[which]!);
+      expect(compareRounds(shape, rounds, mine, expected).different).toBe(0);
+    }
+    expect(machine.findings).toEqual([]);
+  },
+);
 
 test('two rounds in flight take turns, each with views of its own', () =>
   withTwo(

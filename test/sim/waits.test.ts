@@ -266,6 +266,28 @@ describe('a loop that looks at memory by itself', () => {
     let seen = false;
     while (!seen) seen = g.warp.any(g.load(flags.at(3), { order: 'acquire', scope: 'gpu' }) !== 0);
   });
+  const adding = kernel({ name: 'adding', params: { flags: pointer('u32') } }, (g, { flags }) => {
+    while (g.atomicAdd(flags.at(3), 0, { order: 'acquire', scope: 'gpu' }) === 0) g.sleep(1);
+  });
+  const storing = kernel({ name: 'storing', params: { flags: pointer('u32') } }, (g, { flags }) => {
+    while (g.load(flags.at(3), { order: 'relaxed', scope: 'gpu' }) === 0)
+      g.store(flags.at(2), 7, { order: 'release', scope: 'gpu' });
+  });
+  const glancing = kernel({ name: 'glancing', params: { flags: pointer('u32') } }, (g, { flags }) => {
+    while (g.load(flags.at(3)) === 0) g.sleep(1);
+  });
+  const waiting = kernel(
+    { name: 'waiting', params: { flags: pointer('u32'), limit: 'u32' } },
+    (g, params) => {
+      const flag = params.flags.at(3);
+      while (!g.awaitEpoch(flag, 1, { order: 'acquire', scope: 'gpu', limit: params.limit })) g.sleep(1);
+    },
+  );
+  const endless = kernel({ name: 'endless', params: { flags: pointer('u32') } }, (g, { flags }) => {
+    let sum = g.u32(0);
+    while (g.load(flags.at(sum % 4)) === 0) sum += 1;
+    g.store(flags, sum);
+  });
   const limited = kernel(
     { name: 'limited', params: { flags: pointer('u32'), out: pointer('u32') } },
     (g, { flags, out }) => {
@@ -280,27 +302,44 @@ describe('a loop that looks at memory by itself', () => {
     },
   );
 
-  async function run(module: ReturnType<typeof forever.ir>, options: { block?: number; out?: boolean } = {}) {
+  async function run(
+    module: ReturnType<typeof forever.ir>,
+    options: { block?: number; out?: boolean; limit?: number } = {},
+  ) {
     const { machine, ranks } = machineOf({ ranks: 1, mode: 'checked' });
     const [rank] = ranks as [Rank];
     const flags = rank.device.allocateWindow(16, 'flags');
     const out = rank.device.allocateWindow(4, 'out');
-    await launch(rank, module, { block: options.block ?? 1 }, options.out ? { flags, out } : { flags });
+    const { block = 1, limit } = options;
+    const args = { flags, ...(options.out && { out }), ...(limit !== undefined && { limit }) };
+    await launch(rank, module, { block }, args);
     return { machine, rank, out };
   }
 
   it.each([
-    ['forever', forever, 1],
-    ['together', together, 32],
-  ] as const)('is named when nobody will end it: %s', async (name, kernel, block) => {
-    const { machine, rank } = await run(kernel.ir(), { block });
+    ['forever', forever, { block: 1 }],
+    ['together', together, { block: 32 }],
+    ['adding', adding, {}],
+    ['storing', storing, {}],
+    ['glancing', glancing, {}],
+    ['waiting', waiting, { limit: 0 }],
+    ['waiting', waiting, { limit: 9 }],
+  ] as const)('is named when nobody will end it: %s %#', async (name, kernel, how) => {
+    const { machine, rank } = await run(kernel.ir(), how);
     await expect(rank.stream.synchronize()).rejects.toThrow(/have no limit/);
     expect(machine.findings.map((f) => f.kind)).toEqual(['stuck-wait', 'failure']);
     const text = formatFinding(machine.findings[0]!);
-    expect(text).toContain('g.load(flags.at(3)');
+    expect(text).toMatch(/waits\.test\.ts:\d+:\d+ {2}g\.(load|atomicAdd|awaitEpoch)\(flag/);
     expect(text).toContain(`by ${name} on rank 0, block 0, thread 0`);
-    expect(text).toContain('flags of rank 0, byte 12 is 0, wanted something else');
-    expect(machine.statistics.steps).toBeLessThan(1_000_000);
+    expect(text).toMatch(/flags of rank 0, byte 12 is 0, wanted (something else|at least 1)/);
+    expect(machine.statistics.steps).toBeLessThan(3_000_000);
+  });
+
+  it('that lets nobody else run is named as well', async () => {
+    const { rank } = await run(endless.ir());
+    await expect(rank.stream.synchronize()).rejects.toThrow(
+      /endless failed on rank 0 in block 0, thread 0: the loop at .*waits\.test\.ts:\d+:5 has no end/,
+    );
   });
 
   it('ends at its own limit of time', async () => {

@@ -35,7 +35,9 @@ const ways: Record<string, Way> = {
   push: { tuning: push },
   copies: { tuning: copies },
   'push, as e4m3': { tuning: push, wire: 'e4m3' },
+  'push, split': { tuning: push, split: true },
   messages: portable,
+  'messages, split': { ...portable, split: true },
   'messages, as e4m3': { ...portable, wire: 'e4m3' },
   'rails between 3 nodes': { ...rails, nodes: 3 },
 };
@@ -61,11 +63,17 @@ async function prepare(world: World, { nodes: _, ...way }: Way, brought?: Brough
   const x = new Uint16Array(tokens * options.output.length).fill(0x3f80);
   const out = emptyTensor(world.device, 'bf16', [tokens, options.output.length]);
   const dispatch = () => {
-    const received = ep.dispatch({ topkIds, topkWeights, payloads: { x } }, stream);
+    const inputs = { topkIds, topkWeights, payloads: { x } };
+    const received = ep.split
+      ? ep.dispatchRecv(ep.dispatchSend(inputs, stream), stream)
+      : ep.dispatch(inputs, stream);
     stream.copy(received.output.data, received.payloads.x!.data, received.output.bytes);
     return received;
   };
-  const combine = () => ep.combine(out, stream);
+  const combine = () => {
+    if (ep.split) ep.combineRecv(ep.combineSend(ep.received, stream), out, stream);
+    else ep.combine(out, stream);
+  };
   return { ep, stream, dispatch, combine, out };
 }
 

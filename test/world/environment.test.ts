@@ -183,6 +183,7 @@ describe('readEnvironment', () => {
     ['half an address', { ...torchrun, MASTER_PORT: undefined }, 'MASTER_PORT'],
     ['the other half', { ...torchrun, MASTER_ADDR: undefined }, 'MASTER_ADDR'],
     ['a port that is none', { ...torchrun, MASTER_PORT: '99999' }, 'MASTER_PORT'],
+    ['a port just beyond all', { ...torchrun, MASTER_PORT: '65536' }, 'MASTER_PORT'],
     ['an address without port', { ...heddle, HEDDLE_ADDRESS: 'node1' }, 'HEDDLE_ADDRESS'],
     ['machines without an address', { ...openMpi, OMPI_COMM_WORLD_LOCAL_SIZE: '2' }, 'HEDDLE_ADDRESS'],
     ['a launcher that names no job', { PMI_RANK: '0', PMI_SIZE: '2' }, 'HEDDLE_ADDRESS'],

@@ -29,7 +29,8 @@ const all: Readonly<Record<string, Experts>> = {
   'one resident block': { shape: { experts: 3 }, inner: 128, on: { residentBlocks: 1 } },
   'few rows likely, many come': toOne,
   'few rows of e4m3 likely, many come': { ...toOne, e4m3: true },
-  'many rows likely': { shape: { maxTokens: 20, hidden: 256 } },
+  // Four blocks: of the first GEMM the last of five tiles is cut for four, of the second the last two of ten for two each.
+  'many rows likely': { shape: { experts: 5, maxTokens: 25, hidden: 256 } },
   // Most of them without rows, the others with different numbers.
   'more experts than lanes': { shape: { experts: 40 } },
   'nobody comes': { routes: { holes: 1 } },

@@ -1,6 +1,7 @@
 /**
  * The window of the portable family: the same layout on every rank. Peers write into it by `put` and `signal` only
- * (transport.ts), and everything that they are sent lies in it too, except the rows that the caller brings.
+ * (transport.ts), and everything that they are sent lies in it too, except the rows that the caller brings: puts of NVSHMEM may
+ * read those until combineRecv has ended, as those of `ids`.
  *
  * Who writes what, and why it may be written again in the next round:
  *

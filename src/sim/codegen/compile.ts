@@ -145,6 +145,11 @@ function constants(printer: FunctionPrinter, sharedArrays: number): string[] {
   return used.length === 0 ? [] : [`  const ${used.join(', ')};`];
 }
 
+type Loop = Extract<Stmt, { kind: 'while' | 'for' }>;
+
+/** A thread in checked mode that goes round so often without a pause never comes out: meanwhile nobody else does anything. */
+const mostTurns = 4_000_000;
+
 /** The buffer of a shared array, in generated code. */
 const sharedArray = (index: number): string => `shared${index}`;
 
@@ -256,11 +261,11 @@ class FunctionPrinter {
           this.#statement(init);
           this.#locals.endStatement();
         }
-        this.#loop(s.test, s.body, s.update);
+        this.#loop(s, s.update);
         this.#locals.leaveScope();
         return;
       case 'while':
-        this.#loop(s.test, s.body, []);
+        this.#loop(s, []);
         return;
       case 'break':
         this.#emit(`break ${this.#loops.at(-1)!.outer};`);
@@ -326,7 +331,7 @@ class FunctionPrinter {
   }
 
   /** The test may need statements of its own, and `continue` must run the update: hence the two labels. */
-  #loop(test: Expr, body: readonly Stmt[], update: readonly Stmt[]): void {
+  #loop({ test, body, span }: Loop, update: readonly Stmt[]): void {
     const outer = `loop${this.#labels}`;
     const inner = `body${this.#labels++}`;
     this.#loops.push({ outer, inner });
@@ -342,7 +347,8 @@ class FunctionPrinter {
       this.#locals.endStatement();
     }
     // A loop that polls by itself must let others run, or it would wait forever for what they write.
-    if (!this.#checked && looks(body)) this.#emit(`yield ${pause.preempt};`);
+    if (this.#checked) this.#emit(`if (++t.turns > ${mostTurns}) t.endless(${this.#site(span)});`);
+    else if (looks(body)) this.#emit(`yield ${pause.preempt};`);
     this.#indent--;
     this.#emit('}');
     this.#loops.pop();

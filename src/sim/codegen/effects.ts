@@ -243,7 +243,8 @@ export class Effects {
     const atomic = access.order !== 'weak';
     const operands = `${this.access(access)}, ${buffer}, ${offset}`;
     if (atomic) this.emit(`t.about(${operands}); yield ${pause.preempt};`);
-    return `t.${atomic && access.kind === 'read' ? 'look' : 'access'}(${operands})`;
+    const method = !atomic ? 'access' : access.kind === 'read' ? 'look' : 'change';
+    return `t.${method}(${operands})`;
   }
 
   load(effect: OperationEffect<'load'>, result: Variable | null, site: number): void {

@@ -27,6 +27,7 @@ export function gemmTile(
   { outputs, gated, e4m3 }: Pick<GemmShape, 'outputs' | 'gated' | 'e4m3'>,
   kind: 'sim' | 'cuda',
 ): GemmTile {
+  const [fits = 64] = [256, 128].filter((columns) => outputs % (columns / (gated ? 2 : 1)) === 0);
   if (kind === 'sim') {
     const few = {
       rows: 32,
@@ -38,9 +39,10 @@ export function gemmTile(
       resident: 1,
       cuts: 1,
     };
-    return rows <= 8 ? few : { ...few, few: false, cuts: 2 };
+    if (rows <= 8) return few;
+    // As on GPUs, the last tiles are cut for four where they are wide enough.
+    return { ...few, few: false, columns: Math.min(fits, 128), cuts: Math.min(fits, 128) / 32 };
   }
-  const [fits = 64] = [256, 128].filter((columns) => outputs % (columns / (gated ? 2 : 1)) === 0);
   if (rows <= 48) {
     const shape = { warpRows: 1, warpColumns: 4, few: true, resident: 2, cuts: 1 };
     if (rows <= 20) return { ...shape, rows: 32, columns: 64, stages: 8 };
