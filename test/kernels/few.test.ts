@@ -35,7 +35,7 @@ test.each<[string, Layer, Partial<Place>, object]>([
     'push where links bound, one block apart',
     layer,
     { sms: 32 },
-    { way: 'push', blocks: 31, teams: 7, parts: 7 },
+    { way: 'push', blocks: 31, teams: 4, parts: 2 },
   ],
   ['pull small rounds all the same', small, { sms: 32 }, { way: 'pull', blocks: 32 }],
   [
@@ -48,10 +48,10 @@ test.each<[string, Layer, Partial<Place>, object]>([
     'push narrower pieces of small rounds',
     small,
     { split: true },
-    { way: 'push', blocks: 15, teams: 7, parts: 7 },
+    { way: 'push', blocks: 15, teams: 4, parts: 4 },
   ],
   ['push where ranks hand each other sums', groups, {}, { way: 'push', blocks: 15 }],
-  ['push rows as e4m3', narrow, {}, { way: 'push', blocks: 15, threads: 512 }],
+  ['push rows as e4m3', narrow, {}, { way: 'push', blocks: 15 }],
 ])('%s', (_, layer, differences, combine) => {
   const where = { ...place, ...differences };
   const tuning = oneSided.defaults(layer, where);

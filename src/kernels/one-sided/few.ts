@@ -1,5 +1,5 @@
 /** The spread of launches that may take few multiprocessors. */
-import { type Layer, outputRowBytes, sharing } from '../../layer/index.js';
+import { type Layer, sharing } from '../../layer/index.js';
 import { type OneSidedTuning, oneSidedKnobs } from './knobs.js';
 import { mostRows } from './window.js';
 
@@ -17,26 +17,25 @@ export function onFew(
   const { maxTokens, output } = layer;
   const most = { inFlight: oneSidedKnobs.dispatch.inFlight.max };
   const sending = Math.max(1, Math.min(16, 2 ** Math.floor(Math.log2(maxTokens / sms))));
-  const e4m3 = output.wire === 'e4m3';
   // Sums of many rows take the registers of more threads.
-  const threads = mostRows(layer) > 4 || e4m3 ? 512 : 896;
-  const mayPull = !split && !e4m3 && sharing(layer).replicas === 1;
+  const launch = { ...most, threads: mostRows(layer) > 4 ? 512 : 896, teams: 4, ahead: 1 };
+  const mayPull = !split && output.wire !== 'e4m3' && sharing(layer).replicas === 1;
   const pulls = mayPull && (sms < 32 || maxTokens <= 256);
-  const pulled = {
-    ...{ way: 'pull', blocks: sms, teams: 4 },
-    // Whole rows bring more of a thread's loads together; where a team has few of them, parts come out more even.
-    parts: maxTokens < 16 * sms ? 4 : 1,
-  } as const;
-  // Pushed, a thread has one vector of each piece; more of them at a time were slower (docs/results).
-  const teams = split && maxTokens > 512 ? 4 : threads / 128;
-  const vectors = outputRowBytes(layer) / 16;
-  const pushed = { blocks: sms - 1, teams, parts: Math.ceil((vectors * teams) / threads) };
-  const launch = { ...most, threads, ahead: 1, ...(pulls ? pulled : pushed) };
+  // Whole rows bring more of a thread's loads together; where a team has few of them, parts come out more even.
+  const way = pulls
+    ? ({ way: 'pull', blocks: sms, parts: maxTokens < 4 * sms * launch.teams ? 4 : 1 } as const)
+    : { blocks: sms - 1, parts: partsPushed(maxTokens, split, sms) };
   return {
     dispatch:
       dispatch.blocks <= sms
         ? dispatch
         : { ...dispatch, ...most, blocks: sms, threads: 1024, teams: sending, parts: 1, way: 'store' },
-    combine: combine.blocks < sms ? combine : { ...combine, ...launch },
+    combine: combine.blocks < sms ? combine : { ...combine, ...launch, ...way },
   };
+}
+
+/** As measured. */
+function partsPushed(maxTokens: number, split: boolean, sms: number): number {
+  if (split && (maxTokens <= 256 || (sms >= 12 && sms < 24))) return 4;
+  return maxTokens > 512 && sms < 24 ? 1 : 2;
 }
