@@ -16,9 +16,9 @@ interface Experts {
 
 const plain: RoundsShape = { ranks: 1, experts: 2, topK: 2, maxTokens: 3, hidden: 64, dtype: 'bf16' };
 
-/** All rows are one expert's, and one more than the 16 that are loaded and multiplied at a time. */
+/** All rows are one expert's, one more than a tile has; of it and of the next tile 16 at a time are loaded and multiplied. */
 const toOne: Experts = {
-  shape: { experts: 4, topK: 1, maxTokens: 17, hidden: 128 },
+  shape: { experts: 5, topK: 1, maxTokens: 33, hidden: 128 },
   routes: { router: { kind: 'repeated' } },
 };
 

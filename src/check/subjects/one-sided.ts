@@ -18,14 +18,12 @@ interface OneSided extends Rounds {
 
 const pushed: Readonly<Record<string, Partial<OneSided>>> = {
   'pushing far ahead': { maxTokens: 4, ahead: 3, blocks: 1 },
+  // A thread's vectors of a part are a strip and some more, a token has no rows.
   'long rows, f16': {
-    hidden: 5 * 32 * 8,
-    dtype: 'f16',
-    maxTokens: 1,
-    blocks: 1,
+    ...{ hidden: 2 * 208 * 8, parts: 2, dtype: 'f16', maxTokens: 2, blocks: 1, routes: { holes: 0.5 } },
     tokens: [
-      [1, 1],
-      [1, 1],
+      [2, 2],
+      [0, 1],
     ],
   },
   'top 12 on 9 ranks, f32': {
@@ -107,7 +105,7 @@ const copied: Readonly<Record<string, Partial<OneSided>>> = {
   'copied, pushing far ahead': { maxTokens: 4, ahead: 3, blocks: 1 },
   'copied, nothing ahead': { maxTokens: 4, ahead: 0, blocks: 1 },
   'copied, rows longer than a stage': {
-    hidden: 8 * 12_300,
+    hidden: 8 * 12_301, // the last stage is not full
     maxTokens: 1,
     blocks: 1,
     tokens: [

@@ -19,7 +19,13 @@ const messages: Readonly<Record<string, Partial<Rounds>>> = {
       [0, 33],
     ],
   },
-  'a chunk that vectors do not divide': { maxTokens: 3, topK: 3, counts: true },
+  'a chunk that vectors do not divide, two warps': {
+    maxTokens: 3,
+    topK: 3,
+    counts: true,
+    blocks: 1,
+    threads: 64,
+  },
   'rows of fewer units than parts': { hidden: 8, parts: 3, extra: [1, 2] },
   'odd rows of bf16, in parts': { hidden: 5, parts: 2, blocks: 3 },
   'odd rows of f32, top 12 on 9 ranks': {
