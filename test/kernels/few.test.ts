@@ -31,9 +31,25 @@ const small = { ...layer, maxTokens: 128 };
 
 test.each<[string, Layer, Partial<Place>, object]>([
   ['pull, on all of them', layer, {}, { way: 'pull', blocks: 16 }],
-  ['push where links bound, one block apart', layer, { sms: 32 }, { way: 'push', blocks: 31 }],
+  [
+    'push where links bound, one block apart',
+    layer,
+    { sms: 32 },
+    { way: 'push', blocks: 31, teams: 4, parts: 2 },
+  ],
   ['pull small rounds all the same', small, { sms: 32 }, { way: 'pull', blocks: 32 }],
-  ['push where nobody may wait at the head', layer, { split: true }, { way: 'push', blocks: 15 }],
+  [
+    'push where nobody may wait at the head',
+    layer,
+    { split: true },
+    { way: 'push', blocks: 15, teams: 4, parts: 4 },
+  ],
+  [
+    'push narrower pieces of small rounds',
+    small,
+    { split: true },
+    { way: 'push', blocks: 15, teams: 4, parts: 4 },
+  ],
   ['push where ranks hand each other sums', groups, {}, { way: 'push', blocks: 15 }],
   ['push rows as e4m3', narrow, {}, { way: 'push', blocks: 15 }],
 ])('%s', (_, layer, differences, combine) => {

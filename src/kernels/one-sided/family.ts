@@ -20,13 +20,13 @@ import {
 import { defaultTuning } from './defaults.js';
 import { dispatchKernel } from './dispatch.js';
 import { dispatchRecvKernel } from './dispatch-recv.js';
+import { onFew } from './few.js';
 import { type OneSidedTuning, oneSidedKnobs } from './knobs.js';
 import { pullKernel } from './pull.js';
 import { pushKernel } from './push.js';
 import {
   combineGrid,
   dispatchRecvSpread,
-  mostRows,
   type OneSidedShape,
   oneSidedWindow,
   pushes,
@@ -119,37 +119,6 @@ function adapted(found: OneSidedTuning, layer: Layer, { sms, split }: Place): On
       // Who copies in bulk is a warp each.
       teams: way === 'bulk' ? threads / 32 : Math.min(combine.teams, threads / 32),
     },
-  };
-}
-
-/**
- * Few multiprocessors carry the links only where each has much in flight: all the threads of one, in teams, so that many
- * rows are. A push moves more than twice the bytes of a pull through each; but links carry stores faster than loads, which
- * counts where there are multiprocessors enough, and rows enough for them.
- */
-function onFew(
-  { dispatch, combine }: OneSidedTuning,
-  layer: Layer,
-  split: boolean,
-  sms: number,
-): OneSidedTuning {
-  const { maxTokens, output } = layer;
-  const most = { inFlight: oneSidedKnobs.dispatch.inFlight.max };
-  const sending = Math.max(1, Math.min(16, 2 ** Math.floor(Math.log2(maxTokens / sms))));
-  // Sums of many rows take the registers of more threads.
-  const launch = { ...most, threads: mostRows(layer) > 4 ? 512 : 896, teams: 4, ahead: 1 };
-  const mayPull = !split && output.wire !== 'e4m3' && sharing(layer).replicas === 1;
-  const pulls = mayPull && (sms < 32 || maxTokens <= 256);
-  // Whole rows bring more of a thread's loads together; where a team has few of them, parts come out more even.
-  const way = pulls
-    ? ({ way: 'pull', blocks: sms, parts: maxTokens < 4 * sms * launch.teams ? 4 : 1 } as const)
-    : { blocks: sms - 1, parts: maxTokens > 512 && sms < 24 ? 1 : 2 };
-  return {
-    dispatch:
-      dispatch.blocks <= sms
-        ? dispatch
-        : { ...dispatch, ...most, blocks: sms, threads: 1024, teams: sending, parts: 1, way: 'store' },
-    combine: combine.blocks < sms ? combine : { ...combine, ...launch, ...way },
   };
 }
 
