@@ -74,8 +74,11 @@ const asEver: Operations = {
 
 /** Hosts with this mutation. */
 export function mutateHosts({ where, description }: Mutant): HostSubstitute {
-  /** What is done for the line that called a method of a class below. */
-  const at = <O extends HostOperation>(called: { readonly name: string }, operation: O): Operations[O] => {
+  /** What is done for the line that called a method below. */
+  const at = <O extends HostOperation>(
+    called: (...args: never[]) => unknown,
+    operation: O,
+  ): Operations[O] => {
     const instead = changes[operation][description];
     return instead !== undefined && hostLine(called).where === where ? instead : asEver[operation];
   };
@@ -87,16 +90,16 @@ export function mutateHosts({ where, description }: Mutant): HostSubstitute {
       this.#own = own;
     }
     load(offset: number): number {
-      return at(MutatedView, 'load')(this.#own, offset);
+      return at(this.load, 'load')(this.#own, offset);
     }
     store(offset: number, value: number): void {
-      at(MutatedView, 'store')(this.#own, offset, value);
+      at(this.store, 'store')(this.#own, offset, value);
     }
     read(offset: number, into: Uint8Array): void {
-      at(MutatedView, 'read')(this.#own, offset, into);
+      at(this.read, 'read')(this.#own, offset, into);
     }
     write(offset: number, from: Uint8Array): void {
-      at(MutatedView, 'write')(this.#own, offset, from);
+      at(this.write, 'write')(this.#own, offset, from);
     }
   }
 
@@ -107,10 +110,10 @@ export function mutateHosts({ where, description }: Mutant): HostSubstitute {
       this.#own = own;
     }
     write(...post: Parameters<Network['write']>): boolean {
-      return at(MutatedNetwork, 'post')(this.#own, ...post);
+      return at(this.write, 'post')(this.#own, ...post);
     }
     arrived(): number {
-      return at(MutatedNetwork, 'hear')(this.#own);
+      return at(this.arrived, 'hear')(this.#own);
     }
   }
 

@@ -52,11 +52,12 @@ export class RankLostError extends HeddleError {
     /** `cause` says how it was noticed: a closed connection, silence, a wait that ran out. */
     options?: ErrorOptions,
   ) {
-    const who = ranks.length === 1 ? `rank ${ranks[0]}` : `ranks ${ranks.join(', ')}`;
+    const [who, them] =
+      ranks.length === 1 ? [`rank ${ranks[0]}`, 'it'] : [`ranks ${ranks.join(', ')}`, 'them'];
     const when = epoch === undefined ? '' : ` (epoch ${epoch})`;
     super(
       'HEDDLE_RANK_LOST',
-      `${who} did not answer during ${operation}${when}; recreate the world without it`,
+      `${who} did not answer during ${operation}${when}; a new world goes on without ${them} (world.renew)`,
       options,
     );
   }

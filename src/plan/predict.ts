@@ -97,7 +97,7 @@ export function heddleBasis(
   const here = machine.name === 'h200-nvlink';
   const faster = Math.log(450 / machine.nominal.nvlink);
   const assumes = [
-    ...(family.measured ? [] : ['not measured: a prediction']),
+    ...(family.measured ? [] : ['a prediction, no measurement of it enters the model']),
     ...(here ? [] : ['Heddle was measured on H200 only']),
     ...(crosses ? [`network as ${network.lib} on ${network.hw}`] : []),
   ];

@@ -296,9 +296,19 @@ class SimLauncher implements Launcher {
     stream.launch({
       programmatic: this.#programmatic,
       make: (previous, on) => {
+        // One literal: spreads would cost as much as all else.
         return new SimLaunch({
-          ...{ id: engine.newNumber(), ordinal: engine.newOrdinal(home, 'launch'), stream: on },
-          ...{ compiled, home, rank, grid, block, args, firstSite, previous },
+          id: engine.newNumber(),
+          ordinal: engine.newOrdinal(home, 'launch'),
+          stream: on,
+          compiled,
+          home,
+          rank,
+          grid,
+          block,
+          args,
+          firstSite,
+          previous,
           onReleased: () => on.kick(),
           onEnd: (launch) => on.launchEnded(launch),
         });

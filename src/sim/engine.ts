@@ -260,8 +260,7 @@ export class Engine implements Machine {
         (task as Agent).run();
         if (!(task instanceof HostThread)) this.spins.stir();
       }
-      if (this.mode === 'checked' && this.spins.step(() => this.#blocks.liveThreads()) && !this.#endSpins())
-        return;
+      if (this.mode === 'checked' && this.spins.step(this.#blocks) && !this.#endSpins()) return;
       if (this.steps > this.#stepLimit) {
         this.#giveUp(`no end in sight after ${this.steps} steps: some loop waits for what never comes`);
         return;

@@ -58,7 +58,7 @@ export class SimHostView implements HostView {
     const { detector } = engine;
     if (detector === null || bytes === 0) return;
     const thread = engine.hostThread(buffer.rank);
-    const site = sites.ofHost(SimHostView, operation, engine.hostProgram);
+    const site = sites.ofHost(SimHostView.prototype[operation], operation, engine.hostProgram);
     const form = { kind: kinds[operation], order, scope: 'sys', bytes } as const;
     detector.access(thread, form, site, buffer, offset, older);
   }

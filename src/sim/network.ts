@@ -72,7 +72,7 @@ export class Nic implements Network {
     if (this.#underway === this.#room) return false;
     this.#underway++;
     const number = engine.newNumber();
-    const site = detector === null ? 0 : sites.ofHost(Nic, 'post', engine.hostProgram);
+    const site = detector === null ? 0 : sites.ofHost(this.write, 'post', engine.hostProgram);
     detector?.networkPosted(number, engine.hostThread(this.#rank));
     fly(engine, {
       ...{ number, rank: this.#rank, from, fromAt, to, toAt, bytes, site },
@@ -93,7 +93,7 @@ export class Nic implements Network {
     const { engine, sites } = this.#machine;
     engine.didNoticeable(this.#rank);
     if (engine.detector !== null) {
-      sites.ofHost(Nic, 'hear', engine.hostProgram);
+      sites.ofHost(this.arrived, 'hear', engine.hostProgram);
       if (orders) engine.detector.networkArrived(write.number, engine.hostThread(this.#rank));
     }
     return write.tag;

@@ -30,8 +30,8 @@ export class SiteRegistry {
     return first;
   }
 
-  /** The number of the line that called a method of `called`. `program`: the thread's that did. */
-  ofHost(called: Class, operation: HostOperation, program: string): SiteId {
+  /** The number of the line that called a method. `program`: the thread's that did. */
+  ofHost(called: Method, operation: HostOperation, program: string): SiteId {
     const { where, text } = hostLine(called);
     const key = `${program} ${where} ${operation}`;
     let known = this.#hosts.get(key);
@@ -54,36 +54,33 @@ export class SiteRegistry {
   }
 }
 
-type Class = { readonly name: string };
+type Method = (...args: never[]) => unknown;
 type Line = ReturnType<typeof writtenLine>;
 
 /** By where V8 says that their code is: to find out what a line is called takes much longer. */
 const lines = new Map<string, Line>();
 const unknown: Line = { where: hostProgram, text: 'by the host' };
-/** Room for a method that was called, what it called itself, and who called it. */
-const framesLooked = 8;
 
-/** The line that called a method of a class: 'src/kernels/hybrid/proxy.ts:102:30'. Only V8 tells it. */
-export function hostLine({ name }: Class): Line {
+const placeOf = (_: Error, [caller]: NodeJS.CallSite[]): string =>
+  `${caller?.getScriptNameOrSourceURL()} ${caller?.getPosition()}`;
+
+/** The line that called a method, which is running: 'src/kernels/hybrid/proxy.ts:102:30'. Only V8 tells it. */
+export function hostLine(called: Method): Line {
   if (Error.captureStackTrace === undefined) return unknown;
   const { prepareStackTrace, stackTraceLimit } = Error;
   const raw: { stack?: unknown } = {};
   const readable: { stack?: unknown } = {};
-  let caller = 0;
   try {
-    Error.stackTraceLimit = framesLooked;
-    Error.prepareStackTrace = (_, frames) => {
-      caller = frames.findLastIndex((frame) => frame.getTypeName() === name) + 1;
-      const frame = frames[caller];
-      return `${frame?.getScriptNameOrSourceURL()} ${frame?.getPosition()}`;
-    };
-    Error.captureStackTrace(raw, hostLine);
+    // Each frame takes time: of those beyond the method one is enough.
+    Error.stackTraceLimit = 1;
+    Error.prepareStackTrace = placeOf;
+    Error.captureStackTrace(raw, called);
     const place = String(raw.stack);
     Error.prepareStackTrace = prepareStackTrace;
     let line = lines.get(place);
     if (line === undefined) {
-      Error.captureStackTrace(readable, hostLine);
-      line = lineOf(String(readable.stack).split('\n')[1 + caller] ?? '');
+      Error.captureStackTrace(readable, called);
+      line = lineOf(String(readable.stack).split('\n')[1] ?? '');
       lines.set(place, line);
     }
     return line;

@@ -50,13 +50,13 @@ export class Spins {
     this.#stirred = true;
   }
 
-  /** After each step of the machine: true if all that runs spins for nothing. `threads` counts those that run. */
-  step(threads: () => number): boolean {
+  /** After each step of the machine: true if all that runs spins for nothing. */
+  step(running: { liveThreads(): number }): boolean {
     if (this.#written !== null) this.#compare(this.#written);
     if (!this.#stirred) {
       this.#still++;
       const steps = this.#looked ? this.#still : this.#still / atWork;
-      return steps > hopeless && steps > hopeless + hopelessPerThread * threads();
+      return steps > hopeless && steps > hopeless + hopelessPerThread * running.liveThreads();
     }
     this.#stirred = false;
     this.#limits = 0;

@@ -42,7 +42,7 @@ describe('heddle plan', () => {
     expect(await heddle(p5en)).toBe(0);
     expect(out).toMatch(/EP64 on 8 nodes of 8: H200 with EFA/);
     expect(out).toMatch(/^128 +hybrid \* +\d/m);
-    expect(out).toMatch(/^\* hybrid: not measured: a prediction/m);
+    expect(out).toMatch(/^\* hybrid: a prediction, no measurement/m);
     // Its mean is the smallest, but of that nobody should make anything.
     expect(out).toMatch(/left out, for the end of the range is 3 times .*: uccl\/normal \[2\]/);
     expect(out).toMatch(/rails: a row for each node +\d+ µs +−\d/);

@@ -2,19 +2,38 @@ import { spawnSync } from 'node:child_process';
 import { expect, it } from 'vitest';
 import { transpiledUrl } from '../tree.js';
 
-it('opening libfabric leaves the signals of the process alone', () => {
-  const door = transpiledUrl('src/fabric/index.ts').href;
-  const script = `
-    const { listProviders } = await import(${JSON.stringify(door)});
-    listProviders();
+const door = transpiledUrl('src/fabric/index.ts').href;
+
+/** How a process ends that is told to behind this. */
+function endOf(script: string): { readonly signal: string | null; readonly stderr: string } {
+  const told = `${script}
     process.kill(process.pid, 'SIGTERM');
     setInterval(() => {}, 1000);`;
-  const { signal, stderr } = spawnSync(process.execPath, ['--input-type=module', '--eval', script], {
+  return spawnSync(process.execPath, ['--input-type=module', '--eval', told], {
     encoding: 'utf8',
     timeout: 20_000,
     killSignal: 'SIGKILL',
     env: { ...process.env, NODE_OPTIONS: '' },
   });
+}
+
+it('opening libfabric leaves the signals of the process alone', () => {
+  const { signal, stderr } = endOf(`
+    const { listProviders } = await import(${JSON.stringify(door)});
+    listProviders();`);
+  expect(stderr).toBe('');
+  expect(signal).toBe('SIGTERM');
+});
+
+it('a signal finds the handlers of a provider still there when the thread that opened it has ended', () => {
+  const { signal, stderr } = endOf(`
+    const { once } = await import('node:events');
+    const { SHARE_ENV, Worker } = await import('node:worker_threads');
+    const program = \`import(${JSON.stringify(door)}).then(async ({ TransferEngine }) => {
+      const engine = await TransferEngine.open({ provider: 'shm', thread: 'caller' });
+      await engine.close();
+    })\`;
+    await once(new Worker(program, { eval: true, env: SHARE_ENV }), 'exit');`);
   expect(stderr).toBe('');
   expect(signal).toBe('SIGTERM');
 });

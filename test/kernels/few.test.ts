@@ -1,6 +1,6 @@
 /** Launches where there are few multiprocessors, or where they may take few. */
 import { describe, expect, test } from 'vitest';
-import { families, oneSided, type Place } from '../../src/kernels/index.js';
+import { families, mlpKernels, oneSided, type Place } from '../../src/kernels/index.js';
 import type { Layer } from '../../src/layer/index.js';
 import { topologyOf } from '../../src/world/index.js';
 
@@ -75,3 +75,14 @@ describe.each(families)('$name, by the rules of thumb', (family) => {
     expect(Math.min(...blocksOn(148, 4096))).toBeGreaterThan(Math.min(...blocksOn(132, 4096)));
   });
 });
+
+test.each([16, 132, 148])(
+  'experts’ GEMMs stay on each of %i multiprocessors, on none twice',
+  (multiprocessors) => {
+    const of = { of: 'plan', e4m3: false, experts: 8, hidden: 256, inner: 256, topK: 8 } as const;
+    for (const rows of [16, 512]) {
+      const { gateUp, down } = mlpKernels({ ...of, rows, kind: 'cuda', multiprocessors });
+      for (const { blocks, resident } of [gateUp, down]) expect(blocks).toBe(multiprocessors * resident);
+    }
+  },
+);

@@ -152,6 +152,9 @@ describe.each(makers)('$name', ({ make }) => {
       expect(atA).toMatchObject({ ranks: [2], operation: 'dispatch', code: 'HEDDLE_RANK_LOST' });
       expect(atB).toMatchObject({ ranks: [2], operation: 'windows' });
       expect(atA!.cause).toMatchObject({ message: 'its GPU fell off the bus' });
+      expect(atA!.message).toBe(
+        'rank 2 did not answer during dispatch; a new world goes on without it (world.renew)',
+      );
       expect(await errorOf(a!.barrier('combine'))).toMatchObject({ ranks: [2], operation: 'combine' });
     });
 

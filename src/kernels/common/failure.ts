@@ -3,7 +3,7 @@ import type { View, WindowPlan, WirePlan } from '../family.js';
 
 /**
  * What a launch leaves behind when it gave up waiting for a peer: four words of its own window, read by its own host.
- * Once set they stay: the host clears them by recreating the world.
+ * Once set they stay: the host clears them by renewing the world.
  */
 const words = 4;
 export const failureField = field('u32', [words]);

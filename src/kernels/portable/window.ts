@@ -23,7 +23,7 @@
  * | returned | combineSend of the expert ranks | the source's combineRecv | their next combineSend is behind their next dispatchRecv, which awaited the source's next dispatchSend, which is behind its combineRecv |
  * | handed | combineRecv of the group's other ranks | the owner's combineRecv | it only grows, as `home` |
  * | sums | combineRecv of the group's ranks, each its share | the owner's combineRecv, and its puts, however late | a rank's next combineRecv is behind its next dispatchRecv, which awaited the group's next dispatchSend, which is behind their combineRecv, which awaited the puts |
- * | failure | its own rank | its own host | the host clears it by recreating the world |
+ * | failure | its own rank | its own host | the host clears it by renewing the world |
  *
  * Where a wait has given up none of these reasons holds, so behind it stage and the sends write nothing. Each says so for itself, since a
  * peer that has all it needs still ends its round well.

@@ -90,13 +90,17 @@ class Page {
     while (((from | to) & ((1 << shift) - 1)) !== 0) shift--;
     if (shift === this.shift) return;
     const parts = 1 << (this.shift - shift);
-    const words = new Int32Array(this.words.length * parts);
+    const old = this.words;
+    const words = new Int32Array(old.length * parts);
     const cells: Cell[] = [];
     for (let i = 0; i < pageBytes >> this.shift; i++) {
-      const record = this.words.subarray(i * stride, (i + 1) * stride);
+      const at = i * stride;
+      // Most of a page is, when it is first divided.
+      const isEmpty = old[at] === 0 && old[at + reader] === 0 && old[at + hasCell] === 0;
+      if (isEmpty) continue;
       for (let part = i * parts; part < (i + 1) * parts; part++) {
-        words.set(record, part * stride);
-        if (record[hasCell] === 1) cells[part] = this.cells![i]!.clone();
+        for (let word = 0; word < stride; word++) words[part * stride + word] = old[at + word]!;
+        if (old[at + hasCell] === 1) cells[part] = this.cells![i]!.clone();
       }
     }
     this.shift = shift;
