@@ -51,7 +51,8 @@ describe('EP64 on 8 × p5en', () => {
     for (const name of ['hybrid', 'portable']) {
       const found = answers.filter(({ candidate }) => candidate === name);
       expect(found).toHaveLength(3);
-      for (const { beyond } of found) expect(beyond[0]).toBe('a prediction, no measurement of it enters the model');
+      for (const { beyond } of found)
+        expect(beyond[0]).toBe('a prediction, no measurement of it enters the model');
     }
   });
 

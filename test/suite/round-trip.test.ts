@@ -5,7 +5,7 @@ import { comparePlanes, familyNames, roundTripCases } from './round-trip.js';
 
 /** Each of these differs by the number of ranks; the others would only repeat themselves. */
 const notable =
-  /^(bf16|f16$|eight|rows of 77|uneven|nobody|holes|all remote|one rank|fewer|push, rows|pull, rows|bulk, odd)/;
+  /^(bf16$|bf16 as e4m3$|f16$|eight payloads|rows of 77|uneven|nobody|holes|all remote|one rank|fewer|push, rows|pull, rows|bulk, odd)/;
 
 for (const family of familyNames) {
   for (const ranks of [1, 2, 4, 8]) {

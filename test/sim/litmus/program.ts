@@ -146,6 +146,16 @@ export function litmusConfiguration(name: string, program: Threads, never: Outco
   const { threads, apart = 'ranks' } = program;
   const module = litmusKernel(program).ir();
   const ranks = apart === 'ranks' ? threads.length : 1;
+  const wanted = never.split(' ').map((part) => part.split('='));
+  /** Which thread has a register, and where its value comes out. */
+  const results = threads.flatMap((statements, thread) =>
+    registers.flatMap((register, i) => {
+      const sets = new RegExp(`(^|\\? )${register} \\+?=`);
+      return statements.some((statement) => sets.test(statement))
+        ? [{ register, thread, at: 4 * thread + i }]
+        : [];
+    }),
+  );
   return {
     name,
     ranks,
@@ -165,15 +175,9 @@ export function litmusConfiguration(name: string, program: Threads, never: Outco
           const out = on.device.allocateWindow(16 * threads.length, 'registers');
           await launch(on, module, shape, { win: windows[on.rank]!, out });
           const words = new Uint32Array(await download(on, out));
-          threads.forEach((statements, t) => {
-            if (apart === 'ranks' && t !== on.rank) return;
-            registers.forEach((register, i) => {
-              const isHere = statements.some((statement) =>
-                new RegExp(`(^|\\? )${register} \\+?=`).test(statement),
-              );
-              if (isHere) found[register] = words[4 * t + i]!;
-            });
-          });
+          for (const { register, thread, at } of results) {
+            if (apart !== 'ranks' || thread === on.rank) found[register] = words[at]!;
+          }
         }),
       );
       const final = new Uint32Array(
@@ -182,7 +186,6 @@ export function litmusConfiguration(name: string, program: Threads, never: Outco
       places.forEach((place, i) => {
         found[place] = final[4 * i]!;
       });
-      const wanted = never.split(' ').map((part) => part.split('='));
       if (wanted.every(([what, value]) => found[what!] === Number(value))) throw new WrongResult(never);
     },
   };
