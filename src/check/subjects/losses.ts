@@ -119,6 +119,11 @@ async function survive(
     if (operation === 'dispatch') ep.dispatch(inputs, stream);
     else if (sent !== null) ep.combineRecv(sent, out, stream);
     else ep.combine(out, stream);
+    if (how.family !== undefined && !afterSend) {
+      // Who has given up sends nothing more, whatever is enqueued. (One-sided ranks go on, and race: nothing of it counts.)
+      if (operation === 'combine') ep.dispatch(inputs, stream);
+      ep.combine(out, stream);
+    }
     await ep.synchronize(stream);
   } catch (error) {
     return error;

@@ -20,10 +20,10 @@ const pushed: Readonly<Record<string, Partial<OneSided>>> = {
   'pushing far ahead': { maxTokens: 4, ahead: 3, blocks: 1 },
   // A thread's vectors of a part are a strip and some more, a token has no rows.
   'long rows, f16': {
-    ...{ hidden: 2 * 208 * 8, parts: 2, dtype: 'f16', maxTokens: 2, blocks: 1, routes: { holes: 0.5 } },
+    ...{ hidden: 2 * 208 * 8, parts: 2, dtype: 'f16', maxTokens: 2, blocks: 1, routes: { holes: 0.7 } },
     tokens: [
       [2, 2],
-      [0, 1],
+      [2, 1],
     ],
   },
   'top 12 on 9 ranks, f32': {
@@ -104,13 +104,12 @@ const copied: Readonly<Record<string, Partial<OneSided>>> = {
   'copied, more rows than stages': { maxTokens: 5, blocks: 1, hidden: 24, ranks: 3 },
   'copied, pushing far ahead': { maxTokens: 4, ahead: 3, blocks: 1 },
   'copied, nothing ahead': { maxTokens: 4, ahead: 0, blocks: 1 },
+  // The last stage of a row is not full, and the next row lies behind it.
   'copied, rows longer than a stage': {
-    hidden: 8 * 12_301, // the last stage is not full
-    maxTokens: 1,
-    blocks: 1,
+    ...{ hidden: 8 * 1537, threads: 256, maxTokens: 2, blocks: 1 },
     tokens: [
-      [1, 1],
-      [1, 1],
+      [2, 2],
+      [1, 2],
     ],
   },
   'copied, split': { split: true, maxTokens: 3, ranks: 3 },
@@ -211,7 +210,7 @@ const apart = each<Partial<OneSided>>(
     // Of two warps each, of which one has more of a row than the other.
     'split, two teams': { maxTokens: 5, threads: 128, teams: 2, hidden: 264, counts: true },
     'split, bulk': { send: 'bulk', maxTokens: 4, blocks: 1, hidden: 24 },
-    'split, groups of 2, a graph': { ranks: 4, replicas: 2, graph: true, counts: true },
+    'split, groups of 2, a graph': { ranks: 4, replicas: 2, maxTokens: 4, graph: true, counts: true },
     'split, e4m3': { wire: 'e4m3', hidden: 16, ranks: 3 },
     'split, combine weighs': { weighting: 'combine', topK: 3, experts: 5 },
     'split, counts, arrivals looked at': { counts: true, programmatic: false, inspect: true },
