@@ -122,6 +122,15 @@ export function requireOneOf<T extends string>(argument: string, value: unknown,
   throw new ArgumentError(argument, value, `one of ${allowed.map((name) => `'${name}'`).join(', ')}`);
 }
 
+/** Requires that an object has no other members: JavaScript would take a misspelt option without a word. */
+export function requireKnown(argument: string, value: object, known: Readonly<Record<string, true>>): void {
+  for (const [name, was] of Object.entries(value))
+    if (!Object.hasOwn(known, name)) {
+      const names = Object.keys(known).join(', ');
+      throw new ArgumentError(`${argument}.${name}`, was, `left out: there are ${names}`);
+    }
+}
+
 /** A short, safe rendering of a value for a message. */
 export function show(value: unknown): string {
   if (typeof value === 'string') return JSON.stringify(value.length > 60 ? `${value.slice(0, 57)}…` : value);

@@ -3,7 +3,7 @@
  * round, dispatch, run the experts, combine. Both calls only enqueue: they do not wait, allocate or copy.
  */
 import { type MappedMemory, type Program, requireStream, type Stream } from '../device/index.js';
-import { ArgumentError, DisposedError, HeddleError, RankLostError } from '../errors/index.js';
+import { ArgumentError, DisposedError, HeddleError, RankLostError, requireKnown } from '../errors/index.js';
 import type { Operation, Phase, Tuning, WirePlan } from '../kernels/index.js';
 import { type Layer, outputRowBytes } from '../layer/index.js';
 import { World } from '../world/index.js';
@@ -11,7 +11,7 @@ import { requireSameEverywhere } from './agreement.js';
 import { Carried } from './carried.js';
 import { type Choice, choose } from './choice.js';
 import { type MemoryOptions, type MemoryUse, memoryFor, memoryOf, requireRoom } from './memory.js';
-import { type ExpertParallelOptions, layerOf, placeOf, roundsOf, waitMsOf } from './options.js';
+import { type ExpertParallelOptions, layerOf, optionNames, placeOf, roundsOf, waitMsOf } from './options.js';
 import type { Combining, Dispatched, Stage } from './stages.js';
 import type { Tensor } from './tensor.js';
 import { type Received, Track } from './track.js';
@@ -23,8 +23,7 @@ export interface BenchHandles {
   readonly launches: Readonly<Record<Operation, readonly BenchLaunch[]>>;
   /**
    * Ends a round without its combine, so that dispatches can be timed back to back. Every rank must do the same, and
-   * nobody may read what they bring. Only where combine pulls: before a pushing one dispatch waits for slots that a
-   * combine releases. (There is no such thing for combine: rows of a pushing combine say themselves that they have
+   * nobody may read what they bring. Only where combine pulls: a pushing one says when slots may be written again. (There is no such thing for combine: rows of a pushing combine say themselves that they have
    * come, so two in a row would mistake each other's.)
    */
   endRound(): void;
@@ -119,6 +118,7 @@ export class ExpertParallel {
       throw new ArgumentError('world', world, 'what World.local or World.join gives');
     }
     const layer = layerOf(world.ranks, options);
+    requireKnown('options', options, optionNames);
     const { device, rank, topology } = world;
     const { kind, multiprocessors } = device;
     const waitMs = waitMsOf(options, kind);

@@ -92,6 +92,28 @@ export interface ExpertParallelOptions {
   readonly tuning?: Tuning;
 }
 
+/** Every option's name; the compiler keeps the table whole. */
+export const optionNames: Readonly<Record<keyof ExpertParallelOptions, true>> = {
+  experts: true,
+  topK: true,
+  maxTokens: true,
+  replicas: true,
+  payloads: true,
+  output: true,
+  weighting: true,
+  wire: true,
+  sum: true,
+  weights: true,
+  counts: true,
+  split: true,
+  rounds: true,
+  sms: true,
+  waitMs: true,
+  family: true,
+  transport: true,
+  tuning: true,
+};
+
 /** The layer that these options describe, all of it known to make sense. */
 export function layerOf(ranks: number, options: ExpertParallelOptions): Layer {
   requireObject('options', options);

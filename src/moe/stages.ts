@@ -45,9 +45,10 @@ export class Stages {
   /** Requires that the round stands at `from`. */
   require(call: string, from: Stage): void {
     if (this.#stage === from) return;
+    const where = this.#stage === 'combined' ? 'no round is under way' : `the round is ${this.#stage}`;
     throw new HeddleError(
       from === 'combined' ? 'HEDDLE_ROUND_OPEN' : 'HEDDLE_NO_ROUND',
-      `${call} was called out of order: the round is ${this.#stage}, so ${next[this.#stage]} comes next; ` +
+      `${call} was called out of order: ${where}, so ${next[this.#stage]} comes next; ` +
         'a round is dispatch, experts, combine',
     );
   }

@@ -149,6 +149,7 @@ describe('ExpertParallel.create refuses', () => {
     ],
     'a tuning without its halves': ['tuning.combine', { tuning: {} }],
     'weights that are no flag': ['weights', { weights: 'yes' }],
+    'an option that is misspelt': ['options.splt', { splt: true } as never],
     'half a piece ahead': [
       'tuning.combine.ahead',
       { tuning: { ...tuning, combine: { ...tuning.combine, ahead: 0.5 } } },
@@ -291,6 +292,19 @@ describe('dispatch refuses', () => {
       expect(() => ep.dispatch(inputs, stream)).toThrow('so combine or combineSend comes next');
       ep.combine(out, stream);
       await ep.synchronize(stream);
+      await ep.dispose();
+    });
+  });
+
+  it('a tensor of another world', async () => {
+    await World.local({ ranks: 1, device: 'sim' }, async (world) => {
+      const { ep, stream, inputs } = await layer(world);
+      await World.local({ ranks: 1, device: 'sim' }, async ({ device }) => {
+        const topkIds = emptyTensor(device, 'i32', [2, good.topK]);
+        expect(() => ep.dispatch({ ...inputs, topkIds }, stream)).toThrow(
+          /the address of allocated device memory/,
+        );
+      });
       await ep.dispose();
     });
   });
