@@ -10,8 +10,15 @@ import { World } from '../world/index.js';
 import { requireSameEverywhere } from './agreement.js';
 import { Carried } from './carried.js';
 import { type Choice, choose } from './choice.js';
-import { type MemoryOptions, type MemoryUse, memoryFor, memoryOf, requireRoom } from './memory.js';
-import { type ExpertParallelOptions, layerOf, optionNames, placeOf, roundsOf, waitMsOf } from './options.js';
+import {
+  knownOptions,
+  type MemoryOptions,
+  type MemoryUse,
+  memoryFor,
+  memoryOf,
+  requireRoom,
+} from './memory.js';
+import { type ExpertParallelOptions, layerOf, placeOf, roundsOf, waitMsOf } from './options.js';
 import type { Combining, Dispatched, Stage } from './stages.js';
 import type { Tensor } from './tensor.js';
 import { type Received, Track } from './track.js';
@@ -118,7 +125,7 @@ export class ExpertParallel {
       throw new ArgumentError('world', world, 'what World.local or World.join gives');
     }
     const layer = layerOf(world.ranks, options);
-    requireKnown('options', options, optionNames);
+    requireKnown('options', options, knownOptions);
     const { device, rank, topology } = world;
     const { kind, multiprocessors } = device;
     const waitMs = waitMsOf(options, kind);

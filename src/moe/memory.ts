@@ -5,7 +5,7 @@ import { type Plan, usualMultiprocessors, type WindowPlan, type WirePlan } from 
 import { type Layer, limits, sharing } from '../layer/index.js';
 import { evenNodes, topologyOf } from '../world/index.js';
 import { choose } from './choice.js';
-import { type ExpertParallelOptions, layerOf, placeOf, roundsOf } from './options.js';
+import { type ExpertParallelOptions, layerOf, optionNames, placeOf, roundsOf } from './options.js';
 
 /** The options of `create`, and the world that they are meant for. */
 export interface MemoryOptions extends ExpertParallelOptions {
@@ -16,6 +16,14 @@ export interface MemoryOptions extends ExpertParallelOptions {
   /** What the ranks run on. Default 'cuda': GPUs, whether there are any here or not. */
   readonly device?: 'cuda' | 'sim';
 }
+
+/** One object may be given to `memory` and to `create`. */
+export const knownOptions: Readonly<Record<keyof MemoryOptions, true>> = {
+  ...optionNames,
+  ranks: true,
+  nodes: true,
+  device: true,
+};
 
 /** What some of the memory is for. */
 export interface MemoryPart {

@@ -28,6 +28,9 @@ const place: Place = {
 const groups = { ...layer, replicas: 2 };
 const narrow = { ...layer, output: { ...layer.output, wire: 'e4m3' } } as const;
 const small = { ...layer, maxTokens: 128 };
+/** A token has two rows at most. */
+const pair = { ...small, ranks: 2 };
+const two = { topology: topologyOf([0, 0], 0) };
 
 test.each<[string, Layer, Partial<Place>, object]>([
   ['pull, on all of them', layer, {}, { way: 'pull', blocks: 16 }],
@@ -50,6 +53,8 @@ test.each<[string, Layer, Partial<Place>, object]>([
     { split: true },
     { way: 'push', blocks: 15, teams: 4, parts: 4 },
   ],
+  ['pull no more parts than there are rows', pair, two, { way: 'pull', parts: 2 }],
+  ['push no more parts than there are rows', pair, { ...two, split: true }, { way: 'push', parts: 2 }],
   ['push where ranks hand each other sums', groups, {}, { way: 'push', blocks: 15 }],
   ['push rows as e4m3', narrow, {}, { way: 'push', blocks: 15 }],
 ])('%s', (_, layer, differences, combine) => {

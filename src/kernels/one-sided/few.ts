@@ -18,13 +18,16 @@ export function onFew(
   const most = { inFlight: oneSidedKnobs.dispatch.inFlight.max };
   const sending = Math.max(1, Math.min(16, 2 ** Math.floor(Math.log2(maxTokens / sms))));
   // Sums of many rows take the registers of more threads.
-  const launch = { ...most, threads: mostRows(layer) > 4 ? 512 : 896, teams: 4, ahead: 1 };
+  const rows = mostRows(layer);
+  const launch = { ...most, threads: rows > 4 ? 512 : 896, teams: 4, ahead: 1 };
   const mayPull = !split && output.wire !== 'e4m3' && sharing(layer).replicas === 1;
   const pulls = mayPull && (sms < 32 || maxTokens <= 256);
-  // Whole rows bring more of a thread's loads together; where a team has few of them, parts come out more even.
+  // Whole rows bring more of a thread's loads together; where a team has few of them, parts come out more even. Not more parts
+  // than rows: a thread has the same vector of each under way, and too little with few rows and small parts.
+  const partsPulled = maxTokens < 4 * sms * launch.teams ? 4 : 1;
   const way = pulls
-    ? ({ way: 'pull', blocks: sms, parts: maxTokens < 4 * sms * launch.teams ? 4 : 1 } as const)
-    : { blocks: sms - 1, parts: partsPushed(maxTokens, split, sms) };
+    ? ({ way: 'pull', blocks: sms, parts: Math.min(partsPulled, rows) } as const)
+    : { blocks: sms - 1, parts: Math.min(partsPushed(maxTokens, split, sms), rows) };
   return {
     dispatch:
       dispatch.blocks <= sms
