@@ -170,19 +170,14 @@ const stride = 2 ** 32;
 const maxBuffers = 2 ** 16 - 1;
 export const maxBufferBytes = 2 ** 31;
 
-/** Addresses of another machine are mostly nobody's: each begins elsewhere. */
-const apart = 4099;
-let spaces = 0;
-
 export class AddressSpace {
-  readonly #buffers: SimBuffer[] = [];
+  readonly #buffers: (SimBuffer | undefined)[] = [undefined];
   readonly #reusable: number[] = [];
-  readonly #first = spaces++ * apart;
 
   /** Gives the buffer an address. */
   place(buffer: SimBuffer): number {
     let index = this.#buffers.length;
-    if (index === maxBuffers) {
+    if (index > maxBuffers) {
       const old = this.#reusable.shift();
       if (old === undefined) {
         throw new HeddleError(
@@ -193,24 +188,18 @@ export class AddressSpace {
       index = old;
     }
     this.#buffers[index] = buffer;
-    // None is 0, which is no address.
-    return (1 + ((this.#first + index) % maxBuffers)) * stride;
+    return index * stride;
   }
 
   /** The address may be given to another buffer, once no fresh one is left. */
   release(address: number): void {
-    this.#reusable.push(this.#indexOf(address));
-  }
-
-  #indexOf(address: number): number {
-    const index = (Math.floor(address / stride) - 1 - this.#first) % maxBuffers;
-    return index < 0 ? index + maxBuffers : index;
+    this.#reusable.push(Math.floor(address / stride));
   }
 
   /** The buffer that holds `bytes` bytes from `address` on. */
   find(argument: string, address: number, bytes: number): { buffer: SimBuffer; offset: number } {
     const known = Number.isInteger(address);
-    const buffer = known && address >= stride ? this.#buffers[this.#indexOf(address)] : undefined;
+    const buffer = known ? this.#buffers[Math.floor(address / stride)] : undefined;
     const offset = known ? address % stride : 0;
     if (buffer === undefined || buffer.freed || offset + bytes > buffer.bytes) {
       const why =
