@@ -45,8 +45,7 @@ export function fly(machine: Carrier, flight: Flight): void {
   let left = pieces.length;
   for (const piece of pieces) {
     later(machine, flight.rank, `write ${flight.number} + ${piece.at}`, () => {
-      if (flight.dropped()) return;
-      land(machine, flight, piece);
+      if (flight.dropped() || !land(machine, flight, piece)) return;
       if (--left === 0) flight.landed();
     });
   }
@@ -78,13 +77,19 @@ function cut(bytes: number, random: Random | null): Span[] {
       ];
 }
 
-function land(machine: Carrier, { from, fromAt, to, toAt, number, site }: Flight, { at, bytes }: Span): void {
-  if (isFreed(machine, 'from', from) || isFreed(machine, 'to', to)) return;
+/** False where memory is no more: such a write never ends. */
+function land(
+  machine: Carrier,
+  { from, fromAt, to, toAt, number, site }: Flight,
+  { at, bytes }: Span,
+): boolean {
+  if (isFreed(machine, 'from', from) || isFreed(machine, 'to', to)) return false;
   const source = { buffer: from, offset: fromAt + at };
   const target = { buffer: to, offset: toAt + at };
   machine.detector?.networkMoved(number, source, target, bytes, site);
   to.u8.set(from.u8.subarray(source.offset, source.offset + bytes), target.offset);
   if (bytes > 0 && to.waiters !== 0) machine.wake(to, target.offset, bytes);
+  return true;
 }
 
 /** Whether the memory of what is under way is no more, which is then reported. */
