@@ -47,7 +47,8 @@ export class LocalCircle extends Participant {
         return await program(circle);
       } catch (error) {
         failures.push(error);
-        circle.latest.abandon(messageOf(error));
+        const { latest } = circle;
+        latest.#exchange.lose([latest.rank], messageOf(error)); // of no effect where it has left
         return undefined;
       } finally {
         await circle.latest.dispose();
@@ -56,6 +57,10 @@ export class LocalCircle extends Participant {
     const results = await Promise.all(LocalCircle.create(ranks, options).map(runOne));
     if (failures.length > 0) throw failures[0];
     return results as T[];
+  }
+
+  override get latest(): LocalCircle {
+    return super.latest as LocalCircle;
   }
 
   override get place(): object {

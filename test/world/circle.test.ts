@@ -313,6 +313,14 @@ describe('LocalCircle.run', () => {
     }
   });
 
+  it('rejects with what a program threw that had left before', async () => {
+    const run = LocalCircle.run(2, async (circle) => {
+      await circle.dispose();
+      if (circle.rank === 1) throw new TypeError('after all');
+    });
+    await expect(run).rejects.toThrow(new TypeError('after all'));
+  });
+
   it('lets a rank whose program returns leave in good order', async () => {
     const aborted = await LocalCircle.run(2, async (circle) => {
       if (circle.rank === 0) return false;
