@@ -6,6 +6,8 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { complaintsOf, dist, noBrowser, openBrowser, type Served, serve } from './browser.js';
 
 const firstPageBytes = 500_000;
+/** Milliseconds in which a page that has a heading surely shows it. */
+const patience = 20_000;
 const pages = readdirSync(dist, { recursive: true, encoding: 'utf8' })
   // Reports are pages of their own, which the site only keeps.
   .filter((path) => path.endsWith('.html') && !/^docs\/results\/.*bench/.test(path))
@@ -59,7 +61,9 @@ describe.skipIf(noBrowser)('in Chromium', () => {
         await tab.goto(`${site.url}/${path}`);
         // What the server sent has become the program's, which complains where they differ.
         await tab.waitForFunction(() => '__vue_app__' in document.querySelector('#app')!);
-        if (!(await tab.locator('h1').first().isVisible())) wrong.push(`${path} has no heading`);
+        // The playground's heading comes with its program, which is fetched once the page stands.
+        const heading = tab.locator('h1').first().waitFor({ timeout: patience });
+        await heading.catch(() => wrong.push(`${path} has no heading`));
         const width = await tab.evaluate(() => document.documentElement.scrollWidth);
         if (width > 400) wrong.push(`${path} is ${width} wide on a screen of 400`);
         wrong.push(...complaints.map((text) => `${path}: ${text}`));
