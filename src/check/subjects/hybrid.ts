@@ -43,6 +43,8 @@ const nodes: Readonly<Record<string, Partial<Hybrid>>> = {
     topK: 3,
     maxTokens: 5,
     chunk: 2,
+    counts: true,
+    inspect: true,
     tokens: [
       [5, 0, 2, 1],
       [0, 0, 0, 0],
@@ -102,6 +104,7 @@ const nodes: Readonly<Record<string, Partial<Hybrid>>> = {
       [0, 1, 2, 0, 2, 2],
     ],
   },
+  // A part is longer than a warp takes at once.
   'sums at the source, groups of 2, odd rows, in parts, split': {
     ...{
       sum: 'source',
@@ -109,7 +112,7 @@ const nodes: Readonly<Record<string, Partial<Hybrid>>> = {
       replicas: 2,
       topK: 3,
       maxTokens: 4,
-      hidden: 5,
+      hidden: 67,
       parts: 2,
       split: true,
       threads: 64,
@@ -127,7 +130,16 @@ const nodes: Readonly<Record<string, Partial<Hybrid>>> = {
     ...{ ranks: 6, nodes: 3, replicas: 2, experts: 6, blocks: 1, threads: 64, parts: 2, hidden: 24 },
   },
   'groups of 3, e4m3, in parts, split': {
-    ...{ ranks: 6, replicas: 3, maxTokens: 6, wire: 'e4m3', hidden: 1040, parts: 2, split: true },
+    ...{
+      ranks: 6,
+      replicas: 3,
+      maxTokens: 6,
+      wire: 'e4m3',
+      hidden: 1040,
+      parts: 2,
+      threads: 64,
+      split: true,
+    },
     tokens: [
       [6, 6, 6, 2, 2, 2],
       [4, 4, 4, 5, 5, 5],
