@@ -259,14 +259,6 @@ describe('rounds between nodes give the reference’s bits', () => {
     );
   });
 
-  test('and more nodes than a warp has lanes', async () => {
-    const nodes = 34;
-    await expectReference(
-      { ranks: nodes, experts: nodes, topK: 4, maxTokens: 1, hidden: 8, dtype: 'bf16' },
-      { nodes, tokens: [Array(nodes).fill(1)], family: 'hybrid' },
-    );
-  });
-
   test('and a graph of them on every replay', async () => {
     await expectReference(
       { ranks: 4, experts: 8, topK: 2, maxTokens: 3, hidden: 16, dtype: 'bf16' },
