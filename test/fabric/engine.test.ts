@@ -247,10 +247,11 @@ describe('waiting', () => {
     await b.immediate(5).wait(1);
     a.write({ source, sourceOffset: 0, target: remote, targetOffset: 0, bytes: 8, immediate: 5 });
     await expect.poll(() => b.immediate(5).landed, { timeout: 20_000 }).toBe(1);
-    const wait = b.immediate(5).wait(2, { timeoutMs: 300, from: [toA] });
+    // When half of it is over a is asked for a sign of life.
+    const wait = b.immediate(5).wait(2, { timeoutMs: 1500, from: [toA] });
     await expect(wait).rejects.toThrow(WaitTimeoutError);
     await expect(wait).rejects.toThrow(
-      /wait for 2 writes with immediate 5 \(1 landed\): not enough within 300 ms/,
+      /wait for 2 writes with immediate 5 \(1 landed\): not enough within 1500 ms/,
     );
     expect(b.immediate(5).landed).toBe(1);
   });
