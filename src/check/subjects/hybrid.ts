@@ -148,7 +148,14 @@ const nodes: Readonly<Record<string, Partial<Hybrid>>> = {
   'groups of 2, one resident block': { ranks: 4, replicas: 2, residentBlocks: 1, maxTokens: 4, chunk: 1 },
   '2 nodes of 2 ranks, a graph': { ranks: 4, graph: true, chunk: 1, counts: true },
   split: { split: true, ranks: 4 },
-  'split, a graph, replayed': { split: true, graph: true, chunk: 1 },
+  // Of both rounds in flight; it runs twice.
+  'split, a graph, replayed': {
+    split: true,
+    rounds: 2,
+    graph: true,
+    chunk: 1,
+    tokens: Array(4).fill([2, 2]),
+  },
   'combine weighs': { ranks: 4, weighting: 'combine', topK: 3, experts: 5 },
   e4m3: { ranks: 4, wire: 'e4m3', hidden: 144, topK: 3, dtype: 'f16' },
   'e4m3, weighed by combine, two stretches, in parts': {
