@@ -241,8 +241,7 @@ describe('rounds between nodes give the reference’s bits', () => {
       { ranks: 2, experts: 4, topK: 2, maxTokens: 33, hidden: 8, dtype: 'bf16', sum },
       {
         ...{ nodes: 2, tokens: [[33, 32]], counts: true, inspect: true, mode: 'checked' },
-        family: 'hybrid',
-        tuning,
+        ...{ routes: { router: { kind: 'remote' } }, family: 'hybrid', tuning },
       },
     );
   });

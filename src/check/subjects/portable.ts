@@ -69,9 +69,13 @@ const narrow: Readonly<Record<string, Partial<Rounds>>> = {
       [1, 1],
     ],
   },
-  'e4m3, groups of 2, in parts': {
-    ...{ wire: 'e4m3', hidden: 1040, parts: 2, dtype: 'f32' },
-    ...{ ranks: 4, replicas: 2, tokens: [Array(4).fill(2), Array(4).fill(1)] },
+  'e4m3, groups of 3, in parts, two warps': {
+    ...{ wire: 'e4m3', hidden: 1040, parts: 2, threads: 64, dtype: 'f32' },
+    ...{ ranks: 6, replicas: 3, experts: 6, maxTokens: 3 },
+    tokens: [
+      [3, 3, 3, 3, 3, 3],
+      [2, 2, 2, 1, 1, 1],
+    ],
   },
   'e4m3, one resident block': { wire: 'e4m3', hidden: 16, residentBlocks: 1, maxTokens: 3 },
 };
@@ -176,6 +180,11 @@ export const portable: readonly CheckSubject[] = [
       lossOf('portable', 'combine', alone),
       lossOf('portable', 'combine', { ...alone, replicas: 2 }),
       lossOf('portable, split', 'combine', { ...alone, split: true }),
+      // A warp misses several sums of its group, and no rows.
+      lossOf('portable', 'combine', {
+        ...{ ...alone, replicas: 2, split: true, afterSend: true },
+        tuning: { dispatch: launch, combine: { ...launch, parts: 2 } },
+      }),
     ],
   },
   {
