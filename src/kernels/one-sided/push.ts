@@ -109,6 +109,7 @@ function using(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
   const e4m3 = shape.output.wire === 'e4m3';
   const { warps, stage } = combineStages(shape);
   const copies = stage > 0 && half !== 'recv';
+  const { releaseSlots, awaitSlots } = release(window, shape);
   return {
     K: shape.topK,
     TURNS: sharing(shape).turns,
@@ -117,7 +118,8 @@ function using(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
     PARTS: shape.combine.parts,
     TEAMS: shape.combine.teams,
     team: team(shape.combine),
-    // A piece is told of while the next is copied, so a sum that waited for the last would wait for ever.
+    // With copies at least 1: a piece is told of only while the next is copied, so a sum that waited for it before that
+    // would wait for ever.
     AHEAD: half === 'both' ? Math.max(copies ? 1 : 0, shape.combine.ahead) : 0,
     SENDS: half !== 'recv',
     SUMS: half !== 'send',
@@ -134,6 +136,7 @@ function using(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
     takeSums: takeSums(shape, window),
     sumPiece: e4m3 ? sumE4m3(shape, window) : sumPiece(shape, window, gatherPushed(shape, window)),
     zeroCounts: zeroCounts(shape, window),
-    ...release(window, shape),
+    releaseSlots,
+    awaitSlots,
   };
 }
