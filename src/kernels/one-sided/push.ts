@@ -82,6 +82,7 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
         if (u.SENDS) {
           if (step < pieces) u.pushPiece({ win, piece: step, epoch, bulk, copied });
           if (u.COPIES) {
+            // Nothing comes behind the last one to tell of it.
             if (step + stride >= pieces) u.tellCopied({ win, epoch, copied });
           }
         }
