@@ -111,12 +111,16 @@ const nodes: Readonly<Record<string, Partial<Hybrid>>> = {
       ranks: 4,
       replicas: 2,
       topK: 3,
-      maxTokens: 4,
+      maxTokens: 6,
       hidden: 67,
       parts: 2,
       split: true,
       threads: 64,
     },
+    tokens: [
+      [6, 6, 5, 5],
+      [2, 2, 6, 6],
+    ],
   },
   'groups of 2': {
     ...{ ranks: 4, replicas: 2, experts: 8, topK: 3, maxTokens: 4, chunk: 1, counts: true },
@@ -211,12 +215,16 @@ export const hybrid: CheckSubject = {
     lossOf('hybrid', 'combine', alone),
     // Ranks of the victim's node miss it where they meet, those of the others on its rail.
     lossOf('hybrid, nodes of 2', 'dispatch', { ...alone, nodes: 2, ranks: 4 }),
-    lossOf('hybrid, nodes of 2', 'combine', { ...alone, nodes: 2, ranks: 4 }),
+    // One warp watches for all messages.
+    lossOf('hybrid, nodes of 2', 'combine', {
+      ...{ ...alone, nodes: 2, ranks: 4 },
+      tuning: { ...alone.tuning, combine: { blocks: 2, threads: 32, parts: 1 } },
+    }),
     lossOf('hybrid', 'combine', { ...alone, nodes: 2, replicas: 2 }),
-    // Several blocks miss sums of their group, and nothing else.
+    // Several blocks miss sums of their group, each warp several, and nothing else.
     lossOf('hybrid', 'combine', {
       ...{ ...alone, nodes: 2, replicas: 2, split: true, afterSend: true },
-      tuning: { ...alone.tuning, combine: { blocks: 3, threads: 32, parts: 1 } },
+      tuning: { ...alone.tuning, combine: { blocks: 3, threads: 32, parts: 2 } },
     }),
     lossOf('hybrid', 'dispatch', { ...alone, nodes: 2, replicas: 2 }),
     ...stopsOf('hybrid, 3 nodes', 13, { ...stopping, nodes: 3, ranks: 3 }),
