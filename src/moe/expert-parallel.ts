@@ -2,7 +2,7 @@
  * Dispatch and combine as a runtime calls them: create an ExpertParallel once for a layer's shape, then, for each
  * round, dispatch, run the experts, combine. Both calls only enqueue: they do not wait, allocate or copy.
  */
-import { type MappedMemory, type Program, requireStream, type Stream } from '../device/index.js';
+import { type Program, requireStream, type Stream, type WireMemory } from '../device/index.js';
 import { ArgumentError, DisposedError, HeddleError, RankLostError, requireKnown } from '../errors/index.js';
 import type { Operation, Phase, Tuning, WirePlan } from '../kernels/index.js';
 import { type Layer, outputRowBytes } from '../layer/index.js';
@@ -35,13 +35,13 @@ export interface BenchHandles {
    */
   endRound(): void;
   /** What its proxy moves messages of; null where there is none. */
-  readonly wire: WireMemory | null;
+  readonly wire: LaidWire | null;
 }
 
 /** Memory that the network reaches, and the plan of it. */
-export interface WireMemory {
+export interface LaidWire {
   readonly plan: WirePlan;
-  readonly memory: MappedMemory;
+  readonly memory: WireMemory;
 }
 
 export interface BenchLaunch {
