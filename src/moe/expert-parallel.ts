@@ -102,14 +102,14 @@ export class ExpertParallel {
   /** Why no further round can run: what `synchronize` threw. */
   #loss: unknown = null;
 
-  private constructor({ world, layer, split, choice, tracks }: Parts) {
+  private constructor({ world, layer, split, choice, memory, tracks }: Parts) {
     this.world = world;
     this.shape = layer;
     this.split = split;
     this.family = choice.family.name;
     this.why = choice.why;
     this.tuning = choice.tuning;
-    this.memory = memoryOf(tracks[0].carried.plan, tracks.length);
+    this.memory = memory;
     this.received = tracks[0].received;
     this.views = tracks.map(({ received }) => received);
     this.#tracks = tracks;
@@ -137,12 +137,14 @@ export class ExpertParallel {
     const agreed = { ...layer, family: family.name, split, transport, rounds, ...tuning };
     await requireSameEverywhere(world, agreed);
     const plan = family.plan(layer, place, tuning);
-    requireRoom(memoryOf(plan, rounds), layer, device);
+    const { lies } = plan.wire === null ? { lies: 'host' as const } : await world.wires();
+    const memory = memoryOf(plan, rounds, lies);
+    requireRoom(memory, layer, device);
     const track = async () =>
       new Track(device, layer, await Carried.out(world, plan, waitMs), options.payloads);
     const tracks: [Track, ...Track[]] = [await track()];
     if (rounds === 2) tracks.push(await track());
-    return new ExpertParallel({ world, layer, split, choice, tracks });
+    return new ExpertParallel({ world, layer, split, choice, memory, tracks });
   }
 
   /**
@@ -349,5 +351,6 @@ interface Parts {
   readonly layer: Layer;
   readonly split: boolean;
   readonly choice: Choice;
+  readonly memory: MemoryUse;
   readonly tracks: readonly [Track, ...Track[]];
 }
