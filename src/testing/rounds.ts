@@ -124,8 +124,8 @@ export interface RoundsOptions
   /** Also returns what arrived in each round. Looking at it keeps kernels of that round from overlapping. */
   readonly inspect?: boolean;
   /**
-   * A round is captured as a graph, which then runs every round on inputs that are copied to where it reads. All
-   * rounds must bring the same number of tokens.
+   * A round, or the two that are in flight, is captured as a graph, which then runs all rounds on inputs that are copied
+   * to where it reads. What one replay brings must be as many tokens as what the next one does.
    */
   readonly graph?: boolean;
 }
@@ -160,12 +160,11 @@ export async function runRounds(
   const other = await OtherWork.create(world, stream);
   const runner = new RankRounds(world, ep, experts, other, stream);
   const mine = rounds.map((sources) => sources[world.rank]!);
-  const result =
-    ep.views.length > 1
+  const result = graph
+    ? await runner.replayed(mine)
+    : ep.views.length > 1
       ? await runner.inFlight(mine)
-      : graph
-        ? await runner.replayed(mine)
-        : await runner.launched(mine, inspect);
+      : await runner.launched(mine, inspect);
   for (const one of experts) one.free();
   other.free();
   await ep.dispose();
@@ -258,37 +257,56 @@ class RankRounds {
   async replayed(rounds: readonly Source[]): Promise<RoundsResult> {
     const ep = this.#ep;
     const stream = this.#stream;
+    const atOnce = ep.views.length;
+    if (rounds.length % atOnce !== 0) {
+      throw new ArgumentError(
+        'rounds.length',
+        rounds.length,
+        `a multiple of the ${atOnce} that a graph holds`,
+      );
+    }
     const buffers = rounds.map((source) => this.#place(source));
-    const captured = this.#place(rounds[0]!);
+    const captured = rounds.slice(0, atOnce).map((source) => this.#place(source));
+    const beside = this.#streamsBeside();
     stream.beginCapture();
-    this.#dispatch(captured);
-    this.#experts[0]!.run(stream);
-    this.#combine(captured.out);
+    if (atOnce > 1) this.#interleave(captured, beside);
+    else this.#round(captured[0]!);
     const graph = stream.endCapture();
-    for (const { topkIds, topkWeights, payloads, out } of buffers) {
-      this.#copy(captured.topkIds, topkIds);
-      if (topkWeights) this.#copy(captured.topkWeights!, topkWeights);
-      for (const [name, rows] of Object.entries(payloads)) this.#copy(captured.payloads[name]!, rows);
+    for (let n = 0; n < buffers.length; n += atOnce) {
+      const batch = buffers.slice(n, n + atOnce);
+      for (const [i, round] of batch.entries()) this.#bring(captured[i]!, round);
       graph.launch(stream);
-      this.#copy(out, captured.out);
+      for (const [i, { out }] of batch.entries()) this.#copy(out, captured[i]!.out);
     }
     await ep.synchronize(stream);
     graph.dispose();
+    for (const one of beside) one.dispose();
     return { out: await this.#collect(buffers), received: [] };
   }
 
-  /**
-   * Two rounds in flight, each on a stream of its own: one is sent before the experts of the one before it are enqueued.
-   * Every third ends in whole phases.
-   */
   async inFlight(rounds: readonly Source[]): Promise<RoundsResult> {
-    const world = this.#world;
-    const ep = this.#ep;
-    const stream = this.#stream;
     const buffers = rounds.map((source) => this.#place(source));
-    await stream.synchronize();
-    const streams = ep.views.map(() => world.device.createStream());
+    const beside = this.#streamsBeside();
+    this.#interleave(buffers, beside);
+    await this.#ep.synchronize(this.#stream);
+    for (const one of beside) one.dispose();
+    return { out: await this.#collect(buffers), received: [] };
+  }
+
+  /** One for each round in flight but the first. */
+  #streamsBeside(): Stream[] {
+    return this.#ep.views.slice(1).map(() => this.#world.device.createStream());
+  }
+
+  /**
+   * Two rounds in flight, of which the second has a stream of its own: one is sent before the experts of the one before it
+   * are enqueued. Every third ends in whole phases.
+   */
+  #interleave(buffers: readonly Buffers[], beside: readonly Stream[]): void {
+    const ep = this.#ep;
+    const streams = [this.#stream, ...beside];
     const on = (n: number): Stream => streams[n % streams.length]!;
+    for (const one of beside) this.#follow(one, this.#stream);
     const sent = [ep.dispatchSend(buffers[0]!, on(0))];
     for (const [n, { out }] of buffers.entries()) {
       const next = buffers[n + 1];
@@ -298,9 +316,27 @@ class RankRounds {
       if (n % 3 === 2) ep.combine(out, on(n));
       else ep.combineRecv(ep.combineSend(received, on(n)), out, on(n));
     }
-    for (const one of streams) await ep.synchronize(one);
-    for (const one of streams) one.dispose();
-    return { out: await this.#collect(buffers), received: [] };
+    for (const one of beside) this.#follow(this.#stream, one);
+  }
+
+  /** What is enqueued on `stream` from here on begins behind what is on `other` now. */
+  #follow(stream: Stream, other: Stream): void {
+    const event = this.#world.device.createEvent();
+    other.record(event);
+    stream.wait(event);
+    event.dispose();
+  }
+
+  #round(round: Buffers): void {
+    this.#dispatch(round);
+    this.#experts[0]!.run(this.#stream);
+    this.#combine(round.out);
+  }
+
+  #bring(to: Buffers, { topkIds, topkWeights, payloads }: Buffers): void {
+    this.#copy(to.topkIds, topkIds);
+    if (topkWeights) this.#copy(to.topkWeights!, topkWeights);
+    for (const [name, rows] of Object.entries(payloads)) this.#copy(to.payloads[name]!, rows);
   }
 
   /** Where phases are split, other work lies between the halves and behind them. */

@@ -55,6 +55,8 @@ export interface JoinOptions extends CircleOptions {
 const DEFAULT_LOSS_TIMEOUT_MS = 30_000;
 /** One attempt to connect and be welcomed. */
 const ATTEMPT_MS = 10_000;
+/** Has at least so long, however little is left: a shorter one would only tell of its own haste. */
+const SHORTEST_ATTEMPT_MS = 500;
 /** The first and the longest pause between attempts. */
 const PAUSE_MS = 25;
 const LONGEST_PAUSE_MS = 1_000;
@@ -286,7 +288,8 @@ async function reach<T>(
 ): Promise<T> {
   const deadline = performance.now() + timeoutMs;
   for (let pause = PAUSE_MS; ; pause = Math.min(2 * pause, LONGEST_PAUSE_MS)) {
-    const limitMs = Math.max(1, Math.min(deadline - performance.now(), ATTEMPT_MS));
+    const leftMs = Math.max(deadline - performance.now(), SHORTEST_ATTEMPT_MS);
+    const limitMs = Math.ceil(Math.min(leftMs, ATTEMPT_MS));
     try {
       return await attempt(place, lossTimeoutMs, limitMs, welcomed);
     } catch (error) {

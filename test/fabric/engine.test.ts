@@ -20,7 +20,7 @@ async function pair(options: EngineOptions, bytes = 1 << 16) {
   const provider = options.provider ?? 'tcp;ofi_rxm';
   const full: EngineOptions = {
     devices: provider === 'shm' ? [] : ['lo'],
-    timeoutMs: 5000,
+    timeoutMs: 20_000,
     thread: 'caller',
     ...options,
     provider,
@@ -107,7 +107,7 @@ describe.each(all)('operations on %s', (provider) => {
       provider,
       devices: provider === 'shm' ? [] : ['lo'],
       thread: 'caller',
-      timeoutMs: 5000,
+      timeoutMs: 20_000,
     });
     open.push(c);
     const targetC = c.allocate(1 << 16);
@@ -246,10 +246,12 @@ describe('waiting', () => {
     a.write({ source, sourceOffset: 0, target: remote, targetOffset: 0, bytes: 8, immediate: 5 });
     await b.immediate(5).wait(1);
     a.write({ source, sourceOffset: 0, target: remote, targetOffset: 0, bytes: 8, immediate: 5 });
-    const wait = b.immediate(5).wait(2, { timeoutMs: 300, from: [toA] });
+    await expect.poll(() => b.immediate(5).landed, { timeout: 20_000 }).toBe(1);
+    // When half of it is over a is asked for a sign of life.
+    const wait = b.immediate(5).wait(2, { timeoutMs: 1500, from: [toA] });
     await expect(wait).rejects.toThrow(WaitTimeoutError);
     await expect(wait).rejects.toThrow(
-      /wait for 2 writes with immediate 5 \(1 landed\): not enough within 300 ms/,
+      /wait for 2 writes with immediate 5 \(1 landed\): not enough within 1500 ms/,
     );
     expect(b.immediate(5).landed).toBe(1);
   });

@@ -230,6 +230,39 @@ test.each(['one-sided', 'portable'])(
   },
 );
 
+test.each([
+  ['one-sided', 1],
+  ['portable', 1],
+  ['portable', 2],
+  ['hybrid', 2],
+])('%s, nodes: %i: a graph of two rounds in flight, replayed on new inputs', async (family, nodes) => {
+  const ranks = 4;
+  const shape = shapeOfRounds({ ranks, experts: 7, topK: 3, maxTokens: 4, hidden: 24, dtype: 'bf16' });
+  const batches = [
+    [4, 1, 3, 2],
+    [1, 0, 2, 4],
+  ];
+  const rounds = Array.from({ length: 8 }, (_, n) => makeSources(shape, batches[n % 2]!, n + 1));
+  const machine = SimMachine.create({ ranks, seed: `graphs of ${family}` });
+  const results = await World.local({ ranks, nodes, device: 'sim', sim: machine }, (world) =>
+    runRounds(world, shape, rounds, { family, split: true, rounds: 2, graph: true }),
+  );
+  const summed = family === 'hybrid' ? nodes : 1;
+  const expected = rounds.map((sources) => expectedRound(shape, sources, true, summed));
+  expect(compareRounds(shape, rounds, results, expected)).toMatchObject({ different: 0 });
+
+  // Of every replay, the second batch is sent while the first is with its experts, or before.
+  for (let rank = 0; rank < ranks; rank++) {
+    const launches = (name: RegExp) =>
+      machine.trace
+        .filter((launch) => launch.rank === rank && name.test(launch.kernel))
+        .sort((a, b) => a.start - b.start);
+    const [sends, experts] = [launches(/_dispatch_send$/), launches(/^example_experts$/)];
+    expect([sends.length, experts.length]).toEqual([rounds.length, rounds.length]);
+    for (let n = 0; n < rounds.length; n += 2) expect(sends[n + 1]!.start).toBeLessThan(experts[n]!.end);
+  }
+});
+
 test('two rounds in flight take twice the memory; more there are not', () => {
   const of = { ...options, ranks: 2 };
   const { bytes, parts } = ExpertParallel.memory(of);

@@ -1,3 +1,4 @@
+import { RendezvousError } from '../../src/errors/index.js';
 import type { Circle, CircleOptions } from '../../src/world/circle.js';
 import { LocalCircle } from '../../src/world/local-circle.js';
 import { ProcessCircle } from '../../src/world/process-circle.js';
@@ -17,7 +18,7 @@ const local: Maker = {
   },
 };
 
-/** Hosted by rank 0. The port is free when asked for, so a fixed one cannot collide. */
+/** Hosted by rank 0. */
 const processes: Maker = {
   name: 'ProcessCircle',
   async make(ranks, options = {}) {
@@ -57,11 +58,20 @@ export async function joinAll(ranks: number, options: CircleOptions = {}) {
   return { circles, rendezvous };
 }
 
+/** Where this process looks first; files of tests that run at once are other processes. */
+let nextPort = 10_000 + ((process.pid * 997) % 10_000);
+
+/** Below those that the system hands out, so that none of its connections takes it before it is used. */
 export async function freePort(): Promise<number> {
-  const probe = await Rendezvous.listen({ ranks: 1, world: 'probe' });
-  const { port } = probe.address;
-  await probe.close();
-  return port;
+  for (;;) {
+    const address = { host: '127.0.0.1', port: nextPort++ };
+    try {
+      await (await Rendezvous.listen({ ranks: 1, world: 'probe', address })).close();
+      return address.port;
+    } catch (error) {
+      if (!(error instanceof RendezvousError)) throw error;
+    }
+  }
 }
 
 async function disposeAll(circles: readonly Circle[]): Promise<void> {

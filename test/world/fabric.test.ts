@@ -52,7 +52,7 @@ describe.each(['shm', 'tcp;ofi_rxm', 'udp;ofi_rxd'])('ranks on %s', (provider) =
 });
 
 describe('connectFabric', () => {
-  const open = (timeoutMs = 5000) =>
+  const open = (timeoutMs = 20_000) =>
     TransferEngine.open({ provider: 'tcp;ofi_rxm', devices: ['lo'], timeoutMs });
 
   it('names the ranks behind what the engine reports, and leaves other errors as they are', async () => {

@@ -191,7 +191,16 @@ export const commonSplit = each<Partial<Rounds>>(
         [1, 0, 2],
       ],
     },
-    'split, a graph, replayed': { graph: true, counts: true },
+    // Of both rounds in flight; it runs twice.
+    'split, a graph, replayed': {
+      ...{ rounds: 2, graph: true, counts: true },
+      tokens: [
+        [2, 1],
+        [1, 2],
+        [2, 1],
+        [1, 2],
+      ],
+    },
   },
 );
 

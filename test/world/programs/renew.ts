@@ -8,7 +8,7 @@ const layer = { experts: 6, topK: 2, maxTokens: 4, hidden: 16, dtype: 'bf16' } a
 async function roundOf(world: World) {
   const shape = shapeOfRounds({ ...layer, ranks: world.ranks });
   const sources = makeSources(shape, layer.maxTokens, 7);
-  const { out } = await runRounds(world, shape, [sources], { family: 'portable', waitMs: 2000 });
+  const { out } = await runRounds(world, shape, [sources], { family: 'portable', waitMs: 30_000 });
   return { out: out[0]!, expected: expectedRound(shape, sources)[world.rank]! };
 }
 
