@@ -226,7 +226,11 @@ export const hybrid: CheckSubject = {
     lossOf('hybrid, counts', 'dispatch', { ...alone, counts: true }),
     lossOf('hybrid', 'combine', alone),
     // Ranks of the victim's node miss it where they meet, those of the others on its rail.
-    lossOf('hybrid, nodes of 2', 'dispatch', { ...alone, nodes: 2, ranks: 4 }),
+    // One warp misses a message, another one a chunk behind it.
+    lossOf('hybrid, nodes of 2', 'dispatch', {
+      ...{ ...alone, nodes: 2, ranks: 4 },
+      tuning: { ...alone.tuning, dispatch: { blocks: 2, threads: 64, chunk: 2 } },
+    }),
     // One warp watches for all messages.
     lossOf('hybrid, nodes of 2', 'combine', {
       ...{ ...alone, nodes: 2, ranks: 4 },
