@@ -77,7 +77,7 @@ function driverVersion(): string | null {
 export function requireGpus(ranks: number, otherwise = ''): void {
   const gpus =
     ranks === 1 ? 'an NVIDIA GPU' : `${ranks} NVIDIA GPUs of one machine with peer access (NVLink)`;
-  const needs = `Measuring ${ranks === 1 ? 'one rank' : `${ranks} ranks`} needs ${gpus}, their driver, and NVRTC or nvcc`;
+  const needs = `Measuring ${ranks === 1 ? 'one rank' : `${ranks} ranks`} needs ${gpus} with a driver, and NVRTC or nvcc`;
   const remedy = `\`heddle doctor\` says what is missing; --ep chooses how many ranks${otherwise}`;
   let here: number;
   try {
