@@ -81,11 +81,14 @@ async function runSchedule(
   ran: () => void,
 ): Promise<Outcome> {
   const kernels = new Kernels();
-  const { findings, machine } = await runOnce(configuration, {
-    seed,
-    schedule: scheduleOf(seed),
-    substitute: kernels.remember,
-  });
+  const options = { seed, schedule: scheduleOf(seed), substitute: kernels.remember };
+  let run = await runOnce(configuration, { ...options, hostLines: listMutants });
+  if (run.findings.length > 0 && !listMutants) {
+    // The same schedule again: only what is found needs the lines of hosts, which take time in every run.
+    const told = await runOnce(configuration, { ...options, hostLines: true });
+    if (told.findings.length > 0) run = told;
+  }
+  const { findings, machine } = run;
   ran();
   return {
     findings,
@@ -146,6 +149,7 @@ async function runMutant(
       substitute,
       substituteHost,
       stepLimit: mutantStepLimit,
+      hostLines: false,
     });
     ({ steps } = machine.statistics);
     ran();

@@ -13,10 +13,15 @@ export function scheduleOf(seed: string): 'random' | 'priority' {
   return seed.startsWith('priority') ? 'priority' : 'random';
 }
 
+type RunOptions = Pick<
+  MachineOptions,
+  'seed' | 'schedule' | 'substitute' | 'substituteHost' | 'stepLimit' | 'hostLines'
+>;
+
 /** Runs a configuration once. What it throws becomes a finding if the machine has none. */
 export async function runOnce(
   configuration: CheckConfiguration,
-  options: Pick<MachineOptions, 'seed' | 'schedule' | 'substitute' | 'substituteHost' | 'stepLimit'>,
+  options: RunOptions,
 ): Promise<{ readonly findings: readonly Finding[]; readonly machine: SimMachine }> {
   requireConfiguration('configuration', configuration);
   requireObject('options', options);

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-import { heddle } from './program.js';
+import { tooOld } from './node-version.js';
 
 // Whoever read the output may go away (`heddle emit … | head`); that is no failure.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
@@ -7,4 +7,11 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   process.stderr.write(`heddle: standard output cannot be written: ${error.message}\n`);
   process.exit(1);
 });
-process.exitCode = await heddle(process.argv.slice(2));
+const refusal = tooOld(process.versions.node);
+if (refusal === null) {
+  const { heddle } = await import('./program.js');
+  process.exitCode = await heddle(process.argv.slice(2));
+} else {
+  process.stderr.write(`${refusal}\n`);
+  process.exitCode = 2;
+}

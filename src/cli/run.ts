@@ -2,6 +2,7 @@ import { resolve } from 'node:path';
 import { styleText } from 'node:util';
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { Launch, type LaunchResult, MAX_RANKS } from '../world/index.js';
+import { awaitsInCommonJs } from './common-js.js';
 import { integerFrom } from './counts.js';
 
 interface RunFlags {
@@ -87,6 +88,8 @@ async function run(file: string, args: readonly string[], flags: RunFlags): Prom
     process.stdout.on('error', () => {});
   });
   const result = await launch.finished;
+  const hint = result.exitCode === 1 ? awaitsInCommonJs(file) : null;
+  if (hint !== null) process.stderr.write(`heddle run: ${hint}\n`);
   for (const signal of SIGNALS) process.off(signal, forward);
   if (json) process.stdout.write(`${JSON.stringify(summary(file, ranks, result))}\n`);
   return result.exitCode;

@@ -3,6 +3,7 @@ import type { Device, Stream } from '../device/index.js';
 import { ArgumentError } from '../errors/index.js';
 import { type Round, unitBytes, widestUnit } from '../kernels/index.js';
 import type { Dtype, Layer } from '../layer/index.js';
+import type { Row } from './options.js';
 import { emptyTensor, type OwnedTensor } from './tensor.js';
 import { type DispatchInputs, type Input, requireDispatchInputs } from './validate.js';
 
@@ -12,17 +13,20 @@ export class Inputs {
   readonly #units: readonly number[];
   readonly #device: Device;
   readonly #layer: Layer;
+  readonly #rows: Readonly<Record<string, Row>>;
 
-  constructor(device: Device, layer: Layer) {
+  /** `rows`: the payloads as the caller named their types. */
+  constructor(device: Device, layer: Layer, rows: Readonly<Record<string, Row>>) {
     this.#device = device;
     this.#layer = layer;
+    this.#rows = rows;
     this.#units = layer.payloads.map(({ rowBytes }) => unitBytes[widestUnit(rowBytes)]);
   }
 
   /** Checks what a dispatch was given, and notes it in `round`. */
   take(inputs: DispatchInputs, round: Round, stream: Stream): void {
     const layer = this.#layer;
-    round.tokens = requireDispatchInputs(layer, inputs);
+    round.tokens = requireDispatchInputs(layer, this.#rows, inputs);
     if (layer.weights && inputs.topkWeights === undefined) {
       const possible = 'given; create the ExpertParallel with weights: false to do without';
       throw new ArgumentError('topkWeights', undefined, possible);

@@ -42,7 +42,7 @@ export class Track {
     rows: Readonly<Record<string, Row>>,
   ) {
     this.received = receivedOf(carried, rows);
-    this.inputs = new Inputs(device, layer);
+    this.inputs = new Inputs(device, layer, rows);
   }
 
   run(phase: Phase, stream: Stream): void {

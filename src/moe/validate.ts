@@ -13,6 +13,7 @@ import {
   type Shape,
   sharing,
 } from '../layer/index.js';
+import type { Row } from './options.js';
 import { describe, elements, isContiguous, type Tensor } from './tensor.js';
 
 /**
@@ -37,8 +38,15 @@ export interface DispatchInputs {
   readonly payloads: Readonly<Record<string, Input>>;
 }
 
-/** Requires inputs that fit the shape and each other; returns how many tokens they bring. */
-export function requireDispatchInputs(shape: Shape, inputs: DispatchInputs): number {
+/**
+ * Requires inputs that fit the shape and each other; returns how many tokens they bring. `rows`: the payloads as they were
+ * asked for, for messages.
+ */
+export function requireDispatchInputs(
+  shape: Shape,
+  rows: Readonly<Record<string, Row>>,
+  inputs: DispatchInputs,
+): number {
   requireObject('inputs', inputs);
   const { topkIds, topkWeights, payloads } = inputs;
   const tokens = requireTokens(shape, topkIds);
@@ -53,7 +61,8 @@ export function requireDispatchInputs(shape: Shape, inputs: DispatchInputs): num
   }
 
   requireObject('payloads', payloads);
-  for (const payload of shape.payloads) requireRows(payload, payloads[payload.name], tokens);
+  for (const payload of shape.payloads)
+    requireRows(payload, rows[payload.name]!, payloads[payload.name], tokens);
   for (const name in payloads) {
     if (!isPayload(shape, name)) {
       const names = shape.payloads.map((payload) => payload.name).join(', ');
@@ -139,7 +148,12 @@ function requireElements(argument: string, input: Input, dtype: Dtype, rows: num
 }
 
 /** Requires rows of opaque bytes: any dtype and any further dimensions, as long as a token has `rowBytes`. */
-function requireRows({ name, rowBytes }: Payload, input: Input | undefined, tokens: number): void {
+function requireRows(
+  { name, rowBytes }: Payload,
+  { dtype, length }: Row,
+  input: Input | undefined,
+  tokens: number,
+): void {
   const bytes = tokens * rowBytes;
   if (isTensor(input)) {
     const own = elements(input.shape) * dtypes[input.dtype].size;
@@ -150,7 +164,7 @@ function requireRows({ name, rowBytes }: Payload, input: Input | undefined, toke
   } else if (ArrayBuffer.isView(input) && input.byteLength === bytes) {
     return;
   }
-  const wanted = `${tokens} rows of ${rowBytes} bytes`;
+  const wanted = `${dtype} [${tokens}, ${length}], or ${tokens} other rows of ${rowBytes} bytes`;
   const possible =
     input === undefined
       ? `given: ${wanted}`

@@ -49,6 +49,8 @@ export interface MachineOptions {
   readonly substitute?: (module: IrModule) => IrModule;
   /** Likewise for threads of hosts: what they reach of mapped memory, and of the network. */
   readonly substituteHost?: HostSubstitute;
+  /** Checked mode: whether findings tell the lines of hosts' programs. Default true; it takes time at each access. */
+  readonly hostLines?: boolean;
   /** Hears in checked mode what threads do, step by step: how a schedule is shown. */
   readonly watch?: (site: (id: SiteId) => Site) => Watcher;
 }
@@ -126,7 +128,7 @@ export class SimMachine {
     const configuration = requireText('configuration', options.configuration ?? '');
     const substitute = options.substitute ?? ((module: IrModule) => module);
     requireFunction('substitute', substitute);
-    const sites = new SiteRegistry();
+    const sites = new SiteRegistry(options.hostLines ?? true);
     const site = (id: SiteId) => sites.site(id);
     const detector = mode === 'checked' ? createDetector({ seed, configuration, site }) : null;
     const log = new FindingLog(seed, configuration, () => detector?.staleReads ?? []);

@@ -170,25 +170,32 @@ const stride = 2 ** 32;
 const maxBuffers = 2 ** 16 - 1;
 export const maxBufferBytes = 2 ** 31;
 
+/** Each machine's first buffer lies so many further than that of the machine before it: a tensor of another is nobody's. */
+const apart = 4099;
+let machines = 0;
+
 export class AddressSpace {
-  readonly #buffers: (SimBuffer | undefined)[] = [undefined];
+  /** By which of the strides it has. */
+  readonly #buffers = new Map<number, SimBuffer>();
   readonly #reusable: number[] = [];
+  readonly #first = machines++ * apart;
 
   /** Gives the buffer an address. */
   place(buffer: SimBuffer): number {
-    let index = this.#buffers.length;
-    if (index > maxBuffers) {
-      const old = this.#reusable.shift();
-      if (old === undefined) {
-        throw new HeddleError(
-          'HEDDLE_OUT_OF_MEMORY',
-          `the simulated machine holds ${maxBuffers} buffers; free some before allocating more`,
-        );
-      }
-      index = old;
+    const index = this.#buffers.size < maxBuffers ? this.#fresh() : this.#reusable.shift();
+    if (index === undefined) {
+      throw new HeddleError(
+        'HEDDLE_OUT_OF_MEMORY',
+        `the simulated machine holds ${maxBuffers} buffers; free some before allocating more`,
+      );
     }
-    this.#buffers[index] = buffer;
+    this.#buffers.set(index, buffer);
     return index * stride;
+  }
+
+  /** None is 0, which is no address. */
+  #fresh(): number {
+    return 1 + ((this.#first + this.#buffers.size) % maxBuffers);
   }
 
   /** The address may be given to another buffer, once no fresh one is left. */
@@ -199,12 +206,12 @@ export class AddressSpace {
   /** The buffer that holds `bytes` bytes from `address` on. */
   find(argument: string, address: number, bytes: number): { buffer: SimBuffer; offset: number } {
     const known = Number.isInteger(address);
-    const buffer = known ? this.#buffers[Math.floor(address / stride)] : undefined;
+    const buffer = known ? this.#buffers.get(Math.floor(address / stride)) : undefined;
     const offset = known ? address % stride : 0;
     if (buffer === undefined || buffer.freed || offset + bytes > buffer.bytes) {
       const why =
         buffer === undefined
-          ? 'the address of allocated device memory'
+          ? 'the address of memory that was allocated on a device of this world'
           : buffer.freed
             ? `memory that is still allocated ('${buffer.purpose}' was freed)`
             : `within the ${buffer.bytes} bytes of '${buffer.purpose}' (offset ${offset}, ${bytes} bytes)`;

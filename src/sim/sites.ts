@@ -18,6 +18,12 @@ export class SiteRegistry {
   readonly #first = new Map<Compiled, SiteId>();
   readonly #hosts = new Map<string, { readonly id: SiteId; readonly site: HostSite }>();
   readonly #sites: Site[] = [];
+  readonly #hostLines: boolean;
+
+  /** Without `hostLines`, all that a program does in one way is one site: V8 takes long to tell the lines. */
+  constructor(hostLines: boolean) {
+    this.#hostLines = hostLines;
+  }
 
   /** The number of the kernel's first statement; the others follow. */
   register(compiled: Compiled): SiteId {
@@ -32,7 +38,7 @@ export class SiteRegistry {
 
   /** The number of the line that called a method. `program`: the thread's that did. */
   ofHost(called: Method, operation: HostOperation, program: string): SiteId {
-    const { where, text } = hostLine(called);
+    const { where, text } = this.#hostLines ? hostLine(called) : unknown;
     const key = `${program} ${where} ${operation}`;
     let known = this.#hosts.get(key);
     if (known === undefined) {

@@ -15,8 +15,11 @@ const asks = kernel({ name: 'asks', params: { words: pointer('u32') } }, (g, { w
   g.store(words.at(1), 0); // the answer says that it was read
 });
 
-/** A kernel asks a thread of its host something; `look` reads the question, which the word before it vouches for. */
-const asking = (look: 'load' | 'read'): CheckSubject => ({
+/**
+ * A kernel asks a thread of its host something; `look` reads the question, which the word before it vouches for. `late`: it reads
+ * the question once more when it has answered.
+ */
+const asking = (look: 'load' | 'read', late = false): CheckSubject => ({
   name: 'asking',
   kernels: ['asks'],
   configurations: [
@@ -34,6 +37,7 @@ const asking = (look: 'load' | 'read'): CheckSubject => ({
           if (look === 'load') word[0] = host.load(question);
           else host.read(question, new Uint8Array(word.buffer));
           host.store(answered, word[0]! + 1);
+          if (late) host.read(question, new Uint8Array(4));
           done = true;
           return true;
         };
@@ -50,6 +54,14 @@ const asking = (look: 'load' | 'read'): CheckSubject => ({
 });
 
 const ofHost = /^answers test\/check\/host-mutants\.test\.ts:\d+:\d+ /;
+
+it('a check tells the line of a thread of the host that races', async () => {
+  const { findings } = await check([asking('load', true)], { seeds: 4 });
+  const line = { kernel: 'answers', text: 'if (late) host.read(question, new Uint8Array(4));' };
+  expect(findings).toContainEqual(
+    expect.objectContaining({ kind: 'race', first: expect.objectContaining(line) }),
+  );
+});
 
 describe('mutants of a thread of the host', () => {
   it('are all caught where it needs all that it does', async () => {

@@ -5,6 +5,7 @@ import { NativeView, type Network } from '../../src/device/index.js';
 import { RankLostError, UnavailableError } from '../../src/errors/index.js';
 import { chunkOfTag, nodeOfTag, phaseOfTag, tagOf } from '../../src/kernels/hybrid/messages.js';
 import { hybridProxy, type ProxyData } from '../../src/kernels/hybrid/proxy.js';
+import { mostPackers } from '../../src/kernels/hybrid/shape.js';
 import { hybrid, oneSided, type Place } from '../../src/kernels/index.js';
 import { type Layer, traffic } from '../../src/layer/index.js';
 import { ExpertParallel } from '../../src/moe/index.js';
@@ -228,6 +229,42 @@ describe('rounds between nodes give the reference’s bits', () => {
     };
     // Chunk 0 always travels; with a share of two tokens there are two chunks of one, with one of four, four.
     expect(await crossed(2)).toBe((await crossed(1)) / 2);
+  });
+
+  // Masks of a whole word, its last lane included.
+  test.each(['nodes', 'source'] as const)('and chunks of 32 tokens, the rows added up by %s', async (sum) => {
+    const tuning = {
+      dispatch: { blocks: 1, threads: 64, chunk: 32 },
+      combine: { blocks: 1, threads: 64, parts: 1 },
+    };
+    await expectReference(
+      { ranks: 2, experts: 4, topK: 2, maxTokens: 33, hidden: 8, dtype: 'bf16', sum },
+      {
+        ...{ nodes: 2, tokens: [[33, 32]], counts: true, inspect: true, mode: 'checked' },
+        family: 'hybrid',
+        tuning,
+      },
+    );
+  });
+
+  test('and more messages and blocks than those that pack', async () => {
+    const most = mostPackers.dispatch + 1;
+    const tuning = {
+      dispatch: { blocks: most, threads: 32, chunk: 1 },
+      combine: { blocks: 1, threads: 32, parts: 1 },
+    };
+    await expectReference(
+      { ranks: 2, experts: 2, topK: 1, maxTokens: most, hidden: 8, dtype: 'bf16' },
+      { ...{ nodes: 2, tokens: [[most, most]], mode: 'checked' }, family: 'hybrid', tuning },
+    );
+  });
+
+  test('and more nodes than a warp has lanes', async () => {
+    const nodes = 34;
+    await expectReference(
+      { ranks: nodes, experts: nodes, topK: 4, maxTokens: 1, hidden: 8, dtype: 'bf16' },
+      { nodes, tokens: [Array(nodes).fill(1)], family: 'hybrid' },
+    );
   });
 
   test('and a graph of them on every replay', async () => {

@@ -285,6 +285,19 @@ describe('dispatch refuses', () => {
     expectArgument(error, 'stream');
   });
 
+  it('a tensor of another world', async () => {
+    await World.local({ ranks: 1, device: 'sim' }, async (world) => {
+      const { ep, stream, inputs } = await layer(world);
+      await World.local({ ranks: 1, device: 'sim' }, async ({ device }) => {
+        const topkIds = emptyTensor(device, 'i32', [2, good.topK]);
+        expect(() => ep.dispatch({ ...inputs, topkIds }, stream)).toThrow(
+          /^topkIds is \d+; it must be the address of memory that was allocated on a device of this world$/,
+        );
+      });
+      await ep.dispose();
+    });
+  });
+
   it('a second round before the first is combined, and goes on where it was', async () => {
     await World.local({ ranks: 1, device: 'sim' }, async (world) => {
       const { ep, stream, inputs, out } = await layer(world);

@@ -6,6 +6,7 @@ import {
   leastWindowBytes,
   requireCombineOutput,
   requireDispatchInputs,
+  row,
   type Tensor,
   wrap,
 } from '../../src/moe/index.js';
@@ -21,6 +22,9 @@ const shape: Shape = {
   ],
   output: { dtype: 'bf16', hidden: 3 },
 };
+
+/** Its payloads as they were asked for. */
+const asked = { x: row('bf16', 3), scales: row('f32', 1) };
 
 /** The shape with one thing wrong, whatever its type. */
 const but = (change: object): Shape => ({ ...shape, ...change });
@@ -155,7 +159,7 @@ describe('the inputs of dispatch', () => {
       8,
     ],
   ])('may be %s', (_, good, tokens) => {
-    expect(requireDispatchInputs(shape, good)).toBe(tokens);
+    expect(requireDispatchInputs(shape, asked, good)).toBe(tokens);
   });
 
   const ids = 'topkIds';
@@ -248,7 +252,7 @@ describe('the inputs of dispatch', () => {
     [
       'a missing payload',
       inputs({ payloads: { x: new Uint8Array(18) } }),
-      'payloads.scales is undefined; it must be given: 3 rows of 4 bytes',
+      'payloads.scales is undefined; it must be given: f32 [3, 1], or 3 other rows of 4 bytes',
     ],
     [
       'an unknown payload',
@@ -258,17 +262,17 @@ describe('the inputs of dispatch', () => {
     [
       'a payload with rows too few',
       inputs({ payloads: { ...inputs().payloads, x: tensor('u8', 2, 6) } }),
-      'payloads.x is "u8 [2, 6]"; it must be 3 rows of 6 bytes',
+      'payloads.x is "u8 [2, 6]"; it must be bf16 [3, 3], or 3 other rows of 6 bytes',
     ],
     [
       'a payload with rows too wide',
       inputs({ payloads: { ...inputs().payloads, x: tensor('bf16', 3, 4) } }),
-      'payloads.x is "bf16 [3, 4]"; it must be 3 rows of 6 bytes',
+      'payloads.x is "bf16 [3, 4]"; it must be bf16 [3, 3], or 3 other rows of 6 bytes',
     ],
     [
       'a payload with gaps',
       inputs({ payloads: { ...inputs().payloads, x: wrap(0, 'u8', [3, 6], [8, 1]) } }),
-      '[8, 1]"; it must be 3 rows of 6 bytes, contiguous',
+      '[8, 1]"; it must be bf16 [3, 3], or 3 other rows of 6 bytes, contiguous',
     ],
     [
       'a payload at no address',
@@ -278,23 +282,23 @@ describe('the inputs of dispatch', () => {
     [
       'host rows of other bytes',
       inputs({ payloads: { ...inputs().payloads, x: new Uint16Array(18) } }),
-      'payloads.x is Uint16Array of length 18; it must be 3 rows of 6 bytes: a tensor, or a typed array of 18 bytes',
+      'payloads.x is Uint16Array of length 18; it must be bf16 [3, 3], or 3 other rows of 6 bytes: a tensor, or a typed array of 18 bytes',
     ],
     [
       'a payload that is no array',
       inputs({ payloads: { ...inputs().payloads, x: 'rows' } }),
-      'payloads.x is "rows"; it must be 3 rows',
+      'payloads.x is "rows"; it must be bf16 [3, 3], or 3 other rows',
     ],
   ])('may not be or have %s', (_, bad, message) => {
-    const check = () => requireDispatchInputs(shape, bad as DispatchInputs);
+    const check = () => requireDispatchInputs(shape, asked, bad as DispatchInputs);
     expect(check).toThrow(ArgumentError);
     expect(check).toThrow(message);
   });
 
   it('must have weights when combine applies them', () => {
     const weighted = outputBut({ weighting: 'combine' });
-    expect(requireDispatchInputs(weighted, inputs())).toBe(3);
-    expect(() => requireDispatchInputs(weighted, inputs({ topkWeights: undefined }))).toThrow(
+    expect(requireDispatchInputs(weighted, asked, inputs())).toBe(3);
+    expect(() => requireDispatchInputs(weighted, asked, inputs({ topkWeights: undefined }))).toThrow(
       "topkWeights is undefined; it must be given, because output.weighting is 'combine'",
     );
   });

@@ -280,7 +280,7 @@ it('a launch says what is wrong with it before anything runs', async () => {
   expect(() => launcher.set('value', -1)).toThrow(/value is -1/);
   expect(() => launcher.set('volume', 1)).toThrow(/a parameter of kernel append: log, value/);
   expect(() => launcher.set('log', log.address + 2)).toThrow(/a multiple of 4/);
-  expect(() => launcher.set('log', 12345)).toThrow(/address of allocated device memory/);
+  expect(() => launcher.set('log', 12345)).toThrow(/address of memory that was allocated on a device/);
   launcher.set('value', 1);
   expect(() => launcher.launch(b.stream)).toThrow(/a stream of the simulated GPU #0/);
   expect(() => a.stream.copyIn(log.address + 30, new Uint8Array(4))).toThrow(/within the 32 bytes of 'log'/);

@@ -388,3 +388,33 @@ it.each(Object.keys(sends))('who has given up writes nothing more to others: %s'
   expect(new Set(seen)).not.toContain(2);
   expect(new Set(seen)).not.toContain(3);
 });
+
+it.each(Object.keys(sends))(
+  'who has given up in dispatch sends no sums, by which the one that was late is told: %s',
+  async (name) => {
+    const errors: unknown[] = [];
+    const way = sends[name]!;
+    await World.local({ ranks, nodes: way.nodes ?? 1, device: 'sim' }, async (world) => {
+      const { ep, stream, dispatch, combine } = await prepare(world, way);
+      const round = async () => {
+        dispatch();
+        combine();
+        await ep.synchronize(stream);
+      };
+      // Whose routes are still there in the next.
+      await round();
+      await world.barrier('one stays behind');
+      if (world.rank !== victim) errors.push(await round().catch((error) => error));
+      await world.barrier('the others have given up');
+      if (world.rank === victim) errors.push(await round().catch((error) => error));
+      await world.barrier('it has given up, too');
+      await ep.dispose();
+    });
+    for (const error of errors) expect(error).toBeInstanceOf(RankLostError);
+    expect(errors).toMatchObject([
+      { ranks: [victim], operation: 'dispatch', epoch: 2 },
+      { ranks: [victim], operation: 'dispatch', epoch: 2 },
+      { operation: 'combine', epoch: 2 },
+    ]);
+  },
+);

@@ -408,6 +408,23 @@ describe('heddle run', () => {
     expect(stderr.lines.join('\n')).toContain('heddle run: rank 1 ended with exit code 3');
   });
 
+  it('says what mends a program that awaits where modules are CommonJS', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'heddle-project-'));
+    const file = join(folder, 'program.js');
+    writeFileSync(file, 'const passed = await Promise.resolve(1);\nprocess.exit(passed);\n');
+    for (const [type, said] of [
+      ['commonjs', 1],
+      ['module', 0],
+    ] as const) {
+      writeFileSync(join(folder, 'package.json'), JSON.stringify({ type }));
+      const { stderr, ended } = heddle('-n', '1', file);
+      expect(await ended).toBe(1);
+      const hints = stderr.lines.filter((line) => line.endsWith('npm pkg set type=module'));
+      expect(hints).toHaveLength(said);
+    }
+    rmSync(folder, { recursive: true });
+  });
+
   const LACKING = `
     import { UnavailableError } from '${transpiledUrl('src/errors/index.ts')}';
     import { ProcessCircle } from '${transpiledUrl('src/world/index.ts')}';

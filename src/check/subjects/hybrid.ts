@@ -43,6 +43,8 @@ const nodes: Readonly<Record<string, Partial<Hybrid>>> = {
     topK: 3,
     maxTokens: 5,
     chunk: 2,
+    counts: true,
+    inspect: true,
     tokens: [
       [5, 0, 2, 1],
       [0, 0, 0, 0],
@@ -102,18 +104,23 @@ const nodes: Readonly<Record<string, Partial<Hybrid>>> = {
       [0, 1, 2, 0, 2, 2],
     ],
   },
+  // A part is longer than a warp takes at once.
   'sums at the source, groups of 2, odd rows, in parts, split': {
     ...{
       sum: 'source',
       ranks: 4,
       replicas: 2,
       topK: 3,
-      maxTokens: 4,
-      hidden: 5,
+      maxTokens: 6,
+      hidden: 67,
       parts: 2,
       split: true,
       threads: 64,
     },
+    tokens: [
+      [6, 6, 5, 5],
+      [2, 2, 6, 6],
+    ],
   },
   'groups of 2': {
     ...{ ranks: 4, replicas: 2, experts: 8, topK: 3, maxTokens: 4, chunk: 1, counts: true },
@@ -127,7 +134,16 @@ const nodes: Readonly<Record<string, Partial<Hybrid>>> = {
     ...{ ranks: 6, nodes: 3, replicas: 2, experts: 6, blocks: 1, threads: 64, parts: 2, hidden: 24 },
   },
   'groups of 3, e4m3, in parts, split': {
-    ...{ ranks: 6, replicas: 3, maxTokens: 6, wire: 'e4m3', hidden: 1040, parts: 2, split: true },
+    ...{
+      ranks: 6,
+      replicas: 3,
+      maxTokens: 6,
+      wire: 'e4m3',
+      hidden: 1040,
+      parts: 2,
+      threads: 64,
+      split: true,
+    },
     tokens: [
       [6, 6, 6, 2, 2, 2],
       [4, 4, 4, 5, 5, 5],
@@ -199,12 +215,16 @@ export const hybrid: CheckSubject = {
     lossOf('hybrid', 'combine', alone),
     // Ranks of the victim's node miss it where they meet, those of the others on its rail.
     lossOf('hybrid, nodes of 2', 'dispatch', { ...alone, nodes: 2, ranks: 4 }),
-    lossOf('hybrid, nodes of 2', 'combine', { ...alone, nodes: 2, ranks: 4 }),
+    // One warp watches for all messages.
+    lossOf('hybrid, nodes of 2', 'combine', {
+      ...{ ...alone, nodes: 2, ranks: 4 },
+      tuning: { ...alone.tuning, combine: { blocks: 2, threads: 32, parts: 1 } },
+    }),
     lossOf('hybrid', 'combine', { ...alone, nodes: 2, replicas: 2 }),
-    // Several blocks miss sums of their group, and nothing else.
+    // Several blocks miss sums of their group, each warp several, and nothing else.
     lossOf('hybrid', 'combine', {
       ...{ ...alone, nodes: 2, replicas: 2, split: true, afterSend: true },
-      tuning: { ...alone.tuning, combine: { blocks: 3, threads: 32, parts: 1 } },
+      tuning: { ...alone.tuning, combine: { blocks: 3, threads: 32, parts: 2 } },
     }),
     lossOf('hybrid', 'dispatch', { ...alone, nodes: 2, replicas: 2 }),
     ...stopsOf('hybrid, 3 nodes', 13, { ...stopping, nodes: 3, ranks: 3 }),

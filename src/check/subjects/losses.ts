@@ -13,7 +13,8 @@ import { World } from '../../world/index.js';
 import { type CheckConfiguration, WrongResult } from '../subject.js';
 import { oneRound } from './one-round.js';
 
-const victim = 1;
+/** Of the words that a failure leaves, its number is 0. */
+const victim = 0;
 const layer = { experts: 3, topK: 3, maxTokens: 4, hidden: 16, dtype: 'bf16' } as const;
 
 /** Several blocks, which all give up, and each of which has more to wait for. */
