@@ -44,7 +44,8 @@ const isToldAtOnce = (fault: Fault): boolean => fault === 'killed' || fault === 
 
 /** The table's cases of a provider, and that all is well without a fault. */
 export function testFaults(provider: ProviderName): void {
-  describe(`processes over ${provider}`, () => {
+  // A case may be run three times, each with processes of its own.
+  describe(`processes over ${provider}`, { timeout: 180_000 }, () => {
     if (noHosts) console.warn(`all of them on one host: ${noHosts}`);
     let hosts: Hosts | null = null;
     let crew: Crew;
