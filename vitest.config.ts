@@ -1,11 +1,12 @@
-import { dirname } from 'node:path';
-import { pathToFileURL } from 'node:url';
 import { defineConfig, type ViteUserConfig } from 'vitest/config';
 import { BaseSequencer, type TestSpecification } from 'vitest/node';
 import { transpiled } from './test/tree.js';
 import { kernelsStayBytecode } from './test/v8.js';
 
 const source = (path: string): string => new URL(`./src/${path}`, import.meta.url).pathname;
+
+/** Puts another module in the place of one. */
+const mocking = 'test/cuda/compiler.test.ts';
 
 /**
  * Tests share processes, and with them the modules under test, whose loading takes longer than most of their tests. These
@@ -14,26 +15,25 @@ const source = (path: string): string => new URL(`./src/${path}`, import.meta.ur
 const apart = [
   // Calls everything wrongly: who knows what stays.
   'test/api/fuzz.test.ts',
-  // Puts another module in the place of one.
-  'test/cuda/compiler.test.ts',
+  mocking,
   // A library that could not be opened is not tried again.
   'test/fabric/unavailable.test.ts',
   // What it provides stays provided.
   'test/lang/provided.test.ts',
 ];
 
-/** Where a module of src says that it lies: there it finds what it starts as threads and processes, in JavaScript. */
-const amongTranspiled: NonNullable<ViteUserConfig['plugins']>[number] = {
-  name: 'among-transpiled',
+/**
+ * Modules of src come from `.test`, as Node.js loads them: what Vite makes of a module runs slower, for each name that it imports
+ * becomes a property that is looked up at every use. And there they find, as JavaScript, what they start as threads and processes.
+ */
+const fromTranspiled: NonNullable<ViteUserConfig['plugins']>[number] = {
+  name: 'from-transpiled',
   enforce: 'pre',
-  transform(code, id) {
-    if (!id.startsWith(source(''))) return null;
-    const path = transpiled(id);
-    const said = { url: pathToFileURL(path).href, filename: path, dirname: dirname(path) };
-    return Object.entries(said).reduce(
-      (text, [name, value]) => text.replaceAll(`import.meta.${name}`, JSON.stringify(value)),
-      code,
-    );
+  async resolveId(id, importer) {
+    // Node.js's modules cannot be replaced: what the test of compilers imports is Vite's throughout.
+    if (importer === undefined || importer.endsWith(mocking) || importer.startsWith(source(''))) return null;
+    const found = await this.resolve(id, importer, { skipSelf: true });
+    return found?.id.startsWith(source('')) ? { id: transpiled(found.id), external: true } : null;
   },
 };
 
@@ -65,7 +65,7 @@ class LongestFirst extends BaseSequencer {
 }
 
 export default defineConfig({
-  plugins: [amongTranspiled],
+  plugins: [fromTranspiled],
   // Examples import the package by its name; here that is its source.
   resolve: {
     alias: [
@@ -75,6 +75,7 @@ export default defineConfig({
   },
   test: {
     globalSetup: ['test/setup.ts'],
+    server: { deps: { external: [/\/\.test\//] } },
     testTimeout: 60_000,
     hookTimeout: 60_000,
     pool: 'forks',

@@ -1,4 +1,4 @@
-/** Once before the tests: the tree that their processes and threads run. */
+/** Once before the tests: the tree that they, their processes and threads run. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { build } from 'esbuild';

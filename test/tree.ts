@@ -1,6 +1,6 @@
 /**
- * The repository in JavaScript, in `.test`, for the processes and threads that tests start: Node.js loads it in a fraction of
- * the time that a loader takes to bring each of them the TypeScript. Vitest's setup makes it.
+ * The repository in JavaScript, in `.test`, for tests and the processes and threads that they start: Node.js loads it in a
+ * fraction of the time that a loader takes to bring each of them the TypeScript. Vitest's setup makes it.
  */
 import { join, relative, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';

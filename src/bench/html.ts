@@ -2,7 +2,7 @@
 import { type Chart, json, page, type Series, text } from '../page/index.js';
 import { publishedFor } from './published.js';
 import { type BenchReport, type Phase, type Point, type Row, rowOf, type Subject } from './report.js';
-import { movedColumns, networkColumns, number } from './table.js';
+import { movedColumns, networkColumns, number, wireNotes } from './table.js';
 import { routerInWords } from './workload.js';
 
 /** The page as text. */
@@ -260,7 +260,9 @@ function methodLines({ method, unit, workload: of, points }: BenchReport): strin
     'After timing, a round into wiped memory is compared byte by byte on a sample of rows of every rank.',
     `Seed ${of.seed}; ${of.ranks} ranks; every rank brings the same number of tokens.`,
   ];
-  if (method.nodes > 1) return [lines[0]!, ...networkMethod, lines[6]!, lines[7]!];
+  if (method.nodes > 1) {
+    return [lines[0]!, ...networkMethod, ...wireNotes(points), lines[6]!, lines[7]!];
+  }
   return unit === 'steps' ? [lines[0]!, lines[3]!, lines[6]!, lines[7]!] : lines;
 }
 

@@ -7,6 +7,7 @@ import { Noise, setsFor } from './inputs.js';
 import { joinNccl, NcclCrew, type NcclPhase, NcclRound, type NcclWay } from './nccl.js';
 import { NetworkCeiling, roomFor } from './network/ceiling.js';
 import { meanSent, type SentRounds } from './network/sent.js';
+import { wiresOf } from './network/wires.js';
 import { NvshmemRound } from './nvshmem.js';
 import type { Phase, Point, Row, Subject } from './report.js';
 import { Round } from './round.js';
@@ -204,6 +205,7 @@ async function measure(
     sets,
     bytes,
     network,
+    wires: sent && (await wiresOf(timing.world)),
     rows: rowsOf(times, bytes, real ? 1 : 1000),
     kernels,
     tuning,

@@ -63,6 +63,8 @@ export interface Point {
   readonly bytes: RoundBytes;
   /** What crosses the network; null where all ranks are one node. */
   readonly network: Readonly<Record<'dispatch' | 'combine', Sent>> | null;
+  /** Where the messages lie that NICs read and write, and why; likewise. */
+  readonly wires: string | null;
   readonly rows: readonly Row[];
   readonly kernels: readonly KernelNumbers[] | null;
   readonly tuning: Tuning;

@@ -174,13 +174,19 @@ export function kernelLines({ unit }: Pick<BenchReport, 'unit'>, { kernels }: Po
     .join('\n');
 }
 
-export const footnote = ({ unit, method }: Kind): string => {
-  if (method.nodes > 1) return unit === 'steps' ? countedNote : `${countedNote} ${networkNote}`;
+export const footnote = ({ unit, method, points }: BenchReport): string => {
+  if (method.nodes > 1) {
+    return [countedNote, ...(unit === 'steps' ? [] : [networkNote]), ...wireNotes(points)].join(' ');
+  }
   return unit === 'steps'
     ? '* calculated: both − dispatch.'
     : '* calculated: both − dispatch. NVLink: bytes that leave a GPU; logical: a row for every route. ' +
         'Ceiling: plain stores of the busiest GPU’s bytes. NCCL: sparse all-to-all of the same rows, already packed, not added up.';
 };
+
+/** Where messages lie, and why: the same at all points, as a rule. */
+export const wireNotes = (points: readonly Point[]): string[] =>
+  [...new Set(points.flatMap(({ wires }) => wires ?? []))].map((said) => `Messages lie ${said}.`);
 
 const countedNote = 'Messages and KB: what proxies sent in a round, headers and all.';
 const networkNote =

@@ -1,6 +1,6 @@
 /** `heddle demo --layer`: a whole layer in two ways, beside plain code. */
 import { LayerClock, type Span } from '../bench/index.js';
-import { type Bits, type MoeModel, profiles, traffic, withExperts } from '../layer/index.js';
+import { type Bits, type MoeModel, payloadsFor, profiles, traffic, withExperts } from '../layer/index.js';
 import { emptyTensor, MoeLayer, type MoeLayerOptions, readBits, tensorFrom } from '../moe/index.js';
 import { SimMachine } from '../sim/index.js';
 import { compareBits, shapeOfRounds } from '../testing/index.js';
@@ -25,6 +25,8 @@ export interface DemoSizes {
   readonly experts: number;
   readonly topk: number;
   readonly seed: number;
+  /** As a layer's dispatch carries them. */
+  readonly rows: 'bf16' | 'fp8';
 }
 
 /** What --json says beside the figures of a round. */
@@ -50,25 +52,30 @@ export async function demoLayer(
   progress: (what: string) => void,
 ): Promise<DemoResult & { readonly layer: LayerFigures }> {
   const started = performance.now();
-  const { ranks, nodes, tokens, seed } = sizes;
+  const { ranks, nodes, tokens, seed, rows } = sizes;
   const model = layerModel(sizes);
   const inputs = makeLayer(model, new Array<number>(ranks).fill(tokens), seed);
   progress('router, dispatch, experts, combine …');
-  const first = await runOnce(inputs, { nodes, tokens, simulated }, 'in-order', { overlap: false });
+  const first = await runOnce(inputs, { nodes, tokens, simulated }, 'in-order', {
+    ...{ rows, overlap: false },
+  });
   const microBatches = tokens < 2 ? 1 : 2;
   const again = microBatches === 1 ? 'with sends and receives apart' : 'in two micro-batches';
   progress(`the same again, ${again} …`);
-  const second = await runOnce(inputs, { nodes, tokens, simulated }, 'random', { microBatches });
+  const second = await runOnce(inputs, { nodes, tokens, simulated }, 'random', { rows, microBatches });
   progress('comparing with plain code …');
   const { hidden, experts, topK } = model;
-  const shape = shapeOfRounds({ ranks, experts, topK, maxTokens: tokens, hidden, dtype: 'bf16' });
+  const shape = {
+    ...shapeOfRounds({ ranks, experts, topK, maxTokens: tokens, hidden, dtype: 'bf16' }),
+    payloads: payloadsFor(rows, hidden),
+  };
   const seconds = Math.round((performance.now() - started) / 10) / 100;
   const { family, why } = first[0]!;
   const outs = first.map(({ out }) => out);
   return {
     ...{ shape, nodes, simulated, seconds, layer: { inner, family, why } },
     about: [
-      `rows of ${hidden} bf16, experts of ${inner}, a shared one; router, dispatch, experts, combine: twice, in ${seconds.toFixed(1)} s`,
+      `rows of ${hidden} ${rows === 'fp8' ? 'fp8 there, bf16 back' : rows}, experts of ${inner}, a shared one; router, dispatch, experts, combine: twice, in ${seconds.toFixed(1)} s`,
       `carried by ${family}: ${why}`,
     ],
     says: {
@@ -81,7 +88,7 @@ export async function demoLayer(
       inputs.routed.map((routed) => ({ tokens, topkIds: expectedRoutes(routed).topkIds })),
       nodes,
     ),
-    comparison: compareLayer(hidden, outs, plainLayer(inputs)),
+    comparison: compareLayer(hidden, outs, plainLayer(inputs, rows)),
     bitwiseRepeatable: outs.every(
       (out, rank) => compareBits('out', 'bf16', second[rank]!.out, out).different === 0,
     ),
@@ -100,7 +107,7 @@ function runOnce(
   inputs: LayerInputs,
   { nodes, tokens, simulated }: Pick<DemoSizes, 'nodes' | 'tokens'> & { readonly simulated: boolean },
   schedule: 'in-order' | 'random',
-  how: Pick<MoeLayerOptions, 'overlap' | 'microBatches'>,
+  how: Pick<MoeLayerOptions, 'rows' | 'overlap' | 'microBatches'>,
 ): Promise<LayerRun[]> {
   const ranks = inputs.routed.length;
   const device = simulated

@@ -3,7 +3,7 @@ import type { Command } from 'commander';
 import { gpusHere } from '../cuda/index.js';
 import { ArgumentError, requireInteger } from '../errors/index.js';
 import { mostRoutedExperts } from '../kernels/index.js';
-import { dtypes, limits, profiles, type RowDtype, type Shape } from '../layer/index.js';
+import { dtypes, limits, profiles, type RowDtype, type Shape, scaleBlock } from '../layer/index.js';
 import { leastWindowBytes, MoeLayer } from '../moe/index.js';
 import { shapeOfRounds } from '../testing/index.js';
 import type { DeviceChoice } from '../world/index.js';
@@ -14,7 +14,7 @@ import { type DemoResult, renderDemo } from './print-demo.js';
 
 interface Flags extends Partial<DemoSizes> {
   readonly layer?: boolean;
-  readonly dtype: RowDtype;
+  readonly dtype: RowDtype | 'fp8';
   readonly nodes: number;
   readonly seed: number;
   readonly device: DeviceChoice;
@@ -39,7 +39,7 @@ export function register(program: Command): void {
     .option('--hidden <n>', `elements of a row${otherwise('hidden')}`, integer)
     .option('--experts <n>', `experts of all ranks together${otherwise('experts')}`, integer)
     .option('--topk <n>', `experts that a token goes to${otherwise('topk')}`, integer)
-    .option('--dtype <type>', 'of the rows: bf16, f16 or f32; of a layer bf16', 'bf16')
+    .option('--dtype <type>', 'of the rows: bf16, f16 or f32; of a layer bf16, or fp8 to the experts', 'bf16')
     .option('--seed <n>', 'of the routes and rows', integer, 1)
     .option('--device <kind>', 'auto (GPUs where there are enough, else simulated ones), sim or cuda', 'auto')
     .option('--json', 'print the figures as JSON')
@@ -61,7 +61,7 @@ Exit code: 0 when the results are right, 1 when they are not.
 
 Examples:
   $ heddle demo
-  $ heddle demo --layer
+  $ heddle demo --layer --dtype fp8
   $ heddle demo --nodes 2
   $ heddle demo --ranks 64 --tokens 4 --hidden 1024
   $ heddle demo --ranks 3 --experts 10 --topk 2 --dtype f32 --json`,
@@ -108,27 +108,39 @@ function figures({ shape, nodes, network, layer, ...result }: Result) {
 /** What was asked for, and the defaults. */
 function sizesOf({ layer = false, dtype, seed, nodes, ...flags }: Flags): DemoSizes {
   const { ranks, tokens, hidden, experts, topk } = { ...(layer ? layerSizes : roundSizes), ...flags };
-  if (!rowDtypes.includes(dtype)) throw new ArgumentError('--dtype', dtype, `one of ${rowDtypes.join(', ')}`);
-  if (layer && dtype !== 'bf16') throw new ArgumentError('--dtype', dtype, 'bf16 with --layer');
+  const output = outputDtype(layer, dtype);
+  const rows = dtype === 'fp8' ? dtype : 'bf16';
+  const unit = rows === 'fp8' ? scaleBlock : layerUnit;
   requireInteger('--ranks', ranks, 1, limits.ranks);
   requireInteger('--nodes', nodes, 1, ranks);
   if (ranks % nodes !== 0)
     throw new ArgumentError('--nodes', nodes, `a divisor of ${ranks}, the number of ranks`);
   requireInteger('--tokens', tokens, 1, limits.maxTokens);
-  requireInteger('--hidden', hidden, 1, limits.rowBytes / dtypes[dtype].size);
-  if (layer && hidden % layerUnit !== 0)
-    throw new ArgumentError('--hidden', hidden, `a multiple of ${layerUnit} with --layer`);
+  requireInteger('--hidden', hidden, 1, limits.rowBytes / dtypes[output].size);
+  if (layer && hidden % unit !== 0)
+    throw new ArgumentError('--hidden', hidden, `a multiple of ${unit} with --layer and rows of ${rows}`);
   requireInteger('--experts', experts, 1, layer ? mostRoutedExperts : limits.experts);
   requireInteger('--topk', topk, 1, layer ? Math.min(experts, limits.topK) : limits.topK);
-  return { ranks, nodes, tokens, hidden, experts, topk, seed };
+  return { ranks, nodes, tokens, hidden, experts, topk, seed, rows };
+}
+
+/** What comes back. Only the experts of a layer take rows of fp8, and these too make rows of bf16. */
+function outputDtype(layer: boolean, dtype: Flags['dtype']): RowDtype {
+  if (layer && (dtype === 'bf16' || dtype === 'fp8')) return 'bf16';
+  if (!layer && dtype !== 'fp8' && rowDtypes.includes(dtype)) return dtype;
+  const possible = layer
+    ? 'bf16 or fp8 with --layer'
+    : `one of ${rowDtypes.join(', ')}; with --layer also fp8`;
+  throw new ArgumentError('--dtype', dtype, possible);
 }
 
 /** What dispatch and combine carry: small enough for this machine's memory, where it is simulated. */
-function shapeOf({ dtype, layer }: Flags, sizes: DemoSizes): Shape {
-  const { ranks, tokens, hidden, experts, topk } = sizes;
+function shapeOf({ layer = false, dtype: asked }: Flags, sizes: DemoSizes): Shape {
+  const { ranks, tokens, hidden, experts, topk, rows } = sizes;
+  const dtype = outputDtype(layer, asked);
   const shape = shapeOfRounds({ ranks, experts, topK: topk, maxTokens: tokens, hidden, dtype });
   const windows = layer
-    ? MoeLayer.memory({ model: layerModel(sizes), maxTokens: tokens, ranks }).bytes
+    ? MoeLayer.memory({ model: layerModel(sizes), maxTokens: tokens, ranks, rows }).bytes
     : leastWindowBytes(shape);
   // Windows of all ranks, the reference's copies of them and two results: about three times the windows.
   const most = totalmem() / 2;

@@ -23,6 +23,7 @@ import {
 import { field, kernel, layout, peers } from '../lang/index.js';
 import { probe } from '../native/index.js';
 import { SimMachine } from '../sim/index.js';
+import { World } from '../world/index.js';
 
 /** Everything that `heddle doctor` found; what `--json` prints. */
 export interface Diagnosis {
@@ -68,7 +69,10 @@ async function diagnose(): Promise<Diagnosis> {
   const nics = listNics();
   const simulator = await examineSimulator();
   const fabric = native.state === 'found' ? [examineLibfabric()] : [];
-  if (fabric[0]?.state === 'found') fabric.push(await examineNetwork());
+  if (fabric[0]?.state === 'found') {
+    fabric.push(await examineNetwork());
+    if (cuda.gpus.length > 0) fabric.push(await examineWires());
+  }
   const findings = [
     simulator,
     native,
@@ -164,7 +168,7 @@ function examineLibfabric(): DoctorFinding {
 /** Two engines of the provider that proxies would take write from one's host memory to the other's. */
 async function examineNetwork(): Promise<DoctorFinding> {
   const name = 'Network of proxies';
-  const enables = 'rows between nodes, by host memory that kernels and the network reach';
+  const enables = 'rows between nodes (the portable and hybrid kernels’ proxies)';
   const { HEDDLE_PROVIDER: asked, HEDDLE_NICS: nics } = process.env;
   const devices = nics ? nics.split(',') : [];
   const engines: TransferEngine[] = [];
@@ -182,13 +186,33 @@ async function examineNetwork(): Promise<DoctorFinding> {
     await counter.wait();
     const { provider: taken, device } = from.devices[0]!;
     const why = asked ? 'HEDDLE_PROVIDER' : 'the best here';
-    const detail = `${taken} over ${device} (${why}) reached host memory, by which rows go from node to node`;
+    const detail = `${taken} over ${device} (${why}) reached host memory`;
     return { name, state: 'found', detail, enables, remedy: null };
   } catch (error) {
     const remedy = 'HEDDLE_PROVIDER and HEDDLE_NICS choose another; `heddle fabric list` shows what there is';
     return { name, state: 'broken', detail: messageOf(error), enables, remedy };
   } finally {
     for (const engine of engines) await engine.close();
+  }
+}
+
+/** Where the messages of a layer would lie, tried on the first GPU. */
+async function examineWires(): Promise<DoctorFinding> {
+  const name = 'Messages of proxies';
+  const enables = 'rows between nodes that a NIC takes from the GPU’s own memory';
+  const where = { gpu: 'in the GPU’s memory', host: 'in host memory, which kernels reach over PCIe' };
+  try {
+    const [wires] = await World.local({ ranks: 1, device: 'cuda' }, (world) => world.wires());
+    const { lies, why } = wires!;
+    return { name, state: 'found', detail: `they lie ${where[lies]}: ${why}`, enables, remedy: null };
+  } catch (error) {
+    return {
+      name,
+      state: 'broken',
+      detail: messageOf(error),
+      enables,
+      remedy: 'HEDDLE_WIRES=host lets them lie there',
+    };
   }
 }
 

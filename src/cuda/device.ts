@@ -5,7 +5,12 @@ import {
   type Memory,
   NativeView,
   type PeerMemory,
+  type ReachedGpu,
+  requireFills,
+  requireWire,
   type WindowMemory,
+  type WireMemory,
+  type WireShape,
 } from '../device/index.js';
 import {
   ArgumentError,
@@ -15,7 +20,7 @@ import {
   UnavailableError,
 } from '../errors/index.js';
 import type { IrModule } from '../lang/index.js';
-import type { Address } from '../native/index.js';
+import { type Address, view } from '../native/index.js';
 import { compileKernel, type KernelSource } from './compiler.js';
 import { Context, check } from './driver.js';
 import { CudaError } from './errors.js';
@@ -30,6 +35,7 @@ import { allocatePinned, freePinned, Staging } from './staging.js';
 import { CudaEvent, CudaStream, type Home } from './stream.js';
 import { until } from './wait.js';
 import { allocateWindow, describe, openWindow, outOfMemory } from './window.js';
+import { allocateGpuWire } from './wire.js';
 
 /** Device memory as a file that other drivers of this machine can import. */
 export interface Dmabuf {
@@ -173,6 +179,48 @@ export class CudaDevice implements Device {
     const address = out.number();
     const { dispose } = this.#adopt(() => freePinned(context, pinned));
     return { address, bytes, host: new NativeView(pinned.bytes), raw: pinned.bytes, free: dispose };
+  }
+
+  /** Host memory as `allocateMapped` gives it, or one range of addresses whose front is that. */
+  allocateWire(shape: WireShape, purpose: string, fills: readonly Fill[] = []): WireMemory {
+    requireWire(shape, 2 ** 30);
+    const { bytes, front, lies } = shape;
+    requireFills(fills, bytes);
+    return lies === 'host'
+      ? this.#wireOfHost(this.allocateMapped(bytes, purpose), front, fills)
+      : this.#wireOfGpu(shape, purpose, fills);
+  }
+
+  #wireOfHost(memory: MappedMemory, front: number, fills: readonly Fill[]): WireMemory {
+    const { raw } = memory;
+    for (const { offset, bytes, value } of fills) raw.fill(value, offset, offset + bytes);
+    return { ...memory, front, lies: 'host', nics: { kind: 'host', raw: raw.subarray(front) } };
+  }
+
+  #wireOfGpu(shape: WireShape, purpose: string, fills: readonly Fill[]): WireMemory {
+    const { context } = this.#enter();
+    const { bytes, front } = shape;
+    const wire = allocateGpuWire(context, this.gpu, shape, purpose);
+    const { address } = wire;
+    const { dispose: free } = this.#adopt(wire.release);
+    const raw = new Uint8Array(view(address, front)).fill(0);
+    const reached = { address: address + front, bytes: bytes - front };
+    const behind = fills.filter(({ offset }) => offset >= front);
+    for (const { offset, bytes, value } of fills) if (offset < front) raw.fill(value, offset, offset + bytes);
+    const moved = behind.map((fill) => ({ ...fill, offset: fill.offset - front }));
+    this.#clear(reached.address, reached.bytes, purpose, moved);
+    const dmabuf = this.exportDmabuf(reached.address, reached.bytes);
+    const nics: ReachedGpu = {
+      ...{ kind: 'gpu', ...reached, ordinal: this.gpu.ordinal, flush: !this.gpu.ordersNics },
+      ...(dmabuf && { dmabuf: { fd: dmabuf.fd, offset: dmabuf.offset } }),
+    };
+    return {
+      ...{ ...shape, address, host: new NativeView(raw), raw, nics },
+      free: () => {
+        dmabuf?.close();
+        free();
+      },
+    };
   }
 
   /**

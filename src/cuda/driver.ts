@@ -47,6 +47,7 @@ const signatures = {
   cuMemExportToShareableHandle: ['address', 'u64', 'i32', 'u64'],
   cuMemImportFromShareableHandle: ['address', 'address', 'i32'],
   cuMemGetHandleForAddressRange: ['address', 'address', 'u64', 'i32', 'u64'],
+  cuFlushGPUDirectRDMAWrites: ['i32', 'i32'],
   cuIpcGetMemHandle: ['address', 'address'],
   cuIpcOpenMemHandle_v2: ['address', byValue(64), 'u32'],
   cuIpcCloseMemHandle: ['address'],

@@ -24,6 +24,12 @@ export interface Gpu {
   readonly fabricHandles: boolean;
   /** … and be read and written by a NIC. */
   readonly rdmaMemory: boolean;
+  /** What NICs have written its kernels see with what they are told afterwards; or behind a flush, which the host may call. */
+  readonly ordersNics: boolean;
+  readonly flushesNics: boolean;
+  /** Host memory can be mapped beside its own; and the node of it that is nearest. */
+  readonly hostVirtualMemory: boolean;
+  readonly hostNode: number;
 }
 
 const attribute = {
@@ -35,8 +41,16 @@ const attribute = {
   virtualMemory: 102,
   posixHandles: 103,
   rdmaWithVirtualMemory: 110,
+  rdmaFlushOptions: 117,
+  rdmaWritesOrdering: 118,
   fabricHandles: 128,
+  hostNode: 134,
+  hostVirtualMemory: 141,
 } as const;
+
+/** CUGPUDirectRDMAWritesOrdering, CUflushGPUDirectRDMAWritesOptions. */
+const orderedForOwner = 100;
+const flushByHost = 1;
 
 /** Number of GPUs that this process may use. @throws UnavailableError where there is no driver. */
 export function countGpus(): number {
@@ -87,6 +101,10 @@ export function describeGpu(ordinal: number): Gpu {
     posixHandles: get(attribute.posixHandles) === 1,
     fabricHandles: getNewer(attribute.fabricHandles) === 1,
     rdmaMemory: get(attribute.rdmaWithVirtualMemory) === 1,
+    ordersNics: get(attribute.rdmaWritesOrdering) >= orderedForOwner,
+    flushesNics: (get(attribute.rdmaFlushOptions) & flushByHost) !== 0,
+    hostVirtualMemory: getNewer(attribute.hostVirtualMemory) === 1,
+    hostNode: Math.max(0, getNewer(attribute.hostNode)),
   };
 }
 

@@ -23,3 +23,4 @@ export { nvshmem } from './nvshmem/library.js';
 export type { CudaLauncher, CudaProgram, KernelFacts, Parameter, ParameterBlock } from './program.js';
 export { type CudaEvent, type CudaGraph, CudaStream } from './stream.js';
 export { formatBytes } from './window.js';
+export { GpuFlush } from './wire.js';

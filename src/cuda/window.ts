@@ -58,7 +58,7 @@ interface OpenedWindow {
 }
 
 // CUmemAccessDesc, as 32-bit words.
-const readWrite = 3;
+export const readWrite = 3;
 const lazyPeerAccess = 1;
 
 /** CUDA IPC exports whole 2 MiB blocks; a window that fills its blocks shares them with nobody. */
@@ -229,7 +229,8 @@ function allocateShareable(
   }
 }
 
-function unwind(context: Context, undo: (() => void)[]): void {
+/** Does what undoes the rest, last first. */
+export function unwind(context: Context, undo: (() => void)[]): void {
   context.use();
   for (let step = undo.pop(); step !== undefined; step = undo.pop()) step();
 }

@@ -27,6 +27,11 @@ export interface Device {
   allocateWindow(bytes: number, purpose: string, fills?: readonly Fill[]): WindowMemory;
   /** Host memory that this device's kernels share with the host: zeros. */
   allocateMapped(bytes: number, purpose: string): MappedMemory;
+  /**
+   * Memory that kernels, a proxy and NICs share: zeros, except where `fills` say otherwise.
+   * @throws UnavailableError where NICs cannot reach memory of this GPU, which was asked for.
+   */
+  allocateWire(shape: WireShape, purpose: string, fills?: readonly Fill[]): WireMemory;
   /** Maps another rank's window here, from the bytes of its `handle`. */
   openWindow(handle: Uint8Array): Promise<PeerMemory>;
 
@@ -63,6 +68,41 @@ export interface MappedMemory extends Memory {
   readonly host: HostView;
   /** All of it, to hand on to a NIC. What is read and written here is ordered by nothing, and no checker sees it. */
   readonly raw: Uint8Array;
+}
+
+/** Where the bytes of a wire lie that NICs reach. */
+export type Placement = 'host' | 'gpu';
+
+/** What a wire is: so many bytes at one address, of which NICs reach those from `front` on. What is before those is the host's. */
+export interface WireShape {
+  readonly bytes: number;
+  /** A multiple of 16. */
+  readonly front: number;
+  readonly lies: Placement;
+}
+
+/** The host sees all of a wire that lies in its memory, and of one in memory of the GPU the front: there `host` and `raw` end. */
+export interface WireMemory extends MappedMemory, WireShape {
+  /** What lies from `front` on, as NICs reach it. */
+  readonly nics: ReachedHost | ReachedGpu;
+}
+
+export interface ReachedHost {
+  readonly kind: 'host';
+  readonly raw: Uint8Array;
+}
+
+/** Memory of a GPU; threads can send each other what it says. */
+export interface ReachedGpu {
+  readonly kind: 'gpu';
+  readonly address: number;
+  readonly bytes: number;
+  /** The CUDA device's ordinal. */
+  readonly ordinal: number;
+  /** A dmabuf of it, where the driver makes one, and where in that the memory begins. */
+  readonly dmabuf?: { readonly fd: number; readonly offset: number };
+  /** Kernels see what a NIC has written only behind a flush by the host. */
+  readonly flush: boolean;
 }
 
 /** One host thread's way to memory that others use at the same time. Nothing here allocates. */

@@ -1,6 +1,12 @@
 /** What callers hand over as a device or a stream is looked at where it enters, not where it is first used. */
-import { ArgumentError, requireFunction, requireInteger, requireObject } from '../errors/index.js';
-import type { Device, Fill, Stream } from './device.js';
+import {
+  ArgumentError,
+  requireFunction,
+  requireInteger,
+  requireObject,
+  requireOneOf,
+} from '../errors/index.js';
+import type { Device, Fill, Stream, WireShape } from './device.js';
 
 /** Requires something that can be a device: `world.device`. */
 export function requireDevice(argument: string, value: Device): void {
@@ -26,4 +32,14 @@ export function requireFills(fills: readonly Fill[], windowBytes: number): void 
     requireInteger(`fills[${i}].bytes`, bytes, 0, windowBytes - offset);
     requireInteger(`fills[${i}].value`, value, 0, 255);
   }
+}
+
+/** Requires what a wire can be. */
+export function requireWire(shape: WireShape, mostBytes: number): void {
+  requireObject('shape', shape);
+  const { bytes, front, lies } = shape;
+  requireInteger('shape.bytes', bytes, 1, mostBytes);
+  requireInteger('shape.front', front, 0, bytes - 1);
+  if (front % 16 !== 0) throw new ArgumentError('shape.front', front, 'a multiple of 16');
+  requireOneOf('shape.lies', lies, ['host', 'gpu']);
 }

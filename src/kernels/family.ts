@@ -90,6 +90,8 @@ export interface WirePlan {
   readonly kind: 'wire';
   readonly purpose: string;
   readonly layout: Layout;
+  /** Where the sections begin that NICs reach; the host sees those before it only, if the others lie in the GPU's memory. */
+  readonly front: number;
   /** It begins as zeros, except these, of which every bit is set. */
   readonly ones?: readonly Field[];
   /** The proxy's program: what a module exports, and what it is given. Threads share no functions, so it is named. */

@@ -1,5 +1,5 @@
 /** A plan carried out on one rank: its memory, its kernels loaded and bound to that memory. */
-import type { Fill, MappedMemory, Memory, Stream, Window } from '../device/index.js';
+import type { Fill, Memory, Stream, Window, WireMemory } from '../device/index.js';
 import {
   type BufferPlan,
   type LoadedStep,
@@ -86,7 +86,7 @@ export class Carried {
     return readFailure(new Uint32Array(bytes.buffer, bytes.byteOffset, length / 4));
   }
 
-  get wireMemory(): { readonly plan: WirePlan; readonly memory: MappedMemory } | null {
+  get wireMemory(): { readonly plan: WirePlan; readonly memory: WireMemory } | null {
     return this.#wire && { plan: this.plan.wire!, memory: this.#wire.memory };
   }
 
@@ -117,19 +117,19 @@ export class Carried {
 
 /** Memory that the network reaches, and the proxy that sees to it. */
 interface Wire {
-  readonly memory: MappedMemory;
+  readonly memory: WireMemory;
   readonly window: Window;
   readonly proxy: RunningProxy;
 }
 
 async function layWire(
   world: World,
-  { layout, purpose, program, ones = [] }: WirePlan,
+  { layout: { bytes }, front, purpose, program, ones = [] }: WirePlan,
   waitMs: number,
 ): Promise<Wire> {
-  const memory = world.device.allocateMapped(layout.bytes, purpose);
-  for (const { offset, bytes, value } of fillsOf(ones)) memory.raw.fill(value, offset, offset + bytes);
-  const { address, bytes } = memory;
+  const { lies } = await world.wires();
+  const memory = world.device.allocateWire({ bytes, front, lies }, purpose, fillsOf(ones));
+  const { address } = memory;
   // Who does not answer is named by the network, before kernels give up, which may be waiting for whoever waits for it.
   const proxy = await world.startProxy({ ...program, memory, timeoutMs: Math.ceil(waitMs / 2) });
   return { memory, window: { rank: 0, bases: [address], bytes }, proxy };

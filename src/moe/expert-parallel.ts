@@ -2,7 +2,7 @@
  * Dispatch and combine as a runtime calls them: create an ExpertParallel once for a layer's shape, then, for each
  * round, dispatch, run the experts, combine. Both calls only enqueue: they do not wait, allocate or copy.
  */
-import { type MappedMemory, type Program, requireStream, type Stream } from '../device/index.js';
+import { type Program, requireStream, type Stream, type WireMemory } from '../device/index.js';
 import { ArgumentError, DisposedError, HeddleError, RankLostError, requireKnown } from '../errors/index.js';
 import type { Operation, Phase, Tuning, WirePlan } from '../kernels/index.js';
 import { type Layer, outputRowBytes } from '../layer/index.js';
@@ -35,13 +35,13 @@ export interface BenchHandles {
    */
   endRound(): void;
   /** What its proxy moves messages of; null where there is none. */
-  readonly wire: WireMemory | null;
+  readonly wire: LaidWire | null;
 }
 
 /** Memory that the network reaches, and the plan of it. */
-export interface WireMemory {
+export interface LaidWire {
   readonly plan: WirePlan;
-  readonly memory: MappedMemory;
+  readonly memory: WireMemory;
 }
 
 export interface BenchLaunch {
@@ -102,14 +102,14 @@ export class ExpertParallel {
   /** Why no further round can run: what `synchronize` threw. */
   #loss: unknown = null;
 
-  private constructor({ world, layer, split, choice, tracks }: Parts) {
+  private constructor({ world, layer, split, choice, memory, tracks }: Parts) {
     this.world = world;
     this.shape = layer;
     this.split = split;
     this.family = choice.family.name;
     this.why = choice.why;
     this.tuning = choice.tuning;
-    this.memory = memoryOf(tracks[0].carried.plan, tracks.length);
+    this.memory = memory;
     this.received = tracks[0].received;
     this.views = tracks.map(({ received }) => received);
     this.#tracks = tracks;
@@ -137,12 +137,14 @@ export class ExpertParallel {
     const agreed = { ...layer, family: family.name, split, transport, rounds, ...tuning };
     await requireSameEverywhere(world, agreed);
     const plan = family.plan(layer, place, tuning);
-    requireRoom(memoryOf(plan, rounds), layer, device);
+    const { lies } = plan.wire === null ? { lies: 'host' as const } : await world.wires();
+    const memory = memoryOf(plan, rounds, lies);
+    requireRoom(memory, layer, device);
     const track = async () =>
       new Track(device, layer, await Carried.out(world, plan, waitMs), options.payloads);
     const tracks: [Track, ...Track[]] = [await track()];
     if (rounds === 2) tracks.push(await track());
-    return new ExpertParallel({ world, layer, split, choice, tracks });
+    return new ExpertParallel({ world, layer, split, choice, memory, tracks });
   }
 
   /**
@@ -349,5 +351,6 @@ interface Parts {
   readonly layer: Layer;
   readonly split: boolean;
   readonly choice: Choice;
+  readonly memory: MemoryUse;
   readonly tracks: readonly [Track, ...Track[]];
 }

@@ -5,7 +5,7 @@ export {
   type BenchLaunch,
   benchHandles,
   ExpertParallel,
-  type WireMemory,
+  type LaidWire,
 } from './expert-parallel.js';
 export { ExpertsMlp, type ExpertsMlpOptions, type Gemm, gemms } from './experts-mlp.js';
 export type { ExpertsPlanOptions } from './experts-options.js';

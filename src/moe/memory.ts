@@ -1,5 +1,5 @@
 /** What a layer takes of a rank's memory, by purpose: read off a plan, before anything is allocated. */
-import type { Device } from '../device/index.js';
+import type { Device, Placement } from '../device/index.js';
 import { ArgumentError, requireInteger, requireObject, requireOneOf } from '../errors/index.js';
 import { type Plan, usualMultiprocessors, type WindowPlan, type WirePlan } from '../kernels/index.js';
 import { type Layer, limits, sharing } from '../layer/index.js';
@@ -32,7 +32,7 @@ export interface MemoryPart {
   /** A window's section, its place up to the next one; null for what has none. */
   readonly section: string | null;
   readonly bytes: number;
-  /** It lies in the host's memory, where kernels, the proxy and the network reach it. */
+  /** It lies in the host's memory, where kernels, the proxy and, of most worlds, the network reach it. */
   readonly host?: true;
 }
 
@@ -60,11 +60,18 @@ export function memoryFor(options: MemoryOptions): MemoryUse {
   return memoryOf(family.plan(layer, place, tuning), roundsOf(options));
 }
 
-/** Of a plan that is carried out for each of so many rounds in flight. */
-export function memoryOf({ windows, wire, buffers }: Plan, rounds: number): MemoryUse {
+/** Of a plan that is carried out for each of so many rounds in flight. `lies`: where its wire's messages do. */
+export function memoryOf(
+  { windows, wire, buffers }: Plan,
+  rounds: number,
+  lies: Placement = 'host',
+): MemoryUse {
+  const front = lies === 'host' ? Number.POSITIVE_INFINITY : (wire?.front ?? 0);
   const once: MemoryPart[] = [
     ...windows.flatMap(sectionsOf),
-    ...(wire === null ? [] : sectionsOf(wire)).map((part) => ({ ...part, host: true }) as const),
+    ...(wire === null ? [] : sectionsOf(wire)).map(
+      (part, i): MemoryPart => (wire!.layout.fields[i]!.offset < front ? { ...part, host: true } : part),
+    ),
     ...buffers.map(({ purpose, bytes }) => ({ purpose, section: null, bytes })),
   ];
   return useOf(once.map((part) => ({ ...part, bytes: rounds * part.bytes })));

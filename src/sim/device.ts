@@ -10,9 +10,12 @@ import {
   type PeerMemory,
   type Program,
   requireFills,
+  requireWire,
   type Stream,
   type Window,
   type WindowMemory,
+  type WireMemory,
+  type WireShape,
 } from '../device/index.js';
 import {
   ArgumentError,
@@ -102,6 +105,21 @@ export class SimDevice implements Device {
     const { engine, sites } = this.#shared;
     const host = this.#shared.host.memory(new SimHostView(engine, sites, buffer));
     return { address, bytes, host, raw: buffer.u8.subarray(0, bytes), free };
+  }
+
+  /** Memory of a simulated GPU is the process's too: real NICs reach it as they reach the host's. */
+  allocateWire(shape: WireShape, purpose: string, fills: readonly Fill[] = []): WireMemory {
+    requireWire(shape, maxBufferBytes);
+    const { bytes, front, lies } = shape;
+    requireFills(fills, bytes);
+    const { buffer, address, free } = this.#place(bytes, purpose);
+    buffer.front = front;
+    for (const { offset, bytes, value } of fills) buffer.u8.fill(value, offset, offset + bytes);
+    const seen = lies === 'host' ? bytes : front;
+    const { engine, sites } = this.#shared;
+    const host = this.#shared.host.memory(new SimHostView(engine, sites, buffer, seen));
+    const nics = { kind: 'host', raw: buffer.u8.subarray(front, bytes) } as const;
+    return { address, bytes, front, lies, host, raw: buffer.u8.subarray(0, seen), nics, free };
   }
 
   async openWindow(handle: Uint8Array): Promise<PeerMemory> {

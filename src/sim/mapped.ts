@@ -11,16 +11,19 @@ export class SimHostView implements HostView {
   readonly #engine: Engine;
   readonly #sites: SiteRegistry;
   readonly #buffer: SimBuffer;
+  readonly #bytes: number;
 
-  constructor(engine: Engine, sites: SiteRegistry, buffer: SimBuffer) {
+  /** `bytes`: of the buffer, those that the host sees. */
+  constructor(engine: Engine, sites: SiteRegistry, buffer: SimBuffer, bytes = buffer.bytes) {
     this.#engine = engine;
     this.#sites = sites;
     this.#buffer = buffer;
+    this.#bytes = bytes;
   }
 
   /** An `order` less than a host's own shows what becomes of programs that lack it. */
   load(offset: number, order: Order = 'acquire'): number {
-    const at = wordAt(offset, this.#buffer.bytes);
+    const at = wordAt(offset, this.#bytes);
     const engine = this.#engine;
     const buffer = this.#buffer;
     const older = engine.detector?.olderValues(engine.hostThread(buffer.rank), buffer, offset, 4) ?? [];
@@ -31,7 +34,7 @@ export class SimHostView implements HostView {
   }
 
   store(offset: number, value: number, order: Order = 'release'): void {
-    const at = wordAt(offset, this.#buffer.bytes);
+    const at = wordAt(offset, this.#bytes);
     requireWord(value);
     this.#accessed('store', order, offset, 4);
     this.#buffer.i32[at] = value;
@@ -39,13 +42,13 @@ export class SimHostView implements HostView {
   }
 
   read(offset: number, into: Uint8Array): void {
-    requireBytes(offset, into, this.#buffer.bytes);
+    requireBytes(offset, into, this.#bytes);
     this.#accessed('read', 'weak', offset, into.length);
     into.set(this.#buffer.u8.subarray(offset, offset + into.length));
   }
 
   write(offset: number, from: Uint8Array): void {
-    requireBytes(offset, from, this.#buffer.bytes);
+    requireBytes(offset, from, this.#bytes);
     this.#accessed('write', 'weak', offset, from.length);
     this.#buffer.u8.set(from, offset);
     this.#wrote(offset, from.length);

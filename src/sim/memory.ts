@@ -31,6 +31,8 @@ export class SimBuffer implements BufferInfo {
   u8: Uint8Array;
   u64: BigUint64Array;
   freed = false;
+  /** Of a wire, the first byte that NICs reach. */
+  front = 0;
   /** One bit a byte, set once written; null where everything counts as written. */
   initialised: Uint8Array | null = null;
   /** How many parked threads wait for a location here (checked mode wakes them at the store). */

@@ -66,8 +66,8 @@ export class Nic implements Network {
     const { detector } = engine;
     const [from, to] = [this.#memories[this.#rank]!, this.#memories[peer]];
     if (to === undefined || to === from) throw new ArgumentError('peer', peer, 'another rank');
-    requireWithin(fromAt, bytes, from.bytes);
-    requireWithin(toAt, bytes, to.bytes);
+    requireReached(fromAt, bytes, from);
+    requireReached(toAt, bytes, to);
     requireInteger('tag', tag, 0, 2 ** 31 - 1);
     if (this.#underway === this.#room) return false;
     this.#underway++;
@@ -103,4 +103,11 @@ export class Nic implements Network {
   close(): void {
     this.#all.delete(this.#memories[this.#rank]!);
   }
+}
+
+/** Refuses bytes that no NIC reaches: of a wire those before its front are the host's. A write of nothing is anywhere. */
+function requireReached(offset: number, bytes: number, { bytes: room, front }: SimBuffer): void {
+  requireWithin(offset, bytes, room);
+  if (bytes > 0 && offset < front)
+    throw new ArgumentError('offset', offset, `at least ${front}, where NICs reach`);
 }

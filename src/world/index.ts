@@ -11,6 +11,7 @@ export { type JoinOptions, ProcessCircle } from './process-circle.js';
 export type { FabricOptions } from './proxy/network.js';
 export { type ProxyMaker, type ProxyParts, type ProxyProgram, proxyMaker } from './proxy/program.js';
 export { inThread as proxyInThread, type ProxyOptions, type RunningProxy } from './proxy/start.js';
+export type { Wires } from './proxy/wires.js';
 export { launchReporting } from './report-lines.js';
 export { evenNodes, type Topology, topologyOf } from './topology.js';
 export {

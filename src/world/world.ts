@@ -29,6 +29,7 @@ import {
   type RunningProxy,
   requireProxyOptions,
 } from './proxy/start.js';
+import { findWires, simulatedWires, type Wires } from './proxy/wires.js';
 import { joinSimulated } from './simulated-node.js';
 import { allocateSymmetric, joinNvshmem } from './symmetric.js';
 import { together } from './together.js';
@@ -45,7 +46,7 @@ export interface LocalWorldOptions extends CircleOptions {
   readonly nodes?: number;
   /** Default `auto`. */
   readonly device?: DeviceChoice;
-  /** How proxies reach each other where GPUs are real; simulated ones have a network of their own. */
+  /** How proxies reach each other where GPUs are real; simulated ones have a network of their own, and take of this `wires`. */
   readonly fabric?: FabricOptions;
   /** How the simulated machine runs; or one that exists, to look into it afterwards. */
   readonly sim?: Omit<MachineOptions, 'ranks'> | SimMachine;
@@ -79,6 +80,7 @@ export class World {
   readonly ranks: number;
   /** Under way or done from the first symmetric window on. */
   #nvshmem: Promise<void> | null = null;
+  #wires: Promise<Wires> | null = null;
   readonly #proxies: RunningProxy[] = [];
   readonly #host: Host;
   /** What to free at the renewal. */
@@ -113,7 +115,7 @@ export class World {
     const worlds: World[] = [];
     const oneRank = async (circle: LocalCircle): Promise<T> => {
       const { rank } = circle;
-      const host = machine === null ? unheard(rank, options.fabric) : hostIn(machine, rank);
+      const host = machine === null ? unheard(rank, options.fabric) : hostIn(machine, rank, options.fabric);
       try {
         const device = machine?.device(rank) ?? CudaDevice.open(rank);
         const world = new World(circle, device, topologyOf(nodeOf, rank), host);
@@ -188,7 +190,7 @@ export class World {
     return ranks.map(({ circle, topology, machine }) => {
       const { localRank } = topology;
       // Whom it meets may be in another process: while it waits for them, the machine must not give it up.
-      const host = { ...hostIn(machine, localRank, options.fabric ?? {}), ...nobodyHears };
+      const host = { ...hostIn(machine, localRank, options.fabric, true), ...nobodyHears };
       return new World(circle, machine.device(localRank), topology, host);
     });
   }
@@ -271,6 +273,12 @@ export class World {
     const proxy = await this.#host.startProxy(this.circle, options);
     this.#proxies.push(proxy);
     return proxy;
+  }
+
+  /** Where the wires of this rank's layers lie; every rank calls it. */
+  async wires(): Promise<Wires> {
+    this.#wires ??= this.#host.findWires(this.circle, this.device);
+    return this.#wires;
   }
 
   /**
@@ -387,6 +395,7 @@ interface Host {
   /** It has ended. */
   left(): void;
   readonly startProxy: ProxyStarter;
+  findWires(circle: Circle, device: Device): Promise<Wires>;
   /** It is the only one of its process. */
   readonly alone: boolean;
 }
@@ -394,15 +403,19 @@ interface Host {
 const nobodyHears = { meanwhile: () => () => {}, meets: () => () => {} };
 
 /** Of a rank with a GPU: its proxy takes the NICs that are nearest to that. */
-const unheard = (gpu: number, fabric: FabricOptions = {}): Host => ({
-  ...nobodyHears,
-  left: () => {},
-  startProxy: (circle, options) => inThread({ near: describeGpu(gpu).pciBusId, ...fabric })(circle, options),
-  alone: false,
-});
+function unheard(gpu: number, fabric: FabricOptions = {}): Host {
+  const near = (): FabricOptions => ({ near: describeGpu(gpu).pciBusId, ...fabric });
+  return {
+    ...nobodyHears,
+    left: () => {},
+    startProxy: (circle, options) => inThread(near())(circle, options),
+    findWires: (circle, device) => findWires(circle, device, near()),
+    alone: false,
+  };
+}
 
-/** `fabric`: how its ranks reach those that other processes simulate; null where there are none. */
-function hostIn(machine: SimMachine, rank: number, fabric: FabricOptions | null = null): Host {
+/** `outside`: it reaches ranks that other processes simulate, by libfabric. */
+function hostIn(machine: SimMachine, rank: number, fabric: FabricOptions = {}, outside = false): Host {
   let there = true;
   machine.hostEntered(rank);
   return {
@@ -412,7 +425,9 @@ function hostIn(machine: SimMachine, rank: number, fabric: FabricOptions | null 
       if (there) machine.hostLeft(rank);
       there = false;
     },
-    startProxy: inMachine(machine, rank, fabric),
+    startProxy: inMachine(machine, rank, outside ? fabric : null),
+    findWires: async (circle, device) =>
+      outside ? findWires(circle, device, fabric) : simulatedWires(fabric),
     alone: false,
   };
 }

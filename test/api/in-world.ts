@@ -210,6 +210,10 @@ export async function inWorld(of: Things) {
 
     'Device.allocate': call((a, b) => device.allocate(a, b).free(), 64, 'fuzz'),
     'Device.allocateMapped': call((a, b) => device.allocateMapped(a, b).free(), 64, 'fuzz'),
+    'Device.allocateWire': call(
+      (a, b, c) => device.allocateWire(a, b, c).free(),
+      ...[{ bytes: 64, front: 16, lies: 'gpu' } as const, 'fuzz', []],
+    ),
     'Device.allocateWindow': call((a, b, c) => device.allocateWindow(a, b, c).free(), 64, 'fuzz', []),
     'Device.openWindow': call((a) => device.openWindow(a), shared.own.handle),
     'Device.load': call((a) => device.load(a), kernel.ir()),

@@ -68,6 +68,7 @@ describe('the HTML report', () => {
         {
           ...{ ...point, tokens: 8, bytes: { ...point.bytes, between } },
           network: { dispatch: sent, combine: sent },
+          wires: 'in host memory (why not)',
           rows: [row('heddle', 55, 0.8), row('network', 44, null)],
         },
       ],

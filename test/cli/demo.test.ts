@@ -209,6 +209,13 @@ describe('heddle demo', () => {
     for (const mark of ['░', '█', '▒', '▓', '▚']) expect(bars.join(''), mark).toContain(mark);
   });
 
+  it('carries a layer’s rows to the experts as fp8', async () => {
+    const { code, out } = await demo(...layer, '--hidden', '128', '--tokens', '3', '--dtype', 'fp8');
+    expect(code, out).toBe(0);
+    expect(out).toContain('rows of 128 fp8 there, bf16 back, experts of 64');
+    expect(out).toMatch(/✓ right: 768 values, as plain code makes them/);
+  });
+
   it('carries a layer between nodes, and says who does', async () => {
     const { code, out } = await demo(...small, '--nodes', '2');
     expect(code).toBe(0);
@@ -223,8 +230,8 @@ describe('heddle demo', () => {
   });
 
   it.each([
-    ['--hidden', '96', '--hidden is 96; it must be a multiple of 64 with --layer'],
-    ['--dtype', 'f32', '--dtype is "f32"; it must be bf16 with --layer'],
+    ['--hidden', '96', '--hidden is 96; it must be a multiple of 64 with --layer and rows of bf16'],
+    ['--dtype', 'f32', '--dtype is "f32"; it must be bf16 or fp8 with --layer'],
     ['--experts', '1025', '--experts is 1025; it must be an integer from 1 to 1024'],
     ['--topk', '17', '--topk is 17; it must be an integer from 1 to 16'],
     ['--tokens', '900000', '--tokens is 900000; it must be at most'],
@@ -257,6 +264,7 @@ describe('heddle demo', () => {
     ['--hidden', '0', '--hidden is 0'],
     ['--topk', '33', '--topk is 33'],
     ['--dtype', 'f64', '--dtype is "f64"'],
+    ['--dtype', 'fp8', '--dtype is "fp8"; it must be one of bf16, f16, f32; with --layer also fp8'],
     ['--device', 'tpu', '--device is "tpu"'],
     ['--seed', 'x', "argument 'x' is invalid"],
   ])('refuses %s %s', async (option, value, message) => {

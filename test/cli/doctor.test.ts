@@ -48,6 +48,7 @@ describe('heddle doctor', () => {
       virtualMemory: true,
       posixHandles: true,
       fabricHandles: true,
+      ...{ ordersNics: true, flushesNics: true, hostVirtualMemory: true, hostNode: 0 },
       rdmaMemory: true,
       links: { active: 18, version: '4.0', toSwitch: 18, toGpus: {} },
       peers: [{ ordinal: 1 - ordinal, access, atomics: access }],

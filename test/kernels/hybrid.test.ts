@@ -1,9 +1,9 @@
 /** What is the hybrid family's alone: which nodes it takes, what crosses the network, and what the proxy believes. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { NativeView, type Network } from '../../src/device/index.js';
+import { NativeView, type Network, type Placement } from '../../src/device/index.js';
 import { RankLostError, UnavailableError } from '../../src/errors/index.js';
-import { chunkOfTag, nodeOfTag, phaseOfTag, tagOf } from '../../src/kernels/hybrid/messages.js';
+import { chunkOfTag, inRound, nodeOfTag, roundsAfter, tagOf } from '../../src/kernels/hybrid/messages.js';
 import { hybridProxy, type ProxyData } from '../../src/kernels/hybrid/proxy.js';
 import { mostPackers } from '../../src/kernels/hybrid/shape.js';
 import { hybrid, oneSided, type Place } from '../../src/kernels/index.js';
@@ -306,7 +306,7 @@ test('over the network goes what traffic counts: a row for each token and other 
 });
 
 /** A proxy of rank 0 of 2, with a network and memory that do what a test says. */
-function proxyOfTwo() {
+function proxyOfTwo(lies: Placement = 'host') {
   const place = placeOn([0, 1]);
   const { wire } = hybrid.plan({ ...layer, ranks: 2 }, place, {
     ...hybrid.defaults(layer, place),
@@ -325,7 +325,7 @@ function proxyOfTwo() {
     },
     arrived: () => tags.shift() ?? -1,
   };
-  const proxy = hybridProxy({ rank: 0, ranks: 2, network, memory, data });
+  const proxy = hybridProxy({ rank: 0, ranks: 2, network, lies, memory, data });
   const header = (at: number, words: readonly number[]) => {
     for (const [i, word] of words.entries()) memory.store(at + 4 * i, word);
   };
@@ -337,12 +337,12 @@ function proxyOfTwo() {
       room = n;
     },
     /** The kernels make a message of dispatch ready. */
-    ready(chunk: number, epoch: number, words: readonly number[]) {
-      header(dispatch.out + chunk * dispatch.room, [epoch, ...words]);
+    ready(chunk: number, epoch: number, rows: number) {
+      memory.store(dispatch.counts + 4 * chunk, rows);
       memory.store(dispatch.ready + 4 * chunk, epoch);
     },
     /** A message of dispatch has come from rank 1. */
-    comes(chunk: number, words: readonly number[], tag = (1 << 20) | chunk) {
+    comes(chunk: number, words: readonly number[], tag = inRound(tagOf(0, 1, chunk), words[0]!)) {
       header(dispatch.in + chunk * dispatch.room, words);
       tags.push(tag);
     },
@@ -351,27 +351,27 @@ function proxyOfTwo() {
 }
 
 describe('the proxy', () => {
-  test('posts each message once, with the rows that its header counts', () => {
+  test('posts each message once, with the rows that the kernels count', () => {
     const { proxy, ready, writes, dispatch } = proxyOfTwo();
     expect(proxy.step()).toBe(false);
-    ready(1, 1, [4, 0b10, 1]);
+    ready(1, 1, 1);
     expect(proxy.step()).toBe(true);
     expect(proxy.step()).toBe(false);
     const from = dispatch.out + dispatch.room;
     const [to, bytes] = [dispatch.in + dispatch.room, dispatch.rows + dispatch.row];
-    expect(writes).toEqual([{ peer: 1, from, to, bytes, tag: 1 }]);
+    expect(writes).toEqual([{ peer: 1, from, to, bytes, tag: inRound(1, 1) }]);
   });
 
   test('tries again where the network has no room', () => {
     const { proxy, ready, writes, leave } = proxyOfTwo();
-    ready(0, 1, [5, 0b11, 2]);
-    ready(1, 1, [5, 0, 0]);
+    ready(0, 1, 2);
+    ready(1, 1, 0);
     leave(1);
     proxy.step();
-    expect(writes.map(({ tag }) => tag)).toEqual([0]);
+    expect(writes.map(({ tag }) => chunkOfTag(tag))).toEqual([0]);
     leave(1);
     proxy.step();
-    expect(writes.map(({ tag }) => tag)).toEqual([0, 1]);
+    expect(writes.map(({ tag }) => chunkOfTag(tag))).toEqual([0, 1]);
   });
 
   test('tells the kernels what has come, also where chunks overtake each other', () => {
@@ -395,10 +395,10 @@ describe('the proxy', () => {
     { of: 'rows of tokens that are not', chunk: 2, words: [1, 5, 0b10, 1] },
     { of: 'fewer rows than tokens', words: [1, 5, 0b11, 1] },
     { of: 'more rows than its tokens may have', words: [1, 5, 0b11, 3] },
-    { of: 'a chunk that is not', tag: (1 << 20) | 3 },
-    { of: 'this node', tag: 0 },
-    { of: 'a node that is not', tag: 2 << 20 },
-    { of: 'a phase that is not', tag: (2 << 27) | (1 << 20) },
+    { of: 'a chunk that is not', tag: inRound((1 << 20) | 3, 1) },
+    { of: 'this node', tag: inRound(0, 1) },
+    { of: 'a node that is not', tag: inRound(2 << 20, 1) },
+    { of: 'another round than its tag', tag: inRound(1 << 20, 1), words: [2, 5, 0] },
   ])('refuses a message of $of', ({ chunk = 0, words = [1, 5, 0], tag }) => {
     const { proxy, comes, came } = proxyOfTwo();
     comes(chunk, words, tag);
@@ -411,7 +411,23 @@ describe('the proxy', () => {
     for (const chunk of [0, 1]) comes(chunk, [1, 5, 0]);
     proxy.step();
     comes(1, [1, 5, 0]);
-    expect(() => proxy.step()).toThrow('is of round 1, not 2');
+    expect(() => proxy.step()).toThrow('is not of round 2');
+  });
+
+  test('tells the kernels likewise of messages that it does not see, by their tags', () => {
+    const { proxy, arrives, came } = proxyOfTwo('gpu');
+    const comes = (chunk: number, epoch: number) => arrives(inRound(tagOf(0, 1, chunk), epoch));
+    for (let epoch = 1; epoch <= 20; epoch++) {
+      // Of two rounds in turn: a chunk ahead of its round's first, and one that comes behind it.
+      comes(epoch % 2, epoch);
+      comes(1 - (epoch % 2), epoch);
+      proxy.step();
+      expect([came(0), came(1), came(2)]).toEqual([epoch, epoch, 0]);
+    }
+    comes(1, 20);
+    expect(() => proxy.step()).toThrow('is not of round 21');
+    comes(0, 22);
+    expect(() => proxy.step()).toThrow('is not of round 21');
   });
 
   test('believes no tag and no header that cannot be, whatever they are, and names whose they are', () => {
@@ -422,8 +438,8 @@ describe('the proxy', () => {
       { arbitrary: fc.integer({ min: 0, max: 2 ** 31 - 1 }), weight: 1 },
       {
         arbitrary: fc
-          .tuple(fc.nat(2), fc.nat(2), fc.nat(3))
-          .map(([phase, node, chunk]) => tagOf(phase, node, chunk)),
+          .tuple(fc.nat(1), fc.nat(2), fc.nat(3), fc.constantFrom(1, 1, 1, 0, 2))
+          .map(([phase, node, chunk, round]) => inRound(tagOf(phase, node, chunk), round)),
         weight: 9,
       },
     );
@@ -445,7 +461,7 @@ describe('the proxy', () => {
         const chunk = chunkOfTag(tag);
         const here = Math.min(Math.max(tokens - 2 * chunk, 0), 2);
         const right =
-          phaseOfTag(tag) < 2 &&
+          roundsAfter(0, tag) === 1 &&
           nodeOfTag(tag) === 1 &&
           chunk < 3 &&
           epoch === 1 &&

@@ -196,7 +196,14 @@ test('a proxy believes no tag that names no signal, and none becomes an address'
       const bytes = new Uint8Array(wire!.layout.bytes);
       const tags = [tag];
       const network = { write: () => true, arrived: () => tags.shift() ?? -1 };
-      const proxy = portableProxy({ rank: 0, ranks: 2, network, memory: new NativeView(bytes), data });
+      const proxy = portableProxy({
+        rank: 0,
+        ranks: 2,
+        network,
+        lies: 'host',
+        memory: new NativeView(bytes),
+        data,
+      });
       const names = tag >>> (data.signals.valueBits + 1) < count;
       if (names) proxy.step();
       else expect(() => proxy.step()).toThrow(`whose tag, ${tag}, names no signal`);

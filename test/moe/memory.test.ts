@@ -48,16 +48,22 @@ describe('ExpertParallel.memory', () => {
     expect(taken).toEqual(new Array(ranks).fill(before.bytes));
   });
 
-  it.each([{ family: 'hybrid' }, { family: 'portable' }])(
-    'says what create takes of the GPU and of the host between nodes: $family',
-    async (of) => {
-      const given = { ...options, ...of };
+  it.each([
+    { family: 'hybrid', wires: 'host' },
+    { family: 'hybrid', wires: 'gpu' },
+    { family: 'portable', wires: 'host' },
+    { family: 'portable', wires: 'gpu' },
+  ] as const)(
+    'says what create takes of the GPU and of the host between nodes: $family, messages in memory of the $wires',
+    async ({ family, wires }) => {
+      const given = { ...options, family };
       const before = ExpertParallel.memory({ ...given, ranks: 4, nodes: 2, device: 'sim' });
-      const taken = await World.local({ ranks: 4, nodes: 2, device: 'sim' }, async (world) => {
+      const on = { ranks: 4, nodes: 2, device: 'sim', fabric: { wires } } as const;
+      const taken = await World.local(on, async (world) => {
         const { device } = world;
         const sum = { bytes: 0, hostBytes: 0 };
         const { createWindow } = world;
-        const { allocate, allocateMapped } = device;
+        const { allocate, allocateWire } = device;
         world.createWindow = (bytes, ...rest) => {
           sum.bytes += bytes;
           return createWindow.call(world, bytes, ...rest);
@@ -66,18 +72,22 @@ describe('ExpertParallel.memory', () => {
           sum.bytes += bytes;
           return allocate.call(device, bytes, purpose);
         };
-        device.allocateMapped = (bytes, purpose) => {
-          sum.hostBytes += bytes;
-          return allocateMapped.call(device, bytes, purpose);
+        device.allocateWire = (shape, ...rest) => {
+          const ofHost = shape.lies === 'host' ? shape.bytes : shape.front;
+          sum.hostBytes += ofHost;
+          sum.bytes += shape.bytes - ofHost;
+          return allocateWire.call(device, shape, ...rest);
         };
         const ep = await ExpertParallel.create(world, given);
-        expect(ep.memory).toEqual(before);
         await ep.dispose();
-        return sum;
+        return { sum, said: ep.memory };
       });
-      const { bytes, hostBytes, parts } = before;
-      expect(taken).toEqual(new Array(4).fill({ bytes, hostBytes }));
+      const { bytes, hostBytes, parts } = taken[0]!.said;
+      expect(taken.map(({ sum }) => sum)).toEqual(new Array(4).fill({ bytes, hostBytes }));
       expect(hostBytes).toBeGreaterThan(0);
+      expect(bytes + hostBytes).toBe(before.bytes + before.hostBytes);
+      if (wires === 'host') expect(taken[0]!.said).toEqual(before);
+      else expect(hostBytes).toBeLessThan(before.hostBytes / 2);
       expect(parts.filter(({ host }) => host).reduce((sum, part) => sum + part.bytes, 0)).toBe(hostBytes);
       expect(ExpertParallel.memory({ ...options, ranks: 4, device: 'sim' }).hostBytes).toBe(0);
     },

@@ -40,7 +40,11 @@ export function testNodesOver(provider: ProviderName, nodes: number, ranksOfNode
         const { rank, name } = JSON.parse(line) as { rank: number; name: string };
         done[rank]!.push(name);
       }
-      expect(done, errors).toEqual(done.map(() => names));
+      const wires = (rank: number) =>
+        rank < ranksOfNode
+          ? 'host: HEDDLE_WIRES, or fabric.wires, says so'
+          : `gpu: a write over ${provider} landed there (simulated)`;
+      expect(done, errors).toEqual(done.map((_, rank) => [wires(rank), ...names]));
       expect(exitCode).toBe(0);
     });
   });

@@ -9,13 +9,13 @@ import { allocate } from '../../native/index.js';
 import { type FabricOptions, LocalCircle, proxyInThread } from '../../world/index.js';
 import { quantile } from '../statistics.js';
 
-/** One token's message, behind a word for each flag: a header of four words, then one row. */
-const [ready, came, out, into, header] = [0, 4, 16, 16_384, 16] as const;
+/** One token's message, behind words for the flags and the count of rows: a header of four words, then one row. */
+const [ready, came, counts, out, into, header] = [0, 4, 8, 16, 16_384, 16] as const;
 
 /** The words of the only message of two nodes of a rank each. */
 const dataOf = (node: number, row: number): ProxyData => ({
   ...{ nodes: 2, node, localRanks: 1, localRank: 0, share: 1, chunk: 1 },
-  phases: [{ ready, came, out, in: into, room: 16_384, rows: header, row, most: 1 }],
+  phases: [{ ready, counts, came, out, in: into, room: 16_384, rows: header, row, most: 1 }],
 });
 
 /**
@@ -31,6 +31,7 @@ export async function flagToFlag(
 ): Promise<number> {
   const memories = [0, 1].map(() => allocate(2 * 16_384));
   const views = memories.map(({ buffer }) => new NativeView(new Uint8Array(buffer)));
+  for (const view of views) view.store(counts, 1);
   const samples: number[] = [];
   const measure = (): void => {
     for (let n = 1; n <= warmups + count; n++) {

@@ -1,6 +1,6 @@
 /** What the proxies of a layer write, a message at a time: not calculated, but learnt from the program that writes them. */
 import { NativeView } from '../../device/index.js';
-import type { WireMemory } from '../../moe/index.js';
+import type { LaidWire } from '../../moe/index.js';
 import { type ProxyProgram, proxyMaker, type World } from '../../world/index.js';
 import type { Sent } from '../report.js';
 
@@ -60,7 +60,7 @@ export class Shadow {
     this.#written = written;
   }
 
-  static async of({ plan, memory }: WireMemory, { rank, ranks }: World): Promise<Shadow> {
+  static async of({ plan, memory }: LaidWire, { rank, ranks }: World): Promise<Shadow> {
     const written: Message[] = [];
     const network = {
       write(peer: number, from: number, to: number, bytes: number): boolean {
@@ -69,7 +69,8 @@ export class Shadow {
       },
       arrived: () => -1,
     };
-    const parts = { rank, ranks, network, memory: new NativeView(memory.raw), data: plan.program.data };
+    const { lies } = memory;
+    const parts = { rank, ranks, network, lies, memory: new NativeView(memory.raw), data: plan.program.data };
     const make = await proxyMaker(plan.program);
     return new Shadow(make(parts), written);
   }

@@ -162,6 +162,18 @@ const nodes: Readonly<Record<string, Partial<Hybrid>>> = {
     },
   },
   'groups of 2, one resident block': { ranks: 4, replicas: 2, residentBlocks: 1, maxTokens: 4, chunk: 1 },
+  // The proxy sees no message; a chunk may come before the first of its round.
+  'messages in GPU memory': {
+    ...{ wires: 'gpu', ranks: 4, experts: 8, topK: 3, maxTokens: 4, chunk: 1, counts: true },
+    tokens: [
+      [4, 0, 2, 1],
+      [0, 0, 0, 0],
+      [1, 4, 0, 3],
+    ],
+  },
+  'messages in GPU memory, sums at the source, split': {
+    ...{ wires: 'gpu', sum: 'source', ranks: 4, experts: 8, topK: 4, chunk: 1, split: true },
+  },
   '2 nodes of 2 ranks, a graph': { ranks: 4, graph: true, chunk: 1, counts: true },
   split: { split: true, ranks: 4 },
   // Of both rounds in flight; it runs twice.

@@ -116,6 +116,13 @@ const byProxy: Readonly<Record<string, Partial<Rounds>>> = {
     ],
   },
   'one token, five rounds': { maxTokens: 1, blocks: 1, tokens: Array(5).fill([1, 1]) },
+  'what NICs reach in GPU memory, as e4m3, counts': {
+    ...{ wires: 'gpu', ranks: 3, maxTokens: 3, wire: 'e4m3', hidden: 144, counts: true },
+    tokens: [
+      [3, 0, 2],
+      [1, 3, 0],
+    ],
+  },
   // Sums are handed on by all blocks of a receive.
   groups: { ranks: 4, replicas: 2, maxTokens: 4, blocks: 3 },
   'one resident block': { residentBlocks: 1, maxTokens: 3 },

@@ -3,6 +3,7 @@
  * schedules.
  */
 
+import type { Placement } from '../../device/index.js';
 import type { Bits, RowDtype, Shape, Source } from '../../layer/index.js';
 import type { ExpertParallelOptions } from '../../moe/index.js';
 import {
@@ -52,6 +53,8 @@ export interface Rounds {
   readonly split: boolean;
   /** How many are in flight at once. */
   readonly rounds: 1 | 2;
+  /** Where what NICs reach lies. */
+  readonly wires: Placement;
 }
 
 const plain: Omit<Rounds, 'tokens'> = {
@@ -81,6 +84,7 @@ const plain: Omit<Rounds, 'tokens'> = {
   tiny: false,
   split: false,
   rounds: 1,
+  wires: 'host',
 };
 
 /** For every family, and every way that it has. */
@@ -250,7 +254,8 @@ function configuration(name: string, of: Rounds, carrier: Carrier): CheckConfigu
     async run(machine) {
       made ??= makeRounds(shape, of, carrier.family === 'hybrid' ? nodes : 1);
       const { rounds, expected } = made;
-      const results = await World.local({ ranks, nodes, device: 'sim', sim: machine }, (world) =>
+      const fabric = { wires: of.wires };
+      const results = await World.local({ ranks, nodes, device: 'sim', sim: machine, fabric }, (world) =>
         runRounds(world, shape, rounds, options),
       );
       const { different, first } = compareRounds(shape, rounds, results, expected);

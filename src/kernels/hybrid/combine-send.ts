@@ -150,6 +150,7 @@ function finishPiece(shape: HybridShape, window: HybridWindow, wire: HybridWire)
           let rows = g.popc(mask);
           if (AT_SOURCE) rows = g.load(mine.owedRows.at(hop, chunk));
           g.store(wire.at(0).combineOut.at(hop, chunk, 0), g.pack('u32', [epoch, tokens, mask, rows]));
+          g.store(wire.at(0).combineRows.at(hop, chunk), rows);
           const ready = wire.at(0).combineReady.at(hop, chunk);
           g.store(ready, epoch, { order: 'release', scope: 'sys' });
         }

@@ -117,6 +117,7 @@ function plan(layer: Layer, place: Place, tuning: HybridTuning): Plan {
     kind: 'wire',
     purpose: 'messages between nodes',
     layout: kernels.wire,
+    front: section(kernels.wire, 'dispatchOut').offset,
     program: {
       ...hybridProxyModule,
       data: proxyData(shape, place.topology, kernels),
@@ -145,6 +146,7 @@ function proxyData(shape: HybridShape, { node, localRank }: Topology, { wire }: 
     { rows, row, most, vectors }: Readonly<Record<'rows' | 'row' | 'most' | 'vectors', number>>,
   ): PhaseData => ({
     ready: section(wire, `${name}Ready`).offset,
+    counts: section(wire, `${name}Rows`).offset,
     came: section(wire, `${name}Came`).offset,
     out: section(wire, `${name}Out`).offset,
     in: section(wire, `${name}In`).offset,

@@ -82,6 +82,7 @@ export function packChunk(shape: HybridShape, window: HybridWindow, wire: Hybrid
       g.barrier(); // the release below is for the stores of all threads
       if (g.threadIdx.x === 0) {
         g.store(out.at(hop, chunk, 0), g.pack('u32', [epoch, share, mask, g.popc(mask)]));
+        g.store(wire.at(0).dispatchRows.at(hop, chunk), g.popc(mask));
         g.store(mine.sent.at(hop, chunk), mask);
         const ready = wire.at(0).dispatchReady.at(hop, chunk);
         g.store(ready, epoch, { order: 'release', scope: 'sys' });

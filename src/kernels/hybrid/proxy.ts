@@ -1,11 +1,12 @@
 /**
- * The program of the proxy: it moves a rank's messages, and knows nothing of what is in them but their headers. The kernels
- * tell it by epochs in the wire what may leave; it tells them likewise what has come.
+ * The program of the proxy: it moves a rank's messages. The kernels tell it by words in the wire what may leave; it tells them
+ * likewise what has come. Messages in the host's memory it believes only when it has looked at their headers. Those in the
+ * GPU's it does not see: there kernels alone keep what they read within bounds, as they do in any case (forward-chunk.ts).
  */
 import type { HostView, Network } from '../../device/index.js';
 import { HeddleError } from '../../errors/index.js';
 import type { ProxyParts, ProxyProgram } from '../../world/index.js';
-import { chunkOfTag, header, nodeOfTag, phaseOfTag, tagOf } from './messages.js';
+import { chunkOfTag, header, inRound, nodeOfTag, phaseOfTag, roundsAfter, tagOf } from './messages.js';
 
 /** What the program must know of the wire; threads can send it each other. Offsets and lengths are in bytes. */
 export interface ProxyData {
@@ -24,6 +25,7 @@ export interface ProxyData {
 export interface PhaseData {
   /** Where the sections of the wire begin. */
   readonly ready: number;
+  readonly counts: number;
   readonly came: number;
   readonly out: number;
   readonly in: number;
@@ -34,13 +36,14 @@ export interface PhaseData {
   readonly most: number;
 }
 
-/** A message's places in the wires of both ranks, and how far it is: the epochs whose header was read, that went and came last. */
+/** A message's places in the wires of both ranks, and how far it is: the epochs that went and came last. */
 interface Message {
   readonly peer: number;
   readonly chunk: number;
   /** What the peer knows it by when it comes from here. */
   readonly tag: number;
   readonly ready: number;
+  readonly count: number;
   readonly came: number;
   readonly out: number;
   readonly in: number;
@@ -51,9 +54,6 @@ interface Message {
   readonly most: number;
   /** Of the same rank and phase; itself, if it is chunk 0. */
   readonly first: Message | null;
-  /** By its header. */
-  bytes: number;
-  read: number;
   posted: number;
   seen: number;
 }
@@ -67,16 +67,18 @@ class HybridProxy implements ProxyProgram {
   readonly #network: Network;
   readonly #memory: HostView;
   readonly #data: ProxyData;
+  readonly #sees: boolean;
   /** [phase][hop][chunk], in one row. */
   readonly #messages: readonly Message[];
   /** The header that was read last. */
   readonly #header = new Uint32Array(4);
   readonly #headerBytes = new Uint8Array(this.#header.buffer);
 
-  constructor({ network, memory, data }: ProxyParts<ProxyData>) {
+  constructor({ network, memory, lies, data }: ProxyParts<ProxyData>) {
     this.#network = network;
     this.#memory = memory;
     this.#data = data;
+    this.#sees = lies === 'host';
     this.#messages = messagesOf(data);
   }
 
@@ -95,15 +97,11 @@ class HybridProxy implements ProxyProgram {
     return moved;
   }
 
-  /** False where the network has no room now: the next step tries again, and need not look at the header then. */
+  /** False where the network has no room now: the next step tries again. */
   #post(message: Message, epoch: number): boolean {
-    const { peer, out, there, rows, row, tag } = message;
-    if (message.read !== epoch) {
-      this.#memory.read(out, this.#headerBytes);
-      message.bytes = rows + this.#header[header.rows]! * row;
-      message.read = epoch;
-    }
-    if (!this.#network.write(peer, out, there, message.bytes, tag)) return false;
+    const { peer, count, out, there, rows, row, tag } = message;
+    const bytes = rows + this.#memory.load(count) * row;
+    if (!this.#network.write(peer, out, there, bytes, inRound(tag, epoch))) return false;
     message.posted = epoch;
     return true;
   }
@@ -111,35 +109,36 @@ class HybridProxy implements ProxyProgram {
   #receive(tag: number): void {
     const message = this.#named(tag);
     if (message === undefined) throw this.#strange(tag, 'names no message of this layer');
-    this.#memory.read(message.in, this.#headerBytes);
-    const epoch = this.#header[header.epoch]!;
-    this.#requireNext(tag, message, epoch);
-    this.#requirePossible(tag, message);
+    const epoch = this.#roundOf(tag, message);
+    if (this.#sees) this.#requirePossible(tag, message, epoch);
     message.seen = epoch;
     this.#memory.store(message.came, epoch);
   }
 
   /** The message that a peer calls by this tag. */
   #named(tag: number): Message | undefined {
-    const { nodes, node, share, chunk, phases } = this.#data;
+    const { nodes, node, share, chunk } = this.#data;
     const chunks = Math.ceil(share / chunk);
     const hop = (nodeOfTag(tag) - node - 1 + nodes) % nodes;
-    if (phaseOfTag(tag) >= phases.length || nodeOfTag(tag) >= nodes || chunkOfTag(tag) >= chunks)
-      return undefined;
+    if (nodeOfTag(tag) >= nodes || chunkOfTag(tag) >= chunks) return undefined;
     if (hop === nodes - 1) return undefined; // this node itself
     return this.#messages[(phaseOfTag(tag) * (nodes - 1) + hop) * chunks + chunkOfTag(tag)];
   }
 
   /** Chunk 0 comes in every round; another one with the round of the chunk 0 that came last, or overtakes that of the next. */
-  #requireNext(tag: number, message: Message, epoch: number): void {
+  #roundOf(tag: number, message: Message): number {
     const last = (message.first ?? message).seen;
-    const next = (last + 1) >>> 0;
-    if (epoch === next || (message.first !== null && epoch === last && epoch !== message.seen)) return;
-    throw this.#strange(tag, `is of round ${epoch}, not ${next}`);
+    const after = roundsAfter(last, tag);
+    const epoch = (last + after) >>> 0;
+    if (after === 1 || (message.first !== null && after === 0 && epoch !== message.seen)) return epoch;
+    throw this.#strange(tag, `is not of round ${(last + 1) >>> 0}`);
   }
 
   /** What the kernels take from a header becomes a length: it must be one that there is. */
-  #requirePossible(tag: number, { chunk: index, most }: Message): void {
+  #requirePossible(tag: number, { chunk: index, in: at, most }: Message, epoch: number): void {
+    this.#memory.read(at, this.#headerBytes);
+    const said = this.#header[header.epoch]!;
+    if (said !== epoch) throw this.#strange(tag, `is of round ${said}, not ${epoch}`);
     const { share, chunk } = this.#data;
     const tokens = this.#header[header.tokens]!;
     const here = Math.min(Math.max(tokens - index * chunk, 0), chunk);
@@ -148,8 +147,8 @@ class HybridProxy implements ProxyProgram {
     const least = ones(mask);
     const counted = rows >= least && rows <= least * most;
     if (tokens <= share && (index === 0 || here > 0) && mask < 2 ** here && counted) return;
-    const said = `${tokens} tokens, mask ${mask.toString(16)} and ${rows} rows`;
-    throw this.#strange(tag, `says ${said}, which cannot be`);
+    const all = `${tokens} tokens, mask ${mask.toString(16)} and ${rows} rows`;
+    throw this.#strange(tag, `says ${all}, which cannot be`);
   }
 
   #strange(tag: number, what: string): HeddleError {
@@ -162,7 +161,7 @@ class HybridProxy implements ProxyProgram {
 /** In the order in which they are looked at. */
 function messagesOf({ nodes, node, localRanks, localRank, share, chunk, phases }: ProxyData): Message[] {
   const chunks = Math.ceil(share / chunk);
-  return phases.flatMap(({ ready, came, out, in: into, room, rows, row, most }, phase) =>
+  return phases.flatMap(({ ready, counts, came, out, in: into, room, rows, row, most }, phase) =>
     Array.from({ length: nodes - 1 }, (_, hop) => {
       // What is hop h from here is this node's hop from there, the rest of the way around.
       const back = nodes - 2 - hop;
@@ -173,12 +172,13 @@ function messagesOf({ nodes, node, localRanks, localRank, share, chunk, phases }
         made.push({
           ...{ peer, chunk: index, tag: tagOf(phase, node, index), rows, row, most },
           ready: ready + at * 4,
+          count: counts + at * 4,
           came: came + at * 4,
           out: out + at * room,
           in: into + at * room,
           there: into + (back * chunks + index) * room,
           first: made[0] ?? null,
-          ...{ bytes: 0, read: 0, posted: 0, seen: 0 },
+          ...{ posted: 0, seen: 0 },
         });
       }
       return made;

@@ -82,6 +82,7 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
         if (u.SENDS) {
           if (step < pieces) u.pushPiece({ win, piece: step, epoch, bulk, copied });
           if (u.COPIES) {
+            // Nothing comes behind the last one to tell of it.
             if (step + stride >= pieces) u.tellCopied({ win, epoch, copied });
           }
         }
@@ -109,6 +110,7 @@ function using(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
   const e4m3 = shape.output.wire === 'e4m3';
   const { warps, stage } = combineStages(shape);
   const copies = stage > 0 && half !== 'recv';
+  const { releaseSlots, awaitSlots } = release(window, shape);
   return {
     K: shape.topK,
     TURNS: sharing(shape).turns,
@@ -117,7 +119,8 @@ function using(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
     PARTS: shape.combine.parts,
     TEAMS: shape.combine.teams,
     team: team(shape.combine),
-    // A piece is told of while the next is copied, so a sum that waited for the last would wait for ever.
+    // With copies at least 1: a piece is told of only while the next is copied, so a sum that waited for it before that
+    // would wait for ever.
     AHEAD: half === 'both' ? Math.max(copies ? 1 : 0, shape.combine.ahead) : 0,
     SENDS: half !== 'recv',
     SUMS: half !== 'send',
@@ -134,6 +137,7 @@ function using(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
     takeSums: takeSums(shape, window),
     sumPiece: e4m3 ? sumE4m3(shape, window) : sumPiece(shape, window, gatherPushed(shape, window)),
     zeroCounts: zeroCounts(shape, window),
-    ...release(window, shape),
+    releaseSlots,
+    awaitSlots,
   };
 }

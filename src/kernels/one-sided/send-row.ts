@@ -40,36 +40,37 @@ function using(shape: OneSidedShape, payload: number) {
 /** The ranks that a token goes to, each once, taken one after another. Each warp finds them by itself: no barrier. */
 function destinations({ ranks, topK }: OneSidedShape) {
   // Ranks begin at different routes, so that with routes alike they do not all send to one peer at a time.
-  const turn = device(
-    { name: 'turn', params: {}, returns: 'u32', using: { RANKS: ranks, K: topK } },
+  const rotation = device(
+    { name: 'rotation', params: {}, returns: 'u32', using: { RANKS: ranks, K: topK } },
     (g, _, { RANKS, K }) => (g.rank * K) / RANKS,
   );
   return {
-    /** The lanes of the first route to each, the first at bit 0 + turn. */
+    /** A bit for each: that of the lane whose route is the first to it, all rotated. */
     destinations: device(
       {
         name: 'destinations',
         params: { owner: 'u32' },
         returns: registers('u32', 1),
-        using: { RANKS: ranks, firstsOf, turn },
+        using: { RANKS: ranks, firstsOf, rotation },
       },
-      (g, { owner }, { RANKS, firstsOf, turn }) => {
+      (g, { owner }, { RANKS, firstsOf, rotation }) => {
         const firsts = firstsOf({ owner, ranks: RANKS });
-        const by = turn();
+        const by = rotation();
         const left = g.registers('u32', 1);
         left[0] = (firsts >>> by) | (firsts << (32 - by));
         return left;
       },
     ),
+    /** The rank of the lowest bit of `left`, which it takes off. */
     nextOf: device(
       {
         name: 'next_of',
         params: { owner: 'u32', left: registers('u32', 1) },
         returns: 'u32',
-        using: { turn },
+        using: { rotation },
       },
-      (g, { owner, left }, { turn }) => {
-        const lane = (g.ffs(left[0]!) - 1 + turn()) % 32;
+      (g, { owner, left }, { rotation }) => {
+        const lane = (g.ffs(left[0]!) - 1 + rotation()) % 32;
         left[0]! &= left[0]! - 1;
         return g.warp.shuffle(owner, lane);
       },

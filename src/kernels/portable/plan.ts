@@ -64,6 +64,7 @@ const wireOf = ({ layout }: Kernels): WirePlan => ({
   kind: 'wire',
   purpose: 'receive window',
   layout,
+  front: section(layout, 'brought', 0).offset,
   ones: [section(layout, 'experts')],
   program: {
     module: new URL('./proxy.js', import.meta.url),

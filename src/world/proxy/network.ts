@@ -1,6 +1,7 @@
 /** The networks that proxies drive: real ones through a transfer engine, and that of a simulated machine. */
-import type { MappedMemory, Network } from '../../device/index.js';
-import { ArgumentError, RankLostError } from '../../errors/index.js';
+import { GpuFlush } from '../../cuda/index.js';
+import type { Network, Placement, WireMemory } from '../../device/index.js';
+import { ArgumentError, RankLostError, requireOneOf, UnavailableError } from '../../errors/index.js';
 import {
   type Counter,
   type EngineOptions,
@@ -26,6 +27,8 @@ export type FabricOptions = Pick<
   EngineOptions,
   'provider' | 'devices' | 'near' | 'rails' | 'timeoutMs' | 'queue'
 > & {
+  /** Where what the NICs of a layer's proxies reach lies. Default 'auto': in the GPU's memory if they do reach it there. */
+  readonly wires?: Placement | 'auto';
   /** The processors that proxies' threads stay on, a rank the entry of its number modulo how many there are. */
   readonly processors?: readonly number[];
 };
@@ -42,38 +45,65 @@ export interface Link {
 /** Connects memory of this rank with that of others, all unless `reach` names them; every rank calls it. */
 export type Connect = (
   circle: ProxyCircle,
-  memory: Pick<MappedMemory, 'address' | 'raw'>,
+  memory: Pick<WireMemory, 'address' | 'front' | 'nics'>,
   reach?: readonly number[],
 ) => Promise<Link>;
 
 export const overFabric =
   (options: FabricOptions): Connect =>
-  async (circle, { raw }, reach) => {
-    const { processors: _, ...wanted } = withEnvironment(options);
+  async (circle, { front, nics }, reach) => {
+    const { processors: _, wires: __, ...wanted } = withEnvironment(options);
     const provider = await agreeOnProvider(circle, offerHere(wanted.provider, wanted.devices));
     const engine = await TransferEngine.open({
       ...wanted,
-      ...{ provider, thread: 'caller', arrivals: 'listed' },
+      ...{ provider, thread: 'caller', arrivals: 'listed', gpuMemory: nics.kind === 'gpu' },
     });
     try {
       const fabric = await connectFabric(circle, engine, reach);
-      const own = engine.register(raw);
+      const own = registerWire(engine, nics);
       const { remotes } = await fabric.share(own);
-      return new FabricLink(circle, engine, fabric, own, remotes);
+      return new FabricLink(circle, engine, fabric, own, remotes, front, flushOf(nics));
     } catch (error) {
       await engine.close();
       throw error;
     }
   };
 
-/** With HEDDLE_PROVIDER, HEDDLE_NICS and HEDDLE_PROXY_CPUS, for programs that leave it to who starts them. */
+/**
+ * What NICs reach of a wire.
+ * @throws UnavailableError where it is memory of a GPU that the provider does not take as it is.
+ */
+export function registerWire(engine: TransferEngine, nics: WireMemory['nics']): Region {
+  if (nics.kind === 'host') return engine.register(nics.raw);
+  const region = engine.registerGpu(nics);
+  if (region.path !== 'staging') return region;
+  region.close();
+  const { provider, device } = engine.devices[0]!;
+  throw new UnavailableError(
+    `${provider} over ${device} does not register memory of GPU ${nics.ordinal}`,
+    'A NIC reaches it by dmabuf (libfabric 1.20, an open driver of the GPU), or by nvidia-peermem',
+  );
+}
+
+/**
+ * A write of a NIC may be on its way to the GPU's memory still when its completion is in the host's: those are two ways over
+ * PCIe. A kernel that heard of it from the proxy would read what was there before, unless the device says that it orders that
+ * itself. So the proxy flushes before anybody hears of the tag. The other direction needs nothing: what kernels stored before they
+ * released an epoch at scope `sys` is there for whoever reads over PCIe.
+ */
+export const flushOf = (nics: WireMemory['nics']): GpuFlush | null =>
+  nics.kind === 'gpu' && nics.flush ? new GpuFlush(nics.ordinal) : null;
+
+/** With HEDDLE_PROVIDER, HEDDLE_NICS, HEDDLE_WIRES and HEDDLE_PROXY_CPUS, for programs that leave it to who starts them. */
 export function withEnvironment(options: FabricOptions): FabricOptions {
-  const { HEDDLE_PROVIDER: provider, HEDDLE_NICS: devices, HEDDLE_PROXY_CPUS: processors } = process.env;
+  const { HEDDLE_PROVIDER: provider, HEDDLE_NICS: devices } = process.env;
+  const { HEDDLE_WIRES: wires, HEDDLE_PROXY_CPUS: processors } = process.env;
   if (provider && !providers.some((name) => name === provider))
     throw new ArgumentError('HEDDLE_PROVIDER', provider, `one of ${providers.join(', ')}`);
   return {
     ...(provider && { provider: provider as ProviderName }),
     ...(devices && { devices: devices.split(',') }),
+    ...(wires && { wires: requireOneOf('HEDDLE_WIRES', wires, ['auto', 'host', 'gpu']) }),
     ...(processors && { processors: processors.split(',').map(Number) }),
     ...options,
   };
@@ -99,6 +129,9 @@ class FabricLink implements Link, Network {
   readonly #posted: Uint32Array | null;
   readonly #engine: TransferEngine;
   readonly #fabric: FabricConnection;
+  /** Regions begin here in the wire of every rank, wherever they lie. */
+  readonly #front: number;
+  readonly #flush: GpuFlush | null;
 
   constructor(
     circle: ProxyCircle,
@@ -106,9 +139,13 @@ class FabricLink implements Link, Network {
     fabric: FabricConnection,
     source: Region,
     targets: readonly (RemoteRegion | undefined)[],
+    front: number,
+    flush: GpuFlush | null,
   ) {
     this.#engine = engine;
     this.#fabric = fabric;
+    this.#front = front;
+    this.#flush = flush;
     this.#stopListening = circle.onRankLost((loss) => {
       this.#loss ??= loss;
     });
@@ -128,8 +165,9 @@ class FabricLink implements Link, Network {
     try {
       if (!this.#mayPost(peer, write.target.peer)) return false;
       if (this.#posted !== null) this.#posted[peer]!++;
-      write.sourceOffset = from;
-      write.targetOffset = to;
+      // A write of nothing is anywhere, also before the front.
+      write.sourceOffset = bytes === 0 ? 0 : from - this.#front;
+      write.targetOffset = bytes === 0 ? 0 : to - this.#front;
       write.bytes = bytes;
       write.immediate = tag;
       this.#engine.write(write);
@@ -146,7 +184,9 @@ class FabricLink implements Link, Network {
   }
 
   arrived(): number {
-    return this.#engine.nextImmediate();
+    const tag = this.#engine.nextImmediate();
+    if (tag >= 0) this.#flush?.flush();
+    return tag;
   }
 
   progress(): boolean {
@@ -169,6 +209,7 @@ class FabricLink implements Link, Network {
     this.#stopListening();
     this.#fabric.close();
     await this.#engine.close();
+    this.#flush?.close();
   }
 }
 

@@ -3,7 +3,7 @@
  * kernels write, posts writes to a network, and raises words that kernels wait for. On a GPU's host it runs in a thread of
  * its own; beside a simulated GPU the machine gives it turns, and the race detector sees what it does.
  */
-import type { HostView, MappedMemory, Network } from '../../device/index.js';
+import type { HostView, Network, Placement, WireMemory } from '../../device/index.js';
 import { HeddleError, requireObject, requireText } from '../../errors/index.js';
 import { messageOf } from '../participant.js';
 import type { Connect, ProxyCircle } from './network.js';
@@ -16,6 +16,8 @@ export interface ProxyParts<Data = unknown> {
   readonly network: Network;
   /** The memory that kernels and the network share, of which every rank has the same. */
   readonly memory: HostView;
+  /** Where of that lies what the network reaches. If in the GPU's memory, `memory` ends before it. */
+  readonly lies: Placement;
   readonly data: Data;
 }
 
@@ -66,18 +68,28 @@ export async function proxyMaker(of: {
   return make;
 }
 
+/** What a proxy needs of its memory. */
+export type ProxyMemory = Pick<WireMemory, 'address' | 'front' | 'lies' | 'host' | 'nics'>;
+
 /** Connects all ranks' proxies and makes the program; every rank calls it. */
 export async function prepareProxy(
   circle: ProxyCircle,
   connect: Connect,
   { data, reach, ...named }: ProxyProgramName,
-  memory: Pick<MappedMemory, 'address' | 'raw' | 'host'>,
+  memory: ProxyMemory,
 ): Promise<PreparedProxy> {
   const make = await proxyMaker(named);
   const link = await connect(circle, memory, reach);
   try {
     const { rank, ranks } = circle;
-    const program = make({ rank, ranks, network: link.network, memory: memory.host, data });
+    const program = make({
+      rank,
+      ranks,
+      network: link.network,
+      memory: memory.host,
+      lies: memory.lies,
+      data,
+    });
     return {
       step() {
         const moved = link.progress();

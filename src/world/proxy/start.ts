@@ -1,6 +1,6 @@
 /** Starts proxies, and tells the circle when one has failed. */
 import { MessageChannel } from 'node:worker_threads';
-import type { MappedMemory } from '../../device/index.js';
+import type { MappedMemory, WireMemory } from '../../device/index.js';
 import {
   ArgumentError,
   HeddleError,
@@ -16,7 +16,7 @@ import { requireReach } from '../fabric.js';
 import { messageOf } from '../participant.js';
 import { type FromProxy, serveCircle } from './mail.js';
 import { type FabricOptions, overFabric, overMachine } from './network.js';
-import { type ProxyProgramName, prepareProxy } from './program.js';
+import { type ProxyMemory, type ProxyProgramName, prepareProxy } from './program.js';
 import { siblingsOf } from './siblings.js';
 import type { ProxyThreadData } from './thread.js';
 
@@ -30,8 +30,8 @@ export interface ProxyOptions {
   readonly data?: unknown;
   /** The ranks that it writes to, which also write to this one; all others by default. */
   readonly reach?: readonly number[];
-  /** Every rank's is as long. */
-  readonly memory: MappedMemory;
+  /** Every rank's is as long. Networks reach all of what is mapped, and of a wire what lies behind its front. */
+  readonly memory: MappedMemory | WireMemory;
   /** Within how many ms each write ends, well or with the loss of its peer, unless the world's `fabric` option says. */
   readonly timeoutMs?: number;
 }
@@ -51,10 +51,19 @@ export function requireProxyOptions(options: ProxyOptions, ranks: number): void 
   if (!(module instanceof URL)) throw new ArgumentError('module', module, 'a URL: that of a module');
   requireText('name', name, 'the export of the module');
   if (reach !== undefined) requireReach(reach, ranks);
-  requireObject('memory', memory, 'what device.allocateMapped gives');
-  requireObject('memory.host', memory.host, 'what device.allocateMapped gives');
+  requireObject('memory', memory, 'what device.allocateWire or allocateMapped gives');
+  requireObject('memory.host', memory.host, 'what device.allocateWire or allocateMapped gives');
   if (timeoutMs !== undefined) requireInteger('timeoutMs', timeoutMs, 1, LONGEST_TIMEOUT_MS);
 }
+
+/** All of mapped memory is a wire in the host's. */
+const asWire = (memory: MappedMemory | WireMemory): ProxyMemory & Pick<WireMemory, 'bytes'> =>
+  'nics' in memory
+    ? memory
+    : {
+        ...{ address: memory.address, bytes: memory.bytes, host: memory.host },
+        ...{ front: 0, lies: 'host', nics: { kind: 'host', raw: memory.raw } },
+      };
 
 /** How the proxies of a world run; every rank calls it. */
 export type ProxyStarter = (circle: Circle, options: ProxyOptions) => Promise<RunningProxy>;
@@ -64,13 +73,13 @@ export const inThread =
   (fabric: FabricOptions): ProxyStarter =>
   async (circle, options) => {
     const { port1: port, port2 } = new MessageChannel();
-    const { address, bytes } = options.memory;
+    const { address, bytes, front, lies, nics } = asWire(options.memory);
     const given: ProxyThreadData = {
       port: port2,
       mail: new SharedArrayBuffer(4),
       place: { rank: circle.rank, ranks: circle.ranks },
       program: nameOf(options),
-      memory: { address, bytes },
+      memory: { address, bytes, front, lies, gpu: nics.kind === 'gpu' ? nics : null },
       fabric: timed(fabric, options),
     };
     const thread = startThread(new URL('./thread.js', import.meta.url), given, [port2]);
@@ -118,7 +127,7 @@ export const inMachine =
   (machine: SimMachine, gpu: number, fabric: FabricOptions | null): ProxyStarter =>
   async (circle, options) => {
     const connect = fabric === null ? overMachine(machine) : overFabric(timed(fabric, options));
-    const prepared = await prepareProxy(circle, connect, nameOf(options), options.memory);
+    const prepared = await prepareProxy(circle, connect, nameOf(options), asWire(options.memory));
     const running = new Running(circle, async () => {
       end();
       await prepared.close();

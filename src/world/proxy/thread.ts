@@ -5,13 +5,13 @@
  * a nap.
  */
 import { type MessagePort, workerData } from 'node:worker_threads';
-import { NativeView } from '../../device/index.js';
+import { NativeView, type ReachedGpu, type WireShape } from '../../device/index.js';
 import { HeddleError, RankLostError } from '../../errors/index.js';
 import { stayOn, view, yieldProcessor } from '../../native/index.js';
 import { messageOf } from '../participant.js';
 import { MailedCircle } from './mail.js';
 import { type FabricOptions, overFabric, type ProxyCircle, withEnvironment } from './network.js';
-import { type PreparedProxy, type ProxyProgramName, prepareProxy } from './program.js';
+import { type PreparedProxy, type ProxyMemory, type ProxyProgramName, prepareProxy } from './program.js';
 
 /** What the thread is started with. */
 export interface ProxyThreadData {
@@ -20,7 +20,8 @@ export interface ProxyThreadData {
   readonly mail: SharedArrayBuffer;
   readonly place: Pick<ProxyCircle, 'rank' | 'ranks'>;
   readonly program: ProxyProgramName;
-  readonly memory: { readonly address: number; readonly bytes: number };
+  /** `gpu`: what NICs reach, if it lies there. Memory of the host is the thread's too, at its address. */
+  readonly memory: WireShape & { readonly address: number; readonly gpu: ReachedGpu | null };
   readonly fabric: FabricOptions;
 }
 
@@ -51,15 +52,19 @@ function run(circle: MailedCircle, proxy: PreparedProxy): void {
   }
 }
 
+function memoryOf({ address, bytes, front, lies, gpu }: ProxyThreadData['memory']): ProxyMemory {
+  const raw = new Uint8Array(view(address, lies === 'gpu' ? front : bytes));
+  const nics = gpu ?? ({ kind: 'host', raw: raw.subarray(front) } as const);
+  return { address, front, lies, host: new NativeView(raw), nics };
+}
+
 const { port, mail, place, program, memory, fabric } = workerData as ProxyThreadData;
 const circle = new MailedCircle(place, port, mail);
 let proxy: PreparedProxy | undefined;
 try {
   const { processors = [] } = withEnvironment(fabric);
   if (processors.length > 0) stayOn(processors[place.rank % processors.length]!);
-  const raw = new Uint8Array(view(memory.address, memory.bytes));
-  const mapped = { address: memory.address, raw, host: new NativeView(raw) };
-  proxy = await prepareProxy(circle, overFabric(fabric), program, mapped);
+  proxy = await prepareProxy(circle, overFabric(fabric), program, memoryOf(memory));
   circle.tell({ kind: 'ready' });
   run(circle, proxy);
 } catch (error) {

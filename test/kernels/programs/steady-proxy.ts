@@ -75,7 +75,7 @@ function turn(at: number, value: number): void {
 
 /** Every message of a round of hybrid, each with all its rows. */
 function hybridRound({ phases, share, chunk }: ProxyData, epoch: number): void {
-  for (const { ready, came, out, room } of phases) {
+  for (const { ready, counts, came, out, room } of phases) {
     for (let c = 0; c * chunk < share; c++) {
       const tokens = Math.min(chunk, share - c * chunk);
       for (const { memory } of ranks) {
@@ -83,6 +83,7 @@ function hybridRound({ phases, share, chunk }: ProxyData, epoch: number): void {
         memory.store(out + c * room + 4, share);
         memory.store(out + c * room + 8, 2 ** tokens - 1);
         memory.store(out + c * room + 12, tokens);
+        memory.store(counts + 4 * c, tokens);
         memory.store(ready + 4 * c, epoch);
       }
       turn(came + 4 * c, epoch);
@@ -124,14 +125,16 @@ const wireOf = (rank: number): WirePlan => {
 };
 
 await LocalCircle.run(2, async (circle) => {
-  const { layout, program } = wireOf(circle.rank);
+  const { layout, front, program } = wireOf(circle.rank);
   const { address, buffer } = allocate(layout.bytes);
   const raw = new Uint8Array(buffer);
   const memory = new NativeView(raw);
   const connect =
     network === 'copies' ? loopBack : overFabric({ provider: network as never, devices: ['lo'] });
   const named = { ...program, module: program.module.href };
-  const proxy = await prepareProxy(circle, connect, named, { address, raw, host: memory });
+  const nics = { kind: 'host', raw: raw.subarray(front) } as const;
+  const wire = { address, front, lies: 'host', host: memory, nics } as const;
+  const proxy = await prepareProxy(circle, connect, named, wire);
   ranks[circle.rank] = { memory, raw, proxy };
   await circle.barrier('both are there');
   if (circle.rank === 0) measure(program.data);

@@ -10,7 +10,12 @@ setFlagsFromString(kernelsStayBytecode);
 const provider = process.argv[2] as ProviderName;
 const devices = provider === 'shm' ? [] : ['lo'];
 
-await World.join({ fabric: { provider, devices } }, async (world) => {
+// Messages of node 0 lie in the host's memory, all others' in memory of their simulated GPUs: nobody needs the same.
+const wires = process.env.HEDDLE_RANK === '0' ? 'host' : 'gpu';
+
+await World.join({ fabric: { provider, devices, wires } }, async (world) => {
+  const { lies, why } = await world.wires();
+  console.log(JSON.stringify({ rank: world.rank, name: `${lies}: ${why}` }));
   for (const how of familiesAcross) {
     for (const { name, run } of casesAcross(world.ranks, how)) {
       await run(world);
