@@ -51,6 +51,9 @@ describe.skipIf(noBrowser)('in Chromium', () => {
     site.close();
   });
 
+  /** What the server sent has become the program's, which complains where they differ, and hears keys from now on. */
+  const alive = (tab: Page) => tab.waitForFunction(() => '__vue_app__' in document.querySelector('#app')!);
+
   test('every page opens without complaint, and fits a narrow screen', async () => {
     const wrong: string[] = [];
     const left = pages.filter((name) => name !== '404.html');
@@ -59,8 +62,7 @@ describe.skipIf(noBrowser)('in Chromium', () => {
       let complaints = complaintsOf(tab);
       for (let path = left.pop(); path !== undefined; path = left.pop()) {
         await tab.goto(`${site.url}/${path}`);
-        // What the server sent has become the program's, which complains where they differ.
-        await tab.waitForFunction(() => '__vue_app__' in document.querySelector('#app')!);
+        await alive(tab);
         // The playground's heading comes with its program, which is fetched once the page stands.
         const heading = tab.locator('h1').first().waitFor({ timeout: patience });
         await heading.catch(() => wrong.push(`${path} has no heading`));
@@ -87,14 +89,17 @@ describe.skipIf(noBrowser)('in Chromium', () => {
   test('search finds what a heading and what a text says', async () => {
     await page.setViewportSize({ width: 1400, height: 900 });
     await page.goto(`${site.url}/docs/`);
+    await alive(page);
+    const box = page.locator('.VPLocalSearchBox');
     for (const [words, link] of [
       ['awaitFilled', '/docs/language'],
       ['ExpertParallel', '/api/heddle'],
     ] as const) {
       await page.keyboard.press('Control+k');
-      await page.locator('.VPLocalSearchBox input').fill(words);
-      await page.locator(`.VPLocalSearchBox a[href^="${link}"]`).first().waitFor();
+      await box.locator('input').fill(words);
+      await box.locator(`a[href^="${link}"]`).first().waitFor();
       await page.keyboard.press('Escape');
+      await box.waitFor({ state: 'detached' });
     }
   });
 });

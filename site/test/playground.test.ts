@@ -90,7 +90,7 @@ describe.skipIf(noBrowser)('the playground', () => {
     const text =
       "import { kernel, pointer } from 'heddle/lang';\nimport { run } from 'heddle/playground';\nconst k = kernel({ name: 'mine', params: { n: pointer('u32') } }, (g, { n }) => {\ng.store(n, g.threadIdx.x as never);\n});\nrun({ ranks: 1 }, async (host: any) => {\nawait host.launch(k, {}, { n: host.buffer('numbers', 4) });\n});\n";
     await editor.fill(text.replace('g.threadIdx.x as never', 'nothing'));
-    expect(await page.locator('.pg-verdict').textContent()).toMatch(/press Check/);
+    await page.locator('.pg-verdict', { hasText: 'press Check' }).waitFor();
     await page.locator('.pg-check').click();
     await page.getByText('HK101').waitFor();
     expect(await marked()).toEqual(['g.store(n, nothing);']);

@@ -1,11 +1,11 @@
 import { afterEach, beforeEach, describe, it } from 'vitest';
 import { createHosts, type Hosts, whyNoHosts } from './hosts.js';
-import { expectIsolated, lose } from './loss.js';
+import { expectIsolated, limitMs, lose } from './loss.js';
 
 const noHosts = whyNoHosts();
 if (noHosts) console.warn(`skipping the tests of hosts that are cut off: ${noHosts}`);
 
-describe.skipIf(noHosts !== null)('a host that is cut off', () => {
+describe.skipIf(noHosts !== null)('a host that is cut off', { timeout: limitMs }, () => {
   let hosts: Hosts;
   beforeEach(() => {
     hosts = createHosts(3);

@@ -1,5 +1,5 @@
 import { describe, it } from 'vitest';
-import { expectIsolated, lose, timeoutMs } from './loss.js';
+import { expectIsolated, limitMs, lose, timeoutMs } from './loss.js';
 
 function isRunning(pid: number): boolean {
   try {
@@ -9,7 +9,7 @@ function isRunning(pid: number): boolean {
   }
 }
 
-describe.each(['shm', 'tcp;ofi_rxm', 'udp;ofi_rxd'])('a peer on %s', (provider) => {
+describe.each(['shm', 'tcp;ofi_rxm', 'udp;ofi_rxd'])('a peer on %s', { timeout: limitMs }, (provider) => {
   it('that is killed ends its own operations and nobody else’s', async () => {
     expectIsolated(await lose(provider, (ranks) => ranks.kill(1, 'SIGKILL')));
   });

@@ -7,6 +7,8 @@ import type { LossReport } from './roles.js';
 const module = transpiledUrl('test/fabric/roles.ts');
 /** The bystander, a process of its own, answers within it also on a busy machine that drops what udp sends. */
 export const timeoutMs = 4000;
+/** Of each such test. */
+export const limitMs = 120_000;
 
 /** Runs three ranks and ends rank 1 with `end` once the writes to it flow. */
 export async function lose(
@@ -20,7 +22,7 @@ export async function lose(
     module,
     name: 'losesAPeer',
     args: { bytes, options: { provider, devices, timeoutMs, thread } },
-    timeoutMs: 50_000,
+    timeoutMs: limitMs - 10_000,
     ...(hosts ? { under: (rank: number) => hosts.under(rank) } : {}),
     onTold({ what, ranks }) {
       if (what === 'flowing') {

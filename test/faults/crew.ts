@@ -16,6 +16,7 @@ export class EarlyFailure extends Error {
 export class Crew {
   readonly #members: ChildProcess[] = [];
   readonly #under: (process: number) => readonly string[];
+  #underWay: Case | null = null;
 
   constructor(hosts: Hosts | null) {
     this.#under = (process) => hosts?.under(process) ?? [];
@@ -26,6 +27,9 @@ export class Crew {
    * stopped goes on, and one that was cut off, which would wait long for its world, is killed.
    */
   async run(told: Case): Promise<(readonly Report[] | undefined)[]> {
+    // A case that did not come to its end: its processes would go on with it, and answer for it.
+    if (this.#underWay !== null) await this.end();
+    this.#underWay = told;
     const members = await Promise.all(Array.from({ length: told.processes }, (_, i) => this.#member(i)));
     const said = members.map((member) => heard(member));
     for (const member of members) member.send(told);
@@ -33,7 +37,7 @@ export class Crew {
     await Promise.all(said.filter((_, i) => i !== fall?.process));
     if (fall?.fault === 'cut off') await end(members[fall.process]!);
     else if (fall !== null) members[fall.process]!.kill('SIGCONT');
-    return Promise.all(
+    const reports = await Promise.all(
       said.map(async (one) => {
         const what = await one;
         if (what === undefined || what === 'here') return undefined;
@@ -41,6 +45,8 @@ export class Crew {
         return what.reports;
       }),
     );
+    if (this.#underWay === told) this.#underWay = null;
+    return reports;
   }
 
   async end(): Promise<void> {

@@ -7,11 +7,13 @@ const program = transpiled('test/kernels/programs/steady-proxy.ts');
 const rounds = 10_000;
 /** So large a nursery that nothing is collected before it is counted. */
 const heap = ['--expose-gc', '--min-semi-space-size=64', '--max-semi-space-size=64'];
+/** Forty thousand rounds over the loopback, while others may want the processors. */
+const timeout = 240_000;
 
-describe.each(['copies', 'tcp;ofi_rxm'])('a proxy over %s', (network) => {
+describe.each(['copies', 'tcp;ofi_rxm'])('a proxy over %s', { timeout }, (network) => {
   test.each(['hybrid', 'portable'])('of %s allocates nothing, round after round', (family) => {
     const node = [...heap, program, family, network, String(rounds)];
-    const { stdout, stderr } = spawnSync(process.execPath, node, { encoding: 'utf8' });
+    const { stdout, stderr } = spawnSync(process.execPath, node, { encoding: 'utf8', timeout });
     const spans = stdout
       .trim()
       .split('\n')

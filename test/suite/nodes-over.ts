@@ -8,16 +8,19 @@ import { Launch } from '../../src/world/index.js';
 import { transpiled } from '../tree.js';
 import { casesAcross, familiesAcross } from './round-trip.js';
 
+/** Half a minute of two processors goes into one of these, and others may want them. */
+const timeout = 240_000;
+
 export function testNodesOver(provider: ProviderName, nodes: number, ranksOfNode: number): void {
   const ranks = nodes * ranksOfNode;
   describe(`${nodes} processes of ${ranksOfNode} simulated GPUs each, over ${provider}`, () => {
-    it('bring the same bits as the reference', async () => {
+    it('bring the same bits as the reference', { timeout }, async () => {
       const [stdout, stderr] = [new PassThrough(), new PassThrough()];
       const said = Promise.all([text(stdout), text(stderr)]);
       const launch = await Launch.start({
         ...{ ranks, nodes, device: 'sim', args: [provider] },
         program: transpiled('test/suite/programs/nodes-rank.ts'),
-        timeoutMs: 50_000,
+        timeoutMs: timeout - 10_000,
         prefix: () => '',
         ...{ stdout, stderr },
       });

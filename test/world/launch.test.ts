@@ -53,11 +53,20 @@ class Lines extends Writable {
   }
 }
 
+/** A test that failed leaves no ranks behind. */
+const running = new Set<Launch>();
+afterEach(() => {
+  vi.useRealTimers();
+  for (const launch of running) launch.signal('SIGKILL');
+});
+
 /** Where nothing else is said ranks have more time to end than they need on a busy machine. */
 async function start(options: Omit<LaunchOptions, 'stdout' | 'stderr'>) {
   const [stdout, stderr, notes] = [new Lines(), new Lines(), new Lines()];
   const onNote = (note: string) => notes.write(`${note}\n`);
   const launch = await Launch.start({ graceMs: 40_000, ...options, stdout, stderr, onNote });
+  running.add(launch);
+  void launch.finished.then(() => running.delete(launch));
   return { launch, stdout, stderr, notes };
 }
 
@@ -224,9 +233,6 @@ describe('when the grace time is over', () => {
   beforeEach(() => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
   });
-  afterEach(() => {
-    vi.useRealTimers();
-  });
   const graceMs = 1000;
 
   it('ranks that ignore a signal are ended', async () => {
@@ -288,10 +294,6 @@ describe('loaderArguments', () => {
 });
 
 describe('a rank that falls', () => {
-  afterEach(() => {
-    vi.useRealTimers();
-  });
-
   /** What the survivors report. */
   const reports = (lines: readonly string[]) =>
     lines.map((line) => JSON.parse(line.replace(/^\[rank \d+\] /, '')) as Record<string, unknown>);
@@ -336,12 +338,12 @@ describe('a rank that falls', () => {
   ])('silent: it is %s, and ended by %s', async (point, signal) => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
     const graceMs = 3000;
-    const args = ['1', point, '2000'];
+    const args = ['1', point, '4000'];
     const { launch, stdout, notes } = await start({ ranks: 3, program: FALL, args, graceMs });
     const survivors = reports(await stdout.atLeast(2, /ranks/));
     for (const report of survivors) {
       expect(report).toMatchObject({ ranks: [1], operation: 'dispatch', heard: true, aborted: true });
-      expect(report.why).toBe('it gave no sign of life for 2000 ms');
+      expect(report.why).toBe('it gave no sign of life for 4000 ms');
     }
     await untilEnded([launch.pids[0]!, launch.pids[2]!]);
     // It is seen to run on, then asked to end, at last ended.
@@ -351,7 +353,7 @@ describe('a rank that falls', () => {
     const { results } = await launch.finished;
     expect(results.map((ended) => ended.signal ?? ended.exitCode)).toEqual([0, signal, 0]);
     expect(notes.lines).toEqual([
-      'rank 1 is lost: it gave no sign of life for 2000 ms; the others have 3 s to end',
+      'rank 1 is lost: it gave no sign of life for 4000 ms; the others have 3 s to end',
       `rank 1 was ended by ${signal}`,
     ]);
   });
