@@ -73,6 +73,9 @@ class HybridProxy implements ProxyProgram {
   /** The header that was read last. */
   readonly #header = new Uint32Array(4);
   readonly #headerBytes = new Uint8Array(this.#header.buffer);
+  /** Likewise, the rows of a message. */
+  readonly #count = new Uint32Array(1);
+  readonly #countBytes = new Uint8Array(this.#count.buffer);
 
   constructor({ network, memory, lies, data }: ProxyParts<ProxyData>) {
     this.#network = network;
@@ -100,7 +103,8 @@ class HybridProxy implements ProxyProgram {
   /** False where the network has no room now: the next step tries again. */
   #post(message: Message, epoch: number): boolean {
     const { peer, count, out, there, rows, row, tag } = message;
-    const bytes = rows + this.#memory.load(count) * row;
+    this.#memory.read(count, this.#countBytes);
+    const bytes = rows + this.#count[0]! * row;
     if (!this.#network.write(peer, out, there, bytes, inRound(tag, epoch))) return false;
     message.posted = epoch;
     return true;
