@@ -184,7 +184,7 @@ test('a wire’s front ends behind the ring, with payloads or without', () => {
     const layer: Layer = { ...deepSeek, ranks: 2, payloads };
     const { front, layout } = portable.plan(layer, apart, portable.defaults(layer, apart)).wire!;
     const first = layout.fields.findIndex(({ offset }) => offset === front);
-    expect(layout.fields[first]!.name).toBe(payloads.length > 0 ? 'brought[0]' : 'ids');
+    expect(layout.fields[first]!.name).toBe(payloads.length > 0 ? 'brought_0' : 'ids');
   }
 });
 
