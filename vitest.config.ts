@@ -76,8 +76,9 @@ export default defineConfig({
   test: {
     globalSetup: ['test/setup.ts'],
     server: { deps: { external: [/\/\.test\//] } },
-    testTimeout: 60_000,
-    hookTimeout: 60_000,
+    // Against hanging, not for speed: a busy machine is many times slower.
+    testTimeout: 120_000,
+    hookTimeout: 120_000,
     pool: 'forks',
     maxWorkers: 2,
     execArgv: [kernelsStayBytecode],

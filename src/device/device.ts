@@ -81,7 +81,10 @@ export interface WireShape {
   readonly lies: Placement;
 }
 
-/** The host sees all of a wire that lies in its memory, and of one in memory of the GPU the front: there `host` and `raw` end. */
+/**
+ * The host sees all of a wire that lies in its memory, and of one in memory of the GPU the front: there `host` and `raw` end, and
+ * no copy or fill of a stream may go across.
+ */
 export interface WireMemory extends MappedMemory, WireShape {
   /** What lies from `front` on, as NICs reach it. */
   readonly nics: ReachedHost | ReachedGpu;

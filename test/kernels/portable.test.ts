@@ -178,6 +178,16 @@ test('so do rows as e4m3', async () => {
   );
 });
 
+test('a wire’s front ends behind the ring, with payloads or without', () => {
+  const apart = { ...placeOf([0, 1]), transport: 'proxy' } as const;
+  for (const payloads of [[], [{ name: 'x', rowBytes: 32 }]]) {
+    const layer: Layer = { ...deepSeek, ranks: 2, payloads };
+    const { front, layout } = portable.plan(layer, apart, portable.defaults(layer, apart)).wire!;
+    const first = layout.fields.findIndex(({ offset }) => offset === front);
+    expect(layout.fields[first]!.name).toBe(payloads.length > 0 ? 'brought_0' : 'ids');
+  }
+});
+
 test('a proxy believes no tag that names no signal, and none becomes an address', () => {
   const layer: Layer = {
     ...deepSeek,

@@ -37,7 +37,8 @@ function configuration(name: string, tokens: number, hidden: number): CheckConfi
           ...{ grid: addRows.sim.blocks, block: addRows.sim.threads, ...launch },
         });
         const narrow = await callSite(device, narrowRows.sim.kernel, {
-          ...{ grid: narrowRows.sim.blocks, block: narrowRows.sim.threads, ...launch },
+          // More blocks than each has warps: with two of each their sum would be their product.
+          ...{ grid: narrowRows.sim.blocks + 1, block: narrowRows.sim.threads, ...launch },
         });
         add.set.to(x.data);
         add.set.from(more.data);

@@ -60,11 +60,17 @@ const windowOf = (shape: PortableShape, { layout }: Kernels, symmetric: boolean)
   unwritten: [...unwrittenSections(shape, layout), section(layout, 'returned')],
 });
 
+/** Behind the commands come what puts read and write: the rows that were brought, if there are payloads, or the ids. */
+function frontOf(layout: Kernels['layout']): number {
+  const { offset, length } = section(layout, 'commands');
+  return layout.fields.find((field) => field.offset >= offset + 16 * length)!.offset;
+}
+
 const wireOf = ({ layout }: Kernels): WirePlan => ({
   kind: 'wire',
   purpose: 'receive window',
   layout,
-  front: section(layout, 'brought', 0).offset,
+  front: frontOf(layout),
   ones: [section(layout, 'experts')],
   program: {
     module: new URL('./proxy.js', import.meta.url),

@@ -3,7 +3,7 @@
  * first is allocated, by trying. Each rank finds it for itself: what peers write to is told them with its keys.
  */
 import type { Device, Placement } from '../../device/index.js';
-import { HeddleError, UnavailableError } from '../../errors/index.js';
+import { HeddleError, requireOneOf, UnavailableError } from '../../errors/index.js';
 import { type ProviderName, type Region, TransferEngine } from '../../fabric/index.js';
 import type { Circle } from '../circle.js';
 import { messageOf } from '../participant.js';
@@ -24,9 +24,12 @@ const direct: readonly ProviderName[] = ['efa', 'verbs;ofi_rxm'];
 
 const asked = 'HEDDLE_WIRES, or fabric.wires, says so';
 
+const wanted = ({ wires = 'auto' }: FabricOptions) =>
+  requireOneOf('fabric.wires', wires, ['auto', 'host', 'gpu']);
+
 /** Of ranks of one simulated machine, whose NICs reach what they are given. */
 export function simulatedWires(options: FabricOptions): Wires {
-  const { wires = 'auto' } = withEnvironment(options);
+  const wires = wanted(withEnvironment(options));
   return wires === 'auto' ? { lies: 'host', why: 'the GPU is simulated' } : { lies: wires, why: asked };
 }
 
@@ -39,13 +42,13 @@ export async function findWires(
   device: Device,
   options: FabricOptions,
 ): Promise<Wires> {
-  const wanted = withEnvironment(options);
+  const given = withEnvironment(options);
   // Whatever the others were told: all ranks say what they have.
-  const provider = await agreeOnProvider(circle, offerHere(wanted.provider, wanted.devices));
-  const { wires = 'auto' } = wanted;
+  const provider = await agreeOnProvider(circle, offerHere(given.provider, given.devices));
+  const wires = wanted(given);
   if (wires === 'host' || (wires === 'auto' && device.kind === 'sim')) return simulatedWires(options);
   try {
-    return { lies: 'gpu', why: await tryWire(device, wanted, provider) };
+    return { lies: 'gpu', why: await tryWire(device, given, provider) };
   } catch (error) {
     if (!(error instanceof HeddleError)) throw error;
     if (wires === 'auto') return { lies: 'host', why: messageOf(error) };
