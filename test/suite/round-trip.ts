@@ -658,7 +658,7 @@ export function roundTripCases(
 
 /** Every feature once: those that each network must carry. */
 const features =
-  /^(bf16|eight payloads|uneven and empty ranks|nobody brings a token|ids out of range|combine weighs|bf16 as e4m3|groups, counts|no weights|host arrays|push, rows in three parts|a graph of two rounds, replayed)$/;
+  /^(bf16|no payloads|eight payloads|uneven and empty ranks|nobody brings a token|ids out of range|combine weighs|bf16 as e4m3|groups, counts|no weights|host arrays|push, rows in three parts|a graph of two rounds, replayed)$/;
 
 /** The cases of worlds of several nodes. */
 export const casesAcross = (ranks: number, how: Across): RoundTripCase[] =>

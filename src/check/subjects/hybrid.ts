@@ -244,7 +244,10 @@ export const hybrid: CheckSubject = {
     }),
     lossOf('hybrid', 'dispatch', { ...alone, nodes: 2, replicas: 2 }),
     ...stopsOf('hybrid, 3 nodes', 13, { ...stopping, nodes: 3, ranks: 3 }),
-    ...stopsOf('hybrid, 2 nodes of 2', 18, { ...stopping, nodes: 2, ranks: 4 }),
+    ...stopsOf('hybrid, 2 nodes of 2, messages in GPU memory', 18, {
+      ...{ ...stopping, nodes: 2, ranks: 4 },
+      wires: 'gpu',
+    }),
   ],
 };
 

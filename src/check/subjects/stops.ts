@@ -3,6 +3,7 @@
  * What others can tell of it is which of its messages came, and that no more do. Each survivor in the round must be told of a rank of it, and
  * all their waits together take one time limit at most.
  */
+import type { Placement } from '../../device/index.js';
 import { RankLostError } from '../../errors/index.js';
 import type { ExpertParallelOptions } from '../../moe/index.js';
 import type { SimMachine } from '../../sim/index.js';
@@ -14,6 +15,8 @@ import { oneRound } from './one-round.js';
 type How = Pick<ExpertParallelOptions, 'family' | 'transport' | 'tuning' | 'split'> & {
   readonly nodes: number;
   readonly ranks: number;
+  /** Where messages lie. */
+  readonly wires?: Placement;
 };
 
 const layer = { topK: 3, maxTokens: 1, hidden: 8, dtype: 'bf16' } as const;
@@ -37,12 +40,15 @@ export function stopsOf(name: string, steps: number, how: How): CheckConfigurati
 async function stop(machine: SimMachine, how: How, step: number): Promise<void> {
   const stopped = victims(how);
   const told: unknown[] = [];
-  const { ranks, nodes } = how;
-  const world = World.local({ ranks, nodes, device: 'sim', sim: machine }, async (world) => {
-    const round = wholeRound(world, how, () => machine.killAfter(stopped, step));
-    if (stopped.includes(world.rank)) await round;
-    else told.push(await round.then(String, (error: unknown) => error));
-  });
+  const { ranks, nodes, wires = 'host' } = how;
+  const world = World.local(
+    { ranks, nodes, device: 'sim', sim: machine, fabric: { wires } },
+    async (world) => {
+      const round = wholeRound(world, how, () => machine.killAfter(stopped, step));
+      if (stopped.includes(world.rank)) await round;
+      else told.push(await round.then(String, (error: unknown) => error));
+    },
+  );
   // What the node itself is told is how it ends.
   await world.catch(() => {});
   const losses = told.filter((error) => error instanceof RankLostError);
@@ -58,7 +64,7 @@ async function stop(machine: SimMachine, how: How, step: number): Promise<void> 
 /** One rank's round, and the meeting behind it. */
 async function wholeRound(
   world: World,
-  { nodes: _, ranks, ...how }: How,
+  { nodes: _, wires: __, ranks, ...how }: How,
   begin: () => void,
 ): Promise<string> {
   const shape = shapeOfRounds({ ...layer, ranks, experts: ranks });
