@@ -418,3 +418,44 @@ it.each(Object.keys(sends))(
     ]);
   },
 );
+
+/** Where a rank writes what it is about to send, in its own memory. */
+const messagesMade = /portable\/(stage|tell-routes)|hybrid\/pack-chunk/;
+
+it.each(Object.keys(sends))(
+  'who has given up writes no message of its next dispatch, as the last may still be on its way: %s',
+  async (name) => {
+    const { nodes = 1, ...way } = sends[name]!;
+    const late = 0; // whose number is that of no failure
+    const lost = new Set<number>();
+    const made = { before: 0, behind: 0 };
+    const machine = SimMachine.create({
+      ranks,
+      mode: 'checked',
+      watch: (site) => ({
+        access(_thread, { kind }, id, { rank }) {
+          const { where } = site(id);
+          if (kind !== 'write') return;
+          if (where.includes('common/waits')) lost.add(rank);
+          else if (messagesMade.test(where)) made[lost.has(rank) ? 'behind' : 'before'] += 1;
+        },
+      }),
+    });
+    const errors: RankLostError[] = [];
+    await World.local({ ranks, nodes, device: 'sim', sim: machine }, async (world) => {
+      const { ep, stream, dispatch, combine } = await prepare(world, way);
+      if (world.rank !== late) {
+        for (let round = 0; round < 2; round++) {
+          dispatch();
+          combine();
+        }
+        errors.push(await ep.synchronize(stream).catch((error) => error));
+      }
+      await world.barrier('the others have given up');
+      await ep.dispose();
+    });
+    expect(summary(errors)).toEqual(['0 dispatch 1', '0 dispatch 1']);
+    expect(made.before).toBeGreaterThan(0);
+    expect(made.behind).toBe(0);
+  },
+);
