@@ -296,10 +296,10 @@ test('over the network goes what traffic counts: a row for each token and other 
   expect(between.rows / tokens).toBeLessThanOrEqual(1.02);
 });
 
-/** A proxy of rank 0 of 2, with a network and memory that do what a test says. */
-function proxyOfTwo(lies: Placement = 'host') {
-  const place = placeOn([0, 1]);
-  const { wire } = hybrid.plan({ ...layer, ranks: 2 }, place, {
+/** A proxy of rank 0 of 2 nodes, or of another, with a network and memory that do what a test says. */
+function proxyOfTwo(lies: Placement = 'host', place = placeOn([0, 1])) {
+  const { length: ranks } = place.topology.members.flat();
+  const { wire } = hybrid.plan({ ...layer, ranks }, place, {
     ...hybrid.defaults(layer, place),
     dispatch: { chunk: 2, blocks: 1, threads: 32 },
   });
@@ -316,7 +316,7 @@ function proxyOfTwo(lies: Placement = 'host') {
     },
     arrived: () => tags.shift() ?? -1,
   };
-  const proxy = hybridProxy({ rank: 0, ranks: 2, network, lies, memory, data });
+  const proxy = hybridProxy({ rank: place.rank, ranks, network, lies, memory, data });
   const header = (at: number, words: readonly number[]) => {
     for (const [i, word] of words.entries()) memory.store(at + 4 * i, word);
   };
@@ -384,17 +384,27 @@ describe('the proxy', () => {
     { of: 'more tokens than there are', words: [1, 6, 0] },
     { of: 'a chunk without tokens', chunk: 2, words: [1, 4, 0] },
     { of: 'rows of tokens that are not', chunk: 2, words: [1, 5, 0b10, 1] },
+    { of: 'rows of another chunk’s tokens', words: [1, 5, 0b100, 1] },
     { of: 'fewer rows than tokens', words: [1, 5, 0b11, 1] },
     { of: 'more rows than its tokens may have', words: [1, 5, 0b11, 3] },
     { of: 'a chunk that is not', tag: inRound((1 << 20) | 3, 1) },
     { of: 'this node', tag: inRound(0, 1) },
     { of: 'a node that is not', tag: inRound(2 << 20, 1) },
+    { of: 'a node beyond that', tag: inRound(3 << 20, 1) },
     { of: 'another round than its tag', tag: inRound(1 << 20, 1), words: [2, 5, 0] },
   ])('refuses a message of $of', ({ chunk = 0, words = [1, 5, 0], tag }) => {
     const { proxy, comes, came } = proxyOfTwo();
     comes(chunk, words, tag);
-    expect(() => proxy.step()).toThrow(/^message .* of rank [012] /);
+    expect(() => proxy.step()).toThrow(/^message .* of rank [0123] /);
     expect(came(chunk)).toBe(0);
+  });
+
+  test('refuses likewise on another node, and names the rank of its rail', () => {
+    const { proxy, arrives } = proxyOfTwo('host', placeOn([0, 0, 1, 1], 3));
+    arrives(tagOf(0, 2, 0));
+    expect(() => proxy.step()).toThrow(/of rank 5 names no message/);
+    arrives(inRound(tagOf(0, 0, 0), 2));
+    expect(() => proxy.step()).toThrow('of rank 1 is not of round 1');
   });
 
   test('refuses a message that has come before', () => {

@@ -5,7 +5,7 @@ import { expectReference, type RoundsUnderTest } from './rounds.js';
 const ranks = 34;
 const round = Array<number>(ranks).fill(1);
 const spread = { way: 'store', blocks: 1, threads: 64, parts: 1, inFlight: 1, teams: 1 } as const;
-const messages = { blocks: 1, threads: 32, parts: 1 } as const;
+const messages = { blocks: 1, threads: 64, parts: 1 } as const;
 
 const ways: Record<string, RoundsUnderTest> = {
   // The second round fills the slots again.

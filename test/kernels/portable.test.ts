@@ -148,6 +148,18 @@ test('rounds of any shape and spread give the reference’s bits, free of races'
   );
 });
 
+/** Nothing but the meeting at a round's end keeps the next round's routes from slots that are still read. */
+test.each(transports)('ranks that bring no tokens meet in each round, over %s', async (transport) => {
+  const ranks = 2;
+  await expectReference(
+    { ranks, experts: ranks, topK: 1, maxTokens: 1, hidden: 8, dtype: 'bf16' },
+    {
+      ...{ family: 'portable', transport, mode: 'checked', nodes: transport === 'proxy' ? ranks : 1 },
+      tokens: Array.from({ length: 6 }, () => [0, 0]),
+    },
+  );
+});
+
 test('over NVSHMEM rows stay the caller’s until combine: a kernel that writes them again behind dispatch is found', async () => {
   const launch = { blocks: 2, threads: 32, parts: 1 };
   const tuning = { dispatch: launch, combine: launch };

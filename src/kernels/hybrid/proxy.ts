@@ -134,7 +134,7 @@ class HybridProxy implements ProxyProgram {
     const last = (message.first ?? message).seen;
     const after = roundsAfter(last, tag);
     const epoch = (last + after) >>> 0;
-    if (after === 1 || (message.first !== null && after === 0 && epoch !== message.seen)) return epoch;
+    if (after === 1 || (after === 0 && epoch !== message.seen)) return epoch;
     throw this.#strange(tag, `is not of round ${(last + 1) >>> 0}`);
   }
 
@@ -145,7 +145,7 @@ class HybridProxy implements ProxyProgram {
     if (said !== epoch) throw this.#strange(tag, `is of round ${said}, not ${epoch}`);
     const { share, chunk } = this.#data;
     const tokens = this.#header[header.tokens]!;
-    const here = Math.min(Math.max(tokens - index * chunk, 0), chunk);
+    const here = Math.min(tokens - index * chunk, chunk);
     const mask = this.#header[header.mask]!;
     const rows = this.#header[header.rows]!;
     const least = ones(mask);
