@@ -17,7 +17,7 @@ const ways: Record<string, RoundsUnderTest> = {
     tuning: { dispatch: spread, combine: { ...spread, way: 'bulk', teams: 2, ahead: 0 } },
     tokens: [round],
   },
-  messages: { family: 'portable', tuning: { dispatch: messages, combine: messages }, tokens: [round] },
+  messages: { family: 'portable', tuning: { dispatch: messages, combine: messages }, tokens: [round, round] },
 };
 
 test.each(Object.keys(ways))('34 ranks give the reference’s bits: %s', async (name) => {

@@ -86,7 +86,7 @@ const nodes: Readonly<Record<string, Partial<Hybrid>>> = {
   'odd rows of bf16, in parts': { hidden: 5, parts: 2 },
   // A node is one group, or several; parts of sums go to several others.
   // Rows of several owners of a node, which parts, chunks and tokens share.
-  'sums at the source': { sum: 'source', ranks: 4, experts: 8, topK: 4, maxTokens: 4, chunk: 2 },
+  'sums at the source': { sum: 'source', ranks: 4, experts: 8, topK: 4, maxTokens: 4, chunk: 3 },
   'sums at the source, 3 nodes of 2, uneven tokens, combine weighs': {
     ...{
       sum: 'source',

@@ -13,6 +13,9 @@ import { stopsOf } from './stops.js';
 const messages: Readonly<Record<string, Partial<Rounds>>> = {
   'two chunks, few of whose tokens go': {
     maxTokens: 34,
+    topK: 4,
+    experts: 4,
+    blocks: 3,
     routes: { holes: 0.8 },
     tokens: [
       [34, 1],
