@@ -292,23 +292,33 @@ const everywhere: Brought = {
   topkWeights: new Float32Array(routes).fill(1),
 };
 
-it.each([0, 1, 2, 3])('rank %i, which hands on no sums, is named by the other of its group', async (late) => {
-  let named: RankLostError | null = null;
-  await World.local({ ranks: 4, nodes: 2, device: 'sim' }, async (world) => {
-    const way = { ...rails, replicas: 2, split: true };
-    const { ep, stream, dispatch, out } = await prepare(world, way, everywhere);
-    const sent = ep.combineSend(dispatch(), stream);
-    await ep.synchronize(stream);
-    await world.barrier('sums are sent');
-    if (world.rank === (late ^ 1)) {
-      ep.combineRecv(sent, out, stream);
-      named = await ep.synchronize(stream).catch((error) => error);
-    }
-    await world.barrier('the other has given up');
-    await ep.dispose();
-  });
-  expect(summary([named!])).toEqual([`${late} combine 1`]);
-});
+const handing: Record<string, Way> = { push: { tuning: push }, rails: { ...rails, nodes: 2 } };
+const silent = Object.keys(handing).flatMap((name) => [0, 1, 2, 3].map((late) => [name, late] as const));
+
+it.each(silent)(
+  'by %s, rank %i, which hands on no sums, is named by the other of its group',
+  async (name, late) => {
+    let named: RankLostError | null = null;
+    const { nodes = 1, ...way } = handing[name]!;
+    await World.local({ ranks: 4, nodes, device: 'sim' }, async (world) => {
+      const { ep, stream, dispatch, out } = await prepare(
+        world,
+        { ...way, replicas: 2, split: true },
+        everywhere,
+      );
+      const sent = ep.combineSend(dispatch(), stream);
+      await ep.synchronize(stream);
+      await world.barrier('sums are sent');
+      if (world.rank === (late ^ 1)) {
+        ep.combineRecv(sent, out, stream);
+        named = await ep.synchronize(stream).catch((error) => error);
+      }
+      await world.barrier('the other has given up');
+      await ep.dispose();
+    });
+    expect(summary([named!])).toEqual([`${late} combine 1`]);
+  },
+);
 
 /** To the first expert of the victim. */
 const toVictim: Brought = {
