@@ -23,6 +23,7 @@ import type { Combining, Dispatched, Stage } from './stages.js';
 import type { Tensor } from './tensor.js';
 import { type Received, Track } from './track.js';
 import { type DispatchInputs, requireCombineOutput } from './validate.js';
+import { verdictOf } from './verdict.js';
 
 /** What a benchmark needs and nobody else does; see `benchHandles`. */
 export interface BenchHandles {
@@ -327,6 +328,7 @@ export class ExpertParallel {
   async #findLoss(stream: Stream): Promise<unknown> {
     const failures = await Promise.all(this.#tracks.map(({ carried }) => carried.failure(stream)));
     const failure = failures.find((found) => found !== null) ?? null;
+    if (this.#heard instanceof RankLostError) await verdictOf(this.world.circle);
     const heard = this.#heard;
     if (failure === null) return heard;
     // Whom the circle lost is certain. Whom a kernel missed may itself have waited for the lost one.

@@ -5,6 +5,7 @@ import { HeddleError, UnavailableError } from '../../src/errors/index.js';
 import { SimMachine } from '../../src/sim/index.js';
 import { type FabricOptions, World } from '../../src/world/index.js';
 import { LocalCircle } from '../../src/world/local-circle.js';
+import { nextTag } from '../../src/world/proxy/network.js';
 import { findWires } from '../../src/world/proxy/wires.js';
 
 const fabric: FabricOptions = { provider: 'tcp;ofi_rxm', devices: ['lo'] };
@@ -112,5 +113,28 @@ describe('a wire in memory of a simulated GPU', () => {
     await expect(
       World.local({ ranks: 1, device: 'sim', fabric: { wires: 'disk' as 'gpu' } }, (world) => world.wires()),
     ).rejects.toThrow(HeddleError);
+  });
+});
+
+describe('what a NIC has written into memory of a GPU', () => {
+  const hear = (tag: number) => {
+    const done: string[] = [];
+    const engine = {
+      nextImmediate() {
+        done.push('came');
+        return tag;
+      },
+    };
+    done.push(`told ${nextTag(engine, { flush: () => void done.push('flushed') })}`);
+    return done;
+  };
+
+  it('is flushed behind its coming and before anybody is told', () => {
+    expect(hear(7)).toEqual(['came', 'flushed', 'told 7']);
+    expect(hear(0)).toEqual(['came', 'flushed', 'told 0']);
+  });
+
+  it('is not flushed where nothing came: that takes a call of the driver', () => {
+    expect(hear(-1)).toEqual(['came', 'told -1']);
   });
 });

@@ -94,6 +94,16 @@ export function registerWire(engine: TransferEngine, nics: WireMemory['nics']): 
 export const flushOf = (nics: WireMemory['nics']): GpuFlush | null =>
   nics.kind === 'gpu' && nics.flush ? new GpuFlush(nics.ordinal) : null;
 
+/** What came, told only when kernels see it; −1 where nothing did. */
+export function nextTag(
+  engine: Pick<TransferEngine, 'nextImmediate'>,
+  flush: Pick<GpuFlush, 'flush'> | null,
+): number {
+  const tag = engine.nextImmediate();
+  if (tag >= 0) flush?.flush();
+  return tag;
+}
+
 /** With HEDDLE_PROVIDER, HEDDLE_NICS, HEDDLE_WIRES and HEDDLE_PROXY_CPUS, for programs that leave it to who starts them. */
 export function withEnvironment(options: FabricOptions): FabricOptions {
   const { HEDDLE_PROVIDER: provider, HEDDLE_NICS: devices } = process.env;
@@ -184,9 +194,7 @@ class FabricLink implements Link, Network {
   }
 
   arrived(): number {
-    const tag = this.#engine.nextImmediate();
-    if (tag >= 0) this.#flush?.flush();
-    return tag;
+    return nextTag(this.#engine, this.#flush);
   }
 
   progress(): boolean {
