@@ -79,7 +79,7 @@ const rows = ring === undefined ? everyday : [[tests(rings[ring]!, ring)]];
 const count = rows.flat().length;
 if (ring === undefined) {
   console.log(
-    `${count} steps, which may take seven minutes on two cores; most of it goes to the last two. Left out:`,
+    `${count} steps, which may take five minutes on two cores; most of it goes to the last two. Left out:`,
   );
   for (const [name, what] of Object.entries(rings)) console.log(`  npm run test:${name.padEnd(8)} ${what}`);
 }
