@@ -4,7 +4,7 @@ import type { Hosts } from '../fabric/hosts.js';
 import { transpiled } from '../tree.js';
 import type { Case, Report } from './cases.js';
 
-type Said = 'here' | { readonly reports: readonly Report[] } | { readonly failed: unknown };
+type Said = 'here' | 'told' | { readonly reports: readonly Report[] } | { readonly failed: unknown };
 
 /** A process failed in what comes before the fall, which is to go well. */
 export class EarlyFailure extends Error {
@@ -23,8 +23,8 @@ export class Crew {
   }
 
   /**
-   * What the ranks of each process say; undefined for one that was killed. Once the survivors have spoken a victim that was
-   * stopped goes on, and one that was cut off, which would wait long for its world, is killed.
+   * What the ranks of each process say; undefined for one that was killed. Once all survivors were told of the fall they leave, a
+   * victim that was stopped goes on, and one that was cut off, which would wait long for its world, is killed.
    */
   async run(told: Case): Promise<(readonly Report[] | undefined)[]> {
     // A case that did not come to its end: its processes would go on with it, and answer for it.
@@ -34,13 +34,20 @@ export class Crew {
     const said = members.map((member) => heard(member));
     for (const member of members) member.send(told);
     const { fall } = told;
-    await Promise.all(said.filter((_, i) => i !== fall?.process));
-    if (fall?.fault === 'cut off') await end(members[fall.process]!);
-    else if (fall !== null) members[fall.process]!.kill('SIGCONT');
+    if (fall !== null) {
+      await Promise.all(said.filter((_, i) => i !== fall.process));
+      for (const [i, member] of members.entries()) {
+        if (i === fall.process || (await said[i]) !== 'told') continue;
+        said[i] = heard(member);
+        member.send('leave');
+      }
+      if (fall.fault === 'cut off') await end(members[fall.process]!);
+      else members[fall.process]!.kill('SIGCONT');
+    }
     const reports = await Promise.all(
       said.map(async (one) => {
         const what = await one;
-        if (what === undefined || what === 'here') return undefined;
+        if (what === undefined || typeof what === 'string') return undefined;
         if ('failed' in what) throw new EarlyFailure(what.failed);
         return what.reports;
       }),

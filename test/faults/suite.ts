@@ -24,16 +24,16 @@ const shapes = [
   { processes: 2, ranksHere: 2 },
 ] as const;
 
-/** Each fault at each point once; over the rows and columns providers, families, shapes and victims take turns. */
-const table = points.flatMap((point, p) =>
-  faults.map((fault, f) => ({
-    fault,
-    point,
-    provider: providers[(f + p) % 2]!,
-    family: families[(f + (p >> 1)) % 2]!,
-    shape: shapes[((f >> 1) + p) % 2]!,
-    process: (f + p) % 4 === 0 ? 0 : 1,
-  })),
+/** Each fault at each point over each provider; over the rows and columns families, shapes and victims take turns. */
+const table = providers.flatMap((provider, i) =>
+  points.flatMap((point, p) =>
+    faults.map((fault, f) => ({
+      ...{ fault, point, provider },
+      family: families[(f + (p >> 1) + i) % 2]!,
+      shape: shapes[((f >> 1) + p + i) % 2]!,
+      process: (f + p) % 4 === 0 ? 0 : 1,
+    })),
+  ),
 );
 
 /**

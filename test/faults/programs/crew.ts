@@ -162,8 +162,21 @@ async function oneRank(world: World, { family, waitMs, fall: planned }: Case): P
   const first = await rounds().then(() => null, thrown);
   const ms = Math.round(performance.now() - since);
   const again = await round().then(() => null, thrown);
+  if (planned.process !== me) await allAreTold();
   await ep.dispose();
   return { rank: world.rank, first, again, ms, wrong };
+}
+
+/** This process's ranks, and how many of them were told of the fall; what ends their wait for those of the others. */
+let ranksHere = 0;
+let toldHere = 0;
+let leave = (): void => {};
+let left = Promise.resolve();
+
+/** Whoever leaves its world is missed too, by those that do not know yet because of whom. */
+function allAreTold(): Promise<void> {
+  if (++toldHere === ranksHere) process.send!('told');
+  return left;
 }
 
 const tuning = {
@@ -185,8 +198,14 @@ function thrown(error: unknown): Thrown {
   };
 }
 
-process.on('message', (told: Case) => {
-  const { ranksHere, processes, address, fabric } = told;
+process.on('message', (told: Case | 'leave') => {
+  if (told === 'leave') return leave();
+  const { processes, address, fabric } = told;
+  ({ ranksHere } = told);
+  toldHere = 0;
+  left = new Promise((resolve) => {
+    leave = resolve;
+  });
   regions.length = 0;
   silent = false;
   disarm();
