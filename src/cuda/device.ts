@@ -1,6 +1,7 @@
 import {
   type Device,
   type Fill,
+  fillAll,
   type MappedMemory,
   type Memory,
   NativeView,
@@ -193,7 +194,7 @@ export class CudaDevice implements Device {
 
   #wireOfHost(memory: MappedMemory, front: number, fills: readonly Fill[]): WireMemory {
     const { raw } = memory;
-    for (const { offset, bytes, value } of fills) raw.fill(value, offset, offset + bytes);
+    fillAll(raw, fills);
     return { ...memory, front, lies: 'host', nics: { kind: 'host', raw: raw.subarray(front) } };
   }
 
@@ -205,8 +206,11 @@ export class CudaDevice implements Device {
     const { dispose: free } = this.#adopt(wire.release);
     const raw = new Uint8Array(view(address, front)).fill(0);
     const reached = { address: address + front, bytes: bytes - front };
+    fillAll(
+      raw,
+      fills.filter(({ offset }) => offset < front),
+    );
     const behind = fills.filter(({ offset }) => offset >= front);
-    for (const { offset, bytes, value } of fills) if (offset < front) raw.fill(value, offset, offset + bytes);
     const moved = behind.map((fill) => ({ ...fill, offset: fill.offset - front }));
     this.#clear(reached.address, reached.bytes, purpose, moved);
     const dmabuf = this.exportDmabuf(reached.address, reached.bytes);

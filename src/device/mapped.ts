@@ -1,5 +1,5 @@
 import { ArgumentError } from '../errors/index.js';
-import type { HostView } from './device.js';
+import type { Fill, HostView } from './device.js';
 
 /** A view of real memory, on any thread that knows where it lies. */
 export class NativeView implements HostView {
@@ -55,4 +55,9 @@ export function requireBytes(offset: number, piece: Uint8Array, room: number): v
 export function requireWithin(offset: number, bytes: number, room: number): void {
   if (Number.isInteger(offset) && offset >= 0 && offset + bytes <= room) return;
   throw new ArgumentError('offset', offset, `from 0 to ${room - bytes}, for ${bytes} of ${room} bytes`);
+}
+
+/** Fills memory that the host reaches. */
+export function fillAll(raw: Uint8Array, fills: readonly Fill[]): void {
+  for (const { offset, bytes, value } of fills) raw.fill(value, offset, offset + bytes);
 }

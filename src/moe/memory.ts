@@ -66,22 +66,24 @@ export function memoryOf(
   rounds: number,
   lies: Placement = 'host',
 ): MemoryUse {
-  const front = lies === 'host' ? Number.POSITIVE_INFINITY : (wire?.front ?? 0);
   const once: MemoryPart[] = [
-    ...windows.flatMap(sectionsOf),
-    ...(wire === null ? [] : sectionsOf(wire)).map(
-      (part, i): MemoryPart => (wire!.layout.fields[i]!.offset < front ? { ...part, host: true } : part),
-    ),
+    ...windows.flatMap((window) => sectionsOf(window)),
+    ...(wire === null ? [] : sectionsOf(wire, lies === 'host' ? wire.layout.bytes : wire.front)),
     ...buffers.map(({ purpose, bytes }) => ({ purpose, section: null, bytes })),
   ];
   return useOf(once.map((part) => ({ ...part, bytes: rounds * part.bytes })));
 }
 
-const sectionsOf = ({ purpose, layout: { fields, bytes } }: WindowPlan | WirePlan): MemoryPart[] =>
+/** `ofHost`: so many bytes of it lie in the host's memory. */
+const sectionsOf = (
+  { purpose, layout: { fields, bytes } }: WindowPlan | WirePlan,
+  ofHost = 0,
+): MemoryPart[] =>
   fields.map(({ name, offset }, i) => ({
     purpose,
     section: name,
     bytes: (fields[i + 1]?.offset ?? bytes) - offset,
+    ...(offset < ofHost && { host: true }),
   }));
 
 /** What parts take together; those of no bytes are left out. */

@@ -6,7 +6,7 @@ const patienceMs = 1000;
 
 /**
  * Waits until the circle has said whom it lost, but not for long. Whom a rank's own proxy misses may be one that was told of a loss
- * before this rank was, and has left because of it. The circle has heard of that first: whoever leaves has said why.
+ * before this rank was, and has left because of it. The circle has heard of that first, if that one's proxy told it.
  */
 export function verdictOf({ signal }: Circle): Promise<void> {
   return new Promise((resolve) => {

@@ -3,6 +3,7 @@ import {
   type Device,
   type Event,
   type Fill,
+  fillAll,
   type Launcher,
   type LaunchShape,
   type MappedMemory,
@@ -96,15 +97,20 @@ export class SimDevice implements Device {
   allocateWindow(bytes: number, purpose: string, fills: readonly Fill[] = []): WindowMemory {
     requireFills(fills, requireInteger('bytes', bytes, 1, maxBufferBytes));
     const window = this.#place(bytes, purpose);
-    for (const { offset, bytes, value } of fills) window.buffer.u8.fill(value, offset, offset + bytes);
+    fillAll(window.buffer.u8, fills);
     return window;
   }
 
   allocateMapped(bytes: number, purpose: string): MappedMemory {
     const { buffer, address, free } = this.#place(bytes, purpose);
-    const { engine, sites } = this.#shared;
-    const host = this.#shared.host.memory(new SimHostView(engine, sites, buffer));
-    return { address, bytes, host, raw: buffer.u8.subarray(0, bytes), free };
+    return { address, bytes, ...this.#hostsOf(buffer, bytes), free };
+  }
+
+  /** The first bytes of a buffer, as the host sees them. */
+  #hostsOf(buffer: SimBuffer, bytes: number): Pick<MappedMemory, 'host' | 'raw'> {
+    const { engine, sites, host } = this.#shared;
+    const view = new SimHostView(engine, sites, buffer, bytes);
+    return { host: host.memory(view), raw: buffer.u8.subarray(0, bytes) };
   }
 
   /** Memory of a simulated GPU is the process's too: real NICs reach it as they reach the host's. */
@@ -114,12 +120,12 @@ export class SimDevice implements Device {
     requireFills(fills, bytes);
     const { buffer, address, free } = this.#place(bytes, purpose);
     buffer.front = front;
-    for (const { offset, bytes, value } of fills) buffer.u8.fill(value, offset, offset + bytes);
-    const seen = lies === 'host' ? bytes : front;
-    const { engine, sites } = this.#shared;
-    const host = this.#shared.host.memory(new SimHostView(engine, sites, buffer, seen));
+    fillAll(buffer.u8, fills);
     const nics = { kind: 'host', raw: buffer.u8.subarray(front, bytes) } as const;
-    return { address, bytes, front, lies, host, raw: buffer.u8.subarray(0, seen), nics, free };
+    return {
+      ...{ address, bytes, front, lies, nics, free },
+      ...this.#hostsOf(buffer, lies === 'host' ? bytes : front),
+    };
   }
 
   async openWindow(handle: Uint8Array): Promise<PeerMemory> {

@@ -14,7 +14,7 @@ export class SimHostView implements HostView {
   readonly #bytes: number;
 
   /** `bytes`: of the buffer, those that the host sees. */
-  constructor(engine: Engine, sites: SiteRegistry, buffer: SimBuffer, bytes = buffer.bytes) {
+  constructor(engine: Engine, sites: SiteRegistry, buffer: SimBuffer, bytes: number) {
     this.#engine = engine;
     this.#sites = sites;
     this.#buffer = buffer;

@@ -172,7 +172,7 @@ const stride = 2 ** 32;
 const maxBuffers = 2 ** 16 - 1;
 export const maxBufferBytes = 2 ** 31;
 
-/** Each machine's first buffer lies so many further than that of the machine before it: a tensor of another is nobody's. */
+/** Each machine's first buffer lies so many further than that of the machine before it: a tensor of another is mostly nobody's. */
 const apart = 4099;
 let machines = 0;
 

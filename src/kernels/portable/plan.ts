@@ -62,8 +62,8 @@ const windowOf = (shape: PortableShape, { layout }: Kernels, symmetric: boolean)
 
 /** Behind the commands come what puts read and write: the rows that were brought, if there are payloads, or the ids. */
 function frontOf(layout: Kernels['layout']): number {
-  const { offset, length } = section(layout, 'commands');
-  return layout.fields.find((field) => field.offset >= offset + 16 * length)!.offset;
+  const { fields } = layout;
+  return fields[fields.indexOf(section(layout, 'commands')) + 1]!.offset;
 }
 
 const wireOf = ({ layout }: Kernels): WirePlan => ({

@@ -24,14 +24,17 @@ const direct: readonly ProviderName[] = ['efa', 'verbs;ofi_rxm'];
 
 const asked = 'HEDDLE_WIRES, or fabric.wires, says so';
 
-const wanted = ({ wires = 'auto' }: FabricOptions) =>
+type Wanted = Placement | 'auto';
+
+const wantedIn = ({ wires = 'auto' }: FabricOptions): Wanted =>
   requireOneOf('fabric.wires', wires, ['auto', 'host', 'gpu']);
 
+/** What needs no try. */
+const untried = (wires: Wanted): Wires =>
+  wires === 'auto' ? { lies: 'host', why: 'the GPU is simulated' } : { lies: wires, why: asked };
+
 /** Of ranks of one simulated machine, whose NICs reach what they are given. */
-export function simulatedWires(options: FabricOptions): Wires {
-  const wires = wanted(withEnvironment(options));
-  return wires === 'auto' ? { lies: 'host', why: 'the GPU is simulated' } : { lies: wires, why: asked };
-}
+export const simulatedWires = (options: FabricOptions): Wires => untried(wantedIn(withEnvironment(options)));
 
 /**
  * Of a rank whose proxies reach others over libfabric; every rank calls it.
@@ -45,8 +48,8 @@ export async function findWires(
   const given = withEnvironment(options);
   // Whatever the others were told: all ranks say what they have.
   const provider = await agreeOnProvider(circle, offerHere(given.provider, given.devices));
-  const wires = wanted(given);
-  if (wires === 'host' || (wires === 'auto' && device.kind === 'sim')) return simulatedWires(options);
+  const wires = wantedIn(given);
+  if (wires === 'host' || (wires === 'auto' && device.kind === 'sim')) return untried(wires);
   try {
     return { lies: 'gpu', why: await tryWire(device, given, provider) };
   } catch (error) {
