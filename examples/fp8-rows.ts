@@ -61,8 +61,8 @@ const errors = await World.local({ ranks: 2 }, async (world) => {
   const expert = (await device.load(dequantise.ir())).launcher({ grid: ranks * tokens, block: 128, rank });
   const received = ep.dispatch({ topkIds, topkWeights, payloads }, stream);
   expert.set('ids', received.experts.data);
-  expert.set('x', received.payloads.x!.data);
-  expert.set('scales', received.payloads.scales!.data);
+  expert.set('x', received.payloads.x.data);
+  expert.set('scales', received.payloads.scales.data);
   expert.set('out', received.output.data);
   expert.launch(stream);
   ep.combine(out, stream);

@@ -27,7 +27,7 @@ await World.join({}, async (world) => {
   const out = emptyTensor(device, 'bf16', [tokens, hidden]);
 
   const received = ep.dispatch({ topkIds, topkWeights, payloads: { x } }, stream);
-  stream.copy(received.output.data, received.payloads.x!.data, received.output.bytes);
+  stream.copy(received.output.data, received.payloads.x.data, received.output.bytes);
   ep.combine(out, stream);
   await ep.synchronize(stream);
 

@@ -26,7 +26,7 @@ const outputs = await World.local({ ranks: 4 }, async (world) => {
   // Each round, on the stream: nothing here waits.
   const received = ep.dispatch({ topkIds, topkWeights, payloads: { x } }, stream);
   // The experts of this rank would read received.experts, .weights and .payloads.x; these give every row back as it is.
-  stream.copy(received.output.data, received.payloads.x!.data, received.output.bytes);
+  stream.copy(received.output.data, received.payloads.x.data, received.output.bytes);
   ep.combine(out, stream);
 
   await ep.synchronize(stream); // throws RankLostError if a rank did not come

@@ -48,7 +48,7 @@ const results = await World.local({ ranks: 4 }, async (world) => {
   const sent = ep.dispatchSend({ topkIds, topkWeights, payloads: { x } }, stream);
   launch(shared.data, x.data, 0, 2); // the shared expert, while rows travel
   const received = ep.dispatchRecv(sent, stream);
-  stream.copy(received.output.data, received.payloads.x!.data, received.output.bytes); // the routed experts
+  stream.copy(received.output.data, received.payloads.x.data, received.output.bytes); // the routed experts
   const combining = ep.combineSend(received, stream);
   // Here the next layer's work that needs no result could run.
   ep.combineRecv(combining, out, stream);

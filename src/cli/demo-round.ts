@@ -1,5 +1,5 @@
 /** One rank's round of `heddle demo`: all that a user of Heddle has to write, and a clock beside it. */
-import type { Shape, Source } from '../layer/index.js';
+import { bitsOf, type Shape, type Source } from '../layer/index.js';
 import { ExpertParallel, emptyTensor, readBits, tensorFrom } from '../moe/index.js';
 import { ExampleExperts, layerOf } from '../testing/index.js';
 import type { World } from '../world/index.js';
@@ -15,7 +15,7 @@ export async function runRank(
   const stream = device.createStream();
   const ep = await ExpertParallel.create(world, layerOf(shape));
   const experts = await ExampleExperts.create(world, ep, stream);
-  const x = tensorFrom(device, stream, payloads.x!, 'u8', [tokens, shape.payloads[0]!.rowBytes]);
+  const x = tensorFrom(device, stream, bitsOf(dtype, payloads.x!), dtype, [tokens, hidden]);
   const out = emptyTensor(device, dtype, [tokens, hidden]);
 
   const clock = new KernelClock(world, stream);

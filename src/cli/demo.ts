@@ -120,7 +120,7 @@ function sizesOf({ layer = false, dtype, seed, nodes, ...flags }: Flags): DemoSi
   if (layer && hidden % unit !== 0)
     throw new ArgumentError('--hidden', hidden, `a multiple of ${unit} with --layer and rows of ${rows}`);
   requireInteger('--experts', experts, 1, layer ? mostRoutedExperts : limits.experts);
-  requireInteger('--topk', topk, 1, layer ? Math.min(experts, limits.topK) : limits.topK);
+  requireInteger('--topk', topk, 1, Math.min(experts, limits.topK));
   return { ranks, nodes, tokens, hidden, experts, topk, seed, rows };
 }
 

@@ -49,7 +49,7 @@ export interface Shape {
   readonly ranks: number;
   /** Experts of all ranks together; their ids are 0 … experts − 1. */
   readonly experts: number;
-  /** Routes of a token. */
+  /** Routes of a token, no more than there are experts. */
   readonly topK: number;
   /** The most tokens that a rank brings to one round. A multiple of `replicas`. */
   readonly maxTokens: number;
@@ -179,6 +179,8 @@ export function requireShape(shape: Shape): Shape {
   requireInteger('ranks', shape.ranks, 1, limits.ranks);
   requireInteger('experts', shape.experts, 1, limits.experts);
   requireInteger('topK', shape.topK, 1, limits.topK);
+  if (shape.topK > shape.experts)
+    throw new ArgumentError('topK', shape.topK, `at most the number of experts, ${shape.experts}`);
   requireInteger('maxTokens', shape.maxTokens, 1, limits.maxTokens);
   requireReplicas(shape);
   requirePayloads(shape.payloads);

@@ -16,6 +16,7 @@ import {
   type MemoryUse,
   memoryFor,
   memoryOf,
+  requireItsWorld,
   requireRoom,
 } from './memory.js';
 import { type ExpertParallelOptions, layerOf, placeOf, roundsOf, waitMsOf } from './options.js';
@@ -60,8 +61,9 @@ export const benchHandles = (ep: ExpertParallel): BenchHandles => handlesOf(ep);
  * Dispatch and combine of one layer, as one rank of it. Rounds follow each other on a stream: `dispatch`, the experts,
  * `combine`; any number may be enqueued before anything is waited for, or captured as a graph. With `split` each of the two
  * also comes as a send and a receive. With `rounds: 2` the next round may be dispatched before the last one is combined.
+ * Of payloads the compiler knows the names: those that `create` was given.
  */
-export class ExpertParallel {
+export class ExpertParallel<P extends string = string> {
   static {
     handlesOf = (ep) => ({
       launches: {
@@ -90,10 +92,10 @@ export class ExpertParallel {
   /** What the windows and buffers take of this rank's memory, by purpose. */
   readonly memory: MemoryUse;
   /** The views that every dispatch fills; with `rounds: 2`, every other. */
-  readonly received: Received;
+  readonly received: Received<P>;
   /** The views of each round in flight: dispatches fill them in turn. */
-  readonly views: readonly Received[];
-  readonly #tracks: readonly Track[];
+  readonly views: readonly Received<P>[];
+  readonly #tracks: readonly Track<P>[];
   /** Which of them the next round takes. */
   #next = 0;
   /** What `out` of combine must be a multiple of. */
@@ -103,7 +105,7 @@ export class ExpertParallel {
   /** Why no further round can run: what `synchronize` threw. */
   #loss: unknown = null;
 
-  private constructor({ world, layer, split, choice, memory, tracks }: Parts) {
+  private constructor({ world, layer, split, choice, memory, tracks }: Parts<P>) {
     this.world = world;
     this.shape = layer;
     this.split = split;
@@ -121,12 +123,16 @@ export class ExpertParallel {
   /**
    * Creates the windows and compiles the kernels of a shape. Every rank of the world calls it with the same options.
    */
-  static async create(world: World, options: ExpertParallelOptions): Promise<ExpertParallel> {
+  static async create<P extends string>(
+    world: World,
+    options: ExpertParallelOptions<P>,
+  ): Promise<ExpertParallel<P>> {
     if (!(world instanceof World)) {
       throw new ArgumentError('world', world, 'what World.local or World.join gives');
     }
     const layer = layerOf(world.ranks, options);
     requireKnown('options', options, knownOptions);
+    requireItsWorld(options, world);
     const { device, rank, topology } = world;
     const { kind, multiprocessors } = device;
     const waitMs = waitMsOf(options, kind);
@@ -135,7 +141,8 @@ export class ExpertParallel {
     const { family, tuning } = choice;
     const { split, transport } = place;
     const rounds = roundsOf(options);
-    const agreed = { ...layer, family: family.name, split, transport, rounds, ...tuning };
+    const { payloads } = options;
+    const agreed = { ...layer, payloads, family: family.name, split, transport, rounds, ...tuning };
     await requireSameEverywhere(world, agreed);
     const plan = family.plan(layer, place, tuning);
     const { lies } = plan.wire === null ? { lies: 'host' as const } : await world.wires();
@@ -143,7 +150,7 @@ export class ExpertParallel {
     requireRoom(memory, layer, device);
     const track = async () =>
       new Track(device, layer, await Carried.out(world, plan, waitMs), options.payloads);
-    const tracks: [Track, ...Track[]] = [await track()];
+    const tracks: [Track<P>, ...Track<P>[]] = [await track()];
     if (rounds === 2) tracks.push(await track());
     return new ExpertParallel({ world, layer, split, choice, memory, tracks });
   }
@@ -163,7 +170,7 @@ export class ExpertParallel {
    * On the device `topkIds` must stay as they are until the round's combine has run; `topkWeights` and the payloads may be
    * written again behind this on the stream, payloads that travel over NVSHMEM behind combine. Host arrays may be reused at once.
    */
-  dispatch(inputs: DispatchInputs, stream: Stream): Received {
+  dispatch(inputs: DispatchInputs<P>, stream: Stream): Received<P> {
     const track = this.#begin('dispatch', inputs, stream);
     track.stages.reach('dispatched');
     track.run('dispatchSend', stream);
@@ -189,7 +196,7 @@ export class ExpertParallel {
    * The first half of `dispatch`, where `split` was asked for: sends and waits for nobody. Other work may follow on the
    * stream while bytes are on their way, before `dispatchRecv`. What `dispatch` says of inputs holds behind this.
    */
-  dispatchSend(inputs: DispatchInputs, stream: Stream): Dispatched {
+  dispatchSend(inputs: DispatchInputs<P>, stream: Stream): Dispatched {
     this.#requireSplit('dispatchSend');
     const track = this.#begin('dispatchSend', inputs, stream);
     track.stages.reach('dispatch sent');
@@ -198,7 +205,7 @@ export class ExpertParallel {
   }
 
   /** The second half: when the stream has passed this, everything that other ranks sent here is in the result. */
-  dispatchRecv(sent: Dispatched, stream: Stream): Received {
+  dispatchRecv(sent: Dispatched, stream: Stream): Received<P> {
     this.#requireReady('dispatch', stream);
     const track = this.#of('dispatchRecv', sent, 'dispatch sent');
     track.stages.reach('dispatched');
@@ -207,7 +214,7 @@ export class ExpertParallel {
   }
 
   /** The first half of `combine`: sends what the experts left in `received.output`, and waits for nobody. */
-  combineSend(received: Received, stream: Stream): Combining {
+  combineSend(received: Received<P>, stream: Stream): Combining {
     this.#requireSplit('combineSend');
     this.#requireReady('combine', stream);
     const track = this.#of('combineSend', received, 'dispatched');
@@ -263,7 +270,7 @@ export class ExpertParallel {
   }
 
   /** The track that the next round takes, once nothing else is on it. */
-  #begin(call: string, inputs: DispatchInputs, stream: Stream): Track {
+  #begin(call: string, inputs: DispatchInputs<P>, stream: Stream): Track<P> {
     this.#requireReady('dispatch', stream);
     const track = this.#tracks[this.#next]!;
     track.stages.require(call, 'combined');
@@ -273,14 +280,14 @@ export class ExpertParallel {
   }
 
   /** The track of the round that was dispatched first of those that are not combined. */
-  get #oldest(): Track {
+  get #oldest(): Track<P> {
     const { length } = this.#tracks;
     const turns = this.#tracks.map((_, n) => this.#tracks[(this.#next + n) % length]!);
     return turns.find(({ stages }) => !stages.at('combined')) ?? this.#tracks[0]!;
   }
 
   /** The track that a handle belongs to; what it must have reached. */
-  #of(call: string, handle: unknown, from: Stage): Track {
+  #of(call: string, handle: unknown, from: Stage): Track<P> {
     const track =
       this.#tracks.find(({ stages }) => stages.gave(handle)) ??
       this.#tracks.find(({ stages }) => stages.at(from)) ??
@@ -348,11 +355,11 @@ export class ExpertParallel {
   }
 }
 
-interface Parts {
+interface Parts<P extends string> {
   readonly world: World;
   readonly layer: Layer;
   readonly split: boolean;
   readonly choice: Choice;
   readonly memory: MemoryUse;
-  readonly tracks: readonly [Track, ...Track[]];
+  readonly tracks: readonly [Track<P>, ...Track<P>[]];
 }

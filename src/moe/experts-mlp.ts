@@ -6,7 +6,7 @@
 import type { Stream } from '../device/index.js';
 import { ArgumentError, DisposedError, requireObject, requireOneOf } from '../errors/index.js';
 import { evenRows, slotsOf } from '../kernels/index.js';
-import { expertsOf, scaleBlock } from '../layer/index.js';
+import { type Dtype, dtypes, expertsOf, scaleBlock } from '../layer/index.js';
 import { type ExpertSizes, ExpertsPlan, type Receiving } from './experts-plan.js';
 import { type MemoryUse, useOf } from './memory.js';
 import { cublasRun } from './mlp-cublas.js';
@@ -20,11 +20,11 @@ import type { Received } from './track.js';
 export const gemms = ['heddle', 'cublas'] as const;
 export type Gemm = (typeof gemms)[number];
 
-export interface ExpertsMlpOptions extends MlpWeights {
+export interface ExpertsMlpOptions<P extends string = string> extends MlpWeights {
   /** The payload that experts take, bf16 rows of the output's length. Default 'x'. */
-  readonly payload?: string;
+  readonly payload?: P;
   /** The payload of scales, f32: then rows are e4m3, with a scale for every 128 elements. */
-  readonly scales?: string;
+  readonly scales?: P;
   /** Default 'heddle'. */
   readonly gemm?: Gemm;
 }
@@ -46,7 +46,11 @@ export class ExpertsMlp {
   }
 
   /** Allocates the rows between and compiles the kernels, for this rank alone. `plan` is one of `of`. */
-  static async create(of: Receiving, plan: ExpertsPlan, options: ExpertsMlpOptions): Promise<ExpertsMlp> {
+  static async create<P extends string>(
+    of: Receiving<P>,
+    plan: ExpertsPlan<P>,
+    options: ExpertsMlpOptions<NoInfer<P>>,
+  ): Promise<ExpertsMlp> {
     requireObject('ep', of, 'an ExpertParallel');
     if (!(plan instanceof ExpertsPlan))
       throw new ArgumentError('plan', plan, 'what ExpertsPlan.create gives');
@@ -59,19 +63,23 @@ export class ExpertsMlp {
     const { topK, output } = layer;
     const { hidden, dtype } = output;
     if (dtype !== 'bf16') throw new ArgumentError('output.dtype', dtype, "'bf16', what experts make");
-    const rowsOf = (argument: string, name: string, bytes: number, what: string): Tensor => {
-      const from = received.payloads[name];
-      if (from?.bytes === bytes * slotsOf(layer)) return from;
-      throw new ArgumentError(argument, from === undefined ? name : describe(from), `rows of ${what}`);
+    const payloads: Readonly<Partial<Record<string, Tensor>>> = received.payloads;
+    const rowsOf = (argument: string, name: string, length: number, dtype: Dtype): Tensor => {
+      const from = payloads[name];
+      const bytes = slotsOf(layer) * length * dtypes[dtype].size;
+      // Rows of u8 are opaque: the caller says what they are.
+      if (from?.bytes === bytes && (from.dtype === dtype || from.dtype === 'u8')) return from;
+      const was = from === undefined ? name : describe(from);
+      throw new ArgumentError(argument, was, `rows of ${length} ${dtype}`);
     };
     if (scales !== undefined && gemm === 'cublas')
       throw new ArgumentError('scales', scales, "left out: with gemm 'cublas' rows are bf16");
     const from =
       scales === undefined
-        ? { x: rowsOf('payload', payload, 2 * hidden, `${hidden} bf16`), scales: null }
+        ? { x: rowsOf('payload', payload, hidden, 'bf16'), scales: null }
         : {
-            x: rowsOf('payload', payload, hidden, `${hidden} e4m3`),
-            scales: rowsOf('scales', scales, (4 * hidden) / scaleBlock, `${hidden / scaleBlock} f32`),
+            x: rowsOf('payload', payload, hidden, 'e4m3'),
+            scales: rowsOf('scales', scales, hidden / scaleBlock, 'f32'),
           };
     const experts = expertsOf(layer, world.rank).count;
     const { inner } = requireWeights(options, experts, hidden);

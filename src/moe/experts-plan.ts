@@ -25,12 +25,13 @@ import {
   wrap,
 } from './tensor.js';
 import type { Received } from './track.js';
+import { isOfType } from './validate.js';
 
 /** Whose rows are planned: an ExpertParallel. */
-export interface Receiving {
+export interface Receiving<P extends string = string> {
   readonly world: { readonly device: Device; readonly rank: number };
   readonly shape: Layer;
-  readonly received: Received;
+  readonly received: Received<P>;
 }
 
 /** Views of a plan's memory, valid until the next plan. Experts are this rank's, from its first on. */
@@ -61,20 +62,20 @@ export interface ExpertSizes {
   readonly overflow: number;
 }
 
-export class ExpertsPlan {
+export class ExpertsPlan<P extends string = string> {
   /** Rows that a plan can hand out: what tensors of expanded rows have. */
   readonly rows: number;
   readonly form: ExpertForm;
   /** The views that every plan fills. */
   readonly planned: PlannedRows;
-  readonly #of: Receiving;
+  readonly #of: Receiving<P>;
   readonly #experts: number;
   readonly #memory: Buffers;
   readonly #sites: Sites;
   #wasPlanned = false;
   #disposed = false;
 
-  private constructor(of: Receiving, shape: ExpertsShape, memory: Buffers, sites: Sites) {
+  private constructor(of: Receiving<P>, shape: ExpertsShape, memory: Buffers, sites: Sites) {
     this.rows = rowsOfPlan(shape);
     this.form = shape.form;
     this.#of = of;
@@ -92,7 +93,10 @@ export class ExpertsPlan {
   }
 
   /** Allocates a plan's memory and compiles its kernels, for this rank alone. */
-  static async create(of: Receiving, options: ExpertsPlanOptions = {}): Promise<ExpertsPlan> {
+  static async create<P extends string>(
+    of: Receiving<P>,
+    options: ExpertsPlanOptions = {},
+  ): Promise<ExpertsPlan<P>> {
     requireObject('ep', of, 'an ExpertParallel');
     const { world, shape: layer, received } = of;
     for (const [name, part] of Object.entries({ world, shape: layer, received }))
@@ -124,9 +128,8 @@ export class ExpertsPlan {
     plan.set.sizes(memory.sizes.data);
     plan.set.routes(memory.routes.data);
     plan.set.scatter(memory.scatter.data);
-    for (const [p, { name }] of layer.payloads.entries()) {
-      expand.set.from(p, received.payloads[name]!.data);
-    }
+    const payloads: Readonly<Record<string, Tensor>> = received.payloads;
+    for (const [p, { name }] of layer.payloads.entries()) expand.set.from(p, payloads[name]!.data);
     reduce.set.ids(received.experts.data);
     reduce.set.weights((received.weights ?? received.experts).data); // where there are none nobody looks
     reduce.set.to(received.output.data);
@@ -137,7 +140,7 @@ export class ExpertsPlan {
    * Sorts the routes that have arrived by expert. Between a round's dispatch and its combine; one launch, which waits for
    * nobody.
    */
-  plan(received: Received, stream: Stream): PlannedRows {
+  plan(received: Received<P>, stream: Stream): PlannedRows {
     this.#require('plan', received, stream);
     this.#sites.plan.launch(stream);
     this.#wasPlanned = true;
@@ -161,27 +164,37 @@ export class ExpertsPlan {
   }
 
   /**
-   * Copies rows of payloads to `to`, by name: [rows, …] each. Of rows that no route has nothing is written. `scatter`: the
+   * Copies rows of payloads to `to`, by name: [rows, …] of the payload's type each. Of rows that no route has nothing is written. `scatter`: the
    * caller's own rows of routes, as `PlannedRows.scatter` has them; then there may be as many rows as it likes.
    */
-  expand(received: Received, to: Readonly<Record<string, Tensor>>, stream: Stream, scatter?: Tensor): void {
+  expand(
+    received: Received<P>,
+    to: Readonly<Partial<Record<P, Tensor>>>,
+    stream: Stream,
+    scatter?: Tensor,
+  ): void {
     this.#require('expand', received, stream);
     requireObject('to', to, 'tensors by the names of payloads');
     const { payloads } = this.#of.shape;
     const { set, launch } = this.#sites.expand;
+    const arrived: Readonly<Record<string, Tensor>> = received.payloads;
     for (const name in to) {
-      if (payloads.some((payload) => payload.name === name)) continue;
+      if (Object.hasOwn(arrived, name)) continue;
       const names = payloads.map((payload) => `'${payload.name}'`).join(', ');
       throw new ArgumentError(`to.${name}`, to[name], `absent: payloads are ${names || 'none'}`);
     }
+    const given: Readonly<Partial<Record<string, Tensor>>> = to;
     let wanted = 0;
     let rows: number | undefined = scatter === undefined ? this.rows : undefined;
     for (const [p, { name, rowBytes }] of payloads.entries()) {
-      const tensor = to[name];
+      const tensor = given[name];
+      const { dtype, data } = arrived[name]!;
       // What is not wanted is not written; the parameter must name some memory.
-      set.to(p, (tensor ?? received.payloads[name]!).data);
+      set.to(p, tensor?.data ?? data);
       if (tensor === undefined) continue;
       requireTensor(`to.${name}`, tensor);
+      if (!isOfType(tensor, dtype))
+        throw new ArgumentError(`to.${name}`, describe(tensor), `${dtype}, as the payload is`);
       rows = requireRows(`to.${name}`, tensor, rows, rowBytes, unitBytes[widestUnit(rowBytes)]);
       wanted += 2 ** p;
     }
@@ -196,7 +209,7 @@ export class ExpertsPlan {
    * Adds up what the experts made, `rows` [rows, hidden] of the output's dtype, into `received.output`: for each slot the
    * sum of weight · row over its routes, in order of k. Without router weights each counts as 1.
    */
-  reduce(received: Received, rows: Tensor, stream: Stream, scatter?: Tensor): void {
+  reduce(received: Received<P>, rows: Tensor, stream: Stream, scatter?: Tensor): void {
     this.#require('reduce', received, stream);
     requireTensor('rows', rows);
     const { output } = this.#of.shape;
@@ -219,7 +232,7 @@ export class ExpertsPlan {
     for (const tensor of Object.values(this.#memory)) tensor.free();
   }
 
-  #require(call: string, received: Received, stream: Stream): void {
+  #require(call: string, received: Received<P>, stream: Stream): void {
     requireStream('stream', stream);
     if (this.#disposed) throw new DisposedError('this ExpertsPlan');
     if (received === this.#of.received) return;
@@ -228,7 +241,7 @@ export class ExpertsPlan {
   }
 
   /** For whoever takes `planned` as it is: refuses to go on where there is no plan of `received`. @internal */
-  requirePlanned(call: string, received: Received, stream: Stream): void {
+  requirePlanned(call: string, received: Received<P>, stream: Stream): void {
     this.#require(call, received, stream);
     if (!this.#wasPlanned) throw notPlanned(call);
   }

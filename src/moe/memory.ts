@@ -3,7 +3,7 @@ import type { Device, Placement } from '../device/index.js';
 import { ArgumentError, requireInteger, requireObject, requireOneOf } from '../errors/index.js';
 import { type Plan, usualMultiprocessors, type WindowPlan, type WirePlan } from '../kernels/index.js';
 import { type Layer, limits, sharing } from '../layer/index.js';
-import { evenNodes, topologyOf } from '../world/index.js';
+import { evenNodes, topologyOf, type World } from '../world/index.js';
 import { choose } from './choice.js';
 import { type ExpertParallelOptions, layerOf, optionNames, placeOf, roundsOf } from './options.js';
 
@@ -24,6 +24,22 @@ export const knownOptions: Readonly<Record<keyof MemoryOptions, true>> = {
   nodes: true,
   device: true,
 };
+
+/** Requires that what such an object says of its world is true of the one that it is given with. */
+export function requireItsWorld(
+  { ranks, nodes, device }: Partial<MemoryOptions>,
+  world: Pick<World, 'ranks' | 'topology' | 'device'>,
+): void {
+  const said = { ranks, nodes, device };
+  const are = { ranks: world.ranks, nodes: world.topology.nodes, device: world.device.kind };
+  for (const name of ['ranks', 'nodes', 'device'] as const)
+    if (said[name] !== undefined && said[name] !== are[name])
+      throw new ArgumentError(
+        `options.${name}`,
+        said[name],
+        `${are[name]}, what this world has, or left out`,
+      );
+}
 
 /** What some of the memory is for. */
 export interface MemoryPart {

@@ -17,17 +17,20 @@ export interface Row {
   readonly length: number;
 }
 
-/** `row('bf16', 7168)`: a row of 7168 bf16. For formats Heddle has no name for, count bytes: `row('u8', bytes)`. */
+/**
+ * `row('bf16', 7168)`: a row of 7168 bf16. For formats Heddle has no name for, count bytes: `row('u8', bytes)` takes tensors of
+ * any type.
+ */
 export const row = <D extends Dtype>(dtype: D, length: number): Row & { readonly dtype: D } => ({
   dtype,
   length,
 });
 
-/** What is fixed when an ExpertParallel is created. The same on all ranks. */
-export interface ExpertParallelOptions {
+/** What is fixed when an ExpertParallel is created, for payloads of these names. The same on all ranks. */
+export interface ExpertParallelOptions<P extends string = string> {
   /** Experts of all ranks together. */
   readonly experts: number;
-  /** Routes of a token, 1 to 32. */
+  /** Routes of a token: 1 to 32, no more than there are experts. */
   readonly topK: number;
   /** The most tokens that this rank, or any other, brings to one round. A multiple of `replicas`. */
   readonly maxTokens: number;
@@ -37,8 +40,8 @@ export interface ExpertParallelOptions {
    * round, which nothing checks. Divides the ranks. Default 1.
    */
   readonly replicas?: number;
-  /** What travels with a token to its experts, up to 8 rows: `{ x: row('bf16', 7168) }`. */
-  readonly payloads: Readonly<Record<string, Row>>;
+  /** What travels with a token to its experts, up to 8 rows: `{ x: row('bf16', 7168) }`. Without any, `{}`, ids and weights do. */
+  readonly payloads: Readonly<Record<P, Row>>;
   /** What comes back: one row a token, `row('bf16', 7168)`. */
   readonly output: Row & { readonly dtype: RowDtype };
   /**

@@ -9,10 +9,10 @@ import { Stages } from './stages.js';
 import type { Tensor } from './tensor.js';
 
 /**
- * What arrived for this rank's experts: views of its window, valid from dispatch until the round's combine. Slot
+ * What arrived for this rank's experts, payloads of these names among it: views of its window, valid from dispatch until the round's combine. Slot
  * (source, token) holds that rank's token, with `replicas` that group's; slots without a local expert are not written.
  */
-export interface Received {
+export interface Received<P extends string = string> {
   /** i32 [sources, maxTokens, topK]: expert ids, -1 where another rank (or nobody) owns the route. */
   readonly experts: Tensor;
   /** f32 [sources, maxTokens, topK]; 0 where the id is -1. */
@@ -20,7 +20,7 @@ export interface Received {
   /** u32 [local experts]: routes to each, from its first expert on. */
   readonly counts: Tensor | null;
   /** By name: [sources, maxTokens, row]. */
-  readonly payloads: Readonly<Record<string, Tensor>>;
+  readonly payloads: Readonly<Record<P, Tensor>>;
   /**
    * Where the experts leave their rows. [sources, maxTokens, hidden]: the sum of a slot's local experts, already
    * weighted. With weighting 'combine' [sources, maxTokens, topK, hidden]: a row for each route in `experts`, unweighted.
@@ -28,8 +28,8 @@ export interface Received {
   readonly output: Tensor;
 }
 
-export class Track {
-  readonly received: Received;
+export class Track<P extends string = string> {
+  readonly received: Received<P>;
   readonly inputs: Inputs;
   readonly stages = new Stages();
   readonly round: Round = { tokens: 0, topkIds: 0, topkWeights: 0, rows: [], out: 0 };
@@ -39,7 +39,7 @@ export class Track {
     device: Device,
     layer: Layer,
     readonly carried: Carried,
-    rows: Readonly<Record<string, Row>>,
+    rows: Readonly<Record<P, Row>>,
   ) {
     this.received = receivedOf(carried, rows);
     this.inputs = new Inputs(device, layer, rows);
@@ -56,19 +56,19 @@ export class Track {
   }
 }
 
-function receivedOf(carried: Carried, rows: Readonly<Record<string, Row>>): Received {
+function receivedOf<P extends string>(carried: Carried, rows: Readonly<Record<P, Row>>): Received<P> {
   const { experts, weights, counts, payloads, output } = carried.plan.received;
   return {
     experts: carried.tensor(experts),
     weights: weights && carried.tensor(weights),
     counts: counts && carried.tensor(counts),
     payloads: Object.fromEntries(
-      Object.entries(payloads).map(([name, view]) => {
-        const { dtype, length } = rows[name]!;
+      Object.entries<Row>(rows).map(([name, { dtype, length }]) => {
+        const view = payloads[name]!;
         const [sources, tokens] = view.shape as readonly [number, number];
         return [name, carried.tensor({ ...view, dtype, shape: [sources, tokens, length] })];
       }),
-    ),
+    ) as Record<P, Tensor>,
     output: carried.tensor(output),
   };
 }

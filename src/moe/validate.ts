@@ -28,14 +28,20 @@ export function leastWindowBytes(shape: Shape): number {
 /** Device memory as a tensor, or elements that the host still holds; those are looked at one by one. */
 export type Input = Tensor | Bits;
 
-/** The inputs of one rank's round. Tensors stay where they are; host arrays are checked and copied to the device. */
-export interface DispatchInputs {
+/**
+ * The inputs of one rank's round, with payloads of these names. Tensors stay where they are; host arrays are checked and copied to
+ * the device.
+ */
+export interface DispatchInputs<P extends string = string> {
   /** i32 `[tokens, topK]`; -1: no expert. */
   readonly topkIds: Input;
   /** f32 `[tokens, topK]`. Required unless the ExpertParallel was created with `weights: false`. */
   readonly topkWeights?: Input;
-  /** By name: `[tokens, …]`, rowBytes bytes a token. */
-  readonly payloads: Readonly<Record<string, Input>>;
+  /**
+   * By name: `[tokens, …]`, a row a token. A tensor is of the row's type, and of any for a row of `u8`; a host array is as that type
+   * is stored, or its bytes.
+   */
+  readonly payloads: Readonly<Record<P, Input>>;
 }
 
 /**
@@ -147,7 +153,7 @@ function requireElements(argument: string, input: Input, dtype: Dtype, rows: num
   }
 }
 
-/** Requires rows of opaque bytes: any dtype and any further dimensions, as long as a token has `rowBytes`. */
+/** Requires rows of the payload's type, with any further dimensions. A payload of `u8` is opaque bytes: it takes rows of any type. */
 function requireRows(
   { name, rowBytes }: Payload,
   { dtype, length }: Row,
@@ -155,24 +161,33 @@ function requireRows(
   tokens: number,
 ): void {
   const bytes = tokens * rowBytes;
+  const { storage } = dtypes[dtype];
   if (isTensor(input)) {
     const own = elements(input.shape) * dtypes[input.dtype].size;
-    if (input.shape[0] === tokens && own === bytes && isContiguous(input)) {
+    const fits = isOfType(input, dtype) && input.shape[0] === tokens && own === bytes;
+    if (fits && isContiguous(input)) {
       if (input.data === 0) requireAddress(`payloads.${name}`, input);
       return;
     }
   } else if (ArrayBuffer.isView(input) && input.byteLength === bytes) {
-    return;
+    if (dtype === 'u8' || input instanceof storage || input instanceof Uint8Array) return;
   }
-  const wanted = `${dtype} [${tokens}, ${length}], or ${tokens} other rows of ${rowBytes} bytes`;
+  const opaque = dtype === 'u8';
+  const wanted = `${dtype} [${tokens}, ${length}]${opaque ? `, or ${tokens} other rows of ${rowBytes} bytes` : ''}`;
+  const array = opaque
+    ? `typed array of ${bytes} bytes`
+    : `${storage.name} of length ${tokens * length}, or its bytes as a Uint8Array of length ${bytes}`;
   const possible =
     input === undefined
       ? `given: ${wanted}`
       : isTensor(input)
         ? `${wanted}, contiguous`
-        : `${wanted}: a tensor, or a typed array of ${bytes} bytes`;
+        : `${wanted}: a tensor, or a ${array}`;
   throw new ArgumentError(`payloads.${name}`, showInput(input), possible);
 }
+
+/** Whether a tensor can stand for rows of a payload of this type. */
+export const isOfType = (tensor: Tensor, dtype: Dtype): boolean => dtype === 'u8' || tensor.dtype === dtype;
 
 function requireAddress(argument: string, tensor: Tensor): void {
   if (tensor.data === 0 && elements(tensor.shape) > 0) {

@@ -6,6 +6,7 @@ import type { Stream } from '../device/index.js';
 import { ArgumentError, requireArray, requireObject } from '../errors/index.js';
 import {
   type Bits,
+  bitsOf,
   dtypes,
   firstOf,
   floatDtypes,
@@ -387,10 +388,18 @@ class RankRounds {
             topkWeights: tensorFrom(device, stream, topkWeights, 'f32', [tokens, shape.topK], 'topkWeights'),
           }),
       payloads: Object.fromEntries(
-        shape.payloads.map(({ name, rowBytes }) => [
-          name,
-          tensorFrom(device, stream, payloads[name]!, 'u8', [tokens, rowBytes], name),
-        ]),
+        Object.entries(ep.received.payloads).map(
+          ([
+            name,
+            {
+              dtype,
+              shape: [, , length],
+            },
+          ]) => [
+            name,
+            tensorFrom(device, stream, bitsOf(dtype, payloads[name]!), dtype, [tokens, length!], name),
+          ],
+        ),
       ),
       out: emptyTensor(device, shape.output.dtype, [tokens, shape.output.hidden], 'out'),
     };

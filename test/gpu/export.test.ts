@@ -97,7 +97,7 @@ async function heddleRounds(
       const source = sources[world.rank]!;
       const out = emptyTensor(world.device, dtype, [source.tokens, hidden]);
       const { output, payloads } = ep.dispatch(source, stream);
-      stream.copy(output.data, payloads.x!.data, output.bytes);
+      stream.copy(output.data, payloads.x.data, output.bytes);
       ep.combine(out, stream);
       outs[n]![world.rank] = await stream.copyOut(out.data, out.bytes);
     }

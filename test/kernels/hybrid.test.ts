@@ -173,7 +173,7 @@ describe('rounds between nodes give the reference’s bits', () => {
             combine: { blocks, threads, parts },
           };
           await expectReference(
-            { ...rows, ...travels, ranks, hidden, replicas, maxTokens },
+            { ...rows, ...travels, topK: Math.min(of.topK, of.experts), ranks, hidden, replicas, maxTokens },
             {
               ...{ nodes, tokens, family: 'hybrid', tuning, counts, split, inspect: true, mode: 'checked' },
               routes: { holes },

@@ -45,6 +45,7 @@ export function round(output: Partial<Output> = {}): fc.Arbitrary<Round> {
     .map(({ hidden, rowBytes, router, holes, seed, stray, ...sizes }) => {
       const shape: Shape = {
         ...sizes,
+        topK: Math.min(sizes.topK, sizes.experts),
         payloads: rowBytes.map((bytes, i) => ({ name: `p${i}`, rowBytes: bytes })),
         output: { dtype: 'f32', hidden, ...output },
       };

@@ -177,6 +177,18 @@ describe('bad input is refused', () => {
     await expect(create(change)).rejects.toMatchObject({ code: 'HEDDLE_ARGUMENT', argument });
   });
 
+  it('a payload of another type whose rows have as many bytes', async () => {
+    const created = onGpu(arrived(), async (of) => {
+      const { payloads } = of.received;
+      const x = { ...payloads.x!, dtype: 'f16', shape: [2, layer.maxTokens, 64] } as const;
+      const typed = { ...of, received: { ...of.received, payloads: { ...payloads, x } } };
+      const weights = (shape: readonly number[]) => emptyTensor(of.world.device, 'bf16', shape);
+      const given = { gateUp: weights([3, 256, 64]), down: weights([3, 64, 128]) };
+      await ExpertsMlp.create(typed, await ExpertsPlan.create(typed), given);
+    });
+    await expect(created).rejects.toThrow('payload is "f16 [2, 12, 64]"; it must be rows of 64 bf16');
+  });
+
   it('cuBLAS needs a GPU', async () => {
     await expect(create({ gemm: 'cublas' })).rejects.toThrow('gemm is "cublas"; it must be \'heddle\' on');
   });

@@ -21,6 +21,7 @@ import {
   type Receiving,
   readBits,
   tensorFrom,
+  wrap,
 } from '../../src/moe/index.js';
 import { formatFinding, SimMachine } from '../../src/sim/index.js';
 import {
@@ -68,15 +69,17 @@ async function onGpu<T>(
 const planOf = (of: Arrived, how: ExpertsPlanOptions = {}) =>
   onGpu(of, (receiving) => runPlan(receiving, how));
 
-const layers: fc.Arbitrary<RoundsShape> = fc.record({
-  ranks: fc.integer({ min: 1, max: 5 }),
-  experts: fc.oneof(fc.integer({ min: 1, max: 12 }), fc.integer({ min: 1, max: 80 })),
-  topK: fc.oneof(fc.integer({ min: 1, max: 8 }), fc.integer({ min: 1, max: 32 })),
-  maxTokens: fc.integer({ min: 1, max: 12 }),
-  hidden: fc.oneof(fc.integer({ min: 1, max: 40 }), fc.constantFrom(8, 64, 264)),
-  dtype: fc.constantFrom('bf16' as const, 'f16' as const, 'f32' as const),
-  extra: fc.array(fc.integer({ min: 1, max: 50 }), { maxLength: 2 }),
-});
+const layers: fc.Arbitrary<RoundsShape> = fc
+  .record({
+    ranks: fc.integer({ min: 1, max: 5 }),
+    experts: fc.oneof(fc.integer({ min: 1, max: 12 }), fc.integer({ min: 1, max: 80 })),
+    topK: fc.oneof(fc.integer({ min: 1, max: 8 }), fc.integer({ min: 1, max: 32 })),
+    maxTokens: fc.integer({ min: 1, max: 12 }),
+    hidden: fc.oneof(fc.integer({ min: 1, max: 40 }), fc.constantFrom(8, 64, 264)),
+    dtype: fc.constantFrom('bf16' as const, 'f16' as const, 'f32' as const),
+    extra: fc.array(fc.integer({ min: 1, max: 50 }), { maxLength: 2 }),
+  })
+  .map((of) => ({ ...of, topK: Math.min(of.topK, of.experts) }));
 const routings: fc.Arbitrary<RoutesOptions> = fc.record({
   router: fc.constantFrom<NonNullable<RoutesOptions['router']>>(
     { kind: 'uniform' },
@@ -141,7 +144,7 @@ test('a plan without overflow is a permutation: each route that is here has one 
 
 test('expand, then reduce with weights 1/k, gives every token back', async () => {
   // A power of two, so that no step rounds.
-  const of = arrived({ ...small, experts: 2, topK: 4, ranks: 1, dtype: 'f32' }, 0, 5, {
+  const of = arrived({ ...small, experts: 4, topK: 4, ranks: 1, dtype: 'f32' }, 0, 5, {
     router: { kind: 'repeated' },
   });
   const weights = new Float32Array(of.received.weights.length).fill(1 / 4);
@@ -220,7 +223,7 @@ test('several blocks, with several steps of each warp, sort as one', async () =>
 });
 
 test('a rank without experts plans nothing', async () => {
-  const { sizes } = await planOf(arrived({ ...small, ranks: 3, experts: 2 }, 2, 1));
+  const { sizes } = await planOf(arrived({ ...small, ranks: 3, experts: 2, topK: 1 }, 2, 1));
   expect(sizes).toEqual({ counts: new Uint32Array(0), offsets: Uint32Array.of(0), total: 0, overflow: 0 });
 });
 
@@ -305,6 +308,24 @@ describe('what cannot work is refused', () => {
     await expect(create({}, { ...of.layer, output })).rejects.toThrow(
       `weighting is "combine"; it must be 'experts'`,
     );
+  });
+
+  it('rows of another type than the payload was declared with', async () => {
+    await onGpu(of, async (receiving) => {
+      const { device } = receiving.world;
+      const { payloads } = receiving.received;
+      const x = wrap(payloads.x!.data, 'bf16', [2, of.layer.maxTokens, 8]);
+      const received = { ...receiving.received, payloads: { ...payloads, x } };
+      const plan = await ExpertsPlan.create({ ...receiving, received });
+      const stream = device.createStream();
+      plan.plan(received, stream);
+      const to = (dtype: 'bf16' | 'f16') => ({ x: emptyTensor(device, dtype, [plan.rows, 8]) });
+      expect(() => plan.expand(received, to('f16'), stream)).toThrow(
+        `to.x is "f16 [${plan.rows}, 8]"; it must be bf16, as the payload is`,
+      );
+      plan.expand(received, to('bf16'), stream);
+      await stream.synchronize();
+    });
   });
 
   it('tensors that do not fit, and calls out of order', async () => {

@@ -89,6 +89,7 @@ describe('ExpertParallel.create refuses', () => {
     'an absurd number of experts': ['experts', { experts: 1e9 }],
     'no routes': ['topK', { topK: 0 }],
     'too many routes': ['topK', { topK: 33 }],
+    'more routes than experts': ['topK', { experts: 8, topK: 9 }],
     'no tokens': ['maxTokens', { maxTokens: 0 }],
     'negative tokens': ['maxTokens', { maxTokens: -3 }],
     'an absurd number of tokens': ['maxTokens', { maxTokens: 1e12 }],
@@ -150,6 +151,9 @@ describe('ExpertParallel.create refuses', () => {
     'a tuning without its halves': ['tuning.combine', { tuning: {} }],
     'weights that are no flag': ['weights', { weights: 'yes' }],
     'an option that is misspelt': ['options.splt', { splt: true } as never],
+    'ranks that the world has not': ['options.ranks', { ranks: 7 } as never],
+    'nodes that the world has not': ['options.nodes', { nodes: 3 } as never],
+    'a device that is not the world’s': ['options.device', { device: 'cuda' } as never],
     'half a piece ahead': [
       'tuning.combine.ahead',
       { tuning: { ...tuning, combine: { ...tuning.combine, ahead: 0.5 } } },
@@ -175,6 +179,7 @@ describe('ExpertParallel.create refuses', () => {
     ['maxTokens', { maxTokens: 4 }],
     ['output', { output: row('f32', 8) }],
     ['payloads', { payloads: { x: row('bf16', 8) } }],
+    ['payloads', { payloads: { x: row('f16', 8), scales: row('u8', 3) } }],
     ['counts', { counts: true }],
   ] as const)('ranks that disagree on %s, naming both values', async (argument, other) => {
     const error = await refusal(

@@ -80,7 +80,8 @@ export function trips(ranks: fc.Arbitrary<number>, most: { readonly tokens: numb
       tuned: fc.boolean(),
     })
     .map((of) => {
-      const { ranks, experts, topK, maxTokens, hidden, dtype, extra, seed, weights, counts, inspect } = of;
+      const { ranks, experts, maxTokens, hidden, dtype, extra, seed, weights, counts, inspect } = of;
+      const topK = Math.min(of.topK, experts);
       const shape = shapeOfRounds({ ranks, experts, topK, maxTokens, hidden, dtype, extra });
       const rounds = Array.from({ length: of.rounds }, (_, n) => {
         // Uneven, some empty, and different in every round.

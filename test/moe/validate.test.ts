@@ -36,7 +36,7 @@ describe('a shape', () => {
     ['the usual one', shape],
     ['one of everything', { ...shape, ranks: 1, experts: 1, topK: 1, maxTokens: 1, payloads: [] }],
     ['the largest numbers', { ...shape, ranks: 72, experts: 65_536, topK: 32, maxTokens: 2 ** 20 }],
-    ['more routes than experts', { ...shape, experts: 1, topK: 32 }],
+    ['as many routes as experts', { ...shape, experts: 32, topK: 32 }],
     ['more ranks than experts', { ...shape, ranks: 72, experts: 5 }],
     ['the largest rows', outputBut({ dtype: 'f32', hidden: 2 ** 18 })],
     ['weights in combine, rows as e4m3', outputBut({ weighting: 'combine', wire: 'e4m3' })],
@@ -100,6 +100,11 @@ describe('a shape', () => {
       outputBut({ dtype: 'e4m3' }),
       `output.dtype is "e4m3"; it must be one of 'f32', 'bf16', 'f16'`,
     ],
+    [
+      'more routes than experts',
+      but({ experts: 8, topK: 9 }),
+      'topK is 9; it must be at most the number of experts, 8',
+    ],
     ['no dtype', outputBut({ dtype: undefined }), 'output.dtype is undefined'],
     [
       'f32 rows beyond 1 MiB',
@@ -141,8 +146,8 @@ describe('the inputs of dispatch', () => {
     ['tensors', inputs({ topkIds: tensor('i32', 3, 2), topkWeights: tensor('f32', 3, 2) }), 3],
     ['no weights', inputs({ topkWeights: undefined }), 3],
     [
-      'rows of any dtype with the right bytes',
-      inputs({ payloads: { x: tensor('bf16', 3, 3), scales: tensor('u8', 3, 2, 2) } }),
+      'rows of further dimensions',
+      inputs({ payloads: { x: tensor('bf16', 3, 1, 3), scales: tensor('f32', 3, 1, 1) } }),
       3,
     ],
     [
@@ -155,7 +160,7 @@ describe('the inputs of dispatch', () => {
     ],
     [
       'exactly maxTokens',
-      { topkIds: new Int32Array(16), payloads: { x: tensor('u8', 8, 6), scales: tensor('u8', 8, 4) } },
+      { topkIds: new Int32Array(16), payloads: { x: tensor('bf16', 8, 3), scales: tensor('f32', 8, 1) } },
       8,
     ],
   ])('may be %s', (_, good, tokens) => {
@@ -252,7 +257,7 @@ describe('the inputs of dispatch', () => {
     [
       'a missing payload',
       inputs({ payloads: { x: new Uint8Array(18) } }),
-      'payloads.scales is undefined; it must be given: f32 [3, 1], or 3 other rows of 4 bytes',
+      'payloads.scales is undefined; it must be given: f32 [3, 1]',
     ],
     [
       'an unknown payload',
@@ -261,38 +266,63 @@ describe('the inputs of dispatch', () => {
     ],
     [
       'a payload with rows too few',
-      inputs({ payloads: { ...inputs().payloads, x: tensor('u8', 2, 6) } }),
-      'payloads.x is "u8 [2, 6]"; it must be bf16 [3, 3], or 3 other rows of 6 bytes',
+      inputs({ payloads: { ...inputs().payloads, x: tensor('bf16', 2, 3) } }),
+      'payloads.x is "bf16 [2, 3]"; it must be bf16 [3, 3], contiguous',
     ],
     [
       'a payload with rows too wide',
       inputs({ payloads: { ...inputs().payloads, x: tensor('bf16', 3, 4) } }),
-      'payloads.x is "bf16 [3, 4]"; it must be bf16 [3, 3], or 3 other rows of 6 bytes',
+      'payloads.x is "bf16 [3, 4]"; it must be bf16 [3, 3], contiguous',
+    ],
+    [
+      'a payload of another type with as many bytes',
+      inputs({ payloads: { ...inputs().payloads, x: tensor('f16', 3, 3) } }),
+      'payloads.x is "f16 [3, 3]"; it must be bf16 [3, 3], contiguous',
+    ],
+    [
+      'a payload of bytes where a type was declared',
+      inputs({ payloads: { ...inputs().payloads, x: tensor('u8', 3, 6) } }),
+      'payloads.x is "u8 [3, 6]"; it must be bf16 [3, 3], contiguous',
+    ],
+    [
+      'host rows of another type with as many bytes',
+      inputs({ payloads: { ...inputs().payloads, scales: new Int32Array(3) } }),
+      'payloads.scales is Int32Array of length 3; it must be f32 [3, 1]: a tensor, or a Float32Array of length 3',
     ],
     [
       'a payload with gaps',
-      inputs({ payloads: { ...inputs().payloads, x: wrap(0, 'u8', [3, 6], [8, 1]) } }),
-      '[8, 1]"; it must be bf16 [3, 3], or 3 other rows of 6 bytes, contiguous',
+      inputs({ payloads: { ...inputs().payloads, x: wrap(0, 'bf16', [3, 3], [8, 1]) } }),
+      '[8, 1]"; it must be bf16 [3, 3], contiguous',
     ],
     [
       'a payload at no address',
-      inputs({ payloads: { ...inputs().payloads, x: wrap(0, 'u8', [3, 6]) } }),
+      inputs({ payloads: { ...inputs().payloads, x: wrap(0, 'bf16', [3, 3]) } }),
       'payloads.x.data is 0; it must be a device address',
     ],
     [
       'host rows of other bytes',
       inputs({ payloads: { ...inputs().payloads, x: new Uint16Array(18) } }),
-      'payloads.x is Uint16Array of length 18; it must be bf16 [3, 3], or 3 other rows of 6 bytes: a tensor, or a typed array of 18 bytes',
+      'payloads.x is Uint16Array of length 18; it must be bf16 [3, 3]: a tensor, or a Uint16Array of length 9, or its bytes as a Uint8Array of length 18',
     ],
     [
       'a payload that is no array',
       inputs({ payloads: { ...inputs().payloads, x: 'rows' } }),
-      'payloads.x is "rows"; it must be bf16 [3, 3], or 3 other rows',
+      'payloads.x is "rows"; it must be bf16 [3, 3]: a tensor',
     ],
   ])('may not be or have %s', (_, bad, message) => {
     const check = () => requireDispatchInputs(shape, asked, bad as DispatchInputs);
     expect(check).toThrow(ArgumentError);
     expect(check).toThrow(message);
+  });
+
+  it('may be rows of any type where bytes were declared', () => {
+    const bytes = { x: row('u8', 6), scales: row('u8', 4) };
+    for (const x of [tensor('u8', 3, 6), tensor('f16', 3, 3), new Uint16Array(9)])
+      expect(requireDispatchInputs(shape, bytes, inputs({ payloads: { ...inputs().payloads, x } }))).toBe(3);
+    const short = inputs({ payloads: { ...inputs().payloads, x: tensor('u8', 3, 5) } });
+    expect(() => requireDispatchInputs(shape, bytes, short)).toThrow(
+      'payloads.x is "u8 [3, 5]"; it must be u8 [3, 6], or 3 other rows of 6 bytes, contiguous',
+    );
   });
 
   it('must have weights when combine applies them', () => {

@@ -67,7 +67,7 @@ async function prepare(world: World, { nodes: _, ...way }: Way, brought?: Brough
     const received = ep.split
       ? ep.dispatchRecv(ep.dispatchSend(inputs, stream), stream)
       : ep.dispatch(inputs, stream);
-    stream.copy(received.output.data, received.payloads.x!.data, received.output.bytes);
+    stream.copy(received.output.data, received.payloads.x.data, received.output.bytes);
     return received;
   };
   const combine = () => {
@@ -389,7 +389,7 @@ it.each(Object.keys(sends))('who has given up writes nothing more to others: %s'
     if (world.rank === 0) return ended();
     await over;
     await stream.synchronize();
-    const { data, bytes } = ep.received.payloads.x!;
+    const { data, bytes } = ep.received.payloads.x;
     const rows = await stream.copyOut(data, bytes);
     seen.push(...new Uint16Array(rows.buffer, rows.byteOffset, bytes / 6)); // those of rank 0, one of three
   });

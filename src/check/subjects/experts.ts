@@ -20,7 +20,7 @@ const plain: RoundsShape = { ranks: 2, experts: 5, topK: 3, maxTokens: 3, hidden
 const all: Readonly<Record<string, Rows>> = {
   'one token': { shape: { ranks: 1, experts: 2, topK: 2, maxTokens: 1 }, on: { tiny: true } },
   // Routes of one expert in both warps of several blocks, and in several steps of each.
-  'several blocks and steps': { shape: { experts: 3, topK: 8, maxTokens: 17, hidden: 1, dtype: 'f32' } },
+  'several blocks and steps': { shape: { experts: 9, topK: 8, maxTokens: 17, hidden: 1, dtype: 'f32' } },
   // Rows of more vectors than a block has threads.
   'one resident block': { shape: { maxTokens: 12, topK: 4, hidden: 536 }, on: { residentBlocks: 1 } },
   // Bytes that all threads of a block take several times.

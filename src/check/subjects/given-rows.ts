@@ -5,7 +5,7 @@
  */
 import { callSite, type Stream } from '../../device/index.js';
 import { kernel, pointer } from '../../lang/index.js';
-import { type Bits, bitsArray, type Dtype, reference, type Source } from '../../layer/index.js';
+import { type Bits, bitsArray, bitsOf, type Dtype, reference, type Source } from '../../layer/index.js';
 import {
   bytesOf,
   type DispatchInputs,
@@ -120,13 +120,13 @@ export function givenRows(
         // All inputs are there before the first launch: a copy between two launches would keep them apart.
         const brought = sources.map((round) => {
           const { topkIds, topkWeights, payloads } = round[world.rank]!;
-          const rowsIn = payloads[exampleInput]!;
+          const rowsIn = bitsOf(output.dtype, payloads[exampleInput]!);
           const place = <B extends Bits>(bits: B, dtype: Dtype, columns: number, what: string) =>
             tensorFrom(world.device, stream, bits, dtype, [maxTokens, columns], what);
           return {
             topkIds: place(topkIds, 'i32', topK, 'topkIds'),
             topkWeights: place(topkWeights!, 'f32', topK, 'topkWeights'),
-            payloads: { [exampleInput]: place(rowsIn, 'u8', rowsIn.length / maxTokens, exampleInput) },
+            payloads: { [exampleInput]: place(rowsIn, output.dtype, output.hidden, exampleInput) },
           };
         });
         const outs = brought.map(() =>

@@ -40,7 +40,7 @@ const pushed: Readonly<Record<string, Partial<OneSided>>> = {
 
 const pulled: Readonly<Record<string, Partial<OneSided>>> = {
   'top 1, odd rows of bf16': { topK: 1, hidden: 5 },
-  'top 32, odd rows of f32': { topK: 32, hidden: 3, dtype: 'f32' },
+  'top 32, odd rows of f32': { experts: 33, topK: 32, hidden: 3, dtype: 'f32' },
   'odd rows of f16, in parts': { hidden: 7, dtype: 'f16', parts: 2, blocks: 4 },
   'top 12 on 10 ranks': {
     ranks: 10,

@@ -122,7 +122,7 @@ export const common: Readonly<Record<string, Partial<Rounds>>> = {
   'fewer experts than ranks, ids out of range': {
     ranks: 4,
     experts: 3,
-    topK: 4,
+    topK: 3,
     maxTokens: 1,
     blocks: 1,
     stray: true,

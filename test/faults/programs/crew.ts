@@ -116,7 +116,7 @@ async function oneRank(world: World, { family, waitMs, fall: planned }: Case): P
   const dispatch = () => {
     const sent = ep.dispatchSend({ topkIds, topkWeights, payloads: { x } }, stream);
     const received = ep.dispatchRecv(sent, stream);
-    stream.copy(received.output.data, received.payloads.x!.data, received.output.bytes);
+    stream.copy(received.output.data, received.payloads.x.data, received.output.bytes);
     return received;
   };
   const round = async () => {

@@ -39,7 +39,7 @@ const x = tensorFrom(device, stream, new Uint16Array(tokens * hidden).fill(0x3f8
 const out = emptyTensor(device, 'bf16', [tokens, hidden]);
 const dispatch = () => {
   const received = ep.dispatch({ topkIds, topkWeights, payloads: { x } }, stream);
-  stream.copy(received.output.data, received.payloads.x!.data, received.output.bytes);
+  stream.copy(received.output.data, received.payloads.x.data, received.output.bytes);
 };
 const round = () => {
   dispatch();
