@@ -1,6 +1,6 @@
 /*
  * Heddle's kernels without Node.js: all ranks in one process, a GPU each. It knows what `heddle export` wrote: plan.h
- * and the kernels' cubins.
+ * and the kernels' cubins. It is C11 and C++17.
  *
  *   heddle export one-sided --shape ranks=2,tokens=128 --arch sm_90a --out plan
  *   gcc -O2 -I plan -I /usr/local/cuda/include examples/export-host.c -lcuda -o host
@@ -9,6 +9,7 @@
  * DATA/in-ROUND-RANK holds what a rank brings: u32 tokens, then ids, weights and the rows of each payload. The experts
  * give every row back as it is. DATA/out-ROUND-RANK is what combine leaves.
  */
+#define _POSIX_C_SOURCE 200112L /* setenv */
 #include <cuda.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,26 +94,32 @@ static uint64_t value_of(const struct heddle_parameter *parameter, int r, const 
 
 static void enqueue(int l, int r, const struct round *round) {
   const struct heddle_launch *launch = &heddle_launches[l];
-  _Alignas(16) char block[HEDDLE_MOST_PARAMETER_BYTES] = {0};
+  uint64_t words[(HEDDLE_MOST_PARAMETER_BYTES + 7) / 8] = {0};
+  char *block = (char *)words;
   size_t bytes = launch->parameter_bytes;
   for (uint32_t p = 0; p < launch->parameter_count; p++) {
     const struct heddle_parameter *parameter = &launch->parameters[p];
     if (parameter->from == HEDDLE_FROM_WINDOW) {
-      for (int peer = 0; peer < HEDDLE_RANKS; peer++)
+      for (uint32_t peer = 0; peer < HEDDLE_RANKS; peer++)
         memcpy(block + parameter->offset + 8 * peer, &ranks[peer].windows[parameter->index], 8);
     } else {
       uint64_t value = value_of(parameter, r, round);
       memcpy(block + parameter->offset, &value, parameter->bytes);
     }
   }
-  CUlaunchAttribute programmatic = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION};
+  CUlaunchAttribute programmatic;
+  memset(&programmatic, 0, sizeof programmatic);
+  programmatic.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
   programmatic.value.programmaticStreamSerializationAllowed = 1;
-  CUlaunchConfig config = {
-      .gridDimX = launch->grid, .gridDimY = 1, .gridDimZ = 1,
-      .blockDimX = launch->block, .blockDimY = 1, .blockDimZ = 1,
-      .sharedMemBytes = launch->dynamic_shared_bytes, .hStream = ranks[r].stream,
-      .attrs = &programmatic, .numAttrs = 1,
-  };
+  CUlaunchConfig config;
+  memset(&config, 0, sizeof config);
+  config.gridDimX = launch->grid;
+  config.blockDimX = launch->block;
+  config.gridDimY = config.gridDimZ = config.blockDimY = config.blockDimZ = 1;
+  config.sharedMemBytes = launch->dynamic_shared_bytes;
+  config.hStream = ranks[r].stream;
+  config.attrs = &programmatic;
+  config.numAttrs = launch->programmatic;
   void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, block, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
   CHECK(cuLaunchKernelEx(&config, ranks[r].kernels[l], NULL, extra));
 }
@@ -145,7 +152,7 @@ static FILE *open_data(const char *folder, const char *what, int n, int r, const
 }
 
 static CUdeviceptr read_device(FILE *file, uint64_t bytes) {
-  char *host = malloc(bytes + 1);
+  char *host = (char *)malloc(bytes + 1);
   if (fread(host, 1, bytes, file) != bytes) fprintf(stderr, "the input ends early\n"), exit(1);
   CUdeviceptr address = allocate(bytes);
   if (bytes > 0) CHECK(cuMemcpyHtoD(address, host, bytes));
@@ -166,7 +173,7 @@ static void read_round(const char *folder, int n, int r, struct round *round) {
 
 static void write_device(const char *folder, const char *what, int n, int r, CUdeviceptr from, uint64_t bytes) {
   FILE *file = open_data(folder, what, n, r, "wb");
-  char *host = malloc(bytes + 1);
+  char *host = (char *)malloc(bytes + 1);
   if (bytes > 0) CHECK(cuMemcpyDtoH(host, from, bytes));
   fwrite(host, 1, bytes, file);
   fclose(file);
@@ -197,17 +204,18 @@ int main(int argc, char **argv) {
     for (int peer = 0; peer < HEDDLE_RANKS; peer++)
       if (peer != r) CHECK(cuCtxEnablePeerAccess(ranks[peer].context, 0));
   }
-  struct round(*rounds)[HEDDLE_RANKS] = calloc((size_t)count, sizeof *rounds);
+  struct round *rounds = (struct round *)calloc((size_t)count * HEDDLE_RANKS, sizeof *rounds);
   for (int n = 0; n < count; n++)
-    for (int r = 0; r < HEDDLE_RANKS; r++) read_round(data, n, r, &rounds[n][r]);
+    for (int r = 0; r < HEDDLE_RANKS; r++) read_round(data, n, r, &rounds[n * HEDDLE_RANKS + r]);
   /* All rounds are enqueued before anything is waited for. */
   for (int n = 0; n < count; n++)
-    for (int r = 0; r < HEDDLE_RANKS; r++) run_round(r, &rounds[n][r]);
+    for (int r = 0; r < HEDDLE_RANKS; r++) run_round(r, &rounds[n * HEDDLE_RANKS + r]);
   for (int r = 0; r < HEDDLE_RANKS; r++) require_success(r);
   for (int n = 0; n < count; n++) {
     for (int r = 0; r < HEDDLE_RANKS; r++) {
+      const struct round *round = &rounds[n * HEDDLE_RANKS + r];
       CHECK(cuCtxSetCurrent(ranks[r].context));
-      write_device(data, "out", n, r, rounds[n][r].out, (uint64_t)HEDDLE_OUT_ROW_BYTES * rounds[n][r].tokens);
+      write_device(data, "out", n, r, round->out, (uint64_t)HEDDLE_OUT_ROW_BYTES * round->tokens);
     }
   }
   printf("%d rounds on %d GPUs\n", count, HEDDLE_RANKS);

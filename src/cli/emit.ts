@@ -2,7 +2,7 @@ import type { Command } from 'commander';
 import { ArgumentError } from '../errors/index.js';
 import { registry } from '../kernels/index.js';
 import { byteSize, type IrModule, type IrType, type Kernel, printCuda, printIr } from '../lang/index.js';
-import { parseShape } from './shape-text.js';
+import { parseShape, shapeHelp } from './shape-text.js';
 
 /** A kernel that can be made by name; src/kernels keeps the list. */
 export interface RegisteredKernel {
@@ -45,7 +45,9 @@ export function register(program: Command): void {
     .option('--json', 'print an object with the text and what a launch must know')
     .addHelpText(
       'after',
-      `
+      () => `
+${shapeHelp(registry)}
+
 Exit code: 0 when the kernel was printed, 1 when it does not compile, 2 when there is no such kernel or shape.
 
 Examples:

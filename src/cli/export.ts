@@ -1,13 +1,15 @@
 import { Argument, type Command } from 'commander';
 import { ArgumentError } from '../errors/index.js';
 import { exportPlan, writeExport } from '../export/index.js';
-import { families, familyNamed, familyShape } from '../kernels/index.js';
+import { families, familyKeys, familyNamed, familyShape } from '../kernels/index.js';
 import { tunedFor } from '../tuning/index.js';
-import { parseShape } from './shape-text.js';
+import { parseShape, shapeHelp } from './shape-text.js';
+import { version } from './version.js';
 
 interface Options {
   readonly shape: string;
   readonly out: string;
+  readonly prefix: string;
   readonly arch: string;
   readonly split: boolean;
   readonly json?: boolean;
@@ -22,35 +24,45 @@ export function register(program: Command): void {
     .command('export')
     .addArgument(new Argument('<family>', 'of kernels').choices(families.map(({ name }) => name)))
     .description('what a runtime in another language needs to launch the kernels without Node.js')
-    .option('--shape <key=value,…>', 'the layer, and the family’s knobs: what heddle emit takes', '')
+    .option('--shape <key=value,…>', 'the layer, and the family’s knobs', '')
     .requiredOption('--out <folder>', 'where to write; made if it is not there')
     .option('--arch <names>', 'compiled for these architectures; none: sources only', 'sm_90a,sm_100a')
+    .option(
+      '--prefix <name>',
+      'what names in plan.h begin with, so that several plans fit one program',
+      'heddle',
+    )
     .option('--split', 'sends and receives as launches of their own', false)
     .option('--json', 'print what was written as JSON')
     .addHelpText(
       'after',
-      `
+      () => `
 Writes plan.json (memory, its start values, every launch and what each of its arguments is), plan.h (the same as tables
 for C and C++), and of each kernel its CUDA C++ and a cubin for each architecture. docs/export.md says how to call it.
+
+${shapeHelp(families.map((family) => ({ name: family.name, shape: familyKeys(family) })))}
 
 Exit code: 0; 1 when a kernel does not compile, 2 for a mistake in the arguments or where there is no compiler.
 
 Examples:
   $ heddle export one-sided --shape ranks=8,tokens=128,hidden=7168 --out decode/
+  $ heddle export one-sided --shape format=fp8 --prefix prefill --out prefill/
   $ heddle export portable --shape ranks=4 --arch sm_90a --out prefill/ --json`,
     )
     .action(exportFamily);
 }
 
-async function exportFamily(name: string, { shape, out, arch, split, json }: Options): Promise<void> {
+async function exportFamily(name: string, { shape, out, prefix, arch, split, json }: Options): Promise<void> {
   const architectures = architecturesOf(arch);
+  if (!/^[A-Za-z]\w*$/.test(prefix))
+    throw new ArgumentError('--prefix', prefix, 'a letter, then letters, digits and underscores');
   const family = familyNamed(name);
   const asked = familyShape(family, parseShape(shape), split, (layer, place) => {
     const tuned = tunedFor(family, layer, tunedOn);
     return tuned === null ? family.defaults(layer, place) : family.adapt(tuned, layer, place);
   });
-  const exported = await exportPlan(family, asked);
-  const written = await writeExport(exported, out, architectures, (file) => {
+  const exported = await exportPlan(family, asked, version());
+  const written = await writeExport(exported, out, prefix, architectures, (file) => {
     process.stderr.write(`heddle export: compiling ${file} …\n`);
   });
   if (json === true) process.stdout.write(`${JSON.stringify({ folder: out, written }, null, 2)}\n`);

@@ -2,9 +2,9 @@
  * The program `heddle`. Only the module of the command that was asked for is loaded, so help is instant and a command
  * works even where another one's libraries do not.
  */
-import { createRequire } from 'node:module';
 import { Command, CommanderError } from 'commander';
 import { ArgumentError, HeddleError, UnavailableError } from '../errors/index.js';
+import { version } from './version.js';
 
 interface CommandModule {
   register(program: Command): void;
@@ -127,9 +127,4 @@ function report(error: unknown, json: boolean): number {
     process.stderr.write(`heddle failed unexpectedly. Please report this:\n${stack}\n`);
   }
   return error instanceof ArgumentError || error instanceof UnavailableError ? usageExitCode : 1;
-}
-
-function version(): string {
-  const require = createRequire(import.meta.url);
-  return (require('../../package.json') as { version: string }).version;
 }

@@ -1,4 +1,5 @@
 import { ArgumentError } from '../errors/index.js';
+import type { ShapeKey } from '../kernels/index.js';
 
 /** What `--shape` says: `ranks=8,dtype=bf16`, each key once. */
 export function parseShape(text: string): Record<string, number | string> {
@@ -13,4 +14,32 @@ export function parseShape(text: string): Record<string, number | string> {
     shape.set(lower, Number.isNaN(Number(value)) ? value : Number(value));
   }
   return Object.fromEntries(shape);
+}
+
+/** What shapes may say, for the help of commands that take one: each key once, then who takes which. */
+export function shapeHelp(
+  of: readonly { readonly name: string; readonly shape: readonly ShapeKey[] }[],
+): string {
+  const keys = new Map<string, ShapeKey[]>();
+  const takers = new Map<string, string[]>();
+  for (const { name, shape } of of) {
+    const names = shape.map((key) => key.name).join(' ');
+    takers.set(names, [...(takers.get(names) ?? []), name]);
+    for (const key of shape) {
+      const meaning = `${key.name}: ${key.knob.summary}, ${valuesOf(key)}`;
+      keys.set(meaning, [...(keys.get(meaning) ?? []), key]);
+    }
+  }
+  const lines = Array.from(keys, ([meaning, [key, ...same]]) => {
+    const usual = key!.otherwise !== null && same.every(({ otherwise }) => otherwise === key!.otherwise);
+    return `  ${meaning}${usual ? ` (${key!.otherwise})` : ''}`;
+  });
+  const groups = Array.from(takers, ([names, who]) => `  ${who.join(', ')}:\n    ${names || 'nothing'}`);
+  return `Keys of --shape, the values that they take, and what they are unless said:\n${lines.join('\n')}\n\nKeys of each:\n${groups.join('\n')}`;
+}
+
+function valuesOf({ knob }: ShapeKey): string {
+  if (knob.kind === 'choice') return knob.choices.join(' | ');
+  const { min, max, multipleOf = 1 } = knob;
+  return `${min} to ${max}${multipleOf === 1 ? '' : `, a multiple of ${multipleOf}`}`;
 }

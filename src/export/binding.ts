@@ -18,6 +18,7 @@ export interface Bound {
   readonly module: IrModule;
   /** By the parameter's name. */
   readonly sources: ReadonlyMap<string, Source>;
+  readonly programmatic: boolean;
 }
 
 /** Numbers from here on stand for names; no step sets a parameter to one of its own. */
@@ -49,6 +50,7 @@ export function binder(plan: Plan, payloads: readonly string[]): (step: Step) =>
 
   return async (step) => {
     const sources = new Map<string, Source>([['rank', { from: 'rank' }]]);
+    let programmatic = false;
     const launcher: Launcher = {
       set: (parameter, value) => sources.set(parameter, sourceOf(Number(value))),
       setWindow: (parameter, window) => sources.set(parameter, { from: 'window', window: purposeOf(window) }),
@@ -56,10 +58,18 @@ export function binder(plan: Plan, payloads: readonly string[]): (step: Step) =>
       launch: () => {},
     };
     const loaded = await step.load(
-      { load: async (module) => ({ module, launcher: () => launcher }) },
+      {
+        load: async (module) => ({
+          module,
+          launcher: (shape) => {
+            programmatic = shape.programmatic ?? false;
+            return launcher;
+          },
+        }),
+      },
       placed,
     );
     loaded.take(round);
-    return { module: loaded.program.module, sources };
+    return { module: loaded.program.module, sources, programmatic };
   };
 }

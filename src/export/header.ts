@@ -19,47 +19,50 @@ const froms: readonly Source['from'][] = [
 
 /** `topkIds` → `TOPK_IDS` */
 const upper = (name: string): string => name.replaceAll(/[A-Z]/g, (letter) => `_${letter}`).toUpperCase();
-const constant = (name: string): string => `HEDDLE_${upper(name)}`;
 const list = (items: readonly string[]): string => items.map((item) => `  ${item},`).join('\n');
 
-const types = `
-enum heddle_phase {
-${list(phases.map(constant))}
+/** `prefix`: of types and tables; `PREFIX`: of constants. */
+const types = (prefix: string, PREFIX: string): string => `
+enum ${prefix}_phase {
+${list(phases.map((phase) => `${PREFIX}_${upper(phase)}`))}
 };
 
 /* Where the value of a parameter comes from; \`index\` says which window, buffer or payload, or is the constant itself. */
-enum heddle_from {
-${list(froms.map((from) => `HEDDLE_FROM_${upper(from)}`))}
+enum ${prefix}_from {
+${list(froms.map((from) => `${PREFIX}_FROM_${upper(from)}`))}
 };
 
-struct heddle_parameter {
+struct ${prefix}_parameter {
   const char *name;
-  enum heddle_from from;
+  enum ${prefix}_from from;
   uint32_t index, offset, bytes;
 };
 
-struct heddle_launch {
-  enum heddle_phase phase;
+struct ${prefix}_launch {
+  enum ${prefix}_phase phase;
   const char *kernel, *entry;
-  uint32_t grid, block, dynamic_shared_bytes, parameter_bytes, parameter_count;
-  const struct heddle_parameter *parameters;
+  /* \`programmatic\`: 1 where it may be launched with programmatic stream serialization, else 0. */
+  uint32_t grid, block, dynamic_shared_bytes, programmatic, parameter_bytes, parameter_count;
+  const struct ${prefix}_parameter *parameters;
 };
 
 /* What every byte of a range is before the first launch; all others are 0. */
-struct heddle_fill {
+struct ${prefix}_fill {
   uint32_t window;
   uint64_t offset, bytes;
   uint8_t value;
 };
 
 /* A tensor in a window, or in a buffer of the rank. */
-struct heddle_place {
+struct ${prefix}_place {
   uint32_t in_buffer, index;
   uint64_t offset, bytes;
 };
 `;
 
-export function printHeader(plan: LaunchPlan): string {
+/** Plans with different prefixes may be included together. */
+export function printHeader(plan: LaunchPlan, prefix: string): string {
+  const PREFIX = upper(prefix);
   const { family, layer, windows, buffers, kernels, launches, received, failure } = plan;
   const at = (names: readonly { readonly name: string }[], wanted: string): number =>
     names.findIndex(({ name }) => name === wanted);
@@ -78,11 +81,13 @@ export function printHeader(plan: LaunchPlan): string {
     }
   };
   const parameter = ({ name, value, offset, bytes }: LaunchParameter): string =>
-    `{"${name}", HEDDLE_FROM_${upper(value.from)}, ${indexOf(value)}, ${offset}, ${bytes}}`;
+    `{"${name}", ${PREFIX}_FROM_${upper(value.from)}, ${indexOf(value)}, ${offset}, ${bytes}}`;
   const launch = ({ phase, kernel, grid, block, ...of }: PlannedLaunch, i: number): string => {
     const { entry } = kernels.find(({ name }) => name === kernel)!;
-    const numbers = [grid, block, of.dynamicSharedBytes, of.parameterBytes, of.parameters.length];
-    return `{${constant(phase)}, "${kernel}", "${entry}", ${numbers.join(', ')}, heddle_parameters_${i}}`;
+    const programmatic = of.programmatic ? 1 : 0;
+    const sizes = [of.dynamicSharedBytes, programmatic, of.parameterBytes, of.parameters.length];
+    const numbers = [grid, block, ...sizes].join(', ');
+    return `{${PREFIX}_${upper(phase)}, "${kernel}", "${entry}", ${numbers}, ${prefix}_parameters_${i}}`;
   };
   const fills = windows.flatMap(({ sections }, window) =>
     sections
@@ -96,8 +101,9 @@ export function printHeader(plan: LaunchPlan): string {
       : `{1, ${at(buffers, name)}, ${offset}, ${bytes}}`;
   };
   const table = (type: string, name: string, rows: readonly string[]): string =>
-    `static const ${type} ${name}[] = {\n${list(rows)}\n};`;
+    `static const ${type} ${prefix}_${name}[] = {\n${list(rows)}\n};`;
   const constants = {
+    VERSION: `"${plan.heddle}"`,
     RANKS: layer.ranks,
     EXPERTS: layer.experts,
     TOP_K: layer.topK,
@@ -111,24 +117,24 @@ export function printHeader(plan: LaunchPlan): string {
     LAUNCHES: launches.length,
   };
   const parts = [
-    `/* Written by \`heddle export ${family}\`. plan.json says what each value means. */`,
-    '#ifndef HEDDLE_PLAN_H\n#define HEDDLE_PLAN_H\n#include <stdint.h>',
+    `/* Written by \`heddle export ${family}\` of Heddle ${plan.heddle}. plan.json says what each value means. */`,
+    `#ifndef ${PREFIX}_PLAN_H\n#define ${PREFIX}_PLAN_H\n#include <stdint.h>`,
     Object.entries(constants)
-      .map(([name, value]) => `#define HEDDLE_${name} ${value}`)
+      .map(([name, value]) => `#define ${PREFIX}_${name} ${value}`)
       .join('\n'),
-    types.trim(),
+    types(prefix, PREFIX).trim(),
     `/* C has no arrays of nothing: one element more, of zeros, ends those that may be empty. */`,
-    table('uint64_t', 'heddle_window_bytes', [...windows.map(({ bytes }) => `${bytes}`), '0']),
-    table('uint64_t', 'heddle_buffer_bytes', [...buffers.map(({ bytes }) => `${bytes}`), '0']),
-    table('uint64_t', 'heddle_row_bytes', [...layer.payloads.map(({ rowBytes }) => `${rowBytes}`), '0']),
-    table('struct heddle_fill', 'heddle_fills', [...fills, '{0, 0, 0, 0}']),
+    table('uint64_t', 'window_bytes', [...windows.map(({ bytes }) => `${bytes}`), '0']),
+    table('uint64_t', 'buffer_bytes', [...buffers.map(({ bytes }) => `${bytes}`), '0']),
+    table('uint64_t', 'row_bytes', [...layer.payloads.map(({ rowBytes }) => `${rowBytes}`), '0']),
+    table(`struct ${prefix}_fill`, 'fills', [...fills, '{0, 0, 0, 0}']),
     ...launches.map(({ parameters }, i) =>
-      table('struct heddle_parameter', `heddle_parameters_${i}`, parameters.map(parameter)),
+      table(`struct ${prefix}_parameter`, `parameters_${i}`, parameters.map(parameter)),
     ),
-    table('struct heddle_launch', 'heddle_launches', launches.map(launch)),
+    table(`struct ${prefix}_launch`, 'launches', launches.map(launch)),
     ...Object.entries({ ...received, failure }).map(
       ([name, view]) =>
-        `static const struct heddle_place heddle_${name.replaceAll(/\W/g, '_')} = ${place(view)};`,
+        `static const struct ${prefix}_place ${prefix}_${name.replaceAll(/\W/g, '_')} = ${place(view)};`,
     ),
     '#endif',
   ];

@@ -27,6 +27,8 @@ import { rules } from './rules.js';
 /** What `plan.json` holds. Offsets and sizes are bytes; names are unique. */
 export interface LaunchPlan {
   readonly format: typeof planFormat;
+  /** The version of Heddle that wrote it. */
+  readonly heddle: string;
   readonly family: string;
   readonly layer: Layer;
   readonly tuning: FamilyShape['tuning'];
@@ -83,7 +85,7 @@ export interface PlannedLaunch {
   readonly block: number;
   readonly dynamicSharedBytes: number;
   /** May be launched with programmatic stream serialization: it waits by itself for the launch before. */
-  readonly programmatic: true;
+  readonly programmatic: boolean;
   /** Of the block of memory that holds all parameters. */
   readonly parameterBytes: number;
   readonly parameters: readonly LaunchParameter[];
@@ -104,8 +106,12 @@ export interface Exported {
   readonly kernels: ReadonlyMap<string, Kernel>;
 }
 
-/** @throws UnavailableError where rows need more than launches to travel. */
-export async function exportPlan(family: Family, { layer, place, tuning }: FamilyShape): Promise<Exported> {
+/** `version`: that of Heddle. @throws UnavailableError where rows need more than launches to travel. */
+export async function exportPlan(
+  family: Family,
+  { layer, place, tuning }: FamilyShape,
+  version: string,
+): Promise<Exported> {
   const plan = family.plan(layer, place, tuning);
   if (plan.wire !== null) {
     const what = `the family ${family.name} needs a proxy on the host, which a launch plan cannot hold`;
@@ -121,6 +127,7 @@ export async function exportPlan(family: Family, { layer, place, tuning }: Famil
     kernels,
     plan: {
       format: planFormat,
+      heddle: version,
       family: family.name,
       layer,
       tuning,
@@ -142,7 +149,7 @@ export async function exportPlan(family: Family, { layer, place, tuning }: Famil
 function launchOf(
   phase: Phase,
   { blocks, threads }: Step,
-  { module, sources }: Bound,
+  { module, sources, programmatic }: Bound,
   layer: Layer,
 ): PlannedLaunch {
   const parameters = parameterAbi(module).map(({ name, kind, offset, bytes }, i) => {
@@ -165,7 +172,7 @@ function launchOf(
     grid: blocks,
     block: threads,
     dynamicSharedBytes: dynamicSharedBytes(module.shared),
-    programmatic: true,
+    programmatic,
     parameterBytes: last.offset + last.bytes,
     parameters,
   };

@@ -11,12 +11,13 @@ export interface Written {
 }
 
 /**
- * Writes a launch plan and its kernels into a folder. `compiling` hears of each kernel that is about to be compiled.
+ * Writes a launch plan and its kernels into a folder; names in C begin with `prefix`. `compiling` hears of each kernel that is about to be compiled.
  * @throws UnavailableError, before anything is written, where architectures are asked for and there is no compiler.
  */
 export async function writeExport(
   { plan, kernels }: Exported,
   folder: string,
+  prefix: string,
   architectures: readonly string[],
   compiling: (file: string) => void = () => {},
 ): Promise<Written[]> {
@@ -28,7 +29,7 @@ export async function writeExport(
     written.push({ file, bytes: Buffer.byteLength(contents) });
   };
   write('plan.json', `${JSON.stringify(plan, null, 2)}\n`);
-  write('plan.h', printHeader(plan));
+  write('plan.h', printHeader(plan, prefix));
   for (const [name, kernel] of kernels) {
     write(`${name}.cu`, printCuda(kernel.ir()));
     for (const architecture of architectures) {

@@ -3,12 +3,14 @@ import { ArgumentError } from '../errors/index.js';
 import type { Kernel, ParamSpecs } from '../lang/index.js';
 import {
   alignments,
-  dtypes,
   type ExpertForm,
   expertForms,
   expertsOf,
+  type FormatName,
+  formats,
   type Layer,
   limits,
+  payloadsFor,
   type RowDtype,
   requireShape,
 } from '../layer/index.js';
@@ -51,9 +53,17 @@ export interface RegisteredKernel {
   readonly name: string;
   readonly summary: string;
   /** What a shape may say. */
-  readonly keys: readonly string[];
+  readonly shape: readonly ShapeKey[];
   /** @throws ArgumentError for a key that there is not, or a value that makes no sense. */
   build(shape?: ShapeText): Kernel;
+}
+
+/** One thing that a shape may say. */
+export interface ShapeKey {
+  readonly name: string;
+  readonly knob: Knob;
+  /** What it is unless it is said; null where that depends on the layer. */
+  readonly otherwise: number | string | null;
 }
 
 /** What a shape may say, and what it says otherwise. */
@@ -104,6 +114,7 @@ const mlpParameters = {
 const travelling = {
   ...layerParameters,
   counts: word('routes are counted', yesNo, 'no'),
+  format: word('of rows that dispatch carries; same: as dtype', ['same', ...Object.keys(formats)], 'same'),
   scales: number('bytes of a second payload; 0 for none', [0, 2 ** 20], 0),
   weighting: word('who applies the router weights', ['experts', 'combine'], 'experts'),
   wire: word('how rows come back', ['rows', 'e4m3'], 'rows'),
@@ -227,7 +238,7 @@ function ofFamily(
     const { layer, place, tuning } = form.read(name, given, split);
     return kernelNamed(family.plan(layer, place, tuning), name);
   };
-  return { name, summary, keys: form.keys, build };
+  return { name, summary, shape: form.keys, build };
 }
 
 /** A layer that a family can carry, all ranks on GPUs, as rank 0 sees it. */
@@ -248,6 +259,9 @@ export const familyShape = (
   otherwise: (layer: Layer, place: Place) => Tuning = family.defaults,
 ): FamilyShape => formOf(family).read(family.name, given, split, otherwise);
 
+/** What `familyShape` takes of a family. */
+export const familyKeys = (family: Family): readonly ShapeKey[] => formOf(family).keys;
+
 /** What a shape of a family may say: the layer, and the knobs as phase.knob. */
 function formOf(family: Family, otherwise: Readonly<Record<string, string>> = {}, nodes?: number) {
   const parameters: Parameters = {
@@ -264,12 +278,16 @@ function formOf(family: Family, otherwise: Readonly<Record<string, string>> = {}
       Object.entries(table).map(([key, knob]) => [`${phase}.${key}`, { phase, key, knob }] as const),
     ),
   );
-  const keys = [...Object.keys(parameters), ...knobs.keys()];
+  const keys: readonly ShapeKey[] = [
+    ...keysOf(parameters),
+    ...Array.from(knobs, ([name, { knob }]) => ({ name, knob, otherwise: null })),
+  ];
+  const names = keys.map(({ name }) => name);
   const read = (name: string, given: ShapeText, split: boolean, start = family.defaults): FamilyShape => {
-    const entries = Object.entries(given).map(([key, value]) => [keyAmong(keys, key), value] as const);
+    const entries = Object.entries(given).map(([key, value]) => [keyAmong(names, key), value] as const);
     const shape = checked(
       name,
-      keys,
+      names,
       parameters,
       Object.fromEntries(entries.filter(([key]) => !knobs.has(key))),
     );
@@ -393,14 +411,22 @@ function layerOf(shape: CheckedShape): Layer {
   const dtype = shape.text('dtype') as RowDtype;
   const hidden = shape.number('hidden');
   const weighting = shape.text('weighting') as 'experts' | 'combine';
-  const rows = [hidden * dtypes[dtype].size, shape.number('scales')].filter((bytes) => bytes > 0);
+  const format = shape.text('format') as FormatName | 'same';
+  const carried = payloadsFor(format === 'same' ? dtype : format, hidden);
+  const scales = { name: 'scales', rowBytes: shape.number('scales') };
+  if (scales.rowBytes > 0 && carried.length > 1)
+    throw new ArgumentError(
+      '--shape scales',
+      scales.rowBytes,
+      `0: rows of ${format} have scales of their own`,
+    );
   const layer: Layer = {
     ranks: shape.number('ranks'),
     experts: shape.number('experts'),
     topK: shape.number('topk'),
     maxTokens: shape.number('tokens'),
     replicas: shape.number('replicas'),
-    payloads: rows.map((rowBytes, i) => ({ name: i === 0 ? 'x' : 'scales', rowBytes })),
+    payloads: scales.rowBytes > 0 ? [...carried, scales] : carried,
     output: {
       dtype,
       hidden,
@@ -422,7 +448,18 @@ function entry<P extends ParamSpecs>(
   build: (shape: CheckedShape) => Kernel<P>,
 ): RegisteredKernel {
   const keys = Object.keys(parameters);
-  return { name, summary, keys, build: (shape = {}) => build(checked(name, keys, parameters, shape)) };
+  return {
+    ...{ name, summary, shape: keysOf(parameters) },
+    build: (shape = {}) => build(checked(name, keys, parameters, shape)),
+  };
+}
+
+function keysOf(parameters: Parameters): ShapeKey[] {
+  return Object.entries(parameters).map(([name, { knob, default: otherwise }]) => ({
+    name,
+    knob,
+    otherwise,
+  }));
 }
 
 /** The key that is written like this, in whatever case. */

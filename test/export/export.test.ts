@@ -2,15 +2,16 @@
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join, resolve } from 'node:path';
+import { join } from 'node:path';
 import { afterAll, describe, expect, test, vi } from 'vitest';
 import { heddle } from '../../src/cli/program.js';
 import { type Exported, exportPlan, type LaunchPlan } from '../../src/export/index.js';
-import { familyNamed, familyShape } from '../../src/kernels/index.js';
+import { families, familyKeys, familyNamed, familyShape, registry } from '../../src/kernels/index.js';
 import { dtypes } from '../../src/layer/index.js';
 import { ExpertParallel, emptyTensor, row } from '../../src/moe/index.js';
 import { makeSources } from '../../src/testing/index.js';
 import { World } from '../../src/world/index.js';
+import { root } from '../tree.js';
 import { PlanHost } from './host.js';
 
 const small = { ranks: 2, tokens: 5, hidden: 16, experts: 6, topk: 2 };
@@ -23,7 +24,7 @@ async function exported(
   split = false,
 ): Promise<Exported> {
   const found = familyNamed(family);
-  const { plan, kernels } = await exportPlan(found, familyShape(found, shape, split));
+  const { plan, kernels } = await exportPlan(found, familyShape(found, shape, split), '0.0.0');
   return { plan: JSON.parse(JSON.stringify(plan)) as LaunchPlan, kernels };
 }
 
@@ -96,16 +97,18 @@ const folder = mkdtempSync(join(tmpdir(), 'heddle-export-'));
 afterAll(() => rmSync(folder, { recursive: true }));
 
 /** Its exit code, and what it printed. */
-async function write(out: string, ...args: readonly string[]): Promise<{ code: number; said: string }> {
+async function run(args: readonly string[]): Promise<{ code: number; said: string }> {
   const said: string[] = [];
   const stdout = vi.spyOn(process.stdout, 'write').mockImplementation((text) => said.push(String(text)) > 0);
   try {
-    const code = await heddle(['export', ...args, '--out', join(folder, out), '--json']);
+    const code = await heddle(args);
     return { code, said: said.join('') };
   } finally {
     stdout.mockRestore();
   }
 }
+const write = (out: string, ...args: readonly string[]) =>
+  run(['export', ...args, '--out', join(folder, out), '--json']);
 const smallText = 'ranks=2,tokens=5,hidden=16,experts=6,topk=2';
 
 describe('heddle export', () => {
@@ -132,28 +135,100 @@ describe('heddle export', () => {
     }
   });
 
+  test('says the version of Heddle, and of each launch whether it is programmatic', async () => {
+    await write('version', 'one-sided', '--shape', smallText, '--arch', 'none');
+    const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { version: string };
+    const plan = JSON.parse(readFileSync(join(folder, 'version/plan.json'), 'utf8')) as LaunchPlan;
+    expect(plan.heddle).toBe(version);
+    const header = readFileSync(join(folder, 'version/plan.h'), 'utf8');
+    expect(header).toContain(`#define HEDDLE_VERSION "${version}"`);
+    for (const { kernel, grid, block, dynamicSharedBytes, programmatic } of plan.launches) {
+      expect(programmatic).toBe(true);
+      const { entry } = plan.kernels.find(({ name }) => name === kernel)!;
+      expect(header).toContain(`"${kernel}", "${entry}", ${grid}, ${block}, ${dynamicSharedBytes}, 1,`);
+    }
+  });
+
+  test('rows travel as fp8 with scales, and come back as bf16', async () => {
+    const shape = `${smallText.replace('hidden=16', 'hidden=256')},format=fp8`;
+    await write('fp8', 'one-sided', '--shape', shape, '--arch', 'none');
+    const { layer } = JSON.parse(readFileSync(join(folder, 'fp8/plan.json'), 'utf8')) as LaunchPlan;
+    expect(layer.payloads).toEqual([
+      { name: 'x', rowBytes: 256 },
+      { name: 'scales', rowBytes: 8 },
+    ]);
+    expect(layer.output).toMatchObject({ dtype: 'bf16', hidden: 256 });
+  });
+
+  test('the help lists every key of --shape, with its values', async () => {
+    for (const [command, shapes] of [
+      ['export', families.map(familyKeys)],
+      ['emit', registry.map(({ shape }) => shape)],
+    ] as const) {
+      const { code, said } = await run([command, '--help']);
+      expect(code).toBe(0);
+      const lines = said.split('\n');
+      for (const { name, knob } of shapes.flat()) {
+        const values = knob.kind === 'choice' ? knob.choices.join(' | ') : `${knob.min} to ${knob.max}`;
+        const meaning = `  ${name}: ${knob.summary}, ${values}`;
+        expect(lines.filter((line) => line.startsWith(meaning))).toHaveLength(1);
+      }
+    }
+  });
+
+  const found = (name: string) =>
+    [`/usr/bin/${name}`, `/usr/local/bin/${name}`].find((path) => existsSync(path));
+  const strict = ['-Wall', '-Wextra', '-Wpedantic', '-Werror', '-fsyntax-only'];
+  const compilers = [
+    { language: 'C11', compiler: found('gcc'), args: ['-x', 'c', '-std=c11', ...strict] },
+    { language: 'C++17', compiler: found('g++'), args: ['-x', 'c++', '-std=c++17', ...strict] },
+  ];
   const headers = [
     '/usr/local/cuda/include',
     process.env.CUDA_HOME && `${process.env.CUDA_HOME}/include`,
   ].find((path) => path && existsSync(join(path, 'cuda.h')));
-  const gcc = ['/usr/bin/gcc', '/usr/local/bin/gcc'].find((path) => existsSync(path));
   if (headers === undefined) console.warn('skipped: no cuda.h, so examples/export-host.c is not compiled');
-  test.skipIf(headers === undefined || gcc === undefined).each([
-    ['one-sided', smallText],
-    ['one-sided', `${smallText},weighting=combine`],
-    ['portable', `${smallText},scales=12,counts=yes`],
-  ])('the host in C compiles with the tables of %s, %s', async (family, shape) => {
-    const out = `${family}-${shape.length}`;
-    await write(out, family, '--shape', shape, '--arch', 'none');
-    const host = resolve(import.meta.dirname, '../../examples/export-host.c');
-    const warnings = ['-Wall', '-Wextra', '-Werror', '-Wno-unused-const-variable'];
-    const includes = ['-I', join(folder, out), '-isystem', headers!];
-    execFileSync(gcc!, ['-std=gnu11', ...warnings, ...includes, '-fsyntax-only', host]);
+  describe.each(compilers)('as $language', ({ language, compiler, args }) => {
+    if (compiler === undefined) console.warn(`skipped: no compiler of ${language}, so no plan.h is compiled`);
+
+    test.skipIf(headers === undefined || compiler === undefined).each([
+      ['one-sided', smallText],
+      ['one-sided', `${smallText},weighting=combine`],
+      ['portable', `${smallText},scales=12,counts=yes`],
+    ])('the host of examples compiles with the tables of %s, %s', async (family, shape) => {
+      const out = `${family}-${shape.length}`;
+      await write(out, family, '--shape', shape, '--arch', 'none');
+      const host = join(root, 'examples/export-host.c');
+      execFileSync(compiler!, [...args, '-I', join(folder, out), '-isystem', headers!, host]);
+    });
+
+    test.skipIf(compiler === undefined)('plans of different prefixes fit one program', async () => {
+      await write('decode', 'one-sided', '--shape', smallText, '--prefix', 'decode', '--arch', 'none');
+      const prefill = `${smallText},counts=yes,tokens=64`.replace('tokens=5,', '');
+      await write('prefill', 'portable', '--shape', prefill, '--prefix', 'prefill', '--arch', 'none');
+      const program = `
+        #include "decode/plan.h"
+        #include "prefill/plan.h"
+        #include "decode/plan.h"
+        int tokens[DECODE_MAX_TOKENS == 5 && PREFILL_MAX_TOKENS == 64 ? 1 : -1];
+        int main(void) {
+          const struct decode_launch *first = &decode_launches[0];
+          const struct prefill_launch *other = &prefill_launches[0];
+          const struct prefill_place *counts = &prefill_counts;
+          return first->phase == DECODE_DISPATCH_SEND && other->programmatic && counts->bytes ? 0 : 1;
+        }`;
+      execFileSync(compiler!, [...args, '-I', folder, '-'], { input: program });
+    });
   });
 
   test.each([
     [['one-sided', '--shape', 'ranks=0'], /--shape ranks is 0/],
     [['one-sided', '--shape', 'rank=2'], /--shape is "rank"; it must be a key of one-sided: ranks/],
+    [['one-sided', '--prefix', '2nd'], /--prefix is "2nd"; it must be a letter, then letters/],
+    [
+      ['one-sided', '--shape', 'format=fp8,scales=12'],
+      /--shape scales is 12; it must be 0: rows of fp8 have scales/,
+    ],
     [['one-sided', '--arch', 'hopper'], /--arch is "hopper"; it must be architectures like sm_90a/],
   ])('%j is refused before anything is written', async (args, why) => {
     const { code, said } = await write('refused', ...args);

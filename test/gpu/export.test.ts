@@ -6,16 +6,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { architecture, describeGpu } from '../../src/cuda/gpu.js';
-import { exportPlan, writeExport } from '../../src/export/index.js';
-import { familyNamed, familyShape } from '../../src/kernels/index.js';
+import { writeExport } from '../../src/export/index.js';
 import type { Layer, Source } from '../../src/layer/index.js';
 import { bytesOf, ExpertParallel, emptyTensor, row } from '../../src/moe/index.js';
 import { makeSources } from '../../src/testing/index.js';
 import { World } from '../../src/world/index.js';
+import { cases, exported, hostOf, ranks } from './export-cases.js';
 import { needs } from './machine.js';
 
-const ranks = 2;
-const shape = { ranks, tokens: 64, hidden: 1024, experts: 16, topk: 4 };
 const tokens = [
   [64, 64],
   [1, 0],
@@ -23,49 +21,35 @@ const tokens = [
   [64, 7],
 ];
 
-/** Where the host's source is, from this file and from what it is compiled to. */
-const source = ['../../examples', '../../../examples']
-  .map((folder) => join(import.meta.dirname, folder, 'export-host.c'))
-  .find((path) => existsSync(path));
-const headers = [process.env.CUDA_HOME ?? '', '/usr/local/cuda']
-  .map((home) => join(home, 'include'))
-  .find((path) => existsSync(join(path, 'cuda.h')));
-const gcc = ['/usr/bin/gcc', '/usr/local/bin/gcc'].find((path) => existsSync(path));
-const missing = Object.entries({ 'examples/export-host.c': source, 'cuda.h': headers, gcc })
-  .filter(([, path]) => path === undefined)
-  .map(([name]) => name);
-const skip = missing.length > 0 ? `needs ${missing.join(', ')}` : needs(ranks).skip;
-
-for (const family of ['one-sided', 'portable']) {
-  for (const split of [false, true]) {
-    test(`${family}${split ? ', split' : ''}`, { timeout: 60_000, skip }, async () => {
-      const found = familyNamed(family);
-      const exported = await exportPlan(found, familyShape(found, shape, split));
-      const { layer } = exported.plan;
-      const rounds = tokens.map((of, i) => makeSources(layer, of, i + 1));
-      const folder = mkdtempSync(join(tmpdir(), 'heddle-export-'));
-      try {
-        const arch = architecture(describeGpu(0).capability);
-        await writeExport(exported, folder, [arch]);
-        const host = join(folder, 'host');
-        const includes = ['-I', folder, '-I', headers!];
-        execFileSync(gcc!, ['-std=gnu11', '-O2', ...includes, source!, '-l:libcuda.so.1', '-o', host]);
-        writeInputs(folder, layer, rounds);
-        execFileSync(host, [folder, arch, folder, `${rounds.length}`], { timeout: 30_000, stdio: 'inherit' });
-        const own = await heddleRounds(layer, rounds, { family, split });
-        for (const [n, outs] of own.entries()) {
-          for (const [r, out] of outs.entries())
-            assert.deepEqual(
-              readFileSync(join(folder, `out-${n}-${r}`)),
-              Buffer.from(out),
-              `round ${n}, rank ${r}`,
-            );
-        }
-      } finally {
-        rmSync(folder, { recursive: true });
+for (const of of cases) {
+  const { name, family, split } = of;
+  const skip = existsSync(hostOf(of)) ? needs(ranks).skip : 'needs gcc and cuda.h where the tests are built';
+  test(name, { timeout: 60_000, skip }, async () => {
+    const plan = await exported(of);
+    const { layer } = plan.plan;
+    const rounds = tokens.map((of, i) => makeSources(layer, of, i + 1));
+    const folder = mkdtempSync(join(tmpdir(), 'heddle-export-'));
+    try {
+      const arch = architecture(describeGpu(0).capability);
+      await writeExport(plan, folder, 'heddle', [arch]);
+      writeInputs(folder, layer, rounds);
+      execFileSync(hostOf(of), [folder, arch, folder, `${rounds.length}`], {
+        timeout: 30_000,
+        stdio: 'inherit',
+      });
+      const own = await heddleRounds(layer, rounds, { family, split });
+      for (const [n, outs] of own.entries()) {
+        for (const [r, out] of outs.entries())
+          assert.deepEqual(
+            readFileSync(join(folder, `out-${n}-${r}`)),
+            Buffer.from(out),
+            `round ${n}, rank ${r}`,
+          );
       }
-    });
-  }
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  });
 }
 
 function writeInputs(folder: string, { payloads }: Layer, rounds: readonly (readonly Source[])[]): void {
