@@ -120,7 +120,8 @@ function sizesOf({ layer = false, dtype, seed, nodes, ...flags }: Flags): DemoSi
   if (layer && hidden % unit !== 0)
     throw new ArgumentError('--hidden', hidden, `a multiple of ${unit} with --layer and rows of ${rows}`);
   requireInteger('--experts', experts, 1, layer ? mostRoutedExperts : limits.experts);
-  requireInteger('--topk', topk, 1, Math.min(experts, limits.topK));
+  requireInteger('--topk', topk, 1, limits.topK);
+  if (topk > experts) throw new ArgumentError('--topk', topk, `at most --experts, ${experts}`);
   return { ranks, nodes, tokens, hidden, experts, topk, seed, rows };
 }
 

@@ -233,7 +233,7 @@ describe('heddle demo', () => {
     ['--hidden', '96', '--hidden is 96; it must be a multiple of 64 with --layer and rows of bf16'],
     ['--dtype', 'f32', '--dtype is "f32"; it must be bf16 or fp8 with --layer'],
     ['--experts', '1025', '--experts is 1025; it must be an integer from 1 to 1024'],
-    ['--topk', '17', '--topk is 17; it must be an integer from 1 to 16'],
+    ['--topk', '17', '--topk is 17; it must be at most --experts, 16'],
     ['--tokens', '900000', '--tokens is 900000; it must be at most'],
   ])('refuses a layer with %s %s', async (option, value, message) => {
     const { code, err } = await demo('--layer', option, value);
@@ -263,6 +263,7 @@ describe('heddle demo', () => {
     ['--tokens', '900000', '--tokens is 900000'],
     ['--hidden', '0', '--hidden is 0'],
     ['--topk', '33', '--topk is 33'],
+    ['--experts', '4', '--topk is 8; it must be at most --experts, 4'],
     ['--dtype', 'f64', '--dtype is "f64"'],
     ['--dtype', 'fp8', '--dtype is "fp8"; it must be one of bf16, f16, f32; with --layer also fp8'],
     ['--device', 'tpu', '--device is "tpu"'],
