@@ -24,6 +24,7 @@ import type { Call } from './exchange.js';
 import { tellLauncher } from './lacking.js';
 import { type Message, PROTOCOL_VERSION } from './messages.js';
 import { Participant, toError } from './participant.js';
+import { passing } from './passing.js';
 import { newNonce, prove, sameProof } from './proof.js';
 import { Rendezvous } from './rendezvous.js';
 
@@ -113,6 +114,7 @@ export class ProcessCircle extends Participant {
     requireSecret(place.address.host, place.secret);
     const hosts = place.rank === 0 && !place.hosted;
     const rendezvous = hosts ? await Rendezvous.listen(place) : undefined;
+    passing('join', 'ready');
     const here = rendezvous ? { ...place, address: rendezvous.address } : place;
     try {
       const circle = await reach(here, timeoutMs, lossTimeoutMs, (channel) => {
@@ -121,6 +123,7 @@ export class ProcessCircle extends Participant {
         const origins = Array.from({ length: place.ranks }, (_, rank) => rank);
         return new ProcessCircle(place, origins, { timeoutMs }, channel, rendezvous);
       });
+      passing('join', 'welcomed');
       try {
         await circle.barrier('join');
         return circle;
