@@ -68,7 +68,7 @@ const LONGEST_PAUSE_MS = 1_000;
  */
 const open = new Set<ProcessCircle>();
 process.on('beforeExit', () => {
-  for (const circle of open) void circle.dispose();
+  for (const circle of open) void circle.atProgramEnd();
 });
 
 /** Ranks that are processes, meeting at a TCP rendezvous. */
@@ -77,6 +77,8 @@ export class ProcessCircle extends Participant {
   readonly localRank: number | undefined;
   /** The node that this rank is said to be of. */
   readonly node: string | undefined;
+  /** Leaves, at the end of the program. A world on top of the circle has more to let go of. */
+  atProgramEnd: () => Promise<void> = () => this.dispose();
   readonly #place: Place;
   readonly #channel: Channel;
   readonly #rendezvous: Rendezvous | undefined;

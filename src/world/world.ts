@@ -104,6 +104,7 @@ export class World {
     this.#host = host;
     this.rank = circle.rank;
     this.ranks = circle.ranks;
+    if (circle instanceof ProcessCircle) circle.atProgramEnd = () => this.dispose();
   }
 
   /**

@@ -80,6 +80,7 @@ export function serveCircle(circle: Circle, port: MessagePort, mail: SharedArray
     else mailbox.onTold(message);
   };
   port.on('message', hear);
+  port.unref(); // it is the thread that keeps the process alive, or does not
   const stopListening = circle.onRankLost((loss) => {
     // The loss of a rendezvous that is no rank says nothing about the peers.
     if (!(loss instanceof RankLostError)) return;

@@ -95,6 +95,7 @@ export const inThread =
     const siblings = siblingsOf(circle);
     const stopped = siblings.begin();
     const running = new Running(circle, async () => {
+      thread.ref();
       mail.post({ kind: 'stop' });
       await ended;
     });
@@ -116,6 +117,8 @@ export const inThread =
       });
     });
     await ready;
+    // A program that comes to its end does not wait for its proxy: it stops it.
+    thread.unref();
     return running;
   };
 
