@@ -62,7 +62,10 @@ const crew = [
 const ranks = 4;
 const first = 1;
 
-/** Silence tells of a rank that is stopped, and never of one that is killed. Whoever has not joined yet looks for its host for long. */
+/**
+ * Silence tells of a rank that is stopped, never of one that is killed. A rank that has not joined looks for its host until its time
+ * is over.
+ */
 const patience = {
   SIGKILL: { timeoutMs: 15_000, lossTimeoutMs: 60_000, mostMs: 50_000 },
   SIGSTOP: { timeoutMs: 6_000, lossTimeoutMs: 2_000, mostMs: 50_000 },
@@ -96,7 +99,7 @@ export function namedPoints(): string[] {
   );
 }
 
-/** Before these all have not yet joined. */
+/** At these not all ranks have joined. */
 const joining = /^(join|the nodes: processes), /;
 
 /** Survivors all end alike and in time, in a world if there is still who hosts it, and no error names a rank that lives. */
