@@ -74,6 +74,8 @@ export class Engine implements Machine {
   readonly #noticeable: number[];
   readonly #stepLimit: number;
   #turnPlanned = false;
+  /** If it comes after a pause. */
+  #pause: NodeJS.Timeout | null = null;
   #hostTold = false;
   #idleTurns = 0;
   /** That a rank's GPU holds at once. */
@@ -228,18 +230,27 @@ export class Engine implements Machine {
     this.#idleTurns = 0;
     this.#moves++;
     this.spins.stir();
+    this.#pause?.ref();
     this.#planTurn();
   }
 
-  #planTurn(later = false): void {
+  #planTurn(): void {
     if (this.#turnPlanned) return;
     this.#turnPlanned = true;
-    if (later) setTimeout(() => this.#turn(), 1);
-    else soon(() => this.#turn());
+    soon(() => this.#turn());
+  }
+
+  /** A turn after a pause, for those who hear from outside. A process in which nobody else waits for one may end. */
+  #planLaterTurn(): void {
+    if (this.#turnPlanned) return;
+    this.#turnPlanned = true;
+    this.#pause = setTimeout(() => this.#turn(), 1);
+    if (!this.hosts.anyPending && !this.#waits.any) this.#pause.unref();
   }
 
   #turn(): void {
     this.#turnPlanned = false;
+    this.#pause = null;
     this.#hostTold = false;
     for (let n = 0; n < stepsPerTurn; n++) {
       if (this.#hostTold) break;
@@ -276,7 +287,8 @@ export class Engine implements Machine {
     if (this.#connected && this.#endOverdueWaits()) return;
     const blocked = this.hosts.anyPending && this.hosts.allBlocked(this.killed);
     if (listens || (this.#connected && this.#waits.any && !blocked)) {
-      this.#planTurn(this.#idleTurns++ > outsidePatience);
+      if (this.#idleTurns++ > outsidePatience) this.#planLaterTurn();
+      else this.#planTurn();
       return;
     }
     if (!blocked) return;

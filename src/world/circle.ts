@@ -17,6 +17,8 @@ export interface Circle {
   readonly origins: readonly number[];
   /** One and the same object for the ranks of this process. */
   readonly place: object;
+  /** This circle, or what it was renewed to last. */
+  readonly latest: Circle;
   /** Aborted when a rank is lost, with that RankLostError as its reason; never by a clean leave. */
   readonly signal: AbortSignal;
   /** Resolves when every rank has come here. */

@@ -173,9 +173,12 @@ export class Exchange {
     if (deadline >= round.deadline) return;
     clearTimeout(round.timer);
     round.deadline = deadline;
-    round.timer = setTimeout(() => {
+    const expire = () => {
+      if (!this.#rounds.has(round)) return;
       this.lose(this.#toBlame(round), `the others waited ${timeoutMs} ms${this.#whereabouts()}`);
-    }, timeoutMs);
+    };
+    // Perhaps it is this process that stood still: it first hears what the others have sent meanwhile.
+    round.timer = setTimeout(() => setImmediate(expire), timeoutMs);
   }
 
   #missingFrom(round: Round): number[] {

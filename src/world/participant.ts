@@ -19,6 +19,7 @@ import {
   MAX_RANKS,
 } from './circle.js';
 import type { Call, CallKind, Loss } from './exchange.js';
+import { passing } from './passing.js';
 
 interface Renewal {
   resolve(next: Participant): void;
@@ -66,7 +67,6 @@ export abstract class Participant implements Circle {
     return this;
   }
 
-  /** The circle of this rank that goes on: this one, or what it was renewed to. */
   get latest(): Participant {
     return this.#next?.latest ?? this;
   }
@@ -126,7 +126,8 @@ export abstract class Participant implements Circle {
     const id = this.#calls++;
     return new Promise((resolve, reject) => {
       this.#renewal = { resolve, reject };
-      this.waiting(true);
+      this.#keepWaiting();
+      passing('renewal', 'called');
       const bytes = new Uint8Array(0);
       this.arrive({ id, kind: 'renewal', operation: 'renewal', bytes, timeoutMs: this.timeoutMs });
     });
@@ -139,7 +140,7 @@ export abstract class Participant implements Circle {
 
   async #dispose(): Promise<void> {
     this.#rejectAll(() => this.#disposed());
-    this.#renewal?.reject(this.#disposed());
+    this.#failRenewal(() => this.#disposed());
     this.#listeners.clear();
     await this.leave();
   }
@@ -162,13 +163,17 @@ export abstract class Participant implements Circle {
     const id = this.#calls++;
     return new Promise((resolve, reject) => {
       this.#pending.set(id, { operation, resolve, reject });
-      this.waiting(true);
+      this.#keepWaiting();
+      passing(operation, 'called');
       this.arrive({ id, kind, operation, bytes, timeoutMs: this.timeoutMs });
     });
   }
 
   protected completed(id: number, parts: Uint8Array[]): void {
-    this.#take(id)?.resolve(parts);
+    const call = this.#take(id);
+    if (call === undefined) return;
+    passing(call.operation, 'completed');
+    call.resolve(parts);
   }
 
   protected failed(id: number, loss: Loss): void {
@@ -181,7 +186,8 @@ export abstract class Participant implements Circle {
     // In this order, so that whoever sees a call reject finds the signal aborted and the listeners told.
     this.#abort.abort(loss);
     for (const listener of this.#listeners) this.#tell(listener, loss);
-    if (this.#ownLoss) this.#renewal?.reject(this.#ownLoss);
+    const own = this.#ownLoss;
+    if (own) this.#failRenewal(() => own);
     this.#rejectAll((operation) => this.#lossIn(operation));
   }
 
@@ -194,7 +200,7 @@ export abstract class Participant implements Circle {
   /** The exchange is gone, and with it every renewal. */
   protected ended(error: Error): void {
     this.#ended = error;
-    this.#renewal?.reject(error);
+    this.#failRenewal(() => error);
   }
 
   /** Those that are left go on in the next circle. */
@@ -203,7 +209,17 @@ export abstract class Participant implements Circle {
     this.#disposal = Promise.resolve();
     this.#listeners.clear();
     this.waiting(false);
+    passing('renewal', 'completed');
     this.#renewal?.resolve(next);
+  }
+
+  /** The renewal came to nothing; a further one would for the same reason. */
+  #failRenewal(why: () => Error): void {
+    const renewal = this.#renewal;
+    if (renewal === undefined) return;
+    this.#renewal = undefined;
+    this.#keepWaiting();
+    renewal.reject(why());
   }
 
   /** That this rank is the one that the others have lost. */
@@ -242,8 +258,12 @@ export abstract class Participant implements Circle {
   #take(id: number): Pending | undefined {
     const pending = this.#pending.get(id);
     this.#pending.delete(id);
-    if (this.#pending.size === 0) this.waiting(false);
+    this.#keepWaiting();
     return pending;
+  }
+
+  #keepWaiting(): void {
+    this.waiting(this.#pending.size > 0 || this.#renewal !== undefined);
   }
 }
 

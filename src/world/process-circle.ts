@@ -24,6 +24,7 @@ import type { Call } from './exchange.js';
 import { tellLauncher } from './lacking.js';
 import { type Message, PROTOCOL_VERSION } from './messages.js';
 import { Participant, toError } from './participant.js';
+import { passing } from './passing.js';
 import { newNonce, prove, sameProof } from './proof.js';
 import { Rendezvous } from './rendezvous.js';
 
@@ -67,7 +68,7 @@ const LONGEST_PAUSE_MS = 1_000;
  */
 const open = new Set<ProcessCircle>();
 process.on('beforeExit', () => {
-  for (const circle of open) void circle.dispose();
+  for (const circle of open) void circle.atProgramEnd();
 });
 
 /** Ranks that are processes, meeting at a TCP rendezvous. */
@@ -76,6 +77,8 @@ export class ProcessCircle extends Participant {
   readonly localRank: number | undefined;
   /** The node that this rank is said to be of. */
   readonly node: string | undefined;
+  /** Leaves, at the end of the program. A world on top of the circle has more to let go of. */
+  atProgramEnd: () => Promise<void> = () => this.dispose();
   readonly #place: Place;
   readonly #channel: Channel;
   readonly #rendezvous: Rendezvous | undefined;
@@ -113,6 +116,7 @@ export class ProcessCircle extends Participant {
     requireSecret(place.address.host, place.secret);
     const hosts = place.rank === 0 && !place.hosted;
     const rendezvous = hosts ? await Rendezvous.listen(place) : undefined;
+    passing('join', 'ready');
     const here = rendezvous ? { ...place, address: rendezvous.address } : place;
     try {
       const circle = await reach(here, timeoutMs, lossTimeoutMs, (channel) => {
@@ -121,6 +125,7 @@ export class ProcessCircle extends Participant {
         const origins = Array.from({ length: place.ranks }, (_, rank) => rank);
         return new ProcessCircle(place, origins, { timeoutMs }, channel, rendezvous);
       });
+      passing('join', 'welcomed');
       try {
         await circle.barrier('join');
         return circle;

@@ -33,7 +33,8 @@ export async function joinSimulated(options: JoinOptions, ranksHere: number): Pr
       }),
     );
   } catch (error) {
-    for (const circle of circles) circle.abandon(messageOf(error));
+    // Where a rank was lost, the others know it already; to abandon them as well would make this one lost to them, too.
+    for (const circle of circles) if (!circle.signal.aborted) circle.abandon(messageOf(error));
     await Promise.all(circles.map((circle) => circle.dispose()));
     throw error;
   }

@@ -6,6 +6,7 @@ import { CudaDevice, countGpus, describeGpu, gpusHere } from '../cuda/index.js';
 import type { Device, Fill, Window, WindowMemory } from '../device/index.js';
 import {
   ArgumentError,
+  RankLostError,
   requireFunction,
   requireInteger,
   requireObject,
@@ -19,6 +20,7 @@ import { tellLauncher } from './lacking.js';
 import { LocalCircle } from './local-circle.js';
 import { findTopology } from './nodes.js';
 import { messageOf } from './participant.js';
+import { passing } from './passing.js';
 import { findPlace, type JoinOptions, ProcessCircle } from './process-circle.js';
 import type { FabricOptions } from './proxy/network.js';
 import {
@@ -85,6 +87,8 @@ export class World {
   readonly #host: Host;
   /** What to free at the renewal. */
   readonly #freedAtRenewal = new Set<() => Promise<void>>();
+  /** Under way, or over. */
+  #renewal: Promise<World> | null = null;
   /** What this one was renewed to. */
   #next: World | null = null;
 
@@ -100,6 +104,7 @@ export class World {
     this.#host = host;
     this.rank = circle.rank;
     this.ranks = circle.ranks;
+    if (circle instanceof ProcessCircle) circle.atProgramEnd = () => this.dispose();
   }
 
   /**
@@ -172,7 +177,7 @@ export class World {
         return await program(world);
       } catch (error) {
         failures.push(error);
-        world.#latest.circle.abandon(messageOf(error));
+        world.circle.latest.abandon(messageOf(error));
         return undefined;
       } finally {
         world.#host.left();
@@ -180,7 +185,7 @@ export class World {
     };
     const results = await Promise.all(worlds.map(runOne));
     await World.#freeAll(worlds).catch((error) => failures.push(error));
-    await Promise.all(worlds.map((world) => world.#latest.circle.dispose()));
+    await Promise.all(worlds.map((world) => world.circle.latest.dispose()));
     if (failures.length > 0) throw failures[0];
     return results as T[];
   }
@@ -207,7 +212,7 @@ export class World {
       const topology = await findTopology(circle, device, circle.node);
       return new World(circle, device, topology, { ...unheard(ordinal, options.fabric), alone: true });
     } catch (error) {
-      circle.abandon(error instanceof Error ? error.message : String(error));
+      if (!circle.signal.aborted) circle.abandon(messageOf(error));
       await circle.dispose();
       throw error;
     }
@@ -215,12 +220,12 @@ export class World {
 
   /** Waits for every rank. */
   async barrier(operation = 'barrier'): Promise<void> {
-    await this.#meeting(this.circle.barrier(operation));
+    await this.#meeting(this.circle, this.circle.barrier(operation));
   }
 
   /** Gives every rank the bytes of all ranks. */
   async allGather(bytes: Uint8Array, operation: string): Promise<Uint8Array[]> {
-    return this.#meeting(this.circle.allGather(bytes, operation));
+    return this.#meeting(this.circle, this.circle.allGather(bytes, operation));
   }
 
   /**
@@ -312,11 +317,18 @@ export class World {
 
   /**
    * After ranks were lost, or have left: the world of those that are left, in the same order, each with the device that it
-   * had, on which memory, streams and events stay as they are. Every one of them calls it. This one is over then, and its
-   * layers with it, which are made anew in the new one.
+   * had, on which memory, streams and events stay as they are. Every one of them calls it. Ranks that are lost meanwhile are
+   * left behind, too. This world is over then, and its layers with it, which are made anew in the new one. Further calls
+   * give the same.
    * @throws RendezvousError where the process that hosted the rendezvous is gone.
+   * @throws RankLostError where the others have lost this rank.
    */
-  async renew(): Promise<World> {
+  renew(): Promise<World> {
+    this.#renewal ??= this.#renew();
+    return this.#renewal;
+  }
+
+  async #renew(): Promise<World> {
     if (this.#nvshmem !== null)
       throw new UnavailableError(
         'a world whose layers used NVSHMEM cannot be renewed: its end would wait for the ranks that are gone',
@@ -324,19 +336,56 @@ export class World {
       );
     // Kernels wait for ranks that are gone until their time is over. Nobody goes on, and frees, before that.
     await this.device.settle();
+    passing('renewal', 'kernels ended');
     await Promise.all(this.#proxies.map((proxy) => proxy.stop()));
-    const goOn = this.#host.meanwhile();
-    const circle = await this.circle.renew().finally(goOn);
+    passing('renewal', 'proxies stopped');
+    let circle = await this.#goOnFrom(this.circle);
+    await this.#freeWithout(circle);
+    passing('renewal', 'freed');
+    // A rank that is lost before all have freed their memory is left behind as well.
+    while (!(await this.#allHaveFreed(circle))) circle = await this.#goOnFrom(circle);
     const was = circle.origins.map((origin) => this.circle.origins.indexOf(origin));
-    const { members, node, apart } = this.topology;
+    const { members, apart } = this.topology;
     const nodeOf = was.map((rank) => members.findIndex((ranks) => ranks.includes(rank)));
     const next = new World(circle, this.device, topologyOf(nodeOf, circle.rank, apart), this.#host);
     this.#next = next;
-    // Kernels of a rank of this process that is gone may still run. Other processes' keep what they have mapped.
-    const freed = this.#host.alone || members[node]!.every((rank) => was.includes(rank));
-    for (const free of this.#freedAtRenewal) if (freed) await free();
-    await next.barrier('renewal');
     return next;
+  }
+
+  /** The circle of those that are left. An error counts ranks as this world does. */
+  async #goOnFrom(circle: Circle): Promise<Circle> {
+    const goOn = this.#host.meanwhile();
+    try {
+      return await circle.renew();
+    } catch (error) {
+      if (!(error instanceof RankLostError)) throw error;
+      const ranks = error.ranks.map((rank) => this.circle.origins.indexOf(circle.origins[rank]!));
+      throw new RankLostError(ranks, error.operation, undefined, { cause: error.cause });
+    } finally {
+      goOn();
+    }
+  }
+
+  /**
+   * Frees what was kept for ranks that are gone. Kernels of such a rank of this process may still run; other processes' keep what
+   * they have mapped.
+   */
+  async #freeWithout({ origins }: Circle): Promise<void> {
+    const { members, node } = this.topology;
+    const stays = (rank: number) => origins.includes(this.circle.origins[rank]!);
+    if (!this.#host.alone && !members[node]!.every(stays)) return;
+    for (const free of this.#freedAtRenewal) await free();
+  }
+
+  /** False where a rank was lost, or left, before. */
+  async #allHaveFreed(circle: Circle): Promise<boolean> {
+    try {
+      await this.#meeting(circle, circle.barrier('renewal'));
+      return true;
+    } catch (error) {
+      if (error instanceof RankLostError) return false;
+      throw error;
+    }
   }
 
   /** For what must stay while a rank that was lost may still use it. Call what it returns where it is freed before. */
@@ -358,7 +407,7 @@ export class World {
     try {
       await World.#freeAll([this]);
     } finally {
-      await this.circle.dispose();
+      await this.circle.latest.dispose();
     }
   }
 
@@ -370,14 +419,17 @@ export class World {
   static async #freeAll(all: readonly World[]): Promise<void> {
     const worlds = all.map((world) => world.#latest);
     await Promise.all(worlds.map(({ device }) => device.settle()));
+    passing('disposal', 'kernels ended');
     await Promise.all(worlds.flatMap((world) => world.#proxies.map((proxy) => proxy.stop())));
+    passing('disposal', 'proxies stopped');
     await Promise.all(worlds.map((world) => world.#partFromNvshmem()));
     await Promise.all(worlds.map(({ device }) => device.dispose()));
+    passing('disposal', 'devices freed');
   }
 
   /** The simulated machine must know when hosts wait for each other rather than for it, and what they then know. */
-  async #meeting<T>(promise: Promise<T>): Promise<T> {
-    const goOn = this.#host.meets(this.circle.place);
+  async #meeting<T>({ place }: Circle, promise: Promise<T>): Promise<T> {
+    const goOn = this.#host.meets(place);
     try {
       return await promise;
     } finally {

@@ -214,6 +214,16 @@ describe.each(makers)('$name', ({ make }) => {
       expect(await lossAt(circles[3]!)).toMatchObject({ ranks: [1, 3] });
     });
 
+    it('hears what came while its host stood still, before it gives anybody up', async () => {
+      const timeoutMs = 500;
+      const [a, b] = await create(2, { timeoutMs });
+      const first = a!.barrier('work');
+      await Promise.all([a!.barrier('both are here'), b!.barrier('both are here')]);
+      const second = b!.barrier('work');
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1.2 * timeoutMs);
+      await Promise.all([first, second]);
+    });
+
     it('blames the silent rank, not those that wait in another call', async () => {
       const circles = await create(3, { timeoutMs: 500 });
       const [atA, atC] = await Promise.all([

@@ -172,7 +172,8 @@ describe('a proxy in a thread', () => {
       return inThread(fabric)(circle, { module, name, memory: mapped() }).catch((error: Error) => error);
     });
     expect((errors[1] as Error).message).toMatch(/relay\.js exports no relais/);
-    expect((errors[0] as Error).message).toMatch(/rank 1 did not answer/);
+    expect(errors[0]).toBeInstanceOf(RankLostError);
+    expect(errors[0]).toMatchObject({ ranks: [1] });
   });
 });
 

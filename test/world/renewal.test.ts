@@ -105,6 +105,15 @@ describe.each(makers)('a renewal of $name', ({ make }) => {
     keep(await renewed([a]));
   });
 
+  it('says to a rank that is lost meanwhile why it came to nothing, and says it again', async () => {
+    const [a, b, c] = await create(3);
+    const refused = expect(b!.renew()).rejects.toMatchObject({ ranks: [1] });
+    a!.accuse([1], 'it does not answer');
+    await refused;
+    await expect(b!.renew()).rejects.toMatchObject({ ranks: [1] });
+    keep(await renewed([a, c]));
+  });
+
   it('may follow another, and losses are numbered as the circle is', async () => {
     const [a, b, c, d] = await create(4);
     b!.abandon('the first');
@@ -212,6 +221,22 @@ describe('a world that is renewed', () => {
       expect([...(await stream.copyOut(own.address, 2))]).toEqual([10, 11]);
     });
     expect(sim.findings).toEqual([]);
+  });
+
+  it('goes on without a rank that falls before all have freed their memory', async () => {
+    const all = World.local({ ranks: 4, nodes: 4, device: 'sim' }, async (world) => {
+      if (world.rank === 0) return world.circle.abandon('the first to fall');
+      if (world.rank === 2)
+        world.freeAtRenewal(async () => {
+          throw new Error('the second to fall');
+        });
+      const next = await world.renew();
+      await next.barrier();
+      seen.push({ origins: next.circle.origins, again: (await world.renew()) === next });
+    });
+    const seen: unknown[] = [];
+    await expect(all).rejects.toThrow('the second to fall');
+    expect(seen).toEqual([1, 3].map(() => ({ origins: [1, 3], again: true })));
   });
 
   it('is over, and its end is not that of the new one', async () => {

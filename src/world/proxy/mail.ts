@@ -5,9 +5,30 @@ import type { Circle, CircleLoss } from '../circle.js';
 import { messageOf } from '../participant.js';
 import type { ProxyCircle } from './network.js';
 
+/** What of a RankLostError the mail carries. */
+interface Lost {
+  readonly ranks: readonly number[];
+  readonly operation: string;
+}
+
+/** An error as the other side throws it: it loses its class on the way. */
+export function fromMail(code: string, message: string, lost: Lost | null): HeddleError {
+  const error = new HeddleError(code, message);
+  return lost === null ? error : new RankLostError(lost.ranks, lost.operation, undefined, { cause: error });
+}
+
+export const lostIn = (error: unknown): Lost | null =>
+  error instanceof RankLostError ? { ranks: error.ranks, operation: error.operation } : null;
+
 type ToProxy =
   | { readonly kind: 'answer'; readonly id: number; readonly parts: readonly Uint8Array[] }
-  | { readonly kind: 'refusal'; readonly id: number; readonly message: string }
+  | {
+      readonly kind: 'refusal';
+      readonly id: number;
+      readonly message: string;
+      /** Where ranks were lost. */
+      readonly lost: Lost | null;
+    }
   | {
       readonly kind: 'lost';
       readonly ranks: readonly number[];
@@ -34,7 +55,7 @@ export type FromProxy =
       readonly code: string;
       readonly message: string;
       /** Where other ranks were lost to it. */
-      readonly lost: { readonly ranks: readonly number[]; readonly operation: string } | null;
+      readonly lost: Lost | null;
     };
 
 /** The circle's side. */
@@ -56,7 +77,7 @@ export function serveCircle(circle: Circle, port: MessagePort, mail: SharedArray
   const answer = (id: number, call: Promise<readonly Uint8Array[]>): void => {
     call.then(
       (parts) => post({ kind: 'answer', id, parts }),
-      (error: unknown) => post({ kind: 'refusal', id, message: messageOf(error) }),
+      (error: unknown) => post({ kind: 'refusal', id, message: messageOf(error), lost: lostIn(error) }),
     );
   };
   const mailbox: Mailbox = {
@@ -80,6 +101,7 @@ export function serveCircle(circle: Circle, port: MessagePort, mail: SharedArray
     else mailbox.onTold(message);
   };
   port.on('message', hear);
+  port.unref(); // it is the thread that keeps the process alive, or does not
   const stopListening = circle.onRankLost((loss) => {
     // The loss of a rendezvous that is no rank says nothing about the peers.
     if (!(loss instanceof RankLostError)) return;
@@ -186,7 +208,7 @@ export class MailedCircle implements ProxyCircle {
         this.#calls.get(message.id)?.resolve(message.parts);
         break;
       case 'refusal':
-        this.#calls.get(message.id)?.reject(new HeddleError('HEDDLE_PROXY', message.message));
+        this.#calls.get(message.id)?.reject(fromMail('HEDDLE_PROXY', message.message, message.lost));
         break;
       case 'lost': {
         const cause = new Error(message.why);

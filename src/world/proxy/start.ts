@@ -14,7 +14,7 @@ import type { SimMachine } from '../../sim/index.js';
 import { type Circle, LONGEST_TIMEOUT_MS } from '../circle.js';
 import { requireReach } from '../fabric.js';
 import { messageOf } from '../participant.js';
-import { type FromProxy, serveCircle } from './mail.js';
+import { type FromProxy, fromMail, serveCircle } from './mail.js';
 import { type FabricOptions, overFabric, overMachine } from './network.js';
 import { type ProxyMemory, type ProxyProgramName, prepareProxy } from './program.js';
 import { siblingsOf } from './siblings.js';
@@ -95,6 +95,7 @@ export const inThread =
     const siblings = siblingsOf(circle);
     const stopped = siblings.begin();
     const running = new Running(circle, async () => {
+      thread.ref();
       mail.post({ kind: 'stop' });
       await ended;
     });
@@ -106,7 +107,7 @@ export const inThread =
           void siblings.allStopped().then(() => mail.post({ kind: 'close' }));
         } else if (message.kind === 'failed') {
           stopped();
-          reject(running.failed(errorOf(message)));
+          reject(running.failed(fromMail(message.code, message.message, message.lost)));
         }
       };
       void ended.then((error) => {
@@ -116,6 +117,8 @@ export const inThread =
       });
     });
     await ready;
+    // A program that comes to its end does not wait for its proxy: it stops it.
+    thread.unref();
     return running;
   };
 
@@ -181,13 +184,6 @@ const timed = (fabric: FabricOptions, { timeoutMs }: ProxyOptions): FabricOption
 
 /** What an engine takes. */
 const shortestTimeoutMs = 10;
-
-/** What a proxy's thread said of its end. */
-function errorOf({ code, message, lost }: Extract<FromProxy, { kind: 'failed' }>): HeddleError {
-  if (lost === null) return new HeddleError(code, message);
-  const cause = new HeddleError(code, message);
-  return new RankLostError(lost.ranks, lost.operation, undefined, { cause });
-}
 
 const nameOf = ({ module, name, data, reach }: ProxyOptions): ProxyProgramName => ({
   module: module.href,

@@ -6,10 +6,10 @@
  */
 import { type MessagePort, workerData } from 'node:worker_threads';
 import { NativeView, type ReachedGpu, type WireShape } from '../../device/index.js';
-import { HeddleError, RankLostError } from '../../errors/index.js';
+import { HeddleError } from '../../errors/index.js';
 import { stayOn, view, yieldProcessor } from '../../native/index.js';
 import { messageOf } from '../participant.js';
-import { MailedCircle } from './mail.js';
+import { lostIn, MailedCircle } from './mail.js';
 import { type FabricOptions, overFabric, type ProxyCircle, withEnvironment } from './network.js';
 import { type PreparedProxy, type ProxyMemory, type ProxyProgramName, prepareProxy } from './program.js';
 
@@ -70,8 +70,7 @@ try {
 } catch (error) {
   // Errors lose their class on the way to another thread; what they say is what matters.
   const code = error instanceof HeddleError ? error.code : 'HEDDLE_PROXY';
-  const lost = error instanceof RankLostError ? { ranks: error.ranks, operation: error.operation } : null;
-  circle.tell({ kind: 'failed', code, message: messageOf(error), lost });
+  circle.tell({ kind: 'failed', code, message: messageOf(error), lost: lostIn(error) });
   // Peers hear from the circle why, before they find this end of the network closed.
   if (proxy !== undefined) await circle.untilStopped();
 } finally {

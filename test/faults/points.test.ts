@@ -1,0 +1,30 @@
+/** What a rank passes on its way into a world, through a renewal and out again, each time killed or stopped there. */
+import { afterAll, describe, it } from 'vitest';
+import { whyNoFabric } from '../fabric/here.js';
+import { endFalls, expectSurvived, findPoints } from '../world/falls.js';
+
+afterAll(endFalls);
+
+const hosts = ['launcher', 'rank 0'] as const;
+const cases = await Promise.all(
+  hosts.map(async (host) => {
+    const points = await findPoints({ host, layers: false });
+    return { host, layers: false, points, signals: ['SIGKILL', 'SIGSTOP'] as const };
+  }),
+);
+/** What only the making of a layer passes. Processes that open a network may be silent for long: none is stopped. */
+const layers = { host: 'launcher', layers: true } as const;
+const passed = whyNoFabric() === null ? await findPoints(layers) : [];
+const points = passed.filter((point) => !cases[0]!.points.includes(point));
+const all = [...cases, { ...layers, points, signals: ['SIGKILL'] as const }];
+
+describe.concurrent.each(all)(
+  'with the rendezvous in $host, layers: $layers',
+  ({ points, signals, ...falling }) => {
+    describe.each(signals)('survivors of a %s all end alike, and name nobody else', (signal) => {
+      it.each(points)('at: %s', async (point) => {
+        await expectSurvived(falling, point, signal);
+      });
+    });
+  },
+);
