@@ -165,9 +165,6 @@ export class ExpertParallel {
    */
   dispatch(inputs: DispatchInputs, stream: Stream): Received {
     const track = this.#begin('dispatch', inputs, stream);
-    track.stages.reach('dispatched');
-    track.run('dispatchSend', stream);
-    track.run('dispatchRecv', stream);
     return track.stages.hand(track.received);
   }
 
@@ -180,9 +177,7 @@ export class ExpertParallel {
     const track = this.#oldest;
     track.stages.require('combine', 'dispatched');
     this.#requireOut(out, track);
-    track.stages.reach('combined');
-    track.run('combineSend', stream);
-    track.run('combineRecv', stream);
+    track.run('combine', stream);
   }
 
   /**
@@ -192,8 +187,6 @@ export class ExpertParallel {
   dispatchSend(inputs: DispatchInputs, stream: Stream): Dispatched {
     this.#requireSplit('dispatchSend');
     const track = this.#begin('dispatchSend', inputs, stream);
-    track.stages.reach('dispatch sent');
-    track.run('dispatchSend', stream);
     return track.stages.hand({ phase: 'dispatched', tokens: track.round.tokens });
   }
 
@@ -201,7 +194,6 @@ export class ExpertParallel {
   dispatchRecv(sent: Dispatched, stream: Stream): Received {
     this.#requireReady('dispatch', stream);
     const track = this.#of('dispatchRecv', sent, 'dispatch sent');
-    track.stages.reach('dispatched');
     track.run('dispatchRecv', stream);
     return track.stages.hand(track.received);
   }
@@ -211,7 +203,6 @@ export class ExpertParallel {
     this.#requireSplit('combineSend');
     this.#requireReady('combine', stream);
     const track = this.#of('combineSend', received, 'dispatched');
-    track.stages.reach('combine sent');
     track.run('combineSend', stream);
     return track.stages.hand({ phase: 'combining', tokens: track.round.tokens });
   }
@@ -221,7 +212,6 @@ export class ExpertParallel {
     this.#requireReady('combine', stream);
     const track = this.#of('combineRecv', sent, 'combine sent');
     this.#requireOut(out, track);
-    track.stages.reach('combined');
     track.run('combineRecv', stream);
   }
 
@@ -262,12 +252,13 @@ export class ExpertParallel {
     );
   }
 
-  /** The track that the next round takes, once nothing else is on it. */
-  #begin(call: string, inputs: DispatchInputs, stream: Stream): Track {
+  /** Begins a round on the next track, once nothing else is on it. */
+  #begin(call: 'dispatch' | 'dispatchSend', inputs: DispatchInputs, stream: Stream): Track {
     this.#requireReady('dispatch', stream);
     const track = this.#tracks[this.#next]!;
     track.stages.require(call, 'combined');
     track.inputs.take(inputs, track.round, stream);
+    track.run(call, stream);
     this.#next = (this.#next + 1) % this.#tracks.length;
     return track;
   }

@@ -5,7 +5,7 @@ import type { Layer } from '../layer/index.js';
 import type { Carried } from './carried.js';
 import { Inputs } from './inputs.js';
 import type { Row } from './options.js';
-import { Stages } from './stages.js';
+import { type Stage, Stages } from './stages.js';
 import type { Tensor } from './tensor.js';
 
 /**
@@ -28,6 +28,17 @@ export interface Received {
   readonly output: Tensor;
 }
 
+/** What each call enqueues, and where a round stands behind it. */
+const calls = {
+  dispatch: { phases: ['dispatchSend', 'dispatchRecv'], reaches: 'dispatched' },
+  dispatchSend: { phases: ['dispatchSend'], reaches: 'dispatch sent' },
+  dispatchRecv: { phases: ['dispatchRecv'], reaches: 'dispatched' },
+  combine: { phases: ['combineSend', 'combineRecv'], reaches: 'combined' },
+  combineSend: { phases: ['combineSend'], reaches: 'combine sent' },
+  combineRecv: { phases: ['combineRecv'], reaches: 'combined' },
+} as const satisfies Readonly<Record<string, { phases: readonly Phase[]; reaches: Stage }>>;
+type Call = keyof typeof calls;
+
 export class Track {
   readonly received: Received;
   readonly inputs: Inputs;
@@ -45,8 +56,11 @@ export class Track {
     this.inputs = new Inputs(device, layer, rows);
   }
 
-  run(phase: Phase, stream: Stream): void {
-    this.carried.run(phase, this.round, stream);
+  /** Enqueues what a call consists of. A call that throws leaves the round where it was. */
+  run(call: Call, stream: Stream): void {
+    const { phases, reaches } = calls[call];
+    this.carried.run(phases, this.round, stream);
+    this.stages.reach(reaches);
   }
 
   /** Frees the memory. No rank may still use it. */

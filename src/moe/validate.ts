@@ -158,7 +158,7 @@ function requireRows(
   if (isTensor(input)) {
     const own = elements(input.shape) * dtypes[input.dtype].size;
     if (input.shape[0] === tokens && own === bytes && isContiguous(input)) {
-      if (input.data === 0) requireAddress(`payloads.${name}`, input);
+      if (!isAddress(input.data)) requireAddress(`payloads.${name}`, input);
       return;
     }
   } else if (ArrayBuffer.isView(input) && input.byteLength === bytes) {
@@ -174,11 +174,13 @@ function requireRows(
   throw new ArgumentError(`payloads.${name}`, showInput(input), possible);
 }
 
-function requireAddress(argument: string, tensor: Tensor): void {
-  if (tensor.data === 0 && elements(tensor.shape) > 0) {
-    throw new ArgumentError(`${argument}.data`, tensor.data, 'a device address');
-  }
+/** A tensor without elements may lie at 0. */
+function requireAddress(argument: string, { data, shape }: Tensor): void {
+  if (isAddress(data) || (data === 0 && elements(shape) === 0)) return;
+  throw new ArgumentError(`${argument}.data`, data, 'a device address');
 }
+
+const isAddress = (data: number): boolean => Number.isInteger(data) && data > 0 && data < 2 ** 48;
 
 function isTensor(input: unknown): input is Tensor {
   return (
