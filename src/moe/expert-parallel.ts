@@ -10,6 +10,7 @@ import { World } from '../world/index.js';
 import { requireSameEverywhere } from './agreement.js';
 import { Carried } from './carried.js';
 import { type Choice, choose } from './choice.js';
+import { likelyMistake } from './likely.js';
 import {
   knownOptions,
   type MemoryOptions,
@@ -325,7 +326,9 @@ export class ExpertParallel {
     // Whom the circle lost is certain. Whom a kernel missed may itself have waited for the lost one.
     const ranks = heard instanceof RankLostError ? heard.ranks : [failure.peer];
     const { operation, epoch } = failure;
-    return new RankLostError(ranks, operation, epoch, heard === null ? undefined : { cause: heard });
+    const why =
+      heard === null ? likelyMistake(this.shape, this.world.rank, failure, this.#tracks) : { cause: heard };
+    return new RankLostError(ranks, operation, epoch, why);
   }
 
   #launches(...phases: readonly Phase[]): BenchLaunch[] {

@@ -44,6 +44,10 @@ export class Track {
   readonly inputs: Inputs;
   readonly stages = new Stages();
   readonly round: Round = { tokens: 0, topkIds: 0, topkWeights: 0, rows: [], out: 0 };
+  /** Whether a round was not all on one stream; then an event must order its halves, which nobody here sees. */
+  changedStreams = false;
+  /** That of the round's first call. */
+  #stream: Stream | null = null;
 
   /** `rows`: the payloads as the caller named their types. */
   constructor(
@@ -60,6 +64,8 @@ export class Track {
   run(call: Call, stream: Stream): void {
     const { phases, reaches } = calls[call];
     this.carried.run(phases, this.round, stream);
+    if (this.stages.at('combined')) this.#stream = stream;
+    else if (stream !== this.#stream) this.changedStreams = true;
     this.stages.reach(reaches);
   }
 
