@@ -32,6 +32,8 @@ const signatures = {
   cuMemGetInfo_v2: ['address', 'address'],
   cuMemAlloc_v2: ['address', 'u64'],
   cuMemFree_v2: ['address'],
+  cuMemAllocAsync: ['address', 'u64', 'address'],
+  cuMemFreeAsync: ['address', 'address'],
   cuMemHostAlloc: ['address', 'u64', 'u32'],
   cuMemFreeHost: ['address'],
   cuMemHostGetDevicePointer_v2: ['address', 'address', 'u32'],

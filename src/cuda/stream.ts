@@ -20,6 +20,11 @@ export interface Home {
 const nonBlocking = 1;
 /** Other streams and threads stay free to do as they like while one captures. */
 const captureRelaxed = 2;
+/** CU_POINTER_ATTRIBUTE_MEMORY_TYPE, and what it says of host memory. */
+const memoryType = 2;
+const memoryTypeHost = 1;
+/** Bytes of GPU memory that a copy from host memory to host memory takes for a while. */
+const largestPiece = 2 ** 24;
 
 /** A CUDA stream: our own, or the caller's raw handle. */
 export class CudaStream implements Stream {
@@ -50,7 +55,7 @@ export class CudaStream implements Stream {
   }
 
   copyIn(to: number, bytes: Uint8Array): void {
-    const { driver } = this.#enter();
+    this.#enter();
     if (bytes.length === 0) return;
     requireInteger('bytes', bytes.length, 0, largestCopy);
     if (this.#captured === null && !this.#owned && this.#isCapturing()) {
@@ -63,19 +68,19 @@ export class CudaStream implements Stream {
     const { staging } = this.home;
     const pinned = staging.take(bytes.length);
     pinned.bytes.set(bytes);
-    check(driver.cuMemcpyAsync(to, pinned.address, bytes.length, this.handle), 'cuMemcpyAsync', 'copying in');
+    this.#copy(to, pinned.address, bytes.length, 'copying in');
     if (this.#captured === null) staging.giveAfter(pinned, this.handle);
     else this.#captured.push(pinned);
   }
 
   async copyOut(from: number, bytes: number): Promise<Uint8Array> {
-    const { driver } = this.#enter();
+    this.#enter();
     this.#refuseCapture('copyOut');
     requireInteger('bytes', bytes, 0, largestCopy);
     if (bytes === 0) return new Uint8Array(0);
     const { staging } = this.home;
     const pinned = staging.take(bytes);
-    check(driver.cuMemcpyAsync(pinned.address, from, bytes, this.handle), 'cuMemcpyAsync', 'copying out');
+    this.#copy(pinned.address, from, bytes, 'copying out');
     await this.#passed('copying out');
     const copy = pinned.bytes.slice(0, bytes);
     staging.give(pinned);
@@ -83,9 +88,9 @@ export class CudaStream implements Stream {
   }
 
   copy(to: number, from: number, bytes: number): void {
-    const { driver } = this.#enter();
+    this.#enter();
     if (bytes === 0) return;
-    check(driver.cuMemcpyAsync(to, from, bytes, this.handle), 'cuMemcpyAsync', `copying ${bytes} bytes`);
+    this.#copy(to, from, bytes, `copying ${bytes} bytes`);
   }
 
   fill(to: number, bytes: number, value: number): void {
@@ -130,6 +135,37 @@ export class CudaStream implements Stream {
       for (const pinned of captured) this.home.staging.give(pinned);
       throw error;
     }
+  }
+
+  /**
+   * Enqueues a copy. From host memory to host memory the driver makes the calling thread wait for the stream, and a graph's
+   * launch too. So such bytes go by way of the GPU's memory, in pieces.
+   */
+  #copy(to: number, from: number, bytes: number, doing: string): void {
+    const { driver } = this.home.context;
+    const enqueue = (to: number, from: number, bytes: number) =>
+      check(driver.cuMemcpyAsync(to, from, bytes, this.handle), 'cuMemcpyAsync', doing);
+    if (!this.#liesInHost(from) || !this.#liesInHost(to)) {
+      enqueue(to, from, bytes);
+      return;
+    }
+    const piece = Math.min(bytes, largestPiece);
+    check(driver.cuMemAllocAsync(driver.out.address, piece, this.handle), 'cuMemAllocAsync', doing);
+    const between = driver.out.number();
+    try {
+      for (let at = 0; at < bytes; at += piece) {
+        const length = Math.min(piece, bytes - at);
+        enqueue(between, from + at, length);
+        enqueue(to + at, between, length);
+      }
+    } finally {
+      check(driver.cuMemFreeAsync(between, this.handle), 'cuMemFreeAsync', doing);
+    }
+  }
+
+  #liesInHost(address: number): boolean {
+    const { out, cuPointerGetAttribute } = this.home.context.driver;
+    return cuPointerGetAttribute(out.address, memoryType, address) === 0 && out.i32[0] === memoryTypeHost;
   }
 
   /** The current context, this stream's own. */

@@ -49,15 +49,19 @@ export class RankLostError extends HeddleError {
     readonly operation: string,
     /** The round in which it happened, where the operation has rounds. */
     readonly epoch?: number,
-    /** `cause` says how it was noticed: a closed connection, silence, a wait that ran out. */
-    options?: ErrorOptions,
+    /**
+     * `cause` says how it was noticed: a closed connection, silence, a wait that ran out. `likely`: what explains it though
+     * nobody may be lost, and what to do then.
+     */
+    options?: ErrorOptions & { readonly likely?: string },
   ) {
     const [who, them] =
       ranks.length === 1 ? [`rank ${ranks[0]}`, 'it'] : [`ranks ${ranks.join(', ')}`, 'them'];
     const when = epoch === undefined ? '' : ` (epoch ${epoch})`;
     super(
       'HEDDLE_RANK_LOST',
-      `${who} did not answer during ${operation}${when}; a new world goes on without ${them} (world.renew)`,
+      `${who} did not answer during ${operation}${when}; ` +
+        (options?.likely ?? `a new world goes on without ${them} (world.renew)`),
       options,
     );
   }

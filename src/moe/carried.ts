@@ -66,11 +66,10 @@ export class Carried {
     return new Carried(plan, steps, windows, buffers, wire);
   }
 
-  run(phase: Phase, round: Round, stream: Stream): void {
-    for (const step of this.steps[phase]) {
-      step.take(round);
-      step.launch(stream);
-    }
+  /** Nothing is launched before every step has taken what the round brings, which a step may refuse. */
+  run(phases: readonly Phase[], round: Round, stream: Stream): void {
+    for (const phase of phases) for (const step of this.steps[phase]) step.take(round);
+    for (const phase of phases) for (const step of this.steps[phase]) step.launch(stream);
   }
 
   tensor({ in: memory, offset, dtype, shape }: View): Tensor {

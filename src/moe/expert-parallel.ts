@@ -10,6 +10,7 @@ import { World } from '../world/index.js';
 import { requireSameEverywhere } from './agreement.js';
 import { Carried } from './carried.js';
 import { type Choice, choose } from './choice.js';
+import { likelyMistake } from './likely.js';
 import {
   knownOptions,
   type MemoryOptions,
@@ -172,9 +173,6 @@ export class ExpertParallel<P extends string = string> {
    */
   dispatch(inputs: DispatchInputs<P>, stream: Stream): Received<P> {
     const track = this.#begin('dispatch', inputs, stream);
-    track.stages.reach('dispatched');
-    track.run('dispatchSend', stream);
-    track.run('dispatchRecv', stream);
     return track.stages.hand(track.received);
   }
 
@@ -187,9 +185,7 @@ export class ExpertParallel<P extends string = string> {
     const track = this.#oldest;
     track.stages.require('combine', 'dispatched');
     this.#requireOut(out, track);
-    track.stages.reach('combined');
-    track.run('combineSend', stream);
-    track.run('combineRecv', stream);
+    track.run('combine', stream);
   }
 
   /**
@@ -199,8 +195,6 @@ export class ExpertParallel<P extends string = string> {
   dispatchSend(inputs: DispatchInputs<P>, stream: Stream): Dispatched {
     this.#requireSplit('dispatchSend');
     const track = this.#begin('dispatchSend', inputs, stream);
-    track.stages.reach('dispatch sent');
-    track.run('dispatchSend', stream);
     return track.stages.hand({ phase: 'dispatched', tokens: track.round.tokens });
   }
 
@@ -208,7 +202,6 @@ export class ExpertParallel<P extends string = string> {
   dispatchRecv(sent: Dispatched, stream: Stream): Received<P> {
     this.#requireReady('dispatch', stream);
     const track = this.#of('dispatchRecv', sent, 'dispatch sent');
-    track.stages.reach('dispatched');
     track.run('dispatchRecv', stream);
     return track.stages.hand(track.received);
   }
@@ -218,7 +211,6 @@ export class ExpertParallel<P extends string = string> {
     this.#requireSplit('combineSend');
     this.#requireReady('combine', stream);
     const track = this.#of('combineSend', received, 'dispatched');
-    track.stages.reach('combine sent');
     track.run('combineSend', stream);
     return track.stages.hand({ phase: 'combining', tokens: track.round.tokens });
   }
@@ -228,7 +220,6 @@ export class ExpertParallel<P extends string = string> {
     this.#requireReady('combine', stream);
     const track = this.#of('combineRecv', sent, 'combine sent');
     this.#requireOut(out, track);
-    track.stages.reach('combined');
     track.run('combineRecv', stream);
   }
 
@@ -269,12 +260,13 @@ export class ExpertParallel<P extends string = string> {
     );
   }
 
-  /** The track that the next round takes, once nothing else is on it. */
-  #begin(call: string, inputs: DispatchInputs<P>, stream: Stream): Track<P> {
+  /** Begins a round on the next track, once nothing else is on it. */
+  #begin(call: 'dispatch' | 'dispatchSend', inputs: DispatchInputs<P>, stream: Stream): Track<P> {
     this.#requireReady('dispatch', stream);
     const track = this.#tracks[this.#next]!;
     track.stages.require(call, 'combined');
     track.inputs.take(inputs, track.round, stream);
+    track.run(call, stream);
     this.#next = (this.#next + 1) % this.#tracks.length;
     return track;
   }
@@ -341,7 +333,9 @@ export class ExpertParallel<P extends string = string> {
     // Whom the circle lost is certain. Whom a kernel missed may itself have waited for the lost one.
     const ranks = heard instanceof RankLostError ? heard.ranks : [failure.peer];
     const { operation, epoch } = failure;
-    return new RankLostError(ranks, operation, epoch, heard === null ? undefined : { cause: heard });
+    const why =
+      heard === null ? likelyMistake(this.shape, this.world.rank, failure, this.#tracks) : { cause: heard };
+    return new RankLostError(ranks, operation, epoch, why);
   }
 
   #launches(...phases: readonly Phase[]): BenchLaunch[] {

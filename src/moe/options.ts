@@ -37,7 +37,7 @@ export interface ExpertParallelOptions<P extends string = string> {
   /**
    * So many consecutive ranks are a group that holds the same tokens: the tensor-parallel ranks of one data-parallel
    * group. Each sends its share of them, and each gets all sums. The ranks of a group must bring the same to every
-   * round, which nothing checks. Divides the ranks. Default 1.
+   * round, which nothing checks before a rank waits in vain. Divides the ranks. Default 1.
    */
   readonly replicas?: number;
   /** What travels with a token to its experts, up to 8 rows: `{ x: row('bf16', 7168) }`. Without any, `{}`, ids and weights do. */

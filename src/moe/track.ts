@@ -5,7 +5,7 @@ import type { Layer } from '../layer/index.js';
 import type { Carried } from './carried.js';
 import { Inputs } from './inputs.js';
 import type { Row } from './options.js';
-import { Stages } from './stages.js';
+import { type Stage, Stages } from './stages.js';
 import type { Tensor } from './tensor.js';
 
 /**
@@ -28,11 +28,26 @@ export interface Received<P extends string = string> {
   readonly output: Tensor;
 }
 
+/** What each call enqueues, and where a round stands behind it. */
+const calls = {
+  dispatch: { phases: ['dispatchSend', 'dispatchRecv'], reaches: 'dispatched' },
+  dispatchSend: { phases: ['dispatchSend'], reaches: 'dispatch sent' },
+  dispatchRecv: { phases: ['dispatchRecv'], reaches: 'dispatched' },
+  combine: { phases: ['combineSend', 'combineRecv'], reaches: 'combined' },
+  combineSend: { phases: ['combineSend'], reaches: 'combine sent' },
+  combineRecv: { phases: ['combineRecv'], reaches: 'combined' },
+} as const satisfies Readonly<Record<string, { phases: readonly Phase[]; reaches: Stage }>>;
+type Call = keyof typeof calls;
+
 export class Track<P extends string = string> {
   readonly received: Received<P>;
   readonly inputs: Inputs;
   readonly stages = new Stages();
   readonly round: Round = { tokens: 0, topkIds: 0, topkWeights: 0, rows: [], out: 0 };
+  /** Whether a round was not all on one stream; then an event must order its halves, which nobody here sees. */
+  changedStreams = false;
+  /** That of the round's first call. */
+  #stream: Stream | null = null;
 
   /** `rows`: the payloads as the caller named their types. */
   constructor(
@@ -45,8 +60,13 @@ export class Track<P extends string = string> {
     this.inputs = new Inputs(device, layer, rows);
   }
 
-  run(phase: Phase, stream: Stream): void {
-    this.carried.run(phase, this.round, stream);
+  /** Enqueues what a call consists of. A call that throws leaves the round where it was. */
+  run(call: Call, stream: Stream): void {
+    const { phases, reaches } = calls[call];
+    this.carried.run(phases, this.round, stream);
+    if (this.stages.at('combined')) this.#stream = stream;
+    else if (stream !== this.#stream) this.changedStreams = true;
+    this.stages.reach(reaches);
   }
 
   /** Frees the memory. No rank may still use it. */

@@ -166,7 +166,7 @@ function requireRows(
     const own = elements(input.shape) * dtypes[input.dtype].size;
     const fits = isOfType(input, dtype) && input.shape[0] === tokens && own === bytes;
     if (fits && isContiguous(input)) {
-      if (input.data === 0) requireAddress(`payloads.${name}`, input);
+      if (!isAddress(input.data)) requireAddress(`payloads.${name}`, input);
       return;
     }
   } else if (ArrayBuffer.isView(input) && input.byteLength === bytes) {
@@ -189,11 +189,13 @@ function requireRows(
 /** Whether a tensor can stand for rows of a payload of this type. */
 export const isOfType = (tensor: Tensor, dtype: Dtype): boolean => dtype === 'u8' || tensor.dtype === dtype;
 
-function requireAddress(argument: string, tensor: Tensor): void {
-  if (tensor.data === 0 && elements(tensor.shape) > 0) {
-    throw new ArgumentError(`${argument}.data`, tensor.data, 'a device address');
-  }
+/** A tensor without elements may lie at 0. */
+function requireAddress(argument: string, { data, shape }: Tensor): void {
+  if (isAddress(data) || (data === 0 && elements(shape) === 0)) return;
+  throw new ArgumentError(`${argument}.data`, data, 'a device address');
 }
+
+const isAddress = (data: number): boolean => Number.isInteger(data) && data > 0 && data < 2 ** 48;
 
 function isTensor(input: unknown): input is Tensor {
   return (

@@ -1,8 +1,27 @@
-/** Wires in memory of GPUs without a NIC: what a proxy writes is copied to the host by the sender's stream, and on by the receiver's. */
+/** Wires without a NIC: what a proxy writes is copied to the host by the sender's stream, and on by the receiver's. */
 import assert from 'node:assert/strict';
 import { setImmediate } from 'node:timers/promises';
-import type { Stream, WireMemory } from '../../src/device/index.js';
+import { CudaDevice } from '../../src/cuda/index.js';
+import type { Placement, Stream, WireMemory } from '../../src/device/index.js';
+import { UnavailableError } from '../../src/errors/index.js';
 import { proxyMaker, type World } from '../../src/world/index.js';
+import { gpus } from './machine.js';
+
+/** Why messages cannot lie in memory of the GPUs here; null where they can. */
+export const wiresRefused = ((): string | null => {
+  if (gpus === 0) return 'needs a GPU';
+  const device = CudaDevice.open(0);
+  try {
+    device.allocateWire({ bytes: 4096, front: 64, lies: 'gpu' }, 'a wire').free();
+    return null;
+  } catch (error) {
+    assert.ok(error instanceof UnavailableError, String(error));
+    assert.match(error.message, /^GPU 0 .* (has no memory that NICs reach|cannot map host|neither orders)/);
+    return error.message;
+  } finally {
+    void device.dispose();
+  }
+})();
 
 interface End {
   readonly memory: WireMemory;
@@ -12,12 +31,12 @@ interface End {
 }
 
 /** Has the layers of a world lie so. `ends`: one list for all ranks, which are in this process. */
-export function copyWires(world: World, ends: End[]): void {
+export function copyWires(world: World, ends: End[], lies: Placement = 'gpu'): void {
   const { device, rank, ranks } = world;
-  world.wires = async () => ({ lies: 'gpu', why: 'copies stand in for a NIC' });
+  world.wires = async () => ({ lies, why: 'copies stand in for a NIC' });
   world.startProxy = async ({ module, name, data, memory }) => {
     assert.ok('nics' in memory);
-    const { host, lies } = memory;
+    const { host } = memory;
     const own: End = { memory, out: device.createStream(), in: device.createStream(), tags: [] };
     ends[rank] = own;
     const make = await proxyMaker({ module, name });

@@ -47,6 +47,7 @@ export interface Ran<T> {
   readonly result: LaunchResult;
   /** What the ranks printed to stdout, a JSON object a line. */
   readonly reports: readonly T[];
+  /** What the ranks printed there, and the launcher's notes. */
   readonly stderr: string;
 }
 
@@ -69,6 +70,8 @@ export async function runRanks<T>(
     prefix: () => '',
     stdout,
     stderr,
+    // What a machine lacks is said here, once.
+    onNote: (note) => stderr.write(`${note}\n`),
   });
   const { pids } = launch;
   const result = await launch.finished;

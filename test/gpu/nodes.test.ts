@@ -25,8 +25,6 @@ for (const { provider } of usable) {
     describe(`${how.family}, 2 nodes over ${provider}`, needs(2, 120_000), () => {
       const options = { ranks: 2, nodes: 2, device: 'cuda', timeoutMs: 15_000, fabric } as const;
       for (const { name, run } of roundTripCases(2, { ...how, replays: 100 })) {
-        // It copies from host to host memory, which CUDA does in the calling thread: that of both ranks.
-        if (name === 'payloads copied, counts') continue;
         // A group lies inside a node, for hybrid.
         if (how.family === 'hybrid' && name.startsWith('groups')) continue;
         test(name, { timeout: 20_000 }, async () => {

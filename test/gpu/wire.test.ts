@@ -2,32 +2,15 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { CudaDevice, GpuFlush } from '../../src/cuda/index.js';
-import { UnavailableError } from '../../src/errors/index.js';
 import { listProviders } from '../../src/fabric/index.js';
 import { World } from '../../src/world/index.js';
 import { familiesAcross, roundTripCases } from '../suite/round-trip.js';
-import { copyWires } from './copied-wires.js';
-import { gpus, needs } from './machine.js';
-
-/** Why there can be none here; null where there can. */
-const refused = (() => {
-  if (gpus === 0) return 'needs a GPU';
-  const device = CudaDevice.open(0);
-  try {
-    device.allocateWire({ bytes: 4096, front: 64, lies: 'gpu' }, 'a wire').free();
-    return null;
-  } catch (error) {
-    assert.ok(error instanceof UnavailableError, String(error));
-    assert.match(error.message, /^GPU 0 .* (has no memory that NICs reach|cannot map host|neither orders)/);
-    return error.message;
-  } finally {
-    void device.dispose();
-  }
-})();
+import { copyWires, wiresRefused } from './copied-wires.js';
+import { needs } from './machine.js';
 
 test('the front of a wire is the host’s, and the rest the GPU’s', {
   ...needs(1),
-  skip: refused ?? false,
+  skip: wiresRefused ?? false,
 }, async (context) => {
   const device = CudaDevice.open(0);
   const shape = { bytes: 5 << 20, front: 3 << 10, lies: 'gpu' } as const;
@@ -69,7 +52,7 @@ test('the front of a wire is the host’s, and the rest the GPU’s', {
 for (const how of familiesAcross) {
   describe(`${how.family}, 2 nodes, messages in memory of the GPU`, {
     ...needs(2, 60_000),
-    ...(refused && { skip: refused }),
+    ...(wiresRefused && { skip: wiresRefused }),
   }, () => {
     for (const { name, run } of roundTripCases(2, { ...how, replays: 3 })) {
       // A group lies inside a node, for hybrid.

@@ -77,10 +77,15 @@ describe('the hybrid family', () => {
   });
 
   test('on one node is one-sided, without a wire', () => {
-    const one = placeOn([0, 0, 0, 0]);
+    const one = { ...placeOn([0, 0, 0, 0]), transport: 'windows' } as const;
     const plan = hybrid.plan(layer, one, hybrid.defaults(layer, one));
     expect(plan.wire).toBeNull();
     expect(plan.windows).toEqual(oneSided.plan(layer, one, oneSided.defaults(layer, one)).windows);
+    expect(hybrid.refuses(layer, one)).toBeNull();
+    expect(hybrid.refuses(layer, one, hybrid.defaults(layer, evenly))!.message).toBe(
+      'tuning is "given"; it must be left out on one node, where hybrid is one-sided; ' +
+        "ask for family: 'one-sided' to tune that",
+    );
   });
 
   test('connects only the ranks of a rail', () => {

@@ -34,7 +34,7 @@ export const hybrid: Family<HybridTuning> = {
 const mostLocal = 32;
 
 function refuses(layer: Layer, place: Place, tuning?: HybridTuning): HeddleError | null {
-  if (place.topology.nodes === 1) return oneSided.refuses(layer, place);
+  if (place.topology.nodes === 1) return oneSided.refuses(layer, place) ?? refusesUnused(tuning);
   return (
     refusesTransport(place) ??
     refusesNodes(place.topology) ??
@@ -43,6 +43,14 @@ function refuses(layer: Layer, place: Place, tuning?: HybridTuning): HeddleError
     refusesRows(layer) ??
     refusesFew(place, tuning)
   );
+}
+
+/** On one node the plan is one-sided's, by its rules of thumb. */
+function refusesUnused(tuning?: HybridTuning): HeddleError | null {
+  if (tuning === undefined) return null;
+  const possible =
+    "left out on one node, where hybrid is one-sided; ask for family: 'one-sided' to tune that";
+  return new ArgumentError('tuning', 'given', possible);
 }
 
 /** The ranks of a group hand each other sums, which is for those that map each other's windows. */

@@ -44,6 +44,18 @@ export const spin = source(
   [u32('microseconds', 0)],
 );
 
+/** Runs until the host has stored that number, but no longer than so many microseconds. */
+export const gate = source(
+  'gate',
+  `extern "C" __global__ void gate(const volatile unsigned* opened, unsigned number, unsigned microseconds) {
+  unsigned long long start, now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+  do { asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); }
+  while (*opened != number && now - start < microseconds * 1000ull);
+}`,
+  [pointer('opened', 0), u32('number', 8), u32('microseconds', 12)],
+);
+
 /** Every rank writes value + rank to word rank of every window: peers by value, the rank last. */
 export const scatter = source(
   'scatter',

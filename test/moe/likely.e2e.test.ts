@@ -1,0 +1,78 @@
+/** Mistakes that no call can see make a kernel give up waiting for a rank that lives: the error says what is likely. */
+import { expect, test } from 'vitest';
+import type { Stream } from '../../src/device/index.js';
+import { RankLostError } from '../../src/errors/index.js';
+import { ExpertParallel, emptyTensor, row } from '../../src/moe/index.js';
+import { World } from '../../src/world/index.js';
+
+interface Trial {
+  readonly family: string;
+  readonly replicas?: number;
+  readonly tokens?: readonly number[];
+  /** Enqueues what stands between the two streams, of which dispatch has the first and combine the second. */
+  between?(first: Stream, second: Stream, event: ReturnType<World['device']['createEvent']>): void;
+  /** A rank that does not come. */
+  readonly absent?: number;
+}
+
+/** What each rank hears of one round. */
+function heard({ family, replicas = 1, tokens = [4, 4], between, absent }: Trial): Promise<unknown[]> {
+  return World.local({ ranks: 2, device: 'sim' }, async (world) => {
+    const { device, rank } = world;
+    const ep = await ExpertParallel.create(world, {
+      ...{ experts: 4, topK: 1, maxTokens: 4, family, replicas, waitMs: 20, weights: false },
+      payloads: { x: row('bf16', 8) },
+      output: row('bf16', 8),
+    });
+    const first = device.createStream();
+    const second = between ? device.createStream() : first;
+    if (rank === absent) return 'absent';
+    const own = tokens[rank]!;
+    // All routes lead to the other rank.
+    const topkIds = new Int32Array(own).fill(2 - 2 * rank);
+    ep.dispatch({ topkIds, payloads: { x: new Uint16Array(own * 8) } }, first);
+    between?.(first, second, device.createEvent());
+    ep.combine(emptyTensor(device, 'bf16', [own, 8]), second);
+    return ep.synchronize(second).then(
+      () => 'all is well',
+      (error: unknown) => error,
+    );
+  });
+}
+
+const families = ['one-sided', 'portable'];
+
+test.each(families)('%s: a round on two streams that nothing orders', async (family) => {
+  const errors = await heard({ family, between() {} });
+  const lost = errors.filter((error) => error instanceof RankLostError);
+  expect(lost.length).toBeGreaterThan(0);
+  for (const { message } of lost) {
+    expect(message).toMatch(
+      /^rank \d did not answer during \w+ \(epoch \d\); this rank enqueued a round on more than one stream, .*stream.wait\)$/,
+    );
+  }
+});
+
+test.each(families)('%s: a round on two streams that an event orders', async (family) => {
+  const between: Trial['between'] = (first, second, event) => {
+    first.record(event);
+    second.wait(event);
+  };
+  expect(await heard({ family, between })).toEqual(['all is well', 'all is well']);
+});
+
+test.each(families)('%s: ranks of a group that bring different numbers of tokens', async (family) => {
+  const errors = await heard({ family, replicas: 2, tokens: [4, 2] });
+  const lost = errors.filter((error) => error instanceof RankLostError);
+  expect(lost.length).toBeGreaterThan(0);
+  for (const { message } of lost) {
+    expect(message).toMatch(
+      /^rank \d did not answer during combine \(epoch 1\); ranks 0 to 1 are a group, .* tokens to a round: this rank last brought [42]$/,
+    );
+  }
+});
+
+test.each(families)('%s: a rank that does not come', async (family) => {
+  const [error] = await heard({ family, absent: 1 });
+  expect(String(error)).toMatch(/rank 1 did not answer during dispatch.*; a new world goes on without it/);
+});
