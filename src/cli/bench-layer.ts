@@ -1,9 +1,9 @@
-import { writeFileSync } from 'node:fs';
 import { type Command, Option } from 'commander';
 import { benchLayer, chromeTrace, layerHead, layerLine } from '../bench/index.js';
+import { writeOutput } from '../files/index.js';
 import { closing, familyOption, type Measuring, measuring, profileOption, tabulate } from './bench-common.js';
 import { integer, integers } from './counts.js';
-import { requireWritable } from './writable.js';
+import { requireOutputFile } from './outputs.js';
 
 interface LayerFlags extends Measuring {
   readonly profile: string;
@@ -62,7 +62,7 @@ async function run({
   trace,
   ...flags
 }: LayerFlags): Promise<void> {
-  requireWritable('--trace', trace);
+  requireOutputFile('--trace', trace);
   const simulated = device === 'sim';
   const plan = {
     ...{
@@ -79,5 +79,5 @@ async function run({
     iterations: flags.iterations ?? (simulated ? 1 : 30),
   };
   const { spans } = await tabulate({ device, json }, layerHead(), layerLine, (on) => benchLayer(plan, on));
-  if (trace !== undefined) writeFileSync(trace, JSON.stringify(chromeTrace(spans)));
+  if (trace !== undefined) writeOutput(trace, JSON.stringify(chromeTrace(spans)));
 }

@@ -1,4 +1,3 @@
-import { writeFileSync } from 'node:fs';
 import { type Command, Option } from 'commander';
 import {
   type BenchEvent,
@@ -14,6 +13,7 @@ import {
   tableHead,
   tableLine,
 } from '../bench/index.js';
+import { writeOutput } from '../files/index.js';
 import { type TransportName, transports } from '../kernels/index.js';
 import { formats, profiles } from '../layer/index.js';
 import { familyOption } from './bench-common.js';
@@ -22,7 +22,7 @@ import { registerGemm } from './bench-gemm.js';
 import { registerLayer } from './bench-layer.js';
 import { registerOverlap } from './bench-overlap.js';
 import { integer, integers, number } from './counts.js';
-import { requireWritable } from './writable.js';
+import { requireOutputFile } from './outputs.js';
 
 interface BenchFlags {
   readonly profile: string;
@@ -138,8 +138,8 @@ Examples:
 }
 
 async function bench(flags: BenchFlags): Promise<void> {
-  requireWritable('--output-file', flags.outputFile);
-  requireWritable('--report', flags.report);
+  requireOutputFile('--output-file', flags.outputFile);
+  requireOutputFile('--report', flags.report);
   const table = flags.json ? process.stderr : process.stdout;
   const progress = showProgress();
   let started = false;
@@ -197,8 +197,8 @@ function planOf(flags: BenchFlags): Plan {
 }
 
 function save({ outputFile, report }: BenchFlags, results: BenchReport): void {
-  if (outputFile !== undefined) writeFileSync(outputFile, `${JSON.stringify(results, null, 2)}\n`);
-  if (report !== undefined) writeFileSync(report, htmlReport(results));
+  if (outputFile !== undefined) writeOutput(outputFile, `${JSON.stringify(results, null, 2)}\n`);
+  if (report !== undefined) writeOutput(report, htmlReport(results));
 }
 
 /** What is being done: one line that changes on a terminal, a line for each number of tokens elsewhere. */

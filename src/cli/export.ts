@@ -3,6 +3,7 @@ import { ArgumentError } from '../errors/index.js';
 import { exportPlan, writeExport } from '../export/index.js';
 import { families, familyNamed, familyShape } from '../kernels/index.js';
 import { tunedFor } from '../tuning/index.js';
+import { requireOutputFolder } from './outputs.js';
 import { parseShape } from './shape-text.js';
 
 interface Options {
@@ -43,6 +44,7 @@ Examples:
 }
 
 async function exportFamily(name: string, { shape, out, arch, split, json }: Options): Promise<void> {
+  requireOutputFolder('--out', out);
   const architectures = architecturesOf(arch);
   const family = familyNamed(name);
   const asked = familyShape(family, parseShape(shape), split, (layer, place) => {

@@ -1,7 +1,8 @@
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
 import { type Command, Option } from 'commander';
 import { ArgumentError, UnavailableError } from '../errors/index.js';
+import { writeOutput } from '../files/index.js';
 import { type FormatName, formats, type Profile, profile, profiles } from '../layer/index.js';
 import {
   type Cell,
@@ -37,6 +38,7 @@ import {
   writePlots,
 } from '../plan/index.js';
 import { integer, number } from './counts.js';
+import { requireOutputFile, requireOutputFolder } from './outputs.js';
 
 interface PlanFlags {
   readonly model: string;
@@ -192,11 +194,12 @@ Examples:
 }
 
 function predictAll(flags: PlanFlags): void {
+  requireOutputFile('--report', flags.report);
   const question = questionOf(flags);
   const asked = named(candidates(question.known, question.place, question.sum), flags.family);
   const answers = plan(question, asked);
   const simulated = flags.simulate === true ? simulateAll(question, asked, flags) : [];
-  if (flags.report !== undefined) writeFileSync(flags.report, planPage(question, asked, answers));
+  if (flags.report !== undefined) writeOutput(flags.report, planPage(question, asked, answers));
   if (flags.json === true) {
     const { model, place, tokens, law } = question;
     const json = {
@@ -250,6 +253,7 @@ function lawOf({ skew, perfectRouter, nodesPerToken, loads, seed }: PlanFlags): 
 }
 
 function calibrateOne(flags: CalibrateFlags): void {
+  requireOutputFile('--output', flags.output);
   const bench =
     flags.bench === undefined ? null : ([basename(flags.bench), read('bench', flags.bench)] as const);
   const cells: Cell[] = [
@@ -268,7 +272,7 @@ function calibrateOne(flags: CalibrateFlags): void {
       : { network: (nominal) => networkOfBench(basename(fabric), read('fabric', fabric), nominal) }),
   });
   const text = `${JSON.stringify(machine, null, 2)}\n`;
-  if (flags.output !== undefined) writeFileSync(flags.output, text);
+  if (flags.output !== undefined) writeOutput(flags.output, text);
   process.stdout.write(flags.json === true ? text : calibrationText(machine));
 }
 
@@ -278,6 +282,7 @@ function above(name: string, value: number): number {
 }
 
 function validateAll(flags: ValidateFlags): void {
+  requireOutputFolder('--plots', flags.plots);
   const cells =
     flags.cells === undefined ? null : parseCells(basename(flags.cells), read('cells', flags.cells));
   const others = cells === null ? null : validateCells(cells);

@@ -1,11 +1,12 @@
-import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { type Command, Option } from 'commander';
 import { runTuning, sweep, type TuneEvent, type WorkloadOptions } from '../bench/index.js';
 import { families, type Tuning } from '../kernels/index.js';
 import { formats, profiles } from '../layer/index.js';
-import { readTuning, type TunedShape, type TuningFile, tuningFormat, tuningPath } from '../tuning/index.js';
+import { keepTuned, tunedIn, tuningPath } from '../tuning/index.js';
 import { integerFrom } from './counts.js';
+import { requireOutputFile, requireOutputFolder } from './outputs.js';
 
 interface TuneFlags {
   readonly family: string;
@@ -73,6 +74,9 @@ async function tune(flags: TuneFlags): Promise<void> {
   const { profile, ep, dtype, combineDtype, begin, end, factor } = flags;
   const out = flags.json ? process.stderr : process.stdout;
   const path = flags.output ?? tuningPath();
+  if (existsSync(path)) requireOutputFile('--output', path);
+  else requireOutputFolder('--output', dirname(path));
+  tunedIn(path);
   const hear = (event: TuneEvent): void => {
     if (event.type === 'tried') {
       if (process.stderr.isTTY)
@@ -85,7 +89,7 @@ async function tune(flags: TuneFlags): Promise<void> {
       `${String(shape.maxTokens).padStart(6)} tokens  ${before.toFixed(2)} → ${shape.microseconds.toFixed(2)} µs  ` +
         `${inWords(shape.tuning)}  (${tried} tried${cut ? ', out of time' : ''})\n`,
     );
-    save(path, [shape]);
+    keepTuned(path, shape);
   };
   process.stderr.write(`heddle tune: at most ${flags.budget} s; what is found goes to ${path}\n`);
   const shapes = await runTuning(
@@ -110,26 +114,5 @@ const inWords = (tuning: Tuning): string =>
           .join(', ')}`,
     )
     .join('; ');
-
-/** Adds shapes to a file, so that what was found survives an interruption. */
-function save(path: string, found: readonly TunedShape[]): void {
-  const same = (a: TunedShape, b: TunedShape): boolean =>
-    (['family', 'gpu', 'ranks', 'topK', 'dispatchBytes', 'combineBytes', 'maxTokens'] as const).every(
-      (key) => a[key] === b[key],
-    );
-  written.push(...found);
-  const older = existsSync(path) ? readTuning(path).shapes : [];
-  const shapes = [...older.filter((old) => !written.some((shape) => same(old, shape))), ...written];
-  const file: TuningFile = {
-    format: tuningFormat,
-    date: new Date().toISOString().slice(0, 10),
-    shapes: shapes.sort((a, b) => a.maxTokens - b.maxTokens),
-  };
-  mkdirSync(dirname(path), { recursive: true });
-  writeFileSync(path, `${JSON.stringify(file, null, 2)}\n`);
-}
-
-/** What this run has found. */
-const written: TunedShape[] = [];
 
 const whole = integerFrom(1, 2 ** 20);

@@ -40,6 +40,27 @@ export class UnavailableError extends HeddleError {
   }
 }
 
+/** A file cannot be read or written. Says which, and why. */
+export class FileError extends HeddleError {
+  /** 'ENOENT: no such file or directory' */
+  readonly reason: string;
+
+  constructor(
+    path: string,
+    /** 'read', 'written', 'made' … */
+    done: string,
+    cause: unknown,
+  ) {
+    const reason = reasonOf(cause);
+    super('HEDDLE_FILE', `${path} cannot be ${done}: ${reason}`, { cause });
+    this.reason = reason;
+  }
+}
+
+/** Without the call, and the path that it was given, at the end of what Node.js says. */
+const reasonOf = (cause: unknown): string =>
+  (cause instanceof Error ? cause.message : String(cause)).replace(/, \w+( '.*)?$/, '');
+
 /** A rank of the world died, left or stopped answering while others needed it. */
 export class RankLostError extends HeddleError {
   constructor(
