@@ -15,6 +15,7 @@ function refusing(
   require: (path: string) => void,
 ): void {
   if (path === undefined) return;
+  if (path === '') throw new ArgumentError(option, path, `the path of ${what}`);
   try {
     require(path);
   } catch (error) {

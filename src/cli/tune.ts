@@ -74,8 +74,8 @@ async function tune(flags: TuneFlags): Promise<void> {
   const { profile, ep, dtype, combineDtype, begin, end, factor } = flags;
   const out = flags.json ? process.stderr : process.stdout;
   const path = flags.output ?? tuningPath();
-  if (existsSync(path)) requireOutputFile('--output', path);
-  else requireOutputFolder('--output', dirname(path));
+  if (existsSync(path)) requireOutputFile('tuning file', path);
+  else requireOutputFolder('folder of the tuning file', dirname(path));
   tunedIn(path);
   const hear = (event: TuneEvent): void => {
     if (event.type === 'tried') {
