@@ -5,7 +5,7 @@ import { runTuning, sweep, type TuneEvent, type WorkloadOptions } from '../bench
 import { families, type Tuning } from '../kernels/index.js';
 import { formats, profiles } from '../layer/index.js';
 import { keepTuned, tunedIn, tuningPath } from '../tuning/index.js';
-import { integerFrom } from './counts.js';
+import { integerFrom, listOfTokens, ranks, stepFactor, tokens } from './counts.js';
 import { requireOutputFile, requireOutputFolder } from './outputs.js';
 
 interface TuneFlags {
@@ -38,13 +38,11 @@ export function register(program: Command): void {
         .choices(families.map(({ name }) => name))
         .default(families[0]!.name),
     )
-    .option('--ep <ranks>', 'ranks, a GPU each', whole, 4)
-    .option('-b, --begin <tokens>', 'fewest tokens a rank', whole, 1)
-    .option('-e, --end <tokens>', 'most tokens a rank', whole, 4096)
-    .option('-f, --factor <n>', 'from one number of tokens to the next', whole, 2)
-    .option('--tokens <list>', 'these numbers of tokens instead: 1,8,128', (list) =>
-      list.split(',').map(whole),
-    )
+    .option('--ep <ranks>', 'ranks, a GPU each', ranks, 4)
+    .option('-b, --begin <tokens>', 'fewest tokens a rank', tokens, 1)
+    .option('-e, --end <tokens>', 'most tokens a rank', tokens, 4096)
+    .option('-f, --factor <n>', 'from one number of tokens to the next', stepFactor, 2)
+    .option('--tokens <list>', 'these numbers of tokens instead: 1,8,128', listOfTokens)
     .addOption(
       new Option('--dtype <format>', 'what dispatch carries').choices(Object.keys(formats)).default('bf16'),
     )
@@ -53,7 +51,7 @@ export function register(program: Command): void {
         .choices(['bf16', 'f16', 'f32'])
         .default('bf16'),
     )
-    .option('--budget <seconds>', 'for all of it', whole, 300)
+    .option('--budget <seconds>', 'for all of it', integerFrom(1, 2 ** 20), 300)
     .option('-o, --output <file>', 'default: $HEDDLE_TUNING, else ~/.cache/heddle/tuning.json')
     .option('--json', 'print what was found as JSON')
     .addHelpText(
@@ -114,5 +112,3 @@ const inWords = (tuning: Tuning): string =>
           .join(', ')}`,
     )
     .join('; ');
-
-const whole = integerFrom(1, 2 ** 20);

@@ -59,8 +59,11 @@ export async function cached(
   return { bytes, hit: false };
 }
 
+/** That of this process. @throws FileError */
+export const requireOwnCache = (): void => requireCache(cacheFolder());
+
 /** Makes the folder where there is none, and requires that nobody else puts entries there. @throws FileError */
-export function requireCache(folder: string): void {
+function requireCache(folder: string): void {
   makeFolder(folder, 0o700);
   try {
     requireUnshared(statSync(folder));

@@ -94,7 +94,10 @@ export class RendezvousError extends HeddleError {
 /** Requires an integer in [min, max]; returns it. */
 export function requireInteger(argument: string, value: unknown, min: number, max: number): number {
   if (typeof value !== 'number' || !Number.isInteger(value) || value < min || value > max) {
-    throw new ArgumentError(argument, value, `an integer from ${min} to ${max}`);
+    // "8" and 8n look like numbers in a message.
+    const type =
+      typeof value === 'string' || typeof value === 'bigint' ? `: a number, not a ${typeof value}` : '';
+    throw new ArgumentError(argument, value, `an integer from ${min} to ${max}${type}`);
   }
   return value;
 }
