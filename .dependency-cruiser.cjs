@@ -20,6 +20,7 @@ const rooms = [
   'lang',
   'page',
   'native',
+  'files',
   'errors',
 ];
 

@@ -19,7 +19,7 @@ import { World } from '../world/index.js';
 import { Noise, setsFor } from './inputs.js';
 import { provenance, requireGpus } from './machine.js';
 import type { Machine } from './report.js';
-import { gigabytes, type Spread, spread } from './statistics.js';
+import { gigabytes, type Spread, spread, type Unit, unitOf } from './statistics.js';
 import { Timing, TimingCrew, timingOf } from './timing.js';
 import { type Workload, type WorkloadOptions, workload } from './workload.js';
 
@@ -56,6 +56,7 @@ interface Moved {
 
 export interface ExpertsReport {
   readonly format: 'heddle-bench-experts/1';
+  readonly unit: Unit;
   readonly date: string;
   readonly version: string;
   readonly commit: string | null;
@@ -88,6 +89,7 @@ export async function benchExperts(
   });
   return {
     format: 'heddle-bench-experts/1',
+    unit: unitOf(plan.device),
     ...(await provenance(plan.device, 1)),
     workload: of,
     rows: plan.rows,
@@ -214,25 +216,19 @@ async function verify(
   );
 }
 
-const columns = [
-  'tokens',
-  'routes',
-  'plan µs',
-  'expand µs',
-  'GB/s',
-  'of copy',
-  'reduce µs',
-  'GB/s',
-  'of copy',
-];
-const line = (cells: readonly string[]): string => cells.map((cell) => cell.padStart(10)).join('');
+const line = (cells: readonly string[]): string => cells.map((cell) => cell.padStart(13)).join('');
+/** Of a simulated launch nothing follows. */
+const rate = (unit: Unit, cell: string): string[] => (unit === 'steps' ? [] : [cell]);
 
-export const expertsHead = (): string => line(columns);
+export const expertsHead = (unit: Unit): string => {
+  const moved = (what: string) => [`${what} ${unit}`, ...rate(unit, 'GB/s'), 'of copy'];
+  return line(['tokens', 'routes', `plan ${unit}`, ...moved('expand'), ...moved('reduce')]);
+};
 
-export function expertsLine({ tokens, routes, plan, expand, reduce }: ExpertsPoint): string {
+export function expertsLine(unit: Unit, { tokens, routes, plan, expand, reduce }: ExpertsPoint): string {
   const moved = ({ bytes, time, share }: Moved) => [
     time.median.toFixed(1),
-    gigabytes(bytes, time.median).toFixed(0),
+    ...rate(unit, gigabytes(bytes, time.median).toFixed(0)),
     `${(100 * share).toFixed(0)} %`,
   ];
   return line([String(tokens), String(routes), plan.median.toFixed(1), ...moved(expand), ...moved(reduce)]);

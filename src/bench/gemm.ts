@@ -25,7 +25,7 @@ import { Noise } from './inputs.js';
 import { inSmall } from './layer-data.js';
 import { provenance, requireGpus } from './machine.js';
 import type { Machine } from './report.js';
-import { gigabytes, type Spread, spread } from './statistics.js';
+import { gigabytes, type Spread, spread, type Unit, unitOf } from './statistics.js';
 import { Timing, TimingCrew, timingOf } from './timing.js';
 
 interface GemmBenchPlan {
@@ -64,6 +64,7 @@ interface GemmPoint {
 
 export interface GemmReport {
   readonly format: 'heddle-bench-gemm/1';
+  readonly unit: Unit;
   readonly date: string;
   readonly version: string;
   readonly commit: string | null;
@@ -104,6 +105,7 @@ export async function benchGemm(
   });
   return {
     format: 'heddle-bench-gemm/1',
+    unit: unitOf(plan.device),
     ...(await provenance(plan.device, 1)),
     ...{ cublas: library, copyBandwidth, plan, points },
   };
@@ -344,28 +346,31 @@ async function timeAll(
 const line = (cells: readonly string[]): string =>
   [cells[0]!.padStart(8), ...cells.slice(1).map((cell) => cell.padStart(14))].join('');
 
-export const gemmHead = (): string =>
+/** On a simulated GPU no bandwidth bounds anything, and steps are no rate. */
+export const gemmHead = (unit: Unit): string =>
   line([
     'rows',
     'GEMM',
-    'bound µs',
-    ...gemmForms.map((form) => `${form} µs`),
-    'of bound',
-    'TFLOP/s',
+    ...(unit === 'steps' ? [] : ['bound µs']),
+    ...gemmForms.map((form) => `${form} ${unit}`),
+    ...(unit === 'steps' ? [] : ['of bound', 'TFLOP/s']),
     'GFLOP',
     'padded',
     'of cuBLAS',
   ]);
 
-export function gemmLines({ rows, gateUp, down }: GemmPoint): string {
+export function gemmLines(unit: Unit, { rows, gateUp, down }: GemmPoint): string {
   const one = (name: string, { bound, times, usefulFlops, paddedFlops }: GemmTimes): string => {
     const ours = times.heddle!.median;
     const theirs = gemmForms.filter((form) => form !== 'heddle').map((form) => times[form]?.median);
     const best = Math.min(...theirs.filter((time) => time !== undefined));
     return line([
-      ...[String(rows), name, bound.toFixed(1)],
+      ...[String(rows), name],
+      ...(unit === 'steps' ? [] : [bound.toFixed(1)]),
       ...gemmForms.map((form) => times[form]?.median.toFixed(1) ?? '–'),
-      ...[`${((100 * bound) / ours).toFixed(0)} %`, (usefulFlops / ours / 1e6).toFixed(0)],
+      ...(unit === 'steps'
+        ? []
+        : [`${((100 * bound) / ours).toFixed(0)} %`, (usefulFlops / ours / 1e6).toFixed(0)]),
       ...flopsCells(usefulFlops, paddedFlops.heddle!),
       Number.isFinite(best) ? `${((100 * best) / ours).toFixed(0)} %` : '–',
     ]);

@@ -11,6 +11,7 @@ export * from './overlap.js';
 export type { BenchEvent, Plan } from './program.js';
 export * from './report.js';
 export { runBenchmark } from './run.js';
+export { type Unit, unitOf } from './statistics.js';
 export { footnote, heading, kernelLines, spreadLines, tableHead, tableLine } from './table.js';
 export { runTuning, type TuneEvent, type TunePlan } from './tune.js';
 export { sweep, type WorkloadOptions } from './workload.js';

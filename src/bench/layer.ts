@@ -22,7 +22,7 @@ import { type Span, traceLayer } from './layer-trace.js';
 import { provenance, requireGpus } from './machine.js';
 import { joinNccl, NcclCrew, NcclRound } from './nccl.js';
 import type { Machine } from './report.js';
-import { type Spread, spread } from './statistics.js';
+import { type Spread, spread, type Unit, unitOf } from './statistics.js';
 import { type Grouping, type Steps, Timing, TimingCrew, timingOf } from './timing.js';
 import { routeSets, workload } from './workload.js';
 
@@ -82,6 +82,7 @@ export interface LayerPoint extends Flops {
 
 export interface LayerReport {
   readonly format: 'heddle-bench-layer/1';
+  readonly unit: Unit;
   readonly date: string;
   readonly version: string;
   readonly commit: string | null;
@@ -129,6 +130,7 @@ export async function benchLayer(
   });
   return {
     format: 'heddle-bench-layer/1',
+    unit: unitOf(kind),
     ...(await provenance(kind, ranks)),
     model: { ...model, name: plan.profile },
     ...{ ranks, iterations, points, spans },

@@ -11,7 +11,7 @@ import { provenance, requireGpus } from './machine.js';
 import { roundsFor } from './program.js';
 import type { Machine } from './report.js';
 import { Round } from './round.js';
-import { type Spread, spread } from './statistics.js';
+import { type Spread, spread, type Unit, unitOf } from './statistics.js';
 import { type Steps, Timing, TimingCrew, timingOf } from './timing.js';
 import { roundBytes, routeSets, type Workload, type WorkloadOptions, workload } from './workload.js';
 
@@ -43,6 +43,7 @@ interface OverlapPoint {
 
 export interface OverlapReport {
   readonly format: 'heddle-bench-overlap/1';
+  readonly unit: Unit;
   readonly date: string;
   readonly version: string;
   readonly commit: string | null;
@@ -81,6 +82,7 @@ export async function benchOverlap(
   });
   return {
     format: 'heddle-bench-overlap/1',
+    unit: unitOf(plan.device),
     ...(await provenance(plan.device, of.ranks)),
     workload: of,
     inner: plan.inner,
@@ -185,10 +187,10 @@ async function measure(timing: Timing, noise: Noise, of: Workload, at: Point): P
   return { tokens, sms, ...point, exposed: (point.both.median - longer) / shorter };
 }
 
-const columns = ['tokens', 'sms', 'round µs', 'MLP µs', 'both µs', 'of longer', 'exposed'];
-const line = (cells: readonly string[]): string => cells.map((cell) => cell.padStart(10)).join('');
+const line = (cells: readonly string[]): string => cells.map((cell) => cell.padStart(12)).join('');
 
-export const overlapHead = (): string => line(columns);
+export const overlapHead = (unit: Unit): string =>
+  line(['tokens', 'sms', `round ${unit}`, `MLP ${unit}`, `both ${unit}`, 'of longer', 'exposed']);
 
 export function overlapLine({ tokens, sms, round, mlp, both, exposed }: OverlapPoint): string {
   const longer = Math.max(round.median, mlp.median);

@@ -44,4 +44,8 @@ export function spread(values: readonly number[]): Spread {
 }
 
 /** Bytes in microseconds, as GB/s (10^9 bytes a second). */
+/** What simulated launches take are steps, of which no rate follows. */
+export type Unit = 'µs' | 'steps';
+export const unitOf = (device: 'cuda' | 'sim'): Unit => (device === 'sim' ? 'steps' : 'µs');
+
 export const gigabytes = (bytes: number, microseconds: number): number => bytes / microseconds / 1000;

@@ -2,7 +2,7 @@
 import { type Command, Option } from 'commander';
 import { families } from '../kernels/index.js';
 import { profiles } from '../layer/index.js';
-import { integer } from './counts.js';
+import { times } from './counts.js';
 
 /** The flags that `measuring` adds. */
 export interface Measuring {
@@ -23,7 +23,7 @@ export const familyOption = (): Option =>
 export const measuring = (command: Command, device: string, iterations: number): Command =>
   command
     .addOption(new Option('--device <kind>', device).choices(['cuda', 'sim']).default('cuda'))
-    .option('--iterations <n>', `measured iterations (default: ${iterations}, simulated 1)`, integer)
+    .option('--iterations <n>', `measured iterations (default: ${iterations}, simulated 1)`, times)
     .option('--json', 'print all results as JSON; the table goes to stderr');
 
 /** The help's last words. */

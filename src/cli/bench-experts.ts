@@ -1,8 +1,8 @@
 import { type Command, Option } from 'commander';
-import { benchExperts, type ExpertsBenchPlan, expertsHead, expertsLine } from '../bench/index.js';
+import { benchExperts, type ExpertsBenchPlan, expertsHead, expertsLine, unitOf } from '../bench/index.js';
 import { type Alignment, alignments, type ExpertForm, expertForms } from '../layer/index.js';
 import { closing, type Measuring, measuring, profileOption, tabulate } from './bench-common.js';
-import { integer, integers } from './counts.js';
+import { integerFrom, listOfTokens, ranks } from './counts.js';
 
 interface ExpertsFlags extends Measuring {
   readonly profile: string;
@@ -19,15 +19,19 @@ export function registerExperts(bench: Command): void {
     .command('experts')
     .description('measure what experts need of a rank’s rows: plan, expand and reduce, beside a device copy')
     .addOption(profileOption('the layer of a model'))
-    .option('--ep <ranks>', 'ranks whose tokens arrive; one GPU is enough', integer, 4)
-    .option('--tokens <list>', 'tokens a rank (default: 128,4096, simulated 4)', integers)
+    .option('--ep <ranks>', 'ranks whose tokens arrive; one GPU is enough', ranks, 4)
+    .option('--tokens <list>', 'tokens a rank (default: 128,4096, simulated 4)', listOfTokens)
     .addOption(new Option('--form <form>', 'how rows lie').choices(expertForms).default('contiguous'))
     .addOption(
       new Option('--alignment <rows>', 'an expert begins at a multiple of it')
         .choices(alignments.map(String))
         .default('1'),
     )
-    .option('--capacity <rows>', 'of all experts; of each, if masked (default: room for any round)', integer);
+    .option(
+      '--capacity <rows>',
+      'of all experts; of each, if masked (default: room for any round)',
+      integerFrom(1, 2 ** 31),
+    );
   measuring(command, 'a GPU; or the simulator, to try the command', 30)
     .addHelpText(
       'after',
@@ -50,5 +54,10 @@ async function run({ profile, ep, form, capacity, device, json, ...flags }: Expe
     },
     ...{ device, iterations: flags.iterations ?? (simulated ? 1 : 30) },
   };
-  await tabulate({ device, json }, expertsHead(), expertsLine, (on) => benchExperts(plan, on));
+  await tabulate(
+    { device, json },
+    expertsHead(unitOf(device)),
+    expertsLine.bind(null, unitOf(device)),
+    (on) => benchExperts(plan, on),
+  );
 }

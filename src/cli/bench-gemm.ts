@@ -1,7 +1,7 @@
 import { type Command, Option } from 'commander';
-import { benchGemm, gemmHead, gemmLines } from '../bench/index.js';
+import { benchGemm, gemmHead, gemmLines, unitOf } from '../bench/index.js';
 import { closing, type Measuring, measuring, profileOption, tabulate } from './bench-common.js';
-import { integer, integers } from './counts.js';
+import { experts, listOfTokens } from './counts.js';
 
 interface GemmFlags extends Measuring {
   readonly profile: string;
@@ -16,8 +16,8 @@ export function registerGemm(bench: Command): void {
     .command('gemm')
     .description('measure the experts’ GEMMs of a rank, beside every form that cuBLAS has of them')
     .addOption(profileOption('the experts of a model'))
-    .option('--experts <n>', 'experts of the rank (default: 16, simulated 2)', integer)
-    .option('--rows <list>', 'rows an expert (default: 16,512, simulated 2)', integers)
+    .option('--experts <n>', 'experts of the rank (default: 16, simulated 2)', experts)
+    .option('--rows <list>', 'rows an expert (default: 16,512, simulated 2)', listOfTokens)
     .addOption(
       new Option('--routes <kind>', 'every expert gets as many; or they are drawn')
         .choices(['even', 'uniform'])
@@ -46,9 +46,10 @@ async function run({ profile, routes, device, json, ...flags }: GemmFlags): Prom
   };
   await tabulate(
     { device, json },
-    gemmHead(),
-    gemmLines,
+    gemmHead(unitOf(device)),
+    gemmLines.bind(null, unitOf(device)),
     (on) => benchGemm(plan, on),
-    ({ copyBandwidth, cublas }) => `copy ${copyBandwidth.toFixed(0)} GB/s; cuBLAS ${cublas}`,
+    ({ copyBandwidth, cublas }) =>
+      `${simulated ? '' : `copy ${copyBandwidth.toFixed(0)} GB/s; `}cuBLAS ${cublas}`,
   );
 }

@@ -1,9 +1,9 @@
-import { writeFileSync } from 'node:fs';
 import { type Command, Option } from 'commander';
-import { benchLayer, chromeTrace, layerHead, layerLine } from '../bench/index.js';
+import { benchLayer, chromeTrace, layerHead, layerLine, unitOf } from '../bench/index.js';
+import { writeOutput } from '../files/index.js';
 import { closing, familyOption, type Measuring, measuring, profileOption, tabulate } from './bench-common.js';
-import { integer, integers } from './counts.js';
-import { requireWritable } from './writable.js';
+import { experts, listOfTokens, ranks } from './counts.js';
+import { requireOutputFile } from './outputs.js';
 
 interface LayerFlags extends Measuring {
   readonly profile: string;
@@ -22,9 +22,9 @@ export function registerLayer(bench: Command): void {
     .command('layer')
     .description('measure a whole MoE layer, its parts, and how much of what travels is left to see')
     .addOption(profileOption('the layer of a model'))
-    .option('--ep <ranks>', 'ranks, a GPU each', integer, 4)
-    .option('--experts <n>', 'experts of each rank (default: the model’s, over the ranks)', integer)
-    .option('--tokens <list>', 'tokens a rank (default: 1,8,32,128,512,4096, simulated 2)', integers)
+    .option('--ep <ranks>', 'ranks, a GPU each', ranks, 4)
+    .option('--experts <n>', 'experts of each rank (default: the model’s, over the ranks)', experts)
+    .option('--tokens <list>', 'tokens a rank (default: 1,8,32,128,512,4096, simulated 2)', listOfTokens)
     .addOption(familyOption())
     .addOption(
       new Option('--rows <format>', 'as dispatch carries them').choices(['bf16', 'fp8']).default('bf16'),
@@ -35,7 +35,7 @@ export function registerLayer(bench: Command): void {
     .addHelpText(
       'after',
       `
-Times in µs, medians of the slowest rank in CUDA graphs. First each part by itself: router, rows to fp8 where they travel
+Times in µs (simulated: steps), medians of the slowest rank in CUDA graphs. First each part by itself: router, rows to fp8 where they travel
 so, dispatch and combine back to back (d + c), plan, reduce, experts, shared expert, adding it. Then the layer: one phase after another; as sends and receives
 with the shared expert between them, where there is one; in two micro-batches; one phase after another by the one-sided
 family, where another carries the layer; and with NCCL's sends and receives of as many rows, whose counts the host knows, in
@@ -62,7 +62,7 @@ async function run({
   trace,
   ...flags
 }: LayerFlags): Promise<void> {
-  requireWritable('--trace', trace);
+  requireOutputFile('--trace', trace);
   const simulated = device === 'sim';
   const plan = {
     ...{
@@ -78,6 +78,11 @@ async function run({
     ...(family !== undefined && { family }),
     iterations: flags.iterations ?? (simulated ? 1 : 30),
   };
-  const { spans } = await tabulate({ device, json }, layerHead(), layerLine, (on) => benchLayer(plan, on));
-  if (trace !== undefined) writeFileSync(trace, JSON.stringify(chromeTrace(spans)));
+  const { spans } = await tabulate(
+    { device, json },
+    layerHead(unitOf(device)),
+    layerLine.bind(null, unitOf(device)),
+    (on) => benchLayer(plan, on),
+  );
+  if (trace !== undefined) writeOutput(trace, JSON.stringify(chromeTrace(spans)));
 }

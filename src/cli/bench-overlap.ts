@@ -1,9 +1,9 @@
 import { type Command, Option } from 'commander';
-import { benchOverlap, type OverlapPlan, overlapHead, overlapLine } from '../bench/index.js';
+import { benchOverlap, type OverlapPlan, overlapHead, overlapLine, unitOf } from '../bench/index.js';
 import { formats } from '../layer/index.js';
 import { gemms } from '../moe/index.js';
 import { closing, familyOption, type Measuring, measuring, profileOption, tabulate } from './bench-common.js';
-import { integer, integers } from './counts.js';
+import { elements, listOfTokens, multiprocessors, ranks } from './counts.js';
 
 interface OverlapFlags extends Measuring {
   readonly profile: string;
@@ -22,14 +22,14 @@ export function registerOverlap(bench: Command): void {
     .command('overlap')
     .description('measure a round of split phases beside an MLP of the shared expert’s size')
     .addOption(profileOption('the layer of a model'))
-    .option('--ep <ranks>', 'ranks, a GPU each', integer, 4)
-    .option('--tokens <list>', 'tokens a rank (default: 128,2048, simulated 2)', integers)
+    .option('--ep <ranks>', 'ranks, a GPU each', ranks, 4)
+    .option('--tokens <list>', 'tokens a rank (default: 128,2048, simulated 2)', listOfTokens)
     .option(
       '--sms <list>',
       'multiprocessors of the phases (default: 8,16,24,32 and all, simulated 8)',
-      integers,
+      multiprocessors.list,
     )
-    .option('--inner <n>', 'the MLP’s inner width', integer, 2048)
+    .option('--inner <n>', 'the MLP’s inner width', elements, 2048)
     .addOption(
       new Option('--dtype <format>', 'what dispatch carries').choices(Object.keys(formats)).default('fp8'),
     )
@@ -65,5 +65,5 @@ async function run({
     ...(family !== undefined && { family }),
     ...{ inner, gemm, device, iterations: flags.iterations ?? (simulated ? 1 : 30) },
   };
-  await tabulate({ device, json }, overlapHead(), overlapLine, (on) => benchOverlap(plan, on));
+  await tabulate({ device, json }, overlapHead(unitOf(device)), overlapLine, (on) => benchOverlap(plan, on));
 }

@@ -1,4 +1,3 @@
-import { writeFileSync } from 'node:fs';
 import { type Command, Option } from 'commander';
 import {
   type BenchEvent,
@@ -14,6 +13,7 @@ import {
   tableHead,
   tableLine,
 } from '../bench/index.js';
+import { writeOutput } from '../files/index.js';
 import { type TransportName, transports } from '../kernels/index.js';
 import { formats, profiles } from '../layer/index.js';
 import { familyOption } from './bench-common.js';
@@ -21,8 +21,20 @@ import { registerExperts } from './bench-experts.js';
 import { registerGemm } from './bench-gemm.js';
 import { registerLayer } from './bench-layer.js';
 import { registerOverlap } from './bench-overlap.js';
-import { integer, integers, number } from './counts.js';
-import { requireWritable } from './writable.js';
+import {
+  elements,
+  experts,
+  listOfTokens,
+  multiprocessors,
+  ranks,
+  routes,
+  seed,
+  skew,
+  stepFactor,
+  times,
+  tokens,
+} from './counts.js';
+import { requireOutputFile } from './outputs.js';
 
 interface BenchFlags {
   readonly profile: string;
@@ -66,16 +78,16 @@ export function register(program: Command): void {
         .choices([...Object.keys(profiles), 'custom'])
         .default('deepseek_v3'),
     )
-    .option('--hidden <n>', 'instead of the profile’s', integer)
-    .option('--experts <n>', 'instead of the profile’s', integer)
-    .option('--top-k <n>', 'instead of the profile’s', integer)
-    .option('--ep <ranks>', 'ranks, a GPU each', integer, 4)
-    .option('--replicas <n>', 'so many ranks at a time hold the same tokens', integer, 1)
-    .option('--nodes <n>', 'as equal nodes, between which rows cross a network (HEDDLE_PROVIDER)', integer, 1)
-    .option('-b, --begin <tokens>', 'fewest tokens a rank', integer, 1)
-    .option('-e, --end <tokens>', 'most tokens a rank (default: 4096, simulated 8)', integer)
-    .option('-f, --factor <n>', 'from one number of tokens to the next', number, 2)
-    .option('--tokens <list>', 'these numbers of tokens instead: 1,8,128', integers)
+    .option('--hidden <n>', 'instead of the profile’s', elements)
+    .option('--experts <n>', 'instead of the profile’s', experts)
+    .option('--top-k <n>', 'instead of the profile’s', routes)
+    .option('--ep <ranks>', 'ranks, a GPU each', ranks, 4)
+    .option('--replicas <n>', 'so many ranks at a time hold the same tokens', ranks, 1)
+    .option('--nodes <n>', 'as equal nodes, between which rows cross a network (HEDDLE_PROVIDER)', ranks, 1)
+    .option('-b, --begin <tokens>', 'fewest tokens a rank', tokens, 1)
+    .option('-e, --end <tokens>', 'most tokens a rank (default: 4096, simulated 8)', tokens)
+    .option('-f, --factor <n>', 'from one number of tokens to the next', stepFactor, 2)
+    .option('--tokens <list>', 'these numbers of tokens instead: 1,8,128', listOfTokens)
     .addOption(
       new Option('--dtype <format>', 'what dispatch carries').choices(Object.keys(formats)).default('bf16'),
     )
@@ -87,10 +99,10 @@ export function register(program: Command): void {
     .option('--perfect-router', 'every expert gets the same load')
     .addOption(
       new Option('--skew <s>', 'the n-th most popular expert is chosen in proportion to n^-s')
-        .argParser(number)
+        .argParser(skew)
         .conflicts('perfectRouter'),
     )
-    .option('--seed <n>', 'of routes and data', integer, 1)
+    .option('--seed <n>', 'of routes and data', seed, 1)
     .addOption(
       new Option('--world <kind>', 'all ranks in this process, or a process for each')
         .choices(['local', 'processes'])
@@ -101,7 +113,7 @@ export function register(program: Command): void {
         .choices(['cuda', 'sim'])
         .default('cuda'),
     )
-    .option('--iterations <n>', 'measured iterations (default: 30, simulated 1)', integer)
+    .option('--iterations <n>', 'measured iterations (default: 30, simulated 1)', times)
     .addOption(familyOption())
     .addOption(
       new Option(
@@ -110,7 +122,7 @@ export function register(program: Command): void {
       ).choices(transports),
     )
     .option('--split', 'dispatch and combine as a send and a receive each, back to back')
-    .option('--sms <n>', 'the most multiprocessors that a launch takes', integer)
+    .option('--sms <n>', 'the most multiprocessors that a launch takes', multiprocessors.one)
     .option('--no-nccl', 'without the NCCL baselines')
     .option('--kernel-breakdown', 'also each kernel alone: time, launch, registers, spills')
     .option('--iter-stats', 'also the spread of every measurement')
@@ -138,8 +150,8 @@ Examples:
 }
 
 async function bench(flags: BenchFlags): Promise<void> {
-  requireWritable('--output-file', flags.outputFile);
-  requireWritable('--report', flags.report);
+  requireOutputFile('--output-file', flags.outputFile);
+  requireOutputFile('--report', flags.report);
   const table = flags.json ? process.stderr : process.stdout;
   const progress = showProgress();
   let started = false;
@@ -197,8 +209,8 @@ function planOf(flags: BenchFlags): Plan {
 }
 
 function save({ outputFile, report }: BenchFlags, results: BenchReport): void {
-  if (outputFile !== undefined) writeFileSync(outputFile, `${JSON.stringify(results, null, 2)}\n`);
-  if (report !== undefined) writeFileSync(report, htmlReport(results));
+  if (outputFile !== undefined) writeOutput(outputFile, `${JSON.stringify(results, null, 2)}\n`);
+  if (report !== undefined) writeOutput(report, htmlReport(results));
 }
 
 /** What is being done: one line that changes on a terminal, a line for each number of tokens elsewhere. */

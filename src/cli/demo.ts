@@ -7,7 +7,7 @@ import { dtypes, limits, profiles, type RowDtype, type Shape, scaleBlock } from 
 import { leastWindowBytes, MoeLayer } from '../moe/index.js';
 import { shapeOfRounds } from '../testing/index.js';
 import type { DeviceChoice } from '../world/index.js';
-import { integer } from './counts.js';
+import { elements, experts as expertsOf, ranks, routes, seed, tokens } from './counts.js';
 import { type DemoSizes, demoLayer, type LayerFigures, layerModel, layerUnit } from './demo-layer.js';
 import { demoRounds } from './demo-rounds.js';
 import { type DemoResult, renderDemo } from './print-demo.js';
@@ -33,14 +33,14 @@ export function register(program: Command): void {
     .command('demo')
     .description('one round of a Mixture-of-Experts layer, or a whole layer: verified, and shown')
     .option('--layer', 'a whole layer, small: router, experts that are MLPs and a shared one, too')
-    .option('--ranks <n>', `GPUs that share the experts${otherwise('ranks')}`, integer)
-    .option('--nodes <n>', 'of so many equal nodes, between which rows cross a network', integer, 1)
-    .option('--tokens <n>', `tokens that each of them brings${otherwise('tokens')}`, integer)
-    .option('--hidden <n>', `elements of a row${otherwise('hidden')}`, integer)
-    .option('--experts <n>', `experts of all ranks together${otherwise('experts')}`, integer)
-    .option('--topk <n>', `experts that a token goes to${otherwise('topk')}`, integer)
+    .option('--ranks <n>', `GPUs that share the experts${otherwise('ranks')}`, ranks)
+    .option('--nodes <n>', 'of so many equal nodes, between which rows cross a network', ranks, 1)
+    .option('--tokens <n>', `tokens that each of them brings${otherwise('tokens')}`, tokens)
+    .option('--hidden <n>', `elements of a row${otherwise('hidden')}`, elements)
+    .option('--experts <n>', `experts of all ranks together${otherwise('experts')}`, expertsOf)
+    .option('--topk <n>', `experts that a token goes to${otherwise('topk')}`, routes)
     .option('--dtype <type>', 'of the rows: bf16, f16 or f32; of a layer bf16, or fp8 to the experts', 'bf16')
-    .option('--seed <n>', 'of the routes and rows', integer, 1)
+    .option('--seed <n>', 'of the routes and rows', seed, 1)
     .option('--device <kind>', 'auto (GPUs where there are enough, else simulated ones), sim or cuda', 'auto')
     .option('--json', 'print the figures as JSON')
     .addHelpText(
@@ -111,11 +111,9 @@ function sizesOf({ layer = false, dtype, seed, nodes, ...flags }: Flags): DemoSi
   const output = outputDtype(layer, dtype);
   const rows = dtype === 'fp8' ? dtype : 'bf16';
   const unit = rows === 'fp8' ? scaleBlock : layerUnit;
-  requireInteger('--ranks', ranks, 1, limits.ranks);
   requireInteger('--nodes', nodes, 1, ranks);
   if (ranks % nodes !== 0)
     throw new ArgumentError('--nodes', nodes, `a divisor of ${ranks}, the number of ranks`);
-  requireInteger('--tokens', tokens, 1, limits.maxTokens);
   requireInteger('--hidden', hidden, 1, limits.rowBytes / dtypes[output].size);
   if (layer && hidden % unit !== 0)
     throw new ArgumentError('--hidden', hidden, `a multiple of ${unit} with --layer and rows of ${rows}`);

@@ -7,6 +7,8 @@ import {
   formatBytes,
   type GpuReport,
   library,
+  requireOwnCache,
+  windowKinds,
 } from '../cuda/index.js';
 import { requireOneOf } from '../errors/index.js';
 import {
@@ -23,6 +25,7 @@ import {
 import { field, kernel, layout, peers } from '../lang/index.js';
 import { probe } from '../native/index.js';
 import { SimMachine } from '../sim/index.js';
+import { readTuning, tuningPath } from '../tuning/index.js';
 import { World } from '../world/index.js';
 
 /** Everything that `heddle doctor` found; what `--json` prints. */
@@ -47,7 +50,8 @@ export function register(program: Command): void {
       `
 Every library is tried in a process of its own first, so a broken one cannot take doctor down.
 
-Exit code: 0 when Heddle can run here (with the simulator at least), otherwise 1.
+Exit code: 0 when everything that is here and everything that is set works; what is missing (–) does not matter. 1 when
+something is broken (✗): it is here, or a variable of the environment asks for it, and does not work.
 
 Examples:
   $ heddle doctor
@@ -57,7 +61,7 @@ Examples:
       process.stderr.write('heddle doctor: looking at this machine …\n');
       const diagnosis = await diagnose();
       process.stdout.write(json === true ? `${JSON.stringify(diagnosis, null, 2)}\n` : render(diagnosis));
-      process.exitCode = diagnosis.usable ? 0 : 1;
+      process.exitCode = diagnosis.findings.some(({ state }) => state === 'broken') ? 1 : 0;
     });
 }
 
@@ -76,6 +80,7 @@ async function diagnose(): Promise<Diagnosis> {
   const findings = [
     simulator,
     native,
+    examineSettings(),
     ...cuda.findings,
     ...fabric,
     sharedMemory(shmSpace()),
@@ -83,6 +88,38 @@ async function diagnose(): Promise<Diagnosis> {
   ];
   const usable = simulator.state === 'found';
   return { summary: summarise(findings, cuda.gpus), usable, findings, gpus: cuda.gpus, nics };
+}
+
+/** Variables of the environment that other findings do not try. */
+function examineSettings(): DoctorFinding {
+  const [name, enables] = ['Settings', 'what HEDDLE_… variables ask for'];
+  const settings: Readonly<Record<string, (value: string) => unknown>> = {
+    HEDDLE_DEVICE: (value) => requireOneOf('HEDDLE_DEVICE', value, ['cuda', 'sim']),
+    HEDDLE_WINDOWS: (value) => requireOneOf('HEDDLE_WINDOWS', value, windowKinds),
+    HEDDLE_CACHE: requireOwnCache,
+    HEDDLE_TUNING: () => readTuning(tuningPath()),
+  };
+  const set: string[] = [];
+  const wrong: string[] = [];
+  for (const [variable, requireSense] of Object.entries(settings)) {
+    const value = process.env[variable];
+    if (!value) continue;
+    set.push(`${variable}=${value}`);
+    try {
+      requireSense(value);
+    } catch (error) {
+      wrong.push(`${variable}: ${messageOf(error)}`);
+    }
+  }
+  return wrong.length > 0
+    ? {
+        name,
+        state: 'broken',
+        detail: wrong.join('; '),
+        enables,
+        remedy: 'Set these otherwise, or unset them',
+      }
+    : { name, state: 'found', detail: set.join(', ') || 'none is set', enables, remedy: null };
 }
 
 /** Two simulated GPUs write into each other's windows. */
@@ -251,7 +288,8 @@ export function examineNics(
     const working = rdma.some(({ up }) => up);
     return {
       name,
-      state: working ? 'found' : 'broken',
+      // A port without a cable is no defect.
+      state: working ? 'found' : 'missing',
       detail: [...rdma.map(show), ...gpus.flatMap((gpu) => nearestTo(gpu, rdma, root))].join('; '),
       enables,
       remedy: working ? null : 'Bring a port up (`ibstat`, `rdma link`)',

@@ -3,6 +3,7 @@ import { ArgumentError } from '../errors/index.js';
 import { exportPlan, writeExport } from '../export/index.js';
 import { families, familyKeys, familyNamed, familyShape } from '../kernels/index.js';
 import { tunedFor } from '../tuning/index.js';
+import { requireOutputFolder } from './outputs.js';
 import { parseShape, shapeHelp } from './shape-text.js';
 import { version } from './version.js';
 
@@ -53,6 +54,7 @@ Examples:
 }
 
 async function exportFamily(name: string, { shape, out, prefix, arch, split, json }: Options): Promise<void> {
+  requireOutputFolder('--out', out);
   const architectures = architecturesOf(arch);
   if (!/^[A-Za-z]\w*$/.test(prefix))
     throw new ArgumentError('--prefix', prefix, 'a letter, then letters, digits and underscores');

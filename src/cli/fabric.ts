@@ -1,4 +1,4 @@
-import { type Command, InvalidArgumentError } from 'commander';
+import { type Command, Option } from 'commander';
 import { benchFabric, type FabricBenchReport } from '../bench/index.js';
 import {
   type FabricDevice,
@@ -7,7 +7,8 @@ import {
   type ProviderReport,
   providers,
 } from '../fabric/index.js';
-import { integerFrom } from './counts.js';
+import { limits } from '../layer/index.js';
+import { integerFrom, numberIn, times } from './counts.js';
 
 /** `heddle fabric`: what there is between machines here, and how fast it is. */
 export function register(program: Command): void {
@@ -38,16 +39,22 @@ Example:
     .description(
       'measure latency, message rate, bandwidth, scatter and barrier between local processes, beside C',
     )
-    .option(
-      '--provider <name>',
-      `one of ${providers.join(', ')} (default: all that work here)`,
-      providerNamed,
-    )
+    .addOption(new Option('--provider <name>', 'which one (default: all that work here)').choices(providers))
     .option('--device <name>', 'which of its devices (default: loopback)')
-    .option('--ranks <n>', 'processes of the scatter and barrier rounds', count, 4)
-    .option('--repeat <n>', 'repetitions of each measurement; the best counts', count, 3)
-    .option('--scale <factor>', 'how much each measurement does', factor, 1)
-    .option('--operations <n>', 'writes of the steady-state measurement', count, 1_000_000)
+    .option(
+      '--ranks <n>',
+      'processes of the scatter and barrier rounds',
+      integerFrom(2, limits.worldRanks),
+      4,
+    )
+    .option('--repeat <n>', 'repetitions of each measurement; the best counts', times, 3)
+    .option('--scale <factor>', 'how much each measurement does', numberIn({ above: 0, to: 1000 }), 1)
+    .option(
+      '--operations <n>',
+      'writes of the steady-state measurement',
+      integerFrom(1, 2 ** 32 - 1),
+      1_000_000,
+    )
     .option(
       '--all-to-all',
       'also 16 processes, 200 rounds of 128 KiB slices to each other, every byte checked',
@@ -71,7 +78,7 @@ Example:
       const report = await benchFabric({
         providers: options.provider ? [options.provider] : usable.map(({ provider }) => provider),
         device: options.device,
-        ranks: Math.max(2, options.ranks),
+        ranks: options.ranks,
         repeat: options.repeat,
         scale: options.scale,
         operations: options.operations,
@@ -95,20 +102,6 @@ interface BenchFlags {
   readonly operations: number;
   readonly allToAll?: boolean;
   readonly json?: boolean;
-}
-
-function providerNamed(text: string): ProviderName {
-  const name = providers.find((provider) => provider === text);
-  if (name === undefined) throw new InvalidArgumentError(`It must be one of ${providers.join(', ')}.`);
-  return name;
-}
-
-const count = integerFrom(1, 2 ** 32 - 1);
-
-function factor(text: string): number {
-  const value = Number(text);
-  if (!(value > 0) || value > 1000) throw new InvalidArgumentError('It must be a number from 0 to 1000.');
-  return value;
 }
 
 function listText(reports: readonly ProviderReport[]): string {

@@ -1,8 +1,9 @@
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
 import { type Command, Option } from 'commander';
 import { ArgumentError, UnavailableError } from '../errors/index.js';
-import { type FormatName, formats, type Profile, profile, profiles } from '../layer/index.js';
+import { writeOutput } from '../files/index.js';
+import { type FormatName, formats, limits, type Profile, profile, profiles } from '../layer/index.js';
 import {
   type Cell,
   calibrationText,
@@ -36,7 +37,8 @@ import {
   winners,
   writePlots,
 } from '../plan/index.js';
-import { integer, number } from './counts.js';
+import { integerFrom, numberIn, seed, skew } from './counts.js';
+import { requireOutputFile, requireOutputFolder } from './outputs.js';
 
 interface PlanFlags {
   readonly model: string;
@@ -78,6 +80,8 @@ interface ValidateFlags {
   readonly json?: boolean;
 }
 
+const ranks = integerFrom(1, limits.worldRanks);
+
 const known = machines.map(({ name, aliases, title }) => `  ${[name, ...aliases].join(', ')}: ${title}`);
 
 /** Adds `heddle plan`. */
@@ -90,8 +94,8 @@ export function register(program: Command): void {
         .choices(Object.keys(profiles))
         .default('deepseek_v3'),
     )
-    .option('--ep <ranks>', 'ranks, a GPU each', integer, 64)
-    .option('--nodes <n>', 'nodes (default: as few as hold the ranks)', integer)
+    .option('--ep <ranks>', 'ranks, a GPU each', integerFrom(2, limits.worldRanks), 64)
+    .option('--nodes <n>', 'nodes (default: as few as hold the ranks)', ranks)
     .option('--machine <name>', 'one of those below, or a file of heddle plan calibrate', 'h200-cx7')
     .option('--tokens <list>', 'tokens a rank: 128, 1,8,128 or 1..4096', '1..4096')
     .addOption(
@@ -103,7 +107,7 @@ export function register(program: Command): void {
         .default('bf16'),
     )
     .option('--family <name>', 'only this one: one-sided, portable, hybrid, or a published library/mode')
-    .option('--replicas <n>', 'ranks that hold the same tokens', integer, 1)
+    .option('--replicas <n>', 'ranks that hold the same tokens', ranks, 1)
     .addOption(
       new Option('--sum <where>', 'where hybrid adds up a token’s rows: in each node first, or at the source')
         .choices(['nodes', 'source'])
@@ -111,7 +115,7 @@ export function register(program: Command): void {
     )
     .addOption(
       new Option('--skew <s>', 'the n-th most popular expert is chosen in proportion to n^-s')
-        .argParser(number)
+        .argParser(skew)
         .conflicts(['perfectRouter', 'nodesPerToken', 'loads']),
     )
     .addOption(
@@ -119,13 +123,13 @@ export function register(program: Command): void {
     )
     .addOption(
       new Option('--nodes-per-token <n>', 'the router picks so many nodes at most')
-        .argParser(integer)
+        .argParser(ranks)
         .conflicts('loads'),
     )
     .option('--loads <file.json>', 'measured: counts of every expert, or the experts of every token')
-    .option('--seed <n>', 'who is popular, and the routes of --simulate', integer, 1)
+    .option('--seed <n>', 'who is popular, and the routes of --simulate', seed, 1)
     .option('--simulate', 'also message by message, with queues: tails over ranks, bursts')
-    .option('--late <µs>', 'with --simulate: rank 0 starts so much later', number, 0)
+    .option('--late <µs>', 'with --simulate: rank 0 starts so much later', numberIn({ from: 0 }), 0)
     .option('--report <file.html>', 'write a page with charts')
     .option('--json', 'print all answers as JSON')
     .addHelpText(
@@ -157,8 +161,8 @@ Examples:
     .option('--bench <file.json>', 'of heddle bench --output-file: rounds, and what plain stores reach')
     .option('--fabric <file.json>', 'of heddle fabric bench --json: the network')
     .option('--name <name>', 'what to call the machine', 'mine')
-    .option('--nvlink <GB/s>', 'nominal, a GPU and direction', number)
-    .option('--nic <GB/s>', 'nominal, a GPU and direction', number)
+    .option('--nvlink <GB/s>', 'nominal, a GPU and direction', numberIn({ above: 0 }))
+    .option('--nic <GB/s>', 'nominal, a GPU and direction', numberIn({ above: 0 }))
     .option('-o, --output <file.json>', 'write the machine, for --machine')
     .option('--json', 'print the machine as JSON')
     .addHelpText(
@@ -192,11 +196,12 @@ Examples:
 }
 
 function predictAll(flags: PlanFlags): void {
+  requireOutputFile('--report', flags.report);
   const question = questionOf(flags);
   const asked = named(candidates(question.known, question.place, question.sum), flags.family);
   const answers = plan(question, asked);
   const simulated = flags.simulate === true ? simulateAll(question, asked, flags) : [];
-  if (flags.report !== undefined) writeFileSync(flags.report, planPage(question, asked, answers));
+  if (flags.report !== undefined) writeOutput(flags.report, planPage(question, asked, answers));
   if (flags.json === true) {
     const { model, place, tokens, law } = question;
     const json = {
@@ -243,13 +248,13 @@ function lawOf({ skew, perfectRouter, nodesPerToken, loads, seed }: PlanFlags): 
   if (loads !== undefined) return lawFrom(basename(loads), read('loads', loads));
   if (perfectRouter === true) return { kind: 'perfect' };
   if (skew !== undefined) {
-    if (!(skew > 0 && skew <= 10)) throw new ArgumentError('skew', skew, 'a number above 0, at most 10');
     return { kind: 'skewed', exponent: skew, seed };
   }
   return { kind: 'uniform', ...(nodesPerToken === undefined ? {} : { nodesAtMost: nodesPerToken }) };
 }
 
 function calibrateOne(flags: CalibrateFlags): void {
+  requireOutputFile('--output', flags.output);
   const bench =
     flags.bench === undefined ? null : ([basename(flags.bench), read('bench', flags.bench)] as const);
   const cells: Cell[] = [
@@ -260,24 +265,20 @@ function calibrateOne(flags: CalibrateFlags): void {
   const { fabric, nvlink, nic } = flags;
   const machine = machineFrom(cells, {
     name: flags.name,
-    ...(nvlink === undefined ? {} : { nvlink: above('nvlink', nvlink) }),
-    ...(nic === undefined ? {} : { nic: above('nic', nic) }),
+    ...(nvlink === undefined ? {} : { nvlink }),
+    ...(nic === undefined ? {} : { nic }),
     ...(bench === null ? {} : { stores: ceilingOfBench(...bench) }),
     ...(fabric === undefined
       ? {}
       : { network: (nominal) => networkOfBench(basename(fabric), read('fabric', fabric), nominal) }),
   });
   const text = `${JSON.stringify(machine, null, 2)}\n`;
-  if (flags.output !== undefined) writeFileSync(flags.output, text);
+  if (flags.output !== undefined) writeOutput(flags.output, text);
   process.stdout.write(flags.json === true ? text : calibrationText(machine));
 }
 
-function above(name: string, value: number): number {
-  if (!(value > 0)) throw new ArgumentError(name, value, 'above 0');
-  return value;
-}
-
 function validateAll(flags: ValidateFlags): void {
+  requireOutputFolder('--plots', flags.plots);
   const cells =
     flags.cells === undefined ? null : parseCells(basename(flags.cells), read('cells', flags.cells));
   const others = cells === null ? null : validateCells(cells);

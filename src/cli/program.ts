@@ -92,6 +92,9 @@ Examples:
   $ heddle emit one_sided_dispatch --shape ranks=8,topk=8 > dispatch.cu`,
     );
   const wanted = commandIn(args);
+  const json = args.includes('--json');
+  // As JSON, what commander finds wrong is told like any other mistake.
+  if (json) program.configureOutput({ outputError: () => {} });
   try {
     for (const { name, description, load } of commands) {
       if (name === wanted) (await load()).register(program);
@@ -101,11 +104,14 @@ Examples:
       program.outputHelp();
       return 0;
     }
+    requireSubcommand(program, args);
     await program.parseAsync(args, { from: 'user' });
     return Number(process.exitCode ?? 0);
   } catch (error) {
-    if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : usageExitCode;
-    return report(error, args.includes('--json'));
+    if (!(error instanceof CommanderError)) return report(error, json);
+    if (error.exitCode === 0) return 0;
+    if (json) printError('HEDDLE_ARGUMENT', error.message.replace(/^error: /, ''));
+    return usageExitCode;
   }
 }
 
@@ -115,12 +121,25 @@ function commandIn(args: readonly string[]): string | undefined {
   return first === 'help' ? second : first;
 }
 
+/** A word behind a command that has commands of its own is one of these; commander would count it as an argument too many. */
+function requireSubcommand(program: Command, [name, word]: readonly string[]): void {
+  const { commands: known } = program.commands.find((command) => command.name() === name) ?? { commands: [] };
+  if (known.length === 0 || word === undefined || word.startsWith('-')) return;
+  const names = [...known.map((command) => command.name()), 'help'];
+  if (!names.includes(word))
+    throw new ArgumentError(`command of ${name}`, word, `one of ${names.join(', ')}`);
+}
+
+const printError = (code: string, message: string): void => {
+  process.stdout.write(`${JSON.stringify({ error: { code, message } })}\n`);
+};
+
 /** Says what went wrong; returns the exit code. */
 function report(error: unknown, json: boolean): number {
   const known = error instanceof HeddleError;
   const code = known ? error.code : 'HEDDLE_INTERNAL';
   const message = error instanceof Error ? error.message : String(error);
-  if (json) process.stdout.write(`${JSON.stringify({ error: { code, message } })}\n`);
+  if (json) printError(code, message);
   else if (known) process.stderr.write(`heddle: ${message} (${code})\n`);
   else {
     const stack = error instanceof Error ? (error.stack ?? message) : message;

@@ -1,9 +1,9 @@
 import { resolve } from 'node:path';
 import { styleText } from 'node:util';
-import { type Command, InvalidArgumentError, Option } from 'commander';
+import { type Command, Option } from 'commander';
 import { Launch, type LaunchResult, MAX_RANKS } from '../world/index.js';
 import { awaitsInCommonJs } from './common-js.js';
-import { integerFrom } from './counts.js';
+import { integerFrom, numberIn } from './counts.js';
 
 interface RunFlags {
   readonly ranks: number;
@@ -116,11 +116,5 @@ function labelFor(stream: NodeJS.WriteStream): (label: string, rank: number) => 
   };
 }
 
-function seconds(value: string): number {
-  const n = Number(value);
-  // At least one millisecond, and no more than a timer takes.
-  if (!(n >= 0.001 && n <= 2_000_000)) {
-    throw new InvalidArgumentError('It must be a number of seconds from 0.001 to 2000000.');
-  }
-  return n;
-}
+/** At least one millisecond, and no more than a timer takes. */
+const seconds = numberIn({ from: 0.001, to: 2_000_000 });

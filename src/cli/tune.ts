@@ -1,11 +1,12 @@
-import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { type Command, Option } from 'commander';
 import { runTuning, sweep, type TuneEvent, type WorkloadOptions } from '../bench/index.js';
 import { families, type Tuning } from '../kernels/index.js';
 import { formats, profiles } from '../layer/index.js';
-import { readTuning, type TunedShape, type TuningFile, tuningFormat, tuningPath } from '../tuning/index.js';
-import { integerFrom } from './counts.js';
+import { keepTuned, tunedIn, tuningPath } from '../tuning/index.js';
+import { integerFrom, listOfTokens, ranks, stepFactor, tokens } from './counts.js';
+import { requireOutputFile, requireOutputFolder } from './outputs.js';
 
 interface TuneFlags {
   readonly family: string;
@@ -37,13 +38,11 @@ export function register(program: Command): void {
         .choices(families.map(({ name }) => name))
         .default(families[0]!.name),
     )
-    .option('--ep <ranks>', 'ranks, a GPU each', whole, 4)
-    .option('-b, --begin <tokens>', 'fewest tokens a rank', whole, 1)
-    .option('-e, --end <tokens>', 'most tokens a rank', whole, 4096)
-    .option('-f, --factor <n>', 'from one number of tokens to the next', whole, 2)
-    .option('--tokens <list>', 'these numbers of tokens instead: 1,8,128', (list) =>
-      list.split(',').map(whole),
-    )
+    .option('--ep <ranks>', 'ranks, a GPU each', ranks, 4)
+    .option('-b, --begin <tokens>', 'fewest tokens a rank', tokens, 1)
+    .option('-e, --end <tokens>', 'most tokens a rank', tokens, 4096)
+    .option('-f, --factor <n>', 'from one number of tokens to the next', stepFactor, 2)
+    .option('--tokens <list>', 'these numbers of tokens instead: 1,8,128', listOfTokens)
     .addOption(
       new Option('--dtype <format>', 'what dispatch carries').choices(Object.keys(formats)).default('bf16'),
     )
@@ -52,7 +51,7 @@ export function register(program: Command): void {
         .choices(['bf16', 'f16', 'f32'])
         .default('bf16'),
     )
-    .option('--budget <seconds>', 'for all of it', whole, 300)
+    .option('--budget <seconds>', 'for all of it', integerFrom(1, 2 ** 20), 300)
     .option('-o, --output <file>', 'default: $HEDDLE_TUNING, else ~/.cache/heddle/tuning.json')
     .option('--json', 'print what was found as JSON')
     .addHelpText(
@@ -73,6 +72,9 @@ async function tune(flags: TuneFlags): Promise<void> {
   const { profile, ep, dtype, combineDtype, begin, end, factor } = flags;
   const out = flags.json ? process.stderr : process.stdout;
   const path = flags.output ?? tuningPath();
+  if (existsSync(path)) requireOutputFile('tuning file', path);
+  else requireOutputFolder('folder of the tuning file', dirname(path));
+  tunedIn(path);
   const hear = (event: TuneEvent): void => {
     if (event.type === 'tried') {
       if (process.stderr.isTTY)
@@ -85,7 +87,7 @@ async function tune(flags: TuneFlags): Promise<void> {
       `${String(shape.maxTokens).padStart(6)} tokens  ${before.toFixed(2)} → ${shape.microseconds.toFixed(2)} µs  ` +
         `${inWords(shape.tuning)}  (${tried} tried${cut ? ', out of time' : ''})\n`,
     );
-    save(path, [shape]);
+    keepTuned(path, shape);
   };
   process.stderr.write(`heddle tune: at most ${flags.budget} s; what is found goes to ${path}\n`);
   const shapes = await runTuning(
@@ -110,26 +112,3 @@ const inWords = (tuning: Tuning): string =>
           .join(', ')}`,
     )
     .join('; ');
-
-/** Adds shapes to a file, so that what was found survives an interruption. */
-function save(path: string, found: readonly TunedShape[]): void {
-  const same = (a: TunedShape, b: TunedShape): boolean =>
-    (['family', 'gpu', 'ranks', 'topK', 'dispatchBytes', 'combineBytes', 'maxTokens'] as const).every(
-      (key) => a[key] === b[key],
-    );
-  written.push(...found);
-  const older = existsSync(path) ? readTuning(path).shapes : [];
-  const shapes = [...older.filter((old) => !written.some((shape) => same(old, shape))), ...written];
-  const file: TuningFile = {
-    format: tuningFormat,
-    date: new Date().toISOString().slice(0, 10),
-    shapes: shapes.sort((a, b) => a.maxTokens - b.maxTokens),
-  };
-  mkdirSync(dirname(path), { recursive: true });
-  writeFileSync(path, `${JSON.stringify(file, null, 2)}\n`);
-}
-
-/** What this run has found. */
-const written: TunedShape[] = [];
-
-const whole = integerFrom(1, 2 ** 20);

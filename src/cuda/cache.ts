@@ -1,7 +1,16 @@
-import { createHash, randomBytes } from 'node:crypto';
-import { mkdir, readFile, rename, unlink, writeFile } from 'node:fs/promises';
+import { createHash } from 'node:crypto';
+import { existsSync, readdirSync, rmSync, statSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
+import { FileError } from '../errors/index.js';
+import {
+  isTemporary,
+  makeFolder,
+  readRegular,
+  requireUnshared,
+  warnOnce,
+  writeWhole,
+} from '../files/index.js';
 
 /** Raised when the form of an entry or of its key changes. */
 const format = 1;
@@ -29,28 +38,46 @@ export function cacheKey(parts: {
 
 /**
  * The cached result for `key`, else what `make` returns, which is then kept. Any number of processes may do this
- * at once: an entry appears whole or not at all, and a damaged one is made again.
+ * at once: an entry appears whole or not at all, and a damaged one is made again. Entries are code: what another user may
+ * have written is not read.
  */
 export async function cached(
   folder: string,
   key: string,
   make: () => Promise<Uint8Array>,
 ): Promise<{ readonly bytes: Uint8Array; readonly hit: boolean }> {
+  const usable = trying('compiled kernels are not kept', () => requireCache(folder));
+  if (!usable) return { bytes: await make(), hit: false };
   const file = join(folder, `${key}.cubin`);
-  const found = await read(file);
+  const found = read(file);
   if (found !== null) return { bytes: found, hit: true };
   const bytes = await make();
-  await write(folder, file, bytes);
+  trying('a compiled kernel is not kept', () => {
+    writeWhole(file, Buffer.concat([header, sha256(bytes), bytes]), 0o600);
+    sweep(folder);
+  });
   return { bytes, hit: false };
 }
 
-async function read(file: string): Promise<Uint8Array | null> {
-  let entry: Buffer;
+/** That of this process. @throws FileError */
+export const requireOwnCache = (): void => requireCache(cacheFolder());
+
+/** Makes the folder where there is none, and requires that nobody else puts entries there. @throws FileError */
+function requireCache(folder: string): void {
+  makeFolder(folder, 0o700);
   try {
-    entry = await readFile(file);
-  } catch {
-    return null;
+    requireUnshared(statSync(folder));
+  } catch (error) {
+    throw new FileError(folder, 'trusted with code', error);
   }
+}
+
+function read(file: string): Uint8Array | null {
+  let entry: Buffer = Buffer.alloc(0);
+  if (existsSync(file))
+    trying('a compiled kernel is made again', () => {
+      entry = readRegular(file, requireUnshared);
+    });
   const at = header.length + digestBytes;
   const bytes = entry.subarray(at);
   const whole =
@@ -60,29 +87,29 @@ async function read(file: string): Promise<Uint8Array | null> {
   return whole ? bytes : null;
 }
 
-async function write(folder: string, file: string, bytes: Uint8Array): Promise<void> {
-  const temporary = join(folder, `.${process.pid}-${randomBytes(6).toString('hex')}.tmp`);
-  try {
-    await mkdir(folder, { recursive: true });
-    await writeFile(temporary, Buffer.concat([header, sha256(bytes), bytes]), { flag: 'wx' });
-    await rename(temporary, file);
-  } catch (error) {
-    await unlink(temporary).catch(() => {});
-    warnOnce(folder, error);
+/** What a writer that was killed left behind. Nobody takes an hour to write a file. */
+function sweep(folder: string): void {
+  const longAgo = Date.now() - 3_600_000;
+  for (const name of readdirSync(folder).filter(isTemporary)) {
+    const file = join(folder, name);
+    const stats = statSync(file, { throwIfNoEntry: false });
+    if (stats !== undefined && stats.mtimeMs < longAgo) rmSync(file, { force: true });
   }
 }
 
-let warned = false;
-
-/** A cache that cannot be written costs time, not results. */
-function warnOnce(folder: string, error: unknown): void {
-  if (warned) return;
-  warned = true;
-  const reason = error instanceof Error ? error.message : String(error);
-  process.emitWarning(
-    `compiled kernels are not kept: ${folder} cannot be written (${reason}); set HEDDLE_CACHE to a folder that can`,
-    { code: 'HEDDLE_CACHE' },
-  );
+/** A cache that cannot be used costs time, not results. */
+function trying(otherwise: string, act: () => void): boolean {
+  try {
+    act();
+    return true;
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    warnOnce(
+      'HEDDLE_CACHE',
+      `${otherwise}: ${reason}; set HEDDLE_CACHE to a folder that you alone can write to (chmod go-w)`,
+    );
+    return false;
+  }
 }
 
 function sha256(data: string | Uint8Array): Buffer {

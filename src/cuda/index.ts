@@ -1,5 +1,5 @@
 /** A device that is an NVIDIA GPU. Nothing of CUDA is loaded until one of these is called. */
-export { cacheFolder } from './cache.js';
+export { cacheFolder, requireOwnCache } from './cache.js';
 export { compileKernel, findCompiler, type KernelSource } from './compiler.js';
 export type { Compiler } from './compilers.js';
 export { Cublas, type GroupedProducts, type Product } from './cublas.js';
@@ -22,5 +22,5 @@ export { NvshmemHeap } from './nvshmem/heap.js';
 export { nvshmem } from './nvshmem/library.js';
 export type { CudaLauncher, CudaProgram, KernelFacts, Parameter, ParameterBlock } from './program.js';
 export { type CudaEvent, type CudaGraph, CudaStream } from './stream.js';
-export { formatBytes } from './window.js';
+export { formatBytes, windowKinds } from './window.js';
 export { GpuFlush } from './wire.js';

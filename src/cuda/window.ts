@@ -12,7 +12,7 @@
  * number used again, an address allocated anew) finds another token there and refuses.
  */
 import { randomBytes } from 'node:crypto';
-import { ArgumentError, HeddleError, requireInteger, UnavailableError } from '../errors/index.js';
+import { HeddleError, requireInteger, requireOneOf, UnavailableError } from '../errors/index.js';
 import type { Address } from '../native/index.js';
 import { type Context, check, failure } from './driver.js';
 import {
@@ -149,6 +149,9 @@ const thisProcess = (): ProcessId => ({
   pidNamespace: pidNamespace(),
 });
 
+/** What HEDDLE_WINDOWS may be. */
+export const windowKinds = ['auto', 'descriptor', 'fabric', 'ipc'] as const;
+
 let descriptorsWork: boolean | undefined;
 
 /**
@@ -156,10 +159,7 @@ let descriptorsWork: boolean | undefined;
  * such as ipc where descriptors are known to be refused (a hardened container).
  */
 function handleTypesOf(context: Context, gpu: Gpu): number {
-  const wanted = process.env.HEDDLE_WINDOWS ?? 'auto';
-  if (!['auto', 'descriptor', 'fabric', 'ipc'].includes(wanted)) {
-    throw new ArgumentError('HEDDLE_WINDOWS', wanted, 'auto, descriptor, fabric or ipc');
-  }
+  const wanted = requireOneOf('HEDDLE_WINDOWS', process.env.HEDDLE_WINDOWS ?? 'auto', windowKinds);
   if (wanted === 'ipc') return 0;
   const { result, detail } = probeFabric(context, gpu);
   const fabric = result === 0 ? fabricHandle : 0;

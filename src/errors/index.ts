@@ -40,6 +40,27 @@ export class UnavailableError extends HeddleError {
   }
 }
 
+/** A file cannot be read or written. Says which, and why. */
+export class FileError extends HeddleError {
+  /** 'ENOENT: no such file or directory' */
+  readonly reason: string;
+
+  constructor(
+    path: string,
+    /** 'read', 'written', 'made' … */
+    done: string,
+    cause: unknown,
+  ) {
+    const reason = reasonOf(cause);
+    super('HEDDLE_FILE', `${path} cannot be ${done}: ${reason}`, { cause });
+    this.reason = reason;
+  }
+}
+
+/** Without the call, and the path that it was given, at the end of what Node.js says. */
+const reasonOf = (cause: unknown): string =>
+  (cause instanceof Error ? cause.message : String(cause)).replace(/, \w+( '.*)?$/, '');
+
 /** A rank of the world died, left or stopped answering while others needed it. */
 export class RankLostError extends HeddleError {
   constructor(
@@ -77,7 +98,10 @@ export class RendezvousError extends HeddleError {
 /** Requires an integer in [min, max]; returns it. */
 export function requireInteger(argument: string, value: unknown, min: number, max: number): number {
   if (typeof value !== 'number' || !Number.isInteger(value) || value < min || value > max) {
-    throw new ArgumentError(argument, value, `an integer from ${min} to ${max}`);
+    // "8" and 8n look like numbers in a message.
+    const type =
+      typeof value === 'string' || typeof value === 'bigint' ? `: a number, not a ${typeof value}` : '';
+    throw new ArgumentError(argument, value, `an integer from ${min} to ${max}${type}`);
   }
   return value;
 }

@@ -1,6 +1,6 @@
-import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { compileKernel, findCompiler } from '../cuda/index.js';
+import { makeFolder, writeOutput } from '../files/index.js';
 import { compileOptions, entryName, type IrModule, printCuda } from '../lang/index.js';
 import { printHeader } from './header.js';
 import type { Exported } from './launch-plan.js';
@@ -22,10 +22,10 @@ export async function writeExport(
   compiling: (file: string) => void = () => {},
 ): Promise<Written[]> {
   if (architectures.length > 0) await findCompiler();
-  mkdirSync(folder, { recursive: true });
+  makeFolder(folder);
   const written: Written[] = [];
   const write = (file: string, contents: string | Uint8Array): void => {
-    writeFileSync(join(folder, file), contents);
+    writeOutput(join(folder, file), contents);
     written.push({ file, bytes: Buffer.byteLength(contents) });
   };
   write('plan.json', `${JSON.stringify(plan, null, 2)}\n`);

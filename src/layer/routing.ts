@@ -1,5 +1,5 @@
 /** What a router means, in the plainest code and in f64: kernels agree with it as far as f32 tells scores apart. */
-import { ArgumentError, requireInteger, requireObject, requireOneOf } from '../errors/index.js';
+import { ArgumentError, requireFlag, requireInteger, requireObject, requireOneOf } from '../errors/index.js';
 import type { MoeModel } from './profiles.js';
 import { limits } from './shape.js';
 
@@ -27,6 +27,11 @@ export function requireRouting({ experts, topK, routing }: Routed): void {
   requireInteger('topK', topK, 1, Math.min(experts, limits.topK));
   requireObject('routing', routing);
   requireOneOf('routing.scores', routing.scores, ['softmax', 'sigmoid']);
+  requireFlag('routing.normalise', routing.normalise);
+  const { scale } = routing;
+  // Kernels multiply by it in f32.
+  if (typeof scale !== 'number' || !(Math.fround(scale) > 0 && Number.isFinite(Math.fround(scale))))
+    throw new ArgumentError('routing.scale', scale, 'a finite number above 0');
   if (routing.groups === undefined) return;
   requireObject('routing.groups', routing.groups);
   const { count, top } = routing.groups;

@@ -1,5 +1,12 @@
 /** What an experts' plan is created with, and what its kernels are made for. */
-import { ArgumentError, HeddleError, requireInteger, requireObject, requireOneOf } from '../errors/index.js';
+import {
+  ArgumentError,
+  HeddleError,
+  requireInteger,
+  requireKnown,
+  requireObject,
+  requireOneOf,
+} from '../errors/index.js';
 import {
   type ExpertsShape,
   mostLocalExperts,
@@ -31,9 +38,16 @@ export interface ExpertsPlanOptions {
   readonly capacity?: number;
 }
 
+const optionNames: Readonly<Record<keyof ExpertsPlanOptions, true>> = {
+  form: true,
+  alignment: true,
+  capacity: true,
+};
+
 /** What the kernels of rank `rank` are made for. */
 export function expertsShapeOf(layer: Layer, rank: number, options: ExpertsPlanOptions): ExpertsShape {
   requireObject('options', options);
+  requireKnown('options', options, optionNames);
   const { form = 'contiguous', alignment = 1, capacity: wanted } = options;
   requireOneOf('form', form, expertForms);
   if (!alignments.includes(alignment))

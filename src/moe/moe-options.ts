@@ -1,5 +1,12 @@
 /** What an MoE layer is created with, and the model that it is one of. */
-import { ArgumentError, requireFlag, requireInteger, requireObject, requireOneOf } from '../errors/index.js';
+import {
+  ArgumentError,
+  requireFlag,
+  requireInteger,
+  requireKnown,
+  requireObject,
+  requireOneOf,
+} from '../errors/index.js';
 import { expertsOf, limits, type MoeModel, type ProfileName, profile, scaleBlock } from '../layer/index.js';
 import { type Gemm, gemms } from './experts-mlp.js';
 import type { ExpertsPlanOptions } from './experts-options.js';
@@ -40,6 +47,25 @@ export interface MoeLayerOptions extends MoeLayerSizes, Pick<ExpertParallelOptio
   readonly router: RouterWeights;
 }
 
+/** One object may be given to `memory` and to `create`. */
+const optionNames: Readonly<Record<keyof MoeLayerOptions | 'ranks', true>> = {
+  model: true,
+  maxTokens: true,
+  alignment: true,
+  capacity: true,
+  overlap: true,
+  microBatches: true,
+  family: true,
+  rows: true,
+  gemm: true,
+  sms: true,
+  waitMs: true,
+  experts: true,
+  sharedExperts: true,
+  router: true,
+  ranks: true,
+};
+
 /** Options that are known to make sense, the model's numbers among them. */
 export interface LayerPlan {
   readonly model: MoeModel;
@@ -56,6 +82,7 @@ export interface LayerPlan {
 
 export function layerPlanOf(options: MoeLayerSizes & Partial<MoeLayerOptions>): LayerPlan {
   requireObject('options', options);
+  requireKnown('options', options, optionNames);
   const { microBatches = 1, family = 'auto', alignment, capacity, sms, waitMs } = options;
   const model = modelOf(options.model);
   const overlap = requireFlag('overlap', options.overlap ?? true);

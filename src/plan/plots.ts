@@ -1,6 +1,6 @@
 /** Plots for documents, as SVG: predicted against measured, a dot for each held-out cell. */
-import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { makeFolder, writeOutput } from '../files/index.js';
 import { text } from '../page/index.js';
 import type { Check, SplitResult } from './validate.js';
 
@@ -9,8 +9,8 @@ const margin = { left: 54, bottom: 40, top: 42, right: 12 };
 
 /** One file for each result, named by its place in the list. */
 export function writePlots(folder: string, results: readonly SplitResult[]): void {
-  mkdirSync(folder, { recursive: true });
-  for (const result of results) writeFileSync(join(folder, `${fileName(result.name)}.svg`), plot(result));
+  makeFolder(folder);
+  for (const result of results) writeOutput(join(folder, `${fileName(result.name)}.svg`), plot(result));
 }
 
 export const fileName = (name: string): string =>

@@ -3,13 +3,14 @@
  * the demo shows, the check runs under many schedules, and the tests run in many shapes.
  */
 import type { Stream } from '../device/index.js';
-import { ArgumentError, requireArray, requireObject } from '../errors/index.js';
+import { ArgumentError, requireArray, requireInteger, requireObject } from '../errors/index.js';
 import {
   type Bits,
   bitsOf,
   dtypes,
   firstOf,
   floatDtypes,
+  limits,
   reference,
   requireDtype,
   requireShape,
@@ -67,6 +68,8 @@ export function shapeOfRounds(of: RoundsShape): Shape {
   requireDtype('dtype', dtype, floatDtypes);
   requireArray('extra', extra);
   const { ranks, experts, topK, maxTokens, replicas, weighting, wire, sum } = rest;
+  const { size } = dtypes[dtype];
+  const hiddenBytes = requireInteger('hidden', hidden, 1, limits.rowBytes / size) * size;
   return requireShape({
     ranks,
     experts,
@@ -74,7 +77,7 @@ export function shapeOfRounds(of: RoundsShape): Shape {
     maxTokens,
     ...(replicas && { replicas }),
     payloads: [
-      { name: exampleInput, rowBytes: hidden * dtypes[dtype].size },
+      { name: exampleInput, rowBytes: hiddenBytes },
       ...extra.map((rowBytes, i) => ({ name: `p${i + 1}`, rowBytes })),
     ],
     output: { dtype, hidden, ...(weighting && { weighting }), ...(wire && { wire }), ...(sum && { sum }) },

@@ -1,8 +1,9 @@
 /** The files in which measured tunings are kept: what `heddle tune` writes and ExpertParallel reads. */
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { existsSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { cacheFolder } from '../cuda/index.js';
 import { ArgumentError, requireInteger } from '../errors/index.js';
+import { makeFolder, readRegular, writeWhole } from '../files/index.js';
 import { familyNamed, requireKnobs, type Tuning } from '../kernels/index.js';
 import h200 from './h200.json' with { type: 'json' };
 
@@ -40,7 +41,7 @@ export const tuningPath = (): string => process.env.HEDDLE_TUNING || join(cacheF
 /** Reads what `heddle tune` wrote, and refuses what it cannot have written. */
 export function readTuning(path: string): TuningFile {
   try {
-    const file = JSON.parse(readFileSync(path, 'utf8')) as TuningFile;
+    const file = JSON.parse(readRegular(path).toString()) as TuningFile;
     if (file?.format !== tuningFormat || !Array.isArray(file.shapes)) throw new Error(`no ${tuningFormat}`);
     for (const { family, gpu, tuning, microseconds: _, ...numbers } of file.shapes) {
       if (typeof gpu !== 'string') throw new Error('a shape without a GPU');
@@ -54,7 +55,28 @@ export function readTuning(path: string): TuningFile {
     throw new ArgumentError(
       'tuning file',
       path,
-      `as \`heddle tune\` writes it (${reason}); delete it, or tune again`,
+      `as \`heddle tune\` writes it (${reason}); delete it, and tune again`,
     );
   }
+}
+
+/** The shapes in a file; none where there is no file. @throws ArgumentError where something else lies there. */
+export const tunedIn = (path: string): readonly TunedShape[] =>
+  existsSync(path) ? readTuning(path).shapes : [];
+
+/** Adds a shape to a file, in place of what was found for it before. Whoever reads it meanwhile finds it whole. */
+export function keepTuned(path: string, found: TunedShape): void {
+  const same = (other: TunedShape): boolean =>
+    (['family', 'gpu', 'ranks', 'topK', 'dispatchBytes', 'combineBytes', 'maxTokens'] as const).every(
+      (key) => other[key] === found[key],
+    );
+  const others = tunedIn(path).filter((shape) => !same(shape));
+  const file: TuningFile = {
+    format: tuningFormat,
+    date: new Date().toISOString().slice(0, 10),
+    shapes: [...others, found].sort((a, b) => a.maxTokens - b.maxTokens),
+  };
+  // Compiled kernels lie in the same folder, which others must not write to.
+  makeFolder(dirname(path), 0o700);
+  writeWhole(path, `${JSON.stringify(file, null, 2)}\n`);
 }

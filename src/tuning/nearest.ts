@@ -1,14 +1,11 @@
 /** Tunings that were measured: by `heddle tune` on this machine, or shipped with Heddle. */
-import { existsSync } from 'node:fs';
 import type { Device } from '../device/index.js';
+import { warnOnce } from '../files/index.js';
 import type { Family, Tuning } from '../kernels/index.js';
 import { combineRowBytes, dispatchRowBytes, type Shape } from '../layer/index.js';
-import { readTuning, shippedTunings, type TunedShape, tuningPath } from './file.js';
+import { shippedTunings, type TunedShape, tunedIn, tuningPath } from './file.js';
 
-/**
- * What was measured for a shape like this, with this family, on a GPU like this; null where nothing was.
- * @throws ArgumentError where the machine's file is there and damaged.
- */
+/** What was measured for a shape like this, with this family, on a GPU like this; null where nothing was. */
 export function tunedFor(
   family: Pick<Family, 'name'>,
   shape: Shape,
@@ -16,12 +13,18 @@ export function tunedFor(
 ): Tuning | null {
   if (device.kind === 'sim') return null;
   const here = { family: family.name, gpu: device.model };
-  const path = tuningPath();
-  if (existsSync(path)) {
-    const own = nearest(shape, here, readTuning(path).shapes);
-    if (own !== null) return own;
+  return nearest(shape, here, ownShapes()) ?? nearest(shape, here, shippedTunings.shapes);
+}
+
+/** What `heddle tune` found here. A file that cannot be used costs time, not results. */
+function ownShapes(): readonly TunedShape[] {
+  try {
+    return tunedIn(tuningPath());
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    warnOnce('HEDDLE_TUNING', `what was tuned here is not used: ${reason}`);
+    return [];
   }
-  return nearest(shape, here, shippedTunings.shapes);
 }
 
 /** Farther apart than this (in doublings) two shapes are not alike. Tuning doubles the tokens from shape to shape. */

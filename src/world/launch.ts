@@ -14,6 +14,7 @@ import {
   requireText,
   UnavailableError,
 } from '../errors/index.js';
+import { maxRanks } from '../sim/index.js';
 import { formatAddress } from './address.js';
 import { LONGEST_TIMEOUT_MS, MAX_RANKS } from './circle.js';
 import { hearLack, listening } from './lacking.js';
@@ -322,6 +323,8 @@ function partsOf({ ranks, nodes, device }: LaunchOptions): Part[] {
   if (device !== undefined && device !== 'sim') throw new ArgumentError('device', device, "'sim'");
   const nodeOf = evenNodes(ranks, nodes ?? 1);
   const here = device === 'sim' ? ranks / (nodes ?? 1) : 1;
+  if (here > maxRanks)
+    throw new ArgumentError('ranks', ranks, `at most ${maxRanks} on each node where GPUs are simulated`);
   return Array.from({ length: ranks / here }, (_, i) => {
     const rank = i * here;
     return {

@@ -13,8 +13,8 @@ import {
   requireText,
   UnavailableError,
 } from '../errors/index.js';
-import { type MachineOptions, SimMachine } from '../sim/index.js';
-import { type Circle, type CircleOptions, MAX_RANKS } from './circle.js';
+import { type MachineOptions, maxRanks, SimMachine } from '../sim/index.js';
+import type { Circle, CircleOptions } from './circle.js';
 import { ordinalFor, requireOwnGpus } from './gpus.js';
 import { tellLauncher } from './lacking.js';
 import { LocalCircle } from './local-circle.js';
@@ -76,6 +76,11 @@ export interface SharedWindow extends Window {
 
 /** One rank's view of the world that it is in. */
 export class World {
+  /** A proxy around a world is none: it has nothing of what a world keeps for itself. */
+  static [Symbol.hasInstance](value: unknown): boolean {
+    return typeof value === 'object' && value !== null && #host in value;
+  }
+
   /** This one, from 0. */
   readonly rank: number;
   /** How many there are. */
@@ -114,7 +119,8 @@ export class World {
   static async local<T>(options: LocalWorldOptions, program: (world: World) => Promise<T>): Promise<T[]> {
     requireObject('options', options);
     requireFunction('program', program, 'what a rank does: async (world) => { … }');
-    const ranks = requireInteger('ranks', options.ranks, 1, MAX_RANKS);
+    // No machine has more GPUs than one that is simulated.
+    const ranks = requireInteger('ranks', options.ranks, 1, maxRanks);
     const nodeOf = evenNodes(ranks, options.nodes ?? 1);
     const machine = chooseMachine(ranks, options);
     const worlds: World[] = [];

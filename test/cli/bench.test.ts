@@ -78,9 +78,9 @@ describe('heddle bench', () => {
     [['--tokens', '1,x'], /integers from 1 to/],
     [['--tokens', '0'], /1,8,128/],
     [['-b', '8', '-e', '4'], /end is 4/],
-    [['-f', '1'], /factor is 1/],
+    [['-f', '1'], /'1' is invalid. It must be a number above 1, at most 1024/],
     [['--skew', '1', '--perfect-router'], /cannot be used with/],
-    [['--skew', '-1'], /skew is -1/],
+    [['--skew', '-1'], /'-1' is invalid. It must be a number above 0, at most 10/],
     [['--profile', 'custom', '--hidden', '64'], /given with the profile 'custom'/],
     [['--device', 'sim', '--world', 'processes'], /live in one process/],
   ])('refuses %j and says why', async (args, message) => {
@@ -120,7 +120,9 @@ describe('heddle bench experts', () => {
     const { routes, slots, expand, reduce } = report.points[0]!;
     const rowBytes = report.workload.hidden * 2;
     expect([expand.bytes, reduce.bytes]).toEqual(Array(2).fill((routes + slots) * rowBytes));
-    expect(err).toMatch(/tokens +routes +plan µs/);
+    expect(report.unit).toBe('steps');
+    expect(err).toMatch(/tokens +routes +plan steps +expand steps +of copy +reduce steps +of copy\n/);
+    expect(err).not.toMatch(/µs|GB\/s/);
   });
 
   it('refuses an alignment that there is not', async () => {
@@ -145,7 +147,9 @@ describe('heddle bench gemm', () => {
       2 * padded * 64 * 128,
       2 * padded * 64 * 64,
     ]);
-    expect(err).toMatch(/rows +GEMM.*TFLOP\/s +GFLOP +padded +of cuBLAS/);
+    expect(report.unit).toBe('steps');
+    expect(err).toMatch(/rows +GEMM +heddle steps.* GFLOP +padded +of cuBLAS/);
+    expect(err).not.toMatch(/µs|GB\/s|P\/s/);
     expect(err).toContain(`+${(100 * (padded / rows - 1)).toFixed(0)} %`);
   });
 });
@@ -189,7 +193,7 @@ describe('heddle bench layer', () => {
     const columns = head!.match(/.{10}/g)!.map((column) => column.trim());
     expect(columns).toEqual([
       ...['tokens', 'router', 'to fp8', 'd + c', 'plan', 'reduce', 'experts', 'shared', 'add'],
-      ...['in a row', 'split', 'two', 'one-sided', 'NCCL', 'tokens/s', 'exposed', 'GFLOP', 'padded'],
+      ...['in a row', 'split', 'two', 'one-sided', 'NCCL', 'exposed', 'GFLOP', 'padded'],
     ]);
   });
 
@@ -272,6 +276,9 @@ describe('heddle bench overlap', () => {
     expect(report).toMatchObject({ format: 'heddle-bench-overlap/1', inner: 64 });
     const { sms, round, mlp, both } = report.points[0]!;
     expect(sms).toBe(8);
+    expect(report.unit).toBe('steps');
+    expect(err).toMatch(/round steps +MLP steps +both steps/);
+    expect(err).not.toContain('µs');
     for (const { median } of [round, mlp]) expect(both.median).toBeGreaterThan(median);
   });
 

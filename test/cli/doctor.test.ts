@@ -11,7 +11,7 @@ import { buildStandIn, hasCompiler } from '../cuda/stand-in.js';
 import { transpiled } from '../tree.js';
 
 describe('heddle doctor', () => {
-  it('prints its findings as JSON and succeeds on any machine', async () => {
+  it('prints its findings as JSON, and fails only where one is broken', async () => {
     const written: string[] = [];
     vi.spyOn(process.stdout, 'write').mockImplementation((text) => written.push(String(text)) > 0);
     vi.spyOn(process.stderr, 'write').mockReturnValue(true);
@@ -20,7 +20,10 @@ describe('heddle doctor', () => {
       const program = new Command('heddle');
       register(program);
       await program.parseAsync(['node', 'heddle', 'doctor', '--json']);
-      expect(process.exitCode).toBe(0);
+      const broken = (JSON.parse(written.join('')) as Diagnosis).findings.some(
+        ({ state }) => state === 'broken',
+      );
+      expect(process.exitCode).toBe(broken ? 1 : 0);
     } finally {
       process.exitCode = before;
       vi.restoreAllMocks();
@@ -32,6 +35,25 @@ describe('heddle doctor', () => {
     expect(new Set(names).size).toBe(names.length);
     for (const name of ['Simulator', 'NVIDIA driver', 'libfabric', 'Network of proxies', 'NICs'])
       expect(names).toContain(name);
+  });
+
+  it.each([
+    ['HEDDLE_DEVICE', 'gpu', /HEDDLE_DEVICE is "gpu"; it must be one of 'cuda', 'sim'/],
+    ['HEDDLE_WINDOWS', 'curtains', /HEDDLE_WINDOWS is "curtains"; it must be one of 'auto'/],
+    ['HEDDLE_CACHE', '/dev/null/cache', /HEDDLE_CACHE: \/dev\/null\/cache cannot be made: /],
+    ['HEDDLE_TUNING', '/nope/tuning.json', /HEDDLE_TUNING: tuning file is .*ENOENT/],
+  ])('ends with 1 where %s asks for %s', (variable, value, detail) => {
+    const child = spawnSync(process.execPath, [transpiled('src/cli/main.ts'), 'doctor', '--json'], {
+      encoding: 'utf8',
+      env: { ...process.env, [variable]: value },
+    });
+    expect(child.status).toBe(1);
+    const { findings, usable } = JSON.parse(child.stdout) as Diagnosis;
+    expect(usable).toBe(true);
+    expect(findings.find(({ name }) => name === 'Settings')).toMatchObject({
+      state: 'broken',
+      detail: expect.stringMatching(detail),
+    });
   });
 
   it('shows what is missing with its remedy, and which GPUs reach each other', () => {
@@ -91,10 +113,10 @@ describe.skipIf(!hasCompiler)('heddle doctor on a driver that withholds somethin
       timeout: 50_000,
       env: { ...process.env, CUDA_MODULE_LOADING: 'EAGER', LD_LIBRARY_PATH: driver.folder, ...env },
     });
-    expect(child.status, child.stderr).toBe(0);
-    return new Map(
-      (JSON.parse(child.stdout) as Diagnosis).findings.map((finding) => [finding.name, finding]),
-    );
+    const { findings } = JSON.parse(child.stdout) as Diagnosis;
+    const broken = findings.some(({ state }) => state === 'broken');
+    expect(child.status, child.stderr).toBe(broken ? 1 : 0);
+    return new Map(findings.map((finding) => [finding.name, finding]));
   }
 
   it('tells what came of trying fabric handles', () => {

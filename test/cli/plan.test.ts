@@ -75,7 +75,7 @@ describe('heddle plan', () => {
     [['--family', 'portabel'], /family is "portabel".*portable, hybrid/],
     [['--ep', '63', '--nodes', '8'], /ep is 63; it must be a multiple of nodes, 8/],
     [['--tokens', '0'], /tokens is "0"/],
-    [['--skew', '11'], /skew is 11; it must be a number above 0, at most 10/],
+    [['--skew', '11'], /'11' is invalid. It must be a number above 0, at most 10/],
     [['--skew', '1', '--perfect-router'], /cannot be used with/],
     [
       ['--sum', 'source', '--combine-dtype', 'fp8'],

@@ -85,7 +85,10 @@ describe('an error', () => {
   it('is JSON where JSON was asked for', async () => {
     expect(await heddle(['demo', '--experts', '0', '--json'])).toBe(2);
     expect(JSON.parse(out)).toEqual({
-      error: { code: 'HEDDLE_ARGUMENT', message: '--experts is 0; it must be an integer from 1 to 65536' },
+      error: {
+        code: 'HEDDLE_ARGUMENT',
+        message: "option '--experts <n>' argument '0' is invalid. It must be an integer from 1 to 65536.",
+      },
     });
     expect(err).toBe('');
   });
@@ -100,6 +103,38 @@ describe('an error', () => {
     // … and leaves the other commands alone.
     expect(await heddle(['emit', '--list'])).toBe(0);
   });
+});
+
+describe('an option that is a number', () => {
+  it.each([
+    ['demo', '--ranks', [-1, 0, 73, '1.5', 'x', ''], 'an integer from 1 to 72'],
+    ['demo', '--nodes', [-1, 0, 73], 'an integer from 1 to 72'],
+    ['demo', '--tokens', [-1, 0, 2 ** 21], 'an integer from 1 to 1048576'],
+    ['bench', '--ep', [-1, 0, 73], 'an integer from 1 to 72'],
+    ['bench', '--sms', [-1, 0, 1025], 'an integer from 1 to 1024'],
+    ['bench', '--iterations', [-1, 0], 'an integer from 1 to 1000000'],
+    ['tune', '--factor', [0, 1, 1025], 'a number above 1, at most 1024'],
+    ['plan', '--ep', [-1, 0, 1, 1025], 'an integer from 2 to 1024'],
+    ['plan', '--late', [-1, 'x'], 'a number at least 0'],
+    ['run', '--ranks', [-1, 0, 1025], 'an integer from 1 to 1024'],
+    ['run', '--timeout', [0, -1, 'x'], 'a number at least 0.001, at most 2000000'],
+  ] as const)('%s %s says one range, whatever is wrong: %j', async (command, option, wrong, range) => {
+    for (const value of wrong) {
+      err = '';
+      expect(await heddle([command, `${option}=${value}`])).toBe(2);
+      expect(err).toContain(`argument '${value}' is invalid. It must be ${range}.\n`);
+    }
+  });
+
+  it('is one of a node’s simulated GPUs, of which there are fewer than ranks of a world', async () => {
+    expect(await heddle(['run', '-n', '200', '--device', 'sim', 'program.js'])).toBe(2);
+    expect(err).toContain('ranks is 200; it must be at most 128 on each node where GPUs are simulated');
+  });
+});
+
+it.each(['fabric', 'bench', 'plan'])('names the commands of %s where another is asked for', async (name) => {
+  expect(await heddle([name, 'nope'])).toBe(2);
+  expect(err).toMatch(new RegExp(`^heddle: command of ${name} is "nope"; it must be one of \\w+, .*help`));
 });
 
 it('prints every kernel', async () => {

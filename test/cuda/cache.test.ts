@@ -1,5 +1,5 @@
-import { execFile } from 'node:child_process';
-import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { execFile, spawnSync } from 'node:child_process';
+import { chmod, mkdtemp, readdir, readFile, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -67,6 +67,68 @@ describe('the cache of compiled kernels', () => {
     const file = join(folder, 'a file');
     await writeFile(file, '');
     expect(await cached(join(file, 'below'), 'k', async () => cubin)).toEqual({ bytes: cubin, hit: false });
+  });
+
+  describe('what others may have written', () => {
+    let warned: string[] = [];
+    beforeEach(() => {
+      warned = [];
+      vi.spyOn(process, 'emitWarning').mockImplementation((what) => void warned.push(String(what)));
+    });
+    afterEach(() => vi.restoreAllMocks());
+    const modeOf = async (path: string): Promise<number> => (await stat(path)).mode & 0o777;
+
+    it('is nothing where Heddle made the folder, whatever the umask', async () => {
+      const umask = process.umask(0);
+      try {
+        const own = join(folder, 'above', 'cache');
+        await cached(own, 'k', async () => cubin);
+        expect(await modeOf(own)).toBe(0o700);
+        expect(await modeOf(join(own, 'k.cubin'))).toBe(0o600);
+        expect((await cached(own, 'k', never)).hit).toBe(true);
+      } finally {
+        process.umask(umask);
+      }
+    });
+
+    it('is a whole folder: nothing is read or kept there, which is said once', async () => {
+      await cached(folder, 'k', async () => cubin);
+      await chmod(folder, 0o777);
+      for (const key of ['k', 'k', 'other'])
+        expect((await cached(folder, key, async () => cubin)).hit).toBe(false);
+      expect(await readdir(folder)).toEqual(['k.cubin']);
+      expect(warned).toEqual([
+        `compiled kernels are not kept: ${folder} cannot be trusted with code: others may write to it: its mode is 777; ` +
+          'set HEDDLE_CACHE to a folder that you alone can write to (chmod go-w)',
+      ]);
+    });
+
+    it('is an entry: it is made again, and then is this user’s alone', async () => {
+      await cached(folder, 'k', async () => cubin);
+      const file = join(folder, 'k.cubin');
+      await chmod(file, 0o666);
+      expect((await cached(folder, 'k', async () => cubin)).hit).toBe(false);
+      expect(warned).toEqual([expect.stringContaining('k.cubin cannot be read: others may write to it')]);
+      expect(await modeOf(file)).toBe(0o600);
+      expect((await cached(folder, 'k', never)).hit).toBe(true);
+    });
+
+    it.skipIf(spawnSync('mkfifo', ['--version']).error !== undefined)(
+      'is a pipe, which nobody waits for',
+      async () => {
+        spawnSync('mkfifo', ['-m', '600', join(folder, 'k.cubin')]);
+        expect((await cached(folder, 'k', async () => cubin)).hit).toBe(false);
+        expect((await cached(folder, 'k', never)).hit).toBe(true);
+      },
+    );
+  });
+
+  it('sweeps up after writers that were killed, once they cannot be at work any more', async () => {
+    const [old, young, foreign] = ['.12-0123456789ab.tmp', '.13-0123456789ab.tmp', '.mine.tmp'];
+    for (const name of [old, young, foreign]) await writeFile(join(folder, name), '');
+    for (const name of [old, foreign]) await utimes(join(folder, name), 0, 0);
+    await cached(folder, 'k', async () => cubin);
+    expect((await readdir(folder)).sort()).toEqual([young, foreign, 'k.cubin']);
   });
 
   it('lies where it is told to', () => {

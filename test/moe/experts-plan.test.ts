@@ -279,6 +279,7 @@ describe('what cannot work is refused', () => {
 
   it.each<[object, string]>([
     [{ form: 'padded' }, `form is "padded"; it must be one of 'contiguous', 'masked'`],
+    [{ aligned: 16 }, 'options.aligned is 16; it must be left out: there are form, alignment, capacity'],
     [{ alignment: 32 }, 'alignment is 32; it must be one of 1, 16, 64, 128'],
     [{ capacity: 0 }, `capacity is 0; it must be an integer from 1 to ${most}`],
     [

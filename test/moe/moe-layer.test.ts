@@ -170,12 +170,27 @@ describe('what cannot work is refused', () => {
     ['GEMMs that nobody knows', () => ({ gemm: 'by hand' }), 'gemm is "by hand"; it must be one of'],
     ['cuBLAS without a GPU', () => ({ gemm: 'cublas' }), 'gemm is "cublas"; it must be \'heddle\' on a'],
     [
+      'an option that there is not',
+      () => ({ microbatches: 2 }),
+      'options.microbatches is 2; it must be left out',
+    ],
+    [
       'a family that nobody knows',
       () => ({ family: 'smoke' }),
       'family is "smoke"; it must be one of \'one-sided\'',
     ],
   ])('%s', async (_, change, message) => {
     await expect(create(change)).rejects.toThrow(message);
+  });
+
+  it('a proxy around a world', async () => {
+    await World.local({ ranks: 1, device: 'sim' }, async (world) => {
+      const weights = placeWeights(world, world.device.createStream(), inputs);
+      const wrapped = new Proxy(world, {});
+      await expect(MoeLayer.create(wrapped, { model: deep, maxTokens: 2, ...weights })).rejects.toThrow(
+        'world is World; it must be what World.local or World.join gives',
+      );
+    });
   });
 
   it('more experts than the plan can hold', () => {

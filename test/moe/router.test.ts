@@ -142,6 +142,12 @@ describe('what cannot work is refused', () => {
   it.each<[object, string]>([
     [{ hidden: 60 }, 'hidden is 60; it must be a multiple of 8'],
     [{ experts: 1025 }, 'experts is 1025; it must be an integer from 1 to 1024'],
+    [{ topK: 3n }, 'topK is 3n; it must be an integer from 1 to 12: a number, not a bigint'],
+    ...[Number.NaN, Number.POSITIVE_INFINITY, 0, -1, 1e300, 1e-300, 2n].map((scale): [object, string] => [
+      { routing: { ...softmax, scale } },
+      'it must be a finite number above 0',
+    ]),
+    [{ routing: { ...softmax, normalise: 1n } }, 'routing.normalise is 1n; it must be true or false'],
     [{ topK: 13 }, 'topK is 13; it must be an integer from 1 to 12'],
     [
       { routing: { ...softmax, scores: 'relu' } },

@@ -1,10 +1,17 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { oneSided } from '../../src/kernels/index.js';
 import type { Shape } from '../../src/layer/index.js';
-import { nearest, readTuning, shippedTunings, type TunedShape } from '../../src/tuning/index.js';
+import {
+  keepTuned,
+  nearest,
+  readTuning,
+  shippedTunings,
+  type TunedShape,
+  tunedFor,
+} from '../../src/tuning/index.js';
 import { topologyOf } from '../../src/world/index.js';
 
 const shape: Shape = {
@@ -115,7 +122,40 @@ describe('a tuning file', () => {
       }),
     ];
     for (const text of broken)
-      expect(() => read(text), text).toThrow(/tuning\.json".*delete it, or tune again/);
+      expect(() => read(text), text).toThrow(/tuning\.json".*delete it, and tune again/);
+  });
+
+  it('is whole for whoever reads it while a shape is added, which takes the place of an older one', () => {
+    const path = join(folder, 'new', 'tuning.json');
+    keepTuned(path, entry(128));
+    const open = openSync(path, 'r');
+    keepTuned(path, entry(8));
+    keepTuned(path, entry(128, { microseconds: 9 }));
+    expect(JSON.parse(readFileSync(open, 'utf8')).shapes).toEqual([entry(128)]);
+    closeSync(open);
+    expect(readTuning(path).shapes).toEqual([entry(8), entry(128, { microseconds: 9 })]);
+  });
+
+  it('that is torn is said once, and what ships with Heddle counts', () => {
+    const path = join(folder, 'torn.json');
+    writeFileSync(path, JSON.stringify(shippedTunings).slice(0, 1000));
+    const warn = vi.spyOn(process, 'emitWarning').mockImplementation(() => {});
+    vi.stubEnv('HEDDLE_TUNING', path);
+    try {
+      const here = { kind: 'cuda', model: 'NVIDIA H200' } as const;
+      const shipped = nearest(shape, { family: 'one-sided', gpu: here.model }, shippedTunings.shapes);
+      expect(shipped).not.toBeNull();
+      for (let create = 0; create < 2; create++) expect(tunedFor(oneSided, shape, here)).toBe(shipped);
+      expect(warn.mock.calls).toEqual([
+        [
+          expect.stringMatching(/^what was tuned here is not used: tuning file is .*torn\.json/),
+          expect.anything(),
+        ],
+      ]);
+    } finally {
+      vi.unstubAllEnvs();
+      vi.restoreAllMocks();
+    }
   });
 
   it('ships with Heddle in a form that reads back', () => {

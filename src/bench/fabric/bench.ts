@@ -1,5 +1,5 @@
 import { cpus, loadavg } from 'node:os';
-import { UnavailableError } from '../../errors/index.js';
+import { requireOneOf, UnavailableError } from '../../errors/index.js';
 import { libfabricVersion, listProviders, type ProviderName, requireShmSpace } from '../../fabric/index.js';
 import { measureAllToAll, measureRounds, measureSteadyState } from './among.js';
 import { type Baseline, buildBaseline } from './baseline.js';
@@ -47,7 +47,10 @@ export async function benchFabric(options: FabricBenchOptions): Promise<FabricBe
     node: process.version,
     libfabric: libfabricVersion(),
   };
-  for (const provider of options.providers) requireRoom(provider, options);
+  for (const provider of options.providers) {
+    deviceOf(provider, options.device);
+    requireRoom(provider, options);
+  }
   const baseline = await buildBaseline();
   const figures: Figure[] = [];
   try {
@@ -68,7 +71,7 @@ async function benchProvider(
   options: FabricBenchOptions,
   baseline: Baseline | null,
 ): Promise<Figure[]> {
-  const device = options.device ?? localDevice(provider);
+  const device = deviceOf(provider, options.device);
   const { repeat, scale, progress } = options;
   const bench = new Measurements({ provider, device, repeat, scale, progress, baseline });
   await measureCalls(bench, 'caller');
@@ -88,8 +91,8 @@ function requireRoom(provider: ProviderName, { ranks, allToAll }: FabricBenchOpt
   requireShmSpace('fabric bench --provider shm', Math.max(1 + 2 * scatterPeers, ...meshes));
 }
 
-/** The device for processes of one machine: loopback, where the provider has it. */
-function localDevice(provider: ProviderName): string {
+/** The device that was asked for, else the one for processes of one machine: loopback, where the provider has it. */
+function deviceOf(provider: ProviderName, asked: string | undefined): string {
   const { devices, missing } = listProviders().find((report) => report.provider === provider)!;
   if (devices.length === 0) {
     throw new UnavailableError(
@@ -97,5 +100,7 @@ function localDevice(provider: ProviderName): string {
       '`heddle fabric list` shows which providers can',
     );
   }
+  const names = [...new Set(devices.map(({ device }) => device))];
+  if (asked !== undefined) return requireOneOf('--device', asked, names);
   return (devices.find(({ device }) => device === 'lo') ?? devices[0]!).device;
 }
