@@ -3,7 +3,7 @@
  * the demo shows, the check runs under many schedules, and the tests run in many shapes.
  */
 import type { Stream } from '../device/index.js';
-import { ArgumentError, requireArray, requireObject } from '../errors/index.js';
+import { ArgumentError, requireArray, requireInteger, requireObject } from '../errors/index.js';
 import {
   type Bits,
   dtypes,
@@ -64,6 +64,7 @@ export function shapeOfRounds(of: RoundsShape): Shape {
   requireObject('of', of);
   const { hidden, dtype, extra = [], ...rest } = of;
   requireDtype('dtype', dtype, floatDtypes);
+  requireInteger('hidden', hidden, 1, Number.MAX_SAFE_INTEGER);
   requireArray('extra', extra);
   const { ranks, experts, topK, maxTokens, replicas, weighting, wire, sum } = rest;
   return requireShape({
