@@ -6,22 +6,25 @@ import { sitePath } from '../prepare/places.js';
 
 const root = resolve(import.meta.dirname, '../..');
 
-/** Pages in the order in which docs/README.md names them, each once. */
+/** Pages in the groups and in the order in which docs/README.md names them, each once. */
 function documentation() {
   const index = readFileSync(join(root, 'docs/README.md'), 'utf8');
-  const pages = new Map<string, string>();
-  for (const [, text, link] of index.matchAll(/^\|.*\| \[([^\]]+)\]\(([^)#]+)\) \|$/gm)) {
-    const page = sitePath(posix.join('docs', link!));
-    if (page !== null && !pages.has(page))
-      pages.set(
-        page,
-        text!.replace(/^./, (letter) => letter.toUpperCase()),
-      );
-  }
-  return [...pages].map(([page, text]) => ({ text, link: `/${page.replace(/(index)?\.md$/, '')}` }));
+  const known = new Set<string>();
+  return index.split(/^## /m).flatMap((section) => {
+    const items: { text: string; link: string }[] = [];
+    for (const [, text, to] of section.matchAll(/^\|.*\| \[([^\]]+)\]\(([^)#]+)\) \|$/gm)) {
+      const page = sitePath(posix.join('docs', to!));
+      if (page === null || known.has(page)) continue;
+      known.add(page);
+      const link = `/${page.replace(/(index)?\.md$/, '')}`;
+      items.push({ text: text!.replace(/^./, (letter) => letter.toUpperCase()), link });
+    }
+    return items.length === 0 ? [] : [{ text: section.slice(0, section.indexOf('\n')), items }];
+  });
 }
 
-const guide = [{ text: 'Documentation', items: documentation() }];
+const guide = documentation();
+const icon = readFileSync(join(root, 'site/icon.svg'), 'utf8');
 const api = [
   {
     text: 'API reference',
@@ -37,7 +40,8 @@ export default defineConfig({
   srcDir: '.pages',
   outDir: './dist',
   cacheDir: './.cache',
-  head: [['link', { rel: 'icon', href: 'data:,' }]],
+  // In the page itself: a path here would not follow --base.
+  head: [['link', { rel: 'icon', href: `data:image/svg+xml,${encodeURIComponent(icon)}` }]],
   lastUpdated: false,
   markdown: {
     theme: { light: 'github-light', dark: 'github-dark' },

@@ -31,6 +31,9 @@ const marks = StateField.define<DecorationSet>({
   provide: (field) => EditorView.decorations.from(field),
 });
 
+/** What changes a text by hand; whatever else does, the playground does. */
+const userEvents = ['input', 'delete', 'move', 'undo', 'redo'];
+
 export class Editor {
   readonly #view: EditorView;
 
@@ -54,10 +57,7 @@ export class Editor {
           keymap.of([{ key: 'Mod-Enter', run }, ...defaultKeymap, ...historyKeymap, indentWithTab]),
           EditorView.contentAttributes.of({ 'aria-label': 'Program', spellcheck: 'false' }),
           EditorView.updateListener.of(({ docChanged, transactions }) => {
-            if (
-              docChanged &&
-              transactions.some((one) => one.isUserEvent('input') || one.isUserEvent('delete'))
-            )
+            if (docChanged && transactions.some((one) => userEvents.some((event) => one.isUserEvent(event))))
               onEdit();
           }),
         ],

@@ -3,6 +3,7 @@ import { mended, programs, type ShownProgram } from '../../test/sim/gallery/prog
 import { Checker } from './checker.js';
 import { html } from './dom.js';
 import { Editor } from './editor.js';
+import * as edits from './edits.js';
 import type { FoundMistake, Outcome } from './explore.js';
 import { Timeline } from './timeline.js';
 import type { Step } from './trace.js';
@@ -32,7 +33,13 @@ class Playground {
     'aria-label': 'Exhibit',
     change: () => this.#choose(this.#choice.value),
   });
-  readonly #mend = html('input', { type: 'checkbox', id: 'pg-mend', change: () => this.#load() });
+  readonly #mend = html('input', { type: 'checkbox', id: 'pg-mend', change: () => this.#revert() });
+  readonly #original = html(
+    'button',
+    { class: 'pg-original', title: 'Drops your edits', click: () => this.#revert() },
+    'Original',
+  );
+  readonly #stop = html('button', { class: 'pg-stop', click: () => this.#stopped() }, 'Stop');
   readonly #about = html('p', { class: 'pg-about' });
   readonly #verdict = html('p', { class: 'pg-verdict', role: 'status' });
   readonly #findings = html('div', { class: 'pg-findings' });
@@ -86,6 +93,8 @@ class Playground {
           this.#choice,
           html('label', { for: 'pg-mend' }, this.#mend, 'mended'),
           html('button', { class: 'pg-check', title: 'Ctrl+Enter', click: () => this.#check() }, 'Check'),
+          this.#stop,
+          this.#original,
           this.#verdict,
         ),
         this.#about,
@@ -119,15 +128,27 @@ class Playground {
     this.#load();
   }
 
+  /** Shows the program: as the visitor left it, else as it is. */
   #load(): void {
     const text = textOf(this.#shown);
-    this.#editor.text = this.#mend.checked ? mended(text, this.#shown) : text;
+    const edited = edits.of(this.#shown.file);
+    this.#original.hidden = edited === null;
+    this.#editor.text = edited ?? (this.#mend.checked ? mended(text, this.#shown) : text);
     this.#about.textContent = this.#shown.about;
     void this.#check();
   }
 
+  #revert(): void {
+    edits.drop(this.#shown.file);
+    this.#load();
+  }
+
   #edited(): void {
+    edits.keep(this.#shown.file, this.#editor.text);
+    this.#original.hidden = false;
     this.#wrong = [];
+    // It is that of another text; the findings stay, for they are what is being mended.
+    this.#cuda.hidden = true;
     this.#editor.mark({ wrong: [], step: 0 }, false);
     this.#say('edited', 'Edited: press Check, or Ctrl+Enter.');
   }
@@ -142,7 +163,13 @@ class Playground {
     }
   }
 
+  #stopped(): void {
+    this.#checker.end();
+    this.#say('edited', 'Stopped: press Check to begin again.');
+  }
+
   #say(state: 'edited' | 'running' | 'clean' | 'wrong', text: string): void {
+    this.#stop.hidden = state !== 'running';
     this.#verdict.className = `pg-verdict pg-${state}`;
     this.#verdict.textContent = text;
   }
@@ -172,7 +199,7 @@ class Playground {
     );
     this.#schedule.hidden = steps.length === 0;
     this.#schedule.querySelector('h2')!.textContent = `The schedule ${schedule}, step by step`;
-    this.#cuda.hidden = false;
+    this.#cuda.hidden = kernels.length === 0;
     const cuda = kernels.map((kernel) => html('pre', {}, kernel.cuda));
     this.#cuda.replaceChildren(html('summary', {}, 'The CUDA it becomes'), ...cuda);
     // The kernel stands behind what it uses.

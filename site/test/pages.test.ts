@@ -78,6 +78,32 @@ describe.skipIf(noBrowser)('in Chromium', () => {
     expect(wrong).toEqual([]);
   });
 
+  test('pages are grouped by purpose, and have an icon of their own', async () => {
+    const tab = await browser.newPage({ viewport: { width: 1400, height: 900 } });
+    await tab.goto(`${site.url}/docs/design`);
+    await alive(tab);
+    const groups = tab.locator('.VPSidebarItem.level-0');
+    expect(await groups.locator('h2').allTextContents()).toEqual([
+      'Tutorial',
+      'How-to',
+      'Reference',
+      'Explanation',
+      'Results',
+    ]);
+    expect(await groups.filter({ hasText: 'Explanation' }).locator('a').first().getAttribute('href')).toMatch(
+      /\/docs\/design/,
+    );
+    const icon = await tab.locator('link[rel=icon]').getAttribute('href');
+    const drawn = await tab.evaluate(async (source) => {
+      const image = new Image();
+      image.src = source!;
+      await image.decode();
+      return image.naturalWidth;
+    }, icon);
+    expect(drawn).toBeGreaterThan(0);
+    await tab.close();
+  });
+
   test('the first page is light', async () => {
     site.sent = 0;
     const fresh = await browser.newPage();

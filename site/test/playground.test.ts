@@ -84,6 +84,54 @@ describe.skipIf(noBrowser)('the playground', () => {
     expect(await cuda.textContent()).toMatch(/extern "C" __global__(.|\n)*\bpost\w*\(/);
   });
 
+  test('shows no CUDA but that of the text above', async () => {
+    await open('missing-acquire.ts');
+    const cuda = page.locator('.pg-cuda');
+    expect(await cuda.isVisible()).toBe(true);
+    await page.locator('.cm-content').fill('const = 3;');
+    expect(await cuda.isVisible()).toBe(false);
+    await page.locator('.pg-check').click();
+    await page.getByText('This is no program yet.').waitFor();
+    expect(await cuda.isVisible()).toBe(false);
+    expect(await page.locator('.pg-schedule').isVisible()).toBe(false);
+  });
+
+  test('stops a check, and begins another', async () => {
+    await open('missing-acquire.ts');
+    const stop = page.locator('.pg-stop');
+    expect(await stop.isVisible()).toBe(false);
+    const endless =
+      "import { run } from 'heddle/playground';\nrun({ ranks: 1 }, async () => { while (true); });\n";
+    await page.locator('.cm-content').fill(endless);
+    await page.locator('.pg-check').click();
+    await stop.click();
+    expect(await page.locator('.pg-verdict').textContent()).toBe('Stopped: press Check to begin again.');
+    expect(await stop.isVisible()).toBe(false);
+    await page.locator('.pg-original').click();
+    expect(await verdict()).toMatch(/^A data race/);
+    expect(complaints).toEqual([]);
+  });
+
+  test('keeps what the visitor wrote, for each program, until it is dropped', async () => {
+    await open('missing-acquire.ts');
+    const [editor, original] = [page.locator('.cm-content'), page.locator('.pg-original')];
+    expect(await original.isVisible()).toBe(false);
+    await editor.fill('const = 3;');
+    await page.reload();
+    await page.getByText('This is no program yet.').waitFor();
+    expect(await editor.textContent()).toBe('const = 3;');
+    await page.getByLabel('Exhibit').selectOption('narrow-release.ts');
+    expect(await verdict()).toMatch(/^A data race/);
+    expect(await original.isVisible()).toBe(false);
+    await page.getByLabel('Exhibit').selectOption('missing-acquire.ts');
+    await page.getByText('This is no program yet.').waitFor();
+    await original.click();
+    expect(await verdict()).toMatch(/^A data race/);
+    await page.reload();
+    expect(await verdict()).toMatch(/^A data race/);
+    expect(complaints).toEqual([]);
+  });
+
   test('checks what the visitor writes', async () => {
     await open('missing-acquire.ts');
     const editor = page.locator('.cm-content');

@@ -2,7 +2,7 @@
  * The check: runs subjects in many configurations under many schedules, and shows that it would have seen mistakes
  * by running mutants of their kernels until each is caught.
  */
-import { ArgumentError, HeddleError } from '../errors/index.js';
+import { HeddleError } from '../errors/index.js';
 import { type Exploration, type Finding, findingKey } from '../sim/index.js';
 import { type Job, jobName, type Outcome } from './jobs.js';
 import type { Mutant } from './mutants.js';
@@ -10,7 +10,7 @@ import { type CheckOptions, type CheckProgress, requireCheckOptions } from './op
 import { type Pool, ThisThread, Threads } from './pool.js';
 import { replayOf } from './replay.js';
 import { seedOf } from './run.js';
-import { type CheckConfiguration, type CheckSubject, requireSubjects } from './subject.js';
+import { type CheckConfiguration, type CheckSubject, requireSubjects, subjectsNamed } from './subject.js';
 
 export interface CheckReport {
   readonly kernels: readonly string[];
@@ -51,7 +51,11 @@ export async function check(
   const all = subjects
     .flatMap((subject) => subject.configurations.map((configuration) => ({ subject, configuration })))
     .map((one, index): Case => ({ ...one, index }));
-  const plan = planOf(wantedOf(subjects, all, options.only ?? []), options);
+  const named = subjectsNamed(subjects, options.only ?? []);
+  const plan = planOf(
+    all.filter(({ subject }) => named.includes(subject)),
+    options,
+  );
   const run = new CheckRun(
     all.map(({ configuration }) => configuration),
     plan,
@@ -64,19 +68,6 @@ export async function check(
   } finally {
     await run.close();
   }
-}
-
-/** The cases of the subjects that have one of these names, or run a kernel that does; all where nothing is named. */
-function wantedOf(subjects: readonly CheckSubject[], all: readonly Case[], only: readonly string[]): Case[] {
-  const namesOf = ({ name, kernels }: CheckSubject): string[] => [name, ...kernels];
-  const known = [...new Set(subjects.flatMap(namesOf))];
-  const wanted = all.filter(
-    ({ subject }) => only.length === 0 || namesOf(subject).some((name) => only.includes(name)),
-  );
-  const unknown = only.filter((name) => !known.includes(name));
-  if (wanted.length > 0 && unknown.length === 0) return wanted;
-  if (unknown.length > 0) throw new ArgumentError('kernel', unknown.join(', '), `one of ${known.join(', ')}`);
-  throw new HeddleError('HEDDLE_CHECK', `nothing to check; there are: ${known.join(', ')}`);
 }
 
 /** What is run before the mutants. */
@@ -120,8 +111,20 @@ function planOf(wanted: readonly Case[], options: CheckOptions): Plan {
   }
   if (exhaustive !== undefined) {
     const tiny = wanted.filter(({ configuration }) => configuration.tiny);
-    if (tiny.length > 0) return explorations(tiny, 1, exhaustive);
-    throw new HeddleError('HEDDLE_CHECK', 'nothing to check: none of these has a tiny configuration');
+    if (tiny.length === 0)
+      throw new HeddleError('HEDDLE_CHECK', 'nothing to check: none of these has a tiny configuration');
+    const explored = explorations(tiny, 1, exhaustive);
+    if (!listMutants) return explored;
+    // Many an operation matters in no tiny configuration, so one schedule of each other one lists its mutants.
+    const others = seeds(
+      wanted.filter(({ configuration }) => !configuration.tiny),
+      [seedOf(0)],
+    );
+    return {
+      cases: wanted,
+      jobs: [...explored.jobs, ...others.jobs],
+      total: explored.total + others.total,
+    };
   }
   const count = options.seeds ?? Math.ceil(defaultSchedules / wanted.length);
   return seeds(

@@ -7,5 +7,5 @@ export { type CheckReport, check } from './check.js';
 export { type Mutant, mutantsOf, mutate } from './mutants.js';
 export type { CheckOptions, CheckProgress, CheckWorkers } from './options.js';
 export { runOnce, seedOf } from './run.js';
-export { type CheckConfiguration, type CheckSubject, WrongResult } from './subject.js';
+export { type CheckConfiguration, type CheckSubject, subjectsNamed, WrongResult } from './subject.js';
 export { checkSubjects, checkSubjectsModule } from './subjects/index.js';

@@ -49,7 +49,7 @@ export function mutantsOf(module: IrModule): Mutant[] {
     for (const { description } of changesOf(effect)) {
       const id = `${module.name} ${where} ${description}`;
       if (mutants.has(id)) continue;
-      const text = (module.sources[span.source]?.text.slice(span.start, span.end) ?? '').replace(/\s+/g, ' ');
+      const text = module.sources[span.source]?.piece(span.start, span.end) ?? '';
       mutants.set(id, { id, kernel: module.name, where, text, description });
     }
   }

@@ -10,7 +10,7 @@ type Replay<C> = { readonly cases: readonly C[] } & (
 
 /**
  * What `text` names: 'push, 2 ranks/random-17', or 'random-17' for that schedule of every configuration. Anything else
- * is an error that lists what there is, with what resembles it first.
+ * is an error that shows the configurations whose names resemble it most.
  */
 export function replayOf<C extends { readonly configuration: CheckConfiguration }>(
   text: string,
@@ -26,15 +26,24 @@ export function replayOf<C extends { readonly configuration: CheckConfiguration 
   if (named.length > 0 && nth !== undefined) return { kind: 'nth', cases: named, nth: Number(nth) };
   if (named.length > 0 && /^(random|priority)-\d+$/.test(seed)) return { kind: 'seed', cases: named, seed };
   const names = known.map(({ configuration }) => configuration.name);
-  const list = nearestFirst(asked ?? text, names).map((name) => `\n  ${name}`);
+  const shown = nearest(asked ?? text, names).map((name) => `\n  ${name}`);
+  const one =
+    names.length === shown.length
+      ? 'is one of'
+      : `is one of ${names.length} (heddle check --list <kernel> names Heddle's own), such as`;
   throw new ArgumentError(
     'replay',
     text,
-    `'<configuration>/<seed>' as a finding names it: a seed is random-17, priority-17 or, of a tiny configuration, exhaustive-17; a configuration is one of${list.join('')}`,
+    `'<configuration>/<seed>' as a finding names it: a seed is random-17, priority-17 or, of a tiny configuration, exhaustive-17; a configuration ${one}${shown.join('')}`,
   );
 }
 
-function nearestFirst(asked: string, names: readonly string[]): string[] {
-  const near = (name: string): number => editDistance(asked.toLowerCase(), name.toLowerCase());
-  return names.toSorted((a, b) => near(a) - near(b));
+const mostShown = 5;
+
+/** The names that contain what was asked for, then those with the fewest letters that differ. */
+function nearest(asked: string, names: readonly string[]): string[] {
+  const wanted = asked.toLowerCase();
+  const distance = (name: string): number => editDistance(wanted, name.toLowerCase());
+  const lacks = (name: string): number => (name.toLowerCase().includes(wanted) ? 0 : 1);
+  return names.toSorted((a, b) => lacks(a) - lacks(b) || distance(a) - distance(b)).slice(0, mostShown);
 }

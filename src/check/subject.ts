@@ -60,6 +60,21 @@ export function requireSubjects(subjects: readonly CheckSubject[]): void {
   }
 }
 
+/** The subjects that have one of these names, or run a kernel that does; all where nothing is named. */
+export function subjectsNamed(subjects: readonly CheckSubject[], names: readonly string[]): CheckSubject[] {
+  requireSubjects(subjects);
+  for (const [i, name] of requireList('names', names)) requireText(`names[${i}]`, name);
+  const namesOf = ({ name, kernels }: CheckSubject): string[] => [name, ...kernels];
+  const known = [...new Set(subjects.flatMap(namesOf))];
+  const unknown = names.filter((name) => !known.includes(name));
+  if (unknown.length > 0) throw new ArgumentError('kernel', unknown.join(', '), `one of ${known.join(', ')}`);
+  const wanted = subjects.filter(
+    (subject) => names.length === 0 || namesOf(subject).some((name) => names.includes(name)),
+  );
+  if (wanted.some(({ configurations }) => configurations.length > 0)) return wanted;
+  throw new HeddleError('HEDDLE_CHECK', `nothing to check; there are: ${known.join(', ')}`);
+}
+
 /** Its elements and their places; a hole is an element that is undefined. */
 export function requireList<T>(argument: string, list: readonly T[]): Iterable<[number, T]> {
   if (!Array.isArray(list)) throw new ArgumentError(argument, list, 'an array');

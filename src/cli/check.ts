@@ -11,6 +11,7 @@ import {
   checkSubjects,
   checkSubjectsModule,
   formatFinding,
+  subjectsNamed,
 } from '../check/index.js';
 import { integerFrom } from './counts.js';
 
@@ -20,6 +21,7 @@ interface Options {
   readonly exhaustive?: boolean;
   readonly replay?: string;
   readonly workers?: number;
+  readonly list?: boolean;
   readonly json?: boolean;
 }
 
@@ -52,6 +54,7 @@ export function register(program: Command): void {
       '--replay <schedule>',
       "one schedule only, as a finding names it: 'configuration/random-17', or 'random-17' of all",
     )
+    .option('--list', 'run nothing; list the kernels, and the configurations of those that are named')
     .option(
       '--workers <n>',
       `threads that run schedules; the report does not depend on it (default: one a core, at most ${mostWorkers})`,
@@ -66,9 +69,14 @@ Exit code: 0 when nothing was found and every mutant was caught, otherwise 1; 2 
 Examples:
   $ heddle check
   $ heddle check one_sided_dispatch --seeds 500 --mutants
+  $ heddle check --list router
   $ heddle check --replay 'push, 3 ranks/priority-17'`,
     )
     .action(async (kernels: readonly string[], options: Options) => {
+      if (options.list === true) {
+        process.stdout.write(listSubjects(checkSubjects, kernels, options.json === true));
+        return;
+      }
       const workers = Math.min(mostWorkers, availableParallelism());
       optimizeUpTo(optimized.inChecks);
       try {
@@ -80,6 +88,28 @@ Examples:
         optimizeUpTo(optimized.ever);
       }
     });
+}
+
+/** What there is to check: counts, and the names of the configurations where subjects are named, or for JSON. */
+export function listSubjects(
+  subjects: readonly CheckSubject[],
+  only: readonly string[],
+  json: boolean,
+): string {
+  const listed = subjectsNamed(subjects, only);
+  if (json) {
+    const plain = listed.map(({ name, kernels, configurations }) => ({
+      name,
+      kernels,
+      configurations: configurations.map(({ name, ranks, tiny = false }) => ({ name, ranks, tiny })),
+    }));
+    return `${JSON.stringify({ subjects: plain }, null, 2)}\n`;
+  }
+  const lines = listed.flatMap(({ name, kernels, configurations }) => [
+    `${name}: ${counted(configurations.length, 'configuration')} of ${kernels.join(', ')}`,
+    ...(only.length === 0 ? [] : configurations.map((one) => `  ${one.name}${one.tiny ? ' (tiny)' : ''}`)),
+  ]);
+  return `${lines.join('\n')}\n`;
 }
 
 /** Checks the subjects; returns what is to be printed and whether all is well. */

@@ -1,5 +1,6 @@
 #!/usr/bin/env node
 import { tooOld } from './node-version.js';
+import { staleBuild } from './stale-build.js';
 
 // Whoever read the output may go away (`heddle emit … | head`); that is no failure.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
@@ -7,7 +8,9 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   process.stderr.write(`heddle: standard output cannot be written: ${error.message}\n`);
   process.exit(1);
 });
-const refusal = tooOld(process.versions.node);
+const built = import.meta.url.endsWith('.js');
+const refusal =
+  tooOld(process.versions.node) ?? (built ? staleBuild(new URL('../../', import.meta.url)) : null);
 if (refusal === null) {
   const { heddle } = await import('./program.js');
   process.exitCode = await heddle(process.argv.slice(2));

@@ -1,7 +1,7 @@
 /** From a function's text to its syntax tree. Offsets in the tree are offsets in the text. */
 import {
+  type AnyNode,
   type Expression,
-  type ExpressionStatement,
   type Node,
   type Pattern,
   parseExpressionAt,
@@ -44,6 +44,7 @@ function parse(source: FramedSource): ParsedBody {
     const message = `the body is nested more than ${mostNested} deep here; name parts of it with const, or split it up`;
     return fail('HK103', message, deep.start, deep.start + 1);
   }
+  if (source.text.includes('__name(')) withoutNames(tree);
   if (tree.type !== 'ArrowFunctionExpression' && tree.type !== 'FunctionExpression') {
     return fail('HK104', 'write the body as an arrow function: (g, params, using) => { … }');
   }
@@ -61,17 +62,30 @@ function parse(source: FramedSource): ParsedBody {
 }
 
 /**
- * Whether a minifier has rewritten the text: everything on one line, and statements joined to expressions. (On one line
- * alone says nothing: some loaders do that, and the text means the same.)
+ * Whether statements were joined to expressions, as minifiers do it, and not by the author. Where nothing but the text is
+ * known, it is taken for a minifier's.
  */
-export function isMinified(text: string): boolean {
-  if (text.includes('\n')) return false;
-  return contains(parseExpressionAt(text, 0, { ecmaVersion: 'latest', sourceType: 'module' }), (node) => {
-    if (node.type === 'SequenceExpression') return true;
-    const joined = node.type === 'ExpressionStatement' ? (node as ExpressionStatement).expression.type : '';
-    return joined === 'LogicalExpression' || joined === 'ConditionalExpression';
+export function isMinified(source: FramedSource): boolean {
+  const tree = parseExpressionAt(source.text, 0, { ecmaVersion: 'latest', sourceType: 'module' });
+  return contains(tree, (node) => {
+    const by = joinedBy(node as AnyNode);
+    if (by === null) return false;
+    const written = source.written(node.start, node.end);
+    return written === null || !written.includes(by) || /;/.test(written) || !isBalanced(written);
   });
 }
+
+/** The operator that joins what may have been several statements. */
+function joinedBy(node: AnyNode): string | null {
+  if (node.type === 'SequenceExpression') return ',';
+  if (node.type !== 'ExpressionStatement') return null;
+  const { expression } = node;
+  if (expression.type === 'LogicalExpression') return expression.operator;
+  return expression.type === 'ConditionalExpression' ? '?' : null;
+}
+
+/** `if (a && b) c()` is joined to `a && b && c()`: what was written then has half of a pair. */
+const isBalanced = (text: string): boolean => text.split('(').length === text.split(')').length;
 
 function contains(node: Node, wanted: (node: Node) => boolean): boolean {
   return wanted(node) || nodesIn(node).some((inner) => contains(inner, wanted));
@@ -86,6 +100,27 @@ function parseText(source: FramedSource): Expression {
     const why = error instanceof Error ? error.message : String(error);
     throw new Problem('HK103', `the body's text cannot be parsed: ${why}`, source, at, at + 1);
   }
+}
+
+/**
+ * Makes `f` of `__name(f, "f")`, which is how esbuild keeps the names of functions, and tsx asks it to. Those of declared
+ * functions are statements of their own, and go.
+ */
+function withoutNames(node: Node): void {
+  const named = (part: unknown): unknown => namedIn(part) ?? part;
+  for (const [key, part] of Object.entries<unknown>({ ...node })) {
+    const kept = Array.isArray(part)
+      ? part.filter((one) => namedIn(one?.expression)?.type !== 'Identifier').map(named)
+      : named(part);
+    Object.assign(node, { [key]: kept });
+  }
+  for (const inner of nodesIn(node)) withoutNames(inner);
+}
+
+function namedIn(part: unknown): Node | undefined {
+  const node = part as AnyNode | null | undefined;
+  if (node?.type !== 'CallExpression' || node.callee.type !== 'Identifier') return undefined;
+  return node.callee.name === '__name' ? node.arguments[0] : undefined;
 }
 
 /** Every later step follows the tree by recursion, and must not run out of stack. */

@@ -58,6 +58,8 @@ interface Resolved {
   readonly file: string;
   readonly lines: readonly string[];
   place(offset: number): Place;
+  /** The file that the author wrote, where this is it. */
+  readonly original?: Text | undefined;
 }
 
 export function functionSource(text: string, site: CallSite | undefined): FramedSource {
@@ -80,12 +82,20 @@ export function functionSource(text: string, site: CallSite | undefined): Framed
     places.set(offset, known);
     return known;
   };
+  const written = (start: number, end: number): string | null => {
+    const { original } = resolved();
+    const [from, to] = [position(start), position(Math.max(start, end - 1))];
+    if (original === undefined || from.line === 0 || to.line === 0) return null;
+    return closed(original.content, original.offset(from), original.offset(to) + 1);
+  };
   return {
     text,
     get file() {
       return resolved().file;
     },
     position,
+    written,
+    piece: (start, end) => (written(start, end) ?? text.slice(start, end)).replace(/\s+/g, ' ').trim(),
     frame(start, end) {
       const { lines, place } = resolved();
       const from = place(start);
@@ -99,6 +109,15 @@ export function functionSource(text: string, site: CallSite | undefined): Framed
       return codeFrame(own.lines, line, column, column + (end - start));
     },
   };
+}
+
+/** The piece of a text; the brackets that it leaves open are closed, for transpilers move what stands between. */
+function closed(text: string, start: number, end: number): string {
+  const piece = text.slice(start, Math.max(start, end));
+  let open = piece.split('(').length - piece.split(')').length;
+  let at = end;
+  for (; open > 0 && /[\s,)]/.test(text.charAt(at)); at++) if (text.charAt(at) === ')') open--;
+  return open === 0 ? text.slice(start, Math.max(start, at)) : piece;
 }
 
 function locate(text: string, site: CallSite): Resolved | undefined {
@@ -123,9 +142,10 @@ function amongProvided(text: string): Resolved | undefined {
 function inTypeScript(text: string, path: string, file: Text, line: number): Resolved | undefined {
   const near = file.offset({ line, column: 1 });
   const start = nearest(file.content, text, near);
-  if (start !== undefined) return inFile(path, file, (offset) => start + offset);
-  const alignment = align(text, file.tokens, near);
-  return alignment && inFile(path, file, (offset) => alignment.locate(offset));
+  const alignment = start === undefined ? align(text, file.tokens, near) : undefined;
+  if (start === undefined && alignment === undefined) return undefined;
+  const at = (offset: number) => (start === undefined ? alignment?.locate(offset) : start + offset);
+  return { ...inFile(path, file, at), original: file };
 }
 
 function inFile(path: string, file: Text, at: (offset: number) => number | undefined): Resolved {
@@ -157,10 +177,12 @@ function throughMap(path: string, file: Text, start: number): Resolved | undefin
   };
   const first = entry(0);
   if (first === undefined) return undefined;
-  const original = besideFile(path, first.found.originalSource);
+  const name = besideFile(path, first.found.originalSource);
+  const original = textFile(name);
   return {
-    file: shownPath(original),
-    lines: textFile(original)?.lines ?? [],
+    file: shownPath(name),
+    lines: original?.lines ?? [],
+    original,
     place(offset) {
       const at = entry(offset);
       if (at === undefined) return unknown;

@@ -66,6 +66,7 @@ export function shapeOfRounds(of: RoundsShape): Shape {
   requireObject('of', of);
   const { hidden, dtype, extra = [], ...rest } = of;
   requireDtype('dtype', dtype, floatDtypes);
+  requireInteger('hidden', hidden, 1, Number.MAX_SAFE_INTEGER);
   requireArray('extra', extra);
   const { ranks, experts, topK, maxTokens, replicas, weighting, wire, sum } = rest;
   const { size } = dtypes[dtype];

@@ -160,6 +160,7 @@ export const withArguments = {
   mutate: call(checking.mutate, kernel.ir(), mutant),
   runOnce: call(checking.runOnce, subject.configurations[0], schedule),
   seedOf: call(checking.seedOf, 3),
+  subjectsNamed: call(checking.subjectsNamed, [subject], ['fuzz']),
 
   'CudaDevice.open': call(cuda.CudaDevice.open, 0),
   canAddress: call(cuda.canAddress, 0, 1),

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { type CheckProgress, check, mutantsOf, mutate, runOnce } from '../../src/check/index.js';
-import { runCheck } from '../../src/cli/check.js';
+import { listSubjects, runCheck } from '../../src/cli/check.js';
 import { kernel, pointer } from '../../src/lang/index.js';
 import { explore, SimMachine } from '../../src/sim/index.js';
 import { download, launch } from '../sim/harness.js';
@@ -52,6 +52,40 @@ describe('check', () => {
     const subject = { name: 'twice', kernels: ['twice'], configurations: [configuration] };
     const { mutants } = await check([subject], { seeds: 1, mutants: true, schedulesPerMutant: 5 });
     expect(mutants).toMatchObject({ total: 1, killed: 0, survivors: [{ text: 'g.barrier()' }] });
+  });
+
+  it('runs mutants in all configurations, also where only the tiny ones are searched', async () => {
+    // Its second barrier matters in a second time round only, which the tiny configuration does not have.
+    const rounds = kernel(
+      { name: 'rounds', params: { out: pointer('u32'), times: 'u32' } },
+      (g, { out, times }) => {
+        const shared = g.shared('u32', 2);
+        for (let time = g.u32(0); time < times; time += 1) {
+          g.store(shared.at(g.threadIdx.x), time);
+          g.barrier();
+          g.store(out.at(g.threadIdx.x), g.load(shared.at(1 - g.threadIdx.x)));
+          g.barrier();
+        }
+      },
+    );
+    const configurations = [1, 2].map((times) => ({
+      name: `${times} times`,
+      ranks: 1,
+      tiny: times === 1,
+      async run(machine: SimMachine) {
+        const device = machine.device(0);
+        const rank = { rank: 0, device, stream: device.createStream() };
+        const out = device.allocate(8, 'out');
+        await launch(rank, rounds.ir(), { block: 2 }, { out, times });
+        await rank.stream.synchronize();
+      },
+    }));
+    const subject = { name: 'rounds', kernels: ['rounds'], configurations };
+    const report = await check([subject], { exhaustive: 100, mutants: true });
+    expect(report.mutants).toEqual({ total: 2, killed: 2, survivors: [] });
+    expect(report.exhaustive.map(({ configuration }) => configuration)).toEqual(['1 times']);
+    const searched = await check([subject], { exhaustive: 100 });
+    expect(searched.configurations).toBe(1);
   });
 
   it('says what there is when asked for something else', async () => {
@@ -189,5 +223,25 @@ describe('heddle check', () => {
       'seconds',
     ]);
     expect(report.mutants).toEqual({ total: 12, killed: 12, survivors: [] });
+  });
+
+  it('lists what there is, by kernel, and the configurations of a kernel that is named', () => {
+    expect(listSubjects([right], [], false)).toBe('rings: 2 configurations of ring\n');
+    expect(listSubjects([right], ['ring'], false)).toBe(
+      'rings: 2 configurations of ring\n  ring of 2, 3 rounds (tiny)\n  ring of 3, 3 rounds\n',
+    );
+    expect(() => listSubjects([right], ['rung'], false)).toThrow('it must be one of rings, ring');
+    expect(JSON.parse(listSubjects([right], [], true))).toEqual({
+      subjects: [
+        {
+          name: 'rings',
+          kernels: ['ring'],
+          configurations: [
+            { name: 'ring of 2, 3 rounds', ranks: 2, tiny: true },
+            { name: 'ring of 3, 3 rounds', ranks: 3, tiny: false },
+          ],
+        },
+      ],
+    });
   });
 });

@@ -48,6 +48,24 @@ describe('a replay', () => {
   });
 });
 
+test('of many configurations an error shows the five nearest, and where all are listed', async () => {
+  const [only] = ringSubject().configurations;
+  const many = Array.from({ length: 300 }, (_, n) => ({ ...only!, name: `ring ${n}` }));
+  const subject = { name: 'rings', kernels: ['ring'], configurations: many };
+  await expect(check([subject], { replay: 'ring 17/random-1' })).resolves.toMatchObject({ schedules: 1 });
+  await expect(check([subject], { replay: 'rung 17/random-1' })).rejects.toThrow(
+    /a configuration is one of 300 \(heddle check --list <kernel> names Heddle's own\), such as\n {2}ring 17(\n {2}ring \d+){4}$/,
+  );
+});
+
+test('a name that contains what was asked for is nearer than any other', async () => {
+  const [only] = ringSubject().configurations;
+  const many = ['a', 'b', 'c', 'd', 'e', 'the router, one token'].map((name) => ({ ...only!, name }));
+  await expect(
+    check([{ name: 'rings', kernels: ['ring'], configurations: many }], { replay: 'Router/random-1' }),
+  ).rejects.toThrow(/such as\n {2}the router, one token\n/);
+});
+
 test('configurations have names of their own, so that a replay means one', () => {
   const all = checkSubjects.flatMap(({ configurations }) => configurations.map(({ name }) => name));
   expect(all.filter((name, i) => all.indexOf(name) !== i)).toEqual([]);

@@ -77,7 +77,8 @@ const cases: readonly Case[] = [
   ['HK102', 'const { rows = 1 } = win.at(0);', 'rows = 1', /default value/],
   ['HK102', 'const x = `a$' + '{u}`;', '`a$' + '{u}`', /template/],
   ['HK102', 'const x = { ...LIST };', '...LIST', /spread/],
-  ['HK102', 'q && g.barrier();', 'q && g.barrier()', /write an if/],
+  // Nothing tells these texts from what a bundler left.
+  ['HK105', 'q && g.barrier();', 'q && g.barrier()', /First: .*write an if/],
   ['HK102', 'const x = null;', 'null', /null/],
   ['HK102', 'const x = g.unroll(2);', 'g.unroll(2)', /for \(const i of g\.unroll/],
   ['HK301', 'const x = u + i;', 'u + i', /`u` is u32 and `i` is i32; write g\.u32\(i\) or g\.i32\(u\)/],
@@ -329,9 +330,9 @@ test('several mistakes are told at once, and none twice', () => {
 });
 
 test('what a minifier did is one mistake', () => {
-  const body = new Function(
-    'return (g,{out:o})=>{const x=g.threadIdx.x;x<4&&(g.store(o,x),g.store(o.at(1),missing))}',
-  )();
+  // Not as it stands in this file, where it would be taken for an author's.
+  const text = 'return (G,{out:o})=>{const x=G.threadIdx.x;x<4&&(G.store(o,x),G.store(o.at(1),missing))}';
+  const body = new Function(text.replaceAll('G', 'g'))();
   const made = kernel({ name: 'minified', params: { out: pointer('u32') } }, body);
   try {
     made.ir();

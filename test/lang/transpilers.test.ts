@@ -100,6 +100,20 @@ test('tsx: the same IR, the same places, though all is on one line', () => {
   expect(viaTsx.places).toEqual(viaVitest.places);
 });
 
+test('tsx: errors and findings are about what was written, not about what tsx makes of it', () => {
+  const script = fileURLToPath(new URL('fixtures/print-squeezed.ts', import.meta.url));
+  const told = JSON.parse(
+    execFileSync(process.execPath, ['--import', 'tsx', script], { encoding: 'utf8' }),
+  ) as Record<'inner' | 'declared' | 'joined' | 'mutants', string[]>;
+  const nested = expect.stringMatching(/^HK102 .*: a nested function; make it a device\(\)/);
+  expect(told.inner).toEqual([nested]);
+  expect(told.declared).toEqual([nested, expect.stringMatching(/^HK101 `twice` /)]);
+  expect(told.joined).toEqual([expect.stringMatching(/^HK102 .*: an operator as a statement; write an if/)]);
+  const statement =
+    "g.store(out.at(g.threadIdx.x % 2), g.threadIdx.x === 0 ? 1 : 2, { order: 'release', scope: 'sys', })";
+  expect(told.mutants).toEqual([statement, statement]);
+});
+
 test('equal bodies in one file are told apart by where they were made', () => {
   const first = lang.kernel({ name: 'first', params: {} }, (g) => g.barrier());
   const second = lang.kernel({ name: 'second', params: {} }, (g) => g.barrier());

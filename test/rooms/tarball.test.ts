@@ -10,6 +10,7 @@ import {
   rmSync,
   statSync,
   symlinkSync,
+  utimesSync,
   writeFileSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -20,6 +21,7 @@ const root = resolve(import.meta.dirname, '../..');
 const folder = mkdtempSync(join(tmpdir(), 'heddle-tarball-'));
 const project = join(folder, 'project');
 const installed = join(project, 'node_modules/heddle');
+const copy = join(folder, 'copy');
 let tarball = '';
 
 /** What packing needs of the repository. */
@@ -30,7 +32,6 @@ const run = (command: string, args: readonly string[], cwd: string): string =>
 
 beforeAll(() => {
   // A copy, because packing builds without source maps, and this tree's own build has them.
-  const copy = join(folder, 'copy');
   for (const entry of readdirSync(root).filter((name) => needed.test(name))) {
     cpSync(join(root, entry), join(copy, entry), { recursive: true });
   }
@@ -126,6 +127,16 @@ describe('an empty project', () => {
     expect(run(process.execPath, ['main.js'], project)).toMatch(
       /^rank 0: its first token.*\nrank 1.*\nrank 2.*\nrank 3.*\n$/,
     );
+  });
+
+  test('runs a build older than its sources, as a clone does not', () => {
+    const edited = 'src/kernels/one-sided/flags.ts';
+    const later = new Date(Date.now() + 3_600_000);
+    const version = (of: string) => run(process.execPath, [join(of, 'dist/cli/main.js'), '--version'], of);
+    expect(version(copy)).toMatch(/^\d/);
+    for (const of of [installed, copy]) utimesSync(join(of, edited), later, later);
+    expect(version(installed)).toMatch(/^\d/);
+    expect(() => version(copy)).toThrow(`${edited} is newer than the build`);
   });
 
   test('has the command, and every door opens', () => {

@@ -111,7 +111,7 @@ export class Context {
   }
 
   text(node: Node): string {
-    const text = this.source.text.slice(node.start, node.end).replace(/\s+/g, ' ');
+    const text = this.source.piece(node.start, node.end);
     return text.length > 60 ? `${text.slice(0, 57)}…` : text;
   }
 

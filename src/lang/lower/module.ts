@@ -169,7 +169,7 @@ class ModuleLowering implements ModuleContext {
 
   /** In the order found; an unrolled loop finds the same again and again. */
   #diagnostics(): Diagnostic[] {
-    const [first] = this.#problems.filter(({ source, code }) => code !== 'HK103' && isMinified(source.text));
+    const [first] = this.#problems.filter(({ source, code }) => code !== 'HK103' && isMinified(source));
     if (first !== undefined) return [minified(first)];
     const seen = new Set<string>();
     return this.#problems.flatMap((problem) => {
@@ -184,7 +184,7 @@ class ModuleLowering implements ModuleContext {
 /** Whatever a minifier did, it is one mistake, and not the author's. */
 function minified({ source, message, start, end }: Problem): Diagnostic {
   const advice =
-    'a minifier has rewritten this body, so that it is no longer the kernel language. Keep statements as they are: ' +
+    'statements of this body are joined to expressions, as by a minifier, which the kernel language does not have. Keep them as they are: ' +
     '`minifySyntax: false` for esbuild and Vite, `compress: false` for terser, which Rollup and webpack use; or leave ' +
     `kernels out of the bundle (docs/language.md, Bundlers and minifiers). First: ${message}`;
   return new Problem('HK105', advice, source, start, end).diagnostic();

@@ -129,7 +129,7 @@ class ModuleCompiler {
       span,
       where:
         position === undefined ? this.#module.name : `${source!.file}:${position.line}:${position.column}`,
-      text: (source?.text.slice(span.start, span.end) ?? '').replace(/\s+/g, ' ').trim(),
+      text: source?.piece(span.start, span.end) ?? '',
     });
     return this.#sites.length - 1;
   }

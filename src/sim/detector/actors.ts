@@ -148,6 +148,8 @@ export interface Observation {
   /** The reach that an acquire needs. */
   readonly needs: Reach;
   outcome: Outcome;
+  /** What the reader knew of its own block once it had read, or once a later fence had acquired it. */
+  knew: BlockClock;
   /** The reader's epoch from which on a fence made it synchronise, if one did. */
   fencedIn: number | null;
 }
@@ -337,7 +339,8 @@ function isKnown(clock: Clock, by: Actor, epoch: number): boolean {
   return covers(clock.about(by.block), by, epoch);
 }
 
-function covers(clock: BlockClock, by: Actor, epoch: number): boolean {
+/** True if `clock` covers what `by`, of its block, did in `epoch`. */
+export function covers(clock: BlockClock, by: Actor, epoch: number): boolean {
   return by.copies === null ? clock.coversLane(by.lane, epoch) : clock.coversAgent(by.agentKey, epoch);
 }
 

@@ -8,6 +8,7 @@
 import { bytesOf, isAtomic, isRead, kindOf, sameSize, scopeOf, siteOf } from './access.js';
 import {
   type Actor,
+  covers,
   distance,
   gpu,
   happenedBefore,
@@ -176,37 +177,74 @@ function olderInL1(first: Side, second: Side): string | null {
 /** Programmatic launches: the only way for two launches of one stream to be unordered. */
 function earlyStart(first: Side, second: Side): string | null {
   const [a, b] = [first.by.block, second.by.block];
-  if (a.owner !== b.owner || a.step === b.step) return null;
+  if (a.owner !== b.owner || a.step === b.step || a.owner.ofHost) return null;
   const [later, earlier] = a.step > b.step ? [first, second] : [second, first];
+  const { kernel } = later.by.block.launch!;
+  const access = `the ${verb(later.meta)} at ${later.where}`;
+  const started =
+    `${kernel} was launched programmatically, before ${earlier.by.block.launch?.kernel ?? 'the copy'} on the same ` +
+    'stream had finished, and';
+  // A launch awaits the one before it, and nothing of those before that.
+  return Math.abs(a.step - b.step) === 1
+    ? `${started} ${access} is not behind its g.awaitPrevious().`
+    : `${started} not every launch from there on awaits the one before it: all must call g.awaitPrevious(), and in ` +
+        `${kernel} ${access} must come behind it.`;
+}
+
+/** The second thread did acquire from the first one's block, but what was published there did not cover `first`. */
+function publishedTooEarly(first: Side, around: Circumstances): string | null {
+  const { known, observations, where } = around;
+  const acquired = (seen: Observation): boolean =>
+    seen.outcome === 'synchronised' &&
+    seen.write.moment.by.block === first.by.block &&
+    !seen.write.moment.includes(first.by, first.epoch) &&
+    known.includes(seen.reader, seen.epoch);
+  const published = ({ write }: Observation): string =>
+    `the ${verb(write.meta)} at ${where(siteOf(write.meta))}`;
+  const access = verb(first.meta);
+
+  const unordered = latest(
+    observations,
+    (seen) => acquired(seen) && !mayFollow(first, seen.write.moment, observations),
+  );
+  if (unordered !== null) {
+    const { moment, heads } = unordered.write;
+    const publication = heads.includes(moment) ? 'publication' : 'fence of the publication';
+    return (
+      `Thread ${moment.by.lane} of the block published (${published(unordered)}), but nothing orders the ${access} of ` +
+      `thread ${first.by.lane} at ${first.where} before that: a barrier must come after the ${access} and before ` +
+      `the ${publication}.`
+    );
+  }
+  // A load behind a publication is as it should be: what is missing is word that its place is free again.
+  if (isRead(first.meta)) return null;
+  const seen = latest(observations, acquired);
   return (
-    `${later.by.block.launch!.kernel} was launched programmatically, before ` +
-    `${earlier.by.block.launch?.kernel ?? 'the copy'} on the same stream had finished, and the ` +
-    `${verb(later.meta)} at ${later.where} is not behind its g.awaitPrevious().`
+    seen &&
+    `${capital(published(seen))} reached the other side, but does not cover the ${access} at ${first.where}: publish ` +
+      'after that, and await it.'
   );
 }
 
-/** The second thread did acquire from the first one's block, but from before `first`. */
-function publishedTooEarly(first: Side, { known, observations, where }: Circumstances): string | null {
-  const seen = latest(
-    observations,
+/** Whether the access may have come after what was published in its block; if not, the two are unordered. */
+function mayFollow(
+  { by: { block, lane, copies }, epoch }: Side,
+  published: ReleaseHead,
+  observations: readonly Observation[],
+): boolean {
+  const thread = block.threads[lane]!;
+  if (thread === published.by) return true;
+  if (!happenedBefore(published.by, published.epoch, thread)) return false;
+  // It knows by now, and what it knew then is not kept. But who learns at a barrier goes on in a later epoch …
+  if (copies !== null || epoch > published.epoch) return true;
+  // … and else it learned from what a thread of the block acquired.
+  return observations.some(
     (seen) =>
       seen.outcome === 'synchronised' &&
-      seen.write.moment.by.block === first.by.block &&
-      !seen.write.moment.includes(first.by, first.epoch) &&
-      known.includes(seen.reader, seen.epoch),
-  );
-  if (seen === null) return null;
-  const writer = seen.write.moment.by;
-  const published = `the ${verb(seen.write.meta)} at ${where(siteOf(seen.write.meta))}`;
-  if (first.by === writer) {
-    return (
-      `${capital(published)} reached the other side, but was made before the ${verb(first.meta)} at ` +
-      `${first.where}: publish after it.`
-    );
-  }
-  return (
-    `Thread ${writer.lane} of the block published (${published}), but nothing orders the ${verb(first.meta)} of ` +
-    `thread ${first.by.lane} at ${first.where} before that: a barrier is missing between.`
+      seen.reader.block === block &&
+      seen.reader !== published.by &&
+      seen.epoch <= epoch &&
+      seen.write.moment.includes(published.by, published.epoch),
   );
 }
 
@@ -222,22 +260,43 @@ function waitedElsewhere(
 ): string | null {
   const seen = earliest(
     observations,
-    ({ outcome, write, reader, epoch }) =>
-      outcome === 'synchronised' &&
-      reader.block === waiter.by.block &&
-      write.moment.includes(other.by, other.epoch) &&
-      !(inOrder && known.includes(reader, epoch)),
+    (seen) =>
+      seen.outcome === 'synchronised' &&
+      seen.reader.block === waiter.by.block &&
+      handsOn(seen, other) &&
+      !(inOrder && known.includes(seen.reader, seen.epoch)) &&
+      !observations.some((earlier) => isEarlierRound(earlier, seen)),
   );
   if (seen === null) return null;
   const wait = `the ${verb(seen.meta)} at ${where(siteOf(seen.meta))}`;
-  if (seen.reader === waiter.by) {
-    return `${capital(wait)} acquires what orders them, but the ${verb(waiter.meta)} at ${waiter.where} comes before it.`;
-  }
+  const access = `the ${verb(waiter.meta)} at ${waiter.where}`;
+  if (isBehind(seen, waiter))
+    return `${capital(wait)} acquires what orders them, but ${access} comes before it.`;
   return (
     `Thread ${seen.reader.lane} of the block acquires what would order them (${wait}), but nothing orders ` +
-    `thread ${waiter.by.lane} after that: a barrier is missing between.`
+    `thread ${waiter.by.lane} after that: a barrier must come after it and before ${access}.`
   );
 }
+
+/**
+ * Whether the same thread of the grid had acquired from the same place before. Then the access may belong to that round,
+ * and the later wait to the next one, of which it knows nothing.
+ */
+const isEarlierRound = (earlier: Observation, { order, location, reader }: Observation): boolean =>
+  earlier.order < order &&
+  earlier.location === location &&
+  earlier.outcome === 'synchronised' &&
+  earlier.reader.lane === reader.lane &&
+  earlier.reader.block.index === reader.block.index &&
+  earlier.reader.block.rank === reader.block.rank;
+
+/** Whether the reader acquired what happened up to `side`. */
+const handsOn = ({ write: { heads, inherited }, needs }: Observation, { by, epoch }: Side): boolean =>
+  [...heads, ...inherited].some((head) => head.scope >= needs && head.includes(by, epoch));
+
+/** Whether an access of the reader's block, one that does not come after the observation, comes before it. */
+const isBehind = ({ reader, knew }: Observation, { by, epoch }: Side): boolean =>
+  by.lane === reader.lane || covers(knew, by, epoch);
 
 function missingEdge(first: Side, second: Side, writtenBefore: boolean): string {
   const [a, b] = [first.by, second.by];
@@ -253,7 +312,9 @@ function missingEdge(first: Side, second: Side, writtenBefore: boolean): string 
       `atomic with scopes that reach the other, or order them; ${edge}`
     );
   }
-  if (!isRead(first.meta) || isRead(second.meta)) return capital(edge);
+  if (isRead(second.meta))
+    return `Either the load comes too early, or the ${verb(first.meta)} overwrites what it should read: ${edge}`;
+  if (!isRead(first.meta)) return capital(edge);
   const near = a.block.rank === b.block.rank;
   const reader = isNetwork(a) ? theNetwork : near ? `block ${a.block.index}` : `rank ${a.block.rank}`;
   return writtenBefore
@@ -275,6 +336,12 @@ function edgeBetween(a: Actor, b: Actor): string {
       `to rank ${to.rank}, before the second.`
     );
   }
+  if (from.owner.ofHost || to.owner.ofHost) {
+    return (
+      `hosts run beside the streams of their GPU, and no release → acquire at sys scope leads from ${programOf(a)}, after ` +
+      `the first access, to ${programOf(b)}, before the second.`
+    );
+  }
   if (from.owner !== to.owner) {
     return (
       `streams ${from.owner.id} and ${to.owner.id} of rank ${from.rank} run side by side; record an ` +
@@ -286,6 +353,8 @@ function edgeBetween(a: Actor, b: Actor): string {
     `first access (block ${from.index}) to the second (block ${to.index}).`
   );
 }
+
+const programOf = ({ block: { launch, owner } }: Actor): string => launch?.kernel ?? `stream ${owner.id}`;
 
 type Test = (seen: Observation) => boolean;
 
@@ -310,7 +379,8 @@ const verb = (meta: number): string => ({ read: 'load', write: 'store', update: 
 
 const placed = (a: Actor, b: Actor): string => {
   const apart = distance(a, b);
-  return apart === gpu ? 'in another block' : apart > gpu ? 'on another rank' : 'in the same block';
+  if (apart > gpu) return a.block.rank === b.block.rank ? 'on another processor' : 'on another rank';
+  return apart === gpu ? 'in another block' : 'in the same block';
 };
 
 const capital = (text: string): string => text.charAt(0).toUpperCase() + text.slice(1);

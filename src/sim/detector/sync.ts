@@ -62,6 +62,7 @@ export function observe(
     meta,
     needs,
     outcome,
+    knew: me.own,
     fencedIn: null,
   };
   if (outcome === 'no-acquire') {
@@ -123,7 +124,10 @@ function settle(me: Actor, scope: Reach, concerns: (observation: Observation) =>
     if (!concerns(observation)) return true;
     const reached = observation.needs <= scope;
     observation.outcome = reached ? 'synchronised' : 'acquire-fence-scope';
-    if (reached) observation.fencedIn = me.epoch;
+    if (reached) {
+      observation.fencedIn = me.epoch;
+      observation.knew = me.own;
+    }
     return !reached;
   });
 }

@@ -213,5 +213,5 @@ export function shared(
 
 /** A source whose offset n is line n + 1. */
 export function source(file: string): SourceText {
-  return { text: '', file, position: (start) => ({ line: start + 1, column: 1 }) };
+  return { text: '', file, position: (start) => ({ line: start + 1, column: 1 }), piece: () => '' };
 }

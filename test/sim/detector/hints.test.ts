@@ -109,7 +109,7 @@ describe('hints', () => {
     script.load(b, 'acquire', 'sys', buffer, flag, 'poll');
     script.read(b, buffer, 0, 'use');
     expect(hintOf(script, 'data', 'use')).toBe(
-      'The store at flag reached the other side, but was made before the store at data: publish after it.',
+      'The store at flag reached the other side, but does not cover the store at data: publish after that, and await it.',
     );
   });
 
@@ -125,10 +125,10 @@ describe('hints', () => {
     script.read(far.thread(0, 0), buffer, 4, 'use by 0');
     script.read(far.thread(0, 50), buffer, 0, 'use by 50');
     expect(hintOf(script, 'data of 40', 'use by 0')).toBe(
-      'Thread 0 of the block published (the store at flag), but nothing orders the store of thread 40 at data of 40 before that: a barrier is missing between.',
+      'Thread 0 of the block published (the store at flag), but nothing orders the store of thread 40 at data of 40 before that: a barrier must come after the store and before the publication.',
     );
     expect(hintOf(script, 'data of 0', 'use by 50')).toBe(
-      'Thread 0 of the block acquires what would order them (the load at poll), but nothing orders thread 50 after that: a barrier is missing between.',
+      'Thread 0 of the block acquires what would order them (the load at poll), but nothing orders thread 50 after that: a barrier must come after it and before the load at use by 50.',
     );
   });
 
@@ -144,6 +144,154 @@ describe('hints', () => {
     expect(hintOf(script, 'use', 'data')).toBe(
       'The load at poll acquires what orders them, but the load at use comes before it.',
     );
+  });
+
+  it('do not blame a load for a wait that its thread makes after the race, in the same breath', () => {
+    const script = new Script();
+    const buffer = script.buffer();
+    const a = script.launch(script.stream(0)).thread(0, 0);
+    const b = script.launch(script.stream(1)).thread(0, 0);
+    script.write(a, buffer, 0, 'data');
+    script.store(a, 'release', 'sys', buffer, flag, 'flag');
+    script.read(b, buffer, 0, 'use');
+    script.load(b, 'relaxed', 'sys', buffer, flag, 'poll');
+    expect(hintOf(script, 'data', 'use')).toMatch(/^Either the load comes too early/);
+  });
+
+  it('do not send a store behind a wait that it has gone through in the round before', () => {
+    const script = new Script();
+    const buffer = script.buffer();
+    const stream = script.stream(0);
+    const b = script.launch(script.stream(1)).thread(0, 0);
+    for (const round of [1, 2]) {
+      const launch = script.launch(stream);
+      script.write(launch.thread(0, 0), buffer, 0, `store ${round}`);
+      script.store(b, 'release', 'sys', buffer, flag, 'flag');
+      script.load(launch.thread(0, 0), 'acquire', 'sys', buffer, flag, 'poll');
+      launch.end();
+      script.read(b, buffer, 0, `use ${round}`);
+    }
+    expect(hintOf(script, 'use 1', 'store 2')).toMatch(/^Either the load comes too early/);
+  });
+
+  it('do not say that a barrier is missing behind a publication that the load follows', () => {
+    for (const lane of [0, 40]) {
+      const script = new Script();
+      const buffer = script.buffer();
+      const reader = script.launch(script.stream(1), { threads: 64 });
+      const a = script.launch(script.stream(0)).thread(0, 0);
+      script.store(reader.thread(0, 0), 'release', 'sys', buffer, flag, 'flag');
+      reader.barrier(0);
+      script.read(reader.thread(0, lane), buffer, 0, 'use');
+      script.load(a, 'acquire', 'sys', buffer, flag, 'poll');
+      script.write(a, buffer, 0, 'store');
+      expect(hintOf(script, 'use', 'store')).toMatch(/^Either the load comes too early/);
+    }
+  });
+
+  it('do not say so either where the load follows by way of a word of another thread', () => {
+    const script = new Script();
+    const buffer = script.buffer();
+    const reader = script.launch(script.stream(1), { threads: 64 });
+    const a = script.launch(script.stream(0)).thread(0, 0);
+    script.store(reader.thread(0, 0), 'release', 'sys', buffer, flag, 'flag');
+    script.load(reader.thread(0, 40), 'acquire', 'sys', buffer, flag, 'look');
+    script.read(reader.thread(0, 40), buffer, 0, 'use');
+    script.load(a, 'acquire', 'sys', buffer, flag, 'poll');
+    script.write(a, buffer, 0, 'store');
+    expect(hintOf(script, 'use', 'store')).toMatch(/^Either the load comes too early/);
+  });
+
+  it('do say so where the two met only later', () => {
+    const script = new Script();
+    const buffer = script.buffer();
+    const reader = script.launch(script.stream(1), { threads: 64 });
+    const a = script.launch(script.stream(0)).thread(0, 0);
+    script.read(reader.thread(0, 40), buffer, 0, 'use');
+    script.store(reader.thread(0, 0), 'release', 'sys', buffer, flag, 'flag');
+    reader.barrier(0);
+    script.load(a, 'acquire', 'sys', buffer, flag, 'poll');
+    script.write(a, buffer, 0, 'store');
+    expect(hintOf(script, 'use', 'store')).toMatch(
+      /nothing orders the load of thread 40 at use before that: a barrier must come after the load and before the publication\.$/,
+    );
+  });
+
+  it('name the fence of a publication that has one', () => {
+    const script = new Script();
+    const buffer = script.buffer();
+    const near = script.launch(script.stream(0), { threads: 64 });
+    const far = script.launch(script.stream(1)).thread(0, 0);
+    script.write(near.thread(0, 40), buffer, 0, 'data');
+    script.fence(near.thread(0, 0), 'sys');
+    script.store(near.thread(0, 0), 'relaxed', 'sys', buffer, flag, 'flag');
+    script.load(far, 'acquire', 'sys', buffer, flag, 'poll');
+    script.read(far, buffer, 0, 'use');
+    expect(hintOf(script, 'data', 'use')).toMatch(/and before the fence of the publication\.$/);
+  });
+
+  it('do not promise that a wait orders what was stored behind the fence that it acquires', () => {
+    const script = new Script();
+    const buffer = script.buffer();
+    const a = script.launch(script.stream(0)).thread(0, 0);
+    const far = script.launch(script.stream(1), { threads: 64 });
+    script.fence(a, 'sys');
+    script.write(a, buffer, 0, 'data');
+    script.store(a, 'relaxed', 'sys', buffer, flag, 'flag');
+    script.load(far.thread(0, 0), 'acquire', 'sys', buffer, flag, 'poll');
+    script.read(far.thread(0, 50), buffer, 0, 'use');
+    expect(hintOf(script, 'data', 'use')).toMatch(/^Either the load comes too early/);
+  });
+
+  it('ask every programmatic launch in between to await the one before', () => {
+    const script = new Script();
+    const buffer = script.buffer();
+    const stream = script.stream(0);
+    const options = { programmatic: true };
+    const first = script.launch(stream, { ...options, kernel: 'first' });
+    script.launch(stream, { ...options, kernel: 'second' }).end();
+    const last = script.launch(stream, { ...options, kernel: 'last' });
+    script.write(first.thread(0, 0), buffer, 0, 'store');
+    script.detector.awaitPrevious(last.thread(0, 0));
+    script.read(last.thread(0, 0), buffer, 0, 'load');
+    expect(hintOf(script, 'store', 'load')).toBe(
+      'last was launched programmatically, before first on the same stream had finished, and not every launch from there on awaits the one before it: all must call g.awaitPrevious(), and in last the load at load must come behind it.',
+    );
+  });
+
+  it('know a host from a stream and from another rank', () => {
+    const script = new Script();
+    const buffer = script.buffer();
+    const host = script.host(0);
+    const kernel = script.launch(script.stream(0), { kernel: 'stage' }).thread(0, 0);
+    script.write(host, buffer, 0, 'by host');
+    script.read(kernel, buffer, 0, 'by kernel');
+    expect(hintOf(script, 'by host', 'by kernel')).toContain(
+      'hosts run beside the streams of their GPU, and no release → acquire at sys scope leads from the host, after the first access, to stage, before the second.',
+    );
+    script.write(kernel, buffer, 64, 'row');
+    script.store(kernel, 'release', 'gpu', buffer, flag, 'flag');
+    script.load(host, 'acquire', 'sys', buffer, flag, 'poll');
+    script.read(host, buffer, 64, 'use');
+    expect(hintOf(script, 'row', 'use')).toBe(
+      'The store at flag has gpu scope, but the load at poll that saw it ran on another processor: use sys.',
+    );
+  });
+
+  it('do not call the writes of a network launches', () => {
+    const script = new Script();
+    const buffer = script.buffer();
+    const host = script.host(0);
+    const site = script.site('put');
+    const [source, target] = [
+      { buffer: script.buffer('source'), offset: 0 },
+      { buffer, offset: 0 },
+    ];
+    for (const write of [0, 1]) {
+      script.detector.networkPosted(write, host);
+      script.detector.networkMoved(write, source, target, 4, site);
+    }
+    expect(hintOf(script, 'put', 'put')).toMatch(/^The network is done there only for who acquires/);
   });
 
   it('call a reuse a reuse only where the statement had written before', () => {
@@ -185,7 +333,7 @@ describe('hints', () => {
     script.read(first.thread(0, 40), buffer, 0, 'other warp');
     script.read(first.thread(0, 1), buffer, 0, 'other lane');
     expect(hintOf(script, 'w', 'other stream')).toContain(
-      `Streams ${one} and ${two} of rank 0 run side by side`,
+      `overwrites what it should read: streams ${one} and ${two} of rank 0 run side by side`,
     );
     expect(hintOf(script, 'w', 'other block')).toContain(
       'from the first access (block 0) to the second (block 1)',

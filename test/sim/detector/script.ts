@@ -72,6 +72,13 @@ export class Script {
     return stream;
   }
 
+  /** The program of a rank's host. */
+  host(rank: number): ThreadId {
+    const thread = this.#threads++;
+    this.detector.hostThreadStarted(thread, rank, null);
+    return thread;
+  }
+
   launch(stream: StreamId, options: LaunchOptions = {}): Running {
     const { blocks = 1, threads = 1, programmatic = false, kernel = 'test' } = options;
     const { detector } = this;

@@ -182,16 +182,20 @@ export const flags: readonly Exhibit[] = [
     /fence before it is narrower: use g\.fence\('sys'\)/,
     pass('pass_fenced', { send: sendFence, receive }),
   ),
-  exhibit('flag before data', { send: sendFlagFirst, receive }, /publish after it|a barrier is missing/),
+  exhibit(
+    'flag before data',
+    { send: sendFlagFirst, receive },
+    /publish after that, and await it|a barrier must come after the store and before the publication/,
+  ),
   exhibit(
     'barrier missing before the flag',
     { send: sendUnmet, receive },
-    /nothing orders.*before that: a barrier is missing/,
+    /nothing orders.*before that: a barrier must come after the store and before the publication/,
   ),
   exhibit(
     'barrier missing after the wait',
     { send, receive: receiveUnmet },
-    /nothing orders thread \d+ after that: a barrier is missing/,
+    /nothing orders thread \d+ after that: a barrier must come after it and before the load/,
   ),
   exhibit(
     'double-checked flag without fence',

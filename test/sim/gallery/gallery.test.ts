@@ -6,6 +6,7 @@ import { type Finding, formatFinding } from '../../../src/sim/index.js';
 import { blocks } from './blocks.js';
 import { type Exhibit, findingsOf } from './exhibit.js';
 import { flags } from './flags.js';
+import { reuse } from './reuse.js';
 import { roles } from './roles.js';
 import { streams } from './streams.js';
 
@@ -66,7 +67,9 @@ function lineAt(where: string): string {
   return text.split('\n')[Number(line) - 1]!.trim();
 }
 
-describe.each([...flags, ...blocks, ...roles, ...streams])('$name', (exhibit) => {
+const exhibits = [...flags, ...reuse, ...blocks, ...roles, ...streams];
+
+describe.each(exhibits)('$name', (exhibit) => {
   it('is found, with both lines and what is missing', async () => {
     const finding = await caught(exhibit);
     expect(finding.configuration).toBe(exhibit.name);
@@ -83,10 +86,19 @@ describe.each([...flags, ...blocks, ...roles, ...streams])('$name', (exhibit) =>
   });
 });
 
+it.each(reuse)('$name: has the same hint in every schedule', async (exhibit) => {
+  const { hint, ...anyHint } = exhibit.expect;
+  for (let seed = 0; seed < many; seed++) {
+    for (const finding of await findingsOf(exhibit, 'wrong', seed)) {
+      if (finding.kind === 'race' && isExpected(finding, anyHint)) expect(finding.hint).toMatch(hint!);
+    }
+  }
+});
+
 describe('a finding as text', () => {
   /** Which thread and element it is depends on the schedules; the rest does not. */
   const textOf = async (name: string) => {
-    const exhibit = [...flags, ...blocks, ...roles, ...streams].find((one) => one.name === name)!;
+    const exhibit = exhibits.find((one) => one.name === name)!;
     const lines = formatFinding(await caught(exhibit)).split('\n');
     const text = lines.slice(0, -1).join('\n'); // the last says which schedule it was
     return text.replaceAll(/\bthread \d+/g, 'thread n').replaceAll(/\[\d+\]/g, '[n]');

@@ -50,7 +50,11 @@ export const programs: readonly ShownProgram[] = [
         to: 'g.store(there.data.at(i), i * i);\n      g.barrier();\n',
       },
     ],
-    expect: { kind: 'race', lines: [dataWrite, dataRead], hint: /a barrier is missing/ },
+    expect: {
+      kind: 'race',
+      lines: [dataWrite, dataRead],
+      hint: /a barrier must come after the store and before the publication/,
+    },
   },
   {
     file: 'double-checked-flag.ts',

@@ -1,0 +1,63 @@
+/** In a clone `heddle` is the build: it must not run where the sources have gone on. */
+import { spawnSync } from 'node:child_process';
+import { cpSync, mkdirSync, mkdtempSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { afterAll, beforeEach, expect, it } from 'vitest';
+import { root, transpiled } from '../tree.js';
+
+const folder = mkdtempSync(join(tmpdir(), 'heddle a clone '));
+const source = 'src/kernels/one-sided/flags.ts';
+const build = 'dist/kernels/one-sided/flags.js';
+const [before, after] = [new Date('2026-01-01'), new Date('2026-01-02')];
+
+function write(path: string, text: string, time: Date): void {
+  mkdirSync(dirname(join(folder, path)), { recursive: true });
+  writeFileSync(join(folder, path), text);
+  utimesSync(join(folder, path), time, time);
+}
+
+/** The command as it is built, but for what it would then do. */
+beforeEach(() => {
+  rmSync(folder, { recursive: true, force: true });
+  for (const name of ['main', 'node-version', 'stale-build']) {
+    write(`src/cli/${name}.ts`, '', before);
+    cpSync(transpiled(`src/cli/${name}.ts`), join(folder, `dist/cli/${name}.js`));
+  }
+  write('dist/cli/program.js', "export const heddle = async () => console.log('it ran') ?? 0;", after);
+  write('src/cli/program.ts', '', before);
+  write('src/tuning/h200.json', '{}', before);
+  write('dist/tuning/h200.json', '{}', after);
+  write(source, '', before);
+  write(build, '', after);
+  write('tsconfig.build.json', '{}', before);
+  cpSync(join(root, 'package.json'), join(folder, 'package.json'));
+});
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+const run = () =>
+  spawnSync(process.execPath, [join(folder, 'dist/cli/main.js'), 'check'], { encoding: 'utf8' });
+
+it('runs a build that is newer than its sources', () => {
+  expect(run()).toMatchObject({ status: 0, stdout: 'it ran\n', stderr: '' });
+});
+
+it('refuses one that is older than one of them, and says what to do', () => {
+  utimesSync(join(folder, source), after, new Date('2026-01-03'));
+  expect(run()).toMatchObject({
+    status: 2,
+    stdout: '',
+    stderr: `heddle: ${source} is newer than the build in ${join(folder, 'dist')}, so this would not run what it says: \`npm run build\` builds anew, \`npm run heddle -- …\` runs the sources themselves\n`,
+  });
+});
+
+it('refuses one that lacks a source', () => {
+  rmSync(join(folder, build));
+  expect(run().stderr).toContain(`${source} is newer than the build`);
+});
+
+it('takes an installed package as it is: its times mean nothing', () => {
+  rmSync(join(folder, 'tsconfig.build.json'));
+  utimesSync(join(folder, source), after, new Date('2026-01-03'));
+  expect(run()).toMatchObject({ status: 0, stdout: 'it ran\n' });
+});
