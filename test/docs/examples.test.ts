@@ -3,6 +3,7 @@ import { execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { needing } from '../needs.js';
 import { root, transpiled } from '../tree.js';
 
 /** What it prints, lines of several processes in order. */
@@ -40,11 +41,12 @@ describe('examples', () => {
     );
   });
 
-  test.each(['shm', 'tcp;ofi_rxm'])('fabric.ts, under heddle run, over %s', (provider) => {
-    expect(launched(`-n 2 examples/fabric.ts ${provider}`)).toEqual(
-      ofRanks(2, (rank) => `rank ${rank} got greetings from rank ${1 - rank}`),
-    );
-  });
+  for (const provider of ['shm', 'tcp;ofi_rxm'] as const)
+    test(`fabric.ts, under heddle run, over ${provider}`, needing(provider), () => {
+      expect(launched(`-n 2 examples/fabric.ts ${provider}`)).toEqual(
+        ofRanks(2, (rank) => `rank ${rank} got greetings from rank ${1 - rank}`),
+      );
+    });
 
   test('each is named by a test', () => {
     const tests = readdirSync(join(root, 'test'), { recursive: true, encoding: 'utf8' })

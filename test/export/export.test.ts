@@ -11,6 +11,7 @@ import { dtypes } from '../../src/layer/index.js';
 import { ExpertParallel, emptyTensor, row } from '../../src/moe/index.js';
 import { makeSources } from '../../src/testing/index.js';
 import { World } from '../../src/world/index.js';
+import { cudaHeaders, needing } from '../needs.js';
 import { PlanHost } from './host.js';
 
 const small = { ranks: 2, tokens: 5, hidden: 16, experts: 6, topk: 2 };
@@ -132,23 +133,17 @@ describe('heddle export', () => {
     }
   });
 
-  const headers = [
-    '/usr/local/cuda/include',
-    process.env.CUDA_HOME && `${process.env.CUDA_HOME}/include`,
-  ].find((path) => path && existsSync(join(path, 'cuda.h')));
-  const gcc = ['/usr/bin/gcc', '/usr/local/bin/gcc'].find((path) => existsSync(path));
-  if (headers === undefined) console.warn('skipped: no cuda.h, so examples/export-host.c is not compiled');
-  test.skipIf(headers === undefined || gcc === undefined).each([
+  test.each([
     ['one-sided', smallText],
     ['one-sided', `${smallText},weighting=combine`],
     ['portable', `${smallText},scales=12,counts=yes`],
-  ])('the host in C compiles with the tables of %s, %s', async (family, shape) => {
+  ])('the host in C compiles with the tables of %s, %s', needing('cc', 'cuda.h'), async (family, shape) => {
     const out = `${family}-${shape.length}`;
     await write(out, family, '--shape', shape, '--arch', 'none');
     const host = resolve(import.meta.dirname, '../../examples/export-host.c');
     const warnings = ['-Wall', '-Wextra', '-Werror', '-Wno-unused-const-variable'];
-    const includes = ['-I', join(folder, out), '-isystem', headers!];
-    execFileSync(gcc!, ['-std=gnu11', ...warnings, ...includes, '-fsyntax-only', host]);
+    const includes = ['-I', join(folder, out), '-isystem', cudaHeaders()!];
+    execFileSync('cc', ['-std=gnu11', ...warnings, ...includes, '-fsyntax-only', host]);
   });
 
   test.each([
