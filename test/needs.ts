@@ -51,7 +51,7 @@ export const hostCompiler = (): string | null =>
   [process.env.CXX ?? '', 'g++', 'clang++'].filter(Boolean).find(runs) ?? null;
 
 /** Null where there is none. */
-export const browser = (): string | null =>
+export const findChromium = (): string | null =>
   ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find((path) =>
     existsSync(path),
   ) ?? null;
@@ -105,7 +105,7 @@ const things = {
   'nvrtc or nvcc': () => unless(hasNvrtc() || cudaTool('nvcc') !== null, 'NVRTC and nvcc', nvrtc),
   'no driver': () => unless(!probe(driverCandidates).ok, 'a machine without an NVIDIA driver', missed),
   'no nvshmem': () => unless(!probe(nvshmemCandidates).ok, 'a machine without NVSHMEM', missed),
-  chromium: () => unless(browser() !== null, 'Chromium', 'apt-get install chromium'),
+  chromium: () => unless(findChromium() !== null, 'Chromium', 'apt-get install chromium'),
 } satisfies Readonly<Record<string, () => Lack | null>>;
 
 const found = new Map<Need, Lack | null>();

@@ -11,8 +11,8 @@ function linesOf(program: string, ...args: readonly string[]): string[] {
   const output = execFileSync(process.execPath, [transpiled(program), ...args], { encoding: 'utf8' });
   return output.trim().split('\n').sort();
 }
-const launched = (args: string): string[] =>
-  linesOf('src/cli/main.ts', 'run', '--no-prefix', ...args.replace(/\S+\.ts/, transpiled).split(' '));
+const launched = (options: string, program: string, ...args: readonly string[]): string[] =>
+  linesOf('src/cli/main.ts', 'run', '--no-prefix', ...options.split(' '), transpiled(program), ...args);
 const ofRanks = (ranks: number, line: (rank: number) => string): string[] =>
   Array.from({ length: ranks }, (_, rank) => line(rank));
 
@@ -36,14 +36,14 @@ describe('examples', () => {
   });
 
   test('processes.ts, under heddle run', () => {
-    expect(launched('-n 4 --device sim examples/processes.ts')).toEqual(
+    expect(launched('-n 4 --device sim', 'examples/processes.ts')).toEqual(
       ofRanks(4, (rank) => `rank ${rank} of 4: its first token was at ${rank === 0 ? 1 : 2} of them`),
     );
   });
 
   for (const provider of ['shm', 'tcp;ofi_rxm'] as const)
     test(`fabric.ts, under heddle run, over ${provider}`, needing(provider), () => {
-      expect(launched(`-n 2 examples/fabric.ts ${provider}`)).toEqual(
+      expect(launched('-n 2', 'examples/fabric.ts', provider)).toEqual(
         ofRanks(2, (rank) => `rank ${rank} got greetings from rank ${1 - rank}`),
       );
     });
