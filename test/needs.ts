@@ -14,7 +14,13 @@ import { nvshmemCandidates } from '../src/cuda/nvshmem/library.js';
 import { canTakeDescriptors } from '../src/cuda/posix.js';
 import { toolkitFolders } from '../src/cuda/toolkit.js';
 import { UnavailableError } from '../src/errors/index.js';
-import { type ProviderName, shmRemedy, shmShortage, usableProviders } from '../src/fabric/index.js';
+import {
+  libfabricVersion,
+  type ProviderName,
+  shmRemedy,
+  shmShortage,
+  usableProviders,
+} from '../src/fabric/index.js';
 import { probe } from '../src/native/index.js';
 import { whyNoContainer } from './fabric/container.js';
 import { whyNoHosts } from './fabric/hosts.js';
@@ -58,18 +64,29 @@ export const findChromium = (): string | null =>
 
 const toolkit = 'install the CUDA toolkit (developer.nvidia.com/cuda-downloads), where kernels are changed';
 
-/** More endpoints than any test has over shm. */
-const mostEndpoints = 32;
-
-/** Providers, on the interfaces that every machine has. */
-function lacksProvider(provider: ProviderName): Lack | null {
+function lacksLibfabric(): Lack | null {
   try {
-    const usable = usableProviders(provider === 'shm' ? [] : ['lo']).includes(provider);
-    return unless(usable, `${provider} in libfabric`, 'apt-get install libfabric1: Debian’s has it');
+    libfabricVersion();
+    return null;
   } catch (error) {
     if (error instanceof UnavailableError) return { what: 'libfabric', remedy: 'apt-get install libfabric1' };
     throw error;
   }
+}
+
+/** On the interfaces that every machine has. */
+function lacksProvider(provider: ProviderName): Lack | null {
+  const here = () => usableProviders(provider === 'shm' ? [] : ['lo']).includes(provider);
+  const remedy = 'another libfabric: Debian’s has it (apt-get install libfabric1)';
+  return lacksLibfabric() ?? unless(here(), `${provider} in libfabric`, remedy);
+}
+
+/** More than any test has over shm. */
+const mostEndpoints = 32;
+
+function lacksSharedMemory(): Lack | null {
+  const shortage = shmShortage(mostEndpoints);
+  return shortage === null ? null : { what: shortage, remedy: shmRemedy(mostEndpoints) };
 }
 
 const hasNvrtc = (): boolean => probe(nvrtcCandidates()).ok;
@@ -78,13 +95,10 @@ const missed = 'none: these tests are about machines without it';
 
 /** Each thing, by the name that tests give it. */
 const things = {
-  libfabric: () => lacksProvider('tcp;ofi_rxm'),
+  libfabric: lacksLibfabric,
   'tcp;ofi_rxm': () => lacksProvider('tcp;ofi_rxm'),
   'udp;ofi_rxd': () => lacksProvider('udp;ofi_rxd'),
-  shm() {
-    const shortage = shmShortage(mostEndpoints);
-    return shortage === null ? lacksProvider('shm') : { what: shortage, remedy: shmRemedy(mostEndpoints) };
-  },
+  shm: () => lacksLibfabric() ?? lacksSharedMemory() ?? lacksProvider('shm'),
   container: () => because(whyNoContainer(), 'a mount namespace', 'be root, outside of a container'),
   hosts: () => because(whyNoHosts(), 'network namespaces', 'apt-get install iproute2, and be root'),
   descriptors: () =>
