@@ -6,7 +6,7 @@ export const inContainer = (size: number, ...program: readonly string[]) =>
     'unshare',
     [
       '--mount',
-      // Whoever is not root may still be so among users of its own.
+      // A user without rights is root in a namespace of users.
       ...(process.getuid?.() === 0 ? [] : ['--map-root-user']),
       ...['sh', '-c', `mount -t tmpfs -o size=${size}m tmpfs /dev/shm && exec "$@"`, 'sh'],
       ...program,
