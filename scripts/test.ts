@@ -151,14 +151,20 @@ function readReport(): TestReport | null {
   }
 }
 
-/** File and group of each skipped test, or its own title where it is in no group; and what it lacks, with what brings that. */
+/** Each skipped test by its file and its group, or its own title where others of that group ran; what it lacks, and what brings that. */
 function skippedTests({ testResults }: TestReport): { readonly group: string; readonly lack: string }[] {
-  return testResults.flatMap(({ name, assertionResults }) =>
-    assertionResults
-      .filter(({ status }) => status === 'pending' || status === 'skipped')
-      .map(({ ancestorTitles, title, meta: { lack } }) => ({
-        group: `${relative('.', name)}: ${ancestorTitles.join(' › ') || title}`,
+  return testResults.flatMap(({ name, assertionResults }) => {
+    const isSkipped = ({ status }: { readonly status: string }) =>
+      status === 'pending' || status === 'skipped';
+    const groupOf = (titles: readonly string[]): string => titles.join(' › ');
+    const ran = assertionResults.filter((test) => !isSkipped(test));
+    const mixed = new Set(['', ...ran.map(({ ancestorTitles }) => groupOf(ancestorTitles))]);
+    return assertionResults.filter(isSkipped).map(({ ancestorTitles, title, meta: { lack } }) => {
+      const group = groupOf(ancestorTitles);
+      return {
+        group: `${relative('.', name)}: ${mixed.has(group) ? groupOf([...ancestorTitles, title]) : group}`,
         lack: lack === undefined ? untold : `${lack.what}: ${lack.remedy}`,
-      })),
-  );
+      };
+    });
+  });
 }
