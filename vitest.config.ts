@@ -1,9 +1,10 @@
+import { join } from 'node:path';
 import { defineConfig, type ViteUserConfig } from 'vitest/config';
 import { BaseSequencer, type TestSpecification } from 'vitest/node';
 import { transpiled } from './test/tree.js';
 import { kernelsStayBytecode } from './test/v8.js';
 
-const source = (path: string): string => new URL(`./src/${path}`, import.meta.url).pathname;
+const source = (path: string): string => join(import.meta.dirname, 'src', path);
 
 /** Puts another module in the place of one. */
 const mocking = 'test/cuda/compiler.test.ts';
@@ -31,9 +32,9 @@ const fromTranspiled: NonNullable<ViteUserConfig['plugins']>[number] = {
   enforce: 'pre',
   async resolveId(id, importer) {
     // Node.js's modules cannot be replaced: what the test of compilers imports is Vite's throughout.
-    if (importer === undefined || importer.endsWith(mocking) || importer.startsWith(source(''))) return null;
+    if (importer === undefined || importer.endsWith(mocking) || importer.startsWith(source('/'))) return null;
     const found = await this.resolve(id, importer, { skipSelf: true });
-    return found?.id.startsWith(source('')) ? { id: transpiled(found.id), external: true } : null;
+    return found?.id.startsWith(source('/')) ? { id: transpiled(found.id), external: true } : null;
   },
 };
 

@@ -7,11 +7,15 @@ import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, relative } from 'node:path';
+import type { Lack } from '../test/needs.js';
 
 interface Step {
   readonly name: string;
   readonly command: readonly string[];
 }
+
+/** Of a test that was skipped by other means than test/needs.ts. */
+const untold = 'Nobody said what: tests are skipped by `needing` of test/needs.ts';
 
 /** What Vitest's JSON reporter says, as far as it is used here. */
 interface TestReport {
@@ -25,6 +29,7 @@ interface TestReport {
       readonly status: string;
       readonly ancestorTitles: readonly string[];
       readonly title: string;
+      readonly meta: { readonly lack?: Lack };
     }[];
   }[];
 }
@@ -120,19 +125,23 @@ async function statusOf(program: string, args: readonly string[]): Promise<numbe
 const report = readReport();
 rmSync(folder, { recursive: true, force: true });
 console.log(`\n${times.join('\n')}`);
-if (report !== null && report.numPendingTests > 0) {
-  console.log(
-    `\n${report.numPendingTests} tests skipped (this machine lacks what they need; their files say what):`,
-  );
-  for (const group of skippedGroups(report)) console.log(`  ${group}`);
+const skipped = report === null ? [] : skippedTests(report);
+if (skipped.length > 0) {
+  console.log(`\n${skipped.length} tests were skipped. What they need, and what brings it:`);
+  for (const lack of new Set(skipped.map(({ lack }) => lack))) {
+    const tests = skipped.filter((test) => test.lack === lack);
+    console.log(`\n  ${lack} (${tests.length === 1 ? '1 test' : `${tests.length} tests`})`);
+    for (const group of new Set(tests.map(({ group }) => group))) console.log(`    ${group}`);
+  }
 }
 if (failure !== null) console.log(`\nfailed: ${failure.name}`);
 
 // The suite counts by its tests, not as a step.
 const passed = stepsPassed - (report?.numFailedTests === 0 ? 1 : 0) + (report?.numPassedTests ?? 0);
-const failed = Math.max(report?.numFailedTests ?? 0, failure === null ? 0 : 1);
+const wrong = failure !== null || skipped.some(({ lack }) => lack === untold);
+const failed = Math.max(report?.numFailedTests ?? 0, wrong ? 1 : 0);
 console.log(`\nin ${seconds(started)}:\n${passed} passed, ${failed} failed`);
-process.exitCode = failure === null ? 0 : 1;
+process.exitCode = wrong ? 1 : 0;
 
 function readReport(): TestReport | null {
   try {
@@ -142,12 +151,20 @@ function readReport(): TestReport | null {
   }
 }
 
-/** File and group of each skipped test, or its own title where it is in no group. */
-function skippedGroups({ testResults }: TestReport): string[] {
-  const groups = testResults.flatMap(({ name, assertionResults }) =>
-    assertionResults
-      .filter(({ status }) => status === 'pending' || status === 'skipped')
-      .map(({ ancestorTitles, title }) => `${relative('.', name)}: ${ancestorTitles.join(' › ') || title}`),
-  );
-  return [...new Set(groups)];
+/** Each skipped test by its file and its group, or its own title where others of that group ran; what it lacks, and what brings that. */
+function skippedTests({ testResults }: TestReport): { readonly group: string; readonly lack: string }[] {
+  return testResults.flatMap(({ name, assertionResults }) => {
+    const isSkipped = ({ status }: { readonly status: string }) =>
+      status === 'pending' || status === 'skipped';
+    const groupOf = (titles: readonly string[]): string => titles.join(' › ');
+    const ran = assertionResults.filter((test) => !isSkipped(test));
+    const mixed = new Set(['', ...ran.map(({ ancestorTitles }) => groupOf(ancestorTitles))]);
+    return assertionResults.filter(isSkipped).map(({ ancestorTitles, title, meta: { lack } }) => {
+      const group = groupOf(ancestorTitles);
+      return {
+        group: `${relative('.', name)}: ${mixed.has(group) ? groupOf([...ancestorTitles, title]) : group}`,
+        lack: lack === undefined ? untold : `${lack.what}: ${lack.remedy}`,
+      };
+    });
+  });
 }

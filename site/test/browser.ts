@@ -5,18 +5,13 @@ import type { AddressInfo } from 'node:net';
 import { extname, join, resolve } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { type Browser, chromium, type Page } from 'playwright-core';
+import { findChromium } from '../../test/needs.js';
 
 export const dist = resolve(import.meta.dirname, '../dist');
 
-const executablePath = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(
-  (path) => existsSync(path),
-);
-export const noBrowser = executablePath === undefined;
-if (noBrowser) console.warn('skipped: no Chromium on this machine (Debian: apt-get install chromium)');
-
 export const openBrowser = (): Promise<Browser> =>
   // Containers let no program make a sandbox, and have little of /dev/shm.
-  chromium.launch({ executablePath: executablePath!, args: ['--no-sandbox', '--disable-dev-shm-usage'] });
+  chromium.launch({ executablePath: findChromium()!, args: ['--no-sandbox', '--disable-dev-shm-usage'] });
 
 const types: Readonly<Record<string, string>> = {
   '.html': 'text/html; charset=utf-8',

@@ -2,8 +2,9 @@
 import { join, resolve } from 'node:path';
 import { build } from 'esbuild';
 import { describe, expect, test } from 'vitest';
+import { needing } from '../../test/needs.js';
 import type { Exhibit } from '../../test/sim/gallery/exhibit.js';
-import { noBrowser, openBrowser } from './browser.js';
+import { openBrowser } from './browser.js';
 
 const root = resolve(import.meta.dirname, '../..');
 const soon = 2000;
@@ -42,8 +43,9 @@ describe('without Node.js', () => {
     await expect(bundle("export * from 'node:fs';")).rejects.toThrow(/node:fs/);
   });
 
-  test.skipIf(noBrowser)(
+  test(
     'the gallery is caught in Chromium, each soon, and its corrections are silent',
+    needing('chromium'),
     async () => {
       const { text } = await bundle(gallery);
       const browser = await openBrowser();

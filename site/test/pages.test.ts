@@ -3,7 +3,8 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { complaintsOf, dist, noBrowser, openBrowser, type Served, serve } from './browser.js';
+import { needing } from '../../test/needs.js';
+import { complaintsOf, dist, openBrowser, type Served, serve } from './browser.js';
 
 const firstPageBytes = 500_000;
 /** Milliseconds in which a page that has a heading surely shows it. */
@@ -38,7 +39,7 @@ describe('links', () => {
   });
 });
 
-describe.skipIf(noBrowser)('in Chromium', () => {
+describe('in Chromium', needing('chromium'), () => {
   let browser: Browser;
   let page: Page;
   let site: Served;

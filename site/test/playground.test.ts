@@ -1,12 +1,13 @@
 /** The playground in a browser: what it finds, shows and says, and how soon. */
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { needing } from '../../test/needs.js';
 import { programs } from '../../test/sim/gallery/programs.js';
-import { complaintsOf, noBrowser, openBrowser, type Served, serve } from './browser.js';
+import { complaintsOf, openBrowser, type Served, serve } from './browser.js';
 
 const soon = 2;
 
-describe.skipIf(noBrowser)('the playground', () => {
+describe('the playground', needing('chromium'), () => {
   let browser: Browser;
   let page: Page;
   let site: Served;

@@ -4,9 +4,9 @@
  */
 import { afterAll, beforeAll, describe, expect, expectTypeOf, test } from 'vitest';
 import { HeddleError } from '../../src/errors/index.js';
-import { listProviders } from '../../src/fabric/index.js';
 import { World } from '../../src/index.js';
 import { random } from '../../src/testing/index.js';
+import { needing } from '../needs.js';
 import { withArguments } from './arguments.js';
 import type { Call } from './call.js';
 import { type Engines, engines, ofEngines } from './engines.js';
@@ -23,14 +23,6 @@ test('every public name is called, or excused with a reason', () => {
   // What compiles is the test: an error here has the names that are neither, or both.
   expectTypeOf<Exclude<PublicName, Called | Excused> | (Called & Excused)>().toBeNever();
 });
-
-const usable = (): boolean => {
-  try {
-    return listProviders().some(({ provider, devices }) => provider === 'tcp;ofi_rxm' && devices.length > 0);
-  } catch {
-    return false; // no libfabric
-  }
-};
 
 /** How a call ended that was neither a result nor one of Heddle's errors; null where all is well. */
 async function complaint(name: string, { of }: Call, args: unknown[]): Promise<string | null> {
@@ -103,7 +95,7 @@ test('a world and what is made in it, and once it is gone', { timeout: 240_000 }
   expect(await fuzz(calls!, 400, 4, foreign)).toEqual([]);
 });
 
-describe.skipIf(!usable())('between machines', () => {
+describe('between machines', needing('tcp;ofi_rxm'), () => {
   let of: Engines;
   beforeAll(async () => {
     of = await engines();

@@ -1,18 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { flagToFlag } from '../../src/bench/fabric/flags.js';
-import { listProviders } from '../../src/fabric/index.js';
+import { needing } from '../needs.js';
 
-const usable = (() => {
-  try {
-    return listProviders().filter(
-      ({ provider, devices }) => provider === 'tcp;ofi_rxm' && devices.length > 0,
-    );
-  } catch {
-    return [];
-  }
-})();
-
-describe.skipIf(usable.length === 0)('from flag to flag', () => {
+describe('from flag to flag', needing('tcp;ofi_rxm'), () => {
   it('takes a message through two proxies and back, round after round', async () => {
     const fabric = { provider: 'tcp;ofi_rxm', devices: ['lo'], timeoutMs: 20_000 } as const;
     const microseconds = await flagToFlag(fabric, 2048, 20, 5);

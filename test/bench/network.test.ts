@@ -5,21 +5,12 @@ import { meanSent, type SentRound } from '../../src/bench/network/sent.js';
 import { rowsOf } from '../../src/bench/program.js';
 import { spread } from '../../src/bench/statistics.js';
 import { NativeView } from '../../src/device/index.js';
-import { listProviders, type ProviderName } from '../../src/fabric/index.js';
+import type { ProviderName } from '../../src/fabric/index.js';
 import { section } from '../../src/lang/index.js';
 import { allocate } from '../../src/native/index.js';
 import { LocalCircle } from '../../src/world/index.js';
 import { inThread } from '../../src/world/proxy/start.js';
-
-/** Which of the providers that need no NIC are here. */
-const usable = ((): readonly ('shm' | 'tcp;ofi_rxm')[] => {
-  try {
-    const here = listProviders().filter(({ devices }) => devices.length > 0);
-    return (['shm', 'tcp;ofi_rxm'] as const).filter((name) => here.some(({ provider }) => provider === name));
-  } catch {
-    return [];
-  }
-})();
+import { needing } from '../needs.js';
 
 const wireBytes = 1000;
 /** Out of the lower half of the wire into the upper one of each other rank. */
@@ -45,58 +36,59 @@ function place(circle: LocalCircle, provider: ProviderName, wireBytes: number) {
   return { ranks, raw, memory: { address, bytes, raw, host: new NativeView(raw), free } };
 }
 
-describe.skipIf(usable.length === 0)('the network alone', () => {
-  const cases = [
+describe('the network alone', () => {
+  for (const [provider, count] of [
     ['shm', 3],
     ['tcp;ofi_rxm', 2],
-  ] as const;
-  it.each(cases.filter(([provider]) => usable.includes(provider)))(
-    'over %s sends among %i ranks what was sent, and times it',
-    async (provider, count) => {
-      const program = async (circle: LocalCircle) => {
-        const { ranks, raw, memory } = place(circle, provider, wireBytes);
-        const { rank } = ranks;
-        raw.fill(rank + 1, 0, 500);
-        // Uneven: the second round's combine has one message, and that of no bytes.
-        const rounds: SentRound[] = [
-          { dispatch: to(rank, count, [10, 0, 7]), combine: to(rank, count, [10]) },
-          { dispatch: to(rank, count, [5]), combine: to(rank, count, [0]) },
-        ];
-        const ceiling = await NetworkCeiling.create(ranks, memory, { rounds, wireBytes, reach: undefined });
-        const times = [
-          await ceiling.time('dispatch', 3, 2, 1),
-          await ceiling.time('combine', 3, 2, 0),
-          await ceiling.time('both', 3, 2, 0),
-        ];
-        await ceiling.dispose();
-        const landed = [...raw.subarray(500, wireBytes)];
-        memory.free();
-        return { times, landed, mean: await meanSent(circle, rounds) };
-      };
-      const results = await LocalCircle.run(count, program);
-      for (const [rank, { times, landed, mean }] of results.entries()) {
-        expect(times).toEqual(results[0]!.times); // the slowest rank's, known to all
-        for (const values of times) {
-          expect(values).toHaveLength(2);
-          for (const value of values) expect(value).toBeGreaterThan(0);
+  ] as const)
+    it(
+      `over ${provider} sends among ${count} ranks what was sent, and times it`,
+      needing(provider),
+      async () => {
+        const program = async (circle: LocalCircle) => {
+          const { ranks, raw, memory } = place(circle, provider, wireBytes);
+          const { rank } = ranks;
+          raw.fill(rank + 1, 0, 500);
+          // Uneven: the second round's combine has one message, and that of no bytes.
+          const rounds: SentRound[] = [
+            { dispatch: to(rank, count, [10, 0, 7]), combine: to(rank, count, [10]) },
+            { dispatch: to(rank, count, [5]), combine: to(rank, count, [0]) },
+          ];
+          const ceiling = await NetworkCeiling.create(ranks, memory, { rounds, wireBytes, reach: undefined });
+          const times = [
+            await ceiling.time('dispatch', 3, 2, 1),
+            await ceiling.time('combine', 3, 2, 0),
+            await ceiling.time('both', 3, 2, 0),
+          ];
+          await ceiling.dispose();
+          const landed = [...raw.subarray(500, wireBytes)];
+          memory.free();
+          return { times, landed, mean: await meanSent(circle, rounds) };
+        };
+        const results = await LocalCircle.run(count, program);
+        for (const [rank, { times, landed, mean }] of results.entries()) {
+          expect(times).toEqual(results[0]!.times); // the slowest rank's, known to all
+          for (const values of times) {
+            expect(values).toHaveLength(2);
+            for (const value of values) expect(value).toBeGreaterThan(0);
+          }
+          const expected = new Array<number>(wireBytes - 500).fill(0);
+          for (let source = 0; source < count; source++) {
+            if (source === rank) continue;
+            expected.fill(source + 1, 10 * source, 10 * source + 10);
+            expected.fill(source + 1, 200 + 10 * source, 200 + 10 * source + 7);
+          }
+          expect(landed).toEqual(expected);
+          const others = count - 1;
+          expect(mean.dispatch).toEqual({ messages: 2 * others, bytes: 11 * others });
+          expect(mean.combine).toEqual({ messages: others, bytes: 5 * others });
         }
-        const expected = new Array<number>(wireBytes - 500).fill(0);
-        for (let source = 0; source < count; source++) {
-          if (source === rank) continue;
-          expected.fill(source + 1, 10 * source, 10 * source + 10);
-          expected.fill(source + 1, 200 + 10 * source, 200 + 10 * source + 7);
-        }
-        expect(landed).toEqual(expected);
-        const others = count - 1;
-        expect(mean.dispatch).toEqual({ messages: 2 * others, bytes: 11 * others });
-        expect(mean.combine).toEqual({ messages: others, bytes: 5 * others });
-      }
-    },
-  );
+      },
+    );
 
-  it('fails with what stopped its proxy', async () => {
+  it('fails with what stopped its proxy', needing('tcp;ofi_rxm'), async () => {
     const program = async (circle: LocalCircle) => {
-      const { ranks, memory } = place(circle, usable.at(-1)!, 64);
+      const { ranks, memory } = place(circle, 'tcp;ofi_rxm', 64);
       const beyond = [{ peer: 1 - circle.rank, from: 0, to: 10_000, bytes: 16 }];
       const sent = { rounds: [{ dispatch: beyond, combine: [] }], wireBytes: 64, reach: undefined };
       const ceiling = await NetworkCeiling.create(ranks, memory, sent);

@@ -4,6 +4,7 @@ import { type DemoResult, demoText } from '../../src/cli/print-demo.js';
 import { heddle } from '../../src/cli/program.js';
 import { traffic } from '../../src/layer/index.js';
 import { makeAllRoutes, shapeOfRounds } from '../../src/testing/index.js';
+import { needing } from '../needs.js';
 
 const plain = (_: unknown, text: string) => text;
 
@@ -241,7 +242,7 @@ describe('heddle demo', () => {
     expect(err).toContain(message);
   });
 
-  it.each(['tcp;ofi_rxm', 'shm'])('reaches nodes by processes over %s', async (provider) => {
+  const byProcesses = async (provider: string): Promise<void> => {
     vi.stubEnv('HEDDLE_PROVIDER', provider);
     const sizes = ['--ranks', '4', '--tokens', '3', '--hidden', '64', '--experts', '8', '--topk', '3'];
     const { code, out, err } = await demo('--device', 'sim', '--nodes', '2', ...sizes, '--json');
@@ -253,7 +254,9 @@ describe('heddle demo', () => {
       bytes: { betweenNodes: between.rows * 2 * 64 * 2 },
     });
     expect(err).toContain(`the same again, in 2 processes over ${provider} …`);
-  });
+  };
+  for (const provider of ['tcp;ofi_rxm', 'shm'] as const)
+    it(`reaches nodes by processes over ${provider}`, needing(provider), () => byProcesses(provider));
 
   it.each([
     ['--nodes', '3', '--nodes is 3; it must be a divisor of 8'],

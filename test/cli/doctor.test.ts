@@ -7,11 +7,12 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } 
 import { type Diagnosis, examineNics, register, render } from '../../src/cli/doctor.js';
 import { listNics } from '../../src/fabric/index.js';
 import { nearestFirst } from '../../src/fabric/libfabric/provider.js';
-import { buildStandIn, hasCompiler } from '../cuda/stand-in.js';
+import { buildStandIn } from '../cuda/stand-in.js';
+import { needing } from '../needs.js';
 import { transpiled } from '../tree.js';
 
 describe('heddle doctor', () => {
-  it('prints its findings as JSON, and fails only where one is broken', async () => {
+  async function diagnosis(): Promise<Diagnosis> {
     const written: string[] = [];
     vi.spyOn(process.stdout, 'write').mockImplementation((text) => written.push(String(text)) > 0);
     vi.spyOn(process.stderr, 'write').mockReturnValue(true);
@@ -28,13 +29,23 @@ describe('heddle doctor', () => {
       process.exitCode = before;
       vi.restoreAllMocks();
     }
-    const diagnosis = JSON.parse(written.join('')) as Diagnosis;
-    expect(diagnosis.usable).toBe(true);
-    expect(diagnosis.summary.join('\n')).toMatch(/Simulator/);
-    const names = diagnosis.findings.map(({ name }) => name);
+    return JSON.parse(written.join(''));
+  }
+
+  it('prints its findings as JSON, and fails only where one is broken', async () => {
+    const { usable, summary, findings } = await diagnosis();
+    expect(usable).toBe(true);
+    expect(summary.join('\n')).toMatch(/Simulator/);
+    const names = findings.map(({ name }) => name);
     expect(new Set(names).size).toBe(names.length);
-    for (const name of ['Simulator', 'NVIDIA driver', 'libfabric', 'Network of proxies', 'NICs'])
+    for (const name of ['Simulator', 'NVIDIA driver', 'libfabric', 'Shared memory', 'NICs'])
       expect(names).toContain(name);
+    for (const { state, remedy } of findings) expect(remedy === null).toBe(state === 'found');
+  });
+
+  it('tries the network that proxies would take', needing('libfabric'), async () => {
+    const { findings } = await diagnosis();
+    expect(findings.find(({ name }) => name === 'Network of proxies')).toMatchObject({ state: 'found' });
   });
 
   it.each([
@@ -100,7 +111,7 @@ describe('heddle doctor', () => {
   });
 });
 
-describe.skipIf(!hasCompiler)('heddle doctor on a driver that withholds something', () => {
+describe('heddle doctor on a driver that withholds something', needing('cc'), () => {
   let driver: ReturnType<typeof buildStandIn>;
   beforeAll(() => {
     driver = buildStandIn();

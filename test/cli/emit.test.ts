@@ -1,9 +1,10 @@
 import { spawnSync } from 'node:child_process';
-import { existsSync, openSync } from 'node:fs';
+import { openSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { emit, type RegisteredKernel } from '../../src/cli/emit.js';
 import { registry } from '../../src/kernels/index.js';
 import { kernel, pointer } from '../../src/lang/index.js';
+import { needing } from '../needs.js';
 import { transpiled } from '../tree.js';
 
 const kernels: readonly RegisteredKernel[] = [
@@ -68,7 +69,7 @@ test('what does not exist is refused by name', () => {
   }
 });
 
-test.skipIf(!existsSync('/dev/full'))('output that cannot be written is one sentence, not a stack', () => {
+test('output that cannot be written is one sentence, not a stack', needing('/dev/full'), () => {
   const child = spawnSync(process.execPath, [transpiled('src/cli/main.ts'), 'emit', 'flag_barrier'], {
     encoding: 'utf8',
     stdio: ['ignore', openSync('/dev/full', 'w'), 'pipe'],

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { heddle } from '../../src/cli/program.js';
+import { needing } from '../needs.js';
 
 let out = '';
 let err = '';
@@ -67,7 +68,7 @@ describe.each(folders.map((args) => ({ args, name: args.join(' ') })))('heddle $
     expect(err).toContain('is ""; it must be the path of a folder');
   });
 
-  it.skipIf(process.platform !== 'linux')('refuses /proc/nope/z at once', async () => {
+  it('refuses /proc/nope/z at once', needing('linux'), async () => {
     expect(await heddle([...args, '/proc/nope/z'])).toBe(2);
     expect(err).toMatch(/\/proc\/nope\/z"; it must be a folder that can be written \(/);
   });
@@ -81,7 +82,7 @@ it('heddle tune refuses what is no tuning file, before it looks for GPUs', async
   expect(readdirSync(folder)).toEqual(['taken']);
 });
 
-it.skipIf(process.platform !== 'linux')('a device that is full is named, without a stack', async () => {
+it('a device that is full is named, without a stack', needing('/dev/full'), async () => {
   expect(await heddle(['plan', '--ep', '8', '--tokens', '8', '--report', '/dev/full'])).toBe(1);
   expect(err).toBe('heddle: /dev/full cannot be written: ENOSPC: no space left on device (HEDDLE_FILE)\n');
 });

@@ -5,27 +5,21 @@ import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { CompileError } from '../../src/cuda/diagnostics.js';
 import { findNvcc, parseNvccVersion } from '../../src/cuda/nvcc.js';
 import { nvrtcCandidates, openNvrtc } from '../../src/cuda/nvrtc.js';
-import { probe } from '../../src/native/index.js';
-
-const hasNvcc = await findNvcc().then(
-  () => true,
-  () => false,
-);
-const hasNvrtc = probe(nvrtcCandidates()).ok;
+import { needing } from '../needs.js';
 
 const options = (architecture: string) => [`--gpu-architecture=${architecture}`, '--std=c++17'];
 const good = 'extern "C" __global__ void k(unsigned* p) { p[threadIdx.x] = threadIdx.x; }';
 const bad = 'extern "C" __global__ void k(unsigned* p) {\n#line 7 "kernels/k.ts"\n  p[0] = missing;\n}';
 const elf = '\x7fELF';
 
-describe.runIf(hasNvcc)('nvcc', () => {
+describe('nvcc', needing('nvcc'), () => {
   it('compiles to a cubin', async () => {
     const compiled = await (await findNvcc()).compile(good, options('sm_90a'));
     expect(compiled.ok && Buffer.from(compiled.cubin.subarray(0, 4)).toString('latin1')).toBe(elf);
   });
 });
 
-describe.runIf(hasNvrtc)('NVRTC', () => {
+describe('NVRTC', needing('nvrtc'), () => {
   it('compiles to a cubin, and reports errors', async () => {
     const nvrtc = openNvrtc();
     const compiled = await nvrtc.compile(good, options('sm_90a'));
@@ -35,7 +29,7 @@ describe.runIf(hasNvrtc)('NVRTC', () => {
   });
 });
 
-describe.runIf(hasNvcc || hasNvrtc)('compiling a kernel', () => {
+describe('compiling a kernel', needing('nvrtc or nvcc'), () => {
   let folder: string;
   beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), 'heddle-compiler-'));

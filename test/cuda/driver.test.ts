@@ -1,13 +1,13 @@
 import { spawnSync } from 'node:child_process';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { driverCandidates, failure, formatVersion } from '../../src/cuda/driver.js';
+import { failure, formatVersion } from '../../src/cuda/driver.js';
 import { CudaError, remedies } from '../../src/cuda/errors.js';
 import type { Gpu } from '../../src/cuda/gpu.js';
 import { architecture } from '../../src/cuda/gpu.js';
 import { describe as describeAllocation, formatBytes } from '../../src/cuda/window.js';
-import { probe } from '../../src/native/index.js';
+import { needing } from '../needs.js';
 import { transpiled } from '../tree.js';
-import { buildStandIn, hasCompiler } from './stand-in.js';
+import { buildStandIn } from './stand-in.js';
 
 /** Tries to open a GPU, or a world of so many, in a process of its own. */
 function open(number: number, env: Record<string, string> = {}, what: 'gpu' | 'world' = 'gpu'): string {
@@ -19,7 +19,7 @@ function open(number: number, env: Record<string, string> = {}, what: 'gpu' | 'w
   return child.stdout.trim() || child.stderr;
 }
 
-describe.skipIf(probe(driverCandidates).ok)('a machine without a driver', () => {
+describe('a machine without a driver', needing('no driver'), () => {
   it('gets told what is missing and what works all the same', () => {
     const complaint =
       /^UnavailableError: No library could be opened \(libcuda.so.1: .*Install the NVIDIA driver.*simulator/;
@@ -28,7 +28,7 @@ describe.skipIf(probe(driverCandidates).ok)('a machine without a driver', () => 
   });
 });
 
-describe.skipIf(!hasCompiler)('a driver that will not do', () => {
+describe('a driver that will not do', needing('cc'), () => {
   let driver: ReturnType<typeof buildStandIn>;
   beforeAll(() => {
     driver = buildStandIn();

@@ -6,10 +6,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { nvshmemFinding } from '../../src/cuda/doctor.js';
 import { attributes, blankUniqueId, requireKnownVersion } from '../../src/cuda/nvshmem/attributes.js';
 import { versionIn } from '../../src/cuda/nvshmem/headers.js';
-import { nvshmemCandidates } from '../../src/cuda/nvshmem/library.js';
-import { probe } from '../../src/native/index.js';
+import { needing } from '../needs.js';
 import { transpiled } from '../tree.js';
-import { hasCompiler } from './stand-in.js';
 
 function child(what: string, env: Record<string, string> = {}) {
   const { stdout, stderr } = spawnSync(process.execPath, [transpiled('test/cuda/nvshmem-child.ts'), what], {
@@ -46,7 +44,7 @@ describe('the structures of 3.4', () => {
   });
 });
 
-describe.skipIf(probe(nvshmemCandidates).ok)('a machine without NVSHMEM', () => {
+describe('a machine without NVSHMEM', needing('no nvshmem'), () => {
   it('gets told what to install', () => {
     expect(child('round').said).toMatch(
       /^UnavailableError: .*libnvshmem_host\.so\.3: .*pip install nvidia-nvshmem/,
@@ -54,7 +52,7 @@ describe.skipIf(probe(nvshmemCandidates).ok)('a machine without NVSHMEM', () => 
   });
 });
 
-describe.skipIf(!hasCompiler)('a stand-in for the library', () => {
+describe('a stand-in for the library', needing('cc'), () => {
   let folder: string;
   beforeAll(() => {
     folder = mkdtempSync(join(tmpdir(), 'heddle-nvshmem-'));

@@ -5,11 +5,11 @@ import { afterEach, describe, expect, it } from 'vitest';
 import {
   allowDescriptorsToBeTaken,
   bootId,
-  canTakeDescriptors,
   closeDescriptor,
   startTime,
   takeDescriptor,
 } from '../../src/cuda/posix.js';
+import { needing } from '../needs.js';
 
 const children: ChildProcess[] = [];
 afterEach(() => {
@@ -45,7 +45,7 @@ describe('processes', () => {
   });
 });
 
-describe.runIf(canTakeDescriptors())('taking a descriptor of another process', () => {
+describe('taking a descriptor of another process', needing('descriptors'), () => {
   it('opens the same file', async () => {
     allowDescriptorsToBeTaken();
     const { pid, fd } = await holder();

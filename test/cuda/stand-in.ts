@@ -1,9 +1,7 @@
-import { execFileSync, spawnSync } from 'node:child_process';
+import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-
-export const hasCompiler = spawnSync('cc', ['--version']).status === 0;
 
 /** Builds the driver of stand-in.c. With `folder` on LD_LIBRARY_PATH, a process finds it as libcuda.so.1. */
 export function buildStandIn(): { readonly folder: string; remove(): void } {

@@ -1,14 +1,14 @@
 /** Windows between processes, the whole way but for the GPU: the driver is a stand-in, its memory is the processes'. */
 import { Writable } from 'node:stream';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
-import { canTakeDescriptors } from '../../src/cuda/posix.js';
 import { Launch } from '../../src/world/index.js';
+import { needing } from '../needs.js';
 import { transpiled } from '../tree.js';
-import { buildStandIn, hasCompiler } from './stand-in.js';
+import { buildStandIn } from './stand-in.js';
 
 const ranks = 3;
 
-describe.skipIf(!hasCompiler)('a window of all ranks, a process each', () => {
+describe('a window of all ranks, a process each', needing('cc'), () => {
   let driver: ReturnType<typeof buildStandIn>;
   beforeAll(() => {
     driver = buildStandIn();
@@ -47,13 +47,10 @@ describe.skipIf(!hasCompiler)('a window of all ranks, a process each', () => {
 
   const found = Array<string>(ranks).fill('found 10 11 12');
 
-  it.runIf(canTakeDescriptors())(
-    'is mapped by descriptors, where fabric handles are refused too',
-    async () => {
-      expect(await printed({ FAKE_VIRTUAL: '1' })).toEqual(found);
-      expect(await printed({ FAKE_VIRTUAL: '1', FAKE_FABRIC: '800' })).toEqual(found);
-    },
-  );
+  it('is mapped by descriptors, where fabric handles are refused too', needing('descriptors'), async () => {
+    expect(await printed({ FAKE_VIRTUAL: '1' })).toEqual(found);
+    expect(await printed({ FAKE_VIRTUAL: '1', FAKE_FABRIC: '800' })).toEqual(found);
+  });
 
   it('is mapped by fabric handles', async () => {
     expect(await printed({ FAKE_VIRTUAL: '1', HEDDLE_WINDOWS: 'fabric' })).toEqual(found);

@@ -11,6 +11,7 @@ import { dtypes } from '../../src/layer/index.js';
 import { ExpertParallel, emptyTensor, row } from '../../src/moe/index.js';
 import { makeSources } from '../../src/testing/index.js';
 import { World } from '../../src/world/index.js';
+import { cudaHeaders, hostCompiler, needing } from '../needs.js';
 import { root } from '../tree.js';
 import { PlanHost } from './host.js';
 
@@ -176,33 +177,33 @@ describe('heddle export', () => {
     }
   });
 
-  const found = (name: string) =>
-    [`/usr/bin/${name}`, `/usr/local/bin/${name}`].find((path) => existsSync(path));
   const strict = ['-Wall', '-Wextra', '-Wpedantic', '-Werror', '-fsyntax-only'];
   const compilers = [
-    { language: 'C11', compiler: found('gcc'), args: ['-x', 'c', '-std=c11', ...strict] },
-    { language: 'C++17', compiler: found('g++'), args: ['-x', 'c++', '-std=c++17', ...strict] },
-  ];
-  const headers = [
-    '/usr/local/cuda/include',
-    process.env.CUDA_HOME && `${process.env.CUDA_HOME}/include`,
-  ].find((path) => path && existsSync(join(path, 'cuda.h')));
-  if (headers === undefined) console.warn('skipped: no cuda.h, so examples/export-host.c is not compiled');
-  describe.each(compilers)('as $language', ({ language, compiler, args }) => {
-    if (compiler === undefined) console.warn(`skipped: no compiler of ${language}, so no plan.h is compiled`);
-
-    test.skipIf(headers === undefined || compiler === undefined).each([
+    { language: 'C11', need: 'cc', compiler: 'cc', args: ['-x', 'c', '-std=c11', ...strict] },
+    {
+      language: 'C++17',
+      need: 'c++',
+      compiler: hostCompiler(),
+      args: ['-x', 'c++', '-std=c++17', ...strict],
+    },
+  ] as const;
+  describe.each(compilers)('as $language', ({ need, compiler, args }) => {
+    test.each([
       ['one-sided', smallText],
       ['one-sided', `${smallText},weighting=combine`],
       ['portable', `${smallText},scales=12,counts=yes`],
-    ])('the host of examples compiles with the tables of %s, %s', async (family, shape) => {
-      const out = `${family}-${shape.length}`;
-      await write(out, family, '--shape', shape, '--arch', 'none');
-      const host = join(root, 'examples/export-host.c');
-      execFileSync(compiler!, [...args, '-I', join(folder, out), '-isystem', headers!, host]);
-    });
+    ])(
+      'the host of examples compiles with the tables of %s, %s',
+      needing(need, 'cuda.h'),
+      async (family, shape) => {
+        const out = `${family}-${shape.length}`;
+        await write(out, family, '--shape', shape, '--arch', 'none');
+        const host = join(root, 'examples/export-host.c');
+        execFileSync(compiler!, [...args, '-I', join(folder, out), '-isystem', cudaHeaders()!, host]);
+      },
+    );
 
-    test.skipIf(compiler === undefined)('plans of different prefixes fit one program', async () => {
+    test('plans of different prefixes fit one program', needing(need), async () => {
       await write('decode', 'one-sided', '--shape', smallText, '--prefix', 'decode', '--arch', 'none');
       const prefill = `${smallText},counts=yes,tokens=64`.replace('tokens=5,', '');
       await write('prefill', 'portable', '--shape', prefill, '--prefix', 'prefill', '--arch', 'none');

@@ -1,12 +1,12 @@
 import { expect, it } from 'vitest';
 import { runRanks } from '../../src/bench/fabric/ranks.js';
+import { needing } from '../needs.js';
 import { transpiledUrl } from '../tree.js';
 
 const module = transpiledUrl('src/bench/fabric/roles.ts');
 
-it.each(['shm', 'tcp;ofi_rxm', 'udp;ofi_rxd'])(
-  'every byte of an all-to-all scatter arrives on %s',
-  async (provider) => {
+for (const provider of ['shm', 'tcp;ofi_rxm', 'udp;ofi_rxd'] as const)
+  it(`every byte of an all-to-all scatter arrives on ${provider}`, needing(provider), async () => {
     const [ranks, slice, rounds] = [4, 40_000, 30];
     const results = await runRanks({
       ranks,
@@ -22,5 +22,4 @@ it.each(['shm', 'tcp;ofi_rxm', 'udp;ofi_rxd'])(
     expect(results).toEqual(
       Array.from({ length: ranks }, () => ({ bytesChecked: slice * rounds * (ranks - 1) })),
     );
-  },
-);
+  });

@@ -1,11 +1,11 @@
 import { afterEach, beforeEach, describe, it } from 'vitest';
-import { createHosts, type Hosts, whyNoHosts } from './hosts.js';
+import { needing } from '../needs.js';
+import { createHosts, type Hosts } from './hosts.js';
 import { expectIsolated, limitMs, lose } from './loss.js';
 
-const noHosts = whyNoHosts();
-if (noHosts) console.warn(`skipping the tests of hosts that are cut off: ${noHosts}`);
+const needed = needing('tcp;ofi_rxm', 'udp;ofi_rxd', 'hosts');
 
-describe.skipIf(noHosts !== null)('a host that is cut off', { timeout: limitMs }, () => {
+describe('a host that is cut off', { timeout: limitMs, ...needed }, () => {
   let hosts: Hosts;
   beforeEach(() => {
     hosts = createHosts(3);

@@ -8,6 +8,7 @@ import {
   TransferEngine,
   WaitTimeoutError,
 } from '../../src/fabric/index.js';
+import { describeOver, needing } from '../needs.js';
 
 const all = ['shm', 'tcp;ofi_rxm', 'udp;ofi_rxd'] as const;
 const open: TransferEngine[] = [];
@@ -45,7 +46,7 @@ function until(engines: readonly TransferEngine[], holds: () => boolean): void {
 
 const bytesOf = (region: { buffer: ArrayBuffer }) => new Uint8Array(region.buffer);
 
-describe.each(all)('operations on %s', (provider) => {
+describeOver(all, 'operations on %s', (provider) => {
   it('write the slice that was named, and nothing beside it', async () => {
     const { a, b, source, target, remote } = await pair({ provider });
     bytesOf(source).forEach((_, i, bytes) => {
@@ -191,7 +192,7 @@ describe.each(all)('operations on %s', (provider) => {
   });
 });
 
-describe.each(all)('a peer that was lost on %s', (provider) => {
+describeOver(all, 'a peer that was lost on %s', (provider) => {
   it('can be removed and added anew, and late arrivals of before do no harm', async () => {
     const { a, b, source, target, toB, remote } = await pair({ provider, timeoutMs: 300 });
     const lost = a.counter();
@@ -218,7 +219,7 @@ describe.each(all)('a peer that was lost on %s', (provider) => {
   });
 });
 
-describe('waiting', () => {
+describe('waiting', needing('tcp;ofi_rxm'), () => {
   it('sleeps until the thread of the engine has what it waits for', async () => {
     const { a, b, source, remote } = await pair({ thread: 'worker' });
     const counter = a.counter();
@@ -258,7 +259,7 @@ describe('waiting', () => {
 });
 
 describe('refusals', () => {
-  it('name the argument of a bad operation, at the call', async () => {
+  it('name the argument of a bad operation, at the call', needing('shm'), async () => {
     const { a, b, source, target, remote, toB, toA } = await pair({ provider: 'shm' });
     const good = { source, sourceOffset: 0, target: remote, targetOffset: 0, bytes: 8 };
     const refused = (change: object, argument: string) => {
@@ -323,25 +324,29 @@ describe('refusals', () => {
       expect(call).toThrow(DisposedError);
   });
 
-  it.each(['caller', 'worker'] as const)('of waits on a closed engine name it (%s)', async (thread) => {
-    const engine = await TransferEngine.open({ thread });
-    const [counter, landed] = [engine.counter(), engine.immediate(3)];
-    await engine.close();
-    expect(engine.poll()).toBe(false);
-    expect(counter.reached(1)).toBe(false);
-    expect(landed.take(1)).toBe(false);
-    await expect(landed.wait(1)).rejects.toThrow(DisposedError);
-    expect(() => landed.waitSync(1)).toThrow(DisposedError);
-    for (const call of [
-      () => engine.register(new Uint8Array(8)),
-      () => engine.registerGpu({ address: 4096, bytes: 8, ordinal: 0 }),
-      () => engine.group([]),
-      () => engine.heapBytes(),
-    ])
-      expect(call).toThrow(DisposedError);
-  });
+  it.each(['caller', 'worker'] as const)(
+    'of waits on a closed engine name it (%s)',
+    needing('libfabric'),
+    async (thread) => {
+      const engine = await TransferEngine.open({ thread });
+      const [counter, landed] = [engine.counter(), engine.immediate(3)];
+      await engine.close();
+      expect(engine.poll()).toBe(false);
+      expect(counter.reached(1)).toBe(false);
+      expect(landed.take(1)).toBe(false);
+      await expect(landed.wait(1)).rejects.toThrow(DisposedError);
+      expect(() => landed.waitSync(1)).toThrow(DisposedError);
+      for (const call of [
+        () => engine.register(new Uint8Array(8)),
+        () => engine.registerGpu({ address: 4096, bytes: 8, ordinal: 0 }),
+        () => engine.group([]),
+        () => engine.heapBytes(),
+      ])
+        expect(call).toThrow(DisposedError);
+    },
+  );
 
-  it('name the options of a bad engine', async () => {
+  it('name the options of a bad engine', needing('tcp;ofi_rxm'), async () => {
     await expect(TransferEngine.open({ provider: 'pigeon' as 'shm' })).rejects.toThrow(
       /provider is "pigeon".*tcp;ofi_rxm/,
     );
@@ -354,7 +359,7 @@ describe('refusals', () => {
     await expect(TransferEngine.open({ provider: 'efa' })).rejects.toThrow(/efa: .*Install libfabric/);
   });
 
-  it('tell engines apart that cannot talk to one another', async () => {
+  it('tell engines apart that cannot talk to one another', needing('shm', 'udp;ofi_rxd'), async () => {
     const { a } = await pair({ provider: 'shm' });
     const { a: other } = await pair({ provider: 'udp;ofi_rxd' });
     const { a: twoRails } = await pair({ provider: 'shm', rails: 2 });
@@ -363,7 +368,7 @@ describe('refusals', () => {
   });
 });
 
-describe('failure', () => {
+describe('failure', needing('tcp;ofi_rxm'), () => {
   it('of one write with a bad key leaves the peer and its other writes alone, or loses the peer by name', async () => {
     const { a, b, target, source, remote, toB } = await pair({});
     const counter = a.counter();
@@ -416,17 +421,21 @@ describe('failure', () => {
 });
 
 describe('GPU memory', () => {
-  it('is staged, too, when neither its dmabuf nor its address can be registered', async () => {
-    // A libfabric older than 1.20 is not asked about the dmabuf; a newer one refuses what is no file.
-    const { a } = await pair({ provider: 'tcp;ofi_rxm', gpuMemory: true });
-    const dmabuf = { fd: -1, offset: 4096 };
-    const staged = a.registerGpu({ address: 0x7000_0000_0000, bytes: 4096, ordinal: 0, dmabuf });
-    expect(staged.path).toBe('staging');
-    expect(() => a.registerGpu({ address: 0, bytes: 4096, ordinal: 0 })).toThrow(/address is 0/);
-    expect(() => a.registerGpu({ address: 4096, bytes: 0, ordinal: 0 })).toThrow(/bytes is 0/);
-  });
+  it(
+    'is staged, too, when neither its dmabuf nor its address can be registered',
+    needing('tcp;ofi_rxm'),
+    async () => {
+      // A libfabric older than 1.20 is not asked about the dmabuf; a newer one refuses what is no file.
+      const { a } = await pair({ provider: 'tcp;ofi_rxm', gpuMemory: true });
+      const dmabuf = { fd: -1, offset: 4096 };
+      const staged = a.registerGpu({ address: 0x7000_0000_0000, bytes: 4096, ordinal: 0, dmabuf });
+      expect(staged.path).toBe('staging');
+      expect(() => a.registerGpu({ address: 0, bytes: 4096, ordinal: 0 })).toThrow(/address is 0/);
+      expect(() => a.registerGpu({ address: 4096, bytes: 0, ordinal: 0 })).toThrow(/bytes is 0/);
+    },
+  );
 
-  it('is staged, visibly, where no provider takes it', async () => {
+  it('is staged, visibly, where no provider takes it', needing('shm', 'tcp;ofi_rxm'), async () => {
     // The address stands for GPU memory: nothing reads it, because neither build of libfabric here knows CUDA.
     for (const provider of ['shm', 'tcp;ofi_rxm'] as const) {
       const { a, b, toA } = await pair({ provider, gpuMemory: true });
@@ -444,7 +453,7 @@ describe('GPU memory', () => {
   });
 });
 
-describe('listProviders', () => {
+describe('listProviders', needing('tcp;ofi_rxm'), () => {
   it('has devices or a reason for every provider', () => {
     const reports = listProviders();
     expect(reports.map(({ provider }) => provider)).toEqual(['efa', 'verbs;ofi_rxm', ...all]);

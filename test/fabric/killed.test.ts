@@ -1,4 +1,5 @@
-import { describe, it } from 'vitest';
+import { it } from 'vitest';
+import { describeOver } from '../needs.js';
 import { expectIsolated, limitMs, lose, timeoutMs } from './loss.js';
 
 function isRunning(pid: number): boolean {
@@ -9,7 +10,7 @@ function isRunning(pid: number): boolean {
   }
 }
 
-describe.each(['shm', 'tcp;ofi_rxm', 'udp;ofi_rxd'])('a peer on %s', { timeout: limitMs }, (provider) => {
+const tests = (provider: string): void => {
   it('that is killed ends its own operations and nobody else’s', async () => {
     expectIsolated(await lose(provider, (ranks) => ranks.kill(1, 'SIGKILL')));
   });
@@ -26,4 +27,6 @@ describe.each(['shm', 'tcp;ofi_rxm', 'udp;ofi_rxd'])('a peer on %s', { timeout: 
     });
     expectIsolated(result);
   });
-});
+};
+
+describeOver(['shm', 'tcp;ofi_rxm', 'udp;ofi_rxd'], 'a peer on %s', tests, { timeout: limitMs });

@@ -1,27 +1,17 @@
-import { spawnSync } from 'node:child_process';
 import { describe, expect, it } from 'vitest';
 import { sharedMemory } from '../../src/cli/doctor.js';
 import { UnavailableError } from '../../src/errors/index.js';
 import type { ProviderReport } from '../../src/fabric/index.js';
 import { requireShmSpace, shmShortage } from '../../src/fabric/libfabric/shm-space.js';
+import { needing } from '../needs.js';
 import { transpiled } from '../tree.js';
+import { inContainer } from './container.js';
 
 const mebibyte = 2 ** 20;
 const main = transpiled('src/cli/main.ts');
 
-/** A program that sees a /dev/shm of so many MiB, as in a container: in a mount namespace of its own. */
-const inContainer = (size: number, ...program: readonly string[]) =>
-  spawnSync(
-    'unshare',
-    ['--mount', 'sh', '-c', `mount -t tmpfs -o size=${size}m tmpfs /dev/shm && exec "$@"`, 'sh', ...program],
-    { encoding: 'utf8' },
-  );
 const heddle = (size: number, ...args: readonly string[]) =>
   inContainer(size, process.execPath, main, ...args);
-const whyNoContainer = (): string | null => {
-  const made = inContainer(1, 'true');
-  return made.status === 0 ? null : `unshare --mount: ${(made.stderr ?? String(made.error)).trim()}`;
-};
 
 describe('a /dev/shm', () => {
   it.each([1, 16, 64])('of %i MiB is too small for the benchmark, which says how much it needs', (size) => {
@@ -56,10 +46,7 @@ describe('a /dev/shm', () => {
   });
 });
 
-const noContainer = whyNoContainer();
-if (noContainer !== null) console.warn(`skipping the tests of a small /dev/shm: ${noContainer}`);
-
-describe.skipIf(noContainer !== null)('in a container whose /dev/shm is small', () => {
+describe('in a container whose /dev/shm is small', needing('libfabric', 'container'), () => {
   it('the benchmark says what is missing before it begins', () => {
     const { status, stdout, stderr } = heddle(64, 'fabric', 'bench', '--provider', 'shm');
     expect(stderr).toMatch(

@@ -1,5 +1,6 @@
 import { spawnSync } from 'node:child_process';
 import { expect, it } from 'vitest';
+import { needing } from '../needs.js';
 import { transpiledUrl } from '../tree.js';
 
 const door = transpiledUrl('src/fabric/index.ts').href;
@@ -17,7 +18,7 @@ function endOf(script: string): { readonly signal: string | null; readonly stder
   });
 }
 
-it('opening libfabric leaves the signals of the process alone', () => {
+it('opening libfabric leaves the signals of the process alone', needing('libfabric'), () => {
   const { signal, stderr } = endOf(`
     const { listProviders } = await import(${JSON.stringify(door)});
     listProviders();`);
@@ -25,8 +26,11 @@ it('opening libfabric leaves the signals of the process alone', () => {
   expect(signal).toBe('SIGTERM');
 });
 
-it('a signal finds the handlers of a provider still there when the thread that opened it has ended', () => {
-  const { signal, stderr } = endOf(`
+it(
+  'a signal finds the handlers of a provider still there when the thread that opened it has ended',
+  needing('shm'),
+  () => {
+    const { signal, stderr } = endOf(`
     const { once } = await import('node:events');
     const { SHARE_ENV, Worker } = await import('node:worker_threads');
     const program = \`import(${JSON.stringify(door)}).then(async ({ TransferEngine }) => {
@@ -34,6 +38,7 @@ it('a signal finds the handlers of a provider still there when the thread that o
       await engine.close();
     })\`;
     await once(new Worker(program, { eval: true, env: SHARE_ENV }), 'exit');`);
-  expect(stderr).toBe('');
-  expect(signal).toBe('SIGTERM');
-});
+    expect(stderr).toBe('');
+    expect(signal).toBe('SIGTERM');
+  },
+);

@@ -1,6 +1,6 @@
 /** What a rank passes on its way into a world, through a renewal and out again, each time killed or stopped there. */
 import { afterAll, describe, it } from 'vitest';
-import { whyNoFabric } from '../fabric/here.js';
+import { needing } from '../needs.js';
 import { endFalls, expectSurvived, findPoints } from '../world/falls.js';
 
 afterAll(endFalls);
@@ -14,15 +14,19 @@ const cases = await Promise.all(
 );
 /** What only the making of a layer passes. Processes that open a network may be silent for long: none is stopped. */
 const layers = { host: 'launcher', layers: true } as const;
-const passed = whyNoFabric() === null ? await findPoints(layers) : [];
+const overFabric = needing('tcp;ofi_rxm');
+const passed = overFabric.skip ? ['each point of a layer'] : await findPoints(layers);
 const points = passed.filter((point) => !cases[0]!.points.includes(point));
-const all = [...cases, { ...layers, points, signals: ['SIGKILL'] as const }];
+const all = [
+  ...cases.map((of) => ({ ...of, options: {} })),
+  { ...layers, points, signals: ['SIGKILL'] as const, options: overFabric },
+];
 
 describe.concurrent.each(all)(
   'with the rendezvous in $host, layers: $layers',
-  ({ points, signals, ...falling }) => {
+  ({ points, signals, options, ...falling }) => {
     describe.each(signals)('survivors of a %s all end alike, and name nobody else', (signal) => {
-      it.each(points)('at: %s', async (point) => {
+      it.each(points)('at: %s', options, async (point) => {
         await expectSurvived(falling, point, signal);
       });
     });

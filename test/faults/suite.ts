@@ -3,8 +3,8 @@
  * where network namespaces can be made. Every fault at every point of a round, and over both providers, in both families.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { ProviderName } from '../../src/fabric/index.js';
 import { createHosts, type Hosts, whyNoHosts } from '../fabric/hosts.js';
+import { needing, type TestedProvider } from '../needs.js';
 import { type Case, type Fault, faults, points } from './cases.js';
 import { Crew, EarlyFailure } from './crew.js';
 
@@ -17,7 +17,7 @@ const noHosts = whyNoHosts();
 const shortMs = [3000, 6000, 12_000];
 /** Where all must be well, or a loss is told without a time-out: nothing that a busy machine reaches. */
 const longMs = 30_000;
-const providers: readonly ProviderName[] = ['tcp;ofi_rxm', 'udp;ofi_rxd'];
+const providers: readonly TestedProvider[] = ['tcp;ofi_rxm', 'udp;ofi_rxd'];
 const families = ['hybrid', 'portable'] as const;
 const shapes = [
   { processes: 3, ranksHere: 1 },
@@ -43,10 +43,9 @@ const table = providers.flatMap((provider, i) =>
 const isToldAtOnce = (fault: Fault): boolean => fault === 'killed' || fault === 'left by its proxy';
 
 /** The table's cases of a provider, and that all is well without a fault. */
-export function testFaults(provider: ProviderName): void {
+export function testFaults(provider: TestedProvider): void {
   // A case may be run three times, each with processes of its own.
-  describe(`processes over ${provider}`, { timeout: 180_000 }, () => {
-    if (noHosts) console.warn(`all of them on one host: ${noHosts}`);
+  describe(`processes over ${provider}`, { timeout: 180_000, ...needing(provider) }, () => {
     let hosts: Hosts | null = null;
     let crew: Crew;
     beforeAll(() => {
@@ -80,20 +79,20 @@ export function testFaults(provider: ProviderName): void {
     );
 
     const cases = table.filter((of) => of.provider === provider);
-    it.each(cases.filter(({ fault }) => fault !== 'cut off' || noHosts === null))(
-      'survive that one is $fault in $point, of $family, and name it',
-      async ({ fault, point, family, shape, process }) => {
-        const fall = { process, fault, point, cut: hosts?.cutCommand(process) ?? [] };
-        const run = (waitMs: number) =>
-          crew.run(caseOf({ family, shape, waitMs, fall })).finally(() => hosts?.mend(process));
-        const toldAtOnce = isToldAtOnce(fault);
-        const [said, waitMs] = await unlessEarly(run, toldAtOnce ? [longMs] : shortMs);
-        // It ends too, whatever it thinks.
-        if (fault !== 'cut off') expect(said[process] === undefined).toBe(fault === 'killed');
-        // The rest of it is for a busy machine.
-        expectNamed(said, process, shape, toldAtOnce ? longMs / 2 : 3 * waitMs);
-      },
-    );
+    const title = 'survive that one is $fault in $point, of $family, and name it';
+    const survive = async ({ fault, point, family, shape, process }: (typeof cases)[number]) => {
+      const fall = { process, fault, point, cut: hosts?.cutCommand(process) ?? [] };
+      const run = (waitMs: number) =>
+        crew.run(caseOf({ family, shape, waitMs, fall })).finally(() => hosts?.mend(process));
+      const toldAtOnce = isToldAtOnce(fault);
+      const [said, waitMs] = await unlessEarly(run, toldAtOnce ? [longMs] : shortMs);
+      // It ends too, whatever it thinks.
+      if (fault !== 'cut off') expect(said[process] === undefined).toBe(fault === 'killed');
+      // The rest of it is for a busy machine.
+      expectNamed(said, process, shape, toldAtOnce ? longMs / 2 : 3 * waitMs);
+    };
+    it.each(cases.filter(({ fault }) => fault !== 'cut off'))(title, survive);
+    it.each(cases.filter(({ fault }) => fault === 'cut off'))(title, needing('hosts'), survive);
   });
 }
 

@@ -29,6 +29,7 @@ import {
   writeOutput,
   writeWhole,
 } from '../../src/files/index.js';
+import { needing } from '../needs.js';
 
 let folder = '';
 beforeEach(() => {
@@ -37,7 +38,6 @@ beforeEach(() => {
 afterEach(() => rmSync(folder, { recursive: true }));
 
 const text = (path: string): string => readFileSync(path, 'utf8');
-const pipes = spawnSync('mkfifo', ['--version']).error === undefined;
 const pipe = (): string => {
   const path = join(folder, 'pipe');
   spawnSync('mkfifo', [path]);
@@ -97,7 +97,7 @@ describe('a file to be written', () => {
     expect(() => requireWritable(join(folder, path))).toThrow(`cannot be written: ${reason}`);
   });
 
-  it.skipIf(!pipes)('may be a pipe, which stays one', () => {
+  it('may be a pipe, which stays one', needing('mkfifo'), () => {
     const path = pipe();
     const reader = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
     requireWritable(path);
@@ -131,14 +131,14 @@ describe('a folder to be written into', () => {
     expect(() => makeFolder(join(folder, path))).toThrow(`cannot be made: ${code}`);
   });
 
-  it.skipIf(process.platform !== 'linux')('is refused at once below /proc', () => {
+  it('is refused at once below /proc', needing('linux'), () => {
     expect(() => requireFolder('/proc/nope/z')).toThrow('/proc/nope/z cannot be written to: ');
     expect(() => makeFolder('/proc/nope/z')).toThrow('/proc/nope cannot be made: ');
   });
 });
 
 describe('a file that is read', () => {
-  it.skipIf(!pipes)('is refused where it is a pipe, without waiting for what comes through', () => {
+  it('is refused where it is a pipe, without waiting for what comes through', needing('mkfifo'), () => {
     expect(() => readRegular(pipe())).toThrow(/pipe cannot be read: it is no regular file$/);
   });
 

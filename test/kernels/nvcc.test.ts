@@ -2,9 +2,8 @@
 import { describe, expect, test } from 'vitest';
 import { registry, type ShapeText } from '../../src/kernels/index.js';
 import { entryName, type IrModule, printCuda } from '../../src/lang/index.js';
-import { architectures, type CompiledCuda, compileCuda, findTool } from '../lang/cuda/nvcc.js';
-
-const nvcc = findTool('nvcc');
+import { architectures, type CompiledCuda, compileCuda } from '../lang/cuda/nvcc.js';
+import { needing } from '../needs.js';
 
 /** Besides its default: the other ways of dispatch and combine, many vectors in flight, rows that no vector divides, other types, one token, many ranks. */
 const variants: Readonly<Record<string, readonly ShapeText[]>> = {
@@ -160,7 +159,7 @@ test('every variant is one of a kernel that is there', () => {
   expect(Object.keys(variants).filter((name) => !known.includes(name))).toEqual([]);
 });
 
-describe.skipIf(nvcc === null).each(architectures)('nvcc compiles for %s', (architecture) => {
+describe.each(architectures)('nvcc compiles for %s', needing('nvcc'), (architecture) => {
   const runs = new Map<number, Promise<CompiledCuda>>();
   /** What nvcc says about kernel i and those that share its run. */
   const compiled = (i: number): Promise<CompiledCuda> => {
@@ -168,7 +167,7 @@ describe.skipIf(nvcc === null).each(architectures)('nvcc compiles for %s', (arch
     let run = runs.get(first);
     if (run === undefined) {
       const modules = shapes.slice(first, first + inOneRun).map((_, n) => kernelOf(first + n));
-      run = compileCuda(nvcc!, printCuda(modules), architecture);
+      run = compileCuda(printCuda(modules), architecture);
       runs.set(first, run);
     }
     return run;

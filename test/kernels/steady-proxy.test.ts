@@ -1,6 +1,7 @@
 /** What a proxy allocates in ten thousand rounds: nothing; so nothing is ever collected while a round is near. */
 import { spawnSync } from 'node:child_process';
 import { describe, expect, test } from 'vitest';
+import { describeOver } from '../needs.js';
 import { transpiled } from '../tree.js';
 
 const program = transpiled('test/kernels/programs/steady-proxy.ts');
@@ -10,7 +11,7 @@ const heap = ['--expose-gc', '--min-semi-space-size=64', '--max-semi-space-size=
 /** Forty thousand rounds over the loopback, while others may want the processors. */
 const timeout = 240_000;
 
-describe.each(['copies', 'tcp;ofi_rxm'])('a proxy over %s', { timeout }, (network) => {
+const tests = (network: string): void => {
   test.each(['hybrid', 'portable'])('of %s allocates nothing, round after round', (family) => {
     const node = [...heap, program, family, network, String(rounds)];
     const { stdout, stderr } = spawnSync(process.execPath, node, { encoding: 'utf8', timeout });
@@ -23,4 +24,7 @@ describe.each(['copies', 'tcp;ofi_rxm'])('a proxy over %s', { timeout }, (networ
     expect(Math.min(...spans.map(({ allocated }) => allocated)) / rounds).toBeLessThan(32);
     expect(Math.min(...spans.map(({ kept }) => kept)) / rounds).toBeLessThan(1);
   });
-});
+};
+
+describe('a proxy over copies', { timeout }, () => tests('copies'));
+describeOver(['tcp;ofi_rxm'], 'a proxy over %s', tests, { timeout });

@@ -14,8 +14,9 @@ import {
   printIr,
   validateIr,
 } from '../../src/lang/index.js';
+import { needing } from '../needs.js';
 import { download, launch, windowsOf } from '../sim/harness.js';
-import { compileCuda, findTool } from './cuda/nvcc.js';
+import { compileCuda } from './cuda/nvcc.js';
 import { evaluate } from './evaluate.js';
 
 /** One word, and behind it a flag. */
@@ -117,13 +118,12 @@ describe('in CUDA', () => {
     expect(text).toContain('const u32 net_put_signal_2 = least(from + 1u, 3u, 9u);');
     expect(text).toContain('  least(from, 1u, 0u);');
   });
-  test('compiles', { timeout: 60_000 }, async (context) => {
-    const nvcc = findTool('nvcc') ?? context.skip();
+  test('compiles', { timeout: 60_000, ...needing('nvcc') }, async () => {
     const files = {
       'net.h':
         '__device__ inline void net_put_signal(unsigned* to, unsigned value, unsigned* signal, unsigned epoch) { *to = value; __threadfence_system(); *signal = epoch; }',
     };
-    const { kernels, warnings } = await compileCuda(nvcc, printCuda(post('acquire').ir()), 'sm_90a', files);
+    const { kernels, warnings } = await compileCuda(printCuda(post('acquire').ir()), 'sm_90a', files);
     expect(warnings).toEqual([]);
     expect(kernels.map(({ name }) => name)).toEqual(['post_kernel']);
   });

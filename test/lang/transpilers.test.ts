@@ -8,6 +8,7 @@ import { transformSync } from 'amaro';
 import ts from 'typescript';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import * as lang from '../../src/lang/index.js';
+import { needing } from '../needs.js';
 import * as underVitest from './fixtures/transpiled.js';
 import { summary } from './summary.js';
 
@@ -86,7 +87,7 @@ test('type stripping: the same IR, the places of the source itself', () => {
   expect(stripped.places.map(place)).toEqual(viaVitest.places.map(place));
 });
 
-test.runIf('stripTypeScriptTypes' in nodeModule)("Node's own type stripping: the same IR", () => {
+test("Node's own type stripping: the same IR", needing('type stripping'), () => {
   const { stripTypeScriptTypes } = nodeModule as unknown as { stripTypeScriptTypes(code: string): string };
   const { make } = load('node.mjs', stripTypeScriptTypes(text));
   expect(summary(make(lang).ir()).ir).toEqual(viaVitest.ir);

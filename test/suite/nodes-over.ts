@@ -1,51 +1,52 @@
 /** The common suite in a world of processes, each of which simulates the GPUs of a node, with libfabric between them. */
-import { readdirSync, rmSync } from 'node:fs';
 import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
-import type { ProviderName } from '../../src/fabric/index.js';
 import { Launch } from '../../src/world/index.js';
+import { removeMailboxes } from '../fabric/mailboxes.js';
+import { needing, type TestedProvider } from '../needs.js';
 import { transpiled } from '../tree.js';
 import { casesAcross, familiesAcross } from './round-trip.js';
 
 /** Half a minute of two processors goes into one of these, and others may want them. */
 const timeout = 240_000;
 
-export function testNodesOver(provider: ProviderName, nodes: number, ranksOfNode: number): void {
+export function testNodesOver(provider: TestedProvider, nodes: number, ranksOfNode: number): void {
   const ranks = nodes * ranksOfNode;
-  describe(`${nodes} processes of ${ranksOfNode} simulated GPUs each, over ${provider}`, () => {
-    it('bring the same bits as the reference', { timeout }, async () => {
-      const [stdout, stderr] = [new PassThrough(), new PassThrough()];
-      const said = Promise.all([text(stdout), text(stderr)]);
-      const launch = await Launch.start({
-        ...{ ranks, nodes, device: 'sim', args: [provider] },
-        program: transpiled('test/suite/programs/nodes-rank.ts'),
-        timeoutMs: timeout - 10_000,
-        prefix: () => '',
-        ...{ stdout, stderr },
+  describe(
+    `${nodes} processes of ${ranksOfNode} simulated GPUs each, over ${provider}`,
+    needing(provider),
+    () => {
+      it('bring the same bits as the reference', { timeout }, async () => {
+        const [stdout, stderr] = [new PassThrough(), new PassThrough()];
+        const said = Promise.all([text(stdout), text(stderr)]);
+        const launch = await Launch.start({
+          ...{ ranks, nodes, device: 'sim', args: [provider] },
+          program: transpiled('test/suite/programs/nodes-rank.ts'),
+          timeoutMs: timeout - 10_000,
+          prefix: () => '',
+          ...{ stdout, stderr },
+        });
+        const { exitCode } = await launch.finished;
+        stdout.end();
+        stderr.end();
+        removeMailboxes(launch.pids);
+        const [out, errors] = await said;
+        const names = familiesAcross.flatMap((how) =>
+          casesAcross(ranks, how).map(({ name }) => `${how.family}: ${name}`),
+        );
+        const done = Array.from({ length: ranks }, (): string[] => []);
+        for (const line of out.trim().split('\n')) {
+          const { rank, name } = JSON.parse(line) as { rank: number; name: string };
+          done[rank]!.push(name);
+        }
+        const wires = (rank: number) =>
+          rank < ranksOfNode
+            ? 'host: HEDDLE_WIRES, or fabric.wires, says so'
+            : `gpu: a write over ${provider} landed there (simulated)`;
+        expect(done, errors).toEqual(done.map((_, rank) => [wires(rank), ...names]));
+        expect(exitCode).toBe(0);
       });
-      const { exitCode } = await launch.finished;
-      stdout.end();
-      stderr.end();
-      for (const name of readdirSync('/dev/shm')) {
-        if (launch.pids.some((pid) => name.startsWith(`${pid}:`)))
-          rmSync(`/dev/shm/${name}`, { force: true });
-      }
-      const [out, errors] = await said;
-      const names = familiesAcross.flatMap((how) =>
-        casesAcross(ranks, how).map(({ name }) => `${how.family}: ${name}`),
-      );
-      const done = Array.from({ length: ranks }, (): string[] => []);
-      for (const line of out.trim().split('\n')) {
-        const { rank, name } = JSON.parse(line) as { rank: number; name: string };
-        done[rank]!.push(name);
-      }
-      const wires = (rank: number) =>
-        rank < ranksOfNode
-          ? 'host: HEDDLE_WIRES, or fabric.wires, says so'
-          : `gpu: a write over ${provider} landed there (simulated)`;
-      expect(done, errors).toEqual(done.map((_, rank) => [wires(rank), ...names]));
-      expect(exitCode).toBe(0);
-    });
-  });
+    },
+  );
 }

@@ -1,4 +1,3 @@
-import { readdirSync, rmSync } from 'node:fs';
 import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
@@ -7,11 +6,13 @@ import { PeerLostError, type Region, TransferEngine } from '../../src/fabric/ind
 import { connectFabric } from '../../src/world/fabric.js';
 import { Launch } from '../../src/world/launch.js';
 import { LocalCircle } from '../../src/world/local-circle.js';
+import { removeMailboxes } from '../fabric/mailboxes.js';
+import { describeOver, needing } from '../needs.js';
 import { transpiled } from '../tree.js';
 
 const program = transpiled('test/world/programs/fabric.ts');
 
-describe.each(['shm', 'tcp;ofi_rxm', 'udp;ofi_rxd'])('ranks on %s', (provider) => {
+describeOver(['shm', 'tcp;ofi_rxm', 'udp;ofi_rxd'], 'ranks on %s', (provider) => {
   it('meet through the rendezvous, and a lost rank is a lost peer at once', async () => {
     const [stdout, stderr] = [new PassThrough(), new PassThrough()];
     const said = Promise.all([text(stdout), text(stderr)]);
@@ -27,10 +28,7 @@ describe.each(['shm', 'tcp;ofi_rxm', 'udp;ofi_rxd'])('ranks on %s', (provider) =
     await launch.finished;
     stdout.end();
     stderr.end();
-    // A process that was killed leaves the files of libfabric's shm provider, which begin with its id.
-    for (const name of readdirSync('/dev/shm')) {
-      if (launch.pids.some((pid) => name.startsWith(`${pid}:`))) rmSync(`/dev/shm/${name}`, { force: true });
-    }
+    removeMailboxes(launch.pids);
     const [out, errors] = await said;
     const reports = out
       .split('\n')
@@ -51,7 +49,7 @@ describe.each(['shm', 'tcp;ofi_rxm', 'udp;ofi_rxd'])('ranks on %s', (provider) =
   });
 });
 
-describe('connectFabric', () => {
+describe('connectFabric', needing('tcp;ofi_rxm'), () => {
   const open = (timeoutMs = 20_000) =>
     TransferEngine.open({ provider: 'tcp;ofi_rxm', devices: ['lo'], timeoutMs });
 

@@ -1,9 +1,9 @@
 /** Programs that come to their end with a live layer over proxies, which they do not dispose of. */
 import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
-import { describe, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
 import { Launch } from '../../src/world/index.js';
-import { whyNoFabric } from '../fabric/here.js';
+import { describeOver } from '../needs.js';
 import { transpiled } from '../tree.js';
 
 const modes = [
@@ -12,25 +12,22 @@ const modes = [
   ['proxies in threads', { ranks: 2 }],
 ] as const;
 
-describe.skipIf(whyNoFabric() !== null).each(['shm', 'tcp;ofi_rxm'])(
-  'a live layer over %s (libfabric)',
-  (provider) => {
-    it.each(modes)('does not keep a program from its end: %s', async (mode, of) => {
-      const stdout = new PassThrough();
-      const stderr = new PassThrough();
-      const said = Promise.all([text(stdout), text(stderr)]);
-      const launch = await Launch.start({
-        ...of,
-        program: transpiled('test/world/programs/live-layer.ts'),
-        args: [mode, provider],
-        ...{ timeoutMs: 60_000, prefix: () => '', stdout, stderr },
-      });
-      const { exitCode, results } = await launch.finished;
-      stdout.end();
-      stderr.end();
-      const [out, errors] = await said;
-      expect(out.trim().split('\n'), errors).toEqual(results.map(() => 'it comes to its end'));
-      expect(exitCode, errors).toBe(0);
+describeOver(['shm', 'tcp;ofi_rxm'], 'a live layer over %s', (provider) => {
+  it.each(modes)('does not keep a program from its end: %s', async (mode, of) => {
+    const stdout = new PassThrough();
+    const stderr = new PassThrough();
+    const said = Promise.all([text(stdout), text(stderr)]);
+    const launch = await Launch.start({
+      ...of,
+      program: transpiled('test/world/programs/live-layer.ts'),
+      args: [mode, provider],
+      ...{ timeoutMs: 60_000, prefix: () => '', stdout, stderr },
     });
-  },
-);
+    const { exitCode, results } = await launch.finished;
+    stdout.end();
+    stderr.end();
+    const [out, errors] = await said;
+    expect(out.trim().split('\n'), errors).toEqual(results.map(() => 'it comes to its end'));
+    expect(exitCode, errors).toBe(0);
+  });
+});

@@ -6,6 +6,7 @@ import { allocate } from '../../src/native/index.js';
 import { type Circle, type FabricOptions, type RunningProxy, World } from '../../src/world/index.js';
 import { LocalCircle } from '../../src/world/local-circle.js';
 import { inThread } from '../../src/world/proxy/start.js';
+import { needing } from '../needs.js';
 import { transpiledUrl } from '../tree.js';
 import { freePort } from './circles.js';
 import { exchange } from './programs/exchange.js';
@@ -77,9 +78,8 @@ const availableHere = (list: string): number[] =>
   });
 
 describe('a proxy in a thread', () => {
-  it.each(['shm', 'tcp;ofi_rxm', 'udp;ofi_rxd'] as const)(
-    'carries what kernels send, over %s',
-    async (provider) => {
+  for (const provider of ['shm', 'tcp;ofi_rxm', 'udp;ofi_rxd'] as const)
+    it(`carries what kernels send, over ${provider}`, needing(provider), async () => {
       const devices = provider === 'shm' ? [] : ['lo'];
       const rounds = 20;
       const results = await run(
@@ -98,10 +98,9 @@ describe('a proxy in a thread', () => {
       for (const [rank, seen] of results.entries()) {
         expect(seen).toEqual(Array.from({ length: rounds }, (_, i) => [(10 * (i + 1) + 1 - rank) & 255]));
       }
-    },
-  );
+    });
 
-  it('stays on the processor of its rank, where some are given', async () => {
+  it('stays on the processor of its rank, where some are given', needing('tcp;ofi_rxm'), async () => {
     const listOf = (task: string): string =>
       /Cpus_allowed_list:\s*(.*)/.exec(readFileSync(`/proc/self/task/${task}/status`, 'utf8'))![1]!;
     const mine = availableHere(listOf(String(process.pid)));
@@ -119,7 +118,7 @@ describe('a proxy in a thread', () => {
     );
   });
 
-  it('that throws makes its rank lost to the others, with the reason', async () => {
+  it('that throws makes its rank lost to the others, with the reason', needing('tcp;ofi_rxm'), async () => {
     const [survivor, fallen] = await run(
       (rank) => (rank === 1 ? { throwsAt: 2 } : {}),
       async ({ circle, proxy, swap }) => {
@@ -134,7 +133,7 @@ describe('a proxy in a thread', () => {
     expect(fallen!.own).toBe('torn');
   });
 
-  it('whose thread dies makes its rank lost, too', async () => {
+  it('whose thread dies makes its rank lost, too', needing('tcp;ofi_rxm'), async () => {
     const [survivor, fallen] = await run(
       (rank) => (rank === 1 ? { endsAt: 1 } : {}),
       async ({ circle, proxy, swap }) => {
@@ -148,23 +147,27 @@ describe('a proxy in a thread', () => {
     expect(fallen!.own).toBe(why);
   });
 
-  it('that sends to a rank that the circle has lost ends with that loss, and its own rank is not lost', async () => {
-    const [survivor] = await run(healthy, async ({ circle, memory, proxy, swap }) => {
-      await swap(1);
-      await circle.barrier();
-      if (circle.rank === 1) circle.abandon('it has had enough');
-      const loss: unknown = await circle.barrier('next').catch((error: unknown) => error);
-      expect(loss).toMatchObject({ ranks: [1] });
-      if (circle.rank === 1) return null;
-      for (let epoch = 2; proxy.error === null; epoch++) {
-        memory.host.store(words.sent, epoch);
-        await new Promise(setImmediate);
-      }
-      return proxy.error;
-    });
-    expect(survivor).toBeInstanceOf(RankLostError);
-    expect(survivor).toMatchObject({ ranks: [1] });
-  });
+  it(
+    'that sends to a rank that the circle has lost ends with that loss, and its own rank is not lost',
+    needing('tcp;ofi_rxm'),
+    async () => {
+      const [survivor] = await run(healthy, async ({ circle, memory, proxy, swap }) => {
+        await swap(1);
+        await circle.barrier();
+        if (circle.rank === 1) circle.abandon('it has had enough');
+        const loss: unknown = await circle.barrier('next').catch((error: unknown) => error);
+        expect(loss).toMatchObject({ ranks: [1] });
+        if (circle.rank === 1) return null;
+        for (let epoch = 2; proxy.error === null; epoch++) {
+          memory.host.store(words.sent, epoch);
+          await new Promise(setImmediate);
+        }
+        return proxy.error;
+      });
+      expect(survivor).toBeInstanceOf(RankLostError);
+      expect(survivor).toMatchObject({ ranks: [1] });
+    },
+  );
 
   it('that does not exist is refused on every rank, by name', async () => {
     const errors = await LocalCircle.run(2, async (circle) => {
@@ -185,10 +188,14 @@ describe('the same program beside simulated GPUs', () => {
     expect(sums).toEqual([63, 60]);
   });
 
-  it('reaches GPUs that other processes simulate over libfabric, for which the machine waits', async () => {
-    const address = `127.0.0.1:${await freePort()}`;
-    const join = (rank: number) =>
-      World.join({ device: 'sim', rank, ranks: 2, address, fabric }, (world) => exchange(world, module, 3));
-    expect(await Promise.all([join(0), join(1)])).toEqual([[63], [60]]);
-  });
+  it(
+    'reaches GPUs that other processes simulate over libfabric, for which the machine waits',
+    needing('tcp;ofi_rxm'),
+    async () => {
+      const address = `127.0.0.1:${await freePort()}`;
+      const join = (rank: number) =>
+        World.join({ device: 'sim', rank, ranks: 2, address, fabric }, (world) => exchange(world, module, 3));
+      expect(await Promise.all([join(0), join(1)])).toEqual([[63], [60]]);
+    },
+  );
 });

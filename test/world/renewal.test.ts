@@ -15,6 +15,7 @@ import {
 import type { Circle, CircleOptions } from '../../src/world/circle.js';
 import { Launch, World } from '../../src/world/index.js';
 import { ProcessCircle } from '../../src/world/process-circle.js';
+import { needing } from '../needs.js';
 import { transpiled } from '../tree.js';
 import { freePort, makers } from './circles.js';
 
@@ -261,7 +262,7 @@ describe('a world that is renewed', () => {
 });
 
 describe('processes of which one is killed', () => {
-  it('go on without it', async () => {
+  it('go on without it', needing('libfabric'), async () => {
     const [stdout, stderr] = [new PassThrough(), new PassThrough()];
     const said = Promise.all([text(stdout), text(stderr)]);
     const notes: string[] = [];

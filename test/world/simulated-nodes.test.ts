@@ -1,11 +1,12 @@
 /** Worlds of processes whose GPUs are simulated. */
-import { readdirSync, rmSync } from 'node:fs';
 import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
 import { pass } from '../../examples/ring.js';
 import { ArgumentError, RankLostError } from '../../src/errors/index.js';
 import { type JoinWorldOptions, Launch, World } from '../../src/world/index.js';
+import { removeMailboxes } from '../fabric/mailboxes.js';
+import { describeOver } from '../needs.js';
 import { transpiled } from '../tree.js';
 import { freePort } from './circles.js';
 
@@ -79,7 +80,7 @@ describe('a process that simulates several GPUs', () => {
   });
 });
 
-describe.each(['shm', 'tcp;ofi_rxm', 'udp;ofi_rxd'])('examples/two-nodes.ts over %s', (provider) => {
+describeOver(['shm', 'tcp;ofi_rxm', 'udp;ofi_rxd'], 'examples/two-nodes.ts over %s', (provider) => {
   it('carries every line to every rank', async () => {
     const [stdout, stderr] = [new PassThrough(), new PassThrough()];
     const said = Promise.all([text(stdout), text(stderr)]);
@@ -96,9 +97,7 @@ describe.each(['shm', 'tcp;ofi_rxm', 'udp;ofi_rxd'])('examples/two-nodes.ts over
     const { exitCode } = await launch.finished;
     stdout.end();
     stderr.end();
-    for (const name of readdirSync('/dev/shm')) {
-      if (launch.pids.some((pid) => name.startsWith(`${pid}:`))) rmSync(`/dev/shm/${name}`, { force: true });
-    }
+    removeMailboxes(launch.pids);
     const [out, errors] = await said;
     const lines = [0, 1, 2, 3].map((rank) => {
       const node = Math.floor(rank / 2);

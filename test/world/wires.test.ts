@@ -7,6 +7,7 @@ import { type FabricOptions, World } from '../../src/world/index.js';
 import { LocalCircle } from '../../src/world/local-circle.js';
 import { nextTag } from '../../src/world/proxy/network.js';
 import { findWires } from '../../src/world/proxy/wires.js';
+import { needing } from '../needs.js';
 
 const fabric: FabricOptions = { provider: 'tcp;ofi_rxm', devices: ['lo'] };
 const asked = 'HEDDLE_WIRES, or fabric.wires, says so';
@@ -32,7 +33,7 @@ const simulated = () => SimMachine.create({ ranks: 1 }).device(0);
 const but = (differences: Partial<Device>): Device => Object.assign(simulated(), differences);
 
 describe('over libfabric', () => {
-  it('a write into memory of the GPU is tried where it must lie there', async () => {
+  it('a write into memory of the GPU is tried where it must lie there', needing('tcp;ofi_rxm'), async () => {
     expect(await found(simulated(), { wires: 'gpu' })).toEqual({
       lies: 'gpu',
       why: 'a write over tcp;ofi_rxm landed there (simulated)',
@@ -63,7 +64,7 @@ describe('over libfabric', () => {
     await expect(found(but({ allocateWire }), { wires: 'gpu' })).rejects.toThrow('GPU 0 (Old) has no memory');
   });
 
-  it('bytes that did not land are not believed', async () => {
+  it('bytes that did not land are not believed', needing('tcp;ofi_rxm'), async () => {
     const device = simulated();
     const { createStream } = device;
     device.createStream = () => {
@@ -74,7 +75,7 @@ describe('over libfabric', () => {
     await expect(found(device, { wires: 'gpu' })).rejects.toThrow('is not there');
   });
 
-  it('the environment decides where the program does not', async () => {
+  it('the environment decides where the program does not', needing('tcp;ofi_rxm'), async () => {
     process.env.HEDDLE_WIRES = 'gpu';
     expect((await found(simulated())).lies).toBe('gpu');
     expect((await found(simulated(), { wires: 'host' })).lies).toBe('host');

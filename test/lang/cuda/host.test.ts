@@ -6,6 +6,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { entryName, printHost } from '../../../src/lang/cuda/index.js';
 import type { IrModule } from '../../../src/lang/ir.js';
 import { type Library, type NativeType, openLibrary } from '../../../src/native/index.js';
+import { hostCompiler, needing } from '../../needs.js';
 import {
   programCapacity,
   programKernel,
@@ -16,10 +17,6 @@ import { type Pointer, run } from './evaluate.js';
 import { computed, everyOperation } from './every-operation.js';
 import { edges, Random, randomProgram, results } from './random-ir.js';
 
-const compiler = hostCompiler();
-if (compiler === null)
-  console.log('skipped: no C++ compiler (g++, clang++ or $CXX) to run printed programs with');
-
 /** Enough of them to have met every operation with every edge, few enough for one compilation of seconds. */
 const programs = 150;
 const runs = 40;
@@ -27,7 +24,7 @@ const runs = 40;
 /** Programs in the kernel language itself; each carries what it must compute. */
 const written = Array.from({ length: 150 }, (_, seed) => writtenProgram(seed, 14));
 
-describe.skipIf(compiler === null)('programs printed for the host', () => {
+describe('programs printed for the host', needing('c++'), () => {
   const folder = mkdtempSync(join(tmpdir(), 'heddle-host-'));
   const random = Array.from({ length: programs }, (_, i) => randomProgram(`program${i}`, i + 1));
   const operations = computed.map((type) => everyOperation(type));
@@ -44,7 +41,7 @@ describe.skipIf(compiler === null)('programs printed for the host', () => {
     );
     const warnings = ['-Werror', '-Wno-overflow']; // random constants overflow, as they may
     const options = ['-std=c++17', '-O1', '-ffp-contract=off', ...warnings, '-shared', '-fPIC'];
-    execFileSync(compiler!, [...options, 'programs.cpp', '-o', 'programs.so'], {
+    execFileSync(hostCompiler()!, [...options, 'programs.cpp', '-o', 'programs.so'], {
       cwd: folder,
       stdio: 'pipe',
       encoding: 'utf8',
@@ -117,16 +114,4 @@ describe.skipIf(compiler === null)('programs printed for the host', () => {
 
 function memory(of: Uint8Array | BigUint64Array): Pointer {
   return { memory: new DataView(of.buffer), offset: 0 };
-}
-
-function hostCompiler(): string | null {
-  for (const name of [process.env.CXX ?? '', 'g++', 'clang++']) {
-    try {
-      if (name !== '') execFileSync(name, ['--version'], { stdio: 'ignore' });
-      if (name !== '') return name;
-    } catch {
-      // not this one
-    }
-  }
-  return null;
 }

@@ -16,9 +16,9 @@ import {
   pointer,
 } from '../../../src/lang/index.js';
 import { Random } from '../../../src/sim/random.js';
-import { compileCuda, findTool } from './nvcc.js';
+import { cudaTool, needing } from '../../needs.js';
+import { compileCuda } from './nvcc.js';
 
-const nvcc = findTool('nvcc');
 const each = 120;
 
 /** Words of C++, of CUDA, of NVRTC and of the printed prelude, and what only looks harmless. */
@@ -41,7 +41,7 @@ function headerNames(): string[] {
   try {
     writeFileSync(join(folder, 'empty.cu'), '');
     const preprocess = (...more: string[]): string =>
-      execFileSync(nvcc!, ['--gpu-architecture=sm_90a', '-E', ...more, 'empty.cu'], {
+      execFileSync(cudaTool('nvcc')!, ['--gpu-architecture=sm_90a', '-E', ...more, 'empty.cu'], {
         cwd: folder,
         encoding: 'utf8',
         maxBuffer: 1 << 28,
@@ -83,7 +83,7 @@ function moduleOf(name: string, names: readonly string[], number: number): IrMod
   }
 }
 
-test.skipIf(nvcc === null)('hostile names that are accepted compile', { timeout: 120_000 }, async () => {
+test('hostile names that are accepted compile', { timeout: 120_000, ...needing('nvcc') }, async () => {
   const random = Random.from('names');
   const pick = (from: readonly string[]): string => from[random.below(from.length)]!;
   const headers = headerNames();
@@ -95,7 +95,7 @@ test.skipIf(nvcc === null)('hostile names that are accepted compile', { timeout:
     const module = moduleOf(name, [...names], tries);
     if (module !== null) modules.set(entryName(module), module);
   }
-  const { kernels, warnings } = await compileCuda(nvcc!, printCuda([...modules.values()]), 'sm_90a');
+  const { kernels, warnings } = await compileCuda(printCuda([...modules.values()]), 'sm_90a');
   expect(kernels.map(({ name }) => name).sort()).toEqual([...modules.keys()].sort());
   expect(warnings).toEqual([]);
 });

@@ -1,20 +1,15 @@
 import { beforeAll, describe, expect, test } from 'vitest';
 import { entryName, printCuda } from '../../../src/lang/cuda/index.js';
+import { needing } from '../../needs.js';
 import { gallery } from './gallery.js';
-import { architectures, type CompiledCuda, compileCuda, disassemble, findTool } from './nvcc.js';
+import { architectures, type CompiledCuda, compileCuda, disassemble } from './nvcc.js';
 import { randomProgram } from './random-ir.js';
 
-const nvcc = findTool('nvcc');
-const nvdisasm = nvcc === null ? null : findTool('nvdisasm');
-
-describe.skipIf(nvcc === null).each(architectures)('nvcc for %s', (architecture) => {
+describe.each(architectures)('nvcc for %s', needing('nvcc'), (architecture) => {
   let compiled: CompiledCuda;
-  let code: Map<string, string[]>;
-  const instructions = (kernel: string): readonly string[] => code.get(`${kernel}_kernel`)!;
 
   beforeAll(async () => {
-    compiled = await compileCuda(nvcc!, printCuda(gallery), architecture);
-    code = nvdisasm === null ? new Map() : await disassemble(nvdisasm, compiled.cubin);
+    compiled = await compileCuda(printCuda(gallery), architecture);
   });
 
   test('compiles every effect without a warning, a spill or a stack', () => {
@@ -26,12 +21,18 @@ describe.skipIf(nvcc === null).each(architectures)('nvcc for %s', (architecture)
 
   test('compiles random programs without a warning', async () => {
     const modules = Array.from({ length: 20 }, (_, i) => randomProgram(`random${i}`, 1000 + i));
-    const { kernels, warnings } = await compileCuda(nvcc!, printCuda(modules), architecture);
+    const { kernels, warnings } = await compileCuda(printCuda(modules), architecture);
     expect(warnings).toEqual([]);
     expect(kernels.length).toBe(modules.length);
   });
 
-  describe.skipIf(nvdisasm === null)('as machine code', () => {
+  describe('as machine code', needing('nvcc', 'nvdisasm'), () => {
+    let code: Map<string, string[]>;
+    const instructions = (kernel: string): readonly string[] => code.get(`${kernel}_kernel`)!;
+    beforeAll(async () => {
+      code = await disassemble(compiled.cubin);
+    });
+
     test('moves 16 bytes as one access, in global memory as in shared', () => {
       const lines = instructions('accesses_v16');
       const accesses = lines.filter((line) => /^(@\S+ )?(LD|ST)[GS]?\./.test(line));

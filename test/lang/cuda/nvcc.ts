@@ -1,10 +1,11 @@
-/** nvcc and nvdisasm, where a machine has them: what the tests of printed CUDA compile and read with. */
-import { execFile, execFileSync } from 'node:child_process';
+/** nvcc and nvdisasm: what the tests of printed CUDA compile and read with. */
+import { execFile } from 'node:child_process';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { compileOptions } from '../../../src/lang/cuda/index.js';
+import { cudaTool } from '../../needs.js';
 
 /** The architectures for which every kernel must compile cleanly. */
 export const architectures = ['sm_90a', 'sm_100a'] as const;
@@ -24,31 +25,10 @@ export interface CompiledCuda {
   readonly cubin: Uint8Array;
 }
 
-/** The program's path, or null where the machine lacks it. Says so once. */
-export function findTool(name: 'nvcc' | 'nvdisasm'): string | null {
-  const homes = [process.env.CUDA_HOME, process.env.CUDA_PATH, '/usr/local/cuda'];
-  for (const path of [
-    name,
-    ...homes.filter((home) => home !== undefined).map((home) => join(home, 'bin', name)),
-  ]) {
-    try {
-      execFileSync(path, ['--version'], { stdio: 'ignore' });
-      return path;
-    } catch {
-      // not there
-    }
-  }
-  console.log(
-    `skipped: ${name} was not found (on PATH, in CUDA_HOME or /usr/local/cuda), so it checks nothing`,
-  );
-  return null;
-}
-
 const run = promisify(execFile);
 
 /** Compiles a translation unit with the options that devices use. Rejects with the compiler's messages. */
 export async function compileCuda(
-  nvcc: string,
   text: string,
   architecture: string,
   /** What lies beside it, by name. */
@@ -60,7 +40,7 @@ export async function compileCuda(
     await writeFile(join(folder, 'kernel.cu'), text);
     const verbose = ['-Xptxas', '-v,-warn-spills,-warn-lmem-usage', '-Xcudafe', '--display_error_number'];
     const { stdout, stderr } = await run(
-      nvcc,
+      cudaTool('nvcc')!,
       [...compileOptions(architecture), ...verbose, '--cubin', 'kernel.cu', '-o', 'kernel.cubin'],
       { cwd: folder },
     );
@@ -91,12 +71,16 @@ function kernelReport(log: string): CompiledKernel[] {
 }
 
 /** The machine instructions of each kernel of a cubin, without their addresses. */
-export async function disassemble(nvdisasm: string, cubin: Uint8Array): Promise<Map<string, string[]>> {
+export async function disassemble(cubin: Uint8Array): Promise<Map<string, string[]>> {
   const folder = await mkdtemp(join(tmpdir(), 'heddle-sass-'));
   try {
     await writeFile(join(folder, 'kernel.cubin'), cubin);
     const options = { maxBuffer: 1 << 28 };
-    const { stdout } = await run(nvdisasm, ['--print-code', join(folder, 'kernel.cubin')], options);
+    const { stdout } = await run(
+      cudaTool('nvdisasm')!,
+      ['--print-code', join(folder, 'kernel.cubin')],
+      options,
+    );
     const sections = stdout.split(/^\.text\.(?=\w+:)/m).slice(1);
     return new Map(
       sections.map((section) => [

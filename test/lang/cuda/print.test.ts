@@ -8,10 +8,9 @@ import {
 } from '../../../src/lang/cuda/index.js';
 import type { IrModule, Stmt } from '../../../src/lang/ir.js';
 import type { IrType } from '../../../src/lang/types.js';
+import { needing } from '../../needs.js';
 import * as ir from './ir-builder.js';
-import { compileCuda, findTool } from './nvcc.js';
-
-const nvcc = findTool('nvcc');
+import { compileCuda } from './nvcc.js';
 
 /** The kernel's own lines, without prelude and signature. */
 function body(module: IrModule, options = {}): string[] {
@@ -150,9 +149,9 @@ describe('#line', () => {
     expect(printCuda(module, { lineDirectives: false })).not.toContain('#line');
   });
 
-  test.skipIf(nvcc === null)('leads the compiler back to the TypeScript', async () => {
+  test('leads the compiler back to the TypeScript', needing('nvcc'), async () => {
     const text = printCuda(module).replace('fence_sys();\n  }', 'oops();\n  }');
-    await expect(compileCuda(nvcc!, text, 'sm_90a')).rejects.toThrow(/src\/kernels\/b\.ts\(31\).*oops/);
+    await expect(compileCuda(text, 'sm_90a')).rejects.toThrow(/src\/kernels\/b\.ts\(31\).*oops/);
   });
 });
 
@@ -185,10 +184,11 @@ describe('parameterAbi', () => {
     ]);
   });
 
-  test.skipIf(nvcc === null).each([{}, { maxPeers: 4 }])(
+  test.each([{}, { maxPeers: 4 }])(
     'is where the compiler puts the parameters %o',
+    needing('nvcc'),
     async (options) => {
-      const { cubin } = await compileCuda(nvcc!, printCuda(module, options), 'sm_90a');
+      const { cubin } = await compileCuda(printCuda(module, options), 'sm_90a');
       const expected = parameterAbi(module, options).map(({ offset, bytes }) => ({ offset, bytes }));
       expect(kernelParameters(cubin)).toEqual(expected);
     },
