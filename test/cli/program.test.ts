@@ -164,3 +164,30 @@ it.each([
   expect(await heddle(['emit', 'one_sided_combine', '--shape', shape])).toBe(code);
   expect(err).toContain(message);
 });
+
+const usable = await (async () => {
+  try {
+    const { listProviders } = await import('../../src/fabric/index.js');
+    return listProviders();
+  } catch {
+    return []; // no libfabric
+  }
+})();
+
+describe.skipIf(usable.length === 0)('heddle fabric bench', () => {
+  const having = usable.find(({ devices }) => devices.length > 0);
+  const lacking = usable.find(({ devices }) => devices.length === 0);
+
+  it.skipIf(having === undefined)('refuses a device that the provider has not, in one line', async () => {
+    expect(await heddle(['fabric', 'bench', '--provider', having!.provider, '--device', 'nope'])).toBe(2);
+    expect(err).toMatch(/^heddle: --device is "nope"; it must be one of '.*\n$/);
+  });
+
+  it.skipIf(lacking === undefined)('ends with 2 where the provider is missing', async () => {
+    for (const device of [[], ['--device', 'nope']]) {
+      err = '';
+      expect(await heddle(['fabric', 'bench', '--provider', lacking!.provider, ...device])).toBe(2);
+      expect(err).toMatch(/^heddle: .* cannot be measured here: .*\n$/);
+    }
+  });
+});
