@@ -1,5 +1,4 @@
 /** The common suite in a world of processes, each of which simulates the GPUs of a node, with libfabric between them. */
-import { readdirSync, rmSync } from 'node:fs';
 import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
@@ -27,10 +26,6 @@ export function testNodesOver(provider: ProviderName, nodes: number, ranksOfNode
       const { exitCode } = await launch.finished;
       stdout.end();
       stderr.end();
-      for (const name of readdirSync('/dev/shm')) {
-        if (launch.pids.some((pid) => name.startsWith(`${pid}:`)))
-          rmSync(`/dev/shm/${name}`, { force: true });
-      }
       const [out, errors] = await said;
       const names = familiesAcross.flatMap((how) =>
         casesAcross(ranks, how).map(({ name }) => `${how.family}: ${name}`),
