@@ -44,8 +44,8 @@ async function launchAll(): Promise<void> {
   const started = performance.now();
   const said: RankSays[] = [];
   const launch = { ranks, nodes, device: 'sim', program: fileURLToPath(import.meta.url) } as const;
-  await launchReporting('EP64', launch, (line) => {
-    const says = JSON.parse(line) as RankSays;
+  await launchReporting('EP64', launch, (report) => {
+    const says = report as RankSays;
     said[says.rank] = says;
   });
   const seconds = (performance.now() - started) / 1000;

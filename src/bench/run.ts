@@ -72,7 +72,5 @@ async function inProcesses(plan: Plan, hear: (event: BenchEvent) => void): Promi
     program: join(import.meta.dirname, `worker${extname(import.meta.filename)}`),
     args: [JSON.stringify(plan)],
   };
-  await launchReporting('the benchmark', launch, (line) => {
-    if (line.startsWith('{"type":')) hear(JSON.parse(line) as BenchEvent);
-  });
+  await launchReporting('the benchmark', launch, (report) => hear(report as BenchEvent));
 }

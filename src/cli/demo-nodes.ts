@@ -1,7 +1,7 @@
 /** The round of `heddle demo` in a world of processes, each of which simulates the GPUs of a node; libfabric is between them. */
 import { createHash } from 'node:crypto';
 import { extname, join } from 'node:path';
-import { requireOneOf, UnavailableError } from '../errors/index.js';
+import { requireInteger, requireOneOf, requireText, UnavailableError } from '../errors/index.js';
 import { listProviders, type ProviderName, providers } from '../fabric/index.js';
 import type { Bits, Shape } from '../layer/index.js';
 import { launchReporting } from '../world/index.js';
@@ -46,9 +46,9 @@ export async function runNodes(nodes: number, round: NodeRound): Promise<string[
     program: join(import.meta.dirname, `demo-node${extname(import.meta.filename)}`),
     args: [JSON.stringify(round)],
   } as const;
-  await launchReporting('the demo', launch, (line) => {
-    const { rank, digest } = JSON.parse(line) as NodeSays;
-    digests[rank] = digest;
+  await launchReporting('the demo', launch, (report) => {
+    const { rank, digest } = report as NodeSays;
+    digests[requireInteger('rank', rank, 0, round.shape.ranks - 1)] = requireText('digest', digest);
   });
   return digests;
 }

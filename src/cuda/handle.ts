@@ -97,10 +97,10 @@ export function decodeHandle(bytes: Uint8Array): WindowHandle {
     purpose: Buffer.from(bytes.subarray(fixedBytes)).toString('utf8'),
   };
   const sane =
-    Number.isSafeInteger(handle.address) &&
-    handle.address > 0 &&
-    Number.isSafeInteger(handle.mappedBytes) &&
-    handle.bytes > 0 &&
+    [handle.started, handle.pidNamespace].every((number) => Number.isSafeInteger(number) && number >= 0) &&
+    [handle.address, handle.bytes, handle.mappedBytes].every(
+      (number) => Number.isSafeInteger(number) && number > 0,
+    ) &&
     handle.bytes + tokenBytes <= handle.mappedBytes;
   if (!sane) throw reject();
   return handle;

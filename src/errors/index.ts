@@ -165,13 +165,19 @@ export function show(value: unknown): string {
   if (typeof value === 'bigint') return `${value}n`;
   if (typeof value === 'function') return `function ${value.name || '(anonymous)'}`;
   if (typeof value === 'object' && value !== null) {
-    if (ArrayBuffer.isView(value) || Array.isArray(value)) {
-      const length = 'length' in value ? value.length : value.byteLength;
-      return `${nameOf(value)} of length ${length}`;
+    try {
+      return showObject(value);
+    } catch {
+      return 'an object that cannot be looked at'; // a proxy, a getter that throws
     }
-    return nameOf(value);
   }
   return String(value);
+}
+
+function showObject(value: object): string {
+  if (!ArrayBuffer.isView(value) && !Array.isArray(value)) return nameOf(value);
+  const length = 'length' in value ? value.length : value.byteLength;
+  return `${nameOf(value)} of length ${length}`;
 }
 
 /** The name of a value's class, where it has a usable one. */

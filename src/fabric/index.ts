@@ -26,4 +26,5 @@ export {
   providers,
   usableProviders,
 } from './libfabric/provider.js';
+export { sweepShm } from './libfabric/shm-names.js';
 export { requireShmSpace, shmBytesFor, shmRemedy, shmShortage, shmSpace } from './libfabric/shm-space.js';

@@ -1,6 +1,6 @@
 /** A machine as a file: what `heddle plan calibrate` writes and `--machine` takes. */
 import { ArgumentError } from '../errors/index.js';
-import { type Cell, isRecord, parseJson } from './cells.js';
+import { type Cell, isPhase, isRecord, parseJson, systems } from './cells.js';
 import {
   byOrigin,
   type Calibration,
@@ -63,20 +63,62 @@ export function parseMachine(name: string, text: string): KnownMachine {
 
 function isMachineFile(value: unknown): value is MachineFile {
   if (!isRecord(value) || value.format !== format) return false;
-  const { machine, calibrations } = value;
+  const { machine, calibrations, network } = value;
   return (
     isRecord(machine) &&
-    isRecord(machine.nominal) &&
-    typeof machine.perNode === 'number' &&
-    Array.isArray(machine.cells) &&
-    Array.isArray(calibrations) &&
-    calibrations.every((one) => isRecord(one) && isRecord(one.fits) && Object.values(one.fits).every(isFit))
+    [machine.name, machine.title].every(isText) &&
+    isListOf(machine.aliases, isText) &&
+    Number.isInteger(machine.perNode) &&
+    isPositive(machine.perNode) &&
+    isNominal(machine.nominal) &&
+    isListOf(machine.cells, (cell) => isRecord(cell) && isText(cell.hw) && isText(cell.fabric)) &&
+    isListOf(calibrations, isCalibration) &&
+    (network === undefined || (isCalibration(network) && isWhole(network as Calibration)))
   );
 }
 
-const isFit = (value: unknown): boolean =>
+const isText = (value: unknown): value is string => typeof value === 'string';
+const isNumber = (value: unknown): value is number => typeof value === 'number' && Number.isFinite(value);
+const isPositive = (value: unknown): value is number => isNumber(value) && value > 0;
+const isListOf = (value: unknown, isOne: (one: unknown) => boolean): boolean =>
+  Array.isArray(value) && value.every(isOne);
+const isRange = (value: unknown): boolean => isListOf(value, isPositive) && (value as number[]).length === 2;
+
+const isNominal = (value: unknown): boolean =>
   isRecord(value) &&
-  isRecord(value.parameters) &&
-  parameterNames.every((name) => isRecord(value.parameters) && Number(value.parameters[name]) > 0) &&
-  Array.isArray(value.covariance) &&
-  isRecord(value.covered);
+  isPositive(value.nvlink) &&
+  (value.nic === 0 || isPositive(value.nic)) &&
+  (value.stores === undefined || isPositive(value.stores));
+
+const isCalibration = (value: unknown): boolean =>
+  isRecord(value) &&
+  [value.set, value.lib, value.hw, value.fabric].every(isText) &&
+  systems.some(({ mode }) => mode === value.mode) &&
+  isListOf(value.src, isText) &&
+  isRecord(value.fits) &&
+  Object.entries(value.fits).every(([phase, fit]) => isPhase(phase) && isFit(fit));
+
+/** What serves as a network serves both phases. */
+const isWhole = ({ fits: { dispatch, combine } }: Calibration): boolean => Boolean(dispatch && combine);
+
+const isFit = (value: unknown): boolean => {
+  if (!isRecord(value)) return false;
+  const { parameters, covariance, scatter, covered } = value;
+  return (
+    isRecord(parameters) &&
+    parameterNames.every((name) => isPositive(parameters[name])) &&
+    isSquare(covariance, isNumber) &&
+    isPositive(scatter) &&
+    isRecord(covered) &&
+    isPositive(covered.cells) &&
+    isRange(covered.ep) &&
+    isRange(covered.tokens) &&
+    typeof covered.network === 'boolean'
+  );
+};
+
+/** A row and a column for each parameter. */
+const isSquare = (value: unknown, isOne: (one: unknown) => boolean): boolean => {
+  const isFull = (list: unknown): boolean => (list as unknown[]).length === parameterNames.length;
+  return isListOf(value, (row) => isListOf(row, isOne) && isFull(row)) && isFull(value);
+};

@@ -143,7 +143,10 @@ function cellsOf(table: PublishedTable): Cell[] {
 
 const texts = ['set', 'lib', 'mode', 'hw', 'fabric', 'dtype', 'phase', 'src'] as const;
 const integers = ['ep', 'domain', 'tokens', 'hidden', 'topk', 'experts'] as const;
+/** µs or GB/s: what is computed from it stays finite, and above 0. */
+const mostOfAFigure = 1e12;
 const phases: readonly CellPhase[] = ['dispatch', 'combine', 'both'];
+export const isPhase = (name: string): boolean => phases.some((phase) => phase === name);
 
 /** Cells from the text of a file; `name` is how errors call it. */
 export function parseCells(name: string, text: string): Cell[] {
@@ -161,7 +164,8 @@ export function parseJson(name: string, text: string): unknown {
   }
 }
 
-function cellFrom(at: string, value: unknown): Cell {
+/** @throws ArgumentError where the value is no cell; `at` is how it calls it. */
+export function cellFrom(at: string, value: unknown): Cell {
   if (!isRecord(value)) throw new ArgumentError(at, value, 'an object');
   const timed = value.us !== undefined || value.gbps !== undefined;
   const needed = [...texts, ...integers, ...(timed ? [] : ['us'])];
@@ -187,8 +191,8 @@ function cellFrom(at: string, value: unknown): Cell {
   const whole = (field: string) => requireInteger(`${at}.${field}`, value[field], 1, 2 ** 22);
   const positive = (field: string): number | null => {
     const found = value[field] ?? null;
-    if (found !== null && !(typeof found === 'number' && found > 0 && Number.isFinite(found)))
-      throw new ArgumentError(`${at}.${field}`, found, 'a number above 0, or null');
+    if (found !== null && !(typeof found === 'number' && found > 0 && found <= mostOfAFigure))
+      throw new ArgumentError(`${at}.${field}`, found, `a number above 0, at most ${mostOfAFigure}, or null`);
     return found;
   };
   const us = positive('us');

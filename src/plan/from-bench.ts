@@ -1,7 +1,7 @@
 /** Calibration from Heddle's own reports: rounds of `heddle bench`, and the network of `heddle fabric bench`. */
-import { ArgumentError } from '../errors/index.js';
+import { ArgumentError, requireInteger, requireText } from '../errors/index.js';
 import { type FormatName, formats } from '../layer/index.js';
-import { type Cell, isRecord, parseJson } from './cells.js';
+import { type Cell, cellFrom, isRecord, parseJson } from './cells.js';
 import type { Fit } from './fit.js';
 import type { Calibration } from './machines.js';
 import { type Nominal, type ParameterName, parameterNames, priors } from './model.js';
@@ -19,11 +19,8 @@ export function cellsOfBench(name: string, text: string): Cell[] {
     throw new ArgumentError(name, report, 'a report with its workload and machine');
   const router = isRecord(of.router) ? of.router.kind : undefined;
   if (router !== 'uniform') throw new ArgumentError(`${name}.workload.router`, router, 'uniform');
-  const number = (field: string): number => {
-    const value = of[field];
-    if (typeof value !== 'number') throw new ArgumentError(`${name}.workload.${field}`, value, 'a number');
-    return value;
-  };
+  const number = (field: string): number =>
+    requireInteger(`${name}.workload.${field}`, of[field], 1, 2 ** 22);
   const dtype = Object.keys(formats).find((one) => one === of.dtype) as FormatName | undefined;
   const back = Object.keys(formats).find((one) => one === of.combineDtype) as FormatName | undefined;
   if (dtype === undefined || back === undefined)
@@ -33,7 +30,7 @@ export function cellsOfBench(name: string, text: string): Cell[] {
     set: name,
     lib: 'heddle',
     mode: 'one_sided',
-    hw: String(machine.gpus[0]),
+    hw: requireText(`${name}.machine.gpus[0]`, machine.gpus[0], "a GPU's name"),
     fabric: 'nvlink',
     ep: ranks,
     domain: Math.max(8, ranks),
@@ -46,16 +43,20 @@ export function cellsOfBench(name: string, text: string): Cell[] {
     note: '',
   };
   return report.points.flatMap((point: unknown) => {
-    if (!isRecord(point) || !Array.isArray(point.rows) || typeof point.tokens !== 'number')
+    if (!isRecord(point) || !Array.isArray(point.rows))
       throw new ArgumentError(`${name}.points`, point, 'points with tokens and rows');
     const { tokens } = point;
     return point.rows.filter(isRecord).flatMap(({ subject, phase, time }): Cell[] => {
       if (subject !== 'heddle' || typeof time !== 'number') return [];
       if (phase !== 'dispatch' && phase !== 'combine') return [];
-      return [{ ...common, tokens, phase, dtype: phase === 'dispatch' ? dtype : back, us: time }];
+      const cell = { ...common, tokens, phase, dtype: phase === 'dispatch' ? dtype : back, us: time };
+      return [cellFrom(`${name}.points`, cell)];
     });
   });
 }
+
+const isFigure = (value: unknown): value is number =>
+  typeof value === 'number' && value > 0 && Number.isFinite(value);
 
 /** The most GB/s that plain stores to all peers reached in that report: the ceiling of a rank's NVLink. */
 export function ceilingOfBench(name: string, text: string): number {
@@ -63,7 +64,7 @@ export function ceilingOfBench(name: string, text: string): number {
   const points = isRecord(report) && Array.isArray(report.points) ? report.points.filter(isRecord) : [];
   const reached = points.flatMap(({ rows }) =>
     (Array.isArray(rows) ? rows.filter(isRecord) : []).flatMap(({ subject, physical }) =>
-      subject === 'stores' && typeof physical === 'number' ? [physical] : [],
+      subject === 'stores' && isFigure(physical) ? [physical] : [],
     ),
   );
   if (reached.length === 0) throw new ArgumentError(name, report, "a report with the ceiling 'stores'");
@@ -91,14 +92,14 @@ export function networkOfBench(name: string, text: string, nominal: Nominal): Ca
   if (!isRecord(report) || !Array.isArray(report.figures))
     throw new ArgumentError(name, report, 'a report of heddle fabric bench --json');
   const all = report.figures.filter(isRecord);
-  const provider = String(all[0]?.provider);
+  const provider = requireText(`${name}.figures[0].provider`, all[0]?.provider, "a provider's name");
   const before = priors(nominal);
   const parameters = {} as Record<ParameterName, number>;
   const widths = {} as Record<ParameterName, number>;
   for (const parameter of parameterNames) [parameters[parameter], widths[parameter]] = before[parameter];
   for (const { name: parameter, what, parameter: from } of figures) {
     const found = all.find((one) => one.what === what && one.provider === provider);
-    if (typeof found?.heddle !== 'number')
+    if (!isFigure(found?.heddle))
       throw new ArgumentError(name, report, `a report with the figure '${what}' of ${provider}`);
     parameters[parameter] = from(found.heddle);
     widths[parameter] = doubt;

@@ -13,13 +13,15 @@ export function lawFrom(name: string, text: string): RoutingLaw {
       'a JSON list of counts (a number for each expert) or of routes (a list for each token)',
     );
   if (!Array.isArray(value) || value.length === 0) throw wrong(value);
-  const counts = value.filter((one): one is number => typeof one === 'number' && one >= 0);
+  const isCount = (one: unknown): one is number =>
+    typeof one === 'number' && one >= 0 && one <= Number.MAX_SAFE_INTEGER;
+  const counts = value.filter(isCount);
   if (counts.length === value.length) return { kind: 'counts', counts };
   const tokens = value.map((ids: unknown) => {
     if (!Array.isArray(ids) || ids.length === 0) throw wrong(ids);
     return ids.map((id: unknown) => {
-      if (typeof id !== 'number') throw wrong(id);
-      return id;
+      if (!Number.isInteger(id)) throw wrong(id);
+      return id as number;
     });
   });
   return { kind: 'routes', tokens };

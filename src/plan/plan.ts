@@ -85,15 +85,14 @@ export function placeOn(
 export function candidates(known: KnownMachine, place: Place, sum: Sum = 'nodes'): Candidate[] {
   const { machine, calibrations } = known;
   const crosses = nodesOf(place) > 1;
-  const own = calibrations.filter(({ lib }) => lib === 'heddle');
-  const fits = { local: own[0] ?? heddleMeasured(), network: bulkNetwork(known) };
+  const whole = calibrations.filter(({ fits: { dispatch, combine } }) => dispatch && combine);
+  const own = whole.find(({ lib }) => lib === 'heddle');
+  const fits = { local: own ?? heddleMeasured(), network: bulkNetwork(known) };
   return [
     ...families
       .filter(({ crossesNetwork }) => crossesNetwork === crosses)
       .map((family) => ofFamily(family, machine, crosses, fits, sum)),
-    ...calibrations
-      .filter(({ lib, fits: { dispatch, combine } }) => lib !== 'heddle' && dispatch && combine)
-      .map(published),
+    ...whole.filter(({ lib }) => lib !== 'heddle').map(published),
   ];
 }
 

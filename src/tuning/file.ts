@@ -42,9 +42,11 @@ export const tuningPath = (): string => process.env.HEDDLE_TUNING || join(cacheF
 export function readTuning(path: string): TuningFile {
   try {
     const file = JSON.parse(readRegular(path).toString()) as TuningFile;
-    if (file?.format !== tuningFormat || !Array.isArray(file.shapes)) throw new Error(`no ${tuningFormat}`);
-    for (const { family, gpu, tuning, microseconds: _, ...numbers } of file.shapes) {
+    if (file?.format !== tuningFormat || typeof file.date !== 'string' || !Array.isArray(file.shapes))
+      throw new Error(`no ${tuningFormat}`);
+    for (const { family, gpu, tuning, microseconds, ...numbers } of file.shapes) {
       if (typeof gpu !== 'string') throw new Error('a shape without a GPU');
+      if (!(Number.isFinite(microseconds) && microseconds > 0)) throw new Error('a shape without its time');
       requireKnobs(familyNamed(family).knobs, tuning);
       for (const name of ['ranks', 'topK', 'dispatchBytes', 'combineBytes', 'maxTokens'] as const)
         requireInteger(name, numbers[name], 1, 2 ** 40);

@@ -1,6 +1,7 @@
 import type { Socket } from 'node:net';
 import { encodeFrame, FrameReader } from './frame.js';
 import { MAX_HEAD, type Message, ProtocolError, parseMessage } from './messages.js';
+import { messageOf } from './participant.js';
 
 /** How long a closing connection may take to deliver what is under way. */
 const CLOSE_MS = 2_000;
@@ -105,8 +106,12 @@ export class Channel {
         this.onMessage(parseMessage(head), bytes);
       }
     } catch (error) {
-      if (!(error instanceof ProtocolError)) throw error;
-      this.destroy(`it does not speak Heddle's protocol: it sent ${error.message}`);
+      // Whatever a stranger makes of its bytes, they end its own connection and nothing else.
+      this.destroy(
+        error instanceof ProtocolError
+          ? `it does not speak Heddle's protocol: it sent ${error.message}`
+          : `what it sent could not be handled: ${messageOf(error)}`,
+      );
     }
   }
 }

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { ArgumentError, integerIn, UnavailableError } from '../errors/index.js';
+import { ArgumentError, integerIn, requireText, UnavailableError } from '../errors/index.js';
 import { type Address, parseAddress } from './address.js';
 import { MAX_RANKS } from './circle.js';
 
@@ -101,7 +101,10 @@ const LAUNCHERS: readonly Launcher[] = [
  * HEDDLE_RANKS_HERE and HEDDLE_WORLD_ID count under every launcher.
  */
 export function readEnvironment(environment: Environment = process.env): Place {
-  const get = (name: string) => environment[name] || undefined;
+  const get = (name: string) => {
+    const value = environment[name];
+    return value === undefined ? undefined : requireText(name, value) || undefined;
+  };
   const launcher = LAUNCHERS.find(({ rank }) => get(rank) !== undefined);
   if (!launcher) {
     throw new UnavailableError(
@@ -150,7 +153,7 @@ export function readEnvironment(environment: Environment = process.env): Place {
     ranksHere,
     address,
     world,
-    secret: get('HEDDLE_SECRET'),
+    secret: environment.HEDDLE_SECRET || undefined, // looked at where it is used, by what shows nothing of it
     hosted: get('HEDDLE_HOSTED') === '1',
   };
 }

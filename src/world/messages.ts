@@ -1,3 +1,4 @@
+import { HeddleError } from '../errors/index.js';
 import { LONGEST_TIMEOUT_MS, MAX_NAME, MAX_PAYLOAD, MAX_RANKS } from './circle.js';
 import type { CallKind } from './exchange.js';
 
@@ -5,7 +6,11 @@ import type { CallKind } from './exchange.js';
 export const PROTOCOL_VERSION = 3;
 
 /** The other side does not speak the protocol. The message completes 'it sent …'. */
-export class ProtocolError extends Error {}
+export class ProtocolError extends HeddleError {
+  constructor(what: string) {
+    super('HEDDLE_PROTOCOL', what);
+  }
+}
 
 const fail = (what: string): never => {
   throw new ProtocolError(`a message without ${what}`);
@@ -36,10 +41,15 @@ const integers =
       ? value.map(integer(min, max))
       : fail(`at most ${MAX_RANKS} integers`);
 
+const members = (value: unknown): readonly number[] => {
+  const ranks = integers(0, MAX_RANKS - 1)(value);
+  return new Set(ranks).size === ranks.length ? ranks : fail('ranks that are each named once');
+};
+
 const id = integer(0, Number.MAX_SAFE_INTEGER);
 const rank = integer(0, MAX_RANKS - 1);
 const duration = integer(1, LONGEST_TIMEOUT_MS);
-const loss = { ranks: integers(0, MAX_RANKS - 1), operation: text(MAX_NAME), why: text(2000) };
+const loss = { ranks: members, operation: text(MAX_NAME), why: text(2000) };
 
 /** Every message and its fields. The comment says who sends it. */
 const SHAPES = {
@@ -68,9 +78,9 @@ const SHAPES = {
   /** host: ranks are lost. */
   lost: loss,
   /** host: a renewal is complete; these ranks go on, numbered in this order, and all that follows is of their world. */
-  renewed: { ranks: integers(0, MAX_RANKS - 1) },
+  renewed: { ranks: members },
   /** joiner: it cannot go on, or not with these others. */
-  abandon: { ranks: integers(0, MAX_RANKS - 1), why: text(2000) },
+  abandon: { ranks: members, why: text(2000) },
   /** joiner: it goes in good order. */
   leave: {},
   /** host: it goes in good order, and the rendezvous with it. */
@@ -97,8 +107,9 @@ export function parseMessage(head: string): Message {
   }
   if (typeof value !== 'object' || value === null) throw new ProtocolError('a head that is not an object');
   const given = value as Record<string, unknown>;
-  const type = String(given.type);
-  if (!Object.hasOwn(SHAPES, type)) throw new ProtocolError('a message of unknown type');
+  const { type } = given;
+  if (typeof type !== 'string' || !Object.hasOwn(SHAPES, type))
+    throw new ProtocolError('a message of unknown type');
   const message: Record<string, unknown> = { type };
   for (const [field, read] of Object.entries(SHAPES[type as keyof Shapes])) {
     message[field] = (read as (value: unknown) => unknown)(given[field]);

@@ -22,7 +22,7 @@ import {
 import { type Environment, type Place, readEnvironment } from './environment.js';
 import type { Call } from './exchange.js';
 import { tellLauncher } from './lacking.js';
-import { type Message, PROTOCOL_VERSION } from './messages.js';
+import { type Message, PROTOCOL_VERSION, ProtocolError } from './messages.js';
 import { Participant, toError } from './participant.js';
 import { passing } from './passing.js';
 import { newNonce, prove, sameProof } from './proof.js';
@@ -146,7 +146,7 @@ export class ProcessCircle extends Participant {
   }
 
   protected giveUp(ranks: readonly number[], reason: string): void {
-    this.#channel.send({ type: 'abandon', ranks, why: reason.slice(0, 1000) });
+    this.#channel.send({ type: 'abandon', ranks: [...new Set(ranks)], why: reason.slice(0, 1000) });
   }
 
   protected async leave(): Promise<void> {
@@ -164,6 +164,9 @@ export class ProcessCircle extends Participant {
   #receive(message: Message, bytes: Uint8Array): void {
     switch (message.type) {
       case 'completed': {
+        const total = message.lengths.reduce((sum, length) => sum + length, 0);
+        if (message.lengths.length !== this.ranks || total !== bytes.length)
+          throw new ProtocolError(`${bytes.length} bytes as the parts of ${message.lengths.length} ranks`);
         let end = 0;
         const parts = message.lengths.map((length) => {
           end += length;
@@ -200,6 +203,8 @@ export class ProcessCircle extends Participant {
 
   /** The same connection serves those that are left, as it did the ranks of this circle. */
   #goOn(ranks: readonly number[]): void {
+    if (!ranks.includes(this.rank) || ranks.some((rank) => rank >= this.ranks))
+      throw new ProtocolError(`a renewal of ranks ${ranks.join(', ')} to rank ${this.rank} of ${this.ranks}`);
     this.#ended = true;
     open.delete(this);
     const place = { ...this.#place, rank: ranks.indexOf(this.rank), ranks: ranks.length };

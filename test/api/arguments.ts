@@ -190,7 +190,7 @@ export const withArguments = {
     ...{ graceMs: 100, prefix: () => '', stdout: null, stderr: null, onNote: body },
   }),
   launchReporting: call(
-    (what, options, onLine) => worlds.launchReporting(what, options, onLine),
+    (what, options, onReport) => worlds.launchReporting(what, options, onReport),
     ...['it', { ranks: 2, program: 'no-such-program.ts' }, () => {}],
   ),
 } satisfies Partial<Record<PublicName, Call>>;

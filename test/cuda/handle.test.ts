@@ -1,6 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { decodeHandle, encodeHandle, type WindowHandle } from '../../src/cuda/handle.js';
+import { ArgumentError } from '../../src/errors/index.js';
+import { hostileValues, readAll, spoiltBytes } from '../hostile.js';
 
 const bytes = (length: number) => fc.uint8Array({ minLength: length, maxLength: length });
 const handles: fc.Arbitrary<WindowHandle> = fc
@@ -56,6 +58,26 @@ describe('window handles', () => {
       expect(() => decodeHandle(bad)).toThrow(/the bytes of another rank's window handle/);
     }
     expect(() => decodeHandle('text' as unknown as Uint8Array)).toThrow(/handle is "text"/);
+  });
+
+  it('are read or refused, with something hostile at every place', () => {
+    readAll(spoiltBytes(encodeHandle(example())), decodeHandle, ArgumentError, (handle) => {
+      expect(['virtual', 'ipc']).toContain(handle.kind);
+      for (const number of Object.values(handle).filter((value) => typeof value === 'number'))
+        expect(Number.isSafeInteger(number)).toBe(true);
+      expect(handle.address).toBeGreaterThan(0);
+      expect(handle.bytes).toBeGreaterThan(0);
+      expect(handle.mappedBytes).toBeGreaterThanOrEqual(handle.bytes + 16);
+    });
+    const values = [encodeHandle(example()), ...hostileValues];
+    readAll(
+      values,
+      (value) => decodeHandle(value as Uint8Array),
+      ArgumentError,
+      ({ pid }) => {
+        expect(pid).toBe(example().pid);
+      },
+    );
   });
 
   it('name the mismatch when another Heddle made them', () => {

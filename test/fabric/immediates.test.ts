@@ -9,6 +9,7 @@ import {
   encodeAddress,
   encodeRegion,
 } from '../../src/fabric/libfabric/address.js';
+import { drawnJson, hostileValues, readAll, spoiltBytes, spoiltJson } from '../hostile.js';
 
 describe('ImmediateTable', () => {
   it('counts every tag on its own, in whatever order they arrive', () => {
@@ -89,5 +90,43 @@ describe('addresses', () => {
       expect(() => decodeAddress(bad)).toThrow(ArgumentError);
     }
     expect(() => decodeRegion(bytes)).toThrow(/descriptor/);
+  });
+
+  it('are read or refused, with something hostile at every place', () => {
+    const isWord = (word: unknown) =>
+      Number.isInteger(word) && (word as number) >= 0 && (word as number) < 2 ** 32;
+    const expectKey = ({ base, key }: (typeof rail)['mailbox']) => {
+      expect([Number.isSafeInteger(base) && base >= 0, isWord(key.low), isWord(key.high)]).toEqual([
+        true,
+        true,
+        true,
+      ]);
+    };
+    const marked = (mark: string, valid: object) =>
+      [...spoiltJson(valid), ...drawnJson(valid, 5)].map((text) => Buffer.from(`${mark} ${text}`));
+    const told = { ...address, rails: [{ ...rail, address: 'AgD/' }] };
+    readAll(marked('heddle-fabric-1', told), decodeAddress, ArgumentError, (read) => {
+      for (const text of [read.id, read.provider, read.machine]) expect(typeof text).toBe('string');
+      expect(['peer', 'bytes']).toContain(read.shard);
+      for (const one of read.rails) {
+        expect(one.address.length).toBeLessThanOrEqual(512);
+        expectKey(one.mailbox);
+      }
+    });
+    const region = { engine: '00ff', bytes: 10, rails: [rail.mailbox] };
+    readAll(marked('heddle-region-1', region), decodeRegion, ArgumentError, (read) => {
+      expect(typeof read.engine).toBe('string');
+      expect(Number.isSafeInteger(read.bytes) && read.bytes >= 0).toBe(true);
+      read.rails.forEach(expectKey);
+    });
+    readAll(
+      [encodeAddress(address), ...hostileValues],
+      (value) => decodeAddress(value as Uint8Array),
+      ArgumentError,
+      (read) => expect(read.id).toBe('00ff'),
+    );
+    readAll(spoiltBytes(encodeRegion(region)), decodeRegion, ArgumentError, (read) =>
+      read.rails.forEach(expectKey),
+    );
   });
 });

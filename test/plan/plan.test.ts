@@ -4,6 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { oneSidedWindow } from '../../src/kernels/one-sided/window.js';
 import {
   advice,
+  type Cell,
   candidates,
   ceilingOfBench,
   cellsOfBench,
@@ -203,6 +204,13 @@ describe('a machine of one’s own', () => {
     });
     expect(off!.error).toBeLessThan(0.08);
     expect(off!.width).toBeLessThan(offWithout!.width);
+  });
+
+  it('is planned with as others measured it, where its own cells are of whole rounds only', () => {
+    const whole = cells.map((cell): Cell => ({ ...cell, phase: 'both' }));
+    const known = machineFrom(whole, { name: 'lab' });
+    const [first] = candidates(known, placeOn(known, 4));
+    expect(first!.basis('dispatch').fit.covered.cells).toBeGreaterThan(0);
   });
 
   it('has the network that was measured', () => {

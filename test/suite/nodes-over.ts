@@ -3,7 +3,6 @@ import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
 import { Launch } from '../../src/world/index.js';
-import { removeMailboxes } from '../fabric/mailboxes.js';
 import { needing, type TestedProvider } from '../needs.js';
 import { transpiled } from '../tree.js';
 import { casesAcross, familiesAcross } from './round-trip.js';
@@ -30,7 +29,6 @@ export function testNodesOver(provider: TestedProvider, nodes: number, ranksOfNo
         const { exitCode } = await launch.finished;
         stdout.end();
         stderr.end();
-        removeMailboxes(launch.pids);
         const [out, errors] = await said;
         const names = familiesAcross.flatMap((how) =>
           casesAcross(ranks, how).map(({ name }) => `${how.family}: ${name}`),

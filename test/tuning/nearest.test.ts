@@ -2,7 +2,8 @@ import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync }
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
-import { oneSided } from '../../src/kernels/index.js';
+import { ArgumentError } from '../../src/errors/index.js';
+import { familyNamed, oneSided, requireKnobs } from '../../src/kernels/index.js';
 import type { Shape } from '../../src/layer/index.js';
 import {
   keepTuned,
@@ -13,6 +14,7 @@ import {
   tunedFor,
 } from '../../src/tuning/index.js';
 import { topologyOf } from '../../src/world/index.js';
+import { drawnJson, readAll, spoiltJson } from '../hostile.js';
 
 const shape: Shape = {
   ranks: 4,
@@ -156,6 +158,20 @@ describe('a tuning file', () => {
       vi.unstubAllEnvs();
       vi.restoreAllMocks();
     }
+  });
+
+  it('is read or refused, with something hostile at every place', () => {
+    const file = { format: 'heddle-tuning/2', date: '2026-11-20', shapes: [entry(8)] };
+    readAll([...spoiltJson(file), ...drawnJson(file, 6)], read, ArgumentError, ({ date, shapes }) => {
+      expect(typeof date).toBe('string');
+      for (const { family, gpu, tuning, microseconds, ...numbers } of shapes) {
+        const { ranks, topK, dispatchBytes, combineBytes, maxTokens } = numbers;
+        const whole = [ranks, topK, dispatchBytes, combineBytes, maxTokens];
+        requireKnobs(familyNamed(family).knobs, tuning);
+        if (!whole.every((number) => Number.isSafeInteger(number) && number > 0)) throw new Error(`${whole}`);
+        expect([typeof gpu, microseconds > 0 && Number.isFinite(microseconds)]).toEqual(['string', true]);
+      }
+    });
   });
 
   it('ships with Heddle in a form that reads back', () => {

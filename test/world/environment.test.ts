@@ -3,38 +3,9 @@ import { describe, expect, it } from 'vitest';
 import { ArgumentError, UnavailableError } from '../../src/errors/index.js';
 import { formatAddress, isLoopback, parseAddress } from '../../src/world/address.js';
 import { type Environment, firstNode, readEnvironment } from '../../src/world/environment.js';
+import { launchers } from './environments.js';
 
-const heddle = { HEDDLE_RANK: '3', HEDDLE_WORLD: '8', HEDDLE_ADDRESS: '127.0.0.1:29000' };
-const torchrun = {
-  RANK: '5',
-  WORLD_SIZE: '16',
-  LOCAL_RANK: '1',
-  LOCAL_WORLD_SIZE: '4',
-  MASTER_ADDR: 'node1',
-  MASTER_PORT: '29500',
-  TORCHELASTIC_RUN_ID: 'job7',
-  TORCHELASTIC_RESTART_COUNT: '2',
-};
-const openMpi = {
-  OMPI_COMM_WORLD_RANK: '2',
-  OMPI_COMM_WORLD_SIZE: '4',
-  OMPI_COMM_WORLD_LOCAL_RANK: '2',
-  OMPI_COMM_WORLD_LOCAL_SIZE: '4',
-  PMIX_RANK: '2',
-  PMIX_NAMESPACE: 'prterun-node1-77@1',
-};
-const slurm = {
-  SLURM_PROCID: '9',
-  SLURM_STEP_NUM_TASKS: '16',
-  SLURM_NTASKS: '32',
-  SLURM_LOCALID: '1',
-  SLURM_NNODES: '2',
-  SLURM_STEP_NUM_NODES: '2',
-  SLURM_STEP_NODELIST: 'gpu[003-004]',
-  SLURM_JOB_ID: '4711',
-  SLURM_STEP_ID: '0',
-  SLURM_LAUNCH_NODE_IPADDR: '10.0.0.1',
-};
+const { heddle, torchrun, openMpi, slurm } = launchers;
 
 describe('readEnvironment', () => {
   it('reads HEDDLE_*', () => {

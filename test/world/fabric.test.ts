@@ -6,7 +6,6 @@ import { PeerLostError, type Region, TransferEngine } from '../../src/fabric/ind
 import { connectFabric } from '../../src/world/fabric.js';
 import { Launch } from '../../src/world/launch.js';
 import { LocalCircle } from '../../src/world/local-circle.js';
-import { removeMailboxes } from '../fabric/mailboxes.js';
 import { describeOver, needing } from '../needs.js';
 import { transpiled } from '../tree.js';
 
@@ -28,7 +27,6 @@ describeOver(['shm', 'tcp;ofi_rxm', 'udp;ofi_rxd'], 'ranks on %s', (provider) =>
     await launch.finished;
     stdout.end();
     stderr.end();
-    removeMailboxes(launch.pids);
     const [out, errors] = await said;
     const reports = out
       .split('\n')

@@ -1,7 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { encodeFrame, type Frame, FrameReader } from '../../src/world/frame.js';
-import { type Message, ProtocolError, parseMessage } from '../../src/world/messages.js';
+import { ProtocolError, parseMessage } from '../../src/world/messages.js';
+import { messages } from './messages.js';
 
 const limits = { head: 1000, bytes: 5000 };
 
@@ -93,38 +94,12 @@ describe('FrameReader', () => {
 });
 
 describe('parseMessage', () => {
-  const digest = '0'.repeat(64);
-  const examples: Message[] = [
-    { type: 'hello', version: 1, nonce: digest },
-    {
-      type: 'join',
-      version: 1,
-      world: 'w',
-      rank: 0,
-      ranks: 2,
-      lossTimeoutMs: 1,
-      nonce: digest,
-      proof: digest,
-    },
-    { type: 'welcome', proof: digest },
-    { type: 'refused', why: 'x' },
-    { type: 'arrive', id: 0, kind: 'barrier', operation: 'x', timeoutMs: 1 },
-    { type: 'completed', id: 3, lengths: [0, 1] },
-    { type: 'failed', id: 3, ranks: [1], operation: 'x', why: 'y' },
-    { type: 'lost', ranks: [1], operation: 'x', why: 'y' },
-    { type: 'abandon', ranks: [2], why: 'x' },
-    { type: 'leave' },
-    { type: 'farewell' },
-    { type: 'ping' },
-    { type: 'pong' },
-  ];
-
-  it.each(examples)('reads $type, and drops what does not belong to it', (message) => {
+  it.each(messages)('reads $type, and drops what does not belong to it', (message) => {
     expect(parseMessage(JSON.stringify({ ...message, extra: 1 }))).toEqual(message);
   });
 
   it('refuses every message in which one field is something else', () => {
-    const message = fc.constantFrom(...examples.filter((example) => Object.keys(example).length > 1));
+    const message = fc.constantFrom(...messages.filter((example) => Object.keys(example).length > 1));
     const wrong = fc.constantFrom<unknown>(null, -1, 1.5, 2 ** 40, {}, [[]], true, 'x'.repeat(3000), [-1]);
     fc.assert(
       fc.property(message, fc.nat(10), wrong, (example, which, value) => {

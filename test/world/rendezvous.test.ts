@@ -8,7 +8,9 @@ import { type Message, PROTOCOL_VERSION, parseMessage } from '../../src/world/me
 import { type JoinOptions, ProcessCircle } from '../../src/world/process-circle.js';
 import { newNonce, prove } from '../../src/world/proof.js';
 import { Rendezvous, type RendezvousOptions } from '../../src/world/rendezvous.js';
+import { spoiltJson } from '../hostile.js';
 import { freePort, joinAll } from './circles.js';
+import { messages } from './messages.js';
 
 const SECRET = 'a secret of these tests';
 
@@ -330,6 +332,18 @@ describe('strangers', () => {
     await both(rendezvous);
   });
 
+  it('end their own connection, whatever their first message holds', async () => {
+    const rendezvous = await host();
+    const join = messages.find(({ type }) => type === 'join')!;
+    const heads = [...spoiltJson(join)].filter((head) => head !== '' && head.length <= 2048);
+    for (const head of heads) {
+      const raw = await Raw.to(rendezvous);
+      for (const part of encodeFrame({ head, bytes: new Uint8Array(0) })) raw.socket.write(part);
+      await raw.closed;
+    }
+    await both(rendezvous);
+  });
+
   it('that connect and say nothing are thrown out in time', async () => {
     const rendezvous = await host({ handshakeMs: 50 });
     const raw = await Raw.to(rendezvous);
@@ -594,8 +608,30 @@ describe('the host', () => {
     await expect(joining).rejects.toThrow(/the launcher, which hosts the rendezvous at .* is gone/);
   });
 
+  it('that is an impostor fails the join, whatever it says', async () => {
+    const impostor = createServer((socket) => {
+      new Raw(socket).send({ type: { toString: 1, valueOf: 1 } });
+    });
+    impostor.listen(0, '127.0.0.1');
+    await once(impostor, 'listening');
+    ends.push(() => impostor.close());
+    const { port } = impostor.address() as AddressInfo;
+    const joining = ProcessCircle.join({ rank: 1, ranks: 2, address: `127.0.0.1:${port}`, timeoutMs: 100 });
+    await expect(joining).rejects.toBeInstanceOf(RendezvousError);
+    await expect(joining).rejects.toThrow(
+      /does not speak Heddle's protocol: it sent a message of unknown type/,
+    );
+  });
+
   it.each<[string, (raw: Raw) => void]>([
     ['garbage', (raw) => raw.socket.write(Buffer.alloc(64, 0xff))],
+    [
+      'parts that are longer than its bytes',
+      (raw) => raw.send({ type: 'completed', id: 0, lengths: [1, 1] }),
+    ],
+    ['parts of too many ranks', (raw) => raw.send({ type: 'completed', id: 0, lengths: [0, 0, 0] })],
+    ['a renewal without this rank', (raw) => raw.send({ type: 'renewed', ranks: [0] })],
+    ['a renewal of ranks that there are not', (raw) => raw.send({ type: 'renewed', ranks: [1, 5] })],
     ['what only a member sends', (raw) => raw.send({ type: 'leave' })],
     ['more than all ranks can bring', (raw) => raw.send({ type: 'ping' }, new Uint8Array(3 << 20))],
   ])('that sends %s is lost', async (_, misbehave) => {

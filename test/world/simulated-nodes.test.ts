@@ -5,7 +5,6 @@ import { describe, expect, it } from 'vitest';
 import { pass } from '../../examples/ring.js';
 import { ArgumentError, RankLostError } from '../../src/errors/index.js';
 import { type JoinWorldOptions, Launch, World } from '../../src/world/index.js';
-import { removeMailboxes } from '../fabric/mailboxes.js';
 import { describeOver } from '../needs.js';
 import { transpiled } from '../tree.js';
 import { freePort } from './circles.js';
@@ -97,7 +96,6 @@ describeOver(['shm', 'tcp;ofi_rxm', 'udp;ofi_rxd'], 'examples/two-nodes.ts over 
     const { exitCode } = await launch.finished;
     stdout.end();
     stderr.end();
-    removeMailboxes(launch.pids);
     const [out, errors] = await said;
     const lines = [0, 1, 2, 3].map((rank) => {
       const node = Math.floor(rank / 2);

@@ -1,9 +1,8 @@
 import { type ChildProcess, spawn } from 'node:child_process';
-import { readdir, rm } from 'node:fs/promises';
 import { createRequire } from 'node:module';
-import { join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { HeddleError } from '../../errors/index.js';
+import { sweepShm } from '../../fabric/index.js';
 
 /**
  * Several local processes that run one function each, and that exchange what they have to tell one another
@@ -167,10 +166,5 @@ async function end(child: ChildProcess): Promise<void> {
     child.kill('SIGKILL');
     await gone;
   }
-  // A process that was killed leaves the files of libfabric's shm provider, which begin with its id.
-  const files = child.signalCode === null ? [] : await readdir(sharedMemory).catch(() => []);
-  const left = files.filter((name) => name.startsWith(`${child.pid}:`));
-  await Promise.all(left.map((name) => rm(join(sharedMemory, name), { force: true })));
+  sweepShm();
 }
-
-const sharedMemory = '/dev/shm';

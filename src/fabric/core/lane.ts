@@ -1,5 +1,6 @@
 import type { Address } from '../../native/index.js';
-import type { Endpoint, Post, U64 } from '../libfabric/endpoint.js';
+import type { U64 } from '../libfabric/bindings.js';
+import type { Endpoint, Post } from '../libfabric/endpoint.js';
 
 /** Where writes to a region of a peer go on one rail: the lane, and what the peer told of the region. */
 export interface Target {

@@ -1,6 +1,7 @@
+import { randomBytes } from 'node:crypto';
 import { readFileSync, statSync } from 'node:fs';
 import { ArgumentError } from '../../errors/index.js';
-import type { U64 } from './endpoint.js';
+import { maxAddressBytes, type U64 } from './bindings.js';
 
 /** Where a peer may write, on one rail. */
 export interface RemoteKey {
@@ -37,11 +38,13 @@ export function encodeAddress(address: EngineAddress): Uint8Array {
 }
 
 export function decodeAddress(bytes: Uint8Array): EngineAddress {
-  const value = decode('address', addressMark, bytes, "another engine's `address`") as EngineAddress;
-  return {
-    ...value,
-    rails: value.rails.map((rail) => ({ ...rail, address: Buffer.from(String(rail.address), 'base64') })),
-  };
+  const mustBe = "another engine's `address`";
+  const { id, provider, machine, shard, rails } = decode('address', addressMark, bytes, mustBe);
+  const told = Array.isArray(rails) ? rails.map(railFrom) : [null];
+  if (!isText(id) || !isText(provider) || !isText(machine) || !told.every((rail) => rail !== null))
+    throw new ArgumentError('address', bytes, mustBe);
+  if (shard !== 'peer' && shard !== 'bytes') throw new ArgumentError('address', bytes, mustBe);
+  return { id, provider, machine, shard, rails: told };
 }
 
 export function encodeRegion(region: RegionDescriptor): Uint8Array {
@@ -49,19 +52,55 @@ export function encodeRegion(region: RegionDescriptor): Uint8Array {
 }
 
 export function decodeRegion(bytes: Uint8Array): RegionDescriptor {
-  return decode('descriptor', regionMark, bytes, "a region's `descriptor`") as RegionDescriptor;
+  const mustBe = "a region's `descriptor`";
+  const { engine, bytes: size, rails } = decode('descriptor', regionMark, bytes, mustBe);
+  const told = Array.isArray(rails) ? rails.map(keyFrom) : [null];
+  if (!isText(engine) || !isSize(size) || !told.every((rail) => rail !== null))
+    throw new ArgumentError('descriptor', bytes, mustBe);
+  return { engine, bytes: size, rails: told };
 }
 
+const isText = (value: unknown): value is string => typeof value === 'string';
+const isSize = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) >= 0;
+const isWord = (value: unknown): value is number => isSize(value) && value < 2 ** 32;
+
+function railFrom(value: unknown): EngineAddress['rails'][number] | null {
+  const { address, mailbox } = fieldsOf(value);
+  const key = keyFrom(mailbox);
+  if (!isText(address) || address === '' || key === null) return null;
+  const bytes = Buffer.from(address, 'base64');
+  return bytes.length <= maxAddressBytes ? { address: bytes, mailbox: key } : null;
+}
+
+function keyFrom(value: unknown): RemoteKey | null {
+  const { base, key } = fieldsOf(value);
+  const { low, high } = fieldsOf(key);
+  return isSize(base) && isWord(low) && isWord(high) ? { base, key: { low, high } } : null;
+}
+
+const fieldsOf = (value: unknown): Readonly<Record<string, unknown>> =>
+  typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {};
+
 /**
- * Identifies this machine until it restarts, and its shared memory: network namespaces of one machine have both in common,
- * containers of one machine often not the latter.
+ * Identifies this machine until it restarts, its shared memory, and the ids of its processes, by which shm reaches the memory of
+ * a peer: network namespaces of one machine have all in common, containers of one machine often neither of the others.
  */
 export function machineId(): string {
   try {
     const { dev } = statSync('/dev/shm');
-    return `${readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim()} ${dev}`;
+    const bootId = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
+    return `${bootId} ${dev} ${pidNamespace()}`;
   } catch {
     return 'unknown';
+  }
+}
+
+/** Names the namespace of this process's ids among those that there are; where nothing tells, one that nobody has. */
+export function pidNamespace(): string {
+  try {
+    return String(statSync('/proc/self/ns/pid').ino);
+  } catch {
+    return randomBytes(8).toString('hex');
   }
 }
 
@@ -70,11 +109,16 @@ function encode(mark: string, value: object): Uint8Array {
   return Buffer.from(`${mark} ${JSON.stringify(value)}`);
 }
 
-function decode(argument: string, mark: string, bytes: Uint8Array, mustBe: string): unknown {
+function decode(
+  argument: string,
+  mark: string,
+  bytes: Uint8Array,
+  mustBe: string,
+): Readonly<Record<string, unknown>> {
   const text = bytes instanceof Uint8Array ? Buffer.from(bytes).toString() : '';
   if (!text.startsWith(`${mark} `)) throw new ArgumentError(argument, bytes, mustBe);
   try {
-    return JSON.parse(text.slice(mark.length + 1));
+    return fieldsOf(JSON.parse(text.slice(mark.length + 1)));
   } catch {
     throw new ArgumentError(argument, bytes, `${mustBe}, whole`);
   }

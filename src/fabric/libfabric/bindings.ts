@@ -79,6 +79,7 @@ export const slot = {
   avRemove: 32,
   cqRead: 8,
   cqReadErr: 24,
+  cmSetName: 8,
   cmGetName: 16,
   msgRecv: 8,
   msgSendMsg: 48,
@@ -118,6 +119,15 @@ export const FI = {
   SOCKADDR_IN6: 3,
   ADDR_STR: 9,
 } as const;
+
+/** A 64-bit number as two halves: hot code writes them without ever making a BigInt. */
+export interface U64 {
+  readonly low: number;
+  readonly high: number;
+}
+
+/** Of what a provider calls an endpoint's address, at most. */
+export const maxAddressBytes = 512;
 
 /** Error numbers that the engine tells apart. */
 export const errno = {

@@ -12,21 +12,18 @@ import {
   FI,
   info,
   libfabric,
+  maxAddressBytes,
   method,
   mr,
   readU64,
   slot,
   struct,
   table,
+  type U64,
 } from './bindings.js';
 import { FabricError } from './errors.js';
 import type { Chosen, FabricDevice } from './provider.js';
-
-/** A 64-bit number as two halves: hot code writes them without ever making a BigInt. */
-export interface U64 {
-  readonly low: number;
-  readonly high: number;
-}
+import { ShmNames } from './shm-names.js';
 
 /** A registered piece of memory on one rail. */
 export interface Registration {
@@ -79,7 +76,8 @@ export class Endpoint {
   readonly sendMessage: Post;
   readonly #vector: Address;
 
-  constructor(domain: Address, queue: Address, description: Address) {
+  /** `name`: what it is called, where that is not left to the provider. */
+  constructor(domain: Address, queue: Address, description: Address, name: string | null) {
     const inDomain = { object: domain, table: table.domain };
     // A zeroed fi_av_attr is FI_AV_UNSPEC: the provider picks its kind; the addresses it hands out are opaque here.
     this.#vector = withZeroed(64, (attributes) =>
@@ -95,6 +93,7 @@ export class Endpoint {
     );
     check('fi_ep_bind of the completion queue', bind(this.endpoint, queue, FI.TRANSMIT | FI.RECV));
     check('fi_ep_bind of the address vector', bind(this.endpoint, this.#vector, 0));
+    if (name !== null) setName(this.endpoint, name);
     const control = method<(fid: Address, command: number, argument: Address) => number>(
       this.endpoint,
       table.fid,
@@ -120,7 +119,10 @@ export class Endpoint {
       ) => number
     >(this.#vector, table.av, slot.avInsert, 'i32', ['address', 'buffer', 'u64', 'buffer', 'u64', 'address']);
     const out = new Uint32Array(2);
-    const inserted = insert(this.#vector, address, 1, out, 0, 0);
+    // The provider reads as far as its kind of address goes, or to a NUL: never beyond these bytes.
+    const whole = new Uint8Array(maxAddressBytes + 1);
+    whole.set(address);
+    const inserted = insert(this.#vector, whole, 1, out, 0, 0);
     check('fi_av_insert', inserted);
     if (inserted !== 1)
       throw new FabricError('fi_av_insert', 22, 'the provider does not understand the address');
@@ -169,6 +171,8 @@ export class Rail {
   readonly #fabric: Address;
   readonly #domain: Address;
   readonly #description: Address;
+  /** Of its endpoints over shm. */
+  readonly #names: ShmNames | null;
   #nextKey = 1;
 
   /** Takes over `description`. */
@@ -186,7 +190,8 @@ export class Rail {
       const inDomain = { object: this.#domain, table: table.domain };
       return open(inDomain, slot.domainCqOpen, 'fi_cq_open', attributes.address);
     });
-    this.main = new Endpoint(this.#domain, this.queue, description);
+    this.#names = device.provider === 'shm' ? ShmNames.claim() : null;
+    this.main = this.#endpoint();
     this.address = ownAddress(this.main.endpoint);
     this.#receive = method(this.main.endpoint, table.epMsg, slot.msgRecv, 'i64', [
       'address',
@@ -208,8 +213,11 @@ export class Rail {
    * one silent peer would hold up the completions of all others for ever: there, each peer gets an endpoint.
    */
   endpointForPeer(): Endpoint {
-    if (this.device.provider !== 'shm') return this.main;
-    return new Endpoint(this.#domain, this.queue, this.#description);
+    return this.device.provider === 'shm' ? this.#endpoint() : this.main;
+  }
+
+  #endpoint(): Endpoint {
+    return new Endpoint(this.#domain, this.queue, this.#description, this.#names?.next() ?? null);
   }
 
   /** Registers memory for reading by local operations and writing by peers. */
@@ -266,6 +274,7 @@ export class Rail {
     libfabric().freeinfo(this.#description);
     this.entries.free();
     this.#errorEntry.free();
+    this.#names?.release();
   }
 
   #registerGpu(
@@ -331,6 +340,18 @@ function open(
   return make(call, (out) => create(parent.object, attributes, out, 0));
 }
 
+function setName(endpoint: Address, name: string): void {
+  const set = method<(fid: Address, name: Uint8Array, length: number) => number>(
+    endpoint,
+    table.epCm,
+    slot.cmSetName,
+    'i32',
+    ['address', 'buffer', 'u64'],
+  );
+  const text = Buffer.from(`${name}\0`);
+  check('fi_setname', set(endpoint, text, text.length));
+}
+
 function ownAddress(endpoint: Address): Uint8Array {
   const getname = method<(fid: Address, out: Uint8Array, length: BigUint64Array) => number>(
     endpoint,
@@ -339,8 +360,8 @@ function ownAddress(endpoint: Address): Uint8Array {
     'i32',
     ['address', 'buffer', 'buffer'],
   );
-  const out = new Uint8Array(512);
-  const length = BigUint64Array.of(512n);
+  const out = new Uint8Array(maxAddressBytes);
+  const length = BigUint64Array.of(BigInt(maxAddressBytes));
   check('fi_getname', getname(endpoint, out, length));
   return out.slice(0, Number(length[0]));
 }
