@@ -50,14 +50,14 @@ module.exports = {
       name: 'fabric-front-on-top',
       comment: 'inside fabric: what callers see, the core behind it, and libfabric at the bottom',
       severity: 'error',
-      from: { path: '^src/fabric/(core|libfabric)/' },
-      to: { path: '^src/fabric/front/' },
+      from: { path: '^src/net/fabric/(core|libfabric)/' },
+      to: { path: '^src/net/fabric/front/' },
     },
     {
       name: 'libfabric-at-the-bottom',
       severity: 'error',
-      from: { path: '^src/fabric/libfabric/' },
-      to: { path: '^src/fabric/core/' },
+      from: { path: '^src/net/fabric/libfabric/' },
+      to: { path: '^src/net/fabric/core/' },
     },
     { name: 'no-cycles', severity: 'error', from: {}, to: { circular: true } },
     {

@@ -7,7 +7,7 @@ import { kernelsStayBytecode } from './test/v8.js';
 const source = (path: string): string => join(import.meta.dirname, 'src', path);
 
 /** Puts another module in the place of one. */
-const mocking = 'test/cuda/compiler.test.ts';
+const mocking = 'test/gpu/cuda/compiler.test.ts';
 
 /**
  * Tests share processes, and with them the modules under test, whose loading takes longer than most of their tests. These
@@ -18,7 +18,7 @@ const apart = [
   'test/api/fuzz.test.ts',
   mocking,
   // A library that could not be opened is not tried again.
-  'test/fabric/unavailable.test.ts',
+  'test/net/fabric/unavailable.test.ts',
   // What it provides stays provided.
   'test/lang/provided.test.ts',
 ];
@@ -40,9 +40,9 @@ const fromTranspiled: NonNullable<ViteUserConfig['plugins']>[number] = {
 
 /** Slow by nature, and in need of something: a script of its own each (`npm run test:nvcc` …), which `npm test` leaves out. */
 const rings = {
-  nvcc: ['test/kernels/nvcc.test.ts'],
+  nvcc: ['test/verify/kernels/nvcc.test.ts'],
   nodes: ['test/suite/nodes-over-*.test.ts'],
-  faults: ['test/faults/*.test.ts', 'test/fabric/{killed,cut-off}.test.ts'],
+  faults: ['test/faults/*.test.ts', 'test/net/fabric/{killed,cut-off}.test.ts'],
   package: ['test/rooms/tarball.test.ts'],
 };
 
@@ -50,7 +50,7 @@ const rings = {
 const longest = [
   'test/moe/layer-carried.e2e.test.ts',
   'test/suite/round-trip.test.ts',
-  'test/sim/litmus/litmus.test.ts',
+  'test/gpu/sim/litmus/litmus.test.ts',
 ];
 
 /** Files that have a process of their own, the longest, all others. */
@@ -91,7 +91,7 @@ export default defineConfig({
           name: 'together',
           isolate: false,
           include: ['test/**/*.test.ts'],
-          exclude: ['test/gpu/**', ...apart, ...Object.values(rings).flat()],
+          exclude: ['test/on-gpus/**', ...apart, ...Object.values(rings).flat()],
         },
       },
       { extends: true, test: { name: 'apart', include: apart } },

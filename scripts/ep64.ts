@@ -7,8 +7,8 @@ import { availableParallelism } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { digestOf } from '../src/cli/demo-nodes.js';
 import { runRank } from '../src/cli/demo-round.js';
-import { expectedRound, makeSources, shapeOfRounds } from '../src/testing/index.js';
-import { launchReporting, World } from '../src/world/index.js';
+import { launchReporting, World } from '../src/net/world/index.js';
+import { expectedRound, makeSources, shapeOfRounds } from '../src/verify/testing/index.js';
 
 const [nodes, ranksOfNode] = [16, 4];
 const most = { seconds: 120, mebibytes: 4096 };

@@ -4,9 +4,9 @@
  */
 import { writeFileSync } from 'node:fs';
 import { resolve } from 'node:path';
-import { SimMachine, type TraceEntry } from '../src/sim/index.js';
-import { makeSources, runRounds, shapeOfRounds } from '../src/testing/index.js';
-import { World } from '../src/world/index.js';
+import { SimMachine, type TraceEntry } from '../src/gpu/sim/index.js';
+import { World } from '../src/net/world/index.js';
+import { makeSources, runRounds, shapeOfRounds } from '../src/verify/testing/index.js';
 
 const ranks = 2;
 const rounds = 4;

@@ -3,7 +3,6 @@
  * for each round dispatch, run the experts, combine; or create a MoeLayer, which does all of that.
  */
 
-export type { Device, Event, Graph, Launcher, Memory, Program, Stream, Window } from './device/index.js';
 export {
   ArgumentError,
   DisposedError,
@@ -11,9 +10,9 @@ export {
   RankLostError,
   RendezvousError,
   UnavailableError,
-} from './errors/index.js';
-export type { Tuning } from './kernels/index.js';
-export type { Alignment, Bits, Dtype, ExpertForm, MoeModel, Routing, RowDtype } from './layer/index.js';
+} from './base/errors.js';
+export type { Device, Event, Graph, Launcher, Memory, Program, Stream, Window } from './gpu/index.js';
+export type { Tuning } from './moe/families/index.js';
 export {
   type Combining,
   DenseMlp,
@@ -55,6 +54,7 @@ export {
   wrap,
   write,
 } from './moe/index.js';
+export type { Alignment, Bits, Dtype, ExpertForm, MoeModel, Routing, RowDtype } from './moe/layer/index.js';
 export {
   type DeviceChoice,
   type JoinWorldOptions,
@@ -62,4 +62,4 @@ export {
   type SharedWindow,
   type Topology,
   World,
-} from './world/index.js';
+} from './net/world/index.js';

@@ -8,22 +8,22 @@ import { existsSync } from 'node:fs';
 import nodeModule from 'node:module';
 import { join } from 'node:path';
 import { describe, type TestOptions } from 'vitest';
-import { driverCandidates } from '../src/cuda/driver.js';
-import { nvrtcCandidates } from '../src/cuda/nvrtc.js';
-import { nvshmemCandidates } from '../src/cuda/nvshmem/library.js';
-import { canTakeDescriptors } from '../src/cuda/posix.js';
-import { toolkitFolders } from '../src/cuda/toolkit.js';
-import { UnavailableError } from '../src/errors/index.js';
+import { UnavailableError } from '../src/base/errors.js';
+import { probe } from '../src/base/native/index.js';
+import { driverCandidates } from '../src/gpu/cuda/driver.js';
+import { nvrtcCandidates } from '../src/gpu/cuda/nvrtc.js';
+import { nvshmemCandidates } from '../src/gpu/cuda/nvshmem/library.js';
+import { canTakeDescriptors } from '../src/gpu/cuda/posix.js';
+import { toolkitFolders } from '../src/gpu/cuda/toolkit.js';
 import {
   libfabricVersion,
   type ProviderName,
   shmRemedy,
   shmShortage,
   usableProviders,
-} from '../src/fabric/index.js';
-import { probe } from '../src/native/index.js';
-import { whyNoContainer } from './fabric/container.js';
-import { whyNoHosts } from './fabric/hosts.js';
+} from '../src/net/fabric/index.js';
+import { whyNoContainer } from './net/fabric/container.js';
+import { whyNoHosts } from './net/fabric/hosts.js';
 
 /** Something that is not here, and the one thing to do about it. */
 export interface Lack {

@@ -1,7 +1,8 @@
 /** What Check does: makes the program of a text, runs schedules until one shows a mistake, and tells that one. */
+
+import { type Finding, formatFinding } from '../../src/gpu/sim/index.js';
 import { type IrModule, KernelError, printCuda } from '../../src/lang/index.js';
-import { type Finding, formatFinding } from '../../src/sim/index.js';
-import { type Program, programOf, runProgram } from '../../test/sim/gallery/program.js';
+import { type Program, programOf, runProgram } from '../../test/gpu/sim/gallery/program.js';
 import { eraseTypes } from './erase.js';
 import { type Step, stepsOf, Trace } from './trace.js';
 

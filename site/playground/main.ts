@@ -1,5 +1,5 @@
 /** The playground: a program, what the checker says of it, the schedule that shows it, the CUDA it becomes. */
-import { mended, programs, type ShownProgram } from '../../test/sim/gallery/programs.js';
+import { mended, programs, type ShownProgram } from '../../test/gpu/sim/gallery/programs.js';
 import { Checker } from './checker.js';
 import { html } from './dom.js';
 import { Editor } from './editor.js';

@@ -1,5 +1,5 @@
 /** What the threads of one schedule did, in order: heard from the machine, told to the page. */
-import type { Finding, Site, Watcher } from '../../src/sim/index.js';
+import type { Finding, Site, Watcher } from '../../src/gpu/sim/index.js';
 
 export interface Step {
   readonly kind: 'read' | 'write' | 'update' | 'fence' | 'barrier';

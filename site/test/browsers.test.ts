@@ -2,8 +2,8 @@
 import { join, resolve } from 'node:path';
 import { build } from 'esbuild';
 import { describe, expect, test } from 'vitest';
+import type { Exhibit } from '../../test/gpu/sim/gallery/exhibit.js';
 import { needing } from '../../test/needs.js';
-import type { Exhibit } from '../../test/sim/gallery/exhibit.js';
 import { openBrowser } from './browser.js';
 
 const root = resolve(import.meta.dirname, '../..');
@@ -12,7 +12,7 @@ const soon = 2000;
 /** Fails where anything asks for a module of Node.js. */
 async function bundle(contents: string) {
   const { outputFiles, metafile } = await build({
-    stdin: { contents, resolveDir: join(root, 'test/sim/gallery'), loader: 'ts' },
+    stdin: { contents, resolveDir: join(root, 'test/gpu/sim/gallery'), loader: 'ts' },
     bundle: true,
     write: false,
     metafile: true,

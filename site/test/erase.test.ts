@@ -7,7 +7,7 @@ import { expect, test } from 'vitest';
 import { eraseTypes } from '../playground/erase.js';
 
 const root = resolve(import.meta.dirname, '../..');
-const files = ['test/sim/gallery', 'examples'].flatMap((folder) =>
+const files = ['test/gpu/sim/gallery', 'examples'].flatMap((folder) =>
   readdirSync(join(root, folder), { recursive: true, encoding: 'utf8' })
     .filter((name) => name.endsWith('.ts'))
     .map((name) => `${folder}/${name}`),

@@ -1,8 +1,8 @@
 /** The playground in a browser: what it finds, shows and says, and how soon. */
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { programs } from '../../test/gpu/sim/gallery/programs.js';
 import { needing } from '../../test/needs.js';
-import { programs } from '../../test/sim/gallery/programs.js';
 import { complaintsOf, openBrowser, type Served, serve } from './browser.js';
 
 const soon = 2;

@@ -1,7 +1,7 @@
 /** What the benchmarks of a part take and print alike. */
 import { type Command, Option } from 'commander';
-import { families } from '../kernels/index.js';
-import { profiles } from '../layer/index.js';
+import { families } from '../moe/families/index.js';
+import { profiles } from '../moe/layer/index.js';
 import { times } from './counts.js';
 
 /** The flags that `measuring` adds. */

@@ -1,6 +1,12 @@
 import { type Command, Option } from 'commander';
-import { benchExperts, type ExpertsBenchPlan, expertsHead, expertsLine, unitOf } from '../bench/index.js';
-import { type Alignment, alignments, type ExpertForm, expertForms } from '../layer/index.js';
+import { type Alignment, alignments, type ExpertForm, expertForms } from '../moe/layer/index.js';
+import {
+  benchExperts,
+  type ExpertsBenchPlan,
+  expertsHead,
+  expertsLine,
+  unitOf,
+} from '../tools/bench/index.js';
 import { closing, type Measuring, measuring, profileOption, tabulate } from './bench-common.js';
 import { integerFrom, listOfTokens, ranks } from './counts.js';
 

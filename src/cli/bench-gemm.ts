@@ -1,5 +1,5 @@
 import { type Command, Option } from 'commander';
-import { benchGemm, gemmHead, gemmLines, unitOf } from '../bench/index.js';
+import { benchGemm, gemmHead, gemmLines, unitOf } from '../tools/bench/index.js';
 import { closing, type Measuring, measuring, profileOption, tabulate } from './bench-common.js';
 import { experts, listOfTokens } from './counts.js';
 

@@ -1,6 +1,6 @@
 import { type Command, Option } from 'commander';
-import { benchLayer, chromeTrace, layerHead, layerLine, unitOf } from '../bench/index.js';
-import { writeOutput } from '../files/index.js';
+import { writeOutput } from '../base/files/index.js';
+import { benchLayer, chromeTrace, layerHead, layerLine, unitOf } from '../tools/bench/index.js';
 import { closing, familyOption, type Measuring, measuring, profileOption, tabulate } from './bench-common.js';
 import { experts, listOfTokens, ranks } from './counts.js';
 import { requireOutputFile } from './outputs.js';

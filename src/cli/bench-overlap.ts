@@ -1,7 +1,7 @@
 import { type Command, Option } from 'commander';
-import { benchOverlap, type OverlapPlan, overlapHead, overlapLine, unitOf } from '../bench/index.js';
-import { formats } from '../layer/index.js';
 import { gemms } from '../moe/index.js';
+import { formats } from '../moe/layer/index.js';
+import { benchOverlap, type OverlapPlan, overlapHead, overlapLine, unitOf } from '../tools/bench/index.js';
 import { closing, familyOption, type Measuring, measuring, profileOption, tabulate } from './bench-common.js';
 import { elements, listOfTokens, multiprocessors, ranks } from './counts.js';
 

@@ -1,4 +1,7 @@
 import { type Command, Option } from 'commander';
+import { writeOutput } from '../base/files/index.js';
+import { type TransportName, transports } from '../moe/families/index.js';
+import { formats, profiles } from '../moe/layer/index.js';
 import {
   type BenchEvent,
   type BenchReport,
@@ -12,10 +15,7 @@ import {
   sweep,
   tableHead,
   tableLine,
-} from '../bench/index.js';
-import { writeOutput } from '../files/index.js';
-import { type TransportName, transports } from '../kernels/index.js';
-import { formats, profiles } from '../layer/index.js';
+} from '../tools/bench/index.js';
 import { familyOption } from './bench-common.js';
 import { registerExperts } from './bench-experts.js';
 import { registerGemm } from './bench-gemm.js';

@@ -12,7 +12,7 @@ import {
   checkSubjectsModule,
   formatFinding,
   subjectsNamed,
-} from '../check/index.js';
+} from '../verify/check/index.js';
 import { integerFrom } from './counts.js';
 
 interface Options {

@@ -1,7 +1,7 @@
 /** Numbers among the arguments of a command: each option says its own range, and refuses by it. */
 import { InvalidArgumentError } from 'commander';
-import { integerIn } from '../errors/index.js';
-import { limits } from '../layer/index.js';
+import { integerIn } from '../base/errors.js';
+import { limits } from '../moe/layer/index.js';
 
 /** What reads an integer from `least` to `most`. */
 export const integerFrom =

@@ -1,9 +1,11 @@
 /** `heddle demo --layer`: a whole layer in two ways, beside plain code. */
-import { LayerClock, type Span } from '../bench/index.js';
-import { type Bits, type MoeModel, payloadsFor, profiles, traffic, withExperts } from '../layer/index.js';
+
+import { SimMachine } from '../gpu/sim/index.js';
 import { emptyTensor, MoeLayer, type MoeLayerOptions, readBits, tensorFrom } from '../moe/index.js';
-import { SimMachine } from '../sim/index.js';
-import { compareBits, shapeOfRounds } from '../testing/index.js';
+import { type Bits, type MoeModel, payloadsFor, profiles, traffic, withExperts } from '../moe/layer/index.js';
+import { World } from '../net/world/index.js';
+import { LayerClock, type Span } from '../tools/bench/index.js';
+import { compareBits, shapeOfRounds } from '../verify/testing/index.js';
 import {
   compareLayer,
   expectedRoutes,
@@ -11,8 +13,7 @@ import {
   makeLayer,
   placeWeights,
   plainLayer,
-} from '../trials/index.js';
-import { World } from '../world/index.js';
+} from '../verify/trials/index.js';
 import type { Bar, DemoResult, KernelSpan } from './print-demo.js';
 
 /** How much is run. */

@@ -1,6 +1,7 @@
 /** A process of `heddle demo --nodes`: started by demo-nodes.ts with its round as the argument. */
-import { makeSources } from '../testing/index.js';
-import { World } from '../world/index.js';
+
+import { World } from '../net/world/index.js';
+import { makeSources } from '../verify/testing/index.js';
 import { digestOf, type NodeRound, type NodeSays } from './demo-nodes.js';
 import { runRank } from './demo-round.js';
 

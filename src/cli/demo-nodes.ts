@@ -1,10 +1,10 @@
 /** The round of `heddle demo` in a world of processes, each of which simulates the GPUs of a node; libfabric is between them. */
 import { createHash } from 'node:crypto';
 import { extname, join } from 'node:path';
-import { requireInteger, requireOneOf, requireText, UnavailableError } from '../errors/index.js';
-import { listProviders, type ProviderName, providers } from '../fabric/index.js';
-import type { Bits, Shape } from '../layer/index.js';
-import { launchReporting } from '../world/index.js';
+import { requireInteger, requireOneOf, requireText, UnavailableError } from '../base/errors.js';
+import type { Bits, Shape } from '../moe/layer/index.js';
+import { listProviders, type ProviderName, providers } from '../net/fabric/index.js';
+import { launchReporting } from '../net/world/index.js';
 
 /** What a process of it is told. */
 export interface NodeRound {

@@ -1,8 +1,9 @@
 /** One rank's round of `heddle demo`: all that a user of Heddle has to write, and a clock beside it. */
-import { bitsOf, type Shape, type Source } from '../layer/index.js';
+
 import { ExpertParallel, emptyTensor, readBits, tensorFrom } from '../moe/index.js';
-import { ExampleExperts, layerOf } from '../testing/index.js';
-import type { World } from '../world/index.js';
+import { bitsOf, type Shape, type Source } from '../moe/layer/index.js';
+import type { World } from '../net/world/index.js';
+import { ExampleExperts, layerOf } from '../verify/testing/index.js';
 import type { KernelSpan } from './print-demo.js';
 
 export async function runRank(

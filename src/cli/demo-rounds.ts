@@ -1,9 +1,10 @@
 /** `heddle demo`: a round twice, beside the reference. */
-import type { ProviderName } from '../fabric/index.js';
-import { type Bits, type Shape, type Source, traffic } from '../layer/index.js';
-import { SimMachine } from '../sim/index.js';
-import { compareCombined, expectedRound, makeSources, mergeComparisons } from '../testing/index.js';
-import { World } from '../world/index.js';
+
+import { SimMachine } from '../gpu/sim/index.js';
+import { type Bits, type Shape, type Source, traffic } from '../moe/layer/index.js';
+import type { ProviderName } from '../net/fabric/index.js';
+import { World } from '../net/world/index.js';
+import { compareCombined, expectedRound, makeSources, mergeComparisons } from '../verify/testing/index.js';
 import { digestOf, networkHere, runNodes } from './demo-nodes.js';
 import { runRank } from './demo-round.js';
 import type { Bar, DemoResult, KernelSpan } from './print-demo.js';

@@ -1,12 +1,12 @@
 import { totalmem } from 'node:os';
 import type { Command } from 'commander';
-import { gpusHere } from '../cuda/index.js';
-import { ArgumentError, requireInteger } from '../errors/index.js';
-import { mostRoutedExperts } from '../kernels/index.js';
-import { dtypes, limits, profiles, type RowDtype, type Shape, scaleBlock } from '../layer/index.js';
+import { ArgumentError, requireInteger } from '../base/errors.js';
+import { gpusHere } from '../gpu/cuda/index.js';
 import { leastWindowBytes, MoeLayer } from '../moe/index.js';
-import { shapeOfRounds } from '../testing/index.js';
-import type { DeviceChoice } from '../world/index.js';
+import { dtypes, limits, profiles, type RowDtype, type Shape, scaleBlock } from '../moe/layer/index.js';
+import { mostRoutedExperts } from '../moe/router/index.js';
+import type { DeviceChoice } from '../net/world/index.js';
+import { shapeOfRounds } from '../verify/testing/index.js';
 import { elements, experts as expertsOf, ranks, routes, seed, tokens } from './counts.js';
 import { type DemoSizes, demoLayer, type LayerFigures, layerModel, layerUnit } from './demo-layer.js';
 import { demoRounds } from './demo-rounds.js';

@@ -1,5 +1,7 @@
 import { styleText } from 'node:util';
 import type { Command } from 'commander';
+import { requireOneOf } from '../base/errors.js';
+import { probe } from '../base/native/index.js';
 import {
   type CudaReport,
   type DoctorFinding,
@@ -9,8 +11,10 @@ import {
   library,
   requireOwnCache,
   windowKinds,
-} from '../cuda/index.js';
-import { requireOneOf } from '../errors/index.js';
+} from '../gpu/cuda/index.js';
+import { SimMachine } from '../gpu/sim/index.js';
+import { field, kernel, layout, peers } from '../lang/index.js';
+import { readTuning, tuningPath } from '../moe/tuning/index.js';
 import {
   distancesFrom,
   listNics,
@@ -21,12 +25,8 @@ import {
   shmShortage,
   shmSpace,
   TransferEngine,
-} from '../fabric/index.js';
-import { field, kernel, layout, peers } from '../lang/index.js';
-import { probe } from '../native/index.js';
-import { SimMachine } from '../sim/index.js';
-import { readTuning, tuningPath } from '../tuning/index.js';
-import { World } from '../world/index.js';
+} from '../net/fabric/index.js';
+import { World } from '../net/world/index.js';
 
 /** Everything that `heddle doctor` found; what `--json` prints. */
 export interface Diagnosis {

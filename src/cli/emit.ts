@@ -1,10 +1,10 @@
 import type { Command } from 'commander';
-import { ArgumentError } from '../errors/index.js';
-import { registry } from '../kernels/index.js';
+import { ArgumentError } from '../base/errors.js';
 import { byteSize, type IrModule, type IrType, type Kernel, printCuda, printIr } from '../lang/index.js';
+import { registry } from '../verify/kernels/index.js';
 import { parseShape, shapeHelp } from './shape-text.js';
 
-/** A kernel that can be made by name; src/kernels keeps the list. */
+/** A kernel that can be made by name; src/moe/families keeps the list. */
 export interface RegisteredKernel {
   readonly name: string;
   readonly summary: string;

@@ -1,8 +1,9 @@
 import { Argument, type Command } from 'commander';
-import { ArgumentError } from '../errors/index.js';
-import { exportPlan, writeExport } from '../export/index.js';
-import { families, familyKeys, familyNamed, familyShape } from '../kernels/index.js';
-import { tunedFor } from '../tuning/index.js';
+import { ArgumentError } from '../base/errors.js';
+import { families, familyNamed } from '../moe/families/index.js';
+import { tunedFor } from '../moe/tuning/index.js';
+import { exportPlan, writeExport } from '../tools/export/index.js';
+import { familyKeys, familyShape } from '../verify/kernels/index.js';
 import { requireOutputFolder } from './outputs.js';
 import { parseShape, shapeHelp } from './shape-text.js';
 import { version } from './version.js';

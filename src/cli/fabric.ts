@@ -1,13 +1,13 @@
 import { type Command, Option } from 'commander';
-import { benchFabric, type FabricBenchReport } from '../bench/index.js';
+import { limits } from '../moe/layer/index.js';
 import {
   type FabricDevice,
   listProviders,
   type ProviderName,
   type ProviderReport,
   providers,
-} from '../fabric/index.js';
-import { limits } from '../layer/index.js';
+} from '../net/fabric/index.js';
+import { benchFabric, type FabricBenchReport } from '../tools/bench/index.js';
 import { integerFrom, numberIn, times } from './counts.js';
 
 /** `heddle fabric`: what there is between machines here, and how fast it is. */
@@ -65,7 +65,7 @@ Example:
       `
 In full a provider takes two to five minutes, on few processors more; --scale, --repeat and --operations make it less.
 
-The comparison needs a C compiler, libfabric-dev and this repository (bench/fabric-raw.c).
+The comparison needs a C compiler, libfabric-dev and this repository (scripts/bench/fabric-raw.c).
 
 Exit code: 0; 1 when a completion was missed or a byte was wrong; 2 for a mistake in the arguments or something that
 this machine lacks.

@@ -1,6 +1,6 @@
 /** Files and folders that a command will write. Work takes minutes: one that cannot be written is refused before. */
-import { ArgumentError, FileError } from '../errors/index.js';
-import { requireFolder, requireWritable } from '../files/index.js';
+import { ArgumentError, FileError } from '../base/errors.js';
+import { requireFolder, requireWritable } from '../base/files/index.js';
 
 export const requireOutputFile = (option: string, file: string | undefined): void =>
   refusing(option, file, 'a file', requireWritable);

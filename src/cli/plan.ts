@@ -1,9 +1,9 @@
 import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
 import { type Command, Option } from 'commander';
-import { ArgumentError, UnavailableError } from '../errors/index.js';
-import { writeOutput } from '../files/index.js';
-import { type FormatName, formats, limits, type Profile, profile, profiles } from '../layer/index.js';
+import { ArgumentError, UnavailableError } from '../base/errors.js';
+import { writeOutput } from '../base/files/index.js';
+import { type FormatName, formats, limits, type Profile, profile, profiles } from '../moe/layer/index.js';
 import {
   type Cell,
   calibrationText,
@@ -36,7 +36,7 @@ import {
   validationText,
   winners,
   writePlots,
-} from '../plan/index.js';
+} from '../tools/plan/index.js';
 import { integerFrom, numberIn, seed, skew } from './counts.js';
 import { requireOutputFile, requireOutputFolder } from './outputs.js';
 

@@ -1,7 +1,7 @@
 /** What `heddle demo` shows a person. */
 import { styleText } from 'node:util';
-import type { Shape, Traffic } from '../layer/index.js';
-import type { Comparison } from '../testing/index.js';
+import type { Shape, Traffic } from '../moe/layer/index.js';
+import type { Comparison } from '../verify/testing/index.js';
 
 /** One kernel of one rank: in steps of the simulated machine, or microseconds. */
 export interface KernelSpan {

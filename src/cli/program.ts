@@ -3,7 +3,7 @@
  * works even where another one's libraries do not.
  */
 import { Command, CommanderError } from 'commander';
-import { ArgumentError, HeddleError, UnavailableError } from '../errors/index.js';
+import { ArgumentError, HeddleError, UnavailableError } from '../base/errors.js';
 import { version } from './version.js';
 
 interface CommandModule {

@@ -1,7 +1,7 @@
 import { resolve } from 'node:path';
 import { styleText } from 'node:util';
 import { type Command, Option } from 'commander';
-import { Launch, type LaunchResult, MAX_RANKS } from '../world/index.js';
+import { Launch, type LaunchResult, MAX_RANKS } from '../net/world/index.js';
 import { awaitsInCommonJs } from './common-js.js';
 import { integerFrom, numberIn } from './counts.js';
 

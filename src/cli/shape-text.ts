@@ -1,5 +1,5 @@
-import { ArgumentError } from '../errors/index.js';
-import type { ShapeKey } from '../kernels/index.js';
+import { ArgumentError } from '../base/errors.js';
+import type { ShapeKey } from '../verify/kernels/index.js';
 
 /** What `--shape` says: `ranks=8,dtype=bf16`, each key once. */
 export function parseShape(text: string): Record<string, number | string> {

@@ -1,10 +1,10 @@
 import { existsSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { type Command, Option } from 'commander';
-import { runTuning, sweep, type TuneEvent, type WorkloadOptions } from '../bench/index.js';
-import { families, type Tuning } from '../kernels/index.js';
-import { formats, profiles } from '../layer/index.js';
-import { keepTuned, tunedIn, tuningPath } from '../tuning/index.js';
+import { families, type Tuning } from '../moe/families/index.js';
+import { formats, profiles } from '../moe/layer/index.js';
+import { keepTuned, tunedIn, tuningPath } from '../moe/tuning/index.js';
+import { runTuning, sweep, type TuneEvent, type WorkloadOptions } from '../tools/bench/index.js';
 import { integerFrom, listOfTokens, ranks, stepFactor, tokens } from './counts.js';
 import { requireOutputFile, requireOutputFolder } from './outputs.js';
 

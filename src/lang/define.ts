@@ -1,5 +1,5 @@
 /** `kernel()` and `device()`: see kernel.ts for what a header and a body are. */
-import { ArgumentError, requireInteger, requireObject, show } from '../errors/index.js';
+import { ArgumentError, requireInteger, requireObject, show } from '../base/errors.js';
 import { deviceDefinition, rememberDevice } from './definition.js';
 import { type Code, KernelError } from './diagnostics.js';
 import { isIdentifier, isMemoryName, registerNames } from './header.js';

@@ -2,7 +2,7 @@
  * What can be wrong with a kernel. Codes are stable: tools and people may rely on them. docs/language.md lists
  * this table, and a test compares the two.
  */
-import { HeddleError } from '../errors/index.js';
+import { HeddleError } from '../base/errors.js';
 import type { SourceText } from './ir.js';
 
 export const codes = {

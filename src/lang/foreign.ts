@@ -1,5 +1,5 @@
 /** `foreign()`: device functions that others wrote in CUDA, each with a twin that the simulator runs. */
-import { ArgumentError, requireFlag, requireFunction, requireObject, show } from '../errors/index.js';
+import { ArgumentError, requireFlag, requireFunction, requireObject, show } from '../base/errors.js';
 import { reservedNames } from './cuda/scopes.js';
 import { checkHeader, isPassed, isScalar, scalars } from './define.js';
 import { type ForeignEffects, type Ordering, orderings, rememberDevice } from './definition.js';

@@ -2,7 +2,7 @@
  * What a kernel's header is made of: memory layouts and the types of run-time parameters. These are ordinary
  * host values; the same `layout` is used by the host, the kernels and the checker's reports (law 5).
  */
-import { ArgumentError, requireInteger, requireObject, requireText } from '../errors/index.js';
+import { ArgumentError, requireInteger, requireObject, requireText } from '../base/errors.js';
 import type {
   CallableParam,
   Constant,

@@ -1,5 +1,5 @@
 /** A module is what a kernel's `ir()` gives. Whoever takes one looks for its parts; that they agree is the compiler's promise. */
-import { ArgumentError, requireObject } from '../errors/index.js';
+import { ArgumentError, requireObject } from '../base/errors.js';
 import type { IrModule } from './ir.js';
 
 /** Requires what `kernel(…).ir()` gives. */

@@ -1,5 +1,5 @@
 /** Shared memory of a block: where its arrays lie, and how much there may be. This is the one place that knows. */
-import { HeddleError } from '../errors/index.js';
+import { HeddleError } from '../base/errors.js';
 import type { SharedArray, Variable } from './ir.js';
 import { byteSize, sectionAlignment } from './types.js';
 

@@ -4,7 +4,7 @@
  * next to it; everywhere else the text is found by its tokens. When nothing helps, the place is unknown: never
  * an error, for a kernel must run where its sources were not shipped.
  */
-import { requireInteger, requireObject, requireText } from '../errors/index.js';
+import { requireInteger, requireObject, requireText } from '../base/errors.js';
 import { align } from './align.js';
 import { codeFrame, type FramedSource } from './diagnostics.js';
 import { besideFile, scriptPath, shownPath, sourceMapOf } from './files.js';

@@ -1,5 +1,5 @@
 /** Source files as positions need them: read once, with their line starts. */
-import { requireText } from '../errors/index.js';
+import { requireText } from '../base/errors.js';
 import { type Token, tokenize } from './align.js';
 import { readText } from './files.js';
 

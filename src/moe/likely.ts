@@ -1,7 +1,7 @@
 /** Why a rank that lives may seem lost: a mistake of the program that no call can see. */
-import type { Operation } from '../kernels/index.js';
-import { firstOf, type Layer, sharing } from '../layer/index.js';
-import type { Track } from './track.js';
+import type { Operation } from './families/index.js';
+import { firstOf, type Layer, sharing } from './layer/index.js';
+import type { Track } from './rounds/track.js';
 
 /** The mistake to look for where a kernel gave up waiting and the circle has heard of no loss. */
 export function likelyMistake(

@@ -1,16 +1,16 @@
 /** One micro-batch of an MoE layer: what it has to itself, and its stages in the order of the layer. */
-import { type CallSite, callSite, type Stream } from '../device/index.js';
-import { addRows } from '../kernels/index.js';
-import type { World } from '../world/index.js';
-import { DenseMlp } from './dense-mlp.js';
-import { ExpertParallel } from './expert-parallel.js';
-import { ExpertsMlp } from './experts-mlp.js';
-import { ExpertsPlan } from './experts-plan.js';
+import { type CallSite, callSite, type Stream } from '../gpu/index.js';
+import type { World } from '../net/world/index.js';
+import { DenseMlp } from './experts/dense-mlp.js';
+import { ExpertsMlp } from './experts/experts-mlp.js';
+import { ExpertsPlan } from './experts/experts-plan.js';
+import { addRows } from './experts/index.js';
 import type { LayerPlan, MoeLayerOptions } from './moe-options.js';
 import { Narrow } from './narrow.js';
-import { Router } from './router.js';
-import type { Combining, Dispatched } from './stages.js';
-import { emptyTensor, type OwnedTensor, type Tensor } from './tensor.js';
+import { ExpertParallel } from './rounds/expert-parallel.js';
+import type { Combining, Dispatched } from './rounds/stages.js';
+import { emptyTensor, type OwnedTensor, type Tensor } from './rounds/tensor.js';
+import { Router } from './router/router.js';
 
 /** What a layer consists of. Each enqueues by itself, which benchmarks make use of. */
 export interface Parts {

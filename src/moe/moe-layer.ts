@@ -2,10 +2,10 @@
  * A whole Mixture-of-Experts layer: router, dispatch, experts, combine, shared expert. `forward` only enqueues, so that it
  * can be captured as a graph; what overlaps is said by streams and by the order of launches, never by a wait of the host.
  */
-import { type Event, requireStream, type Stream } from '../device/index.js';
-import { ArgumentError, DisposedError } from '../errors/index.js';
-import { World } from '../world/index.js';
-import { type MemoryUse, memoryFor } from './memory.js';
+
+import { ArgumentError, DisposedError } from '../base/errors.js';
+import { type Event, requireStream, type Stream } from '../gpu/index.js';
+import { World } from '../net/world/index.js';
 import { MicroBatch } from './micro-batch.js';
 import { layerMemory } from './moe-memory.js';
 import {
@@ -15,7 +15,8 @@ import {
   type MoeLayerSizes,
   requireLayerWeights,
 } from './moe-options.js';
-import { describe, isContiguous, requireTensor, type Tensor, wrap } from './tensor.js';
+import { type MemoryUse, memoryFor } from './rounds/memory.js';
+import { describe, isContiguous, requireTensor, type Tensor, wrap } from './rounds/tensor.js';
 
 let batchesOf: (layer: MoeLayer) => readonly MicroBatch[];
 

@@ -1,10 +1,11 @@
 /** What an MoE layer takes of a rank's memory beside its weights. */
-import { rowsOfPlan } from '../kernels/index.js';
-import { dtypes, type Layer, outputRowBytes, scaleBlock } from '../layer/index.js';
-import { expertsShapeOf } from './experts-options.js';
-import { type MemoryPart, type MemoryUse, useOf } from './memory.js';
+
+import { expertsShapeOf } from './experts/experts-options.js';
+import { rowsOfPlan } from './experts/index.js';
+import { dtypes, type Layer, outputRowBytes, scaleBlock } from './layer/index.js';
 import type { LayerPlan } from './moe-options.js';
-import { layerOf } from './options.js';
+import { type MemoryPart, type MemoryUse, useOf } from './rounds/memory.js';
+import { layerOf } from './rounds/options.js';
 
 /** `carrier`: what the windows and buffers of one micro-batch's ExpertParallel take. */
 export function layerMemory(

@@ -6,14 +6,14 @@ import {
   requireKnown,
   requireObject,
   requireOneOf,
-} from '../errors/index.js';
-import { expertsOf, limits, type MoeModel, type ProfileName, profile, scaleBlock } from '../layer/index.js';
-import { type Gemm, gemms } from './experts-mlp.js';
-import type { ExpertsPlanOptions } from './experts-options.js';
-import type { MlpWeights } from './mlp-weights.js';
-import { type ExpertParallelOptions, row } from './options.js';
-import type { RouterWeights } from './router.js';
-import { requireWeightTensor } from './weights.js';
+} from '../base/errors.js';
+import { type Gemm, gemms } from './experts/experts-mlp.js';
+import type { ExpertsPlanOptions } from './experts/experts-options.js';
+import type { MlpWeights } from './experts/mlp-weights.js';
+import { expertsOf, limits, type MoeModel, type ProfileName, profile, scaleBlock } from './layer/index.js';
+import { type ExpertParallelOptions, row } from './rounds/options.js';
+import { requireWeightTensor } from './rounds/weights.js';
+import type { RouterWeights } from './router/router.js';
 
 /** All that the sizes of a layer's memory depend on. */
 export interface MoeLayerSizes extends Pick<ExpertsPlanOptions, 'alignment' | 'capacity'> {

@@ -1,9 +1,9 @@
 /** What a layer sends in place of its rows where they travel as fp8: e4m3, and their scales. */
-import { type CallSite, callSite, type Stream } from '../device/index.js';
-import { narrowRows } from '../kernels/index.js';
-import { scaleBlock } from '../layer/index.js';
-import type { World } from '../world/index.js';
-import { emptyTensor, type OwnedTensor, type Tensor, wrap } from './tensor.js';
+import { type CallSite, callSite, type Stream } from '../gpu/index.js';
+import type { World } from '../net/world/index.js';
+import { narrowRows } from './experts/index.js';
+import { scaleBlock } from './layer/index.js';
+import { emptyTensor, type OwnedTensor, type Tensor, wrap } from './rounds/tensor.js';
 
 export class Narrow {
   readonly #x: OwnedTensor;

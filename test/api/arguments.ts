@@ -1,11 +1,12 @@
 /** What needs nothing but its arguments. */
-import * as checking from '../../src/check/index.js';
-import * as cuda from '../../src/cuda/index.js';
-import * as fabric from '../../src/fabric/index.js';
+
+import * as cuda from '../../src/gpu/cuda/index.js';
 import * as heddle from '../../src/index.js';
 import * as lang from '../../src/lang/index.js';
-import * as testing from '../../src/testing/index.js';
-import * as worlds from '../../src/world/index.js';
+import * as fabric from '../../src/net/fabric/index.js';
+import * as worlds from '../../src/net/world/index.js';
+import * as checking from '../../src/verify/check/index.js';
+import * as testing from '../../src/verify/testing/index.js';
 import { type Call, call } from './call.js';
 import type { PublicName } from './names.js';
 

@@ -1,6 +1,6 @@
 /** What needs engines: two of this process, each the other's peer. */
-import * as fabric from '../../src/fabric/index.js';
-import * as worlds from '../../src/world/index.js';
+import * as fabric from '../../src/net/fabric/index.js';
+import * as worlds from '../../src/net/world/index.js';
 import { type Call, call } from './call.js';
 import type { PublicName } from './names.js';
 

@@ -3,9 +3,9 @@
  * world. Whatever comes of it is a result or one of Heddle's own errors: no crash, no hang, no TypeError.
  */
 import { afterAll, beforeAll, describe, expect, expectTypeOf, test } from 'vitest';
-import { HeddleError } from '../../src/errors/index.js';
+import { HeddleError } from '../../src/base/errors.js';
 import { World } from '../../src/index.js';
-import { random } from '../../src/testing/index.js';
+import { random } from '../../src/verify/testing/index.js';
 import { needing } from '../needs.js';
 import { withArguments } from './arguments.js';
 import type { Call } from './call.js';

@@ -1,8 +1,8 @@
 /** What needs a world. */
 import * as heddle from '../../src/index.js';
-import * as testing from '../../src/testing/index.js';
-import * as worlds from '../../src/world/index.js';
-import { freePort } from '../world/circles.js';
+import * as worlds from '../../src/net/world/index.js';
+import * as testing from '../../src/verify/testing/index.js';
+import { freePort } from '../net/world/circles.js';
 import { kernel, layer, window } from './arguments.js';
 import { type Call, call } from './call.js';
 import type { PublicName } from './names.js';

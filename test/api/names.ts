@@ -2,13 +2,14 @@
  * What callers can call, by name: every function that a door exports, every method of its classes, and of what they are
  * given. A name that stands in no table, neither called nor excused, does not compile.
  */
-import type * as checking from '../../src/check/index.js';
-import type * as cuda from '../../src/cuda/index.js';
-import type * as fabric from '../../src/fabric/index.js';
+
+import type * as cuda from '../../src/gpu/cuda/index.js';
 import type * as heddle from '../../src/index.js';
 import type * as lang from '../../src/lang/index.js';
-import type * as testing from '../../src/testing/index.js';
-import type * as worlds from '../../src/world/index.js';
+import type * as fabric from '../../src/net/fabric/index.js';
+import type * as worlds from '../../src/net/world/index.js';
+import type * as checking from '../../src/verify/check/index.js';
+import type * as testing from '../../src/verify/testing/index.js';
 
 type Callable = (...args: never) => unknown;
 
@@ -89,7 +90,7 @@ interface Reasons {
     | 'walkExpression'
     | 'walkStatements';
   'takes what only Heddle reports': 'formatDiagnostic' | 'formatFinding' | 'library';
-  'needs a GPU or its libraries before it looks at anything; test/gpu and test/cuda have them':
+  'needs a GPU or its libraries before it looks at anything; test/on-gpus and test/gpu/cuda have them':
     | 'compileKernel'
     | 'ncclGroup'
     | Exclude<

@@ -2,14 +2,14 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
+import { heddle } from '../../src/cli/program.js';
 import type {
   BenchReport,
   ExpertsReport,
   GemmReport,
   LayerReport,
   OverlapReport,
-} from '../../src/bench/index.js';
-import { heddle } from '../../src/cli/program.js';
+} from '../../src/tools/bench/index.js';
 
 let out = '';
 let err = '';

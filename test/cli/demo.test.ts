@@ -2,8 +2,8 @@ import { afterEach, describe, expect, it, vi } from 'vitest';
 import { networkText } from '../../src/cli/demo-rounds.js';
 import { type DemoResult, demoText } from '../../src/cli/print-demo.js';
 import { heddle } from '../../src/cli/program.js';
-import { traffic } from '../../src/layer/index.js';
-import { makeAllRoutes, shapeOfRounds } from '../../src/testing/index.js';
+import { traffic } from '../../src/moe/layer/index.js';
+import { makeAllRoutes, shapeOfRounds } from '../../src/verify/testing/index.js';
 import { needing } from '../needs.js';
 
 const plain = (_: unknown, text: string) => text;

@@ -5,9 +5,9 @@ import { join } from 'node:path';
 import { Command } from 'commander';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { type Diagnosis, examineNics, register, render } from '../../src/cli/doctor.js';
-import { listNics } from '../../src/fabric/index.js';
-import { nearestFirst } from '../../src/fabric/libfabric/provider.js';
-import { buildStandIn } from '../cuda/stand-in.js';
+import { listNics } from '../../src/net/fabric/index.js';
+import { nearestFirst } from '../../src/net/fabric/libfabric/provider.js';
+import { buildStandIn } from '../gpu/cuda/stand-in.js';
 import { needing } from '../needs.js';
 import { transpiled } from '../tree.js';
 

@@ -2,8 +2,8 @@ import { spawnSync } from 'node:child_process';
 import { openSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { emit, type RegisteredKernel } from '../../src/cli/emit.js';
-import { registry } from '../../src/kernels/index.js';
 import { kernel, pointer } from '../../src/lang/index.js';
+import { registry } from '../../src/verify/kernels/index.js';
 import { needing } from '../needs.js';
 import { transpiled } from '../tree.js';
 

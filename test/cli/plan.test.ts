@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { heddle } from '../../src/cli/program.js';
-import { shippedCells } from '../../src/plan/index.js';
+import { shippedCells } from '../../src/tools/plan/index.js';
 
 let out = '';
 let err = '';

@@ -167,7 +167,7 @@ it.each([
 
 const usable = await (async () => {
   try {
-    const { listProviders } = await import('../../src/fabric/index.js');
+    const { listProviders } = await import('../../src/net/fabric/index.js');
     return listProviders();
   } catch {
     return []; // no libfabric

@@ -7,7 +7,7 @@ import { afterAll, beforeEach, expect, it } from 'vitest';
 import { root, transpiled } from '../tree.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'heddle a clone '));
-const source = 'src/kernels/one-sided/flags.ts';
+const source = 'src/moe/families/one-sided/flags.ts';
 const build = 'dist/kernels/one-sided/flags.js';
 const [before, after] = [new Date('2026-01-01'), new Date('2026-01-02')];
 
@@ -26,7 +26,7 @@ beforeEach(() => {
   }
   write('dist/cli/program.js', "export const heddle = async () => console.log('it ran') ?? 0;", after);
   write('src/cli/program.ts', '', before);
-  write('src/tuning/h200.json', '{}', before);
+  write('src/moe/tuning/h200.json', '{}', before);
   write('dist/tuning/h200.json', '{}', after);
   write(source, '', before);
   write(build, '', after);

@@ -1,7 +1,7 @@
 /** The tables of docs/memory.md say what `ExpertParallel.memory` says. */
 import { describe, expect, test } from 'vitest';
 import { ExpertParallel, type MemoryOptions, row } from '../../src/index.js';
-import { type FormatName, payloadsFor, profile } from '../../src/testing/index.js';
+import { type FormatName, payloadsFor, profile } from '../../src/verify/testing/index.js';
 import { page } from './markdown.js';
 
 const models: Readonly<Record<string, string>> = {

@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
 import { pass, ring } from '../../examples/ring.js';
+import { World } from '../../src/net/world/index.js';
 import {
   type CheckConfiguration,
   type CheckSubject,
@@ -11,8 +12,7 @@ import {
   mutate,
   runOnce,
   WrongResult,
-} from '../../src/check/index.js';
-import { World } from '../../src/world/index.js';
+} from '../../src/verify/check/index.js';
 
 /** Several rounds back to back, so that a place is used again while others may still read it. */
 const configuration = (ranks: number, rounds: number): CheckConfiguration => ({

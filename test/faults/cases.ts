@@ -1,5 +1,5 @@
 /** What a case of the tests of faults says: the world, who falls, how and when. It travels to the processes as it is. */
-import type { FabricOptions } from '../../src/world/index.js';
+import type { FabricOptions } from '../../src/net/world/index.js';
 
 export const faults = ['killed', 'stopped', 'cut off', 'left by its proxy', 'robbed of its memory'] as const;
 export type Fault = (typeof faults)[number];

@@ -1,6 +1,6 @@
 /** Processes that are nodes of one world after another, each on a host of its own where there are such. */
 import { type ChildProcess, spawn } from 'node:child_process';
-import type { Hosts } from '../fabric/hosts.js';
+import type { Hosts } from '../net/fabric/hosts.js';
 import { transpiled } from '../tree.js';
 import type { Case, Report } from './cases.js';
 

@@ -3,8 +3,8 @@
  * where network namespaces can be made. Every fault at every point of a round, and over both providers, in both families.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { createHosts, type Hosts, whyNoHosts } from '../fabric/hosts.js';
 import { needing, type TestedProvider } from '../needs.js';
+import { createHosts, type Hosts, whyNoHosts } from '../net/fabric/hosts.js';
 import { type Case, type Fault, faults, points } from './cases.js';
 import { Crew, EarlyFailure } from './crew.js';
 

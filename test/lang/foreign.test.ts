@@ -1,6 +1,5 @@
 /** Foreign functions: called in CUDA, stood for by their twins everywhere else. */
 import { describe, expect, test } from 'vitest';
-import { type CheckConfiguration, check, mutantsOf, WrongResult } from '../../src/check/index.js';
 import {
   field,
   foreign,
@@ -14,8 +13,9 @@ import {
   printIr,
   validateIr,
 } from '../../src/lang/index.js';
+import { type CheckConfiguration, check, mutantsOf, WrongResult } from '../../src/verify/check/index.js';
+import { download, launch, windowsOf } from '../gpu/sim/harness.js';
 import { needing } from '../needs.js';
-import { download, launch, windowsOf } from '../sim/harness.js';
 import { compileCuda } from './cuda/nvcc.js';
 import { evaluate } from './evaluate.js';
 

@@ -1,6 +1,5 @@
 /** Device functions take the place of their calls: what goes in and out, returning early, names, places. */
 import { describe, expect, test } from 'vitest';
-import { mutantsOf, mutate } from '../../src/check/index.js';
 import {
   callable,
   constant,
@@ -19,6 +18,7 @@ import {
   validateIr,
   windowOf,
 } from '../../src/lang/index.js';
+import { mutantsOf, mutate } from '../../src/verify/check/index.js';
 import { evaluate } from './evaluate.js';
 
 const window = layout('window', { flags: field('u32', 3) });

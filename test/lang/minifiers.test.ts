@@ -3,13 +3,13 @@ import { createRequire } from 'node:module';
 import { fileURLToPath } from 'node:url';
 import { type BuildOptions, build } from 'esbuild';
 import { expect, test } from 'vitest';
-import { registry as plain } from '../../src/kernels/index.js';
 import { type Diagnostic, effectsOf, type IrModule, type KernelError } from '../../src/lang/index.js';
+import { registry as plain } from '../../src/verify/kernels/index.js';
 
 /** The registry out of a bundle, which is run here without a file of its own. */
 async function bundled(options: BuildOptions): Promise<typeof plain> {
   const { outputFiles } = await build({
-    entryPoints: [fileURLToPath(new URL('../../src/kernels/index.ts', import.meta.url))],
+    entryPoints: [fileURLToPath(new URL('../../src/verify/kernels/index.ts', import.meta.url))],
     bundle: true,
     format: 'cjs',
     platform: 'node',
@@ -19,7 +19,7 @@ async function bundled(options: BuildOptions): Promise<typeof plain> {
     write: false,
     logLevel: 'error',
   });
-  const module: { exports: Partial<typeof import('../../src/kernels/index.js')> } = { exports: {} };
+  const module: { exports: Partial<typeof import('../../src/verify/kernels/index.js')> } = { exports: {} };
   new Function('require', 'module', outputFiles[0]!.text)(createRequire(import.meta.url), module);
   return module.exports.registry!;
 }

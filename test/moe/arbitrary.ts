@@ -1,12 +1,12 @@
 import fc from 'fast-check';
-import type { Bits, Output, Shape, Source } from '../../src/layer/index.js';
+import type { Bits, Output, Shape, Source } from '../../src/moe/layer/index.js';
 import {
   makeAllRoutes,
   type RouterLaw,
   type Routes,
   randomBytes,
   randomElements,
-} from '../../src/testing/index.js';
+} from '../../src/verify/testing/index.js';
 
 /** Fixed seed and few runs: the same cases every time, in a second or two. */
 export const runs = { seed: 20_26, numRuns: 60 };

@@ -1,5 +1,5 @@
 import { describe, expect, it, test } from 'vitest';
-import { type Layer, type MlpMatrices, reference } from '../../src/layer/index.js';
+import { formatFinding, SimMachine } from '../../src/gpu/sim/index.js';
 import {
   bytesOf,
   DenseMlp,
@@ -11,7 +11,8 @@ import {
   readBits,
   tensorFrom,
 } from '../../src/moe/index.js';
-import { formatFinding, SimMachine } from '../../src/sim/index.js';
+import { type Layer, type MlpMatrices, reference } from '../../src/moe/layer/index.js';
+import { World } from '../../src/net/world/index.js';
 import {
   compareClosely,
   makeSources,
@@ -19,9 +20,8 @@ import {
   type RoutesOptions,
   randomElements,
   shapeOfRounds,
-} from '../../src/testing/index.js';
-import { compareMlp, inE4m3, makeMlp, placeReceived, runMlp } from '../../src/trials/index.js';
-import { World } from '../../src/world/index.js';
+} from '../../src/verify/testing/index.js';
+import { compareMlp, inE4m3, makeMlp, placeReceived, runMlp } from '../../src/verify/trials/index.js';
 
 const shape: RoundsShape = { ranks: 2, experts: 6, topK: 3, maxTokens: 12, hidden: 64, dtype: 'bf16' };
 const layer: Layer = { ...shapeOfRounds(shape), weights: true, counts: false };

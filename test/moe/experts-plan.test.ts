@@ -1,6 +1,17 @@
 import fc from 'fast-check';
 import { describe, expect, it, test } from 'vitest';
-import { families } from '../../src/kernels/index.js';
+import { formatFinding, SimMachine } from '../../src/gpu/sim/index.js';
+import { families } from '../../src/moe/families/index.js';
+import {
+  ExpertParallel,
+  ExpertsPlan,
+  type ExpertsPlanOptions,
+  emptyTensor,
+  type Receiving,
+  readBits,
+  tensorFrom,
+  wrap,
+} from '../../src/moe/index.js';
 import {
   alignments,
   type Bits,
@@ -12,27 +23,16 @@ import {
   reference,
   type Source,
   toF32,
-} from '../../src/layer/index.js';
-import {
-  ExpertParallel,
-  ExpertsPlan,
-  type ExpertsPlanOptions,
-  emptyTensor,
-  type Receiving,
-  readBits,
-  tensorFrom,
-  wrap,
-} from '../../src/moe/index.js';
-import { formatFinding, SimMachine } from '../../src/sim/index.js';
+} from '../../src/moe/layer/index.js';
+import { World } from '../../src/net/world/index.js';
 import {
   layerOf,
   makeSources,
   type RoundsShape,
   type RoutesOptions,
   shapeOfRounds,
-} from '../../src/testing/index.js';
-import { comparePlan, placeReceived, runPlan } from '../../src/trials/index.js';
-import { World } from '../../src/world/index.js';
+} from '../../src/verify/testing/index.js';
+import { comparePlan, placeReceived, runPlan } from '../../src/verify/trials/index.js';
 
 const small: RoundsShape = {
   ...{ ranks: 2, experts: 6, topK: 3, maxTokens: 5, hidden: 8 },

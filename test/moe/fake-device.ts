@@ -1,4 +1,4 @@
-import type { Device, Stream } from '../../src/device/index.js';
+import type { Device, Stream } from '../../src/gpu/index.js';
 
 /** Just enough of a device to test tensors: memory that is filled and read in order. Freed addresses are listed. */
 export function fakeDevice(): { device: Device; stream: Stream; freed: number[]; purposes: string[] } {

@@ -1,12 +1,12 @@
 import { describe, expect, it, test } from 'vitest';
-import { families } from '../../src/kernels/index.js';
+import { families } from '../../src/moe/families/index.js';
 import {
   compareLayer,
   type LayerInputs,
   type LayerRun,
   makeLayer,
   plainLayer,
-} from '../../src/trials/index.js';
+} from '../../src/verify/trials/index.js';
 import { deep, forwards, type How, plain } from './layers.js';
 
 const deepInputs = makeLayer(deep, [3, 2], 1);

@@ -1,9 +1,10 @@
 /** Small layers, and forwards of them on the checked machine. */
-import type { MoeModel } from '../../src/layer/index.js';
+
+import { formatFinding, SimMachine } from '../../src/gpu/sim/index.js';
 import type { MoeLayerOptions } from '../../src/moe/index.js';
-import { formatFinding, SimMachine } from '../../src/sim/index.js';
-import { type LayerInputs, runLayer } from '../../src/trials/index.js';
-import { World } from '../../src/world/index.js';
+import type { MoeModel } from '../../src/moe/layer/index.js';
+import { World } from '../../src/net/world/index.js';
+import { type LayerInputs, runLayer } from '../../src/verify/trials/index.js';
 
 /** DeepSeek-V3's in small: groups, a correction, a shared expert. */
 export const deep: MoeModel = {

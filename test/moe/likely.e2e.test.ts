@@ -1,9 +1,9 @@
 /** Mistakes that no call can see make a kernel give up waiting for a rank that lives: the error says what is likely. */
 import { expect, test } from 'vitest';
-import type { Stream } from '../../src/device/index.js';
-import { RankLostError } from '../../src/errors/index.js';
+import { RankLostError } from '../../src/base/errors.js';
+import type { Stream } from '../../src/gpu/index.js';
 import { ExpertParallel, emptyTensor, row } from '../../src/moe/index.js';
-import { World } from '../../src/world/index.js';
+import { World } from '../../src/net/world/index.js';
 
 interface Trial {
   readonly family: string;

@@ -1,8 +1,8 @@
 /** What a layer takes of a rank's memory: the same before it exists, while it exists, and where it is refused. */
 import { describe, expect, it } from 'vitest';
-import { ArgumentError } from '../../src/errors/index.js';
+import { ArgumentError } from '../../src/base/errors.js';
 import { ExpertParallel, type ExpertParallelOptions, type MemoryOptions, row } from '../../src/moe/index.js';
-import { World } from '../../src/world/index.js';
+import { World } from '../../src/net/world/index.js';
 
 const options: ExpertParallelOptions = {
   experts: 12,

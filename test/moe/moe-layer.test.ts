@@ -1,9 +1,9 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it, test } from 'vitest';
-import { profiles } from '../../src/layer/index.js';
 import { emptyTensor, MoeLayer, type MoeLayerOptions, type Tensor } from '../../src/moe/index.js';
-import { type LayerInputs, makeLayer, placeWeights, runLayer } from '../../src/trials/index.js';
-import { World } from '../../src/world/index.js';
+import { profiles } from '../../src/moe/layer/index.js';
+import { World } from '../../src/net/world/index.js';
+import { type LayerInputs, makeLayer, placeWeights, runLayer } from '../../src/verify/trials/index.js';
 import { deep, plain } from './layers.js';
 
 test('memory is said before there is a layer', async () => {

@@ -1,6 +1,6 @@
 /** A call that throws has had no effect: the round goes on where it was, and nobody is missed. */
 import { describe, expect, it } from 'vitest';
-import type { Stream } from '../../src/device/index.js';
+import type { Stream } from '../../src/gpu/index.js';
 import {
   type DispatchInputs,
   ExpertParallel,
@@ -10,8 +10,8 @@ import {
   type Tensor,
   tensorFrom,
 } from '../../src/moe/index.js';
-import { makeRoutes, randomElements } from '../../src/testing/index.js';
-import { World } from '../../src/world/index.js';
+import { World } from '../../src/net/world/index.js';
+import { makeRoutes, randomElements } from '../../src/verify/testing/index.js';
 
 interface Where {
   readonly family: string;

@@ -10,7 +10,7 @@ import {
   row,
   type Tensor,
 } from '../../src/moe/index.js';
-import { World } from '../../src/world/index.js';
+import { World } from '../../src/net/world/index.js';
 
 const layer = { experts: 2, topK: 1, maxTokens: 1, output: row('bf16', 64) };
 const topkIds = Int32Array.of(0);

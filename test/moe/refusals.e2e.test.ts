@@ -1,6 +1,7 @@
 /** Whatever cannot work is refused before anything is launched, by an error that names the argument. */
 import { describe, expect, it } from 'vitest';
-import { ArgumentError, DisposedError, HeddleError } from '../../src/errors/index.js';
+import { ArgumentError, DisposedError, HeddleError } from '../../src/base/errors.js';
+import { SimMachine } from '../../src/gpu/sim/index.js';
 import {
   type DispatchInputs,
   ExpertParallel,
@@ -10,8 +11,7 @@ import {
   tensorFrom,
   wrap,
 } from '../../src/moe/index.js';
-import { SimMachine } from '../../src/sim/index.js';
-import { type LocalWorldOptions, World } from '../../src/world/index.js';
+import { type LocalWorldOptions, World } from '../../src/net/world/index.js';
 
 const good: ExpertParallelOptions = {
   experts: 4,

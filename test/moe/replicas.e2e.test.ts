@@ -1,12 +1,12 @@
 /** Groups of ranks that bring the same tokens: what they get, what they send for it, and what it takes. */
 import { describe, expect, test } from 'vitest';
-import { ArgumentError } from '../../src/errors/index.js';
-import { reference, traffic } from '../../src/layer/index.js';
+import { ArgumentError } from '../../src/base/errors.js';
+import { SimMachine } from '../../src/gpu/sim/index.js';
 import { ExpertParallel, row } from '../../src/moe/index.js';
-import { SimMachine } from '../../src/sim/index.js';
-import { makeSources, type RoundsShape, runRounds, shapeOfRounds } from '../../src/testing/index.js';
-import { World } from '../../src/world/index.js';
-import { expectReference, type RoundsUnderTest } from '../kernels/rounds.js';
+import { reference, traffic } from '../../src/moe/layer/index.js';
+import { World } from '../../src/net/world/index.js';
+import { makeSources, type RoundsShape, runRounds, shapeOfRounds } from '../../src/verify/testing/index.js';
+import { expectReference, type RoundsUnderTest } from './families/rounds.js';
 
 const layer: RoundsShape = {
   ...{ ranks: 4, replicas: 2, experts: 8, topK: 3, maxTokens: 6 },

@@ -1,11 +1,11 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { RankLostError } from '../../src/errors/index.js';
-import type { Bits } from '../../src/layer/index.js';
+import { RankLostError } from '../../src/base/errors.js';
+import { formatFinding, SimMachine } from '../../src/gpu/sim/index.js';
 import { ExpertParallel, readBits, row } from '../../src/moe/index.js';
-import { formatFinding, SimMachine } from '../../src/sim/index.js';
-import { shapeOfRounds } from '../../src/testing/index.js';
-import { World } from '../../src/world/index.js';
+import type { Bits } from '../../src/moe/layer/index.js';
+import { World } from '../../src/net/world/index.js';
+import { shapeOfRounds } from '../../src/verify/testing/index.js';
 import { fullTrip, travel, trips } from './trips.js';
 
 /** The same shapes every time, in some seconds. */

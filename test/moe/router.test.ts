@@ -1,7 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, it, test } from 'vitest';
-import { profiles, type Routing } from '../../src/layer/index.js';
 import { emptyTensor, type RoutedModel, Router, read, type Tensor, tensorFrom } from '../../src/moe/index.js';
+import { profiles, type Routing } from '../../src/moe/layer/index.js';
+import { World } from '../../src/net/world/index.js';
 import {
   compareRouted,
   expectedRoutes,
@@ -10,8 +11,7 @@ import {
   type RoutedOptions,
   routedTolerance,
   runRouter,
-} from '../../src/trials/index.js';
-import { World } from '../../src/world/index.js';
+} from '../../src/verify/trials/index.js';
 
 const softmax: Routing = { scores: 'softmax', normalise: true, scale: 1 };
 const plain: RoutedModel = { hidden: 64, experts: 12, topK: 3, routing: softmax };

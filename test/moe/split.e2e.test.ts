@@ -1,16 +1,16 @@
 /** Dispatch and combine in two halves each: what they give, and what is refused when they are called out of order. */
 import { expect, test } from 'vitest';
-import { HeddleError } from '../../src/errors/index.js';
+import { HeddleError } from '../../src/base/errors.js';
+import { SimMachine } from '../../src/gpu/sim/index.js';
 import { ExpertParallel, type ExpertParallelOptions, emptyTensor, row } from '../../src/moe/index.js';
-import { SimMachine } from '../../src/sim/index.js';
+import { World } from '../../src/net/world/index.js';
 import {
   compareRounds,
   expectedRound,
   makeSources,
   runRounds,
   shapeOfRounds,
-} from '../../src/testing/index.js';
-import { World } from '../../src/world/index.js';
+} from '../../src/verify/testing/index.js';
 
 const options: ExpertParallelOptions = {
   experts: 4,

@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { ArgumentError } from '../../src/errors/index.js';
-import type { Dtype } from '../../src/layer/index.js';
+import { ArgumentError } from '../../src/base/errors.js';
 import {
   bytesOf,
   describe as describeTensor,
@@ -14,6 +13,7 @@ import {
   wrap,
   write,
 } from '../../src/moe/index.js';
+import type { Dtype } from '../../src/moe/layer/index.js';
 import { fakeDevice } from './fake-device.js';
 
 describe('tensorFrom and read', () => {

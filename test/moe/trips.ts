@@ -1,7 +1,8 @@
 /** Rounds of any shape on the simulated machine, beside the reference. */
 import fc from 'fast-check';
-import { outputRowBytes, type Shape, type Source } from '../../src/layer/index.js';
-import { type MachineOptions, SimMachine } from '../../src/sim/index.js';
+import { type MachineOptions, SimMachine } from '../../src/gpu/sim/index.js';
+import { outputRowBytes, type Shape, type Source } from '../../src/moe/layer/index.js';
+import { World } from '../../src/net/world/index.js';
 import {
   compareRounds,
   expectedRound,
@@ -10,8 +11,7 @@ import {
   type RoutesOptions,
   runRounds,
   shapeOfRounds,
-} from '../../src/testing/index.js';
-import { World } from '../../src/world/index.js';
+} from '../../src/verify/testing/index.js';
 
 /** Several rounds of one layer. */
 export interface Trip {

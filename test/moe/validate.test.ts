@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { ArgumentError } from '../../src/errors/index.js';
-import { requireShape, type Shape } from '../../src/layer/index.js';
+import { ArgumentError } from '../../src/base/errors.js';
 import {
   type DispatchInputs,
   leastWindowBytes,
@@ -10,6 +9,7 @@ import {
   type Tensor,
   wrap,
 } from '../../src/moe/index.js';
+import { requireShape, type Shape } from '../../src/moe/layer/index.js';
 
 const shape: Shape = {
   ranks: 4,

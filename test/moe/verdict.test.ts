@@ -1,9 +1,9 @@
 /** Who was lost first, where ranks that hear of it leave one after the other. */
 import { setImmediate } from 'node:timers/promises';
 import { expect, test } from 'vitest';
-import { RankLostError } from '../../src/errors/index.js';
+import { RankLostError } from '../../src/base/errors.js';
 import { ExpertParallel, row } from '../../src/moe/index.js';
-import { World } from '../../src/world/index.js';
+import { World } from '../../src/net/world/index.js';
 
 test('a rank that misses one who left believes the circle, which knows because of whom', async () => {
   const [, told] = await World.local({ ranks: 3, nodes: 3, device: 'sim' }, async (world) => {

@@ -70,16 +70,16 @@ const broken: readonly { readonly name: string; readonly rule: string; readonly 
     name: "fabric's core looking at its front",
     rule: 'fabric-front-on-top',
     change: {
-      'src/fabric/core/core.ts': `export { one } from '../front/engine.js';`,
-      'src/fabric/front/engine.ts': `export const one = 1;`,
+      'src/net/fabric/core/core.ts': `export { one } from '../front/engine.js';`,
+      'src/net/fabric/front/engine.ts': `export const one = 1;`,
     },
   },
   {
     name: 'libfabric looking at the core',
     rule: 'libfabric-at-the-bottom',
     change: {
-      'src/fabric/libfabric/bindings.ts': `export { one } from '../core/core.js';`,
-      'src/fabric/core/core.ts': `export const one = 1;`,
+      'src/net/fabric/libfabric/bindings.ts': `export { one } from '../core/core.js';`,
+      'src/net/fabric/core/core.ts': `export const one = 1;`,
     },
   },
   {

@@ -130,7 +130,7 @@ describe('an empty project', () => {
   });
 
   test('runs a build older than its sources, as a clone does not', () => {
-    const edited = 'src/kernels/one-sided/flags.ts';
+    const edited = 'src/moe/families/one-sided/flags.ts';
     const later = new Date(Date.now() + 3_600_000);
     const version = (of: string) => run(process.execPath, [join(of, 'dist/cli/main.js'), '--version'], of);
     expect(version(copy)).toMatch(/^\d/);

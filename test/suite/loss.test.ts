@@ -1,11 +1,11 @@
-/** What survivors see of a simulated SIGKILL, at every point of a round. test/gpu has the same with processes. */
+/** What survivors see of a simulated SIGKILL, at every point of a round. test/on-gpus has the same with processes. */
 import { describe, expect, it } from 'vitest';
-import { RankLostError } from '../../src/errors/index.js';
-import type { Tuning } from '../../src/kernels/index.js';
+import { RankLostError } from '../../src/base/errors.js';
+import { SimMachine } from '../../src/gpu/sim/index.js';
+import type { Tuning } from '../../src/moe/families/index.js';
 import { ExpertParallel, type ExpertParallelOptions, emptyTensor, row } from '../../src/moe/index.js';
-import { SimMachine } from '../../src/sim/index.js';
-import { makeRoutes } from '../../src/testing/index.js';
-import { World } from '../../src/world/index.js';
+import { World } from '../../src/net/world/index.js';
+import { makeRoutes } from '../../src/verify/testing/index.js';
 
 const ranks = 3;
 const victim = 1;

@@ -2,7 +2,7 @@
 import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
-import { Launch } from '../../src/world/index.js';
+import { Launch } from '../../src/net/world/index.js';
 import { needing, type TestedProvider } from '../needs.js';
 import { transpiled } from '../tree.js';
 import { casesAcross, familiesAcross } from './round-trip.js';

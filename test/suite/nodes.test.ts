@@ -1,7 +1,7 @@
 /** The common suite where ranks are of several nodes, in one simulated machine; nodes-over-*.test.ts have real networks. */
 import { describe, expect, it } from 'vitest';
-import { formatFinding, SimMachine } from '../../src/sim/index.js';
-import { World } from '../../src/world/index.js';
+import { formatFinding, SimMachine } from '../../src/gpu/sim/index.js';
+import { World } from '../../src/net/world/index.js';
 import { casesAcross, familiesAcross } from './round-trip.js';
 
 describe.each(familiesAcross)('$family, in one machine', (how) => {

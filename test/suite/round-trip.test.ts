@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { formatFinding, SimMachine } from '../../src/sim/index.js';
-import { World } from '../../src/world/index.js';
+import { formatFinding, SimMachine } from '../../src/gpu/sim/index.js';
+import { World } from '../../src/net/world/index.js';
 import { comparePlanes, familyNames, roundTripCases } from './round-trip.js';
 
 /** Each of these differs by the number of ranks; the others would only repeat themselves. */

@@ -1,22 +1,10 @@
 /**
  * Round trips against the reference, bit by bit, on whatever devices a world has: every rank enqueues several rounds
  * with different inputs back to back, looks at what arrived through copies on the stream, and waits only at the end.
- * Simulated GPUs run these cases in Vitest, real ones in test/gpu.
+ * Simulated GPUs run these cases in Vitest, real ones in test/on-gpus.
  */
-import type { Stream } from '../../src/device/index.js';
-import type { TransportName, Tuning } from '../../src/kernels/index.js';
-import {
-  type Bits,
-  bitsArray,
-  bitsOf,
-  type Dtype,
-  dtypes,
-  type RowDtype,
-  reference,
-  type Shape,
-  type Source,
-  sharing,
-} from '../../src/layer/index.js';
+import type { Stream } from '../../src/gpu/index.js';
+import type { TransportName, Tuning } from '../../src/moe/families/index.js';
 import {
   bytesOf,
   ExpertParallel,
@@ -28,6 +16,19 @@ import {
   type Tensor,
   tensorFrom,
 } from '../../src/moe/index.js';
+import {
+  type Bits,
+  bitsArray,
+  bitsOf,
+  type Dtype,
+  dtypes,
+  type RowDtype,
+  reference,
+  type Shape,
+  type Source,
+  sharing,
+} from '../../src/moe/layer/index.js';
+import type { World } from '../../src/net/world/index.js';
 import {
   type Comparison,
   compareBits,
@@ -42,8 +43,7 @@ import {
   random,
   randomBytes,
   randomElements,
-} from '../../src/testing/index.js';
-import type { World } from '../../src/world/index.js';
+} from '../../src/verify/testing/index.js';
 
 /** One comparison with the reference. */
 export interface RoundTripCase {

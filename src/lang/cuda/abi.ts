@@ -1,5 +1,5 @@
 /** How a printed kernel takes its arguments: what the host must fill in before a launch. */
-import { HeddleError, requireInteger, requireObject, requireText } from '../../errors/index.js';
+import { HeddleError, requireInteger, requireObject, requireText } from '../../base/errors.js';
 import type { IrModule, Param } from '../ir.js';
 import { requireModule } from '../require.js';
 import { byteSize } from '../types.js';

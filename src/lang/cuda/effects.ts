@@ -1,5 +1,5 @@
 /** Effects as C++: each becomes one call of a helper or a CUDA intrinsic, as its entry in operations/ says. */
-import { HeddleError } from '../../errors/index.js';
+import { HeddleError } from '../../base/errors.js';
 import type { Effect, Expr, ForeignFunction } from '../ir.js';
 import { type OperationEffect, type OperationName, operations } from '../operations/index.js';
 import type { Text } from '../operations/operation.js';

@@ -2,7 +2,7 @@
  * Expressions as C++. The text of an operation is the operation itself wherever C++ defines it as the language
  * does; i32 arithmetic goes through u32, because C++ leaves signed overflow undefined.
  */
-import { HeddleError } from '../../errors/index.js';
+import { HeddleError } from '../../base/errors.js';
 import type { BinaryOp, Expr, UnaryOp } from '../ir.js';
 import { type PureFunction, pureFunctions } from '../operations/pure.js';
 import { byteSize, type IrType, type ValueName } from '../types.js';

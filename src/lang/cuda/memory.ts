@@ -23,7 +23,7 @@
  * Weak accesses of shared memory are plain C++: the compiler sees the array and its space, and every barrier and
  * fence here is a compiler barrier too.
  */
-import { HeddleError } from '../../errors/index.js';
+import { HeddleError } from '../../base/errors.js';
 import type { Cache, Expr, Order, Scope } from '../expression.js';
 import type { Space, ValueName } from '../types.js';
 import type { Prelude } from './prelude.js';

@@ -7,7 +7,7 @@
  * host's C++ compiler, where it is the plain definition of what that instruction computes. So both print the same
  * body, and a differential test of the host's program is a test of the printed expressions.
  */
-import { HeddleError } from '../../errors/index.js';
+import { HeddleError } from '../../base/errors.js';
 import type { Helper } from './helper.js';
 import { hostHelpers } from './host-helpers.js';
 import { pureHelpers } from './pure-helpers.js';

@@ -2,7 +2,7 @@
  * IR → C++. A module becomes one translation unit, with no #include but those of foreign functions: prelude, offsets
  * of window fields, the kernel.
  */
-import { HeddleError, requireInteger, requireObject } from '../../errors/index.js';
+import { HeddleError, requireInteger, requireObject } from '../../base/errors.js';
 import type { IrModule, Stmt } from '../ir.js';
 import { requireModule } from '../require.js';
 import { dynamicSharedBytes, mostShared, sharedLayout } from '../shared.js';

@@ -2,7 +2,7 @@
  * Names in one printed function. The author's names are kept; a name that C++, the prelude or an enclosing scope
  * has already taken gets a number: `x_2`. (C++ could shadow, but `const u32 x = x + 1` would read itself.)
  */
-import { HeddleError } from '../../errors/index.js';
+import { HeddleError } from '../../base/errors.js';
 import type { InlinedCall, Variable } from '../ir.js';
 import type { Field, Layout } from '../types.js';
 

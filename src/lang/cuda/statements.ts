@@ -1,5 +1,5 @@
 /** Statements as C++: control flow, declarations, assignments. */
-import { HeddleError } from '../../errors/index.js';
+import { HeddleError } from '../../base/errors.js';
 import type { Expr, InlinedCall, Span, Stmt, Variable } from '../ir.js';
 import { children, expressionsOf, walkExpression, walkStatements } from '../walk.js';
 import type { Effects } from './effects.js';

@@ -1,5 +1,5 @@
 /** Calls of foreign functions: CUDA calls them, everything else looks at their twins. */
-import { HeddleError } from '../../errors/index.js';
+import { HeddleError } from '../../base/errors.js';
 import * as build from '../build.js';
 import type { DeviceDefinition, Foreign } from '../definition.js';
 import { Problem } from '../diagnostics.js';

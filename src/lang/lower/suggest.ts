@@ -1,4 +1,4 @@
-import { editDistance } from '../../errors/index.js';
+import { editDistance } from '../../base/errors.js';
 
 /** `; did you mean …?` for a name that resembles a known one, else ''. */
 export function suggest(name: string, known: readonly string[]): string {

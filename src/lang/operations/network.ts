@@ -2,7 +2,7 @@
  * What a network does beside the thread that asks it. CUDA has no such thing: these stand in twins of foreign functions,
  * which are not printed.
  */
-import { HeddleError } from '../../errors/index.js';
+import { HeddleError } from '../../base/errors.js';
 import { scope } from './memory.js';
 import { choice, like, operation, pointer, value } from './operation.js';
 

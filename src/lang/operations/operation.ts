@@ -1,7 +1,7 @@
 /**
  * What an entry of the table of operations says. An operation is a function of `g` that is an effect; its name is
  * its path on `g`, in the IR as well. Lowering, validation, both printers and the mutants read the entry; what the
- * simulated machine does stands in src/sim, in a table with the same names.
+ * simulated machine does stands in src/gpu/sim, in a table with the same names.
  */
 import type { Prelude } from '../cuda/prelude.js';
 import type { Expr } from '../expression.js';

@@ -1,12 +1,12 @@
 // A process that is a node of one world after the other, as it is told. In a world with a fall, the victim's process falls at its
 // point of the third round; the others go on until a call throws.
 import { spawnSync } from 'node:child_process';
-import { RankLostError } from '../../../src/errors/index.js';
-import { type Region, TransferEngine } from '../../../src/fabric/index.js';
+import { RankLostError } from '../../../src/base/errors.js';
 import { ExpertParallel, emptyTensor, readBits, row } from '../../../src/moe/index.js';
-import { makeRoutes } from '../../../src/testing/index.js';
-import { World } from '../../../src/world/index.js';
-import { Participant } from '../../../src/world/participant.js';
+import { type Region, TransferEngine } from '../../../src/net/fabric/index.js';
+import { World } from '../../../src/net/world/index.js';
+import { Participant } from '../../../src/net/world/participant.js';
+import { makeRoutes } from '../../../src/verify/testing/index.js';
 import type { Case, Report, Thrown } from '../cases.js';
 
 const me = Number(process.argv[2]);

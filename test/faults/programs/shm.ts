@@ -2,7 +2,7 @@
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { readdirSync } from 'node:fs';
-import { TransferEngine } from '../../../src/fabric/index.js';
+import { TransferEngine } from '../../../src/net/fabric/index.js';
 
 const [, program, how = ''] = process.argv;
 

@@ -1,182 +1,83 @@
-import assert from 'node:assert/strict';
-import { type ChildProcess, fork } from 'node:child_process';
-import { once } from 'node:events';
-import { after, before, test } from 'node:test';
-import { fileURLToPath } from 'node:url';
-import { Worker } from 'node:worker_threads';
-import { CudaDevice, countGpus } from '../../../src/cuda/index.js';
-import { scatter } from './kernels.js';
+/** Windows between processes, the whole way but for the GPU: the driver is a stand-in, its memory is the processes'. */
+import { Writable } from 'node:stream';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { Launch } from '../../../src/net/world/index.js';
+import { needing } from '../../needs.js';
+import { transpiled } from '../../tree.js';
+import { buildStandIn } from './stand-in.js';
 
-const gpus = countGpus();
-const needsTwo = { skip: gpus < 2 ? 'needs two GPUs' : false };
+const ranks = 3;
 
-let devices: CudaDevice[];
-before(() => {
-  devices = Array.from({ length: Math.min(gpus, 8) }, (_, ordinal) => CudaDevice.open(ordinal));
-});
-after(async () => {
-  for (const device of devices) await device.dispose();
-});
+describe('a window of all ranks, a process each', needing('cc'), () => {
+  let driver: ReturnType<typeof buildStandIn>;
+  beforeAll(() => {
+    driver = buildStandIn();
+  });
+  afterAll(() => {
+    vi.unstubAllEnvs();
+    driver.remove();
+  });
 
-test('a window starts as zeros and its handle is small', async () => {
-  const device = devices[0]!;
-  const window = device.allocateWindow(3_000_001, 'odd window');
-  assert.ok(window.handle.length <= 4096);
-  const bytes = await device.createStream().copyOut(window.address, 3_000_001);
-  assert.ok(bytes.every((byte) => byte === 0));
-  window.free();
-  window.free();
-});
-
-test('all GPUs of one process write into each other’s windows', needsTwo, async () => {
-  const windows = devices.map((device) => device.allocateWindow(4096, 'window'));
-  const streams = devices.map((device) => device.createStream());
-  for (const [rank, device] of devices.entries()) {
-    const opened = await Promise.all(windows.map(({ handle }) => device.openWindow(handle)));
-    const launcher = (await device.loadSource(scatter)).launcher({ grid: 1, block: 32, rank });
-    launcher.setWindow('windows', { rank, bases: opened.map(({ address }) => address), bytes: 4096 });
-    launcher.set('ranks', devices.length);
-    launcher.set('value', 1000);
-    launcher.launch(streams[rank]!);
+  /** What each rank printed, by rank. */
+  async function printed(env: Record<string, string>, ...args: string[]): Promise<string[]> {
+    vi.unstubAllEnvs();
+    const own = { FAKE_COUNT: `${ranks}`, ...env, LD_LIBRARY_PATH: driver.folder };
+    for (const [name, value] of Object.entries(own)) vi.stubEnv(name, value);
+    let text = '';
+    const stdout = new Writable({
+      write: (chunk, _, done) => {
+        text += chunk;
+        done();
+      },
+    });
+    const program = transpiled('test/gpu/cuda/window-rank.ts');
+    const launch = await Launch.start({
+      ranks,
+      program,
+      args,
+      stdout,
+      timeoutMs: 30_000,
+      prefix: (_, rank) => `${rank} `,
+    });
+    const { exitCode } = await launch.finished;
+    expect(exitCode).toBe(0);
+    const lines = text.trim().split('\n').sort();
+    return lines.map((line) => line.slice(2));
   }
-  for (const stream of streams) await stream.synchronize();
-  const expected = devices.map((_, rank) => 1000 + rank);
-  for (const [rank, window] of windows.entries()) {
-    const bytes = await streams[rank]!.copyOut(window.address, 4 * devices.length);
-    assert.deepEqual([...new Uint32Array(bytes.buffer)], expected);
-  }
-  for (const window of windows) window.free();
-});
 
-test('a handle outlives its window only as an error', needsTwo, async () => {
-  const window = devices[1]!.allocateWindow(4096, 'short window');
-  const { handle } = window;
-  window.free();
-  await assert.rejects(
-    devices[0]!.openWindow(handle),
-    /stale: the short window of process \d+ \(GPU 1\) is gone/,
-  );
-  const damaged = Uint8Array.from(handle);
-  damaged[0] = 0;
-  await assert.rejects(devices[0]!.openWindow(damaged), /handle is Uint8Array/);
-});
+  const found = Array<string>(ranks).fill('found 10 11 12');
 
-async function owner(ordinal: number, env: Record<string, string>): Promise<[ChildProcess, Uint8Array]> {
-  const script = fileURLToPath(new URL('./window-owner.js', import.meta.url));
-  const child = fork(script, [String(ordinal)], { env: { ...process.env, ...env }, timeout: 60_000 });
-  const [{ handle }] = await Promise.race([
-    once(child, 'message'),
-    once(child, 'exit').then(() => assert.fail('the owner ended')),
-  ]);
-  return [child, new Uint8Array(Buffer.from(handle, 'base64'))];
-}
+  it('is mapped by descriptors, where fabric handles are refused too', needing('descriptors'), async () => {
+    expect(await printed({ FAKE_VIRTUAL: '1' })).toEqual(found);
+    expect(await printed({ FAKE_VIRTUAL: '1', FAKE_FABRIC: '800' })).toEqual(found);
+  });
 
-async function ask(child: ChildProcess, request: string) {
-  child.send(request);
-  const [answer] = await once(child, 'message');
-  return answer;
-}
+  it('is mapped by fabric handles', async () => {
+    expect(await printed({ FAKE_VIRTUAL: '1', HEDDLE_WINDOWS: 'fabric' })).toEqual(found);
+  });
 
-async function writeAcross(ordinal: number, env: Record<string, string>): Promise<void> {
-  const device = devices[0]!;
-  const stream = device.createStream();
-  const [child, handle] = await owner(ordinal, env);
-  try {
-    const opened = await device.openWindow(handle);
-    const launcher = (await device.loadSource(scatter)).launcher({ grid: 1, block: 32, rank: 5 });
-    launcher.setWindow('windows', { rank: 5, bases: [opened.address], bytes: 1 << 20 });
-    launcher.set('ranks', 1);
-    launcher.set('value', 70);
-    launcher.launch(stream);
-    await stream.synchronize();
-    assert.equal((await ask(child, 'read')).words[5], 75);
+  it('spans only the node that ranks say they are of', async () => {
+    expect(await printed({ FAKE_VIRTUAL: '1', HEDDLE_WINDOWS: 'fabric' }, 'aba')).toEqual([
+      'found 10 0 12',
+      'found 0 11 0',
+      'found 10 0 12',
+    ]);
+  });
 
-    // Its owner dies; what is mapped here stays usable, at least where descriptors share it.
-    child.kill('SIGKILL');
-    await once(child, 'exit');
-    if (env.HEDDLE_WINDOWS === undefined) {
-      launcher.set('value', 80);
-      launcher.launch(stream);
-      const words = new Uint32Array((await stream.copyOut(opened.address, 32)).buffer);
-      assert.equal(words[5], 85);
+  it('is refused by all ranks where the driver of one refuses the only way', async () => {
+    const refusing = { FAKE_FABRIC: '800', FAKE_FABRIC_RANK: '1', HEDDLE_WINDOWS: 'fabric' };
+    const lines = await printed({ FAKE_VIRTUAL: '1', ...refusing });
+    const why =
+      'HEDDLE_WINDOWS is fabric, but cuMemCreate refuses fabric handles with CUDA_ERROR_NOT_PERMITTED (800): ' +
+      'no IMEX channel that this process may use (GPU 1)';
+    const others = `HeddleError: rank 1 failed at exchanging the windows: ${why}`;
+    const beginnings = [others, `UnavailableError: ${why}`, others];
+    expect(lines.map((line, rank) => line.slice(0, beginnings[rank]!.length))).toEqual(beginnings);
+  });
+
+  it('needs a GPU for each rank: ranks that were shown the same one are refused, all of them', async () => {
+    for (const line of await printed({ FAKE_COUNT: '1' })) {
+      expect(line).toMatch(/^UnavailableError: Ranks 0 and 1 would share a GPU/);
     }
-    opened.close();
-    opened.close();
-    if (env.HEDDLE_WINDOWS !== 'fabric') {
-      await assert.rejects(device.openWindow(handle), /stale: .*that process has ended/);
-    }
-  } finally {
-    child.kill('SIGKILL');
-  }
-}
-
-test('a window of another process, by descriptor', needsTwo, () => writeAcross(1, {}));
-
-test('a window of another process, by CUDA IPC', needsTwo, () => writeAcross(1, { HEDDLE_WINDOWS: 'ipc' }));
-
-test('a window of another process, by fabric handle where the driver makes them', async (context) => {
-  const { result, detail } = devices[0]!.probeFabric();
-  context.diagnostic(detail);
-  if (result === 0) {
-    await writeAcross(gpus > 1 ? 1 : 0, { HEDDLE_WINDOWS: 'fabric' });
-    return;
-  }
-  assert.match(detail, /^cuMem\w+ refuses fabric handles with CUDA_ERROR_\w+ \(\d+\)|has no fabric handles/);
-  process.env.HEDDLE_WINDOWS = 'fabric';
-  try {
-    assert.throws(
-      () => devices[0]!.allocateWindow(4096, 'window'),
-      /HEDDLE_WINDOWS is fabric, but .*nvidia-imex/,
-    );
-  } finally {
-    delete process.env.HEDDLE_WINDOWS;
-  }
-  // A refusal leaves everything as it was.
-  await writeAcross(gpus > 1 ? 1 : 0, {});
-});
-
-test('a window of a process that sees another GPU only', needsTwo, () =>
-  writeAcross(0, { CUDA_VISIBLE_DEVICES: '1' }),
-);
-
-test('a window of another process on the same GPU', () => writeAcross(0, {}));
-
-test('a window that its process has freed', async () => {
-  const [child, handle] = await owner(0, {});
-  try {
-    assert.deepEqual(await ask(child, 'free'), { freed: true });
-    await assert.rejects(devices[0]!.openWindow(handle), /stale/);
-  } finally {
-    child.kill('SIGKILL');
-  }
-});
-
-test('a window of another thread of this process', needsTwo, async () => {
-  const device = devices[0]!;
-  const stream = device.createStream();
-  const worker = new Worker(new URL('./window-owner.js', import.meta.url), { workerData: 1 });
-  try {
-    const [{ handle }] = await once(worker, 'message');
-    const opened = await device.openWindow(new Uint8Array(Buffer.from(handle, 'base64')));
-    const launcher = (await device.loadSource(scatter)).launcher({ grid: 1, block: 32, rank: 2 });
-    launcher.setWindow('windows', { rank: 2, bases: [opened.address], bytes: 1 << 20 });
-    launcher.set('ranks', 1);
-    launcher.set('value', 30);
-    launcher.launch(stream);
-    await stream.synchronize();
-    worker.postMessage('read');
-    const [{ words }] = await once(worker, 'message');
-    assert.equal(words[2], 32);
-    opened.close();
-  } finally {
-    await worker.terminate();
-  }
-});
-
-test('a window can be wrapped as any other memory', async () => {
-  const window = devices[0]!.allocateWindow(5000, 'window');
-  const memory = devices[0]!.wrapMemory(window.address + 1000, 4000);
-  assert.equal(memory.address, window.address + 1000);
-  window.free();
-  assert.throws(() => devices[0]!.wrapMemory(window.address, 16), /CUDA memory/);
+  });
 });

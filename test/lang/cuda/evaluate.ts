@@ -2,7 +2,7 @@
  * IR evaluated the plain way: BigInt for integers, Math.fround for f32, a tree walk for control flow. One thread,
  * memory as element arrays. What the differential tests hold printed programs against.
  */
-import { bf16ToF32, e4m3ToF32, f16ToF32, f32ToBf16, f32ToE4m3, f32ToF16 } from '../../../src/device/index.js';
+import { bf16ToF32, e4m3ToF32, f16ToF32, f32ToBf16, f32ToE4m3, f32ToF16 } from '../../../src/gpu/index.js';
 import type { BinaryOp, Effect, Expr, InlinedCall, IrModule, Stmt } from '../../../src/lang/ir.js';
 import { byteSize, type ValueName } from '../../../src/lang/types.js';
 

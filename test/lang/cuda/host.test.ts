@@ -3,9 +3,9 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { type Library, type NativeType, openLibrary } from '../../../src/base/native/index.js';
 import { entryName, printHost } from '../../../src/lang/cuda/index.js';
 import type { IrModule } from '../../../src/lang/ir.js';
-import { type Library, type NativeType, openLibrary } from '../../../src/native/index.js';
 import { hostCompiler, needing } from '../../needs.js';
 import {
   programCapacity,

@@ -4,7 +4,8 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { HeddleError } from '../../../src/errors/index.js';
+import { HeddleError } from '../../../src/base/errors.js';
+import { Random } from '../../../src/gpu/sim/random.js';
 import { entryName, printCuda } from '../../../src/lang/cuda/index.js';
 import {
   field,
@@ -15,7 +16,6 @@ import {
   peers,
   pointer,
 } from '../../../src/lang/index.js';
-import { Random } from '../../../src/sim/random.js';
 import { cudaTool, needing } from '../../needs.js';
 import { compileCuda } from './nvcc.js';
 

@@ -123,12 +123,12 @@ describe('#line', () => {
       at(fence, 31, 1),
       at(barrier, 32, 2),
     ],
-    { sources: [ir.source('src/kernels/a.ts'), ir.source('src/kernels/b.ts'), ir.source('')] },
+    { sources: [ir.source('src/moe/families/a.ts'), ir.source('src/moe/families/b.ts'), ir.source('')] },
   );
 
   test('stands where the compiler would otherwise count wrong, and nowhere else', () => {
     expect(body(module)).toEqual([
-      '#line 11 "src/kernels/a.ts"',
+      '#line 11 "src/moe/families/a.ts"',
       '  __syncthreads();',
       '  fence_sys();',
       '#line 12',
@@ -136,7 +136,7 @@ describe('#line', () => {
       '#line 21',
       '  if (blockIdx.x < 3u) {',
       '    __syncthreads();',
-      '#line 31 "src/kernels/b.ts"',
+      '#line 31 "src/moe/families/b.ts"',
       '    fence_sys();',
       '  }',
       '#line 32',

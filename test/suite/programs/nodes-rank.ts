@@ -1,8 +1,8 @@
 // A process of a world of several nodes, whose GPUs it simulates: runs cases of the common suite over the provider that it is
 // told, and prints for each of its ranks which were right.
 import { setFlagsFromString } from 'node:v8';
-import type { ProviderName } from '../../../src/fabric/index.js';
-import { World } from '../../../src/world/index.js';
+import type { ProviderName } from '../../../src/net/fabric/index.js';
+import { World } from '../../../src/net/world/index.js';
 import { kernelsStayBytecode } from '../../v8.js';
 import { casesAcross, familiesAcross } from '../round-trip.js';
 

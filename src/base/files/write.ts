@@ -1,0 +1,105 @@
+import { randomBytes } from 'node:crypto';
+import {
+  accessSync,
+  constants,
+  existsSync,
+  mkdirSync,
+  realpathSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
+import { FileError } from '../errors.js';
+
+const temporaryName = (): string => `.${process.pid}-${randomBytes(6).toString('hex')}.tmp`;
+
+/** Whether a name is one that `writeWhole` gives to a file which it has not put in its place yet. */
+export const isTemporary = (name: string): boolean => /^\.\d+-[0-9a-f]{12}\.tmp$/.test(name);
+
+/**
+ * Writes a file: readers see what was there before, or all of the new, also where several processes write it or one is
+ * killed. Without a mode the file keeps the one that it has.
+ * @throws FileError
+ */
+export function writeWhole(path: string, contents: string | Uint8Array, asked?: number): void {
+  naming(path, 'written', () => {
+    const place = placeOf(path);
+    const mode = asked ?? (statSync(place, { throwIfNoEntry: false })?.mode ?? 0o666) & 0o777;
+    const temporary = join(dirname(place), temporaryName());
+    try {
+      writeFileSync(temporary, contents, { flag: 'wx', mode });
+      renameSync(temporary, place);
+    } catch (error) {
+      rmSync(temporary, { force: true });
+      throw error;
+    }
+  });
+}
+
+/** Writes a file that somebody asked for: whole, or into a pipe or device, /dev/stdout for one. @throws FileError */
+export function writeOutput(path: string, contents: string | Uint8Array): void {
+  if (isSpecial(path)) naming(path, 'written', () => writeFileSync(path, contents));
+  else writeWhole(path, contents);
+}
+
+/** Requires that `writeOutput` can write this file, and leaves nothing behind. @throws FileError */
+export function requireWritable(path: string): void {
+  naming(path, 'written', () => {
+    if (existsSync(path)) accessSync(path, constants.W_OK);
+    if (isSpecial(path)) return;
+    if (isFolder(path)) throw new Error('it is a folder');
+    tryFolder(dirname(placeOf(path)));
+  });
+}
+
+/** Requires that files can be written into this folder, once `makeFolder` has made it. @throws FileError */
+export function requireFolder(path: string): void {
+  naming(path, 'written to', () => {
+    let there = resolve(path);
+    while (!existsSync(there)) there = dirname(there);
+    if (!isFolder(there)) throw new Error(`${there} is no folder`);
+    tryFolder(there);
+  });
+}
+
+/** Makes a folder, and those above it, where they are missing. @throws FileError */
+export function makeFolder(path: string, mode = 0o777): void {
+  // Node.js's own `recursive` never returns below /proc.
+  const above = dirname(path);
+  if (!existsSync(above)) makeFolder(above, mode);
+  naming(path, 'made', () => {
+    try {
+      mkdirSync(path, { mode });
+    } catch (error) {
+      if (!isFolder(path)) throw error;
+    }
+  });
+}
+
+/** Only trying tells: a file system may be read-only, or take no files at all. */
+function tryFolder(folder: string): void {
+  const temporary = join(folder, temporaryName());
+  writeFileSync(temporary, '', { flag: 'wx' });
+  rmSync(temporary);
+}
+
+/** Where a file lies that may be a link to another. */
+const placeOf = (path: string): string => (existsSync(path) ? realpathSync(path) : path);
+
+const isFolder = (path: string): boolean => statSync(path, { throwIfNoEntry: false })?.isDirectory() ?? false;
+
+function isSpecial(path: string): boolean {
+  const stats = statSync(path, { throwIfNoEntry: false });
+  return stats !== undefined && !stats.isFile() && !stats.isDirectory();
+}
+
+/** Whatever goes wrong names the file that the caller named. */
+function naming(path: string, done: string, act: () => void): void {
+  try {
+    act();
+  } catch (error) {
+    throw error instanceof FileError ? error : new FileError(path, done, error);
+  }
+}

@@ -1,0 +1,110 @@
+import { readFileSync } from 'node:fs';
+import { basename } from 'node:path';
+import koffi, { type LibraryHandle } from 'koffi';
+import { UnavailableError } from '../errors.js';
+import { type Address, koffiType, type NativeType } from './types.js';
+
+/** A shared library that is open for the life of the process. */
+export interface Library {
+  /** The candidate name under which it was found. */
+  readonly name: string;
+  /** The file that was mapped, where the system tells; otherwise the same as `name`. */
+  readonly path: string;
+  /** Whether the library exports `symbol`. */
+  has(symbol: string): boolean;
+  /** Declares an exported function. The caller states its TypeScript type; nothing checks it. */
+  declare<F extends (...args: never[]) => unknown>(
+    symbol: string,
+    result: NativeType,
+    parameters: readonly NativeType[],
+  ): F;
+  /** The address of an exported symbol. */
+  addressOf(symbol: string): Address;
+}
+
+/**
+ * Opens the first of `candidates` that loads. `null` stands for the process itself (the C library).
+ * @throws UnavailableError naming every candidate and why each did not load, then `remedy`.
+ */
+export function openLibrary(candidates: readonly string[] | null, remedy: string): Library {
+  if (candidates === null) return wrap('the C library', koffi.load(null));
+  const reasons: string[] = [];
+  for (const name of candidates) {
+    try {
+      const handle = koffi.load(name);
+      keepMapped(name);
+      return wrap(name, handle);
+    } catch (error) {
+      reasons.push(`${name}: ${reasonOf(error)}`);
+    }
+  }
+  throw new UnavailableError(`No library could be opened (${reasons.join('; ')})`, remedy);
+}
+
+const [RTLD_LAZY, RTLD_NODELETE] = [0x1, 0x1000] as const;
+
+/**
+ * koffi closes a thread's libraries when the thread ends, and the last to close unmaps one. But what a library left behind is
+ * still called: libfabric's handlers of signals, its hooks in the allocator.
+ */
+function keepMapped(name: string): void {
+  if (process.platform !== 'linux') return;
+  koffi.load(null).func('dlopen', 'void *', ['str', 'int'])(name, RTLD_LAZY | RTLD_NODELETE);
+}
+
+/** Makes a callable of a function pointer, such as an entry of a C function table. */
+export function functionAt<F extends (...args: never[]) => unknown>(
+  address: Address,
+  result: NativeType,
+  parameters: readonly NativeType[],
+): F {
+  const prototype = koffi.proto(koffiType(result), parameters.map(koffiType));
+  return koffi.decode(address, prototype) as F;
+}
+
+/** The C library's `errno` as the last foreign call of this thread left it. */
+export function errno(): number {
+  return koffi.errno();
+}
+
+// koffi unloads a library when its last reference is collected, but it cannot see the function pointers that C
+// hands out (functionAt): so what was opened stays open.
+const opened: LibraryHandle[] = [];
+
+function wrap(name: string, handle: LibraryHandle): Library {
+  opened.push(handle);
+  return {
+    name,
+    path: mappedPath(name),
+    has(symbol) {
+      try {
+        return Boolean(handle.symbol(symbol));
+      } catch {
+        return false;
+      }
+    },
+    declare<F>(symbol: string, result: NativeType, parameters: readonly NativeType[]): F {
+      return handle.func(symbol, koffiType(result), parameters.map(koffiType)) as F;
+    },
+    addressOf: (symbol) => Number(handle.symbol(symbol)),
+  };
+}
+
+function reasonOf(error: unknown): string {
+  const message = error instanceof Error ? error.message : String(error);
+  return message.replace('Failed to load shared library: ', '');
+}
+
+/** `libx.so.1` is usually a link to `libx.so.1.2.3`; the kernel's map of this process names the real file. */
+function mappedPath(name: string): string {
+  try {
+    const wanted = basename(name).replace(/\.so\b.*/, '.so');
+    for (const line of readFileSync('/proc/self/maps', 'utf8').split('\n')) {
+      const path = line.slice(line.indexOf('/'));
+      if (line.includes('/') && basename(path).startsWith(wanted)) return path;
+    }
+  } catch {
+    // Not Linux: the name is all there is.
+  }
+  return name;
+}

@@ -1,0 +1,49 @@
+import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { SHARE_ENV, type Transferable, Worker, type WorkerOptions } from 'node:worker_threads';
+import { ArgumentError, requireInteger } from '../errors.js';
+import { openLibrary } from './library.js';
+
+/** Whether this is TypeScript, run from source, as the tests do. */
+const fromSource = import.meta.url.endsWith('.ts');
+
+/**
+ * Starts a thread on a module: `new URL('./worker.js', import.meta.url)`. Run from source the file beside it is a `.ts`;
+ * and since a thread does not inherit the loader of its parent, it registers tsx itself.
+ */
+export function startThread(module: URL, data: unknown, transferList: readonly Transferable[] = []): Worker {
+  // Libraries that a thread opens read the process's environment, in which some are told things.
+  const given: WorkerOptions = { workerData: data, transferList: [...transferList], env: SHARE_ENV };
+  if (!fromSource) return new Worker(module, given);
+  return new Worker(importing(module), { ...given, eval: true, execArgv: [] });
+}
+
+/** A program that imports a module and does no more. */
+export function importing(module: URL): string {
+  if (!fromSource) return `import(${JSON.stringify(module.href)})`;
+  const tsx = join(dirname(createRequire(import.meta.url).resolve('tsx/esm/api')), 'index.mjs');
+  const source = module.href.replace(/\.js$/, '.ts');
+  return `import(${JSON.stringify(pathToFileURL(tsx).href)})
+    .then(({ register }) => { register(); return import(${JSON.stringify(source)}); })`;
+}
+
+let schedYield: (() => number) | undefined;
+
+/** Lets other threads have this processor for a moment. */
+export function yieldProcessor(): void {
+  schedYield ??= openLibrary(null, '').declare<() => number>('sched_yield', 'i32', []);
+  schedYield();
+}
+
+/** Keeps this thread on one processor of the machine. */
+export function stayOn(processor: number): void {
+  requireInteger('processor', processor, 0, 2 ** 16);
+  const mask = new Uint8Array(8 * (Math.floor(processor / 64) + 1));
+  mask[processor >> 3] = 1 << (processor & 7);
+  const setAffinity = openLibrary(null, '').declare<
+    (thread: number, bytes: number, mask: Uint8Array) => number
+  >('sched_setaffinity', 'i32', ['i32', 'u64', 'buffer']);
+  if (setAffinity(0, mask.length, mask) !== 0)
+    throw new ArgumentError('processor', processor, 'one that this process may run on (`taskset -p`)');
+}

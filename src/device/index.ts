@@ -1,6 +1,0 @@
-export { type CallSite, callSite, type Setters } from './call-site.js';
-export type * from './device.js';
-export * from './mapped.js';
-export type { Network } from './network.js';
-export * from './numerics.js';
-export * from './require.js';

@@ -1,0 +1,147 @@
+import { requireInteger, UnavailableError } from '../../base/errors.js';
+import { check, driver } from './driver.js';
+
+/** What the driver says about one GPU. Asking creates no context on it. */
+export interface Gpu {
+  readonly ordinal: number;
+  readonly name: string;
+  /** '9.0' as [9, 0]. */
+  readonly capability: readonly [major: number, minor: number];
+  /** The 16 bytes that name this GPU on this machine in every process, in hexadecimal. */
+  readonly uuid: string;
+  /** '0000:1b:00.0' */
+  readonly pciBusId: string;
+  readonly memoryBytes: number;
+  readonly multiprocessors: number;
+  readonly l2Bytes: number;
+  /** Most shared memory of a block, when a kernel asks for more than the usual 48 KiB. */
+  readonly sharedBytesPerBlock: number;
+  /** Virtual memory management, which windows between GPUs are made of. */
+  readonly virtualMemory: boolean;
+  /** … whose allocations can be handed to another process as a file descriptor. */
+  readonly posixHandles: boolean;
+  /** … or, so the driver says, to a process of another host: only trying tells (`probeFabric`). */
+  readonly fabricHandles: boolean;
+  /** … and be read and written by a NIC. */
+  readonly rdmaMemory: boolean;
+  /** What NICs have written its kernels see with what they are told afterwards; or behind a flush, which the host may call. */
+  readonly ordersNics: boolean;
+  readonly flushesNics: boolean;
+  /** Host memory can be mapped beside its own; and the node of it that is nearest. */
+  readonly hostVirtualMemory: boolean;
+  readonly hostNode: number;
+}
+
+const attribute = {
+  multiprocessors: 16,
+  l2Bytes: 38,
+  major: 75,
+  minor: 76,
+  sharedOptIn: 97,
+  virtualMemory: 102,
+  posixHandles: 103,
+  rdmaWithVirtualMemory: 110,
+  rdmaFlushOptions: 117,
+  rdmaWritesOrdering: 118,
+  fabricHandles: 128,
+  hostNode: 134,
+  hostVirtualMemory: 141,
+} as const;
+
+/** CUGPUDirectRDMAWritesOrdering, CUflushGPUDirectRDMAWritesOptions. */
+const orderedForOwner = 100;
+const flushByHost = 1;
+
+/** Number of GPUs that this process may use. @throws UnavailableError where there is no driver. */
+export function countGpus(): number {
+  const { out, cuDeviceGetCount } = driver();
+  check(cuDeviceGetCount(out.address), 'cuDeviceGetCount');
+  return out.i32[0]!;
+}
+
+/** Likewise; none where there is no driver. */
+export function gpusHere(): number {
+  try {
+    return countGpus();
+  } catch (error) {
+    if (error instanceof UnavailableError) return 0;
+    throw error;
+  }
+}
+
+export function describeGpu(ordinal: number): Gpu {
+  requireOrdinal('ordinal', ordinal);
+  const d = driver();
+  const { out } = d;
+  const get = (id: number) => {
+    check(d.cuDeviceGetAttribute(out.address, id, ordinal), 'cuDeviceGetAttribute', `GPU ${ordinal}`);
+    return out.i32[0]!;
+  };
+  /** One that drivers before 12.3 do not know. */
+  const getNewer = (id: number) => (d.cuDeviceGetAttribute(out.address, id, ordinal) === 0 ? out.i32[0]! : 0);
+  check(d.cuDeviceGetName(out.address, 128, ordinal), 'cuDeviceGetName', `GPU ${ordinal}`);
+  const name = text(out.bytes);
+  check(d.cuDeviceGetPCIBusId(out.address, 64, ordinal), 'cuDeviceGetPCIBusId', `GPU ${ordinal}`);
+  const pciBusId = text(out.bytes).toLowerCase();
+  check(d.cuDeviceGetUuid(out.address, ordinal), 'cuDeviceGetUuid', `GPU ${ordinal}`);
+  const uuid = Buffer.from(out.bytes.subarray(0, 16)).toString('hex');
+  check(d.cuDeviceTotalMem(out.address, ordinal), 'cuDeviceTotalMem', `GPU ${ordinal}`);
+  const memoryBytes = out.number();
+  return {
+    ordinal,
+    name,
+    capability: [get(attribute.major), get(attribute.minor)],
+    uuid,
+    pciBusId,
+    memoryBytes,
+    multiprocessors: get(attribute.multiprocessors),
+    l2Bytes: get(attribute.l2Bytes),
+    sharedBytesPerBlock: get(attribute.sharedOptIn),
+    virtualMemory: get(attribute.virtualMemory) === 1,
+    posixHandles: get(attribute.posixHandles) === 1,
+    fabricHandles: getNewer(attribute.fabricHandles) === 1,
+    rdmaMemory: get(attribute.rdmaWithVirtualMemory) === 1,
+    ordersNics: get(attribute.rdmaWritesOrdering) >= orderedForOwner,
+    flushesNics: (get(attribute.rdmaFlushOptions) & flushByHost) !== 0,
+    hostVirtualMemory: getNewer(attribute.hostVirtualMemory) === 1,
+    hostNode: Math.max(0, getNewer(attribute.hostNode)),
+  };
+}
+
+export function listGpus(): readonly Gpu[] {
+  return Array.from({ length: countGpus() }, (_, ordinal) => describeGpu(ordinal));
+}
+
+/** How many GPUs there are is the driver's to say. */
+function requireOrdinal(argument: string, ordinal: number): void {
+  requireInteger(argument, ordinal, 0, 1023);
+}
+
+/** Whether kernels on GPU `from` may read and write the memory of GPU `to`. */
+export function canAddress(from: number, to: number): boolean {
+  requireOrdinal('from', from);
+  requireOrdinal('to', to);
+  if (from === to) return true;
+  const { out, cuDeviceCanAccessPeer } = driver();
+  check(cuDeviceCanAccessPeer(out.address, from, to), 'cuDeviceCanAccessPeer', `GPU ${from} to GPU ${to}`);
+  return out.i32[0] === 1;
+}
+
+/** Whether atomic operations of GPU `from` on memory of GPU `to` are carried out there (NVLink; not over PCIe). */
+export function hasPeerAtomics(from: number, to: number): boolean {
+  if (from === to) return true;
+  const nativeAtomicSupported = 3;
+  const { out, cuDeviceGetP2PAttribute } = driver();
+  const result = cuDeviceGetP2PAttribute(out.address, nativeAtomicSupported, from, to);
+  check(result, 'cuDeviceGetP2PAttribute', `GPU ${from} to GPU ${to}`);
+  return out.i32[0] === 1;
+}
+
+/** The compiler's name for a GPU's instruction set; from Hopper on with the features of that chip alone (TMA). */
+export function architecture([major, minor]: Gpu['capability']): string {
+  return `sm_${major}${minor}${major >= 9 ? 'a' : ''}`;
+}
+
+function text(bytes: Uint8Array): string {
+  return Buffer.from(bytes.subarray(0, bytes.indexOf(0))).toString('utf8');
+}

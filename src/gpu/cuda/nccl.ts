@@ -1,0 +1,265 @@
+/** NCCL, for the benchmark's baselines: what the same exchange costs with the library that everybody has. */
+import { ArgumentError, DisposedError, requireInteger } from '../../base/errors.js';
+import { type Address, byValue, openLibrary, readString } from '../../base/native/index.js';
+import type { CudaDevice } from './device.js';
+import { createOut, forgetCurrentContext, type Out } from './driver.js';
+import { CudaError } from './errors.js';
+import type { CudaStream } from './stream.js';
+
+export const ncclCandidates = ['libnccl.so.2'] as const;
+export const ncclUniqueIdBytes = 128;
+
+/** What NCCL adds up in a reduce-scatter, by its own numbers for the types. */
+const types = { f16: 6, f32: 7, bf16: 9 } as const;
+export type NcclType = keyof typeof types;
+const uint8 = 1;
+const sum = 0;
+
+type Move = (
+  buffer: Address,
+  count: number,
+  type: number,
+  peer: number,
+  communicator: Address,
+  stream: Address,
+) => number;
+interface Calls {
+  ncclGetVersion(version: Address): number;
+  ncclGetUniqueId(id: Address): number;
+  ncclCommInitRank(out: Address, ranks: number, id: { readonly bytes: Uint8Array }, rank: number): number;
+  ncclCommDestroy(communicator: Address): number;
+  ncclCommAbort(communicator: Address): number;
+  ncclGroupStart(): number;
+  ncclGroupEnd(): number;
+  ncclSend: Move;
+  ncclRecv: Move;
+  ncclAllGather(
+    from: Address,
+    to: Address,
+    count: number,
+    type: number,
+    communicator: Address,
+    stream: Address,
+  ): number;
+  ncclReduceScatter(
+    from: Address,
+    to: Address,
+    count: number,
+    type: number,
+    operation: number,
+    communicator: Address,
+    stream: Address,
+  ): number;
+  ncclGetErrorString(result: number): Address;
+  ncclGetLastError(communicator: Address): Address;
+}
+
+interface Nccl extends Calls {
+  readonly out: Out;
+}
+
+let loaded: Nccl | undefined;
+
+function nccl(): Nccl {
+  loaded ??= load();
+  return loaded;
+}
+
+function load(): Nccl {
+  // NVLink multicast (NVLS) can take a machine's GPUs out of service when a program that uses it is killed; the
+  // comparison is with NCCL's ordinary NVLink paths. From the C environment, as NCCL reads it.
+  const setenv = openLibrary(null, '').declare<(name: string, value: string, overwrite: number) => number>(
+    'setenv',
+    'i32',
+    ['string', 'string', 'i32'],
+  );
+  setenv('NCCL_NVLS_ENABLE', '0', 1);
+  const library = openLibrary(
+    ncclCandidates,
+    'Install NCCL: pip install nvidia-nccl-cu13, and put its lib folder on LD_LIBRARY_PATH',
+  );
+  const move = ['address', 'u64', 'i32', 'i32', 'address', 'address'] as const;
+  return {
+    out: createOut(256),
+    ncclGetVersion: library.declare('ncclGetVersion', 'i32', ['address']),
+    ncclGetUniqueId: library.declare('ncclGetUniqueId', 'i32', ['address']),
+    ncclCommInitRank: library.declare('ncclCommInitRank', 'i32', [
+      'address',
+      'i32',
+      byValue(ncclUniqueIdBytes),
+      'i32',
+    ]),
+    ncclCommDestroy: library.declare('ncclCommDestroy', 'i32', ['address']),
+    ncclCommAbort: library.declare('ncclCommAbort', 'i32', ['address']),
+    ncclGroupStart: library.declare('ncclGroupStart', 'i32', []),
+    ncclGroupEnd: library.declare('ncclGroupEnd', 'i32', []),
+    ncclSend: library.declare('ncclSend', 'i32', move),
+    ncclRecv: library.declare('ncclRecv', 'i32', move),
+    ncclAllGather: library.declare('ncclAllGather', 'i32', [
+      'address',
+      'address',
+      'u64',
+      'i32',
+      'address',
+      'address',
+    ]),
+    ncclReduceScatter: library.declare('ncclReduceScatter', 'i32', [
+      'address',
+      'address',
+      'u64',
+      'i32',
+      'i32',
+      'address',
+      'address',
+    ]),
+    ncclGetErrorString: library.declare('ncclGetErrorString', 'address', ['i32']),
+    ncclGetLastError: library.declare('ncclGetLastError', 'address', ['address']),
+  };
+}
+
+function check(result: number, call: string, doing = ''): void {
+  if (result === 0) return;
+  const { ncclGetErrorString, ncclGetLastError } = nccl();
+  const name = readString(ncclGetErrorString(result)) ?? `ncclResult ${result}`;
+  const last = readString(ncclGetLastError(0)) ?? '';
+  throw new CudaError(call, result, name, [doing, last].filter(Boolean).join('; '));
+}
+
+/** NCCL's version as a number: 22807 for 2.28.7. */
+export function ncclVersionNumber(): number {
+  const { out, ncclGetVersion } = nccl();
+  check(ncclGetVersion(out.address), 'ncclGetVersion');
+  return out.i32[0]!;
+}
+
+/** Made by one rank, given to all: what brings the ranks of one communicator together. */
+export function ncclUniqueId(): Uint8Array {
+  const { out, ncclGetUniqueId } = nccl();
+  check(ncclGetUniqueId(out.address), 'ncclGetUniqueId');
+  return out.bytes.slice(0, ncclUniqueIdBytes);
+}
+
+/**
+ * Enqueues the calls made by `body` as one operation. Sends and receives that depend on each other, and calls for
+ * several devices of one process, belong into one group.
+ */
+export function ncclGroup(body: () => void): void {
+  const { ncclGroupStart, ncclGroupEnd } = nccl();
+  check(ncclGroupStart(), 'ncclGroupStart');
+  let ended = 0;
+  try {
+    body();
+  } finally {
+    ended = ncclGroupEnd();
+    forgetCurrentContext();
+  }
+  check(ended, 'ncclGroupEnd');
+}
+
+/** One rank's end of an NCCL communicator. Its calls are enqueued on streams, and can be captured in graphs. */
+export class NcclCommunicator {
+  readonly rank: number;
+  readonly ranks: number;
+  readonly #device: CudaDevice;
+  #handle: Address | null;
+
+  private constructor(device: CudaDevice, rank: number, ranks: number, handle: Address) {
+    this.#device = device;
+    this.rank = rank;
+    this.ranks = ranks;
+    this.#handle = handle;
+  }
+
+  /** One communicator among the devices of this process; rank = place in the list. */
+  static local(devices: readonly CudaDevice[]): readonly NcclCommunicator[] {
+    if (devices.length === 0) throw new ArgumentError('devices', devices, 'a list of one or more devices');
+    const id = ncclUniqueId();
+    const { ncclCommInitRank } = nccl();
+    // A communicator is written when the group ends, so each needs a place of its own until then.
+    const handles = createOut(8 * Math.max(devices.length, 8));
+    ncclGroup(() => {
+      devices.forEach((device, rank) => {
+        device.makeCurrent();
+        const made = ncclCommInitRank(handles.address + 8 * rank, devices.length, { bytes: id }, rank);
+        check(made, 'ncclCommInitRank', `rank ${rank} of ${devices.length} on ${device.description}`);
+      });
+    });
+    return devices.map(
+      (device, rank) => new NcclCommunicator(device, rank, devices.length, handles.number(rank)),
+    );
+  }
+
+  /**
+   * This process's rank of a communicator among `ranks` processes. Blocks the thread until all have called it: let
+   * them meet (exchange `id`) just before.
+   */
+  static join(device: CudaDevice, id: Uint8Array, rank: number, ranks: number): NcclCommunicator {
+    requireInteger('id.length', id.length, ncclUniqueIdBytes, ncclUniqueIdBytes);
+    requireInteger('ranks', ranks, 1, 2 ** 16);
+    requireInteger('rank', rank, 0, ranks - 1);
+    const { out, ncclCommInitRank } = nccl();
+    device.makeCurrent();
+    try {
+      const made = ncclCommInitRank(out.address, ranks, { bytes: id }, rank);
+      check(made, 'ncclCommInitRank', `rank ${rank} of ${ranks} on ${device.description}`);
+      return new NcclCommunicator(device, rank, ranks, out.number());
+    } finally {
+      forgetCurrentContext();
+    }
+  }
+
+  send(from: number, bytes: number, peer: number, stream: CudaStream): void {
+    const handle = this.#enter();
+    check(nccl().ncclSend(from, bytes, uint8, peer, handle, stream.handle), 'ncclSend', `to rank ${peer}`);
+    forgetCurrentContext();
+  }
+
+  recv(to: number, bytes: number, peer: number, stream: CudaStream): void {
+    const handle = this.#enter();
+    check(nccl().ncclRecv(to, bytes, uint8, peer, handle, stream.handle), 'ncclRecv', `from rank ${peer}`);
+    forgetCurrentContext();
+  }
+
+  /** Every rank's `bytes` bytes at `from` end up one after another at every rank's `to`. */
+  allGather(from: number, to: number, bytes: number, stream: CudaStream): void {
+    const handle = this.#enter();
+    check(nccl().ncclAllGather(from, to, bytes, uint8, handle, stream.handle), 'ncclAllGather');
+    forgetCurrentContext();
+  }
+
+  /** Rank r receives at `to` the sum over all ranks of the r-th part, `count` values, of their `from`. */
+  reduceScatter(from: number, to: number, count: number, type: NcclType, stream: CudaStream): void {
+    const handle = this.#enter();
+    const result = nccl().ncclReduceScatter(from, to, count, types[type], sum, handle, stream.handle);
+    check(result, 'ncclReduceScatter');
+    forgetCurrentContext();
+  }
+
+  /** Frees it; its streams must be done. For a communicator whose other ranks are gone, use `abort`. */
+  destroy(): void {
+    this.#end('ncclCommDestroy');
+  }
+
+  /** Frees it without the other ranks; enqueued operations fail. */
+  abort(): void {
+    this.#end('ncclCommAbort');
+  }
+
+  #enter(): Address {
+    if (this.#handle === null) throw new DisposedError('this NCCL communicator');
+    this.#device.makeCurrent();
+    return this.#handle;
+  }
+
+  #end(call: 'ncclCommDestroy' | 'ncclCommAbort'): void {
+    const handle = this.#handle;
+    if (handle === null) return;
+    this.#handle = null;
+    this.#device.makeCurrent();
+    try {
+      check(nccl()[call](handle), call);
+    } finally {
+      forgetCurrentContext();
+    }
+  }
+}

@@ -1,0 +1,97 @@
+/** NVML, the library behind nvidia-smi: which NVLinks a GPU has and where they lead. */
+import { type Address, openLibrary } from '../../base/native/index.js';
+import { createOut } from './driver.js';
+
+export const nvmlCandidates = ['libnvidia-ml.so.1'] as const;
+
+/** The NVLinks of one GPU. */
+export interface Links {
+  /** Links that are up, and the NVLink version that they speak ('4.0' on Hopper). */
+  readonly active: number;
+  readonly version: string | null;
+  /** Where they lead: a switch, or how many go to each GPU by its PCI bus id. */
+  readonly toSwitch: number;
+  readonly toGpus: Readonly<Record<string, number>>;
+}
+
+interface Nvml {
+  /** The driver's own version: 580.65.06. */
+  readonly driverVersion: string;
+  links(pciBusId: string): Links;
+  close(): void;
+}
+
+const mostLinks = 18;
+/** NVML counts the versions of NVLink instead of naming them. */
+const versions = [null, '1.0', '2.0', '2.2', '3.0', '3.1', '4.0', '5.0'] as const;
+const remoteIsGpu = 0;
+const remoteIsSwitch = 2;
+// nvmlPciInfo_t: a legacy id of 16 bytes, five words, then the bus id as text.
+const pciInfoBytes = 68;
+const busIdAt = 36;
+
+type PerLink = (device: Address, link: number, result: Address) => number;
+
+/** Opens NVML, which must have been probed before; null where it does not come up. */
+export function openNvml(): Nvml | null {
+  const library = openLibrary(nvmlCandidates, 'It comes with the NVIDIA driver');
+  const perLink = (symbol: string) =>
+    library.has(symbol) ? library.declare<PerLink>(symbol, 'i32', ['address', 'u32', 'address']) : null;
+  const initialise = library.declare<() => number>('nvmlInit_v2', 'i32', []);
+  const shutdown = library.declare<() => number>('nvmlShutdown', 'i32', []);
+  const driverVersion = library.declare<(text: Address, length: number) => number>(
+    'nvmlSystemGetDriverVersion',
+    'i32',
+    ['address', 'u32'],
+  );
+  const byBusId = library.declare<(id: string, device: Address) => number>(
+    'nvmlDeviceGetHandleByPciBusId_v2',
+    'i32',
+    ['string', 'address'],
+  );
+  const state = perLink('nvmlDeviceGetNvLinkState');
+  const version = perLink('nvmlDeviceGetNvLinkVersion');
+  const remoteType = perLink('nvmlDeviceGetNvLinkRemoteDeviceType');
+  const remoteInfo = perLink('nvmlDeviceGetNvLinkRemotePciInfo_v2');
+  if (initialise() !== 0) return null;
+
+  const out = createOut(256);
+  const text = (at: number) => {
+    const end = out.bytes.indexOf(0, at);
+    return Buffer.from(out.bytes.subarray(at, end)).toString('utf8');
+  };
+  const ask = (call: PerLink | null, device: Address, link: number) =>
+    call !== null && call(device, link, out.address) === 0 ? out.i32[0]! : null;
+  return {
+    driverVersion: driverVersion(out.address, 80) === 0 ? text(0) : 'unknown',
+    links(pciBusId) {
+      const toGpus: Record<string, number> = {};
+      let active = 0;
+      let toSwitch = 0;
+      let linkVersion: string | null = null;
+      if (byBusId(pciBusId, out.address) !== 0) return { active, version: linkVersion, toSwitch, toGpus };
+      const device = out.number();
+      for (let link = 0; link < mostLinks; link++) {
+        if (ask(state, device, link) !== 1) continue;
+        active++;
+        linkVersion ??= versions[ask(version, device, link) ?? 0] ?? null;
+        const type = ask(remoteType, device, link);
+        if (type === remoteIsSwitch) toSwitch++;
+        if (type !== remoteIsGpu || remoteInfo === null) continue;
+        out.bytes.fill(0, 0, pciInfoBytes);
+        if (remoteInfo(device, link, out.address) !== 0) continue;
+        const peer = normalBusId(text(busIdAt));
+        toGpus[peer] = (toGpus[peer] ?? 0) + 1;
+      }
+      return { active, version: linkVersion, toSwitch, toGpus };
+    },
+    close: () => {
+      shutdown();
+    },
+  };
+}
+
+/** NVML writes the PCI domain with eight digits, the driver with four. */
+export function normalBusId(id: string): string {
+  return id.toLowerCase().replace(/^0000(?=[0-9a-f]{4}:)/, '');
+}

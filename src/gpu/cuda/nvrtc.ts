@@ -1,0 +1,113 @@
+import { join } from 'node:path';
+import { UnavailableError } from '../../base/errors.js';
+import { type Address, addressOf, openLibrary, readString } from '../../base/native/index.js';
+import type { Compiled, Compiler } from './compilers.js';
+import { createOut, loadedDriverVersion } from './driver.js';
+import { CudaError } from './errors.js';
+import { toolkitFolders } from './toolkit.js';
+
+/**
+ * Where NVRTC may be: wherever the loader looks (LD_LIBRARY_PATH), then the toolkits' folders. A driver of CUDA 12
+ * does not load what the compiler of CUDA 13 makes, so the driver's own generation comes first.
+ */
+export function nvrtcCandidates(driverVersion = loadedDriverVersion()): readonly string[] {
+  const sonames = ['libnvrtc.so.13', 'libnvrtc.so.12'];
+  if (driverVersion !== null && driverVersion < 13_000) sonames.reverse();
+  const folders = toolkitFolders().map((folder) => join(folder, 'lib64'));
+  return [...sonames, ...folders.flatMap((folder) => sonames.map((name) => join(folder, name)))];
+}
+
+const success = 0;
+const compilationError = 6;
+const noCubin = 'the compiler made no machine code; name a real architecture (sm_90a), not a virtual one';
+
+/** Opens NVRTC. */
+export function openNvrtc(): Compiler {
+  const library = openLibrary(nvrtcCandidates(), 'Put the folder of libnvrtc on LD_LIBRARY_PATH');
+  const version = library.declare<(major: Address, minor: Address) => number>('nvrtcVersion', 'i32', [
+    'address',
+    'address',
+  ]);
+  const errorString = library.declare<(result: number) => Address>('nvrtcGetErrorString', 'address', ['i32']);
+  const createProgram = library.declare<
+    (
+      program: Address,
+      text: string,
+      name: string,
+      headers: number,
+      sources: Address,
+      names: Address,
+    ) => number
+  >('nvrtcCreateProgram', 'i32', ['address', 'string', 'string', 'i32', 'address', 'address']);
+  const compileProgram = library.declare<(program: Address, count: number, options: Address) => number>(
+    'nvrtcCompileProgram',
+    'i32',
+    ['address', 'i32', 'address'],
+  );
+  type Sized = (program: Address, size: Address) => number;
+  type Filled = (program: Address, bytes: Uint8Array) => number;
+  const cubinSize = library.declare<Sized>('nvrtcGetCUBINSize', 'i32', ['address', 'address']);
+  const cubin = library.declare<Filled>('nvrtcGetCUBIN', 'i32', ['address', 'buffer']);
+  const logSize = library.declare<Sized>('nvrtcGetProgramLogSize', 'i32', ['address', 'address']);
+  const log = library.declare<Filled>('nvrtcGetProgramLog', 'i32', ['address', 'buffer']);
+  const destroyProgram = library.declare<(program: Address) => number>('nvrtcDestroyProgram', 'i32', [
+    'address',
+  ]);
+
+  const out = createOut(64);
+  const check = (result: number, call: string) => {
+    if (result === success) return;
+    throw new CudaError(call, result, readString(errorString(result)) ?? `nvrtcResult ${result}`, '');
+  };
+  check(version(out.address, out.address + 4), 'nvrtcVersion');
+  const found = `${out.i32[0]}.${out.i32[1]}`;
+  if (out.i32[0]! < 12) {
+    throw new UnavailableError(
+      `${library.path} is NVRTC ${found}`,
+      'Install NVRTC 12 or 13, or put one of them first on LD_LIBRARY_PATH',
+    );
+  }
+
+  const read = (size: Sized, fill: Filled, name: string, program: Address) => {
+    check(size(program, out.address), `${name}Size`);
+    const bytes = new Uint8Array(out.number());
+    check(fill(program, bytes), name);
+    return bytes;
+  };
+  // Compiling holds the thread for some tens of milliseconds: kernels are compiled when they are loaded, once.
+  const compile = async (text: string, options: readonly string[]): Promise<Compiled> => {
+    check(createProgram(out.address, text, 'kernel.cu', 0, 0, 0), 'nvrtcCreateProgram');
+    const program = out.number();
+    try {
+      const parameters = stringArray(options);
+      const result = compileProgram(program, options.length, addressOf(parameters));
+      if (result === compilationError) {
+        const bytes = read(logSize, log, 'nvrtcGetProgramLog', program);
+        return { ok: false, log: Buffer.from(bytes).toString('utf8').replace(/\0+$/, '') };
+      }
+      check(result, 'nvrtcCompileProgram');
+      const made = read(cubinSize, cubin, 'nvrtcGetCUBIN', program);
+      return made.length > 0 ? { ok: true, cubin: made } : { ok: false, log: noCubin };
+    } finally {
+      out.u64[0] = BigInt(program);
+      destroyProgram(out.address);
+    }
+  };
+  return { kind: 'nvrtc', version: found, path: library.path, compile };
+}
+
+/** A C array of C strings, in one piece of memory that stays where it is: the pointers, then the texts. */
+function stringArray(strings: readonly string[]): ArrayBuffer {
+  const texts = strings.map((text) => Buffer.from(`${text}\0`, 'utf8'));
+  const pointerBytes = 8 * texts.length;
+  const memory = new ArrayBuffer(texts.reduce((sum, text) => sum + text.length, Math.max(pointerBytes, 128)));
+  const start = addressOf(memory);
+  const pointers = new BigUint64Array(memory, 0, texts.length);
+  let at = pointerBytes;
+  texts.forEach((text, i) => {
+    new Uint8Array(memory).set(text, at);
+    pointers[i] = BigInt(start + at);
+    at += text.length;
+  });
+  return memory;
+}

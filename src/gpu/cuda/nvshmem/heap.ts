@@ -1,0 +1,122 @@
+/** A rank's part in NVSHMEM: the symmetric heap, and the kernels that put through it. */
+import { UnavailableError } from '../../../base/errors.js';
+import { type Address, addressOf } from '../../../base/native/index.js';
+import { forgetCurrentContext } from '../driver.js';
+import { CudaError } from '../errors.js';
+import { attributes, blankUniqueId } from './attributes.js';
+import { type NvshmemLibrary, nvshmem } from './library.js';
+
+/** By a unique id, as the flags of the first call count ways to come together. */
+const byUniqueId = 8;
+/** What the library calls initialised; below it lie its states before, above it other ways to be. */
+const initialised = 2;
+const teamWorld = 0;
+/** In modules that call it: what `nvshmemx_cumodule_init` fills in. */
+export const nvshmemState = 'nvshmemi_device_state_d';
+
+/** The id by which this process came in, to which NVSHMEM keeps a pointer. It can come in once. */
+let cameBy: Uint8Array | null = null;
+
+export class NvshmemHeap {
+  readonly version: string;
+  readonly #library: NvshmemLibrary;
+  /** No rank may be waited for any more: one is lost. */
+  readonly #lost: AbortSignal;
+
+  /** What one rank makes and all are given. */
+  static uniqueId(): Uint8Array {
+    const id = blankUniqueId();
+    const { getUniqueId } = nvshmem().calls;
+    check(getUniqueId(id), 'nvshmemx_get_uniqueid', 'making the id by which ranks find each other');
+    return id;
+  }
+
+  /**
+   * Blocks the thread until all ranks have called it: let them meet just before. The rank's context is the current one.
+   * @throws UnavailableError where it does not come up.
+   */
+  static join(id: Uint8Array, rank: number, ranks: number, lost: AbortSignal): NvshmemHeap {
+    if (cameBy !== null)
+      throw new UnavailableError(
+        'This process has been in NVSHMEM before, which it can once',
+        'Start a process for each world that uses NVSHMEM',
+      );
+    const library = nvshmem();
+    const { init, initStatus } = library.calls;
+    cameBy = Uint8Array.from(id);
+    const result = init(byUniqueId, attributes(addressOf(cameBy), rank, ranks));
+    forgetCurrentContext();
+    // It returns 0 for errors too.
+    const status = initStatus();
+    if (result !== 0 || status < initialised)
+      throw new UnavailableError(
+        `NVSHMEM did not start on rank ${rank} of ${ranks} (result ${result}, status ${status})`,
+        'Set NVSHMEM_DEBUG=INFO to see why; `heddle doctor` tries it by itself',
+      );
+    return new NvshmemHeap(library, lost);
+  }
+
+  private constructor(library: NvshmemLibrary, lost: AbortSignal) {
+    this.#library = library;
+    this.#lost = lost;
+    this.version = library.version.join('.');
+  }
+
+  /** Memory at the same place of every rank's heap: all of them call it, with the same size. */
+  allocate(bytes: number, purpose: string): Address {
+    const address = this.#library.calls.malloc(bytes);
+    forgetCurrentContext();
+    if (address !== 0) return address;
+    throw new UnavailableError(
+      `NVSHMEM’s heap has no room for the ${bytes} bytes of the ${purpose}`,
+      'Set NVSHMEM_SYMMETRIC_SIZE to more: 4G',
+    );
+  }
+
+  /** All ranks call it, in the same order. */
+  free(address: Address): void {
+    this.#library.calls.free(address);
+    forgetCurrentContext();
+  }
+
+  /** Before the first launch of a kernel that calls NVSHMEM, whose accesses would fault without. */
+  enter(module: Address, kernel: string): void {
+    const { initModule } = this.#library.calls;
+    check(initModule(module), 'nvshmemx_cumodule_init', `loading the kernel ${kernel}`);
+    forgetCurrentContext();
+  }
+
+  /** Before it is unloaded. */
+  leave(module: Address): void {
+    this.#library.calls.finalizeModule(module);
+    forgetCurrentContext();
+  }
+
+  /** NVSHMEM's own exchange: `bytes` of every rank's `from` to every rank's `to`, both in the heap. */
+  alltoall(to: Address, from: Address, bytes: number, stream: Address): void {
+    const result = this.#library.calls.alltoall(teamWorld, to, from, bytes, stream);
+    check(result, 'nvshmemx_alltoallmem_on_stream', 'the exchange of NVSHMEM');
+    forgetCurrentContext();
+  }
+
+  /**
+   * Whether a rank was lost. What waits for all ranks would wait for that one for ever, so nothing more is undone, nor may what
+   * the library uses go before it, modules and the GPU's context: the process's end does it.
+   */
+  get stranded(): boolean {
+    return this.#lost.aborted;
+  }
+
+  /**
+   * The end, for which all ranks have met. Where CUDA has failed, the library may end the process by itself, with exit
+   * code 255.
+   */
+  end(): void {
+    this.#library.calls.finalize();
+    forgetCurrentContext();
+  }
+}
+
+function check(result: number, call: string, doing: string): void {
+  if (result !== 0) throw new CudaError(call, result, `NVSHMEM’s error ${result}`, doing);
+}

@@ -1,0 +1,85 @@
+/** NVSHMEM's host library, opened at run time. */
+
+import type { Address, Library } from '../../../base/native/index.js';
+import { openLibrary } from '../../../base/native/index.js';
+import { createOut } from '../driver.js';
+import { requireKnownVersion, type Version } from './attributes.js';
+
+export const nvshmemCandidates = ['libnvshmem_host.so.3'] as const;
+export const nvshmemRemedy = 'pip install nvidia-nvshmem-cu13, and put its lib folder on LD_LIBRARY_PATH';
+
+/** What the library is told by its environment; all but the first may be set otherwise. */
+const environment: Readonly<Record<string, string>> = {
+  // NVLink multicast can take a machine's GPUs out of service when a program that uses it is killed.
+  NVSHMEM_DISABLE_NVLS: '1',
+  NVSHMEM_DISABLE_NCCL: '1',
+  NVSHMEM_DISABLE_MNNVL: '1',
+  // Ranks of one machine: they meet on loopback, and no NIC is asked for.
+  NVSHMEM_REMOTE_TRANSPORT: 'none',
+  NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME: 'lo',
+  // A thread that serves NICs. Where a rank was lost nobody ends it before the memory goes that it looks at.
+  NVSHMEM_DISABLE_LOCAL_ONLY_PROXY: '1',
+};
+
+export interface NvshmemLibrary {
+  readonly path: string;
+  readonly version: Version;
+  readonly calls: ReturnType<typeof callsOf>;
+}
+
+let opened: NvshmemLibrary | undefined;
+
+/**
+ * The library; opens it at the first call.
+ * @throws UnavailableError where there is none, or one of a version that is not known.
+ */
+export function nvshmem(): NvshmemLibrary {
+  opened ??= open();
+  return opened;
+}
+
+function open(): NvshmemLibrary {
+  // From the C environment, as the library reads it: a worker's process.env is only a copy.
+  const setenv = openLibrary(null, '').declare<(name: string, value: string, overwrite: number) => number>(
+    'setenv',
+    'i32',
+    ['string', 'string', 'i32'],
+  );
+  for (const [name, value] of Object.entries(environment))
+    setenv(name, value, name === 'NVSHMEM_DISABLE_NVLS' ? 1 : 0);
+  const library = openLibrary(nvshmemCandidates, nvshmemRemedy);
+  const version = versionOf(library);
+  requireKnownVersion(version);
+  return { path: library.path, version, calls: callsOf(library) };
+}
+
+function versionOf(library: Library): Version {
+  const out = createOut(64);
+  const ask = library.declare<(major: Address, minor: Address, patch: Address) => void>(
+    'nvshmemx_vendor_get_version_info',
+    'void',
+    ['address', 'address', 'address'],
+  );
+  ask(out.address, out.address + 4, out.address + 8);
+  return [out.i32[0]!, out.i32[1]!, out.i32[2]!];
+}
+
+const callsOf = (library: Library) => ({
+  getUniqueId: library.declare<(id: Uint8Array) => number>('nvshmemx_get_uniqueid', 'i32', ['buffer']),
+  init: library.declare<(flags: number, attributes: Uint8Array) => number>(
+    'nvshmemx_hostlib_init_attr',
+    'i32',
+    ['u32', 'buffer'],
+  ),
+  initStatus: library.declare<() => number>('nvshmemx_init_status', 'i32', []),
+  finalize: library.declare<() => void>('nvshmemx_hostlib_finalize', 'void', []),
+  malloc: library.declare<(bytes: number) => Address>('nvshmem_malloc', 'address', ['u64']),
+  free: library.declare<(memory: Address) => void>('nvshmem_free', 'void', ['address']),
+  initModule: library.declare<(module: Address) => number>('nvshmemx_cumodule_init', 'i32', ['address']),
+  finalizeModule: library.declare<(module: Address) => number>('nvshmemx_cumodule_finalize', 'i32', [
+    'address',
+  ]),
+  alltoall: library.declare<
+    (team: number, to: Address, from: Address, bytes: number, stream: Address) => number
+  >('nvshmemx_alltoallmem_on_stream', 'i32', ['i32', 'address', 'address', 'u64', 'address']),
+});

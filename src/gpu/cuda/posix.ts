@@ -1,0 +1,113 @@
+/** The little of POSIX that windows between processes need: who a process is, and taking over its descriptors. */
+import { readFileSync, statSync } from 'node:fs';
+import { HeddleError } from '../../base/errors.js';
+import { errno, openLibrary } from '../../base/native/index.js';
+
+// The numbers are the same on x86-64 and arm64.
+const sysPidfdOpen = 434;
+const sysPidfdGetfd = 438;
+const prSetPtracer = 0x59616d61;
+const EPERM = 1;
+const ESRCH = 3;
+const EBADF = 9;
+const ENOSYS = 38;
+
+interface Libc {
+  syscall(number: number, a: number, b: number, c: number): number;
+  close(fd: number): number;
+  prctl(option: number, a: number, b: number, c: number, d: number): number;
+}
+
+let libc: Libc | undefined;
+
+function c(): Libc {
+  if (libc === undefined) {
+    const library = openLibrary(null, '');
+    libc = {
+      syscall: library.declare('syscall', 'i64', ['i64', 'i64', 'i64', 'i64']),
+      close: library.declare('close', 'i32', ['i32']),
+      prctl: library.declare('prctl', 'i32', ['i32', 'i64', 'i64', 'i64', 'i64']),
+    };
+  }
+  return libc;
+}
+
+/** When a process started, in clock ticks since the machine did: with its id, this names a process for good. */
+export function startTime(pid: number): number | null {
+  try {
+    // The second field is the program's name in parentheses, which may itself hold spaces and parentheses.
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+    return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19]);
+  } catch {
+    return null;
+  }
+}
+
+/** An id of this machine's current run, the same in all its processes and containers. */
+export function bootId(): string {
+  try {
+    return readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
+  } catch {
+    return 'unknown';
+  }
+}
+
+/** Names the namespace of this process's ids: a container has one of its own, unless it is told otherwise. */
+export function pidNamespace(): number {
+  try {
+    return statSync('/proc/self/ns/pid').ino;
+  } catch {
+    return 0;
+  }
+}
+
+type Takeover =
+  | { readonly ok: true; readonly fd: number }
+  | { readonly ok: false; readonly why: 'ended' | 'closed' | 'refused'; readonly detail: string };
+
+/** Duplicates descriptor `fd` of process `pid` into this process. */
+export function takeDescriptor(pid: number, fd: number): Takeover {
+  const { syscall, close } = c();
+  const pidfd = syscall(sysPidfdOpen, pid, 0, 0);
+  if (pidfd < 0) return refusal('pidfd_open', errno());
+  const taken = syscall(sysPidfdGetfd, pidfd, fd, 0);
+  const error = errno();
+  close(pidfd);
+  return taken < 0 ? refusal('pidfd_getfd', error) : { ok: true, fd: taken };
+}
+
+function refusal(call: string, error: number): Takeover {
+  if (error === ESRCH) return { ok: false, why: 'ended', detail: `${call}: no such process` };
+  if (error === EBADF) return { ok: false, why: 'closed', detail: `${call}: no such descriptor` };
+  const name = error === EPERM ? 'EPERM' : error === ENOSYS ? 'ENOSYS' : `errno ${error}`;
+  return { ok: false, why: 'refused', detail: `${call}: ${name}` };
+}
+
+/** Whether the kernel and the container let processes pass descriptors this way at all. */
+export function canTakeDescriptors(): boolean {
+  const taken = takeDescriptor(process.pid, 0);
+  if (taken.ok) closeDescriptor(taken.fd);
+  return taken.ok || taken.why === 'closed';
+}
+
+/**
+ * Lets the other ranks' processes take descriptors of this one. Needed where Yama restricts that to a process's
+ * ancestors (kernel.yama.ptrace_scope 1, Ubuntu's and Debian's default); ranks are siblings. Processes of other
+ * users stay locked out.
+ */
+export function allowDescriptorsToBeTaken(): void {
+  let scope = '0';
+  try {
+    scope = readFileSync('/proc/sys/kernel/yama/ptrace_scope', 'utf8').trim();
+  } catch {
+    // No Yama: nothing restricts it.
+  }
+  // The C declaration takes an unsigned long; -1 is PR_SET_PTRACER_ANY.
+  if (scope === '1') c().prctl(prSetPtracer, -1, 0, 0, 0);
+}
+
+export function closeDescriptor(fd: number): void {
+  if (c().close(fd) !== 0) {
+    throw new HeddleError('HEDDLE_INTERNAL', `descriptor ${fd} could not be closed (errno ${errno()})`);
+  }
+}

@@ -1,0 +1,281 @@
+import { ArgumentError, HeddleError, requireInteger } from '../../base/errors.js';
+import { type Address, addressOf } from '../../base/native/index.js';
+import type { Launcher, LaunchShape, Stream, Window } from '../index.js';
+import { type Context, check } from './driver.js';
+import { type Home, streamOf } from './stream.js';
+
+/** One parameter of a kernel as it lies in the block of memory that a launch passes. */
+export interface Parameter {
+  readonly name: string;
+  /** `peers`: one 64-bit base address per rank, as a structure by value. */
+  readonly kind: 'i32' | 'u32' | 'u64' | 'f32' | 'bool' | 'pointer' | 'peers';
+  readonly offset: number;
+  readonly bytes: number;
+}
+
+/** All parameters of a kernel, the implicit rank included. */
+export interface ParameterBlock {
+  readonly parameters: readonly Parameter[];
+  /** Where this rank's number (u32) lies; null for a kernel that has none. */
+  readonly rankOffset: number | null;
+  readonly bytes: number;
+}
+
+/** What the compiler made of a kernel. */
+export interface KernelFacts {
+  readonly registers: number;
+  /** Bytes a thread keeps in local memory: spilled registers and arrays. Communication kernels have none. */
+  readonly localBytes: number;
+  readonly sharedBytes: number;
+  /** Most threads a block may have with this many registers. */
+  readonly maxThreads: number;
+}
+
+/** A kernel loaded on one GPU. */
+export class CudaProgram<M> {
+  readonly module: M;
+  readonly name: string;
+  readonly facts: KernelFacts;
+  readonly #home: Home;
+  readonly #function: Address;
+  readonly #block: ParameterBlock;
+  readonly #maxThreads: number;
+  readonly #sharedBytes: number;
+
+  constructor(
+    home: Home,
+    kernel: {
+      readonly module: M;
+      readonly name: string;
+      readonly maxThreads: number;
+      /** Shared memory that each launch asks for. */
+      readonly sharedBytes: number;
+    },
+    loaded: Address,
+    block: ParameterBlock,
+  ) {
+    this.#home = home;
+    this.module = kernel.module;
+    this.name = kernel.name;
+    this.#function = loaded;
+    this.#block = block;
+    this.#sharedBytes = kernel.sharedBytes;
+    if (kernel.sharedBytes > 0) allowShared(home.context, loaded, kernel.name, kernel.sharedBytes);
+    this.facts = readFacts(home.context, loaded, kernel.sharedBytes);
+    this.#maxThreads = Math.min(kernel.maxThreads, this.facts.maxThreads);
+  }
+
+  launcher(shape: LaunchShape): CudaLauncher {
+    this.#home.requireLive();
+    requireInteger('block', shape.block, 1, this.#maxThreads);
+    return new CudaLauncher(this.#home, this.name, this.#function, this.#block, shape, this.#sharedBytes);
+  }
+}
+
+const attributes = { maxThreads: 0, shared: 1, local: 3, registers: 4, mostDynamicShared: 8 } as const;
+
+/** More than every GPU has must be allowed before a launch may ask for it. */
+function allowShared({ driver }: Context, loaded: Address, name: string, bytes: number): void {
+  const allowed = driver.cuFuncSetAttribute(loaded, attributes.mostDynamicShared, bytes);
+  check(allowed, 'cuFuncSetAttribute', `allowing ${name} ${bytes} bytes of shared memory`);
+}
+
+function readFacts(context: Context, loaded: Address, asked: number): KernelFacts {
+  const { out, cuFuncGetAttribute } = context.driver;
+  const get = (id: number) => {
+    check(cuFuncGetAttribute(out.address, id, loaded), 'cuFuncGetAttribute');
+    return out.i32[0]!;
+  };
+  return {
+    registers: get(attributes.registers),
+    localBytes: get(attributes.local),
+    sharedBytes: get(attributes.shared) + asked,
+    maxThreads: get(attributes.maxThreads),
+  };
+}
+
+const maxGrid = 2 ** 31 - 1;
+
+// CUlaunchConfig: seven 32-bit words and one of padding, then stream, attributes and their number.
+const config = {
+  gridX: 0,
+  gridY: 1,
+  gridZ: 2,
+  blockX: 3,
+  blockY: 4,
+  blockZ: 5,
+  shared: 6,
+  stream: 8,
+  attributes: 10,
+  count: 12,
+};
+const configBytes = 56;
+// CUlaunchAttribute: an id, four bytes of padding, a value of 64 bytes.
+const programmaticStreamSerialization = 6;
+const attributeBytes = 72;
+// `extra`, the form that passes all parameters as one block: (pointer, address), (size, address of size), end.
+const bufferPointer = 1;
+const bufferSize = 2;
+const extraBytes = 48;
+
+/**
+ * One call site's launch. Everything that the driver reads lies in one piece of memory that is filled in advance;
+ * `set` and `launch` write words into it and allocate nothing.
+ *
+ *     config | attribute | extra | size of the block | the parameter block
+ */
+export class CudaLauncher implements Launcher {
+  readonly #home: Home;
+  readonly #name: string;
+  readonly #function: Address;
+  readonly #parameters: ReadonlyMap<string, Parameter>;
+  readonly #unset: Set<string>;
+  readonly #words: Uint32Array;
+  readonly #view: DataView;
+  readonly #base: number;
+  readonly #config: Address;
+  readonly #extra: Address;
+  readonly #launch: (config: Address, kernel: Address, parameters: Address, extra: Address) => number;
+
+  constructor(
+    home: Home,
+    name: string,
+    loaded: Address,
+    block: ParameterBlock,
+    shape: LaunchShape,
+    sharedBytes: number,
+  ) {
+    this.#home = home;
+    this.#name = name;
+    this.#function = loaded;
+    this.#launch = home.context.driver.cuLaunchKernelEx;
+    this.#parameters = new Map(block.parameters.map((parameter) => [parameter.name, parameter]));
+    this.#unset = new Set(this.#parameters.keys());
+
+    const attributeAt = configBytes;
+    const extraAt = attributeAt + attributeBytes;
+    const sizeAt = extraAt + extraBytes;
+    this.#base = sizeAt + 16; // a multiple of 16, which vector parameters need
+    // Memory of an ArrayBuffer of this size does not move, and lives as long as this launcher does.
+    const memory = new ArrayBuffer(this.#base + Math.max(block.bytes, 16));
+    this.#view = new DataView(memory);
+    this.#words = new Uint32Array(memory, 0, this.#base / 4);
+    const address = addressOf(memory);
+    this.#config = address;
+    this.#extra = address + extraAt;
+
+    const words = this.#words;
+    words.set([1, 1, 1, shape.block, 1, 1], config.gridX);
+    words[config.shared] = sharedBytes;
+    this.#writeAddress(config.attributes * 4, address + attributeAt);
+    words[config.count] = shape.programmatic === true ? 1 : 0;
+    words[attributeAt / 4] = programmaticStreamSerialization;
+    words[attributeAt / 4 + 2] = 1;
+    words[extraAt / 4] = bufferPointer;
+    this.#writeAddress(extraAt + 8, address + this.#base);
+    words[extraAt / 4 + 4] = bufferSize;
+    this.#writeAddress(extraAt + 24, address + sizeAt);
+    words[sizeAt / 4] = block.bytes;
+    this.setGrid(shape.grid);
+    if (block.rankOffset !== null) {
+      this.#view.setUint32(
+        this.#base + block.rankOffset,
+        requireInteger('rank', shape.rank, 0, 2 ** 16),
+        true,
+      );
+    }
+  }
+
+  set(name: string, value: number | bigint): void {
+    const parameter = this.#parameters.get(name);
+    if (parameter === undefined) throw this.#unknown(name);
+    const at = this.#base + parameter.offset;
+    switch (parameter.kind) {
+      case 'u32':
+        if (!fits(value, 0, 2 ** 32 - 1)) throw this.#unfit(name, value, 'an integer from 0 to 4294967295');
+        this.#view.setUint32(at, value, true);
+        break;
+      case 'i32':
+        if (!fits(value, -(2 ** 31), 2 ** 31 - 1)) {
+          throw this.#unfit(name, value, 'an integer from -2147483648 to 2147483647');
+        }
+        this.#view.setInt32(at, value, true);
+        break;
+      case 'bool':
+        if (!fits(value, 0, 1)) throw this.#unfit(name, value, '0 or 1');
+        this.#view.setUint8(at, value);
+        break;
+      case 'f32':
+        if (typeof value !== 'number') throw this.#unfit(name, value, 'a number');
+        this.#view.setFloat32(at, value, true);
+        break;
+      case 'u64':
+      case 'pointer':
+        if (typeof value === 'bigint') this.#view.setBigUint64(at, value, true);
+        else if (fits(value, 0, Number.MAX_SAFE_INTEGER)) this.#writeAddress(at, value);
+        else throw this.#unfit(name, value, parameter.kind === 'u64' ? 'an unsigned integer' : 'an address');
+        break;
+      case 'peers':
+        throw this.#unfit(name, value, 'set with setWindow');
+    }
+    this.#unset.delete(name);
+  }
+
+  setWindow(name: string, window: Window): void {
+    const parameter = this.#parameters.get(name);
+    if (parameter === undefined) throw this.#unknown(name);
+    if (parameter.kind !== 'peers') throw this.#unfit(name, 'a window', 'set with set');
+    const most = parameter.bytes / 8;
+    if (window.bases.length > most)
+      throw this.#unfit(name, window.bases, `a window of at most ${most} ranks`);
+    for (let rank = 0; rank < window.bases.length; rank++) {
+      this.#writeAddress(this.#base + parameter.offset + 8 * rank, window.bases[rank]!);
+    }
+    this.#unset.delete(name);
+  }
+
+  setGrid(grid: number): void {
+    this.#words[config.gridX] = requireInteger('grid', grid, 1, maxGrid);
+  }
+
+  launch(stream: Stream): void {
+    if (this.#unset.size !== 0) {
+      throw new HeddleError(
+        'HEDDLE_ARGUMENT',
+        `${this.#name} is launched without its parameters ${[...this.#unset].join(', ')}; set them first`,
+      );
+    }
+    const { handle, low, high, home } = streamOf(stream);
+    if (home !== this.#home) {
+      throw new ArgumentError(
+        'stream',
+        `stream ${handle} of another device`,
+        'a stream of the kernel’s device',
+      );
+    }
+    home.requireLive();
+    home.context.use();
+    this.#words[config.stream] = low;
+    this.#words[config.stream + 1] = high;
+    const result = this.#launch(this.#config, this.#function, 0, this.#extra);
+    if (result !== 0) check(result, 'cuLaunchKernelEx', `launching ${this.#name}`);
+  }
+
+  #writeAddress(at: number, value: number): void {
+    this.#view.setUint32(at, value, true);
+    this.#view.setUint32(at + 4, value / 2 ** 32, true);
+  }
+
+  #unknown(name: string): ArgumentError {
+    const known = [...this.#parameters.keys()].join(', ') || 'no parameters';
+    return new ArgumentError('name', name, `a parameter of ${this.#name}: ${known}`);
+  }
+
+  #unfit(name: string, value: unknown, mustBe: string): ArgumentError {
+    return new ArgumentError(`${this.#name}.${name}`, value, mustBe);
+  }
+}
+
+function fits(value: number | bigint, min: number, max: number): value is number {
+  return typeof value === 'number' && Number.isInteger(value) && value >= min && value <= max;
+}

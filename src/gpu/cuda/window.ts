@@ -1,0 +1,448 @@
+/**
+ * Windows: memory of one GPU that kernels on the others can read and write.
+ *
+ * The usual kind is CUDA virtual memory: physical memory that any process on the machine can map, once it holds
+ * the file descriptor that stands for it. The owner keeps that descriptor open; another rank's process takes a
+ * duplicate of it (pidfd_getfd), imports and maps it. Ranks of one process just grant their GPU access to the
+ * owner's mapping. Where the driver makes fabric handles, the window has one too, by which ranks on other hosts map it.
+ * Where the system does not let processes take descriptors, windows are plain allocations shared by CUDA IPC handles
+ * instead.
+ *
+ * A window ends with a random token that its handle repeats. A rank that opened the wrong memory (a descriptor's
+ * number used again, an address allocated anew) finds another token there and refuses.
+ */
+import { randomBytes } from 'node:crypto';
+import { HeddleError, requireInteger, requireOneOf, UnavailableError } from '../../base/errors.js';
+import type { Address } from '../../base/native/index.js';
+import { type Context, check, failure } from './driver.js';
+import {
+  CUDA_ERROR_OUT_OF_MEMORY,
+  CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED,
+  type CudaError,
+} from './errors.js';
+import { canAddress, countGpus, describeGpu, type Gpu } from './gpu.js';
+import { decodeHandle, encodeHandle, tokenBytes, type WindowHandle } from './handle.js';
+import {
+  allowDescriptorsToBeTaken,
+  bootId,
+  canTakeDescriptors,
+  closeDescriptor,
+  pidNamespace,
+  startTime,
+  takeDescriptor,
+} from './posix.js';
+import {
+  explain,
+  fabricHandle,
+  fabricHandleBytes,
+  fabricRemedy,
+  locationDevice,
+  type ProcessId,
+  posixDescriptor,
+  probeFabric,
+  wayTo,
+  writeProperties,
+} from './sharing.js';
+
+/** A window of this rank: where it lies, what names it, how to undo it. */
+interface OwnWindow {
+  readonly address: Address;
+  readonly handle: Uint8Array;
+  release(): void;
+}
+
+/** Another rank's window as mapped here. */
+interface OpenedWindow {
+  readonly address: Address;
+  release(): void;
+}
+
+// CUmemAccessDesc, as 32-bit words.
+export const readWrite = 3;
+const lazyPeerAccess = 1;
+
+/** CUDA IPC exports whole 2 MiB blocks; a window that fills its blocks shares them with nobody. */
+const ipcGranularity = 2 ** 21;
+
+/** Allocates a window on the context's GPU and zeroes it with `fill`, which must wait until it is done. */
+export function allocateWindow(
+  context: Context,
+  gpu: Gpu,
+  bytes: number,
+  purpose: string,
+  fill: (address: Address, bytes: number) => void,
+): OwnWindow {
+  context.use();
+  const handleTypes = handleTypesOf(context, gpu);
+  const memory =
+    handleTypes === 0
+      ? allocateForIpc(context, gpu, bytes, purpose)
+      : allocateShareable(context, gpu, bytes, purpose, handleTypes);
+  const token = randomBytes(tokenBytes);
+  try {
+    fill(memory.address, memory.mappedBytes);
+    const written = context.driver.cuMemcpyHtoD(
+      memory.address + memory.mappedBytes - tokenBytes,
+      token,
+      tokenBytes,
+    );
+    check(written, 'cuMemcpyHtoD', `marking the ${purpose}`);
+  } catch (error) {
+    memory.release();
+    throw error;
+  }
+  const handle = encodeHandle({
+    kind: memory.kind,
+    ...thisProcess(),
+    fd: memory.fd,
+    address: memory.address,
+    bytes,
+    mappedBytes: memory.mappedBytes,
+    ordinal: gpu.ordinal,
+    uuid: gpu.uuid,
+    token,
+    opaque: memory.opaque,
+    fabric: probeFabric(context, gpu).result,
+    purpose,
+  });
+  return { address: memory.address, handle, release: memory.release };
+}
+
+/** Maps the window that a handle names, readable and writable by the context's GPU. */
+export function openWindow(context: Context, gpu: Gpu, bytes: Uint8Array): OpenedWindow {
+  const handle = decodeHandle(bytes);
+  const whose = `the ${handle.purpose} of process ${handle.pid} (GPU ${handle.ordinal})`;
+  context.use();
+  requireReachable(gpu, handle, whose);
+  const way = wayTo(handle, thisProcess(), whose);
+  const opened = opens[way](context, gpu, handle, whose);
+  try {
+    const found = new Uint8Array(tokenBytes);
+    const read = context.driver.cuMemcpyDtoH(
+      found,
+      opened.address + handle.mappedBytes - tokenBytes,
+      tokenBytes,
+    );
+    check(read, 'cuMemcpyDtoH', `reading the mark of ${whose}`);
+    if (Buffer.compare(found, handle.token) !== 0)
+      throw stale(whose, 'its memory now belongs to something else');
+  } catch (error) {
+    opened.release();
+    throw error;
+  }
+  return opened;
+}
+
+interface Shareable {
+  readonly kind: WindowHandle['kind'];
+  readonly address: Address;
+  readonly mappedBytes: number;
+  readonly fd: number;
+  readonly opaque: Uint8Array;
+  release(): void;
+}
+
+const thisProcess = (): ProcessId => ({
+  pid: process.pid,
+  started: startTime(process.pid) ?? 0,
+  bootId: bootId(),
+  pidNamespace: pidNamespace(),
+});
+
+/** What HEDDLE_WINDOWS may be. */
+export const windowKinds = ['auto', 'descriptor', 'fabric', 'ipc'] as const;
+
+let descriptorsWork: boolean | undefined;
+
+/**
+ * The ways to share a window: a set of descriptor and fabric handle, or 0 for CUDA IPC. HEDDLE_WINDOWS insists on one,
+ * such as ipc where descriptors are known to be refused (a hardened container).
+ */
+function handleTypesOf(context: Context, gpu: Gpu): number {
+  const wanted = requireOneOf('HEDDLE_WINDOWS', process.env.HEDDLE_WINDOWS ?? 'auto', windowKinds);
+  if (wanted === 'ipc') return 0;
+  const { result, detail } = probeFabric(context, gpu);
+  const fabric = result === 0 ? fabricHandle : 0;
+  if (wanted === 'fabric') {
+    if (fabric) return fabric;
+    throw new UnavailableError(
+      `HEDDLE_WINDOWS is fabric, but ${detail} (GPU ${gpu.ordinal})`,
+      `Fabric handles need ${fabricRemedy}`,
+    );
+  }
+  const descriptors =
+    wanted === 'descriptor' || (gpu.virtualMemory && gpu.posixHandles && allowsTakingDescriptors());
+  return (descriptors ? posixDescriptor : 0) | fabric;
+}
+
+/** Whether this system lets the ranks' processes take descriptors of each other. */
+export function allowsTakingDescriptors(): boolean {
+  descriptorsWork ??= canTakeDescriptors();
+  return descriptorsWork;
+}
+
+function allocateShareable(
+  context: Context,
+  gpu: Gpu,
+  bytes: number,
+  purpose: string,
+  handleTypes: number,
+): Shareable {
+  const d = context.driver;
+  const { out } = d;
+  const what = describe(bytes, purpose, gpu);
+  // out.i32[0..7]: the properties; out.u64[4]: the result.
+  const result = out.address + 32;
+  writeProperties(context, gpu, handleTypes);
+  check(d.cuMemGetAllocationGranularity(result, out.address, 1), 'cuMemGetAllocationGranularity', what);
+  const granularity = out.number(4);
+  const mappedBytes = Math.ceil((bytes + tokenBytes) / granularity) * granularity;
+
+  // What to undo, last first.
+  const undo: (() => void)[] = [];
+  const release = () => unwind(context, undo);
+  try {
+    writeProperties(context, gpu, handleTypes);
+    const created = d.cuMemCreate(result, mappedBytes, out.address, 0);
+    if (created !== 0) throw outOfMemory(context, created, 'cuMemCreate', what);
+    const memory = out.u64[4]!;
+    undo.push(() => check(d.cuMemRelease(memory), 'cuMemRelease', what));
+    let fd = -1;
+    if (handleTypes & posixDescriptor) {
+      const exported = d.cuMemExportToShareableHandle(out.address, memory, posixDescriptor, 0);
+      check(exported, 'cuMemExportToShareableHandle', what);
+      fd = out.i32[0]!;
+      undo.push(() => closeDescriptor(fd));
+      allowDescriptorsToBeTaken();
+    }
+    out.bytes.fill(0, 0, fabricHandleBytes);
+    if (handleTypes & fabricHandle) {
+      const exported = d.cuMemExportToShareableHandle(out.address, memory, fabricHandle, 0);
+      check(exported, 'cuMemExportToShareableHandle', what);
+    }
+    const opaque = out.bytes.slice(0, fabricHandleBytes);
+    const address = map(context, gpu, memory, mappedBytes, what, undo);
+    return { kind: 'virtual', address, mappedBytes, fd, opaque, release };
+  } catch (error) {
+    release();
+    throw error;
+  }
+}
+
+/** Does what undoes the rest, last first. */
+export function unwind(context: Context, undo: (() => void)[]): void {
+  context.use();
+  for (let step = undo.pop(); step !== undefined; step = undo.pop()) step();
+}
+
+/** Maps physical memory at an address of its own, accessible to `gpu`. Pushes what undoes it. */
+function map(
+  context: Context,
+  gpu: Gpu,
+  memory: bigint,
+  bytes: number,
+  what: string,
+  undo: (() => void)[],
+): Address {
+  const d = context.driver;
+  check(d.cuMemAddressReserve(d.out.address, bytes, 0, 0, 0), 'cuMemAddressReserve', what);
+  const address = d.out.number();
+  undo.push(() => check(d.cuMemAddressFree(address, bytes), 'cuMemAddressFree', what));
+  check(d.cuMemMap(address, bytes, 0, memory, 0), 'cuMemMap', what);
+  undo.push(() => check(d.cuMemUnmap(address, bytes), 'cuMemUnmap', what));
+  grant(context, gpu, address, bytes, what);
+  return address;
+}
+
+/** Lets kernels on `gpu` read and write a mapping. Other GPUs' access stays as it is. */
+function grant(context: Context, gpu: Gpu, address: Address, bytes: number, what: string): void {
+  const { out, cuMemSetAccess } = context.driver;
+  out.i32.set([locationDevice, gpu.ordinal, readWrite]);
+  check(
+    cuMemSetAccess(address, bytes, out.address, 1),
+    'cuMemSetAccess',
+    `granting GPU ${gpu.ordinal} ${what}`,
+  );
+}
+
+function allocateForIpc(context: Context, gpu: Gpu, bytes: number, purpose: string): Shareable {
+  const d = context.driver;
+  const what = describe(bytes, purpose, gpu);
+  const mappedBytes = Math.ceil((bytes + tokenBytes) / ipcGranularity) * ipcGranularity;
+  const allocated = d.cuMemAlloc(d.out.address, mappedBytes);
+  if (allocated !== 0) throw outOfMemory(context, allocated, 'cuMemAlloc', what);
+  const address = d.out.number();
+  let live = true;
+  const release = () => {
+    if (!live) return;
+    live = false;
+    context.use();
+    check(d.cuMemFree(address), 'cuMemFree', what);
+  };
+  try {
+    check(d.cuIpcGetMemHandle(d.out.address, address), 'cuIpcGetMemHandle', what);
+    return { kind: 'ipc', address, mappedBytes, fd: -1, opaque: d.out.bytes.slice(0, 64), release };
+  } catch (error) {
+    release();
+    throw error;
+  }
+}
+
+function openHere(context: Context, gpu: Gpu, handle: WindowHandle, whose: string): OpenedWindow {
+  const d = context.driver;
+  // Asks the driver first: copying from an address that it does not know would fault the process.
+  const deviceOrdinal = 9;
+  if (d.cuPointerGetAttribute(d.out.address, deviceOrdinal, handle.address) !== 0) {
+    throw stale(whose, 'it was freed');
+  }
+  if (handle.ordinal !== gpu.ordinal) {
+    if (handle.kind === 'virtual') grant(context, gpu, handle.address, handle.mappedBytes, whose);
+    else enablePeerAccess(context, gpu, handle.ordinal);
+  }
+  // The mapping is the owner's; there is nothing here to undo.
+  return { address: handle.address, release: () => {} };
+}
+
+/** Lets this context address all plain allocations of another GPU in this process. */
+function enablePeerAccess(context: Context, gpu: Gpu, ordinal: number): void {
+  const d = context.driver;
+  check(d.cuDevicePrimaryCtxRetain(d.out.address, ordinal), 'cuDevicePrimaryCtxRetain');
+  const peer = d.out.number();
+  try {
+    const enabled = d.cuCtxEnablePeerAccess(peer, 0);
+    if (enabled === CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return;
+    check(enabled, 'cuCtxEnablePeerAccess', `GPU ${gpu.ordinal} to GPU ${ordinal}`);
+  } finally {
+    d.cuDevicePrimaryCtxRelease(ordinal);
+  }
+}
+
+function openDescriptor(context: Context, gpu: Gpu, handle: WindowHandle, whose: string): OpenedWindow {
+  const d = context.driver;
+  const now = startTime(handle.pid);
+  if (now !== null && now !== handle.started) throw ended(whose);
+  const taken = takeDescriptor(handle.pid, handle.fd);
+  if (!taken.ok) {
+    if (taken.why === 'ended') throw ended(whose);
+    if (taken.why === 'closed') throw stale(whose, 'it was freed');
+    throw new UnavailableError(
+      `This process may not take the file descriptor of ${whose} (${taken.detail})`,
+      'Run the ranks as one user in one container with CAP_SYS_PTRACE (docker run --cap-add SYS_PTRACE), ' +
+        'or with HEDDLE_WINDOWS=ipc',
+    );
+  }
+  try {
+    // The descriptor travels in the pointer argument itself.
+    const imported = d.cuMemImportFromShareableHandle(d.out.address, taken.fd, posixDescriptor);
+    if (imported !== 0) throw stale(whose, failure('cuMemImportFromShareableHandle', imported, '').message);
+  } finally {
+    closeDescriptor(taken.fd);
+  }
+  return mapImported(context, gpu, d.out.u64[0]!, handle, whose);
+}
+
+function openFabric(context: Context, gpu: Gpu, handle: WindowHandle, whose: string): OpenedWindow {
+  const { out, cuMemImportFromShareableHandle: importHandle } = context.driver;
+  out.bytes.set(handle.opaque, 64);
+  const imported = importHandle(out.address, out.address + 64, fabricHandle);
+  if (imported !== 0) {
+    throw new UnavailableError(
+      `The fabric handle of ${whose} cannot be imported here: ${explain(imported)}`,
+      `It needs ${fabricRemedy}; and the window must still exist`,
+    );
+  }
+  return mapImported(context, gpu, out.u64[0]!, handle, whose);
+}
+
+/** Maps memory of another process, which this one has imported. */
+function mapImported(
+  context: Context,
+  gpu: Gpu,
+  memory: bigint,
+  { mappedBytes }: WindowHandle,
+  whose: string,
+): OpenedWindow {
+  const undo = [() => check(context.driver.cuMemRelease(memory), 'cuMemRelease', whose)];
+  const release = () => unwind(context, undo);
+  try {
+    return { address: map(context, gpu, memory, mappedBytes, whose, undo), release };
+  } catch (error) {
+    release();
+    throw error;
+  }
+}
+
+function openIpc(context: Context, gpu: Gpu, handle: WindowHandle, whose: string): OpenedWindow {
+  const d = context.driver;
+  const opened = d.cuIpcOpenMemHandle(d.out.address, { bytes: handle.opaque }, lazyPeerAccess);
+  if (opened !== 0) {
+    if (startTime(handle.pid) !== handle.started) throw ended(whose);
+    throw failure('cuIpcOpenMemHandle', opened, `opening ${whose} on GPU ${gpu.ordinal}`);
+  }
+  const address = d.out.number();
+  let live = true;
+  return {
+    address,
+    release: () => {
+      if (!live) return;
+      live = false;
+      context.use();
+      check(d.cuIpcCloseMemHandle(address), 'cuIpcCloseMemHandle', whose);
+    },
+  };
+}
+
+const opens = { here: openHere, descriptor: openDescriptor, ipc: openIpc, fabric: openFabric } as const;
+
+function requireReachable(gpu: Gpu, handle: WindowHandle, whose: string): void {
+  // A GPU of another machine, or one that this process does not see (CUDA_VISIBLE_DEVICES), cannot be asked about;
+  // mapping will tell.
+  for (let other = 0; other < countGpus(); other++) {
+    if (describeGpu(other).uuid !== handle.uuid) continue;
+    if (canAddress(gpu.ordinal, other)) return;
+    throw new UnavailableError(
+      `GPU ${gpu.ordinal} (${gpu.name}) cannot address the memory of GPU ${other}, where ${whose} lies`,
+      'Choose GPUs with peer access between them: `heddle doctor` prints the table. A virtual machine or an ' +
+        'IOMMU can withhold it',
+    );
+  }
+}
+
+/** The error of a failed allocation: what was asked for, what for, and what the GPU has. */
+export function outOfMemory(context: Context, result: number, call: string, what: string): CudaError {
+  if (result !== CUDA_ERROR_OUT_OF_MEMORY) return failure(call, result, what);
+  const { out, cuMemGetInfo } = context.driver;
+  const known = cuMemGetInfo(out.address, out.address + 8) === 0;
+  const left = known
+    ? `, of which ${formatBytes(out.number(0))} of ${formatBytes(out.number(1))} are free`
+    : '';
+  return failure(call, result, `${what}${left}`);
+}
+
+/** 'allocating 1.5 GiB for the receive window on GPU 2' */
+export function describe(bytes: number, purpose: string, gpu: Gpu): string {
+  return `allocating ${formatBytes(bytes)} (${bytes} bytes) for the ${purpose} on GPU ${gpu.ordinal}`;
+}
+
+export function formatBytes(bytes: number): string {
+  requireInteger('bytes', bytes, 0, Number.MAX_SAFE_INTEGER);
+  for (const [unit, size] of [
+    ['GiB', 2 ** 30],
+    ['MiB', 2 ** 20],
+    ['KiB', 2 ** 10],
+  ] as const) {
+    if (bytes >= size) return `${(bytes / size).toFixed(1)} ${unit}`;
+  }
+  return `${bytes} bytes`;
+}
+
+function stale(whose: string, why: string): HeddleError {
+  return new HeddleError(
+    'HEDDLE_STALE_WINDOW',
+    `The handle is stale: ${whose} is gone (${why}); exchange handles again after every rank has made its window`,
+  );
+}
+
+function ended(whose: string): HeddleError {
+  return stale(whose, 'that process has ended');
+}

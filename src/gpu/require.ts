@@ -1,0 +1,45 @@
+/** What callers hand over as a device or a stream is looked at where it enters, not where it is first used. */
+import {
+  ArgumentError,
+  requireFunction,
+  requireInteger,
+  requireObject,
+  requireOneOf,
+} from '../base/errors.js';
+import type { Device, Fill, Stream, WireShape } from './device.js';
+
+/** Requires something that can be a device: `world.device`. */
+export function requireDevice(argument: string, value: Device): void {
+  requireObject(argument, value, 'a device: world.device');
+  requireFunction(`${argument}.allocate`, value.allocate, 'the method of a device');
+}
+
+/** Requires something that can be a stream. Whether it is one of this device, the device itself says. */
+export function requireStream(argument: string, value: Stream): void {
+  requireObject(argument, value, 'a stream: device.createStream()');
+  for (const method of ['copyIn', 'copyOut', 'synchronize'] as const) {
+    requireFunction(`${argument}.${method}`, value[method], 'the method of a stream');
+  }
+}
+
+/** Requires what a window of so many bytes can begin as. */
+export function requireFills(fills: readonly Fill[], windowBytes: number): void {
+  if (!Array.isArray(fills)) throw new ArgumentError('fills', fills, 'an array');
+  for (let i = 0; i < fills.length; i++) {
+    requireObject(`fills[${i}]`, fills[i]);
+    const { offset, bytes, value } = fills[i]!;
+    requireInteger(`fills[${i}].offset`, offset, 0, windowBytes);
+    requireInteger(`fills[${i}].bytes`, bytes, 0, windowBytes - offset);
+    requireInteger(`fills[${i}].value`, value, 0, 255);
+  }
+}
+
+/** Requires what a wire can be. */
+export function requireWire(shape: WireShape, mostBytes: number): void {
+  requireObject('shape', shape);
+  const { bytes, front, lies } = shape;
+  requireInteger('shape.bytes', bytes, 1, mostBytes);
+  requireInteger('shape.front', front, 0, bytes - 1);
+  if (front % 16 !== 0) throw new ArgumentError('shape.front', front, 'a multiple of 16');
+  requireOneOf('shape.lies', lies, ['host', 'gpu']);
+}

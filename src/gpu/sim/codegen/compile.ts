@@ -1,0 +1,396 @@
+/**
+ * From a kernel's IR to JavaScript functions: a plain function where no thread ever has to wait, a generator
+ * otherwise.
+ */
+import type { Expr, InlinedCall, IrFunction, IrModule, Span, Stmt } from '../../../lang/index.js';
+import { sharedLayout } from '../../../lang/index.js';
+import { arithmetic } from '../arithmetic.js';
+import { type Compiled, type Mode, pause } from '../compiled.js';
+import type { Site } from '../detector/detector.js';
+import { SimBuffer } from '../memory.js';
+import { Effects, pauses, polls } from './effects.js';
+import { Expressions } from './expressions.js';
+import { Locals, localsOf } from './locals.js';
+
+const cache = { fast: new WeakMap<IrModule, Compiled>(), checked: new WeakMap<IrModule, Compiled>() };
+
+export function compile(module: IrModule, mode: Mode): Compiled {
+  let compiled = cache[mode].get(module);
+  if (compiled === undefined) {
+    compiled = new ModuleCompiler(module, mode === 'checked').compile();
+    cache[mode].set(module, compiled);
+  }
+  return compiled;
+}
+
+/** Kernels that are the same text share their function, and so what V8 learned about it. */
+const evaluated = new Map<string, Compiled['run']>();
+const mostEvaluated = 512;
+
+function evaluate(text: string): Compiled['run'] {
+  let run = evaluated.get(text);
+  if (run === undefined) {
+    const names = [...Object.keys(arithmetic), 'noWindow'];
+    run = new Function(...names, text)(...Object.values(arithmetic), noWindow) as Compiled['run'];
+    const [oldest] = evaluated.keys();
+    if (evaluated.size === mostEvaluated) evaluated.delete(oldest!);
+    evaluated.set(text, run);
+  }
+  return run;
+}
+
+/** Where a window of a rank that does not exist points in checked mode: every access to it is out of bounds. */
+const noWindow = new SimBuffer(-1, 'the window of a rank that does not exist', -1, 0);
+
+/** Builtins and parts of the thread, by the names that generated code uses for them. */
+const prologue: Readonly<Record<string, string>> = {
+  threadIdx: 't.index',
+  laneId: 't.index & 31',
+  warpId: 't.index >>> 5',
+  blockIdx: 't.block.index',
+  blockDim: 't.block.launch.block',
+  gridDim: 't.block.launch.grid',
+  rank: 't.block.launch.rank',
+  args: 't.block.launch.args',
+  home: 't.rank',
+  traffic: 't.block.launch.traffic',
+  values: 't.block.values',
+  lanes: 't.block.lanes',
+  parts: 't.block.parts',
+  accesses: 't.block.launch.compiled.accesses',
+  waits: 't.block.launch.compiled.waits',
+};
+
+class ModuleCompiler {
+  readonly #sites: Site[] = [];
+  readonly #module: IrModule;
+  readonly #checked: boolean;
+
+  constructor(module: IrModule, checked: boolean) {
+    this.#module = module;
+    this.#checked = checked;
+  }
+
+  compile(): Compiled {
+    const module = this.#module;
+    const checked = this.#checked;
+    const { ranges } = sharedLayout(module.shared);
+    const entryName = `kernel_${module.name.replace(/\W/g, '_')}`;
+    const isGenerator = mayPause(module.entry.body, checked);
+    const { text: entry, accesses, waits } = this.#entry(entryName, isGenerator);
+    const text = ["'use strict';", entry, `return ${entryName};`].join('\n');
+    const run = evaluate(text);
+    return {
+      module,
+      run,
+      isGenerator,
+      usesWarps: /\bt\.warpOp = /.test(text),
+      usesMatrices: /\bparts\[/.test(text),
+      shared: ranges,
+      sites: this.#sites,
+      accesses,
+      waits,
+      text,
+    };
+  }
+
+  /**
+   * A generator serves one thread after another: creating one for each would keep the garbage collector busier than
+   * the kernel keeps the processor.
+   */
+  #entry(name: string, generator: boolean) {
+    const f = this.#module.entry;
+    const ending = generator ? 'break thread;' : 'return;';
+    const printer = new FunctionPrinter(this.#checked, ending, (span) => this.#site(span));
+    const params = printer.params(f);
+    for (const [i, array] of this.#module.shared.entries()) printer.shared(array.variable, i);
+    params.forEach((param, i) => {
+      printer.lines.push(`  ${param} = args[${i}];`);
+    });
+    printer.body(f.body);
+    const text = [
+      `function${generator ? '*' : ''} ${name}(t) {`,
+      `  ${printer.declaration()}`,
+      ...(generator ? ['  for (;;) {'] : []),
+      ...constants(printer, this.#module.shared.length),
+      ...(generator
+        ? ['  thread: {', ...printer.lines, '  }', `  yield ${pause.end};`, '  }']
+        : printer.lines),
+      '}',
+    ].join('\n');
+    return { text, ...printer.named };
+  }
+
+  #site(span: Span): number {
+    const source = this.#module.sources[span.source];
+    const position = source?.position(span.start);
+    this.#sites.push({
+      kernel: this.#module.name,
+      span,
+      where:
+        position === undefined ? this.#module.name : `${source!.file}:${position.line}:${position.column}`,
+      text: source?.piece(span.start, span.end) ?? '',
+    });
+    return this.#sites.length - 1;
+  }
+}
+
+/** Declares the builtins and parts of the thread that a function uses. */
+function constants(printer: FunctionPrinter, sharedArrays: number): string[] {
+  const body = printer.lines.join('\n');
+  const arrays = Array.from({ length: sharedArrays }, (_, i) => [sharedArray(i), `t.block.shared[${i}]`]);
+  const used = [...Object.entries(prologue), ...arrays]
+    .filter(([name]) => new RegExp(`(?<![.\\w])${name}\\b`).test(body))
+    .map(([name, value]) => `${name} = ${value}`);
+  return used.length === 0 ? [] : [`  const ${used.join(', ')};`];
+}
+
+type Loop = Extract<Stmt, { kind: 'while' | 'for' }>;
+
+/** A thread in checked mode that goes round so often without a pause never comes out: meanwhile nobody else does anything. */
+const mostTurns = 4_000_000;
+
+/** The buffer of a shared array, in generated code. */
+const sharedArray = (index: number): string => `shared${index}`;
+
+class FunctionPrinter {
+  readonly lines: string[] = [];
+  #indent = 1;
+  #labels = 0;
+  readonly #loops: { readonly outer: string; readonly inner: string }[] = [];
+  /** Of the statement that is printed. */
+  #span: Span | undefined;
+  readonly #calls = new Map<InlinedCall, string>();
+  readonly #locals = new Locals();
+  readonly #expressions: Expressions;
+  readonly #effects: Effects;
+  readonly #checked: boolean;
+  /** How a thread ends. */
+  readonly #ending: string;
+  readonly #site: (span: Span) => number;
+
+  constructor(checked: boolean, ending: string, site: (span: Span) => number) {
+    this.#checked = checked;
+    this.#ending = ending;
+    this.#site = site;
+    const emit = (line: string) => this.#emit(line);
+    this.#expressions = new Expressions(this.#locals, checked, emit, () => this.#site(this.#span!));
+    this.#effects = new Effects(this.#expressions, this.#locals, checked, emit);
+  }
+
+  #emit(line: string): void {
+    this.lines.push('  '.repeat(this.#indent) + line);
+  }
+
+  /** Declares the parameters; returns their locals in order. */
+  params(f: IrFunction): string[] {
+    return f.params.flatMap((param) => localsOf(this.#locals.declare(param.variable)));
+  }
+
+  /** Each array is a buffer of its own, so that an index past its end is out of bounds. */
+  shared(variable: Parameters<Locals['bind']>[0], index: number): void {
+    this.#locals.bind(variable, { kind: 'pointer', buffer: sharedArray(index), offset: '0' });
+  }
+
+  declaration(): string {
+    return this.#locals.declaration();
+  }
+
+  /** What its text names by numbers. */
+  get named(): Pick<Compiled, 'accesses' | 'waits'> {
+    const { accesses, waits } = this.#effects;
+    return { accesses, waits };
+  }
+
+  body(statements: readonly Stmt[]): void {
+    this.#locals.enterScope();
+    for (const statement of statements) {
+      this.#statement(statement);
+      this.#locals.endStatement();
+    }
+    this.#locals.leaveScope();
+  }
+
+  #nested(statements: readonly Stmt[]): void {
+    this.#indent++;
+    this.#locals.endStatement();
+    this.body(statements);
+    this.#indent--;
+  }
+
+  #statement(s: Stmt): void {
+    this.#span = s.span;
+    switch (s.kind) {
+      case 'let': {
+        // Evaluated before the variable takes its locals: they are fresh, so nothing it reads is overwritten.
+        const values = s.init === null ? [] : this.#values(s.init);
+        const names = localsOf(this.#locals.declare(s.variable));
+        values.forEach((value, i) => {
+          this.#emit(`${names[i]} = ${value};`);
+        });
+        return;
+      }
+      case 'registers': {
+        const fill = this.#values(s.fill);
+        localsOf(this.#locals.declare(s.variable)).forEach((name, i) => {
+          this.#emit(`${name} = ${fill[i % fill.length]};`);
+        });
+        return;
+      }
+      case 'assign':
+        this.#assign(s);
+        return;
+      case 'assignRegister':
+        this.#assignTo(this.#locals.slot(s.array, 'registers').elements[s.index]!, this.#values(s.value));
+        return;
+      case 'effect':
+        this.#effects.effect(s.effect, s.result, this.#site(s.span));
+        return;
+      case 'if':
+        this.#emit(`if (${this.#expressions.scalar(s.test)}) {`);
+        this.#nested(s.then);
+        if (s.else.length > 0) {
+          this.#emit('} else {');
+          this.#nested(s.else);
+        }
+        this.#emit('}');
+        return;
+      case 'for':
+        this.#locals.enterScope();
+        for (const init of s.init) {
+          this.#statement(init);
+          this.#locals.endStatement();
+        }
+        this.#loop(s, s.update);
+        this.#locals.leaveScope();
+        return;
+      case 'while':
+        this.#loop(s, []);
+        return;
+      case 'break':
+        this.#emit(`break ${this.#loops.at(-1)!.outer};`);
+        return;
+      case 'continue':
+        this.#emit(`break ${this.#loops.at(-1)!.inner};`);
+        return;
+      case 'return':
+        this.#emit(this.#ending);
+        return;
+      case 'block':
+        this.#emit(s.call === null ? '{' : `${this.#labelOf(s.call)}: {`);
+        this.#nested(s.body);
+        this.#emit('}');
+        return;
+      case 'foreign':
+        if (s.result !== null) this.#locals.declare(s.result);
+        this.#emit('{');
+        this.#nested(s.twin);
+        this.#emit('}');
+        return;
+      case 'leave':
+        this.#emit(`break ${this.#labelOf(s.call)};`);
+        return;
+    }
+  }
+
+  #labelOf(call: InlinedCall): string {
+    const label = this.#calls.get(call) ?? `call${this.#calls.size}`;
+    this.#calls.set(call, label);
+    return label;
+  }
+
+  #values(e: Expr): readonly string[] {
+    if (e.type.kind === 'pointer') {
+      const { buffer, offset } = this.#expressions.address(e);
+      return [buffer, offset];
+    }
+    if (e.type.kind === 'value' && e.type.name === 'v16') return this.#expressions.words(e);
+    return [this.#expressions.scalar(e)];
+  }
+
+  #assign(s: Extract<Stmt, { kind: 'assign' }>): void {
+    const values = this.#values(s.value);
+    const { type } = s.variable;
+    if (type.kind === 'value' && type.name === 'v16') {
+      this.#assignTo(this.#locals.slot(s.variable, 'v16').words, values);
+    } else if (type.kind === 'pointer') {
+      const { buffer, offset } = this.#locals.slot(s.variable, 'pointer');
+      if (values[0] !== buffer) this.#emit(`${buffer} = ${values[0]};`);
+      this.#emit(`${offset} = ${values[1]};`);
+    } else {
+      this.#assignTo([this.#locals.slot(s.variable, 'scalar').name], values);
+    }
+  }
+
+  #assignTo(names: readonly string[], values: readonly string[]): void {
+    // The new words of a vector may read the old ones.
+    const held = names.length === 1 ? values : values.map((v) => this.#expressions.simple(`(${v})`, 'i'));
+    names.forEach((name, i) => {
+      this.#emit(`${name} = ${held[i]};`);
+    });
+  }
+
+  /** The test may need statements of its own, and `continue` must run the update: hence the two labels. */
+  #loop({ test, body, span }: Loop, update: readonly Stmt[]): void {
+    const outer = `loop${this.#labels}`;
+    const inner = `body${this.#labels++}`;
+    this.#loops.push({ outer, inner });
+    this.#emit(`${outer}: for (;;) {`);
+    this.#indent++;
+    this.#emit(`if (!${this.#expressions.scalar(test)}) break;`);
+    this.#locals.endStatement();
+    this.#emit(`${inner}: {`);
+    this.#nested(body);
+    this.#emit('}');
+    for (const statement of update) {
+      this.#statement(statement);
+      this.#locals.endStatement();
+    }
+    // A loop that polls by itself must let others run, or it would wait forever for what they write.
+    if (this.#checked) this.#emit(`if (++t.turns > ${mostTurns}) t.endless(${this.#site(span)});`);
+    else if (looks(body)) this.#emit(`yield ${pause.preempt};`);
+    this.#indent--;
+    this.#emit('}');
+    this.#loops.pop();
+  }
+}
+
+/** Whether a thread running these statements may have to give up control. */
+function mayPause(body: readonly Stmt[], checked: boolean): boolean {
+  return body.some((s) => {
+    switch (s.kind) {
+      case 'effect':
+        return pauses(s.effect, checked);
+      case 'if':
+        return mayPause(s.then, checked) || mayPause(s.else, checked);
+      case 'for':
+        return looks(s.body) || mayPause([...s.init, ...s.update, ...s.body], checked);
+      case 'while':
+        return looks(s.body) || mayPause(s.body, checked);
+      case 'block':
+        return mayPause(s.body, checked);
+      case 'foreign':
+        return mayPause(s.twin, checked);
+      default:
+        return false;
+    }
+  });
+}
+
+/** Whether a loop body looks at memory that others may change meanwhile. */
+function looks(body: readonly Stmt[]): boolean {
+  return body.some((s) => {
+    switch (s.kind) {
+      case 'effect':
+        return polls(s.effect);
+      case 'if':
+        return looks(s.then) || looks(s.else);
+      case 'block':
+        return looks(s.body);
+      case 'foreign':
+        return looks(s.twin);
+      default:
+        return false;
+    }
+  });
+}

@@ -1,0 +1,133 @@
+/**
+ * Where a kernel's variables live in generated JavaScript: every variable is one or more plain locals, so nothing is
+ * allocated while a kernel runs. A v16 is four integers, a pointer a buffer and a byte offset, a register array one
+ * local an element.
+ *
+ * Locals are reused once their block of the kernel has ended: a suspended generator keeps all of its function's
+ * locals, and a machine keeps a hundred thousand generators.
+ */
+import type { IrType, ValueName, Variable } from '../../../lang/index.js';
+
+/** What a JavaScript local holds, so that V8 sees one representation in each: integer, float, bigint, boolean, object. */
+type LocalKind = 'i' | 'f' | 'n' | 'b' | 'q';
+
+export type Slot =
+  | { readonly kind: 'scalar'; readonly name: string }
+  | { readonly kind: 'v16'; readonly words: readonly [string, string, string, string] }
+  | { readonly kind: 'pointer'; readonly buffer: string; readonly offset: string }
+  | { readonly kind: 'peers'; readonly buffers: string; readonly offsets: string }
+  | { readonly kind: 'registers'; readonly elements: readonly (readonly string[])[] };
+
+function localKind(name: ValueName): LocalKind {
+  if (name === 'f32') return 'f';
+  if (name === 'u64') return 'n';
+  if (name === 'bool') return 'b';
+  return 'i';
+}
+
+const initial: Readonly<Record<LocalKind, string>> = { i: '0', f: '0.5', n: '0n', b: 'false', q: 'null' };
+
+export class Locals {
+  readonly #counts: Record<LocalKind, number> = { i: 0, f: 0, n: 0, b: 0, q: 0 };
+  readonly #free: Record<LocalKind, string[]> = { i: [], f: [], n: [], b: [], q: [] };
+  readonly #slots = new Map<number, Slot>();
+  #scopes: string[][] = [[]];
+  #temporaries: string[] = [];
+
+  #take(kind: LocalKind): string {
+    return this.#free[kind].pop() ?? `${kind}${this.#counts[kind]++}`;
+  }
+
+  #give(names: readonly string[]): void {
+    for (const name of names) this.#free[name[0] as LocalKind].push(name);
+  }
+
+  #own(kind: LocalKind): string {
+    const name = this.#take(kind);
+    this.#scopes.at(-1)!.push(name);
+    return name;
+  }
+
+  enterScope(): void {
+    this.#scopes.push([]);
+  }
+
+  leaveScope(): void {
+    this.#give(this.#scopes.pop()!);
+  }
+
+  /** A local until the end of the statement. */
+  temporary(kind: LocalKind): string {
+    const name = this.#take(kind);
+    this.#temporaries.push(name);
+    return name;
+  }
+
+  endStatement(): void {
+    this.#give(this.#temporaries);
+    this.#temporaries = [];
+  }
+
+  /** Gives a variable its locals in the current scope. */
+  declare(variable: Variable): Slot {
+    const slot = this.#make(variable.type);
+    this.#slots.set(variable.id, slot);
+    return slot;
+  }
+
+  #make(type: IrType): Slot {
+    switch (type.kind) {
+      case 'value':
+        if (type.name !== 'v16') return { kind: 'scalar', name: this.#own(localKind(type.name)) };
+        return { kind: 'v16', words: [this.#own('i'), this.#own('i'), this.#own('i'), this.#own('i')] };
+      case 'pointer':
+        return { kind: 'pointer', buffer: this.#own('q'), offset: this.#own('i') };
+      case 'peers':
+        return { kind: 'peers', buffers: this.#own('q'), offsets: this.#own('q') };
+      case 'registers': {
+        const of = localKind(type.of);
+        const words = type.of === 'v16' ? 4 : 1;
+        const element = () => Array.from({ length: words }, () => this.#own(of));
+        return { kind: 'registers', elements: Array.from({ length: type.length }, element) };
+      }
+      case 'void':
+        throw new Error('a variable cannot be void');
+    }
+  }
+
+  bind(variable: Variable, slot: Slot): void {
+    this.#slots.set(variable.id, slot);
+  }
+
+  slot<K extends Slot['kind']>(variable: Variable, kind: K): Extract<Slot, { kind: K }> {
+    const slot = this.#slots.get(variable.id);
+    if (slot?.kind !== kind) throw new Error(`variable ${variable.name} is not a ${kind} here`);
+    return slot as Extract<Slot, { kind: K }>;
+  }
+
+  /** The declaration of everything that was ever taken. */
+  declaration(): string {
+    const all = (Object.keys(this.#counts) as LocalKind[]).flatMap((kind) =>
+      Array.from({ length: this.#counts[kind] }, (_, i) => `${kind}${i}`).map(
+        (name) => `${name} = ${initial[kind]}`,
+      ),
+    );
+    return all.length === 0 ? '' : `let ${all.join(', ')};`;
+  }
+}
+
+/** The locals of a slot in the order in which arguments are passed. */
+export function localsOf(slot: Slot): readonly string[] {
+  switch (slot.kind) {
+    case 'scalar':
+      return [slot.name];
+    case 'v16':
+      return slot.words;
+    case 'pointer':
+      return [slot.buffer, slot.offset];
+    case 'peers':
+      return [slot.buffers, slot.offsets];
+    case 'registers':
+      return slot.elements.flat();
+  }
+}

@@ -1,0 +1,68 @@
+import { type IrModule, type OperationName, operationNames, type SharedRange } from '../../lang/index.js';
+import type { Condition } from './condition.js';
+import type { AccessForm, Site } from './detector/detector.js';
+
+/** What a statement does to memory. There is one object for each, which generated code names by its number. */
+export interface StatementAccess extends AccessForm {
+  readonly site: number;
+}
+
+/** What a statement that waits looks at: a word, the last word of 16 bytes, or the phase of an mbarrier. */
+export interface StatementWait extends Pick<Condition, 'until'> {
+  readonly kind: 'word' | 'long' | 'filled' | 'phase';
+  readonly access: StatementAccess;
+}
+
+/** The dimensions of a field that an index was outside of. */
+export interface IndexedPlace {
+  readonly layout: string;
+  readonly field: string;
+  /** Dimensions that were indexed before; their indices are not known any more. */
+  readonly before: number;
+  /** Names of all dimensions, or none. */
+  readonly dimensions: readonly string[];
+  readonly extents: readonly number[];
+}
+
+/** `fast` checks nothing; `checked` checks every access and asks the scheduler before every synchronising one. */
+export type Mode = 'fast' | 'checked';
+
+/** A kernel that the machine can run. */
+export interface Compiled {
+  readonly module: IrModule;
+  /**
+   * Runs a `Thread`: to its end; or, if it is a generator, until it yields a `pause` code. A generator that yielded
+   * `pause.end` can go on as another thread once the Thread object has become that.
+   */
+  readonly run: (thread: object) => Iterator<number, void> | undefined;
+  readonly isGenerator: boolean;
+  readonly usesWarps: boolean;
+  readonly usesMatrices: boolean;
+  readonly shared: readonly SharedRange[];
+  readonly sites: readonly Site[];
+  /** By the numbers that its code uses. */
+  readonly accesses: readonly StatementAccess[];
+  readonly waits: readonly StatementWait[];
+  /** The JavaScript, for people. */
+  readonly text: string;
+}
+
+/** Why a thread gives up control: the value that its generator yields. */
+export const pause = {
+  preempt: 0,
+  barrier: 1,
+  warp: 2,
+  wait: 3,
+  previous: 4,
+  sleep: 5,
+  end: 6,
+  group: 7,
+} as const;
+
+/** Words that a thread brings to an operation on matrices: four of a, two of b, four of the sum. */
+export const matrixWords = 10;
+
+/** What the lanes of a warp do together. */
+export type WarpOp = Extract<OperationName, `warp.${string}`>;
+const isWarpOp = (name: OperationName): name is WarpOp => name.startsWith('warp.');
+export const warpOps: readonly WarpOp[] = operationNames.filter(isWarpOp);

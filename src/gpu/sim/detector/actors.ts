@@ -1,0 +1,352 @@
+/**
+ * Who acts: threads, the agents that copy for threads, and streams (host copies and fills). Every access in the
+ * shadow memory names an actor and the actor's epoch at that time.
+ */
+import type { Scope } from '../../../lang/index.js';
+import { type BlockClock, Clock, type ClockedBlock, joinBlocks, nothing, nothingOfBlock } from './clock.js';
+import type { CopyEngine, LaunchId, StreamId } from './detector.js';
+
+/** How far apart two actors are, and how far a scope reaches. A scope includes what is not further than it. */
+export const cta = 0;
+export const gpu = 1;
+export const sys = 2;
+export type Reach = 0 | 1 | 2;
+export const scopeNames: readonly Scope[] = ['cta', 'gpu', 'sys'];
+export const reachOf: Readonly<Record<Scope, Reach>> = { cta, gpu, sys };
+
+/** What a network's writes are the launch of. */
+export const theNetwork = 'the network';
+
+export class StreamState {
+  /** Steps (launches and copies) begun so far. */
+  step = 0;
+  /** After everything the stream has completed. */
+  now: Clock = nothing;
+  /** What a programmatic launch may rely on before its awaitPrevious, even where L1 caches answer. */
+  settled: Clock = nothing;
+  /** … and where they do not: what the launches before it had awaited when they released the next. */
+  handedOn: Clock = nothing;
+  /** The launch that began last. */
+  last: LaunchState | null = null;
+  /** Launches begun and not yet folded into `now`, oldest first. */
+  readonly running: LaunchState[] = [];
+
+  constructor(
+    readonly index: number,
+    readonly id: StreamId,
+    readonly rank: number,
+    /** What it does, a host does: no GPU of its rank is nearer to it than another. */
+    readonly ofHost = false,
+  ) {}
+}
+
+export class LaunchState {
+  /** What its ended blocks know and did. */
+  end: Clock = nothing;
+  ended = false;
+  /** What its threads awaited before their releaseNext: the launch after it starts behind that. */
+  readonly released = new Set<Clock>();
+
+  constructor(
+    readonly id: LaunchId,
+    readonly stream: StreamState,
+    readonly step: number,
+    readonly kernel: string,
+    readonly programmatic: boolean,
+    /** What its threads know when they start. */
+    readonly start: Clock,
+    /** What their reads by way of L1 may rely on until awaitPrevious; null: all that they know. */
+    readonly settled: Clock | null,
+  ) {}
+}
+
+/** A block of a launch, or one operation of a stream (whose `launch` is null). */
+export class BlockState implements ClockedBlock {
+  readonly stream: number;
+  readonly rank: number;
+  threads: readonly Actor[] = [];
+
+  constructor(
+    readonly sequence: number,
+    readonly step: number,
+    readonly owner: StreamState,
+    readonly launch: LaunchState | null,
+    /** Its index in the grid. */
+    readonly index: number,
+  ) {
+    this.stream = owner.index;
+    this.rank = owner.rank;
+  }
+}
+
+/** A moment at which an actor released: what it hands on, and to how wide a circle. */
+export class ReleaseHead {
+  readonly epoch: number;
+  readonly #known: Clock;
+  readonly #own: BlockClock;
+  #whole: Clock | null = null;
+
+  constructor(
+    readonly by: Actor,
+    readonly scope: Reach,
+  ) {
+    this.epoch = by.lastEpoch;
+    this.#known = by.known;
+    this.#own = by.own;
+  }
+
+  /** Made when somebody acquires it: many releases (each thread's fence, say) are never acquired by themselves. */
+  get clock(): Clock {
+    const { by } = this;
+    const own = this.#own;
+    this.#whole ??= this.#known.withBlock(
+      by.block,
+      by.copies === null ? own.withLane(by.lane, this.epoch) : own,
+    );
+    return this.#whole;
+  }
+
+  /** True if what `by` did in `epoch` is part of what is released here. */
+  includes(by: Actor, epoch: number): boolean {
+    if (by === this.by) return epoch <= this.epoch;
+    return by.block === this.by.block ? covers(this.#own, by, epoch) : isKnown(this.#known, by, epoch);
+  }
+}
+
+/** An atomic write as its readers see it. */
+export interface AtomicWrite {
+  /** The moment of the write itself (released or not), for finding out what it could have ordered. */
+  readonly moment: ReleaseHead;
+  readonly meta: number;
+  /** What the write releases: itself as a release, and the writer's fences and releases of the location before it. */
+  readonly heads: readonly ReleaseHead[];
+  /** Heads of the writes before it that it carries on, being a read-modify-write. */
+  readonly inherited: readonly ReleaseHead[];
+}
+
+/** Why a thread that read an atomic write did not learn what the writer knew. */
+export type Outcome =
+  | 'synchronised'
+  | 'write-scope'
+  | 'read-scope'
+  | 'sizes'
+  | 'no-release'
+  | 'release-fence-scope'
+  | 'no-acquire'
+  | 'acquire-fence-scope';
+
+/** A thread read an atomic write atomically: what came of it. Kept to explain races. */
+export interface Observation {
+  /** Its number: later ones are larger. */
+  readonly order: number;
+  /** What was read: a `Location`, which matters here by its identity alone. */
+  readonly location: object;
+  readonly write: AtomicWrite;
+  readonly reader: Actor;
+  readonly epoch: number;
+  readonly meta: number;
+  /** The reach that an acquire needs. */
+  readonly needs: Reach;
+  outcome: Outcome;
+  /** What the reader knew of its own block once it had read, or once a later fence had acquired it. */
+  knew: BlockClock;
+  /** The reader's epoch from which on a fence made it synchronise, if one did. */
+  fencedIn: number | null;
+}
+
+/** What only threads that synchronise need. */
+interface SyncState {
+  /** What this thread's last fence of each scope released; null where a wider, later fence says more. */
+  readonly fences: (ReleaseHead | null)[];
+  /**
+   * Released to this thread's relaxed loads of a location by writers at each distance; a fence that reaches them
+   * acquires it, or a later acquire of the same location.
+   */
+  readonly pending: Map<object, Clock[]>;
+  /** The relaxed loads behind `pending`. */
+  observations: Observation[];
+}
+
+/** Acquired clocks that a thread keeps before it joins them. */
+const mostAcquired = 8;
+
+/** What an agent of copies does: their reads, or their writes. */
+export interface CopyPart {
+  readonly engine: CopyEngine;
+  readonly does: 'read' | 'write';
+}
+
+/** Both, of one thread and engine. */
+export interface CopyAgents {
+  readonly reads: Actor;
+  readonly writes: Actor;
+}
+
+type Agents = { readonly [E in CopyEngine]?: CopyAgents };
+const noAgents: Agents = {};
+
+export class Actor {
+  epoch = 1;
+  /** Whether something happened in this epoch; an epoch in which nothing happened need not end. */
+  touched = true;
+  /** The epoch that began when it last met others. */
+  #metIn = 0;
+  /** About other blocks and streams: what it knew when it last met others or released … */
+  #base: Clock;
+  /**
+   * … and what it acquired since. Joined only when somebody needs the join: at a rendezvous every thread acquires
+   * from one peer and then meets its block, so the joins of single threads (64 ranks: gigabytes) are never looked at.
+   */
+  #acquired: Clock[] = [];
+  /** About its own block, itself aside. */
+  own: BlockClock = nothingOfBlock;
+  sync: SyncState | null = null;
+  retired = false;
+  /** What it learned from awaitPrevious. */
+  awaited: readonly Clock[] = [];
+  /** What its reads by way of L1 may rely on; null: all that it knows. */
+  settled: Clock | null = null;
+  /** The agents of its copies, once it has issued one. */
+  agents: Agents = noAgents;
+  /** The index of its warp's first lane, and its own place among them; an agent is alone. */
+  readonly warp: number;
+  readonly bit: number;
+
+  constructor(
+    /** Its place among all actors; the threads of a block follow each other. */
+    readonly index: number,
+    readonly block: BlockState,
+    /** Its thread in the block; agents: the thread that issued. */
+    readonly lane: number,
+    /** Agents of copies: what they do, or null for threads and streams. */
+    readonly copies: CopyPart | null,
+    known: Clock,
+  ) {
+    this.#base = known;
+    const place = copies === null ? lane & 31 : 0;
+    this.warp = index - place;
+    this.bit = 1 << place;
+  }
+
+  /** All it knows about other blocks and streams. */
+  get known(): Clock {
+    if (this.#acquired.length > 0) {
+      this.#base = Clock.joinAll([this.#base, ...this.#acquired]);
+      this.#acquired = [];
+    }
+    return this.#base;
+  }
+
+  /** The parts of `known`, for a join with others' parts. */
+  get knownParts(): readonly Clock[] {
+    return [this.#base, ...this.#acquired];
+  }
+
+  /** True if it knows exactly `clock`, as far as can be told at a glance. */
+  knowsJust(clock: Clock): boolean {
+    return this.#acquired.length === 0 && this.#base === clock;
+  }
+
+  /** True if it knows the same about other blocks as `other`, as far as can be told at a glance. */
+  knowsAs(other: Actor): boolean {
+    const acquired = this.#acquired;
+    if (this.#base !== other.#base || acquired.length !== other.#acquired.length) return false;
+    for (let i = 0; i < acquired.length; i++) if (acquired[i] !== other.#acquired[i]) return false;
+    return true;
+  }
+
+  /** True if it knows that all of another block is over, as far as can be told at a glance. */
+  knowsEndOf({ stream, step }: BlockState): boolean {
+    if (step <= this.#base.completed(stream)) return true;
+    for (const clock of this.#acquired) if (step <= clock.completed(stream)) return true;
+    return false;
+  }
+
+  /** True if what `by`, of another block, did in `epoch` is part of what it knows. */
+  knowsOf(by: Actor, epoch: number): boolean {
+    if (isKnown(this.#base, by, epoch)) return true;
+    for (const clock of this.#acquired) if (isKnown(clock, by, epoch)) return true;
+    return false;
+  }
+
+  get agentKey(): number {
+    const { engine, does } = this.copies!;
+    return 4 * this.lane + (engine === 'async' ? 2 : 0) + (does === 'write' ? 1 : 0);
+  }
+
+  /** Learns what `clock` says. */
+  learn(clock: Clock): void {
+    if (clock === this.#base || clock === nothing || this.#acquired.includes(clock)) return;
+    if (this.#acquired.length === mostAcquired) this.#base = this.known;
+    this.#acquired.push(clock);
+    this.own = joinBlocks(this.own, clock.about(this.block));
+    this.touched = true;
+  }
+
+  /** The last epoch in which something happened. */
+  get lastEpoch(): number {
+    return this.touched ? this.epoch : this.epoch - 1;
+  }
+
+  /** What happens from here on is not part of snapshots taken so far. */
+  endEpoch(): void {
+    if (!this.touched) return;
+    this.epoch++;
+    this.touched = false;
+  }
+
+  /** It met others, at a barrier or as a warp: they all know the same now, and `epoch` is over for all. */
+  meet(known: Clock, own: BlockClock, epoch: number): void {
+    this.#base = known;
+    this.#acquired = [];
+    this.own = own;
+    this.epoch = epoch + 1;
+    this.#metIn = this.epoch;
+    this.touched = false;
+  }
+
+  get idleSinceMeeting(): boolean {
+    return !this.touched && this.epoch === this.#metIn;
+  }
+
+  /** Its block has ended: it acts no more, and others only ask what it did. */
+  retire(): void {
+    this.retired = true;
+    this.#base = nothing;
+    this.#acquired = [];
+    this.sync = null;
+  }
+
+  ensureSync(): SyncState {
+    this.sync ??= { fences: [null, null, null], pending: new Map(), observations: [] };
+    return this.sync;
+  }
+}
+
+/** True if what `by` did in `epoch` happened before what `me` does now. */
+export function happenedBefore(by: Actor, epoch: number, me: Actor): boolean {
+  if (by === me) return true;
+  return by.block === me.block ? covers(me.own, by, epoch) : me.knowsOf(by, epoch);
+}
+
+/** True if no L1 that `me` reads by way of can hold what was there before `by` wrote in `epoch`. */
+export function isSettled(by: Actor, epoch: number, me: Actor): boolean {
+  return me.settled === null || by.block === me.block || isKnown(me.settled, by, epoch);
+}
+
+function isKnown(clock: Clock, by: Actor, epoch: number): boolean {
+  if (by.block.step <= clock.completed(by.block.stream)) return true;
+  return covers(clock.about(by.block), by, epoch);
+}
+
+/** True if `clock` covers what `by`, of its block, did in `epoch`. */
+export function covers(clock: BlockClock, by: Actor, epoch: number): boolean {
+  return by.copies === null ? clock.coversLane(by.lane, epoch) : clock.coversAgent(by.agentKey, epoch);
+}
+
+/** The narrowest scope that includes both. */
+export function distance(a: Actor, b: Actor): Reach {
+  if (a.block === b.block) return cta;
+  if (a.block.owner.ofHost || b.block.owner.ofHost) return sys;
+  return a.block.rank === b.block.rank ? gpu : sys;
+}

@@ -1,0 +1,248 @@
+/**
+ * The seam between the simulated machine and its race detector. In checked mode the machine reports every
+ * synchronising event and every memory access here, in the order in which they happen in the simulated run; the
+ * detector answers with findings. It influences the run in one way only: it knows which older values an atomic load may
+ * still read, and the schedule picks one.
+ *
+ * Happens-before edges: program order; block barrier; warp barrier (all 32 lanes meet; votes and shuffles order
+ * nothing); release → acquire through the value of one location, when the scopes of both include the other thread
+ * (cta: same block; gpu: same rank; sys: any), also through chains of atomic read-modify-writes, and through
+ * fence; relaxed store / relaxed load; fence; between two sequentially consistent fences; stream order between launches and host copies of one stream; events
+ * between streams; the end of a launch → what the host or the stream does after it; programmatic launches only
+ * from `awaitPrevious` on, and behind what threads of the launch before awaited before their `releaseNext`. Bulk and
+ * asynchronous copies happen in agents of their issuing thread: after the issue, before the group's wait (or the mbarrier's
+ * completion). A network's writes happen after they were posted, and before their tag is heard of, or before a release
+ * signal that was posted behind them.
+ */
+import type { FenceOrder, Order, Scope, Span } from '../../../lang/index.js';
+
+/** A buffer of the simulated machine: device memory, a window, or a block's shared memory. */
+export interface BufferInfo {
+  readonly id: number;
+  /** 'receive window', 'output' … */
+  readonly purpose: string;
+  /** The rank that owns it. */
+  readonly rank: number;
+  readonly bytes: number;
+  /** What is there. */
+  readonly i32: Int32Array;
+  /** What an offset means, for people: 'arrived[3]', 'byte 96'. */
+  describe(offset: number): string;
+}
+
+/** Identifies a line of a kernel: index into the sites that its compiled module registered. */
+export type SiteId = number;
+
+export interface Site {
+  readonly kernel: string;
+  readonly span: Span;
+  /** 'dispatch.ts:41:7' */
+  readonly where: string;
+  /** The source text of the statement, one line. */
+  readonly text: string;
+}
+
+/** What copies beside a thread: bulk copies, or asynchronous loads. Each counts its own groups. */
+export type CopyEngine = 'bulk' | 'async';
+
+export type AccessKind = 'read' | 'write' | 'update';
+
+/** What an access is, wherever it goes: atomic when its order is not 'weak'. `update`: a read-modify-write. */
+export interface AccessForm {
+  readonly kind: AccessKind;
+  readonly order: Order;
+  readonly scope: Scope;
+  readonly bytes: number;
+}
+
+/** Dense numbers given by the machine; each stays unique for the whole run. */
+export type ThreadId = number;
+export type BlockId = number;
+export type LaunchId = number;
+export type StreamId = number;
+
+/** The detector's own; the machine keeps it from when something is enqueued to when it begins. */
+export type HostKnowledge = object;
+
+export interface Detector {
+  streamCreated(stream: StreamId, rank: number): void;
+  /** Stream operations other than launches: copies and fills, by the host through the stream. */
+  streamAccess(
+    stream: StreamId,
+    kind: 'read' | 'write',
+    buffer: BufferInfo,
+    offset: number,
+    bytes: number,
+  ): void;
+  eventRecorded(stream: StreamId, event: number): void;
+  eventAwaited(stream: StreamId, event: number): void;
+  /** The host of `rank` has awaited everything on the stream. What it enqueues later, on any stream, is after it. */
+  hostSynchronized(stream: StreamId, rank: number): void;
+  /** What the host program of `rank` knows and did so far. */
+  hostKnows(rank: number): HostKnowledge;
+  /** What hosts that meet know together. */
+  hostsTogether(known: readonly HostKnowledge[]): HostKnowledge;
+  /** The host of `rank` has heard from hosts that knew that much. */
+  hostHeard(rank: number, known: HostKnowledge): void;
+  /** The stream begins what the host enqueued when it knew that much. */
+  hostEnqueued(stream: StreamId, known: HostKnowledge): void;
+
+  /**
+   * A thread of a host begins; its accesses of mapped memory are told by `access`. It starts behind what the host program
+   * of the rank knows and did. That program itself is the one without a name; all others end with `hostThreadEnded`.
+   */
+  hostThreadStarted(thread: ThreadId, rank: number, name: string | null): void;
+  /** The host program has waited for the thread's end. */
+  hostThreadEnded(thread: ThreadId, rank: number): void;
+
+  launchStarted(
+    launch: LaunchId,
+    stream: StreamId,
+    info: { rank: number; kernel: string; grid: number; block: number; programmatic: boolean },
+  ): void;
+  blockStarted(block: BlockId, launch: LaunchId, index: number, firstThread: ThreadId, threads: number): void;
+  blockEnded(block: BlockId): void;
+  launchEnded(launch: LaunchId): void;
+  awaitPrevious(thread: ThreadId): void;
+  releaseNext(thread: ThreadId): void;
+
+  /**
+   * One access by one thread, before it changes memory. `older`: a load reads not what is there but that entry, counted
+   * from 1, of `olderValues`.
+   */
+  access(
+    thread: ThreadId,
+    form: AccessForm,
+    site: SiteId,
+    buffer: BufferInfo,
+    offset: number,
+    older?: number,
+  ): void;
+  /** What an atomic load may read besides what is there: the words that hold those bytes, latest first. */
+  olderValues(
+    thread: ThreadId,
+    buffer: BufferInfo,
+    offset: number,
+    bytes: number,
+  ): readonly { readonly words: readonly number[] }[];
+  /** The loads of this run that read something older than what was there, for explaining what followed from it. */
+  readonly staleReads: readonly StaleRead[];
+  fence(thread: ThreadId, order: FenceOrder, scope: Scope): void;
+  blockBarrier(block: BlockId): void;
+  /** Whole warps of a block met. */
+  groupMet(threads: readonly ThreadId[]): void;
+  /** The warp whose first thread is `firstLane` met at a warp barrier. */
+  warpMet(firstLane: ThreadId, lanes: number): void;
+
+  copyIssued(
+    thread: ThreadId,
+    engine: CopyEngine,
+    group: number,
+    source: { buffer: BufferInfo; offset: number },
+    target: { buffer: BufferInfo; offset: number },
+    bytes: number,
+    site: SiteId,
+  ): void;
+  /** All of the thread's groups numbered up to `group` are complete (or only their reads). */
+  copiesAwaited(thread: ThreadId, engine: CopyEngine, group: number, readsOnly: boolean): void;
+  /** A thread, of a host or of a kernel, posts a write to a network; the write does what it does from now on, for itself. */
+  networkPosted(write: number, by: ThreadId): void;
+  /** Whether the thread comes behind the posting of a write. */
+  knowsPosted(thread: ThreadId, write: number): boolean;
+  networkMoved(
+    write: number,
+    source: { buffer: BufferInfo; offset: number },
+    target: { buffer: BufferInfo; offset: number },
+    bytes: number,
+    site: SiteId,
+  ): void;
+  /** A thread of a host hears that the write has come: it knows all that led to it, and what the write did. */
+  networkArrived(write: number, at: ThreadId): void;
+  /** A write changes a word, atomically; as a release it comes behind others that have landed, and what they did. */
+  networkSignalled(
+    write: number,
+    behind: readonly number[],
+    form: AccessForm,
+    site: SiteId,
+    target: { buffer: BufferInfo; offset: number },
+  ): void;
+
+  /** The copies of one group have arrived at their mbarrier: who acquires it from now on sees them. */
+  bulkArrived(
+    thread: ThreadId,
+    group: number,
+    barrier: { buffer: BufferInfo; offset: number },
+    site: SiteId,
+  ): void;
+}
+
+/** What a run found out. A finding is data: `formatFinding` makes it text. */
+export type Finding = {
+  readonly seed: string;
+  readonly configuration: string;
+  /** Where the finding is no race and loads before it read something older than they might have. */
+  readonly stale?: readonly StaleRead[];
+} & (
+  | {
+      readonly kind: 'race';
+      readonly buffer: string;
+      readonly location: string;
+      readonly first: AccessReport;
+      readonly second: AccessReport;
+      readonly hint: string;
+    }
+  | {
+      readonly kind: 'uninitialised-read' | 'out-of-bounds' | 'misaligned';
+      readonly buffer: string;
+      readonly location: string;
+      readonly access: AccessReport;
+    }
+  | {
+      readonly kind: 'divergence';
+      readonly operation: string;
+      readonly where: string;
+      readonly rank: number;
+      readonly kernel: string;
+      readonly block: number;
+      readonly present: readonly number[];
+      readonly absent: readonly number[];
+    }
+  | {
+      readonly kind: 'stuck-wait';
+      readonly waiting: readonly (AccessReport & {
+        readonly location: string;
+        readonly value: string;
+        readonly wanted: string;
+      })[];
+    }
+  | { readonly kind: 'wrong-result'; readonly message: string }
+  | { readonly kind: 'failure'; readonly message: string }
+);
+
+/** A load that read an older value, as relaxed and acquire loads may. */
+export interface StaleRead {
+  readonly buffer: string;
+  readonly location: string;
+  readonly load: AccessReport;
+  /** What it read, and who had stored that; null: it was there before any atomic store. */
+  readonly value: string;
+  readonly from: AccessReport | null;
+  /** The newest store, which it did not see. */
+  readonly missing: AccessReport;
+  readonly missingValue: string;
+  /** What would have put that store before the load. */
+  readonly hint: string;
+}
+
+export interface AccessReport {
+  /** 'address': nothing was accessed, only addressed. */
+  readonly kind: AccessKind | 'wait' | 'address';
+  readonly order: Order;
+  readonly scope: Scope;
+  readonly rank: number;
+  readonly kernel: string;
+  readonly block: number;
+  readonly thread: number;
+  readonly where: string;
+  readonly text: string;
+}

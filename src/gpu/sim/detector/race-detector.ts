@@ -1,0 +1,527 @@
+/** The detector: turns the machine's events into clocks (who knows what) and shadow memory (who touched what). */
+import type { FenceOrder as FenceKind, Scope } from '../../../lang/index.js';
+import { noSite, packAccess } from './access.js';
+import {
+  Actor,
+  type AtomicWrite,
+  BlockState,
+  type CopyPart,
+  distance,
+  happenedBefore,
+  LaunchState,
+  type Observation,
+  ReleaseHead,
+  reachOf,
+  StreamState,
+  sys,
+  theNetwork,
+} from './actors.js';
+import { type BlockClock, Clock, joinBlocks, nothing, wholeBlock } from './clock.js';
+import type {
+  AccessForm,
+  BlockId,
+  BufferInfo,
+  CopyEngine,
+  Detector,
+  Finding,
+  LaunchId,
+  SiteId,
+  StaleRead,
+  StreamId,
+  ThreadId,
+} from './detector.js';
+import { Location, wordsAt } from './location.js';
+import { type DetectorOptions, RaceReports } from './report.js';
+import { type Cell, locationOf, Shadow } from './shadow.js';
+import { StaleReads } from './stale.js';
+import { acquireEarlier, arrive, FenceOrder, fence, mutual, observe, publish } from './sync.js';
+
+/** How many observations are kept to explain races with. */
+const observationsKept = 8192;
+const mbarrierBytes = 8;
+const nothingOlder: readonly never[] = [];
+/** What no stream and no launch of the machine has. */
+const noStream = -1;
+const noLaunch = -1;
+
+/** A write of a network: who does it, and the moment at which it was posted. */
+interface NetworkWrite {
+  readonly nic: Actor;
+  readonly poster: Actor;
+  readonly epoch: number;
+}
+
+export class RaceDetector implements Detector {
+  readonly #streams = new Map<StreamId, StreamState>();
+  #streamCount = 0;
+  /** Of each rank, the one that its network's writes count as. */
+  readonly #networks = new Map<number, StreamState>();
+  /** Whose tags nobody has heard of. */
+  readonly #networkWrites = new Map<number, NetworkWrite>();
+  readonly #events = new Map<number, Clock>();
+  /** What the host program of each rank has seen to be finished. */
+  readonly #hosts = new Map<number, Clock>();
+  /** The host programs that have accessed mapped memory, by rank. */
+  readonly #hostPrograms = new Map<number, Actor>();
+  readonly #launches = new Map<LaunchId, LaunchState>();
+  readonly #blocks = new Map<BlockId, BlockState>();
+  readonly #threads: Actor[] = [];
+  readonly #actors: Actor[] = [];
+  readonly #shadows: Shadow[] = [];
+  /** What statements do, packed: each does the same whenever it runs. */
+  readonly #packed: { readonly form: AccessForm; readonly meta: number }[] = [];
+  /** A ring of the latest. */
+  readonly #observations: Observation[] = [];
+  #observed = 0;
+  #sequence = 0;
+  readonly #fences = new FenceOrder();
+  readonly #reports: RaceReports;
+  readonly #stale: StaleReads;
+
+  constructor(options: DetectorOptions) {
+    this.#reports = new RaceReports(options, this.#observations);
+    this.#stale = new StaleReads(options, this.#observations);
+  }
+
+  get findings(): readonly Finding[] {
+    return this.#reports.findings;
+  }
+
+  get staleReads(): readonly StaleRead[] {
+    return this.#stale.reports();
+  }
+
+  streamCreated(stream: StreamId, rank: number): void {
+    this.#streams.set(stream, new StreamState(this.#streamCount++, stream, rank));
+  }
+
+  streamAccess(
+    stream: StreamId,
+    kind: 'read' | 'write',
+    buffer: BufferInfo,
+    offset: number,
+    bytes: number,
+  ): void {
+    if (bytes === 0) return;
+    const state = this.#stream(stream);
+    const block = new BlockState(++this.#sequence, ++state.step, state, null, 0);
+    const actor = this.#actor(block, 0, null, state.now);
+    const meta = packAccess({ kind, order: 'weak', scope: 'sys', bytes }, noSite);
+    this.#shadow(buffer).weak(actor, actor, meta, offset, bytes);
+    state.now = state.now.withCompleted(state.index, state.step);
+    state.settled = state.now;
+  }
+
+  eventRecorded(stream: StreamId, event: number): void {
+    this.#events.set(event, this.#stream(stream).now);
+  }
+
+  eventAwaited(stream: StreamId, event: number): void {
+    const state = this.#stream(stream);
+    const clock = this.#events.get(event) ?? nothing;
+    state.now = state.now.join(clock);
+    state.settled = state.settled.join(clock);
+  }
+
+  hostSynchronized(stream: StreamId, rank: number): void {
+    this.#hostLearns(rank, this.#stream(stream).now);
+  }
+
+  hostThreadStarted(thread: ThreadId, rank: number, name: string | null): void {
+    const stream = new StreamState(this.#streamCount++, noStream, rank, true);
+    const launch = new LaunchState(
+      noLaunch,
+      stream,
+      ++stream.step,
+      name ?? 'the host',
+      false,
+      this.#host(rank),
+      null,
+    );
+    const actor = this.#actor(new BlockState(++this.#sequence, 1, stream, launch, 0), 0, null, launch.start);
+    this.#threads[thread] = actor;
+    if (name === null) this.#hostPrograms.set(rank, actor);
+  }
+
+  hostThreadEnded(thread: ThreadId, rank: number): void {
+    this.#hostLearns(rank, release(this.#threads[thread]!));
+  }
+
+  hostKnows(rank: number): Clock {
+    return this.#host(rank);
+  }
+
+  hostsTogether(known: readonly Clock[]): Clock {
+    return Clock.joinAll(known);
+  }
+
+  hostHeard(rank: number, known: Clock): void {
+    this.#hostLearns(rank, known);
+  }
+
+  hostEnqueued(stream: StreamId, known: Clock): void {
+    const state = this.#stream(stream);
+    state.now = state.now.join(known);
+    state.settled = state.settled.join(known);
+  }
+
+  launchStarted(
+    launch: LaunchId,
+    stream: StreamId,
+    info: { rank: number; kernel: string; grid: number; block: number; programmatic: boolean },
+  ): void {
+    const state = this.#stream(stream);
+    if (!info.programmatic) state.settled = state.now;
+    state.handedOn = Clock.joinAll([state.handedOn, ...(state.last?.released ?? [])]);
+    const started = new LaunchState(
+      launch,
+      state,
+      ++state.step,
+      info.kernel,
+      info.programmatic,
+      info.programmatic ? state.settled.join(state.handedOn) : state.now,
+      info.programmatic ? state.settled : null,
+    );
+    state.running.push(started);
+    state.last = started;
+    this.#launches.set(launch, started);
+  }
+
+  blockStarted(
+    block: BlockId,
+    launch: LaunchId,
+    index: number,
+    firstThread: ThreadId,
+    threads: number,
+  ): void {
+    const owner = this.#launches.get(launch)!;
+    const state = new BlockState(++this.#sequence, owner.step, owner.stream, owner, index);
+    const actors: Actor[] = [];
+    for (let lane = 0; lane < threads; lane++) {
+      const actor = this.#actor(state, lane, null, owner.start);
+      actor.settled = owner.settled;
+      actors.push(actor);
+      this.#threads[firstThread + lane] = actor;
+    }
+    state.threads = actors;
+    this.#blocks.set(block, state);
+  }
+
+  blockEnded(block: BlockId): void {
+    const state = this.#blocks.get(block)!;
+    const launch = state.launch!;
+    launch.end = launch.end.join(knownTogether(state.threads)).withBlock(state, wholeBlock);
+    for (const thread of state.threads) thread.retire();
+    this.#blocks.delete(block);
+  }
+
+  launchEnded(launch: LaunchId): void {
+    const ended = this.#launches.get(launch)!;
+    ended.ended = true;
+    this.#launches.delete(launch);
+    // A stream finishes in order, even where a programmatic launch has overtaken its predecessor.
+    const { stream } = ended;
+    while (stream.running[0]?.ended) {
+      const done = stream.running.shift()!;
+      stream.now = stream.now.join(done.end).withCompleted(stream.index, done.step);
+    }
+  }
+
+  awaitPrevious(thread: ThreadId): void {
+    const actor = this.#threads[thread]!;
+    const { owner, step } = actor.block;
+    const previous = owner.running.find((launch) => launch.step === step - 1);
+    actor.awaited = previous?.ended ? [owner.now, previous.end] : [owner.now];
+    for (const clock of actor.awaited) actor.learn(clock);
+    actor.settled = null;
+  }
+
+  /**
+   * Orders nothing of this launch: of that only `awaitPrevious` of the next one does. But the next one starts behind
+   * this, and so behind all that this thread has awaited.
+   */
+  releaseNext(thread: ThreadId): void {
+    const { awaited, block } = this.#threads[thread]!;
+    for (const clock of awaited) block.launch?.released.add(clock);
+  }
+
+  access(
+    thread: ThreadId,
+    form: AccessForm,
+    site: SiteId,
+    buffer: BufferInfo,
+    offset: number,
+    older = 0,
+  ): void {
+    this.#access(this.#threads[thread]!, form, site, buffer, offset, older);
+  }
+
+  #access(
+    me: Actor,
+    form: AccessForm,
+    site: SiteId,
+    buffer: BufferInfo,
+    offset: number,
+    older: number,
+  ): void {
+    const { kind, order, scope, bytes } = form;
+    const shadow = this.#shadow(buffer);
+    const meta = this.#pack(form, site);
+    me.touched = true;
+    if (order === 'weak') {
+      shadow.weak(me, me, meta, offset, bytes);
+      return;
+    }
+    const cells = shadow.cells(offset, bytes);
+    const location = locationOf(cells);
+    const acquires = order === 'acquire' || order === 'acq_rel';
+    const newest = location?.newest ?? null;
+    const read = older === 0 ? newest : location!.olderFor(me)[older - 1]!;
+    const before = kind === 'write' ? null : (read?.write ?? null);
+    if (location !== null && kind !== 'write') {
+      const linked = before !== null && this.#observe(me, location, before, meta, acquires);
+      if (linked && kind === 'read') location.saw(read!, me, meta);
+      if (acquires && location.is(offset, bytes)) acquireEarlier(me, location, reachOf[scope]);
+    }
+    shadow.strong(cells, { me, as: me, meta, offset });
+    if (read !== newest) {
+      read!.misled(me);
+      this.#stale.add(me, meta, location!, read!, buffer);
+      // So that what explains this is told from what comes later.
+      me.endEpoch();
+    }
+    if (kind === 'read') return;
+    const releases = order === 'release' || order === 'acq_rel';
+    const target = this.#location(cells, offset, bytes);
+    target.store(publish(me, target, meta, releases, before), wordsAt(buffer.i32, offset, bytes));
+  }
+
+  olderValues(
+    thread: ThreadId,
+    buffer: BufferInfo,
+    offset: number,
+    bytes: number,
+  ): readonly { readonly words: readonly number[] }[] {
+    const location = locationOf(this.#shadow(buffer).cells(offset, bytes));
+    if (location === null || !location.is(offset, bytes)) return nothingOlder;
+    return location.olderFor(this.#threads[thread]!);
+  }
+
+  /** True if the read and the write are of the same bytes, and each one's scope includes the other. */
+  #observe(me: Actor, location: Location, write: AtomicWrite, meta: number, acquires: boolean): boolean {
+    const number = this.#observed++;
+    this.#observations[number % observationsKept] = observe(me, location, write, meta, acquires, number);
+    return mutual(write.meta, meta, distance(write.moment.by, me));
+  }
+
+  /** The location of exactly these bytes, for a store. */
+  #location(cells: readonly Cell[], offset: number, bytes: number): Location {
+    const known = locationOf(cells);
+    if (known?.is(offset, bytes)) return known;
+    const location = new Location(offset, bytes);
+    for (const cell of cells) cell.location = location;
+    return location;
+  }
+
+  fence(thread: ThreadId, order: FenceKind, scope: Scope): void {
+    const me = this.#threads[thread]!;
+    if (order === 'seq_cst') this.#fences.pass(me, reachOf[scope]);
+    else fence(me, reachOf[scope]);
+  }
+
+  blockBarrier(block: BlockId): void {
+    const { threads } = this.#blocks.get(block)!;
+    const { epoch, known, own: before } = met(threads);
+    const own = before.withFloor(epoch);
+    for (const thread of threads) thread.meet(known, own, epoch);
+  }
+
+  groupMet(ids: readonly ThreadId[]): void {
+    const threads = ids.map((id) => this.#threads[id]!);
+    const { epoch, known, own: before } = met(threads);
+    const warps = new Set(threads.map((thread) => thread.lane >> 5));
+    let own = before;
+    for (const warp of warps) own = own.withWarp(warp, epoch);
+    for (const thread of threads) thread.meet(known, own, epoch);
+  }
+
+  warpMet(firstLane: ThreadId, lanes: number): void {
+    // Shuffles come in rows; only the first after an access has anything to order.
+    let idle = true;
+    for (let i = firstLane; idle && i < firstLane + lanes; i++) idle = this.#threads[i]!.idleSinceMeeting;
+    if (idle) return;
+    const threads = this.#threads.slice(firstLane, firstLane + lanes);
+    const { epoch, known, own: before } = met(threads);
+    const own = before.withWarp(threads[0]!.lane >> 5, epoch);
+    for (const thread of threads) thread.meet(known, own, epoch);
+  }
+
+  copyIssued(
+    thread: ThreadId,
+    engine: CopyEngine,
+    group: number,
+    source: { buffer: BufferInfo; offset: number },
+    target: { buffer: BufferInfo; offset: number },
+    bytes: number,
+    site: SiteId,
+  ): void {
+    if (bytes === 0) return;
+    const me = this.#threads[thread]!;
+    const agents = me.agents[engine] ?? {
+      reads: this.#actor(me.block, me.lane, { engine, does: 'read' }, nothing),
+      writes: this.#actor(me.block, me.lane, { engine, does: 'write' }, nothing),
+    };
+    me.agents = { ...me.agents, [engine]: agents };
+    agents.reads.epoch = group + 1;
+    agents.writes.epoch = group + 1;
+    me.touched = true;
+    const read = packAccess({ kind: 'read', order: 'weak', scope: 'cta', bytes }, site);
+    const write = packAccess({ kind: 'write', order: 'weak', scope: 'cta', bytes }, site);
+    this.#shadow(source.buffer).weak(me, agents.reads, read, source.offset, bytes);
+    this.#shadow(target.buffer).weak(me, agents.writes, write, target.offset, bytes);
+  }
+
+  copiesAwaited(thread: ThreadId, engine: CopyEngine, group: number, readsOnly: boolean): void {
+    const me = this.#threads[thread]!;
+    const agents = me.agents[engine];
+    if (agents === undefined) return;
+    me.own = me.own.withAgent(agents.reads.agentKey, group + 1);
+    if (!readsOnly) me.own = me.own.withAgent(agents.writes.agentKey, group + 1);
+    me.touched = true;
+  }
+
+  bulkArrived(
+    thread: ThreadId,
+    group: number,
+    barrier: { buffer: BufferInfo; offset: number },
+    site: SiteId,
+  ): void {
+    const agents = this.#threads[thread]!.agents.bulk;
+    if (agents === undefined) return;
+    const cells = this.#shadow(barrier.buffer).cells(barrier.offset, mbarrierBytes);
+    const meta = packAccess({ kind: 'update', order: 'release', scope: 'cta', bytes: mbarrierBytes }, site);
+    const location = this.#location(cells, barrier.offset, mbarrierBytes);
+    const write = arrive(agents, group + 1, meta, location.newest.write);
+    location.store(write, wordsAt(barrier.buffer.i32, barrier.offset, mbarrierBytes));
+  }
+
+  networkPosted(write: number, by: ThreadId): void {
+    const poster = this.#threads[by]!;
+    poster.touched = true;
+    const { epoch } = poster;
+    const { rank } = poster.block;
+    let stream = this.#networks.get(rank);
+    if (stream === undefined) {
+      stream = new StreamState(this.#streamCount++, noStream, rank, true);
+      this.#networks.set(rank, stream);
+    }
+    const known = release(poster);
+    const launch = new LaunchState(noLaunch, stream, ++stream.step, theNetwork, false, known, null);
+    const block = new BlockState(++this.#sequence, launch.step, stream, launch, 0);
+    this.#networkWrites.set(write, { nic: this.#actor(block, 0, null, known), poster, epoch });
+  }
+
+  knowsPosted(thread: ThreadId, write: number): boolean {
+    const { poster, epoch } = this.#networkWrites.get(write)!;
+    return happenedBefore(poster, epoch, this.#threads[thread]!);
+  }
+
+  networkMoved(
+    write: number,
+    source: { buffer: BufferInfo; offset: number },
+    target: { buffer: BufferInfo; offset: number },
+    bytes: number,
+    site: SiteId,
+  ): void {
+    const { nic } = this.#networkWrites.get(write)!;
+    nic.touched = true;
+    const read = packAccess({ kind: 'read', order: 'weak', scope: 'sys', bytes }, site);
+    const written = packAccess({ kind: 'write', order: 'weak', scope: 'sys', bytes }, site);
+    this.#shadow(source.buffer).weak(nic, nic, read, source.offset, bytes);
+    this.#shadow(target.buffer).weak(nic, nic, written, target.offset, bytes);
+  }
+
+  networkArrived(write: number, at: ThreadId): void {
+    const { nic } = this.#networkWrites.get(write)!;
+    this.#networkWrites.delete(write);
+    this.#threads[at]!.learn(release(nic));
+    nic.retire();
+  }
+
+  networkSignalled(
+    write: number,
+    behind: readonly number[],
+    form: AccessForm,
+    site: SiteId,
+    { buffer, offset }: { buffer: BufferInfo; offset: number },
+  ): void {
+    const { nic } = this.#networkWrites.get(write)!;
+    for (const one of behind) nic.learn(release(this.#networkWrites.get(one)!.nic));
+    this.#access(nic, form, site, buffer, offset, 0);
+  }
+
+  #stream(id: StreamId): StreamState {
+    return this.#streams.get(id)!;
+  }
+
+  /** What the host program of a rank knows and did. */
+  #host(rank: number): Clock {
+    const program = this.#hostPrograms.get(rank);
+    return program === undefined ? (this.#hosts.get(rank) ?? nothing) : release(program);
+  }
+
+  #hostLearns(rank: number, clock: Clock): void {
+    const program = this.#hostPrograms.get(rank);
+    if (program === undefined) this.#hosts.set(rank, this.#host(rank).join(clock));
+    else program.learn(clock);
+  }
+
+  #actor(block: BlockState, lane: number, copies: CopyPart | null, known: Clock): Actor {
+    const actor = new Actor(this.#actors.length, block, lane, copies, known);
+    this.#actors.push(actor);
+    return actor;
+  }
+
+  #pack(form: AccessForm, site: SiteId): number {
+    const known = this.#packed[site];
+    if (known?.form === form) return known.meta;
+    const meta = packAccess(form, site);
+    this.#packed[site] = { form, meta };
+    return meta;
+  }
+
+  #shadow(buffer: BufferInfo): Shadow {
+    const shadow = this.#shadows[buffer.id];
+    if (shadow !== undefined) return shadow;
+    const made = new Shadow(this.#actors, (earlier, now, writes) =>
+      this.#reports.race(earlier, now, buffer, writes),
+    );
+    this.#shadows[buffer.id] = made;
+    return made;
+  }
+}
+
+/** What a thread has done so far and knows, for who is told. */
+function release(thread: Actor): Clock {
+  const { clock } = new ReleaseHead(thread, sys);
+  thread.endEpoch();
+  return clock;
+}
+
+/** What threads that meet know together; `epoch` ends what any of them did before. */
+function met(threads: readonly Actor[]): { epoch: number; known: Clock; own: BlockClock } {
+  let { own } = threads[0]!;
+  let epoch = 0;
+  for (const thread of threads) {
+    epoch = Math.max(epoch, thread.epoch);
+    own = joinBlocks(own, thread.own);
+  }
+  return { epoch, known: knownTogether(threads), own };
+}
+
+/** Mostly they all know the same. */
+function knownTogether(threads: readonly Actor[]): Clock {
+  const [base] = threads[0]!.knownParts;
+  const alike = threads.every((thread) => thread.knowsJust(base!));
+  return alike ? base! : Clock.joinAll(threads.flatMap((thread) => thread.knownParts));
+}

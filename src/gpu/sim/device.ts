@@ -1,0 +1,370 @@
+/** One rank's simulated GPU: the `Device` over the engine. */
+
+import {
+  ArgumentError,
+  DisposedError,
+  HeddleError,
+  requireInteger,
+  requireObject,
+  requireText,
+} from '../../base/errors.js';
+import { byteSize, type IrModule, type IrType, type Param, requireModule } from '../../lang/index.js';
+import {
+  type Device,
+  type Event,
+  type Fill,
+  fillAll,
+  type Launcher,
+  type LaunchShape,
+  type MappedMemory,
+  type Memory,
+  type PeerMemory,
+  type Program,
+  requireFills,
+  requireWire,
+  type Stream,
+  type Window,
+  type WindowMemory,
+  type WireMemory,
+  type WireShape,
+} from '../index.js';
+import { compile } from './codegen/compile.js';
+import type { Compiled } from './compiled.js';
+import type { Engine } from './engine.js';
+import type { HostSubstitute } from './host-substitute.js';
+import { SimHostView } from './mapped.js';
+import { type AddressSpace, maxBufferBytes, type SimBuffer } from './memory.js';
+import type { SiteRegistry } from './sites.js';
+import { SimEvent, SimStream } from './stream.js';
+import { SimLaunch } from './thread.js';
+
+/** What the devices of one machine share. */
+export interface Shared {
+  readonly machine: number;
+  readonly engine: Engine;
+  readonly addresses: AddressSpace;
+  readonly sites: SiteRegistry;
+  /** The module to run where another is loaded. */
+  substitute(module: IrModule): IrModule;
+  /** Likewise for what hosts reach. */
+  readonly host: HostSubstitute;
+}
+
+/** On a GPU a launch may have at most this many blocks and threads. */
+const maxGrid = 2 ** 31 - 1;
+
+export class SimDevice implements Device {
+  readonly kind = 'sim';
+  readonly description: string;
+  readonly memoryBytes = maxBufferBytes;
+  readonly model = 'simulated GPU';
+  readonly cacheBytes = 0;
+  readonly multiprocessors: number;
+  readonly #live = new Set<SimMemory>();
+  #disposed = false;
+  readonly #streams = new Set<SimStream>();
+  readonly #shared: Shared;
+
+  constructor(
+    readonly rank: number,
+    shared: Shared,
+  ) {
+    this.#shared = shared;
+    this.multiprocessors = shared.engine.residentBlocks;
+    this.description = `simulated GPU #${rank} (${shared.engine.mode})`;
+  }
+
+  #requireLive(): void {
+    if (this.#disposed) throw new DisposedError(`the ${this.description}`);
+  }
+
+  #place(bytes: number, purpose: string): SimMemory {
+    this.#requireLive();
+    requireInteger('bytes', bytes, 1, maxBufferBytes);
+    requireText('purpose', purpose);
+    const memory = new SimMemory(this.#shared, this.#shared.engine.newBuffer(this.rank, bytes, purpose), () =>
+      this.#live.delete(memory),
+    );
+    this.#live.add(memory);
+    return memory;
+  }
+
+  allocate(bytes: number, purpose: string): Memory {
+    const memory = this.#place(bytes, purpose);
+    if (this.#shared.engine.mode === 'checked') memory.buffer.poison(0, bytes);
+    return memory;
+  }
+
+  allocateWindow(bytes: number, purpose: string, fills: readonly Fill[] = []): WindowMemory {
+    requireFills(fills, requireInteger('bytes', bytes, 1, maxBufferBytes));
+    const window = this.#place(bytes, purpose);
+    fillAll(window.buffer.u8, fills);
+    return window;
+  }
+
+  allocateMapped(bytes: number, purpose: string): MappedMemory {
+    const { buffer, address, free } = this.#place(bytes, purpose);
+    return { address, bytes, ...this.#hostsOf(buffer, bytes), free };
+  }
+
+  /** The first bytes of a buffer, as the host sees them. */
+  #hostsOf(buffer: SimBuffer, bytes: number): Pick<MappedMemory, 'host' | 'raw'> {
+    const { engine, sites, host } = this.#shared;
+    const view = new SimHostView(engine, sites, buffer, bytes);
+    return { host: host.memory(view), raw: buffer.u8.subarray(0, bytes) };
+  }
+
+  /** Memory of a simulated GPU is the process's too: real NICs reach it as they reach the host's. */
+  allocateWire(shape: WireShape, purpose: string, fills: readonly Fill[] = []): WireMemory {
+    requireWire(shape, maxBufferBytes);
+    const { bytes, front, lies } = shape;
+    requireFills(fills, bytes);
+    const { buffer, address, free } = this.#place(bytes, purpose);
+    buffer.front = front;
+    fillAll(buffer.u8, fills);
+    const nics = { kind: 'host', raw: buffer.u8.subarray(front, bytes) } as const;
+    return {
+      ...{ address, bytes, front, lies, nics, free },
+      ...this.#hostsOf(buffer, lies === 'host' ? bytes : front),
+    };
+  }
+
+  async openWindow(handle: Uint8Array): Promise<PeerMemory> {
+    this.#requireLive();
+    if (!(handle instanceof Uint8Array)) throw new ArgumentError('handle', handle, 'the handle of a window');
+    const [kind, machine, address] = new TextDecoder().decode(handle).split(' ');
+    if (kind !== 'sim' || Number(machine) !== this.#shared.machine) {
+      throw new ArgumentError('handle', handle, 'the handle of a window of the same simulated machine');
+    }
+    this.#shared.addresses.find('handle', Number(address), 0);
+    return { address: Number(address), close: () => {} };
+  }
+
+  async load(module: IrModule): Promise<Program> {
+    this.#requireLive();
+    requireModule('module', module);
+    const compiled = compile(this.#shared.substitute(module), this.#shared.engine.mode);
+    return {
+      module,
+      launcher: (shape) => {
+        requireObject('shape', shape);
+        return new SimLauncher(this.rank, this.#shared, compiled, shape);
+      },
+    };
+  }
+
+  createStream(): Stream {
+    this.#requireLive();
+    const stream = new SimStream(this.rank, this.#shared.engine, this.#shared.addresses);
+    this.#streams.add(stream);
+    return stream;
+  }
+
+  createEvent(): Event {
+    this.#requireLive();
+    return new SimEvent();
+  }
+
+  /** At once: memory that is gone makes a simulated kernel fail, not the process. */
+  async settle(): Promise<void> {
+    // What a killed rank had enqueued never runs.
+    await Promise.all([...this.#streams].map((stream) => stream.synchronize().catch(() => {})));
+  }
+
+  async dispose(): Promise<void> {
+    this.#disposed = true;
+    for (const memory of [...this.#live]) memory.free();
+  }
+}
+
+class SimMemory implements WindowMemory {
+  readonly address: number;
+  readonly bytes: number;
+  readonly handle: Uint8Array;
+  readonly #shared: Shared;
+  readonly #onFree: () => void;
+
+  constructor(
+    shared: Shared,
+    readonly buffer: SimBuffer,
+    onFree: () => void,
+  ) {
+    this.#shared = shared;
+    this.#onFree = onFree;
+    this.address = shared.addresses.place(buffer);
+    this.bytes = buffer.bytes;
+    this.handle = new TextEncoder().encode(`sim ${shared.machine} ${this.address}`);
+  }
+
+  poison(offset: number, bytes: number): void {
+    requireInteger('offset', offset, 0, this.bytes);
+    requireInteger('bytes', bytes, 0, this.bytes - offset);
+    if (this.#shared.engine.mode === 'checked') this.buffer.poison(offset, bytes);
+  }
+
+  readonly free = (): void => {
+    if (this.buffer.freed) return;
+    this.buffer.free();
+    this.#shared.addresses.release(this.address);
+    this.#onFree();
+  };
+}
+
+/** Where a parameter's value stands among the arguments of generated code. */
+interface Place {
+  readonly type: IrType;
+  readonly at: number;
+}
+
+class SimLauncher implements Launcher {
+  readonly #places = new Map<string, Place>();
+  readonly #args: unknown[] = [];
+  readonly #missing = new Set<string>();
+  readonly #block: number;
+  readonly #firstSite: number;
+  readonly #programmatic: boolean;
+  #grid: number;
+  readonly #home: number;
+  readonly #shared: Shared;
+  readonly #compiled: Compiled;
+  readonly #shape: LaunchShape;
+
+  constructor(home: number, shared: Shared, compiled: Compiled, shape: LaunchShape) {
+    this.#home = home;
+    this.#shared = shared;
+    this.#compiled = compiled;
+    this.#shape = shape;
+    this.#grid = requireInteger('grid', shape.grid, 1, maxGrid);
+    this.#block = requireInteger('block', shape.block, 1, compiled.module.maxThreads);
+    this.#programmatic = shape.programmatic ?? false;
+    this.#firstSite = shared.sites.register(compiled);
+    for (const param of compiled.module.entry.params) {
+      const name = flatName(param);
+      this.#places.set(name, { type: param.variable.type, at: this.#args.length });
+      this.#missing.add(name);
+      const { kind } = param.variable.type;
+      this.#args.push(...(kind === 'pointer' || kind === 'peers' ? [null, null] : [null]));
+    }
+  }
+
+  #placeOf(name: string): Place {
+    const place = this.#places.get(name);
+    if (place === undefined) {
+      throw new ArgumentError(
+        'name',
+        name,
+        `a parameter of kernel ${this.#compiled.module.name}: ${[...this.#places.keys()].join(', ') || 'it has none'}`,
+      );
+    }
+    return place;
+  }
+
+  set(name: string, value: number | bigint): void {
+    const { type, at } = this.#placeOf(name);
+    if (type.kind === 'pointer') {
+      if (typeof value !== 'bigint') requireInteger(name, value, 0, Number.MAX_SAFE_INTEGER);
+      const { buffer, offset } = this.#shared.addresses.find(name, Number(value), 0);
+      if (offset % byteSize[type.to] !== 0) {
+        throw new ArgumentError(name, value, `a multiple of ${byteSize[type.to]}, the size of ${type.to}`);
+      }
+      this.#args[at] = buffer;
+      this.#args[at + 1] = offset;
+    } else if (type.kind === 'value') {
+      this.#args[at] = scalar(name, type.name, value);
+    } else {
+      throw new ArgumentError(name, value, 'set with setWindow, as it is a window');
+    }
+    this.#missing.delete(name);
+  }
+
+  setWindow(name: string, window: Window): void {
+    const { type, at } = this.#placeOf(name);
+    if (type.kind !== 'peers') throw new ArgumentError(name, window, 'set with set, as it is not a window');
+    requireObject(name, window, 'a window');
+    if (!Array.isArray(window.bases))
+      throw new ArgumentError(`${name}.bases`, window.bases, 'an array of addresses');
+    const buffers: SimBuffer[] = [];
+    const offsets: number[] = [];
+    window.bases.forEach((base, rank) => {
+      const place = this.#shared.addresses.find(`${name}.bases[${rank}]`, base, type.layout.bytes);
+      if (this.#shared.engine.mode === 'checked') place.buffer.nameFields(type.layout, place.offset);
+      buffers.push(place.buffer);
+      offsets.push(place.offset);
+    });
+    this.#args[at] = buffers;
+    this.#args[at + 1] = offsets;
+    this.#missing.delete(name);
+  }
+
+  setGrid(grid: number): void {
+    this.#grid = requireInteger('grid', grid, 1, maxGrid);
+  }
+
+  launch(stream: Stream): void {
+    if (this.#missing.size > 0) {
+      throw new HeddleError(
+        'HEDDLE_LAUNCH',
+        `kernel ${this.#compiled.module.name} needs ${[...this.#missing].join(', ')}: set every parameter before the launch`,
+      );
+    }
+    const { engine } = this.#shared;
+    if (!(stream instanceof SimStream) || !stream.belongsTo(engine) || stream.rank !== this.#home) {
+      throw new ArgumentError('stream', stream, `a stream of the simulated GPU #${this.#home}`);
+    }
+    const grid = this.#grid;
+    const block = this.#block;
+    const compiled = this.#compiled;
+    const home = this.#home;
+    const firstSite = this.#firstSite;
+    const args = this.#args.slice();
+    const { rank } = this.#shape;
+    stream.launch({
+      programmatic: this.#programmatic,
+      make: (previous, on) => {
+        // One literal: spreads would cost as much as all else.
+        return new SimLaunch({
+          id: engine.newNumber(),
+          ordinal: engine.newOrdinal(home, 'launch'),
+          stream: on,
+          compiled,
+          home,
+          rank,
+          grid,
+          block,
+          args,
+          firstSite,
+          previous,
+          onReleased: () => on.kick(),
+          onEnd: (launch) => on.launchEnded(launch),
+        });
+      },
+    });
+  }
+}
+
+function flatName(param: Param): string {
+  return param.index === null ? param.name : `${param.name}_${param.index}`;
+}
+
+function scalar(name: string, type: string, value: number | bigint): unknown {
+  switch (type) {
+    case 'i32':
+      return requireInteger(name, value, -(2 ** 31), 2 ** 31 - 1);
+    case 'u32':
+      return requireInteger(name, value, 0, 2 ** 32 - 1) | 0;
+    case 'u64':
+      if (
+        typeof value === 'bigint' ? value < 0n || value >= 2n ** 64n : !Number.isInteger(value) || value < 0
+      ) {
+        throw new ArgumentError(name, value, 'an integer from 0 to 2^64 - 1');
+      }
+      return BigInt(value);
+    case 'f32':
+      if (typeof value !== 'number') throw new ArgumentError(name, value, 'a number');
+      return Math.fround(Number(value));
+    case 'bool':
+      return value !== 0 && value !== 0n;
+    default:
+      throw new ArgumentError(name, value, `of a type that can be a parameter, not ${type}`);
+  }
+}

@@ -1,0 +1,547 @@
+/**
+ * The heart of the simulated machine: it runs blocks of several kernels of several ranks, one thread at a time, in
+ * the order that a schedule picks, between turns of the host programs that launched them.
+ *
+ * Host programs are ordinary async functions. The engine runs in turns of the event loop: a turn ends when a host
+ * was told something (so that it can react before anything else happens, which keeps runs repeatable) or after a
+ * number of steps (so that the process stays responsive).
+ */
+import { HeddleError } from '../../base/errors.js';
+import { Blocks, type Machine } from './blocks.js';
+import { type Mode, pause } from './compiled.js';
+import type { Detector } from './detector/detector.js';
+import type { FindingContent, FindingLog } from './findings.js';
+import { type HostProgram, HostThread } from './host-threads.js';
+import { Hosts } from './hosts.js';
+import { Meetings } from './meetings.js';
+import { SimBuffer } from './memory.js';
+import { Puts } from './puts.js';
+import type { Random } from './random.js';
+import type { Agent, Schedule } from './schedule.js';
+import { hostProgram } from './sites.js';
+import { soon } from './soon.js';
+import { Spins } from './spins.js';
+import { Statistics } from './statistics.js';
+import type { Block, SimLaunch, Thread } from './thread.js';
+import { Time } from './time.js';
+import { Waits } from './waits.js';
+
+const stepsPerTurn = 20_000;
+/** How long a look of a thread that polls takes, where time passes for nobody else. */
+const nanosecondsPerLook = 1000;
+/** Nanoseconds in which every time limit runs out. */
+const eternity = 1e13;
+/** How many turns of the event loop a machine without runnable work waits before it believes its hosts blocked. */
+const patience = 2;
+
+/** Likewise, before it looks only once a millisecond for what may come from outside. */
+const outsidePatience = 1000;
+
+export interface EngineOptions {
+  readonly ranks: number;
+  readonly mode: Mode;
+  readonly residentBlocks: number;
+  readonly stepLimit: number;
+  readonly random: Random;
+  readonly schedule: Schedule;
+  readonly log: FindingLog;
+  readonly detector: Detector | null;
+}
+
+export class Engine implements Machine {
+  readonly mode: Mode;
+  readonly schedule: Schedule;
+  readonly random: Random;
+  readonly log: FindingLog;
+  readonly detector: Detector | null;
+  readonly hosts: Hosts;
+  readonly statistics = new Statistics();
+  readonly killed: boolean[];
+  readonly seen: SimBuffer;
+  readonly spins = new Spins();
+  readonly puts = new Puts(this);
+  steps = 0;
+  timeLimits = 0;
+
+  readonly #meetings: Meetings;
+  readonly #waits: Waits;
+  readonly #time: Time;
+  readonly #blocks: Blocks;
+  /** Fast mode: threads in a loop that polls memory by itself. */
+  readonly #spinning: Thread[] = [];
+  readonly #deaths: { readonly ranks: readonly number[]; readonly due: () => boolean }[] = [];
+  /** By rank: what it has done that others may notice. */
+  readonly #noticeable: number[];
+  readonly #stepLimit: number;
+  #turnPlanned = false;
+  /** If it comes after a pause. */
+  #pause: NodeJS.Timeout | null = null;
+  #hostTold = false;
+  #idleTurns = 0;
+  /** That a rank's GPU holds at once. */
+  readonly residentBlocks: number;
+  #nextBuffer = 0;
+  #nextThread = 0;
+  /** The host thread that is taking its turn. */
+  #acting: HostThread | null = null;
+  /** Host threads that found nothing to do. */
+  readonly #idleHosts = new Set<HostThread>();
+  /** Host threads that may hear of something from outside the machine; whether there ever were any. */
+  #outside = 0;
+  #connected = false;
+  /** When the machine last ran out of work, in milliseconds. */
+  #idleSince = 0;
+  /** Counts what may have given one of them something to do. */
+  #moves = 0;
+  /** The host programs that have accessed mapped memory, as threads of the detector, by rank. */
+  readonly #hostPrograms = new Map<number, number>();
+  #nextNumber = 0;
+  readonly #ordinals: Readonly<Record<'launch' | 'stream', number[]>>;
+
+  constructor(options: EngineOptions) {
+    this.mode = options.mode;
+    this.residentBlocks = options.residentBlocks;
+    this.schedule = options.schedule;
+    this.random = options.random;
+    this.log = options.log;
+    this.detector = options.detector;
+    this.#stepLimit = options.stepLimit;
+    this.seen = new SimBuffer(-1, 'what an atomic load has read', -1, 16);
+    this.killed = new Array(options.ranks).fill(false);
+    this.#noticeable = new Array(options.ranks).fill(0);
+    const zeros = () => new Array<number>(options.ranks).fill(0);
+    this.#ordinals = { launch: zeros(), stream: zeros() };
+    const { schedule, detector, log, mode, ranks, residentBlocks } = options;
+    const makeReady = (thread: Thread) => this.makeReady(thread);
+    this.#meetings = new Meetings({ detector, log, schedule, makeReady });
+    this.#waits = new Waits({ mode, makeReady });
+    this.#time = new Time(makeReady);
+    this.#blocks = new Blocks({ machine: this, statistics: this.statistics, ranks, residentBlocks });
+    this.hosts = new Hosts(options.ranks, () => {
+      this.#hostTold = true;
+      this.work();
+    });
+  }
+
+  // Numbers, unique in the run.
+
+  newBuffer(rank: number, bytes: number, purpose: string): SimBuffer {
+    return new SimBuffer(this.#nextBuffer++, purpose, rank, bytes);
+  }
+
+  /** Counts the launches, or the streams, of a device. */
+  newOrdinal(rank: number, of: 'launch' | 'stream'): number {
+    return this.#ordinals[of][rank]!++;
+  }
+
+  newNumber(): number {
+    return this.#nextNumber++;
+  }
+
+  /** Who accesses mapped memory now, from the host of `rank`. */
+  hostThread(rank: number): number {
+    if (this.#acting !== null) return this.#acting.id;
+    let thread = this.#hostPrograms.get(rank);
+    if (thread === undefined) {
+      thread = this.#newHostThread(rank, null);
+      this.#hostPrograms.set(rank, thread);
+    }
+    return thread;
+  }
+
+  /** Whose program that is. */
+  get hostProgram(): string {
+    return this.#acting?.program.name ?? hostProgram;
+  }
+
+  newThreads(count: number): number {
+    const first = this.#nextThread;
+    this.#nextThread += count;
+    return first;
+  }
+
+  #newHostThread(rank: number, name: string | null): number {
+    const thread = this.newThreads(1);
+    this.detector?.hostThreadStarted(thread, rank, name);
+    return thread;
+  }
+
+  /** Starts a thread of the host of `rank`, whose turns the schedule gives it. What it returns ends the thread. */
+  startHost(rank: number, program: HostProgram): () => void {
+    const host = new HostThread(rank, this.#newHostThread(rank, program.name), program, this);
+    if (program.hearsOutside) {
+      this.#outside++;
+      this.#connected = true;
+    }
+    this.schedule.add(host);
+    this.work();
+    return () => this.endHost(host);
+  }
+
+  endHost(host: HostThread): void {
+    if (host.ended) return;
+    host.ended = true;
+    this.#idleHosts.delete(host);
+    if (host.program.hearsOutside) this.#outside--;
+    this.detector?.hostThreadEnded(host.id, host.rank);
+    this.work();
+  }
+
+  act(host: HostThread, turn: () => boolean): boolean {
+    this.#acting = host;
+    host.saw = this.#moves - 1; // its own step is no move
+    try {
+      return turn();
+    } finally {
+      this.#acting = null;
+    }
+  }
+
+  /** It found nothing to do: it looks again when others have moved, or a little later. */
+  hostIdles(host: HostThread): void {
+    this.#moves--;
+    // Checked mode looks at more moments than those at which nobody else can run.
+    if (this.mode === 'checked' && !this.explores && this.random.below(8) !== 0) this.schedule.add(host);
+    else this.#idleHosts.add(host);
+  }
+
+  /** Which of `count` stores a host's load reads. Who reads an older one has to look again, though nothing moves. */
+  pickHostStore(count: number): number {
+    const choice = this.pickStore(count);
+    if (choice !== 0) this.#moves++;
+    return choice;
+  }
+
+  #wakeHosts(which: (host: HostThread) => boolean): boolean {
+    let woken = false;
+    for (const host of this.#idleHosts) {
+      if (!which(host)) continue;
+      this.#idleHosts.delete(host);
+      this.schedule.add(host);
+      woken = true;
+    }
+    return woken;
+  }
+
+  // Turns.
+
+  /** There may be something to do: makes sure that a turn comes. */
+  work(): void {
+    this.#idleTurns = 0;
+    this.#moves++;
+    this.spins.stir();
+    this.#pause?.ref();
+    this.#planTurn();
+  }
+
+  #planTurn(): void {
+    if (this.#turnPlanned) return;
+    this.#turnPlanned = true;
+    soon(() => this.#turn());
+  }
+
+  /** A turn after a pause, for those who hear from outside. A process in which nobody else waits for one may end. */
+  #planLaterTurn(): void {
+    if (this.#turnPlanned) return;
+    this.#turnPlanned = true;
+    this.#pause = setTimeout(() => this.#turn(), 1);
+    if (!this.hosts.anyPending && !this.#waits.any) this.#pause.unref();
+  }
+
+  #turn(): void {
+    this.#turnPlanned = false;
+    this.#pause = null;
+    this.#hostTold = false;
+    for (let n = 0; n < stepsPerTurn; n++) {
+      if (this.#hostTold) break;
+      const task = this.schedule.next();
+      if (task === undefined) {
+        if (this.#findWork()) continue;
+        this.#idle();
+        return;
+      }
+      this.steps++;
+      this.#moves++;
+      this.#time.now++;
+      if (this.#deaths.length > 0) this.#dieOnTime();
+      if (this.killed[task.rank]) continue;
+      if (task.isThread) {
+        this.#runThread(task as Thread);
+      } else {
+        (task as Agent).run();
+        if (!(task instanceof HostThread)) this.spins.stir();
+      }
+      if (this.mode === 'checked' && this.spins.step(this.#blocks) && !this.#endSpins()) return;
+      if (this.steps > this.#stepLimit) {
+        this.#giveUp(`no end in sight after ${this.steps} steps: some loop waits for what never comes`);
+        return;
+      }
+    }
+    this.#planTurn();
+  }
+
+  /** Nothing can run. Either the hosts will add something, or whoever waits now waits forever. */
+  #idle(): void {
+    if (this.#idleTurns === 0) this.#idleSince = performance.now();
+    const listens = this.#wakeHosts((host) => host.program.hearsOutside);
+    if (this.#connected && this.#endOverdueWaits()) return;
+    const blocked = this.hosts.anyPending && this.hosts.allBlocked(this.killed);
+    if (listens || (this.#connected && this.#waits.any && !blocked)) {
+      if (this.#idleTurns++ > outsidePatience) this.#planLaterTurn();
+      else this.#planTurn();
+      return;
+    }
+    if (!blocked) return;
+    if (this.#idleTurns++ < patience) {
+      this.#planTurn();
+      return;
+    }
+    this.#endHopelessWaits();
+    this.#idleTurns = 0;
+    this.#moves++;
+    this.#planTurn();
+  }
+
+  /** Nobody is ready: looks for those who have become so, or who were held back. */
+  #findWork(): boolean {
+    let found =
+      (this.mode === 'fast' && this.#waits.pollAll()) ||
+      this.schedule.bringIn() ||
+      this.#wakeHosts((host) => host.saw < this.#moves);
+    if (!found) found = this.#time.wakeFirst();
+    if (this.#spinning.length === 0) return found;
+    // If they are all there is, they may be waiting for time to pass.
+    if (!found) this.#time.now += nanosecondsPerLook;
+    for (const thread of this.#spinning.splice(0)) this.schedule.add(thread);
+    return true;
+  }
+
+  // Threads.
+
+  makeReady(thread: Thread): void {
+    thread.state = 'ready';
+    this.schedule.add(thread);
+  }
+
+  #runThread(thread: Thread): void {
+    if (thread.wait !== null) {
+      if (!thread.poll()) {
+        this.#waits.park(thread);
+        return;
+      }
+    }
+    thread.turns = 0;
+    let step: IteratorResult<number, void>;
+    try {
+      step = thread.iterator!.next();
+    } catch (error) {
+      this.failed(thread, error);
+      return;
+    }
+    switch (step.value) {
+      case pause.end:
+        this.#endThread(thread);
+        return;
+      case pause.preempt:
+        // In fast mode only a loop that polls yields here: all others come first, or it might keep them from running.
+        if (this.mode === 'fast') this.#spinning.push(thread);
+        else this.schedule.add(thread);
+        return;
+      case pause.barrier:
+        this.#meetings.atBarrier(thread);
+        return;
+      case pause.group:
+        this.#meetings.inGroup(thread);
+        return;
+      case pause.warp:
+        this.#meetings.inWarp(thread);
+        return;
+      case pause.wait:
+        // Fast code has already looked; checked mode looks when the schedule next picks the thread.
+        if (this.mode === 'fast' && thread.wait !== null) this.#waits.park(thread);
+        else this.schedule.add(thread);
+        return;
+      case pause.previous:
+        this.#followPrevious(thread);
+        return;
+      default:
+        thread.state = 'sleep';
+    }
+  }
+
+  wake(buffer: SimBuffer, offset: number, bytes: number): void {
+    this.#waits.wake(buffer, offset, bytes);
+  }
+
+  pickStore(count: number): number {
+    return this.schedule.pickStore(count);
+  }
+
+  get explores(): boolean {
+    return this.schedule.ordered !== undefined;
+  }
+
+  clock(): bigint {
+    return BigInt(++this.#time.now);
+  }
+
+  sleep(thread: Thread, nanoseconds: number): void {
+    this.#time.sleep(thread, nanoseconds);
+  }
+
+  #followPrevious(thread: Thread): void {
+    const { previous } = thread.block.launch;
+    if (previous === null || previous.ended) {
+      this.detector?.awaitPrevious(thread.id);
+      this.schedule.add(thread);
+    } else {
+      thread.state = 'previous';
+      previous.followers.push(thread);
+    }
+  }
+
+  failed(thread: Thread, error: unknown): void {
+    const { launch } = thread.block;
+    launch.error ??= new HeddleError(
+      'HEDDLE_LAUNCH',
+      `kernel ${launch.kernel} failed on rank ${thread.rank} in block ${thread.block.index}, thread ${thread.index}: ${error instanceof Error ? error.message : String(error)}`,
+      { cause: error },
+    );
+    this.#endThread(thread);
+  }
+
+  #endThread(thread: Thread): void {
+    const { block } = thread;
+    thread.end();
+    this.spins.stir();
+    this.schedule.ordered?.([thread], [block.launch.stream]);
+    block.live--;
+    block.warpLive[thread.index >>> 5]!--;
+    if (block.live === 0) {
+      this.#blocks.end(block);
+      return;
+    }
+    this.#meetings.left(thread);
+  }
+
+  startLaunch(launch: SimLaunch): void {
+    this.#blocks.launch(launch);
+  }
+
+  blockReleased(block: Block): void {
+    this.#blocks.release(block);
+  }
+
+  // The end of hope.
+
+  /**
+   * Called when nothing can run and no host can add anything. Meetings that some lanes missed go on without them;
+   * failing that, all waits end as if their limits had run out, so that kernels leave and hosts get their errors.
+   */
+  #endHopelessWaits(): void {
+    if (this.#meetings.endDivergent(this.#blocks.live)) return;
+    if (!this.#waits.any) {
+      if (this.#meetings.endGroups(this.#blocks.live)) return;
+      this.#giveUp('streams wait for events that will never be recorded');
+      return;
+    }
+    this.#reportWaits(this.#waits.reports());
+    // After a rank's death others may well wait for it in vain, one wait after the other.
+    if (this.mode === 'checked' && !this.killed.includes(true) && this.spins.ranOut()) {
+      this.#giveUp('loops wait again and again for what never comes, and have no limit');
+      return;
+    }
+    this.timeLimits++;
+    this.#waits.expire();
+  }
+
+  /**
+   * Called when all that runs are loops over memory in which nothing changes. Those that look at the clock leave, as its
+   * time is over now; if none does, that was all. False if the machine has stopped.
+   */
+  #endSpins(): boolean {
+    const { spins } = this;
+    if (spins.timeIsOver) {
+      this.#giveUp('loops look at memory for what never comes, and have no limit');
+      return false;
+    }
+    if (this.#outside === 0 && this.hosts.allBlocked(this.killed)) {
+      const waiting = [...spins.reports(), ...this.#waits.reports()];
+      if (waiting.length > 0) this.#reportWaits(waiting);
+      this.#time.now += eternity;
+      spins.timeIsOver = true;
+    }
+    spins.forget();
+    return true;
+  }
+
+  /**
+   * Who waits for what comes from outside has real time for it, since only that passes there: its limit counts from when
+   * the machine ran out of work.
+   */
+  #endOverdueWaits(): boolean {
+    if (!this.#waits.expireWithin(1000 * (performance.now() - this.#idleSince))) return false;
+    this.timeLimits++;
+    this.work();
+    return true;
+  }
+
+  #reportWaits(waiting: Extract<FindingContent, { kind: 'stuck-wait' }>['waiting']): void {
+    // After a rank's death it is no mistake to wait for it in vain.
+    if (this.mode === 'fast' || this.killed.includes(true)) return;
+    this.log.add({ kind: 'stuck-wait', waiting });
+  }
+
+  #giveUp(message: string): void {
+    if (this.mode === 'checked') this.log.add({ kind: 'failure', message });
+    while (this.schedule.next() !== undefined || this.schedule.bringIn());
+    this.#spinning.length = 0;
+    this.#time.clear();
+    this.#waits.clear();
+    this.hosts.fail(new HeddleError('HEDDLE_STUCK', `the simulated machine stopped: ${message}`));
+  }
+
+  /** A simulated SIGKILL, now or once the machine has made `atStep` steps. */
+  kill(rank: number, atStep: number): void {
+    this.#killWhen([rank], () => atStep <= this.steps);
+  }
+
+  /** The same for several at once, when `count` more things that others may notice have been done by them. */
+  killAfter(ranks: readonly number[], count: number): void {
+    const done = (): number => ranks.reduce((sum, rank) => sum + this.#noticeable[rank]!, 0);
+    const last = done() + count;
+    this.#killWhen(ranks, () => done() >= last);
+  }
+
+  /** A launch of the rank begins, a write of it has come, or it hears of one. */
+  didNoticeable(rank: number): void {
+    this.#noticeable[rank]!++;
+  }
+
+  #killWhen(ranks: readonly number[], due: () => boolean): void {
+    this.#deaths.push({ ranks, due });
+    this.#dieOnTime();
+    this.work();
+  }
+
+  #dieOnTime(): void {
+    for (let i = this.#deaths.length - 1; i >= 0; i--) {
+      const { ranks, due } = this.#deaths[i]!;
+      if (!due()) continue;
+      this.#deaths.splice(i, 1);
+      for (const rank of ranks) this.#die(rank);
+    }
+  }
+
+  #die(rank: number): void {
+    if (this.killed[rank]) return;
+    this.killed[rank] = true;
+    this.#waits.forget(rank);
+    this.#blocks.forget(rank);
+    this.#time.forget(rank);
+    this.hosts.fail(
+      new HeddleError('HEDDLE_KILLED', `rank ${rank} of the simulated machine was killed`),
+      rank,
+    );
+  }
+}

@@ -1,0 +1,12 @@
+/** How mutants come into what threads of hosts do. */
+import type { HostView, Network } from '../index.js';
+import type { SimHostView } from './mapped.js';
+import type { Nic } from './network.js';
+
+/** What stands in place of a host's way to mapped memory, and of its way into the network. */
+export interface HostSubstitute {
+  memory(own: SimHostView): HostView;
+  network(own: Nic): Network;
+}
+
+export const asTheyAre: HostSubstitute = { memory: (own) => own, network: (own) => own };

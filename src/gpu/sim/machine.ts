@@ -1,0 +1,297 @@
+/** The simulated machine as its users see it. */
+
+import {
+  ArgumentError,
+  requireFunction,
+  requireInteger,
+  requireObject,
+  requireText,
+} from '../../base/errors.js';
+import type { IrModule } from '../../lang/index.js';
+import type { Device, Network } from '../index.js';
+import type { Mode } from './compiled.js';
+import type { Detector, Finding, HostKnowledge, Site, SiteId, StaleRead } from './detector/detector.js';
+import { createDetector } from './detector/index.js';
+import { SimDevice } from './device.js';
+import { Engine } from './engine.js';
+import { FindingLog } from './findings.js';
+import { asTheyAre, type HostSubstitute } from './host-substitute.js';
+import type { HostProgram } from './host-threads.js';
+import { AddressSpace } from './memory.js';
+import { Nics } from './network.js';
+import { Random } from './random.js';
+import { InOrder, PrioritySchedule, RandomSchedule, type Schedule } from './schedule.js';
+import { type HostSite, SiteRegistry } from './sites.js';
+import type { KernelStatistics, TraceEntry } from './statistics.js';
+import { type Watcher, watched } from './watched.js';
+
+/** More than the ranks of one kernel, so that a world of several nodes fits one machine. */
+export const maxRanks = 128;
+
+/** How the machine decides who runs next. */
+export type ScheduleName = 'in-order' | 'random' | 'priority';
+
+export interface MachineOptions {
+  /** Simulated GPUs, 1 to 128. */
+  readonly ranks: number;
+  /** `fast` checks nothing; `checked` finds races, wild accesses, divergence and hopeless waits. Default fast. */
+  readonly mode?: Mode;
+  /** Everything random comes from it, and findings name it. Default '0'. */
+  readonly seed?: string;
+  /** Default: in order in fast mode, random in checked mode. */
+  readonly schedule?: ScheduleName | Schedule;
+  /** Goes into findings: what was run. */
+  readonly configuration?: string;
+  /** Blocks that a GPU can hold at once, default 132. A kernel whose blocks wait for each other needs them all. */
+  readonly residentBlocks?: number;
+  /** Gives up after so many steps. Default: never in fast mode, 100 million in checked mode. */
+  readonly stepLimit?: number;
+  /** Sees every kernel that is loaded, and says what runs in its place: how mutants come in. */
+  readonly substitute?: (module: IrModule) => IrModule;
+  /** Likewise for threads of hosts: what they reach of mapped memory, and of the network. */
+  readonly substituteHost?: HostSubstitute;
+  /** Checked mode: whether findings tell the lines of hosts' programs. Default true; it takes time at each access. */
+  readonly hostLines?: boolean;
+  /** Hears in checked mode what threads do, step by step: how a schedule is shown. */
+  readonly watch?: (site: (id: SiteId) => Site) => Watcher;
+}
+
+export interface MachineStatistics {
+  readonly steps: number;
+  /** How often the schedule preferred another thread to the one that could have gone on. */
+  readonly switches: number;
+  readonly launches: number;
+  /** How often all that waited in vain was told that its time is over. */
+  readonly timeLimits: number;
+  readonly kernels: ReadonlyMap<string, Readonly<KernelStatistics>>;
+}
+
+/** What the hosts that have come to a meeting brought, and what that is together, once somebody has asked. */
+interface HostMeeting {
+  readonly brought: HostKnowledge[];
+  together: HostKnowledge | null;
+}
+
+interface HostMeetings {
+  /** How often each rank's host program has met the others there. */
+  readonly met: Map<number, number>;
+  readonly all: HostMeeting[];
+}
+
+let machines = 0;
+
+/**
+ * A machine of simulated GPUs in this process, which share one node. Deterministic: the same options, kernels and
+ * host programs give the same run, as long as the host programs await nothing but the machine and each other.
+ */
+export class SimMachine {
+  readonly #devices: readonly SimDevice[];
+  /** By the place where they are held. */
+  readonly #meetings = new Map<object, HostMeetings>();
+  readonly #engine: Engine;
+  readonly #detector: (Detector & { readonly findings: readonly Finding[] }) | null;
+  readonly #log: FindingLog;
+  readonly #addresses: AddressSpace;
+  readonly #nics: Nics;
+  readonly #sites: SiteRegistry;
+  readonly #host: HostSubstitute;
+
+  private constructor(
+    readonly ranks: number,
+    readonly mode: Mode,
+    readonly seed: string,
+    engine: Engine,
+    detector: (Detector & { readonly findings: readonly Finding[] }) | null,
+    log: FindingLog,
+    addresses: AddressSpace,
+    nics: Nics,
+    sites: SiteRegistry,
+    substitute: (module: IrModule) => IrModule,
+    host: HostSubstitute,
+  ) {
+    this.#engine = engine;
+    this.#detector = detector;
+    this.#log = log;
+    this.#addresses = addresses;
+    this.#nics = nics;
+    this.#sites = sites;
+    this.#host = host;
+    const shared = { machine: ++machines, engine, addresses, sites, substitute, host };
+    this.#devices = Array.from({ length: ranks }, (_, rank) => new SimDevice(rank, shared));
+  }
+
+  static create(options: MachineOptions): SimMachine {
+    requireObject('options', options);
+    const ranks = requireInteger('ranks', options.ranks, 1, maxRanks);
+    const mode = options.mode ?? 'fast';
+    if (mode !== 'fast' && mode !== 'checked') throw new ArgumentError('mode', mode, "'fast' or 'checked'");
+    const seed = requireText('seed', options.seed ?? '0');
+    const configuration = requireText('configuration', options.configuration ?? '');
+    const substitute = options.substitute ?? ((module: IrModule) => module);
+    requireFunction('substitute', substitute);
+    const sites = new SiteRegistry(options.hostLines ?? true);
+    const site = (id: SiteId) => sites.site(id);
+    const detector = mode === 'checked' ? createDetector({ seed, configuration, site }) : null;
+    const log = new FindingLog(seed, configuration, () => detector?.staleReads ?? []);
+    const random = Random.from(seed);
+    const engine = new Engine({
+      ranks,
+      mode,
+      random,
+      log,
+      detector:
+        detector !== null && options.watch !== undefined ? watched(detector, options.watch(site)) : detector,
+      schedule: scheduleOf(options.schedule ?? (mode === 'fast' ? 'in-order' : 'random'), ranks, random),
+      residentBlocks: requireInteger('residentBlocks', options.residentBlocks ?? 132, 1, 2 ** 20),
+      stepLimit: requireSteps(
+        options.stepLimit ?? (mode === 'fast' ? Number.POSITIVE_INFINITY : 100_000_000),
+      ),
+    });
+    const nics = new Nics({ engine, sites });
+    const addresses = new AddressSpace();
+    const host = options.substituteHost ?? asTheyAre;
+    return new SimMachine(ranks, mode, seed, engine, detector, log, addresses, nics, sites, substitute, host);
+  }
+
+  /** The GPU of a rank. */
+  device(rank: number): Device {
+    return this.#devices[requireInteger('rank', rank, 0, this.ranks - 1)]!;
+  }
+
+  /** What checked mode has found so far. */
+  get findings(): readonly Finding[] {
+    return [...this.#log.findings, ...(this.#detector?.findings ?? [])];
+  }
+
+  /** Loads of checked mode that read something older than what was there: they may explain a wrong result. */
+  get staleReads(): readonly StaleRead[] {
+    return this.#detector?.staleReads ?? [];
+  }
+
+  get statistics(): MachineStatistics {
+    const { steps, schedule, statistics, timeLimits } = this.#engine;
+    const { trace, kernels } = statistics;
+    return { steps, switches: schedule.switches, launches: trace.length, timeLimits, kernels };
+  }
+
+  /** Where threads of hosts have done something in mapped memory, or at the network: checked mode only. */
+  get hostSites(): readonly HostSite[] {
+    return this.#sites.ofThreads;
+  }
+
+  /** Every launch that has ended: when it started and ended, in steps of the machine. */
+  get trace(): readonly TraceEntry[] {
+    return this.#engine.statistics.trace;
+  }
+
+  /**
+   * Announces that a host program of `rank` runs; `hostLeft` ends it. While some announced program awaits neither a
+   * stream nor a `hostWaiting`, the machine holds its judgement about waits that nobody seems to end.
+   */
+  hostEntered(rank: number): void {
+    this.#engine.hosts.entered(this.#known(rank));
+  }
+
+  hostLeft(rank: number): void {
+    this.#engine.hosts.left(this.#known(rank));
+    this.#engine.work();
+  }
+
+  /**
+   * The host program of `rank` waits for another rank's host program (a barrier between hosts, an exchange). Call
+   * the returned function when it goes on.
+   */
+  hostWaiting(rank: number): () => void {
+    const end = this.#engine.hosts.waiting(this.#known(rank));
+    this.#engine.work();
+    return end;
+  }
+
+  /**
+   * The host programs of all ranks meet: each waits for the others, and then knows what they knew. At one place the n-th
+   * meeting of one rank is the n-th of all. Call the returned function when `rank` goes on.
+   */
+  hostMeets(rank: number, place: object): () => void {
+    const detector = this.#detector;
+    const goOn = this.hostWaiting(rank);
+    if (detector === null) return goOn;
+    const { met, all } = this.#meetings.get(place) ?? { met: new Map<number, number>(), all: [] };
+    this.#meetings.set(place, { met, all });
+    const nth = met.get(rank) ?? 0;
+    met.set(rank, nth + 1);
+    const meeting = all[nth] ?? { brought: [], together: null };
+    all[nth] = meeting;
+    meeting.brought.push(detector.hostKnows(rank));
+    meeting.together = null;
+    return () => {
+      meeting.together ??= detector.hostsTogether(meeting.brought);
+      detector.hostHeard(rank, meeting.together);
+      goOn();
+    };
+  }
+
+  /**
+   * Runs a thread of the host of `rank` inside the machine: the schedule says when it takes a step, and the race detector
+   * sees what it does in mapped memory. What this returns ends it.
+   */
+  startHost(rank: number, program: HostProgram): () => void {
+    return this.#engine.startHost(this.#known(rank), program);
+  }
+
+  /**
+   * A network between mapped memories, one of each rank, by rank; this is the way into it of `rank`. All ranks open theirs
+   * before one writes.
+   */
+  openNetwork(rank: number, memories: readonly number[]): { readonly network: Network; close(): void } {
+    const buffers = memories.map((address, r) => this.#addresses.find(`memories[${r}]`, address, 0).buffer);
+    const nic = this.#nics.open(this.#known(rank), buffers);
+    return { network: this.#host.network(nic), close: () => nic.close() };
+  }
+
+  /**
+   * A simulated SIGKILL: the rank's launches stop where they are, what its host awaits is rejected, its memory stays
+   * readable for the others. Now, or once the machine has made `atStep` steps.
+   */
+  kill(rank: number, atStep = 0): void {
+    this.#engine.kill(this.#known(rank), atStep);
+  }
+
+  /**
+   * The same for several ranks at once, such as a node's: when together they have made so many steps more of which others could
+   * tell, which are launches that begin, writes of theirs that have come, and tags that they hear.
+   */
+  killAfter(ranks: readonly number[], steps: number): void {
+    this.#engine.killAfter(
+      ranks.map((rank) => this.#known(rank)),
+      requireInteger('steps', steps, 0, Number.MAX_SAFE_INTEGER),
+    );
+  }
+
+  #known(rank: number): number {
+    return requireInteger('rank', rank, 0, this.ranks - 1);
+  }
+}
+
+function requireSteps(limit: number): number {
+  return limit === Number.POSITIVE_INFINITY
+    ? limit
+    : requireInteger('stepLimit', limit, 1, Number.MAX_SAFE_INTEGER);
+}
+
+function scheduleOf(schedule: ScheduleName | Schedule, ranks: number, random: Random): Schedule {
+  switch (schedule) {
+    case 'in-order':
+      return new InOrder();
+    case 'random':
+      return new RandomSchedule(ranks, random);
+    case 'priority':
+      return new PrioritySchedule(ranks, random);
+    default:
+      // One of the caller's own. Without these the machine would stop in the middle of a turn, where nobody can catch it.
+      requireObject('schedule', schedule, "'in-order', 'random' or 'priority'");
+      for (const method of ['add', 'next', 'bringIn'] as const) {
+        requireFunction(`schedule.${method}`, schedule[method], 'the method of a schedule');
+      }
+      return schedule;
+  }
+}

@@ -1,0 +1,74 @@
+/** Simulated mapped memory: the host's accesses are the machine's business, as kernels wait for what hosts store. */
+
+import type { Order } from '../../lang/index.js';
+import { type HostView, requireBytes, requireWord, wordAt } from '../index.js';
+import type { Engine } from './engine.js';
+import type { SimBuffer } from './memory.js';
+import type { SiteRegistry } from './sites.js';
+
+const kinds = { load: 'read', store: 'write', read: 'read', write: 'write' } as const;
+
+export class SimHostView implements HostView {
+  readonly #engine: Engine;
+  readonly #sites: SiteRegistry;
+  readonly #buffer: SimBuffer;
+  readonly #bytes: number;
+
+  /** `bytes`: of the buffer, those that the host sees. */
+  constructor(engine: Engine, sites: SiteRegistry, buffer: SimBuffer, bytes: number) {
+    this.#engine = engine;
+    this.#sites = sites;
+    this.#buffer = buffer;
+    this.#bytes = bytes;
+  }
+
+  /** An `order` less than a host's own shows what becomes of programs that lack it. */
+  load(offset: number, order: Order = 'acquire'): number {
+    const at = wordAt(offset, this.#bytes);
+    const engine = this.#engine;
+    const buffer = this.#buffer;
+    const older = engine.detector?.olderValues(engine.hostThread(buffer.rank), buffer, offset, 4) ?? [];
+    const choice = older.length === 0 ? 0 : engine.pickHostStore(1 + older.length);
+    const value = choice === 0 ? buffer.i32[at]! : older[choice - 1]!.words[0]!;
+    this.#accessed('load', order, offset, 4, choice);
+    return value >>> 0;
+  }
+
+  store(offset: number, value: number, order: Order = 'release'): void {
+    const at = wordAt(offset, this.#bytes);
+    requireWord(value);
+    this.#accessed('store', order, offset, 4);
+    this.#buffer.i32[at] = value;
+    this.#wrote(offset, 4);
+  }
+
+  read(offset: number, into: Uint8Array): void {
+    requireBytes(offset, into, this.#bytes);
+    this.#accessed('read', 'weak', offset, into.length);
+    into.set(this.#buffer.u8.subarray(offset, offset + into.length));
+  }
+
+  write(offset: number, from: Uint8Array): void {
+    requireBytes(offset, from, this.#bytes);
+    this.#accessed('write', 'weak', offset, from.length);
+    this.#buffer.u8.set(from, offset);
+    this.#wrote(offset, from.length);
+  }
+
+  #accessed(operation: keyof typeof kinds, order: Order, offset: number, bytes: number, older = 0): void {
+    const engine = this.#engine;
+    const sites = this.#sites;
+    const buffer = this.#buffer;
+    const { detector } = engine;
+    if (detector === null || bytes === 0) return;
+    const thread = engine.hostThread(buffer.rank);
+    const site = sites.ofHost(SimHostView.prototype[operation], operation, engine.hostProgram);
+    const form = { kind: kinds[operation], order, scope: 'sys', bytes } as const;
+    detector.access(thread, form, site, buffer, offset, older);
+  }
+
+  #wrote(offset: number, bytes: number): void {
+    if (this.#buffer.waiters !== 0) this.#engine.wake(this.#buffer, offset, bytes);
+    this.#engine.work();
+  }
+}

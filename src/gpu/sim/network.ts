@@ -1,0 +1,114 @@
+/**
+ * The network of the simulated machine, as proxies see it. What one posts its NIC carries (flights.ts). The tag of a write
+ * comes behind the last of its own pieces and says nothing about others. The race detector is told who posts a write and who hears of its tag: what the
+ * write does is ordered by those two alone.
+ */
+
+import { ArgumentError, requireInteger } from '../../base/errors.js';
+import { type Network, requireWithin } from '../index.js';
+import type { Engine } from './engine.js';
+import { chanceOf, fly } from './flights.js';
+import type { SimBuffer } from './memory.js';
+import type { SiteRegistry } from './sites.js';
+
+/** The most writes that a NIC has under way. */
+const room = 64;
+
+interface Machine {
+  readonly engine: Engine;
+  readonly sites: SiteRegistry;
+}
+
+/** The NICs of a machine, by the memory that others reach through them. */
+export class Nics {
+  readonly #all = new Map<SimBuffer, Nic>();
+  readonly #machine: Machine;
+
+  constructor(machine: Machine) {
+    this.#machine = machine;
+  }
+
+  /** `memories`: of all ranks, this one's included. */
+  open(rank: number, memories: readonly SimBuffer[]): Nic {
+    const nic = new Nic(this.#machine, this.#all, rank, memories);
+    this.#all.set(memories[rank]!, nic);
+    return nic;
+  }
+}
+
+/** What has come, and was not heard of. */
+interface Come {
+  readonly number: number;
+  readonly tag: number;
+}
+
+export class Nic implements Network {
+  /** Writes that have come, whose tags were not given yet. */
+  readonly #come: Come[] = [];
+  readonly #room: number;
+  #underway = 0;
+  readonly #machine: Machine;
+  readonly #all: Map<SimBuffer, Nic>;
+  readonly #rank: number;
+  readonly #memories: readonly SimBuffer[];
+
+  constructor(machine: Machine, all: Map<SimBuffer, Nic>, rank: number, memories: readonly SimBuffer[]) {
+    this.#machine = machine;
+    this.#all = all;
+    this.#rank = rank;
+    this.#memories = memories;
+    // With little room, every program meets a network that takes no more.
+    const random = chanceOf(machine.engine);
+    this.#room = random === null ? room : 2 ** random.below(1 + Math.log2(room));
+  }
+
+  write(peer: number, fromAt: number, toAt: number, bytes: number, tag: number): boolean {
+    const { engine, sites } = this.#machine;
+    const { detector } = engine;
+    const [from, to] = [this.#memories[this.#rank]!, this.#memories[peer]];
+    if (to === undefined || to === from) throw new ArgumentError('peer', peer, 'another rank');
+    requireReached(fromAt, bytes, from);
+    requireReached(toAt, bytes, to);
+    requireInteger('tag', tag, 0, 2 ** 31 - 1);
+    if (this.#underway === this.#room) return false;
+    this.#underway++;
+    const number = engine.newNumber();
+    const site = detector === null ? 0 : sites.ofHost(this.write, 'post', engine.hostProgram);
+    detector?.networkPosted(number, engine.hostThread(this.#rank));
+    fly(engine, {
+      ...{ number, rank: this.#rank, from, fromAt, to, toAt, bytes, site },
+      dropped: () => !this.#all.has(to) || this.#all.get(from) !== this,
+      landed: () => {
+        this.#underway--;
+        this.#all.get(to)!.#come.push({ number, tag });
+        engine.didNoticeable(this.#rank);
+      },
+    });
+    return true;
+  }
+
+  /** `orders`: whoever hears the tag knows what the write did. Without, it shows what becomes of programs then. */
+  arrived(orders = true): number {
+    const write = this.#come.shift();
+    if (write === undefined) return -1;
+    const { engine, sites } = this.#machine;
+    engine.didNoticeable(this.#rank);
+    if (engine.detector !== null) {
+      sites.ofHost(this.arrived, 'hear', engine.hostProgram);
+      if (orders) engine.detector.networkArrived(write.number, engine.hostThread(this.#rank));
+    }
+    return write.tag;
+  }
+
+  /** What is under way from here or to here is dropped. */
+  close(): void {
+    this.#all.delete(this.#memories[this.#rank]!);
+  }
+}
+
+/** Refuses bytes that no NIC reaches: of a wire those before its front are the host's. A write of nothing is anywhere. */
+function requireReached(offset: number, bytes: number, { bytes: room, front }: SimBuffer): void {
+  requireWithin(offset, bytes, room);
+  if (bytes > 0 && offset < front)
+    throw new ArgumentError('offset', offset, `at least ${front}, where NICs reach`);
+}

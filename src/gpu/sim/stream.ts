@@ -1,0 +1,418 @@
+/** Streams, events and graphs of the simulated machine: work in order. */
+
+import { ArgumentError, DisposedError, HeddleError, requireInteger } from '../../base/errors.js';
+import type { Event, Graph, Stream } from '../index.js';
+import type { HostKnowledge } from './detector/detector.js';
+import type { Engine } from './engine.js';
+import type { AddressSpace, SimBuffer } from './memory.js';
+import { maxBufferBytes } from './memory.js';
+import { Agent, type Task } from './schedule.js';
+import type { SimLaunch } from './thread.js';
+
+/** One recording of an event. */
+interface Recording {
+  readonly number: number;
+  done: boolean;
+  step: number;
+  readonly waiting: SimStream[];
+}
+
+/** A launch, with the parameters that it had when it was enqueued. */
+interface LaunchRequest {
+  readonly programmatic: boolean;
+  make(previous: SimLaunch | null, stream: SimStream): SimLaunch;
+}
+
+type Operation =
+  | { readonly kind: 'launch'; readonly request: LaunchRequest }
+  | { readonly kind: 'wait'; readonly recording: Recording }
+  | { readonly kind: 'work'; run(): void };
+
+/** An event that is recorded while streams capture: every replay records it anew. */
+interface Mark {
+  readonly capture: Capture;
+  awaited: boolean;
+}
+
+type Captured =
+  | Operation
+  | { readonly kind: 'mark'; readonly mark: Mark }
+  | { readonly kind: 'await mark'; readonly mark: Mark };
+
+/** What streams enqueue from beginCapture to endCapture of the first of them; the others join by waiting for its events. */
+class Capture {
+  readonly operations: { readonly stream: SimStream; readonly operation: Captured }[] = [];
+  readonly joined = new Set<SimStream>();
+
+  /** Requires that the first stream has waited for the end of every other. */
+  requireJoined(): void {
+    for (const stream of this.joined) {
+      const last = this.operations.findLast((one) => one.stream === stream)!.operation;
+      if (last.kind === 'mark' && last.mark.awaited) continue;
+      throw new HeddleError(
+        'HEDDLE_CAPTURE',
+        'endCapture while another stream captures too: record an event there, and wait for it here, before',
+      );
+    }
+  }
+}
+
+function requireAllocated(buffer: SimBuffer): void {
+  if (!buffer.freed) return;
+  throw new HeddleError(
+    'HEDDLE_FREED',
+    `'${buffer.purpose}' of rank ${buffer.rank} was freed before a copy or fill that was enqueued earlier; synchronize before free`,
+  );
+}
+
+/** Steps count as nanoseconds. */
+const stepsPerMillisecond = 1e6;
+
+export class SimEvent implements Event {
+  recording: Recording | null = null;
+  /** Where it was last recorded by a stream that captured. */
+  mark: Mark | null = null;
+  #disposed = false;
+
+  elapsedSince(start: Event): number {
+    if (this.#disposed) throw new DisposedError('the event');
+    const from = start instanceof SimEvent ? start.recording : null;
+    if (from === null || !from.done) {
+      throw new ArgumentError('start', start, 'an event of this machine that was recorded and is done');
+    }
+    if (this.recording === null || !this.recording.done) {
+      throw new HeddleError(
+        'HEDDLE_NOT_READY',
+        'the event was not recorded or is not done; synchronize first',
+      );
+    }
+    return (this.recording.step - from.step) / stepsPerMillisecond;
+  }
+
+  dispose(): void {
+    this.#disposed = true;
+  }
+}
+
+class SimGraph implements Graph {
+  #disposed = false;
+  /** What other streams captured runs on streams of the graph's own. */
+  readonly #own = new Map<SimStream, SimStream>();
+  readonly #first: SimStream;
+  readonly #capture: Capture;
+  readonly #engine: Engine;
+
+  constructor(first: SimStream, capture: Capture, engine: Engine) {
+    this.#first = first;
+    this.#capture = capture;
+    this.#engine = engine;
+    for (const stream of capture.joined) this.#own.set(stream, stream.another());
+  }
+
+  launch(stream: Stream): void {
+    if (this.#disposed) throw new DisposedError('the graph');
+    if (!(stream instanceof SimStream) || !stream.belongsTo(this.#engine)) {
+      throw new ArgumentError('stream', stream, 'a stream of the machine on which the graph was captured');
+    }
+    const recordings = new Map<Mark, Recording>();
+    for (const { stream: from, operation } of this.#capture.operations) {
+      const on = from === this.#first ? stream : this.#own.get(from)!;
+      if (operation.kind === 'mark') recordings.set(operation.mark, on.enqueueRecording());
+      else if (operation.kind === 'await mark')
+        on.enqueue({ kind: 'wait', recording: recordings.get(operation.mark)! });
+      else on.enqueue(operation);
+    }
+  }
+
+  dispose(): void {
+    this.#disposed = true;
+  }
+}
+
+export class SimStream extends Agent implements Stream {
+  readonly key: string;
+  readonly #id: number;
+  readonly #operations: { readonly operation: Operation; readonly known: HostKnowledge | null }[] = [];
+  readonly #running: SimLaunch[] = [];
+  #capture: Capture | null = null;
+  #queued = false;
+  #disposed = false;
+  #error: HeddleError | null = null;
+  readonly #engine: Engine;
+  readonly #addresses: AddressSpace;
+
+  constructor(
+    readonly rank: number,
+    engine: Engine,
+    addresses: AddressSpace,
+  ) {
+    super();
+    this.#engine = engine;
+    this.#addresses = addresses;
+    this.#id = engine.newNumber();
+    this.key = `rank ${rank} stream ${engine.newOrdinal(rank, 'stream')}`;
+    engine.detector?.streamCreated(this.#id, rank);
+  }
+
+  belongsTo(engine: Engine): boolean {
+    return engine === this.#engine;
+  }
+
+  copyIn(to: number, bytes: Uint8Array): void {
+    if (!(bytes instanceof Uint8Array)) throw new ArgumentError('bytes', bytes, 'a Uint8Array');
+    const target = this.#addresses.find('to', to, bytes.byteLength);
+    const data = bytes.slice();
+    this.enqueue({
+      kind: 'work',
+      run: () => {
+        requireAllocated(target.buffer);
+        target.buffer.u8.set(data, target.offset);
+        this.#wrote(target.buffer, target.offset, data.byteLength);
+      },
+    });
+  }
+
+  copyOut(from: number, bytes: number): Promise<Uint8Array> {
+    requireInteger('bytes', bytes, 0, maxBufferBytes);
+    const { buffer, offset } = this.#addresses.find('from', from, bytes);
+    this.#refuseInCapture('copyOut');
+    return this.#tell((resolve) => {
+      requireAllocated(buffer);
+      this.#accessed('read', buffer, offset, bytes);
+      resolve(buffer.u8.slice(offset, offset + bytes));
+    });
+  }
+
+  copy(to: number, from: number, bytes: number): void {
+    requireInteger('bytes', bytes, 0, maxBufferBytes);
+    const target = this.#addresses.find('to', to, bytes);
+    const source = this.#addresses.find('from', from, bytes);
+    this.enqueue({
+      kind: 'work',
+      run: () => {
+        requireAllocated(source.buffer);
+        requireAllocated(target.buffer);
+        this.#accessed('read', source.buffer, source.offset, bytes);
+        const data = source.buffer.u8.subarray(source.offset, source.offset + bytes);
+        target.buffer.u8.set(data, target.offset);
+        this.#wrote(target.buffer, target.offset, bytes);
+        if (this.#engine.mode === 'checked') {
+          target.buffer.copyInitialised(target.offset, source.buffer, source.offset, bytes);
+        }
+      },
+    });
+  }
+
+  fill(to: number, bytes: number, value: number): void {
+    requireInteger('bytes', bytes, 0, maxBufferBytes);
+    requireInteger('value', value, 0, 255);
+    const { buffer, offset } = this.#addresses.find('to', to, bytes);
+    this.enqueue({
+      kind: 'work',
+      run: () => {
+        requireAllocated(buffer);
+        buffer.u8.fill(value, offset, offset + bytes);
+        this.#wrote(buffer, offset, bytes);
+      },
+    });
+  }
+
+  #accessed(kind: 'read' | 'write', buffer: SimBuffer, offset: number, bytes: number): void {
+    this.#engine.detector?.streamAccess(this.#id, kind, buffer, offset, bytes);
+  }
+
+  #wrote(buffer: SimBuffer, offset: number, bytes: number): void {
+    if (bytes === 0) return;
+    this.#accessed('write', buffer, offset, bytes);
+    buffer.markInitialised(offset, bytes);
+    if (buffer.waiters !== 0) this.#engine.wake(buffer, offset, bytes);
+  }
+
+  record(event: Event): void {
+    if (!(event instanceof SimEvent)) throw new ArgumentError('event', event, 'an event of this machine');
+    const capture = this.#capture;
+    event.mark = capture === null ? null : { capture, awaited: false };
+    if (event.mark === null) event.recording = this.enqueueRecording();
+    else event.mark.capture.operations.push({ stream: this, operation: { kind: 'mark', mark: event.mark } });
+  }
+
+  enqueueRecording(): Recording {
+    const recording: Recording = { number: this.#engine.newNumber(), done: false, step: 0, waiting: [] };
+    this.enqueue({
+      kind: 'work',
+      run: () => {
+        recording.done = true;
+        recording.step = this.#engine.steps;
+        this.#engine.detector?.eventRecorded(this.#id, recording.number);
+        for (const stream of recording.waiting) stream.kick();
+      },
+    });
+    return recording;
+  }
+
+  /**
+   * Waits for the latest recording enqueued so far; an event never recorded is no obstacle, as in CUDA. Where that is one
+   * of a stream that captures, this one captures too from here on.
+   */
+  wait(event: Event): void {
+    if (!(event instanceof SimEvent)) throw new ArgumentError('event', event, 'an event of this machine');
+    const { mark } = event;
+    if (mark === null) {
+      this.#refuseInCapture('wait for an event from outside');
+      if (event.recording !== null) this.enqueue({ kind: 'wait', recording: event.recording });
+      return;
+    }
+    if (this.#capture === null) {
+      this.#capture = mark.capture;
+      mark.capture.joined.add(this);
+    }
+    mark.awaited = true;
+    mark.capture.operations.push({ stream: this, operation: { kind: 'await mark', mark } });
+  }
+
+  synchronize(): Promise<void> {
+    this.#refuseInCapture('synchronize');
+    return this.#tell<void>((resolve) => resolve());
+  }
+
+  /** Enqueues something that a host awaits. It learns of failed launches here. */
+  #tell<T>(run: (resolve: (value: T) => void) => void): Promise<T> {
+    return this.#engine.hosts.promise<T>(this.rank, (resolve, reject) => {
+      if (this.#engine.killed[this.rank]) {
+        reject(new HeddleError('HEDDLE_KILLED', `rank ${this.rank} of the simulated machine was killed`));
+        return;
+      }
+      this.enqueue({
+        kind: 'work',
+        run: () => {
+          this.#engine.detector?.hostSynchronized(this.#id, this.rank);
+          const error = this.#error;
+          this.#error = null;
+          if (error !== null) {
+            reject(error);
+            return;
+          }
+          try {
+            run(resolve);
+          } catch (thrown) {
+            reject(thrown);
+          }
+        },
+      });
+    });
+  }
+
+  beginCapture(): void {
+    this.#refuseInCapture('beginCapture');
+    this.#capture = new Capture();
+  }
+
+  endCapture(): Graph {
+    const capture = this.#capture;
+    if (capture === null || capture.joined.has(this)) {
+      throw new HeddleError('HEDDLE_CAPTURE', 'endCapture needs a beginCapture on the same stream before it');
+    }
+    capture.requireJoined();
+    for (const stream of [this, ...capture.joined]) stream.#capture = null;
+    return new SimGraph(this, capture, this.#engine);
+  }
+
+  /** A stream of the same device. */
+  another(): SimStream {
+    return new SimStream(this.rank, this.#engine, this.#addresses);
+  }
+
+  #refuseInCapture(what: string): void {
+    if (this.#capture === null) return;
+    throw new HeddleError(
+      'HEDDLE_CAPTURE',
+      `${what} cannot be captured; a graph holds launches, copies and fills: call endCapture first`,
+    );
+  }
+
+  dispose(): void {
+    this.#disposed = true;
+  }
+
+  enqueue(operation: Operation): void {
+    if (this.#disposed) throw new DisposedError('the stream');
+    if (this.#capture !== null) {
+      this.#capture.operations.push({ stream: this, operation });
+      return;
+    }
+    this.#operations.push({ operation, known: this.#engine.detector?.hostKnows(this.rank) ?? null });
+    this.kick();
+    this.#engine.work();
+  }
+
+  launch(request: LaunchRequest): void {
+    this.enqueue({ kind: 'launch', request });
+  }
+
+  /** Something changed: the next operation may be possible now. */
+  kick(): void {
+    if (this.#queued || !this.#nextIsPossible()) return;
+    this.#queued = true;
+    this.#engine.schedule.add(this as Task);
+  }
+
+  #nextIsPossible(): boolean {
+    const next = this.#operations[0]?.operation;
+    if (next === undefined) return false;
+    // A programmatic launch may overtake the end of the one before it, once that one lets it.
+    if (next.kind === 'launch' && next.request.programmatic) return this.#running.at(-1)?.released ?? true;
+    if (this.#running.length > 0) return false;
+    if (next.kind === 'wait' && !next.recording.done) {
+      next.recording.waiting.push(this);
+      return false;
+    }
+    return true;
+  }
+
+  run(): void {
+    this.#queued = false;
+    const { operation, known } = this.#operations.shift()!;
+    if (known !== null) this.#engine.detector?.hostEnqueued(this.#id, known);
+    switch (operation.kind) {
+      case 'launch':
+        this.#start(operation.request);
+        break;
+      case 'wait':
+        this.#engine.detector?.eventAwaited(this.#id, operation.recording.number);
+        break;
+      case 'work':
+        try {
+          operation.run();
+        } catch (error) {
+          this.#fail(error);
+        }
+    }
+    this.kick();
+  }
+
+  /** The host learns of it when it next awaits this stream. */
+  #fail(error: unknown): void {
+    if (!(error instanceof HeddleError)) throw error;
+    this.#error ??= error;
+  }
+
+  #start(request: LaunchRequest): void {
+    const launch = request.make(this.#running.at(-1) ?? null, this);
+    this.#running.push(launch);
+    this.#engine.detector?.launchStarted(launch.id, this.#id, {
+      rank: this.rank,
+      kernel: launch.kernel,
+      grid: launch.grid,
+      block: launch.block,
+      programmatic: request.programmatic,
+    });
+    this.#engine.startLaunch(launch);
+    this.#engine.didNoticeable(this.rank);
+  }
+
+  launchEnded(launch: SimLaunch): void {
+    this.#running.splice(this.#running.indexOf(launch), 1);
+    this.#error ??= launch.error;
+    this.kick();
+  }
+}

@@ -1,0 +1,529 @@
+/**
+ * Launches, blocks and threads, and what a thread can do by itself. Generated code calls the methods of `Thread`;
+ * everything that involves other threads goes through the `Hub`, which the machine implements.
+ */
+import { HeddleError } from '../../base/errors.js';
+import type { FenceOrder, Scope } from '../../lang/index.js';
+import {
+  type Compiled,
+  type IndexedPlace,
+  matrixWords,
+  type StatementAccess,
+  type StatementWait,
+} from './compiled.js';
+import { type Condition, holds } from './condition.js';
+import { Copies } from './copies.js';
+import type { AccessReport, CopyEngine, Detector, SiteId } from './detector/detector.js';
+import type { FindingLog } from './findings.js';
+import { Groups } from './groups.js';
+import { type MBarrier, MBarriers } from './mbarriers.js';
+import type { SimBuffer } from './memory.js';
+import type { Puts } from './puts.js';
+import type { Random } from './random.js';
+import { Task } from './schedule.js';
+import type { Spins } from './spins.js';
+
+export interface Hub {
+  /** Null in fast mode. */
+  readonly detector: Detector | null;
+  readonly log: FindingLog;
+  readonly random: Random;
+  /** Whether the schedule wants to know what a thread will access next. */
+  readonly explores: boolean;
+  /** Which of `count` stores a load reads, 0 being the newest: the schedule's choice. */
+  pickStore(count: number): number;
+  /** Bytes of a buffer changed for which threads are parked. */
+  wake(buffer: SimBuffer, offset: number, bytes: number): void;
+  /** Checked mode: who looks at memory until it changes. */
+  readonly spins: Spins;
+  /** What kernels send over a network. */
+  readonly puts: Puts;
+  /** Where atomic loads leave what they read. */
+  readonly seen: SimBuffer;
+  clock(): bigint;
+  sleep(thread: Thread, nanoseconds: number): void;
+  /** The block has called releaseNext or ended. */
+  blockReleased(block: Block): void;
+}
+
+/** What a launch is made of. */
+type LaunchParts = Pick<
+  SimLaunch,
+  | 'id'
+  | 'ordinal'
+  | 'stream'
+  | 'compiled'
+  | 'home'
+  | 'rank'
+  | 'grid'
+  | 'block'
+  | 'args'
+  | 'firstSite'
+  | 'previous'
+  | 'onReleased'
+> & { onEnd(launch: SimLaunch): void };
+
+export class SimLaunch {
+  startStep = 0;
+  endStep = 0;
+  ended = false;
+  /** The first failure of one of its threads. */
+  error: HeddleError | null = null;
+  nextBlock = 0;
+  liveBlocks = 0;
+  /** Blocks that have called releaseNext or ended. */
+  releasedBlocks = 0;
+  /** Bytes stored to and loaded from other ranks. */
+  readonly traffic = new Float64Array(2);
+  /** Threads in awaitPrevious of the next launch. */
+  readonly followers: Thread[] = [];
+
+  readonly id: number;
+  /** Which launch of its device it is. */
+  readonly ordinal: number;
+  readonly stream: Task;
+  readonly compiled: Compiled;
+  /** The device that runs it, and the rank that the kernel sees. */
+  readonly home: number;
+  readonly rank: number;
+  readonly grid: number;
+  readonly block: number;
+  readonly args: readonly unknown[];
+  /** The machine's number of this module's first site. */
+  readonly firstSite: SiteId;
+  /** The launch before it on its stream, if that is still running. */
+  previous: SimLaunch | null;
+  readonly onReleased: () => void;
+  readonly onEnd: () => void;
+
+  constructor(parts: LaunchParts) {
+    this.id = parts.id;
+    this.ordinal = parts.ordinal;
+    this.stream = parts.stream;
+    this.compiled = parts.compiled;
+    this.home = parts.home;
+    this.rank = parts.rank;
+    this.grid = parts.grid;
+    this.block = parts.block;
+    this.args = parts.args;
+    this.firstSite = parts.firstSite;
+    this.previous = parts.previous;
+    this.onReleased = parts.onReleased;
+    this.onEnd = () => parts.onEnd(this);
+  }
+
+  get kernel(): string {
+    return this.compiled.module.name;
+  }
+
+  get released(): boolean {
+    return this.releasedBlocks === this.grid;
+  }
+}
+
+export class Block {
+  threads: Thread[] = [];
+  live = 0;
+  arrived = 0;
+  released = false;
+  /** Live lanes, and lanes that wait in a warp operation, a warp. */
+  readonly warpLive: Int32Array;
+  readonly warpArrived: Int32Array;
+  /** Operands and results of warp operations, a thread. */
+  readonly values: Float64Array | null;
+  readonly lanes: Int32Array | null;
+  /** Likewise for parts of matrices: so many words a thread. */
+  readonly parts: Int32Array | null;
+  /** Barriers of groups of its warps. */
+  groups: Groups<Thread> | null = null;
+  mbarriers: MBarriers | null = null;
+
+  constructor(
+    readonly id: number,
+    readonly launch: SimLaunch,
+    readonly index: number,
+    readonly shared: readonly SimBuffer[],
+    readonly firstThread: number,
+  ) {
+    const warps = Math.ceil(launch.block / 32);
+    this.warpLive = new Int32Array(warps);
+    this.warpArrived = new Int32Array(warps);
+    this.values = launch.compiled.usesWarps ? new Float64Array(launch.block) : null;
+    this.lanes = launch.compiled.usesWarps ? new Int32Array(launch.block) : null;
+    this.parts = launch.compiled.usesMatrices ? new Int32Array(launch.block * matrixWords) : null;
+  }
+}
+
+/** What a parked thread waits for; of a phase `wanted` is the parity. */
+interface Wait extends StatementWait, Condition {
+  readonly buffer: SimBuffer;
+  readonly offset: number;
+  /** Microseconds; 0 looks once. */
+  readonly limit: number;
+  /** Of a phase. */
+  readonly mbarrier: MBarrier | null;
+  /** The machine has decided that nobody will end it. */
+  expired: boolean;
+}
+
+/** What a finding says of an access, besides who made it. */
+type Reported = Pick<AccessReport, 'kind' | 'order' | 'scope'> & Pick<StatementAccess, 'site'>;
+
+type ThreadState = 'ready' | 'barrier' | 'group' | 'warp' | 'parked' | 'previous' | 'sleep' | 'ended';
+
+export class Thread extends Task {
+  readonly isThread = true;
+  iterator: Iterator<number, void> | undefined;
+  state: ThreadState = 'ready';
+  /** The statement at which it stopped, and the warp operation if it is one. */
+  site = 0;
+  warpOp = 0;
+  wait: Wait | null = null;
+  /** How often it has gone round in loops since its last pause. */
+  turns = 0;
+  /** Whom its coming to a barrier of a group lets go on. */
+  released: readonly Thread[] = [];
+  satisfied = false;
+  /** What an atomic load has read in checked mode, at the offset that it has within 16 bytes. */
+  readonly seen: SimBuffer;
+  /** The synchronising access it is about to make. */
+  next: { buffer: SimBuffer; offset: number; bytes: number; writes: boolean } | null = null;
+  readonly #copies: { [E in CopyEngine]?: Copies } = {};
+  readonly #hub: Hub;
+
+  constructor(
+    public block: Block,
+    public index: number,
+    readonly rank: number,
+    hub: Hub,
+  ) {
+    super();
+    this.#hub = hub;
+    this.seen = hub.seen;
+  }
+
+  /** Becomes a thread of another block: objects that have ended are used again. */
+  become(block: Block, index: number): void {
+    this.block = block;
+    this.index = index;
+    this.state = 'ready';
+    this.priority = 0;
+  }
+
+  get key(): string {
+    return `rank ${this.rank} launch ${this.block.launch.ordinal} block ${this.block.index} thread ${this.index}`;
+  }
+
+  /** Unique in the run. */
+  get id(): number {
+    return this.block.firstThread + this.index;
+  }
+
+  /** Says what the thread will do when it goes on: an exhaustive schedule needs it to tell which orders matter. */
+  about({ kind, bytes }: StatementAccess, buffer: SimBuffer, offset: number): void {
+    if (this.#hub.explores) this.next = { buffer, offset, bytes, writes: kind !== 'read' };
+  }
+
+  /** Checks an access and tells the detector. False where it must not happen. */
+  access(access: StatementAccess, buffer: SimBuffer, offset: number): boolean {
+    if (!this.mayAccess(access, buffer, offset)) return false;
+    this.#tell(access, buffer, offset, 0);
+    if (access.kind === 'read') this.#hub.spins.glance(this, access, buffer, offset);
+    else this.#hub.spins.stir();
+    return true;
+  }
+
+  /** An atomic store or update: like `access`. */
+  change(access: StatementAccess, buffer: SimBuffer, offset: number): boolean {
+    if (!this.mayAccess(access, buffer, offset)) return false;
+    this.#tell(access, buffer, offset, 0);
+    const { spins } = this.#hub;
+    if (access.kind === 'update') spins.look(this, access, buffer, offset, buffer.i32[offset >>> 2]!);
+    spins.writes(buffer, offset, access.bytes);
+    return true;
+  }
+
+  /** An atomic load: like `access`, and puts what it reads into `seen`. */
+  look(access: StatementAccess, buffer: SimBuffer, offset: number): boolean {
+    if (!this.mayAccess(access, buffer, offset)) return false;
+    const { bytes } = access;
+    const older = this.#hub.detector!.olderValues(this.id, buffer, offset, bytes);
+    const choice = older.length === 0 ? 0 : this.#hub.pickStore(1 + older.length);
+    this.#see(buffer, offset, bytes, choice === 0 ? null : older[choice - 1]!.words);
+    this.#tell(access, buffer, offset, choice);
+    const value = this.seen.i32[((offset & 15) + bytes - 1) >>> 2]!;
+    this.#hub.spins.look(this, access, buffer, offset, value);
+    return true;
+  }
+
+  /** Puts what is there into `seen`, or what a load reads instead. */
+  #see(buffer: SimBuffer, offset: number, bytes: number, instead: readonly number[] | null): void {
+    const to = this.seen.i32;
+    const first = (offset & 15) >>> 2;
+    const words = bytes <= 4 ? 1 : bytes >>> 2;
+    for (let i = 0; i < words; i++)
+      to[first + i] = instead === null ? buffer.i32[(offset >>> 2) + i]! : instead[i]!;
+  }
+
+  #tell(access: StatementAccess, buffer: SimBuffer, offset: number, older: number): void {
+    const { firstThread, launch } = this.block;
+    const thread = firstThread + this.index;
+    this.#hub.detector!.access(thread, access, launch.firstSite + access.site, buffer, offset, older);
+  }
+
+  mayAccess(access: StatementAccess, buffer: SimBuffer, offset: number): boolean {
+    const { kind, bytes } = access;
+    if (!isPlace(buffer, offset, bytes)) {
+      this.refuse(access, buffer, offset);
+      return false;
+    }
+    if (buffer.initialised !== null) {
+      if (kind === 'write') {
+        buffer.markInitialised(offset, bytes);
+      } else if (!buffer.isInitialised(offset, bytes)) {
+        this.#hub.log.add({
+          kind: 'uninitialised-read',
+          buffer: buffer.purpose,
+          location: buffer.describe(buffer.firstUninitialised(offset, bytes)),
+          access: this.report(access),
+        });
+        // Once is enough: the value is now what it is.
+        buffer.markInitialised(offset, bytes);
+      }
+    }
+    return true;
+  }
+
+  refuse(access: StatementAccess, buffer: SimBuffer, offset: number): void {
+    const { bytes } = access;
+    if (Number.isNaN(offset)) return; // its index was outside its field, which has been said
+    const outside = offset < 0 || offset + bytes > buffer.bytes || buffer.freed;
+    this.#hub.log.add({
+      kind: outside ? 'out-of-bounds' : 'misaligned',
+      buffer: buffer.purpose,
+      location: buffer.freed
+        ? `${buffer.describe(offset)}, after it was freed`
+        : outside
+          ? buffer.describeOutside(offset, bytes)
+          : `${buffer.describe(offset)}, not a multiple of ${bytes} bytes`,
+      access: this.report(access),
+    });
+  }
+
+  /** An index is outside its field: whatever it would have addressed is nowhere. */
+  outside(
+    { layout, field, before, dimensions, extents }: IndexedPlace,
+    indices: readonly number[],
+    site: number,
+  ): number {
+    const parts = indices.map((index, i) => {
+      const name = dimensions[before + i];
+      const shown = `${name === undefined ? '' : `${name} `}${index < 2 ** 31 ? index : index - 2 ** 32}`;
+      return index < extents[i]! ? `[${shown}]` : `[${shown} of ${extents[i]}]`;
+    });
+    this.#hub.log.add({
+      kind: 'out-of-bounds',
+      buffer: layout,
+      location: `${field}${'[…]'.repeat(before)}${parts.join('')}`,
+      access: this.report({ kind: 'address', order: 'weak', scope: 'cta', site }),
+    });
+    return Number.NaN;
+  }
+
+  report({ kind, order, scope, site }: Reported): AccessReport {
+    const { launch } = this.block;
+    const { where, text } = launch.compiled.sites[site]!;
+    return {
+      kind,
+      order,
+      scope,
+      rank: this.rank,
+      kernel: launch.kernel,
+      block: this.block.index,
+      thread: this.index,
+      where,
+      text,
+    };
+  }
+
+  /** Comes to a barrier of a group of warps; who may go on is for the machine to say. */
+  joinGroup(id: number, wanted: number, site: number): void {
+    this.site = site;
+    this.block.groups ??= new Groups();
+    this.released = this.block.groups.arrive(this, id, wanted);
+  }
+
+  wrote(buffer: SimBuffer, offset: number, bytes: number): void {
+    if (buffer.waiters !== 0) this.#hub.wake(buffer, offset, bytes);
+  }
+
+  fence(order: FenceOrder, scope: Scope): void {
+    this.#hub.detector!.fence(this.id, order, scope);
+  }
+
+  waitFor(
+    { kind, until, access }: StatementWait,
+    buffer: SimBuffer,
+    offset: number,
+    mask: number,
+    wanted: number,
+    limit: number,
+  ): void {
+    const expired = this.#hub.detector !== null && !isPlace(buffer, offset, access.bytes);
+    if (expired) this.refuse(access, buffer, offset);
+    this.wait = { kind, until, access, buffer, offset, mask, wanted, limit, mbarrier: null, expired };
+  }
+
+  /** Whether what it waits for has come; the wait is over if so, or if it has run out. */
+  poll(): boolean {
+    const wait = this.wait!;
+    const { detector } = this.#hub;
+    if (detector !== null && wait.kind !== 'phase') return this.#pollStores(wait, detector);
+    const there =
+      !wait.expired &&
+      (wait.kind === 'phase'
+        ? wait.mbarrier!.isOver(wait.wanted)
+        : satisfies(wait, wait.buffer.i32, wait.offset >>> 2));
+    if (!there && !wait.expired && wait.limit !== 0) return false;
+    this.wait = null;
+    this.satisfied = there;
+    if (there && detector !== null) {
+      this.access(wait.access, wait.buffer, wait.offset);
+    }
+    return true;
+  }
+
+  /**
+   * Every look may see an older store; those that end nothing go unseen. So a wait is one load, at the moment at which
+   * it ends: of any store that ends it, or of any at all if it looks once.
+   */
+  #pollStores(wait: Wait, detector: Detector): boolean {
+    const { access, buffer, offset, limit } = wait;
+    const older = wait.expired ? [] : detector.olderValues(this.id, buffer, offset, access.bytes);
+    const stores = [
+      !wait.expired && satisfies(wait, buffer.i32, offset >>> 2),
+      ...older.map(({ words }) => satisfies(wait, words, 0)),
+    ];
+    const options = stores.flatMap((there, i) => (there || limit === 0 ? [i] : []));
+    if (options.length === 0 && !wait.expired) return false;
+    this.wait = null;
+    const choice = wait.expired
+      ? 0
+      : options[options.length === 1 ? 0 : this.#hub.pickStore(options.length)]!;
+    this.satisfied = stores[choice]!;
+    const words = choice === 0 ? null : older[choice - 1]!.words;
+    this.#see(buffer, offset, access.bytes, words);
+    if (this.satisfied && this.mayAccess(access, buffer, offset)) this.#tell(access, buffer, offset, choice);
+    // Waits in a loop may never come to an end either.
+    this.#hub.spins.look(this, access, buffer, offset, words?.[0] ?? buffer.i32[offset >>> 2]!);
+    return true;
+  }
+
+  endless(site: number): never {
+    const { where } = this.block.launch.compiled.sites[site]!;
+    throw new Error(
+      `the loop at ${where} has no end: ${this.turns} times round, and nothing that it looks at can have changed`,
+    );
+  }
+
+  clock(): bigint {
+    return this.#hub.clock();
+  }
+
+  sleep(nanoseconds: number): void {
+    this.#hub.sleep(this, nanoseconds >>> 0);
+  }
+
+  /** Bytes from one place to another of the same buffer. */
+  distance(to: SimBuffer, toAt: number, from: SimBuffer, fromAt: number): number {
+    if (to !== from)
+      throw new HeddleError(
+        'HEDDLE_DISTANCE',
+        `from '${from.purpose}' to '${to.purpose}' there is no distance`,
+      );
+    return (toAt - fromAt) | 0;
+  }
+
+  releaseNext(): void {
+    this.#hub.detector?.releaseNext(this.id);
+    this.#hub.blockReleased(this.block);
+  }
+
+  /** Sends bytes over a network, or a signal behind such bytes. */
+  put(to: SimBuffer, toAt: number, from: SimBuffer, fromAt: number, bytes: number, site: number): void {
+    if (bytes > 0) this.#hub.puts.put(this, { to, toAt, from, fromAt, bytes }, site);
+  }
+
+  signal(access: StatementAccess, to: SimBuffer, at: number, value: bigint): void {
+    this.#hub.puts.signal(this, access, to, at, value);
+  }
+
+  /** Its bulk copies. */
+  get bulk(): Copies {
+    return this.#copiesBy('bulk');
+  }
+
+  /** Its asynchronous loads. */
+  get async(): Copies {
+    return this.#copiesBy('async');
+  }
+
+  #copiesBy(engine: CopyEngine): Copies {
+    this.#copies[engine] ??= new Copies({ engine, issuer: this, hub: this.#hub });
+    return this.#copies[engine];
+  }
+
+  // Barriers of bulk copies.
+
+  mbarrierInit(access: StatementAccess, barrier: SimBuffer, offset: number, count: number): void {
+    if (this.#hub.detector !== null && !this.access(access, barrier, offset)) return;
+    const hub = this.#hub;
+    this.block.mbarriers ??= new MBarriers({
+      random: hub.detector === null ? null : hub.random,
+      onPhase: (buffer, at) => {
+        if (buffer.waiters !== 0) hub.wake(buffer, at, 8);
+      },
+    });
+    this.block.mbarriers.init(barrier, offset, count);
+  }
+
+  mbarrierExpect(access: StatementAccess, barrier: SimBuffer, offset: number, bytes: number): void {
+    if (this.#hub.detector !== null && !this.access(access, barrier, offset)) return;
+    this.mbarrier(barrier, offset).expect(bytes);
+  }
+
+  waitForPhase(
+    { kind, until, access }: StatementWait,
+    buffer: SimBuffer,
+    offset: number,
+    parity: number,
+    limit: number,
+  ): void {
+    const mbarrier = this.mbarrier(buffer, offset);
+    const wanted = parity & 1;
+    this.wait = { kind, until, access, buffer, offset, mask: 1, wanted, limit, mbarrier, expired: false };
+  }
+
+  mbarrier(buffer: SimBuffer, offset: number): MBarrier {
+    const barrier = this.block.mbarriers?.at(buffer, offset);
+    if (barrier !== undefined) return barrier;
+    throw new Error(`no mbarrier was initialised at ${buffer.describe(offset)}`);
+  }
+
+  /** The thread has run to its end. */
+  end(): void {
+    this.state = 'ended';
+    this.#copies.bulk?.end();
+    this.#copies.async?.end();
+  }
+}
+
+/** Whether so many bytes may be accessed there. */
+function isPlace(buffer: SimBuffer, offset: number, bytes: number): boolean {
+  return offset >= 0 && offset + bytes <= buffer.bytes && !buffer.freed && offset % bytes === 0;
+}
+
+/** `at` is where the words of the place begin; of more than one the last counts, of a long one the first. */
+function satisfies(wait: Wait, words: ArrayLike<number>, at: number): boolean {
+  return holds(wait, words[at + (wait.kind === 'filled' ? 3 : 0)]!);
+}

@@ -1,2 +1,0 @@
-export { routerKernels } from './kernels.js';
-export { mostRoutedExperts, type RouterShape } from './shape.js';

@@ -1,0 +1,87 @@
+/** What an experts' plan is created with, and what its kernels are made for. */
+import {
+  ArgumentError,
+  HeddleError,
+  requireInteger,
+  requireKnown,
+  requireObject,
+  requireOneOf,
+} from '../../base/errors.js';
+import { unitBytes, widestUnit } from '../families/index.js';
+import {
+  type Alignment,
+  alignments,
+  type ExpertForm,
+  expertForms,
+  expertsOf,
+  type Layer,
+  outputRowBytes,
+} from '../layer/index.js';
+import { type ExpertsShape, mostLocalExperts, routesOf, rowsOfPlan, slotsOf } from './kernels/shape.js';
+
+export interface ExpertsPlanOptions {
+  /** Experts follow each other (default); or each has `capacity` rows of its own, `[experts, capacity]`. */
+  readonly form?: ExpertForm;
+  /** The rows of each expert begin at a multiple of it: 1 (default), 16, 64 or 128. */
+  readonly alignment?: Alignment;
+  /**
+   * Rows of all experts together; of each, in the masked form. Default: what no round can exceed; masked, a row for
+   * each slot. Routes that find no room take no part, and are counted in `overflow`.
+   */
+  readonly capacity?: number;
+}
+
+const optionNames: Readonly<Record<keyof ExpertsPlanOptions, true>> = {
+  form: true,
+  alignment: true,
+  capacity: true,
+};
+
+/** What the kernels of rank `rank` are made for. */
+export function expertsShapeOf(layer: Layer, rank: number, options: ExpertsPlanOptions): ExpertsShape {
+  requireObject('options', options);
+  requireKnown('options', options, optionNames);
+  const { form = 'contiguous', alignment = 1, capacity: wanted } = options;
+  requireOneOf('form', form, expertForms);
+  if (!alignments.includes(alignment))
+    throw new ArgumentError('alignment', alignment, `one of ${alignments.join(', ')}`);
+  if (layer.output.weighting === 'combine') {
+    const possible = "'experts': reduce applies the weights, and leaves combine one row a slot";
+    throw new ArgumentError('weighting', 'combine', possible);
+  }
+  const routes = routesOf(layer);
+  if (routes >= 2 ** 31) {
+    const most = Math.floor((2 ** 31 - 1) / (layer.ranks * layer.topK));
+    throw new ArgumentError('maxTokens', layer.maxTokens, `at most ${most}, so that routes can be numbered`);
+  }
+  const { count } = expertsOf(layer, rank);
+  if (count > mostLocalExperts) {
+    const possible = `at most ${mostLocalExperts} on each rank, ${mostLocalExperts * layer.ranks} in all`;
+    throw new ArgumentError('experts', layer.experts, possible);
+  }
+  // A rank without experts plans for one that never gets a route, so that its rows end where they begin.
+  const experts = Math.max(1, count);
+  const most = form === 'masked' ? slotsOf(layer) : routes + Math.min(experts, routes) * (alignment - 1);
+  const round = form === 'masked' ? Math.ceil : Math.floor;
+  const capacity = wanted ?? Math.max(1, round(most / alignment)) * alignment;
+  const shape: ExpertsShape = {
+    ...{ layer, experts, alignment, capacity },
+    form: count === 0 ? 'contiguous' : form,
+  };
+  requireInteger('capacity', capacity, 1, mostCapacity(shape));
+  if (capacity % alignment !== 0)
+    throw new ArgumentError('capacity', capacity, `a multiple of the alignment, ${alignment}`);
+  return shape;
+}
+
+/** Kernels count the units of all rows as u32. */
+function mostCapacity(shape: ExpertsShape): number {
+  const { payloads } = shape.layer;
+  const bytes = [...payloads.map(({ rowBytes }) => rowBytes), outputRowBytes(shape.layer)];
+  const units = Math.max(...bytes.map((row) => row / unitBytes[widestUnit(row)]));
+  const rows = Math.min(2 ** 31, Math.floor((2 ** 32 - 1) / units));
+  return Math.floor(rows / rowsOfPlan({ ...shape, capacity: 1 }));
+}
+
+export const notPlanned = (call: string): HeddleError =>
+  new HeddleError('HEDDLE_NO_PLAN', `${call} was called before plan; plan first, or give scatter indices`);

@@ -1,0 +1,282 @@
+/**
+ * What experts want of the rows that dispatch delivers: sorted by expert. A plan says which row each route gets; experts
+ * may then gather rows by it, or have them copied (`expand`) and what they made of them added up (`reduce`).
+ */
+
+import { ArgumentError, DisposedError, requireObject } from '../../base/errors.js';
+import { type CallSite, callSite, type Device, requireStream, type Stream } from '../../gpu/index.js';
+import { unitBytes, widestUnit } from '../families/index.js';
+import { dtypes, type ExpertForm, expertsOf, type Layer, outputRowBytes, sharing } from '../layer/index.js';
+import {
+  describe,
+  elements,
+  emptyTensor,
+  isContiguous,
+  type OwnedTensor,
+  requireTensor,
+  type Tensor,
+  wrap,
+} from '../rounds/tensor.js';
+import type { Received } from '../rounds/track.js';
+import { isOfType } from '../rounds/validate.js';
+import { type ExpertsPlanOptions, expertsShapeOf, notPlanned } from './experts-options.js';
+import { expertsKernels } from './kernels/kernels.js';
+import { type ExpertsShape, rowsOfPlan, slotsOf } from './kernels/shape.js';
+
+/** Whose rows are planned: an ExpertParallel. */
+export interface Receiving<P extends string = string> {
+  readonly world: { readonly device: Device; readonly rank: number };
+  readonly shape: Layer;
+  readonly received: Received<P>;
+}
+
+/** Views of a plan's memory, valid until the next plan. Experts are this rank's, from its first on. */
+export interface PlannedRows {
+  /** u32 [local experts]: rows of each. */
+  readonly counts: Tensor;
+  /** u32 [local experts + 1]: where they begin; at the end, `total`. */
+  readonly offsets: Tensor;
+  /**
+   * i32 [rows]: the route of each row, slot · topK + k, in this order for each expert. −1 in rows that only align the next
+   * expert; nothing defined in those that no expert's rows reach.
+   */
+  readonly routes: Tensor;
+  /** i32 [sources, maxTokens, topK]: the row of each route; −1 where it is elsewhere, or found no room. */
+  readonly scatter: Tensor;
+  /** u32 [1]: where the rows of the last expert end. */
+  readonly total: Tensor;
+  /** u32 [1]: routes that found no room. */
+  readonly overflow: Tensor;
+}
+
+/** What a host reads of a plan. */
+export interface ExpertSizes {
+  readonly counts: Uint32Array;
+  /** One more than experts: the last is `total`. */
+  readonly offsets: Uint32Array;
+  readonly total: number;
+  readonly overflow: number;
+}
+
+export class ExpertsPlan<P extends string = string> {
+  /** Rows that a plan can hand out: what tensors of expanded rows have. */
+  readonly rows: number;
+  readonly form: ExpertForm;
+  /** The views that every plan fills. */
+  readonly planned: PlannedRows;
+  readonly #of: Receiving<P>;
+  readonly #experts: number;
+  readonly #memory: Buffers;
+  readonly #sites: Sites;
+  #wasPlanned = false;
+  #disposed = false;
+
+  private constructor(of: Receiving<P>, shape: ExpertsShape, memory: Buffers, sites: Sites) {
+    this.rows = rowsOfPlan(shape);
+    this.form = shape.form;
+    this.#of = of;
+    this.#experts = expertsOf(of.shape, of.world.rank).count;
+    this.#memory = memory;
+    this.#sites = sites;
+    const { sizes, routes, scatter } = memory;
+    const word = (first: number, length: number) => wrap(sizes.data + 4 * first, 'u32', [length]);
+    const end = 2 * shape.experts;
+    this.planned = {
+      ...{ routes, scatter, total: word(end, 1), overflow: word(end + 1, 1) },
+      counts: word(0, this.#experts),
+      offsets: word(end - this.#experts, this.#experts + 1),
+    };
+  }
+
+  /** Allocates a plan's memory and compiles its kernels, for this rank alone. */
+  static async create<P extends string>(
+    of: Receiving<P>,
+    options: ExpertsPlanOptions = {},
+  ): Promise<ExpertsPlan<P>> {
+    requireObject('ep', of, 'an ExpertParallel');
+    const { world, shape: layer, received } = of;
+    for (const [name, part] of Object.entries({ world, shape: layer, received }))
+      requireObject(`ep.${name}`, part, 'that of an ExpertParallel');
+    const { device, rank } = world;
+    const { kind, multiprocessors } = device;
+    const shape = expertsShapeOf(layer, rank, options);
+    const kernels = expertsKernels({ shape, kind, multiprocessors });
+    const launch = ({ blocks, threads }: { readonly blocks: number; readonly threads: number }) => ({
+      ...{ grid: blocks, block: threads, programmatic: true, rank },
+    });
+    const [plan, expand, reduce] = await Promise.all([
+      callSite(device, kernels.plan.kernel, launch(kernels.plan)),
+      callSite(device, kernels.expand.kernel, launch(kernels.expand)),
+      callSite(device, kernels.reduce.kernel, launch(kernels.reduce)),
+    ]);
+    const memory = {
+      sizes: emptyTensor(device, 'u32', [2 * shape.experts + 2], 'sizes of experts'),
+      routes: emptyTensor(device, 'i32', [rowsOfPlan(shape)], 'routes of rows'),
+      scatter: emptyTensor(
+        device,
+        'i32',
+        [sharing(layer).groups, layer.maxTokens, layer.topK],
+        'rows of routes',
+      ),
+    };
+    plan.set.ids(received.experts.data);
+    plan.set.first(expertsOf(layer, rank).first);
+    plan.set.sizes(memory.sizes.data);
+    plan.set.routes(memory.routes.data);
+    plan.set.scatter(memory.scatter.data);
+    const payloads: Readonly<Record<string, Tensor>> = received.payloads;
+    for (const [p, { name }] of layer.payloads.entries()) expand.set.from(p, payloads[name]!.data);
+    reduce.set.ids(received.experts.data);
+    reduce.set.weights((received.weights ?? received.experts).data); // where there are none nobody looks
+    reduce.set.to(received.output.data);
+    return new ExpertsPlan(of, shape, memory, { plan, expand, reduce });
+  }
+
+  /**
+   * Sorts the routes that have arrived by expert. Between a round's dispatch and its combine; one launch, which waits for
+   * nobody.
+   */
+  plan(received: Received<P>, stream: Stream): PlannedRows {
+    this.#require('plan', received, stream);
+    this.#sites.plan.launch(stream);
+    this.#wasPlanned = true;
+    return this.planned;
+  }
+
+  /** The numbers of the last plan, once the stream has come here: one small copy. */
+  async sizes(stream: Stream): Promise<ExpertSizes> {
+    requireStream('stream', stream);
+    if (this.#disposed) throw new DisposedError('this ExpertsPlan');
+    if (!this.#wasPlanned) throw notPlanned('sizes');
+    const { sizes } = this.#memory;
+    const bytes = await stream.copyOut(sizes.data, sizes.bytes);
+    const words = new Uint32Array(bytes.buffer, bytes.byteOffset, sizes.bytes / 4);
+    const end = words.length - 2;
+    const offsets = words.slice(end - this.#experts, end + 1);
+    return {
+      ...{ counts: words.slice(0, this.#experts), offsets },
+      ...{ total: words[end]!, overflow: words[end + 1]! },
+    };
+  }
+
+  /**
+   * Copies rows of payloads to `to`, by name: [rows, …] of the payload's type each. Of rows that no route has nothing is written. `scatter`: the
+   * caller's own rows of routes, as `PlannedRows.scatter` has them; then there may be as many rows as it likes.
+   */
+  expand(
+    received: Received<P>,
+    to: Readonly<Partial<Record<P, Tensor>>>,
+    stream: Stream,
+    scatter?: Tensor,
+  ): void {
+    this.#require('expand', received, stream);
+    requireObject('to', to, 'tensors by the names of payloads');
+    const { payloads } = this.#of.shape;
+    const { set, launch } = this.#sites.expand;
+    const arrived: Readonly<Record<string, Tensor>> = received.payloads;
+    for (const name in to) {
+      if (Object.hasOwn(arrived, name)) continue;
+      const names = payloads.map((payload) => `'${payload.name}'`).join(', ');
+      throw new ArgumentError(`to.${name}`, to[name], `absent: payloads are ${names || 'none'}`);
+    }
+    const given: Readonly<Partial<Record<string, Tensor>>> = to;
+    let wanted = 0;
+    let rows: number | undefined = scatter === undefined ? this.rows : undefined;
+    for (const [p, { name, rowBytes }] of payloads.entries()) {
+      const tensor = given[name];
+      const { dtype, data } = arrived[name]!;
+      // What is not wanted is not written; the parameter must name some memory.
+      set.to(p, tensor?.data ?? data);
+      if (tensor === undefined) continue;
+      requireTensor(`to.${name}`, tensor);
+      if (!isOfType(tensor, dtype))
+        throw new ArgumentError(`to.${name}`, describe(tensor), `${dtype}, as the payload is`);
+      rows = requireRows(`to.${name}`, tensor, rows, rowBytes, unitBytes[widestUnit(rowBytes)]);
+      wanted += 2 ** p;
+    }
+    if (wanted === 0) throw new ArgumentError('to', to, 'tensors by the names of payloads');
+    set.wanted(wanted);
+    set.rows(rows!);
+    set.scatter(this.#scatter('expand', scatter));
+    launch(stream);
+  }
+
+  /**
+   * Adds up what the experts made, `rows` [rows, hidden] of the output's dtype, into `received.output`: for each slot the
+   * sum of weight · row over its routes, in order of k. Without router weights each counts as 1.
+   */
+  reduce(received: Received<P>, rows: Tensor, stream: Stream, scatter?: Tensor): void {
+    this.#require('reduce', received, stream);
+    requireTensor('rows', rows);
+    const { output } = this.#of.shape;
+    if (rows.dtype !== output.dtype)
+      throw new ArgumentError('rows', describe(rows), `rows of ${output.hidden} ${output.dtype}`);
+    const rowBytes = outputRowBytes(this.#of.shape);
+    const unit = rowBytes % 16 === 0 ? 16 : dtypes[output.dtype].size;
+    const { set, launch } = this.#sites.reduce;
+    const count = requireRows('rows', rows, scatter === undefined ? this.rows : undefined, rowBytes, unit);
+    set.rows(count);
+    set.from(rows.data);
+    set.scatter(this.#scatter('reduce', scatter));
+    launch(stream);
+  }
+
+  /** Frees the plan's memory. Nothing enqueued may still use it. */
+  dispose(): void {
+    if (this.#disposed) return;
+    this.#disposed = true;
+    for (const tensor of Object.values(this.#memory)) tensor.free();
+  }
+
+  #require(call: string, received: Received<P>, stream: Stream): void {
+    requireStream('stream', stream);
+    if (this.#disposed) throw new DisposedError('this ExpertsPlan');
+    if (received === this.#of.received) return;
+    const possible = 'what dispatch of the ExpertParallel returned that this plan was created for';
+    throw new ArgumentError('received', `another, given to ${call}`, possible);
+  }
+
+  /** For whoever takes `planned` as it is: refuses to go on where there is no plan of `received`. @internal */
+  requirePlanned(call: string, received: Received<P>, stream: Stream): void {
+    this.#require(call, received, stream);
+    if (!this.#wasPlanned) throw notPlanned(call);
+  }
+
+  #scatter(call: string, own: Tensor | undefined): number {
+    const { scatter } = this.#memory;
+    if (own === undefined) {
+      if (!this.#wasPlanned) throw notPlanned(call);
+      return scatter.data;
+    }
+    requireTensor('scatter', own);
+    const routes = slotsOf(this.#of.shape) * this.#of.shape.topK;
+    if (own.dtype !== 'i32' || elements(own.shape) !== routes || !isContiguous(own) || own.data === 0)
+      throw new ArgumentError('scatter', describe(own), `${describe(scatter)}, contiguous`);
+    return own.data;
+  }
+}
+
+type Kernels = ReturnType<typeof expertsKernels>;
+type Sites = {
+  readonly [K in keyof Kernels]: CallSite<Kernels[K]['kernel']['params']>;
+};
+
+type Buffers = Readonly<Record<'sizes' | 'routes' | 'scatter', OwnedTensor>>;
+
+/** Requires `count` rows, or as many as there are; returns how many. */
+function requireRows(
+  argument: string,
+  tensor: Tensor,
+  count: number | undefined,
+  rowBytes: number,
+  unit: number,
+): number {
+  const { shape, dtype, data } = tensor;
+  const rows = count ?? shape[0] ?? 0;
+  const bytes = elements(shape) * dtypes[dtype].size;
+  if (shape[0] !== rows || bytes !== rows * rowBytes || !isContiguous(tensor))
+    throw new ArgumentError(argument, describe(tensor), `${rows} rows of ${rowBytes} bytes, contiguous`);
+  if (rows > 0 && (data === 0 || data % unit !== 0))
+    throw new ArgumentError(`${argument}.data`, data, `a device address, a multiple of ${unit}`);
+  return rows;
+}

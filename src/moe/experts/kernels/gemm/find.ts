@@ -1,0 +1,89 @@
+/** Which tiles there are, and where a thread finds what it loads of one. */
+import { device, pointer, record, registers } from '../../../../lang/index.js';
+import { sumUpTo } from '../../../families/common/sum-up-to.js';
+import { type GemmShape, type GemmTile, stageUnits, type TileSizes } from './shape.js';
+
+/** Counts tiles of rows, up to each expert. One warp. */
+export const endTiles = ({ rows, experts }: GemmShape, tile: GemmTile) =>
+  device(
+    {
+      name: 'end_tiles',
+      params: { counts: pointer('u32'), count: 'u32', ends: pointer('u32') },
+      using: { EXPERTS: experts, ALL: rows === 'all', ROWS: tile.rows, sumUpTo },
+    },
+    (g, { counts, count, ends }, u) => {
+      let before = g.u32(0);
+      for (let base = g.u32(0); base < u.EXPERTS; base += 32) {
+        const e = base + g.laneId;
+        let rows = g.u32(0);
+        if (e < u.EXPERTS) rows = u.ALL ? count : g.load(counts.at(e));
+        const end = before + u.sumUpTo({ value: (rows + u.ROWS - 1) / u.ROWS });
+        before = g.warp.shuffle(end, 31);
+        if (e < u.EXPERTS) g.store(ends.at(e), end);
+      }
+    },
+  );
+
+/**
+ * How many tiles are left whole, and into how many pieces the others are cut. Where the last would keep half of the blocks or
+ * fewer, each is cut for two or four.
+ */
+export const cutLast = ({ cuts: most }: GemmTile) =>
+  device(
+    {
+      name: 'cut_last',
+      params: { tiles: 'u32' },
+      returns: record({ whole: 'u32', cuts: 'u32' }),
+      using: { MOST: most },
+    },
+    (g, { tiles }, { MOST }) => {
+      const left = tiles % g.gridDim.x;
+      let cuts = g.u32(1);
+      if (MOST >= 2 && 2 * left <= g.gridDim.x) cuts = 2;
+      if (MOST >= 4 && 4 * left <= g.gridDim.x) cuts = 4;
+      return { whole: tiles - left, cuts };
+    },
+  );
+
+/** The first vector of each row that this thread loads. Behind the last row it loads the last one again. */
+export const findSources = ({ rows, topK }: GemmShape, sizes: TileSizes) =>
+  device(
+    {
+      name: 'find_sources',
+      params: { routes: pointer('i32'), row: 'u32', rows: 'u32', sources: registers('u32') },
+      using: {
+        GATHERED: rows === 'gathered',
+        K: topK,
+        U: sizes.rowVectors,
+        APART: sizes.rowsApart,
+        VECTORS: sizes.inputVectors,
+      },
+    },
+    (g, { routes, row, rows, sources }, u) => {
+      for (const i of g.unroll(sources.length)) {
+        let from = row + g.min(g.threadIdx.x / u.U + i * u.APART, rows - 1);
+        if (u.GATHERED) from = g.u32(g.load(routes.at(from))) / u.K;
+        sources[i] = from * u.VECTORS + (g.threadIdx.x % u.U);
+      }
+    },
+  );
+
+/** The first vector of the first row of weights that this thread loads. Of 16 rows in a tile 8 are gates. */
+export const findWeights = ({ outputs, gated }: GemmShape, { made, weightUnits }: TileSizes) =>
+  device(
+    {
+      name: 'find_weights',
+      params: { expert: 'u32', across: 'u32' },
+      returns: 'u32',
+      using: { GATED: gated, OUTPUTS: outputs, MADE: made, U: stageUnits, INPUT_UNITS: weightUnits },
+    },
+    (g, { expert, across }, u) => {
+      const row = g.threadIdx.x / u.U;
+      let column = expert * u.OUTPUTS + across * u.MADE + row;
+      if (u.GATED) {
+        const plane = 2 * expert + ((row / 8) % 2);
+        column = plane * u.OUTPUTS + across * u.MADE + (row / 16) * 8 + (row % 8);
+      }
+      return column * u.INPUT_UNITS + (g.threadIdx.x % u.U);
+    },
+  );

@@ -1,0 +1,89 @@
+/**
+ * Grouped GEMM: the rows of each expert times its weights, on the tensor cores. How many rows there are only the GPU
+ * knows, so blocks stay and take tile after tile of those that there are, of all experts in turn; an expert without rows
+ * costs nothing. Blocks that run at the same time have the same weights and different rows where they can.
+ */
+import { kernel, pointer } from '../../../../lang/index.js';
+import { cutLast, endTiles } from './find.js';
+import { type GemmShape, type GemmTile, pieceOf, tileSizes } from './shape.js';
+import { makeTile } from './tile.js';
+
+export function gemmKernel(shape: GemmShape, tile: GemmTile) {
+  const { rows, experts, gated } = shape;
+  const sizes = tileSizes(shape, tile);
+  const { cuts } = tile;
+  return kernel(
+    {
+      name: gated ? 'experts_gate_up' : 'experts_down',
+      maxThreads: sizes.threads,
+      params: {
+        /** [expert]: rows of each, and where they begin; with `all` nobody looks. */
+        counts: pointer('u32'),
+        offsets: pointer('u32'),
+        /** [row]: its route. */
+        routes: pointer('i32'),
+        /** With `all`. */
+        count: 'u32',
+        /** Rows that come in; [expert][out][in]; rows that go out, in the order of the plan. */
+        from: pointer('v16'),
+        weights: pointer('bf16'),
+        to: pointer('bf16'),
+        /** Of rows as e4m3, one for every 128 elements; otherwise nobody looks. */
+        scales: pointer('f32'),
+      },
+      using: {
+        EXPERTS: experts,
+        ALL: rows === 'all',
+        ROWS: tile.rows,
+        ACROSS: sizes.tilesAcross,
+        CUTS: cuts,
+        STAGES_UNITS: tile.stages * sizes.tileUnits,
+        cutLast: cutLast(tile),
+        endTiles: endTiles(shape, tile),
+        makeTile: makeTile(shape, tile),
+        makeHalf: makeTile(shape, pieceOf(tile, cuts === 4 ? 2 : cuts)),
+        makeQuarter: makeTile(shape, pieceOf(tile, cuts)),
+      },
+    },
+    (g, { counts, offsets, routes, count, from, weights, to, scales }, u) => {
+      g.awaitPrevious();
+      g.releaseNext();
+      const stages = g.shared('v16', u.STAGES_UNITS);
+      /** [expert]: tiles of rows of it and those before. */
+      const ends = g.shared('u32', u.EXPERTS);
+      if (g.warpId === 0) u.endTiles({ counts, count, ends });
+      g.barrier();
+      const tiles = g.load(ends.at(u.EXPERTS - 1)) * u.ACROSS;
+      const { whole, cuts } = u.cutLast({ tiles });
+      const pieces = whole + (tiles - whole) * cuts;
+      let expert = g.u32(0);
+      let before = g.u32(0);
+      for (let t = g.blockIdx.x; t < pieces; t += g.gridDim.x) {
+        let share = g.u32(1);
+        if (t >= whole) share = cuts;
+        const tile = whole + (t - whole) / share;
+        let end = g.load(ends.at(expert));
+        while (tile >= end * u.ACROSS) {
+          expert += 1;
+          before = end;
+          end = g.load(ends.at(expert));
+        }
+        let first = g.u32(0);
+        let all = count;
+        if (!u.ALL) {
+          first = g.load(offsets.at(expert));
+          all = g.load(counts.at(expert));
+        }
+        const within = tile - before * u.ACROSS;
+        const skipped = (within % (end - before)) * u.ROWS;
+        const across = within / (end - before);
+        const pointers = { routes, from, scales, weights, to };
+        const piece = across * share + ((t - whole) % share);
+        const place = { expert, row: first + skipped, rows: all - skipped, across: piece };
+        if (share === 1) u.makeTile({ stages, pointers, place });
+        if (u.CUTS >= 2 && share === 2) u.makeHalf({ stages, pointers, place });
+        if (u.CUTS >= 4 && share === 4) u.makeQuarter({ stages, pointers, place });
+      }
+    },
+  );
+}

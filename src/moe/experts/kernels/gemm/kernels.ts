@@ -1,0 +1,81 @@
+/** The two GEMMs of experts, made once for all layers of a process that are alike. */
+import { remembered } from '../../../families/common/remembered.js';
+import type { Chip } from '../shape.js';
+import { gemmKernel } from './gemm.js';
+import type { GemmRows, GemmShape, GemmTile } from './shape.js';
+
+export interface MlpShape extends Chip {
+  /** Whose rows come in: those of a plan, or all of one expert. */
+  readonly of: 'plan' | 'all';
+  /** Those rows are e4m3 with scales. */
+  readonly e4m3: boolean;
+  readonly experts: number;
+  readonly hidden: number;
+  readonly inner: number;
+  readonly topK: number;
+  /** That an expert is likely to have. */
+  readonly rows: number;
+}
+
+/**
+ * A tile by the rows that an expert is likely to have. Few: as many as come in nearly every round, since rows beyond a tile
+ * read the weights again. Many: as large as the registers of a block allow, so that shared memory keeps up with the tensor
+ * cores.
+ */
+export function gemmTile(
+  rows: number,
+  { outputs, gated, e4m3 }: Pick<GemmShape, 'outputs' | 'gated' | 'e4m3'>,
+  kind: 'sim' | 'cuda',
+): GemmTile {
+  const [fits = 64] = [256, 128].filter((columns) => outputs % (columns / (gated ? 2 : 1)) === 0);
+  if (kind === 'sim') {
+    const few = {
+      rows: 32,
+      columns: 64,
+      warpRows: 1,
+      warpColumns: 4,
+      few: true,
+      stages: 3,
+      resident: 1,
+      cuts: 1,
+    };
+    if (rows <= 8) return few;
+    // As on GPUs, the last tiles are cut for four where they are wide enough.
+    return { ...few, few: false, columns: Math.min(fits, 128), cuts: Math.min(fits, 128) / 32 };
+  }
+  if (rows <= 48) {
+    const shape = { warpRows: 1, warpColumns: 4, few: true, resident: 2, cuts: 1 };
+    if (rows <= 20) return { ...shape, rows: 32, columns: 64, stages: 8 };
+    return { ...shape, rows: 64, columns: Math.min(fits, 128), stages: 4 };
+  }
+  return {
+    rows: 128,
+    columns: fits,
+    warpRows: 2,
+    warpColumns: 4,
+    few: false,
+    stages: 4,
+    resident: 1,
+    // Scales beside rows leave no registers for cut tiles.
+    cuts: e4m3 ? 1 : fits / 64,
+  };
+}
+
+/** Rows that are multiplied are a multiple of it: fragments of 16 that hold none are skipped only where rows are few. */
+export const rowsMultiplied = ({ few, rows }: GemmTile): number => (few ? 16 : rows);
+
+export const mlpKernels = remembered((mlp: MlpShape) => {
+  const { of, e4m3, experts, hidden, inner, topK, rows, kind, multiprocessors } = mlp;
+  const first: GemmRows = of === 'plan' ? 'gathered' : 'all';
+  const second: GemmRows = of === 'plan' ? 'sorted' : 'all';
+  const make = (shape: GemmShape) => {
+    const tile = gemmTile(rows, shape, kind);
+    const blocks = kind === 'sim' ? 4 : multiprocessors * tile.resident;
+    const { resident, warpRows, warpColumns } = tile;
+    return { kernel: gemmKernel(shape, tile), blocks, resident, threads: 32 * warpRows * warpColumns };
+  };
+  return {
+    gateUp: make({ rows: first, e4m3, experts, inputs: hidden, outputs: inner, gated: true, topK }),
+    down: make({ rows: second, e4m3: false, experts, inputs: inner, outputs: hidden, gated: false, topK }),
+  };
+});

@@ -1,0 +1,50 @@
+/** One tile from its rows to its rows: where they are, their sums, and where those go. */
+import { device, pointer, record } from '../../../../lang/index.js';
+import { findSources, findWeights } from './find.js';
+import { multiplyTile } from './multiply.js';
+import { type GemmShape, type GemmTile, tileSizes } from './shape.js';
+import { storeTile } from './store.js';
+
+/** The kernel's pointers. */
+const gemmPointers = record({
+  routes: pointer('i32'),
+  from: pointer('v16'),
+  scales: pointer('f32'),
+  weights: pointer('bf16'),
+  to: pointer('bf16'),
+});
+
+/** Whose tile it is, its first row, that many of the expert from there on, and which of those beside each other. */
+const tilePlace = record({ expert: 'u32', row: 'u32', rows: 'u32', across: 'u32' });
+
+export function makeTile(shape: GemmShape, tile: GemmTile) {
+  const sizes = tileSizes(shape, tile);
+  return device(
+    {
+      name: 'make_tile',
+      params: { stages: pointer('v16'), pointers: gemmPointers, place: tilePlace },
+      using: {
+        MADE: sizes.made,
+        SOURCES: sizes.sources,
+        SUMS: 2 * sizes.rowParts * sizes.columnParts,
+        findSources: findSources(shape, sizes),
+        findWeights: findWeights(shape, sizes),
+        multiplyTile: multiplyTile(shape, tile, sizes),
+        storeTile: storeTile(shape, tile, sizes),
+      },
+    },
+    (
+      g,
+      { stages, pointers: { routes, from, scales, weights, to }, place: { expert, row, rows, across } },
+      u,
+    ) => {
+      const sources = g.registers('u32', u.SOURCES);
+      u.findSources({ routes, row, rows, sources });
+      const column = u.findWeights({ expert, across });
+      const sums = g.registers('v16', u.SUMS);
+      const inputs = { from, scales, weights: weights.as('v16'), sources, column, rows };
+      u.multiplyTile({ stages, inputs, sums });
+      u.storeTile({ to, row, rows, element: across * u.MADE, sums });
+    },
+  );
+}

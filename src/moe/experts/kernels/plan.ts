@@ -1,0 +1,261 @@
+/**
+ * Plan: sorts the routes that arrived by expert. A route is numbered `slot · topK + k`, so its number says its source,
+ * token and place, and an expert's routes get their rows in the order of their numbers.
+ *
+ * A stable counting sort in one launch whose blocks never meet: each counts all routes, but places only its own. Counting
+ * is cheap, since every block reads the same few bytes from the cache, and so nothing need be resident at once, awaited or
+ * reset. Block b's routes are a stretch, each warp's a part of it; a route counts for the warp that will place it, or as one
+ * of the blocks before or after. Those counts, summed up for each expert, say where each warp begins.
+ */
+import { device, kernel, pointer } from '../../../lang/index.js';
+import { sumUpTo } from '../../families/common/sum-up-to.js';
+import { type ExpertsShape, type ExpertsSpread, routesOf, rowsOfPlan } from './shape.js';
+
+/** Vectors of ids that a thread has in flight. */
+const inFlight = 8;
+
+export function expertsPlanKernel(shape: ExpertsShape, { threads, blocks }: ExpertsSpread) {
+  const warps = threads / 32;
+  const routes = routesOf(shape.layer);
+  // Routes of a warp: whole steps of its lanes.
+  const steps = Math.ceil(routes / (blocks * warps * 32));
+  /** The blocks before, each warp, the blocks behind. */
+  const parts = warps + 2;
+  const sizes = {
+    EXPERTS: shape.experts,
+    ROUTES: routes,
+    WARPS: warps,
+    STEPS: steps,
+    PARTS: parts,
+    // Odd, so that experts lie in different banks.
+    STRIDE: parts + 1 - (parts % 2),
+  };
+  return kernel(
+    {
+      name: 'experts_plan',
+      maxThreads: threads,
+      params: {
+        /** [slot][k]: expert ids, −1 where the route is elsewhere. */
+        ids: pointer('i32'),
+        /** The id of this rank's first expert. */
+        first: 'u32',
+        /** What is said of the experts: `counts`, `offsets` and one more for their end, then `overflow`. */
+        sizes: pointer('u32'),
+        /** [row]: its route; −1 in rows that only align the next expert. */
+        routes: pointer('i32'),
+        /** [slot][k]: the route's row; −1 where it has none. */
+        scatter: pointer('i32'),
+      },
+      using: {
+        EXPERTS: shape.experts,
+        WARPS: warps,
+        STRIDE: sizes.STRIDE,
+        ALIGNMENT: shape.alignment,
+        countAll: countAll(sizes),
+        beginWarps: beginWarps(sizes),
+        beginExperts: beginExperts(shape),
+        placeOwn: placeOwn(sizes),
+      },
+    },
+    (g, { ids, first, sizes, routes, scatter }, u) => {
+      g.awaitPrevious();
+      g.releaseNext();
+      // [expert][part]: routes; then how many come before that part's.
+      const counted = g.shared('u32', u.EXPERTS * u.STRIDE);
+      const wanted = g.shared('u32', u.EXPERTS);
+      const starts = g.shared('u32', u.EXPERTS);
+      const ends = g.shared('u32', u.EXPERTS);
+      for (let i = g.threadIdx.x; i < u.EXPERTS * u.STRIDE; i += g.blockDim.x) g.store(counted.at(i), 0);
+      g.barrier();
+      u.countAll({ ids, first, counted });
+      g.barrier();
+      u.beginWarps({ counted, wanted });
+      g.barrier();
+      if (g.warpId === 0) u.beginExperts({ wanted, starts, ends, sizes });
+      g.barrier();
+      u.placeOwn({ ids, first, counted, starts, ends, routes, scatter });
+      // What aligns the next expert.
+      for (let e = g.blockIdx.x * u.WARPS + g.warpId; e < u.EXPERTS; e += g.gridDim.x * u.WARPS) {
+        const end = g.load(ends.at(e));
+        const aligned = ((end + u.ALIGNMENT - 1) / u.ALIGNMENT) * u.ALIGNMENT;
+        for (let row = end + g.laneId; row < aligned; row += 32) g.store(routes.at(row), -1);
+      }
+    },
+  );
+}
+
+interface Sizes {
+  readonly EXPERTS: number;
+  readonly ROUTES: number;
+  readonly WARPS: number;
+  readonly STEPS: number;
+  readonly PARTS: number;
+  readonly STRIDE: number;
+}
+
+/** Counts every route for its expert and part: sums of which the order is all the same. */
+function countAll({ EXPERTS, ROUTES, WARPS, STEPS, STRIDE }: Sizes) {
+  const vectors = ROUTES % 4 === 0;
+  const lanes = vectors ? 4 : 1;
+  return device(
+    {
+      name: 'count_all',
+      params: { ids: pointer('i32'), first: 'u32', counted: pointer('u32') },
+      using: {
+        ...{ EXPERTS, STRIDE, DEPTH: inFlight },
+        VECTORS: vectors,
+        LANES: lanes,
+        UNITS: ROUTES / lanes,
+        SHARE: STEPS * 32,
+        BLOCK: WARPS * STEPS * 32,
+        BEHIND: WARPS + 1,
+      },
+    },
+    (g, { ids, first, counted }, u) => {
+      const start = g.blockIdx.x * u.BLOCK;
+      for (let base = g.threadIdx.x; base < u.UNITS; base += g.blockDim.x * u.DEPTH) {
+        const some = g.registers('v16', u.DEPTH);
+        for (const d of g.unroll(u.DEPTH)) {
+          const i = base + d * g.blockDim.x;
+          if (i < u.UNITS) {
+            if (u.VECTORS) some[d] = g.load(ids.as('v16').at(i));
+            else some[d] = g.pack('i32', [g.load(ids.at(i)), -1, -1, -1]);
+          }
+        }
+        for (const d of g.unroll(u.DEPTH)) {
+          const i = base + d * g.blockDim.x;
+          if (i < u.UNITS) {
+            // All of a vector are one part's.
+            const route = i * u.LANES;
+            let part = g.u32(0);
+            if (route >= start) part = g.min(1 + (route - start) / u.SHARE, g.u32(u.BEHIND));
+            for (const lane of g.unroll(u.LANES)) {
+              const expert = g.u32(g.lane(some[d]!, 'i32', lane)) - first; // −1 becomes a huge one
+              if (expert < u.EXPERTS) {
+                g.atomicAdd(counted.at(expert * u.STRIDE + part), 1, { order: 'relaxed', scope: 'cta' });
+              }
+            }
+          }
+        }
+      }
+    },
+  );
+}
+
+/** For each expert how many routes each part finds before its own, and how many there are. A warp takes an expert. */
+const beginWarps = ({ EXPERTS, WARPS, PARTS, STRIDE }: Sizes) =>
+  device(
+    {
+      name: 'begin_warps',
+      params: { counted: pointer('u32'), wanted: pointer('u32') },
+      using: { EXPERTS, WARPS, PARTS, STRIDE, sumUpTo },
+    },
+    (g, { counted, wanted }, u) => {
+      for (let e = g.warpId; e < u.EXPERTS; e += u.WARPS) {
+        const part = counted.at(e * u.STRIDE + g.laneId);
+        let own = g.u32(0);
+        if (g.laneId < u.PARTS) own = g.load(part);
+        const sum = u.sumUpTo({ value: own });
+        if (g.laneId < u.PARTS) g.store(part, sum - own);
+        if (g.laneId === 31) g.store(wanted.at(e), sum);
+      }
+    },
+  );
+
+/** Where each expert's rows begin and end, for all blocks; the first tells the host and the experts. One warp. */
+const beginExperts = (shape: ExpertsShape) =>
+  device(
+    {
+      name: 'begin_experts',
+      params: {
+        wanted: pointer('u32'),
+        starts: pointer('u32'),
+        ends: pointer('u32'),
+        sizes: pointer('u32'),
+      },
+      using: {
+        EXPERTS: shape.experts,
+        ALIGNMENT: shape.alignment,
+        MASKED: shape.form === 'masked',
+        CAPACITY: shape.capacity,
+        ROWS: rowsOfPlan(shape),
+        sumUpTo,
+      },
+    },
+    (g, { wanted, starts, ends, sizes }, u) => {
+      let before = g.u32(0);
+      let left = g.u32(0);
+      for (let base = g.u32(0); base < u.EXPERTS; base += 32) {
+        const e = base + g.laneId;
+        let routes = g.u32(0);
+        if (e < u.EXPERTS) routes = g.load(wanted.at(e));
+        const rows = ((routes + u.ALIGNMENT - 1) / u.ALIGNMENT) * u.ALIGNMENT;
+        const upTo = before + u.sumUpTo({ value: rows });
+        let start = g.min(upTo - rows, g.u32(u.CAPACITY));
+        let room = u.CAPACITY - start;
+        if (u.MASKED) {
+          start = e * u.CAPACITY;
+          room = g.u32(u.CAPACITY);
+        }
+        const kept = g.min(routes, room);
+        left += routes - kept;
+        before = g.warp.shuffle(upTo, 31);
+        if (e < u.EXPERTS) {
+          g.store(starts.at(e), start);
+          g.store(ends.at(e), start + kept);
+          if (g.blockIdx.x === 0) {
+            g.store(sizes.at(e), kept);
+            g.store(sizes.at(u.EXPERTS + e), start);
+          }
+        }
+      }
+      const overflow = u.sumUpTo({ value: left });
+      if (g.blockIdx.x === 0 && g.laneId === 31) {
+        g.store(sizes.at(2 * u.EXPERTS), u.MASKED ? u.ROWS : g.min(before, g.u32(u.ROWS)));
+        g.store(sizes.at(2 * u.EXPERTS + 1), overflow);
+      }
+    },
+  );
+
+/** Gives this warp's routes their rows, 32 at a time. */
+const placeOwn = ({ EXPERTS, ROUTES, WARPS, STEPS, STRIDE }: Sizes) =>
+  device(
+    {
+      name: 'place_own',
+      params: {
+        ids: pointer('i32'),
+        first: 'u32',
+        counted: pointer('u32'),
+        starts: pointer('u32'),
+        ends: pointer('u32'),
+        routes: pointer('i32'),
+        scatter: pointer('i32'),
+      },
+      using: { EXPERTS, ROUTES, WARPS, STEPS, STRIDE },
+    },
+    (g, { ids, first, counted, starts, ends, routes, scatter }, u) => {
+      const begin = (g.blockIdx.x * u.WARPS + g.warpId) * (u.STEPS * 32);
+      for (let at = begin; at < g.min(begin + u.STEPS * 32, g.u32(u.ROUTES)); at += 32) {
+        const route = at + g.laneId;
+        let id = g.i32(-1);
+        if (route < u.ROUTES) id = g.load(ids.at(route));
+        const expert = g.u32(id) - first;
+        const same = g.warp.match(expert);
+        const earlier = g.popc(same & ((1 << g.laneId) - 1));
+        let row = g.i32(-1);
+        if (expert < u.EXPERTS) {
+          const next = counted.at(expert * u.STRIDE + 1 + g.warpId);
+          const place = g.load(starts.at(expert)) + g.load(next) + earlier;
+          if (place < g.load(ends.at(expert))) row = g.i32(place);
+        }
+        g.warp.barrier();
+        if (expert < u.EXPERTS && earlier === 0) {
+          const next = counted.at(expert * u.STRIDE + 1 + g.warpId);
+          g.store(next, g.load(next) + g.popc(same));
+        }
+        g.warp.barrier();
+        if (route < u.ROUTES) g.store(scatter.at(route), row);
+        if (row >= 0) g.store(routes.at(g.u32(row)), g.i32(route));
+      }
+    },
+  );

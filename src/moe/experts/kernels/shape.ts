@@ -1,0 +1,57 @@
+/** What the kernels of an experts' plan are made for, and how they are spread over a device. */
+import type { Device } from '../../../gpu/index.js';
+import { type ExpertRows, type Layer, sharing } from '../../layer/index.js';
+
+/** More would not leave a block of the plan's kernel enough shared memory. */
+export const mostLocalExperts = 1024;
+
+export interface ExpertsShape extends ExpertRows {
+  readonly layer: Layer;
+  /** Experts of this rank, at least one. */
+  readonly experts: number;
+}
+
+export const slotsOf = (layer: Layer): number => sharing(layer).groups * layer.maxTokens;
+export const routesOf = (layer: Layer): number => slotsOf(layer) * layer.topK;
+
+/** Rows of each expert if routes were even. */
+export const evenRows = (layer: Layer): number => Math.ceil(routesOf(layer) / layer.experts);
+
+/** Rows that a plan can hand out. */
+export const rowsOfPlan = ({ form, experts, capacity }: ExpertsShape): number =>
+  form === 'masked' ? experts * capacity : capacity;
+
+/** What spreads over a device ask of it. */
+export type Chip = Pick<Device, 'kind' | 'multiprocessors'>;
+
+export interface ExpertsSpread {
+  readonly blocks: number;
+  readonly threads: number;
+}
+
+/**
+ * Every block counts all routes, so more blocks than this only make more of them read the same. A warp places 32 routes
+ * in a step; with many experts, few warps leave room for their counts.
+ */
+export function planSpread({ layer, experts }: ExpertsShape, { kind }: Chip): ExpertsSpread {
+  const routes = routesOf(layer);
+  const most = kind === 'sim' ? 4 : 64;
+  const small = experts > 256 || routes <= 2 ** 15;
+  const threads = kind === 'sim' ? 64 : experts > 512 ? 128 : small ? 512 : 960;
+  const steps = Math.ceil(routes / (most * threads));
+  return { blocks: Math.ceil(routes / (steps * threads)), threads };
+}
+
+/** Expand and reduce: a block for a slot, or for a part of one where there are few. */
+export function rowsSpread(
+  { layer }: ExpertsShape,
+  { kind, multiprocessors }: Chip,
+): ExpertsSpread & { readonly parts: number } {
+  const slots = slotsOf(layer);
+  if (kind === 'sim') {
+    const parts = slots <= 8 ? 2 : 1;
+    return { blocks: Math.min(slots * parts, 16), threads: 64, parts };
+  }
+  const parts = slots <= 256 ? 4 : 1;
+  return { blocks: Math.min(slots * parts, 8 * multiprocessors), threads: 256, parts };
+}

@@ -1,0 +1,41 @@
+/** What the kernels of all families are given alike. */
+import { type LayoutSpec, list, peers, pointer, registers, type TypedLayout } from '../../../lang/index.js';
+import type { Layer } from '../../layer/index.js';
+
+/** A dispatch, without its limit. */
+export const dispatchParams = <S extends LayoutSpec>(window: TypedLayout<S>, { payloads }: Layer) =>
+  ({
+    win: peers(window),
+    /** [tokens][K] */
+    topkIds: pointer('i32'),
+    topkWeights: pointer('f32'),
+    /** One [tokens][row] array a payload. */
+    rows: list(pointer('v16'), payloads.length),
+    tokens: 'u32',
+  }) as const;
+
+/** A combine that adds rows up. */
+export const combineParams = <S extends LayoutSpec>(window: TypedLayout<S>, { output }: Layer) =>
+  ({
+    win: peers(window),
+    /** [tokens][K] */
+    topkIds: pointer('i32'),
+    /** [tokens][row], where the sums go. */
+    out: pointer(output.dtype),
+    tokens: 'u32',
+    /** Microseconds to wait for a peer. */
+    limit: 'u32',
+  }) as const;
+
+/** Whoever takes a part of the sums that a group has made in a turn. */
+export const turnParams = <S extends LayoutSpec>(window: TypedLayout<S>, { output }: Layer) =>
+  ({
+    win: peers(window),
+    /** [tokens][row] */
+    out: pointer(output.dtype),
+    turn: 'u32',
+    tokens: 'u32',
+    part: 'u32',
+    epoch: 'u32',
+    patience: registers('u32', 1),
+  }) as const;

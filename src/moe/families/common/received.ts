@@ -1,0 +1,145 @@
+/** What every family delivers, and where: the sections of its window that users see, and who counts and zeroes there. */
+import { constant, device, field, section, type TypedLayout, windowOf } from '../../../lang/index.js';
+import {
+  type Dtype,
+  dtypes,
+  expertsOf,
+  type Layer,
+  outputRowBytes,
+  type RowDtype,
+  sharing,
+  split,
+} from '../../layer/index.js';
+import type { BufferPlan, ReceivedPlan, View, WindowPlan, WirePlan } from '../family.js';
+import { type Unit, unitBytes, widestUnit } from './units.js';
+
+/** Most experts any rank owns: the first own one more where they do not divide. */
+export const localExperts = (layer: Pick<Layer, 'experts' | 'ranks'>): number => expertsOf(layer, 0).count;
+
+/** The type of `output`: a weighted sum that will be quantised stays f32, so that it is rounded only once. */
+export const partialDtype = ({ output }: Pick<Layer, 'output'>): RowDtype =>
+  output.weighting === 'combine' && output.wire === 'e4m3' ? 'f32' : output.dtype;
+
+/** How kernels see rows of values: as vectors of so many lanes where they are whole vectors, else value by value. */
+export function rowsOf({ output: { hidden } }: Pick<Layer, 'output'>, dtype: RowDtype) {
+  const { size } = dtypes[dtype];
+  const vectors = (hidden * size) % 16 === 0;
+  const lanes = vectors ? 16 / size : 1;
+  return { vectors, lanes, units: hidden / lanes, unit: vectors ? ('v16' as const) : dtype };
+}
+
+/** Slots: one for each (source, token). A source is a rank; with replicas, a group of them. */
+export const slotShape = (layer: Layer) => [sharing(layer).groups, layer.maxTokens] as const;
+
+/** Slot (source, token) is the token's own: nothing is counted, agreed on or reset. */
+export function receivedSections(layer: Layer) {
+  const { topK } = layer;
+  const slots = slotShape(layer);
+  const { unit, units } = rowsOf(layer, partialDtype(layer));
+  return {
+    counts: field('u32', [localExperts(layer)]),
+    /** The expert id where this rank owns it, else -1. */
+    experts: field('i32', [...slots, topK]),
+    weights: field('f32', [...slots, layer.weights ? topK : 0]),
+    /** Rows, one section a payload. */
+    payloads: layer.payloads.map(({ rowBytes }) => {
+      const unit: Unit = widestUnit(rowBytes);
+      return field(unit, [...slots, rowBytes / unitBytes[unit]]);
+    }),
+    /** What this rank's experts made of each slot: the row that travels, before it does. */
+    output: field(unit, [...slots, units]),
+  };
+}
+export type ReceivedSections = ReturnType<typeof receivedSections>;
+
+/** Where `received` is found in such a window. `routes`: the experts' rows, where combine applies the weights. */
+export function receivedPlan(
+  layer: Layer,
+  rank: number,
+  window: WindowPlan | WirePlan,
+  layout: TypedLayout<ReceivedSections>,
+  routes: BufferPlan | null,
+): ReceivedPlan {
+  const { topK } = layer;
+  const { dtype, hidden } = layer.output;
+  const slots = slotShape(layer);
+  const view = (
+    name: keyof ReceivedSections,
+    dtype: Dtype,
+    shape: readonly number[],
+    index?: number,
+  ): View => ({
+    in: window,
+    offset: section(layout, name, index).offset,
+    dtype,
+    shape,
+  });
+  return {
+    experts: view('experts', 'i32', [...slots, topK]),
+    weights: layer.weights ? view('weights', 'f32', [...slots, topK]) : null,
+    counts: layer.counts ? view('counts', 'u32', [expertsOf(layer, rank).count]) : null,
+    payloads: Object.fromEntries(
+      layer.payloads.map(({ name, rowBytes }, i) => [name, view('payloads', 'u8', [...slots, rowBytes], i)]),
+    ),
+    output:
+      routes === null
+        ? view('output', dtype, [...slots, hidden])
+        : { in: routes, offset: 0, dtype, shape: [...slots, topK, hidden] },
+  };
+}
+
+/** The experts' rows where combine weighs: one a route, in memory that is nobody else's. */
+export const routesBuffer = (layer: Layer): BufferPlan | null =>
+  layer.output.weighting !== 'combine'
+    ? null
+    : {
+        kind: 'buffer',
+        purpose: 'rows of the experts',
+        bytes: sharing(layer).groups * layer.maxTokens * layer.topK * outputRowBytes(layer),
+      };
+
+/** What holds nothing before a kernel has written it. */
+export const unwrittenSections = (layer: Layer, layout: TypedLayout<ReceivedSections>) => [
+  section(layout, 'experts'),
+  section(layout, 'weights'),
+  section(layout, 'output'),
+  ...layer.payloads.map((_, i) => section(layout, 'payloads', i)),
+];
+
+/**
+ * Counts the routes of one turn, a token each of `sources` ranks from `first` on, whose ids have arrived at `rank`; all
+ * threads of a block.
+ */
+export function countRoutes(layer: Layer, window: TypedLayout<ReceivedSections>) {
+  const { base, extra } = split(layer);
+  return device(
+    {
+      name: 'count_routes',
+      params: { mine: windowOf(window), rank: 'u32', turn: 'u32', first: 'u32', sources: constant() },
+      using: { REPLICAS: sharing(layer).replicas, K: layer.topK, BASE: base, EXTRA: extra },
+    },
+    (g, { mine, rank, turn, first, sources }, { REPLICAS, K, BASE, EXTRA }) => {
+      const firstId = rank * BASE + g.min(rank, g.u32(EXTRA));
+      for (let i = g.threadIdx.x; i < sources * K; i += g.blockDim.x) {
+        const source = first + i / K;
+        const id = g.load(mine.experts.at(source / REPLICAS, turn * REPLICAS + (source % REPLICAS), i % K));
+        if (id >= 0) g.atomicAdd(mine.counts.at(g.u32(id) - firstId), 1, { order: 'relaxed', scope: 'gpu' });
+      }
+    },
+  );
+}
+
+/** Block 0 zeroes the counts, behind the experts that read them and before the next dispatch adds to them (stream order). */
+export const zeroCounts = (layer: Layer, window: TypedLayout<ReceivedSections>) =>
+  device(
+    {
+      name: 'zero_counts',
+      params: { mine: windowOf(window) },
+      using: { LOCAL_EXPERTS: localExperts(layer) },
+    },
+    (g, { mine }, { LOCAL_EXPERTS }) => {
+      if (g.blockIdx.x === 0) {
+        for (let e = g.threadIdx.x; e < LOCAL_EXPERTS; e += g.blockDim.x) g.store(mine.counts.at(e), 0);
+      }
+    },
+  );

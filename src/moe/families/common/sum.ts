@@ -1,0 +1,112 @@
+/**
+ * The sum of partial rows, as docs/semantics.md has it: a pairwise tree in f32. One function for every kernel that adds
+ * up rows; where they come from, and how one waits for them, is handed in.
+ */
+import {
+  constant,
+  type DeviceFunction,
+  type DeviceParams,
+  device,
+  type RecordParam,
+  registers,
+} from '../../../lang/index.js';
+
+/** Adds up at most 32 values: neighbours, then neighbours among those sums, and so on. Destroys them. */
+export const treeSum = device(
+  { name: 'tree_sum', params: { values: registers('f32') }, returns: 'f32' },
+  (g, { values }) => {
+    for (const level of g.unroll(5)) {
+      for (const r of g.unroll(values.length)) {
+        if (r % (2 << level) === 0) {
+          if (r + (1 << level) < values.length) values[r]! += values[r + (1 << level)]!;
+        }
+      }
+    }
+    return values[0]!;
+  },
+);
+
+/** What `rowSum` is told of where it stands, whatever that is, and what it asks for. */
+export type Gather<At extends DeviceParams> = DeviceFunction<ReturnType<typeof gatherParams<At>>, 'void'>;
+
+/**
+ * The parameters of a function that brings some of a sum's rows: row `first` to rows[0], the next to rows[1] … A row
+ * that there is not it leaves as it is. `scales`: by what each row is multiplied; 1 to begin with.
+ */
+export const gatherParams = <At extends DeviceParams>(at: RecordParam<At>) => ({
+  at,
+  first: constant(),
+  rows: registers('v16'),
+  scales: registers('f32'),
+});
+
+/** −0 in every lane: it changes nothing that it is added to. */
+export const negativeZeros = {
+  bf16: 0x80008000,
+  f16: 0x80008000,
+  f32: 0x80000000,
+  e4m3: 0x80808080,
+} as const;
+
+const powerOfTwo = (n: number): number => 2 ** Math.ceil(Math.log2(n));
+
+/** Sums up to `rows` vectors of `lanes` values each into `total`, a group that fits in registers at a time. */
+export function rowSum<At extends DeviceParams>(of: {
+  /** The most rows that a sum has. */
+  readonly rows: number;
+  /** The most that are held at once. */
+  readonly most?: number;
+  readonly lane: keyof typeof negativeZeros;
+  readonly lanes: number;
+  /** Rows are multiplied by their scales first. */
+  readonly scaled?: boolean;
+  readonly at: RecordParam<At>;
+  readonly gather: Gather<At>;
+}) {
+  const group = Math.min(of.most ?? 8, powerOfTwo(of.rows));
+  const groups = powerOfTwo(Math.ceil(of.rows / group));
+  return device(
+    {
+      name: 'row_sum',
+      params: { at: of.at, count: 'u32', total: registers('f32') },
+      using: {
+        GROUP: group,
+        GROUPS: groups,
+        LEVELS: Math.log2(groups),
+        LANE: of.lane,
+        LANES: of.lanes,
+        SCALED: of.scaled ?? false,
+        NEGATIVE_ZEROS: negativeZeros[of.lane],
+        gather: of.gather,
+        treeSum,
+      },
+    },
+    (g, { at, count, total }, u) => {
+      // −0 changes nothing that it is added to, so it stands for the rows that a token has not; no rows at all sum to +0.
+      const nothing = g.u32(count === 0 ? 0 : u.NEGATIVE_ZEROS);
+      const absent = g.pack('u32', [nothing, nothing, nothing, nothing]);
+      // The sum of 2^n groups waits at level n for its neighbour.
+      const levels = g.registers('f32', (u.LEVELS + 1) * u.LANES);
+      for (const group of g.unroll(u.GROUPS)) {
+        const rows = g.registers('v16', u.GROUP, absent);
+        const scales = g.registers('f32', u.GROUP, 1);
+        u.gather({ at, first: group * u.GROUP, rows, scales });
+        for (const lane of g.unroll(u.LANES)) {
+          const values = g.registers('f32', u.GROUP);
+          for (const r of g.unroll(u.GROUP)) {
+            values[r] = g.f32(g.lane(rows[r]!, u.LANE, lane));
+            if (u.SCALED) values[r]! *= scales[r]!;
+          }
+          let sum = u.treeSum({ values });
+          for (const level of g.unroll(u.LEVELS + 1)) {
+            if ((group + 1) % (1 << level) === 0) {
+              if ((group + 1) % (2 << level) === 0) sum = levels[level * u.LANES + lane]! + sum;
+              else levels[level * u.LANES + lane] = sum;
+            }
+          }
+        }
+      }
+      for (const lane of g.unroll(u.LANES)) total[lane] = levels[u.LEVELS * u.LANES + lane]!;
+    },
+  );
+}

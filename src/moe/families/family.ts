@@ -1,0 +1,232 @@
+/**
+ * What a family is: a way for rows to travel. Every family delivers the same bytes to the same slots; what differs is
+ * the memory it needs and the kernels that a phase consists of. It says both as a value, a plan, which ExpertParallel
+ * carries out without knowing the family.
+ */
+
+import type { HeddleError } from '../../base/errors.js';
+import {
+  callSite,
+  type Device,
+  type Program,
+  type Setters,
+  type Stream,
+  type Topology,
+  type Window,
+} from '../../gpu/index.js';
+import type { Field, Kernel, Layout, ParamSpecs } from '../../lang/index.js';
+import type { Dtype, Layer } from '../layer/index.js';
+import type { KnobTable, Tuning } from './knobs.js';
+
+/** Those of an H100 or H200: kernels are spread over so many where no device is at hand. */
+export const usualMultiprocessors = 132;
+
+/** Where a plan is carried out. */
+export interface Place {
+  readonly kind: 'sim' | 'cuda';
+  /** Of each rank's device. */
+  readonly multiprocessors: number;
+  readonly topology: Topology;
+  /** Sends and receives are launches of their own, with other work between them. */
+  readonly split: boolean;
+  /** The most multiprocessors that a launch may take, a block each; null for all there are. */
+  readonly sms: number | null;
+  /** What carries the rows of a family that leaves it open. */
+  readonly transport: TransportName;
+  /** The rank whose plan it is. Plans of all ranks differ in nothing that others see. */
+  readonly rank: number;
+}
+
+/** Windows that ranks map of each other; NVSHMEM's symmetric heap, and its puts; a proxy beside each rank, which drives a network. */
+export const transports = ['windows', 'nvshmem', 'proxy'] as const;
+export type TransportName = (typeof transports)[number];
+
+export interface Family<T extends Tuning = Tuning> {
+  readonly name: string;
+  readonly summary: string;
+  /** How far its rows travel: between ranks of a node, or of all nodes of a world. */
+  readonly reach: 'node' | 'world';
+  readonly knobs: KnobTable;
+  /** Why this family cannot carry the layer there, or not with this tuning; null where it can. */
+  refuses(layer: Layer, place: Place, tuning?: T): HeddleError | null;
+  /** The rules of thumb, where nothing was measured. */
+  defaults(layer: Layer, place: Place): T;
+  /** A tuning that was found for another layer or place, changed as far as this one needs it. */
+  adapt(tuning: T, layer: Layer, place: Place): T;
+  /** The layer and the tuning are ones that `refuses` lets pass. */
+  plan(layer: Layer, place: Place, tuning: T): Plan;
+}
+
+/** A phase that has nothing to do has no steps. */
+export const phases = ['dispatchSend', 'dispatchRecv', 'combineSend', 'combineRecv'] as const;
+export type Phase = (typeof phases)[number];
+
+export interface Plan {
+  readonly windows: readonly WindowPlan[];
+  readonly buffers: readonly BufferPlan[];
+  /** Null where no row crosses a network. */
+  readonly wire: WirePlan | null;
+  readonly phases: Readonly<Record<Phase, readonly Step[]>>;
+  readonly received: ReceivedPlan;
+  /** Four words of a window, as common/failure.ts has them. */
+  readonly failure: View;
+}
+
+/** Memory that peers reach: the same layout on every rank. */
+export interface WindowPlan {
+  readonly kind: 'window';
+  /** For errors and findings: 'receive window'. */
+  readonly purpose: string;
+  readonly layout: Layout;
+  /** It lies in NVSHMEM's symmetric heap: its puts reach it, loads and stores of peers do not. */
+  readonly symmetric?: boolean;
+  /** Windows start as zeros, except these, of which every bit is set. */
+  readonly ones: readonly Field[];
+  /** What holds nothing before a kernel has written it: to read it earlier is a mistake, which the checker reports. */
+  readonly unwritten: readonly Field[];
+}
+
+/** Memory that networks reach, the same layout on every rank; and the proxy that moves its bytes. */
+export interface WirePlan {
+  readonly kind: 'wire';
+  readonly purpose: string;
+  readonly layout: Layout;
+  /** Where the sections begin that NICs reach; the host sees those before it only, if the others lie in the GPU's memory. */
+  readonly front: number;
+  /** It begins as zeros, except these, of which every bit is set. */
+  readonly ones?: readonly Field[];
+  /** The proxy's program: what a module exports, and what it is given. Threads share no functions, so it is named. */
+  readonly program: {
+    readonly module: URL;
+    readonly name: string;
+    readonly data: unknown;
+    /** The ranks that it writes to, which also write to this one; all others unless it is said. */
+    readonly reach?: readonly number[];
+  };
+}
+
+/** Memory of this rank alone. */
+export interface BufferPlan {
+  readonly kind: 'buffer';
+  readonly purpose: string;
+  readonly bytes: number;
+}
+
+/** A tensor in memory that the plan asks for. */
+export interface View {
+  readonly in: WindowPlan | WirePlan | BufferPlan;
+  readonly offset: number;
+  readonly dtype: Dtype;
+  readonly shape: readonly number[];
+}
+
+/** Where dispatch leaves what arrives, and where combine expects what the experts made of it. */
+export interface ReceivedPlan {
+  readonly experts: View;
+  readonly weights: View | null;
+  readonly counts: View | null;
+  /** By name. */
+  readonly payloads: Readonly<Record<string, View>>;
+  readonly output: View;
+}
+
+/** What a round brings: addresses in this rank's memory. Of a phase that lacks one, 0. */
+export interface Round {
+  tokens: number;
+  topkIds: number;
+  topkWeights: number;
+  /** Of each payload. */
+  readonly rows: number[];
+  /** Where combine leaves the sums. */
+  out: number;
+}
+
+/** A plan's memory, where it lies on this rank. */
+export interface Placed {
+  /** This rank in its node: the kernels' `g.rank`, unless a step says otherwise. */
+  readonly rank: number;
+  /** Microseconds that a kernel waits for a peer. */
+  readonly limit: number;
+  /** Of a wire only this rank's own memory is reached: it has one entry, 0. */
+  window(of: WindowPlan | WirePlan): Window;
+  address(of: BufferPlan): number;
+}
+
+/** One launch of a phase. */
+export interface Step {
+  readonly kernel: Kernel;
+  readonly blocks: number;
+  readonly threads: number;
+  load(device: Pick<Device, 'load'>, placed: Placed): Promise<LoadedStep>;
+}
+
+export interface LoadedStep {
+  readonly program: Program;
+  /** Sets what the round brings, for the launches that follow. */
+  take(round: Round): void;
+  launch(stream: Stream): void;
+}
+
+/** What stays of a step whose kernel waits for peers, where that is all. */
+export const windowAndLimit =
+  (window: WindowPlan) =>
+  (set: { win(window: Window): void; limit(value: number): void }, placed: Placed): void => {
+    set.win(placed.window(window));
+    set.limit(placed.limit);
+  };
+
+/** What a kernel that sends tokens takes of each round. */
+export const takeTokens =
+  (weights: boolean) =>
+  (
+    set: {
+      tokens(value: number): void;
+      topkIds(address: number): void;
+      topkWeights(address: number): void;
+      rows(i: number, address: number): void;
+    },
+    { tokens, topkIds, topkWeights, rows }: Round,
+  ): void => {
+    set.tokens(tokens);
+    set.topkIds(topkIds);
+    set.topkWeights(weights ? topkWeights : topkIds); // which nobody reads then
+    for (let i = 0; i < rows.length; i++) set.rows(i, rows[i]!);
+  };
+
+/** What a kernel that makes the sums takes of each round. */
+export const takeSums = (
+  set: { tokens(value: number): void; topkIds(address: number): void; out(address: number): void },
+  { tokens, topkIds, out }: Round,
+): void => {
+  set.tokens(tokens);
+  set.topkIds(topkIds);
+  set.out(out);
+};
+
+/** A step, with the parameters that stay and those that each round brings. */
+export function step<P extends ParamSpecs>(of: {
+  readonly kernel: Kernel<P>;
+  readonly blocks: number;
+  readonly threads: number;
+  /** What `g.rank` is, where kernels do not count the ranks of a node. */
+  readonly rank?: number;
+  once(set: Setters<P>, placed: Placed): void;
+  each?(set: Setters<P>, round: Round): void;
+}): Step {
+  const { kernel, blocks, threads } = of;
+  return {
+    kernel,
+    blocks,
+    threads,
+    async load(device, placed) {
+      const shape = { grid: blocks, block: threads, programmatic: true, rank: of.rank ?? placed.rank };
+      const site = await callSite(device, kernel, shape);
+      of.once(site.set, placed);
+      return {
+        program: site.program,
+        take: (round) => of.each?.(site.set, round),
+        launch: (stream) => site.launch(stream),
+      };
+    },
+  };
+}

@@ -1,0 +1,110 @@
+/**
+ * The receive of a combine: adds up, for each token, what this node's ranks made of it and the row that comes from each other
+ * node that it went to. Its first block only watches the wire.
+ */
+import { device, kernel, peers, pointer, windowOf } from '../../../lang/index.js';
+import { sharing } from '../../layer/index.js';
+import { shareOf, tokenOf } from '../common/groups.js';
+import { zeroCounts } from '../common/received.js';
+import { patienceOf } from '../common/waits.js';
+import { type HybridShape, hopsOf, sumsAtSource } from './shape.js';
+import { sumAtSource } from './sum-source.js';
+import { sumToken } from './sum-token.js';
+import { handOn, takeSums } from './sums.js';
+import { awaitLanded, watchCombine } from './watch.js';
+import type { HybridWindow } from './window.js';
+import type { HybridWire } from './wire.js';
+
+export function combineRecvKernel(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+  return kernel(
+    {
+      name: 'hybrid_combine_recv',
+      maxThreads: shape.combine.threads,
+      params: {
+        win: peers(window),
+        wire: peers(wire),
+        /** [tokens][K] */
+        topkIds: pointer('i32'),
+        /** [tokens][row] */
+        out: pointer(shape.output.dtype),
+        tokens: 'u32',
+        node: 'u32',
+        limit: 'u32',
+      },
+      using: {
+        K: shape.topK,
+        PARTS: shape.combine.parts,
+        REPLICAS: sharing(shape).replicas,
+        COUNTS: shape.counts,
+        awaitRows: awaitRows(shape, window),
+        handOn: handOn(shape, window),
+        patienceOf,
+        shareOf: shareOf(shape),
+        sumToken: (sumsAtSource(shape) ? sumAtSource : sumToken)(shape, window, wire),
+        takeSums: takeSums(shape, window),
+        tokenOf: tokenOf(shape),
+        watchCombine: watchCombine(shape, window, wire),
+        zeroCounts: zeroCounts(shape, window),
+      },
+    },
+    (g, { win, wire, topkIds, out, tokens, node, limit }, u) => {
+      g.awaitPrevious();
+      g.releaseNext();
+      const mine = win.at(g.rank);
+      const epoch = g.load(mine.begun.at(0));
+      if (u.COUNTS) u.zeroCounts({ mine });
+      if (g.blockIdx.x === 0) {
+        if (g.threadIdx.x === 0) g.store(mine.finished.at(0), epoch);
+        u.watchCombine({ mine, wire, node, epoch, limit, share: u.shareOf({ tokens }) });
+        return;
+      }
+      const first = g.warpId * (g.gridDim.x - 1) + g.blockIdx.x - 1;
+      const warps = (g.blockDim.x / 32) * (g.gridDim.x - 1);
+      for (let piece = first; piece < u.shareOf({ tokens }) * u.PARTS; piece += warps) {
+        const turn = piece / u.PARTS;
+        const token = u.tokenOf({ turn });
+        const part = piece % u.PARTS;
+        let id = g.i32(-1);
+        if (g.laneId < u.K) id = g.load(topkIds.at(token * u.K + g.laneId));
+        if (u.awaitRows({ mine, turn, epoch })) {
+          u.sumToken({ win, wire, out, id, token, turn, node, part });
+          if (u.REPLICAS > 1) u.handOn({ win, out, token, part, epoch });
+        }
+      }
+      // What this warp takes here, the same warp of another rank has handed on above: none waits for one that waits.
+      if (u.REPLICAS > 1) {
+        const patience = g.registers('u32', 1, u.patienceOf({ failure: mine.failure, limit }));
+        const turns = (tokens + u.REPLICAS - 1) / u.REPLICAS;
+        for (let piece = first; piece < turns * u.PARTS; piece += warps) {
+          const turn = piece / u.PARTS;
+          u.takeSums({ mine, out, turn, tokens, part: piece % u.PARTS, node, epoch, patience });
+        }
+      }
+    },
+  );
+}
+
+/** A warp waits for the messages that a token's rows come with; false where one did not come in time. */
+function awaitRows(shape: HybridShape, window: HybridWindow) {
+  return device(
+    {
+      name: 'await_rows',
+      params: { mine: windowOf(window), turn: 'u32', epoch: 'u32' },
+      returns: 'bool',
+      using: { HOPS: hopsOf(shape), CHUNK: shape.dispatch.chunk, awaitLanded },
+    },
+    (g, { mine, turn, epoch }, u) => {
+      const { failure } = mine;
+      const chunk = turn / u.CHUNK;
+      let came = true;
+      for (let hop = g.laneId; hop < u.HOPS; hop += 32) {
+        if (((g.load(mine.sent.at(hop, chunk)) >>> (turn % u.CHUNK)) & 1) === 1) {
+          const landed = mine.combineLanded.at(hop, chunk);
+          if (!u.awaitLanded({ landed, epoch, failure })) came = false;
+        }
+      }
+      g.warp.barrier(); // passes on what the lanes acquired
+      return !g.warp.any(!came);
+    },
+  );
+}

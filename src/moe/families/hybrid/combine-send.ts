@@ -1,0 +1,160 @@
+/**
+ * The send of a combine: for each token that came over this rank's rail the rows of the node's ranks are added up, and one
+ * row goes home. It waits for the ranks of its own node only: for their word that the experts are done.
+ */
+import { device, kernel, peers, windowOf } from '../../../lang/index.js';
+import { tokenOf } from '../common/groups.js';
+import { listOwners } from '../common/owners.js';
+import { patienceOf } from '../common/waits.js';
+import { copyHome } from './copy-home.js';
+import { meet } from './meet.js';
+import { combineMessage } from './messages.js';
+import {
+  chunksOf,
+  type HybridShape,
+  hopsOf,
+  localOwner,
+  mostOwners,
+  railRank,
+  sourceOf,
+  sumsAtSource,
+} from './shape.js';
+import { sumHome } from './sum-home.js';
+import type { HybridWindow } from './window.js';
+import type { HybridWire } from './wire.js';
+
+export function combineSendKernel(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+  return kernel(
+    {
+      name: 'hybrid_combine_send',
+      maxThreads: shape.combine.threads,
+      params: { win: peers(window), wire: peers(wire), node: 'u32', limit: 'u32' },
+      using: {
+        HOPS: hopsOf(shape),
+        CHUNKS: chunksOf(shape),
+        CHUNK: shape.dispatch.chunk,
+        meet: meet(shape, window, 'combine'),
+        PARTS: shape.combine.parts,
+        /** Of a message that is full: what warps take in turn. */
+        PIECES: shape.dispatch.chunk * shape.combine.parts,
+        finishPiece: finishPiece(shape, window, wire),
+        packPart: packPart(shape, window, wire),
+        patienceOf,
+      },
+    },
+    (g, { win, wire, node, limit }, u) => {
+      g.awaitPrevious();
+      g.releaseNext();
+      const mine = win.at(g.rank);
+      const epoch = g.load(mine.begun.at(0));
+      const patience = u.patienceOf({ failure: mine.failure, limit });
+      // On every rank this launch is behind the experts on its stream, so its word says that they are done.
+      u.meet({ win, node, block: g.blockIdx.x, epoch, limit: patience });
+      // Who has given up sends nothing: it would be sums of rows that nobody made.
+      if (u.patienceOf({ failure: mine.failure, limit: 1 }) === 0) return;
+      const warps = g.blockDim.x / 32;
+      const first = g.blockIdx.x * warps + g.warpId;
+      for (let piece = first; piece < u.HOPS * u.CHUNKS * u.PIECES; piece += g.gridDim.x * warps) {
+        const hop = (piece / u.PIECES) % u.HOPS;
+        const chunk = piece / u.PIECES / u.HOPS;
+        const tokens = g.load(mine.tokens.at(hop));
+        const mask = g.load(mine.came.at(hop, chunk));
+        // Somebody must raise a message without rows, too.
+        const pieces = g.max(g.popc(mask) * u.PARTS, g.u32(1));
+        if ((chunk === 0 || chunk * u.CHUNK < tokens) && piece % u.PIECES < pieces) {
+          const row = (piece % u.PIECES) / u.PARTS;
+          if (mask !== 0) u.packPart({ win, wire, node, hop, chunk, mask, row, part: piece % u.PARTS });
+          u.finishPiece({ mine, wire, hop, chunk, tokens, mask, pieces, epoch });
+        }
+      }
+    },
+  );
+}
+
+/** A part of the sum, or of the rows, of a chunk's token: that of row `row` of those that it has here. */
+function packPart(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+  const { rows, row } = combineMessage(shape);
+  return device(
+    {
+      name: 'pack_part',
+      params: {
+        win: peers(window),
+        wire: peers(wire),
+        node: 'u32',
+        hop: 'u32',
+        chunk: 'u32',
+        mask: 'u32',
+        row: 'u32',
+        part: 'u32',
+      },
+      using: {
+        K: shape.topK,
+        CHUNK: shape.dispatch.chunk,
+        OWNERS: mostOwners(shape),
+        LOCAL: shape.localRanks,
+        ROWS: rows,
+        ROW: row,
+        listOwners,
+        localOwner: localOwner(shape),
+        railRank: railRank(shape),
+        sourceOf: sourceOf(shape),
+        AT_SOURCE: sumsAtSource(shape),
+        sendHome: sumsAtSource(shape) ? copyHome(shape, window) : sumHome(shape, window),
+        tokenOf: tokenOf(shape),
+      },
+    },
+    (g, { win, wire, node, hop, chunk, mask, row, part }, u) => {
+      const mine = win.at(g.rank);
+      const source = u.sourceOf({ rank: u.railRank({ node, hop }) });
+      let left = mask;
+      for (let before = g.u32(0); before < row; before += 1) left &= left - 1;
+      const turn = chunk * u.CHUNK + g.ffs(left) - 1;
+      let id = g.i32(-1);
+      if (g.laneId < u.K) id = g.load(mine.routes.at(hop, turn, g.laneId));
+      const owners = g.registers('u32', u.OWNERS);
+      const owner = u.localOwner({ expert: id, node });
+      const count = u.listOwners({ owner, ranks: u.LOCAL, owners });
+      let first = row;
+      if (u.AT_SOURCE) first = g.load(mine.owed.at(hop, chunk * u.CHUNK + row));
+      const to = wire.at(0).combineOut.at(hop, chunk, u.ROWS + first * u.ROW);
+      const token = u.tokenOf({ turn }); // the rail's rank is the same member of its group
+      u.sendHome({ win, to, source, token, part, owners, count });
+    },
+  );
+}
+
+/** A warp has packed a piece of a message. The last one tells the proxy that it may leave. */
+function finishPiece(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+  return device(
+    {
+      name: 'finish_piece',
+      params: {
+        mine: windowOf(window),
+        wire: peers(wire),
+        hop: 'u32',
+        chunk: 'u32',
+        tokens: 'u32',
+        mask: 'u32',
+        pieces: 'u32',
+        epoch: 'u32',
+      },
+      using: { AT_SOURCE: sumsAtSource(shape) },
+    },
+    (g, { mine, wire, hop, chunk, tokens, mask, pieces, epoch }, { AT_SOURCE }) => {
+      g.warp.barrier(); // what is added below is for the stores of all lanes
+      if (g.laneId === 0) {
+        const packed = mine.packed.at(hop, chunk);
+        const before = g.atomicAdd(packed, 1, { order: 'acq_rel', scope: 'gpu' });
+        if (before + 1 === pieces) {
+          g.store(packed, 0);
+          let rows = g.popc(mask);
+          if (AT_SOURCE) rows = g.load(mine.owedRows.at(hop, chunk));
+          g.store(wire.at(0).combineOut.at(hop, chunk, 0), g.pack('u32', [epoch, tokens, mask, rows]));
+          g.store(wire.at(0).combineRows.at(hop, chunk), rows);
+          const ready = wire.at(0).combineReady.at(hop, chunk);
+          g.store(ready, epoch, { order: 'release', scope: 'sys' });
+        }
+      }
+    },
+  );
+}

@@ -1,0 +1,91 @@
+/** Tokens on the last part of their way: into the slots of the node's ranks. Both halves of a dispatch end here. */
+import { constant, device, peers, pointer } from '../../../lang/index.js';
+import { partsOf } from '../common/parts.js';
+import { inFlight } from './pack-chunk.js';
+import type { HybridShape } from './shape.js';
+import type { HybridWindow } from './window.js';
+
+/**
+ * A token's ids and weights go to every rank of the node, from `first` on to every `step`-th: what is not its own reads -1
+ * there. A warp's; lane k holds route k, and its owner in the node. Returns a bit for each rank that wants the row.
+ */
+export function tellRoutes(shape: HybridShape, window: HybridWindow) {
+  return device(
+    {
+      name: 'tell_routes',
+      params: {
+        win: peers(window),
+        source: 'u32',
+        token: 'u32',
+        id: 'i32',
+        weight: 'f32',
+        owner: 'u32',
+        first: 'u32',
+        step: 'u32',
+      },
+      returns: 'u32',
+      using: { LOCAL: shape.localRanks, K: shape.topK, WEIGHTS: shape.weights },
+    },
+    (g, { win, source, token, id, weight, owner, first, step }, u) => {
+      for (let to = first; to < u.LOCAL; to += step) {
+        const there = win.at(to);
+        if (g.laneId < u.K) {
+          g.store(there.experts.at(source, token, g.laneId), owner === to ? id : -1);
+          if (u.WEIGHTS) g.store(there.weights.at(source, token, g.laneId), owner === to ? weight : 0);
+        }
+      }
+      let wants = g.u32(0);
+      for (let to = g.u32(0); to < u.LOCAL; to += 1) {
+        if (g.warp.any(owner === to)) wants |= g.u32(1) << to;
+      }
+      return wants;
+    },
+  );
+}
+
+/**
+ * One payload's rows go to the ranks that want them; a block. Row i of `from`, from `first` on, is that of token
+ * `tokens[i]`, and goes to the ranks in `wants[i]`. `stride`: from row to row, in units of the payload.
+ */
+export function storeRows(shape: HybridShape, window: HybridWindow, payload: number) {
+  const { unit, rowUnits } = partsOf(shape.payloads[payload]!, 1);
+  return device(
+    {
+      name: 'store_rows',
+      params: {
+        win: peers(window),
+        from: pointer('v16'),
+        first: 'u32',
+        stride: constant(),
+        source: 'u32',
+        tokens: pointer('u32'),
+        wants: pointer('u32'),
+        count: 'u32',
+      },
+      using: { P: payload, UNIT: unit, ROW: rowUnits, IN_FLIGHT: inFlight },
+    },
+    (g, { win, from, first, stride, source, tokens, wants, count }, u) => {
+      for (let base = g.threadIdx.x; base < count * u.ROW; base += g.blockDim.x * u.IN_FLIGHT) {
+        const some = g.registers(u.UNIT, u.IN_FLIGHT);
+        for (const d of g.unroll(u.IN_FLIGHT)) {
+          const i = base + d * g.blockDim.x;
+          if (i < count * u.ROW) {
+            const row = from.as(u.UNIT).at((first + i / u.ROW) * stride);
+            some[d] = g.load(row.at(i % u.ROW), { cache: 'stream' });
+          }
+        }
+        for (const d of g.unroll(u.IN_FLIGHT)) {
+          const i = base + d * g.blockDim.x;
+          if (i < count * u.ROW) {
+            const token = g.load(tokens.at(i / u.ROW));
+            let left = g.load(wants.at(i / u.ROW));
+            while (left !== 0) {
+              g.store(win.at(g.ffs(left) - 1).payloads[u.P]!.at(source, token, i % u.ROW), some[d]!);
+              left &= left - 1;
+            }
+          }
+        }
+      }
+    },
+  );
+}

@@ -1,0 +1,122 @@
+/**
+ * The send of a dispatch: messages for the other nodes, which the proxy takes as they become ready, then this node's own
+ * ranks. It waits for nobody.
+ */
+import { device, kernel, list, peers, pointer } from '../../../lang/index.js';
+import { sharing } from '../../layer/index.js';
+import { shareOf, tokenOf } from '../common/groups.js';
+import { dispatchParams } from '../common/params.js';
+import { partsOf } from '../common/parts.js';
+import { storeRows, tellRoutes } from './deliver.js';
+import { packChunk } from './pack-chunk.js';
+import { type HybridShape, hopsOf, localOwner, mostPackers, sourceOf } from './shape.js';
+import type { HybridWindow } from './window.js';
+import type { HybridWire } from './wire.js';
+
+export function dispatchSendKernel(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+  return kernel(
+    {
+      name: 'hybrid_dispatch_send',
+      maxThreads: shape.dispatch.threads,
+      params: {
+        ...dispatchParams(window, shape),
+        wire: peers(wire),
+        /** This rank's. */
+        node: 'u32',
+      },
+      using: {
+        HOPS: hopsOf(shape),
+        CHUNK: shape.dispatch.chunk,
+        PACKERS: mostPackers.dispatch,
+        TURNS: sharing(shape).turns,
+        deliverToken: deliverToken(shape, window),
+        packChunk: packChunk(shape, window, wire),
+        shareOf: shareOf(shape),
+        tokenOf: tokenOf(shape),
+      },
+    },
+    (g, { win, wire, topkIds, topkWeights, rows, tokens, node }, u) => {
+      g.awaitPrevious();
+      g.releaseNext();
+      const mine = win.at(g.rank);
+      const epoch = g.load(mine.finished.at(0)) + 1;
+      if (g.blockIdx.x === 0 && g.threadIdx.x === 0) g.store(mine.begun.at(0), epoch);
+      // Who has given up sends nothing: a message of the round before may still be read, and nobody vouches that it was.
+      if (g.load(mine.failure.at(0)) !== 0) return;
+
+      // What has the longest way goes first.
+      const share = u.shareOf({ tokens });
+      const chunks = g.max((share + u.CHUNK - 1) / u.CHUNK, g.u32(1));
+      const messages = chunks * u.HOPS;
+      const packers = g.min(g.min(messages, g.u32(u.PACKERS)), g.gridDim.x);
+      if (g.blockIdx.x < packers) {
+        for (let message = g.blockIdx.x; message < messages; message += packers) {
+          const hop = message % u.HOPS;
+          const chunk = message / u.HOPS;
+          u.packChunk({ mine, wire, topkIds, topkWeights, rows, share, node, hop, chunk, epoch });
+        }
+      }
+      // The packers get theirs last.
+      const first = (g.blockIdx.x + g.gridDim.x - packers) % g.gridDim.x;
+      for (let turn = first; turn < u.TURNS; turn += g.gridDim.x) {
+        const token = u.tokenOf({ turn });
+        u.deliverToken({ win, topkIds, topkWeights, rows, tokens, node, token });
+      }
+    },
+  );
+}
+
+/** One token of this rank's share, whether it was brought or not, to the ranks of its own node; a block. */
+function deliverToken(shape: HybridShape, window: HybridWindow) {
+  return device(
+    {
+      name: 'deliver_token',
+      params: {
+        win: peers(window),
+        topkIds: pointer('i32'),
+        topkWeights: pointer('f32'),
+        rows: list(pointer('v16'), shape.payloads.length),
+        tokens: 'u32',
+        node: 'u32',
+        token: 'u32',
+      },
+      using: {
+        K: shape.topK,
+        LOCAL: shape.localRanks,
+        WEIGHTS: shape.weights,
+        PAYLOADS: shape.payloads.length,
+        ROW: shape.payloads.map((payload) => partsOf(payload, 1).rowUnits),
+        localOwner: localOwner(shape),
+        sourceOf: sourceOf(shape),
+        storeRows: shape.payloads.map((_, p) => storeRows(shape, window, p)),
+        tellRoutes: tellRoutes(shape, window),
+      },
+    },
+    (g, { win, topkIds, topkWeights, rows, tokens, node, token }, u) => {
+      let id = g.i32(-1);
+      let weight = g.f32(0);
+      if (token < tokens && g.laneId < u.K) {
+        id = g.load(topkIds.at(token * u.K + g.laneId));
+        if (u.WEIGHTS) weight = g.load(topkWeights.at(token * u.K + g.laneId));
+      }
+      const source = u.sourceOf({ rank: node * u.LOCAL + g.rank });
+      const owner = u.localOwner({ expert: id, node });
+      const step = g.blockDim.x / 32;
+      const wanted = u.tellRoutes({ win, source, token, id, weight, owner, first: g.warpId, step });
+
+      const list = g.shared('u32', 1);
+      const wants = g.shared('u32', 1);
+      g.barrier(); // all have read what was listed before
+      if (g.threadIdx.x === 0) {
+        g.store(list, token);
+        g.store(wants, wanted);
+      }
+      g.barrier();
+      const count = g.u32(wanted === 0 ? 0 : 1);
+      for (const p of g.unroll(u.PAYLOADS)) {
+        const [from, stride] = [rows[p]!, u.ROW[p]!];
+        u.storeRows[p]!({ win, from, first: token, stride, source, tokens: list, wants, count });
+      }
+    },
+  );
+}

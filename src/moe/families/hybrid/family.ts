@@ -1,0 +1,167 @@
+/**
+ * The hybrid family: NVLink inside a node, and between nodes one rail for each local rank, on which a proxy moves messages.
+ */
+import { ArgumentError, type HeddleError, UnavailableError } from '../../../base/errors.js';
+import type { Topology } from '../../../gpu/index.js';
+import { section } from '../../../lang/index.js';
+import { type Layer, sharing } from '../../layer/index.js';
+import { failureView } from '../common/failure.js';
+import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
+import { refusesRows, refusesTransport } from '../common/refusals.js';
+import { weighSpread } from '../common/weigh.js';
+import type { Family, Place, Plan, WindowPlan, WirePlan } from '../family.js';
+import { oneSided } from '../one-sided/index.js';
+import { defaultTuning } from './defaults.js';
+import { type HybridKernels, kernelsOf } from './kernels.js';
+import { type HybridTuning, hybridKnobs } from './knobs.js';
+import { combineMessage, dispatchMessage } from './messages.js';
+import { hybridProxyModule, type PhaseData, type ProxyData } from './proxy.js';
+import type { HybridShape } from './shape.js';
+import { stepsOf } from './steps.js';
+
+export const hybrid: Family<HybridTuning> = {
+  name: 'hybrid',
+  summary: 'NVLink inside a node; between nodes a row goes once to each, by the host’s network',
+  reach: 'world',
+  knobs: hybridKnobs,
+  refuses,
+  defaults: (layer, place) => adapted(defaultTuning(layer, place), layer, place),
+  adapt: adapted,
+  plan,
+};
+
+/** Ranks of a node that a word has bits for. */
+const mostLocal = 32;
+
+function refuses(layer: Layer, place: Place, tuning?: HybridTuning): HeddleError | null {
+  if (place.topology.nodes === 1) return oneSided.refuses(layer, place) ?? refusesUnused(tuning);
+  return (
+    refusesTransport(place) ??
+    refusesNodes(place.topology) ??
+    refusesReplicas(layer, place.topology) ??
+    refusesSum(layer) ??
+    refusesRows(layer) ??
+    refusesFew(place, tuning)
+  );
+}
+
+/** On one node the plan is one-sided's, by its rules of thumb. */
+function refusesUnused(tuning?: HybridTuning): HeddleError | null {
+  if (tuning === undefined) return null;
+  const possible =
+    "left out on one node, where hybrid is one-sided; ask for family: 'one-sided' to tune that";
+  return new ArgumentError('tuning', 'given', possible);
+}
+
+/** The ranks of a group hand each other sums, which is for those that map each other's windows. */
+function refusesReplicas(layer: Layer, { localRanks, nodes }: Topology): HeddleError | null {
+  const { replicas } = sharing(layer);
+  if (localRanks % replicas === 0) return null;
+  const inside = `a number that divides the ${localRanks} ranks of a node, so that groups lie inside nodes`;
+  return new ArgumentError('replicas', replicas, `${inside}: there are ${nodes}`);
+}
+
+function refusesNodes({ members, nodes, localRanks }: Topology): HeddleError | null {
+  const equal = members.every((ranks) => ranks.length === localRanks);
+  const inOrder = members.flat().every((rank, i) => rank === i);
+  const why = !equal
+    ? `nodes of one size, but its nodes have ${members.map(({ length }) => length).join(', ')} ranks`
+    : !inOrder
+      ? `ranks that are numbered node by node, but node 0 has ranks ${members[0]!.join(', ')}`
+      : localRanks > mostLocal
+        ? `nodes of at most ${mostLocal} ranks, not ${localRanks}`
+        : null;
+  if (why === null) return null;
+  return new UnavailableError(
+    `hybrid dispatch and combine between ${nodes} nodes need ${why}`,
+    'Start as many ranks on every node, one node after the other, or name the nodes by HEDDLE_NODE',
+  );
+}
+
+/** On one node all rows are rounded as they travel; here those of the source's own node do not travel. */
+function refusesSum({ output }: Layer): HeddleError | null {
+  if (output.sum !== 'source' || output.wire !== 'e4m3') return null;
+  return new ArgumentError('sum', 'source', "'nodes' or left out between nodes where wire is 'e4m3'");
+}
+
+/** One block of a receive only watches. */
+function refusesFew({ sms }: Place, tuning?: HybridTuning): HeddleError | null {
+  if (sms === null) return null;
+  if (sms < 2) return new ArgumentError('sms', sms, 'at least 2: one block of a receive watches the network');
+  for (const [phase, { blocks }] of Object.entries(tuning ?? {})) {
+    if (blocks >= sms) return new ArgumentError(`tuning.${phase}.blocks`, blocks, `less than sms, ${sms}`);
+  }
+  return null;
+}
+
+function adapted({ dispatch, combine }: HybridTuning, layer: Layer, { sms }: Place): HybridTuning {
+  const most = (sms ?? Number.POSITIVE_INFINITY) - 1;
+  return {
+    dispatch: {
+      ...dispatch,
+      chunk: Math.min(dispatch.chunk, sharing(layer).turns),
+      blocks: Math.min(dispatch.blocks, most),
+    },
+    combine: { ...combine, blocks: Math.min(combine.blocks, most) },
+  };
+}
+
+/** On one node there is no network: the plan is one-sided's. */
+function plan(layer: Layer, place: Place, tuning: HybridTuning): Plan {
+  if (place.topology.nodes === 1) return oneSided.plan(layer, place, oneSided.defaults(layer, place));
+  const { nodes, localRanks } = place.topology;
+  const weigh = layer.output.weighting === 'combine' ? weighSpread(layer, tuning.combine, place) : null;
+  const shape: HybridShape = { ...layer, ...tuning, nodes, localRanks, weigh };
+  const kernels = kernelsOf(shape);
+  const window: WindowPlan = {
+    kind: 'window',
+    purpose: 'receive window',
+    layout: kernels.window,
+    // Where a rank is lost before its first dispatch, experts that run all the same find -1 everywhere.
+    ones: [section(kernels.window, 'experts')],
+    unwritten: unwrittenSections(shape, kernels.window),
+  };
+  const wire: WirePlan = {
+    kind: 'wire',
+    purpose: 'messages between nodes',
+    layout: kernels.wire,
+    front: section(kernels.wire, 'dispatchOut').offset,
+    program: {
+      ...hybridProxyModule,
+      data: proxyData(shape, place.topology, kernels),
+      reach: railOf(place.topology),
+    },
+  };
+  const routes = routesBuffer(shape);
+  return {
+    windows: [window],
+    buffers: routes === null ? [] : [routes],
+    wire,
+    phases: stepsOf(shape, kernels, { window, wire, routes, node: place.topology.node }),
+    received: receivedPlan(shape, place.rank, window, kernels.window, routes),
+    failure: failureView(window, kernels.window),
+  };
+}
+
+/** The ranks of other nodes with this one's number. */
+const railOf = ({ members, node, localRank }: Topology): number[] =>
+  members.filter((_, other) => other !== node).map((ranks) => ranks[localRank]!);
+
+function proxyData(shape: HybridShape, { node, localRank }: Topology, { wire }: HybridKernels): ProxyData {
+  const { nodes, localRanks, dispatch } = shape;
+  const phase = (
+    name: 'dispatch' | 'combine',
+    { rows, row, most, vectors }: Readonly<Record<'rows' | 'row' | 'most' | 'vectors', number>>,
+  ): PhaseData => ({
+    ready: section(wire, `${name}Ready`).offset,
+    counts: section(wire, `${name}Rows`).offset,
+    came: section(wire, `${name}Came`).offset,
+    out: section(wire, `${name}Out`).offset,
+    in: section(wire, `${name}In`).offset,
+    ...{ room: vectors * 16, rows: rows * 16, row: row * 16, most },
+  });
+  return {
+    ...{ nodes, node, localRanks, localRank, chunk: dispatch.chunk, share: sharing(shape).turns },
+    phases: [phase('dispatch', dispatchMessage(shape)), phase('combine', combineMessage(shape))],
+  };
+}

@@ -1,0 +1,34 @@
+/** Block b of a launch meets block b of the other ranks of its node. */
+import { device, peers } from '../../../lang/index.js';
+import type { Operation } from '../common/failure.js';
+import { recordFailure } from '../common/waits.js';
+import type { HybridShape } from './shape.js';
+import type { HybridWindow } from './window.js';
+
+const flagsOf = { dispatch: 'dispatched', combine: 'combined' } as const;
+
+/**
+ * What the block's threads did before a barrier of theirs is seen by whoever meets it, and so is all that its stream did
+ * before the launch: every thread that tells a peer has awaited that itself. There is no barrier here: each chunk that a
+ * dispatch forwards ends with one, and a combine's block comes with nothing of its own.
+ */
+export function meet({ localRanks }: HybridShape, window: HybridWindow, operation: Operation) {
+  return device(
+    {
+      name: 'meet',
+      params: { win: peers(window), node: 'u32', block: 'u32', epoch: 'u32', limit: 'u32' },
+      using: { LOCAL: localRanks, FLAGS: flagsOf[operation], failed: recordFailure(operation) },
+    },
+    (g, { win, node, block, epoch, limit }, u) => {
+      const mine = win.at(g.rank);
+      const peer = g.threadIdx.x;
+      if (peer < u.LOCAL) {
+        g.store(win.at(peer)[u.FLAGS].at(block, g.rank), epoch, { order: 'release', scope: 'sys' });
+        const flag = mine[u.FLAGS].at(block, peer);
+        const came = g.awaitEpoch(flag, epoch, { order: 'acquire', scope: 'sys', limit });
+        if (!came && limit > 0) u.failed({ failure: mine.failure, peer: node * u.LOCAL + peer, epoch });
+      }
+      g.barrier();
+    },
+  );
+}

@@ -1,0 +1,84 @@
+/**
+ * What the ranks of a node made of one token, added up in f32: the sum that goes home over the network, or that begins the
+ * token's own at home.
+ */
+import { device, peers, record, registers } from '../../../lang/index.js';
+import { dtypes } from '../../layer/index.js';
+import { partialDtype, rowsOf } from '../common/received.js';
+import { gatherParams, rowSum } from '../common/sum.js';
+import { type HybridShape, mostOwners } from './shape.js';
+import type { HybridWindow } from './window.js';
+
+/** What a lane adds up at a time: one vector, or 16 values where they travel as e4m3; where rows are no whole vectors, one value. */
+export function sumUnit(shape: HybridShape) {
+  const partial = partialDtype(shape);
+  const { vectors, lanes, units } = rowsOf(shape, partial);
+  if (shape.output.wire !== 'e4m3') return { vectors, lanes, units, loads: 1, values: lanes };
+  const loads = dtypes[partial].size;
+  return { vectors, lanes, units: units / loads, loads, values: 16 };
+}
+
+const placeOf = (window: HybridWindow) =>
+  record({
+    win: peers(window),
+    source: 'u32',
+    token: 'u32',
+    i: 'u32',
+    /** The first `count` are this token's owners in the node, in the order of the sum. */
+    owners: registers('u32'),
+    count: 'u32',
+  });
+
+/** The sum of unit i of a token's rows. */
+export function nodeSum(shape: HybridShape, window: HybridWindow) {
+  const { vectors, lanes, loads, values } = sumUnit(shape);
+  const rows = mostOwners(shape);
+  return device(
+    {
+      name: 'node_sum',
+      params: { at: placeOf(window), values: registers('f32', values) },
+      using: {
+        LOADS: loads,
+        LANES: lanes,
+        rowSum: rowSum({
+          rows,
+          // Sums of several groups take registers from the rows of the next.
+          most: rows > 8 ? 4 : 8,
+          // A row that is no whole vectors comes value by value, in the first lane.
+          lane: vectors ? partialDtype(shape) : 'f32',
+          lanes,
+          at: placeOf(window),
+          gather: gather(shape, window),
+        }),
+      },
+    },
+    (g, { at: { win, source, token, i, owners, count }, values }, u) => {
+      for (const v of g.unroll(u.LOADS)) {
+        const total = g.registers('f32', u.LANES);
+        u.rowSum({ at: { win, source, token, i: i * u.LOADS + v, owners, count }, count, total });
+        for (const lane of g.unroll(u.LANES)) values[v * u.LANES + lane] = total[lane]!;
+      }
+    },
+  );
+}
+
+/** Loads from the node's ranks. */
+const gather = (shape: HybridShape, window: HybridWindow) =>
+  device(
+    {
+      name: 'gather_from_node',
+      params: gatherParams(placeOf(window)),
+      using: { VECTORS: sumUnit(shape).vectors, DTYPE: partialDtype(shape) },
+    },
+    (g, { at: { win, source, token, i, owners, count }, first, rows }, u) => {
+      for (const r of g.unroll(rows.length)) {
+        if (first + r < owners.length) {
+          if (first + r < count) {
+            const there = win.at(owners[first + r]!).output.at(source, token, i);
+            if (u.VECTORS) rows[r] = g.load(there.as('v16'));
+            else rows[r] = g.pack('f32', [g.f32(g.load(there.as(u.DTYPE))), 0, 0, 0]);
+          }
+        }
+      }
+    },
+  );

@@ -1,0 +1,148 @@
+/** The message of dispatch that brings a chunk of tokens to one node; a block packs it. */
+import { device, list, peers, pointer, windowOf } from '../../../lang/index.js';
+import { tokenOf } from '../common/groups.js';
+import { expertOwner } from '../common/owners.js';
+import { partsOf } from '../common/parts.js';
+import { unitBytes } from '../common/units.js';
+import { dispatchMessage } from './messages.js';
+import { rowsBefore } from './rows-before.js';
+import { type HybridShape, nodeAt, sumsAtSource } from './shape.js';
+import type { HybridWindow } from './window.js';
+import type { HybridWire } from './wire.js';
+
+/** What a thread loads before it stores the first. */
+export const inFlight = 4;
+
+export function packChunk(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+  const message = dispatchMessage(shape);
+  return device(
+    {
+      name: 'pack_chunk',
+      params: {
+        mine: windowOf(window),
+        wire: peers(wire),
+        topkIds: pointer('i32'),
+        topkWeights: pointer('f32'),
+        rows: list(pointer('v16'), shape.payloads.length),
+        /** The rank's tokens, one a turn. */
+        share: 'u32',
+        node: 'u32',
+        hop: 'u32',
+        chunk: 'u32',
+        epoch: 'u32',
+      },
+      using: {
+        K: shape.topK,
+        CHUNK: shape.dispatch.chunk,
+        WEIGHTS: shape.weights,
+        PAYLOADS: shape.payloads.length,
+        IDS: message.ids,
+        WEIGHTS_AT: message.weights,
+        ROWS: message.rows,
+        PAYLOADS_AT: message.payloads,
+        AT_SOURCE: sumsAtSource(shape),
+        ownersAt: ownersAt(shape),
+        rowsBefore,
+        nodeAt: nodeAt(shape),
+        tokenOf: tokenOf(shape),
+        packRows: shape.payloads.map((_, p) => packRows(shape, p)),
+      },
+    },
+    (g, { mine, wire, topkIds, topkWeights, rows, share, node, hop, chunk, epoch }, u) => {
+      const out = wire.at(0).dispatchOut;
+      const first = chunk * u.CHUNK;
+      const here = g.min(share - first, g.u32(u.CHUNK)); // a chunk has tokens, or is the first
+
+      // Every warp finds out by itself which tokens go there; the first lists them for all.
+      const owners = u.ownersAt({ topkIds, first, here, to: u.nodeAt({ node, hop }) });
+      const goes = owners !== 0;
+      const mask = g.warp.ballot(goes);
+      const packed = g.shared('u32', u.CHUNK);
+      if (g.warpId === 0 && goes) {
+        const place = g.popc(mask & ((g.u32(1) << g.laneId) - 1));
+        g.store(packed.at(place), u.tokenOf({ turn: first + g.laneId }));
+      }
+      if (u.AT_SOURCE) {
+        const before = u.rowsBefore({ rows: g.popc(owners) });
+        if (g.warpId === 0 && goes) g.store(mine.expected.at(hop, first + g.laneId), before);
+      }
+      g.barrier();
+
+      const ids = out.at(hop, chunk, u.IDS).as('i32');
+      const weights = out.at(hop, chunk, u.WEIGHTS_AT).as('f32');
+      for (let i = g.threadIdx.x; i < here * u.K; i += g.blockDim.x) {
+        const route = u.tokenOf({ turn: first + i / u.K }) * u.K + (i % u.K);
+        g.store(ids.at(i), g.load(topkIds.at(route)));
+        if (u.WEIGHTS) g.store(weights.at(i), g.load(topkWeights.at(route)));
+      }
+      for (const p of g.unroll(u.PAYLOADS)) {
+        const to = out.at(hop, chunk, u.ROWS + u.PAYLOADS_AT[p]!);
+        u.packRows[p]!({ from: rows[p]!, to, packed, count: g.popc(mask) });
+      }
+      g.barrier(); // the release below is for the stores of all threads
+      if (g.threadIdx.x === 0) {
+        g.store(out.at(hop, chunk, 0), g.pack('u32', [epoch, share, mask, g.popc(mask)]));
+        g.store(wire.at(0).dispatchRows.at(hop, chunk), g.popc(mask));
+        g.store(mine.sent.at(hop, chunk), mask);
+        const ready = wire.at(0).dispatchReady.at(hop, chunk);
+        g.store(ready, epoch, { order: 'release', scope: 'sys' });
+      }
+    },
+  );
+}
+
+/** The ranks of node `to` that own experts of the lane's token, that of one of `here` turns from `first` on: a bit each. */
+const ownersAt = (shape: HybridShape) =>
+  device(
+    {
+      name: 'owners_at',
+      params: { topkIds: pointer('i32'), first: 'u32', here: 'u32', to: 'u32' },
+      returns: 'u32',
+      using: { K: shape.topK, LOCAL: shape.localRanks, ownerOf: expertOwner(shape), tokenOf: tokenOf(shape) },
+    },
+    (g, { topkIds, first, here, to }, { K, LOCAL, ownerOf, tokenOf }) => {
+      let owners = g.u32(0);
+      if (g.laneId < here) {
+        const token = tokenOf({ turn: first + g.laneId });
+        for (let k = g.u32(0); k < K; k += 1) {
+          const expert = g.load(topkIds.at(token * K + k));
+          const owner = ownerOf({ expert });
+          if (owner / LOCAL === to) owners |= g.u32(1) << (owner % LOCAL);
+        }
+      }
+      return owners;
+    },
+  );
+
+/** One payload's rows of the tokens that `packed` lists, one behind the other. */
+function packRows(shape: HybridShape, payload: number) {
+  const { unit, rowUnits } = partsOf(shape.payloads[payload]!, 1);
+  return device(
+    {
+      name: 'pack_rows',
+      params: { from: pointer('v16'), to: pointer('v16'), packed: pointer('u32'), count: 'u32' },
+      using: {
+        UNIT: unit,
+        ROW: rowUnits,
+        STRIDE: (dispatchMessage(shape).row * 16) / unitBytes[unit],
+        IN_FLIGHT: inFlight,
+      },
+    },
+    (g, { from, to, packed, count }, u) => {
+      for (let base = g.threadIdx.x; base < count * u.ROW; base += g.blockDim.x * u.IN_FLIGHT) {
+        const some = g.registers(u.UNIT, u.IN_FLIGHT);
+        for (const d of g.unroll(u.IN_FLIGHT)) {
+          const i = base + d * g.blockDim.x;
+          if (i < count * u.ROW) {
+            const row = from.as(u.UNIT).at(g.load(packed.at(i / u.ROW)) * u.ROW);
+            some[d] = g.load(row.at(i % u.ROW), { cache: 'stream' });
+          }
+        }
+        for (const d of g.unroll(u.IN_FLIGHT)) {
+          const i = base + d * g.blockDim.x;
+          if (i < count * u.ROW) g.store(to.as(u.UNIT).at((i / u.ROW) * u.STRIDE + (i % u.ROW)), some[d]!);
+        }
+      }
+    },
+  );
+}

@@ -1,0 +1,77 @@
+/** What the kernels of one ExpertParallel are specialised to, and how its nodes see each other. */
+import { device } from '../../../lang/index.js';
+import { type Layer, sharing } from '../../layer/index.js';
+import { expertOwner } from '../common/owners.js';
+import type { Spread } from '../common/spread.js';
+import type { HybridTuning } from './knobs.js';
+
+export interface HybridShape extends Layer, HybridTuning {
+  readonly nodes: number;
+  /** Ranks of a node: rank `local` of node `node` is the world's `node · localRanks + local`. */
+  readonly localRanks: number;
+  /** Where combine applies the router weights: how the launch is spread that does it. */
+  readonly weigh: Spread | null;
+}
+
+/** A token has rows on so many ranks of a node at most. */
+export const mostOwners = ({ topK, localRanks }: HybridShape): number => Math.min(topK, localRanks);
+
+/**
+ * Blocks that pack messages: as many as fill the bus to the host. With more, all messages would be ready at the same time, and the
+ * first would leave late. Sums take longer to come by than rows.
+ */
+export const mostPackers = { dispatch: 8, combine: 32 } as const;
+
+/** Every rank's row goes home, instead of one sum of each node. */
+export const sumsAtSource = ({ output }: HybridShape): boolean => output.sum === 'source';
+
+/** The other nodes, counted as hops: hop h of a node is the one h + 1 further on, around. */
+export const hopsOf = ({ nodes }: Pick<HybridShape, 'nodes'>): number => nodes - 1;
+
+/** Chunks are cut from a rank's share of its group's tokens: a token of theirs is a turn. */
+export const chunksOf = (shape: HybridShape): number =>
+  Math.ceil(sharing(shape).turns / shape.dispatch.chunk);
+
+/** The source that a rank of the world is, or belongs to. */
+export const sourceOf = (shape: HybridShape) =>
+  device(
+    {
+      name: 'source_of',
+      params: { rank: 'u32' },
+      returns: 'u32',
+      using: { REPLICAS: sharing(shape).replicas },
+    },
+    (_, { rank }, { REPLICAS }) => rank / REPLICAS,
+  );
+
+/** The node at a hop. */
+export const nodeAt = ({ nodes }: HybridShape) =>
+  device(
+    { name: 'node_at', params: { node: 'u32', hop: 'u32' }, returns: 'u32', using: { NODES: nodes } },
+    (_, { node, hop }, { NODES }) => (node + 1 + hop) % NODES,
+  );
+
+/** The rank of the world with which this one exchanges messages at a hop: its own number there. */
+export const railRank = (shape: HybridShape) =>
+  device(
+    {
+      name: 'rail_rank',
+      params: { node: 'u32', hop: 'u32' },
+      returns: 'u32',
+      using: { LOCAL: shape.localRanks, nodeAt: nodeAt(shape) },
+    },
+    (g, { node, hop }, { LOCAL, nodeAt }) => nodeAt({ node, hop }) * LOCAL + g.rank,
+  );
+
+/** The rank of the node that owns an expert; LOCAL or more where none of this node does. */
+export const localOwner = (shape: HybridShape) =>
+  device(
+    {
+      name: 'local_owner',
+      params: { expert: 'i32', node: 'u32' },
+      returns: 'u32',
+      using: { LOCAL: shape.localRanks, ownerOf: expertOwner(shape) },
+    },
+    // Owners before the node's first rank become huge.
+    (_, { expert, node }, { LOCAL, ownerOf }) => ownerOf({ expert }) - node * LOCAL,
+  );

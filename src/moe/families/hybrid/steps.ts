@@ -1,0 +1,107 @@
+/** The launches of a round: the same four, and `weigh` where combine weighs, whether other work stands between halves or not. */
+import type { Window } from '../../../gpu/index.js';
+import { weighSteps } from '../common/weigh.js';
+import {
+  type BufferPlan,
+  type Placed,
+  type Plan,
+  type Step,
+  step,
+  takeSums,
+  takeTokens,
+  type WindowPlan,
+  type WirePlan,
+} from '../family.js';
+import type { HybridKernels } from './kernels.js';
+import { type HybridShape, mostPackers } from './shape.js';
+
+interface Memories {
+  readonly window: WindowPlan;
+  readonly wire: WirePlan;
+  readonly routes: BufferPlan | null;
+  /** This rank's. */
+  readonly node: number;
+}
+
+export function stepsOf(shape: HybridShape, kernels: HybridKernels, memories: Memories): Plan['phases'] {
+  return {
+    dispatchSend: [dispatchSendStep(shape, kernels, memories)],
+    dispatchRecv: [dispatchRecvStep(shape, kernels, memories)],
+    combineSend: [...weighing(shape, kernels, memories), combineSendStep(shape, kernels, memories)],
+    combineRecv: [combineRecvStep(shape, kernels, memories)],
+  };
+}
+
+interface Sending {
+  win(window: Window): void;
+  wire(window: Window): void;
+  node(value: number): void;
+}
+
+/** What all launches but weigh are given. */
+const setSending =
+  ({ window, wire, node }: Memories) =>
+  (set: Sending, placed: Placed): void => {
+    set.win(placed.window(window));
+    set.wire(placed.window(wire));
+    set.node(node);
+  };
+
+/** And those that wait for a peer. */
+const setWaiting =
+  (memories: Memories) =>
+  (set: Sending & { limit(value: number): void }, placed: Placed): void => {
+    setSending(memories)(set, placed);
+    set.limit(placed.limit);
+  };
+
+const dispatchSendStep = (
+  { dispatch: { blocks, threads }, weights }: HybridShape,
+  { dispatchSend: kernel }: HybridKernels,
+  memories: Memories,
+) =>
+  step({
+    ...{ kernel, blocks, threads },
+    once: setSending(memories),
+    each: takeTokens(weights),
+  });
+
+/** A block more than there is work for: it watches. */
+const dispatchRecvStep = (
+  { dispatch: { blocks, threads } }: HybridShape,
+  { dispatchRecv: kernel }: HybridKernels,
+  memories: Memories,
+) =>
+  step({
+    ...{ kernel, blocks: blocks + 1, threads },
+    once: setWaiting(memories),
+  });
+
+const weighing = (
+  { weigh: spread }: HybridShape,
+  { weigh: kernel }: HybridKernels,
+  { window, routes }: Memories,
+): Step[] => weighSteps({ kernel, spread, routes, window: (placed) => placed.window(window) });
+
+const combineSendStep = (
+  { combine: { blocks, threads } }: HybridShape,
+  { combineSend: kernel }: HybridKernels,
+  memories: Memories,
+) =>
+  step({
+    ...{ kernel, threads },
+    blocks: Math.min(blocks, mostPackers.combine),
+    once: setWaiting(memories),
+  });
+
+/** As above. */
+const combineRecvStep = (
+  { combine: { blocks, threads } }: HybridShape,
+  { combineRecv: kernel }: HybridKernels,
+  memories: Memories,
+) =>
+  step({
+    ...{ kernel, blocks: blocks + 1, threads },
+    once: setWaiting(memories),
+    each: takeSums,
+  });

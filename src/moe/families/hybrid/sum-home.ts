@@ -1,0 +1,75 @@
+/** One part of a token's sum over this node, into the message that takes it home; a warp. */
+import { device, peers, pointer, registers } from '../../../lang/index.js';
+import { rounding, storeStretch } from '../common/rounded.js';
+import { nodeSum, sumUnit } from './node-sum.js';
+import type { HybridShape } from './shape.js';
+import type { HybridWindow } from './window.js';
+
+export const sumHome = (shape: HybridShape, window: HybridWindow) =>
+  shape.output.wire === 'e4m3' ? sumRounded(shape, window) : sumRows(shape, window);
+
+/** Whoever puts a part of a token's rows into a message. `to`: where its rows begin there. */
+export const homeParams = (window: HybridWindow) =>
+  ({
+    win: peers(window),
+    to: pointer('v16'),
+    source: 'u32',
+    token: 'u32',
+    part: 'u32',
+    owners: registers('u32'),
+    count: 'u32',
+  }) as const;
+
+function sumRows(shape: HybridShape, window: HybridWindow) {
+  const { units, vectors, values } = sumUnit(shape);
+  return device(
+    {
+      name: 'sum_rows',
+      params: homeParams(window),
+      using: {
+        UNITS: units,
+        PART_UNITS: Math.ceil(units / shape.combine.parts),
+        VECTORS: vectors,
+        VALUES: values,
+        DTYPE: shape.output.dtype,
+        nodeSum: nodeSum(shape, window),
+      },
+    },
+    (g, { win, to, source, token, part, owners, count }, u) => {
+      const end = g.min((part + 1) * u.PART_UNITS, g.u32(u.UNITS));
+      for (let i = part * u.PART_UNITS + g.laneId; i < end; i += 32) {
+        const values = g.registers('f32', u.VALUES);
+        u.nodeSum({ at: { win, source, token, i, owners, count }, values });
+        if (u.VECTORS) g.store(to.at(i), g.pack(u.DTYPE, values));
+        else g.store(to.as(u.DTYPE).at(i), g.convert(u.DTYPE, values[0]!));
+      }
+    },
+  );
+}
+
+/** As e4m3, stretch by stretch. */
+function sumRounded(shape: HybridShape, window: HybridWindow) {
+  const { UNITS, STRETCHES } = rounding(shape);
+  return device(
+    {
+      name: 'sum_rounded',
+      params: homeParams(window),
+      using: {
+        UNITS,
+        STRETCHES,
+        PART_STRETCHES: Math.ceil(STRETCHES / shape.combine.parts),
+        nodeSum: nodeSum(shape, window),
+        storeStretch: storeStretch(shape),
+      },
+    },
+    (g, { win, to, source, token, part, owners, count }, u) => {
+      const end = g.min((part + 1) * u.PART_STRETCHES, g.u32(u.STRETCHES));
+      for (let stretch = part * u.PART_STRETCHES; stretch < end; stretch += 1) {
+        const i = stretch * 32 + g.laneId;
+        const values = g.registers('f32', 16);
+        if (i < u.UNITS) u.nodeSum({ at: { win, source, token, i, owners, count }, values });
+        u.storeStretch({ to, stretch, values });
+      }
+    },
+  );
+}

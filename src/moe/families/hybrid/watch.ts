@@ -1,0 +1,155 @@
+/**
+ * One block of a receive watches the wire, and passes on in the GPU's own memory what it sees there, where the others wait:
+ * every look at host memory takes a microsecond of the bus, and many blocks that look keep each other waiting.
+ *
+ * Its warps take the messages in turn, so that one that is late holds up few others. They give up a little before those who
+ * wait for a rank of their node: it comes then all the same, and is not blamed for what it missed itself.
+ */
+import { device, peers, pointer, registers, windowOf } from '../../../lang/index.js';
+import { sharing } from '../../layer/index.js';
+import type { Operation } from '../common/failure.js';
+import { patienceOf, recordFailure } from '../common/waits.js';
+import { header } from './messages.js';
+import { chunksOf, type HybridShape, hopsOf, railRank } from './shape.js';
+import type { HybridWindow } from './window.js';
+import type { HybridWire } from './wire.js';
+
+/** The watcher waits for a message; false in vain, and then it does not wait again. */
+const awaitMessage = (shape: HybridShape, operation: Operation) =>
+  device(
+    {
+      name: 'await_message',
+      params: {
+        came: pointer('u32'),
+        peer: 'u32',
+        epoch: 'u32',
+        failure: pointer('u32'),
+        patience: registers('u32', 1),
+      },
+      returns: 'bool',
+      using: { failed: recordFailure(operation, watchersAlone(shape, operation) ? 'cta' : 'gpu') },
+    },
+    (g, { came, peer, epoch, failure, patience }, { failed }) => {
+      const here = g.awaitEpoch(came, epoch, { order: 'acquire', scope: 'sys', limit: patience[0]! });
+      if (!here) {
+        if (patience[0]! > 0) failed({ failure, peer, epoch });
+        patience[0] = g.u32(0);
+      }
+      return here;
+    },
+  );
+
+/** In a combine nobody but the watching block gives up, unless others wait for the sums of their group. */
+const watchersAlone = (shape: HybridShape, operation: Operation): boolean =>
+  operation === 'combine' && sharing(shape).replicas === 1;
+
+/**
+ * The others wait for its word, and blame nobody: it comes in any case, also when the watcher has given up. False then, and
+ * behind any failure.
+ */
+export const awaitLanded = device(
+  {
+    name: 'await_landed',
+    params: { landed: pointer('u32'), epoch: 'u32', failure: pointer('u32') },
+    returns: 'bool',
+    // Longer than any watcher waits.
+    using: { LONGEST: 2 ** 32 - 1, patienceOf },
+  },
+  (g, { landed, epoch, failure }, { LONGEST, patienceOf }) => {
+    const limit = patienceOf({ failure, limit: LONGEST });
+    const told = g.awaitEpoch(landed, epoch, { order: 'acquire', scope: 'gpu', limit });
+    const well = patienceOf({ failure, limit: 1 }) !== 0;
+    return told && well;
+  },
+);
+
+const params = (window: HybridWindow, wire: HybridWire) =>
+  ({ mine: windowOf(window), wire: peers(wire), node: 'u32', epoch: 'u32', limit: 'u32' }) as const;
+
+/** The messages of a dispatch, in order of chunks: those of chunk 0 say how many there are. */
+export function watchDispatch(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+  return device(
+    {
+      name: 'watch_dispatch',
+      params: params(window, wire),
+      using: {
+        HOPS: hopsOf(shape),
+        CHUNKS: chunksOf(shape),
+        CHUNK: shape.dispatch.chunk,
+        awaitLanded,
+        awaitMessage: awaitMessage(shape, 'dispatch'),
+        noteTokens: noteTokens(window, wire),
+        patienceOf,
+        railRank: railRank(shape),
+      },
+    },
+    (g, { mine, wire, node, epoch, limit }, u) => {
+      if (g.laneId !== 0) return;
+      const { failure } = mine;
+      const patience = g.registers('u32', 1, u.patienceOf({ failure, limit: limit - limit / 4 }));
+      for (let word = g.warpId; word < u.HOPS * u.CHUNKS; word += g.blockDim.x / 32) {
+        const hop = word % u.HOPS;
+        const chunk = word / u.HOPS;
+        const peer = u.railRank({ node, hop });
+        // Behind a failure nobody knows how many there are, and all that others may wait for is told.
+        let comes = true;
+        if (chunk > 0) {
+          if (u.awaitLanded({ landed: mine.dispatchLanded.at(hop, 0), epoch, failure }))
+            comes = chunk * u.CHUNK < g.load(mine.tokens.at(hop));
+          else patience[0] = g.u32(0);
+        }
+        if (comes) {
+          const came = wire.at(0).dispatchCame.at(hop, chunk);
+          const here = u.awaitMessage({ came, peer, epoch, failure, patience });
+          if (here && chunk === 0) u.noteTokens({ mine, wire, hop });
+          g.store(mine.dispatchLanded.at(hop, chunk), epoch, { order: 'release', scope: 'gpu' });
+        }
+      }
+    },
+  );
+}
+
+/** How many tokens there are at a hop, which its chunk 0 says. */
+const noteTokens = (window: HybridWindow, wire: HybridWire) =>
+  device(
+    {
+      name: 'note_tokens',
+      params: { mine: windowOf(window), wire: peers(wire), hop: 'u32' },
+      using: { TOKENS: header.tokens },
+    },
+    (g, { mine, wire, hop }, { TOKENS }) => {
+      const words = wire.at(0).dispatchIn.at(hop, 0, 0).as('u32');
+      g.store(mine.tokens.at(hop), g.load(words.at(TOKENS)));
+    },
+  );
+
+/** The messages of a combine: as many from each node as this rank's tokens have chunks. */
+export function watchCombine(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+  return device(
+    {
+      name: 'watch_combine',
+      params: { ...params(window, wire), share: 'u32' },
+      using: {
+        HOPS: hopsOf(shape),
+        CHUNK: shape.dispatch.chunk,
+        awaitMessage: awaitMessage(shape, 'combine'),
+        patienceOf,
+        railRank: railRank(shape),
+      },
+    },
+    (g, { mine, wire, node, epoch, limit, share }, u) => {
+      if (g.laneId !== 0) return;
+      const { failure } = mine;
+      const patience = g.registers('u32', 1, u.patienceOf({ failure, limit: limit - limit / 4 }));
+      const chunks = g.max((share + u.CHUNK - 1) / u.CHUNK, g.u32(1));
+      for (let word = g.warpId; word < u.HOPS * chunks; word += g.blockDim.x / 32) {
+        const hop = word % u.HOPS;
+        const chunk = word / u.HOPS;
+        const peer = u.railRank({ node, hop });
+        const came = wire.at(0).combineCame.at(hop, chunk);
+        u.awaitMessage({ came, peer, epoch, failure, patience });
+        g.store(mine.combineLanded.at(hop, chunk), epoch, { order: 'release', scope: 'gpu' });
+      }
+    },
+  );
+}

@@ -1,0 +1,68 @@
+/**
+ * The window of the hybrid family: the same layout on every rank, reached by the ranks of its own node. What crosses the
+ * network lies elsewhere (wire.ts).
+ *
+ * Who writes what, and why it may be written again in the next round:
+ *
+ * | section | written by | read by | free for the next round because |
+ * | --- | --- | --- | --- |
+ * | begun, finished | dispatchSend; combineRecv of its own rank | the launches behind it | launches of a stream follow each other |
+ * | dispatched, combined | each rank of the node its words | the owner's dispatchRecv; combineSend | they only grow; waits are ≥ |
+ * | dispatchLanded, combineLanded | the watcher of dispatchRecv; combineRecv | the other blocks of the launch | likewise |
+ * | tokens, came, owed, owedRows | dispatchRecv of its own rank: the watcher; who forwards | the launch, combineSend | launches of a stream follow each other |
+ * | sent, expected | dispatchSend of its own rank | its combineRecv | likewise |
+ * | packed | combineSend of its own rank | the same | launches of a stream follow each other; who packs the last piece zeroes it |
+ * | routes | dispatchRecv of its own rank | its combineSend | likewise |
+ * | experts, weights, payloads | dispatchSend and dispatchRecv of every rank of the node | the owner's experts, weigh | whoever stores is behind its own combineSend, which awaited that the experts of all ranks of the node are done |
+ * | counts | the owner's dispatchRecv | the owner's experts | the owner's combineRecv zeroes them between |
+ * | output | the owner's experts, or weigh behind them | combineSend and combineRecv of every rank of the node | the owner's next experts are behind its next dispatchRecv, which awaited that of every rank of the node, which is behind its combineRecv |
+ * | handed | combineRecv of the group's other ranks | the owner's combineRecv | they only grow; waits are ≥ |
+ * | sums | likewise | likewise | who hands on is behind its own combineSend, which awaited that of every rank of the node, which is behind its combineRecv |
+ * | failure | its own rank | its own host | the host clears it by renewing the world |
+ */
+import { field, layout } from '../../../lang/index.js';
+import { sharing } from '../../layer/index.js';
+import { failureField } from '../common/failure.js';
+import { receivedSections, rowsOf } from '../common/received.js';
+import { chunksOf, type HybridShape, hopsOf, sumsAtSource } from './shape.js';
+
+export function hybridWindow(shape: HybridShape) {
+  const { topK, maxTokens, localRanks, dispatch, combine } = shape;
+  const { turns, replicas } = sharing(shape);
+  const atSource = sumsAtSource(shape);
+  const handedOn = replicas > 1 ? maxTokens : 0;
+  const { unit, units } = rowsOf(shape, shape.output.dtype);
+  const messages = [hopsOf(shape), chunksOf(shape)] as const;
+  return layout('hybrid window', {
+    /** The round that this rank has begun last, and the one whose sums it has made last. */
+    begun: field('u32', [1]),
+    finished: field('u32', [1]),
+    /** [block][rank of the node]: the round for which the rank's block has forwarded all that is its. */
+    dispatched: field('u32', [dispatch.blocks, localRanks]),
+    /** Likewise: the round whose experts it has vouched for. */
+    combined: field('u32', [combine.blocks, localRanks]),
+    /** [hop][chunk]: the round whose message has come; the watcher passes on what it sees in the wire. */
+    dispatchLanded: field('u32', messages),
+    combineLanded: field('u32', messages),
+    /** [hop]: how many tokens the rail's rank there takes of its group's. */
+    tokens: field('u32', [hopsOf(shape)]),
+    /** [hop][chunk]: which tokens came from there, and which were sent there. */
+    came: field('u32', messages),
+    sent: field('u32', messages),
+    /** [hop][chunk]: how many pieces of the message that goes home are packed; 0 between rounds. */
+    packed: field('u32', messages),
+    /** [hop][place]: the first of a token's rows in the message that goes home, which it is the place-th token of; its rows. */
+    owed: field('u32', [hopsOf(shape), atSource ? turns : 0]),
+    owedRows: field('u32', atSource ? messages : [0, 0]),
+    /** [hop][turn]: likewise of a token of this rank, in what comes back. */
+    expected: field('u32', [hopsOf(shape), atSource ? turns : 0]),
+    /** [hop][turn][k]: the ids of tokens that came from there. */
+    routes: field('i32', [hopsOf(shape), turns, topK]),
+    /** [token][part]: the round whose sum its member has handed on; and the sums. */
+    handed: field('u32', [handedOn, combine.parts]),
+    sums: field(unit, [handedOn, units]),
+    failure: failureField,
+    ...receivedSections(shape),
+  });
+}
+export type HybridWindow = ReturnType<typeof hybridWindow>;

@@ -1,0 +1,109 @@
+/**
+ * Dispatch: each rank pushes its tokens into the windows of the ranks that own their experts. A token has the same
+ * slot everywhere, its own index, and a payload row travels once to a rank, however many of its experts live
+ * there. Expert ids go to every rank for every slot: -1 says 'not yours' and 'empty' alike.
+ *
+ * As one launch it meets its peers at its tail: when it ends, everything sent to this rank has arrived. Split, the send
+ * ends with its word to the peers, and waits for nobody; the receive (dispatch-recv.ts) waits for theirs.
+ */
+import { kernel } from '../../../lang/index.js';
+import { sharing } from '../../layer/index.js';
+import { dispatchParams } from '../common/params.js';
+import { countRoutes } from '../common/received.js';
+import { patienceOf } from '../common/waits.js';
+import { bulkStages, ownStage } from './bulk.js';
+import { flags } from './flags.js';
+import { prefetchRows } from './prefetch.js';
+import { routeOf, tellRoutes } from './routes.js';
+import { sendRow } from './send-row.js';
+import { team } from './team.js';
+import { type OneSidedShape, type OneSidedWindow, pushes } from './window.js';
+
+export function dispatchKernel(shape: OneSidedShape, window: OneSidedWindow) {
+  return kernel(
+    {
+      name: shape.split ? 'one_sided_dispatch_send' : 'one_sided_dispatch',
+      maxThreads: shape.dispatch.threads,
+      /** `limit`: microseconds to wait for a peer. */
+      params: { ...dispatchParams(window, shape), limit: 'u32' },
+      using: using(shape, window),
+    },
+    (g, { win, topkIds, topkWeights, rows, tokens, limit }, u) => {
+      const mine = win.at(g.rank);
+      // This launch may begin while the kernel before it still runs, and reads what that one left only behind
+      // `awaitPrevious`. Until then it asks for its first rows to be brought near, which reads nothing.
+      u.prefetchRows({ topkIds, topkWeights, rows, tokens });
+      // A pushing combine lies between two dispatches and has awaited the last one, so its count of rounds may be read
+      // at once, but not by way of L1, where something older might linger.
+      const count = mine.dispatches.at(g.blockIdx.x);
+      let epoch = g.u32(1);
+      if (u.PUSH) epoch += g.load(count, { order: 'relaxed', scope: 'gpu' });
+      g.awaitPrevious();
+      g.releaseNext();
+      if (!u.PUSH) epoch += g.load(count);
+      let patience = g.u32(0);
+      if (!u.SPLIT) patience = u.patienceOf({ failure: mine.failure, limit });
+
+      const bulk = u.ownStage();
+      const chunk = g.registers('u32', 1);
+
+      // The work is TURNS · PARTS pieces of rows; block b takes every gridDim-th, its teams in turn.
+      const first = u.team.index() * g.gridDim.x + g.blockIdx.x;
+      for (let piece = first; piece < u.TURNS * u.PARTS; piece += g.gridDim.x * u.TEAMS) {
+        const token = (piece / u.PARTS) * u.REPLICAS + (g.rank % u.REPLICAS);
+        const part = piece % u.PARTS;
+        const { id, weight } = u.routeOf({ topkIds, topkWeights, token, tokens });
+        for (const p of g.unroll(u.PAYLOADS)) {
+          u.sendRow[p]!({ win, from: rows[p]!, token, tokens, part, id, bulk, chunk });
+        }
+        if (part === 0) u.tellRoutes({ win, token, id, weight, epoch });
+      }
+      if (u.BULK) {
+        if (g.laneId === 0) g.bulk.wait(0); // bulk.ts says why `arrive` then vouches for what was copied
+      }
+
+      // All stores of this block happen before this barrier ends, and the release behind it is cumulative: what the
+      // block's threads wrote to any rank is visible to whoever acquires its flag.
+      g.barrier();
+      u.arrive({ win, epoch });
+      if (!u.SPLIT) u.awaitPeers({ win, epoch, limit: patience });
+      if (u.COUNTS) {
+        // The same pieces, seen from here: slots of every source whose ids have just arrived.
+        for (let piece = g.blockIdx.x; piece < u.TURNS * u.PARTS; piece += g.gridDim.x) {
+          if (piece % u.PARTS === 0)
+            u.countRoutes({ mine, rank: g.rank, turn: piece / u.PARTS, first: 0, sources: u.RANKS });
+        }
+      }
+      if (g.threadIdx.x === 0) g.store(count, epoch);
+    },
+  );
+}
+
+function using(shape: OneSidedShape, window: OneSidedWindow) {
+  const stages = bulkStages(shape);
+  const { split } = shape;
+  const { replicas, turns } = sharing(shape);
+  const { arrive, awaitPeers } = flags(window, shape, 'dispatch');
+  return {
+    RANKS: shape.ranks,
+    TURNS: turns,
+    REPLICAS: replicas,
+    PARTS: shape.dispatch.parts,
+    TEAMS: shape.dispatch.teams,
+    team: team(shape.dispatch),
+    COUNTS: shape.counts && !split,
+    PAYLOADS: shape.payloads.length,
+    PUSH: pushes(shape),
+    SPLIT: split,
+    BULK: stages.stage > 0,
+    ownStage: ownStage(stages),
+    countRoutes: countRoutes(shape, window),
+    patienceOf,
+    prefetchRows: prefetchRows(shape),
+    routeOf: routeOf(shape),
+    sendRow: shape.payloads.map((_, p) => sendRow(shape, window, p)),
+    tellRoutes: tellRoutes(shape, window),
+    arrive,
+    awaitPeers,
+  };
+}

@@ -1,0 +1,227 @@
+/** The one-sided family: ranks that share NVLink write straight into each other's windows. */
+import { ArgumentError, type HeddleError } from '../../../base/errors.js';
+import { section } from '../../../lang/index.js';
+import { type Layer, outputRowBytes, sharing } from '../../layer/index.js';
+import { failureView } from '../common/failure.js';
+import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
+import { refusesFew, refusesOnNode, refusesTransport } from '../common/refusals.js';
+import { remembered } from '../common/remembered.js';
+import { weighKernel, weighSpread, weighSteps } from '../common/weigh.js';
+import {
+  type Family,
+  type Place,
+  type Plan,
+  type Step,
+  step,
+  takeTokens,
+  type WindowPlan,
+  windowAndLimit,
+} from '../family.js';
+import { defaultTuning } from './defaults.js';
+import { dispatchKernel } from './dispatch.js';
+import { dispatchRecvKernel } from './dispatch-recv.js';
+import { onFew } from './few.js';
+import { type OneSidedTuning, oneSidedKnobs } from './knobs.js';
+import { pullKernel } from './pull.js';
+import { pushKernel } from './push.js';
+import {
+  combineGrid,
+  dispatchRecvSpread,
+  type OneSidedShape,
+  oneSidedWindow,
+  pushes,
+  returnedVectors,
+} from './window.js';
+
+export const oneSided: Family<OneSidedTuning> = {
+  name: 'one-sided',
+  summary: 'ranks that share NVLink store into each other’s windows',
+  reach: 'node',
+  knobs: oneSidedKnobs,
+  refuses,
+  defaults: (layer, place) => adapted(defaultTuning(layer, place), layer, place),
+  adapt: adapted,
+  plan,
+};
+
+function refuses(layer: Layer, place: Place, tuning?: OneSidedTuning): HeddleError | null {
+  const { topology, split } = place;
+  const { output } = layer;
+  const refusal =
+    refusesOnNode(layer, topology, output.wire === 'e4m3' ? returnedVectors(layer) * 4 : 0) ??
+    refusesTransport(place);
+  if (refusal !== null) return refusal;
+  if (split && !pushable(layer)) {
+    const possible = 'rows of a multiple of 16 bytes where phases are split';
+    return new ArgumentError('output.length', output.hidden, possible);
+  }
+  const few = refusesFew(place, tuning, tuning !== undefined && !pushes(tuning) ? 0 : 1);
+  if (few !== null) return few;
+  return tuning === undefined ? null : refusesTuning(layer, place, tuning);
+}
+
+function refusesTuning(
+  layer: Layer,
+  { split }: Place,
+  { dispatch, combine }: OneSidedTuning,
+): HeddleError | null {
+  for (const [phase, { threads, teams }] of Object.entries({ dispatch, combine })) {
+    if (threads < layer.ranks)
+      return new ArgumentError(`tuning.${phase}.threads`, threads, `at least ranks, ${layer.ranks}`);
+    if (threads % (32 * teams) !== 0)
+      return new ArgumentError(
+        `tuning.${phase}.teams`,
+        teams,
+        `a divisor of the block's ${threads / 32} warps`,
+      );
+  }
+  if (layer.output.wire === 'e4m3') {
+    if (combine.way !== 'push')
+      return new ArgumentError('tuning.combine.way', combine.way, "'push' for wire 'e4m3'");
+    if (combine.threads > mostE4m3Threads) {
+      const possible = `at most ${mostE4m3Threads} for wire 'e4m3'`;
+      return new ArgumentError('tuning.combine.threads', combine.threads, possible);
+    }
+  }
+  if (combine.way === 'pull' && split)
+    return new ArgumentError('tuning.combine.way', 'pull', "'push' where phases are split");
+  if (combine.way !== 'pull' && !pushable(layer))
+    return new ArgumentError(
+      'tuning.combine.way',
+      combine.way,
+      "'pull' for rows that are not a multiple of 16 bytes",
+    );
+  if (combine.way === 'bulk' && combine.teams * 32 !== combine.threads) {
+    const possible = `${combine.threads / 32}, a warp each, where combine pushes by bulk copies`;
+    return new ArgumentError('tuning.combine.teams', combine.teams, possible);
+  }
+  return null;
+}
+
+/** With more threads the sums would not fit in registers. */
+const mostE4m3Threads = 512;
+
+/** Only whole vectors can be pushed. */
+const pushable = (layer: Layer): boolean => layer.output.wire === 'e4m3' || outputRowBytes(layer) % 16 === 0;
+
+function adapted(found: OneSidedTuning, layer: Layer, { sms, split }: Place): OneSidedTuning {
+  const { dispatch, combine } = sms === null ? found : onFew(found, layer, split, sms);
+  const e4m3 = layer.output.wire === 'e4m3';
+  const way = e4m3 ? 'push' : pushable(layer) ? combine.way : 'pull';
+  const threads = e4m3 ? Math.min(combine.threads, mostE4m3Threads) : combine.threads;
+  return {
+    dispatch: { ...dispatch, blocks: blocksOf(dispatch, layer) },
+    combine: {
+      ...combine,
+      blocks: blocksOf(combine, layer),
+      threads,
+      way,
+      // Who copies in bulk is a warp each.
+      teams: way === 'bulk' ? threads / 32 : Math.min(combine.teams, threads / 32),
+    },
+  };
+}
+
+/** A block without a piece of work would only wait. */
+const blocksOf = ({ blocks, parts, way }: OneSidedTuning['dispatch' | 'combine'], layer: Layer): number =>
+  Math.min(blocks, (way === 'pull' ? layer.maxTokens : sharing(layer).turns) * parts);
+
+function plan(layer: Layer, place: Place, tuning: OneSidedTuning): Plan {
+  const { rank, split } = place;
+  const shape: OneSidedShape = {
+    ...layer,
+    split,
+    dispatch: { ...tuning.dispatch, blocks: blocksOf(tuning.dispatch, layer) },
+    combine: { ...tuning.combine, blocks: blocksOf(tuning.combine, layer) },
+    weigh: layer.output.weighting === 'combine' ? weighSpread(layer, tuning.combine, place) : null,
+  };
+  const kernels = kernelsOf(shape);
+  const { layout } = kernels;
+  const window: WindowPlan = {
+    kind: 'window',
+    purpose: 'receive window',
+    layout,
+    // `returned` and `sums` are EMPTY until vectors come. Where a rank is lost before its first dispatch, experts that run all the
+    // same find -1 everywhere, not routes to expert 0.
+    ones: [section(layout, 'returned'), section(layout, 'sums'), section(layout, 'experts')],
+    unwritten: unwrittenSections(layer, layout),
+  };
+  const routes = routesBuffer(layer);
+  const { dispatch, dispatchRecv, weigh, combine, combineRecv } = kernels;
+  return {
+    windows: [window],
+    buffers: routes === null ? [] : [routes],
+    wire: null,
+    phases: {
+      dispatchSend: [dispatchStep(dispatch, shape, window)],
+      dispatchRecv: dispatchRecv === null ? [] : [dispatchRecvStep(dispatchRecv, shape, window)],
+      combineSend: [
+        ...weighSteps({
+          ...{ kernel: weigh, spread: shape.weigh, routes },
+          window: (placed) => placed.window(window),
+        }),
+        combineStep(combine, shape, window, !split),
+      ],
+      combineRecv: combineRecv === null ? [] : [combineStep(combineRecv, shape, window, true)],
+    },
+    received: receivedPlan(layer, rank, window, layout, routes),
+    failure: failureView(window, layout),
+  };
+}
+
+function dispatchStep(
+  kernel: DispatchKernel,
+  { dispatch, weights }: OneSidedShape,
+  window: WindowPlan,
+): Step {
+  return step({
+    kernel,
+    blocks: dispatch.blocks,
+    threads: dispatch.threads,
+    once: windowAndLimit(window),
+    each: takeTokens(weights),
+  });
+}
+
+function dispatchRecvStep(kernel: DispatchRecvKernel, shape: OneSidedShape, window: WindowPlan): Step {
+  const { blocks, threads } = dispatchRecvSpread(shape);
+  return step({
+    kernel,
+    blocks,
+    threads,
+    once: windowAndLimit(window),
+  });
+}
+
+function combineStep(kernel: CombineKernel, shape: OneSidedShape, window: WindowPlan, sums: boolean): Step {
+  return step({
+    kernel,
+    blocks: combineGrid(shape),
+    threads: shape.combine.threads,
+    once: windowAndLimit(window),
+    each(set, { topkIds, out, tokens }) {
+      set.topkIds(topkIds);
+      set.out(sums ? out : topkIds); // where a send writes nothing
+      set.tokens(tokens);
+    },
+  });
+}
+
+type DispatchKernel = ReturnType<typeof dispatchKernel>;
+type DispatchRecvKernel = ReturnType<typeof dispatchRecvKernel>;
+type CombineKernel = ReturnType<typeof pushKernel>;
+
+/** The kernels of a shape, made once: ranks of one process and runs of one check share them, compiled code included. */
+const kernelsOf = remembered((shape: OneSidedShape) => {
+  const layout = oneSidedWindow(shape);
+  const { split, weigh } = shape;
+  const half = split ? 'send' : 'both';
+  return {
+    layout,
+    dispatch: dispatchKernel(shape, layout),
+    dispatchRecv: split ? dispatchRecvKernel(shape, layout) : null,
+    weigh: weigh === null ? null : weighKernel('one_sided_weigh', shape, layout, weigh),
+    combine: pushes(shape) ? pushKernel(shape, layout, half) : pullKernel(shape, layout),
+    combineRecv: split ? pushKernel(shape, layout, 'recv') : null,
+  };
+});

@@ -1,0 +1,92 @@
+/**
+ * The two halves of every rendezvous of this family: `arrive` tells block b of every rank that my block b has come
+ * to `epoch`, `awaitPeers` waits until block b of every rank has told me the same.
+ *
+ * Blocks with the same index form a group of their own, so nothing is counted inside a GPU: no tickets, no last
+ * block, no reset, and block 0 does not wait for block 131. A launch ends when all its blocks have ended, which is
+ * when every rank has sent everything.
+ */
+import { device, peers, windowOf } from '../../../lang/index.js';
+import type { Operation } from '../common/failure.js';
+import { recordFailure } from '../common/waits.js';
+import type { OneSidedShape, OneSidedWindow } from './window.js';
+
+/** A phase's flags of its window. */
+const flagsOf = { dispatch: 'dispatched', combine: 'combined' } as const;
+
+export function flags(window: OneSidedWindow, { ranks }: OneSidedShape, operation: Operation) {
+  const using = { RANKS: ranks, FLAGS: flagsOf[operation] };
+  const failed = recordFailure(operation);
+  const win = peers(window);
+
+  /** Threads 0 … RANKS-1 each tell one peer. The block's stores must have happened before a barrier ahead of this. */
+  const arrive = device({ name: 'arrive', params: { win, epoch: 'u32' }, using }, (g, { win, epoch }, u) => {
+    const peer = g.threadIdx.x;
+    if (peer < u.RANKS) {
+      const flag = win.at(peer)[u.FLAGS].at(g.blockIdx.x, g.rank);
+      g.store(flag, epoch, { order: 'release', scope: 'sys' });
+    }
+  });
+
+  /** Waits for one block of one peer; false in vain. */
+  const awaitPeer = device(
+    {
+      name: 'await_peer',
+      params: { mine: windowOf(window), block: 'u32', peer: 'u32', epoch: 'u32', limit: 'u32' },
+      returns: 'bool',
+      using: { FLAGS: flagsOf[operation], failed },
+    },
+    (g, { mine, block, peer, epoch, limit }, u) => {
+      const flag = mine[u.FLAGS].at(block, peer);
+      const came = g.awaitEpoch(flag, epoch, { order: 'acquire', scope: 'sys', limit });
+      if (!came && limit > 0) u.failed({ failure: mine.failure, peer, epoch });
+      return came;
+    },
+  );
+
+  /** Threads 0 … RANKS-1 each wait for one peer; the barrier passes what they acquired on to the block. */
+  const awaitPeers = device(
+    {
+      name: 'await_peers',
+      params: { win, epoch: 'u32', limit: 'u32' },
+      using: { RANKS: ranks, awaitPeer },
+    },
+    (g, { win, epoch, limit }, { RANKS, awaitPeer }) => {
+      const peer = g.threadIdx.x;
+      if (peer < RANKS) awaitPeer({ mine: win.at(g.rank), block: g.blockIdx.x, peer, epoch, limit });
+      g.barrier();
+    },
+  );
+
+  return { arrive, awaitPeer, awaitPeers };
+}
+
+/** How a pushing combine lets the next dispatch write to slots again; only it needs that (window.ts). */
+export function release(window: OneSidedWindow, { ranks }: OneSidedShape) {
+  /** A combine, at its start: the experts of this rank have read what dispatch wrote here. */
+  const releaseSlots = device(
+    { name: 'release_slots', params: { win: peers(window), epoch: 'u32' }, using: { RANKS: ranks } },
+    (g, { win, epoch }, { RANKS }) => {
+      const peer = g.threadIdx.x;
+      // This launch is behind those reads on the stream, so any one thread may vouch for all of them.
+      if (peer < RANKS) g.store(win.at(peer).released.at(g.rank), epoch, { order: 'release', scope: 'sys' });
+    },
+  );
+
+  /** Until every rank has, or time is over. Each warp looks for itself: with one alone rounds were slower (docs/results). */
+  const awaitSlots = device(
+    {
+      name: 'await_slots',
+      params: { mine: windowOf(window), epoch: 'u32', limit: 'u32' },
+      using: { RANKS: ranks, failed: recordFailure('combine') },
+    },
+    (g, { mine, epoch, limit }, { RANKS, failed }) => {
+      for (let peer = g.laneId; peer < RANKS; peer += 32) {
+        const came = g.awaitEpoch(mine.released.at(peer), epoch, { order: 'acquire', scope: 'sys', limit });
+        if (!came && limit > 0) failed({ failure: mine.failure, peer, epoch });
+      }
+    },
+  );
+
+  return { releaseSlots, awaitSlots };
+}

@@ -1,0 +1,149 @@
+/** Where the partial rows of a sum come from: the peers' `output`, or this rank's `returned`. */
+import { constant, device, peers, record, registers } from '../../../lang/index.js';
+import { sharing } from '../../layer/index.js';
+import { partialDtype, rowsOf } from '../common/received.js';
+import { gatherParams } from '../common/sum.js';
+import { awaitVector, isEmpty, lookAt, makeEmpty } from './arrival.js';
+import type { OneSidedShape, OneSidedWindow } from './window.js';
+
+/** One vector of one token, and who has rows of it. */
+export const placeOf = (window: OneSidedWindow) =>
+  record({
+    win: peers(window),
+    token: 'u32',
+    /** In vectors; in values where rows are no whole vectors. */
+    i: 'u32',
+    /** The first `count` of `owners` are this token's, in the order of the sum. */
+    count: 'u32',
+    owners: registers('u32'),
+    epoch: 'u32',
+    patience: registers('u32', 1),
+  });
+
+/** Rows of this rank's tokens, from the peers' `output` and its own. */
+export const gatherPulled = (shape: OneSidedShape, window: OneSidedWindow) =>
+  device(
+    {
+      name: 'gather_pulled',
+      params: gatherParams(placeOf(window)),
+      using: { look: lookPulled(shape, window) },
+    },
+    (_, { at, first, rows }, { look }) => look({ at, first, base: 0, held: rows.length, rows }),
+  );
+
+/** This rank's own rows from `output`; the others' from `returned`, as they come. */
+export const gatherPushed = (shape: OneSidedShape, window: OneSidedWindow) =>
+  device(
+    {
+      name: 'gather_pushed',
+      params: gatherParams(placeOf(window)),
+      using: {
+        look: lookPushed(shape, window),
+        SETTLES: shape.combine.way === 'push',
+        settle: settlePushed(shape, window),
+      },
+    },
+    (_, { at, first, rows }, u) => {
+      u.look({ at, first, base: 0, held: rows.length, rows });
+      if (u.SETTLES) u.settle({ at, first, base: 0, held: rows.length, rows });
+    },
+  );
+
+/** Rows `first`, the next … of a sum, which `rows` holds from `base` on. */
+const heldParams = (window: OneSidedWindow) => ({
+  at: placeOf(window),
+  first: constant(),
+  base: constant(),
+  held: constant(),
+  rows: registers('v16'),
+});
+
+/** Loads from the peers. Not by 'stream': loads from a peer that do not allocate in L1 reach half the bandwidth. */
+export const lookPulled = (shape: OneSidedShape, window: OneSidedWindow) =>
+  device(
+    {
+      name: 'look_pulled',
+      params: heldParams(window),
+      using: {
+        REPLICAS: sharing(shape).replicas,
+        VECTORS: rowsOf(shape, partialDtype(shape)).vectors,
+        DTYPE: shape.output.dtype,
+      },
+    },
+    (g, { at: { win, token, i, count, owners }, first, base, held, rows }, { REPLICAS, VECTORS, DTYPE }) => {
+      for (const r of g.unroll(held)) {
+        if (first + r < owners.length) {
+          if (first + r < count) {
+            const there = win.at(owners[first + r]!).output.at(g.rank / REPLICAS, token, i);
+            if (VECTORS) rows[base + r] = g.load(there.as('v16'));
+            else rows[base + r] = g.pack('f32', [g.f32(g.load(there.as(DTYPE))), 0, 0, 0]);
+          }
+        }
+      }
+    },
+  );
+
+/** Loads what there is. All loads before the first use: `settlePushed` sees which have come. */
+export const lookPushed = (shape: OneSidedShape, window: OneSidedWindow) =>
+  device(
+    {
+      name: 'look_pushed',
+      params: heldParams(window),
+      using: { REPLICAS: sharing(shape).replicas, SPLIT: shape.split, lookAt },
+    },
+    (g, { at: { win, token, i, count, owners }, first, base, held, rows }, u) => {
+      const mine = win.at(g.rank);
+      for (const r of g.unroll(held)) {
+        if (first + r < owners.length) {
+          if (first + r < count) {
+            const peer = owners[first + r]!;
+            const own = mine.output.at(g.rank / u.REPLICAS, token, i).as('v16');
+            if (peer !== g.rank)
+              rows[base + r] = u.lookAt({ home: mine.returned.at(peer, token / u.REPLICAS, i) });
+            // A receive is not behind its `awaitPrevious`, so L1 might answer with what was there before.
+            else if (u.SPLIT) rows[base + r] = g.load(own, { order: 'relaxed', scope: 'gpu' });
+            else rows[base + r] = g.load(own);
+          }
+        }
+      }
+    },
+  );
+
+/** Waits for what had not come, and makes every place EMPTY again. */
+export const settlePushed = (shape: OneSidedShape, window: OneSidedWindow) =>
+  device(
+    {
+      name: 'settle_pushed',
+      params: heldParams(window),
+      using: {
+        REPLICAS: sharing(shape).replicas,
+        awaitVector: awaitVector(window),
+        isEmpty,
+        lookAt,
+        makeEmpty,
+      },
+    },
+    (g, { at: { win, token, i, count, owners, epoch, patience }, first, base, held, rows }, u) => {
+      const mine = win.at(g.rank);
+      for (const r of g.unroll(held)) {
+        if (first + r < owners.length) {
+          const peer = owners[first + r]!;
+          if (first + r < count && peer !== g.rank) {
+            const home = mine.returned.at(peer, token / u.REPLICAS, i);
+            if (u.isEmpty({ vector: rows[base + r]! })) {
+              rows[base + r] = u.awaitVector({ mine, home, peer, epoch, patience });
+              // Others came meanwhile: another look at all of them at once.
+              for (const q of g.unroll(held)) {
+                if (q > r && first + q < owners.length) {
+                  const later = owners[first + q]!;
+                  if (first + q < count && later !== g.rank && u.isEmpty({ vector: rows[base + q]! }))
+                    rows[base + q] = u.lookAt({ home: mine.returned.at(later, token / u.REPLICAS, i) });
+                }
+              }
+            }
+            u.makeEmpty({ home });
+          }
+        }
+      }
+    },
+  );

@@ -1,0 +1,79 @@
+/**
+ * A combine that pulls: one rendezvous at the head says that the experts of every rank are done; then each rank reads the
+ * partial rows of its tokens from the `output` sections of its peers. Half the window of a combine that pushes.
+ */
+import { device, kernel, pointer } from '../../../lang/index.js';
+import { combineParams } from '../common/params.js';
+import { zeroCounts } from '../common/received.js';
+import { patienceOf } from '../common/waits.js';
+import { countRound } from './epochs.js';
+import { flags } from './flags.js';
+import { gatherPulled } from './gather.js';
+import { sumPiece } from './sum-piece.js';
+import { team } from './team.js';
+import type { OneSidedShape, OneSidedWindow } from './window.js';
+
+export function pullKernel(shape: OneSidedShape, window: OneSidedWindow) {
+  const { arrive, awaitPeers } = flags(window, shape, 'combine');
+  return kernel(
+    {
+      name: 'one_sided_combine',
+      maxThreads: shape.combine.threads,
+      params: combineParams(window, shape),
+      using: {
+        PARTS: shape.combine.parts,
+        TEAMS: shape.combine.teams,
+        team: team(shape.combine),
+        COUNTS: shape.counts,
+        routeIn: routeIn(shape),
+        countRound,
+        patienceOf,
+        sumPiece: sumPiece(shape, window, gatherPulled(shape, window)),
+        zeroCounts: zeroCounts(shape, window),
+        arrive,
+        awaitPeers,
+      },
+    },
+    (g, { win, topkIds, out, tokens, limit }, u) => {
+      const mine = win.at(g.rank);
+      const epoch = u.countRound({ count: mine.combines.at(g.blockIdx.x) });
+      g.awaitPrevious();
+      g.releaseNext();
+      const patience = g.registers('u32', 1);
+      patience[0] = u.patienceOf({ failure: mine.failure, limit });
+
+      // The first ids are on their way while ranks meet, each next while a piece is added up.
+      const first = u.team.index() * g.gridDim.x + g.blockIdx.x;
+      let id = u.routeIn({ topkIds, piece: first, tokens });
+
+      // This rank's experts wrote `output` before this launch began (stream order), so each block may vouch for it.
+      u.arrive({ win, epoch });
+      u.awaitPeers({ win, epoch, limit: patience[0]! });
+
+      const stride = g.gridDim.x * u.TEAMS;
+      for (let piece = first; piece < tokens * u.PARTS; piece += stride) {
+        const next = u.routeIn({ topkIds, piece: piece + stride, tokens });
+        u.sumPiece({ win, out, id, token: piece / u.PARTS, part: piece % u.PARTS, epoch, patience });
+        id = next;
+      }
+      if (u.COUNTS) u.zeroCounts({ mine });
+    },
+  );
+}
+
+/** In lane k the id of route k of a piece's token, -1 where there is none. */
+const routeIn = ({ topK, combine }: OneSidedShape) =>
+  device(
+    {
+      name: 'route_in',
+      params: { topkIds: pointer('i32'), piece: 'u32', tokens: 'u32' },
+      returns: 'i32',
+      using: { K: topK, PARTS: combine.parts },
+    },
+    (g, { topkIds, piece, tokens }, { K, PARTS }) => {
+      const token = piece / PARTS;
+      let id = g.i32(-1);
+      if (token < tokens && g.laneId < K) id = g.load(topkIds.at(token * K + g.laneId));
+      return id;
+    },
+  );

@@ -1,0 +1,143 @@
+/**
+ * A combine that pushes: each rank writes its experts' rows into the `returned` sections of their sources, and each
+ * source reads them there. Stores cross NVLink faster than loads, and there is no rendezvous at all: a row says by itself
+ * that it has come (arrival.ts).
+ *
+ * As one launch, pushing runs a few pieces ahead of adding up, so that a block never waits for what it could still send.
+ * Split, the send only pushes and the receive only adds up.
+ */
+import { kernel } from '../../../lang/index.js';
+import { sharing } from '../../layer/index.js';
+import { combineParams } from '../common/params.js';
+import { zeroCounts } from '../common/received.js';
+import { patienceOf } from '../common/waits.js';
+import { combineStages, ownStage } from './bulk.js';
+import { tellCopied } from './copies.js';
+import { sumE4m3 } from './e4m3.js';
+import { countRound } from './epochs.js';
+import { release } from './flags.js';
+import { gatherPushed } from './gather.js';
+import { pushPiece } from './push-piece.js';
+import { sumPiece } from './sum-piece.js';
+import { takeSums } from './sums.js';
+import { team } from './team.js';
+import { type OneSidedShape, type OneSidedWindow, sharesSums } from './window.js';
+
+/** What a launch does of it. */
+export type Half = 'both' | 'send' | 'recv';
+
+const names = {
+  both: 'one_sided_combine',
+  send: 'one_sided_combine_send',
+  recv: 'one_sided_combine_recv',
+} as const;
+
+/** Where each keeps the number of its rounds. */
+const counters = { both: 'combines', send: 'combines', recv: 'combineRecvs' } as const;
+
+export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
+  return kernel(
+    {
+      name: names[half],
+      maxThreads: shape.combine.threads,
+      params: combineParams(window, shape),
+      using: using(shape, window, half),
+    },
+    (g, { win, topkIds, out, tokens, limit }, u) => {
+      const mine = win.at(g.rank);
+      const epoch = u.countRound({ count: mine[u.COUNTER].at(g.blockIdx.x) });
+      // What the experts left is read from here on. A receive begins when its send has passed this, so it need not wait here
+      // itself, and may add up while that still sends.
+      if (u.SENDS) g.awaitPrevious();
+      g.releaseNext();
+      const patience = g.registers('u32', 1);
+      if (u.SUMS) patience[0] = u.patienceOf({ failure: mine.failure, limit });
+      // One block more than there is work for: it says that this rank's slots may be written again, and ends when everybody has
+      // said so. The next dispatch begins behind that and stores at once.
+      if (g.blockIdx.x === u.BLOCKS) {
+        if (u.SENDS) u.releaseSlots({ win, epoch });
+        if (u.SUMS) u.awaitSlots({ mine, epoch, limit: patience[0]! });
+        // The end of a launch stands for that of all before it, this rank's own send too, which may still have rows for others.
+        if (!u.SENDS) g.awaitPrevious();
+        return;
+      }
+
+      // Pieces of rows, as in dispatch: block b of the expert's rank pushes what b of the source's adds up.
+      const bulk = u.ownStage();
+      const copied = g.registers('u32', 2);
+
+      const pieces = u.TURNS * u.PARTS;
+      const stride = u.BLOCKS * u.TEAMS;
+      const lag = u.AHEAD * stride;
+      const first = u.team.index() * u.BLOCKS + g.blockIdx.x;
+      for (let step = first; step < pieces + lag; step += stride) {
+        const piece = step - lag;
+        const token = (piece / u.PARTS) * u.REPLICAS + (g.rank % u.REPLICAS);
+        // Lane k holds route k of the token to add up, on its way while another is pushed.
+        let id = g.i32(-1);
+        if (u.SUMS) {
+          if (step >= lag && token < tokens && g.laneId < u.K)
+            id = g.load(topkIds.at(token * u.K + g.laneId));
+        }
+        if (u.SENDS) {
+          if (step < pieces) u.pushPiece({ win, piece: step, epoch, bulk, copied });
+          if (u.COPIES) {
+            // Nothing comes behind the last one to tell of it.
+            if (step + stride >= pieces) u.tellCopied({ win, epoch, copied });
+          }
+        }
+        if (u.SUMS) {
+          if (step >= lag && token < tokens) {
+            // Which lane waits for which rank differs from token to token; none waits again once one has given up.
+            if (u.E4M3) {
+              if (g.warp.any(patience[0] === 0)) patience[0] = g.u32(0);
+            }
+            u.sumPiece({ win, out, id, token, part: piece % u.PARTS, epoch, patience });
+          }
+        }
+      }
+      // What this team takes here, the same team of another rank has handed on above: none waits for one that waits.
+      if (u.SHARES) {
+        for (let piece = first; piece < pieces; piece += stride)
+          u.takeSums({ win, out, turn: piece / u.PARTS, tokens, part: piece % u.PARTS, epoch, patience });
+      }
+      if (u.COUNTS) u.zeroCounts({ mine });
+    },
+  );
+}
+
+function using(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
+  const e4m3 = shape.output.wire === 'e4m3';
+  const { warps, stage } = combineStages(shape);
+  const copies = stage > 0 && half !== 'recv';
+  const { releaseSlots, awaitSlots } = release(window, shape);
+  return {
+    K: shape.topK,
+    TURNS: sharing(shape).turns,
+    REPLICAS: sharing(shape).replicas,
+    BLOCKS: shape.combine.blocks,
+    PARTS: shape.combine.parts,
+    TEAMS: shape.combine.teams,
+    team: team(shape.combine),
+    // With copies at least 1: a piece is told of only while the next is copied, so a sum that waited for it before that
+    // would wait for ever.
+    AHEAD: half === 'both' ? Math.max(copies ? 1 : 0, shape.combine.ahead) : 0,
+    SENDS: half !== 'recv',
+    SUMS: half !== 'send',
+    COUNTS: shape.counts && half !== 'send',
+    countRound,
+    COUNTER: counters[half],
+    patienceOf,
+    E4M3: e4m3,
+    pushPiece: pushPiece(shape, window),
+    COPIES: copies,
+    ownStage: ownStage({ warps, stage: copies ? stage : 0 }),
+    tellCopied: tellCopied(shape, window),
+    SHARES: sharesSums(shape) && half !== 'send',
+    takeSums: takeSums(shape, window),
+    sumPiece: e4m3 ? sumE4m3(shape, window) : sumPiece(shape, window, gatherPushed(shape, window)),
+    zeroCounts: zeroCounts(shape, window),
+    releaseSlots,
+    awaitSlots,
+  };
+}

@@ -1,0 +1,66 @@
+/** A token's routes: where dispatch reads them, and how it tells them to every rank. */
+import { device, peers, pointer, record } from '../../../lang/index.js';
+import { sharing } from '../../layer/index.js';
+import { expertOwner } from '../common/owners.js';
+import { team } from './team.js';
+import { type OneSidedShape, type OneSidedWindow, pushes } from './window.js';
+
+/** Route k of a token, in lane k of every warp. Tokens that were not brought have none. */
+export const routeOf = (shape: OneSidedShape) =>
+  device(
+    {
+      name: 'route_of',
+      params: { topkIds: pointer('i32'), topkWeights: pointer('f32'), token: 'u32', tokens: 'u32' },
+      returns: record({ id: 'i32', weight: 'f32' }),
+      using: { K: shape.topK, WEIGHTS: shape.weights },
+    },
+    (g, { topkIds, topkWeights, token, tokens }, u) => {
+      let id = g.i32(-1);
+      let weight = g.f32(0);
+      if (token < tokens && g.laneId < u.K) {
+        id = g.load(topkIds.at(token * u.K + g.laneId));
+        if (u.WEIGHTS) weight = g.load(topkWeights.at(token * u.K + g.laneId));
+      }
+      return { id, weight };
+    },
+  );
+
+/** Ids and weights go to every rank, a warp for each: what is not its own reads -1 there. */
+export function tellRoutes(shape: OneSidedShape, window: OneSidedWindow) {
+  return device(
+    {
+      name: 'tell_routes',
+      params: {
+        win: peers(window),
+        token: 'u32',
+        id: 'i32',
+        weight: 'f32',
+        epoch: 'u32',
+      },
+      using: {
+        RANKS: shape.ranks,
+        REPLICAS: sharing(shape).replicas,
+        K: shape.topK,
+        WEIGHTS: shape.weights,
+        PUSH: pushes(shape),
+        ownerOf: expertOwner(shape),
+        team: team(shape.dispatch),
+      },
+    },
+    (g, { win, token, id, weight, epoch }, u) => {
+      const group = g.rank / u.REPLICAS;
+      const owner = u.ownerOf({ expert: id });
+      for (let to = u.team.warp(); to < u.RANKS; to += u.team.threads() / 32) {
+        const there = win.at(to);
+        if (u.PUSH) {
+          const any = g.warp.any(owner === to);
+          if (g.laneId === 0) g.store(there.present.at(epoch % 2, group, token), g.u32(any));
+        }
+        if (g.laneId < u.K) {
+          g.store(there.experts.at(group, token, g.laneId), owner === to ? id : -1);
+          if (u.WEIGHTS) g.store(there.weights.at(group, token, g.laneId), owner === to ? weight : 0);
+        }
+      }
+    },
+  );
+}

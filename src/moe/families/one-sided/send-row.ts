@@ -1,0 +1,155 @@
+/** One part of one payload row on its way to every rank that wants it: through registers, or by bulk copies. */
+import { device, peers, pointer, registers } from '../../../lang/index.js';
+import { sharing } from '../../layer/index.js';
+import { expertOwner, firstsOf } from '../common/owners.js';
+import { partsOf } from '../common/parts.js';
+import { bulkStage, bulkStages, fillStage } from './bulk.js';
+import { team } from './team.js';
+import { depth, type OneSidedShape, type OneSidedWindow } from './window.js';
+
+const params = (window: OneSidedWindow) =>
+  ({
+    win: peers(window),
+    /** [tokens][row] */
+    from: pointer('v16'),
+    token: 'u32',
+    tokens: 'u32',
+    part: 'u32',
+    /** In lane k that of route k. */
+    id: 'i32',
+    bulk: bulkStage,
+    /** Chunks that the team has sent. */
+    chunk: registers('u32', 1),
+  }) as const;
+
+export const sendRow = (shape: OneSidedShape, window: OneSidedWindow, payload: number) =>
+  bulkStages(shape).chunks[payload]! > 0 ? copyRow(shape, window, payload) : storeRow(shape, window, payload);
+
+function using(shape: OneSidedShape, payload: number) {
+  const { rowUnits, partUnits } = partsOf(shape.payloads[payload]!, shape.dispatch.parts);
+  return {
+    P: payload,
+    REPLICAS: sharing(shape).replicas,
+    ROW_UNITS: rowUnits,
+    PART_UNITS: partUnits,
+    ownerOf: expertOwner(shape),
+    ...destinations(shape),
+  };
+}
+
+/** The ranks that a token goes to, each once, taken one after another. Each warp finds them by itself: no barrier. */
+function destinations({ ranks, topK }: OneSidedShape) {
+  // Ranks begin at different routes, so that with routes alike they do not all send to one peer at a time.
+  const rotation = device(
+    { name: 'rotation', params: {}, returns: 'u32', using: { RANKS: ranks, K: topK } },
+    (g, _, { RANKS, K }) => (g.rank * K) / RANKS,
+  );
+  return {
+    /** A bit for each: that of the lane whose route is the first to it, all rotated. */
+    destinations: device(
+      {
+        name: 'destinations',
+        params: { owner: 'u32' },
+        returns: registers('u32', 1),
+        using: { RANKS: ranks, firstsOf, rotation },
+      },
+      (g, { owner }, { RANKS, firstsOf, rotation }) => {
+        const firsts = firstsOf({ owner, ranks: RANKS });
+        const by = rotation();
+        const left = g.registers('u32', 1);
+        left[0] = (firsts >>> by) | (firsts << (32 - by));
+        return left;
+      },
+    ),
+    /** The rank of the lowest bit of `left`, which it takes off. */
+    nextOf: device(
+      {
+        name: 'next_of',
+        params: { owner: 'u32', left: registers('u32', 1) },
+        returns: 'u32',
+        using: { rotation },
+      },
+      (g, { owner, left }, { rotation }) => {
+        const lane = (g.ffs(left[0]!) - 1 + rotation()) % 32;
+        left[0]! &= left[0]! - 1;
+        return g.warp.shuffle(owner, lane);
+      },
+    ),
+  };
+}
+
+/** A team's threads load a stretch of the row, then store it to one rank after another. */
+function storeRow(shape: OneSidedShape, window: OneSidedWindow, payload: number) {
+  const { unit, partUnits } = partsOf(shape.payloads[payload]!, shape.dispatch.parts);
+  return device(
+    {
+      name: 'store_row',
+      params: params(window),
+      using: {
+        ...using(shape, payload),
+        team: team(shape.dispatch),
+        UNIT: unit,
+        DEPTH: depth(partUnits, shape.dispatch),
+      },
+    },
+    (g, { win, from, token, tokens, part, id }, u) => {
+      const end = token < tokens ? g.min((part + 1) * u.PART_UNITS, g.u32(u.ROW_UNITS)) : 0;
+      for (let base = part * u.PART_UNITS; base < end; base += u.team.threads() * u.DEPTH) {
+        // The row is on its way before the first use of the ids: the two latencies overlap.
+        const row = g.registers(u.UNIT, u.DEPTH);
+        for (const d of g.unroll(u.DEPTH)) {
+          const i = base + d * u.team.threads() + u.team.thread();
+          if (i < end) row[d] = g.load(from.as(u.UNIT).at(token * u.ROW_UNITS + i), { cache: 'stream' });
+        }
+        const owner = u.ownerOf({ expert: id });
+        const left = u.destinations({ owner });
+        while (left[0] !== 0) {
+          const to = u.nextOf({ owner, left });
+          for (const d of g.unroll(u.DEPTH)) {
+            const i = base + d * u.team.threads() + u.team.thread();
+            if (i < end) g.store(win.at(to).payloads[u.P]!.at(g.rank / u.REPLICAS, token, i), row[d]!);
+          }
+        }
+      }
+    },
+  );
+}
+
+/**
+ * The warps of a team take turns, each with its own stage and the mbarrier that says it is filled: the n-th chunk that a
+ * team sends is the turn of its warp n % warps, and of that warp's first lane alone.
+ */
+function copyRow(shape: OneSidedShape, window: OneSidedWindow, payload: number) {
+  const { chunks } = bulkStages(shape);
+  return device(
+    {
+      name: 'copy_row',
+      params: params(window),
+      using: {
+        ...using(shape, payload),
+        team: team(shape.dispatch),
+        CHUNK: chunks[payload]!,
+        fillStage,
+      },
+    },
+    (g, { win, from, token, tokens, part, id, bulk: { stage, filled }, chunk }, u) => {
+      const end = token < tokens ? g.min((part + 1) * u.PART_UNITS, g.u32(u.ROW_UNITS)) : 0;
+      const warps = u.team.threads() / 32;
+      for (let base = part * u.PART_UNITS; base < end; base += u.CHUNK) {
+        const sends = chunk[0]! % warps === u.team.warp() && g.laneId === 0;
+        const bytes = 16 * g.min(end - base, g.u32(u.CHUNK));
+        if (sends) u.fillStage({ stage, from: from.at(token * u.ROW_UNITS + base), bytes, filled });
+        const owner = u.ownerOf({ expert: id });
+        const left = u.destinations({ owner });
+        if (sends) g.mbarrier.await(filled, (chunk[0]! / warps) % 2);
+        while (left[0] !== 0) {
+          const to = u.nextOf({ owner, left });
+          const there = win.at(to).payloads[u.P]!.at(g.rank / u.REPLICAS, token, base);
+          if (sends) g.bulk.store(there.as('v16'), stage, bytes);
+        }
+        if (sends) g.bulk.commit();
+        chunk[0]! += 1;
+      }
+    },
+  );
+}

@@ -1,0 +1,106 @@
+/**
+ * The window of the one-sided family: one piece of memory a rank, the same layout everywhere, which every rank of
+ * the node can address. Offsets exist only here.
+ *
+ * Who writes what, and why it may be written again in the next round:
+ *
+ * | section | written by | read by | free for the next round because |
+ * | --- | --- | --- | --- |
+ * | dispatches, combines, dispatchRecvs, combineRecvs | its own rank | its own rank | one block owns each word, and launches of a stream follow each other. A launch may read it before `awaitPrevious`: another phase lies between, which has awaited the end of the launch that wrote it |
+ * | dispatched, combined, released, copied | each source its word | the owner's dispatch / combine | they only grow; waits are ≥ |
+ * | experts, weights, payloads | dispatch of every source | the owner's experts | where combine pulls, a source dispatches after its combine, whose head waited for the owner's combine, which is behind the owner's experts. Where it pushes, the source's combine, or its receive, awaited `released` |
+ * | counts | the owner's dispatch, or the receive of a split one | the owner's experts | the owner's combine zeroes them between |
+ * | present | dispatch of every source | the owner's pushing combine | rounds take turns with two halves: a source writes a half again behind the dispatch between, whose tail waited for the owner's, which is behind its combine |
+ * | output | the owner's experts, or weigh behind them | the sources' pulling combine, the owner's pushing one | the owner's next experts run behind its next dispatch, whose tail waited for the sources' dispatch, which is behind their combine |
+ * | returned | the pushing combine of expert ranks | the source's combine | a peer's next pushing combine is behind its next dispatch, whose tail waited for the source's dispatch, which is behind the source's combine |
+ * | sums | the combine of the other ranks of its group | the owner's combine | as `returned`: the group's next combine is behind its next dispatch, whose tail waited for the owner's, which is behind its combine |
+ * | failure | its own rank | its own host | the host clears it by renewing the world |
+ *
+ * So dispatch and combine alternate: a round is dispatch, experts, combine.
+ */
+import { field, layout } from '../../../lang/index.js';
+import { combineRowBytes, dtypes, type Layer, outputRowBytes, sharing } from '../../layer/index.js';
+import { failureField } from '../common/failure.js';
+import { receivedSections, slotShape } from '../common/received.js';
+import type { Spread } from '../common/spread.js';
+import type { CombineTuning, DispatchTuning } from './knobs.js';
+import { teamSize } from './team.js';
+
+/** What the kernels of one ExpertParallel are specialised to. */
+export interface OneSidedShape extends Layer {
+  readonly dispatch: DispatchTuning;
+  readonly combine: CombineTuning;
+  /** Sends and receives are launches of their own. */
+  readonly split: boolean;
+  /** Where combine applies the router weights: how the launch is spread that does it. */
+  readonly weigh: Spread | null;
+}
+
+export function oneSidedWindow(shape: OneSidedShape) {
+  const { ranks, maxTokens, dispatch, combine } = shape;
+  const { turns } = sharing(shape);
+  const pushed = pushes(shape);
+  return layout('one-sided window', {
+    /** Rounds that block b of dispatch has finished, and that block b of combine has begun. */
+    dispatches: field('u32', [dispatch.blocks]),
+    combines: field('u32', [combineGrid(shape)]),
+    /** Likewise for the receives of split phases. */
+    dispatchRecvs: field('u32', [dispatchRecvSpread(shape).blocks]),
+    combineRecvs: field('u32', [combineGrid(shape)]),
+    /** [block][source]: the epoch up to which the source's block has sent its share. */
+    dispatched: field('u32', [dispatch.blocks, ranks]),
+    /** [block][rank]: the epoch for which the rank's block has vouched that its experts are done. */
+    combined: field('u32', [combine.blocks, ranks]),
+    /** [rank]: the round whose slots that rank's experts have read. Used where combine pushes. */
+    released: field('u32', [ranks]),
+    failure: failureField,
+    /** [epoch & 1][source][token]: whether the slot holds a token, for a pushing combine. */
+    present: field('u32', [pushed ? 2 : 0, ...slotShape(shape)]),
+    ...receivedSections(shape),
+    /** [expert rank][turn][row]: partial rows of this rank's share that came back, where combine pushes. */
+    returned: field('v16', [pushed ? ranks : 0, turns, returnedVectors(shape)]),
+    /** [piece][expert rank]: the round whose bulk copies of it have all come. */
+    copied: field('u32', [combine.way === 'bulk' ? turns * combine.parts : 0, ranks]),
+    /** [token][row]: the sums that the other ranks of the group made. */
+    sums: field('v16', [sharesSums(shape) ? maxTokens : 0, Math.ceil(outputRowBytes(shape) / 16)]),
+  });
+}
+
+/** The experts' rank pushes rows, by whatever means. */
+export const pushes = ({ combine }: Pick<OneSidedShape, 'combine'>): boolean => combine.way !== 'pull';
+
+/** Whether ranks hand each other sums. Where combine pulls, each rank of a group makes all of them by itself. */
+export const sharesSums = (shape: OneSidedShape): boolean => pushes(shape) && sharing(shape).replicas > 1;
+
+export type OneSidedWindow = ReturnType<typeof oneSidedWindow>;
+
+/**
+ * Loads that each thread keeps in flight: as many as its share of a part of a row needs, at most `inFlight`, and no
+ * more than fill a quarter of its registers (896 or 1024 threads with eight vectors each spilled).
+ */
+export const depth = (units: number, launch: DispatchTuning | CombineTuning): number =>
+  Math.min(launch.inFlight, Math.ceil(units / teamSize(launch)), Math.floor(4096 / launch.threads));
+
+/** A token has at most that many partial rows. */
+export const mostRows = ({ topK, ranks }: Pick<Layer, 'topK' | 'ranks'>): number => Math.min(topK, ranks);
+
+/** Blocks of a combine launch: a pushing one has one more, for the slots. */
+export const combineGrid = (shape: Pick<OneSidedShape, 'combine'>): number =>
+  shape.combine.blocks + (pushes(shape) ? 1 : 0);
+
+/** How the receive of a split dispatch is launched: waiting needs one block, counting routes many. */
+export const dispatchRecvSpread = ({ dispatch, counts, ranks }: OneSidedShape) => ({
+  blocks: counts ? dispatch.blocks : 1,
+  threads: Math.ceil(Math.min(1024, ranks * (counts ? 1 : dispatch.blocks)) / 32) * 32,
+});
+
+/** Vectors of a row as it travels back: as e4m3 its elements, then a scale for every block. */
+export const returnedVectors = (shape: Pick<Layer, 'output'>): number =>
+  Math.ceil((shape.output.wire === 'e4m3' ? combineRowBytes(shape) : outputRowBytes(shape)) / 16);
+
+/** Vectors of the caller's tensor in a part of a row. Rows as e4m3 are cut where a stretch of 512 elements ends. */
+export function partVectors(shape: OneSidedShape): number {
+  const { output, combine } = shape;
+  const whole = output.wire === 'e4m3' ? 32 * dtypes[output.dtype].size : 1;
+  return Math.ceil(outputRowBytes(shape) / 16 / whole / combine.parts) * whole;
+}

@@ -1,0 +1,162 @@
+/**
+ * The receive of a combine: adds up each token's rows as soon as they are home. One block more than there is work for has
+ * all ranks meet meanwhile, so that the next round may send at once.
+ */
+import { device, kernel, peers, registers, windowOf } from '../../../lang/index.js';
+import { sharing } from '../../layer/index.js';
+import { findOwners } from '../common/owners.js';
+import { combineParams } from '../common/params.js';
+import { zeroCounts } from '../common/received.js';
+import { patienceOf, recordFailure } from '../common/waits.js';
+import { sumPart } from './sum-part.js';
+import { handOn, takeSums } from './sums.js';
+import type { Transport } from './transport.js';
+import { beginsEarly, ownStays, type PortableShape, type PortableWindow, returnedParts } from './window.js';
+
+export function combineRecvKernel(shape: PortableShape, window: PortableWindow, transport: Transport) {
+  const { replicas } = sharing(shape);
+  return kernel(
+    {
+      name: 'portable_combine_recv',
+      maxThreads: shape.combine.threads,
+      params: combineParams(window, shape),
+      using: {
+        REPLICAS: replicas,
+        EARLY: beginsEarly(shape),
+        K: shape.topK,
+        PARTS: returnedParts(shape).parts,
+        ROWS: Math.min(shape.topK, shape.ranks),
+        COUNTS: shape.counts,
+        awaitRows: awaitRows(shape, window, transport),
+        findOwners: findOwners(shape),
+        meet: meet(shape, window, transport),
+        patienceOf,
+        DTYPE: shape.output.dtype,
+        handOn: handOn(shape, window, transport),
+        sumPart: sumPart(shape, window),
+        takeSums: takeSums(shape, window, transport),
+        zeroCounts: zeroCounts(shape, window),
+      },
+    },
+    (g, { win, topkIds, out, tokens, limit }, u) => {
+      if (!u.EARLY) g.awaitPrevious();
+      g.releaseNext();
+      const mine = win.at(g.rank);
+      const epoch = g.load(mine.begun.at(0), { order: 'relaxed', scope: 'gpu' });
+      const patience = g.registers('u32', 1, u.patienceOf({ failure: mine.failure, limit }));
+      if (u.COUNTS) u.zeroCounts({ mine });
+      if (g.blockIdx.x === 0) {
+        u.meet({ win, epoch, limit: patience[0]! });
+        return;
+      }
+      const first = g.warpId * (g.gridDim.x - 1) + g.blockIdx.x - 1;
+      const warps = (g.blockDim.x / 32) * (g.gridDim.x - 1);
+      const member = g.rank % u.REPLICAS;
+      const turns = (tokens + (u.REPLICAS - 1 - member)) / u.REPLICAS;
+      for (let piece = first; piece < turns * u.PARTS; piece += warps) {
+        const token = (piece / u.PARTS) * u.REPLICAS + member;
+        const part = piece % u.PARTS;
+        let id = g.i32(-1);
+        // Not by way of L1, which may hold what was there before: this launch may be early, and awaits nobody.
+        if (g.laneId < u.K)
+          id = g.load(topkIds.at(token * u.K + g.laneId), { order: 'relaxed', scope: 'gpu' });
+        const owners = g.registers('u32', u.ROWS);
+        const count = u.findOwners({ expert: id, owners });
+        if (u.awaitRows({ mine, token, part, owners, count, epoch, patience })) {
+          if (u.REPLICAS > 1) {
+            u.sumPart({ mine, out: mine.sums.at(0, 0).as(u.DTYPE), token, part, owners, count });
+            u.handOn({ win, token, part, epoch });
+          } else {
+            u.sumPart({ mine, out, token, part, owners, count });
+          }
+        }
+      }
+      // What this warp takes here, the same warp of another rank has handed on above: none waits for one that waits.
+      if (u.REPLICAS > 1) {
+        const pieces = ((tokens + u.REPLICAS - 1) / u.REPLICAS) * u.PARTS;
+        for (let piece = first; piece < pieces; piece += warps) {
+          const turn = piece / u.PARTS;
+          u.takeSums({ win, out, turn, tokens, part: piece % u.PARTS, epoch, patience });
+        }
+      }
+    },
+  );
+}
+
+/** A warp waits until a part of all of a token's rows is home; false where one did not come in time. */
+function awaitRows(shape: PortableShape, window: PortableWindow, transport: Transport) {
+  return device(
+    {
+      name: 'await_rows',
+      params: {
+        mine: windowOf(window),
+        token: 'u32',
+        part: 'u32',
+        owners: registers('u32'),
+        count: 'u32',
+        epoch: 'u32',
+        patience: registers('u32', 1),
+      },
+      returns: 'bool',
+      using: {
+        REPLICAS: sharing(shape).replicas,
+        awaitSignal: transport.awaitSignal,
+        failed: recordFailure('combine'),
+        STAYS: ownStays(shape),
+      },
+    },
+    (g, { mine, token, part, owners, count, epoch, patience }, u) => {
+      let peer = g.u32(0);
+      for (const r of g.unroll(owners.length)) {
+        if (g.laneId === r) peer = owners[r]!;
+      }
+      let came = true;
+      if (g.laneId < count && !(u.STAYS && peer === g.rank)) {
+        const signal = mine.home.at(peer, token / u.REPLICAS, part);
+        came = u.awaitSignal({ signal, value: epoch, limit: patience[0]! });
+        if (!came && patience[0]! > 0) u.failed({ failure: mine.failure, peer, epoch });
+      }
+      g.warp.barrier(); // passes on what the lanes acquired
+      const all = !g.warp.any(!came);
+      if (!all) patience[0] = g.u32(0);
+      return all;
+    },
+  );
+}
+
+/**
+ * The round's meeting, of one block: every rank says that what dispatch brought it has been read, its send of this combine
+ * included, and waits until all have said so. So its end stands for that of all launches before.
+ */
+function meet(shape: PortableShape, window: PortableWindow, transport: Transport) {
+  return device(
+    {
+      name: 'meet',
+      params: { win: peers(window), epoch: 'u32', limit: 'u32' },
+      using: {
+        RANKS: shape.ranks,
+        EARLY: beginsEarly(shape),
+        at: transport.at(window),
+        awaitSignal: transport.awaitSignal,
+        failed: recordFailure('combine'),
+        signal: transport.signal(window),
+      },
+    },
+    (g, { win, epoch, limit }, u) => {
+      if (u.EARLY) g.awaitPrevious();
+      const mine = win.at(g.rank);
+      for (let peer = g.threadIdx.x; peer < u.RANKS; peer += g.blockDim.x) {
+        const there = u.at({ win, peer });
+        u.signal({ mine, peer, signal: there.released.at(g.rank), value: epoch, adds: false });
+      }
+      let left = limit;
+      for (let peer = g.threadIdx.x; peer < u.RANKS; peer += g.blockDim.x) {
+        if (!u.awaitSignal({ signal: mine.released.at(peer), value: epoch, limit: left })) {
+          if (left > 0) u.failed({ failure: mine.failure, peer, epoch });
+          left = g.u32(0);
+        }
+      }
+      if (g.threadIdx.x === 0) g.store(mine.finished.at(0), epoch);
+    },
+  );
+}

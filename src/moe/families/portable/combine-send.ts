@@ -1,0 +1,85 @@
+/**
+ * The send of a combine: what this rank's experts made of each token goes home to its source. Messages are warps'; nobody
+ * waits.
+ */
+import { device, kernel, peers, windowOf } from '../../../lang/index.js';
+import { sharing } from '../../layer/index.js';
+import { sendHome, settleHome } from './send-home.js';
+import type { Transport } from './transport.js';
+import { ownStays, type PortableShape, type PortableWindow, returnedParts } from './window.js';
+
+export function combineSendKernel(shape: PortableShape, window: PortableWindow, transport: Transport) {
+  const { parts } = returnedParts(shape);
+  const { turns } = sharing(shape);
+  return kernel(
+    {
+      name: 'portable_combine_send',
+      maxThreads: shape.combine.threads,
+      params: { win: peers(window) },
+      using: {
+        RANKS: shape.ranks,
+        PIECES: turns * parts,
+        PARTS: parts,
+        comesFrom: comesFrom(shape, window),
+        sendHome: sendHome(shape, window, transport),
+        settleHome: settleHome(window, transport),
+      },
+    },
+    (g, { win }, u) => {
+      g.awaitPrevious();
+      const mine = win.at(g.rank);
+      // Before the receive can begin, which may give up while this still sends: so all threads see the same.
+      const lost = g.load(mine.failure.at(0), { order: 'relaxed', scope: 'gpu' }) !== 0;
+      g.releaseNext();
+      const epoch = g.load(mine.begun.at(0));
+      // Who has given up has not all that its experts need: nobody may take what they make of it for the round's.
+      if (lost) return;
+      const first = g.warpId * g.gridDim.x + g.blockIdx.x;
+      const warps = (g.blockDim.x / 32) * g.gridDim.x;
+      for (let piece = first; piece < u.PIECES; piece += warps) {
+        const turn = piece / u.PARTS;
+        const part = piece % u.PARTS;
+        // A lane looks after each source.
+        for (let base = g.u32(0); base < u.RANKS; base += 32) {
+          const own = base + g.laneId;
+          let here = false;
+          if (own < u.RANKS) here = u.comesFrom({ mine, source: own, turn });
+          const sources = g.warp.ballot(here);
+          const some = g.min(u.RANKS - base, g.u32(32));
+          for (let other = g.u32(0); other < some; other += 1) {
+            // Ranks begin with different sources, so that no window is everybody's first.
+            const lane = (other + g.rank + 1) % some;
+            if (((sources >>> lane) & 1) === 1) u.sendHome({ win, source: base + lane, turn, part, epoch });
+          }
+          g.warp.barrier(); // each lane's signal is for all lanes' puts
+          if (here) u.settleHome({ win, source: own, turn, part, epoch });
+        }
+      }
+    },
+  );
+}
+
+/** Whether the token of a source's share in this turn has a row here that travels. */
+function comesFrom(shape: PortableShape, window: PortableWindow) {
+  return device(
+    {
+      name: 'comes_from',
+      params: { mine: windowOf(window), source: 'u32', turn: 'u32' },
+      returns: 'bool',
+      using: { REPLICAS: sharing(shape).replicas, K: shape.topK, STAYS: ownStays(shape) },
+    },
+    (g, { mine, source, turn }, u) => {
+      if (u.STAYS) {
+        if (source === g.rank) return false;
+      }
+      const token = turn * u.REPLICAS + (source % u.REPLICAS);
+      const ids = g.registers('i32', u.K);
+      for (const k of g.unroll(u.K)) ids[k] = g.load(mine.experts.at(source / u.REPLICAS, token, k));
+      let any = false;
+      for (const k of g.unroll(u.K)) {
+        if (ids[k]! >= 0) any = true;
+      }
+      return any;
+    },
+  );
+}

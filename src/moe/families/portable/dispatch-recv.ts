@@ -1,0 +1,63 @@
+/**
+ * The receive of a dispatch: waits until all that this round sends here has come. It reads this rank's memory only, and
+ * one block would do; counting the routes takes more.
+ */
+import { kernel, peers } from '../../../lang/index.js';
+import { sharing } from '../../layer/index.js';
+import { countRoutes } from '../common/received.js';
+import { wholeWarps } from '../common/spread.js';
+import { patienceOf, recordFailure } from '../common/waits.js';
+import { messagesOf } from './messages.js';
+import type { Transport } from './transport.js';
+import type { PortableShape, PortableWindow } from './window.js';
+
+/** A thread for each source. */
+export const dispatchRecvSpread = ({ dispatch, counts, ranks }: PortableShape) => ({
+  blocks: counts ? dispatch.blocks : 1,
+  threads: wholeWarps(ranks),
+});
+
+export function dispatchRecvKernel(shape: PortableShape, window: PortableWindow, transport: Transport) {
+  return kernel(
+    {
+      name: 'portable_dispatch_recv',
+      maxThreads: dispatchRecvSpread(shape).threads,
+      params: { win: peers(window), limit: 'u32' },
+      using: {
+        RANKS: shape.ranks,
+        TURNS: sharing(shape).turns,
+        COUNTS: shape.counts,
+        OF_ROUND: messagesOf(shape).ofRound,
+        awaitSignal: transport.awaitSignal,
+        countRoutes: countRoutes(shape, window),
+        failed: recordFailure('dispatch'),
+        patienceOf,
+      },
+    },
+    (g, { win, limit }, u) => {
+      // What others wrote is read only where routes are counted. Without that this may begin while this rank's own send still
+      // runs, and waits for its end last.
+      if (u.COUNTS) g.awaitPrevious();
+      g.releaseNext();
+      const mine = win.at(g.rank);
+      // Not `begun`, which that send leaves; and not by way of L1, where something older might linger.
+      const epoch = g.load(mine.finished.at(0), { order: 'relaxed', scope: 'gpu' }) + 1;
+      const patience = u.patienceOf({ failure: mine.failure, limit });
+      const peer = g.threadIdx.x;
+      if (peer < u.RANKS) {
+        const signal = mine.arrived.at(peer);
+        const came = u.awaitSignal({ signal, value: epoch * u.OF_ROUND, limit: patience });
+        if (!came && patience > 0) u.failed({ failure: mine.failure, peer, epoch });
+      }
+      // The end of a launch stands for that of all before it, also where others' work lies between the send and this.
+      if (!u.COUNTS) g.awaitPrevious();
+      if (u.COUNTS) {
+        g.barrier(); // passes on what the threads acquired
+        // Where somebody did not come, there is nothing to count.
+        if (u.patienceOf({ failure: mine.failure, limit: 1 }) === 0) return;
+        for (let turn = g.blockIdx.x; turn < u.TURNS; turn += g.gridDim.x)
+          u.countRoutes({ mine, rank: g.rank, turn, first: 0, sources: u.RANKS });
+      }
+    },
+  );
+}

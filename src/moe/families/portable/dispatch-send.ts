@@ -1,0 +1,75 @@
+/**
+ * The send of a dispatch: routes to every peer, a token's rows once to each rank that owns one of its experts. Messages are
+ * warps' (messages.ts counts them); nobody waits.
+ */
+import { kernel } from '../../../lang/index.js';
+import { sharing } from '../../layer/index.js';
+import { dispatchParams } from '../common/params.js';
+import { chunksOf } from './messages.js';
+import { prefetchRows } from './prefetch.js';
+import { sendRows } from './send-rows.js';
+import { tellRoutes } from './tell-routes.js';
+import type { Transport } from './transport.js';
+import type { PortableShape, PortableWindow } from './window.js';
+
+export function dispatchSendKernel(shape: PortableShape, window: PortableWindow, transport: Transport) {
+  return kernel(
+    {
+      name: 'portable_dispatch_send',
+      maxThreads: shape.dispatch.threads,
+      params: dispatchParams(window, shape),
+      using: {
+        RANKS: shape.ranks,
+        CHUNKS: chunksOf(shape),
+        REPLICAS: sharing(shape).replicas,
+        PARTS: shape.dispatch.parts,
+        prefetchRows: prefetchRows(shape),
+        tellRoutes: tellRoutes(shape, window, transport),
+        at: transport.at(window),
+        settle: transport.settle(window),
+        sendRows: sendRows(shape, window, transport),
+      },
+    },
+    (g, { win, topkIds, topkWeights, rows, tokens }, u) => {
+      u.prefetchRows({ topkIds, rows, tokens });
+      g.awaitPrevious();
+      const mine = win.at(g.rank);
+      // Before the receive can begin, which may give up while this still sends: so all threads see the same.
+      const lost = g.load(mine.failure.at(0), { order: 'relaxed', scope: 'gpu' }) !== 0;
+      g.releaseNext();
+      if (g.blockIdx.x === 0 && g.threadIdx.x === 0)
+        g.store(mine.begun.at(0), g.load(mine.finished.at(0)) + 1);
+      // Who has given up sends nothing: peers may still read what the round before brought, and nobody vouches that they have.
+      if (lost) return;
+
+      /** [peer]: what this block's messages add to its `arrived`. */
+      const told = g.shared('u32', u.RANKS);
+      for (let peer = g.threadIdx.x; peer < u.RANKS; peer += g.blockDim.x) g.store(told.at(peer), 0);
+      g.barrier();
+
+      // Neighbouring pieces go to different multiprocessors; routes first, which say what comes.
+      const routes = u.RANKS * u.CHUNKS;
+      const first = g.warpId * g.gridDim.x + g.blockIdx.x;
+      const warps = (g.blockDim.x / 32) * g.gridDim.x;
+      const member = g.rank % u.REPLICAS;
+      const turns = (tokens + (u.REPLICAS - 1 - member)) / u.REPLICAS;
+      for (let piece = first; piece < routes + turns * u.PARTS; piece += warps) {
+        if (piece < routes) {
+          // Ranks begin with different peers, so that no window is everybody's first.
+          const peer = (piece + g.rank) % u.RANKS;
+          u.tellRoutes({ win, topkIds, topkWeights, tokens, peer, chunk: piece / u.RANKS, told });
+        } else {
+          const turn = (piece - routes) / u.PARTS;
+          const part = (piece - routes) % u.PARTS;
+          u.sendRows({ win, topkIds, rows, token: turn * u.REPLICAS + member, part, told });
+        }
+      }
+      g.barrier();
+      for (let peer = g.threadIdx.x; peer < u.RANKS; peer += g.blockDim.x) {
+        const signal = u.at({ win, peer }).arrived.at(g.rank);
+        const value = g.load(told.at(peer));
+        if (value > 0) u.settle({ mine, peer, signal, value, adds: true });
+      }
+    },
+  );
+}

@@ -1,0 +1,78 @@
+/** The portable family: rows travel by three primitives, which every network has. */
+import { ArgumentError, type HeddleError } from '../../../base/errors.js';
+import type { Layer } from '../../layer/index.js';
+import { refusesFew, refusesOnNode, refusesRows } from '../common/refusals.js';
+import { weighSpread } from '../common/weigh.js';
+import type { Family, Place } from '../family.js';
+import { proxyPlan, ringSlots } from './commands.js';
+import { defaultTuning } from './defaults.js';
+import { kernelsOver } from './kernels.js';
+import { type PortableTuning, portableKnobs } from './knobs.js';
+import { messagesOf, mostAdded } from './messages.js';
+import { planOf } from './plan.js';
+import { type PortableShape, portableWindow } from './window.js';
+
+/** Both forms of a phase are the same launches, back to back or with work between. */
+export const portable: Family<PortableTuning> = {
+  name: 'portable',
+  summary: 'messages with signals behind them, one to a rank that wants a row; no phase but its end waits',
+  reach: 'world',
+  knobs: portableKnobs,
+  refuses,
+  defaults,
+  adapt: adapted,
+  plan: (layer, place, tuning) => {
+    const shape = shapeOf(layer, place, tuning);
+    return planOf(shape, place, kernelsOver[place.transport](shape));
+  },
+};
+
+function refuses(layer: Layer, place: Place, tuning?: PortableTuning): HeddleError | null {
+  const { topology, transport } = place;
+  const refusal =
+    (transport === 'proxy' ? refusesRows(layer) : refusesOnNode(layer, topology)) ??
+    refusesFew(place, tuning);
+  if (refusal !== null) return refusal;
+  const shape = shapeOf(layer, place, tuning ?? defaults(layer, place));
+  const { ofRound } = messagesOf(shape);
+  if (ofRound >= 2 ** 31) {
+    const possible = `so few that a round has less than 2^31 messages, not ${ofRound}`;
+    return new ArgumentError('tuning.dispatch.parts', shape.dispatch.parts, possible);
+  }
+  return transport === 'proxy' ? refusesByProxy(shape) : null;
+}
+
+function defaults(layer: Layer, place: Place): PortableTuning {
+  return adapted(defaultTuning(layer, place), layer, place);
+}
+
+/** On few multiprocessors; combine's receive has a block more than its work needs. */
+function adapted({ dispatch, combine }: PortableTuning, _: Layer, { sms }: Place): PortableTuning {
+  const most = sms ?? Number.POSITIVE_INFINITY;
+  return {
+    dispatch: { ...dispatch, blocks: Math.min(dispatch.blocks, most) },
+    combine: { ...combine, blocks: Math.min(combine.blocks, most - 1) },
+  };
+}
+
+const shapeOf = (layer: Layer, place: Place, tuning: PortableTuning): PortableShape => ({
+  ...layer,
+  ...tuning,
+  weigh: layer.output.weighting === 'combine' ? weighSpread(layer, tuning.combine, place) : null,
+  commands: place.transport === 'proxy' ? ringSlots({ ...layer, ...tuning }) : 0,
+});
+
+/** A tag has 31 bits for the signal and its value; places in the window are 32 bits. */
+function refusesByProxy(shape: PortableShape): HeddleError | null {
+  const { maxTokens } = shape;
+  const window = portableWindow(shape);
+  if (window.bytes >= 2 ** 32)
+    return new ArgumentError('maxTokens', maxTokens, 'so few that the window has less than 4 GiB');
+  const { valueBits } = proxyPlan(window).signals;
+  if (mostAdded(shape) < 2 ** valueBits) return null;
+  return new ArgumentError(
+    'tuning.dispatch.parts',
+    shape.dispatch.parts,
+    `so few that no message adds ${2 ** valueBits}`,
+  );
+}

@@ -1,0 +1,176 @@
+/** The plan of a layer: its window, which lies in GPU memory or where a network reaches it, and the launches of its phases. */
+
+import type { Window } from '../../../gpu/index.js';
+import { section } from '../../../lang/index.js';
+import { failureView } from '../common/failure.js';
+import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
+import { weighSteps } from '../common/weigh.js';
+import {
+  type BufferPlan,
+  type Place,
+  type Placed,
+  type Plan,
+  type Step,
+  step,
+  takeSums,
+  type WindowPlan,
+  type WirePlan,
+} from '../family.js';
+import { proxyPlan } from './commands.js';
+import { dispatchRecvSpread } from './dispatch-recv.js';
+import type { Kernels } from './kernels.js';
+import type { PortableShape } from './window.js';
+
+/** What all steps need: their kernels, and how these see the window. */
+interface Parts {
+  readonly shape: PortableShape;
+  readonly kernels: Kernels;
+  /** Kernels count the ranks of the world. */
+  readonly rank: number;
+  readonly memory: WindowPlan | WirePlan;
+  readonly routes: BufferPlan | null;
+}
+
+export function planOf(shape: PortableShape, { rank, transport }: Place, kernels: Kernels): Plan {
+  const { layout } = kernels;
+  const memory = transport === 'proxy' ? wireOf(kernels) : windowOf(shape, kernels, transport === 'nvshmem');
+  const routes = routesBuffer(shape);
+  const parts: Parts = { shape, kernels, rank, memory, routes };
+  return {
+    windows: memory.kind === 'window' ? [memory] : [],
+    buffers: routes === null ? [] : [routes],
+    wire: memory.kind === 'wire' ? memory : null,
+    phases: {
+      dispatchSend: [...stageSteps(parts), dispatchSendStep(parts)],
+      dispatchRecv: [dispatchRecvStep(parts)],
+      combineSend: [...weighing(parts), combineSendStep(parts)],
+      combineRecv: [combineRecvStep(parts)],
+    },
+    received: receivedPlan(shape, rank, memory, layout, routes),
+    failure: failureView(memory, layout),
+  };
+}
+
+const windowOf = (shape: PortableShape, { layout }: Kernels, symmetric: boolean): WindowPlan => ({
+  kind: 'window',
+  purpose: 'receive window',
+  layout,
+  symmetric,
+  ones: [section(layout, 'experts')],
+  unwritten: [...unwrittenSections(shape, layout), section(layout, 'returned')],
+});
+
+/** Behind the commands come what puts read and write: the rows that were brought, if there are payloads, or the ids. */
+function frontOf(layout: Kernels['layout']): number {
+  const { fields } = layout;
+  return fields[fields.indexOf(section(layout, 'commands')) + 1]!.offset;
+}
+
+const wireOf = ({ layout }: Kernels): WirePlan => ({
+  kind: 'wire',
+  purpose: 'receive window',
+  layout,
+  front: frontOf(layout),
+  ones: [section(layout, 'experts')],
+  program: {
+    module: new URL('./proxy.js', import.meta.url),
+    name: 'portableProxy',
+    data: proxyPlan(layout),
+  },
+});
+
+/** Of a wire there is this rank's own, in which every peer's place is found too. */
+function seen({ memory, shape }: Parts, placed: Placed): Window {
+  const window = placed.window(memory);
+  return memory.kind === 'window'
+    ? window
+    : { ...window, bases: new Array<number>(shape.ranks).fill(window.bases[0]!) };
+}
+
+function stageSteps(parts: Parts): Step[] {
+  const { kernels, shape, rank } = parts;
+  if (kernels.stage === null) return [];
+  const { blocks, threads } = shape.dispatch;
+  return [
+    step({
+      kernel: kernels.stage,
+      blocks,
+      threads,
+      rank,
+      once: (set, placed) => set.win(seen(parts, placed)),
+      each(set, { tokens, rows }) {
+        set.tokens(tokens);
+        for (let i = 0; i < rows.length; i++) set.rows(i, rows[i]!);
+      },
+    }),
+  ];
+}
+
+/** Rows are sent from where they lie, or from where they were brought. */
+function dispatchSendStep(parts: Parts): Step {
+  const { kernels, shape, rank } = parts;
+  const { layout, stage } = kernels;
+  const { blocks, threads } = shape.dispatch;
+  return step({
+    kernel: kernels.dispatchSend,
+    blocks,
+    threads,
+    rank,
+    once(set, placed) {
+      const window = seen(parts, placed);
+      set.win(window);
+      if (stage === null) return;
+      for (const i of shape.payloads.keys())
+        set.rows(i, window.bases[0]! + section(layout, 'brought', i).offset);
+    },
+    each(set, { tokens, topkIds, topkWeights, rows }) {
+      set.tokens(tokens);
+      set.topkIds(topkIds);
+      set.topkWeights(shape.weights ? topkWeights : topkIds); // which nobody reads then
+      if (stage === null) for (let i = 0; i < rows.length; i++) set.rows(i, rows[i]!);
+    },
+  });
+}
+
+const dispatchRecvStep = (parts: Parts) =>
+  step({
+    kernel: parts.kernels.dispatchRecv,
+    ...dispatchRecvSpread(parts.shape),
+    rank: parts.rank,
+    once(set, placed) {
+      set.win(seen(parts, placed));
+      set.limit(placed.limit);
+    },
+  });
+
+const weighing = (parts: Parts): Step[] =>
+  weighSteps({
+    ...{ kernel: parts.kernels.weigh, spread: parts.shape.weigh, routes: parts.routes, rank: parts.rank },
+    window: (placed) => seen(parts, placed),
+  });
+
+function combineSendStep(parts: Parts): Step {
+  const { kernels, shape, rank } = parts;
+  const { blocks, threads } = shape.combine;
+  return step({
+    kernel: kernels.combineSend,
+    blocks,
+    threads,
+    rank,
+    once: (set, placed) => set.win(seen(parts, placed)),
+  });
+}
+
+/** A block more than there is work for: the meeting's. */
+const combineRecvStep = (parts: Parts) =>
+  step({
+    kernel: parts.kernels.combineRecv,
+    blocks: parts.shape.combine.blocks + 1,
+    threads: parts.shape.combine.threads,
+    rank: parts.rank,
+    once(set, placed) {
+      set.win(seen(parts, placed));
+      set.limit(placed.limit);
+    },
+    each: takeSums,
+  });

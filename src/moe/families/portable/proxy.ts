@@ -1,0 +1,56 @@
+/**
+ * The program of a portable rank's proxy: it posts what kernels have put into the ring, each as one write, and raises the
+ * signals of what has come.
+ */
+import { HeddleError } from '../../../base/errors.js';
+import type { ProxyMaker } from '../../../net/world/index.js';
+import { commandBytes, type ProxyPlan, roundNear, tagOf } from './commands.js';
+
+export const portableProxy: ProxyMaker<ProxyPlan> = ({ network, memory, data: { ring, signals } }) => {
+  const bytes = new Uint8Array(commandBytes);
+  const command = new Uint32Array(bytes.buffer);
+  /** What signals have been raised to, of those that are added to: nobody else writes them. */
+  const sums = new Uint32Array(signals.count);
+  /** The command to be posted next, and the last round that a signal spoke of: neighbours of those that others will. */
+  let next = 0;
+  let round = 0;
+
+  /** A command that the network has no room for stays where it is. */
+  const post = (): boolean => {
+    const slot = next & (ring.slots - 1);
+    if (memory.load(ring.posted + 4 * slot) !== (next + 1) >>> 0) return false;
+    memory.read(ring.commands + commandBytes * slot, bytes);
+    const value = command[5]!;
+    const adds = command[6]!;
+    const tag = tagOf(signals, command[4]!, value, adds);
+    if (!network.write(command[0]!, command[2]!, command[1]!, command[3]!, tag)) return false;
+    next = (next + 1) >>> 0;
+    if (adds === 0) round = value;
+    return true;
+  };
+
+  const raise = (): boolean => {
+    const tag = network.arrived();
+    if (tag < 0) return false;
+    const number = tag >>> (signals.valueBits + 1);
+    if (number >= signals.count)
+      throw new HeddleError('HEDDLE_PROXY', `a write came whose tag, ${tag}, names no signal`);
+    const signal = signals.offset + signals.stride * number;
+    const value = (tag >>> 1) & ((1 << signals.valueBits) - 1);
+    if ((tag & 1) === 0) {
+      round = roundNear(round, value, signals);
+      memory.store(signal, round);
+    } else {
+      sums[number]! += value;
+      memory.store(signal, sums[number]!);
+    }
+    return true;
+  };
+
+  return {
+    step() {
+      const posted = post();
+      return raise() || posted;
+    },
+  };
+};

@@ -1,0 +1,85 @@
+/** One part of what this rank's experts made of a token, on its way home; a warp. */
+import { device, peers, pointer, windowOf } from '../../../lang/index.js';
+import { sharing } from '../../layer/index.js';
+import { roundStretch, stretchVectors } from '../common/rounded.js';
+import type { Transport } from './transport.js';
+import { type PortableShape, type PortableWindow, returnedParts, returnedRow } from './window.js';
+
+/** Puts it; `settleHome` tells its source. */
+export function sendHome(shape: PortableShape, window: PortableWindow, transport: Transport) {
+  const { unit, units } = returnedRow(shape);
+  const { partUnits } = returnedParts(shape);
+  return device(
+    {
+      name: 'send_home',
+      params: { win: peers(window), source: 'u32', turn: 'u32', part: 'u32', epoch: 'u32' },
+      using: {
+        REPLICAS: sharing(shape).replicas,
+        UNITS: units,
+        PART_UNITS: partUnits,
+        at: transport.at(window),
+        put: transport.put(window, unit),
+        whatTravels: whatTravels(shape, window),
+      },
+    },
+    (g, { win, source, turn, part, epoch }, u) => {
+      const group = source / u.REPLICAS;
+      const token = turn * u.REPLICAS + (source % u.REPLICAS);
+      const there = u.at({ win, peer: source });
+      const start = part * u.PART_UNITS;
+      const count = g.min(u.UNITS - start, g.u32(u.PART_UNITS));
+      u.put({
+        mine: win.at(g.rank),
+        peer: source,
+        to: there.returned.at(g.rank, turn, start),
+        from: u.whatTravels({ mine: win.at(g.rank), group, token, start, count }),
+        count,
+        signal: there.home.at(g.rank, turn, part),
+        value: epoch,
+        adds: false,
+      });
+    },
+  );
+}
+
+/** One thread's: tells the source of a row that a part of it is home. */
+export function settleHome(window: PortableWindow, transport: Transport) {
+  return device(
+    {
+      name: 'settle_home',
+      params: { win: peers(window), source: 'u32', turn: 'u32', part: 'u32', epoch: 'u32' },
+      using: { at: transport.at(window), settle: transport.settle(window) },
+    },
+    (g, { win, source, turn, part, epoch }, u) => {
+      const signal = u.at({ win, peer: source }).home.at(g.rank, turn, part);
+      u.settle({ mine: win.at(g.rank), peer: source, signal, value: epoch, adds: false });
+    },
+  );
+}
+
+/** One part of a row: as it is, or as e4m3, which the warp makes of it first. */
+function whatTravels(shape: PortableShape, window: PortableWindow) {
+  const { unit } = returnedRow(shape);
+  return device(
+    {
+      name: 'what_travels',
+      params: { mine: windowOf(window), group: 'u32', token: 'u32', start: 'u32', count: 'u32' },
+      returns: pointer(unit),
+      using: {
+        UNIT: unit,
+        E4M3: shape.output.wire === 'e4m3',
+        STRETCH: stretchVectors,
+        roundStretch: roundStretch(shape),
+      },
+    },
+    (g, { mine, group, token, start, count }, u) => {
+      const row = mine.output.at(group, token, 0);
+      if (!u.E4M3) return row.as(u.UNIT).at(start);
+      const rounded = mine.rounded.at(group, token, 0);
+      for (let i = start; i < start + count; i += u.STRETCH)
+        u.roundStretch({ from: row.as('v16'), to: rounded, stretch: i / u.STRETCH });
+      g.warp.barrier(); // the lanes send what others wrote
+      return rounded.as(u.UNIT).at(start);
+    },
+  );
+}

@@ -1,0 +1,90 @@
+/** One part of a token's rows on its way to the owners of its routes, once to each. */
+import { device, list, peers, pointer } from '../../../lang/index.js';
+import { sharing } from '../../layer/index.js';
+import { expertOwner, firstsOf } from '../common/owners.js';
+import { partsOf } from '../common/parts.js';
+import type { Transport } from './transport.js';
+import type { PortableShape, PortableWindow } from './window.js';
+
+export function sendRows(shape: PortableShape, window: PortableWindow, transport: Transport) {
+  return device(
+    {
+      name: 'send_rows',
+      params: {
+        win: peers(window),
+        topkIds: pointer('i32'),
+        rows: list(pointer('v16'), shape.payloads.length),
+        token: 'u32',
+        part: 'u32',
+        told: pointer('u32'),
+      },
+      using: {
+        RANKS: shape.ranks,
+        K: shape.topK,
+        PAYLOADS: shape.payloads.length,
+        ownerOf: expertOwner(shape),
+        firstsOf,
+        sendRow: shape.payloads.map((_, payload) => sendRow(shape, window, transport, payload)),
+      },
+    },
+    (g, { win, topkIds, rows, token, part, told }, u) => {
+      let id = g.i32(-1);
+      if (g.laneId < u.K) id = g.load(topkIds.at(token * u.K + g.laneId));
+      const owner = u.ownerOf({ expert: id });
+      const firsts = u.firstsOf({ owner, ranks: u.RANKS });
+      for (let other = g.u32(0); other < u.K; other += 1) {
+        // Ranks begin with different routes, so that with routes alike they do not all send to one peer at a time.
+        const k = (other + (g.rank * u.K) / u.RANKS) % u.K;
+        const peer = g.warp.shuffle(owner, k);
+        if (((firsts >>> k) & 1) === 1) {
+          for (const p of g.unroll(u.PAYLOADS))
+            u.sendRow[p]!({ win, from: rows[p]!, token, peer, part, told });
+        }
+      }
+    },
+  );
+}
+
+function sendRow(shape: PortableShape, window: PortableWindow, transport: Transport, payload: number) {
+  const { unit, rowUnits, partUnits } = partsOf(shape.payloads[payload]!, shape.dispatch.parts);
+  return device(
+    {
+      name: 'send_row',
+      params: {
+        win: peers(window),
+        from: pointer('v16'),
+        token: 'u32',
+        peer: 'u32',
+        part: 'u32',
+        told: pointer('u32'),
+      },
+      using: {
+        P: payload,
+        REPLICAS: sharing(shape).replicas,
+        UNIT: unit,
+        ROW_UNITS: rowUnits,
+        PART_UNITS: partUnits,
+        at: transport.at(window),
+        put: transport.put(window, unit),
+      },
+    },
+    (g, { win, from, token, peer, part, told }, u) => {
+      // A row of few units has fewer parts.
+      const start = part * u.PART_UNITS;
+      if (start < u.ROW_UNITS) {
+        const there = u.at({ win, peer });
+        u.put({
+          mine: win.at(g.rank),
+          peer,
+          to: there.payloads[u.P]!.at(g.rank / u.REPLICAS, token, start),
+          from: from.as(u.UNIT).at(token * u.ROW_UNITS + start),
+          count: g.min(u.ROW_UNITS - start, g.u32(u.PART_UNITS)),
+          signal: there.arrived.at(g.rank),
+          value: 1,
+          adds: true,
+        });
+        if (g.laneId === 0) g.atomicAdd(told.at(peer), 1, { order: 'relaxed', scope: 'cta' });
+      }
+    },
+  );
+}

@@ -1,0 +1,106 @@
+/**
+ * Sums on their way to the other ranks of a group. Each rank adds up its share of the group's tokens, in its own `sums`,
+ * and puts every part to the others, to the same place. So a row travels once to a group, and a sum once to each other
+ * rank of it. Everything here is a warp's.
+ */
+import { device, peers } from '../../../lang/index.js';
+import { dtypes, sharing } from '../../layer/index.js';
+import { mateOf } from '../common/groups.js';
+import { turnParams } from '../common/params.js';
+import { stretchVectors } from '../common/rounded.js';
+import { recordFailure } from '../common/waits.js';
+import type { Transport } from './transport.js';
+import { type PortableShape, type PortableWindow, returnedParts, summedRow } from './window.js';
+
+/** How a sum is cut: as the rows that it is made of. Those that travel as e4m3 are cut where a stretch ends. */
+function partOf(shape: PortableShape) {
+  const { partUnits } = returnedParts(shape);
+  const ofStretch = 32 * dtypes[shape.output.dtype].size;
+  return {
+    UNITS: summedRow(shape).units,
+    PART_UNITS: shape.output.wire === 'e4m3' ? (partUnits / stretchVectors) * ofStretch : partUnits,
+  };
+}
+
+/** Puts a part of a sum that this warp has made to the others. */
+export const handOn = (shape: PortableShape, window: PortableWindow, transport: Transport) =>
+  device(
+    {
+      name: 'hand_on',
+      params: { win: peers(window), token: 'u32', part: 'u32', epoch: 'u32' },
+      using: {
+        REPLICAS: sharing(shape).replicas,
+        row: partOf(shape),
+        at: transport.at(window),
+        mateOf: mateOf(shape),
+        put: transport.put(window, summedRow(shape).unit),
+        settle: transport.settle(window),
+      },
+    },
+    (g, { win, token, part, epoch }, u) => {
+      const start = part * u.row.PART_UNITS;
+      const count = g.min(u.row.UNITS - start, g.u32(u.row.PART_UNITS));
+      g.warp.barrier(); // the lanes send what others wrote
+      for (let other = g.u32(1); other < u.REPLICAS; other += 1) {
+        const peer = u.mateOf({ other });
+        const there = u.at({ win, peer });
+        u.put({
+          mine: win.at(g.rank),
+          peer,
+          to: there.sums.at(token, start),
+          from: win.at(g.rank).sums.at(token, start),
+          count,
+          signal: there.handed.at(token, part),
+          value: epoch,
+          adds: false,
+        });
+      }
+      g.warp.barrier(); // each lane's signal is for all lanes' puts
+      for (let other = 1 + g.laneId; other < u.REPLICAS; other += 32) {
+        const peer = u.mateOf({ other });
+        const signal = u.at({ win, peer }).handed.at(token, part);
+        u.settle({ mine: win.at(g.rank), peer, signal, value: epoch, adds: false });
+      }
+    },
+  );
+
+/** A part of all sums of a turn, this rank's and those that come, on its way to the caller's tensor. */
+export const takeSums = (shape: PortableShape, window: PortableWindow, transport: Transport) =>
+  device(
+    {
+      name: 'take_sums',
+      params: turnParams(window, shape),
+      using: {
+        REPLICAS: sharing(shape).replicas,
+        row: partOf(shape),
+        UNIT: summedRow(shape).unit,
+        awaitSignal: transport.awaitSignal,
+        failed: recordFailure('combine'),
+        mateOf: mateOf(shape),
+      },
+    },
+    (g, { win, out, turn, tokens, part, epoch, patience }, u) => {
+      const mine = win.at(g.rank);
+      const start = part * u.row.PART_UNITS;
+      const end = g.min(start + u.row.PART_UNITS, g.u32(u.row.UNITS));
+      for (let other = g.u32(0); other < u.REPLICAS; other += 1) {
+        const peer = u.mateOf({ other });
+        const token = turn * u.REPLICAS + (peer % u.REPLICAS);
+        if (token < tokens) {
+          let came = true;
+          if (other > 0 && g.laneId === 0) {
+            const signal = mine.handed.at(token, part);
+            came = u.awaitSignal({ signal, value: epoch, limit: patience[0]! });
+            if (!came && patience[0]! > 0) u.failed({ failure: mine.failure, peer, epoch });
+          }
+          g.warp.barrier(); // passes on what the lane acquired
+          if (g.warp.any(!came)) {
+            patience[0] = g.u32(0);
+          } else {
+            for (let i = start + g.laneId; i < end; i += 32)
+              g.store(out.as(u.UNIT).at(token * u.row.UNITS + i), g.load(mine.sums.at(token, i)));
+          }
+        }
+      }
+    },
+  );

@@ -1,0 +1,119 @@
+/** A chunk of a rank's tokens on its way to one peer: their ids, and on request weights, for the routes that are its. */
+import { device, peers, pointer, windowOf } from '../../../lang/index.js';
+import { sharing } from '../../layer/index.js';
+import { expertOwner } from '../common/owners.js';
+import { unitBytes, widestUnit } from '../common/units.js';
+import { chunkTokens, messagesOf } from './messages.js';
+import type { Transport } from './transport.js';
+import type { PortableShape, PortableWindow } from './window.js';
+
+export function tellRoutes(shape: PortableShape, window: PortableWindow, transport: Transport) {
+  const { maxTokens, topK } = shape;
+  const { replicas } = sharing(shape);
+  // Chunks begin at multiples of 128 bytes behind a source's slots.
+  const unit = widestUnit(maxTokens * topK * 4);
+  return device(
+    {
+      name: 'tell_routes',
+      params: {
+        win: peers(window),
+        topkIds: pointer('i32'),
+        topkWeights: pointer('f32'),
+        tokens: 'u32',
+        peer: 'u32',
+        chunk: 'u32',
+        told: pointer('u32'),
+      },
+      using: {
+        MAX_TOKENS: maxTokens,
+        CHUNK: chunkTokens,
+        REPLICAS: replicas,
+        K: topK,
+        WEIGHTS: shape.weights,
+        UNIT: unit,
+        WORDS: unitBytes[unit] / 4,
+        MESSAGES: messagesOf(shape).ofToken,
+        OF_CHUNK: shape.weights ? 2 : 1,
+        at: transport.at(window),
+        writeRoutes: writeRoutes(shape, window),
+        put: transport.put(window, unit),
+        signalBy: transport.signal(window),
+      },
+    },
+    (g, { win, topkIds, topkWeights, tokens, peer, chunk, told }, u) => {
+      const mine = win.at(g.rank);
+      const first = chunk * u.CHUNK;
+      const slots = g.min(u.MAX_TOKENS - first, g.u32(u.CHUNK));
+      // A lane for each token. What the peer does not own, and tokens that were not brought, read -1 there.
+      const token = first + g.laneId;
+      const goes = u.writeRoutes({ mine, topkIds, topkWeights, tokens, peer, token, slots });
+      // Of this rank's share.
+      const own = g.laneId < slots && token % u.REPLICAS === g.rank % u.REPLICAS;
+      const staying = g.popc(g.warp.ballot(own && !goes));
+      g.warp.barrier(); // the lanes send what others wrote
+
+      const there = u.at({ win, peer });
+      const signal = there.arrived.at(g.rank);
+      if (chunk % u.REPLICAS !== g.rank % u.REPLICAS) {
+        const value = u.OF_CHUNK + staying * u.MESSAGES;
+        if (g.laneId === 0) u.signalBy({ mine, peer, signal, value, adds: true });
+        return;
+      }
+      const group = g.rank / u.REPLICAS;
+      const count = (slots * u.K) / u.WORDS;
+      if (u.WEIGHTS) {
+        const from = mine.weightsOut.at(peer, first, 0).as(u.UNIT);
+        const to = there.weights.at(group, first, 0).as(u.UNIT);
+        u.put({ mine, peer, to, from, count, signal, value: 1, adds: true });
+      }
+      const from = mine.ids.at(peer, first, 0).as(u.UNIT);
+      const to = there.experts.at(group, first, 0).as(u.UNIT);
+      u.put({ mine, peer, to, from, count, signal, value: 1 + staying * u.MESSAGES, adds: true });
+      const value = u.OF_CHUNK + staying * u.MESSAGES;
+      if (g.laneId === 0) g.atomicAdd(told.at(peer), value, { order: 'relaxed', scope: 'cta' });
+    },
+  );
+}
+
+/**
+ * The routes of a lane's token as the peer is to read them, where messages are taken from. Returns whether one is the peer's.
+ * Lanes from `slots` on have no token.
+ */
+const writeRoutes = (shape: PortableShape, window: PortableWindow) =>
+  device(
+    {
+      name: 'write_routes',
+      params: {
+        mine: windowOf(window),
+        topkIds: pointer('i32'),
+        topkWeights: pointer('f32'),
+        tokens: 'u32',
+        peer: 'u32',
+        token: 'u32',
+        slots: 'u32',
+      },
+      returns: 'bool',
+      using: { K: shape.topK, WEIGHTS: shape.weights, ownerOf: expertOwner(shape) },
+    },
+    (g, { mine, topkIds, topkWeights, tokens, peer, token, slots }, u) => {
+      // All of its routes are on their way before the first is told.
+      const ids = g.registers('i32', u.K, -1);
+      const weights = g.registers('f32', u.WEIGHTS ? u.K : 1);
+      if (g.laneId < slots && token < tokens) {
+        for (const k of g.unroll(u.K)) {
+          ids[k] = g.load(topkIds.at(token * u.K + k));
+          if (u.WEIGHTS) weights[k] = g.load(topkWeights.at(token * u.K + k));
+        }
+      }
+      let goes = false;
+      if (g.laneId < slots) {
+        for (const k of g.unroll(u.K)) {
+          const here = u.ownerOf({ expert: ids[k]! }) === peer;
+          g.store(mine.ids.at(peer, token, k), g.select(here, ids[k]!, g.i32(-1)));
+          if (u.WEIGHTS) g.store(mine.weightsOut.at(peer, token, k), g.select(here, weights[k]!, g.f32(0)));
+          if (here) goes = true;
+        }
+      }
+      return goes;
+    },
+  );

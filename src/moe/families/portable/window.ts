@@ -1,0 +1,123 @@
+/**
+ * The window of the portable family: the same layout on every rank. Peers write into it by `put` and `signal` only
+ * (transport.ts), and everything that they are sent lies in it too, except the rows that the caller brings: puts of NVSHMEM may
+ * read those until combineRecv has ended, as those of `ids`.
+ *
+ * Who writes what, and why it may be written again in the next round:
+ *
+ * | section | written by | read by | free for the next round because |
+ * | --- | --- | --- | --- |
+ * | begun | dispatchSend of its own rank | combineSend and combineRecv, which begin behind its end | launches of a stream follow each other |
+ * | finished | combineRecv of its own rank | the next dispatchSend and dispatchRecv | likewise |
+ * | arrived | dispatchSend of each source its word | the owner's dispatchRecv | it only grows, by the same in every round; the wait is ≥ |
+ * | home | combineSend of each expert rank its words | the source's combineRecv | they only grow: epochs; waits are ≥ |
+ * | released | combineRecv of each rank its word | the owner's combineRecv | likewise |
+ * | numbered | whoever puts, of its own rank | likewise | it only grows |
+ * | posted, commands | likewise | the rank's proxy | the ring has room for a combine and the dispatch behind it; a command that came before those was carried out, since peers have told what came of it (commands.ts) |
+ * | brought | stage, of its own rank | dispatchSend's puts, however late | as `ids` |
+ * | ids, weightsOut | dispatchSend of its own rank | its puts, however late | a dispatchSend is behind this rank's combineRecv, which awaited `released` of every peer, which that sends behind its dispatchRecv, which awaited the puts |
+ * | experts, weights, payloads | dispatchSend of every source | the owner's dispatchRecv, experts, weigh, combineSend | a source's dispatchSend is behind its combineRecv, which awaited `released` of the owner, whose combineRecv sends it behind the end of all of them |
+ * | counts | the owner's dispatchRecv | the owner's experts | the owner's combineRecv zeroes them between |
+ * | output | the owner's experts, or weigh behind them | combineSend and its puts, however late; combineRecv | the next experts are behind the next dispatchRecv, which awaited the sources' next dispatchSend, which is behind their combineRecv, which awaited the puts; this rank's too |
+ * | rounded | combineSend of its own rank | its puts, however late | the next combineSend is behind the next experts: as `output` |
+ * | returned | combineSend of the expert ranks | the source's combineRecv | their next combineSend is behind their next dispatchRecv, which awaited the source's next dispatchSend, which is behind its combineRecv |
+ * | handed | combineRecv of the group's other ranks | the owner's combineRecv | it only grows, as `home` |
+ * | sums | combineRecv of the group's ranks, each its share | the owner's combineRecv, and its puts, however late | a rank's next combineRecv is behind its next dispatchRecv, which awaited the group's next dispatchSend, which is behind their combineRecv, which awaited the puts |
+ * | failure | its own rank | its own host | the host clears it by renewing the world |
+ *
+ * Where a wait has given up none of these reasons holds, so behind it stage and the sends write nothing. Each says so for itself, since a
+ * peer that has all it needs still ends its round well.
+ *
+ * So the sends wait for nobody; a round's one meeting of all ranks, `released`, is awaited where sums are made.
+ */
+import { field, layout } from '../../../lang/index.js';
+import { type Layer, outputRowBytes, sharing } from '../../layer/index.js';
+import { failureField } from '../common/failure.js';
+import { partialDtype, receivedSections, rowsOf, slotShape } from '../common/received.js';
+import { returnedVectors, stretchVectors } from '../common/rounded.js';
+import type { Spread } from '../common/spread.js';
+import { type Unit, unitBytes, widestUnit } from '../common/units.js';
+import type { PortableTuning } from './knobs.js';
+
+/** What the kernels of one ExpertParallel are specialised to. */
+export interface PortableShape extends Layer, PortableTuning {
+  /** Where combine applies the router weights: how the launch is spread that does it. */
+  readonly weigh: Spread | null;
+  /** Commands that the proxy's ring has room for, a power of two; 0 where there is no proxy. */
+  readonly commands: number;
+}
+
+export function portableWindow(shape: PortableShape) {
+  const { ranks, maxTokens, topK, weights, commands } = shape;
+  const { turns, replicas } = sharing(shape);
+  const [groups] = slotShape(shape);
+  const { parts } = returnedParts(shape);
+  const handedOn = replicas > 1 ? maxTokens : 0;
+  const e4m3 = shape.output.wire === 'e4m3';
+  const { unit, units } = returnedRow(shape);
+  return layout('portable window', {
+    /** The round that this rank has sent last, and the one whose sums it has made last. */
+    begun: field('u32', [1]),
+    finished: field('u32', [1]),
+    /** [source]: what has come from it in all rounds, counted as in messages.ts. */
+    arrived: field('u64', [ranks]),
+    /** [expert rank][turn][part]: the round whose row it has brought home. */
+    home: field('u64', [ranks, turns, parts]),
+    /** [token][part]: the round whose sum has been handed on. */
+    handed: field('u64', [handedOn, parts]),
+    /** [rank]: the round whose slots that rank has read. */
+    released: field('u64', [ranks]),
+    failure: failureField,
+    /** How many commands there were, by whom each is numbered; [slot]: 1 + the number of the command that is there. */
+    numbered: field('u32', [commands > 0 ? 1 : 0]),
+    posted: field('u32', [commands]),
+    commands: field('v16', [commands, 2]),
+    /** The caller's rows, one section a payload, where kernels see what the network reaches and it does not reach them. */
+    brought: shape.payloads.map(({ rowBytes }) => {
+      const unit: Unit = widestUnit(rowBytes);
+      return field(unit, [commands > 0 ? maxTokens : 0, rowBytes / unitBytes[unit]]);
+    }),
+    /** [destination][token][k]: what each peer is told of this rank's tokens. */
+    ids: field('i32', [ranks, maxTokens, topK]),
+    weightsOut: field('f32', [ranks, maxTokens, weights ? topK : 0]),
+    ...receivedSections(shape),
+    /** [source][token]: the experts' rows as e4m3, before they travel. */
+    rounded: field('v16', [e4m3 ? groups : 0, maxTokens, units]),
+    /** [expert rank][turn]: partial rows of this rank's share that came home. */
+    returned: field(unit, [ranks, turns, units]),
+    /** [token]: sums, this rank's and those that the other ranks of its group handed on. */
+    sums: field(summedRow(shape).unit, [handedOn, summedRow(shape).units]),
+  });
+}
+export type PortableWindow = ReturnType<typeof portableWindow>;
+
+/** A row of sums, as the caller gets it. */
+export function summedRow(layer: Pick<Layer, 'output'>): { readonly unit: Unit; readonly units: number } {
+  const bytes = outputRowBytes(layer);
+  const unit = widestUnit(bytes);
+  return { unit, units: bytes / unitBytes[unit] };
+}
+
+/** A row as it comes home. */
+export function returnedRow(layer: Pick<Layer, 'output'>): { readonly unit: Unit; readonly units: number } {
+  if (layer.output.wire === 'e4m3') return { unit: 'v16', units: returnedVectors(layer) };
+  return summedRow(layer);
+}
+
+/** How it is cut: no part is empty. Rows as e4m3 are cut where a stretch ends. */
+export function returnedParts({ combine, output }: Pick<PortableShape, 'combine' | 'output'>) {
+  const { units } = returnedRow({ output });
+  const whole = output.wire === 'e4m3' ? stretchVectors : 1;
+  const partUnits = Math.ceil(Math.ceil(units / whole) / combine.parts) * whole;
+  return { parts: Math.ceil(units / partUnits), partUnits };
+}
+
+/** Whether sums take this rank's own rows where its experts left them. As e4m3 they are rounded like the rest. */
+export const ownStays = ({ output }: Pick<Layer, 'output'>): boolean => output.wire !== 'e4m3';
+
+/**
+ * Whether a combine's receive begins while this rank's send still runs: then it reads by no way of L1, where something older
+ * might linger, so it reads whole vectors, and hands no sums on.
+ */
+export const beginsEarly = (layer: Layer): boolean =>
+  rowsOf(layer, partialDtype(layer)).vectors && sharing(layer).replicas === 1;

@@ -1,0 +1,184 @@
+/**
+ * What dispatch and combine mean, in the plainest code: no windows, no flags, no parallelism. Kernels must agree
+ * with it bit by bit. docs/semantics.md says the same in sentences.
+ */
+
+import { requireArray, requireInteger } from '../../base/errors.js';
+import { add, dequantise, quantise, scaleRow, treeSum } from './arithmetic.js';
+import { type Bits, fromF32, requireBits, toF32 } from './dtype.js';
+import { expertsOf, isExpert, ownerOf, ranksOf, requireShape, type Shape, sharing } from './shape.js';
+import { requireSource, requireSources, type Source } from './source.js';
+
+export { expand, plan, reduce } from './expert-rows.js';
+export { mlp, widen } from './mlp.js';
+export { route } from './routing.js';
+
+export type { Source } from './source.js';
+
+/**
+ * What one rank receives. Slot (s, t) holds token t of source s, at row s · maxTokens + t: a slot is the token's own
+ * index, so nothing has to be counted and equal inputs always land in equal places. A source is a rank; with
+ * `replicas`, a group of them.
+ */
+export interface ReferenceReceived {
+  /** `[sources, maxTokens, topK]`: the token's ids where this rank owns the expert, −1 everywhere else. */
+  readonly experts: Int32Array;
+  /** `[sources, maxTokens, topK]`: the weight of each route in `experts`, 0 where that is −1. */
+  readonly weights: Float32Array;
+  /** By name: `[sources, maxTokens, rowBytes]`. Rows of slots without a route here hold nothing defined (here: zeros). */
+  readonly payloads: Readonly<Record<string, Uint8Array>>;
+  /** `[experts of this rank]`: how many routes each of them got. A repeated expert counts every time. */
+  readonly counts: Uint32Array;
+}
+
+/** What `rank` receives when all `sources` dispatch. */
+export function dispatch(shape: Shape, sources: readonly Source[], rank: number): ReferenceReceived {
+  requireShape(shape);
+  requireInteger('rank', rank, 0, shape.ranks - 1);
+  requireSources('sources', shape, sources);
+  const { maxTokens, topK } = shape;
+  const { groups, replicas } = sharing(shape);
+  const slots = groups * maxTokens;
+  const experts = new Int32Array(slots * topK).fill(-1);
+  const weights = new Float32Array(slots * topK);
+  const payloads = Object.fromEntries(
+    shape.payloads.map(({ name, rowBytes }) => [name, new Uint8Array(slots * rowBytes)]),
+  );
+  const mine = expertsOf(shape, rank);
+  const counts = new Uint32Array(mine.count);
+
+  for (let from = 0; from < groups; from++) {
+    const source = sources[from * replicas]!;
+    for (let token = 0; token < source.tokens; token++) {
+      const slot = from * maxTokens + token;
+      let wanted = false;
+      for (let k = 0; k < topK; k++) {
+        const route = token * topK + k;
+        const expert = source.topkIds[route]!;
+        if (!isExpert(shape, expert) || ownerOf(shape, expert) !== rank) continue;
+        experts[slot * topK + k] = expert;
+        weights[slot * topK + k] = source.topkWeights?.[route] ?? 0;
+        counts[expert - mine.first]! += 1;
+        wanted = true;
+      }
+      if (!wanted) continue;
+      // Once, however many of the token's experts live here.
+      for (const { name, rowBytes } of shape.payloads) {
+        const row = source.payloads[name]!.subarray(token * rowBytes, (token + 1) * rowBytes);
+        payloads[name]!.set(row, slot * rowBytes);
+      }
+    }
+  }
+  return { experts, weights, payloads, counts };
+}
+
+/**
+ * The rows that source `rank` gets back: for each of its tokens the sum, over the ranks that own its experts, of
+ * their partial rows. Where rows are summed inside each of several equal nodes first, so many are `nodes`; `output.sum`
+ * may ask for sums at the source all the same.
+ *
+ * `outputs[r]` is what rank r's experts wrote, stored as `output.dtype`: `[sources, maxTokens, hidden]`, or
+ * `[sources, maxTokens, topK, hidden]` when combine applies the weights. Only rows of slots and routes that rank r
+ * received are read. The result is `[tokens, hidden]`.
+ */
+export function combine(
+  shape: Shape,
+  source: Source,
+  rank: number,
+  outputs: readonly Bits[],
+  nodes = 1,
+): Bits {
+  requireShape(shape);
+  requireInteger('rank', rank, 0, shape.ranks - 1);
+  requireSource('source', shape, source);
+  requireOutputs(shape, outputs);
+  requireInteger('nodes', nodes, 1, shape.ranks);
+  const { topK, maxTokens, output } = shape;
+  const group = Math.floor(rank / sharing(shape).replicas);
+  const result = new Float32Array(source.tokens * output.hidden);
+  for (let token = 0; token < source.tokens; token++) {
+    const routes = source.topkIds.subarray(token * topK, (token + 1) * topK);
+    const slot = group * maxTokens + token;
+    const partials = ranksOf(shape, routes).map((owner) => ({
+      owner,
+      row: partialRow(shape, source, token, owner, outputs[owner]!, slot),
+    }));
+    const atSource = nodes === 1 || output.sum === 'source';
+    const sum = atSource ? sumOfRanks(shape, partials) : sumOfNodes(shape, partials, rank, nodes);
+    result.set(sum, token * output.hidden);
+  }
+  return fromF32(output.dtype, result);
+}
+
+/** What a rank's experts made of a token. */
+interface Partial {
+  readonly owner: number;
+  readonly row: Float32Array;
+}
+
+const sumOfRanks = (shape: Shape, partials: readonly Partial[]): Float32Array =>
+  treeSum(
+    partials.map(({ row }) => travel(shape, row)),
+    shape.output.hidden,
+  );
+
+/**
+ * Each node sums what its ranks made. The source's own node begins, with +0 if none of its ranks is an owner; the sums of
+ * the others travel, and are added one after another in ascending order of nodes.
+ */
+function sumOfNodes(shape: Shape, partials: readonly Partial[], rank: number, nodes: number): Float32Array {
+  const { ranks, output } = shape;
+  const nodeOf = (rank: number) => Math.floor((rank * nodes) / ranks);
+  const sumOf = (node: number): Float32Array =>
+    treeSum(
+      partials.filter(({ owner }) => nodeOf(owner) === node).map(({ row }) => row),
+      output.hidden,
+    );
+  let sum = sumOf(nodeOf(rank));
+  const others = [...new Set(partials.map(({ owner }) => nodeOf(owner)))].filter(
+    (node) => node !== nodeOf(rank),
+  );
+  for (const node of others.sort((a, b) => a - b)) sum = add(sum, travel(shape, stored(shape, sumOf(node))));
+  return sum;
+}
+
+/** What `owner`'s experts made of one token: one row, in f32, as it is stored before it travels. */
+function partialRow(
+  shape: Shape,
+  source: Source,
+  token: number,
+  owner: number,
+  outputs: Bits,
+  slot: number,
+): Float32Array {
+  const { topK, output } = shape;
+  const row = (index: number): Float32Array =>
+    toF32(output.dtype, outputs.subarray(index * output.hidden, (index + 1) * output.hidden));
+  if (output.weighting !== 'combine') return row(slot);
+
+  const weighted: Float32Array[] = [];
+  for (let k = 0; k < topK; k++) {
+    const route = token * topK + k;
+    const expert = source.topkIds[route]!;
+    if (!isExpert(shape, expert) || ownerOf(shape, expert) !== owner) continue;
+    weighted.push(scaleRow(row(slot * topK + k), source.topkWeights?.[route] ?? 0));
+  }
+  return stored(shape, treeSum(weighted, output.hidden));
+}
+
+/** A sum that waits to travel: rounded to the output's type, unless it will be rounded as it travels. */
+const stored = ({ output }: Shape, row: Float32Array): Float32Array =>
+  output.wire === 'e4m3' ? row : toF32(output.dtype, fromF32(output.dtype, row));
+
+/** A row after its journey. Among ranks of one node those that stay on their rank are treated alike. */
+const travel = ({ output }: Shape, row: Float32Array): Float32Array =>
+  output.wire === 'e4m3' ? dequantise(quantise(row)) : row;
+
+function requireOutputs(shape: Shape, outputs: readonly Bits[]): void {
+  const { ranks, maxTokens, topK, output } = shape;
+  requireArray('outputs', outputs, `what the experts of each of ${ranks} ranks wrote`, ranks);
+  const rows = sharing(shape).groups * maxTokens * (output.weighting === 'combine' ? topK : 1);
+  for (let rank = 0; rank < ranks; rank++) {
+    requireBits(`outputs[${rank}]`, output.dtype, outputs[rank], rows * output.hidden);
+  }
+}

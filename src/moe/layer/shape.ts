@@ -1,0 +1,230 @@
+/**
+ * The shape of the operation: everything that is fixed when an ExpertParallel is created. Kernels are specialised
+ * to it, the reference follows it, `validate.ts` refuses the ones that make no sense.
+ */
+
+import { ArgumentError, requireInteger, requireObject, requireOneOf } from '../../base/errors.js';
+import { maxWorldRanks } from '../../gpu/index.js';
+import { defaultMaxPeers } from '../../lang/index.js';
+import { dtypes } from './dtype.js';
+
+/** The element types that rows of expert output may have. */
+export type RowDtype = 'f32' | 'bf16' | 'f16';
+
+/** One row of opaque bytes that travels with every token: activations, scales, ids … */
+export interface Payload {
+  /** What it is called among the received tensors: `received.x`. */
+  readonly name: string;
+  /** Bytes of one token's row. Any length; a multiple of 16 moves fastest. */
+  readonly rowBytes: number;
+}
+
+/** What combine reads from the experts and returns to the sources. */
+export interface Output {
+  readonly dtype: RowDtype;
+  /** Elements of a row. */
+  readonly hidden: number;
+  /**
+   * Who multiplies by the router weights.
+   * - `'experts'` (default): the experts do. They leave one finished row per (token, rank): `[groups, maxTokens, hidden]`.
+   * - `'combine'`: combine does, on the experts' rank, before anything travels. The experts leave one unweighted row
+   *   per route: `[groups, maxTokens, topK, hidden]`.
+   */
+  readonly weighting?: 'experts' | 'combine';
+  /**
+   * How rows travel. `'rows'` (default) sends them in `dtype`; `'e4m3'` sends 8-bit floats with one scale per 128
+   * elements: about half the bytes of bf16, with an error of at most 1/17 of the block's largest magnitude per row
+   * (docs/semantics.md).
+   */
+  readonly wire?: 'rows' | 'e4m3';
+  /**
+   * Where rows are added up that come from several nodes. `'nodes'` (default): on each node first, if the family does, so
+   * that one row a node crosses the network. `'source'`: at the source alone, in the order of one node.
+   */
+  readonly sum?: 'nodes' | 'source';
+}
+
+/** The shape of one expert-parallel layer. The same on all its ranks. */
+export interface Shape {
+  /** How many ranks share the experts. */
+  readonly ranks: number;
+  /** Experts of all ranks together; their ids are 0 … experts − 1. */
+  readonly experts: number;
+  /** Routes of a token, no more than there are experts. */
+  readonly topK: number;
+  /** The most tokens that a rank brings to one round. A multiple of `replicas`. */
+  readonly maxTokens: number;
+  /**
+   * So many consecutive ranks are a group, and all of it bring the same tokens: the tensor-parallel ranks of one
+   * data-parallel group. Default 1. Divides `ranks`.
+   */
+  readonly replicas?: number;
+  /** At most 8. */
+  readonly payloads: readonly Payload[];
+  /** The rows that come back. */
+  readonly output: Output;
+}
+
+/** A layer as kernels are made for it: its shape, and what is delivered beside the rows. */
+export interface Layer extends Shape {
+  /** Router weights travel beside the expert ids. */
+  readonly weights: boolean;
+  /** Routes are counted per local expert. */
+  readonly counts: boolean;
+}
+
+/**
+ * How the ranks of a group share out its tokens: in turns of `replicas` tokens, one for each. So rank r takes token
+ * turn · replicas + r % replicas of group r / replicas: it sends it, and adds up what comes back.
+ */
+interface Sharing {
+  readonly replicas: number;
+  readonly groups: number;
+  readonly turns: number;
+}
+
+export function sharing({
+  ranks,
+  maxTokens,
+  replicas = 1,
+}: Pick<Shape, 'ranks' | 'maxTokens' | 'replicas'>): Sharing {
+  return { replicas, groups: ranks / replicas, turns: maxTokens / replicas };
+}
+
+/** The first rank of a rank's group. */
+export function firstOf({ replicas = 1 }: Pick<Shape, 'replicas'>, rank: number): number {
+  return rank - (rank % replicas);
+}
+
+/** Elements that share one scale when rows travel as e4m3. */
+export const scaleBlock = 128;
+
+/**
+ * How experts are split over ranks: contiguously, the first `extra` ranks own `base + 1`, the others `base`.
+ * Ids below `cut` belong to the larger ranks. The four numbers are all that a kernel needs (see `ownerOf`).
+ */
+export interface Split {
+  readonly base: number;
+  readonly extra: number;
+  readonly cut: number;
+}
+
+/** The split of `experts` over `ranks`. With fewer experts than ranks the last ranks own none. */
+export function split(shape: Pick<Shape, 'experts' | 'ranks'>): Split {
+  const base = Math.floor(shape.experts / shape.ranks);
+  const extra = shape.experts % shape.ranks;
+  return { base, extra, cut: extra * (base + 1) };
+}
+
+/**
+ * The rank that owns an expert. Needs no table and one division by a constant, so a kernel computes it the same
+ * way: below the cut every rank has `base + 1` experts, above it `base`. (`base` is 0 only when every id is below
+ * the cut.)
+ */
+export function ownerOf(shape: Pick<Shape, 'experts' | 'ranks'>, expert: number): number {
+  const { base, extra, cut } = split(shape);
+  return expert < cut ? Math.floor(expert / (base + 1)) : extra + Math.floor((expert - cut) / base);
+}
+
+/** The experts of a rank: ids `first` … `first + count − 1`. */
+export function expertsOf(
+  shape: Pick<Shape, 'experts' | 'ranks'>,
+  rank: number,
+): { readonly first: number; readonly count: number } {
+  const { base, extra } = split(shape);
+  return { first: rank * base + Math.min(rank, extra), count: rank < extra ? base + 1 : base };
+}
+
+/** Whether a route names an expert. −1 is 'no expert'; any other id out of range means the same to the device. */
+export function isExpert(shape: Pick<Shape, 'experts'>, id: number): boolean {
+  return id >= 0 && id < shape.experts;
+}
+
+/**
+ * The ranks that own a token's experts, each once, in order of first appearance among its routes. The order
+ * matters: combine sums the ranks' rows in it.
+ */
+export function ranksOf(shape: Pick<Shape, 'experts' | 'ranks'>, routes: Iterable<number>): number[] {
+  const ranks: number[] = [];
+  for (const id of routes) {
+    if (!isExpert(shape, id)) continue;
+    const owner = ownerOf(shape, id);
+    if (!ranks.includes(owner)) ranks.push(owner);
+  }
+  return ranks;
+}
+
+/**
+ * What the operation can be asked for. The simulator has a limit of its own, `maxRanks`: more ranks than a kernel may have, so
+ * that a world of several nodes fits one machine.
+ */
+export const limits = {
+  /** That share the experts, for every rank has an address in each launch: one NVLink domain, an NVL72 rack. */
+  ranks: defaultMaxPeers,
+  /** That a world may have: groups, transfers and plans of several such domains. */
+  worldRanks: maxWorldRanks,
+  experts: 65_536,
+  topK: 32,
+  maxTokens: 2 ** 20,
+  payloads: 8,
+  /** Of one payload, and of one row of expert output. */
+  rowBytes: 2 ** 20,
+} as const;
+
+/** Payloads cannot take the names of what is received beside them. */
+const reservedNames = ['experts', 'weights', 'counts', 'output'];
+
+/** Requires a shape that makes sense. */
+export function requireShape(shape: Shape): Shape {
+  requireObject('shape', shape);
+  requireInteger('ranks', shape.ranks, 1, limits.ranks);
+  requireInteger('experts', shape.experts, 1, limits.experts);
+  requireInteger('topK', shape.topK, 1, limits.topK);
+  if (shape.topK > shape.experts)
+    throw new ArgumentError('topK', shape.topK, `at most the number of experts, ${shape.experts}`);
+  requireInteger('maxTokens', shape.maxTokens, 1, limits.maxTokens);
+  requireReplicas(shape);
+  requirePayloads(shape.payloads);
+  requireOutput(shape.output);
+  return shape;
+}
+
+function requireReplicas({ ranks, maxTokens, replicas = 1 }: Shape): void {
+  requireInteger('replicas', replicas, 1, ranks);
+  if (ranks % replicas !== 0)
+    throw new ArgumentError('replicas', replicas, `a number that divides the ranks, ${ranks}`);
+  if (maxTokens % replicas !== 0)
+    throw new ArgumentError('maxTokens', maxTokens, `a multiple of replicas, ${replicas}`);
+}
+
+function requirePayloads(payloads: Shape['payloads']): void {
+  if (!Array.isArray(payloads) || payloads.length > limits.payloads) {
+    throw new ArgumentError('payloads', payloads, `an array of at most ${limits.payloads}`);
+  }
+  const names = new Set<string>();
+  for (const [i, payload] of payloads.entries()) {
+    requireObject(`payloads[${i}]`, payload);
+    const { name, rowBytes } = payload;
+    if (typeof name !== 'string' || !/^[A-Za-z_][A-Za-z0-9_]*$/.test(name)) {
+      throw new ArgumentError(`payloads[${i}].name`, name, 'a name of letters, digits and underscores');
+    }
+    if (reservedNames.includes(name)) {
+      throw new ArgumentError(`payloads[${i}].name`, name, `other than ${reservedNames.join(', ')}`);
+    }
+    if (names.has(name))
+      throw new ArgumentError(`payloads[${i}].name`, name, 'different from the names before it');
+    names.add(name);
+    requireInteger(`payloads[${i}].rowBytes`, rowBytes, 1, limits.rowBytes);
+  }
+}
+
+function requireOutput(output: Shape['output']): void {
+  requireObject('output', output);
+  requireOneOf('output.dtype', output.dtype, ['f32', 'bf16', 'f16']);
+  requireInteger('output.hidden', output.hidden, 1, limits.rowBytes / dtypes[output.dtype].size);
+  if (output.weighting !== undefined) {
+    requireOneOf('output.weighting', output.weighting, ['experts', 'combine']);
+  }
+  if (output.wire !== undefined) requireOneOf('output.wire', output.wire, ['rows', 'e4m3']);
+  if (output.sum !== undefined) requireOneOf('output.sum', output.sum, ['nodes', 'source']);
+}

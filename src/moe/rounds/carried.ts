@@ -1,0 +1,142 @@
+/** A plan carried out on one rank: its memory, its kernels loaded and bound to that memory. */
+import type { Fill, Memory, Stream, Window, WireMemory } from '../../gpu/index.js';
+import { byteSize, type Field } from '../../lang/index.js';
+import type { RunningProxy, SharedWindow, World } from '../../net/world/index.js';
+import {
+  type BufferPlan,
+  type LoadedStep,
+  type Operation,
+  type Phase,
+  type Plan,
+  phases,
+  type Round,
+  readFailure,
+  type View,
+  type WindowPlan,
+  type WirePlan,
+} from '../families/index.js';
+import { type Tensor, wrap } from './tensor.js';
+
+export class Carried {
+  readonly #windows: ReadonlyMap<WindowPlan, SharedWindow>;
+  readonly #buffers: ReadonlyMap<BufferPlan, Memory>;
+  readonly #wire: Wire | null;
+
+  private constructor(
+    readonly plan: Plan,
+    readonly steps: Readonly<Record<Phase, readonly LoadedStep[]>>,
+    windows: ReadonlyMap<WindowPlan, SharedWindow>,
+    buffers: ReadonlyMap<BufferPlan, Memory>,
+    wire: Wire | null,
+  ) {
+    this.#windows = windows;
+    this.#buffers = buffers;
+    this.#wire = wire;
+  }
+
+  /** Every rank of the world calls it with its plan of the same layer. */
+  static async out(world: World, plan: Plan, waitMs: number): Promise<Carried> {
+    const { device } = world;
+    const windows = new Map<WindowPlan, SharedWindow>();
+    for (const of of plan.windows) {
+      const fills = fillsOf(of.ones);
+      const window = await (of.symmetric
+        ? world.createSymmetricWindow(of.layout.bytes, of.purpose, fills)
+        : world.createWindow(of.layout.bytes, of.purpose, fills));
+      for (const field of of.unwritten) window.own.poison(field.offset, bytesOf(field));
+      windows.set(of, window);
+    }
+    if (windows.size > 0) await world.barrier('preparing windows');
+    const buffers = new Map(plan.buffers.map((of) => [of, device.allocate(of.bytes, of.purpose)]));
+    const wire = plan.wire && (await layWire(world, plan.wire, waitMs));
+
+    const placed = {
+      rank: world.topology.localRank,
+      limit: 1000 * waitMs,
+      window: (of: WindowPlan | WirePlan) => (of.kind === 'wire' ? wire!.window : windows.get(of)!),
+      address: (of: BufferPlan) => buffers.get(of)!.address,
+    };
+    const loaded = await Promise.all(
+      phases.map(async (phase) => {
+        const steps = await Promise.all(plan.phases[phase].map((step) => step.load(device, placed)));
+        return [phase, steps] as const;
+      }),
+    );
+    const steps = Object.fromEntries(loaded) as Record<Phase, LoadedStep[]>;
+    return new Carried(plan, steps, windows, buffers, wire);
+  }
+
+  /** Nothing is launched before every step has taken what the round brings, which a step may refuse. */
+  run(phases: readonly Phase[], round: Round, stream: Stream): void {
+    for (const phase of phases) for (const step of this.steps[phase]) step.take(round);
+    for (const phase of phases) for (const step of this.steps[phase]) step.launch(stream);
+  }
+
+  tensor({ in: memory, offset, dtype, shape }: View): Tensor {
+    return wrap(this.#address(memory) + offset, dtype, shape);
+  }
+
+  /** What a kernel recorded when it gave up waiting; null where none did. */
+  async failure(
+    stream: Stream,
+  ): Promise<{ readonly operation: Operation; readonly peer: number; readonly epoch: number } | null> {
+    const { data, bytes: length } = this.tensor(this.plan.failure);
+    const bytes = await stream.copyOut(data, length);
+    return readFailure(new Uint32Array(bytes.buffer, bytes.byteOffset, length / 4));
+  }
+
+  get wireMemory(): { readonly plan: WirePlan; readonly memory: WireMemory } | null {
+    return this.#wire && { plan: this.plan.wire!, memory: this.#wire.memory };
+  }
+
+  /** Why the rank's proxy moves nothing any more. */
+  get stopped(): Error | null {
+    return this.#wire?.proxy.error ?? null;
+  }
+
+  /** Frees the memory. No rank may still use it. */
+  async close(): Promise<void> {
+    await this.#wire?.proxy.stop();
+    this.#wire?.memory.free();
+    for (const buffer of this.#buffers.values()) buffer.free();
+    for (const window of this.#windows.values()) window.close();
+  }
+
+  #address(of: WindowPlan | WirePlan | BufferPlan): number {
+    switch (of.kind) {
+      case 'window':
+        return this.#windows.get(of)!.own.address;
+      case 'wire':
+        return this.#wire!.memory.address;
+      case 'buffer':
+        return this.#buffers.get(of)!.address;
+    }
+  }
+}
+
+/** Memory that the network reaches, and the proxy that sees to it. */
+interface Wire {
+  readonly memory: WireMemory;
+  readonly window: Window;
+  readonly proxy: RunningProxy;
+}
+
+async function layWire(
+  world: World,
+  { layout: { bytes }, front, purpose, program, ones = [] }: WirePlan,
+  waitMs: number,
+): Promise<Wire> {
+  const { lies } = await world.wires();
+  const memory = world.device.allocateWire({ bytes, front, lies }, purpose, fillsOf(ones));
+  const { address } = memory;
+  // Who does not answer is named by the network, before kernels give up, which may be waiting for whoever waits for it.
+  const proxy = await world.startProxy({ ...program, memory, timeoutMs: Math.ceil(waitMs / 2) });
+  return { memory, window: { rank: 0, bases: [address], bytes }, proxy };
+}
+
+const fillsOf = (ones: readonly Field[]): Fill[] =>
+  ones
+    .filter(({ length }) => length > 0)
+    .map((field) => ({ offset: field.offset, bytes: bytesOf(field), value: 0xff }));
+
+const bytesOf = ({ type, length }: Field): number => byteSize[type] * length;

@@ -1,0 +1,58 @@
+/** Which family carries a layer, and how its kernels are spread. */
+import type { Device } from '../../gpu/index.js';
+import {
+  type Family,
+  families,
+  familyNamed,
+  type Place,
+  requireKnobs,
+  type Tuning,
+} from '../families/index.js';
+import type { Layer } from '../layer/index.js';
+import { tunedFor } from '../tuning/index.js';
+import type { ExpertParallelOptions } from './options.js';
+
+export interface Choice {
+  readonly family: Family;
+  /** Why this family. */
+  readonly why: string;
+  readonly tuning: Tuning;
+}
+
+/**
+ * What was asked for, measured, or else the rules of thumb.
+ * @throws why, where the family, or every family, refuses the layer or the tuning.
+ */
+export function choose(
+  layer: Layer,
+  place: Place,
+  device: Pick<Device, 'kind' | 'model'>,
+  { family: name, tuning }: Pick<ExpertParallelOptions, 'family' | 'tuning'>,
+): Choice {
+  const { family, why } = name === undefined ? firstThatCan(layer, place) : named(name);
+  if (tuning !== undefined) requireKnobs(family.knobs, tuning);
+  const refusal = family.refuses(layer, place, tuning);
+  if (refusal !== null) throw refusal;
+  if (tuning !== undefined) return { family, why, tuning };
+  const measured = tunedFor(family, layer, device);
+  return {
+    ...{ family, why },
+    tuning: measured === null ? family.defaults(layer, place) : family.adapt(measured, layer, place),
+  };
+}
+
+const named = (name: string): Omit<Choice, 'tuning'> => ({ family: familyNamed(name), why: 'asked for' });
+
+/** Where none can, the first that reaches all ranks: it will say why. */
+function firstThatCan(layer: Layer, place: Place): Omit<Choice, 'tuning'> {
+  const { nodes } = place.topology;
+  const where = `${layer.ranks} ranks of ${nodes === 1 ? 'one node' : `${nodes} nodes`}`;
+  const refusals: string[] = [];
+  for (const family of families) {
+    const refusal = family.refuses(layer, place);
+    if (refusal === null) return { family, why: [`${where}: ${family.summary}`, ...refusals].join('; ') };
+    refusals.push(`not ${family.name}: ${refusal.message}`);
+  }
+  const family = families.find(({ reach }) => reach === 'world' || nodes === 1)!;
+  return { family, why: where };
+}

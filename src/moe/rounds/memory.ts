@@ -1,0 +1,130 @@
+/** What a layer takes of a rank's memory, by purpose: read off a plan, before anything is allocated. */
+
+import { ArgumentError, requireInteger, requireObject, requireOneOf } from '../../base/errors.js';
+import type { Device, Placement } from '../../gpu/index.js';
+import { evenNodes, topologyOf, type World } from '../../net/world/index.js';
+import { type Plan, usualMultiprocessors, type WindowPlan, type WirePlan } from '../families/index.js';
+import { type Layer, limits, sharing } from '../layer/index.js';
+import { choose } from './choice.js';
+import { type ExpertParallelOptions, layerOf, optionNames, placeOf, roundsOf } from './options.js';
+
+/** The options of `create`, and the world that they are meant for. */
+export interface MemoryOptions extends ExpertParallelOptions {
+  /** How many ranks share the experts. */
+  readonly ranks: number;
+  /** Equal nodes of consecutive ranks. Default 1. */
+  readonly nodes?: number;
+  /** What the ranks run on. Default 'cuda': GPUs, whether there are any here or not. */
+  readonly device?: 'cuda' | 'sim';
+}
+
+/** One object may be given to `memory` and to `create`. */
+export const knownOptions: Readonly<Record<keyof MemoryOptions, true>> = {
+  ...optionNames,
+  ranks: true,
+  nodes: true,
+  device: true,
+};
+
+/** Requires that what such an object says of its world is true of the one that it is given with. */
+export function requireItsWorld(
+  { ranks, nodes, device }: Partial<MemoryOptions>,
+  world: Pick<World, 'ranks' | 'topology' | 'device'>,
+): void {
+  const said = { ranks, nodes, device };
+  const are = { ranks: world.ranks, nodes: world.topology.nodes, device: world.device.kind };
+  for (const name of ['ranks', 'nodes', 'device'] as const)
+    if (said[name] !== undefined && said[name] !== are[name])
+      throw new ArgumentError(
+        `options.${name}`,
+        said[name],
+        `${are[name]}, what this world has, or left out`,
+      );
+}
+
+/** What some of the memory is for. */
+export interface MemoryPart {
+  /** 'receive window', or what only this rank reaches. */
+  readonly purpose: string;
+  /** A window's section, its place up to the next one; null for what has none. */
+  readonly section: string | null;
+  readonly bytes: number;
+  /** It lies in the host's memory, where kernels, the proxy and, of most worlds, the network reach it. */
+  readonly host?: true;
+}
+
+/** The memory of one rank; all ranks take the same. */
+export interface MemoryUse {
+  /** The sum of the parts in the GPU's memory. */
+  readonly bytes: number;
+  /** And of those in the host's: none in a world of one node. */
+  readonly hostBytes: number;
+  /** Without those of no bytes. */
+  readonly parts: readonly MemoryPart[];
+}
+
+/** What `create` would ask for with these options. The plan is the same one, so it refuses by the same numbers. */
+export function memoryFor(options: MemoryOptions): MemoryUse {
+  requireObject('options', options);
+  const { ranks, nodes = 1, device = 'cuda' } = options;
+  requireInteger('ranks', ranks, 1, limits.ranks);
+  requireOneOf('device', device, ['cuda', 'sim']);
+  const layer = layerOf(ranks, options);
+  const topology = topologyOf(evenNodes(ranks, nodes), 0);
+  const place = placeOf({ kind: device, multiprocessors: usualMultiprocessors, rank: 0, topology }, options);
+  const unmeasured = { kind: device, model: 'a GPU that was not measured' };
+  const { family, tuning } = choose(layer, place, unmeasured, options);
+  return memoryOf(family.plan(layer, place, tuning), roundsOf(options));
+}
+
+/** Of a plan that is carried out for each of so many rounds in flight. `lies`: where its wire's messages do. */
+export function memoryOf(
+  { windows, wire, buffers }: Plan,
+  rounds: number,
+  lies: Placement = 'host',
+): MemoryUse {
+  const once: MemoryPart[] = [
+    ...windows.flatMap((window) => sectionsOf(window)),
+    ...(wire === null ? [] : sectionsOf(wire, lies === 'host' ? wire.layout.bytes : wire.front)),
+    ...buffers.map(({ purpose, bytes }) => ({ purpose, section: null, bytes })),
+  ];
+  return useOf(once.map((part) => ({ ...part, bytes: rounds * part.bytes })));
+}
+
+/** `ofHost`: so many bytes of it lie in the host's memory. */
+const sectionsOf = (
+  { purpose, layout: { fields, bytes } }: WindowPlan | WirePlan,
+  ofHost = 0,
+): MemoryPart[] =>
+  fields.map(({ name, offset }, i) => ({
+    purpose,
+    section: name,
+    bytes: (fields[i + 1]?.offset ?? bytes) - offset,
+    ...(offset < ofHost && { host: true }),
+  }));
+
+/** What parts take together; those of no bytes are left out. */
+export function useOf(all: readonly MemoryPart[]): MemoryUse {
+  const parts = all.filter(({ bytes }) => bytes > 0);
+  const sum = (of: readonly MemoryPart[]): number => of.reduce((total, { bytes }) => total + bytes, 0);
+  return {
+    bytes: sum(parts.filter(({ host }) => !host)),
+    hostBytes: sum(parts.filter(({ host }) => host)),
+    parts,
+  };
+}
+
+/** Refuses a layer that the device's memory cannot hold. */
+export function requireRoom(
+  { bytes }: MemoryUse,
+  layer: Layer,
+  { memoryBytes, description }: Pick<Device, 'memoryBytes' | 'description'>,
+): void {
+  if (bytes <= memoryBytes) return;
+  const { maxTokens } = layer;
+  const slots = sharing(layer).groups * maxTokens;
+  const fitting = Math.floor(maxTokens * (memoryBytes / bytes));
+  const gibibytes = (n: number): string => `${(n / 2 ** 30).toFixed(1)} GiB`;
+  const why = `its window of ${slots} slots would take ${gibibytes(bytes)} of ${gibibytes(memoryBytes)}`;
+  throw new ArgumentError('maxTokens', maxTokens, `at most ${fitting} on the ${description}: ${why}`);
+}

@@ -1,0 +1,189 @@
+/** What an ExpertParallel is created with, and the layer that its kernels are made for. */
+import {
+  ArgumentError,
+  requireFlag,
+  requireInteger,
+  requireObject,
+  requireOneOf,
+} from '../../base/errors.js';
+import { type Place, type TransportName, type Tuning, transports } from '../families/index.js';
+import {
+  type Dtype,
+  dtypes,
+  type Layer,
+  limits,
+  type Output,
+  type RowDtype,
+  requireShape,
+} from '../layer/index.js';
+
+/** One row of a payload: `length` elements of `dtype`. */
+export interface Row {
+  readonly dtype: Dtype;
+  readonly length: number;
+}
+
+/**
+ * `row('bf16', 7168)`: a row of 7168 bf16. For formats Heddle has no name for, count bytes: `row('u8', bytes)` takes tensors of
+ * any type.
+ */
+export const row = <D extends Dtype>(dtype: D, length: number): Row & { readonly dtype: D } => ({
+  dtype,
+  length,
+});
+
+/** What is fixed when an ExpertParallel is created, for payloads of these names. The same on all ranks. */
+export interface ExpertParallelOptions<P extends string = string> {
+  /** Experts of all ranks together. */
+  readonly experts: number;
+  /** Routes of a token: 1 to 32, no more than there are experts. */
+  readonly topK: number;
+  /** The most tokens that this rank, or any other, brings to one round. A multiple of `replicas`. */
+  readonly maxTokens: number;
+  /**
+   * So many consecutive ranks are a group that holds the same tokens: the tensor-parallel ranks of one data-parallel
+   * group. Each sends its share of them, and each gets all sums. The ranks of a group must bring the same to every
+   * round, which nothing checks before a rank waits in vain. Divides the ranks. Default 1.
+   */
+  readonly replicas?: number;
+  /** What travels with a token to its experts, up to 8 rows: `{ x: row('bf16', 7168) }`. Without any, `{}`, ids and weights do. */
+  readonly payloads: Readonly<Record<P, Row>>;
+  /** What comes back: one row a token, `row('bf16', 7168)`. */
+  readonly output: Row & { readonly dtype: RowDtype };
+  /**
+   * Who multiplies by the router weights. Default 'experts': they leave one finished row a slot. With 'combine' they
+   * leave one unweighted row a route; combine weights and adds them up where they are, before anything travels.
+   */
+  readonly weighting?: 'experts' | 'combine';
+  /**
+   * How rows come back. Default 'rows': as they are. 'e4m3' sends 8-bit floats with a scale for every 128 elements,
+   * about half the bytes of bf16; each rank's row then changes by at most 1/17 of the largest magnitude of those 128
+   * (docs/semantics.md). Rows must be a multiple of 16 elements long.
+   */
+  readonly wire?: 'rows' | 'e4m3';
+  /**
+   * Where rows are added up in a world of several nodes. Default 'nodes': each node adds up its ranks' rows first, and one
+   * row a node crosses the network. With 'source' every rank's row crosses, and the source adds them in the order in which it
+   * would on one node: the same bits however many nodes there are, for as many times the bytes of combine as a token has
+   * ranks on a node (docs/semantics.md#nodes). Rows must travel as they are (`wire`).
+   */
+  readonly sum?: 'nodes' | 'source';
+  /** Router weights travel to the experts, as `received.weights`. Default true. */
+  readonly weights?: boolean;
+  /** Routes are counted per local expert, as `received.counts`. Default false. */
+  readonly counts?: boolean;
+  /**
+   * Dispatch and combine may also be called as a send and a receive each, with other work between them. Default false:
+   * each is one launch.
+   */
+  readonly split?: boolean;
+  /**
+   * How many rounds may be in flight: with 2, the next dispatch may begin before the last round is combined, on a stream of
+   * its own. Takes twice the memory. Default 1.
+   */
+  readonly rounds?: 1 | 2;
+  /** The most multiprocessors that any launch takes, 2 or more. Default: as many as are fastest. */
+  readonly sms?: number;
+  /**
+   * How long a kernel waits for a peer before it gives up, in ms. A network has half of it for each write. Default 10,000, and
+   * 120,000 where GPUs are simulated, which takes its time.
+   */
+  readonly waitMs?: number;
+  /** The family of kernels that carries the rows. Default: the first that can (`ep.family` says which). */
+  readonly family?: string;
+  /**
+   * What carries rows. 'windows', the default in a world of one node: ranks map each other's memory. 'proxy', the default
+   * elsewhere: a proxy beside each rank, over a network. 'nvshmem': NVSHMEM's puts, with a process for each rank. The portable
+   * family goes by each of them.
+   */
+  readonly transport?: TransportName;
+  /** How the family's kernels are spread over the device. Default: what suits the layer. All ranks must say the same. */
+  readonly tuning?: Tuning;
+}
+
+/** Every option's name; the compiler keeps the table whole. */
+export const optionNames: Readonly<Record<keyof ExpertParallelOptions, true>> = {
+  experts: true,
+  topK: true,
+  maxTokens: true,
+  replicas: true,
+  payloads: true,
+  output: true,
+  weighting: true,
+  wire: true,
+  sum: true,
+  weights: true,
+  counts: true,
+  split: true,
+  rounds: true,
+  sms: true,
+  waitMs: true,
+  family: true,
+  transport: true,
+  tuning: true,
+};
+
+/** The layer that these options describe, all of it known to make sense. */
+export function layerOf(ranks: number, options: ExpertParallelOptions): Layer {
+  requireObject('options', options);
+  requireObject('payloads', options.payloads, "rows by name: { x: row('bf16', 7168) }");
+  const payloads = Object.entries(options.payloads).map(([name, row]) => ({
+    name,
+    rowBytes: requireRow(`payloads.${name}`, row, Object.keys(dtypes)),
+  }));
+  requireRow('output', options.output, ['f32', 'bf16', 'f16']);
+  const { experts, topK, maxTokens, replicas = 1, weighting, wire, sum } = options;
+  if (weighting !== undefined) requireOneOf('weighting', weighting, ['experts', 'combine']);
+  if (weighting === 'combine' && options.weights === false)
+    throw new ArgumentError('weights', false, "true or left out, because weighting is 'combine'");
+  if (wire !== undefined) requireOneOf('wire', wire, ['rows', 'e4m3']);
+  if (sum !== undefined) requireOneOf('sum', sum, ['nodes', 'source']);
+  const output: Output = {
+    dtype: options.output.dtype,
+    hidden: options.output.length,
+    ...(weighting === undefined ? {} : { weighting }),
+    ...(wire === undefined ? {} : { wire }),
+    ...(sum === undefined ? {} : { sum }),
+  };
+  const shape = requireShape({ ranks, experts, topK, maxTokens, replicas, payloads, output });
+  return {
+    ...shape,
+    weights: requireFlag('weights', options.weights ?? true),
+    counts: requireFlag('counts', options.counts ?? false),
+  };
+}
+
+/** Milliseconds that a kernel waits for a peer. */
+export const waitMsOf = ({ waitMs }: Pick<ExpertParallelOptions, 'waitMs'>, kind: Place['kind']): number =>
+  requireInteger('waitMs', waitMs ?? (kind === 'sim' ? 120_000 : 10_000), 1, 4_000_000);
+
+/** Rounds in flight. */
+export const roundsOf = ({ rounds = 1 }: Pick<ExpertParallelOptions, 'rounds'>): number =>
+  requireInteger('rounds', rounds, 1, 2);
+
+/** Where the layer's plan will be carried out, and how. */
+export const placeOf = (
+  { kind, multiprocessors, rank, topology }: Pick<Place, 'kind' | 'multiprocessors' | 'rank' | 'topology'>,
+  { split, sms, transport }: Pick<ExpertParallelOptions, 'split' | 'sms' | 'transport'>,
+): Place => ({
+  kind,
+  multiprocessors,
+  rank,
+  topology,
+  split: requireFlag('split', split ?? false),
+  sms: sms === undefined ? null : requireInteger('sms', sms, 1, 1024),
+  transport:
+    transport === undefined
+      ? topology.nodes > 1
+        ? 'proxy'
+        : 'windows'
+      : requireOneOf('transport', transport, transports),
+});
+
+/** Requires a row as `row()` makes it, of one of these dtypes; returns its bytes. */
+function requireRow(argument: string, row: Row, allowed: readonly string[]): number {
+  requireObject(argument, row, "a row: row('bf16', 7168)");
+  requireOneOf(`${argument}.dtype`, row.dtype, allowed);
+  const { size } = dtypes[row.dtype];
+  return size * requireInteger(`${argument}.length`, row.length, 1, limits.rowBytes / size);
+}

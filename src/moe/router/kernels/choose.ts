@@ -1,0 +1,236 @@
+/**
+ * Choose: of each token's logits the topK best experts and their weights. A warp takes a token; lane l holds the scores of
+ * experts l, l + 32 … An expert whose score is NaN is never chosen, and of equal scores the smaller id's is the better one.
+ */
+import { device, kernel, pointer, registers } from '../../../lang/index.js';
+import { exp } from '../../families/common/exp.js';
+import type { RouterShape } from './shape.js';
+
+export function chooseKernel(shape: RouterShape, threads: number) {
+  const { experts, topK, routing } = shape;
+  const { groups = { count: 1, top: 1 } } = routing;
+  const perLane = Math.ceil(experts / 32);
+  return kernel(
+    {
+      name: 'router_choose',
+      maxThreads: threads,
+      params: {
+        /** [token][expert] */
+        logits: pointer('f32'),
+        /** [expert]: what is added to logits, and to scores where experts are chosen; nobody looks where there is none. */
+        bias: pointer('f32'),
+        correction: pointer('f32'),
+        /** [token][k] */
+        ids: pointer('i32'),
+        weights: pointer('f32'),
+        tokens: 'u32',
+      },
+      using: {
+        EXPERTS: experts,
+        PER_LANE: perLane,
+        K: topK,
+        WARPS: threads / 32,
+        SOFTMAX: routing.scores === 'softmax',
+        CORRECTION: shape.correction,
+        GROUPS: groups.top < groups.count,
+        NORMALISE: routing.normalise,
+        SCALE: routing.scale,
+        NONE: 0x7fc00000,
+        logitOf: logitOf(shape),
+        scoreOf: scoreOf(routing.scores),
+        spreadOf,
+        dropGroups: dropGroups(shape, groups, threads / 32),
+        bestOf,
+        sumOf,
+      },
+    },
+    (g, { logits, bias, correction, ids, weights, tokens }, u) => {
+      g.awaitPrevious();
+      g.releaseNext();
+      for (let token = g.blockIdx.x * u.WARPS + g.warpId; token < tokens; token += g.gridDim.x * u.WARPS) {
+        const row = logits.at(token * u.EXPERTS);
+        // What experts are chosen by; NaN where there is none, or it was taken.
+        const rank = g.registers('f32', u.PER_LANE, g.bits('f32', g.u32(u.NONE)));
+        for (const i of g.unroll(u.PER_LANE)) {
+          const e = i * 32 + g.laneId;
+          if (e < u.EXPERTS) rank[i] = u.logitOf({ row, bias, e });
+        }
+        const spread = g.registers('f32', 2);
+        if (u.SOFTMAX) u.spreadOf({ values: rank, spread });
+        for (const i of g.unroll(u.PER_LANE)) {
+          const e = i * 32 + g.laneId;
+          rank[i] = u.scoreOf({ logit: rank[i]!, spread });
+          if (u.CORRECTION) {
+            if (e < u.EXPERTS) rank[i]! += g.load(correction.at(e));
+          }
+        }
+        if (u.GROUPS) u.dropGroups({ rank });
+        // Lane k has the k-th.
+        let mine = g.u32(u.EXPERTS);
+        for (let k = g.u32(0); k < u.K; k += 1) {
+          const best = u.bestOf({ values: rank, experts: g.u32(u.EXPERTS) });
+          if (g.laneId === k) mine = best;
+          for (const i of g.unroll(u.PER_LANE)) {
+            if (i * 32 + g.laneId === best) rank[i] = g.bits('f32', g.u32(u.NONE));
+          }
+        }
+        let weight = g.f32(0);
+        if (mine < u.EXPERTS) weight = u.scoreOf({ logit: u.logitOf({ row, bias, e: mine }), spread });
+        if (u.NORMALISE) weight *= g.rcp(u.sumOf({ value: weight }) + 1e-20);
+        if (g.laneId < u.K) {
+          g.store(ids.at(token * u.K + g.laneId), mine < u.EXPERTS ? g.i32(mine) : g.i32(-1));
+          g.store(weights.at(token * u.K + g.laneId), weight * u.SCALE);
+        }
+      }
+    },
+  );
+}
+
+const logitOf = ({ bias }: RouterShape) =>
+  device(
+    {
+      name: 'logit_of',
+      params: { row: pointer('f32'), bias: pointer('f32'), e: 'u32' },
+      returns: 'f32',
+      using: { BIAS: bias },
+    },
+    (g, { row, bias, e }, { BIAS }) => {
+      let logit = g.load(row.at(e));
+      if (BIAS) logit += g.load(bias.at(e));
+      return logit;
+    },
+  );
+
+/** Of softmax: the largest logit, and 1 / the sum of what remains of the others beside it. */
+const scoreOf = (scores: 'softmax' | 'sigmoid') =>
+  device(
+    {
+      name: 'score_of',
+      params: { logit: 'f32', spread: registers('f32', 2) },
+      returns: 'f32',
+      using: { SOFTMAX: scores === 'softmax', exp },
+    },
+    (g, { logit, spread }, { SOFTMAX, exp }) => {
+      if (SOFTMAX) return exp({ x: logit - spread[0]! }) * spread[1]!;
+      return g.rcp(1 + exp({ x: -logit }));
+    },
+  );
+
+const sumOf = device({ name: 'sum_of', params: { value: 'f32' }, returns: 'f32' }, (g, { value }) => {
+  let sum = value;
+  for (const step of g.unroll(5)) sum += g.warp.shuffleXor(sum, 16 >> step);
+  return sum;
+});
+
+/** The largest of the warp's values, and 1 / Σ e^(value − largest). A NaN takes no part. */
+const spreadOf = device(
+  {
+    name: 'spread_of',
+    params: { values: registers('f32'), spread: registers('f32', 2) },
+    using: { exp, sumOf, LEAST: 0xff800000 },
+  },
+  (g, { values, spread }, { exp, sumOf, LEAST }) => {
+    let largest = g.bits('f32', g.u32(LEAST));
+    for (const i of g.unroll(values.length)) largest = g.max(largest, values[i]!);
+    for (const step of g.unroll(5)) largest = g.max(largest, g.warp.shuffleXor(largest, 16 >> step));
+    let sum = g.f32(0);
+    for (const i of g.unroll(values.length)) {
+      const part = exp({ x: values[i]! - largest });
+      if (part >= 0) sum += part;
+    }
+    spread[0] = largest;
+    spread[1] = g.rcp(sumOf({ value: sum }));
+  },
+);
+
+/** The expert with the largest of the warp's values; `experts` where all are NaN. */
+const bestOf = device(
+  {
+    name: 'best_of',
+    params: { values: registers('f32'), experts: 'u32' },
+    returns: 'u32',
+    using: { LEAST: 0xff800000 },
+  },
+  (g, { values, experts }, { LEAST }) => {
+    let best = g.bits('f32', g.u32(LEAST));
+    let id = experts;
+    for (const i of g.unroll(values.length)) {
+      const e = i * 32 + g.laneId;
+      if (values[i]! > best || (values[i]! === best && e < id)) {
+        best = values[i]!;
+        id = e;
+      }
+    }
+    for (const step of g.unroll(5)) {
+      const other = g.warp.shuffleXor(best, 16 >> step);
+      const theirs = g.warp.shuffleXor(id, 16 >> step);
+      if (other > best || (other === best && theirs < id)) {
+        best = other;
+        id = theirs;
+      }
+    }
+    return id;
+  },
+);
+
+/**
+ * Makes NaN of the values of all groups but the best: groups are compared by the sum of their two largest values, where
+ * what is missing counts as −∞. Lane n adds up group n, from shared memory.
+ */
+const dropGroups = (
+  { experts }: RouterShape,
+  { count, top }: { readonly count: number; readonly top: number },
+  warps: number,
+) =>
+  device(
+    {
+      name: 'drop_groups',
+      params: { rank: registers('f32') },
+      using: {
+        EXPERTS: experts,
+        COUNT: count,
+        SIZE: experts / count,
+        TOP: top,
+        WARPS: warps,
+        NONE: 0x7fc00000,
+        LEAST: 0xff800000,
+        bestOf,
+      },
+    },
+    (g, { rank }, u) => {
+      const shared = g.shared('f32', u.WARPS * u.EXPERTS);
+      const all = shared.at(g.warpId * u.EXPERTS);
+      for (const i of g.unroll(rank.length)) {
+        const e = i * 32 + g.laneId;
+        if (e < u.EXPERTS) g.store(all.at(e), rank[i]!);
+      }
+      g.warp.barrier();
+      const sums = g.registers('f32', 1, g.bits('f32', g.u32(u.NONE)));
+      if (g.laneId < u.COUNT) {
+        let first = g.bits('f32', g.u32(u.LEAST));
+        let second = g.bits('f32', g.u32(u.LEAST));
+        for (let i = g.u32(0); i < u.SIZE; i += 1) {
+          // Lanes begin at different places, and so in different banks.
+          const value = g.load(all.at(g.laneId * u.SIZE + ((i + g.laneId) % u.SIZE)));
+          if (value > first) {
+            second = first;
+            first = value;
+          } else if (value > second) {
+            second = value;
+          }
+        }
+        sums[0] = u.SIZE === 1 ? first : first + second;
+      }
+      g.warp.barrier();
+      let kept = g.u32(0);
+      for (let n = g.u32(0); n < u.TOP; n += 1) {
+        const best = u.bestOf({ values: sums, experts: g.u32(u.COUNT) });
+        if (best < u.COUNT) kept |= 1 << best;
+        if (g.laneId === best) sums[0] = g.bits('f32', g.u32(u.NONE));
+      }
+      for (const i of g.unroll(rank.length)) {
+        const group = (i * 32 + g.laneId) / u.SIZE;
+        if (((kept >> group) & 1) === 0) rank[i] = g.bits('f32', g.u32(u.NONE));
+      }
+    },
+  );

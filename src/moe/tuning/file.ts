@@ -1,0 +1,84 @@
+/** The files in which measured tunings are kept: what `heddle tune` writes and ExpertParallel reads. */
+import { existsSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { ArgumentError, requireInteger } from '../../base/errors.js';
+import { makeFolder, readRegular, writeWhole } from '../../base/files/index.js';
+import { cacheFolder } from '../../gpu/cuda/index.js';
+import { familyNamed, requireKnobs, type Tuning } from '../families/index.js';
+import h200 from './h200.json' with { type: 'json' };
+
+export const tuningFormat = 'heddle-tuning/2';
+
+/** What was best for one shape on one kind of GPU. */
+export interface TunedShape {
+  /** The family whose knobs these are. */
+  readonly family: string;
+  /** As the driver names it: 'NVIDIA H200'. */
+  readonly gpu: string;
+  readonly ranks: number;
+  readonly topK: number;
+  /** All payloads of a token. */
+  readonly dispatchBytes: number;
+  readonly combineBytes: number;
+  readonly maxTokens: number;
+  readonly tuning: Tuning;
+  /** Of a round with it, when it was found. */
+  readonly microseconds: number;
+}
+
+export interface TuningFile {
+  readonly format: string;
+  readonly date: string;
+  readonly shapes: readonly TunedShape[];
+}
+
+/** What comes with Heddle: written by `heddle tune` on 4 × H200 (docs/benchmarks.md says how to write it again). */
+export const shippedTunings: TuningFile = h200;
+
+/** Where `heddle tune` leaves what it found: $HEDDLE_TUNING, else tuning.json beside the compiled kernels. */
+export const tuningPath = (): string => process.env.HEDDLE_TUNING || join(cacheFolder(), 'tuning.json');
+
+/** Reads what `heddle tune` wrote, and refuses what it cannot have written. */
+export function readTuning(path: string): TuningFile {
+  try {
+    const file = JSON.parse(readRegular(path).toString()) as TuningFile;
+    if (file?.format !== tuningFormat || typeof file.date !== 'string' || !Array.isArray(file.shapes))
+      throw new Error(`no ${tuningFormat}`);
+    for (const { family, gpu, tuning, microseconds, ...numbers } of file.shapes) {
+      if (typeof gpu !== 'string') throw new Error('a shape without a GPU');
+      if (!(Number.isFinite(microseconds) && microseconds > 0)) throw new Error('a shape without its time');
+      requireKnobs(familyNamed(family).knobs, tuning);
+      for (const name of ['ranks', 'topK', 'dispatchBytes', 'combineBytes', 'maxTokens'] as const)
+        requireInteger(name, numbers[name], 1, 2 ** 40);
+    }
+    return file;
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new ArgumentError(
+      'tuning file',
+      path,
+      `as \`heddle tune\` writes it (${reason}); delete it, and tune again`,
+    );
+  }
+}
+
+/** The shapes in a file; none where there is no file. @throws ArgumentError where something else lies there. */
+export const tunedIn = (path: string): readonly TunedShape[] =>
+  existsSync(path) ? readTuning(path).shapes : [];
+
+/** Adds a shape to a file, in place of what was found for it before. Whoever reads it meanwhile finds it whole. */
+export function keepTuned(path: string, found: TunedShape): void {
+  const same = (other: TunedShape): boolean =>
+    (['family', 'gpu', 'ranks', 'topK', 'dispatchBytes', 'combineBytes', 'maxTokens'] as const).every(
+      (key) => other[key] === found[key],
+    );
+  const others = tunedIn(path).filter((shape) => !same(shape));
+  const file: TuningFile = {
+    format: tuningFormat,
+    date: new Date().toISOString().slice(0, 10),
+    shapes: [...others, found].sort((a, b) => a.maxTokens - b.maxTokens),
+  };
+  // Compiled kernels lie in the same folder, which others must not write to.
+  makeFolder(dirname(path), 0o700);
+  writeWhole(path, `${JSON.stringify(file, null, 2)}\n`);
+}

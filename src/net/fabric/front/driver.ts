@@ -1,0 +1,240 @@
+import { setImmediate } from 'node:timers/promises';
+import { MessageChannel, type MessagePort, receiveMessageOnPort, type Worker } from 'node:worker_threads';
+import { HeddleError } from '../../../base/errors.js';
+import { startThread, yieldProcessor } from '../../../base/native/index.js';
+import { Core, type CoreInfo, type CoreOptions } from '../core/core.js';
+import { type Shared, word } from '../core/shared.js';
+import type { ControlReply, ControlRequest, WorkerData } from '../core/worker.js';
+
+/** The methods of a core that set things up; they are called rarely and answer before the call returns. */
+type ControlMethod =
+  | 'addPeer'
+  | 'removePeer'
+  | 'losePeer'
+  | 'register'
+  | 'deregister'
+  | 'stillLingering'
+  | 'addRemote'
+  | 'addGroup'
+  | 'heapBytes';
+
+/** How the front reaches its core: in a thread of its own, or driven by the caller's calls. */
+export interface Driver {
+  readonly info: CoreInfo;
+  call<M extends ControlMethod>(method: M, ...args: Parameters<Core[M]>): ReturnType<Core[M]>;
+  /** There are commands to take. */
+  commandsWritten(): void;
+  /** One round of progress, if it is the caller who makes it. */
+  progress(): boolean;
+  /** How much has happened so far that somebody may wait for; to be asked before looking for it. */
+  heard(): number;
+  /**
+   * Blocks this thread until `lacking` more than was `heard` may have happened, or a moment; 0 is for what takes
+   * the core no time. `idle` counts the calls since anything happened. True when it slept.
+   */
+  pause(idle: number, heard: number, lacking: number): boolean;
+  /** The same without blocking. */
+  rest(idle: number, heard: number, lacking: number): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** What whoever waits needs of an engine. */
+export interface Progress {
+  readonly driver: Driver;
+  /** Handles what the core reported; true when there was something. */
+  poll(): boolean;
+  /** Why the engine is of no use any more, if it is. */
+  readonly broken: Error | null;
+}
+
+/** The caller makes progress: nothing moves between its calls. For threads that poll anyway. */
+export class CallerDriver implements Driver {
+  readonly info: CoreInfo;
+  readonly #core: Core;
+
+  constructor(options: CoreOptions) {
+    this.#core = new Core(options);
+    this.info = this.#core.info;
+  }
+
+  call<M extends ControlMethod>(method: M, ...args: Parameters<Core[M]>): ReturnType<Core[M]> {
+    const target = this.#core[method] as (...args: Parameters<Core[M]>) => ReturnType<Core[M]>;
+    return target.apply(this.#core, args);
+  }
+
+  commandsWritten(): void {
+    this.#core.takeCommands();
+  }
+
+  progress(): boolean {
+    return this.#core.progress();
+  }
+
+  heard(): number {
+    return 0;
+  }
+
+  pause(idle: number): boolean {
+    if (idle > spinsBeforePause) yieldProcessor();
+    return false;
+  }
+
+  /** Nobody else makes progress: comes back as soon as the event loop has had its turn. */
+  async rest(idle: number): Promise<void> {
+    this.pause(idle);
+    await setImmediate();
+  }
+
+  async close(): Promise<void> {
+    this.#core.close();
+  }
+}
+
+/** A dedicated thread makes progress; see worker.ts. */
+export class WorkerDriver implements Driver {
+  readonly #control: Int32Array;
+  #stopped = false;
+  readonly #worker: Worker;
+  readonly #port: MessagePort;
+
+  private constructor(
+    readonly info: CoreInfo,
+    shared: Shared,
+    worker: Worker,
+    port: MessagePort,
+  ) {
+    this.#worker = worker;
+    this.#port = port;
+    this.#control = new Int32Array(shared.control);
+  }
+
+  static async start(options: CoreOptions, onDeath: (error: Error) => void): Promise<WorkerDriver> {
+    const { port1, port2 } = new MessageChannel();
+    const data: WorkerData = { options, port: port2 };
+    const worker = startThread(new URL('../core/worker.js', import.meta.url), data, [port2]);
+    const died = new Promise<never>((_, reject) => {
+      worker.once('error', reject);
+      worker.once('exit', (code) =>
+        reject(new HeddleError('HEDDLE_FABRIC', `the engine's thread ended with exit code ${code}`)),
+      );
+    });
+    const first = new Promise<ControlReply>((resolve) => port1.once('message', resolve));
+    const reply = await Promise.race([first, died]);
+    // From here on answers are fetched synchronously, and only the thread keeps the process alive.
+    port1.removeAllListeners('message');
+    port1.unref();
+    if (!reply.ok) {
+      died.catch(() => {});
+      throw new HeddleError(reply.code, reply.message);
+    }
+    const driver = new WorkerDriver(reply.value as CoreInfo, options.shared, worker, port1);
+    died.catch((error) => {
+      if (!driver.#stopped) onDeath(error);
+    });
+    return driver;
+  }
+
+  call<M extends ControlMethod>(method: M, ...args: Parameters<Core[M]>): ReturnType<Core[M]> {
+    const request: ControlRequest = { method, args };
+    this.#port.postMessage(request);
+    Atomics.add(this.#control, word.request, 1);
+    this.commandsWritten();
+    for (const begun = performance.now(); ; ) {
+      const seen = Atomics.load(this.#control, word.reply);
+      const answer = receiveMessageOnPort(this.#port);
+      if (answer !== undefined) return this.#unwrap(answer.message as ControlReply) as ReturnType<Core[M]>;
+      Atomics.wait(this.#control, word.reply, seen, controlTimeoutMs);
+      if (performance.now() - begun > controlTimeoutMs) {
+        throw new HeddleError('HEDDLE_FABRIC', `the engine's thread did not answer ${method}`);
+      }
+    }
+  }
+
+  #unwrap(reply: ControlReply): unknown {
+    if (!reply.ok) throw new HeddleError(reply.code, reply.message);
+    return reply.value;
+  }
+
+  commandsWritten(): void {
+    if (Atomics.load(this.#control, word.coreSleeps) !== 0) {
+      Atomics.store(this.#control, word.coreSleeps, 0);
+      Atomics.notify(this.#control, word.coreSleeps);
+    }
+  }
+
+  progress(): boolean {
+    return false;
+  }
+
+  heard(): number {
+    return Atomics.load(this.#control, word.bell);
+  }
+
+  pause(idle: number, heard: number, lacking: number): boolean {
+    // Spinning takes a processor away from somebody, so it is for the last moment of a wait.
+    if (lacking <= 1 && idle < spinsBeforePause) return false;
+    if (lacking === 0) {
+      yieldProcessor();
+      return false;
+    }
+    if (this.#fallAsleep(heard, lacking)) Atomics.wait(this.#control, word.frontSleeps, 1, longestNapMs);
+    this.#wakeUp();
+    return true;
+  }
+
+  async rest(_idle: number, heard: number, lacking: number): Promise<void> {
+    if (this.#fallAsleep(heard, lacking)) {
+      const nap = (Atomics as unknown as AsyncAtomics).waitAsync(
+        this.#control,
+        word.frontSleeps,
+        1,
+        longestNapMs,
+      );
+      if (nap.async) await nap.value;
+    }
+    this.#wakeUp();
+  }
+
+  /**
+   * Asks the core for a call once the bell has rung often enough; false when it has by now. The core writes the
+   * bell before it looks who sleeps, and this looks at the bell after it says so: one of them sees the other.
+   */
+  #fallAsleep(heard: number, lacking: number): boolean {
+    const wakeAt = (heard + Math.min(lacking, mostLacking)) | 0;
+    Atomics.store(this.#control, word.wakeAt, wakeAt);
+    Atomics.store(this.#control, word.frontSleeps, 1);
+    return ((Atomics.load(this.#control, word.bell) - wakeAt) | 0) < 0;
+  }
+
+  #wakeUp(): void {
+    Atomics.store(this.#control, word.frontSleeps, 0);
+    // A blocking wait inside an asynchronous one overwrites what that waits for: it has to look again.
+    Atomics.notify(this.#control, word.frontSleeps);
+  }
+
+  async close(): Promise<void> {
+    this.#stopped = true;
+    const gone = new Promise((resolve) => this.#worker.once('exit', resolve));
+    Atomics.store(this.#control, word.stop, 1);
+    this.commandsWritten();
+    await gone;
+    this.#port.close();
+  }
+}
+
+const controlTimeoutMs = 60_000;
+const spinsBeforePause = 500;
+/** Bounds how late a timeout is noticed when nothing happens at all. */
+const longestNapMs = 20;
+/** Half of what the bell can tell apart. */
+const mostLacking = 2 ** 30;
+
+/** Atomics.waitAsync is in every Node.js that Heddle runs on, but not yet in the library types of ES2023. */
+interface AsyncAtomics {
+  waitAsync(
+    array: Int32Array,
+    index: number,
+    value: number,
+    timeoutMs: number,
+  ): { async: true; value: Promise<string> } | { async: false; value: string };
+}

@@ -1,0 +1,158 @@
+import { ArgumentError, requireInteger, requireObject } from '../../../base/errors.js';
+import { monotonicClock } from '../core/clock.js';
+import type { Progress } from './driver.js';
+import { PeerLostError, WaitTimeoutError } from './errors.js';
+import { Peer } from './handles.js';
+
+/** How long to wait, and for whom. */
+export interface ArrivalOptions {
+  /** Milliseconds; the engine's timeout by default. */
+  readonly timeoutMs?: number;
+  /**
+   * The peers that the awaited writes come from. Half-way to the timeout each is probed with a write of its own,
+   * so that the error can name those that do not answer.
+   */
+  readonly from?: readonly Peer[];
+}
+
+/**
+ * A condition: how many requests must still end, or writes and messages land, before it can hold. It holds when
+ * that is 0, and never will when it is an error. A front that sleeps is woken for no less than that.
+ */
+type Condition = () => number | Error;
+
+/** A condition that also ends with time; `clock` asks it to look at the clock, which is not free. */
+type Guarded = (clock: boolean) => number | Error;
+
+interface Waiter {
+  readonly condition: Guarded;
+  resolve(): void;
+  reject(error: Error): void;
+}
+
+/** What waiting needs of the engine. */
+export interface Waitable extends Progress {
+  readonly timeoutMs: number;
+  /** Writes nothing in particular to a peer; the answer says whether it has landed yet. */
+  probe(peer: Peer): () => boolean;
+}
+
+/** Waits for conditions that the core's progress makes true: asleep where there is a thread, by polling otherwise. */
+export class Waiting {
+  readonly #waiters: Waiter[] = [];
+  #pumping = false;
+  readonly #engine: Waitable;
+
+  constructor(engine: Waitable) {
+    this.#engine = engine;
+  }
+
+  poll(): boolean {
+    return this.#engine.poll();
+  }
+
+  timeout(options: ArrivalOptions): number {
+    requireObject('options', options);
+    const { timeoutMs = this.#engine.timeoutMs, from = [] } = options;
+    if (!Array.isArray(from) || !from.every((peer) => peer instanceof Peer)) {
+      throw new ArgumentError('from', from, 'an array of peers, from engine.addPeer()');
+    }
+    return requireInteger('timeoutMs', timeoutMs, 0, 2 ** 31 - 1);
+  }
+
+  /** Resolves once `condition` holds. */
+  until(condition: Condition, timeoutMs: number, what?: () => string, from?: readonly Peer[]): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.#waiters.push({ condition: this.#guard(condition, timeoutMs, what, from), resolve, reject });
+      if (!this.#pumping) {
+        this.#pumping = true;
+        this.#pump().catch((error) => this.rejectAll(error));
+      }
+    });
+  }
+
+  /** Returns once `condition` holds. Nothing else runs in this thread meanwhile, except callbacks of operations. */
+  untilSync(condition: Condition, timeoutMs: number, what?: () => string, from?: readonly Peer[]): void {
+    const guarded = this.#guard(condition, timeoutMs, what, from);
+    const { driver } = this.#engine;
+    for (let idle = 0, looks = 0, slept = true; ; looks++) {
+      const heard = driver.heard();
+      const moved = this.#engine.poll();
+      const lacking = guarded(slept || (looks & 255) === 0);
+      if (lacking === 0) return;
+      if (typeof lacking !== 'number') throw lacking;
+      idle = moved ? 0 : idle + 1;
+      slept = driver.pause(idle, heard, lacking);
+    }
+  }
+
+  rejectAll(error: Error): void {
+    for (const waiter of this.#waiters.splice(0)) waiter.reject(error);
+  }
+
+  /** Adds to a condition what ends every wait: time, lost peers, a broken engine. */
+  #guard(
+    condition: Condition,
+    timeoutMs: number,
+    what: () => string = () => 'wait',
+    from: readonly Peer[] = [],
+  ): Guarded {
+    const time = monotonicClock();
+    time.read();
+    const begun = time.ms;
+    let probes: { peer: Peer; landed: () => boolean }[] | null = null;
+    return (clock) => {
+      const lacking = condition();
+      if (lacking === 0 || typeof lacking !== 'number' || !clock) return lacking;
+      if (this.#engine.broken) return this.#engine.broken;
+      for (let i = 0; i < from.length; i++) {
+        if (!from[i]!.lost) continue;
+        const lost = from.filter((peer) => peer.lost).map((peer) => peer.name);
+        return new PeerLostError(lost, what(), 'it was found lost meanwhile');
+      }
+      time.read();
+      const waited = time.ms - begun;
+      if (probes === null && from.length > 0 && waited > timeoutMs / 2) {
+        probes = from.map((peer) => ({ peer, landed: this.#engine.probe(peer) }));
+      }
+      if (waited < timeoutMs) return lacking;
+      const silent = (probes ?? []).filter(({ landed }) => !landed()).map(({ peer }) => peer.name);
+      if (silent.length > 0) return new PeerLostError(silent, what(), `no answer within ${timeoutMs} ms`);
+      return new WaitTimeoutError(`${what()}: not enough`, timeoutMs);
+    };
+  }
+
+  async #pump(): Promise<void> {
+    const { driver } = this.#engine;
+    try {
+      for (let idle = 0; this.#waiters.length > 0; ) {
+        const heard = driver.heard();
+        const moved = this.#engine.poll();
+        const lacking = this.#settle();
+        if (lacking === 0) continue;
+        idle = moved ? 0 : idle + 1;
+        await driver.rest(idle, heard, lacking);
+      }
+    } finally {
+      this.#pumping = false;
+    }
+  }
+
+  /** Resolves and rejects who can be; returns the least that any of the others lacks, or 0 when there was one. */
+  #settle(): number {
+    let least = Number.POSITIVE_INFINITY;
+    for (let i = 0; i < this.#waiters.length; i++) {
+      const waiter = this.#waiters[i]!;
+      const lacking = waiter.condition(true);
+      if (typeof lacking === 'number' && lacking > 0) {
+        least = Math.min(least, lacking);
+        continue;
+      }
+      this.#waiters.splice(i--, 1);
+      least = 0;
+      if (typeof lacking === 'number') waiter.resolve();
+      else waiter.reject(lacking);
+    }
+    return least;
+  }
+}

@@ -1,0 +1,245 @@
+import { UnavailableError } from '../../../base/errors.js';
+import {
+  type Address,
+  functionAt,
+  type Library,
+  openLibrary,
+  probe,
+  readAddress,
+  readString,
+  view,
+} from '../../../base/native/index.js';
+import { FabricError } from './errors.js';
+
+/**
+ * libfabric as it is declared in its headers, for 64-bit Linux: the few exported functions, the offsets of the
+ * fields that Heddle reads or writes, and how to reach the rest, which its headers define as inline functions
+ * over tables of function pointers. libfabric only ever appends to its structures, so offsets hold for newer ones.
+ */
+
+export const remedy =
+  'Install libfabric 1.9 or newer (Debian and Ubuntu: apt-get install libfabric1; Fedora: dnf install libfabric)';
+
+/** Offsets of structure fields, in bytes. */
+export const info = {
+  next: 0,
+  caps: 8,
+  mode: 16,
+  addrFormat: 24,
+  srcAddrLen: 32,
+  srcAddr: 48,
+  tx: 72,
+  rx: 80,
+  ep: 88,
+  domain: 96,
+  fabric: 104,
+  bytes: 120,
+} as const;
+export const txAttr = { opFlags: 16, msgOrder: 24, injectSize: 40, size: 48, bytes: 80 } as const;
+export const rxAttr = { size: 48, bytes: 64 } as const;
+export const epAttr = { type: 0, maxMsgSize: 16, bytes: 96 } as const;
+export const domainAttr = {
+  name: 8,
+  threading: 16,
+  controlProgress: 20,
+  dataProgress: 24,
+  resourceMgmt: 28,
+  avType: 32,
+  mrMode: 36,
+  mrKeySize: 40,
+  cqDataSize: 48,
+  bytes: 192,
+} as const;
+export const fabricAttr = { name: 8, provName: 16, provVersion: 24, bytes: 32 } as const;
+
+/** Function tables: where an object keeps the pointer to a table, and where the table keeps the function. */
+export const table = {
+  fid: 16,
+  fabric: 24,
+  domain: 24,
+  domainMr: 32,
+  ep: 24,
+  epCm: 32,
+  epMsg: 40,
+  epRma: 48,
+  cq: 24,
+  av: 24,
+} as const;
+export const slot = {
+  fidClose: 8,
+  fidBind: 16,
+  fidControl: 24,
+  fabricDomain: 8,
+  domainAvOpen: 8,
+  domainCqOpen: 16,
+  domainEndpoint: 24,
+  mrReg: 8,
+  mrRegAttr: 24,
+  avInsert: 8,
+  avRemove: 32,
+  cqRead: 8,
+  cqReadErr: 24,
+  cmSetName: 8,
+  cmGetName: 16,
+  msgRecv: 8,
+  msgSendMsg: 48,
+  rmaWriteMsg: 48,
+} as const;
+export const mr = { desc: 24, key: 32 } as const;
+
+/** Flags and constants. All flags used on the hot path lie below 2^31. */
+export const FI = {
+  MSG: 1n << 1n,
+  RMA: 1n << 2n,
+  HMEM: 1n << 47n,
+  READ: 1 << 8,
+  WRITE: 1 << 9,
+  RECV: 1 << 10,
+  SEND: 1 << 11,
+  REMOTE_READ: 1 << 12,
+  REMOTE_WRITE: 1 << 13,
+  REMOTE_CQ_DATA: 1 << 17,
+  COMPLETION: 1 << 24,
+  DELIVERY_COMPLETE: 1 << 28,
+  MR_LOCAL: 1 << 2,
+  MR_VIRT_ADDR: 1 << 4,
+  MR_ALLOCATED: 1 << 5,
+  MR_PROV_KEY: 1 << 6,
+  MR_HMEM: 1 << 10,
+  MR_DMABUF: 1n << 40n,
+  HMEM_CUDA: 1,
+  EP_RDM: 3,
+  THREAD_DOMAIN: 3,
+  PROGRESS_MANUAL: 2,
+  RM_ENABLED: 2,
+  CQ_FORMAT_DATA: 3,
+  ENABLE: 6,
+  TRANSMIT: 1 << 11,
+  SOCKADDR_IN: 2,
+  SOCKADDR_IN6: 3,
+  ADDR_STR: 9,
+} as const;
+
+/** A 64-bit number as two halves: hot code writes them without ever making a BigInt. */
+export interface U64 {
+  readonly low: number;
+  readonly high: number;
+}
+
+/** Of what a provider calls an endpoint's address, at most. */
+export const maxAddressBytes = 512;
+
+/** Error numbers that the engine tells apart. */
+export const errno = {
+  AGAIN: 11,
+  NODATA: 61,
+  TIMEDOUT: 110,
+  HOSTDOWN: 112,
+  CANCELED: 125,
+  AVAIL: 259,
+} as const;
+
+interface Libfabric {
+  readonly path: string;
+  /** What the library is, as `major.minor`. */
+  readonly version: string;
+  /** The interface version asked of it: its own, or the newest that this binding knows. */
+  readonly negotiated: number;
+  getinfo(
+    version: number,
+    node: Address,
+    service: Address,
+    flags: number,
+    hints: Address,
+    out: BigUint64Array,
+  ): number;
+  dupinfo(info: Address): Address;
+  freeinfo(info: Address): void;
+  fabric(attr: Address, out: BigUint64Array, context: Address): number;
+}
+
+const major = 1;
+/** 1.20 brought dmabuf registration, the newest thing that Heddle asks for. */
+const newestMinor = 20;
+const oldestMinor = 9;
+
+let opened: Libfabric | undefined;
+let library: Library | undefined;
+
+/** libfabric, opened once. Every process probes it in a child first: providers run code as it loads. */
+export function libfabric(trusted = false): Libfabric {
+  if (opened) return opened;
+  // libinfinipath, which comes with Debian's libfabric, otherwise takes the process's signals for itself: a SIGTERM
+  // then becomes exit code 1, or a process that hangs as it ends.
+  process.env.IPATH_NO_BACKTRACE ??= '1';
+  // rxm keeps buffers for messages beside those of writes: over tcp 4096 of 16 KiB for each endpoint, where 128 of them are
+  // enough elsewhere, and the engine's messages are short.
+  process.env.FI_OFI_RXM_MSG_RX_SIZE ??= '128';
+  process.env.FI_OFI_RXM_BUFFER_SIZE ??= '8192';
+  const candidates = [process.env.HEDDLE_LIBFABRIC ?? 'libfabric.so.1'];
+  if (!trusted) {
+    const answer = probe(candidates, { symbol: 'fi_version', how: 'returns' });
+    if (!answer.ok) throw new UnavailableError(`libfabric cannot be used (${answer.reason})`, remedy);
+  }
+  library = openLibrary(candidates, remedy);
+  const version = library.declare<() => number>('fi_version', 'u32', [])();
+  const [has, minor] = [version >>> 16, version & 0xffff];
+  // 2.x keeps the 1.x interface for callers that ask for it.
+  if (has < major || (has === major && minor < oldestMinor)) {
+    throw new UnavailableError(`libfabric ${has}.${minor} at ${library.path} is too old`, remedy);
+  }
+  const asked = has > major ? newestMinor : Math.min(minor, newestMinor);
+  opened = {
+    path: library.path,
+    version: `${has}.${minor}`,
+    negotiated: (major << 16) | asked,
+    getinfo: library.declare('fi_getinfo', 'i32', ['u32', 'address', 'address', 'u64', 'address', 'buffer']),
+    dupinfo: library.declare('fi_dupinfo', 'address', ['address']),
+    freeinfo: library.declare('fi_freeinfo', 'void', ['address']),
+    fabric: library.declare('fi_fabric', 'i32', ['address', 'buffer', 'address']),
+  };
+  return opened;
+}
+
+/** Whether the interface that was agreed on has dmabuf registration; an older one would misread the request. */
+export function knowsDmabuf(): boolean {
+  return (libfabric().negotiated & 0xffff) >= 20;
+}
+
+/** libfabric's words for an error number. */
+export function strerror(code: number): string {
+  if (library === undefined) return `error ${code}`;
+  const fiStrerror = library.declare<(code: number) => Address>('fi_strerror', 'address', ['i32']);
+  return readString(fiStrerror(Math.abs(code))) ?? `error ${code}`;
+}
+
+/** Throws when a libfabric call returned a negative error number. */
+export function check(call: string, status: number): void {
+  if (status < 0) throw new FabricError(call, -status, strerror(status));
+}
+
+/** The function at `tableOffset` → `slotOffset` of an object: what libfabric's inline functions do at every call. */
+export function method<F extends (...args: never[]) => unknown>(
+  object: Address,
+  tableOffset: number,
+  slotOffset: number,
+  result: Parameters<typeof functionAt>[1],
+  parameters: Parameters<typeof functionAt>[2],
+): F {
+  return functionAt<F>(readAddress(readAddress(object + tableOffset) + slotOffset), result, parameters);
+}
+
+/** Closes any libfabric object. */
+export function closeObject(object: Address): number {
+  return method<(fid: Address) => number>(object, table.fid, slot.fidClose, 'i32', ['address'])(object);
+}
+
+/** A structure in C memory, for set-up code. */
+export function struct(address: Address, bytes: number): DataView {
+  return new DataView(view(address, bytes));
+}
+
+/** Reads a 64-bit field that is known to be small. */
+export function readU64(fields: DataView, offset: number): number {
+  return Number(fields.getBigUint64(offset, true));
+}

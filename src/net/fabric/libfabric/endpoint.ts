@@ -1,0 +1,367 @@
+import {
+  type Address,
+  addressOf,
+  allocate,
+  functionAt,
+  type NativeMemory,
+  readAddress,
+} from '../../../base/native/index.js';
+import {
+  check,
+  closeObject,
+  FI,
+  info,
+  libfabric,
+  maxAddressBytes,
+  method,
+  mr,
+  readU64,
+  slot,
+  struct,
+  table,
+  type U64,
+} from './bindings.js';
+import { FabricError } from './errors.js';
+import type { Chosen, FabricDevice } from './provider.js';
+import { ShmNames } from './shm-names.js';
+
+/** A registered piece of memory on one rail. */
+export interface Registration {
+  readonly object: Address;
+  /** What libfabric wants beside a local address in this memory. */
+  readonly descriptor: Address;
+  /** What a peer needs to write here. */
+  readonly key: U64;
+  /** What a peer adds its offset to: the memory's address, or 0 where the provider counts from the start. */
+  readonly base: number;
+}
+
+/** How registered memory is reached: as host memory, by the provider's own GPU support, or as a dmabuf. */
+export type Reach =
+  | { readonly kind: 'host' }
+  | { readonly kind: 'cuda'; readonly ordinal: number }
+  | { readonly kind: 'dmabuf'; readonly ordinal: number; readonly fd: number; readonly offset: number };
+
+/** Entries of one fi_cq_read: enough to drain a burst, few enough to stay in the nearest cache. */
+export const completionBatch = 64;
+/** Words of 32 bits in a struct fi_cq_data_entry. */
+export const completionWords = 10;
+const completionQueueEntries = 8192;
+
+/** FI_ADDR_UNSPEC. */
+const anyone = 2n ** 64n - 1n;
+
+export type Post = (endpoint: Address, message: Address, flags: number) => number;
+const post = ['address', 'address', 'u64'] as const;
+
+/**
+ * The endpoints of a provider share their functions, so they share the callable, too: a scatter over many
+ * endpoints then calls one function from one place, which the compiler makes a direct call.
+ */
+const posts = new Map<Address, Post>();
+function postAt(endpoint: Address, tableOffset: number, slotOffset: number): Post {
+  const at = readAddress(readAddress(endpoint + tableOffset) + slotOffset);
+  let found = posts.get(at);
+  if (found === undefined) {
+    found = functionAt<Post>(at, 'i64', post);
+    posts.set(at, found);
+  }
+  return found;
+}
+
+/** An endpoint with an address vector of its own. The functions that the hot path calls are resolved once, here. */
+export class Endpoint {
+  readonly endpoint: Address;
+  readonly writeMessage: Post;
+  readonly sendMessage: Post;
+  readonly #vector: Address;
+
+  /** `name`: what it is called, where that is not left to the provider. */
+  constructor(domain: Address, queue: Address, description: Address, name: string | null) {
+    const inDomain = { object: domain, table: table.domain };
+    // A zeroed fi_av_attr is FI_AV_UNSPEC: the provider picks its kind; the addresses it hands out are opaque here.
+    this.#vector = withZeroed(64, (attributes) =>
+      open(inDomain, slot.domainAvOpen, 'fi_av_open', attributes.address),
+    );
+    this.endpoint = open(inDomain, slot.domainEndpoint, 'fi_endpoint', description);
+    const bind = method<(fid: Address, other: Address, flags: number) => number>(
+      this.endpoint,
+      table.fid,
+      slot.fidBind,
+      'i32',
+      post,
+    );
+    check('fi_ep_bind of the completion queue', bind(this.endpoint, queue, FI.TRANSMIT | FI.RECV));
+    check('fi_ep_bind of the address vector', bind(this.endpoint, this.#vector, 0));
+    if (name !== null) setName(this.endpoint, name);
+    const control = method<(fid: Address, command: number, argument: Address) => number>(
+      this.endpoint,
+      table.fid,
+      slot.fidControl,
+      'i32',
+      ['address', 'i32', 'address'],
+    );
+    check('fi_enable', control(this.endpoint, FI.ENABLE, 0));
+    this.writeMessage = postAt(this.endpoint, table.epRma, slot.rmaWriteMsg);
+    this.sendMessage = postAt(this.endpoint, table.epMsg, slot.msgSendMsg);
+  }
+
+  /** Makes a peer's endpoint known; returns libfabric's handle for it. */
+  insert(address: Uint8Array): U64 {
+    const insert = method<
+      (
+        av: Address,
+        address: Uint8Array,
+        n: number,
+        out: Uint32Array,
+        flags: number,
+        context: Address,
+      ) => number
+    >(this.#vector, table.av, slot.avInsert, 'i32', ['address', 'buffer', 'u64', 'buffer', 'u64', 'address']);
+    const out = new Uint32Array(2);
+    // The provider reads as far as its kind of address goes, or to a NUL: never beyond these bytes.
+    const whole = new Uint8Array(maxAddressBytes + 1);
+    whole.set(address);
+    const inserted = insert(this.#vector, whole, 1, out, 0, 0);
+    check('fi_av_insert', inserted);
+    if (inserted !== 1)
+      throw new FabricError('fi_av_insert', 22, 'the provider does not understand the address');
+    return { low: out[0]!, high: out[1]! };
+  }
+
+  /** Forgets a peer's endpoint; libfabric drops its connection. */
+  remove(peer: U64): void {
+    const remove = method<(av: Address, address: Uint32Array, n: number, flags: number) => number>(
+      this.#vector,
+      table.av,
+      slot.avRemove,
+      'i32',
+      ['address', 'buffer', 'u64', 'u64'],
+    );
+    remove(this.#vector, Uint32Array.of(peer.low, peer.high), 1, 0);
+  }
+
+  /** After this the provider touches no memory for it any more. */
+  close(): void {
+    closeObject(this.endpoint);
+    closeObject(this.#vector);
+  }
+}
+
+/** One NIC of an engine: fabric → domain → completion queue → the endpoint that peers write to. */
+export class Rail {
+  readonly device: FabricDevice;
+  /** The endpoint's own address as the provider writes it. */
+  readonly address: Uint8Array;
+  readonly main: Endpoint;
+  readonly queue: Address;
+  readonly readQueue: (queue: Address, entries: Address, count: number) => number;
+  /** Where `readQueue` puts its entries. */
+  readonly entries: NativeMemory;
+  readonly #receive: (
+    endpoint: Address,
+    at: Address,
+    bytes: number,
+    descriptor: Address,
+    from: bigint,
+    context: bigint,
+  ) => number;
+  readonly #readErrorOf: (queue: Address, entry: Address, flags: number) => number;
+  readonly #errorEntry: NativeMemory;
+  readonly #fabric: Address;
+  readonly #domain: Address;
+  readonly #description: Address;
+  /** Of its endpoints over shm. */
+  readonly #names: ShmNames | null;
+  #nextKey = 1;
+
+  /** Takes over `description`. */
+  constructor({ device, info: description }: Chosen) {
+    this.device = device;
+    this.#description = description;
+    const root = struct(description, info.bytes);
+    this.#fabric = make('fi_fabric', (out) => libfabric().fabric(readU64(root, info.fabric), out, 0));
+    const inFabric = { object: this.#fabric, table: table.fabric };
+    this.#domain = open(inFabric, slot.fabricDomain, 'fi_domain', description);
+    this.queue = withZeroed(64, (attributes) => {
+      const fields = new DataView(attributes.buffer);
+      fields.setBigUint64(0, BigInt(completionQueueEntries), true);
+      fields.setUint32(16, FI.CQ_FORMAT_DATA, true);
+      const inDomain = { object: this.#domain, table: table.domain };
+      return open(inDomain, slot.domainCqOpen, 'fi_cq_open', attributes.address);
+    });
+    this.#names = device.provider === 'shm' ? ShmNames.claim() : null;
+    this.main = this.#endpoint();
+    this.address = ownAddress(this.main.endpoint);
+    this.#receive = method(this.main.endpoint, table.epMsg, slot.msgRecv, 'i64', [
+      'address',
+      'address',
+      'u64',
+      'address',
+      'u64',
+      'u64',
+    ]);
+    this.readQueue = method(this.queue, table.cq, slot.cqRead, 'i64', post);
+    this.#readErrorOf = method(this.queue, table.cq, slot.cqReadErr, 'i64', post);
+    this.entries = allocate(completionBatch * completionWords * 4);
+    this.#errorEntry = allocate(128);
+  }
+
+  /**
+   * The endpoint to reach one peer from. For most providers that is the main one. shm (seen in 1.17 and its
+   * successors) reports the acknowledgements of an endpoint strictly in order, whoever they come from, so that
+   * one silent peer would hold up the completions of all others for ever: there, each peer gets an endpoint.
+   */
+  endpointForPeer(): Endpoint {
+    return this.device.provider === 'shm' ? this.#endpoint() : this.main;
+  }
+
+  #endpoint(): Endpoint {
+    return new Endpoint(this.#domain, this.queue, this.#description, this.#names?.next() ?? null);
+  }
+
+  /** Registers memory for reading by local operations and writing by peers. */
+  register(address: Address, bytes: number, reach: Reach): Registration {
+    const key = this.#nextKey++;
+    const out = new BigUint64Array(1);
+    const access = FI.SEND | FI.RECV | FI.READ | FI.WRITE | FI.REMOTE_WRITE;
+    if (reach.kind === 'host') {
+      const registerHost = method<(...args: (number | BigUint64Array)[]) => number>(
+        this.#domain,
+        table.domainMr,
+        slot.mrReg,
+        'i32',
+        ['address', 'address', 'u64', 'u64', 'u64', 'u64', 'u64', 'buffer', 'address'],
+      );
+      check('fi_mr_reg', registerHost(this.#domain, address, bytes, access, 0, key, 0, out, 0));
+    } else {
+      check('fi_mr_regattr', this.#registerGpu(address, bytes, access, key, reach, out));
+    }
+    const object = Number(out[0]);
+    const fields = struct(object, mr.key + 8);
+    return {
+      object,
+      descriptor: readU64(fields, mr.desc),
+      key: { low: fields.getUint32(mr.key, true), high: fields.getUint32(mr.key + 4, true) },
+      base: this.device.addressing === 'virtual' ? address : 0,
+    };
+  }
+
+  deregister(registration: Registration): void {
+    closeObject(registration.object);
+  }
+
+  /** Posts a buffer for one incoming message; `context` comes back with it. */
+  postReceive(at: Address, bytes: number, registration: Registration, context: bigint): number {
+    return this.#receive(this.main.endpoint, at, bytes, registration.descriptor, anyone, context);
+  }
+
+  /** Takes one failed operation off the queue: its context and its error number. */
+  readError(): { context: U64; code: number; flags: number } | null {
+    const entry = new DataView(this.#errorEntry.buffer);
+    for (let offset = 0; offset < 80; offset += 8) entry.setBigUint64(offset, 0n);
+    if (this.#readErrorOf(this.queue, this.#errorEntry.address, 0) < 1) return null;
+    return {
+      context: { low: entry.getUint32(0, true), high: entry.getUint32(4, true) },
+      flags: entry.getUint32(8, true),
+      code: Math.abs(entry.getInt32(56, true)),
+    };
+  }
+
+  /** Closes the rest, once its endpoints are closed and nothing is registered any more. */
+  close(): void {
+    for (const object of [this.queue, this.#domain, this.#fabric]) closeObject(object);
+    libfabric().freeinfo(this.#description);
+    this.entries.free();
+    this.#errorEntry.free();
+    this.#names?.release();
+  }
+
+  #registerGpu(
+    address: Address,
+    bytes: number,
+    access: number,
+    key: number,
+    reach: Exclude<Reach, { kind: 'host' }>,
+    out: BigUint64Array,
+  ): number {
+    // struct fi_mr_attr, and behind it what its first field points to.
+    const attributes = new DataView(new ArrayBuffer(160));
+    const piece = 128;
+    if (reach.kind === 'cuda') {
+      // struct iovec
+      attributes.setBigUint64(piece, BigInt(address), true);
+      attributes.setBigUint64(piece + 8, BigInt(bytes), true);
+    } else {
+      // struct fi_mr_dmabuf { int fd; uint64_t offset; size_t len; void *base_addr; }
+      attributes.setInt32(piece, reach.fd, true);
+      attributes.setBigUint64(piece + 8, BigInt(reach.offset), true);
+      attributes.setBigUint64(piece + 16, BigInt(bytes), true);
+      attributes.setBigUint64(piece + 24, BigInt(address - reach.offset), true);
+    }
+    attributes.setBigUint64(0, BigInt(addressOf(attributes) + piece), true);
+    attributes.setBigUint64(8, 1n, true);
+    attributes.setBigUint64(16, BigInt(access), true);
+    attributes.setBigUint64(32, BigInt(key), true);
+    attributes.setUint32(64, FI.HMEM_CUDA, true);
+    attributes.setInt32(72, reach.ordinal, true);
+    const regattr = method<
+      (domain: Address, attributes: DataView, flags: bigint, out: BigUint64Array) => number
+    >(this.#domain, table.domainMr, slot.mrRegAttr, 'i32', ['address', 'buffer', 'u64', 'buffer']);
+    return regattr(this.#domain, attributes, reach.kind === 'dmabuf' ? FI.MR_DMABUF : 0n, out);
+  }
+}
+
+function withZeroed<T>(bytes: number, use: (memory: NativeMemory) => T): T {
+  const memory = allocate(bytes);
+  try {
+    return use(memory);
+  } finally {
+    memory.free();
+  }
+}
+
+function make(call: string, create: (out: BigUint64Array) => number): Address {
+  const out = new BigUint64Array(1);
+  check(call, create(out));
+  return Number(out[0]);
+}
+
+/** The shape shared by fi_domain, fi_cq_open, fi_av_open and fi_endpoint: (parent, attributes, out, context). */
+function open(
+  parent: { object: Address; table: number },
+  at: number,
+  call: string,
+  attributes: Address,
+): Address {
+  const create = method<
+    (parent: Address, attributes: Address, out: BigUint64Array, context: Address) => number
+  >(parent.object, parent.table, at, 'i32', ['address', 'address', 'buffer', 'address']);
+  return make(call, (out) => create(parent.object, attributes, out, 0));
+}
+
+function setName(endpoint: Address, name: string): void {
+  const set = method<(fid: Address, name: Uint8Array, length: number) => number>(
+    endpoint,
+    table.epCm,
+    slot.cmSetName,
+    'i32',
+    ['address', 'buffer', 'u64'],
+  );
+  const text = Buffer.from(`${name}\0`);
+  check('fi_setname', set(endpoint, text, text.length));
+}
+
+function ownAddress(endpoint: Address): Uint8Array {
+  const getname = method<(fid: Address, out: Uint8Array, length: BigUint64Array) => number>(
+    endpoint,
+    table.epCm,
+    slot.cmGetName,
+    'i32',
+    ['address', 'buffer', 'buffer'],
+  );
+  const out = new Uint8Array(maxAddressBytes);
+  const length = BigUint64Array.of(BigInt(maxAddressBytes));
+  check('fi_getname', getname(endpoint, out, length));
+  return out.slice(0, Number(length[0]));
+}

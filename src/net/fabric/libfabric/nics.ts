@@ -1,0 +1,95 @@
+/** Network interfaces, as Linux lists them, and which of them are near a GPU. */
+import { readdirSync, readFileSync, realpathSync } from 'node:fs';
+import { join } from 'node:path';
+import { requireText } from '../../../base/errors.js';
+
+export interface Nic {
+  readonly name: string;
+  /** `rdma`: an InfiniBand, RoCE or EFA device, which a fabric writes with; `net`: an ordinary interface. */
+  readonly kind: 'rdma' | 'net';
+  readonly up: boolean;
+  /** 'InfiniBand 400 Gb/sec (4X NDR)', '25000 Mb/s' */
+  readonly detail: string;
+  /** Its folder in the tree of buses; null where that is not known. */
+  readonly place: string | null;
+}
+
+/** @param root `/sys`; tests have their own. */
+export function listNics(root = '/sys'): readonly Nic[] {
+  requireText('root', root, 'a folder');
+  return [...rdmaDevices(join(root, 'class/infiniband')), ...netDevices(join(root, 'class/net'))];
+}
+
+/**
+ * By the name of an RDMA device, how many steps in the tree of buses lie between it and a device such as a GPU: few below one switch,
+ * more where they hang on different sockets. Without those whose place is not known, and empty where the device's is not. Ordinary
+ * interfaces are left out: they may be of different networks, and then all ranks must take the same.
+ */
+export function distancesFrom(pciBusId: string, root = '/sys'): ReadonlyMap<string, number> {
+  requireText('pciBusId', pciBusId, 'a PCI address');
+  requireText('root', root, 'a folder');
+  const here = placeOf(join(root, 'bus/pci/devices', pciBusId));
+  const distances = new Map<string, number>();
+  for (const { name, kind, place } of listNics(root)) {
+    if (kind === 'rdma' && here !== null && place !== null) distances.set(name, steps(here, place));
+  }
+  return distances;
+}
+
+/** From one folder to another. */
+function steps(from: string, to: string): number {
+  const [a, b] = [from.split('/'), to.split('/')];
+  let common = 0;
+  while (common < a.length && a[common] === b[common]) common++;
+  return a.length + b.length - 2 * common;
+}
+
+function placeOf(link: string): string | null {
+  try {
+    return realpathSync(link);
+  } catch {
+    return null;
+  }
+}
+
+function rdmaDevices(folder: string): readonly Nic[] {
+  return names(folder).flatMap((device) =>
+    names(join(folder, device, 'ports')).map((port): Nic => {
+      const at = join(folder, device, 'ports', port);
+      // '4: ACTIVE'
+      const up = /ACTIVE/.test(text(at, 'state'));
+      const detail = [text(at, 'link_layer'), text(at, 'rate')].filter(Boolean).join(' ');
+      const name = port === '1' ? device : `${device}:${port}`;
+      return { name, kind: 'rdma', up, detail, place: placeOf(join(folder, device, 'device')) };
+    }),
+  );
+}
+
+/** Interfaces with hardware behind them; bridges, loopback and the like have no `device`. */
+function netDevices(folder: string): readonly Nic[] {
+  return names(folder)
+    .filter((name) => names(join(folder, name, 'device')).length > 0)
+    .map((name) => {
+      const speed = Number(text(join(folder, name), 'speed'));
+      const detail = speed > 0 ? `${speed} Mb/s` : '';
+      const up = text(join(folder, name), 'operstate') === 'up';
+      return { name, kind: 'net', up, detail, place: placeOf(join(folder, name, 'device')) };
+    });
+}
+
+function names(folder: string): readonly string[] {
+  try {
+    return readdirSync(folder).sort();
+  } catch {
+    return [];
+  }
+}
+
+function text(folder: string, name: string): string {
+  try {
+    return readFileSync(join(folder, name), 'utf8').trim();
+  } catch {
+    // A port that is down has no speed to read.
+    return '';
+  }
+}

@@ -1,0 +1,115 @@
+/**
+ * The names of what the shm provider keeps in /dev/shm. Its own are made of process ids, which repeat in a restarted container:
+ * then it finds files of a dead process there, and refuses to start. These are never made twice.
+ *
+ * Beside an endpoint's file lies one that its owner has locked. The lock ends with its owner, however that ends and in whichever
+ * namespace of process ids it ran: where it can be had, nobody uses the files any more.
+ */
+import { randomBytes } from 'node:crypto';
+import { closeSync, constants, fstatSync, openSync, readdirSync, rmSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { isMainThread } from 'node:worker_threads';
+import { openLibrary } from '../../../base/native/index.js';
+import { pidNamespace } from './address.js';
+
+const folder = '/dev/shm';
+const beginning = 'heddle-';
+/** Between a lock's name and the rest of an endpoint's. */
+const separator = '.';
+
+/** Begins the names of this process, and of no other that lives. */
+const ofThisProcess = (): string => `${beginning}${pidNamespace()}-${process.pid}-`;
+
+/** Names for the endpoints of one owner. */
+export class ShmNames {
+  readonly #lock: string;
+  readonly #descriptor: number;
+  #made = 0;
+
+  private constructor(lock: string, descriptor: number) {
+    this.#lock = lock;
+    this.#descriptor = descriptor;
+  }
+
+  /** Takes a beginning that nobody has, once what dead owners left is removed. */
+  static claim(): ShmNames {
+    sweepShm();
+    for (;;) {
+      const lock = `${ofThisProcess()}${randomBytes(8).toString('hex')}`;
+      const descriptor = openSync(
+        join(folder, lock),
+        constants.O_CREAT | constants.O_EXCL | constants.O_RDWR,
+        0o600,
+      );
+      // Somebody who sweeps may have come in between, and have removed it.
+      if (tryLock(descriptor) && isAt(lock, descriptor)) return new ShmNames(lock, descriptor);
+      closeSync(descriptor);
+    }
+  }
+
+  next(): string {
+    return `${this.#lock}${separator}${this.#made++}`;
+  }
+
+  /** Once the endpoints are closed. */
+  release(): void {
+    removeWith(this.#lock);
+    closeSync(this.#descriptor);
+  }
+}
+
+/** Removes what owners left that are gone. */
+export function sweepShm(): void {
+  for (const name of namesIn(beginning)) {
+    if (name.includes(separator)) continue;
+    const descriptor = open(name);
+    if (descriptor === null) continue;
+    if (tryLock(descriptor) && isAt(name, descriptor)) removeWith(name);
+    closeSync(descriptor);
+  }
+}
+
+/** The lock goes last: whoever is ended in between leaves it to the next. */
+function removeWith(lock: string): void {
+  for (const name of namesIn(`${lock}${separator}`)) rmSync(join(folder, name), { force: true });
+  rmSync(join(folder, lock), { force: true });
+}
+
+/** None where there is no such folder. */
+function namesIn(start: string): string[] {
+  try {
+    return readdirSync(folder).filter((name) => name.startsWith(start));
+  } catch {
+    return [];
+  }
+}
+
+/** Null for what is gone, of another user, or no file. Blocks for nothing. */
+function open(name: string): number | null {
+  try {
+    return openSync(join(folder, name), constants.O_RDWR | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+  } catch {
+    return null;
+  }
+}
+
+function isAt(name: string, descriptor: number): boolean {
+  return statSync(join(folder, name), { throwIfNoEntry: false })?.ino === fstatSync(descriptor).ino;
+}
+
+const [LOCK_EX, LOCK_NB] = [2, 4] as const;
+let flock: ((descriptor: number, operation: number) => number) | undefined;
+
+function tryLock(descriptor: number): boolean {
+  flock ??= openLibrary(null, '').declare<(descriptor: number, operation: number) => number>('flock', 'i32', [
+    'i32',
+    'i32',
+  ]);
+  return flock(descriptor, LOCK_EX | LOCK_NB) === 0;
+}
+
+/** However a process ends that still runs JavaScript then. Engines' threads are ended without a word, so the main one does it. */
+if (isMainThread)
+  process.on('exit', () => {
+    for (const name of namesIn(ofThisProcess())) rmSync(join(folder, name), { force: true });
+  });

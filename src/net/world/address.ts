@@ -1,0 +1,57 @@
+import { isIP } from 'node:net';
+import { ArgumentError, requireText } from '../../base/errors.js';
+import { MIN_SECRET } from './proof.js';
+
+/** Where a rendezvous listens. */
+export interface Address {
+  readonly host: string;
+  readonly port: number;
+}
+
+const addressForm = "'host:port', such as 127.0.0.1:29000 or [::1]:29000";
+
+/** Reads 'host:port', with an IPv6 host in brackets. `argument` is what an error blames. */
+export function parseAddress(argument: string, value: string): Address {
+  const [, six, name, digits] =
+    /^(?:\[([^\]]+)\]|([^:\s]+)):(\d{1,5})$/.exec(requireText(argument, value, addressForm)) ?? [];
+  const host = six ?? name;
+  const port = Number(digits);
+  if (host === undefined || port < 1 || port > 65535 || (six !== undefined && isIP(six) !== 6)) {
+    throw new ArgumentError(argument, value, addressForm);
+  }
+  return { host, port };
+}
+
+export function formatAddress({ host, port }: Address): string {
+  return isIP(host) === 6 ? `[${host}]:${port}` : `${host}:${port}`;
+}
+
+/**
+ * Whether only this machine can reach the address. Other names are not resolved: what a name means may
+ * change, and differ between machines.
+ */
+export function isLoopback(host: string): boolean {
+  return host === 'localhost' || host === '::1' || (isIP(host) === 4 && host.startsWith('127.'));
+}
+
+/** Refuses an address beyond this machine without a secret that is worth its name. */
+export function requireSecret(host: string, secret: string | undefined): void {
+  // What it is goes into no message.
+  if (secret !== undefined && typeof secret !== 'string') {
+    throw new ArgumentError('HEDDLE_SECRET', typeof secret, 'a text');
+  }
+  if (secret !== undefined && secret.length < MIN_SECRET) {
+    throw new ArgumentError(
+      'HEDDLE_SECRET',
+      `${secret.length} characters long`,
+      `at least ${MIN_SECRET} characters long; \`openssl rand -hex 32\` makes one`,
+    );
+  }
+  if (secret === undefined && !isLoopback(host)) {
+    throw new ArgumentError(
+      'HEDDLE_SECRET',
+      undefined,
+      `set, the same on every rank, because ${host} can be reached from other machines; \`openssl rand -hex 32\` makes one`,
+    );
+  }
+}

@@ -1,0 +1,224 @@
+import { createHash } from 'node:crypto';
+import { ArgumentError, integerIn, requireText, UnavailableError } from '../../base/errors.js';
+import { type Address, parseAddress } from './address.js';
+import { MAX_RANKS } from './circle.js';
+
+/** A process's place in its world, as its launcher's environment tells it. */
+export interface Place {
+  /** Who started this process, for messages. */
+  readonly launcher: string;
+  readonly rank: number;
+  readonly ranks: number;
+  /** The rank among those of the same machine, which chooses its GPU; undefined when nothing tells. */
+  readonly localRank: number | undefined;
+  /** The name of the node that this rank is said to be of; undefined where that is to be found out. */
+  readonly node: string | undefined;
+  /** What the ranks' devices are, where it is said. */
+  readonly device: 'cuda' | 'sim' | undefined;
+  /** How many ranks this process is, from `rank` on: more than one only where their GPUs are simulated. */
+  readonly ranksHere: number;
+  /** Where the rendezvous is. */
+  readonly address: Address;
+  /** The same for all ranks of one start of one job, and for no other. */
+  readonly world: string;
+  readonly secret: string | undefined;
+  /** The launcher itself hosts the rendezvous; otherwise rank 0 does. */
+  readonly hosted: boolean;
+}
+
+export type Environment = Readonly<Record<string, string | undefined>>;
+
+/** The variables of one launcher. Of several names for one thing the first that is set counts. */
+interface Launcher {
+  readonly name: string;
+  readonly rank: string;
+  readonly ranks: readonly string[];
+  readonly localRank: readonly string[];
+  /** How many ranks this machine has; when that is all of them, the rendezvous stays on loopback. */
+  readonly localRanks: readonly string[];
+  /** Together they name one start of one job. */
+  readonly job: readonly string[];
+}
+
+/**
+ * In order of precedence. A variable says little about who is nearest: a job script's SLURM_* are still there
+ * under an mpirun it starts, and torchrun runs inside either; so the innermost kind of launcher comes first.
+ */
+const LAUNCHERS: readonly Launcher[] = [
+  {
+    name: 'HEDDLE_*',
+    rank: 'HEDDLE_RANK',
+    ranks: ['HEDDLE_WORLD'],
+    localRank: [],
+    localRanks: [],
+    job: [],
+  },
+  {
+    name: 'torchrun',
+    rank: 'RANK',
+    ranks: ['WORLD_SIZE'],
+    localRank: ['LOCAL_RANK'],
+    localRanks: ['LOCAL_WORLD_SIZE'],
+    job: ['TORCHELASTIC_RUN_ID', 'TORCHELASTIC_RESTART_COUNT'],
+  },
+  {
+    name: 'Open MPI',
+    rank: 'OMPI_COMM_WORLD_RANK',
+    ranks: ['OMPI_COMM_WORLD_SIZE'],
+    localRank: ['OMPI_COMM_WORLD_LOCAL_RANK'],
+    localRanks: ['OMPI_COMM_WORLD_LOCAL_SIZE'],
+    job: ['PMIX_NAMESPACE', 'OMPI_MCA_ess_base_jobid'],
+  },
+  {
+    name: 'PMI',
+    rank: 'PMI_RANK',
+    ranks: ['PMI_SIZE'],
+    localRank: ['MPI_LOCALRANKID', 'SLURM_LOCALID'],
+    localRanks: ['MPI_LOCALNRANKS'],
+    job: ['SLURM_JOB_ID', 'SLURM_STEP_ID'],
+  },
+  {
+    name: 'PMIx',
+    rank: 'PMIX_RANK',
+    ranks: ['PMIX_SIZE', 'SLURM_STEP_NUM_TASKS', 'SLURM_NTASKS'],
+    localRank: ['PMIX_LOCAL_RANK', 'SLURM_LOCALID'],
+    localRanks: ['PMIX_LOCAL_SIZE'],
+    job: ['PMIX_NAMESPACE'],
+  },
+  {
+    name: 'Slurm',
+    rank: 'SLURM_PROCID',
+    ranks: ['SLURM_STEP_NUM_TASKS', 'SLURM_NTASKS'],
+    localRank: ['SLURM_LOCALID'],
+    localRanks: [],
+    job: ['SLURM_JOB_ID', 'SLURM_STEP_ID'],
+  },
+];
+
+/**
+ * Reads this process's place from the environment: the first of HEDDLE_*, torchrun, Open MPI, PMI, PMIx and
+ * Slurm whose rank variable is set. HEDDLE_ADDRESS, HEDDLE_SECRET, HEDDLE_LOCAL_RANK, HEDDLE_NODE, HEDDLE_DEVICE,
+ * HEDDLE_RANKS_HERE and HEDDLE_WORLD_ID count under every launcher.
+ */
+export function readEnvironment(environment: Environment = process.env): Place {
+  const get = (name: string) => {
+    const value = environment[name];
+    return value === undefined ? undefined : requireText(name, value) || undefined;
+  };
+  const launcher = LAUNCHERS.find(({ rank }) => get(rank) !== undefined);
+  if (!launcher) {
+    throw new UnavailableError(
+      'this process was not started as a rank of a world: none of the variables of heddle run, torchrun, Open MPI, PMI or Slurm is set',
+      'Start it with `heddle run -n 8 program.ts`, torchrun, mpirun or srun, or set HEDDLE_RANK, HEDDLE_WORLD and HEDDLE_ADDRESS',
+    );
+  }
+  const first = (names: readonly string[]) => names.find((name) => get(name) !== undefined);
+  const number = (name: string, min: number, max: number, because: string) => {
+    const value = get(name)!;
+    const n = integerIn(value, min, max);
+    if (n === null) throw new ArgumentError(name, value, `an integer from ${min} to ${max}${because}`);
+    return n;
+  };
+
+  const sizeName = first(launcher.ranks);
+  if (sizeName === undefined) {
+    throw new ArgumentError(launcher.ranks[0]!, undefined, `set, because ${launcher.rank} is set`);
+  }
+  const ranks = number(sizeName, 1, MAX_RANKS, '');
+  const inWorld = `, because ${sizeName} is ${ranks}`;
+  const rank = number(launcher.rank, 0, ranks - 1, inWorld);
+  const localName = first(['HEDDLE_LOCAL_RANK', ...launcher.localRank]);
+  const localRank = localName === undefined ? undefined : number(localName, 0, ranks - 1, inWorld);
+
+  const device = get('HEDDLE_DEVICE');
+  if (device !== undefined && device !== 'cuda' && device !== 'sim')
+    throw new ArgumentError('HEDDLE_DEVICE', device, "'cuda' or 'sim'");
+  const ranksHere =
+    get('HEDDLE_RANKS_HERE') === undefined
+      ? 1
+      : number('HEDDLE_RANKS_HERE', 1, ranks - rank, `, the ranks from ${rank} on`);
+
+  const job = launcher.job.map(get).filter((part) => part !== undefined);
+  const world = get('HEDDLE_WORLD_ID') ?? (job.length > 0 ? `${launcher.name} ${job.join('.')}` : 'world');
+  const localSize = first(launcher.localRanks);
+  const oneMachine = localSize !== undefined && number(localSize, 1, Number.MAX_SAFE_INTEGER, '') >= ranks;
+  const address = findAddress(get, launcher, oneMachine, job.length > 0 ? world : undefined);
+  return {
+    launcher: launcher.name,
+    rank,
+    ranks,
+    localRank,
+    node: get('HEDDLE_NODE'),
+    device,
+    ranksHere,
+    address,
+    world,
+    secret: environment.HEDDLE_SECRET || undefined, // looked at where it is used, by what shows nothing of it
+    hosted: get('HEDDLE_HOSTED') === '1',
+  };
+}
+
+/**
+ * How far above MASTER_PORT the rendezvous listens: that port itself is torch's own, and the ones right
+ * after it are those that people give to their next job.
+ */
+const ABOVE_MASTER_PORT = 1000;
+
+function findAddress(
+  get: (name: string) => string | undefined,
+  launcher: Launcher,
+  oneMachine: boolean,
+  job: string | undefined,
+): Address {
+  const given = get('HEDDLE_ADDRESS');
+  if (given !== undefined) return parseAddress('HEDDLE_ADDRESS', given);
+  if (launcher.rank === 'HEDDLE_RANK') {
+    throw new ArgumentError(
+      'HEDDLE_ADDRESS',
+      undefined,
+      "set to rank 0's 'host:port', because HEDDLE_RANK is",
+    );
+  }
+
+  const [master, masterPort] = [get('MASTER_ADDR'), get('MASTER_PORT')];
+  if (master !== undefined || masterPort !== undefined) {
+    if (masterPort === undefined) {
+      throw new ArgumentError('MASTER_PORT', undefined, 'set, because MASTER_ADDR is');
+    }
+    const theirs = integerIn(masterPort, 1, 65_535);
+    if (theirs === null) throw new ArgumentError('MASTER_PORT', masterPort, 'a port number');
+    const above = theirs + ABOVE_MASTER_PORT;
+    const port = above > 65_535 ? theirs - ABOVE_MASTER_PORT : above;
+    if (oneMachine) return { host: '127.0.0.1', port };
+    if (master === undefined) {
+      throw new ArgumentError('MASTER_ADDR', undefined, 'set, because MASTER_PORT is');
+    }
+    return { host: master, port };
+  }
+
+  const host = oneMachine ? '127.0.0.1' : slurmHost(get);
+  if (host === undefined || job === undefined) {
+    throw new ArgumentError(
+      'HEDDLE_ADDRESS',
+      undefined,
+      `set to 'host:port' of rank 0's machine, the same on every rank, because ${launcher.name} does not tell it`,
+    );
+  }
+  // Below the ports that systems hand out by themselves, and the same for all ranks of the job.
+  const port = 20_000 + (createHash('sha256').update(job).digest().readUInt32LE(0) % 10_000);
+  return { host, port };
+}
+
+/** The machine of Slurm's task 0: the first of the step's (else the job's) nodes. */
+function slurmHost(get: (name: string) => string | undefined): string | undefined {
+  if ((get('SLURM_STEP_NUM_NODES') ?? get('SLURM_NNODES')) === '1') return '127.0.0.1';
+  const nodes = get('SLURM_STEP_NODELIST') ?? get('SLURM_JOB_NODELIST');
+  // srun may run elsewhere than task 0, say on a login node, so where it was launched is only a last resort.
+  return nodes === undefined ? get('SLURM_LAUNCH_NODE_IPADDR') : firstNode(nodes);
+}
+
+/** The first of Slurm's compact lists, such as rack[1-2]n[003-006,9],login. */
+export function firstNode(list: string): string {
+  const withRanges = /^(?:\[[^\]]*\]|[^,[])*/.exec(list)![0];
+  return withRanges.replace(/\[([^\],-]*)[^\]]*\]/g, '$1');
+}

@@ -1,0 +1,439 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { statSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { constants } from 'node:os';
+import { resolve } from 'node:path';
+import type { Readable, Writable } from 'node:stream';
+import { pathToFileURL } from 'node:url';
+import {
+  ArgumentError,
+  requireFlag,
+  requireInteger,
+  requireObject,
+  requireText,
+  UnavailableError,
+} from '../../base/errors.js';
+import { evenNodes } from '../../gpu/index.js';
+import { maxRanks } from '../../gpu/sim/index.js';
+import { formatAddress } from './address.js';
+import { LONGEST_TIMEOUT_MS, MAX_RANKS } from './circle.js';
+import { hearLack, listening } from './lacking.js';
+import { forwardLines, Outlet } from './output.js';
+import { Reaper } from './reaper.js';
+import { Rendezvous } from './rendezvous.js';
+
+/** What to start, and how. */
+export interface LaunchOptions {
+  readonly ranks: number;
+  /** Equal nodes of consecutive ranks; else ranks find out themselves. */
+  readonly nodes?: number;
+  /** `sim`: one process a node (1 by default), which simulates the GPUs of the node's ranks. */
+  readonly device?: 'sim';
+  /** A JavaScript or TypeScript file. */
+  readonly program: string;
+  readonly args?: readonly string[];
+  /** Ends everything after so many ms. Default: never. */
+  readonly timeoutMs?: number;
+  /** How long the other ranks may take to end after one failed or a signal came, in ms. Default 5,000. */
+  readonly graceMs?: number;
+  /** When a rank is lost the others go on: for programs that renew their world. */
+  readonly keepGoing?: boolean;
+  /** What comes before each line of output of a process. Default: `[rank 3] `, `[ranks 2-3] `. */
+  readonly prefix?: (label: string, rank: number) => string;
+  readonly stdout?: Writable;
+  readonly stderr?: Writable;
+  /** Hears of what the launcher does by itself, a sentence at a time. */
+  readonly onNote?: (note: string) => void;
+}
+
+/** How the process of one rank ended, or of several whose GPUs it simulated. */
+export interface RankResult {
+  /** The first, where there are several. */
+  readonly rank: number;
+  readonly ranks: number;
+  readonly pid: number;
+  readonly exitCode: number | null;
+  readonly signal: NodeJS.Signals | null;
+  readonly seconds: number;
+}
+
+/** How a launch went. */
+export interface LaunchResult {
+  /**
+   * 0, or the first failing rank's (128 + number for a signal; 2 where its machine lacked something), or 124 when the time was
+   * over. With `keepGoing` 0 where one rank ended well.
+   */
+  readonly exitCode: number;
+  readonly seconds: number;
+  readonly timedOut: boolean;
+  /** The rank that failed first. */
+  readonly firstFailure: RankResult | null;
+  readonly results: readonly RankResult[];
+}
+
+/** As timeout(1) says it. */
+const EXIT_TIMED_OUT = 124;
+/** How much earlier than a process's end its closed connection may be noticed. */
+const EXIT_NOTICE_MS = 250;
+/** How long output may still come from what a rank has left behind, outside its process group. */
+const DRAIN_MS = 500;
+
+interface Exit {
+  readonly exitCode: number | null;
+  readonly signal: NodeJS.Signals | null;
+}
+
+/** A process of one rank or of several. It leads a process group of its own, so that what it starts ends with it. */
+interface RankProcess {
+  readonly part: Part;
+  readonly pid: number;
+  readonly child: ChildProcess;
+  readonly exited: Promise<Exit>;
+  readonly output: Promise<void>;
+  readonly lack: ReturnType<typeof hearLack>;
+  readonly since: number;
+  running: boolean;
+}
+
+/** Ranks that were started together on this machine. */
+export class Launch {
+  /** Resolves when every rank has ended and nothing of it is left. */
+  readonly finished: Promise<LaunchResult>;
+  readonly #ranks: readonly RankProcess[];
+  readonly #rendezvous: Rendezvous;
+  readonly #reaper: Reaper;
+  readonly #graceMs: number;
+  readonly #keepGoing: boolean;
+  readonly #note: (note: string) => void;
+  readonly #timers: ReturnType<typeof setTimeout>[] = [];
+  #firstFailure: RankResult | null = null;
+  #timedOut = false;
+  #over = false;
+  #signals = 0;
+
+  private constructor(
+    ranks: readonly RankProcess[],
+    rendezvous: Rendezvous,
+    reaper: Reaper,
+    { timeoutMs, graceMs, keepGoing = false, onNote = () => {} }: LaunchOptions & { graceMs: number },
+  ) {
+    this.#ranks = ranks;
+    this.#rendezvous = rendezvous;
+    this.#reaper = reaper;
+    this.#graceMs = graceMs;
+    this.#keepGoing = keepGoing;
+    this.#note = onNote;
+    if (timeoutMs !== undefined) this.#timers.push(setTimeout(() => this.#expire(timeoutMs), timeoutMs));
+    rendezvous.onLost = (lost, why) => {
+      const judge = () => {
+        const still = ranks.filter(
+          ({ part, running }) => running && ranksOf(part).some((rank) => lost.includes(rank)),
+        );
+        if (still.length > 0) this.#areLost(still, `rank ${lost.join(', ')} is lost: ${why}`);
+      };
+      this.#timers.push(setTimeout(judge, EXIT_NOTICE_MS));
+    };
+    this.finished = this.#finish();
+  }
+
+  /** Starts the ranks, with the rendezvous that they join. */
+  static async start(options: LaunchOptions): Promise<Launch> {
+    requireObject('options', options);
+    const { graceMs = 5_000, timeoutMs, args = [] } = options;
+    requireInteger('ranks', options.ranks, 1, MAX_RANKS);
+    const parts = partsOf(options);
+    requireInteger('graceMs', graceMs, 0, LONGEST_TIMEOUT_MS);
+    if (timeoutMs !== undefined) requireInteger('timeoutMs', timeoutMs, 1, LONGEST_TIMEOUT_MS);
+    if (options.keepGoing !== undefined) requireFlag('keepGoing', options.keepGoing);
+    const program = resolve(requireText('program', options.program, 'the path of a file'));
+    if (!statSync(program, { throwIfNoEntry: false })?.isFile())
+      throw new ArgumentError('program', options.program, 'an existing file');
+    if (process.platform === 'win32') {
+      throw new UnavailableError(
+        'ranks cannot be started here: Windows has no process groups',
+        'Use WSL, or start each rank yourself with HEDDLE_RANK, HEDDLE_WORLD and HEDDLE_ADDRESS',
+      );
+    }
+    const command = [...loaderArguments(program), program, ...args];
+    const world = randomBytes(8).toString('hex');
+    const secret = randomBytes(32).toString('hex');
+    const rendezvous = await Rendezvous.listen({ ranks: options.ranks, world, secret });
+    const reaper = new Reaper(graceMs);
+    const ranks: RankProcess[] = [];
+    try {
+      const stdout = new Outlet(options.stdout ?? process.stdout);
+      const stderr = new Outlet(options.stderr ?? process.stderr);
+      const prefix = options.prefix ?? ((label) => `[${label}] `);
+      for (const part of parts) {
+        const { rank } = part;
+        const environment = {
+          ...process.env,
+          ...part.environment,
+          ...listening(),
+          HEDDLE_RANK: String(rank),
+          HEDDLE_WORLD: String(options.ranks),
+          HEDDLE_LOCAL_RANK: String(rank),
+          HEDDLE_ADDRESS: formatAddress(rendezvous.address),
+          HEDDLE_SECRET: secret,
+          HEDDLE_WORLD_ID: world,
+          HEDDLE_HOSTED: '1',
+        };
+        const started = await startRank(part, command, environment, stdout, stderr, prefix(part.label, rank));
+        reaper.started(started.pid);
+        ranks.push(started);
+      }
+      return new Launch(ranks, rendezvous, reaper, { ...options, graceMs });
+    } catch (error) {
+      for (const { pid } of ranks) signalGroup(pid, 'SIGKILL');
+      reaper.done();
+      await rendezvous.close();
+      throw error;
+    }
+  }
+
+  /** The process ids, by rank. */
+  get pids(): readonly number[] {
+    return this.#ranks.map(({ pid }) => pid);
+  }
+
+  /** Passes a signal on to every rank. They have the grace time to end; a second signal ends them at once. */
+  signal(name: NodeJS.Signals): void {
+    this.#signals++;
+    if (this.#signals > 1) {
+      this.#killAll('SIGKILL');
+      return;
+    }
+    this.#note(`${name}: passed on to the ranks, which have ${this.#graceMs / 1000} s to end`);
+    this.#killAll(name);
+    this.#killLater('SIGKILL', this.#graceMs);
+  }
+
+  async #finish(): Promise<LaunchResult> {
+    const results = await Promise.all(this.#ranks.map((rank) => this.#follow(rank)));
+    for (const timer of this.#timers) clearTimeout(timer);
+    this.#reaper.done();
+    await this.#rendezvous.close();
+    return {
+      exitCode: this.#exitCodeOf(results),
+      seconds: secondsSince(this.#ranks[0]!.since),
+      timedOut: this.#timedOut,
+      firstFailure: this.#firstFailure,
+      results,
+    };
+  }
+
+  async #follow(process: RankProcess): Promise<RankResult> {
+    const { part, pid, exited, since } = process;
+    const exit = await exited;
+    process.running = false;
+    signalGroup(pid, 'SIGKILL'); // what the rank has started and not ended
+    this.#reaper.ended(pid);
+    const { rank, ranks, label } = part;
+    const result: RankResult = { rank, ranks, pid, ...exit, seconds: secondsSince(since) };
+    if (exit.exitCode !== 0) {
+      const lack = await process.lack(exit.exitCode);
+      this.#failed(lack === '' ? `${label} ${describe(exit)}` : `${label}: ${lack}`, result);
+    }
+    // Of no effect where its connection has told already; but it may never have joined.
+    for (const rank of ranksOf(part)) {
+      if (exit.exitCode === 0) this.#rendezvous.leave(rank);
+      else this.#rendezvous.lose(rank, `its process ${describe(exit)}`);
+    }
+    await drained(process);
+    return result;
+  }
+
+  #failed(what: string, result: RankResult): void {
+    if (this.#keepGoing) {
+      this.#note(`${what}; the others go on`);
+    } else if (this.#over) {
+      // Later ones fall because of the first, or because they were told to.
+      if (!this.#firstFailure) this.#note(what);
+    } else {
+      this.#worldIsOver(what);
+    }
+    this.#firstFailure ??= result;
+  }
+
+  /** Ranks that run, but that nobody waits for any more. */
+  #areLost(processes: readonly RankProcess[], why: string): void {
+    if (!this.#keepGoing) {
+      this.#worldIsOver(why);
+      return;
+    }
+    this.#note(`${why}; it has ${this.#graceMs / 1000} s to end`);
+    this.#kill(processes, 'SIGTERM');
+    this.#killLater('SIGKILL', this.#graceMs, processes);
+  }
+
+  #exitCodeOf(results: readonly RankResult[]): number {
+    if (this.#timedOut) return EXIT_TIMED_OUT;
+    const good = this.#keepGoing && results.some(({ exitCode }) => exitCode === 0);
+    return good ? 0 : exitCodeOf(this.#firstFailure);
+  }
+
+  /**
+   * A world that has lost a rank cannot go on. The others have heard of it through the rendezvous and may
+   * have something to say; so they are asked to end at half of the grace time only, and ended when it is over.
+   */
+  #worldIsOver(why: string): void {
+    if (this.#over) return;
+    this.#over = true;
+    const alone = !this.#ranks.some(({ running }) => running);
+    this.#note(alone ? why : `${why}; the others have ${this.#graceMs / 1000} s to end`);
+    this.#killLater('SIGTERM', this.#graceMs / 2);
+    this.#killLater('SIGKILL', this.#graceMs);
+  }
+
+  #expire(timeoutMs: number): void {
+    this.#timedOut = true;
+    this.#note(`not finished after ${timeoutMs / 1000} s; the ranks have ${this.#graceMs / 1000} s to end`);
+    this.#killAll('SIGTERM');
+    this.#killLater('SIGKILL', this.#graceMs);
+  }
+
+  #killLater(signal: NodeJS.Signals, ms: number, whom = this.#ranks): void {
+    this.#timers.push(setTimeout(() => this.#kill(whom, signal), ms));
+  }
+
+  #killAll(signal: NodeJS.Signals): void {
+    this.#kill(this.#ranks, signal);
+  }
+
+  #kill(processes: readonly RankProcess[], signal: NodeJS.Signals): void {
+    for (const { pid, running } of processes) {
+      if (running) signalGroup(pid, signal);
+    }
+  }
+}
+
+/** What one process is of the world. */
+interface Part {
+  /** The first of `ranks`. */
+  readonly rank: number;
+  readonly ranks: number;
+  /** For messages: 'rank 3', 'ranks 2-3'. */
+  readonly label: string;
+  readonly environment: NodeJS.ProcessEnv;
+}
+
+/** One process a rank, or a node where it simulates the GPUs of one. */
+function partsOf({ ranks, nodes, device }: LaunchOptions): Part[] {
+  if (device !== undefined && device !== 'sim') throw new ArgumentError('device', device, "'sim'");
+  const nodeOf = evenNodes(ranks, nodes ?? 1);
+  const here = device === 'sim' ? ranks / (nodes ?? 1) : 1;
+  if (here > maxRanks)
+    throw new ArgumentError('ranks', ranks, `at most ${maxRanks} on each node where GPUs are simulated`);
+  return Array.from({ length: ranks / here }, (_, i) => {
+    const rank = i * here;
+    return {
+      rank,
+      ranks: here,
+      label: here === 1 ? `rank ${rank}` : `ranks ${rank}-${rank + here - 1}`,
+      environment: {
+        ...(device && { HEDDLE_DEVICE: device, HEDDLE_RANKS_HERE: String(here) }),
+        ...(nodes !== undefined && { HEDDLE_NODE: String(nodeOf[rank]) }),
+      },
+    };
+  });
+}
+
+const ranksOf = ({ rank, ranks }: Part): number[] => Array.from({ length: ranks }, (_, i) => rank + i);
+
+/** What Node.js needs before the program: nothing, or tsx where it cannot run TypeScript by itself. */
+export function loaderArguments(
+  program: string,
+  stripsTypes = Boolean((process.features as { typescript?: unknown }).typescript),
+  places: readonly string[] = [program, import.meta.filename],
+): string[] {
+  if (!/\.([mc]?ts|tsx)$/.test(program)) return [];
+  if (stripsTypes && !program.endsWith('.tsx')) return [];
+  for (const place of places) {
+    try {
+      return ['--import', pathToFileURL(createRequire(place).resolve('tsx')).href];
+    } catch {
+      // Not installed there; perhaps at the next place.
+    }
+  }
+  throw new UnavailableError(
+    `Node.js ${process.versions.node} cannot run ${program} by itself, and tsx is not installed`,
+    'Run `npm install --save-dev tsx`, or use Node.js 22.18 or newer',
+  );
+}
+
+async function startRank(
+  part: Part,
+  command: readonly string[],
+  env: NodeJS.ProcessEnv,
+  stdout: Outlet,
+  stderr: Outlet,
+  prefix: string,
+): Promise<RankProcess> {
+  const child = spawn(process.execPath, command, {
+    env,
+    // A group of its own. Without a terminal's: Ctrl-C reaches the ranks once, through the launcher.
+    detached: true,
+    stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
+  });
+  const lack = hearLack(child.stdio[3] as Readable);
+  const exited = new Promise<Exit>((resolve) => {
+    child.once('exit', (exitCode, signal) => resolve({ exitCode, signal }));
+  });
+  await new Promise<void>((resolve, reject) => {
+    child.once('spawn', resolve);
+    child.once('error', (error) => {
+      const what = `${part.label} cannot be started: ${error.message}`;
+      reject(
+        new UnavailableError(what, 'Free memory, or raise the limit of processes (ulimit -u)', {
+          cause: error,
+        }),
+      );
+    });
+  });
+  const output = Promise.all([
+    forwardLines(child.stdout!, stdout, prefix),
+    forwardLines(child.stderr!, stderr, prefix),
+  ]).then(() => {});
+  return { part, pid: child.pid!, child, exited, output, lack, since: performance.now(), running: true };
+}
+
+/**
+ * Waits until all of an ended rank's output is forwarded. A process that the rank has put outside its group
+ * may hold the pipe open for ever, so a pipe in which nothing moves is closed.
+ */
+async function drained({ child, output }: RankProcess): Promise<void> {
+  const pipes = [child.stdout, child.stderr] as (Readable & { bytesRead: number })[];
+  let before = -1;
+  const timer = setInterval(() => {
+    const now = pipes.reduce((sum, pipe) => sum + pipe.bytesRead, 0);
+    if (now === before && pipes.every((pipe) => pipe.readableLength === 0)) {
+      for (const pipe of pipes) pipe.destroy();
+    }
+    before = now;
+  }, DRAIN_MS);
+  await output;
+  clearInterval(timer);
+}
+
+function signalGroup(pid: number, signal: NodeJS.Signals): void {
+  try {
+    process.kill(-pid, signal);
+  } catch (error) {
+    // All of it has ended already; macOS says EPERM while the last of it waits to be collected.
+    if (!['ESRCH', 'EPERM'].includes((error as NodeJS.ErrnoException).code!)) throw error;
+  }
+}
+
+function describe({ exitCode, signal }: Exit): string {
+  return signal === null ? `ended with exit code ${exitCode}` : `was ended by ${signal}`;
+}
+
+function exitCodeOf(failure: RankResult | null): number {
+  if (failure === null) return 0;
+  return failure.exitCode ?? 128 + (failure.signal === null ? 0 : constants.signals[failure.signal]);
+}
+
+function secondsSince(start: number): number {
+  return Math.round(performance.now() - start) / 1000;
+}

@@ -1,0 +1,82 @@
+import { requireFunction, requireInteger, requireObject } from '../../base/errors.js';
+import { type CircleOptions, MAX_RANKS } from './circle.js';
+import { type Call, Exchange, type Loss } from './exchange.js';
+import { messageOf, Participant, toError } from './participant.js';
+
+/** Ranks that are async programs of one process, meeting in its memory. */
+export class LocalCircle extends Participant {
+  readonly #exchange: Exchange;
+
+  private constructor(exchange: Exchange, rank: number, options: CircleOptions) {
+    super(rank, exchange.origins, options);
+    this.#exchange = exchange;
+    exchange.sit(rank, {
+      // Copies, so that no rank can reach into another's memory, as if they were processes.
+      completed: (id, parts) =>
+        this.completed(
+          id,
+          parts.map((part) => part.slice()),
+        ),
+      failed: (id, loss) => this.failed(id, loss),
+      lost: (loss: Loss) => this.lost(toError(loss)),
+      renewed: (next, members) => this.renewed(new LocalCircle(next, members.indexOf(rank), options)),
+    });
+  }
+
+  /** The circles of ranks 0 … ranks − 1. */
+  static create(ranks: number, options: CircleOptions = {}): LocalCircle[] {
+    requireObject('options', options);
+    const exchange = new Exchange(requireInteger('ranks', ranks, 1, MAX_RANKS));
+    return Array.from({ length: ranks }, (_, rank) => new LocalCircle(exchange, rank, options));
+  }
+
+  /**
+   * Runs one program for each rank and resolves with their results, by rank. A rank whose program returns
+   * leaves; one whose program throws is lost to the others. Rejects with what was thrown first, when
+   * every program has ended.
+   */
+  static async run<T>(
+    ranks: number,
+    program: (circle: LocalCircle) => Promise<T>,
+    options: CircleOptions = {},
+  ): Promise<T[]> {
+    requireFunction('program', program, 'a function: what each rank does');
+    const failures: unknown[] = [];
+    const runOne = async (circle: LocalCircle): Promise<T | undefined> => {
+      try {
+        return await program(circle);
+      } catch (error) {
+        failures.push(error);
+        const { latest } = circle;
+        latest.#exchange.lose([latest.rank], messageOf(error)); // of no effect where it has left
+        return undefined;
+      } finally {
+        await circle.latest.dispose();
+      }
+    };
+    const results = await Promise.all(LocalCircle.create(ranks, options).map(runOne));
+    if (failures.length > 0) throw failures[0];
+    return results as T[];
+  }
+
+  override get latest(): LocalCircle {
+    return super.latest as LocalCircle;
+  }
+
+  override get place(): object {
+    return this.#exchange;
+  }
+
+  protected arrive(call: Call): void {
+    // The caller may reuse its bytes as soon as the call returns.
+    this.#exchange.arrive(this.rank, { ...call, bytes: call.bytes.slice() });
+  }
+
+  protected giveUp(ranks: readonly number[], reason: string): void {
+    this.#exchange.lose(ranks, reason);
+  }
+
+  protected async leave(): Promise<void> {
+    this.#exchange.leave(this.rank);
+  }
+}

@@ -1,0 +1,121 @@
+import { HeddleError } from '../../base/errors.js';
+import { LONGEST_TIMEOUT_MS, MAX_NAME, MAX_PAYLOAD, MAX_RANKS } from './circle.js';
+import type { CallKind } from './exchange.js';
+
+/** Changes when two builds could misunderstand each other. */
+export const PROTOCOL_VERSION = 3;
+
+/** The other side does not speak the protocol. The message completes 'it sent …'. */
+export class ProtocolError extends HeddleError {
+  constructor(what: string) {
+    super('HEDDLE_PROTOCOL', what);
+  }
+}
+
+const fail = (what: string): never => {
+  throw new ProtocolError(`a message without ${what}`);
+};
+
+const integer =
+  (min: number, max: number) =>
+  (value: unknown): number =>
+    typeof value === 'number' && Number.isInteger(value) && value >= min && value <= max
+      ? value
+      : fail(`an integer from ${min} to ${max}`);
+
+const text =
+  (max: number) =>
+  (value: unknown): string =>
+    typeof value === 'string' && value.length <= max ? value : fail(`a text of at most ${max} characters`);
+
+const digest = (value: unknown): string =>
+  typeof value === 'string' && /^[0-9a-f]{64}$/.test(value) ? value : fail('32 bytes in hexadecimal');
+
+const kind = (value: unknown): CallKind =>
+  value === 'barrier' || value === 'allGather' || value === 'renewal' ? value : fail('a kind of call');
+
+const integers =
+  (min: number, max: number) =>
+  (value: unknown): readonly number[] =>
+    Array.isArray(value) && value.length <= MAX_RANKS
+      ? value.map(integer(min, max))
+      : fail(`at most ${MAX_RANKS} integers`);
+
+const members = (value: unknown): readonly number[] => {
+  const ranks = integers(0, MAX_RANKS - 1)(value);
+  return new Set(ranks).size === ranks.length ? ranks : fail('ranks that are each named once');
+};
+
+const id = integer(0, Number.MAX_SAFE_INTEGER);
+const rank = integer(0, MAX_RANKS - 1);
+const duration = integer(1, LONGEST_TIMEOUT_MS);
+const loss = { ranks: members, operation: text(MAX_NAME), why: text(2000) };
+
+/** Every message and its fields. The comment says who sends it. */
+const SHAPES = {
+  /** host, first: its version and challenge. */
+  hello: { version: integer(0, 2 ** 31), nonce: digest },
+  /** joiner: who it is, its own challenge, and the proof that it knows the secret. */
+  join: {
+    version: integer(0, 2 ** 31),
+    world: text(MAX_NAME),
+    rank,
+    ranks: integer(1, MAX_RANKS),
+    lossTimeoutMs: duration,
+    nonce: digest,
+    proof: digest,
+  },
+  /** host: the joiner is in, and here is the host's own proof. */
+  welcome: { proof: digest },
+  /** host: the joiner is not in, and why. */
+  refused: { why: text(2000) },
+  /** joiner: it made a call; the frame's bytes are what it brings. */
+  arrive: { id, kind, operation: text(MAX_NAME), timeoutMs: duration },
+  /** host: a call is complete; the frame's bytes are the parts, one after the other. */
+  completed: { id, lengths: integers(0, MAX_PAYLOAD) },
+  /** host: a call can never complete. */
+  failed: { id, ...loss },
+  /** host: ranks are lost. */
+  lost: loss,
+  /** host: a renewal is complete; these ranks go on, numbered in this order, and all that follows is of their world. */
+  renewed: { ranks: members },
+  /** joiner: it cannot go on, or not with these others. */
+  abandon: { ranks: members, why: text(2000) },
+  /** joiner: it goes in good order. */
+  leave: {},
+  /** host: it goes in good order, and the rendezvous with it. */
+  farewell: {},
+  /** host, regularly; the joiner answers with pong. */
+  ping: {},
+  pong: {},
+};
+
+type Shapes = typeof SHAPES;
+type Fields<S> = { [F in keyof S]: S[F] extends (value: unknown) => infer T ? T : never };
+/** A message, told apart by its `type`. */
+export type Message = {
+  [K in keyof Shapes]: { readonly type: K } & Readonly<Fields<Shapes[K]>>;
+}[keyof Shapes];
+
+/** Reads a frame's head. Throws ProtocolError unless it is exactly one of the messages. */
+export function parseMessage(head: string): Message {
+  let value: unknown;
+  try {
+    value = JSON.parse(head);
+  } catch {
+    throw new ProtocolError('a frame whose head is not JSON');
+  }
+  if (typeof value !== 'object' || value === null) throw new ProtocolError('a head that is not an object');
+  const given = value as Record<string, unknown>;
+  const { type } = given;
+  if (typeof type !== 'string' || !Object.hasOwn(SHAPES, type))
+    throw new ProtocolError('a message of unknown type');
+  const message: Record<string, unknown> = { type };
+  for (const [field, read] of Object.entries(SHAPES[type as keyof Shapes])) {
+    message[field] = (read as (value: unknown) => unknown)(given[field]);
+  }
+  return message as unknown as Message;
+}
+
+/** The largest head that any message needs. */
+export const MAX_HEAD = 32 << 10;

@@ -1,0 +1,227 @@
+/** How a proxy's thread takes part in its rank's circle: by mail to the thread that the circle lives in. */
+import { type MessagePort, receiveMessageOnPort } from 'node:worker_threads';
+import { HeddleError, RankLostError } from '../../../base/errors.js';
+import type { Circle, CircleLoss } from '../circle.js';
+import { messageOf } from '../participant.js';
+import type { ProxyCircle } from './network.js';
+
+/** What of a RankLostError the mail carries. */
+interface Lost {
+  readonly ranks: readonly number[];
+  readonly operation: string;
+}
+
+/** An error as the other side throws it: it loses its class on the way. */
+export function fromMail(code: string, message: string, lost: Lost | null): HeddleError {
+  const error = new HeddleError(code, message);
+  return lost === null ? error : new RankLostError(lost.ranks, lost.operation, undefined, { cause: error });
+}
+
+export const lostIn = (error: unknown): Lost | null =>
+  error instanceof RankLostError ? { ranks: error.ranks, operation: error.operation } : null;
+
+type ToProxy =
+  | { readonly kind: 'answer'; readonly id: number; readonly parts: readonly Uint8Array[] }
+  | {
+      readonly kind: 'refusal';
+      readonly id: number;
+      readonly message: string;
+      /** Where ranks were lost. */
+      readonly lost: Lost | null;
+    }
+  | {
+      readonly kind: 'lost';
+      readonly ranks: readonly number[];
+      readonly operation: string;
+      readonly why: string;
+    }
+  | { readonly kind: 'stop' }
+  /** Behind 'stop': the proxies beside it have stopped as well. */
+  | { readonly kind: 'close' };
+
+export type FromProxy =
+  | {
+      readonly kind: 'allGather';
+      readonly id: number;
+      readonly operation: string;
+      readonly bytes: Uint8Array;
+    }
+  | { readonly kind: 'barrier'; readonly id: number; readonly operation: string }
+  | { readonly kind: 'ready' }
+  /** It writes nothing more, and looks for nothing. */
+  | { readonly kind: 'stopped' }
+  | {
+      readonly kind: 'failed';
+      readonly code: string;
+      readonly message: string;
+      /** Where other ranks were lost to it. */
+      readonly lost: Lost | null;
+    };
+
+/** The circle's side. */
+interface Mailbox {
+  /** Hears what is no call. */
+  onTold: (message: FromProxy) => void;
+  post(message: ToProxy): void;
+  close(): void;
+}
+
+/** Makes the calls that a proxy's thread asks for, and tells it of losses. */
+export function serveCircle(circle: Circle, port: MessagePort, mail: SharedArrayBuffer): Mailbox {
+  const count = new Int32Array(mail);
+  const post = (message: ToProxy): void => {
+    port.postMessage(message);
+    Atomics.add(count, 0, 1);
+    Atomics.notify(count, 0);
+  };
+  const answer = (id: number, call: Promise<readonly Uint8Array[]>): void => {
+    call.then(
+      (parts) => post({ kind: 'answer', id, parts }),
+      (error: unknown) => post({ kind: 'refusal', id, message: messageOf(error), lost: lostIn(error) }),
+    );
+  };
+  const mailbox: Mailbox = {
+    onTold: () => {},
+    post,
+    close() {
+      // The end of its thread may be heard before its last words.
+      for (let left = receiveMessageOnPort(port); left !== undefined; left = receiveMessageOnPort(port))
+        hear(left.message as FromProxy);
+      stopListening();
+      port.close();
+    },
+  };
+  const hear = (message: FromProxy): void => {
+    if (message.kind === 'allGather') answer(message.id, circle.allGather(message.bytes, message.operation));
+    else if (message.kind === 'barrier')
+      answer(
+        message.id,
+        circle.barrier(message.operation).then(() => []),
+      );
+    else mailbox.onTold(message);
+  };
+  port.on('message', hear);
+  port.unref(); // it is the thread that keeps the process alive, or does not
+  const stopListening = circle.onRankLost((loss) => {
+    // The loss of a rendezvous that is no rank says nothing about the peers.
+    if (!(loss instanceof RankLostError)) return;
+    const { ranks, operation, cause } = loss;
+    post({ kind: 'lost', ranks, operation, why: cause instanceof Error ? cause.message : loss.message });
+  });
+  return mailbox;
+}
+
+/** The thread's side: its rank's circle, as far as proxies need it. */
+export class MailedCircle implements ProxyCircle {
+  stopped = false;
+  readonly #count: Int32Array;
+  readonly #calls = new Map<
+    number,
+    { resolve(parts: readonly Uint8Array[]): void; reject(error: Error): void }
+  >();
+  readonly #listeners = new Set<(loss: CircleLoss) => void>();
+  #read = 0;
+  #onStop = (): void => {};
+  #onClose = (): void => {};
+
+  readonly rank: number;
+  readonly ranks: number;
+  readonly #port: MessagePort;
+
+  constructor(
+    { rank, ranks }: Pick<ProxyCircle, 'rank' | 'ranks'>,
+    port: MessagePort,
+    mail: SharedArrayBuffer,
+  ) {
+    this.#port = port;
+    this.rank = rank;
+    this.ranks = ranks;
+    this.#count = new Int32Array(mail);
+    // Until the first turn the thread has an event loop, and the connecting that happens then waits for answers.
+    port.on('message', (message: ToProxy) => this.#receive(message));
+  }
+
+  async allGather(bytes: Uint8Array, operation = 'allGather'): Promise<Uint8Array[]> {
+    return [...(await this.#call((id) => ({ kind: 'allGather', id, operation, bytes })))];
+  }
+
+  async barrier(operation = 'barrier'): Promise<void> {
+    await this.#call((id) => ({ kind: 'barrier', id, operation }));
+  }
+
+  onRankLost(listener: (loss: CircleLoss) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  tell(message: FromProxy): void {
+    this.#port.postMessage(message);
+  }
+
+  /** Reads what has come, without an event loop. */
+  readMail(): void {
+    const count = Atomics.load(this.#count, 0);
+    if (count === this.#read) return;
+    this.#read = count;
+    for (
+      let next = receiveMessageOnPort(this.#port);
+      next !== undefined;
+      next = receiveMessageOnPort(this.#port)
+    ) {
+      this.#receive(next.message as ToProxy);
+    }
+  }
+
+  /** Sleeps until there is mail, or for `ms`. */
+  nap(ms: number): void {
+    Atomics.wait(this.#count, 0, this.#read, ms);
+  }
+
+  /** Says that it has stopped, and waits for the word to close, with an event loop. */
+  async untilAllStopped(): Promise<void> {
+    const close = new Promise<void>((resolve) => {
+      this.#onClose = resolve;
+    });
+    this.tell({ kind: 'stopped' });
+    await close;
+  }
+
+  /** Waits for the word to stop, with an event loop. */
+  async untilStopped(): Promise<void> {
+    if (this.stopped) return;
+    await new Promise<void>((resolve) => {
+      this.#onStop = resolve;
+    });
+  }
+
+  #call(message: (id: number) => FromProxy): Promise<readonly Uint8Array[]> {
+    const id = this.#calls.size;
+    return new Promise((resolve, reject) => {
+      this.#calls.set(id, { resolve, reject });
+      this.tell(message(id));
+    });
+  }
+
+  #receive(message: ToProxy): void {
+    switch (message.kind) {
+      case 'answer':
+        this.#calls.get(message.id)?.resolve(message.parts);
+        break;
+      case 'refusal':
+        this.#calls.get(message.id)?.reject(fromMail('HEDDLE_PROXY', message.message, message.lost));
+        break;
+      case 'lost': {
+        const cause = new Error(message.why);
+        const loss = new RankLostError(message.ranks, message.operation, undefined, { cause });
+        for (const listener of this.#listeners) listener(loss);
+        break;
+      }
+      case 'stop':
+        this.stopped = true;
+        this.#onStop();
+        break;
+      case 'close':
+        this.#onClose();
+    }
+  }
+}

@@ -1,0 +1,239 @@
+/** The networks that proxies drive: real ones through a transfer engine, and that of a simulated machine. */
+
+import { ArgumentError, RankLostError, requireOneOf, UnavailableError } from '../../../base/errors.js';
+import { GpuFlush } from '../../../gpu/cuda/index.js';
+import type { Network, Placement, WireMemory } from '../../../gpu/index.js';
+import type { SimMachine } from '../../../gpu/sim/index.js';
+import {
+  type Counter,
+  type EngineOptions,
+  FabricError,
+  type Peer,
+  type ProviderName,
+  providers,
+  type Region,
+  type RemoteRegion,
+  TransferEngine,
+  type Write,
+} from '../../fabric/index.js';
+import type { Circle, CircleLoss } from '../circle.js';
+import { connectFabric, type FabricConnection } from '../fabric.js';
+import { agreeOnProvider, offerHere } from './provider.js';
+
+/** What of a circle connecting needs: a proxy's thread reaches its rank's by mail. */
+export type ProxyCircle = Pick<Circle, 'rank' | 'ranks' | 'allGather' | 'barrier' | 'onRankLost'>;
+
+/** How the proxies of a world run, and reach each other over libfabric; what is left out is found. */
+export type FabricOptions = Pick<
+  EngineOptions,
+  'provider' | 'devices' | 'near' | 'rails' | 'timeoutMs' | 'queue'
+> & {
+  /** Where what the NICs of a layer's proxies reach lies. Default 'auto': in the GPU's memory if they do reach it there. */
+  readonly wires?: Placement | 'auto';
+  /** The processors that proxies' threads stay on, a rank the entry of its number modulo how many there are. */
+  readonly processors?: readonly number[];
+};
+
+/** A network, and what else its proxy does about it. */
+export interface Link {
+  readonly network: Network;
+  /** Makes progress; true when anything moved. @throws RankLostError where a peer is gone. */
+  progress(): boolean;
+  /** Ends what is under way. Memory may be freed then. */
+  close(): Promise<void>;
+}
+
+/** Connects memory of this rank with that of others, all unless `reach` names them; every rank calls it. */
+export type Connect = (
+  circle: ProxyCircle,
+  memory: Pick<WireMemory, 'address' | 'front' | 'nics'>,
+  reach?: readonly number[],
+) => Promise<Link>;
+
+export const overFabric =
+  (options: FabricOptions): Connect =>
+  async (circle, { front, nics }, reach) => {
+    const { processors: _, wires: __, ...wanted } = withEnvironment(options);
+    const provider = await agreeOnProvider(circle, offerHere(wanted.provider, wanted.devices));
+    const engine = await TransferEngine.open({
+      ...wanted,
+      ...{ provider, thread: 'caller', arrivals: 'listed', gpuMemory: nics.kind === 'gpu' },
+    });
+    try {
+      const fabric = await connectFabric(circle, engine, reach);
+      const own = registerWire(engine, nics);
+      const { remotes } = await fabric.share(own);
+      return new FabricLink(circle, engine, fabric, own, remotes, front, flushOf(nics));
+    } catch (error) {
+      await engine.close();
+      throw error;
+    }
+  };
+
+/**
+ * What NICs reach of a wire.
+ * @throws UnavailableError where it is memory of a GPU that the provider does not take as it is.
+ */
+export function registerWire(engine: TransferEngine, nics: WireMemory['nics']): Region {
+  if (nics.kind === 'host') return engine.register(nics.raw);
+  const region = engine.registerGpu(nics);
+  if (region.path !== 'staging') return region;
+  region.close();
+  const { provider, device } = engine.devices[0]!;
+  throw new UnavailableError(
+    `${provider} over ${device} does not register memory of GPU ${nics.ordinal}`,
+    'A NIC reaches it by dmabuf (libfabric 1.20, an open driver of the GPU), or by nvidia-peermem',
+  );
+}
+
+/**
+ * A write of a NIC may be on its way to the GPU's memory still when its completion is in the host's: those are two ways over
+ * PCIe. A kernel that heard of it from the proxy would read what was there before, unless the device says that it orders that
+ * itself. So the proxy flushes before anybody hears of the tag. The other direction needs nothing: what kernels stored before they
+ * released an epoch at scope `sys` is there for whoever reads over PCIe.
+ */
+export const flushOf = (nics: WireMemory['nics']): GpuFlush | null =>
+  nics.kind === 'gpu' && nics.flush ? new GpuFlush(nics.ordinal) : null;
+
+/** What came, told only when kernels see it; −1 where nothing did. */
+export function nextTag(
+  engine: Pick<TransferEngine, 'nextImmediate'>,
+  flush: Pick<GpuFlush, 'flush'> | null,
+): number {
+  const tag = engine.nextImmediate();
+  if (tag >= 0) flush?.flush();
+  return tag;
+}
+
+/** With HEDDLE_PROVIDER, HEDDLE_NICS, HEDDLE_WIRES and HEDDLE_PROXY_CPUS, for programs that leave it to who starts them. */
+export function withEnvironment(options: FabricOptions): FabricOptions {
+  const { HEDDLE_PROVIDER: provider, HEDDLE_NICS: devices } = process.env;
+  const { HEDDLE_WIRES: wires, HEDDLE_PROXY_CPUS: processors } = process.env;
+  if (provider && !providers.some((name) => name === provider))
+    throw new ArgumentError('HEDDLE_PROVIDER', provider, `one of ${providers.join(', ')}`);
+  return {
+    ...(provider && { provider: provider as ProviderName }),
+    ...(devices && { devices: devices.split(',') }),
+    ...(wires && { wires: requireOneOf('HEDDLE_WIRES', wires, ['auto', 'host', 'gpu']) }),
+    ...(processors && { processors: processors.split(',').map(Number) }),
+    ...options,
+  };
+}
+
+/**
+ * Writes that go to a peer at once over shm; the next go when these have ended. There the receiver copies: when it looks for
+ * progress, all that it has been given by then, and until it is through nobody can give it more, but waits in the call. So it is
+ * given little at a time, and learns soon what has come.
+ */
+const shmBurst = 4;
+
+class FabricLink implements Link, Network {
+  readonly network = this;
+  /** What the circle has lost: a lost rank never comes back, and every round needs every rank. */
+  #loss: CircleLoss | null = null;
+  readonly #stopListening: () => void;
+  /** Hears how writes end. */
+  readonly #counter: Counter;
+  /** By rank, the description of a write to it: filled in for each, so that posting allocates nothing. */
+  readonly #writes: readonly (Write | undefined)[];
+  /** By rank, how many writes to it were posted since the last look for progress; null where nothing depends on that. */
+  readonly #posted: Uint32Array | null;
+  readonly #engine: TransferEngine;
+  readonly #fabric: FabricConnection;
+  /** Regions begin here in the wire of every rank, wherever they lie. */
+  readonly #front: number;
+  readonly #flush: GpuFlush | null;
+
+  constructor(
+    circle: ProxyCircle,
+    engine: TransferEngine,
+    fabric: FabricConnection,
+    source: Region,
+    targets: readonly (RemoteRegion | undefined)[],
+    front: number,
+    flush: GpuFlush | null,
+  ) {
+    this.#engine = engine;
+    this.#fabric = fabric;
+    this.#front = front;
+    this.#flush = flush;
+    this.#stopListening = circle.onRankLost((loss) => {
+      this.#loss ??= loss;
+    });
+    const counter = engine.counter();
+    this.#counter = counter;
+    this.#writes = targets.map(
+      (target) =>
+        target && { source, sourceOffset: 0, target, targetOffset: 0, bytes: 0, immediate: 0, counter },
+    );
+    this.#posted = engine.devices[0]!.provider === 'shm' ? new Uint32Array(targets.length) : null;
+  }
+
+  write(peer: number, from: number, to: number, bytes: number, tag: number): boolean {
+    const write = this.#writes[peer];
+    if (write === undefined)
+      throw new ArgumentError('peer', peer, 'another rank, of those that the proxy reaches');
+    try {
+      if (!this.#mayPost(peer, write.target.peer)) return false;
+      if (this.#posted !== null) this.#posted[peer]!++;
+      // A write of nothing is anywhere, also before the front.
+      write.sourceOffset = bytes === 0 ? 0 : from - this.#front;
+      write.targetOffset = bytes === 0 ? 0 : to - this.#front;
+      write.bytes = bytes;
+      write.immediate = tag;
+      this.#engine.write(write);
+      return true;
+    } catch (error) {
+      throw this.#lossIn(error);
+    }
+  }
+
+  #mayPost(rank: number, peer: Peer): boolean {
+    const posted = this.#posted?.[rank];
+    if (posted !== undefined && (posted >= shmBurst || peer.underway !== posted)) return false;
+    return this.#engine.hasRoomFor(peer);
+  }
+
+  arrived(): number {
+    return nextTag(this.#engine, this.#flush);
+  }
+
+  progress(): boolean {
+    if (this.#loss !== null) throw this.#loss;
+    this.#posted?.fill(0);
+    const moved = this.#engine.poll();
+    // What the write carried will not come.
+    if (this.#counter.error !== null) throw this.#lossIn(this.#counter.error);
+    return moved;
+  }
+
+  /** A peer that a write does not reach is as good as lost, though it may still answer: it waits for that write. */
+  #lossIn(error: unknown): unknown {
+    if (!(error instanceof FabricError)) return this.#fabric.toRankLost(error);
+    const rank = this.#fabric.peers.findIndex((peer) => peer !== undefined && peer.name === error.peer);
+    return rank < 0 ? error : new RankLostError([rank], error.operation, undefined, { cause: error });
+  }
+
+  async close(): Promise<void> {
+    this.#stopListening();
+    this.#fabric.close();
+    await this.#engine.close();
+    this.#flush?.close();
+  }
+}
+
+/** Within a machine that simulates all ranks of the world. */
+export const overMachine =
+  (machine: SimMachine): Connect =>
+  async (circle, { address }) => {
+    const gathered = await circle.allGather(
+      new Uint8Array(Float64Array.of(address).buffer),
+      'the network: memory',
+    );
+    const addresses = gathered.map((bytes) =>
+      new DataView(bytes.buffer, bytes.byteOffset).getFloat64(0, true),
+    );
+    const { network, close } = machine.openNetwork(circle.rank, addresses);
+    await circle.barrier('the network: all are there');
+    return { network, progress: () => false, close: async () => close() };
+  };

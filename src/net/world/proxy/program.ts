@@ -1,0 +1,105 @@
+/**
+ * Proxies: a program beside a rank's kernels that moves bytes for them. Its step looks at words in mapped memory that
+ * kernels write, posts writes to a network, and raises words that kernels wait for. On a GPU's host it runs in a thread of
+ * its own; beside a simulated GPU the machine gives it turns, and the race detector sees what it does.
+ */
+
+import { HeddleError, requireObject, requireText } from '../../../base/errors.js';
+import type { HostView, Network, Placement, WireMemory } from '../../../gpu/index.js';
+import { messageOf } from '../participant.js';
+import type { Connect, ProxyCircle } from './network.js';
+
+/** What a proxy's program is given. */
+export interface ProxyParts<Data = unknown> {
+  /** This rank and how many there are: the network's peers are others. */
+  readonly rank: number;
+  readonly ranks: number;
+  readonly network: Network;
+  /** The memory that kernels and the network share, of which every rank has the same. */
+  readonly memory: HostView;
+  /** Where of that lies what the network reaches. If in the GPU's memory, `memory` ends before it. */
+  readonly lies: Placement;
+  readonly data: Data;
+}
+
+/** A proxy's program: what a module's export makes, once all ranks are connected. */
+export interface ProxyProgram {
+  /** One turn: never waits, allocates nothing. True when it did anything; where it never does, the thread naps. */
+  step(): boolean;
+}
+export type ProxyMaker<Data = unknown> = (parts: ProxyParts<Data>) => ProxyProgram;
+
+/** Which program: threads share no functions, so it is named. */
+export interface ProxyProgramName {
+  /** The URL of the module that exports it, … */
+  readonly module: string;
+  /** … and the export, a `ProxyMaker`. */
+  readonly name: string;
+  /** Given to it; must be such as threads can send each other. */
+  readonly data: unknown;
+  /** The ranks that it writes to, which also write to this one; all others unless it is said. */
+  readonly reach?: readonly number[] | undefined;
+}
+
+/** A program with its network, connected. */
+export interface PreparedProxy {
+  step(): boolean;
+  close(): Promise<void>;
+}
+
+async function importMakers(module: string): Promise<Readonly<Record<string, ProxyMaker>>> {
+  try {
+    return (await import(module)) as Record<string, ProxyMaker>;
+  } catch (cause) {
+    throw new HeddleError('HEDDLE_PROXY', `${module} cannot be imported: ${messageOf(cause)}`, { cause });
+  }
+}
+
+/** What makes the program of this name. */
+export async function proxyMaker(of: {
+  readonly module: string | URL;
+  readonly name: string;
+}): Promise<ProxyMaker> {
+  requireObject('of', of, 'a module and the name of its export');
+  const { module, name } = of;
+  requireText('name', name);
+  const makers = await importMakers(module instanceof URL ? module.href : requireText('module', module));
+  const make = makers[name];
+  if (make === undefined) throw new HeddleError('HEDDLE_PROXY', `${module} exports no ${name}`);
+  return make;
+}
+
+/** What a proxy needs of its memory. */
+export type ProxyMemory = Pick<WireMemory, 'address' | 'front' | 'lies' | 'host' | 'nics'>;
+
+/** Connects all ranks' proxies and makes the program; every rank calls it. */
+export async function prepareProxy(
+  circle: ProxyCircle,
+  connect: Connect,
+  { data, reach, ...named }: ProxyProgramName,
+  memory: ProxyMemory,
+): Promise<PreparedProxy> {
+  const make = await proxyMaker(named);
+  const link = await connect(circle, memory, reach);
+  try {
+    const { rank, ranks } = circle;
+    const program = make({
+      rank,
+      ranks,
+      network: link.network,
+      memory: memory.host,
+      lies: memory.lies,
+      data,
+    });
+    return {
+      step() {
+        const moved = link.progress();
+        return program.step() || moved;
+      },
+      close: () => link.close(),
+    };
+  } catch (error) {
+    await link.close();
+    throw error;
+  }
+}

@@ -1,0 +1,191 @@
+/** Starts proxies, and tells the circle when one has failed. */
+import { MessageChannel } from 'node:worker_threads';
+import {
+  ArgumentError,
+  HeddleError,
+  RankLostError,
+  requireInteger,
+  requireObject,
+  requireText,
+} from '../../../base/errors.js';
+import { startThread } from '../../../base/native/index.js';
+import type { MappedMemory, WireMemory } from '../../../gpu/index.js';
+import type { SimMachine } from '../../../gpu/sim/index.js';
+import { type Circle, LONGEST_TIMEOUT_MS } from '../circle.js';
+import { requireReach } from '../fabric.js';
+import { messageOf } from '../participant.js';
+import { type FromProxy, fromMail, serveCircle } from './mail.js';
+import { type FabricOptions, overFabric, overMachine } from './network.js';
+import { type ProxyMemory, type ProxyProgramName, prepareProxy } from './program.js';
+import { siblingsOf } from './siblings.js';
+import type { ProxyThreadData } from './thread.js';
+
+/** What a proxy runs, and on what. */
+export interface ProxyOptions {
+  /** The module that exports the program. */
+  readonly module: URL;
+  /** The export, a `ProxyMaker`. */
+  readonly name: string;
+  /** Given to the program; must be such as threads can send each other. */
+  readonly data?: unknown;
+  /** The ranks that it writes to, which also write to this one; all others by default. */
+  readonly reach?: readonly number[];
+  /** Every rank's is as long. Networks reach all of what is mapped, and of a wire what lies behind its front. */
+  readonly memory: MappedMemory | WireMemory;
+  /** Within how many ms each write ends, well or with the loss of its peer, unless the world's `fabric` option says. */
+  readonly timeoutMs?: number;
+}
+
+/** A proxy that runs. When it fails, its rank is lost to all others, with its reason. */
+export interface RunningProxy {
+  /** Why it ended by itself. */
+  readonly error: Error | null;
+  /** Ends it, and everything that it has under way. Memory may be freed then. Idempotent. */
+  stop(): Promise<void>;
+}
+
+/** Requires options with which a proxy of a circle of so many ranks can start. */
+export function requireProxyOptions(options: ProxyOptions, ranks: number): void {
+  requireObject('options', options);
+  const { module, name, reach, memory, timeoutMs } = options;
+  if (!(module instanceof URL)) throw new ArgumentError('module', module, 'a URL: that of a module');
+  requireText('name', name, 'the export of the module');
+  if (reach !== undefined) requireReach(reach, ranks);
+  requireObject('memory', memory, 'what device.allocateWire or allocateMapped gives');
+  requireObject('memory.host', memory.host, 'what device.allocateWire or allocateMapped gives');
+  if (timeoutMs !== undefined) requireInteger('timeoutMs', timeoutMs, 1, LONGEST_TIMEOUT_MS);
+}
+
+/** All of mapped memory is a wire in the host's. */
+const asWire = (memory: MappedMemory | WireMemory): ProxyMemory & Pick<WireMemory, 'bytes'> =>
+  'nics' in memory
+    ? memory
+    : {
+        ...{ address: memory.address, bytes: memory.bytes, host: memory.host },
+        ...{ front: 0, lies: 'host', nics: { kind: 'host', raw: memory.raw } },
+      };
+
+/** How the proxies of a world run; every rank calls it. */
+export type ProxyStarter = (circle: Circle, options: ProxyOptions) => Promise<RunningProxy>;
+
+/** Each in a thread, over libfabric. */
+export const inThread =
+  (fabric: FabricOptions): ProxyStarter =>
+  async (circle, options) => {
+    const { port1: port, port2 } = new MessageChannel();
+    const { address, bytes, front, lies, nics } = asWire(options.memory);
+    const given: ProxyThreadData = {
+      port: port2,
+      mail: new SharedArrayBuffer(4),
+      place: { rank: circle.rank, ranks: circle.ranks },
+      program: nameOf(options),
+      memory: { address, bytes, front, lies, gpu: nics.kind === 'gpu' ? nics : null },
+      fabric: timed(fabric, options),
+    };
+    const thread = startThread(new URL('./thread.js', import.meta.url), given, [port2]);
+    const ended = new Promise<Error>((resolve) => {
+      thread.once('error', resolve);
+      thread.once('exit', (code) =>
+        resolve(
+          new HeddleError('HEDDLE_PROXY', `the thread of rank ${circle.rank}'s proxy ended with ${code}`),
+        ),
+      );
+    });
+    const mail = serveCircle(circle, port, given.mail);
+    const siblings = siblingsOf(circle);
+    const stopped = siblings.begin();
+    const running = new Running(circle, async () => {
+      thread.ref();
+      mail.post({ kind: 'stop' });
+      await ended;
+    });
+    const ready = new Promise<void>((resolve, reject) => {
+      mail.onTold = (message: FromProxy) => {
+        if (message.kind === 'ready') resolve();
+        else if (message.kind === 'stopped') {
+          stopped();
+          void siblings.allStopped().then(() => mail.post({ kind: 'close' }));
+        } else if (message.kind === 'failed') {
+          stopped();
+          reject(running.failed(fromMail(message.code, message.message, message.lost)));
+        }
+      };
+      void ended.then((error) => {
+        stopped();
+        mail.close();
+        reject(running.failed(error));
+      });
+    });
+    await ready;
+    // A program that comes to its end does not wait for its proxy: it stops it.
+    thread.unref();
+    return running;
+  };
+
+/**
+ * Beside a simulated GPU, whose machine gives it turns: over the machine's own network where that simulates all ranks, else
+ * over libfabric. `gpu`: the rank's, in the machine.
+ */
+export const inMachine =
+  (machine: SimMachine, gpu: number, fabric: FabricOptions | null): ProxyStarter =>
+  async (circle, options) => {
+    const connect = fabric === null ? overMachine(machine) : overFabric(timed(fabric, options));
+    const prepared = await prepareProxy(circle, connect, nameOf(options), asWire(options.memory));
+    const running = new Running(circle, async () => {
+      end();
+      await prepared.close();
+    });
+    const end = machine.startHost(gpu, {
+      name: options.name,
+      hearsOutside: fabric !== null,
+      step: () => prepared.step(),
+      onError: (error) => running.failed(error),
+    });
+    return running;
+  };
+
+class Running implements RunningProxy {
+  error: Error | null = null;
+  #stopping: Promise<void> | null = null;
+  readonly #circle: Circle;
+  readonly #end: () => Promise<void>;
+
+  constructor(circle: Circle, end: () => Promise<void>) {
+    this.#circle = circle;
+    this.#end = end;
+  }
+
+  /** It has ended by itself: to all ranks, this one is lost, or those because of which it fell. Returns why. */
+  failed(thrown: unknown): Error {
+    if (this.error !== null) return this.error;
+    const error = thrown instanceof Error ? thrown : new Error(messageOf(thrown));
+    if (this.#stopping !== null) return error;
+    this.error = error;
+    if (this.#circle.signal.aborted) return error;
+    try {
+      if (error instanceof RankLostError) this.#circle.accuse(error.ranks, messageOf(error.cause ?? error));
+      else this.#circle.abandon(`its proxy failed: ${error.message}`);
+    } catch {
+      // The rank has left its circle: there is nobody to tell.
+    }
+    return error;
+  }
+
+  stop(): Promise<void> {
+    this.#stopping ??= this.#end();
+    return this.#stopping;
+  }
+}
+
+const timed = (fabric: FabricOptions, { timeoutMs }: ProxyOptions): FabricOptions => ({
+  ...(timeoutMs !== undefined && { timeoutMs: Math.max(timeoutMs, shortestTimeoutMs) }),
+  ...fabric,
+});
+
+/** What an engine takes. */
+const shortestTimeoutMs = 10;
+
+const nameOf = ({ module, name, data, reach }: ProxyOptions): ProxyProgramName => ({
+  module: module.href,
+  ...{ name, data, reach },
+});

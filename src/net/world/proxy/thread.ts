@@ -1,0 +1,80 @@
+/**
+ * The thread of a proxy. It connects, and from then on takes one turn after another without an event loop. While there is
+ * something to do it spins; then it offers its processor to others, and after some milliseconds it naps: a proxy that polls
+ * costs a core, an idle one next to nothing. A kernel cannot wake it, so the first round after a pause waits for the end of
+ * a nap.
+ */
+import { type MessagePort, workerData } from 'node:worker_threads';
+import { HeddleError } from '../../../base/errors.js';
+import { stayOn, view, yieldProcessor } from '../../../base/native/index.js';
+import { NativeView, type ReachedGpu, type WireShape } from '../../../gpu/index.js';
+import { messageOf } from '../participant.js';
+import { lostIn, MailedCircle } from './mail.js';
+import { type FabricOptions, overFabric, type ProxyCircle, withEnvironment } from './network.js';
+import { type PreparedProxy, type ProxyMemory, type ProxyProgramName, prepareProxy } from './program.js';
+
+/** What the thread is started with. */
+export interface ProxyThreadData {
+  readonly port: MessagePort;
+  /** Counts the messages that were posted to the thread. */
+  readonly mail: SharedArrayBuffer;
+  readonly place: Pick<ProxyCircle, 'rank' | 'ranks'>;
+  readonly program: ProxyProgramName;
+  /** `gpu`: what NICs reach, if it lies there. Memory of the host is the thread's too, at its address. */
+  readonly memory: WireShape & { readonly address: number; readonly gpu: ReachedGpu | null };
+  readonly fabric: FabricOptions;
+}
+
+/** Turns without anything to do before the thread offers its processor, and before it naps. */
+const spins = 1000;
+const yields = 10_000;
+/** Mail is read between so many turns. */
+const turnsPerMail = 16;
+const shortestNapMs = 0.05;
+const longestNapMs = 1;
+
+function run(circle: MailedCircle, proxy: PreparedProxy): void {
+  let idle = 0;
+  let napMs = shortestNapMs;
+  for (let turn = 0; !circle.stopped; turn++) {
+    if (turn % turnsPerMail === 0) circle.readMail();
+    if (proxy.step()) {
+      idle = 0;
+      napMs = shortestNapMs;
+    } else if (++idle > spins) {
+      if (idle < yields) yieldProcessor();
+      else {
+        circle.readMail();
+        if (!circle.stopped) circle.nap(napMs);
+        napMs = Math.min(2 * napMs, longestNapMs);
+      }
+    }
+  }
+}
+
+function memoryOf({ address, bytes, front, lies, gpu }: ProxyThreadData['memory']): ProxyMemory {
+  const raw = new Uint8Array(view(address, lies === 'gpu' ? front : bytes));
+  const nics = gpu ?? ({ kind: 'host', raw: raw.subarray(front) } as const);
+  return { address, front, lies, host: new NativeView(raw), nics };
+}
+
+const { port, mail, place, program, memory, fabric } = workerData as ProxyThreadData;
+const circle = new MailedCircle(place, port, mail);
+let proxy: PreparedProxy | undefined;
+try {
+  const { processors = [] } = withEnvironment(fabric);
+  if (processors.length > 0) stayOn(processors[place.rank % processors.length]!);
+  proxy = await prepareProxy(circle, overFabric(fabric), program, memoryOf(memory));
+  circle.tell({ kind: 'ready' });
+  run(circle, proxy);
+} catch (error) {
+  // Errors lose their class on the way to another thread; what they say is what matters.
+  const code = error instanceof HeddleError ? error.code : 'HEDDLE_PROXY';
+  circle.tell({ kind: 'failed', code, message: messageOf(error), lost: lostIn(error) });
+  // Peers hear from the circle why, before they find this end of the network closed.
+  if (proxy !== undefined) await circle.untilStopped();
+} finally {
+  if (circle.stopped) await circle.untilAllStopped();
+  await proxy?.close();
+  port.close();
+}

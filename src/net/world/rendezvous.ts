@@ -1,0 +1,241 @@
+import { once } from 'node:events';
+import { createServer, isIP, type Server } from 'node:net';
+import { RendezvousError, requireInteger } from '../../base/errors.js';
+import { type Address, formatAddress, isLoopback, requireSecret } from './address.js';
+import { Channel } from './channel.js';
+import { MAX_PAYLOAD, MAX_RANKS } from './circle.js';
+import { Exchange } from './exchange.js';
+import { type Message, PROTOCOL_VERSION } from './messages.js';
+import { newNonce, prove, sameProof } from './proof.js';
+
+/** What a rendezvous serves, and where. */
+export interface RendezvousOptions {
+  /** How many ranks will join. */
+  readonly ranks: number;
+  /** Which world: a rank of another one, say of an earlier start of the same job, is refused. */
+  readonly world: string;
+  /** What joiners must prove they know. Required beyond loopback. */
+  readonly secret?: string | undefined;
+  /** Where to listen. Default: a free port of 127.0.0.1. */
+  readonly address?: Address;
+  /** How long a connection may take to join, in ms. Default 10,000. */
+  readonly handshakeMs?: number;
+}
+
+const HANDSHAKE_MS = 10_000;
+
+type Join = Extract<Message, { type: 'join' }>;
+
+/**
+ * The place where the ranks of a world join and through which they meet. One process hosts it: rank 0, or
+ * whoever started the ranks.
+ *
+ * A connection is a stranger until it proves that it knows the secret. Strangers are bounded in number, in
+ * time and in what they may send; when there are too many, the oldest goes, since an honest joiner needs but
+ * one round trip.
+ */
+export class Rendezvous {
+  readonly #server: Server;
+  readonly #options: RendezvousOptions;
+  /** Of the ranks that are left. */
+  #exchange: Exchange;
+  readonly #strangers = new Set<Channel>();
+  readonly #members = new Set<Channel>();
+
+  private constructor(options: RendezvousOptions) {
+    this.#options = options;
+    this.#exchange = new Exchange(requireInteger('ranks', options.ranks, 1, MAX_RANKS));
+    this.#server = createServer((socket) => {
+      socket.unref();
+      this.#greet(new Channel(socket));
+    });
+  }
+
+  /** Hears of every loss, and how it was noticed. */
+  set onLost(listener: (ranks: readonly number[], why: string) => void) {
+    this.#exchange.onLost = listener;
+  }
+
+  static async listen(options: RendezvousOptions): Promise<Rendezvous> {
+    const { host, port } = options.address ?? { host: '127.0.0.1', port: 0 };
+    requireSecret(host, options.secret);
+    const rendezvous = new Rendezvous(options);
+    const server = rendezvous.#server;
+    // A host name may mean another address here than elsewhere (often 127.0.1.1), so a named host listens
+    // on every interface.
+    const bind = isLoopback(host) && isIP(host) === 0 ? '127.0.0.1' : host;
+    server.listen({ port, ...(isIP(bind) ? { host: bind } : {}) });
+    try {
+      await once(server, 'listening');
+    } catch (error) {
+      const { code, message } = error as NodeJS.ErrnoException;
+      const where = formatAddress({ host, port });
+      throw new RendezvousError(
+        code === 'EADDRINUSE'
+          ? `the rendezvous cannot listen on ${where}: something listens there already, perhaps an earlier start of this world; end it or choose another port (HEDDLE_ADDRESS)`
+          : `the rendezvous cannot listen on ${where}: ${message}; HEDDLE_ADDRESS must name an address of rank 0's machine`,
+        { cause: error },
+      );
+    }
+    server.unref();
+    server.on('error', () => {}); // a connection that failed before it was accepted
+    return rendezvous;
+  }
+
+  /** Where to join from this machine. */
+  get address(): Address {
+    const bound = this.#server.address();
+    if (bound === null || typeof bound === 'string') throw new RendezvousError('the rendezvous is closed');
+    const everywhere = bound.address === '::' || bound.address === '0.0.0.0';
+    return { host: everywhere ? '127.0.0.1' : bound.address, port: bound.port };
+  }
+
+  /** The host knows that a rank is lost, whether or not it ever joined. Of no effect on one that left. */
+  lose(rank: number, why: string): void {
+    const now = this.#exchange.origins.indexOf(rank);
+    if (now >= 0) this.#exchange.lose([now], why);
+  }
+
+  /** The host knows that a rank ended in good order, whether or not it ever joined. */
+  leave(rank: number): void {
+    const now = this.#exchange.origins.indexOf(rank);
+    if (now >= 0) this.#exchange.leave(now);
+  }
+
+  /** Says farewell to the ranks that are still here, and ends. */
+  async close(): Promise<void> {
+    this.#exchange.close();
+    this.#server.close();
+    for (const stranger of this.#strangers) stranger.destroy('the rendezvous ended');
+    await Promise.all(
+      [...this.#members].map((member) => {
+        member.send({ type: 'farewell' });
+        return member.end();
+      }),
+    );
+  }
+
+  #greet(channel: Channel): void {
+    this.#strangers.add(channel);
+    const limit = Math.max(64, 2 * this.#options.ranks);
+    if (this.#strangers.size > limit) {
+      const [oldest] = this.#strangers;
+      this.#strangers.delete(oldest!);
+      oldest!.destroy('too many connections that do not join');
+    }
+    const timer = setTimeout(
+      () => channel.destroy('it did not join in time'),
+      this.#options.handshakeMs ?? HANDSHAKE_MS,
+    ).unref();
+    const settle = () => {
+      clearTimeout(timer);
+      this.#strangers.delete(channel);
+    };
+    channel.onClose = settle;
+    const nonce = newNonce();
+    channel.onMessage = (message) => {
+      const why =
+        message.type === 'join' ? this.#objection(message, nonce) : 'the first message must be join';
+      channel.onMessage = () => {};
+      if (why !== undefined) {
+        // Still a stranger until the connection has closed, so that refusals are bounded too.
+        channel.send({ type: 'refused', why });
+        void channel.end();
+        return;
+      }
+      settle();
+      this.#admit(channel, message as Join, nonce);
+    };
+    channel.send({ type: 'hello', version: PROTOCOL_VERSION, nonce });
+  }
+
+  /** Why this joiner is refused; undefined when it is welcome. One that proves nothing learns nothing. */
+  #objection(join: Join, hostNonce: string): string | undefined {
+    const { world, secret, ranks } = this.#options;
+    if (join.version !== PROTOCOL_VERSION) {
+      return `it speaks protocol version ${PROTOCOL_VERSION}, this rank ${join.version}; use one version of heddle everywhere`;
+    }
+    const proof = prove(secret, 'joiner', { ...join, hostNonce, joinerNonce: join.nonce });
+    if (!sameProof(proof, join.proof)) {
+      return 'its secret is another one; HEDDLE_SECRET must be the same on every rank, and HEDDLE_ADDRESS must not lead to an earlier or another world';
+    }
+    if (join.world !== world) {
+      return `it serves world ${JSON.stringify(world)}, not ${JSON.stringify(join.world)}; end the other world (perhaps an earlier start of this one) or choose another port (HEDDLE_ADDRESS)`;
+    }
+    if (join.ranks !== ranks) return `its world has ${ranks} ranks, this rank was started for ${join.ranks}`;
+    if (join.rank >= ranks) return `there is no rank ${join.rank} in a world of ${ranks}`;
+    // Its own place must be free. That others are lost it hears as soon as it sits there.
+    const exchange = this.#exchange;
+    if (exchange.origins.length < ranks) {
+      return `its world goes on with ${exchange.origins.length} of its ${ranks} ranks; start a new one`;
+    }
+    if (!exchange.has(join.rank) && !exchange.lost.includes(join.rank)) return undefined;
+    if (exchange.lost.length > 0) {
+      return `its world is stale: it lost rank ${exchange.lost.join(', ')}; start a new one`;
+    }
+    if (exchange.complete) return 'its world has already started, with all its ranks';
+    return `rank ${join.rank} has already joined; give every process its own rank`;
+  }
+
+  #admit(channel: Channel, join: Join, hostNonce: string): void {
+    this.#members.add(channel);
+    channel.trust(MAX_PAYLOAD);
+    const proof = prove(this.#options.secret, 'host', { ...join, hostNonce, joinerNonce: join.nonce });
+    channel.send({ type: 'welcome', proof });
+    this.#seat(channel, this.#exchange, join.rank, join.lossTimeoutMs);
+  }
+
+  #seat(channel: Channel, exchange: Exchange, rank: number, lossTimeoutMs: number): void {
+    channel.onClose = (why) => {
+      this.#members.delete(channel);
+      exchange.lose([rank], why); // of no effect after a clean leave
+    };
+    channel.onMessage = (message, bytes) => {
+      switch (message.type) {
+        case 'arrive':
+          exchange.arrive(rank, { ...message, bytes });
+          break;
+        case 'abandon':
+          exchange.lose(message.ranks, message.why);
+          break;
+        case 'leave':
+          exchange.leave(rank);
+          void channel.end();
+          break;
+        case 'pong':
+          break;
+        default:
+          channel.destroy(`it sent ${message.type}, which only the host sends`);
+      }
+    };
+    const onSilence = () => {
+      exchange.lose([rank], `it gave no sign of life for ${lossTimeoutMs} ms`);
+      void channel.end(); // not destroyed: should it wake up, it reads that it was given up
+    };
+    channel.watch(lossTimeoutMs, onSilence, true);
+    exchange.sit(rank, {
+      completed: (id, parts) => {
+        const lengths = parts.map((part) => part.length);
+        channel.send({ type: 'completed', id, lengths }, joined(parts));
+      },
+      failed: (id, loss) => channel.send({ type: 'failed', id, ...loss }),
+      lost: (loss) => channel.send({ type: 'lost', ...loss }),
+      renewed: (next, members) => {
+        this.#exchange = next;
+        channel.send({ type: 'renewed', ranks: members });
+        this.#seat(channel, next, members.indexOf(rank), lossTimeoutMs);
+      },
+    });
+  }
+}
+
+/** The parts in one buffer, made once for all the ranks that get it. */
+const joinedParts = new WeakMap<readonly Uint8Array[], Uint8Array>();
+function joined(parts: readonly Uint8Array[]): Uint8Array {
+  let whole = joinedParts.get(parts);
+  if (!whole) {
+    whole = Buffer.concat(parts);
+    joinedParts.set(parts, whole);
+  }
+  return whole;
+}

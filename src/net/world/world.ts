@@ -1,0 +1,511 @@
+/**
+ * A world: a circle of ranks, and the device of this one. Everything above takes a world and asks nothing about how
+ * the ranks came together or what their devices are.
+ */
+
+import {
+  ArgumentError,
+  RankLostError,
+  requireFunction,
+  requireInteger,
+  requireObject,
+  requireText,
+  UnavailableError,
+} from '../../base/errors.js';
+import { CudaDevice, countGpus, describeGpu, gpusHere } from '../../gpu/cuda/index.js';
+import type { Device, Fill, Window, WindowMemory } from '../../gpu/index.js';
+import { evenNodes, type Topology, topologyOf } from '../../gpu/index.js';
+import { type MachineOptions, maxRanks, SimMachine } from '../../gpu/sim/index.js';
+import type { Circle, CircleOptions } from './circle.js';
+import { ordinalFor, requireOwnGpus } from './gpus.js';
+import { tellLauncher } from './lacking.js';
+import { LocalCircle } from './local-circle.js';
+import { findTopology } from './nodes.js';
+import { messageOf } from './participant.js';
+import { passing } from './passing.js';
+import { findPlace, type JoinOptions, ProcessCircle } from './process-circle.js';
+import type { FabricOptions } from './proxy/network.js';
+import {
+  inMachine,
+  inThread,
+  type ProxyOptions,
+  type ProxyStarter,
+  type RunningProxy,
+  requireProxyOptions,
+} from './proxy/start.js';
+import { findWires, simulatedWires, type Wires } from './proxy/wires.js';
+import { joinSimulated } from './simulated-node.js';
+import { allocateSymmetric, joinNvshmem } from './symmetric.js';
+import { together } from './together.js';
+
+/** `auto`: GPUs where there are enough of them, else the simulator. */
+export type DeviceChoice = 'auto' | 'sim' | 'cuda';
+
+/** What `World.local` makes. */
+export interface LocalWorldOptions extends CircleOptions {
+  /** How many, 1 or more. */
+  readonly ranks: number;
+  /** Equal nodes of consecutive ranks, default 1: windows span those of a node, as if no others were in reach. */
+  readonly nodes?: number;
+  /** Default `auto`. */
+  readonly device?: DeviceChoice;
+  /** How proxies reach each other where GPUs are real; simulated ones have a network of their own, and take of this `wires`. */
+  readonly fabric?: FabricOptions;
+  /** How the simulated machine runs; or one that exists, to look into it afterwards. */
+  readonly sim?: Omit<MachineOptions, 'ranks'> | SimMachine;
+}
+
+/** How `World.join` finds the others; all of it comes from the environment unless it is said here. */
+export interface JoinWorldOptions extends JoinOptions {
+  /** `sim`: this process simulates the GPUs of its ranks, which are a node. Default: HEDDLE_DEVICE, else `cuda`. */
+  readonly device?: 'cuda' | 'sim';
+  /** How many ranks this process is, from its own on; simulated ones only. Default: HEDDLE_RANKS_HERE, else 1. */
+  readonly ranksHere?: number;
+  /** How proxies reach each other. */
+  readonly fabric?: FabricOptions;
+}
+
+/** The windows of all ranks of this rank's node, mapped here: `rank` and `bases` count those, from 0. */
+export interface SharedWindow extends Window {
+  /** Those ranks as the world numbers them: `bases[i]` is the window of rank `ranks[i]`. */
+  readonly ranks: readonly number[];
+  /** This rank's own part. */
+  readonly own: WindowMemory;
+  /** Unmaps the peers' parts and frees this rank's. Every rank must be done with it. */
+  close(): void;
+}
+
+/** One rank's view of the world that it is in. */
+export class World {
+  /** A proxy around a world is none: it has nothing of what a world keeps for itself. */
+  static [Symbol.hasInstance](value: unknown): boolean {
+    return typeof value === 'object' && value !== null && #host in value;
+  }
+
+  /** This one, from 0. */
+  readonly rank: number;
+  /** How many there are. */
+  readonly ranks: number;
+  /** Under way or done from the first symmetric window on. */
+  #nvshmem: Promise<void> | null = null;
+  #wires: Promise<Wires> | null = null;
+  readonly #proxies: RunningProxy[] = [];
+  readonly #host: Host;
+  /** What to free at the renewal. */
+  readonly #freedAtRenewal = new Set<() => Promise<void>>();
+  /** Under way, or over. */
+  #renewal: Promise<World> | null = null;
+  /** What this one was renewed to. */
+  #next: World | null = null;
+
+  private constructor(
+    /** How the ranks meet and learn of losses. */
+    readonly circle: Circle,
+    /** This rank's GPU. */
+    readonly device: Device,
+    /** Which ranks share a node. */
+    readonly topology: Topology,
+    host: Host,
+  ) {
+    this.#host = host;
+    this.rank = circle.rank;
+    this.ranks = circle.ranks;
+    if (circle instanceof ProcessCircle) circle.atProgramEnd = () => this.dispose();
+  }
+
+  /**
+   * All ranks in this process: runs `program` once for each, and resolves with what they returned, by rank. When one
+   * throws, the others see it lost, and the first error is thrown here once all have ended.
+   */
+  static async local<T>(options: LocalWorldOptions, program: (world: World) => Promise<T>): Promise<T[]> {
+    requireObject('options', options);
+    requireFunction('program', program, 'what a rank does: async (world) => { … }');
+    // No machine has more GPUs than one that is simulated.
+    const ranks = requireInteger('ranks', options.ranks, 1, maxRanks);
+    const nodeOf = evenNodes(ranks, options.nodes ?? 1);
+    const machine = chooseMachine(ranks, options);
+    const worlds: World[] = [];
+    const oneRank = async (circle: LocalCircle): Promise<T> => {
+      const { rank } = circle;
+      const host = machine === null ? unheard(rank, options.fabric) : hostIn(machine, rank, options.fabric);
+      try {
+        const device = machine?.device(rank) ?? CudaDevice.open(rank);
+        const world = new World(circle, device, topologyOf(nodeOf, rank), host);
+        worlds.push(world);
+        return await program(world);
+      } finally {
+        host.left();
+      }
+    };
+    let results: T[];
+    try {
+      results = await LocalCircle.run(ranks, oneRank, options);
+    } catch (error) {
+      await World.#freeAll(worlds).catch(() => {}); // what went wrong first says more
+      throw error;
+    }
+    await World.#freeAll(worlds);
+    return results;
+  }
+
+  /**
+   * This process as one rank of a world of processes, one GPU each; rank, size and address come from the launcher's
+   * environment (docs/worlds.md). With a program: runs it once for each rank of this process, which may be several
+   * where GPUs are simulated, and resolves with what they returned when all have left.
+   */
+  static async join(options?: JoinWorldOptions): Promise<World>;
+  static async join<T>(options: JoinWorldOptions, program: (world: World) => Promise<T>): Promise<T[]>;
+  static async join<T>(
+    options: JoinWorldOptions = {},
+    program?: (world: World) => Promise<T>,
+  ): Promise<World | T[]> {
+    tellLauncher();
+    const place = findPlace(options);
+    const device = options.device ?? place.device ?? 'cuda';
+    if (device !== 'cuda' && device !== 'sim') throw new ArgumentError('device', device, "'cuda' or 'sim'");
+    const most = device === 'sim' ? place.ranks - place.rank : 1;
+    const here = requireInteger('ranksHere', options.ranksHere ?? place.ranksHere, 1, most);
+    if (program === undefined && here > 1)
+      throw new ArgumentError(
+        'program',
+        program,
+        `given, because this process is ${here} ranks: World.join({}, async (world) => …)`,
+      );
+    const worlds =
+      device === 'sim' ? await World.#joinSimulated(options, here) : [await World.#joinGpu(options)];
+    return program === undefined ? worlds[0]! : World.#runAll(worlds, program);
+  }
+
+  /** A rank whose program throws is lost to the others. The first error is thrown, once all have ended. */
+  static async #runAll<T>(worlds: readonly World[], program: (world: World) => Promise<T>): Promise<T[]> {
+    const failures: unknown[] = [];
+    const runOne = async (world: World): Promise<T | undefined> => {
+      try {
+        return await program(world);
+      } catch (error) {
+        failures.push(error);
+        world.circle.latest.abandon(messageOf(error));
+        return undefined;
+      } finally {
+        world.#host.left();
+      }
+    };
+    const results = await Promise.all(worlds.map(runOne));
+    await World.#freeAll(worlds).catch((error) => failures.push(error));
+    await Promise.all(worlds.map((world) => world.circle.latest.dispose()));
+    if (failures.length > 0) throw failures[0];
+    return results as T[];
+  }
+
+  static async #joinSimulated(options: JoinWorldOptions, ranksHere: number): Promise<World[]> {
+    const ranks = await joinSimulated(options, ranksHere);
+    return ranks.map(({ circle, topology, machine }) => {
+      const { localRank } = topology;
+      // Whom it meets may be in another process: while it waits for them, the machine must not give it up.
+      const host = { ...hostIn(machine, localRank, options.fabric, true), ...nobodyHears };
+      return new World(circle, machine.device(localRank), topology, host);
+    });
+  }
+
+  static async #joinGpu(options: JoinWorldOptions): Promise<World> {
+    const gpus = countGpus();
+    const circle = await ProcessCircle.join(options);
+    try {
+      const ordinal = ordinalFor(circle.rank, circle.localRank, gpus);
+      const { uuid } = describeGpu(ordinal);
+      const uuids = await circle.allGather(Buffer.from(uuid), 'choosing GPUs');
+      requireOwnGpus(uuids.map((bytes) => Buffer.from(bytes).toString()));
+      const device = CudaDevice.open(ordinal);
+      const topology = await findTopology(circle, device, circle.node);
+      return new World(circle, device, topology, { ...unheard(ordinal, options.fabric), alone: true });
+    } catch (error) {
+      if (!circle.signal.aborted) circle.abandon(messageOf(error));
+      await circle.dispose();
+      throw error;
+    }
+  }
+
+  /** Waits for every rank. */
+  async barrier(operation = 'barrier'): Promise<void> {
+    await this.#meeting(this.circle, this.circle.barrier(operation));
+  }
+
+  /** Gives every rank the bytes of all ranks. */
+  async allGather(bytes: Uint8Array, operation: string): Promise<Uint8Array[]> {
+    return this.#meeting(this.circle, this.circle.allGather(bytes, operation));
+  }
+
+  /**
+   * Allocates a window on every rank and maps those of this rank's node here. Every rank of the world calls it, with
+   * the same size.
+   * @throws where one rank cannot, on all ranks; nothing is left then.
+   */
+  async createWindow(bytes: number, purpose: string, fills: readonly Fill[] = []): Promise<SharedWindow> {
+    requireText('purpose', purpose);
+    const undo: (() => void)[] = [];
+    const close = () => {
+      for (const step of undo.splice(0).reverse()) step();
+    };
+    const { members, node, localRank } = this.topology;
+    const ranks = members[node]!;
+    const gather = this.allGather.bind(this);
+    try {
+      let own!: WindowMemory;
+      const handles = await together(gather, `exchanging the ${purpose}s`, async () => {
+        own = this.device.allocateWindow(bytes, purpose, fills);
+        undo.push(() => own.free());
+        return own.handle;
+      });
+      const open = async (handle: Uint8Array): Promise<number> => {
+        const { address, close } = await this.device.openWindow(handle);
+        undo.push(close);
+        return address;
+      };
+      let bases: number[] = [];
+      // A handle is good only while its owner holds it: nobody goes on, and perhaps frees, before all have mapped.
+      await together(gather, `mapping the ${purpose}s`, async () => {
+        bases = await Promise.all(
+          ranks.map((rank) => (rank === this.rank ? own.address : open(handles[rank]!))),
+        );
+        return new Uint8Array(0);
+      });
+      return { own, rank: localRank, ranks, bases, bytes, close };
+    } catch (error) {
+      close();
+      throw error;
+    }
+  }
+
+  /**
+   * Starts this rank's proxy, connected to those of all other ranks; every rank calls it. Beside a real GPU it is a
+   * thread, beside a simulated one the machine gives it turns.
+   */
+  async startProxy(options: ProxyOptions): Promise<RunningProxy> {
+    requireProxyOptions(options, this.ranks);
+    const proxy = await this.#host.startProxy(this.circle, options);
+    this.#proxies.push(proxy);
+    return proxy;
+  }
+
+  /** Where the wires of this rank's layers lie; every rank calls it. */
+  async wires(): Promise<Wires> {
+    this.#wires ??= this.#host.findWires(this.circle, this.device);
+    return this.#wires;
+  }
+
+  /**
+   * The same in NVSHMEM's symmetric heap, which kernels reach by its own functions: there `bases` are all this rank's own
+   * address. Simulated ranks map each other's all the same.
+   * @throws UnavailableError where NVSHMEM is not to be had, on all ranks.
+   */
+  async createSymmetricWindow(
+    bytes: number,
+    purpose: string,
+    fills: readonly Fill[] = [],
+  ): Promise<SharedWindow> {
+    const { rank, ranks, topology, device } = this;
+    if (!(device instanceof CudaDevice)) return this.createWindow(bytes, purpose, fills);
+    requireText('purpose', purpose);
+    const gather = this.allGather.bind(this);
+    const { alone } = this.#host;
+    const place = { rank, ranks, topology, device, alone, lost: this.circle.signal, gather };
+    this.#nvshmem ??= joinNvshmem(place);
+    await this.#nvshmem;
+    const own = await allocateSymmetric(place, bytes, purpose, fills);
+    const bases = new Array<number>(ranks).fill(own.address);
+    return { own, rank, ranks: topology.members[0]!, bases, bytes, close: () => own.free() };
+  }
+
+  /** Its end waits for every rank, with their threads: so they meet before. Who does not come is lost to the others. */
+  async #partFromNvshmem(): Promise<void> {
+    if (this.#nvshmem === null || this.circle.signal.aborted) return;
+    await this.#nvshmem.then(() => this.barrier('parting from NVSHMEM')).catch(() => {});
+  }
+
+  /**
+   * After ranks were lost, or have left: the world of those that are left, in the same order, each with the device that it
+   * had, on which memory, streams and events stay as they are. Every one of them calls it. Ranks that are lost meanwhile are
+   * left behind, too. This world is over then, and its layers with it, which are made anew in the new one. Further calls
+   * give the same.
+   * @throws RendezvousError where the process that hosted the rendezvous is gone.
+   * @throws RankLostError where the others have lost this rank.
+   */
+  renew(): Promise<World> {
+    this.#renewal ??= this.#renew();
+    return this.#renewal;
+  }
+
+  async #renew(): Promise<World> {
+    if (this.#nvshmem !== null)
+      throw new UnavailableError(
+        'a world whose layers used NVSHMEM cannot be renewed: its end would wait for the ranks that are gone',
+        "Start its processes anew, or use another transport: 'windows' or 'proxy'",
+      );
+    // Kernels wait for ranks that are gone until their time is over. Nobody goes on, and frees, before that.
+    await this.device.settle();
+    passing('renewal', 'kernels ended');
+    await Promise.all(this.#proxies.map((proxy) => proxy.stop()));
+    passing('renewal', 'proxies stopped');
+    let circle = await this.#goOnFrom(this.circle);
+    await this.#freeWithout(circle);
+    passing('renewal', 'freed');
+    // A rank that is lost before all have freed their memory is left behind as well.
+    while (!(await this.#allHaveFreed(circle))) circle = await this.#goOnFrom(circle);
+    const was = circle.origins.map((origin) => this.circle.origins.indexOf(origin));
+    const { members, apart } = this.topology;
+    const nodeOf = was.map((rank) => members.findIndex((ranks) => ranks.includes(rank)));
+    const next = new World(circle, this.device, topologyOf(nodeOf, circle.rank, apart), this.#host);
+    this.#next = next;
+    return next;
+  }
+
+  /** The circle of those that are left. An error counts ranks as this world does. */
+  async #goOnFrom(circle: Circle): Promise<Circle> {
+    const goOn = this.#host.meanwhile();
+    try {
+      return await circle.renew();
+    } catch (error) {
+      if (!(error instanceof RankLostError)) throw error;
+      const ranks = error.ranks.map((rank) => this.circle.origins.indexOf(circle.origins[rank]!));
+      throw new RankLostError(ranks, error.operation, undefined, { cause: error.cause });
+    } finally {
+      goOn();
+    }
+  }
+
+  /**
+   * Frees what was kept for ranks that are gone. Kernels of such a rank of this process may still run; other processes' keep what
+   * they have mapped.
+   */
+  async #freeWithout({ origins }: Circle): Promise<void> {
+    const { members, node } = this.topology;
+    const stays = (rank: number) => origins.includes(this.circle.origins[rank]!);
+    if (!this.#host.alone && !members[node]!.every(stays)) return;
+    for (const free of this.#freedAtRenewal) await free();
+  }
+
+  /** False where a rank was lost, or left, before. */
+  async #allHaveFreed(circle: Circle): Promise<boolean> {
+    try {
+      await this.#meeting(circle, circle.barrier('renewal'));
+      return true;
+    } catch (error) {
+      if (error instanceof RankLostError) return false;
+      throw error;
+    }
+  }
+
+  /** For what must stay while a rank that was lost may still use it. Call what it returns where it is freed before. */
+  freeAtRenewal(free: () => Promise<void>): () => void {
+    requireFunction('free', free);
+    this.#freedAtRenewal.add(free);
+    return () => this.#freedAtRenewal.delete(free);
+  }
+
+  /** This world, or what it was renewed to. */
+  get #latest(): World {
+    return this.#next === null ? this : this.#next.#latest;
+  }
+
+  /** Frees the device and leaves the circle. Of no effect on a world that was renewed. */
+  async dispose(): Promise<void> {
+    if (this.#next !== null) return;
+    this.#host.left();
+    try {
+      await World.#freeAll([this]);
+    } finally {
+      await this.circle.latest.dispose();
+    }
+  }
+
+  /**
+   * Frees the devices of one process. A kernel of one may still write into the window of another, and would fault were
+   * that gone: in a world that lost a rank, survivors' kernels wait for it until their time is over. So all end first; and
+   * then the proxies, which write into memory of the devices.
+   */
+  static async #freeAll(all: readonly World[]): Promise<void> {
+    const worlds = all.map((world) => world.#latest);
+    await Promise.all(worlds.map(({ device }) => device.settle()));
+    passing('disposal', 'kernels ended');
+    await Promise.all(worlds.flatMap((world) => world.#proxies.map((proxy) => proxy.stop())));
+    passing('disposal', 'proxies stopped');
+    await Promise.all(worlds.map((world) => world.#partFromNvshmem()));
+    await Promise.all(worlds.map(({ device }) => device.dispose()));
+    passing('disposal', 'devices freed');
+  }
+
+  /** The simulated machine must know when hosts wait for each other rather than for it, and what they then know. */
+  async #meeting<T>({ place }: Circle, promise: Promise<T>): Promise<T> {
+    const goOn = this.#host.meets(place);
+    try {
+      return await promise;
+    } finally {
+      goOn();
+    }
+  }
+}
+
+/** What a simulated machine hears of a rank's host program, so that it can tell waits that nobody will end. */
+interface Host {
+  /** It waits for other ranks' host programs, until what this returns is called. */
+  meanwhile(): () => void;
+  /** Likewise for those of all ranks, and then knows what they knew. `place`: the same for all of them. */
+  meets(place: object): () => void;
+  /** It has ended. */
+  left(): void;
+  readonly startProxy: ProxyStarter;
+  findWires(circle: Circle, device: Device): Promise<Wires>;
+  /** It is the only one of its process. */
+  readonly alone: boolean;
+}
+
+const nobodyHears = { meanwhile: () => () => {}, meets: () => () => {} };
+
+/** Of a rank with a GPU: its proxy takes the NICs that are nearest to that. */
+function unheard(gpu: number, fabric: FabricOptions = {}): Host {
+  const near = (): FabricOptions => ({ near: describeGpu(gpu).pciBusId, ...fabric });
+  return {
+    ...nobodyHears,
+    left: () => {},
+    startProxy: (circle, options) => inThread(near())(circle, options),
+    findWires: (circle, device) => findWires(circle, device, near()),
+    alone: false,
+  };
+}
+
+/** `outside`: it reaches ranks that other processes simulate, by libfabric. */
+function hostIn(machine: SimMachine, rank: number, fabric: FabricOptions = {}, outside = false): Host {
+  let there = true;
+  machine.hostEntered(rank);
+  return {
+    meanwhile: () => machine.hostWaiting(rank),
+    meets: (place) => machine.hostMeets(rank, place),
+    left: () => {
+      if (there) machine.hostLeft(rank);
+      there = false;
+    },
+    startProxy: inMachine(machine, rank, outside ? fabric : null),
+    findWires: async (circle, device) =>
+      outside ? findWires(circle, device, fabric) : simulatedWires(fabric),
+    alone: false,
+  };
+}
+
+function chooseMachine(ranks: number, { device = 'auto', sim }: LocalWorldOptions): SimMachine | null {
+  if (!['auto', 'sim', 'cuda'].includes(device))
+    throw new ArgumentError('device', device, "'auto', 'sim' or 'cuda'");
+  if (device === 'cuda') {
+    const gpus = countGpus();
+    if (ranks <= gpus) return null;
+    throw new UnavailableError(
+      `${ranks} ranks need as many GPUs, but this process sees ${gpus}`,
+      `Start fewer ranks, make more GPUs visible (CUDA_VISIBLE_DEVICES), or simulate them: device: 'sim'`,
+    );
+  }
+  if (device === 'auto' && sim === undefined && gpusHere() >= ranks) return null;
+  if (sim !== undefined) requireObject('sim', sim);
+  if (!(sim instanceof SimMachine)) return SimMachine.create({ ...sim, ranks });
+  if (sim.ranks !== ranks)
+    throw new ArgumentError('ranks', ranks, `${sim.ranks}, as many as the machine has GPUs`);
+  return sim;
+}

@@ -1,0 +1,235 @@
+/**
+ * What it costs to sort rows by expert, to copy them there, and to add up what comes of them, each beside a plain device
+ * copy that moves as many bytes. It is one rank's own work, so one GPU is enough, whatever the number of ranks: what would
+ * have arrived is put where dispatch leaves it.
+ */
+import { HeddleError } from '../../base/errors.js';
+import {
+  bytesOf,
+  ExpertsPlan,
+  type ExpertsPlanOptions,
+  emptyTensor,
+  type OwnedTensor,
+  type Receiving,
+  type Tensor,
+} from '../../moe/index.js';
+import { dtypes, expertsOf, type Layer, reference } from '../../moe/layer/index.js';
+import { World } from '../../net/world/index.js';
+import { makeAllRoutes } from '../../verify/testing/index.js';
+import { Noise, setsFor } from './inputs.js';
+import { provenance, requireGpus } from './machine.js';
+import type { Machine } from './report.js';
+import { gigabytes, type Spread, spread, type Unit, unitOf } from './statistics.js';
+import { Timing, TimingCrew, timingOf } from './timing.js';
+import { type Workload, type WorkloadOptions, workload } from './workload.js';
+
+export interface ExpertsBenchPlan {
+  readonly workload: WorkloadOptions;
+  readonly tokens: readonly number[];
+  readonly rows: ExpertsPlanOptions;
+  readonly device: 'cuda' | 'sim';
+  readonly iterations: number;
+}
+
+/** Times of launches back to back in a graph, in µs; of simulated ones steps, which say nothing. */
+interface ExpertsPoint {
+  readonly tokens: number;
+  /** Routes that are here, and slots that hold a token. */
+  readonly routes: number;
+  readonly slots: number;
+  readonly plan: Spread;
+  /** Bytes that the ids, and what is said of them, take. */
+  readonly planBytes: number;
+  readonly expand: Moved;
+  readonly reduce: Moved;
+}
+
+interface Moved {
+  /** Read and written. */
+  readonly bytes: number;
+  readonly time: Spread;
+  /** Of a device copy that reads and writes as many. */
+  readonly copy: Spread;
+  /** copy ÷ time. */
+  readonly share: number;
+}
+
+export interface ExpertsReport {
+  readonly format: 'heddle-bench-experts/1';
+  readonly unit: Unit;
+  readonly date: string;
+  readonly version: string;
+  readonly commit: string | null;
+  readonly machine: Machine;
+  readonly workload: Workload;
+  readonly rows: ExpertsPlanOptions;
+  readonly iterations: number;
+  readonly points: readonly ExpertsPoint[];
+}
+
+/** @throws UnavailableError without a GPU, HeddleError where a plan is wrong: its figures would be worth nothing. */
+export async function benchExperts(
+  plan: ExpertsBenchPlan,
+  on: (point: ExpertsPoint) => void = () => {},
+): Promise<ExpertsReport> {
+  const of = workload(plan.workload);
+  const real = plan.device === 'cuda';
+  if (real) requireGpus(1);
+  const points: ExpertsPoint[] = [];
+  await World.local({ ranks: 1, device: plan.device }, async (world) => {
+    const timing = await Timing.create(world, new TimingCrew(), timingOf(world.device, plan.iterations));
+    const noise = Noise.create(world.device, timing.stream, of.seed);
+    for (const tokens of plan.tokens) {
+      const point = await measure(timing, noise, of, tokens, plan.rows);
+      points.push(point);
+      on(point);
+    }
+    noise.free();
+    await timing.dispose();
+  });
+  return {
+    format: 'heddle-bench-experts/1',
+    unit: unitOf(plan.device),
+    ...(await provenance(plan.device, 1)),
+    workload: of,
+    rows: plan.rows,
+    iterations: plan.iterations,
+    points,
+  };
+}
+
+/** What one round has to itself: sets rotate, so that none finds its rows in the cache. */
+interface Set {
+  readonly of: Receiving;
+  readonly plan: ExpertsPlan;
+  readonly rows: Tensor;
+  /** What the device copy reads and writes. */
+  readonly scratch: Tensor;
+  readonly owned: readonly OwnedTensor[];
+}
+
+async function measure(
+  timing: Timing,
+  noise: Noise,
+  of: Workload,
+  tokens: number,
+  how: ExpertsPlanOptions,
+): Promise<ExpertsPoint> {
+  const { stream } = timing;
+  const layer: Layer = {
+    ...{ ranks: of.ranks, experts: of.experts, topK: of.topK, maxTokens: tokens },
+    payloads: [{ name: 'x', rowBytes: of.hidden * dtypes[of.combineDtype].size }],
+    output: { dtype: of.combineDtype, hidden: of.hidden },
+    ...{ weights: true, counts: false },
+  };
+  const { experts, weights } = arrivedIds(layer, of.seed);
+  const { rowBytes } = layer.payloads[0]!;
+  const routes = experts.reduce((sum, id) => sum + Number(id >= 0), 0);
+  const slots = countSlots(experts, layer.topK);
+  const bytes = (routes + slots) * rowBytes;
+  const rounds = timing.options.l2Bytes === 0 ? 2 : Math.max(8, Math.min(100, Math.ceil(2e9 / bytes)));
+  const sets: Set[] = [];
+  for (let n = 0; n < Math.min(16, setsFor(rounds, bytes, timing.options.l2Bytes)); n++)
+    sets.push(await createSet(timing, noise, layer, { experts, weights }, bytes, how));
+  await verify(timing, sets[0]!, layer, experts, how);
+
+  const time = async (step: (set: Set) => void): Promise<Spread> => {
+    const graph = await timing.capture(rounds, [(round) => step(sets[round % sets.length]!)]);
+    const times = await timing.replay(graph, rounds);
+    graph.dispose();
+    return spread(times);
+  };
+  const plan = await time(({ of, plan }) => void plan.plan(of.received, stream));
+  const expand = await time(({ of, plan, rows }) => plan.expand(of.received, { x: rows }, stream));
+  const reduce = await time(({ of, plan, rows }) => plan.reduce(of.received, rows, stream));
+  const half = Math.floor(bytes / 2);
+  const copy = await time(({ scratch }) => stream.copy(scratch.data + half, scratch.data, half));
+  for (const { plan, owned } of sets) {
+    plan.dispose();
+    for (const tensor of owned) tensor.free();
+  }
+  const moved = (time: Spread): Moved => ({ bytes, time, copy, share: copy.median / time.median });
+  const planBytes = 4 * (2 * experts.length + routes);
+  return { tokens, routes, slots, plan, planBytes, expand: moved(expand), reduce: moved(reduce) };
+}
+
+/** The ids and weights that rank 0 would receive. */
+function arrivedIds(layer: Layer, seed: number) {
+  const sources = makeAllRoutes(layer, layer.maxTokens, seed).map((routes) => ({ ...routes, payloads: {} }));
+  return reference.dispatch({ ...layer, payloads: [] }, sources, 0);
+}
+
+function countSlots(ids: Int32Array, topK: number): number {
+  let slots = 0;
+  for (let at = 0; at < ids.length; at += topK)
+    slots += Number(ids.subarray(at, at + topK).some((id) => id >= 0));
+  return slots;
+}
+
+async function createSet(
+  { world, stream }: Timing,
+  noise: Noise,
+  layer: Layer,
+  ids: { readonly experts: Int32Array; readonly weights: Float32Array },
+  bytes: number,
+  how: ExpertsPlanOptions,
+): Promise<Set> {
+  const { device } = world;
+  const { ranks, maxTokens, topK, output } = layer;
+  const slots = [ranks, maxTokens] as const;
+  const experts = emptyTensor(device, 'i32', [...slots, topK]);
+  const weights = emptyTensor(device, 'f32', [...slots, topK]);
+  const x = emptyTensor(device, output.dtype, [...slots, output.hidden]);
+  const out = emptyTensor(device, output.dtype, [...slots, output.hidden]);
+  stream.copyIn(experts.data, bytesOf(ids.experts));
+  stream.copyIn(weights.data, bytesOf(ids.weights));
+  noise.fill(stream, x.data, x.bytes);
+  const received = { experts, weights, counts: null, payloads: { x }, output: out };
+  const of = { world: { device, rank: 0 }, shape: layer, received };
+  const plan = await ExpertsPlan.create(of, how);
+  const rows = emptyTensor(device, output.dtype, [plan.rows, output.hidden]);
+  const scratch = emptyTensor(device, 'u8', [bytes]);
+  for (const tensor of [rows, scratch]) noise.fill(stream, tensor.data, tensor.bytes);
+  plan.plan(received, stream);
+  await stream.synchronize();
+  return { of, plan, rows, scratch, owned: [experts, weights, x, out, rows, scratch] };
+}
+
+async function verify(
+  { stream }: Timing,
+  { plan }: Set,
+  layer: Layer,
+  ids: Int32Array,
+  { form = 'contiguous', alignment = 1 }: ExpertsPlanOptions,
+): Promise<void> {
+  const mine = expertsOf(layer, 0);
+  const capacity = form === 'masked' ? plan.rows / Math.max(1, mine.count) : plan.rows;
+  const expected = reference.plan(ids, mine, { form, alignment, capacity });
+  const { scatter } = plan.planned;
+  const got = await stream.copyOut(scatter.data, scatter.bytes);
+  const { overflow } = await plan.sizes(stream);
+  if (Buffer.compare(got, bytesOf(expected.scatter)) === 0 && overflow === expected.overflow) return;
+  throw new HeddleError(
+    'HEDDLE_WRONG_RESULT',
+    `the plan of ${layer.maxTokens} tokens a rank is wrong; nothing that this run measured counts. ` +
+      'Please report it with the output of `heddle doctor`',
+  );
+}
+
+const line = (cells: readonly string[]): string => cells.map((cell) => cell.padStart(13)).join('');
+/** Of a simulated launch nothing follows. */
+const rate = (unit: Unit, cell: string): string[] => (unit === 'steps' ? [] : [cell]);
+
+export const expertsHead = (unit: Unit): string => {
+  const moved = (what: string) => [`${what} ${unit}`, ...rate(unit, 'GB/s'), 'of copy'];
+  return line(['tokens', 'routes', `plan ${unit}`, ...moved('expand'), ...moved('reduce')]);
+};
+
+export function expertsLine(unit: Unit, { tokens, routes, plan, expand, reduce }: ExpertsPoint): string {
+  const moved = ({ bytes, time, share }: Moved) => [
+    time.median.toFixed(1),
+    ...rate(unit, gigabytes(bytes, time.median).toFixed(0)),
+    `${(100 * share).toFixed(0)} %`,
+  ];
+  return line([String(tokens), String(routes), plan.median.toFixed(1), ...moved(expand), ...moved(reduce)]);
+}

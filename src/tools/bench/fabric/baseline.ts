@@ -1,0 +1,47 @@
+import { execFile } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+
+const run = promisify(execFile);
+const source = fileURLToPath(new URL('../../../../scripts/bench/fabric-raw.c', import.meta.url));
+
+/** The C program that makes the same raw libfabric calls. */
+export interface Baseline {
+  /** Runs one measurement: microseconds for `latency`, `post` and `scatter`, seconds for `stream`. */
+  measure(
+    provider: string,
+    device: string,
+    mode: 'latency' | 'stream' | 'post' | 'scatter',
+    bytes: number,
+    window: number,
+    count: number,
+  ): Promise<number>;
+  remove(): Promise<void>;
+}
+
+/** Compiles it; a string says why it cannot be. */
+export async function buildBaseline(): Promise<Baseline | string> {
+  if (!existsSync(source)) return 'its source, scripts/bench/fabric-raw.c, is only in the repository';
+  const folder = await mkdtemp(join(tmpdir(), 'heddle-fabric-'));
+  const program = join(folder, 'fabric-raw');
+  const remove = () => rm(folder, { recursive: true, force: true });
+  try {
+    await run('cc', ['-O2', '-o', program, source, '-lfabric']);
+  } catch (error) {
+    await remove();
+    const reason = (error as { stderr?: string }).stderr?.split('\n')[0] || (error as Error).message;
+    return `it does not compile (${reason.trim()}); it needs a C compiler and libfabric-dev`;
+  }
+  return {
+    async measure(provider, device, mode, bytes, window, count) {
+      const args = [provider, device, mode, ...[bytes, window, count].map(String)];
+      const { stdout } = await run(program, args, { timeout: 300_000, killSignal: 'SIGKILL' });
+      return (JSON.parse(stdout) as { result: number }).result;
+    },
+    remove,
+  };
+}

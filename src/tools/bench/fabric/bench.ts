@@ -1,0 +1,111 @@
+import { cpus, loadavg } from 'node:os';
+import { requireOneOf, UnavailableError } from '../../../base/errors.js';
+import {
+  libfabricVersion,
+  listProviders,
+  type ProviderName,
+  requireShmSpace,
+} from '../../../net/fabric/index.js';
+import { measureAllToAll, measureRounds, measureSteadyState } from './among.js';
+import { type Baseline, buildBaseline } from './baseline.js';
+import type { Figure } from './figures.js';
+import { Measurements } from './measurements.js';
+import { allToAllRanks, scatterPeers } from './peers.js';
+import { measureCalls, measureFlags } from './two.js';
+
+export interface FabricBenchOptions {
+  readonly providers: readonly ProviderName[];
+  readonly device: string | undefined;
+  /** Processes of the scatter and barrier rounds. */
+  readonly ranks: number;
+  /** How often each measurement and its counterpart in C are repeated, in turns; the best counts. */
+  readonly repeat: number;
+  /** Scales how much each measurement does; 1 takes two to five minutes a provider. */
+  readonly scale: number;
+  /** Writes of the steady-state measurement. */
+  readonly operations: number;
+  /** Also the all-to-all of 16 processes, every byte checked. */
+  readonly allToAll: boolean;
+  readonly progress: (line: string) => void;
+}
+
+export interface FabricBenchReport {
+  readonly machine: {
+    readonly cpu: string;
+    readonly processors: number;
+    readonly loadBefore: number;
+    readonly node: string;
+    readonly libfabric: string;
+  };
+  readonly when: string;
+  /** Why there is nothing from C to compare with, if so. */
+  readonly baseline: string | null;
+  readonly figures: readonly Figure[];
+}
+
+/** Measures the engine between local processes, and the same libfabric calls from C, in one run. */
+export async function benchFabric(options: FabricBenchOptions): Promise<FabricBenchReport> {
+  const machine = {
+    cpu: cpus()[0]?.model.trim() ?? 'unknown',
+    processors: cpus().length,
+    loadBefore: loadavg()[0]!,
+    node: process.version,
+    libfabric: libfabricVersion(),
+  };
+  for (const provider of options.providers) {
+    deviceOf(provider, options.device);
+    requireRoom(provider, options);
+  }
+  const baseline = await buildBaseline();
+  const figures: Figure[] = [];
+  try {
+    for (const provider of options.providers) {
+      figures.push(
+        ...(await benchProvider(provider, options, typeof baseline === 'string' ? null : baseline)),
+      );
+    }
+  } finally {
+    if (typeof baseline !== 'string') await baseline.remove();
+  }
+  const when = new Date().toISOString();
+  return { machine, when, baseline: typeof baseline === 'string' ? baseline : null, figures };
+}
+
+async function benchProvider(
+  provider: ProviderName,
+  options: FabricBenchOptions,
+  baseline: Baseline | null,
+): Promise<Figure[]> {
+  const device = deviceOf(provider, options.device);
+  const { repeat, scale, progress } = options;
+  const bench = new Measurements({ provider, device, repeat, scale, progress, baseline });
+  await measureCalls(bench, 'caller');
+  await measureCalls(bench, 'worker');
+  await measureFlags(bench);
+  await measureRounds(bench, options.ranks);
+  await measureSteadyState(bench, options.operations);
+  if (options.allToAll) await measureAllToAll(bench);
+  return bench.figures;
+}
+
+/** Says what is missing before anything is measured. */
+function requireRoom(provider: ProviderName, { ranks, allToAll }: FabricBenchOptions): void {
+  if (provider !== 'shm') return;
+  // An endpoint for each engine, and one for each peer of it: the scatter's many receivers, or everybody to everybody.
+  const meshes = [ranks, ...(allToAll ? [allToAllRanks] : [])].map((n) => n * n);
+  requireShmSpace('fabric bench --provider shm', Math.max(1 + 2 * scatterPeers, ...meshes));
+}
+
+/** The device that was asked for, else the one for processes of one machine: loopback, where the provider has it. */
+function deviceOf(provider: ProviderName, asked: string | undefined): string {
+  const { devices, missing } = listProviders().find((report) => report.provider === provider)!;
+  if (devices.length === 0) {
+    throw new UnavailableError(
+      `${provider} cannot be measured here: ${missing}`,
+      '`heddle fabric list` shows which providers can',
+    );
+  }
+  const names = [...new Set(devices.map(({ device }) => device))];
+  if (asked !== undefined) return requireOneOf('--device', asked, names);
+  return (devices.find(({ device }) => device === 'lo') ?? devices[0]!).device;
+}

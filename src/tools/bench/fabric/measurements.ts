@@ -1,0 +1,94 @@
+/** What the measurements of one provider share: taking turns with C, keeping figures, starting the processes of a role. */
+import type { EngineOptions, ProviderName } from '../../../net/fabric/index.js';
+import type { Baseline } from './baseline.js';
+import type { Figure } from './figures.js';
+import { runRanks } from './ranks.js';
+
+const module = new URL(`./roles.${import.meta.url.endsWith('.ts') ? 'ts' : 'js'}`, import.meta.url);
+
+/** What is measured beside C, and judged by a goal. */
+interface Measured {
+  readonly what: string;
+  readonly unit: string;
+  /** What was counted, over what, how often. */
+  readonly how: string;
+  ours(): Promise<number>;
+  c?(raw: Baseline): Promise<number>;
+  readonly goal?: {
+    readonly text: string;
+    readonly needsC?: boolean;
+    holds(heddle: number, c: number): boolean;
+  };
+}
+
+/** What is a figure by itself. */
+type Fact = Pick<Figure, 'what' | 'unit' | 'heddle' | 'goal' | 'reached' | 'how'>;
+
+export class Measurements {
+  readonly provider: ProviderName;
+  readonly device: string;
+  readonly figures: Figure[] = [];
+  readonly progress: (line: string) => void;
+  readonly #repeat: number;
+  readonly #scale: number;
+  readonly #baseline: Baseline | null;
+
+  constructor(of: {
+    readonly provider: ProviderName;
+    readonly device: string;
+    readonly repeat: number;
+    readonly scale: number;
+    readonly progress: (line: string) => void;
+    readonly baseline: Baseline | null;
+  }) {
+    this.provider = of.provider;
+    this.device = of.device;
+    this.progress = (line) => of.progress(`${of.provider}: ${line}`);
+    this.#repeat = of.repeat;
+    this.#scale = of.scale;
+    this.#baseline = of.baseline;
+  }
+
+  /** How often a measurement does its thing, where the whole bench does it `n` times. */
+  count(n: number): number {
+    return Math.max(200, Math.round(n * this.#scale));
+  }
+
+  engine(thread: 'caller' | 'worker'): EngineOptions {
+    const { provider, device } = this;
+    return { provider, devices: [device], thread, timeoutMs: 60_000 };
+  }
+
+  /** Runs a function of roles.ts in so many processes; resolves with what each returned. */
+  async roles<T>(name: string, ranks: number, args: object): Promise<T[]> {
+    return (await runRanks({ ranks, module, name, args, timeoutMs: 3_600_000 })) as T[];
+  }
+
+  async measure({ what, unit, how, ours, c, goal }: Measured): Promise<number> {
+    this.progress(`${what} …`);
+    const [mine, theirs]: [number[], number[]] = [[], []];
+    for (let i = 0; i < this.#repeat; i++) {
+      if (c && this.#baseline) theirs.push(await c(this.#baseline));
+      mine.push(await ours());
+    }
+    // The best of each: what other programs on the machine take away only ever makes a figure worse.
+    const best = (values: readonly number[]) => (unit === 'µs' ? Math.min(...values) : Math.max(...values));
+    const heddle = best(mine);
+    const other = theirs.length > 0 ? best(theirs) : null;
+    const beside = other === null ? '' : ` (C: ${other.toPrecision(3)})`;
+    this.progress(`${what}: ${heddle.toPrecision(3)} ${unit}${beside}`);
+    const judged = goal !== undefined && (other !== null || !goal.needsC);
+    this.figures.push({
+      ...{ provider: this.provider, what, unit, heddle, c: other },
+      ratio: other === null ? null : heddle / other,
+      goal: goal?.text ?? null,
+      reached: judged ? goal.holds(heddle, other ?? 0) : null,
+      how: `${how}; best of ${this.#repeat}, in turns with C's`,
+    });
+    return heddle;
+  }
+
+  fact(fact: Fact): void {
+    this.figures.push({ provider: this.provider, c: null, ratio: null, ...fact });
+  }
+}

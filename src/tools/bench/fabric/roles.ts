@@ -1,0 +1,427 @@
+import { PerformanceObserver } from 'node:perf_hooks';
+import { getHeapStatistics, setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import {
+  type EngineOptions,
+  type Peer,
+  type PeerGroup,
+  type Region,
+  type RemoteRegion,
+  TransferEngine,
+} from '../../../net/fabric/index.js';
+import type { Rank } from './ranks.js';
+
+/** What the ranks of the benchmark do; each function runs in several processes, see ranks.ts. */
+
+interface Setup {
+  readonly engine: TransferEngine;
+  /** By rank; this rank's own entry is undefined. */
+  readonly peers: (Peer | undefined)[];
+  readonly region: Region;
+  /** Everybody's region, by rank; this rank's own entry is undefined. */
+  readonly remotes: (RemoteRegion | undefined)[];
+  /** Everybody else's. */
+  readonly group: PeerGroup;
+}
+
+/** Opens an engine, meets everybody, and exchanges a region of `bytes` each. */
+export async function meet(rank: Rank, options: EngineOptions, bytes: number): Promise<Setup> {
+  const engine = await TransferEngine.open(options);
+  const region = engine.allocate(bytes);
+  const all = await rank.exchange({ address: engine.address, descriptor: region.descriptor });
+  const peers = all.map(({ address }, r) =>
+    r === rank.rank ? undefined : engine.addPeer(address, `rank ${r}`),
+  );
+  const remotes = all.map(({ descriptor }, r) =>
+    peers[r] ? engine.remote(peers[r], descriptor) : undefined,
+  );
+  const group = engine.group(remotes.filter((remote) => remote !== undefined));
+  return { engine, peers, region, remotes, group };
+}
+
+/** A byte that depends on who wrote it, to whom, in which round and where. */
+export function pattern(from: number, to: number, round: number, at: number): number {
+  return (from * 31 + to * 17 + round * 7 + at * 13 + (at >> 8)) & 0xff;
+}
+
+/** All to all: every rank scatters a slice to every other, and checks every byte it gets. */
+export async function allToAll(rank: Rank): Promise<{ bytesChecked: number }> {
+  const { options, slice, rounds } = rank.args as { options: EngineOptions; slice: number; rounds: number };
+  const { ranks, rank: me } = rank;
+  // Two halves take turns: a rank may send round r+1 while another still reads round r, but not r+2, because it
+  // needs everybody's r+1 first. Each half holds what goes out and what comes in.
+  const half = slice * ranks;
+  const { engine, region, group } = await meet(rank, options, 4 * half);
+  const bytes = new Uint8Array(region.buffer);
+  const others = Array.from({ length: ranks }, (_, r) => r).filter((r) => r !== me);
+  const counter = engine.counter();
+  // The halves have a tag each: with one tag, a quick rank's next round would be counted for a slow rank's this.
+  const landed = [engine.immediate(70), engine.immediate(71)] as const;
+  // What round 0 holds at each place; a round only adds to it, so checking is one comparison of whole slices.
+  const expected = Buffer.alloc(slice);
+  let bytesChecked = 0;
+  for (let round = 0; round < rounds; round++) {
+    const out = (round & 1) * half;
+    const into = 2 * half + (round & 1) * half;
+    for (const to of others) fill(bytes.subarray(out + to * slice, out + (to + 1) * slice), me, to, round);
+    engine.scatter({
+      source: region,
+      group,
+      sourceOffsets: others.map((to) => out + to * slice),
+      targetOffsets: others.map(() => into + me * slice),
+      bytes: others.map(() => slice),
+      immediate: 70 + (round & 1),
+      counter,
+    });
+    await landed[(round & 1) as 0 | 1].wait(ranks - 1, { from: group.peers });
+    for (const from of others) {
+      fill(expected, from, me, round);
+      const got = bytes.subarray(into + from * slice, into + (from + 1) * slice);
+      if (expected.compare(got) !== 0) {
+        const at = expected.findIndex((byte, i) => byte !== got[i]);
+        throw new Error(`round ${round}: byte ${at} from rank ${from} is ${got[at]}, not ${expected[at]}`);
+      }
+      bytesChecked += slice;
+    }
+    await counter.wait();
+  }
+  await rank.exchange(null);
+  await engine.close();
+  return { bytesChecked };
+}
+
+/** The pattern of a whole slice; quick, because the tests check gigabytes. */
+function fill(slice: Uint8Array, from: number, to: number, round: number): void {
+  const period = Math.min(slice.length, 1 << 16);
+  for (let at = 0; at < period; at++) slice[at] = pattern(from, to, round, at);
+  for (let at = period; at < slice.length; at += period)
+    slice.copyWithin(at, 0, Math.min(period, slice.length - at));
+  // Repeats must not hide a slice that landed shifted by a period.
+  for (let at = 0, n = 0; at + 4 <= slice.length; at += period, n++) slice[at] = n;
+}
+
+export interface StreamArgs {
+  readonly options: EngineOptions;
+  readonly bytes: number;
+  readonly window: number;
+  readonly count: number;
+}
+
+/**
+ * Rounds before those that count. A thread that polls leaves the compiler behind it little of a processor, so the
+ * code takes longer to become what it will be for hours.
+ */
+function warmUpOf(options: EngineOptions, caller: number, worker: number): number {
+  return options.thread === 'caller' ? caller : worker;
+}
+
+/** Rank 0 writes and rank 1 writes back, `count` times. Microseconds of one way: the median and the 99th percentile. */
+export async function pingPong(rank: Rank): Promise<{ p50: number; p99: number }> {
+  const { options, bytes, count } = rank.args as StreamArgs;
+  const { engine, region, remotes } = await meet(rank, options, 4096);
+  const other = remotes[1 - rank.rank]!;
+  const counter = engine.counter();
+  const landed = engine.immediate(1);
+  const write = {
+    source: region,
+    sourceOffset: 0,
+    target: other,
+    targetOffset: 2048,
+    bytes,
+    immediate: 1,
+    counter,
+  };
+  const samples = new Float64Array(count);
+  const warmUp = warmUpOf(options, 20_000, Math.min(count, 5000));
+  await rank.exchange(null);
+  for (let i = -warmUp; i < count; i++) {
+    const begun = performance.now();
+    if (rank.rank === 0) {
+      engine.write(write);
+      take(landed, options);
+    } else {
+      take(landed, options);
+      engine.write(write);
+    }
+    if (i >= 0) samples[i] = (performance.now() - begun) * 500;
+  }
+  counter.waitSync();
+  await rank.exchange(null);
+  await engine.close();
+  samples.sort();
+  return { p50: samples[count >> 1]!, p99: samples[Math.floor(count * 0.99)]! };
+}
+
+/** The caller's own thread has nothing better to do than to poll; a thread of the engine's needs the processor. */
+function take(landed: { take(n: number): boolean; waitSync(n: number): void }, options: EngineOptions): void {
+  if (options.thread === 'caller') while (!landed.take(1));
+  else landed.waitSync(1);
+}
+
+/** Rank 0 writes `count` times with `window` under way. Seconds from the first call to the last completion. */
+export async function stream(rank: Rank): Promise<{ seconds: number }> {
+  const { options, bytes, window, count } = rank.args as StreamArgs;
+  const { engine, region, remotes } = await meet(
+    rank,
+    { ...options, queue: window },
+    2 * Math.max(bytes * 4, 4096),
+  );
+  const counter = engine.counter();
+  const landed = engine.immediate(1);
+  const half = region.bytes / 2;
+  new Uint8Array(region.buffer).fill(rank.rank + 1);
+  const write = {
+    source: region,
+    sourceOffset: 0,
+    target: remotes[1 - rank.rank]!,
+    targetOffset: half,
+    bytes,
+    immediate: 1,
+    counter,
+  };
+  const run = (n: number, size: number) => {
+    write.bytes = size;
+    if (rank.rank === 0) {
+      for (let i = 0; i < n; i++) {
+        write.sourceOffset = (i & 3) * bytes;
+        write.targetOffset = half + (i & 3) * bytes;
+        engine.write(write);
+      }
+      counter.waitSync();
+    } else landed.waitSync(n, { timeoutMs: 600_000 });
+  };
+  // Small writes make the compiler's work of as many large ones in much less time.
+  run(20_000, Math.min(bytes, 64));
+  run(Math.ceil(count / 10), bytes);
+  await rank.exchange(null);
+  const begun = performance.now();
+  run(count, bytes);
+  const seconds = (performance.now() - begun) / 1000;
+  await rank.exchange(null);
+  await engine.close();
+  return { seconds };
+}
+
+/** The time of the call itself: `batch` writes at a time, each batch ended before the next. Microseconds a write. */
+export async function posting(rank: Rank): Promise<{ microseconds: number }> {
+  const { options, bytes, window: batch, count } = rank.args as StreamArgs;
+  const { engine, region, remotes } = await meet(rank, options, 4096);
+  if (rank.rank === 1) {
+    // Only answers: its own progress is all that is asked of it.
+    const done = engine.immediate(2);
+    done.waitSync(1, { timeoutMs: 600_000 });
+    await rank.exchange(null);
+    await engine.close();
+    return { microseconds: 0 };
+  }
+  const counter = engine.counter();
+  const write = {
+    source: region,
+    sourceOffset: 0,
+    target: remotes[1]!,
+    targetOffset: 2048,
+    bytes,
+    immediate: 1,
+    counter,
+  };
+  const samples = new Float64Array(count);
+  const clock = clockCost();
+  for (let i = -warmUpOf(options, 20_000, 5000); i < count; i++) {
+    const begun = performance.now();
+    for (let n = 0; n < batch; n++) engine.write(write);
+    const took = performance.now() - begun;
+    if (i >= 0) samples[i] = (took * 1000 - clock) / batch;
+    counter.waitSync();
+  }
+  engine.write({ ...write, immediate: 2 });
+  counter.waitSync();
+  await rank.exchange(null);
+  await engine.close();
+  samples.sort();
+  return { microseconds: samples[count >> 1]! };
+}
+
+/** Rank 0 scatters to `peers` engines, which rank 1 hosts. Microseconds of the call and until all have landed. */
+export async function scatterCall(rank: Rank): Promise<{ call: number; landed: number }> {
+  const { options, bytes, peers, count } = rank.args as StreamArgs & { peers: number };
+  if (rank.rank === 1) {
+    const engines: TransferEngine[] = [];
+    const offers: { address: Uint8Array; descriptor: Uint8Array }[] = [];
+    for (let i = 0; i < peers; i++) {
+      const engine = await TransferEngine.open({ ...options, thread: 'caller', operations: 16, receives: 2 });
+      engines.push(engine);
+      offers.push({ address: engine.address, descriptor: engine.allocate(Math.max(bytes, 4096)).descriptor });
+    }
+    await rank.exchange(offers);
+    let over = false;
+    rank.exchange(null).then(() => {
+      over = true;
+    });
+    while (!over) {
+      for (let round = 0; round < 200; round++) for (const engine of engines) engine.poll();
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    for (const engine of engines) await engine.close();
+    return { call: 0, landed: 0 };
+  }
+  const engine = await TransferEngine.open(options);
+  const offers = (await rank.exchange<{ address: Uint8Array; descriptor: Uint8Array }[]>([]))[1]!;
+  const group = engine.group(
+    offers.map(({ address, descriptor }, i) => engine.remote(engine.addPeer(address, `${i}`), descriptor)),
+  );
+  const source = engine.allocate(bytes * peers);
+  const counter = engine.counter();
+  const scatter = {
+    source,
+    group,
+    sourceOffsets: Float64Array.from(offers, (_, i) => i * bytes),
+    targetOffsets: new Float64Array(peers),
+    bytes: new Float64Array(peers).fill(bytes),
+    immediate: 1,
+    counter,
+  };
+  const call = new Float64Array(count);
+  const landed = new Float64Array(count);
+  for (let i = -warmUpOf(options, 1000, 200); i < count; i++) {
+    const begun = performance.now();
+    engine.scatter(scatter);
+    const called = performance.now();
+    counter.waitSync();
+    if (i < 0) continue;
+    call[i] = (called - begun) * 1000;
+    landed[i] = (performance.now() - begun) * 1000;
+  }
+  await rank.exchange(null);
+  await engine.close();
+  return { call: call.sort()[count >> 1]!, landed: landed.sort()[count >> 1]! };
+}
+
+/** Every rank scatters to all others, then meets them at a barrier. Microseconds a round of each, median. */
+export async function rounds(rank: Rank): Promise<{ scatter: number; barrier: number }> {
+  const { options, bytes, count } = rank.args as StreamArgs;
+  const { engine, region, group } = await meet(rank, options, 2 * bytes * rank.ranks);
+  const counter = engine.counter();
+  const n = group.members.length;
+  const landed = [engine.immediate(10), engine.immediate(11)];
+  const scatter = {
+    source: region,
+    group,
+    sourceOffsets: Float64Array.from({ length: n }, (_, i) => i * bytes),
+    targetOffsets: new Float64Array(n).fill((rank.ranks + rank.rank) * bytes),
+    bytes: new Float64Array(n).fill(bytes),
+    immediate: 10,
+    counter,
+  };
+  const barrier = { group, immediate: 10, counter };
+  const measure = (post: (tag: number) => void) => {
+    const samples = new Float64Array(count);
+    for (let i = -50; i < count; i++) {
+      const begun = performance.now();
+      post(10 + (i & 1));
+      landed[i & 1]!.waitSync(n);
+      if (i >= 0) samples[i] = (performance.now() - begun) * 1000;
+    }
+    counter.waitSync();
+    return samples.sort()[count >> 1]!;
+  };
+  await rank.exchange(null);
+  const scattered = measure((tag) => {
+    scatter.immediate = tag;
+    engine.scatter(scatter);
+  });
+  await rank.exchange(null);
+  const met = measure((tag) => {
+    barrier.immediate = tag;
+    engine.barrier(barrier);
+  });
+  await rank.exchange(null);
+  await engine.close();
+  return { scatter: scattered, barrier: met };
+}
+
+export interface SteadyReport {
+  readonly operations: number;
+  readonly completed: number;
+  readonly landed: number;
+  readonly seconds: number;
+  /** Bytes of JavaScript heap that one operation takes, over all collections, and those collections. */
+  readonly heapBytesPerOperation: number;
+  readonly collections: number;
+  /** The same in the engine's own thread, if it has one. */
+  readonly threadHeapBytesPerOperation: number;
+  /** Resident memory before the counted operations and after them. */
+  readonly residentBefore: number;
+  readonly residentAfter: number;
+}
+
+/** Writes of 8 bytes, millions of them, and as many before: counts completions, arrivals, heap and resident memory. */
+export async function steady(rank: Rank): Promise<SteadyReport> {
+  const { options, count } = rank.args as StreamArgs;
+  const { engine, region, remotes } = await meet(rank, options, 4096);
+  const counter = engine.counter();
+  const landed = engine.immediate(1);
+  const write = {
+    source: region,
+    sourceOffset: 0,
+    target: remotes[1 - rank.rank]!,
+    targetOffset: 2048,
+    bytes: 8,
+    immediate: 1,
+    counter,
+  };
+  const run = (n: number) => {
+    if (rank.rank === 0) {
+      for (let i = 0; i < n; i++) engine.write(write);
+      counter.waitSync();
+    } else landed.waitSync(n, { timeoutMs: 3_600_000 });
+  };
+  // As many before as are counted: what is left on the heap by then is what each operation leaves there.
+  run(count);
+  await rank.exchange(null);
+  const collected: number[] = [];
+  const observer = new PerformanceObserver((list) => {
+    for (const { startTime } of list.getEntries()) collected.push(startTime);
+  });
+  observer.observe({ entryTypes: ['gc'] });
+  collectGarbage();
+  const residentBefore = process.memoryUsage.rss();
+  const threadHeapBefore = engine.heapBytes();
+  const heapBefore = getHeapStatistics().used_heap_size;
+  const begun = performance.now();
+  run(count);
+  const ended = performance.now();
+  const heapAfter = getHeapStatistics().used_heap_size;
+  const threadHeapAfter = engine.heapBytes();
+  const residentAfter = process.memoryUsage.rss();
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  observer.disconnect();
+  await rank.exchange(null);
+  await engine.close();
+  return {
+    operations: count,
+    completed: counter.completed,
+    landed: landed.landed,
+    seconds: (ended - begun) / 1000,
+    heapBytesPerOperation: (heapAfter - heapBefore) / count,
+    threadHeapBytesPerOperation: (threadHeapAfter - threadHeapBefore) / count,
+    // What V8 tidies up before, and when the event loop turns again, is not for what these writes have left.
+    collections: collected.filter((at) => at >= begun && at <= ended).length,
+    residentBefore,
+    residentAfter,
+  };
+}
+
+/** Collects all garbage now: V8 would otherwise do it at a time of its own, and hide what is allocated meanwhile. */
+function collectGarbage(): void {
+  setFlagsFromString('--expose-gc');
+  (runInNewContext('gc') as () => void)();
+}
+
+/** What reading the clock twice costs, in microseconds. */
+function clockCost(): number {
+  const samples = Float64Array.from({ length: 2001 }, () => {
+    const begun = performance.now();
+    return (performance.now() - begun) * 1000;
+  });
+  return samples.sort()[1000]!;
+}

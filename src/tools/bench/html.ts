@@ -1,0 +1,292 @@
+/** One self-contained HTML page from a run's results: charts, tables, method. Nothing is loaded from anywhere. */
+import { type Chart, json, page, type Series, text } from '../../base/page/index.js';
+import { publishedFor } from './published.js';
+import { type BenchReport, type Phase, type Point, type Row, rowOf, type Subject } from './report.js';
+import { movedColumns, networkColumns, number, wireNotes } from './table.js';
+import { routerInWords } from './workload.js';
+
+/** The page as text. */
+export function htmlReport(report: BenchReport): string {
+  const { workload: of } = report;
+  const title = `Heddle bench: ${of.name}, EP${of.ranks}, ${of.dtype} there, ${of.combineDtype} back`;
+  const simulated = report.unit === 'steps';
+  const charts = simulated ? {} : { latency: latencyChart(report), bandwidth: bandwidthChart(report) };
+  const body = `<p class="soft">Dispatch and combine of a Mixture-of-Experts layer: hidden ${of.hidden}, top-${of.topK} of ${of.experts} experts, ${text(routerInWords(of.router))}.</p>
+${simulated ? simulatedNotice : tiles(report)}
+${facts(report)}
+${simulated ? '' : figures(report)}
+<h2>Round trips</h2>
+<div class="scroll">${summaryTable(report)}</div>
+<p class="soft">* calculated: both − dispatch.</p>
+<details><summary>Every measured row</summary><div class="scroll">${rowsTable(report)}</div></details>
+${kernelsTable(report)}
+<h2>Method</h2>
+<ul>${methodLines(report)
+    .map((line) => `<li>${text(line)}</li>`)
+    .join('')}</ul>
+${report.notes.length === 0 ? '' : `<h2>Notes</h2><ul>${report.notes.map((note) => `<li>${text(note)}</li>`).join('')}</ul>`}
+<script type="application/json" id="results">${json(report)}</script>`;
+  return page(title, body, charts);
+}
+
+const simulatedNotice =
+  '<p><b>Simulated.</b> Steps of a simulated machine count instructions; they say nothing about the time of a GPU.</p>';
+
+function latencyChart(report: BenchReport): Chart {
+  const { points } = report;
+  const series: Series[] = [
+    line('Heddle, both', 'heddle', times(points, 'heddle', 'both'), 3),
+    line('Heddle, dispatch', 'half', times(points, 'heddle', 'dispatch'), 1.5),
+    line('NCCL sparse, both', 'nccl', times(points, 'nccl sparse', 'both'), 2),
+    line('NCCL dense, both', 'dense', times(points, 'nccl dense', 'both'), 1.5),
+    line('NVSHMEM dense, both', 'dense', times(points, 'nvshmem dense', 'both'), 1.5),
+    line('NCCL gather + scatter, both', 'gather', times(points, 'nccl gather', 'both'), 1.5),
+    dashed('ceiling: plain stores, both', 'ceiling', times(points, 'stores', 'both')),
+    dashed('ceiling: the network alone, both', 'ceiling', times(points, 'network', 'both')),
+    ...publishedFor(report).map(
+      ({ name, microseconds }): Series => ({
+        label: `${name}, both`,
+        colour: 'published',
+        line: false,
+        width: 0,
+        points: 10,
+        values: points.map(({ tokens }) => microseconds[tokens] ?? null),
+      }),
+    ),
+  ];
+  return chart(points, true, 'µs a round', series);
+}
+
+function bandwidthChart({ points }: BenchReport): Chart {
+  return chart(points, false, 'GB/s leaving a GPU', [
+    line('Heddle, both', 'heddle', bandwidths(points, 'heddle', 'both'), 3),
+    line('Heddle, dispatch', 'half', bandwidths(points, 'heddle', 'dispatch'), 1.5),
+    line('NCCL sparse, both', 'nccl', bandwidths(points, 'nccl sparse', 'both'), 2),
+    dashed('ceiling: plain stores', 'ceiling', bandwidths(points, 'stores', 'dispatch')),
+    dashed('plain loads', 'loads', bandwidths(points, 'loads', 'dispatch')),
+  ]);
+}
+
+const times = (points: readonly Point[], subject: Subject, phase: Phase) =>
+  points.map((point) => rowOf(point, subject, phase)?.time ?? null);
+const bandwidths = (points: readonly Point[], subject: Subject, phase: Phase) =>
+  points.map((point) => rowOf(point, subject, phase)?.physical ?? null);
+
+const line = (label: string, colour: string, values: readonly (number | null)[], width: number): Series => ({
+  label,
+  colour,
+  line: true,
+  width,
+  points: width + 3,
+  values,
+});
+const dashed = (label: string, colour: string, values: readonly (number | null)[]): Series => ({
+  ...line(label, colour, values, 1.5),
+  dash: [6, 4],
+});
+
+/** What nobody measured is left out. */
+const chart = (points: readonly Point[], log: boolean, unit: string, series: readonly Series[]): Chart => ({
+  x: points.map(({ tokens }) => tokens),
+  label: 'tokens a rank',
+  log,
+  unit,
+  series: series.filter(({ values }) => values.some((value) => value !== null)),
+});
+
+function tiles({ points, barrier }: BenchReport): string {
+  const all: [string, string][] = [];
+  const shown = [points[0], points.find(({ tokens }) => tokens === 128), points.at(-1)];
+  for (const point of new Set(shown)) {
+    const row = point === undefined ? undefined : rowOf(point, 'heddle', 'both');
+    if (point === undefined || row === undefined) continue;
+    const details = [
+      row.overNccl === null ? '' : `${number(row.overNccl, 2)} × NCCL’s speed`,
+      row.ofCeiling === null ? '' : `${percent(row.ofCeiling)} of the ceiling`,
+    ].filter(Boolean);
+    const rank = point.tokens === 1 ? '1 token a rank' : `${point.tokens} tokens a rank`;
+    all.push([`${number(row.time)} µs`, [`round trip, ${rank}`, ...details].join(' · ')]);
+  }
+  if (barrier !== null) all.push([`${number(barrier.median)} µs`, 'all ranks meet once, by flags']);
+  return `<div class="tiles">${all
+    .map(([value, label]) => `<div class="tile"><b>${text(value)}</b><span>${text(label)}</span></div>`)
+    .join('')}</div>`;
+}
+
+function facts({ machine, method, date, version, commit }: BenchReport): string {
+  const names = [...new Set(machine.gpus)].join(', ');
+  const software = [
+    machine.driver === null ? '' : `driver ${machine.driver}`,
+    machine.compiler ?? '',
+    machine.nccl === null ? '' : `NCCL ${machine.nccl}`,
+    `Node.js ${machine.node}`,
+  ].filter(Boolean);
+  const rows: [string, string][] = [
+    ['Machine', `${machine.gpus.length} × ${names}`],
+    ['Software', software.join(', ')],
+    ['World', method.world === 'local' ? 'all ranks in one process' : 'a process for each rank'],
+    ['Date', date.replace('T', ' ').replace(/\.\d+Z$/, ' UTC')],
+    ['Heddle', commit === null ? version : `${version}, commit ${commit}`],
+  ];
+  return `<dl>${rows.map(([name, value]) => `<dt>${name}</dt><dd>${text(value)}</dd>`).join('')}</dl>`;
+}
+
+function figures(report: BenchReport): string {
+  const published = publishedFor(report)
+    .map(({ name, source }) => ` Dots: ${name} (${source}).`)
+    .join('');
+  return `<h2>Latency</h2>
+<figure data-chart="latency"><figcaption>Microseconds of a round against tokens a rank, both logarithmic; lower is better.${text(published)}</figcaption><div class="chart"></div></figure>
+${report.method.nodes > 1 ? '' : bandwidthFigure}`;
+}
+
+const bandwidthFigure = `<h2>Bandwidth</h2>
+<figure data-chart="bandwidth"><figcaption>Bytes that leave a GPU over NVLink ÷ time; higher is better. The dashed lines are what the links carry.</figcaption><div class="chart"></div></figure>`;
+
+function summaryTable(report: BenchReport): string {
+  const { points, unit, method } = report;
+  const apart = method.nodes > 1;
+  const simulated = unit === 'steps';
+  const published = publishedFor(report);
+  const moved = [...(apart && !simulated ? networkColumns : []), ...movedColumns(report)];
+  const head = [
+    'tokens',
+    `dispatch, ${unit}`,
+    `combine*, ${unit}`,
+    `both, ${unit}`,
+    ...(simulated || apart
+      ? []
+      : ['p10–p90', 'NVLink GB/s', 'logical GB/s', 'stores, µs', 'of ceiling', 'dispatch of ceiling']),
+    ...(simulated || apart ? [] : ['NCCL sparse, µs', '× NCCL']),
+    ...published.map(() => 'best open, µs'),
+    ...moved.map(({ head }) => head),
+  ];
+  const lines = points.map((point) => {
+    const both = rowOf(point, 'heddle', 'both');
+    const dispatch = rowOf(point, 'heddle', 'dispatch');
+    const spread = both?.spread ?? null;
+    return [
+      cell(String(point.tokens), 'name'),
+      cell(number(dispatch?.time ?? null)),
+      cell(number(rowOf(point, 'heddle', 'combine')?.time ?? null)),
+      cell(number(both?.time ?? null), 'main'),
+      ...(simulated || apart
+        ? []
+        : [
+            cell(spread === null ? '–' : `${number(spread.p10)}–${number(spread.p90)}`),
+            cell(number(both?.physical ?? null, 0)),
+            cell(number(both?.logical ?? null, 0)),
+            cell(number(rowOf(point, 'stores', 'both')?.time ?? null)),
+            cell(percent(both?.ofCeiling)),
+            cell(percent(dispatch?.ofCeiling)),
+            cell(number(rowOf(point, 'nccl sparse', 'both')?.time ?? null)),
+            cell(number(both?.overNccl ?? null, 2)),
+          ]),
+      ...published.map(({ microseconds }) => cell(number(microseconds[point.tokens] ?? null))),
+      ...moved.map((column) => cell(column.cell(point))),
+    ];
+  });
+  return table(head, lines);
+}
+
+function rowsTable({ points, unit }: BenchReport): string {
+  const head = [
+    'tokens',
+    'what',
+    'phase',
+    `median, ${unit}`,
+    'min',
+    'p10',
+    'p90',
+    'max',
+    'NVLink GB/s',
+    'logical GB/s',
+    'of ceiling',
+    '× NCCL',
+  ];
+  const lines = points.flatMap((point) =>
+    point.rows.map((row: Row) => {
+      const { spread } = row;
+      const name = row.derived === null ? row.phase : `${row.phase} (${row.derived})`;
+      return [
+        cell(String(point.tokens), 'name'),
+        cell(row.subject, 'name'),
+        cell(name, 'name'),
+        cell(number(row.time), row.subject === 'heddle' ? 'main' : ''),
+        ...(['min', 'p10', 'p90', 'max'] as const).map((key) => cell(number(spread?.[key] ?? null))),
+        cell(number(row.physical, 1)),
+        cell(number(row.logical, 1)),
+        cell(percent(row.ofCeiling)),
+        cell(number(row.overNccl, 2)),
+      ];
+    }),
+  );
+  return table(head, lines);
+}
+
+function kernelsTable({ points, unit }: BenchReport): string {
+  const lines = points.flatMap(({ tokens, kernels }) =>
+    (kernels ?? []).map(({ kernel, time, gap, blocks, threads, facts: compiled }) => [
+      cell(String(tokens), 'name'),
+      cell(kernel, 'name'),
+      cell(number(time)),
+      cell(number(gap)),
+      cell(`${blocks} × ${threads}`),
+      cell(compiled === null ? '–' : String(compiled.registers)),
+      cell(compiled === null ? '–' : String(compiled.localBytes)),
+    ]),
+  );
+  if (lines.length === 0) return '';
+  const head = [
+    'tokens',
+    'kernel',
+    `between events, ${unit}`,
+    'events alone',
+    'blocks × threads',
+    'registers',
+    'local memory, bytes',
+  ];
+  return `<h2>Kernels</h2><p class="soft">Launched directly, with events between them, which cost time of their own: the sum is more than a round in a graph.</p><div class="scroll">${table(head, lines)}</div>`;
+}
+
+function methodLines({ method, unit, workload: of, points }: BenchReport): string[] {
+  const lines = [
+    'A round is dispatch and combine back to back, with no experts between them. Every round of a graph reads its own inputs and routes; together they exceed L2 three times, or differ in every round. The receive window is the same in all rounds, as in a real layer.',
+    `Rounds (${points.map(({ tokens, rounds }) => `${rounds} at ${tokens}`).join(', ')} tokens) are captured in a CUDA graph on every rank. An iteration evicts L2, aligns all ranks on the device by flags, then times the graph with events. ${method.iterations} iterations after ${method.warmups} to warm up; of each the slowest rank counts; the table shows medians.`,
+    'Dispatch alone is the same kernel as in a round whose combine pulls, because such slots need no release; combine is calculated: both − dispatch.',
+    'NVLink GB/s count rows that leave a GPU: each once per (token, other rank that owns one of its experts). Logical GB/s count a row for every route, wherever its expert is. Ids, weights and flags are not counted.',
+    'The ceiling is the time that a kernel of plain 16-byte stores to all peers at once needs for the bytes of the busiest GPU, without ids, flags or rendezvous; its share is that time ÷ the measured one.',
+    'NCCL sparse: grouped sends and receives of exactly the rows of dispatch (and back), counts known to the host, rows packed already, nothing added up; dense: padded to all tokens for every rank; gather: all-gather, then reduce-scatter. All in graphs, with rotating send buffers, NVLink multicast off. × NCCL is sparse ÷ Heddle.',
+    'After timing, a round into wiped memory is compared byte by byte on a sample of rows of every rank.',
+    `Seed ${of.seed}; ${of.ranks} ranks; every rank brings the same number of tokens.`,
+  ];
+  if (method.nodes > 1) {
+    return [lines[0]!, ...networkMethod, ...wireNotes(points), lines[6]!, lines[7]!];
+  }
+  return unit === 'steps' ? [lines[0]!, lines[3]!, lines[6]!, lines[7]!] : lines;
+}
+
+const networkMethod = [
+  'Ranks of different nodes have no flags in common, so each iteration runs the graph twice: ranks meet in the first, the second counts; of each the slowest rank.',
+  'Messages and bytes are those that the ranks’ proxies sent in a round of each input set, headers, ids and weights included: a second program of each proxy wrote them down.',
+  'The network alone: threads like the proxies’ send each other the same messages in the same rounds, by the transfer engine, from host memory to host memory; a phase ends for a rank when all that it gets has come. As many rounds before those that count.',
+];
+
+const percent = (share: number | null | undefined): string =>
+  share === null || share === undefined ? '–' : `${(share * 100).toFixed(1)} %`;
+
+const cell = (value: string, kind = ''): string =>
+  `<td${kind === '' ? '' : ` class="${kind}"`}>${text(value)}</td>`;
+
+function table(head: readonly string[], lines: readonly (readonly string[])[]): string {
+  const heads = head.map((name) => `<th>${text(name)}</th>`).join('');
+  let before = '';
+  const rows = lines.map((cells) => {
+    // A line above each new number of tokens, where several rows share one.
+    const first =
+      cells[0] !== before && before !== '' && lines.some((other) => other !== cells && other[0] === cells[0]);
+    before = cells[0]!;
+    return `<tr${first ? ' class="first"' : ''}>${cells.join('')}</tr>`;
+  });
+  return `<table><thead><tr>${heads}</tr></thead><tbody>${rows.join('\n')}</tbody></table>`;
+}

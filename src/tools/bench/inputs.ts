@@ -1,0 +1,123 @@
+/**
+ * Inputs that rotate: every round of a graph reads a set of its own, until the sets together exceed L2 several times,
+ * so that no round finds its rows in a cache that a round before it filled.
+ */
+import type { Device, Memory, Stream } from '../../gpu/index.js';
+import { type Tensor, wrap } from '../../moe/index.js';
+import { type Routes, randomElements } from '../../verify/testing/index.js';
+import type { Workload } from './workload.js';
+
+/** How often the sets together exceed L2. */
+const rotation = 3;
+
+/** Bytes of random data made on the host; larger buffers repeat them. */
+const noiseBytes = 2 ** 22;
+
+/** Sets for `rounds` rounds that read so many bytes each. */
+export function setsFor(rounds: number, bytesPerRound: number, l2Bytes: number): number {
+  const enough = Math.ceil((rotation * l2Bytes) / Math.max(bytesPerRound, 1)) + 1;
+  return Math.max(1, Math.min(rounds, enough));
+}
+
+/** Random bf16 numbers in device memory (never NaN, whatever 16-bit float they are read as), to be copied about. */
+export class Noise {
+  readonly #memory: Memory;
+  readonly #bytes: Uint8Array;
+
+  private constructor(memory: Memory, bytes: Uint8Array) {
+    this.#memory = memory;
+    this.#bytes = bytes;
+  }
+
+  static create(device: Device, stream: Stream, seed: number): Noise {
+    const memory = device.allocate(noiseBytes, 'random data');
+    const numbers = randomElements('bf16', noiseBytes / 2, seed);
+    const bytes = new Uint8Array(numbers.buffer, numbers.byteOffset, numbers.byteLength);
+    stream.copyIn(memory.address, bytes);
+    return new Noise(memory, bytes);
+  }
+
+  fill(stream: Stream, to: number, bytes: number): void {
+    for (let at = 0; at < bytes; at += noiseBytes) {
+      stream.copy(to + at, this.#memory.address, Math.min(noiseBytes, bytes - at));
+    }
+  }
+
+  /** What `fill` leaves so many bytes from its start. */
+  at(offset: number, bytes: number): Uint8Array {
+    return Uint8Array.from({ length: bytes }, (_, i) => this.#bytes[(offset + i) % noiseBytes]!);
+  }
+
+  free(): void {
+    this.#memory.free();
+  }
+}
+
+interface InputSet {
+  readonly topkIds: Tensor;
+  readonly topkWeights: Tensor;
+  readonly payloads: Readonly<Record<string, Tensor>>;
+  /** Where combine leaves the tokens' rows. */
+  readonly out: Tensor;
+}
+
+/** The sets of one rank, in one piece of memory. */
+export class Inputs {
+  readonly #memory: Memory;
+
+  private constructor(
+    readonly sets: readonly InputSet[],
+    memory: Memory,
+  ) {
+    this.#memory = memory;
+  }
+
+  static create(
+    device: Device,
+    stream: Stream,
+    noise: Noise,
+    of: Workload,
+    routes: readonly Routes[],
+  ): Inputs {
+    const tokens = routes[0]!.tokens;
+    const { topK, hidden, payloads, combineDtype } = of;
+    const outRow = hidden * (combineDtype === 'f32' ? 4 : 2);
+    const sizes = [topK * 4, topK * 4, ...payloads.map(({ rowBytes }) => rowBytes), outRow];
+    const setBytes = sizes.reduce((sum, row) => sum + aligned(row * tokens), 0);
+    const memory = device.allocate(setBytes * routes.length, 'inputs and outputs');
+    const sets = routes.map(({ topkIds, topkWeights }, i): InputSet => {
+      let at = memory.address + i * setBytes;
+      const place = (row: number): number => {
+        const here = at;
+        at += aligned(row * tokens);
+        return here;
+      };
+      const ids = wrap(place(topK * 4), 'i32', [tokens, topK]);
+      const weights = wrap(place(topK * 4), 'f32', [tokens, topK]);
+      stream.copyIn(ids.data, new Uint8Array(topkIds.buffer, topkIds.byteOffset, topkIds.byteLength));
+      stream.copyIn(
+        weights.data,
+        new Uint8Array(topkWeights.buffer, topkWeights.byteOffset, topkWeights.byteLength),
+      );
+      const rows = payloads.map(({ name, rowBytes }) => {
+        const tensor = wrap(place(rowBytes), 'u8', [tokens, rowBytes]);
+        noise.fill(stream, tensor.data, tensor.bytes);
+        return [name, tensor] as const;
+      });
+      const out = wrap(place(outRow), combineDtype, [tokens, hidden]);
+      return { topkIds: ids, topkWeights: weights, payloads: Object.fromEntries(rows), out };
+    });
+    return new Inputs(sets, memory);
+  }
+
+  /** The set of a round. */
+  at(round: number): InputSet {
+    return this.sets[round % this.sets.length]!;
+  }
+
+  free(): void {
+    this.#memory.free();
+  }
+}
+
+const aligned = (bytes: number): number => Math.ceil(bytes / 256) * 256;

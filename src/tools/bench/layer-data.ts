@@ -1,0 +1,77 @@
+/** A model's layer with random weights, as large as asked for, and what its ranks bring. */
+
+import {
+  emptyTensor,
+  type MlpWeights,
+  type MoeLayerOptions,
+  type OwnedTensor,
+  type Tensor,
+  tensorFrom,
+} from '../../moe/index.js';
+import { expertsOf, type MoeModel, profile, withExperts } from '../../moe/layer/index.js';
+import { random } from '../../verify/testing/index.js';
+import type { Noise } from './inputs.js';
+import type { Timing } from './timing.js';
+
+/** What can be simulated of a model. */
+export function inSmall({ sharedInner, ...model }: MoeModel, hidden = 64): MoeModel {
+  return { ...model, hidden, inner: 64, ...(sharedInner !== undefined && { sharedInner: 64 }) };
+}
+
+/** The model, with so many experts on each of the ranks instead of its own. */
+export function modelWith(name: string, ranks: number, expertsHere: number | null): MoeModel {
+  const model = profile(name);
+  if (expertsHere === null) return model;
+  const experts = expertsHere * ranks;
+  return withExperts(model, experts, Math.min(model.topK, experts));
+}
+
+export class LayerData {
+  readonly #owned: readonly OwnedTensor[];
+
+  private constructor(
+    readonly model: MoeModel,
+    readonly weights: Pick<MoeLayerOptions, 'experts' | 'sharedExperts' | 'router'>,
+    owned: readonly OwnedTensor[],
+  ) {
+    this.#owned = owned;
+  }
+
+  static create({ world, stream }: Timing, noise: Noise, model: MoeModel, seed: number): LayerData {
+    const { device, rank, ranks } = world;
+    const { hidden, inner, sharedInner, experts } = model;
+    const owned: OwnedTensor[] = [];
+    const own = (tensor: OwnedTensor): Tensor => {
+      owned.push(tensor);
+      return tensor;
+    };
+    const filled = (shape: readonly number[]): Tensor => {
+      const tensor = own(emptyTensor(device, 'bf16', shape, 'weights'));
+      noise.fill(stream, tensor.data, tensor.bytes);
+      return tensor;
+    };
+    const mlp = (lead: readonly number[], length: number): MlpWeights => ({
+      gateUp: filled([...lead, 2 * length, hidden]),
+      down: filled([...lead, hidden, length]),
+    });
+    // Logits of about ±2: what is chosen varies from token to token.
+    const draw = random(seed, 17);
+    const rows = Float32Array.from(
+      { length: experts * hidden },
+      () => ((2 * draw.uniform() - 1) * 3) / Math.sqrt(hidden),
+    );
+    return new LayerData(
+      model,
+      {
+        experts: mlp([expertsOf({ ...model, ranks }, rank).count], inner),
+        ...(sharedInner !== undefined && { sharedExperts: mlp([], sharedInner) }),
+        router: { weights: own(tensorFrom(device, stream, rows, 'bf16', [experts, hidden], 'router')) },
+      },
+      owned,
+    );
+  }
+
+  free(): void {
+    for (const tensor of this.#owned) tensor.free();
+  }
+}

@@ -1,0 +1,326 @@
+/**
+ * A whole MoE layer: what its parts take, one by one, and all of it in the ways in which dispatch and combine can lie in
+ * it: in a row, as sends and receives with the shared expert between, as two micro-batches, and with NCCL in their place.
+ */
+
+import { HeddleError } from '../../base/errors.js';
+import type { NcclCommunicator } from '../../gpu/cuda/index.js';
+import { evenRows } from '../../moe/experts/index.js';
+import {
+  emptyTensor,
+  layerBatches,
+  MoeLayer,
+  type MoeLayerOptions,
+  type OwnedTensor,
+  readBits,
+} from '../../moe/index.js';
+import { type MoeModel, scaleBlock } from '../../moe/layer/index.js';
+import { World } from '../../net/world/index.js';
+import { expertFlops, type Flops } from './flops.js';
+import { Noise } from './inputs.js';
+import { inSmall, LayerData, modelWith } from './layer-data.js';
+import { type Span, traceLayer } from './layer-trace.js';
+import { provenance, requireGpus } from './machine.js';
+import { joinNccl, NcclCrew, NcclRound } from './nccl.js';
+import type { Machine } from './report.js';
+import { type Spread, spread, type Unit, unitOf } from './statistics.js';
+import { type Grouping, type Steps, Timing, TimingCrew, timingOf } from './timing.js';
+import { routeSets, workload } from './workload.js';
+
+interface LayerBenchPlan {
+  readonly profile: string;
+  readonly ranks: number;
+  /** Experts on each rank, instead of the model's. */
+  readonly expertsHere: number | null;
+  readonly tokens: readonly number[];
+  readonly family?: string;
+  /** How dispatch carries rows. */
+  readonly rows: 'bf16' | 'fp8';
+  readonly nccl: boolean;
+  /** Also look at one forward of the last number of tokens, event by event. */
+  readonly trace: boolean;
+  readonly device: 'cuda' | 'sim';
+  readonly iterations: number;
+}
+
+export const layerParts = [
+  'router',
+  'rows to fp8',
+  'dispatch + combine',
+  'plan',
+  'reduce',
+  'experts',
+  'shared',
+  'add',
+] as const;
+type LayerPart = (typeof layerParts)[number];
+export const layerWays = [
+  'in a row',
+  'split',
+  'two micro-batches',
+  'one-sided, in a row',
+  'NCCL, in a row',
+] as const;
+type LayerWay = (typeof layerWays)[number];
+
+/** Times in µs; of simulated machines steps, which say nothing. */
+export interface LayerPoint extends Flops {
+  readonly tokens: number;
+  readonly family: string;
+  readonly why: string;
+  /** Each back to back; `experts` without the sums, which are `reduce`. Those that the model lacks are left out. */
+  readonly parts: Readonly<Partial<Record<LayerPart, Spread>>>;
+  readonly ways: Readonly<Partial<Record<LayerWay, Spread>>>;
+  /** Of all ranks, the fastest way of Heddle's. */
+  readonly tokensPerSecond: number;
+  /** Router, experts and shared expert as a part of the layer in a row; the rest moves and shuffles rows. */
+  readonly computed: number;
+  /** Of the fastest way, the part that is not computing. */
+  readonly exposed: number;
+  /** Rows of rank 0's experts; what these compute of them is `usefulFlops`, 6 · hidden · inner a row. */
+  readonly rows: number;
+}
+
+export interface LayerReport {
+  readonly format: 'heddle-bench-layer/1';
+  readonly unit: Unit;
+  readonly date: string;
+  readonly version: string;
+  readonly commit: string | null;
+  readonly machine: Machine;
+  readonly model: MoeModel & { readonly name: string };
+  readonly ranks: number;
+  readonly iterations: number;
+  readonly points: readonly LayerPoint[];
+  /** Of one forward in two micro-batches, where asked for. */
+  readonly spans: readonly Span[];
+}
+
+/** @throws UnavailableError without enough GPUs, HeddleError where two ways give different bits. */
+export async function benchLayer(
+  plan: LayerBenchPlan,
+  on: (point: LayerPoint) => void = () => {},
+): Promise<LayerReport> {
+  const { ranks, device: kind, iterations } = plan;
+  const real = kind === 'cuda';
+  if (real) requireGpus(ranks);
+  const model = modelFor(plan);
+  const points: LayerPoint[] = [];
+  let spans: readonly Span[] = [];
+  const crews = { timing: new TimingCrew(), nccl: new NcclCrew() };
+  await World.local({ ranks, device: kind }, async (world) => {
+    const timing = await Timing.create(world, crews.timing, timingOf(world.device, iterations));
+    const noise = Noise.create(world.device, timing.stream, 1);
+    const data = LayerData.create(timing, noise, model, 1);
+    const nccl = real && plan.nccl ? await joinNccl(world, crews.nccl, true) : null;
+    for (const tokens of plan.tokens) {
+      const bench = new LayerBench(timing, noise, data, plan, tokens, nccl);
+      const point = await bench.measure();
+      if (plan.trace && tokens === plan.tokens.at(-1))
+        spans = await traceLayer(timing, bench.options, bench.io);
+      bench.free();
+      if (world.rank !== 0) continue;
+      points.push(point);
+      on(point);
+    }
+    await timing.check();
+    nccl?.destroy();
+    data.free();
+    noise.free();
+    await timing.dispose();
+  });
+  return {
+    format: 'heddle-bench-layer/1',
+    unit: unitOf(kind),
+    ...(await provenance(kind, ranks)),
+    model: { ...model, name: plan.profile },
+    ...{ ranks, iterations, points, spans },
+  };
+}
+
+const modelFor = ({ profile, ranks, expertsHere, device, rows }: LayerBenchPlan): MoeModel =>
+  device === 'cuda'
+    ? modelWith(profile, ranks, expertsHere)
+    : inSmall(modelWith(profile, ranks, expertsHere ?? 4), rows === 'fp8' ? scaleBlock : 64);
+
+/** One number of tokens. */
+class LayerBench {
+  readonly io: { readonly x: OwnedTensor; readonly out: OwnedTensor };
+  readonly options: MoeLayerOptions;
+  #first: Buffer | null = null;
+  readonly #timing: Timing;
+  readonly #noise: Noise;
+  readonly #data: LayerData;
+  readonly #plan: LayerBenchPlan;
+  readonly #tokens: number;
+  readonly #nccl: NcclCommunicator | null;
+
+  constructor(
+    timing: Timing,
+    noise: Noise,
+    data: LayerData,
+    plan: LayerBenchPlan,
+    tokens: number,
+    nccl: NcclCommunicator | null,
+  ) {
+    this.#timing = timing;
+    this.#noise = noise;
+    this.#data = data;
+    this.#plan = plan;
+    this.#tokens = tokens;
+    this.#nccl = nccl;
+    const { device } = timing.world;
+    const { model, weights } = data;
+    const rows = () => emptyTensor(device, 'bf16', [tokens, model.hidden]);
+    this.io = { x: rows(), out: rows() };
+    noise.fill(timing.stream, this.io.x.data, this.io.x.bytes);
+    const { family, rows: format } = plan;
+    this.options = {
+      model,
+      maxTokens: tokens,
+      rows: format,
+      ...weights,
+      ...(family !== undefined && { family }),
+    };
+  }
+
+  free(): void {
+    this.io.x.free();
+    this.io.out.free();
+  }
+
+  async measure(): Promise<LayerPoint> {
+    const tokens = this.#tokens;
+    const plan = this.#plan;
+    const ways: Partial<Record<LayerWay, Spread>> = {};
+    const layer = await MoeLayer.create(this.#timing.world, { ...this.options, overlap: false });
+    ways['in a row'] = await this.#whole(layer);
+    const { parts, rows, flops } = await this.#parts(layer);
+    if (this.#nccl !== null) ways['NCCL, in a row'] = await this.#withNccl(layer, this.#nccl);
+    const { family, why } = layer;
+    await layer.dispose();
+    const others: readonly (readonly [LayerWay, Partial<MoeLayerOptions>])[] = [
+      ...(this.#data.model.sharedInner === undefined ? [] : [['split', {}] as const]),
+      ...(tokens < 2 ? [] : [['two micro-batches', { microBatches: 2 }] as const]),
+      ...(family === 'one-sided'
+        ? []
+        : [['one-sided, in a row', { overlap: false, family: 'one-sided' }] as const]),
+    ];
+    for (const [way, how] of others) {
+      const other = await MoeLayer.create(this.#timing.world, { ...this.options, ...how });
+      ways[way] = await this.#whole(other);
+      await other.dispose();
+    }
+    const median = (part: LayerPart): number => parts[part]?.median ?? 0;
+    const computing = median('router') + median('experts') + median('shared') + median('add');
+    const row = ways['in a row'].median;
+    const fastest = Math.min(row, ways.split?.median ?? row, ways['two micro-batches']?.median ?? row);
+    return {
+      ...{ tokens, family, why, parts, ways, rows, ...flops },
+      tokensPerSecond: (plan.ranks * tokens) / (fastest * 1e-6),
+      ...{ computed: computing / row, exposed: 1 - computing / fastest },
+    };
+  }
+
+  async #time(steps: Steps, grouping?: Grouping): Promise<Spread> {
+    const rounds = this.#timing.world.device.kind === 'cuda' ? 10 : 1;
+    const graph = await this.#timing.capture(rounds, steps, grouping);
+    const times = await this.#timing.replay(graph, rounds);
+    graph.dispose();
+    return spread(times);
+  }
+
+  /** The layer's time; its result must be that of the way before, bit by bit. */
+  async #whole(layer: MoeLayer): Promise<Spread> {
+    const { io } = this;
+    const timing = this.#timing;
+    const time = await this.#time([() => layer.forward(io.x, io.out, timing.stream)]);
+    await layer.synchronize(timing.stream);
+    const bits = await readBits(io.out, timing.stream);
+    const bytes = Buffer.from(bits.buffer, bits.byteOffset, bits.byteLength);
+    this.#first ??= Buffer.from(bytes);
+    if (this.#first.equals(bytes)) return time;
+    throw new HeddleError(
+      'HEDDLE_WRONG_RESULT',
+      `two ways of a layer of ${this.#tokens} tokens a rank give different results; nothing that this run measured ` +
+        'counts. Please report it with the output of `heddle doctor`',
+    );
+  }
+
+  /** Each part of a layer by itself, on what a forward left behind. */
+  async #parts(layer: MoeLayer) {
+    const { io } = this;
+    const timing = this.#timing;
+    const tokens = this.#tokens;
+    const { stream, world } = timing;
+    const { router, narrow, ep, plan, experts, shared } = layerBatches(layer)[0]!.parts;
+    const { received } = ep;
+    const payloads = narrow?.payloads(io.x, stream) ?? { x: io.x };
+    const inputs = { ...router.route(io.x, stream), payloads };
+    const round = await this.#time([
+      () => {
+        ep.dispatch(inputs, stream);
+        ep.combine(io.out, stream);
+      },
+    ]);
+    const { total, counts } = await plan.sizes(stream);
+    const flops = expertFlops(this.#data.model, counts, evenRows(ep.shape), world.device.kind);
+    const made = emptyTensor(world.device, 'bf16', [plan.rows, this.#data.model.hidden]);
+    this.#noise.fill(stream, made.data, Math.min(made.bytes, total * this.#data.model.hidden * 2));
+    const reduce = await this.#time([() => plan.reduce(received, made, stream)]);
+    const all = await this.#time([() => experts.run(received, stream)]);
+    made.free();
+    const without = (a: Spread, b: Spread): Spread => ({ ...a, median: a.median - b.median });
+    const parts: Partial<Record<LayerPart, Spread>> = {
+      router: await this.#time([() => void router.route(io.x, stream)]),
+      ...(narrow && { 'rows to fp8': await this.#time([() => void narrow.payloads(io.x, stream)]) }),
+      'dispatch + combine': round,
+      plan: await this.#time([() => void plan.plan(received, stream)]),
+      reduce,
+      experts: without(all, reduce),
+      ...(shared && {
+        shared: await this.#time([() => shared.mlp.run(io.x, shared.made, tokens, stream)]),
+        add: await this.#time([() => layerBatches(layer)[0]!.addShared(io.out, stream)]),
+      }),
+    };
+    return { parts, rows: total, flops };
+  }
+
+  /** The same layer with NCCL's exchange of as many rows, whose counts the host knows for free: a lower bound. */
+  async #withNccl(layer: MoeLayer, communicator: NcclCommunicator): Promise<Spread> {
+    const { io } = this;
+    const timing = this.#timing;
+    const noise = this.#noise;
+    const tokens = this.#tokens;
+    const plan = this.#plan;
+    const { model } = this.#data;
+    const of = workload({
+      ...{ profile: 'custom', hidden: model.hidden, experts: model.experts, topK: model.topK },
+      ...{ ranks: plan.ranks, dtype: plan.rows, combineDtype: 'bf16', router: 'uniform', seed: 1 },
+    });
+    const round = NcclRound.create(timing, communicator, noise, of, routeSets(of, tokens, 1), 1);
+    const [dispatch, combine] = round.steps('sparse', ['dispatch', 'combine']);
+    const batch = layerBatches(layer)[0]!;
+    const { stream } = timing;
+    const time = await this.#time(
+      [
+        () => {
+          batch.parts.router.route(io.x, stream);
+          batch.parts.narrow?.payloads(io.x, stream);
+        },
+        dispatch!,
+        () => batch.experts(stream),
+        combine!,
+        () => {
+          const { shared } = batch.parts;
+          if (shared === null) return;
+          shared.mlp.run(io.x, shared.made, tokens, stream);
+          batch.addShared(io.out, stream);
+        },
+      ],
+      round.grouping,
+    );
+    round.free();
+    return time;
+  }
+}

@@ -1,0 +1,101 @@
+/** Where and with what a run was measured. */
+import { execFileSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { UnavailableError } from '../../base/errors.js';
+import { findCompiler, listGpus, ncclVersionNumber } from '../../gpu/cuda/index.js';
+import type { Machine } from './report.js';
+
+const root = join(import.meta.dirname, '../../..');
+
+export function version(): string {
+  const text = readFileSync(join(root, 'package.json'), 'utf8');
+  return (JSON.parse(text) as { version: string }).version;
+}
+
+/** The commit that this code comes from: $HEDDLE_COMMIT, else what git says of the folder that it lies in. */
+export function commit(): string | null {
+  if (process.env.HEDDLE_COMMIT) return process.env.HEDDLE_COMMIT;
+  const git = (...args: string[]): string =>
+    execFileSync('git', ['-C', root, ...args], {
+      encoding: 'utf8',
+      stdio: ['ignore', 'pipe', 'ignore'],
+    }).trim();
+  try {
+    // A package installed somewhere inside another project is not that project's commit.
+    if (git('rev-parse', '--show-prefix') !== '') return null;
+    return git('rev-parse', '--short=12', 'HEAD');
+  } catch {
+    return null;
+  }
+}
+
+/** NCCL's version, or why it cannot be used. */
+export function ncclHere(): { readonly version: string | null; readonly reason: string } {
+  try {
+    const number = ncclVersionNumber();
+    const [major, minor, patch] = [Math.floor(number / 10_000), Math.floor(number / 100) % 100, number % 100];
+    return { version: `${major}.${minor}.${patch}`, reason: '' };
+  } catch (error) {
+    return { version: null, reason: error instanceof Error ? error.message : String(error) };
+  }
+}
+
+export async function describeMachine(ranks: number, nccl: string | null): Promise<Machine> {
+  const compiler = await findCompiler().catch(() => null);
+  return {
+    gpus: listGpus()
+      .slice(0, ranks)
+      .map(({ name }) => name),
+    driver: driverVersion(),
+    compiler: compiler === null ? null : `${compiler.kind} ${compiler.version}`,
+    nccl,
+    node: process.versions.node,
+  };
+}
+
+export const simulatedMachine = (ranks: number): Machine => ({
+  gpus: Array.from({ length: ranks }, () => 'simulated GPU'),
+  driver: null,
+  compiler: null,
+  nccl: null,
+  node: process.versions.node,
+});
+
+function driverVersion(): string | null {
+  try {
+    const text = readFileSync('/proc/driver/nvidia/version', 'utf8');
+    return /\b\d{3}\.\d+(\.\d+)?\b/.exec(text)?.[0] ?? null;
+  } catch {
+    return null;
+  }
+}
+
+/**
+ * @throws UnavailableError that says what measuring so many ranks would need here. `otherwise`: what else would help.
+ */
+export function requireGpus(ranks: number, otherwise = ''): void {
+  const gpus =
+    ranks === 1 ? 'an NVIDIA GPU' : `${ranks} NVIDIA GPUs of one machine with peer access (NVLink)`;
+  const needs = `Measuring ${ranks === 1 ? 'one rank' : `${ranks} ranks`} needs ${gpus} with a driver, and NVRTC or nvcc`;
+  const remedy = `\`heddle doctor\` says what is missing; --ep chooses how many ranks${otherwise}`;
+  let here: number;
+  try {
+    here = listGpus().length;
+  } catch (error) {
+    if (!(error instanceof UnavailableError)) throw error;
+    throw new UnavailableError(`${needs}; this machine has no usable GPU`, remedy, { cause: error });
+  }
+  if (here < ranks) {
+    const count = here === 0 ? 'none' : here === 1 ? 'one' : String(here);
+    throw new UnavailableError(`${needs}; this machine has ${count}`, remedy);
+  }
+}
+
+/** When, by what and where a run was measured: the head of its report. */
+export const provenance = async (kind: 'cuda' | 'sim', ranks: number) => ({
+  date: new Date().toISOString(),
+  version: version(),
+  commit: commit(),
+  machine: kind === 'cuda' ? await describeMachine(ranks, null) : simulatedMachine(ranks),
+});

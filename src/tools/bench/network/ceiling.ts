@@ -1,0 +1,111 @@
+/** What the network needs for a layer's messages by itself, measured like the layer: the least that its rounds can take. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { MappedMemory } from '../../../gpu/index.js';
+import { section } from '../../../lang/index.js';
+import type { RunningProxy, World } from '../../../net/world/index.js';
+import type { Phase } from '../report.js';
+import { slowestRank } from '../statistics.js';
+import { type AloneData, type ControlWord, control, type Exchanged } from './alone.js';
+import type { Message, SentRound, SentRounds } from './sent.js';
+
+/** What it needs of a world; there is no GPU in it. */
+export type Ranks = Pick<World, 'rank' | 'ranks' | 'allGather' | 'barrier' | 'startProxy'>;
+
+const phases = ['dispatch', 'combine'] as const;
+
+/** By what is measured, a bit for each phase. */
+const asked: Readonly<Record<Phase, number>> = { dispatch: 1, combine: 2, both: 3 };
+
+/** Memory for messages between offsets of a wire of so many bytes, and for what the host asks behind them. */
+export const roomFor = (wireBytes: number): number => controlAt(wireBytes) + control.bytes;
+const controlAt = (wireBytes: number): number => Math.ceil(wireBytes / 16) * 16;
+
+export class NetworkCeiling {
+  #asked = 0;
+  readonly #ranks: Ranks;
+  readonly #memory: MappedMemory;
+  readonly #control: number;
+  readonly #proxy: RunningProxy;
+
+  private constructor(ranks: Ranks, memory: MappedMemory, control: number, proxy: RunningProxy) {
+    this.#ranks = ranks;
+    this.#memory = memory;
+    this.#control = control;
+    this.#proxy = proxy;
+  }
+
+  /**
+   * `memory`: of `roomFor(wireBytes)`, freed by the caller after the end. Every rank calls it, with as many rounds.
+   */
+  static async create(
+    ranks: Ranks,
+    memory: MappedMemory,
+    { rounds, wireBytes, reach }: SentRounds,
+  ): Promise<NetworkCeiling> {
+    const data: AloneData = { rounds: await exchanged(ranks, rounds), control: controlAt(wireBytes) };
+    const proxy = await ranks.startProxy({
+      module: new URL('./alone.js', import.meta.url),
+      name: 'networkAlone',
+      ...{ data, memory },
+      ...(reach !== undefined && { reach }),
+    });
+    return new NetworkCeiling(ranks, memory, data.control, proxy);
+  }
+
+  /** Microseconds a round of one phase or both, the slowest rank's, for each iteration. Every rank gets the same. */
+  async time(phase: Phase, rounds: number, iterations: number, warmups: number): Promise<number[]> {
+    const mine = new Float64Array(iterations);
+    for (let n = -warmups; n < iterations; n++) {
+      await this.#ranks.barrier('an iteration');
+      const took = await this.#ask(rounds, asked[phase]);
+      if (n >= 0) mine[n] = took / rounds;
+    }
+    const all = await this.#ranks.allGather(new Uint8Array(mine.buffer), 'times');
+    return slowestRank(all.map((bytes) => new Float64Array(bytes.slice().buffer)));
+  }
+
+  async #ask(rounds: number, phases: number): Promise<number> {
+    const { host } = this.#memory;
+    const at = (name: ControlWord): number => this.#control + section(control, name).offset;
+    host.store(at('rounds'), rounds);
+    host.store(at('phases'), phases);
+    host.store(at('asked'), ++this.#asked);
+    while (host.load(at('answered')) !== this.#asked) {
+      if (this.#proxy.error !== null) throw this.#proxy.error;
+      await sleep(1);
+    }
+    const took = new Uint8Array(8);
+    host.read(at('microseconds'), took);
+    return new Float64Array(took.buffer)[0]!;
+  }
+
+  /** Every rank calls it: what one has asked, the others answer too. */
+  async dispose(): Promise<void> {
+    await this.#ranks.barrier('end of the network alone');
+    await this.#proxy.stop();
+  }
+}
+
+/** By round and phase, what leaves and how much comes, which every rank tells those that it writes to. */
+async function exchanged(
+  world: Ranks,
+  sent: readonly SentRound[],
+): Promise<readonly (readonly Exchanged[])[]> {
+  const { rank, ranks } = world;
+  const steps = sent.flatMap((round) => phases.map((phase) => round[phase]));
+  const mine = Uint32Array.from(steps.flatMap((messages) => countsOf(messages, ranks)));
+  const all = await world.allGather(new Uint8Array(mine.buffer), 'how many messages');
+  const counts = all.map((bytes) => new Uint32Array(bytes.slice().buffer));
+  const of = (step: number, leave: readonly Message[]): Exchanged => {
+    const come = counts.reduce((sum, told) => sum + told[step * ranks + rank]!, 0);
+    return { leave, come };
+  };
+  return sent.map((round, n) => phases.map((phase, i) => of(n * phases.length + i, round[phase])));
+}
+
+/** How many messages go to each rank. */
+function countsOf(messages: readonly Message[], ranks: number): number[] {
+  const counts = new Array<number>(ranks).fill(0);
+  for (const { peer } of messages) counts[peer]!++;
+  return counts;
+}

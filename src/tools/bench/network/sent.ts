@@ -1,0 +1,83 @@
+/** What the proxies of a layer write, a message at a time: not calculated, but learnt from the program that writes them. */
+import { NativeView } from '../../../gpu/index.js';
+import type { LaidWire } from '../../../moe/index.js';
+import { type ProxyProgram, proxyMaker, type World } from '../../../net/world/index.js';
+import type { Sent } from '../report.js';
+
+/** A write of this rank: to whom, from which offset of its wire to which of the peer's. */
+export interface Message {
+  readonly peer: number;
+  readonly from: number;
+  readonly to: number;
+  readonly bytes: number;
+}
+
+/** What a rank writes in a round, by phase. */
+export interface SentRound {
+  readonly dispatch: readonly Message[];
+  readonly combine: readonly Message[];
+}
+
+/** Of rounds with different inputs. */
+export interface SentRounds {
+  readonly rounds: readonly SentRound[];
+  /** How long the wire is that their offsets are of. */
+  readonly wireBytes: number;
+  /** The ranks that may be written to; all others where it is not said. */
+  readonly reach: readonly number[] | undefined;
+}
+
+/** What a rank sends in a round, on the average. Every rank calls it. */
+export async function meanSent(
+  world: Pick<World, 'allGather'>,
+  rounds: readonly SentRound[],
+): Promise<Readonly<Record<keyof SentRound, Sent>>> {
+  const phases = ['dispatch', 'combine'] as const;
+  const mine = phases.flatMap((phase) => {
+    const messages = rounds.flatMap((round) => round[phase]);
+    return [messages.length, messages.reduce((sum, { bytes }) => sum + bytes, 0)];
+  });
+  const all = await world.allGather(new Uint8Array(Float64Array.from(mine).buffer), 'what was sent');
+  const told = all.map((bytes) => new Float64Array(bytes.slice().buffer));
+  const mean = (at: number): number =>
+    told.reduce((sum, values) => sum + values[at]!, 0) / (told.length * rounds.length);
+  return {
+    dispatch: { messages: mean(0), bytes: mean(1) },
+    combine: { messages: mean(2), bytes: mean(3) },
+  };
+}
+
+/**
+ * A second program of a rank's proxy, beside the one that runs. It sees the same words, as they stand when kernels have ended;
+ * but its network only writes down, so nothing is sent twice. It must have been there since the first round, like the other.
+ */
+export class Shadow {
+  readonly #program: ProxyProgram;
+  readonly #written: Message[];
+
+  private constructor(program: ProxyProgram, written: Message[]) {
+    this.#program = program;
+    this.#written = written;
+  }
+
+  static async of({ plan, memory }: LaidWire, { rank, ranks }: World): Promise<Shadow> {
+    const written: Message[] = [];
+    const network = {
+      write(peer: number, from: number, to: number, bytes: number): boolean {
+        written.push({ peer, from, to, bytes });
+        return true;
+      },
+      arrived: () => -1,
+    };
+    const { lies } = memory;
+    const parts = { rank, ranks, network, lies, memory: new NativeView(memory.raw), data: plan.program.data };
+    const make = await proxyMaker(plan.program);
+    return new Shadow(make(parts), written);
+  }
+
+  /** What kernels have handed over since it was asked last. */
+  take(): readonly Message[] {
+    while (this.#program.step());
+    return this.#written.splice(0);
+  }
+}

@@ -1,0 +1,203 @@
+/**
+ * What is left to see of dispatch and combine when other work runs beside them: a round of split phases on one stream,
+ * an MLP of the shared expert's size on another, with as many multiprocessors for the phases as asked for. Free would be
+ * the longer of the two.
+ */
+import type { Device, Stream } from '../../gpu/index.js';
+import { DenseMlp, emptyTensor, type Gemm } from '../../moe/index.js';
+import { World } from '../../net/world/index.js';
+import { Noise, setsFor } from './inputs.js';
+import { provenance, requireGpus } from './machine.js';
+import { roundsFor } from './program.js';
+import type { Machine } from './report.js';
+import { Round } from './round.js';
+import { type Spread, spread, type Unit, unitOf } from './statistics.js';
+import { type Steps, Timing, TimingCrew, timingOf } from './timing.js';
+import { roundBytes, routeSets, type Workload, type WorkloadOptions, workload } from './workload.js';
+
+export interface OverlapPlan {
+  readonly workload: WorkloadOptions;
+  readonly tokens: readonly number[];
+  /** Multiprocessors of the phases, one after the other; null for a few numbers, and all. */
+  readonly sms: readonly number[] | null;
+  /** The MLP's inner width. */
+  readonly inner: number;
+  readonly family?: string;
+  /** Whose GEMMs the MLP runs. */
+  readonly gemm: Gemm;
+  readonly device: 'cuda' | 'sim';
+  readonly iterations: number;
+}
+
+/** Times in µs; of simulated machines steps, which say nothing. */
+interface OverlapPoint {
+  readonly tokens: number;
+  readonly sms: number;
+  /** Each alone, then both at a time. */
+  readonly round: Spread;
+  readonly mlp: Spread;
+  readonly both: Spread;
+  /** How much longer both take than the longer one, over the shorter: 0 is free, 1 is one after the other. */
+  readonly exposed: number;
+}
+
+export interface OverlapReport {
+  readonly format: 'heddle-bench-overlap/1';
+  readonly unit: Unit;
+  readonly date: string;
+  readonly version: string;
+  readonly commit: string | null;
+  readonly machine: Machine;
+  readonly workload: Workload;
+  readonly inner: number;
+  readonly gemm: Gemm;
+  readonly iterations: number;
+  readonly points: readonly OverlapPoint[];
+}
+
+/** @throws UnavailableError without enough GPUs. */
+export async function benchOverlap(
+  plan: OverlapPlan,
+  on: (point: OverlapPoint) => void = () => {},
+): Promise<OverlapReport> {
+  const of = workload(plan.workload);
+  const real = plan.device === 'cuda';
+  if (real) requireGpus(of.ranks);
+  const points: OverlapPoint[] = [];
+  const crew = new TimingCrew();
+  await World.local({ ranks: of.ranks, device: plan.device }, async (world) => {
+    const timing = await Timing.create(world, crew, timingOf(world.device, plan.iterations));
+    const noise = Noise.create(world.device, timing.stream, of.seed);
+    for (const tokens of plan.tokens) {
+      for (const sms of plan.sms ?? someOf(world.device)) {
+        const point = await measure(timing, noise, of, { ...plan, tokens, sms });
+        if (world.rank !== 0) continue;
+        points.push(point);
+        on(point);
+      }
+    }
+    await timing.check();
+    await timing.dispose();
+    noise.free();
+  });
+  return {
+    format: 'heddle-bench-overlap/1',
+    unit: unitOf(plan.device),
+    ...(await provenance(plan.device, of.ranks)),
+    workload: of,
+    inner: plan.inner,
+    gemm: plan.gemm,
+    iterations: plan.iterations,
+    points,
+  };
+}
+
+const someOf = ({ kind, multiprocessors }: Device): readonly number[] =>
+  kind === 'sim' ? [8] : [...[8, 16, 24, 32].filter((sms) => sms < multiprocessors), multiprocessors];
+
+type Point = Pick<OverlapPlan, 'family' | 'gemm' | 'inner'> & Pick<OverlapPoint, 'tokens' | 'sms'>;
+
+/** An MLP for every token of a rank, and the stream that it runs on. */
+class Beside {
+  private constructor(
+    readonly stream: Stream,
+    /** With all multiprocessors to itself, and with those that the phases leave. */
+    readonly run: Readonly<Record<'alone' | 'beside', () => void>>,
+    readonly dispose: () => void,
+  ) {}
+
+  static async create(
+    { world: { device }, stream }: Timing,
+    noise: Noise,
+    { hidden }: Workload,
+    { tokens, sms, gemm, inner }: Point,
+  ): Promise<Beside> {
+    const gateUp = emptyTensor(device, 'bf16', [2 * inner, hidden]);
+    const down = emptyTensor(device, 'bf16', [hidden, inner]);
+    const x = emptyTensor(device, 'bf16', [tokens, hidden]);
+    const out = emptyTensor(device, 'bf16', [tokens, hidden]);
+    for (const { data, bytes } of [gateUp, down, x]) noise.fill(stream, data, bytes);
+    const of = { gateUp, down, gemm, maxTokens: tokens };
+    const alone = await DenseMlp.create(device, of);
+    const beside =
+      sms < device.multiprocessors
+        ? await DenseMlp.create(device, { ...of, sms: device.multiprocessors - sms })
+        : alone;
+    await stream.synchronize();
+    const side = device.createStream();
+    const run = (mlp: DenseMlp) => () => mlp.run(x, out, tokens, side);
+    const dispose = () => {
+      alone.dispose();
+      beside.dispose();
+      side.dispose();
+      for (const tensor of [gateUp, down, x, out]) tensor.free();
+    };
+    return new Beside(side, { alone: run(alone), beside: run(beside) }, dispose);
+  }
+
+  /** `run` between a fork from `stream` and a join with it, beside what `main` enqueues there. */
+  around(
+    { world: { device }, stream }: Timing,
+    run: () => void,
+    main: (round: number) => void = () => {},
+  ): Steps {
+    const [fork, join] = [device.createEvent(), device.createEvent()];
+    return [
+      (round) => {
+        stream.record(fork);
+        this.stream.wait(fork);
+        // First, so that its launches find their multiprocessors free.
+        main(round);
+        run();
+        this.stream.record(join);
+        stream.wait(join);
+      },
+    ];
+  }
+}
+
+async function measure(timing: Timing, noise: Noise, of: Workload, at: Point): Promise<OverlapPoint> {
+  const { tokens, sms, family } = at;
+  const real = timing.world.device.kind === 'cuda';
+  const bytes = roundBytes(of, tokens, routeSets(of, tokens, 1));
+  const rounds = real ? roundsFor(bytes) : 1;
+  const sets = setsFor(rounds, 2 * tokens * of.hidden, timing.options.l2Bytes);
+  // Before the round: what cuBLAS loads at its first use waits for the GPU.
+  const beside = await Beside.create(timing, noise, of, at);
+  const round = await Round.create(timing, noise, of, routeSets(of, tokens, sets), {
+    ...{ sms, split: true },
+    ...(family !== undefined && { family }),
+  });
+  await round.verify(noise);
+  // Simulated graphs hold one stream.
+  const enqueue = (steps: Steps) => () => {
+    for (let n = 0; n < rounds; n++) for (const step of steps) step(n);
+  };
+  const time = async (steps: Steps): Promise<Spread> =>
+    spread(real ? await round.time(rounds, steps) : await timing.timed(rounds, enqueue(steps)));
+  const both = round.both[0]!;
+  const point = {
+    round: await time([both]),
+    mlp: await time(beside.around(timing, beside.run.alone)),
+    both: await time(beside.around(timing, beside.run.beside, both)),
+  };
+  beside.dispose();
+  await round.dispose();
+  const [shorter, longer] = [point.round.median, point.mlp.median].sort((a, b) => a - b) as [number, number];
+  return { tokens, sms, ...point, exposed: (point.both.median - longer) / shorter };
+}
+
+const line = (cells: readonly string[]): string => cells.map((cell) => cell.padStart(12)).join('');
+
+export const overlapHead = (unit: Unit): string =>
+  line(['tokens', 'sms', `round ${unit}`, `MLP ${unit}`, `both ${unit}`, 'of longer', 'exposed']);
+
+export function overlapLine({ tokens, sms, round, mlp, both, exposed }: OverlapPoint): string {
+  const longer = Math.max(round.median, mlp.median);
+  return line([
+    ...[tokens, sms].map(String),
+    ...[round, mlp, both].map(({ median }) => median.toFixed(1)),
+    `${(both.median / longer).toFixed(2)}×`,
+    `${(100 * exposed).toFixed(0)} %`,
+  ]);
+}

@@ -1,0 +1,305 @@
+/** One rank's part of a benchmark, from the first kernel to the last. All ranks of the world run it. */
+import type { NcclCommunicator } from '../../gpu/cuda/index.js';
+import type { ExpertParallelOptions } from '../../moe/index.js';
+import type { World } from '../../net/world/index.js';
+import { Ceilings } from './ceilings.js';
+import { Noise, setsFor } from './inputs.js';
+import { joinNccl, NcclCrew, type NcclPhase, NcclRound, type NcclWay } from './nccl.js';
+import { NetworkCeiling, roomFor } from './network/ceiling.js';
+import { meanSent, type SentRounds } from './network/sent.js';
+import { wiresOf } from './network/wires.js';
+import { NvshmemRound } from './nvshmem.js';
+import type { Phase, Point, Row, Subject } from './report.js';
+import { Round } from './round.js';
+import { gigabytes, type Spread, spread } from './statistics.js';
+import { Timing, TimingCrew, timingOf } from './timing.js';
+import {
+  type PhaseBytes,
+  type RoundBytes,
+  roundBytes,
+  routeSets,
+  type Workload,
+  type WorkloadOptions,
+  workload,
+} from './workload.js';
+
+export interface Plan {
+  readonly workload: WorkloadOptions;
+  /** Equal nodes of consecutive ranks, between which rows cross a network. */
+  readonly nodes: number;
+  readonly tokens: readonly number[];
+  readonly world: 'local' | 'processes';
+  readonly device: 'cuda' | 'sim';
+  readonly iterations: number;
+  readonly nccl: boolean;
+  /** How Heddle's own rounds are created. */
+  readonly how: Pick<ExpertParallelOptions, 'family' | 'transport' | 'split' | 'sms'>;
+  readonly breakdown: boolean;
+}
+
+/** What a running benchmark tells, in order. */
+export type BenchEvent =
+  | { readonly type: 'doing'; readonly what: string }
+  | { readonly type: 'barrier'; readonly spread: Spread }
+  | { readonly type: 'point'; readonly point: Point };
+
+/** What the ranks of one process share. */
+interface Crews {
+  readonly timing: TimingCrew;
+  readonly nccl: NcclCrew;
+}
+export const newCrews = (): Crews => ({ timing: new TimingCrew(), nccl: new NcclCrew() });
+
+/** Microseconds of work that a graph should hold, so that its own launch weighs little. */
+const graphTime = 2000;
+/** What a round costs at least, and bytes a microsecond over NVLink: only to choose how many rounds a graph holds. */
+const roundLatency = 8;
+const bytesPerMicrosecond = 350_000;
+
+export function roundsFor({ dispatch, combine }: Pick<RoundBytes, 'dispatch' | 'combine'>): number {
+  const estimate = roundLatency + (dispatch.busiest + combine.busiest) / bytesPerMicrosecond;
+  return Math.max(8, Math.min(100, Math.ceil(graphTime / estimate)));
+}
+
+export async function benchmark(
+  world: World,
+  crews: Crews,
+  plan: Plan,
+  emit: (event: BenchEvent) => void,
+): Promise<void> {
+  const of = workload(plan.workload);
+  const real = world.device.kind === 'cuda';
+  const timing = await Timing.create(world, crews.timing, timingOf(world.device, plan.iterations));
+  // The same on all ranks, so that each knows what its peers send.
+  const noise = Noise.create(world.device, timing.stream, of.seed);
+  await timing.stream.synchronize();
+
+  let ceilings: Ceilings | null = null;
+  // Those are of windows, which ranks of several nodes do not have in common.
+  if (real && plan.nodes === 1) {
+    emit({ type: 'doing', what: 'ceilings' });
+    const largest = Math.max(...plan.tokens);
+    const { dispatch, combine } = roundBytes(of, largest, routeSets(of, largest, 2));
+    const most = Math.max(dispatch.busiest, combine.busiest);
+    // A margin: other sets of routes may have a busier rank.
+    ceilings = await Ceilings.create(timing, 1.25 * most + 2 ** 16);
+    await ceilings.transfers('stores', most, 8); // clocks rise under load
+    emit({ type: 'barrier', spread: spread(await ceilings.barrier()) });
+  }
+
+  let communicator: NcclCommunicator | null = null;
+  if (plan.nccl && real) {
+    emit({ type: 'doing', what: 'joining NCCL' });
+    communicator = await joinNccl(world, crews.nccl, plan.world === 'local');
+  }
+  for (const tokens of plan.tokens) {
+    const point = await measure({ timing, noise, ceilings, communicator, of, real, plan }, tokens, emit);
+    emit({ type: 'point', point });
+  }
+  await timing.check();
+  communicator?.destroy();
+  await ceilings?.dispose();
+  await timing.dispose();
+  noise.free();
+}
+
+interface Tools {
+  readonly timing: Timing;
+  readonly noise: Noise;
+  readonly ceilings: Ceilings | null;
+  readonly communicator: NcclCommunicator | null;
+  readonly of: Workload;
+  readonly real: boolean;
+  readonly plan: Plan;
+}
+
+/** One number of tokens. */
+async function measure(
+  { timing, noise, ceilings, communicator, of, real, plan }: Tools,
+  tokens: number,
+  emit: (event: BenchEvent) => void,
+): Promise<Point> {
+  const doing = (what: string): void => emit({ type: 'doing', what: `${tokens} tokens: ${what}` });
+  const first = roundBytes(of, tokens, routeSets(of, tokens, 1));
+  const rounds = real ? roundsFor(first) : 2;
+  const readBytes = tokens * of.payloads.reduce((sum, { rowBytes }) => sum + rowBytes, 0);
+  const sets = setsFor(rounds, readBytes, real ? timing.options.l2Bytes : Number.MAX_SAFE_INTEGER);
+  const routes = routeSets(of, tokens, sets);
+  const bytes = roundBytes(of, tokens, routes, plan.nodes);
+  const times = new Map<string, Spread>();
+  const key = (subject: Subject, phase: Phase): string => `${subject}/${phase}`;
+
+  doing('compiling');
+  const round = await Round.create(timing, noise, of, routes, plan.how);
+  if (plan.nodes > 1) doing('counting messages');
+  const sent = await round.sent();
+  doing('dispatch + combine');
+  times.set(key('heddle', 'both'), spread(await round.time(rounds, round.both)));
+  await round.verify(noise);
+  // Simulated steps of a kernel beside those of its peers' say nothing.
+  if (plan.breakdown && real) doing('kernels');
+  const kernels = plan.breakdown && real ? await round.breakdown() : null;
+  const { family, tuning } = round.ep;
+  await round.dispose();
+
+  // Dispatch without a combine needs slots that nobody has to release: those of a pulling round of the one-sided family.
+  if (family === 'one-sided' && plan.how.split !== true) {
+    doing('dispatch alone');
+    const alone = { ...tuning, combine: { ...tuning.combine, way: 'pull' } };
+    const half = await Round.create(timing, noise, of, routes, { ...plan.how, family, tuning: alone });
+    times.set(key('heddle', 'dispatch'), spread(await half.time(rounds, half.dispatch)));
+    await half.dispose();
+  }
+
+  if (real && sent !== null) {
+    doing('the network alone');
+    for (const [phase, values] of await networkAlone(timing, sent, rounds))
+      times.set(key('network', phase), spread(values));
+  }
+
+  if (ceilings !== null) {
+    doing('ceilings');
+    const stores = spread(await ceilings.transfers('stores', bytes.dispatch.busiest, rounds));
+    times.set(key('stores', 'dispatch'), stores);
+    const alike = bytes.dispatch.busiest === bytes.combine.busiest;
+    times.set(
+      key('stores', 'combine'),
+      alike ? stores : spread(await ceilings.transfers('stores', bytes.combine.busiest, rounds)),
+    );
+    const loads = spread(await ceilings.transfers('loads', bytes.dispatch.busiest, rounds));
+    times.set(key('loads', 'dispatch'), loads);
+  }
+
+  if (communicator !== null) {
+    const baseline = NcclRound.create(timing, communicator, noise, of, routes, rounds);
+    const plans: readonly (readonly [NcclWay, Phase, readonly NcclPhase[]])[] = [
+      ['sparse', 'dispatch', ['dispatch']],
+      ['sparse', 'combine', ['combine']],
+      ['sparse', 'both', ['dispatch', 'combine']],
+      ['dense', 'both', ['dispatch', 'combine']],
+      ['gather', 'both', ['dispatch', 'combine']],
+    ];
+    for (const [way, phase, phases] of plans) {
+      doing(`NCCL, ${way} ${phase}`);
+      const graph = await timing.capture(rounds, baseline.steps(way, phases), baseline.grouping);
+      times.set(key(`nccl ${way}`, phase), spread(await timing.replay(graph, rounds)));
+      graph.dispose();
+    }
+    baseline.free();
+  }
+  if (plan.how.transport === 'nvshmem') {
+    const baseline = await NvshmemRound.create(timing, of, tokens);
+    if (baseline !== null) {
+      doing('NVSHMEM’s all-to-all');
+      const graph = await timing.capture(rounds, baseline.both);
+      times.set(key('nvshmem dense', 'both'), spread(await timing.replay(graph, rounds)));
+      graph.dispose();
+      await timing.world.barrier('end of NVSHMEM’s all-to-all');
+      baseline.free();
+    }
+  }
+  const network = sent && (await meanSent(timing.world, sent.rounds));
+  return {
+    tokens,
+    rounds,
+    sets,
+    bytes,
+    network,
+    wires: sent && (await wiresOf(timing.world)),
+    rows: rowsOf(times, bytes, real ? 1 : 1000),
+    kernels,
+    tuning,
+  };
+}
+
+/** What each phase, and both, take by the network alone. */
+async function networkAlone(
+  { world, options }: Timing,
+  sent: SentRounds,
+  rounds: number,
+): Promise<readonly (readonly [Phase, number[]])[]> {
+  const memory = world.device.allocateMapped(roomFor(sent.wireBytes), 'messages, for the network alone');
+  const ceiling = await NetworkCeiling.create(world, memory, sent);
+  const { iterations, warmups } = options;
+  const times: [Phase, number[]][] = [];
+  for (const phase of ['dispatch', 'combine', 'both'] as const)
+    times.push([phase, await ceiling.time(phase, rounds, iterations, warmups)]);
+  await ceiling.dispose();
+  memory.free();
+  return times;
+}
+
+/** Rows in the order in which a report shows them, with what follows from the measured times. `scale`: of the unit. */
+export function rowsOf(
+  times: ReadonlyMap<string, Spread>,
+  bytes: Pick<RoundBytes, 'dispatch' | 'combine'>,
+  scale = 1,
+): Row[] {
+  const measured = (subject: Subject, phase: Phase) => times.get(`${subject}/${phase}`) ?? null;
+  const median = (subject: Subject, phase: Phase) => measured(subject, phase)?.median ?? null;
+  const both: PhaseBytes = {
+    physical: bytes.dispatch.physical + bytes.combine.physical,
+    logical: bytes.dispatch.logical + bytes.combine.logical,
+    busiest: bytes.dispatch.busiest + bytes.combine.busiest,
+  };
+  const moved = { ...bytes, both };
+  const stores = sum(median('stores', 'dispatch'), median('stores', 'combine'));
+  const limit = times.has('network/both') ? 'network' : 'stores';
+  const ceiling = {
+    dispatch: median(limit, 'dispatch'),
+    combine: median(limit, 'combine'),
+    both: limit === 'network' ? median('network', 'both') : stores,
+  };
+  const rows: Row[] = [];
+  const add = (subject: Subject, phase: Phase, given: number | null, derived: string | null): void => {
+    if (given === null) return;
+    const isCeiling = subject === 'stores' || subject === 'loads' || subject === 'network';
+    // Ceilings move the busiest GPU's bytes on every GPU.
+    const { physical, logical, busiest } = moved[phase];
+    const nccl = median('nccl sparse', phase);
+    const simulated = scale !== 1;
+    rows.push({
+      subject,
+      phase,
+      time: given * scale,
+      spread: derived === null ? scaled(measured(subject, phase)!, scale) : null,
+      derived,
+      physical: simulated || subject === 'network' ? null : gigabytes(isCeiling ? busiest : physical, given),
+      logical: simulated || isCeiling ? null : gigabytes(logical, given),
+      ofCeiling: simulated || ceiling[phase] === null || isCeiling ? null : ceiling[phase] / given,
+      overNccl: nccl === null || isCeiling ? null : nccl / given,
+    });
+  };
+  add('heddle', 'dispatch', median('heddle', 'dispatch'), null);
+  const pair = median('heddle', 'both');
+  const alone = median('heddle', 'dispatch');
+  add('heddle', 'combine', pair === null || alone === null ? null : pair - alone, 'both − dispatch');
+  add('heddle', 'both', pair, null);
+  for (const way of ['sparse', 'dense', 'gather'] as const) {
+    for (const phase of ['dispatch', 'combine', 'both'] as const) {
+      add(`nccl ${way}`, phase, median(`nccl ${way}`, phase), null);
+    }
+  }
+  add('nvshmem dense', 'both', median('nvshmem dense', 'both'), null);
+  add('stores', 'dispatch', median('stores', 'dispatch'), null);
+  add('stores', 'combine', median('stores', 'combine'), null);
+  add('stores', 'both', stores, 'dispatch + combine');
+  add('loads', 'dispatch', median('loads', 'dispatch'), null);
+  for (const phase of ['dispatch', 'combine', 'both'] as const)
+    add('network', phase, median('network', phase), null);
+  return rows;
+}
+
+const sum = (a: number | null, b: number | null): number | null => (a === null || b === null ? null : a + b);
+
+function scaled(of: Spread, scale: number): Spread {
+  const { median, p10, p90, min, max, count } = of;
+  return {
+    median: median * scale,
+    p10: p10 * scale,
+    p90: p90 * scale,
+    min: min * scale,
+    max: max * scale,
+    count,
+  };
+}

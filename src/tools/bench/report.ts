@@ -1,0 +1,107 @@
+/** What a run leaves: plain data, as `--output-file` writes it and the HTML report reads it. */
+import type { KernelFacts } from '../../gpu/cuda/index.js';
+import type { Tuning } from '../../moe/families/index.js';
+import type { Spread } from './statistics.js';
+import type { RoundBytes, Workload } from './workload.js';
+
+export const reportFormat = 'heddle-bench/1';
+
+export type Phase = 'dispatch' | 'combine' | 'both';
+export type Subject =
+  | 'heddle'
+  | 'nccl sparse'
+  | 'nccl dense'
+  | 'nccl gather'
+  | 'nvshmem dense'
+  | 'stores'
+  | 'loads'
+  | 'network';
+
+/** One line of the results. */
+export interface Row {
+  readonly subject: Subject;
+  readonly phase: Phase;
+  /** Median over iterations of the slowest rank's time, in the report's unit. */
+  readonly time: number;
+  readonly spread: Spread | null;
+  /** Says how, where the time was calculated rather than measured. */
+  readonly derived: string | null;
+  /** Bytes that cross NVLink per GPU ÷ time, GB/s; null on the simulator, and of the network. */
+  readonly physical: number | null;
+  /** Bytes that the layer asks for per GPU (a row for every route) ÷ time. */
+  readonly logical: number | null;
+  /** The time that plain stores of the busiest GPU's bytes take, or between nodes the same messages by the network alone, ÷ this time. */
+  readonly ofCeiling: number | null;
+  /** NCCL's sparse all-to-all for the same phase ÷ this time. */
+  readonly overNccl: number | null;
+}
+
+/** A kernel between two events. */
+export interface KernelNumbers {
+  readonly kernel: 'dispatch' | 'combine';
+  /** Median of the slowest rank's time between the events around it. */
+  readonly time: number;
+  /** What two events with nothing between them show. */
+  readonly gap: number;
+  readonly blocks: number;
+  readonly threads: number;
+  /** What the compiler made of it; null on the simulator. */
+  readonly facts: KernelFacts | null;
+}
+
+/** What a rank's proxy sends in a phase, headers and all; means over ranks and input sets. */
+export interface Sent {
+  readonly messages: number;
+  readonly bytes: number;
+}
+
+export interface Point {
+  readonly tokens: number;
+  /** Rounds in a graph, and different inputs among them. */
+  readonly rounds: number;
+  readonly sets: number;
+  readonly bytes: RoundBytes;
+  /** What crosses the network; null where all ranks are one node. */
+  readonly network: Readonly<Record<'dispatch' | 'combine', Sent>> | null;
+  /** Where the messages lie that NICs read and write, and why; likewise. */
+  readonly wires: string | null;
+  readonly rows: readonly Row[];
+  readonly kernels: readonly KernelNumbers[] | null;
+  readonly tuning: Tuning;
+}
+
+export interface Machine {
+  readonly gpus: readonly string[];
+  readonly driver: string | null;
+  readonly compiler: string | null;
+  readonly nccl: string | null;
+  readonly node: string;
+}
+
+export interface Method {
+  readonly world: 'local' | 'processes';
+  readonly nodes: number;
+  readonly iterations: number;
+  readonly warmups: number;
+}
+
+export interface BenchReport {
+  readonly format: typeof reportFormat;
+  /** `µs`, or `steps` of the simulator, which say nothing about a GPU's time. */
+  readonly unit: 'µs' | 'steps';
+  readonly date: string;
+  readonly version: string;
+  readonly commit: string | null;
+  readonly machine: Machine;
+  readonly method: Method;
+  readonly workload: Workload;
+  /** One meeting of all ranks by flags, among many in one kernel. */
+  readonly barrier: Spread | null;
+  readonly points: readonly Point[];
+  /** What could not be measured, and why. */
+  readonly notes: readonly string[];
+}
+
+export function rowOf(point: Point, subject: Subject, phase: Phase): Row | undefined {
+  return point.rows.find((row) => row.subject === subject && row.phase === phase);
+}

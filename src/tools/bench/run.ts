@@ -1,0 +1,76 @@
+/** A benchmark from outside: in this process, or with a process for each rank. */
+import { extname, join } from 'node:path';
+import { ArgumentError } from '../../base/errors.js';
+import { launchReporting, World } from '../../net/world/index.js';
+import { commit, describeMachine, ncclHere, requireGpus, simulatedMachine, version } from './machine.js';
+import { type BenchEvent, benchmark, newCrews, type Plan } from './program.js';
+import { type BenchReport, type Point, reportFormat } from './report.js';
+import type { Spread } from './statistics.js';
+import { warmups } from './timing.js';
+import { workload } from './workload.js';
+
+/**
+ * Runs the plan; tells each event as it comes, and the report so far with it.
+ * @throws UnavailableError where there are fewer GPUs than ranks.
+ */
+export async function runBenchmark(
+  wanted: Plan,
+  on: (event: BenchEvent, soFar: BenchReport) => void = () => {},
+): Promise<BenchReport> {
+  const of = workload(wanted.workload); // refuses nonsense before anything starts
+  const real = wanted.device === 'cuda';
+  if (!real && wanted.world === 'processes')
+    throw new ArgumentError('world', wanted.world, 'local: simulated GPUs live in one process');
+  if (real) requireGpus(of.ranks, '; with --device sim the simulator counts bytes and steps instead of time');
+  const notes: string[] = [];
+  // NCCL would take NVLink where nodes are only said to be apart.
+  const nccl = real && wanted.nccl && wanted.nodes === 1 ? ncclHere() : { version: null, reason: '' };
+  if (nccl.reason !== '') notes.push(`NCCL is not compared: ${nccl.reason}`);
+  const plan: Plan = { ...wanted, nccl: nccl.version !== null };
+
+  let barrier: Spread | null = null;
+  const points: Point[] = [];
+  const head = {
+    format: reportFormat,
+    unit: real ? 'µs' : 'steps',
+    date: new Date().toISOString(),
+    version: version(),
+    commit: commit(),
+    machine: real ? await describeMachine(of.ranks, nccl.version) : simulatedMachine(of.ranks),
+    method: {
+      world: plan.world,
+      nodes: plan.nodes,
+      iterations: plan.iterations,
+      warmups: real ? warmups : 0,
+    },
+    workload: of,
+  } as const;
+  const report = (): BenchReport => ({ ...head, barrier, points: [...points], notes });
+  const hear = (event: BenchEvent): void => {
+    if (event.type === 'barrier') barrier = event.spread;
+    if (event.type === 'point') points.push(event.point);
+    on(event, report());
+  };
+  if (plan.world === 'processes') await inProcesses(plan, hear);
+  else await inThisProcess(plan, hear);
+  return report();
+}
+
+async function inThisProcess(plan: Plan, hear: (event: BenchEvent) => void): Promise<void> {
+  const crews = newCrews();
+  const silent = (): void => {};
+  await World.local({ ranks: plan.workload.ranks, nodes: plan.nodes, device: plan.device }, (world) =>
+    benchmark(world, crews, plan, world.rank === 0 ? hear : silent),
+  );
+}
+
+/** Rank 0 prints an event a line; the others print nothing unless they fail. */
+async function inProcesses(plan: Plan, hear: (event: BenchEvent) => void): Promise<void> {
+  const launch = {
+    ranks: plan.workload.ranks,
+    ...(plan.nodes > 1 && { nodes: plan.nodes }),
+    program: join(import.meta.dirname, `worker${extname(import.meta.filename)}`),
+    args: [JSON.stringify(plan)],
+  };
+  await launchReporting('the benchmark', launch, (report) => hear(report as BenchEvent));
+}

@@ -1,0 +1,51 @@
+/** The arithmetic of the method: what becomes of the times that ranks measured. */
+import { ArgumentError } from '../../base/errors.js';
+
+/** A spread of times, in microseconds. */
+export interface Spread {
+  readonly median: number;
+  readonly p10: number;
+  readonly p90: number;
+  readonly min: number;
+  readonly max: number;
+  /** How many values it was made of. */
+  readonly count: number;
+}
+
+/** A round is over when its slowest rank is: per iteration, the maximum over ranks. */
+export function slowestRank(byRank: readonly ArrayLike<number>[]): number[] {
+  const iterations = byRank[0]?.length ?? 0;
+  for (const times of byRank) {
+    if (times.length !== iterations)
+      throw new ArgumentError('times', times.length, `as many on each rank: ${iterations}`);
+  }
+  return Array.from({ length: iterations }, (_, i) => Math.max(...byRank.map((times) => times[i]!)));
+}
+
+/** The value below which a share `at` (0 to 1) of the values lie, interpolated between neighbours. */
+export function quantile(values: readonly number[], at: number): number {
+  if (values.length === 0) throw new ArgumentError('values', values, 'one or more');
+  const sorted = [...values].sort((a, b) => a - b);
+  const place = at * (sorted.length - 1);
+  const below = Math.floor(place);
+  const above = Math.ceil(place);
+  return sorted[below]! + (sorted[above]! - sorted[below]!) * (place - below);
+}
+
+export function spread(values: readonly number[]): Spread {
+  return {
+    median: quantile(values, 0.5),
+    p10: quantile(values, 0.1),
+    p90: quantile(values, 0.9),
+    min: Math.min(...values),
+    max: Math.max(...values),
+    count: values.length,
+  };
+}
+
+/** Bytes in microseconds, as GB/s (10^9 bytes a second). */
+/** What simulated launches take are steps, of which no rate follows. */
+export type Unit = 'µs' | 'steps';
+export const unitOf = (device: 'cuda' | 'sim'): Unit => (device === 'sim' ? 'steps' : 'µs');
+
+export const gigabytes = (bytes: number, microseconds: number): number => bytes / microseconds / 1000;

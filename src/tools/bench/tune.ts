@@ -1,0 +1,219 @@
+/**
+ * The search for launch parameters: coordinate descent. Starting from what ExpertParallel would take by itself, one
+ * parameter after another is tried at each of its values while the others stay; the best stays. It ends when a pass
+ * over all parameters gains nothing, or when the shape's share of the budget is used.
+ */
+import { type Family, familyNamed, type Knob, type Place, type Tuning } from '../../moe/families/index.js';
+import { combineRowBytes, dispatchRowBytes, type Layer, type Shape } from '../../moe/layer/index.js';
+import { type TunedShape, tunedFor } from '../../moe/tuning/index.js';
+import { World } from '../../net/world/index.js';
+import { Noise, setsFor } from './inputs.js';
+import { requireGpus } from './machine.js';
+import { roundsFor } from './program.js';
+import { Round } from './round.js';
+import { quantile } from './statistics.js';
+import { Timing, TimingCrew } from './timing.js';
+import { roundBytes, routeSets, shapeOf, type Workload, type WorkloadOptions, workload } from './workload.js';
+
+export interface TunePlan {
+  /** The name of the family whose knobs are turned. */
+  readonly family: string;
+  readonly workload: WorkloadOptions;
+  readonly tokens: readonly number[];
+  /** For all numbers of tokens together. */
+  readonly budgetSeconds: number;
+}
+
+export type TuneEvent =
+  | {
+      readonly type: 'tried';
+      readonly tokens: number;
+      readonly tuning: Tuning;
+      readonly microseconds: number;
+    }
+  | {
+      readonly type: 'tuned';
+      readonly shape: TunedShape;
+      /** With the parameters that the search started from. */
+      readonly before: number;
+      readonly tried: number;
+      /** The budget ended the search. */
+      readonly cut: boolean;
+    };
+
+/** What is tuned for. */
+interface Target {
+  readonly layer: Layer;
+  readonly place: Place;
+}
+
+/** A knob of the family that is tuned. */
+interface Coordinate {
+  readonly phase: string;
+  readonly key: string;
+  readonly knob: Knob;
+}
+
+/** The family's knobs, in the order of its table: the largest effects first. */
+export const coordinatesOf = ({ knobs }: Pick<Family, 'knobs'>): readonly Coordinate[] =>
+  Object.entries(knobs).flatMap(([phase, table]) =>
+    Object.entries(table).map(([key, knob]) => ({ phase, key, knob })),
+  );
+
+/** Threads that a multiprocessor of a GPU for data centres holds at once: blocks wait for each other, so all should be there. */
+const residentThreads = 2048;
+
+/**
+ * Whether a tuning is worth a try: all blocks at once on the GPU. (The stages of bulk copies take no more than 48 KiB a
+ * block, of which a multiprocessor holds four: as many blocks as are ever tried.)
+ */
+export function sensible(tuning: Tuning, { multiprocessors }: Pick<Place, 'multiprocessors'>): boolean {
+  return Object.values(tuning).every(
+    ({ blocks, threads }) => Number(blocks) * Number(threads) <= multiprocessors * residentThreads,
+  );
+}
+
+/** The tunings that differ from `from` in one knob and that the family takes, in the order in which they are tried. */
+export function neighbours<T extends Tuning>(
+  family: Family<T>,
+  { layer, place }: Target,
+  from: T,
+  { phase, key, knob }: Coordinate,
+): T[] {
+  const now = from[phase]!;
+  return knob
+    .tries(layer.maxTokens, now, place.multiprocessors)
+    .filter((value) => value !== now[key])
+    .map((value) => family.adapt({ ...from, [phase]: { ...now, [key]: value } }, layer, place))
+    .filter((tuning) => sensible(tuning, place) && family.refuses(layer, place, tuning) === null);
+}
+
+/** A change must gain so much to be kept: less is noise. */
+const leastGain = 0.005;
+
+/** Coordinate descent over `time`, which may be asked at most until `over`. */
+export async function descend<T extends Tuning>(
+  family: Family<T>,
+  target: Target,
+  start: T,
+  time: (tuning: T) => Promise<number>,
+  over: () => Promise<boolean>,
+): Promise<{ tuning: T; microseconds: number; before: number; tried: number; cut: boolean }> {
+  let best = start;
+  const before = await time(best);
+  let microseconds = before;
+  const known = new Set([JSON.stringify(best)]);
+  for (let gained = true; gained; ) {
+    gained = false;
+    for (const coordinate of coordinatesOf(family)) {
+      for (const candidate of neighbours(family, target, best, coordinate)) {
+        const key = JSON.stringify(candidate);
+        if (known.has(key)) continue;
+        if (await over()) return { tuning: best, microseconds, before, tried: known.size, cut: true };
+        known.add(key);
+        const candidateTime = await time(candidate);
+        if (candidateTime >= microseconds * (1 - leastGain)) continue;
+        microseconds = candidateTime;
+        best = candidate;
+        gained = true;
+      }
+    }
+  }
+  return { tuning: best, microseconds, before, tried: known.size, cut: false };
+}
+
+/** Searches for every number of tokens, on all GPUs of the plan in this process. */
+export async function runTuning(plan: TunePlan, on: (event: TuneEvent) => void): Promise<TunedShape[]> {
+  const of = workload(plan.workload);
+  const family = familyNamed(plan.family);
+  requireGpus(of.ranks);
+  const crew = new TimingCrew();
+  const [found] = await World.local({ ranks: of.ranks, device: 'cuda' }, async (world) => {
+    const emit = world.rank === 0 ? on : () => {};
+    const timing = await Timing.create(world, crew, {
+      iterations: 9,
+      warmups: 2,
+      l2Bytes: world.device.cacheBytes,
+      pause: 300,
+      limit: 20_000_000,
+    });
+    const noise = Noise.create(world.device, timing.stream, of.seed);
+    await timing.stream.synchronize();
+    const start = performance.now();
+    const shapes: TunedShape[] = [];
+    for (const [i, tokens] of plan.tokens.entries()) {
+      // What is left goes to the remaining numbers of tokens alike.
+      const used = performance.now() - start;
+      const share = (plan.budgetSeconds * 1000 - used) / (plan.tokens.length - i);
+      shapes.push(await tuneOne({ world, timing, noise, of, family }, tokens, used + share + start, emit));
+    }
+    await timing.check();
+    await timing.dispose();
+    noise.free();
+    return shapes;
+  });
+  return found!;
+}
+
+async function tuneOne(
+  {
+    world,
+    timing,
+    noise,
+    of,
+    family,
+  }: { world: World; timing: Timing; noise: Noise; of: Workload; family: Family },
+  tokens: number,
+  deadline: number,
+  emit: (event: TuneEvent) => void,
+): Promise<TunedShape> {
+  const first = roundBytes(of, tokens, routeSets(of, tokens, 1));
+  const rounds = Math.max(8, Math.ceil(roundsFor(first) / 2));
+  const shape: Shape = shapeOf(of, tokens);
+  const sets = setsFor(rounds, tokens * dispatchRowBytes(shape), timing.options.l2Bytes);
+  const routes = routeSets(of, tokens, sets);
+  const time = async (tuning: Tuning): Promise<number> => {
+    const round = await Round.create(timing, noise, of, routes, { family: family.name, tuning });
+    const microseconds = quantile(await round.time(rounds, round.both), 0.5);
+    await round.dispose();
+    emit({ type: 'tried', tokens, tuning, microseconds });
+    return microseconds;
+  };
+  // The ranks must agree when to stop: rank 0's clock decides.
+  const over = async (): Promise<boolean> => {
+    const mine = Uint8Array.of(performance.now() > deadline ? 1 : 0);
+    return (await world.allGather(mine, 'is the time over'))[0]![0] === 1;
+  };
+  const layer = { ...shape, weights: true, counts: false };
+  const place = {
+    kind: 'cuda',
+    multiprocessors: world.device.multiprocessors,
+    rank: world.rank,
+    topology: world.topology,
+    split: false,
+    sms: null,
+    transport: 'windows',
+  } as const;
+  const measured = tunedFor(family, layer, world.device);
+  const start = measured === null ? family.defaults(layer, place) : family.adapt(measured, layer, place);
+  const { tuning, microseconds, before, tried, cut } = await descend(
+    family,
+    { layer, place },
+    start,
+    time,
+    over,
+  );
+  const found: TunedShape = {
+    family: family.name,
+    gpu: world.device.model,
+    ranks: of.ranks,
+    topK: of.topK,
+    dispatchBytes: dispatchRowBytes(shape),
+    combineBytes: combineRowBytes(shape),
+    maxTokens: tokens,
+    tuning,
+    microseconds: Math.round(microseconds * 100) / 100,
+  };
+  emit({ type: 'tuned', shape: found, before, tried, cut });
+  return found;
+}

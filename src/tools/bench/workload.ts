@@ -1,0 +1,180 @@
+/** What is measured: a model's MoE layer, its formats, its router, and what one round of it moves. */
+import { ArgumentError, requireInteger } from '../../base/errors.js';
+import {
+  type FormatName,
+  formats,
+  limits,
+  type Payload,
+  type Profile,
+  payloadsFor,
+  profile,
+  type RowDtype,
+  type Shape,
+  traffic,
+} from '../../moe/layer/index.js';
+import { makeAllRoutes, type RouterLaw, type Routes } from '../../verify/testing/index.js';
+
+export interface WorkloadOptions {
+  /** A profile's name, or `custom` with the numbers. */
+  readonly profile: string;
+  readonly hidden?: number;
+  readonly experts?: number;
+  readonly topK?: number;
+  readonly ranks: number;
+  /** So many consecutive ranks bring the same tokens. Default 1. */
+  readonly replicas?: number;
+  /** What dispatch carries. */
+  readonly dtype: FormatName;
+  /** What combine carries. */
+  readonly combineDtype: RowDtype;
+  readonly router: 'uniform' | 'perfect' | 'skewed';
+  /** The exponent of `skewed`: the n-th most popular expert is chosen in proportion to n^-skew. */
+  readonly skew?: number;
+  readonly seed: number;
+}
+
+export interface Workload extends Profile {
+  readonly name: string;
+  readonly ranks: number;
+  readonly replicas: number;
+  readonly dtype: FormatName;
+  readonly combineDtype: RowDtype;
+  readonly router: RouterLaw;
+  readonly seed: number;
+  /** What dispatch carries for each token. */
+  readonly payloads: readonly Payload[];
+}
+
+const combineDtypes: readonly RowDtype[] = ['bf16', 'f16', 'f32'];
+
+export function workload(options: WorkloadOptions): Workload {
+  const { ranks, replicas = 1, dtype, combineDtype } = options;
+  const numbers = options.profile === 'custom' ? custom(options) : profile(options.profile);
+  const hidden = requireInteger('hidden', options.hidden ?? numbers.hidden, 1, 2 ** 18);
+  const experts = requireInteger('experts', options.experts ?? numbers.experts, 1, limits.experts);
+  const topK = requireInteger('topK', options.topK ?? numbers.topK, 1, limits.topK);
+  requireInteger('ep', ranks, 1, limits.ranks);
+  requireInteger('replicas', replicas, 1, ranks);
+  requireInteger('seed', options.seed, 0, 2 ** 32 - 1);
+  if (!Object.hasOwn(formats, dtype))
+    throw new ArgumentError('dtype', dtype, `one of ${Object.keys(formats).join(', ')}`);
+  if (!combineDtypes.includes(combineDtype))
+    throw new ArgumentError('combineDtype', combineDtype, `one of ${combineDtypes.join(', ')}`);
+  return {
+    name: options.profile,
+    hidden,
+    experts,
+    topK,
+    ranks,
+    replicas,
+    dtype,
+    combineDtype,
+    router: routerOf(options),
+    seed: options.seed,
+    payloads: payloadsFor(dtype, hidden),
+  };
+}
+
+function custom({ hidden, experts, topK }: WorkloadOptions): Profile {
+  for (const [name, value] of Object.entries({ hidden, experts, topK })) {
+    if (value === undefined) throw new ArgumentError(name, value, "given with the profile 'custom'");
+  }
+  return { hidden: hidden!, experts: experts!, topK: topK! };
+}
+
+function routerOf({ router, skew }: WorkloadOptions): RouterLaw {
+  if (router === 'uniform') return { kind: 'uniform' };
+  if (router === 'perfect') return { kind: 'balanced' };
+  if (typeof skew !== 'number' || !(skew > 0 && skew <= 10))
+    throw new ArgumentError('skew', skew, 'a number above 0, at most 10');
+  return { kind: 'zipf', exponent: skew };
+}
+
+/** In words, for tables and reports. */
+export function routerInWords(router: RouterLaw): string {
+  switch (router.kind) {
+    case 'balanced':
+      return 'perfect router (every expert the same load)';
+    case 'zipf':
+      return `skewed routes (n-th most popular expert ∝ n^-${router.exponent})`;
+    default:
+      return 'uniform random routes';
+  }
+}
+
+export function shapeOf(of: Workload, maxTokens: number): Shape {
+  const { ranks, replicas, experts, topK, payloads, combineDtype, hidden } = of;
+  return { ranks, replicas, experts, topK, maxTokens, payloads, output: { dtype: combineDtype, hidden } };
+}
+
+/** Bytes of one phase of one round; means over input sets and, except `busiest`, over ranks. */
+export interface PhaseBytes {
+  /** What crosses NVLink per GPU: each row once per (token, other rank that owns one of its experts). */
+  readonly physical: number;
+  /** As if every route had a row of its own, wherever its expert is: what the layer asks for. */
+  readonly logical: number;
+  /** What crosses NVLink at the GPU that sends, or receives, most: it bounds the round. */
+  readonly busiest: number;
+}
+
+export interface RoundBytes {
+  readonly dispatch: PhaseBytes;
+  readonly combine: PhaseBytes;
+  /** (token, rank) pairs per rank: rows sent in each phase, those that stay on their GPU included. */
+  readonly rows: number;
+  readonly remoteRows: number;
+  /** What a rank sends to other nodes: a row once for each (token, other node), in each phase. */
+  readonly between: { readonly rows: number; readonly dispatch: number; readonly combine: number };
+}
+
+/** The routes of all ranks for every input set. The same wherever it is called. */
+export function routeSets(of: Workload, tokens: number, sets: number): readonly (readonly Routes[])[] {
+  return Array.from({ length: sets }, (_, set) =>
+    makeAllRoutes(of, tokens, of.seed + set, { router: of.router }),
+  );
+}
+
+export function roundBytes(
+  of: Workload,
+  tokens: number,
+  sets: readonly (readonly Routes[])[],
+  nodes = 1,
+): RoundBytes {
+  const shape = shapeOf(of, tokens);
+  const rounds = sets.map((routes) => traffic(shape, routes, nodes));
+  const mean = (value: (round: (typeof rounds)[number]) => number): number =>
+    rounds.reduce((sum, round) => sum + value(round), 0) / rounds.length;
+  const perRank = 1 / of.ranks;
+  const row = {
+    dispatch: shape.payloads.reduce((sum, { rowBytes }) => sum + rowBytes, 0),
+    combine: of.hidden * (of.combineDtype === 'f32' ? 4 : 2),
+  };
+  // What a rank hands to the others of its group: all ranks the same, but for a token or two.
+  const sums = { dispatch: 0, combine: mean((round) => round.sums) * perRank };
+  const phase = (name: 'dispatch' | 'combine'): PhaseBytes => ({
+    physical: mean(({ remote }) => remote[name]) * perRank,
+    logical: mean(({ routes }) => routes) * row[name] * perRank,
+    busiest: (mean(({ leaving, arriving }) => Math.max(...leaving, ...arriving)) + sums[name]) * row[name],
+  });
+  return {
+    dispatch: phase('dispatch'),
+    combine: phase('combine'),
+    rows: mean(({ rows }) => rows) * perRank,
+    remoteRows: mean(({ remote }) => remote.rows) * perRank,
+    between: {
+      rows: mean(({ between }) => between.rows) * perRank,
+      dispatch: mean(({ between }) => between.dispatch) * perRank,
+      combine: mean(({ between }) => between.combine) * perRank,
+    },
+  };
+}
+
+/** `-b 1 -e 4096 -f 2`: from `begin` to `end` by the factor; the end itself only where a step lands on it. */
+export function sweep(begin: number, end: number, factor: number): number[] {
+  requireInteger('begin', begin, 1, 2 ** 20);
+  requireInteger('end', end, begin, 2 ** 20);
+  if (!(factor > 1 && factor <= 1024)) throw new ArgumentError('factor', factor, 'above 1, at most 1024');
+  const tokens: number[] = [];
+  for (let n = begin; n <= end; n = Math.max(n + 1, Math.round(n * factor))) tokens.push(n);
+  return tokens;
+}

@@ -1,0 +1,75 @@
+/**
+ * What a step's parameters are set to. Steps bind their kernels by themselves (kernels/family.ts), to the addresses and
+ * numbers that they are given. Here these are names, so that what is exported is what Heddle's own host does.
+ */
+import type { Launcher, Window } from '../../gpu/index.js';
+import type { IrModule } from '../../lang/index.js';
+import type { Placed, Plan, Round, Step } from '../../moe/families/index.js';
+
+/** Where the value of a parameter comes from. */
+export type Source =
+  | { readonly from: 'window'; readonly window: string }
+  | { readonly from: 'buffer'; readonly buffer: string }
+  | { readonly from: 'rows'; readonly payload: string }
+  | { readonly from: 'tokens' | 'topkIds' | 'topkWeights' | 'out' | 'limit' | 'rank' }
+  | { readonly from: 'constant'; readonly value: number };
+
+export interface Bound {
+  readonly module: IrModule;
+  /** By the parameter's name. */
+  readonly sources: ReadonlyMap<string, Source>;
+  readonly programmatic: boolean;
+}
+
+/** Numbers from here on stand for names; no step sets a parameter to one of its own. */
+const firstName = 2 ** 40;
+
+/** What binds the steps of a plan. `payloads`: the names of the layer's, in order. */
+export function binder(plan: Plan, payloads: readonly string[]): (step: Step) => Promise<Bound> {
+  const names: Source[] = [];
+  const name = (source: Source): number => firstName + names.push(source) - 1;
+  const sourceOf = (value: number): Source =>
+    value < firstName ? { from: 'constant', value } : names[value - firstName]!;
+
+  const windows = plan.windows.map((of) => ({ of, window: { rank: 0, bases: [], bytes: of.layout.bytes } }));
+  const buffers = plan.buffers.map((of) => ({ of, address: name({ from: 'buffer', buffer: of.purpose }) }));
+  const placed: Placed = {
+    rank: 0,
+    limit: name({ from: 'limit' }),
+    window: (wanted) => windows.find(({ of }) => of === wanted)!.window,
+    address: (wanted) => buffers.find(({ of }) => of === wanted)!.address,
+  };
+  const purposeOf = (bound: Window): string => windows.find(({ window }) => window === bound)!.of.purpose;
+  const round: Round = {
+    tokens: name({ from: 'tokens' }),
+    topkIds: name({ from: 'topkIds' }),
+    topkWeights: name({ from: 'topkWeights' }),
+    rows: payloads.map((payload) => name({ from: 'rows', payload })),
+    out: name({ from: 'out' }),
+  };
+
+  return async (step) => {
+    const sources = new Map<string, Source>([['rank', { from: 'rank' }]]);
+    let programmatic = false;
+    const launcher: Launcher = {
+      set: (parameter, value) => sources.set(parameter, sourceOf(Number(value))),
+      setWindow: (parameter, window) => sources.set(parameter, { from: 'window', window: purposeOf(window) }),
+      setGrid: () => {},
+      launch: () => {},
+    };
+    const loaded = await step.load(
+      {
+        load: async (module) => ({
+          module,
+          launcher: (shape) => {
+            programmatic = shape.programmatic ?? false;
+            return launcher;
+          },
+        }),
+      },
+      placed,
+    );
+    loaded.take(round);
+    return { module: loaded.program.module, sources, programmatic };
+  };
+}

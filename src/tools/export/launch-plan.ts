@@ -1,0 +1,209 @@
+/** A family's plan as a value that any host can carry out: what to allocate, how it starts, and every launch of a round. */
+import { UnavailableError } from '../../base/errors.js';
+import {
+  byteSize,
+  dynamicSharedBytes,
+  entryName,
+  type Kernel,
+  parameterAbi,
+  sectionAlignment,
+} from '../../lang/index.js';
+import {
+  type Family,
+  operations,
+  type Phase,
+  phases,
+  type ReceivedPlan,
+  type Step,
+  type View,
+  type WindowPlan,
+} from '../../moe/families/index.js';
+import { type Dtype, dtypes, type Layer } from '../../moe/layer/index.js';
+import type { FamilyShape } from '../../verify/kernels/index.js';
+import { type Bound, binder, type Source } from './binding.js';
+import { meaningOf } from './meaning.js';
+import { rules } from './rules.js';
+
+/** What `plan.json` holds. Offsets and sizes are bytes; names are unique. */
+export interface LaunchPlan {
+  readonly format: typeof planFormat;
+  /** The version of Heddle that wrote it. */
+  readonly heddle: string;
+  readonly family: string;
+  readonly layer: Layer;
+  readonly tuning: FamilyShape['tuning'];
+  /** Sends and receives are launches of their own, with other work between them. */
+  readonly split: boolean;
+  readonly windows: readonly ExportedWindow[];
+  /** Memory of a rank alone. */
+  readonly buffers: readonly { readonly name: string; readonly bytes: number }[];
+  /** In the order of their first launch. */
+  readonly kernels: readonly { readonly name: string; readonly entry: string; readonly maxThreads: number }[];
+  /** In the order of the stream; the experts run between the last of dispatchRecv and the first of combineSend. */
+  readonly launches: readonly PlannedLaunch[];
+  /** What the experts read, and `output`, where they leave their rows. */
+  readonly received: Readonly<Record<string, Place>>;
+  /** Four words; the first is 0, or what a wait was doing that gave up. Then the rank that did not come, the epoch, the block. */
+  readonly failure: Place & { readonly operations: Readonly<Record<string, number>> };
+  readonly rules: readonly string[];
+}
+
+/** Changes whenever a reader of the last one would misread it. */
+const planFormat = 'heddle launch plan 1';
+
+/** Memory that peers reach, the same on every rank. */
+interface ExportedWindow {
+  readonly name: string;
+  readonly bytes: number;
+  readonly alignment: number;
+  readonly sections: readonly Section[];
+}
+
+interface Section {
+  readonly name: string;
+  readonly offset: number;
+  readonly bytes: number;
+  readonly type: string;
+  readonly shape: readonly number[];
+  /** What every byte of it is before the first launch. */
+  readonly start: 0 | 255;
+}
+
+/** A tensor in a window or a buffer. */
+export interface Place {
+  readonly in: string;
+  readonly offset: number;
+  readonly bytes: number;
+  readonly dtype: Dtype;
+  readonly shape: readonly number[];
+}
+
+export interface PlannedLaunch {
+  readonly phase: Phase;
+  readonly kernel: string;
+  readonly grid: number;
+  readonly block: number;
+  readonly dynamicSharedBytes: number;
+  /** May be launched with programmatic stream serialization: it waits by itself for the launch before. */
+  readonly programmatic: boolean;
+  /** Of the block of memory that holds all parameters. */
+  readonly parameterBytes: number;
+  readonly parameters: readonly LaunchParameter[];
+}
+
+export interface LaunchParameter {
+  readonly name: string;
+  readonly type: string;
+  readonly offset: number;
+  readonly bytes: number;
+  readonly value: Source;
+  readonly means: string;
+}
+
+/** The launch plan, and its kernels by name. */
+export interface Exported {
+  readonly plan: LaunchPlan;
+  readonly kernels: ReadonlyMap<string, Kernel>;
+}
+
+/** `version`: that of Heddle. @throws UnavailableError where rows need more than launches to travel. */
+export async function exportPlan(
+  family: Family,
+  { layer, place, tuning }: FamilyShape,
+  version: string,
+): Promise<Exported> {
+  const plan = family.plan(layer, place, tuning);
+  if (plan.wire !== null) {
+    const what = `the family ${family.name} needs a proxy on the host, which a launch plan cannot hold`;
+    throw new UnavailableError(what, 'Export a family whose rows travel over NVLink');
+  }
+  const payloads = layer.payloads.map(({ name }) => name);
+  const bind = binder(plan, payloads);
+  const steps = phases.flatMap((phase) => plan.phases[phase].map((step) => ({ phase, step })));
+  const launches: PlannedLaunch[] = [];
+  for (const { phase, step } of steps) launches.push(launchOf(phase, step, await bind(step), layer));
+  const kernels = new Map(steps.map(({ step: { kernel } }) => [kernel.name, kernel]));
+  return {
+    kernels,
+    plan: {
+      format: planFormat,
+      heddle: version,
+      family: family.name,
+      layer,
+      tuning,
+      split: place.split,
+      windows: plan.windows.map(windowOf),
+      buffers: plan.buffers.map(({ purpose, bytes }) => ({ name: purpose, bytes })),
+      kernels: [...kernels.values()].map((kernel) => {
+        const { maxThreads } = kernel.ir();
+        return { name: kernel.name, entry: entryName(kernel.ir()), maxThreads };
+      }),
+      launches,
+      received: receivedOf(plan.received),
+      failure: { ...placeOf(plan.failure), operations },
+      rules,
+    },
+  };
+}
+
+function launchOf(
+  phase: Phase,
+  { blocks, threads }: Step,
+  { module, sources, programmatic }: Bound,
+  layer: Layer,
+): PlannedLaunch {
+  const parameters = parameterAbi(module).map(({ name, kind, offset, bytes }, i) => {
+    const type = module.entry.params[i]?.variable.type;
+    const value = sources.get(name)!;
+    return {
+      name,
+      // The last parameter, the rank, is every kernel's own and stands in no list.
+      type: type === undefined ? 'u32' : type.kind === 'value' ? type.name : kind,
+      offset,
+      bytes,
+      value,
+      means: meaningOf(value, layer),
+    };
+  });
+  const last = parameters.at(-1)!;
+  return {
+    phase,
+    kernel: module.name,
+    grid: blocks,
+    block: threads,
+    dynamicSharedBytes: dynamicSharedBytes(module.shared),
+    programmatic,
+    parameterBytes: last.offset + last.bytes,
+    parameters,
+  };
+}
+
+function receivedOf({ payloads, ...views }: ReceivedPlan): Record<string, Place> {
+  const named = Object.entries(payloads).map(([name, view]) => [`payloads.${name}`, view] as const);
+  const all: (readonly [string, View | null])[] = [...Object.entries(views), ...named];
+  return Object.fromEntries(all.flatMap(([name, view]) => (view === null ? [] : [[name, placeOf(view)]])));
+}
+
+const windowOf = ({ purpose, layout, ones }: WindowPlan): ExportedWindow => ({
+  name: purpose,
+  bytes: layout.bytes,
+  alignment: sectionAlignment,
+  sections: layout.fields
+    .filter(({ length }) => length > 0)
+    .map((field) => ({
+      name: field.name,
+      offset: field.offset,
+      bytes: byteSize[field.type] * field.length,
+      type: field.type,
+      shape: field.shape,
+      start: ones.includes(field) ? 255 : 0,
+    })),
+});
+
+const placeOf = ({ in: memory, offset, dtype, shape }: View): Place => ({
+  in: memory.purpose,
+  offset,
+  bytes: shape.reduce((product, extent) => product * extent, dtypes[dtype].size),
+  dtype,
+  shape,
+});

@@ -1,0 +1,47 @@
+import { join } from 'node:path';
+import { makeFolder, writeOutput } from '../../base/files/index.js';
+import { compileKernel, findCompiler } from '../../gpu/cuda/index.js';
+import { compileOptions, entryName, type IrModule, printCuda } from '../../lang/index.js';
+import { printHeader } from './header.js';
+import type { Exported } from './launch-plan.js';
+
+export interface Written {
+  readonly file: string;
+  readonly bytes: number;
+}
+
+/**
+ * Writes a launch plan and its kernels into a folder; names in C begin with `prefix`. `compiling` hears of each kernel that is about to be compiled.
+ * @throws UnavailableError, before anything is written, where architectures are asked for and there is no compiler.
+ */
+export async function writeExport(
+  { plan, kernels }: Exported,
+  folder: string,
+  prefix: string,
+  architectures: readonly string[],
+  compiling: (file: string) => void = () => {},
+): Promise<Written[]> {
+  if (architectures.length > 0) await findCompiler();
+  makeFolder(folder);
+  const written: Written[] = [];
+  const write = (file: string, contents: string | Uint8Array): void => {
+    writeOutput(join(folder, file), contents);
+    written.push({ file, bytes: Buffer.byteLength(contents) });
+  };
+  write('plan.json', `${JSON.stringify(plan, null, 2)}\n`);
+  write('plan.h', printHeader(plan, prefix));
+  for (const [name, kernel] of kernels) {
+    write(`${name}.cu`, printCuda(kernel.ir()));
+    for (const architecture of architectures) {
+      const file = `${name}.${architecture}.cubin`;
+      compiling(file);
+      write(file, await cubinOf(kernel.ir(), architecture));
+    }
+  }
+  return written;
+}
+
+function cubinOf(module: IrModule, architecture: string): Promise<Uint8Array> {
+  const source = { text: printCuda(module), entry: entryName(module), options: compileOptions };
+  return compileKernel(source, architecture);
+}

@@ -1,0 +1,240 @@
+/** Measured cells: one time of one phase of one round, with its source; and what each says about the model. */
+import { ArgumentError, requireInteger } from '../../base/errors.js';
+import { type FormatName, formats, rowBytes } from '../../moe/layer/index.js';
+import { heddleTables } from './measured.js';
+import { type Work, workOf } from './model.js';
+import { type PublishedTable, publishedTables } from './published.js';
+import { hits, type Place, type RoutingLaw } from './routing.js';
+import { traffic, type Way } from './traffic.js';
+
+/** `both`: dispatch and combine, back to back. */
+type CellPhase = 'dispatch' | 'combine' | 'both';
+
+/** A line of a file of cells. */
+export interface Cell {
+  /** Cells of one set come from one source and one harness. */
+  readonly set: string;
+  readonly lib: string;
+  /** How it sends: the mode of one of `systems`. */
+  readonly mode: string;
+  readonly hw: string;
+  readonly fabric: string;
+  readonly ep: number;
+  /** GPUs that share NVLink. */
+  readonly domain: number;
+  readonly tokens: number;
+  readonly hidden: number;
+  readonly topk: number;
+  readonly experts: number;
+  readonly dtype: FormatName;
+  readonly phase: CellPhase;
+  /** Microseconds; or null, and GB/s of bytes as `gbps_def` counts them. */
+  readonly us: number | null;
+  readonly gbps: number | null;
+  readonly gbps_def: string | null;
+  readonly src: string;
+  readonly note: string;
+}
+
+/** How a published system sends, and how its harness is known to have routed. */
+interface System {
+  readonly mode: string;
+  /** Only of this library. */
+  readonly lib?: string;
+  readonly way: Way;
+  readonly law: RoutingLaw;
+}
+
+const uniform: RoutingLaw = { kind: 'uniform' };
+const oneSided: Way = { rows: 'rank', message: 'row', metadata: 'rows' };
+const rowAnExpert: Way = { rows: 'expert', message: 'row', metadata: 'rows' };
+const byRails: Way = { rows: 'rails', message: 'peer', metadata: 'rows' };
+
+/** The first that fits a cell says what it is. */
+export const systems: readonly System[] = [
+  // On routes of `heddle bench`.
+  { lib: 'heddle', mode: 'one_sided', way: { ...oneSided, metadata: 'every rank' }, law: uniform },
+  // Its source counts min(ep, topk) ranks a token, which only a perfect router reaches.
+  { lib: 'trtllm', mode: 'one_sided', way: oneSided, law: { kind: 'perfect' } },
+  { mode: 'one_sided', way: oneSided, law: uniform },
+  { mode: 'll', way: rowAnExpert, law: uniform },
+  // DeepEP's test, which others run too, lets a token choose experts of four nodes at most.
+  { mode: 'normal', way: byRails, law: { kind: 'uniform', nodesAtMost: 4 } },
+  { mode: 'elastic', way: byRails, law: uniform },
+  { mode: 'hybrid', way: { rows: 'expert', message: 'peer', metadata: 'rows' }, law: uniform },
+  { mode: 'ibgda', way: rowAnExpert, law: uniform },
+  { mode: 'ibrc', way: rowAnExpert, law: uniform },
+  { mode: 'nvlink', way: rowAnExpert, law: uniform },
+];
+
+export function systemOf({ lib, mode }: Pick<Cell, 'lib' | 'mode'>): System {
+  return systems.find((one) => one.mode === mode && (one.lib ?? lib) === lib)!;
+}
+
+/** What a source that prints GB/s divides by the time: rows a token. */
+const countedRows: readonly {
+  readonly name: string;
+  rows(cell: Cell, place: Place, law: RoutingLaw): number;
+}[] = [
+  { name: 'rdma', rows: (cell, place, law) => sum(hits(layerOf(cell), place, law).nodes) },
+  { name: 'nvlink', rows: (cell, place, law) => sum(hits(layerOf(cell), place, law).ranks) },
+  { name: 'per-rank algorithmic', rows: ({ topk }) => topk },
+];
+
+const sum = (values: Float64Array): number => values.reduce((total, value) => total + value, 0);
+const layerOf = ({ hidden, experts, topk }: Cell) => ({ hidden, experts, topK: topk });
+
+/** What a cell says: so much work took so long. */
+export interface Observation {
+  readonly cell: Cell;
+  readonly us: number;
+  readonly work: Work;
+}
+
+export function observe(cell: Cell): Observation {
+  const { way, law } = systemOf(cell);
+  const place: Place = { ranks: cell.ep, perNode: Math.min(cell.domain, cell.ep) };
+  const row = rowBytes(cell.dtype, cell.hidden);
+  const load = {
+    hits: hits(layerOf(cell), place, law),
+    place,
+    tokens: cell.tokens,
+    topK: cell.topk,
+    rowBytes: row,
+    replicas: 1,
+  };
+  const phases = cell.phase === 'both' ? (['dispatch', 'combine'] as const) : [cell.phase];
+  const work = workOf(
+    phases.map((phase) => traffic(phase, way, load)),
+    cell.ep,
+  );
+  return { cell, us: timeOf(cell, place, law), work };
+}
+
+function timeOf(cell: Cell, place: Place, law: RoutingLaw): number {
+  if (cell.us !== null) return cell.us;
+  const counted = countedRows.find(({ name }) => cell.gbps_def!.startsWith(name))!;
+  const bytes = cell.tokens * counted.rows(cell, place, law) * rowBytes(cell.dtype, cell.hidden);
+  return bytes / (cell.gbps! * 1000);
+}
+
+/** All that is shipped: what others published, and what Heddle measured. */
+export function shippedCells(): Cell[] {
+  return [...publishedTables, ...heddleTables].flatMap(cellsOf);
+}
+
+function cellsOf(table: PublishedTable): Cell[] {
+  const { cells, gbps, note = '', ...rest } = table;
+  return Object.entries(cells).flatMap(([ep, row]) =>
+    Object.entries(row).map(([tokens, value]) => ({
+      ...rest,
+      ep: Number(ep),
+      tokens: Number(tokens),
+      hidden: 7168,
+      topk: 8,
+      experts: 256,
+      us: gbps === undefined ? value : null,
+      gbps: gbps === undefined ? null : value,
+      gbps_def: gbps ?? null,
+      note,
+    })),
+  );
+}
+
+const texts = ['set', 'lib', 'mode', 'hw', 'fabric', 'dtype', 'phase', 'src'] as const;
+const integers = ['ep', 'domain', 'tokens', 'hidden', 'topk', 'experts'] as const;
+/** µs or GB/s: what is computed from it stays finite, and above 0. */
+const mostOfAFigure = 1e12;
+const phases: readonly CellPhase[] = ['dispatch', 'combine', 'both'];
+export const isPhase = (name: string): boolean => phases.some((phase) => phase === name);
+
+/** Cells from the text of a file; `name` is how errors call it. */
+export function parseCells(name: string, text: string): Cell[] {
+  const all = parseJson(name, text);
+  if (!Array.isArray(all) || all.length === 0)
+    throw new ArgumentError(name, all, 'a JSON list of at least one cell');
+  return all.map((value: unknown, i) => cellFrom(`${name}[${i}]`, value));
+}
+
+export function parseJson(name: string, text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new ArgumentError(name, text, `JSON (${error instanceof Error ? error.message : error})`);
+  }
+}
+
+/** @throws ArgumentError where the value is no cell; `at` is how it calls it. */
+export function cellFrom(at: string, value: unknown): Cell {
+  if (!isRecord(value)) throw new ArgumentError(at, value, 'an object');
+  const timed = value.us !== undefined || value.gbps !== undefined;
+  const needed = [...texts, ...integers, ...(timed ? [] : ['us'])];
+  const missing = needed.filter((field) => value[field] === undefined);
+  if (missing.length > 0) {
+    throw new ArgumentError(
+      at,
+      value,
+      `a cell with ${missing.join(', ')} too; it has ${Object.keys(value).join(', ')}`,
+    );
+  }
+  const text = (field: string): string => {
+    const found = value[field];
+    if (typeof found !== 'string') throw new ArgumentError(`${at}.${field}`, found, 'a string');
+    return found;
+  };
+  const oneOf = <T extends string>(field: string, names: readonly T[]): T => {
+    const found = names.find((one) => one === value[field]);
+    if (found === undefined)
+      throw new ArgumentError(`${at}.${field}`, value[field], `one of ${names.join(', ')}`);
+    return found;
+  };
+  const whole = (field: string) => requireInteger(`${at}.${field}`, value[field], 1, 2 ** 22);
+  const positive = (field: string): number | null => {
+    const found = value[field] ?? null;
+    if (found !== null && !(typeof found === 'number' && found > 0 && found <= mostOfAFigure))
+      throw new ArgumentError(`${at}.${field}`, found, `a number above 0, at most ${mostOfAFigure}, or null`);
+    return found;
+  };
+  const us = positive('us');
+  const gbps = positive('gbps');
+  if (us === null && gbps === null)
+    throw new ArgumentError(`${at}.us`, null, 'microseconds, where gbps is null');
+  const definition = us === null ? text('gbps_def') : null;
+  if (definition !== null && !countedRows.some(({ name }) => definition.startsWith(name))) {
+    const known = countedRows.map(({ name }) => name).join(', ');
+    throw new ArgumentError(`${at}.gbps_def`, definition, `one of ${known}`);
+  }
+  const [ep, domain] = [whole('ep'), whole('domain')];
+  if (ep > domain && ep % domain !== 0)
+    throw new ArgumentError(`${at}.ep`, ep, `at most its domain, ${domain}, or a multiple of it`);
+  const [topk, experts] = [whole('topk'), whole('experts')];
+  if (topk > experts) throw new ArgumentError(`${at}.topk`, topk, `at most experts, ${experts}`);
+  return {
+    set: text('set'),
+    lib: text('lib'),
+    mode: oneOf('mode', [...new Set(systems.map(({ mode }) => mode))]),
+    hw: text('hw'),
+    fabric: text('fabric'),
+    ep,
+    domain,
+    tokens: whole('tokens'),
+    hidden: whole('hidden'),
+    topk,
+    experts,
+    dtype: oneOf('dtype', Object.keys(formats) as FormatName[]),
+    phase: oneOf('phase', phases),
+    us,
+    gbps,
+    gbps_def: definition,
+    src: text('src'),
+    note: typeof value.note === 'string' ? value.note : '',
+  };
+}
+
+export function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+/** How errors and tables call a cell. */
+export const cellName = ({ lib, mode, hw, phase, dtype, ep, tokens }: Cell): string =>
+  `${lib} ${mode} on ${hw}, ${phase} ${dtype}, EP${ep}, ${tokens} tokens`;

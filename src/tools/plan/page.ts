@@ -1,0 +1,162 @@
+/** One self-contained HTML page from a plan: charts, tables, what was assumed. Nothing is loaded from anywhere. */
+
+import { type Chart, page, type Series, text } from '../../base/page/index.js';
+import { limits } from '../../moe/layer/index.js';
+import { advice, advised } from './advice.js';
+import { type Answer, type Candidate, candidates, plan, type Question } from './plan.js';
+import { heading, micro, middle } from './text.js';
+
+const colours = ['heddle', 'nccl', 'published', 'dense', 'half', 'gather', 'loads', 'ceiling'];
+
+/** The page as text. */
+export function planPage(
+  question: Question,
+  asked: readonly Candidate[],
+  answers: readonly Answer[],
+): string {
+  const tokens = middle(question.tokens);
+  const title = `Heddle plan: ${question.model}, EP${question.place.ranks} on ${question.known.machine.name}`;
+  const byRanks = overRanks(question, asked, tokens);
+  const charts = {
+    tokens: chart(
+      question.tokens,
+      'tokens a rank',
+      'µs a round',
+      asked,
+      (who, n) => find(answers, who, n)?.time,
+    ),
+    cost: chart(question.tokens, 'tokens a rank', 'µs a token', asked, (who, n) => {
+      const found = find(answers, who, n);
+      return found === undefined ? undefined : found.time / n;
+    }),
+    ranks: chart(byRanks.ranks, 'ranks (EP)', 'µs a round', asked, (who, n) => byRanks.time(who, n)),
+  };
+  const figure = (name: string, caption: string) =>
+    `<figure data-chart="${name}"><figcaption>${text(caption)}</figcaption><div class="chart"></div></figure>`;
+  const body = `${heading(question)
+    .split('\n')
+    .map((line) => `<p class="soft">${text(line)}</p>`)
+    .join('\n')}
+<p>Predictions, not measurements. Nine of ten measurements are expected within the ranges of the table.</p>
+<h2>Time</h2>
+${figure('tokens', 'Microseconds of dispatch and combine against tokens a rank, both logarithmic.')}
+<h2>Time against EP</h2>
+${figure('ranks', `The same at ${tokens} tokens a rank, on as many nodes as the ranks need.`)}
+<h2>Cost of a token</h2>
+${figure('cost', 'Microseconds of a round ÷ tokens a rank: how much a larger batch saves.')}
+<h2>What would help at ${tokens} tokens a rank</h2>
+${advised(answers, tokens)
+  .map((best) => sensitivity(question, asked, best, tokens))
+  .join('\n')}
+<h2>All figures</h2>
+<div class="scroll">${answersTable(answers)}</div>
+<h2>What is assumed</h2>
+<ul>${asked.map((one) => `<li>${text(assumed(one, answers))}</li>`).join('')}</ul>`;
+  return page(title, body, charts);
+}
+
+const is = (who: Candidate) => (answer: Answer) =>
+  answer.candidate === who.name && answer.source === who.source;
+const find = (answers: readonly Answer[], who: Candidate, tokens: number): Answer | undefined =>
+  answers.find((answer) => is(who)(answer) && answer.tokens === tokens);
+
+function chart(
+  x: readonly number[],
+  label: string,
+  unit: string,
+  asked: readonly Candidate[],
+  value: (who: Candidate, x: number) => number | undefined,
+): Chart {
+  const series = asked.map(
+    (who, i): Series => ({
+      label: who.heddle ? `Heddle ${who.name}` : `${who.name}, ${who.source.split(' ')[0]}`,
+      colour: colours[i % colours.length]!,
+      line: true,
+      ...(who.heddle ? {} : { dash: [6, 4] }),
+      width: who.heddle ? 3 : 1.5,
+      points: 5,
+      values: x.map((n) => value(who, n) ?? null),
+    }),
+  );
+  return { x, label, log: true, unit, series };
+}
+
+/** The question again for other numbers of ranks, on nodes as large as the asked-for ones. */
+function overRanks(question: Question, asked: readonly Candidate[], tokens: number) {
+  const { known, place, layer } = question;
+  const { machine } = known;
+  const most = machine.nominal.nic > 0 ? limits.worldRanks : machine.perNode;
+  const ranks: number[] = [];
+  for (let n = 2; n <= most; n *= 2) {
+    const perNode = Math.min(n, place.perNode === place.ranks ? machine.perNode : place.perNode);
+    const shared = n <= layer.experts || n % layer.experts === 0;
+    if (n % perNode === 0 && shared) ranks.push(n);
+  }
+  const found = new Map(
+    ranks.map((n) => {
+      const perNode = Math.min(n, place.perNode === place.ranks ? machine.perNode : place.perNode);
+      const there = { ranks: n, perNode };
+      const known_ = candidates(known, there, question.sum).filter((one) =>
+        asked.some((who) => same(who, one)),
+      );
+      return [n, plan({ ...question, place: there, tokens: [tokens], replicas: 1 }, known_)] as const;
+    }),
+  );
+  return {
+    ranks,
+    time: (who: Candidate, n: number) => find(found.get(n) ?? [], who, tokens)?.time,
+  };
+}
+
+const same = (a: Candidate, b: Candidate): boolean => a.name === b.name && a.source === b.source;
+
+function sensitivity(question: Question, asked: readonly Candidate[], best: Answer, tokens: number): string {
+  const who = asked.find((one) => is(one)(best))!;
+  const rows = advice(question, who, tokens).map(
+    ({ what, before, after }) =>
+      `<tr><td class="name">${text(what)}</td><td>${micro(after)} µs</td><td>−${(100 * (1 - after / before)).toFixed(1)} %</td><td class="name"><meter min="0" max="1" value="${(1 - after / before).toFixed(3)}"></meter></td></tr>`,
+  );
+  const head = `<tr><th>${text(who.name)}: ${micro(best.time)} µs a round</th><th>would take</th><th>less</th><th></th></tr>`;
+  return `<table><thead>${head}</thead><tbody>${rows.join('')}</tbody></table>`;
+}
+
+function answersTable(answers: readonly Answer[]): string {
+  const head = [
+    'tokens',
+    'who',
+    'dispatch µs',
+    '90 %',
+    'combine µs',
+    '90 %',
+    'both µs',
+    'NVLink MB',
+    'NIC MB',
+    'bound by',
+    'memory MB',
+  ];
+  const rows = answers.map((one) => {
+    const [there, back] = one.phases as [Answer['phases'][number], Answer['phases'][number]];
+    const bytes = (link: 'nvlink' | 'network') =>
+      ((there.traffic[link].bytes + back.traffic[link].bytes) / 1e6).toFixed(2);
+    const cells = [
+      String(one.tokens),
+      one.candidate,
+      micro(there.time),
+      `${micro(there.low)}–${micro(there.high)}`,
+      micro(back.time),
+      `${micro(back.low)}–${micro(back.high)}`,
+      micro(one.time),
+      bytes('nvlink'),
+      bytes('network'),
+      `${there.bound}, ${back.bound}`,
+      one.memory === null ? '–' : (one.memory / 1e6).toFixed(1),
+    ];
+    return `<tr>${cells.map((cell, i) => `<td${i < 2 ? ' class="name"' : ''}>${text(cell)}</td>`).join('')}</tr>`;
+  });
+  return `<table><thead><tr>${head.map((name) => `<th>${text(name)}</th>`).join('')}</tr></thead><tbody>${rows.join('\n')}</tbody></table>`;
+}
+
+function assumed(who: Candidate, answers: readonly Answer[]): string {
+  const beyond = [...new Set(answers.filter(is(who)).flatMap((answer) => answer.beyond))];
+  return `${who.name} (${who.source})${beyond.length === 0 ? '' : `: ${beyond.join('; ')}`}`;
+}

@@ -1,0 +1,279 @@
+/** `heddle plan`: what dispatch and combine cost on a machine, for everything that could carry them there. */
+import { ArgumentError, integerIn, requireInteger } from '../../base/errors.js';
+import { type FormatName, limits, type Profile, rowBytes } from '../../moe/layer/index.js';
+import { systemOf } from './cells.js';
+import { type Family, families } from './families.js';
+import { bulkNetwork, type Calibration, heddleMeasured, type KnownMachine } from './machines.js';
+import { workOf } from './model.js';
+import { type Basis, heddleBasis, type Prediction, predict } from './predict.js';
+import { type Hits, hits, nodesOf, type Place, type RoutingLaw } from './routing.js';
+import { type Simulated, simulate } from './simulate.js';
+import { type Phase, type Sum, type Traffic, traffic, type Way } from './traffic.js';
+
+export interface Question {
+  readonly model: string;
+  readonly layer: Profile;
+  readonly known: KnownMachine;
+  readonly place: Place;
+  /** Of a rank. */
+  readonly tokens: readonly number[];
+  readonly law: RoutingLaw;
+  readonly dtype: FormatName;
+  readonly combineDtype: FormatName;
+  readonly replicas: number;
+  /** Where hybrid adds up the rows of a token that a node has. Default: there. */
+  readonly sum?: Sum;
+}
+
+/** Something that carries rows, and what is known of it on the machine. */
+export interface Candidate {
+  readonly name: string;
+  readonly way: Way;
+  /** Where the figures come from. */
+  readonly source: string;
+  /** One of Heddle's families. */
+  readonly heddle: boolean;
+  basis(phase: Phase): Basis;
+}
+
+export const phases: readonly Phase[] = ['dispatch', 'combine'];
+
+interface PhaseAnswer extends Prediction {
+  readonly phase: Phase;
+  readonly traffic: Traffic;
+}
+
+export interface Answer {
+  readonly candidate: string;
+  readonly source: string;
+  readonly heddle: boolean;
+  readonly tokens: number;
+  readonly time: number;
+  readonly low: number;
+  readonly high: number;
+  readonly phases: readonly PhaseAnswer[];
+  /** What the prediction assumes, and beyond what it extrapolates. */
+  readonly beyond: readonly string[];
+  /** Bytes of windows and buffers; null where the library's layout is not known. */
+  readonly memory: number | null;
+}
+
+/** Where the ranks go. @throws ArgumentError naming what does not fit. */
+export function placeOn(
+  { machine }: KnownMachine,
+  ranks: number,
+  nodes = Math.ceil(ranks / machine.perNode),
+): Place {
+  requireInteger('ep', ranks, 2, limits.worldRanks);
+  requireInteger('nodes', nodes, 1, ranks);
+  if (ranks % nodes !== 0) throw new ArgumentError('ep', ranks, `a multiple of nodes, ${nodes}`);
+  const perNode = ranks / nodes;
+  if (perNode > machine.perNode) {
+    const mostly = `at least ${Math.ceil(ranks / machine.perNode)}: a node of ${machine.name} has ${machine.perNode} GPUs`;
+    throw new ArgumentError('nodes', nodes, mostly);
+  }
+  if (nodes > 1 && machine.nominal.nic === 0)
+    throw new ArgumentError(
+      'nodes',
+      nodes,
+      `1: ${machine.name} has no network; see --help for machines with one`,
+    );
+  return { ranks, perNode };
+}
+
+/** All that could carry the rows of `place` on the machine: Heddle's families, then what others published. */
+export function candidates(known: KnownMachine, place: Place, sum: Sum = 'nodes'): Candidate[] {
+  const { machine, calibrations } = known;
+  const crosses = nodesOf(place) > 1;
+  const whole = calibrations.filter(({ fits: { dispatch, combine } }) => dispatch && combine);
+  const own = whole.find(({ lib }) => lib === 'heddle');
+  const fits = { local: own ?? heddleMeasured(), network: bulkNetwork(known) };
+  return [
+    ...families
+      .filter(({ crossesNetwork }) => crossesNetwork === crosses)
+      .map((family) => ofFamily(family, machine, crosses, fits, sum)),
+    ...whole.filter(({ lib }) => lib !== 'heddle').map(published),
+  ];
+}
+
+function ofFamily(
+  family: Family,
+  machine: KnownMachine['machine'],
+  crosses: boolean,
+  fits: Parameters<typeof heddleBasis>[4],
+  sum: Sum,
+): Candidate {
+  return {
+    name: family.name,
+    way: family.way.rows === 'rails' ? { ...family.way, sum } : family.way,
+    source: 'Heddle',
+    heddle: true,
+    basis: (phase) => heddleBasis(family, machine, phase, crosses, fits),
+  };
+}
+
+function published(calibration: Calibration): Candidate {
+  const { lib, mode, fits, src, hw } = calibration;
+  return {
+    name: `${lib}/${mode}`,
+    way: systemOf(calibration).way,
+    source: `${src.join('; ')} (${hw})`,
+    heddle: false,
+    basis: (phase) => ({ fit: fits[phase]!, assumes: [] }),
+  };
+}
+
+/** Those of that name. @throws ArgumentError listing the names there are. */
+export function named(all: readonly Candidate[], name: string | undefined): readonly Candidate[] {
+  if (name === undefined) return all;
+  const found = all.filter((one) => one.name === name);
+  if (found.length > 0) return found;
+  const names = [...new Set(all.map((one) => one.name))];
+  throw new ArgumentError(
+    'family',
+    name,
+    `one that is known for this machine and so many nodes: ${names.join(', ')}`,
+  );
+}
+
+/** What every candidate needs for every number of tokens. */
+export function plan(question: Question, asked: readonly Candidate[]): Answer[] {
+  const { layer, place, law } = question;
+  for (const tokens of question.tokens) requireInteger('tokens', tokens, 1, 65_536);
+  requireInteger('replicas', question.replicas, 1, place.ranks);
+  if (place.ranks % question.replicas !== 0)
+    throw new ArgumentError('replicas', question.replicas, `a divisor of ep, ${place.ranks}`);
+  const found = hits(layer, place, law);
+  return question.tokens.flatMap((tokens) => asked.map((one) => answer(question, found, one, tokens)));
+}
+
+export function answer(question: Question, found: Hits, candidate: Candidate, tokens: number): Answer {
+  const { layer, place, replicas } = question;
+  const parts = phases.map((phase): PhaseAnswer => {
+    const row = rowBytes(phase === 'dispatch' ? question.dtype : question.combineDtype, layer.hidden);
+    const load = { hits: found, place, tokens, topK: layer.topK, rowBytes: row, replicas };
+    const moved = traffic(phase, candidate.way, load);
+    const predicted = predict(candidate.basis(phase), workOf([moved], place.ranks), tokens);
+    return { phase, traffic: moved, ...predicted };
+  });
+  const sum = (of: (part: PhaseAnswer) => number): number => parts.reduce((all, part) => all + of(part), 0);
+  return {
+    candidate: candidate.name,
+    source: candidate.source,
+    heddle: candidate.heddle,
+    tokens,
+    time: sum(({ time }) => time),
+    // Both may be off the same way, so their ranges add up.
+    low: sum(({ low }) => low),
+    high: sum(({ high }) => high),
+    phases: parts,
+    beyond: [...new Set(parts.flatMap(({ beyond }) => beyond))],
+    memory: memoryOf(question, candidate, tokens),
+  };
+}
+
+/** Bytes a rank: slots for what arrives and what returns, and send buffers where a NIC reads them. */
+function memoryOf(
+  { layer, place, dtype, combineDtype, replicas }: Question,
+  { way, heddle }: Candidate,
+  tokens: number,
+): number | null {
+  const there = rowBytes(dtype, layer.hidden);
+  const back = rowBytes(combineDtype, layer.hidden);
+  if (!heddle) {
+    // One slot for every expert and token of every rank, for each phase.
+    return way.rows === 'expert' && way.message === 'row' ? layer.experts * tokens * (there + back) : null;
+  }
+  // A slot for every token of every group: the row and its ids and weights, what the experts made of it, what came back.
+  const slots = (place.ranks / replicas) * tokens;
+  const window = slots * (there + 8 * layer.topK + 2 * back);
+  const beyond = nodesOf(place) - 1;
+  if (beyond === 0) return window;
+  if (way.rows !== 'rails') return window + (place.ranks - place.perNode) * tokens * (there + back);
+  // Room for the rows of as many owners as a token may have in a node, where they are not added up there.
+  const most = way.sum === 'source' ? Math.min(layer.topK, place.perNode) : 1;
+  return window + 2 * ((beyond * tokens) / replicas) * (there + most * back);
+}
+
+/** One phase of one candidate, simulated beside the closed form. */
+export interface SimulatedPhase {
+  readonly tokens: number;
+  readonly name: string;
+  readonly phase: Phase;
+  readonly closed: number;
+  readonly found: Simulated;
+}
+
+/** Every phase of every candidate, message by message. */
+export function simulateAll(
+  question: Question,
+  asked: readonly Candidate[],
+  { seed, late }: { readonly seed: number; readonly late: number },
+): SimulatedPhase[] {
+  const answers = plan(question, asked);
+  return answers.flatMap(({ candidate: name, source, tokens, phases: parts }) => {
+    const candidate = asked.find((one) => one.name === name && one.source === source)!;
+    return parts.map(({ phase, time: closed }) => {
+      const { layer, place, law, dtype, combineDtype, replicas } = question;
+      const row = rowBytes(phase === 'dispatch' ? dtype : combineDtype, layer.hidden);
+      const { parameters } = candidate.basis(phase).fit;
+      const round = { layer, place, way: candidate.way, phase, tokens, rowBytes: row, law, parameters };
+      return { tokens, name, phase, closed, found: simulate({ ...round, replicas, seed, late }) };
+    });
+  });
+}
+
+/** Of a range's end to its beginning: who is known no better is not ranked. */
+export const tooWide = 3;
+
+/** The fastest first, without those of which too little is known, unless there are no others. */
+export function ranked(answers: readonly Answer[]): Answer[] {
+  const known = answers.filter(({ low, high }) => high < tooWide * low);
+  return [...(known.length > 0 ? known : answers)].sort((a, b) => a.time - b.time);
+}
+
+/** Those that `ranked` leaves out for some number of tokens. */
+export const unranked = (answers: readonly Answer[]): Answer[] =>
+  answers.filter((one) => !ranked(answers.filter(({ tokens }) => tokens === one.tokens)).includes(one));
+
+/** From how many tokens on which candidate is fastest, among those that were asked about. */
+interface Winner {
+  readonly from: number;
+  readonly candidate: string;
+  readonly source: string;
+  /** The runner-up's range begins below this one's end: the order may be another. */
+  readonly close: boolean;
+}
+
+export function winners(answers: readonly Answer[]): Winner[] {
+  const sizes = [...new Set(answers.map(({ tokens }) => tokens))].sort((a, b) => a - b);
+  const best = sizes.map((from): Winner => {
+    const [first, second] = ranked(answers.filter(({ tokens }) => tokens === from)) as [Answer, Answer?];
+    const { candidate, source } = first;
+    return { from, candidate, source, close: second !== undefined && second.low < first.high };
+  });
+  return best.filter(
+    (one, i) =>
+      i === 0 ||
+      one.candidate !== best[i - 1]!.candidate ||
+      one.source !== best[i - 1]!.source ||
+      one.close !== best[i - 1]!.close,
+  );
+}
+
+/** `1..4096`: powers of two; `1,8,128`: these. */
+export function tokensFrom(text: string): number[] {
+  const wrong = () =>
+    new ArgumentError('tokens', text, 'a number from 1 to 65536, a list (1,8,128) or a range (1..4096)');
+  const whole = (part: string): number => {
+    const value = integerIn(part, 1, 65_536);
+    if (value === null) throw wrong();
+    return value;
+  };
+  if (!text.includes('..')) return text.split(',').map(whole);
+  const [from, to, ...more] = text.split('..').map(whole) as [number, number, ...number[]];
+  if (more.length > 0 || from > to) throw wrong();
+  const found: number[] = [];
+  for (let n = from; n < to; n *= 2) found.push(n);
+  return [...found, to];
+}

@@ -1,0 +1,314 @@
+/**
+ * To whom a token goes, as exact expectations: how many of its routes name experts of a rank, and with what probability
+ * at least one does, for every rank and every node.
+ */
+import { ArgumentError, requireInteger } from '../../base/errors.js';
+import { expertsOf, ownerOf, type Profile } from '../../moe/layer/index.js';
+import { byPopularity, interleaved } from '../../verify/testing/index.js';
+
+/** How a router chooses; the same laws that `makeRoutes` draws from. */
+export type RoutingLaw =
+  /** `nodesAtMost`: the router first picks so many nodes at random, and experts only of those. */
+  | { readonly kind: 'uniform'; readonly nodesAtMost?: number }
+  /** Consecutive routes go to consecutive ranks. */
+  | { readonly kind: 'perfect' }
+  /** The n-th most popular expert is chosen in proportion to n^−exponent; who is popular is drawn from the seed. */
+  | { readonly kind: 'skewed'; readonly exponent: number; readonly seed: number }
+  /** How often each expert was chosen, as measured. */
+  | { readonly kind: 'counts'; readonly counts: readonly number[] }
+  /** The experts of every token, as measured. */
+  | { readonly kind: 'routes'; readonly tokens: readonly (readonly number[])[] };
+
+/** Where the ranks are. */
+export interface Place {
+  readonly ranks: number;
+  /** Ranks that share NVLink; consecutive ones. */
+  readonly perNode: number;
+}
+
+/** Of one token, whoever brings it. */
+export interface Hits {
+  /** [rank]: routes that name one of its experts. */
+  readonly routes: Float64Array;
+  /** [rank]: the probability that any does: rows to that rank, each once. */
+  readonly ranks: Float64Array;
+  /** [node]: the same of a node. */
+  readonly nodes: Float64Array;
+  /** The same of ranks and nodes for any of so many consecutive tokens of one rank: whom it sends anything. */
+  reach(tokens: number): Pick<Hits, 'ranks' | 'nodes'>;
+}
+
+/** Of tokens that do not know of each other. */
+function independent(of: Omit<Hits, 'reach'>): Hits {
+  const any = (tokens: number) => (p: number) => 1 - (1 - p) ** tokens;
+  return {
+    ...of,
+    reach: (tokens) => ({ ranks: of.ranks.map(any(tokens)), nodes: of.nodes.map(any(tokens)) }),
+  };
+}
+
+export const nodesOf = ({ ranks, perNode }: Place): number => Math.ceil(ranks / perNode);
+
+/** @throws ArgumentError where ranks cannot be placed, or experts cannot be shared among them. */
+export function hits(layer: Profile, place: Place, law: RoutingLaw): Hits {
+  const { ranks, perNode } = place;
+  requireInteger('ep', ranks, 1, 4096);
+  requireInteger('ranks a node', perNode, 1, ranks);
+  if (ranks % perNode !== 0)
+    throw new ArgumentError('ep', ranks, `a multiple of the ${perNode} ranks of a node`);
+  const experts = placed(layer.experts, ranks);
+  const { topK } = layer;
+  if (topK > layer.experts)
+    throw new ArgumentError('topK', topK, `at most as many as there are experts, ${layer.experts}`);
+  const ofRanks = Array.from({ length: ranks }, (_, rank) => expertsOf({ experts, ranks }, rank));
+  const ofNodes = Array.from({ length: nodesOf(place) }, (_, node) => {
+    const mine = ofRanks.slice(node * perNode, (node + 1) * perNode);
+    return { first: mine[0]!.first, count: mine.reduce((sum, { count }) => sum + count, 0) };
+  });
+  switch (law.kind) {
+    case 'uniform':
+      return uniform(experts, topK, ofRanks, ofNodes, law.nodesAtMost);
+    case 'perfect':
+      return perfect(experts, topK, place);
+    case 'skewed': {
+      const weights = new Float64Array(layer.experts);
+      for (const [n, id] of byPopularity(layer.experts, law.seed).entries())
+        weights[id] = (n + 1) ** -law.exponent;
+      return weighted(repeated(weights, experts), topK, ofRanks, ofNodes);
+    }
+    case 'routes':
+      return counted(law.tokens, layer, { experts, ranks }, place);
+    case 'counts':
+      return weighted(repeated(weightsFor(law.counts, layer.experts, topK), experts), topK, ofRanks, ofNodes);
+  }
+}
+
+/** Consecutive experts of one owner. */
+interface Owned {
+  readonly first: number;
+  readonly count: number;
+}
+
+/**
+ * With more ranks than experts, every expert has as many copies as it takes to give each rank one; a copy counts as
+ * an expert of its own.
+ */
+export function placed(experts: number, ranks: number): number {
+  if (ranks <= experts) return experts;
+  if (ranks % experts !== 0)
+    throw new ArgumentError('ep', ranks, `at most ${experts}, the number of experts, or a multiple of it`);
+  return ranks;
+}
+
+/** The same weights for every copy. */
+const repeated = (weights: Float64Array, experts: number): Float64Array =>
+  Float64Array.from({ length: experts }, (_, i) => weights[i % weights.length]!);
+
+function uniform(
+  experts: number,
+  topK: number,
+  ranks: readonly Owned[],
+  nodes: readonly Owned[],
+  nodesAtMost = nodes.length,
+): Hits {
+  requireInteger('nodes a token', nodesAtMost, 1, 4096);
+  // What the router may choose from once its nodes are picked, and how likely a node is picked.
+  const picked = Math.min(1, nodesAtMost / nodes.length);
+  const open = experts * picked;
+  if (picked < 1 && nodes.some(({ count }) => count * nodes.length !== experts))
+    throw new ArgumentError(
+      'nodes a token',
+      nodesAtMost,
+      'left out where nodes own unequal numbers of experts',
+    );
+  if (open < topK) throw new ArgumentError('nodes a token', nodesAtMost, `enough for ${topK} experts`);
+  const hit = ({ count }: Owned): number => {
+    let missed = 1;
+    for (let i = 0; i < topK; i++) missed *= Math.max(0, (open - count - i) / (open - i));
+    return picked * (1 - missed);
+  };
+  return independent({
+    routes: Float64Array.from(ranks, ({ count }) => (topK * count) / experts),
+    ranks: Float64Array.from(ranks, hit),
+    nodes: Float64Array.from(nodes, hit),
+  });
+}
+
+/** Tokens run through the experts in turn; every start is as likely as any other. */
+function perfect(experts: number, topK: number, place: Place): Hits {
+  const shape = { experts, ranks: place.ranks };
+  const owners = interleaved(shape).map((id) => ownerOf(shape, id));
+  const run = (routes: number): Omit<Hits, 'reach'> => {
+    const found = {
+      routes: new Float64Array(place.ranks),
+      ranks: new Float64Array(place.ranks),
+      nodes: new Float64Array(nodesOf(place)),
+    };
+    for (let start = 0; start < experts; start++) {
+      const met = Array.from({ length: routes }, (_, k) => owners[(start + k) % experts]!);
+      for (const rank of met) found.routes[rank]! += 1 / experts;
+      for (const rank of new Set(met)) found.ranks[rank]! += 1 / experts;
+      for (const node of new Set(met.map((rank) => Math.floor(rank / place.perNode))))
+        found.nodes[node]! += 1 / experts;
+    }
+    return found;
+  };
+  return { ...run(topK), reach: (tokens) => run(Math.min(experts, Math.ceil(tokens) * topK)) };
+}
+
+/** Where each expert has copies, the tokens take turns with them. */
+function counted(
+  tokens: readonly (readonly number[])[],
+  layer: Profile,
+  shape: { readonly experts: number; readonly ranks: number },
+  place: Place,
+): Hits {
+  const found = {
+    routes: new Float64Array(place.ranks),
+    ranks: new Float64Array(place.ranks),
+    nodes: new Float64Array(nodesOf(place)),
+  };
+  const copies = shape.experts / layer.experts;
+  for (const [token, ids] of tokens.entries()) {
+    const bad = ids.findIndex((id) => !(Number.isInteger(id) && id >= 0 && id < layer.experts));
+    if (bad >= 0)
+      throw new ArgumentError(
+        `loads[${token}][${bad}]`,
+        ids[bad],
+        `an expert from 0 to ${layer.experts - 1}`,
+      );
+    const copy = token % copies;
+    const met = ids.map((id) => ownerOf(shape, id + copy * layer.experts));
+    for (const rank of met) found.routes[rank]! += 1 / tokens.length;
+    for (const rank of new Set(met)) found.ranks[rank]! += 1 / tokens.length;
+    for (const node of new Set(met.map((rank) => Math.floor(rank / place.perNode))))
+      found.nodes[node]! += 1 / tokens.length;
+  }
+  return independent(found);
+}
+
+function weighted(
+  weights: Float64Array,
+  topK: number,
+  ranks: readonly Owned[],
+  nodes: readonly Owned[],
+): Hits {
+  const each = hitByWeight(
+    weights,
+    topK,
+    Array.from(weights, (_, first) => ({ first, count: 1 })),
+  );
+  return independent({
+    routes: Float64Array.from(ranks, ({ first, count }) =>
+      each.subarray(first, first + count).reduce((sum, p) => sum + p, 0),
+    ),
+    ranks: hitByWeight(weights, topK, ranks),
+    nodes: hitByWeight(weights, topK, nodes),
+  });
+}
+
+/**
+ * Draws without replacement, each in proportion to the weights that are left, are a race: expert i arrives at a time
+ * that is exponential with rate w_i, and the first topK count. An owner is hit if its first arrival, at rate W = Σ w_i,
+ * finds fewer than topK others:
+ *
+ *     ∫ W e^(−W t) · P(fewer than topK of the others by t) dt
+ *
+ * The others' number is a sum of independent coins, so its distribution is a product of small polynomials.
+ */
+function hitByWeight(weights: Float64Array, topK: number, owners: readonly Owned[]): Float64Array {
+  const size = owners.length;
+  const rates = owners.map(({ first, count }) =>
+    weights.subarray(first, first + count).reduce((sum, w) => sum + w, 0),
+  );
+  const hit = new Float64Array(size);
+  const own = Array.from({ length: size }, () => new Float64Array(topK));
+  // before[g]: those of the owners below g together; after[g]: cumulated over the number, those above.
+  const before = Array.from({ length: size + 1 }, () => new Float64Array(topK));
+  const after = Array.from({ length: size + 1 }, () => new Float64Array(topK));
+  const unit = raceLength(weights, topK);
+  for (let y = -3.2; y < 12; y += quadratureStep) {
+    // Doubly exponential at the start of the race, exponential after it: a plain sum converges to rounding.
+    const t = unit * Math.exp(y - Math.exp(-y));
+    const dt = t * (1 + Math.exp(-y)) * quadratureStep;
+    for (const [g, { first, count }] of owners.entries()) coins(weights, first, count, t, own[g]!);
+    before[0]!.fill(0)[0] = 1;
+    for (let g = 0; g < size; g++) multiply(before[g]!, own[g]!, before[g + 1]!);
+    if (before[size]!.every((p) => p < 1e-18)) break;
+    after[size]!.fill(0)[0] = 1;
+    for (let g = size; g > 0; g--) multiply(after[g]!, own[g - 1]!, after[g - 1]!);
+    for (let g = 0; g < size; g++) {
+      let few = 0;
+      let cumulated = 0;
+      for (let n = 0; n < topK; n++) {
+        cumulated += after[g + 1]![n]!;
+        few += before[g]![topK - 1 - n]! * cumulated;
+      }
+      hit[g]! += rates[g]! * Math.exp(-rates[g]! * t) * few * dt;
+    }
+  }
+  return hit.map((p, g) => (othersSuffice(weights, owners[g]!, topK) ? Math.min(1, p) : 1));
+}
+
+const quadratureStep = 0.1;
+
+/** The time by which topK experts are expected. */
+function raceLength(weights: Float64Array, topK: number): number {
+  const come = (t: number) => weights.reduce((sum, w) => sum + 1 - Math.exp(-w * t), 0);
+  let t = 1;
+  const wanted = Math.min(topK, 0.9 * weights.filter((w) => w > 0).length);
+  while (come(t) < wanted) t *= 2;
+  while (come(t) > wanted) t /= 2;
+  return t;
+}
+
+/** Whether a token can do without the group. */
+function othersSuffice(weights: Float64Array, { first, count }: Owned, topK: number): boolean {
+  const others = weights.filter((w, i) => w > 0 && (i < first || i >= first + count)).length;
+  return others >= topK;
+}
+
+/** The distribution of how many of the group have arrived by t, up to topK − 1. */
+function coins(weights: Float64Array, first: number, count: number, t: number, into: Float64Array): void {
+  into.fill(0)[0] = 1;
+  for (let i = first; i < first + count; i++) {
+    const not = Math.exp(-weights[i]! * t);
+    for (let n = into.length - 1; n > 0; n--) into[n] = into[n]! * not + into[n - 1]! * (1 - not);
+    into[0]! *= not;
+  }
+}
+
+function multiply(a: Float64Array, b: Float64Array, into: Float64Array): void {
+  for (let n = 0; n < into.length; n++) {
+    let sum = 0;
+    for (let m = 0; m <= n; m++) sum += a[m]! * b[n - m]!;
+    into[n] = sum;
+  }
+}
+
+/** The weights with which every expert is chosen as often as was counted. */
+export function weightsFor(counts: readonly number[], experts: number, topK: number): Float64Array {
+  if (counts.length !== experts)
+    throw new ArgumentError('loads', counts, `as many as there are experts, ${experts}`);
+  const total = counts.reduce((sum, count) => sum + count, 0);
+  if (!(total > 0)) throw new ArgumentError('loads', counts, 'counts of which some are above 0');
+  const wanted = counts.map((count) => (topK * count) / total);
+  const most = wanted.findIndex((share) => share > 1 + 1e-9);
+  if (most >= 0)
+    throw new ArgumentError(`loads[${most}]`, counts[most], `at most ${total / topK}: a token names it once`);
+  const weights = Float64Array.from(counts, (count) => count / total);
+  const single = Array.from(counts, (_, first) => ({ first, count: 1 }));
+  for (let turn = 0; turn < 60; turn++) {
+    const chosen = hitByWeight(weights, topK, single);
+    let off = 0;
+    for (let i = 0; i < experts; i++) {
+      if (wanted[i] === 0) continue;
+      // Odds rather than shares: an expert that nearly every token names needs a weight far above the others'.
+      const odds = (p: number) => p / Math.max(1e-6, 1 - p);
+      off = Math.max(off, Math.abs(chosen[i]! - wanted[i]!));
+      weights[i]! *= odds(wanted[i]!) / odds(chosen[i]!);
+    }
+    if (off < 1e-6) break;
+  }
+  return weights;
+}

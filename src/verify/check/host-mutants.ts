@@ -1,0 +1,121 @@
+/**
+ * Mutants of programs on the host, such as proxies: what one line does in mapped memory, or at the network, is done
+ * otherwise. What they compute from it is left to tests.
+ */
+import type { HostView, Network } from '../../gpu/index.js';
+import {
+  type HostOperation,
+  type HostSite,
+  type HostSubstitute,
+  hostLine,
+  type Nic,
+  type SimHostView,
+} from '../../gpu/sim/index.js';
+import type { Mutant } from './mutants.js';
+
+interface Operations {
+  load(own: SimHostView, offset: number): number;
+  store(own: SimHostView, offset: number, value: number): void;
+  read(own: SimHostView, offset: number, into: Uint8Array): void;
+  write(own: SimHostView, offset: number, from: Uint8Array): void;
+  post(own: Nic, ...post: Parameters<Network['write']>): boolean;
+  hear(own: Nic): number;
+}
+
+/** What is done instead, by description. */
+const changes: { readonly [O in HostOperation]: Readonly<Record<string, Operations[O]>> } = {
+  load: {
+    'acquire → relaxed': (own, offset) => own.load(offset, 'relaxed'),
+    'load + 1': (own, offset) => (own.load(offset) + 1) >>> 0,
+    'load removed': () => 0,
+  },
+  store: {
+    'release → relaxed': (own, offset, value) => own.store(offset, value, 'relaxed'),
+    'store + 1': (own, offset, value) => own.store(offset, (value + 1) >>> 0),
+    'store removed': () => {},
+  },
+  read: { 'read removed': () => {} },
+  write: { 'write removed': () => {} },
+  post: {
+    'post removed': () => true,
+    'posted twice': (own, ...post) => own.write(...post) && own.write(...post),
+    'posted, room or not': (own, ...post) => own.write(...post) || true, // a message that there is no room for is lost
+    'another peer': (own, peer, ...rest) => own.write(peer + 1, ...rest),
+    'from + 16': (own, peer, from, ...rest) => own.write(peer, from + 16, ...rest),
+    'to + 16': (own, peer, from, to, ...rest) => own.write(peer, from, to + 16, ...rest),
+    'bytes − 16': (own, peer, from, to, bytes, tag) =>
+      own.write(peer, from, to, Math.max(0, bytes - 16), tag),
+    'tag + 1': (own, peer, from, to, bytes, tag) => own.write(peer, from, to, bytes, tag + 1),
+  },
+  hear: {
+    'tag orders nothing': (own) => own.arrived(false),
+    'tag dropped': (own) => {
+      own.arrived();
+      return -1;
+    },
+  },
+};
+
+export const hostMutantsOf = (sites: readonly HostSite[]): Mutant[] =>
+  sites.flatMap(({ kernel, where, text, operation }) =>
+    Object.keys(changes[operation]).map((description) => {
+      return { id: `${kernel} ${where} ${description}`, kernel, where, text, description };
+    }),
+  );
+
+const asEver: Operations = {
+  load: (own, offset) => own.load(offset),
+  store: (own, offset, value) => own.store(offset, value),
+  read: (own, offset, into) => own.read(offset, into),
+  write: (own, offset, from) => own.write(offset, from),
+  post: (own, ...post) => own.write(...post),
+  hear: (own) => own.arrived(),
+};
+
+/** Hosts with this mutation. */
+export function mutateHosts({ where, description }: Mutant): HostSubstitute {
+  /** What is done for the line that called a method below. */
+  const at = <O extends HostOperation>(
+    called: (...args: never[]) => unknown,
+    operation: O,
+  ): Operations[O] => {
+    const instead = changes[operation][description];
+    return instead !== undefined && hostLine(called).where === where ? instead : asEver[operation];
+  };
+
+  class MutatedView implements HostView {
+    readonly #own: SimHostView;
+
+    constructor(own: SimHostView) {
+      this.#own = own;
+    }
+    load(offset: number): number {
+      return at(this.load, 'load')(this.#own, offset);
+    }
+    store(offset: number, value: number): void {
+      at(this.store, 'store')(this.#own, offset, value);
+    }
+    read(offset: number, into: Uint8Array): void {
+      at(this.read, 'read')(this.#own, offset, into);
+    }
+    write(offset: number, from: Uint8Array): void {
+      at(this.write, 'write')(this.#own, offset, from);
+    }
+  }
+
+  class MutatedNetwork implements Network {
+    readonly #own: Nic;
+
+    constructor(own: Nic) {
+      this.#own = own;
+    }
+    write(...post: Parameters<Network['write']>): boolean {
+      return at(this.write, 'post')(this.#own, ...post);
+    }
+    arrived(): number {
+      return at(this.arrived, 'hear')(this.#own);
+    }
+  }
+
+  return { memory: (own) => new MutatedView(own), network: (own) => new MutatedNetwork(own) };
+}

@@ -1,0 +1,175 @@
+/** What a check runs, as data: jobs that this thread does itself, or others do. */
+
+import { explore, type Finding, type HostSite } from '../../gpu/sim/index.js';
+import type { IrModule } from '../../lang/index.js';
+import { hostMutantsOf, mutateHosts } from './host-mutants.js';
+import { type Mutant, mutantsOf, mutate } from './mutants.js';
+import { runOnce, scheduleOf, seedOf } from './run.js';
+import type { CheckConfiguration } from './subject.js';
+
+/** Configurations are named by their place among all that there are. */
+export type Job =
+  | {
+      readonly kind: 'schedule';
+      readonly configuration: number;
+      readonly seed: string;
+      /** Tell which mutants its kernels have. */
+      readonly listMutants: boolean;
+    }
+  | {
+      /** Schedules `first` to `limit` of an exhaustive search; those before run too, as each leads to the next. */
+      readonly kind: 'exploration';
+      readonly configuration: number;
+      readonly first: number;
+      readonly limit: number;
+      readonly listMutants: boolean;
+    }
+  | {
+      /** The mutant runs in these configurations in turn, until it is caught. */
+      readonly kind: 'mutant';
+      readonly mutant: Mutant;
+      readonly configurations: readonly number[];
+      /** Schedules that it may survive. */
+      readonly limit: number;
+    };
+
+export interface Outcome {
+  readonly findings: readonly Finding[];
+  readonly schedules: number;
+  /** Of the last schedule. */
+  readonly steps: number;
+  /** An exploration: whether it has run all schedules that can differ. */
+  readonly complete: boolean;
+  /** Where they were asked for. */
+  readonly mutants: readonly Mutant[];
+}
+
+/** A mutant may loop for ever; nothing that works takes so long. */
+const mutantStepLimit = 2_000_000;
+
+/** Does a job; `ran` is called after each schedule. */
+export function runJob(
+  configurations: readonly CheckConfiguration[],
+  job: Job,
+  ran: () => void,
+): Promise<Outcome> {
+  switch (job.kind) {
+    case 'schedule':
+      return runSchedule(configurations[job.configuration]!, job, ran);
+    case 'exploration':
+      return runExploration(configurations[job.configuration]!, job, ran);
+    case 'mutant':
+      return runMutant(
+        job.configurations.map((i) => configurations[i]!),
+        job,
+        ran,
+      );
+  }
+}
+
+/** What a job is called in progress and errors. */
+export function jobName(configurations: readonly CheckConfiguration[], job: Job): string {
+  if (job.kind === 'mutant') return job.mutant.id;
+  const { name } = configurations[job.configuration]!;
+  return job.kind === 'schedule' ? `${name}/${job.seed}` : name;
+}
+
+type JobOf<K extends Job['kind']> = Extract<Job, { readonly kind: K }>;
+
+async function runSchedule(
+  configuration: CheckConfiguration,
+  { seed, listMutants }: JobOf<'schedule'>,
+  ran: () => void,
+): Promise<Outcome> {
+  const kernels = new Kernels();
+  const options = { seed, schedule: scheduleOf(seed), substitute: kernels.remember };
+  let run = await runOnce(configuration, { ...options, hostLines: listMutants });
+  if (run.findings.length > 0 && !listMutants) {
+    // The same schedule again: only what is found needs the lines of hosts, which take time in every run.
+    const told = await runOnce(configuration, { ...options, hostLines: true });
+    if (told.findings.length > 0) run = told;
+  }
+  const { findings, machine } = run;
+  ran();
+  return {
+    findings,
+    schedules: 1,
+    steps: machine.statistics.steps,
+    complete: false,
+    mutants: listMutants ? kernels.mutants(machine.hostSites) : [],
+  };
+}
+
+async function runExploration(
+  configuration: CheckConfiguration,
+  { first, limit, listMutants }: JobOf<'exploration'>,
+  ran: () => void,
+): Promise<Outcome> {
+  const kernels = new Kernels();
+  const found: Finding[] = [];
+  let sites: readonly HostSite[] = [];
+  let n = 0;
+  let steps = 0;
+  const { schedules, complete } = await explore(limit, async (schedule) => {
+    n++;
+    const { findings, machine } = await runOnce(configuration, {
+      seed: `exhaustive-${n}`,
+      schedule,
+      substitute: kernels.remember,
+    });
+    if (n >= first) found.push(...findings);
+    steps = machine.statistics.steps;
+    sites = machine.hostSites;
+    ran();
+  });
+  const mutants = listMutants ? kernels.mutants(sites) : [];
+  return { findings: found, schedules, steps, complete, mutants };
+}
+
+async function runMutant(
+  configurations: readonly CheckConfiguration[],
+  { mutant, limit }: JobOf<'mutant'>,
+  ran: () => void,
+): Promise<Outcome> {
+  const mutated = new Map<IrModule, IrModule>();
+  const substitute = (module: IrModule) => {
+    let result = mutated.get(module);
+    if (result === undefined) {
+      result = mutate(module, mutant);
+      mutated.set(module, result);
+    }
+    return result;
+  };
+  const substituteHost = mutateHosts(mutant);
+  let steps = 0;
+  for (let n = 0; n < limit; n++) {
+    const seed = seedOf(Math.floor(n / configurations.length));
+    const { findings, machine } = await runOnce(configurations[n % configurations.length]!, {
+      seed,
+      schedule: scheduleOf(seed),
+      substitute,
+      substituteHost,
+      stepLimit: mutantStepLimit,
+      hostLines: false,
+    });
+    ({ steps } = machine.statistics);
+    ran();
+    if (findings.length > 0) return { findings, schedules: n + 1, steps, complete: false, mutants: [] };
+  }
+  return { findings: [], schedules: limit, steps, complete: false, mutants: [] };
+}
+
+/** The kernels that a configuration loads, one of each name. */
+class Kernels {
+  readonly #modules = new Map<string, IrModule>();
+
+  readonly remember = (module: IrModule): IrModule => {
+    if (!this.#modules.has(module.name)) this.#modules.set(module.name, module);
+    return module;
+  };
+
+  /** Theirs, and those of what ran beside them on hosts. */
+  mutants(sites: readonly HostSite[]): Mutant[] {
+    return [...[...this.#modules.values()].flatMap(mutantsOf), ...hostMutantsOf(sites)];
+  }
+}

@@ -1,0 +1,136 @@
+/**
+ * Mutants: a kernel with one synchronising operation weakened or removed. A checker must be seen to fail: whoever
+ * trusts it wants every mutant caught. One that survives is either superfluous in the kernel or a hole in the checker.
+ *
+ * An operation is a place in the source: where it was unrolled or called from several places, all copies change
+ * together.
+ */
+import { requireObject } from '../../base/errors.js';
+import {
+  type Effect,
+  type Expr,
+  effectsOf,
+  type IrModule,
+  operations,
+  requireModule,
+  rewriteEffects,
+  type Span,
+  type Stmt,
+  type Variable,
+} from '../../lang/index.js';
+
+/** Plain data, so that it can be sent to another thread; `mutate` applies it, `mutateHosts` where it is a host's. */
+export interface Mutant {
+  /** Stable while the source is: 'one_sided_combine dispatch.ts:41:7 release → relaxed'. */
+  readonly id: string;
+  /** Or the program of a host. */
+  readonly kernel: string;
+  /** 'dispatch.ts:41:7' */
+  readonly where: string;
+  /** The statement as written, one line. */
+  readonly text: string;
+  /** 'release → relaxed' */
+  readonly description: string;
+}
+
+/** A change to one effect; null removes it. */
+interface Change {
+  readonly description: string;
+  readonly effect: Effect | null;
+}
+
+/** Every single mutant of a kernel, in source order. */
+export function mutantsOf(module: IrModule): Mutant[] {
+  requireModule('module', module);
+  const places = placesOf(module);
+  const mutants = new Map<string, Mutant>();
+  for (const { effect, span } of effectsOf(module)) {
+    const where = places(span);
+    for (const { description } of changesOf(effect)) {
+      const id = `${module.name} ${where} ${description}`;
+      if (mutants.has(id)) continue;
+      const text = module.sources[span.source]?.piece(span.start, span.end) ?? '';
+      mutants.set(id, { id, kernel: module.name, where, text, description });
+    }
+  }
+  return [...mutants.values()];
+}
+
+/** The kernel with this mutation; the same module where it lacks the operation. */
+export function mutate(module: IrModule, mutant: Mutant): IrModule {
+  requireModule('module', module);
+  requireObject('mutant', mutant, 'one of mutantsOf');
+  const { kernel, where, description } = mutant;
+  if (module.name !== kernel) return module;
+  const places = placesOf(module);
+  let changed = false;
+  const mutated = rewriteEffects(module, (stmt) => {
+    const change = changesOf(stmt.effect).find((c) => c.description === description);
+    if (change === undefined || places(stmt.span) !== where) return [stmt];
+    changed = true;
+    if (change.effect !== null) return [{ ...stmt, effect: change.effect }];
+    return stmt.result === null ? [] : [satisfied(stmt.span, stmt.result)];
+  });
+  return changed ? mutated : module;
+}
+
+/** What is left of a wait that is not there: it says that what it waits for has come. */
+function satisfied(span: Span, variable: Variable): Stmt {
+  return { kind: 'let', span, variable, init: { kind: 'const', type: variable.type, value: true } };
+}
+
+/** Resolves spans to places, each once. */
+function placesOf(module: IrModule): (span: Span) => string {
+  const known = new Map<string, string>();
+  return (span) => {
+    const key = `${span.source}:${span.start}`;
+    let where = known.get(key);
+    if (where === undefined) {
+      const source = module.sources[span.source]!;
+      const { line, column } = source.position(span.start);
+      where = `${source.file}:${line}:${column}`;
+      known.set(key, where);
+    }
+    return where;
+  };
+}
+
+/** Orders and scopes that promise less than another. */
+const weaker: Readonly<Record<string, readonly string[]>> = {
+  seq_cst: ['acq_rel'],
+  acq_rel: ['acquire', 'release'],
+  acquire: ['relaxed'],
+  release: ['relaxed'],
+  relaxed: ['weak'],
+  sys: ['gpu'],
+  gpu: ['cta'],
+};
+
+/** The ways to weaken an effect that synchronises, as its operation allows them; none for the rest. */
+function changesOf(effect: Effect): Change[] {
+  if ('order' in effect && effect.order === 'weak') return [];
+  const { takes, options, removable, weaker: other, misgiven = [] } = operations[effect.op];
+  const changes: Change[] = removable ? [{ description: `${effect.op} removed`, effect: null }] : [];
+  if (other !== undefined)
+    changes.push({ description: other.description, effect: changed(effect, { op: other.op }) });
+  for (const wrong of misgiven) {
+    const { operand, description } = wrong;
+    const was = Object.entries(effect).find(([key]) => key === operand)?.[1];
+    const is = 'count' in wrong ? wrong.count(was) : wrong.value(was);
+    changes.push({ description, effect: changed(effect, { [operand]: is }) });
+  }
+  for (const [name, operand] of Object.entries({ ...takes, ...options })) {
+    if (operand.kind !== 'choice') continue;
+    const is = String(Object.entries(effect).find(([key]) => key === name)?.[1]);
+    for (const less of weaker[is] ?? []) {
+      if (operand.of.includes(less)) {
+        changes.push({ description: `${is} → ${less}`, effect: changed(effect, { [name]: less }) });
+      }
+    }
+  }
+  return changes;
+}
+
+/** The table says what may stand in place of what. */
+const changed = (effect: Effect, by: Readonly<Record<string, string | number | Expr>>): Effect =>
+  ({ ...effect, ...by }) as Effect;

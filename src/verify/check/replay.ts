@@ -1,0 +1,49 @@
+/** The schedule that a finding names, to be run again. */
+import { ArgumentError, editDistance } from '../../base/errors.js';
+import type { CheckConfiguration } from './subject.js';
+
+/** A seed of `seedOf`, or the number of a schedule of an exhaustive search. */
+type Replay<C> = { readonly cases: readonly C[] } & (
+  | { readonly kind: 'seed'; readonly seed: string }
+  | { readonly kind: 'nth'; readonly nth: number }
+);
+
+/**
+ * What `text` names: 'push, 2 ranks/random-17', or 'random-17' for that schedule of every configuration. Anything else
+ * is an error that shows the configurations whose names resemble it most.
+ */
+export function replayOf<C extends { readonly configuration: CheckConfiguration }>(
+  text: string,
+  cases: readonly C[],
+): Replay<C> {
+  const slash = text.lastIndexOf('/');
+  const asked = slash < 0 ? null : text.slice(0, slash);
+  const seed = text.slice(slash + 1);
+  const nth = /^exhaustive-([1-9]\d*)$/.exec(seed)?.[1];
+  // Only tiny configurations are searched exhaustively.
+  const known = nth === undefined ? cases : cases.filter(({ configuration }) => configuration.tiny);
+  const named = known.filter(({ configuration }) => asked === null || configuration.name === asked);
+  if (named.length > 0 && nth !== undefined) return { kind: 'nth', cases: named, nth: Number(nth) };
+  if (named.length > 0 && /^(random|priority)-\d+$/.test(seed)) return { kind: 'seed', cases: named, seed };
+  const names = known.map(({ configuration }) => configuration.name);
+  const shown = nearest(asked ?? text, names).map((name) => `\n  ${name}`);
+  const one =
+    names.length === shown.length
+      ? 'is one of'
+      : `is one of ${names.length} (heddle check --list <kernel> names Heddle's own), such as`;
+  throw new ArgumentError(
+    'replay',
+    text,
+    `'<configuration>/<seed>' as a finding names it: a seed is random-17, priority-17 or, of a tiny configuration, exhaustive-17; a configuration ${one}${shown.join('')}`,
+  );
+}
+
+const mostShown = 5;
+
+/** The names that contain what was asked for, then those with the fewest letters that differ. */
+function nearest(asked: string, names: readonly string[]): string[] {
+  const wanted = asked.toLowerCase();
+  const distance = (name: string): number => editDistance(wanted, name.toLowerCase());
+  const lacks = (name: string): number => (name.toLowerCase().includes(wanted) ? 0 : 1);
+  return names.toSorted((a, b) => lacks(a) - lacks(b) || distance(a) - distance(b)).slice(0, mostShown);
+}

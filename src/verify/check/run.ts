@@ -1,0 +1,73 @@
+/** One run of one configuration, under one schedule. */
+import { HeddleError, requireInteger, requireObject } from '../../base/errors.js';
+import { type Finding, type MachineOptions, SimMachine } from '../../gpu/sim/index.js';
+import { type CheckConfiguration, requireConfiguration, WrongResult } from './subject.js';
+
+/** The name of the n-th schedule; random and priority schedules take turns. */
+export function seedOf(n: number): string {
+  requireInteger('n', n, 0, Number.MAX_SAFE_INTEGER);
+  return `${n % 2 === 0 ? 'random' : 'priority'}-${n}`;
+}
+
+export function scheduleOf(seed: string): 'random' | 'priority' {
+  return seed.startsWith('priority') ? 'priority' : 'random';
+}
+
+type RunOptions = Pick<
+  MachineOptions,
+  'seed' | 'schedule' | 'substitute' | 'substituteHost' | 'stepLimit' | 'hostLines'
+>;
+
+/** Runs a configuration once. What it throws becomes a finding if the machine has none. */
+export async function runOnce(
+  configuration: CheckConfiguration,
+  options: RunOptions,
+): Promise<{ readonly findings: readonly Finding[]; readonly machine: SimMachine }> {
+  requireConfiguration('configuration', configuration);
+  requireObject('options', options);
+  const machine = SimMachine.create({
+    ...options,
+    ranks: configuration.ranks,
+    mode: 'checked',
+    configuration: configuration.name,
+    ...(configuration.residentBlocks === undefined ? {} : { residentBlocks: configuration.residentBlocks }),
+  });
+  let thrown: Finding | null = null;
+  try {
+    await inTime(configuration.run(machine));
+  } catch (error) {
+    thrown = {
+      seed: machine.seed,
+      configuration: configuration.name,
+      kind: error instanceof WrongResult ? 'wrong-result' : 'failure',
+      message: error instanceof Error ? error.message : String(error),
+      stale: machine.staleReads,
+    };
+  }
+  const { findings } = machine;
+  return { findings: thrown !== null && findings.length === 0 ? [thrown] : findings, machine };
+}
+
+/** A host program may wait for what the machine knows nothing of; a check must end all the same. */
+const patienceMs = 120_000;
+
+async function inTime(run: Promise<void>): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const tooLate = new Promise<never>((_, reject) => {
+    timer = setTimeout(
+      () =>
+        reject(
+          new HeddleError(
+            'HEDDLE_CHECK',
+            'the host programs did not end within two minutes: one waits for something that the simulated machine does not do',
+          ),
+        ),
+      patienceMs,
+    );
+  });
+  try {
+    await Promise.race([run, tooLate]);
+  } finally {
+    clearTimeout(timer);
+  }
+}

@@ -1,0 +1,82 @@
+/** What is checked: kernels, and the ways to run them. */
+import {
+  ArgumentError,
+  HeddleError,
+  requireFunction,
+  requireInteger,
+  requireObject,
+  requireText,
+} from '../../base/errors.js';
+import { maxRanks, type SimMachine } from '../../gpu/sim/index.js';
+
+/** One way to run a subject's kernels. */
+export interface CheckConfiguration {
+  readonly name: string;
+  readonly ranks: number;
+  /** Blocks that a GPU holds at once; fewer than a launch has shows whether its blocks depend on each other. */
+  readonly residentBlocks?: number;
+  /** Small enough for every schedule to be tried. */
+  readonly tiny?: boolean;
+  /**
+   * Runs the host programs of all ranks, several rounds back to back, and verifies the results: throws
+   * `WrongResult`, or anything else for a failure. It must not depend on anything but the machine.
+   */
+  run(machine: SimMachine): Promise<void>;
+}
+
+export interface CheckSubject {
+  readonly name: string;
+  /** Names of the kernels that its configurations run. */
+  readonly kernels: readonly string[];
+  readonly configurations: readonly CheckConfiguration[];
+}
+
+/** What a configuration throws when the kernels ran and computed something else than they should. */
+export class WrongResult extends HeddleError {
+  constructor(message: string) {
+    super('HEDDLE_WRONG_RESULT', message);
+  }
+}
+
+/** Requires one way to run a subject's kernels. What else it says is the machine's to look at. */
+export function requireConfiguration(argument: string, configuration: CheckConfiguration): void {
+  requireObject(argument, configuration, 'a configuration');
+  const { name, ranks, run } = configuration;
+  requireText(`${argument}.name`, name);
+  requireInteger(`${argument}.ranks`, ranks, 1, maxRanks);
+  requireFunction(`${argument}.run`, run);
+}
+
+export function requireSubjects(subjects: readonly CheckSubject[]): void {
+  for (const [i, subject] of requireList('subjects', subjects)) {
+    const at = `subjects[${i}]`;
+    requireObject(at, subject, 'a subject');
+    const { name, kernels, configurations } = subject;
+    requireText(`${at}.name`, name);
+    for (const [k, kernel] of requireList(`${at}.kernels`, kernels))
+      requireText(`${at}.kernels[${k}]`, kernel);
+    for (const [c, one] of requireList(`${at}.configurations`, configurations))
+      requireConfiguration(`${at}.configurations[${c}]`, one);
+  }
+}
+
+/** The subjects that have one of these names, or run a kernel that does; all where nothing is named. */
+export function subjectsNamed(subjects: readonly CheckSubject[], names: readonly string[]): CheckSubject[] {
+  requireSubjects(subjects);
+  for (const [i, name] of requireList('names', names)) requireText(`names[${i}]`, name);
+  const namesOf = ({ name, kernels }: CheckSubject): string[] => [name, ...kernels];
+  const known = [...new Set(subjects.flatMap(namesOf))];
+  const unknown = names.filter((name) => !known.includes(name));
+  if (unknown.length > 0) throw new ArgumentError('kernel', unknown.join(', '), `one of ${known.join(', ')}`);
+  const wanted = subjects.filter(
+    (subject) => names.length === 0 || namesOf(subject).some((name) => names.includes(name)),
+  );
+  if (wanted.some(({ configurations }) => configurations.length > 0)) return wanted;
+  throw new HeddleError('HEDDLE_CHECK', `nothing to check; there are: ${known.join(', ')}`);
+}
+
+/** Its elements and their places; a hole is an element that is undefined. */
+export function requireList<T>(argument: string, list: readonly T[]): Iterable<[number, T]> {
+  if (!Array.isArray(list)) throw new ArgumentError(argument, list, 'an array');
+  return list.entries();
+}

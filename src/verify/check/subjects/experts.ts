@@ -1,0 +1,77 @@
+/** Plan, expand and reduce, twice over the same memory, so that each launch meets what the one before it may still use. */
+
+import type { ExpertsPlanOptions } from '../../../moe/index.js';
+import { type Layer, type ReferenceReceived, reference } from '../../../moe/layer/index.js';
+import { World } from '../../../net/world/index.js';
+import { makeSources, type RoundsShape, type RoutesOptions, shapeOfRounds } from '../../testing/index.js';
+import { comparePlan, placeReceived, runPlan } from '../../trials/index.js';
+import { type CheckConfiguration, type CheckSubject, WrongResult } from '../subject.js';
+
+interface Rows {
+  /** What it leaves out is as in `plain`. */
+  readonly shape?: Partial<RoundsShape>;
+  readonly options?: ExpertsPlanOptions;
+  readonly routes?: RoutesOptions;
+  readonly weights?: boolean;
+  readonly on?: Pick<CheckConfiguration, 'residentBlocks' | 'tiny'>;
+}
+
+const plain: RoundsShape = { ranks: 2, experts: 5, topK: 3, maxTokens: 3, hidden: 8, dtype: 'bf16' };
+
+const all: Readonly<Record<string, Rows>> = {
+  'one token': { shape: { ranks: 1, experts: 2, topK: 2, maxTokens: 1 }, on: { tiny: true } },
+  // Routes of one expert in both warps of several blocks, and in several steps of each.
+  'several blocks and steps': { shape: { experts: 9, topK: 8, maxTokens: 17, hidden: 1, dtype: 'f32' } },
+  // Rows of more vectors than a block has threads.
+  'one resident block': { shape: { maxTokens: 12, topK: 4, hidden: 536 }, on: { residentBlocks: 1 } },
+  // Bytes that all threads of a block take several times.
+  'aligned, scales and long rows of bytes beside rows': {
+    shape: { extra: [36, 601] },
+    options: { alignment: 16 },
+  },
+  'masked, without room for all': {
+    options: { form: 'masked', capacity: 2 },
+    routes: { router: { kind: 'repeated' } },
+  },
+  'contiguous, without room for all': { options: { capacity: 3 } },
+  'routes to nobody, no weights': { weights: false, routes: { holes: 0.5 } },
+  'more experts than lanes, without room for all': {
+    shape: { ranks: 1, experts: 40, topK: 9 },
+    options: { capacity: 12 },
+  },
+  'more experts than lanes': { shape: { ranks: 1, experts: 40, topK: 9, hidden: 3, dtype: 'f16' } },
+};
+
+export const experts: CheckSubject = {
+  name: 'experts',
+  kernels: ['experts_plan', 'experts_expand', 'experts_reduce'],
+  configurations: Object.entries(all).map(([name, of]) => configuration(`experts, ${name}`, of)),
+};
+
+/** One rank is enough: the work is its own. It is the last one's, whose experts' ids begin behind those of others. */
+function configuration(
+  name: string,
+  { shape, options = {}, routes, weights = true, on }: Rows,
+): CheckConfiguration {
+  const layer: Layer = { ...shapeOfRounds({ ...plain, ...shape }), weights, counts: false };
+  const rank = layer.ranks - 1;
+  // The same in every schedule, so made once.
+  let made: ReferenceReceived | undefined;
+  return {
+    name,
+    ranks: 1,
+    ...on,
+    async run(machine) {
+      made ??= reference.dispatch(layer, makeSources(layer, layer.maxTokens, 1, routes), rank);
+      const received = made;
+      await World.local({ ranks: 1, device: 'sim', sim: machine }, async ({ device }) => {
+        const stream = device.createStream();
+        const placed = placeReceived(device, stream, layer, received);
+        await stream.synchronize();
+        const result = await runPlan({ world: { device, rank }, shape: layer, received: placed }, options, 2);
+        const { different, first } = comparePlan(layer, rank, received, options, result);
+        if (different > 0) throw new WrongResult(`${first} (${different} values differ)`);
+      });
+    },
+  };
+}

@@ -1,0 +1,133 @@
+/**
+ * A rank dies, and the others must say so: who it was, in which operation and epoch. The waits that give up are
+ * synchronisation too, and only here do they.
+ * All waits of a launch together take one time limit.
+ */
+import { HeddleError, RankLostError } from '../../../base/errors.js';
+import type { SimMachine } from '../../../gpu/sim/index.js';
+import type { OneSidedTuning, Operation, Tuning } from '../../../moe/families/index.js';
+import type { Combining, ExpertParallelOptions } from '../../../moe/index.js';
+import type { Shape } from '../../../moe/layer/index.js';
+import { World } from '../../../net/world/index.js';
+import { shapeOfRounds } from '../../testing/index.js';
+import { type CheckConfiguration, WrongResult } from '../subject.js';
+import { oneRound } from './one-round.js';
+
+/** Of the words that a failure leaves, its number is 0. */
+const victim = 0;
+const layer = { experts: 3, topK: 3, maxTokens: 4, hidden: 16, dtype: 'bf16' } as const;
+
+/** Several blocks, which all give up, and each of which has more to wait for. */
+const spread = { blocks: 2, threads: 32, parts: 1, inFlight: 4, teams: 1 };
+
+/** Of the one-sided family, with one of its tunings. */
+export function loss(
+  way: OneSidedTuning['combine']['way'],
+  operation: Operation,
+  {
+    wire = 'rows',
+    send = 'store',
+    split = false,
+    replicas = 1,
+  }: {
+    readonly wire?: 'rows' | 'e4m3';
+    readonly send?: 'store' | 'bulk';
+    readonly split?: boolean;
+    readonly replicas?: number;
+  } = {},
+): CheckConfiguration {
+  const tuning: Tuning = { dispatch: { ...spread, way: send }, combine: { ...spread, way, ahead: 1 } };
+  const name = [
+    wire === 'rows' ? way : wire,
+    ...(send === 'bulk' ? [send] : []),
+    ...(split ? ['split'] : []),
+  ];
+  // Where routes are counted, several blocks of a split dispatch wait.
+  return lossOf(name.join(', '), operation, { tuning, split, counts: split, replicas }, wire);
+}
+
+/** What carries the rows; over how many equal nodes; how many ranks. */
+type How = Pick<
+  ExpertParallelOptions,
+  'family' | 'transport' | 'tuning' | 'split' | 'counts' | 'replicas'
+> & {
+  readonly nodes?: number;
+  readonly ranks?: number;
+  /** The victim has sent what it had for a combine: only what it would still have handed its group is missing. */
+  readonly afterSend?: boolean;
+};
+
+/** `victim` is gone when the others begin the operation, or its receive, in the first round. */
+export function lossOf(
+  name: string,
+  operation: Operation,
+  { nodes = 1, ranks: given, ...how }: How,
+  wire: 'rows' | 'e4m3' = 'rows',
+): CheckConfiguration {
+  const { replicas = 1 } = how;
+  const ranks = given ?? (replicas === 1 ? 3 : 2 * replicas);
+  const shape = shapeOfRounds({ ...layer, ranks, replicas, wire });
+  return {
+    name: `${name}${replicas > 1 ? `, groups of ${replicas}` : ''}, a rank lost in ${operation}${how.afterSend ? ', after its send' : ''}`,
+    ranks,
+    async run(machine) {
+      const errors: unknown[] = [];
+      const world = World.local({ ranks, nodes, device: 'sim', sim: machine }, async (world) => {
+        errors.push(await survive(world, machine, shape, how, operation));
+      });
+      await world.catch((error: unknown) => {
+        if (!(error instanceof HeddleError && error.code === 'HEDDLE_KILLED')) throw error;
+      });
+      const right = errors.filter((error) => {
+        if (!(error instanceof RankLostError)) return false;
+        // Behind its send a proxy's write to it may be the first that fails, which is no operation's.
+        if (how.afterSend && error.epoch === undefined) return true;
+        return error.operation === operation && error.epoch === 1;
+      });
+      if (right.length !== ranks - 1) {
+        throw new WrongResult(
+          `survivors saw ${errors.map(String).join('; ')} instead of a loss in ${operation}`,
+        );
+      }
+      const { timeLimits } = machine.statistics;
+      if (timeLimits !== 1) throw new WrongResult(`the waits took ${timeLimits} time limits instead of one`);
+    },
+  };
+}
+
+/** One rank's round up to the loss; resolves with what it was told. */
+async function survive(
+  world: World,
+  machine: SimMachine,
+  shape: Shape,
+  { afterSend = false, ...how }: Omit<How, 'nodes' | 'ranks'>,
+  operation: Operation,
+): Promise<unknown> {
+  const { ep, stream, experts, out, inputs } = await oneRound(world, shape, how, 2);
+  let sent: Combining | null = null;
+  if (operation === 'combine') {
+    const received = ep.dispatch(inputs, stream);
+    experts.run(stream);
+    if (afterSend) sent = ep.combineSend(received, stream);
+    await ep.synchronize(stream);
+    await world.barrier(afterSend ? 'sums are sent' : 'experts are done');
+  }
+  if (world.rank === victim) {
+    machine.kill(victim);
+    await ep.synchronize(stream);
+  }
+  try {
+    if (operation === 'dispatch') ep.dispatch(inputs, stream);
+    else if (sent !== null) ep.combineRecv(sent, out, stream);
+    else ep.combine(out, stream);
+    if (how.family !== undefined && !afterSend) {
+      // Who has given up sends nothing more, whatever is enqueued. (One-sided ranks go on, and race: nothing of it counts.)
+      if (operation === 'combine') ep.dispatch(inputs, stream);
+      ep.combine(out, stream);
+    }
+    await ep.synchronize(stream);
+  } catch (error) {
+    return error;
+  }
+  return 'no error';
+}

@@ -1,0 +1,78 @@
+/** The experts' GEMMs behind a plan, twice over the same memory. */
+import { type Layer, reference } from '../../../moe/layer/index.js';
+import { World } from '../../../net/world/index.js';
+import { makeSources, type RoundsShape, type RoutesOptions, shapeOfRounds } from '../../testing/index.js';
+import { compareMlp, inE4m3, makeMlp, placeReceived, runMlp } from '../../trials/index.js';
+import { type CheckConfiguration, type CheckSubject, WrongResult } from '../subject.js';
+
+interface Experts {
+  /** What it leaves out is as in `plain`. */
+  readonly shape?: Partial<RoundsShape>;
+  readonly inner?: number;
+  readonly routes?: RoutesOptions;
+  readonly e4m3?: boolean;
+  readonly on?: Pick<CheckConfiguration, 'residentBlocks'>;
+}
+
+const plain: RoundsShape = { ranks: 1, experts: 2, topK: 2, maxTokens: 3, hidden: 64, dtype: 'bf16' };
+
+/** All rows are one expert's, one more than a tile has; of it and of the next tile 16 at a time are loaded and multiplied. */
+const toOne: Experts = {
+  shape: { experts: 5, topK: 1, maxTokens: 33, hidden: 128 },
+  routes: { router: { kind: 'repeated' } },
+};
+
+const all: Readonly<Record<string, Experts>> = {
+  // More steps than stages, so that each is filled again.
+  'few rows, all stages again': { shape: { hidden: 256 } },
+  // Every block takes several tiles, each of another expert.
+  'one resident block': { shape: { experts: 3 }, inner: 128, on: { residentBlocks: 1 } },
+  'few rows likely, many come': toOne,
+  'few rows of e4m3 likely, many come': { ...toOne, e4m3: true },
+  // Four blocks: of the first GEMM the last of five tiles is cut for four, of the second the last two of ten for two each.
+  'many rows likely': { shape: { experts: 5, maxTokens: 25, hidden: 256 } },
+  // Most of them without rows, the others with different numbers.
+  'more experts than lanes': { shape: { experts: 40 } },
+  'nobody comes': { routes: { holes: 1 } },
+  'rows of e4m3, all stages again': { shape: { hidden: 256 }, e4m3: true },
+};
+
+export const mlp: CheckSubject = {
+  name: 'mlp',
+  kernels: ['experts_gate_up', 'experts_down'],
+  configurations: Object.entries(all).map(([name, of]) => configuration(`mlp, ${name}`, of)),
+};
+
+function configuration(
+  name: string,
+  { shape, inner = 64, routes, e4m3 = false, on }: Experts,
+): CheckConfiguration {
+  const wide: Layer = { ...shapeOfRounds({ ...plain, ...shape }), weights: true, counts: false };
+  const { experts, maxTokens, topK, output } = wide;
+  const brought = makeSources(wide, maxTokens, 1, routes);
+  const { layer, sources } = e4m3 ? inE4m3(wide, brought) : { layer: wide, sources: brought };
+  const made = () => ({
+    received: reference.dispatch(layer, sources, 0),
+    weights: Array.from({ length: experts }, (_, e) => makeMlp(output.hidden, inner, e)),
+  });
+  // The same in every schedule, so made once.
+  let once: ReturnType<typeof made> | undefined;
+  return {
+    name,
+    ranks: 1,
+    ...on,
+    async run(machine) {
+      once ??= made();
+      const { received, weights } = once;
+      await World.local({ ranks: 1, device: 'sim', sim: machine }, async ({ device, rank }) => {
+        const stream = device.createStream();
+        const placed = placeReceived(device, stream, layer, received);
+        await stream.synchronize();
+        const of = { world: { device, rank }, shape: layer, received: placed };
+        const actual = await runMlp(of, weights, {}, 2);
+        const { different, first } = compareMlp(layer, rank, received, weights, maxTokens * topK, actual);
+        if (different > 0) throw new WrongResult(`${first} (${different} values differ)`);
+      });
+    },
+  };
+}

@@ -1,0 +1,250 @@
+/**
+ * Whole rounds of the portable family, over windows, over NVSHMEM (by the twins of its functions) and by proxies over the
+ * machine's network. Each configuration is there for something that the others lack.
+ */
+import type { TransportName } from '../../../moe/families/index.js';
+import type { CheckConfiguration, CheckSubject } from '../subject.js';
+import { givenRows } from './given-rows.js';
+import { lossOf } from './losses.js';
+import { type Carrier, common, commonSplit, configurationsOf, type Rounds } from './rounds.js';
+import { stopsOf } from './stops.js';
+
+/** Routes come in chunks of 32 tokens; rows are messages of their own, which overtake each other. */
+const messages: Readonly<Record<string, Partial<Rounds>>> = {
+  'two chunks, few of whose tokens go': {
+    maxTokens: 34,
+    topK: 4,
+    experts: 4,
+    blocks: 3,
+    routes: { holes: 0.8 },
+    tokens: [
+      [34, 1],
+      [0, 33],
+    ],
+  },
+  'a chunk that vectors do not divide, two warps': {
+    maxTokens: 3,
+    topK: 3,
+    counts: true,
+    blocks: 1,
+    threads: 64,
+  },
+  'rows of fewer units than parts': { hidden: 8, parts: 3, extra: [1, 2] },
+  'odd rows of bf16, in parts': { hidden: 5, parts: 2, blocks: 3 },
+  'odd rows of f32, top 12 on 9 ranks': {
+    ranks: 9,
+    experts: 18,
+    topK: 12,
+    maxTokens: 1,
+    hidden: 3,
+    dtype: 'f32',
+    blocks: 1,
+    tokens: [Array(9).fill(1), Array(9).fill(1)],
+  },
+  'more in flight than a warp loads at a time': { hidden: 9 * 32 * 8, maxTokens: 1, tokens: [[1, 1]] },
+};
+
+const weighed: Readonly<Record<string, Partial<Rounds>>> = {
+  'combine weighs': { weighting: 'combine', topK: 3, experts: 5, counts: true },
+  'combine weighs, odd rows': { weighting: 'combine', hidden: 5 },
+  'combine weighs, split': { weighting: 'combine', split: true },
+};
+
+/** Rows travel as e4m3. */
+const narrow: Readonly<Record<string, Partial<Rounds>>> = {
+  e4m3: { wire: 'e4m3', hidden: 16, ranks: 3, counts: true },
+  'e4m3, weighed by combine, split': {
+    wire: 'e4m3',
+    hidden: 144,
+    topK: 3,
+    weighting: 'combine',
+    routes: { holes: 0.3 },
+    split: true,
+  },
+  'e4m3, two stretches, in parts': {
+    wire: 'e4m3',
+    hidden: 1040,
+    parts: 2,
+    maxTokens: 1,
+    dtype: 'f32',
+    tokens: [
+      [1, 1],
+      [1, 1],
+    ],
+  },
+  'e4m3, groups of 3, in parts, two warps': {
+    ...{ wire: 'e4m3', hidden: 1040, parts: 2, threads: 64, dtype: 'f32' },
+    ...{ ranks: 6, replicas: 3, experts: 6, maxTokens: 3 },
+    tokens: [
+      [3, 3, 3, 3, 3, 3],
+      [2, 2, 2, 1, 1, 1],
+    ],
+  },
+  // Three stretches in one part, the last of two vectors.
+  'e4m3, one resident block': { wire: 'e4m3', hidden: 1040, residentBlocks: 1, maxTokens: 3 },
+};
+
+const apart: Readonly<Record<string, Partial<Rounds>>> = {
+  ...commonSplit,
+  'split, groups of 2, odd rows, two chunks': {
+    ...{ split: true, ranks: 4, replicas: 2, maxTokens: 34, hidden: 3, routes: { holes: 0.8 } },
+    tokens: [[34, 34, 1, 1]],
+  },
+};
+
+/** Where the transports differ: messages of several warps, set signals and added ones, sources that are written again. */
+const overNvshmem: Readonly<Record<string, Partial<Rounds>>> = {
+  '2 ranks': {},
+  'split, two warps, payloads of odd bytes': {
+    split: true,
+    hidden: 560,
+    parts: 2,
+    blocks: 3,
+    threads: 64,
+    extra: [1, 6],
+  },
+  e4m3: { wire: 'e4m3', hidden: 16, ranks: 3, counts: true },
+  // Sums are handed on by all blocks of a receive.
+  // A share of a sum is more than one unit: what other lanes wrote.
+  groups: { ranks: 4, replicas: 2, hidden: 264 },
+  'a graph, replayed': { graph: true, counts: true },
+};
+
+/** Proxies and NICs take turns with kernels, so fewer shapes show more. */
+const byProxy: Readonly<Record<string, Partial<Rounds>>> = {
+  ...overNvshmem,
+  '3 ranks, empty ranks and empty rounds': {
+    ranks: 3,
+    experts: 5,
+    tokens: [
+      [2, 0, 1],
+      [0, 0, 0],
+      [0, 2, 0],
+      [1, 1, 2],
+    ],
+  },
+  'one token, five rounds': { maxTokens: 1, blocks: 1, tokens: Array(5).fill([1, 1]) },
+  'what NICs reach in GPU memory, as e4m3, counts': {
+    ...{ wires: 'gpu', ranks: 3, maxTokens: 3, wire: 'e4m3', hidden: 144, counts: true },
+    tokens: [
+      [3, 0, 2],
+      [1, 3, 0],
+    ],
+  },
+  // Sums are handed on by all blocks of a receive.
+  groups: { ranks: 4, replicas: 2, maxTokens: 4, blocks: 3 },
+  'one resident block': { residentBlocks: 1, maxTokens: 3 },
+  // Ranks count those of the world, not those of their node.
+  '2 nodes of 2 ranks, a graph': { ranks: 4, nodes: 2, graph: true },
+  '3 nodes, two chunks, few of whose tokens go': {
+    ...{ ranks: 3, nodes: 3, maxTokens: 34, routes: { holes: 0.8 } },
+    tokens: [
+      [34, 0, 1],
+      [0, 33, 2],
+    ],
+  },
+  '3 nodes of 2 ranks, uneven and empty': {
+    ...{ ranks: 6, nodes: 3, experts: 6, blocks: 1 },
+    tokens: [
+      [2, 0, 1, 2, 0, 1],
+      [0, 0, 0, 0, 0, 0],
+      [0, 1, 2, 0, 2, 2],
+    ],
+  },
+};
+
+const launch = { blocks: 2, threads: 32, parts: 1 };
+const alone: Carrier = { family: 'portable', tuning: { dispatch: launch, combine: launch } };
+const aloneOverNvshmem: Carrier = { ...alone, transport: 'nvshmem' };
+const aloneByProxy: Carrier = { ...alone, transport: 'proxy' };
+const single = { blocks: 1, threads: 32, parts: 1 };
+/** Six launches; of each other rank's rows, routes and words ten messages come, as many leave. */
+const stopping = { ...aloneByProxy, tuning: { dispatch: single, combine: single } };
+
+const halves = [
+  'portable_dispatch_send',
+  'portable_dispatch_recv',
+  'example_experts',
+  'portable_combine_send',
+  'portable_combine_recv',
+];
+
+export const portable: readonly CheckSubject[] = [
+  {
+    name: 'portable',
+    kernels: halves,
+    configurations: [
+      ...configurations({ ...common, ...messages, ...apart }),
+      givenRows('portable, nothing between dispatch and combine', alone),
+      givenRows('portable, ids by a kernel before it', alone, { routed: true }),
+      givenRows(
+        'portable, split, rows written again behind a send',
+        { ...alone, split: true },
+        {
+          reusedBehind: 'dispatch',
+        },
+      ),
+      // Counting takes several blocks, which all give up.
+      lossOf('portable, counts', 'dispatch', { ...alone, counts: true }),
+      // Without, a receive begins, and gives up, beside its own send.
+      lossOf('portable', 'dispatch', alone),
+      lossOf('portable', 'combine', alone),
+      lossOf('portable', 'combine', { ...alone, replicas: 2 }),
+      lossOf('portable, split', 'combine', { ...alone, split: true }),
+      // A warp misses several sums of its group, and no rows.
+      lossOf('portable', 'combine', {
+        ...{ ...alone, replicas: 2, split: true, afterSend: true },
+        tuning: { dispatch: launch, combine: { ...launch, parts: 2 } },
+      }),
+    ],
+  },
+  {
+    name: 'portable_weigh',
+    kernels: [...halves.slice(0, 3), 'portable_weigh', ...halves.slice(3)],
+    configurations: [
+      ...configurations({ ...weighed, ...narrow }),
+      lossOf('portable, e4m3', 'combine', alone, 'e4m3'),
+    ],
+  },
+  {
+    name: 'portable_nvshmem',
+    kernels: halves,
+    configurations: [
+      ...configurations(overNvshmem, 'nvshmem'),
+      givenRows('portable over nvshmem, nothing between dispatch and combine', aloneOverNvshmem),
+      // A put reads the caller's rows until its signal has been seen.
+      givenRows('portable over nvshmem, rows written again behind combine', aloneOverNvshmem, {
+        reusedBehind: 'combine',
+      }),
+      lossOf('portable over nvshmem, counts', 'dispatch', { ...aloneOverNvshmem, counts: true }),
+      lossOf('portable over nvshmem', 'combine', aloneOverNvshmem),
+    ],
+  },
+  {
+    name: 'portable_proxy',
+    kernels: ['portable_stage', ...halves],
+    configurations: [
+      ...configurations(byProxy, 'proxy'),
+      givenRows('portable by proxy, nothing between dispatch and combine', aloneByProxy),
+      givenRows('portable by proxy, rows written again behind dispatch', aloneByProxy, {
+        reusedBehind: 'dispatch',
+      }),
+      lossOf('portable by proxy, counts', 'dispatch', { ...aloneByProxy, counts: true }),
+      lossOf('portable by proxy', 'combine', aloneByProxy),
+      ...stopsOf('portable by proxy', 26, { ...stopping, nodes: 3, ranks: 3 }),
+    ],
+  },
+];
+
+function configurations(
+  all: Readonly<Record<string, Partial<Rounds>>>,
+  transport: TransportName = 'windows',
+): CheckConfiguration[] {
+  const way = { windows: 'portable', nvshmem: 'portable over nvshmem', proxy: 'portable by proxy' }[
+    transport
+  ];
+  return configurationsOf(way, all, ({ blocks, threads, parts }) => {
+    const launch = { blocks, threads, parts };
+    return { family: 'portable', transport, tuning: { dispatch: launch, combine: launch } };
+  });
+}

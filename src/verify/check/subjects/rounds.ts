@@ -1,0 +1,275 @@
+/**
+ * Whole rounds of a family, several back to back with no host between them, in shapes small enough for thousands of
+ * schedules.
+ */
+
+import type { Placement } from '../../../gpu/index.js';
+import type { ExpertParallelOptions } from '../../../moe/index.js';
+import type { Bits, RowDtype, Shape, Source } from '../../../moe/layer/index.js';
+import { World } from '../../../net/world/index.js';
+import {
+  compareRounds,
+  expectedRound,
+  makeSources,
+  type RoundsOptions,
+  type RoutesOptions,
+  runRounds,
+  shapeOfRounds,
+} from '../../testing/index.js';
+import { type CheckConfiguration, WrongResult } from '../subject.js';
+
+/** One configuration; what it leaves out is as in `plain`. */
+export interface Rounds {
+  readonly ranks: number;
+  /** Equal nodes that they form. */
+  readonly nodes: number;
+  readonly experts: number;
+  readonly topK: number;
+  readonly maxTokens: number;
+  readonly replicas: number;
+  /** [round][rank]; maxTokens of each in three rounds, if left out. */
+  readonly tokens: readonly (readonly number[])[];
+  readonly hidden: number;
+  readonly dtype: RowDtype;
+  readonly weighting: 'experts' | 'combine';
+  readonly wire: 'rows' | 'e4m3';
+  readonly sum: 'nodes' | 'source';
+  readonly extra: readonly number[];
+  readonly routes: RoutesOptions;
+  /** Routes to ids that no expert has. */
+  readonly stray: boolean;
+  readonly blocks: number;
+  readonly threads: number;
+  readonly parts: number;
+  readonly weights: boolean;
+  readonly counts: boolean;
+  readonly inspect: boolean;
+  readonly graph: boolean;
+  /** The experts' kernel may start before dispatch has ended. */
+  readonly programmatic: boolean;
+  readonly residentBlocks: number;
+  readonly tiny: boolean;
+  /** Sends and receives are launches of their own, with other work between. */
+  readonly split: boolean;
+  /** How many are in flight at once. */
+  readonly rounds: 1 | 2;
+  /** Where what NICs reach lies. */
+  readonly wires: Placement;
+}
+
+const plain: Omit<Rounds, 'tokens'> = {
+  ranks: 2,
+  nodes: 1,
+  experts: 4,
+  topK: 2,
+  maxTokens: 2,
+  replicas: 1,
+  hidden: 8,
+  dtype: 'bf16',
+  weighting: 'experts',
+  wire: 'rows',
+  sum: 'nodes',
+  extra: [],
+  routes: {},
+  stray: false,
+  blocks: 2,
+  threads: 32,
+  parts: 1,
+  weights: true,
+  counts: false,
+  inspect: false,
+  graph: false,
+  programmatic: true,
+  residentBlocks: 132,
+  tiny: false,
+  split: false,
+  rounds: 1,
+  wires: 'host',
+};
+
+/** For every family, and every way that it has. */
+export const common: Readonly<Record<string, Partial<Rounds>>> = {
+  '2 ranks': {},
+  '3 ranks': { ranks: 3 },
+  '1 rank': { ranks: 1 },
+  'one token': { maxTokens: 1, experts: 2, topK: 1, blocks: 1, tokens: [[1, 1]], tiny: true },
+  'uneven tokens, experts that do not divide': {
+    ranks: 3,
+    experts: 7,
+    maxTokens: 3,
+    tokens: [
+      [3, 1, 2],
+      [1, 3, 0],
+      [2, 2, 3],
+    ],
+  },
+  'empty ranks and empty rounds': {
+    ranks: 3,
+    tokens: [
+      [2, 0, 1],
+      [0, 0, 0],
+      [0, 2, 0],
+      [1, 1, 2],
+    ],
+  },
+  'routes to nobody': { ranks: 3, topK: 3, routes: { holes: 0.5 } },
+  'ids out of range': { stray: true, topK: 3 },
+  'repeated experts': { ranks: 3, experts: 6, topK: 4, routes: { router: { kind: 'repeated' } } },
+  'all on one rank': { ranks: 3, routes: { router: { kind: 'one-rank', target: 1 } } },
+  'all remote': { ranks: 3, experts: 6, routes: { router: { kind: 'remote' } } },
+  'fewer experts than ranks': { ranks: 4, experts: 3, maxTokens: 1, blocks: 1 },
+  // The first id that no expert has would belong to the first rank that has none.
+  'fewer experts than ranks, ids out of range': {
+    ranks: 4,
+    experts: 3,
+    topK: 3,
+    maxTokens: 1,
+    blocks: 1,
+    stray: true,
+  },
+  'payloads of odd bytes': { extra: [1, 6, 12, 24, 33] },
+  'counts, no weights': { counts: true, weights: false, topK: 3, experts: 5, inspect: true },
+  // Everything that threads take in turn when they count goes round twice.
+  'counts of more routes and experts than threads': {
+    ranks: 3,
+    experts: 200,
+    topK: 32,
+    maxTokens: 1,
+    blocks: 1,
+    threads: 64,
+    counts: true,
+    inspect: true,
+  },
+  // More than 32 vectors a part, so that both warps read and write.
+  // The last part is shorter.
+  'rows in parts, two warps': { hidden: 568, parts: 2, blocks: 3, threads: 64, counts: true },
+  'a graph, replayed': { graph: true, counts: true },
+  'arrivals looked at': { inspect: true, programmatic: false },
+  'one resident block': { residentBlocks: 1, maxTokens: 3 },
+  'groups of 2': {
+    ...{ ranks: 4, replicas: 2, counts: true },
+    tokens: [
+      [2, 2, 1, 1],
+      [0, 0, 2, 2],
+      [1, 1, 2, 2],
+    ],
+  },
+  'all in one group, one resident block': {
+    replicas: 2,
+    residentBlocks: 1,
+    maxTokens: 6,
+    parts: 2,
+    hidden: 24,
+  },
+};
+
+/** For every family that splits phases: other work lies between the halves. */
+export const commonSplit = each<Partial<Rounds>>(
+  { split: true },
+  {
+    split: {},
+    'split, counts, two warps': { hidden: 560, parts: 2, blocks: 3, threads: 64, counts: true },
+    'split, uneven tokens': {
+      ranks: 3,
+      experts: 7,
+      maxTokens: 3,
+      tokens: [
+        [3, 1, 2],
+        [0, 0, 0],
+        [1, 3, 0],
+        [2, 2, 3],
+      ],
+    },
+    // Five rounds, so that each of two in flight is used again, and again.
+    'split, two rounds in flight': {
+      ...{ rounds: 2, ranks: 3 },
+      tokens: [
+        [2, 1, 2],
+        [1, 2, 0],
+        [0, 2, 1],
+        [2, 2, 2],
+        [1, 0, 2],
+      ],
+    },
+    // Of both rounds in flight; it runs twice.
+    'split, a graph, replayed': {
+      ...{ rounds: 2, graph: true, counts: true },
+      tokens: [
+        [2, 1],
+        [1, 2],
+        [2, 1],
+        [1, 2],
+      ],
+    },
+  },
+);
+
+/** What each of `all` has, beside what is its own. */
+export function each<R extends Partial<Rounds>>(
+  shared: R,
+  all: Readonly<Record<string, R>>,
+): Readonly<Record<string, R>> {
+  return Object.fromEntries(Object.entries(all).map(([name, own]) => [name, { ...shared, ...own }]));
+}
+
+/** A family, and how it is tuned. */
+export type Carrier = Pick<ExpertParallelOptions, 'family' | 'transport' | 'tuning' | 'split'>;
+
+/** A configuration for each of `all`, named like it. `carriedBy`: what carries it. */
+export function configurationsOf<R extends Partial<Rounds>>(
+  way: string,
+  all: Readonly<Record<string, R>>,
+  carriedBy: (rounds: Rounds, of: R) => Carrier,
+): CheckConfiguration[] {
+  return Object.entries(all).map(([name, differences]) => {
+    const { maxTokens = plain.maxTokens, ranks = plain.ranks } = differences;
+    const tokens = Array.from({ length: 3 }, () => new Array<number>(ranks).fill(maxTokens));
+    const of: Rounds = { ...plain, tokens, ...differences };
+    return configuration(`${way}, ${name}`, of, carriedBy(of, differences));
+  });
+}
+
+function configuration(name: string, of: Rounds, carrier: Carrier): CheckConfiguration {
+  const { ranks, nodes, residentBlocks, tiny, weights, counts, inspect, graph, split, rounds } = of;
+  const { hidden, dtype, weighting, wire, sum, extra, experts, topK, maxTokens, replicas } = of;
+  const row = { hidden, dtype, weighting, wire, sum };
+  const shape = shapeOfRounds({ ranks, experts, topK, maxTokens, replicas, extra, ...row });
+  const options: RoundsOptions = {
+    weights,
+    counts,
+    inspect,
+    graph,
+    split,
+    rounds,
+    ...carrier,
+    experts: { blocks: 2, threads: 32, programmatic: of.programmatic },
+  };
+  // The same in every schedule, so made once.
+  let made: { readonly rounds: readonly Source[][]; readonly expected: readonly Bits[][] } | undefined;
+  return {
+    name,
+    ranks,
+    residentBlocks,
+    tiny,
+    async run(machine) {
+      made ??= makeRounds(shape, of, carrier.family === 'hybrid' ? nodes : 1);
+      const { rounds, expected } = made;
+      const fabric = { wires: of.wires };
+      const results = await World.local({ ranks, nodes, device: 'sim', sim: machine, fabric }, (world) =>
+        runRounds(world, shape, rounds, options),
+      );
+      const { different, first } = compareRounds(shape, rounds, results, expected);
+      if (different > 0) throw new WrongResult(`${first} (${different} values differ)`);
+    },
+  };
+}
+
+/** Inputs differ from round to round, so that what is left over from the last one shows. */
+function makeRounds(shape: Shape, { tokens, routes, stray, weights }: Rounds, nodesSummed: number) {
+  const rounds = tokens.map((round, n) => {
+    const sources = makeSources(shape, round, n + 1, routes);
+    if (stray) for (const { topkIds } of sources) topkIds.set([shape.experts, -7, 2 ** 31 - 1].slice(n), n);
+    return sources;
+  });
+  return { rounds, expected: rounds.map((sources) => expectedRound(shape, sources, weights, nodesSummed)) };
+}

@@ -1,0 +1,3 @@
+/** Every kernel by name, and those that only measure a machine. */
+export * from './ceilings/index.js';
+export * from './registry.js';

@@ -1,0 +1,191 @@
+/**
+ * The example experts as a rank runs them between dispatch and combine, and what they mean in plain code. Scale and
+ * bias of an expert follow from its id, so any rank can say what another's experts would do.
+ */
+
+import { ArgumentError, requireInteger, requireObject } from '../../base/errors.js';
+import { type Launcher, type Memory, requireStream, type Stream } from '../../gpu/index.js';
+import type { IrModule } from '../../lang/index.js';
+import { exampleExpertsKernel } from '../../moe/experts/index.js';
+import { bytesOf, ExpertParallel, type Received } from '../../moe/index.js';
+import {
+  type Bits,
+  bitsArray,
+  bitsOf,
+  dtypes,
+  expertsOf,
+  fromF32,
+  type ReferenceReceived,
+  requireBits,
+  requireShape,
+  type Shape,
+  sharing,
+  toF32,
+} from '../../moe/layer/index.js';
+import { World } from '../../net/world/index.js';
+import { random } from './random.js';
+
+/** The payload that the example experts read: rows of the output's type and length. */
+export const exampleInput = 'x';
+
+/** How the example experts are launched. */
+export interface ExampleExpertsOptions {
+  /** They take slots in turn. */
+  readonly blocks: number;
+  /** They take pieces of a row in turn. */
+  readonly threads: number;
+  /** May start while dispatch ends. Default true. */
+  readonly programmatic?: boolean;
+}
+
+/** The experts of one rank. */
+export class ExampleExperts {
+  readonly #parameters: Memory;
+  readonly #launcher: Launcher;
+
+  private constructor(parameters: Memory, launcher: Launcher) {
+    this.#parameters = parameters;
+    this.#launcher = launcher;
+  }
+
+  /**
+   * Experts for a layer with a payload `x` that looks like its output. With two rounds in flight each has experts of its
+   * own, for its `received`.
+   */
+  static async create(
+    world: World,
+    ep: ExpertParallel,
+    stream: Stream,
+    spread?: ExampleExpertsOptions,
+    view?: Received,
+  ): Promise<ExampleExperts> {
+    if (!(world instanceof World)) throw new ArgumentError('world', world, 'the world of the layer');
+    if (!(ep instanceof ExpertParallel)) throw new ArgumentError('ep', ep, 'an ExpertParallel');
+    requireStream('stream', stream);
+    const options = spread ?? exampleSpread(ep.shape, world.device.kind);
+    requireObject('options', options);
+    // The kernel is made for so many threads.
+    requireInteger('options.threads', options.threads, 1, 1024);
+    const { shape, received: own } = ep;
+    const received = view ?? own;
+    if (!ep.views.includes(received)) throw new ArgumentError('received', received, 'one of ep.views');
+    const { first, count } = expertsOf(shape, world.rank);
+    const x = received.payloads[exampleInput];
+    if (x === undefined || x.dtype !== shape.output.dtype || x.shape[2] !== shape.output.hidden) {
+      throw new ArgumentError('payloads.x', x?.dtype, 'rows of the dtype and length of output');
+    }
+    const kernel = moduleFor(shape, received.weights !== null, options.threads);
+    const program = await world.device.load(kernel);
+    const parameters = world.device.allocate(Math.max(16, count * 8), 'example experts');
+    const table = Float32Array.from({ length: count * 2 }, (_, i) => {
+      const expert = first + (i % count);
+      return i < count ? scaleOf(expert) : biasOf(expert);
+    });
+    if (count > 0) stream.copyIn(parameters.address, bytesOf(table));
+
+    const launcher = program.launcher({
+      grid: options.blocks,
+      block: options.threads,
+      programmatic: options.programmatic ?? true,
+      rank: world.rank,
+    });
+    launcher.set('experts', received.experts.data);
+    launcher.set('weights', received.weights?.data ?? received.experts.data);
+    launcher.set('x', x.data);
+    launcher.set('out', received.output.data);
+    launcher.set('scale', parameters.address);
+    launcher.set('bias', parameters.address + count * 4);
+    launcher.set('first', first);
+    return new ExampleExperts(parameters, launcher);
+  }
+
+  /** Enqueues the experts: from what dispatch delivered to what combine brings back. */
+  run(stream: Stream): void {
+    this.#launcher.launch(stream);
+  }
+
+  /** Frees their parameters. */
+  free(): void {
+    this.#parameters.free();
+  }
+}
+
+/**
+ * What a rank's experts leave in `output`, from what the rank received: `[sources, maxTokens, hidden]`, or
+ * `[sources, maxTokens, topK, hidden]` where combine applies the weights.
+ */
+export function exampleOutput(shape: Shape, received: ReferenceReceived, weights = true): Bits {
+  requireShape(shape);
+  requireObject('received', received, 'what a rank received');
+  const { topK, output } = shape;
+  const slots = slotsOf(shape);
+  const { hidden, dtype } = output;
+  const perRoute = output.weighting === 'combine';
+  const plane = bitsArray(dtype, slots * hidden * (perRoute ? topK : 1));
+  requireBits('received.experts', 'i32', received.experts, slots * topK);
+  if (weights) requireBits('received.weights', 'f32', received.weights, slots * topK);
+  requireObject('received.payloads', received.payloads, 'rows by name');
+  const bytes = received.payloads[exampleInput]!;
+  requireBits(`received.payloads.${exampleInput}`, 'u8', bytes, slots * hidden * dtypes[dtype].size);
+  const x = bitsOf(dtype, bytes);
+  for (let slot = 0; slot < slots; slot++) {
+    const routes = Array.from({ length: topK }, (_, k) => slot * topK + k).filter(
+      (route) => received.experts[route]! >= 0,
+    );
+    if (routes.length === 0) continue;
+    const row = toF32(dtype, x.subarray(slot * hidden, (slot + 1) * hidden));
+    const sum = new Float32Array(hidden);
+    for (const route of routes) {
+      const expert = received.experts[route]!;
+      if (perRoute) {
+        const own = new Float32Array(hidden).fill(-0); // which changes nothing that is added to it
+        addExpert(own, row, 1, scaleOf(expert), biasOf(expert));
+        plane.set(fromF32(dtype, own), route * hidden);
+        continue;
+      }
+      const weight = weights ? received.weights[route]! : 1;
+      addExpert(sum, row, weight, scaleOf(expert), biasOf(expert));
+    }
+    if (!perRoute) plane.set(fromF32(dtype, sum), slot * hidden);
+  }
+  return plane;
+}
+
+/** Each product and sum is rounded to f32 by itself. */
+function addExpert(sum: Float32Array, row: Float32Array, weight: number, scale: number, bias: number): void {
+  for (let i = 0; i < sum.length; i++) {
+    const y = Math.fround(Math.fround(row[i]! * scale) + bias);
+    sum[i] = sum[i]! + Math.fround(weight * y);
+  }
+}
+
+const scaleOf = (expert: number): number => Math.fround(0.5 + random(expert, 6).uniform());
+const biasOf = (expert: number): number => Math.fround(random(expert, 7).uniform() - 0.5);
+
+const slotsOf = (shape: Shape): number => sharing(shape).groups * shape.maxTokens;
+
+/** A block for each slot, as many as a GPU holds; simulated threads cost time, so there they are few. */
+function exampleSpread(shape: Shape, kind: 'sim' | 'cuda'): ExampleExpertsOptions {
+  const slots = slotsOf(shape);
+  return kind === 'sim'
+    ? { blocks: Math.min(slots, 32), threads: 32 }
+    : { blocks: Math.min(slots, 528), threads: 256 };
+}
+
+/** One module for all ranks of a process and all runs of a check. */
+const modules = new Map<string, IrModule>();
+
+function moduleFor(of: Shape, weights: boolean, threads: number): IrModule {
+  const { topK, output } = of;
+  const { hidden, dtype, weighting } = output;
+  const routes = weighting === 'combine';
+  const shape = { slots: slotsOf(of), topK, hidden, dtype, weights, routes, threads };
+  const key = JSON.stringify(shape);
+  let module = modules.get(key);
+  if (module === undefined) {
+    module = exampleExpertsKernel(shape).ir();
+    if (modules.size >= 64) modules.clear();
+    modules.set(key, module);
+  }
+  return module;
+}

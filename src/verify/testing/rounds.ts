@@ -1,0 +1,468 @@
+/**
+ * Whole rounds, dispatch → example experts → combine, with inputs from a seed and results from the reference: what
+ * the demo shows, the check runs under many schedules, and the tests run in many shapes.
+ */
+
+import { ArgumentError, requireArray, requireInteger, requireObject } from '../../base/errors.js';
+import type { Stream } from '../../gpu/index.js';
+import {
+  bytesOf,
+  ExpertParallel,
+  type ExpertParallelOptions,
+  emptyTensor,
+  type OwnedTensor,
+  readBits,
+  row,
+  tensorFrom,
+} from '../../moe/index.js';
+import {
+  type Bits,
+  bitsOf,
+  dtypes,
+  firstOf,
+  floatDtypes,
+  limits,
+  reference,
+  requireDtype,
+  requireShape,
+  requireSources,
+  type Shape,
+  type Source,
+} from '../../moe/layer/index.js';
+import { World } from '../../net/world/index.js';
+import {
+  type Comparison,
+  compareCombined,
+  compareReceived,
+  type Delivered,
+  mergeComparisons,
+} from './compare.js';
+import {
+  ExampleExperts,
+  type ExampleExpertsOptions,
+  exampleInput,
+  exampleOutput,
+} from './example-experts.js';
+import { OtherWork } from './other-work.js';
+import { makeAllRoutes, type RoutesOptions, randomBytes, randomElements } from './routes.js';
+
+/** A layer whose experts are the example experts. */
+export interface RoundsShape {
+  readonly ranks: number;
+  readonly experts: number;
+  readonly topK: number;
+  readonly maxTokens: number;
+  readonly replicas?: number;
+  readonly hidden: number;
+  readonly dtype: Shape['output']['dtype'];
+  readonly weighting?: NonNullable<Shape['output']['weighting']>;
+  readonly wire?: NonNullable<Shape['output']['wire']>;
+  readonly sum?: NonNullable<Shape['output']['sum']>;
+  /** Bytes of further payloads, which travel beside `x`. */
+  readonly extra?: readonly number[];
+}
+
+/** The shape in the words of the reference: payloads `x`, `p1`, `p2` … */
+export function shapeOfRounds(of: RoundsShape): Shape {
+  requireObject('of', of);
+  const { hidden, dtype, extra = [], ...rest } = of;
+  requireDtype('dtype', dtype, floatDtypes);
+  requireInteger('hidden', hidden, 1, Number.MAX_SAFE_INTEGER);
+  requireArray('extra', extra);
+  const { ranks, experts, topK, maxTokens, replicas, weighting, wire, sum } = rest;
+  const { size } = dtypes[dtype];
+  const hiddenBytes = requireInteger('hidden', hidden, 1, limits.rowBytes / size) * size;
+  return requireShape({
+    ranks,
+    experts,
+    topK,
+    maxTokens,
+    ...(replicas && { replicas }),
+    payloads: [
+      { name: exampleInput, rowBytes: hiddenBytes },
+      ...extra.map((rowBytes, i) => ({ name: `p${i + 1}`, rowBytes })),
+    ],
+    output: { dtype, hidden, ...(weighting && { weighting }), ...(wire && { wire }), ...(sum && { sum }) },
+  });
+}
+
+/** What all ranks bring to one round: `tokens[rank]`, or as many from each. */
+export function makeSources(
+  shape: Shape,
+  tokens: number | readonly number[],
+  seed: number,
+  options: RoutesOptions = {},
+): Source[] {
+  requireShape(shape);
+  const { dtype, hidden } = shape.output;
+  return makeAllRoutes(shape, tokens, seed, options).map((routes, rank) => ({
+    ...routes,
+    payloads: Object.fromEntries(
+      shape.payloads.map(({ name, rowBytes }, i) => {
+        const own = seed * 1009 + firstOf(shape, rank) * 16 + i;
+        const bytes =
+          name === exampleInput
+            ? bytesOf(randomElements(dtype, routes.tokens * hidden, own, 6))
+            : randomBytes(routes.tokens * rowBytes, own);
+        return [name, bytes];
+      }),
+    ),
+  }));
+}
+
+/** What every rank gets back from a round, according to the reference; `nodes`: inside how many rows are summed first. */
+export function expectedRound(shape: Shape, sources: readonly Source[], weights = true, nodes = 1): Bits[] {
+  requireShape(shape);
+  requireSources('sources', shape, sources);
+  // Rank after rank: one rank's received planes at a time are enough.
+  const outputs = sources.map((_, rank) =>
+    exampleOutput(shape, reference.dispatch(shape, sources, rank), weights),
+  );
+  return sources.map((source, rank) => reference.combine(shape, source, rank, outputs, nodes));
+}
+
+export interface RoundsOptions
+  extends Pick<
+    ExpertParallelOptions,
+    'family' | 'transport' | 'weights' | 'counts' | 'tuning' | 'waitMs' | 'split' | 'rounds'
+  > {
+  readonly experts?: ExampleExpertsOptions;
+  /** Also returns what arrived in each round. Looking at it keeps kernels of that round from overlapping. */
+  readonly inspect?: boolean;
+  /**
+   * A round, or the two that are in flight, is captured as a graph, which then runs all rounds on inputs that are copied
+   * to where it reads. What one replay brings must be as many tokens as what the next one does.
+   */
+  readonly graph?: boolean;
+}
+
+/** What one rank has after its rounds. */
+interface RoundsResult {
+  /** [round]: `[tokens, hidden]` */
+  readonly out: readonly Bits[];
+  /** [round], where inspected. */
+  readonly received: readonly Delivered[];
+}
+
+/**
+ * Runs rounds back to back as one rank: everything is enqueued before anything is waited for. `rounds[n][rank]` is
+ * what a rank brings to round n.
+ */
+export async function runRounds(
+  world: World,
+  shape: Shape,
+  rounds: readonly (readonly Source[])[],
+  options: RoundsOptions = {},
+): Promise<RoundsResult> {
+  if (!(world instanceof World)) throw new ArgumentError('world', world, 'one that runs');
+  requireRounds(shape, rounds);
+  requireObject('options', options);
+  const { experts: expertsOptions, inspect = false, graph = false, ...features } = options;
+  const ep = await ExpertParallel.create(world, layerOf(shape, features));
+  const stream = world.device.createStream();
+  const experts = await Promise.all(
+    ep.views.map((received) => ExampleExperts.create(world, ep, stream, expertsOptions, received)),
+  );
+  const other = await OtherWork.create(world, stream);
+  const runner = new RankRounds(world, ep, experts, other, stream);
+  const mine = rounds.map((sources) => sources[world.rank]!);
+  const result = graph
+    ? await runner.replayed(mine)
+    : ep.views.length > 1
+      ? await runner.inFlight(mine)
+      : await runner.launched(mine, inspect);
+  for (const one of experts) one.free();
+  other.free();
+  await ep.dispose();
+  stream.dispose();
+  return result;
+}
+
+/** Requires what each rank brings to each round. */
+function requireRounds(shape: Shape, rounds: readonly (readonly Source[])[]): void {
+  requireShape(shape);
+  requireArray('rounds', rounds);
+  for (const [n, sources] of rounds.entries()) requireSources(`rounds[${n}]`, shape, sources);
+}
+
+/** The options that make an ExpertParallel of this shape. */
+export function layerOf(
+  shape: Shape,
+  features: Pick<
+    ExpertParallelOptions,
+    'family' | 'weights' | 'counts' | 'tuning' | 'waitMs' | 'split' | 'rounds'
+  > = {},
+): ExpertParallelOptions {
+  requireShape(shape);
+  requireObject('features', features);
+  const { experts, topK, maxTokens, replicas, payloads, output } = shape;
+  return {
+    experts,
+    topK,
+    maxTokens,
+    ...(replicas && { replicas }),
+    payloads: Object.fromEntries(
+      payloads.map(({ name, rowBytes }) => [
+        name,
+        name === exampleInput ? row(output.dtype, output.hidden) : row('u8', rowBytes),
+      ]),
+    ),
+    output: { dtype: output.dtype, length: output.hidden },
+    ...(output.weighting && { weighting: output.weighting }),
+    ...(output.wire && { wire: output.wire }),
+    ...(output.sum && { sum: output.sum }),
+    ...features,
+  };
+}
+
+/** The tensors of one rank's round. */
+interface Buffers {
+  readonly topkIds: OwnedTensor;
+  readonly topkWeights?: OwnedTensor;
+  readonly payloads: Readonly<Record<string, OwnedTensor>>;
+  readonly out: OwnedTensor;
+}
+
+class RankRounds {
+  #combined = 0;
+  readonly #world: World;
+  readonly #ep: ExpertParallel;
+  readonly #experts: readonly ExampleExperts[];
+  readonly #other: OtherWork;
+  readonly #stream: Stream;
+
+  constructor(
+    world: World,
+    ep: ExpertParallel,
+    experts: readonly ExampleExperts[],
+    other: OtherWork,
+    stream: Stream,
+  ) {
+    this.#world = world;
+    this.#ep = ep;
+    this.#experts = experts;
+    this.#other = other;
+    this.#stream = stream;
+  }
+
+  async launched(rounds: readonly Source[], inspect: boolean): Promise<RoundsResult> {
+    const ep = this.#ep;
+    const stream = this.#stream;
+    const buffers = rounds.map((source) => this.#place(source));
+    const arrived: Promise<Delivered>[] = [];
+    for (const round of buffers) {
+      this.#dispatch(round);
+      if (inspect) arrived.push(this.#delivered());
+      this.#experts[0]!.run(stream);
+      this.#combine(round.out);
+    }
+    await ep.synchronize(stream);
+    return { out: await this.#collect(buffers), received: await Promise.all(arrived) };
+  }
+
+  async replayed(rounds: readonly Source[]): Promise<RoundsResult> {
+    const ep = this.#ep;
+    const stream = this.#stream;
+    const atOnce = ep.views.length;
+    if (rounds.length % atOnce !== 0) {
+      throw new ArgumentError(
+        'rounds.length',
+        rounds.length,
+        `a multiple of the ${atOnce} that a graph holds`,
+      );
+    }
+    const buffers = rounds.map((source) => this.#place(source));
+    const captured = rounds.slice(0, atOnce).map((source) => this.#place(source));
+    const beside = this.#streamsBeside();
+    stream.beginCapture();
+    if (atOnce > 1) this.#interleave(captured, beside);
+    else this.#round(captured[0]!);
+    const graph = stream.endCapture();
+    for (let n = 0; n < buffers.length; n += atOnce) {
+      const batch = buffers.slice(n, n + atOnce);
+      for (const [i, round] of batch.entries()) this.#bring(captured[i]!, round);
+      graph.launch(stream);
+      for (const [i, { out }] of batch.entries()) this.#copy(out, captured[i]!.out);
+    }
+    await ep.synchronize(stream);
+    graph.dispose();
+    for (const one of beside) one.dispose();
+    return { out: await this.#collect(buffers), received: [] };
+  }
+
+  async inFlight(rounds: readonly Source[]): Promise<RoundsResult> {
+    const buffers = rounds.map((source) => this.#place(source));
+    const beside = this.#streamsBeside();
+    this.#interleave(buffers, beside);
+    await this.#ep.synchronize(this.#stream);
+    for (const one of beside) one.dispose();
+    return { out: await this.#collect(buffers), received: [] };
+  }
+
+  /** One for each round in flight but the first. */
+  #streamsBeside(): Stream[] {
+    return this.#ep.views.slice(1).map(() => this.#world.device.createStream());
+  }
+
+  /**
+   * Two rounds in flight, of which the second has a stream of its own: one is sent before the experts of the one before it
+   * are enqueued. Every third ends in whole phases.
+   */
+  #interleave(buffers: readonly Buffers[], beside: readonly Stream[]): void {
+    const ep = this.#ep;
+    const streams = [this.#stream, ...beside];
+    const on = (n: number): Stream => streams[n % streams.length]!;
+    for (const one of beside) this.#follow(one, this.#stream);
+    const sent = [ep.dispatchSend(buffers[0]!, on(0))];
+    for (const [n, { out }] of buffers.entries()) {
+      const next = buffers[n + 1];
+      if (next !== undefined) sent.push(ep.dispatchSend(next, on(n + 1)));
+      const received = ep.dispatchRecv(sent[n]!, on(n));
+      this.#experts[n % streams.length]!.run(on(n));
+      if (n % 3 === 2) ep.combine(out, on(n));
+      else ep.combineRecv(ep.combineSend(received, on(n)), out, on(n));
+    }
+    for (const one of beside) this.#follow(this.#stream, one);
+  }
+
+  /** What is enqueued on `stream` from here on begins behind what is on `other` now. */
+  #follow(stream: Stream, other: Stream): void {
+    const event = this.#world.device.createEvent();
+    other.record(event);
+    stream.wait(event);
+    event.dispose();
+  }
+
+  #round(round: Buffers): void {
+    this.#dispatch(round);
+    this.#experts[0]!.run(this.#stream);
+    this.#combine(round.out);
+  }
+
+  #bring(to: Buffers, { topkIds, topkWeights, payloads }: Buffers): void {
+    this.#copy(to.topkIds, topkIds);
+    if (topkWeights) this.#copy(to.topkWeights!, topkWeights);
+    for (const [name, rows] of Object.entries(payloads)) this.#copy(to.payloads[name]!, rows);
+  }
+
+  /** Where phases are split, other work lies between the halves and behind them. */
+  #dispatch(round: Buffers): void {
+    const ep = this.#ep;
+    const stream = this.#stream;
+    if (!ep.split) {
+      ep.dispatch(round, stream);
+      return;
+    }
+    const sent = ep.dispatchSend(round, stream);
+    this.#other.between(stream);
+    ep.dispatchRecv(sent, stream);
+    this.#other.behind(stream);
+  }
+
+  #combine(out: OwnedTensor): void {
+    const ep = this.#ep;
+    const stream = this.#stream;
+    if (!ep.split) {
+      ep.combine(out, stream);
+      return;
+    }
+    const sent = ep.combineSend(ep.received, stream);
+    this.#other.between(stream);
+    ep.combineRecv(sent, out, stream);
+    // Every other time: a send that follows at once begins before this has ended.
+    this.#combined += 1;
+    if (this.#combined % 2 === 1) this.#other.behind(stream);
+  }
+
+  #copy(to: OwnedTensor, from: OwnedTensor): void {
+    if (from.bytes > 0) this.#stream.copy(to.data, from.data, from.bytes);
+  }
+
+  #place(source: Source): Buffers {
+    const world = this.#world;
+    const stream = this.#stream;
+    const ep = this.#ep;
+    const { device } = world;
+    const { shape } = ep;
+    const { tokens, topkIds, topkWeights, payloads } = source;
+    return {
+      topkIds: tensorFrom(device, stream, topkIds, 'i32', [tokens, shape.topK], 'topkIds'),
+      ...(ep.received.weights === null || topkWeights === undefined
+        ? {}
+        : {
+            topkWeights: tensorFrom(device, stream, topkWeights, 'f32', [tokens, shape.topK], 'topkWeights'),
+          }),
+      payloads: Object.fromEntries(
+        Object.entries(ep.received.payloads).map(
+          ([
+            name,
+            {
+              dtype,
+              shape: [, , length],
+            },
+          ]) => [
+            name,
+            tensorFrom(device, stream, bitsOf(dtype, payloads[name]!), dtype, [tokens, length!], name),
+          ],
+        ),
+      ),
+      out: emptyTensor(device, shape.output.dtype, [tokens, shape.output.hidden], 'out'),
+    };
+  }
+
+  /** Enqueues a look at what has arrived. */
+  async #delivered(): Promise<Delivered> {
+    const stream = this.#stream;
+    const { experts, weights, counts, payloads } = this.#ep.received;
+    // Enqueued all at once: between dispatch and experts.
+    const parts = {
+      experts: readBits(experts, stream),
+      weights: weights && readBits(weights, stream),
+      counts: counts && readBits(counts, stream),
+      payloads: Object.entries(payloads).map(async ([name, tensor]) => {
+        return [name, bytesOf(await readBits(tensor, stream))] as const;
+      }),
+    };
+    const [theWeights, theCounts] = [await parts.weights, await parts.counts];
+    return {
+      experts: (await parts.experts) as Int32Array,
+      ...(theWeights && { weights: theWeights as Float32Array }),
+      ...(theCounts && { counts: theCounts as Uint32Array }),
+      payloads: Object.fromEntries(await Promise.all(parts.payloads)),
+    };
+  }
+
+  async #collect(buffers: readonly Buffers[]): Promise<Bits[]> {
+    const out = await Promise.all(buffers.map((round) => readBits(round.out, this.#stream)));
+    for (const { topkIds, topkWeights, payloads, out: result } of buffers) {
+      for (const tensor of [topkIds, topkWeights, ...Object.values(payloads), result]) tensor?.free();
+    }
+    return out;
+  }
+}
+
+/** Compares what all ranks have after their rounds with the reference: `results[rank]`, `expected[round][rank]`. */
+export function compareRounds(
+  shape: Shape,
+  rounds: readonly (readonly Source[])[],
+  results: readonly RoundsResult[],
+  expected: readonly (readonly Bits[])[],
+): Comparison {
+  requireRounds(shape, rounds);
+  requireArray('results', results, `what each of ${shape.ranks} ranks has`, shape.ranks);
+  for (const [rank, result] of results.entries()) {
+    requireObject(`results[${rank}]`, result, 'what a rank has after its rounds');
+    requireArray(`results[${rank}].out`, result.out);
+    requireArray(`results[${rank}].received`, result.received);
+  }
+  requireArray('expected', expected, `the rows of ${rounds.length} rounds`, rounds.length);
+  for (const [n, rows] of expected.entries()) requireArray(`expected[${n}]`, rows, 'rows by rank');
+  return mergeComparisons(
+    rounds.flatMap((sources, n) =>
+      results.flatMap(({ out, received }, rank) => [
+        compareCombined(shape, rank, out[n]!, expected[n]![rank]!),
+        ...(received[n] === undefined ? [] : [compareReceived(shape, sources, rank, received[n])]),
+      ]),
+    ),
+  );
+}

@@ -1,0 +1,296 @@
+/** Routes and rows for tests, the demo, the checker and the benchmark: the same for the same seed, everywhere. */
+import { ArgumentError, requireInteger, requireObject, requireOneOf } from '../../base/errors.js';
+import {
+  type Bits,
+  bitsArray,
+  expertsOf,
+  firstOf,
+  floatDtypes,
+  fromF32,
+  limits,
+  ownerOf,
+  type RowDtype,
+  requireDtype,
+  type Shape,
+} from '../../moe/layer/index.js';
+import { type Random, random } from './random.js';
+
+/** The routes of one rank's tokens. */
+export interface Routes {
+  /** How many. */
+  readonly tokens: number;
+  /** `[tokens, topK]` expert ids; −1 is 'no expert'. */
+  readonly topkIds: Int32Array;
+  /** `[tokens, topK]` router weights: 0 at −1, the others positive and normalised to a sum of 1. */
+  readonly topkWeights: Float32Array;
+}
+
+/** How a router chooses. Ids are distinct within a token wherever there are enough to choose from. */
+export type RouterLaw =
+  /** Every expert is as likely as any other. */
+  | { readonly kind: 'uniform' }
+  /**
+   * The perfect router: consecutive routes go to consecutive ranks and through all experts in turn, so that every
+   * expert and every rank gets the same load (±1). Its tokens reach more ranks than those of `uniform`.
+   */
+  | { readonly kind: 'balanced' }
+  /** The n-th most popular expert is chosen in proportion to n^−exponent. All ranks agree who is popular. */
+  | { readonly kind: 'zipf'; readonly exponent: number }
+  /** Only experts of one rank. */
+  | { readonly kind: 'one-rank'; readonly target: number }
+  /** Only experts of other ranks. */
+  | { readonly kind: 'remote' }
+  /** Independent draws from a few experts, so that most tokens name one twice or more. */
+  | { readonly kind: 'repeated' };
+
+/** What kind of routes `makeRoutes` makes. */
+export interface RoutesOptions {
+  /** Default uniform. */
+  readonly router?: RouterLaw;
+  /** The share of routes that become −1, from 0 (default) to 1. */
+  readonly holes?: number;
+}
+
+/** Makes the routes of `rank`'s tokens. */
+export function makeRoutes(
+  shape: Pick<Shape, 'ranks' | 'experts' | 'topK'>,
+  rank: number,
+  tokens: number,
+  seed: number,
+  options: RoutesOptions = {},
+): Routes {
+  requireRequest(shape, rank, tokens, seed, options);
+  const { router = { kind: 'uniform' }, holes = 0 } = options;
+  const draw = random(seed, rank, 1);
+  const choose = chooser(shape, rank, tokens, seed, router, draw);
+  const topkIds = new Int32Array(tokens * shape.topK);
+  const topkWeights = new Float32Array(tokens * shape.topK);
+  for (let token = 0; token < tokens; token++) {
+    const at = token * shape.topK;
+    const ids = topkIds.subarray(at, at + shape.topK);
+    choose(token, ids);
+    if (holes > 0) for (let k = 0; k < ids.length; k++) if (draw.uniform() < holes) ids[k] = -1;
+    weigh(ids, topkWeights.subarray(at, at + shape.topK), draw);
+  }
+  return { tokens, topkIds, topkWeights };
+}
+
+function requireRequest(
+  shape: Pick<Shape, 'ranks' | 'experts' | 'topK'>,
+  rank: number,
+  tokens: number,
+  seed: number,
+  options: RoutesOptions,
+): void {
+  requireObject('shape', shape);
+  const ranks = requireInteger('shape.ranks', shape.ranks, 1, limits.worldRanks);
+  requireInteger('shape.experts', shape.experts, 1, limits.experts);
+  requireInteger('shape.topK', shape.topK, 1, limits.topK);
+  requireInteger('rank', rank, 0, ranks - 1);
+  requireInteger('tokens', tokens, 0, limits.maxTokens);
+  requireInteger('seed', seed, Number.MIN_SAFE_INTEGER, Number.MAX_SAFE_INTEGER);
+  requireObject('options', options);
+  const { router = { kind: 'uniform' }, holes = 0 } = options;
+  requireFrom('holes', holes, 0, 1);
+  requireObject('router', router, "such as { kind: 'uniform' }");
+  requireOneOf('router.kind', router.kind, ['uniform', 'balanced', 'zipf', 'one-rank', 'remote', 'repeated']);
+  if (router.kind === 'zipf') requireFrom('router.exponent', router.exponent, 0, 100);
+  if (router.kind === 'one-rank') requireInteger('router.target', router.target, 0, limits.worldRanks - 1);
+}
+
+function requireFrom(argument: string, value: unknown, min: number, max: number): void {
+  if (typeof value !== 'number' || !(value >= min && value <= max)) {
+    throw new ArgumentError(argument, value, `a number from ${min} to ${max}`);
+  }
+}
+
+/**
+ * The routes of every rank; `tokens` is each rank's number of tokens, or one number for all. The ranks of a group bring
+ * what its first does.
+ */
+export function makeAllRoutes(
+  shape: Pick<Shape, 'ranks' | 'experts' | 'topK' | 'replicas'>,
+  tokens: number | readonly number[],
+  seed: number,
+  options: RoutesOptions = {},
+): Routes[] {
+  requireObject('shape', shape);
+  const { ranks, replicas = 1 } = shape;
+  requireInteger('shape.ranks', ranks, 1, limits.worldRanks);
+  requireInteger('shape.replicas', replicas, 1, ranks);
+  if (typeof tokens !== 'number' && !Array.isArray(tokens))
+    throw new ArgumentError('tokens', tokens, 'an integer, or one for each rank');
+  return Array.from({ length: shape.ranks }, (_, rank) => {
+    const first = firstOf(shape, rank);
+    return makeRoutes(
+      shape,
+      first,
+      typeof tokens === 'number' ? tokens : (tokens[first] ?? 0),
+      seed,
+      options,
+    );
+  });
+}
+
+/** Fills a token's ids. */
+type Choose = (token: number, ids: Int32Array) => void;
+
+function chooser(
+  shape: Pick<Shape, 'ranks' | 'experts' | 'topK'>,
+  rank: number,
+  tokens: number,
+  seed: number,
+  router: RouterLaw,
+  draw: Random,
+): Choose {
+  const all = Array.from({ length: shape.experts }, (_, id) => id);
+  switch (router.kind) {
+    case 'uniform':
+      return distinct(all, draw);
+    case 'one-rank':
+      return distinct(
+        all.filter((id) => ownerOf(shape, id) === router.target),
+        draw,
+      );
+    case 'remote':
+      return distinct(
+        all.filter((id) => ownerOf(shape, id) !== rank),
+        draw,
+      );
+    case 'repeated': {
+      const few = Math.max(1, Math.min(shape.experts, Math.ceil(shape.topK / 2)));
+      return (_, ids) => {
+        // An evenly spread handful, so that the repeats also share ranks.
+        for (let k = 0; k < ids.length; k++) ids[k] = Math.floor((draw.below(few) * shape.experts) / few);
+      };
+    }
+    case 'balanced': {
+      const turn = interleaved(shape);
+      const start = random(seed, 2).below(shape.experts) + rank * tokens * shape.topK;
+      return (token, ids) => {
+        for (let k = 0; k < ids.length; k++) ids[k] = turn[(start + token * shape.topK + k) % turn.length]!;
+      };
+    }
+    case 'zipf':
+      return skewed(byPopularity(shape.experts, seed), router.exponent, draw);
+  }
+}
+
+/** Distinct uniform draws from a pool; once it is exhausted the rest repeat; −1 from an empty pool. */
+function distinct(pool: number[], draw: Random): Choose {
+  return (_, ids) => {
+    for (let k = 0; k < ids.length; k++) {
+      if (k < pool.length) {
+        // A step of Fisher and Yates. The pool keeps its new order: any order is as good to start from.
+        const other = k + draw.below(pool.length - k);
+        [pool[k], pool[other]] = [pool[other]!, pool[k]!];
+        ids[k] = pool[k]!;
+      } else {
+        ids[k] = pool.length === 0 ? -1 : pool[draw.below(pool.length)]!;
+      }
+    }
+  };
+}
+
+/** Distinct draws with weights n^−exponent; with fewer experts than routes the rest repeat. */
+function skewed(byPopularity: readonly number[], exponent: number, draw: Random): Choose {
+  const weights = byPopularity.map((_, n) => (n + 1) ** -exponent);
+  const total = weights.reduce((sum, weight) => sum + weight, 0);
+  return (_, ids) => {
+    let left: number[] = [];
+    let remaining = 0;
+    for (let k = 0; k < ids.length; k++) {
+      if (k % weights.length === 0) {
+        left = weights.slice();
+        remaining = total;
+      }
+      let point = draw.uniform() * remaining;
+      let chosen = -1;
+      for (let n = 0; n < left.length; n++) {
+        if (left[n] === 0) continue;
+        chosen = n; // the last one left takes what rounding leaves over
+        point -= left[n]!;
+        if (point < 0) break;
+      }
+      ids[k] = byPopularity[chosen]!;
+      remaining -= left[chosen]!;
+      left[chosen] = 0;
+    }
+  };
+}
+
+/** Who is popular where routes are skewed: experts, the most popular first. */
+export function byPopularity(experts: number, seed: number): number[] {
+  requireInteger('experts', experts, 0, limits.experts);
+  return shuffled(
+    Array.from({ length: experts }, (_, id) => id),
+    random(seed, 3),
+  );
+}
+
+/** All experts in an order that visits the ranks in turn: the first of each rank, the second of each rank … */
+export function interleaved(shape: Pick<Shape, 'ranks' | 'experts'>): number[] {
+  requireObject('shape', shape);
+  requireInteger('shape.ranks', shape.ranks, 1, limits.worldRanks);
+  requireInteger('shape.experts', shape.experts, 1, limits.experts);
+  const order: number[] = [];
+  for (let nth = 0; order.length < shape.experts; nth++) {
+    for (let rank = 0; rank < shape.ranks; rank++) {
+      const { first, count } = expertsOf(shape, rank);
+      if (nth < count) order.push(first + nth);
+    }
+  }
+  return order;
+}
+
+function shuffled(values: number[], draw: Random): number[] {
+  for (let i = values.length - 1; i > 0; i--) {
+    const other = draw.below(i + 1);
+    [values[i], values[other]] = [values[other]!, values[i]!];
+  }
+  return values;
+}
+
+function weigh(ids: Int32Array, weights: Float32Array, draw: Random): void {
+  let sum = 0;
+  const raw = Array.from(ids, (id) => {
+    if (id < 0) return 0;
+    const weight = draw.uniform() + 0.05;
+    sum += weight;
+    return weight;
+  });
+  for (let k = 0; k < raw.length; k++) weights[k] = raw[k]! === 0 ? 0 : raw[k]! / sum;
+}
+
+/** No test needs more. */
+const mostElements = 2 ** 30;
+
+/**
+ * `count` random elements as the bits of a dtype: roughly normal around 0, |x| < 4. With `spread`, each is also
+ * divided by a random power of two up to 2^spread: sums of such numbers round at every step, so a sum in the wrong
+ * order shows.
+ */
+export function randomElements(dtype: RowDtype, count: number, seed: number, spread = 0): Bits {
+  requireDtype('dtype', dtype, floatDtypes);
+  requireInteger('count', count, 0, mostElements);
+  requireInteger('spread', spread, 0, 126);
+  const draw = random(seed, 4);
+  const values = new Float32Array(count);
+  for (let i = 0; i < count; i++) {
+    const bits = draw.bits();
+    // Four bytes added up are close to normal: mean 510, deviation 147.8.
+    const sum = (bits & 255) + ((bits >>> 8) & 255) + ((bits >>> 16) & 255) + (bits >>> 24);
+    values[i] = (sum - 510) / 128;
+    if (spread > 0) values[i]! /= 2 ** draw.below(spread + 1);
+  }
+  return fromF32(dtype, values, bitsArray(dtype, count));
+}
+
+/** `count` random bytes: opaque payload rows. */
+export function randomBytes(count: number, seed: number): Uint8Array {
+  requireInteger('count', count, 0, mostElements);
+  const draw = random(seed, 5);
+  const words = new Uint32Array(Math.ceil(count / 4));
+  for (let i = 0; i < words.length; i++) words[i] = draw.bits();
+  return new Uint8Array(words.buffer, 0, count);
+}

@@ -1,0 +1,135 @@
+/** Experts that are MLPs, with weights from a seed, as a rank runs them, beside the reference. */
+
+import {
+  bytesOf,
+  ExpertsMlp,
+  ExpertsPlan,
+  type ExpertsPlanOptions,
+  type Gemm,
+  type Receiving,
+  readBits,
+  tensorFrom,
+} from '../../moe/index.js';
+import {
+  type Bits,
+  bitsArray,
+  bitsOf,
+  expertsOf,
+  fromF32,
+  type Layer,
+  type MlpMatrices,
+  type ReferenceReceived,
+  reference,
+  type Shape,
+  type Source,
+  scaleBlock,
+  toF32,
+} from '../../moe/layer/index.js';
+import { type Comparison, compareClosely, exampleInput, randomElements } from '../testing/index.js';
+
+/** Of one expert; rows keep about the size that they have. */
+export function makeMlp(hidden: number, inner: number, seed: number): MlpMatrices {
+  const matrix = (rows: number, columns: number, own: number): Bits => {
+    const scale = 2 ** -Math.round(Math.log2(columns) / 2);
+    return fromF32(
+      'bf16',
+      toF32('bf16', randomElements('bf16', rows * columns, own)).map((x) => x * scale),
+    );
+  };
+  return { gateUp: matrix(2 * inner, hidden, 2 * seed), down: matrix(hidden, inner, 2 * seed + 1) };
+}
+
+/** The payload of scales, where rows are e4m3. */
+const exampleScales = 'scales';
+
+/** The layer, and what its ranks bring, with bf16 rows made e4m3 with a scale for every 128 elements. */
+export function inE4m3<L extends Shape>(layer: L, sources: readonly Source[]) {
+  const { hidden } = layer.output;
+  const payloads = [
+    { name: exampleInput, rowBytes: hidden },
+    { name: exampleScales, rowBytes: (4 * hidden) / scaleBlock },
+  ];
+  return {
+    layer: { ...layer, payloads },
+    sources: sources.map((source) => {
+      const values = toF32('bf16', bitsOf('bf16', source.payloads[exampleInput]!));
+      const scales = Float32Array.from({ length: values.length / scaleBlock }, (_, b) => {
+        const block = values.subarray(b * scaleBlock, (b + 1) * scaleBlock);
+        return Math.max(2 ** -20, ...block.map(Math.abs)) / 448;
+      });
+      const scaled = values.map((value, i) => value / scales[Math.floor(i / scaleBlock)]!);
+      const rows = bytesOf(fromF32('e4m3', scaled));
+      return { ...source, payloads: { [exampleInput]: rows, [exampleScales]: bytesOf(scales) } };
+    }),
+  };
+}
+
+/** Plans and runs the experts so often, back to back; returns what combine would send. */
+export async function runMlp(
+  receiving: Receiving,
+  experts: readonly MlpMatrices[],
+  options: ExpertsPlanOptions = {},
+  times = 1,
+  gemm: Gemm = 'heddle',
+): Promise<Bits> {
+  const { world, shape, received } = receiving;
+  const { device } = world;
+  const { hidden } = shape.output;
+  const inner = experts[0]!.down.length / hidden;
+  const stream = device.createStream();
+  const place = (name: keyof MlpMatrices, columns: number) => {
+    const all = bitsArray('bf16', experts.length * experts[0]![name].length);
+    for (const [e, matrices] of experts.entries()) all.set(matrices[name], e * matrices[name].length);
+    const rows = experts[0]![name].length / columns;
+    return tensorFrom(device, stream, all, 'bf16', [experts.length, rows, columns], name);
+  };
+  const plan = await ExpertsPlan.create(receiving, options);
+  const weights = { gateUp: place('gateUp', hidden), down: place('down', inner) };
+  const scales = received.payloads[exampleScales] === undefined ? {} : { scales: exampleScales };
+  const mlp = await ExpertsMlp.create(receiving, plan, { ...weights, ...scales, gemm });
+  for (let n = 0; n < times; n++) {
+    plan.plan(received, stream);
+    mlp.run(
+      received,
+      stream,
+      gemm === 'cublas' && plan.form === 'contiguous' ? await plan.sizes(stream) : undefined,
+    );
+  }
+  return readBits(received.output, stream);
+}
+
+/** Compares what combine would send with the reference's. */
+export function compareMlp(
+  layer: Layer,
+  rank: number,
+  received: ReferenceReceived,
+  experts: readonly MlpMatrices[],
+  capacity: number,
+  actual: Bits,
+  gemm: Gemm = 'heddle',
+): Comparison {
+  const { hidden } = layer.output;
+  const mine = expertsOf(layer, rank);
+  const { offsets, routes, scatter } = reference.plan(received.experts, mine, {
+    ...({ form: 'contiguous', alignment: 1 } as const),
+    capacity,
+  });
+  const { [exampleInput]: rows, [exampleScales]: scales } = received.payloads;
+  const x =
+    scales === undefined
+      ? bitsOf('bf16', rows!)
+      : reference.widen(rows!, bitsOf('f32', scales) as Float32Array);
+  const made = bitsArray('bf16', capacity * hidden);
+  for (const [e, own] of routes.entries()) {
+    const taken = bitsArray('bf16', own.length * hidden);
+    for (const [i, route] of own.entries()) {
+      const slot = Math.floor(route / layer.topK);
+      taken.set(x.subarray(slot * hidden, (slot + 1) * hidden), i * hidden);
+    }
+    made.set(reference.mlp(taken, hidden, experts[e]!), offsets[e]! * hidden);
+  }
+  const expected = reference.reduce(layer, received, scatter, made, layer.weights);
+  // Between cuBLAS's GEMM and SwiGLU rows are rounded once more.
+  const part = gemm === 'cublas' ? 2 ** -7 : 2 ** -9;
+  return compareClosely('output', 'bf16', actual, expected, hidden, part);
+}

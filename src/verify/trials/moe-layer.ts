@@ -1,0 +1,189 @@
+/** A whole layer with weights from a seed, as its ranks run it, and what it means in the plainest code. */
+import type { Device, Stream } from '../../gpu/index.js';
+import {
+  emptyTensor,
+  type MlpWeights,
+  MoeLayer,
+  type MoeLayerOptions,
+  readBits,
+  tensorFrom,
+} from '../../moe/index.js';
+import {
+  type Bits,
+  bitsArray,
+  dequantise,
+  expertsOf,
+  fromF32,
+  type MlpMatrices,
+  type MoeModel,
+  quantise,
+  toF32,
+} from '../../moe/layer/index.js';
+import type { World } from '../../net/world/index.js';
+import { type Comparison, compareClosely, mergeComparisons } from '../testing/index.js';
+import { makeMlp } from './expert-mlp.js';
+import { expectedRoutes, makeRouted, type RoutedInputs, routedTolerance } from './routed.js';
+
+/** All weights of a layer, of all ranks, and what each rank brings. */
+export interface LayerInputs {
+  readonly model: MoeModel;
+  /** [expert] */
+  readonly experts: readonly MlpMatrices[];
+  readonly shared: MlpMatrices | null;
+  /** The router's weights and biases, with each rank's tokens as `x`: [rank]. */
+  readonly routed: readonly RoutedInputs[];
+}
+
+/**
+ * `tokens[rank]`. A router that corrects its choices, where scores are sigmoids, as such models do; and tokens whose choices
+ * do not hang by rounding.
+ */
+export function makeLayer(model: MoeModel, tokens: readonly number[], seed: number): LayerInputs {
+  const { hidden, experts, inner, sharedInner } = model;
+  const correction = model.routing.scores === 'sigmoid';
+  const all = tokens.reduce((sum, own) => sum + own, 0);
+  const router = makeRouted({ model, tokens: all, seed, correction });
+  let at = 0;
+  return {
+    model,
+    experts: Array.from({ length: experts }, (_, e) => makeMlp(hidden, inner, seed * 1009 + e)),
+    shared: sharedInner === undefined ? null : makeMlp(hidden, sharedInner, seed * 1009 + experts),
+    routed: tokens.map((own) => {
+      const start = at;
+      at += own;
+      return { ...router, x: clearRows(router, start, at, seed) };
+    }),
+  };
+}
+
+/** The rows from `start` to `end`, others in place of those that a rounding might send elsewhere. */
+function clearRows(router: RoutedInputs, start: number, end: number, seed: number): Float32Array {
+  const { model } = router;
+  const rows = router.x.slice(start * model.hidden, end * model.hidden);
+  for (let row = 0; row < rows.length; row += model.hidden) {
+    let x: Float32Array = rows.slice(row, row + model.hidden);
+    for (let n = 1; !isClear({ ...router, x }); n++)
+      x = makeRouted({ model, tokens: 1, seed: seed + n * 2 ** 20 + start + row }).x;
+    rows.set(x, row);
+  }
+  return rows;
+}
+
+const isClear = (inputs: RoutedInputs): boolean => expectedRoutes(inputs).margin >= routedTolerance;
+
+/** The weights of one rank, on its device. */
+export function placeWeights(
+  { device, rank, ranks }: { readonly device: Device; readonly rank: number; readonly ranks: number },
+  stream: Stream,
+  { model, experts, shared, routed }: LayerInputs,
+): Pick<MoeLayerOptions, 'experts' | 'sharedExperts' | 'router'> {
+  const { hidden, inner, sharedInner = 0 } = model;
+  const { first, count } = expertsOf({ ...model, ranks }, rank);
+  const stacked = (name: keyof MlpMatrices): Bits => {
+    const size = experts[0]![name].length;
+    const all = bitsArray('bf16', count * size);
+    for (let e = 0; e < count; e++) all.set(experts[first + e]![name], e * size);
+    return all;
+  };
+  const place = (bits: Bits | Float32Array, dtype: 'bf16' | 'f32', shape: readonly number[], what: string) =>
+    tensorFrom(device, stream, bits, dtype, shape, what);
+  const mlp = (of: MlpMatrices, lead: readonly number[], length: number, what: string): MlpWeights => ({
+    gateUp: place(of.gateUp, 'bf16', [...lead, 2 * length, hidden], `${what}, gate and up`),
+    down: place(of.down, 'bf16', [...lead, hidden, length], `${what}, down`),
+  });
+  const { weights, dtype, correction } = routed[0]!;
+  return {
+    experts: mlp({ gateUp: stacked('gateUp'), down: stacked('down') }, [count], inner, 'experts'),
+    ...(shared && { sharedExperts: mlp(shared, [], sharedInner, 'shared expert') }),
+    router: {
+      weights: place(weights, dtype, [model.experts, hidden], 'router'),
+      ...(correction && {
+        correction: place(Float32Array.from(correction), 'f32', [model.experts], 'correction'),
+      }),
+    },
+  };
+}
+
+export interface LayerRun {
+  readonly layer: MoeLayer;
+  /** What this rank gets: [tokens, hidden]. */
+  readonly out: Bits;
+}
+
+/** Runs a layer as one rank, so often back to back; with `graph` what is captured once. */
+export async function runLayer(
+  world: World,
+  inputs: LayerInputs,
+  options: Omit<MoeLayerOptions, 'model' | 'experts' | 'sharedExperts' | 'router'>,
+  { times = 1, graph = false } = {},
+): Promise<LayerRun> {
+  const { device, rank } = world;
+  const stream = device.createStream();
+  const weights = placeWeights(world, stream, inputs);
+  const layer = await MoeLayer.create(world, { model: inputs.model, ...weights, ...options });
+  const { hidden } = inputs.model;
+  const own = inputs.routed[rank]!.x;
+  const x = tensorFrom(device, stream, own, 'bf16', [own.length / hidden, hidden], 'x');
+  const out = emptyTensor(device, 'bf16', x.shape, 'out');
+  if (graph) stream.beginCapture();
+  layer.forward(x, out, stream);
+  const captured = graph ? stream.endCapture() : null;
+  for (let n = 1; n < times; n++) captured ? captured.launch(stream) : layer.forward(x, out, stream);
+  captured?.launch(stream);
+  await layer.synchronize(stream);
+  const result = await readBits(out, stream);
+  captured?.dispose();
+  await layer.dispose();
+  return { layer, out: result };
+}
+
+/** What each rank gets, in f64: nothing is rounded between, but what travels as fp8. */
+export function plainLayer(
+  { model, experts, shared, routed }: LayerInputs,
+  rows: 'bf16' | 'fp8' = 'bf16',
+): Bits[] {
+  const { hidden, topK } = model;
+  return routed.map((inputs) => {
+    const { topkIds, topkWeights } = expectedRoutes(inputs);
+    const out = new Float32Array(inputs.x.length);
+    for (let token = 0; token < out.length / hidden; token++) {
+      const row = inputs.x.subarray(token * hidden, (token + 1) * hidden);
+      const sent = rows === 'fp8' ? dequantise(quantise(row)) : row;
+      const sum = shared === null ? new Float64Array(hidden) : plainMlp(row, shared);
+      for (let k = 0; k < topK; k++) {
+        const made = plainMlp(sent, experts[topkIds[token * topK + k]!]!);
+        for (let i = 0; i < hidden; i++) sum[i]! += topkWeights[token * topK + k]! * made[i]!;
+      }
+      out.set(sum, token * hidden);
+    }
+    return fromF32('bf16', out);
+  });
+}
+
+/** down · (silu(gate · x) * (up · x)) */
+function plainMlp(x: Float32Array, { gateUp, down }: MlpMatrices): Float64Array {
+  const both = times(toF32('bf16', gateUp), x);
+  const inner = both.length / 2;
+  const between = Float64Array.from({ length: inner }, (_, i) => {
+    return (both[i]! / (1 + Math.exp(-both[i]!))) * both[inner + i]!;
+  });
+  return times(toF32('bf16', down), between);
+}
+
+/** A matrix, row after row, times a vector. */
+function times(matrix: Float32Array, vector: Float32Array | Float64Array): Float64Array {
+  return Float64Array.from({ length: matrix.length / vector.length }, (_, row) => {
+    let sum = 0;
+    for (let i = 0; i < vector.length; i++) sum += matrix[row * vector.length + i]! * vector[i]!;
+    return sum;
+  });
+}
+
+/** Rows are rounded to bf16 between the GEMMs, by each expert, where a rank's sums leave, and when the shared one's come in. */
+export function compareLayer(hidden: number, actual: readonly Bits[], expected: readonly Bits[]): Comparison {
+  return mergeComparisons(
+    actual.map((out, rank) =>
+      compareClosely(`rank ${rank}: out`, 'bf16', out, expected[rank]!, hidden, 2 ** -7),
+    ),
+  );
+}

@@ -1,0 +1,237 @@
+import { describe, expect, it } from 'vitest';
+import { readAddress, view } from '../../../src/base/native/index.js';
+import type { Driver } from '../../../src/gpu/cuda/driver.js';
+import { printKernel } from '../../../src/gpu/cuda/print.js';
+import { CudaProgram, type ParameterBlock } from '../../../src/gpu/cuda/program.js';
+import { CudaStream, type Home } from '../../../src/gpu/cuda/stream.js';
+import { field, kernel, layout, list, peers, pointer } from '../../../src/lang/index.js';
+
+interface Launched {
+  readonly kernel: number;
+  readonly config: Uint32Array;
+  readonly stream: number;
+  readonly attributes: readonly number[];
+  readonly block: Uint8Array;
+}
+
+/** A device whose driver only notes down what it is asked to launch, as the real one would read it. */
+function fakeHome(launched: Launched[], allowed: number[][]): Home {
+  const i32 = new Int32Array(8);
+  const driver = {
+    out: { address: 64, i32 },
+    cuFuncGetAttribute: (_: number, attribute: number) => {
+      i32[0] = attribute === 0 ? 512 : 0;
+      return 0;
+    },
+    cuFuncSetAttribute: (...asked: number[]) => {
+      allowed.push(asked);
+      return 0;
+    },
+    cuLaunchKernelEx: (config: number, entry: number, parameters: number, extra: number) => {
+      expect(parameters).toBe(0);
+      const words = new Uint32Array(view(config, 56).slice(0));
+      const count = words[12]!;
+      const attribute = count === 0 ? [] : [...new Uint32Array(view(readAddress(config + 40), 12).slice(0))];
+      // CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE, CU_LAUNCH_PARAM_END
+      expect([0, 16, 32].map((at) => readAddress(extra + at))).toEqual([1, 2, 0]);
+      const size = readAddress(readAddress(extra + 24));
+      const block = new Uint8Array(view(readAddress(extra + 8), size).slice(0));
+      launched.push({
+        kernel: entry,
+        config: words,
+        stream: readAddress(config + 32),
+        attributes: attribute,
+        block,
+      });
+      return 0;
+    },
+  } as unknown as Driver;
+  return {
+    context: { driver, ordinal: 0, use() {} },
+    staging: {},
+    requireLive() {},
+    keep: (child: unknown) => child,
+    forget() {},
+  } as unknown as Home;
+}
+
+const block: ParameterBlock = {
+  parameters: [
+    { name: 'count', kind: 'u32', offset: 0, bytes: 4 },
+    { name: 'scale', kind: 'f32', offset: 4, bytes: 4 },
+    { name: 'rows', kind: 'pointer', offset: 8, bytes: 8 },
+    { name: 'flag', kind: 'bool', offset: 16, bytes: 1 },
+    { name: 'bias', kind: 'i32', offset: 20, bytes: 4 },
+    { name: 'total', kind: 'u64', offset: 24, bytes: 8 },
+    { name: 'win', kind: 'peers', offset: 32, bytes: 32 },
+  ],
+  rankOffset: 64,
+  bytes: 68,
+};
+const window = { rank: 1, bases: [0x7f12_3456_7000, 0x7f00_0000_0000, 0x1000], bytes: 4096 };
+
+function prepare(programmatic = false, sharedBytes = 0) {
+  const launched: Launched[] = [];
+  const allowed: number[][] = [];
+  const home = fakeHome(launched, allowed);
+  const program = new CudaProgram(
+    home,
+    { module: null, name: 'weave', maxThreads: 1024, sharedBytes },
+    0x5555_0000,
+    block,
+  );
+  const launcher = program.launcher({ grid: 7, block: 256, rank: 3, programmatic });
+  return { launched, allowed, home, program, launcher, stream: new CudaStream(home, 0x7fab_cdef_0010) };
+}
+
+function setAll({ launcher }: ReturnType<typeof prepare>) {
+  launcher.set('count', 4_000_000_000);
+  launcher.set('scale', 0.5);
+  launcher.set('rows', 0x7fff_ffff_fff0);
+  launcher.set('flag', 1);
+  launcher.set('bias', -2);
+  launcher.set('total', 2n ** 63n + 5n);
+  launcher.setWindow('win', window);
+}
+
+describe('a launch', () => {
+  it('passes grid, block, stream and every parameter where the kernel reads them', () => {
+    const all = prepare();
+    setAll(all);
+    all.launcher.launch(all.stream);
+    const [{ kernel: entry, config, stream, attributes, block: bytes }] = all.launched as [Launched];
+    expect([entry, stream, attributes]).toEqual([0x5555_0000, 0x7fab_cdef_0010, []]);
+    expect([...config.subarray(0, 7)]).toEqual([7, 1, 1, 256, 1, 1, 0]);
+    const read = new DataView(bytes.buffer);
+    expect(bytes).toHaveLength(68);
+    expect(read.getUint32(0, true)).toBe(4_000_000_000);
+    expect(read.getFloat32(4, true)).toBe(0.5);
+    expect(read.getBigUint64(8, true)).toBe(0x7fff_ffff_fff0n);
+    expect(read.getUint8(16)).toBe(1);
+    expect(read.getInt32(20, true)).toBe(-2);
+    expect(read.getBigUint64(24, true)).toBe(2n ** 63n + 5n);
+    expect([32, 40, 48].map((at) => Number(read.getBigUint64(at, true)))).toEqual(window.bases);
+    expect(read.getUint32(64, true)).toBe(3);
+  });
+
+  it('asks for shared memory that a block does not have by itself, once it is allowed', () => {
+    const all = prepare(false, 100_000);
+    setAll(all);
+    all.launcher.launch(all.stream);
+    expect(all.allowed).toEqual([[0x5555_0000, 8, 100_000]]);
+    expect(all.launched[0]!.config[6]).toBe(100_000);
+    expect(all.program.facts.sharedBytes).toBe(100_000);
+    expect(prepare().allowed).toEqual([]);
+  });
+
+  it('sees values set after an earlier launch, and a new grid', () => {
+    const all = prepare();
+    setAll(all);
+    all.launcher.launch(all.stream);
+    all.launcher.set('count', 1);
+    all.launcher.setGrid(2);
+    all.launcher.launch(all.stream);
+    expect(all.launched.map(({ config }) => config[0])).toEqual([7, 2]);
+    expect(all.launched.map(({ block: bytes }) => new DataView(bytes.buffer).getUint32(0, true))).toEqual([
+      4_000_000_000, 1,
+    ]);
+  });
+
+  it('asks for programmatic dependent launch where the shape says so', () => {
+    const all = prepare(true);
+    setAll(all);
+    all.launcher.launch(all.stream);
+    expect(all.launched[0]!.attributes).toEqual([6, 0, 1]);
+  });
+
+  it('is refused until every parameter is set', () => {
+    const { launcher, stream } = prepare();
+    launcher.set('count', 1);
+    expect(() => launcher.launch(stream)).toThrow(
+      /weave is launched without its parameters scale, rows, flag, bias, total, win/,
+    );
+  });
+
+  it('is refused on a stream of another device', () => {
+    const all = prepare();
+    setAll(all);
+    const foreign = new CudaStream(fakeHome([], []), 16);
+    expect(() => all.launcher.launch(foreign)).toThrow(/stream 16 of another device/);
+  });
+
+  it('takes only values that fit', () => {
+    const { launcher, program } = prepare();
+    const wrong: [string, number | bigint][] = [
+      ['count', -1],
+      ['count', 2 ** 32],
+      ['count', 1.5],
+      ['count', 1n],
+      ['bias', 2 ** 31],
+      ['flag', 2],
+      ['scale', 1n],
+      ['rows', -8],
+      ['rows', Number.NaN],
+      ['total', 2 ** 60],
+      ['win', 1],
+    ];
+    for (const [name, value] of wrong)
+      expect(() => launcher.set(name, value), name).toThrow(`weave.${name} is`);
+    expect(() => launcher.set('cuont', 1)).toThrow(/a parameter of weave: count, scale/);
+    expect(() => launcher.setWindow('count', window)).toThrow(/set with set/);
+    expect(() => launcher.setWindow('win', { ...window, bases: [1, 2, 3, 4, 5] })).toThrow(/at most 4 ranks/);
+    expect(() => launcher.setGrid(0)).toThrow(/grid is 0/);
+    // The compiler's limit of 512 threads, not the kernel's 1024.
+    expect(() => program.launcher({ grid: 1, block: 1024, rank: 0 })).toThrow(/block is 1024.*from 1 to 512/);
+  });
+});
+
+describe('a kernel of the language', () => {
+  const Window = layout('Window', { words: field('u32', 64) });
+  const weave = kernel(
+    {
+      name: 'weave',
+      params: {
+        on: 'bool',
+        count: 'u32',
+        rows: list(pointer('f32'), 2),
+        win: peers(Window),
+        total: 'u64',
+        shift: 'i32',
+        scale: 'f32',
+      },
+    },
+    (g, { on, count, rows, win, total, shift, scale }) => {
+      if (on && g.threadIdx.x < count) {
+        g.store(rows[0]!.at(g.threadIdx.x), scale);
+        g.store(win.at(g.rank).words.at(g.u32(total)), g.u32(shift));
+      }
+    },
+  );
+
+  it('has its parameters under their flattened names and types, and its rank', () => {
+    const { kernel: source, parameters } = printKernel(weave.ir());
+    expect(source.entry).toBe('weave_kernel');
+    expect(source.text).toContain('extern "C"');
+    expect(parameters.parameters.map(({ name, kind }) => [name, kind])).toEqual([
+      ['on', 'bool'],
+      ['count', 'u32'],
+      ['rows_0', 'pointer'],
+      ['rows_1', 'pointer'],
+      ['win', 'peers'],
+      ['total', 'u64'],
+      ['shift', 'i32'],
+      ['scale', 'f32'],
+    ]);
+    expect(parameters.bytes).toBe(parameters.rankOffset! + 4);
+  });
+
+  it('can be quoted by line when the compiler complains', () => {
+    const module = weave.ir();
+    const { lineOf } = printKernel(module).kernel;
+    const [source] = module.sources;
+    const { line } = source!.position(0);
+    expect(lineOf!(source!.file, line)).toBe(source!.text.split('\n')[0]);
+    expect(lineOf!(source!.file, line + 10_000)).toBeNull();
+    expect(lineOf!('another.ts', line)).toBeNull();
+  });
+});

@@ -1,0 +1,81 @@
+/** What an exhibit of the gallery is, and how both of its kernels are run. */
+
+import { type Finding, SimMachine } from '../../../../src/gpu/sim/index.js';
+import type { Kernel } from '../../../../src/lang/index.js';
+import { launch, type Rank, windowsOf } from '../harness.js';
+
+/** A mistake, its correction, and what the checker must say about the mistake. */
+export interface Exhibit {
+  readonly name: string;
+  readonly ranks: number;
+  /** Runs the kernels on every rank. */
+  readonly run: (ranks: readonly Rank[], variant: 'wrong' | 'right') => Promise<void>;
+  readonly expect: {
+    readonly kind: Finding['kind'];
+    readonly buffer?: string;
+    readonly location?: RegExp;
+    /** How the statements of both accesses begin (one, where a finding has one). */
+    readonly statements: readonly string[];
+    readonly hint?: RegExp;
+  };
+}
+
+/** One schedule of one variant. */
+export async function findingsOf(
+  exhibit: Exhibit,
+  variant: 'wrong' | 'right',
+  seed: number,
+): Promise<readonly Finding[]> {
+  const machine = SimMachine.create({
+    ranks: exhibit.ranks,
+    mode: 'checked',
+    seed: `${seed}`,
+    configuration: exhibit.name,
+    schedule: seed % 2 === 0 ? 'random' : 'priority',
+  });
+  const ranks = Array.from({ length: exhibit.ranks }, (_, rank) => {
+    const device = machine.device(rank);
+    return { rank, device, stream: device.createStream() };
+  });
+  try {
+    await exhibit.run(ranks, variant);
+  } catch (error) {
+    // A kernel that never ends fails on its host as well; the finding says why.
+    if (machine.findings.length === 0) throw error;
+  }
+  return machine.findings;
+}
+
+export type Twins = { readonly wrong: Kernel; readonly right: Kernel };
+
+/** Host programs: each rank launches the kernel `rounds` times on its stream, with a window, an output and an epoch. */
+export function onWindow(
+  twins: Twins,
+  bytes: number,
+  shape: { grid?: number; block?: number; rounds?: number } = {},
+): Exhibit['run'] {
+  return async (ranks, variant) => {
+    const windows = await windowsOf(ranks, bytes);
+    const module = twins[variant].ir();
+    const every = ranks.map(async (rank) => {
+      const out = rank.device.allocate(1024, 'output');
+      for (let epoch = 1; epoch <= (shape.rounds ?? 1); epoch++) {
+        await launch(rank, module, shape, { win: windows[rank.rank]!, out, epoch });
+      }
+      await rank.stream.synchronize();
+    });
+    await Promise.all(every);
+  };
+}
+
+/** One rank, and memory of its own that nobody has written: `input` (written), `scratch`, `out`. */
+export function onDevice(twins: Twins, shape: { grid?: number; block?: number } = {}): Exhibit['run'] {
+  return async ([rank], variant) => {
+    const input = rank!.device.allocate(256, 'input');
+    const scratch = rank!.device.allocate(256, 'scratch');
+    const out = rank!.device.allocate(1024, 'output');
+    rank!.stream.fill(input.address, 256, 1);
+    await launch(rank!, twins[variant].ir(), shape, { input, scratch, out });
+    await rank!.stream.synchronize();
+  };
+}

@@ -1,0 +1,244 @@
+/** Mistakes between ranks: rank 0 puts numbers into the window of rank 1 and tells it by a flag. */
+import { device, field, kernel, layout, peers, pointer } from '../../../../src/lang/index.js';
+import { type Exhibit, onWindow } from './exhibit.js';
+
+const Post = layout('Post', { data: field('u32', 32), arrived: field('u32', 1), taken: field('u32', 1) });
+
+const params = { win: peers(Post), out: pointer('u32'), epoch: 'u32' } as const;
+const sending = { params: { win: peers(Post), epoch: 'u32' } } as const;
+
+const send = device(sending, (g, { win, epoch }) => {
+  const lane = g.threadIdx.x;
+  g.store(win.at(1).data.at(lane), lane);
+  g.barrier();
+  if (lane === 0) g.store(win.at(1).arrived, epoch, { order: 'release', scope: 'sys' });
+});
+
+const sendRelaxed = device(sending, (g, { win, epoch }) => {
+  const lane = g.threadIdx.x;
+  g.store(win.at(1).data.at(lane), lane);
+  g.barrier();
+  if (lane === 0) g.store(win.at(1).arrived, epoch, { order: 'relaxed', scope: 'sys' });
+});
+
+const sendNarrow = device(sending, (g, { win, epoch }) => {
+  const lane = g.threadIdx.x;
+  g.store(win.at(1).data.at(lane), lane);
+  g.barrier();
+  if (lane === 0) g.store(win.at(1).arrived, epoch, { order: 'release', scope: 'gpu' });
+});
+
+const sendNarrowFence = device(sending, (g, { win, epoch }) => {
+  const lane = g.threadIdx.x;
+  g.store(win.at(1).data.at(lane), lane);
+  g.barrier();
+  g.fence('gpu');
+  if (lane === 0) g.store(win.at(1).arrived, epoch, { order: 'relaxed', scope: 'sys' });
+});
+
+const sendFence = device(sending, (g, { win, epoch }) => {
+  const lane = g.threadIdx.x;
+  g.store(win.at(1).data.at(lane), lane);
+  g.barrier();
+  g.fence('sys');
+  if (lane === 0) g.store(win.at(1).arrived, epoch, { order: 'relaxed', scope: 'sys' });
+});
+
+const sendFlagFirst = device(sending, (g, { win, epoch }) => {
+  const lane = g.threadIdx.x;
+  if (lane === 0) g.store(win.at(1).arrived, epoch, { order: 'release', scope: 'sys' });
+  g.store(win.at(1).data.at(lane), lane);
+});
+
+const sendUnmet = device(sending, (g, { win, epoch }) => {
+  const lane = g.threadIdx.x;
+  g.store(win.at(1).data.at(lane), lane);
+  if (lane === 0) g.store(win.at(1).arrived, epoch, { order: 'release', scope: 'sys' });
+});
+
+/** Waits until rank 1 has taken what the round before sent. */
+const sendWhenTaken = device(
+  { params: { win: peers(Post), epoch: 'u32' }, using: { send } },
+  (g, { win, epoch }, { send }) => {
+    if (g.threadIdx.x === 0) {
+      g.awaitEpoch(win.at(0).taken, epoch - 1, { order: 'acquire', scope: 'sys', limit: 1000 });
+    }
+    g.barrier();
+    send({ win, epoch });
+  },
+);
+
+const receive = device({ params }, (g, { win, out, epoch }) => {
+  const lane = g.threadIdx.x;
+  if (lane === 0) g.awaitEpoch(win.at(1).arrived, epoch, { order: 'acquire', scope: 'sys', limit: 1000 });
+  g.barrier();
+  g.store(out.at(lane), g.load(win.at(1).data.at(lane)));
+});
+
+const receiveRelaxed = device({ params }, (g, { win, out, epoch }) => {
+  const lane = g.threadIdx.x;
+  if (lane === 0) g.awaitEpoch(win.at(1).arrived, epoch, { order: 'relaxed', scope: 'sys', limit: 1000 });
+  g.barrier();
+  g.store(out.at(lane), g.load(win.at(1).data.at(lane)));
+});
+
+const receiveUnmet = device({ params }, (g, { win, out, epoch }) => {
+  const lane = g.threadIdx.x;
+  if (lane === 0) g.awaitEpoch(win.at(1).arrived, epoch, { order: 'acquire', scope: 'sys', limit: 1000 });
+  g.store(out.at(lane), g.load(win.at(1).data.at(lane)));
+});
+
+/** Tells rank 0 that the numbers have been read. */
+const receiveAndSay = device({ params, using: { receive } }, (g, { win, out, epoch }, { receive }) => {
+  receive({ win, out, epoch });
+  g.barrier();
+  if (g.threadIdx.x === 0) g.store(win.at(0).taken, epoch, { order: 'release', scope: 'sys' });
+});
+
+/** The first look is cheap, and the common case: the flag is up already. */
+const receiveGlance = device({ params }, (g, { win, out, epoch }) => {
+  const lane = g.threadIdx.x;
+  if (g.load(win.at(1).arrived, { order: 'relaxed', scope: 'sys' }) !== epoch) {
+    g.awaitEpoch(win.at(1).arrived, epoch, { order: 'acquire', scope: 'sys', limit: 1000 });
+  }
+  g.store(out.at(lane), g.load(win.at(1).data.at(lane)));
+});
+
+const receiveGlanceFence = device({ params }, (g, { win, out, epoch }) => {
+  const lane = g.threadIdx.x;
+  if (g.load(win.at(1).arrived, { order: 'relaxed', scope: 'sys' }) !== epoch) {
+    g.awaitEpoch(win.at(1).arrived, epoch, { order: 'acquire', scope: 'sys', limit: 1000 });
+  } else {
+    g.fence('sys');
+  }
+  g.store(out.at(lane), g.load(win.at(1).data.at(lane)));
+});
+
+const receiveWrongEpoch = device({ params }, (g, { win, out, epoch }) => {
+  const lane = g.threadIdx.x;
+  if (lane === 0) g.awaitEpoch(win.at(1).arrived, epoch + 1, { order: 'acquire', scope: 'sys', limit: 1000 });
+  g.barrier();
+  g.store(out.at(lane), g.load(win.at(1).data.at(lane)));
+});
+
+/** Waits for exactly this epoch: when the sender is two rounds ahead, its flag has moved past it. */
+const countExactly = device({ params }, (g, { win, epoch }) => {
+  if (g.threadIdx.x === 0) {
+    let seen = g.load(win.at(1).arrived, { order: 'acquire', scope: 'sys' });
+    while (seen !== epoch) seen = g.load(win.at(1).arrived, { order: 'acquire', scope: 'sys' });
+  }
+});
+
+const countAtLeast = device({ params }, (g, { win, epoch }) => {
+  if (g.threadIdx.x === 0) {
+    g.awaitEpoch(win.at(1).arrived, epoch, { order: 'acquire', scope: 'sys', limit: 1000 });
+  }
+});
+
+const announce = device(sending, (g, { win, epoch }) => {
+  if (g.threadIdx.x === 0) g.store(win.at(1).arrived, epoch, { order: 'release', scope: 'sys' });
+});
+
+function pass(name: string, using: { send: typeof send; receive: typeof receive }) {
+  return kernel({ name, params, using }, (g, { win, out, epoch }, { send, receive }) => {
+    if (g.rank === 0) send({ win, epoch });
+    else receive({ win, out, epoch });
+  });
+}
+
+const right = pass('pass', { send, receive });
+const dataWrite = 'g.store(win.at(1).data.at(lane)';
+const dataRead = 'g.store(out.at(lane), g.load(win.at(1).data';
+
+function exhibit(
+  name: string,
+  wrong: { send: typeof send; receive: typeof receive },
+  hint: RegExp,
+  corrected = right,
+): Exhibit {
+  return {
+    name,
+    ranks: 2,
+    run: onWindow({ wrong: pass(name.replaceAll(/\W/g, '_'), wrong), right: corrected }, Post.bytes),
+    expect: { kind: 'race', buffer: 'window', location: /^data\[/, statements: [dataWrite, dataRead], hint },
+  };
+}
+
+export const flags: readonly Exhibit[] = [
+  exhibit(
+    'missing acquire',
+    { send, receive: receiveRelaxed },
+    /no acquire.*make it acquire.*fence\('sys'\)/,
+  ),
+  exhibit('missing release', { send: sendRelaxed, receive }, /releases nothing: make it a release/),
+  exhibit(
+    'release at too narrow a scope',
+    { send: sendNarrow, receive },
+    /store.*gpu scope.*another rank: use sys/,
+  ),
+  exhibit(
+    'fence at too narrow a scope',
+    { send: sendNarrowFence, receive },
+    /fence before it is narrower: use g\.fence\('sys'\)/,
+    pass('pass_fenced', { send: sendFence, receive }),
+  ),
+  exhibit(
+    'flag before data',
+    { send: sendFlagFirst, receive },
+    /publish after that, and await it|a barrier must come after the store and before the publication/,
+  ),
+  exhibit(
+    'barrier missing before the flag',
+    { send: sendUnmet, receive },
+    /nothing orders.*before that: a barrier must come after the store and before the publication/,
+  ),
+  exhibit(
+    'barrier missing after the wait',
+    { send, receive: receiveUnmet },
+    /nothing orders thread \d+ after that: a barrier must come after it and before the load/,
+  ),
+  exhibit(
+    'double-checked flag without fence',
+    { send, receive: receiveGlance },
+    /no acquire comes between/,
+    pass('glance_fenced', { send, receive: receiveGlanceFence }),
+  ),
+  {
+    name: 'reuse one round too early',
+    ranks: 2,
+    run: onWindow(
+      { wrong: right, right: pass('pass_and_say', { send: sendWhenTaken, receive: receiveAndSay }) },
+      Post.bytes,
+      { rounds: 3 },
+    ),
+    expect: {
+      kind: 'race',
+      buffer: 'window',
+      location: /^data\[/,
+      statements: [dataRead, dataWrite],
+      hint: /overwrites what rank 1 read before, and nothing orders the reuse/,
+    },
+  },
+  {
+    name: 'a wait for an epoch that nobody publishes',
+    ranks: 2,
+    run: onWindow(
+      { wrong: pass('wait_wrong_epoch', { send, receive: receiveWrongEpoch }), right },
+      Post.bytes,
+    ),
+    expect: { kind: 'stuck-wait', location: /arrived\[0\]/, statements: ['if (lane === 0) g.awaitEpoch'] },
+  },
+  {
+    name: 'a wait for exact equality that is overtaken',
+    ranks: 2,
+    run: onWindow(
+      {
+        wrong: pass('count_exactly', { send: announce, receive: countExactly }),
+        right: pass('count_at_least', { send: announce, receive: countAtLeast }),
+      },
+      Post.bytes,
+      { rounds: 2 },
+    ),
+    expect: { kind: 'stuck-wait', location: /arrived\[0\]/, statements: ['while (seen !== epoch)'] },
+  },
+];

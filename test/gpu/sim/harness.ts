@@ -1,0 +1,70 @@
+import type { Device, Memory, Stream, Window } from '../../../src/gpu/index.js';
+import { type MachineOptions, SimMachine } from '../../../src/gpu/sim/index.js';
+import type { IrModule } from '../../../src/lang/index.js';
+
+/** One rank of a machine with what a test needs of it. */
+export interface Rank {
+  readonly rank: number;
+  readonly device: Device;
+  readonly stream: Stream;
+}
+
+export function machineOf(options: MachineOptions): { machine: SimMachine; ranks: Rank[] } {
+  const machine = SimMachine.create(options);
+  const ranks = Array.from({ length: options.ranks }, (_, rank) => {
+    const device = machine.device(rank);
+    return { rank, device, stream: device.createStream() };
+  });
+  return { machine, ranks };
+}
+
+export function upload(to: Rank, data: ArrayBufferView, purpose = 'input'): Memory {
+  const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+  const memory = to.device.allocate(bytes.byteLength, purpose);
+  to.stream.copyIn(memory.address, bytes);
+  return memory;
+}
+
+export async function download(from: Rank, memory: { address: number; bytes: number }): Promise<ArrayBuffer> {
+  const bytes = await from.stream.copyOut(memory.address, memory.bytes);
+  return bytes.slice().buffer as ArrayBuffer;
+}
+
+/** Windows of all ranks, as each of them sees them. */
+export async function windowsOf(
+  ranks: readonly Rank[],
+  bytes: number,
+  purpose = 'window',
+): Promise<Window[]> {
+  const memories = ranks.map(({ device }) => device.allocateWindow(bytes, purpose));
+  return Promise.all(
+    ranks.map(async ({ rank, device }) => {
+      const opened = await Promise.all(memories.map(({ handle }) => device.openWindow(handle)));
+      return { rank, bytes, bases: opened.map(({ address }) => address) };
+    }),
+  );
+}
+
+export type Arguments = Readonly<Record<string, number | bigint | Memory | Window>>;
+
+/** Enqueues a kernel. */
+export async function launch(
+  on: Rank,
+  module: IrModule,
+  shape: { grid?: number; block?: number; programmatic?: boolean },
+  args: Arguments,
+  stream: Stream = on.stream,
+): Promise<void> {
+  const program = await on.device.load(module);
+  const launcher = program.launcher({
+    grid: shape.grid ?? 1,
+    block: shape.block ?? 32,
+    rank: on.rank,
+    programmatic: shape.programmatic ?? false,
+  });
+  for (const [name, value] of Object.entries(args)) {
+    if (typeof value === 'object' && 'bases' in value) launcher.setWindow(name, value);
+    else launcher.set(name, typeof value === 'object' ? value.address : value);
+  }
+  launcher.launch(stream);
+}

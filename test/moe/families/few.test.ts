@@ -1,0 +1,110 @@
+/** Launches where there are few multiprocessors, or where they may take few. */
+import { describe, expect, test } from 'vitest';
+import { mlpKernels } from '../../../src/moe/experts/index.js';
+import { families, oneSided, type Place } from '../../../src/moe/families/index.js';
+import type { Layer } from '../../../src/moe/layer/index.js';
+import { topologyOf } from '../../../src/net/world/index.js';
+
+const layer: Layer = {
+  ranks: 4,
+  replicas: 1,
+  experts: 256,
+  topK: 8,
+  maxTokens: 2048,
+  payloads: [{ name: 'x', rowBytes: 7168 }],
+  output: { dtype: 'bf16', hidden: 7168, weighting: 'experts', wire: 'rows' },
+  weights: true,
+  counts: false,
+};
+const place: Place = {
+  kind: 'cuda',
+  multiprocessors: 132,
+  rank: 0,
+  split: false,
+  sms: 16,
+  transport: 'windows',
+  topology: topologyOf([0, 0, 0, 0], 0),
+};
+
+const groups = { ...layer, replicas: 2 };
+const narrow = { ...layer, output: { ...layer.output, wire: 'e4m3' } } as const;
+const small = { ...layer, maxTokens: 128 };
+/** A token has two rows at most. */
+const pair = { ...small, ranks: 2 };
+const two = { topology: topologyOf([0, 0], 0) };
+
+test.each<[string, Layer, Partial<Place>, object]>([
+  ['pull, on all of them', layer, {}, { way: 'pull', blocks: 16 }],
+  [
+    'push where links bound, one block apart',
+    layer,
+    { sms: 32 },
+    { way: 'push', blocks: 31, teams: 4, parts: 2 },
+  ],
+  ['pull small rounds all the same', small, { sms: 32 }, { way: 'pull', blocks: 32 }],
+  [
+    'push where nobody may wait at the head',
+    layer,
+    { split: true },
+    { way: 'push', blocks: 15, teams: 4, parts: 4 },
+  ],
+  [
+    'push narrower pieces of small rounds',
+    small,
+    { split: true },
+    { way: 'push', blocks: 15, teams: 4, parts: 4 },
+  ],
+  ['pull no more parts than there are rows', pair, two, { way: 'pull', parts: 2 }],
+  ['push no more parts than there are rows', pair, { ...two, split: true }, { way: 'push', parts: 2 }],
+  ['push where ranks hand each other sums', groups, {}, { way: 'push', blocks: 15 }],
+  ['push rows as e4m3', narrow, {}, { way: 'push', blocks: 15 }],
+])('%s', (_, layer, differences, combine) => {
+  const where = { ...place, ...differences };
+  const tuning = oneSided.defaults(layer, where);
+  expect(tuning.combine).toMatchObject(combine);
+  expect(oneSided.refuses(layer, where, tuning)).toBeNull();
+  expect(() => oneSided.plan(layer, where, tuning)).not.toThrow();
+});
+
+test('more blocks than there may be are refused, whatever combine’s way', () => {
+  const { dispatch, combine } = oneSided.defaults(layer, place);
+  const refused = (way: 'pull' | 'push', blocks: number) =>
+    oneSided.refuses(layer, place, { dispatch, combine: { ...combine, way, blocks } })?.message ?? '';
+  expect(refused('pull', 16)).toBe('');
+  expect(refused('pull', 17)).toContain('at most sms, 16');
+  expect(refused('push', 15)).toBe('');
+  expect(refused('push', 16)).toContain('less than sms, 16');
+});
+
+describe.each(families)('$name, by the rules of thumb', (family) => {
+  const nodes = family.name === 'hybrid' ? [0, 0, 1, 1] : [0, 0, 0, 0];
+  const on = (multiprocessors: number): Place => ({
+    ...{ ...place, sms: null, multiprocessors, topology: topologyOf(nodes, 0) },
+    transport: family.name === 'hybrid' ? 'proxy' : 'windows',
+  });
+  const blocksOn = (multiprocessors: number, maxTokens: number): number[] => {
+    const tuning = family.defaults({ ...layer, maxTokens }, on(multiprocessors));
+    return Object.values(tuning).map(({ blocks }) => Number(blocks));
+  };
+
+  test('launches no more than two blocks on each multiprocessor that is there', () => {
+    for (const multiprocessors of [16, 78, 132, 148])
+      for (const maxTokens of [1, 16, 64, 256, 1024, 4096])
+        expect(Math.max(...blocksOn(multiprocessors, maxTokens))).toBeLessThanOrEqual(2 * multiprocessors);
+  });
+
+  test('keeps all of a larger GPU busy with many tokens', () => {
+    expect(Math.min(...blocksOn(148, 4096))).toBeGreaterThan(Math.min(...blocksOn(132, 4096)));
+  });
+});
+
+test.each([16, 132, 148])(
+  'experts’ GEMMs stay on each of %i multiprocessors, on none twice',
+  (multiprocessors) => {
+    const of = { of: 'plan', e4m3: false, experts: 8, hidden: 256, inner: 256, topK: 8 } as const;
+    for (const rows of [16, 512]) {
+      const { gateUp, down } = mlpKernels({ ...of, rows, kind: 'cuda', multiprocessors });
+      for (const { blocks, resident } of [gateUp, down]) expect(blocks).toBe(multiprocessors * resident);
+    }
+  },
+);

@@ -1,0 +1,85 @@
+/** A family in a folder of its own: as little as one needs that Heddle does not have. One block a launch, and no tricks. */
+import { ArgumentError, type HeddleError } from '../../../../src/base/errors.js';
+import { section } from '../../../../src/lang/index.js';
+import { failureView } from '../../../../src/moe/families/common/failure.js';
+import { receivedPlan, unwrittenSections } from '../../../../src/moe/families/common/received.js';
+import { refusesOnNode, refusesTransport } from '../../../../src/moe/families/common/refusals.js';
+import {
+  type Family,
+  type Place,
+  type Plan,
+  step,
+  takeSums,
+  takeTokens,
+  type WindowPlan,
+  windowAndLimit,
+} from '../../../../src/moe/families/family.js';
+import { count, type KnobValues } from '../../../../src/moe/families/knobs.js';
+import { type Layer, sharing } from '../../../../src/moe/layer/index.js';
+import { combineKernel } from './combine.js';
+import { dispatchKernel } from './dispatch.js';
+import { naiveWindow } from './window.js';
+
+const spread = { threads: count('threads of the block', [32, 1024], () => [128, 512], 32) };
+const knobs = { dispatch: spread, combine: spread };
+type NaiveTuning = KnobValues<typeof knobs>;
+
+export const naive: Family<NaiveTuning> = {
+  name: 'naive',
+  summary: 'one block stores, all ranks meet, one block loads',
+  reach: 'node',
+  knobs,
+  refuses,
+  defaults: () => ({ dispatch: { threads: 128 }, combine: { threads: 128 } }),
+  adapt: (tuning) => tuning,
+  plan,
+};
+
+function refuses(layer: Layer, place: Place, tuning?: NaiveTuning): HeddleError | null {
+  const refusal = refusesOnNode(layer, place.topology) ?? refusesTransport(place);
+  if (refusal !== null) return refusal;
+  const { ranks, counts, output } = layer;
+  if (place.split) return new ArgumentError('split', true, 'false: this family has whole phases');
+  if (counts) return new ArgumentError('counts', true, 'false: this family counts nothing');
+  const { replicas } = sharing(layer);
+  if (replicas > 1) return new ArgumentError('replicas', replicas, '1');
+  if (output.weighting === 'combine') return new ArgumentError('weighting', output.weighting, "'experts'");
+  if (output.wire === 'e4m3') return new ArgumentError('wire', output.wire, "'rows'");
+  for (const [phase, { threads }] of Object.entries(tuning ?? {}))
+    if (threads < ranks)
+      return new ArgumentError(`tuning.${phase}.threads`, threads, `at least ranks, ${ranks}`);
+  return null;
+}
+
+function plan(layer: Layer, { rank }: Place, tuning: NaiveTuning): Plan {
+  const layout = naiveWindow(layer);
+  const window: WindowPlan = {
+    kind: 'window',
+    purpose: 'receive window',
+    layout,
+    ones: [section(layout, 'experts')],
+    unwritten: unwrittenSections(layer, layout),
+  };
+  const dispatch = step({
+    kernel: dispatchKernel(layer, layout),
+    blocks: 1,
+    threads: tuning.dispatch.threads,
+    once: windowAndLimit(window),
+    each: takeTokens(layer.weights),
+  });
+  const combine = step({
+    kernel: combineKernel(layer, layout),
+    blocks: 1,
+    threads: tuning.combine.threads,
+    once: windowAndLimit(window),
+    each: takeSums,
+  });
+  return {
+    windows: [window],
+    buffers: [],
+    wire: null,
+    phases: { dispatchSend: [dispatch], dispatchRecv: [], combineSend: [combine], combineRecv: [] },
+    received: receivedPlan(layer, rank, window, layout, null),
+    failure: failureView(window, layout),
+  };
+}

@@ -1,0 +1,237 @@
+/** What is the portable family's alone: its memory, its refusals, its counting of messages. */
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { ArgumentError, UnavailableError } from '../../../src/base/errors.js';
+import { NativeView } from '../../../src/gpu/index.js';
+import { effectsOf, foreignSources } from '../../../src/lang/index.js';
+import { type Place, portable, type Step, transports } from '../../../src/moe/families/index.js';
+import type { ProxyPlan } from '../../../src/moe/families/portable/commands.js';
+import { portableProxy } from '../../../src/moe/families/portable/proxy.js';
+import type { Layer } from '../../../src/moe/layer/index.js';
+import { topologyOf } from '../../../src/net/world/index.js';
+import { runOnce } from '../../../src/verify/check/run.js';
+import { givenRows } from '../../../src/verify/check/subjects/given-rows.js';
+import { expectReference } from './rounds.js';
+
+/** DeepSeek-V3's layer on 8 ranks: fp8 rows with scales there, bf16 back. */
+const deepSeek: Layer = {
+  ranks: 8,
+  experts: 256,
+  topK: 8,
+  maxTokens: 128,
+  payloads: [
+    { name: 'x', rowBytes: 7168 },
+    { name: 'scales', rowBytes: 224 },
+  ],
+  output: { dtype: 'bf16', hidden: 7168, weighting: 'experts', wire: 'rows' },
+  weights: true,
+  counts: false,
+};
+const placeOf = (nodes: readonly number[]): Place => ({
+  kind: 'cuda',
+  multiprocessors: 132,
+  rank: 0,
+  split: true,
+  sms: null,
+  transport: 'windows',
+  topology: topologyOf([...nodes], 0),
+});
+const place = placeOf(new Array(8).fill(0));
+
+const planBytes = (layer: Layer): number =>
+  portable
+    .plan(layer, place, portable.defaults(layer, place))
+    .windows.reduce((sum, { layout }) => sum + layout.bytes, 0);
+
+test('DeepSeek-V3, 128 tokens on 8 ranks, takes 37 MB a rank; slots for every expert would take 0.94 GB', () => {
+  expect(Math.round(planBytes(deepSeek) / 1e6)).toBe(37);
+  // What comes to a rank where slots are experts': for each of its experts the tokens of all ranks, and for each of its
+  // tokens a row of every expert; both in bf16, without what a sender packs.
+  const { experts, ranks, maxTokens, output } = deepSeek;
+  const received = (experts / ranks) * ranks * maxTokens * output.hidden * 2;
+  const home = experts * maxTokens * output.hidden * 2;
+  expect(Math.round((received + home) / 1e7)).toBe(94);
+});
+
+describe('the portable family refuses', () => {
+  const refusal = (layer: Partial<Layer>, parts = 1) => {
+    const launch = { blocks: 1, threads: 32, parts };
+    return portable.refuses({ ...deepSeek, ...layer }, place, { dispatch: launch, combine: launch });
+  };
+
+  test('ranks of several nodes, over windows', () => {
+    const apart = portable.refuses(deepSeek, placeOf([0, 0, 0, 0, 1, 1, 1, 1]));
+    expect(apart).toBeInstanceOf(UnavailableError);
+    expect(apart!.message).toContain('this world has 2');
+  });
+
+  test('rows as e4m3 that are not a multiple of 16 elements', () => {
+    const output = { ...deepSeek.output, wire: 'e4m3', hidden: 7160 } as const;
+    expect(refusal({ output })).toMatchObject({ message: expect.stringContaining('output.length is 7160') });
+  });
+
+  test('fewer multiprocessors than its blocks; its defaults fit', () => {
+    const few = { ...place, sms: 4 };
+    expect(portable.refuses(deepSeek, few, portable.defaults(deepSeek, place))!.message).toContain(
+      'at most sms, 4',
+    );
+    expect(portable.refuses(deepSeek, few, portable.defaults(deepSeek, few))).toBeNull();
+    expect(portable.refuses(deepSeek, { ...place, sms: 1 })!.message).toContain(
+      'sms is 1; it must be at least 2',
+    );
+  });
+
+  test('more messages in a round than a signal counts', () => {
+    const payloads = ['a', 'b', 'c', 'd'].map((name) => ({ name, rowBytes: 16 * 1024 }));
+    const refused = refusal({ payloads, ranks: 4, maxTokens: 2 ** 19 }, 1024);
+    expect(refused).toBeInstanceOf(ArgumentError);
+    expect(refused!.message).toMatch(/^tuning.dispatch.parts is 1024; it must be so few/);
+    expect(refusal({ payloads, ranks: 4, maxTokens: 2 ** 19 }, 512)).toBeNull();
+  });
+});
+
+test.each(transports)('sends hold no wait but for the launch before them, over %s', (transport) => {
+  const { phases } = portable.plan(deepSeek, { ...place, transport }, portable.defaults(deepSeek, place));
+  const waits = (steps: readonly Step[]) =>
+    steps.flatMap(({ kernel }) => effectsOf(kernel.ir()).map(({ effect }) => effect.op)).filter(isWait);
+  expect(waits([...phases.dispatchSend, ...phases.combineSend])).toEqual([]);
+  expect(waits(phases.dispatchRecv)).not.toEqual([]);
+  expect(waits(phases.combineRecv)).not.toEqual([]);
+});
+
+test('over NVSHMEM the window lies in its heap, and only what sends calls it', () => {
+  const { windows, phases } = portable.plan(
+    deepSeek,
+    { ...place, transport: 'nvshmem' },
+    portable.defaults(deepSeek, place),
+  );
+  expect(windows.map(({ symmetric }) => symmetric)).toEqual([true]);
+  const linked = (steps: readonly Step[]) =>
+    steps.map(({ kernel }) => [...foreignSources(kernel.ir())].map(({ name }) => name));
+  expect(linked(phases.dispatchSend)).toEqual([['NVSHMEM']]);
+  expect(linked(phases.dispatchRecv)).toEqual([[]]);
+  expect(linked(phases.combineSend)).toEqual([['NVSHMEM']]);
+  // The meeting's signals.
+  expect(linked(phases.combineRecv)).toEqual([['NVSHMEM']]);
+});
+
+const isWait = (op: string): boolean => op.startsWith('await') && op !== 'awaitPrevious';
+
+const spreads = fc.record({
+  blocks: fc.integer({ min: 1, max: 4 }),
+  threads: fc.constantFrom(32, 64, 96),
+  parts: fc.integer({ min: 1, max: 5 }),
+});
+
+test('rounds of any shape and spread give the reference’s bits, free of races', async () => {
+  const layers = fc.record({
+    ranks: fc.integer({ min: 1, max: 4 }),
+    experts: fc.integer({ min: 4, max: 9 }),
+    topK: fc.integer({ min: 1, max: 4 }),
+    maxTokens: fc.integer({ min: 1, max: 3 }),
+    hidden: fc.integer({ min: 1, max: 50 }),
+    dtype: fc.constantFrom('bf16', 'f16', 'f32'),
+    weighting: fc.constantFrom('experts', 'combine'),
+    extra: fc.array(fc.integer({ min: 1, max: 40 }), { maxLength: 3 }),
+  });
+  const options = fc.record({
+    tuning: fc.record({ dispatch: spreads, combine: spreads }),
+    counts: fc.boolean(),
+    split: fc.boolean(),
+    transport: fc.constantFrom('windows', 'nvshmem'),
+  });
+  await fc.assert(
+    fc.asyncProperty(layers, options, (layer, more) =>
+      expectReference(layer, { family: 'portable', mode: 'checked', ...more }),
+    ),
+    { seed: 2026_11, numRuns: 12 },
+  );
+});
+
+/** Nothing but the meeting at a round's end keeps the next round's routes from slots that are still read. */
+test.each(transports)('ranks that bring no tokens meet in each round, over %s', async (transport) => {
+  const ranks = 2;
+  await expectReference(
+    { ranks, experts: ranks, topK: 1, maxTokens: 1, hidden: 8, dtype: 'bf16' },
+    {
+      ...{ family: 'portable', transport, mode: 'checked', nodes: transport === 'proxy' ? ranks : 1 },
+      tokens: Array.from({ length: 6 }, () => [0, 0]),
+    },
+  );
+});
+
+test('over NVSHMEM rows stay the caller’s until combine: a kernel that writes them again behind dispatch is found', async () => {
+  const launch = { blocks: 2, threads: 32, parts: 1 };
+  const tuning = { dispatch: launch, combine: launch };
+  const carrier = { family: 'portable', transport: 'nvshmem', tuning } as const;
+  const early = givenRows('early', carrier, { reusedBehind: 'dispatch' });
+  const found = (await runOnce(early, { seed: '0', schedule: 'random' })).findings;
+  expect(found).toContainEqual(
+    expect.objectContaining({
+      kind: 'race',
+      buffer: 'x',
+      first: expect.objectContaining({ kernel: 'the network', kind: 'read' }),
+      second: expect.objectContaining({ kernel: 'write_again' }),
+      hint: expect.stringContaining('what the network still needs'),
+    }),
+  );
+});
+
+test('so do rows as e4m3', async () => {
+  const hidden = fc.integer({ min: 1, max: 70 }).map((n) => n * 16);
+  await fc.assert(
+    fc.asyncProperty(hidden, fc.constantFrom('bf16', 'f16', 'f32'), spreads, (hidden, dtype, combine) =>
+      expectReference(
+        { ranks: 2, experts: 5, topK: 3, maxTokens: 2, hidden, dtype, wire: 'e4m3' },
+        { family: 'portable', mode: 'checked', tuning: { dispatch: combine, combine } },
+      ),
+    ),
+    { seed: 2026_11, numRuns: 6 },
+  );
+});
+
+test('a wire’s front ends behind the ring, with payloads or without', () => {
+  const apart = { ...placeOf([0, 1]), transport: 'proxy' } as const;
+  for (const payloads of [[], [{ name: 'x', rowBytes: 32 }]]) {
+    const layer: Layer = { ...deepSeek, ranks: 2, payloads };
+    const { front, layout } = portable.plan(layer, apart, portable.defaults(layer, apart)).wire!;
+    const first = layout.fields.findIndex(({ offset }) => offset === front);
+    expect(layout.fields[first]!.name).toBe(payloads.length > 0 ? 'brought_0' : 'ids');
+  }
+});
+
+test('a proxy believes no tag that names no signal, and none becomes an address', () => {
+  const layer: Layer = {
+    ...deepSeek,
+    ranks: 2,
+    experts: 4,
+    topK: 2,
+    maxTokens: 2,
+    payloads: [{ name: 'x', rowBytes: 32 }],
+  };
+  const apart = { ...placeOf([0, 1]), transport: 'proxy' } as const;
+  const { wire } = portable.plan(layer, apart, portable.defaults(layer, apart));
+  const data = wire!.program.data as ProxyPlan;
+  const { offset, stride, count } = data.signals;
+  fc.assert(
+    fc.property(fc.integer({ min: 0, max: 2 ** 31 - 1 }), (tag) => {
+      const bytes = new Uint8Array(wire!.layout.bytes);
+      const tags = [tag];
+      const network = { write: () => true, arrived: () => tags.shift() ?? -1 };
+      const proxy = portableProxy({
+        rank: 0,
+        ranks: 2,
+        network,
+        lies: 'host',
+        memory: new NativeView(bytes),
+        data,
+      });
+      const names = tag >>> (data.signals.valueBits + 1) < count;
+      if (names) proxy.step();
+      else expect(() => proxy.step()).toThrow(`whose tag, ${tag}, names no signal`);
+      bytes.fill(0, offset, names ? offset + stride * count : offset);
+      expect(bytes.every((byte) => byte === 0)).toBe(true);
+    }),
+    { seed: 10, numRuns: 300 },
+  );
+});

@@ -1,0 +1,322 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import {
+  type Bits,
+  dequantise,
+  expertsOf,
+  fromF32,
+  quantise,
+  reference,
+  type Shape,
+  type Source,
+  toF32,
+} from '../../../src/moe/layer/index.js';
+import { outputsOf, ownerTable, type Round, round, runs } from '../arbitrary.js';
+
+/** Every route that names an expert, as one flat list: the dumbest picture of a round. */
+interface Route {
+  readonly source: number;
+  readonly token: number;
+  readonly k: number;
+  readonly expert: number;
+  readonly owner: number;
+  readonly weight: number;
+}
+
+function routesOf({ shape, sources }: Pick<Round, 'shape' | 'sources'>): Route[] {
+  const owners = ownerTable(shape);
+  return sources.flatMap((source, from) =>
+    Array.from(source.topkIds, (expert, i) => ({
+      source: from,
+      token: Math.floor(i / shape.topK),
+      k: i % shape.topK,
+      expert,
+      owner: owners[expert] ?? -1,
+      weight: source.topkWeights![i]!,
+    })).filter((route) => route.owner >= 0),
+  );
+}
+
+const receiveAll = ({ shape, sources }: Pick<Round, 'shape' | 'sources'>) =>
+  sources.map((_, rank) => reference.dispatch(shape, sources, rank));
+
+describe('dispatch', () => {
+  it('puts every route in its one place, and −1 and 0 everywhere else', () => {
+    fc.assert(
+      fc.property(round(), (round) => {
+        const { shape } = round;
+        const received = receiveAll(round);
+        for (const { source, token, k, expert, owner, weight } of routesOf(round)) {
+          const at = (source * shape.maxTokens + token) * shape.topK + k;
+          expect(received[owner]!.experts[at]).toBe(expert);
+          expect(received[owner]!.weights[at]).toBe(weight);
+        }
+        // Conservation: nothing else is anywhere.
+        const places = received.flatMap(({ experts }) => [...experts]).filter((id) => id !== -1);
+        expect(places).toHaveLength(routesOf(round).length);
+        const weights = received.flatMap(({ weights }) => [...weights]).filter((weight) => weight !== 0);
+        expect(weights).toHaveLength(routesOf(round).filter(({ weight }) => weight !== 0).length);
+      }),
+      runs,
+    );
+  });
+
+  it('copies the payload rows of every slot that has a route, byte for byte', () => {
+    fc.assert(
+      fc.property(round(), (round) => {
+        const { shape, sources } = round;
+        const received = receiveAll(round);
+        for (const { source, token, owner } of routesOf(round)) {
+          for (const { name, rowBytes } of shape.payloads) {
+            const slot = source * shape.maxTokens + token;
+            expect(received[owner]!.payloads[name]!.subarray(slot * rowBytes, (slot + 1) * rowBytes)).toEqual(
+              sources[source]!.payloads[name]!.subarray(token * rowBytes, (token + 1) * rowBytes),
+            );
+          }
+        }
+      }),
+      runs,
+    );
+  });
+
+  it('counts the routes of each local expert, repeats included', () => {
+    fc.assert(
+      fc.property(round(), (round) => {
+        for (const [rank, { counts }] of receiveAll(round).entries()) {
+          const { first, count } = expertsOf(round.shape, rank);
+          const expected = Array.from(
+            { length: count },
+            (_, i) => routesOf(round).filter(({ expert }) => expert === first + i).length,
+          );
+          expect([...counts]).toEqual(expected);
+        }
+      }),
+      runs,
+    );
+  });
+});
+
+describe('combine', () => {
+  /** One element of one token's result, scalar by scalar, from the flat list of routes. */
+  function element(round: Round, outputs: readonly Bits[], source: number, token: number, i: number): number {
+    const { shape } = round;
+    const { dtype, hidden, weighting } = shape.output;
+    const mine = routesOf(round).filter((route) => route.source === source && route.token === token);
+    const slot = source * shape.maxTokens + token;
+    const at = (owner: number, row: number) =>
+      toF32(dtype, outputs[owner]!.subarray(row * hidden + i, row * hidden + i + 1))[0]!;
+    const partials = [...new Set(mine.map(({ owner }) => owner))].map((owner) => {
+      if (weighting !== 'combine') return at(owner, slot);
+      const products = mine
+        .filter((route) => route.owner === owner)
+        .map(({ k, weight }) => Math.fround(at(owner, slot * shape.topK + k) * weight));
+      return toF32(dtype, fromF32(dtype, Float32Array.of(tree(products))))[0]!;
+    });
+    return fromF32(dtype, Float32Array.of(tree(partials)))[0]!;
+  }
+
+  function tree(values: readonly number[]): number {
+    if (values.length < 2) return values[0] ?? 0;
+    let left = 1;
+    while (left * 2 < values.length) left *= 2;
+    return Math.fround(tree(values.slice(0, left)) + tree(values.slice(left)));
+  }
+
+  it.each([
+    { dtype: 'f32', weighting: 'experts' },
+    { dtype: 'bf16', weighting: 'experts' },
+    { dtype: 'f16', weighting: 'experts' },
+    { dtype: 'f32', weighting: 'combine' },
+    { dtype: 'bf16', weighting: 'combine' },
+  ] as const)(
+    'sums over distinct ranks as a tree, and rounds once ($dtype, weights by $weighting)',
+    (output) => {
+      fc.assert(
+        fc.property(round(output), (round) => {
+          const { shape, sources, seed } = round;
+          const outputs = outputsOf(shape, seed, output.weighting === 'combine' ? shape.topK : 1);
+          for (const [rank, source] of sources.entries()) {
+            const result = reference.combine(shape, source, rank, outputs);
+            expect(result).toHaveLength(source.tokens * shape.output.hidden);
+            for (let token = 0; token < source.tokens; token++) {
+              for (const i of new Set([0, shape.output.hidden - 1])) {
+                expect(result[token * shape.output.hidden + i]).toBe(element(round, outputs, rank, token, i));
+              }
+            }
+          }
+        }),
+        { ...runs, numRuns: 30 },
+      );
+    },
+  );
+
+  it('after identity experts returns each token as often as ranks own its experts', () => {
+    fc.assert(
+      fc.property(round({ hidden: 3 }), (generated) => {
+        const shape: Shape = { ...generated.shape, payloads: [{ name: 'x', rowBytes: 12 }] };
+        const sources: Source[] = generated.sources.map((source, rank) => {
+          const x = Float32Array.from({ length: source.tokens * 3 }, (_, i) => rank * 1000 + i);
+          return { ...source, payloads: { x: new Uint8Array(x.buffer) } };
+        });
+        const outputs = sources.map((_, rank) => {
+          const { x } = reference.dispatch(shape, sources, rank).payloads;
+          return new Float32Array(x!.buffer);
+        });
+        for (const [rank, source] of sources.entries()) {
+          const result = reference.combine(shape, source, rank, outputs);
+          for (let token = 0; token < source.tokens; token++) {
+            const owners = routesOf({ shape, sources })
+              .filter((route) => route.source === rank && route.token === token)
+              .map(({ owner }) => owner);
+            for (let i = 0; i < 3; i++) {
+              expect(result[token * 3 + i]).toBe(new Set(owners).size * (rank * 1000 + token * 3 + i));
+            }
+          }
+        }
+      }),
+      runs,
+    );
+  });
+
+  it('does not care which rank is which: renaming ranks renames the results, bit for bit', () => {
+    fc.assert(
+      fc.property(round(), (generated) => {
+        const { seed } = generated;
+        const perRank = Math.ceil(generated.shape.experts / generated.shape.ranks);
+        const shape: Shape = { ...generated.shape, experts: perRank * generated.shape.ranks };
+        // Rank r becomes r + 1, and takes its experts along.
+        const renamed = (rank: number) => (rank + 1) % shape.ranks;
+        const sources = generated.sources;
+        const moved: Source[] = [];
+        for (const [rank, source] of sources.entries()) {
+          const topkIds = source.topkIds.map((id) =>
+            id < 0 || id >= shape.experts ? id : renamed(Math.floor(id / perRank)) * perRank + (id % perRank),
+          );
+          moved[renamed(rank)] = { ...source, topkIds };
+        }
+        const outputs = outputsOf(shape, seed);
+        const block = shape.maxTokens * shape.output.hidden;
+        const movedOutputs: Bits[] = [];
+        for (const [owner, plane] of outputs.entries()) {
+          const target = new Float32Array(plane.length);
+          for (let rank = 0; rank < shape.ranks; rank++) {
+            target.set(plane.subarray(rank * block, (rank + 1) * block), renamed(rank) * block);
+          }
+          movedOutputs[renamed(owner)] = target;
+        }
+        for (const [rank, source] of sources.entries()) {
+          const to = renamed(rank);
+          expect(reference.combine(shape, moved[to]!, to, movedOutputs)).toEqual(
+            reference.combine(shape, source, rank, outputs),
+          );
+        }
+      }),
+      runs,
+    );
+  });
+
+  it('reads no row that was not received', () => {
+    fc.assert(
+      fc.property(round(), (round) => {
+        const { shape, sources, seed } = round;
+        const outputs = outputsOf(shape, seed);
+        const poisoned = outputs.map((plane, rank) => {
+          const { experts } = reference.dispatch(shape, sources, rank);
+          return (plane as Float32Array).map((value, i) => {
+            const slot = Math.floor(i / shape.output.hidden);
+            const ids = experts.subarray(slot * shape.topK, (slot + 1) * shape.topK);
+            return ids.some((id) => id >= 0) ? value : Number.NaN;
+          });
+        });
+        for (const [rank, source] of sources.entries()) {
+          expect(reference.combine(shape, source, rank, poisoned)).toEqual(
+            reference.combine(shape, source, rank, outputs),
+          );
+        }
+      }),
+      runs,
+    );
+  });
+
+  it.each(['experts', 'combine'] as const)(
+    'with rows as e4m3 strays from the exact sum by at most Σ amax/17 and the rounding of f32 (weights by %s)',
+    (weighting) => {
+      fc.assert(
+        fc.property(round({ weighting, wire: 'e4m3' }), (round) => {
+          const { shape, sources, seed } = round;
+          const { hidden } = shape.output;
+          const outputs = outputsOf(shape, seed, weighting === 'combine' ? shape.topK : 1);
+          const exact: Shape = { ...shape, output: { ...shape.output, wire: 'rows' } };
+          for (const [rank, source] of sources.entries()) {
+            const low = reference.combine(shape, source, rank, outputs);
+            const high = reference.combine(exact, source, rank, outputs);
+            for (let token = 0; token < source.tokens; token++) {
+              for (let i = 0; i < hidden; i += 37) {
+                const block = Math.floor(i / 128) * 128;
+                // |x| < 4 in the test's rows, so amax of a rank's partial row is found the plain way.
+                let allowed = 0;
+                for (const owner of new Set(ownersOf(round, rank, token))) {
+                  const partial = partialOf(exact, source, rank, token, owner, outputs);
+                  const amax = Math.max(...partial.subarray(block, block + 128).map(Math.abs));
+                  allowed += amax / 17 + amax * 2 ** -20;
+                }
+                const at = token * hidden + i;
+                expect(Math.abs(low[at]! - high[at]!)).toBeLessThanOrEqual(allowed);
+              }
+            }
+          }
+        }),
+        { ...runs, numRuns: 30 },
+      );
+    },
+  );
+
+  function ownersOf(round: Round, source: number, token: number): number[] {
+    return routesOf(round)
+      .filter((route) => route.source === source && route.token === token)
+      .map(({ owner }) => owner);
+  }
+
+  /** The partial row of one owner: what combine returns when the token's other routes are holes. */
+  function partialOf(
+    shape: Shape,
+    source: Source,
+    rank: number,
+    token: number,
+    owner: number,
+    outputs: readonly Bits[],
+  ): Float32Array {
+    const { first, count } = expertsOf(shape, owner);
+    const topkIds = source.topkIds.map((id) => (id >= first && id < first + count ? id : -1));
+    const result = reference.combine(shape, { ...source, topkIds }, rank, outputs) as Float32Array;
+    return result.subarray(token * shape.output.hidden, (token + 1) * shape.output.hidden);
+  }
+
+  it('quantises rows that stay at home as well: one rank alone shows the error', () => {
+    const shape: Shape = {
+      ranks: 1,
+      experts: 1,
+      topK: 1,
+      maxTokens: 1,
+      payloads: [],
+      output: { dtype: 'f32', hidden: 2, wire: 'e4m3' },
+    };
+    const source: Source = { tokens: 1, topkIds: Int32Array.of(0), payloads: {} };
+    const row = Float32Array.of(1, 0.3);
+    expect(reference.combine(shape, source, 0, [row])).toEqual(dequantise(quantise(row)));
+    expect(reference.combine(shape, source, 0, [row])).not.toEqual(row);
+  });
+
+  it('gives +0 for a token without experts', () => {
+    const shape: Shape = {
+      ranks: 2,
+      experts: 4,
+      topK: 2,
+      maxTokens: 3,
+      payloads: [],
+      output: { dtype: 'bf16', hidden: 2 },
+    };
+    const source: Source = { tokens: 1, topkIds: Int32Array.of(-1, 4), payloads: {} };
+    expect(reference.combine(shape, source, 1, outputsOf(shape, 1))).toEqual(Uint16Array.of(0, 0));
+  });
+});

@@ -1,0 +1,79 @@
+import { RendezvousError } from '../../../src/base/errors.js';
+import type { Circle, CircleOptions } from '../../../src/net/world/circle.js';
+import { LocalCircle } from '../../../src/net/world/local-circle.js';
+import { ProcessCircle } from '../../../src/net/world/process-circle.js';
+import { Rendezvous } from '../../../src/net/world/rendezvous.js';
+
+/** Makes the circles of all ranks, in this process; `end` lets go of everything. */
+export interface Maker {
+  readonly name: string;
+  make(ranks: number, options?: CircleOptions): Promise<{ circles: Circle[]; end(): Promise<void> }>;
+}
+
+const local: Maker = {
+  name: 'LocalCircle',
+  async make(ranks, options) {
+    const circles = LocalCircle.create(ranks, options);
+    return { circles, end: () => disposeAll(circles) };
+  },
+};
+
+/** Hosted by rank 0. */
+const processes: Maker = {
+  name: 'ProcessCircle',
+  async make(ranks, options = {}) {
+    const port = await freePort();
+    const join = (rank: number) =>
+      ProcessCircle.join({ ...options, rank, ranks, address: `127.0.0.1:${port}`, lossTimeoutMs: 20_000 });
+    const circles = await Promise.all(Array.from({ length: ranks }, (_, rank) => join(rank)));
+    return { circles, end: () => disposeAll(circles) };
+  },
+};
+
+/** Hosted by somebody else, as under `heddle run`. */
+const hosted: Maker = {
+  name: 'ProcessCircle, hosted',
+  async make(ranks, options) {
+    const { circles, rendezvous } = await joinAll(ranks, options);
+    return {
+      circles,
+      async end() {
+        await disposeAll(circles);
+        await rendezvous.close();
+      },
+    };
+  },
+};
+
+export const makers = [local, processes, hosted];
+
+export async function joinAll(ranks: number, options: CircleOptions = {}) {
+  const rendezvous = await Rendezvous.listen({ ranks, world: 'test' });
+  const address = `127.0.0.1:${rendezvous.address.port}`;
+  const circles = await Promise.all(
+    Array.from({ length: ranks }, (_, rank) =>
+      ProcessCircle.join({ ...options, rank, ranks, address, world: 'test', hosted: true }),
+    ),
+  );
+  return { circles, rendezvous };
+}
+
+/** Where this process looks first; files of tests that run at once are other processes. */
+let nextPort = 10_000 + ((process.pid * 997) % 10_000);
+
+/** Below those that the system hands out, so that none of its connections takes it before it is used. */
+export async function freePort(): Promise<number> {
+  for (;;) {
+    const address = { host: '127.0.0.1', port: nextPort++ };
+    try {
+      await (await Rendezvous.listen({ ranks: 1, world: 'probe', address })).close();
+      return address.port;
+    } catch (error) {
+      if (!(error instanceof RendezvousError)) throw error;
+    }
+  }
+}
+
+async function disposeAll(circles: readonly Circle[]): Promise<void> {
+  await Promise.all(circles.map((circle) => circle.dispose()));
+}

@@ -1,0 +1,113 @@
+import { PassThrough } from 'node:stream';
+import { text } from 'node:stream/consumers';
+import { describe, expect, it } from 'vitest';
+import { ArgumentError, RankLostError } from '../../../src/base/errors.js';
+import { PeerLostError, type Region, TransferEngine } from '../../../src/net/fabric/index.js';
+import { connectFabric } from '../../../src/net/world/fabric.js';
+import { Launch } from '../../../src/net/world/launch.js';
+import { LocalCircle } from '../../../src/net/world/local-circle.js';
+import { describeOver, needing } from '../../needs.js';
+import { transpiled } from '../../tree.js';
+
+const program = transpiled('test/net/world/programs/fabric.ts');
+
+describeOver(['shm', 'tcp;ofi_rxm', 'udp;ofi_rxd'], 'ranks on %s', (provider) => {
+  it('meet through the rendezvous, and a lost rank is a lost peer at once', async () => {
+    const [stdout, stderr] = [new PassThrough(), new PassThrough()];
+    const said = Promise.all([text(stdout), text(stderr)]);
+    const launch = await Launch.start({
+      ranks: 3,
+      program,
+      args: [provider],
+      graceMs: 40_000,
+      prefix: () => '',
+      stdout,
+      stderr,
+    });
+    await launch.finished;
+    stdout.end();
+    stderr.end();
+    const [out, errors] = await said;
+    const reports = out
+      .split('\n')
+      .filter((line) => line !== '')
+      .map((line) => JSON.parse(line))
+      .sort((a, b) => a.rank - b.rank);
+    const common = {
+      code: 'HEDDLE_RANK_LOST',
+      lost: [1],
+      cause: expect.stringMatching(/^peer rank 1 was lost during wait for 1 writes with immediate 2/),
+      peerLost: true,
+    };
+    // Rank f fills the slice for rank t with 10 f + t + 1.
+    expect(reports, errors).toEqual([
+      { rank: 0, got: [[11], [21]], ...common },
+      { rank: 2, got: [[3], [13]], ...common },
+    ]);
+  });
+});
+
+describe('connectFabric', needing('tcp;ofi_rxm'), () => {
+  const open = (timeoutMs = 20_000) =>
+    TransferEngine.open({ provider: 'tcp;ofi_rxm', devices: ['lo'], timeoutMs });
+
+  it('names the ranks behind what the engine reports, and leaves other errors as they are', async () => {
+    await LocalCircle.run(2, async (circle) => {
+      const engine = await open();
+      const fabric = await connectFabric(circle, engine);
+      const lost = new PeerLostError([`rank ${1 - circle.rank}`], 'write of 8 bytes', 'no answer');
+      expect(fabric.toRankLost(lost)).toBeInstanceOf(RankLostError);
+      expect(fabric.toRankLost(lost)).toMatchObject({
+        ranks: [1 - circle.rank],
+        operation: 'write of 8 bytes',
+      });
+      const strange = new PeerLostError(['a stranger'], 'write', 'no answer');
+      expect(fabric.toRankLost(strange)).toBe(strange);
+      expect(fabric.toRankLost(undefined)).toBeUndefined();
+      await circle.barrier();
+      fabric.close();
+      await engine.close();
+    });
+  });
+
+  it('tells what is under way to a rank that was lost', async () => {
+    await LocalCircle.run(2, async (circle) => {
+      const engine = await open(600_000);
+      const fabric = await connectFabric(circle, engine);
+      await circle.barrier();
+      if (circle.rank === 1) {
+        circle.abandon('it has had enough');
+      } else {
+        const wait = engine.immediate(1).wait(1, { from: [fabric.peers[1]!] });
+        await expect(wait).rejects.toThrow(/peer rank 1 was lost during wait/);
+        expect(() => engine.send(fabric.peers[1]!, new Uint8Array(1))).toThrow(PeerLostError);
+      }
+      fabric.close();
+      await engine.close();
+    });
+  });
+
+  it('knows only the ranks that it is to reach', async () => {
+    const reach = [[1], [0], []];
+    const known = await LocalCircle.run(3, async (circle) => {
+      const engine = await open();
+      const fabric = await connectFabric(circle, engine, reach[circle.rank]);
+      const { remotes } = await fabric.share(engine.allocate(64));
+      await circle.barrier();
+      fabric.close();
+      await engine.close();
+      return remotes.flatMap((remote, rank) => (remote === undefined ? [] : [rank]));
+    });
+    expect(known).toEqual(reach);
+  });
+
+  it('has nobody to write to in a circle of one, and shares regions only', async () => {
+    await LocalCircle.run(1, async (circle) => {
+      const engine = await open();
+      const fabric = await connectFabric(circle, engine);
+      expect(await fabric.share(engine.allocate(64))).toEqual({ remotes: [undefined], others: null });
+      await expect(fabric.share(new Uint8Array(8) as unknown as Region)).rejects.toThrow(ArgumentError);
+      await engine.close();
+    });
+  });
+});

@@ -1,0 +1,107 @@
+/** Worlds of processes whose GPUs are simulated. */
+import { PassThrough } from 'node:stream';
+import { text } from 'node:stream/consumers';
+import { describe, expect, it } from 'vitest';
+import { pass } from '../../../examples/ring.js';
+import { ArgumentError, RankLostError } from '../../../src/base/errors.js';
+import { type JoinWorldOptions, Launch, World } from '../../../src/net/world/index.js';
+import { describeOver } from '../../needs.js';
+import { transpiled } from '../../tree.js';
+import { freePort } from './circles.js';
+
+/** Joins as `processes` would that are `ranksHere` ranks each; what their programs returned, or why they failed. */
+async function join<T>(
+  processes: number,
+  ranksHere: number,
+  program: (world: World) => Promise<T>,
+): Promise<PromiseSettledResult<T[]>[]> {
+  const address = `127.0.0.1:${await freePort()}`;
+  const ranks = processes * ranksHere;
+  return Promise.allSettled(
+    Array.from({ length: processes }, (_, i) =>
+      World.join({ device: 'sim', rank: i * ranksHere, ranks, ranksHere, address }, program),
+    ),
+  );
+}
+
+const values = <T>(results: readonly PromiseSettledResult<T[]>[]): T[][] =>
+  results.map((result) => {
+    if (result.status === 'rejected') throw result.reason;
+    return result.value;
+  });
+
+describe('a process that simulates several GPUs', () => {
+  it('is a node of the world: its windows are shared, and all ranks meet', async () => {
+    const results = await join(2, 3, async (world) => {
+      const { topology, rank, device } = world;
+      const window = await world.createWindow(16, 'window');
+      const stream = device.createStream();
+      for (const base of window.bases) stream.fill(base + window.rank, 1, 10 + rank);
+      await stream.synchronize();
+      await world.barrier();
+      const { node, localRank, localRanks } = topology;
+      return [node, localRank, localRanks, ...(await stream.copyOut(window.own.address, 4))];
+    });
+    expect(values(results)).toEqual([
+      [0, 1, 2].map((rank) => [0, rank, 3, 10, 11, 12, 0]),
+      [0, 1, 2].map((rank) => [1, rank, 3, 13, 14, 15, 0]),
+    ]);
+  });
+
+  it('runs kernels that wait for each other', async () => {
+    const [rows] = values(await join(1, 3, (world) => pass(world, 2)));
+    expect(rows!.map((row) => row[0])).toEqual([100, 200, 0]);
+  });
+
+  it('loses the rank whose program throws, to all processes, and throws what it threw', async () => {
+    const [one, other] = await join(2, 2, async (world) => {
+      if (world.rank === 1) throw new Error('it has had enough');
+      return world.barrier('together').catch((error: unknown) => error);
+    });
+    expect(one).toMatchObject({ status: 'rejected', reason: { message: 'it has had enough' } });
+    const [seen] = values([other!]);
+    for (const error of seen!) {
+      expect(error).toBeInstanceOf(RankLostError);
+      expect(error).toMatchObject({ ranks: [1], operation: 'together' });
+    }
+  });
+
+  it('needs a program, unless it is one rank', async () => {
+    const place: JoinWorldOptions = { device: 'sim', rank: 0, ranks: 2, address: '127.0.0.1:1' };
+    await expect(World.join({ ...place, ranksHere: 2 })).rejects.toThrow(
+      /program is undefined; it must be given, because this process is 2 ranks: World\.join\(\{\}, async/,
+    );
+    await expect(World.join({ ...place, ranksHere: 3 })).rejects.toThrow(ArgumentError);
+    await expect(World.join({ ...place, device: 'cuda', ranksHere: 2 })).rejects.toThrow(ArgumentError);
+    const world = await World.join({ ...place, ranks: 1, address: `127.0.0.1:${await freePort()}` });
+    expect([world.ranks, world.device.kind]).toEqual([1, 'sim']);
+    await world.dispose();
+  });
+});
+
+describeOver(['shm', 'tcp;ofi_rxm', 'udp;ofi_rxd'], 'examples/two-nodes.ts over %s', (provider) => {
+  it('carries every line to every rank', async () => {
+    const [stdout, stderr] = [new PassThrough(), new PassThrough()];
+    const said = Promise.all([text(stdout), text(stderr)]);
+    const launch = await Launch.start({
+      ranks: 4,
+      nodes: 2,
+      device: 'sim',
+      program: transpiled('examples/two-nodes.ts'),
+      args: [provider],
+      timeoutMs: 50_000,
+      stdout,
+      stderr,
+    });
+    const { exitCode } = await launch.finished;
+    stdout.end();
+    stderr.end();
+    const [out, errors] = await said;
+    const lines = [0, 1, 2, 3].map((rank) => {
+      const node = Math.floor(rank / 2);
+      return `[ranks ${2 * node}-${2 * node + 1}] rank ${rank} of node ${node} has lines of rank 0, rank 1, rank 2, rank 3`;
+    });
+    expect(out.trim().split('\n').sort(), errors).toEqual(lines);
+    expect(exitCode).toBe(0);
+  });
+});

@@ -1,0 +1,12 @@
+/** Runs a kernel that faults: a process of its own, because its GPU state is lost afterwards. */
+import { CudaDevice } from '../../../src/gpu/cuda/index.js';
+import { crash } from './kernels.js';
+
+const device = CudaDevice.open(0);
+const stream = device.createStream();
+device.allocate(4096, 'memory');
+device.allocateWindow(4096, 'window');
+(await device.loadSource(crash)).launcher({ grid: 1, block: 1, rank: 0 }).launch(stream);
+await stream.synchronize().catch((error: Error) => console.log(error.message));
+await device.dispose();
+console.log('disposed');

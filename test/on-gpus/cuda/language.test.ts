@@ -1,0 +1,63 @@
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { CudaDevice, countGpus } from '../../../src/gpu/cuda/index.js';
+import { everything, exchangeKernel } from './language-kernels.js';
+
+let devices: CudaDevice[];
+before(() => {
+  devices = Array.from({ length: Math.min(countGpus(), 8) }, (_, ordinal) => CudaDevice.open(ordinal));
+});
+after(async () => {
+  for (const device of devices) await device.dispose();
+});
+
+test('every kind of parameter arrives', async () => {
+  const device = devices[0]!;
+  const stream = device.createStream();
+  const memory = device.allocate(32, 'results');
+  const launcher = (await device.load(everything.ir())).launcher({ grid: 1, block: 32, rank: 6 });
+  launcher.set('on', 1);
+  launcher.set('small', -5);
+  launcher.set('out_0', memory.address);
+  launcher.set('out_1', memory.address + 16);
+  launcher.set('big', 0x1234_5678_9abc_def0n);
+  launcher.set('real', 2.5);
+  launcher.set('off', 0);
+  launcher.set('count', 4_000_000_000);
+  launcher.launch(stream);
+  const words = [...new Uint32Array((await stream.copyOut(memory.address, 32)).buffer)];
+  assert.deepEqual(words, [1, 2 ** 32 - 5, 0x1234_5678, 0x9abc_def0, 10, 0, 4_000_000_000, 6]);
+  memory.free();
+});
+
+test('ranks exchange through windows, a thousand graph replays without a mistake', async () => {
+  const { Window, kernel: exchange } = exchangeKernel(devices.length);
+  const windows = devices.map((device) => device.allocateWindow(Window.bytes, 'exchange window'));
+  const streams = devices.map((device) => device.createStream());
+  const graphs = [];
+  for (const [rank, device] of devices.entries()) {
+    const bases = [];
+    for (const { handle } of windows) bases.push((await device.openWindow(handle)).address);
+    const program = await device.load(exchange.ir());
+    assert.equal(program.facts.localBytes, 0);
+    const launcher = program.launcher({ grid: 1, block: 256, rank });
+    launcher.setWindow('win', { rank, bases, bytes: Window.bytes });
+    launcher.set('limit', 2_000_000);
+    const stream = streams[rank]!;
+    stream.beginCapture();
+    launcher.launch(stream);
+    launcher.launch(stream);
+    graphs.push(stream.endCapture());
+  }
+  for (let replay = 0; replay < 1000; replay++) {
+    for (const [rank, graph] of graphs.entries()) graph.launch(streams[rank]!);
+  }
+  const offset = (name: string) => Window.fields.find((entry) => entry.name === name)!.offset;
+  for (const [rank, stream] of streams.entries()) {
+    const bytes = await stream.copyOut(windows[rank]!.address, Window.bytes);
+    const words = new DataView(bytes.buffer);
+    assert.equal(words.getUint32(offset('epoch'), true), 2000);
+    assert.equal(words.getUint32(offset('errors'), true), 0);
+  }
+  for (const graph of graphs) graph.dispose();
+});

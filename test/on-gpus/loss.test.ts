@@ -1,0 +1,152 @@
+/** What survivors see when a rank falls, with a GPU and a process each; and in a world of one process. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { RankLostError } from '../../src/base/errors.js';
+import { ExpertParallel, row, tensorFrom } from '../../src/moe/index.js';
+import { World } from '../../src/net/world/index.js';
+import { makeRoutes } from '../../src/verify/testing/index.js';
+import { casesOnGpus } from './cases.js';
+import { gpus, keepAwake, needs, runRanks } from './machine.js';
+
+const ranks = gpus >= 4 ? 4 : 2;
+const waitMs = 800;
+/** What a survivor may need beyond the wait: hundreds of launches that end at once, and a busy machine. */
+const marginMs = 1_500;
+
+interface Report {
+  readonly rank: number;
+  readonly code: string;
+  readonly ranks?: readonly number[];
+  readonly operation?: string;
+  readonly epoch?: number;
+  readonly ms: number;
+}
+
+interface Renewed {
+  readonly rank: number;
+  readonly was: number;
+  /** Rounds of the new world brought what the reference says. */
+  readonly same: boolean;
+  /** Memory of the device is as it was. */
+  readonly kept: boolean;
+  /** From the error to the new world. */
+  readonly ms: number;
+}
+
+/**
+ * Where the victim falls, and what the others say of it. Inside a kernel it falls while that waits for a rank that
+ * comes late; that one hears of the loss first, so its call throws at once and knows no epoch.
+ */
+const points: readonly { readonly point: string; readonly operation: RegExp; readonly epoch: RegExp }[] = [
+  { point: 'before dispatch', operation: /^dispatch$/, epoch: /^3$/ },
+  { point: 'before dispatch, pull', operation: /^dispatch$/, epoch: /^3$/ },
+  { point: 'in dispatch', operation: /^dispatch$/, epoch: /^(3|undefined)$/ },
+  { point: 'in dispatch, pull', operation: /^dispatch$/, epoch: /^(3|undefined)$/ },
+  { point: 'before combine', operation: /^combine$/, epoch: /^3$/ },
+  { point: 'before combine, pull', operation: /^combine$/, epoch: /^3$/ },
+  { point: 'in combine', operation: /^combine$/, epoch: /^(3|undefined)$/ },
+  { point: 'in combine, pull', operation: /^combine$/, epoch: /^(3|undefined)$/ },
+  { point: 'between rounds', operation: /^dispatch$/, epoch: /^undefined$/ },
+  { point: 'before dispatch, nvshmem', operation: /^dispatch$/, epoch: /^3$/ },
+  { point: 'in dispatch, nvshmem', operation: /^dispatch$/, epoch: /^(3|undefined)$/ },
+  { point: 'before combine, nvshmem', operation: /^combine$/, epoch: /^3$/ },
+  { point: 'in combine, nvshmem', operation: /^combine$/, epoch: /^(3|undefined)$/ },
+  { point: 'in a graph', operation: /^(dispatch|combine)$/, epoch: /^\d+$/ },
+  { point: 'stopped', operation: /^dispatch$/, epoch: /^3$/ },
+];
+
+for (const [i, { point, operation, epoch }] of points.entries()) {
+  // Rank 0 too, and the last one.
+  const victim = i % ranks;
+  test(`rank ${victim} of ${ranks} processes falls: ${point}`, needs(ranks), async (context) => {
+    const args = [point, String(victim), String(waitMs)];
+    const { result, reports, stderr } = await runRanks<Report>(ranks, 'falling-rank.js', args, 30_000);
+    context.diagnostic(
+      reports.map((r) => `rank ${r.rank}: ${r.operation} ${r.epoch}, ${r.ms} ms`).join('; '),
+    );
+    assert.equal(result.timedOut, false, stderr);
+    assert.deepEqual(
+      result.results.map(({ signal, exitCode }) => signal ?? exitCode),
+      Array.from({ length: ranks }, (_, rank) => (rank === victim ? 'SIGKILL' : 0)),
+      stderr,
+    );
+    assert.equal(reports.length, ranks - 1, stderr);
+    for (const report of reports) {
+      assert.equal(report.code, 'HEDDLE_RANK_LOST', JSON.stringify(report));
+      assert.deepEqual(report.ranks, [victim]);
+      assert.match(String(report.operation), operation);
+      assert.match(String(report.epoch), epoch);
+      assert.ok(report.ms < waitMs + marginMs, `rank ${report.rank} took ${report.ms} ms`);
+    }
+  });
+}
+
+test('the GPUs are as good as before: a new world of processes', needs(ranks), async () => {
+  const { result, reports, stderr } = await runRanks(ranks, 'round-trip-rank.js', ['^uneven'], 30_000);
+  assert.equal(result.exitCode, 0, stderr);
+  assert.equal(reports.length, 1);
+});
+
+for (const victim of [0, ranks - 1]) {
+  test(
+    `processes go on without rank ${victim}, on the devices that they have`,
+    needs(ranks),
+    async (context) => {
+      const args = [String(victim), String(waitMs)];
+      const run = runRanks<Renewed>(ranks, 'renewing-rank.js', args, 40_000, true);
+      const { result, reports, stderr } = await run;
+      context.diagnostic(reports.map((r) => `rank ${r.was}: ${Math.round(r.ms)} ms`).join('; '));
+      assert.equal(result.exitCode, 0, stderr);
+      assert.deepEqual(
+        reports
+          .map(({ rank, was, same, kept }) => ({ rank, was, same, kept }))
+          .sort((a, b) => a.rank - b.rank),
+        Array.from({ length: ranks }, (_, rank) => rank)
+          .filter((rank) => rank !== victim)
+          .map((was, rank) => ({ rank, was, same: true, kept: true })),
+        stderr,
+      );
+    },
+  );
+}
+
+test('a rank of one process throws, and the next world is well', needs(ranks), async () => {
+  const letGo = keepAwake();
+  const errors: unknown[] = [];
+  const world = World.local({ ranks, device: 'cuda', timeoutMs: 15_000 }, async (world) => {
+    const ep = await ExpertParallel.create(world, {
+      experts: 2 * ranks,
+      topK: 2,
+      maxTokens: 2,
+      payloads: { x: row('bf16', 64) },
+      output: row('bf16', 64),
+      waitMs,
+    });
+    const stream = world.device.createStream();
+    const { topkIds, topkWeights } = makeRoutes(ep.shape, world.rank, 2, 1);
+    const inputs = {
+      topkIds: tensorFrom(world.device, stream, topkIds, 'i32', [2, 2]),
+      topkWeights: tensorFrom(world.device, stream, topkWeights, 'f32', [2, 2]),
+      payloads: { x: tensorFrom(world.device, stream, new Uint16Array(128), 'bf16', [2, 64]) },
+    };
+    await world.barrier('ready');
+    if (world.rank !== 1) ep.dispatch(inputs, stream);
+    await world.barrier('enqueued');
+    if (world.rank === 1) throw new Error('rank 1 falls');
+    const since = performance.now();
+    errors.push(await ep.synchronize(stream).catch((error) => error));
+    assert.ok(performance.now() - since < waitMs + marginMs);
+    // Nothing is unmapped here while the kernels of others may still write.
+    await ep.dispose();
+  });
+  await assert.rejects(world, /rank 1 falls/);
+  assert.equal(errors.length, ranks - 1);
+  for (const error of errors) {
+    assert.ok(error instanceof RankLostError, String(error));
+    assert.deepEqual([error.ranks, error.operation, error.epoch], [[1], 'dispatch', 1]);
+  }
+  for (const { run } of casesOnGpus(ranks).slice(0, 2)) {
+    await World.local({ ranks, device: 'cuda', timeoutMs: 15_000 }, run);
+  }
+  await letGo();
+});

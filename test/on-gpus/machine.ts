@@ -1,0 +1,94 @@
+/** What the tests on GPUs share: how many there are, and ranks that are processes. */
+import assert from 'node:assert/strict';
+import { existsSync, readFileSync } from 'node:fs';
+import { Writable } from 'node:stream';
+import { fileURLToPath } from 'node:url';
+import { UnavailableError } from '../../src/base/errors.js';
+import { CudaDevice, countGpus } from '../../src/gpu/cuda/index.js';
+import { Launch, type LaunchResult } from '../../src/net/world/index.js';
+
+/** GPUs here; 0 where there is no driver. */
+export const gpus = ((): number => {
+  try {
+    return countGpus();
+  } catch (error) {
+    if (error instanceof UnavailableError) return 0;
+    throw error;
+  }
+})();
+
+/** Options of a test that needs so many GPUs; it is skipped, with the reason, where there are fewer. */
+export const needs = (wanted: number, timeout = 60_000) => ({
+  timeout,
+  skip: gpus < wanted ? `needs ${wanted} GPUs, and this machine has ${gpus}` : false,
+});
+
+/** Keeps the GPUs' contexts alive, which otherwise each world would make anew. Returns what lets them go. */
+export function keepAwake(): () => Promise<void> {
+  const devices = Array.from({ length: gpus }, (_, ordinal) => CudaDevice.open(ordinal));
+  return async () => {
+    for (const device of devices) await device.dispose();
+  };
+}
+
+class Lines extends Writable {
+  readonly lines: string[] = [];
+  #rest = '';
+
+  override _write(chunk: Buffer, _: BufferEncoding, done: () => void): void {
+    const parts = (this.#rest + chunk.toString()).split('\n');
+    this.#rest = parts.pop()!;
+    this.lines.push(...parts);
+    done();
+  }
+}
+
+export interface Ran<T> {
+  readonly result: LaunchResult;
+  /** What the ranks printed to stdout, a JSON object a line. */
+  readonly reports: readonly T[];
+  /** What the ranks printed there, and the launcher's notes. */
+  readonly stderr: string;
+}
+
+/** Runs a program of test/on-gpus/programs as a world of processes. Whatever becomes of it, no process may be left. */
+export async function runRanks<T>(
+  ranks: number,
+  program: string,
+  args: readonly string[],
+  timeoutMs: number,
+  keepGoing = false,
+): Promise<Ran<T>> {
+  const [stdout, stderr] = [new Lines(), new Lines()];
+  const launch = await Launch.start({
+    ranks,
+    program: fileURLToPath(new URL(`programs/${program}`, import.meta.url)),
+    args,
+    timeoutMs,
+    graceMs: 6_000,
+    keepGoing,
+    prefix: () => '',
+    stdout,
+    stderr,
+    // What a machine lacks is said here, once.
+    onNote: (note) => stderr.write(`${note}\n`),
+  });
+  const { pids } = launch;
+  const result = await launch.finished;
+  for (const pid of pids) assert.ok(!isRunning(pid), `process ${pid} is still there`);
+  return {
+    result,
+    reports: stdout.lines.map((line) => JSON.parse(line) as T),
+    stderr: stderr.lines.join('\n'),
+  };
+}
+
+/** A zombie, which waits only for its parent, runs no more. */
+function isRunning(pid: number): boolean {
+  const stat = `/proc/${pid}/stat`;
+  try {
+    return existsSync(stat) && !/^\d+ \(.*\) [ZX]/s.test(readFileSync(stat, 'utf8'));
+  } catch {
+    return false;
+  }
+}

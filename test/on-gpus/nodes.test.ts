@@ -1,0 +1,36 @@
+/** GPUs of one machine as nodes of one GPU each: the reference comparison of test/suite, by proxies over libfabric. */
+import { after, before, describe, test } from 'node:test';
+import { listProviders } from '../../src/net/fabric/index.js';
+import { World } from '../../src/net/world/index.js';
+import { familiesAcross, roundTripCases } from '../suite/round-trip.js';
+import { keepAwake, needs } from './machine.js';
+
+const usable = (() => {
+  try {
+    return listProviders().filter(({ devices }) => devices.length > 0);
+  } catch {
+    return [];
+  }
+})();
+
+let letGo = async () => {};
+before(() => {
+  letGo = keepAwake();
+});
+after(() => letGo());
+
+for (const { provider } of usable) {
+  const fabric = { provider, devices: provider === 'shm' ? [] : ['lo'], timeoutMs: 20_000 };
+  for (const how of familiesAcross) {
+    describe(`${how.family}, 2 nodes over ${provider}`, needs(2, 120_000), () => {
+      const options = { ranks: 2, nodes: 2, device: 'cuda', timeoutMs: 15_000, fabric } as const;
+      for (const { name, run } of roundTripCases(2, { ...how, replays: 100 })) {
+        // A group lies inside a node, for hybrid.
+        if (how.family === 'hybrid' && name.startsWith('groups')) continue;
+        test(name, { timeout: 20_000 }, async () => {
+          await World.local(options, run);
+        });
+      }
+    });
+  }
+}

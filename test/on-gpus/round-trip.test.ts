@@ -1,0 +1,88 @@
+/** The reference comparison of test/suite on GPUs: in one process, and in a process for each. */
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { World } from '../../src/net/world/index.js';
+import {
+  compareRounds,
+  expectedRound,
+  makeSources,
+  runRounds,
+  shapeOfRounds,
+} from '../../src/verify/testing/index.js';
+import { familyNames } from '../suite/round-trip.js';
+import { casesOnGpus } from './cases.js';
+import { keepAwake, needs, runRanks } from './machine.js';
+
+const sizes = [1, 2, 3, 4, 8];
+
+let letGo = async () => {};
+before(() => {
+  letGo = keepAwake();
+});
+after(() => letGo());
+
+for (const ranks of sizes) {
+  describe(`ranks of one process: ${ranks}`, needs(ranks, 300_000), () => {
+    for (const { name, run } of casesOnGpus(ranks)) {
+      test(name, { timeout: 30_000 }, async () => {
+        await World.local({ ranks, device: 'cuda', timeoutMs: 15_000 }, run);
+      });
+    }
+  });
+}
+
+for (const ranks of sizes.filter((n) => n > 1)) {
+  test(`a process a rank: ${ranks}`, needs(ranks, 120_000), async (context) => {
+    interface Report {
+      readonly name: string;
+      readonly error?: string;
+    }
+    const { result, reports, stderr } = await runRanks<Report>(ranks, 'round-trip-rank.js', [], 90_000);
+    for (const { name, error } of reports) {
+      await context.test(name, () => assert.equal(error, undefined));
+    }
+    assert.equal(result.exitCode, 0, stderr);
+    assert.deepEqual(
+      reports.map(({ name }) => name),
+      casesOnGpus(ranks).map(({ name }) => name),
+    );
+  });
+}
+
+for (const family of familyNames) {
+  test(`${family}: a graph of two rounds in flight, replayed on new inputs`, needs(2), async () => {
+    const layer = { ranks: 2, experts: 16, topK: 4, maxTokens: 24, hidden: 512, dtype: 'bf16' } as const;
+    const shape = shapeOfRounds(layer);
+    const rounds = Array.from({ length: 20 }, (_, n) => makeSources(shape, [24 - (n % 2), 17], n + 1));
+    const results = await World.local({ ranks: 2, device: 'cuda', timeoutMs: 15_000 }, (world) =>
+      runRounds(world, shape, rounds, { family, split: true, rounds: 2, graph: true }),
+    );
+    const expected = rounds.map((sources) => expectedRound(shape, sources));
+    const { different, first } = compareRounds(shape, rounds, results, expected);
+    assert.equal(different, 0, first);
+  });
+}
+
+test('processes that see one GPU each', needs(2), async () => {
+  const { result, reports, stderr } = await runRanks(
+    2,
+    'round-trip-rank.js',
+    ['^(bf16|pull, rows)', 'alone'],
+    50_000,
+  );
+  assert.equal(result.exitCode, 0, stderr);
+  assert.ok(reports.length >= 2);
+});
+
+test('processes that would share a GPU are refused, all of them', needs(1), async () => {
+  const before = process.env.CUDA_VISIBLE_DEVICES;
+  process.env.CUDA_VISIBLE_DEVICES = '0';
+  try {
+    const { result, stderr } = await runRanks(2, 'round-trip-rank.js', [], 50_000);
+    assert.notEqual(result.exitCode, 0);
+    assert.match(stderr, /Ranks 0 and 1 would share a GPU/);
+  } finally {
+    if (before === undefined) delete process.env.CUDA_VISIBLE_DEVICES;
+    else process.env.CUDA_VISIBLE_DEVICES = before;
+  }
+});

@@ -1,0 +1,96 @@
+import { describe, expect, it } from 'vitest';
+import { formatFinding, SimMachine } from '../../../src/gpu/sim/index.js';
+import { World } from '../../../src/net/world/index.js';
+import {
+  htmlReport,
+  type Point,
+  rowOf,
+  runBenchmark,
+  tableHead,
+  tableLine,
+} from '../../../src/tools/bench/index.js';
+import { benchmark, newCrews, type Plan } from '../../../src/tools/bench/program.js';
+
+const plan: Plan = {
+  workload: {
+    profile: 'custom',
+    hidden: 64,
+    experts: 8,
+    topK: 2,
+    ranks: 2,
+    dtype: 'fp8',
+    combineDtype: 'bf16',
+    router: 'uniform',
+    seed: 1,
+  },
+  nodes: 1,
+  tokens: [1, 3],
+  world: 'local',
+  device: 'sim',
+  iterations: 2,
+  nccl: true,
+  how: {},
+  breakdown: true,
+};
+
+describe('a run on the simulator', () => {
+  it('counts bytes and steps, and claims no microseconds', async () => {
+    const events: string[] = [];
+    const report = await runBenchmark(plan, (event) => events.push(event.type));
+    expect(report.unit).toBe('steps');
+    expect(report.barrier).toBeNull();
+    expect(report.points.map(({ tokens }) => tokens)).toEqual([1, 3]);
+    expect(events.filter((type) => type === 'point')).toHaveLength(2);
+    const point = report.points[1]!;
+    expect(rowOf(point, 'heddle', 'both')!.time).toBeGreaterThan(rowOf(point, 'heddle', 'dispatch')!.time);
+    expect(point.rows.map(({ subject }) => subject)).not.toContain('stores');
+    expect(point.rows.every(({ physical }) => physical === null)).toBe(true);
+    expect(point.bytes.dispatch.logical).toBe(3 * 2 * (64 + 4));
+  });
+
+  it('between nodes counts what crosses the network', async () => {
+    const report = await runBenchmark({
+      ...plan,
+      workload: { ...plan.workload, ranks: 4 },
+      ...{ nodes: 2, tokens: [3] },
+    });
+    const [{ bytes, network, tuning }] = report.points as [Point];
+    const { between } = bytes;
+    expect(between.rows).toBeGreaterThan(0);
+    expect(between.rows).toBeLessThanOrEqual(3);
+    expect(between).toMatchObject({ dispatch: between.rows * (64 + 4), combine: between.rows * 64 * 2 });
+    expect(tableHead(report)).not.toContain('NVLink KB');
+    // A message of dispatch has a header, and ids and weights of its chunk; rows are padded to 16 bytes.
+    const routes = Math.ceil(((tuning.dispatch!.chunk as number) * 2 * 4) / 16) * 16;
+    expect(network!.dispatch.bytes).toBe(
+      network!.dispatch.messages * (16 + 2 * routes) + between.rows * (64 + 16),
+    );
+    expect(network!.combine.bytes).toBe(network!.combine.messages * 16 + between.rows * 64 * 2);
+    expect([network!.dispatch.messages, network!.combine.messages]).toEqual([1, 1]);
+    expect(tableHead(report)).toMatch(/ messages a rank +network KB a rank +network rows a token$/);
+    expect(tableLine(report, report.points[0]!)).toMatch(new RegExp(` ${(between.rows / 3).toFixed(2)}$`));
+    expect(htmlReport(report)).toContain('network rows a token');
+  });
+
+  it('is free of races, and brings the right bytes', async () => {
+    const machine = SimMachine.create({ ranks: 3, mode: 'checked', seed: '7' });
+    const crews = newCrews();
+    const points: Point[] = [];
+    const workload = { ...plan.workload, ranks: 3 };
+    await World.local({ ranks: 3, device: 'sim', sim: machine }, (world) =>
+      benchmark(world, crews, { ...plan, workload, tokens: [2], iterations: 1 }, (event) => {
+        if (event.type === 'point') points.push(event.point);
+      }),
+    );
+    expect(machine.findings.map(formatFinding)).toEqual([]);
+    // Every rank came to the same results.
+    expect(points).toHaveLength(3);
+    expect(points[1]).toEqual(points[0]);
+  });
+
+  it('has no worlds of processes', async () => {
+    await expect(runBenchmark({ ...plan, world: 'processes' })).rejects.toThrow(
+      /simulated GPUs live in one process/,
+    );
+  });
+});

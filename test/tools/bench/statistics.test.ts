@@ -1,0 +1,31 @@
+import { describe, expect, it } from 'vitest';
+import { gigabytes, quantile, slowestRank, spread } from '../../../src/tools/bench/statistics.js';
+
+describe('the method’s arithmetic', () => {
+  it('takes of each iteration the slowest rank, whichever rank that is', () => {
+    expect(
+      slowestRank([Float64Array.of(1, 5, 3), Float64Array.of(2, 4, 3), Float64Array.of(0, 0, 9)]),
+    ).toEqual([2, 5, 9]);
+  });
+
+  it('refuses ranks that measured different numbers of iterations', () => {
+    expect(() => slowestRank([[1, 2], [1]])).toThrow(/as many on each rank: 2/);
+  });
+
+  it('interpolates quantiles between neighbours, in any order of values', () => {
+    expect(quantile([4, 1, 3, 2], 0.5)).toBe(2.5);
+    expect(quantile([10, 0], 0.1)).toBe(1);
+    expect(quantile([7], 0.9)).toBe(7);
+    expect(() => quantile([], 0.5)).toThrow(/one or more/);
+  });
+
+  it('spreads values without changing them', () => {
+    const values = [5, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11];
+    expect(spread(values)).toEqual({ median: 6, p10: 2, p90: 10, min: 1, max: 11, count: 11 });
+    expect(values[0]).toBe(5);
+  });
+
+  it('counts GB/s in 10^9 bytes', () => {
+    expect(gigabytes(350_000, 1)).toBe(350);
+  });
+});

@@ -1,0 +1,118 @@
+import { describe, expect, it } from 'vitest';
+import { type OneSidedTuning, oneSided, type Place } from '../../../src/moe/families/index.js';
+import type { Layer } from '../../../src/moe/layer/index.js';
+import { topologyOf } from '../../../src/net/world/index.js';
+import { coordinatesOf, descend, neighbours, sensible } from '../../../src/tools/bench/tune.js';
+
+const layer: Layer = {
+  ranks: 4,
+  experts: 256,
+  topK: 8,
+  maxTokens: 64,
+  payloads: [{ name: 'x', rowBytes: 14_336 }],
+  output: { dtype: 'bf16', hidden: 7168 },
+  weights: true,
+  counts: false,
+};
+const place: Place = {
+  kind: 'cuda',
+  multiprocessors: 132,
+  rank: 0,
+  topology: topologyOf([0, 0, 0, 0], 0),
+  split: false,
+  sms: null,
+  transport: 'windows',
+};
+const start = oneSided.defaults(layer, place);
+const never = async () => false;
+
+/** Least at 132 blocks of 4 parts in dispatch and a pulling combine. */
+const cost = ({ dispatch, combine }: OneSidedTuning): number =>
+  100 +
+  Math.abs(dispatch.blocks - 132) +
+  10 * Math.abs(dispatch.parts - 4) +
+  (combine.way === 'pull' ? 0 : 50);
+
+describe('the search for a tuning', () => {
+  it('finds the least of a cost with one valley', async () => {
+    const { tuning, microseconds, before, cut } = await descend(
+      oneSided,
+      { layer, place },
+      start,
+      async (t) => cost(t),
+      never,
+    );
+    expect(tuning).toMatchObject({ dispatch: { blocks: 132, parts: 4 }, combine: { way: 'pull' } });
+    expect(microseconds).toBe(100);
+    expect(before).toBe(cost(start));
+    expect(cut).toBe(false);
+  });
+
+  it('asks for no tuning twice, and only for sensible ones', async () => {
+    const asked: string[] = [];
+    await descend(
+      oneSided,
+      { layer: { ...layer, maxTokens: 3 }, place },
+      oneSided.adapt(start, { ...layer, maxTokens: 3 }, place),
+      async (tuning) => {
+        expect(sensible(tuning, place)).toBe(true);
+        asked.push(JSON.stringify(tuning));
+        return cost(tuning);
+      },
+      never,
+    );
+    expect(new Set(asked).size).toBe(asked.length);
+  });
+
+  it('stays where differences are noise', async () => {
+    let n = 0;
+    const { tuning } = await descend(
+      oneSided,
+      { layer, place },
+      start,
+      async () => 100 - (n++ % 4) * 0.1,
+      never,
+    );
+    expect(tuning).toEqual(start);
+  });
+
+  it('ends with the best so far when the time is over', async () => {
+    let asked = 0;
+    const result = await descend(
+      oneSided,
+      { layer, place },
+      start,
+      async (tuning) => {
+        asked++;
+        return cost(tuning);
+      },
+      async () => asked >= 5,
+    );
+    expect(result).toMatchObject({ cut: true, tried: 5 });
+    expect(result.microseconds).toBeLessThanOrEqual(result.before);
+  });
+
+  it('tries only what the family takes', () => {
+    // 14 warps, which 4 teams cannot share.
+    const from = { ...start, dispatch: { ...start.dispatch, threads: 448 } };
+    const tried = coordinatesOf(oneSided).flatMap((coordinate) =>
+      neighbours(oneSided, { layer, place }, from, coordinate),
+    );
+    expect(tried.map(({ dispatch }) => dispatch.teams)).toContain(2);
+    for (const tuning of tried) expect(oneSided.refuses(layer, place, tuning)).toBeNull();
+  });
+
+  it('never makes more blocks than there are pieces', () => {
+    for (const coordinate of coordinatesOf(oneSided)) {
+      for (const tuning of neighbours(
+        oneSided,
+        { layer: { ...layer, maxTokens: 2 }, place },
+        start,
+        coordinate,
+      )) {
+        for (const { blocks, parts } of Object.values(tuning))
+          expect(blocks).toBeLessThanOrEqual(2 * Number(parts));
+      }
+    }
+  });
+});

@@ -1,0 +1,162 @@
+import { describe, expect, it } from 'vitest';
+import { traffic } from '../../../src/moe/layer/index.js';
+import { setsFor } from '../../../src/tools/bench/inputs.js';
+import { rowsBetween } from '../../../src/tools/bench/nccl.js';
+import { roundsFor, rowsOf } from '../../../src/tools/bench/program.js';
+import { spread } from '../../../src/tools/bench/statistics.js';
+import {
+  roundBytes,
+  routeSets,
+  shapeOf,
+  sweep,
+  type WorkloadOptions,
+  workload,
+} from '../../../src/tools/bench/workload.js';
+
+const options: WorkloadOptions = {
+  profile: 'deepseek_v3',
+  ranks: 4,
+  dtype: 'bf16',
+  combineDtype: 'bf16',
+  router: 'uniform',
+  seed: 3,
+};
+
+describe('a workload', () => {
+  it('takes a profile, and single numbers of it from the options', () => {
+    expect(workload({ ...options, experts: 64 })).toMatchObject({ hidden: 7168, experts: 64, topK: 8 });
+    expect(() => workload({ ...options, profile: 'custom', hidden: 64, experts: 8 })).toThrow(/topK/);
+  });
+
+  it('refuses what it does not know', () => {
+    expect(() => workload({ ...options, profile: 'nobody' })).toThrow(/profile is "nobody"/);
+    expect(() => workload({ ...options, ranks: 0 })).toThrow(/ep is 0/);
+    expect(() => workload({ ...options, dtype: 'int3' as never })).toThrow(/dtype/);
+    expect(() => workload({ ...options, combineDtype: 'fp8' as never })).toThrow(/combineDtype/);
+    for (const skew of [undefined, 0, -1, Number.NaN, 11])
+      expect(() =>
+        workload({ ...options, router: 'skewed', ...(skew === undefined ? {} : { skew }) }),
+      ).toThrow(/skew/);
+  });
+
+  it('carries the scales of block-scaled formats as a payload of their own', () => {
+    expect(workload({ ...options, dtype: 'fp8' }).payloads).toEqual([
+      { name: 'x', rowBytes: 7168 },
+      { name: 'scales', rowBytes: 224 },
+    ]);
+  });
+
+  it('gives every input set routes of its own, the same wherever they are made', () => {
+    const of = workload(options);
+    const [first, second] = routeSets(of, 16, 2);
+    expect(first![2]!.topkIds).not.toEqual(second![2]!.topkIds);
+    expect(routeSets(of, 16, 2)).toEqual([first, second]);
+  });
+
+  it('gives every expert the same load with the perfect router, and not without', () => {
+    const loads = (router: WorkloadOptions['router']) => {
+      const of = workload({ ...options, router, skew: 1.2 });
+      const counts = new Array<number>(of.experts).fill(0);
+      for (const { topkIds } of routeSets(of, 128, 1)[0]!) for (const id of topkIds) counts[id]!++;
+      return Math.max(...counts) / Math.min(...counts);
+    };
+    expect(loads('perfect')).toBe(1);
+    expect(loads('uniform')).toBeGreaterThan(1.5);
+    expect(loads('skewed')).toBeGreaterThan(loads('uniform'));
+  });
+});
+
+describe('bytes of a round', () => {
+  const of = workload({ ...options, dtype: 'fp8' });
+  const sets = routeSets(of, 32, 3);
+  const bytes = roundBytes(of, 32, sets);
+  const rounds = sets.map((routes) => traffic(shapeOf(of, 32), routes));
+  const mean = (values: readonly number[]) => values.reduce((a, b) => a + b, 0) / values.length;
+
+  it('are those of traffic(), per rank, averaged over the input sets', () => {
+    expect(bytes.dispatch.physical).toBeCloseTo(mean(rounds.map(({ remote }) => remote.dispatch)) / 4, 6);
+    expect(bytes.combine.physical).toBeCloseTo(mean(rounds.map(({ remote }) => remote.combine)) / 4, 6);
+    expect(bytes.rows).toBeCloseTo(mean(rounds.map(({ rows }) => rows)) / 4, 9);
+  });
+
+  it('count a row for every route where they are logical', () => {
+    expect(bytes.dispatch.logical).toBe(32 * 8 * (7168 + 224));
+    expect(bytes.combine.logical).toBe(32 * 8 * 7168 * 2);
+    const logical = (bytes.dispatch.logical + bytes.combine.logical) * 4;
+    expect(logical).toBe(mean(rounds.map(({ withoutDedup }) => withoutDedup)));
+  });
+
+  it('of the busiest rank are at least the mean, and all of it where one rank gets everything', () => {
+    expect(bytes.dispatch.busiest).toBeGreaterThanOrEqual(bytes.dispatch.physical);
+    const one = workload({ ...options, profile: 'custom', hidden: 64, experts: 1, topK: 1 });
+    const all = roundBytes(one, 4, routeSets(one, 4, 1));
+    expect(all.dispatch.physical).toBe((3 * 4 * 128) / 4);
+    expect(all.dispatch.busiest).toBe(3 * 4 * 128);
+  });
+
+  it('are what NCCL’s sparse exchange sends', () => {
+    const between = rowsBetween(of, sets[0]!);
+    const remote = between.flatMap((row, source) => row.filter((_, to) => to !== source));
+    expect(remote.reduce((a, b) => a + b, 0)).toBe(rounds[0]!.remote.rows);
+  });
+});
+
+describe('the rows of a point', () => {
+  const bytes = {
+    dispatch: { physical: 1000, logical: 4000, busiest: 1100 },
+    combine: { physical: 2000, logical: 8000, busiest: 2200 },
+  };
+  const times = new Map(
+    Object.entries({
+      'heddle/dispatch': [10],
+      'heddle/both': [30],
+      'stores/dispatch': [5],
+      'stores/combine': [10],
+      'nccl sparse/both': [60],
+    }).map(([name, values]) => [name, spread(values)]),
+  );
+
+  it('derive combine, and say so', () => {
+    const combine = rowsOf(times, bytes).find((row) => row.subject === 'heddle' && row.phase === 'combine')!;
+    expect(combine).toMatchObject({ time: 20, spread: null, derived: 'both − dispatch', physical: 0.1 });
+  });
+
+  it('hold time against the ceiling of the busiest rank’s bytes and against NCCL', () => {
+    const rows = rowsOf(times, bytes);
+    const both = rows.find((row) => row.subject === 'heddle' && row.phase === 'both')!;
+    expect(both).toMatchObject({ physical: 0.1, logical: 0.4, ofCeiling: 0.5, overNccl: 2 });
+    const stores = rows.find((row) => row.subject === 'stores' && row.phase === 'both')!;
+    expect(stores).toMatchObject({ time: 15, physical: 3300 / 15 / 1000, ofCeiling: null, logical: null });
+  });
+
+  it('of a simulated run have no bandwidths', () => {
+    const [dispatch] = rowsOf(times, bytes, 1000);
+    expect(dispatch).toMatchObject({ time: 10_000, physical: null, logical: null, ofCeiling: null });
+  });
+});
+
+describe('how much a measurement repeats', () => {
+  it('sweeps by a factor, always forward', () => {
+    expect(sweep(1, 4096, 2)).toHaveLength(13);
+    expect(sweep(1, 10, 3)).toEqual([1, 3, 9]);
+    expect(sweep(1, 4, 1.1)).toEqual([1, 2, 3, 4]);
+    expect(() => sweep(8, 4, 2)).toThrow(/end is 4/);
+    expect(() => sweep(1, 4, 1)).toThrow(/factor/);
+  });
+
+  it('puts many short rounds or few long ones into a graph', () => {
+    const round = (busiest: number) => {
+      const phase = { physical: busiest, logical: busiest, busiest };
+      return roundsFor({ dispatch: phase, combine: phase });
+    };
+    expect(round(0)).toBe(100);
+    expect(round(160e6)).toBe(8);
+    expect(round(5e6)).toBeGreaterThan(8);
+  });
+
+  it('rotates inputs until they exceed L2 several times, or differ in every round', () => {
+    expect(setsFor(100, 14_336, 50e6)).toBe(100);
+    expect(setsFor(100, 30e6, 50e6)).toBe(6);
+    expect(setsFor(8, 0, 0)).toBe(1);
+  });
+});

@@ -1,0 +1,241 @@
+/** What `heddle export` writes is enough: a host that knows nothing else gets what Heddle's own gets, bit by bit. */
+import { execFileSync } from 'node:child_process';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, describe, expect, test, vi } from 'vitest';
+import { heddle } from '../../../src/cli/program.js';
+import { families, familyNamed } from '../../../src/moe/families/index.js';
+import { ExpertParallel, emptyTensor, row } from '../../../src/moe/index.js';
+import { dtypes } from '../../../src/moe/layer/index.js';
+import { World } from '../../../src/net/world/index.js';
+import { type Exported, exportPlan, type LaunchPlan } from '../../../src/tools/export/index.js';
+import { familyKeys, familyShape, registry } from '../../../src/verify/kernels/index.js';
+import { makeSources } from '../../../src/verify/testing/index.js';
+import { cudaHeaders, hostCompiler, needing } from '../../needs.js';
+import { root } from '../../tree.js';
+import { PlanHost } from './host.js';
+
+const small = { ranks: 2, tokens: 5, hidden: 16, experts: 6, topk: 2 };
+const few = { 'dispatch.blocks': 2, 'dispatch.threads': 64, 'combine.blocks': 2, 'combine.threads': 64 };
+
+/** As a file has it: nothing but JSON. */
+async function exported(
+  family: string,
+  shape: Record<string, number | string>,
+  split = false,
+): Promise<Exported> {
+  const found = familyNamed(family);
+  const { plan, kernels } = await exportPlan(found, familyShape(found, shape, split), '0.0.0');
+  return { plan: JSON.parse(JSON.stringify(plan)) as LaunchPlan, kernels };
+}
+
+describe('a host that knows only the plan', () => {
+  test.each([
+    { name: 'one-sided, pushing', family: 'one-sided', shape: { ...small, ...few }, split: false },
+    {
+      name: 'one-sided, pulling',
+      family: 'one-sided',
+      shape: { ...small, ...few, 'combine.way': 'pull' },
+      split: false,
+    },
+    { name: 'one-sided, split', family: 'one-sided', shape: { ...small, ...few }, split: true },
+    {
+      name: 'one-sided, two payloads, counts',
+      family: 'one-sided',
+      shape: { ...small, ...few, scales: 12, counts: 'yes' },
+      split: false,
+    },
+    {
+      name: 'combine weighs',
+      family: 'one-sided',
+      shape: { ...small, ...few, weighting: 'combine' },
+      split: false,
+    },
+    { name: 'portable', family: 'portable', shape: { ...small, ...few }, split: true },
+  ])('$name: three rounds as Heddle makes them', async ({ family, shape, split }) => {
+    const { plan, kernels } = await exported(family, shape, split);
+    const rounds = [5, 3, 0].map((tokens, i) => makeSources(plan.layer, [tokens, 5 - tokens], i + 1));
+    const { layer } = plan;
+    await World.local({ ranks: layer.ranks, device: 'sim' }, async (world) => {
+      const { device, rank } = world;
+      const stream = device.createStream();
+      const mine = rounds.map((sources) => sources[rank]!);
+      const host = await PlanHost.create(world, { plan, kernels });
+      const theirs = mine.map((source) => host.round(source, stream));
+
+      const { dtype, hidden } = layer.output;
+      const ep = await ExpertParallel.create(world, {
+        ...layer,
+        payloads: Object.fromEntries(layer.payloads.map(({ name, rowBytes }) => [name, row('u8', rowBytes)])),
+        output: row(dtype, hidden),
+        weighting: layer.output.weighting!,
+        family,
+        split,
+      });
+      for (const [i, source] of mine.entries()) {
+        const own = emptyTensor(device, dtype, [source.tokens, hidden]);
+        const { output, payloads } = ep.dispatch(source, stream);
+        const rowBytes = hidden * dtypes[dtype].size;
+        const slots = layer.ranks * layer.maxTokens;
+        const copies = output.bytes / rowBytes / slots;
+        for (let slot = 0; slot < slots * copies; slot++) {
+          const from = payloads.x!.data + Math.floor(slot / copies) * rowBytes;
+          stream.copy(output.data + slot * rowBytes, from, rowBytes);
+        }
+        ep.combine(own, stream);
+        expect(await stream.copyOut(theirs[i]!, own.bytes)).toEqual(
+          await stream.copyOut(own.data, own.bytes),
+        );
+      }
+      const failure = host.addressOf(plan.failure.in) + plan.failure.offset;
+      expect((await stream.copyOut(failure, 4))[0]).toBe(0);
+      await ep.dispose();
+    });
+  });
+});
+
+const folder = mkdtempSync(join(tmpdir(), 'heddle-export-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+/** Its exit code, and what it printed. */
+async function run(args: readonly string[]): Promise<{ code: number; said: string }> {
+  const said: string[] = [];
+  const stdout = vi.spyOn(process.stdout, 'write').mockImplementation((text) => said.push(String(text)) > 0);
+  try {
+    const code = await heddle(args);
+    return { code, said: said.join('') };
+  } finally {
+    stdout.mockRestore();
+  }
+}
+const write = (out: string, ...args: readonly string[]) =>
+  run(['export', ...args, '--out', join(folder, out), '--json']);
+const smallText = 'ranks=2,tokens=5,hidden=16,experts=6,topk=2';
+
+describe('heddle export', () => {
+  test('writes the plan, its tables and the sources', async () => {
+    const { code, said } = await write('plain', 'one-sided', '--shape', smallText, '--arch', 'none');
+    expect(code).toBe(0);
+    expect(JSON.parse(said).written).toHaveLength(4);
+    expect(readdirSync(join(folder, 'plain')).sort()).toEqual([
+      'one_sided_combine.cu',
+      'one_sided_dispatch.cu',
+      'plan.h',
+      'plan.json',
+    ]);
+    const plan = JSON.parse(readFileSync(join(folder, 'plain/plan.json'), 'utf8')) as LaunchPlan;
+    for (const { kernel, parameters, parameterBytes } of plan.launches) {
+      const source = readFileSync(join(folder, `plain/${kernel}.cu`), 'utf8');
+      expect(source).toContain(plan.kernels.find(({ name }) => name === kernel)!.entry);
+      // One behind the other, up to the last byte.
+      expect(parameters.at(-1)!.offset + parameters.at(-1)!.bytes).toBe(parameterBytes);
+      for (const [i, { offset }] of parameters.entries()) {
+        const before = parameters[i - 1];
+        expect(offset).toBeGreaterThanOrEqual(before === undefined ? 0 : before.offset + before.bytes);
+      }
+    }
+  });
+
+  test('says the version of Heddle, and of each launch whether it is programmatic', async () => {
+    await write('version', 'one-sided', '--shape', smallText, '--arch', 'none');
+    const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { version: string };
+    const plan = JSON.parse(readFileSync(join(folder, 'version/plan.json'), 'utf8')) as LaunchPlan;
+    expect(plan.heddle).toBe(version);
+    const header = readFileSync(join(folder, 'version/plan.h'), 'utf8');
+    expect(header).toContain(`#define HEDDLE_VERSION "${version}"`);
+    for (const { kernel, grid, block, dynamicSharedBytes, programmatic } of plan.launches) {
+      expect(programmatic).toBe(true);
+      const { entry } = plan.kernels.find(({ name }) => name === kernel)!;
+      expect(header).toContain(`"${kernel}", "${entry}", ${grid}, ${block}, ${dynamicSharedBytes}, 1,`);
+    }
+  });
+
+  test('rows travel as fp8 with scales, and come back as bf16', async () => {
+    const shape = `${smallText.replace('hidden=16', 'hidden=256')},format=fp8`;
+    await write('fp8', 'one-sided', '--shape', shape, '--arch', 'none');
+    const { layer } = JSON.parse(readFileSync(join(folder, 'fp8/plan.json'), 'utf8')) as LaunchPlan;
+    expect(layer.payloads).toEqual([
+      { name: 'x', rowBytes: 256 },
+      { name: 'scales', rowBytes: 8 },
+    ]);
+    expect(layer.output).toMatchObject({ dtype: 'bf16', hidden: 256 });
+  });
+
+  test('the help lists every key of --shape, with its values', async () => {
+    for (const [command, shapes] of [
+      ['export', families.map(familyKeys)],
+      ['emit', registry.map(({ shape }) => shape)],
+    ] as const) {
+      const { code, said } = await run([command, '--help']);
+      expect(code).toBe(0);
+      const lines = said.split('\n');
+      for (const { name, knob } of shapes.flat()) {
+        const values = knob.kind === 'choice' ? knob.choices.join(' | ') : `${knob.min} to ${knob.max}`;
+        const meaning = `  ${name}: ${knob.summary}, ${values}`;
+        expect(lines.filter((line) => line.startsWith(meaning))).toHaveLength(1);
+      }
+    }
+  });
+
+  const strict = ['-Wall', '-Wextra', '-Wpedantic', '-Werror', '-fsyntax-only'];
+  const compilers = [
+    { language: 'C11', need: 'cc', compiler: 'cc', args: ['-x', 'c', '-std=c11', ...strict] },
+    {
+      language: 'C++17',
+      need: 'c++',
+      compiler: hostCompiler(),
+      args: ['-x', 'c++', '-std=c++17', ...strict],
+    },
+  ] as const;
+  describe.each(compilers)('as $language', ({ need, compiler, args }) => {
+    test.each([
+      ['one-sided', smallText],
+      ['one-sided', `${smallText},weighting=combine`],
+      ['portable', `${smallText},scales=12,counts=yes`],
+    ])(
+      'the host of examples compiles with the tables of %s, %s',
+      needing(need, 'cuda.h'),
+      async (family, shape) => {
+        const out = `${family}-${shape.length}`;
+        await write(out, family, '--shape', shape, '--arch', 'none');
+        const host = join(root, 'examples/export-host.c');
+        execFileSync(compiler!, [...args, '-I', join(folder, out), '-isystem', cudaHeaders()!, host]);
+      },
+    );
+
+    test('plans of different prefixes fit one program', needing(need), async () => {
+      await write('decode', 'one-sided', '--shape', smallText, '--prefix', 'decode', '--arch', 'none');
+      const prefill = `${smallText},counts=yes,tokens=64`.replace('tokens=5,', '');
+      await write('prefill', 'portable', '--shape', prefill, '--prefix', 'prefill', '--arch', 'none');
+      const program = `
+        #include "decode/plan.h"
+        #include "prefill/plan.h"
+        #include "decode/plan.h"
+        int tokens[DECODE_MAX_TOKENS == 5 && PREFILL_MAX_TOKENS == 64 ? 1 : -1];
+        int main(void) {
+          const struct decode_launch *first = &decode_launches[0];
+          const struct prefill_launch *other = &prefill_launches[0];
+          const struct prefill_place *counts = &prefill_counts;
+          return first->phase == DECODE_DISPATCH_SEND && other->programmatic && counts->bytes ? 0 : 1;
+        }`;
+      execFileSync(compiler!, [...args, '-I', folder, '-'], { input: program });
+    });
+  });
+
+  test.each([
+    [['one-sided', '--shape', 'ranks=0'], /--shape ranks is 0/],
+    [['one-sided', '--shape', 'rank=2'], /--shape is "rank"; it must be a key of one-sided: ranks/],
+    [['one-sided', '--prefix', '2nd'], /--prefix is "2nd"; it must be a letter, then letters/],
+    [
+      ['one-sided', '--shape', 'format=fp8,scales=12'],
+      /--shape scales is 12; it must be 0: rows of fp8 have scales/,
+    ],
+    [['one-sided', '--arch', 'hopper'], /--arch is "hopper"; it must be architectures like sm_90a/],
+  ])('%j is refused before anything is written', async (args, why) => {
+    const { code, said } = await write('refused', ...args);
+    expect(code).toBe(2);
+    expect(JSON.parse(said).error.message).toMatch(why);
+    expect(existsSync(join(folder, 'refused'))).toBe(false);
+  });
+});

@@ -1,0 +1,232 @@
+import { readFileSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { oneSidedWindow } from '../../../src/moe/families/one-sided/window.js';
+import {
+  advice,
+  type Cell,
+  candidates,
+  ceilingOfBench,
+  cellsOfBench,
+  hits,
+  knownMachine,
+  lawFrom,
+  machineFrom,
+  named,
+  networkOfBench,
+  parseMachine,
+  placeOn,
+  plan,
+  planPage,
+  type Question,
+  ranked,
+  tokensFrom,
+} from '../../../src/tools/plan/index.js';
+
+const results = resolve(import.meta.dirname, '../../../docs/results');
+const read = (name: string) => readFileSync(join(results, name), 'utf8');
+const layer = { hidden: 7168, experts: 256, topK: 8 };
+
+function question(machine: string, ranks: number, change: Partial<Question> = {}): Question {
+  const known = knownMachine(machine);
+  return {
+    model: 'deepseek_v3',
+    layer,
+    known,
+    place: placeOn(known, ranks),
+    tokens: [1, 128, 4096],
+    law: { kind: 'uniform' },
+    dtype: 'fp8',
+    combineDtype: 'bf16',
+    replicas: 1,
+    ...change,
+  };
+}
+
+describe('EP64 on 8 × p5en', () => {
+  const q = question('p5en', 64);
+  const asked = candidates(q.known, q.place);
+  const answers = plan(q, asked);
+
+  it('says of what was never measured that it was not', () => {
+    for (const name of ['hybrid', 'portable']) {
+      const found = answers.filter(({ candidate }) => candidate === name);
+      expect(found).toHaveLength(3);
+      for (const { beyond } of found)
+        expect(beyond[0]).toBe('a prediction, no measurement of it enters the model');
+    }
+  });
+
+  it('ranges hold the middle, and both phases add up', () => {
+    for (const { time, low, high, phases } of answers) {
+      expect(low).toBeLessThan(time);
+      expect(high).toBeGreaterThan(time);
+      expect(phases.reduce((sum, phase) => sum + phase.time, 0)).toBeCloseTo(time, 9);
+    }
+  });
+
+  it('answers whether rails would help', () => {
+    const garden = asked.find(({ name }) => name === 'pplx-garden/hybrid')!;
+    const rails = advice(q, garden, 128).find(({ what }) => what.startsWith('rails'))!;
+    expect(rails.after).toBeLessThan(0.85 * rails.before);
+    // What is done already is no advice.
+    const hybrid = asked.find(({ name }) => name === 'hybrid')!;
+    expect(advice(q, hybrid, 128).filter(({ what }) => what.startsWith('rails'))).toEqual([]);
+  });
+
+  it('does not rank whom it knows too little of', () => {
+    // Its combine was measured at 4096 tokens only, and there it takes longer at EP16 than at EP32.
+    expect(answers.map(({ candidate }) => candidate)).toContain('uccl/normal');
+    expect(ranked(answers).map(({ candidate }) => candidate)).not.toContain('uccl/normal');
+    const alone = answers.filter(({ candidate }) => candidate === 'uccl/normal');
+    expect(ranked(alone)).toHaveLength(alone.length);
+  });
+
+  it('fits on a page that loads nothing', () => {
+    const page = planPage(q, asked, answers);
+    expect(page).toMatch(/^<!doctype html>/);
+    expect(page).not.toMatch(/<(script|img|link)[^>]+(src|href)=/);
+    const charts = JSON.parse(/id="charts">(.*?)<\/script>/.exec(page)![1]!);
+    expect(charts.ranks.x.at(-1)).toBe(1024);
+    expect(Object.keys(charts)).toEqual(['tokens', 'cost', 'ranks']);
+    for (const { x, series } of Object.values<{ x: number[]; series: { values: number[] }[] }>(charts))
+      for (const { values } of series) expect(values).toHaveLength(x.length);
+  });
+});
+
+describe('one node', () => {
+  it('is one-sided’s, and its memory is the window’s', () => {
+    const q = question('h200-nvlink', 8, { dtype: 'bf16', tokens: [128] });
+    const [only] = plan(q, named(candidates(q.known, q.place), 'one-sided'));
+    const launch = { blocks: 8, threads: 256, parts: 1, inFlight: 1, teams: 1 };
+    const window = oneSidedWindow({
+      ranks: 8,
+      experts: 256,
+      topK: 8,
+      maxTokens: 128,
+      payloads: [{ name: 'x', rowBytes: 14_336 }],
+      output: { dtype: 'bf16', hidden: 7168 },
+      weights: true,
+      counts: false,
+      weigh: null,
+      split: false,
+      dispatch: { ...launch, way: 'store' },
+      combine: { ...launch, way: 'push', ahead: 0 },
+    });
+    expect(only!.memory! / window.bytes).toBeCloseTo(1, 2);
+  });
+
+  it('replicas share slots', () => {
+    const memory = (replicas: number) => {
+      const q = question('h200-nvlink', 8, { replicas, tokens: [128] });
+      return plan(q, named(candidates(q.known, q.place), 'one-sided'))[0]!.memory!;
+    };
+    expect(memory(4)).toBeCloseTo(memory(1) / 4, 6);
+  });
+});
+
+describe('what does not fit is refused', () => {
+  const p5en = knownMachine('p5en');
+  it.each([
+    [() => knownMachine('cray-1'), /machine is "cray-1"; it must be one of h200-nvlink.*p5en.*calibrate/],
+    [() => placeOn(p5en, 60, 8), /ep is 60; it must be a multiple of nodes, 8/],
+    [() => placeOn(p5en, 64, 4), /nodes is 4; it must be at least 8: a node of h200-efa has 8 GPUs/],
+    [() => placeOn(p5en, 2048), /ep is 2048; it must be an integer from 2 to 1024/],
+    [() => placeOn(knownMachine('h200-nvlink'), 16), /nodes is 2; it must be 1: h200-nvlink has no network/],
+    [
+      () => named(candidates(p5en, placeOn(p5en, 16)), 'magic'),
+      /family is "magic".*portable, hybrid, pplx-garden/,
+    ],
+    [
+      () => hits({ ...layer, experts: 384 }, { ranks: 512, perNode: 8 }, { kind: 'uniform' }),
+      /ep is 512.*at most 384/,
+    ],
+    [() => plan(question('p5en', 16, { tokens: [70_000] }), []), /tokens is 70000/],
+    [() => plan(question('p5en', 16, { replicas: 3 }), []), /replicas is 3; it must be a divisor of ep, 16/],
+    [() => tokensFrom('0'), /tokens is "0"/],
+    [() => tokensFrom('9..3'), /a range \(1\.\.4096\)/],
+    [() => lawFrom('loads.json', '"many"'), /loads\.json is "many".*counts.*routes/],
+    [
+      () => hits(layer, { ranks: 8, perNode: 8 }, lawFrom('l', '[1,2,3]')),
+      /as many as there are experts, 256/,
+    ],
+    [() => hits(layer, { ranks: 8, perNode: 8 }, lawFrom('l', '[[1,999]]')), /loads\[0\]\[1\] is 999/],
+    [
+      () => parseMachine('m.json', '{"format":"heddle-machine/1"}'),
+      /a file that heddle plan calibrate wrote/,
+    ],
+  ])('%s', (wrong, message) => {
+    expect(wrong).toThrow(message);
+  });
+});
+
+it('tokens come as a list or a range', () => {
+  expect(tokensFrom('1..12')).toEqual([1, 2, 4, 8, 12]);
+  expect(tokensFrom('128')).toEqual([128]);
+  expect(tokensFrom('3,5')).toEqual([3, 5]);
+});
+
+it('measured routes are counted as they are', () => {
+  const shape = { hidden: 8, experts: 4, topK: 2 };
+  const found = hits(shape, { ranks: 4, perNode: 2 }, lawFrom('l', '[[0,1],[0,3]]'));
+  expect([...found.ranks]).toEqual([1, 0.5, 0, 0.5]);
+  expect([...found.nodes]).toEqual([1, 0.5]);
+});
+
+describe('a machine of one’s own', () => {
+  const cells = cellsOfBench('bench.json', read('2026-11-21-4xh200-bench-deepseek_v3-bf16.json'));
+  const mine = machineFrom(cells, {
+    name: 'lab',
+    nic: 1,
+    network: (nominal) => networkOfBench('fabric.json', read('fabric-tcp.json'), nominal),
+  });
+
+  it('comes back from its file, and predicts what it was fitted to', () => {
+    const known = parseMachine('lab.json', JSON.stringify(mine));
+    const q = question('h200-nvlink', 4, { known, place: placeOn(known, 4), dtype: 'bf16', tokens: [128] });
+    const [only] = plan(q, candidates(known, q.place));
+    expect(
+      only!.phases[0]!.time / cells.find((c) => c.tokens === 128 && c.phase === 'dispatch')!.us!,
+    ).toBeCloseTo(1, 1);
+  });
+
+  it('knows from plain stores what large rounds cost, where only small ones were measured', () => {
+    const stores = ceilingOfBench('bench.json', read('2026-11-21-4xh200-bench-deepseek_v3-bf16.json'));
+    const small = cells.filter(({ tokens }) => tokens <= 16);
+    const large = cells.find(({ tokens, phase }) => tokens === 4096 && phase === 'dispatch')!.us!;
+    const [off, offWithout] = [{ stores }, {}].map((facts) => {
+      const known = machineFrom(small, { name: 'lab', ...facts });
+      const place = placeOn(known, 4);
+      const q = question('h200-nvlink', 4, { known, place, dtype: 'bf16', tokens: [4096] });
+      const [only] = plan(q, candidates(known, place));
+      const { time, low, high } = only!.phases[0]!;
+      return { error: Math.abs(time / large - 1), width: high / low };
+    });
+    expect(off!.error).toBeLessThan(0.08);
+    expect(off!.width).toBeLessThan(offWithout!.width);
+  });
+
+  it('is planned with as others measured it, where its own cells are of whole rounds only', () => {
+    const whole = cells.map((cell): Cell => ({ ...cell, phase: 'both' }));
+    const known = machineFrom(whole, { name: 'lab' });
+    const [first] = candidates(known, placeOn(known, 4));
+    expect(first!.basis('dispatch').fit.covered.cells).toBeGreaterThan(0);
+  });
+
+  it('has the network that was measured', () => {
+    const known = parseMachine('lab.json', JSON.stringify(mine));
+    const q = question('p5en', 16, { known, place: placeOn(known, 16), tokens: [4096] });
+    const [hybrid] = plan(q, named(candidates(known, q.place), 'hybrid'));
+    const { bytes } = hybrid!.phases[0]!.traffic.network;
+    // tcp;ofi_rxm moved 6 GB/s.
+    expect(hybrid!.phases[0]!.parts.network.bytes).toBeCloseTo(bytes / 6040, -3);
+    expect(hybrid!.beyond).toContain('network as heddle fabric bench on tcp;ofi_rxm');
+  });
+
+  it('needs the figures of its network', () => {
+    const some = JSON.stringify({ figures: [{ provider: 'tcp', what: 'other', heddle: 1 }] });
+    expect(() => networkOfBench('fabric.json', some, { nvlink: 450, nic: 1 })).toThrow(
+      /latency of an 8-byte write/,
+    );
+  });
+});

@@ -1,0 +1,247 @@
+import { describe, expect, it } from 'vitest';
+import { listSubjects, runCheck } from '../../../src/cli/check.js';
+import { explore, SimMachine } from '../../../src/gpu/sim/index.js';
+import { kernel, pointer } from '../../../src/lang/index.js';
+import { type CheckProgress, check, mutantsOf, mutate, runOnce } from '../../../src/verify/check/index.js';
+import { download, launch } from '../../gpu/sim/harness.js';
+import { ringConfiguration, ringKernel, ringSubject } from './ring.js';
+
+const right = ringSubject();
+const wrong = ringSubject({ waitsUntilTaken: false });
+
+describe('check', () => {
+  it('finds nothing in a kernel that is right', async () => {
+    const seen: CheckProgress[] = [];
+    const report = await check([right], { seeds: 20, progress: (p) => seen.push(p) });
+    expect(report).toMatchObject({ kernels: ['ring'], configurations: 2, schedules: 40, findings: [] });
+    expect(seen.at(-1)).toMatchObject({ phase: 'schedules', done: 40, total: 40 });
+  });
+
+  it('finds a buffer that is used again one round too early, and replays it', async () => {
+    const report = await check([wrong], { seeds: 20 });
+    const race = report.findings.find((f) => f.kind === 'race');
+    expect(race).toMatchObject({ buffer: 'window', location: expect.stringMatching(/^row\[\d\]/) });
+    const again = await check([wrong], { replay: `${race!.configuration}/${race!.seed}` });
+    expect(again.schedules).toBe(1);
+    expect(again.findings).toContainEqual(race);
+  });
+
+  it('kills every mutant of a kernel that needs all it has', async () => {
+    const { mutants } = await check([right], { seeds: 4, mutants: true });
+    expect(mutants.survivors).toEqual([]);
+    expect(mutants.total).toBe(12);
+    expect(mutants.killed).toBe(12);
+  });
+
+  it('names what is superfluous as a survivor', async () => {
+    const twice = kernel({ name: 'twice', params: { out: pointer('u32') } }, (g, { out }) => {
+      g.store(out.at(g.threadIdx.x), 1);
+      g.barrier();
+      g.store(out.at(g.threadIdx.x), 2);
+    });
+    const configuration = {
+      name: 'one GPU',
+      ranks: 1,
+      async run(machine: SimMachine) {
+        const device = machine.device(0);
+        const rank = { rank: 0, device, stream: device.createStream() };
+        await launch(rank, twice.ir(), {}, { out: device.allocate(128, 'output') });
+        await rank.stream.synchronize();
+      },
+    };
+    const subject = { name: 'twice', kernels: ['twice'], configurations: [configuration] };
+    const { mutants } = await check([subject], { seeds: 1, mutants: true, schedulesPerMutant: 5 });
+    expect(mutants).toMatchObject({ total: 1, killed: 0, survivors: [{ text: 'g.barrier()' }] });
+  });
+
+  it('runs mutants in all configurations, also where only the tiny ones are searched', async () => {
+    // Its second barrier matters in a second time round only, which the tiny configuration does not have.
+    const rounds = kernel(
+      { name: 'rounds', params: { out: pointer('u32'), times: 'u32' } },
+      (g, { out, times }) => {
+        const shared = g.shared('u32', 2);
+        for (let time = g.u32(0); time < times; time += 1) {
+          g.store(shared.at(g.threadIdx.x), time);
+          g.barrier();
+          g.store(out.at(g.threadIdx.x), g.load(shared.at(1 - g.threadIdx.x)));
+          g.barrier();
+        }
+      },
+    );
+    const configurations = [1, 2].map((times) => ({
+      name: `${times} times`,
+      ranks: 1,
+      tiny: times === 1,
+      async run(machine: SimMachine) {
+        const device = machine.device(0);
+        const rank = { rank: 0, device, stream: device.createStream() };
+        const out = device.allocate(8, 'out');
+        await launch(rank, rounds.ir(), { block: 2 }, { out, times });
+        await rank.stream.synchronize();
+      },
+    }));
+    const subject = { name: 'rounds', kernels: ['rounds'], configurations };
+    const report = await check([subject], { exhaustive: 100, mutants: true });
+    expect(report.mutants).toEqual({ total: 2, killed: 2, survivors: [] });
+    expect(report.exhaustive.map(({ configuration }) => configuration)).toEqual(['1 times']);
+    const searched = await check([subject], { exhaustive: 100 });
+    expect(searched.configurations).toBe(1);
+  });
+
+  it('says what there is when asked for something else', async () => {
+    await expect(check([right], { only: ['line'] })).rejects.toThrow(
+      'kernel is "line"; it must be one of rings, ring',
+    );
+  });
+
+  it('turns what a configuration throws into a finding', async () => {
+    const failing = { name: 'failing', ranks: 1, run: async () => Promise.reject(new Error('no luck')) };
+    const { findings } = await runOnce(failing, { seed: 'random-0' });
+    expect(findings).toEqual([
+      { kind: 'failure', message: 'no luck', seed: 'random-0', configuration: 'failing', stale: [] },
+    ]);
+  });
+});
+
+describe('mutants', () => {
+  it('weaken or remove one operation of the source each', () => {
+    const module = ringKernel(3, { waitsUntilTaken: true }).ir();
+    const mutants = mutantsOf(module);
+    expect(mutants.map((m) => m.description).sort()).toEqual(
+      [
+        ...['acquire → relaxed', 'sys → gpu'].flatMap((d) => [d, d]),
+        ...['release → relaxed', 'sys → gpu', 'looks once'].flatMap((d) => [d, d]),
+        'barrier removed',
+        'barrier removed',
+      ].sort(),
+    );
+    expect(new Set(mutants.map((m) => m.id)).size).toBe(mutants.length);
+    for (const mutant of mutants) {
+      expect(mutate(module, mutant)).not.toBe(module);
+      expect(mutant.where).toMatch(/ring\.ts:\d+:\d+$/);
+    }
+  });
+
+  it('leave kernels alone that lack the operation', () => {
+    const other = kernel({ name: 'other', params: {} }, (g) => {
+      g.barrier();
+    }).ir();
+    for (const mutant of mutantsOf(ringKernel(3, { waitsUntilTaken: true }).ir())) {
+      expect(mutate(other, mutant)).toBe(other);
+    }
+  });
+});
+
+describe('exhaustive schedules', () => {
+  /** Counts how often each order of two atomic additions comes about. */
+  async function orders(adders: number, limit: number) {
+    const race = kernel(
+      { name: 'race', params: { counter: pointer('u32'), order: pointer('u32') } },
+      (g, { counter, order }) => {
+        const before = g.atomicAdd(counter, 1, { order: 'relaxed', scope: 'gpu' });
+        g.store(order.at(before), g.threadIdx.x);
+      },
+    );
+    const seen = new Set<string>();
+    const exploration = await explore(limit, async (schedule) => {
+      const machine = SimMachine.create({ ranks: 1, mode: 'checked', schedule });
+      const device = machine.device(0);
+      const rank = { rank: 0, device, stream: device.createStream() };
+      const counter = device.allocateWindow(4, 'counter');
+      const order = device.allocate(4 * adders, 'order');
+      await launch(rank, race.ir(), { block: adders }, { counter, order });
+      seen.add([...new Uint32Array(await download(rank, order))].join());
+    });
+    return { exploration, seen };
+  }
+
+  it('are as many as there are orders that matter', async () => {
+    const { exploration, seen } = await orders(3, 1000);
+    expect([...seen].sort()).toEqual(['0,1,2', '0,2,1', '1,0,2', '1,2,0', '2,0,1', '2,1,0']);
+    expect(exploration.complete).toBe(true);
+    // One is found to be a repetition only while it runs.
+    expect(exploration.schedules).toBeLessThanOrEqual(7);
+  });
+
+  it('stop at the limit and say so', async () => {
+    const { exploration } = await orders(4, 5);
+    expect(exploration).toEqual({ schedules: 5, complete: false });
+  });
+
+  it('prove a tiny configuration of a right kernel, and fail a wrong one', async () => {
+    const proof = await check([right], { exhaustive: 2000 });
+    expect(proof.findings).toEqual([]);
+    expect(proof.exhaustive).toMatchObject([{ configuration: 'ring of 2, 3 rounds', complete: true }]);
+    const refutation = await check([wrong], { exhaustive: 50 });
+    const race = refutation.findings.find((f) => f.kind === 'race')!;
+    expect(race.seed).toMatch(/^exhaustive-\d+$/);
+    const again = await check([wrong], { replay: `${race.configuration}/${race.seed}` });
+    expect(again.findings).toContainEqual(race);
+  });
+});
+
+describe('determinism', () => {
+  const configuration = ringConfiguration(ringKernel(3, { waitsUntilTaken: false }), 3, 4);
+
+  it.each(['random', 'priority'] as const)('the same seed gives the same run (%s)', async (schedule) => {
+    const runs = [];
+    for (const seed of ['a', 'a', 'b']) {
+      const { machine, findings } = await runOnce(configuration, { seed, schedule });
+      const { steps, switches } = machine.statistics;
+      runs.push({
+        steps,
+        switches,
+        trace: [...machine.trace],
+        findings: findings.map((f) => ({ ...f, seed: '' })),
+      });
+    }
+    expect(runs[1]).toEqual(runs[0]);
+    expect(runs[2]).not.toEqual(runs[0]);
+  });
+});
+
+describe('heddle check', () => {
+  it('prints a summary, and the findings of a wrong kernel', async () => {
+    const good = await runCheck([right], [], { seeds: 3 });
+    expect(good.clean).toBe(true);
+    expect(good.text).toMatch(/^1 kernel, 2 configurations, 6 schedules: no finding\nclean, in [\d.]+ s\n$/);
+    const bad = await runCheck([wrong], ['ring'], { seeds: 10 });
+    expect(bad.clean).toBe(false);
+    expect(bad.text).toContain('Data race on window, row[');
+    expect(bad.text).toMatch(/seen in ring of \d, 3 rounds\/(random|priority)-\d/);
+  });
+
+  it('prints the report as JSON', async () => {
+    const { text } = await runCheck([right], [], { seeds: 2, mutants: true, json: true });
+    const report = JSON.parse(text);
+    expect(Object.keys(report)).toEqual([
+      'kernels',
+      'configurations',
+      'schedules',
+      'findings',
+      'mutants',
+      'seconds',
+    ]);
+    expect(report.mutants).toEqual({ total: 12, killed: 12, survivors: [] });
+  });
+
+  it('lists what there is, by kernel, and the configurations of a kernel that is named', () => {
+    expect(listSubjects([right], [], false)).toBe('rings: 2 configurations of ring\n');
+    expect(listSubjects([right], ['ring'], false)).toBe(
+      'rings: 2 configurations of ring\n  ring of 2, 3 rounds (tiny)\n  ring of 3, 3 rounds\n',
+    );
+    expect(() => listSubjects([right], ['rung'], false)).toThrow('it must be one of rings, ring');
+    expect(JSON.parse(listSubjects([right], [], true))).toEqual({
+      subjects: [
+        {
+          name: 'rings',
+          kernels: ['ring'],
+          configurations: [
+            { name: 'ring of 2, 3 rounds', ranks: 2, tiny: true },
+            { name: 'ring of 3, 3 rounds', ranks: 3, tiny: false },
+          ],
+        },
+      ],
+    });
+  });
+});

@@ -1,0 +1,72 @@
+/** `--replay` runs exactly what a finding names, or says what there is. */
+import { describe, expect, test } from 'vitest';
+import { runCheck } from '../../../src/cli/check.js';
+import { check, checkSubjects } from '../../../src/verify/check/index.js';
+import { ringSubject } from './ring.js';
+
+const subjects = [ringSubject()];
+const names = ['ring of 2, 3 rounds', 'ring of 3, 3 rounds'];
+
+describe('a replay', () => {
+  test('runs one schedule of one configuration', async () => {
+    const report = await check(subjects, { replay: 'ring of 3, 3 rounds/priority-17' });
+    expect(report).toMatchObject({ configurations: 1, schedules: 1 });
+  });
+
+  test('without a configuration runs one schedule of each', async () => {
+    const report = await check(subjects, { replay: 'random-4' });
+    expect(report).toMatchObject({ configurations: 2, schedules: 2 });
+  });
+
+  test('of an exhaustive search goes as far as that goes', async () => {
+    const report = await check(subjects, { replay: 'ring of 2, 3 rounds/exhaustive-1' });
+    expect(report).toMatchObject({ configurations: 1, schedules: 1 });
+    await expect(check(subjects, { replay: 'ring of 2, 3 rounds/exhaustive-2' })).rejects.toThrow(
+      'ring of 2, 3 rounds: one schedule is all there is, not 2',
+    );
+  });
+
+  test('that the documentation shows exists', async () => {
+    const { text, clean } = await runCheck(checkSubjects, [], { replay: 'push, 3 ranks/priority-17' });
+    expect(clean).toBe(true);
+    expect(text).toMatch(/^3 kernels, 1 configuration, 1 schedule: no finding\n/);
+  });
+
+  const wrong = [
+    ['nothing', '', names],
+    ['a configuration without its seed', 'ring of 3, 3 rounds', names.toReversed()],
+    ['a configuration with an empty seed', 'ring of 3, 3 rounds/', names.toReversed()],
+    ['a configuration that is not there', 'ring of 4, 3 rounds/random-1', names],
+    ['a seed that is none', 'ring of 2, 3 rounds/random', names],
+    ['a seed that is none, alone', 'tuesday', names],
+    ['an exhaustive search of what is not tiny', 'ring of 3, 3 rounds/exhaustive-3', [names[0]]],
+  ] as const;
+  test.each(wrong)('of %s says what there is, the nearest first', async (_, replay, there) => {
+    await expect(check(subjects, { replay })).rejects.toThrow(
+      `replay is ${JSON.stringify(replay)}; it must be '<configuration>/<seed>' as a finding names it: a seed is random-17, priority-17 or, of a tiny configuration, exhaustive-17; a configuration is one of${there.map((name) => `\n  ${name}`).join('')}`,
+    );
+  });
+});
+
+test('of many configurations an error shows the five nearest, and where all are listed', async () => {
+  const [only] = ringSubject().configurations;
+  const many = Array.from({ length: 300 }, (_, n) => ({ ...only!, name: `ring ${n}` }));
+  const subject = { name: 'rings', kernels: ['ring'], configurations: many };
+  await expect(check([subject], { replay: 'ring 17/random-1' })).resolves.toMatchObject({ schedules: 1 });
+  await expect(check([subject], { replay: 'rung 17/random-1' })).rejects.toThrow(
+    /a configuration is one of 300 \(heddle check --list <kernel> names Heddle's own\), such as\n {2}ring 17(\n {2}ring \d+){4}$/,
+  );
+});
+
+test('a name that contains what was asked for is nearer than any other', async () => {
+  const [only] = ringSubject().configurations;
+  const many = ['a', 'b', 'c', 'd', 'e', 'the router, one token'].map((name) => ({ ...only!, name }));
+  await expect(
+    check([{ name: 'rings', kernels: ['ring'], configurations: many }], { replay: 'Router/random-1' }),
+  ).rejects.toThrow(/such as\n {2}the router, one token\n/);
+});
+
+test('configurations have names of their own, so that a replay means one', () => {
+  const all = checkSubjects.flatMap(({ configurations }) => configurations.map(({ name }) => name));
+  expect(all.filter((name, i) => all.indexOf(name) !== i)).toEqual([]);
+});

@@ -1,0 +1,63 @@
+/** What a check reports must not depend on who runs it. */
+import { describe, expect, test } from 'vitest';
+import {
+  type CheckOptions,
+  type CheckProgress,
+  type CheckReport,
+  check,
+} from '../../../src/verify/check/index.js';
+import { transpiledUrl } from '../../tree.js';
+import * as dying from './dying.js';
+import * as rings from './rings.js';
+
+/** Without white space and columns: threads have a transpiler of their own, which sets and maps statements as it likes. */
+const textOf = (report: CheckReport): string =>
+  JSON.stringify(report)
+    .replaceAll(/\s/g, '')
+    .replaceAll(/(\.ts:\d+):\d+/g, '$1');
+
+const on = (count: number, name = 'rings') => ({
+  count,
+  module: transpiledUrl(`test/verify/check/${name}.ts`).href,
+});
+
+describe('several workers', () => {
+  const ways: readonly [string, CheckOptions][] = [
+    ['schedules and mutants', { seeds: 2, mutants: true, schedulesPerMutant: 20 }],
+    ['an exhaustive search', { exhaustive: 40 }],
+  ];
+  test.each(ways)('report of %s what one does', async (_, options) => {
+    const one = await check(rings.checkSubjects, options);
+    expect(one.findings.length).toBeGreaterThan(0);
+    const two = await check(rings.checkSubjects, { ...options, workers: on(2) });
+    expect(textOf(two)).toBe(textOf(one));
+  });
+
+  test('tell how far they are', async () => {
+    const seen: CheckProgress[] = [];
+    const progress = (one: CheckProgress) => seen.push(one);
+    await check(rings.checkSubjects, { seeds: 3, workers: on(2), progress });
+    expect(seen.map(({ done }) => done)).toEqual(seen.map(({ done }) => done).sort((a, b) => a - b));
+    expect(new Set(seen.map(({ total }) => total))).toEqual(new Set([12]));
+    expect(seen.at(-1)).toMatchObject({ phase: 'schedules', done: 12 });
+    expect(seen[0]!.what).toBe('right ring of 2/random-0');
+  });
+
+  test('one that dies is an error that says during what', async () => {
+    await expect(check(dying.checkSubjects, { seeds: 1, workers: on(2, 'dying') })).rejects.toThrow(
+      /a worker died during dies\/random-0: out of luck/,
+    );
+  });
+
+  test('that load other subjects are refused', async () => {
+    await expect(check(dying.checkSubjects, { seeds: 1, workers: on(2) })).rejects.toThrow(
+      /rings\.js are not the subjects of this check/,
+    );
+  });
+
+  test.each([0, 1.5, Number.NaN])('%d are refused', async (count) => {
+    await expect(check(rings.checkSubjects, { workers: on(count) })).rejects.toThrow(
+      `workers.count is ${count}; it must be an integer from 1 to 1024`,
+    );
+  });
+});

@@ -1,0 +1,182 @@
+/** Every kernel that Heddle has, as nvcc sees it: no warning, no spilled register, no stack. */
+import { describe, expect, test } from 'vitest';
+import { entryName, type IrModule, printCuda } from '../../../src/lang/index.js';
+import { registry, type ShapeText } from '../../../src/verify/kernels/index.js';
+import { architectures, type CompiledCuda, compileCuda } from '../../lang/cuda/nvcc.js';
+import { needing } from '../../needs.js';
+
+/** Besides its default: the other ways of dispatch and combine, many vectors in flight, rows that no vector divides, other types, one token, many ranks. */
+const variants: Readonly<Record<string, readonly ShapeText[]>> = {
+  one_sided_dispatch: [
+    { ranks: 4, hidden: 77, counts: 'yes' },
+    { replicas: 2, counts: 'yes' },
+    { tokens: 1, scales: 224, 'dispatch.parts': 4, 'dispatch.threads': 256 },
+    { ranks: 72, experts: 288, topk: 32, 'combine.way': 'pull' },
+    { hidden: 2 ** 17, 'dispatch.threads': 512, 'dispatch.inFlight': 8 },
+    { hidden: 2 ** 17, 'dispatch.threads': 896, 'dispatch.inFlight': 8 },
+    { scales: 224, 'dispatch.way': 'bulk', 'dispatch.threads': 128 },
+    {
+      ...{ scales: 36, counts: 'yes', 'combine.way': 'pull' },
+      ...{ 'dispatch.way': 'bulk', 'dispatch.threads': 1024, 'dispatch.blocks': 16 },
+    },
+    {
+      ...{ ranks: 72, experts: 288, topk: 32 },
+      ...{ 'dispatch.way': 'bulk', 'dispatch.threads': 128, 'dispatch.parts': 3 },
+    },
+  ],
+  one_sided_combine: [
+    { 'combine.way': 'pull' },
+    { 'combine.way': 'pull', hidden: 77, dtype: 'f16' },
+    { ranks: 4, tokens: 1, 'combine.parts': 7, 'combine.threads': 128 },
+    { ranks: 4, 'combine.way': 'pull', 'combine.threads': 1024, 'combine.teams': 8 },
+    { 'combine.way': 'bulk', 'combine.threads': 512, 'combine.teams': 16 },
+    { ranks: 4, counts: 'yes', 'combine.way': 'bulk', 'combine.threads': 1024, 'combine.teams': 32 },
+    { dtype: 'f32', counts: 'yes', 'combine.ahead': 4 },
+    { ranks: 72, experts: 288, topk: 32 },
+    { hidden: 2 ** 17, 'combine.threads': 512, 'combine.inFlight': 8 },
+    { hidden: 2 ** 17, 'combine.threads': 896, 'combine.inFlight': 8 },
+    { wire: 'e4m3' },
+    { replicas: 2 },
+    { replicas: 4, wire: 'e4m3', counts: 'yes' },
+    { wire: 'e4m3', weighting: 'combine', hidden: 144 },
+    { wire: 'e4m3', ranks: 4, tokens: 1, dtype: 'f32', 'combine.parts': 7, 'combine.threads': 128 },
+    { wire: 'e4m3', ranks: 72, experts: 288, topk: 32, dtype: 'f16', counts: 'yes' },
+  ],
+  one_sided_dispatch_send: [{ 'dispatch.way': 'bulk', 'dispatch.threads': 128, scales: 224 }],
+  one_sided_dispatch_recv: [{ counts: 'yes' }],
+  one_sided_combine_recv: [{ wire: 'e4m3' }, { ranks: 72, experts: 288, topk: 32 }],
+  one_sided_weigh: [
+    { wire: 'e4m3', topk: 32 },
+    { hidden: 77, dtype: 'f16', 'combine.way': 'pull' },
+    { dtype: 'f32', tokens: 1, 'combine.parts': 7 },
+  ],
+  portable_dispatch_send: [
+    { ranks: 4, hidden: 77, weights: 'no' },
+    { replicas: 2 },
+    { tokens: 1, scales: 224, 'dispatch.parts': 7 },
+    { ranks: 72, experts: 288, topk: 32, tokens: 5 },
+    { transport: 'proxy' },
+    { transport: 'proxy', ranks: 16, hidden: 77 },
+  ],
+  portable_stage: [{ scales: 225, hidden: 77 }],
+  portable_dispatch_recv: [{ counts: 'yes' }, { ranks: 72, experts: 288, topk: 32 }],
+  portable_combine_send: [
+    { wire: 'e4m3', 'combine.parts': 3 },
+    { wire: 'e4m3', weighting: 'combine', hidden: 144 },
+    { hidden: 77, dtype: 'f16' },
+    { transport: 'proxy' },
+  ],
+  portable_combine_recv: [
+    { transport: 'proxy' },
+    { replicas: 2 },
+    { replicas: 4, wire: 'e4m3', 'combine.parts': 3 },
+    { ranks: 72, experts: 288, topk: 32 },
+    { hidden: 77, dtype: 'f16', counts: 'yes' },
+    { wire: 'e4m3' },
+    { wire: 'e4m3', ranks: 72, experts: 288, topk: 32, dtype: 'f16' },
+  ],
+  portable_weigh: [
+    { wire: 'e4m3', topk: 32 },
+    { hidden: 77, dtype: 'f16' },
+  ],
+  hybrid_dispatch_send: [
+    { hidden: 77, weights: 'no' },
+    { ranks: 64, nodes: 8, topk: 32, tokens: 5, scales: 224 },
+    { replicas: 2 },
+  ],
+  hybrid_dispatch_recv: [
+    { counts: 'yes', scales: 224 },
+    { ranks: 64, nodes: 2, topk: 32 },
+  ],
+  hybrid_combine_send: [
+    { wire: 'e4m3', 'combine.parts': 3 },
+    { wire: 'e4m3', weighting: 'combine', hidden: 144 },
+    { ranks: 64, nodes: 2, topk: 32 },
+    { hidden: 77, dtype: 'f16' },
+    { sum: 'source', hidden: 77 },
+  ],
+  hybrid_combine_recv: [
+    { ranks: 64, nodes: 8, topk: 32, counts: 'yes' },
+    { ranks: 64, nodes: 2, topk: 32 },
+    { hidden: 77, dtype: 'f16' },
+    { wire: 'e4m3', ranks: 72, nodes: 9 },
+    { wire: 'e4m3', replicas: 4, 'combine.parts': 3 },
+    { sum: 'source', ranks: 64, nodes: 8, topk: 32 },
+    { wire: 'e4m3', ranks: 32, nodes: 2, topk: 32, dtype: 'f16' },
+  ],
+  hybrid_weigh: [{ wire: 'e4m3', topk: 32 }],
+  experts_plan: [
+    { ranks: 4, tokens: 4096, alignment: 128 },
+    { ranks: 1, experts: 512, tokens: 4096 },
+    { ranks: 1, experts: 1024, form: 'masked', capacity: 128 },
+    { ranks: 3, tokens: 1, topk: 1, experts: 3 },
+  ],
+  experts_expand: [{ scales: 224 }, { hidden: 77, topk: 32 }],
+  experts_reduce: [{ hidden: 77, dtype: 'f16' }, { topk: 32 }, { topk: 32, dtype: 'f32', weights: 'no' }],
+  router_logits: [{ weights: 'f32' }, { hidden: 8, experts: 3, groups: 1, top: 1, topk: 1 }],
+  router_choose: [
+    { experts: 1024, topk: 32, groups: 1, top: 1 },
+    { scores: 'softmax', experts: 8, topk: 2, groups: 1, top: 1, bias: 'yes', correction: 'no' },
+  ],
+  experts_gate_up: [
+    { rows: 512 },
+    { rows: 64, experts: 1024 },
+    { of: 'all', rows: 128 },
+    { hidden: 2880, inner: 2880, rows: 512 },
+    { format: 'fp8' },
+    { format: 'fp8', rows: 64 },
+    { format: 'fp8', rows: 512 },
+    { hidden: 64, inner: 64, rows: 1 },
+  ],
+  experts_down: [{ rows: 512 }, { rows: 64 }, { of: 'all', rows: 128 }, { hidden: 2880, inner: 2880 }],
+  example_experts: [{ dtype: 'f32', weights: 'no' }, { hidden: 77 }, { routes: 'yes' }],
+};
+
+const shapes = registry.flatMap(({ name, build }) =>
+  [{}, ...(variants[name] ?? [])].map((shape) => ({
+    name: [name, ...Object.entries(shape).map(([key, value]) => `${key}=${value}`)].join(' '),
+    build: () => build(shape),
+  })),
+);
+
+/** Most of what a run of nvcc takes is its start: so many kernels share one. */
+const inOneRun = 20;
+
+const built = new Map<number, IrModule>();
+/** Kernel i of `shapes`, under a name of its own. */
+function kernelOf(i: number): IrModule {
+  let module = built.get(i);
+  if (module === undefined) {
+    const ir = shapes[i]!.build().ir();
+    module = { ...ir, name: `${ir.name}_${i}` };
+    built.set(i, module);
+  }
+  return module;
+}
+
+test('every variant is one of a kernel that is there', () => {
+  const known = registry.map(({ name }) => name);
+  expect(Object.keys(variants).filter((name) => !known.includes(name))).toEqual([]);
+});
+
+describe.each(architectures)('nvcc compiles for %s', needing('nvcc'), (architecture) => {
+  const runs = new Map<number, Promise<CompiledCuda>>();
+  /** What nvcc says about kernel i and those that share its run. */
+  const compiled = (i: number): Promise<CompiledCuda> => {
+    const first = i - (i % inOneRun);
+    let run = runs.get(first);
+    if (run === undefined) {
+      const modules = shapes.slice(first, first + inOneRun).map((_, n) => kernelOf(first + n));
+      run = compileCuda(printCuda(modules), architecture);
+      runs.set(first, run);
+    }
+    return run;
+  };
+
+  test.each(shapes.map(({ name }, i) => ({ name, i })))('$name', async ({ i }) => {
+    const { kernels, warnings } = await compiled(i);
+    expect(warnings).toEqual([]);
+    const own = kernels.filter(({ name }) => name === entryName(kernelOf(i)));
+    expect(own).toEqual([expect.objectContaining({ spillBytes: 0, stackBytes: 0 })]);
+  });
+});
