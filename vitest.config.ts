@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { defineConfig, type ViteUserConfig } from 'vitest/config';
 import { BaseSequencer, type TestSpecification } from 'vitest/node';
-import { transpiled } from './test/tree.js';
+import { doors, transpiled } from './test/tree.js';
 import { kernelsStayBytecode } from './test/v8.js';
 
 const source = (path: string): string => join(import.meta.dirname, 'src', path);
@@ -69,10 +69,7 @@ export default defineConfig({
   plugins: [fromTranspiled],
   // Examples import the package by its name; here that is its source.
   resolve: {
-    alias: [
-      { find: /^heddle$/, replacement: source('index.ts') },
-      { find: /^heddle\/(\w+)$/, replacement: source('$1/index.ts') },
-    ],
+    alias: doors.map(([name, path]) => ({ find: new RegExp(`^${name}$`), replacement: source(path) })),
   },
   test: {
     globalSetup: ['test/setup.ts'],

@@ -1,9 +1,9 @@
 /** Once before the tests: the tree that they, their processes and threads run. */
-import { readFileSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { build } from 'esbuild';
 import type { TestProject } from 'vitest/node';
-import { root, tree } from './tree.js';
+import { doors, manifest, root, tree } from './tree.js';
 
 export default async function setup(project: TestProject): Promise<void> {
   await transpile();
@@ -23,7 +23,8 @@ async function transpile(): Promise<void> {
     logLevel: 'error',
   });
   // Its own package: examples import it by its name.
-  const manifest: object = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
-  const exports = { '.': './src/index.js', './*': './src/*/index.js' };
+  const exports = Object.fromEntries(
+    doors.map(([name, source]) => [name.replace('heddle', '.'), `./src/${source.replace(/\.ts$/, '.js')}`]),
+  );
   writeFileSync(join(tree, 'package.json'), JSON.stringify({ ...manifest, exports }));
 }

@@ -1,4 +1,4 @@
-/** What a reader of `src/moe/families` may count on: a body fits on a screen, and nothing stands there twice. */
+/** What a reader of `src/moe` may count on: a body fits on a screen, and nothing stands there twice. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import ts from 'typescript';
@@ -51,7 +51,7 @@ function codeLines(text: string): { readonly line: number; readonly code: string
     .filter(({ code }) => /\w/.test(code));
 }
 
-const root = resolve(import.meta.dirname, '../../src/moe/families');
+const root = resolve(import.meta.dirname, '../../src/moe');
 const files = Object.fromEntries(
   readdirSync(root, { recursive: true, encoding: 'utf8' })
     .filter((name) => name.endsWith('.ts'))
@@ -59,11 +59,11 @@ const files = Object.fromEntries(
     .map((name) => [name, readFileSync(join(root, name), 'utf8')]),
 );
 
-test('no function of src/moe/families is longer than a screen', () => {
+test('no function of src/moe is longer than a screen', () => {
   expect(Object.entries(files).flatMap(([name, text]) => longFunctions(name, text))).toEqual([]);
 });
 
-test('no six lines of src/moe/families stand there twice', () => {
+test('no six lines of src/moe stand there twice', () => {
   expect(blocksTwice(files)).toEqual([]);
 });
 

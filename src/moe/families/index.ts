@@ -4,6 +4,6 @@ export { unitBytes, widestUnit } from './common/units.js';
 export * from './families.js';
 export * from './family.js';
 export * from './hybrid/index.js';
-export { type Knob, type KnobTable, requireKnob, requireKnobs, type Tuning } from './knobs.js';
+export { choice, count, type Knob, type KnobTable, requireKnob, requireKnobs, type Tuning } from './knobs.js';
 export * from './one-sided/index.js';
 export * from './portable/index.js';

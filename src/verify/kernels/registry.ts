@@ -1,4 +1,5 @@
 /** Every kernel by name, with a shape that it has unless another is asked for: what `heddle emit` prints. */
+
 import { ArgumentError } from '../../base/errors.js';
 import type { Kernel, ParamSpecs } from '../../lang/index.js';
 import {
@@ -11,18 +12,22 @@ import {
   swigluKernel,
 } from '../../moe/experts/index.js';
 import {
+  choice,
+  count,
   type Family,
+  hybrid,
+  type Knob,
+  oneSided,
   type Place,
   type Plan,
   phases,
+  portable,
+  requireKnob,
   type TransportName,
+  type Tuning,
   transports,
   usualMultiprocessors,
-} from '../../moe/families/family.js';
-import { hybrid } from '../../moe/families/hybrid/index.js';
-import { choice, count, type Knob, requireKnob, type Tuning } from '../../moe/families/knobs.js';
-import { oneSided } from '../../moe/families/one-sided/index.js';
-import { portable } from '../../moe/families/portable/index.js';
+} from '../../moe/families/index.js';
 import {
   alignments,
   type ExpertForm,

@@ -53,7 +53,7 @@ const asking = (look: 'load' | 'read', late = false): CheckSubject => ({
   ],
 });
 
-const ofHost = /^answers test\/check\/host-mutants\.test\.ts:\d+:\d+ /;
+const ofHost = /^answers test\/verify\/check\/host-mutants\.test\.ts:\d+:\d+ /;
 
 it('a check tells the line of a thread of the host that races', async () => {
   const { findings } = await check([asking('load', true)], { seeds: 4 });
