@@ -100,6 +100,12 @@ const things = {
   'udp;ofi_rxd': () => lacksProvider('udp;ofi_rxd'),
   shm: () => lacksLibfabric() ?? lacksSharedMemory() ?? lacksProvider('shm'),
   container: () => because(whyNoContainer(), 'a mount namespace', 'be root, outside of a container'),
+  'process ids': () =>
+    unless(
+      spawnSync('unshare', ['--mount', '--pid', '--fork', '--mount-proc', 'true']).status === 0,
+      'process ids of one’s own',
+      'apt-get install util-linux, and be root, outside of a container',
+    ),
   hosts: () => because(whyNoHosts(), 'network namespaces', 'apt-get install iproute2, and be root'),
   descriptors: () =>
     unless(
@@ -120,6 +126,7 @@ const things = {
   nvrtc: () => unless(hasNvrtc(), 'NVRTC', nvrtc),
   'nvrtc or nvcc': () => unless(hasNvrtc() || cudaTool('nvcc') !== null, 'NVRTC and nvcc', nvrtc),
   'no driver': () => unless(!probe(driverCandidates).ok, 'a machine without an NVIDIA driver', missed),
+  'no efa': () => unless(!usableProviders([]).includes('efa'), 'a machine without EFA', missed),
   'no nvshmem': () => unless(!probe(nvshmemCandidates).ok, 'a machine without NVSHMEM', missed),
   chromium: () => unless(findChromium() !== null, 'Chromium', 'apt-get install chromium'),
 } satisfies Readonly<Record<string, () => Lack | null>>;

@@ -2,6 +2,7 @@
 import { spawnSync } from 'node:child_process';
 import { readdirSync, statSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
+import { needing } from '../needs.js';
 import { transpiled } from '../tree.js';
 
 const program = transpiled('test/faults/programs/shm.ts');
@@ -41,11 +42,8 @@ const apart = (...command: readonly string[]) =>
     'sh',
     ...command,
   );
-const tried = apart('unshare', '--pid', '--fork', '--mount-proc', 'true');
-const noNamespaces = tried.status === 0 ? null : (tried.stderr || String(tried.error)).trim();
-if (noNamespaces !== null) console.warn(`skipping the tests of repeated process ids: ${noNamespaces}`);
 
-describe.skipIf(noNamespaces !== null)('where process ids repeat', () => {
+describe('where process ids repeat', needing('process ids', 'shm'), () => {
   it('every start finds its way, whatever the ones before left', () => {
     const { stdout, stderr } = apart(process.execPath, program, 'restarts');
     const { left, ...found } = JSON.parse(stdout || '{}');
