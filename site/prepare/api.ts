@@ -51,7 +51,7 @@ export function apiPages(root: string): Page[] {
     const sections = kinds.flatMap(({ title, is }) => {
       const of = exported.filter(({ nodes }) => is(nodes[0]!));
       if (of.length === 0) return [];
-      return [`## ${title}`, ...of.map(({ name, nodes }) => section(door, name, nodes, links))];
+      return [`## ${title}`, ...of.map(({ name, nodes }) => section(door, name, nodes, links, checker))];
     });
     const intro = `\`import { … } from '${door.name}'\``;
     return { path: door.page, text: [`# ${door.name}`, intro, fileComment(file), ...sections].join('\n\n') };
@@ -118,8 +118,13 @@ function section(
   name: string,
   nodes: readonly ts.Node[],
   links: ReadonlyMap<string, string>,
+  checker: ts.TypeChecker,
 ): string {
-  const parts = [`### ${name} {${anchor(name)}}`, ...nodes.flatMap((node) => declaration(door, name, node))];
+  const parts = [
+    `### ${name} {${anchor(name)}}`,
+    ...nodes.flatMap((node) => declaration(door, name, node)),
+    ...nodes.filter(ts.isInterfaceDeclaration).flatMap((node) => computed(node, checker)),
+  ];
   const mentioned = new Set(nodes.flatMap((node) => [...node.getText().matchAll(/[A-Z]\w+/g)].map(String)));
   const seen = [...mentioned].filter((other) => other !== name && links.has(other));
   if (seen.length > 0)
@@ -156,6 +161,28 @@ function classDeclaration(node: ts.ClassDeclaration): string[] {
     parts.push(code(member.getText()), comment(member));
   }
   return parts;
+}
+
+/** The members that an interface gets from types that are computed, which no declaration lists. */
+function computed(node: ts.InterfaceDeclaration, checker: ts.TypeChecker): string[] {
+  const types = (node.heritageClauses ?? []).flatMap((clause) => clause.types);
+  return types
+    .map((type) => checker.getTypeAtLocation(type))
+    .filter((type) => !type.isClassOrInterface())
+    .map((type) => code(`{\n${members(type, node, checker, '  ')}\n}`));
+}
+
+function members(type: ts.Type, at: ts.Node, checker: ts.TypeChecker, indent: string): string {
+  const lines = type.getProperties().flatMap((member) => {
+    const of = checker.getTypeOfSymbolAtLocation(member, at);
+    const doc = ts.displayPartsToString(member.getDocumentationComment(checker)).replaceAll('\n', ' ');
+    const isGroup = of.getCallSignatures().length === 0;
+    const text = isGroup
+      ? `{\n${members(of, at, checker, `${indent}  `)}\n${indent}}`
+      : checker.typeToString(of, at, ts.TypeFormatFlags.NoTruncation).replaceAll(/import\("[^"]*"\)\./g, '');
+    return [...(doc === '' ? [] : [`/** ${doc} */`]), `${member.name}: ${text};`];
+  });
+  return lines.map((line) => indent + line).join('\n');
 }
 
 const code = (text: string): string => `\`\`\`ts\n${text}\n\`\`\``;

@@ -154,12 +154,3 @@ export function bits(from: ComputeName, to: ComputeName, a: Constant): Constant 
   if (to === 'f32') return bitBuffer.getFloat32(0);
   return to === 'u32' ? bitBuffer.getUint32(0) : bitBuffer.getInt32(0);
 }
-
-/** As fminf and fmaxf: a NaN loses against a number, and -0 is less than +0. */
-export function extreme(name: 'min' | 'max', type: ComputeName, a: Constant, b: Constant): Constant {
-  if (type === 'f32') {
-    if (Number.isNaN(a) || Number.isNaN(b)) return Number.isNaN(a) ? b : a;
-    return Math[name](Number(a), Number(b));
-  }
-  return a < b === (name === 'min') ? a : b;
-}

@@ -1,7 +1,7 @@
 /** Building IR: types by name, and expressions that fold themselves when their operands are constants. */
 import * as arithmetic from './arithmetic.js';
 import type { BinaryOp, Expr, UnaryOp } from './ir.js';
-import { type PureFunction, pureFunctions } from './operations/pure.js';
+import { computePure, type PureFunction } from './operations/pure.js';
 import type { ComputeName, IrType, Layout, Space, ValueName } from './types.js';
 
 const computeNames: readonly string[] = ['i32', 'u32', 'u64', 'f32', 'bool'] satisfies ComputeName[];
@@ -70,7 +70,7 @@ export function zero(of: HeldName): Expr {
 }
 
 /** The type of a constant expression, where it is one. */
-function computeName(of: Expr): ComputeName | undefined {
+function computeName(of: Pick<Expr, 'type'>): ComputeName | undefined {
   const name = valueName(of.type);
   return name !== undefined && isComputeName(name) ? name : undefined;
 }
@@ -194,12 +194,9 @@ export function bits(to: 'i32' | 'u32' | 'f32', arg: Expr): Expr {
 }
 
 export function pure(name: PureFunction, type: IrType, args: readonly Expr[]): Expr {
-  const result = valueName(type);
+  const of = computeName({ type });
   const constants = args.flatMap((arg) => (arg.kind === 'const' ? [arg.value] : []));
-  if (constants.length === args.length && result !== undefined && isComputeName(result)) {
-    const [a = 0, b = 0] = constants;
-    const folded = pureFunctions[name].fold?.(result, a, b);
-    if (folded !== undefined) return constant(result, folded);
-  }
+  if (of !== undefined && constants.length === args.length)
+    return constant(of, computePure(name, of, constants));
   return { kind: 'pure', type, name, args };
 }

@@ -4,8 +4,8 @@ import { reservedNames } from './cuda/scopes.js';
 import { checkHeader, isPassed, isScalar, scalars } from './define.js';
 import { type ForeignEffects, type Ordering, orderings, rememberDevice } from './definition.js';
 import type { ForeignSource } from './foreign-source.js';
+import type { TwinGpu } from './gpu.js';
 import type { Body, DeviceFunction, PointerParam, ReturnValue, ScalarParam, UsingSpec } from './kernel.js';
-import type { TwinGpu } from './language.js';
 import { functionSource } from './source.js';
 
 type ForeignParams = { readonly [name: string]: ScalarParam | PointerParam };

@@ -14,6 +14,7 @@ export type { Ordering } from './definition.js';
 export { type Code, codes, type Diagnostic, formatDiagnostic, KernelError } from './diagnostics.js';
 export { type ForeignHeader, foreign } from './foreign.js';
 export type { ForeignSource } from './foreign-source.js';
+export type * from './gpu.js';
 export {
   callable,
   constant,
@@ -36,6 +37,9 @@ export {
   operationNames,
   operations,
 } from './operations/index.js';
+export type { AccessForm, Argument, Await, Machine, Pause } from './operations/machine.js';
+export { matrixWords } from './operations/matrices.js';
+export { pureFunctions, pureNames } from './operations/pure.js';
 export { printIr } from './print.js';
 export { requireModule } from './require.js';
 export { dynamicSharedBytes, mostShared, type SharedRange, sharedLayout } from './shared.js';

@@ -3,7 +3,8 @@
  * (`params`) and the compile-time values (`using`); the body is a closed function of `g`, the parameters and the
  * values. Kernels are made by ordinary functions of a shape, so `using` holds concrete values when `kernel()` runs.
  */
-import type { Gpu, MemoryName, Pointer, RegisterName, Registers, u32, ValueOf, View } from './language.js';
+import type { Gpu } from './gpu.js';
+import type { MemoryName, Pointer, RegisterName, Registers, u32, ValueOf, View } from './language.js';
 import type { Layout } from './types.js';
 
 /** A field of a layout, before it has an offset. */

@@ -5,7 +5,7 @@
 import * as arithmetic from '../../src/lang/arithmetic.js';
 import { isComputeName, valueName } from '../../src/lang/build.js';
 import type { Expr, InlinedCall, IrModule, Stmt } from '../../src/lang/index.js';
-import { pureFunctions } from '../../src/lang/operations/pure.js';
+import { computePure } from '../../src/lang/operations/pure.js';
 
 type Value = arithmetic.Constant | Pointer;
 interface Pointer {
@@ -118,10 +118,8 @@ class Evaluator {
         return arithmetic.binary(expr.op, compute(expr.left), constant(expr.left), constant(expr.right));
       case 'select':
         return this.#expr(this.#expr(expr.test, frame) ? expr.then : expr.else, frame);
-      case 'pure': {
-        const [a = 0, b = 0] = expr.args.map(constant);
-        return pureFunctions[expr.name].fold!(compute(expr), a, b);
-      }
+      case 'pure':
+        return computePure(expr.name, compute(expr), expr.args.map(constant));
       case 'convert':
         return arithmetic.convert(compute(expr.arg), compute(expr), constant(expr.arg));
       case 'bits':

@@ -1,4 +1,3 @@
-import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
 import {
   device,
@@ -16,7 +15,6 @@ import {
   validateIr,
   walkStatements,
 } from '../../src/lang/index.js';
-import { intrinsics, placed } from '../../src/lang/lower/intrinsics.js';
 import { evaluate } from './evaluate.js';
 
 const window = layout('window', { flags: field('u32', 3), rows: [field('v16', 2), field('u8', 5)] });
@@ -263,21 +261,6 @@ test('parameters may be taken apart in any usual way', () => {
   expect(first).toContain('store win#0.at(n#1).flags[2:u32], loaded#4');
   expect(others.slice(0, 2)).toEqual([first, first]);
   expect(others[2]).toContain('[2:u32]');
-});
-
-test('every function that the editor offers on g is one that the compiler knows, and the other way round', () => {
-  const source = readFileSync(new URL('../../src/lang/language.ts', import.meta.url), 'utf8');
-  const gpu = source.slice(source.indexOf('export interface Gpu {')).split('\n');
-  const offered = new Set<string>();
-  let group = '';
-  for (const line of gpu) {
-    const opened = /^ {2}readonly (\w+): \{$/.exec(line)?.[1];
-    if (opened !== undefined) group = `${opened}.`;
-    if (/^ {2}\};/.test(line)) group = '';
-    const name = (group === '' ? /^ {2}(\w+)[<(]/ : /^ {4}(\w+)[<(]/).exec(line)?.[1];
-    if (name !== undefined) offered.add(group + name);
-  }
-  expect([...offered].sort()).toEqual([...Object.keys(intrinsics), ...placed].sort());
 });
 
 test('a module is compiled once', () => {

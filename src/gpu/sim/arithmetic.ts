@@ -6,16 +6,7 @@
  */
 import { bf16ToF32, e4m3ToF32, f16ToF32, f32ToBf16, f32ToE4m3, f32ToF16 } from '../index.js';
 
-const long = new BigInt64Array(1);
-const double = new Float64Array(long.buffer);
 const allOnes = 0xffff_ffff_ffff_ffffn;
-
-/** The double just above or below `value`, away from or towards zero. */
-function nudge(value: number, away: boolean): number {
-  double[0] = value;
-  long[0] = long[0]! + (away ? 1n : -1n);
-  return double[0]!;
-}
 
 const scratchWord = new Int32Array(1);
 
@@ -25,8 +16,6 @@ export const arithmetic = {
   fround: Math.fround,
   imul: Math.imul,
   clz32: Math.clz32,
-  min: Math.min,
-  max: Math.max,
   u64: (x: bigint): bigint => BigInt.asUintN(64, x),
   u32of: (x: bigint): number => Number(BigInt.asIntN(32, x)),
   big: BigInt,
@@ -37,34 +26,6 @@ export const arithmetic = {
   urem: (a: number, b: number): number => (b === 0 ? a : ((a >>> 0) % (b >>> 0)) | 0),
   ldiv: (a: bigint, b: bigint): bigint => (b === 0n ? allOnes : a / b),
   lrem: (a: bigint, b: bigint): bigint => (b === 0n ? a : a % b),
-
-  umin: (a: number, b: number): number => (a >>> 0 < b >>> 0 ? a : b),
-  umax: (a: number, b: number): number => (a >>> 0 > b >>> 0 ? a : b),
-  lmin: (a: bigint, b: bigint): bigint => (a < b ? a : b),
-  lmax: (a: bigint, b: bigint): bigint => (a > b ? a : b),
-  /** As fminf and fmaxf: a NaN loses against a number. */
-  fmin: (a: number, b: number): number => (Number.isNaN(a) ? b : Number.isNaN(b) ? a : Math.min(a, b)),
-  fmax: (a: number, b: number): number => (Number.isNaN(a) ? b : Number.isNaN(b) ? a : Math.max(a, b)),
-
-  ffs: (x: number): number => 32 - Math.clz32(x & -x),
-  popc: (x: number): number => {
-    let v = x - ((x >>> 1) & 0x55555555);
-    v = (v & 0x33333333) + ((v >>> 2) & 0x33333333);
-    return Math.imul((v + (v >>> 4)) & 0x0f0f0f0f, 0x01010101) >>> 24;
-  },
-
-  /** a · b + c rounded once: the sum of the exact product, rounded to odd in f64, then to f32. */
-  fma: (a: number, b: number, c: number): number => {
-    const product = a * b;
-    const sum = product + c;
-    if (!Number.isFinite(sum)) return Math.fround(sum);
-    const back = sum - product;
-    const error = product - (sum - back) + (c - back);
-    if (error === 0) return Math.fround(sum);
-    double[0] = sum;
-    if ((long[0]! & 1n) === 1n) return Math.fround(sum);
-    return Math.fround(nudge(sum, error > 0 === sum > 0));
-  },
 
   /** f32 → integer truncates and saturates; NaN is 0. */
   f32ToI32: (x: number): number => (x >= 2147483648 ? 0x7fffffff : x <= -2147483648 ? -0x80000000 : x | 0),

@@ -1,6 +1,12 @@
-import { type IrModule, type OperationName, operationNames, type SharedRange } from '../../lang/index.js';
+import {
+  type AccessForm,
+  type IrModule,
+  type OperationName,
+  operationNames,
+  type SharedRange,
+} from '../../lang/index.js';
 import type { Condition } from './condition.js';
-import type { AccessForm, Site } from './detector/detector.js';
+import type { Site } from './detector/detector.js';
 
 /** What a statement does to memory. There is one object for each, which generated code names by its number. */
 export interface StatementAccess extends AccessForm {
@@ -59,10 +65,5 @@ export const pause = {
   group: 7,
 } as const;
 
-/** Words that a thread brings to an operation on matrices: four of a, two of b, four of the sum. */
-export const matrixWords = 10;
-
-/** What the lanes of a warp do together. */
-export type WarpOp = Extract<OperationName, `warp.${string}`>;
-const isWarpOp = (name: OperationName): name is WarpOp => name.startsWith('warp.');
-export const warpOps: readonly WarpOp[] = operationNames.filter(isWarpOp);
+/** What the lanes of a warp do together: generated code names it by its place. */
+export const warpOps: readonly OperationName[] = operationNames.filter((name) => name.startsWith('warp.'));

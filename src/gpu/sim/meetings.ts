@@ -1,4 +1,5 @@
 /** Threads that meet: at a barrier of their block, of a group of its warps, or in an operation of their warp. */
+import { operations } from '../../lang/index.js';
 import { warpOps } from './compiled.js';
 import type { Detector } from './detector/detector.js';
 import type { FindingLog } from './findings.js';
@@ -91,8 +92,7 @@ export class Meetings {
       const lanes = threads.slice(first, end);
       const there = lanes.filter((thread) => thread.state === 'warp');
       this.#reportDivergence('an operation of the warp', block, there, lanes);
-      // Votes and shuffles exchange registers and order no memory; CUDA promises that of the barrier alone.
-      if (warpOps[some.warpOp] === 'warp.barrier')
+      if (operations[warpOps[some.warpOp]!].orders)
         this.#detector.warpMet(block.firstThread + first, lanes.length);
       this.#schedule.ordered?.(there, there);
     }

@@ -3,14 +3,8 @@
  * everything that involves other threads goes through the `Hub`, which the machine implements.
  */
 import { HeddleError } from '../../base/errors.js';
-import type { FenceOrder, Scope } from '../../lang/index.js';
-import {
-  type Compiled,
-  type IndexedPlace,
-  matrixWords,
-  type StatementAccess,
-  type StatementWait,
-} from './compiled.js';
+import { type FenceOrder, matrixWords, type Scope } from '../../lang/index.js';
+import type { Compiled, IndexedPlace, StatementAccess, StatementWait } from './compiled.js';
 import { type Condition, holds } from './condition.js';
 import { Copies } from './copies.js';
 import type { AccessReport, CopyEngine, Detector, SiteId } from './detector/detector.js';

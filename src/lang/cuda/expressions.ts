@@ -4,10 +4,10 @@
  */
 import { HeddleError } from '../../base/errors.js';
 import type { BinaryOp, Expr, UnaryOp } from '../ir.js';
+import { registerType } from '../operations/ptx.js';
 import { type PureFunction, pureFunctions } from '../operations/pure.js';
 import { byteSize, type IrType, type ValueName } from '../types.js';
 import { settled } from './liveness.js';
-import { registerType } from './memory.js';
 import type { Prelude } from './prelude.js';
 import type { Scopes } from './scopes.js';
 
@@ -315,10 +315,9 @@ export class Expressions {
   }
 
   #pure(name: PureFunction, args: readonly Expr[]): Text {
-    return this.#call(
-      pureFunctions[name].helper(valueName(args[0]!.type)),
-      args.map((arg) => this.print(arg)),
-    );
+    const { cuda } = pureFunctions[name].forms[valueName(args[0]!.type)]!;
+    const texts = args.map((arg) => this.print(arg));
+    return primary(`${this.#prelude.add(cuda)}(${texts.join(', ')})`);
   }
 
   #convert(to: ValueName, arg: Expr): Text {

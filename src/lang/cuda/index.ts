@@ -1,4 +1,4 @@
-/** IR → CUDA C++ (and, for tests, → C++ for the host). */
+/** IR → CUDA C++. */
 export {
   type AbiOptions,
   type AbiParameter,
@@ -7,4 +7,4 @@ export {
   entryName,
   parameterAbi,
 } from './abi.js';
-export { type PrintOptions, printCuda, printHost } from './printer.js';
+export { type PrintOptions, printCuda } from './printer.js';

@@ -1,5 +1,5 @@
 /**
- * IR → C++. A module becomes one translation unit, with no #include but those of foreign functions: prelude, offsets
+ * IR → CUDA C++. A module becomes one translation unit, with no #include but those of foreign functions: prelude, offsets
  * of window fields, the kernel.
  */
 import { HeddleError, requireInteger, requireObject } from '../../base/errors.js';
@@ -11,7 +11,7 @@ import { type AbiOptions, defaultMaxPeers, entryName } from './abi.js';
 import { Effects } from './effects.js';
 import { Expressions } from './expressions.js';
 import { liveVariables, prune } from './liveness.js';
-import { Prelude, type Target } from './prelude.js';
+import { Prelude } from './prelude.js';
 import { identifier, Offsets, reservedNames, Scopes } from './scopes.js';
 import { Statements } from './statements.js';
 import { Writer } from './writer.js';
@@ -26,17 +26,7 @@ export interface PrintOptions extends AbiOptions {
  * different names, become one translation unit that shares a prelude.
  */
 export function printCuda(module: IrModule | readonly IrModule[], options: PrintOptions = {}): string {
-  return printUnit(modulesOf(module), 'cuda', options);
-}
-
-/**
- * The same programs for the host's C++ compiler, as far as one thread can run them: arithmetic, conversions, lanes,
- * control flow, weak loads and stores. Each becomes
- * `extern "C" void name(parameters…, u32 rank, u32 threadIdx, u32 blockIdx, u32 blockDim, u32 gridDim)`, with windows
- * as `const HeddlePeers*`.
- */
-export function printHost(module: IrModule | readonly IrModule[], options: PrintOptions = {}): string {
-  return printUnit(modulesOf(module), 'host', options);
+  return printUnit(modulesOf(module), options);
 }
 
 function modulesOf(given: IrModule | readonly IrModule[]): readonly IrModule[] {
@@ -45,15 +35,15 @@ function modulesOf(given: IrModule | readonly IrModule[]): readonly IrModule[] {
   return modules;
 }
 
-function printUnit(modules: readonly IrModule[], target: Target, options: PrintOptions): string {
+function printUnit(modules: readonly IrModule[], options: PrintOptions): string {
   requireObject('options', options);
   requireInteger('maxPeers', options.maxPeers ?? defaultMaxPeers, 1, 1024);
   const pruned = modules.map(({ entry }) => prune(withoutTwins(entry.body)));
   const printed = (helperNames: ReadonlySet<string>) => {
-    const prelude = new Prelude(target);
+    const prelude = new Prelude();
     const names = new Set<string>();
     const bodies = modules.map((module, i) => {
-      const printer = new ModulePrinter(module, pruned[i]!, target, prelude, options, helperNames);
+      const printer = new ModulePrinter(module, pruned[i]!, prelude, options, helperNames);
       const text = printer.print();
       for (const name of printer.names) names.add(name);
       // Windows of different modules may have the same name.
@@ -77,7 +67,6 @@ function header(module: IrModule): string {
 class ModulePrinter {
   readonly #module: IrModule;
   readonly #statements: readonly Stmt[];
-  readonly #target: Target;
   readonly #prelude: Prelude;
   readonly #options: PrintOptions;
   readonly #reserved: ReadonlySet<string>;
@@ -89,14 +78,12 @@ class ModulePrinter {
     module: IrModule,
     /** Its statements, pruned. */
     statements: readonly Stmt[],
-    target: Target,
     prelude: Prelude,
     options: PrintOptions,
     helperNames: ReadonlySet<string>,
   ) {
     this.#module = module;
     this.#statements = statements;
-    this.#target = target;
     this.#prelude = prelude;
     this.#options = options;
     this.#reserved = new Set([...reservedNames, ...helperNames, entryName(module)]);
@@ -121,36 +108,22 @@ class ModulePrinter {
       this.#offsets,
     );
     const printer = this.#body(scopes);
-    const cuda = this.#target === 'cuda';
     const params = entry.params.map(({ variable }) => {
       // In constant memory and indexed there: without __grid_constant__ a dynamic index would copy it to the stack.
       if (variable.type.kind === 'peers') {
-        return `${cuda ? '__grid_constant__ ' : ''}const ${this.#peers()}${cuda ? ' ' : '& '}${scopes.declare(variable)}`;
+        return `__grid_constant__ const ${this.#peers()} ${scopes.declare(variable)}`;
       }
       return `${printer.expressions.type(variable.type)} ${scopes.declare(variable)}`;
     });
     params.push('u32 rank');
-    if (!cuda) {
-      this.#prelude.use('indices');
-      params.push('u32 threadIdx_x', 'u32 blockIdx_x', 'u32 blockDim_x', 'u32 gridDim_x');
-    }
-    printer.writer.indented(() => {
-      if (!cuda) {
-        printer.writer.line('threadIdx.x = threadIdx_x, blockIdx.x = blockIdx_x;');
-        printer.writer.line('blockDim.x = blockDim_x, gridDim.x = gridDim_x;');
-      }
-      this.#shared(scopes, printer);
-    });
+    printer.writer.indented(() => this.#shared(scopes, printer));
     printer.body(body);
     const oneLine = params.join(', ');
     const list = oneLine.length > 90 ? `\n    ${params.join(',\n    ')}` : oneLine;
     // One block a multiprocessor is promised: without a second number ptxas picks an occupancy by itself and would
     // rather spill than give it up (seen for sm_100a: 40 registers and a spill where 56 and none were to be had).
-    const qualifiers = cuda
-      ? `extern "C" __global__ void __launch_bounds__(${maxThreads}, 1)\n`
-      : 'extern "C" void ';
-    const qualified = `${qualifiers}${entryName(this.#module)}(${list})`;
-    return `${qualified} {\n${printer.writer.print()}\n}`;
+    const qualifiers = `extern "C" __global__ void __launch_bounds__(${maxThreads}, 1)`;
+    return `${qualifiers}\n${entryName(this.#module)}(${list}) {\n${printer.writer.print()}\n}`;
   }
 
   /** Arrays of their own where every block has room for them; otherwise parts of what the launch asks for. */
@@ -158,12 +131,6 @@ class ModulePrinter {
     const { shared, name } = this.#module;
     const [first] = shared;
     if (first === undefined) return;
-    if (this.#target === 'host') {
-      throw new HeddleError(
-        'HEDDLE_PRINT',
-        `'${first.variable.name}' is shared by threads; a program for the host has one`,
-      );
-    }
     const { ranges, bytes } = sharedLayout(shared);
     if (bytes > mostShared) {
       throw new HeddleError(
@@ -188,7 +155,7 @@ class ModulePrinter {
 
   #body(scopes: Scopes): Statements {
     const expressions = new Expressions(this.#prelude, scopes);
-    const effects = new Effects(this.#target, this.#prelude, expressions);
+    const effects = new Effects(this.#prelude, expressions);
     const writer = new Writer(this.#module.sources, this.#options.lineDirectives ?? true);
     return new Statements(writer, scopes, expressions, effects);
   }
@@ -196,7 +163,8 @@ class ModulePrinter {
   /** The type of a peers parameter; the struct that every kernel with windows shares. */
   #peers(): string {
     const count = this.#options.maxPeers ?? defaultMaxPeers;
-    return this.#prelude.add('HeddlePeers', 'HeddlePeers', {
+    return this.#prelude.add({
+      name: 'HeddlePeers',
       text: `// Where each rank's window is mapped on this one.\nstruct HeddlePeers {\n  u64 base[${count}];\n};`,
     });
   }

@@ -1,10 +1,10 @@
 /**
- * Helpers of pure expressions for CUDA. Where C++ leaves a case open (division by zero, conversion out of range,
- * minimum of NaN) the helper pins it to what the language promises.
+ * Helpers of pure expressions for CUDA. Where C++ leaves a case open (division by zero, conversion out of range) the
+ * helper pins it to what the language promises.
  *
  * `asm` without `volatile` marks what depends on its operands alone: the compiler may merge and move it.
  */
-import type { HelperTable } from './helper.js';
+import type { HelperTable } from '../operations/parts.js';
 
 export const pureHelpers: HelperTable = {
   u8: { text: 'using u8 = unsigned char;' },
@@ -26,29 +26,6 @@ export const pureHelpers: HelperTable = {
   remainder_i32: {
     text: 'DEVICE i32 remainder_i32(i32 a, i32 b) { return b == 0 ? a : b == -1 ? 0 : a % b; }',
   },
-
-  // CUDA brings its own overloads of these two.
-  min: { text: '' },
-  max: { text: '' },
-  // As fminf and fmaxf: a NaN loses against a number; and -0 is less than +0.
-  min_f32: {
-    text: `DEVICE f32 min_f32(f32 a, f32 b) {
-  f32 result;
-  asm("min.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
-  return result;
-}`,
-  },
-  max_f32: {
-    text: `DEVICE f32 max_f32(f32 a, f32 b) {
-  f32 result;
-  asm("max.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
-  return result;
-}`,
-  },
-  fma_f32: { text: 'DEVICE f32 fma_f32(f32 a, f32 b, f32 c) { return __fmaf_rn(a, b, c); }' },
-  rcp_f32: { text: 'DEVICE f32 rcp_f32(f32 a) { return __frcp_rn(a); }' },
-  popc: { text: 'DEVICE u32 popc(u32 a) { return u32(__popc(a)); }' },
-  ffs: { text: 'DEVICE u32 ffs(u32 a) { return u32(__ffs(i32(a))); }' },
 
   bits_u32: { text: 'DEVICE u32 bits_u32(f32 a) { return __float_as_uint(a); }' },
   bits_f32: { text: 'DEVICE f32 bits_f32(u32 a) { return __uint_as_float(a); }' },

@@ -1,5 +1,5 @@
 /** Helpers that several operations share: of warps, of time and of the asynchronous copy engine. CUDA only. */
-import type { HelperTable } from './helper.js';
+import type { HelperTable } from '../operations/parts.js';
 
 export const threadHelpers: HelperTable = {
   // All 32 lanes take part in a warp operation.

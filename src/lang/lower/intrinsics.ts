@@ -1,12 +1,12 @@
 /**
- * What each function of `g` becomes: an effect, as its entry in operations/ says, or a value. The signatures that the
- * editor shows are in language.ts; types here make sure that neither has what the other lacks.
+ * What each function of `g` becomes. Operations say that themselves (operations/); here are those that belong to the
+ * language, whose signatures are in gpu.ts: types make sure that neither has what the other lacks.
  */
 import * as build from '../build.js';
+import type { Gpu } from '../gpu.js';
 import type { Builtin, Expr } from '../ir.js';
-import type { TwinGpu } from '../language.js';
-import { type OperationName, operationNames } from '../operations/index.js';
-import { type PureFunction, pureFunctions } from '../operations/pure.js';
+import { type KernelFunctions, operationNames } from '../operations/index.js';
+import { type PureFunction, pureFunctions, pureNames } from '../operations/pure.js';
 import { byteSize } from '../types.js';
 import type { Call } from './call.js';
 import { anyValue, condition, constantText, unify, valueAs } from './coerce.js';
@@ -15,15 +15,10 @@ import { expression, type MemoryElement, type Value } from './values.js';
 
 type Lowering = (call: Call) => Value;
 
-/** Paths of the functions of `g`, as language.ts has them. */
-type Functions<G, Prefix extends string = ''> = {
-  [K in keyof G & string]: G[K] extends number
-    ? never
-    : G[K] extends (...args: never[]) => unknown
-      ? `${Prefix}${K}`
-      : Functions<G[K], `${Prefix}${K}.`>;
-}[keyof G & string];
-type GpuFunction = Functions<TwinGpu>;
+/** The functions of `g` that are no operations. */
+type Functions = {
+  [K in keyof Gpu]: Gpu[K] extends (...args: never[]) => unknown ? K : never;
+}[Exclude<keyof Gpu, keyof KernelFunctions>];
 
 /** Members of `g` that are values. */
 export const builtins: Readonly<Record<string, Builtin>> = {
@@ -72,13 +67,15 @@ function convertTo(name: (typeof conversions)[number], index = 0): Lowering {
 }
 
 function pure(name: PureFunction): Lowering {
-  const { takes, types } = pureFunctions[name];
+  const { forms } = pureFunctions[name];
+  const types = Object.keys(forms).filter(build.isComputeName);
   const [only, ...others] = types.map(build.valueType);
+  const operands = ['a', 'b', 'c'].slice(0, forms[types[0]!]!.compute.length);
   return (call) => {
-    call.expect(takes);
+    call.expect(operands.join(', '));
     const args =
       only !== undefined && others.length === 0
-        ? takes.split(', ').map((_, i) => call.as(i, only))
+        ? operands.map((_, i) => call.as(i, only))
         : unify(call.ctx, call.node, call.arg(0), call.arg(1));
     const { type } = args[0]!;
     if (!types.some((name) => name === build.valueName(type))) {
@@ -121,8 +118,8 @@ function packLanes(call: Call, of: MemoryElement): Expr[] {
   return value.items.map((item) => valueAs(call.ctx, node, item, inRegisters, `for a lane of ${of}`));
 }
 
-/** What is no effect: conversions, functions of values, vectors. */
-const values: Readonly<Record<Exclude<GpuFunction, OperationName | Placed>, Lowering>> = {
+/** Conversions, choices and vectors. */
+const values: Readonly<Record<Exclude<Functions, Placed>, Lowering>> = {
   i32: convertTo('i32'),
   u32: convertTo('u32'),
   u64: convertTo('u64'),
@@ -144,12 +141,6 @@ const values: Readonly<Record<Exclude<GpuFunction, OperationName | Placed>, Lowe
     return expression(build.bits(type, call.oneOf(1, 'i32', 'u32', 'f32')));
   },
 
-  min: pure('min'),
-  max: pure('max'),
-  fma: pure('fma'),
-  rcp: pure('rcp'),
-  popc: pure('popc'),
-  ffs: pure('ffs'),
   select(call) {
     call.expect('test, then, otherwise');
     const test = condition(call.ctx, call.arg(0).node, call.arg(0).value);
@@ -177,9 +168,8 @@ const values: Readonly<Record<Exclude<GpuFunction, OperationName | Placed>, Lowe
 /** Every function of `g`, by its path: 'load', 'warp.ballot'. */
 export const intrinsics: Readonly<Record<string, Lowering>> = {
   ...values,
-  ...Object.fromEntries(
-    operationNames.map((name: GpuFunction & OperationName) => [name, lowerOperation(name)]),
-  ),
+  ...Object.fromEntries(pureNames.map((name) => [name, pure(name)])),
+  ...Object.fromEntries(operationNames.map((name) => [name, lowerOperation(name)])),
 };
 
 /** Members of `g` that only hold others. */

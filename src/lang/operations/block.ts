@@ -7,8 +7,9 @@
  * because the fence needs to lie on the causality path, not in every writer. In the other direction the completion
  * (complete_tx of the mbarrier, wait_group) is the fence, so waiting for it is enough.
  */
-import type { Prelude } from '../cuda/prelude.js';
-import { count, misgivenBy, type NamedHelper, operation, optional, pointerIn, value } from './operation.js';
+import type { bool, Pointer, u32 } from '../language.js';
+import { count, misgivenBy, operation, optional, pointerIn, value } from './operation.js';
+import { type Helpers, is, type NamedHelper } from './parts.js';
 
 const global = pointerIn('global', 'v16');
 const shared = pointerIn('shared', 'v16');
@@ -17,190 +18,235 @@ const barrier = pointerIn('shared', 'u64');
 /** More than an hour: as good as none, for what the copy engine or the block's own threads end. */
 const noLimit = 0xffff_ffff;
 const pending = count('the number of pending groups', 63);
+/** What starting an mbarrier, and coming to it, is to the race detector. */
+const initialises = { kind: 'write', order: 'weak', scope: 'cta', bytes: 8 } as const;
+const arrives = { kind: 'update', order: 'release', scope: 'cta', bytes: 8 } as const;
 
 export const block = {
+  /** All threads of the block meet; orders their accesses at block scope. Never under divergence. */
   barrier: operation({
+    signature: is<() => void>(),
     takes: {},
     returns: 'void',
     cuda: { print: () => '__syncthreads()' },
+    simulate: (_, machine) => machine.pause('barrier'),
     removable: true,
   }),
 
-  // Barrier `id` (1 to 15) of the warps that come to it, as many as make `threads`.
-  'group.barrier': operation({
-    takes: { id: value('u32'), threads: value('u32') },
-    returns: 'void',
-    cuda: {
-      name: 'group_barrier',
-      text: `DEVICE void group_barrier(u32 id, u32 threads) {
+  /** Some warps of a block, which have a part of their own in it. */
+  group: {
+    /** The block's barrier `id` (1 to 15; 0 is `g.barrier`) for as many threads, a multiple of 32, as come to it. */
+    barrier: operation({
+      signature: is<(id: u32, threads: u32) => void>(),
+      takes: { id: value('u32'), threads: value('u32') },
+      returns: 'void',
+      cuda: {
+        name: 'group_barrier',
+        text: `DEVICE void group_barrier(u32 id, u32 threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }`,
-    },
-    removable: true,
-  }),
+      },
+      simulate: ({ id, threads }, machine) => machine.pause('group', 'joinGroup', id, threads, machine.site),
+      removable: true,
+    }),
+  },
 
-  'bulk.load': operation({
-    takes: { to: shared, from: global, bytes: value('u32'), barrier },
-    returns: 'void',
-    cuda: {
-      name: 'bulk_load',
-      text: `DEVICE void bulk_load(v16* to, const v16* from, u32 bytes, u64* barrier) {
+  /** Bulk asynchronous copies by one thread (TMA); addresses and sizes are multiples of 16 bytes. */
+  bulk: {
+    load: operation({
+      signature:
+        is<(to: Pointer<'v16'>, from: Pointer<'v16'>, bytes: u32, mbarrier: Pointer<'u64'>) => void>(),
+      takes: { to: shared, from: global, bytes: value('u32'), barrier },
+      returns: 'void',
+      cuda: {
+        name: 'bulk_load',
+        text: `DEVICE void bulk_load(v16* to, const v16* from, u32 bytes, u64* barrier) {
   fence_async();
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                :
                : "r"(shared_address(to)), "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(barrier))
                : "memory");
 }`,
-      needs: ['v16', 'shared_address', 'fence_async'],
-    },
-  }),
-  'bulk.store': operation({
-    takes: { to: global, from: shared, bytes: value('u32') },
-    returns: 'void',
-    cuda: {
-      name: 'bulk_store',
-      text: `DEVICE void bulk_store(v16* to, const v16* from, u32 bytes) {
+        needs: ['v16', 'shared_address', 'fence_async'],
+      },
+      simulate: ({ to, from, bytes, barrier }, machine) =>
+        machine.call('bulk.load', to, from, bytes, barrier, machine.site),
+    }),
+    store: operation({
+      signature: is<(to: Pointer<'v16'>, from: Pointer<'v16'>, bytes: u32) => void>(),
+      takes: { to: global, from: shared, bytes: value('u32') },
+      returns: 'void',
+      cuda: {
+        name: 'bulk_store',
+        text: `DEVICE void bulk_store(v16* to, const v16* from, u32 bytes) {
   fence_async();
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
                :
                : "l"(__cvta_generic_to_global(to)), "r"(shared_address(from)), "r"(bytes)
                : "memory");
 }`,
-      needs: ['v16', 'shared_address', 'fence_async'],
-    },
-  }),
-  'bulk.commit': operation({
-    takes: {},
-    returns: 'void',
-    cuda: {
-      name: 'bulk_commit',
-      text: 'DEVICE void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }',
-    },
-    removable: true,
-  }),
-  // Until at most `pending` of this thread's groups are unfinished.
-  'bulk.wait': operation({
-    takes: { pending },
-    returns: 'void',
-    cuda: {
-      print: ({ pending }, { prelude }) =>
-        `${groupWait(prelude, 'bulk_wait', 'cp.async.bulk.wait_group')}<${pending}>()`,
-    },
-    removable: true,
-    weaker: { op: 'bulk.waitReads', description: 'waits for reads only' },
-  }),
-  // … until their sources in shared memory may be overwritten.
-  'bulk.waitReads': operation({
-    takes: { pending },
-    returns: 'void',
-    cuda: {
-      print: ({ pending }, { prelude }) =>
-        `${groupWait(prelude, 'bulk_wait_reads', 'cp.async.bulk.wait_group.read')}<${pending}>()`,
-    },
-    removable: true,
-  }),
+        needs: ['v16', 'shared_address', 'fence_async'],
+      },
+      simulate: ({ to, from, bytes }, machine) => machine.call('bulk.post', to, from, bytes, machine.site),
+    }),
+    commit: operation({
+      signature: is<() => void>(),
+      takes: {},
+      returns: 'void',
+      cuda: {
+        name: 'bulk_commit',
+        text: 'DEVICE void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }',
+      },
+      simulate: (_, machine) => machine.call('bulk.commit'),
+      removable: true,
+    }),
+    /** Until at most `pending` groups of this thread are unfinished (complete and visible to it). */
+    wait: operation({
+      signature: is<(pending: number) => void>(),
+      takes: { pending },
+      returns: 'void',
+      cuda: {
+        print: ({ pending }, { prelude }) =>
+          `${groupWait(prelude, 'bulk_wait', 'cp.async.bulk.wait_group')}<${pending}>()`,
+      },
+      simulate: ({ pending }, machine) => machine.call('bulk.wait', pending, false),
+      removable: true,
+      weaker: { op: 'bulk.waitReads', description: 'waits for reads only' },
+    }),
+    /** … until their shared-memory sources may be overwritten. */
+    waitReads: operation({
+      signature: is<(pending: number) => void>(),
+      takes: { pending },
+      returns: 'void',
+      cuda: {
+        print: ({ pending }, { prelude }) =>
+          `${groupWait(prelude, 'bulk_wait_reads', 'cp.async.bulk.wait_group.read')}<${pending}>()`,
+      },
+      simulate: ({ pending }, machine) => machine.call('bulk.wait', pending, true),
+      removable: true,
+    }),
+  },
 
-  // 16 bytes, copied beside the thread that starts it, by the path of ordinary accesses: nothing to fence.
-  'async.load': operation({
-    takes: { to: shared, from: global },
-    returns: 'void',
-    cuda: {
-      name: 'async_load',
-      text: `DEVICE void async_load(v16* to, const v16* from) {
+  /** Asynchronous copies of 16 bytes from global to shared memory, in groups. */
+  async: {
+    // By the path of ordinary accesses: nothing to fence.
+    load: operation({
+      signature: is<(to: Pointer<'v16'>, from: Pointer<'v16'>) => void>(),
+      takes: { to: shared, from: global },
+      returns: 'void',
+      cuda: {
+        name: 'async_load',
+        text: `DEVICE void async_load(v16* to, const v16* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
                :
                : "r"(shared_address(to)), "l"(__cvta_generic_to_global(from))
                : "memory");
 }`,
-      needs: ['v16', 'shared_address'],
-    },
-  }),
-  'async.commit': operation({
-    takes: {},
-    returns: 'void',
-    cuda: {
-      name: 'async_commit',
-      text: 'DEVICE void async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }',
-    },
-    removable: true,
-  }),
-  // Until at most `pending` of this thread's groups are unfinished, and seen by it; others see them behind a barrier.
-  'async.wait': operation({
-    takes: { pending },
-    returns: 'void',
-    cuda: {
-      print: ({ pending }, { prelude }) =>
-        `${groupWait(prelude, 'async_wait', 'cp.async.wait_group')}<${pending}>()`,
-    },
-    removable: true,
-    misgiven: [{ operand: 'pending', description: 'pending + 1', count: (was) => was + 1 }],
-  }),
+        needs: ['v16', 'shared_address'],
+      },
+      simulate: ({ to, from }, machine) => machine.call('async.post', to, from, 16, machine.site),
+    }),
+    /** What this thread has loaded since the last commit is a group. */
+    commit: operation({
+      signature: is<() => void>(),
+      takes: {},
+      returns: 'void',
+      cuda: {
+        name: 'async_commit',
+        text: 'DEVICE void async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }',
+      },
+      simulate: (_, machine) => machine.call('async.commit'),
+      removable: true,
+    }),
+    /** Until at most `pending` groups of this thread are unfinished. Others see what came behind a barrier. */
+    wait: operation({
+      signature: is<(pending: number) => void>(),
+      takes: { pending },
+      returns: 'void',
+      cuda: {
+        print: ({ pending }, { prelude }) =>
+          `${groupWait(prelude, 'async_wait', 'cp.async.wait_group')}<${pending}>()`,
+      },
+      simulate: ({ pending }, machine) => machine.call('async.wait', pending, false),
+      removable: true,
+      misgiven: [{ operand: 'pending', description: 'pending + 1', count: (was) => was + 1 }],
+    }),
+  },
 
-  // The fence makes the initialised barrier known to the copy engine; other threads learn of it at a block barrier.
-  'mbarrier.init': operation({
-    takes: { barrier, count: value('u32') },
-    returns: 'void',
-    cuda: {
-      name: 'mbarrier_init',
-      text: `DEVICE void mbarrier_init(u64* barrier, u32 count) {
+  mbarrier: {
+    // The fence makes the initialised barrier known to the copy engine; other threads learn of it at a block barrier.
+    init: operation({
+      signature: is<(barrier: Pointer<'u64'>, count: u32) => void>(),
+      takes: { barrier, count: value('u32') },
+      returns: 'void',
+      cuda: {
+        name: 'mbarrier_init',
+        text: `DEVICE void mbarrier_init(u64* barrier, u32 count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(count) : "memory");
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }`,
-      needs: ['shared_address'],
-    },
-    removable: true,
-    misgiven: [misgivenBy('count', 1)],
-  }),
-  // Arrives, and announces the bytes that copies will bring.
-  'mbarrier.expect': operation({
-    takes: { barrier, bytes: value('u32') },
-    returns: 'void',
-    cuda: {
-      name: 'mbarrier_expect',
-      text: `DEVICE void mbarrier_expect(u64* barrier, u32 bytes) {
+        needs: ['shared_address'],
+      },
+      simulate: ({ barrier, count }, machine) => machine.call('mbarrierInit', initialises, barrier, count),
+      removable: true,
+      misgiven: [misgivenBy('count', 1)],
+    }),
+    /** Arrives, and announces the bytes that copies will bring. */
+    expect: operation({
+      signature: is<(barrier: Pointer<'u64'>, bytes: u32) => void>(),
+      takes: { barrier, bytes: value('u32') },
+      returns: 'void',
+      cuda: {
+        name: 'mbarrier_expect',
+        text: `DEVICE void mbarrier_expect(u64* barrier, u32 bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
                :
                : "r"(shared_address(barrier)), "r"(bytes)
                : "memory");
 }`,
-      needs: ['shared_address'],
-    },
-    removable: true,
-    // Bytes come in vectors.
-    misgiven: [misgivenBy('bytes', 16), misgivenBy('bytes', -16)],
-  }),
-  'mbarrier.arrive': operation({
-    takes: { barrier },
-    returns: 'void',
-    cuda: {
-      name: 'mbarrier_arrive',
-      text: `DEVICE void mbarrier_arrive(u64* barrier) {
+        needs: ['shared_address'],
+      },
+      simulate: ({ barrier, bytes }, machine) => machine.call('mbarrierExpect', arrives, barrier, bytes),
+      removable: true,
+      // Bytes come in vectors.
+      misgiven: [misgivenBy('bytes', 16), misgivenBy('bytes', -16)],
+    }),
+    arrive: operation({
+      signature: is<(barrier: Pointer<'u64'>) => void>(),
+      takes: { barrier },
+      returns: 'void',
+      cuda: {
+        name: 'mbarrier_arrive',
+        text: `DEVICE void mbarrier_arrive(u64* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }`,
-      needs: ['shared_address'],
-    },
-    removable: true,
-  }),
-  // Until the phase of that parity is over. try_wait suspends the thread for a while in hardware and has acquire
-  // order at block scope by default.
-  'mbarrier.await': operation({
-    takes: { barrier, parity: value('u32') },
-    options: { limit: optional('u32', noLimit) },
-    returns: 'bool',
-    named: 'over',
-    cuda: {
-      print({ barrier, parity, limit }, { prelude, args }, used) {
-        if (limit.kind === 'const' && limit.value === noLimit && !used) {
-          return `${prelude.add(mbarrierAwait.name, mbarrierAwait.name, mbarrierAwait)}(${args(barrier, parity)})`;
-        }
-        const { name } = mbarrierAwaitFor;
-        return `${prelude.add(name, name, mbarrierAwaitFor)}(${args(barrier, parity, limit)})`;
+        needs: ['shared_address'],
       },
-    },
-    removable: true,
-  }),
+      simulate: ({ barrier }, machine) => machine.call('mbarrierExpect', arrives, barrier, 0),
+      removable: true,
+    }),
+    /** Until the phase of that parity is over; false where a limit (microseconds) ran out before. */
+    await: operation({
+      signature: is<(barrier: Pointer<'u64'>, parity: u32, options?: { readonly limit: u32 }) => bool>(),
+      takes: { barrier, parity: value('u32') },
+      options: { limit: optional('u32', noLimit) },
+      returns: 'bool',
+      named: 'over',
+      cuda: {
+        print({ barrier, parity, limit }, { prelude, args }, used) {
+          if (limit.kind === 'const' && limit.value === noLimit && !used) {
+            return `${prelude.add(mbarrierAwait)}(${args(barrier, parity)})`;
+          }
+          return `${prelude.add(mbarrierAwaitFor)}(${args(barrier, parity, limit)})`;
+        },
+      },
+      simulate: ({ barrier, parity, limit }, machine) => machine.awaitPhase(barrier, parity, limit),
+      removable: true,
+    }),
+  },
 };
 
+/** Suspends the thread for a while in hardware; has acquire order at block scope by default. */
 const tryWait = `asm volatile("{ .reg .pred complete; mbarrier.try_wait.parity.shared::cta.b64 complete, [%1], %2; "
                  "selp.u32 %0, 1, 0, complete; }"
                  : "=r"(done)
@@ -231,8 +277,9 @@ const mbarrierAwaitFor: NamedHelper = {
   needs: ['shared_address', 'past_limit'],
 };
 
-function groupWait(prelude: Prelude, name: string, instruction: string): string {
-  return prelude.add(name, name, {
+function groupWait(prelude: Helpers, name: string, instruction: string): string {
+  return prelude.add({
+    name,
     text: `template <int pending>
 DEVICE void ${name}() {
   asm volatile("${instruction} %0;" ::"n"(pending) : "memory");

@@ -1,35 +1,61 @@
-/**
- * The table of operations: every function of `g` that is an effect, by its path. A new one is an entry here, its
- * signature for the editor in language.ts, and an entry in the simulator's table; the compiler says what is missing.
- */
+/** All operations, by their paths on `g`. A new one is an object of one of these files. */
 import { block } from './block.js';
 import { launch } from './launch.js';
+import type { Machine } from './machine.js';
+import { matrices } from './matrices.js';
 import { memory } from './memory.js';
 import { network } from './network.js';
-import type { Fields, NamedHelper, Operation, Text } from './operation.js';
+import type { Fields, Operation, Text } from './operation.js';
+import type { NamedHelper, Signature } from './parts.js';
+import type { pure } from './pure.js';
 import { waits } from './waits.js';
 import { warp } from './warp.js';
 
-const table = { ...memory, ...waits, ...block, ...warp, ...launch, ...network };
+const ofKernels = { ...memory, ...waits, ...block, warp: { ...warp, ...matrices }, ...launch };
+const table = { ...ofKernels, ...network };
 
-export type OperationName = keyof typeof table;
+/** How authors call an operation. */
+type CallOf<O> = O extends { readonly signature: Signature<infer Call> } ? Call : never;
+/** The functions of `g` that operations are, as authors see them: each leads to its object. */
+type Seen<Table> = {
+  readonly [Name in keyof Table]: Table[Name] extends IsOperation
+    ? CallOf<Table[Name]>
+    : { readonly [Inner in keyof Table[Name]]: CallOf<Table[Name][Inner]> };
+};
+export type KernelFunctions = Seen<typeof pure & typeof ofKernels>;
+export type TwinFunctions = Seen<typeof network>;
 
+type Table = typeof table;
+type IsOperation = { readonly signature: object };
+export type OperationName = {
+  [Name in keyof Table & string]: Table[Name] extends IsOperation
+    ? Name
+    : `${Name}.${keyof Table[Name] & string}`;
+}[keyof Table & string];
+
+type At<Path extends string> = Path extends `${infer Group extends keyof Table & string}.${infer Name}`
+  ? Table[Group][Name & keyof Table[Group]]
+  : Table[Path & keyof Table];
 type FieldsOf<O> = O extends Operation<infer Takes, infer Options> ? Fields<Takes, Options> : never;
-type AllFields = { readonly [Op in OperationName]: FieldsOf<(typeof table)[Op]> };
+type AllFields = { readonly [Op in OperationName]: FieldsOf<At<Op>> };
 
 /** The effect of one operation; of any, where none is named. */
 export type OperationEffect<Op extends OperationName = OperationName> = {
   [One in Op]: { readonly op: One } & AllFields[One];
 }[Op];
 
-/** An entry, to whoever does not care which one. */
-interface Entry<Op extends OperationName> extends Omit<Operation, 'cuda' | 'host' | 'unnoticed'> {
+/** An operation, to whoever does not care which one. */
+interface Entry<Op extends OperationName> extends Omit<Operation, 'cuda' | 'simulate' | 'unnoticed'> {
   readonly cuda: NamedHelper | { print(effect: OperationEffect<Op>, text: Text, used: boolean): string };
-  host?(effect: OperationEffect<Op>, text: Text): string;
+  simulate(effect: OperationEffect<Op>, machine: Machine): void;
   unnoticed?(effect: OperationEffect<Op>): boolean;
 }
 
-/** Names in the order of the table. */
-export const operationNames = Object.keys(table) as readonly OperationName[];
+const paths = Object.entries<object>(table).flatMap(([name, of]): [string, unknown][] =>
+  'signature' in of ? [[name, of]] : Object.entries(of).map(([inner, one]) => [`${name}.${inner}`, one]),
+);
 
-export const operations: { readonly [Op in OperationName]: Entry<Op> } = table;
+/** In the order of the table. */
+export const operationNames = paths.map(([path]) => path) as readonly OperationName[];
+
+export const operations = Object.fromEntries(paths) as { readonly [Op in OperationName]: Entry<Op> };

@@ -1,24 +1,29 @@
 /** Programmatic dependent launch. */
 import { operation } from './operation.js';
+import { is } from './parts.js';
 
 export const launch = {
-  // Until the grids before have ended and their writes are visible.
+  /** Waits until the kernels before this one on its stream have ended, and their writes are visible. */
   awaitPrevious: operation({
+    signature: is<() => void>(),
     takes: {},
     returns: 'void',
     cuda: {
       name: 'await_previous',
       text: 'DEVICE void await_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }',
     },
+    simulate: (_, machine) => machine.pause('previous'),
     removable: true,
   }),
-  // The next grid may start early. It may not read what this one writes before its own awaitPrevious.
+  /** Lets the next kernel start early. It may not read what this one writes before its own `awaitPrevious`. */
   releaseNext: operation({
+    signature: is<() => void>(),
     takes: {},
     returns: 'void',
     cuda: {
       name: 'release_next',
       text: 'DEVICE void release_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }',
     },
+    simulate: (_, machine) => machine.call('releaseNext'),
   }),
 };

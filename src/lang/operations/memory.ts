@@ -1,19 +1,31 @@
-/** Accesses of memory, and what orders them. The PTX of loads, stores and atomics is in cuda/memory.ts. */
-import {
-  atomicAddHelper,
-  hostLoadHelper,
-  hostStoreHelper,
-  loadHelper,
-  pointerType,
-  storeHelper,
-} from '../cuda/memory.js';
+/** Accesses of memory, and what orders them. The PTX of loads, stores and atomics is in ptx.ts. */
+import type { Cache, FenceOrder, Scope } from '../expression.js';
+import type { MemoryName, Pointer, u32, ValueOf } from '../language.js';
 import { choice, like, operation, pointer, pointerIn } from './operation.js';
+import { is } from './parts.js';
+import { atomicAddHelper, loadHelper, pointerType, storeHelper } from './ptx.js';
 
 export const scope = choice(['cta', 'gpu', 'sys']);
 const cache = choice(['keep', 'stream'], 'keep');
 
+export interface LoadOptions {
+  readonly order?: 'weak' | 'relaxed' | 'acquire';
+  readonly scope?: Scope;
+  readonly cache?: Cache;
+}
+export interface StoreOptions {
+  readonly order?: 'weak' | 'relaxed' | 'release';
+  readonly scope?: Scope;
+  readonly cache?: Cache;
+}
+export interface AtomicOptions {
+  readonly order: 'relaxed' | 'acquire' | 'release' | 'acq_rel';
+  readonly scope: Scope;
+}
+
 export const memory = {
   load: operation({
+    signature: is<<T extends MemoryName>(pointer: Pointer<T>, options?: LoadOptions) => ValueOf[T]>(),
     takes: { pointer: pointer() },
     options: { order: choice(['weak', 'relaxed', 'acquire'], 'weak'), scope, cache },
     returns: like('pointer'),
@@ -26,12 +38,13 @@ export const memory = {
         return `${loadHelper(prelude, to, space, effect)}(${args(effect.pointer)})`;
       },
     },
-    host: ({ pointer }, { prelude, args }) =>
-      `${hostLoadHelper(prelude, pointerType(pointer).to)}(${args(pointer)})`,
+    simulate: ({ pointer, order, scope }, machine) => machine.load(pointer, order, scope),
     unnoticed: ({ order }) => order === 'weak',
   }),
 
   store: operation({
+    signature:
+      is<<T extends MemoryName>(pointer: Pointer<T>, value: ValueOf[T], options?: StoreOptions) => void>(),
     takes: { pointer: pointer(), value: like('pointer') },
     options: { order: choice(['weak', 'relaxed', 'release'], 'weak'), scope, cache },
     returns: 'void',
@@ -46,11 +59,19 @@ export const memory = {
         return `${storeHelper(prelude, to, space, effect)}(${args(effect.pointer, effect.value)})`;
       },
     },
-    host: ({ pointer, value }, { prelude, args }) =>
-      `${hostStoreHelper(prelude, pointerType(pointer).to)}(${args(pointer, value)})`,
+    simulate: ({ pointer, value, order, scope }, machine) => machine.store(pointer, value, order, scope),
   }),
 
+  /** Returns the value before. */
   atomicAdd: operation({
+    signature:
+      is<
+        <T extends 'i32' | 'u32' | 'u64'>(
+          pointer: Pointer<T>,
+          value: ValueOf[T],
+          options: AtomicOptions,
+        ) => ValueOf[T]
+      >(),
     takes: { pointer: pointer('i32', 'u32', 'u64'), value: like('pointer') },
     options: { order: choice(['relaxed', 'acquire', 'release', 'acq_rel']), scope },
     returns: like('pointer'),
@@ -62,11 +83,16 @@ export const memory = {
         return `${atomicAddHelper(prelude, to, space, effect)}(${args(effect.pointer, effect.value)})`;
       },
     },
+    simulate: ({ pointer, value, order, scope }, machine) =>
+      machine.update(pointer, value, order, scope, (before, value) => `${before} + ${value}`),
   }),
 
-  // It orders all earlier accesses of the thread before all later ones for observers in the scope; those that are
-  // seq_cst, and include each other, stand in one order besides.
+  /**
+   * Orders this thread's earlier accesses before its later ones for observers in `scope`. `seq_cst` fences also stand
+   * in one order: of two threads that store, fence and load, at least one sees what the other stored.
+   */
   fence: operation({
+    signature: is<(scope: Scope, options?: { readonly order: FenceOrder }) => void>(),
     takes: { scope },
     options: { order: choice(['acq_rel', 'seq_cst'], 'acq_rel') },
     returns: 'void',
@@ -76,14 +102,16 @@ export const memory = {
         const name = order === 'seq_cst' ? `fence_sc_${scope}` : `fence_${scope}`;
         const ptx = order === 'seq_cst' ? 'sc' : order;
         const text = `DEVICE void ${name}() { asm volatile("fence.${ptx}.${scope};" ::: "memory"); }`;
-        return `${prelude.add(name, name, { text })}()`;
+        return `${prelude.add({ name, text })}()`;
       },
     },
+    simulate: ({ order, scope }, machine) => machine.fence(order, scope),
     removable: true,
   }),
 
-  // Of pointers into one piece of memory.
+  /** The bytes from one address to another of the same memory, to which `to` comes no earlier: a place in a window, say. */
   distance: operation({
+    signature: is<<T extends MemoryName, U extends MemoryName>(to: Pointer<T>, from: Pointer<U>) => u32>(),
     takes: { to: pointer(), from: pointer() },
     returns: 'u32',
     alone: {},
@@ -94,19 +122,26 @@ export const memory = {
   return u32(static_cast<const char*>(to) - static_cast<const char*>(from));
 }`,
     },
+    simulate: ({ to, from }, machine) => machine.give('distance', to, from),
     unnoticed: () => true,
   }),
 
-  // A hint: no "memory" clobber, for it reads nothing.
+  /**
+   * Asks for the cache line there to be brought into L2. It reads nothing: it needs no order, and comes to nothing
+   * worse than a wasted fetch where it is too early.
+   */
   prefetch: operation({
+    signature: is<<T extends MemoryName>(pointer: Pointer<T>) => void>(),
     takes: { pointer: pointerIn('global') },
     returns: 'void',
     alone: {},
     cuda: {
       name: 'prefetch',
+      // No "memory" clobber, for it reads nothing.
       text: `DEVICE void prefetch(const void* p) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(p)));
 }`,
     },
+    simulate: () => {},
   }),
 };

@@ -3,8 +3,11 @@
  * which are not printed.
  */
 import { HeddleError } from '../../base/errors.js';
+import type { Scope } from '../expression.js';
+import type { Pointer, u32, u64 } from '../language.js';
 import { scope } from './memory.js';
 import { choice, like, operation, pointer, value } from './operation.js';
+import { is } from './parts.js';
 
 const cuda = {
   print(): never {
@@ -13,24 +16,46 @@ const cuda = {
 };
 
 export const network = {
-  // Bytes on their way to another rank: read as late as they may be, and landing in pieces, in any order.
-  'network.put': operation({
-    takes: { to: pointer('u8'), from: pointer('u8'), bytes: value('u32') },
-    returns: 'void',
-    alone: { to: ['writes'], from: ['reads'] },
-    twinOnly: true,
-    cuda,
-  }),
+  network: {
+    /**
+     * Sends bytes to another rank. They are read from now on, as late as may be, and land in any order: until whoever
+     * acquires a release signal behind them says so, the source may not be written again.
+     */
+    put: operation({
+      signature: is<(to: Pointer<'u8'>, from: Pointer<'u8'>, bytes: u32) => void>(),
+      takes: { to: pointer('u8'), from: pointer('u8'), bytes: value('u32') },
+      returns: 'void',
+      alone: { to: ['writes'], from: ['reads'] },
+      twinOnly: true,
+      cuda,
+      simulate: ({ to, from, bytes }, machine) => machine.call('put', to, from, bytes, machine.site),
+    }),
 
-  // A word of another rank takes a value, or is added to. As a release it comes behind all that this rank has put there
-  // so far, as the calling thread knows it, and behind what happened before.
-  'network.signal': operation({
-    takes: { pointer: pointer('u64'), value: like('pointer'), how: choice(['set', 'add']) },
-    options: { order: choice(['relaxed', 'release']), scope },
-    returns: 'void',
-    alone: { pointer: ['writes'] },
-    twinOnly: true,
-    cuda,
-    removable: true,
-  }),
+    /**
+     * Sets, or adds to, a word of another rank, later. As a release it comes behind all that was put there before, by this
+     * thread or by threads of this rank that it has met, and behind whatever else happened before.
+     */
+    signal: operation({
+      signature:
+        is<
+          (
+            pointer: Pointer<'u64'>,
+            value: u64,
+            how: 'set' | 'add',
+            options: { readonly order: 'relaxed' | 'release'; readonly scope: Scope },
+          ) => void
+        >(),
+      takes: { pointer: pointer('u64'), value: like('pointer'), how: choice(['set', 'add']) },
+      options: { order: choice(['relaxed', 'release']), scope },
+      returns: 'void',
+      alone: { pointer: ['writes'] },
+      twinOnly: true,
+      cuda,
+      simulate({ pointer, value, how, order, scope }, machine) {
+        const kind = how === 'add' ? 'update' : 'write';
+        machine.call('signal', { kind, order, scope, bytes: 8 }, pointer, value);
+      },
+      removable: true,
+    }),
+  },
 };

@@ -1,11 +1,12 @@
 /**
- * What an entry of the table of operations says. An operation is a function of `g` that is an effect; its name is
- * its path on `g`, in the IR as well. Lowering, validation, both printers and the mutants read the entry; what the
- * simulated machine does stands in src/gpu/sim, in a table with the same names.
+ * What an operation says of itself. An operation is a function of `g` that is an effect, and one object: how authors
+ * call it, what it takes, the CUDA that it becomes, what the simulated machine does for it, and how mutants weaken it.
+ * Its name is its path on `g`, in the IR as well.
  */
-import type { Prelude } from '../cuda/prelude.js';
 import type { Expr } from '../expression.js';
 import type { ComputeName, IrType, Space, ValueName } from '../types.js';
+import type { Lanes, Machine } from './machine.js';
+import type { Helpers, NamedHelper, Signature } from './parts.js';
 
 type MemoryName = Exclude<ValueName, 'bool'>;
 
@@ -55,23 +56,21 @@ export type Fields<Takes extends Operands, Options extends Operands> = {
       : never;
 };
 
-/** How an entry makes C++ of its operands. */
+/** How an operation makes C++ of its operands. */
 export interface Text {
-  readonly prelude: Prelude;
+  readonly prelude: Helpers;
   /** The arguments of a call. */
   args(...operands: readonly Expr[]): string;
   /** Memory that a pointer names, as an lvalue. */
   place(pointer: Expr): string;
 }
 
-/** A function of the prelude, in CUDA. `DEVICE` in its text stands for the qualifiers. */
-export interface NamedHelper {
-  readonly name: string;
-  readonly text: string;
-  readonly needs?: readonly string[];
-}
-
-export interface Operation<Takes extends Operands = Operands, Options extends Operands = Operands> {
+export interface Operation<
+  Takes extends Operands = Operands,
+  Options extends Operands = Operands,
+  Call = unknown,
+> {
+  readonly signature: Signature<Call>;
   /** The arguments, in their order. */
   readonly takes: Takes;
   /** The members of the object that is the last argument. */
@@ -81,8 +80,11 @@ export interface Operation<Takes extends Operands = Operands, Options extends Op
   readonly named?: string;
   /** A helper that is called with the operands in their order; or the text. `used`: somebody reads the result. */
   readonly cuda: NamedHelper | { print(effect: Fields<Takes, Options>, text: Text, used: boolean): string };
-  /** The text for the host's compiler, where one thread is enough. */
-  host?(effect: Fields<Takes, Options>, text: Text): string;
+  simulate(effect: Fields<Takes, Options>, machine: Machine): void;
+  /** Of a warp: what becomes of what the lanes bring, once all have come. */
+  together?(warp: Lanes): void;
+  /** Of a warp: the meeting orders the lanes' accesses. */
+  readonly orders?: true;
   /** Whether nobody notices it unless the result is read. */
   unnoticed?(effect: Fields<Takes, Options>): boolean;
   /** Nothing but its thread and memory takes part: the twin of a foreign function may have it. What is done through each pointer. */
@@ -132,11 +134,12 @@ export const misgivenBy = (operand: string, by: number): Misgiven => ({
   }),
 });
 
-/** An entry with its types kept. */
+/** An operation with its types kept. */
 export function operation<
   const Takes extends Operands,
+  Call,
   const Options extends Operands = Record<never, Operand>,
->(entry: Operation<Takes, Options>): Operation<Takes, Options> {
+>(entry: Operation<Takes, Options, Call>): Operation<Takes, Options, Call> {
   return entry;
 }
 

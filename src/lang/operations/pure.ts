@@ -1,53 +1,118 @@
 /**
- * Pure functions of values: what they take, what the compiler makes of constants, and the prelude's helper, which
- * both C++ targets have. All operands and the result have one type.
+ * Pure functions of values. All operands and the result have one type, and for each type that it has a function is
+ * one form: what it computes, which the compiler makes of constants and the simulator of values, and the CUDA for it.
  */
-import { type Constant, extreme } from '../arithmetic.js';
+import type { Constant } from '../arithmetic.js';
+import type { f32, i32, u32, u64 } from '../language.js';
 import type { ComputeName, ValueName } from '../types.js';
+import { is, type NamedHelper, type Signature } from './parts.js';
 
-interface PureOperation {
-  /** 'a, b': one name an operand. */
-  readonly takes: string;
-  /** The types it is defined for. */
-  readonly types: readonly ComputeName[];
-  helper(type: ValueName): string;
-  /** Of constants; undefined where a double is not enough to compute it. */
-  fold?(type: ComputeName, a: Constant, b: Constant): Constant;
+interface Form<Call = (...operands: never[]) => Constant> {
+  /** Of values as the simulator's registers hold them: u32, like i32, as bitwise operators leave it. */
+  readonly compute: Call;
+  /** What generated JavaScript has in place of a call. */
+  inline?(...operands: readonly string[]): string;
+  readonly cuda: NamedHelper;
 }
 
-const minMax = (name: 'min' | 'max'): PureOperation => ({
-  takes: 'a, b',
-  types: ['i32', 'u32', 'u64', 'f32'],
-  helper: (type) => (type === 'f32' ? `${name}_f32` : name),
-  fold: (type, a, b) => extreme(name, type, a, b),
-});
+interface PureOperation<Call = unknown> {
+  readonly signature: Signature<Call>;
+  readonly forms: { readonly [Type in ValueName]?: Form };
+}
 
-const table = {
-  min: minMax('min'),
-  max: minMax('max'),
+/** A function of one type. */
+const of = <Call extends (...operands: never[]) => Constant>(
+  type: ComputeName,
+  form: Form<Call>,
+): PureOperation<Call> => ({ signature: is<Call>(), forms: { [type]: form } });
+
+/** The smaller or the larger of two: of f32 as fminf and fmaxf, where a NaN loses against a number, and -0 is less than +0. */
+function extreme(name: 'min' | 'max', u32: Compute<u32>, u64: Compute<u64>, f32: Compute<f32>) {
+  // CUDA brings its own overloads for integers.
+  const cuda = { name, text: '' };
+  const text = `DEVICE f32 ${name}_f32(f32 a, f32 b) {
+  f32 result;
+  asm("${name}.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+}`;
+  return {
+    signature: is<<T extends i32 | u32 | u64 | f32>(a: T, b: T) => T>(),
+    forms: {
+      i32: { compute: Math[name], cuda },
+      u32: { compute: u32, cuda },
+      u64: { compute: u64, cuda },
+      f32: { compute: f32, cuda: { name: `${name}_f32`, text } },
+    },
+  } satisfies PureOperation;
+}
+type Compute<T> = (a: T, b: T) => T;
+
+export const pure = {
+  min: extreme(
+    'min',
+    (a, b) => (a >>> 0 < b >>> 0 ? a : b),
+    (a, b) => (a < b ? a : b),
+    (a, b) => (Number.isNaN(a) ? b : Number.isNaN(b) ? a : Math.min(a, b)),
+  ),
+  max: extreme(
+    'max',
+    (a, b) => (a >>> 0 > b >>> 0 ? a : b),
+    (a, b) => (a > b ? a : b),
+    (a, b) => (Number.isNaN(a) ? b : Number.isNaN(b) ? a : Math.max(a, b)),
+  ),
   /** a · b + c with one rounding. */
-  fma: { takes: 'a, b, c', types: ['f32'], helper: () => 'fma_f32' },
+  fma: of('f32', {
+    // The sum of the exact product, rounded to odd in f64, then to f32.
+    compute(a: f32, b: f32, c: f32): f32 {
+      const product = a * b;
+      const sum = product + c;
+      if (!Number.isFinite(sum)) return Math.fround(sum);
+      const back = sum - product;
+      const error = product - (sum - back) + (c - back);
+      if (error === 0) return Math.fround(sum);
+      double[0] = sum;
+      if ((long[0]! & 1n) === 1n) return Math.fround(sum);
+      // The double just above or below, away from or towards zero.
+      long[0]! += error > 0 === sum > 0 ? 1n : -1n;
+      return Math.fround(double[0]);
+    },
+    cuda: {
+      name: 'fma_f32',
+      text: 'DEVICE f32 fma_f32(f32 a, f32 b, f32 c) { return __fmaf_rn(a, b, c); }',
+    },
+  }),
   /** 1 / a, correctly rounded. */
-  rcp: {
-    takes: 'a',
-    types: ['f32'],
-    helper: () => 'rcp_f32',
-    fold: (_, a) => Math.fround(1 / Number(a)),
-  },
-  popc: {
-    takes: 'a',
-    types: ['u32'],
-    helper: () => 'popc',
-    fold: (_, a) => Number(a).toString(2).replaceAll('0', '').length,
-  },
+  rcp: of('f32', {
+    compute: (a: f32): f32 => Math.fround(1 / a),
+    inline: (a) => `fround(1 / ${a})`,
+    cuda: { name: 'rcp_f32', text: 'DEVICE f32 rcp_f32(f32 a) { return __frcp_rn(a); }' },
+  }),
+  /** How many bits are set. */
+  popc: of('u32', {
+    compute(a: u32): u32 {
+      let v = a - ((a >>> 1) & 0x55555555);
+      v = (v & 0x33333333) + ((v >>> 2) & 0x33333333);
+      return Math.imul((v + (v >>> 4)) & 0x0f0f0f0f, 0x01010101) >>> 24;
+    },
+    cuda: { name: 'popc', text: 'DEVICE u32 popc(u32 a) { return u32(__popc(a)); }' },
+  }),
   /** 1 + index of the lowest set bit; 0 if none. */
-  ffs: {
-    takes: 'a',
-    types: ['u32'],
-    helper: () => 'ffs',
-    fold: (_, a) => (a === 0 ? 0 : 32 - Math.clz32(Number(a) & -Number(a))),
-  },
-} satisfies Record<string, PureOperation>;
+  ffs: of('u32', {
+    compute: (a: u32): u32 => 32 - Math.clz32(a & -a),
+    cuda: { name: 'ffs', text: 'DEVICE u32 ffs(u32 a) { return u32(__ffs(i32(a))); }' },
+  }),
+};
 
-export type PureFunction = keyof typeof table;
-export const pureFunctions: Readonly<Record<PureFunction, PureOperation>> = table;
+const long = new BigInt64Array(1);
+const double = new Float64Array(long.buffer);
+
+export type PureFunction = keyof typeof pure;
+export const pureFunctions: Readonly<Record<PureFunction, PureOperation>> = pure;
+export const pureNames = Object.keys(pure) as readonly PureFunction[];
+
+/** What a function makes of constants, of which a u32 is never negative. */
+export function computePure(name: PureFunction, type: ComputeName, of: readonly Constant[]): Constant {
+  const compute = pureFunctions[name].forms[type]!.compute as (...operands: Constant[]) => Constant;
+  if (type !== 'u32') return compute(...of);
+  return Number(compute(...of.map((operand) => Number(operand) | 0))) >>> 0;
+}

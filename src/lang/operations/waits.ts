@@ -3,16 +3,36 @@
  * ordering of the load that ended it. Short waits never read the clock: the first look comes after 256 polls, and
  * starts the limit. A limit of 0 polls exactly once.
  */
-import { loadHelper, pointerType, suffix } from '../cuda/memory.js';
+import type { Scope } from '../expression.js';
+import type { bool, Pointer, u32, u64, v16 } from '../language.js';
 import { scope } from './memory.js';
 import { choice, looksOnce, operation, optional, pointer, value } from './operation.js';
+import { is } from './parts.js';
+import { loadHelper, pointerType, suffix } from './ptx.js';
 
 const allBits = 0xffff_ffff;
 
+export interface WaitOptions {
+  readonly order: 'relaxed' | 'acquire';
+  readonly scope: Scope;
+  /** Microseconds after which the wait gives up. */
+  readonly limit: u32;
+}
+
 export const waits = {
-  // Until the word, or the bits of it that `mask` has, has reached `epoch`, or equals it, or differs from it. Of a u64
-  // the lower half counts, and is loaded with the other: accesses that overlap in part order nothing.
+  /**
+   * Waits until the u32 there, or the lower half of the u64, has reached `epoch` (wrap-safe); or equals it, or differs
+   * from it; or those of its bits that `mask` has. False when the limit ran out.
+   */
   awaitEpoch: operation({
+    signature:
+      is<
+        (
+          pointer: Pointer<'u32'> | Pointer<'u64'>,
+          epoch: u32,
+          options: WaitOptions & { readonly until?: '>=' | '==' | '!='; readonly mask?: u32 },
+        ) => bool
+      >(),
     takes: { pointer: pointer('u32', 'u64'), epoch: value('u32') },
     options: {
       order: choice(['relaxed', 'acquire']),
@@ -31,11 +51,14 @@ export const waits = {
         const whole = effect.mask.kind === 'const' && effect.mask.value === allBits;
         const spoken = { '>=': 'await_epoch', '==': 'await_equal', '!=': 'await_other' }[effect.until];
         const name = `${spoken}${whole ? '' : '_masked'}${suffix(effect.order, effect.scope, 'keep', space)}`;
+        // The lower half of a u64 is loaded with the other: accesses that overlap in part order nothing.
         const loaded = to === 'u64' ? `u32(${load}(p))` : `${load}(p)`;
         const word = whole ? loaded : `(${loaded} & mask)`;
         const test = effect.until === '>=' ? `i32(${word} - epoch) >= 0` : `${word} ${effect.until} epoch`;
-        prelude.add(`${name} ${to}`, name, {
-          text: `DEVICE bool ${name}(const ${to}* p, u32 epoch, ${whole ? '' : 'u32 mask, '}u32 limit_us) {
+        prelude.add(
+          {
+            name,
+            text: `DEVICE bool ${name}(const ${to}* p, u32 epoch, ${whole ? '' : 'u32 mask, '}u32 limit_us) {
   u64 start = 0u;
   for (u32 polls = 1u;; ++polls) {
     if (${test}) return true;
@@ -43,17 +66,24 @@ export const waits = {
     if (polls % 256u == 0u && past_limit(start, limit_us)) return false;
   }
 }`,
-          needs: ['past_limit'],
-        });
+            needs: ['past_limit'],
+          },
+          `${name} ${to}`,
+        );
         const operands = whole ? [effect.epoch] : [effect.epoch, effect.mask];
         return `${name}(${args(effect.pointer, ...operands, effect.limit)})`;
       },
     },
+    simulate: ({ pointer, epoch, ...how }, machine) => machine.await(pointer, { ...how, wanted: epoch }),
     misgiven: [looksOnce],
   }),
 
-  // 16 bytes, loaded as one, until their last four differ from what 'empty' looks like.
+  /** Waits until the last u32 of the 16 bytes there differs from `empty`; single-copy atomic, relaxed. */
   awaitFilled: operation({
+    signature:
+      is<
+        (pointer: Pointer<'v16'>, empty: u32, options: { readonly scope: Scope; readonly limit: u32 }) => v16
+      >(),
     takes: { pointer: pointer('v16'), empty: value('u32') },
     options: { scope, limit: value('u32') },
     returns: 'v16',
@@ -68,7 +98,8 @@ export const waits = {
           cache: 'keep',
         });
         const name = `await_filled${suffix('relaxed', effect.scope, 'keep', space)}`;
-        prelude.add(name, name, {
+        prelude.add({
+          name,
           text: `DEVICE v16 ${name}(const v16* p, u32 empty, u32 limit_us) {
   u64 start = 0u;
   for (u32 polls = 1u;; ++polls) {
@@ -82,22 +113,31 @@ export const waits = {
         return `${name}(${args(effect.pointer, effect.empty, effect.limit)})`;
       },
     },
+    simulate: ({ pointer, empty, ...how }, machine) =>
+      machine.await(pointer, { ...how, until: '!=', wanted: empty, order: 'relaxed' }),
     misgiven: [looksOnce],
   }),
 
-  // The clock that the GPUs of a node roughly share; the SM's own counter (clock64) differs between SMs.
+  /** Nanoseconds (%globaltimer). */
   clock: operation({
+    signature: is<() => u64>(),
     takes: {},
     returns: 'u64',
     alone: {},
     named: 'now',
     cuda: { print: (_, { prelude }) => `${prelude.use('clock_ns')}()` },
+    simulate(_, machine) {
+      machine.polls();
+      machine.give('clock');
+    },
   }),
 
   sleep: operation({
+    signature: is<(nanoseconds: u32) => void>(),
     takes: { nanoseconds: value('u32') },
     returns: 'void',
     alone: {},
     cuda: { print: ({ nanoseconds }, { args }) => `__nanosleep(${args(nanoseconds)})` },
+    simulate: ({ nanoseconds }, machine) => machine.pause('sleep', 'sleep', nanoseconds),
   }),
 };

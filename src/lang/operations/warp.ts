@@ -1,91 +1,103 @@
 /** What the 32 lanes of a warp do together: all of them take part. */
 import type { Expr } from '../expression.js';
-import { count, like, type NamedHelper, operation, pointerIn, type Text, value } from './operation.js';
+import type { bool, f32, i32, u32 } from '../language.js';
+import type { Lanes } from './machine.js';
+import { like, operation, type Text, value } from './operation.js';
+import { is } from './parts.js';
 
 const ofWarp = (intrinsic: string, { prelude, args }: Text, ...operands: readonly Expr[]): string =>
   `${intrinsic}(${[prelude.use('full_warp'), args(...operands)].join(', ')})`;
 
-/** The value of another lane; of this one where there is no such lane. */
-const shuffle = (intrinsic: string) =>
+const held = new Float64Array(32);
+
+/** The value of another lane, which `source` names; of this one where there is no such lane. */
+const shuffle = <Call>(intrinsic: string, source: (lane: number, by: number) => number) =>
   operation({
+    signature: is<Call>(),
     takes: { value: value('i32', 'u32', 'f32'), lane: value('u32') },
     returns: like('value'),
     named: 'shuffled',
     cuda: { print: ({ value, lane }, text) => ofWarp(intrinsic, text, value, lane) },
+    simulate: ({ value, lane }, machine) => machine.meet(value, lane),
+    together({ values, lanes, first, end, mask }) {
+      for (let i = 0; i < end; i++) held[i] = values[first + i]!;
+      for (let i = 0; i < end; i++) {
+        const from = source(i, lanes[first + i]! & 31);
+        // A lane that is not there leaves the value as it is, as on the GPU.
+        if (from >= 0 && from < 32 && (mask >>> from) & (mask >>> i) & 1) values[first + i] = held[from]!;
+      }
+    },
   });
 
+function votes({ values, first, end, mask }: Lanes): number {
+  let found = 0;
+  for (let i = 0; i < end; i++) if ((mask >>> i) & 1 && values[first + i] !== 0) found |= 1 << i;
+  return found;
+}
+
+function give({ values, first, end, mask }: Lanes, result: number): void {
+  for (let i = 0; i < end; i++) if ((mask >>> i) & 1) values[first + i] = result;
+}
+
 export const warp = {
-  'warp.barrier': operation({
+  /** The 32 lanes meet; orders their accesses among themselves. */
+  barrier: operation({
+    signature: is<() => void>(),
     takes: {},
     returns: 'void',
     cuda: { print: () => '__syncwarp()' },
+    simulate: (_, machine) => machine.meet(),
+    // CUDA promises this of the barrier alone: votes and shuffles exchange registers.
+    orders: true,
     removable: true,
   }),
-  'warp.shuffle': shuffle('__shfl_sync'),
-  'warp.shuffleXor': shuffle('__shfl_xor_sync'),
-  'warp.shuffleUp': shuffle('__shfl_up_sync'),
-  'warp.ballot': operation({
+  shuffle: shuffle<<T extends i32 | u32 | f32>(value: T, lane: u32) => T>('__shfl_sync', (_, lane) => lane),
+  shuffleXor: shuffle<<T extends i32 | u32 | f32>(value: T, mask: u32) => T>(
+    '__shfl_xor_sync',
+    (lane, mask) => lane ^ mask,
+  ),
+  shuffleUp: shuffle<<T extends i32 | u32 | f32>(value: T, by: u32) => T>(
+    '__shfl_up_sync',
+    (lane, by) => lane - by,
+  ),
+  /** Bit i: lane i said true. */
+  ballot: operation({
+    signature: is<(test: bool) => u32>(),
     takes: { test: value('bool') },
     returns: 'u32',
     named: 'ballot',
     cuda: { print: ({ test }, text) => ofWarp('__ballot_sync', text, test) },
+    simulate: ({ test }, machine) => machine.meet(test),
+    together: (warp) => give(warp, votes(warp)),
   }),
-  'warp.any': operation({
+  any: operation({
+    signature: is<(test: bool) => bool>(),
     takes: { test: value('bool') },
     returns: 'bool',
     named: 'any',
     cuda: { print: ({ test }, text, used) => `${ofWarp('__any_sync', text, test)}${used ? ' != 0' : ''}` },
+    simulate: ({ test }, machine) => machine.meet(test),
+    together: (warp) => give(warp, votes(warp) === 0 ? 0 : 1),
   }),
-  // The lanes whose value is the same.
-  'warp.match': operation({
+  /** Mask of the lanes that hold the same value. */
+  match: operation({
+    signature: is<(value: i32 | u32) => u32>(),
     takes: { value: value('u32', 'i32') },
     returns: 'u32',
     named: 'matching',
     cuda: { print: ({ value }, text) => ofWarp('__match_any_sync', text, value) },
-  }),
-
-  // Four 8×8 matrices of 16-bit elements, their rows 16 bytes each: lane 8 · m + r names row r of matrix m. Word m of
-  // lane 4 · r + c is then elements 2 · c and 2 · c + 1 of that row.
-  'warp.ldmatrix': operation({
-    takes: { row: pointerIn('shared', 'v16') },
-    returns: 'v16',
-    named: 'matrices',
-    cuda: {
-      name: 'ldmatrix',
-      text: `DEVICE v16 ldmatrix(const v16* row) {
-  v16 m;
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(m.x), "=r"(m.y), "=r"(m.z), "=r"(m.w)
-               : "r"(shared_address(row))
-               : "memory");
-  return m;
-}`,
-      needs: ['v16', 'shared_address'],
+    simulate: ({ value }, machine) => machine.meet(value),
+    together({ values, first, end, mask }) {
+      for (let i = 0; i < end; i++) held[i] = values[first + i]!;
+      let left = mask;
+      // Once for each distinct value: its lanes are found together.
+      while (left !== 0) {
+        const value = held[31 - Math.clz32(left & -left)]!;
+        let same = 0;
+        for (let i = 0; i < end; i++) if ((left >>> i) & 1 && held[i] === value) same |= 1 << i;
+        for (let i = 0; i < end; i++) if ((same >>> i) & 1) values[first + i] = same;
+        left &= ~same;
+      }
     },
   }),
-  // a · bᵀ + sum: 16×16 and 8×16 elements of bf16, 16×8 of f32, spread over the lanes as docs/language.md says.
-  'warp.mma': operation({
-    takes: { a: value('v16'), b: value('v16'), half: count('the half of b', 1), sum: value('v16') },
-    returns: 'v16',
-    named: 'product',
-    cuda: {
-      print({ a, b, half, sum }, { prelude, args }) {
-        return `${prelude.add(multiply.name, multiply.name, multiply)}<${half}>(${args(a, b, sum)})`;
-      },
-    },
-  }),
-};
-
-const multiply: NamedHelper = {
-  name: 'mma',
-  text: `template <int half>
-DEVICE v16 mma(v16 a, v16 b, v16 sum) {
-  f32 d0 = bits_f32(sum.x), d1 = bits_f32(sum.y), d2 = bits_f32(sum.z), d3 = bits_f32(sum.w);
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-               "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-               : "+f"(d0), "+f"(d1), "+f"(d2), "+f"(d3)
-               : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(half == 0 ? b.x : b.z), "r"(half == 0 ? b.y : b.w));
-  return v16{bits_u32(d0), bits_u32(d1), bits_u32(d2), bits_u32(d3)};
-}`,
-  needs: ['v16', 'bits_f32', 'bits_u32'],
 };

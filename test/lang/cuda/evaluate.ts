@@ -3,8 +3,10 @@
  * memory as element arrays. What the differential tests hold printed programs against.
  */
 import { bf16ToF32, e4m3ToF32, f16ToF32, f32ToBf16, f32ToE4m3, f32ToF16 } from '../../../src/gpu/index.js';
+import type { Constant } from '../../../src/lang/arithmetic.js';
 import type { BinaryOp, Effect, Expr, InlinedCall, IrModule, Stmt } from '../../../src/lang/ir.js';
-import { byteSize, type ValueName } from '../../../src/lang/types.js';
+import { computePure } from '../../../src/lang/operations/pure.js';
+import { byteSize, type ComputeName, type ValueName } from '../../../src/lang/types.js';
 
 /** u64 as bigint, other numbers (storage types: their bits) as number, v16 as its bytes. */
 export type Value = number | bigint | boolean | Uint8Array | Pointer;
@@ -169,7 +171,7 @@ function evaluate(expr: Expr, env: Environment): Value {
     case 'select':
       return of(expr.test) ? of(expr.then) : of(expr.else);
     case 'pure':
-      return pure(expr.name, nameOf(expr), expr.args.map(of));
+      return computePure(expr.name, nameOf(expr) as ComputeName, expr.args.map(of) as Constant[]);
     case 'convert':
       return convert(nameOf(expr.arg), nameOf(expr), of(expr.arg));
     case 'bits': {
@@ -269,47 +271,6 @@ function binary(op: BinaryOp, type: ValueName, left: Value, right: Value): Value
     default:
       return wrap(type, a >> count);
   }
-}
-
-function pure(name: string, type: ValueName, args: readonly Value[]): Value {
-  const [a, b, c] = args as [number, number, number];
-  switch (name) {
-    case 'min':
-    case 'max': {
-      if (type !== 'f32') return a < b === (name === 'min') ? a : b;
-      if (Number.isNaN(a) || Number.isNaN(b)) return Number.isNaN(a) ? b : a;
-      return name === 'min' ? Math.min(a, b) : Math.max(a, b);
-    }
-    case 'popc':
-      return [...a.toString(2)].filter((digit) => digit === '1').length;
-    case 'ffs':
-      return a === 0 ? 0 : a.toString(2).length - a.toString(2).lastIndexOf('1');
-    case 'rcp':
-      return Math.fround(1 / a);
-    case 'fma':
-      return fma(a, b, c);
-    default:
-      throw new Error(name);
-  }
-}
-
-/** a · b + c over the integers: every f32 is a multiple of 2^-149, so the exact sum is one of 2^-298. */
-function fma(a: number, b: number, c: number): number {
-  const rough = a * b + c;
-  if (![a, b, c].every(Number.isFinite)) return rough;
-  const scaled = (value: number): bigint => BigInt(value * 2 ** 149);
-  const sum = scaled(a) * scaled(b) + (scaled(c) << 149n);
-  if (sum === 0n) return Math.fround(rough);
-  const magnitude = sum < 0n ? -sum : sum;
-  const bits = magnitude.toString(2).length;
-  // The last bit that an f32 of this size keeps, counted from 2^-298.
-  const drop = BigInt(Math.max(bits - 24, 149));
-  const kept = magnitude >> drop;
-  const rest = magnitude & ((1n << drop) - 1n);
-  const half = 1n << (drop - 1n);
-  const up = rest > half || (rest === half && (kept & 1n) === 1n) ? 1n : 0n;
-  const rounded = Math.fround(Number(kept + up) * 2 ** (Number(drop) - 298));
-  return sum < 0n ? -rounded : rounded;
 }
 
 function convert(from: ValueName, to: ValueName, value: Value): Value {

@@ -1,5 +1,6 @@
 /** Programs that meet every pure operation of a type: for the host's compiler here, for a GPU where there is one. */
 import type { Expr, IrModule } from '../../../src/lang/ir.js';
+import { pureFunctions, pureNames } from '../../../src/lang/operations/pure.js';
 import * as ir from './ir-builder.js';
 import { edges, word } from './random-ir.js';
 
@@ -22,12 +23,16 @@ export function everyOperation(type: Computed): {
   const isFloat = type === 'f32';
   for (const op of ['+', '-', '*', '/', '<', '<=', '>', '>=', '==', '!='] as const)
     made[op] = ir.binary(op, a, b);
-  for (const name of ['min', 'max'] as const) made[name] = ir.pure(name, a, b);
+  for (const name of pureNames) {
+    const operands = pureFunctions[name].forms[type]?.compute.length;
+    if (operands === 1) made[name] = ir.pure(name, a);
+    if (operands === 2) made[name] = ir.pure(name, a, b);
+    if (operands === 3)
+      for (const c of edges[type]) made[`${name} ${c}`] = ir.pure(name, a, b, ir.constant(type, c));
+  }
   for (const to of [...computed, 'bool'] as const) made[`to ${to}`] = ir.convert(to, a);
   made.negative = ir.unary('-', a);
   if (isFloat) {
-    made.rcp = ir.pure('rcp', a);
-    for (const c of edges.f32) made[`fma ${c}`] = ir.pure('fma', a, b, ir.f32(Number(c)));
     for (const storage of ['bf16', 'f16', 'e4m3'] as const) {
       made[storage] = ir.convert('f32', ir.convert(storage, a));
       // Packed two at a time, where the target has an instruction for that.
@@ -45,7 +50,6 @@ export function everyOperation(type: Computed): {
       }
     }
     made.complement = ir.unary('~', a);
-    if (type === 'u32') for (const name of ['popc', 'ffs'] as const) made[name] = ir.pure(name, a);
   }
   const names = Object.keys(made);
   const body = Object.values(made).map((expr, i) =>

@@ -1,10 +1,10 @@
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type Library, type NativeType, openLibrary } from '../../../src/base/native/index.js';
-import { entryName, printHost } from '../../../src/lang/cuda/index.js';
+import { entryName, printCuda } from '../../../src/lang/cuda/index.js';
 import type { IrModule } from '../../../src/lang/ir.js';
 import { hostCompiler, needing } from '../../needs.js';
 import {
@@ -24,7 +24,7 @@ const runs = 40;
 /** Programs in the kernel language itself; each carries what it must compute. */
 const written = Array.from({ length: 150 }, (_, seed) => writtenProgram(seed, 14));
 
-describe('programs printed for the host', needing('c++'), () => {
+describe('printed programs on the host', needing('c++'), () => {
   const folder = mkdtempSync(join(tmpdir(), 'heddle-host-'));
   const random = Array.from({ length: programs }, (_, i) => randomProgram(`program${i}`, i + 1));
   const operations = computed.map((type) => everyOperation(type));
@@ -33,7 +33,7 @@ describe('programs printed for the host', needing('c++'), () => {
   beforeAll(() => {
     writeFileSync(
       join(folder, 'programs.cpp'),
-      printHost([
+      printForHost([
         ...random,
         ...operations.map(({ module }) => module),
         ...written.map((program) => programKernel(program).ir()),
@@ -52,13 +52,12 @@ describe('programs printed for the host', needing('c++'), () => {
   afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
   function entry(module: IrModule, parameters: readonly NativeType[]): (...args: unknown[]) => void {
-    // What every host program takes at the end: rank, threadIdx, blockIdx, blockDim, gridDim.
-    const implicit: readonly NativeType[] = ['u32', 'u32', 'u32', 'u32', 'u32'];
     const native = library.declare<(...args: unknown[]) => void>(entryName(module), 'void', [
       ...parameters,
-      ...implicit,
+      'u32',
     ]);
-    return (...args) => native(...args, 0, 0, 0, 1, 1);
+    // Last comes the rank.
+    return (...args) => native(...args, 0);
   }
 
   test('compute what plain arithmetic computes', () => {
@@ -73,7 +72,7 @@ describe('programs printed for the host', needing('c++'), () => {
         run(module, [...scalars, memory(input), memory(expected)]);
         native(...scalars, input, actual);
         if (expected.some((word, k) => word !== actual[k])) {
-          expect({ program: printHost([module]), scalars, actual }).toEqual({ scalars, actual: expected });
+          expect({ program: printForHost([module]), scalars, actual }).toEqual({ scalars, actual: expected });
         }
       }
     }
@@ -111,6 +110,14 @@ describe('programs printed for the host', needing('c++'), () => {
     },
   );
 });
+
+/** The CUDA of modules, with what host.h writes out in place of PTX. */
+function printForHost(modules: readonly IrModule[]): string {
+  const parts = printCuda(modules).split('\n\n');
+  const own = parts.filter((part) => !part.includes('asm') && !/^struct (bf16|f16) /.test(part));
+  const host = readFileSync(new URL('host.h', import.meta.url), 'utf8');
+  return [host, ...own].join('\n\n');
+}
 
 function memory(of: Uint8Array | BigUint64Array): Pointer {
   return { memory: new DataView(of.buffer), offset: 0 };

@@ -1,11 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import {
-  compileOptions,
-  entryName,
-  parameterAbi,
-  printCuda,
-  printHost,
-} from '../../../src/lang/cuda/index.js';
+import { compileOptions, entryName, parameterAbi, printCuda } from '../../../src/lang/cuda/index.js';
 import type { IrModule, Stmt } from '../../../src/lang/ir.js';
 import type { IrType } from '../../../src/lang/types.js';
 import { needing } from '../../needs.js';
@@ -248,10 +242,5 @@ describe('what cannot be printed is refused', () => {
     expect(() => printCuda(ir.module('atomic', [out], [add]))).toThrow(
       /atomics work on i32, u32 and u64, not on f32/,
     );
-  });
-
-  test('other threads in a program for the host', () => {
-    const module = ir.module('threads', [], [ir.effect({ op: 'barrier' })]);
-    expect(() => printHost(module)).toThrow(/'barrier' involves other threads.*printCuda/);
   });
 });

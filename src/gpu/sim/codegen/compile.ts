@@ -8,8 +8,8 @@ import { arithmetic } from '../arithmetic.js';
 import { type Compiled, type Mode, pause } from '../compiled.js';
 import type { Site } from '../detector/detector.js';
 import { SimBuffer } from '../memory.js';
-import { Effects, pauses, polls } from './effects.js';
-import { Expressions } from './expressions.js';
+import { Effects } from './effects.js';
+import { Expressions, pureCalls } from './expressions.js';
 import { Locals, localsOf } from './locals.js';
 
 const cache = { fast: new WeakMap<IrModule, Compiled>(), checked: new WeakMap<IrModule, Compiled>() };
@@ -30,8 +30,8 @@ const mostEvaluated = 512;
 function evaluate(text: string): Compiled['run'] {
   let run = evaluated.get(text);
   if (run === undefined) {
-    const names = [...Object.keys(arithmetic), 'noWindow'];
-    run = new Function(...names, text)(...Object.values(arithmetic), noWindow) as Compiled['run'];
+    const known = { ...arithmetic, ...pureCalls, noWindow };
+    run = new Function(...Object.keys(known), text)(...Object.values(known)) as Compiled['run'];
     const [oldest] = evaluated.keys();
     if (evaluated.size === mostEvaluated) evaluated.delete(oldest!);
     evaluated.set(text, run);
@@ -73,11 +73,9 @@ class ModuleCompiler {
 
   compile(): Compiled {
     const module = this.#module;
-    const checked = this.#checked;
     const { ranges } = sharedLayout(module.shared);
     const entryName = `kernel_${module.name.replace(/\W/g, '_')}`;
-    const isGenerator = mayPause(module.entry.body, checked);
-    const { text: entry, accesses, waits } = this.#entry(entryName, isGenerator);
+    const { text: entry, isGenerator, accesses, waits } = this.#entry(entryName);
     const text = ["'use strict';", entry, `return ${entryName};`].join('\n');
     const run = evaluate(text);
     return {
@@ -98,27 +96,34 @@ class ModuleCompiler {
    * A generator serves one thread after another: creating one for each would keep the garbage collector busier than
    * the kernel keeps the processor.
    */
-  #entry(name: string, generator: boolean) {
+  #entry(name: string) {
     const f = this.#module.entry;
-    const ending = generator ? 'break thread;' : 'return;';
-    const printer = new FunctionPrinter(this.#checked, ending, (span) => this.#site(span));
+    const printer = new FunctionPrinter(this.#checked, (span) => this.#site(span));
     const params = printer.params(f);
     for (const [i, array] of this.#module.shared.entries()) printer.shared(array.variable, i);
     params.forEach((param, i) => {
       printer.lines.push(`  ${param} = args[${i}];`);
     });
     printer.body(f.body);
+    const { lines } = printer;
+    const isGenerator = lines.some((line) => /\byield \d/.test(line));
     const text = [
-      `function${generator ? '*' : ''} ${name}(t) {`,
+      `function${isGenerator ? '*' : ''} ${name}(t) {`,
       `  ${printer.declaration()}`,
-      ...(generator ? ['  for (;;) {'] : []),
+      ...(isGenerator ? ['  for (;;) {'] : []),
       ...constants(printer, this.#module.shared.length),
-      ...(generator
-        ? ['  thread: {', ...printer.lines, '  }', `  yield ${pause.end};`, '  }']
-        : printer.lines),
+      ...(isGenerator
+        ? [
+            '  thread: {',
+            ...lines.map((line) => line.replace(/\breturn;$/, 'break thread;')),
+            '  }',
+            `  yield ${pause.end};`,
+            '  }',
+          ]
+        : lines),
       '}',
     ].join('\n');
-    return { text, ...printer.named };
+    return { text, isGenerator, ...printer.named };
   }
 
   #site(span: Span): number {
@@ -157,7 +162,8 @@ class FunctionPrinter {
   readonly lines: string[] = [];
   #indent = 1;
   #labels = 0;
-  readonly #loops: { readonly outer: string; readonly inner: string }[] = [];
+  /** `polls`: looks at memory that others may change meanwhile. */
+  readonly #loops: { readonly outer: string; readonly inner: string; polls: boolean }[] = [];
   /** Of the statement that is printed. */
   #span: Span | undefined;
   readonly #calls = new Map<InlinedCall, string>();
@@ -165,17 +171,17 @@ class FunctionPrinter {
   readonly #expressions: Expressions;
   readonly #effects: Effects;
   readonly #checked: boolean;
-  /** How a thread ends. */
-  readonly #ending: string;
   readonly #site: (span: Span) => number;
 
-  constructor(checked: boolean, ending: string, site: (span: Span) => number) {
+  constructor(checked: boolean, site: (span: Span) => number) {
     this.#checked = checked;
-    this.#ending = ending;
     this.#site = site;
     const emit = (line: string) => this.#emit(line);
     this.#expressions = new Expressions(this.#locals, checked, emit, () => this.#site(this.#span!));
-    this.#effects = new Effects(this.#expressions, this.#locals, checked, emit);
+    this.#effects = new Effects(this.#expressions, this.#locals, checked, emit, () => {
+      const loop = this.#loops.at(-1);
+      if (loop !== undefined) loop.polls = true;
+    });
   }
 
   #emit(line: string): void {
@@ -274,7 +280,7 @@ class FunctionPrinter {
         this.#emit(`break ${this.#loops.at(-1)!.inner};`);
         return;
       case 'return':
-        this.#emit(this.#ending);
+        this.#emit('return;');
         return;
       case 'block':
         this.#emit(s.call === null ? '{' : `${this.#labelOf(s.call)}: {`);
@@ -334,7 +340,8 @@ class FunctionPrinter {
   #loop({ test, body, span }: Loop, update: readonly Stmt[]): void {
     const outer = `loop${this.#labels}`;
     const inner = `body${this.#labels++}`;
-    this.#loops.push({ outer, inner });
+    const loop = { outer, inner, polls: false };
+    this.#loops.push(loop);
     this.#emit(`${outer}: for (;;) {`);
     this.#indent++;
     this.#emit(`if (!${this.#expressions.scalar(test)}) break;`);
@@ -348,49 +355,9 @@ class FunctionPrinter {
     }
     // A loop that polls by itself must let others run, or it would wait forever for what they write.
     if (this.#checked) this.#emit(`if (++t.turns > ${mostTurns}) t.endless(${this.#site(span)});`);
-    else if (looks(body)) this.#emit(`yield ${pause.preempt};`);
+    else if (loop.polls) this.#emit(`yield ${pause.preempt};`);
     this.#indent--;
     this.#emit('}');
     this.#loops.pop();
   }
-}
-
-/** Whether a thread running these statements may have to give up control. */
-function mayPause(body: readonly Stmt[], checked: boolean): boolean {
-  return body.some((s) => {
-    switch (s.kind) {
-      case 'effect':
-        return pauses(s.effect, checked);
-      case 'if':
-        return mayPause(s.then, checked) || mayPause(s.else, checked);
-      case 'for':
-        return looks(s.body) || mayPause([...s.init, ...s.update, ...s.body], checked);
-      case 'while':
-        return looks(s.body) || mayPause(s.body, checked);
-      case 'block':
-        return mayPause(s.body, checked);
-      case 'foreign':
-        return mayPause(s.twin, checked);
-      default:
-        return false;
-    }
-  });
-}
-
-/** Whether a loop body looks at memory that others may change meanwhile. */
-function looks(body: readonly Stmt[]): boolean {
-  return body.some((s) => {
-    switch (s.kind) {
-      case 'effect':
-        return polls(s.effect);
-      case 'if':
-        return looks(s.then) || looks(s.else);
-      case 'block':
-        return looks(s.body);
-      case 'foreign':
-        return looks(s.twin);
-      default:
-        return false;
-    }
-  });
 }

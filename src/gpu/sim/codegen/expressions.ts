@@ -4,7 +4,14 @@
  *
  * i32 and u32 are both signed in locals (see arithmetic.ts): `+ - * & | ^ << ==` do not care, the rest says `>>> 0`.
  */
-import { byteSize, type Expr, type PureFunction, type ValueName } from '../../../lang/index.js';
+import {
+  byteSize,
+  type Expr,
+  type PureFunction,
+  pureFunctions,
+  pureNames,
+  type ValueName,
+} from '../../../lang/index.js';
 import type { IndexedPlace } from '../compiled.js';
 import type { Locals } from './locals.js';
 
@@ -154,8 +161,11 @@ export class Expressions {
   }
 
   #pure(e: Extract<Expr, { kind: 'pure' }>): string {
-    const [a = '', b = '', c = ''] = e.args.map((arg) => this.scalar(arg));
-    return pure[e.name](valueName(e), a, b, c);
+    const type = valueName(e);
+    const texts = e.args.map((arg) => this.scalar(arg));
+    return (
+      pureFunctions[e.name].forms[type]!.inline?.(...texts) ?? `${callOf(e.name, type)}(${texts.join(', ')})`
+    );
   }
 
   #convert(arg: Expr, to: ValueName): string {
@@ -346,18 +356,18 @@ export class Expressions {
   }
 }
 
-const minMax = (name: 'min' | 'max') => (type: ValueName, a: string, b: string) =>
-  `${type === 'u32' ? 'u' : type === 'u64' ? 'l' : type === 'f32' ? 'f' : ''}${name}(${a}, ${b})`;
+/** What generated code calls a pure function: `ffs`; `umin`, where it has several types. */
+function callOf(name: PureFunction, type: string): string {
+  if (Object.keys(pureFunctions[name].forms).length === 1) return name;
+  return `${type === 'u32' ? 'u' : type === 'u64' ? 'l' : type === 'f32' ? 'f' : ''}${name}`;
+}
 
-/** Functions of values, by the type of their operands and the texts of those. */
-const pure: Readonly<Record<PureFunction, (type: ValueName, a: string, b: string, c: string) => string>> = {
-  min: minMax('min'),
-  max: minMax('max'),
-  fma: (_, a, b, c) => `fma(${a}, ${b}, ${c})`,
-  rcp: (_, a) => `fround(1 / ${a})`,
-  popc: (_, a) => `popc(${a})`,
-  ffs: (_, a) => `ffs(${a})`,
-};
+/** The pure functions that generated code calls. */
+export const pureCalls: Readonly<Record<string, unknown>> = Object.fromEntries(
+  pureNames.flatMap((name) =>
+    Object.entries(pureFunctions[name].forms).map(([type, { compute }]) => [callOf(name, type), compute]),
+  ),
+);
 
 /** Through memory that both types share, written out: large kernels exceed what V8 inlines. */
 const floatFrom = (word: string): string => `(scratchWord[0] = ${word}, scratchFloat[0])`;

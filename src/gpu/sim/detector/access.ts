@@ -1,7 +1,7 @@
 /** One access, packed into a number: what the shadow memory remembers besides actor and epoch. */
-import type { Order } from '../../../lang/index.js';
+import type { AccessForm, Order } from '../../../lang/index.js';
 import { type Reach, reachOf } from './actors.js';
-import type { AccessForm, AccessKind, SiteId } from './detector.js';
+import type { AccessKind, SiteId } from './detector.js';
 
 const kinds: readonly AccessKind[] = ['read', 'write', 'update'];
 const orders: readonly Order[] = ['weak', 'relaxed', 'acquire', 'release', 'acq_rel'];

@@ -14,7 +14,7 @@
  * completion). A network's writes happen after they were posted, and before their tag is heard of, or before a release
  * signal that was posted behind them.
  */
-import type { FenceOrder, Order, Scope, Span } from '../../../lang/index.js';
+import type { AccessForm, FenceOrder, Order, Scope, Span } from '../../../lang/index.js';
 
 /** A buffer of the simulated machine: device memory, a window, or a block's shared memory. */
 export interface BufferInfo {
@@ -45,15 +45,7 @@ export interface Site {
 /** What copies beside a thread: bulk copies, or asynchronous loads. Each counts its own groups. */
 export type CopyEngine = 'bulk' | 'async';
 
-export type AccessKind = 'read' | 'write' | 'update';
-
-/** What an access is, wherever it goes: atomic when its order is not 'weak'. `update`: a read-modify-write. */
-export interface AccessForm {
-  readonly kind: AccessKind;
-  readonly order: Order;
-  readonly scope: Scope;
-  readonly bytes: number;
-}
+export type AccessKind = AccessForm['kind'];
 
 /** Dense numbers given by the machine; each stays unique for the whole run. */
 export type ThreadId = number;

@@ -1,5 +1,5 @@
 /** The detector: turns the machine's events into clocks (who knows what) and shadow memory (who touched what). */
-import type { FenceOrder as FenceKind, Scope } from '../../../lang/index.js';
+import type { AccessForm, FenceOrder as FenceKind, Scope } from '../../../lang/index.js';
 import { noSite, packAccess } from './access.js';
 import {
   Actor,
@@ -18,7 +18,6 @@ import {
 } from './actors.js';
 import { type BlockClock, Clock, joinBlocks, nothing, wholeBlock } from './clock.js';
 import type {
-  AccessForm,
   BlockId,
   BufferInfo,
   CopyEngine,

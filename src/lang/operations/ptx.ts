@@ -26,7 +26,7 @@
 import { HeddleError } from '../../base/errors.js';
 import type { Cache, Expr, Order, Scope } from '../expression.js';
 import type { Space, ValueName } from '../types.js';
-import type { Prelude } from './prelude.js';
+import type { Helpers } from './parts.js';
 
 type Accessible = Exclude<ValueName, 'bool'>;
 
@@ -98,7 +98,7 @@ function typeNeeds(to: Accessible): string[] {
 
 /** The name of a helper that loads what `to` names; adds it to the prelude. */
 export function loadHelper(
-  prelude: Prelude,
+  prelude: Helpers,
   to: Accessible,
   space: Space,
   { order, scope, cache }: Manner,
@@ -131,15 +131,19 @@ export function loadHelper(
                : "${constraint}"(${text})
                : "memory");
   return value;`;
-  return prelude.add(`${name} ${to}`, name, {
-    text: `DEVICE ${registerType(to)} ${name}(const ${to}* p) {\n${body}\n}`,
-    needs: typeNeeds(to),
-  });
+  return prelude.add(
+    {
+      name,
+      text: `DEVICE ${registerType(to)} ${name}(const ${to}* p) {\n${body}\n}`,
+      needs: typeNeeds(to),
+    },
+    `${name} ${to}`,
+  );
 }
 
 /** The name of a helper that stores what `to` names; adds it to the prelude. */
 export function storeHelper(
-  prelude: Prelude,
+  prelude: Helpers,
   to: Accessible,
   space: Space,
   { order, scope, cache }: Manner,
@@ -163,31 +167,19 @@ export function storeHelper(
                :
                : "${constraint}"(${text}), "${accesses[to].constraint}"(${to === 'e4m3' ? 'u32(value.bits)' : `value${accesses[to].member}`})
                : "memory");`;
-  return prelude.add(`${name} ${to}`, name, {
-    text: `DEVICE void ${name}(${to}* p, ${registerType(to)} value) {\n${body}\n}`,
-    needs: typeNeeds(to),
-  });
-}
-
-/** Weak accesses for the host's compiler: memory there is ordinary memory. */
-export function hostLoadHelper(prelude: Prelude, to: Accessible): string {
-  return prelude.add(`load ${to}`, 'load', {
-    text: `DEVICE ${registerType(to)} load(const ${to}* p) { return *p; }`,
-    needs: typeNeeds(to),
-  });
-}
-
-export function hostStoreHelper(prelude: Prelude, to: Accessible): string {
-  const value = to === 'u8' || to === 'u16' ? `${to}(value)` : 'value';
-  return prelude.add(`store ${to}`, 'store', {
-    text: `DEVICE void store(${to}* p, ${registerType(to)} value) { *p = ${value}; }`,
-    needs: typeNeeds(to),
-  });
+  return prelude.add(
+    {
+      name,
+      text: `DEVICE void ${name}(${to}* p, ${registerType(to)} value) {\n${body}\n}`,
+      needs: typeNeeds(to),
+    },
+    `${name} ${to}`,
+  );
 }
 
 /** The name of a helper that adds atomically and returns the value before; adds it to the prelude. */
 export function atomicAddHelper(
-  prelude: Prelude,
+  prelude: Helpers,
   to: Accessible,
   space: Space,
   { order, scope }: Omit<Manner, 'cache'>,
@@ -198,8 +190,10 @@ export function atomicAddHelper(
   const name = `atomic_add${suffix(order, scope, 'keep', space)}`;
   const { constraint: register, ptx } = accesses[to];
   const { constraint, text } = address(space);
-  return prelude.add(`${name} ${to}`, name, {
-    text: `DEVICE ${to} ${name}(${to}* p, ${to} value) {
+  return prelude.add(
+    {
+      name,
+      text: `DEVICE ${to} ${name}(${to}* p, ${to} value) {
   ${to} before;
   asm volatile("atom.${order}.${scope}.${space}.add.${ptx} %0, [%1], %2;"
                : "=${register}"(before)
@@ -207,5 +201,7 @@ export function atomicAddHelper(
                : "memory");
   return before;
 }`,
-  });
+    },
+    `${name} ${to}`,
+  );
 }

@@ -1,0 +1,81 @@
+/**
+ * What an operation can ask of the simulated machine. src/gpu/sim makes JavaScript of it, and has what the methods of its
+ * threads do.
+ */
+import type { Expr, FenceOrder, Order, Scope } from '../expression.js';
+
+/** What a simulated thread gives up control for. */
+export type Pause = 'barrier' | 'group' | 'previous' | 'sleep' | 'wait';
+
+/** What an access is, wherever it goes: atomic when its order is not 'weak'. `update`: a read-modify-write. */
+export interface AccessForm {
+  readonly kind: 'read' | 'write' | 'update';
+  readonly order: Order;
+  readonly scope: Scope;
+  readonly bytes: number;
+}
+
+/** What a method of the simulated thread gets: a pointer is two arguments, its buffer and its offset. */
+export type Argument = Expr | AccessForm | number | boolean;
+
+/** A wait for what others write. */
+export interface Await {
+  readonly until: '>=' | '==' | '!=';
+  readonly wanted: Expr;
+  /** The bits that count; all, where nothing is said. */
+  readonly mask?: Expr;
+  readonly limit: Expr;
+  readonly order: Order;
+  readonly scope: Scope;
+}
+
+/** What an operation can ask of the simulated machine, for the thread that executes it. */
+export interface Machine {
+  /** The statement, as findings name it. */
+  readonly site: number;
+  /** Calls a method of the thread. */
+  call(method: string, ...args: readonly Argument[]): void;
+  /** The result is what a method of the thread returns. */
+  give(method: string, ...args: readonly Argument[]): void;
+  /** Gives up control, having called a method of the thread. */
+  pause(reason: Pause, method?: string, ...args: readonly Argument[]): void;
+  /** A loop around may be waiting for what others do meanwhile. */
+  polls(): void;
+
+  load(pointer: Expr, order: Order, scope: Scope): void;
+  store(pointer: Expr, value: Expr, order: Order, scope: Scope): void;
+  /** Replaces a word by what JavaScript makes of it and of `value`; the result is the word before. */
+  update(
+    pointer: Expr,
+    value: Expr,
+    order: Order,
+    scope: Scope,
+    change: (before: string, value: string) => string,
+  ): void;
+  fence(order: FenceOrder, scope: Scope): void;
+  /** Until a word, or the last of 16 bytes, compares as `until` says; the result is whether it does, or the 16 bytes. */
+  await(pointer: Expr, how: Await): void;
+  /** Until the phase of that parity of an mbarrier is over; the result is whether it is. */
+  awaitPhase(barrier: Expr, parity: Expr, limit: Expr): void;
+
+  /** Meets the other lanes of the warp; what its operation does with what they bring gives the result. */
+  meet(value?: Expr, lane?: Expr): void;
+  /** Brings words to the next meeting: of vectors, or the 16 bytes at an address. */
+  bring(words: readonly string[]): void;
+  bringRow(row: Expr): void;
+  /** The four words of a vector. */
+  words(vector: Expr): readonly string[];
+}
+
+/** What the lanes of a warp have brought to a meeting, each at its place behind `first`: results replace it. */
+export interface Lanes {
+  readonly values: Float64Array;
+  /** The other lane, or by how much it is another one. */
+  readonly lanes: Int32Array;
+  /** `matrixWords` words a lane. */
+  readonly parts: Int32Array | null;
+  readonly first: number;
+  readonly end: number;
+  /** The lanes that take part. */
+  readonly mask: number;
+}
