@@ -11,7 +11,7 @@ const goalMs = 100;
 /** Runs in a process of its own, on what users get: the built package. */
 const compile = `
 import { readFileSync } from 'node:fs';
-import { registry } from './dist/kernels/index.js';
+import { registry } from './dist/verify/kernels/index.js';
 import { printCuda } from './dist/lang/index.js';
 const onCore = () => Number(readFileSync('/proc/thread-self/schedstat', 'latin1').split(' ')[0]) / 1e6;
 const { build } = registry.find(({ name }) => name === process.argv[1]);

@@ -186,12 +186,19 @@ function throughMap(path: string, file: Text, start: number): Resolved | undefin
     place(offset) {
       const at = entry(offset);
       if (at === undefined) return unknown;
-      // Between two entries of a line the text is unchanged.
-      const beyond = at.found.generatedLine === at.line - 1 ? at.beyond : 0;
-      return { line: at.found.originalLine + 1, column: at.found.originalColumn + 1 + beyond };
+      const { generatedLine, generatedColumn, originalLine, originalColumn } = at.found;
+      // Between two entries of a line the text is unchanged, but for space that a transpiler puts before a statement.
+      const added =
+        spaceAt(file.lines[generatedLine], generatedColumn) -
+        spaceAt(original?.lines[originalLine], originalColumn);
+      const beyond = generatedLine === at.line - 1 ? Math.max(0, at.beyond - Math.max(0, added)) : 0;
+      return { line: originalLine + 1, column: originalColumn + 1 + beyond };
     },
   };
 }
+
+const spaceAt = (line: string | undefined, column: number): number =>
+  /^\s*/.exec(line?.slice(column) ?? '')![0].length;
 
 /** A frame of a stack in the file that a person edits, and its line; as the engine names it where nobody knows better. */
 export function writtenLine(script: string, at: Place): { readonly where: string; readonly text: string } {

@@ -260,12 +260,12 @@ describe('heddle demo', () => {
 
   it.each([
     ['--nodes', '3', '--nodes is 3; it must be a divisor of 8'],
-    ['--ranks', '0', '--ranks is 0'],
-    ['--ranks', '73', '--ranks is 73'],
-    ['--tokens', '-1', 'It must be an integer from 0 to'],
+    ['--ranks', '0', "'0' is invalid. It must be an integer from 1 to 72"],
+    ['--ranks', '73', "'73' is invalid. It must be an integer from 1 to 72"],
+    ['--tokens', '-1', "'-1' is invalid. It must be an integer from 1 to"],
     ['--tokens', '900000', '--tokens is 900000'],
-    ['--hidden', '0', '--hidden is 0'],
-    ['--topk', '33', '--topk is 33'],
+    ['--hidden', '0', "'0' is invalid. It must be an integer from 1 to"],
+    ['--topk', '33', "'33' is invalid. It must be an integer from 1 to 32"],
     ['--experts', '4', '--topk is 8; it must be at most --experts, 4'],
     ['--dtype', 'f64', '--dtype is "f64"'],
     ['--dtype', 'fp8', '--dtype is "fp8"; it must be one of bf16, f16, f32; with --layer also fp8'],

@@ -8,7 +8,7 @@ import { root, transpiled } from '../tree.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'heddle a clone '));
 const source = 'src/moe/families/one-sided/flags.ts';
-const build = 'dist/kernels/one-sided/flags.js';
+const build = 'dist/moe/families/one-sided/flags.js';
 const [before, after] = [new Date('2026-01-01'), new Date('2026-01-02')];
 
 function write(path: string, text: string, time: Date): void {
@@ -27,7 +27,7 @@ beforeEach(() => {
   write('dist/cli/program.js', "export const heddle = async () => console.log('it ran') ?? 0;", after);
   write('src/cli/program.ts', '', before);
   write('src/moe/tuning/h200.json', '{}', before);
-  write('dist/tuning/h200.json', '{}', after);
+  write('dist/moe/tuning/h200.json', '{}', after);
   write(source, '', before);
   write(build, '', after);
   write('tsconfig.build.json', '{}', before);

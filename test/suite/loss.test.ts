@@ -189,7 +189,7 @@ for (const [name, way] of Object.entries(ways)) {
     it('name who still reads its slots, where they await nothing else of it', async () => {
       const machine = SimMachine.create({ ranks });
       const errors: RankLostError[] = [];
-      await World.local({ ranks, device: 'sim', sim: machine }, async (world) => {
+      await World.local({ ranks, nodes: way.nodes ?? 1, device: 'sim', sim: machine }, async (world) => {
         const rank = await prepare(world, way, world.rank === victim ? nothing : amongSurvivors);
         rank.dispatch();
         await rank.ep.synchronize(rank.stream);

@@ -108,7 +108,7 @@ describe('threads of hosts in a machine', () => {
       to.write(others + place, bytes);
     };
     const { machine } = await run({ mode: 'checked' }, hasty);
-    const where = expect.stringMatching(/^test\/sim\/host-threads\.test\.ts:/);
+    const where = expect.stringMatching(/^test\/gpu\/sim\/host-threads\.test\.ts:/);
     expect(races(machine.findings)).toContainEqual(
       expect.objectContaining({
         buffer: 'words',

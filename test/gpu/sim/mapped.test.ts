@@ -74,7 +74,7 @@ describe('memory that host and kernels share', () => {
     expect(accesses(findings)).toContainEqual(['byte 20', 'twice', 'the host']);
     const race = findings.find((finding) => finding.kind === 'race' && finding.second.kernel === 'the host');
     expect(race).toMatchObject({
-      second: { where: expect.stringMatching(/^test\/sim\/mapped\.test\.ts:\d+:\d+$/) },
+      second: { where: expect.stringMatching(/^test\/gpu\/sim\/mapped\.test\.ts:\d+:\d+$/) },
     });
   });
 

@@ -128,7 +128,7 @@ describe('the network of the simulated machine', () => {
     const races = await findings(careful, 1);
     const network = expect.objectContaining({
       kernel: 'the network',
-      where: expect.stringMatching(/^test\/sim\/network\.test\.ts:\d+:\d+$/),
+      where: expect.stringMatching(/^test\/gpu\/sim\/network\.test\.ts:\d+:\d+$/),
     });
     const sender = expect.objectContaining({ kernel: 'ping_pong', kind: 'write' });
     expect(races).toContainEqual(expect.objectContaining({ kind: 'race', first: network, second: sender }));

@@ -145,7 +145,7 @@ describe('#line', () => {
 
   test('leads the compiler back to the TypeScript', needing('nvcc'), async () => {
     const text = printCuda(module).replace('fence_sys();\n  }', 'oops();\n  }');
-    await expect(compileCuda(text, 'sm_90a')).rejects.toThrow(/src\/kernels\/b\.ts\(31\).*oops/);
+    await expect(compileCuda(text, 'sm_90a')).rejects.toThrow(/src\/moe\/families\/b\.ts\(31\).*oops/);
   });
 });
 

@@ -462,7 +462,7 @@ describe('heddle run', () => {
   it.each([
     [['file.mjs'], /required option '-n, --ranks <count>'/],
     [['-n', '0', 'file.mjs'], /must be an integer from 1 to 1024/],
-    [['-n', '2', '--timeout', 'soon', 'file.mjs'], /must be a number of seconds/],
+    [['-n', '2', '--timeout', 'soon', 'file.mjs'], /'soon' is invalid. It must be a number/],
     [['-n', '2'], /missing required argument 'program'/],
   ])('refuses %j', async (args, complaint) => {
     const command = new Command('heddle');

@@ -228,11 +228,13 @@ function publishedTooEarly(first: Side, around: Circumstances): string | null {
 
 /** Whether the access may have come after what was published in its block; if not, the two are unordered. */
 function mayFollow(
-  { by: { block, lane, copies }, epoch }: Side,
+  { by, epoch }: Side,
   published: ReleaseHead,
   observations: readonly Observation[],
 ): boolean {
-  const thread = block.threads[lane]!;
+  const { block, lane, copies } = by;
+  // Host threads and networks are actors without threads.
+  const thread = block.threads[lane] ?? by;
   if (thread === published.by) return true;
   if (!happenedBefore(published.by, published.epoch, thread)) return false;
   // It knows by now, and what it knew then is not kept. But who learns at a barrier goes on in a later epoch …
