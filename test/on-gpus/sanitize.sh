@@ -11,7 +11,7 @@ check() {
   # A driver call that fails is no fault here: windows ask for fabric handles, and most machines refuse.
   [[ $1 == memcheck ]] && options=(--report-api-errors no)
   timeout -k 10 270 "$sanitizer" --tool "$1" "${options[@]}" --target-processes application-only --error-exitcode 9 \
-    node .gpu-test/test/gpu/programs/short-run.js
+    node .gpu-test/test/on-gpus/programs/short-run.js
 }
 processes=
 if [[ ${1-} == --processes ]]; then
