@@ -8,8 +8,6 @@ export { TransferEngine } from './front/engine.js';
 export { PeerLostError, WaitTimeoutError } from './front/errors.js';
 export { type Path, type Peer, type PeerGroup, Region, type RemoteRegion } from './front/handles.js';
 export type { GpuMemory } from './front/memory.js';
-export type { Message } from './front/messages.js';
-export type { Callback } from './front/operations.js';
 export type { EngineOptions } from './front/options.js';
 export type { Barrier, OperationOptions, Paged, Scatter, Write } from './front/transfers.js';
 export type { ArrivalOptions } from './front/waiting.js';

@@ -35,11 +35,6 @@ export class EngineMemory {
     this.#owner = owner;
   }
 
-  /** A number for one more region; they are never used again. */
-  number(): number {
-    return this.#nextIndex++;
-  }
-
   allocate(bytes: number): Region {
     return this.#openAllocated(bytes, 'host');
   }
@@ -115,7 +110,7 @@ export class EngineMemory {
   }
 
   #open(address: Address, bytes: number, reach: Reach, path: Path, memory: () => ArrayBuffer): Region {
-    const index = this.number();
+    const index = this.#nextIndex++; // never used again
     const rails = this.#driver.call('register', index, address, bytes, reach);
     this.#regions.add(index);
     return new Region(index, address, bytes, path, this.#engineId, rails, this.#owner, memory, () =>

@@ -14,7 +14,6 @@ export class Peers {
   readonly #states: Int32Array;
   readonly #timeoutMs: number;
   readonly #all: Peer[] = [];
-  readonly #byEngine = new Map<string, Peer>();
   #nextRemote = 0;
   #nextGroup = 0;
 
@@ -38,18 +37,16 @@ export class Peers {
       id,
       theirs.rails.map((rail) => rail.mailbox),
     );
-    const alone = this.#nextGroup++;
-    this.#driver.call('addGroup', alone, [mailbox]);
+    const alone = { index: this.#nextGroup++ };
+    this.#driver.call('addGroup', alone.index, [mailbox]);
     const peer = new Peer(id, name ?? `${id} (${theirs.id})`, theirs.id, alone, this.#states);
     this.#all.push(peer);
-    this.#byEngine.set(theirs.id, peer);
     return peer;
   }
 
   remove(peer: Peer): void {
     this.require('peer', peer);
     peer.removed = true;
-    if (this.#byEngine.get(peer.engineId) === peer) this.#byEngine.delete(peer.engineId);
     this.#driver.call('removePeer', peer.id);
   }
 
@@ -92,11 +89,6 @@ export class Peers {
       members.map((member) => member.index),
     );
     return new PeerGroup(index, [...members]);
-  }
-
-  /** The peer whose engine has this id; null where none was added. */
-  ofEngine(id: string): Peer | null {
-    return this.#byEngine.get(id) ?? null;
   }
 
   require(argument: string, peer: Peer): void {
