@@ -2,7 +2,7 @@
 
 import { ArgumentError, RankLostError, requireOneOf, UnavailableError } from '../../../base/errors.js';
 import { GpuFlush } from '../../../gpu/cuda/index.js';
-import type { Network, Placement, WireMemory } from '../../../gpu/index.js';
+import type { Network, Placement, RemoteWrite, WireMemory } from '../../../gpu/index.js';
 import type { SimMachine } from '../../../gpu/sim/index.js';
 import {
   type Counter,
@@ -169,7 +169,7 @@ class FabricLink implements Link, Network {
     this.#posted = engine.devices[0]!.provider === 'shm' ? new Uint32Array(targets.length) : null;
   }
 
-  write(peer: number, from: number, to: number, bytes: number, tag: number): boolean {
+  write({ peer, from, to, bytes, tag }: Readonly<RemoteWrite>): boolean {
     const write = this.#writes[peer];
     if (write === undefined)
       throw new ArgumentError('peer', peer, 'another rank, of those that the proxy reaches');
