@@ -21,10 +21,10 @@ export { proxyMaker } from './proxy/program.js';
 export { inThread as proxyInThread, type ProxyOptions, type RunningProxy } from './proxy/start.js';
 export type { Wires } from './proxy/wires.js';
 export { launchReporting } from './report-lines.js';
+export type { SharedWindow } from './windows.js';
 export {
   type DeviceChoice,
   type JoinWorldOptions,
   type LocalWorldOptions,
-  type SharedWindow,
   World,
 } from './world.js';

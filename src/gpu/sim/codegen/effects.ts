@@ -364,7 +364,7 @@ export class Effects {
     const kind = filled ? 'filled' : place.to === 'u64' ? 'long' : 'word';
     const access = { kind: 'read', order, scope: effect.scope, bytes: place.bytes, site } as const;
     const at = `${this.wait({ kind, until, access })}, ${place.buffer}, ${place.offset}`;
-    const wait = `t.waitFor(${at}, ${mask}, ${wanted}, ${limit}); yield ${pause.wait};`;
+    const wait = `t.waitFor(${at}, { mask: ${mask}, wanted: ${wanted}, limit: ${limit} }); yield ${pause.wait};`;
     if (this.checked) {
       this.emit(wait);
       if (!filled) this.bind(result, 't.satisfied');

@@ -1,8 +1,14 @@
 import { getHeapStatistics } from 'node:v8';
-import { type Address, allocate, type NativeMemory } from '../../../base/native/index.js';
+import { allocate, type NativeMemory } from '../../../base/native/index.js';
 import { type EngineAddress, machineId, type RemoteKey } from '../libfabric/address.js';
 import { errno, FI } from '../libfabric/bindings.js';
-import { completionBatch, completionWords, type Endpoint, Rail, type Reach } from '../libfabric/endpoint.js';
+import {
+  completionBatch,
+  completionWords,
+  type Endpoint,
+  type LocalMemory,
+  Rail,
+} from '../libfabric/endpoint.js';
 import { choose, type FabricDevice } from '../libfabric/provider.js';
 import { PollingClock } from './clock.js';
 import { ImmediateQueue, ImmediateTable } from './immediates.js';
@@ -107,7 +113,8 @@ export class Core {
 
     this.#regions = new Regions(this.#rails);
     this.#mailbox = allocate(4096);
-    this.#regions.open(mailboxRegion, this.#mailbox.address, this.#mailbox.bytes, { kind: 'host' });
+    const { address, bytes } = this.#mailbox;
+    this.#regions.open(mailboxRegion, { address, bytes, reach: { kind: 'host' } });
     const mailboxes = this.#regions.keys(mailboxRegion);
     this.info = {
       devices,
@@ -158,8 +165,8 @@ export class Core {
     this.#lose(id, code);
   }
 
-  register(index: number, address: Address, bytes: number, reach: Reach): RemoteKey[] {
-    this.#regions.open(index, address, bytes, reach);
+  register(index: number, memory: LocalMemory): RemoteKey[] {
+    this.#regions.open(index, memory);
     return this.#regions.keys(index);
   }
 
@@ -283,7 +290,7 @@ export class Core {
       const local = empty ? this.#mailbox.address : source + begin;
       const remote = into.base + (empty ? 0 : offset + begin);
       const { descriptor } = this.#regions.at(from).registrations[lane.rail]!;
-      const slot = requests.take(ticket, from, lane.index, this.#clock.deadline);
+      const slot = requests.take(lane, ticket, from, this.#clock.deadline);
       words[field.addressLow] = lane.peerLow;
       words[field.addressHigh] = lane.peerHigh;
       words[field.contextLow] = requests.state[slot * kept.words + kept.use]!;

@@ -52,7 +52,7 @@ export class Requests {
   }
 
   /** Takes a free request. There is one: the front counts what is under way to each peer. */
-  take(ticket: number, region: number, lane: number, deadline: number): number {
+  take(lane: { readonly index: number }, ticket: number, region: number, deadline: number): number {
     const { state } = this;
     const slot = this.#firstFree;
     const at = slot * kept.words;
@@ -61,7 +61,7 @@ export class Requests {
     state[at + kept.phase] = phase.taken;
     state[at + kept.ticket] = ticket;
     state[at + kept.region] = region;
-    state[at + kept.lane] = lane;
+    state[at + kept.lane] = lane.index;
     state[at + kept.deadline] = deadline;
     return slot;
   }

@@ -2,9 +2,8 @@ import { ArgumentError, requireInteger, requireText } from '../../../base/errors
 import { commandWords, transferHeader } from '../core/shared.js';
 import { decodeAddress, decodeRegion } from '../libfabric/address.js';
 import { errno, strerror } from '../libfabric/bindings.js';
-import { FabricError } from '../libfabric/errors.js';
+import { FabricError, PeerLostError } from '../libfabric/errors.js';
 import type { Driver } from './driver.js';
-import { PeerLostError } from './errors.js';
 import { Peer, PeerGroup, RemoteRegion } from './handles.js';
 
 /** Whom an engine exchanges data with: its peers, their regions, and groups of those. */

@@ -1,7 +1,7 @@
 import { ArgumentError, requireInteger, requireObject } from '../../../base/errors.js';
 import { monotonicClock } from '../core/clock.js';
+import { PeerLostError, WaitTimeoutError } from '../libfabric/errors.js';
 import type { Progress } from './driver.js';
-import { PeerLostError, WaitTimeoutError } from './errors.js';
 import { Peer } from './handles.js';
 
 /** How long to wait, and for whom. */

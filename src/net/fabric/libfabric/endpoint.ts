@@ -42,6 +42,13 @@ export type Reach =
   | { readonly kind: 'cuda'; readonly ordinal: number }
   | { readonly kind: 'dmabuf'; readonly ordinal: number; readonly fd: number; readonly offset: number };
 
+/** A piece of this process's memory, and how it is reached. */
+export interface LocalMemory {
+  readonly address: Address;
+  readonly bytes: number;
+  readonly reach: Reach;
+}
+
 /** Entries of one fi_cq_read: enough to drain a burst, few enough to stay in the nearest cache. */
 export const completionBatch = 64;
 /** Words of 32 bits in a struct fi_cq_data_entry. */
@@ -200,7 +207,8 @@ export class Rail {
   }
 
   /** Registers memory for reading by local operations and writing by peers. */
-  register(address: Address, bytes: number, reach: Reach): Registration {
+  register(memory: LocalMemory): Registration {
+    const { address, bytes, reach } = memory;
     const key = this.#nextKey++;
     const out = new BigUint64Array(1);
     // Some providers carry a write by messages of their own.
@@ -215,7 +223,7 @@ export class Rail {
       );
       check('fi_mr_reg', registerHost(this.#domain, address, bytes, access, 0, key, 0, out, 0));
     } else {
-      check('fi_mr_regattr', this.#registerGpu(address, bytes, access, key, reach, out));
+      check('fi_mr_regattr', this.#registerGpu({ ...memory, reach }, { access, key }, out));
     }
     const object = Number(out[0]);
     const fields = struct(object, mr.key + 8);
@@ -252,11 +260,8 @@ export class Rail {
   }
 
   #registerGpu(
-    address: Address,
-    bytes: number,
-    access: number,
-    key: number,
-    reach: Exclude<Reach, { kind: 'host' }>,
+    { address, bytes, reach }: LocalMemory & { readonly reach: Exclude<Reach, { kind: 'host' }> },
+    { access, key }: { readonly access: number; readonly key: number },
     out: BigUint64Array,
   ): number {
     // struct fi_mr_attr, and behind it what its first field points to.
