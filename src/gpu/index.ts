@@ -1,7 +1,7 @@
 export { type CallSite, callSite, type Setters } from './call-site.js';
 export type * from './device.js';
 export * from './mapped.js';
-export type { Network } from './network.js';
+export type * from './network.js';
 export * from './numerics.js';
 export * from './require.js';
 export { evenNodes, maxWorldRanks, nodesByReach, type Topology, topologyOf } from './topology.js';

@@ -9,8 +9,6 @@ export async function engines() {
     provider: 'tcp;ofi_rxm',
     thread: 'caller',
     timeoutMs: 200,
-    operations: 64,
-    receives: 4,
   } as const;
   const opened = [
     await fabric.TransferEngine.open(options),
@@ -36,13 +34,12 @@ export async function ofEngines({ mine, theirs, peer, region, target, remote, gr
   const alone = worlds.LocalCircle.create(1)[0]!;
   const connection = await worlds.connectFabric(alone, mine);
   const slices = { sourceOffsets: [0], targetOffsets: [0] };
-  const how = { immediate: 1, counter, callback: () => {} };
+  const how = { immediate: 1, counter };
   const immediate = mine.immediate(9);
   return {
     'TransferEngine.open': call(async (options) => (await fabric.TransferEngine.open(options)).close(), {
       ...{ provider: 'tcp;ofi_rxm', devices: ['lo'], rails: 1, shard: 'peer', thread: 'caller' },
-      ...{ timeoutMs: 100, queue: 8, peers: 4, immediates: 4, operations: 16, messageBytes: 256 },
-      ...{ receives: 2, gpuMemory: false, onError: () => {} },
+      ...{ timeoutMs: 100, queue: 8, immediates: 4, gpuMemory: false },
     }),
     'TransferEngine.addPeer': call((a, b) => theirs.addPeer(a, b), new Uint8Array(mine.address), 'again'),
     'TransferEngine.losePeer': call((a) => theirs.losePeer(a), peer),
@@ -64,8 +61,6 @@ export async function ofEngines({ mine, theirs, peer, region, target, remote, gr
       ...{ source: region, group, bytes: [8], ...slices, ...how },
     }),
     'TransferEngine.barrier': call((a) => mine.barrier(a), { group, ...how }),
-    'TransferEngine.send': call((a, b, c) => mine.send(a, b, c), peer, new Uint8Array(8), { counter }),
-    'TransferEngine.receive': call((a) => mine.receive(a), { timeoutMs: 1 }),
     'Counter.reached': call((a) => counter.reached(a), 1),
     'Counter.wait': call((a) => counter.wait(a), 1),
     'Counter.waitSync': call((a) => counter.waitSync(a), 1),

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { setImmediate } from 'node:timers/promises';
 import { UnavailableError } from '../../src/base/errors.js';
 import { CudaDevice } from '../../src/gpu/cuda/index.js';
-import type { Placement, Stream, WireMemory } from '../../src/gpu/index.js';
+import type { Placement, RemoteWrite, Stream, WireMemory } from '../../src/gpu/index.js';
 import { proxyMaker, type World } from '../../src/net/world/index.js';
 import { gpus } from './machine.js';
 
@@ -41,7 +41,7 @@ export function copyWires(world: World, ends: End[], lies: Placement = 'gpu'): v
     ends[rank] = own;
     const make = await proxyMaker({ module, name });
     const underway = new Set<Promise<void>>();
-    const carry = async (peer: number, from: number, to: number, bytes: number, tag: number) => {
+    const carry = async ({ peer, from, to, bytes, tag }: Readonly<RemoteWrite>) => {
       const there = ends[peer]!;
       if (bytes > 0) {
         assert.ok(from >= memory.front && to >= memory.front);
@@ -52,8 +52,8 @@ export function copyWires(world: World, ends: End[], lies: Placement = 'gpu'): v
       there.tags.push(tag);
     };
     const network = {
-      write(...write: Parameters<typeof carry>) {
-        const carried = carry(...write).catch((error: unknown) => {
+      write(write: Readonly<RemoteWrite>) {
+        const carried = carry(write).catch((error: unknown) => {
           running.error ??= error as Error;
         });
         underway.add(carried);

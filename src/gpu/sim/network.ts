@@ -5,7 +5,7 @@
  */
 
 import { ArgumentError, requireInteger } from '../../base/errors.js';
-import { type Network, requireWithin } from '../index.js';
+import { type Network, type RemoteWrite, requireWithin } from '../index.js';
 import type { Engine } from './engine.js';
 import { chanceOf, fly } from './flights.js';
 import type { SimBuffer } from './memory.js';
@@ -62,7 +62,7 @@ export class Nic implements Network {
     this.#room = random === null ? room : 2 ** random.below(1 + Math.log2(room));
   }
 
-  write(peer: number, fromAt: number, toAt: number, bytes: number, tag: number): boolean {
+  write({ peer, from: fromAt, to: toAt, bytes, tag }: Readonly<RemoteWrite>): boolean {
     const { engine, sites } = this.#machine;
     const { detector } = engine;
     const [from, to] = [this.#memories[this.#rank]!, this.#memories[peer]];

@@ -359,9 +359,7 @@ export class Thread extends Task {
     { kind, until, access }: StatementWait,
     buffer: SimBuffer,
     offset: number,
-    mask: number,
-    wanted: number,
-    limit: number,
+    { mask, wanted, limit }: Pick<Wait, 'mask' | 'wanted' | 'limit'>,
   ): void {
     const expired = this.#hub.detector !== null && !isPlace(buffer, offset, access.bytes);
     if (expired) this.refuse(access, buffer, offset);

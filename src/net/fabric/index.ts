@@ -5,17 +5,14 @@
 
 export type { Counter, ImmediateCounter } from './front/counters.js';
 export { TransferEngine } from './front/engine.js';
-export { PeerLostError, WaitTimeoutError } from './front/errors.js';
 export { type Path, type Peer, type PeerGroup, Region, type RemoteRegion } from './front/handles.js';
 export type { GpuMemory } from './front/memory.js';
-export type { Message } from './front/messages.js';
-export type { Callback } from './front/operations.js';
 export type { EngineOptions } from './front/options.js';
 export type { Barrier, OperationOptions, Paged, Scatter, Write } from './front/transfers.js';
 export type { ArrivalOptions } from './front/waiting.js';
 export { machineId } from './libfabric/address.js';
 export type { Reach } from './libfabric/endpoint.js';
-export { FabricError } from './libfabric/errors.js';
+export { FabricError, PeerLostError, WaitTimeoutError } from './libfabric/errors.js';
 export { distancesFrom, listNics, type Nic } from './libfabric/nics.js';
 export {
   type FabricDevice,

@@ -1,6 +1,5 @@
 import { isIP } from 'node:net';
 import { ArgumentError, requireText } from '../../base/errors.js';
-import { MIN_SECRET } from './proof.js';
 
 /** Where a rendezvous listens. */
 export interface Address {
@@ -32,26 +31,4 @@ export function formatAddress({ host, port }: Address): string {
  */
 export function isLoopback(host: string): boolean {
   return host === 'localhost' || host === '::1' || (isIP(host) === 4 && host.startsWith('127.'));
-}
-
-/** Refuses an address beyond this machine without a secret that is worth its name. */
-export function requireSecret(host: string, secret: string | undefined): void {
-  // What it is goes into no message.
-  if (secret !== undefined && typeof secret !== 'string') {
-    throw new ArgumentError('HEDDLE_SECRET', typeof secret, 'a text');
-  }
-  if (secret !== undefined && secret.length < MIN_SECRET) {
-    throw new ArgumentError(
-      'HEDDLE_SECRET',
-      `${secret.length} characters long`,
-      `at least ${MIN_SECRET} characters long; \`openssl rand -hex 32\` makes one`,
-    );
-  }
-  if (secret === undefined && !isLoopback(host)) {
-    throw new ArgumentError(
-      'HEDDLE_SECRET',
-      undefined,
-      `set, the same on every rank, because ${host} can be reached from other machines; \`openssl rand -hex 32\` makes one`,
-    );
-  }
 }

@@ -3,21 +3,28 @@
  * ranks without any, as transfers between machines need them.
  */
 
-export { evenNodes, type Topology, topologyOf } from '../../gpu/index.js';
+export {
+  evenNodes,
+  type ProxyMaker,
+  type ProxyParts,
+  type ProxyProgram,
+  type Topology,
+  topologyOf,
+} from '../../gpu/index.js';
 export { type Circle, type CircleLoss, type CircleOptions, MAX_RANKS } from './circle.js';
 export { connectFabric, type FabricConnection, type FabricRegions } from './fabric.js';
 export { Launch, type LaunchOptions, type LaunchResult, type RankResult } from './launch.js';
 export { LocalCircle } from './local-circle.js';
 export { type JoinOptions, ProcessCircle } from './process-circle.js';
 export type { FabricOptions } from './proxy/network.js';
-export { type ProxyMaker, type ProxyParts, type ProxyProgram, proxyMaker } from './proxy/program.js';
+export { proxyMaker } from './proxy/program.js';
 export { inThread as proxyInThread, type ProxyOptions, type RunningProxy } from './proxy/start.js';
 export type { Wires } from './proxy/wires.js';
 export { launchReporting } from './report-lines.js';
+export type { SharedWindow } from './windows.js';
 export {
   type DeviceChoice,
   type JoinWorldOptions,
   type LocalWorldOptions,
-  type SharedWindow,
   World,
 } from './world.js';

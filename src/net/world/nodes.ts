@@ -1,10 +1,35 @@
-/** How the ranks of a world of processes find out which of them share a node. */
+/** How the ranks of a world of processes find their GPUs, and which of them share a node. */
 
-import { ArgumentError } from '../../base/errors.js';
-import type { Device } from '../../gpu/index.js';
-import { nodesByReach, type Topology, topologyOf } from '../../gpu/index.js';
+import { randomUUID } from 'node:crypto';
+import { ArgumentError, UnavailableError } from '../../base/errors.js';
+import { type Device, nodesByReach, type Topology, topologyOf } from '../../gpu/index.js';
+import { SimMachine } from '../../gpu/sim/index.js';
 import type { Circle } from './circle.js';
 import { messageOf } from './participant.js';
+import { findPlace, type JoinOptions, ProcessCircle } from './process-circle.js';
+
+/** The number of a rank's GPU among the `visible` ones. A process that was shown a single one takes that. */
+export function ordinalFor(rank: number, localRank: number | undefined, visible: number): number {
+  const ordinal = visible === 1 ? 0 : (localRank ?? rank);
+  if (ordinal < visible) return ordinal;
+  throw new UnavailableError(
+    `Rank ${rank} needs GPU ${ordinal}, but this process sees ${visible}`,
+    'Start fewer ranks on this machine, make more GPUs visible (CUDA_VISIBLE_DEVICES), or simulate them: `heddle run --device sim`',
+  );
+}
+
+/** Refuses ranks that took the same GPU: kernels that wait for each other would take turns on it. */
+export function requireOwnGpus(uuids: readonly string[]): void {
+  for (const [rank, uuid] of uuids.entries()) {
+    const first = uuids.indexOf(uuid);
+    if (first === rank) continue;
+    throw new UnavailableError(
+      `Ranks ${first} and ${rank} would share a GPU (${uuid})`,
+      'Start one rank a GPU; where a launcher shows each process one GPU, it must show each another ' +
+        '(CUDA_VISIBLE_DEVICES, srun --gpus-per-task=1)',
+    );
+  }
+}
 
 /** Where HEDDLE_NODE names every rank's node, those; else the ranks whose devices can map each other's memory. */
 export async function findTopology(
@@ -61,5 +86,40 @@ async function whyUnreachable(device: Device, offered: Uint8Array): Promise<stri
     return null;
   } catch (error) {
     return messageOf(error);
+  }
+}
+
+/** What each rank of the process is given. */
+interface SimulatedRank {
+  readonly circle: ProcessCircle;
+  readonly topology: Topology;
+  readonly machine: SimMachine;
+}
+
+/** A process whose GPUs are simulated is several ranks, which share a machine and make a node: joins with `ranksHere` ranks from the process's own on. */
+export async function joinSimulated(options: JoinOptions, ranksHere: number): Promise<SimulatedRank[]> {
+  const { rank: first } = findPlace(options);
+  const machine = SimMachine.create({ ranks: ranksHere });
+  const joining = Array.from({ length: ranksHere }, (_, i) =>
+    ProcessCircle.join({ ...options, rank: first + i, localRank: i }),
+  );
+  const joined = await Promise.allSettled(joining);
+  const circles = joined.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
+  try {
+    for (const result of joined) if (result.status === 'rejected') throw result.reason;
+    const process = Buffer.from(randomUUID());
+    return await Promise.all(
+      circles.map(async (circle) => {
+        const processes = await circle.allGather(process, 'the nodes: processes');
+        const nodeOf = processes.map((bytes) => Buffer.from(bytes).toString());
+        const apart = 'their GPUs are simulated by other processes';
+        return { circle, machine, topology: topologyOf(nodeOf, circle.rank, apart) };
+      }),
+    );
+  } catch (error) {
+    // Where a rank was lost, the others know it already; to abandon them as well would make this one lost to them, too.
+    for (const circle of circles) if (!circle.signal.aborted) circle.abandon(messageOf(error));
+    await Promise.all(circles.map((circle) => circle.dispose()));
+    throw error;
   }
 }

@@ -19,7 +19,6 @@ import {
   MAX_RANKS,
 } from './circle.js';
 import type { Call, CallKind, Loss } from './exchange.js';
-import { passing } from './passing.js';
 
 interface Renewal {
   resolve(next: Participant): void;
@@ -274,4 +273,20 @@ export function toError(loss: Loss): RankLostError {
 /** The message of whatever was thrown. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : show(error);
+}
+
+/**
+ * The points that a rank passes when it joins a world, makes something there with the others, renews it or leaves. Tests make a
+ * rank fall at each of them. Nobody else listens, and then a point costs a comparison.
+ */
+let listener: ((what: string, step: string) => void) | null = null;
+
+/** A rank is at this step of what it does. */
+export function passing(what: string, step: string): void {
+  if (listener !== null) listener(what, step);
+}
+
+/** For tests alone: hears of every point, in the middle of what the rank does. */
+export function onPassing(hear: typeof listener): void {
+  listener = hear;
 }

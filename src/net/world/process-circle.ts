@@ -9,7 +9,7 @@ import {
   requireObject,
   requireText,
 } from '../../base/errors.js';
-import { formatAddress, parseAddress, requireSecret } from './address.js';
+import { formatAddress, parseAddress } from './address.js';
 import { Channel } from './channel.js';
 import {
   type CircleOptions,
@@ -23,10 +23,9 @@ import { type Environment, type Place, readEnvironment } from './environment.js'
 import type { Call } from './exchange.js';
 import { tellLauncher } from './lacking.js';
 import { type Message, PROTOCOL_VERSION, ProtocolError } from './messages.js';
-import { Participant, toError } from './participant.js';
-import { passing } from './passing.js';
-import { newNonce, prove, sameProof } from './proof.js';
+import { Participant, passing, toError } from './participant.js';
 import { Rendezvous } from './rendezvous.js';
+import { newNonce, prove, requireSecret, sameProof } from './secret.js';
 
 /** How to join. What is not given here comes from the environment. */
 export interface JoinOptions extends CircleOptions {

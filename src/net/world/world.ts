@@ -13,16 +13,13 @@ import {
   UnavailableError,
 } from '../../base/errors.js';
 import { CudaDevice, countGpus, describeGpu, gpusHere } from '../../gpu/cuda/index.js';
-import type { Device, Fill, Window, WindowMemory } from '../../gpu/index.js';
-import { evenNodes, type Topology, topologyOf } from '../../gpu/index.js';
+import { type Device, evenNodes, type Fill, type Topology, topologyOf } from '../../gpu/index.js';
 import { type MachineOptions, maxRanks, SimMachine } from '../../gpu/sim/index.js';
 import type { Circle, CircleOptions } from './circle.js';
-import { ordinalFor, requireOwnGpus } from './gpus.js';
 import { tellLauncher } from './lacking.js';
 import { LocalCircle } from './local-circle.js';
-import { findTopology } from './nodes.js';
-import { messageOf } from './participant.js';
-import { passing } from './passing.js';
+import { findTopology, joinSimulated, ordinalFor, requireOwnGpus } from './nodes.js';
+import { messageOf, passing } from './participant.js';
 import { findPlace, type JoinOptions, ProcessCircle } from './process-circle.js';
 import type { FabricOptions } from './proxy/network.js';
 import {
@@ -34,9 +31,7 @@ import {
   requireProxyOptions,
 } from './proxy/start.js';
 import { findWires, simulatedWires, type Wires } from './proxy/wires.js';
-import { joinSimulated } from './simulated-node.js';
-import { allocateSymmetric, joinNvshmem } from './symmetric.js';
-import { together } from './together.js';
+import { allocateSymmetric, joinNvshmem, mapWindows, type SharedWindow } from './windows.js';
 
 /** `auto`: GPUs where there are enough of them, else the simulator. */
 export type DeviceChoice = 'auto' | 'sim' | 'cuda';
@@ -63,16 +58,6 @@ export interface JoinWorldOptions extends JoinOptions {
   readonly ranksHere?: number;
   /** How proxies reach each other. */
   readonly fabric?: FabricOptions;
-}
-
-/** The windows of all ranks of this rank's node, mapped here: `rank` and `bases` count those, from 0. */
-export interface SharedWindow extends Window {
-  /** Those ranks as the world numbers them: `bases[i]` is the window of rank `ranks[i]`. */
-  readonly ranks: readonly number[];
-  /** This rank's own part. */
-  readonly own: WindowMemory;
-  /** Unmaps the peers' parts and frees this rank's. Every rank must be done with it. */
-  close(): void;
 }
 
 /** One rank's view of the world that it is in. */
@@ -242,38 +227,8 @@ export class World {
    */
   async createWindow(bytes: number, purpose: string, fills: readonly Fill[] = []): Promise<SharedWindow> {
     requireText('purpose', purpose);
-    const undo: (() => void)[] = [];
-    const close = () => {
-      for (const step of undo.splice(0).reverse()) step();
-    };
-    const { members, node, localRank } = this.topology;
-    const ranks = members[node]!;
-    const gather = this.allGather.bind(this);
-    try {
-      let own!: WindowMemory;
-      const handles = await together(gather, `exchanging the ${purpose}s`, async () => {
-        own = this.device.allocateWindow(bytes, purpose, fills);
-        undo.push(() => own.free());
-        return own.handle;
-      });
-      const open = async (handle: Uint8Array): Promise<number> => {
-        const { address, close } = await this.device.openWindow(handle);
-        undo.push(close);
-        return address;
-      };
-      let bases: number[] = [];
-      // A handle is good only while its owner holds it: nobody goes on, and perhaps frees, before all have mapped.
-      await together(gather, `mapping the ${purpose}s`, async () => {
-        bases = await Promise.all(
-          ranks.map((rank) => (rank === this.rank ? own.address : open(handles[rank]!))),
-        );
-        return new Uint8Array(0);
-      });
-      return { own, rank: localRank, ranks, bases, bytes, close };
-    } catch (error) {
-      close();
-      throw error;
-    }
+    const { rank, topology, device } = this;
+    return mapWindows({ rank, topology, device, gather: this.allGather.bind(this) }, bytes, purpose, fills);
   }
 
   /**

@@ -2,7 +2,7 @@
  * Mutants of programs on the host, such as proxies: what one line does in mapped memory, or at the network, is done
  * otherwise. What they compute from it is left to tests.
  */
-import type { HostView, Network } from '../../gpu/index.js';
+import type { HostView, Network, RemoteWrite } from '../../gpu/index.js';
 import {
   type HostOperation,
   type HostSite,
@@ -18,7 +18,7 @@ interface Operations {
   store(own: SimHostView, offset: number, value: number): void;
   read(own: SimHostView, offset: number, into: Uint8Array): void;
   write(own: SimHostView, offset: number, from: Uint8Array): void;
-  post(own: Nic, ...post: Parameters<Network['write']>): boolean;
+  post(own: Nic, write: Readonly<RemoteWrite>): boolean;
   hear(own: Nic): number;
 }
 
@@ -38,14 +38,13 @@ const changes: { readonly [O in HostOperation]: Readonly<Record<string, Operatio
   write: { 'write removed': () => {} },
   post: {
     'post removed': () => true,
-    'posted twice': (own, ...post) => own.write(...post) && own.write(...post),
-    'posted, room or not': (own, ...post) => own.write(...post) || true, // a message that there is no room for is lost
-    'another peer': (own, peer, ...rest) => own.write(peer + 1, ...rest),
-    'from + 16': (own, peer, from, ...rest) => own.write(peer, from + 16, ...rest),
-    'to + 16': (own, peer, from, to, ...rest) => own.write(peer, from, to + 16, ...rest),
-    'bytes − 16': (own, peer, from, to, bytes, tag) =>
-      own.write(peer, from, to, Math.max(0, bytes - 16), tag),
-    'tag + 1': (own, peer, from, to, bytes, tag) => own.write(peer, from, to, bytes, tag + 1),
+    'posted twice': (own, write) => own.write(write) && own.write(write),
+    'posted, room or not': (own, write) => own.write(write) || true, // a message that there is no room for is lost
+    'another peer': (own, write) => own.write({ ...write, peer: write.peer + 1 }),
+    'from + 16': (own, write) => own.write({ ...write, from: write.from + 16 }),
+    'to + 16': (own, write) => own.write({ ...write, to: write.to + 16 }),
+    'bytes − 16': (own, write) => own.write({ ...write, bytes: Math.max(0, write.bytes - 16) }),
+    'tag + 1': (own, write) => own.write({ ...write, tag: write.tag + 1 }),
   },
   hear: {
     'tag orders nothing': (own) => own.arrived(false),
@@ -68,7 +67,7 @@ const asEver: Operations = {
   store: (own, offset, value) => own.store(offset, value),
   read: (own, offset, into) => own.read(offset, into),
   write: (own, offset, from) => own.write(offset, from),
-  post: (own, ...post) => own.write(...post),
+  post: (own, write) => own.write(write),
   hear: (own) => own.arrived(),
 };
 
@@ -109,8 +108,8 @@ export function mutateHosts({ where, description }: Mutant): HostSubstitute {
     constructor(own: Nic) {
       this.#own = own;
     }
-    write(...post: Parameters<Network['write']>): boolean {
-      return at(this.write, 'post')(this.#own, ...post);
+    write(write: Readonly<RemoteWrite>): boolean {
+      return at(this.write, 'post')(this.#own, write);
     }
     arrived(): number {
       return at(this.arrived, 'hear')(this.#own);

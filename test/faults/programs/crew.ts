@@ -74,7 +74,8 @@ function fall({ fault, cut }: Fall): void {
       silent = true;
       for (const { engine, region } of regions) {
         engine.driver.call('deregister', region.index);
-        engine.driver.call('register', region.index, region.address, region.bytes, { kind: 'host' });
+        const { address, bytes } = region;
+        engine.driver.call('register', region.index, { address, bytes, reach: { kind: 'host' } });
       }
   }
 }

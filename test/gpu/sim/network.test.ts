@@ -55,7 +55,15 @@ const careful: Proxy = ({ network, memory, other, places }) => {
     let moved = false;
     if (memory.load(4 * sent) > posted) {
       const place = (posted + 1) % places;
-      if (network.write(other, 4 * leaving(place), 4 * arriving(place), rowBytes, posted + 1)) {
+      if (
+        network.write({
+          peer: other,
+          from: 4 * leaving(place),
+          to: 4 * arriving(place),
+          bytes: rowBytes,
+          tag: posted + 1,
+        })
+      ) {
         posted++;
         moved = true;
       }
@@ -141,14 +149,20 @@ describe('the network of the simulated machine', () => {
       let noted = 0;
       return () => {
         let moved = false;
-        if (noted < posted && network.write(other, 8, 12, 4, noted + 1)) {
+        if (noted < posted && network.write({ peer: other, from: 8, to: 12, bytes: 4, tag: noted + 1 })) {
           noted++;
           moved = true;
         }
         const place = (posted + 1) % places;
         if (
           memory.load(4 * sent) > posted &&
-          network.write(other, 4 * leaving(place), 4 * arriving(place), rowBytes, 0)
+          network.write({
+            peer: other,
+            from: 4 * leaving(place),
+            to: 4 * arriving(place),
+            bytes: rowBytes,
+            tag: 0,
+          })
         ) {
           posted++;
           moved = true;
@@ -174,12 +188,21 @@ describe('the network of the simulated machine', () => {
         const place = (posted + 1) % places;
         if (
           memory.load(4 * sent) > posted &&
-          network.write(other, 4 * leaving(place), 4 * arriving(place), rowBytes, 0)
+          network.write({
+            peer: other,
+            from: 4 * leaving(place),
+            to: 4 * arriving(place),
+            bytes: rowBytes,
+            tag: 0,
+          })
         ) {
           posted++;
           moved = true;
         }
-        if (flagged < posted && network.write(other, 4 * sent, 4 * came, 4, 1)) {
+        if (
+          flagged < posted &&
+          network.write({ peer: other, from: 4 * sent, to: 4 * came, bytes: 4, tag: 1 })
+        ) {
           flagged++;
           moved = true;
         }
@@ -206,9 +229,9 @@ describe('the network of the simulated machine', () => {
   it('takes no more than it has room for: a proxy that does not try again leaves waits that nobody ends', async () => {
     const careless: Proxy = (parts) => {
       const { network, other } = parts;
-      const write: Network['write'] = (...row) => {
-        for (let i = 0; i < 8; i++) network.write(other, 0, 0, 0, 0);
-        network.write(...row);
+      const write: Network['write'] = (row) => {
+        for (let i = 0; i < 8; i++) network.write({ peer: other, from: 0, to: 0, bytes: 0, tag: 0 });
+        network.write(row);
         return true;
       };
       return careful({ ...parts, network: { write, arrived: network.arrived.bind(network) } });
@@ -231,7 +254,7 @@ describe('the network of the simulated machine', () => {
         name: 'proxy',
         hearsOutside: false,
         step: () => {
-          if (networks[0]!.network.write(1, 0, 0, 64, 1)) posted++;
+          if (networks[0]!.network.write({ peer: 1, from: 0, to: 0, bytes: 64, tag: 1 })) posted++;
           if (closes) networks[1]!.close();
           memories[1]!.free();
           return false;
@@ -252,9 +275,9 @@ describe('the network of the simulated machine', () => {
     const { machine, ranks } = machineOf({ ranks: 2 });
     const memories = ranks.map(({ device }) => device.allocateMapped(64, 'wire').address);
     const { network } = machine.openNetwork(0, memories);
-    expect(() => network.write(0, 0, 0, 16, 1)).toThrow(ArgumentError);
-    expect(() => network.write(2, 0, 0, 16, 1)).toThrow(ArgumentError);
-    expect(() => network.write(1, 56, 0, 16, 1)).toThrow(ArgumentError);
-    expect(() => network.write(1, 0, 0, 16, -1)).toThrow(ArgumentError);
+    expect(() => network.write({ peer: 0, from: 0, to: 0, bytes: 16, tag: 1 })).toThrow(ArgumentError);
+    expect(() => network.write({ peer: 2, from: 0, to: 0, bytes: 16, tag: 1 })).toThrow(ArgumentError);
+    expect(() => network.write({ peer: 1, from: 56, to: 0, bytes: 16, tag: 1 })).toThrow(ArgumentError);
+    expect(() => network.write({ peer: 1, from: 0, to: 0, bytes: 16, tag: -1 })).toThrow(ArgumentError);
   });
 });

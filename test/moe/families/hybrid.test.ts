@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { RankLostError, UnavailableError } from '../../../src/base/errors.js';
-import { NativeView, type Network, type Placement } from '../../../src/gpu/index.js';
+import { NativeView, type Network, type Placement, type RemoteWrite } from '../../../src/gpu/index.js';
 import { formatFinding, SimMachine } from '../../../src/gpu/sim/index.js';
 import {
   chunkOfTag,
@@ -216,9 +216,9 @@ describe('rounds between nodes give the reference’s bits', () => {
     const crossed = async (replicas: number) => {
       let bytes = 0;
       const network = (own: Network): Network => ({
-        write(peer, from, to, length, tag) {
-          const posted = own.write(peer, from, to, length, tag);
-          if (posted) bytes += length;
+        write(write) {
+          const posted = own.write(write);
+          if (posted) bytes += write.bytes;
           return posted;
         },
         arrived: () => own.arrived(),
@@ -286,9 +286,9 @@ test('over the network goes what traffic counts: a row for each token and other 
   const { openNetwork } = sim;
   sim.openNetwork = (rank, addresses) => {
     const opened = openNetwork.call(sim, rank, addresses);
-    const write: Network['write'] = (...write) => {
-      const posted = opened.network.write(...write);
-      if (posted) [messages, bytes] = [messages + 1, bytes + write[3]];
+    const write: Network['write'] = (write) => {
+      const posted = opened.network.write(write);
+      if (posted) [messages, bytes] = [messages + 1, bytes + write.bytes];
       return posted;
     };
     return { ...opened, network: { write, arrived: () => opened.network.arrived() } };
@@ -316,11 +316,11 @@ function proxyOfTwo(lies: Placement = 'host', place = placeOn([0, 1])) {
   });
   const data = wire!.program.data as ProxyData;
   const memory = new NativeView(new Uint8Array(wire!.layout.bytes));
-  const writes: { peer: number; from: number; to: number; bytes: number; tag: number }[] = [];
+  const writes: RemoteWrite[] = [];
   const tags: number[] = [];
   let room = Number.POSITIVE_INFINITY;
   const network = {
-    write(peer: number, from: number, to: number, bytes: number, tag: number) {
+    write({ peer, from, to, bytes, tag }: Readonly<RemoteWrite>) {
       if (room-- <= 0) return false;
       writes.push({ peer, from, to, bytes, tag });
       return true;

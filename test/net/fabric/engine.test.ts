@@ -53,11 +53,9 @@ describeOver(all, 'operations on %s', (provider) => {
       bytes[i] = i * 7 + 1;
     });
     const counter = a.counter();
-    const ended: (Error | null)[] = [];
     const write = { source, sourceOffset: 100, target: remote, targetOffset: 5000, bytes: 30_000, counter };
-    a.write({ ...write, immediate: 3, callback: (error) => ended.push(error) });
+    a.write({ ...write, immediate: 3 });
     until([a, b], () => counter.reached(1) && b.immediate(3).landed === 1);
-    expect(ended).toEqual([null]);
     const got = bytesOf(target);
     expect(Buffer.compare(got.subarray(5000, 35_000), bytesOf(source).subarray(100, 30_100))).toBe(0);
     expect(got.subarray(0, 5000).every((byte) => byte === 0)).toBe(true);
@@ -79,28 +77,32 @@ describeOver(all, 'operations on %s', (provider) => {
     expect(b.immediate(12345).landed).toBe(0);
   });
 
-  it('wait for room instead of overflowing, and miss no completion', async () => {
-    const { a, b, source, remote } = await pair({ provider, queue: 8, operations: 16 });
-    const counter = a.counter();
-    const write = {
-      source,
-      sourceOffset: 0,
-      target: remote,
-      targetOffset: 0,
-      bytes: 64,
-      immediate: 9,
-      counter,
-    };
-    let most = 0;
-    for (let i = 0; i < 2000; i++) {
-      a.write(write);
-      most = Math.max(most, a.underway);
-    }
-    until([a, b], () => counter.reached(2000) && b.immediate(9).landed === 2000);
-    expect(most).toBeLessThanOrEqual(8);
-    expect(counter.failed).toBe(0);
-    expect(a.underway).toBe(0);
-  });
+  // The queue of a peer, and with 4096 also the tickets of all operations.
+  it.each([8, 4096])(
+    'wait for room among %i instead of overflowing, and miss no completion',
+    async (queue) => {
+      const { a, b, source, remote } = await pair({ provider, queue });
+      const counter = a.counter();
+      const write = {
+        source,
+        sourceOffset: 0,
+        target: remote,
+        targetOffset: 0,
+        bytes: 64,
+        immediate: 9,
+        counter,
+      };
+      let most = 0;
+      for (let i = 0; i < 6000; i++) {
+        a.write(write);
+        most = Math.max(most, a.underway);
+      }
+      until([a, b], () => counter.reached(6000) && b.immediate(9).landed === 6000);
+      expect(most).toBeLessThanOrEqual(queue);
+      expect(counter.failed).toBe(0);
+      expect(a.underway).toBe(0);
+    },
+  );
 
   it('page, scatter and meet at barriers', async () => {
     const { a, b, source, target, remote } = await pair({ provider });
@@ -148,25 +150,6 @@ describeOver(all, 'operations on %s', (provider) => {
     expect(bytesOf(target)[60_100]).toBe(0);
     expect(bytesOf(targetC).every((byte) => byte === 0)).toBe(true);
     expect(counter.error).toBeNull();
-  });
-
-  it('carry messages with their sender', async () => {
-    const { a, b, toB, toA } = await pair({ provider, receives: 4 });
-    for (let i = 0; i < 20; i++) a.send(toB, Buffer.from(`message ${i}`));
-    b.send(toA, Buffer.alloc(0));
-    const got: string[] = [];
-    until([a, b], () => {
-      const message = b.tryReceive();
-      if (message) got.push(`${message.from?.name}: ${Buffer.from(message.bytes)}`);
-      return got.length === 20;
-    });
-    expect(got.sort()).toEqual(Array.from({ length: 20 }, (_, i) => `a: message ${i}`).sort());
-    let reply = a.tryReceive();
-    until([a, b], () => {
-      reply ??= a.tryReceive();
-      return reply !== null;
-    });
-    expect(reply).toMatchObject({ from: { name: 'b' }, bytes: new Uint8Array(0) });
   });
 
   it('cut writes up over several rails and count each once', async () => {
@@ -290,7 +273,6 @@ describe('refusals', () => {
     expect(() => a.remote(toB, source.descriptor)).toThrow(/descriptor .*of a region of b, not of engine/);
     expect(() => a.addPeer(new Uint8Array(4))).toThrow(/address is .*another engine's/);
     expect(() => a.immediate(2 ** 32)).toThrow(/tag/);
-    expect(() => a.send(toB, new Uint8Array(5000))).toThrow(/bytes .*at most 4088/);
     const [pages, group] = [{ ...good, sourceOffsets: [0], targetOffsets: [0] }, a.group([remote])];
     const slices = { source, group, sourceOffsets: [0], targetOffsets: [0], bytes: [8] };
     expect(() => a.paged({ ...pages, sourceOffsets: [65_529] })).toThrow(/sourceOffsets is 65529/);
@@ -302,7 +284,7 @@ describe('refusals', () => {
     expect(() => a.scatter({ ...slices, group: b.group([b.remote(toA, source.descriptor)]) })).toThrow(
       /group is .*a group of this engine/,
     );
-    expect(() => a.send(toA, new Uint8Array(1))).toThrow(/peer is .*of this engine/);
+    expect(() => a.hasRoomFor(toA)).toThrow(/peer is .*of this engine/);
     expect(() => a.removePeer(toA)).toThrow(/peer is .*of this engine/);
     expect(() => a.register([1, 2] as unknown as Uint8Array)).toThrow(/buffer is/);
     const spare = a.allocate(4096);
@@ -316,8 +298,7 @@ describe('refusals', () => {
       () => a.paged(pages),
       () => a.scatter(slices),
       () => a.barrier({ group, immediate: 1 }),
-      () => a.send(toB, new Uint8Array(1)),
-      () => a.tryReceive(),
+      () => a.hasRoomFor(toB),
       () => a.addPeer(b.address),
       () => a.allocate(1),
     ])
@@ -354,7 +335,7 @@ describe('refusals', () => {
       /devices.*nope0.*lo/,
     );
     await expect(TransferEngine.open({ rails: 0 })).rejects.toThrow(/rails is 0/);
-    await expect(TransferEngine.open({ operations: 3 })).rejects.toThrow(/operations is 3.*power of two/);
+    await expect(TransferEngine.open({ immediates: 0 })).rejects.toThrow(/immediates is 0/);
     await expect(TransferEngine.open({ provider: 'efa' })).rejects.toThrow(UnavailableError);
     await expect(TransferEngine.open({ provider: 'efa' })).rejects.toThrow(/efa: .*Install libfabric/);
   });

@@ -3,7 +3,7 @@ import { Reports } from '../../../src/net/fabric/core/reports.js';
 import { createShared, eventWords, peerLost, word } from '../../../src/net/fabric/core/shared.js';
 
 function reports(bell = 0) {
-  const shared = createShared({ operations: 4, peers: 2, immediates: 4, receives: 2 });
+  const shared = createShared(4);
   const control = new Int32Array(shared.control);
   control[word.bell] = bell;
   /** The front sleeps until `more` things have happened. */
@@ -61,7 +61,7 @@ it('an operation ends with its last request, and with its first error', () => {
   core.requestEnded(2, 0, 5);
   expect(control[word.eventTail]).toBe(1);
   expect([...events.subarray(0, 3)]).toEqual([2, 110, 1]);
-  expect([...new Int32Array(shared.peers)]).toEqual([0, 2, 0, 1]);
+  expect([...new Int32Array(shared.peers, 0, 4)]).toEqual([0, 2, 0, 1]);
   // The ticket serves again, without the error of before.
   new Int32Array(shared.remaining)[2] = 1;
   core.requestEnded(2, 0, 0);

@@ -2,6 +2,8 @@ import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { field, kept, phase, Requests } from '../../../src/net/fabric/core/requests.js';
 
+const lane = { index: 0 };
+
 it('no request is given out twice, and none of its earlier uses is taken for the present one', () => {
   fc.assert(
     fc.property(fc.array(fc.integer({ min: 0, max: 9 }), { maxLength: 300 }), (steps) => {
@@ -14,7 +16,7 @@ it('no request is given out twice, and none of its earlier uses is taken for the
           requests.promise(3);
           room += 3;
         } else if (step < 6 && underway.size < room) {
-          const slot = requests.take(step, 0, 0, 0);
+          const slot = requests.take(lane, step, 0, 0);
           expect(underway.has(slot)).toBe(false);
           requests.state[slot * kept.words + kept.phase] = phase.posted;
           underway.set(slot, requests.state[slot * kept.words + kept.use]!);
@@ -37,7 +39,7 @@ it('no request is given out twice, and none of its earlier uses is taken for the
 it('what was parked is described again, word for word', () => {
   const requests = new Requests();
   requests.promise(2);
-  const [first, second] = [requests.take(1, 0, 0, 0), requests.take(2, 0, 0, 0)];
+  const [first, second] = [requests.take(lane, 1, 0, 0), requests.take(lane, 2, 0, 0)];
   const describe = (by: number) => {
     for (const word of Object.values(field)) requests.words[word] = by * word;
     return [...requests.words];
@@ -57,7 +59,7 @@ it('what is overdue is found, also when the clock wraps', () => {
   const requests = new Requests();
   requests.promise(2);
   expect(requests.overdue(5)).toBe(-1);
-  const slot = requests.take(1, 0, 0, -(2 ** 31) + 10);
+  const slot = requests.take(lane, 1, 0, -(2 ** 31) + 10);
   expect(requests.overdue(2 ** 31 - 1)).toBe(-1);
   expect(requests.overdue(-(2 ** 31) + 11)).toBe(slot);
   requests.put(slot);

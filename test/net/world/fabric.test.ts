@@ -80,7 +80,7 @@ describe('connectFabric', needing('tcp;ofi_rxm'), () => {
       } else {
         const wait = engine.immediate(1).wait(1, { from: [fabric.peers[1]!] });
         await expect(wait).rejects.toThrow(/peer rank 1 was lost during wait/);
-        expect(() => engine.send(fabric.peers[1]!, new Uint8Array(1))).toThrow(PeerLostError);
+        expect(() => engine.hasRoomFor(fabric.peers[1]!)).toThrow(PeerLostError);
       }
       fabric.close();
       await engine.close();

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { type ProviderName, usableProviders } from '../../../src/net/fabric/index.js';
 import { LocalCircle } from '../../../src/net/world/local-circle.js';
-import { agreeOnProvider, offerHere, type ProviderOffer } from '../../../src/net/world/proxy/provider.js';
+import { agreeOnProvider, offerHere, type ProviderOffer } from '../../../src/net/world/proxy/network.js';
 import { needing } from '../../needs.js';
 
 const agree = (...offers: readonly ProviderOffer[]): Promise<ProviderName[]> =>

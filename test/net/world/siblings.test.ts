@@ -1,7 +1,7 @@
 /** Proxies of one process: which of them close when. */
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { LocalCircle } from '../../../src/net/world/local-circle.js';
-import { siblingsOf } from '../../../src/net/world/proxy/siblings.js';
+import { siblingsOf } from '../../../src/net/world/proxy/start.js';
 
 beforeEach(() => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });

@@ -4,7 +4,7 @@ import type { CudaDevice } from '../../../src/gpu/cuda/index.js';
 import { topologyOf } from '../../../src/gpu/topology.js';
 import { ExpertParallel, row } from '../../../src/moe/index.js';
 import { World } from '../../../src/net/world/index.js';
-import { joinNvshmem } from '../../../src/net/world/symmetric.js';
+import { joinNvshmem } from '../../../src/net/world/windows.js';
 
 const join = (alone: boolean, nodeOf: readonly number[]) => {
   const untouched = new Proxy({}, { get: () => expect.unreachable('the device was asked') }) as CudaDevice;

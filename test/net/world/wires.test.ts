@@ -99,9 +99,13 @@ describe('a wire in memory of a simulated GPU', () => {
       0,
       wires.map(({ address }) => address),
     );
-    expect(() => network.write(1, 16, 32, 16, 0)).toThrow(/offset is 16; it must be at least 32/);
-    expect(() => network.write(1, 32, 16, 16, 0)).toThrow(/offset is 16; it must be at least 32/);
-    expect(network.write(1, 0, 0, 0, 0)).toBe(true);
+    expect(() => network.write({ peer: 1, from: 16, to: 32, bytes: 16, tag: 0 })).toThrow(
+      /offset is 16; it must be at least 32/,
+    );
+    expect(() => network.write({ peer: 1, from: 32, to: 16, bytes: 16, tag: 0 })).toThrow(
+      /offset is 16; it must be at least 32/,
+    );
+    expect(network.write({ peer: 1, from: 0, to: 0, bytes: 0, tag: 0 })).toBe(true);
   });
 
   it('refuses a shape that cannot be', async () => {

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { ArgumentError, HeddleError } from '../../../src/base/errors.js';
-import { ordinalFor, requireOwnGpus } from '../../../src/net/world/gpus.js';
 import { type LocalWorldOptions, World } from '../../../src/net/world/index.js';
+import { ordinalFor, requireOwnGpus } from '../../../src/net/world/nodes.js';
 
 const ranks = 3;
 

@@ -107,7 +107,7 @@ it('ends a phase when all of it has left and come, whoever is ahead', () => {
   const program = networkAlone({
     ...{ rank: 0, ranks: 2, memory, lies: 'host' },
     network: {
-      write: (_peer, _from, _to, bytes, tag) => room-- > 0 && left.push(bytes, tag) > 0,
+      write: ({ bytes, tag }) => room-- > 0 && left.push(bytes, tag) > 0,
       arrived: () => coming.shift() ?? -1,
     },
     data: {

@@ -268,7 +268,7 @@ export class Effects implements Machine {
     const kind = filled ? 'filled' : place.to === 'u64' ? 'long' : 'word';
     const access = { kind: 'read', order, scope, bytes: place.bytes, site: this.site } as const;
     const at = `${this.#wait({ kind, until, access })}, ${place.buffer}, ${place.offset}`;
-    const wait = `t.waitFor(${at}, ${mask}, ${wanted}, ${limit}); yield ${pause.wait};`;
+    const wait = `t.waitFor(${at}, { mask: ${mask}, wanted: ${wanted}, limit: ${limit} }); yield ${pause.wait};`;
     if (this.#checked) {
       this.#emit(wait);
       if (!filled) this.#bind('t.satisfied');

@@ -5,8 +5,7 @@
  */
 
 import { HeddleError } from '../../../base/errors.js';
-import type { HostView, Network } from '../../../gpu/index.js';
-import type { ProxyParts, ProxyProgram } from '../../../net/world/index.js';
+import type { HostView, Network, ProxyParts, ProxyProgram, RemoteWrite } from '../../../gpu/index.js';
 import { chunkOfTag, header, inRound, nodeOfTag, phaseOfTag, roundsAfter, tagOf } from './messages.js';
 
 /** What the program must know of the wire; threads can send it each other. Offsets and lengths are in bytes. */
@@ -39,17 +38,15 @@ export interface PhaseData {
 
 /** A message's places in the wires of both ranks, and how far it is: the epochs that went and came last. */
 interface Message {
-  readonly peer: number;
+  /** From `out` to where the peer has it as `in`. Length and tag are those of the round that is posted. */
+  readonly write: RemoteWrite;
   readonly chunk: number;
   /** What the peer knows it by when it comes from here. */
   readonly tag: number;
   readonly ready: number;
   readonly count: number;
   readonly came: number;
-  readonly out: number;
   readonly in: number;
-  /** Where `out` goes. */
-  readonly there: number;
   readonly rows: number;
   readonly row: number;
   readonly most: number;
@@ -103,10 +100,11 @@ class HybridProxy implements ProxyProgram {
 
   /** False where the network has no room now: the next step tries again. */
   #post(message: Message, epoch: number): boolean {
-    const { peer, count, out, there, rows, row, tag } = message;
+    const { write, count, rows, row, tag } = message;
     this.#memory.read(count, this.#countBytes);
-    const bytes = rows + this.#count[0]! * row;
-    if (!this.#network.write(peer, out, there, bytes, inRound(tag, epoch))) return false;
+    write.bytes = rows + this.#count[0]! * row;
+    write.tag = inRound(tag, epoch);
+    if (!this.#network.write(write)) return false;
     message.posted = epoch;
     return true;
   }
@@ -175,13 +173,15 @@ function messagesOf({ nodes, node, localRanks, localRank, share, chunk, phases }
       for (let index = 0; index < chunks; index++) {
         const at = hop * chunks + index;
         made.push({
-          ...{ peer, chunk: index, tag: tagOf(phase, node, index), rows, row, most },
+          write: {
+            ...{ peer, from: out + at * room, bytes: 0, tag: 0 },
+            to: into + (back * chunks + index) * room,
+          },
+          ...{ chunk: index, tag: tagOf(phase, node, index), rows, row, most },
           ready: ready + at * 4,
           count: counts + at * 4,
           came: came + at * 4,
-          out: out + at * room,
           in: into + at * room,
-          there: into + (back * chunks + index) * room,
           first: made[0] ?? null,
           ...{ posted: 0, seen: 0 },
         });

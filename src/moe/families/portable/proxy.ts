@@ -3,12 +3,13 @@
  * signals of what has come.
  */
 import { HeddleError } from '../../../base/errors.js';
-import type { ProxyMaker } from '../../../net/world/index.js';
+import type { ProxyMaker, RemoteWrite } from '../../../gpu/index.js';
 import { commandBytes, type ProxyPlan, roundNear, tagOf } from './commands.js';
 
 export const portableProxy: ProxyMaker<ProxyPlan> = ({ network, memory, data: { ring, signals } }) => {
   const bytes = new Uint8Array(commandBytes);
   const command = new Uint32Array(bytes.buffer);
+  const write: RemoteWrite = { peer: 0, from: 0, to: 0, bytes: 0, tag: 0 };
   /** What signals have been raised to, of those that are added to: nobody else writes them. */
   const sums = new Uint32Array(signals.count);
   /** The command to be posted next, and the last round that a signal spoke of: neighbours of those that others will. */
@@ -22,8 +23,12 @@ export const portableProxy: ProxyMaker<ProxyPlan> = ({ network, memory, data: { 
     memory.read(ring.commands + commandBytes * slot, bytes);
     const value = command[5]!;
     const adds = command[6]!;
-    const tag = tagOf(signals, command[4]!, value, adds);
-    if (!network.write(command[0]!, command[2]!, command[1]!, command[3]!, tag)) return false;
+    write.peer = command[0]!;
+    write.to = command[1]!;
+    write.from = command[2]!;
+    write.bytes = command[3]!;
+    write.tag = tagOf(signals, command[4]!, value, adds);
+    if (!network.write(write)) return false;
     next = (next + 1) >>> 0;
     if (adds === 0) round = value;
     return true;

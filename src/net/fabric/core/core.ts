@@ -1,13 +1,18 @@
 import { getHeapStatistics } from 'node:v8';
-import { type Address, allocate, type NativeMemory } from '../../../base/native/index.js';
+import { allocate, type NativeMemory } from '../../../base/native/index.js';
 import { type EngineAddress, machineId, type RemoteKey } from '../libfabric/address.js';
 import { errno, FI } from '../libfabric/bindings.js';
-import { completionBatch, completionWords, type Endpoint, Rail, type Reach } from '../libfabric/endpoint.js';
+import {
+  completionBatch,
+  completionWords,
+  type Endpoint,
+  type LocalMemory,
+  Rail,
+} from '../libfabric/endpoint.js';
 import { choose, type FabricDevice } from '../libfabric/provider.js';
 import { PollingClock } from './clock.js';
 import { ImmediateQueue, ImmediateTable } from './immediates.js';
 import { Lane, type Target } from './lane.js';
-import { Receives, receiveContext } from './receives.js';
 import { Regions } from './regions.js';
 import { Reports } from './reports.js';
 import { field, kept, phase, Requests, two32 } from './requests.js';
@@ -25,8 +30,6 @@ export interface CoreOptions {
   readonly timeoutMs: number;
   /** Requests under way to one peer on one rail. */
   readonly queue: number;
-  readonly messageBytes: number;
-  readonly receives: number;
   /** Immediates are counted by tag, or listed as they land. */
   readonly arrivals: 'counted' | 'listed';
   readonly shared: Shared;
@@ -36,8 +39,6 @@ export interface CoreOptions {
 export interface CoreInfo {
   readonly devices: readonly FabricDevice[];
   readonly address: EngineAddress;
-  /** The receive buffers, `messageBytes` each, in this process's memory. */
-  readonly receiveBuffers: Address;
 }
 
 /** A peer: its number and its lanes. */
@@ -50,8 +51,6 @@ interface CorePeer {
 /** Errors of one request, such as a bad key: the peer itself still answers. All others end the peer. */
 const requestErrors = new Set([1, 13, 14, 22, 90, 265, 266]);
 const commandsPerRound = 64;
-/** Marks a request in its flags as a message; libfabric has no flag there. */
-const messageFlag = 1;
 /** The region that writes of nothing read from and write to, and how much of it they do. */
 const mailboxRegion = 0;
 const mailboxBytes = 8;
@@ -77,7 +76,6 @@ export class Core {
   readonly #remotes: (readonly Target[])[] = [];
   /** Of each group, the targets of all its members. */
   readonly #groups: (readonly Target[])[] = [];
-  readonly #receives: Receives;
 
   readonly #control: Int32Array;
   readonly #commands: Float64Array;
@@ -115,12 +113,11 @@ export class Core {
 
     this.#regions = new Regions(this.#rails);
     this.#mailbox = allocate(4096);
-    this.#regions.open(mailboxRegion, this.#mailbox.address, this.#mailbox.bytes, { kind: 'host' });
-    this.#receives = new Receives(shared, this.#rails[0]!, options.receives, options.messageBytes);
+    const { address, bytes } = this.#mailbox;
+    this.#regions.open(mailboxRegion, { address, bytes, reach: { kind: 'host' } });
     const mailboxes = this.#regions.keys(mailboxRegion);
     this.info = {
       devices,
-      receiveBuffers: this.#receives.address,
       address: {
         id: options.id,
         provider: devices[0]!.provider,
@@ -137,8 +134,7 @@ export class Core {
     const own = id % this.#rails.length;
     const lanes: Lane[] = [];
     this.#rails.forEach((rail, index) => {
-      // A peer that has one rail of several is reached over that, and over the first by messages.
-      if (this.#shards === 1 && index !== own && index !== 0) return;
+      if (this.#shards === 1 && index !== own) return;
       const endpoint = rail.endpointForPeer();
       this.#endpoints.add(endpoint);
       const handle = endpoint.insert(rails[index]!.address);
@@ -169,8 +165,8 @@ export class Core {
     this.#lose(id, code);
   }
 
-  register(index: number, address: Address, bytes: number, reach: Reach): RemoteKey[] {
-    this.#regions.open(index, address, bytes, reach);
+  register(index: number, memory: LocalMemory): RemoteKey[] {
+    this.#regions.open(index, memory);
     return this.#regions.keys(index);
   }
 
@@ -255,14 +251,6 @@ export class Core {
           this.#commandHead = (at + transferHeader + 3) | 0;
           break;
         }
-        case command.send:
-          this.#send(at);
-          this.#commandHead = (at + 6) | 0;
-          break;
-        case command.consumed:
-          this.#receives.post(commands[(at + 1) & ringMask]! | 0);
-          this.#commandHead = (at + 2) | 0;
-          break;
         default:
           throw new Error(`command ring out of step at ${at}`);
       }
@@ -302,7 +290,7 @@ export class Core {
       const local = empty ? this.#mailbox.address : source + begin;
       const remote = into.base + (empty ? 0 : offset + begin);
       const { descriptor } = this.#regions.at(from).registrations[lane.rail]!;
-      const slot = requests.take(ticket, from, lane.index, this.#clock.deadline);
+      const slot = requests.take(lane, ticket, from, this.#clock.deadline);
       words[field.addressLow] = lane.peerLow;
       words[field.addressHigh] = lane.peerHigh;
       words[field.contextLow] = requests.state[slot * kept.words + kept.use]!;
@@ -322,28 +310,6 @@ export class Core {
       words[field.descriptorHigh] = descriptor / two32;
       this.#submit(lane, slot, flags);
     }
-  }
-
-  #send(at: number): void {
-    const commands = this.#commands;
-    const requests = this.#requests;
-    const { words } = requests;
-    const lane = this.#peers[commands[(at + 2) & ringMask]! | 0]!.lanes[0]!;
-    const region = commands[(at + 3) & ringMask]! | 0;
-    const local = commands[(at + 4) & ringMask]!;
-    const { descriptor } = this.#regions.at(region).registrations[0]!;
-    const slot = requests.take(commands[(at + 1) & ringMask]! | 0, region, lane.index, this.#clock.deadline);
-    words[field.sendAddressLow] = lane.peerLow;
-    words[field.sendAddressHigh] = lane.peerHigh;
-    words[field.sendContextLow] = requests.state[slot * kept.words + kept.use]!;
-    words[field.sendContextHigh] = slot + 1;
-    words[field.localLow] = local;
-    words[field.localHigh] = local / two32;
-    words[field.localBytesLow] = commands[(at + 5) & ringMask]!;
-    words[field.localBytesHigh] = 0;
-    words[field.descriptorLow] = descriptor;
-    words[field.descriptorHigh] = descriptor / two32;
-    this.#submit(lane, slot, this.#writeFlags | messageFlag);
   }
 
   /** Posts the request that the structure describes, or queues it behind those of its lane that wait already. */
@@ -371,10 +337,7 @@ export class Core {
   /** Hands the request that the structure describes to libfabric; returns its answer, 0 or a negative error number. */
   #post(lane: Lane, slot: number, flags: number): number {
     const requests = this.#requests;
-    const status =
-      flags & messageFlag
-        ? lane.sendMessage(lane.address, requests.message, flags & ~messageFlag)
-        : lane.writeMessage(lane.address, requests.write, flags);
+    const status = lane.writeMessage(lane.address, requests.structure, flags);
     if (status === 0) requests.state[slot * kept.words + kept.phase] = phase.posted;
     return status;
   }
@@ -419,13 +382,10 @@ export class Core {
     const words = this.#completions[index]!;
     for (let i = 0, at = 0; i < count; i++, at += completionWords) {
       const flags = words[at + 2]!;
-      if (flags & (FI.WRITE | FI.SEND)) {
+      if (flags & FI.WRITE) {
         this.#complete(words[at]!, words[at + 1]!);
       } else if (flags & FI.REMOTE_CQ_DATA) {
         this.#landed(words[at + 8]!);
-      } else if (flags & FI.RECV) {
-        this.#receives.deliver(words[at]!, words[at + 4]!);
-        this.#reports.landed();
       }
     }
     return true;
@@ -461,11 +421,6 @@ export class Core {
     const failure = rail.readError();
     if (failure === null) return false;
     const { low, high } = failure.context;
-    if (high >= receiveContext) {
-      // A message that did not fit or a receive that a closing connection cancelled: the buffer serves again.
-      this.#receives.post(low);
-      return true;
-    }
     const [slot, use] = [high - 1, low | 0];
     if (!this.#requests.holds(slot, use)) {
       this.#regions.letGo(useKey(slot, use));
@@ -522,7 +477,6 @@ export class Core {
     // Closing the endpoints first stops the provider from touching any memory.
     for (const endpoint of this.#endpoints) endpoint.close();
     this.#regions.closeAll();
-    this.#receives.close();
     for (const rail of this.#rails) rail.close();
     this.#requests.free();
     this.#mailbox.free();

@@ -23,7 +23,6 @@ export class Lane {
   /** What posting needs, all in one place: a scatter comes by many lanes. */
   readonly address: Address;
   readonly writeMessage: Post;
-  readonly sendMessage: Post;
   readonly peerLow: number;
   readonly peerHigh: number;
 
@@ -39,7 +38,6 @@ export class Lane {
   ) {
     this.address = endpoint.endpoint;
     this.writeMessage = endpoint.writeMessage;
-    this.sendMessage = endpoint.sendMessage;
     this.peerLow = handle.low | 0;
     this.peerHigh = handle.high | 0;
   }

@@ -1,6 +1,5 @@
-import type { Address } from '../../../base/native/index.js';
 import type { RemoteKey } from '../libfabric/address.js';
-import type { Rail, Reach, Registration } from '../libfabric/endpoint.js';
+import type { LocalMemory, Rail, Registration } from '../libfabric/endpoint.js';
 
 /** Registered memory of this process, on every rail. */
 interface LocalRegion {
@@ -26,11 +25,11 @@ export class Regions {
   }
 
   /** Registers memory on every rail, as region `index`. Indices are never used again. */
-  open(index: number, address: Address, bytes: number, reach: Reach): void {
+  open(index: number, memory: LocalMemory): void {
     const registrations: Registration[] = [];
     const region = { registrations, abandoned: 0 };
     try {
-      for (const rail of this.#rails) registrations.push(rail.register(address, bytes, reach));
+      for (const rail of this.#rails) registrations.push(rail.register(memory));
     } catch (error) {
       this.#release(region);
       throw error;

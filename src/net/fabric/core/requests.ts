@@ -9,9 +9,8 @@ import { type Address, allocate, type NativeMemory } from '../../../base/native/
 export class Requests {
   /** The structure: storing a number into a word keeps its lower 32 bits. */
   readonly words: Int32Array;
-  /** Its addresses as a write and as a message. */
-  readonly write: Address;
-  readonly message: Address;
+  /** Its address. */
+  readonly structure: Address;
   /** What is kept of each request, `kept.words` words each. */
   state = new Int32Array(0);
 
@@ -26,22 +25,16 @@ export class Requests {
   constructor() {
     this.#memory = allocate(structureWords * 4, 64);
     this.words = new Int32Array(this.#memory.buffer);
-    this.write = this.#memory.address;
-    this.message = this.#memory.address + messageWord * 4;
+    this.structure = this.#memory.address;
     const long = (word: number, value: number) => {
       this.words[word] = value;
       this.words[word + 1] = value / two32;
     };
-    const local = this.#memory.address + field.localLow * 4;
-    const descriptor = this.#memory.address + field.descriptorLow * 4;
-    long(0, local); // fi_msg_rma.msg_iov
-    long(2, descriptor); // .desc
+    long(0, this.#memory.address + field.localLow * 4); // fi_msg_rma.msg_iov
+    long(2, this.#memory.address + field.descriptorLow * 4); // .desc
     long(4, 1); // .iov_count
     long(8, this.#memory.address + field.remoteLow * 4); // .rma_iov
     long(10, 1); // .rma_iov_count
-    long(messageWord, local); // fi_msg.msg_iov
-    long(messageWord + 2, descriptor); // .desc
-    long(messageWord + 4, 1); // .iov_count
   }
 
   /** Makes sure that `count` more can be under way; less again when it is negative. */
@@ -59,7 +52,7 @@ export class Requests {
   }
 
   /** Takes a free request. There is one: the front counts what is under way to each peer. */
-  take(ticket: number, region: number, lane: number, deadline: number): number {
+  take(lane: { readonly index: number }, ticket: number, region: number, deadline: number): number {
     const { state } = this;
     const slot = this.#firstFree;
     const at = slot * kept.words;
@@ -68,7 +61,7 @@ export class Requests {
     state[at + kept.phase] = phase.taken;
     state[at + kept.ticket] = ticket;
     state[at + kept.region] = region;
-    state[at + kept.lane] = lane;
+    state[at + kept.lane] = lane.index;
     state[at + kept.deadline] = deadline;
     return slot;
   }
@@ -136,10 +129,7 @@ export class Requests {
 
 export const two32 = 2 ** 32;
 
-/**
- * Words of 32 bits of the structure: a struct fi_msg_rma (a write), its iovec, its fi_rma_iov, its descriptor and a
- * struct fi_msg (a message), which shares the iovec.
- */
+/** Words of 32 bits of the structure: a struct fi_msg_rma, its iovec, its fi_rma_iov and its descriptor. */
 export const field = {
   addressLow: 6,
   addressHigh: 7,
@@ -159,13 +149,8 @@ export const field = {
   keyHigh: 25,
   descriptorLow: 26,
   descriptorHigh: 27,
-  sendAddressLow: 34,
-  sendAddressHigh: 35,
-  sendContextLow: 36,
-  sendContextHigh: 37,
 } as const;
-const messageWord = 28;
-const structureWords = 40;
+const structureWords = 28;
 /** Those that differ from request to request lie from here to the end. */
 const firstVariable = field.addressLow;
 const variableWords = structureWords - firstVariable;

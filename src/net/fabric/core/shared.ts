@@ -12,8 +12,6 @@ export interface Shared {
   readonly commands: SharedArrayBuffer;
   /** Ends of operations: `eventWords` words each. */
   readonly events: SharedArrayBuffer;
-  /** Incoming messages: two words each, the receive buffer and the length. */
-  readonly inbox: SharedArrayBuffer;
   /** Requests left of each operation, by ticket. Set by the front before the command, counted down by the core. */
   readonly remaining: SharedArrayBuffer;
   /** Two words a peer: its state, and how many of its requests have ended (modulo 2^32). */
@@ -38,7 +36,6 @@ export const word = {
   request: 84,
   reply: 96,
   immediatesLost: 97,
-  inboxTail: 98,
   count: 112,
 } as const;
 
@@ -49,7 +46,7 @@ export const peerAlive = 0;
 export const peerLost = 1;
 
 /**
- * Commands. Those that write begin alike: [kind, ticket, local region, immediate or -1, target, n], then triples
+ * Commands: [kind, ticket, local region, immediate or -1, target, n], then triples
  * (source address, bytes, target offset).
  */
 export const command = {
@@ -59,21 +56,12 @@ export const command = {
   toGroup: 2,
   /** Target: a group. One triple for all, of no bytes. */
   barrier: 3,
-  /** [kind, ticket, peer, local region, source address, bytes] */
-  send: 4,
-  /** [kind, receive buffer]: the front has copied the message out. */
-  consumed: 5,
 } as const;
 export const transferHeader = 6;
 
-interface SharedSizes {
-  /** Operations under way at once. A power of two. */
-  readonly operations: number;
-  readonly peers: number;
-  /** Different ones that a table has room for; null for a queue. */
-  readonly immediates: number | null;
-  readonly receives: number;
-}
+/** The most operations under way at once, a power of two, and the most peers. */
+const operations = 4096;
+const peers = 1024;
 
 /** Doubles in the command ring; also bounds one command, so the front splits longer ones. */
 export const commandWords = 32768;
@@ -83,14 +71,13 @@ export const ringMask = commandWords - 1;
 /** A power of two. */
 const queuedImmediates = 4096;
 
-export function createShared({ operations, peers, immediates, receives }: SharedSizes): Shared {
+/** `immediates`: how many different ones the table has room for; null for a queue. */
+export function createShared(immediates: number | null): Shared {
   return {
     control: new SharedArrayBuffer(word.count * 4),
     commands: new SharedArrayBuffer(commandWords * 8),
     // An operation ends once, so a ring as long as the tickets never overflows.
     events: new SharedArrayBuffer(operations * eventWords * 4),
-    // Likewise: a receive buffer is posted again only after the front consumed its message.
-    inbox: new SharedArrayBuffer(receives * 8),
     remaining: new SharedArrayBuffer(operations * 4),
     peers: new SharedArrayBuffer(peers * 8),
     immediates:

@@ -1,16 +1,13 @@
 import { requireInteger } from '../../../base/errors.js';
 import { type ImmediateTable, tableFull } from '../core/immediates.js';
-import type { ArrivalOptions, Waiting } from './waiting.js';
+import type { Tally } from './operations.js';
+import type { ArrivalOptions, Wait, Waiting } from './waiting.js';
 
 /** Counts the operations that were posted with it, as they end. */
-export class Counter {
-  /** Operations posted with this counter. */
+export class Counter implements Tally {
   posted = 0;
-  /** Those that ended well. */
   completed = 0;
-  /** Those that ended with an error. */
   failed = 0;
-  /** The first error. */
   error: Error | null = null;
   readonly #waiting: Waiting;
 
@@ -28,20 +25,22 @@ export class Counter {
 
   /** Waits until `n` operations (all that were posted, by default) have ended; throws the first error. */
   async wait(n = this.posted): Promise<void> {
-    requireCount(n);
-    await this.#waiting.until(() => this.#lacking(n), Number.POSITIVE_INFINITY);
+    await this.#waiting.until(this.#endOf(n));
   }
 
   /** The same, blocking this thread. */
   waitSync(n = this.posted): void {
-    requireCount(n);
-    this.#waiting.untilSync(() => this.#lacking(n), Number.POSITIVE_INFINITY);
+    this.#waiting.untilSync(this.#endOf(n));
   }
 
   // Every operation ends within the engine's timeout, so these waits need none of their own.
-  #lacking(n: number): number | Error {
-    const left = n - this.completed - this.failed;
-    return left > 0 ? left : (this.error ?? 0);
+  #endOf(n: number): Wait {
+    requireCount(n);
+    const condition = (): number | Error => {
+      const left = n - this.completed - this.failed;
+      return left > 0 ? left : (this.error ?? 0);
+    };
+    return { condition, timeoutMs: Number.POSITIVE_INFINITY, what: () => 'wait', from: [] };
   }
 }
 
@@ -94,14 +93,9 @@ export class ImmediateCounter {
    * @throws WaitTimeoutError when they all answer and the writes still did not come.
    */
   async wait(n: number, options: ArrivalOptions = {}): Promise<void> {
-    const want = this.#begin(n);
+    const wait = this.#begin(n, options);
     try {
-      await this.#waiting.until(
-        () => this.#lacking(want),
-        this.#waiting.timeout(options),
-        this.#describe(n),
-        options.from,
-      );
+      await this.#waiting.until(wait);
     } catch (error) {
       this.#taken = (this.#taken - n * this.#shards) | 0;
       throw error;
@@ -110,36 +104,30 @@ export class ImmediateCounter {
 
   /** The same, blocking this thread. */
   waitSync(n: number, options: ArrivalOptions = {}): void {
-    const want = this.#begin(n);
+    const wait = this.#begin(n, options);
     try {
-      this.#waiting.untilSync(
-        () => this.#lacking(want),
-        this.#waiting.timeout(options),
-        this.#describe(n),
-        options.from,
-      );
+      this.#waiting.untilSync(wait);
     } catch (error) {
       this.#taken = (this.#taken - n * this.#shards) | 0;
       throw error;
     }
   }
 
-  #begin(n: number): number {
+  #begin(n: number, options: ArrivalOptions): Wait {
     this.#require(n);
+    const timeoutMs = this.#waiting.timeout(options);
     this.#taken = (this.#taken + n * this.#shards) | 0;
-    return this.#taken;
+    const want = this.#taken;
+    return {
+      condition: () => Math.max(0, (want - this.#table.count(this.#entry)) | 0),
+      timeoutMs,
+      what: () => `wait for ${n} writes with immediate ${this.tag} (${Math.max(0, this.landed + n)} landed)`,
+      from: options.from ?? [],
+    };
   }
 
   #require(n: number): void {
     requireInteger('n', n, 0, Math.floor(2 ** 30 / this.#shards));
-  }
-
-  #lacking(want: number): number {
-    return Math.max(0, (want - this.#table.count(this.#entry)) | 0);
-  }
-
-  #describe(n: number): () => string {
-    return () => `wait for ${n} writes with immediate ${this.tag} (${Math.max(0, this.landed + n)} landed)`;
   }
 }
 

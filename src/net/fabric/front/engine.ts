@@ -1,4 +1,4 @@
-import { ArgumentError, DisposedError, HeddleError, requireInteger } from '../../../base/errors.js';
+import { DisposedError, HeddleError, requireInteger } from '../../../base/errors.js';
 import type { CoreOptions } from '../core/core.js';
 import { ImmediateQueue, ImmediateTable, tableFull } from '../core/immediates.js';
 import { word } from '../core/shared.js';
@@ -9,21 +9,12 @@ import { Counter, ImmediateCounter } from './counters.js';
 import { CallerDriver, type Driver, WorkerDriver } from './driver.js';
 import type { Peer, PeerGroup, Region, RemoteRegion } from './handles.js';
 import { EngineMemory, type GpuMemory } from './memory.js';
-import { engineIdBytes, Inbox, type Message, Outbox } from './messages.js';
-import { type Callback, Operations } from './operations.js';
+import { Operations } from './operations.js';
 import { coreOptions, type EngineOptions, requireProvider } from './options.js';
 import { Peers } from './peers.js';
 import { Posting } from './posting.js';
 import { CommandRing } from './ring.js';
-import { Room } from './room.js';
-import {
-  type Barrier,
-  type OperationOptions,
-  type Paged,
-  requireOperation,
-  type Scatter,
-  type Write,
-} from './transfers.js';
+import type { Barrier, Paged, Scatter, Write } from './transfers.js';
 import { type Waitable, Waiting } from './waiting.js';
 
 /**
@@ -41,22 +32,16 @@ export class TransferEngine implements Waitable {
   /** @internal */
   driver!: Driver;
 
-  readonly #onError: (error: Error) => void;
-  readonly #messageBytes: number;
   /** Requests that one write becomes. */
   readonly #shards: number;
   readonly #control: Int32Array;
-  readonly #ring: CommandRing;
   readonly #peers: Peers;
-  readonly #room: Room;
   readonly #posting: Posting;
   readonly #immediates: ImmediateTable | null;
   readonly #arrivals: ImmediateQueue | null;
   readonly #counters = new Map<number, ImmediateCounter>();
   readonly #waiting = new Waiting(this);
   readonly #operations: Operations;
-  readonly #inbox: Inbox;
-  readonly #outbox: Outbox;
   readonly #memory: EngineMemory;
   #closed = false;
 
@@ -72,17 +57,15 @@ export class TransferEngine implements Waitable {
         : await WorkerDriver.start(core, (error) => {
             if (engine !== undefined) engine.#break(error);
           });
-    engine = new TransferEngine(core, driver, options);
+    engine = new TransferEngine(core, driver);
     return engine;
   }
 
-  private constructor(core: CoreOptions, driver: Driver, options: EngineOptions) {
+  private constructor(core: CoreOptions, driver: Driver) {
     this.driver = driver;
     this.devices = driver.info.devices;
     this.address = encodeAddress(driver.info.address);
     this.timeoutMs = core.timeoutMs;
-    this.#onError = options.onError ?? ((error) => process.emitWarning(error));
-    this.#messageBytes = core.messageBytes;
     this.#shards = core.shard === 'bytes' ? core.rails : 1;
     this.#control = new Int32Array(core.shared.control);
     this.#memory = new EngineMemory(driver, core.id, core.gpuMemory, this);
@@ -91,23 +74,17 @@ export class TransferEngine implements Waitable {
     this.#arrivals = listed ? new ImmediateQueue(core.shared.immediates) : null;
     const peers = new Peers(driver, new Int32Array(core.shared.peers), core.timeoutMs);
     this.#peers = peers;
-    this.#operations = new Operations(core.shared, peers.failure.bind(peers), this.#onError);
-    this.#ring = new CommandRing(core.shared, driver);
-    const posted = {
-      ...{ peers, operations: this.#operations, ring: this.#ring },
-      ...{ shards: this.#shards, queue: core.queue },
-    };
-    this.#room = new Room(this, posted);
+    this.#operations = new Operations(core.shared, peers.failure.bind(peers));
     this.#posting = new Posting({
-      ...posted,
-      owner: this,
+      engine: this,
       requireOpen: () => this.#requireOpen(),
-      room: this.#room,
+      peers,
+      operations: this.#operations,
+      ring: new CommandRing(core.shared, driver),
+      shards: this.#shards,
+      queue: core.queue,
       longestWrite: Math.min(...this.devices.map((device) => device.maxWriteBytes)),
     });
-    this.#inbox = new Inbox(core.shared, driver.info.receiveBuffers, core.messageBytes);
-    const id = Buffer.from(core.id, 'hex');
-    this.#outbox = new Outbox(driver, id, core.messageBytes, () => this.#memory.number());
   }
 
   // ---- Set-up --------------------------------------------------------------------------------------------------
@@ -204,7 +181,7 @@ export class TransferEngine implements Waitable {
   hasRoomFor(peer: Peer): boolean {
     this.#requireOpen();
     this.#peers.require('peer', peer);
-    return this.#room.fits(peer);
+    return this.#posting.fits(peer);
   }
 
   // ---- Operations ----------------------------------------------------------------------------------------------
@@ -229,59 +206,9 @@ export class TransferEngine implements Waitable {
     this.#posting.barrier(barrier);
   }
 
-  /** Sends a short message, which the peer gets from `receive`. The bytes are copied. */
-  send(peer: Peer, bytes: Uint8Array, options: OperationOptions = {}): void {
-    this.#requireOpen();
-    this.#peers.require('peer', peer);
-    requireOperation('options', options);
-    const most = this.#messageBytes - engineIdBytes;
-    if (!(bytes instanceof Uint8Array) || bytes.length > most) {
-      throw new ArgumentError('bytes', bytes, `a Uint8Array of at most ${most} bytes (see messageBytes)`);
-    }
-    this.#room.await(peer);
-    const { place, region, address, length } = this.#outbox.put(bytes);
-    const { counter, callback } = options;
-    // The outbox has to know how it ended; whoever else wants to is told after it.
-    const ended: Callback = (error) => {
-      if (error === null) this.#outbox.release(place);
-      if (callback) callback(error);
-      else if (error && !counter && !this.#closed) this.#onError(error);
-    };
-    const told = { counter, callback: ended };
-    const ticket = this.#operations.begin('send', bytes.length, told, null, peer, null, 1);
-    peer.posted = (peer.posted + 1) | 0;
-    this.#ring.send(ticket, peer.id, region, address, length);
-  }
-
-  /** The oldest message that has come in, or null. */
-  tryReceive(): Message | null {
-    this.#requireOpen();
-    if (this.#inbox.empty && (!this.poll() || this.#inbox.empty)) return null;
-    this.#room.awaitCommand();
-    const { buffer, engine, bytes } = this.#inbox.take();
-    this.#ring.consumed(buffer);
-    return { from: this.#peers.ofEngine(engine), engine, bytes };
-  }
-
-  /** The next message. @throws WaitTimeoutError */
-  async receive(options: { timeoutMs?: number } = {}): Promise<Message> {
-    this.#requireOpen();
-    const timeoutMs = this.#waiting.timeout(options);
-    let message: Message | null = null;
-    await this.#waiting.until(
-      () => {
-        message ??= this.tryReceive();
-        return message === null ? 1 : 0;
-      },
-      timeoutMs,
-      () => 'receive: no message',
-    );
-    return message!;
-  }
-
   // ---- Progress and the end ------------------------------------------------------------------------------------
 
-  /** Makes progress where the caller must, and runs the callbacks of what has ended; true when anything moved. */
+  /** Makes progress where the caller must, and counts what has ended; true when anything moved. */
   poll(): boolean {
     // What is closed has nothing left that could make progress; waits learn it from `broken`.
     const moved = !this.#closed && this.driver.progress();
@@ -316,7 +243,6 @@ export class TransferEngine implements Waitable {
     this.#operations.drain();
     this.#operations.endAll(error);
     this.#waiting.rejectAll(error);
-    this.#outbox.close();
     this.#memory.close();
   }
 

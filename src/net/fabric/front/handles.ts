@@ -18,7 +18,7 @@ export class Peer {
     /** @internal */
     readonly engineId: string,
     /** The group of this peer alone, for probes. @internal */
-    readonly alone: number,
+    readonly alone: { readonly index: number },
     states: Int32Array,
   ) {
     this.#states = states;

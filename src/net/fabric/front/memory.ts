@@ -1,7 +1,7 @@
 import { ArgumentError, requireInteger, requireObject } from '../../../base/errors.js';
 import { type Address, addressOf, allocate, type NativeMemory, view } from '../../../base/native/index.js';
 import { knowsDmabuf } from '../libfabric/bindings.js';
-import type { Reach } from '../libfabric/endpoint.js';
+import type { LocalMemory, Reach } from '../libfabric/endpoint.js';
 import type { Driver } from './driver.js';
 import { type Path, Region } from './handles.js';
 
@@ -35,11 +35,6 @@ export class EngineMemory {
     this.#owner = owner;
   }
 
-  /** A number for one more region; they are never used again. */
-  number(): number {
-    return this.#nextIndex++;
-  }
-
   allocate(bytes: number): Region {
     return this.#openAllocated(bytes, 'host');
   }
@@ -55,7 +50,7 @@ export class EngineMemory {
     requireInteger('buffer.byteLength', buffer.byteLength, 1, Number.MAX_SAFE_INTEGER);
     const address = addressOf(buffer);
     // The closure keeps the buffer alive as long as the region.
-    return this.#open(address, buffer.byteLength, { kind: 'host' }, 'host', () => {
+    return this.#open({ address, bytes: buffer.byteLength, reach: { kind: 'host' } }, 'host', () => {
       void buffer;
       return view(address, buffer.byteLength);
     });
@@ -77,7 +72,7 @@ export class EngineMemory {
     }
     for (const [path, reach] of ways) {
       try {
-        return this.#open(address, bytes, reach, path, noBuffer);
+        return this.#open({ address, bytes, reach }, path, noBuffer);
       } catch {
         // The provider refused this way; `path` of what is returned tells.
       }
@@ -105,7 +100,8 @@ export class EngineMemory {
   #openAllocated(bytes: number, path: Path): Region {
     const memory = allocate(bytes);
     try {
-      const region = this.#open(memory.address, bytes, { kind: 'host' }, path, () => memory.buffer);
+      const reach = { kind: 'host' } as const;
+      const region = this.#open({ address: memory.address, bytes, reach }, path, () => memory.buffer);
       this.#allocations.set(region.index, memory);
       return region;
     } catch (error) {
@@ -114,10 +110,11 @@ export class EngineMemory {
     }
   }
 
-  #open(address: Address, bytes: number, reach: Reach, path: Path, memory: () => ArrayBuffer): Region {
-    const index = this.number();
-    const rails = this.#driver.call('register', index, address, bytes, reach);
+  #open(local: LocalMemory, path: Path, memory: () => ArrayBuffer): Region {
+    const index = this.#nextIndex++; // never used again
+    const rails = this.#driver.call('register', index, local);
     this.#regions.add(index);
+    const { address, bytes } = local;
     return new Region(index, address, bytes, path, this.#engineId, rails, this.#owner, memory, () =>
       this.#forget(index),
     );

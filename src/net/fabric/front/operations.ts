@@ -1,15 +1,13 @@
 import { eventWords, type Shared, word } from '../core/shared.js';
-import type { Counter } from './counters.js';
 import type { Peer, PeerGroup, Region } from './handles.js';
 
-/** Called when an operation has ended: with null, or with why it failed. */
-export type Callback = (error: Error | null) => void;
-
-/** What a caller may have said about an operation. */
-interface Options {
-  readonly immediate?: number | undefined;
-  readonly counter?: Counter | undefined;
-  readonly callback?: Callback | undefined;
+/** How many operations were posted, and how they have ended. */
+export interface Tally {
+  posted: number;
+  completed: number;
+  failed: number;
+  /** The first error. */
+  error: Error | null;
 }
 
 /**
@@ -28,23 +26,19 @@ export class Operations {
   readonly #kinds: string[];
   readonly #bytes: Float64Array;
   readonly #immediates: Float64Array;
-  readonly #counters: (Counter | undefined)[];
-  readonly #callbacks: (Callback | undefined)[];
+  readonly #counters: (Tally | undefined)[];
   readonly #sources: (Region | null)[];
   readonly #peers: (Peer | null)[];
   readonly #groups: (PeerGroup | null)[];
 
   /** Makes the error of an operation from the core's error number and the peer that it is about. */
   readonly #failure: (code: number, peer: number, operation: string, group: PeerGroup | null) => Error;
-  readonly #onError: (error: Error) => void;
 
   constructor(
     shared: Shared,
     failure: (code: number, peer: number, operation: string, group: PeerGroup | null) => Error,
-    onError: (error: Error) => void,
   ) {
     this.#failure = failure;
-    this.#onError = onError;
     this.remaining = new Int32Array(shared.remaining);
     this.#control = new Int32Array(shared.control);
     this.#events = new Int32Array(shared.events);
@@ -56,7 +50,6 @@ export class Operations {
     this.#bytes = new Float64Array(capacity);
     this.#immediates = new Float64Array(capacity);
     this.#counters = new Array(capacity).fill(undefined);
-    this.#callbacks = new Array(capacity).fill(undefined);
     this.#sources = new Array(capacity).fill(null);
     this.#peers = new Array(capacity).fill(null);
     this.#groups = new Array(capacity).fill(null);
@@ -74,7 +67,7 @@ export class Operations {
   begin(
     kind: string,
     bytes: number,
-    options: Options,
+    options: { readonly immediate?: number | undefined; readonly counter?: Tally | undefined },
     source: Region | null,
     peer: Peer | null,
     group: PeerGroup | null,
@@ -85,7 +78,6 @@ export class Operations {
     this.#kinds[ticket] = kind;
     this.#bytes[ticket] = bytes;
     this.#immediates[ticket] = options.immediate ?? -1;
-    this.#callbacks[ticket] = options.callback;
     this.#sources[ticket] = source;
     this.#peers[ticket] = peer;
     this.#groups[ticket] = group;
@@ -100,8 +92,7 @@ export class Operations {
   drain(): boolean {
     const tail = Atomics.load(this.#control, word.eventTail);
     if (tail === this.#eventHead) return false;
-    // A callback may drain, too: each event is taken before it is told.
-    while (this.#eventHead !== tail && ((tail - this.#eventHead) | 0) > 0) {
+    while (this.#eventHead !== tail) {
       const at = (this.#eventHead & this.#mask) * eventWords;
       this.#eventHead = (this.#eventHead + 1) | 0;
       this.#end(this.#events[at]!, this.#events[at + 1]!, this.#events[at + 2]!);
@@ -113,36 +104,30 @@ export class Operations {
   endAll(error: Error): void {
     const free = new Set(this.#freeTickets.subarray(0, this.#freeCount));
     for (let ticket = 0; ticket < this.remaining.length; ticket++) {
-      if (!free.has(ticket)) this.#tell(ticket, error, () => {});
+      if (!free.has(ticket)) this.#tell(ticket, error);
     }
   }
 
   #end(ticket: number, code: number, peer: number): void {
-    this.#tell(
-      ticket,
-      code === 0 ? null : this.#failure(code, peer, this.#describe(ticket), this.#groups[ticket]!),
-    );
+    const error =
+      code === 0 ? null : this.#failure(code, peer, this.#describe(ticket), this.#groups[ticket]!);
+    if (error !== null && this.#counters[ticket] === undefined) process.emitWarning(error);
+    this.#tell(ticket, error);
   }
 
-  #tell(ticket: number, error: Error | null, unheard: (error: Error) => void = this.#onError): void {
+  #tell(ticket: number, error: Error | null): void {
     const counter = this.#counters[ticket];
-    const callback = this.#callbacks[ticket];
     const source = this.#sources[ticket]!;
     if (source !== null) source.underway--;
-    // Let go of what the caller handed in, and of the ticket, before the caller's own code runs.
     this.#counters[ticket] = undefined;
-    this.#callbacks[ticket] = undefined;
     this.#sources[ticket] = null;
     this.#freeTickets[this.#freeCount++] = ticket;
-    if (counter !== undefined) {
-      if (error === null) counter.completed++;
-      else {
-        counter.failed++;
-        counter.error ??= error;
-      }
+    if (counter === undefined) return;
+    if (error === null) counter.completed++;
+    else {
+      counter.failed++;
+      counter.error ??= error;
     }
-    if (callback !== undefined) callback(error);
-    else if (error !== null && counter === undefined) unheard(error);
   }
 
   #describe(ticket: number): string {

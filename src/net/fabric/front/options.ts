@@ -2,7 +2,6 @@ import { randomBytes } from 'node:crypto';
 import {
   ArgumentError,
   requireFlag,
-  requireFunction,
   requireInteger,
   requireObject,
   requireOneOf,
@@ -12,7 +11,6 @@ import type { CoreOptions } from '../core/core.js';
 import { createShared } from '../core/shared.js';
 import { libfabric } from '../libfabric/bindings.js';
 import { choose, type ProviderName } from '../libfabric/provider.js';
-import { engineIdBytes } from './messages.js';
 
 /** How an engine is opened. */
 export interface EngineOptions {
@@ -35,47 +33,35 @@ export interface EngineOptions {
   readonly timeoutMs?: number;
   /** Writes under way to one peer; a call that would exceed it waits. */
   readonly queue?: number;
-  /** The most peers, different immediates, and operations under way. */
-  readonly peers?: number;
+  /** The most different immediates that are counted. */
   readonly immediates?: number;
-  readonly operations?: number;
   /**
    * What becomes of immediates that land: counted by tag, for `immediate`, or listed, for `nextImmediate`. What is listed
    * must be taken, or nothing moves any more; and each write is one, so not with `shard: 'bytes'`.
    */
   readonly arrivals?: 'counted' | 'listed';
-  /** The longest message of `send`, and how many may wait here to be received. */
-  readonly messageBytes?: number;
-  readonly receives?: number;
   /** Ask for a provider that takes GPU memory itself. */
   readonly gpuMemory?: boolean;
-  /** Gets the errors of operations that have neither counter nor callback; a process warning by default. */
-  readonly onError?: (error: Error) => void;
 }
 
 /** Checks the options and adds the defaults. */
 export function coreOptions(options: EngineOptions): CoreOptions {
   requireObject('options', options);
-  const { devices = [], gpuMemory = false, onError = () => {} } = options;
+  const { devices = [], gpuMemory = false } = options;
   if (!Array.isArray(devices) || !devices.every((name) => typeof name === 'string')) {
     throw new ArgumentError('devices', devices, 'names of devices');
   }
-  requireFunction('onError', onError);
   const { near } = options;
   if (near !== undefined) requireText('near', near, 'a PCI address');
-  const { rails = 1, shard = 'peer', queue = 128, operations = 4096, receives = 64 } = options;
+  const { rails = 1, shard = 'peer', queue = 128 } = options;
   requireInteger('rails', rails, 1, 16);
   requireInteger('queue', queue, 1, Math.floor(4096 / rails));
-  requirePowerOfTwo('operations', operations, 2 ** 20);
-  requirePowerOfTwo('receives', receives, 2 ** 12);
-  if (shard !== 'peer' && shard !== 'bytes') throw new ArgumentError('shard', shard, "'peer' or 'bytes'");
-  const { arrivals = 'counted' } = options;
+  requireOneOf('shard', shard, ['peer', 'bytes']);
+  const { arrivals = 'counted', thread = 'worker', immediates = 4096 } = options;
   requireOneOf('arrivals', arrivals, shard === 'bytes' ? ['counted'] : ['counted', 'listed']);
-  const { thread = 'worker' } = options;
-  if (thread !== 'worker' && thread !== 'caller')
-    throw new ArgumentError('thread', thread, "'worker' or 'caller'");
+  requireOneOf('thread', thread, ['worker', 'caller']);
   return {
-    id: randomBytes(engineIdBytes).toString('hex'),
+    id: randomBytes(8).toString('hex'),
     provider: options.provider ?? 'auto',
     devices,
     near,
@@ -84,25 +70,12 @@ export function coreOptions(options: EngineOptions): CoreOptions {
     gpuMemory: requireFlag('gpuMemory', gpuMemory),
     timeoutMs: requireInteger('timeoutMs', options.timeoutMs ?? 30_000, 10, 2 ** 30),
     queue,
-    messageBytes: requireInteger('messageBytes', options.messageBytes ?? 4096, 64, 2 ** 20),
-    receives,
     arrivals,
-    shared: createShared({
-      operations,
-      receives,
-      peers: requireInteger('peers', options.peers ?? 1024, 1, 2 ** 16),
-      immediates:
-        arrivals === 'listed' ? null : requireInteger('immediates', options.immediates ?? 4096, 1, 2 ** 20),
-    }),
+    shared: createShared(arrivals === 'listed' ? null : requireInteger('immediates', immediates, 1, 2 ** 20)),
   };
 }
 
 /** Says what is wrong with the provider or the devices here, rather than from another thread. */
 export function requireProvider(options: CoreOptions): void {
   for (const { info } of choose(options)) libfabric().freeinfo(info);
-}
-
-function requirePowerOfTwo(argument: string, value: number, max: number): void {
-  requireInteger(argument, value, 2, max);
-  if ((value & (value - 1)) !== 0) throw new ArgumentError(argument, value, 'a power of two');
 }

@@ -2,9 +2,8 @@ import { ArgumentError, requireInteger, requireText } from '../../../base/errors
 import { commandWords, transferHeader } from '../core/shared.js';
 import { decodeAddress, decodeRegion } from '../libfabric/address.js';
 import { errno, strerror } from '../libfabric/bindings.js';
-import { FabricError } from '../libfabric/errors.js';
+import { FabricError, PeerLostError } from '../libfabric/errors.js';
 import type { Driver } from './driver.js';
-import { PeerLostError } from './errors.js';
 import { Peer, PeerGroup, RemoteRegion } from './handles.js';
 
 /** Whom an engine exchanges data with: its peers, their regions, and groups of those. */
@@ -14,7 +13,6 @@ export class Peers {
   readonly #states: Int32Array;
   readonly #timeoutMs: number;
   readonly #all: Peer[] = [];
-  readonly #byEngine = new Map<string, Peer>();
   #nextRemote = 0;
   #nextGroup = 0;
 
@@ -38,18 +36,16 @@ export class Peers {
       id,
       theirs.rails.map((rail) => rail.mailbox),
     );
-    const alone = this.#nextGroup++;
-    this.#driver.call('addGroup', alone, [mailbox]);
+    const alone = { index: this.#nextGroup++ };
+    this.#driver.call('addGroup', alone.index, [mailbox]);
     const peer = new Peer(id, name ?? `${id} (${theirs.id})`, theirs.id, alone, this.#states);
     this.#all.push(peer);
-    this.#byEngine.set(theirs.id, peer);
     return peer;
   }
 
   remove(peer: Peer): void {
     this.require('peer', peer);
     peer.removed = true;
-    if (this.#byEngine.get(peer.engineId) === peer) this.#byEngine.delete(peer.engineId);
     this.#driver.call('removePeer', peer.id);
   }
 
@@ -92,11 +88,6 @@ export class Peers {
       members.map((member) => member.index),
     );
     return new PeerGroup(index, [...members]);
-  }
-
-  /** The peer whose engine has this id; null where none was added. */
-  ofEngine(id: string): Peer | null {
-    return this.#byEngine.get(id) ?? null;
   }
 
   require(argument: string, peer: Peer): void {

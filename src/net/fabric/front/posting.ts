@@ -1,10 +1,10 @@
 import { ArgumentError, DisposedError, requireInteger } from '../../../base/errors.js';
 import { command, ringMask } from '../core/shared.js';
-import { type Peer, Region } from './handles.js';
-import type { Callback, Operations } from './operations.js';
+import type { Progress } from './driver.js';
+import { type Peer, type PeerGroup, Region } from './handles.js';
+import type { Operations, Tally } from './operations.js';
 import type { Peers } from './peers.js';
 import type { CommandRing } from './ring.js';
-import type { Room } from './room.js';
 import {
   type Barrier,
   type Paged,
@@ -20,13 +20,12 @@ const longestPiece = 1024;
 
 interface Parts {
   /** The engine, which owns the regions that writes read. */
-  readonly owner: object;
+  readonly engine: Progress;
   /** @throws when the engine is closed or broken */
   readonly requireOpen: () => void;
   readonly peers: Peers;
   readonly operations: Operations;
   readonly ring: CommandRing;
-  readonly room: Room;
   /** Requests that one write becomes. */
   readonly shards: number;
   /** Writes that may be under way to a peer. */
@@ -35,28 +34,33 @@ interface Parts {
   readonly longestWrite: number;
 }
 
-/** Makes commands of writes and barriers: checked, when there is room, and without allocating anything. */
+/**
+ * Makes commands of writes and barriers: checked, when there is room, and without allocating anything. An operation needs a
+ * ticket, a place in the ring of commands, and room in the queue of its peer, and waits for them. Operations end within the
+ * timeout, so there will be some.
+ */
 export class Posting {
-  readonly #owner: object;
+  readonly #engine: Progress;
   readonly #requireOpen: () => void;
   readonly #peers: Peers;
   readonly #operations: Operations;
   readonly #ring: CommandRing;
-  readonly #room: Room;
   readonly #shards: number;
   readonly #queue: number;
+  /** Requests under way to a peer at most. */
+  readonly #capacity: number;
   readonly #longestWrite: number;
 
-  constructor(parts: Parts) {
-    this.#owner = parts.owner;
-    this.#requireOpen = parts.requireOpen;
-    this.#peers = parts.peers;
-    this.#operations = parts.operations;
-    this.#ring = parts.ring;
-    this.#room = parts.room;
-    this.#shards = parts.shards;
-    this.#queue = parts.queue;
-    this.#longestWrite = parts.longestWrite;
+  constructor({ engine, requireOpen, peers, operations, ring, shards, queue, longestWrite }: Parts) {
+    this.#engine = engine;
+    this.#requireOpen = requireOpen;
+    this.#peers = peers;
+    this.#operations = operations;
+    this.#ring = ring;
+    this.#shards = shards;
+    this.#queue = queue;
+    this.#capacity = queue * shards;
+    this.#longestWrite = longestWrite;
   }
 
   write(write: Write): void {
@@ -69,9 +73,9 @@ export class Posting {
     requireSlice('targetOffset', targetOffset, bytes, target.bytes);
     if (bytes > this.#longestWrite) requireInteger('bytes', bytes, 0, this.#longestWrite);
     const { peer } = target;
-    this.#room.await(peer);
+    this.#awaitRoom(peer);
     const ticket = this.#operations.begin('write', bytes, write, source, peer, null, this.#shards);
-    const to = this.#ring.begin(command.toPeer, ticket, source.index, write.immediate, target.index, 1);
+    const to = this.#ring.begin(command.toPeer, ticket, source, write.immediate, target, 1);
     const { words } = this.#ring;
     words[to & ringMask] = source.address + sourceOffset;
     words[(to + 1) & ringMask] = bytes;
@@ -94,14 +98,14 @@ export class Posting {
     }
     if (bytes > this.#longestWrite) requireInteger('bytes', bytes, 0, this.#longestWrite);
     const { peer } = target;
-    this.#room.await(peer);
+    this.#awaitRoom(peer);
     const requests = pages * this.#shards;
     const ticket = this.#operations.begin('paged write', bytes * pages, paged, source, peer, null, requests);
     // More pages than fit the peer's queue go in pieces, each when there is room. Where the peer is lost meanwhile,
     // the core ends each page with the error.
     for (let first = 0; first < pages; ) {
       const n = Math.min(this.#queue, longestPiece, pages - first);
-      this.#room.awaitMore(peer, n);
+      for (let idle = 0; !this.#has(peer, n); ) idle = this.#stall(idle, peer, n);
       this.#postPages(paged, ticket, first, n);
       first += n;
     }
@@ -110,7 +114,7 @@ export class Posting {
   #postPages(paged: Paged, ticket: number, first: number, n: number): void {
     const { source, target, sourceOffsets, targetOffsets, bytes } = paged;
     const { words } = this.#ring;
-    let to = this.#ring.begin(command.toPeer, ticket, source.index, paged.immediate, target.index, n);
+    let to = this.#ring.begin(command.toPeer, ticket, source, paged.immediate, target, n);
     for (let i = first; i < first + n; i++, to += 3) {
       words[to & ringMask] = source.address + sourceOffsets[i]!;
       words[(to + 1) & ringMask] = bytes;
@@ -140,9 +144,9 @@ export class Posting {
     if (total > this.#longestWrite) {
       for (let i = 0; i < n; i++) requireInteger('bytes', bytes[i]!, 0, this.#longestWrite);
     }
-    this.#room.awaitAll(group);
+    this.#awaitRoomForAll(group);
     const ticket = this.#operations.begin('scatter', total, scatter, source, null, group, n * this.#shards);
-    let to = this.#ring.begin(command.toGroup, ticket, source.index, scatter.immediate, group.index, n);
+    let to = this.#ring.begin(command.toGroup, ticket, source, scatter.immediate, group, n);
     const { words } = this.#ring;
     for (let i = 0; i < n; i++, to += 3) {
       words[to & ringMask] = source.address + sourceOffsets[i]!;
@@ -160,25 +164,67 @@ export class Posting {
     this.#peers.requireGroup(group);
     requireInteger('immediate', immediate, 0, 2 ** 32 - 1);
     const { members } = group;
-    this.#room.awaitAll(group);
+    this.#awaitRoomForAll(group);
     const requests = members.length * this.#shards;
     const ticket = this.#operations.begin('barrier', 0, barrier, null, null, group, requests);
     for (let i = 0; i < members.length; i++) this.#count(members[i]!.peer, 1);
-    this.#ring.barrier(ticket, group.index, immediate);
+    this.#ring.barrier(ticket, group, immediate);
   }
 
   /** Writes nothing in particular to a peer, where there is room; the answer says whether it has landed yet. */
   probe(peer: Peer): () => boolean {
-    if (peer.lost || peer.removed || !this.#operations.available || !this.#room.has(peer, 1))
-      return () => false;
-    let landed = false;
-    const callback: Callback = (error) => {
-      landed = error === null;
-    };
-    const ticket = this.#operations.begin('probe', 0, { callback }, null, peer, null, this.#shards);
+    if (peer.lost || peer.removed || !this.#operations.available || !this.#has(peer, 1)) return () => false;
+    const counter: Tally = { posted: 0, completed: 0, failed: 0, error: null };
+    const ticket = this.#operations.begin('probe', 0, { counter }, null, peer, null, this.#shards);
     this.#count(peer, 1);
     this.#ring.barrier(ticket, peer.alone, undefined);
-    return () => landed;
+    return () => counter.completed > 0;
+  }
+
+  /** Whether an operation of one write to a peer can begin now. */
+  fits(peer: Peer): boolean {
+    this.#peers.requireReachable(peer);
+    return this.#operations.available && this.#has(peer, 1);
+  }
+
+  /** Whether `n` writes to a peer find room, for an operation that has begun. */
+  #has(peer: Peer, n: number): boolean {
+    return peer.underway + n * this.#shards <= this.#capacity && this.#ring.fits(n);
+  }
+
+  /** Returns when an operation of one write to a peer can begin. */
+  #awaitRoom(peer: Peer): void {
+    for (let idle = 0; !this.fits(peer); ) idle = this.#stall(idle, peer, 1);
+  }
+
+  /** Returns when an operation of one write to each member can begin. */
+  #awaitRoomForAll({ members }: PeerGroup): void {
+    for (let idle = 0; ; ) {
+      let full: Peer | undefined;
+      for (let i = 0; i < members.length; i++) {
+        const { peer } = members[i]!;
+        this.#peers.requireReachable(peer);
+        if (peer.underway + this.#shards > this.#capacity) full = peer;
+      }
+      if (full === undefined && this.#operations.available && this.#ring.fits(members.length)) return;
+      idle = this.#stall(idle, full, 1);
+    }
+  }
+
+  /** Waits a moment. What is full is let run half empty, so that its user is not woken for each write. */
+  #stall(idle: number, peer: Peer | undefined, n: number): number {
+    const { driver } = this.#engine;
+    const heard = driver.heard();
+    if (this.#engine.poll()) return 0;
+    if (this.#engine.broken) throw this.#engine.broken;
+    let lacking = 0;
+    if (!this.#operations.available) lacking = this.#operations.underway >> 1;
+    else if (peer !== undefined) {
+      const over = peer.underway + n * this.#shards - this.#capacity;
+      if (over > 0) lacking = Math.max(over, peer.underway >> 1);
+    }
+    driver.pause(idle, heard, lacking);
+    return idle + 1;
   }
 
   #count(peer: Peer, writes: number): void {
@@ -189,7 +235,7 @@ export class Posting {
     this.#requireOpen();
     if (!(region instanceof Region)) throw new ArgumentError('source', region, 'a region of this engine');
     if (region.closed) throw new DisposedError('the source region');
-    if (region.owner !== this.#owner)
+    if (region.owner !== this.#engine)
       throw new ArgumentError('source', region, 'a region of this engine, not of another');
   }
 }

@@ -1,6 +1,14 @@
 import { command, commandWords, ringMask, type Shared, transferHeader, word } from '../core/shared.js';
 import type { Driver } from './driver.js';
 
+/** What the core knows by its number. */
+interface Numbered {
+  readonly index: number;
+}
+
+/** The region that writes of nothing read from. */
+const mailbox: Numbered = { index: 0 };
+
 /** The front's end of the ring of commands: what is written at the tail is the core's once it is published. */
 export class CommandRing {
   readonly words: Float64Array;
@@ -25,48 +33,30 @@ export class CommandRing {
     return commandWords - ((this.tail - this.#head) | 0) >= words;
   }
 
-  /** Writes the header of a transfer; returns where its triples begin. */
+  /** Writes the header of a transfer from a region to a peer's, or a group's; returns where its triples begin. */
   begin(
     kind: number,
     ticket: number,
-    region: number,
+    source: Numbered,
     immediate: number | undefined,
-    target: number,
+    target: Numbered,
     n: number,
   ): number {
     const { words, tail } = this;
     words[tail & ringMask] = kind;
     words[(tail + 1) & ringMask] = ticket;
-    words[(tail + 2) & ringMask] = region;
+    words[(tail + 2) & ringMask] = source.index;
     words[(tail + 3) & ringMask] = immediate ?? -1;
-    words[(tail + 4) & ringMask] = target;
+    words[(tail + 4) & ringMask] = target.index;
     words[(tail + 5) & ringMask] = n;
     return tail + transferHeader;
   }
 
   /** A write of nothing to every member of a group, with or without an immediate. */
-  barrier(ticket: number, group: number, immediate: number | undefined): void {
-    const to = this.begin(command.barrier, ticket, 0, immediate, group, 1);
+  barrier(ticket: number, group: Numbered, immediate: number | undefined): void {
+    const to = this.begin(command.barrier, ticket, mailbox, immediate, group, 1);
     for (let i = 0; i < 3; i++) this.words[(to + i) & ringMask] = 0;
     this.publish(to + 3);
-  }
-
-  send(ticket: number, peer: number, region: number, address: number, bytes: number): void {
-    const { words, tail } = this;
-    words[tail & ringMask] = command.send;
-    words[(tail + 1) & ringMask] = ticket;
-    words[(tail + 2) & ringMask] = peer;
-    words[(tail + 3) & ringMask] = region;
-    words[(tail + 4) & ringMask] = address;
-    words[(tail + 5) & ringMask] = bytes;
-    this.publish(tail + 6);
-  }
-
-  /** A receive buffer may be filled again. */
-  consumed(buffer: number): void {
-    this.words[this.tail & ringMask] = command.consumed;
-    this.words[(this.tail + 1) & ringMask] = buffer;
-    this.publish(this.tail + 2);
   }
 
   /** Hands over everything before `tail`. */

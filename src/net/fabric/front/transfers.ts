@@ -1,16 +1,13 @@
-import { ArgumentError, requireFunction, requireInteger, requireObject } from '../../../base/errors.js';
+import { ArgumentError, requireInteger, requireObject } from '../../../base/errors.js';
 import { Counter } from './counters.js';
 import type { PeerGroup, Region, RemoteRegion } from './handles.js';
-import type { Callback } from './operations.js';
 
 /** What every operation may carry. Reuse the object: posting then allocates nothing. */
 export interface OperationOptions {
   /** 32 bits that the receiver counts as writes land. */
   immediate?: number | undefined;
-  /** Counts the operation when it has ended. */
+  /** Counts the operation when it has ended. A failure that no counter hears is a process warning. */
   counter?: Counter | undefined;
-  /** Called when it has ended, from `poll` or a wait, or from a call that had to wait for room. */
-  callback?: Callback | undefined;
 }
 
 /** `bytes` from `source` at `sourceOffset` to `target` at `targetOffset`. */
@@ -64,11 +61,10 @@ export function requireSlice(argument: string, offset: number, bytes: number, ro
 /** Refuses what is no operation at all, or could not tell anybody how it ended. */
 export function requireOperation(argument: string, operation: OperationOptions): void {
   requireObject(argument, operation);
-  const { counter, callback } = operation;
+  const { counter } = operation;
   if (counter !== undefined && !(counter instanceof Counter)) {
     throw new ArgumentError(`${argument}.counter`, counter, 'a counter, from engine.counter()');
   }
-  if (callback !== undefined) requireFunction(`${argument}.callback`, callback);
 }
 
 export function requireImmediate(immediate: number | undefined): void {

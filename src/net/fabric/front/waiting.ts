@@ -1,7 +1,7 @@
 import { ArgumentError, requireInteger, requireObject } from '../../../base/errors.js';
 import { monotonicClock } from '../core/clock.js';
+import { PeerLostError, WaitTimeoutError } from '../libfabric/errors.js';
 import type { Progress } from './driver.js';
-import { PeerLostError, WaitTimeoutError } from './errors.js';
 import { Peer } from './handles.js';
 
 /** How long to wait, and for whom. */
@@ -20,6 +20,14 @@ export interface ArrivalOptions {
  * that is 0, and never will when it is an error. A front that sleeps is woken for no less than that.
  */
 type Condition = () => number | Error;
+
+/** What is waited for, what errors call it, how long, and for whom. */
+export interface Wait {
+  readonly condition: Condition;
+  readonly timeoutMs: number;
+  readonly what: () => string;
+  readonly from: readonly Peer[];
+}
 
 /** A condition that also ends with time; `clock` asks it to look at the clock, which is not free. */
 type Guarded = (clock: boolean) => number | Error;
@@ -60,10 +68,10 @@ export class Waiting {
     return requireInteger('timeoutMs', timeoutMs, 0, 2 ** 31 - 1);
   }
 
-  /** Resolves once `condition` holds. */
-  until(condition: Condition, timeoutMs: number, what?: () => string, from?: readonly Peer[]): Promise<void> {
+  /** Resolves once its condition holds. */
+  until(wait: Wait): Promise<void> {
     return new Promise((resolve, reject) => {
-      this.#waiters.push({ condition: this.#guard(condition, timeoutMs, what, from), resolve, reject });
+      this.#waiters.push({ condition: this.#guard(wait), resolve, reject });
       if (!this.#pumping) {
         this.#pumping = true;
         this.#pump().catch((error) => this.rejectAll(error));
@@ -71,9 +79,9 @@ export class Waiting {
     });
   }
 
-  /** Returns once `condition` holds. Nothing else runs in this thread meanwhile, except callbacks of operations. */
-  untilSync(condition: Condition, timeoutMs: number, what?: () => string, from?: readonly Peer[]): void {
-    const guarded = this.#guard(condition, timeoutMs, what, from);
+  /** Returns once its condition holds. Nothing else runs in this thread meanwhile. */
+  untilSync(wait: Wait): void {
+    const guarded = this.#guard(wait);
     const { driver } = this.#engine;
     for (let idle = 0, looks = 0, slept = true; ; looks++) {
       const heard = driver.heard();
@@ -91,12 +99,7 @@ export class Waiting {
   }
 
   /** Adds to a condition what ends every wait: time, lost peers, a broken engine. */
-  #guard(
-    condition: Condition,
-    timeoutMs: number,
-    what: () => string = () => 'wait',
-    from: readonly Peer[] = [],
-  ): Guarded {
+  #guard({ condition, timeoutMs, what, from }: Wait): Guarded {
     const time = monotonicClock();
     time.read();
     const begun = time.ms;

@@ -60,7 +60,6 @@ export const table = {
   domainMr: 32,
   ep: 24,
   epCm: 32,
-  epMsg: 40,
   epRma: 48,
   cq: 24,
   av: 24,
@@ -81,8 +80,6 @@ export const slot = {
   cqReadErr: 24,
   cmSetName: 8,
   cmGetName: 16,
-  msgRecv: 8,
-  msgSendMsg: 48,
   rmaWriteMsg: 48,
 } as const;
 export const mr = { desc: 24, key: 32 } as const;

@@ -42,14 +42,18 @@ export type Reach =
   | { readonly kind: 'cuda'; readonly ordinal: number }
   | { readonly kind: 'dmabuf'; readonly ordinal: number; readonly fd: number; readonly offset: number };
 
+/** A piece of this process's memory, and how it is reached. */
+export interface LocalMemory {
+  readonly address: Address;
+  readonly bytes: number;
+  readonly reach: Reach;
+}
+
 /** Entries of one fi_cq_read: enough to drain a burst, few enough to stay in the nearest cache. */
 export const completionBatch = 64;
 /** Words of 32 bits in a struct fi_cq_data_entry. */
 export const completionWords = 10;
 const completionQueueEntries = 8192;
-
-/** FI_ADDR_UNSPEC. */
-const anyone = 2n ** 64n - 1n;
 
 export type Post = (endpoint: Address, message: Address, flags: number) => number;
 const post = ['address', 'address', 'u64'] as const;
@@ -73,7 +77,6 @@ function postAt(endpoint: Address, tableOffset: number, slotOffset: number): Pos
 export class Endpoint {
   readonly endpoint: Address;
   readonly writeMessage: Post;
-  readonly sendMessage: Post;
   readonly #vector: Address;
 
   /** `name`: what it is called, where that is not left to the provider. */
@@ -103,7 +106,6 @@ export class Endpoint {
     );
     check('fi_enable', control(this.endpoint, FI.ENABLE, 0));
     this.writeMessage = postAt(this.endpoint, table.epRma, slot.rmaWriteMsg);
-    this.sendMessage = postAt(this.endpoint, table.epMsg, slot.msgSendMsg);
   }
 
   /** Makes a peer's endpoint known; returns libfabric's handle for it. */
@@ -158,14 +160,6 @@ export class Rail {
   readonly readQueue: (queue: Address, entries: Address, count: number) => number;
   /** Where `readQueue` puts its entries. */
   readonly entries: NativeMemory;
-  readonly #receive: (
-    endpoint: Address,
-    at: Address,
-    bytes: number,
-    descriptor: Address,
-    from: bigint,
-    context: bigint,
-  ) => number;
   readonly #readErrorOf: (queue: Address, entry: Address, flags: number) => number;
   readonly #errorEntry: NativeMemory;
   readonly #fabric: Address;
@@ -193,14 +187,6 @@ export class Rail {
     this.#names = device.provider === 'shm' ? ShmNames.claim() : null;
     this.main = this.#endpoint();
     this.address = ownAddress(this.main.endpoint);
-    this.#receive = method(this.main.endpoint, table.epMsg, slot.msgRecv, 'i64', [
-      'address',
-      'address',
-      'u64',
-      'address',
-      'u64',
-      'u64',
-    ]);
     this.readQueue = method(this.queue, table.cq, slot.cqRead, 'i64', post);
     this.#readErrorOf = method(this.queue, table.cq, slot.cqReadErr, 'i64', post);
     this.entries = allocate(completionBatch * completionWords * 4);
@@ -221,9 +207,11 @@ export class Rail {
   }
 
   /** Registers memory for reading by local operations and writing by peers. */
-  register(address: Address, bytes: number, reach: Reach): Registration {
+  register(memory: LocalMemory): Registration {
+    const { address, bytes, reach } = memory;
     const key = this.#nextKey++;
     const out = new BigUint64Array(1);
+    // Some providers carry a write by messages of their own.
     const access = FI.SEND | FI.RECV | FI.READ | FI.WRITE | FI.REMOTE_WRITE;
     if (reach.kind === 'host') {
       const registerHost = method<(...args: (number | BigUint64Array)[]) => number>(
@@ -235,7 +223,7 @@ export class Rail {
       );
       check('fi_mr_reg', registerHost(this.#domain, address, bytes, access, 0, key, 0, out, 0));
     } else {
-      check('fi_mr_regattr', this.#registerGpu(address, bytes, access, key, reach, out));
+      check('fi_mr_regattr', this.#registerGpu({ ...memory, reach }, { access, key }, out));
     }
     const object = Number(out[0]);
     const fields = struct(object, mr.key + 8);
@@ -251,19 +239,13 @@ export class Rail {
     closeObject(registration.object);
   }
 
-  /** Posts a buffer for one incoming message; `context` comes back with it. */
-  postReceive(at: Address, bytes: number, registration: Registration, context: bigint): number {
-    return this.#receive(this.main.endpoint, at, bytes, registration.descriptor, anyone, context);
-  }
-
   /** Takes one failed operation off the queue: its context and its error number. */
-  readError(): { context: U64; code: number; flags: number } | null {
+  readError(): { context: U64; code: number } | null {
     const entry = new DataView(this.#errorEntry.buffer);
     for (let offset = 0; offset < 80; offset += 8) entry.setBigUint64(offset, 0n);
     if (this.#readErrorOf(this.queue, this.#errorEntry.address, 0) < 1) return null;
     return {
       context: { low: entry.getUint32(0, true), high: entry.getUint32(4, true) },
-      flags: entry.getUint32(8, true),
       code: Math.abs(entry.getInt32(56, true)),
     };
   }
@@ -278,11 +260,8 @@ export class Rail {
   }
 
   #registerGpu(
-    address: Address,
-    bytes: number,
-    access: number,
-    key: number,
-    reach: Exclude<Reach, { kind: 'host' }>,
+    { address, bytes, reach }: LocalMemory & { readonly reach: Exclude<Reach, { kind: 'host' }> },
+    { access, key }: { readonly access: number; readonly key: number },
     out: BigUint64Array,
   ): number {
     // struct fi_mr_attr, and behind it what its first field points to.

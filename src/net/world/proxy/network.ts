@@ -1,24 +1,31 @@
 /** The networks that proxies drive: real ones through a transfer engine, and that of a simulated machine. */
 
-import { ArgumentError, RankLostError, requireOneOf, UnavailableError } from '../../../base/errors.js';
+import {
+  ArgumentError,
+  HeddleError,
+  RankLostError,
+  requireOneOf,
+  UnavailableError,
+} from '../../../base/errors.js';
 import { GpuFlush } from '../../../gpu/cuda/index.js';
-import type { Network, Placement, WireMemory } from '../../../gpu/index.js';
+import type { Network, Placement, RemoteWrite, WireMemory } from '../../../gpu/index.js';
 import type { SimMachine } from '../../../gpu/sim/index.js';
 import {
   type Counter,
   type EngineOptions,
   FabricError,
+  machineId,
   type Peer,
   type ProviderName,
   providers,
   type Region,
   type RemoteRegion,
   TransferEngine,
+  usableProviders,
   type Write,
 } from '../../fabric/index.js';
 import type { Circle, CircleLoss } from '../circle.js';
 import { connectFabric, type FabricConnection } from '../fabric.js';
-import { agreeOnProvider, offerHere } from './provider.js';
 
 /** What of a circle connecting needs: a proxy's thread reaches its rank's by mail. */
 export type ProxyCircle = Pick<Circle, 'rank' | 'ranks' | 'allGather' | 'barrier' | 'onRankLost'>;
@@ -169,7 +176,7 @@ class FabricLink implements Link, Network {
     this.#posted = engine.devices[0]!.provider === 'shm' ? new Uint32Array(targets.length) : null;
   }
 
-  write(peer: number, from: number, to: number, bytes: number, tag: number): boolean {
+  write({ peer, from, to, bytes, tag }: Readonly<RemoteWrite>): boolean {
     const write = this.#writes[peer];
     if (write === undefined)
       throw new ArgumentError('peer', peer, 'another rank, of those that the proxy reaches');
@@ -237,3 +244,40 @@ export const overMachine =
     await circle.barrier('the network: all are there');
     return { network, progress: () => false, close: async () => close() };
   };
+
+/** Which providers a rank can use. */
+export interface ProviderOffer {
+  readonly machine: string;
+  /** One, where somebody said which; else all that it has. */
+  readonly providers: readonly ProviderName[];
+}
+
+/** What this rank offers: `provider` if it is named, on the devices that are named. */
+export const offerHere = (
+  provider: ProviderName | 'auto' | undefined,
+  devices: readonly string[] | undefined,
+): ProviderOffer => ({
+  machine: machineId(),
+  providers: provider === undefined || provider === 'auto' ? usableProviders(devices) : [provider],
+});
+
+/** The best that every rank has, and that reaches them all: `shm` only where they share a machine. Every rank calls it. */
+export async function agreeOnProvider(
+  circle: Pick<Circle, 'allGather'>,
+  offer: ProviderOffer,
+): Promise<ProviderName> {
+  const gathered = await circle.allGather(Buffer.from(JSON.stringify(offer)), 'the network: providers');
+  const offers = gathered.map((bytes) => JSON.parse(Buffer.from(bytes).toString()) as ProviderOffer);
+  const oneMachine = offers.every(({ machine }) => machine === offers[0]!.machine);
+  const common = providers.find(
+    (name) => (name !== 'shm' || oneMachine) && offers.every((of) => of.providers.includes(name)),
+  );
+  if (common !== undefined) return common;
+  const had = offers.map((of, rank) => `rank ${rank}: ${of.providers.join(', ') || 'none'}`).join('; ');
+  throw new HeddleError(
+    'HEDDLE_PROVIDER',
+    `the ranks have no provider in common that reaches all of them (${had})` +
+      `${oneMachine ? '' : '; they are of several machines, to which shm does not reach'}. ` +
+      '`heddle fabric list` shows what a machine has; HEDDLE_PROVIDER says which to take, on every rank',
+  );
+}

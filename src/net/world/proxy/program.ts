@@ -1,33 +1,8 @@
-/**
- * Proxies: a program beside a rank's kernels that moves bytes for them. Its step looks at words in mapped memory that
- * kernels write, posts writes to a network, and raises words that kernels wait for. On a GPU's host it runs in a thread of
- * its own; beside a simulated GPU the machine gives it turns, and the race detector sees what it does.
- */
-
+/** A proxy's program, found by its name and connected. */
 import { HeddleError, requireObject, requireText } from '../../../base/errors.js';
-import type { HostView, Network, Placement, WireMemory } from '../../../gpu/index.js';
+import type { ProxyMaker, WireMemory } from '../../../gpu/index.js';
 import { messageOf } from '../participant.js';
 import type { Connect, ProxyCircle } from './network.js';
-
-/** What a proxy's program is given. */
-export interface ProxyParts<Data = unknown> {
-  /** This rank and how many there are: the network's peers are others. */
-  readonly rank: number;
-  readonly ranks: number;
-  readonly network: Network;
-  /** The memory that kernels and the network share, of which every rank has the same. */
-  readonly memory: HostView;
-  /** Where of that lies what the network reaches. If in the GPU's memory, `memory` ends before it. */
-  readonly lies: Placement;
-  readonly data: Data;
-}
-
-/** A proxy's program: what a module's export makes, once all ranks are connected. */
-export interface ProxyProgram {
-  /** One turn: never waits, allocates nothing. True when it did anything; where it never does, the thread naps. */
-  step(): boolean;
-}
-export type ProxyMaker<Data = unknown> = (parts: ProxyParts<Data>) => ProxyProgram;
 
 /** Which program: threads share no functions, so it is named. */
 export interface ProxyProgramName {

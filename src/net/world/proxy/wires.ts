@@ -8,8 +8,14 @@ import type { Device, Placement } from '../../../gpu/index.js';
 import { type ProviderName, type Region, TransferEngine } from '../../fabric/index.js';
 import type { Circle } from '../circle.js';
 import { messageOf } from '../participant.js';
-import { type FabricOptions, flushOf, registerWire, withEnvironment } from './network.js';
-import { agreeOnProvider, offerHere } from './provider.js';
+import {
+  agreeOnProvider,
+  type FabricOptions,
+  flushOf,
+  offerHere,
+  registerWire,
+  withEnvironment,
+} from './network.js';
 
 /** Where they lie, and why. */
 export interface Wires {

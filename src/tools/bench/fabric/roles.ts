@@ -248,7 +248,7 @@ export async function scatterCall(rank: Rank): Promise<{ call: number; landed: n
     const engines: TransferEngine[] = [];
     const offers: { address: Uint8Array; descriptor: Uint8Array }[] = [];
     for (let i = 0; i < peers; i++) {
-      const engine = await TransferEngine.open({ ...options, thread: 'caller', operations: 16, receives: 2 });
+      const engine = await TransferEngine.open({ ...options, thread: 'caller' });
       engines.push(engine);
       offers.push({ address: engine.address, descriptor: engine.allocate(Math.max(bytes, 4096)).descriptor });
     }

@@ -2,9 +2,8 @@
  * The writes of a layer's proxies, over and over, and nothing else: no kernels, no headers, no signals. It is a proxy itself, so
  * that processes, threads and engines are arranged as theirs are. A phase ends for a rank when all that it gets has come.
  */
-import type { HostView, Network } from '../../../gpu/index.js';
+import type { HostView, Network, ProxyParts, ProxyProgram, RemoteWrite } from '../../../gpu/index.js';
 import { field, layout, section } from '../../../lang/index.js';
-import type { ProxyParts, ProxyProgram } from '../../../net/world/index.js';
 import type { Message } from './sent.js';
 
 /** One phase of a round, on one rank. */
@@ -42,6 +41,7 @@ class NetworkAlone implements ProxyProgram {
   readonly #network: Network;
   readonly #memory: HostView;
   readonly #data: AloneData;
+  readonly #write: RemoteWrite = { peer: 0, from: 0, to: 0, bytes: 0, tag: 0 };
   /** What is under way: phase after phase, and the one from which on they are timed. */
   #phases: readonly Exchanged[] = [];
   #phase = 0;
@@ -77,7 +77,13 @@ class NetworkAlone implements ProxyProgram {
   }
 
   #post({ peer, from, to, bytes }: Message): boolean {
-    return this.#network.write(peer, from, to, bytes, this.#tag);
+    const write = this.#write;
+    write.peer = peer;
+    write.from = from;
+    write.to = to;
+    write.bytes = bytes;
+    write.tag = this.#tag;
+    return this.#network.write(write);
   }
 
   /** As the layer's rounds are timed: as many before them, in which threads wake and ranks meet. */

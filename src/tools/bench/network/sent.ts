@@ -1,16 +1,11 @@
 /** What the proxies of a layer write, a message at a time: not calculated, but learnt from the program that writes them. */
-import { NativeView } from '../../../gpu/index.js';
+import { NativeView, type ProxyProgram, type RemoteWrite } from '../../../gpu/index.js';
 import type { LaidWire } from '../../../moe/index.js';
-import { type ProxyProgram, proxyMaker, type World } from '../../../net/world/index.js';
+import { proxyMaker, type World } from '../../../net/world/index.js';
 import type { Sent } from '../report.js';
 
 /** A write of this rank: to whom, from which offset of its wire to which of the peer's. */
-export interface Message {
-  readonly peer: number;
-  readonly from: number;
-  readonly to: number;
-  readonly bytes: number;
-}
+export type Message = Readonly<Omit<RemoteWrite, 'tag'>>;
 
 /** What a rank writes in a round, by phase. */
 export interface SentRound {
@@ -63,7 +58,7 @@ export class Shadow {
   static async of({ plan, memory }: LaidWire, { rank, ranks }: World): Promise<Shadow> {
     const written: Message[] = [];
     const network = {
-      write(peer: number, from: number, to: number, bytes: number): boolean {
+      write({ peer, from, to, bytes }: Readonly<RemoteWrite>): boolean {
         written.push({ peer, from, to, bytes });
         return true;
       },

@@ -1,8 +1,7 @@
 /** The proxy of the hybrid family beside a peer that writes over its messages again, as soon as they have been looked at. */
-import type { HostView } from '../../../../src/gpu/index.js';
+import type { HostView, ProxyMaker } from '../../../../src/gpu/index.js';
 import { header } from '../../../../src/moe/families/hybrid/messages.js';
 import { hybridProxy, type ProxyData } from '../../../../src/moe/families/hybrid/proxy.js';
-import type { ProxyMaker } from '../../../../src/net/world/index.js';
 
 export const garbling: ProxyMaker<ProxyData & { readonly seed: number }> = (parts) => {
   const { memory, data, rank } = parts;

@@ -36,7 +36,7 @@ const loopBack: Connect = async (circle) => {
   await circle.barrier();
   return {
     network: {
-      write(peer, from, to, bytes, tag) {
+      write({ peer, from, to, bytes, tag }) {
         const source = ranks[rank]!.raw;
         const target = ranks[peer]!.raw;
         for (let i = 0; i < bytes; i++) target[to + i] = source[from + i]!;

@@ -3,7 +3,7 @@
 import { HeddleError, RankLostError } from '../../../../src/base/errors.js';
 import { ExpertParallel, row } from '../../../../src/moe/index.js';
 import { World } from '../../../../src/net/world/index.js';
-import { onPassing } from '../../../../src/net/world/passing.js';
+import { onPassing } from '../../../../src/net/world/participant.js';
 import type { Report, Thrown, Told } from '../falls.js';
 
 /** What this process has passed in the world that it is in; where it falls, and how. */

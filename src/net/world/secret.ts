@@ -1,4 +1,7 @@
+/** The secret of a world: what it must be, and how both sides of a handshake prove that they know it. */
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
+import { ArgumentError } from '../../base/errors.js';
+import { isLoopback } from './address.js';
 
 /** What both sides of a handshake agree on; a proof holds for this and nothing else. */
 interface Handshake {
@@ -16,7 +19,7 @@ export function newNonce(): string {
 }
 
 /** Someone who overhears one proof can try secrets at leisure, so a short one would not last. */
-export const MIN_SECRET = 16;
+const MIN_SECRET = 16;
 
 /**
  * Proves that its author knows the secret, without showing it. The role keeps a proof from being sent back
@@ -36,4 +39,26 @@ export function prove(secret: string | undefined, role: 'host' | 'joiner', hands
 export function sameProof(a: string, b: string): boolean {
   const [left, right] = [Buffer.from(a, 'hex'), Buffer.from(b, 'hex')];
   return left.length === right.length && timingSafeEqual(left, right);
+}
+
+/** Refuses an address beyond this machine without a secret that is worth its name. */
+export function requireSecret(host: string, secret: string | undefined): void {
+  // What it is goes into no message.
+  if (secret !== undefined && typeof secret !== 'string') {
+    throw new ArgumentError('HEDDLE_SECRET', typeof secret, 'a text');
+  }
+  if (secret !== undefined && secret.length < MIN_SECRET) {
+    throw new ArgumentError(
+      'HEDDLE_SECRET',
+      `${secret.length} characters long`,
+      `at least ${MIN_SECRET} characters long; \`openssl rand -hex 32\` makes one`,
+    );
+  }
+  if (secret === undefined && !isLoopback(host)) {
+    throw new ArgumentError(
+      'HEDDLE_SECRET',
+      undefined,
+      `set, the same on every rank, because ${host} can be reached from other machines; \`openssl rand -hex 32\` makes one`,
+    );
+  }
 }
