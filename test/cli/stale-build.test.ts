@@ -8,7 +8,7 @@ import { root, transpiled } from '../tree.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'heddle a clone '));
 const source = 'src/moe/families/one-sided/flags.ts';
-const build = 'dist/kernels/one-sided/flags.js';
+const build = 'dist/moe/families/one-sided/flags.js';
 const [before, after] = [new Date('2026-01-01'), new Date('2026-01-02')];
 
 function write(path: string, text: string, time: Date): void {
@@ -20,14 +20,14 @@ function write(path: string, text: string, time: Date): void {
 /** The command as it is built, but for what it would then do. */
 beforeEach(() => {
   rmSync(folder, { recursive: true, force: true });
-  for (const name of ['main', 'node-version', 'stale-build']) {
+  for (const name of ['main', 'start']) {
     write(`src/cli/${name}.ts`, '', before);
     cpSync(transpiled(`src/cli/${name}.ts`), join(folder, `dist/cli/${name}.js`));
   }
   write('dist/cli/program.js', "export const heddle = async () => console.log('it ran') ?? 0;", after);
   write('src/cli/program.ts', '', before);
   write('src/moe/tuning/h200.json', '{}', before);
-  write('dist/tuning/h200.json', '{}', after);
+  write('dist/moe/tuning/h200.json', '{}', after);
   write(source, '', before);
   write(build, '', after);
   write('tsconfig.build.json', '{}', before);
