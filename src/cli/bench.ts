@@ -1,40 +1,38 @@
 import { type Command, Option } from 'commander';
 import { writeOutput } from '../base/files/index.js';
 import { type TransportName, transports } from '../moe/families/index.js';
-import { formats, profiles } from '../moe/layer/index.js';
 import {
   type BenchEvent,
   type BenchReport,
+  columnsOf,
   footnote,
   heading,
+  headOf,
   htmlReport,
   kernelLines,
+  lineOf,
   type Plan,
   runBenchmark,
   spreadLines,
   sweep,
-  tableHead,
-  tableLine,
 } from '../tools/bench/index.js';
-import { familyOption } from './bench-common.js';
-import { registerExperts } from './bench-experts.js';
-import { registerGemm } from './bench-gemm.js';
-import { registerLayer } from './bench-layer.js';
-import { registerOverlap } from './bench-overlap.js';
+import { familyOption, registerParts } from './bench-parts.js';
 import {
+  combineDtypeOption,
+  dtypeOption,
   elements,
   experts,
-  listOfTokens,
   multiprocessors,
+  profileOption,
   ranks,
+  requireOutputFile,
   routes,
   seed,
+  set,
   skew,
-  stepFactor,
   times,
-  tokens,
-} from './counts.js';
-import { requireOutputFile } from './outputs.js';
+  withSweep,
+} from './options.js';
 
 interface BenchFlags {
   readonly profile: string;
@@ -73,29 +71,16 @@ export function register(program: Command): void {
   const command = program.command('bench').enablePositionalOptions();
   command
     .description('measure dispatch and combine on this machine, beside its limits and NCCL')
-    .addOption(
-      new Option('--profile <name>', 'the layer of a model, or custom')
-        .choices([...Object.keys(profiles), 'custom'])
-        .default('deepseek_v3'),
-    )
+    .addOption(profileOption('the layer of a model, or custom', 'custom'))
     .option('--hidden <n>', 'instead of the profile’s', elements)
     .option('--experts <n>', 'instead of the profile’s', experts)
     .option('--top-k <n>', 'instead of the profile’s', routes)
     .option('--ep <ranks>', 'ranks, a GPU each', ranks, 4)
     .option('--replicas <n>', 'so many ranks at a time hold the same tokens', ranks, 1)
-    .option('--nodes <n>', 'as equal nodes, between which rows cross a network (HEDDLE_PROVIDER)', ranks, 1)
-    .option('-b, --begin <tokens>', 'fewest tokens a rank', tokens, 1)
-    .option('-e, --end <tokens>', 'most tokens a rank (default: 4096, simulated 8)', tokens)
-    .option('-f, --factor <n>', 'from one number of tokens to the next', stepFactor, 2)
-    .option('--tokens <list>', 'these numbers of tokens instead: 1,8,128', listOfTokens)
-    .addOption(
-      new Option('--dtype <format>', 'what dispatch carries').choices(Object.keys(formats)).default('bf16'),
-    )
-    .addOption(
-      new Option('--combine-dtype <dtype>', 'what combine carries')
-        .choices(['bf16', 'f16', 'f32'])
-        .default('bf16'),
-    )
+    .option('--nodes <n>', 'as equal nodes, between which rows cross a network (HEDDLE_PROVIDER)', ranks, 1);
+  withSweep(command, ' (default: 4096, simulated 8)')
+    .addOption(dtypeOption('bf16'))
+    .addOption(combineDtypeOption())
     .option('--perfect-router', 'every expert gets the same load')
     .addOption(
       new Option('--skew <s>', 'the n-th most popular expert is chosen in proportion to n^-s')
@@ -143,10 +128,7 @@ Examples:
   $ heddle bench --device sim --ep 4 --nodes 2 --tokens 4`,
     )
     .action(bench);
-  registerExperts(command);
-  registerGemm(command);
-  registerLayer(command);
-  registerOverlap(command);
+  registerParts(command);
 }
 
 async function bench(flags: BenchFlags): Promise<void> {
@@ -159,9 +141,9 @@ async function bench(flags: BenchFlags): Promise<void> {
     if (event.type === 'doing') progress.doing(event.what);
     if (event.type !== 'point') return;
     progress.clear();
-    if (!started) table.write(`${heading(soFar)}\n\n${tableHead(soFar)}\n`);
+    if (!started) table.write(`${heading(soFar)}\n\n${headOf(columnsOf(soFar))}\n`);
     started = true;
-    const lines = [tableLine(soFar, event.point)];
+    const lines = [lineOf(columnsOf(soFar), event.point)];
     if (flags.kernelBreakdown && event.point.kernels !== null) lines.push(kernelLines(soFar, event.point));
     if (flags.iterStats) lines.push(spreadLines(soFar, event.point));
     table.write(`${lines.join('\n')}\n`);
@@ -176,34 +158,19 @@ async function bench(flags: BenchFlags): Promise<void> {
 
 function planOf(flags: BenchFlags): Plan {
   const { profile, hidden, experts, topK, ep, replicas, dtype, combineDtype, skew, seed } = flags;
-  const simulated = flags.device === 'sim';
+  const { nodes, world, device, nccl, family, transport, split, sms } = flags;
+  const simulated = device === 'sim';
   const end = flags.end ?? Math.max(flags.begin, simulated ? 8 : 4096);
   return {
     workload: {
-      profile,
-      ...(hidden === undefined ? {} : { hidden }),
-      ...(experts === undefined ? {} : { experts }),
-      ...(topK === undefined ? {} : { topK }),
-      ranks: ep,
-      replicas,
-      dtype,
-      combineDtype,
+      ...{ profile, ranks: ep, replicas, dtype, combineDtype, seed },
+      ...set({ hidden, experts, topK, skew }),
       router: flags.perfectRouter ? 'perfect' : skew === undefined ? 'uniform' : 'skewed',
-      ...(skew === undefined ? {} : { skew }),
-      seed,
     },
-    nodes: flags.nodes,
+    ...{ nodes, world, device, nccl },
     tokens: flags.tokens ?? sweep(flags.begin, end, flags.factor),
-    world: flags.world,
-    device: flags.device,
     iterations: flags.iterations ?? (simulated ? 1 : 30),
-    nccl: flags.nccl,
-    how: {
-      ...(flags.family === undefined ? {} : { family: flags.family }),
-      ...(flags.transport === undefined ? {} : { transport: flags.transport }),
-      ...(flags.split === undefined ? {} : { split: flags.split }),
-      ...(flags.sms === undefined ? {} : { sms: flags.sms }),
-    },
+    how: set({ family, transport, split, sms }),
     breakdown: flags.kernelBreakdown ?? false,
   };
 }

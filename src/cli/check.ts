@@ -13,7 +13,7 @@ import {
   formatFinding,
   subjectsNamed,
 } from '../verify/check/index.js';
-import { integerFrom } from './counts.js';
+import { integerFrom } from './options.js';
 
 interface Options {
   readonly seeds?: number;

@@ -7,9 +7,9 @@ import { dtypes, limits, profiles, type RowDtype, type Shape, scaleBlock } from 
 import { mostRoutedExperts } from '../moe/router/index.js';
 import type { DeviceChoice } from '../net/world/index.js';
 import { shapeOfRounds } from '../verify/testing/index.js';
-import { elements, experts as expertsOf, ranks, routes, seed, tokens } from './counts.js';
 import { type DemoSizes, demoLayer, type LayerFigures, layerModel, layerUnit } from './demo-layer.js';
 import { demoRounds } from './demo-rounds.js';
+import { elements, experts as expertsOf, ranks, routes, seed, tokens } from './options.js';
 import { type DemoResult, renderDemo } from './print-demo.js';
 
 interface Flags extends Partial<DemoSizes> {

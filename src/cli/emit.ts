@@ -2,7 +2,7 @@ import type { Command } from 'commander';
 import { ArgumentError } from '../base/errors.js';
 import { byteSize, type IrModule, type IrType, type Kernel, printCuda, printIr } from '../lang/index.js';
 import { registry } from '../verify/kernels/index.js';
-import { parseShape, shapeHelp } from './shape-text.js';
+import { parseShape, shapeHelp } from './options.js';
 
 /** A kernel that can be made by name; src/moe/families keeps the list. */
 export interface RegisteredKernel {

@@ -4,9 +4,8 @@ import { families, familyNamed } from '../moe/families/index.js';
 import { tunedFor } from '../moe/tuning/index.js';
 import { exportPlan, writeExport } from '../tools/export/index.js';
 import { familyKeys, familyShape } from '../verify/kernels/index.js';
-import { requireOutputFolder } from './outputs.js';
-import { parseShape, shapeHelp } from './shape-text.js';
-import { version } from './version.js';
+import { parseShape, requireOutputFolder, shapeHelp } from './options.js';
+import { version } from './start.js';
 
 interface Options {
   readonly shape: string;

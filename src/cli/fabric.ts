@@ -8,7 +8,7 @@ import {
   providers,
 } from '../net/fabric/index.js';
 import { benchFabric, type FabricBenchReport } from '../tools/bench/index.js';
-import { integerFrom, numberIn, times } from './counts.js';
+import { integerFrom, numberIn, times } from './options.js';
 
 /** `heddle fabric`: what there is between machines here, and how fast it is. */
 export function register(program: Command): void {

@@ -1,6 +1,5 @@
 #!/usr/bin/env node
-import { tooOld } from './node-version.js';
-import { staleBuild } from './stale-build.js';
+import { staleBuild, tooOld } from './start.js';
 
 // Whoever read the output may go away (`heddle emit … | head`); that is no failure.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {

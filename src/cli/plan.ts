@@ -37,8 +37,7 @@ import {
   winners,
   writePlots,
 } from '../tools/plan/index.js';
-import { integerFrom, numberIn, seed, skew } from './counts.js';
-import { requireOutputFile, requireOutputFolder } from './outputs.js';
+import { integerFrom, numberIn, requireOutputFile, requireOutputFolder, seed, skew } from './options.js';
 
 interface PlanFlags {
   readonly model: string;

@@ -4,7 +4,7 @@
  */
 import { Command, CommanderError } from 'commander';
 import { ArgumentError, HeddleError, UnavailableError } from '../base/errors.js';
-import { version } from './version.js';
+import { version } from './start.js';
 
 interface CommandModule {
   register(program: Command): void;

@@ -1,9 +1,9 @@
-import { resolve } from 'node:path';
+import { readFileSync } from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
 import { styleText } from 'node:util';
 import { type Command, Option } from 'commander';
 import { Launch, type LaunchResult, MAX_RANKS } from '../net/world/index.js';
-import { awaitsInCommonJs } from './common-js.js';
-import { integerFrom, numberIn } from './counts.js';
+import { integerFrom, numberIn } from './options.js';
 
 interface RunFlags {
   readonly ranks: number;
@@ -118,3 +118,30 @@ function labelFor(stream: NodeJS.WriteStream): (label: string, rank: number) => 
 
 /** At least one millisecond, and no more than a timer takes. */
 const seconds = numberIn({ from: 0.001, to: 2_000_000 });
+
+/**
+ * What mends a program that failed because it awaits at its top level in a project whose modules are CommonJS, where none
+ * may; null where it is none.
+ */
+function awaitsInCommonJs(program: string): string | null {
+  // .mts and .cts, .mjs and .cjs say themselves what they are.
+  if (!/\.[jt]sx?$/.test(program)) return null;
+  const nearest = nearestPackage(dirname(resolve(program)));
+  if (nearest === null || nearest.type === 'module') return null;
+  // What is not indented is at the top level.
+  if (!/^((const|let|var)\b.*=\s*)?await\b/m.test(readFileSync(program, 'utf8'))) return null;
+  return (
+    `${program} awaits at its top level, which only modules may, and ${nearest.path} does not say ` +
+    `"type": "module"; if that is why it failed: npm pkg set type=module`
+  );
+}
+
+function nearestPackage(folder: string): { readonly path: string; readonly type: unknown } | null {
+  const path = join(folder, 'package.json');
+  try {
+    return { path, type: JSON.parse(readFileSync(path, 'utf8')).type };
+  } catch {
+    const above = dirname(folder);
+    return above === folder ? null : nearestPackage(above);
+  }
+}

@@ -2,11 +2,18 @@ import { existsSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { type Command, Option } from 'commander';
 import { families, type Tuning } from '../moe/families/index.js';
-import { formats, profiles } from '../moe/layer/index.js';
 import { keepTuned, tunedIn, tuningPath } from '../moe/tuning/index.js';
 import { runTuning, sweep, type TuneEvent, type WorkloadOptions } from '../tools/bench/index.js';
-import { integerFrom, listOfTokens, ranks, stepFactor, tokens } from './counts.js';
-import { requireOutputFile, requireOutputFolder } from './outputs.js';
+import {
+  combineDtypeOption,
+  dtypeOption,
+  integerFrom,
+  profileOption,
+  ranks,
+  requireOutputFile,
+  requireOutputFolder,
+  withSweep,
+} from './options.js';
 
 interface TuneFlags {
   readonly family: string;
@@ -25,32 +32,19 @@ interface TuneFlags {
 
 /** Adds `heddle tune`. */
 export function register(program: Command): void {
-  program
+  const command = program
     .command('tune')
     .description('find the launch parameters that are fastest on this machine, for later runs to use')
-    .addOption(
-      new Option('--profile <name>', 'the layer of a model')
-        .choices(Object.keys(profiles))
-        .default('deepseek_v3'),
-    )
+    .addOption(profileOption('the layer of a model'))
     .addOption(
       new Option('--family <name>', 'of kernels')
         .choices(families.map(({ name }) => name))
         .default(families[0]!.name),
     )
-    .option('--ep <ranks>', 'ranks, a GPU each', ranks, 4)
-    .option('-b, --begin <tokens>', 'fewest tokens a rank', tokens, 1)
-    .option('-e, --end <tokens>', 'most tokens a rank', tokens, 4096)
-    .option('-f, --factor <n>', 'from one number of tokens to the next', stepFactor, 2)
-    .option('--tokens <list>', 'these numbers of tokens instead: 1,8,128', listOfTokens)
-    .addOption(
-      new Option('--dtype <format>', 'what dispatch carries').choices(Object.keys(formats)).default('bf16'),
-    )
-    .addOption(
-      new Option('--combine-dtype <dtype>', 'what combine carries')
-        .choices(['bf16', 'f16', 'f32'])
-        .default('bf16'),
-    )
+    .option('--ep <ranks>', 'ranks, a GPU each', ranks, 4);
+  withSweep(command, '', 4096)
+    .addOption(dtypeOption('bf16'))
+    .addOption(combineDtypeOption())
     .option('--budget <seconds>', 'for all of it', integerFrom(1, 2 ** 20), 300)
     .option('-o, --output <file>', 'default: $HEDDLE_TUNING, else ~/.cache/heddle/tuning.json')
     .option('--json', 'print what was found as JSON')

@@ -89,17 +89,18 @@ interface Reasons {
     | 'sharedLayout'
     | 'walkExpression'
     | 'walkStatements';
-  'takes what only Heddle reports': 'formatDiagnostic' | 'formatFinding' | 'library';
+  'takes what only Heddle reports': 'formatDiagnostic' | 'formatFinding';
   'needs a GPU or its libraries before it looks at anything; test/on-gpus and test/gpu/cuda have them':
     | 'compileKernel'
-    | 'ncclGroup'
-    | Exclude<
-        Of<'Cublas' | 'CudaDevice' | 'CudaStream' | 'NcclCommunicator' | 'NvshmemHeap'>,
-        'CudaDevice.open'
-      >;
+    | 'hasPeerAtomics'
+    | Exclude<Of<'Cublas' | 'CudaDevice' | 'CudaStream' | 'NvshmemHeap'>, 'CudaDevice.open'>;
   'is for the world to call: a configuration only hands its machine on': Of<'SimMachine'>;
   'is called at every step of a simulated machine': 'Random.below';
-  'is for Heddle itself, and says so': 'ExpertsPlan.requirePlanned' | 'TransferEngine.probe';
+  'is for Heddle itself, and says so':
+    | 'ExpertsPlan.requirePlanned'
+    | 'TransferEngine.probe'
+    | 'createOut'
+    | 'nvrtcCandidates';
   'is what `World.startProxy` does, which is called: for benchmarks without a world': 'proxyInThread';
   'is of processes that were started, which `Launch.start` here never does': 'Launch.signal';
 }

@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process';
 import { expect, it } from 'vitest';
-import { tooOld } from '../../src/cli/node-version.js';
+import { tooOld } from '../../src/cli/start.js';
 import { transpiled } from '../tree.js';
 
 it.each(['20.19.0', '20.20.1', '22.0.0', '26.1.0-nightly', process.versions.node])(

@@ -20,7 +20,7 @@ function write(path: string, text: string, time: Date): void {
 /** The command as it is built, but for what it would then do. */
 beforeEach(() => {
   rmSync(folder, { recursive: true, force: true });
-  for (const name of ['main', 'node-version', 'stale-build']) {
+  for (const name of ['main', 'start']) {
     write(`src/cli/${name}.ts`, '', before);
     cpSync(transpiled(`src/cli/${name}.ts`), join(folder, `dist/cli/${name}.js`));
   }

@@ -213,7 +213,7 @@ export function failure(call: string, result: number, doing: string): CudaError 
   return new CudaError(call, result, resultName(result), [doing, remedy].filter(Boolean).join('; '));
 }
 
-/** Native memory for results. It is never freed: there is one per use in the program. */
+/** For Heddle itself: native memory for results. It is never freed: there is one per use in the program. */
 export function createOut(bytes: number): Out {
   const { address, buffer } = allocate(bytes, 64);
   const words = new Uint32Array(buffer);

@@ -14,13 +14,12 @@ import {
   type Tensor,
 } from '../../moe/index.js';
 import { dtypes, expertsOf, type Layer, reference } from '../../moe/layer/index.js';
-import { World } from '../../net/world/index.js';
 import { makeAllRoutes } from '../../verify/testing/index.js';
-import { Noise, setsFor } from './inputs.js';
-import { provenance, requireGpus } from './machine.js';
-import type { Machine } from './report.js';
-import { gigabytes, type Spread, spread, type Unit, unitOf } from './statistics.js';
-import { Timing, TimingCrew, timingOf } from './timing.js';
+import { pointByPoint, type Results, type Rig } from './harness.js';
+import { type Noise, setsFor } from './inputs.js';
+import { gigabytes, type Spread, type Unit } from './statistics.js';
+import { type Column, percent } from './table.js';
+import type { Timing } from './timing.js';
 import { type Workload, type WorkloadOptions, workload } from './workload.js';
 
 export interface ExpertsBenchPlan {
@@ -54,17 +53,9 @@ interface Moved {
   readonly share: number;
 }
 
-export interface ExpertsReport {
-  readonly format: 'heddle-bench-experts/1';
-  readonly unit: Unit;
-  readonly date: string;
-  readonly version: string;
-  readonly commit: string | null;
-  readonly machine: Machine;
+export interface ExpertsReport extends Results<'experts', ExpertsPoint> {
   readonly workload: Workload;
   readonly rows: ExpertsPlanOptions;
-  readonly iterations: number;
-  readonly points: readonly ExpertsPoint[];
 }
 
 /** @throws UnavailableError without a GPU, HeddleError where a plan is wrong: its figures would be worth nothing. */
@@ -73,29 +64,12 @@ export async function benchExperts(
   on: (point: ExpertsPoint) => void = () => {},
 ): Promise<ExpertsReport> {
   const of = workload(plan.workload);
-  const real = plan.device === 'cuda';
-  if (real) requireGpus(1);
-  const points: ExpertsPoint[] = [];
-  await World.local({ ranks: 1, device: plan.device }, async (world) => {
-    const timing = await Timing.create(world, new TimingCrew(), timingOf(world.device, plan.iterations));
-    const noise = Noise.create(world.device, timing.stream, of.seed);
-    for (const tokens of plan.tokens) {
-      const point = await measure(timing, noise, of, tokens, plan.rows);
-      points.push(point);
-      on(point);
-    }
-    noise.free();
-    await timing.dispose();
+  const { device, iterations, rows } = plan;
+  const setting = { ranks: 1, device, iterations, seed: of.seed };
+  const results = await pointByPoint('experts', setting, on, async (rig, tell) => {
+    for (const tokens of plan.tokens) tell(await measure(rig, of, tokens, rows));
   });
-  return {
-    format: 'heddle-bench-experts/1',
-    unit: unitOf(plan.device),
-    ...(await provenance(plan.device, 1)),
-    workload: of,
-    rows: plan.rows,
-    iterations: plan.iterations,
-    points,
-  };
+  return { ...results, workload: of, rows };
 }
 
 /** What one round has to itself: sets rotate, so that none finds its rows in the cache. */
@@ -109,8 +83,7 @@ interface Set {
 }
 
 async function measure(
-  timing: Timing,
-  noise: Noise,
+  { timing, noise }: Rig,
   of: Workload,
   tokens: number,
   how: ExpertsPlanOptions,
@@ -133,12 +106,8 @@ async function measure(
     sets.push(await createSet(timing, noise, layer, { experts, weights }, bytes, how));
   await verify(timing, sets[0]!, layer, experts, how);
 
-  const time = async (step: (set: Set) => void): Promise<Spread> => {
-    const graph = await timing.capture(rounds, [(round) => step(sets[round % sets.length]!)]);
-    const times = await timing.replay(graph, rounds);
-    graph.dispose();
-    return spread(times);
-  };
+  const time = (step: (set: Set) => void): Promise<Spread> =>
+    timing.time(rounds, [(round) => step(sets[round % sets.length]!)]);
   const plan = await time(({ of, plan }) => void plan.plan(of.received, stream));
   const expand = await time(({ of, plan, rows }) => plan.expand(of.received, { x: rows }, stream));
   const reduce = await time(({ of, plan, rows }) => plan.reduce(of.received, rows, stream));
@@ -216,20 +185,25 @@ async function verify(
   );
 }
 
-const line = (cells: readonly string[]): string => cells.map((cell) => cell.padStart(13)).join('');
-/** Of a simulated launch nothing follows. */
-const rate = (unit: Unit, cell: string): string[] => (unit === 'steps' ? [] : [cell]);
-
-export const expertsHead = (unit: Unit): string => {
-  const moved = (what: string) => [`${what} ${unit}`, ...rate(unit, 'GB/s'), 'of copy'];
-  return line(['tokens', 'routes', `plan ${unit}`, ...moved('expand'), ...moved('reduce')]);
-};
-
-export function expertsLine(unit: Unit, { tokens, routes, plan, expand, reduce }: ExpertsPoint): string {
-  const moved = ({ bytes, time, share }: Moved) => [
-    time.median.toFixed(1),
-    ...rate(unit, gigabytes(bytes, time.median).toFixed(0)),
-    `${(100 * share).toFixed(0)} %`,
+export const expertsColumns = (unit: Unit): readonly Column<ExpertsPoint>[] => {
+  const moved = (what: 'expand' | 'reduce'): readonly Column<ExpertsPoint>[] => [
+    { head: `${what} ${unit}`, cell: (point) => point[what].time.median.toFixed(1) },
+    // Of a simulated launch no rate follows.
+    ...(unit === 'steps'
+      ? []
+      : [
+          {
+            head: 'GB/s',
+            cell: (point: ExpertsPoint) => gigabytes(point[what].bytes, point[what].time.median).toFixed(0),
+          },
+        ]),
+    { head: 'of copy', cell: (point) => percent(point[what].share) },
   ];
-  return line([String(tokens), String(routes), plan.median.toFixed(1), ...moved(expand), ...moved(reduce)]);
-}
+  return [
+    { head: 'tokens', cell: ({ tokens }) => String(tokens) },
+    { head: 'routes', cell: ({ routes }) => String(routes) },
+    { head: `plan ${unit}`, cell: ({ plan }) => plan.median.toFixed(1) },
+    ...moved('expand'),
+    ...moved('reduce'),
+  ];
+};

@@ -18,16 +18,13 @@ import {
   type Receiving,
   read,
 } from '../../moe/index.js';
-import { type Layer, profile, reference } from '../../moe/layer/index.js';
-import { World } from '../../net/world/index.js';
+import { type Layer, type MoeModel, profile, reference } from '../../moe/layer/index.js';
 import { compareClosely, makeAllRoutes } from '../../verify/testing/index.js';
-import { flopsCells, paddedRows } from './flops.js';
-import { Noise } from './inputs.js';
+import { pointByPoint, type Results, type Rig } from './harness.js';
 import { inSmall } from './layer-data.js';
-import { provenance, requireGpus } from './machine.js';
-import type { Machine } from './report.js';
-import { gigabytes, type Spread, spread, type Unit, unitOf } from './statistics.js';
-import { Timing, TimingCrew, timingOf } from './timing.js';
+import { gigabytes, type Spread, type Unit } from './statistics.js';
+import { type Column, percent } from './table.js';
+import type { Timing } from './timing.js';
 
 interface GemmBenchPlan {
   readonly profile: string;
@@ -63,19 +60,12 @@ interface GemmPoint {
   readonly down: GemmTimes;
 }
 
-export interface GemmReport {
-  readonly format: 'heddle-bench-gemm/1';
-  readonly unit: Unit;
-  readonly date: string;
-  readonly version: string;
-  readonly commit: string | null;
-  readonly machine: Machine;
+export interface GemmReport extends Results<'gemm', GemmPoint> {
   /** cuBLAS's version, or why it is not there. */
   readonly cublas: string;
   /** Bytes that a device copy reads and writes in a second, in GB. */
   readonly copyBandwidth: number;
   readonly plan: GemmBenchPlan;
-  readonly points: readonly GemmPoint[];
 }
 
 /** @throws UnavailableError without a GPU, HeddleError where results differ: figures would be worth nothing. */
@@ -83,33 +73,23 @@ export async function benchGemm(
   plan: GemmBenchPlan,
   on: (point: GemmPoint) => void = () => {},
 ): Promise<GemmReport> {
-  const real = plan.device === 'cuda';
-  if (real) requireGpus(1);
-  const points: GemmPoint[] = [];
-  let library = 'not on a simulated GPU';
+  const { device: kind, iterations } = plan;
+  let library = '';
   let copyBandwidth = 0;
-  await World.local({ ranks: 1, device: plan.device }, async (world) => {
-    const { device } = world;
-    const timing = await Timing.create(world, new TimingCrew(), timingOf(device, plan.iterations));
-    const noise = Noise.create(device, timing.stream, 1);
-    const { cublas, said } = openCublas(real ? (device as CudaDevice) : null);
-    library = said;
-    copyBandwidth = await measureCopy(timing, real ? 2 ** 30 : 2 ** 12);
-    for (const rows of plan.rows) {
-      const point = await measure({ timing, noise, cublas, copyBandwidth }, plan, rows);
-      points.push(point);
-      on(point);
-    }
-    cublas?.dispose();
-    noise.free();
-    await timing.dispose();
-  });
-  return {
-    format: 'heddle-bench-gemm/1',
-    unit: unitOf(plan.device),
-    ...(await provenance(plan.device, 1)),
-    ...{ cublas: library, copyBandwidth, plan, points },
-  };
+  const results = await pointByPoint(
+    'gemm',
+    { ranks: 1, device: kind, iterations },
+    on,
+    async (rig, tell) => {
+      const { device } = rig.timing.world;
+      const { cublas, said } = openCublas(kind === 'cuda' ? (device as CudaDevice) : null);
+      library = said;
+      copyBandwidth = await measureCopy(rig.timing, kind === 'cuda' ? 2 ** 30 : 2 ** 12);
+      for (const rows of plan.rows) tell(await measure({ ...rig, cublas, copyBandwidth }, plan, rows));
+      cublas?.dispose();
+    },
+  );
+  return { ...results, cublas: library, copyBandwidth, plan };
 }
 
 function openCublas(device: CudaDevice | null): { readonly cublas: Cublas | null; readonly said: string } {
@@ -126,16 +106,12 @@ function openCublas(device: CudaDevice | null): { readonly cublas: Cublas | null
 async function measureCopy(timing: Timing, bytes: number): Promise<number> {
   const scratch = timing.world.device.allocate(2 * bytes, 'what is copied');
   const { address } = scratch;
-  const graph = await timing.capture(4, [() => timing.stream.copy(address + bytes, address, bytes)]);
-  const times = await timing.replay(graph, 4);
-  graph.dispose();
+  const { median } = await timing.time(4, [() => timing.stream.copy(address + bytes, address, bytes)]);
   scratch.free();
-  return gigabytes(2 * bytes, spread(times).median);
+  return gigabytes(2 * bytes, median);
 }
 
-interface Tools {
-  readonly timing: Timing;
-  readonly noise: Noise;
+interface Tools extends Rig {
   readonly cublas: Cublas | null;
   readonly copyBandwidth: number;
 }
@@ -334,47 +310,89 @@ async function timeAll(
       const all = () => {
         for (let n = 0; n < rounds; n++) enqueue();
       };
-      times[form] = spread(await timing.timed(rounds, all));
-    } else {
-      const graph = await timing.capture(rounds, [enqueue]);
-      times[form] = spread(await timing.replay(graph, rounds));
-      graph.dispose();
-    }
+      times[form] = await timing.timed(rounds, all);
+    } else times[form] = await timing.time(rounds, [enqueue]);
   }
   return times;
 }
 
-const line = (cells: readonly string[]): string =>
-  [cells[0]!.padStart(8), ...cells.slice(1).map((cell) => cell.padStart(14))].join('');
+export interface Flops {
+  /** Of the rows that routes need. */
+  readonly usefulFlops: number;
+  /** Of all rows that are multiplied: those besides are no rows of anybody's, and nobody loads them. */
+  readonly paddedFlops: number;
+}
+
+/** Rows of experts with so many each, as a kernel that takes `unit` at a time multiplies them. */
+export const paddedRows = (counts: Iterable<number>, unit: number): number =>
+  [...counts].reduce((sum, count) => sum + Math.ceil(count / unit) * unit, 0);
+
+/** Of both GEMMs by Heddle's kernels, made for so many rows an expert. */
+export function expertFlops(
+  { hidden, inner }: Pick<MoeModel, 'hidden' | 'inner'>,
+  counts: Iterable<number>,
+  likely: number,
+  kind: 'sim' | 'cuda',
+): Flops {
+  const rows = (outputs: number, gated: boolean): number =>
+    paddedRows(counts, rowsMultiplied(gemmTile(likely, { outputs, gated, e4m3: false }, kind)));
+  const product = 2 * hidden * inner;
+  return {
+    usefulFlops: 3 * product * paddedRows(counts, 1),
+    paddedFlops: product * (2 * rows(inner, true) + rows(hidden, false)),
+  };
+}
+
+/** How many are useful, and how many more there are: `12.3` and `+50 %`. */
+export const flopsColumns = <Point>(of: (point: Point) => Flops): readonly Column<Point>[] => [
+  { head: 'GFLOP', cell: (point) => (of(point).usefulFlops / 1e9).toFixed(1) },
+  {
+    head: 'padded',
+    cell: (point) => {
+      const { usefulFlops, paddedFlops } = of(point);
+      return usefulFlops === 0 ? '–' : `+${percent(paddedFlops / usefulFlops - 1)}`;
+    },
+  },
+];
+
+/** A line of the table: a GEMM at a number of rows. */
+interface GemmLine extends GemmTimes {
+  readonly rows: number;
+  readonly name: string;
+}
+
+export const gemmLines = ({ rows, gateUp, down }: GemmPoint): readonly GemmLine[] => [
+  { rows, name: 'gate, up', ...gateUp },
+  { rows, name: 'down', ...down },
+];
 
 /** On a simulated GPU no bandwidth bounds anything, and steps are no rate. */
-export const gemmHead = (unit: Unit): string =>
-  line([
-    'rows',
-    'GEMM',
-    ...(unit === 'steps' ? [] : ['bound µs']),
-    ...gemmForms.map((form) => `${form} ${unit}`),
-    ...(unit === 'steps' ? [] : ['of bound', 'TFLOP/s']),
-    'GFLOP',
-    'padded',
-    'of cuBLAS',
-  ]);
-
-export function gemmLines(unit: Unit, { rows, gateUp, down }: GemmPoint): string {
-  const one = (name: string, { bound, times, usefulFlops, paddedFlops }: GemmTimes): string => {
-    const ours = times.heddle!.median;
-    const theirs = gemmForms.filter((form) => form !== 'heddle').map((form) => times[form]?.median);
-    const best = Math.min(...theirs.filter((time) => time !== undefined));
-    return line([
-      ...[String(rows), name],
-      ...(unit === 'steps' ? [] : [bound.toFixed(1)]),
-      ...gemmForms.map((form) => times[form]?.median.toFixed(1) ?? '–'),
-      ...(unit === 'steps'
-        ? []
-        : [`${((100 * bound) / ours).toFixed(0)} %`, (usefulFlops / ours / 1e6).toFixed(0)]),
-      ...flopsCells(usefulFlops, paddedFlops.heddle!),
-      Number.isFinite(best) ? `${((100 * best) / ours).toFixed(0)} %` : '–',
-    ]);
-  };
-  return `${one('gate, up', gateUp)}\n${one('down', down)}`;
-}
+export const gemmColumns = (unit: Unit): readonly Column<GemmLine>[] => {
+  const onGpu = (...columns: readonly Column<GemmLine>[]) => (unit === 'steps' ? [] : columns);
+  const ours = ({ times }: GemmLine): number => times.heddle!.median;
+  return [
+    { head: 'rows', cell: ({ rows }) => String(rows) },
+    { head: 'GEMM', cell: ({ name }) => name },
+    ...onGpu({ head: 'bound µs', cell: ({ bound }) => bound.toFixed(1) }),
+    ...gemmForms.map((form) => ({
+      head: `${form} ${unit}`,
+      cell: ({ times }: GemmLine) => times[form]?.median.toFixed(1) ?? '–',
+    })),
+    ...onGpu(
+      { head: 'of bound', cell: (line) => percent(line.bound / ours(line)) },
+      { head: 'TFLOP/s', cell: (line) => (line.usefulFlops / ours(line) / 1e6).toFixed(0) },
+    ),
+    ...flopsColumns(({ usefulFlops, paddedFlops }: GemmLine) => ({
+      usefulFlops,
+      paddedFlops: paddedFlops.heddle!,
+    })),
+    {
+      head: 'of cuBLAS',
+      cell: (line) => {
+        const { heddle, ...cublas } = line.times;
+        const best = Math.min(...Object.values(cublas).map(({ median }) => median));
+        return Number.isFinite(best) ? percent(best / ours(line)) : '–';
+      },
+    },
+  ];
+};

@@ -1,17 +1,26 @@
 /** Measuring: Heddle against the machine's own limits and against NCCL, in one run. */
 export * from './experts.js';
 export { benchFabric, type FabricBenchOptions, type FabricBenchReport } from './fabric/bench.js';
-export type { Figure } from './fabric/figures.js';
+export type { Figure } from './fabric/measurements.js';
 export * from './gemm.js';
 export { htmlReport } from './html.js';
 export * from './layer.js';
-export { layerHead, layerLine } from './layer-table.js';
 export { chromeTrace, LayerClock, type Span } from './layer-trace.js';
+export { ncclCandidates, ncclVersion } from './nccl-library.js';
 export * from './overlap.js';
 export type { BenchEvent, Plan } from './program.js';
 export * from './report.js';
 export { runBenchmark } from './run.js';
 export { type Unit, unitOf } from './statistics.js';
-export { footnote, heading, kernelLines, spreadLines, tableHead, tableLine } from './table.js';
+export {
+  type Column,
+  columnsOf,
+  footnote,
+  heading,
+  headOf,
+  kernelLines,
+  lineOf,
+  spreadLines,
+} from './table.js';
 export { runTuning, type TuneEvent, type TunePlan } from './tune.js';
 export { sweep, type WorkloadOptions } from './workload.js';

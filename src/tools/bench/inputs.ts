@@ -5,7 +5,7 @@
 import type { Device, Memory, Stream } from '../../gpu/index.js';
 import { type Tensor, wrap } from '../../moe/index.js';
 import { type Routes, randomElements } from '../../verify/testing/index.js';
-import type { Workload } from './workload.js';
+import { rowBytesOf, type Workload } from './workload.js';
 
 /** How often the sets together exceed L2. */
 const rotation = 3;
@@ -81,7 +81,7 @@ export class Inputs {
   ): Inputs {
     const tokens = routes[0]!.tokens;
     const { topK, hidden, payloads, combineDtype } = of;
-    const outRow = hidden * (combineDtype === 'f32' ? 4 : 2);
+    const outRow = rowBytesOf(of).combine;
     const sizes = [topK * 4, topK * 4, ...payloads.map(({ rowBytes }) => rowBytes), outRow];
     const setBytes = sizes.reduce((sum, row) => sum + aligned(row * tokens), 0);
     const memory = device.allocate(setBytes * routes.length, 'inputs and outputs');

@@ -10,8 +10,7 @@ import {
 } from '../../moe/index.js';
 import { expertsOf, type MoeModel, profile, withExperts } from '../../moe/layer/index.js';
 import { random } from '../../verify/testing/index.js';
-import type { Noise } from './inputs.js';
-import type { Timing } from './timing.js';
+import type { Rig } from './harness.js';
 
 /** What can be simulated of a model. */
 export function inSmall({ sharedInner, ...model }: MoeModel, hidden = 64): MoeModel {
@@ -37,7 +36,8 @@ export class LayerData {
     this.#owned = owned;
   }
 
-  static create({ world, stream }: Timing, noise: Noise, model: MoeModel, seed: number): LayerData {
+  static create({ timing, noise }: Rig, model: MoeModel, seed: number): LayerData {
+    const { world, stream } = timing;
     const { device, rank, ranks } = world;
     const { hidden, inner, sharedInner, experts } = model;
     const owned: OwnedTensor[] = [];

@@ -4,7 +4,6 @@
  */
 
 import { HeddleError } from '../../base/errors.js';
-import type { NcclCommunicator } from '../../gpu/cuda/index.js';
 import { evenRows } from '../../moe/experts/index.js';
 import {
   emptyTensor,
@@ -15,16 +14,15 @@ import {
   readBits,
 } from '../../moe/index.js';
 import { type MoeModel, scaleBlock } from '../../moe/layer/index.js';
-import { World } from '../../net/world/index.js';
-import { expertFlops, type Flops } from './flops.js';
-import { Noise } from './inputs.js';
+import { expertFlops, type Flops, flopsColumns } from './gemm.js';
+import { pointByPoint, type Results, type Rig } from './harness.js';
 import { inSmall, LayerData, modelWith } from './layer-data.js';
 import { type Span, traceLayer } from './layer-trace.js';
-import { provenance, requireGpus } from './machine.js';
-import { joinNccl, NcclCrew, NcclRound } from './nccl.js';
-import type { Machine } from './report.js';
-import { type Spread, spread, type Unit, unitOf } from './statistics.js';
-import { type Grouping, type Steps, Timing, TimingCrew, timingOf } from './timing.js';
+import { joinNccl, ncclRound } from './nccl.js';
+import type { NcclCommunicator } from './nccl-library.js';
+import type { Spread, Unit } from './statistics.js';
+import { type Column, percent } from './table.js';
+import type { Grouping, Steps } from './timing.js';
 import { routeSets, workload } from './workload.js';
 
 interface LayerBenchPlan {
@@ -43,7 +41,7 @@ interface LayerBenchPlan {
   readonly iterations: number;
 }
 
-export const layerParts = [
+const layerParts = [
   'router',
   'rows to fp8',
   'dispatch + combine',
@@ -54,7 +52,7 @@ export const layerParts = [
   'add',
 ] as const;
 type LayerPart = (typeof layerParts)[number];
-export const layerWays = [
+const layerWays = [
   'in a row',
   'split',
   'two micro-batches',
@@ -81,17 +79,9 @@ export interface LayerPoint extends Flops {
   readonly rows: number;
 }
 
-export interface LayerReport {
-  readonly format: 'heddle-bench-layer/1';
-  readonly unit: Unit;
-  readonly date: string;
-  readonly version: string;
-  readonly commit: string | null;
-  readonly machine: Machine;
+export interface LayerReport extends Results<'layer', LayerPoint> {
   readonly model: MoeModel & { readonly name: string };
   readonly ranks: number;
-  readonly iterations: number;
-  readonly points: readonly LayerPoint[];
   /** Of one forward in two micro-batches, where asked for. */
   readonly spans: readonly Span[];
 }
@@ -101,41 +91,23 @@ export async function benchLayer(
   plan: LayerBenchPlan,
   on: (point: LayerPoint) => void = () => {},
 ): Promise<LayerReport> {
-  const { ranks, device: kind, iterations } = plan;
-  const real = kind === 'cuda';
-  if (real) requireGpus(ranks);
+  const { ranks, device } = plan;
   const model = modelFor(plan);
-  const points: LayerPoint[] = [];
   let spans: readonly Span[] = [];
-  const crews = { timing: new TimingCrew(), nccl: new NcclCrew() };
-  await World.local({ ranks, device: kind }, async (world) => {
-    const timing = await Timing.create(world, crews.timing, timingOf(world.device, iterations));
-    const noise = Noise.create(world.device, timing.stream, 1);
-    const data = LayerData.create(timing, noise, model, 1);
-    const nccl = real && plan.nccl ? await joinNccl(world, crews.nccl, true) : null;
+  const results = await pointByPoint('layer', plan, on, async (rig, tell) => {
+    const data = LayerData.create(rig, model, 1);
+    const nccl = device === 'cuda' && plan.nccl ? await joinNccl(rig.timing, true) : null;
     for (const tokens of plan.tokens) {
-      const bench = new LayerBench(timing, noise, data, plan, tokens, nccl);
-      const point = await bench.measure();
+      const bench = new LayerBench(rig, data, plan, tokens, nccl);
+      tell(await bench.measure());
       if (plan.trace && tokens === plan.tokens.at(-1))
-        spans = await traceLayer(timing, bench.options, bench.io);
+        spans = await traceLayer(rig.timing, bench.options, bench.io);
       bench.free();
-      if (world.rank !== 0) continue;
-      points.push(point);
-      on(point);
     }
-    await timing.check();
     nccl?.destroy();
     data.free();
-    noise.free();
-    await timing.dispose();
   });
-  return {
-    format: 'heddle-bench-layer/1',
-    unit: unitOf(kind),
-    ...(await provenance(kind, ranks)),
-    model: { ...model, name: plan.profile },
-    ...{ ranks, iterations, points, spans },
-  };
+  return { ...results, model: { ...model, name: plan.profile }, ranks, spans };
 }
 
 const modelFor = ({ profile, ranks, expertsHere, device, rows }: LayerBenchPlan): MoeModel =>
@@ -148,27 +120,25 @@ class LayerBench {
   readonly io: { readonly x: OwnedTensor; readonly out: OwnedTensor };
   readonly options: MoeLayerOptions;
   #first: Buffer | null = null;
-  readonly #timing: Timing;
-  readonly #noise: Noise;
+  readonly #rig: Rig;
   readonly #data: LayerData;
   readonly #plan: LayerBenchPlan;
   readonly #tokens: number;
   readonly #nccl: NcclCommunicator | null;
 
   constructor(
-    timing: Timing,
-    noise: Noise,
+    rig: Rig,
     data: LayerData,
     plan: LayerBenchPlan,
     tokens: number,
     nccl: NcclCommunicator | null,
   ) {
-    this.#timing = timing;
-    this.#noise = noise;
+    this.#rig = rig;
     this.#data = data;
     this.#plan = plan;
     this.#tokens = tokens;
     this.#nccl = nccl;
+    const { timing, noise } = rig;
     const { device } = timing.world;
     const { model, weights } = data;
     const rows = () => emptyTensor(device, 'bf16', [tokens, model.hidden]);
@@ -192,8 +162,9 @@ class LayerBench {
   async measure(): Promise<LayerPoint> {
     const tokens = this.#tokens;
     const plan = this.#plan;
+    const { world } = this.#rig.timing;
     const ways: Partial<Record<LayerWay, Spread>> = {};
-    const layer = await MoeLayer.create(this.#timing.world, { ...this.options, overlap: false });
+    const layer = await MoeLayer.create(world, { ...this.options, overlap: false });
     ways['in a row'] = await this.#whole(layer);
     const { parts, rows, flops } = await this.#parts(layer);
     if (this.#nccl !== null) ways['NCCL, in a row'] = await this.#withNccl(layer, this.#nccl);
@@ -207,7 +178,7 @@ class LayerBench {
         : [['one-sided, in a row', { overlap: false, family: 'one-sided' }] as const]),
     ];
     for (const [way, how] of others) {
-      const other = await MoeLayer.create(this.#timing.world, { ...this.options, ...how });
+      const other = await MoeLayer.create(world, { ...this.options, ...how });
       ways[way] = await this.#whole(other);
       await other.dispose();
     }
@@ -222,18 +193,15 @@ class LayerBench {
     };
   }
 
-  async #time(steps: Steps, grouping?: Grouping): Promise<Spread> {
-    const rounds = this.#timing.world.device.kind === 'cuda' ? 10 : 1;
-    const graph = await this.#timing.capture(rounds, steps, grouping);
-    const times = await this.#timing.replay(graph, rounds);
-    graph.dispose();
-    return spread(times);
+  #time(steps: Steps, grouping?: Grouping): Promise<Spread> {
+    const { timing } = this.#rig;
+    return timing.time(timing.world.device.kind === 'cuda' ? 10 : 1, steps, grouping);
   }
 
   /** The layer's time; its result must be that of the way before, bit by bit. */
   async #whole(layer: MoeLayer): Promise<Spread> {
     const { io } = this;
-    const timing = this.#timing;
+    const { timing } = this.#rig;
     const time = await this.#time([() => layer.forward(io.x, io.out, timing.stream)]);
     await layer.synchronize(timing.stream);
     const bits = await readBits(io.out, timing.stream);
@@ -250,9 +218,9 @@ class LayerBench {
   /** Each part of a layer by itself, on what a forward left behind. */
   async #parts(layer: MoeLayer) {
     const { io } = this;
-    const timing = this.#timing;
     const tokens = this.#tokens;
-    const { stream, world } = timing;
+    const { noise } = this.#rig;
+    const { stream, world } = this.#rig.timing;
     const { router, narrow, ep, plan, experts, shared } = layerBatches(layer)[0]!.parts;
     const { received } = ep;
     const payloads = narrow?.payloads(io.x, stream) ?? { x: io.x };
@@ -266,7 +234,7 @@ class LayerBench {
     const { total, counts } = await plan.sizes(stream);
     const flops = expertFlops(this.#data.model, counts, evenRows(ep.shape), world.device.kind);
     const made = emptyTensor(world.device, 'bf16', [plan.rows, this.#data.model.hidden]);
-    this.#noise.fill(stream, made.data, Math.min(made.bytes, total * this.#data.model.hidden * 2));
+    noise.fill(stream, made.data, Math.min(made.bytes, total * this.#data.model.hidden * 2));
     const reduce = await this.#time([() => plan.reduce(received, made, stream)]);
     const all = await this.#time([() => experts.run(received, stream)]);
     made.free();
@@ -289,8 +257,7 @@ class LayerBench {
   /** The same layer with NCCL's exchange of as many rows, whose counts the host knows for free: a lower bound. */
   async #withNccl(layer: MoeLayer, communicator: NcclCommunicator): Promise<Spread> {
     const { io } = this;
-    const timing = this.#timing;
-    const noise = this.#noise;
+    const { timing } = this.#rig;
     const tokens = this.#tokens;
     const plan = this.#plan;
     const { model } = this.#data;
@@ -298,7 +265,7 @@ class LayerBench {
       ...{ profile: 'custom', hidden: model.hidden, experts: model.experts, topK: model.topK },
       ...{ ranks: plan.ranks, dtype: plan.rows, combineDtype: 'bf16', router: 'uniform', seed: 1 },
     });
-    const round = NcclRound.create(timing, communicator, noise, of, routeSets(of, tokens, 1), 1);
+    const round = ncclRound(this.#rig, communicator, of, routeSets(of, tokens, 1), 1);
     const [dispatch, combine] = round.steps('sparse', ['dispatch', 'combine']);
     const batch = layerBatches(layer)[0]!;
     const { stream } = timing;
@@ -324,3 +291,36 @@ class LayerBench {
     return time;
   }
 }
+
+const heads: Readonly<Partial<Record<LayerPart | LayerWay, string>>> = {
+  'rows to fp8': 'to fp8',
+  'dispatch + combine': 'd + c',
+  'two micro-batches': 'two',
+  'one-sided, in a row': 'one-sided',
+  'NCCL, in a row': 'NCCL',
+};
+
+/** Parts, then the whole layer in its ways; then what the experts compute. */
+export const layerColumns = (unit: Unit): readonly Column<LayerPoint>[] => {
+  const columns: readonly Column<LayerPoint>[] = [
+    { head: 'tokens', cell: ({ tokens }) => String(tokens) },
+    ...[...layerParts, ...layerWays].map((name) => ({
+      head: heads[name] ?? name,
+      cell: ({ parts, ways }: LayerPoint) => {
+        const times: Readonly<Partial<Record<LayerPart | LayerWay, Spread>>> = { ...parts, ...ways };
+        return times[name]?.median.toFixed(1) ?? '–';
+      },
+    })),
+    ...(unit === 'steps'
+      ? []
+      : [
+          {
+            head: 'tokens/s',
+            cell: ({ tokensPerSecond }: LayerPoint) => tokensPerSecond.toExponential(2),
+          },
+        ]),
+    { head: 'exposed', cell: ({ exposed }) => percent(exposed) },
+    ...flopsColumns((point: LayerPoint) => point),
+  ];
+  return columns.map((column) => ({ ...column, width: 10 }));
+};

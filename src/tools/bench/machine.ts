@@ -3,18 +3,19 @@ import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { UnavailableError } from '../../base/errors.js';
-import { findCompiler, listGpus, ncclVersionNumber } from '../../gpu/cuda/index.js';
+import { findCompiler, listGpus } from '../../gpu/cuda/index.js';
+import { ncclVersion, ncclVersionNumber } from './nccl-library.js';
 import type { Machine } from './report.js';
 
 const root = join(import.meta.dirname, '../../..');
 
-export function version(): string {
+function version(): string {
   const text = readFileSync(join(root, 'package.json'), 'utf8');
   return (JSON.parse(text) as { version: string }).version;
 }
 
 /** The commit that this code comes from: $HEDDLE_COMMIT, else what git says of the folder that it lies in. */
-export function commit(): string | null {
+function commit(): string | null {
   if (process.env.HEDDLE_COMMIT) return process.env.HEDDLE_COMMIT;
   const git = (...args: string[]): string =>
     execFileSync('git', ['-C', root, ...args], {
@@ -33,15 +34,13 @@ export function commit(): string | null {
 /** NCCL's version, or why it cannot be used. */
 export function ncclHere(): { readonly version: string | null; readonly reason: string } {
   try {
-    const number = ncclVersionNumber();
-    const [major, minor, patch] = [Math.floor(number / 10_000), Math.floor(number / 100) % 100, number % 100];
-    return { version: `${major}.${minor}.${patch}`, reason: '' };
+    return { version: ncclVersion(ncclVersionNumber()), reason: '' };
   } catch (error) {
     return { version: null, reason: error instanceof Error ? error.message : String(error) };
   }
 }
 
-export async function describeMachine(ranks: number, nccl: string | null): Promise<Machine> {
+async function describeMachine(ranks: number, nccl: string | null): Promise<Machine> {
   const compiler = await findCompiler().catch(() => null);
   return {
     gpus: listGpus()
@@ -54,7 +53,7 @@ export async function describeMachine(ranks: number, nccl: string | null): Promi
   };
 }
 
-export const simulatedMachine = (ranks: number): Machine => ({
+const simulatedMachine = (ranks: number): Machine => ({
   gpus: Array.from({ length: ranks }, () => 'simulated GPU'),
   driver: null,
   compiler: null,
@@ -93,9 +92,9 @@ export function requireGpus(ranks: number, otherwise = ''): void {
 }
 
 /** When, by what and where a run was measured: the head of its report. */
-export const provenance = async (kind: 'cuda' | 'sim', ranks: number) => ({
+export const provenance = async (kind: 'cuda' | 'sim', ranks: number, nccl: string | null = null) => ({
   date: new Date().toISOString(),
   version: version(),
   commit: commit(),
-  machine: kind === 'cuda' ? await describeMachine(ranks, null) : simulatedMachine(ranks),
+  machine: kind === 'cuda' ? await describeMachine(ranks, nccl) : simulatedMachine(ranks),
 });

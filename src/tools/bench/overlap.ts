@@ -5,14 +5,13 @@
  */
 import type { Device, Stream } from '../../gpu/index.js';
 import { DenseMlp, emptyTensor, type Gemm } from '../../moe/index.js';
-import { World } from '../../net/world/index.js';
-import { Noise, setsFor } from './inputs.js';
-import { provenance, requireGpus } from './machine.js';
+import { pointByPoint, type Results, type Rig } from './harness.js';
+import { setsFor } from './inputs.js';
 import { roundsFor } from './program.js';
-import type { Machine } from './report.js';
 import { Round } from './round.js';
-import { type Spread, spread, type Unit, unitOf } from './statistics.js';
-import { type Steps, Timing, TimingCrew, timingOf } from './timing.js';
+import type { Spread, Unit } from './statistics.js';
+import { type Column, percent } from './table.js';
+import type { Steps, Timing } from './timing.js';
 import { roundBytes, routeSets, type Workload, type WorkloadOptions, workload } from './workload.js';
 
 export interface OverlapPlan {
@@ -41,18 +40,10 @@ interface OverlapPoint {
   readonly exposed: number;
 }
 
-export interface OverlapReport {
-  readonly format: 'heddle-bench-overlap/1';
-  readonly unit: Unit;
-  readonly date: string;
-  readonly version: string;
-  readonly commit: string | null;
-  readonly machine: Machine;
+export interface OverlapReport extends Results<'overlap', OverlapPoint> {
   readonly workload: Workload;
   readonly inner: number;
   readonly gemm: Gemm;
-  readonly iterations: number;
-  readonly points: readonly OverlapPoint[];
 }
 
 /** @throws UnavailableError without enough GPUs. */
@@ -61,35 +52,14 @@ export async function benchOverlap(
   on: (point: OverlapPoint) => void = () => {},
 ): Promise<OverlapReport> {
   const of = workload(plan.workload);
-  const real = plan.device === 'cuda';
-  if (real) requireGpus(of.ranks);
-  const points: OverlapPoint[] = [];
-  const crew = new TimingCrew();
-  await World.local({ ranks: of.ranks, device: plan.device }, async (world) => {
-    const timing = await Timing.create(world, crew, timingOf(world.device, plan.iterations));
-    const noise = Noise.create(world.device, timing.stream, of.seed);
-    for (const tokens of plan.tokens) {
-      for (const sms of plan.sms ?? someOf(world.device)) {
-        const point = await measure(timing, noise, of, { ...plan, tokens, sms });
-        if (world.rank !== 0) continue;
-        points.push(point);
-        on(point);
-      }
-    }
-    await timing.check();
-    await timing.dispose();
-    noise.free();
+  const { device, iterations, inner, gemm } = plan;
+  const setting = { ranks: of.ranks, device, iterations, seed: of.seed };
+  const results = await pointByPoint('overlap', setting, on, async (rig, tell) => {
+    for (const tokens of plan.tokens)
+      for (const sms of plan.sms ?? someOf(rig.timing.world.device))
+        tell(await measure(rig, of, { ...plan, tokens, sms }));
   });
-  return {
-    format: 'heddle-bench-overlap/1',
-    unit: unitOf(plan.device),
-    ...(await provenance(plan.device, of.ranks)),
-    workload: of,
-    inner: plan.inner,
-    gemm: plan.gemm,
-    iterations: plan.iterations,
-    points,
-  };
+  return { ...results, workload: of, inner, gemm };
 }
 
 const someOf = ({ kind, multiprocessors }: Device): readonly number[] =>
@@ -107,11 +77,12 @@ class Beside {
   ) {}
 
   static async create(
-    { world: { device }, stream }: Timing,
-    noise: Noise,
+    { timing, noise }: Rig,
     { hidden }: Workload,
     { tokens, sms, gemm, inner }: Point,
   ): Promise<Beside> {
+    const { stream } = timing;
+    const { device } = timing.world;
     const gateUp = emptyTensor(device, 'bf16', [2 * inner, hidden]);
     const down = emptyTensor(device, 'bf16', [hidden, inner]);
     const x = emptyTensor(device, 'bf16', [tokens, hidden]);
@@ -156,15 +127,16 @@ class Beside {
   }
 }
 
-async function measure(timing: Timing, noise: Noise, of: Workload, at: Point): Promise<OverlapPoint> {
+async function measure(rig: Rig, of: Workload, at: Point): Promise<OverlapPoint> {
+  const { timing, noise } = rig;
   const { tokens, sms, family } = at;
   const real = timing.world.device.kind === 'cuda';
   const bytes = roundBytes(of, tokens, routeSets(of, tokens, 1));
   const rounds = real ? roundsFor(bytes) : 1;
   const sets = setsFor(rounds, 2 * tokens * of.hidden, timing.options.l2Bytes);
   // Before the round: what cuBLAS loads at its first use waits for the GPU.
-  const beside = await Beside.create(timing, noise, of, at);
-  const round = await Round.create(timing, noise, of, routeSets(of, tokens, sets), {
+  const beside = await Beside.create(rig, of, at);
+  const round = await Round.create(rig, of, routeSets(of, tokens, sets), {
     ...{ sms, split: true },
     ...(family !== undefined && { family }),
   });
@@ -173,8 +145,8 @@ async function measure(timing: Timing, noise: Noise, of: Workload, at: Point): P
   const enqueue = (steps: Steps) => () => {
     for (let n = 0; n < rounds; n++) for (const step of steps) step(n);
   };
-  const time = async (steps: Steps): Promise<Spread> =>
-    spread(real ? await round.time(rounds, steps) : await timing.timed(rounds, enqueue(steps)));
+  const time = (steps: Steps): Promise<Spread> =>
+    real ? round.time(rounds, steps) : timing.timed(rounds, enqueue(steps));
   const both = round.both[0]!;
   const point = {
     round: await time([both]),
@@ -187,17 +159,15 @@ async function measure(timing: Timing, noise: Noise, of: Workload, at: Point): P
   return { tokens, sms, ...point, exposed: (point.both.median - longer) / shorter };
 }
 
-const line = (cells: readonly string[]): string => cells.map((cell) => cell.padStart(12)).join('');
-
-export const overlapHead = (unit: Unit): string =>
-  line(['tokens', 'sms', `round ${unit}`, `MLP ${unit}`, `both ${unit}`, 'of longer', 'exposed']);
-
-export function overlapLine({ tokens, sms, round, mlp, both, exposed }: OverlapPoint): string {
-  const longer = Math.max(round.median, mlp.median);
-  return line([
-    ...[tokens, sms].map(String),
-    ...[round, mlp, both].map(({ median }) => median.toFixed(1)),
-    `${(both.median / longer).toFixed(2)}×`,
-    `${(100 * exposed).toFixed(0)} %`,
-  ]);
-}
+export const overlapColumns = (unit: Unit): readonly Column<OverlapPoint>[] => [
+  { head: 'tokens', cell: ({ tokens }) => String(tokens) },
+  { head: 'sms', cell: ({ sms }) => String(sms) },
+  { head: `round ${unit}`, cell: ({ round }) => round.median.toFixed(1) },
+  { head: `MLP ${unit}`, cell: ({ mlp }) => mlp.median.toFixed(1) },
+  { head: `both ${unit}`, cell: ({ both }) => both.median.toFixed(1) },
+  {
+    head: 'of longer',
+    cell: ({ round, mlp, both }) => `${(both.median / Math.max(round.median, mlp.median)).toFixed(2)}×`,
+  },
+  { head: 'exposed', cell: ({ exposed }) => percent(exposed) },
+];

@@ -1,26 +1,25 @@
 /** One rank's part of a benchmark, from the first kernel to the last. All ranks of the world run it. */
-import type { NcclCommunicator } from '../../gpu/cuda/index.js';
 import type { ExpertParallelOptions } from '../../moe/index.js';
-import type { World } from '../../net/world/index.js';
-import { Ceilings } from './ceilings.js';
-import { Noise, setsFor } from './inputs.js';
-import { joinNccl, NcclCrew, type NcclPhase, NcclRound, type NcclWay } from './nccl.js';
+import { type Ceilings, createCeilings } from './ceilings.js';
+import type { Rig } from './harness.js';
+import { setsFor } from './inputs.js';
+import { joinNccl, type NcclPhase, type NcclWay, ncclRound } from './nccl.js';
+import type { NcclCommunicator } from './nccl-library.js';
 import { NetworkCeiling, roomFor } from './network/ceiling.js';
-import { meanSent, type SentRounds } from './network/sent.js';
-import { wiresOf } from './network/wires.js';
-import { NvshmemRound } from './nvshmem.js';
+import { meanSent, type SentRounds, wiresOf } from './network/sent.js';
+import { timeNvshmem } from './nvshmem.js';
 import type { Phase, Point, Row, Subject } from './report.js';
 import { Round } from './round.js';
 import { gigabytes, type Spread, spread } from './statistics.js';
-import { Timing, TimingCrew, timingOf } from './timing.js';
+import type { Timing } from './timing.js';
 import {
   type PhaseBytes,
   type RoundBytes,
   roundBytes,
   routeSets,
+  rowBytesOf,
   type Workload,
   type WorkloadOptions,
-  workload,
 } from './workload.js';
 
 export interface Plan {
@@ -43,13 +42,6 @@ export type BenchEvent =
   | { readonly type: 'barrier'; readonly spread: Spread }
   | { readonly type: 'point'; readonly point: Point };
 
-/** What the ranks of one process share. */
-interface Crews {
-  readonly timing: TimingCrew;
-  readonly nccl: NcclCrew;
-}
-export const newCrews = (): Crews => ({ timing: new TimingCrew(), nccl: new NcclCrew() });
-
 /** Microseconds of work that a graph should hold, so that its own launch weighs little. */
 const graphTime = 2000;
 /** What a round costs at least, and bytes a microsecond over NVLink: only to choose how many rounds a graph holds. */
@@ -61,19 +53,15 @@ export function roundsFor({ dispatch, combine }: Pick<RoundBytes, 'dispatch' | '
   return Math.max(8, Math.min(100, Math.ceil(graphTime / estimate)));
 }
 
+/** Every rank calls it. */
 export async function benchmark(
-  world: World,
-  crews: Crews,
+  rig: Rig,
+  of: Workload,
   plan: Plan,
   emit: (event: BenchEvent) => void,
 ): Promise<void> {
-  const of = workload(plan.workload);
-  const real = world.device.kind === 'cuda';
-  const timing = await Timing.create(world, crews.timing, timingOf(world.device, plan.iterations));
-  // The same on all ranks, so that each knows what its peers send.
-  const noise = Noise.create(world.device, timing.stream, of.seed);
-  await timing.stream.synchronize();
-
+  const { timing } = rig;
+  const real = timing.world.device.kind === 'cuda';
   let ceilings: Ceilings | null = null;
   // Those are of windows, which ranks of several nodes do not have in common.
   if (real && plan.nodes === 1) {
@@ -82,30 +70,24 @@ export async function benchmark(
     const { dispatch, combine } = roundBytes(of, largest, routeSets(of, largest, 2));
     const most = Math.max(dispatch.busiest, combine.busiest);
     // A margin: other sets of routes may have a busier rank.
-    ceilings = await Ceilings.create(timing, 1.25 * most + 2 ** 16);
+    ceilings = await createCeilings(timing, 1.25 * most + 2 ** 16);
     await ceilings.transfers('stores', most, 8); // clocks rise under load
-    emit({ type: 'barrier', spread: spread(await ceilings.barrier()) });
+    emit({ type: 'barrier', spread: await ceilings.barrier() });
   }
-
   let communicator: NcclCommunicator | null = null;
   if (plan.nccl && real) {
     emit({ type: 'doing', what: 'joining NCCL' });
-    communicator = await joinNccl(world, crews.nccl, plan.world === 'local');
+    communicator = await joinNccl(timing, plan.world === 'local');
   }
   for (const tokens of plan.tokens) {
-    const point = await measure({ timing, noise, ceilings, communicator, of, real, plan }, tokens, emit);
+    const point = await measure({ ...rig, ceilings, communicator, of, real, plan }, tokens, emit);
     emit({ type: 'point', point });
   }
-  await timing.check();
   communicator?.destroy();
   await ceilings?.dispose();
-  await timing.dispose();
-  noise.free();
 }
 
-interface Tools {
-  readonly timing: Timing;
-  readonly noise: Noise;
+interface Tools extends Rig {
   readonly ceilings: Ceilings | null;
   readonly communicator: NcclCommunicator | null;
   readonly of: Workload;
@@ -122,19 +104,19 @@ async function measure(
   const doing = (what: string): void => emit({ type: 'doing', what: `${tokens} tokens: ${what}` });
   const first = roundBytes(of, tokens, routeSets(of, tokens, 1));
   const rounds = real ? roundsFor(first) : 2;
-  const readBytes = tokens * of.payloads.reduce((sum, { rowBytes }) => sum + rowBytes, 0);
+  const readBytes = tokens * rowBytesOf(of).dispatch;
   const sets = setsFor(rounds, readBytes, real ? timing.options.l2Bytes : Number.MAX_SAFE_INTEGER);
   const routes = routeSets(of, tokens, sets);
   const bytes = roundBytes(of, tokens, routes, plan.nodes);
   const times = new Map<string, Spread>();
-  const key = (subject: Subject, phase: Phase): string => `${subject}/${phase}`;
+  const keep = (subject: Subject, phase: Phase, time: Spread) => times.set(`${subject}/${phase}`, time);
 
   doing('compiling');
-  const round = await Round.create(timing, noise, of, routes, plan.how);
+  const round = await Round.create({ timing, noise }, of, routes, plan.how);
   if (plan.nodes > 1) doing('counting messages');
   const sent = await round.sent();
   doing('dispatch + combine');
-  times.set(key('heddle', 'both'), spread(await round.time(rounds, round.both)));
+  keep('heddle', 'both', await round.time(rounds, round.both));
   await round.verify(noise);
   // Simulated steps of a kernel beside those of its peers' say nothing.
   if (plan.breakdown && real) doing('kernels');
@@ -146,32 +128,29 @@ async function measure(
   if (family === 'one-sided' && plan.how.split !== true) {
     doing('dispatch alone');
     const alone = { ...tuning, combine: { ...tuning.combine, way: 'pull' } };
-    const half = await Round.create(timing, noise, of, routes, { ...plan.how, family, tuning: alone });
-    times.set(key('heddle', 'dispatch'), spread(await half.time(rounds, half.dispatch)));
+    const half = await Round.create({ timing, noise }, of, routes, { ...plan.how, family, tuning: alone });
+    keep('heddle', 'dispatch', await half.time(rounds, half.dispatch));
     await half.dispose();
   }
 
   if (real && sent !== null) {
     doing('the network alone');
     for (const [phase, values] of await networkAlone(timing, sent, rounds))
-      times.set(key('network', phase), spread(values));
+      keep('network', phase, spread(values));
   }
 
   if (ceilings !== null) {
     doing('ceilings');
-    const stores = spread(await ceilings.transfers('stores', bytes.dispatch.busiest, rounds));
-    times.set(key('stores', 'dispatch'), stores);
-    const alike = bytes.dispatch.busiest === bytes.combine.busiest;
-    times.set(
-      key('stores', 'combine'),
-      alike ? stores : spread(await ceilings.transfers('stores', bytes.combine.busiest, rounds)),
-    );
-    const loads = spread(await ceilings.transfers('loads', bytes.dispatch.busiest, rounds));
-    times.set(key('loads', 'dispatch'), loads);
+    const { dispatch, combine } = bytes;
+    const stores = await ceilings.transfers('stores', dispatch.busiest, rounds);
+    keep('stores', 'dispatch', stores);
+    const alike = dispatch.busiest === combine.busiest;
+    keep('stores', 'combine', alike ? stores : await ceilings.transfers('stores', combine.busiest, rounds));
+    keep('loads', 'dispatch', await ceilings.transfers('loads', dispatch.busiest, rounds));
   }
 
   if (communicator !== null) {
-    const baseline = NcclRound.create(timing, communicator, noise, of, routes, rounds);
+    const baseline = ncclRound({ timing, noise }, communicator, of, routes, rounds);
     const plans: readonly (readonly [NcclWay, Phase, readonly NcclPhase[]])[] = [
       ['sparse', 'dispatch', ['dispatch']],
       ['sparse', 'combine', ['combine']],
@@ -181,34 +160,20 @@ async function measure(
     ];
     for (const [way, phase, phases] of plans) {
       doing(`NCCL, ${way} ${phase}`);
-      const graph = await timing.capture(rounds, baseline.steps(way, phases), baseline.grouping);
-      times.set(key(`nccl ${way}`, phase), spread(await timing.replay(graph, rounds)));
-      graph.dispose();
+      keep(`nccl ${way}`, phase, await timing.time(rounds, baseline.steps(way, phases), baseline.grouping));
     }
     baseline.free();
   }
   if (plan.how.transport === 'nvshmem') {
-    const baseline = await NvshmemRound.create(timing, of, tokens);
-    if (baseline !== null) {
-      doing('NVSHMEM’s all-to-all');
-      const graph = await timing.capture(rounds, baseline.both);
-      times.set(key('nvshmem dense', 'both'), spread(await timing.replay(graph, rounds)));
-      graph.dispose();
-      await timing.world.barrier('end of NVSHMEM’s all-to-all');
-      baseline.free();
-    }
+    doing('NVSHMEM’s all-to-all');
+    const time = await timeNvshmem(timing, of, tokens, rounds);
+    if (time !== null) keep('nvshmem dense', 'both', time);
   }
   const network = sent && (await meanSent(timing.world, sent.rounds));
   return {
-    tokens,
-    rounds,
-    sets,
-    bytes,
-    network,
+    ...{ tokens, rounds, sets, bytes, network, kernels, tuning },
     wires: sent && (await wiresOf(timing.world)),
     rows: rowsOf(times, bytes, real ? 1 : 1000),
-    kernels,
-    tuning,
   };
 }
 

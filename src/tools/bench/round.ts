@@ -5,10 +5,11 @@ import type { CudaProgram } from '../../gpu/cuda/index.js';
 import { benchHandles, ExpertParallel, type ExpertParallelOptions, row } from '../../moe/index.js';
 import { dtypes, fromF32, isExpert, ownerOf, ranksOf, sharing, toF32 } from '../../moe/layer/index.js';
 import type { Routes } from '../../verify/testing/index.js';
+import type { Rig } from './harness.js';
 import { Inputs, type Noise } from './inputs.js';
 import { type SentRound, type SentRounds, Shadow } from './network/sent.js';
 import type { KernelNumbers } from './report.js';
-import { quantile } from './statistics.js';
+import { quantile, type Spread, slowest } from './statistics.js';
 import type { Steps, Timing } from './timing.js';
 import { shapeOf, type Workload } from './workload.js';
 
@@ -23,46 +24,44 @@ export class Round {
   readonly #timing: Timing;
   readonly #of: Workload;
   readonly #inputs: Inputs;
-  readonly #routeSets: readonly (readonly Routes[])[];
+  readonly #routes: readonly Routes[];
 
   private constructor(
     readonly ep: ExpertParallel,
-    timing: Timing,
+    { timing, noise }: Rig,
     of: Workload,
-    inputs: Inputs,
     routeSets: readonly (readonly Routes[])[],
   ) {
+    const { world, stream } = timing;
+    const mine = routeSets.map((routes) => routes[world.rank]!);
     this.#timing = timing;
     this.#of = of;
-    this.#inputs = inputs;
-    this.#routeSets = routeSets;
+    this.#inputs = Inputs.create(world.device, stream, noise, of, mine);
+    this.#routes = routeSets[0]!;
   }
 
   /** `routeSets[set][rank]`. Every rank calls it. */
   static async create(
-    timing: Timing,
-    noise: Noise,
+    rig: Rig,
     of: Workload,
     routeSets: readonly (readonly Routes[])[],
     how: Pick<ExpertParallelOptions, 'family' | 'transport' | 'tuning' | 'split' | 'sms'> = {},
   ): Promise<Round> {
-    const { world, stream } = timing;
-    const tokens = routeSets[0]![0]!.tokens;
+    const { world, stream } = rig.timing;
     const ep = await ExpertParallel.create(world, {
       experts: of.experts,
       topK: of.topK,
       replicas: of.replicas,
-      maxTokens: tokens,
+      maxTokens: routeSets[0]![0]!.tokens,
       payloads: Object.fromEntries(of.payloads.map(({ name, rowBytes }) => [name, row('u8', rowBytes)])),
       output: { dtype: of.combineDtype, length: of.hidden },
       ...how,
     });
-    const mine = routeSets.map((routes) => routes[world.rank]!);
-    const inputs = Inputs.create(world.device, stream, noise, of, mine);
+    const round = new Round(ep, rig, of, routeSets);
     const { output } = ep.received;
-    noise.fill(stream, output.data, output.bytes);
+    rig.noise.fill(stream, output.data, output.bytes);
     await stream.synchronize();
-    return new Round(ep, timing, of, inputs, routeSets);
+    return round;
   }
 
   /** What this rank's proxy writes in a round of each input set; null where there is none. They must be the layer's first rounds. */
@@ -112,13 +111,10 @@ export class Round {
     ];
   }
 
-  /** Microseconds a round of `steps`, the slowest rank's, for each iteration. */
-  async time(rounds: number, steps: Steps): Promise<number[]> {
-    const graph = await this.#timing.capture(rounds, steps);
-    const times = await this.#timing.replay(graph, rounds);
+  async time(rounds: number, steps: Steps): Promise<Spread> {
+    const time = await this.#timing.time(rounds, steps);
     await this.ep.synchronize(this.#timing.stream);
-    graph.dispose();
-    return times;
+    return time;
   }
 
   /** Each kernel between events of its own, launched directly; `gap` is what the events themselves cost. */
@@ -147,9 +143,9 @@ export class Round {
         const at = 4 * (1 + Math.floor(i / 3)) + (i % 3);
         return events[at + 1]!.elapsedSince(events[at]!) * 1000;
       });
-      const slowest = await timing.slowest(mine);
+      const all = await slowest(world, mine);
       if (n < timing.options.warmups) continue;
-      for (const [i, time] of slowest.entries())
+      for (const [i, time] of all.entries())
         times[(['gap', 'dispatch', 'combine'] as const)[i % 3]!].push(time);
     }
     for (const event of events) event.dispose();
@@ -174,7 +170,7 @@ export class Round {
     const timing = this.#timing;
     const { world, stream } = timing;
     const set = this.#inputs.sets[0]!;
-    const routes = this.#routeSets[0]!;
+    const routes = this.#routes;
     const tokens = routes[0]!.tokens;
     for (const plane of Object.values(ep.received.payloads)) stream.fill(plane.data, plane.bytes, 0);
     stream.fill(set.out.data, set.out.bytes, 0);

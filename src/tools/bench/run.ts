@@ -1,9 +1,10 @@
 /** A benchmark from outside: in this process, or with a process for each rank. */
 import { extname, join } from 'node:path';
 import { ArgumentError } from '../../base/errors.js';
-import { launchReporting, World } from '../../net/world/index.js';
-import { commit, describeMachine, ncclHere, requireGpus, simulatedMachine, version } from './machine.js';
-import { type BenchEvent, benchmark, newCrews, type Plan } from './program.js';
+import { launchReporting } from '../../net/world/index.js';
+import { onRanks } from './harness.js';
+import { ncclHere, provenance, requireGpus } from './machine.js';
+import { type BenchEvent, benchmark, type Plan } from './program.js';
 import { type BenchReport, type Point, reportFormat } from './report.js';
 import type { Spread } from './statistics.js';
 import { warmups } from './timing.js';
@@ -21,7 +22,8 @@ export async function runBenchmark(
   const real = wanted.device === 'cuda';
   if (!real && wanted.world === 'processes')
     throw new ArgumentError('world', wanted.world, 'local: simulated GPUs live in one process');
-  if (real) requireGpus(of.ranks, '; with --device sim the simulator counts bytes and steps instead of time');
+  const otherwise = '; with --device sim the simulator counts bytes and steps instead of time';
+  if (real) requireGpus(of.ranks, otherwise);
   const notes: string[] = [];
   // NCCL would take NVLink where nodes are only said to be apart.
   const nccl = real && wanted.nccl && wanted.nodes === 1 ? ncclHere() : { version: null, reason: '' };
@@ -33,10 +35,7 @@ export async function runBenchmark(
   const head = {
     format: reportFormat,
     unit: real ? 'µs' : 'steps',
-    date: new Date().toISOString(),
-    version: version(),
-    commit: commit(),
-    machine: real ? await describeMachine(of.ranks, nccl.version) : simulatedMachine(of.ranks),
+    ...(await provenance(wanted.device, of.ranks, nccl.version)),
     method: {
       world: plan.world,
       nodes: plan.nodes,
@@ -52,16 +51,12 @@ export async function runBenchmark(
     on(event, report());
   };
   if (plan.world === 'processes') await inProcesses(plan, hear);
-  else await inThisProcess(plan, hear);
+  else {
+    const { nodes, device, iterations } = plan;
+    const setting = { ranks: of.ranks, nodes, device, iterations, seed: of.seed };
+    await onRanks(setting, (rig) => benchmark(rig, of, plan, rig.timing.world.rank === 0 ? hear : () => {}));
+  }
   return report();
-}
-
-async function inThisProcess(plan: Plan, hear: (event: BenchEvent) => void): Promise<void> {
-  const crews = newCrews();
-  const silent = (): void => {};
-  await World.local({ ranks: plan.workload.ranks, nodes: plan.nodes, device: plan.device }, (world) =>
-    benchmark(world, crews, plan, world.rank === 0 ? hear : silent),
-  );
 }
 
 /** Rank 0 prints an event a line; the others print nothing unless they fail. */

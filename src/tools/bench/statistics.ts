@@ -1,5 +1,6 @@
 /** The arithmetic of the method: what becomes of the times that ranks measured. */
 import { ArgumentError } from '../../base/errors.js';
+import type { World } from '../../net/world/index.js';
 
 /** A spread of times, in microseconds. */
 export interface Spread {
@@ -20,6 +21,12 @@ export function slowestRank(byRank: readonly ArrayLike<number>[]): number[] {
       throw new ArgumentError('times', times.length, `as many on each rank: ${iterations}`);
   }
   return Array.from({ length: iterations }, (_, i) => Math.max(...byRank.map((times) => times[i]!)));
+}
+
+/** The maximum over ranks of each value that all of them measured. */
+export async function slowest(world: Pick<World, 'allGather'>, mine: Float64Array): Promise<number[]> {
+  const all = await world.allGather(new Uint8Array(mine.buffer), 'times');
+  return slowestRank(all.map((bytes) => new Float64Array(bytes.slice().buffer)));
 }
 
 /** The value below which a share `at` (0 to 1) of the values lie, interpolated between neighbours. */
@@ -43,9 +50,9 @@ export function spread(values: readonly number[]): Spread {
   };
 }
 
-/** Bytes in microseconds, as GB/s (10^9 bytes a second). */
 /** What simulated launches take are steps, of which no rate follows. */
 export type Unit = 'µs' | 'steps';
 export const unitOf = (device: 'cuda' | 'sim'): Unit => (device === 'sim' ? 'steps' : 'µs');
 
+/** Bytes in microseconds, as GB/s (10^9 bytes a second). */
 export const gigabytes = (bytes: number, microseconds: number): number => bytes / microseconds / 1000;

@@ -17,133 +17,97 @@ export function heading({ workload: of, machine, method, barrier, unit }: BenchR
   return lines.join('\n');
 }
 
-interface Column {
+export interface Column<Of> {
   readonly head: string;
-  readonly width: number;
-  cell(point: Point): string;
+  /** Where it is not its head that says how wide. */
+  readonly width?: number;
+  cell(of: Of): string;
 }
+
+const aligned = <Of>(columns: readonly Column<Of>[], cell: (column: Column<Of>) => string): string =>
+  columns
+    .map((column) => cell(column).padStart(column.width ?? Math.max(10, column.head.length + 2)))
+    .join('');
+
+export const headOf = <Of>(columns: readonly Column<Of>[]): string => aligned(columns, ({ head }) => head);
+export const lineOf = <Of>(columns: readonly Column<Of>[], of: Of): string =>
+  aligned(columns, ({ cell }) => cell(of));
 
 const time =
   (subject: Row['subject'], phase: Row['phase']) =>
   (point: Point): string =>
     number(rowOf(point, subject, phase)?.time ?? null);
 
-const percent = (share: number | null | undefined): string =>
+export const percent = (share: number | null | undefined): string =>
   share === null || share === undefined ? '–' : `${(share * 100).toFixed(0)} %`;
 
 /** What a table's columns depend on. */
 type Kind = Pick<BenchReport, 'unit' | 'method'>;
 
-function columns({ unit, method }: Kind): readonly Column[] {
+/** The columns of a run; of a simulated one no rate follows, and ranks of several nodes have other limits. */
+export function columnsOf({ unit, method }: Kind): readonly Column<Point>[] {
   const both = (point: Point) => rowOf(point, 'heddle', 'both');
-  const simulated = unit === 'steps';
-  const nodes = method.nodes > 1 ? 'several' : 'one';
-  const all: readonly (Column & { readonly simulated?: false; readonly nodes?: 'one' | 'several' })[] = [
-    { head: 'tokens', width: 6, cell: ({ tokens }) => String(tokens) },
-    { head: `dispatch ${unit}`, width: 14, cell: time('heddle', 'dispatch'), nodes: 'one' },
-    { head: `combine* ${unit}`, width: 14, cell: time('heddle', 'combine'), nodes: 'one' },
-    { head: `both ${unit}`, width: 10, cell: time('heddle', 'both') },
-    {
-      head: 'p10–p90',
-      width: 15,
-      cell: (point) => {
-        const spread = both(point)?.spread;
-        return spread === null || spread === undefined ? '–' : `${number(spread.p10)}–${number(spread.p90)}`;
-      },
-      simulated: false,
+  const real = unit === 'µs';
+  const oneNode = method.nodes === 1;
+  const range: Column<Point> = {
+    head: 'p10–p90',
+    width: 16,
+    cell: (point) => {
+      const spread = both(point)?.spread;
+      return spread ? `${number(spread.p10)}–${number(spread.p90)}` : '–';
     },
-    {
-      head: 'NVLink GB/s',
-      width: 12,
-      cell: (p) => number(both(p)?.physical ?? null, 0),
-      simulated: false,
-      nodes: 'one',
-    },
-    {
-      head: 'logical GB/s',
-      width: 13,
-      cell: (p) => number(both(p)?.logical ?? null, 0),
-      simulated: false,
-      nodes: 'one',
-    },
-    { head: 'stores µs', width: 10, cell: time('stores', 'both'), simulated: false, nodes: 'one' },
-    {
-      head: 'of ceiling',
-      width: 17,
-      // Both halves together, and dispatch alone, which is measured.
-      cell: (p) => `${percent(both(p)?.ofCeiling)} (d ${percent(rowOf(p, 'heddle', 'dispatch')?.ofCeiling)})`,
-      simulated: false,
-      nodes: 'one',
-    },
-    { head: 'NCCL µs', width: 9, cell: time('nccl sparse', 'both'), simulated: false, nodes: 'one' },
-    {
-      head: '× NCCL',
-      width: 7,
-      cell: (p) => number(both(p)?.overNccl ?? null, 2),
-      simulated: false,
-      nodes: 'one',
-    },
-    ...networkColumns.map((column) => ({ ...column, simulated: false, nodes: 'several' }) as const),
-    ...movedColumns({ method }),
+  };
+  const limits: readonly Column<Point>[] = [
+    { head: 'NVLink GB/s', cell: (p) => number(both(p)?.physical ?? null, 0) },
+    { head: 'logical GB/s', cell: (p) => number(both(p)?.logical ?? null, 0) },
+    { head: 'stores µs', cell: time('stores', 'both') },
+    { head: 'of ceiling', cell: (p) => percent(both(p)?.ofCeiling) },
+    // Dispatch alone is measured.
+    { head: 'dispatch of it', cell: (p) => percent(rowOf(p, 'heddle', 'dispatch')?.ofCeiling) },
+    { head: 'NCCL µs', cell: time('nccl sparse', 'both') },
+    { head: '× NCCL', cell: (p) => number(both(p)?.overNccl ?? null, 2) },
   ];
-  return all.filter(
-    (column) =>
-      (!simulated || column.simulated !== false) && (column.nodes === undefined || column.nodes === nodes),
-  );
+  /** The same messages by the network alone, and how many times as long Heddle takes. */
+  const network: readonly Column<Point>[] = [
+    { head: 'network µs', cell: time('network', 'both') },
+    { head: '× network', cell: (p) => number(1 / (both(p)?.ofCeiling ?? 0), 2) },
+  ];
+  return [
+    { head: 'tokens', width: 6, cell: ({ tokens }) => String(tokens) },
+    ...(oneNode
+      ? [
+          { head: `dispatch ${unit}`, cell: time('heddle', 'dispatch') },
+          { head: `combine* ${unit}`, cell: time('heddle', 'combine') },
+        ]
+      : []),
+    { head: `both ${unit}`, cell: time('heddle', 'both') },
+    ...(real ? [range, ...(oneNode ? limits : network)] : []),
+    ...(oneNode ? withinNode : acrossNodes),
+  ];
 }
 
-const withinNode: readonly Column[] = [
+const withinNode: readonly Column<Point>[] = [
   {
     head: 'NVLink KB a rank',
-    width: 17,
     cell: ({ bytes }) => number((bytes.dispatch.physical + bytes.combine.physical) / 1000, 0),
   },
 ];
 
-/** The same messages by the network alone, and how many times as long Heddle takes. */
-export const networkColumns: readonly Column[] = [
-  { head: 'network µs', width: 11, cell: time('network', 'both') },
-  {
-    head: '× network',
-    width: 10,
-    cell: (point) => number(1 / (rowOf(point, 'heddle', 'both')?.ofCeiling ?? 0), 2),
-  },
-];
-
 /** What the proxies sent, as counted; and what hybrid sends, as the routes have it. */
-const acrossNodes: readonly Column[] = [
+const acrossNodes: readonly Column<Point>[] = [
   {
     head: 'messages a rank',
-    width: 16,
     cell: ({ network }) => number(network && network.dispatch.messages + network.combine.messages, 0),
   },
   {
     head: 'network KB a rank',
-    width: 18,
     cell: ({ network }) => number(network && (network.dispatch.bytes + network.combine.bytes) / 1000, 0),
   },
   {
     head: 'network rows a token',
-    width: 21,
     cell: ({ tokens, bytes: { between } }) => number(between.rows / tokens, 2),
   },
 ];
-
-/** What a round moved. */
-export const movedColumns = ({ method }: Pick<BenchReport, 'method'>): readonly Column[] =>
-  method.nodes > 1 ? acrossNodes : withinNode;
-
-export function tableHead(report: Kind): string {
-  return columns(report)
-    .map(({ head, width }) => head.padStart(width))
-    .join(' ');
-}
-
-export function tableLine(report: Kind, point: Point): string {
-  return columns(report)
-    .map(({ cell, width }) => cell(point).padStart(width))
-    .join(' ');
-}
 
 /** What `--iter-stats` adds below a line. */
 export function spreadLines({ unit }: Pick<BenchReport, 'unit'>, point: Point): string {

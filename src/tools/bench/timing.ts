@@ -13,8 +13,7 @@ import type { Device, Event, Graph, Launcher, Memory, Stream } from '../../gpu/i
 import { section } from '../../lang/index.js';
 import type { SharedWindow, World } from '../../net/world/index.js';
 import { flagBarrierKernel, flagBarrierWindow } from '../../verify/kernels/index.js';
-import { Crew } from './crew.js';
-import { slowestRank } from './statistics.js';
+import { type Spread, slowest, spread } from './statistics.js';
 
 /** What is enqueued for round n; steps that NCCL must see as groups of their own are separate. */
 export type Steps = readonly ((round: number) => void)[];
@@ -22,10 +21,24 @@ export type Steps = readonly ((round: number) => void)[];
 /** Wraps what all ranks of a process enqueue for one step: NCCL's group. */
 export type Grouping = (enqueueAll: () => void) => void;
 
-interface Capturing {
-  readonly stream: Stream;
-  readonly steps: Steps;
-  graph?: Graph;
+/**
+ * The ranks of this process. In a world of one process all ranks share a thread, and some calls must be made for all
+ * of them at once: a rank that waited inside such a call for the others would keep them from ever making theirs.
+ */
+export class Crew {
+  readonly #brought = new Map<number, unknown>();
+
+  /**
+   * When every rank of the world has come, runs `body` once in each process, with what its ranks brought, in the
+   * order of their ranks. Resolves when that is done everywhere. An error of `body` reaches the rank that ran it.
+   */
+  async together<T>(world: World, mine: T, body: (all: readonly T[]) => void): Promise<void> {
+    this.#brought.set(world.rank, mine);
+    await world.barrier('gathering ranks');
+    const ranks = [...this.#brought.keys()].sort((a, b) => a - b);
+    if (ranks[0] === world.rank) body(ranks.map((rank) => this.#brought.get(rank) as T));
+    await world.barrier('ranks gathered');
+  }
 }
 
 interface TimingOptions {
@@ -43,18 +56,13 @@ interface TimingOptions {
 export const warmups = 3;
 
 /** As every benchmark measures; simulated machines have nothing to warm up, and no hosts to wait for. */
-export const timingOf = ({ kind, cacheBytes }: Device, iterations: number): TimingOptions => ({
+const timingOf = ({ kind, cacheBytes }: Device, iterations: number, before: number): TimingOptions => ({
   iterations,
-  warmups: kind === 'cuda' ? warmups : 0,
+  warmups: kind === 'cuda' ? before : 0,
   l2Bytes: cacheBytes,
   pause: kind === 'cuda' ? 300 : 0,
   limit: 20_000_000,
 });
-
-/** Shared by the ranks of a process; made before the world. */
-export class TimingCrew {
-  readonly capturing = new Crew<Capturing>();
-}
 
 /** The kernel by which ranks meet, and where it says whom it missed. */
 interface Alignment {
@@ -76,7 +84,7 @@ async function prepareAlignment(world: World, limit: number): Promise<Alignment>
 
 /** One rank's stopwatch. */
 export class Timing {
-  readonly #crew: TimingCrew;
+  readonly stream: Stream;
   /** Null where ranks are of several nodes. */
   readonly #alignment: Alignment | null;
   readonly #eviction: Memory | null;
@@ -84,32 +92,39 @@ export class Timing {
 
   private constructor(
     readonly world: World,
-    readonly stream: Stream,
+    readonly crew: Crew,
     readonly options: TimingOptions,
-    crew: TimingCrew,
     alignment: Alignment | null,
-    eviction: Memory | null,
-    events: { readonly start: Event; readonly end: Event },
   ) {
-    this.#crew = crew;
-    this.#alignment = alignment;
-    this.#eviction = eviction;
-    this.#events = events;
-  }
-
-  /** Every rank calls it. */
-  static async create(world: World, crew: TimingCrew, options: TimingOptions): Promise<Timing> {
     const { device } = world;
-    const alignment = world.topology.nodes > 1 ? null : await prepareAlignment(world, options.limit);
-    const eviction = options.l2Bytes === 0 ? null : device.allocate(2 * options.l2Bytes, 'what evicts L2');
-    const events = { start: device.createEvent(), end: device.createEvent() };
-    return new Timing(world, device.createStream(), options, crew, alignment, eviction, events);
+    const { l2Bytes } = options;
+    this.stream = device.createStream();
+    this.#alignment = alignment;
+    this.#eviction = l2Bytes === 0 ? null : device.allocate(2 * l2Bytes, 'what evicts L2');
+    this.#events = { start: device.createEvent(), end: device.createEvent() };
   }
 
-  /** Captures `rounds` rounds of `steps`, on all ranks. */
-  async capture(rounds: number, steps: Steps, grouping: Grouping = (body) => body()): Promise<Graph> {
-    const mine: Capturing = { stream: this.stream, steps };
-    await this.#crew.capturing.together(this.world, mine, (all) => {
+  /** Every rank calls it. `before`: iterations that do not count. */
+  static async create(world: World, crew: Crew, iterations: number, before = warmups): Promise<Timing> {
+    const options = timingOf(world.device, iterations, before);
+    const alignment = world.topology.nodes > 1 ? null : await prepareAlignment(world, options.limit);
+    return new Timing(world, crew, options, alignment);
+  }
+
+  /** What a round of `steps` takes, of `rounds` captured in a graph on all ranks. */
+  async time(rounds: number, steps: Steps, grouping?: Grouping): Promise<Spread> {
+    const graph = await this.#capture(rounds, steps, grouping);
+    const times = await this.timed(rounds, () => graph.launch(this.stream));
+    graph.dispose();
+    return times;
+  }
+
+  async #capture(rounds: number, steps: Steps, grouping: Grouping = (body) => body()): Promise<Graph> {
+    const mine: { readonly stream: Stream; readonly steps: Steps; graph?: Graph } = {
+      stream: this.stream,
+      steps,
+    };
+    await this.crew.together(this.world, mine, (all) => {
       for (const { stream } of all) stream.beginCapture();
       for (let round = 0; round < rounds; round++) {
         for (let step = 0; step < steps.length; step++) {
@@ -123,13 +138,8 @@ export class Timing {
     return mine.graph!;
   }
 
-  /** Microseconds a round of each iteration, the slowest rank's. Every rank gets the same. */
-  async replay(graph: Graph, rounds: number): Promise<number[]> {
-    return this.timed(rounds, () => graph.launch(this.stream));
-  }
-
-  /** The same for anything enqueued directly. */
-  async timed(rounds: number, enqueue: () => void): Promise<number[]> {
+  /** The same for `rounds` rounds that are enqueued directly. Every rank gets the same: of each iteration the slowest rank's. */
+  async timed(rounds: number, enqueue: () => void): Promise<Spread> {
     const { iterations, warmups } = this.options;
     const mine = new Float64Array(iterations);
     for (let n = -warmups; n < iterations; n++) {
@@ -141,7 +151,7 @@ export class Timing {
       });
       if (n >= 0) mine[n] = (this.#events.end.elapsedSince(this.#events.start) * 1000) / rounds;
     }
-    return this.slowest(mine);
+    return spread(await slowest(this.world, mine));
   }
 
   /** Enqueues behind an alignment of all ranks, with cold caches, and waits for it. */
@@ -153,12 +163,6 @@ export class Timing {
     if (alignment !== null) this.#meet(alignment, 3, pause);
     enqueue();
     await stream.synchronize();
-  }
-
-  /** The maximum over ranks of each value. */
-  async slowest(mine: Float64Array): Promise<number[]> {
-    const all = await this.world.allGather(new Uint8Array(mine.buffer), 'times');
-    return slowestRank(all.map((bytes) => new Float64Array(bytes.slice().buffer)));
   }
 
   /** Enqueues the flag barrier as what is measured: `rounds` meetings of all ranks in one kernel. */

@@ -6,13 +6,10 @@
 import { type Family, familyNamed, type Knob, type Place, type Tuning } from '../../moe/families/index.js';
 import { combineRowBytes, dispatchRowBytes, type Layer, type Shape } from '../../moe/layer/index.js';
 import { type TunedShape, tunedFor } from '../../moe/tuning/index.js';
-import { World } from '../../net/world/index.js';
-import { Noise, setsFor } from './inputs.js';
-import { requireGpus } from './machine.js';
+import { onRanks, type Rig } from './harness.js';
+import { setsFor } from './inputs.js';
 import { roundsFor } from './program.js';
 import { Round } from './round.js';
-import { quantile } from './statistics.js';
-import { Timing, TimingCrew } from './timing.js';
 import { roundBytes, routeSets, shapeOf, type Workload, type WorkloadOptions, workload } from './workload.js';
 
 export interface TunePlan {
@@ -126,55 +123,40 @@ export async function descend<T extends Tuning>(
 export async function runTuning(plan: TunePlan, on: (event: TuneEvent) => void): Promise<TunedShape[]> {
   const of = workload(plan.workload);
   const family = familyNamed(plan.family);
-  requireGpus(of.ranks);
-  const crew = new TimingCrew();
-  const [found] = await World.local({ ranks: of.ranks, device: 'cuda' }, async (world) => {
-    const emit = world.rank === 0 ? on : () => {};
-    const timing = await Timing.create(world, crew, {
-      iterations: 9,
-      warmups: 2,
-      l2Bytes: world.device.cacheBytes,
-      pause: 300,
-      limit: 20_000_000,
-    });
-    const noise = Noise.create(world.device, timing.stream, of.seed);
-    await timing.stream.synchronize();
+  const setting = { ranks: of.ranks, device: 'cuda', iterations: 9, warmups: 2, seed: of.seed } as const;
+  const [found] = await onRanks(setting, async (rig) => {
+    const emit = rig.timing.world.rank === 0 ? on : () => {};
     const start = performance.now();
     const shapes: TunedShape[] = [];
     for (const [i, tokens] of plan.tokens.entries()) {
       // What is left goes to the remaining numbers of tokens alike.
       const used = performance.now() - start;
       const share = (plan.budgetSeconds * 1000 - used) / (plan.tokens.length - i);
-      shapes.push(await tuneOne({ world, timing, noise, of, family }, tokens, used + share + start, emit));
+      shapes.push(await tuneOne(rig, of, family, tokens, used + share + start, emit));
     }
-    await timing.check();
-    await timing.dispose();
-    noise.free();
     return shapes;
   });
   return found!;
 }
 
 async function tuneOne(
-  {
-    world,
-    timing,
-    noise,
-    of,
-    family,
-  }: { world: World; timing: Timing; noise: Noise; of: Workload; family: Family },
+  rig: Rig,
+  of: Workload,
+  family: Family,
   tokens: number,
   deadline: number,
   emit: (event: TuneEvent) => void,
 ): Promise<TunedShape> {
+  const { timing } = rig;
+  const { world } = timing;
   const first = roundBytes(of, tokens, routeSets(of, tokens, 1));
   const rounds = Math.max(8, Math.ceil(roundsFor(first) / 2));
   const shape: Shape = shapeOf(of, tokens);
   const sets = setsFor(rounds, tokens * dispatchRowBytes(shape), timing.options.l2Bytes);
   const routes = routeSets(of, tokens, sets);
   const time = async (tuning: Tuning): Promise<number> => {
-    const round = await Round.create(timing, noise, of, routes, { family: family.name, tuning });
-    const microseconds = quantile(await round.time(rounds, round.both), 0.5);
+    const round = await Round.create(rig, of, routes, { family: family.name, tuning });
+    const { median: microseconds } = await round.time(rounds, round.both);
     await round.dispose();
     emit({ type: 'tried', tokens, tuning, microseconds });
     return microseconds;

@@ -1,6 +1,9 @@
 /** A rank of `heddle bench --world processes`: started by run.ts with the plan as its argument. */
 import { World } from '../../net/world/index.js';
-import { type BenchEvent, benchmark, newCrews, type Plan } from './program.js';
+import { onRank } from './harness.js';
+import { type BenchEvent, benchmark, type Plan } from './program.js';
+import { Crew } from './timing.js';
+import { workload } from './workload.js';
 
 const plan = JSON.parse(process.argv[2]!) as Plan;
 const world = await World.join();
@@ -8,7 +11,10 @@ const tell = (event: BenchEvent): void => {
   if (world.rank === 0) process.stdout.write(`${JSON.stringify(event)}\n`);
 };
 try {
-  await benchmark(world, newCrews(), plan, tell);
+  const of = workload(plan.workload);
+  await onRank(world, new Crew(), { iterations: plan.iterations, seed: of.seed }, (rig) =>
+    benchmark(rig, of, plan, tell),
+  );
   await world.dispose();
 } catch (error) {
   const reason = error instanceof Error ? error.message : String(error);

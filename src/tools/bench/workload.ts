@@ -1,6 +1,8 @@
 /** What is measured: a model's MoE layer, its formats, its router, and what one round of it moves. */
 import { ArgumentError, requireInteger } from '../../base/errors.js';
 import {
+  combineRowBytes,
+  dispatchRowBytes,
   type FormatName,
   formats,
   limits,
@@ -107,6 +109,12 @@ export function shapeOf(of: Workload, maxTokens: number): Shape {
   return { ranks, replicas, experts, topK, maxTokens, payloads, output: { dtype: combineDtype, hidden } };
 }
 
+/** Of a token's row, in each phase. */
+export const rowBytesOf = (of: Workload): Readonly<Record<'dispatch' | 'combine', number>> => {
+  const shape = shapeOf(of, 1);
+  return { dispatch: dispatchRowBytes(shape), combine: combineRowBytes(shape) };
+};
+
 /** Bytes of one phase of one round; means over input sets and, except `busiest`, over ranks. */
 export interface PhaseBytes {
   /** What crosses NVLink per GPU: each row once per (token, other rank that owns one of its experts). */
@@ -145,10 +153,7 @@ export function roundBytes(
   const mean = (value: (round: (typeof rounds)[number]) => number): number =>
     rounds.reduce((sum, round) => sum + value(round), 0) / rounds.length;
   const perRank = 1 / of.ranks;
-  const row = {
-    dispatch: shape.payloads.reduce((sum, { rowBytes }) => sum + rowBytes, 0),
-    combine: of.hidden * (of.combineDtype === 'f32' ? 4 : 2),
-  };
+  const row = rowBytesOf(of);
   // What a rank hands to the others of its group: all ranks the same, but for a token or two.
   const sums = { dispatch: 0, combine: mean((round) => round.sums) * perRank };
   const phase = (name: 'dispatch' | 'combine'): PhaseBytes => ({

@@ -3,9 +3,9 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { nvshmemFinding } from '../../../src/gpu/cuda/doctor.js';
 import { attributes, blankUniqueId, requireKnownVersion } from '../../../src/gpu/cuda/nvshmem/attributes.js';
 import { versionIn } from '../../../src/gpu/cuda/nvshmem/headers.js';
+import { nvshmemFinding } from '../../../src/tools/doctor/cuda.js';
 import { needing } from '../../needs.js';
 import { transpiled } from '../../tree.js';
 

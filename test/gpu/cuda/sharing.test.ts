@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest';
 import { view } from '../../../src/base/native/index.js';
-import { fabricFinding } from '../../../src/gpu/cuda/doctor.js';
 import { type Context, createOut } from '../../../src/gpu/cuda/driver.js';
 import type { Gpu } from '../../../src/gpu/cuda/gpu.js';
 import { decodeHandle, encodeHandle, type WindowHandle } from '../../../src/gpu/cuda/handle.js';
 import { type ProcessId, probeFabric, wayTo } from '../../../src/gpu/cuda/sharing.js';
+import { fabricFinding } from '../../../src/tools/doctor/cuda.js';
 
 const here: ProcessId = { pid: 100, started: 5000, bootId: 'this machine', pidNamespace: 7 };
 const window: WindowHandle = {

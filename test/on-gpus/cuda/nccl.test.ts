@@ -1,13 +1,8 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { probe } from '../../../src/base/native/index.js';
-import {
-  CudaDevice,
-  type CudaStream,
-  countGpus,
-  NcclCommunicator,
-  ncclGroup,
-} from '../../../src/gpu/cuda/index.js';
+import { CudaDevice, type CudaStream, countGpus } from '../../../src/gpu/cuda/index.js';
+import { NcclCommunicator, ncclGroup } from '../../../src/tools/bench/nccl-library.js';
 
 const present = probe(['libnccl.so.2']);
 const skip = countGpus() < 2 ? 'needs two GPUs' : present.ok ? false : `needs NCCL: ${present.reason}`;

@@ -4,14 +4,15 @@ import { runInNewContext } from 'node:vm';
 import { describe, expect, it } from 'vitest';
 import {
   type BenchReport,
+  columnsOf,
+  headOf,
   htmlReport,
   kernelLines,
+  lineOf,
   type Point,
   type Row,
   rowOf,
   spreadLines,
-  tableHead,
-  tableLine,
 } from '../../../src/tools/bench/index.js';
 
 const report = JSON.parse(
@@ -74,11 +75,11 @@ describe('the HTML report', () => {
       ],
     };
     const columns = (line: string) => line.trim().split(/ {2,}/);
-    expect(columns(tableHead(apart))).toEqual([
+    expect(columns(headOf(columnsOf(apart)))).toEqual([
       ...['tokens', 'both µs', 'p10–p90', 'network µs', '× network'],
       ...['messages a rank', 'network KB a rank', 'network rows a token'],
     ]);
-    expect(columns(tableLine(apart, apart.points[0]!))).toEqual([
+    expect(columns(lineOf(columnsOf(apart), apart.points[0]!))).toEqual([
       '8',
       '55.00',
       '–',
@@ -159,9 +160,9 @@ describe('the HTML report', () => {
 
 describe('the printed table', () => {
   it('has its cells under their heads', () => {
-    const head = tableHead(report);
+    const head = headOf(columnsOf(report));
     for (const point of report.points) {
-      const line = tableLine(report, point);
+      const line = lineOf(columnsOf(report), point);
       expect(line).toHaveLength(head.length);
       expect(line.slice(0, 6).trim()).toBe(String(point.tokens));
       expect(line).toContain(shown(rowOf(point, 'heddle', 'both')!.time));

@@ -1,15 +1,19 @@
 import { describe, expect, it } from 'vitest';
 import { formatFinding, SimMachine } from '../../../src/gpu/sim/index.js';
 import { World } from '../../../src/net/world/index.js';
+import { onRank } from '../../../src/tools/bench/harness.js';
 import {
+  columnsOf,
+  headOf,
   htmlReport,
+  lineOf,
   type Point,
   rowOf,
   runBenchmark,
-  tableHead,
-  tableLine,
 } from '../../../src/tools/bench/index.js';
-import { benchmark, newCrews, type Plan } from '../../../src/tools/bench/program.js';
+import { benchmark, type Plan } from '../../../src/tools/bench/program.js';
+import { Crew } from '../../../src/tools/bench/timing.js';
+import { workload } from '../../../src/tools/bench/workload.js';
 
 const plan: Plan = {
   workload: {
@@ -59,7 +63,7 @@ describe('a run on the simulator', () => {
     expect(between.rows).toBeGreaterThan(0);
     expect(between.rows).toBeLessThanOrEqual(3);
     expect(between).toMatchObject({ dispatch: between.rows * (64 + 4), combine: between.rows * 64 * 2 });
-    expect(tableHead(report)).not.toContain('NVLink KB');
+    expect(headOf(columnsOf(report))).not.toContain('NVLink KB');
     // A message of dispatch has a header, and ids and weights of its chunk; rows are padded to 16 bytes.
     const routes = Math.ceil(((tuning.dispatch!.chunk as number) * 2 * 4) / 16) * 16;
     expect(network!.dispatch.bytes).toBe(
@@ -67,20 +71,25 @@ describe('a run on the simulator', () => {
     );
     expect(network!.combine.bytes).toBe(network!.combine.messages * 16 + between.rows * 64 * 2);
     expect([network!.dispatch.messages, network!.combine.messages]).toEqual([1, 1]);
-    expect(tableHead(report)).toMatch(/ messages a rank +network KB a rank +network rows a token$/);
-    expect(tableLine(report, report.points[0]!)).toMatch(new RegExp(` ${(between.rows / 3).toFixed(2)}$`));
+    expect(headOf(columnsOf(report))).toMatch(/ messages a rank +network KB a rank +network rows a token$/);
+    expect(lineOf(columnsOf(report), report.points[0]!)).toMatch(
+      new RegExp(` ${(between.rows / 3).toFixed(2)}$`),
+    );
     expect(htmlReport(report)).toContain('network rows a token');
   });
 
   it('is free of races, and brings the right bytes', async () => {
     const machine = SimMachine.create({ ranks: 3, mode: 'checked', seed: '7' });
-    const crews = newCrews();
+    const crew = new Crew();
     const points: Point[] = [];
-    const workload = { ...plan.workload, ranks: 3 };
+    const ofThree = { ...plan, workload: { ...plan.workload, ranks: 3 }, tokens: [2] };
+    const of = workload(ofThree.workload);
     await World.local({ ranks: 3, device: 'sim', sim: machine }, (world) =>
-      benchmark(world, crews, { ...plan, workload, tokens: [2], iterations: 1 }, (event) => {
-        if (event.type === 'point') points.push(event.point);
-      }),
+      onRank(world, crew, { iterations: 1, seed: of.seed }, (rig) =>
+        benchmark(rig, of, ofThree, (event) => {
+          if (event.type === 'point') points.push(event.point);
+        }),
+      ),
     );
     expect(machine.findings.map(formatFinding)).toEqual([]);
     // Every rank came to the same results.

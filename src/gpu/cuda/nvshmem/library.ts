@@ -7,6 +7,8 @@ import { requireKnownVersion, type Version } from './attributes.js';
 
 export const nvshmemCandidates = ['libnvshmem_host.so.3'] as const;
 export const nvshmemRemedy = 'pip install nvidia-nvshmem-cu13, and put its lib folder on LD_LIBRARY_PATH';
+/** A program that says whether it comes up. */
+export const nvshmemTrial = new URL('./trial.js', import.meta.url);
 
 /** What the library is told by its environment; all but the first may be set otherwise. */
 const environment: Readonly<Record<string, string>> = {

@@ -6,12 +6,15 @@ import {
   type ProviderName,
   requireShmSpace,
 } from '../../../net/fabric/index.js';
-import { measureAllToAll, measureRounds, measureSteadyState } from './among.js';
 import { type Baseline, buildBaseline } from './baseline.js';
-import type { Figure } from './figures.js';
-import { Measurements } from './measurements.js';
-import { allToAllRanks, scatterPeers } from './peers.js';
-import { measureCalls, measureFlags } from './two.js';
+import { allToAllRanks, type Figure, Measurements, scatterPeers } from './measurements.js';
+import {
+  measureAllToAll,
+  measureCalls,
+  measureFlags,
+  measureRounds,
+  measureSteadyState,
+} from './measures.js';
 
 export interface FabricBenchOptions {
   readonly providers: readonly ProviderName[];

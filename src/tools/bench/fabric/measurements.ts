@@ -1,10 +1,31 @@
 /** What the measurements of one provider share: taking turns with C, keeping figures, starting the processes of a role. */
 import type { EngineOptions, ProviderName } from '../../../net/fabric/index.js';
 import type { Baseline } from './baseline.js';
-import type { Figure } from './figures.js';
 import { runRanks } from './ranks.js';
 
 const module = new URL(`./roles.${import.meta.url.endsWith('.ts') ? 'ts' : 'js'}`, import.meta.url);
+
+/** To how many other engines a scatter goes. */
+export const scatterPeers = 63;
+/** Processes of the all-to-all. */
+export const allToAllRanks = 16;
+export const mebibyte = 1 << 20;
+
+/** One figure. */
+export interface Figure {
+  readonly provider: ProviderName;
+  readonly what: string;
+  readonly unit: string;
+  readonly heddle: number;
+  /** The same in C, where there is the same. */
+  readonly c: number | null;
+  /** Ours ÷ C's. */
+  readonly ratio: number | null;
+  readonly goal: string | null;
+  readonly reached: boolean | null;
+  /** What was counted, over what, how often. */
+  readonly how: string;
+}
 
 /** What is measured beside C, and judged by a goal. */
 interface Measured {
@@ -24,34 +45,35 @@ interface Measured {
 /** What is a figure by itself. */
 type Fact = Pick<Figure, 'what' | 'unit' | 'heddle' | 'goal' | 'reached' | 'how'>;
 
+/** What they share. */
+interface Setting {
+  readonly provider: ProviderName;
+  readonly device: string;
+  readonly repeat: number;
+  readonly scale: number;
+  readonly progress: (line: string) => void;
+  readonly baseline: Baseline | null;
+}
+
 export class Measurements {
   readonly provider: ProviderName;
   readonly device: string;
   readonly figures: Figure[] = [];
-  readonly progress: (line: string) => void;
-  readonly #repeat: number;
-  readonly #scale: number;
-  readonly #baseline: Baseline | null;
+  readonly #of: Setting;
 
-  constructor(of: {
-    readonly provider: ProviderName;
-    readonly device: string;
-    readonly repeat: number;
-    readonly scale: number;
-    readonly progress: (line: string) => void;
-    readonly baseline: Baseline | null;
-  }) {
+  constructor(of: Setting) {
     this.provider = of.provider;
     this.device = of.device;
-    this.progress = (line) => of.progress(`${of.provider}: ${line}`);
-    this.#repeat = of.repeat;
-    this.#scale = of.scale;
-    this.#baseline = of.baseline;
+    this.#of = of;
+  }
+
+  progress(line: string): void {
+    this.#of.progress(`${this.provider}: ${line}`);
   }
 
   /** How often a measurement does its thing, where the whole bench does it `n` times. */
   count(n: number): number {
-    return Math.max(200, Math.round(n * this.#scale));
+    return Math.max(200, Math.round(n * this.#of.scale));
   }
 
   engine(thread: 'caller' | 'worker'): EngineOptions {
@@ -67,8 +89,8 @@ export class Measurements {
   async measure({ what, unit, how, ours, c, goal }: Measured): Promise<number> {
     this.progress(`${what} …`);
     const [mine, theirs]: [number[], number[]] = [[], []];
-    for (let i = 0; i < this.#repeat; i++) {
-      if (c && this.#baseline) theirs.push(await c(this.#baseline));
+    for (let i = 0; i < this.#of.repeat; i++) {
+      if (c && this.#of.baseline) theirs.push(await c(this.#of.baseline));
       mine.push(await ours());
     }
     // The best of each: what other programs on the machine take away only ever makes a figure worse.
@@ -83,7 +105,7 @@ export class Measurements {
       ratio: other === null ? null : heddle / other,
       goal: goal?.text ?? null,
       reached: judged ? goal.holds(heddle, other ?? 0) : null,
-      how: `${how}; best of ${this.#repeat}, in turns with C's`,
+      how: `${how}; best of ${this.#of.repeat}, in turns with C's`,
     });
     return heddle;
   }

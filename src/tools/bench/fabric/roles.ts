@@ -2,7 +2,9 @@ import { PerformanceObserver } from 'node:perf_hooks';
 import { getHeapStatistics, setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import {
+  type Counter,
   type EngineOptions,
+  type ImmediateCounter,
   type Peer,
   type PeerGroup,
   type Region,
@@ -39,8 +41,61 @@ export async function meet(rank: Rank, options: EngineOptions, bytes: number): P
   return { engine, peers, region, remotes, group };
 }
 
+/** Meets everybody, does what is to be done, and leaves when all have done it. */
+async function among<T>(
+  rank: Rank,
+  options: EngineOptions,
+  bytes: number,
+  body: (setup: Setup & { readonly counter: Counter }) => T | Promise<T>,
+): Promise<T> {
+  const setup = await meet(rank, options, bytes);
+  const result = await body({ ...setup, counter: setup.engine.counter() });
+  await rank.exchange(null);
+  await setup.engine.close();
+  return result;
+}
+
+/** The same of two ranks, with a write to the other one. */
+const between = <T>(
+  rank: Rank,
+  options: EngineOptions,
+  bytes: number,
+  body: (pair: Pair) => T | Promise<T>,
+): Promise<T> =>
+  among(rank, options, bytes, (setup) => {
+    const { engine, region, remotes, counter } = setup;
+    const to = { target: remotes[1 - rank.rank]!, targetOffset: region.bytes / 2 };
+    const write = { source: region, sourceOffset: 0, ...to, bytes: 8, immediate: 1, counter };
+    return body({ ...setup, write, landed: engine.immediate(1) });
+  });
+
+interface Pair extends Setup {
+  readonly counter: Counter;
+  /** From the first half of this rank's region to the second of the other's. */
+  readonly write: {
+    readonly source: Region;
+    sourceOffset: number;
+    readonly target: RemoteRegion;
+    targetOffset: number;
+    bytes: number;
+    readonly immediate: number;
+    readonly counter: Counter;
+  };
+  readonly landed: ImmediateCounter;
+}
+
+/** The median of `count` samples, after some that do not count. */
+function median(count: number, warmUp: number, sample: (n: number) => number): number {
+  const samples = new Float64Array(count);
+  for (let n = -warmUp; n < count; n++) {
+    const value = sample(n);
+    if (n >= 0) samples[n] = value;
+  }
+  return samples.sort()[count >> 1]!;
+}
+
 /** A byte that depends on who wrote it, to whom, in which round and where. */
-export function pattern(from: number, to: number, round: number, at: number): number {
+function pattern(from: number, to: number, round: number, at: number): number {
   return (from * 31 + to * 17 + round * 7 + at * 13 + (at >> 8)) & 0xff;
 }
 
@@ -51,43 +106,41 @@ export async function allToAll(rank: Rank): Promise<{ bytesChecked: number }> {
   // Two halves take turns: a rank may send round r+1 while another still reads round r, but not r+2, because it
   // needs everybody's r+1 first. Each half holds what goes out and what comes in.
   const half = slice * ranks;
-  const { engine, region, group } = await meet(rank, options, 4 * half);
-  const bytes = new Uint8Array(region.buffer);
-  const others = Array.from({ length: ranks }, (_, r) => r).filter((r) => r !== me);
-  const counter = engine.counter();
-  // The halves have a tag each: with one tag, a quick rank's next round would be counted for a slow rank's this.
-  const landed = [engine.immediate(70), engine.immediate(71)] as const;
-  // What round 0 holds at each place; a round only adds to it, so checking is one comparison of whole slices.
-  const expected = Buffer.alloc(slice);
-  let bytesChecked = 0;
-  for (let round = 0; round < rounds; round++) {
-    const out = (round & 1) * half;
-    const into = 2 * half + (round & 1) * half;
-    for (const to of others) fill(bytes.subarray(out + to * slice, out + (to + 1) * slice), me, to, round);
-    engine.scatter({
-      source: region,
-      group,
-      sourceOffsets: others.map((to) => out + to * slice),
-      targetOffsets: others.map(() => into + me * slice),
-      bytes: others.map(() => slice),
-      immediate: 70 + (round & 1),
-      counter,
-    });
-    await landed[(round & 1) as 0 | 1].wait(ranks - 1, { from: group.peers });
-    for (const from of others) {
-      fill(expected, from, me, round);
-      const got = bytes.subarray(into + from * slice, into + (from + 1) * slice);
-      if (expected.compare(got) !== 0) {
-        const at = expected.findIndex((byte, i) => byte !== got[i]);
-        throw new Error(`round ${round}: byte ${at} from rank ${from} is ${got[at]}, not ${expected[at]}`);
+  return among(rank, options, 4 * half, async ({ engine, region, group, counter }) => {
+    const bytes = new Uint8Array(region.buffer);
+    const others = Array.from({ length: ranks }, (_, r) => r).filter((r) => r !== me);
+    // The halves have a tag each: with one tag, a quick rank's next round would be counted for a slow rank's this.
+    const landed = [engine.immediate(70), engine.immediate(71)] as const;
+    // What round 0 holds at each place; a round only adds to it, so checking is one comparison of whole slices.
+    const expected = Buffer.alloc(slice);
+    let bytesChecked = 0;
+    for (let round = 0; round < rounds; round++) {
+      const out = (round & 1) * half;
+      const into = 2 * half + (round & 1) * half;
+      for (const to of others) fill(bytes.subarray(out + to * slice, out + (to + 1) * slice), me, to, round);
+      engine.scatter({
+        source: region,
+        group,
+        sourceOffsets: others.map((to) => out + to * slice),
+        targetOffsets: others.map(() => into + me * slice),
+        bytes: others.map(() => slice),
+        immediate: 70 + (round & 1),
+        counter,
+      });
+      await landed[(round & 1) as 0 | 1].wait(ranks - 1, { from: group.peers });
+      for (const from of others) {
+        fill(expected, from, me, round);
+        const got = bytes.subarray(into + from * slice, into + (from + 1) * slice);
+        if (expected.compare(got) !== 0) {
+          const at = expected.findIndex((byte, i) => byte !== got[i]);
+          throw new Error(`round ${round}: byte ${at} from rank ${from} is ${got[at]}, not ${expected[at]}`);
+        }
+        bytesChecked += slice;
       }
-      bytesChecked += slice;
+      await counter.wait();
     }
-    await counter.wait();
-  }
-  await rank.exchange(null);
-  await engine.close();
-  return { bytesChecked };
+    return { bytesChecked };
+  });
 }
 
 /** The pattern of a whole slice; quick, because the tests check gigabytes. */
@@ -115,134 +168,88 @@ function warmUpOf(options: EngineOptions, caller: number, worker: number): numbe
   return options.thread === 'caller' ? caller : worker;
 }
 
-/** Rank 0 writes and rank 1 writes back, `count` times. Microseconds of one way: the median and the 99th percentile. */
-export async function pingPong(rank: Rank): Promise<{ p50: number; p99: number }> {
+/** Rank 0 writes and rank 1 writes back, `count` times. Microseconds of one way. */
+export function pingPong(rank: Rank): Promise<{ p50: number }> {
   const { options, bytes, count } = rank.args as StreamArgs;
-  const { engine, region, remotes } = await meet(rank, options, 4096);
-  const other = remotes[1 - rank.rank]!;
-  const counter = engine.counter();
-  const landed = engine.immediate(1);
-  const write = {
-    source: region,
-    sourceOffset: 0,
-    target: other,
-    targetOffset: 2048,
-    bytes,
-    immediate: 1,
-    counter,
-  };
-  const samples = new Float64Array(count);
-  const warmUp = warmUpOf(options, 20_000, Math.min(count, 5000));
-  await rank.exchange(null);
-  for (let i = -warmUp; i < count; i++) {
-    const begun = performance.now();
-    if (rank.rank === 0) {
-      engine.write(write);
-      take(landed, options);
-    } else {
-      take(landed, options);
-      engine.write(write);
-    }
-    if (i >= 0) samples[i] = (performance.now() - begun) * 500;
-  }
-  counter.waitSync();
-  await rank.exchange(null);
-  await engine.close();
-  samples.sort();
-  return { p50: samples[count >> 1]!, p99: samples[Math.floor(count * 0.99)]! };
+  return between(rank, options, 4096, async ({ engine, write, counter, landed }) => {
+    write.bytes = bytes;
+    await rank.exchange(null);
+    const p50 = median(count, warmUpOf(options, 20_000, Math.min(count, 5000)), () => {
+      const begun = performance.now();
+      if (rank.rank === 0) {
+        engine.write(write);
+        take(landed, options);
+      } else {
+        take(landed, options);
+        engine.write(write);
+      }
+      return (performance.now() - begun) * 500;
+    });
+    counter.waitSync();
+    return { p50 };
+  });
 }
 
 /** The caller's own thread has nothing better to do than to poll; a thread of the engine's needs the processor. */
-function take(landed: { take(n: number): boolean; waitSync(n: number): void }, options: EngineOptions): void {
+function take(landed: ImmediateCounter, options: EngineOptions): void {
   if (options.thread === 'caller') while (!landed.take(1));
   else landed.waitSync(1);
 }
 
 /** Rank 0 writes `count` times with `window` under way. Seconds from the first call to the last completion. */
-export async function stream(rank: Rank): Promise<{ seconds: number }> {
+export function stream(rank: Rank): Promise<{ seconds: number }> {
   const { options, bytes, window, count } = rank.args as StreamArgs;
-  const { engine, region, remotes } = await meet(
-    rank,
-    { ...options, queue: window },
-    2 * Math.max(bytes * 4, 4096),
-  );
-  const counter = engine.counter();
-  const landed = engine.immediate(1);
-  const half = region.bytes / 2;
-  new Uint8Array(region.buffer).fill(rank.rank + 1);
-  const write = {
-    source: region,
-    sourceOffset: 0,
-    target: remotes[1 - rank.rank]!,
-    targetOffset: half,
-    bytes,
-    immediate: 1,
-    counter,
-  };
-  const run = (n: number, size: number) => {
-    write.bytes = size;
-    if (rank.rank === 0) {
-      for (let i = 0; i < n; i++) {
-        write.sourceOffset = (i & 3) * bytes;
-        write.targetOffset = half + (i & 3) * bytes;
-        engine.write(write);
-      }
-      counter.waitSync();
-    } else landed.waitSync(n, { timeoutMs: 600_000 });
-  };
-  // Small writes make the compiler's work of as many large ones in much less time.
-  run(20_000, Math.min(bytes, 64));
-  run(Math.ceil(count / 10), bytes);
-  await rank.exchange(null);
-  const begun = performance.now();
-  run(count, bytes);
-  const seconds = (performance.now() - begun) / 1000;
-  await rank.exchange(null);
-  await engine.close();
-  return { seconds };
+  const room = 2 * Math.max(bytes * 4, 4096);
+  return between(rank, { ...options, queue: window }, room, async (pair) => {
+    const { engine, region, write, counter, landed } = pair;
+    new Uint8Array(region.buffer).fill(rank.rank + 1);
+    const run = (n: number, size: number) => {
+      write.bytes = size;
+      if (rank.rank === 0) {
+        for (let i = 0; i < n; i++) {
+          write.sourceOffset = (i & 3) * bytes;
+          write.targetOffset = room / 2 + (i & 3) * bytes;
+          engine.write(write);
+        }
+        counter.waitSync();
+      } else landed.waitSync(n, { timeoutMs: 600_000 });
+    };
+    // Small writes make the compiler's work of as many large ones in much less time.
+    run(20_000, Math.min(bytes, 64));
+    run(Math.ceil(count / 10), bytes);
+    await rank.exchange(null);
+    const begun = performance.now();
+    run(count, bytes);
+    return { seconds: (performance.now() - begun) / 1000 };
+  });
 }
 
 /** The time of the call itself: `batch` writes at a time, each batch ended before the next. Microseconds a write. */
-export async function posting(rank: Rank): Promise<{ microseconds: number }> {
+export function posting(rank: Rank): Promise<{ microseconds: number }> {
   const { options, bytes, window: batch, count } = rank.args as StreamArgs;
-  const { engine, region, remotes } = await meet(rank, options, 4096);
-  if (rank.rank === 1) {
-    // Only answers: its own progress is all that is asked of it.
-    const done = engine.immediate(2);
-    done.waitSync(1, { timeoutMs: 600_000 });
-    await rank.exchange(null);
-    await engine.close();
-    return { microseconds: 0 };
-  }
-  const counter = engine.counter();
-  const write = {
-    source: region,
-    sourceOffset: 0,
-    target: remotes[1]!,
-    targetOffset: 2048,
-    bytes,
-    immediate: 1,
-    counter,
-  };
-  const samples = new Float64Array(count);
-  const clock = clockCost();
-  for (let i = -warmUpOf(options, 20_000, 5000); i < count; i++) {
-    const begun = performance.now();
-    for (let n = 0; n < batch; n++) engine.write(write);
-    const took = performance.now() - begun;
-    if (i >= 0) samples[i] = (took * 1000 - clock) / batch;
+  return between(rank, options, 4096, ({ engine, write, counter }) => {
+    if (rank.rank === 1) {
+      // Only answers: its own progress is all that is asked of it.
+      engine.immediate(2).waitSync(1, { timeoutMs: 600_000 });
+      return { microseconds: 0 };
+    }
+    write.bytes = bytes;
+    const clock = clockCost();
+    const microseconds = median(count, warmUpOf(options, 20_000, 5000), () => {
+      const begun = performance.now();
+      for (let n = 0; n < batch; n++) engine.write(write);
+      const took = performance.now() - begun;
+      counter.waitSync();
+      return (took * 1000 - clock) / batch;
+    });
+    engine.write({ ...write, immediate: 2 });
     counter.waitSync();
-  }
-  engine.write({ ...write, immediate: 2 });
-  counter.waitSync();
-  await rank.exchange(null);
-  await engine.close();
-  samples.sort();
-  return { microseconds: samples[count >> 1]! };
+    return { microseconds };
+  });
 }
 
-/** Rank 0 scatters to `peers` engines, which rank 1 hosts. Microseconds of the call and until all have landed. */
-export async function scatterCall(rank: Rank): Promise<{ call: number; landed: number }> {
+/** Rank 0 scatters to `peers` engines, which rank 1 hosts. Microseconds of the call. */
+export async function scatterCall(rank: Rank): Promise<{ call: number }> {
   const { options, bytes, peers, count } = rank.args as StreamArgs & { peers: number };
   if (rank.rank === 1) {
     const engines: TransferEngine[] = [];
@@ -262,7 +269,7 @@ export async function scatterCall(rank: Rank): Promise<{ call: number; landed: n
       await new Promise((resolve) => setImmediate(resolve));
     }
     for (const engine of engines) await engine.close();
-    return { call: 0, landed: 0 };
+    return { call: 0 };
   }
   const engine = await TransferEngine.open(options);
   const offers = (await rank.exchange<{ address: Uint8Array; descriptor: Uint8Array }[]>([]))[1]!;
@@ -280,70 +287,60 @@ export async function scatterCall(rank: Rank): Promise<{ call: number; landed: n
     immediate: 1,
     counter,
   };
-  const call = new Float64Array(count);
-  const landed = new Float64Array(count);
-  for (let i = -warmUpOf(options, 1000, 200); i < count; i++) {
+  const call = median(count, warmUpOf(options, 1000, 200), () => {
     const begun = performance.now();
     engine.scatter(scatter);
-    const called = performance.now();
+    const took = performance.now() - begun;
     counter.waitSync();
-    if (i < 0) continue;
-    call[i] = (called - begun) * 1000;
-    landed[i] = (performance.now() - begun) * 1000;
-  }
+    return took * 1000;
+  });
   await rank.exchange(null);
   await engine.close();
-  return { call: call.sort()[count >> 1]!, landed: landed.sort()[count >> 1]! };
+  return { call };
 }
 
 /** Every rank scatters to all others, then meets them at a barrier. Microseconds a round of each, median. */
-export async function rounds(rank: Rank): Promise<{ scatter: number; barrier: number }> {
+export function rounds(rank: Rank): Promise<{ scatter: number; barrier: number }> {
   const { options, bytes, count } = rank.args as StreamArgs;
-  const { engine, region, group } = await meet(rank, options, 2 * bytes * rank.ranks);
-  const counter = engine.counter();
-  const n = group.members.length;
-  const landed = [engine.immediate(10), engine.immediate(11)];
-  const scatter = {
-    source: region,
-    group,
-    sourceOffsets: Float64Array.from({ length: n }, (_, i) => i * bytes),
-    targetOffsets: new Float64Array(n).fill((rank.ranks + rank.rank) * bytes),
-    bytes: new Float64Array(n).fill(bytes),
-    immediate: 10,
-    counter,
-  };
-  const barrier = { group, immediate: 10, counter };
-  const measure = (post: (tag: number) => void) => {
-    const samples = new Float64Array(count);
-    for (let i = -50; i < count; i++) {
-      const begun = performance.now();
-      post(10 + (i & 1));
-      landed[i & 1]!.waitSync(n);
-      if (i >= 0) samples[i] = (performance.now() - begun) * 1000;
-    }
-    counter.waitSync();
-    return samples.sort()[count >> 1]!;
-  };
-  await rank.exchange(null);
-  const scattered = measure((tag) => {
-    scatter.immediate = tag;
-    engine.scatter(scatter);
+  return among(rank, options, 2 * bytes * rank.ranks, async ({ engine, region, group, counter }) => {
+    const n = group.members.length;
+    const landed = [engine.immediate(10), engine.immediate(11)];
+    const scatter = {
+      source: region,
+      group,
+      sourceOffsets: Float64Array.from({ length: n }, (_, i) => i * bytes),
+      targetOffsets: new Float64Array(n).fill((rank.ranks + rank.rank) * bytes),
+      bytes: new Float64Array(n).fill(bytes),
+      immediate: 10,
+      counter,
+    };
+    const barrier = { group, immediate: 10, counter };
+    const measure = async (post: (tag: number) => void) => {
+      await rank.exchange(null);
+      const took = median(count, 50, (i) => {
+        const begun = performance.now();
+        post(10 + (i & 1));
+        landed[i & 1]!.waitSync(n);
+        return (performance.now() - begun) * 1000;
+      });
+      counter.waitSync();
+      return took;
+    };
+    const scattered = await measure((tag) => {
+      scatter.immediate = tag;
+      engine.scatter(scatter);
+    });
+    const met = await measure((tag) => {
+      barrier.immediate = tag;
+      engine.barrier(barrier);
+    });
+    return { scatter: scattered, barrier: met };
   });
-  await rank.exchange(null);
-  const met = measure((tag) => {
-    barrier.immediate = tag;
-    engine.barrier(barrier);
-  });
-  await rank.exchange(null);
-  await engine.close();
-  return { scatter: scattered, barrier: met };
 }
 
 export interface SteadyReport {
-  readonly operations: number;
   readonly completed: number;
   readonly landed: number;
-  readonly seconds: number;
   /** Bytes of JavaScript heap that one operation takes, over all collections, and those collections. */
   readonly heapBytesPerOperation: number;
   readonly collections: number;
@@ -355,60 +352,46 @@ export interface SteadyReport {
 }
 
 /** Writes of 8 bytes, millions of them, and as many before: counts completions, arrivals, heap and resident memory. */
-export async function steady(rank: Rank): Promise<SteadyReport> {
+export function steady(rank: Rank): Promise<SteadyReport> {
   const { options, count } = rank.args as StreamArgs;
-  const { engine, region, remotes } = await meet(rank, options, 4096);
-  const counter = engine.counter();
-  const landed = engine.immediate(1);
-  const write = {
-    source: region,
-    sourceOffset: 0,
-    target: remotes[1 - rank.rank]!,
-    targetOffset: 2048,
-    bytes: 8,
-    immediate: 1,
-    counter,
-  };
-  const run = (n: number) => {
-    if (rank.rank === 0) {
-      for (let i = 0; i < n; i++) engine.write(write);
-      counter.waitSync();
-    } else landed.waitSync(n, { timeoutMs: 3_600_000 });
-  };
-  // As many before as are counted: what is left on the heap by then is what each operation leaves there.
-  run(count);
-  await rank.exchange(null);
-  const collected: number[] = [];
-  const observer = new PerformanceObserver((list) => {
-    for (const { startTime } of list.getEntries()) collected.push(startTime);
+  return between(rank, options, 4096, async ({ engine, write, counter, landed }) => {
+    const run = (n: number) => {
+      if (rank.rank === 0) {
+        for (let i = 0; i < n; i++) engine.write(write);
+        counter.waitSync();
+      } else landed.waitSync(n, { timeoutMs: 3_600_000 });
+    };
+    // As many before as are counted: what is left on the heap by then is what each operation leaves there.
+    run(count);
+    await rank.exchange(null);
+    const collected: number[] = [];
+    const observer = new PerformanceObserver((list) => {
+      for (const { startTime } of list.getEntries()) collected.push(startTime);
+    });
+    observer.observe({ entryTypes: ['gc'] });
+    collectGarbage();
+    const residentBefore = process.memoryUsage.rss();
+    const threadHeapBefore = engine.heapBytes();
+    const heapBefore = getHeapStatistics().used_heap_size;
+    const begun = performance.now();
+    run(count);
+    const ended = performance.now();
+    const heapAfter = getHeapStatistics().used_heap_size;
+    const threadHeapAfter = engine.heapBytes();
+    const residentAfter = process.memoryUsage.rss();
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    observer.disconnect();
+    return {
+      completed: counter.completed,
+      landed: landed.landed,
+      heapBytesPerOperation: (heapAfter - heapBefore) / count,
+      threadHeapBytesPerOperation: (threadHeapAfter - threadHeapBefore) / count,
+      // What V8 tidies up before, and when the event loop turns again, is not for what these writes have left.
+      collections: collected.filter((at) => at >= begun && at <= ended).length,
+      residentBefore,
+      residentAfter,
+    };
   });
-  observer.observe({ entryTypes: ['gc'] });
-  collectGarbage();
-  const residentBefore = process.memoryUsage.rss();
-  const threadHeapBefore = engine.heapBytes();
-  const heapBefore = getHeapStatistics().used_heap_size;
-  const begun = performance.now();
-  run(count);
-  const ended = performance.now();
-  const heapAfter = getHeapStatistics().used_heap_size;
-  const threadHeapAfter = engine.heapBytes();
-  const residentAfter = process.memoryUsage.rss();
-  await new Promise((resolve) => setTimeout(resolve, 50));
-  observer.disconnect();
-  await rank.exchange(null);
-  await engine.close();
-  return {
-    operations: count,
-    completed: counter.completed,
-    landed: landed.landed,
-    seconds: (ended - begun) / 1000,
-    heapBytesPerOperation: (heapAfter - heapBefore) / count,
-    threadHeapBytesPerOperation: (threadHeapAfter - threadHeapBefore) / count,
-    // What V8 tidies up before, and when the event loop turns again, is not for what these writes have left.
-    collections: collected.filter((at) => at >= begun && at <= ended).length,
-    residentBefore,
-    residentAfter,
-  };
 }
 
 /** Collects all garbage now: V8 would otherwise do it at a time of its own, and hide what is allocated meanwhile. */

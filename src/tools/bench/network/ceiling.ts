@@ -4,7 +4,7 @@ import type { MappedMemory } from '../../../gpu/index.js';
 import { section } from '../../../lang/index.js';
 import type { RunningProxy, World } from '../../../net/world/index.js';
 import type { Phase } from '../report.js';
-import { slowestRank } from '../statistics.js';
+import { slowest } from '../statistics.js';
 import { type AloneData, type ControlWord, control, type Exchanged } from './alone.js';
 import type { Message, SentRound, SentRounds } from './sent.js';
 
@@ -60,8 +60,7 @@ export class NetworkCeiling {
       const took = await this.#ask(rounds, asked[phase]);
       if (n >= 0) mine[n] = took / rounds;
     }
-    const all = await this.#ranks.allGather(new Uint8Array(mine.buffer), 'times');
-    return slowestRank(all.map((bytes) => new Float64Array(bytes.slice().buffer)));
+    return slowest(this.#ranks, mine);
   }
 
   async #ask(rounds: number, phases: number): Promise<number> {

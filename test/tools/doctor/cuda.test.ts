@@ -1,8 +1,11 @@
 import { describe, expect, it } from 'vitest';
-import { absence, examineCuda, library, ncclVersion, peerFinding } from '../../../src/gpu/cuda/doctor.js';
 import { normalBusId } from '../../../src/gpu/cuda/nvml.js';
+import { ncclVersion } from '../../../src/tools/bench/index.js';
+import { examineCuda, peerFinding } from '../../../src/tools/doctor/cuda.js';
+import { about } from '../../../src/tools/doctor/finding.js';
 
-const about = { enables: 'something', remedy: 'install it' };
+const x = about('X', 'something');
+const absence = (reason: string) => x.absent({ reason }, 'install it');
 
 describe('examining CUDA', () => {
   it('says for everything what it enables, and how to have what is missing', async () => {
@@ -23,7 +26,7 @@ describe('examining CUDA', () => {
 
   it('tells a library that is missing from one that is broken', () => {
     const nowhere = 'libx.so.2: cannot open shared object file: No such file or directory';
-    expect(absence(nowhere)).toEqual({ state: 'missing', detail: 'not found: libx.so.2' });
+    expect(absence(nowhere)).toMatchObject({ state: 'missing', detail: 'not found: libx.so.2' });
     expect(absence(`${nowhere}; ${nowhere.replace('.2', '.1')}`).detail).toBe(
       'not found: libx.so.2, libx.so.1',
     );
@@ -33,7 +36,7 @@ describe('examining CUDA', () => {
 
   it('reports a library with its version and place', () => {
     const found = { ok: true, name: 'libx.so', path: '/lib/libx.so.2.1', version: 22_809 } as const;
-    expect(library('X', found, ncclVersion, about)).toEqual({
+    expect(x.library(found, ncclVersion, 'install it')).toEqual({
       name: 'X',
       state: 'found',
       detail: '2.28.9 (/lib/libx.so.2.1)',
@@ -41,7 +44,7 @@ describe('examining CUDA', () => {
       remedy: null,
     });
     const crashed = { ok: false, reason: 'opening it ended the probing process with SIGSEGV' } as const;
-    expect(library('X', crashed, ncclVersion, about)).toMatchObject({
+    expect(x.library(crashed, ncclVersion, 'install it')).toMatchObject({
       state: 'broken',
       remedy: 'install it',
     });

@@ -1,17 +1,21 @@
 /** NCCL, for the benchmark's baselines: what the same exchange costs with the library that everybody has. */
 import { ArgumentError, DisposedError, requireInteger } from '../../base/errors.js';
 import { type Address, byValue, openLibrary, readString } from '../../base/native/index.js';
-import type { CudaDevice } from './device.js';
-import { createOut, forgetCurrentContext, type Out } from './driver.js';
-import { CudaError } from './errors.js';
-import type { CudaStream } from './stream.js';
+import {
+  type CudaDevice,
+  CudaError,
+  type CudaStream,
+  createOut,
+  forgetCurrentContext,
+  type Out,
+} from '../../gpu/cuda/index.js';
 
 export const ncclCandidates = ['libnccl.so.2'] as const;
-export const ncclUniqueIdBytes = 128;
+const ncclUniqueIdBytes = 128;
 
 /** What NCCL adds up in a reduce-scatter, by its own numbers for the types. */
 const types = { f16: 6, f32: 7, bf16: 9 } as const;
-export type NcclType = keyof typeof types;
+type NcclType = keyof typeof types;
 const uint8 = 1;
 const sum = 0;
 
@@ -130,6 +134,11 @@ export function ncclVersionNumber(): number {
   const { out, ncclGetVersion } = nccl();
   check(ncclGetVersion(out.address), 'ncclGetVersion');
   return out.i32[0]!;
+}
+
+/** 22807 → '2.28.7'. */
+export function ncclVersion(number: number): string {
+  return `${Math.floor(number / 10_000)}.${Math.floor((number % 10_000) / 100)}.${number % 100}`;
 }
 
 /** Made by one rank, given to all: what brings the ranks of one communicator together. */

@@ -1,0 +1,318 @@
+/** The benchmarks of a part of a layer: `heddle bench experts`, `gemm`, `layer`, `overlap`. */
+import { type Command, Option } from 'commander';
+import { writeOutput } from '../base/files/index.js';
+import { families } from '../moe/families/index.js';
+import { gemms } from '../moe/index.js';
+import { type Alignment, alignments, type ExpertForm, expertForms } from '../moe/layer/index.js';
+import {
+  benchExperts,
+  benchGemm,
+  benchLayer,
+  benchOverlap,
+  type Column,
+  chromeTrace,
+  type ExpertsBenchPlan,
+  expertsColumns,
+  gemmColumns,
+  gemmLines,
+  headOf,
+  layerColumns,
+  lineOf,
+  type OverlapPlan,
+  overlapColumns,
+  type Unit,
+  unitOf,
+} from '../tools/bench/index.js';
+import {
+  dtypeOption,
+  elements,
+  experts,
+  integerFrom,
+  listOfTokens,
+  multiprocessors,
+  profileOption,
+  ranks,
+  requireOutputFile,
+  set,
+  times,
+} from './options.js';
+
+/** The flags that every part takes. */
+interface Flags {
+  readonly profile: string;
+  readonly device: 'cuda' | 'sim';
+  readonly iterations?: number;
+  readonly json?: boolean;
+}
+
+export const familyOption = (): Option =>
+  new Option('--family <name>', 'of kernels (default: the first that can)').choices(
+    families.map(({ name }) => name),
+  );
+
+/** What a part's command says of itself, beside the options that only it has. */
+interface Part {
+  readonly name: string;
+  readonly description: string;
+  /** What `--profile` is of. */
+  readonly of: string;
+  readonly needs: 'a GPU' | 'GPUs';
+  /** What the simulator is for. */
+  readonly toTry: string;
+  readonly iterations: number;
+  readonly help: string;
+  readonly examples: readonly string[];
+}
+
+/** Adds a part's command; its own options and action are added to what it returns. */
+const addPart = (bench: Command, part: Part): Command =>
+  bench
+    .command(part.name)
+    .description(part.description)
+    .addOption(profileOption(part.of))
+    .addOption(
+      new Option('--device <kind>', `${part.needs}; or the simulator, to try the command${part.toTry}`)
+        .choices(['cuda', 'sim'])
+        .default('cuda'),
+    )
+    .option('--iterations <n>', `measured iterations (default: ${part.iterations}, simulated 1)`, times)
+    .option('--json', 'print all results as JSON; the table goes to stderr')
+    .addHelpText(
+      'after',
+      `
+${part.help}
+
+Exit code: 0; 1 when something failed; 2 for a mistake in the arguments or when this machine lacks ${part.needs}.
+
+Examples:
+${part.examples.map((example) => `  $ heddle bench ${part.name} ${example}`).join('\n')}`,
+    );
+
+/** Of a flag that was not said: what is usual on GPUs, and on simulated ones. */
+const usual = <T>({ device }: Flags, onGpus: T, simulated: T): T => (device === 'sim' ? simulated : onGpus);
+
+/**
+ * Prints a line for each point as it comes and, where asked for, all results at the end. The table's head comes with the
+ * first line, so that what cannot be measured here has none. `linesOf`: a point's, where it has several.
+ */
+async function tabulate<Point, Line, Report>(
+  { device, json }: Flags,
+  columnsOf: (unit: Unit) => readonly Column<Line>[],
+  linesOf: (point: Point) => readonly Line[],
+  measure: (on: (point: Point) => void) => Promise<Report>,
+  foot?: (report: Report) => string,
+): Promise<Report> {
+  const table = json ? process.stderr : process.stdout;
+  const columns = columnsOf(unitOf(device));
+  if (device === 'sim')
+    process.stderr.write('heddle bench: simulated, to try the command: figures are steps, not times\n');
+  let head = `${headOf(columns)}\n`;
+  const report = await measure((point) => {
+    table.write(
+      `${head}${linesOf(point)
+        .map((line) => `${lineOf(columns, line)}\n`)
+        .join('')}`,
+    );
+    head = '';
+  });
+  if (foot !== undefined) table.write(`${foot(report)}\n`);
+  if (json) process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);
+  return report;
+}
+
+/** Adds them all to `heddle bench`. */
+export function registerParts(bench: Command): void {
+  addExperts(bench);
+  addGemm(bench);
+  addLayer(bench);
+  addOverlap(bench);
+}
+
+interface ExpertsFlags extends Flags {
+  readonly ep: number;
+  readonly tokens?: readonly number[];
+  readonly form: ExpertForm;
+  readonly alignment: string;
+  readonly capacity?: number;
+}
+
+const addExperts = (bench: Command): Command =>
+  addPart(bench, {
+    name: 'experts',
+    description: 'measure what experts need of a rank’s rows: plan, expand and reduce, beside a device copy',
+    ...{ of: 'the layer of a model', needs: 'a GPU', toTry: '', iterations: 30 },
+    help: `Times are medians of launches back to back in a CUDA graph. 'of copy' is the time of a device copy that reads and writes
+as many bytes, divided by theirs.`,
+    examples: ['--tokens 128,4096 --ep 4', '--alignment 128 --json'],
+  })
+    .option('--ep <ranks>', 'ranks whose tokens arrive; one GPU is enough', ranks, 4)
+    .option('--tokens <list>', 'tokens a rank (default: 128,4096, simulated 4)', listOfTokens)
+    .addOption(new Option('--form <form>', 'how rows lie').choices(expertForms).default('contiguous'))
+    .addOption(
+      new Option('--alignment <rows>', 'an expert begins at a multiple of it')
+        .choices(alignments.map(String))
+        .default('1'),
+    )
+    .option(
+      '--capacity <rows>',
+      'of all experts; of each, if masked (default: room for any round)',
+      integerFrom(1, 2 ** 31),
+    )
+    .action(async (flags: ExpertsFlags) => {
+      const { profile, ep, form, capacity, device } = flags;
+      const plan: ExpertsBenchPlan = {
+        workload: { profile, ranks: ep, dtype: 'bf16', combineDtype: 'bf16', router: 'uniform', seed: 1 },
+        tokens: flags.tokens ?? usual(flags, [128, 4096], [4]),
+        rows: { form, alignment: Number(flags.alignment) as Alignment, ...set({ capacity }) },
+        ...{ device, iterations: flags.iterations ?? usual(flags, 30, 1) },
+      };
+      await tabulate(
+        flags,
+        expertsColumns,
+        (point) => [point],
+        (on) => benchExperts(plan, on),
+      );
+    });
+
+interface GemmFlags extends Flags {
+  readonly experts?: number;
+  readonly rows?: readonly number[];
+  readonly routes: 'even' | 'uniform';
+}
+
+const addGemm = (bench: Command): Command =>
+  addPart(bench, {
+    name: 'gemm',
+    description: 'measure the experts’ GEMMs of a rank, beside every form that cuBLAS has of them',
+    ...{ of: 'the experts of a model', needs: 'a GPU', toTry: ' with small rows', iterations: 20 },
+    help: `Times are medians of launches back to back with cold caches. 'bound': the weights of experts that have rows, read once at the
+bandwidth of a device copy in this run. 'of bound' and TFLOP/s, of useful rows, are Heddle's; 'of cuBLAS' is the time of the
+fastest form of cuBLAS divided by Heddle's. cuBLAS finds its rows in order and leaves SwiGLU to others. GFLOP counts the rows
+that routes need, 'padded' how many more are multiplied because of Heddle's tiles: no row is read for them.`,
+    examples: ['--rows 16,512', '--experts 64 --rows 16 --routes uniform --json'],
+  })
+    .option('--experts <n>', 'experts of the rank (default: 16, simulated 2)', experts)
+    .option('--rows <list>', 'rows an expert (default: 16,512, simulated 2)', listOfTokens)
+    .addOption(
+      new Option('--routes <kind>', 'every expert gets as many; or they are drawn')
+        .choices(['even', 'uniform'])
+        .default('even'),
+    )
+    .action(async (flags: GemmFlags) => {
+      const { profile, routes, device } = flags;
+      const plan = {
+        ...{ profile, routes, device },
+        experts: flags.experts ?? usual(flags, 16, 2),
+        rows: flags.rows ?? usual(flags, [16, 512], [2]),
+        iterations: flags.iterations ?? usual(flags, 20, 1),
+      };
+      await tabulate(
+        flags,
+        gemmColumns,
+        gemmLines,
+        (on) => benchGemm(plan, on),
+        ({ copyBandwidth, cublas }) =>
+          `${usual(flags, `copy ${copyBandwidth.toFixed(0)} GB/s; `, '')}cuBLAS ${cublas}`,
+      );
+    });
+
+interface LayerFlags extends Flags {
+  readonly ep: number;
+  readonly experts?: number;
+  readonly tokens?: readonly number[];
+  readonly family?: string;
+  readonly rows: 'bf16' | 'fp8';
+  readonly nccl: boolean;
+  readonly trace?: string;
+}
+
+const addLayer = (bench: Command): Command =>
+  addPart(bench, {
+    name: 'layer',
+    description: 'measure a whole MoE layer, its parts, and how much of what travels is left to see',
+    ...{ of: 'the layer of a model', needs: 'GPUs', toTry: ' with small rows', iterations: 30 },
+    help: `Times in µs (simulated: steps), medians of the slowest rank in CUDA graphs. First each part by itself: router, rows to fp8 where they travel
+so, dispatch and combine back to back (d + c), plan, reduce, experts, shared expert, adding it. Then the layer: one phase after another; as sends and receives
+with the shared expert between them, where there is one; in two micro-batches; one phase after another by the one-sided
+family, where another carries the layer; and with NCCL's sends and receives of as many rows, whose counts the host knows, in
+place of dispatch and combine. tokens/s is of all ranks and the fastest way; 'exposed' is what of that is neither router nor
+experts. GFLOP counts rank 0's rows that routes need, 'padded' how many more its GEMMs multiply because of their tiles: no
+row is read for them.`,
+    examples: [
+      '--ep 2 --experts 4 --tokens 128 --trace layer.json',
+      '--profile mixtral --device sim --ep 2 --json',
+    ],
+  })
+    .option('--ep <ranks>', 'ranks, a GPU each', ranks, 4)
+    .option('--experts <n>', 'experts of each rank (default: the model’s, over the ranks)', experts)
+    .option('--tokens <list>', 'tokens a rank (default: 1,8,32,128,512,4096, simulated 2)', listOfTokens)
+    .addOption(familyOption())
+    .addOption(
+      new Option('--rows <format>', 'as dispatch carries them').choices(['bf16', 'fp8']).default('bf16'),
+    )
+    .option('--no-nccl', 'without NCCL in Heddle’s place')
+    .option('--trace <file>', 'write a timeline of one forward, for ui.perfetto.dev')
+    .action(async (flags: LayerFlags) => {
+      const { profile, ep, device, nccl, family, rows, trace } = flags;
+      requireOutputFile('--trace', trace);
+      const plan = {
+        ...{ profile, ranks: ep, expertsHere: flags.experts ?? null, nccl, rows, device },
+        ...{ trace: trace !== undefined, ...set({ family }) },
+        tokens: flags.tokens ?? usual(flags, [1, 8, 32, 128, 512, 4096], [2]),
+        iterations: flags.iterations ?? usual(flags, 30, 1),
+      };
+      const { spans } = await tabulate(
+        flags,
+        layerColumns,
+        (point) => [point],
+        (on) => benchLayer(plan, on),
+      );
+      if (trace !== undefined) writeOutput(trace, JSON.stringify(chromeTrace(spans)));
+    });
+
+interface OverlapFlags extends Flags {
+  readonly ep: number;
+  readonly tokens?: readonly number[];
+  readonly sms?: readonly number[];
+  readonly inner: number;
+  readonly dtype: OverlapPlan['workload']['dtype'];
+  readonly gemm: OverlapPlan['gemm'];
+  readonly family?: string;
+}
+
+const addOverlap = (bench: Command): Command =>
+  addPart(bench, {
+    name: 'overlap',
+    description: 'measure a round of split phases beside an MLP of the shared expert’s size',
+    ...{ of: 'the layer of a model', needs: 'GPUs', toTry: '', iterations: 30 },
+    help: `Both run in one CUDA graph, on a stream each; the MLP takes the multiprocessors that 'sms' leaves, alone all of them. 'of longer' is their time together over that of the longer one alone;
+'exposed' is what the shorter one adds, of its own time.`,
+    examples: ['--ep 2 --tokens 128,2048 --sms 16,32', '--family portable --json'],
+  })
+    .option('--ep <ranks>', 'ranks, a GPU each', ranks, 4)
+    .option('--tokens <list>', 'tokens a rank (default: 128,2048, simulated 2)', listOfTokens)
+    .option(
+      '--sms <list>',
+      'multiprocessors of the phases (default: 8,16,24,32 and all, simulated 8)',
+      multiprocessors.list,
+    )
+    .option('--inner <n>', 'the MLP’s inner width', elements, 2048)
+    .addOption(dtypeOption('fp8'))
+    .addOption(new Option('--gemm <whose>', 'whose GEMMs the MLP runs').choices(gemms).default('heddle'))
+    .addOption(familyOption())
+    .action(async (flags: OverlapFlags) => {
+      const { profile, ep, inner, dtype, gemm, family, device } = flags;
+      const plan: OverlapPlan = {
+        workload: { profile, ranks: ep, dtype, combineDtype: 'bf16', router: 'uniform', seed: 1 },
+        tokens: flags.tokens ?? usual(flags, [128, 2048], [2]),
+        sms: flags.sms ?? null,
+        ...{ inner, gemm, device, ...set({ family }) },
+        iterations: flags.iterations ?? usual(flags, 30, 1),
+      };
+      await tabulate(
+        flags,
+        overlapColumns,
+        (point) => [point],
+        (on) => benchOverlap(plan, on),
+      );
+    });

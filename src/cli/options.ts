@@ -1,0 +1,151 @@
+/** What the options of several commands say alike: numbers in their ranges, a layer, shapes of kernels, what is written. */
+import { type Command, InvalidArgumentError, Option } from 'commander';
+import { ArgumentError, FileError, integerIn } from '../base/errors.js';
+import { requireFolder, requireWritable } from '../base/files/index.js';
+import { formats, limits, profiles } from '../moe/layer/index.js';
+import type { ShapeKey } from '../verify/kernels/index.js';
+
+/** What reads an integer from `least` to `most`. */
+export const integerFrom =
+  (least: number, most: number) =>
+  (value: string): number => {
+    const n = integerIn(value, least, most);
+    if (n === null) throw new InvalidArgumentError(`It must be an integer from ${least} to ${most}.`);
+    return n;
+  };
+
+/** What reads integers, each from `least` to `most`. */
+export const integersFrom =
+  (least: number, most: number) =>
+  (value: string): number[] => {
+    const all = value.split(',').map((one) => integerIn(one, least, most));
+    const found = all.filter((one) => one !== null);
+    if (found.length < all.length)
+      throw new InvalidArgumentError(`It must be integers from ${least} to ${most}, like 1,8,128.`);
+    return found;
+  };
+
+/** What reads any number that is at least `from`, or above `above`, and at most `to`. */
+export const numberIn =
+  (range: ({ readonly from: number } | { readonly above: number }) & { readonly to?: number }) =>
+  (value: string): number => {
+    const { to } = range;
+    const [holds, least] =
+      'from' in range
+        ? [(n: number) => n >= range.from, `at least ${range.from}`]
+        : [(n: number) => n > range.above, `above ${range.above}`];
+    const n = Number(value);
+    if (value.trim() === '' || !Number.isFinite(n) || !holds(n) || n > (to ?? n)) {
+      const most = to === undefined ? '' : `, at most ${to}`;
+      throw new InvalidArgumentError(`It must be a number ${least}${most}.`);
+    }
+    return n;
+  };
+
+export const ranks = integerFrom(1, limits.ranks);
+export const experts = integerFrom(1, limits.experts);
+export const routes = integerFrom(1, limits.topK);
+export const tokens = integerFrom(1, limits.maxTokens);
+/** Numbers of tokens, or of rows. */
+export const listOfTokens = integersFrom(1, limits.maxTokens);
+/** Elements of a row. */
+export const elements = integerFrom(1, limits.rowBytes / 2);
+export const seed = integerFrom(0, 2 ** 32 - 1);
+/** How often something is done. */
+export const times = integerFrom(1, 1_000_000);
+export const multiprocessors = { one: integerFrom(1, 1024), list: integersFrom(1, 1024) };
+/** From one number of tokens to the next. */
+export const stepFactor = numberIn({ above: 1, to: 1024 });
+export const skew = numberIn({ above: 0, to: 10 });
+
+export const profileOption = (summary: string, ...others: readonly string[]): Option =>
+  new Option('--profile <name>', summary)
+    .choices([...Object.keys(profiles), ...others])
+    .default('deepseek_v3');
+export const dtypeOption = (usual: keyof typeof formats): Option =>
+  new Option('--dtype <format>', 'what dispatch carries').choices(Object.keys(formats)).default(usual);
+export const combineDtypeOption = (): Option =>
+  new Option('--combine-dtype <dtype>', 'what combine carries')
+    .choices(['bf16', 'f16', 'f32'])
+    .default('bf16');
+
+/** Numbers of tokens: a sweep, or a list. */
+export const withSweep = (command: Command, most: string, end?: number): Command =>
+  command
+    .option('-b, --begin <tokens>', 'fewest tokens a rank', tokens, 1)
+    .option('-e, --end <tokens>', `most tokens a rank${most}`, tokens, end)
+    .option('-f, --factor <n>', 'from one number of tokens to the next', stepFactor, 2)
+    .option('--tokens <list>', 'these numbers of tokens instead: 1,8,128', listOfTokens);
+
+/** Those of `given` that are. */
+export const set = <T extends object>(given: T): { [K in keyof T]?: Exclude<T[K], undefined> } =>
+  Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)) as {
+    [K in keyof T]?: Exclude<T[K], undefined>;
+  };
+
+// Work takes minutes: a file or a folder that cannot be written is refused before.
+
+export const requireOutputFile = (option: string, file: string | undefined): void =>
+  refusing(option, file, 'a file', requireWritable);
+
+export const requireOutputFolder = (option: string, folder: string | undefined): void =>
+  refusing(option, folder, 'a folder', requireFolder);
+
+function refusing(
+  option: string,
+  path: string | undefined,
+  what: string,
+  require: (path: string) => void,
+): void {
+  if (path === undefined) return;
+  if (path === '') throw new ArgumentError(option, path, `the path of ${what}`);
+  try {
+    require(path);
+  } catch (error) {
+    if (!(error instanceof FileError)) throw error;
+    throw new ArgumentError(option, path, `${what} that can be written (${error.reason})`);
+  }
+}
+
+/** What `--shape` says: `ranks=8,dtype=bf16`, each key once. */
+export function parseShape(text: string): Record<string, number | string> {
+  const shape = new Map<string, number | string>();
+  for (const pair of text.split(',').filter((one) => one !== '')) {
+    const [, key, value] = /^([\w.]+)=(.+)$/.exec(pair.trim()) ?? [];
+    if (key === undefined || value === undefined)
+      throw new ArgumentError('--shape', pair, 'key=value,key=value,…');
+    const lower = key.toLowerCase();
+    if (shape.has(lower))
+      throw new ArgumentError('--shape', pair, `said once: ${lower} is ${shape.get(lower)} already`);
+    shape.set(lower, Number.isNaN(Number(value)) ? value : Number(value));
+  }
+  return Object.fromEntries(shape);
+}
+
+/** What shapes may say, for the help of commands that take one: each key once, then who takes which. */
+export function shapeHelp(
+  of: readonly { readonly name: string; readonly shape: readonly ShapeKey[] }[],
+): string {
+  const keys = new Map<string, ShapeKey[]>();
+  const takers = new Map<string, string[]>();
+  for (const { name, shape } of of) {
+    const names = shape.map((key) => key.name).join(' ');
+    takers.set(names, [...(takers.get(names) ?? []), name]);
+    for (const key of shape) {
+      const meaning = `${key.name}: ${key.knob.summary}, ${valuesOf(key)}`;
+      keys.set(meaning, [...(keys.get(meaning) ?? []), key]);
+    }
+  }
+  const lines = Array.from(keys, ([meaning, [key, ...same]]) => {
+    const usual = key!.otherwise !== null && same.every(({ otherwise }) => otherwise === key!.otherwise);
+    return `  ${meaning}${usual ? ` (${key!.otherwise})` : ''}`;
+  });
+  const groups = Array.from(takers, ([names, who]) => `  ${who.join(', ')}:\n    ${names || 'nothing'}`);
+  return `Keys of --shape, the values that they take, and what they are unless said:\n${lines.join('\n')}\n\nKeys of each:\n${groups.join('\n')}`;
+}
+
+function valuesOf({ knob }: ShapeKey): string {
+  if (knob.kind === 'choice') return knob.choices.join(' | ');
+  const { min, max, multipleOf = 1 } = knob;
+  return `${min} to ${max}${multipleOf === 1 ? '' : `, a multiple of ${multipleOf}`}`;
+}

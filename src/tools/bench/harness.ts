@@ -1,0 +1,84 @@
+/** How every benchmark runs: its ranks, each with a stopwatch and random data, and what every report begins with. */
+import { World } from '../../net/world/index.js';
+import { Noise } from './inputs.js';
+import { provenance, requireGpus } from './machine.js';
+import type { Machine } from './report.js';
+import { type Unit, unitOf } from './statistics.js';
+import { Crew, Timing } from './timing.js';
+
+/** What one rank measures with. */
+export interface Rig {
+  readonly timing: Timing;
+  /** The same on all ranks, so that each knows what its peers send. */
+  readonly noise: Noise;
+}
+
+interface Setting {
+  readonly ranks: number;
+  readonly nodes?: number;
+  readonly device: 'cuda' | 'sim';
+  readonly iterations: number;
+  /** Iterations before those that count, where not as many as usual. */
+  readonly warmups?: number;
+  readonly seed?: number;
+}
+
+/** One rank's part. Every rank of the world calls it; `crew` is shared by those of a process. */
+export async function onRank<T>(
+  world: World,
+  crew: Crew,
+  { iterations, warmups, seed = 1 }: Pick<Setting, 'iterations' | 'warmups' | 'seed'>,
+  body: (rig: Rig) => Promise<T>,
+): Promise<T> {
+  const timing = await Timing.create(world, crew, iterations, warmups);
+  const noise = Noise.create(world.device, timing.stream, seed);
+  await timing.stream.synchronize();
+  const result = await body({ timing, noise });
+  await timing.check();
+  await timing.dispose();
+  noise.free();
+  return result;
+}
+
+/**
+ * All ranks in this process.
+ * @throws UnavailableError where there are fewer GPUs than ranks.
+ */
+export function onRanks<T>(
+  { ranks, nodes = 1, device, ...how }: Setting,
+  body: (rig: Rig) => Promise<T>,
+): Promise<T[]> {
+  if (device === 'cuda') requireGpus(ranks);
+  const crew = new Crew();
+  return World.local({ ranks, nodes, device }, (world) => onRank(world, crew, how, body));
+}
+
+/** What a benchmark leaves: plain data. */
+export interface Results<Name extends string, Point> {
+  readonly format: `heddle-bench-${Name}/1`;
+  readonly unit: Unit;
+  readonly date: string;
+  readonly version: string;
+  readonly commit: string | null;
+  readonly machine: Machine;
+  readonly iterations: number;
+  readonly points: readonly Point[];
+}
+
+/** Measures point after point: `body` tells each on every rank, and `on` hears of it once. */
+export async function pointByPoint<Name extends string, Point>(
+  name: Name,
+  setting: Setting,
+  on: (point: Point) => void,
+  body: (rig: Rig, tell: (point: Point) => void) => Promise<void>,
+): Promise<Results<Name, Point>> {
+  const points: Point[] = [];
+  const tell = (point: Point): void => {
+    points.push(point);
+    on(point);
+  };
+  await onRanks(setting, (rig) => body(rig, rig.timing.world.rank === 0 ? tell : () => {}));
+  const { device, ranks, iterations } = setting;
+  const head = { format: `heddle-bench-${name}/1`, unit: unitOf(device) } as const;
+  return { ...head, ...(await provenance(device, ranks)), iterations, points };
+}
