@@ -19,5 +19,6 @@ export { type ExpertParallelOptions, type Row, row } from './rounds/options.js';
 export type { Combining, Dispatched } from './rounds/stages.js';
 export * from './rounds/tensor.js';
 export type { Received } from './rounds/track.js';
+export * from './rounds/tuned.js';
 export * from './rounds/validate.js';
 export { type RoutedModel, type RoutedTokens, Router, type RouterWeights } from './router/router.js';
