@@ -1,9 +1,15 @@
 /** The operation: what a user holds. */
-export { DenseMlp, type DenseMlpOptions } from './experts/dense-mlp.js';
-export { ExpertsMlp, type ExpertsMlpOptions, type Gemm, gemms } from './experts/experts-mlp.js';
 export type { ExpertsPlanOptions } from './experts/experts-options.js';
 export { type ExpertSizes, ExpertsPlan, type PlannedRows, type Receiving } from './experts/experts-plan.js';
-export type { MlpWeights } from './experts/mlp-weights.js';
+export {
+  DenseMlp,
+  type DenseMlpOptions,
+  ExpertsMlp,
+  type ExpertsMlpOptions,
+  type Gemm,
+  gemms,
+} from './experts/mlp.js';
+export type { MlpWeights } from './experts/products.js';
 export { type Mark, MicroBatch, type Parts, type Work, works } from './micro-batch.js';
 export { layerBatches, MoeLayer } from './moe-layer.js';
 export type { MoeLayerOptions, MoeLayerSizes } from './moe-options.js';

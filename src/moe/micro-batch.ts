@@ -1,10 +1,9 @@
 /** One micro-batch of an MoE layer: what it has to itself, and its stages in the order of the layer. */
 import { type CallSite, callSite, type Stream } from '../gpu/index.js';
 import type { World } from '../net/world/index.js';
-import { DenseMlp } from './experts/dense-mlp.js';
-import { ExpertsMlp } from './experts/experts-mlp.js';
 import { ExpertsPlan } from './experts/experts-plan.js';
 import { addRows } from './experts/index.js';
+import { DenseMlp, ExpertsMlp } from './experts/mlp.js';
 import type { LayerPlan, MoeLayerOptions } from './moe-options.js';
 import { Narrow } from './narrow.js';
 import { ExpertParallel } from './rounds/expert-parallel.js';

@@ -30,6 +30,12 @@ export interface Receiving<P extends string = string> {
   readonly received: Received<P>;
 }
 
+export function requireReceiving(of: Receiving): void {
+  requireObject('ep', of, 'an ExpertParallel');
+  for (const name of ['world', 'shape', 'received'] as const)
+    requireObject(`ep.${name}`, of[name], 'that of an ExpertParallel');
+}
+
 /** Views of a plan's memory, valid until the next plan. Experts are this rank's, from its first on. */
 export interface PlannedRows {
   /** u32 [local experts]: rows of each. */
@@ -93,10 +99,8 @@ export class ExpertsPlan<P extends string = string> {
     of: Receiving<P>,
     options: ExpertsPlanOptions = {},
   ): Promise<ExpertsPlan<P>> {
-    requireObject('ep', of, 'an ExpertParallel');
+    requireReceiving(of);
     const { world, shape: layer, received } = of;
-    for (const [name, part] of Object.entries({ world, shape: layer, received }))
-      requireObject(`ep.${name}`, part, 'that of an ExpertParallel');
     const { device, rank } = world;
     const { kind, multiprocessors } = device;
     const shape = expertsShapeOf(layer, rank, options);

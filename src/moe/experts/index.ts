@@ -1,6 +1,4 @@
 /** The experts of a layer: their rows sorted by expert, and their products. */
-export { DenseMlp, type DenseMlpOptions } from './dense-mlp.js';
-export { ExpertsMlp, type ExpertsMlpOptions, type Gemm, gemms } from './experts-mlp.js';
 export type { ExpertsPlanOptions } from './experts-options.js';
 export { type ExpertSizes, ExpertsPlan, type PlannedRows, type Receiving } from './experts-plan.js';
 export { addRows } from './kernels/add.js';
@@ -17,4 +15,12 @@ export {
   rowsOfPlan,
   slotsOf,
 } from './kernels/shape.js';
-export type { MlpWeights } from './mlp-weights.js';
+export {
+  DenseMlp,
+  type DenseMlpOptions,
+  ExpertsMlp,
+  type ExpertsMlpOptions,
+  type Gemm,
+  gemms,
+} from './mlp.js';
+export type { MlpWeights } from './products.js';
