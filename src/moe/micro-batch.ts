@@ -7,12 +7,12 @@ import { DenseMlp, ExpertsMlp } from './experts/mlp.js';
 import type { LayerPlan, MoeLayerOptions } from './moe-options.js';
 import { Narrow } from './narrow.js';
 import { ExpertParallel } from './rounds/expert-parallel.js';
-import type { Combining, Dispatched } from './rounds/stages.js';
+import type { Combining, Dispatched } from './rounds/in-flight.js';
 import { emptyTensor, type OwnedTensor, type Tensor } from './rounds/tensor.js';
 import { Router } from './router/router.js';
 
 /** What a layer consists of. Each enqueues by itself, which benchmarks make use of. */
-export interface Parts {
+export interface LayerParts {
   readonly router: Router;
   /** Null where rows travel as they are. */
   readonly narrow: Narrow | null;
@@ -48,7 +48,7 @@ export class MicroBatch {
   readonly #adds: Add;
 
   private constructor(
-    readonly parts: Parts,
+    readonly parts: LayerParts,
     adds: Add,
   ) {
     this.#adds = adds;

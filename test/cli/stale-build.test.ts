@@ -8,7 +8,7 @@ import { root, transpiled } from '../tree.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'heddle a clone '));
 const source = 'src/moe/families/one-sided/flags.ts';
-const build = 'dist/kernels/one-sided/flags.js';
+const build = 'dist/moe/families/one-sided/flags.js';
 const [before, after] = [new Date('2026-01-01'), new Date('2026-01-02')];
 
 function write(path: string, text: string, time: Date): void {

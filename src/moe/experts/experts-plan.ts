@@ -7,6 +7,7 @@ import { ArgumentError, DisposedError, requireObject } from '../../base/errors.j
 import { type CallSite, callSite, type Device, requireStream, type Stream } from '../../gpu/index.js';
 import { unitBytes, widestUnit } from '../families/index.js';
 import { dtypes, type ExpertForm, expertsOf, type Layer, outputRowBytes, sharing } from '../layer/index.js';
+import type { Received } from '../rounds/in-flight.js';
 import {
   describe,
   elements,
@@ -17,7 +18,6 @@ import {
   type Tensor,
   wrap,
 } from '../rounds/tensor.js';
-import type { Received } from '../rounds/track.js';
 import { isOfType } from '../rounds/validate.js';
 import { type ExpertsPlanOptions, expertsShapeOf, notPlanned } from './experts-options.js';
 import { expertsKernels } from './kernels/kernels.js';

@@ -11,6 +11,7 @@ import {
 } from '../../base/errors.js';
 import { type Device, requireDevice, requireStream, type Stream } from '../../gpu/index.js';
 import { type Dtype, dtypes, expertsOf, limits, scaleBlock } from '../layer/index.js';
+import type { Received } from '../rounds/in-flight.js';
 import { type MemoryPart, type MemoryUse, useOf } from '../rounds/memory.js';
 import {
   describe,
@@ -20,7 +21,6 @@ import {
   requireVectors,
   type Tensor,
 } from '../rounds/tensor.js';
-import type { Received } from '../rounds/track.js';
 import { type ExpertSizes, ExpertsPlan, type Receiving, requireReceiving } from './experts-plan.js';
 import { evenRows, slotsOf } from './kernels/shape.js';
 import { cublasProducts } from './mlp-cublas.js';

@@ -57,7 +57,7 @@ function plan(layer: Layer, { rank }: Place, tuning: NaiveTuning): Plan {
     kind: 'window',
     purpose: 'receive window',
     layout,
-    ones: [section(layout, 'experts')],
+    allOnes: [section(layout, 'experts')],
     unwritten: unwrittenSections(layer, layout),
   };
   const dispatch = step({
