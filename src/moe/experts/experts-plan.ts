@@ -19,8 +19,7 @@ import {
   wrap,
 } from '../rounds/tensor.js';
 import { isOfType } from '../rounds/validate.js';
-import { type ExpertsPlanOptions, expertsShapeOf, notPlanned } from './experts-options.js';
-import { expertsKernels } from './kernels/kernels.js';
+import { type ExpertsPlanOptions, expertsKernels, expertsShapeOf, notPlanned } from './experts-options.js';
 import { type ExpertsShape, rowsOfPlan, slotsOf } from './kernels/shape.js';
 
 /** Whose rows are planned: an ExpertParallel. */

@@ -1,12 +1,10 @@
 /** The experts of a layer: their rows sorted by expert, and their products. */
-export type { ExpertsPlanOptions } from './experts-options.js';
+export { type ExpertsPlanOptions, expertsKernels } from './experts-options.js';
 export { type ExpertSizes, ExpertsPlan, type PlannedRows, type Receiving } from './experts-plan.js';
-export { addRows } from './kernels/add.js';
 export * from './kernels/example-experts.js';
 export { gemmTile, type MlpShape, mlpKernels, rowsMultiplied } from './kernels/gemm/kernels.js';
 export { swigluKernel } from './kernels/gemm/swiglu.js';
-export { expertsKernels } from './kernels/kernels.js';
-export { narrowKernel, narrowRows } from './kernels/narrow.js';
+export { addRows, rowsToFp8, rowsToFp8Kernel } from './kernels/rows.js';
 export {
   type ExpertsShape,
   evenRows,

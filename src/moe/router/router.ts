@@ -9,10 +9,12 @@ import {
   requireStream,
   type Stream,
 } from '../../gpu/index.js';
+import { remembered } from '../families/common/remembered.js';
 import { limits, type MoeModel, requireRouting } from '../layer/index.js';
 import { emptyTensor, type OwnedTensor, requireVectors, type Tensor, wrap } from '../rounds/tensor.js';
-import { routerKernels } from './kernels/kernels.js';
-import { mostRoutedExperts, type RouterShape } from './kernels/shape.js';
+import { chooseKernel } from './kernels/choose.js';
+import { logitsKernel } from './kernels/logits.js';
+import { mostRoutedExperts, type RouterShape, routerThreads, tilesOf } from './kernels/shape.js';
 
 export interface RouterWeights {
   /** bf16 or f32 [experts, hidden]. */
@@ -118,6 +120,29 @@ export class Router {
 type Buffers = Readonly<Record<'logits' | 'ids' | 'weights', OwnedTensor>>;
 type Kernels = ReturnType<typeof routerKernels>;
 type Sites = { readonly [K in keyof Kernels]: CallSite<Kernels[K]['kernel']['params']> };
+
+/** The launches of a router, made once for all ranks of a process that are alike. Spread for as many tokens; fewer keep fewer blocks busy. */
+export const routerKernels = remembered(
+  (of: { readonly shape: RouterShape; readonly maxTokens: number; readonly kind: 'sim' | 'cuda' }) => {
+    const { shape, maxTokens, kind } = of;
+    const threads = routerThreads(kind);
+    const most = kind === 'sim' ? 4 : 2048;
+    const blocks = (pieces: number) => Math.min(pieces, most);
+    const choosing = Math.ceil(maxTokens / (threads.choose / 32));
+    return {
+      logits: {
+        kernel: logitsKernel(shape, threads.logits),
+        blocks: blocks(tilesOf(shape, maxTokens)),
+        threads: threads.logits,
+      },
+      choose: {
+        kernel: chooseKernel(shape, threads.choose),
+        blocks: blocks(choosing),
+        threads: threads.choose,
+      },
+    };
+  },
+);
 
 /** Requires a model that can be routed, and weights that fit it. */
 function routerShapeOf(model: RoutedModel, given: RouterWeights): RouterShape {

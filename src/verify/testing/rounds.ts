@@ -44,7 +44,8 @@ import {
   exampleOutput,
 } from './example-experts.js';
 import { OtherWork } from './other-work.js';
-import { makeAllRoutes, type RoutesOptions, randomBytes, randomElements } from './routes.js';
+import { randomBytes, randomElements } from './random.js';
+import { makeAllRoutes, type RoutesOptions } from './routes.js';
 
 /** A layer whose experts are the example experts. */
 export interface RoundsShape {
