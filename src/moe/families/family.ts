@@ -177,8 +177,8 @@ export const windowAndLimit =
     set.limit(placed.limit);
   };
 
-/** What a kernel that sends tokens takes of each round. */
-export const takeTokens =
+/** Sets what a kernel that sends tokens takes of each round. */
+export const setTokens =
   (weights: boolean) =>
   (
     set: {
@@ -195,8 +195,8 @@ export const takeTokens =
     for (let i = 0; i < rows.length; i++) set.rows(i, rows[i]!);
   };
 
-/** What a kernel that makes the sums takes of each round. */
-export const takeSums = (
+/** Sets what a kernel that makes the sums takes of each round. */
+export const setSums = (
   set: { tokens(value: number): void; topkIds(address: number): void; out(address: number): void },
   { tokens, topkIds, out }: Round,
 ): void => {

@@ -12,8 +12,8 @@ import {
   type Place,
   type Plan,
   type Step,
+  setTokens,
   step,
-  takeTokens,
   type WindowPlan,
   windowAndLimit,
 } from '../family.js';
@@ -179,7 +179,7 @@ function dispatchStep(
     blocks: dispatch.blocks,
     threads: dispatch.threads,
     once: windowAndLimit(window),
-    each: takeTokens(weights),
+    each: setTokens(weights),
   });
 }
 

@@ -11,8 +11,8 @@ import {
   type Placed,
   type Plan,
   type Step,
+  setSums,
   step,
-  takeSums,
   type WindowPlan,
   type WirePlan,
 } from '../family.js';
@@ -172,5 +172,5 @@ const combineRecvStep = (parts: Parts) =>
       set.win(seen(parts, placed));
       set.limit(placed.limit);
     },
-    each: takeSums,
+    each: setSums,
   });
