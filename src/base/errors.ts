@@ -1,5 +1,3 @@
-export { editDistance } from './distance.js';
-
 /**
  * Every error that Heddle throws on purpose: a class with a stable `code`, and a message that says what was
  * found, what was expected and what to do about it.
@@ -184,4 +182,18 @@ function showObject(value: object): string {
 function nameOf(value: object): string {
   const { name } = (value.constructor ?? {}) as { readonly name?: unknown };
   return typeof name === 'string' && name !== '' ? name : 'object';
+}
+
+/** How many letters two names are apart (Levenshtein's): what a slip was meant to be is near it. */
+export function editDistance(a: string, b: string): number {
+  let previous = Array.from({ length: b.length + 1 }, (_, i) => i);
+  for (let i = 1; i <= a.length; i++) {
+    const row = [i];
+    for (let j = 1; j <= b.length; j++) {
+      const substitution = previous[j - 1]! + (a[i - 1] === b[j - 1] ? 0 : 1);
+      row.push(Math.min(substitution, previous[j]! + 1, row[j - 1]! + 1));
+    }
+    previous = row;
+  }
+  return previous[b.length]!;
 }

@@ -1,7 +1,7 @@
 import { Argument, type Command } from 'commander';
 import { ArgumentError } from '../base/errors.js';
 import { families, familyNamed } from '../moe/families/index.js';
-import { tunedFor } from '../moe/tuning/index.js';
+import { tunedFor } from '../moe/index.js';
 import { exportPlan, writeExport } from '../tools/export/index.js';
 import { familyKeys, familyShape } from '../verify/kernels/index.js';
 import { parseShape, requireOutputFolder, shapeHelp } from './options.js';

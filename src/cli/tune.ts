@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { type Command, Option } from 'commander';
 import { families, type Tuning } from '../moe/families/index.js';
-import { keepTuned, tunedIn, tuningPath } from '../moe/tuning/index.js';
+import { keepTuned, tunedIn, tuningPath } from '../moe/index.js';
 import { runTuning, sweep, type TuneEvent, type WorkloadOptions } from '../tools/bench/index.js';
 import {
   combineDtypeOption,

@@ -1,23 +1,24 @@
 /** The operation: what a user holds. */
-export { DenseMlp, type DenseMlpOptions } from './experts/dense-mlp.js';
-export { ExpertsMlp, type ExpertsMlpOptions, type Gemm, gemms } from './experts/experts-mlp.js';
 export type { ExpertsPlanOptions } from './experts/experts-options.js';
 export { type ExpertSizes, ExpertsPlan, type PlannedRows, type Receiving } from './experts/experts-plan.js';
-export type { MlpWeights } from './experts/mlp-weights.js';
-export { type Mark, MicroBatch, type Parts, type Work, works } from './micro-batch.js';
+export {
+  DenseMlp,
+  type DenseMlpOptions,
+  ExpertsMlp,
+  type ExpertsMlpOptions,
+  type Gemm,
+  gemms,
+} from './experts/mlp.js';
+export type { MlpWeights } from './experts/products.js';
+export { type LayerParts, type Mark, MicroBatch, type Work, works } from './micro-batch.js';
 export { layerBatches, MoeLayer } from './moe-layer.js';
 export type { MoeLayerOptions, MoeLayerSizes } from './moe-options.js';
-export {
-  type BenchHandles,
-  type BenchLaunch,
-  benchHandles,
-  ExpertParallel,
-  type LaidWire,
-} from './rounds/expert-parallel.js';
+export { ExpertParallel, roundsInside } from './rounds/expert-parallel.js';
+export type { Combining, Dispatched, Received } from './rounds/in-flight.js';
+export type { LaidWire } from './rounds/loaded-plan.js';
 export type { MemoryOptions, MemoryPart, MemoryUse } from './rounds/memory.js';
 export { type ExpertParallelOptions, type Row, row } from './rounds/options.js';
-export type { Combining, Dispatched } from './rounds/stages.js';
 export * from './rounds/tensor.js';
-export type { Received } from './rounds/track.js';
+export * from './rounds/tuned.js';
 export * from './rounds/validate.js';
 export { type RoutedModel, type RoutedTokens, Router, type RouterWeights } from './router/router.js';

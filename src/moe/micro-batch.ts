@@ -1,22 +1,21 @@
 /** One micro-batch of an MoE layer: what it has to itself, and its stages in the order of the layer. */
 import { type CallSite, callSite, type Stream } from '../gpu/index.js';
 import type { World } from '../net/world/index.js';
-import { DenseMlp } from './experts/dense-mlp.js';
-import { ExpertsMlp } from './experts/experts-mlp.js';
 import { ExpertsPlan } from './experts/experts-plan.js';
 import { addRows } from './experts/index.js';
+import { DenseMlp, ExpertsMlp } from './experts/mlp.js';
+import { Fp8Rows } from './fp8-rows.js';
 import type { LayerPlan, MoeLayerOptions } from './moe-options.js';
-import { Narrow } from './narrow.js';
 import { ExpertParallel } from './rounds/expert-parallel.js';
-import type { Combining, Dispatched } from './rounds/stages.js';
+import type { Combining, Dispatched } from './rounds/in-flight.js';
 import { emptyTensor, type OwnedTensor, type Tensor } from './rounds/tensor.js';
 import { Router } from './router/router.js';
 
 /** What a layer consists of. Each enqueues by itself, which benchmarks make use of. */
-export interface Parts {
+export interface LayerParts {
   readonly router: Router;
   /** Null where rows travel as they are. */
-  readonly narrow: Narrow | null;
+  readonly fp8: Fp8Rows | null;
   readonly ep: ExpertParallel;
   readonly plan: ExpertsPlan;
   readonly experts: ExpertsMlp;
@@ -49,7 +48,7 @@ export class MicroBatch {
   readonly #adds: Add;
 
   private constructor(
-    readonly parts: Parts,
+    readonly parts: LayerParts,
     adds: Add,
   ) {
     this.#adds = adds;
@@ -60,25 +59,25 @@ export class MicroBatch {
     const { model, maxTokens, carrier, planned, rows, gemm } = plan;
     const { router: weights, experts: mlp, sharedExperts } = options;
     const router = await Router.create(world, model, weights, maxTokens);
-    const narrow = rows === 'fp8' ? await Narrow.create(world, maxTokens, model.hidden) : null;
+    const fp8 = rows === 'fp8' ? await Fp8Rows.create(world, maxTokens, model.hidden) : null;
     const ep = await ExpertParallel.create(world, carrier);
     const expertsPlan = await ExpertsPlan.create(ep, planned);
     const experts = await ExpertsMlp.create(ep, expertsPlan, {
       ...{ ...mlp, gemm },
-      ...(narrow && { scales: 'scales' }),
+      ...(fp8 && { scales: 'scales' }),
     });
     const shared = sharedExperts === undefined ? null : await createShared(world, plan, sharedExperts);
     const { kernel, blocks, threads } = addRows[world.device.kind];
     const add = await callSite(world.device, kernel, { grid: blocks, block: threads, rank: world.rank });
-    return new MicroBatch({ router, narrow, ep, plan: expertsPlan, experts, shared }, add);
+    return new MicroBatch({ router, fp8, ep, plan: expertsPlan, experts, shared }, add);
   }
 
   /** Routes the tokens and sends their rows; where phases are split, half of the shared expert while they travel. */
   begin(x: Tensor, stream: Stream): void {
-    const { router, narrow, ep } = this.parts;
+    const { router, fp8, ep } = this.parts;
     this.#x = x;
     const routed = router.route(x, stream);
-    const inputs = { ...routed, payloads: narrow?.payloads(x, stream) ?? { x } };
+    const inputs = { ...routed, payloads: fp8?.payloads(x, stream) ?? { x } };
     this.mark?.('route', stream);
     if (ep.split) this.#sent = ep.dispatchSend(inputs, stream);
     else ep.dispatch(inputs, stream);
@@ -131,8 +130,8 @@ export class MicroBatch {
   }
 
   async dispose(): Promise<void> {
-    const { router, narrow, ep, plan, experts, shared } = this.parts;
-    for (const part of [router, narrow, experts, plan, shared?.mlp]) part?.dispose();
+    const { router, fp8, ep, plan, experts, shared } = this.parts;
+    for (const part of [router, fp8, experts, plan, shared?.mlp]) part?.dispose();
     shared?.made.free();
     await ep.dispose();
   }

@@ -16,7 +16,7 @@ import {
   requireLayerWeights,
 } from './moe-options.js';
 import { type MemoryUse, memoryFor } from './rounds/memory.js';
-import { describe, isContiguous, requireTensor, type Tensor, wrap } from './rounds/tensor.js';
+import { requireVectors, type Tensor, wrap } from './rounds/tensor.js';
 
 let batchesOf: (layer: MoeLayer) => readonly MicroBatch[];
 
@@ -82,8 +82,9 @@ export class MoeLayer {
   forward(x: Tensor, out: Tensor, stream: Stream): void {
     requireStream('stream', stream);
     if (this.#disposed) throw new DisposedError('this MoeLayer');
-    const tokens = this.#requireRows('x', x);
-    this.#requireRows('out', out, tokens);
+    const { hidden } = this.#plan.model;
+    requireVectors('x', x, ['bf16'], [[0, this.#maxTokens], hidden]);
+    requireVectors('out', out, ['bf16'], [x.shape[0]!, hidden]);
     const [first, second] = this.#batches;
     if (second === undefined) this.#one(first!, x, out, stream);
     else this.#two(first!, second, x, out, stream);
@@ -135,25 +136,6 @@ export class MoeLayer {
     then(stream, 'firstFinished', own);
     second.finish(rowsOf(out, half), own);
     then(own, 'end', stream);
-  }
-
-  #requireRows(argument: string, tensor: Tensor, tokens?: number): number {
-    requireTensor(argument, tensor);
-    const { hidden } = this.#plan.model;
-    const [rows = 0, columns] = tensor.shape;
-    const right = tokens === undefined ? rows <= this.#maxTokens : rows === tokens;
-    if (
-      tensor.dtype !== 'bf16' ||
-      tensor.shape.length !== 2 ||
-      columns !== hidden ||
-      !right ||
-      !isContiguous(tensor)
-    ) {
-      const wanted = tokens === undefined ? `at most ${this.#maxTokens}` : tokens;
-      throw new ArgumentError(argument, describe(tensor), `bf16 [${wanted}, ${hidden}], contiguous`);
-    }
-    if (tensor.data % 16 !== 0) throw new ArgumentError(`${argument}.data`, tensor.data, 'a multiple of 16');
-    return rows;
   }
 }
 

@@ -7,12 +7,11 @@ import {
   requireObject,
   requireOneOf,
 } from '../base/errors.js';
-import { type Gemm, gemms } from './experts/experts-mlp.js';
 import type { ExpertsPlanOptions } from './experts/experts-options.js';
-import type { MlpWeights } from './experts/mlp-weights.js';
+import { type Gemm, gemms } from './experts/mlp.js';
+import { type MlpWeights, mlpUnit, requireWeights } from './experts/products.js';
 import { expertsOf, limits, type MoeModel, type ProfileName, profile, scaleBlock } from './layer/index.js';
 import { type ExpertParallelOptions, row } from './rounds/options.js';
-import { requireWeightTensor } from './rounds/weights.js';
 import type { RouterWeights } from './router/router.js';
 
 /** All that the sizes of a layer's memory depend on. */
@@ -131,27 +130,15 @@ export function requireLayerWeights(
 ): void {
   const { hidden, inner, sharedInner } = model;
   const { count } = expertsOf({ ...model, ranks }, rank);
-  requireMlp('experts', experts, hidden, inner, [count]);
-  if (sharedInner !== undefined) requireMlp('sharedExperts', sharedExperts, hidden, sharedInner, []);
-  else if (sharedExperts !== undefined)
+  const wanted = 'weights: { gateUp, down }';
+  requireObject('experts', experts, wanted);
+  requireWeights('experts.', experts, count, hidden, inner);
+  if (sharedInner !== undefined) {
+    requireObject('sharedExperts', sharedExperts, wanted);
+    requireWeights('sharedExperts.', sharedExperts!, null, hidden, sharedInner);
+  } else if (sharedExperts !== undefined)
     throw new ArgumentError('sharedExperts', 'given', 'absent: the model has no sharedInner');
 }
-
-function requireMlp(
-  argument: string,
-  weights: MlpWeights | undefined,
-  hidden: number,
-  inner: number,
-  lead: readonly number[],
-): void {
-  if (weights === undefined) throw new ArgumentError(argument, weights, 'weights: { gateUp, down }');
-  requireObject(argument, weights, 'weights: { gateUp, down }');
-  requireWeightTensor(`${argument}.gateUp`, weights.gateUp, ['bf16'], [...lead, 2 * inner, hidden]);
-  requireWeightTensor(`${argument}.down`, weights.down, ['bf16'], [...lead, hidden, inner]);
-}
-
-/** The sizes that experts' kernels are cut into pieces of. */
-const unit = 64;
 
 function modelOf(model: ProfileName | MoeModel): MoeModel {
   const of = typeof model === 'string' ? profile(model) : model;
@@ -159,11 +146,11 @@ function modelOf(model: ProfileName | MoeModel): MoeModel {
   const { hidden, inner, sharedInner } = of;
   for (const [name, length] of Object.entries({ hidden, inner, sharedInner })) {
     if (length === undefined && name === 'sharedInner') continue;
-    if (!Number.isInteger(length) || length! <= 0 || length! % unit !== 0)
+    if (!Number.isInteger(length) || length! <= 0 || length! % mlpUnit !== 0)
       throw new ArgumentError(
         `model.${name}`,
         length,
-        `a multiple of ${unit}, what a tile of the kernels takes`,
+        `a multiple of ${mlpUnit}, what a tile of the kernels takes`,
       );
   }
   return of;

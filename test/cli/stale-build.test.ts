@@ -26,8 +26,8 @@ beforeEach(() => {
   }
   write('dist/cli/program.js', "export const heddle = async () => console.log('it ran') ?? 0;", after);
   write('src/cli/program.ts', '', before);
-  write('src/moe/tuning/h200.json', '{}', before);
-  write('dist/moe/tuning/h200.json', '{}', after);
+  write('src/moe/rounds/h200.json', '{}', before);
+  write('dist/moe/rounds/h200.json', '{}', after);
   write(source, '', before);
   write(build, '', after);
   write('tsconfig.build.json', '{}', before);

@@ -1,4 +1,150 @@
 /** Files that other processes may read and write at the same time: written whole, read without waiting. */
-export { readRegular, requireUnshared } from './read.js';
-export { warnOnce } from './warn.js';
-export { isTemporary, makeFolder, requireFolder, requireWritable, writeOutput, writeWhole } from './write.js';
+import { randomBytes } from 'node:crypto';
+import {
+  accessSync,
+  closeSync,
+  constants,
+  existsSync,
+  fstatSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  realpathSync,
+  renameSync,
+  rmSync,
+  type Stats,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
+import { FileError } from '../errors.js';
+
+/**
+ * All of a regular file. A pipe or a device, whose end may never come, is refused; so is what `allows` throws for.
+ * @throws FileError
+ */
+export function readRegular(path: string, allows: (stats: Stats) => void = () => {}): Buffer {
+  try {
+    // A pipe would wait here for a writer.
+    const file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
+    try {
+      const stats = fstatSync(file);
+      if (!stats.isFile()) throw new Error('it is no regular file');
+      allows(stats);
+      return readFileSync(file);
+    } finally {
+      closeSync(file);
+    }
+  } catch (error) {
+    throw new FileError(path, 'read', error);
+  }
+}
+
+/** Throws where somebody else may have decided what lies here: anybody but this user and root. */
+export function requireUnshared({ uid, mode }: Pick<Stats, 'uid' | 'mode'>): void {
+  // Windows knows neither users nor modes of this kind.
+  if (process.geteuid === undefined) return;
+  if (uid !== process.geteuid() && uid !== 0) throw new Error(`it belongs to the user ${uid}`);
+  if ((mode & 0o022) !== 0)
+    throw new Error(`others may write to it: its mode is ${(mode & 0o777).toString(8)}`);
+}
+
+const temporaryName = (): string => `.${process.pid}-${randomBytes(6).toString('hex')}.tmp`;
+
+/** Whether a name is one that `writeWhole` gives to a file which it has not put in its place yet. */
+export const isTemporary = (name: string): boolean => /^\.\d+-[0-9a-f]{12}\.tmp$/.test(name);
+
+/**
+ * Writes a file: readers see what was there before, or all of the new, also where several processes write it or one is
+ * killed. Without a mode the file keeps the one that it has.
+ * @throws FileError
+ */
+export function writeWhole(path: string, contents: string | Uint8Array, asked?: number): void {
+  naming(path, 'written', () => {
+    const place = placeOf(path);
+    const mode = asked ?? (statSync(place, { throwIfNoEntry: false })?.mode ?? 0o666) & 0o777;
+    const temporary = join(dirname(place), temporaryName());
+    try {
+      writeFileSync(temporary, contents, { flag: 'wx', mode });
+      renameSync(temporary, place);
+    } catch (error) {
+      rmSync(temporary, { force: true });
+      throw error;
+    }
+  });
+}
+
+/** Writes a file that somebody asked for: whole, or into a pipe or device, /dev/stdout for one. @throws FileError */
+export function writeOutput(path: string, contents: string | Uint8Array): void {
+  if (isSpecial(path)) naming(path, 'written', () => writeFileSync(path, contents));
+  else writeWhole(path, contents);
+}
+
+/** Requires that `writeOutput` can write this file, and leaves nothing behind. @throws FileError */
+export function requireWritable(path: string): void {
+  naming(path, 'written', () => {
+    if (existsSync(path)) accessSync(path, constants.W_OK);
+    if (isSpecial(path)) return;
+    if (isFolder(path)) throw new Error('it is a folder');
+    tryFolder(dirname(placeOf(path)));
+  });
+}
+
+/** Requires that files can be written into this folder, once `makeFolder` has made it. @throws FileError */
+export function requireFolder(path: string): void {
+  naming(path, 'written to', () => {
+    let there = resolve(path);
+    while (!existsSync(there)) there = dirname(there);
+    if (!isFolder(there)) throw new Error(`${there} is no folder`);
+    tryFolder(there);
+  });
+}
+
+/** Makes a folder, and those above it, where they are missing. @throws FileError */
+export function makeFolder(path: string, mode = 0o777): void {
+  // Node.js's own `recursive` never returns below /proc.
+  const above = dirname(path);
+  if (!existsSync(above)) makeFolder(above, mode);
+  naming(path, 'made', () => {
+    try {
+      mkdirSync(path, { mode });
+    } catch (error) {
+      if (!isFolder(path)) throw error;
+    }
+  });
+}
+
+/** Only trying tells: a file system may be read-only, or take no files at all. */
+function tryFolder(folder: string): void {
+  const temporary = join(folder, temporaryName());
+  writeFileSync(temporary, '', { flag: 'wx' });
+  rmSync(temporary);
+}
+
+/** Where a file lies that may be a link to another. */
+const placeOf = (path: string): string => (existsSync(path) ? realpathSync(path) : path);
+
+const isFolder = (path: string): boolean => statSync(path, { throwIfNoEntry: false })?.isDirectory() ?? false;
+
+function isSpecial(path: string): boolean {
+  const stats = statSync(path, { throwIfNoEntry: false });
+  return stats !== undefined && !stats.isFile() && !stats.isDirectory();
+}
+
+/** Whatever goes wrong names the file that the caller named. */
+function naming(path: string, done: string, act: () => void): void {
+  try {
+    act();
+  } catch (error) {
+    throw error instanceof FileError ? error : new FileError(path, done, error);
+  }
+}
+
+const warned = new Set<string>();
+
+/** A warning on stderr, once in this process, of what costs time and no results. */
+export function warnOnce(code: string, message: string): void {
+  if (warned.has(message)) return;
+  warned.add(message);
+  process.emitWarning(message, { code });
+}

@@ -2,7 +2,6 @@
  * Foreign functions: the one place that knows koffi. Libraries are opened at run time, addresses are plain
  * numbers, raw memory is seen through zero-copy views. And threads, started on a module.
  */
-export { runApart } from './apart.js';
 export { errno, functionAt, type Library, openLibrary } from './library.js';
 export {
   addressOf,
@@ -14,5 +13,5 @@ export {
   view,
 } from './memory.js';
 export { type Probe, probe, type VersionCall } from './probe.js';
-export { startThread, stayOn, yieldProcessor } from './thread.js';
+export { runApart, startThread, stayOn, yieldProcessor } from './thread.js';
 export { type Address, type ByValue, byValue, type NativeType } from './types.js';

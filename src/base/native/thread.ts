@@ -1,3 +1,4 @@
+import { spawnSync } from 'node:child_process';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -20,7 +21,7 @@ export function startThread(module: URL, data: unknown, transferList: readonly T
 }
 
 /** A program that imports a module and does no more. */
-export function importing(module: URL): string {
+function importing(module: URL): string {
   if (!fromSource) return `import(${JSON.stringify(module.href)})`;
   const tsx = join(dirname(createRequire(import.meta.url).resolve('tsx/esm/api')), 'index.mjs');
   const source = module.href.replace(/\.js$/, '.ts');
@@ -46,4 +47,26 @@ export function stayOn(processor: number): void {
   >('sched_setaffinity', 'i32', ['i32', 'u64', 'buffer']);
   if (setAffinity(0, mask.length, mask) !== 0)
     throw new ArgumentError('processor', processor, 'one that this process may run on (`taskset -p`)');
+}
+
+/**
+ * Runs a module as a process of its own: `new URL('./trial.js', import.meta.url)`. What it prints last is the answer; a
+ * crash, an exit or silence costs only that process.
+ */
+export function runApart(
+  module: URL,
+  timeoutMs: number,
+): { readonly ok: true; readonly line: string } | { readonly ok: false; readonly reason: string } {
+  const child = spawnSync(process.execPath, ['--input-type=module', '-e', importing(module)], {
+    encoding: 'utf8',
+    timeout: timeoutMs,
+    killSignal: 'SIGKILL',
+    // Preloaded loaders of the parent have no business in the child.
+    env: { ...process.env, NODE_OPTIONS: '' },
+  });
+  if (child.error) return { ok: false, reason: `the process of the trial failed: ${child.error.message}` };
+  const last = (text: string): string => text.trim().split('\n').at(-1) ?? '';
+  if (child.status === 0) return { ok: true, line: last(child.stdout) };
+  const end = child.signal ?? `exit code ${child.status}`;
+  return { ok: false, reason: `it ended the process of the trial with ${end}: ${last(child.stderr)}` };
 }

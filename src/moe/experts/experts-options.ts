@@ -7,6 +7,7 @@ import {
   requireObject,
   requireOneOf,
 } from '../../base/errors.js';
+import { remembered } from '../families/common/remembered.js';
 import { unitBytes, widestUnit } from '../families/index.js';
 import {
   type Alignment,
@@ -17,7 +18,19 @@ import {
   type Layer,
   outputRowBytes,
 } from '../layer/index.js';
-import { type ExpertsShape, mostLocalExperts, routesOf, rowsOfPlan, slotsOf } from './kernels/shape.js';
+import { expandKernel } from './kernels/expand.js';
+import { expertsPlanKernel } from './kernels/plan.js';
+import { reduceKernel } from './kernels/reduce.js';
+import {
+  type Chip,
+  type ExpertsShape,
+  mostLocalExperts,
+  planSpread,
+  routesOf,
+  rowsOfPlan,
+  rowsSpread,
+  slotsOf,
+} from './kernels/shape.js';
 
 export interface ExpertsPlanOptions {
   /** Experts follow each other (default); or each has `capacity` rows of its own, `[experts, capacity]`. */
@@ -82,6 +95,16 @@ function mostCapacity(shape: ExpertsShape): number {
   const rows = Math.min(2 ** 31, Math.floor((2 ** 32 - 1) / units));
   return Math.floor(rows / rowsOfPlan({ ...shape, capacity: 1 }));
 }
+
+/** The launches of a plan, made once for all ranks of a process that are alike. */
+export const expertsKernels = remembered(({ shape, ...chip }: { readonly shape: ExpertsShape } & Chip) => {
+  const [sorting, moving] = [planSpread(shape, chip), rowsSpread(shape, chip)];
+  return {
+    plan: { kernel: expertsPlanKernel(shape, sorting), ...sorting },
+    expand: { kernel: expandKernel(shape, moving), ...moving },
+    reduce: { kernel: reduceKernel(shape, moving), ...moving },
+  };
+});
 
 export const notPlanned = (call: string): HeddleError =>
   new HeddleError('HEDDLE_NO_PLAN', `${call} was called before plan; plan first, or give scatter indices`);

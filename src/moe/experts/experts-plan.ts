@@ -7,6 +7,7 @@ import { ArgumentError, DisposedError, requireObject } from '../../base/errors.j
 import { type CallSite, callSite, type Device, requireStream, type Stream } from '../../gpu/index.js';
 import { unitBytes, widestUnit } from '../families/index.js';
 import { dtypes, type ExpertForm, expertsOf, type Layer, outputRowBytes, sharing } from '../layer/index.js';
+import type { Received } from '../rounds/in-flight.js';
 import {
   describe,
   elements,
@@ -17,10 +18,8 @@ import {
   type Tensor,
   wrap,
 } from '../rounds/tensor.js';
-import type { Received } from '../rounds/track.js';
 import { isOfType } from '../rounds/validate.js';
-import { type ExpertsPlanOptions, expertsShapeOf, notPlanned } from './experts-options.js';
-import { expertsKernels } from './kernels/kernels.js';
+import { type ExpertsPlanOptions, expertsKernels, expertsShapeOf, notPlanned } from './experts-options.js';
 import { type ExpertsShape, rowsOfPlan, slotsOf } from './kernels/shape.js';
 
 /** Whose rows are planned: an ExpertParallel. */
@@ -28,6 +27,12 @@ export interface Receiving<P extends string = string> {
   readonly world: { readonly device: Device; readonly rank: number };
   readonly shape: Layer;
   readonly received: Received<P>;
+}
+
+export function requireReceiving(of: Receiving): void {
+  requireObject('ep', of, 'an ExpertParallel');
+  for (const name of ['world', 'shape', 'received'] as const)
+    requireObject(`ep.${name}`, of[name], 'that of an ExpertParallel');
 }
 
 /** Views of a plan's memory, valid until the next plan. Experts are this rank's, from its first on. */
@@ -93,10 +98,8 @@ export class ExpertsPlan<P extends string = string> {
     of: Receiving<P>,
     options: ExpertsPlanOptions = {},
   ): Promise<ExpertsPlan<P>> {
-    requireObject('ep', of, 'an ExpertParallel');
+    requireReceiving(of);
     const { world, shape: layer, received } = of;
-    for (const [name, part] of Object.entries({ world, shape: layer, received }))
-      requireObject(`ep.${name}`, part, 'that of an ExpertParallel');
     const { device, rank } = world;
     const { kind, multiprocessors } = device;
     const shape = expertsShapeOf(layer, rank, options);

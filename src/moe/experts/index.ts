@@ -1,14 +1,10 @@
 /** The experts of a layer: their rows sorted by expert, and their products. */
-export { DenseMlp, type DenseMlpOptions } from './dense-mlp.js';
-export { ExpertsMlp, type ExpertsMlpOptions, type Gemm, gemms } from './experts-mlp.js';
-export type { ExpertsPlanOptions } from './experts-options.js';
+export { type ExpertsPlanOptions, expertsKernels } from './experts-options.js';
 export { type ExpertSizes, ExpertsPlan, type PlannedRows, type Receiving } from './experts-plan.js';
-export { addRows } from './kernels/add.js';
 export * from './kernels/example-experts.js';
 export { gemmTile, type MlpShape, mlpKernels, rowsMultiplied } from './kernels/gemm/kernels.js';
 export { swigluKernel } from './kernels/gemm/swiglu.js';
-export { expertsKernels } from './kernels/kernels.js';
-export { narrowKernel, narrowRows } from './kernels/narrow.js';
+export { addRows, rowsToFp8, rowsToFp8Kernel } from './kernels/rows.js';
 export {
   type ExpertsShape,
   evenRows,
@@ -17,4 +13,12 @@ export {
   rowsOfPlan,
   slotsOf,
 } from './kernels/shape.js';
-export type { MlpWeights } from './mlp-weights.js';
+export {
+  DenseMlp,
+  type DenseMlpOptions,
+  ExpertsMlp,
+  type ExpertsMlpOptions,
+  type Gemm,
+  gemms,
+} from './mlp.js';
+export type { MlpWeights } from './products.js';

@@ -1,85 +1,78 @@
 /**
- * Experts by cuBLAS: rows are copied into the order of experts, multiplied expert by expert, and SwiGLU is a launch
- * between. What cuBLAS is asked for the host must know: the sizes of the experts, or that all have as much room.
+ * An MLP by cuBLAS: rows in the order of experts are multiplied expert by expert, and SwiGLU is a launch between. What
+ * cuBLAS is asked for the host must know: the sizes of the experts, or that all have as much room.
  */
-
 import { ArgumentError } from '../../base/errors.js';
-import type { Cublas, CudaStream, Product } from '../../gpu/cuda/index.js';
-import { callSite, type Device, type Stream } from '../../gpu/index.js';
-import { emptyTensor, type OwnedTensor, type Tensor } from '../rounds/tensor.js';
-import type { Received } from '../rounds/track.js';
-import { cublasOn, useOnce } from './cublas.js';
-import type { ExpertSizes, ExpertsPlan } from './experts-plan.js';
+import { Cublas, CudaDevice, type CudaStream, type Product } from '../../gpu/cuda/index.js';
+import { callSite } from '../../gpu/index.js';
+import { emptyTensor } from '../rounds/tensor.js';
 import { swigluKernel } from './kernels/gemm/swiglu.js';
-import type { MlpRun } from './mlp-run.js';
-import type { MlpWeights } from './mlp-weights.js';
+import type { Products, ProductsOf, Routed } from './products.js';
 
 const threads = 256;
 
-interface Of {
-  readonly device: Device;
-  readonly plan: ExpertsPlan;
-  readonly payload: string;
-  readonly experts: number;
-  readonly hidden: number;
-  readonly inner: number;
-}
+type Multiply = (all: Omit<Product, 'rows'>, stream: CudaStream) => void;
 
-export async function cublasRun(of: Of, { gateUp, down }: MlpWeights): Promise<MlpRun> {
-  const { device, plan, payload, hidden, inner } = of;
-  const cublas = cublasOn(device);
-  const owned: { readonly tensor: OwnedTensor; readonly purpose: string }[] = [];
-  const row = (elements: number, purpose: string): Tensor => {
-    const tensor = emptyTensor(device, 'bf16', [plan.rows, elements], purpose);
-    owned.push({ tensor, purpose });
-    return tensor;
-  };
-  const rows = {
-    expanded: row(hidden, 'expanded rows'),
-    both: row(2 * inner, 'gates and what they scale'),
-    inner: row(inner, 'inner rows of experts'),
-    made: row(hidden, 'rows that experts made'),
-  };
-  const launch = { grid: device.multiprocessors * 8, block: threads, programmatic: true, rank: 0 };
-  const swiglu = await callSite(device, swigluKernel(inner, threads, 'plan'), launch);
-  swiglu.set.count(0); // nobody looks
-  swiglu.set.total(plan.planned.total.data);
-  swiglu.set.from(rows.both.data);
-  swiglu.set.to(rows.inner.data);
-  const up = { from: rows.expanded.data, weights: gateUp.data, to: rows.both.data };
-  const back = { from: rows.inner.data, weights: down.data, to: rows.made.data };
-  const sizesOf = { up: { inputs: hidden, outputs: 2 * inner }, back: { inputs: inner, outputs: hidden } };
-  // Where the host brings sizes it has waited for the GPU.
-  if (plan.form === 'masked')
-    await useOnce(device, (stream) => {
-      const multiply = productsOf(of, cublas, stream, undefined);
-      multiply({ ...up, ...sizesOf.up });
-      multiply({ ...back, ...sizesOf.back });
-    });
-  return {
-    owned,
-    run(received: Received, stream: Stream, sizes?: ExpertSizes): Tensor {
-      const multiply = productsOf(of, cublas, stream as CudaStream, sizes);
-      plan.expand(received, { [payload]: rows.expanded }, stream);
-      multiply({ ...up, ...sizesOf.up });
+export async function cublasProducts(of: ProductsOf): Promise<Products> {
+  const { device, hidden, inner, rows, sms, weights, routed, own } = of;
+  if (!(device instanceof CudaDevice))
+    throw new ArgumentError('gemm', 'cublas', `'heddle' on a ${device.description}`);
+  const cublas = new Cublas(device, sms);
+  const both = own(2 * inner, 'gates and what they scale');
+  const between = own(inner, 'inner rows');
+  const launch = { grid: (sms ?? device.multiprocessors) * 8, block: threads, rank: 0 };
+  const swiglu = await callSite(device, swigluKernel(inner, threads, routed === null ? 'all' : 'plan'), {
+    ...launch,
+    programmatic: routed !== null,
+  });
+  swiglu.set.total((routed?.plan.planned.total ?? both).data);
+  swiglu.set.count(0);
+  swiglu.set.from(both.data);
+  swiglu.set.to(between.data);
+  const up = { weights: weights.gateUp.data, to: both.data, inputs: hidden, outputs: 2 * inner };
+  const back = { from: between.data, weights: weights.down.data, inputs: inner, outputs: hidden };
+  let multiply: Multiply = () => {};
+  const products: Products = {
+    gathers: false,
+    take(count) {
+      if (typeof count !== 'number') multiply = byExpert(cublas, routed!, count);
+      else {
+        multiply = (all, stream) => cublas.multiply({ ...all, rows: count }, stream);
+        swiglu.set.count(count);
+      }
+    },
+    widen(from, stream) {
+      multiply({ ...up, from: from.data }, stream as CudaStream);
       swiglu.launch(stream);
-      multiply({ ...back, ...sizesOf.back });
-      return rows.made;
+    },
+    narrow(to, stream) {
+      multiply({ ...back, to: to.data }, stream as CudaStream);
     },
     dispose: () => cublas.dispose(),
   };
+  // cuBLAS loads a kernel at its first use, and waits for the GPU to do so: within a round that wait would have no end where
+  // the GPU waits for a rank of this same thread. A host that brings sizes has waited for the GPU.
+  if (routed?.plan.form !== 'contiguous') {
+    const [example, stream] = [emptyTensor(device, 'bf16', [rows, hidden]), device.createStream()];
+    products.take(routed === null ? rows : undefined);
+    multiply({ ...up, from: example.data }, stream);
+    multiply({ ...back, to: example.data }, stream);
+    await stream.synchronize();
+    stream.dispose();
+    example.free();
+  }
+  return products;
 }
 
 /** Multiplies the rows of all experts, as the host knows how many there are. */
-function productsOf(
-  { plan, experts }: Of,
+function byExpert(
   cublas: Cublas,
-  stream: CudaStream,
-  sizes: ExpertSizes | undefined,
-): (all: Omit<Product, 'rows'>) => void {
-  if (sizes === undefined) {
+  { plan, experts }: Routed,
+  sizes: Parameters<Products['take']>[0],
+): Multiply {
+  if (typeof sizes !== 'object') {
     if (plan.form === 'masked')
-      return (all) => cublas.strided({ ...all, rows: plan.rows / experts }, experts, stream);
+      return (all, stream) => cublas.strided({ ...all, rows: plan.rows / experts }, experts, stream);
     const mustBe =
       "what plan.sizes(stream) gave, for cuBLAS takes sizes from the host (a plan of form 'masked' needs none)";
     throw new ArgumentError('sizes', sizes, mustBe);
@@ -87,7 +80,7 @@ function productsOf(
   const { counts, offsets } = sizes;
   if (counts.length !== experts || offsets.length <= experts)
     throw new ArgumentError('sizes', `of ${counts.length} experts`, `those of ${experts}`);
-  return ({ from, weights, to, inputs, outputs }) => {
+  return ({ from, weights, to, inputs, outputs }, stream) => {
     for (const [e, rows] of counts.entries())
       cublas.multiply(
         {

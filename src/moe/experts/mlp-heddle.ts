@@ -1,53 +1,52 @@
-/** Experts by Heddle's kernels: two launches, rows gathered from where dispatch left them. */
-import type { Device } from '../../gpu/index.js';
-import { emptyTensor, type Tensor } from '../rounds/tensor.js';
-import type { ExpertsPlan } from './experts-plan.js';
-import type { MlpShape } from './kernels/gemm/kernels.js';
-import type { MlpRun } from './mlp-run.js';
-import { mlpSites } from './mlp-sites.js';
-import type { MlpWeights } from './mlp-weights.js';
+/** An MLP by Heddle's kernels: two launches, rows gathered from where dispatch left them. */
+import { callSite } from '../../gpu/index.js';
+import { mlpKernels } from './kernels/gemm/kernels.js';
+import type { Products, ProductsOf } from './products.js';
 
-/** What experts take: bf16, or e4m3 with scales. */
-export interface Rows {
-  readonly x: Tensor;
-  readonly scales: Tensor | null;
-}
-
-export async function heddleRun(
-  device: Device,
-  plan: ExpertsPlan,
-  from: Rows,
-  shape: Pick<MlpShape, 'experts' | 'hidden' | 'inner' | 'topK' | 'rows'>,
-  weights: MlpWeights,
-): Promise<MlpRun> {
-  const { gateUp, down } = await mlpSites(device, { of: 'plan', e4m3: from.scales !== null, ...shape });
-  const inner = emptyTensor(device, 'bf16', [plan.rows, shape.inner], 'inner rows of experts');
-  const made = emptyTensor(device, 'bf16', [plan.rows, shape.hidden], 'rows that experts made');
-  const { counts, offsets, routes } = plan.planned;
-  for (const { set } of [gateUp, down]) {
-    set.counts(counts.data);
-    set.offsets(offsets.data);
-    set.routes(routes.data);
-    set.count(0);
-    // Where there are none nobody looks.
-    set.scales((from.scales ?? from.x).data);
+export async function heddleProducts(of: ProductsOf): Promise<Products> {
+  const { device, hidden, inner, rows, sms, weights, routed, own } = of;
+  const { kind, multiprocessors } = device;
+  const kernels = mlpKernels({
+    ...{ hidden, inner, kind, multiprocessors },
+    of: routed === null ? 'all' : 'plan',
+    e4m3: routed !== null && routed.scales !== null,
+    experts: routed?.experts ?? 1,
+    topK: routed?.topK ?? 1,
+    rows: routed?.evenRows ?? rows,
+  });
+  // One that takes all rows may lie before the receive of a split phase, which begins early, and then finds only what came
+  // before a launch that is not programmatic.
+  const programmatic = routed !== null;
+  const load = ({ kernel, blocks, resident, threads }: (typeof kernels)['down']) => {
+    const grid = sms === null ? blocks : Math.min(blocks, sms * resident);
+    return callSite(device, kernel, { grid, block: threads, programmatic, rank: 0 });
+  };
+  const [gateUp, down] = await Promise.all([load(kernels.gateUp), load(kernels.down)]);
+  const between = own(inner, 'inner rows');
+  for (const [{ set }, matrix] of [[gateUp, weights.gateUp] as const, [down, weights.down] as const]) {
+    // Parameters need memory also where the kernels are made for no plan, or for rows without scales.
+    const { counts, offsets, routes } = routed?.plan.planned ?? {};
+    set.counts((counts ?? matrix).data);
+    set.offsets((offsets ?? matrix).data);
+    set.routes((routes ?? matrix).data);
+    set.scales((routed?.scales ?? matrix).data);
+    set.weights(matrix.data);
   }
-  gateUp.set.from(from.x.data);
-  gateUp.set.weights(weights.gateUp.data);
-  gateUp.set.to(inner.data);
-  down.set.from(inner.data);
-  down.set.weights(weights.down.data);
-  down.set.to(made.data);
+  gateUp.set.to(between.data);
+  down.set.from(between.data);
   return {
-    owned: [
-      { tensor: inner, purpose: 'inner rows of experts' },
-      { tensor: made, purpose: 'rows that experts made' },
-    ],
-    run(_, stream) {
-      gateUp.launch(stream);
-      down.launch(stream);
-      return made;
+    gathers: true,
+    take(count) {
+      for (const { set } of [gateUp, down]) set.count(typeof count === 'number' ? count : 0);
     },
-    dispose: () => {},
+    widen(from, stream) {
+      gateUp.set.from(from.data);
+      gateUp.launch(stream);
+    },
+    narrow(to, stream) {
+      down.set.to(to.data);
+      down.launch(stream);
+    },
+    dispose() {},
   };
 }

@@ -81,7 +81,7 @@ export interface WindowPlan {
   /** It lies in NVSHMEM's symmetric heap: its puts reach it, loads and stores of peers do not. */
   readonly symmetric?: boolean;
   /** Windows start as zeros, except these, of which every bit is set. */
-  readonly ones: readonly Field[];
+  readonly allOnes: readonly Field[];
   /** What holds nothing before a kernel has written it: to read it earlier is a mistake, which the checker reports. */
   readonly unwritten: readonly Field[];
 }
@@ -94,7 +94,7 @@ export interface WirePlan {
   /** Where the sections begin that NICs reach; the host sees those before it only, if the others lie in the GPU's memory. */
   readonly front: number;
   /** It begins as zeros, except these, of which every bit is set. */
-  readonly ones?: readonly Field[];
+  readonly allOnes?: readonly Field[];
   /** The proxy's program: what a module exports, and what it is given. Threads share no functions, so it is named. */
   readonly program: {
     readonly module: URL;
@@ -162,6 +162,8 @@ export interface Step {
 
 export interface LoadedStep {
   readonly program: Program;
+  readonly blocks: number;
+  readonly threads: number;
   /** Sets what the round brings, for the launches that follow. */
   take(round: Round): void;
   launch(stream: Stream): void;
@@ -175,8 +177,8 @@ export const windowAndLimit =
     set.limit(placed.limit);
   };
 
-/** What a kernel that sends tokens takes of each round. */
-export const takeTokens =
+/** Sets what a kernel that sends tokens takes of each round. */
+export const setTokens =
   (weights: boolean) =>
   (
     set: {
@@ -193,8 +195,8 @@ export const takeTokens =
     for (let i = 0; i < rows.length; i++) set.rows(i, rows[i]!);
   };
 
-/** What a kernel that makes the sums takes of each round. */
-export const takeSums = (
+/** Sets what a kernel that makes the sums takes of each round. */
+export const setSums = (
   set: { tokens(value: number): void; topkIds(address: number): void; out(address: number): void },
   { tokens, topkIds, out }: Round,
 ): void => {
@@ -223,7 +225,7 @@ export function step<P extends ParamSpecs>(of: {
       const site = await callSite(device, kernel, shape);
       of.once(site.set, placed);
       return {
-        program: site.program,
+        ...{ program: site.program, blocks, threads },
         take: (round) => of.each?.(site.set, round),
         launch: (stream) => site.launch(stream),
       };

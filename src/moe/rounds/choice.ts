@@ -9,8 +9,8 @@ import {
   type Tuning,
 } from '../families/index.js';
 import type { Layer } from '../layer/index.js';
-import { tunedFor } from '../tuning/index.js';
 import type { ExpertParallelOptions } from './options.js';
+import { tunedFor } from './tuned.js';
 
 export interface Choice {
   readonly family: Family;

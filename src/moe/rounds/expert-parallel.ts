@@ -4,14 +4,14 @@
  */
 
 import { ArgumentError, DisposedError, HeddleError, RankLostError, requireKnown } from '../../base/errors.js';
-import { type Program, requireStream, type Stream, type WireMemory } from '../../gpu/index.js';
+import { requireStream, type Stream } from '../../gpu/index.js';
 import { World } from '../../net/world/index.js';
-import type { Operation, Phase, Tuning, WirePlan } from '../families/index.js';
+import type { Operation, Tuning } from '../families/index.js';
 import { type Layer, outputRowBytes } from '../layer/index.js';
-import { likelyMistake } from '../likely.js';
-import { requireSameEverywhere } from './agreement.js';
-import { Carried } from './carried.js';
 import { type Choice, choose } from './choice.js';
+import { type Call, type Combining, type Dispatched, type Received, RoundInFlight } from './in-flight.js';
+import { LoadedPlan } from './loaded-plan.js';
+import { likelyMistake, verdictOf } from './loss.js';
 import {
   knownOptions,
   type MemoryOptions,
@@ -21,43 +21,21 @@ import {
   requireItsWorld,
   requireRoom,
 } from './memory.js';
-import { type ExpertParallelOptions, layerOf, placeOf, roundsOf, waitMsOf } from './options.js';
-import type { Combining, Dispatched, Stage } from './stages.js';
+import {
+  type ExpertParallelOptions,
+  layerOf,
+  placeOf,
+  requireSameEverywhere,
+  roundsOf,
+  waitMsOf,
+} from './options.js';
 import type { Tensor } from './tensor.js';
-import { type Received, Track } from './track.js';
 import { type DispatchInputs, requireCombineOutput } from './validate.js';
-import { verdictOf } from './verdict.js';
 
-/** What a benchmark needs and nobody else does; see `benchHandles`. */
-export interface BenchHandles {
-  /** The launches of dispatch and of combine: what was compiled, and how it is spread. */
-  readonly launches: Readonly<Record<Operation, readonly BenchLaunch[]>>;
-  /**
-   * Ends a round without its combine, so that dispatches can be timed back to back. Every rank must do the same, and
-   * nobody may read what they bring. Only where combine pulls: a pushing one says when slots may be written again. (There is no such thing for combine: rows of a pushing combine say themselves that they have
-   * come, so two in a row would mistake each other's.)
-   */
-  endRound(): void;
-  /** What its proxy moves messages of; null where there is none. */
-  readonly wire: LaidWire | null;
-}
+let insideOf: (ep: ExpertParallel) => readonly RoundInFlight[];
 
-/** Memory that the network reaches, and the plan of it. */
-export interface LaidWire {
-  readonly plan: WirePlan;
-  readonly memory: WireMemory;
-}
-
-export interface BenchLaunch {
-  readonly program: Program;
-  readonly blocks: number;
-  readonly threads: number;
-}
-
-let handlesOf: (ep: ExpertParallel) => BenchHandles;
-
-/** The inside of an ExpertParallel, for measuring its halves. */
-export const benchHandles = (ep: ExpertParallel): BenchHandles => handlesOf(ep);
+/** The inside of an ExpertParallel, for measuring what its rounds consist of. */
+export const roundsInside = (ep: ExpertParallel): readonly RoundInFlight[] => insideOf(ep);
 
 /**
  * Dispatch and combine of one layer, as one rank of it. Rounds follow each other on a stream: `dispatch`, the experts,
@@ -67,16 +45,7 @@ export const benchHandles = (ep: ExpertParallel): BenchHandles => handlesOf(ep);
  */
 export class ExpertParallel<P extends string = string> {
   static {
-    handlesOf = (ep) => ({
-      launches: {
-        dispatch: ep.#launches('dispatchSend', 'dispatchRecv'),
-        combine: ep.#launches('combineSend', 'combineRecv'),
-      },
-      endRound: () => {
-        ep.#oldest.stages.reach('combined');
-      },
-      wire: ep.#tracks[0]!.carried.wireMemory,
-    });
+    insideOf = (ep) => ep.#rounds;
   }
 
   /** The ranks that share the experts. */
@@ -97,7 +66,7 @@ export class ExpertParallel<P extends string = string> {
   readonly received: Received<P>;
   /** The views of each round in flight: dispatches fill them in turn. */
   readonly views: readonly Received<P>[];
-  readonly #tracks: readonly Track<P>[];
+  readonly #rounds: readonly RoundInFlight<P>[];
   /** Which of them the next round takes. */
   #next = 0;
   /** What `out` of combine must be a multiple of. */
@@ -107,7 +76,7 @@ export class ExpertParallel<P extends string = string> {
   /** Why no further round can run: what `synchronize` threw. */
   #loss: unknown = null;
 
-  private constructor({ world, layer, split, choice, memory, tracks }: Parts<P>) {
+  private constructor({ world, layer, split, choice, memory, rounds }: Made<P>) {
     this.world = world;
     this.shape = layer;
     this.split = split;
@@ -115,9 +84,9 @@ export class ExpertParallel<P extends string = string> {
     this.why = choice.why;
     this.tuning = choice.tuning;
     this.memory = memory;
-    this.received = tracks[0].received;
-    this.views = tracks.map(({ received }) => received);
-    this.#tracks = tracks;
+    this.received = rounds[0].received;
+    this.views = rounds.map(({ received }) => received);
+    this.#rounds = rounds;
     this.#outUnit = outputRowBytes(layer) % 16 === 0 ? 16 : 1;
     this.#notAtRenewal = world.freeAtRenewal(() => this.#free());
   }
@@ -142,19 +111,19 @@ export class ExpertParallel<P extends string = string> {
     const choice = choose(layer, place, device, options);
     const { family, tuning } = choice;
     const { split, transport } = place;
-    const rounds = roundsOf(options);
+    const inFlight = roundsOf(options);
     const { payloads } = options;
-    const agreed = { ...layer, payloads, family: family.name, split, transport, rounds, ...tuning };
+    const agreed = { ...layer, payloads, family: family.name, split, transport, rounds: inFlight, ...tuning };
     await requireSameEverywhere(world, agreed);
     const plan = family.plan(layer, place, tuning);
     const { lies } = plan.wire === null ? { lies: 'host' as const } : await world.wires();
-    const memory = memoryOf(plan, rounds, lies);
+    const memory = memoryOf(plan, inFlight, lies);
     requireRoom(memory, layer, device);
-    const track = async () =>
-      new Track(device, layer, await Carried.out(world, plan, waitMs), options.payloads);
-    const tracks: [Track<P>, ...Track<P>[]] = [await track()];
-    if (rounds === 2) tracks.push(await track());
-    return new ExpertParallel({ world, layer, split, choice, memory, tracks });
+    const round = async () =>
+      new RoundInFlight(device, layer, await LoadedPlan.load(world, plan, waitMs), options.payloads);
+    const rounds: [RoundInFlight<P>, ...RoundInFlight<P>[]] = [await round()];
+    if (inFlight === 2) rounds.push(await round());
+    return new ExpertParallel({ world, layer, split, choice, memory, rounds });
   }
 
   /**
@@ -173,8 +142,8 @@ export class ExpertParallel<P extends string = string> {
    * written again behind this on the stream, payloads that travel over NVSHMEM behind combine. Host arrays may be reused at once.
    */
   dispatch(inputs: DispatchInputs<P>, stream: Stream): Received<P> {
-    const track = this.#begin('dispatch', inputs, stream);
-    return track.stages.hand(track.received);
+    const round = this.#begin('dispatch', inputs, stream);
+    return round.hand(round.received);
   }
 
   /**
@@ -183,10 +152,10 @@ export class ExpertParallel<P extends string = string> {
    */
   combine(out: Tensor, stream: Stream): void {
     this.#requireReady('combine', stream);
-    const track = this.#oldest;
-    track.stages.require('combine', 'dispatched');
-    this.#requireOut(out, track);
-    track.run('combine', stream);
+    const round = this.#oldest;
+    round.require('combine');
+    this.#requireOut(out, round);
+    round.run('combine', stream);
   }
 
   /**
@@ -195,33 +164,33 @@ export class ExpertParallel<P extends string = string> {
    */
   dispatchSend(inputs: DispatchInputs<P>, stream: Stream): Dispatched {
     this.#requireSplit('dispatchSend');
-    const track = this.#begin('dispatchSend', inputs, stream);
-    return track.stages.hand({ phase: 'dispatched', tokens: track.round.tokens });
+    const round = this.#begin('dispatchSend', inputs, stream);
+    return round.hand({ phase: 'dispatched', tokens: round.brings.tokens });
   }
 
   /** The second half: when the stream has passed this, everything that other ranks sent here is in the result. */
   dispatchRecv(sent: Dispatched, stream: Stream): Received<P> {
     this.#requireReady('dispatch', stream);
-    const track = this.#of('dispatchRecv', sent, 'dispatch sent');
-    track.run('dispatchRecv', stream);
-    return track.stages.hand(track.received);
+    const round = this.#of('dispatchRecv', sent);
+    round.run('dispatchRecv', stream);
+    return round.hand(round.received);
   }
 
   /** The first half of `combine`: sends what the experts left in `received.output`, and waits for nobody. */
   combineSend(received: Received<P>, stream: Stream): Combining {
     this.#requireSplit('combineSend');
     this.#requireReady('combine', stream);
-    const track = this.#of('combineSend', received, 'dispatched');
-    track.run('combineSend', stream);
-    return track.stages.hand({ phase: 'combining', tokens: track.round.tokens });
+    const round = this.#of('combineSend', received);
+    round.run('combineSend', stream);
+    return round.hand({ phase: 'combining', tokens: round.brings.tokens });
   }
 
   /** The second half: when the stream has passed this, `out`, [tokens, hidden], holds the sums. */
   combineRecv(sent: Combining, out: Tensor, stream: Stream): void {
     this.#requireReady('combine', stream);
-    const track = this.#of('combineRecv', sent, 'combine sent');
-    this.#requireOut(out, track);
-    track.run('combineRecv', stream);
+    const round = this.#of('combineRecv', sent);
+    this.#requireOut(out, round);
+    round.run('combineRecv', stream);
   }
 
   /**
@@ -250,7 +219,7 @@ export class ExpertParallel<P extends string = string> {
 
   async #free(): Promise<void> {
     this.#disposed = true;
-    for (const track of this.#tracks) await track.close();
+    for (const round of this.#rounds) await round.close();
   }
 
   async #allAreHere(): Promise<boolean> {
@@ -261,39 +230,39 @@ export class ExpertParallel<P extends string = string> {
     );
   }
 
-  /** Begins a round on the next track, once nothing else is on it. */
-  #begin(call: 'dispatch' | 'dispatchSend', inputs: DispatchInputs<P>, stream: Stream): Track<P> {
+  /** Begins the next round, once the one before it in the same memory has ended. */
+  #begin(call: 'dispatch' | 'dispatchSend', inputs: DispatchInputs<P>, stream: Stream): RoundInFlight<P> {
     this.#requireReady('dispatch', stream);
-    const track = this.#tracks[this.#next]!;
-    track.stages.require(call, 'combined');
-    track.inputs.take(inputs, track.round, stream);
-    track.run(call, stream);
-    this.#next = (this.#next + 1) % this.#tracks.length;
-    return track;
+    const round = this.#rounds[this.#next]!;
+    round.require(call);
+    round.inputs.take(inputs, round.brings, stream);
+    round.run(call, stream);
+    this.#next = (this.#next + 1) % this.#rounds.length;
+    return round;
   }
 
-  /** The track of the round that was dispatched first of those that are not combined. */
-  get #oldest(): Track<P> {
-    const { length } = this.#tracks;
-    const turns = this.#tracks.map((_, n) => this.#tracks[(this.#next + n) % length]!);
-    return turns.find(({ stages }) => !stages.at('combined')) ?? this.#tracks[0]!;
+  /** The round that was dispatched first of those that are not combined. */
+  get #oldest(): RoundInFlight<P> {
+    const { length } = this.#rounds;
+    const byAge = this.#rounds.map((_, n) => this.#rounds[(this.#next + n) % length]!);
+    return byAge.find(({ underWay }) => underWay) ?? this.#rounds[0]!;
   }
 
-  /** The track that a handle belongs to; what it must have reached. */
-  #of(call: string, handle: unknown, from: Stage): Track<P> {
-    const track =
-      this.#tracks.find(({ stages }) => stages.gave(handle)) ??
-      this.#tracks.find(({ stages }) => stages.at(from)) ??
+  /** The round that a handle belongs to, which must stand where the call may come. */
+  #of(call: Call, handle: unknown): RoundInFlight<P> {
+    const round =
+      this.#rounds.find((round) => round.gave(handle)) ??
+      this.#rounds.find((round) => round.awaits(call)) ??
       this.#oldest;
-    track.stages.requireWith(call, handle, from);
-    return track;
+    round.requireWith(call, handle);
+    return round;
   }
 
-  #requireOut(out: Tensor, { round }: Track): void {
-    requireCombineOutput(this.shape, round.tokens, out);
+  #requireOut(out: Tensor, { brings }: RoundInFlight): void {
+    requireCombineOutput(this.shape, brings.tokens, out);
     if (out.data % this.#outUnit !== 0)
       throw new ArgumentError('out.data', out.data, `a multiple of ${this.#outUnit}`);
-    round.out = out.data;
+    brings.out = out.data;
   }
 
   #requireSplit(call: string): void {
@@ -318,15 +287,14 @@ export class ExpertParallel<P extends string = string> {
   get #heard(): unknown {
     const { circle, rank } = this.world;
     if (circle.signal.aborted) return circle.signal.reason;
-    const stopped =
-      this.#tracks.map(({ carried }) => carried.stopped).find((error) => error !== null) ?? null;
+    const stopped = this.#rounds.map(({ loaded }) => loaded.stopped).find((error) => error !== null) ?? null;
     if (stopped === null || stopped instanceof RankLostError) return stopped;
     return new RankLostError([rank], 'the work of its proxy', undefined, { cause: stopped });
   }
 
   /** What the kernels recorded, or else what the circle has heard; null where all is well. */
   async #findLoss(stream: Stream): Promise<unknown> {
-    const failures = await Promise.all(this.#tracks.map(({ carried }) => carried.failure(stream)));
+    const failures = await Promise.all(this.#rounds.map(({ loaded }) => loaded.failure(stream)));
     const failure = failures.find((found) => found !== null) ?? null;
     if (this.#heard instanceof RankLostError) await verdictOf(this.world.circle);
     const heard = this.#heard;
@@ -335,26 +303,16 @@ export class ExpertParallel<P extends string = string> {
     const ranks = heard instanceof RankLostError ? heard.ranks : [failure.peer];
     const { operation, epoch } = failure;
     const why =
-      heard === null ? likelyMistake(this.shape, this.world.rank, failure, this.#tracks) : { cause: heard };
+      heard === null ? likelyMistake(this.shape, this.world.rank, failure, this.#rounds) : { cause: heard };
     return new RankLostError(ranks, operation, epoch, why);
-  }
-
-  #launches(...phases: readonly Phase[]): BenchLaunch[] {
-    const { plan, steps } = this.#tracks[0]!.carried;
-    return phases.flatMap((phase) =>
-      plan.phases[phase].map(({ blocks, threads }, i) => ({
-        ...{ blocks, threads },
-        program: steps[phase][i]!.program,
-      })),
-    );
   }
 }
 
-interface Parts<P extends string> {
+interface Made<P extends string> {
   readonly world: World;
   readonly layer: Layer;
   readonly split: boolean;
   readonly choice: Choice;
   readonly memory: MemoryUse;
-  readonly tracks: readonly [Track<P>, ...Track<P>[]];
+  readonly rounds: readonly [RoundInFlight<P>, ...RoundInFlight<P>[]];
 }

@@ -6,6 +6,7 @@ import {
   requireObject,
   requireOneOf,
 } from '../../base/errors.js';
+import type { World } from '../../net/world/index.js';
 import { type Place, type TransportName, type Tuning, transports } from '../families/index.js';
 import {
   type Dtype,
@@ -186,4 +187,20 @@ function requireRow(argument: string, row: Row, allowed: readonly string[]): num
   requireOneOf(`${argument}.dtype`, row.dtype, allowed);
   const { size } = dtypes[row.dtype];
   return size * requireInteger(`${argument}.length`, row.length, 1, limits.rowBytes / size);
+}
+
+/** Requires that every rank brings the same values by the same names: ranks that disagree would write over each other. */
+export async function requireSameEverywhere(world: World, mine: object): Promise<void> {
+  const text = JSON.stringify(mine);
+  const all = await world.allGather(new TextEncoder().encode(text), 'comparing shapes');
+  for (const [rank, bytes] of all.entries()) {
+    const theirs = new TextDecoder().decode(bytes);
+    if (theirs === text) continue;
+    const other = JSON.parse(theirs) as Record<string, unknown>;
+    for (const [name, value] of Object.entries(mine)) {
+      if (JSON.stringify(other[name]) === JSON.stringify(value)) continue;
+      const possible = `the same on all ranks; rank ${rank} has ${JSON.stringify(other[name])}`;
+      throw new ArgumentError(name, JSON.stringify(value), possible);
+    }
+  }
 }

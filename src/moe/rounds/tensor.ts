@@ -216,6 +216,39 @@ export function isContiguous(tensor: Pick<Tensor, 'shape' | 'strides'>): boolean
   return tensor.shape.every((length, i) => length === 1 || tensor.strides?.[i] === dense[i]);
 }
 
+/** How long a dimension must be: exactly, or from the least to the most. */
+type Length = number | readonly [least: number, most: number];
+
+/** Requires a tensor of one of these types, of this shape (`why`), without gaps, where vectors of 16 bytes can read it. */
+export function requireVectors(
+  argument: string,
+  tensor: Tensor,
+  types: readonly Dtype[],
+  shape: readonly Length[],
+  why = '',
+): void {
+  requireTensor(argument, tensor);
+  const fits = shape.every((length, i) => {
+    const [least, most] = typeof length === 'number' ? [length, length] : length;
+    return tensor.shape[i]! >= least && tensor.shape[i]! <= most;
+  });
+  if (
+    !types.includes(tensor.dtype) ||
+    tensor.shape.length !== shape.length ||
+    !fits ||
+    !isContiguous(tensor)
+  ) {
+    const lengths = shape.map((length) => {
+      if (typeof length === 'number') return length;
+      return length[1] === Infinity ? `${length[0]} or more` : `at most ${length[1]}`;
+    });
+    const possible = `${types.join(' or ')} [${lengths.join(', ')}]${why && `, ${why}`}, contiguous`;
+    throw new ArgumentError(argument, describe(tensor), possible);
+  }
+  if (tensor.data % 16 !== 0 || (tensor.data === 0 && tensor.bytes > 0))
+    throw new ArgumentError(`${argument}.data`, tensor.data, 'a device address, a multiple of 16');
+}
+
 /** The strides of a row-major tensor without gaps, in elements. */
 function denseStrides(shape: readonly number[]): number[] {
   const strides = new Array<number>(shape.length);

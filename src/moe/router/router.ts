@@ -9,19 +9,12 @@ import {
   requireStream,
   type Stream,
 } from '../../gpu/index.js';
+import { remembered } from '../families/common/remembered.js';
 import { limits, type MoeModel, requireRouting } from '../layer/index.js';
-import {
-  describe,
-  emptyTensor,
-  isContiguous,
-  type OwnedTensor,
-  requireTensor,
-  type Tensor,
-  wrap,
-} from '../rounds/tensor.js';
-import { requireWeightTensor } from '../rounds/weights.js';
-import { routerKernels } from './kernels/kernels.js';
-import { mostRoutedExperts, type RouterShape } from './kernels/shape.js';
+import { emptyTensor, type OwnedTensor, requireVectors, type Tensor, wrap } from '../rounds/tensor.js';
+import { chooseKernel } from './kernels/choose.js';
+import { logitsKernel } from './kernels/logits.js';
+import { mostRoutedExperts, type RouterShape, routerThreads, tilesOf } from './kernels/shape.js';
 
 export interface RouterWeights {
   /** bf16 or f32 [experts, hidden]. */
@@ -103,7 +96,8 @@ export class Router {
   route(x: Tensor, stream: Stream): RoutedTokens {
     requireStream('stream', stream);
     if (this.#disposed) throw new DisposedError('this Router');
-    const tokens = this.#requireRows(x);
+    requireVectors('x', x, ['bf16'], [[0, this.#maxTokens], this.#shape.hidden]);
+    const [tokens = 0] = x.shape;
     const { logits, choose } = this.#sites;
     logits.set.x(x.data);
     logits.set.tokens(tokens);
@@ -121,22 +115,34 @@ export class Router {
     this.#disposed = true;
     for (const tensor of Object.values(this.#memory)) tensor.free();
   }
-
-  #requireRows(x: Tensor): number {
-    requireTensor('x', x);
-    const { hidden } = this.#shape;
-    const [tokens = 0, columns] = x.shape;
-    const fits = x.shape.length === 2 && columns === hidden && tokens <= this.#maxTokens;
-    if (x.dtype !== 'bf16' || !fits || !isContiguous(x))
-      throw new ArgumentError('x', describe(x), `bf16 [at most ${this.#maxTokens}, ${hidden}], contiguous`);
-    if (x.data % 16 !== 0) throw new ArgumentError('x.data', x.data, 'a multiple of 16');
-    return tokens;
-  }
 }
 
 type Buffers = Readonly<Record<'logits' | 'ids' | 'weights', OwnedTensor>>;
 type Kernels = ReturnType<typeof routerKernels>;
 type Sites = { readonly [K in keyof Kernels]: CallSite<Kernels[K]['kernel']['params']> };
+
+/** The launches of a router, made once for all ranks of a process that are alike. Spread for as many tokens; fewer keep fewer blocks busy. */
+export const routerKernels = remembered(
+  (of: { readonly shape: RouterShape; readonly maxTokens: number; readonly kind: 'sim' | 'cuda' }) => {
+    const { shape, maxTokens, kind } = of;
+    const threads = routerThreads(kind);
+    const most = kind === 'sim' ? 4 : 2048;
+    const blocks = (pieces: number) => Math.min(pieces, most);
+    const choosing = Math.ceil(maxTokens / (threads.choose / 32));
+    return {
+      logits: {
+        kernel: logitsKernel(shape, threads.logits),
+        blocks: blocks(tilesOf(shape, maxTokens)),
+        threads: threads.logits,
+      },
+      choose: {
+        kernel: chooseKernel(shape, threads.choose),
+        blocks: blocks(choosing),
+        threads: threads.choose,
+      },
+    };
+  },
+);
 
 /** Requires a model that can be routed, and weights that fit it. */
 function routerShapeOf(model: RoutedModel, given: RouterWeights): RouterShape {
@@ -147,10 +153,10 @@ function routerShapeOf(model: RoutedModel, given: RouterWeights): RouterShape {
   requireInteger('experts', experts, 1, mostRoutedExperts);
   requireRouting(model);
   requireObject('router', given);
-  requireWeightTensor('router.weights', given.weights, ['bf16', 'f32'], [experts, hidden]);
+  requireVectors('router.weights', given.weights, ['bf16', 'f32'], [experts, hidden]);
   for (const name of ['bias', 'correction'] as const) {
     const tensor = given[name];
-    if (tensor !== undefined) requireWeightTensor(`router.${name}`, tensor, ['f32'], [experts]);
+    if (tensor !== undefined) requireVectors(`router.${name}`, tensor, ['f32'], [experts]);
   }
   return {
     ...{ hidden, experts, topK, routing },

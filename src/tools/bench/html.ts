@@ -1,5 +1,5 @@
 /** One self-contained HTML page from a run's results: charts, tables, method. Nothing is loaded from anywhere. */
-import { type Chart, json, page, type Series, text } from '../../base/page/index.js';
+import { type Chart, json, page, type Series, text } from '../../base/page.js';
 import { type BenchReport, type Phase, type Point, type Row, rowOf, type Subject } from './report.js';
 import { type Column, columnsOf, number, wireNotes } from './table.js';
 import { routerInWords } from './workload.js';

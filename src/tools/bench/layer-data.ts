@@ -2,14 +2,14 @@
 
 import {
   emptyTensor,
-  type MlpWeights,
   type MoeLayerOptions,
   type OwnedTensor,
   type Tensor,
   tensorFrom,
 } from '../../moe/index.js';
-import { expertsOf, type MoeModel, profile, withExperts } from '../../moe/layer/index.js';
+import { type MoeModel, profile, withExperts } from '../../moe/layer/index.js';
 import { random } from '../../verify/testing/index.js';
+import { layerWeights } from '../../verify/trials/index.js';
 import type { Rig } from './harness.js';
 
 /** What can be simulated of a model. */
@@ -38,8 +38,8 @@ export class LayerData {
 
   static create({ timing, noise }: Rig, model: MoeModel, seed: number): LayerData {
     const { world, stream } = timing;
-    const { device, rank, ranks } = world;
-    const { hidden, inner, sharedInner, experts } = model;
+    const { device } = world;
+    const { hidden, experts } = model;
     const owned: OwnedTensor[] = [];
     const own = (tensor: OwnedTensor): Tensor => {
       owned.push(tensor);
@@ -50,10 +50,6 @@ export class LayerData {
       noise.fill(stream, tensor.data, tensor.bytes);
       return tensor;
     };
-    const mlp = (lead: readonly number[], length: number): MlpWeights => ({
-      gateUp: filled([...lead, 2 * length, hidden]),
-      down: filled([...lead, hidden, length]),
-    });
     // Logits of about ±2: what is chosen varies from token to token.
     const draw = random(seed, 17);
     const rows = Float32Array.from(
@@ -62,11 +58,9 @@ export class LayerData {
     );
     return new LayerData(
       model,
-      {
-        experts: mlp([expertsOf({ ...model, ranks }, rank).count], inner),
-        ...(sharedInner !== undefined && { sharedExperts: mlp([], sharedInner) }),
-        router: { weights: own(tensorFrom(device, stream, rows, 'bf16', [experts, hidden], 'router')) },
-      },
+      layerWeights(model, world, (_, __, shape) => filled(shape), {
+        weights: own(tensorFrom(device, stream, rows, 'bf16', [experts, hidden], 'router')),
+      }),
       owned,
     );
   }

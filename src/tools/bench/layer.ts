@@ -221,9 +221,9 @@ class LayerBench {
     const tokens = this.#tokens;
     const { noise } = this.#rig;
     const { stream, world } = this.#rig.timing;
-    const { router, narrow, ep, plan, experts, shared } = layerBatches(layer)[0]!.parts;
+    const { router, fp8, ep, plan, experts, shared } = layerBatches(layer)[0]!.parts;
     const { received } = ep;
-    const payloads = narrow?.payloads(io.x, stream) ?? { x: io.x };
+    const payloads = fp8?.payloads(io.x, stream) ?? { x: io.x };
     const inputs = { ...router.route(io.x, stream), payloads };
     const round = await this.#time([
       () => {
@@ -241,7 +241,7 @@ class LayerBench {
     const without = (a: Spread, b: Spread): Spread => ({ ...a, median: a.median - b.median });
     const parts: Partial<Record<LayerPart, Spread>> = {
       router: await this.#time([() => void router.route(io.x, stream)]),
-      ...(narrow && { 'rows to fp8': await this.#time([() => void narrow.payloads(io.x, stream)]) }),
+      ...(fp8 && { 'rows to fp8': await this.#time([() => void fp8.payloads(io.x, stream)]) }),
       'dispatch + combine': round,
       plan: await this.#time([() => void plan.plan(received, stream)]),
       reduce,
@@ -273,7 +273,7 @@ class LayerBench {
       [
         () => {
           batch.parts.router.route(io.x, stream);
-          batch.parts.narrow?.payloads(io.x, stream);
+          batch.parts.fp8?.payloads(io.x, stream);
         },
         dispatch!,
         () => batch.experts(stream),

@@ -2,7 +2,7 @@
 
 import { HeddleError } from '../../base/errors.js';
 import type { CudaProgram } from '../../gpu/cuda/index.js';
-import { benchHandles, ExpertParallel, type ExpertParallelOptions, row } from '../../moe/index.js';
+import { ExpertParallel, type ExpertParallelOptions, roundsInside, row } from '../../moe/index.js';
 import { dtypes, fromF32, isExpert, ownerOf, ranksOf, sharing, toF32 } from '../../moe/layer/index.js';
 import type { Routes } from '../../verify/testing/index.js';
 import type { Rig } from './harness.js';
@@ -69,7 +69,7 @@ export class Round {
     const { ep } = this;
     const timing = this.#timing;
     const inputs = this.#inputs;
-    const { wire } = benchHandles(ep);
+    const { wire } = roundsInside(ep)[0]!.loaded;
     if (wire === null) return null;
     const shadow = await Shadow.of(wire, timing.world);
     const rounds: SentRound[] = [];
@@ -100,13 +100,18 @@ export class Round {
     ];
   }
 
-  /** Dispatch after dispatch: only of a round whose combine pulls. */
+  /**
+   * Dispatch after dispatch, which no ExpertParallel allows: nobody may read what they bring. Only of a round whose combine
+   * pulls; a pushing one says when slots may be written again. There is no such thing for combine: rows of a pushing one say
+   * themselves that they have come, so two in a row would mistake each other's.
+   */
   get dispatch(): Steps {
-    const handles = benchHandles(this.ep);
+    const { inputs, brings, loaded } = roundsInside(this.ep)[0]!;
+    const { stream } = this.#timing;
     return [
       (round) => {
-        this.ep.dispatch(this.#inputs.at(round), this.#timing.stream);
-        handles.endRound();
+        inputs.take(this.#inputs.at(round), brings, stream);
+        loaded.run(['dispatchSend', 'dispatchRecv'], brings, stream);
       },
     ];
   }
@@ -151,9 +156,9 @@ export class Round {
     for (const event of events) event.dispose();
     await ep.synchronize(stream);
     const gap = quantile(times.gap, 0.5);
-    const { launches } = benchHandles(ep);
+    const { steps } = roundsInside(ep)[0]!.loaded;
     return (['dispatch', 'combine'] as const).map((kernel) => {
-      const { program, blocks, threads } = launches[kernel].at(-1)!;
+      const { program, blocks, threads } = [...steps[`${kernel}Send`], ...steps[`${kernel}Recv`]].at(-1)!;
       const facts = 'facts' in program ? (program as CudaProgram<unknown>).facts : null;
       return { kernel, time: quantile(times[kernel], 0.5), gap, blocks, threads, facts };
     });

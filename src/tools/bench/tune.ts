@@ -4,8 +4,8 @@
  * over all parameters gains nothing, or when the shape's share of the budget is used.
  */
 import { type Family, familyNamed, type Knob, type Place, type Tuning } from '../../moe/families/index.js';
+import { type TunedShape, tunedFor } from '../../moe/index.js';
 import { combineRowBytes, dispatchRowBytes, type Layer, type Shape } from '../../moe/layer/index.js';
-import { type TunedShape, tunedFor } from '../../moe/tuning/index.js';
 import { onRanks, type Rig } from './harness.js';
 import { setsFor } from './inputs.js';
 import { roundsFor } from './program.js';

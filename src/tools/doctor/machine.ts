@@ -4,7 +4,7 @@ import { probe } from '../../base/native/index.js';
 import { formatBytes, requireOwnCache, windowKinds } from '../../gpu/cuda/index.js';
 import { SimMachine } from '../../gpu/sim/index.js';
 import { field, kernel, layout, peers } from '../../lang/index.js';
-import { readTuning, tuningPath } from '../../moe/tuning/index.js';
+import { readTuning, tuningPath } from '../../moe/index.js';
 import {
   distancesFrom,
   listNics,

@@ -184,7 +184,7 @@ function receivedOf({ payloads, ...views }: ReceivedPlan): Record<string, Place>
   return Object.fromEntries(all.flatMap(([name, view]) => (view === null ? [] : [[name, placeOf(view)]])));
 }
 
-const windowOf = ({ purpose, layout, ones }: WindowPlan): ExportedWindow => ({
+const windowOf = ({ purpose, layout, allOnes }: WindowPlan): ExportedWindow => ({
   name: purpose,
   bytes: layout.bytes,
   alignment: sectionAlignment,
@@ -196,7 +196,7 @@ const windowOf = ({ purpose, layout, ones }: WindowPlan): ExportedWindow => ({
       bytes: byteSize[field.type] * field.length,
       type: field.type,
       shape: field.shape,
-      start: ones.includes(field) ? 255 : 0,
+      start: allOnes.includes(field) ? 255 : 0,
     })),
 });
 

@@ -1,6 +1,6 @@
 /** One self-contained HTML page from a plan: charts, tables, what was assumed. Nothing is loaded from anywhere. */
 
-import { type Chart, page, type Series, text } from '../../base/page/index.js';
+import { type Chart, page, type Series, text } from '../../base/page.js';
 import { limits } from '../../moe/layer/index.js';
 import { advice, advised } from './advice.js';
 import { type Answer, type Candidate, candidates, plan, type Question } from './plan.js';

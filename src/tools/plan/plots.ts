@@ -1,7 +1,7 @@
 /** Plots for documents, as SVG: predicted against measured, a dot for each held-out cell. */
 import { join } from 'node:path';
 import { makeFolder, writeOutput } from '../../base/files/index.js';
-import { text } from '../../base/page/index.js';
+import { text } from '../../base/page.js';
 import type { Check, SplitResult } from './validate.js';
 
 const size = 440;

@@ -8,7 +8,7 @@ import {
   expertsKernels,
   mlpKernels,
   mostLocalExperts,
-  narrowKernel,
+  rowsToFp8Kernel,
   swigluKernel,
 } from '../../moe/experts/index.js';
 import {
@@ -193,7 +193,7 @@ export const registry: readonly RegisteredKernel[] = [
     { inner: mlpParameters.inner },
     (shape) => swigluKernel(shape.number('inner'), 256, 'plan'),
   ),
-  entry('experts_narrow', 'rows as e4m3 with scales, for dispatch to carry', {}, () => narrowKernel(256)),
+  entry('rows_to_fp8', 'rows as e4m3 with scales, for dispatch to carry', {}, () => rowsToFp8Kernel(256)),
   ofRouter('router_logits', 'products of tokens with the router’s rows of experts', 'logits'),
   ofRouter('router_choose', 'the best experts of each token, and their weights', 'choose'),
   entry('flag_barrier', 'what it costs that all ranks meet', { ranks: layerParameters.ranks }, (shape) => {

@@ -4,8 +4,7 @@
  */
 
 import { ArgumentError, requireInteger, requireObject } from '../../base/errors.js';
-import { type Launcher, type Memory, requireStream, type Stream } from '../../gpu/index.js';
-import type { IrModule } from '../../lang/index.js';
+import { type CallSite, callSite, type Memory, requireStream, type Stream } from '../../gpu/index.js';
 import { exampleExpertsKernel } from '../../moe/experts/index.js';
 import { bytesOf, ExpertParallel, type Received } from '../../moe/index.js';
 import {
@@ -41,11 +40,11 @@ export interface ExampleExpertsOptions {
 /** The experts of one rank. */
 export class ExampleExperts {
   readonly #parameters: Memory;
-  readonly #launcher: Launcher;
+  readonly #site: Pick<CallSite, 'launch'>;
 
-  private constructor(parameters: Memory, launcher: Launcher) {
+  private constructor(parameters: Memory, site: Pick<CallSite, 'launch'>) {
     this.#parameters = parameters;
-    this.#launcher = launcher;
+    this.#site = site;
   }
 
   /**
@@ -74,8 +73,16 @@ export class ExampleExperts {
     if (x === undefined || x.dtype !== shape.output.dtype || x.shape[2] !== shape.output.hidden) {
       throw new ArgumentError('payloads.x', x?.dtype, 'rows of the dtype and length of output');
     }
-    const kernel = moduleFor(shape, received.weights !== null, options.threads);
-    const program = await world.device.load(kernel);
+    const { topK, output } = shape;
+    const kernel = exampleExpertsKernel({
+      ...{ slots: slotsOf(shape), topK, hidden: output.hidden, dtype: output.dtype },
+      ...{ weights: received.weights !== null, routes: output.weighting === 'combine' },
+      threads: options.threads,
+    });
+    const site = await callSite(world.device, kernel, {
+      ...{ grid: options.blocks, block: options.threads, rank: world.rank },
+      programmatic: options.programmatic ?? true,
+    });
     const parameters = world.device.allocate(Math.max(16, count * 8), 'example experts');
     const table = Float32Array.from({ length: count * 2 }, (_, i) => {
       const expert = first + (i % count);
@@ -83,25 +90,19 @@ export class ExampleExperts {
     });
     if (count > 0) stream.copyIn(parameters.address, bytesOf(table));
 
-    const launcher = program.launcher({
-      grid: options.blocks,
-      block: options.threads,
-      programmatic: options.programmatic ?? true,
-      rank: world.rank,
-    });
-    launcher.set('experts', received.experts.data);
-    launcher.set('weights', received.weights?.data ?? received.experts.data);
-    launcher.set('x', x.data);
-    launcher.set('out', received.output.data);
-    launcher.set('scale', parameters.address);
-    launcher.set('bias', parameters.address + count * 4);
-    launcher.set('first', first);
-    return new ExampleExperts(parameters, launcher);
+    site.set.experts(received.experts.data);
+    site.set.weights((received.weights ?? received.experts).data);
+    site.set.x(x.data);
+    site.set.out(received.output.data);
+    site.set.scale(parameters.address);
+    site.set.bias(parameters.address + count * 4);
+    site.set.first(first);
+    return new ExampleExperts(parameters, site);
   }
 
   /** Enqueues the experts: from what dispatch delivered to what combine brings back. */
   run(stream: Stream): void {
-    this.#launcher.launch(stream);
+    this.#site.launch(stream);
   }
 
   /** Frees their parameters. */
@@ -170,22 +171,4 @@ function exampleSpread(shape: Shape, kind: 'sim' | 'cuda'): ExampleExpertsOption
   return kind === 'sim'
     ? { blocks: Math.min(slots, 32), threads: 32 }
     : { blocks: Math.min(slots, 528), threads: 256 };
-}
-
-/** One module for all ranks of a process and all runs of a check. */
-const modules = new Map<string, IrModule>();
-
-function moduleFor(of: Shape, weights: boolean, threads: number): IrModule {
-  const { topK, output } = of;
-  const { hidden, dtype, weighting } = output;
-  const routes = weighting === 'combine';
-  const shape = { slots: slotsOf(of), topK, hidden, dtype, weights, routes, threads };
-  const key = JSON.stringify(shape);
-  let module = modules.get(key);
-  if (module === undefined) {
-    module = exampleExpertsKernel(shape).ir();
-    if (modules.size >= 64) modules.clear();
-    modules.set(key, module);
-  }
-  return module;
 }

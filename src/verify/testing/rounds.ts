@@ -18,6 +18,7 @@ import {
 import {
   type Bits,
   bitsOf,
+  type Dtype,
   dtypes,
   firstOf,
   floatDtypes,
@@ -44,7 +45,8 @@ import {
   exampleOutput,
 } from './example-experts.js';
 import { OtherWork } from './other-work.js';
-import { makeAllRoutes, type RoutesOptions, randomBytes, randomElements } from './routes.js';
+import { randomBytes, randomElements } from './random.js';
+import { makeAllRoutes, type RoutesOptions } from './routes.js';
 
 /** A layer whose experts are the example experts. */
 export interface RoundsShape {
@@ -164,7 +166,7 @@ export async function runRounds(
     ep.views.map((received) => ExampleExperts.create(world, ep, stream, expertsOptions, received)),
   );
   const other = await OtherWork.create(world, stream);
-  const runner = new RankRounds(world, ep, experts, other, stream);
+  const runner = runnerOf(world, ep, experts, other, stream);
   const mine = rounds.map((sources) => sources[world.rank]!);
   const result = graph
     ? await runner.replayed(mine)
@@ -195,22 +197,15 @@ export function layerOf(
 ): ExpertParallelOptions {
   requireShape(shape);
   requireObject('features', features);
-  const { experts, topK, maxTokens, replicas, payloads, output } = shape;
+  const { experts, topK, maxTokens, replicas = 1, payloads, output } = shape;
+  const { dtype, hidden, ...how } = output;
+  const rows = payloads.map(({ name, rowBytes }) => [
+    name,
+    name === exampleInput ? row(dtype, hidden) : row('u8', rowBytes),
+  ]);
   return {
-    experts,
-    topK,
-    maxTokens,
-    ...(replicas && { replicas }),
-    payloads: Object.fromEntries(
-      payloads.map(({ name, rowBytes }) => [
-        name,
-        name === exampleInput ? row(output.dtype, output.hidden) : row('u8', rowBytes),
-      ]),
-    ),
-    output: { dtype: output.dtype, length: output.hidden },
-    ...(output.weighting && { weighting: output.weighting }),
-    ...(output.wire && { wire: output.wire }),
-    ...(output.sum && { sum: output.sum }),
+    ...{ experts, topK, maxTokens, replicas, payloads: Object.fromEntries(rows), output: row(dtype, hidden) },
+    ...how,
     ...features,
   };
 }
@@ -223,46 +218,30 @@ interface Buffers {
   readonly out: OwnedTensor;
 }
 
-class RankRounds {
-  #combined = 0;
-  readonly #world: World;
-  readonly #ep: ExpertParallel;
-  readonly #experts: readonly ExampleExperts[];
-  readonly #other: OtherWork;
-  readonly #stream: Stream;
+/** The ways in which one rank runs rounds. */
+function runnerOf(
+  { device }: World,
+  ep: ExpertParallel,
+  experts: readonly ExampleExperts[],
+  other: OtherWork,
+  stream: Stream,
+) {
+  let combined = 0;
 
-  constructor(
-    world: World,
-    ep: ExpertParallel,
-    experts: readonly ExampleExperts[],
-    other: OtherWork,
-    stream: Stream,
-  ) {
-    this.#world = world;
-    this.#ep = ep;
-    this.#experts = experts;
-    this.#other = other;
-    this.#stream = stream;
-  }
-
-  async launched(rounds: readonly Source[], inspect: boolean): Promise<RoundsResult> {
-    const ep = this.#ep;
-    const stream = this.#stream;
-    const buffers = rounds.map((source) => this.#place(source));
+  async function launched(rounds: readonly Source[], inspect: boolean): Promise<RoundsResult> {
+    const buffers = rounds.map((source) => place(source));
     const arrived: Promise<Delivered>[] = [];
     for (const round of buffers) {
-      this.#dispatch(round);
-      if (inspect) arrived.push(this.#delivered());
-      this.#experts[0]!.run(stream);
-      this.#combine(round.out);
+      dispatch(round);
+      if (inspect) arrived.push(delivered());
+      experts[0]!.run(stream);
+      combine(round.out);
     }
     await ep.synchronize(stream);
-    return { out: await this.#collect(buffers), received: await Promise.all(arrived) };
+    return { out: await collect(buffers), received: await Promise.all(arrived) };
   }
 
-  async replayed(rounds: readonly Source[]): Promise<RoundsResult> {
-    const ep = this.#ep;
-    const stream = this.#stream;
+  async function replayed(rounds: readonly Source[]): Promise<RoundsResult> {
     const atOnce = ep.views.length;
     if (rounds.length % atOnce !== 0) {
       throw new ArgumentError(
@@ -271,139 +250,125 @@ class RankRounds {
         `a multiple of the ${atOnce} that a graph holds`,
       );
     }
-    const buffers = rounds.map((source) => this.#place(source));
-    const captured = rounds.slice(0, atOnce).map((source) => this.#place(source));
-    const beside = this.#streamsBeside();
+    const buffers = rounds.map((source) => place(source));
+    const captured = rounds.slice(0, atOnce).map((source) => place(source));
+    const beside = streamsBeside();
     stream.beginCapture();
-    if (atOnce > 1) this.#interleave(captured, beside);
-    else this.#round(captured[0]!);
+    if (atOnce > 1) interleave(captured, beside);
+    else round(captured[0]!);
     const graph = stream.endCapture();
     for (let n = 0; n < buffers.length; n += atOnce) {
       const batch = buffers.slice(n, n + atOnce);
-      for (const [i, round] of batch.entries()) this.#bring(captured[i]!, round);
+      for (const [i, round] of batch.entries()) bring(captured[i]!, round);
       graph.launch(stream);
-      for (const [i, { out }] of batch.entries()) this.#copy(out, captured[i]!.out);
+      for (const [i, { out }] of batch.entries()) copy(out, captured[i]!.out);
     }
     await ep.synchronize(stream);
     graph.dispose();
     for (const one of beside) one.dispose();
-    return { out: await this.#collect(buffers), received: [] };
+    return { out: await collect(buffers), received: [] };
   }
 
-  async inFlight(rounds: readonly Source[]): Promise<RoundsResult> {
-    const buffers = rounds.map((source) => this.#place(source));
-    const beside = this.#streamsBeside();
-    this.#interleave(buffers, beside);
-    await this.#ep.synchronize(this.#stream);
+  async function inFlight(rounds: readonly Source[]): Promise<RoundsResult> {
+    const buffers = rounds.map((source) => place(source));
+    const beside = streamsBeside();
+    interleave(buffers, beside);
+    await ep.synchronize(stream);
     for (const one of beside) one.dispose();
-    return { out: await this.#collect(buffers), received: [] };
+    return { out: await collect(buffers), received: [] };
   }
 
   /** One for each round in flight but the first. */
-  #streamsBeside(): Stream[] {
-    return this.#ep.views.slice(1).map(() => this.#world.device.createStream());
+  function streamsBeside(): Stream[] {
+    return ep.views.slice(1).map(() => device.createStream());
   }
 
   /**
    * Two rounds in flight, of which the second has a stream of its own: one is sent before the experts of the one before it
    * are enqueued. Every third ends in whole phases.
    */
-  #interleave(buffers: readonly Buffers[], beside: readonly Stream[]): void {
-    const ep = this.#ep;
-    const streams = [this.#stream, ...beside];
+  function interleave(buffers: readonly Buffers[], beside: readonly Stream[]): void {
+    const streams = [stream, ...beside];
     const on = (n: number): Stream => streams[n % streams.length]!;
-    for (const one of beside) this.#follow(one, this.#stream);
+    for (const one of beside) follow(one, stream);
     const sent = [ep.dispatchSend(buffers[0]!, on(0))];
     for (const [n, { out }] of buffers.entries()) {
       const next = buffers[n + 1];
       if (next !== undefined) sent.push(ep.dispatchSend(next, on(n + 1)));
       const received = ep.dispatchRecv(sent[n]!, on(n));
-      this.#experts[n % streams.length]!.run(on(n));
+      experts[n % streams.length]!.run(on(n));
       if (n % 3 === 2) ep.combine(out, on(n));
       else ep.combineRecv(ep.combineSend(received, on(n)), out, on(n));
     }
-    for (const one of beside) this.#follow(this.#stream, one);
+    for (const one of beside) follow(stream, one);
   }
 
-  /** What is enqueued on `stream` from here on begins behind what is on `other` now. */
-  #follow(stream: Stream, other: Stream): void {
-    const event = this.#world.device.createEvent();
-    other.record(event);
-    stream.wait(event);
+  /** What is enqueued on `later` from here on begins behind what is on `earlier` now. */
+  function follow(later: Stream, earlier: Stream): void {
+    const event = device.createEvent();
+    earlier.record(event);
+    later.wait(event);
     event.dispose();
   }
 
-  #round(round: Buffers): void {
-    this.#dispatch(round);
-    this.#experts[0]!.run(this.#stream);
-    this.#combine(round.out);
+  function round(round: Buffers): void {
+    dispatch(round);
+    experts[0]!.run(stream);
+    combine(round.out);
   }
 
-  #bring(to: Buffers, { topkIds, topkWeights, payloads }: Buffers): void {
-    this.#copy(to.topkIds, topkIds);
-    if (topkWeights) this.#copy(to.topkWeights!, topkWeights);
-    for (const [name, rows] of Object.entries(payloads)) this.#copy(to.payloads[name]!, rows);
+  function bring(to: Buffers, { topkIds, topkWeights, payloads }: Buffers): void {
+    copy(to.topkIds, topkIds);
+    if (topkWeights) copy(to.topkWeights!, topkWeights);
+    for (const [name, rows] of Object.entries(payloads)) copy(to.payloads[name]!, rows);
   }
 
   /** Where phases are split, other work lies between the halves and behind them. */
-  #dispatch(round: Buffers): void {
-    const ep = this.#ep;
-    const stream = this.#stream;
+  function dispatch(round: Buffers): void {
     if (!ep.split) {
       ep.dispatch(round, stream);
       return;
     }
     const sent = ep.dispatchSend(round, stream);
-    this.#other.between(stream);
+    other.between(stream);
     ep.dispatchRecv(sent, stream);
-    this.#other.behind(stream);
+    other.behind(stream);
   }
 
-  #combine(out: OwnedTensor): void {
-    const ep = this.#ep;
-    const stream = this.#stream;
+  function combine(out: OwnedTensor): void {
     if (!ep.split) {
       ep.combine(out, stream);
       return;
     }
     const sent = ep.combineSend(ep.received, stream);
-    this.#other.between(stream);
+    other.between(stream);
     ep.combineRecv(sent, out, stream);
     // Every other time: a send that follows at once begins before this has ended.
-    this.#combined += 1;
-    if (this.#combined % 2 === 1) this.#other.behind(stream);
+    combined += 1;
+    if (combined % 2 === 1) other.behind(stream);
   }
 
-  #copy(to: OwnedTensor, from: OwnedTensor): void {
-    if (from.bytes > 0) this.#stream.copy(to.data, from.data, from.bytes);
+  function copy(to: OwnedTensor, from: OwnedTensor): void {
+    if (from.bytes > 0) stream.copy(to.data, from.data, from.bytes);
   }
 
-  #place(source: Source): Buffers {
-    const world = this.#world;
-    const stream = this.#stream;
-    const ep = this.#ep;
-    const { device } = world;
-    const { shape } = ep;
-    const { tokens, topkIds, topkWeights, payloads } = source;
+  function place({ tokens, topkIds, topkWeights, payloads }: Source): Buffers {
+    const { shape, received } = ep;
+    const put = (bits: Bits, dtype: Dtype, columns: number, name: string): OwnedTensor =>
+      tensorFrom(device, stream, bits, dtype, [tokens, columns], name);
     return {
-      topkIds: tensorFrom(device, stream, topkIds, 'i32', [tokens, shape.topK], 'topkIds'),
-      ...(ep.received.weights === null || topkWeights === undefined
-        ? {}
-        : {
-            topkWeights: tensorFrom(device, stream, topkWeights, 'f32', [tokens, shape.topK], 'topkWeights'),
-          }),
+      topkIds: put(topkIds, 'i32', shape.topK, 'topkIds'),
+      ...(received.weights &&
+        topkWeights && { topkWeights: put(topkWeights, 'f32', shape.topK, 'topkWeights') }),
       payloads: Object.fromEntries(
-        Object.entries(ep.received.payloads).map(
+        Object.entries(received.payloads).map(
           ([
             name,
             {
               dtype,
               shape: [, , length],
             },
-          ]) => [
-            name,
-            tensorFrom(device, stream, bitsOf(dtype, payloads[name]!), dtype, [tokens, length!], name),
-          ],
+          ]) => [name, put(bitsOf(dtype, payloads[name]!), dtype, length!, name)],
         ),
       ),
       out: emptyTensor(device, shape.output.dtype, [tokens, shape.output.hidden], 'out'),
@@ -411,9 +376,8 @@ class RankRounds {
   }
 
   /** Enqueues a look at what has arrived. */
-  async #delivered(): Promise<Delivered> {
-    const stream = this.#stream;
-    const { experts, weights, counts, payloads } = this.#ep.received;
+  async function delivered(): Promise<Delivered> {
+    const { experts, weights, counts, payloads } = ep.received;
     // Enqueued all at once: between dispatch and experts.
     const parts = {
       experts: readBits(experts, stream),
@@ -432,13 +396,15 @@ class RankRounds {
     };
   }
 
-  async #collect(buffers: readonly Buffers[]): Promise<Bits[]> {
-    const out = await Promise.all(buffers.map((round) => readBits(round.out, this.#stream)));
+  async function collect(buffers: readonly Buffers[]): Promise<Bits[]> {
+    const out = await Promise.all(buffers.map((round) => readBits(round.out, stream)));
     for (const { topkIds, topkWeights, payloads, out: result } of buffers) {
       for (const tensor of [topkIds, topkWeights, ...Object.values(payloads), result]) tensor?.free();
     }
     return out;
   }
+
+  return { launched, replayed, inFlight };
 }
 
 /** Compares what all ranks have after their rounds with the reference: `results[rank]`, `expected[round][rank]`. */

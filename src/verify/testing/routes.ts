@@ -1,18 +1,6 @@
-/** Routes and rows for tests, the demo, the checker and the benchmark: the same for the same seed, everywhere. */
+/** Routes for tests, the demo, the checker and the benchmark: the same for the same seed, everywhere. */
 import { ArgumentError, requireInteger, requireObject, requireOneOf } from '../../base/errors.js';
-import {
-  type Bits,
-  bitsArray,
-  expertsOf,
-  firstOf,
-  floatDtypes,
-  fromF32,
-  limits,
-  ownerOf,
-  type RowDtype,
-  requireDtype,
-  type Shape,
-} from '../../moe/layer/index.js';
+import { expertsOf, firstOf, limits, ownerOf, type Shape } from '../../moe/layer/index.js';
 import { type Random, random } from './random.js';
 
 /** The routes of one rank's tokens. */
@@ -260,37 +248,4 @@ function weigh(ids: Int32Array, weights: Float32Array, draw: Random): void {
     return weight;
   });
   for (let k = 0; k < raw.length; k++) weights[k] = raw[k]! === 0 ? 0 : raw[k]! / sum;
-}
-
-/** No test needs more. */
-const mostElements = 2 ** 30;
-
-/**
- * `count` random elements as the bits of a dtype: roughly normal around 0, |x| < 4. With `spread`, each is also
- * divided by a random power of two up to 2^spread: sums of such numbers round at every step, so a sum in the wrong
- * order shows.
- */
-export function randomElements(dtype: RowDtype, count: number, seed: number, spread = 0): Bits {
-  requireDtype('dtype', dtype, floatDtypes);
-  requireInteger('count', count, 0, mostElements);
-  requireInteger('spread', spread, 0, 126);
-  const draw = random(seed, 4);
-  const values = new Float32Array(count);
-  for (let i = 0; i < count; i++) {
-    const bits = draw.bits();
-    // Four bytes added up are close to normal: mean 510, deviation 147.8.
-    const sum = (bits & 255) + ((bits >>> 8) & 255) + ((bits >>> 16) & 255) + (bits >>> 24);
-    values[i] = (sum - 510) / 128;
-    if (spread > 0) values[i]! /= 2 ** draw.below(spread + 1);
-  }
-  return fromF32(dtype, values, bitsArray(dtype, count));
-}
-
-/** `count` random bytes: opaque payload rows. */
-export function randomBytes(count: number, seed: number): Uint8Array {
-  requireInteger('count', count, 0, mostElements);
-  const draw = random(seed, 5);
-  const words = new Uint32Array(Math.ceil(count / 4));
-  for (let i = 0; i < words.length; i++) words[i] = draw.bits();
-  return new Uint8Array(words.buffer, 0, count);
 }

@@ -6,8 +6,10 @@ import {
   ExpertsPlan,
   type ExpertsPlanOptions,
   type Gemm,
+  type MlpWeights,
   type Receiving,
   readBits,
+  type Tensor,
   tensorFrom,
 } from '../../moe/index.js';
 import {
@@ -37,6 +39,34 @@ export function makeMlp(hidden: number, inner: number, seed: number): MlpMatrice
     );
   };
   return { gateUp: matrix(2 * inner, hidden, 2 * seed), down: matrix(hidden, inner, 2 * seed + 1) };
+}
+
+/** The weights of so many experts, or of one that takes all rows (null): what `make` gives for either matrix, of its shape. */
+export function mlpWeights(
+  hidden: number,
+  inner: number,
+  experts: number | null,
+  make: (part: keyof MlpMatrices, shape: readonly number[]) => Tensor,
+): MlpWeights {
+  const lead = experts === null ? [] : [experts];
+  return {
+    gateUp: make('gateUp', [...lead, 2 * inner, hidden]),
+    down: make('down', [...lead, hidden, inner]),
+  };
+}
+
+/** A matrix of each expert, one behind the other. */
+export function stacked(experts: readonly MlpMatrices[], part: keyof MlpMatrices): Bits {
+  const all = bitsArray(
+    'bf16',
+    experts.reduce((sum, of) => sum + of[part].length, 0),
+  );
+  let at = 0;
+  for (const { [part]: matrix } of experts) {
+    all.set(matrix, at);
+    at += matrix.length;
+  }
+  return all;
 }
 
 /** The payload of scales, where rows are e4m3. */
@@ -77,14 +107,10 @@ export async function runMlp(
   const { hidden } = shape.output;
   const inner = experts[0]!.down.length / hidden;
   const stream = device.createStream();
-  const place = (name: keyof MlpMatrices, columns: number) => {
-    const all = bitsArray('bf16', experts.length * experts[0]![name].length);
-    for (const [e, matrices] of experts.entries()) all.set(matrices[name], e * matrices[name].length);
-    const rows = experts[0]![name].length / columns;
-    return tensorFrom(device, stream, all, 'bf16', [experts.length, rows, columns], name);
-  };
+  const weights = mlpWeights(hidden, inner, experts.length, (part, of) =>
+    tensorFrom(device, stream, stacked(experts, part), 'bf16', of, part),
+  );
   const plan = await ExpertsPlan.create(receiving, options);
-  const weights = { gateUp: place('gateUp', hidden), down: place('down', inner) };
   const scales = received.payloads[exampleScales] === undefined ? {} : { scales: exampleScales };
   const mlp = await ExpertsMlp.create(receiving, plan, { ...weights, ...scales, gemm });
   for (let n = 0; n < times; n++) {

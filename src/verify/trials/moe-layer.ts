@@ -2,26 +2,27 @@
 import type { Device, Stream } from '../../gpu/index.js';
 import {
   emptyTensor,
-  type MlpWeights,
   MoeLayer,
   type MoeLayerOptions,
+  type RouterWeights,
   readBits,
+  type Tensor,
   tensorFrom,
 } from '../../moe/index.js';
 import {
   type Bits,
-  bitsArray,
   dequantise,
   expertsOf,
   fromF32,
   type MlpMatrices,
   type MoeModel,
   quantise,
+  reference,
   toF32,
 } from '../../moe/layer/index.js';
 import type { World } from '../../net/world/index.js';
 import { type Comparison, compareClosely, mergeComparisons } from '../testing/index.js';
-import { makeMlp } from './expert-mlp.js';
+import { makeMlp, mlpWeights, stacked } from './expert-mlp.js';
 import { expectedRoutes, makeRouted, type RoutedInputs, routedTolerance } from './routed.js';
 
 /** All weights of a layer, of all ranks, and what each rank brings. */
@@ -71,37 +72,46 @@ function clearRows(router: RoutedInputs, start: number, end: number, seed: numbe
 
 const isClear = (inputs: RoutedInputs): boolean => expectedRoutes(inputs).margin >= routedTolerance;
 
+/** All weights of one rank's layer: what `make` gives for each matrix of an MLP, and the router's. */
+export function layerWeights(
+  model: MoeModel,
+  { rank, ranks }: { readonly rank: number; readonly ranks: number },
+  make: (of: 'experts' | 'sharedExperts', part: keyof MlpMatrices, shape: readonly number[]) => Tensor,
+  router: RouterWeights,
+): Pick<MoeLayerOptions, 'experts' | 'sharedExperts' | 'router'> {
+  const { hidden, inner, sharedInner } = model;
+  const { count } = expertsOf({ ...model, ranks }, rank);
+  const mlp = (of: 'experts' | 'sharedExperts', length: number, experts: number | null) =>
+    mlpWeights(hidden, length, experts, (part, shape) => make(of, part, shape));
+  return {
+    experts: mlp('experts', inner, count),
+    ...(sharedInner !== undefined && { sharedExperts: mlp('sharedExperts', sharedInner, null) }),
+    router,
+  };
+}
+
 /** The weights of one rank, on its device. */
 export function placeWeights(
-  { device, rank, ranks }: { readonly device: Device; readonly rank: number; readonly ranks: number },
+  world: { readonly device: Device; readonly rank: number; readonly ranks: number },
   stream: Stream,
   { model, experts, shared, routed }: LayerInputs,
-): Pick<MoeLayerOptions, 'experts' | 'sharedExperts' | 'router'> {
-  const { hidden, inner, sharedInner = 0 } = model;
-  const { first, count } = expertsOf({ ...model, ranks }, rank);
-  const stacked = (name: keyof MlpMatrices): Bits => {
-    const size = experts[0]![name].length;
-    const all = bitsArray('bf16', count * size);
-    for (let e = 0; e < count; e++) all.set(experts[first + e]![name], e * size);
-    return all;
-  };
+): ReturnType<typeof layerWeights> {
+  const { first, count } = expertsOf({ ...model, ranks: world.ranks }, world.rank);
+  const mine = { experts: experts.slice(first, first + count), sharedExperts: shared ? [shared] : [] };
   const place = (bits: Bits | Float32Array, dtype: 'bf16' | 'f32', shape: readonly number[], what: string) =>
-    tensorFrom(device, stream, bits, dtype, shape, what);
-  const mlp = (of: MlpMatrices, lead: readonly number[], length: number, what: string): MlpWeights => ({
-    gateUp: place(of.gateUp, 'bf16', [...lead, 2 * length, hidden], `${what}, gate and up`),
-    down: place(of.down, 'bf16', [...lead, hidden, length], `${what}, down`),
-  });
+    tensorFrom(world.device, stream, bits, dtype, shape, what);
   const { weights, dtype, correction } = routed[0]!;
-  return {
-    experts: mlp({ gateUp: stacked('gateUp'), down: stacked('down') }, [count], inner, 'experts'),
-    ...(shared && { sharedExperts: mlp(shared, [], sharedInner, 'shared expert') }),
-    router: {
-      weights: place(weights, dtype, [model.experts, hidden], 'router'),
+  return layerWeights(
+    model,
+    world,
+    (of, part, shape) => place(stacked(mine[of], part), 'bf16', shape, `${of}, ${part}`),
+    {
+      weights: place(weights, dtype, [model.experts, model.hidden], 'router'),
       ...(correction && {
         correction: place(Float32Array.from(correction), 'f32', [model.experts], 'correction'),
       }),
     },
-  };
+  );
 }
 
 export interface LayerRun {
@@ -137,45 +147,28 @@ export async function runLayer(
   return { layer, out: result };
 }
 
-/** What each rank gets, in f64: nothing is rounded between, but what travels as fp8. */
+/** What each rank gets: rows are rounded as experts and what travels as fp8 round them, and added in f64. */
 export function plainLayer(
   { model, experts, shared, routed }: LayerInputs,
   rows: 'bf16' | 'fp8' = 'bf16',
 ): Bits[] {
   const { hidden, topK } = model;
+  const made = (row: Float32Array, expert: MlpMatrices): Float32Array =>
+    toF32('bf16', reference.mlp(fromF32('bf16', row), hidden, expert));
   return routed.map((inputs) => {
     const { topkIds, topkWeights } = expectedRoutes(inputs);
     const out = new Float32Array(inputs.x.length);
     for (let token = 0; token < out.length / hidden; token++) {
       const row = inputs.x.subarray(token * hidden, (token + 1) * hidden);
       const sent = rows === 'fp8' ? dequantise(quantise(row)) : row;
-      const sum = shared === null ? new Float64Array(hidden) : plainMlp(row, shared);
+      const sum = Float64Array.from(shared === null ? new Float64Array(hidden) : made(row, shared));
       for (let k = 0; k < topK; k++) {
-        const made = plainMlp(sent, experts[topkIds[token * topK + k]!]!);
-        for (let i = 0; i < hidden; i++) sum[i]! += topkWeights[token * topK + k]! * made[i]!;
+        const part = made(sent, experts[topkIds[token * topK + k]!]!);
+        for (let i = 0; i < hidden; i++) sum[i]! += topkWeights[token * topK + k]! * part[i]!;
       }
       out.set(sum, token * hidden);
     }
     return fromF32('bf16', out);
-  });
-}
-
-/** down · (silu(gate · x) * (up · x)) */
-function plainMlp(x: Float32Array, { gateUp, down }: MlpMatrices): Float64Array {
-  const both = times(toF32('bf16', gateUp), x);
-  const inner = both.length / 2;
-  const between = Float64Array.from({ length: inner }, (_, i) => {
-    return (both[i]! / (1 + Math.exp(-both[i]!))) * both[inner + i]!;
-  });
-  return times(toF32('bf16', down), between);
-}
-
-/** A matrix, row after row, times a vector. */
-function times(matrix: Float32Array, vector: Float32Array | Float64Array): Float64Array {
-  return Float64Array.from({ length: matrix.length / vector.length }, (_, row) => {
-    let sum = 0;
-    for (let i = 0; i < vector.length; i++) sum += matrix[row * vector.length + i]! * vector[i]!;
-    return sum;
   });
 }
 

@@ -10,6 +10,7 @@
  * Slots without a local expert are neither read nor written, as real experts would do it.
  */
 import { kernel, pointer } from '../../../lang/index.js';
+import { remembered } from '../../families/common/remembered.js';
 import { dtypes, type RowDtype } from '../../layer/index.js';
 
 export interface ExampleExpertsShape {
@@ -27,7 +28,8 @@ export interface ExampleExpertsShape {
   readonly threads: number;
 }
 
-export function exampleExpertsKernel(shape: ExampleExpertsShape) {
+/** Made once for all ranks of a process and all runs of a check. */
+export const exampleExpertsKernel = remembered((shape: ExampleExpertsShape) => {
   const { slots, topK, hidden, dtype, weights, routes = false, threads } = shape;
   const vectors = (hidden * dtypes[dtype].size) % 16 === 0;
   const lanes = vectors ? 16 / dtypes[dtype].size : 1;
@@ -104,4 +106,4 @@ export function exampleExpertsKernel(shape: ExampleExpertsShape) {
       }
     },
   );
-}
+});

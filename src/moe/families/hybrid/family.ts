@@ -118,7 +118,7 @@ function plan(layer: Layer, place: Place, tuning: HybridTuning): Plan {
     purpose: 'receive window',
     layout: kernels.window,
     // Where a rank is lost before its first dispatch, experts that run all the same find -1 everywhere.
-    ones: [section(kernels.window, 'experts')],
+    allOnes: [section(kernels.window, 'experts')],
     unwritten: unwrittenSections(shape, kernels.window),
   };
   const wire: WirePlan = {

@@ -6,9 +6,9 @@ import {
   type Placed,
   type Plan,
   type Step,
+  setSums,
+  setTokens,
   step,
-  takeSums,
-  takeTokens,
   type WindowPlan,
   type WirePlan,
 } from '../family.js';
@@ -63,7 +63,7 @@ const dispatchSendStep = (
   step({
     ...{ kernel, blocks, threads },
     once: setSending(memories),
-    each: takeTokens(weights),
+    each: setTokens(weights),
   });
 
 /** A block more than there is work for: it watches. */
@@ -103,5 +103,5 @@ const combineRecvStep = (
   step({
     ...{ kernel, blocks: blocks + 1, threads },
     once: setWaiting(memories),
-    each: takeSums,
+    each: setSums,
   });

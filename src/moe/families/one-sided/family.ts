@@ -12,8 +12,8 @@ import {
   type Place,
   type Plan,
   type Step,
+  setTokens,
   step,
-  takeTokens,
   type WindowPlan,
   windowAndLimit,
 } from '../family.js';
@@ -143,7 +143,7 @@ function plan(layer: Layer, place: Place, tuning: OneSidedTuning): Plan {
     layout,
     // `returned` and `sums` are EMPTY until vectors come. Where a rank is lost before its first dispatch, experts that run all the
     // same find -1 everywhere, not routes to expert 0.
-    ones: [section(layout, 'returned'), section(layout, 'sums'), section(layout, 'experts')],
+    allOnes: [section(layout, 'returned'), section(layout, 'sums'), section(layout, 'experts')],
     unwritten: unwrittenSections(layer, layout),
   };
   const routes = routesBuffer(layer);
@@ -179,7 +179,7 @@ function dispatchStep(
     blocks: dispatch.blocks,
     threads: dispatch.threads,
     once: windowAndLimit(window),
-    each: takeTokens(weights),
+    each: setTokens(weights),
   });
 }
 

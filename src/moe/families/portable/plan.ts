@@ -11,8 +11,8 @@ import {
   type Placed,
   type Plan,
   type Step,
+  setSums,
   step,
-  takeSums,
   type WindowPlan,
   type WirePlan,
 } from '../family.js';
@@ -56,7 +56,7 @@ const windowOf = (shape: PortableShape, { layout }: Kernels, symmetric: boolean)
   purpose: 'receive window',
   layout,
   symmetric,
-  ones: [section(layout, 'experts')],
+  allOnes: [section(layout, 'experts')],
   unwritten: [...unwrittenSections(shape, layout), section(layout, 'returned')],
 });
 
@@ -71,7 +71,7 @@ const wireOf = ({ layout }: Kernels): WirePlan => ({
   purpose: 'receive window',
   layout,
   front: frontOf(layout),
-  ones: [section(layout, 'experts')],
+  allOnes: [section(layout, 'experts')],
   program: {
     module: new URL('./proxy.js', import.meta.url),
     name: 'portableProxy',
@@ -172,5 +172,5 @@ const combineRecvStep = (parts: Parts) =>
       set.win(seen(parts, placed));
       set.limit(placed.limit);
     },
-    each: takeSums,
+    each: setSums,
   });

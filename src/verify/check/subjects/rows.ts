@@ -1,6 +1,6 @@
 /** The small kernels of a layer: rows added to rows, then narrowed to fp8, again and again in the same memory. */
 import { callSite } from '../../../gpu/index.js';
-import { addRows, narrowRows } from '../../../moe/experts/index.js';
+import { addRows, rowsToFp8 } from '../../../moe/experts/index.js';
 import { emptyTensor, readBits, tensorFrom } from '../../../moe/index.js';
 import { type Bits, fromF32, quantise, scaleBlock, toF32 } from '../../../moe/layer/index.js';
 import { World } from '../../../net/world/index.js';
@@ -11,7 +11,7 @@ const times = 3;
 
 export const rows: CheckSubject = {
   name: 'rows',
-  kernels: ['add_rows', 'experts_narrow'],
+  kernels: ['add_rows', 'rows_to_fp8'],
   configurations: [
     configuration('rows, one', 1, 128),
     // More than all lanes of a launch, and a warp of which only some lanes have any.
@@ -36,9 +36,9 @@ function configuration(name: string, tokens: number, hidden: number): CheckConfi
         const add = await callSite(device, addRows.sim.kernel, {
           ...{ grid: addRows.sim.blocks, block: addRows.sim.threads, ...launch },
         });
-        const narrow = await callSite(device, narrowRows.sim.kernel, {
+        const narrow = await callSite(device, rowsToFp8.sim.kernel, {
           // More blocks than each has warps: with two of each their sum would be their product.
-          ...{ grid: narrowRows.sim.blocks + 1, block: narrowRows.sim.threads, ...launch },
+          ...{ grid: rowsToFp8.sim.blocks + 1, block: rowsToFp8.sim.threads, ...launch },
         });
         add.set.to(x.data);
         add.set.from(more.data);

@@ -8,9 +8,9 @@ import {
   type Family,
   type Place,
   type Plan,
+  setSums,
+  setTokens,
   step,
-  takeSums,
-  takeTokens,
   type WindowPlan,
   windowAndLimit,
 } from '../../../../src/moe/families/family.js';
@@ -57,7 +57,7 @@ function plan(layer: Layer, { rank }: Place, tuning: NaiveTuning): Plan {
     kind: 'window',
     purpose: 'receive window',
     layout,
-    ones: [section(layout, 'experts')],
+    allOnes: [section(layout, 'experts')],
     unwritten: unwrittenSections(layer, layout),
   };
   const dispatch = step({
@@ -65,14 +65,14 @@ function plan(layer: Layer, { rank }: Place, tuning: NaiveTuning): Plan {
     blocks: 1,
     threads: tuning.dispatch.threads,
     once: windowAndLimit(window),
-    each: takeTokens(layer.weights),
+    each: setTokens(layer.weights),
   });
   const combine = step({
     kernel: combineKernel(layer, layout),
     blocks: 1,
     threads: tuning.combine.threads,
     once: windowAndLimit(window),
-    each: takeSums,
+    each: setSums,
   });
   return {
     windows: [window],

@@ -1,7 +1,7 @@
 /** Where a tile's sums go: rounded to bf16, of gates and what they scale the product. */
 import { device, pointer, registers } from '../../../../lang/index.js';
 import type { GemmShape, GemmTile, TileSizes } from './shape.js';
-import { silu } from './silu.js';
+import { silu } from './swiglu.js';
 
 /**
  * Stores the rows that there are. A lane has elements 2 · (lane % 4) and the next of rows lane / 4 and 8 more of each

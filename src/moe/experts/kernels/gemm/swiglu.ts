@@ -1,6 +1,12 @@
 /** SwiGLU as a launch of its own, for GEMMs that leave gates and what they scale side by side. */
-import { kernel, pointer } from '../../../../lang/index.js';
-import { silu } from './silu.js';
+import { device, kernel, pointer } from '../../../../lang/index.js';
+import { exp } from '../../../families/common/exp.js';
+
+/** x / (1 + e^−x) */
+export const silu = device(
+  { name: 'silu', params: { x: 'f32' }, returns: 'f32', using: { exp } },
+  (g, { x }, u) => x * g.rcp(1 + u.exp({ x: -x })),
+);
 
 /** For rows of 2 · inner elements, a multiple of 8: those of a plan, or as many as the host says. */
 export function swigluKernel(inner: number, threads: number, of: 'plan' | 'all') {

@@ -1,6 +1,65 @@
-/** The style of every HTML report, and the script that draws its charts with uPlot. */
+/** What every HTML report has in common: its frame, its style, and the script that draws its charts with uPlot. */
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
 
-export const style = `
+/** A whole page, which loads nothing from anywhere. An element of `body` with `data-chart` is where the chart of that name goes. */
+export function page(title: string, body: string, charts: Readonly<Record<string, Chart>>): string {
+  return `<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>${text(title)}</title>
+<style>${uplot('uPlot.min.css')}${style}</style>
+</head>
+<body>
+<h1>${text(title)}</h1>
+${body}
+<script type="application/json" id="charts">${json(charts)}</script>
+<script>${uplot('uPlot.iife.min.js')}</script>
+<script>${script}</script>
+</body>
+</html>
+`;
+}
+
+export interface Series {
+  readonly label: string;
+  /** A custom property of the page's style. */
+  readonly colour: string;
+  readonly line: boolean;
+  readonly dash?: readonly number[];
+  readonly width: number;
+  readonly points: number;
+  readonly values: readonly (number | null)[];
+}
+
+export interface Chart {
+  readonly x: readonly number[];
+  /** What x is. */
+  readonly label: string;
+  /** Whether y is logarithmic; x always is. */
+  readonly log: boolean;
+  readonly unit: string;
+  readonly series: readonly Series[];
+}
+
+/** Text as it may stand in HTML. */
+export function text(value: string): string {
+  return value.replace(/[&<>"]/g, (c) => ({ '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' })[c]!);
+}
+
+/** JSON that may stand inside a script element. */
+export const json = (value: unknown): string => JSON.stringify(value).replaceAll('<', '\\u003c');
+
+/** A file of the charting library, as it is installed. */
+function uplot(file: string): string {
+  const folder = dirname(createRequire(import.meta.url).resolve('uplot'));
+  return readFileSync(join(folder, file), 'utf8');
+}
+
+const style = `
 :root {
   color-scheme: light dark;
   --page: #ffffff; --ink: #1b1f24; --soft: #59636e; --line: #d8dee4; --panel: #f6f8fa;
@@ -53,7 +112,7 @@ li { margin: .2rem 0; }
  * Runs in the reader's browser. Every figure with data-chart draws the chart of that name from the JSON in
  * #charts: a `Chart` of parts.ts.
  */
-export const script = `
+const script = `
 const charts = JSON.parse(document.getElementById('charts').textContent);
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim();
 const round = (v) => v == null ? '–' : v >= 100 ? v.toFixed(0) : v >= 10 ? v.toFixed(1) : v.toFixed(2);

@@ -2,9 +2,8 @@ import { closeSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync }
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
-import { ArgumentError } from '../../../src/base/errors.js';
-import { familyNamed, oneSided, requireKnobs } from '../../../src/moe/families/index.js';
-import type { Shape } from '../../../src/moe/layer/index.js';
+import { ArgumentError } from '../../src/base/errors.js';
+import { familyNamed, oneSided, requireKnobs } from '../../src/moe/families/index.js';
 import {
   keepTuned,
   nearest,
@@ -12,9 +11,10 @@ import {
   shippedTunings,
   type TunedShape,
   tunedFor,
-} from '../../../src/moe/tuning/index.js';
-import { topologyOf } from '../../../src/net/world/index.js';
-import { drawnJson, readAll, spoiltJson } from '../../hostile.js';
+} from '../../src/moe/index.js';
+import type { Shape } from '../../src/moe/layer/index.js';
+import { topologyOf } from '../../src/net/world/index.js';
+import { drawnJson, readAll, spoiltJson } from '../hostile.js';
 
 const shape: Shape = {
   ranks: 4,

@@ -1,10 +1,12 @@
-/** The files in which measured tunings are kept: what `heddle tune` writes and ExpertParallel reads. */
+/** How kernels are spread over a device, as it was measured: the files that keep it, and the nearest shape in them. */
 import { existsSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { ArgumentError, requireInteger } from '../../base/errors.js';
-import { makeFolder, readRegular, writeWhole } from '../../base/files/index.js';
+import { makeFolder, readRegular, warnOnce, writeWhole } from '../../base/files/index.js';
 import { cacheFolder } from '../../gpu/cuda/index.js';
-import { familyNamed, requireKnobs, type Tuning } from '../families/index.js';
+import type { Device } from '../../gpu/index.js';
+import { type Family, familyNamed, requireKnobs, type Tuning } from '../families/index.js';
+import { combineRowBytes, dispatchRowBytes, type Shape } from '../layer/index.js';
 import h200 from './h200.json' with { type: 'json' };
 
 export const tuningFormat = 'heddle-tuning/2';
@@ -82,3 +84,53 @@ export function keepTuned(path: string, found: TunedShape): void {
   makeFolder(dirname(path), 0o700);
   writeWhole(path, `${JSON.stringify(file, null, 2)}\n`);
 }
+
+/** What was measured for a shape like this, with this family, on a GPU like this; null where nothing was. */
+export function tunedFor(
+  family: Pick<Family, 'name'>,
+  shape: Shape,
+  device: Pick<Device, 'kind' | 'model'>,
+): Tuning | null {
+  if (device.kind === 'sim') return null;
+  const here = { family: family.name, gpu: device.model };
+  return nearest(shape, here, ownShapes()) ?? nearest(shape, here, shippedTunings.shapes);
+}
+
+/** What `heddle tune` found here. A file that cannot be used costs time, not results. */
+function ownShapes(): readonly TunedShape[] {
+  try {
+    return tunedIn(tuningPath());
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    warnOnce('HEDDLE_TUNING', `what was tuned here is not used: ${reason}`);
+    return [];
+  }
+}
+
+/** Farther apart than this (in doublings) two shapes are not alike. Tuning doubles the tokens from shape to shape. */
+const mostDoublings = 0.5;
+
+/** The tuning of the most similar shape of the same family, GPU and as many ranks. */
+export function nearest(
+  shape: Shape,
+  { family, gpu }: Pick<TunedShape, 'family' | 'gpu'>,
+  shapes: readonly TunedShape[],
+): Tuning | null {
+  let best: TunedShape | null = null;
+  let least = Number.POSITIVE_INFINITY;
+  for (const known of shapes) {
+    if (known.family !== family || known.gpu !== gpu || known.ranks !== shape.ranks) continue;
+    const tokens = doublings(known.maxTokens, shape.maxTokens);
+    const dispatch = doublings(known.dispatchBytes, dispatchRowBytes(shape));
+    const combine = doublings(known.combineBytes, combineRowBytes(shape));
+    if (Math.max(tokens, dispatch, combine) > mostDoublings) continue;
+    const distance = tokens + dispatch + combine + doublings(known.topK, shape.topK) / 4;
+    if (distance < least) {
+      least = distance;
+      best = known;
+    }
+  }
+  return best?.tuning ?? null;
+}
+
+const doublings = (a: number, b: number): number => Math.abs(Math.log2(a / b));

@@ -1,4 +1,4 @@
-/** A plan carried out on one rank: its memory, its kernels loaded and bound to that memory. */
+/** A plan on one rank: its memory, its kernels loaded and bound to that memory. */
 import type { Fill, Memory, Stream, Window, WireMemory } from '../../gpu/index.js';
 import { byteSize, type Field } from '../../lang/index.js';
 import type { RunningProxy, SharedWindow, World } from '../../net/world/index.js';
@@ -17,7 +17,7 @@ import {
 } from '../families/index.js';
 import { type Tensor, wrap } from './tensor.js';
 
-export class Carried {
+export class LoadedPlan {
   readonly #windows: ReadonlyMap<WindowPlan, SharedWindow>;
   readonly #buffers: ReadonlyMap<BufferPlan, Memory>;
   readonly #wire: Wire | null;
@@ -35,11 +35,11 @@ export class Carried {
   }
 
   /** Every rank of the world calls it with its plan of the same layer. */
-  static async out(world: World, plan: Plan, waitMs: number): Promise<Carried> {
+  static async load(world: World, plan: Plan, waitMs: number): Promise<LoadedPlan> {
     const { device } = world;
     const windows = new Map<WindowPlan, SharedWindow>();
     for (const of of plan.windows) {
-      const fills = fillsOf(of.ones);
+      const fills = fillsOf(of.allOnes);
       const window = await (of.symmetric
         ? world.createSymmetricWindow(of.layout.bytes, of.purpose, fills)
         : world.createWindow(of.layout.bytes, of.purpose, fills));
@@ -63,7 +63,7 @@ export class Carried {
       }),
     );
     const steps = Object.fromEntries(loaded) as Record<Phase, LoadedStep[]>;
-    return new Carried(plan, steps, windows, buffers, wire);
+    return new LoadedPlan(plan, steps, windows, buffers, wire);
   }
 
   /** Nothing is launched before every step has taken what the round brings, which a step may refuse. */
@@ -85,7 +85,8 @@ export class Carried {
     return readFailure(new Uint32Array(bytes.buffer, bytes.byteOffset, length / 4));
   }
 
-  get wireMemory(): { readonly plan: WirePlan; readonly memory: WireMemory } | null {
+  /** Null where no row crosses a network. */
+  get wire(): LaidWire | null {
     return this.#wire && { plan: this.plan.wire!, memory: this.#wire.memory };
   }
 
@@ -114,6 +115,12 @@ export class Carried {
   }
 }
 
+/** Memory that the network reaches, and the plan of it. */
+export interface LaidWire {
+  readonly plan: WirePlan;
+  readonly memory: WireMemory;
+}
+
 /** Memory that the network reaches, and the proxy that sees to it. */
 interface Wire {
   readonly memory: WireMemory;
@@ -123,19 +130,19 @@ interface Wire {
 
 async function layWire(
   world: World,
-  { layout: { bytes }, front, purpose, program, ones = [] }: WirePlan,
+  { layout: { bytes }, front, purpose, program, allOnes = [] }: WirePlan,
   waitMs: number,
 ): Promise<Wire> {
   const { lies } = await world.wires();
-  const memory = world.device.allocateWire({ bytes, front, lies }, purpose, fillsOf(ones));
+  const memory = world.device.allocateWire({ bytes, front, lies }, purpose, fillsOf(allOnes));
   const { address } = memory;
   // Who does not answer is named by the network, before kernels give up, which may be waiting for whoever waits for it.
   const proxy = await world.startProxy({ ...program, memory, timeoutMs: Math.ceil(waitMs / 2) });
   return { memory, window: { rank: 0, bases: [address], bytes }, proxy };
 }
 
-const fillsOf = (ones: readonly Field[]): Fill[] =>
-  ones
+const fillsOf = (allOnes: readonly Field[]): Fill[] =>
+  allOnes
     .filter(({ length }) => length > 0)
     .map((field) => ({ offset: field.offset, bytes: bytesOf(field), value: 0xff }));
 

@@ -1,33 +1,33 @@
-/** What a layer sends in place of its rows where they travel as fp8: e4m3, and their scales. */
+/** Rows as they travel with `rows: 'fp8'`: e4m3, and their scales. */
 import { type CallSite, callSite, type Stream } from '../gpu/index.js';
 import type { World } from '../net/world/index.js';
-import { narrowRows } from './experts/index.js';
+import { rowsToFp8 } from './experts/index.js';
 import { scaleBlock } from './layer/index.js';
 import { emptyTensor, type OwnedTensor, type Tensor, wrap } from './rounds/tensor.js';
 
-export class Narrow {
+export class Fp8Rows {
   readonly #x: OwnedTensor;
   readonly #scales: OwnedTensor;
-  readonly #site: CallSite<(typeof narrowRows)['cuda']['kernel']['params']>;
+  readonly #site: CallSite<(typeof rowsToFp8)['cuda']['kernel']['params']>;
 
   private constructor(
     x: OwnedTensor,
     scales: OwnedTensor,
-    site: CallSite<(typeof narrowRows)['cuda']['kernel']['params']>,
+    site: CallSite<(typeof rowsToFp8)['cuda']['kernel']['params']>,
   ) {
     this.#x = x;
     this.#scales = scales;
     this.#site = site;
   }
 
-  static async create({ device, rank }: World, maxTokens: number, hidden: number): Promise<Narrow> {
-    const { kernel, blocks, threads } = narrowRows[device.kind];
+  static async create({ device, rank }: World, maxTokens: number, hidden: number): Promise<Fp8Rows> {
+    const { kernel, blocks, threads } = rowsToFp8[device.kind];
     const site = await callSite(device, kernel, { grid: blocks, block: threads, programmatic: true, rank });
     const x = emptyTensor(device, 'e4m3', [maxTokens, hidden], 'rows as fp8');
     const scales = emptyTensor(device, 'f32', [maxTokens, hidden / scaleBlock], 'scales of rows');
     site.set.to(x.data);
     site.set.scales(scales.data);
-    return new Narrow(x, scales, site);
+    return new Fp8Rows(x, scales, site);
   }
 
   /** The payloads of these rows; the next call writes them again. */

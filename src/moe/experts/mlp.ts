@@ -1,0 +1,243 @@
+/**
+ * MLPs: of each row down · (silu(gate · x) * (up · x)). `ExpertsMlp` is the experts of a plan, `DenseMlp` one expert that takes
+ * every row. Either multiplies by Heddle's kernels or by cuBLAS.
+ */
+import {
+  ArgumentError,
+  DisposedError,
+  requireInteger,
+  requireObject,
+  requireOneOf,
+} from '../../base/errors.js';
+import { type Device, requireDevice, requireStream, type Stream } from '../../gpu/index.js';
+import { type Dtype, dtypes, expertsOf, limits, scaleBlock } from '../layer/index.js';
+import type { Received } from '../rounds/in-flight.js';
+import { type MemoryPart, type MemoryUse, useOf } from '../rounds/memory.js';
+import {
+  describe,
+  emptyTensor,
+  type OwnedTensor,
+  requireTensor,
+  requireVectors,
+  type Tensor,
+} from '../rounds/tensor.js';
+import { type ExpertSizes, ExpertsPlan, type Receiving, requireReceiving } from './experts-plan.js';
+import { evenRows, slotsOf } from './kernels/shape.js';
+import { cublasProducts } from './mlp-cublas.js';
+import { heddleProducts } from './mlp-heddle.js';
+import { type MlpWeights, type Products, type ProductsOf, requireWeights } from './products.js';
+
+/** Who multiplies. */
+export const gemms = ['heddle', 'cublas'] as const;
+export type Gemm = (typeof gemms)[number];
+
+/** The products of an MLP, and the rows of its own that they work on. */
+interface Work {
+  readonly products: Products;
+  readonly memory: MemoryUse;
+  /** For rows beside those of the products. */
+  readonly own: ProductsOf['own'];
+  free(): void;
+}
+
+async function workOf(gemm: Gemm, of: Omit<ProductsOf, 'own'>): Promise<Work> {
+  const owned: OwnedTensor[] = [];
+  const parts: MemoryPart[] = [];
+  const own = (columns: number, purpose: string): Tensor => {
+    const tensor = emptyTensor(of.device, 'bf16', [of.rows, columns], purpose);
+    owned.push(tensor);
+    parts.push({ purpose, section: null, bytes: tensor.bytes });
+    return tensor;
+  };
+  const create = gemm === 'cublas' ? cublasProducts : heddleProducts;
+  const products = await create({ ...of, own });
+  return {
+    ...{ products, own },
+    get memory() {
+      return useOf(parts);
+    },
+    free() {
+      products.dispose();
+      for (const tensor of owned) tensor.free();
+    },
+  };
+}
+
+export interface ExpertsMlpOptions<P extends string = string> extends MlpWeights {
+  /** The payload that experts take, bf16 rows of the output's length. Default 'x'. */
+  readonly payload?: P;
+  /** The payload of scales, f32: then rows are e4m3, with a scale for every 128 elements. */
+  readonly scales?: P;
+  /** Default 'heddle'. */
+  readonly gemm?: Gemm;
+}
+
+/**
+ * The experts of a plan, and of a slot's rows the weighted sum. Heddle's kernels gather rows from where dispatch left them, so
+ * nothing is expanded, and only rows that a route needs are read.
+ */
+export class ExpertsMlp {
+  /** What lies between and behind the GEMMs: rows for all of the plan's. */
+  readonly memory: MemoryUse;
+  readonly gemm: Gemm;
+  readonly #plan: ExpertsPlan;
+  readonly #work: Work;
+  readonly #rows: ExpertsRows;
+  #disposed = false;
+
+  private constructor(gemm: Gemm, plan: ExpertsPlan, work: Work, rows: ExpertsRows) {
+    this.memory = work.memory;
+    this.gemm = gemm;
+    this.#plan = plan;
+    this.#work = work;
+    this.#rows = rows;
+  }
+
+  /** Allocates the rows between and compiles the kernels, for this rank alone. `plan` is one of `of`. */
+  static async create<P extends string>(
+    of: Receiving<P>,
+    plan: ExpertsPlan<P>,
+    options: ExpertsMlpOptions<NoInfer<P>>,
+  ): Promise<ExpertsMlp> {
+    requireReceiving(of);
+    if (!(plan instanceof ExpertsPlan))
+      throw new ArgumentError('plan', plan, 'what ExpertsPlan.create gives');
+    requireObject('options', options, 'weights: { gateUp, down }');
+    const { payload = 'x', scales: scalesName, gemm = 'heddle' } = options;
+    requireOneOf('gemm', gemm, gemms);
+    const { world, shape: layer, received } = of;
+    const { topK, output } = layer;
+    const { hidden, dtype } = output;
+    if (dtype !== 'bf16') throw new ArgumentError('output.dtype', dtype, "'bf16', what experts make");
+    if (scalesName !== undefined && gemm === 'cublas')
+      throw new ArgumentError('scales', scalesName, "left out: with gemm 'cublas' rows are bf16");
+    const arrived = (argument: string, name: string, length: number, dtype: Dtype): Tensor => {
+      const from = (received.payloads as Readonly<Partial<Record<string, Tensor>>>)[name];
+      const bytes = slotsOf(layer) * length * dtypes[dtype].size;
+      // Rows of u8 are opaque: the caller says what they are.
+      if (from?.bytes === bytes && (from.dtype === dtype || from.dtype === 'u8')) return from;
+      throw new ArgumentError(argument, from ? describe(from) : name, `rows of ${length} ${dtype}`);
+    };
+    const x = arrived('payload', payload, hidden, scalesName === undefined ? 'bf16' : 'e4m3');
+    const scales =
+      scalesName === undefined ? null : arrived('scales', scalesName, hidden / scaleBlock, 'f32');
+    const experts = expertsOf(layer, world.rank).count;
+    const inner = requireWeights('', options, experts, hidden);
+    const work = await workOf(gemm, {
+      ...{ device: world.device, hidden, inner, rows: plan.rows, sms: null, weights: options },
+      routed: { plan, experts, topK, evenRows: evenRows(layer), scales },
+    });
+    const expanded = work.products.gathers ? null : work.own(hidden, 'expanded rows');
+    const made = work.own(hidden, 'rows that experts made');
+    return new ExpertsMlp(gemm, plan, work, { payload, x, expanded, made });
+  }
+
+  /**
+   * From the rows of the last plan of `received` to `received.output`. Between the plan and combine. `sizes`: what the
+   * plan's `sizes` gave, for cuBLAS.
+   */
+  run(received: Received, stream: Stream, sizes?: ExpertSizes): void {
+    if (this.#disposed) throw new DisposedError('this ExpertsMlp');
+    this.#plan.requirePlanned('run', received, stream);
+    const { products } = this.#work;
+    const { payload, x, expanded, made } = this.#rows;
+    products.take(sizes);
+    if (expanded !== null) this.#plan.expand(received, { [payload]: expanded }, stream);
+    products.widen(expanded ?? x, stream);
+    products.narrow(made, stream);
+    this.#plan.reduce(received, made, stream);
+  }
+
+  /** Frees what it allocated. Nothing enqueued may still use it. */
+  dispose(): void {
+    if (this.#disposed) return;
+    this.#disposed = true;
+    this.#work.free();
+  }
+}
+
+interface ExpertsRows {
+  readonly payload: string;
+  readonly x: Tensor;
+  /** Those of `x` in the order of the plan; null where the products gather them. */
+  readonly expanded: Tensor | null;
+  readonly made: Tensor;
+}
+
+/** Weights without a dimension of experts: [2 · inner, hidden] and [hidden, inner]. */
+export interface DenseMlpOptions extends MlpWeights {
+  /** The most rows of a run. */
+  readonly maxTokens: number;
+  /** Default 'heddle'. */
+  readonly gemm?: Gemm;
+  /**
+   * The most multiprocessors that a run takes: those that a round beside it leaves. Default: all. cuBLAS takes it as advice.
+   */
+  readonly sms?: number;
+}
+
+/** One expert that takes every token, such as a shared one: nothing is routed, planned or summed. */
+export class DenseMlp {
+  /** What lies between the two GEMMs. */
+  readonly memory: MemoryUse;
+  readonly #hidden: number;
+  readonly #maxTokens: number;
+  readonly #work: Work;
+  #disposed = false;
+
+  private constructor(hidden: number, maxTokens: number, work: Work) {
+    this.memory = work.memory;
+    this.#hidden = hidden;
+    this.#maxTokens = maxTokens;
+    this.#work = work;
+  }
+
+  static async create(device: Device, options: DenseMlpOptions): Promise<DenseMlp> {
+    requireDevice('device', device);
+    requireObject('options', options, '{ gateUp, down, maxTokens }');
+    const { gateUp, maxTokens, gemm = 'heddle' } = options;
+    requireInteger('maxTokens', maxTokens, 1, limits.maxTokens);
+    requireOneOf('gemm', gemm, gemms);
+    const sms = options.sms === undefined ? null : requireInteger('sms', options.sms, 1, 1024);
+    requireTensor('gateUp', gateUp);
+    const hidden = gateUp.shape.at(-1) ?? 0;
+    const inner = requireWeights('', options, null, hidden);
+    const of = { device, hidden, inner, rows: maxTokens, sms, weights: options, routed: null };
+    return new DenseMlp(hidden, maxTokens, await workOf(gemm, of));
+  }
+
+  /** The first `tokens` rows of `out` from those of `x`, [rows, hidden] each. */
+  run(x: Tensor, out: Tensor, tokens: number, stream: Stream): void {
+    this.#require('out', out, tokens, stream);
+    this.widen(x, tokens, stream);
+    this.narrow(out, tokens, stream);
+  }
+
+  /** The first half of `run`, gate and up, for who has other work for the stream between. */
+  widen(x: Tensor, tokens: number, stream: Stream): void {
+    this.#require('x', x, tokens, stream);
+    this.#work.products.take(tokens);
+    this.#work.products.widen(x, stream);
+  }
+
+  /** The second half, down, of as many rows. */
+  narrow(out: Tensor, tokens: number, stream: Stream): void {
+    this.#require('out', out, tokens, stream);
+    this.#work.products.take(tokens);
+    this.#work.products.narrow(out, stream);
+  }
+
+  /** Frees the rows between. Nothing enqueued may still use them. */
+  dispose(): void {
+    if (this.#disposed) return;
+    this.#disposed = true;
+    this.#work.free();
+  }
+
+  #require(argument: string, rows: Tensor, tokens: number, stream: Stream): void {
+    requireStream('stream', stream);
+    if (this.#disposed) throw new DisposedError('this DenseMlp');
+    requireInteger('tokens', tokens, 0, this.#maxTokens);
+    requireVectors(argument, rows, ['bf16'], [[tokens, Infinity], this.#hidden]);
+  }
+}

@@ -1,0 +1,83 @@
+/** What an MLP consists of, whoever multiplies: its weights, and two products with SwiGLU between them. */
+import { ArgumentError } from '../../base/errors.js';
+import type { Device, Stream } from '../../gpu/index.js';
+import { requireTensor, requireVectors, type Tensor } from '../rounds/tensor.js';
+import type { ExpertSizes, ExpertsPlan } from './experts-plan.js';
+
+/** bf16, on the device; they stay the caller's. `experts` leads both shapes, except where there is one expert only. */
+export interface MlpWeights {
+  /** [experts, 2 · inner, hidden]: the gates' rows, then those of what they scale. */
+  readonly gateUp: Tensor;
+  /** [experts, hidden, inner] */
+  readonly down: Tensor;
+}
+
+/** What `hidden` and `inner` are multiples of: a tile of the kernels takes so many elements. */
+export const mlpUnit = 64;
+
+/**
+ * Requires weights of so many experts (null: of the one that takes all rows); returns `inner`, which is that of `gateUp` unless it
+ * is given. `within` is what an error writes before the name.
+ */
+export function requireWeights(
+  within: string,
+  { gateUp, down }: MlpWeights,
+  experts: number | null,
+  hidden: number,
+  given?: number,
+): number {
+  const lead = experts === null ? [] : [experts];
+  requireTensor(`${within}gateUp`, gateUp);
+  const inner = given ?? Math.floor((gateUp.shape.at(-2) ?? 0) / 2);
+  requireVectors(`${within}gateUp`, gateUp, ['bf16'], [...lead, 2 * inner, hidden]);
+  // Where the two differ in `inner`, either may be wrong.
+  const why = given === undefined ? `because of ${2 * inner} rows of gateUp` : '';
+  requireVectors(`${within}down`, down, ['bf16'], [...lead, hidden, inner], why);
+  for (const [name, length] of Object.entries({ hidden, inner }))
+    if (length === 0 || length % mlpUnit !== 0)
+      throw new ArgumentError(name, length, `a multiple of ${mlpUnit}, what a tile of the kernels takes`);
+  return inner;
+}
+
+/** The experts whose rows a plan sorts. */
+export interface Routed {
+  readonly plan: ExpertsPlan;
+  readonly experts: number;
+  readonly topK: number;
+  /** Rows of each expert if routes were even. */
+  readonly evenRows: number;
+  /** Of rows that come in as e4m3; null where they are bf16. */
+  readonly scales: Tensor | null;
+}
+
+/** What the products are made for. */
+export interface ProductsOf {
+  readonly device: Device;
+  readonly hidden: number;
+  readonly inner: number;
+  /** The most rows. */
+  readonly rows: number;
+  /** The most multiprocessors that a launch takes; null for all. */
+  readonly sms: number | null;
+  readonly weights: MlpWeights;
+  /** Null where one expert has all rows. */
+  readonly routed: Routed | null;
+  /** Memory for as many rows. */
+  own(columns: number, purpose: string): Tensor;
+}
+
+export interface Products {
+  /** Whether rows come in by way of the plan's routes, or in its order. */
+  readonly gathers: boolean;
+  /**
+   * Takes how many rows come: a number where one expert has all, or what the plan's `sizes` gave. Nothing is enqueued before, so
+   * that a refusal has no effect.
+   */
+  take(rows: number | ExpertSizes | undefined): void;
+  /** Gate, up and SwiGLU. */
+  widen(from: Tensor, stream: Stream): void;
+  /** Down, of as many rows. */
+  narrow(to: Tensor, stream: Stream): void;
+  /** Frees what is not a tensor. */
+  dispose(): void;
+}

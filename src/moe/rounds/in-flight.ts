@@ -1,0 +1,165 @@
+/**
+ * What a round in flight has of its own, and where it stands. Each call takes it one stage further, and only in order. An
+ * ExpertParallel has one such place for rounds, or two that take turns; a handle belongs to one round, so that a stale one is noticed.
+ */
+import { HeddleError } from '../../base/errors.js';
+import type { Device, Stream } from '../../gpu/index.js';
+import type { Phase, Round } from '../families/index.js';
+import type { Layer } from '../layer/index.js';
+import { Inputs } from './inputs.js';
+import type { LoadedPlan } from './loaded-plan.js';
+import type { Row } from './options.js';
+import type { Tensor } from './tensor.js';
+
+/**
+ * What arrived for this rank's experts, payloads of these names among it: views of its window, valid from dispatch until the round's combine. Slot
+ * (source, token) holds that rank's token, with `replicas` that group's; slots without a local expert are not written.
+ */
+export interface Received<P extends string = string> {
+  /** i32 [sources, maxTokens, topK]: expert ids, -1 where another rank (or nobody) owns the route. */
+  readonly experts: Tensor;
+  /** f32 [sources, maxTokens, topK]; 0 where the id is -1. */
+  readonly weights: Tensor | null;
+  /** u32 [local experts]: routes to each, from its first expert on. */
+  readonly counts: Tensor | null;
+  /** By name: [sources, maxTokens, row]. */
+  readonly payloads: Readonly<Record<P, Tensor>>;
+  /**
+   * Where the experts leave their rows. [sources, maxTokens, hidden]: the sum of a slot's local experts, already
+   * weighted. With weighting 'combine' [sources, maxTokens, topK, hidden]: a row for each route in `experts`, unweighted.
+   */
+  readonly output: Tensor;
+}
+
+/** A dispatch that was sent and not received: what `dispatchRecv` takes. */
+export interface Dispatched {
+  readonly phase: 'dispatched';
+  /** Tokens that this rank sent. */
+  readonly tokens: number;
+}
+
+/** A combine that was sent and not received: what `combineRecv` takes. */
+export interface Combining {
+  readonly phase: 'combining';
+  readonly tokens: number;
+}
+
+/** Where a round stands: what has been done last. */
+type Stage = 'combined' | 'dispatch sent' | 'dispatched' | 'combine sent';
+
+/** What may be called then. */
+const next: Readonly<Record<Stage, string>> = {
+  combined: 'dispatch or dispatchSend',
+  'dispatch sent': 'dispatchRecv',
+  dispatched: 'combine or combineSend',
+  'combine sent': 'combineRecv',
+};
+
+/** What each call needs, what it enqueues, and where the round stands behind it. */
+const calls = {
+  dispatch: { from: 'combined', phases: ['dispatchSend', 'dispatchRecv'], reaches: 'dispatched' },
+  dispatchSend: { from: 'combined', phases: ['dispatchSend'], reaches: 'dispatch sent' },
+  dispatchRecv: { from: 'dispatch sent', phases: ['dispatchRecv'], reaches: 'dispatched' },
+  combine: { from: 'dispatched', phases: ['combineSend', 'combineRecv'], reaches: 'combined' },
+  combineSend: { from: 'dispatched', phases: ['combineSend'], reaches: 'combine sent' },
+  combineRecv: { from: 'combine sent', phases: ['combineRecv'], reaches: 'combined' },
+} as const satisfies Readonly<Record<string, { from: Stage; phases: readonly Phase[]; reaches: Stage }>>;
+export type Call = keyof typeof calls;
+
+export class RoundInFlight<P extends string = string> {
+  readonly received: Received<P>;
+  readonly inputs: Inputs;
+  /** What the calls of the round have brought so far. */
+  readonly brings: Round = { tokens: 0, topkIds: 0, topkWeights: 0, rows: [], out: 0 };
+  /** Whether a round was not all on one stream; then an event must order its halves, which nobody here sees. */
+  changedStreams = false;
+  #stage: Stage = 'combined';
+  /** What the last call returned. */
+  #handle: unknown = null;
+  /** That of the round's first call. */
+  #stream: Stream | null = null;
+
+  /** `rows`: the payloads as the caller named their types. */
+  constructor(
+    device: Device,
+    layer: Layer,
+    readonly loaded: LoadedPlan,
+    rows: Readonly<Record<P, Row>>,
+  ) {
+    this.received = receivedOf(loaded, rows);
+    this.inputs = new Inputs(device, layer, rows);
+  }
+
+  get underWay(): boolean {
+    return this.#stage !== 'combined';
+  }
+
+  /** Whether the round stands where `call` may come. */
+  awaits(call: Call): boolean {
+    return this.#stage === calls[call].from;
+  }
+
+  /** Whether this round's last call returned it. */
+  gave(handle: unknown): boolean {
+    return handle === this.#handle;
+  }
+
+  /** Requires that the round stands where `call` may come. */
+  require(call: Call): void {
+    if (this.awaits(call)) return;
+    const where = this.underWay ? `the round is ${this.#stage}` : 'no round is under way';
+    throw new HeddleError(
+      calls[call].from === 'combined' ? 'HEDDLE_ROUND_OPEN' : 'HEDDLE_NO_ROUND',
+      `${call} was called out of order: ${where}, so ${next[this.#stage]} comes next; ` +
+        'a round is dispatch, experts, combine',
+    );
+  }
+
+  /** Likewise, and what the call before returned. */
+  requireWith(call: Call, handle: unknown): void {
+    this.require(call);
+    if (this.gave(handle)) return;
+    throw new HeddleError(
+      'HEDDLE_OTHER_ROUND',
+      `${call} was given what belongs to another round, or to another ExpertParallel; give it what this round's send returned`,
+    );
+  }
+
+  /** Enqueues what a call consists of. A call that throws leaves the round where it was. */
+  run(call: Call, stream: Stream): void {
+    const { phases, reaches } = calls[call];
+    this.loaded.run(phases, this.brings, stream);
+    if (!this.underWay) this.#stream = stream;
+    else if (stream !== this.#stream) this.changedStreams = true;
+    this.#stage = reaches;
+  }
+
+  /** What a call returns, by which the next one knows the round again. */
+  hand<T>(handle: T): T {
+    this.#handle = handle;
+    return handle;
+  }
+
+  /** Frees the memory. No rank may still use it. */
+  async close(): Promise<void> {
+    this.inputs.free();
+    await this.loaded.close();
+  }
+}
+
+function receivedOf<P extends string>(loaded: LoadedPlan, rows: Readonly<Record<P, Row>>): Received<P> {
+  const { experts, weights, counts, payloads, output } = loaded.plan.received;
+  return {
+    experts: loaded.tensor(experts),
+    weights: weights && loaded.tensor(weights),
+    counts: counts && loaded.tensor(counts),
+    payloads: Object.fromEntries(
+      Object.entries<Row>(rows).map(([name, { dtype, length }]) => {
+        const view = payloads[name]!;
+        const [sources, tokens] = view.shape as readonly [number, number];
+        return [name, loaded.tensor({ ...view, dtype, shape: [sources, tokens, length] })];
+      }),
+    ) as Record<P, Tensor>,
+    output: loaded.tensor(output),
+  };
+}
