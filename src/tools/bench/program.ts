@@ -1,5 +1,6 @@
 /** One rank's part of a benchmark, from the first kernel to the last. All ranks of the world run it. */
 import type { NcclCommunicator } from '../../gpu/cuda/index.js';
+import { familyNamed } from '../../moe/families/index.js';
 import type { ExpertParallelOptions } from '../../moe/index.js';
 import type { World } from '../../net/world/index.js';
 import { Ceilings } from './ceilings.js';
@@ -142,10 +143,9 @@ async function measure(
   const { family, tuning } = round.ep;
   await round.dispose();
 
-  // Dispatch without a combine needs slots that nobody has to release: those of a pulling round of the one-sided family.
-  if (family === 'one-sided' && plan.how.split !== true) {
+  const alone = plan.how.split === true ? undefined : familyNamed(family).alone?.(tuning);
+  if (alone !== undefined) {
     doing('dispatch alone');
-    const alone = { ...tuning, combine: { ...tuning.combine, way: 'pull' } };
     const half = await Round.create(timing, noise, of, routes, { ...plan.how, family, tuning: alone });
     times.set(key('heddle', 'dispatch'), spread(await half.time(rounds, half.dispatch)));
     await half.dispose();
