@@ -14,6 +14,7 @@ import {
 } from '../gpu/cuda/index.js';
 import { SimMachine } from '../gpu/sim/index.js';
 import { field, kernel, layout, peers } from '../lang/index.js';
+import { type Family, families } from '../moe/families/index.js';
 import { readTuning, tuningPath } from '../moe/tuning/index.js';
 import {
   distancesFrom,
@@ -183,7 +184,7 @@ function examineLibfabric(): DoctorFinding {
   // The upper half is the major version, the lower the minor.
   const version = (number: number) => `${number >>> 16}.${number & 0xffff}`;
   const finding = library('libfabric', found, version, {
-    enables: 'ranks on several machines (the portable and hybrid kernels’ transport)',
+    enables: `ranks on several machines (the transport of ${familiesBeyond()})`,
     remedy: 'apt-get install libfabric1, or the EFA or NIC vendor’s package',
   });
   if (finding.state !== 'found') return finding;
@@ -202,10 +203,15 @@ function examineLibfabric(): DoctorFinding {
   }
 }
 
+const namesOf = (some: readonly Family[]): string => some.map(({ name }) => name).join(', ');
+
+/** Those that reach beyond a node. */
+const familiesBeyond = (): string => namesOf(families.filter(({ reach }) => reach === 'world'));
+
 /** Two engines of the provider that proxies would take write from one's host memory to the other's. */
 async function examineNetwork(): Promise<DoctorFinding> {
   const name = 'Network of proxies';
-  const enables = 'rows between nodes (the portable and hybrid kernels’ proxies)';
+  const enables = `rows between nodes (the proxies of ${familiesBeyond()})`;
   const { HEDDLE_PROVIDER: asked, HEDDLE_NICS: nics } = process.env;
   const devices = nics ? nics.split(',') : [];
   const engines: TransferEngine[] = [];
@@ -329,8 +335,9 @@ function summarise(findings: readonly DoctorFinding[], gpus: readonly GpuReport[
   } else {
     summary.push('GPU: none here');
   }
-  if (found('libfabric')) summary.push('Several machines: over libfabric');
-  if (found('Simulator')) summary.push('Simulator: any number of ranks, on this CPU');
+  if (found('libfabric')) summary.push(`Several machines: over libfabric, with ${familiesBeyond()}`);
+  if (found('Simulator'))
+    summary.push(`Simulator: any number of ranks, on this CPU, with ${namesOf(families)}`);
   return summary;
 }
 

@@ -62,7 +62,7 @@ export async function examineCuda(): Promise<CudaReport> {
 }
 
 const nvshmemLimit = 30_000;
-const nvshmemEnables = 'the portable family’s transport nvshmem, with a process for each rank';
+const nvshmemEnables = 'rows by NVSHMEM’s puts (transport: nvshmem), with a process for each rank';
 
 /** Whether it is there, and comes up: both in processes of their own, for its errors may end the one they happen in. */
 function examineNvshmem(): DoctorFinding {
@@ -149,7 +149,7 @@ function gpuFinding(gpus: readonly GpuReport[], trouble: string | null): DoctorF
 
 export function peerFinding(gpus: readonly Pick<GpuReport, 'ordinal' | 'links' | 'peers'>[]): DoctorFinding {
   const name = 'Peer access';
-  const enables = 'one-sided kernels: ranks write into each other’s windows over NVLink';
+  const enables = 'ranks that write into each other’s windows over NVLink';
   if (gpus.length < 2) {
     const detail = gpus.length === 0 ? 'no GPUs' : 'one GPU has no peers';
     return { name, state: 'missing', detail, enables, remedy: 'Use a machine with two or more GPUs' };
@@ -309,7 +309,7 @@ export function fabricFinding(probe: FabricProbe | null): DoctorFinding {
     name: 'Windows between machines',
     state: offered ? 'found' : 'missing',
     detail: probe === null ? 'no GPUs' : offered ? `${probe.detail} on GPU 0` : probe.detail,
-    enables: 'one-sided kernels over an NVLink domain of several hosts; inside one machine nothing needs it',
+    enables: 'windows over an NVLink domain of several hosts; inside one machine nothing needs it',
     remedy: offered ? null : fabricRemedy,
   };
 }
