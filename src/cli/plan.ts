@@ -107,10 +107,16 @@ export function register(program: Command): void {
         .choices(Object.keys(formats))
         .default('bf16'),
     )
-    .option('--family <name>', `only this one: ${families.map(({ name }) => name).join(', ')}, or a published library/mode`)
+    .option(
+      '--family <name>',
+      `only this one: ${families.map(({ name }) => name).join(', ')}, or a published library/mode`,
+    )
     .option('--replicas <n>', 'ranks that hold the same tokens', ranks, 1)
     .addOption(
-      new Option('--sum <where>', 'where rows that go by rails are added up: in each node first, or at the source')
+      new Option(
+        '--sum <where>',
+        'where rows that go by rails are added up: in each node first, or at the source',
+      )
         .choices(['nodes', 'source'])
         .default('nodes'),
     )

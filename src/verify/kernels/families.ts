@@ -47,7 +47,7 @@ const formsOf = ({ reach }: Family) =>
     : [1, 2].flatMap((nodes) => forms.map(({ says, split }) => ({ says: { ...says, nodes }, split })));
 
 /** A family's kernels: those that its plans launch. Their shapes also take the family's knobs, as phase.knob; otherwise they suit the layer. */
-export function ofFamily(family: Family): RegisteredKernel[] {
+export function familyKernels(family: Family): RegisteredKernel[] {
   const found = new Map<string, RegisteredKernel>();
   for (const { says, split } of formsOf(family)) {
     const form = formOf(family, says);

@@ -2,12 +2,12 @@
 import { families } from '../../moe/families/index.js';
 import { ceilings } from './ceilings/entries.js';
 import { ofExperts } from './experts.js';
-import { ofFamily } from './families.js';
+import { familyKernels } from './families.js';
 import { ofRouter } from './router.js';
 import type { RegisteredKernel } from './shape.js';
 
 export const registry = (): readonly RegisteredKernel[] => [
-  ...families.flatMap(ofFamily),
+  ...families.flatMap(familyKernels),
   ...ofExperts,
   ...ofRouter,
   ...ceilings,
