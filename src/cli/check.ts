@@ -42,7 +42,7 @@ const optimizeUpTo = (bytes: number) => setFlagsFromString(`--max-optimized-byte
 export function register(program: Command): void {
   program
     .command('check')
-    .argument('[kernel...]', 'kernels to check; all by default')
+    .argument('[kernel...]', 'kernels, or families with all that they run; everything by default')
     .description('prove the synchronisation of the kernels on the simulated machine')
     .option('--seeds <n>', 'schedules a configuration (default: as many as make 2,000 in all)', count)
     .option(
@@ -69,6 +69,7 @@ Exit code: 0 when nothing was found and every mutant was caught, otherwise 1; 2 
 Examples:
   $ heddle check
   $ heddle check one_sided_dispatch --seeds 500 --mutants
+  $ heddle check portable --seeds 1
   $ heddle check --list router
   $ heddle check --replay 'push, 3 ranks/priority-17'`,
     )

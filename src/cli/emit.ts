@@ -1,15 +1,11 @@
 import type { Command } from 'commander';
 import { ArgumentError } from '../base/errors.js';
-import { byteSize, type IrModule, type IrType, type Kernel, printCuda, printIr } from '../lang/index.js';
-import { registry } from '../verify/kernels/index.js';
+import { byteSize, type IrModule, type IrType, printCuda, printIr } from '../lang/index.js';
+import { type RegisteredKernel, registry } from '../verify/kernels/index.js';
 import { parseShape, shapeHelp } from './options.js';
 
-/** A kernel that can be made by name; src/moe/families keeps the list. */
-export interface RegisteredKernel {
-  readonly name: string;
-  readonly summary: string;
-  build(shape: Record<string, number | string>): Kernel;
-}
+/** A kernel that can be made by name. */
+export type ListedKernel = Omit<RegisteredKernel, 'shape'>;
 
 interface Options {
   readonly shape?: string;
@@ -46,7 +42,7 @@ export function register(program: Command): void {
     .addHelpText(
       'after',
       () => `
-${shapeHelp(registry)}
+${shapeHelp(registry())}
 
 Exit code: 0 when the kernel was printed, 1 when it does not compile, 2 when there is no such kernel or shape.
 
@@ -57,13 +53,13 @@ Examples:
   $ heddle emit one_sided_combine --ir`,
     )
     .action((kernel: string | undefined, options: Options) => {
-      process.stdout.write(emit(registry, kernel, options));
+      process.stdout.write(emit(registry(), kernel, options));
     });
 }
 
 /** The text that `heddle emit` prints. */
 export function emit(
-  kernels: readonly RegisteredKernel[],
+  kernels: readonly ListedKernel[],
   kernel: string | undefined,
   options: Options = {},
 ): string {
@@ -78,7 +74,7 @@ export function emit(
   return `${JSON.stringify(describe(found.name, module, options.ir === true ? 'ir' : 'cuda', text), null, 2)}\n`;
 }
 
-function list(kernels: readonly RegisteredKernel[], json: boolean): string {
+function list(kernels: readonly ListedKernel[], json: boolean): string {
   if (json)
     return `${JSON.stringify({ kernels: kernels.map(({ name, summary }) => ({ name, summary })) }, null, 2)}\n`;
   const width = Math.max(...kernels.map(({ name }) => name.length));

@@ -3,6 +3,7 @@ import { basename } from 'node:path';
 import { type Command, Option } from 'commander';
 import { ArgumentError, UnavailableError } from '../base/errors.js';
 import { writeOutput } from '../base/files/index.js';
+import { families } from '../moe/families/index.js';
 import { type FormatName, formats, limits, type Profile, profile, profiles } from '../moe/layer/index.js';
 import {
   type Cell,
@@ -105,10 +106,16 @@ export function register(program: Command): void {
         .choices(Object.keys(formats))
         .default('bf16'),
     )
-    .option('--family <name>', 'only this one: one-sided, portable, hybrid, or a published library/mode')
+    .option(
+      '--family <name>',
+      `only this one: ${families.map(({ name }) => name).join(', ')}, or a published library/mode`,
+    )
     .option('--replicas <n>', 'ranks that hold the same tokens', ranks, 1)
     .addOption(
-      new Option('--sum <where>', 'where hybrid adds up a token’s rows: in each node first, or at the source')
+      new Option(
+        '--sum <where>',
+        'where rows that go by rails are added up: in each node first, or at the source',
+      )
         .choices(['nodes', 'source'])
         .default('nodes'),
     )
@@ -137,7 +144,7 @@ export function register(program: Command): void {
 Machines:
 ${known.join('\n')}
 
-What is said of Heddle’s portable and hybrid families is a prediction from the model: their measurements do not enter it yet.
+No measurement of a family that is marked * enters the model: what is said of it is a prediction.
 docs/planning.md says how far predictions were off.
 
 Exit code: 0; 2 for a mistake in the arguments.
@@ -235,7 +242,7 @@ function questionOf(flags: PlanFlags): Question {
 
 function sumOf({ sum, combineDtype }: PlanFlags): Sum {
   if (sum === 'source' && combineDtype === 'fp8')
-    throw new ArgumentError('sum', sum, 'nodes where combine carries fp8: hybrid refuses the other');
+    throw new ArgumentError('sum', sum, 'nodes where combine carries fp8');
   return sum;
 }
 

@@ -1,17 +1,17 @@
 import { spawnSync } from 'node:child_process';
 import { openSync } from 'node:fs';
 import { expect, test } from 'vitest';
-import { emit, type RegisteredKernel } from '../../src/cli/emit.js';
+import { emit, type ListedKernel } from '../../src/cli/emit.js';
 import { kernel, pointer } from '../../src/lang/index.js';
 import { registry } from '../../src/verify/kernels/index.js';
 import { needing } from '../needs.js';
 import { transpiled } from '../tree.js';
 
-const kernels: readonly RegisteredKernel[] = [
+const kernels: readonly ListedKernel[] = [
   {
     name: 'fill',
     summary: 'writes one value everywhere',
-    build: ({ value = 7, mode = 'plain' }) =>
+    build: ({ value = 7, mode = 'plain' } = {}) =>
       kernel(
         {
           name: 'fill_kernel',
@@ -65,7 +65,7 @@ test('what does not exist is refused by name', () => {
   expect(() => emit(kernels, 'fill', { shape: 'value' })).toThrow('--shape is "value"');
   expect(() => emit(kernels, 'fill', { shape: 'value=1,Value=2' })).toThrow('said once: value is 1 already');
   for (const key of ['__proto__', 'constructor', 'rank']) {
-    expect(() => emit(registry, 'flag_barrier', { shape: `${key}=4` })).toThrow(`--shape is "${key}"`);
+    expect(() => emit(registry(), 'flag_barrier', { shape: `${key}=4` })).toThrow(`--shape is "${key}"`);
   }
 });
 

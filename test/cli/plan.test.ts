@@ -72,7 +72,7 @@ describe('heddle plan', () => {
     [['--model', 'gpt5'], /Allowed choices are deepseek_v3/],
     [['--machine', 'abacus'], /machine is "abacus"; it must be one of h200-nvlink/],
     [['--machine', 'abacus.json'], /abacus\.json cannot be read/],
-    [['--family', 'portabel'], /family is "portabel".*portable, hybrid/],
+    [['--family', 'portabel'], /family is "portabel".*hybrid, portable/],
     [['--ep', '63', '--nodes', '8'], /ep is 63; it must be a multiple of nodes, 8/],
     [['--tokens', '0'], /tokens is "0"/],
     [['--skew', '11'], /'11' is invalid. It must be a number above 0, at most 10/],

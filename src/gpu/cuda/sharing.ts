@@ -124,6 +124,6 @@ export function wayTo(
   const why = handle.kind === 'ipc' ? 'CUDA IPC ends there' : explain(handle.fabric);
   throw new UnavailableError(
     `${whose} is on another machine and has no fabric handle (${why})`,
-    `Windows across machines need ${fabricRemedy}; without them use a hybrid or portable kernel`,
+    `Windows across machines need ${fabricRemedy}; without them use a family that reaches beyond a node`,
   );
 }

@@ -41,11 +41,27 @@ export interface Place {
 export const transports = ['windows', 'nvshmem', 'proxy'] as const;
 export type TransportName = (typeof transports)[number];
 
+/** How rows travel: what `heddle plan` counts. */
+export interface Travel {
+  /**
+   * A row for every route; one for every (token, rank that owns any of its experts); or by rails: one for every (token,
+   * other node), to the rank with the sender's place there, and from it over NVLink to each owner.
+   */
+  readonly rows: 'expert' | 'rank' | 'rails';
+  /** A message between nodes holds one row, all rows for a peer, or those of a chunk of tokens for a peer. */
+  readonly message: 'row' | 'peer' | 'chunk';
+  /** Ids and weights go to every rank for every token, or only with the rows. */
+  readonly metadata: 'every rank' | 'rows';
+  /** Tokens of a chunk, where a rank has so many. Chunks that hold no row travel too. */
+  readonly chunk?: (tokens: number) => number;
+}
+
 export interface Family<T extends Tuning = Tuning> {
   readonly name: string;
   readonly summary: string;
   /** How far its rows travel: between ranks of a node, or of all nodes of a world. */
   readonly reach: 'node' | 'world';
+  readonly travel: Travel;
   readonly knobs: KnobTable;
   /** Why this family cannot carry the layer there, or not with this tuning; null where it can. */
   refuses(layer: Layer, place: Place, tuning?: T): HeddleError | null;
@@ -55,6 +71,8 @@ export interface Family<T extends Tuning = Tuning> {
   adapt(tuning: T, layer: Layer, place: Place): T;
   /** The layer and the tuning are ones that `refuses` lets pass. */
   plan(layer: Layer, place: Place, tuning: T): Plan;
+  /** The tuning with which a whole dispatch may follow another with no combine between them, where there is one: to measure it alone. */
+  alone?(tuning: T): T;
 }
 
 /** A phase that has nothing to do has no steps. */
@@ -155,6 +173,8 @@ export interface Placed {
 /** One launch of a phase. */
 export interface Step {
   readonly kernel: Kernel;
+  /** For lists of kernels. */
+  readonly summary: string;
   readonly blocks: number;
   readonly threads: number;
   load(device: Pick<Device, 'load'>, placed: Placed): Promise<LoadedStep>;
@@ -208,6 +228,7 @@ export const setSums = (
 /** A step, with the parameters that stay and those that each round brings. */
 export function step<P extends ParamSpecs>(of: {
   readonly kernel: Kernel<P>;
+  readonly summary: string;
   readonly blocks: number;
   readonly threads: number;
   /** What `g.rank` is, where kernels do not count the ranks of a node. */
@@ -215,9 +236,10 @@ export function step<P extends ParamSpecs>(of: {
   once(set: Setters<P>, placed: Placed): void;
   each?(set: Setters<P>, round: Round): void;
 }): Step {
-  const { kernel, blocks, threads } = of;
+  const { kernel, summary, blocks, threads } = of;
   return {
     kernel,
+    summary,
     blocks,
     threads,
     async load(device, placed) {

@@ -1,4 +1,5 @@
 /** One rank's part of a benchmark, from the first kernel to the last. All ranks of the world run it. */
+import { familyNamed } from '../../moe/families/index.js';
 import type { ExpertParallelOptions } from '../../moe/index.js';
 import { type Ceilings, createCeilings } from './ceilings.js';
 import type { Rig } from './harness.js';
@@ -124,10 +125,9 @@ async function measure(
   const { family, tuning } = round.ep;
   await round.dispose();
 
-  // Dispatch without a combine needs slots that nobody has to release: those of a pulling round of the one-sided family.
-  if (family === 'one-sided' && plan.how.split !== true) {
+  const alone = plan.how.split === true ? undefined : familyNamed(family).alone?.(tuning);
+  if (alone !== undefined) {
     doing('dispatch alone');
-    const alone = { ...tuning, combine: { ...tuning.combine, way: 'pull' } };
     const half = await Round.create({ timing, noise }, of, routes, { ...plan.how, family, tuning: alone });
     keep('heddle', 'dispatch', await half.time(rounds, half.dispatch));
     await half.dispose();

@@ -67,7 +67,10 @@ export async function examineCuda(): Promise<CudaReport> {
 }
 
 const nvshmemLimit = 30_000;
-const ofNvshmem = about('NVSHMEM', 'the portable family’s transport nvshmem, with a process for each rank');
+const ofNvshmem = about(
+  'NVSHMEM',
+  'rows by NVSHMEM’s puts (transport: nvshmem), with a process for each rank',
+);
 
 /** Whether it is there, and comes up: both in processes of their own, for its errors may end the one they happen in. */
 function examineNvshmem(): DoctorFinding {
@@ -138,7 +141,7 @@ function gpuFinding(all: readonly GpuReport[], trouble: string | null): DoctorFi
 }
 
 export function peerFinding(gpus: readonly Pick<GpuReport, 'ordinal' | 'links' | 'peers'>[]): DoctorFinding {
-  const access = about('Peer access', 'one-sided kernels: ranks write into each other’s windows over NVLink');
+  const access = about('Peer access', 'ranks that write into each other’s windows over NVLink');
   if (gpus.length < 2)
     return access.missing(
       gpus.length === 0 ? 'no GPUs' : 'one GPU has no peers',
@@ -257,7 +260,7 @@ async function tryFabric(): Promise<FabricProbe> {
 export function fabricFinding(probe: FabricProbe | null): DoctorFinding {
   const windows = about(
     'Windows between machines',
-    'one-sided kernels over an NVLink domain of several hosts; inside one machine nothing needs it',
+    'windows over an NVLink domain of several hosts; inside one machine nothing needs it',
   );
   return probe?.result === 0
     ? windows.found(`${probe.detail} on GPU 0`)

@@ -4,6 +4,7 @@ import { probe } from '../../base/native/index.js';
 import { formatBytes, requireOwnCache, windowKinds } from '../../gpu/cuda/index.js';
 import { SimMachine } from '../../gpu/sim/index.js';
 import { field, kernel, layout, peers } from '../../lang/index.js';
+import { type Family, families } from '../../moe/families/index.js';
 import { readTuning, tuningPath } from '../../moe/index.js';
 import {
   distancesFrom,
@@ -127,10 +128,7 @@ function examineLibfabric(): DoctorFinding {
   const found = probe(['libfabric.so.1'], { symbol: 'fi_version', how: 'returns' });
   // The upper half is the major version, the lower the minor.
   const version = (number: number) => `${number >>> 16}.${number & 0xffff}`;
-  const libfabric = about(
-    'libfabric',
-    'ranks on several machines (the portable and hybrid kernels’ transport)',
-  );
+  const libfabric = about('libfabric', `ranks on several machines (the transport of ${familiesBeyond()})`);
   const remedy = 'apt-get install libfabric1, or the EFA or NIC vendor’s package';
   const finding = libfabric.library(found, version, remedy);
   if (finding.state !== 'found') return finding;
@@ -147,10 +145,15 @@ function examineLibfabric(): DoctorFinding {
 }
 
 const examineNetwork = (): Promise<DoctorFinding> =>
-  about('Network of proxies', 'rows between nodes (the portable and hybrid kernels’ proxies)').tried(
+  about('Network of proxies', `rows between nodes (the proxies of ${familiesBeyond()})`).tried(
     tryNetwork,
     'HEDDLE_PROVIDER and HEDDLE_NICS choose another; `heddle fabric list` shows what there is',
   );
+
+const namesOf = (some: readonly Family[]): string => some.map(({ name }) => name).join(', ');
+
+/** Those that reach beyond a node. */
+const familiesBeyond = (): string => namesOf(families.filter(({ reach }) => reach === 'world'));
 
 /** Two engines of the provider that proxies would take write from one's host memory to the other's. */
 async function tryNetwork(): Promise<string> {
@@ -254,7 +257,8 @@ function summarise(findings: readonly DoctorFinding[], gpus: readonly GpuReport[
   } else {
     summary.push('GPU: none here');
   }
-  if (found('libfabric')) summary.push('Several machines: over libfabric');
-  if (found('Simulator')) summary.push('Simulator: any number of ranks, on this CPU');
+  if (found('libfabric')) summary.push(`Several machines: over libfabric, with ${familiesBeyond()}`);
+  if (found('Simulator'))
+    summary.push(`Simulator: any number of ranks, on this CPU, with ${namesOf(families)}`);
   return summary;
 }

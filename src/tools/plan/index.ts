@@ -5,7 +5,6 @@
 export * from './advice.js';
 export * from './calibration-file.js';
 export { type Cell, cellName, observe, parseCells, shippedCells } from './cells.js';
-export * from './families.js';
 export { type Fit, fitCells, leastSquares } from './fit.js';
 export * from './from-bench.js';
 export * from './loads.js';

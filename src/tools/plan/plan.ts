@@ -1,8 +1,8 @@
 /** `heddle plan`: what dispatch and combine cost on a machine, for everything that could carry them there. */
 import { ArgumentError, integerIn, requireInteger } from '../../base/errors.js';
+import { type Family, families } from '../../moe/families/index.js';
 import { type FormatName, limits, type Profile, rowBytes } from '../../moe/layer/index.js';
 import { systemOf } from './cells.js';
-import { type Family, families } from './families.js';
 import { bulkNetwork, type Calibration, heddleMeasured, type KnownMachine } from './machines.js';
 import { workOf } from './model.js';
 import { type Basis, heddleBasis, type Prediction, predict } from './predict.js';
@@ -21,7 +21,7 @@ export interface Question {
   readonly dtype: FormatName;
   readonly combineDtype: FormatName;
   readonly replicas: number;
-  /** Where hybrid adds up the rows of a token that a node has. Default: there. */
+  /** By rails, where the rows of a token that a node has are added up. Default: there. */
   readonly sum?: Sum;
 }
 
@@ -90,7 +90,7 @@ export function candidates(known: KnownMachine, place: Place, sum: Sum = 'nodes'
   const fits = { local: own ?? heddleMeasured(), network: bulkNetwork(known) };
   return [
     ...families
-      .filter(({ crossesNetwork }) => crossesNetwork === crosses)
+      .filter(({ reach }) => (reach === 'world') === crosses)
       .map((family) => ofFamily(family, machine, crosses, fits, sum)),
     ...whole.filter(({ lib }) => lib !== 'heddle').map(published),
   ];
@@ -105,7 +105,7 @@ function ofFamily(
 ): Candidate {
   return {
     name: family.name,
-    way: family.way.rows === 'rails' ? { ...family.way, sum } : family.way,
+    way: family.travel.rows === 'rails' ? { ...family.travel, sum } : family.travel,
     source: 'Heddle',
     heddle: true,
     basis: (phase) => heddleBasis(family, machine, phase, crosses, fits),

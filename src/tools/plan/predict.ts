@@ -1,5 +1,5 @@
 /** Predictions with ranges: what a fit says about a phase that it may not have seen. */
-import type { Family } from './families.js';
+import type { Family } from '../../moe/families/index.js';
 import { type Covered, type Fit, gradient } from './fit.js';
 import type { Calibration, Machine } from './machines.js';
 import { type Bound, boundOf, type Parts, parameterNames, partsOf, time, type Work } from './model.js';
@@ -82,7 +82,7 @@ function doublingsBeyond(value: number, [least, most]: readonly [number, number]
 const networkNames: readonly string[] = ['serial', 'latency', 'peer', 'message', 'nic'];
 
 /**
- * One of Heddle's families on a machine: what one-sided was measured to need inside a node, at the machine's NVLink, and
+ * One of Heddle's families on a machine: what was measured to be needed inside a node, at the machine's NVLink, and
  * for what crosses the network what another library needs for bulk messages on such NICs.
  */
 export function heddleBasis(
@@ -96,8 +96,9 @@ export function heddleBasis(
   const outside = network.fits[phase]!;
   const here = machine.name === 'h200-nvlink';
   const faster = Math.log(450 / machine.nominal.nvlink);
+  const measured = local.mode === family.name.replaceAll('-', '_');
   const assumes = [
-    ...(family.measured ? [] : ['a prediction, no measurement of it enters the model']),
+    ...(measured ? [] : ['a prediction, no measurement of it enters the model']),
     ...(here ? [] : ['Heddle was measured on H200 only']),
     ...(crosses ? [`network as ${network.lib} on ${network.hw}`] : []),
   ];

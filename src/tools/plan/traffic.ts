@@ -1,24 +1,14 @@
 /** What one phase moves, in expectation: rows, bytes, messages and peers, over NVLink and over the network. */
+import type { Travel } from '../../moe/families/index.js';
 import { type Hits, nodesOf, type Place } from './routing.js';
 
 /** Where rows of a token that one node has are added up. */
 export type Sum = 'nodes' | 'source';
 
-/** How rows travel. */
-export interface Way {
-  /**
-   * A row for every route; one for every (token, rank that owns any of its experts); or by rails: one for every (token,
-   * other node), to the rank with the sender's place there, and from it over NVLink to each owner.
-   */
-  readonly rows: 'expert' | 'rank' | 'rails';
-  /** What a message between nodes holds: one row, all rows for a peer, or those of a chunk of tokens for a peer. */
-  readonly message: 'row' | 'peer' | 'chunk';
-  /** Ids and weights go to every rank for every token, or only with the rows. */
-  readonly metadata: 'every rank' | 'rows';
+/** How rows travel, and where combine adds them up. */
+export interface Way extends Travel {
   /** By rails, what combine brings back from a node: one row a token, summed there (the default), or those of all its owners. */
   readonly sum?: Sum;
-  /** Tokens of a chunk, where a rank has so many. Chunks that hold no row travel too. */
-  readonly chunk?: (tokens: number) => number;
 }
 
 /** Messages of chunks that each peer gets; 0 where nothing goes by chunks. */

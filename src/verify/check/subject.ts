@@ -26,6 +26,8 @@ export interface CheckConfiguration {
 
 export interface CheckSubject {
   readonly name: string;
+  /** Its name stands for all of its subjects. */
+  readonly family?: string;
   /** Names of the kernels that its configurations run. */
   readonly kernels: readonly string[];
   readonly configurations: readonly CheckConfiguration[];
@@ -60,11 +62,11 @@ export function requireSubjects(subjects: readonly CheckSubject[]): void {
   }
 }
 
-/** The subjects that have one of these names, or run a kernel that does; all where nothing is named. */
+/** The subjects that have one of these names, are of a family that does, or run a kernel that does; all where nothing is named. */
 export function subjectsNamed(subjects: readonly CheckSubject[], names: readonly string[]): CheckSubject[] {
   requireSubjects(subjects);
   for (const [i, name] of requireList('names', names)) requireText(`names[${i}]`, name);
-  const namesOf = ({ name, kernels }: CheckSubject): string[] => [name, ...kernels];
+  const namesOf = ({ name, family = name, kernels }: CheckSubject): string[] => [family, name, ...kernels];
   const known = [...new Set(subjects.flatMap(namesOf))];
   const unknown = names.filter((name) => !known.includes(name));
   if (unknown.length > 0) throw new ArgumentError('kernel', unknown.join(', '), `one of ${known.join(', ')}`);

@@ -55,7 +55,7 @@ describe('the way to another window', () => {
       /^the receive window of process 101 \(GPU 1\) is on another machine and has no fabric handle \(.*\(800\): no IMEX channel/,
     );
     expect(() => way({ ...elsewhere, fabric: 801 })).toThrow(
-      /\(801\): no NVLink domain.*nvidia-imex.*hybrid or portable/,
+      /\(801\): no NVLink domain.*nvidia-imex.*beyond a node/,
     );
     expect(() => way(container)).toThrow(/in another container.*docker run --pid host/);
   });

@@ -165,7 +165,7 @@ describe('heddle export', () => {
   test('the help lists every key of --shape, with its values', async () => {
     for (const [command, shapes] of [
       ['export', families.map(familyKeys)],
-      ['emit', registry.map(({ shape }) => shape)],
+      ['emit', registry().map(({ shape }) => shape)],
     ] as const) {
       const { code, said } = await run([command, '--help']);
       expect(code).toBe(0);

@@ -172,6 +172,7 @@ export function weighSteps({
   return [
     step({
       ...{ kernel, blocks, threads, ...whose },
+      summary: 'from a row a route to the row that travels',
       once(set, placed) {
         set.win(window(placed));
         set.rows(placed.address(routes));

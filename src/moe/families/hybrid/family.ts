@@ -23,6 +23,12 @@ export const hybrid: Family<HybridTuning> = {
   name: 'hybrid',
   summary: 'NVLink inside a node; between nodes a row goes once to each, by the host’s network',
   reach: 'world',
+  travel: {
+    rows: 'rails',
+    message: 'chunk',
+    metadata: 'every rank',
+    chunk: (tokens) => Math.max(1, Math.min(32, Math.floor(tokens / 16))),
+  },
   knobs: hybridKnobs,
   refuses,
   defaults: (layer, place) => adapted(defaultTuning(layer, place), layer, place),

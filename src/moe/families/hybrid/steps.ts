@@ -62,6 +62,7 @@ const dispatchSendStep = (
 ) =>
   step({
     ...{ kernel, blocks, threads },
+    summary: 'packs messages for other nodes, and stores to its own',
     once: setSending(memories),
     each: setTokens(weights),
   });
@@ -74,6 +75,7 @@ const dispatchRecvStep = (
 ) =>
   step({
     ...{ kernel, blocks: blocks + 1, threads },
+    summary: 'forwards what comes from other nodes to its owners',
     once: setWaiting(memories),
   });
 
@@ -90,6 +92,7 @@ const combineSendStep = (
 ) =>
   step({
     ...{ kernel, threads },
+    summary: 'sums inside the node what goes home to others',
     blocks: Math.min(blocks, mostPackers.combine),
     once: setWaiting(memories),
   });
@@ -102,6 +105,7 @@ const combineRecvStep = (
 ) =>
   step({
     ...{ kernel, blocks: blocks + 1, threads },
+    summary: 'adds up the sums of all nodes',
     once: setWaiting(memories),
     each: setSums,
   });

@@ -37,11 +37,14 @@ export const oneSided: Family<OneSidedTuning> = {
   name: 'one-sided',
   summary: 'ranks that share NVLink store into each other’s windows',
   reach: 'node',
+  travel: { rows: 'rank', message: 'row', metadata: 'every rank' },
   knobs: oneSidedKnobs,
   refuses,
   defaults: (layer, place) => adapted(defaultTuning(layer, place), layer, place),
   adapt: adapted,
   plan,
+  // Slots of a pulling round need nobody to release them.
+  alone: (tuning) => ({ ...tuning, combine: { ...tuning.combine, way: 'pull' } }),
 };
 
 function refuses(layer: Layer, place: Place, tuning?: OneSidedTuning): HeddleError | null {
@@ -160,9 +163,9 @@ function plan(layer: Layer, place: Place, tuning: OneSidedTuning): Plan {
           ...{ kernel: weigh, spread: shape.weigh, routes },
           window: (placed) => placed.window(window),
         }),
-        combineStep(combine, shape, window, !split),
+        combineStep(combine, shape, window, split ? 'send' : 'both'),
       ],
-      combineRecv: combineRecv === null ? [] : [combineStep(combineRecv, shape, window, true)],
+      combineRecv: combineRecv === null ? [] : [combineStep(combineRecv, shape, window, 'recv')],
     },
     received: receivedPlan(layer, rank, window, layout, routes),
     failure: failureView(window, layout),
@@ -171,11 +174,14 @@ function plan(layer: Layer, place: Place, tuning: OneSidedTuning): Plan {
 
 function dispatchStep(
   kernel: DispatchKernel,
-  { dispatch, weights }: OneSidedShape,
+  { dispatch, weights, split }: OneSidedShape,
   window: WindowPlan,
 ): Step {
   return step({
     kernel,
+    summary: split
+      ? 'a split dispatch: sends, waits for nobody'
+      : 'sends tokens to the ranks that own their experts',
     blocks: dispatch.blocks,
     threads: dispatch.threads,
     once: windowAndLimit(window),
@@ -187,21 +193,34 @@ function dispatchRecvStep(kernel: DispatchRecvKernel, shape: OneSidedShape, wind
   const { blocks, threads } = dispatchRecvSpread(shape);
   return step({
     kernel,
+    summary: 'a split dispatch: until all has come',
     blocks,
     threads,
     once: windowAndLimit(window),
   });
 }
 
-function combineStep(kernel: CombineKernel, shape: OneSidedShape, window: WindowPlan, sums: boolean): Step {
+const combineSummaries = {
+  both: 'brings partial rows back and adds them up',
+  send: 'a split combine: sends, waits for nobody',
+  recv: 'a split combine: adds up what comes',
+} as const;
+
+function combineStep(
+  kernel: CombineKernel,
+  shape: OneSidedShape,
+  window: WindowPlan,
+  half: keyof typeof combineSummaries,
+): Step {
   return step({
     kernel,
+    summary: combineSummaries[half],
     blocks: combineGrid(shape),
     threads: shape.combine.threads,
     once: windowAndLimit(window),
     each(set, { topkIds, out, tokens }) {
       set.topkIds(topkIds);
-      set.out(sums ? out : topkIds); // where a send writes nothing
+      set.out(half === 'send' ? topkIds : out); // where a send writes nothing
       set.tokens(tokens);
     },
   });

@@ -17,6 +17,7 @@ export const portable: Family<PortableTuning> = {
   name: 'portable',
   summary: 'messages with signals behind them, one to a rank that wants a row; no phase but its end waits',
   reach: 'world',
+  travel: { rows: 'rank', message: 'row', metadata: 'every rank', chunk: () => 32 },
   knobs: portableKnobs,
   refuses,
   defaults,

@@ -94,6 +94,7 @@ function stageSteps(parts: Parts): Step[] {
   return [
     step({
       kernel: kernels.stage,
+      summary: 'brings rows to where the network reads them',
       blocks,
       threads,
       rank,
@@ -113,6 +114,7 @@ function dispatchSendStep(parts: Parts): Step {
   const { blocks, threads } = shape.dispatch;
   return step({
     kernel: kernels.dispatchSend,
+    summary: 'sends tokens to the ranks that own their experts, as messages',
     blocks,
     threads,
     rank,
@@ -135,6 +137,7 @@ function dispatchSendStep(parts: Parts): Step {
 const dispatchRecvStep = (parts: Parts) =>
   step({
     kernel: parts.kernels.dispatchRecv,
+    summary: 'waits until all of a dispatch has come',
     ...dispatchRecvSpread(parts.shape),
     rank: parts.rank,
     once(set, placed) {
@@ -154,6 +157,7 @@ function combineSendStep(parts: Parts): Step {
   const { blocks, threads } = shape.combine;
   return step({
     kernel: kernels.combineSend,
+    summary: 'sends partial rows home, as messages',
     blocks,
     threads,
     rank,
@@ -165,6 +169,7 @@ function combineSendStep(parts: Parts): Step {
 const combineRecvStep = (parts: Parts) =>
   step({
     kernel: parts.kernels.combineRecv,
+    summary: 'adds up partial rows as they come home',
     blocks: parts.shape.combine.blocks + 1,
     threads: parts.shape.combine.threads,
     rank: parts.rank,

@@ -38,7 +38,7 @@ import { type CheckConfiguration, WrongResult } from '../subject.js';
 import type { Carrier } from './rounds.js';
 
 const rounds = 3;
-const layer = { ranks: 2, experts: 4, topK: 2, maxTokens: 3, hidden: 16, dtype: 'bf16' } as const;
+export const givenLayer = { ranks: 2, experts: 4, topK: 2, maxTokens: 3, hidden: 16, dtype: 'bf16' } as const;
 
 /** Writes a round's ids where the last one's were, as a router does. */
 const route = kernel(
@@ -102,7 +102,7 @@ export function givenRows(
   carrier: Carrier,
   { routed = false, reusedBehind = null, ...differences }: Partial<GivenRows> = {},
 ): CheckConfiguration {
-  const shape = shapeOfRounds({ ...layer, ...differences });
+  const shape = shapeOfRounds({ ...givenLayer, ...differences });
   const { ranks, topK, maxTokens, output } = shape;
   const rows = Array.from({ length: ranks }, (_, rank) => rowsOf(shape, rank));
   // The same in every schedule, so made once.

@@ -4,36 +4,13 @@
  */
 import type { CheckConfiguration, CheckSubject } from '../subject.js';
 import { lossOf } from './losses.js';
-import { common, configurationsOf, type Rounds } from './rounds.js';
+import { commonNodes, configurationsOf, type Rounds } from './rounds.js';
 import { stopsOf } from './stops.js';
 
 /** A round's shape, and how many tokens are a message. */
 interface Hybrid extends Rounds {
   readonly chunk: number;
 }
-
-/** What every family must carry, in the worlds that have several nodes. */
-const everywhere: Readonly<Record<string, Partial<Hybrid>>> = {
-  ...apart(2, [
-    '2 ranks',
-    'one token',
-    'fewer experts than ranks, ids out of range',
-    'payloads of odd bytes',
-    'counts, no weights',
-    'rows in parts, two warps',
-    'a graph, replayed',
-    'arrivals looked at',
-    'one resident block',
-  ]),
-  ...apart(3, [
-    'uneven tokens, experts that do not divide',
-    'empty ranks and empty rounds',
-    'routes to nobody',
-    'repeated experts',
-    'all on one rank',
-    'all remote',
-  ]),
-};
 
 const nodes: Readonly<Record<string, Partial<Hybrid>>> = {
   '2 nodes of 2 ranks': { ranks: 4, experts: 8, topK: 3, counts: true },
@@ -220,7 +197,7 @@ export const hybrid: CheckSubject = {
   name: 'hybrid',
   kernels,
   configurations: [
-    ...configurations(everywhere),
+    ...configurations(commonNodes),
     ...configurations(nodes),
     // Counting takes several blocks, which all give up.
     lossOf('hybrid, counts', 'dispatch', { ...alone, counts: true }),
@@ -264,9 +241,4 @@ function configurations(all: Readonly<Record<string, Partial<Hybrid>>>): CheckCo
       },
     }),
   );
-}
-
-/** Common configurations, on so many nodes. */
-function apart(nodes: number, names: readonly string[]): Record<string, Partial<Hybrid>> {
-  return Object.fromEntries(names.map((name) => [name, { ...common[name], nodes }]));
 }

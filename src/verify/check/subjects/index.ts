@@ -1,7 +1,9 @@
 /** What `heddle check` checks. */
+import { type Family, families } from '../../../moe/families/index.js';
 import type { CheckSubject } from '../subject.js';
 import { ceilings } from './ceilings.js';
 import { experts } from './experts.js';
+import { generalOf } from './general.js';
 import { hybrid } from './hybrid.js';
 import { mlp } from './mlp.js';
 import { oneSided } from './one-sided.js';
@@ -13,14 +15,17 @@ import { swiglu } from './swiglu.js';
 /** Where other threads find them. */
 export const checkSubjectsModule = import.meta.url;
 
+/** Of families whose knobs and messages need more than what is checked of every family. */
+const particular = new Map<string, readonly CheckSubject[]>([
+  ['one-sided', oneSided],
+  ['portable', portable],
+  ['hybrid', [hybrid]],
+]);
+
+const ofFamily = (family: Family): CheckSubject[] =>
+  (particular.get(family.name) ?? generalOf(family)).map((subject) => ({ ...subject, family: family.name }));
+
 export const checkSubjects: readonly CheckSubject[] = [
-  ...oneSided,
-  ...portable,
-  hybrid,
-  experts,
-  mlp,
-  swiglu,
-  router,
-  rows,
-  ceilings,
+  ...families.flatMap(ofFamily),
+  ...[experts, mlp, swiglu, router, rows, ceilings],
 ];

@@ -15,7 +15,7 @@ import { oneRound } from './one-round.js';
 
 /** Of the words that a failure leaves, its number is 0. */
 const victim = 0;
-const layer = { experts: 3, topK: 3, maxTokens: 4, hidden: 16, dtype: 'bf16' } as const;
+export const lossLayer = { experts: 3, topK: 3, maxTokens: 4, hidden: 16, dtype: 'bf16' } as const;
 
 /** Several blocks, which all give up, and each of which has more to wait for. */
 const spread = { blocks: 2, threads: 32, parts: 1, inFlight: 4, teams: 1 };
@@ -43,7 +43,7 @@ export function loss(
     ...(split ? ['split'] : []),
   ];
   // Where routes are counted, several blocks of a split dispatch wait.
-  return lossOf(name.join(', '), operation, { tuning, split, counts: split, replicas }, wire);
+  return lossOf(name.join(', '), operation, { tuning, split, counts: split, replicas, goesOn: true }, wire);
 }
 
 /** What carries the rows; over how many equal nodes; how many ranks. */
@@ -55,7 +55,12 @@ type How = Pick<
   readonly ranks?: number;
   /** The victim has sent what it had for a combine: only what it would still have handed its group is missing. */
   readonly afterSend?: boolean;
+  /** A rank that has given up goes on with what is enqueued, and races: nothing of that counts. Others send nothing more. */
+  readonly goesOn?: boolean;
 };
+
+/** Unless it is said. */
+export const ranksOfLoss = (replicas = 1): number => (replicas === 1 ? 3 : 2 * replicas);
 
 /** `victim` is gone when the others begin the operation, or its receive, in the first round. */
 export function lossOf(
@@ -65,8 +70,8 @@ export function lossOf(
   wire: 'rows' | 'e4m3' = 'rows',
 ): CheckConfiguration {
   const { replicas = 1 } = how;
-  const ranks = given ?? (replicas === 1 ? 3 : 2 * replicas);
-  const shape = shapeOfRounds({ ...layer, ranks, replicas, wire });
+  const ranks = given ?? ranksOfLoss(replicas);
+  const shape = shapeOfRounds({ ...lossLayer, ranks, replicas, wire });
   return {
     name: `${name}${replicas > 1 ? `, groups of ${replicas}` : ''}, a rank lost in ${operation}${how.afterSend ? ', after its send' : ''}`,
     ranks,
@@ -100,7 +105,7 @@ async function survive(
   world: World,
   machine: SimMachine,
   shape: Shape,
-  { afterSend = false, ...how }: Omit<How, 'nodes' | 'ranks'>,
+  { afterSend = false, goesOn = false, ...how }: Omit<How, 'nodes' | 'ranks'>,
   operation: Operation,
 ): Promise<unknown> {
   const { ep, stream, experts, out, inputs } = await oneRound(world, shape, how, 2);
@@ -120,8 +125,7 @@ async function survive(
     if (operation === 'dispatch') ep.dispatch(inputs, stream);
     else if (sent !== null) ep.combineRecv(sent, out, stream);
     else ep.combine(out, stream);
-    if (how.family !== undefined && !afterSend) {
-      // Who has given up sends nothing more, whatever is enqueued. (One-sided ranks go on, and race: nothing of it counts.)
+    if (!goesOn && !afterSend) {
       if (operation === 'combine') ep.dispatch(inputs, stream);
       ep.combine(out, stream);
     }

@@ -6,7 +6,15 @@ import type { TransportName } from '../../../moe/families/index.js';
 import type { CheckConfiguration, CheckSubject } from '../subject.js';
 import { givenRows } from './given-rows.js';
 import { lossOf } from './losses.js';
-import { type Carrier, common, commonSplit, configurationsOf, type Rounds } from './rounds.js';
+import {
+  type Carrier,
+  common,
+  commonElsewhere,
+  commonSplit,
+  configurationsOf,
+  type Rounds,
+  wayOf,
+} from './rounds.js';
 import { stopsOf } from './stops.js';
 
 /** Routes come in chunks of 32 tokens; rows are messages of their own, which overtake each other. */
@@ -92,27 +100,9 @@ const apart: Readonly<Record<string, Partial<Rounds>>> = {
   },
 };
 
-/** Where the transports differ: messages of several warps, set signals and added ones, sources that are written again. */
-const overNvshmem: Readonly<Record<string, Partial<Rounds>>> = {
-  '2 ranks': {},
-  'split, two warps, payloads of odd bytes': {
-    split: true,
-    hidden: 560,
-    parts: 2,
-    blocks: 3,
-    threads: 64,
-    extra: [1, 6],
-  },
-  e4m3: { wire: 'e4m3', hidden: 16, ranks: 3, counts: true },
-  // Sums are handed on by all blocks of a receive.
-  // A share of a sum is more than one unit: what other lanes wrote.
-  groups: { ranks: 4, replicas: 2, hidden: 264 },
-  'a graph, replayed': { graph: true, counts: true },
-};
-
 /** Proxies and NICs take turns with kernels, so fewer shapes show more. */
 const byProxy: Readonly<Record<string, Partial<Rounds>>> = {
-  ...overNvshmem,
+  ...commonElsewhere,
   '3 ranks, empty ranks and empty rounds': {
     ranks: 3,
     experts: 5,
@@ -210,7 +200,7 @@ export const portable: readonly CheckSubject[] = [
     name: 'portable_nvshmem',
     kernels: halves,
     configurations: [
-      ...configurations(overNvshmem, 'nvshmem'),
+      ...configurations(commonElsewhere, 'nvshmem'),
       givenRows('portable over nvshmem, nothing between dispatch and combine', aloneOverNvshmem),
       // A put reads the caller's rows until its signal has been seen.
       givenRows('portable over nvshmem, rows written again behind combine', aloneOverNvshmem, {
@@ -240,10 +230,7 @@ function configurations(
   all: Readonly<Record<string, Partial<Rounds>>>,
   transport: TransportName = 'windows',
 ): CheckConfiguration[] {
-  const way = { windows: 'portable', nvshmem: 'portable over nvshmem', proxy: 'portable by proxy' }[
-    transport
-  ];
-  return configurationsOf(way, all, ({ blocks, threads, parts }) => {
+  return configurationsOf(wayOf('portable', transport), all, ({ blocks, threads, parts }) => {
     const launch = { blocks, threads, parts };
     return { family: 'portable', transport, tuning: { dispatch: launch, combine: launch } };
   });

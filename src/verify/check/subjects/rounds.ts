@@ -4,6 +4,7 @@
  */
 
 import type { Placement } from '../../../gpu/index.js';
+import { familyNamed, type TransportName } from '../../../moe/families/index.js';
 import type { ExpertParallelOptions } from '../../../moe/index.js';
 import type { Bits, RowDtype, Shape, Source } from '../../../moe/layer/index.js';
 import { World } from '../../../net/world/index.js';
@@ -204,6 +205,52 @@ export const commonSplit = each<Partial<Rounds>>(
   },
 );
 
+/** For every family that reaches several nodes. */
+export const commonNodes: Readonly<Record<string, Partial<Rounds>>> = {
+  ...onNodes(2, [
+    '2 ranks',
+    'one token',
+    'fewer experts than ranks, ids out of range',
+    'payloads of odd bytes',
+    'counts, no weights',
+    'rows in parts, two warps',
+    'a graph, replayed',
+    'arrivals looked at',
+    'one resident block',
+  ]),
+  ...onNodes(3, [
+    'uneven tokens, experts that do not divide',
+    'empty ranks and empty rounds',
+    'routes to nobody',
+    'repeated experts',
+    'all on one rank',
+    'all remote',
+  ]),
+};
+
+/** Common configurations, on so many nodes. */
+function onNodes(nodes: number, names: readonly string[]): Record<string, Partial<Rounds>> {
+  return Object.fromEntries(names.map((name) => [name, { ...common[name], nodes }]));
+}
+
+/** For every transport but windows, where they differ: messages of several warps, set signals and added ones, sources that are written again. */
+export const commonElsewhere: Readonly<Record<string, Partial<Rounds>>> = {
+  '2 ranks': {},
+  'split, two warps, payloads of odd bytes': {
+    split: true,
+    hidden: 560,
+    parts: 2,
+    blocks: 3,
+    threads: 64,
+    extra: [1, 6],
+  },
+  e4m3: { wire: 'e4m3', hidden: 16, ranks: 3, counts: true },
+  // Sums are handed on by all blocks of a receive.
+  // A share of a sum is more than one unit: what other lanes wrote.
+  groups: { ranks: 4, replicas: 2, hidden: 264 },
+  'a graph, replayed': { graph: true, counts: true },
+};
+
 /** What each of `all` has, beside what is its own. */
 export function each<R extends Partial<Rounds>>(
   shared: R,
@@ -213,27 +260,34 @@ export function each<R extends Partial<Rounds>>(
 }
 
 /** A family, and how it is tuned. */
-export type Carrier = Pick<ExpertParallelOptions, 'family' | 'transport' | 'tuning' | 'split'>;
+export type Carrier = Pick<ExpertParallelOptions, 'family' | 'transport' | 'tuning' | 'split' | 'counts'>;
 
-/** A configuration for each of `all`, named like it. `carriedBy`: what carries it. */
+/** What rounds of a family are called over a transport. */
+export const wayOf = (family: string, transport: TransportName): string =>
+  ({ windows: family, nvshmem: `${family} over nvshmem`, proxy: `${family} by proxy` })[transport];
+
+/** A configuration for each of `all` that something carries, named like it. */
 export function configurationsOf<R extends Partial<Rounds>>(
   way: string,
   all: Readonly<Record<string, R>>,
-  carriedBy: (rounds: Rounds, of: R) => Carrier,
+  carriedBy: (rounds: Rounds, of: R) => Carrier | null,
 ): CheckConfiguration[] {
-  return Object.entries(all).map(([name, differences]) => {
-    const { maxTokens = plain.maxTokens, ranks = plain.ranks } = differences;
-    const tokens = Array.from({ length: 3 }, () => new Array<number>(ranks).fill(maxTokens));
-    const of: Rounds = { ...plain, tokens, ...differences };
-    return configuration(`${way}, ${name}`, of, carriedBy(of, differences));
+  return Object.entries(all).flatMap(([name, differences]) => {
+    const of = roundsOf(differences);
+    const carrier = carriedBy(of, differences);
+    return carrier === null ? [] : [configuration(`${way}, ${name}`, of, carrier)];
   });
+}
+
+export function roundsOf(differences: Partial<Rounds>): Rounds {
+  const { maxTokens = plain.maxTokens, ranks = plain.ranks } = differences;
+  const tokens = Array.from({ length: 3 }, () => new Array<number>(ranks).fill(maxTokens));
+  return { ...plain, tokens, ...differences };
 }
 
 function configuration(name: string, of: Rounds, carrier: Carrier): CheckConfiguration {
   const { ranks, nodes, residentBlocks, tiny, weights, counts, inspect, graph, split, rounds } = of;
-  const { hidden, dtype, weighting, wire, sum, extra, experts, topK, maxTokens, replicas } = of;
-  const row = { hidden, dtype, weighting, wire, sum };
-  const shape = shapeOfRounds({ ranks, experts, topK, maxTokens, replicas, extra, ...row });
+  const shape = shapeOfRounds(of);
   const options: RoundsOptions = {
     weights,
     counts,
@@ -244,6 +298,7 @@ function configuration(name: string, of: Rounds, carrier: Carrier): CheckConfigu
     ...carrier,
     experts: { blocks: 2, threads: 32, programmatic: of.programmatic },
   };
+  const byRails = carrier.family !== undefined && familyNamed(carrier.family).travel.rows === 'rails';
   // The same in every schedule, so made once.
   let made: { readonly rounds: readonly Source[][]; readonly expected: readonly Bits[][] } | undefined;
   return {
@@ -252,7 +307,7 @@ function configuration(name: string, of: Rounds, carrier: Carrier): CheckConfigu
     residentBlocks,
     tiny,
     async run(machine) {
-      made ??= makeRounds(shape, of, carrier.family === 'hybrid' ? nodes : 1);
+      made ??= makeRounds(shape, of, byRails ? nodes : 1);
       const { rounds, expected } = made;
       const fabric = { wires: of.wires };
       const results = await World.local({ ranks, nodes, device: 'sim', sim: machine, fabric }, (world) =>

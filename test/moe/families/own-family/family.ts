@@ -28,6 +28,7 @@ export const naive: Family<NaiveTuning> = {
   name: 'naive',
   summary: 'one block stores, all ranks meet, one block loads',
   reach: 'node',
+  travel: { rows: 'rank', message: 'row', metadata: 'every rank' },
   knobs,
   refuses,
   defaults: () => ({ dispatch: { threads: 128 }, combine: { threads: 128 } }),
@@ -62,6 +63,7 @@ function plan(layer: Layer, { rank }: Place, tuning: NaiveTuning): Plan {
   };
   const dispatch = step({
     kernel: dispatchKernel(layer, layout),
+    summary: 'stores rows to the ranks that own their experts, and meets all',
     blocks: 1,
     threads: tuning.dispatch.threads,
     once: windowAndLimit(window),
@@ -69,6 +71,7 @@ function plan(layer: Layer, { rank }: Place, tuning: NaiveTuning): Plan {
   });
   const combine = step({
     kernel: combineKernel(layer, layout),
+    summary: 'meets all, then loads the experts’ rows and adds them up',
     blocks: 1,
     threads: tuning.combine.threads,
     once: windowAndLimit(window),

@@ -1,0 +1,103 @@
+/** The kernels of experts. */
+import { ArgumentError } from '../../base/errors.js';
+import type { ParamSpecs } from '../../lang/index.js';
+import {
+  type ExpertsShape,
+  exampleExpertsKernel,
+  expertsKernels,
+  mlpKernels,
+  mostLocalExperts,
+  rowsToFp8Kernel,
+  swigluKernel,
+} from '../../moe/experts/index.js';
+import { count } from '../../moe/families/index.js';
+import { alignments, type ExpertForm, expertForms, expertsOf, type RowDtype } from '../../moe/layer/index.js';
+import { aGpu, layerOf, layerParameters, travelling } from './layer.js';
+import { entry, none, number, type Parameters, type RegisteredKernel, word, yesNo } from './shape.js';
+
+/** DeepSeek-V3's experts, as many as four of its ranks have at 128 tokens each. */
+const mlpParameters = {
+  hidden: layerParameters.hidden,
+  inner: number('elements between the two GEMMs', [64, 2 ** 18], 2048),
+  experts: number('experts of the rank', [0, mostLocalExperts], 64),
+  topk: layerParameters.topk,
+  rows: number('rows that an expert is likely to have', [1, 2 ** 26], 16),
+  of: word('whose rows: a plan’s, or all of one expert', ['plan', 'all'], 'plan'),
+  format: word('of rows that arrive', ['bf16', 'fp8'], 'bf16'),
+} satisfies Parameters;
+
+export const ofExperts: readonly RegisteredKernel[] = [
+  entry(
+    'example_experts',
+    'small experts for demonstrations and checks',
+    {
+      ...layerParameters,
+      threads: { knob: count('threads a block', [32, 1024], none, 32), default: 512 },
+      routes: word('a row for each route', yesNo, 'no'),
+    },
+    (shape) =>
+      exampleExpertsKernel({
+        slots: (shape.number('ranks') / shape.number('replicas')) * shape.number('tokens'),
+        topK: shape.number('topk'),
+        hidden: shape.number('hidden'),
+        dtype: shape.text('dtype') as RowDtype,
+        weights: shape.text('weights') === 'yes',
+        routes: shape.text('routes') === 'yes',
+        threads: shape.number('threads'),
+      }),
+  ),
+  ofPlan('experts_plan', 'sorts the routes that arrived by expert', 'plan'),
+  ofPlan('experts_expand', 'copies rows into the order of experts', 'expand'),
+  ofPlan('experts_reduce', 'adds up the experts’ rows of each slot', 'reduce'),
+  ofMlp('experts_gate_up', 'rows times gates and what they scale, gathered by the plan; SwiGLU', 'gateUp'),
+  ofMlp('experts_down', 'what SwiGLU made, times the second weights of experts', 'down'),
+  entry(
+    'experts_swiglu',
+    'SwiGLU as a launch of its own, for cuBLAS',
+    { inner: mlpParameters.inner },
+    (shape) => swigluKernel(shape.number('inner'), 256, 'plan'),
+  ),
+  entry('rows_to_fp8', 'rows as e4m3 with scales, for dispatch to carry', {}, () => rowsToFp8Kernel(256)),
+];
+
+/** A kernel of rank 0's plan for its experts. */
+function ofPlan(
+  name: string,
+  summary: string,
+  which: keyof ReturnType<typeof expertsKernels>,
+): RegisteredKernel {
+  const parameters = {
+    ...travelling,
+    form: word('how rows lie', expertForms, 'contiguous'),
+    alignment: { knob: count('an expert begins at a multiple of it', [1, 128], none), default: 1 },
+    capacity: number('rows of all experts; of each, if masked', [1, 2 ** 31], 2 ** 17),
+  } satisfies Parameters;
+  return entry<ParamSpecs>(name, summary, parameters, (shape) => {
+    const layer = layerOf(shape);
+    const alignment = alignments.find((one) => one === shape.number('alignment'));
+    if (alignment === undefined)
+      throw new ArgumentError(
+        '--shape alignment',
+        shape.number('alignment'),
+        `one of ${alignments.join(', ')}`,
+      );
+    const of: ExpertsShape = {
+      ...{ layer, experts: expertsOf(layer, 0).count, alignment },
+      form: shape.text('form') as ExpertForm,
+      capacity: shape.number('capacity'),
+    };
+    return expertsKernels({ shape: of, ...aGpu })[which].kernel;
+  });
+}
+
+/** A GEMM of an expert. */
+function ofMlp(name: string, summary: string, which: keyof ReturnType<typeof mlpKernels>): RegisteredKernel {
+  return entry<ParamSpecs>(name, summary, mlpParameters, (shape) => {
+    const of = shape.text('of') === 'all' ? 'all' : 'plan';
+    const experts = of === 'all' ? 1 : shape.number('experts');
+    const [hidden, inner] = [shape.number('hidden'), shape.number('inner')];
+    const [topK, rows] = [shape.number('topk'), shape.number('rows')];
+    const e4m3 = shape.text('format') === 'fp8';
+    return mlpKernels({ of, e4m3, experts, hidden, inner, topK, rows, ...aGpu })[which].kernel;
+  });
+}

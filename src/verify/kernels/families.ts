@@ -1,0 +1,149 @@
+/** The kernels of every family, which its plans name; and the shapes that they take. */
+import { ArgumentError } from '../../base/errors.js';
+import {
+  type Family,
+  type Knob,
+  type Place,
+  phases,
+  requireKnob,
+  type Step,
+  type TransportName,
+  type Tuning,
+  transports,
+} from '../../moe/families/index.js';
+import type { Layer } from '../../moe/layer/index.js';
+import { topologyOf } from '../../net/world/index.js';
+import { aGpu, layerOf, travelling } from './layer.js';
+import {
+  checked,
+  keyAmong,
+  keysOf,
+  number,
+  type Parameters,
+  type RegisteredKernel,
+  type ShapeKey,
+  type ShapeText,
+  word,
+} from './shape.js';
+
+/** A layer that a family can carry, all ranks on GPUs, as rank 0 sees it. */
+export interface FamilyShape {
+  readonly layer: Layer;
+  readonly place: Place;
+  readonly tuning: Tuning;
+}
+
+/** Where a family may have kernels of its own, the plainest first: it is what a kernel's shape is unless something else is said. */
+const forms: readonly { readonly says: ShapeText; readonly split: boolean }[] = [
+  { says: {}, split: false },
+  { says: { weighting: 'combine' }, split: false },
+  ...transports.slice(1).map((transport) => ({ says: { transport }, split: false })),
+  { says: {}, split: true },
+];
+
+const formsOf = ({ reach }: Family) =>
+  reach === 'node'
+    ? forms
+    : [1, 2].flatMap((nodes) => forms.map(({ says, split }) => ({ says: { ...says, nodes }, split })));
+
+/** A family's kernels: those that its plans launch. Their shapes also take the family's knobs, as phase.knob; otherwise they suit the layer. */
+export function familyKernels(family: Family): RegisteredKernel[] {
+  const found = new Map<string, RegisteredKernel>();
+  for (const { says, split } of formsOf(family)) {
+    const form = formOf(family, says);
+    const asked = form.read(family.name, {}, split);
+    if (family.refuses(asked.layer, asked.place, asked.tuning) !== null) continue;
+    for (const { kernel, summary } of stepsOf(family, asked)) {
+      const { name } = kernel;
+      if (found.has(name)) continue;
+      const build = (given: ShapeText = {}) =>
+        stepNamed(stepsOf(family, accepted(family, form.read(name, given, split))), name).kernel;
+      found.set(name, { name, summary, shape: form.keys, build });
+    }
+  }
+  return [...found.values()];
+}
+
+function stepsOf(family: Family, { layer, place, tuning }: FamilyShape): Step[] {
+  const plan = family.plan(layer, place, tuning);
+  return phases.flatMap((phase) => plan.phases[phase]);
+}
+
+function stepNamed(steps: readonly Step[], name: string): Step {
+  const found = steps.find(({ kernel }) => kernel.name === name);
+  if (found !== undefined) return found;
+  const names = steps.map(({ kernel }) => kernel.name).join(', ');
+  throw new ArgumentError('kernel', name, `with such a shape one of ${names}`);
+}
+
+/** @throws what the family refuses. */
+function accepted(family: Family, shape: FamilyShape): FamilyShape {
+  const refusal = family.refuses(shape.layer, shape.place, shape.tuning);
+  if (refusal !== null) throw refusal;
+  return shape;
+}
+
+/**
+ * Reads a layer for a family: `ranks=8,tokens=128,combine.way=pull`. Knobs that it does not name are those of `otherwise`.
+ * @throws ArgumentError for a key that there is not, or a value that makes no sense.
+ */
+export const familyShape = (
+  family: Family,
+  given: ShapeText,
+  split: boolean,
+  otherwise: (layer: Layer, place: Place) => Tuning = family.defaults,
+): FamilyShape => accepted(family, formOf(family).read(family.name, given, split, otherwise));
+
+/** What `familyShape` takes of a family. */
+export const familyKeys = (family: Family): readonly ShapeKey[] => formOf(family).keys;
+
+/** What a shape of a family may say, and `otherwise` says unless it is told: the layer, and the knobs as phase.knob. */
+function formOf(family: Family, otherwise: ShapeText = {}) {
+  const all: Parameters = {
+    ...travelling,
+    transport: word('what carries the rows', transports, transports[0]),
+    ...(family.reach === 'world' && { nodes: number('nodes of equal size', [1, 72], 1) }),
+  };
+  const parameters: Parameters = Object.fromEntries(
+    Object.entries(all).map(([key, of]) => [key, { ...of, default: otherwise[key] ?? of.default }]),
+  );
+  const knobs = new Map<string, { readonly phase: string; readonly key: string; readonly knob: Knob }>(
+    Object.entries(family.knobs).flatMap(([phase, table]) =>
+      Object.entries(table).map(([key, knob]) => [`${phase}.${key}`, { phase, key, knob }] as const),
+    ),
+  );
+  const keys: readonly ShapeKey[] = [
+    ...keysOf(parameters),
+    ...Array.from(knobs, ([name, { knob }]) => ({ name, knob, otherwise: null })),
+  ];
+  const names = keys.map(({ name }) => name);
+  const read = (name: string, given: ShapeText, split: boolean, start = family.defaults): FamilyShape => {
+    const entries = Object.entries(given).map(([key, value]) => [keyAmong(names, key), value] as const);
+    const shape = checked(
+      name,
+      names,
+      parameters,
+      Object.fromEntries(entries.filter(([key]) => !knobs.has(key))),
+    );
+    const layer = layerOf(shape);
+    const nodes = family.reach === 'world' ? shape.number('nodes') : 1;
+    const place: Place = {
+      ...aGpu,
+      rank: 0,
+      split,
+      sms: null,
+      transport: shape.text('transport') as TransportName,
+      topology: topologyOf(
+        Array.from({ length: layer.ranks }, (_, rank) => Math.floor((rank * nodes) / layer.ranks)),
+        0,
+      ),
+    };
+    const tuning: Record<string, Record<string, number | string>> = structuredClone(start(layer, place));
+    for (const [path, value] of entries) {
+      const found = knobs.get(path);
+      if (found) tuning[found.phase]![found.key] = requireKnob(found.knob, value, `--shape ${path}`);
+    }
+    return { layer, place, tuning };
+  };
+  return { keys, read };
+}

@@ -1,0 +1,71 @@
+/** What a shape may say of a layer, and the layer that it means. */
+import { ArgumentError } from '../../base/errors.js';
+import { usualMultiprocessors } from '../../moe/families/index.js';
+import {
+  type FormatName,
+  formats,
+  type Layer,
+  limits,
+  payloadsFor,
+  type RowDtype,
+  requireShape,
+} from '../../moe/layer/index.js';
+import { type CheckedShape, number, type Parameters, word, yesNo } from './shape.js';
+
+export const aGpu = { kind: 'cuda', multiprocessors: usualMultiprocessors } as const;
+
+/** DeepSeek-V3's layer on the 8 GPUs of a machine. */
+export const layerParameters = {
+  ranks: number('ranks that share the experts', [1, limits.ranks], 8),
+  replicas: number('consecutive ranks that hold the same tokens', [1, limits.ranks], 1),
+  tokens: number('most tokens a rank', [1, limits.maxTokens], 128),
+  hidden: number('elements of a row', [1, 2 ** 18], 7168),
+  experts: number('experts of all ranks', [1, limits.experts], 256),
+  topk: number('routes of a token', [1, limits.topK], 8),
+  dtype: word('of a row’s elements', ['bf16', 'f16', 'f32'], 'bf16'),
+  weights: word('router weights travel', yesNo, 'yes'),
+} satisfies Parameters;
+
+export const travelling = {
+  ...layerParameters,
+  counts: word('routes are counted', yesNo, 'no'),
+  format: word('of rows that dispatch carries; same: as dtype', ['same', ...Object.keys(formats)], 'same'),
+  scales: number('bytes of a second payload; 0 for none', [0, 2 ** 20], 0),
+  weighting: word('who applies the router weights', ['experts', 'combine'], 'experts'),
+  wire: word('how rows come back', ['rows', 'e4m3'], 'rows'),
+  sum: word('where rows of several nodes are added up', ['nodes', 'source'], 'nodes'),
+} satisfies Parameters;
+
+export function layerOf(shape: CheckedShape): Layer {
+  const dtype = shape.text('dtype') as RowDtype;
+  const hidden = shape.number('hidden');
+  const weighting = shape.text('weighting') as 'experts' | 'combine';
+  const format = shape.text('format') as FormatName | 'same';
+  const carried = payloadsFor(format === 'same' ? dtype : format, hidden);
+  const scales = { name: 'scales', rowBytes: shape.number('scales') };
+  if (scales.rowBytes > 0 && carried.length > 1)
+    throw new ArgumentError(
+      '--shape scales',
+      scales.rowBytes,
+      `0: rows of ${format} have scales of their own`,
+    );
+  const layer: Layer = {
+    ranks: shape.number('ranks'),
+    experts: shape.number('experts'),
+    topK: shape.number('topk'),
+    maxTokens: shape.number('tokens'),
+    replicas: shape.number('replicas'),
+    payloads: scales.rowBytes > 0 ? [...carried, scales] : carried,
+    output: {
+      dtype,
+      hidden,
+      weighting,
+      wire: shape.text('wire') as 'rows' | 'e4m3',
+      sum: shape.text('sum') as 'nodes' | 'source',
+    },
+    weights: weighting === 'combine' || shape.text('weights') === 'yes',
+    counts: shape.text('counts') === 'yes',
+  };
+  requireShape(layer);
+  return layer;
+}

@@ -1,0 +1,43 @@
+/** The kernels of a router. */
+import type { ParamSpecs } from '../../lang/index.js';
+import { routerKernels } from '../../moe/router/index.js';
+import { layerParameters } from './layer.js';
+import { entry, number, type Parameters, type RegisteredKernel, word, yesNo } from './shape.js';
+
+export const ofRouter: readonly RegisteredKernel[] = [
+  routing('router_logits', 'products of tokens with the router’s rows of experts', 'logits'),
+  routing('router_choose', 'the best experts of each token, and their weights', 'choose'),
+];
+
+/** A kernel of a router: DeepSeek-V3's, unless told otherwise. */
+function routing(
+  name: string,
+  summary: string,
+  which: keyof ReturnType<typeof routerKernels>,
+): RegisteredKernel {
+  const { tokens, hidden, experts, topk } = layerParameters;
+  const parameters = {
+    ...{ tokens, hidden, experts, topk },
+    weights: word('the type of the router’s weights', ['bf16', 'f32'], 'bf16'),
+    scores: word('what becomes of logits', ['softmax', 'sigmoid'], 'sigmoid'),
+    groups: number('groups of experts', [1, 32], 8),
+    top: number('groups that a token may choose from', [1, 32], 4),
+    bias: word('something is added to logits', yesNo, 'no'),
+    correction: word('something is added where experts are chosen', yesNo, 'yes'),
+  } satisfies Parameters;
+  return entry<ParamSpecs>(name, summary, parameters, (of) => {
+    const groups = { count: of.number('groups'), top: of.number('top') };
+    const routing = {
+      scores: of.text('scores') as 'softmax' | 'sigmoid',
+      groups,
+      normalise: true,
+      scale: 2.5,
+    };
+    const shape = {
+      ...{ hidden: of.number('hidden'), experts: of.number('experts'), topK: of.number('topk'), routing },
+      weights: of.text('weights') as 'bf16' | 'f32',
+      ...{ bias: of.text('bias') === 'yes', correction: of.text('correction') === 'yes' },
+    };
+    return routerKernels({ shape, maxTokens: of.number('tokens'), kind: 'cuda' })[which].kernel;
+  });
+}

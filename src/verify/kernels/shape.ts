@@ -1,0 +1,88 @@
+/** What a shape may say of a kernel, and how it is read. */
+import { ArgumentError } from '../../base/errors.js';
+import type { Kernel, ParamSpecs } from '../../lang/index.js';
+import { choice, count, type Knob, requireKnob } from '../../moe/families/index.js';
+
+/** A shape as people write it: `ranks=8,tokens=128,dtype=bf16,combine.way=pull`. */
+export type ShapeText = Readonly<Record<string, number | string>>;
+
+export interface RegisteredKernel {
+  readonly name: string;
+  readonly summary: string;
+  /** What a shape may say. */
+  readonly shape: readonly ShapeKey[];
+  /** @throws ArgumentError for a key that there is not, or a value that makes no sense. */
+  build(shape?: ShapeText): Kernel;
+}
+
+/** One thing that a shape may say. */
+export interface ShapeKey {
+  readonly name: string;
+  readonly knob: Knob;
+  /** What it is unless it is said; null where that depends on the layer. */
+  readonly otherwise: number | string | null;
+}
+
+/** What a shape may say, and what it says otherwise. */
+export type Parameters = Readonly<Record<string, { readonly knob: Knob; readonly default: number | string }>>;
+
+/** A shape whose values are known to be allowed. */
+export interface CheckedShape {
+  number(key: string): number;
+  text(key: string): string;
+}
+
+/** Nothing is searched. */
+export const none = () => [];
+export const number = (summary: string, range: readonly [number, number], otherwise: number) => ({
+  knob: count(summary, range, none),
+  default: otherwise,
+});
+export const word = (summary: string, choices: readonly string[], otherwise: string) => ({
+  knob: choice(summary, choices, none),
+  default: otherwise,
+});
+
+export const yesNo = ['yes', 'no'];
+
+export function entry<P extends ParamSpecs>(
+  name: string,
+  summary: string,
+  parameters: Parameters,
+  build: (shape: CheckedShape) => Kernel<P>,
+): RegisteredKernel {
+  const keys = Object.keys(parameters);
+  return {
+    ...{ name, summary, shape: keysOf(parameters) },
+    build: (shape = {}) => build(checked(name, keys, parameters, shape)),
+  };
+}
+
+export function keysOf(parameters: Parameters): ShapeKey[] {
+  return Object.entries(parameters).map(([name, { knob, default: otherwise }]) => ({
+    name,
+    knob,
+    otherwise,
+  }));
+}
+
+/** The key that is written like this, in whatever case. */
+export const keyAmong = (keys: readonly string[], written: string): string =>
+  keys.find((key) => key.toLowerCase() === written.toLowerCase()) ?? written;
+
+export function checked(
+  kernel: string,
+  keys: readonly string[],
+  parameters: Parameters,
+  given: ShapeText,
+): CheckedShape {
+  const values = new Map(Object.entries(parameters).map(([key, of]) => [key, of.default]));
+  for (const [written, value] of Object.entries(given)) {
+    const key = keyAmong(keys, written);
+    const parameter = Object.hasOwn(parameters, key) ? parameters[key] : undefined;
+    if (parameter === undefined)
+      throw new ArgumentError('--shape', written, `a key of ${kernel}: ${keys.join(', ')}`);
+    values.set(key, requireKnob(parameter.knob, value, `--shape ${key}`));
+  }
+  return { number: (key) => Number(values.get(key)), text: (key) => String(values.get(key)) };
+}
