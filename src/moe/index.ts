@@ -15,10 +15,15 @@ export { layerBatches, MoeLayer } from './moe-layer.js';
 export type { MoeLayerOptions, MoeLayerSizes } from './moe-options.js';
 export { ExpertParallel, roundsInside } from './rounds/expert-parallel.js';
 export type { Combining, Dispatched, Received } from './rounds/in-flight.js';
+export {
+  type DispatchInputs,
+  type Input,
+  requireCombineOutput,
+  requireDispatchInputs,
+} from './rounds/inputs.js';
 export type { LaidWire } from './rounds/loaded-plan.js';
-export type { MemoryOptions, MemoryPart, MemoryUse } from './rounds/memory.js';
+export { leastWindowBytes, type MemoryOptions, type MemoryPart, type MemoryUse } from './rounds/memory.js';
 export { type ExpertParallelOptions, type Row, row } from './rounds/options.js';
 export * from './rounds/tensor.js';
 export * from './rounds/tuned.js';
-export * from './rounds/validate.js';
 export { type RoutedModel, type RoutedTokens, Router, type RouterWeights } from './router/router.js';

@@ -13,12 +13,12 @@ import {
   elements,
   emptyTensor,
   isContiguous,
+  isOfType,
   type OwnedTensor,
   requireTensor,
   type Tensor,
   wrap,
 } from '../rounds/tensor.js';
-import { isOfType } from '../rounds/validate.js';
 import { type ExpertsPlanOptions, expertsKernels, expertsShapeOf, notPlanned } from './experts-options.js';
 import { type ExpertsShape, rowsOfPlan, slotsOf } from './kernels/shape.js';
 

@@ -1,6 +1,5 @@
-/** The experts of a layer: their rows sorted by expert, and their products. */
-export { type ExpertsPlanOptions, expertsKernels } from './experts-options.js';
-export { type ExpertSizes, ExpertsPlan, type PlannedRows, type Receiving } from './experts-plan.js';
+/** The kernels of experts: their rows sorted by expert, and their products. What users hold of them comes by the door of moe. */
+export { expertsKernels } from './experts-options.js';
 export * from './kernels/example-experts.js';
 export { gemmTile, type MlpShape, mlpKernels, rowsMultiplied } from './kernels/gemm/kernels.js';
 export { swigluKernel } from './kernels/gemm/swiglu.js';
@@ -13,12 +12,3 @@ export {
   rowsOfPlan,
   slotsOf,
 } from './kernels/shape.js';
-export {
-  DenseMlp,
-  type DenseMlpOptions,
-  ExpertsMlp,
-  type ExpertsMlpOptions,
-  type Gemm,
-  gemms,
-} from './mlp.js';
-export type { MlpWeights } from './products.js';

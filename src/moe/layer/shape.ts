@@ -1,6 +1,6 @@
 /**
  * The shape of the operation: everything that is fixed when an ExpertParallel is created. Kernels are specialised
- * to it, the reference follows it, `validate.ts` refuses the ones that make no sense.
+ * to it, the reference follows it, `requireShape` refuses the ones that make no sense.
  */
 
 import { ArgumentError, requireInteger, requireObject, requireOneOf } from '../../base/errors.js';

@@ -7,9 +7,10 @@ import { ArgumentError, DisposedError, HeddleError, RankLostError, requireKnown 
 import { requireStream, type Stream } from '../../gpu/index.js';
 import { World } from '../../net/world/index.js';
 import type { Operation, Tuning } from '../families/index.js';
-import { type Layer, outputRowBytes } from '../layer/index.js';
+import type { Layer } from '../layer/index.js';
 import { type Choice, choose } from './choice.js';
 import { type Call, type Combining, type Dispatched, type Received, RoundInFlight } from './in-flight.js';
+import { type DispatchInputs, requireCombineOutput } from './inputs.js';
 import { LoadedPlan } from './loaded-plan.js';
 import { likelyMistake, verdictOf } from './loss.js';
 import {
@@ -30,7 +31,6 @@ import {
   waitMsOf,
 } from './options.js';
 import type { Tensor } from './tensor.js';
-import { type DispatchInputs, requireCombineOutput } from './validate.js';
 
 let insideOf: (ep: ExpertParallel) => readonly RoundInFlight[];
 
@@ -69,8 +69,6 @@ export class ExpertParallel<P extends string = string> {
   readonly #rounds: readonly RoundInFlight<P>[];
   /** Which of them the next round takes. */
   #next = 0;
-  /** What `out` of combine must be a multiple of. */
-  readonly #outUnit: number;
   #disposed = false;
   readonly #notAtRenewal: () => void;
   /** Why no further round can run: what `synchronize` threw. */
@@ -87,7 +85,6 @@ export class ExpertParallel<P extends string = string> {
     this.received = rounds[0].received;
     this.views = rounds.map(({ received }) => received);
     this.#rounds = rounds;
-    this.#outUnit = outputRowBytes(layer) % 16 === 0 ? 16 : 1;
     this.#notAtRenewal = world.freeAtRenewal(() => this.#free());
   }
 
@@ -260,8 +257,6 @@ export class ExpertParallel<P extends string = string> {
 
   #requireOut(out: Tensor, { brings }: RoundInFlight): void {
     requireCombineOutput(this.shape, brings.tokens, out);
-    if (out.data % this.#outUnit !== 0)
-      throw new ArgumentError('out.data', out.data, `a multiple of ${this.#outUnit}`);
     brings.out = out.data;
   }
 

@@ -1,17 +1,53 @@
-/** The inputs of a round as addresses: tensors stay where they are, what the host holds is copied to the device first. */
-
-import { ArgumentError } from '../../base/errors.js';
+/**
+ * What a round is given. What cannot work is refused before anything is allocated or launched: every error names the argument,
+ * what it was and what it must be. What only the device can see (ids in device memory) is made harmless there instead.
+ */
+import { ArgumentError, requireInteger, requireObject } from '../../base/errors.js';
 import type { Device, Stream } from '../../gpu/index.js';
 import { type Round, unitBytes, widestUnit } from '../families/index.js';
-import type { Dtype, Layer } from '../layer/index.js';
+import {
+  type Bits,
+  type Dtype,
+  dtypes,
+  type Layer,
+  outputRowBytes,
+  type Payload,
+  type Shape,
+} from '../layer/index.js';
 import type { Row } from './options.js';
-import { emptyTensor, type OwnedTensor } from './tensor.js';
-import { type DispatchInputs, type Input, requireDispatchInputs } from './validate.js';
+import {
+  bytesOf,
+  describe,
+  elements,
+  emptyTensor,
+  isContiguous,
+  isOfType,
+  type OwnedTensor,
+  type Tensor,
+} from './tensor.js';
 
+/** Device memory as a tensor, or elements that the host still holds; those are looked at one by one. */
+export type Input = Tensor | Bits;
+
+/**
+ * The inputs of one rank's round, with payloads of these names. Tensors stay where they are; host arrays are checked and copied to
+ * the device.
+ */
+export interface DispatchInputs<P extends string = string> {
+  /** i32 `[tokens, topK]`; -1: no expert. */
+  readonly topkIds: Input;
+  /** f32 `[tokens, topK]`. Required unless the ExpertParallel was created with `weights: false`. */
+  readonly topkWeights?: Input;
+  /**
+   * By name: `[tokens, …]`, a row a token. A tensor is of the row's type, and of any for a row of `u8`; a host array is as that type
+   * is stored, or its bytes.
+   */
+  readonly payloads: Readonly<Record<P, Input>>;
+}
+
+/** The inputs of a round as addresses: tensors stay where they are, what the host holds is copied to the device first. */
 export class Inputs {
   readonly #staging = new Map<string, OwnedTensor>();
-  /** What a row's address must be a multiple of: rows are moved by the widest unit that divides their bytes. */
-  readonly #units: readonly number[];
   readonly #device: Device;
   readonly #layer: Layer;
   readonly #rows: Readonly<Record<string, Row>>;
@@ -21,24 +57,12 @@ export class Inputs {
     this.#device = device;
     this.#layer = layer;
     this.#rows = rows;
-    this.#units = layer.payloads.map(({ rowBytes }) => unitBytes[widestUnit(rowBytes)]);
   }
 
   /** Checks what a dispatch was given, and notes it in `round`. */
   take(inputs: DispatchInputs, round: Round, stream: Stream): void {
     const layer = this.#layer;
     round.tokens = requireDispatchInputs(layer, this.#rows, inputs);
-    if (layer.weights && inputs.topkWeights === undefined) {
-      const possible = 'given; create the ExpertParallel with weights: false to do without';
-      throw new ArgumentError('topkWeights', undefined, possible);
-    }
-    for (let i = 0; i < layer.payloads.length; i++) {
-      const { name } = layer.payloads[i]!;
-      const input = inputs.payloads[name]!;
-      const unit = this.#units[i]!;
-      if ('data' in input && input.data % unit !== 0)
-        throw new ArgumentError(`payloads.${name}.data`, input.data, `a multiple of ${unit}`);
-    }
     round.topkIds = this.#address('topkIds', inputs.topkIds, 'i32', layer.topK, stream);
     round.topkWeights = layer.weights
       ? this.#address('topkWeights', inputs.topkWeights!, 'f32', layer.topK, stream)
@@ -61,8 +85,187 @@ export class Inputs {
       staging = emptyTensor(this.#device, dtype, [this.#layer.maxTokens, rowLength], `staged ${name}`);
       this.#staging.set(name, staging);
     }
-    const bytes = new Uint8Array(input.buffer, input.byteOffset, input.byteLength);
-    if (bytes.length > 0) stream.copyIn(staging.data, bytes);
+    if (input.length > 0) stream.copyIn(staging.data, bytesOf(input));
     return staging.data;
   }
+}
+
+/**
+ * Requires inputs that fit the shape and each other; returns how many tokens they bring. `rows`: the payloads as they were
+ * asked for, for messages.
+ */
+export function requireDispatchInputs(
+  shape: Shape & Partial<Pick<Layer, 'weights'>>,
+  rows: Readonly<Record<string, Row>>,
+  inputs: DispatchInputs,
+): number {
+  requireObject('inputs', inputs);
+  const { topkIds, topkWeights, payloads } = inputs;
+  const tokens = requireTokens(shape, topkIds);
+  requireElements('topkIds', topkIds, 'i32', tokens, shape.topK);
+  if (!isTensor(topkIds)) requireIds(shape, topkIds);
+
+  if (topkWeights !== undefined) {
+    requireElements('topkWeights', topkWeights, 'f32', tokens, shape.topK);
+    if (!isTensor(topkWeights)) requireFinite('topkWeights', topkWeights);
+  } else if (shape.output.weighting === 'combine') {
+    throw new ArgumentError('topkWeights', topkWeights, "given, because output.weighting is 'combine'");
+  } else if (shape.weights) {
+    const possible = 'given; create the ExpertParallel with weights: false to do without';
+    throw new ArgumentError('topkWeights', topkWeights, possible);
+  }
+
+  requireObject('payloads', payloads);
+  for (const payload of shape.payloads)
+    requireRows(payload, rows[payload.name]!, payloads[payload.name], tokens);
+  for (const name in payloads) {
+    if (!isPayload(shape, name)) {
+      const names = shape.payloads.map((payload) => payload.name).join(', ');
+      throw new ArgumentError(
+        `payloads.${name}`,
+        showInput(payloads[name]),
+        `absent: this ExpertParallel was created with ${names || 'no payloads'}`,
+      );
+    }
+  }
+  return tokens;
+}
+
+/** Requires a tensor for what combine returns: `[tokens, hidden]` of the output's dtype. */
+export function requireCombineOutput(shape: Shape, tokens: number, out: Tensor): void {
+  if (!isTensor(out)) throw new ArgumentError('out', out, 'a tensor');
+  requireElements('out', out, shape.output.dtype, tokens, shape.output.hidden);
+  requireMultiple('out', out, outputRowBytes(shape) % 16 === 0 ? 16 : 1);
+}
+
+function requireTokens(shape: Shape, topkIds: Input): number {
+  if (!isTensor(topkIds) && !ArrayBuffer.isView(topkIds)) {
+    throw new ArgumentError('topkIds', topkIds, 'a tensor or an Int32Array');
+  }
+  const tokens = isTensor(topkIds) ? topkIds.shape[0] : topkIds.length / shape.topK;
+  if (tokens === undefined || !Number.isInteger(tokens)) {
+    throw new ArgumentError('topkIds', showInput(topkIds), `[tokens, ${shape.topK}] (tokens × topK ids)`);
+  }
+  if (tokens > shape.maxTokens) {
+    throw new ArgumentError(
+      'tokens',
+      tokens,
+      `at most maxTokens, ${shape.maxTokens} (topkIds has one row a token); create the ExpertParallel with more`,
+    );
+  }
+  return tokens;
+}
+
+/** Requires ids of experts, or −1. */
+function requireIds(shape: Shape, ids: Bits): void {
+  for (let i = 0; i < ids.length; i++) {
+    requireInteger(
+      `topkIds[${Math.floor(i / shape.topK)}, ${i % shape.topK}]`,
+      ids[i],
+      -1,
+      shape.experts - 1,
+    );
+  }
+}
+
+function requireFinite(argument: string, values: Bits): void {
+  for (let i = 0; i < values.length; i++) {
+    if (!Number.isFinite(values[i]))
+      throw new ArgumentError(`${argument}[${i}]`, values[i], 'a finite number');
+  }
+}
+
+function isPayload({ payloads }: Shape, name: string): boolean {
+  for (const payload of payloads) if (payload.name === name) return true;
+  return false;
+}
+
+// Every dispatch and combine comes through the following with tensors: texts are made only for errors.
+
+/** Requires `dtype` elements `[rows, columns]`, without gaps. */
+function requireElements(argument: string, input: Input, dtype: Dtype, rows: number, columns: number): void {
+  if (isTensor(input)) {
+    const { shape } = input;
+    const fits = shape.length === 2 && shape[0] === rows && shape[1] === columns;
+    if (input.dtype !== dtype || !fits || !isContiguous(input)) {
+      throw new ArgumentError(argument, describe(input), `${dtype} [${rows}, ${columns}], contiguous`);
+    }
+    requireAddress(argument, input);
+    return;
+  }
+  const { storage } = dtypes[dtype];
+  if (!(input instanceof storage) || input.length !== rows * columns) {
+    throw new ArgumentError(
+      argument,
+      input,
+      `${dtype} [${rows}, ${columns}]: a tensor, or a ${storage.name} of length ${rows * columns}`,
+    );
+  }
+}
+
+/** Requires rows of the payload's type, with any further dimensions. A payload of `u8` is opaque bytes: it takes rows of any type. */
+function requireRows(
+  { name, rowBytes }: Payload,
+  { dtype, length }: Row,
+  input: Input | undefined,
+  tokens: number,
+): void {
+  const bytes = tokens * rowBytes;
+  const { storage } = dtypes[dtype];
+  if (isTensor(input)) {
+    const own = elements(input.shape) * dtypes[input.dtype].size;
+    const fits = isOfType(input, dtype) && input.shape[0] === tokens && own === bytes;
+    if (fits && isContiguous(input)) {
+      if (!isAddress(input.data)) requireAddress(`payloads.${name}`, input);
+      // Rows are moved by the widest unit that divides their bytes.
+      if (input.data % 16 !== 0) requireMultiple(`payloads.${name}`, input, unitBytes[widestUnit(rowBytes)]);
+      return;
+    }
+  } else if (ArrayBuffer.isView(input) && input.byteLength === bytes) {
+    if (dtype === 'u8' || input instanceof storage || input instanceof Uint8Array) return;
+  }
+  const opaque = dtype === 'u8';
+  const wanted = `${dtype} [${tokens}, ${length}]${opaque ? `, or ${tokens} other rows of ${rowBytes} bytes` : ''}`;
+  const array = opaque
+    ? `typed array of ${bytes} bytes`
+    : `${storage.name} of length ${tokens * length}, or its bytes as a Uint8Array of length ${bytes}`;
+  const possible =
+    input === undefined
+      ? `given: ${wanted}`
+      : isTensor(input)
+        ? `${wanted}, contiguous`
+        : `${wanted}: a tensor, or a ${array}`;
+  throw new ArgumentError(`payloads.${name}`, showInput(input), possible);
+}
+
+/** A tensor without elements may lie at 0. */
+function requireAddress(argument: string, { data, shape }: Tensor): void {
+  if (isAddress(data) || (data === 0 && elements(shape) === 0)) return;
+  throw new ArgumentError(`${argument}.data`, data, 'a device address');
+}
+
+function requireMultiple(argument: string, { data }: Tensor, unit: number): void {
+  if (data % unit !== 0) throw new ArgumentError(`${argument}.data`, data, `a multiple of ${unit}`);
+}
+
+const isAddress = (data: number): boolean => Number.isInteger(data) && data > 0 && data < 2 ** 48;
+
+function isTensor(input: unknown): input is Tensor {
+  return (
+    typeof input === 'object' &&
+    input !== null &&
+    !ArrayBuffer.isView(input) &&
+    'data' in input &&
+    typeof input.data === 'number' &&
+    'dtype' in input &&
+    typeof input.dtype === 'string' &&
+    Object.hasOwn(dtypes, input.dtype) &&
+    'shape' in input &&
+    Array.isArray(input.shape) &&
+    input.shape.every(Number.isInteger)
+  );
+}
+
+function showInput(input: Input | undefined): unknown {
+  return isTensor(input) ? describe(input) : input;
 }

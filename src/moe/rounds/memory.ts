@@ -4,7 +4,14 @@ import { ArgumentError, requireInteger, requireObject, requireOneOf } from '../.
 import type { Device, Placement } from '../../gpu/index.js';
 import { evenNodes, topologyOf, type World } from '../../net/world/index.js';
 import { type Plan, usualMultiprocessors, type WindowPlan, type WirePlan } from '../families/index.js';
-import { type Layer, limits, sharing } from '../layer/index.js';
+import {
+  combineRowBytes,
+  dispatchRowBytes,
+  type Layer,
+  limits,
+  type Shape,
+  sharing,
+} from '../layer/index.js';
 import { choose } from './choice.js';
 import { type ExpertParallelOptions, layerOf, optionNames, placeOf, roundsOf } from './options.js';
 
@@ -77,15 +84,15 @@ export function memoryFor(options: MemoryOptions): MemoryUse {
   return memoryOf(family.plan(layer, place, tuning), roundsOf(options));
 }
 
-/** Of a plan that is carried out for each of so many rounds in flight. `lies`: where its wire's messages do. */
+/** Of a plan that is carried out for each of so many rounds in flight. `placement`: where its wire's messages do. */
 export function memoryOf(
   { windows, wire, buffers }: Plan,
   rounds: number,
-  lies: Placement = 'host',
+  placement: Placement = 'host',
 ): MemoryUse {
   const once: MemoryPart[] = [
     ...windows.flatMap((window) => sectionsOf(window)),
-    ...(wire === null ? [] : sectionsOf(wire, lies === 'host' ? wire.layout.bytes : wire.front)),
+    ...(wire === null ? [] : sectionsOf(wire, placement === 'host' ? wire.layout.bytes : wire.front)),
     ...buffers.map(({ purpose, bytes }) => ({ purpose, section: null, bytes })),
   ];
   return useOf(once.map((part) => ({ ...part, bytes: rounds * part.bytes })));
@@ -127,4 +134,13 @@ export function requireRoom(
   const gibibytes = (n: number): string => `${(n / 2 ** 30).toFixed(1)} GiB`;
   const why = `its window of ${slots} slots would take ${gibibytes(bytes)} of ${gibibytes(memoryBytes)}`;
   throw new ArgumentError('maxTokens', maxTokens, `at most ${fitting} on the ${description}: ${why}`);
+}
+
+/**
+ * The least that a rank's window must hold: ids, weights, payloads and one partial row for each slot. Layouts add
+ * flags and alignment to that.
+ */
+export function leastWindowBytes(shape: Shape): number {
+  const slotBytes = 2 * 4 * shape.topK + dispatchRowBytes(shape) + combineRowBytes(shape);
+  return sharing(shape).groups * shape.maxTokens * slotBytes;
 }

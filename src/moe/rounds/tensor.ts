@@ -216,6 +216,9 @@ export function isContiguous(tensor: Pick<Tensor, 'shape' | 'strides'>): boolean
   return tensor.shape.every((length, i) => length === 1 || tensor.strides?.[i] === dense[i]);
 }
 
+/** Whether a tensor can stand for rows of a payload of this type: `u8` is opaque. */
+export const isOfType = (tensor: Tensor, dtype: Dtype): boolean => dtype === 'u8' || tensor.dtype === dtype;
+
 /** How long a dimension must be: exactly, or from the least to the most. */
 type Length = number | readonly [least: number, most: number];
 
