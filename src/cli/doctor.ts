@@ -240,8 +240,8 @@ async function examineWires(): Promise<DoctorFinding> {
   const where = { gpu: 'in the GPU’s memory', host: 'in host memory, which kernels reach over PCIe' };
   try {
     const [wires] = await World.local({ ranks: 1, device: 'cuda' }, (world) => world.wires());
-    const { lies, why } = wires!;
-    return { name, state: 'found', detail: `they lie ${where[lies]}: ${why}`, enables, remedy: null };
+    const { placement, why } = wires!;
+    return { name, state: 'found', detail: `they lie ${where[placement]}: ${why}`, enables, remedy: null };
   } catch (error) {
     return {
       name,

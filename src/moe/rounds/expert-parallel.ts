@@ -147,8 +147,8 @@ export class ExpertParallel<P extends string = string> {
     const agreed = { ...layer, payloads, family: family.name, split, transport, rounds, ...tuning };
     await requireSameEverywhere(world, agreed);
     const plan = family.plan(layer, place, tuning);
-    const { lies } = plan.wire === null ? { lies: 'host' as const } : await world.wires();
-    const memory = memoryOf(plan, rounds, lies);
+    const { placement } = plan.wire === null ? { placement: 'host' as const } : await world.wires();
+    const memory = memoryOf(plan, rounds, placement);
     requireRoom(memory, layer, device);
     const track = async () =>
       new Track(device, layer, await Carried.out(world, plan, waitMs), options.payloads);

@@ -77,15 +77,15 @@ export function memoryFor(options: MemoryOptions): MemoryUse {
   return memoryOf(family.plan(layer, place, tuning), roundsOf(options));
 }
 
-/** Of a plan that is carried out for each of so many rounds in flight. `lies`: where its wire's messages do. */
+/** Of a plan that is carried out for each of so many rounds in flight. `placement`: where its wire's messages do. */
 export function memoryOf(
   { windows, wire, buffers }: Plan,
   rounds: number,
-  lies: Placement = 'host',
+  placement: Placement = 'host',
 ): MemoryUse {
   const once: MemoryPart[] = [
     ...windows.flatMap((window) => sectionsOf(window)),
-    ...(wire === null ? [] : sectionsOf(wire, lies === 'host' ? wire.layout.bytes : wire.front)),
+    ...(wire === null ? [] : sectionsOf(wire, placement === 'host' ? wire.layout.bytes : wire.front)),
     ...buffers.map(({ purpose, bytes }) => ({ purpose, section: null, bytes })),
   ];
   return useOf(once.map((part) => ({ ...part, bytes: rounds * part.bytes })));

@@ -64,8 +64,15 @@ export class Shadow {
       },
       arrived: () => -1,
     };
-    const { lies } = memory;
-    const parts = { rank, ranks, network, lies, memory: new NativeView(memory.raw), data: plan.program.data };
+    const { placement } = memory;
+    const parts = {
+      rank,
+      ranks,
+      network,
+      placement,
+      memory: new NativeView(memory.raw),
+      data: plan.program.data,
+    };
     const make = await proxyMaker(plan.program);
     return new Shadow(make(parts), written);
   }

@@ -5,8 +5,8 @@ const places = { host: 'in host memory', gpu: 'in the GPU’s memory' } as const
 
 /** Every rank calls it. Ranks that say the same are told together. */
 export async function wiresOf(world: Pick<World, 'wires' | 'allGather'>): Promise<string> {
-  const { lies, why } = await world.wires();
-  const gathered = await world.allGather(Buffer.from(`${places[lies]} (${why})`), 'where wires lie');
+  const { placement, why } = await world.wires();
+  const gathered = await world.allGather(Buffer.from(`${places[placement]} (${why})`), 'where wires lie');
   const said = gathered.map((bytes) => Buffer.from(bytes).toString());
   const different = [...new Set(said)];
   if (different.length === 1) return different[0]!;
