@@ -48,11 +48,11 @@ module.exports = {
       to: { dependencyTypes: ['core'] },
     },
     {
-      name: 'fabric-front-on-top',
+      name: 'fabric-engine-on-top',
       comment: 'inside fabric: what callers see, the core behind it, and libfabric at the bottom',
       severity: 'error',
       from: { path: '^src/net/fabric/(core|libfabric)/' },
-      to: { path: '^src/net/fabric/front/' },
+      to: { path: '^src/net/fabric/engine/' },
     },
     {
       name: 'libfabric-at-the-bottom',

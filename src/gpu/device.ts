@@ -78,7 +78,7 @@ export interface WireShape {
   readonly bytes: number;
   /** A multiple of 16. */
   readonly front: number;
-  readonly lies: Placement;
+  readonly placement: Placement;
 }
 
 /**

@@ -38,7 +38,7 @@ export interface ProxyParts<Data = unknown> {
   /** The memory that kernels and the network share, of which every rank has the same. */
   readonly memory: HostView;
   /** Where of that lies what the network reaches. If in the GPU's memory, `memory` ends before it. */
-  readonly lies: Placement;
+  readonly placement: Placement;
   readonly data: Data;
 }
 

@@ -37,9 +37,9 @@ export function requireFills(fills: readonly Fill[], windowBytes: number): void 
 /** Requires what a wire can be. */
 export function requireWire(shape: WireShape, mostBytes: number): void {
   requireObject('shape', shape);
-  const { bytes, front, lies } = shape;
+  const { bytes, front, placement } = shape;
   requireInteger('shape.bytes', bytes, 1, mostBytes);
   requireInteger('shape.front', front, 0, bytes - 1);
   if (front % 16 !== 0) throw new ArgumentError('shape.front', front, 'a multiple of 16');
-  requireOneOf('shape.lies', lies, ['host', 'gpu']);
+  requireOneOf('shape.placement', placement, ['host', 'gpu']);
 }

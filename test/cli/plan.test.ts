@@ -105,7 +105,7 @@ describe('heddle plan calibrate', () => {
   });
 
   it('names what a cell lacks', async () => {
-    const cells = file('lacking.json', [{ set: 'mine', us: 3 }]);
+    const cells = file('tell-launcher.json', [{ set: 'mine', us: 3 }]);
     expect(await heddle(['plan', 'calibrate', '--cells', cells])).toBe(2);
     expect(err).toMatch(/lacking\.json\[0\].*lib, mode, hw.*it has set, us/);
   });

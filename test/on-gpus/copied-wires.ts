@@ -12,7 +12,7 @@ export const wiresRefused = ((): string | null => {
   if (gpus === 0) return 'needs a GPU';
   const device = CudaDevice.open(0);
   try {
-    device.allocateWire({ bytes: 4096, front: 64, lies: 'gpu' }, 'a wire').free();
+    device.allocateWire({ bytes: 4096, front: 64, placement: 'gpu' }, 'a wire').free();
     return null;
   } catch (error) {
     assert.ok(error instanceof UnavailableError, String(error));
@@ -31,9 +31,9 @@ interface End {
 }
 
 /** Has the layers of a world lie so. `ends`: one list for all ranks, which are in this process. */
-export function copyWires(world: World, ends: End[], lies: Placement = 'gpu'): void {
+export function copyWires(world: World, ends: End[], placement: Placement = 'gpu'): void {
   const { device, rank, ranks } = world;
-  world.wires = async () => ({ lies, why: 'copies stand in for a NIC' });
+  world.wires = async () => ({ placement, why: 'copies stand in for a NIC' });
   world.startProxy = async ({ module, name, data, memory }) => {
     assert.ok('nics' in memory);
     const { host } = memory;
@@ -62,7 +62,7 @@ export function copyWires(world: World, ends: End[], lies: Placement = 'gpu'): v
       },
       arrived: () => own.tags.shift() ?? -1,
     };
-    const program = make({ rank, ranks, network, memory: host, lies, data });
+    const program = make({ rank, ranks, network, memory: host, placement, data });
     let stopped = false;
     const turns = async () => {
       for (; !stopped; await setImmediate()) program.step();

@@ -24,34 +24,34 @@ function requireQuick(ranks: readonly Times[]): void {
 }
 
 /** Two GPUs that are two nodes where messages lie somewhere. */
-function onTwo(run: (world: World) => Promise<Times>, lies?: Placement): Promise<Times[]> {
+function onTwo(run: (world: World) => Promise<Times>, placement?: Placement): Promise<Times[]> {
   const ends: Parameters<typeof copyWires>[1] = [];
-  const options = { ranks: 2, device: 'cuda', timeoutMs: 15_000, ...(lies && { nodes: 2 }) } as const;
+  const options = { ranks: 2, device: 'cuda', timeoutMs: 15_000, ...(placement && { nodes: 2 }) } as const;
   return World.local(options, (world) => {
-    if (lies) copyWires(world, ends, lies);
+    if (placement) copyWires(world, ends, placement);
     return run(world);
   });
 }
 
 const places = [
   { families: ['one-sided', 'portable'] },
-  { families: ['hybrid', 'portable'], lies: 'host' },
-  { families: ['hybrid', 'portable'], lies: 'gpu' },
+  { families: ['hybrid', 'portable'], placement: 'host' },
+  { families: ['hybrid', 'portable'], placement: 'gpu' },
 ] as const;
 
 for (const place of places) {
-  const lies = 'lies' in place ? place.lies : undefined;
-  const where = lies ? `2 nodes, messages in memory of the ${lies}` : 'one node';
-  const options = { ...needs(2), ...(lies === 'gpu' && wiresRefused && { skip: wiresRefused }) };
+  const placement = 'placement' in place ? place.placement : undefined;
+  const where = placement ? `2 nodes, messages in memory of the ${placement}` : 'one node';
+  const options = { ...needs(2), ...(placement === 'gpu' && wiresRefused && { skip: wiresRefused }) };
   describe(`behind a kernel that waits, on ${where}`, options, () => {
     for (const family of place.families) {
       for (const split of [false, true]) {
         test(`${family}: ${split ? 'halves' : 'whole phases'}`, { timeout: 30_000 }, async () => {
-          requireQuick(await onTwo((world) => timesOfRounds(world, { family, split }), lies));
+          requireQuick(await onTwo((world) => timesOfRounds(world, { family, split }), placement));
         });
       }
       test(`${family}: a layer`, { timeout: 30_000 }, async () => {
-        requireQuick(await onTwo((world) => timesOfLayer(world, { family }), lies));
+        requireQuick(await onTwo((world) => timesOfLayer(world, { family }), placement));
       });
     }
   });

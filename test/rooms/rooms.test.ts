@@ -67,11 +67,11 @@ const broken: readonly { readonly name: string; readonly rule: string; readonly 
     change: { 'src/lang/one.ts': `import { sep } from 'node:path';\nexport const one = sep.length;` },
   },
   {
-    name: "fabric's core looking at its front",
-    rule: 'fabric-front-on-top',
+    name: "fabric's core looking at its engine",
+    rule: 'fabric-engine-on-top',
     change: {
-      'src/net/fabric/core/core.ts': `export { one } from '../front/engine.js';`,
-      'src/net/fabric/front/engine.ts': `export const one = 1;`,
+      'src/net/fabric/core/core.ts': `export { one } from '../engine/engine.js';`,
+      'src/net/fabric/engine/engine.ts': `export const one = 1;`,
     },
   },
   {

@@ -117,15 +117,15 @@ export class SimDevice implements Device {
   /** Memory of a simulated GPU is the process's too: real NICs reach it as they reach the host's. */
   allocateWire(shape: WireShape, purpose: string, fills: readonly Fill[] = []): WireMemory {
     requireWire(shape, maxBufferBytes);
-    const { bytes, front, lies } = shape;
+    const { bytes, front, placement } = shape;
     requireFills(fills, bytes);
     const { buffer, address, free } = this.#place(bytes, purpose);
     buffer.front = front;
     fillAll(buffer.u8, fills);
     const nics = { kind: 'host', raw: buffer.u8.subarray(front, bytes) } as const;
     return {
-      ...{ address, bytes, front, lies, nics, free },
-      ...this.#hostsOf(buffer, lies === 'host' ? bytes : front),
+      ...{ address, bytes, front, placement, nics, free },
+      ...this.#hostsOf(buffer, placement === 'host' ? bytes : front),
     };
   }
 

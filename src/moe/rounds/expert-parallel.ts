@@ -113,8 +113,8 @@ export class ExpertParallel<P extends string = string> {
     const agreed = { ...layer, payloads, family: family.name, split, transport, rounds: inFlight, ...tuning };
     await requireSameEverywhere(world, agreed);
     const plan = family.plan(layer, place, tuning);
-    const { lies } = plan.wire === null ? { lies: 'host' as const } : await world.wires();
-    const memory = memoryOf(plan, inFlight, lies);
+    const { placement } = plan.wire === null ? { placement: 'host' as const } : await world.wires();
+    const memory = memoryOf(plan, inFlight, placement);
     requireRoom(memory, layer, device);
     const round = async () =>
       new RoundInFlight(device, layer, await LoadedPlan.load(world, plan, waitMs), options.payloads);

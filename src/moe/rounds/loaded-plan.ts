@@ -133,8 +133,8 @@ async function layWire(
   { layout: { bytes }, front, purpose, program, allOnes = [] }: WirePlan,
   waitMs: number,
 ): Promise<Wire> {
-  const { lies } = await world.wires();
-  const memory = world.device.allocateWire({ bytes, front, lies }, purpose, fillsOf(allOnes));
+  const { placement } = await world.wires();
+  const memory = world.device.allocateWire({ bytes, front, placement }, purpose, fillsOf(allOnes));
   const { address } = memory;
   // Who does not answer is named by the network, before kernels give up, which may be waiting for whoever waits for it.
   const proxy = await world.startProxy({ ...program, memory, timeoutMs: Math.ceil(waitMs / 2) });

@@ -3,13 +3,13 @@
  * docs/fabric.md describes the protocol.
  */
 
-export type { Counter, ImmediateCounter } from './front/counters.js';
-export { TransferEngine } from './front/engine.js';
-export { type Path, type Peer, type PeerGroup, Region, type RemoteRegion } from './front/handles.js';
-export type { GpuMemory } from './front/memory.js';
-export type { EngineOptions } from './front/options.js';
-export type { Barrier, OperationOptions, Paged, Scatter, Write } from './front/transfers.js';
-export type { ArrivalOptions } from './front/waiting.js';
+export type { Counter, ImmediateCounter } from './engine/counters.js';
+export { TransferEngine } from './engine/engine.js';
+export { type Path, type Peer, type PeerGroup, Region, type RemoteRegion } from './engine/handles.js';
+export type { GpuMemory } from './engine/memory.js';
+export type { EngineOptions } from './engine/options.js';
+export type { Barrier, OperationOptions, Paged, Scatter, Write } from './engine/transfers.js';
+export type { ArrivalOptions } from './engine/waiting.js';
 export { machineId } from './libfabric/address.js';
 export type { Reach } from './libfabric/endpoint.js';
 export { FabricError, PeerLostError, WaitTimeoutError } from './libfabric/errors.js';

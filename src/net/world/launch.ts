@@ -18,10 +18,10 @@ import { evenNodes } from '../../gpu/index.js';
 import { maxRanks } from '../../gpu/sim/index.js';
 import { formatAddress } from './address.js';
 import { LONGEST_TIMEOUT_MS, MAX_RANKS } from './circle.js';
-import { hearLack, listening } from './lacking.js';
 import { forwardLines, Outlet } from './output.js';
 import { Reaper } from './reaper.js';
 import { Rendezvous } from './rendezvous.js';
+import { hearLack, listening } from './tell-launcher.js';
 
 /** What to start, and how. */
 export interface LaunchOptions {

@@ -21,11 +21,11 @@ import {
 } from './circle.js';
 import { type Environment, type Place, readEnvironment } from './environment.js';
 import type { Call } from './exchange.js';
-import { tellLauncher } from './lacking.js';
 import { type Message, PROTOCOL_VERSION, ProtocolError } from './messages.js';
 import { Participant, passing, toError } from './participant.js';
 import { Rendezvous } from './rendezvous.js';
 import { newNonce, prove, requireSecret, sameProof } from './secret.js';
+import { tellLauncher } from './tell-launcher.js';
 
 /** How to join. What is not given here comes from the environment. */
 export interface JoinOptions extends CircleOptions {
@@ -237,38 +237,30 @@ export class ProcessCircle extends Participant {
   }
 }
 
+/** Of a place that options describe without the environment. */
+const unsaid = {
+  ...{ launcher: 'options', world: 'world', hosted: false, ranksHere: 1 },
+  ...{ localRank: undefined, node: undefined, device: undefined, secret: undefined },
+};
+
 /** The options' place, and the environment's where it is needed. */
 export function findPlace(options: JoinOptions): Place {
   requireObject('options', options);
   const { rank, ranks, localRank, node, address, world, secret, hosted, environment } = options;
   if (environment !== undefined) requireObject('environment', environment, 'variables by name');
   const where = address === undefined ? undefined : parseAddress('address', address);
-  const told =
+  const told: Place =
     rank !== undefined && ranks !== undefined && where !== undefined
-      ? {
-          launcher: 'options',
-          rank,
-          ranks,
-          localRank,
-          node,
-          address: where,
-          world: 'world',
-          secret,
-          hosted: false,
-          device: undefined,
-          ranksHere: 1,
-        }
+      ? { ...unsaid, rank, ranks, address: where }
       : readEnvironment(environment);
   const size = requireInteger('ranks', ranks ?? told.ranks, 1, MAX_RANKS);
   const local = localRank ?? told.localRank;
   return {
-    launcher: told.launcher,
+    ...told,
     rank: requireInteger('rank', rank ?? told.rank, 0, size - 1),
     ranks: size,
     localRank: local === undefined ? undefined : requireInteger('localRank', local, 0, size - 1),
     node: node ?? told.node,
-    device: told.device,
-    ranksHere: told.ranksHere,
     address: where ?? told.address,
     world: shortId(requireText('world', world ?? told.world)),
     secret: secret ?? told.secret,

@@ -16,7 +16,6 @@ import { CudaDevice, countGpus, describeGpu, gpusHere } from '../../gpu/cuda/ind
 import { type Device, evenNodes, type Fill, type Topology, topologyOf } from '../../gpu/index.js';
 import { type MachineOptions, maxRanks, SimMachine } from '../../gpu/sim/index.js';
 import type { Circle, CircleOptions } from './circle.js';
-import { tellLauncher } from './lacking.js';
 import { LocalCircle } from './local-circle.js';
 import { findTopology, joinSimulated, ordinalFor, requireOwnGpus } from './nodes.js';
 import { messageOf, passing } from './participant.js';
@@ -31,6 +30,7 @@ import {
   requireProxyOptions,
 } from './proxy/start.js';
 import { findWires, simulatedWires, type Wires } from './proxy/wires.js';
+import { tellLauncher } from './tell-launcher.js';
 import { allocateSymmetric, joinNvshmem, mapWindows, type SharedWindow } from './windows.js';
 
 /** `auto`: GPUs where there are enough of them, else the simulator. */

@@ -7,7 +7,7 @@ const host = 0x1000_0000;
 const gpu = 0x2000_0000;
 const between = 0x3000_0000;
 
-const lies = (address: number) => (address < gpu ? 'host' : 'gpu');
+const placement = (address: number) => (address < gpu ? 'host' : 'gpu');
 
 /** A driver that notes what is enqueued: [to, from, bytes] of a copy. `fails`: the number of the copy that it refuses. */
 function fakeStream(fails = -1) {
@@ -17,7 +17,7 @@ function fakeStream(fails = -1) {
   const driver = {
     out,
     cuPointerGetAttribute: (_: number, attribute: number, address: number) => {
-      out.i32[0] = attribute === 2 ? (lies(address) === 'host' ? 1 : 2) : 0;
+      out.i32[0] = attribute === 2 ? (placement(address) === 'host' ? 1 : 2) : 0;
       return 0;
     },
     cuMemAllocAsync: (_: number, bytes: number, stream: number) => {

@@ -308,7 +308,7 @@ test('over the network goes what traffic counts: a row for each token and other 
 });
 
 /** A proxy of rank 0 of 2 nodes, or of another, with a network and memory that do what a test says. */
-function proxyOfTwo(lies: Placement = 'host', place = placeOn([0, 1])) {
+function proxyOfTwo(placement: Placement = 'host', place = placeOn([0, 1])) {
   const { length: ranks } = place.topology.members.flat();
   const { wire } = hybrid.plan({ ...layer, ranks }, place, {
     ...hybrid.defaults(layer, place),
@@ -327,7 +327,7 @@ function proxyOfTwo(lies: Placement = 'host', place = placeOn([0, 1])) {
     },
     arrived: () => tags.shift() ?? -1,
   };
-  const proxy = hybridProxy({ rank: place.rank, ranks, network, lies, memory, data });
+  const proxy = hybridProxy({ rank: place.rank, ranks, network, placement, memory, data });
   const header = (at: number, words: readonly number[]) => {
     for (const [i, word] of words.entries()) memory.store(at + 4 * i, word);
   };

@@ -222,7 +222,7 @@ test('a proxy believes no tag that names no signal, and none becomes an address'
         rank: 0,
         ranks: 2,
         network,
-        lies: 'host',
+        placement: 'host',
         memory: new NativeView(bytes),
         data,
       });

@@ -6,16 +6,16 @@ function reports(bell = 0) {
   const shared = createShared(4);
   const control = new Int32Array(shared.control);
   control[word.bell] = bell;
-  /** The front sleeps until `more` things have happened. */
+  /** The caller sleeps until `more` things have happened. */
   const sleep = (more: number) => {
     control[word.wakeAt] = control[word.bell]! + more;
-    control[word.frontSleeps] = 1;
+    control[word.callerSleeps] = 1;
   };
-  const asleep = () => control[word.frontSleeps] === 1;
+  const asleep = () => control[word.callerSleeps] === 1;
   return { shared, control, sleep, asleep, reports: new Reports(shared) };
 }
 
-it('a front that sleeps is woken for as much as it waits for, and not before', () => {
+it('a caller that sleeps is woken for as much as it waits for, and not before', () => {
   const { reports: core, sleep, asleep } = reports();
   sleep(3);
   core.landed();

@@ -14,8 +14,8 @@ const devices = provider === 'shm' ? [] : ['lo'];
 const wires = process.env.HEDDLE_RANK === '0' ? 'host' : 'gpu';
 
 await World.join({ fabric: { provider, devices, wires } }, async (world) => {
-  const { lies, why } = await world.wires();
-  console.log(JSON.stringify({ rank: world.rank, name: `${lies}: ${why}` }));
+  const { placement, why } = await world.wires();
+  console.log(JSON.stringify({ rank: world.rank, name: `${placement}: ${why}` }));
   for (const how of familiesAcross) {
     for (const { name, run } of casesAcross(world.ranks, how)) {
       await run(world);

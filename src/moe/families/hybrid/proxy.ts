@@ -75,11 +75,11 @@ class HybridProxy implements ProxyProgram {
   readonly #count = new Uint32Array(1);
   readonly #countBytes = new Uint8Array(this.#count.buffer);
 
-  constructor({ network, memory, lies, data }: ProxyParts<ProxyData>) {
+  constructor({ network, memory, placement, data }: ProxyParts<ProxyData>) {
     this.#network = network;
     this.#memory = memory;
     this.#data = data;
-    this.#sees = lies === 'host';
+    this.#sees = placement === 'host';
     this.#messages = messagesOf(data);
   }
 

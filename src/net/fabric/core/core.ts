@@ -35,7 +35,7 @@ export interface CoreOptions {
   readonly shared: Shared;
 }
 
-/** What the front learns of it in return. */
+/** What the caller learns of it in return. */
 export interface CoreInfo {
   readonly devices: readonly FabricDevice[];
   readonly address: EngineAddress;
@@ -211,12 +211,12 @@ export class Core {
     return moved;
   }
 
-  /** Whether the front has written nothing that was not taken. */
+  /** Whether the caller has written nothing that was not taken. */
   nothingToTake(): boolean {
     return Atomics.load(this.#control, word.commandTail) === this.#commandHead;
   }
 
-  /** Takes and posts what the front has written. */
+  /** Takes and posts what the caller has written. */
   takeCommands(): boolean {
     const commands = this.#commands;
     const tail = Atomics.load(this.#control, word.commandTail);
@@ -427,7 +427,7 @@ export class Core {
     } else if (requestErrors.has(failure.code)) {
       this.#finish(slot, failure.code);
     } else {
-      // The provider has let go of this one. It ends with the others, once the peer is marked as lost: the front
+      // The provider has let go of this one. It ends with the others, once the peer is marked as lost: the caller
       // reads that mark when it names the error.
       const { state } = this.#requests;
       state[slot * kept.words + kept.phase] = phase.taken;

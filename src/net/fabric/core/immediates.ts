@@ -62,7 +62,7 @@ export class ImmediateTable {
 }
 
 /**
- * The immediates that have landed, one after the other, for a caller who looks at each of them. The core adds; the front
+ * The immediates that have landed, one after the other, for a caller who looks at each of them. The core adds; the caller
  * takes. While there is no room for more, the core looks for no completions.
  */
 export class ImmediateQueue {

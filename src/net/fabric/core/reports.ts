@@ -1,6 +1,6 @@
 import { eventWords, peerLost, type Shared, word } from './shared.js';
 
-/** What the core tells the front: ends of operations, losses of peers, and that there is something to look at. */
+/** What the core tells the caller: ends of operations, losses of peers, and that there is something to look at. */
 export class Reports {
   readonly #control: Int32Array;
   readonly #events: Int32Array;
@@ -68,17 +68,17 @@ export class Reports {
     this.#urgent = true;
   }
 
-  /** Says how much has happened, and wakes a front that waits for no more than that. */
+  /** Says how much has happened, and wakes a caller that waits for no more than that. */
   ring(): void {
     if (this.#happened === 0) return;
     const control = this.#control;
     this.#bell = (this.#bell + this.#happened) | 0;
     this.#happened = 0;
     Atomics.store(control, word.bell, this.#bell);
-    if (Atomics.load(control, word.frontSleeps) === 0) return;
+    if (Atomics.load(control, word.callerSleeps) === 0) return;
     if (!this.#urgent && ((this.#bell - Atomics.load(control, word.wakeAt)) | 0) < 0) return;
     this.#urgent = false;
-    Atomics.store(control, word.frontSleeps, 0);
-    Atomics.notify(control, word.frontSleeps);
+    Atomics.store(control, word.callerSleeps, 0);
+    Atomics.notify(control, word.callerSleeps);
   }
 }

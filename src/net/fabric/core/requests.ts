@@ -51,7 +51,7 @@ export class Requests {
     }
   }
 
-  /** Takes a free request. There is one: the front counts what is under way to each peer. */
+  /** Takes a free request. There is one: the caller counts what is under way to each peer. */
   take(lane: { readonly index: number }, ticket: number, region: number, deadline: number): number {
     const { state } = this;
     const slot = this.#firstFree;

@@ -1,8 +1,8 @@
 import { ImmediateQueue, ImmediateTable } from './immediates.js';
 
 /**
- * What the caller's side of an engine (the front) and the thread that drives libfabric (the core) share. The
- * front writes commands into one ring and the core answers in another; each ring has one writer and one reader,
+ * What the caller's side of an engine and the thread that drives libfabric (the core) share. The
+ * caller writes commands into one ring and the core answers in another; each ring has one writer and one reader,
  * so a sequentially consistent store of its tail publishes everything written before it.
  */
 export interface Shared {
@@ -12,7 +12,7 @@ export interface Shared {
   readonly commands: SharedArrayBuffer;
   /** Ends of operations: `eventWords` words each. */
   readonly events: SharedArrayBuffer;
-  /** Requests left of each operation, by ticket. Set by the front before the command, counted down by the core. */
+  /** Requests left of each operation, by ticket. Set by the caller before the command, counted down by the core. */
   readonly remaining: SharedArrayBuffer;
   /** Two words a peer: its state, and how many of its requests have ended (modulo 2^32). */
   readonly peers: SharedArrayBuffer;
@@ -26,10 +26,10 @@ export const word = {
   commandHead: 16,
   eventTail: 32,
   eventHead: 48,
-  /** How much the front may wait for has happened (modulo 2^32): requests ended, writes and messages landed. */
+  /** How much the caller may wait for has happened (modulo 2^32): requests ended, writes and messages landed. */
   bell: 64,
-  /** Set by a front that sleeps until the bell has reached `wakeAt`; cleared by whoever ends that. */
-  frontSleeps: 80,
+  /** Set by a caller that sleeps until the bell has reached `wakeAt`; cleared by whoever ends that. */
+  callerSleeps: 80,
   wakeAt: 81,
   coreSleeps: 82,
   stop: 83,
@@ -63,7 +63,7 @@ export const transferHeader = 6;
 const operations = 4096;
 const peers = 1024;
 
-/** Doubles in the command ring; also bounds one command, so the front splits longer ones. */
+/** Doubles in the command ring; also bounds one command, so the caller splits longer ones. */
 export const commandWords = 32768;
 /** Positions in the ring are taken modulo its length, with this. */
 export const ringMask = commandWords - 1;

@@ -31,7 +31,7 @@ export type ControlReply =
  */
 const spins = 200;
 const yields = 1000;
-/** A nap ends at once when the front has a command; only what arrives from outside waits for its end. */
+/** A nap ends at once when the caller has a command; only what arrives from outside waits for its end. */
 const shortestNapMs = 0.05;
 const longestNapMs = 1;
 

@@ -31,13 +31,13 @@ export function distancesFrom(pciBusId: string, root = '/sys'): ReadonlyMap<stri
   const here = placeOf(join(root, 'bus/pci/devices', pciBusId));
   const distances = new Map<string, number>();
   for (const { name, kind, place } of listNics(root)) {
-    if (kind === 'rdma' && here !== null && place !== null) distances.set(name, steps(here, place));
+    if (kind === 'rdma' && here !== null && place !== null) distances.set(name, stepsBetween(here, place));
   }
   return distances;
 }
 
 /** From one folder to another. */
-function steps(from: string, to: string): number {
+function stepsBetween(from: string, to: string): number {
   const [a, b] = [from.split('/'), to.split('/')];
   let common = 0;
   while (common < a.length && a[common] === b[common]) common++;

@@ -45,7 +45,7 @@ export async function proxyMaker(of: {
 }
 
 /** What a proxy needs of its memory. */
-export type ProxyMemory = Pick<WireMemory, 'address' | 'front' | 'lies' | 'host' | 'nics'>;
+export type ProxyMemory = Pick<WireMemory, 'address' | 'front' | 'placement' | 'host' | 'nics'>;
 
 /** Connects all ranks' proxies and makes the program; every rank calls it. */
 export async function prepareProxy(
@@ -63,7 +63,7 @@ export async function prepareProxy(
       ranks,
       network: link.network,
       memory: memory.host,
-      lies: memory.lies,
+      placement: memory.placement,
       data,
     });
     return {

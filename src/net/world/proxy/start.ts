@@ -61,7 +61,7 @@ const asWire = (memory: MappedMemory | WireMemory): ProxyMemory & Pick<WireMemor
     ? memory
     : {
         ...{ address: memory.address, bytes: memory.bytes, host: memory.host },
-        ...{ front: 0, lies: 'host', nics: { kind: 'host', raw: memory.raw } },
+        ...{ front: 0, placement: 'host', nics: { kind: 'host', raw: memory.raw } },
       };
 
 /** How the proxies of a world run; every rank calls it. */
@@ -72,13 +72,13 @@ export const inThread =
   (fabric: FabricOptions): ProxyStarter =>
   async (circle, options) => {
     const { port1: port, port2 } = new MessageChannel();
-    const { address, bytes, front, lies, nics } = asWire(options.memory);
+    const { address, bytes, front, placement, nics } = asWire(options.memory);
     const given: ProxyThreadData = {
       port: port2,
       mail: new SharedArrayBuffer(4),
       place: { rank: circle.rank, ranks: circle.ranks },
       program: nameOf(options),
-      memory: { address, bytes, front, lies, gpu: nics.kind === 'gpu' ? nics : null },
+      memory: { address, bytes, front, placement, gpu: nics.kind === 'gpu' ? nics : null },
       fabric: timed(fabric, options),
     };
     const thread = startThread(new URL('./thread.js', import.meta.url), given, [port2]);

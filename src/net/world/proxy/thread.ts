@@ -52,10 +52,10 @@ function run(circle: MailedCircle, proxy: PreparedProxy): void {
   }
 }
 
-function memoryOf({ address, bytes, front, lies, gpu }: ProxyThreadData['memory']): ProxyMemory {
-  const raw = new Uint8Array(view(address, lies === 'gpu' ? front : bytes));
+function memoryOf({ address, bytes, front, placement, gpu }: ProxyThreadData['memory']): ProxyMemory {
+  const raw = new Uint8Array(view(address, placement === 'gpu' ? front : bytes));
   const nics = gpu ?? ({ kind: 'host', raw: raw.subarray(front) } as const);
-  return { address, front, lies, host: new NativeView(raw), nics };
+  return { address, front, placement, host: new NativeView(raw), nics };
 }
 
 const { port, mail, place, program, memory, fabric } = workerData as ProxyThreadData;

@@ -19,7 +19,7 @@ import {
 
 /** Where they lie, and why. */
 export interface Wires {
-  readonly lies: Placement;
+  readonly placement: Placement;
   readonly why: string;
 }
 
@@ -38,7 +38,7 @@ const wantedIn = ({ wires = 'auto' }: FabricOptions): Wanted =>
 
 /** What needs no try. */
 const untried = (wires: Wanted): Wires =>
-  wires === 'auto' ? { lies: 'host', why: 'the GPU is simulated' } : { lies: wires, why: asked };
+  wires === 'auto' ? { placement: 'host', why: 'the GPU is simulated' } : { placement: wires, why: asked };
 
 /** Of ranks of one simulated machine, whose NICs reach what they are given. */
 export const simulatedWires = (options: FabricOptions): Wires => untried(wantedIn(withEnvironment(options)));
@@ -58,10 +58,10 @@ export async function findWires(
   const wires = wantedIn(given);
   if (wires === 'host' || (wires === 'auto' && device.kind === 'sim')) return untried(wires);
   try {
-    return { lies: 'gpu', why: await tryWire(device, given, provider) };
+    return { placement: 'gpu', why: await tryWire(device, given, provider) };
   } catch (error) {
     if (!(error instanceof HeddleError)) throw error;
-    if (wires === 'auto') return { lies: 'host', why: messageOf(error) };
+    if (wires === 'auto') return { placement: 'host', why: messageOf(error) };
     throw new UnavailableError(
       `Wires must lie in the GPU's memory (${asked}), but ${messageOf(error)}`,
       'Leave it to be found: HEDDLE_WIRES=auto',
@@ -83,9 +83,11 @@ async function tryWire(device: Device, options: FabricOptions, provider: Provide
     );
   const { bytes, value } = tried;
   const front = 16;
-  const wire = device.allocateWire({ bytes: front + 2 * bytes, front, lies: 'gpu' }, 'a wire, to try it', [
-    { offset: front, bytes, value },
-  ]);
+  const wire = device.allocateWire(
+    { bytes: front + 2 * bytes, front, placement: 'gpu' },
+    'a wire, to try it',
+    [{ offset: front, bytes, value }],
+  );
   const flush = flushOf(wire.nics);
   const engines: TransferEngine[] = [];
   const stream = device.createStream();

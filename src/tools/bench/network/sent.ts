@@ -64,8 +64,15 @@ export class Shadow {
       },
       arrived: () => -1,
     };
-    const { lies } = memory;
-    const parts = { rank, ranks, network, lies, memory: new NativeView(memory.raw), data: plan.program.data };
+    const { placement } = memory;
+    const parts = {
+      rank,
+      ranks,
+      network,
+      placement,
+      memory: new NativeView(memory.raw),
+      data: plan.program.data,
+    };
     const make = await proxyMaker(plan.program);
     return new Shadow(make(parts), written);
   }
@@ -81,8 +88,8 @@ const places = { host: 'in host memory', gpu: 'in the GPU’s memory' } as const
 
 /** Where the messages of all ranks lie, in words. Every rank calls it. Ranks that say the same are told together. */
 export async function wiresOf(world: Pick<World, 'wires' | 'allGather'>): Promise<string> {
-  const { lies, why } = await world.wires();
-  const gathered = await world.allGather(Buffer.from(`${places[lies]} (${why})`), 'where wires lie');
+  const { placement, why } = await world.wires();
+  const gathered = await world.allGather(Buffer.from(`${places[placement]} (${why})`), 'where wires lie');
   const said = gathered.map((bytes) => Buffer.from(bytes).toString());
   const different = [...new Set(said)];
   if (different.length === 1) return different[0]!;

@@ -134,7 +134,7 @@ await LocalCircle.run(2, async (circle) => {
     network === 'copies' ? loopBack : overFabric({ provider: network as never, devices: ['lo'] });
   const named = { ...program, module: program.module.href };
   const nics = { kind: 'host', raw: raw.subarray(front) } as const;
-  const wire = { address, front, lies: 'host', host: memory, nics } as const;
+  const wire = { address, front, placement: 'host', host: memory, nics } as const;
   const proxy = await prepareProxy(circle, connect, named, wire);
   ranks[circle.rank] = { memory, raw, proxy };
   await circle.barrier('both are there');

@@ -18,7 +18,7 @@ type ControlMethod =
   | 'addGroup'
   | 'heapBytes';
 
-/** How the front reaches its core: in a thread of its own, or driven by the caller's calls. */
+/** How the caller reaches its core: in a thread of its own, or driven by the caller's calls. */
 export interface Driver {
   readonly info: CoreInfo;
   call<M extends ControlMethod>(method: M, ...args: Parameters<Core[M]>): ReturnType<Core[M]>;
@@ -29,12 +29,12 @@ export interface Driver {
   /** How much has happened so far that somebody may wait for; to be asked before looking for it. */
   heard(): number;
   /**
-   * Blocks this thread until `lacking` more than was `heard` may have happened, or a moment; 0 is for what takes
+   * Blocks this thread until `missing` more than was `heard` may have happened, or a moment; 0 is for what takes
    * the core no time. `idle` counts the calls since anything happened. True when it slept.
    */
-  pause(idle: number, heard: number, lacking: number): boolean;
+  pause(idle: number, heard: number, missing: number): boolean;
   /** The same without blocking. */
-  rest(idle: number, heard: number, lacking: number): Promise<void>;
+  rest(idle: number, heard: number, missing: number): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -170,23 +170,23 @@ export class WorkerDriver implements Driver {
     return Atomics.load(this.#control, word.bell);
   }
 
-  pause(idle: number, heard: number, lacking: number): boolean {
+  pause(idle: number, heard: number, missing: number): boolean {
     // Spinning takes a processor away from somebody, so it is for the last moment of a wait.
-    if (lacking <= 1 && idle < spinsBeforePause) return false;
-    if (lacking === 0) {
+    if (missing <= 1 && idle < spinsBeforePause) return false;
+    if (missing === 0) {
       yieldProcessor();
       return false;
     }
-    if (this.#fallAsleep(heard, lacking)) Atomics.wait(this.#control, word.frontSleeps, 1, longestNapMs);
+    if (this.#fallAsleep(heard, missing)) Atomics.wait(this.#control, word.callerSleeps, 1, longestNapMs);
     this.#wakeUp();
     return true;
   }
 
-  async rest(_idle: number, heard: number, lacking: number): Promise<void> {
-    if (this.#fallAsleep(heard, lacking)) {
+  async rest(_idle: number, heard: number, missing: number): Promise<void> {
+    if (this.#fallAsleep(heard, missing)) {
       const nap = (Atomics as unknown as AsyncAtomics).waitAsync(
         this.#control,
-        word.frontSleeps,
+        word.callerSleeps,
         1,
         longestNapMs,
       );
@@ -199,17 +199,17 @@ export class WorkerDriver implements Driver {
    * Asks the core for a call once the bell has rung often enough; false when it has by now. The core writes the
    * bell before it looks who sleeps, and this looks at the bell after it says so: one of them sees the other.
    */
-  #fallAsleep(heard: number, lacking: number): boolean {
-    const wakeAt = (heard + Math.min(lacking, mostLacking)) | 0;
+  #fallAsleep(heard: number, missing: number): boolean {
+    const wakeAt = (heard + Math.min(missing, mostMissing)) | 0;
     Atomics.store(this.#control, word.wakeAt, wakeAt);
-    Atomics.store(this.#control, word.frontSleeps, 1);
+    Atomics.store(this.#control, word.callerSleeps, 1);
     return ((Atomics.load(this.#control, word.bell) - wakeAt) | 0) < 0;
   }
 
   #wakeUp(): void {
-    Atomics.store(this.#control, word.frontSleeps, 0);
+    Atomics.store(this.#control, word.callerSleeps, 0);
     // A blocking wait inside an asynchronous one overwrites what that waits for: it has to look again.
-    Atomics.notify(this.#control, word.frontSleeps);
+    Atomics.notify(this.#control, word.callerSleeps);
   }
 
   async close(): Promise<void> {
@@ -227,7 +227,7 @@ const spinsBeforePause = 500;
 /** Bounds how late a timeout is noticed when nothing happens at all. */
 const longestNapMs = 20;
 /** Half of what the bell can tell apart. */
-const mostLacking = 2 ** 30;
+const mostMissing = 2 ** 30;
 
 /** Atomics.waitAsync is in every Node.js that Heddle runs on, but not yet in the library types of ES2023. */
 interface AsyncAtomics {

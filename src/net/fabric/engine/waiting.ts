@@ -17,7 +17,7 @@ export interface ArrivalOptions {
 
 /**
  * A condition: how many requests must still end, or writes and messages land, before it can hold. It holds when
- * that is 0, and never will when it is an error. A front that sleeps is woken for no less than that.
+ * that is 0, and never will when it is an error. A caller that sleeps is woken for no less than that.
  */
 type Condition = () => number | Error;
 
@@ -86,11 +86,11 @@ export class Waiting {
     for (let idle = 0, looks = 0, slept = true; ; looks++) {
       const heard = driver.heard();
       const moved = this.#engine.poll();
-      const lacking = guarded(slept || (looks & 255) === 0);
-      if (lacking === 0) return;
-      if (typeof lacking !== 'number') throw lacking;
+      const missing = guarded(slept || (looks & 255) === 0);
+      if (missing === 0) return;
+      if (typeof missing !== 'number') throw missing;
       idle = moved ? 0 : idle + 1;
-      slept = driver.pause(idle, heard, lacking);
+      slept = driver.pause(idle, heard, missing);
     }
   }
 
@@ -105,8 +105,8 @@ export class Waiting {
     const begun = time.ms;
     let probes: { peer: Peer; landed: () => boolean }[] | null = null;
     return (clock) => {
-      const lacking = condition();
-      if (lacking === 0 || typeof lacking !== 'number' || !clock) return lacking;
+      const missing = condition();
+      if (missing === 0 || typeof missing !== 'number' || !clock) return missing;
       if (this.#engine.broken) return this.#engine.broken;
       for (let i = 0; i < from.length; i++) {
         if (!from[i]!.lost) continue;
@@ -118,7 +118,7 @@ export class Waiting {
       if (probes === null && from.length > 0 && waited > timeoutMs / 2) {
         probes = from.map((peer) => ({ peer, landed: this.#engine.probe(peer) }));
       }
-      if (waited < timeoutMs) return lacking;
+      if (waited < timeoutMs) return missing;
       const silent = (probes ?? []).filter(({ landed }) => !landed()).map(({ peer }) => peer.name);
       if (silent.length > 0) return new PeerLostError(silent, what(), `no answer within ${timeoutMs} ms`);
       return new WaitTimeoutError(`${what()}: not enough`, timeoutMs);
@@ -131,10 +131,10 @@ export class Waiting {
       for (let idle = 0; this.#waiters.length > 0; ) {
         const heard = driver.heard();
         const moved = this.#engine.poll();
-        const lacking = this.#settle();
-        if (lacking === 0) continue;
+        const missing = this.#settle();
+        if (missing === 0) continue;
         idle = moved ? 0 : idle + 1;
-        await driver.rest(idle, heard, lacking);
+        await driver.rest(idle, heard, missing);
       }
     } finally {
       this.#pumping = false;
@@ -146,15 +146,15 @@ export class Waiting {
     let least = Number.POSITIVE_INFINITY;
     for (let i = 0; i < this.#waiters.length; i++) {
       const waiter = this.#waiters[i]!;
-      const lacking = waiter.condition(true);
-      if (typeof lacking === 'number' && lacking > 0) {
-        least = Math.min(least, lacking);
+      const missing = waiter.condition(true);
+      if (typeof missing === 'number' && missing > 0) {
+        least = Math.min(least, missing);
         continue;
       }
       this.#waiters.splice(i--, 1);
       least = 0;
-      if (typeof lacking === 'number') waiter.resolve();
-      else waiter.reject(lacking);
+      if (typeof missing === 'number') waiter.resolve();
+      else waiter.reject(missing);
     }
     return least;
   }

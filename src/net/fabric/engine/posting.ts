@@ -217,13 +217,13 @@ export class Posting {
     const heard = driver.heard();
     if (this.#engine.poll()) return 0;
     if (this.#engine.broken) throw this.#engine.broken;
-    let lacking = 0;
-    if (!this.#operations.available) lacking = this.#operations.underway >> 1;
+    let missing = 0;
+    if (!this.#operations.available) missing = this.#operations.underway >> 1;
     else if (peer !== undefined) {
       const over = peer.underway + n * this.#shards - this.#capacity;
-      if (over > 0) lacking = Math.max(over, peer.underway >> 1);
+      if (over > 0) missing = Math.max(over, peer.underway >> 1);
     }
-    driver.pause(idle, heard, lacking);
+    driver.pause(idle, heard, missing);
     return idle + 1;
   }
 

@@ -9,7 +9,7 @@ interface Numbered {
 /** The region that writes of nothing read from. */
 const mailbox: Numbered = { index: 0 };
 
-/** The front's end of the ring of commands: what is written at the tail is the core's once it is published. */
+/** The caller's end of the ring of commands: what is written at the tail is the core's once it is published. */
 export class CommandRing {
   readonly words: Float64Array;
   /** Where the next command begins. */
