@@ -5,8 +5,7 @@
 import { readFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { fileURLToPath } from 'node:url';
-import { digestOf } from '../src/cli/demo-nodes.js';
-import { runRank } from '../src/cli/demo-round.js';
+import { digestOf, runRank } from '../src/cli/demo-rounds.js';
 import { launchReporting, World } from '../src/net/world/index.js';
 import { expectedRound, makeSources, shapeOfRounds } from '../src/verify/testing/index.js';
 

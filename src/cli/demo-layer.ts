@@ -14,7 +14,7 @@ import {
   placeWeights,
   plainLayer,
 } from '../verify/trials/index.js';
-import type { Bar, DemoResult, KernelSpan } from './print-demo.js';
+import type { DemoResult, KernelSpan } from './print-demo.js';
 
 /** How much is run. */
 export interface DemoSizes {
@@ -93,7 +93,7 @@ export async function demoLayer(
     bitwiseRepeatable: outs.every(
       (out, rank) => compareBits('out', 'bf16', second[rank]!.out, out).different === 0,
     ),
-    ...{ picture: 'One forward', bars, spans: second.flatMap(({ spans }) => spans.map(spanOf(simulated))) },
+    ...{ picture: 'One forward', spans: second.flatMap(({ spans }) => spans.map(spanOf(simulated))) },
   };
 }
 
@@ -145,15 +145,6 @@ async function runRank(
   await layer.dispose();
   return result;
 }
-
-/** The parts of a layer, and what draws them. */
-const bars: readonly Bar[] = [
-  { name: 'route', mark: '░', colour: 'green' },
-  { name: 'dispatch', mark: '█', colour: 'cyan' },
-  { name: 'experts', mark: '▒', colour: 'yellow' },
-  { name: 'combine', mark: '▓', colour: 'magenta' },
-  { name: 'shared', mark: '▚', colour: 'blue' },
-];
 
 const barOf: Readonly<Record<Span['work'], string>> = {
   route: 'route',

@@ -1,9 +1,8 @@
-/** A process of `heddle demo --nodes`: started by demo-nodes.ts with its round as the argument. */
+/** A process of `heddle demo --nodes`: started by demo-rounds.ts with its round as the argument. */
 
 import { World } from '../net/world/index.js';
 import { makeSources } from '../verify/testing/index.js';
-import { digestOf, type NodeRound, type NodeSays } from './demo-nodes.js';
-import { runRank } from './demo-round.js';
+import { digestOf, type NodeRound, type NodeSays, runRank } from './demo-rounds.js';
 
 const { shape, seed, provider } = JSON.parse(process.argv[2]!) as NodeRound;
 const sources = makeSources(shape, shape.maxTokens, seed);

@@ -1,13 +1,26 @@
-/** `heddle demo`: a round twice, beside the reference. */
+/**
+ * `heddle demo`: a round twice, beside the reference. Between nodes the second is of processes, each of which simulates the GPUs
+ * of a node; libfabric is between them.
+ */
 
+import { createHash } from 'node:crypto';
+import { extname, join } from 'node:path';
+import { requireInteger, requireOneOf, requireText, UnavailableError } from '../base/errors.js';
+import type { Event, Stream } from '../gpu/index.js';
 import { SimMachine } from '../gpu/sim/index.js';
-import { type Bits, type Shape, type Source, traffic } from '../moe/layer/index.js';
-import type { ProviderName } from '../net/fabric/index.js';
-import { World } from '../net/world/index.js';
-import { compareCombined, expectedRound, makeSources, mergeComparisons } from '../verify/testing/index.js';
-import { digestOf, networkHere, runNodes } from './demo-nodes.js';
-import { runRank } from './demo-round.js';
-import type { Bar, DemoResult, KernelSpan } from './print-demo.js';
+import { ExpertParallel, emptyTensor, readBits, tensorFrom } from '../moe/index.js';
+import { type Bits, bitsOf, type Shape, type Source, traffic } from '../moe/layer/index.js';
+import { listProviders, type ProviderName, providers } from '../net/fabric/index.js';
+import { launchReporting, World } from '../net/world/index.js';
+import {
+  compareCombined,
+  ExampleExperts,
+  expectedRound,
+  layerOf,
+  makeSources,
+  mergeComparisons,
+} from '../verify/testing/index.js';
+import type { DemoResult, KernelSpan } from './print-demo.js';
 
 interface RoundResult extends DemoResult {
   /** libfabric's provider between the nodes of the second run, on GPUs of both; null where none was used. */
@@ -23,8 +36,18 @@ export async function demoRounds(
   const { nodes, seed, simulated } = of;
   const network = nodes > 1 ? networkHere() : null;
   const sources = makeSources(shape, shape.maxTokens, seed);
-  const here = (schedule: 'in-order' | 'random') =>
-    simulated ? simulate(shape, sources, nodes, schedule) : runOnGpus(shape, sources, nodes, network);
+  const here = async (schedule: 'in-order' | 'random') => {
+    const { ranks } = shape;
+    const sim = simulated ? SimMachine.create({ ranks, schedule }) : null;
+    const fabric = network === null ? {} : { provider: network };
+    const device = sim === null ? ({ device: 'cuda', fabric } as const) : ({ device: 'sim', sim } as const);
+    const results = await World.local({ ranks, nodes, ...device }, (world) =>
+      runRank(world, shape, sources[world.rank]!),
+    );
+    const out = results.map((result) => result.out);
+    const spans = sim === null ? results.flatMap(({ spans }) => spans) : tracedSpans(sim);
+    return { out, digests: out.map(digestOf), spans };
+  };
   progress('dispatch, experts, combine …');
   const first = await here('in-order');
   let again: Run;
@@ -56,15 +79,9 @@ export async function demoRounds(
     ),
     bitwiseRepeatable: first.digests.every((digest, rank) => digest === again.digests[rank]),
     // The first round on GPUs also loads the kernels.
-    ...{ picture: 'One round', bars, spans: again.spans },
+    ...{ picture: 'One round', spans: again.spans },
   };
 }
-
-const bars: readonly Bar[] = [
-  { name: 'dispatch', mark: '█', colour: 'cyan' },
-  { name: 'experts', mark: '▒', colour: 'yellow' },
-  { name: 'combine', mark: '▓', colour: 'magenta' },
-];
 
 /** What carried rows between nodes, in words. */
 export function networkText(nodes: number, simulated: boolean, network: ProviderName | null): string {
@@ -82,42 +99,6 @@ interface Run {
   readonly spans: readonly KernelSpan[];
 }
 
-interface RunHere extends Run {
-  readonly out: readonly Bits[];
-}
-
-async function simulate(
-  shape: Shape,
-  sources: readonly Source[],
-  nodes: number,
-  schedule: 'in-order' | 'random',
-): Promise<RunHere> {
-  const { ranks } = shape;
-  const sim = SimMachine.create({ ranks, schedule });
-  const results = await World.local({ ranks, nodes, device: 'sim', sim }, (world) =>
-    runRank(world, shape, sources[world.rank]!),
-  );
-  return { ...outOf(results), spans: tracedSpans(sim) };
-}
-
-async function runOnGpus(
-  shape: Shape,
-  sources: readonly Source[],
-  nodes: number,
-  provider: ProviderName | null,
-): Promise<RunHere> {
-  const fabric = provider === null ? {} : { provider };
-  const results = await World.local({ ranks: shape.ranks, nodes, device: 'cuda', fabric }, (world) =>
-    runRank(world, shape, sources[world.rank]!),
-  );
-  return { ...outOf(results), spans: results.flatMap(({ spans }) => spans) };
-}
-
-function outOf(results: readonly { readonly out: Bits }[]) {
-  const out = results.map((result) => result.out);
-  return { out, digests: out.map(digestOf) };
-}
-
 /** A kernel may be there before the one before it has ended, but only waits for that: its work begins then. */
 function tracedSpans(machine: SimMachine): KernelSpan[] {
   const part = (kernel: string): string => /dispatch|experts|combine/.exec(kernel)?.[0] ?? kernel;
@@ -128,3 +109,115 @@ function tracedSpans(machine: SimMachine): KernelSpan[] {
     return span;
   });
 }
+
+/** One rank's round: all that a user of Heddle has to write, and a clock beside it. */
+export async function runRank(
+  world: World,
+  shape: Shape,
+  { tokens, topkIds, topkWeights, payloads }: Source,
+) {
+  const { dtype, hidden } = shape.output;
+  const { device } = world;
+  const stream = device.createStream();
+  const ep = await ExpertParallel.create(world, layerOf(shape));
+  const experts = await ExampleExperts.create(world, ep, stream);
+  const x = tensorFrom(device, stream, bitsOf(dtype, payloads.x!), dtype, [tokens, hidden]);
+  const out = emptyTensor(device, dtype, [tokens, hidden]);
+
+  const clock = new KernelClock(world, stream);
+  ep.dispatch({ topkIds, topkWeights: topkWeights!, payloads: { x } }, stream);
+  clock.ended('dispatch');
+  experts.run(stream);
+  clock.ended('experts');
+  ep.combine(out, stream);
+  clock.ended('combine');
+  await ep.synchronize(stream);
+
+  const result = { out: await readBits(out, stream), spans: clock.spans() };
+  await ep.dispose();
+  return result;
+}
+
+/** When kernels began and ended on a GPU. The simulated machine knows by itself, and events would hold it up. */
+class KernelClock {
+  readonly #events: { readonly name: string; readonly event: Event }[] = [];
+  readonly #world: World;
+  readonly #stream: Stream;
+
+  constructor(world: World, stream: Stream) {
+    this.#world = world;
+    this.#stream = stream;
+    this.ended('');
+  }
+
+  ended(name: string): void {
+    const { device } = this.#world;
+    if (device.kind === 'sim') return;
+    const event = device.createEvent();
+    this.#stream.record(event);
+    this.#events.push({ name, event });
+  }
+
+  /** In microseconds since this rank began. */
+  spans(): KernelSpan[] {
+    const [zero, ...ends] = this.#events;
+    if (zero === undefined) return [];
+    let start = 0;
+    return ends.map(({ name, event }) => {
+      const end = event.elapsedSince(zero.event) * 1000;
+      const span = { rank: this.#world.rank, stream: 0, kernel: name, start, end };
+      start = end;
+      return span;
+    });
+  }
+}
+
+/** What a process of a node is told. */
+export interface NodeRound {
+  readonly shape: Shape;
+  readonly seed: number;
+  readonly provider: ProviderName;
+}
+
+/** What it says of each of its ranks. */
+export interface NodeSays {
+  readonly rank: number;
+  readonly digest: string;
+}
+
+/**
+ * What ranks of different nodes would reach each other by here: HEDDLE_PROVIDER, else the best that reaches beyond a machine;
+ * null where there is no libfabric.
+ */
+function networkHere(): ProviderName | null {
+  const { HEDDLE_PROVIDER: asked } = process.env;
+  if (asked) return requireOneOf('HEDDLE_PROVIDER', asked, providers);
+  try {
+    const usable = listProviders().filter(({ devices }) => devices.length > 0);
+    const beyond = usable.filter(({ provider }) => provider !== 'shm');
+    return [...beyond, ...usable][0]?.provider ?? null;
+  } catch (error) {
+    if (error instanceof UnavailableError) return null;
+    throw error;
+  }
+}
+
+/** By rank, the digest of what combine brought it. */
+async function runNodes(nodes: number, round: NodeRound): Promise<string[]> {
+  const digests: string[] = [];
+  const launch = {
+    ranks: round.shape.ranks,
+    nodes,
+    device: 'sim',
+    program: join(import.meta.dirname, `demo-node${extname(import.meta.filename)}`),
+    args: [JSON.stringify(round)],
+  } as const;
+  await launchReporting('the demo', launch, (report) => {
+    const { rank, digest } = report as NodeSays;
+    digests[requireInteger('rank', rank, 0, round.shape.ranks - 1)] = requireText('digest', digest);
+  });
+  return digests;
+}
+
+/** Equal where all bits are. */
+export const digestOf = (bits: Bits): string => createHash('sha256').update(bits).digest('hex');

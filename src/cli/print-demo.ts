@@ -14,11 +14,20 @@ export interface KernelSpan {
 }
 
 /** What draws a kernel where there is no colour, and its colour. */
-export interface Bar {
+interface Bar {
   readonly name: string;
   readonly mark: string;
   readonly colour: Parameters<typeof styleText>[0];
 }
+
+/** Those that a picture has, in the order in which they are drawn. */
+const bars: readonly Bar[] = [
+  { name: 'route', mark: '░', colour: 'green' },
+  { name: 'dispatch', mark: '█', colour: 'cyan' },
+  { name: 'experts', mark: '▒', colour: 'yellow' },
+  { name: 'combine', mark: '▓', colour: 'magenta' },
+  { name: 'shared', mark: '▚', colour: 'blue' },
+];
 
 export interface DemoResult {
   readonly shape: Shape;
@@ -32,9 +41,8 @@ export interface DemoResult {
   /** All ranks' results with the reference's. */
   readonly comparison: Comparison;
   readonly bitwiseRepeatable: boolean;
-  /** What the picture shows, and its kernels in their order. */
+  /** What the picture shows. */
   readonly picture: string;
-  readonly bars: readonly Bar[];
   readonly spans: readonly KernelSpan[];
   readonly seconds: number;
 }
@@ -128,9 +136,10 @@ function movement({ traffic, nodes }: DemoResult, paint: Paint, columns: number)
 }
 
 /** Every stream of a rank a line, from the first launch to the last end; a kernel's bar covers what it overlaps. */
-function timeline({ spans, simulated, picture, bars }: DemoResult, paint: Paint, columns: number): string[] {
+function timeline({ spans, simulated, picture }: DemoResult, paint: Paint, columns: number): string[] {
   if (spans.length === 0) return [];
   const [start, end] = [Math.min(...spans.map((s) => s.start)), Math.max(...spans.map((s) => s.end))];
+  const drawn = bars.filter(({ name }) => spans.some(({ kernel }) => kernel === name));
   const ranks = Math.max(...spans.map(({ rank }) => rank)) + 1;
   const streams = Math.max(...spans.map(({ stream }) => stream)) + 1;
   const label = `rank ${ranks - 1}`.length;
@@ -141,7 +150,7 @@ function timeline({ spans, simulated, picture, bars }: DemoResult, paint: Paint,
   const lines = Array.from({ length: shown * streams }, (_, line) => {
     const [rank, stream] = [Math.floor(line / streams), line % streams];
     const cells: string[] = new Array(width).fill(' ');
-    for (const { name, mark, colour } of bars) {
+    for (const { name, mark, colour } of drawn) {
       for (const span of spans) {
         if (span.rank !== rank || span.stream !== stream || span.kernel !== name) continue;
         cells.fill(paint(colour, mark), column(span.start), column(span.end) + 1);
@@ -154,7 +163,7 @@ function timeline({ spans, simulated, picture, bars }: DemoResult, paint: Paint,
     ? `${number(Math.round(end - start))} steps of the machine, not time`
     : `${(end - start).toFixed(1)} µs`;
   return [
-    ...heading(picture, bars, paint, columns),
+    ...heading(picture, drawn, paint, columns),
     ...lines,
     ...(shown < ranks ? [`  and ${ranks - shown} more`] : []),
     ...wrap(unit, columns, '  '),

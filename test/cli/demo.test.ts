@@ -24,11 +24,6 @@ const result: DemoResult = {
   comparison: { compared: 48, different: 0, maxAbsError: 0 },
   bitwiseRepeatable: true,
   picture: 'One round',
-  bars: [
-    { name: 'dispatch', mark: '█', colour: 'cyan' },
-    { name: 'experts', mark: '▒', colour: 'yellow' },
-    { name: 'combine', mark: '▓', colour: 'magenta' },
-  ],
   spans: [0, 1].flatMap((rank) => [
     { rank, stream: 0, kernel: 'dispatch', start: 0, end: 50 + rank },
     { rank, stream: 0, kernel: 'experts', start: 50 + rank, end: 60 },

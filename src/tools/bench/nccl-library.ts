@@ -1,6 +1,6 @@
 /** NCCL, for the benchmark's baselines: what the same exchange costs with the library that everybody has. */
 import { ArgumentError, DisposedError, requireInteger } from '../../base/errors.js';
-import { type Address, byValue, openLibrary, readString } from '../../base/native/index.js';
+import { type Address, byValue, type NativeType, openLibrary, readString } from '../../base/native/index.js';
 import {
   type CudaDevice,
   CudaError,
@@ -82,32 +82,23 @@ function load(): Nccl {
     ncclCandidates,
     'Install NCCL: pip install nvidia-nccl-cu13, and put its lib folder on LD_LIBRARY_PATH',
   );
+  const call = <Name extends keyof Calls>(name: Name, ...parameters: NativeType[]) =>
+    library.declare<Calls[Name]>(name, 'i32', parameters);
   const move = ['address', 'u64', 'i32', 'i32', 'address', 'address'] as const;
   return {
     out: createOut(256),
-    ncclGetVersion: library.declare('ncclGetVersion', 'i32', ['address']),
-    ncclGetUniqueId: library.declare('ncclGetUniqueId', 'i32', ['address']),
-    ncclCommInitRank: library.declare('ncclCommInitRank', 'i32', [
-      'address',
-      'i32',
-      byValue(ncclUniqueIdBytes),
-      'i32',
-    ]),
-    ncclCommDestroy: library.declare('ncclCommDestroy', 'i32', ['address']),
-    ncclCommAbort: library.declare('ncclCommAbort', 'i32', ['address']),
-    ncclGroupStart: library.declare('ncclGroupStart', 'i32', []),
-    ncclGroupEnd: library.declare('ncclGroupEnd', 'i32', []),
-    ncclSend: library.declare('ncclSend', 'i32', move),
-    ncclRecv: library.declare('ncclRecv', 'i32', move),
-    ncclAllGather: library.declare('ncclAllGather', 'i32', [
-      'address',
-      'address',
-      'u64',
-      'i32',
-      'address',
-      'address',
-    ]),
-    ncclReduceScatter: library.declare('ncclReduceScatter', 'i32', [
+    ncclGetVersion: call('ncclGetVersion', 'address'),
+    ncclGetUniqueId: call('ncclGetUniqueId', 'address'),
+    ncclCommInitRank: call('ncclCommInitRank', 'address', 'i32', byValue(ncclUniqueIdBytes), 'i32'),
+    ncclCommDestroy: call('ncclCommDestroy', 'address'),
+    ncclCommAbort: call('ncclCommAbort', 'address'),
+    ncclGroupStart: call('ncclGroupStart'),
+    ncclGroupEnd: call('ncclGroupEnd'),
+    ncclSend: call('ncclSend', ...move),
+    ncclRecv: call('ncclRecv', ...move),
+    ncclAllGather: call('ncclAllGather', 'address', 'address', 'u64', 'i32', 'address', 'address'),
+    ncclReduceScatter: call(
+      'ncclReduceScatter',
       'address',
       'address',
       'u64',
@@ -115,7 +106,7 @@ function load(): Nccl {
       'i32',
       'address',
       'address',
-    ]),
+    ),
     ncclGetErrorString: library.declare('ncclGetErrorString', 'address', ['i32']),
     ncclGetLastError: library.declare('ncclGetLastError', 'address', ['address']),
   };
