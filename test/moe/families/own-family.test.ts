@@ -1,20 +1,19 @@
 /** A new family is a folder and a line: whatever takes a family by its name takes this one, which src does not know. */
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { formatFinding } from '../../../src/gpu/sim/index.js';
-import { type Family, families, familyNamed } from '../../../src/moe/families/index.js';
+import './own-family/line.js';
+
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { heddle } from '../../../src/cli/program.js';
+import { familyNamed } from '../../../src/moe/families/index.js';
 import { ExpertParallel, row } from '../../../src/moe/index.js';
 import { World } from '../../../src/net/world/index.js';
-import { check } from '../../../src/verify/check/index.js';
-import { common, configurationsOf } from '../../../src/verify/check/subjects/rounds.js';
+import { check, checkSubjects } from '../../../src/verify/check/index.js';
 import { familyShape } from '../../../src/verify/kernels/index.js';
 import type { RoundsShape } from '../../../src/verify/testing/index.js';
 import { naive } from './own-family/family.js';
 import { expectReference, type RoundsUnderTest } from './rounds.js';
-
-// The line. Heddle's own families stand in families.ts; this one comes and goes with the tests.
-const list = families as Family[];
-beforeAll(() => void list.push(naive));
-afterAll(() => void list.splice(list.indexOf(naive), 1));
 
 const layer: RoundsShape = {
   ...{ ranks: 3, experts: 7, topK: 4, maxTokens: 5 },
@@ -41,17 +40,77 @@ describe('ExpertParallel carries its rounds', () => {
   test.each(cases)('as the reference: %s', (_, options, change = {}) =>
     expectReference({ ...layer, ...change }, { family: 'naive', mode: 'checked', ...options }),
   );
+});
 
-  test('in other schedules, without a finding', async () => {
-    const shapes = ['2 ranks', '3 ranks', 'empty ranks and empty rounds', 'a graph, replayed'];
-    const few = Object.fromEntries(shapes.map((name) => [name, { ...common[name], counts: false }]));
-    const launch = { threads: 32 };
-    const tuning = { dispatch: launch, combine: launch };
-    const configurations = configurationsOf('naive', few, () => ({ family: 'naive', tuning }));
-    const subject = { name: 'naive', kernels: ['naive_dispatch', 'naive_combine'], configurations };
-    const { schedules, findings } = await check([subject], { seeds: 5 });
-    expect(findings.map(formatFinding)).toEqual([]);
-    expect(schedules).toBe(20);
+describe('commands take it', () => {
+  let out = '';
+  beforeEach(() => {
+    out = '';
+    const hear = (text: unknown): boolean => {
+      out += text;
+      return true;
+    };
+    vi.spyOn(process.stdout, 'write').mockImplementation(hear);
+    vi.spyOn(process.stderr, 'write').mockReturnValue(true);
+  });
+  afterEach(() => {
+    vi.restoreAllMocks();
+    process.exitCode = undefined;
+  });
+
+  test('emit lists and prints its kernels, for shapes with its knobs', async () => {
+    expect(await heddle(['emit', '--list'])).toBe(0);
+    expect(out).toMatch(/^naive_dispatch +stores rows to the ranks/m);
+    expect(out).toMatch(/^naive_combine +meets all/m);
+    out = '';
+    expect(await heddle(['emit', 'naive_combine', '--shape', 'ranks=4,combine.threads=64'])).toBe(0);
+    expect(out).toMatch(/naive_combine\w*\(/);
+  });
+
+  test('check runs it in what is checked of every family, as far as it carries that', async () => {
+    expect(await heddle(['check', 'naive', '--list', '--json'])).toBe(0);
+    const { subjects } = JSON.parse(out) as { subjects: { configurations: { name: string }[] }[] };
+    const names = subjects.flatMap(({ configurations }) => configurations.map(({ name }) => name));
+    const some = ['2 ranks', 'a graph, replayed', 'a rank lost in combine'].map((name) => `naive, ${name}`);
+    expect(names).toEqual(expect.arrayContaining(some));
+    // It says that it carries neither.
+    expect(names.filter((name) => /split|groups|nodes|e4m3|weighs/.test(name))).toEqual([]);
+    out = '';
+    expect(await heddle(['check', 'naive', '--seeds', '2', '--workers', '1'])).toBe(0);
+    expect(out).toMatch(/: no finding\n/);
+  });
+
+  test('check catches mistakes where its ranks meet', async () => {
+    const options = { only: ['naive'], seeds: 1, mutants: true, schedulesPerMutant: 4 };
+    const { mutants } = await check(checkSubjects, options);
+    expect(mutants.total).toBeGreaterThan(30);
+    const survivors = mutants.survivors.map(({ id }) => id);
+    expect(survivors.filter((id) => /meet\.ts.*(release|acquire)/.test(id))).toEqual([]);
+  });
+
+  test('bench, export and plan take its name', async () => {
+    const bench = ['bench', '--device', 'sim', '--family', 'naive', '--ep', '2', '--tokens', '2', '--json'];
+    expect(await heddle(bench)).toBe(0);
+    expect(JSON.parse(out).points[0]).toHaveProperty('tuning.dispatch.threads', 128);
+    const folder = mkdtempSync(join(tmpdir(), 'heddle-own-'));
+    const shape = ['--shape', 'ranks=4,dispatch.threads=64'];
+    expect(await heddle(['export', 'naive', '--arch', 'none', '--out', folder, ...shape])).toBe(0);
+    expect(readdirSync(folder)).toEqual(expect.arrayContaining(['plan.json', 'naive_dispatch.cu']));
+    rmSync(folder, { recursive: true });
+    out = '';
+    expect(await heddle(['plan', '--ep', '8', '--family', 'naive', '--tokens', '8'])).toBe(0);
+    expect(out).toMatch(/^8 +naive \* +\d/m);
+    expect(out).toMatch(/^\* naive: a prediction, no measurement/m);
+  });
+
+  test.each(['bench', 'export', 'tune', 'plan'])('%s --help names it', async (command) => {
+    expect(await heddle([command, '--help'])).toBe(0);
+    expect(out).toMatch(/portable"?,\s+"?naive/);
+  });
+
+  test('doctor says that the simulator runs it', async () => {
+    expect(await heddle(['doctor'])).toBe(0);
+    expect(out).toMatch(/Simulator: .*portable, naive/);
   });
 });
 

@@ -50,7 +50,12 @@ function over(family: Family, transport: TransportName): CheckConfiguration[] {
   return [
     ...configurationsOf(way, here, carriedBy),
     ...configurationsOf(`${way}, on nodes`, commonNodes, carriedBy),
-    ...(given === null ? [] : [givenRows(`${way}, nothing between dispatch and combine`, given)]),
+    ...(given === null
+      ? []
+      : [
+          givenRows(`${way}, nothing between dispatch and combine`, given),
+          givenRows(`${way}, rows written again behind combine`, given, { reusedBehind: 'combine' }),
+        ]),
     ...lossesOf(way, carriedBy),
   ];
 }
