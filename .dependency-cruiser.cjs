@@ -4,7 +4,7 @@ const rooms = {
   cli: [],
   tools: ['plan', 'export', 'bench'],
   verify: ['check', 'trials', 'testing', 'kernels'],
-  moe: ['experts', 'router', 'rounds', 'tuning', 'families', 'layer'],
+  moe: ['experts', 'router', 'rounds', 'tuning', 'families', 'layer', 'formats'],
   net: ['world', 'fabric'],
   gpu: ['cuda', 'sim'],
   lang: [],
@@ -14,7 +14,7 @@ const names = Object.keys(rooms);
 const doors = ['^src/[^/]+/index\\.ts$', '^src/[^/]+/[^/]+/index\\.ts$', '^src/base/[^/]+\\.ts$'];
 
 /** What the simulator needs also runs in browsers. */
-const withoutNode = ['moe/layer', 'gpu/sim', 'gpu/[^/]+\\.ts', 'lang', 'base/[^/]+\\.ts'];
+const withoutNode = ['moe/layer', 'moe/formats', 'gpu/sim', 'gpu/[^/]+\\.ts', 'lang', 'base/[^/]+\\.ts'];
 
 /** A room may import only from rooms below it. */
 const downOnly = names.slice(1).map((room, i) => ({

@@ -4,7 +4,7 @@
  */
 import { ArgumentError, requireInteger, requireObject, requireOneOf } from '../../base/errors.js';
 import { scaleRow, treeSum } from './arithmetic.js';
-import { type Bits, bitsArray, floatDtypes, fromF32, requireBits, requireDtype, toF32 } from './dtype.js';
+import { type Bits, bitsArray, floatDtypes, fromF32, requireBits, requireDtype, toF32 } from '../formats/index.js';
 import { limits, type Shape } from './shape.js';
 
 /** An expert's rows begin at a multiple of this. */
