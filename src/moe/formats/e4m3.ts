@@ -5,7 +5,12 @@ import { exponentFor, largestOf, scaled } from './scaled.js';
 import { scaleBlock } from './scales.js';
 
 const narrow = device(
-  { name: 'quantise', params: laneValues, returns: 'u32', using: { largestOf: largestOf(scaleBlock), exponentFor } },
+  {
+    name: 'quantise',
+    params: laneValues,
+    returns: 'u32',
+    using: { largestOf: largestOf(scaleBlock), exponentFor },
+  },
   (g, { values }, u) => {
     const largest = u.largestOf({ values });
     const exponent = u.exponentFor({ largest });

@@ -81,7 +81,11 @@ function refusesNodes({ members, nodes, localRanks }: Topology): HeddleError | n
 /** On one node all rows are rounded as they travel; here those of the source's own node do not travel. */
 function refusesSum({ output }: Layer): HeddleError | null {
   if (output.sum !== 'source' || formatOf(output).rounding === null) return null;
-  return new ArgumentError('sum', 'source', `'nodes' or left out between nodes where wire is '${output.wire}'`);
+  return new ArgumentError(
+    'sum',
+    'source',
+    `'nodes' or left out between nodes where wire is '${output.wire}'`,
+  );
 }
 
 /** One block of a receive only watches. */

@@ -41,9 +41,7 @@ export function combineMessage(shape: HybridShape) {
 
 /** A row as it travels home. */
 const homeVectors = (layer: Pick<Layer, 'output'>): number =>
-  formatOf(layer.output).rounding === null
-    ? vectorsOf(outputRowBytes(layer))
-    : stretchesOf(layer.output).ALL;
+  formatOf(layer.output).rounding === null ? vectorsOf(outputRowBytes(layer)) : stretchesOf(layer.output).ALL;
 
 /** Which message has come, in the 31 bits that a network brings with it: the lower three of its round lead. */
 export const tagOf = (phase: number, node: number, chunk: number): number =>
