@@ -4,7 +4,7 @@ const rooms = {
   cli: [],
   tools: ['doctor', 'plan', 'export', 'bench'],
   verify: ['check', 'trials', 'testing', 'kernels'],
-  moe: ['experts', 'router', 'rounds', 'families', 'layer'],
+  moe: ['experts', 'router', 'rounds', 'families', 'layer', 'formats'],
   net: ['world', 'fabric'],
   gpu: ['cuda', 'sim'],
   lang: [],
@@ -14,7 +14,7 @@ const names = Object.keys(rooms);
 const doors = ['^src/[^/]+/index\\.ts$', '^src/[^/]+/[^/]+/index\\.ts$', '^src/base/[^/]+\\.ts$'];
 
 /** What the simulator needs also runs in browsers. */
-const withoutNode = ['moe/layer', 'gpu/sim', 'gpu/[^/]+\\.ts', 'lang', 'base/errors\\.ts'];
+const withoutNode = ['moe/layer', 'moe/formats', 'gpu/sim', 'gpu/[^/]+\\.ts', 'lang', 'base/errors\\.ts'];
 
 /** A room may import only from rooms below it. */
 const downOnly = names.slice(1).map((room, i) => ({

@@ -54,7 +54,16 @@ export {
   wrap,
   write,
 } from './moe/index.js';
-export type { Alignment, Bits, Dtype, ExpertForm, MoeModel, Routing, RowDtype } from './moe/layer/index.js';
+export type {
+  Alignment,
+  Bits,
+  Dtype,
+  ExpertForm,
+  MoeModel,
+  Routing,
+  RowDtype,
+  RowFormatName,
+} from './moe/layer/index.js';
 export {
   type DeviceChoice,
   type JoinWorldOptions,

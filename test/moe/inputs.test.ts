@@ -119,7 +119,7 @@ describe('a shape', () => {
     [
       'an unknown wire format',
       outputBut({ wire: 'fp8' }),
-      `output.wire is "fp8"; it must be one of 'rows', 'e4m3'`,
+      `output.wire is "fp8"; it must be one of 'rows', 'e4m3', 'mxfp8'`,
     ],
   ])('may not be or have %s', (_, bad, message) => {
     const check = () => requireShape(bad as Shape);

@@ -334,7 +334,7 @@ it('a scale that never comes is a loss, though the elements that it is for have 
     watch: (site) => ({
       access(_thread, { kind, order, bytes }, id) {
         const elements = kind === 'write' && order === 'relaxed' && bytes === 16;
-        if (elements && site(id).where.includes('one-sided/e4m3.ts')) machine.kill(victim);
+        if (elements && site(id).where.includes('one-sided/scaled.ts')) machine.kill(victim);
       },
     }),
   });

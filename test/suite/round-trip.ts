@@ -23,6 +23,7 @@ import {
   type Dtype,
   dtypes,
   type RowDtype,
+  type RowFormatName,
   reference,
   type Shape,
   type Source,
@@ -89,7 +90,7 @@ export interface RoundTrip {
   readonly output: Row & { readonly dtype: RowDtype };
   /** Who multiplies by the router weights; with `combine`, the rows between are one a route. */
   readonly weighting?: 'experts' | 'combine';
-  readonly wire?: 'rows' | 'e4m3';
+  readonly wire?: RowFormatName;
   readonly routes?: RoutesOptions;
   /** Some ids are out of range, which only the device can see. */
   readonly stray?: boolean;
@@ -421,9 +422,9 @@ const u8 = (...lengths: number[]): Readonly<Record<string, Row>> =>
   Object.fromEntries(lengths.map((length, i) => [`p${i}`, row('u8', length)]));
 const out = (dtype: RowDtype, length: number): RoundTrip['output'] => ({ dtype, length });
 
-/** Experts between rows of one type, which come back as e4m3. */
-const asE4m3 = (dtype: RowDtype, length: number) =>
-  ({ payloads: { x: row(dtype, length) }, output: out(dtype, length), wire: 'e4m3' }) as const;
+/** Experts between rows of one type, which come back as e4m3 with scales. */
+const asE4m3 = (dtype: RowDtype, length: number, wire: RowFormatName = 'e4m3') =>
+  ({ payloads: { x: row(dtype, length) }, output: out(dtype, length), wire }) as const;
 
 function tuning(
   way: 'pull' | 'push' | 'bulk',
@@ -584,6 +585,21 @@ export function roundTripCases(
       tuning: tuning('push', [1, 32, 1], 0),
     },
     'bf16 as e4m3, a graph of two rounds, replayed': { ...asE4m3('bf16', 48), tokens: [some, full], replays },
+    'bf16 as mxfp8': { ...asE4m3('bf16', 144, 'mxfp8'), counts: true },
+    'f32 as mxfp8, values of every kind': {
+      ...asE4m3('f32', 14 * 128, 'mxfp8'),
+      payloads: noPayloads,
+      between: 'rows',
+      extremes: true,
+      maxTokens: 2,
+    },
+    'combine weighs, f16 as mxfp8, rows in three parts, holes': {
+      ...asE4m3('f16', 1040, 'mxfp8'),
+      weighting: 'combine',
+      routes: { holes: 0.4 },
+      tuning: tuning('push', [4, 96, 3], 2),
+    },
+    'groups, bf16 as mxfp8': { ...asE4m3('bf16', 1040, 'mxfp8'), replicas, maxTokens: 2 * replicas },
     'groups, counts': { replicas, maxTokens: 3 * replicas, counts: true },
     'groups, two tokens each, rows in three parts': {
       ...{ replicas, maxTokens: 3 * replicas, tokens: [twos, none, twos] },
@@ -665,7 +681,7 @@ export function roundTripCases(
 
 /** Every feature once: those that each network must carry. */
 const features =
-  /^(bf16|no payloads|eight payloads|uneven and empty ranks|nobody brings a token|ids out of range|combine weighs|bf16 as e4m3|groups, counts|no weights|host arrays|push, rows in three parts|a graph of two rounds, replayed)$/;
+  /^(bf16|no payloads|eight payloads|uneven and empty ranks|nobody brings a token|ids out of range|combine weighs|bf16 as e4m3|bf16 as mxfp8|groups, counts|no weights|host arrays|push, rows in three parts|a graph of two rounds, replayed)$/;
 
 /** The cases of worlds of several nodes. */
 export const casesAcross = (ranks: number, how: Across): RoundTripCase[] =>

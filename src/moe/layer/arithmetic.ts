@@ -1,10 +1,8 @@
 /**
- * The arithmetic of combine: one way to add rows, one way to shrink them. Kernels do exactly this, operation for
- * operation, so their results are compared bit by bit. Storing into a Float32Array rounds to nearest even, and the
- * sum or product of two f32 is exact enough in a double that this is f32 arithmetic (no step is fused or reordered).
+ * The arithmetic of combine: one way to add rows. Kernels do exactly this, operation for operation, so their results are
+ * compared bit by bit. Storing into a Float32Array rounds to nearest even, and the sum or product of two f32 is exact enough
+ * in a double that this is f32 arithmetic (no step is fused or reordered).
  */
-import { e4m3ToF32, f32ToE4m3 } from '../../gpu/index.js';
-import { scaleBlock } from './shape.js';
 
 /**
  * The sum of rows as a pairwise tree: neighbours (0,1), (2,3) … are added, an odd last one is carried, until one row
@@ -39,62 +37,4 @@ export function scaleRow(row: Float32Array, weight: number): Float32Array {
   const product = new Float32Array(row.length);
   for (let i = 0; i < row.length; i++) product[i] = row[i]! * weight;
   return product;
-}
-
-/** A row as it travels with low precision. */
-interface Quantised {
-  readonly e4m3: Uint8Array;
-  /** One per block of 128 elements (the last may be shorter): a power of two, or NaN. */
-  readonly scales: Float32Array;
-}
-
-/**
- * A row as e4m3 with one scale per block of 128: the smallest power of two that is at least 2^-126 and brings the
- * block's largest magnitude to 448 (the largest e4m3) or less. Dividing by a power of two and multiplying by it again
- * are exact, so the rounding to e4m3 is the only error, and no two machines can disagree on it.
- *
- * A block with an infinity or a NaN gets the scale NaN: it arrives as NaN, never as plausible numbers.
- */
-export function quantise(row: Float32Array): Quantised {
-  const e4m3 = new Uint8Array(row.length);
-  const scales = new Float32Array(Math.ceil(row.length / scaleBlock));
-  const words = new Uint32Array(row.buffer, row.byteOffset, row.length);
-  for (let block = 0; block < scales.length; block++) {
-    const start = block * scaleBlock;
-    const end = Math.min(start + scaleBlock, row.length);
-    let amaxBits = 0;
-    for (let i = start; i < end; i++) amaxBits = Math.max(amaxBits, words[i]! & 0x7fffffff);
-    const scale = scaleFor(amaxBits);
-    scales[block] = scale;
-    for (let i = start; i < end; i++) e4m3[i] = f32ToE4m3(Math.fround(row[i]! / scale));
-  }
-  return { e4m3, scales };
-}
-
-/**
- * The scale for a block whose largest magnitude has these f32 bits, from the bits alone. 448 is 1.75 · 2^8: with
- * amax = m · 2^p the exponent of the scale is p − 8, or p − 7 when m > 1.75, and adding 0x1fffff to the bits carries
- * into the exponent exactly when m > 1.75.
- */
-function scaleFor(amaxBits: number): number {
-  if (amaxBits >= 0x7f800000) return Number.NaN;
-  const exponent = Math.max(1, ((amaxBits + 0x1fffff) >>> 23) - 8);
-  return 2 ** (exponent - 127);
-}
-
-/** What arrives of a quantised row: element times scale, exact. */
-export function dequantise({ e4m3, scales }: Quantised): Float32Array {
-  const row = new Float32Array(e4m3.length);
-  for (let i = 0; i < row.length; i++) row[i] = e4m3ToF32(e4m3[i]!) * scales[Math.floor(i / scaleBlock)]!;
-  return row;
-}
-
-/**
- * The most that an element can change on its way. In e4m3's normal range half a step is 1/16 of the power of two
- * below the element, hence at most 1/17 of the element (at 1 + 1/16, the tie); below it half a step is 2^-10. Both
- * grow with the scale, which is at most amax/224 unless it is the smallest, 2^-126. So no element of a block changes
- * by more than amax/17, as long as amax is 2^-131 or more.
- */
-export function quantisationBound(value: number, scale: number): number {
-  return Math.max(Math.abs(value) / 17, scale * 2 ** -10);
 }

@@ -3,8 +3,16 @@
  * by bit.
  */
 import { ArgumentError, requireInteger, requireObject, requireOneOf } from '../../base/errors.js';
+import {
+  type Bits,
+  bitsArray,
+  floatDtypes,
+  fromF32,
+  requireBits,
+  requireDtype,
+  toF32,
+} from '../formats/index.js';
 import { scaleRow, treeSum } from './arithmetic.js';
-import { type Bits, bitsArray, floatDtypes, fromF32, requireBits, requireDtype, toF32 } from './dtype.js';
 import { limits, type Shape } from './shape.js';
 
 /** An expert's rows begin at a multiple of this. */

@@ -2,8 +2,8 @@
  * What everybody says about a layer: its shape, the types of its elements, how its experts are split over ranks, what
  * dispatch and combine mean, and how many bytes they move.
  */
+export * from '../formats/index.js';
 export * from './arithmetic.js';
-export * from './dtype.js';
 export {
   type Alignment,
   alignments,

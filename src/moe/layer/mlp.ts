@@ -1,7 +1,7 @@
 /** What an expert computes of a row, in the plainest code. Kernels agree with it but for the order in which they add. */
 import { ArgumentError, requireInteger, requireObject } from '../../base/errors.js';
-import { type Bits, fromF32, requireBits, toF32 } from './dtype.js';
-import { limits, scaleBlock } from './shape.js';
+import { type Bits, fromF32, requireBits, scaleBlock, toF32 } from '../formats/index.js';
+import { limits } from './shape.js';
 
 /** Of one expert, bf16: [2 · inner, hidden], gates first, and [hidden, inner]. */
 export interface MlpMatrices {

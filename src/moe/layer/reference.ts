@@ -4,8 +4,8 @@
  */
 
 import { requireArray, requireInteger } from '../../base/errors.js';
-import { add, dequantise, quantise, scaleRow, treeSum } from './arithmetic.js';
-import { type Bits, fromF32, requireBits, toF32 } from './dtype.js';
+import { type Bits, formatOf, fromF32, requireBits, toF32 } from '../formats/index.js';
+import { add, scaleRow, treeSum } from './arithmetic.js';
 import { expertsOf, isExpert, ownerOf, ranksOf, requireShape, type Shape, sharing } from './shape.js';
 import { requireSource, requireSources, type Source } from './source.js';
 
@@ -167,12 +167,13 @@ function partialRow(
 }
 
 /** A sum that waits to travel: rounded to the output's type, unless it will be rounded as it travels. */
-const stored = ({ output }: Shape, row: Float32Array): Float32Array =>
-  output.wire === 'e4m3' ? row : toF32(output.dtype, fromF32(output.dtype, row));
+function stored({ output }: Shape, row: Float32Array): Float32Array {
+  const dtype = formatOf(output).sums(output.dtype);
+  return toF32(dtype, fromF32(dtype, row));
+}
 
 /** A row after its journey. Among ranks of one node those that stay on their rank are treated alike. */
-const travel = ({ output }: Shape, row: Float32Array): Float32Array =>
-  output.wire === 'e4m3' ? dequantise(quantise(row)) : row;
+const travel = ({ output }: Shape, row: Float32Array): Float32Array => formatOf(output).arrives(row);
 
 function requireOutputs(shape: Shape, outputs: readonly Bits[]): void {
   const { ranks, maxTokens, topK, output } = shape;

@@ -6,10 +6,7 @@
 import { ArgumentError, requireInteger, requireObject, requireOneOf } from '../../base/errors.js';
 import { maxWorldRanks } from '../../gpu/index.js';
 import { defaultMaxPeers } from '../../lang/index.js';
-import { dtypes } from './dtype.js';
-
-/** The element types that rows of expert output may have. */
-export type RowDtype = 'f32' | 'bf16' | 'f16';
+import { dtypes, type RowDtype, type RowFormatName, rowFormatNames } from '../formats/index.js';
 
 /** One row of opaque bytes that travels with every token: activations, scales, ids … */
 export interface Payload {
@@ -32,11 +29,11 @@ export interface Output {
    */
   readonly weighting?: 'experts' | 'combine';
   /**
-   * How rows travel. `'rows'` (default) sends them in `dtype`; `'e4m3'` sends 8-bit floats with one scale per 128
-   * elements: about half the bytes of bf16, with an error of at most 1/17 of the block's largest magnitude per row
+   * How rows travel. `'rows'` (default) sends them in `dtype`; `'e4m3'` and `'mxfp8'` send 8-bit floats with one scale per
+   * 128 or 32 elements: about half the bytes of bf16, with an error of at most 1/17 of the block's largest magnitude per row
    * (docs/semantics.md).
    */
-  readonly wire?: 'rows' | 'e4m3';
+  readonly wire?: RowFormatName;
   /**
    * Where rows are added up that come from several nodes. `'nodes'` (default): on each node first, if the family does, so
    * that one row a node crosses the network. `'source'`: at the source alone, in the order of one node.
@@ -95,9 +92,6 @@ export function sharing({
 export function firstOf({ replicas = 1 }: Pick<Shape, 'replicas'>, rank: number): number {
   return rank - (rank % replicas);
 }
-
-/** Elements that share one scale when rows travel as e4m3. */
-export const scaleBlock = 128;
 
 /**
  * How experts are split over ranks: contiguously, the first `extra` ranks own `base + 1`, the others `base`.
@@ -225,6 +219,6 @@ function requireOutput(output: Shape['output']): void {
   if (output.weighting !== undefined) {
     requireOneOf('output.weighting', output.weighting, ['experts', 'combine']);
   }
-  if (output.wire !== undefined) requireOneOf('output.wire', output.wire, ['rows', 'e4m3']);
+  if (output.wire !== undefined) requireOneOf('output.wire', output.wire, rowFormatNames);
   if (output.sum !== undefined) requireOneOf('output.sum', output.sum, ['nodes', 'source']);
 }

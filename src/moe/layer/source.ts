@@ -1,6 +1,6 @@
 /** What ranks bring to a round, as tests and the reference have it. */
 import { ArgumentError, requireArray, requireInteger, requireObject } from '../../base/errors.js';
-import { type Bits, requireBits } from './dtype.js';
+import { type Bits, requireBits } from '../formats/index.js';
 import { limits, type Shape, sharing } from './shape.js';
 
 /** What one rank brings to a round. */

@@ -1,8 +1,8 @@
 /** How many bytes a round moves, counted from its routes: what deduplication saves, what crosses NVLink. */
 import { ArgumentError, requireInteger, requireObject } from '../../base/errors.js';
-import { dtypes } from './dtype.js';
+import { formatOf, rowFormats } from '../formats/index.js';
 import type { Source } from './reference.js';
-import { isExpert, limits, ranksOf, requireShape, type Shape, scaleBlock, sharing } from './shape.js';
+import { isExpert, limits, ranksOf, requireShape, type Shape, sharing } from './shape.js';
 
 /** Bytes of one phase or both. Only rows count: ids, weights and flags (some 8 · topK bytes a row) do not. */
 export interface Bytes {
@@ -41,14 +41,12 @@ export function dispatchRowBytes(shape: Pick<Shape, 'payloads'>): number {
 
 /** Bytes of a row that the experts leave, and of one that combine returns. */
 export function outputRowBytes({ output }: Pick<Shape, 'output'>): number {
-  return output.hidden * dtypes[output.dtype].size;
+  return rowFormats.rows.bytes(output);
 }
 
 /** Bytes of one partial row as it travels, scales included. */
 export function combineRowBytes({ output }: Pick<Shape, 'output'>): number {
-  return output.wire === 'e4m3'
-    ? output.hidden + 4 * Math.ceil(output.hidden / scaleBlock)
-    : output.hidden * dtypes[output.dtype].size;
+  return formatOf(output).bytes(output);
 }
 
 /** Counts a round; `routes[r]` are rank r's. `nodes`: of equal nodes of consecutive ranks. */

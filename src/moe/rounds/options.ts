@@ -15,7 +15,9 @@ import {
   limits,
   type Output,
   type RowDtype,
+  type RowFormatName,
   requireShape,
+  rowFormatNames,
 } from '../layer/index.js';
 
 /** One row of a payload: `length` elements of `dtype`. */
@@ -58,10 +60,10 @@ export interface ExpertParallelOptions<P extends string = string> {
   readonly weighting?: 'experts' | 'combine';
   /**
    * How rows come back. Default 'rows': as they are. 'e4m3' sends 8-bit floats with a scale for every 128 elements,
-   * about half the bytes of bf16; each rank's row then changes by at most 1/17 of the largest magnitude of those 128
-   * (docs/semantics.md). Rows must be a multiple of 16 elements long.
+   * 'mxfp8' likewise with one for every 32: about half the bytes of bf16. Each rank's row then changes by at most 1/17 of the
+   * largest magnitude among those that share a scale (docs/semantics.md). Rows must be a multiple of 16 elements long.
    */
-  readonly wire?: 'rows' | 'e4m3';
+  readonly wire?: RowFormatName;
   /**
    * Where rows are added up in a world of several nodes. Default 'nodes': each node adds up its ranks' rows first, and one
    * row a node crosses the network. With 'source' every rank's row crosses, and the source adds them in the order in which it
@@ -137,7 +139,7 @@ export function layerOf(ranks: number, options: ExpertParallelOptions): Layer {
   if (weighting !== undefined) requireOneOf('weighting', weighting, ['experts', 'combine']);
   if (weighting === 'combine' && options.weights === false)
     throw new ArgumentError('weights', false, "true or left out, because weighting is 'combine'");
-  if (wire !== undefined) requireOneOf('wire', wire, ['rows', 'e4m3']);
+  if (wire !== undefined) requireOneOf('wire', wire, rowFormatNames);
   if (sum !== undefined) requireOneOf('sum', sum, ['nodes', 'source']);
   const output: Output = {
     dtype: options.output.dtype,

@@ -8,7 +8,9 @@ import {
   limits,
   payloadsFor,
   type RowDtype,
+  type RowFormatName,
   requireShape,
+  rowFormatNames,
 } from '../../moe/layer/index.js';
 import { type CheckedShape, number, type Parameters, word, yesNo } from './shape.js';
 
@@ -32,7 +34,7 @@ export const travelling = {
   format: word('of rows that dispatch carries; same: as dtype', ['same', ...Object.keys(formats)], 'same'),
   scales: number('bytes of a second payload; 0 for none', [0, 2 ** 20], 0),
   weighting: word('who applies the router weights', ['experts', 'combine'], 'experts'),
-  wire: word('how rows come back', ['rows', 'e4m3'], 'rows'),
+  wire: word('how rows come back', rowFormatNames, 'rows'),
   sum: word('where rows of several nodes are added up', ['nodes', 'source'], 'nodes'),
 } satisfies Parameters;
 
@@ -60,7 +62,7 @@ export function layerOf(shape: CheckedShape): Layer {
       dtype,
       hidden,
       weighting,
-      wire: shape.text('wire') as 'rows' | 'e4m3',
+      wire: shape.text('wire') as RowFormatName,
       sum: shape.text('sum') as 'nodes' | 'source',
     },
     weights: weighting === 'combine' || shape.text('weights') === 'yes',

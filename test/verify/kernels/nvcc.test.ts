@@ -36,6 +36,7 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
     { hidden: 2 ** 17, 'combine.threads': 512, 'combine.inFlight': 8 },
     { hidden: 2 ** 17, 'combine.threads': 896, 'combine.inFlight': 8 },
     { wire: 'e4m3' },
+    { wire: 'mxfp8' },
     { replicas: 2 },
     { replicas: 4, wire: 'e4m3', counts: 'yes' },
     { wire: 'e4m3', weighting: 'combine', hidden: 144 },
@@ -62,6 +63,7 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
   portable_dispatch_recv: [{ counts: 'yes' }, { ranks: 72, experts: 288, topk: 32 }],
   portable_combine_send: [
     { wire: 'e4m3', 'combine.parts': 3 },
+    { wire: 'mxfp8', weighting: 'combine', hidden: 144 },
     { wire: 'e4m3', weighting: 'combine', hidden: 144 },
     { hidden: 77, dtype: 'f16' },
     { transport: 'proxy' },
@@ -74,6 +76,7 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
     { hidden: 77, dtype: 'f16', counts: 'yes' },
     { wire: 'e4m3' },
     { wire: 'e4m3', ranks: 72, experts: 288, topk: 32, dtype: 'f16' },
+    { wire: 'mxfp8', ranks: 72, experts: 288, topk: 32, dtype: 'f16' },
   ],
   portable_weigh: [
     { wire: 'e4m3', topk: 32 },
@@ -100,6 +103,7 @@ const variants: Readonly<Record<string, readonly ShapeText[]>> = {
     { ranks: 64, nodes: 2, topk: 32 },
     { hidden: 77, dtype: 'f16' },
     { wire: 'e4m3', ranks: 72, nodes: 9 },
+    { wire: 'mxfp8', ranks: 72, nodes: 9 },
     { wire: 'e4m3', replicas: 4, 'combine.parts': 3 },
     { sum: 'source', ranks: 64, nodes: 8, topk: 32 },
     { wire: 'e4m3', ranks: 32, nodes: 2, topk: 32, dtype: 'f16' },

@@ -1,6 +1,6 @@
 /** What a layer does to rows beside its experts. */
 import { kernel, pointer } from '../../../lang/index.js';
-import { quantise } from '../../families/common/quantise.js';
+import { rowFormats } from '../../layer/index.js';
 
 /** Rows of bf16 as e4m3 with a scale for every 128 elements, for dispatch to carry. A lane takes 16 elements. */
 export const rowsToFp8Kernel = (threads: number) =>
@@ -15,7 +15,7 @@ export const rowsToFp8Kernel = (threads: number) =>
         /** Vectors of 16 elements: a multiple of 8. */
         units: 'u32',
       },
-      using: { quantise, WARPS: threads / 32 },
+      using: { narrow: rowFormats.e4m3.rounding.narrow, WARPS: threads / 32 },
     },
     (g, { from, to, scales, units }, u) => {
       g.awaitPrevious();
@@ -31,7 +31,7 @@ export const rowsToFp8Kernel = (threads: number) =>
           }
         }
         // All lanes of the warp take part.
-        const scale = u.quantise({ values });
+        const scale = u.narrow({ values });
         if (i < units) {
           g.store(to.at(i), g.pack('e4m3', values));
           if (g.laneId % 8 === 0) g.store(scales.at(i / 8), g.bits('f32', scale));

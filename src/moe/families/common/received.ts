@@ -4,6 +4,7 @@ import {
   type Dtype,
   dtypes,
   expertsOf,
+  formatOf,
   type Layer,
   outputRowBytes,
   type RowDtype,
@@ -16,9 +17,9 @@ import { type Unit, unitBytes, widestUnit } from './units.js';
 /** Most experts any rank owns: the first own one more where they do not divide. */
 export const localExperts = (layer: Pick<Layer, 'experts' | 'ranks'>): number => expertsOf(layer, 0).count;
 
-/** The type of `output`: a weighted sum that will be quantised stays f32, so that it is rounded only once. */
+/** The type of `output`: what experts leave, or a weighted sum that waits to travel. */
 export const partialDtype = ({ output }: Pick<Layer, 'output'>): RowDtype =>
-  output.weighting === 'combine' && output.wire === 'e4m3' ? 'f32' : output.dtype;
+  output.weighting === 'combine' ? formatOf(output).sums(output.dtype) : output.dtype;
 
 /** How kernels see rows of values: as vectors of so many lanes where they are whole vectors, else value by value. */
 export function rowsOf({ output: { hidden } }: Pick<Layer, 'output'>, dtype: RowDtype) {
@@ -26,6 +27,12 @@ export function rowsOf({ output: { hidden } }: Pick<Layer, 'output'>, dtype: Row
   const vectors = (hidden * size) % 16 === 0;
   const lanes = vectors ? 16 / size : 1;
   return { vectors, lanes, units: hidden / lanes, unit: vectors ? ('v16' as const) : dtype };
+}
+
+/** Units in a part of a row of sums, where a row has so many. */
+export function unitsOfPart({ output }: Pick<Layer, 'output'>, units: number, parts: number): number {
+  const together = formatOf(output).together(output.dtype);
+  return Math.ceil(units / together / parts) * together;
 }
 
 /** Slots: one for each (source, token). A source is a rank; with replicas, a group of them. */

@@ -1,7 +1,7 @@
 /** What families refuse alike. */
 import { ArgumentError, type HeddleError, UnavailableError } from '../../../base/errors.js';
 import type { Topology } from '../../../gpu/index.js';
-import type { Layer } from '../../layer/index.js';
+import { formatOf, type Layer } from '../../layer/index.js';
 import type { Place } from '../family.js';
 import { rowsOf } from './received.js';
 import { unitBytes, widestUnit } from './units.js';
@@ -14,8 +14,9 @@ export function refusesOnNode(layer: Layer, topology: Topology, elements = 0): H
 /** Why kernels cannot reach all rows of the layer; null where they can. `elements`: as above. */
 export function refusesRows(layer: Layer, elements = 0): HeddleError | null {
   const { ranks, maxTokens, output } = layer;
-  if (output.wire === 'e4m3' && output.hidden % 16 !== 0) {
-    const possible = "a multiple of 16 for wire 'e4m3'; wire 'rows' takes any length";
+  const { multiple } = formatOf(output);
+  if (output.hidden % multiple !== 0) {
+    const possible = `a multiple of ${multiple} for wire '${output.wire}'; wire 'rows' takes any length`;
     return new ArgumentError('output.length', output.hidden, possible);
   }
   const reached = Math.floor((2 ** 32 - 1) / Math.max(mostElements(layer), elements) / ranks);

@@ -10,6 +10,8 @@ import {
   type RecordParam,
   registers,
 } from '../../../lang/index.js';
+import { formatOf, type Layer } from '../../layer/index.js';
+import { rowsOf } from './received.js';
 
 /** Adds up at most 32 values: neighbours, then neighbours among those sums, and so on. Destroys them. */
 export const treeSum = device(
@@ -47,6 +49,20 @@ export const negativeZeros = {
   f32: 0x80000000,
   e4m3: 0x80808080,
 } as const;
+
+/** As what a vector of a row on its way is read; a row that is no whole vectors comes value by value, in the first lane. */
+export function laneOf({ output }: Pick<Layer, 'output'>): keyof typeof negativeZeros {
+  if (formatOf(output).rounding !== null) return 'e4m3';
+  return rowsOf({ output }, output.dtype).vectors ? output.dtype : 'f32';
+}
+
+const noScale = device({ name: 'no_scale', params: { word: 'u32' }, returns: 'f32' }, (g) => g.f32(1));
+
+/** A lane's scale, from the word that came with the row. */
+export const scaleOf = ({ output }: Pick<Layer, 'output'>) => formatOf(output).rounding?.scaleOf ?? noScale;
+
+/** Rows held at once, of so many. Sums of several groups take registers from the rows of the next. */
+export const mostHeld = (rows: number): number => (rows > 8 ? 4 : 8);
 
 const powerOfTwo = (n: number): number => 2 ** Math.ceil(Math.log2(n));
 

@@ -1,9 +1,9 @@
 /** Adds to a token's sum the rows that came from other nodes: one after another, in ascending order of nodes. */
 import { device, peers, registers, windowOf } from '../../../lang/index.js';
-import type { RowDtype } from '../../layer/index.js';
-import { negativeZeros } from '../common/sum.js';
+import { formatOf } from '../../layer/index.js';
+import { laneOf, negativeZeros, scaleOf } from '../common/sum.js';
+import { sumUnit } from '../common/sum-row.js';
 import { combineMessage } from './messages.js';
-import { sumUnit } from './node-sum.js';
 import { type HybridShape, hopsOf } from './shape.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
@@ -12,10 +12,8 @@ import type { HybridWire } from './wire.js';
 const mostAtOnce = 4;
 
 export function addRows(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
-  const { dtype, wire: travels } = shape.output;
   const { vectors, values } = sumUnit(shape);
-  const scaled = travels === 'e4m3';
-  const lane: RowDtype | 'e4m3' = scaled ? 'e4m3' : vectors ? dtype : 'f32';
+  const lane = laneOf(shape);
   const { rows, row } = combineMessage(shape);
   return device(
     {
@@ -26,9 +24,9 @@ export function addRows(shape: HybridShape, window: HybridWindow, wire: HybridWi
         /** In which this rank takes the token. */
         turn: 'u32',
         node: 'u32',
-        /** Of the unit in a row: its vector, or value; and where its scale is, in f32. */
+        /** Of the unit in a row: its vector, or value; and its word of scales, if any. */
         i: 'u32',
-        scale: 'u32',
+        word: 'u32',
         values: registers('f32', values),
       },
       using: {
@@ -38,15 +36,16 @@ export function addRows(shape: HybridShape, window: HybridWindow, wire: HybridWi
         CHUNK: shape.dispatch.chunk,
         ROWS: rows,
         ROW: row,
-        SCALED: scaled,
+        SCALED: formatOf(shape.output).rounding !== null,
+        scaleOf: scaleOf(shape),
         VECTORS: vectors,
-        DTYPE: dtype,
+        DTYPE: shape.output.dtype,
         LANE: lane,
         VALUES: values,
         ABSENT: negativeZeros[lane],
       },
     },
-    (g, { mine, wire, turn, node, i, scale, values }, u) => {
+    (g, { mine, wire, turn, node, i, word, values }, u) => {
       const chunk = turn / u.CHUNK;
       const place = turn % u.CHUNK;
       const absent = g.pack('u32', [u.ABSENT, u.ABSENT, u.ABSENT, u.ABSENT]);
@@ -64,7 +63,7 @@ export function addRows(shape: HybridShape, window: HybridWindow, wire: HybridWi
             const from = wire.at(0).combineIn.at(hop, chunk, u.ROWS + row * u.ROW);
             if (u.VECTORS) rows[r] = g.load(from.at(i), { cache: 'stream' });
             else rows[r] = g.pack('f32', [g.f32(g.load(from.as(u.DTYPE).at(i))), 0, 0, 0]);
-            if (u.SCALED) scales[r] = g.load(from.as('f32').at(scale));
+            if (u.SCALED) scales[r] = u.scaleOf({ word: g.load(from.as('u32').at(word)) });
           }
         }
         for (const r of g.unroll(u.GROUP)) {

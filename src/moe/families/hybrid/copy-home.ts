@@ -1,7 +1,7 @@
 /** One part of a token's rows on this node, each owner's by itself, into the message that takes them home; a warp. */
 import { device } from '../../../lang/index.js';
+import { sumUnit } from '../common/sum-row.js';
 import { combineMessage } from './messages.js';
-import { sumUnit } from './node-sum.js';
 import type { HybridShape } from './shape.js';
 import { homeParams } from './sum-home.js';
 import type { HybridWindow } from './window.js';

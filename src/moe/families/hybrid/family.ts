@@ -4,7 +4,7 @@
 import { ArgumentError, type HeddleError, UnavailableError } from '../../../base/errors.js';
 import type { Topology } from '../../../gpu/index.js';
 import { section } from '../../../lang/index.js';
-import { type Layer, sharing } from '../../layer/index.js';
+import { formatOf, type Layer, sharing } from '../../layer/index.js';
 import { failureView } from '../common/failure.js';
 import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
 import { refusesRows, refusesTransport } from '../common/refusals.js';
@@ -86,8 +86,12 @@ function refusesNodes({ members, nodes, localRanks }: Topology): HeddleError | n
 
 /** On one node all rows are rounded as they travel; here those of the source's own node do not travel. */
 function refusesSum({ output }: Layer): HeddleError | null {
-  if (output.sum !== 'source' || output.wire !== 'e4m3') return null;
-  return new ArgumentError('sum', 'source', "'nodes' or left out between nodes where wire is 'e4m3'");
+  if (output.sum !== 'source' || formatOf(output).rounding === null) return null;
+  return new ArgumentError(
+    'sum',
+    'source',
+    `'nodes' or left out between nodes where wire is '${output.wire}'`,
+  );
 }
 
 /** One block of a receive only watches. */

@@ -8,8 +8,7 @@
  * Rows follow each other in the order of the tokens, so a message ends where its last row does. Chunk 0 always travels, as
  * it says how many tokens there are; the others do where they have tokens, even if none of them goes to the node.
  */
-import { type Layer, outputRowBytes } from '../../layer/index.js';
-import { returnedVectors } from '../common/rounded.js';
+import { formatOf, type Layer, outputRowBytes, stretchesOf } from '../../layer/index.js';
 import { type HybridShape, mostOwners, sumsAtSource } from './shape.js';
 
 /** The words of a header, one vector. `tokens`: the sender's share of its group's. `mask`: a bit for each token of the chunk that has rows there; `rows`: how many. */
@@ -42,7 +41,7 @@ export function combineMessage(shape: HybridShape) {
 
 /** A row as it travels home. */
 const homeVectors = (layer: Pick<Layer, 'output'>): number =>
-  layer.output.wire === 'e4m3' ? returnedVectors(layer) : vectorsOf(outputRowBytes(layer));
+  formatOf(layer.output).rounding === null ? vectorsOf(outputRowBytes(layer)) : stretchesOf(layer.output).ALL;
 
 /** Which message has come, in the 31 bits that a network brings with it: the lower three of its round lead. */
 export const tagOf = (phase: number, node: number, chunk: number): number =>

@@ -3,20 +3,11 @@
  * token's own at home.
  */
 import { device, peers, record, registers } from '../../../lang/index.js';
-import { dtypes } from '../../layer/index.js';
-import { partialDtype, rowsOf } from '../common/received.js';
-import { gatherParams, rowSum } from '../common/sum.js';
+import { partialDtype } from '../common/received.js';
+import { gatherParams, mostHeld, rowSum } from '../common/sum.js';
+import { sumUnit } from '../common/sum-row.js';
 import { type HybridShape, mostOwners } from './shape.js';
 import type { HybridWindow } from './window.js';
-
-/** What a lane adds up at a time: one vector, or 16 values where they travel as e4m3; where rows are no whole vectors, one value. */
-export function sumUnit(shape: HybridShape) {
-  const partial = partialDtype(shape);
-  const { vectors, lanes, units } = rowsOf(shape, partial);
-  if (shape.output.wire !== 'e4m3') return { vectors, lanes, units, loads: 1, values: lanes };
-  const loads = dtypes[partial].size;
-  return { vectors, lanes, units: units / loads, loads, values: 16 };
-}
 
 const placeOf = (window: HybridWindow) =>
   record({
@@ -42,8 +33,7 @@ export function nodeSum(shape: HybridShape, window: HybridWindow) {
         LANES: lanes,
         rowSum: rowSum({
           rows,
-          // Sums of several groups take registers from the rows of the next.
-          most: rows > 8 ? 4 : 8,
+          most: mostHeld(rows),
           // A row that is no whole vectors comes value by value, in the first lane.
           lane: vectors ? partialDtype(shape) : 'f32',
           lanes,

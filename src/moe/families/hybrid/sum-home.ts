@@ -1,12 +1,15 @@
 /** One part of a token's sum over this node, into the message that takes it home; a warp. */
 import { device, peers, pointer, registers } from '../../../lang/index.js';
-import { rounding, storeStretch } from '../common/rounded.js';
-import { nodeSum, sumUnit } from './node-sum.js';
+import { formatOf, type Rounding, storeStretch, stretchesOf } from '../../layer/index.js';
+import { sumUnit, unitsInPart } from '../common/sum-row.js';
+import { nodeSum } from './node-sum.js';
 import type { HybridShape } from './shape.js';
 import type { HybridWindow } from './window.js';
 
-export const sumHome = (shape: HybridShape, window: HybridWindow) =>
-  shape.output.wire === 'e4m3' ? sumRounded(shape, window) : sumRows(shape, window);
+export function sumHome(shape: HybridShape, window: HybridWindow) {
+  const { rounding } = formatOf(shape.output);
+  return rounding === null ? sumRows(shape, window) : sumRounded(shape, window, rounding);
+}
 
 /** Whoever puts a part of a token's rows into a message. `to`: where its rows begin there. */
 export const homeParams = (window: HybridWindow) =>
@@ -28,7 +31,7 @@ function sumRows(shape: HybridShape, window: HybridWindow) {
       params: homeParams(window),
       using: {
         UNITS: units,
-        PART_UNITS: Math.ceil(units / shape.combine.parts),
+        PART_UNITS: unitsInPart(shape, shape.combine.parts),
         VECTORS: vectors,
         VALUES: values,
         DTYPE: shape.output.dtype,
@@ -47,9 +50,9 @@ function sumRows(shape: HybridShape, window: HybridWindow) {
   );
 }
 
-/** As e4m3, stretch by stretch. */
-function sumRounded(shape: HybridShape, window: HybridWindow) {
-  const { UNITS, STRETCHES } = rounding(shape);
+/** Rounded, stretch by stretch. */
+function sumRounded(shape: HybridShape, window: HybridWindow, rounding: Rounding) {
+  const { UNITS, STRETCHES } = stretchesOf(shape.output);
   return device(
     {
       name: 'sum_rounded',
@@ -57,9 +60,9 @@ function sumRounded(shape: HybridShape, window: HybridWindow) {
       using: {
         UNITS,
         STRETCHES,
-        PART_STRETCHES: Math.ceil(STRETCHES / shape.combine.parts),
+        PART_STRETCHES: unitsInPart(shape, shape.combine.parts),
         nodeSum: nodeSum(shape, window),
-        storeStretch: storeStretch(shape),
+        storeStretch: storeStretch(shape.output, rounding),
       },
     },
     (g, { win, to, source, token, part, owners, count }, u) => {

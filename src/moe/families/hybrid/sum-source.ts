@@ -2,13 +2,14 @@
  * One part of a token's row where all rows come to the source: added up in the order of one node, those of this rank's own
  * node from its windows, the others as they came; a warp.
  */
-import { device, peers, pointer, record, registers, windowOf } from '../../../lang/index.js';
+import { device, peers, record, registers, windowOf } from '../../../lang/index.js';
 import { findOwners } from '../common/owners.js';
 import { partialDtype } from '../common/received.js';
-import { gatherParams, rowSum } from '../common/sum.js';
+import { gatherParams, laneOf, mostHeld, rowSum } from '../common/sum.js';
+import { sumParams, sumRow, sumUnit, unitsInPart } from '../common/sum-row.js';
 import { combineMessage } from './messages.js';
-import { sumUnit } from './node-sum.js';
 import { type HybridShape, sourceOf } from './shape.js';
+import { sumTokenParams } from './sum-token.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
@@ -16,41 +17,20 @@ import type { HybridWire } from './wire.js';
 const mostRows = ({ topK, ranks }: HybridShape): number => Math.min(topK, ranks);
 
 export function sumAtSource(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
-  const { units, vectors, lanes } = sumUnit(shape);
-  const rows = mostRows(shape);
-  const { dtype } = shape.output;
   return device(
     {
       name: 'sum_at_source',
-      params: {
-        win: peers(window),
-        wire: peers(wire),
-        out: pointer(dtype),
-        /** The lane's route. */
-        id: 'i32',
-        token: 'u32',
-        turn: 'u32',
-        node: 'u32',
-        part: 'u32',
-      },
+      params: sumTokenParams(shape, window, wire),
       using: {
-        ROWS: rows,
+        ROWS: mostRows(shape),
         LOCAL: shape.localRanks,
-        UNITS: units,
-        PART_UNITS: Math.ceil(units / shape.combine.parts),
-        VECTORS: vectors,
-        LANES: lanes,
-        DTYPE: dtype,
         findOwners: findOwners(shape),
         placesOf: placesOf(shape, window),
         sourceOf: sourceOf(shape),
-        rowSum: rowSum({
-          rows,
-          most: rows > 8 ? 4 : 8,
-          lane: vectors ? dtype : 'f32',
-          lanes,
-          at: placeOf(window, wire),
-          gather: gather(shape, window, wire),
+        sumRow: sumRow(shape, {
+          at: rowsOfToken(window, wire),
+          sum: sumOfUnit(shape, window, wire),
+          part: unitsInPart(shape, shape.combine.parts),
         }),
       },
     },
@@ -60,15 +40,36 @@ export function sumAtSource(shape: HybridShape, window: HybridWindow, wire: Hybr
       const places = g.registers('u32', u.ROWS);
       u.placesOf({ mine: win.at(g.rank), turn, node, owners, count, places });
       const source = u.sourceOf({ rank: node * u.LOCAL + g.rank });
-      const end = g.min((part + 1) * u.PART_UNITS, g.u32(u.UNITS));
-      for (let i = part * u.PART_UNITS + g.laneId; i < end; i += 32) {
-        const total = g.registers('f32', u.LANES);
-        u.rowSum({ at: { win, wire, source, token, turn, node, i, owners, places, count }, count, total });
-        const to = token * u.UNITS + i;
-        if (u.VECTORS) g.store(out.as('v16').at(to), g.pack(u.DTYPE, total), { cache: 'stream' });
-        else g.store(out.at(to), g.convert(u.DTYPE, total[0]!));
-      }
+      const at = { win, wire, source, token, turn, node, owners, places, count };
+      u.sumRow({ at, out, token, part });
     },
+  );
+}
+
+function sumOfUnit(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
+  const { values } = sumUnit(shape);
+  const rows = mostRows(shape);
+  return device(
+    {
+      name: 'sum_of_unit',
+      params: sumParams(rowsOfToken(window, wire), values),
+      using: {
+        rowSum: rowSum({
+          rows,
+          most: mostHeld(rows),
+          lane: laneOf(shape),
+          lanes: values,
+          at: placeOf(window, wire),
+          gather: gather(shape, window, wire),
+        }),
+      },
+    },
+    (_, { at: { win, wire, source, token, turn, node, owners, places, count }, i, values }, { rowSum }) =>
+      rowSum({
+        at: { win, wire, source, token, turn, node, owners, places, count, i },
+        count,
+        total: values,
+      }),
   );
 }
 
@@ -100,19 +101,21 @@ const placesOf = (shape: HybridShape, window: HybridWindow) =>
     },
   );
 
-const placeOf = (window: HybridWindow, wire: HybridWire) =>
-  record({
+const fieldsOfToken = (window: HybridWindow, wire: HybridWire) =>
+  ({
     win: peers(window),
     wire: peers(wire),
     source: 'u32',
     token: 'u32',
     turn: 'u32',
     node: 'u32',
-    i: 'u32',
     owners: registers('u32'),
     places: registers('u32'),
     count: 'u32',
-  });
+  }) as const;
+const rowsOfToken = (window: HybridWindow, wire: HybridWire) => record(fieldsOfToken(window, wire));
+const placeOf = (window: HybridWindow, wire: HybridWire) =>
+  record({ ...fieldsOfToken(window, wire), i: 'u32' });
 
 function gather(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
   const { rows, row } = combineMessage(shape);

@@ -3,21 +3,17 @@
  * in the others' windows as well. So a row crosses the network once for a group. Everything here is a warp's.
  */
 import { device, peers, pointer, registers, windowOf } from '../../../lang/index.js';
-import { dtypes, sharing } from '../../layer/index.js';
+import { sharing } from '../../layer/index.js';
 import { mateOf } from '../common/groups.js';
-import { rowsOf } from '../common/received.js';
-import { rounding } from '../common/rounded.js';
+import { rowsOf, unitsOfPart } from '../common/received.js';
 import { recordFailure } from '../common/waits.js';
 import type { HybridShape } from './shape.js';
 import type { HybridWindow } from './window.js';
 
-/** How a sum is cut: as the rows that it is made of. Those that travel as e4m3 are cut where a stretch ends. */
+/** How a sum is cut: as the rows that it is made of. */
 function partOf(shape: HybridShape) {
-  const { output, combine } = shape;
-  const { unit, units } = rowsOf(shape, output.dtype);
-  const whole = output.wire === 'e4m3' ? 32 * dtypes[output.dtype].size : 1;
-  const wholes = output.wire === 'e4m3' ? rounding(shape).STRETCHES : units;
-  return { UNIT: unit, UNITS: units, PART_UNITS: Math.ceil(wholes / combine.parts) * whole };
+  const { unit, units } = rowsOf(shape, shape.output.dtype);
+  return { UNIT: unit, UNITS: units, PART_UNITS: unitsOfPart(shape, units, shape.combine.parts) };
 }
 
 /** Stores a part of a sum that this warp has made in the windows of the others. */

@@ -1,7 +1,7 @@
 /** The one-sided family: ranks that share NVLink write straight into each other's windows. */
 import { ArgumentError, type HeddleError } from '../../../base/errors.js';
 import { section } from '../../../lang/index.js';
-import { type Layer, outputRowBytes, sharing } from '../../layer/index.js';
+import { formatOf, type Layer, outputRowBytes, sharing } from '../../layer/index.js';
 import { failureView } from '../common/failure.js';
 import { receivedPlan, routesBuffer, unwrittenSections } from '../common/received.js';
 import { refusesFew, refusesOnNode, refusesTransport } from '../common/refusals.js';
@@ -31,6 +31,7 @@ import {
   oneSidedWindow,
   pushes,
   returnedVectors,
+  travelsAsItLies,
 } from './window.js';
 
 export const oneSided: Family<OneSidedTuning> = {
@@ -50,9 +51,8 @@ export const oneSided: Family<OneSidedTuning> = {
 function refuses(layer: Layer, place: Place, tuning?: OneSidedTuning): HeddleError | null {
   const { topology, split } = place;
   const { output } = layer;
-  const refusal =
-    refusesOnNode(layer, topology, output.wire === 'e4m3' ? returnedVectors(layer) * 4 : 0) ??
-    refusesTransport(place);
+  const words = travelsAsItLies(layer) ? 0 : returnedVectors(layer) * 4;
+  const refusal = refusesOnNode(layer, topology, words) ?? refusesTransport(place);
   if (refusal !== null) return refusal;
   if (split && !pushable(layer)) {
     const possible = 'rows of a multiple of 16 bytes where phases are split';
@@ -78,13 +78,13 @@ function refusesTuning(
         `a divisor of the block's ${threads / 32} warps`,
       );
   }
-  if (layer.output.wire === 'e4m3') {
-    if (combine.way !== 'push')
-      return new ArgumentError('tuning.combine.way', combine.way, "'push' for wire 'e4m3'");
-    if (combine.threads > mostE4m3Threads) {
-      const possible = `at most ${mostE4m3Threads} for wire 'e4m3'`;
-      return new ArgumentError('tuning.combine.threads', combine.threads, possible);
-    }
+  const { wire } = layer.output;
+  const { mostThreads } = formatOf(layer.output);
+  if (!travelsAsItLies(layer) && combine.way !== 'push')
+    return new ArgumentError('tuning.combine.way', combine.way, `'push' for wire '${wire}'`);
+  if (combine.threads > mostThreads) {
+    const possible = `at most ${mostThreads} for wire '${wire}'`;
+    return new ArgumentError('tuning.combine.threads', combine.threads, possible);
   }
   if (combine.way === 'pull' && split)
     return new ArgumentError('tuning.combine.way', 'pull', "'push' where phases are split");
@@ -101,17 +101,13 @@ function refusesTuning(
   return null;
 }
 
-/** With more threads the sums would not fit in registers. */
-const mostE4m3Threads = 512;
-
 /** Only whole vectors can be pushed. */
-const pushable = (layer: Layer): boolean => layer.output.wire === 'e4m3' || outputRowBytes(layer) % 16 === 0;
+const pushable = (layer: Layer): boolean => !travelsAsItLies(layer) || outputRowBytes(layer) % 16 === 0;
 
 function adapted(found: OneSidedTuning, layer: Layer, { sms, split }: Place): OneSidedTuning {
   const { dispatch, combine } = sms === null ? found : onFew(found, layer, split, sms);
-  const e4m3 = layer.output.wire === 'e4m3';
-  const way = e4m3 ? 'push' : pushable(layer) ? combine.way : 'pull';
-  const threads = e4m3 ? Math.min(combine.threads, mostE4m3Threads) : combine.threads;
+  const way = !travelsAsItLies(layer) ? 'push' : pushable(layer) ? combine.way : 'pull';
+  const threads = Math.min(combine.threads, formatOf(layer.output).mostThreads);
   return {
     dispatch: { ...dispatch, blocks: blocksOf(dispatch, layer) },
     combine: {

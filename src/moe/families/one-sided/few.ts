@@ -1,7 +1,7 @@
 /** The spread of launches that may take few multiprocessors. */
 import { type Layer, sharing } from '../../layer/index.js';
 import { type OneSidedTuning, oneSidedKnobs } from './knobs.js';
-import { mostRows } from './window.js';
+import { mostRows, travelsAsItLies } from './window.js';
 
 /**
  * Few multiprocessors carry the links only where each has much in flight: all the threads of one, in teams, so that many
@@ -14,13 +14,13 @@ export function onFew(
   split: boolean,
   sms: number,
 ): OneSidedTuning {
-  const { maxTokens, output } = layer;
+  const { maxTokens } = layer;
   const most = { inFlight: oneSidedKnobs.dispatch.inFlight.max };
   const sending = Math.max(1, Math.min(16, 2 ** Math.floor(Math.log2(maxTokens / sms))));
   // Sums of many rows take the registers of more threads.
   const rows = mostRows(layer);
   const launch = { ...most, threads: rows > 4 ? 512 : 896, teams: 4, ahead: 1 };
-  const mayPull = !split && output.wire !== 'e4m3' && sharing(layer).replicas === 1;
+  const mayPull = !split && travelsAsItLies(layer) && sharing(layer).replicas === 1;
   const pulls = mayPull && (sms < 32 || maxTokens <= 256);
   // Whole rows bring more of a thread's loads together; where a team has few of them, parts come out more even. Not more parts
   // than rows: a thread has the same vector of each under way, and too little with few rows and small parts.

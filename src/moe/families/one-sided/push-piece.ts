@@ -1,14 +1,14 @@
 /** What this rank's experts made of a token of each rank's share, on its way home. */
 import { device, peers } from '../../../lang/index.js';
-import { sharing } from '../../layer/index.js';
+import { formatOf, sharing } from '../../layer/index.js';
 import { copyParams, copyRow, tellCopied } from './copies.js';
-import { pushE4m3 } from './e4m3.js';
 import { pushRow } from './push-row.js';
+import { pushScaled } from './scaled.js';
 import type { OneSidedShape, OneSidedWindow } from './window.js';
 
 /** Pushes one piece (a part of a token's row) to all ranks that sent the token here. */
 export function pushPiece(shape: OneSidedShape, window: OneSidedWindow) {
-  const e4m3 = shape.output.wire === 'e4m3';
+  const { rounding } = formatOf(shape.output);
   return device(
     {
       name: 'push_piece',
@@ -17,10 +17,10 @@ export function pushPiece(shape: OneSidedShape, window: OneSidedWindow) {
         RANKS: shape.ranks,
         REPLICAS: sharing(shape).replicas,
         PARTS: shape.combine.parts,
-        // As e4m3 what stays at home is rounded like the rest, so it travels too.
-        OTHERS: e4m3 ? shape.ranks : shape.ranks - 1,
+        // Where rows are rounded on their way, this rank's own are too.
+        OTHERS: rounding === null ? shape.ranks - 1 : shape.ranks,
         COPIES: shape.combine.way === 'bulk',
-        pushRow: e4m3 ? pushE4m3(shape) : pushRow(shape),
+        pushRow: rounding === null ? pushRow(shape) : pushScaled(shape, rounding),
         copyRow: copyRow(shape, window),
         tellCopied: tellCopied(shape, window),
       },

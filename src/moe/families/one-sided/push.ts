@@ -7,17 +7,17 @@
  * Split, the send only pushes and the receive only adds up.
  */
 import { kernel } from '../../../lang/index.js';
-import { sharing } from '../../layer/index.js';
+import { formatOf, sharing } from '../../layer/index.js';
 import { combineParams } from '../common/params.js';
 import { zeroCounts } from '../common/received.js';
 import { patienceOf } from '../common/waits.js';
 import { combineStages, ownStage } from './bulk.js';
 import { tellCopied } from './copies.js';
-import { sumE4m3 } from './e4m3.js';
 import { countRound } from './epochs.js';
 import { release } from './flags.js';
 import { gatherPushed } from './gather.js';
 import { pushPiece } from './push-piece.js';
+import { sumScaled } from './scaled.js';
 import { sumPiece } from './sum-piece.js';
 import { takeSums } from './sums.js';
 import { team } from './team.js';
@@ -89,7 +89,7 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
         if (u.SUMS) {
           if (step >= lag && token < tokens) {
             // Which lane waits for which rank differs from token to token; none waits again once one has given up.
-            if (u.E4M3) {
+            if (u.ROUNDED) {
               if (g.warp.any(patience[0] === 0)) patience[0] = g.u32(0);
             }
             u.sumPiece({ win, out, id, token, part: piece % u.PARTS, epoch, patience });
@@ -107,7 +107,7 @@ export function pushKernel(shape: OneSidedShape, window: OneSidedWindow, half: H
 }
 
 function using(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
-  const e4m3 = shape.output.wire === 'e4m3';
+  const { rounding } = formatOf(shape.output);
   const { warps, stage } = combineStages(shape);
   const copies = stage > 0 && half !== 'recv';
   const { releaseSlots, awaitSlots } = release(window, shape);
@@ -128,14 +128,17 @@ function using(shape: OneSidedShape, window: OneSidedWindow, half: Half) {
     countRound,
     COUNTER: counters[half],
     patienceOf,
-    E4M3: e4m3,
+    ROUNDED: rounding !== null,
     pushPiece: pushPiece(shape, window),
     COPIES: copies,
     ownStage: ownStage({ warps, stage: copies ? stage : 0 }),
     tellCopied: tellCopied(shape, window),
     SHARES: sharesSums(shape) && half !== 'send',
     takeSums: takeSums(shape, window),
-    sumPiece: e4m3 ? sumE4m3(shape, window) : sumPiece(shape, window, gatherPushed(shape, window)),
+    sumPiece:
+      rounding === null
+        ? sumPiece(shape, window, gatherPushed(shape, window))
+        : sumScaled(shape, window, rounding),
     zeroCounts: zeroCounts(shape, window),
     releaseSlots,
     awaitSlots,

@@ -19,9 +19,9 @@
  * So dispatch and combine alternate: a round is dispatch, experts, combine.
  */
 import { field, layout } from '../../../lang/index.js';
-import { combineRowBytes, dtypes, type Layer, outputRowBytes, sharing } from '../../layer/index.js';
+import { combineRowBytes, formatOf, type Layer, outputRowBytes, sharing } from '../../layer/index.js';
 import { failureField } from '../common/failure.js';
-import { receivedSections, slotShape } from '../common/received.js';
+import { receivedSections, slotShape, unitsOfPart } from '../common/received.js';
 import type { Spread } from '../common/spread.js';
 import type { CombineTuning, DispatchTuning } from './knobs.js';
 import { teamSize } from './team.js';
@@ -94,13 +94,14 @@ export const dispatchRecvSpread = ({ dispatch, counts, ranks }: OneSidedShape) =
   threads: Math.ceil(Math.min(1024, ranks * (counts ? 1 : dispatch.blocks)) / 32) * 32,
 });
 
-/** Vectors of a row as it travels back: as e4m3 its elements, then a scale for every block. */
-export const returnedVectors = (shape: Pick<Layer, 'output'>): number =>
-  Math.ceil((shape.output.wire === 'e4m3' ? combineRowBytes(shape) : outputRowBytes(shape)) / 16);
+/** Whether a row travels as it lies. Then it may be pulled, and this rank's own stays. */
+export const travelsAsItLies = ({ output }: Pick<Layer, 'output'>): boolean =>
+  formatOf(output).rounding === null;
 
-/** Vectors of the caller's tensor in a part of a row. Rows as e4m3 are cut where a stretch of 512 elements ends. */
-export function partVectors(shape: OneSidedShape): number {
-  const { output, combine } = shape;
-  const whole = output.wire === 'e4m3' ? 32 * dtypes[output.dtype].size : 1;
-  return Math.ceil(outputRowBytes(shape) / 16 / whole / combine.parts) * whole;
-}
+/** Vectors of a row as it travels back: rounded, its elements, then its scales. */
+export const returnedVectors = (shape: Pick<Layer, 'output'>): number =>
+  Math.ceil(combineRowBytes(shape) / 16);
+
+/** Vectors of the caller's tensor in a part of a row. */
+export const partVectors = ({ output, combine }: OneSidedShape): number =>
+  unitsOfPart({ output }, outputRowBytes({ output }) / 16, combine.parts);

@@ -64,10 +64,15 @@ export function combineRecvKernel(shape: PortableShape, window: PortableWindow, 
         const count = u.findOwners({ expert: id, owners });
         if (u.awaitRows({ mine, token, part, owners, count, epoch, patience })) {
           if (u.REPLICAS > 1) {
-            u.sumPart({ mine, out: mine.sums.at(0, 0).as(u.DTYPE), token, part, owners, count });
+            u.sumPart({
+              at: { mine, token, owners, count },
+              out: mine.sums.at(0, 0).as(u.DTYPE),
+              token,
+              part,
+            });
             u.handOn({ win, token, part, epoch });
           } else {
-            u.sumPart({ mine, out, token, part, owners, count });
+            u.sumPart({ at: { mine, token, owners, count }, out, token, part });
           }
         }
       }

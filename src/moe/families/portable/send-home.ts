@@ -1,7 +1,7 @@
 /** One part of what this rank's experts made of a token, on its way home; a warp. */
 import { device, peers, pointer, windowOf } from '../../../lang/index.js';
-import { sharing } from '../../layer/index.js';
-import { roundStretch, stretchVectors } from '../common/rounded.js';
+import { formatOf, type Rounding, roundStretch, sharing, stretchesOf } from '../../layer/index.js';
+import { partialDtype } from '../common/received.js';
 import type { Transport } from './transport.js';
 import { type PortableShape, type PortableWindow, returnedParts, returnedRow } from './window.js';
 
@@ -57,29 +57,42 @@ export function settleHome(window: PortableWindow, transport: Transport) {
   );
 }
 
-/** One part of a row: as it is, or as e4m3, which the warp makes of it first. */
+/** Where one part of a row lies that travels: where the experts left it, or where the warp has rounded it to. */
 function whatTravels(shape: PortableShape, window: PortableWindow) {
+  const { rounding } = formatOf(shape.output);
+  return rounding === null ? asItLies(shape, window) : rounded(shape, window, rounding);
+}
+
+const partParams = (window: PortableWindow) =>
+  ({ mine: windowOf(window), group: 'u32', token: 'u32', start: 'u32', count: 'u32' }) as const;
+
+function asItLies(shape: PortableShape, window: PortableWindow) {
   const { unit } = returnedRow(shape);
   return device(
+    { name: 'as_it_lies', params: partParams(window), returns: pointer(unit), using: { UNIT: unit } },
+    (_, { mine, group, token, start }, u) => mine.output.at(group, token, 0).as(u.UNIT).at(start),
+  );
+}
+
+function rounded(shape: PortableShape, window: PortableWindow, rounding: Rounding) {
+  const { output } = shape;
+  return device(
     {
-      name: 'what_travels',
-      params: { mine: windowOf(window), group: 'u32', token: 'u32', start: 'u32', count: 'u32' },
-      returns: pointer(unit),
+      name: 'rounded',
+      params: partParams(window),
+      returns: pointer('v16'),
       using: {
-        UNIT: unit,
-        E4M3: shape.output.wire === 'e4m3',
-        STRETCH: stretchVectors,
-        roundStretch: roundStretch(shape),
+        STRETCH: stretchesOf(output).STRETCH,
+        roundStretch: roundStretch(output, partialDtype(shape), rounding),
       },
     },
     (g, { mine, group, token, start, count }, u) => {
-      const row = mine.output.at(group, token, 0);
-      if (!u.E4M3) return row.as(u.UNIT).at(start);
-      const rounded = mine.rounded.at(group, token, 0);
+      const row = mine.output.at(group, token, 0).as('v16');
+      const to = mine.rounded.at(group, token, 0);
       for (let i = start; i < start + count; i += u.STRETCH)
-        u.roundStretch({ from: row.as('v16'), to: rounded, stretch: i / u.STRETCH });
+        u.roundStretch({ from: row, to, stretch: i / u.STRETCH });
       g.warp.barrier(); // the lanes send what others wrote
-      return rounded.as(u.UNIT).at(start);
+      return to.at(start);
     },
   );
 }

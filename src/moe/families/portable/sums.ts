@@ -4,22 +4,18 @@
  * rank of it. Everything here is a warp's.
  */
 import { device, peers } from '../../../lang/index.js';
-import { dtypes, sharing } from '../../layer/index.js';
+import { sharing } from '../../layer/index.js';
 import { mateOf } from '../common/groups.js';
 import { turnParams } from '../common/params.js';
-import { stretchVectors } from '../common/rounded.js';
+import { unitsOfPart } from '../common/received.js';
 import { recordFailure } from '../common/waits.js';
 import type { Transport } from './transport.js';
-import { type PortableShape, type PortableWindow, returnedParts, summedRow } from './window.js';
+import { type PortableShape, type PortableWindow, summedRow } from './window.js';
 
-/** How a sum is cut: as the rows that it is made of. Those that travel as e4m3 are cut where a stretch ends. */
+/** How a sum is cut: as the rows that it is made of. */
 function partOf(shape: PortableShape) {
-  const { partUnits } = returnedParts(shape);
-  const ofStretch = 32 * dtypes[shape.output.dtype].size;
-  return {
-    UNITS: summedRow(shape).units,
-    PART_UNITS: shape.output.wire === 'e4m3' ? (partUnits / stretchVectors) * ofStretch : partUnits,
-  };
+  const { units } = summedRow(shape);
+  return { UNITS: units, PART_UNITS: unitsOfPart(shape, units, shape.combine.parts) };
 }
 
 /** Puts a part of a sum that this warp has made to the others. */

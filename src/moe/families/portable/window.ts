@@ -31,10 +31,9 @@
  * So the sends wait for nobody; a round's one meeting of all ranks, `released`, is awaited where sums are made.
  */
 import { field, layout } from '../../../lang/index.js';
-import { type Layer, outputRowBytes, sharing } from '../../layer/index.js';
+import { formatOf, type Layer, outputRowBytes, sharing, stretchesOf } from '../../layer/index.js';
 import { failureField } from '../common/failure.js';
 import { partialDtype, receivedSections, rowsOf, slotShape } from '../common/received.js';
-import { returnedVectors, stretchVectors } from '../common/rounded.js';
 import type { Spread } from '../common/spread.js';
 import { type Unit, unitBytes, widestUnit } from '../common/units.js';
 import type { PortableTuning } from './knobs.js';
@@ -53,7 +52,6 @@ export function portableWindow(shape: PortableShape) {
   const [groups] = slotShape(shape);
   const { parts } = returnedParts(shape);
   const handedOn = replicas > 1 ? maxTokens : 0;
-  const e4m3 = shape.output.wire === 'e4m3';
   const { unit, units } = returnedRow(shape);
   return layout('portable window', {
     /** The round that this rank has sent last, and the one whose sums it has made last. */
@@ -81,8 +79,8 @@ export function portableWindow(shape: PortableShape) {
     ids: field('i32', [ranks, maxTokens, topK]),
     weightsOut: field('f32', [ranks, maxTokens, weights ? topK : 0]),
     ...receivedSections(shape),
-    /** [source][token]: the experts' rows as e4m3, before they travel. */
-    rounded: field('v16', [e4m3 ? groups : 0, maxTokens, units]),
+    /** [source][token]: the experts' rows as they will travel, where that is not as they lie. */
+    rounded: field('v16', [ownStays(shape) ? 0 : groups, maxTokens, units]),
     /** [expert rank][turn]: partial rows of this rank's share that came home. */
     returned: field(unit, [ranks, turns, units]),
     /** [token]: sums, this rank's and those that the other ranks of its group handed on. */
@@ -100,20 +98,20 @@ export function summedRow(layer: Pick<Layer, 'output'>): { readonly unit: Unit; 
 
 /** A row as it comes home. */
 export function returnedRow(layer: Pick<Layer, 'output'>): { readonly unit: Unit; readonly units: number } {
-  if (layer.output.wire === 'e4m3') return { unit: 'v16', units: returnedVectors(layer) };
-  return summedRow(layer);
+  if (ownStays(layer)) return summedRow(layer);
+  return { unit: 'v16', units: stretchesOf(layer.output).ALL };
 }
 
-/** How it is cut: no part is empty. Rows as e4m3 are cut where a stretch ends. */
+/** How it is cut: no part is empty. Rows that are rounded are cut where a stretch ends. */
 export function returnedParts({ combine, output }: Pick<PortableShape, 'combine' | 'output'>) {
   const { units } = returnedRow({ output });
-  const whole = output.wire === 'e4m3' ? stretchVectors : 1;
+  const whole = ownStays({ output }) ? 1 : stretchesOf(output).STRETCH;
   const partUnits = Math.ceil(Math.ceil(units / whole) / combine.parts) * whole;
   return { parts: Math.ceil(units / partUnits), partUnits };
 }
 
-/** Whether sums take this rank's own rows where its experts left them. As e4m3 they are rounded like the rest. */
-export const ownStays = ({ output }: Pick<Layer, 'output'>): boolean => output.wire !== 'e4m3';
+/** Whether sums take this rank's own rows where its experts left them. Where rows are rounded on their way, these are too. */
+export const ownStays = ({ output }: Pick<Layer, 'output'>): boolean => formatOf(output).rounding === null;
 
 /**
  * Whether a combine's receive begins while this rank's send still runs: then it reads by no way of L1, where something older

@@ -163,6 +163,7 @@ const nodes: Readonly<Record<string, Partial<Hybrid>>> = {
   },
   'combine weighs': { ranks: 4, weighting: 'combine', topK: 3, experts: 5 },
   e4m3: { ranks: 4, wire: 'e4m3', hidden: 144, topK: 3, dtype: 'f16' },
+  mxfp8: { ranks: 4, wire: 'mxfp8', hidden: 144, maxTokens: 1 },
   'e4m3, weighed by combine, two stretches, in parts': {
     ...{ wire: 'e4m3', hidden: 1040, parts: 2, weighting: 'combine', maxTokens: 1 },
   },

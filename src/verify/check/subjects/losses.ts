@@ -7,7 +7,7 @@ import { HeddleError, RankLostError } from '../../../base/errors.js';
 import type { SimMachine } from '../../../gpu/sim/index.js';
 import type { OneSidedTuning, Operation, Tuning } from '../../../moe/families/index.js';
 import type { Combining, ExpertParallelOptions } from '../../../moe/index.js';
-import type { Shape } from '../../../moe/layer/index.js';
+import type { RowFormatName, Shape } from '../../../moe/layer/index.js';
 import { World } from '../../../net/world/index.js';
 import { shapeOfRounds } from '../../testing/index.js';
 import { type CheckConfiguration, WrongResult } from '../subject.js';
@@ -30,7 +30,7 @@ export function loss(
     split = false,
     replicas = 1,
   }: {
-    readonly wire?: 'rows' | 'e4m3';
+    readonly wire?: RowFormatName;
     readonly send?: 'store' | 'bulk';
     readonly split?: boolean;
     readonly replicas?: number;
@@ -67,7 +67,7 @@ export function lossOf(
   name: string,
   operation: Operation,
   { nodes = 1, ranks: given, ...how }: How,
-  wire: 'rows' | 'e4m3' = 'rows',
+  wire: RowFormatName = 'rows',
 ): CheckConfiguration {
   const { replicas = 1 } = how;
   const ranks = given ?? ranksOfLoss(replicas);

@@ -145,7 +145,7 @@ const weighed = each<Partial<OneSided>>(
   },
 );
 
-/** Rows travel as e4m3. */
+/** Rows are rounded on their way. */
 const narrow = each<Partial<OneSided>>(
   { wire: 'e4m3', hidden: 16 },
   {
@@ -190,6 +190,7 @@ const narrow = each<Partial<OneSided>>(
       tokens: [Array(9).fill(1)],
     },
     'e4m3, a graph': { graph: true },
+    mxfp8: { wire: 'mxfp8', hidden: 144, maxTokens: 1 },
     'e4m3, groups of 2': {
       ranks: 4,
       replicas: 2,

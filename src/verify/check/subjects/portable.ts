@@ -58,9 +58,10 @@ const weighed: Readonly<Record<string, Partial<Rounds>>> = {
   'combine weighs, split': { weighting: 'combine', split: true },
 };
 
-/** Rows travel as e4m3. */
+/** Rows are rounded on their way. */
 const narrow: Readonly<Record<string, Partial<Rounds>>> = {
   e4m3: { wire: 'e4m3', hidden: 16, ranks: 3, counts: true },
+  mxfp8: { wire: 'mxfp8', hidden: 144, ranks: 3, maxTokens: 1 },
   'e4m3, weighed by combine, split': {
     wire: 'e4m3',
     hidden: 144,

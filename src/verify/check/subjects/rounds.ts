@@ -6,7 +6,7 @@
 import type { Placement } from '../../../gpu/index.js';
 import { familyNamed, type TransportName } from '../../../moe/families/index.js';
 import type { ExpertParallelOptions } from '../../../moe/index.js';
-import type { Bits, RowDtype, Shape, Source } from '../../../moe/layer/index.js';
+import type { Bits, RowDtype, RowFormatName, Shape, Source } from '../../../moe/layer/index.js';
 import { World } from '../../../net/world/index.js';
 import {
   compareRounds,
@@ -33,7 +33,7 @@ export interface Rounds {
   readonly hidden: number;
   readonly dtype: RowDtype;
   readonly weighting: 'experts' | 'combine';
-  readonly wire: 'rows' | 'e4m3';
+  readonly wire: RowFormatName;
   readonly sum: 'nodes' | 'source';
   readonly extra: readonly number[];
   readonly routes: RoutesOptions;

@@ -15,7 +15,7 @@ import {
   windowAndLimit,
 } from '../../../../src/moe/families/family.js';
 import { count, type KnobValues } from '../../../../src/moe/families/knobs.js';
-import { type Layer, sharing } from '../../../../src/moe/layer/index.js';
+import { formatOf, type Layer, sharing } from '../../../../src/moe/layer/index.js';
 import { combineKernel } from './combine.js';
 import { dispatchKernel } from './dispatch.js';
 import { naiveWindow } from './window.js';
@@ -45,7 +45,7 @@ function refuses(layer: Layer, place: Place, tuning?: NaiveTuning): HeddleError 
   const { replicas } = sharing(layer);
   if (replicas > 1) return new ArgumentError('replicas', replicas, '1');
   if (output.weighting === 'combine') return new ArgumentError('weighting', output.weighting, "'experts'");
-  if (output.wire === 'e4m3') return new ArgumentError('wire', output.wire, "'rows'");
+  if (formatOf(output).rounding !== null) return new ArgumentError('wire', output.wire, "'rows'");
   for (const [phase, { threads }] of Object.entries(tuning ?? {}))
     if (threads < ranks)
       return new ArgumentError(`tuning.${phase}.threads`, threads, `at least ranks, ${ranks}`);

@@ -6,6 +6,9 @@ import { e4m3ToF32, f16ToF32, f32ToBf16, f32ToE4m3, f32ToF16 } from '../../gpu/i
 /** The element types of tensors. `e4m3` is the OCP format without infinities (e4m3fn). */
 export type Dtype = 'f32' | 'bf16' | 'f16' | 'e4m3' | 'u8' | 'i32' | 'u32';
 
+/** The element types that rows of expert output may have. */
+export type RowDtype = 'f32' | 'bf16' | 'f16';
+
 /** The float types: those that convert to and from f32. */
 export type FloatDtype = 'f32' | 'bf16' | 'f16' | 'e4m3';
 

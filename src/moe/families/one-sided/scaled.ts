@@ -1,17 +1,15 @@
 /**
- * Rows that travel as e4m3: push.ts with 1.03 bytes an element instead of 2 or 4. The rank of the experts rounds its
+ * Rows that travel as e4m3 with scales: push.ts with 1.03 bytes an element instead of 2 or 4. The rank of the experts rounds its
  * partial rows (docs/semantics.md has the arithmetic), the source widens and adds them up.
  *
- * A row in `returned` is vectors of 16 elements, then an f32 scale for every 8 of them. (Rows that are put as messages lie
- * otherwise, scales behind each stretch: common/rounded.ts.) The work is cut for warps: a stretch is 32 vectors of a row, with
- * the 4 scales that belong to them. As with whole rows nobody waits for a flag:
- * elements and scales are EMPTY until they have come. Neither is ever EMPTY by itself: NaN becomes 0x7f in the one and
- * 0x7fc00000 in the other, and scales are positive.
+ * A row in `returned` is vectors of 16 elements, then a word of scales for every 8 of them. (Rows that are put as messages have
+ * the words behind each stretch: formats/scaled.ts.) The work is cut for warps, by stretches. As with whole rows nobody waits for a
+ * flag: elements and words are EMPTY until they have come. Neither is ever EMPTY by itself: an e4m3 becomes NaN as 0x7f, and
+ * formats make no word of all ones.
  */
 import { device, pointer, registers, windowOf } from '../../../lang/index.js';
-import { dtypes, scaleBlock, sharing } from '../../layer/index.js';
+import { dtypes, loadValues, type Rounding, sharing, stretchesOf, sumsOf } from '../../layer/index.js';
 import { findOwners } from '../common/owners.js';
-import { quantise } from '../common/quantise.js';
 import { partialDtype } from '../common/received.js';
 import { gatherParams, rowSum } from '../common/sum.js';
 import { recordFailure } from '../common/waits.js';
@@ -24,33 +22,29 @@ import { team } from './team.js';
 import { mostRows, type OneSidedShape, type OneSidedWindow, sharesSums } from './window.js';
 
 /** How a row is laid out, and cut into parts. */
-function rowOf({ output: { hidden }, combine }: OneSidedShape) {
-  const stretches = Math.ceil(hidden / (32 * 16));
+function rowOf({ output, combine }: OneSidedShape) {
+  const { UNITS, STRETCHES } = stretchesOf(output);
   return {
-    UNITS: hidden / 16,
-    SCALES: Math.ceil(hidden / scaleBlock),
-    STRETCHES: stretches,
-    PART_STRETCHES: Math.ceil(stretches / combine.parts),
-    /** Where the scales begin, in scales. */
-    FIRST_SCALE: hidden / 4,
+    UNITS,
+    STRETCHES,
+    PART_STRETCHES: Math.ceil(STRETCHES / combine.parts),
+    WORDS: Math.ceil(UNITS / 8),
+    /** Where they begin, in words. */
+    FIRST_WORD: UNITS * 4,
   };
 }
 
 /** One part of a row, rounded. */
-export function pushE4m3(shape: OneSidedShape) {
-  const { size } = dtypes[partialDtype(shape)];
+export function pushScaled(shape: OneSidedShape, { narrow }: Rounding) {
   return device(
     {
-      name: 'push_e4m3',
+      name: 'push_scaled',
       params: pushParams,
       using: {
         row: rowOf(shape),
         team: team(shape.combine),
-        DTYPE: partialDtype(shape),
-        /** The vectors that hold 16 elements, and the elements in each. */
-        VECTORS: size,
-        LANES: 16 / size,
-        quantise,
+        loadValues: loadValues(shape.output, partialDtype(shape)),
+        narrow,
       },
     },
     (g, { from, to, part }, u) => {
@@ -58,47 +52,40 @@ export function pushE4m3(shape: OneSidedShape) {
       const warps = u.team.threads() / 32;
       for (let stretch = part * u.row.PART_STRETCHES + u.team.warp(); stretch < end; stretch += warps) {
         const i = stretch * 32 + g.laneId;
-        const row = g.registers('v16', u.VECTORS);
-        if (i < u.row.UNITS) {
-          for (const v of g.unroll(u.VECTORS))
-            row[v] = g.load(from.at(i * u.VECTORS + v), { cache: 'stream' });
-        }
         const values = g.registers('f32', 16);
-        for (const n of g.unroll(16))
-          values[n] = g.f32(g.lane(row[(n - (n % u.LANES)) / u.LANES]!, u.DTYPE, n % u.LANES));
-        const scale = u.quantise({ values });
+        u.loadValues({ from, i, values });
+        const scales = u.narrow({ values });
         if (i < u.row.UNITS) {
           g.store(to.at(i), g.pack('e4m3', values), { order: 'relaxed', scope: 'sys' });
           if (g.laneId % 8 === 0)
-            g.store(to.as('u32').at(u.row.FIRST_SCALE + i / 8), scale, { order: 'relaxed', scope: 'sys' });
+            g.store(to.as('u32').at(u.row.FIRST_WORD + i / 8), scales, { order: 'relaxed', scope: 'sys' });
         }
       }
     },
   );
 }
 
-/** A lane's vector of each row of the sum, and the scale that it shares with 7 others. */
-function gatherE4m3(shape: OneSidedShape, window: OneSidedWindow) {
+/** A lane's vector of each row of the sum, and its scale. */
+function gatherScaled(shape: OneSidedShape, window: OneSidedWindow, { scaleOf }: Rounding) {
   return device(
     {
-      name: 'gather_e4m3',
+      name: 'gather_scaled',
       params: gatherParams(placeOf(window)),
       using: {
         row: rowOf(shape),
         REPLICAS: sharing(shape).replicas,
-        awaitScale: awaitScale(window),
+        awaitWord: awaitWord(window),
         awaitVector: awaitVector(window),
         isEmpty,
         lookAt,
         makeEmpty,
-        /** The bits of 1. */
-        ONE: 0x3f800000,
+        scaleOf,
       },
     },
     (g, { at: { win, token, i, count, owners, epoch, patience }, first, rows, scales }, u) => {
       const mine = win.at(g.rank);
       const turn = token / u.REPLICAS;
-      // All of a group's loads before their first use. Lane 4r + s will hold scale s of row r.
+      // All of a group's loads before their first use. Lane 4r + s will hold word s of row r.
       let source = g.u32(0);
       let sourced = false;
       for (const r of g.unroll(rows.length)) {
@@ -113,14 +100,14 @@ function gatherE4m3(shape: OneSidedShape, window: OneSidedWindow) {
           }
         }
       }
-      const block = (i / 32) * 4 + (g.laneId % 4);
-      let scale = g.u32(u.ONE);
-      if (sourced && block < u.row.SCALES) {
+      const at = (i / 32) * 4 + (g.laneId % 4);
+      let word = g.u32(0);
+      if (sourced && at < u.row.WORDS) {
         const home = mine.returned
           .at(source, turn)
           .as('u32')
-          .at(u.row.FIRST_SCALE + block);
-        scale = u.awaitScale({ mine, home, peer: source, epoch, patience });
+          .at(u.row.FIRST_WORD + at);
+        word = u.awaitWord({ mine, home, peer: source, epoch, patience });
       }
       for (const r of g.unroll(rows.length)) {
         if (first + r < owners.length) {
@@ -134,16 +121,16 @@ function gatherE4m3(shape: OneSidedShape, window: OneSidedWindow) {
         }
       }
       for (const r of g.unroll(rows.length))
-        scales[r] = g.bits('f32', g.warp.shuffle(scale, r * 4 + g.laneId / 8));
+        scales[r] = u.scaleOf({ word: g.warp.shuffle(word, r * 4 + g.laneId / 8) });
     },
   );
 }
 
-/** Waits for a scale, and makes its place EMPTY again. */
-function awaitScale(window: OneSidedWindow) {
+/** Waits for a word of scales, and makes its place EMPTY again. */
+function awaitWord(window: OneSidedWindow) {
   return device(
     {
-      name: 'await_scale',
+      name: 'await_word',
       params: {
         mine: windowOf(window),
         home: pointer('u32'),
@@ -155,40 +142,38 @@ function awaitScale(window: OneSidedWindow) {
       using: { EMPTY: emptyWord, failed: recordFailure('combine') },
     },
     (g, { mine, home, peer, epoch, patience }, { EMPTY, failed }) => {
-      let scale = g.load(home, { order: 'relaxed', scope: 'sys' });
-      if (scale === EMPTY) {
-        // EMPTY is negative and scales are not: they have all reached 0.
-        const came = g.awaitEpoch(home, 0, { order: 'relaxed', scope: 'sys', limit: patience[0]! });
-        scale = g.load(home, { order: 'relaxed', scope: 'sys' });
+      let word = g.load(home, { order: 'relaxed', scope: 'sys' });
+      if (word === EMPTY) {
+        const limit = patience[0]!;
+        const came = g.awaitEpoch(home, EMPTY, { until: '!=', order: 'relaxed', scope: 'sys', limit });
+        word = g.load(home, { order: 'relaxed', scope: 'sys' });
         if (!came) {
           if (patience[0]! > 0) failed({ failure: mine.failure, peer, epoch });
           patience[0] = g.u32(0);
         }
       }
       g.store(home, EMPTY, { order: 'relaxed', scope: 'sys' });
-      return scale;
+      return word;
     },
   );
 }
 
 /** Adds up one part of a token's row. The warps take stretches of it in turn. */
-export function sumE4m3(shape: OneSidedShape, window: OneSidedWindow) {
+export function sumScaled(shape: OneSidedShape, window: OneSidedWindow, rounding: Rounding) {
   const { dtype } = shape.output;
   const rows = mostRows(shape);
-  const { size } = dtypes[dtype];
   return device(
     {
-      name: 'sum_e4m3',
+      name: 'sum_scaled',
       params: sumParams(shape, window),
       using: {
         row: rowOf(shape),
         team: team(shape.combine),
         ROWS: rows,
         findOwners: findOwners(shape),
-        DTYPE: dtype,
-        /** The vectors that hold 16 sums, and the sums in each. */
-        VECTORS: size,
-        LANES: 16 / size,
+        /** The vectors that hold 16 sums. */
+        VECTORS: dtypes[dtype].size,
+        sumsOf: sumsOf(dtype),
         SHARES: sharesSums(shape),
         handOn: handOn(shape, window),
         rowSum: rowSum({
@@ -199,7 +184,7 @@ export function sumE4m3(shape: OneSidedShape, window: OneSidedWindow) {
           lanes: 16,
           scaled: true,
           at: placeOf(window),
-          gather: gatherE4m3(shape, window),
+          gather: gatherScaled(shape, window, rounding),
         }),
       },
     },
@@ -215,10 +200,9 @@ export function sumE4m3(shape: OneSidedShape, window: OneSidedWindow) {
         if (i < u.row.UNITS) {
           const to = out.as('v16').at((token * u.row.UNITS + i) * u.VECTORS);
           for (const v of g.unroll(u.VECTORS)) {
-            const some = g.registers('f32', u.LANES);
-            for (const lane of g.unroll(u.LANES)) some[lane] = total[v * u.LANES + lane]!;
-            g.store(to.at(v), g.pack(u.DTYPE, some), { cache: 'stream' });
-            if (u.SHARES) u.handOn({ win, token, i: i * u.VECTORS + v, vector: g.pack(u.DTYPE, some) });
+            const vector = u.sumsOf({ values: total, v });
+            g.store(to.at(v), vector, { cache: 'stream' });
+            if (u.SHARES) u.handOn({ win, token, i: i * u.VECTORS + v, vector });
           }
         }
       }

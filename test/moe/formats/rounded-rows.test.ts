@@ -22,7 +22,7 @@ import {
   type RoutesOptions,
   shapeOfRounds,
 } from '../../../src/verify/testing/index.js';
-import { expectReference, type RoundsUnderTest } from './rounds.js';
+import { expectReference, type RoundsUnderTest } from '../families/rounds.js';
 
 const plain: RoundsShape = {
   ranks: 3,
