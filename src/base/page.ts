@@ -33,6 +33,8 @@ export interface Series {
   readonly width: number;
   readonly points: number;
   readonly values: readonly (number | null)[];
+  /** From where to where each value may lie. */
+  readonly band?: readonly (readonly [number, number] | null)[];
 }
 
 export interface Chart {
@@ -65,12 +67,14 @@ const style = `
   --page: #ffffff; --ink: #1b1f24; --soft: #59636e; --line: #d8dee4; --panel: #f6f8fa;
   --heddle: #0b62d6; --half: #6ba3f2; --nccl: #c2560c; --dense: #d99a2b; --gather: #8f7a5b;
   --ceiling: #59636e; --loads: #9aa4ae; --published: #8250df;
+  --teal: #0f7b6c; --rose: #bf3989; --olive: #6a7a00; --brick: #a40e26;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --page: #0e1116; --ink: #e6edf3; --soft: #98a3ae; --line: #30363d; --panel: #161b22;
     --heddle: #58a6ff; --half: #2f6cb8; --nccl: #f0883e; --dense: #d9a441; --gather: #a08b6c;
     --ceiling: #98a3ae; --loads: #626c77; --published: #bc8cff;
+    --teal: #3fb8a5; --rose: #f778ba; --olive: #b4c341; --brick: #ff7b72;
   }
 }
 * { box-sizing: border-box; }
@@ -131,6 +135,23 @@ const withRoom = (u, all) => {
     return v;
   });
 };
+const bands = (u, chart) => {
+  const { ctx, bbox } = u;
+  ctx.save();
+  ctx.beginPath();
+  ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+  ctx.clip();
+  ctx.globalAlpha = 0.12;
+  for (const s of chart.series) {
+    const known = chart.x.flatMap((x, i) => s.band && s.band[i] ? [[x, ...s.band[i]]] : []);
+    ctx.beginPath();
+    for (const [x, low] of known) ctx.lineTo(u.valToPos(x, 'x', true), u.valToPos(low, 'y', true));
+    for (const [x, , high] of known.reverse()) ctx.lineTo(u.valToPos(x, 'x', true), u.valToPos(high, 'y', true));
+    ctx.fillStyle = css(s.colour);
+    ctx.fill();
+  }
+  ctx.restore();
+};
 const drawn = [];
 for (const figure of document.querySelectorAll('figure[data-chart]')) {
   const chart = charts[figure.dataset.chart];
@@ -161,6 +182,7 @@ for (const figure of document.querySelectorAll('figure[data-chart]')) {
       })),
     ],
     cursor: { drag: { x: false, y: false } },
+    hooks: { drawAxes: [(u) => bands(u, chart)] },
   }, [chart.x, ...chart.series.map((s) => s.values)], place);
   new ResizeObserver(() => plot.setSize({ width: place.clientWidth, height: 420 })).observe(place);
   drawn.push(plot);

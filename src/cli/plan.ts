@@ -1,11 +1,13 @@
 import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
 import { type Command, Option } from 'commander';
-import { ArgumentError, UnavailableError } from '../base/errors.js';
+import { ArgumentError, requireInteger, UnavailableError } from '../base/errors.js';
 import { writeOutput } from '../base/files/index.js';
 import { families } from '../moe/families/index.js';
 import { type FormatName, formats, limits, type Profile, profile, profiles } from '../moe/layer/index.js';
 import {
+  advice,
+  advised,
   type Cell,
   calibrationText,
   candidates,
@@ -18,8 +20,10 @@ import {
   lawFrom,
   machineFrom,
   machines,
+  middle,
   named,
   networkOfBench,
+  nodesOf,
   parseCells,
   parseMachine,
   placeOn,
@@ -39,6 +43,7 @@ import {
   writePlots,
 } from '../tools/plan/index.js';
 import { integerFrom, numberIn, requireOutputFile, requireOutputFolder, seed, skew } from './options.js';
+import { version } from './start.js';
 
 interface PlanFlags {
   readonly model: string;
@@ -203,17 +208,30 @@ Examples:
 
 function predictAll(flags: PlanFlags): void {
   requireOutputFile('--report', flags.report);
+  if (flags.late > 0 && flags.simulate !== true)
+    throw new ArgumentError('late', flags.late, '0 without --simulate: only messages can be late');
   const question = questionOf(flags);
   const asked = named(candidates(question.known, question.place, question.sum), flags.family);
   const answers = plan(question, asked);
   const simulated = flags.simulate === true ? simulateAll(question, asked, flags) : [];
   if (flags.report !== undefined) writeOutput(flags.report, planPage(question, asked, answers));
   if (flags.json === true) {
-    const { model, place, tokens, law } = question;
+    const { known: on, place, ...rest } = question;
+    const tokens = middle(question.tokens);
     const json = {
-      question: { model, machine: question.known.machine.name, ...place, tokens, law },
+      version: version(),
+      units: { time: 'µs', low: 'µs', high: 'µs', memory: 'bytes', bytes: 'bytes', tokens: 'of a rank' },
+      question: { ...rest, ...place, machine: on.machine.name },
       answers,
       winners: winners(answers),
+      advice: advised(answers, tokens).map(({ candidate, source }) => ({
+        ...{ candidate, source, tokens },
+        changes: advice(
+          question,
+          asked.find((one) => one.name === candidate && one.source === source)!,
+          tokens,
+        ),
+      })),
       ...(flags.simulate === true ? { simulated } : {}),
     };
     process.stdout.write(`${JSON.stringify(json, null, 2)}\n`);
@@ -226,13 +244,14 @@ function predictAll(flags: PlanFlags): void {
 function questionOf(flags: PlanFlags): Question {
   const layer: Profile = profile(flags.model);
   const machine = machineFor(flags.machine);
+  const place = placeOn(machine, flags.ep, flags.nodes);
   return {
     model: flags.model,
     layer,
     known: machine,
-    place: placeOn(machine, flags.ep, flags.nodes),
+    place,
     tokens: tokensFrom(flags.tokens),
-    law: lawOf(flags),
+    law: lawOf(flags, nodesOf(place)),
     dtype: flags.dtype,
     combineDtype: flags.combineDtype,
     replicas: flags.replicas,
@@ -250,7 +269,8 @@ function machineFor(name: string): KnownMachine {
   return name.endsWith('.json') ? parseMachine(basename(name), read('machine', name)) : knownMachine(name);
 }
 
-function lawOf({ skew, perfectRouter, nodesPerToken, loads, seed }: PlanFlags): RoutingLaw {
+function lawOf({ skew, perfectRouter, nodesPerToken, loads, seed }: PlanFlags, nodes: number): RoutingLaw {
+  if (nodesPerToken !== undefined) requireInteger('nodes-per-token', nodesPerToken, 1, nodes);
   if (loads !== undefined) return lawFrom(basename(loads), read('loads', loads));
   if (perfectRouter === true) return { kind: 'perfect' };
   if (skew !== undefined) {

@@ -43,18 +43,24 @@ describe('heddle plan', () => {
     expect(out).toMatch(/EP64 on 8 nodes of 8: H200 with EFA/);
     expect(out).toMatch(/^128 +hybrid \* +\d/m);
     expect(out).toMatch(/^\* hybrid: a prediction, no measurement/m);
-    // Its mean is the smallest, but of that nobody should make anything.
-    expect(out).toMatch(/left out, for the end of the range is 3 times .*: uccl\/normal \[2\]/);
     expect(out).toMatch(/rails: a row for each node +\d+ µs +−\d/);
   });
 
   it('prints JSON, and writes a page', async () => {
     const page = join(folder, 'plan.html');
     expect(await heddle([...p5en, '--json', '--skew', '0.5', '--report', page])).toBe(0);
-    const { answers, winners, question } = JSON.parse(out);
+    const { answers, winners, question, version, units, advice } = JSON.parse(out);
+    expect({ version, units }).toMatchObject({
+      version: expect.stringMatching(/^\d/),
+      units: { time: 'µs' },
+    });
+    expect(advice[0].changes[0]).toHaveProperty('after');
     expect(question).toMatchObject({
       machine: 'h200-efa',
       ranks: 64,
+      dtype: 'fp8',
+      combineDtype: 'bf16',
+      layer: { hidden: 7168 },
       law: { kind: 'skewed', exponent: 0.5 },
     });
     expect(answers[0].phases[0]).toHaveProperty('traffic.busiest.network.bytes');
@@ -81,6 +87,8 @@ describe('heddle plan', () => {
       ['--sum', 'source', '--combine-dtype', 'fp8'],
       /sum is "source"; it must be nodes where combine carries/,
     ],
+    [['--late', '50'], /late is 50; it must be 0 without --simulate/],
+    [['--nodes-per-token', '99'], /nodes-per-token is 99; it must be an integer from 1 to 8/],
     [['--dtype', 'int3'], /Allowed choices are .*nvfp4/],
   ])('refuses %j and says why', async (args, message) => {
     expect(await heddle(['plan', ...args])).toBe(2);

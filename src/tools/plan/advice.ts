@@ -66,8 +66,8 @@ export function advice(question: Question, candidate: Candidate, tokens: number)
   if (crosses) {
     changes.push(
       ask('twice the NICs', question, scaled(candidate, { nic: 0.5 })),
-      ask('half the network latency', question, scaled(candidate, { latency: 0.5 })),
-      ask('half the cost of a peer', question, scaled(candidate, { peer: 0.5 })),
+      ask('half the network latency', question, scaled(candidate, { latency: 0.5, doubling: 0.5 })),
+      ask('half the cost of a message', question, scaled(candidate, { message: 0.5 })),
       ...(rows === 'rails'
         ? []
         : [ask('rails: a row for each node', question, way({ rows: 'rails', message: 'peer' }))]),

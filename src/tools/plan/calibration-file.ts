@@ -1,5 +1,5 @@
-/** A machine as a file: what `heddle plan calibrate` writes and `--machine` takes. */
-import { ArgumentError } from '../../base/errors.js';
+/** A machine as a file, for `--machine`: what `heddle plan calibrate` writes, or a few figures that describe one. */
+import { ArgumentError, requireInteger } from '../../base/errors.js';
 import { type Cell, isPhase, isRecord, parseJson, systems } from './cells.js';
 import {
   byOrigin,
@@ -7,11 +7,15 @@ import {
   calibrate,
   type KnownMachine,
   type Machine,
+  machineOf,
   nominalOf,
 } from './machines.js';
 import { type Nominal, parameterNames } from './model.js';
 
-const format = 'heddle-machine/1';
+const format = 'heddle-machine/2';
+
+/** GB of a GPU of which nobody has said more. */
+const usualMemory = 80;
 
 interface MachineFile extends KnownMachine {
   readonly format: typeof format;
@@ -42,11 +46,13 @@ export function machineFrom(cells: readonly Cell[], facts: MachineFacts): Machin
     aliases: [],
     title: `${name}: ${places.map(({ hw, fabric }) => `${hw}, ${fabric}`).join('; ')}`,
     perNode: Math.max(...cells.map(({ domain }) => domain)),
+    memory: machineOf(cells[0]!)?.memory ?? usualMemory,
     nominal,
     cells: places,
   };
   return {
     format,
+    own: true,
     machine,
     calibrations: byOrigin(cells).map((group) => calibrate(group, nominal)),
     ...(network === undefined ? {} : { network: network(nominal) }),
@@ -56,9 +62,37 @@ export function machineFrom(cells: readonly Cell[], facts: MachineFacts): Machin
 /** @throws ArgumentError where the text is no such file. */
 export function parseMachine(name: string, text: string): KnownMachine {
   const value = parseJson(name, text);
+  if (isRecord(value) && value.format === undefined && value.perNode !== undefined)
+    return { machine: described(name, value), calibrations: [] };
   if (!isMachineFile(value))
-    throw new ArgumentError(name, value, `a file that heddle plan calibrate wrote (format ${format})`);
+    throw new ArgumentError(
+      name,
+      value,
+      `a file that heddle plan calibrate wrote (format ${format}), or one with perNode, nvlink, nic and memory`,
+    );
   return value;
+}
+
+/** A machine that nothing was measured on. */
+function described(name: string, value: Record<string, unknown>): Machine {
+  const number = (field: 'memory' | 'nvlink' | 'nic'): number => {
+    const found = value[field];
+    if (typeof found === 'number' && found > 0 && Number.isFinite(found)) return found;
+    if (field === 'nic' && found === 0) return 0;
+    throw new ArgumentError(`${name}.${field}`, found, 'a number above 0; nic may be 0, for none');
+  };
+  const fabric = value.fabric ?? 'cx7';
+  if (fabric !== 'cx7' && fabric !== 'efa')
+    throw new ArgumentError(`${name}.fabric`, fabric, 'cx7 or efa: whose NICs its own are like');
+  return {
+    name: name.replace(/\.json$/, ''),
+    aliases: [],
+    title: `${name}, as it is described there`,
+    perNode: requireInteger(`${name}.perNode`, value.perNode, 1, 1024),
+    memory: number('memory'),
+    nominal: { nvlink: number('nvlink'), nic: number('nic') },
+    cells: [{ hw: name, fabric }],
+  };
 }
 
 function isMachineFile(value: unknown): value is MachineFile {
@@ -70,6 +104,7 @@ function isMachineFile(value: unknown): value is MachineFile {
     isListOf(machine.aliases, isText) &&
     Number.isInteger(machine.perNode) &&
     isPositive(machine.perNode) &&
+    isPositive(machine.memory) &&
     isNominal(machine.nominal) &&
     isListOf(machine.cells, (cell) => isRecord(cell) && isText(cell.hw) && isText(cell.fabric)) &&
     isListOf(calibrations, isCalibration) &&
@@ -82,7 +117,6 @@ const isNumber = (value: unknown): value is number => typeof value === 'number' 
 const isPositive = (value: unknown): value is number => isNumber(value) && value > 0;
 const isListOf = (value: unknown, isOne: (one: unknown) => boolean): boolean =>
   Array.isArray(value) && value.every(isOne);
-const isRange = (value: unknown): boolean => isListOf(value, isPositive) && (value as number[]).length === 2;
 
 const isNominal = (value: unknown): boolean =>
   isRecord(value) &&
@@ -95,6 +129,7 @@ const isCalibration = (value: unknown): boolean =>
   [value.set, value.lib, value.hw, value.fabric].every(isText) &&
   systems.some(({ mode }) => mode === value.mode) &&
   isListOf(value.src, isText) &&
+  isNominal(value.nominal) &&
   isRecord(value.fits) &&
   Object.entries(value.fits).every(([phase, fit]) => isPhase(phase) && isFit(fit));
 
@@ -103,17 +138,24 @@ const isWhole = ({ fits: { dispatch, combine } }: Calibration): boolean => Boole
 
 const isFit = (value: unknown): boolean => {
   if (!isRecord(value)) return false;
-  const { parameters, covariance, scatter, covered } = value;
+  const { parameters, covariance, scatter, seen, continued } = value;
   return (
     isRecord(parameters) &&
     parameterNames.every((name) => isPositive(parameters[name])) &&
     isSquare(covariance, isNumber) &&
     isPositive(scatter) &&
-    isRecord(covered) &&
-    isPositive(covered.cells) &&
-    isRange(covered.ep) &&
-    isRange(covered.tokens) &&
-    typeof covered.network === 'boolean'
+    isListOf(seen, isSeen) &&
+    isListOf(continued, isSeen)
+  );
+};
+
+const isSeen = (value: unknown): boolean => {
+  if (!isRecord(value) || !isPositive(value.tokens) || !isNumber(value.over) || !isRecord(value.work))
+    return false;
+  const { ranks, nodes, nvlinkBytes, networkBytes, messages } = value.work;
+  return (
+    [ranks, nodes].every(isPositive) &&
+    [nvlinkBytes, networkBytes, messages].every((one) => isNumber(one) && one >= 0)
   );
 };
 

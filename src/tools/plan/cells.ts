@@ -1,6 +1,6 @@
 /** Measured cells: one time of one phase of one round, with its source; and what each says about the model. */
 import { ArgumentError, requireInteger } from '../../base/errors.js';
-import { type FormatName, formats, rowBytes } from '../../moe/layer/index.js';
+import { type FormatName, formats, limits, type Profile, rowBytes } from '../../moe/layer/index.js';
 import { heddleTables } from './measured.js';
 import { type Work, workOf } from './model.js';
 import { type PublishedTable, publishedTables } from './published.js';
@@ -43,7 +43,16 @@ interface System {
   readonly lib?: string;
   readonly way: Way;
   readonly law: RoutingLaw;
+  /** Bytes that it takes on a rank, where its layout is known. */
+  readonly memory?: (layer: Profile, tokens: number) => number;
 }
+
+/**
+ * DeepEP's low latency: for each phase a place to send from and one to receive in, a bf16 row with a header for every expert
+ * and token of a rank, and both twice, for rounds that follow each other.
+ */
+const lowLatencyBytes = ({ experts, hidden }: Profile, tokens: number): number =>
+  2 * 2 * experts * tokens * (rowBytes('bf16', hidden) + 16);
 
 const uniform: RoutingLaw = { kind: 'uniform' };
 const oneSided: Way = { rows: 'rank', message: 'row', metadata: 'rows' };
@@ -57,6 +66,7 @@ export const systems: readonly System[] = [
   // Its source counts min(ep, topk) ranks a token, which only a perfect router reaches.
   { lib: 'trtllm', mode: 'one_sided', way: oneSided, law: { kind: 'perfect' } },
   { mode: 'one_sided', way: oneSided, law: uniform },
+  { lib: 'deepep_v1', mode: 'll', way: rowAnExpert, law: uniform, memory: lowLatencyBytes },
   { mode: 'll', way: rowAnExpert, law: uniform },
   // DeepEP's test, which others run too, lets a token choose experts of four nodes at most.
   { mode: 'normal', way: byRails, law: { kind: 'uniform', nodesAtMost: 4 } },
@@ -106,9 +116,46 @@ export function observe(cell: Cell): Observation {
   const phases = cell.phase === 'both' ? (['dispatch', 'combine'] as const) : [cell.phase];
   const work = workOf(
     phases.map((phase) => traffic(phase, way, load)),
-    cell.ep,
+    place,
   );
   return { cell, us: timeOf(cell, place, law), work };
+}
+
+/**
+ * The largest EP's cells continued to more ranks by the rule that each doubling adds half of what the last one added, as
+ * bytes for other nodes do. The step before must have crossed the network where this one does.
+ */
+export function continuedBeyond(
+  observations: readonly Observation[],
+): { readonly tokens: number; readonly work: Work; readonly us: number }[] {
+  const shapeOf = ({ tokens, dtype, hidden, topk, experts, domain }: Cell): string =>
+    JSON.stringify([tokens, dtype, hidden, topk, experts, domain]);
+  return observations.flatMap(({ cell, us }) => {
+    const alike = observations.filter((one) => shapeOf(one.cell) === shapeOf(cell));
+    const half = alike.find((one) => one.cell.ep === cell.ep / 2);
+    const crosses = cell.ep > cell.domain;
+    if (half === undefined || crosses !== half.cell.ep > cell.domain) return [];
+    if (alike.some((one) => one.cell.ep > cell.ep)) return [];
+    return continuation(
+      us,
+      us - half.us,
+      cell.ep,
+      Math.min(cell.experts, crosses ? limits.worldRanks : cell.domain),
+    )
+      .filter((one) => one.us > 0)
+      .map((one) => ({
+        tokens: cell.tokens,
+        us: one.us,
+        work: observe({ ...cell, ep: one.ep, us: 1 }).work,
+      }));
+  });
+}
+
+/** Half of the last step again, and again, for every doubling to `most` ranks. */
+export function continuation(us: number, step: number, ep: number, most: number) {
+  const found: { readonly ep: number; readonly us: number }[] = [];
+  for (let n = 2; n * ep <= most; n *= 2) found.push({ ep: n * ep, us: us + step * (1 - 1 / n) });
+  return found;
 }
 
 function timeOf(cell: Cell, place: Place, law: RoutingLaw): number {

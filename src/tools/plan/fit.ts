@@ -1,8 +1,10 @@
 /**
- * Fitting by least squares on relative error (of logarithms), with the priors as further observations: Levenberg and
- * Marquardt's method. Parameters are fitted as logarithms, so none can become negative.
+ * Fitting by least squares on relative error (of logarithms), with the priors as further observations. Parameters are fitted
+ * as logarithms, so none can become negative. Cells near to each other are off alike; that is part of the fit, so cells
+ * that repeat each other count as few, and what the model cannot follow is carried to the places near by.
  */
-import type { Observation } from './cells.js';
+import { continuedBeyond, type Observation } from './cells.js';
+import { difference, dot, factor, forward, inverse, leastSquares } from './linear.js';
 import {
   type Nominal,
   type ParameterName,
@@ -18,64 +20,76 @@ export interface Fit {
   readonly parameters: Parameters;
   /** Of the logarithms of the parameters, row by row, after the fit. */
   readonly covariance: readonly (readonly number[])[];
-  /** Standard deviation of the logarithm of measured ÷ fitted. */
+  /** Standard deviation of the logarithm of measured ÷ fitted, far from every cell. */
   readonly scatter: number;
-  readonly covered: Covered;
+  /** The cells. */
+  readonly seen: readonly Seen[];
+  /** Where they would go on with more ranks (`continuedBeyond`). */
+  readonly continued: readonly Seen[];
 }
 
-/** What the cells of a fit covered: beyond it, it extrapolates. */
-export interface Covered {
-  readonly cells: number;
-  readonly ep: readonly [number, number];
-  readonly tokens: readonly [number, number];
-  /** Some crossed a network. */
-  readonly network: boolean;
+/** A place where the time is known, or believed. */
+export interface Seen {
+  readonly tokens: number;
+  readonly work: Work;
+  /** The logarithm of the time there ÷ the model's. */
+  readonly over: number;
 }
 
-/** No source is believed to be more exact than this: runs of one kernel differ by as much. */
-const leastScatter = 0.03;
+/** What a source is believed to scatter before its cells are seen, as if one cell had said so. */
+const usualScatter = 0.25;
+/** The share of it that two cells of the very same place do not have in common. */
+const own = 0.02;
+/** Doublings over which likeness falls to a third. */
+const reach = { ranks: 2, tokens: 32 };
+
+/** How alike two places are off: nothing where only one of them crosses the network. */
+export function alike(a: Omit<Seen, 'over'>, b: Omit<Seen, 'over'>): number {
+  if (a.work.networkBytes > 0 !== b.work.networkBytes > 0) return 0;
+  const ranks = Math.abs(Math.log2(a.work.ranks / b.work.ranks)) / reach.ranks;
+  const tokens = Math.abs(Math.log2(a.tokens / b.tokens)) / reach.tokens;
+  return (1 - own) * Math.exp(-ranks - tokens);
+}
+
+/** The factor of the matrix of their likeness. */
+export const likeness = (all: readonly Omit<Seen, 'over'>[]): number[][] =>
+  factor(all.map((a, i) => all.map((b, j) => (i === j ? 1 : alike(a, b)))));
 
 export function fitCells(observations: readonly Observation[], nominal: Nominal): Fit {
-  // First as if the source were exact, to see how much it scatters; then with that against the priors.
-  const first = fitWith(observations, nominal, leastScatter);
-  const scatter = Math.max(leastScatter, first.scatter);
-  const { at, normal } = scatter === leastScatter ? first : fitWith(observations, nominal, scatter);
-  return {
-    parameters: parametersAt(at),
-    covariance: inverse(normal),
-    scatter,
-    covered: coveredBy(observations),
-  };
-}
-
-function fitWith(observations: readonly Observation[], nominal: Nominal, scatter: number) {
   const before = priors(nominal);
   const centre = parameterNames.map((name) => Math.log(before[name][0]));
   const spread = parameterNames.map((name) => before[name][1]);
-  const off = (at: readonly number[]): number[] => {
+  const measured = observations.map(({ cell: { tokens }, work, us }) => ({ tokens, work, us }));
+  const all = [...measured, ...continuedBeyond(observations)];
+  const over = (at: readonly number[], of = all): number[] => {
     const parameters = parametersAt(at);
-    return observations.map(({ us, work }) => Math.log(time(parameters, work) / us));
+    return of.map(({ us, work }) => Math.log(us / time(parameters, work)));
   };
-  const { at, normal } = leastSquares(
-    (point) => [
-      ...off(point).map((error) => error / scatter),
-      ...point.map((value, i) => (value - centre[i]!) / spread[i]!),
-    ],
-    centre,
-  );
-  const squares = off(at).reduce((sum, error) => sum + error ** 2, 0);
-  // About half of the parameters are what the cells decide; the others stay where the priors have them.
-  const free = Math.max(1, observations.length - parameterNames.length / 2);
-  return { at, normal, scatter: Math.sqrt(squares / free) };
-}
-
-function coveredBy(observations: readonly Observation[]): Covered {
-  const range = (values: readonly number[]): [number, number] => [Math.min(...values), Math.max(...values)];
+  const [lower, ofMeasured] = [likeness(all), likeness(measured)];
+  let scatter = usualScatter;
+  let found: ReturnType<typeof leastSquares> = { at: centre, normal: [] };
+  // How much a source scatters is seen once it is fitted, and changes what the priors weigh.
+  for (let turn = 0; turn < 3; turn++) {
+    found = leastSquares(
+      (point) => [
+        ...forward(lower, over(point)).map((off) => off / scatter),
+        ...point.map((value, i) => (value - centre[i]!) / spread[i]!),
+      ],
+      found.at,
+    );
+    const off = forward(ofMeasured, over(found.at, measured));
+    scatter = Math.sqrt((usualScatter ** 2 + dot(off, off)) / (1 + off.length));
+  }
+  const places = over(found.at).map((value, i): Seen => {
+    const { tokens, work } = all[i]!;
+    return { tokens, work, over: value };
+  });
   return {
-    cells: observations.length,
-    ep: range(observations.map(({ cell }) => cell.ep)),
-    tokens: range(observations.map(({ cell }) => cell.tokens)),
-    network: observations.some(({ work }) => work.networkBytes > 0),
+    parameters: parametersAt(found.at),
+    covariance: inverse(found.normal),
+    scatter,
+    seen: places.slice(0, measured.length),
+    continued: places.slice(measured.length),
   };
 }
 
@@ -90,79 +104,3 @@ export function gradient(of: Parameters, work: Work): number[] {
   const logs = parameterNames.map((name) => Math.log(of[name]));
   return difference((at) => [Math.log(time(parametersAt(at), work))], logs).map(([slope]) => slope!);
 }
-
-type Residuals = (at: readonly number[]) => number[];
-
-/** Minimises the sum of squares; also the normal matrix there. */
-export function leastSquares(
-  residuals: Residuals,
-  start: readonly number[],
-): { readonly at: readonly number[]; readonly normal: number[][] } {
-  let at = [...start];
-  let now = residuals(at);
-  let cost = dot(now, now);
-  let damping = 1e-2;
-  let slopes = difference(residuals, at, now);
-  for (let turn = 0; turn < 100 && damping < 1e9; turn++) {
-    const normal = slopes.map((a) => slopes.map((b) => dot(a, b)));
-    const downhill = slopes.map((a) => -dot(a, now));
-    const damped = normal.map((row, i) => row.map((v, j) => (i === j ? v * (1 + damping) : v)));
-    const step = solve(damped, downhill);
-    const next = at.map((value, i) => value + step[i]!);
-    const there = residuals(next);
-    const costThere = dot(there, there);
-    if (!(costThere < cost)) {
-      damping *= 4;
-      continue;
-    }
-    const gained = cost - costThere;
-    [at, now, cost] = [next, there, costThere];
-    damping /= 3;
-    slopes = difference(residuals, at, now);
-    if (gained < 1e-9 * (1 + cost)) break;
-  }
-  return { at, normal: slopes.map((a) => slopes.map((b) => dot(a, b))) };
-}
-
-/** For each coordinate, how every residual answers. */
-function difference(residuals: Residuals, at: readonly number[], here = residuals(at)): number[][] {
-  const h = 1e-6;
-  return at.map((_, i) => {
-    const moved = residuals(at.map((value, j) => (i === j ? value + h : value)));
-    return moved.map((value, r) => (value - here[r]!) / h);
-  });
-}
-
-const dot = (a: readonly number[], b: readonly number[]): number =>
-  a.reduce((sum, value, i) => sum + value * b[i]!, 0);
-
-/** Solves a symmetric positive definite system by Cholesky's factors. */
-function solve(matrix: readonly (readonly number[])[], right: readonly number[]): number[] {
-  const size = right.length;
-  const lower = matrix.map(() => new Array<number>(size).fill(0));
-  for (let i = 0; i < size; i++) {
-    for (let j = 0; j <= i; j++) {
-      let value = matrix[i]![j]!;
-      for (let k = 0; k < j; k++) value -= lower[i]![k]! * lower[j]![k]!;
-      lower[i]![j] = i === j ? Math.sqrt(Math.max(value, 1e-300)) : value / lower[j]![j]!;
-    }
-  }
-  const x = [...right];
-  for (let i = 0; i < size; i++) {
-    for (let k = 0; k < i; k++) x[i]! -= lower[i]![k]! * x[k]!;
-    x[i]! /= lower[i]![i]!;
-  }
-  for (let i = size - 1; i >= 0; i--) {
-    for (let k = i + 1; k < size; k++) x[i]! -= lower[k]![i]! * x[k]!;
-    x[i]! /= lower[i]![i]!;
-  }
-  return x;
-}
-
-const inverse = (matrix: readonly (readonly number[])[]): number[][] =>
-  matrix.map((_, i) =>
-    solve(
-      matrix,
-      matrix.map((_, j) => (i === j ? 1 : 0)),
-    ),
-  );

@@ -80,7 +80,6 @@ const figures: readonly {
   { name: 'latency', what: 'latency of an 8-byte write, caller thread', parameter: (us) => us },
   { name: 'message', what: 'rate of 8-byte writes, caller thread', parameter: (millions) => 1 / millions },
   { name: 'nic', what: 'bandwidth of 1 MiB writes, caller thread', parameter: (gbps) => 1000 / gbps },
-  { name: 'peer', what: 'posting a scatter to 63 peers, caller thread', parameter: (us) => us / 63 },
 ];
 
 /** How exact figures of a quiet loop are for rounds. */
@@ -108,7 +107,8 @@ export function networkOfBench(name: string, text: string, nominal: Nominal): Ca
     parameters,
     covariance: parameterNames.map((a) => parameterNames.map((b) => (a === b ? widths[a] ** 2 : 0))),
     scatter: doubt,
-    covered: { cells: figures.length, ep: [2, 64], tokens: [1, 65_536], network: true },
+    seen: [],
+    continued: [],
   };
   return {
     set: name,
@@ -117,6 +117,7 @@ export function networkOfBench(name: string, text: string, nominal: Nominal): Ca
     hw: provider,
     fabric: provider,
     src: [name],
+    nominal,
     fits: { dispatch: fit, combine: fit },
   };
 }

@@ -10,115 +10,82 @@ export interface Machine {
   readonly title: string;
   /** GPUs that share NVLink (or what stands for it). */
   readonly perNode: number;
+  /** GB of a GPU. */
+  readonly memory: number;
   /** GB/s of a GPU in each direction, as its data sheets say. */
   readonly nominal: Nominal;
   /** What cells of this machine call it: hardware and fabric. */
   readonly cells: readonly { readonly hw: string; readonly fabric: string }[];
 }
 
+/** Of the vendors' data sheets, whose sums of both directions are halved here. GPU: GB, and GB/s to the others of its node. */
+const gpus = {
+  /** NVIDIA H100 SXM data sheet. */
+  h100: { memory: 80, nvlink: 450 },
+  /** NVIDIA H200 SXM data sheet. */
+  h200: { memory: 141, nvlink: 450 },
+  /** As H100, with 400 GB/s of NVLink: DeepEP's README, and NVIDIA's notes for resellers. */
+  h800: { memory: 80, nvlink: 200 },
+  /** As H100 with 96 GB and its whole NVLink: NVIDIA's notes for resellers. */
+  h20: { memory: 96, nvlink: 450 },
+  /** NVIDIA DGX B200 data sheet: 1,440 GB of eight. */
+  b200: { memory: 180, nvlink: 900 },
+  /** NVIDIA GB200 NVL72 data sheet: 13.4 TB of 72. */
+  gb200: { memory: 186, nvlink: 900 },
+  /** NVIDIA HGX B300 and GB300 NVL72 data sheets. */
+  b300: { memory: 288, nvlink: 900 },
+  /** AMD Instinct MI300X data sheet: seven links of 128 GB/s. */
+  mi300x: { memory: 192, nvlink: 448 },
+  /** AMD Instinct MI355X data sheet: seven links of 153.6 GB/s. */
+  mi355x: { memory: 288, nvlink: 537 },
+} as const;
+
+/** GB/s of a NIC for each GPU: none, 400 Gb/s (ConnectX-7; EFA of p5en and p6; Pollara 400), 800 Gb/s (ConnectX-8). */
+const nics = { none: 0, gbit400: 50, gbit800: 100 } as const;
+
+function machine(
+  [name, ...aliases]: readonly [string, ...string[]],
+  title: string,
+  gpu: keyof typeof gpus,
+  nic: keyof typeof nics,
+  cells: Readonly<Record<string, readonly string[]>> = {},
+  perNode = 8,
+): Machine {
+  const { memory, nvlink } = gpus[gpu];
+  return {
+    ...{ name, aliases, title, perNode, memory },
+    nominal: { nvlink, nic: nics[nic] },
+    cells: Object.entries(cells).flatMap(([fabric, all]) => all.map((hw) => ({ hw, fabric }))),
+  };
+}
+
+// biome-ignore format: a line for each machine
 export const machines: readonly Machine[] = [
-  {
-    name: 'h200-nvlink',
-    aliases: [],
-    title: 'H200, NVLink 4, one node',
-    perNode: 8,
-    nominal: { nvlink: 450, nic: 0 },
-    cells: [{ hw: 'H200', fabric: 'nvlink' }],
-  },
-  {
-    name: 'h100-nvlink',
-    aliases: [],
-    title: 'H100, NVLink 4, one node',
-    perNode: 8,
-    nominal: { nvlink: 450, nic: 0 },
-    cells: [{ hw: 'H100', fabric: 'nvlink' }],
-  },
-  {
-    name: 'b200-nvlink',
-    aliases: [],
-    title: 'B200, NVLink 5, one node',
-    perNode: 8,
-    nominal: { nvlink: 900, nic: 0 },
-    cells: [
-      { hw: 'B200', fabric: 'nvlink' },
-      { hw: 'SM100', fabric: 'nvlink' },
-    ],
-  },
-  {
-    name: 'gb200-nvl72',
-    aliases: ['gb200'],
-    title: 'GB200 NVL72, one NVLink domain',
-    perNode: 72,
-    nominal: { nvlink: 900, nic: 0 },
-    cells: [
-      { hw: 'GB200', fabric: 'nvl72' },
-      { hw: 'GB200', fabric: 'nvlink' },
-    ],
-  },
-  {
-    name: 'h200-cx7',
-    aliases: ['h100-cx7'],
-    title: 'H100 or H200, NVLink 4, a ConnectX-7 (400 Gb/s) for each GPU',
-    perNode: 8,
-    nominal: { nvlink: 450, nic: 50 },
-    cells: [
-      { hw: 'H100/H200+CX7', fabric: 'cx7' },
-      { hw: 'H100+CX7', fabric: 'cx7' },
-    ],
-  },
-  {
-    name: 'h200-efa',
-    aliases: ['p5en'],
-    title: 'H200 with EFA (p5en): NVLink 4, 400 Gb/s of EFA for each GPU',
-    perNode: 8,
-    nominal: { nvlink: 450, nic: 50 },
-    cells: [
-      { hw: 'H100/H200+EFA', fabric: 'efa' },
-      { hw: 'H200 p5en', fabric: 'efa' },
-    ],
-  },
-  {
-    name: 'b200-efa',
-    aliases: ['p6'],
-    title: 'B200 with EFA (p6): NVLink 5, 400 Gb/s of EFA for each GPU',
-    perNode: 8,
-    nominal: { nvlink: 900, nic: 50 },
-    cells: [{ hw: 'B200 p6', fabric: 'efa' }],
-  },
-  {
-    name: 'b200-cx7',
-    aliases: [],
-    title: 'B200, NVLink 5, a ConnectX-7 (400 Gb/s) for each GPU',
-    perNode: 8,
-    nominal: { nvlink: 900, nic: 50 },
-    cells: [{ hw: 'SM100+CX7', fabric: 'cx7' }],
-  },
-  {
-    name: 'h800-cx7',
-    aliases: [],
-    title: 'H800 (half of NVLink 4), a ConnectX-7 (400 Gb/s) for each GPU',
-    perNode: 8,
-    nominal: { nvlink: 200, nic: 50 },
-    cells: [
-      { hw: 'H800+CX7', fabric: 'cx7' },
-      { hw: 'H800/H100+CX7', fabric: 'cx7' },
-    ],
-  },
-  {
-    name: 'mi300x-cx7',
-    aliases: [],
-    title: 'MI300X, Infinity Fabric, a ConnectX-7 (400 Gb/s) for each GPU',
-    perNode: 8,
-    nominal: { nvlink: 448, nic: 50 },
-    cells: [{ hw: 'MI300X+CX7', fabric: 'cx7' }],
-  },
+  machine(['h200-nvlink'], 'H200, NVLink 4, one node', 'h200', 'none', { nvlink: ['H200'] }),
+  machine(['h100-nvlink'], 'H100, NVLink 4, one node', 'h100', 'none', { nvlink: ['H100'] }),
+  machine(['b200-nvlink'], 'B200, NVLink 5, one node', 'b200', 'none', { nvlink: ['B200', 'SM100'] }),
+  machine(['gb200-nvl72', 'gb200'], 'GB200 NVL72, a ConnectX-7 (400 Gb/s) for each GPU', 'gb200', 'gbit400', { nvl72: ['GB200'], nvlink: ['GB200'] }, 72),
+  machine(['gb300-nvl72', 'gb300'], 'GB300 NVL72, a ConnectX-8 (800 Gb/s) for each GPU', 'b300', 'gbit800', {}, 72),
+  machine(['h200-cx7', 'h100-cx7'], 'H100 or H200, NVLink 4, a ConnectX-7 (400 Gb/s) for each GPU', 'h200', 'gbit400', { cx7: ['H100/H200+CX7', 'H100+CX7', 'H200+CX7'] }),
+  machine(['h200-efa', 'p5en'], 'H200 with EFA (p5en): NVLink 4, 400 Gb/s of EFA for each GPU', 'h200', 'gbit400', { efa: ['H100/H200+EFA', 'H200 p5en', 'H200 p5en+EFA'] }),
+  machine(['b200-efa', 'p6'], 'B200 with EFA (p6): NVLink 5, 400 Gb/s of EFA for each GPU', 'b200', 'gbit400', { efa: ['B200 p6'] }),
+  machine(['b200-cx7'], 'B200, NVLink 5, a ConnectX-7 (400 Gb/s) for each GPU', 'b200', 'gbit400', { cx7: ['SM100+CX7'] }),
+  machine(['b300-cx8', 'b300'], 'B300, NVLink 5, a ConnectX-8 (800 Gb/s) for each GPU', 'b300', 'gbit800'),
+  machine(['h800-cx7', 'h800'], 'H800 (less than half of NVLink 4), a ConnectX-7 (400 Gb/s) for each GPU', 'h800', 'gbit400', { cx7: ['H800+CX7', 'H800/H100+CX7'] }),
+  machine(['h20-cx7', 'h20'], 'H20, NVLink 4, a ConnectX-7 (400 Gb/s) for each GPU', 'h20', 'gbit400'),
+  machine(['mi300x-cx7'], 'MI300X, Infinity Fabric, a ConnectX-7 (400 Gb/s) for each GPU', 'mi300x', 'gbit400', { cx7: ['MI300X+CX7'] }),
+  machine(['mi355x'], 'MI355X, Infinity Fabric, 400 Gb/s (Pollara 400) for each GPU', 'mi355x', 'gbit400'),
 ];
 
 function machineNamed(name: string): Machine {
   const found = machines.find((one) => one.name === name || one.aliases.includes(name));
   if (found !== undefined) return found;
   const names = machines.flatMap((one) => [one.name, ...one.aliases]);
-  throw new ArgumentError('machine', name, `one of ${names.join(', ')}, or a file of heddle plan calibrate`);
+  throw new ArgumentError(
+    'machine',
+    name,
+    `one of ${names.join(', ')}, or a file: one of heddle plan calibrate, or what docs/planning.md describes`,
+  );
 }
 
 /** The machine that a cell was measured on, where it is known. */
@@ -136,6 +103,8 @@ export interface Calibration {
   readonly hw: string;
   readonly fabric: string;
   readonly src: readonly string[];
+  /** Of the machine that its cells were measured on. */
+  readonly nominal: Nominal;
   readonly fits: Readonly<Partial<Record<Cell['phase'], Fit>>>;
 }
 
@@ -160,7 +129,7 @@ export function calibrate(cells: readonly Cell[], nominal: Nominal): Calibration
       fitCells(cells.filter((cell) => cell.phase === phase).map(observe), nominal),
     ]),
   );
-  return { set, lib, mode, hw, fabric, src: [...new Set(cells.map(({ src }) => src))], fits };
+  return { set, lib, mode, hw, fabric, src: [...new Set(cells.map(({ src }) => src))], nominal, fits };
 }
 
 export const nominalOf = (cell: Cell): Nominal => machineOf(cell)?.nominal ?? unknownMachine;
@@ -171,6 +140,8 @@ export interface KnownMachine {
   readonly calibrations: readonly Calibration[];
   /** Its network, where that was measured by itself. */
   readonly network?: Calibration;
+  /** The calibrations are of this very machine, not of others like it. */
+  readonly own?: boolean;
 }
 
 /** A machine by name, with what the shipped cells say about it. */

@@ -1,28 +1,22 @@
 /**
  * What a phase costs: a floor that every phase pays, under which the first bytes hide, and then bytes over NVLink and the
- * network, which overlap in part. Eleven numbers a phase, all above zero.
+ * network, which overlap in part. Seven numbers a phase, all above zero. What the model cannot follow, a fit
+ * learns from its cells (fit.ts).
  */
+import { nodesOf, type Place } from './routing.js';
 import type { Traffic } from './traffic.js';
 
 export interface Parameters {
-  /** µs that a phase takes however little it moves: launches, rendezvous. At one rank. */
+  /** µs that a phase takes however little it moves: launches, rendezvous. */
   readonly floor: number;
-  /** µs more for each doubling of the ranks. */
-  readonly floorPerDoubling: number;
   /** µs before the first bytes move. The floor covers it where there are few. */
   readonly lead: number;
-  /** How sharply bytes take over from the floor: the exponent of the norm of both. */
-  readonly sharpness: number;
-  /** µs a MB over NVLink, among eight ranks. */
+  /** µs a MB over NVLink. */
   readonly nvlink: number;
-  /** By what power of the ranks that grows. */
-  readonly crowding: number;
-  /** The share of the shorter of NVLink's and the network's time that is not hidden behind the longer. */
-  readonly serial: number;
   /** µs of the network's way there. */
   readonly latency: number;
-  /** µs for each peer beyond the node. */
-  readonly peer: number;
+  /** µs more for each doubling of the nodes. */
+  readonly doubling: number;
   /** µs to post a message; posting overlaps with bytes, the slower counts. */
   readonly message: number;
   /** µs a MB through a rank's NICs. */
@@ -33,17 +27,18 @@ export type ParameterName = keyof Parameters;
 
 export const parameterNames: readonly ParameterName[] = [
   'floor',
-  'floorPerDoubling',
   'lead',
-  'sharpness',
   'nvlink',
-  'crowding',
-  'serial',
   'latency',
-  'peer',
+  'doubling',
   'message',
   'nic',
 ];
+
+/** How sharply bytes take over from the floor: the exponent of the norm of both. */
+const sharpness = 4;
+/** The share of the shorter of NVLink's and the network's time that is not hidden behind the longer. */
+export const serial = 0.25;
 
 /** Where a phase's time goes, µs. */
 export interface Parts {
@@ -52,7 +47,6 @@ export interface Parts {
   readonly nvlink: number;
   readonly network: {
     readonly latency: number;
-    readonly peers: number;
     /** Bytes, or posting where that is slower. */
     readonly bytes: number;
     readonly messages: number;
@@ -60,43 +54,36 @@ export interface Parts {
 }
 
 /** What bounds a phase: most of its time. */
-export type Bound =
-  | 'floor'
-  | 'NVLink'
-  | 'network latency'
-  | 'network peers'
-  | 'network messages'
-  | 'NIC bytes';
+export type Bound = 'floor' | 'NVLink' | 'network latency' | 'network messages' | 'NIC bytes';
 
 /** What the busiest rank has to move, of one phase or of several back to back. */
 export interface Work {
   readonly ranks: number;
+  readonly nodes: number;
   readonly nvlinkBytes: number;
   readonly networkBytes: number;
   readonly messages: number;
-  readonly peers: number;
 }
 
-export function workOf(phases: readonly Traffic[], ranks: number): Work {
+export function workOf(phases: readonly Traffic[], place: Place): Work {
   const all = (pick: (busiest: Traffic['busiest']) => number): number =>
     phases.reduce((sum, { busiest }) => sum + pick(busiest), 0);
   return {
-    ranks,
+    ranks: place.ranks,
+    nodes: nodesOf(place),
     nvlinkBytes: all(({ nvlink }) => nvlink.bytes),
     networkBytes: all(({ network }) => network.bytes),
     messages: all(({ network }) => network.messages),
-    peers: all(({ network }) => network.peers),
   };
 }
 
 export function partsOf(of: Parameters, work: Work): Parts {
   return {
-    floor: of.floor + of.floorPerDoubling * Math.log2(work.ranks),
+    floor: of.floor,
     lead: of.lead,
-    nvlink: (work.nvlinkBytes / 1e6) * of.nvlink * (work.ranks / 8) ** of.crowding,
+    nvlink: (work.nvlinkBytes / 1e6) * of.nvlink,
     network: {
-      latency: work.networkBytes > 0 ? of.latency : 0,
-      peers: work.peers * of.peer,
+      latency: work.networkBytes > 0 ? of.latency + of.doubling * Math.log2(work.nodes) : 0,
       bytes: (work.networkBytes / 1e6) * of.nic,
       messages: work.messages * of.message,
     },
@@ -104,17 +91,16 @@ export function partsOf(of: Parameters, work: Work): Parts {
 }
 
 export const networkTime = ({ network }: Parts): number =>
-  network.latency + network.peers + Math.max(network.bytes, network.messages);
+  network.latency + Math.max(network.bytes, network.messages);
 
 /** µs of transport: NVLink and network, overlapped. */
-function transportTime(of: Parameters, parts: Parts): number {
+function transportTime(parts: Parts): number {
   const network = networkTime(parts);
-  return Math.max(parts.nvlink, network) + of.serial * Math.min(parts.nvlink, network);
+  return Math.max(parts.nvlink, network) + serial * Math.min(parts.nvlink, network);
 }
 
 /** µs of a phase whose transport takes so long. */
-export function phaseTime(of: Parameters, parts: Parts, transport: number): number {
-  const { sharpness } = of;
+export function phaseTime(parts: Parts, transport: number): number {
   const busy = parts.lead + transport;
   // Scaled, so that large powers stay finite.
   const most = Math.max(parts.floor, busy);
@@ -123,17 +109,16 @@ export function phaseTime(of: Parameters, parts: Parts, transport: number): numb
 
 export function time(of: Parameters, work: Work): number {
   const parts = partsOf(of, work);
-  return phaseTime(of, parts, transportTime(of, parts));
+  return phaseTime(parts, transportTime(parts));
 }
 
-export function boundOf(of: Parameters, parts: Parts): Bound {
+export function boundOf(parts: Parts): Bound {
   const { network } = parts;
-  if (parts.floor > parts.lead + transportTime(of, parts)) return 'floor';
+  if (parts.floor > parts.lead + transportTime(parts)) return 'floor';
   if (parts.nvlink > networkTime(parts)) return 'NVLink';
-  const largest = Math.max(network.latency, network.peers, network.bytes, network.messages);
+  const largest = Math.max(network.latency, network.bytes, network.messages);
   if (largest === network.bytes) return 'NIC bytes';
-  if (largest === network.messages) return 'network messages';
-  return largest === network.peers ? 'network peers' : 'network latency';
+  return largest === network.messages ? 'network messages' : 'network latency';
 }
 
 /** Nominal figures of a machine, GB/s a GPU and direction. */
@@ -147,7 +132,9 @@ export interface Nominal {
 
 /**
  * What is believed before any cell is seen: a centre, and how far off it may be (a standard deviation of the logarithm).
- * Few cells cannot say everything; what they leave open stays here, and its width shows in the range.
+ * NVLink's and the NIC's come from nominal figures; the times of the others are those of kernels on GPUs in general, a guess
+ * that is as wide as it is bad. Few cells cannot say everything; what they leave open stays here, and its width shows in
+ * the range.
  */
 export function priors({
   nvlink,
@@ -156,14 +143,10 @@ export function priors({
 }: Nominal): Readonly<Record<ParameterName, readonly [number, number]>> {
   return {
     floor: [15, 1],
-    floorPerDoubling: [0.3, 1],
     lead: [10, 0.7],
-    sharpness: [5, 0.5],
     nvlink: stores === undefined ? [1000 / (0.75 * nvlink), 0.5] : [1000 / stores, 0.1],
-    crowding: [0.03, 0.7],
-    serial: [0.25, 0.7],
     latency: [15, 0.8],
-    peer: [0.15, 1],
+    doubling: [3, 1],
     message: [0.02, 1.5],
     nic: [1000 / (0.92 * (nic || 50)), 0.2],
   };

@@ -4,9 +4,12 @@ import { type Chart, page, type Series, text } from '../../base/page.js';
 import { limits } from '../../moe/layer/index.js';
 import { advice, advised } from './advice.js';
 import { type Answer, type Candidate, candidates, plan, type Question } from './plan.js';
-import { heading, micro, middle } from './text.js';
+import { heading, memoryText, micro, middle } from './text.js';
 
-const colours = ['heddle', 'nccl', 'published', 'dense', 'half', 'gather', 'loads', 'ceiling'];
+const colours = [
+  ...['heddle', 'nccl', 'published', 'dense', 'half', 'gather'],
+  ...['teal', 'rose', 'olive', 'brick', 'loads', 'ceiling'],
+];
 
 /** The page as text. */
 export function planPage(
@@ -18,18 +21,13 @@ export function planPage(
   const title = `Heddle plan: ${question.model}, EP${question.place.ranks} on ${question.known.machine.name}`;
   const byRanks = overRanks(question, asked, tokens);
   const charts = {
-    tokens: chart(
-      question.tokens,
-      'tokens a rank',
-      'µs a round',
-      asked,
-      (who, n) => find(answers, who, n)?.time,
+    tokens: chart(question.tokens, 'tokens a rank', 'µs a round', asked, (who, n) =>
+      rangeOf(find(answers, who, n)),
     ),
     cost: chart(question.tokens, 'tokens a rank', 'µs a token', asked, (who, n) => {
-      const found = find(answers, who, n);
-      return found === undefined ? undefined : found.time / n;
+      return rangeOf(find(answers, who, n))?.map((us) => us / n);
     }),
-    ranks: chart(byRanks.ranks, 'ranks (EP)', 'µs a round', asked, (who, n) => byRanks.time(who, n)),
+    ranks: chart(byRanks.ranks, 'ranks (EP)', 'µs a round', asked, (who, n) => rangeOf(byRanks.find(who, n))),
   };
   const figure = (name: string, caption: string) =>
     `<figure data-chart="${name}"><figcaption>${text(caption)}</figcaption><div class="chart"></div></figure>`;
@@ -37,7 +35,7 @@ export function planPage(
     .split('\n')
     .map((line) => `<p class="soft">${text(line)}</p>`)
     .join('\n')}
-<p>Predictions, not measurements. Nine of ten measurements are expected within the ranges of the table.</p>
+<p>Predictions, not measurements. Nine of ten measurements are expected within the ranges of the table and the bands of the charts.</p>
 <h2>Time</h2>
 ${figure('tokens', 'Microseconds of dispatch and combine against tokens a rank, both logarithmic.')}
 <h2>Time against EP</h2>
@@ -60,24 +58,28 @@ const is = (who: Candidate) => (answer: Answer) =>
 const find = (answers: readonly Answer[], who: Candidate, tokens: number): Answer | undefined =>
   answers.find((answer) => is(who)(answer) && answer.tokens === tokens);
 
+const rangeOf = (answer: Answer | undefined) => answer && [answer.time, answer.low, answer.high];
+
 function chart(
   x: readonly number[],
   label: string,
   unit: string,
   asked: readonly Candidate[],
-  value: (who: Candidate, x: number) => number | undefined,
+  value: (who: Candidate, x: number) => number[] | undefined,
 ): Chart {
-  const series = asked.map(
-    (who, i): Series => ({
+  const series = asked.map((who, i): Series => {
+    const found = x.map((n) => value(who, n));
+    return {
       label: who.heddle ? `Heddle ${who.name}` : `${who.name}, ${who.source.split(' ')[0]}`,
       colour: colours[i % colours.length]!,
       line: true,
       ...(who.heddle ? {} : { dash: [6, 4] }),
       width: who.heddle ? 3 : 1.5,
       points: 5,
-      values: x.map((n) => value(who, n) ?? null),
-    }),
-  );
+      values: found.map((one) => one?.[0] ?? null),
+      band: found.map((one) => (one === undefined ? null : [one[1]!, one[2]!])),
+    };
+  });
   return { x, label, log: true, unit, series };
 }
 
@@ -104,7 +106,7 @@ function overRanks(question: Question, asked: readonly Candidate[], tokens: numb
   );
   return {
     ranks,
-    time: (who: Candidate, n: number) => find(found.get(n) ?? [], who, tokens)?.time,
+    find: (who: Candidate, n: number) => find(found.get(n) ?? [], who, tokens),
   };
 }
 
@@ -149,7 +151,7 @@ function answersTable(answers: readonly Answer[]): string {
       bytes('nvlink'),
       bytes('network'),
       `${there.bound}, ${back.bound}`,
-      one.memory === null ? '–' : (one.memory / 1e6).toFixed(1),
+      memoryText(one),
     ];
     return `<tr>${cells.map((cell, i) => `<td${i < 2 ? ' class="name"' : ''}>${text(cell)}</td>`).join('')}</tr>`;
   });

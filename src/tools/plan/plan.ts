@@ -33,6 +33,8 @@ export interface Candidate {
   readonly source: string;
   /** One of Heddle's families. */
   readonly heddle: boolean;
+  /** Bytes of a rank, where the library's layout is known. */
+  memory(question: Question, tokens: number): number | null;
   basis(phase: Phase): Basis;
 }
 
@@ -56,6 +58,8 @@ export interface Answer {
   readonly beyond: readonly string[];
   /** Bytes of windows and buffers; null where the library's layout is not known. */
   readonly memory: number | null;
+  /** The GPU has so much. */
+  readonly fits: boolean;
 }
 
 /** Where the ranks go. @throws ArgumentError naming what does not fit. */
@@ -92,7 +96,7 @@ export function candidates(known: KnownMachine, place: Place, sum: Sum = 'nodes'
     ...families
       .filter(({ reach }) => (reach === 'world') === crosses)
       .map((family) => ofFamily(family, machine, crosses, fits, sum)),
-    ...whole.filter(({ lib }) => lib !== 'heddle').map(published),
+    ...whole.filter(({ lib }) => lib !== 'heddle').map((one) => published(one, known.own === true)),
   ];
 }
 
@@ -103,23 +107,27 @@ function ofFamily(
   fits: Parameters<typeof heddleBasis>[4],
   sum: Sum,
 ): Candidate {
+  const way = family.travel.rows === 'rails' ? { ...family.travel, sum } : family.travel;
   return {
     name: family.name,
-    way: family.travel.rows === 'rails' ? { ...family.travel, sum } : family.travel,
+    way,
     source: 'Heddle',
     heddle: true,
+    memory: (question, tokens) => heddleMemory(question, way, tokens),
     basis: (phase) => heddleBasis(family, machine, phase, crosses, fits),
   };
 }
 
-function published(calibration: Calibration): Candidate {
+function published(calibration: Calibration, own: boolean): Candidate {
   const { lib, mode, fits, src, hw } = calibration;
+  const { way, memory } = systemOf(calibration);
   return {
     name: `${lib}/${mode}`,
-    way: systemOf(calibration).way,
+    way,
     source: `${src.join('; ')} (${hw})`,
     heddle: false,
-    basis: (phase) => ({ fit: fits[phase]!, assumes: [] }),
+    memory: ({ layer }, tokens) => memory?.(layer, tokens) ?? null,
+    basis: (phase) => ({ fit: fits[phase]!, assumes: [], elsewhere: !own }),
   };
 }
 
@@ -153,9 +161,10 @@ export function answer(question: Question, found: Hits, candidate: Candidate, to
     const row = rowBytes(phase === 'dispatch' ? question.dtype : question.combineDtype, layer.hidden);
     const load = { hits: found, place, tokens, topK: layer.topK, rowBytes: row, replicas };
     const moved = traffic(phase, candidate.way, load);
-    const predicted = predict(candidate.basis(phase), workOf([moved], place.ranks), tokens);
+    const predicted = predict(candidate.basis(phase), workOf([moved], place), tokens);
     return { phase, traffic: moved, ...predicted };
   });
+  const memory = candidate.memory(question, tokens);
   const sum = (of: (part: PhaseAnswer) => number): number => parts.reduce((all, part) => all + of(part), 0);
   return {
     candidate: candidate.name,
@@ -168,22 +177,19 @@ export function answer(question: Question, found: Hits, candidate: Candidate, to
     high: sum(({ high }) => high),
     phases: parts,
     beyond: [...new Set(parts.flatMap(({ beyond }) => beyond))],
-    memory: memoryOf(question, candidate, tokens),
+    memory,
+    fits: memory === null || memory <= question.known.machine.memory * 1e9,
   };
 }
 
 /** Bytes a rank: slots for what arrives and what returns, and send buffers where a NIC reads them. */
-function memoryOf(
+function heddleMemory(
   { layer, place, dtype, combineDtype, replicas }: Question,
-  { way, heddle }: Candidate,
+  way: Way,
   tokens: number,
-): number | null {
+): number {
   const there = rowBytes(dtype, layer.hidden);
   const back = rowBytes(combineDtype, layer.hidden);
-  if (!heddle) {
-    // One slot for every expert and token of every rank, for each phase.
-    return way.rows === 'expert' && way.message === 'row' ? layer.experts * tokens * (there + back) : null;
-  }
   // A slot for every token of every group: the row and its ids and weights, what the experts made of it, what came back.
   const slots = (place.ranks / replicas) * tokens;
   const window = slots * (there + 8 * layer.topK + 2 * back);
@@ -223,42 +229,46 @@ export function simulateAll(
   });
 }
 
-/** Of a range's end to its beginning: who is known no better is not ranked. */
-export const tooWide = 3;
-
-/** The fastest first, without those of which too little is known, unless there are no others. */
-export function ranked(answers: readonly Answer[]): Answer[] {
-  const known = answers.filter(({ low, high }) => high < tooWide * low);
-  return [...(known.length > 0 ? known : answers)].sort((a, b) => a.time - b.time);
-}
-
-/** Those that `ranked` leaves out for some number of tokens. */
-export const unranked = (answers: readonly Answer[]): Answer[] =>
-  answers.filter((one) => !ranked(answers.filter(({ tokens }) => tokens === one.tokens)).includes(one));
+/** Those that fit into a GPU's memory, by the end of their range: the first is fastest where all go as badly as they may. */
+export const ranked = (answers: readonly Answer[]): Answer[] =>
+  answers.filter(({ fits }) => fits).sort((a, b) => a.high - b.high);
 
 /** From how many tokens on which candidate is fastest, among those that were asked about. */
 interface Winner {
   readonly from: number;
   readonly candidate: string;
   readonly source: string;
-  /** The runner-up's range begins below this one's end: the order may be another. */
+  /** Another one's range begins below this one's end: the order may be another. */
   readonly close: boolean;
+  /** It lies beyond what was measured. */
+  readonly predicted: boolean;
+  /** Then the first of those that do not, where there is one. */
+  readonly instead: Pick<Answer, 'candidate' | 'source' | 'time'> | null;
 }
 
 export function winners(answers: readonly Answer[]): Winner[] {
   const sizes = [...new Set(answers.map(({ tokens }) => tokens))].sort((a, b) => a - b);
-  const best = sizes.map((from): Winner => {
-    const [first, second] = ranked(answers.filter(({ tokens }) => tokens === from)) as [Answer, Answer?];
-    const { candidate, source } = first;
-    return { from, candidate, source, close: second !== undefined && second.low < first.high };
+  const best = sizes.flatMap((from): Winner[] => {
+    const [first, ...others] = ranked(answers.filter(({ tokens }) => tokens === from));
+    if (first === undefined) return [];
+    const { candidate, source, beyond } = first;
+    const predicted = beyond.length > 0;
+    const instead = predicted ? others.find((one) => one.beyond.length === 0) : undefined;
+    const close = others.some(({ low }) => low < first.high);
+    const measured = instead && {
+      candidate: instead.candidate,
+      source: instead.source,
+      time: instead.time,
+    };
+    return [{ from, candidate, source, close, predicted, instead: measured ?? null }];
   });
-  return best.filter(
-    (one, i) =>
-      i === 0 ||
-      one.candidate !== best[i - 1]!.candidate ||
-      one.source !== best[i - 1]!.source ||
-      one.close !== best[i - 1]!.close,
-  );
+  const same = (a: Winner, b: Winner): boolean =>
+    a.candidate === b.candidate &&
+    a.source === b.source &&
+    a.close === b.close &&
+    a.predicted === b.predicted &&
+    a.instead?.source === b.instead?.source;
+  return best.filter((one, i) => i === 0 || !same(one, best[i - 1]!));
 }
 
 /** `1..4096`: powers of two; `1,8,128`: these. */

@@ -1,6 +1,7 @@
 /** Predictions with ranges: what a fit says about a phase that it may not have seen. */
 import type { Family } from '../../moe/families/index.js';
-import { type Covered, type Fit, gradient } from './fit.js';
+import { alike, type Fit, gradient, likeness, type Seen } from './fit.js';
+import { dot, solve } from './linear.js';
 import type { Calibration, Machine } from './machines.js';
 import { type Bound, boundOf, type Parts, parameterNames, partsOf, time, type Work } from './model.js';
 
@@ -11,6 +12,7 @@ export interface Prediction {
   readonly low: number;
   readonly high: number;
   readonly bound: Bound;
+  /** Of the model alone, before what its cells say of places near by. */
   readonly parts: Parts;
   /** What lies outside of what was measured; empty where the fit interpolates. */
   readonly beyond: readonly string[];
@@ -19,51 +21,74 @@ export interface Prediction {
 /** Half of the width that nine tenths of a normal distribution have, in standard deviations. */
 const ninety = 1.645;
 /** What every doubling beyond the measured ranks, or tokens, adds to the logarithm's standard deviation. */
-const perDoubling = { ranks: 0.05, tokens: 0.03 };
-/** The same for a network of which no cell crossed any, and for what was never built or measured there. */
-const unseen = { network: 0.15, kernel: 0.15 };
+const perDoubling = { ranks: 0.1, tokens: 0.05 };
+/** The same for a network of which no cell crossed any, and for another harness, machine or kernel than was measured. */
+const unseen = { network: 0.15, other: 0.2 };
 
 /** What is put together from several fits, or stands in for something unmeasured, says so here. */
 export interface Basis {
   readonly fit: Fit;
   /** Why the fit is not of the very thing, where it is not. */
   readonly assumes: readonly string[];
+  /** Another harness, on such a machine but not on this one, measured the very thing. */
+  readonly elsewhere?: boolean;
 }
 
-export function predict({ fit, assumes }: Basis, work: Work, tokens: number): Prediction {
-  const { parameters, covariance, scatter, covered } = fit;
-  const slopes = gradient(parameters, work);
-  const doubt = covariance.reduce(
-    (sum, row, i) => sum + row.reduce((inner, value, j) => inner + value * slopes[i]! * slopes[j]!, 0),
-    0,
+export function predict({ fit, assumes, elsewhere = false }: Basis, work: Work, tokens: number): Prediction {
+  const { parameters, covariance, scatter, seen, continued } = fit;
+  const here = { work, tokens };
+  // What the cells near by were off is what this will be off, as far as it is like them.
+  const known = [...seen, ...continued];
+  const to = (places: readonly Seen[]) => places.map((place) => alike(here, place));
+  const off = solve(
+    likeness(known),
+    known.map(({ over }) => over),
   );
-  const { beyond, spread } = distance(covered, work, tokens);
-  const untried = assumes.length > 0 ? unseen.kernel : 0;
-  const deviation = Math.sqrt(scatter ** 2 + doubt + spread ** 2 + untried ** 2);
-  const middle = time(parameters, work);
+  const share = solve(likeness(seen), to(seen));
+  const told = dot(share, to(seen));
+  const ofCells = seen.map((place) => gradient(parameters, place.work));
+  const slopes = gradient(parameters, work).map(
+    (slope, i) =>
+      slope -
+      dot(
+        share,
+        ofCells.map((one) => one[i]!),
+      ),
+  );
+  const doubt = covariance.reduce((sum, row, i) => sum + slopes[i]! * dot(row, slopes), 0);
+  const { beyond, spread } = distance(seen, here);
+  const other = elsewhere || assumes.length > 0 ? unseen.other : 0;
+  const deviation = Math.sqrt(scatter ** 2 * (1 - told) + doubt + spread ** 2 + other ** 2);
+  const middle = time(parameters, work) * Math.exp(dot(off, to(known)));
   const parts = partsOf(parameters, work);
   return {
     time: middle,
     low: middle * Math.exp(-ninety * deviation),
     high: middle * Math.exp(ninety * deviation),
-    bound: boundOf(parameters, parts),
+    bound: boundOf(parts),
     parts,
     beyond: [...assumes, ...beyond],
   };
 }
 
 /** How far a phase lies from what was measured, in words and as a standard deviation. */
-function distance(covered: Covered, work: Work, tokens: number) {
-  const crosses = work.networkBytes > 0 && !covered.network;
+function distance(seen: readonly Seen[], { work, tokens }: Omit<Seen, 'over'>) {
+  if (seen.length === 0) return { beyond: [], spread: 0 };
+  const range = (values: readonly number[]) => [Math.min(...values), Math.max(...values)] as const;
+  const covered = {
+    ranks: range(seen.map((one) => one.work.ranks)),
+    tokens: range(seen.map((one) => one.tokens)),
+  };
+  const crosses = work.networkBytes > 0 && seen.every((one) => one.work.networkBytes === 0);
   const off = {
-    ranks: doublingsBeyond(work.ranks, covered.ep),
+    ranks: doublingsBeyond(work.ranks, covered.ranks),
     tokens: doublingsBeyond(tokens, covered.tokens),
   };
   const measured = ([least, most]: readonly [number, number]) =>
     least === most ? `${least}` : `${least} to ${most}`;
   return {
     beyond: [
-      ...(off.ranks > 0 ? [`beyond the EP measured, ${measured(covered.ep)}`] : []),
+      ...(off.ranks > 0 ? [`beyond the EP measured, ${measured(covered.ranks)}`] : []),
       ...(off.tokens > 0 ? [`beyond the tokens measured, ${measured(covered.tokens)}`] : []),
       ...(crosses ? ['nothing measured crossed the network'] : []),
     ],
@@ -79,11 +104,9 @@ function doublingsBeyond(value: number, [least, most]: readonly [number, number]
   return Math.max(0, Math.log2(value / most), Math.log2(least / value));
 }
 
-const networkNames: readonly string[] = ['serial', 'latency', 'peer', 'message', 'nic'];
-
 /**
- * One of Heddle's families on a machine: what was measured to be needed inside a node, at the machine's NVLink, and
- * for what crosses the network what another library needs for bulk messages on such NICs.
+ * One of Heddle's families on a machine. Inside a node it is what one-sided was measured to need, at the machine's NVLink.
+ * Beyond it, NVLink costs that, and all else what another library needs for bulk messages, at the machine's NIC.
  */
 export function heddleBasis(
   family: Family,
@@ -94,34 +117,32 @@ export function heddleBasis(
 ): Basis {
   const inside = local.fits[phase]!;
   const outside = network.fits[phase]!;
-  const here = machine.name === 'h200-nvlink';
-  const faster = Math.log(450 / machine.nominal.nvlink);
+  const nvlink = inside.parameters.nvlink * (local.nominal.nvlink / machine.nominal.nvlink);
   const measured = local.mode === family.name.replaceAll('-', '_');
   const assumes = [
     ...(measured ? [] : ['a prediction, no measurement of it enters the model']),
-    ...(here ? [] : ['Heddle was measured on H200 only']),
+    ...(machine.cells.some(({ hw, fabric }) => hw === local.hw && fabric === local.fabric)
+      ? []
+      : ['Heddle was measured on H200 only']),
     ...(crosses ? [`network as ${network.lib} on ${network.hw}`] : []),
   ];
-  const from = (name: string) => (crosses && networkNames.includes(name) ? outside : inside);
-  const parameters = {
-    ...inside.parameters,
-    nvlink: inside.parameters.nvlink * Math.exp(faster),
-    ...(crosses
-      ? {
-          serial: outside.parameters.serial,
-          latency: outside.parameters.latency,
-          peer: outside.parameters.peer,
-          message: outside.parameters.message,
-          nic: outside.parameters.nic,
-        }
-      : {}),
+  if (!crosses) return { fit: { ...inside, parameters: { ...inside.parameters, nvlink } }, assumes };
+  const from = (name: string) => (name === 'nvlink' ? inside : outside);
+  return {
+    fit: {
+      parameters: {
+        ...outside.parameters,
+        nvlink,
+        nic: outside.parameters.nic * (network.nominal.nic / machine.nominal.nic),
+      },
+      covariance: parameterNames.map((a, i) =>
+        parameterNames.map((b, j) => (from(a) === from(b) ? from(a).covariance[i]![j]! : 0)),
+      ),
+      scatter: Math.max(inside.scatter, outside.scatter),
+      // The other library's rows go another way, so what its cells were off says nothing here.
+      seen: [],
+      continued: [],
+    },
+    assumes,
   };
-  const covariance = parameterNames.map((a, i) =>
-    parameterNames.map((b, j) => (from(a) === from(b) ? from(a).covariance[i]![j]! : 0)),
-  );
-  const covered: Covered = crosses
-    ? { ...outside.covered, cells: inside.covered.cells + outside.covered.cells }
-    : inside.covered;
-  const scatter = crosses ? Math.max(inside.scatter, outside.scatter) : inside.scatter;
-  return { fit: { parameters, covariance, scatter, covered }, assumes };
 }

@@ -1,5 +1,5 @@
 /**
- * What others have published about DeepSeek-V3's layer (hidden 7168, top-8 of 256 experts): 378 cells, each with its
+ * What others have published about DeepSeek-V3's layer (hidden 7168, top-8 of 256 experts): 410 cells, each with its
  * source. Figures as printed, so sources may disagree.
  */
 
@@ -35,6 +35,7 @@ export const publishedTables: readonly PublishedTable[] = [
       8: { 1: 18.9, 2: 18.4, 4: 18.1, 8: 17.6, 16: 18.5, 32: 18.2, 64: 22.3, 128: 31.7, 256: 50.8, 512: 89.5, 1024: 166.3, 2048: 311.8 },
       16: { 1: 18.8, 2: 19.1, 4: 18.5, 8: 18.9, 16: 18.4, 32: 20.2, 64: 24.1, 128: 34.6, 256: 54.8, 512: 97.1, 1024: 181.2, 2048: 343.3 },
       32: { 1: 19.8, 2: 19.7, 4: 19.6, 8: 19.4, 16: 18.9, 32: 21.1, 64: 26.2, 128: 37.8, 256: 61.5, 512: 109.6, 1024: 197.5, 2048: 373.7 },
+      64: { 1: 27.8, 2: 24.8, 4: 29.1, 8: 20.4, 16: 20.6, 32: 23.1, 64: 28.8, 128: 41.6, 256: 65.3, 512: 115.7, 1024: 209.4, 2048: 399.2 },
     },
   },
   {
@@ -45,6 +46,7 @@ export const publishedTables: readonly PublishedTable[] = [
       8: { 1: 31.0, 2: 31.1, 4: 31.4, 8: 31.4, 16: 32.6, 32: 32.7, 64: 34.1, 128: 38.1, 256: 53.0, 512: 91.7, 1024: 175.6, 2048: 322.6 },
       16: { 1: 30.8, 2: 31.4, 4: 31.6, 8: 31.8, 16: 33.0, 32: 34.2, 64: 35.6, 128: 39.9, 256: 57.0, 512: 98.2, 1024: 188.2, 2048: 348.4 },
       32: { 1: 31.4, 2: 31.3, 4: 31.4, 8: 32.2, 16: 33.4, 32: 34.6, 64: 36.4, 128: 41.1, 256: 59.7, 512: 102.5, 1024: 197.5, 2048: 369.5 },
+      64: { 1: 32.6, 2: 32.2, 4: 33.0, 8: 33.3, 16: 35.0, 32: 36.1, 64: 37.7, 128: 44.5, 256: 62.9, 512: 106.7, 1024: 199.2, 2048: 372.1 },
     },
   },
   {
@@ -74,6 +76,7 @@ export const publishedTables: readonly PublishedTable[] = [
     phase: 'dispatch', dtype: 'fp8',
     src: 'perplexityai/pplx-garden docs/fabric-lib.md',
     cells: {
+      64: { 128: 267, 4096: 5334 },
       32: { 128: 229.1, 4096: 4619.0 },
       16: { 128: 214.8, 4096: 3196.7 },
       8: { 128: 49.7, 4096: 1052.4 },
@@ -85,6 +88,7 @@ export const publishedTables: readonly PublishedTable[] = [
     src: 'perplexityai/pplx-garden docs/fabric-lib.md',
     note: 'EP8, 4096 tokens: printed swapped with the other cell; restored',
     cells: {
+      64: { 128: 188, 4096: 4665 },
       32: { 128: 153.9, 4096: 4011.8 },
       16: { 128: 110.2, 4096: 2734.8 },
       8: { 128: 50.5, 4096: 1062.2 },
@@ -95,6 +99,7 @@ export const publishedTables: readonly PublishedTable[] = [
     phase: 'combine', dtype: 'bf16',
     src: 'perplexityai/pplx-garden docs/fabric-lib.md',
     cells: {
+      64: { 128: 391, 4096: 9779 },
       32: { 128: 335.0, 4096: 8271.5 },
       16: { 128: 241.5, 4096: 5379.1 },
       8: { 128: 64.2, 4096: 1396.7 },
@@ -106,6 +111,7 @@ export const publishedTables: readonly PublishedTable[] = [
     src: 'perplexityai/pplx-garden docs/fabric-lib.md',
     note: 'EP16, 4096 tokens: printed swapped with the other cell; restored',
     cells: {
+      64: { 128: 309, 4096: 8771 },
       32: { 128: 266.3, 4096: 7526.8 },
       16: { 128: 185.5, 4096: 5071.1 },
       8: { 128: 65.3, 4096: 1405.1 },

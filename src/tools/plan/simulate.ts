@@ -6,7 +6,7 @@
 import { requireInteger } from '../../base/errors.js';
 import { limits, ownerOf, type Profile, type Shape } from '../../moe/layer/index.js';
 import { drawRoutes } from './draw.js';
-import { networkTime, type Parameters, partsOf, phaseTime, time, type Work } from './model.js';
+import { networkTime, type Parameters, partsOf, phaseTime, serial, time, type Work } from './model.js';
 import { nodesOf, type Place, type RoutingLaw } from './routing.js';
 import { chunksOf, type Phase, type Way } from './traffic.js';
 
@@ -50,22 +50,21 @@ export function simulate(round: Round): Simulated {
   requireInteger('tokens', tokens, 1, 1 << 16);
   const transfers = transfersOf(round);
   const moved = movedBy(transfers, round);
-  const parts = partsOf(parameters, { ...moved.busiest, ranks });
+  const size = { ranks, nodes: nodesOf(place) };
+  const parts = partsOf(parameters, { ...moved.busiest, ...size });
   const start = Float64Array.from({ length: ranks }, (_, rank) => {
     // What cannot overlap comes first: the share of the shorter that is serial.
-    const own = partsOf(parameters, { ...moved.of(rank), ranks });
-    return (rank === 0 ? late : 0) + parameters.serial * Math.min(own.nvlink, networkTime(own));
+    const own = partsOf(parameters, { ...moved.of(rank), ...size });
+    return (rank === 0 ? late : 0) + serial * Math.min(own.nvlink, networkTime(own));
   });
-  // All peers are told first.
-  const network = start.map((at) => at + moved.busiest.peers * parameters.peer);
-  const { ends, burst } = run(transfers, { nvlink: start, network }, parameters, ranks);
-  const times = Array.from(ends, (end) => phaseTime(parameters, parts, end));
+  const { ends, burst } = run(transfers, start, parameters, parts.network.latency);
+  const times = Array.from(ends, (end) => phaseTime(parts, end));
   return {
     ranks: times,
     time: Math.max(...times),
     burst,
     transfers: transfers.count,
-    closed: time(parameters, { ...moved.busiest, ranks }),
+    closed: time(parameters, { ...moved.busiest, ...size }),
   };
 }
 
@@ -240,30 +239,27 @@ function ownersOf(
 }
 
 /** What every rank sends and gets, and the most of either. */
-function movedBy(all: Transfers, { place, way }: Round) {
-  const { ranks, perNode } = place;
+function movedBy(all: Transfers, { place }: Round) {
+  const { ranks } = place;
   const zero = () => new Float64Array(ranks);
   const sides = { out: [zero(), zero()], in: [zero(), zero()] };
   const posts = zero();
-  const peers = ranks === perNode ? 0 : way.rows === 'rails' ? nodesOf(place) - 1 : ranks - perNode;
   for (let i = 0; i < all.count; i++) {
     const link = all.link[i]!;
     sides.out[link]![all.from[i]!]! += all.bytes[i]!;
     sides.in[link]![all.to[i]!]! += all.bytes[i]!;
     if (link === 1) posts[all.from[i]!]! += all.posts[i]!;
   }
-  const of = (rank: number): Omit<Work, 'ranks'> => ({
+  const of = (rank: number): Omit<Work, 'ranks' | 'nodes'> => ({
     nvlinkBytes: sides.out[0]![rank]!,
     networkBytes: sides.out[1]![rank]!,
     messages: posts[rank]!,
-    peers,
   });
   const most = (link: 0 | 1) => Math.max(...sides.out[link]!, ...sides.in[link]!);
   const busiest = {
     nvlinkBytes: most(0),
     networkBytes: most(1),
     messages: Math.max(...posts),
-    peers,
   };
   return { of, busiest };
 }
@@ -271,20 +267,21 @@ function movedBy(all: Transfers, { place, way }: Round) {
 /** Runs the transfers; µs at which each rank had its last. */
 function run(
   all: Transfers,
-  start: Readonly<Record<(typeof links)[number], Float64Array>>,
+  start: Float64Array,
   of: Parameters,
-  ranks: number,
+  latency: number,
 ): { readonly ends: Float64Array; readonly burst: number } {
-  const nvlink = (of.nvlink * (ranks / 8) ** of.crowding) / 1e6;
+  const ranks = start.length;
+  const nvlink = of.nvlink / 1e6;
   const nic = of.nic / 1e6;
-  const free = links.map((link) => ({ out: start[link].slice(), in: new Float64Array(ranks) }));
+  const free = links.map(() => ({ out: start.slice(), in: new Float64Array(ranks) }));
   const queues = new Queues(all, ranks);
-  const ends = start.nvlink.slice();
+  const ends = start.slice();
   const events = new Events();
   let burst = 0;
   for (let queue = 0; queue < 2 * ranks; queue++) {
     const first = queues.take(queue);
-    if (first >= 0) events.push(start[links[queue & 1]!][queue >> 1]!, first << 1);
+    if (first >= 0) events.push(start[queue >> 1]!, first << 1);
   }
   for (let event = events.pop(); event !== null; event = events.pop()) {
     const i = event.id >> 1;
@@ -298,7 +295,7 @@ function run(
       const begin = Math.max(event.time, out[from]!);
       const sent = begin + service;
       out[from] = sent;
-      events.push(begin + (link === 1 ? of.latency : 0), event.id | 1);
+      events.push(begin + (link === 1 ? latency : 0), event.id | 1);
       if (all.waits[i] === 0) {
         const following = queues.take(2 * from + link);
         if (following >= 0) events.push(sent, following << 1);

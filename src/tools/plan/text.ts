@@ -3,15 +3,7 @@ import { advice, advised } from './advice.js';
 import { type Cell, cellName } from './cells.js';
 import type { KnownMachine } from './machines.js';
 import { type ParameterName, parameterNames } from './model.js';
-import {
-  type Answer,
-  type Candidate,
-  type Question,
-  type SimulatedPhase,
-  tooWide,
-  unranked,
-  winners,
-} from './plan.js';
+import { type Answer, type Candidate, type Question, type SimulatedPhase, winners } from './plan.js';
 import { nodesOf, type RoutingLaw } from './routing.js';
 import type { Disagreement, SplitResult } from './validate.js';
 
@@ -32,6 +24,8 @@ export const micro = (us: number): string =>
   us >= 100 ? us.toFixed(0) : us >= 10 ? us.toFixed(1) : us.toFixed(2);
 const range = (low: number, high: number): string => `${micro(low)}–${micro(high)}`;
 const percent = (share: number): string => `${(100 * share).toFixed(1)} %`;
+export const memoryText = ({ memory, fits }: Answer): string =>
+  memory === null ? '–' : `${mega(memory)}${fits ? '' : ' !'}`;
 const mega = (bytes: number): string => (bytes / 1e6).toFixed(bytes < 1e7 ? 2 : 0);
 
 function lawInWords(law: RoutingLaw): string {
@@ -99,10 +93,12 @@ export function planText(
       bytes('network'),
       (there.traffic.network.messages + back.traffic.network.messages).toFixed(0),
       bounds,
-      one.memory === null ? '–' : mega(one.memory),
+      memoryText(one),
     ];
   });
   out.push(table([head, ...rows], 2), '');
+  if (answers.some(({ fits }) => !fits))
+    out.push(`! does not fit into the ${question.known.machine.memory} GB of a GPU, and is not ranked.`);
   out.push(
     'Bytes and messages: of a rank, both phases together, in the mean. Nine of ten measurements are expected in the range.',
   );
@@ -117,16 +113,15 @@ export function planText(
     if (beyond.length > 0) out.push(`* ${one.name}${mark(one.source)}: ${beyond.join('; ')}`);
   }
   for (const [i, source] of sources.filter((s) => s !== 'Heddle').entries()) out.push(`[${i + 1}] ${source}`);
-  out.push('', 'Fastest:');
-  for (const { from, candidate, source, close } of winners(answers))
+  out.push('', 'Fastest, where all go as badly as their ranges allow:');
+  for (const { from, candidate, source, close, predicted, instead } of winners(answers)) {
+    const other = instead && `${instead.candidate}${mark(instead.source)}, ${micro(instead.time)} µs`;
     out.push(
-      `  from ${from} tokens  ${candidate}${mark(source)}${close ? ', but another one’s range overlaps' : ''}`,
+      `  from ${from} tokens  ${candidate}${mark(source)}${close ? ', but another one’s range overlaps' : ''}` +
+        (predicted ? '; beyond what was measured' : '') +
+        (other === null ? '' : `: the first that was is ${other}`),
     );
-  const left = new Set(unranked(answers).map(({ candidate, source }) => `${candidate}${mark(source)}`));
-  if (left.size > 0)
-    out.push(
-      `  left out, for the end of the range is ${tooWide} times its beginning or more: ${[...left].join(', ')}`,
-    );
+  }
   const tokens = middle(question.tokens);
   for (const best of advised(answers, tokens)) {
     const candidate = asked.find(({ name, source }) => name === best.candidate && source === best.source)!;
@@ -187,31 +182,34 @@ export function simulatedText(rows: readonly SimulatedPhase[]): string {
 export function validationText(results: readonly SplitResult[], sources: readonly Disagreement[]): string {
   const head = [
     'fitted → predicted',
-    'fitted',
     'cells',
     'mean',
     'worst',
     '≤ 12 %',
     'in range',
+    'prior',
+    'rule',
     'bytes alone',
     'goal',
   ];
-  const rows = results.map(({ name, fitted, summary, goal, reached }) => [
+  const rows = results.map(({ name, summary, goal, reached }) => [
     name,
-    String(fitted),
     String(summary.cells),
     percent(summary.mean),
     percent(summary.worst),
     percent(summary.within12),
     percent(summary.inRange),
+    percent(summary.prior),
+    summary.rule === null ? '' : percent(summary.rule),
     percent(summary.bytesAlone),
     goal === undefined ? '' : `≤ ${percent(goal.mean)}: ${reached ? 'reached' : 'missed'}`,
   ]);
   const out = [table([head, ...rows]), ''];
   out.push(
     'Mean and worst: the size of predicted ÷ measured − 1. In range: measured within the predicted 90 %.',
+    'Beside them the mean errors of what is believed before any cell is seen (prior), of half of the last step again for every',
+    'doubling of EP (rule, where two steps are known), and of bytes over nominal bandwidth.',
   );
-  out.push('Bytes alone: the same error of bytes over nominal bandwidth.');
   if (sources.length > 0) {
     out.push('', 'Sources that disagree most about one kernel on one kind of machine:');
     const lines = sources
@@ -242,14 +240,10 @@ export function checksText({ checks }: SplitResult, unknown: readonly Cell[]): s
 
 const units: Readonly<Record<ParameterName, string>> = {
   floor: 'µs',
-  floorPerDoubling: 'µs for each doubling of ranks',
   lead: 'µs',
-  sharpness: '',
   nvlink: 'µs a MB',
-  crowding: '',
-  serial: '',
   latency: 'µs',
-  peer: 'µs a peer',
+  doubling: 'µs for each doubling of nodes',
   message: 'µs a message',
   nic: 'µs a MB',
 };
@@ -268,7 +262,7 @@ export function calibrationText({ machine, calibrations, network }: KnownMachine
       units[name],
     ]);
     const scatter = ['  scatter of cells', ...phases.map(([, one]) => percent(one.scatter)), ''];
-    const cells = ['  cells', ...phases.map(([, { covered }]) => String(covered.cells)), ''];
+    const cells = ['  cells', ...phases.map(([, { seen }]) => String(seen.length)), ''];
     return table([head, ...rows, scatter, cells]);
   });
   return `${machine.title}\n\n${blocks.join('\n\n')}\n`;

@@ -30,7 +30,7 @@ describe('what is shipped', () => {
   const published = all.filter(({ lib }) => lib !== 'heddle');
 
   it('has every published cell with its source', () => {
-    expect(published).toHaveLength(378);
+    expect(published).toHaveLength(410);
     expect(published.filter(({ src }) => src.length < 8)).toEqual([]);
     const one = published.find(
       (c) => c.set === 'trtllm' && c.ep === 32 && c.tokens === 128 && c.phase === 'combine',

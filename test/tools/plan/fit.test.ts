@@ -21,14 +21,10 @@ const sizes = [1, 8, 32, 128, 512, 2048];
 
 const truths = fc.record({
   floor: fc.double({ min: 8, max: 40, noNaN: true }),
-  floorPerDoubling: fc.double({ min: 0.1, max: 1, noNaN: true }),
   lead: fc.double({ min: 5, max: 20, noNaN: true }),
-  sharpness: fc.double({ min: 2, max: 8, noNaN: true }),
   nvlink: fc.double({ min: 2, max: 6, noNaN: true }),
-  crowding: fc.double({ min: 0.01, max: 0.1, noNaN: true }),
-  serial: fc.double({ min: 0.05, max: 0.8, noNaN: true }),
   latency: fc.double({ min: 5, max: 60, noNaN: true }),
-  peer: fc.double({ min: 0.05, max: 1, noNaN: true }),
+  doubling: fc.double({ min: 1, max: 10, noNaN: true }),
   message: fc.constant(0.02),
   nic: fc.double({ min: 18, max: 30, noNaN: true }),
 });
@@ -94,6 +90,29 @@ describe('a fit', () => {
     expect(at(16, 32).beyond).toEqual(['beyond the EP measured, 8', 'nothing measured crossed the network']);
     const wide = at(16, 32);
     expect(wide.high / wide.low).toBeGreaterThan(at(8, 32).high / at(8, 32).low);
+  });
+});
+
+describe('beyond the EP that was measured', () => {
+  const cells = [16, 32].map((ep, i) => ({ ...shape, ep, tokens: 128, us: [100, 140][i]! }));
+  const fit = fitCells(cells.map(observe), nominal);
+  const at = (ep: number) => {
+    const { work } = observe({ ...shape, ep, tokens: 128, us: 1 });
+    return predict({ fit, assumes: [] }, work, 128);
+  };
+
+  it('each doubling adds half of what the last one added', () => {
+    expect(at(64).time / 160).toBeCloseTo(1, 1);
+    expect(at(128).time / 170).toBeCloseTo(1, 1);
+  });
+
+  it('ranges grow with the distance, and hold more where another harness measured', () => {
+    const width = ({ low, high }: { low: number; high: number }) => high / low;
+    expect(width(at(64))).toBeGreaterThan(1.2 * width(at(32)));
+    expect(width(at(256))).toBeGreaterThan(width(at(64)));
+    const { work } = observe(cells[1]!);
+    const elsewhere = predict({ fit, assumes: [], elsewhere: true }, work, 128);
+    expect(width(elsewhere)).toBeGreaterThan(1.3 * width(at(32)));
   });
 });
 
