@@ -14,7 +14,11 @@ import {
   ceilingOfBench,
   cellsOfBench,
   checksText,
+  type Demand,
   disagreements,
+  expertLayers,
+  fitGemms,
+  gemmTables,
   type KnownMachine,
   knownMachine,
   lawFrom,
@@ -24,6 +28,7 @@ import {
   named,
   networkOfBench,
   nodesOf,
+  pareto,
   parseCells,
   parseMachine,
   placeOn,
@@ -33,6 +38,9 @@ import {
   type Question,
   type RoutingLaw,
   type Sum,
+  servePage,
+  serveText,
+  services,
   simulateAll,
   simulatedText,
   tokensFrom,
@@ -67,6 +75,9 @@ interface PlanFlags {
   readonly json?: boolean;
 }
 
+type Laws = Pick<PlanFlags, 'seed'> &
+  Partial<Pick<PlanFlags, 'skew' | 'perfectRouter' | 'nodesPerToken' | 'loads'>>;
+
 interface CalibrateFlags {
   readonly cells?: string;
   readonly bench?: string;
@@ -75,6 +86,19 @@ interface CalibrateFlags {
   readonly nvlink?: number;
   readonly nic?: number;
   readonly output?: string;
+  readonly json?: boolean;
+}
+
+interface ServeFlags {
+  readonly model: string;
+  readonly machine: string;
+  readonly tokensPerSecond: number;
+  readonly gemm: string;
+  readonly family?: string;
+  readonly skew?: number;
+  readonly seed: number;
+  readonly rest: number;
+  readonly report?: string;
   readonly json?: boolean;
 }
 
@@ -188,6 +212,45 @@ Examples:
     .action(calibrateOne);
 
   command
+    .command('serve')
+    .description('how many GPUs, and which EP, serve so many tokens a second, and what a token waits')
+    .addOption(
+      new Option('--model <name>', 'a model').choices(Object.keys(expertLayers)).default('deepseek_v3'),
+    )
+    .option('--machine <name>', 'one with H200, for on those the GEMMs were measured', 'h200-cx7')
+    .requiredOption('--tokens-per-second <n>', 'of all requests together', numberIn({ above: 0 }))
+    .addOption(
+      new Option('--gemm <name>', 'who multiplies, and in which format')
+        .choices(gemmTables.map(({ name }) => name))
+        .default('deepgemm-fp8'),
+    )
+    .option('--family <name>', 'only this one carries rows')
+    .addOption(
+      new Option('--skew <s>', 'the n-th most popular expert is chosen in proportion to n^-s').argParser(
+        number,
+      ),
+    )
+    .option('--seed <n>', 'who is popular', seed, 1)
+    .option(
+      '--rest <µs>',
+      'what all else of a layer takes: attention, router, shared expert',
+      numberIn({ from: 0 }),
+      0,
+    )
+    .option('--report <file.html>', 'write a page: GPUs against waiting')
+    .option('--json', 'print every way to serve as JSON')
+    .addHelpText(
+      'after',
+      `
+Exit code: 0; 2 for a mistake in the arguments.
+
+Examples:
+  $ heddle plan serve --tokens-per-second 100000 --rest 60
+  $ heddle plan serve --machine p5en --tokens-per-second 1e6 --skew 0.5 --report serve.html`,
+    )
+    .action(serve);
+
+  command
     .command('validate')
     .description('fit on a stated part of the published cells, predict the others, show the errors')
     .option('--cells <file.json>', 'instead: fit on all that is shipped, predict these')
@@ -269,7 +332,7 @@ function machineFor(name: string): KnownMachine {
   return name.endsWith('.json') ? parseMachine(basename(name), read('machine', name)) : knownMachine(name);
 }
 
-function lawOf({ skew, perfectRouter, nodesPerToken, loads, seed }: PlanFlags, nodes: number): RoutingLaw {
+function lawOf({ skew, perfectRouter, nodesPerToken, loads, seed }: Laws, nodes: number): RoutingLaw {
   if (nodesPerToken !== undefined) requireInteger('nodes-per-token', nodesPerToken, 1, nodes);
   if (loads !== undefined) return lawFrom(basename(loads), read('loads', loads));
   if (perfectRouter === true) return { kind: 'perfect' };
@@ -301,6 +364,29 @@ function calibrateOne(flags: CalibrateFlags): void {
   const text = `${JSON.stringify(machine, null, 2)}\n`;
   if (flags.output !== undefined) writeOutput(flags.output, text);
   process.stdout.write(flags.json === true ? text : calibrationText(machine));
+}
+
+function serve(flags: ServeFlags): void {
+  requireOutputFile('--report', flags.report);
+  const demand: Demand = {
+    model: flags.model,
+    layer: profile(flags.model),
+    known: machineFor(flags.machine),
+    tokensPerSecond: flags.tokensPerSecond,
+    law: lawOf(flags, 1),
+    gemm: fitGemms(gemmTables.find(({ name }) => name === flags.gemm)!),
+    ...(flags.family === undefined ? {} : { family: flags.family }),
+    rest: flags.rest,
+  };
+  const all = services(demand);
+  if (flags.report !== undefined) writeOutput(flags.report, servePage(demand, all));
+  const { known: on, gemm, ...rest } = demand;
+  const question = { ...rest, machine: on.machine, gemm: { name: gemm.name, src: gemm.src } };
+  process.stdout.write(
+    flags.json === true
+      ? `${JSON.stringify({ version: version(), question, pareto: pareto(all), all }, null, 2)}\n`
+      : serveText(demand, all),
+  );
 }
 
 function validateAll(flags: ValidateFlags): void {

@@ -137,3 +137,27 @@ describe('heddle plan validate', () => {
     expect(JSON.parse(out).results[0].checks).toHaveLength(1);
   });
 });
+
+describe('heddle plan serve', () => {
+  const args = ['plan', 'serve', '--machine', 'h200-nvlink', '--tokens-per-second'];
+
+  it('prints who serves so many tokens with the fewest GPUs, and writes a page', async () => {
+    const page = join(folder, 'serve.html');
+    expect(await heddle([...args, '20000', '--report', page])).toBe(0);
+    expect(out).toMatch(/^ +8 +8 +\d+ .*(memory|compute|network)/m);
+    expect(readFileSync(page, 'utf8')).toContain('GPUs against waiting');
+  });
+
+  it('prints JSON', async () => {
+    expect(await heddle([...args, '20000', '--json'])).toBe(0);
+    expect(JSON.parse(out)).toMatchObject({
+      question: { model: 'deepseek_v3' },
+      pareto: expect.arrayContaining([expect.objectContaining({ ep: 8 })]),
+    });
+  });
+
+  it('refuses nonsense', async () => {
+    expect(await heddle([...args, '0'])).toBe(2);
+    expect(err).toMatch(/tokens-per-second is 0; it must be above 0/);
+  });
+});

@@ -8,6 +8,8 @@ export interface Machine {
   readonly name: string;
   readonly aliases: readonly string[];
   readonly title: string;
+  /** Its GPU, where it is one of `gpus`. */
+  readonly gpu?: string;
   /** GPUs that share NVLink (or what stands for it). */
   readonly perNode: number;
   /** GB of a GPU. */
@@ -53,7 +55,7 @@ function machine(
 ): Machine {
   const { memory, nvlink } = gpus[gpu];
   return {
-    ...{ name, aliases, title, perNode, memory },
+    ...{ name, aliases, title, gpu, perNode, memory },
     nominal: { nvlink, nic: nics[nic] },
     cells: Object.entries(cells).flatMap(([fabric, all]) => all.map((hw) => ({ hw, fabric }))),
   };

@@ -28,7 +28,7 @@ export const memoryText = ({ memory, fits }: Answer): string =>
   memory === null ? '–' : `${mega(memory)}${fits ? '' : ' !'}`;
 const mega = (bytes: number): string => (bytes / 1e6).toFixed(bytes < 1e7 ? 2 : 0);
 
-function lawInWords(law: RoutingLaw): string {
+export function lawInWords(law: RoutingLaw): string {
   switch (law.kind) {
     case 'uniform':
       return law.nodesAtMost === undefined

@@ -1,0 +1,140 @@
+/** What the experts' GEMMs cost: measured cells, and a roofline fitted to them. */
+import type { MoeModel } from '../../moe/layer/index.js';
+import { leastSquares } from './linear.js';
+
+/** GEMMs of one library and format. Rows are the same for every expert. */
+interface GemmTable {
+  readonly name: string;
+  readonly format: 'fp8' | 'bf16';
+  readonly bytes: number;
+  readonly gpu: 'h200';
+  readonly src: string;
+  /** Experts, rows of each, µs of gate and up (n 4096, k 7168), µs of down (n 7168, k 2048). */
+  readonly cells: readonly (readonly [number, number, number, number])[];
+}
+
+const run = 'one H200, 2026-11-22, in CUDA graphs, weights of DeepSeek-V3’s experts out of L2';
+
+/** DeepGEMM with the faster of its own choice and the best of a few; cuBLAS in its fastest form. */
+export const gemmTables: readonly GemmTable[] = [
+  {
+    name: 'deepgemm-fp8',
+    format: 'fp8',
+    bytes: 1,
+    gpu: 'h200',
+    src: `DeepGEMM 54e2261, device kernels alone, rows sorted, without SwiGLU and rounding between; ${run}`,
+    cells: [
+      [16, 16, 120, 64],
+      [16, 32, 121, 64],
+      [16, 128, 131, 74],
+      [16, 256, 213, 111],
+      [16, 512, 407, 217],
+      [16, 2048, 1580, 829],
+      [4, 256, 53, 35],
+    ],
+  },
+  {
+    name: 'deepgemm-bf16',
+    format: 'bf16',
+    bytes: 2,
+    gpu: 'h200',
+    src: `DeepGEMM 54e2261, device kernels alone, rows sorted, without SwiGLU; ${run}`,
+    cells: [
+      [16, 16, 229, 120],
+      [16, 32, 234, 120],
+      [16, 128, 248, 129],
+      [16, 256, 346, 187],
+      [16, 512, 730, 373],
+      [16, 2048, 2790, 1439],
+      [4, 256, 100, 61],
+    ],
+  },
+  {
+    name: 'cublas-bf16',
+    format: 'bf16',
+    bytes: 2,
+    gpu: 'h200',
+    src: `cuBLAS 13.1, rows sorted, without SwiGLU; ${run}`,
+    cells: [
+      [16, 16, 240, 126],
+      [16, 32, 243, 128],
+      [16, 128, 253, 138],
+      [16, 256, 334, 176],
+      [16, 512, 667, 336],
+      [16, 2048, 2639, 1435],
+      [4, 256, 84, 50],
+    ],
+  },
+  {
+    name: 'heddle-bf16',
+    format: 'bf16',
+    bytes: 2,
+    gpu: 'h200',
+    src: `Heddle dd9e4ac, rows gathered by index, with SwiGLU; ${run}`,
+    cells: [
+      [16, 16, 229, 121],
+      [16, 32, 243, 133],
+      [16, 128, 294, 170],
+      [16, 256, 541, 320],
+      [16, 512, 1072, 604],
+      [16, 2048, 4427, 2313],
+      [4, 256, 140, 90],
+    ],
+  },
+];
+
+/** What both GEMMs have to do. */
+interface GemmWork {
+  readonly weightBytes: number;
+  readonly flops: number;
+}
+
+/** Of `experts` that are read, and `rows` of all of them together. */
+export function gemmWork(
+  { hidden, inner }: Pick<MoeModel, 'hidden' | 'inner'>,
+  bytes: number,
+  experts: number,
+  rows: number,
+): GemmWork {
+  const weights = 3 * hidden * inner;
+  return { weightBytes: experts * weights * bytes, flops: 2 * rows * weights };
+}
+
+/** µs, from reading weights and from multiplying, and of both. */
+export interface GemmTime {
+  readonly memory: number;
+  readonly compute: number;
+  readonly time: number;
+}
+
+export interface GemmFit extends GemmTable {
+  /** GB/s at which weights come, and TFLOP/s, at best. */
+  readonly bandwidth: number;
+  readonly rate: number;
+  /** Standard deviation of the logarithm of measured ÷ fitted. */
+  readonly scatter: number;
+  of(work: GemmWork): GemmTime;
+}
+
+/** A launch of each GEMM takes no less. µs. */
+const launches = 2 * 3;
+
+function roofline(bandwidth: number, rate: number, { weightBytes, flops }: GemmWork): GemmTime {
+  const memory = launches + weightBytes / (bandwidth * 1e3);
+  const compute = launches + flops / (rate * 1e6);
+  return { memory, compute, time: (memory ** 4 + compute ** 4) ** (1 / 4) };
+}
+
+export function fitGemms(table: GemmTable): GemmFit {
+  const deepseek = { hidden: 7168, inner: 2048 };
+  const off = ([bandwidth, rate]: readonly number[]): number[] =>
+    table.cells.map(([experts, rows, gateUp, down]) => {
+      const work = gemmWork(deepseek, table.bytes, experts, experts * rows);
+      return Math.log((gateUp + down) / roofline(Math.exp(bandwidth!), Math.exp(rate!), work).time);
+    });
+  const { at } = leastSquares(off, [Math.log(4000), Math.log(500)]);
+  const [bandwidth, rate] = at.map(Math.exp) as [number, number];
+  const squares = off(at).reduce((sum, one) => sum + one ** 2, 0);
+  const scatter = Math.sqrt(squares / (table.cells.length - at.length));
+  return { ...table, bandwidth, rate, scatter, of: (work) => roofline(bandwidth, rate, work) };
+}

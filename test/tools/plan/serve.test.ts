@@ -1,0 +1,106 @@
+/** Whole layers: the experts' GEMMs, what bounds a layer, and who serves so many tokens a second with the fewest GPUs. */
+import { describe, expect, it } from 'vitest';
+import { profile } from '../../../src/moe/layer/index.js';
+import {
+  type Demand,
+  fitGemms,
+  gemmTables,
+  gemmWork,
+  knownMachine,
+  pareto,
+  servePage,
+  serveText,
+  services,
+} from '../../../src/tools/plan/index.js';
+
+const layer = profile('deepseek_v3');
+const gemm = (name: string) => fitGemms(gemmTables.find((one) => one.name === name)!);
+const demand = (change: Partial<Demand> = {}): Demand => ({
+  model: 'deepseek_v3',
+  layer,
+  known: knownMachine('h200-nvlink'),
+  tokensPerSecond: 100_000,
+  law: { kind: 'uniform' },
+  gemm: gemm('deepgemm-fp8'),
+  rest: 0,
+  ...change,
+});
+
+describe('the experts’ GEMMs', () => {
+  it.each(gemmTables)('$name: a roofline of two figures meets every measured shape within 10 %', (table) => {
+    const fit = fitGemms(table);
+    for (const [experts, rows, gateUp, down] of table.cells) {
+      const { time } = fit.of(gemmWork(layer, table.bytes, experts, experts * rows));
+      expect(Math.abs(time / (gateUp + down) - 1)).toBeLessThan(0.1);
+    }
+  });
+
+  it('are never faster than reading the weights or multiplying alone', () => {
+    const fit = gemm('cublas-bf16');
+    for (const rows of [1, 64, 4096]) {
+      const { time, memory, compute } = fit.of(gemmWork(layer, 2, 8, 8 * rows));
+      expect(time).toBeGreaterThan(Math.max(memory, compute));
+    }
+  });
+});
+
+describe('serving on one node', () => {
+  const all = services(demand());
+
+  it('reads weights where batches are small, and multiplies where they are large', () => {
+    expect(all.map(({ ep }) => ep)).not.toContain(2);
+    const of = (tokens: number) => all.find((one) => one.ep === 8 && one.tokens === tokens)!;
+    expect(of(16).bound).toBe('memory');
+    expect(of(1024).parts.compute).toBeGreaterThan(of(1024).parts.memory);
+  });
+
+  it('takes whole instances, enough of them', () => {
+    for (const { gpus, ep, tokens, latency } of all) {
+      expect(gpus % ep).toBe(0);
+      const perSecond = (gpus * tokens * 1000) / latency;
+      expect(perSecond).toBeGreaterThan(0.999 * 100_000);
+      expect(((gpus - ep) * tokens * 1000) / latency).toBeLessThan(100_000);
+    }
+  });
+
+  it('Pareto: no other is better in both, and every other is beaten by one', () => {
+    const best = pareto(all);
+    for (const one of best)
+      for (const other of all) expect(other.gpus <= one.gpus && other.latency < one.latency).toBe(false);
+    for (const one of all)
+      expect(best.some((other) => other.gpus <= one.gpus && other.latency <= one.latency)).toBe(true);
+  });
+
+  it('all else of a layer makes it slower by that much', () => {
+    const [without] = all;
+    const [beside] = services(demand({ rest: 60 }));
+    expect(beside!.layer - without!.layer).toBeCloseTo(60, 9);
+  });
+
+  it('a page holds every point of the table, and says its sources', () => {
+    const html = servePage(demand(), all);
+    const { pareto: chart } = JSON.parse(/id="charts">(.*?)<\/script>/.exec(html)![1]!);
+    const values = chart.series[0].values.filter((one: number | null) => one !== null);
+    expect(values).toEqual(pareto(all).map(({ latency }) => latency));
+    expect(html).toContain('DeepGEMM 54e2261');
+    expect(html).not.toMatch(/<(script|img|link)[^>]+(src|href)=/);
+  });
+});
+
+it('copies of experts gain where loads are skewed and multiplying bounds, and nothing where they are even', () => {
+  const at = (exponent: number | null) => {
+    const law =
+      exponent === null ? ({ kind: 'uniform' } as const) : ({ kind: 'skewed', exponent, seed: 1 } as const);
+    return services(demand({ law })).find((one) => one.ep === 8 && one.tokens === 1024)!.replicas;
+  };
+  expect(at(null)).toBeLessThan(0.001);
+  expect(at(0.8)).toBeGreaterThan(0.1);
+});
+
+it('says that no EP holds a model, and that GEMMs were measured on H200 only', () => {
+  const big = demand({ gemm: gemm('heddle-bf16') });
+  expect(serveText(big, services(big))).toMatch(/No EP of this machine holds the model/);
+  expect(() => services(demand({ known: knownMachine('b300') }))).toThrow(
+    /machine is "b300-cx8"; it must be one with the GPU that the GEMMs were measured on, h200/,
+  );
+});
