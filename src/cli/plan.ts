@@ -220,7 +220,7 @@ Examples:
     .option('--machine <name>', 'one with H200, for on those the GEMMs were measured', 'h200-cx7')
     .requiredOption('--tokens-per-second <n>', 'of all requests together', numberIn({ above: 0 }))
     .addOption(
-      new Option('--gemm <name>', 'who multiplies, and in which format')
+      new Option('--gemm <name>', 'the library that multiplies, and its format')
         .choices(gemmTables.map(({ name }) => name))
         .default('deepgemm-fp8'),
     )

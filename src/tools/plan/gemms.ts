@@ -101,7 +101,7 @@ export function gemmWork(
 }
 
 /** µs, from reading weights and from multiplying, and of both. */
-export interface GemmTime {
+interface GemmTime {
   readonly memory: number;
   readonly compute: number;
   readonly time: number;

@@ -226,13 +226,14 @@ export function validationText(results: readonly SplitResult[], sources: readonl
 
 /** Every cell of a result beside its prediction. */
 export function checksText({ checks }: SplitResult, unknown: readonly Cell[]): string {
-  const head = ['cell', 'measured µs', 'predicted µs', '90 %', 'error'];
+  const head = ['cell', 'measured µs', 'predicted µs', '90 %', 'error', 'beyond'];
   const rows = checks.map(({ cell, measured, predicted, error }) => [
     cellName(cell),
     micro(measured),
     micro(predicted.time),
     range(predicted.low, predicted.high),
     `${error > 0 ? '+' : ''}${percent(error)}`,
+    predicted.beyond.join('; '),
   ]);
   const missing = unknown.map((cell) => `no shipped cells of its system on its machine: ${cellName(cell)}`);
   return `${[table([head, ...rows]), ...missing].join('\n')}\n`;

@@ -110,7 +110,7 @@ it('lines of one chart have colours of their own, where most systems were measur
   expect(new Set(colours).size).toBe(colours.length);
 });
 
-describe('who is called fastest', () => {
+describe('the fastest', () => {
   it.each([
     ['h200-cx7', 1024],
     ['p5en', 64],
@@ -328,6 +328,15 @@ describe('a machine of one’s own', () => {
     // tcp;ofi_rxm moved 6 GB/s.
     expect(hybrid!.phases[0]!.parts.network.bytes).toBeCloseTo(bytes / 6040, -3);
     expect(hybrid!.beyond).toContain('network as heddle fabric bench on tcp;ofi_rxm');
+  });
+
+  it('answers to its NIC', () => {
+    const [slow, fast] = [12.5, 50].map((nic) => {
+      const known = machineFrom(cells, { name: 'lab', nic });
+      const q = question('p5en', 16, { known, place: placeOn(known, 16), tokens: [4096] });
+      return plan(q, named(candidates(known, q.place), 'hybrid'))[0]!.time;
+    });
+    expect(slow! / fast!).toBeGreaterThan(3);
   });
 
   it('needs the figures of its network', () => {
