@@ -227,7 +227,7 @@ Examples:
     .option('--family <name>', 'only this one carries rows')
     .addOption(
       new Option('--skew <s>', 'the n-th most popular expert is chosen in proportion to n^-s').argParser(
-        number,
+        skew,
       ),
     )
     .option('--seed <n>', 'who is popular', seed, 1)

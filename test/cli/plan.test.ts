@@ -113,7 +113,7 @@ describe('heddle plan calibrate', () => {
   });
 
   it('names what a cell lacks', async () => {
-    const cells = file('tell-launcher.json', [{ set: 'mine', us: 3 }]);
+    const cells = file('lacking.json', [{ set: 'mine', us: 3 }]);
     expect(await heddle(['plan', 'calibrate', '--cells', cells])).toBe(2);
     expect(err).toMatch(/lacking\.json\[0\].*lib, mode, hw.*it has set, us/);
   });
@@ -158,6 +158,6 @@ describe('heddle plan serve', () => {
 
   it('refuses nonsense', async () => {
     expect(await heddle([...args, '0'])).toBe(2);
-    expect(err).toMatch(/tokens-per-second is 0; it must be above 0/);
+    expect(err).toMatch(/'0' is invalid. It must be a number above 0/);
   });
 });

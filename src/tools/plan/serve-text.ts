@@ -1,5 +1,5 @@
 /** The text and the page of `heddle plan serve`, for a person who has to buy or rent. */
-import { type Chart, page, type Series, text } from '../../base/page/index.js';
+import { type Chart, page, type Series, text } from '../../base/page.js';
 import { type Demand, expertLayers, pareto, type Service } from './serve.js';
 import { lawInWords, micro, table } from './text.js';
 
