@@ -64,6 +64,10 @@ export const scaleOf = ({ output }: Pick<Layer, 'output'>) => formatOf(output).r
 /** Rows held at once, of so many. Sums of several groups take registers from the rows of the next. */
 export const mostHeld = (rows: number): number => (rows > 8 ? 4 : 8);
 
+/** How rows are held and read that lie as they travelled: so many at most, so many values of a lane at a time. */
+export const travelled = (layer: Pick<Layer, 'output'>, rows: number, lanes: number) =>
+  ({ rows, most: mostHeld(rows), lane: laneOf(layer), lanes }) as const;
+
 const powerOfTwo = (n: number): number => 2 ** Math.ceil(Math.log2(n));
 
 /** Sums up to `rows` vectors of `lanes` values each into `total`, a group that fits in registers at a time. */

@@ -2,14 +2,14 @@
  * One part of a token's row where all rows come to the source: added up in the order of one node, those of this rank's own
  * node from its windows, the others as they came; a warp.
  */
-import { device, peers, record, registers, windowOf } from '../../../lang/index.js';
+import { device, record, registers, windowOf } from '../../../lang/index.js';
 import { findOwners } from '../common/owners.js';
 import { partialDtype } from '../common/received.js';
-import { gatherParams, laneOf, mostHeld, rowSum } from '../common/sum.js';
-import { sumParams, sumRow, sumUnit, unitsInPart } from '../common/sum-row.js';
+import { gatherParams, rowSum, travelled } from '../common/sum.js';
+import { sumParams, sumUnit } from '../common/sum-row.js';
 import { combineMessage } from './messages.js';
 import { type HybridShape, sourceOf } from './shape.js';
-import { sumTokenParams } from './sum-token.js';
+import { sumTokenParams, tokenFields, tokenSum } from './sum-token.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
 
@@ -27,11 +27,7 @@ export function sumAtSource(shape: HybridShape, window: HybridWindow, wire: Hybr
         findOwners: findOwners(shape),
         placesOf: placesOf(shape, window),
         sourceOf: sourceOf(shape),
-        sumRow: sumRow(shape, {
-          at: rowsOfToken(window, wire),
-          sum: sumOfUnit(shape, window, wire),
-          part: unitsInPart(shape, shape.combine.parts),
-        }),
+        sumRow: tokenSum(shape, rowsOfToken(window, wire), sumOfUnit(shape, window, wire)),
       },
     },
     (g, { win, wire, out, id, token, turn, node, part }, u) => {
@@ -55,10 +51,7 @@ function sumOfUnit(shape: HybridShape, window: HybridWindow, wire: HybridWire) {
       params: sumParams(rowsOfToken(window, wire), values),
       using: {
         rowSum: rowSum({
-          rows,
-          most: mostHeld(rows),
-          lane: laneOf(shape),
-          lanes: values,
+          ...travelled(shape, rows, values),
           at: placeOf(window, wire),
           gather: gather(shape, window, wire),
         }),
@@ -102,17 +95,7 @@ const placesOf = (shape: HybridShape, window: HybridWindow) =>
   );
 
 const fieldsOfToken = (window: HybridWindow, wire: HybridWire) =>
-  ({
-    win: peers(window),
-    wire: peers(wire),
-    source: 'u32',
-    token: 'u32',
-    turn: 'u32',
-    node: 'u32',
-    owners: registers('u32'),
-    places: registers('u32'),
-    count: 'u32',
-  }) as const;
+  ({ ...tokenFields(window, wire), places: registers('u32'), count: 'u32' }) as const;
 const rowsOfToken = (window: HybridWindow, wire: HybridWire) => record(fieldsOfToken(window, wire));
 const placeOf = (window: HybridWindow, wire: HybridWire) =>
   record({ ...fieldsOfToken(window, wire), i: 'u32' });

@@ -1,12 +1,36 @@
 /** One part of a token's row: what its own node made of it, then the rows of the others, node after node; a warp. */
-import { device, peers, pointer, record, registers } from '../../../lang/index.js';
+import {
+  type DeviceParams,
+  device,
+  peers,
+  pointer,
+  type RecordParam,
+  record,
+  registers,
+} from '../../../lang/index.js';
 import { listOwners } from '../common/owners.js';
-import { sumParams, sumRow, sumUnit, unitsInPart } from '../common/sum-row.js';
+import { type Sum, sumParams, sumRow, sumUnit, unitsInPart } from '../common/sum-row.js';
 import { addRows } from './add-rows.js';
 import { nodeSum } from './node-sum.js';
 import { type HybridShape, localOwner, mostOwners, sourceOf } from './shape.js';
 import type { HybridWindow } from './window.js';
 import type { HybridWire } from './wire.js';
+
+/** What a sum of a token's rows is told of where it stands. */
+export const tokenFields = (window: HybridWindow, wire: HybridWire) =>
+  ({
+    win: peers(window),
+    wire: peers(wire),
+    source: 'u32',
+    token: 'u32',
+    turn: 'u32',
+    node: 'u32',
+    owners: registers('u32'),
+  }) as const;
+
+/** A part of a token's row, of which `sum` makes each unit. */
+export const tokenSum = <At extends DeviceParams>(shape: HybridShape, at: RecordParam<At>, sum: Sum<At>) =>
+  sumRow(shape, { at, sum, part: unitsInPart(shape, shape.combine.parts) });
 
 export const sumTokenParams = (shape: HybridShape, window: HybridWindow, wire: HybridWire) =>
   ({
@@ -33,11 +57,7 @@ export function sumToken(shape: HybridShape, window: HybridWindow, wire: HybridW
         listOwners,
         localOwner: localOwner(shape),
         sourceOf: sourceOf(shape),
-        sumRow: sumRow(shape, {
-          at: rowsOfToken(window, wire),
-          sum: sumOfUnit(shape, window, wire),
-          part: unitsInPart(shape, shape.combine.parts),
-        }),
+        sumRow: tokenSum(shape, rowsOfToken(window, wire), sumOfUnit(shape, window, wire)),
       },
     },
     (g, { win, wire, out, id, token, turn, node, part }, u) => {
@@ -51,16 +71,7 @@ export function sumToken(shape: HybridShape, window: HybridWindow, wire: HybridW
 }
 
 const rowsOfToken = (window: HybridWindow, wire: HybridWire) =>
-  record({
-    win: peers(window),
-    wire: peers(wire),
-    source: 'u32',
-    token: 'u32',
-    turn: 'u32',
-    node: 'u32',
-    owners: registers('u32'),
-    count: 'u32',
-  });
+  record({ ...tokenFields(window, wire), count: 'u32' });
 
 const sumOfUnit = (shape: HybridShape, window: HybridWindow, wire: HybridWire) =>
   device(

@@ -2,7 +2,7 @@
 import { device, record, registers, windowOf } from '../../../lang/index.js';
 import { formatOf, stretchesOf } from '../../layer/index.js';
 import { partialDtype } from '../common/received.js';
-import { gatherParams, laneOf, mostHeld, rowSum, scaleOf } from '../common/sum.js';
+import { gatherParams, rowSum, scaleOf, travelled } from '../common/sum.js';
 import { sumParams, sumRow, sumUnit } from '../common/sum-row.js';
 import { rowOf } from './row-of.js';
 import { type PortableShape, type PortableWindow, returnedParts, returnedRow } from './window.js';
@@ -43,10 +43,7 @@ function sumOfUnit(shape: PortableShape, window: PortableWindow) {
       params: sumParams(rowsOfToken(window), values),
       using: {
         rowSum: rowSum({
-          rows,
-          most: mostHeld(rows),
-          lane: laneOf(shape),
-          lanes: values,
+          ...travelled(shape, rows, values),
           scaled: formatOf(shape.output).rounding !== null,
           at: placeOf(window),
           gather: gather(shape, window),
