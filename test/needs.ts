@@ -126,7 +126,8 @@ const things = {
   nvrtc: () => unless(hasNvrtc(), 'NVRTC', nvrtc),
   'nvrtc or nvcc': () => unless(hasNvrtc() || cudaTool('nvcc') !== null, 'NVRTC and nvcc', nvrtc),
   'no driver': () => unless(!probe(driverCandidates).ok, 'a machine without an NVIDIA driver', missed),
-  'no efa': () => unless(!usableProviders([]).includes('efa'), 'a machine without EFA', missed),
+  'no efa': () =>
+    lacksLibfabric() ?? unless(!usableProviders([]).includes('efa'), 'a machine without EFA', missed),
   'no nvshmem': () => unless(!probe(nvshmemCandidates).ok, 'a machine without NVSHMEM', missed),
   chromium: () => unless(findChromium() !== null, 'Chromium', 'apt-get install chromium'),
 } satisfies Readonly<Record<string, () => Lack | null>>;
