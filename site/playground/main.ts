@@ -9,12 +9,12 @@ import { Timeline } from './timeline.js';
 import type { Step } from './trace.js';
 import './style.css';
 
-const texts: Record<string, string> = import.meta.glob('../../test/sim/gallery/programs/*.ts', {
+const texts: Record<string, string> = import.meta.glob('../../test/gpu/sim/gallery/programs/*.ts', {
   query: '?raw',
   import: 'default',
   eager: true,
 });
-const textOf = ({ file }: ShownProgram): string => texts[`../../test/sim/gallery/programs/${file}`]!;
+const textOf = ({ file }: ShownProgram): string => texts[`../../test/gpu/sim/gallery/programs/${file}`]!;
 
 /** Puts the playground into an element; the result takes it out again. */
 export function mount(parent: Element): () => void {
