@@ -163,6 +163,7 @@ export class Blocks {
     return compiled.shared.map(({ variable, elementBytes, length }) => {
       const bytes = elementBytes * length;
       const buffer = this.#machine.newBuffer(rank, bytes, 'shared memory');
+      buffer.space = 'shared';
       buffer.name(variable.name, 0, elementBytes, length);
       if (this.#machine.mode === 'checked') buffer.poison(0, bytes);
       return buffer;

@@ -3,7 +3,7 @@
  * everything that involves other threads goes through the `Hub`, which the machine implements.
  */
 import { HeddleError } from '../../base/errors.js';
-import { type FenceOrder, matrixWords, type Scope } from '../../lang/index.js';
+import { type FenceOrder, matrixWords, type Scope, type Space } from '../../lang/index.js';
 import type { Compiled, IndexedPlace, StatementAccess, StatementWait } from './compiled.js';
 import { type Condition, holds } from './condition.js';
 import { Copies } from './copies.js';
@@ -353,6 +353,10 @@ export class Thread extends Task {
 
   fence(order: FenceOrder, scope: Scope): void {
     this.#hub.detector!.fence(this.id, order, scope);
+  }
+
+  proxyFence(space: Space): void {
+    this.#hub.detector!.proxyFence(this.id, space);
   }
 
   waitFor(

@@ -2,10 +2,8 @@
  * What the threads of a block do together, and with the copy engine.
  *
  * Bulk copies run in the async proxy, a separate path to memory. Accesses of the two paths are ordered only where a
- * proxy fence lies between them, so each helper that starts a copy fences first: whatever this thread wrote, or has
- * learned of through a barrier or an acquire, is then visible to the copy. One fence in the issuing thread is enough,
- * because the fence needs to lie on the causality path, not in every writer. In the other direction the completion
- * (complete_tx of the mbarrier, wait_group) is the fence, so waiting for it is enough.
+ * proxy fence (`g.proxyFence`) lies between them. In the other direction the completion (complete_tx of the mbarrier,
+ * wait_group) is the fence, so waiting for it is enough.
  */
 import type { bool, Pointer, u32 } from '../language.js';
 import { count, misgivenBy, operation, optional, pointerIn, value } from './operation.js';
@@ -61,13 +59,12 @@ export const block = {
       cuda: {
         name: 'bulk_load',
         text: `DEVICE void bulk_load(v16* to, const v16* from, u32 bytes, u64* barrier) {
-  fence_async();
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                :
                : "r"(shared_address(to)), "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(barrier))
                : "memory");
 }`,
-        needs: ['v16', 'shared_address', 'fence_async'],
+        needs: ['v16', 'shared_address'],
       },
       simulate: ({ to, from, bytes, barrier }, machine) =>
         machine.call('bulk.load', to, from, bytes, barrier, machine.site),
@@ -79,13 +76,12 @@ export const block = {
       cuda: {
         name: 'bulk_store',
         text: `DEVICE void bulk_store(v16* to, const v16* from, u32 bytes) {
-  fence_async();
   asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
                :
                : "l"(__cvta_generic_to_global(to)), "r"(shared_address(from)), "r"(bytes)
                : "memory");
 }`,
-        needs: ['v16', 'shared_address', 'fence_async'],
+        needs: ['v16', 'shared_address'],
       },
       simulate: ({ to, from, bytes }, machine) => machine.call('bulk.post', to, from, bytes, machine.site),
     }),

@@ -3,6 +3,7 @@
  * threads do.
  */
 import type { Expr, FenceOrder, Order, Scope } from '../expression.js';
+import type { Space } from '../types.js';
 
 /** What a simulated thread gives up control for. */
 export type Pause = 'barrier' | 'group' | 'previous' | 'sleep' | 'wait';
@@ -53,6 +54,7 @@ export interface Machine {
     change: (before: string, value: string) => string,
   ): void;
   fence(order: FenceOrder, scope: Scope): void;
+  proxyFence(space: Space): void;
   /** Until a word, or the last of 16 bytes, compares as `until` says; the result is whether it does, or the 16 bytes. */
   await(pointer: Expr, how: Await): void;
   /** Until the phase of that parity of an mbarrier is over; the result is whether it is. */

@@ -23,6 +23,7 @@ import {
   operations,
   type Pause,
   type Scope,
+  type Space,
   type Variable,
 } from '../../../lang/index.js';
 import { pause, type StatementAccess, type StatementWait, warpOps } from '../compiled.js';
@@ -256,6 +257,10 @@ export class Effects implements Machine {
     if (!this.#checked) return;
     this.#emit(`yield ${pause.preempt};`);
     this.#emit(`t.fence('${order}', '${scope}');`);
+  }
+
+  proxyFence(space: Space): void {
+    if (this.#checked) this.#emit(`t.proxyFence('${space}');`);
   }
 
   await(pointer: Expr, { until, wanted: by, mask: of, limit: most, order, scope }: Await): void {

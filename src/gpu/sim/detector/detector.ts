@@ -11,10 +11,11 @@
  * between streams; the end of a launch → what the host or the stream does after it; programmatic launches only
  * from `awaitPrevious` on, and behind what threads of the launch before awaited before their `releaseNext`. Bulk and
  * asynchronous copies happen in agents of their issuing thread: after the issue, before the group's wait (or the mbarrier's
- * completion). A network's writes happen after they were posted, and before their tag is heard of, or before a release
+ * completion). Bulk copies are of the asynchronous proxy: they may rely on what their thread knows by way of a proxy fence of
+ * the block, or from the end of a launch, and on other operations of that proxy of the block. A network's writes happen after they were posted, and before their tag is heard of, or before a release
  * signal that was posted behind them.
  */
-import type { AccessForm, FenceOrder, Order, Scope, Span } from '../../../lang/index.js';
+import type { AccessForm, FenceOrder, Order, Scope, Space, Span } from '../../../lang/index.js';
 
 /** A buffer of the simulated machine: device memory, a window, or a block's shared memory. */
 export interface BufferInfo {
@@ -23,6 +24,7 @@ export interface BufferInfo {
   readonly purpose: string;
   /** The rank that owns it. */
   readonly rank: number;
+  readonly space: Space;
   readonly bytes: number;
   /** What is there. */
   readonly i32: Int32Array;
@@ -120,6 +122,8 @@ export interface Detector {
   /** The loads of this run that read something older than what was there, for explaining what followed from it. */
   readonly staleReads: readonly StaleRead[];
   fence(thread: ThreadId, order: FenceOrder, scope: Scope): void;
+  /** What the thread knows and did in such memory, asynchronous operations that come after this may rely on. */
+  proxyFence(thread: ThreadId, space: Space): void;
   blockBarrier(block: BlockId): void;
   /** Whole warps of a block met. */
   groupMet(threads: readonly ThreadId[]): void;
