@@ -2,7 +2,7 @@
 import type { StatementAccess } from './compiled.js';
 import type { AccessReport, CopyEngine, Detector, SiteId } from './detector/detector.js';
 import type { FindingLog } from './findings.js';
-import type { MBarrier } from './mbarriers.js';
+import { type MBarrier, mbarrierBytes } from './mbarriers.js';
 import type { SimBuffer } from './memory.js';
 import { type Posted, PostedCopies } from './posted.js';
 import type { Random } from './random.js';
@@ -13,6 +13,8 @@ export interface Issuer {
   readonly rank: number;
   readonly block: { readonly launch: { readonly firstSite: SiteId; readonly traffic: Float64Array } };
   mbarrier(buffer: SimBuffer, offset: number): MBarrier;
+  /** Bytes of a buffer are about to change, by other operations than those of mbarriers. */
+  overwrites(access: StatementAccess, buffer: SimBuffer, offset: number, bytes: number): void;
   refuse(access: StatementAccess, buffer: SimBuffer, offset: number): void;
   report(access: StatementAccess): AccessReport;
   /** Bytes of a buffer have changed. */
@@ -33,6 +35,8 @@ export class Copies {
   readonly #posted: PostedCopies;
   #group = 0;
   #committed: number[] = [];
+  /** Checked mode: those that use shared memory as long as they are not awaited. */
+  #unawaited: { readonly copy: Posted; readonly group: number; readonly site: number }[] = [];
 
   constructor({ engine, issuer, hub }: Parts) {
     this.#engine = engine;
@@ -47,6 +51,7 @@ export class Copies {
     const copy = { to, toAt, from, fromAt, bytes };
     if (!this.#mayPost(copy, site)) return;
     this.#issued(copy, this.#group, site);
+    if (this.#detector !== null) this.#unawaited.push({ copy, group: this.#group, site });
     this.#posted.post(copy, this.#group, { move: (piece) => this.#move(piece), landed: () => {} });
   }
 
@@ -58,6 +63,7 @@ export class Copies {
     const done = this.#committed.at(-1 - pending);
     if (done === undefined) return;
     this.#posted.finish(done);
+    this.#unawaited = this.#unawaited.filter(({ group }) => group > done);
     this.#detector?.copiesAwaited(this.#issuer.id, this.#engine, done, readsOnly);
   }
 
@@ -72,14 +78,22 @@ export class Copies {
     barrierAt: number,
     site: number,
   ): void {
-    const mbarrier = this.#issuer.mbarrier(barrier, barrierAt);
+    const issuer = this.#issuer;
+    const mbarrier = issuer.mbarrier(barrier, barrierAt);
     const copy = { to, toAt, from, fromAt, bytes };
     const group = this.#group++;
+    const place = { buffer: barrier, offset: barrierAt };
+    const { id } = issuer;
+    const global = issuer.block.launch.firstSite + site;
+    this.#detector?.mbarrierNamed(id, place, global);
+    const access = { kind: 'write', order: 'weak', scope: 'cta', bytes, site } as const;
+    const arrived = mbarrier.expectLoad(
+      bytes,
+      this.#detector === null ? null : { to, toAt, access: issuer.report(access) },
+    );
     const landed = () => {
-      const { id, block } = this.#issuer;
-      const place = { buffer: barrier, offset: barrierAt };
-      this.#detector?.bulkArrived(id, group, place, block.launch.firstSite + site);
-      mbarrier.landed(bytes);
+      this.#detector?.bulkArrived(id, group, place, global);
+      arrived();
     };
     if (!this.#mayPost(copy, site)) {
       landed();
@@ -87,13 +101,43 @@ export class Copies {
     }
     this.#issued(copy, group, site);
     mbarrier.loads.post(copy, group, { move: (piece) => this.#move(piece), landed });
+    // If it was put off, it comes when a thread waits for it: those that do already look again.
+    issuer.wrote(barrier, barrierAt, mbarrierBytes);
   }
 
-  /** The thread has run to its end, and its copies with it. */
-  end(): void {
+  /** The thread has run to its end, and its copies with it. `failed`: not as it was meant to. */
+  end(failed: boolean): void {
+    if (!failed) for (const one of this.#unawaited) this.#reportUnawaited(one);
+    this.#unawaited = [];
     this.#posted.finish(this.#group);
     this.#group = 0;
     this.#committed = [];
+  }
+
+  #reportUnawaited({
+    copy: { to, toAt, from, fromAt, bytes },
+    group,
+    site,
+  }: {
+    readonly copy: Posted;
+    readonly group: number;
+    readonly site: number;
+  }): void {
+    const reads = from.space === 'shared';
+    const [buffer, offset] = reads ? [from, fromAt] : [to, toAt];
+    const engine = `g.${this.#engine}`;
+    const what =
+      group === this.#group
+        ? `is of no group that can be awaited: ${engine}.commit comes first, then a wait`
+        : `has not been awaited: do so before the end of the kernel (${engine}.${reads ? 'waitReads' : 'wait'})`;
+    const kind = reads ? 'read' : 'write';
+    this.#log.add({
+      kind: 'misuse',
+      message: `its thread ends while this copy may still ${kind} shared memory, which is then the next block's; the copy ${what}`,
+      buffer: buffer.purpose,
+      location: buffer.describe(offset),
+      access: this.#issuer.report({ kind, order: 'weak', scope: 'cta', bytes, site }),
+    });
   }
 
   #issued({ to, toAt, from, fromAt, bytes }: Posted, group: number, site: number): void {
@@ -102,7 +146,10 @@ export class Copies {
       { buffer: from, offset: fromAt },
       { buffer: to, offset: toAt },
     ];
-    this.#detector?.copyIssued(id, this.#engine, group, source, target, bytes, block.launch.firstSite + site);
+    if (this.#detector === null) return;
+    this.#detector.copyIssued(id, this.#engine, group, source, target, bytes, block.launch.firstSite + site);
+    const access = { kind: 'write', order: 'weak', scope: 'cta', bytes, site } as const;
+    this.#issuer.overwrites(access, to, toAt, bytes);
   }
 
   #mayPost(copy: Posted, site: number): boolean {

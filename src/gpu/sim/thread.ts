@@ -10,7 +10,7 @@ import { Copies } from './copies.js';
 import type { AccessReport, CopyEngine, Detector, SiteId } from './detector/detector.js';
 import type { FindingLog } from './findings.js';
 import { Groups } from './groups.js';
-import { type MBarrier, MBarriers } from './mbarriers.js';
+import { type MBarrier, MBarriers, mbarrierBytes, mostCounted } from './mbarriers.js';
 import type { SimBuffer } from './memory.js';
 import type { Puts } from './puts.js';
 import type { Random } from './random.js';
@@ -222,8 +222,12 @@ export class Thread extends Task {
   access(access: StatementAccess, buffer: SimBuffer, offset: number): boolean {
     if (!this.mayAccess(access, buffer, offset)) return false;
     this.#tell(access, buffer, offset, 0);
-    if (access.kind === 'read') this.#hub.spins.glance(this, access, buffer, offset);
-    else this.#hub.spins.stir();
+    if (access.kind === 'read') {
+      this.#hub.spins.glance(this, access, buffer, offset);
+    } else {
+      this.overwrites(access, buffer, offset, access.bytes);
+      this.#hub.spins.stir();
+    }
     return true;
   }
 
@@ -231,6 +235,7 @@ export class Thread extends Task {
   change(access: StatementAccess, buffer: SimBuffer, offset: number): boolean {
     if (!this.mayAccess(access, buffer, offset)) return false;
     this.#tell(access, buffer, offset, 0);
+    this.overwrites(access, buffer, offset, access.bytes);
     const { spins } = this.#hub;
     if (access.kind === 'update') spins.look(this, access, buffer, offset, buffer.i32[offset >>> 2]!);
     spins.writes(buffer, offset, access.bytes);
@@ -383,6 +388,7 @@ export class Thread extends Task {
     if (!there && !wait.expired && wait.limit !== 0) return false;
     this.wait = null;
     this.satisfied = there;
+    if (wait.expired) wait.mbarrier?.givenUp();
     if (there && detector !== null) {
       this.access(wait.access, wait.buffer, wait.offset);
     }
@@ -472,20 +478,63 @@ export class Thread extends Task {
   // Barriers of bulk copies.
 
   mbarrierInit(access: StatementAccess, barrier: SimBuffer, offset: number, count: number): void {
-    if (this.#hub.detector !== null && !this.access(access, barrier, offset)) return;
     const hub = this.#hub;
+    if (hub.detector !== null) {
+      if (!this.#accessMBarrier(access, barrier, offset)) return;
+      const again = this.block.mbarriers?.at(barrier, offset) !== undefined;
+      if (again)
+        this.#misuse(
+          access,
+          barrier,
+          offset,
+          'this mbarrier has been initialised before: once a block is all, its phases follow each other',
+        );
+      if (count < 1 || count > mostCounted)
+        this.#misuse(
+          access,
+          barrier,
+          offset,
+          `an mbarrier is for 1 to ${mostCounted} arrivals, not for ${count}`,
+        );
+    }
     this.block.mbarriers ??= new MBarriers({
       random: hub.detector === null ? null : hub.random,
       onPhase: (buffer, at) => {
-        if (buffer.waiters !== 0) hub.wake(buffer, at, 8);
+        if (buffer.waiters !== 0) hub.wake(buffer, at, mbarrierBytes);
       },
     });
     this.block.mbarriers.init(barrier, offset, count);
   }
 
   mbarrierExpect(access: StatementAccess, barrier: SimBuffer, offset: number, bytes: number): void {
-    if (this.#hub.detector !== null && !this.access(access, barrier, offset)) return;
-    this.mbarrier(barrier, offset).expect(bytes);
+    const checked = this.#hub.detector !== null;
+    if (checked && !this.#accessMBarrier(access, barrier, offset)) return;
+    const wrong = this.mbarrier(barrier, offset).expect(bytes);
+    if (checked && wrong !== null) this.#misuse(access, barrier, offset, wrong);
+  }
+
+  /** What its own operations do to an mbarrier. */
+  #accessMBarrier(access: StatementAccess, barrier: SimBuffer, offset: number): boolean {
+    if (!this.mayAccess(access, barrier, offset)) return false;
+    this.#tell(access, barrier, offset, 0);
+    this.#hub.spins.stir();
+    return true;
+  }
+
+  overwrites(access: StatementAccess, buffer: SimBuffer, offset: number, bytes: number): void {
+    const at = this.block.mbarriers?.within(buffer, offset, bytes) ?? null;
+    if (at === null) return;
+    this.#misuse(access, buffer, at, 'this writes where an mbarrier is: only g.mbarrier may change one');
+  }
+
+  #misuse(access: StatementAccess, buffer: SimBuffer, offset: number, message: string): void {
+    this.#hub.log.add({
+      kind: 'misuse',
+      message,
+      buffer: buffer.purpose,
+      location: buffer.describe(offset),
+      access: this.report(access),
+    });
   }
 
   waitForPhase(
@@ -497,20 +546,31 @@ export class Thread extends Task {
   ): void {
     const mbarrier = this.mbarrier(buffer, offset);
     const wanted = parity & 1;
+    if (this.#hub.detector !== null && wanted !== parity)
+      this.#misuse(
+        access,
+        buffer,
+        offset,
+        `parities are 0 and 1, not ${parity >>> 0}: take the number of the phase % 2`,
+      );
     this.wait = { kind, until, access, buffer, offset, mask: 1, wanted, limit, mbarrier, expired: false };
   }
 
   mbarrier(buffer: SimBuffer, offset: number): MBarrier {
     const barrier = this.block.mbarriers?.at(buffer, offset);
     if (barrier !== undefined) return barrier;
-    throw new Error(`no mbarrier was initialised at ${buffer.describe(offset)}`);
+    throw new Error(
+      `no mbarrier is initialised at ${buffer.describe(offset)} yet: one thread does it (g.mbarrier.init), and a barrier ` +
+        'stands between that and all others',
+    );
   }
 
   /** The thread has run to its end. */
   end(): void {
     this.state = 'ended';
-    this.#copies.bulk?.end();
-    this.#copies.async?.end();
+    const failed = this.block.launch.error !== null;
+    this.#copies.bulk?.end(failed);
+    this.#copies.async?.end(failed);
   }
 }
 

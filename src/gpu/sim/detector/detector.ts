@@ -163,6 +163,8 @@ export interface Detector {
     target: { buffer: BufferInfo; offset: number },
   ): void;
 
+  /** A copy that the thread issues will arrive at that mbarrier, which it therefore has to know. */
+  mbarrierNamed(thread: ThreadId, barrier: { buffer: BufferInfo; offset: number }, site: SiteId): void;
   /** The copies of one group have arrived at their mbarrier: who acquires it from now on sees them. */
   bulkArrived(
     thread: ThreadId,
@@ -189,6 +191,14 @@ export type Finding = {
     }
   | {
       readonly kind: 'uninitialised-read' | 'out-of-bounds' | 'misaligned';
+      readonly buffer: string;
+      readonly location: string;
+      readonly access: AccessReport;
+    }
+  | {
+      /** Something that the machine forbids, or leaves undefined. */
+      readonly kind: 'misuse';
+      readonly message: string;
       readonly buffer: string;
       readonly location: string;
       readonly access: AccessReport;

@@ -401,6 +401,18 @@ export class RaceDetector implements Detector {
     me.touched = true;
   }
 
+  mbarrierNamed(
+    thread: ThreadId,
+    { buffer, offset }: { buffer: BufferInfo; offset: number },
+    site: SiteId,
+  ): void {
+    const me = this.#threads[thread]!;
+    me.touched = true;
+    const shadow = this.#shadow(buffer);
+    const meta = packAccess({ kind: 'read', order: 'relaxed', scope: 'cta', bytes: mbarrierBytes }, site);
+    shadow.strong(shadow.cells(offset, mbarrierBytes), { me, as: me, meta, offset });
+  }
+
   bulkArrived(
     thread: ThreadId,
     group: number,

@@ -212,6 +212,7 @@ const asyncRefilled = kernel({ name: 'async_refilled', params }, (g, { input, ou
     g.barrier();
     g.store(out.as('v16').at(4 * i + at), g.load(stages.at(4 * (i % 2) + 3 - at)));
   }
+  g.async.wait(0);
 });
 const asyncPipeline = kernel({ name: 'async_pipeline', params }, (g, { input, out }) => {
   const stages = g.shared('v16', 2 * 4);
@@ -227,6 +228,7 @@ const asyncPipeline = kernel({ name: 'async_pipeline', params }, (g, { input, ou
     g.store(out.as('v16').at(4 * i + at), g.load(stages.at(4 * (i % 2) + 3 - at)));
     g.barrier();
   }
+  g.async.wait(0);
 });
 
 export const blocks: readonly Exhibit[] = [
