@@ -26,6 +26,8 @@ export {
   record,
   registers,
   section,
+  tensorMap,
+  tiles,
   windowOf,
 } from './header.js';
 export type * from './ir.js';
@@ -45,10 +47,12 @@ export { requireModule } from './require.js';
 export { dynamicSharedBytes, mostShared, type SharedRange, sharedLayout } from './shared.js';
 export { writtenLine } from './source.js';
 export { provideSource } from './textfile.js';
+export { isTile, offsetInTile, swizzled, tile } from './tile.js';
 export * from './types.js';
 export { validateIr } from './validate.js';
 export {
   bodies,
+  changedBy,
   children,
   type EffectPlace,
   effectsOf,

@@ -1,6 +1,6 @@
 /** Visiting and rewriting the IR. Rewriting shares everything it leaves as it is. */
 import type { ForeignSource } from './foreign-source.js';
-import type { Effect, Expr, IrModule, Span, Stmt } from './ir.js';
+import type { Effect, Expr, IrModule, Span, Stmt, Variable } from './ir.js';
 import { requireModule } from './require.js';
 
 type EffectStmt = Stmt & { readonly kind: 'effect' };
@@ -156,8 +156,14 @@ export function expressionsOf(stmt: Stmt): readonly Expr[] {
 
 /** The expressions that an effect takes. */
 export function operands(effect: Effect): readonly Expr[] {
-  return Object.values<unknown>({ ...effect }).filter(isExpr);
+  return Object.values<unknown>({ ...effect })
+    .flat()
+    .filter(isExpr);
 }
+
+/** The register arrays that an effect changes. */
+export const changedBy = (effect: Effect): readonly Variable[] =>
+  operands(effect).flatMap((operand) => (operand.kind === 'array' ? [operand.array] : []));
 
 export const isExpr = (part: unknown): part is Expr =>
   typeof part === 'object' && part !== null && 'kind' in part;

@@ -78,6 +78,7 @@ export type PublicName =
 interface Reasons {
   'takes parts of IR, which only the compiler makes':
     | 'bodies'
+    | 'changedBy'
     | 'children'
     | 'dynamicSharedBytes'
     | 'expressionsOf'
@@ -100,7 +101,9 @@ interface Reasons {
     | 'ExpertsPlan.requirePlanned'
     | 'TransferEngine.probe'
     | 'createOut'
-    | 'nvrtcCandidates';
+    | 'isTile'
+    | 'nvrtcCandidates'
+    | 'swizzled';
   'is what `World.startProxy` does, which is called: for benchmarks without a world': 'proxyInThread';
   'is of processes that were started, which `Launch.start` here never does': 'Launch.signal';
 }

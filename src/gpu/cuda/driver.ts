@@ -81,6 +81,9 @@ const signatures = {
   cuFuncGetAttribute: ['address', 'i32', 'address'],
   cuFuncSetAttribute: ['address', 'i32', 'i32'],
   cuLaunchKernelEx: ['address', 'address', 'address', 'address'],
+  cuTensorMapEncodeTiled: [
+    ...['address', 'i32', 'u32', 'address', 'address', 'address', 'address', 'address', 'i32', 'i32', 'i32', 'i32'],
+  ],
   cuGraphInstantiateWithFlags: ['address', 'address', 'u64'],
   cuGraphUpload: ['address', 'address'],
   cuGraphLaunch: ['address', 'address'],

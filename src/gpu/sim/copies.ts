@@ -2,6 +2,7 @@
 import type { StatementAccess } from './compiled.js';
 import type { AccessReport, CopyEngine, Detector, SiteId } from './detector/detector.js';
 import type { FindingLog } from './findings.js';
+import { Box, type SimTensor } from './boxes.js';
 import { type MBarrier, mbarrierBytes } from './mbarriers.js';
 import type { SimBuffer } from './memory.js';
 import { type Posted, PostedCopies } from './posted.js';
@@ -55,6 +56,50 @@ export class Copies {
     this.#posted.post(copy, this.#group, { move: (piece) => this.#move(piece), landed: () => {} });
   }
 
+  /** A tile to a box of a tensor, which the group's end awaits. */
+  postBox(tensor: SimTensor, at: readonly number[], from: SimBuffer, fromAt: number, site: number): void {
+    const box = new Box(tensor, at, from, fromAt);
+    if (!this.#mayMove(box, tensor, from, fromAt, 'read', site)) return;
+    const { bytes } = tensor.tile;
+    const whole = { to: tensor.buffer, toAt: 0, from, fromAt: 0, bytes };
+    this.#posted.post(whole, this.#group, {
+      move: (piece) => {
+        box.store(piece.toAt, piece.bytes);
+        this.#moved(tensor.buffer, from, piece.bytes);
+        for (const { inTensor, bytes } of box.rows()) this.#issuer.wrote(tensor.buffer, inTensor, bytes);
+      },
+      landed: () => {},
+    });
+  }
+
+  /** A box of a tensor to a tile, which arrives at an mbarrier. */
+  loadBox(
+    to: SimBuffer,
+    toAt: number,
+    tensor: SimTensor,
+    at: readonly number[],
+    barrier: SimBuffer,
+    barrierAt: number,
+    site: number,
+  ): void {
+    const mbarrier = this.#issuer.mbarrier(barrier, barrierAt);
+    const box = new Box(tensor, at, to, toAt);
+    const { bytes } = tensor.tile;
+    const group = this.#group++;
+    const landed = () => this.#arrived(group, { buffer: barrier, offset: barrierAt }, mbarrier, bytes, site);
+    if (!this.#mayMove(box, tensor, to, toAt, 'write', site)) {
+      landed();
+      return;
+    }
+    const whole = { to, toAt: 0, from: tensor.buffer, fromAt: 0, bytes };
+    const move = (piece: Posted) => {
+      box.load(piece.toAt, piece.bytes);
+      this.#moved(to, tensor.buffer, piece.bytes);
+      this.#issuer.wrote(to, toAt, bytes);
+    };
+    mbarrier.loads.post(whole, group, { move, landed });
+  }
+
   commit(): void {
     this.#committed.push(this.#group++);
   }
@@ -82,19 +127,7 @@ export class Copies {
     const mbarrier = issuer.mbarrier(barrier, barrierAt);
     const copy = { to, toAt, from, fromAt, bytes };
     const group = this.#group++;
-    const place = { buffer: barrier, offset: barrierAt };
-    const { id } = issuer;
-    const global = issuer.block.launch.firstSite + site;
-    this.#detector?.mbarrierNamed(id, place, global);
-    const access = { kind: 'write', order: 'weak', scope: 'cta', bytes, site } as const;
-    const arrived = mbarrier.expectLoad(
-      bytes,
-      this.#detector === null ? null : { to, toAt, access: issuer.report(access) },
-    );
-    const landed = () => {
-      this.#detector?.bulkArrived(id, group, place, global);
-      arrived();
-    };
+    const landed = this.#arrival(group, { buffer: barrier, offset: barrierAt }, mbarrier, copy, site);
     if (!this.#mayPost(copy, site)) {
       landed();
       return;
@@ -103,6 +136,28 @@ export class Copies {
     mbarrier.loads.post(copy, group, { move: (piece) => this.#move(piece), landed });
     // If it was put off, it comes when a thread waits for it: those that do already look again.
     issuer.wrote(barrier, barrierAt, mbarrierBytes);
+  }
+
+  /** A load is on its way to an mbarrier; returns what to call once its last byte is there. */
+  #arrival(
+    group: number,
+    place: { readonly buffer: SimBuffer; readonly offset: number },
+    mbarrier: MBarrier,
+    { to, toAt, bytes }: Pick<Posted, 'to' | 'toAt' | 'bytes'>,
+    site: number,
+  ): () => void {
+    const { id, block } = this.#issuer;
+    const global = block.launch.firstSite + site;
+    this.#detector?.mbarrierNamed(id, place, global);
+    const access = { kind: 'write', order: 'weak', scope: 'cta', bytes, site } as const;
+    const arrived = mbarrier.expectLoad(
+      bytes,
+      this.#detector === null ? null : { to, toAt, access: this.#issuer.report(access) },
+    );
+    return () => {
+      this.#detector?.bulkArrived(id, group, place, global);
+      arrived();
+    };
   }
 
   /** The thread has run to its end, and its copies with it. `failed`: not as it was meant to. */
@@ -158,10 +213,42 @@ export class Copies {
 
   #move({ to, toAt, from, fromAt, bytes }: Posted): void {
     to.u8.set(from.u8.subarray(fromAt, fromAt + bytes), toAt);
+    this.#moved(to, from, bytes);
+    this.#issuer.wrote(to, toAt, bytes);
+  }
+
+  /** Counts bytes that move between ranks. */
+  #moved(to: SimBuffer, from: SimBuffer, bytes: number): void {
     const { traffic } = this.#issuer.block.launch;
     if (to.rank !== this.#issuer.rank) traffic[0]! += bytes;
     if (from.rank !== this.#issuer.rank) traffic[1]! += bytes;
-    this.#issuer.wrote(to, toAt, bytes);
+  }
+
+  /** Checks that a box may move, and tells the detector what moves it. `kind`: what that does to the tile. */
+  #mayMove(
+    box: Box,
+    { buffer, tile }: SimTensor,
+    shared: SimBuffer,
+    at: number,
+    kind: 'read' | 'write',
+    site: number,
+  ): boolean {
+    if (this.#detector === null) return true;
+    const access = { kind, order: 'weak', scope: 'cta', bytes: tile.bytes, site } as const;
+    if (at < 0 || at + tile.bytes > shared.bytes || at % tile.alignment !== 0 || buffer.freed) {
+      const aligned = at % tile.alignment === 0;
+      this.#issuer.refuse(aligned ? access : { ...access, bytes: tile.alignment }, shared, at);
+      return false;
+    }
+    for (const { inTile, inTensor, bytes } of box.rows()) {
+      const [from, fromAt, to, toAt] =
+        kind === 'write' ? [buffer, inTensor, shared, inTile] : [shared, inTile, buffer, inTensor];
+      const row = { to, toAt, from, fromAt, bytes };
+      if (!mayCopy(this.#issuer, this.#log, row, site, 1)) return false;
+      this.#issued(row, this.#group, site);
+    }
+    if (kind === 'write') shared.markInitialised(at, tile.bytes);
+    return true;
   }
 }
 

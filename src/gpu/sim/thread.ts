@@ -3,7 +3,7 @@
  * everything that involves other threads goes through the `Hub`, which the machine implements.
  */
 import { HeddleError } from '../../base/errors.js';
-import { type FenceOrder, matrixWords, type Scope, type Space } from '../../lang/index.js';
+import { type FenceOrder, matrixWords, type Scope, type Space, type Tile } from '../../lang/index.js';
 import type { Compiled, IndexedPlace, StatementAccess, StatementWait } from './compiled.js';
 import { type Condition, holds } from './condition.js';
 import { Copies } from './copies.js';
@@ -12,6 +12,7 @@ import type { FindingLog } from './findings.js';
 import { Groups } from './groups.js';
 import { type MBarrier, MBarriers, mbarrierBytes, mostCounted } from './mbarriers.js';
 import type { SimBuffer } from './memory.js';
+import type { Factors } from './products.js';
 import type { Puts } from './puts.js';
 import type { Random } from './random.js';
 import { Task } from './schedule.js';
@@ -178,11 +179,14 @@ export class Thread extends Task {
   /** Whom its coming to a barrier of a group lets go on. */
   released: readonly Thread[] = [];
   satisfied = false;
+  /** What it has brought to a product of tiles. */
+  factors: Factors | null = null;
   /** What an atomic load has read in checked mode, at the offset that it has within 16 bytes. */
   readonly seen: SimBuffer;
   /** The synchronising access it is about to make. */
   next: { buffer: SimBuffer; offset: number; bytes: number; writes: boolean } | null = null;
   readonly #copies: { [E in CopyEngine]?: Copies } = {};
+  readonly #sums: Float32Array[] = [];
   readonly #hub: Hub;
 
   constructor(
@@ -473,6 +477,29 @@ export class Thread extends Task {
   #copiesBy(engine: CopyEngine): Copies {
     this.#copies[engine] ??= new Copies({ engine, issuer: this, hub: this.#hub });
     return this.#copies[engine];
+  }
+
+  // Products of tiles.
+
+  /** Registers to which products are added: so many, all zeros at first, in the n-th array of its kind. */
+  sums(n: number, length: number): Float32Array {
+    this.#sums[n] ??= new Float32Array(length);
+    return this.#sums[n];
+  }
+
+  bringProduct(
+    sums: Float32Array,
+    a: SimBuffer,
+    aAt: number,
+    b: SimBuffer,
+    bAt: number,
+    begin: boolean,
+    columns: number,
+    swizzle: Tile['swizzle'],
+    isE4m3: boolean,
+    site: number,
+  ): void {
+    this.factors = { sums, a, aAt, b, bAt, begin, columns, swizzle, isE4m3, site };
   }
 
   // Barriers of bulk copies.

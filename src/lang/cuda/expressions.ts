@@ -54,6 +54,7 @@ function cppType(type: IrType): string {
       return 'void';
     case 'registers':
     case 'peers':
+    case 'tensorMap':
       throw new HeddleError('HEDDLE_PRINT', `a value of type ${type.kind} cannot be used here`);
   }
 }
@@ -164,6 +165,8 @@ export class Expressions {
         return this.#bits(valueName(expr.type), expr.arg);
       case 'register':
         return primary(`${this.#scopes.nameOf(expr.array)}[${expr.index}]`);
+      case 'array':
+        return primary(this.#scopes.nameOf(expr.array));
       case 'lane':
         return this.#call(`lane_${valueName(expr.type)}`, [this.print(expr.vector), String(expr.index)]);
       case 'pack':
@@ -179,6 +182,9 @@ export class Expressions {
       case 'view': {
         if (expr.type.kind !== 'pointer') throw new HeddleError('HEDDLE_PRINT', 'a view must be a pointer');
         this.type(expr.type);
+        // Tiles are named by their elements.
+        if (expr.pointer.type.kind === 'pointer' && expr.pointer.type.to === expr.type.to)
+          return this.#text(expr.pointer);
         this.#prelude.use('as');
         return primary(`as<${expr.type.to}>(${this.print(expr.pointer)})`);
       }

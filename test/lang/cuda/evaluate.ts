@@ -209,6 +209,8 @@ function evaluate(expr: Expr, env: Environment): Value {
       return evaluate(expr.value, env);
     case 'view':
       return of(expr.pointer);
+    case 'array':
+      throw new Error('operations that change register arrays are not for one thread');
     case 'field':
       throw new Error('windows are not for one thread');
   }

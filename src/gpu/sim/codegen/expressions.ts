@@ -79,6 +79,12 @@ export class Expressions {
     }
   }
 
+  /** A tensorMap: only parameters are any. */
+  tensor(e: Expr): string {
+    if (e.kind !== 'variable') throw new Error(`${e.kind} is no tensorMap`);
+    return this.#locals.slot(e.variable, 'tensorMap').name;
+  }
+
   #unary(e: Extract<Expr, { kind: 'unary' }>): string {
     const a = this.scalar(e.arg);
     if (e.op === '!') return `(!${a})`;
