@@ -8,9 +8,9 @@ export type Setters<P extends ParamSpecs> = {
     ? (window: Window) => void
     : P[N] extends TensorMapParam
       ? (tensor: Tensor) => void
-    : P[N] extends ListParam
-      ? (index: number, value: number | bigint) => void
-      : (value: number | bigint) => void;
+      : P[N] extends ListParam
+        ? (index: number, value: number | bigint) => void
+        : (value: number | bigint) => void;
 };
 
 export interface CallSite<P extends ParamSpecs = ParamSpecs> {

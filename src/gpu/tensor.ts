@@ -27,20 +27,31 @@ export function requireTensor(
   const { address, extents, strides: given } = tensor;
   requireInteger(`${name}.address`, address, piece, Number.MAX_SAFE_INTEGER);
   if (address % piece !== 0)
-    throw new ArgumentError(`${name}.address`, address, `a multiple of ${piece}, which the copy engine needs`);
+    throw new ArgumentError(
+      `${name}.address`,
+      address,
+      `a multiple of ${piece}, which the copy engine needs`,
+    );
   if (!Array.isArray(extents) || extents.length !== rank)
     throw new ArgumentError(`${name}.extents`, extents, `${rank} numbers, the outermost first`);
-  for (const [i, extent] of extents.entries())
-    requireInteger(`${name}.extents[${i}]`, extent, 1, mostExtent);
+  for (const [i, extent] of extents.entries()) requireInteger(`${name}.extents[${i}]`, extent, 1, mostExtent);
   const rowBytes = extents[rank - 1]! * byteSize[tile.type];
   const dense = rank === 2 ? [rowBytes] : [extents[1]! * rowBytes, rowBytes];
   const strides = given ?? dense;
   if (!Array.isArray(strides) || strides.length !== rank - 1)
-    throw new ArgumentError(`${name}.strides`, strides, `${rank - 1} numbers of bytes, for each dimension but the last`);
+    throw new ArgumentError(
+      `${name}.strides`,
+      strides,
+      `${rank - 1} numbers of bytes, for each dimension but the last`,
+    );
   for (const [i, stride] of strides.entries()) {
     requireInteger(`${name}.strides[${i}]`, stride, 0, mostStride);
     if (stride % piece !== 0)
-      throw new ArgumentError(`${name}.strides[${i}]`, stride, `a multiple of ${piece}, which the copy engine needs`);
+      throw new ArgumentError(
+        `${name}.strides[${i}]`,
+        stride,
+        `a multiple of ${piece}, which the copy engine needs`,
+      );
   }
   if (strides[rank - 2]! < rowBytes)
     throw new ArgumentError(`${name}.strides`, strides, `at least the ${rowBytes} bytes of a row`);

@@ -228,7 +228,11 @@ function requireTile(of: Tile): void {
 
 function requireLayout(argument: string, of: Layout): void {
   requireObject(argument, of, 'what layout() gives');
-  if (!Array.isArray(of.fields) || of.fields.some((field) => typeof field !== 'object' || field === null))
+  if (
+    typeof of.name !== 'string' ||
+    !Array.isArray(of.fields) ||
+    of.fields.some((field) => typeof field !== 'object' || field === null)
+  )
     throw new ArgumentError(argument, of, 'what layout() gives');
 }
 

@@ -42,6 +42,7 @@ export {
 export type { AccessForm, Argument, Await, Machine, Pause } from './operations/machine.js';
 export { matrixWords } from './operations/matrices.js';
 export { pureFunctions, pureNames } from './operations/pure.js';
+export { pipeline } from './pipeline.js';
 export { printIr } from './print.js';
 export { requireModule } from './require.js';
 export { dynamicSharedBytes, mostShared, type SharedRange, sharedLayout } from './shared.js';
@@ -58,6 +59,7 @@ export {
   effectsOf,
   expressionsOf,
   foreignSources,
+  hardwareOf,
   isLeftEarly,
   operands,
   rewriteEffects,

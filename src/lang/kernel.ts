@@ -132,19 +132,19 @@ type ParamValue<P> = P extends keyof ValueOf
         ? TensorMap<T, R>
         : P extends TilesParam<infer T>
           ? Tiles<T>
-      : P extends WindowParam<infer S>
-        ? WindowView<S>
-        : P extends RegistersParam<infer T>
-          ? Registers<T>
-          : P extends ListParam<infer Q>
-            ? readonly ParamValue<Q>[]
-            : P extends RecordParam<infer Q>
-              ? ParamValues<Q>
-              : P extends CallableParam<infer Q, infer R>
-                ? Callable<Q, R>
-                : P extends ConstantParam<infer T>
-                  ? T
-                  : never;
+          : P extends WindowParam<infer S>
+            ? WindowView<S>
+            : P extends RegistersParam<infer T>
+              ? Registers<T>
+              : P extends ListParam<infer Q>
+                ? readonly ParamValue<Q>[]
+                : P extends RecordParam<infer Q>
+                  ? ParamValues<Q>
+                  : P extends CallableParam<infer Q, infer R>
+                    ? Callable<Q, R>
+                    : P extends ConstantParam<infer T>
+                      ? T
+                      : never;
 type ParamValues<P extends DeviceParams> = { readonly [N in keyof P]: ParamValue<P[N]> };
 export type ReturnValue<R extends DeviceReturn> = R extends 'void' ? ReturnType<() => void> : ParamValue<R>;
 

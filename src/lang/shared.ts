@@ -8,6 +8,9 @@ const sharedByDefault = 48 * 1024;
 /** What the largest GPUs give a block that asks: sm_90 and sm_100. A device says what it has. */
 export const mostShared = 227 * 1024;
 
+/** Where the memory that a launch asks for begins: as tiles of the widest swizzle need it. One number, for programs have one of it. */
+export const dynamicAlignment = 1024;
+
 export interface SharedRange {
   readonly variable: Variable;
   readonly offset: number;

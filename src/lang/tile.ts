@@ -27,8 +27,7 @@ export function tile<const T extends TileName>(
 ): Tile<T> {
   if (!tileNames.some((name) => name === type))
     throw new ArgumentError('type', type, `one of ${tileNames.join(', ')}`);
-  if (!Array.isArray(shape) || shape.length !== 2)
-    throw new ArgumentError('shape', shape, '[rows, columns]');
+  if (!Array.isArray(shape) || shape.length !== 2) throw new ArgumentError('shape', shape, '[rows, columns]');
   requireObject('options', options, '{ swizzle }');
   const { swizzle } = options;
   if (!swizzles.includes(swizzle))

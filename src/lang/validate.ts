@@ -302,7 +302,8 @@ class Validator {
         );
       else if (operand.kind === 'map')
         this.#require(isExpr(is) && is.type.kind === 'tensorMap', `${where} is no tensor`);
-      else if (operand.kind === 'array') this.#require(isExpr(is) && is.kind === 'array', `${where} are no registers`);
+      else if (operand.kind === 'array')
+        this.#require(isExpr(is) && is.kind === 'array', `${where} are no registers`);
       else if (operand.kind === 'count') this.#require(typeof is === 'number', `${where} is no number`);
       else if (!isExpr(is)) this.#require(false, `${where} is missing`);
       else if (operand.kind === 'like') this.#same(is.type, typeOf(operand.operand), where);

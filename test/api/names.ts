@@ -83,6 +83,7 @@ interface Reasons {
     | 'dynamicSharedBytes'
     | 'expressionsOf'
     | 'foreignSources'
+    | 'hardwareOf'
     | 'isLeftEarly'
     | 'operands'
     | 'rewriteEffects'

@@ -1,7 +1,14 @@
 import { ArgumentError, HeddleError, requireInteger } from '../../base/errors.js';
 import { type Address, addressOf } from '../../base/native/index.js';
 import type { TensorRank, Tile } from '../../lang/index.js';
-import { type Launcher, type LaunchShape, requireTensor, type Stream, type Tensor, type Window } from '../index.js';
+import {
+  type Launcher,
+  type LaunchShape,
+  requireTensor,
+  type Stream,
+  type Tensor,
+  type Window,
+} from '../index.js';
 import { type Context, check } from './driver.js';
 import { type Home, streamOf } from './stream.js';
 import { encodeTensorMap } from './tensor-map.js';
@@ -248,7 +255,10 @@ export class CudaLauncher implements Launcher {
     const strided = requireTensor(`${this.#name}.${name}`, tensor, boxes);
     const { context } = this.#home;
     context.use();
-    new Uint8Array(this.#view.buffer).set(encodeTensorMap(context.driver, strided, boxes.tile, name), this.#base + offset);
+    new Uint8Array(this.#view.buffer).set(
+      encodeTensorMap(context.driver, strided, boxes.tile, name),
+      this.#base + offset,
+    );
     this.#unset.delete(name);
   }
 

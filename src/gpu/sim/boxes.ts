@@ -51,7 +51,8 @@ export class Box {
     const matrix = at.length === 3 ? at[0]! : 0;
     this.#isInside = at.length < 3 || (matrix >= 0 && matrix < extents[0]!);
     this.#firstRow = row;
-    this.#origin = offset + (at.length === 3 ? matrix * strides[0]! : 0) + row * strides.at(-1)! + column * size;
+    this.#origin =
+      offset + (at.length === 3 ? matrix * strides[0]! : 0) + row * strides.at(-1)! + column * size;
     this.#before = Math.min(this.rowBytes, Math.max(0, -column * size));
     this.#end = Math.max(this.#before, Math.min(this.rowBytes, (extents.at(-1)! - column) * size));
   }
@@ -84,7 +85,8 @@ export class Box {
       const first = Math.max(0, row.first - column);
       const end = Math.min(piece, row.first + row.bytes - column);
       if (first > 0 || end < piece) this.#tile.u8.fill(0, to, to + piece);
-      if (end > first) copy(buffer, row.inTensor + column + first - row.first, this.#tile, to + first, end - first);
+      if (end > first)
+        copy(buffer, row.inTensor + column + first - row.first, this.#tile, to + first, end - first);
     }
   }
 

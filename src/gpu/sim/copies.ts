@@ -1,8 +1,9 @@
 /** The copies of one thread, bulk or asynchronous: what it posts, in groups, and what it awaits. */
+
+import { Box, type SimTensor } from './boxes.js';
 import type { StatementAccess } from './compiled.js';
 import type { AccessReport, CopyEngine, Detector, SiteId } from './detector/detector.js';
 import type { FindingLog } from './findings.js';
-import { Box, type SimTensor } from './boxes.js';
 import { type MBarrier, mbarrierBytes } from './mbarriers.js';
 import type { SimBuffer } from './memory.js';
 import { type Posted, PostedCopies } from './posted.js';
@@ -59,10 +60,15 @@ export class Copies {
   /** A tile to a box of a tensor, which the group's end awaits. */
   postBox(tensor: SimTensor, at: readonly number[], from: SimBuffer, fromAt: number, site: number): void {
     const box = new Box(tensor, at, from, fromAt);
-    if (!this.#mayMove(box, tensor, from, fromAt, 'read', site)) return;
+    const group = this.#group;
+    if (!this.#mayMove(box, { tensor, group, site, kind: 'read' }, from, fromAt)) return;
     const { bytes } = tensor.tile;
+    if (this.#detector !== null) {
+      const copy = { to: tensor.buffer, toAt: tensor.offset, from, fromAt, bytes };
+      this.#unawaited.push({ copy, group, site });
+    }
     const whole = { to: tensor.buffer, toAt: 0, from, fromAt: 0, bytes };
-    this.#posted.post(whole, this.#group, {
+    this.#posted.post(whole, group, {
       move: (piece) => {
         box.store(piece.toAt, piece.bytes);
         this.#moved(tensor.buffer, from, piece.bytes);
@@ -86,8 +92,9 @@ export class Copies {
     const box = new Box(tensor, at, to, toAt);
     const { bytes } = tensor.tile;
     const group = this.#group++;
-    const landed = () => this.#arrived(group, { buffer: barrier, offset: barrierAt }, mbarrier, bytes, site);
-    if (!this.#mayMove(box, tensor, to, toAt, 'write', site)) {
+    const place = { buffer: barrier, offset: barrierAt };
+    const landed = this.#arrival(group, place, mbarrier, { to, toAt, bytes }, site);
+    if (!this.#mayMove(box, { tensor, group, site, kind: 'write' }, to, toAt)) {
       landed();
       return;
     }
@@ -98,6 +105,7 @@ export class Copies {
       this.#issuer.wrote(to, toAt, bytes);
     };
     mbarrier.loads.post(whole, group, { move, landed });
+    this.#issuer.wrote(barrier, barrierAt, mbarrierBytes);
   }
 
   commit(): void {
@@ -227,28 +235,55 @@ export class Copies {
   /** Checks that a box may move, and tells the detector what moves it. `kind`: what that does to the tile. */
   #mayMove(
     box: Box,
-    { buffer, tile }: SimTensor,
+    by: {
+      readonly tensor: SimTensor;
+      readonly group: number;
+      readonly site: number;
+      readonly kind: 'read' | 'write';
+    },
     shared: SimBuffer,
     at: number,
-    kind: 'read' | 'write',
-    site: number,
   ): boolean {
     if (this.#detector === null) return true;
-    const access = { kind, order: 'weak', scope: 'cta', bytes: tile.bytes, site } as const;
-    if (at < 0 || at + tile.bytes > shared.bytes || at % tile.alignment !== 0 || buffer.freed) {
-      const aligned = at % tile.alignment === 0;
-      this.#issuer.refuse(aligned ? access : { ...access, bytes: tile.alignment }, shared, at);
+    const { kind, group, site } = by;
+    const { buffer, tile } = by.tensor;
+    const { bytes, alignment } = tile;
+    const inTile = { kind, order: 'weak', scope: 'cta', bytes, site } as const;
+    if (at < 0 || at + bytes > shared.bytes || at % alignment !== 0) {
+      this.#issuer.refuse(at % alignment === 0 ? inTile : { ...inTile, bytes: alignment }, shared, at);
       return false;
     }
-    for (const { inTile, inTensor, bytes } of box.rows()) {
-      const [from, fromAt, to, toAt] =
-        kind === 'write' ? [buffer, inTensor, shared, inTile] : [shared, inTile, buffer, inTensor];
-      const row = { to, toAt, from, fromAt, bytes };
-      if (!mayCopy(this.#issuer, this.#log, row, site, 1)) return false;
-      this.#issued(row, this.#group, site);
+    if (buffer.freed) {
+      this.#issuer.refuse({ ...inTile, kind: kind === 'read' ? 'write' : 'read' }, buffer, by.tensor.offset);
+      return false;
     }
-    if (kind === 'write') shared.markInitialised(at, tile.bytes);
+    const whole = [{ buffer: shared, offset: at, bytes }];
+    const rows = box.rows().map(({ inTensor, bytes }) => ({ buffer, offset: inTensor, bytes }));
+    const [reads, writes] = kind === 'read' ? [whole, rows] : [rows, whole];
+    for (const { buffer, offset, bytes } of reads) {
+      requireInitialised(this.#issuer, this.#log, { ...inTile, kind: 'read', bytes }, buffer, offset);
+      this.#tell({ kind: 'read', group, site }, buffer, offset, bytes);
+    }
+    for (const { buffer, offset, bytes } of writes) {
+      buffer.markInitialised(offset, bytes);
+      this.#tell({ kind: 'write', group, site }, buffer, offset, bytes);
+    }
     return true;
+  }
+
+  /** Tells the detector of bytes that an asynchronous operation reads or writes. */
+  #tell(
+    { kind, group, site }: { readonly kind: 'read' | 'write'; readonly group: number; readonly site: number },
+    buffer: SimBuffer,
+    offset: number,
+    bytes: number,
+  ): void {
+    const { id, block } = this.#issuer;
+    const place = { buffer, offset };
+    const [source, target] = kind === 'read' ? [place, null] : [null, place];
+    this.#detector!.copyIssued(id, this.#engine, group, source, target, bytes, block.launch.firstSite + site);
+    const access = { kind, order: 'weak', scope: 'cta', bytes, site } as const;
+    if (kind === 'write') this.#issuer.overwrites(access, buffer, offset, bytes);
   }
 }
 
@@ -271,14 +306,24 @@ export function mayCopy(
     by.refuse({ ...access, kind, bytes: outside ? bytes : unit }, buffer, offset);
     may = false;
   }
-  if (may && !from.isInitialised(fromAt, bytes)) {
-    log.add({
-      kind: 'uninitialised-read',
-      buffer: from.purpose,
-      location: from.describe(from.firstUninitialised(fromAt, bytes)),
-      access: by.report(access),
-    });
-  }
+  if (may) requireInitialised(by, log, access, from, fromAt);
   if (may) to.markInitialised(toAt, bytes);
   return may;
+}
+
+/** Bytes that are read must have been written. */
+export function requireInitialised(
+  by: Pick<Issuer, 'report'>,
+  log: FindingLog,
+  access: StatementAccess,
+  from: SimBuffer,
+  offset: number,
+): void {
+  if (from.isInitialised(offset, access.bytes)) return;
+  log.add({
+    kind: 'uninitialised-read',
+    buffer: from.purpose,
+    location: from.describe(from.firstUninitialised(offset, access.bytes)),
+    access: by.report(access),
+  });
 }

@@ -30,12 +30,12 @@ import {
   type WireMemory,
   type WireShape,
 } from '../index.js';
+import type { SimTensor } from './boxes.js';
 import { compile } from './codegen/compile.js';
 import type { Compiled } from './compiled.js';
 import type { Engine } from './engine.js';
 import type { HostSubstitute } from './host-substitute.js';
 import { SimHostView } from './mapped.js';
-import type { SimTensor } from './boxes.js';
 import { type AddressSpace, maxBufferBytes, type SimBuffer } from './memory.js';
 import type { SiteRegistry } from './sites.js';
 import { SimEvent, SimStream } from './stream.js';
@@ -275,7 +275,11 @@ class SimLauncher implements Launcher {
     } else if (type.kind === 'value') {
       this.#args[at] = scalar(name, type.name, value);
     } else {
-      throw new ArgumentError(name, value, `set with ${type.kind === 'peers' ? 'setWindow, as it is a window' : 'setTensor, as it is a tensorMap'}`);
+      throw new ArgumentError(
+        name,
+        value,
+        `set with ${type.kind === 'peers' ? 'setWindow, as it is a window' : 'setTensor, as it is a tensorMap'}`,
+      );
     }
     this.#missing.delete(name);
   }
@@ -301,7 +305,8 @@ class SimLauncher implements Launcher {
 
   setTensor(name: string, tensor: Tensor): void {
     const { type, at } = this.#placeOf(name);
-    if (type.kind !== 'tensorMap') throw new ArgumentError(name, tensor, 'set with set, as it is no tensorMap');
+    if (type.kind !== 'tensorMap')
+      throw new ArgumentError(name, tensor, 'set with set, as it is no tensorMap');
     const { address, bytes, ...form } = requireTensor(name, tensor, type);
     const { buffer, offset } = this.#shared.addresses.find(`${name}.address`, address, bytes);
     const made: SimTensor = { ...form, buffer, offset, tile: type.tile };

@@ -1,10 +1,18 @@
 /**
- * Products of tiles (wgmma): each warp makes its 16 of the group's 64 rows. Products of elements are exact; those of a row of
+ * Products of tiles (wgmma). Each warp makes its 16 of the group's 64 rows: products of elements are exact; those of a row of
  * the tiles are added in 64 bits and then, rounded to 32, to the sum.
+ *
+ * In fast mode that is at once. In checked mode a product reads its tiles, and changes the sums, when it is started or as late
+ * as a wait allows; and what PTX forbids meanwhile is found.
  */
 import { swizzled, type Tile } from '../../lang/index.js';
 import { e4m3ToF32 } from '../index.js';
+import type { StatementAccess } from './compiled.js';
+import { requireInitialised } from './copies.js';
+import type { AccessReport, Detector, SiteId } from './detector/detector.js';
+import type { FindingLog } from './findings.js';
 import type { SimBuffer } from './memory.js';
+import type { Random } from './random.js';
 
 /** What a lane brings to a product; the lanes of a warp agree on all but the sums. */
 export interface Factors {
@@ -20,6 +28,177 @@ export interface Factors {
   readonly isE4m3: boolean;
   readonly site: number;
 }
+
+/** A thread that takes part in products. */
+export interface Multiplier {
+  readonly id: number;
+  readonly index: number;
+  readonly block: {
+    readonly launch: { readonly firstSite: SiteId };
+    /** By warp. */
+    readonly products: WarpProducts[];
+    readonly firstThread: number;
+  };
+  refuse(access: StatementAccess, buffer: SimBuffer, offset: number): void;
+  report(access: Pick<StatementAccess, 'kind' | 'order' | 'scope' | 'site'>): AccessReport;
+}
+
+interface Parts {
+  readonly detector: Detector;
+  readonly log: FindingLog;
+  readonly random: Random;
+}
+
+/** What a warp has started and not yet made, in order. */
+export class WarpProducts {
+  readonly #late: { readonly group: number; readonly make: () => void }[] = [];
+
+  post(group: number, random: Random, make: () => void): void {
+    if (this.#late.length === 0 && random.below(2) !== 0) make();
+    else this.#late.push({ group, make });
+  }
+
+  /** Makes all of the groups up to `last`. */
+  finish(last: number): void {
+    while (this.#late.length > 0 && this.#late[0]!.group <= last) this.#late.shift()!.make();
+  }
+}
+
+/** The products of one thread, in checked mode: what it may do with its sums meanwhile. */
+export class Products {
+  readonly #thread: Multiplier;
+  readonly #hub: Parts;
+  #group = 0;
+  #committed: number[] = [];
+  /** Groups up to this one are complete. */
+  #awaited = -1;
+  /** In which group each array was last added to. */
+  readonly #lastGroup = new Map<Float32Array, number>();
+  /** Arrays that the thread has used since its last fence. */
+  readonly #used = new Set<Float32Array>();
+  /** Where it started the last one. */
+  #site: number | null = null;
+
+  constructor(thread: Multiplier, hub: Parts) {
+    this.#thread = thread;
+    this.#hub = hub;
+  }
+
+  fence(): void {
+    this.#used.clear();
+  }
+
+  commit(): void {
+    this.#committed.push(this.#group++);
+  }
+
+  wait(pending: number): void {
+    const done = this.#committed.at(-1 - pending);
+    if (done === undefined) return;
+    this.#awaited = Math.max(this.#awaited, done);
+    const { id, block } = this.#thread;
+    block.products[this.#warp]?.finish(done);
+    this.#hub.detector.copiesAwaited(id, 'wgmma', done, true, block.firstThread + 32 * this.#warp);
+  }
+
+  /** The thread reads or writes sums. */
+  touch(sums: Float32Array, site: number): void {
+    this.#used.add(sums);
+    if ((this.#lastGroup.get(sums) ?? -1) <= this.#awaited) return;
+    this.#misuse(
+      site,
+      'these sums belong to a product that is still under way: commit its group and await that (g.wgmma.wait) before they are read or written',
+    );
+  }
+
+  /** The thread takes part in a product. */
+  takePart({ sums, site }: Factors): void {
+    this.#site = site;
+    if (this.#used.has(sums)) {
+      this.#misuse(
+        site,
+        'this thread has used the sums, and no g.wgmma.fence() stands between that and this product, which may then read or write them before',
+      );
+      this.#used.delete(sums);
+    }
+    this.#lastGroup.set(sums, this.#group);
+  }
+
+  /** The product of its warp, as whose first lane it speaks. */
+  multiply(lanes: readonly Factors[]): void {
+    const [first] = lanes as [Factors];
+    if (!lanes.every((factors) => isSameProduct(factors, first))) {
+      this.#misuse(
+        first.site,
+        'the lanes of a warp name different tiles: a product is the whole warp group’s',
+      );
+    }
+    if (!this.#mayRead(first)) return;
+    const { block } = this.#thread;
+    const warp = this.#warp;
+    block.products[warp] ??= new WarpProducts();
+    block.products[warp].post(this.#group, this.#hub.random, () => multiplyTiles(lanes, warp));
+  }
+
+  /** The thread has run to its end. `failed`: not as it was meant to. */
+  end(failed: boolean): void {
+    if (!failed && this.#site !== null && Math.max(...this.#lastGroup.values()) > this.#awaited) {
+      this.#misuse(
+        this.#site,
+        'its thread ends while this product may still read shared memory, which is then the next block’s: await its group (g.wgmma.wait) before',
+      );
+    }
+    this.#thread.block.products[this.#warp]?.finish(Number.POSITIVE_INFINITY);
+    this.#group = 0;
+    this.#committed = [];
+    this.#awaited = -1;
+    this.#lastGroup.clear();
+    this.#used.clear();
+    this.#site = null;
+  }
+
+  get #warp(): number {
+    return this.#thread.index >>> 5;
+  }
+
+  /** Checks the rows that the warp multiplies, and tells the detector of them. */
+  #mayRead({ a, aAt, b, bAt, columns, swizzle, site }: Factors): boolean {
+    const thread = this.#thread;
+    const first = rowsOfWarp * (this.#warp & 3);
+    const operands = [
+      { buffer: a, tile: aAt, offset: aAt + first * swizzle, bytes: rowsOfWarp * swizzle },
+      { buffer: b, tile: bAt, offset: bAt, bytes: columns * swizzle },
+    ];
+    let may = true;
+    for (const { buffer, tile, offset, bytes } of operands) {
+      const access = { kind: 'read', order: 'weak', scope: 'cta', bytes, site } as const;
+      const aligned = tile % (8 * swizzle) === 0;
+      if (aligned && offset >= 0 && offset + bytes <= buffer.bytes) {
+        requireInitialised(thread, this.#hub.log, access, buffer, offset);
+        const global = thread.block.launch.firstSite + site;
+        const place = { buffer, offset };
+        this.#hub.detector.copyIssued(thread.id, 'wgmma', this.#group, place, null, bytes, global);
+      } else {
+        thread.refuse(aligned ? access : { ...access, bytes: 8 * swizzle }, buffer, aligned ? offset : tile);
+        may = false;
+      }
+    }
+    return may;
+  }
+
+  #misuse(site: number, message: string): void {
+    const access = this.#thread.report({ kind: 'update', order: 'weak', scope: 'cta', site });
+    this.#hub.log.add({ kind: 'misuse', message, buffer: 'registers', location: 'sums of products', access });
+  }
+}
+
+const isSameProduct = (x: Factors, y: Factors): boolean =>
+  x.a === y.a &&
+  x.aAt === y.aAt &&
+  x.b === y.b &&
+  x.bAt === y.bAt &&
+  x.begin === y.begin &&
+  x.site === y.site;
 
 const rowsOfWarp = 16;
 const mostColumns = 256;

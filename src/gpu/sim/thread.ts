@@ -12,11 +12,15 @@ import type { FindingLog } from './findings.js';
 import { Groups } from './groups.js';
 import { type MBarrier, MBarriers, mbarrierBytes, mostCounted } from './mbarriers.js';
 import type { SimBuffer } from './memory.js';
-import type { Factors } from './products.js';
+import { type Factors, Products, type WarpProducts } from './products.js';
 import type { Puts } from './puts.js';
 import type { Random } from './random.js';
+import { WarpRegisters } from './registers.js';
 import { Task } from './schedule.js';
 import type { Spins } from './spins.js';
+
+/** Of a warp group. */
+const groupThreads = 128;
 
 export interface Hub {
   /** Null in fast mode. */
@@ -132,6 +136,10 @@ export class Block {
   /** Barriers of groups of its warps. */
   groups: Groups<Thread> | null = null;
   mbarriers: MBarriers | null = null;
+  /** Products of tiles that are under way, by warp. */
+  readonly products: WarpProducts[] = [];
+  /** Who has how many registers, where warp groups give and take. */
+  registers: WarpRegisters | null = null;
 
   constructor(
     readonly id: number,
@@ -187,6 +195,7 @@ export class Thread extends Task {
   next: { buffer: SimBuffer; offset: number; bytes: number; writes: boolean } | null = null;
   readonly #copies: { [E in CopyEngine]?: Copies } = {};
   readonly #sums: Float32Array[] = [];
+  #products: Products | null = null;
   readonly #hub: Hub;
 
   constructor(
@@ -499,7 +508,36 @@ export class Thread extends Task {
     isE4m3: boolean,
     site: number,
   ): void {
+    if (this.block.launch.block % groupThreads !== 0)
+      throw new Error(
+        `products of tiles are made by whole warp groups: a block has a multiple of ${groupThreads} threads`,
+      );
     this.factors = { sums, a, aAt, b, bAt, begin, columns, swizzle, isE4m3, site };
+    if (this.isChecked) this.products.takePart(this.factors);
+  }
+
+  get isChecked(): boolean {
+    return this.#hub.detector !== null;
+  }
+
+  /** Its products, in checked mode. */
+  get products(): Products {
+    const { detector, log, random } = this.#hub;
+    this.#products ??= new Products(this, { detector: detector!, log, random });
+    return this.#products;
+  }
+
+  /** Its warp group takes registers, so many a thread in all, or gives others away. */
+  keepRegisters(count: number, takes: boolean, site: number): void {
+    const { block } = this;
+    block.registers ??= new WarpRegisters(block.launch.compiled.module.maxThreads, block.launch.block);
+    const wrong = block.registers.keep(this.index >>> 5, count, takes, site);
+    if (wrong !== null) this.reportRegisters(wrong, site);
+  }
+
+  reportRegisters(message: string, site: number): void {
+    const access = this.report({ kind: 'update', order: 'weak', scope: 'cta', site });
+    this.#hub.log.add({ kind: 'misuse', message, buffer: 'registers', location: 'of the block', access });
   }
 
   // Barriers of bulk copies.
@@ -598,6 +636,11 @@ export class Thread extends Task {
     const failed = this.block.launch.error !== null;
     this.#copies.bulk?.end(failed);
     this.#copies.async?.end(failed);
+    this.#products?.end(failed);
+    if (!failed && this.block.live === 1) {
+      const lack = this.block.registers?.lack() ?? null;
+      if (lack !== null) this.reportRegisters(lack.message, lack.site);
+    }
   }
 }
 

@@ -1,7 +1,7 @@
 /** Warp operations: what each lane gets once the lanes of a warp have met. */
 import { operations } from '../../lang/index.js';
 import { warpOps } from './compiled.js';
-import { type Factors, multiplyTiles } from './products.js';
+import { multiplyTiles } from './products.js';
 import type { Block } from './thread.js';
 
 /** Computes operation `warpOps[op]` for the lanes in `mask` of a warp. */
@@ -11,13 +11,17 @@ export function completeWarpOperation(block: Block, warp: number, op: number, ma
   // A kernel whose warps only meet has no operands.
   if (values === null || lanes === null) return;
   const end = Math.min(32, values.length - first);
-  const multiply = () => multiplyTiles(factorsOf(block, first, end), warp);
+  const multiply = () => multiplyOf(block, warp, mask);
   operations[warpOps[op]!].together?.({ values, lanes, parts, first, end, mask, multiply });
 }
 
-/** What the lanes of a warp have brought. A product needs all 32. */
-function factorsOf({ threads }: Block, first: number, end: number): readonly Factors[] {
-  const lanes = threads.slice(first, first + end).flatMap(({ factors }) => factors ?? []);
-  if (lanes.length !== 32) throw new Error(`a product of tiles needs whole warps, but ${lanes.length} lanes came`);
-  return lanes;
+/** The product that the lanes of a warp have brought their parts of. Where some are missing there is none. */
+function multiplyOf({ threads }: Block, warp: number, mask: number): void {
+  if (mask !== allLanes) return;
+  const lanes = threads.slice(32 * warp, 32 * warp + 32);
+  const factors = lanes.map((lane) => lane.factors!);
+  if (lanes[0]!.isChecked) lanes[0]!.products.multiply(factors);
+  else multiplyTiles(factors, warp);
 }
+
+const allLanes = -1;

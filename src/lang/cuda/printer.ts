@@ -4,9 +4,15 @@
  */
 import { HeddleError, requireInteger, requireObject } from '../../base/errors.js';
 import type { IrModule, Stmt } from '../ir.js';
-import { requireModule } from '../require.js';
 import { tensorMapHelper } from '../operations/tensors.js';
-import { dynamicSharedBytes, mostShared, sharedAlignment, sharedLayout } from '../shared.js';
+import { requireModule } from '../require.js';
+import {
+  dynamicAlignment,
+  dynamicSharedBytes,
+  mostShared,
+  sharedAlignment,
+  sharedLayout,
+} from '../shared.js';
 import { sectionAlignment } from '../types.js';
 import { changedBy, walkStatements, withoutTwins } from '../walk.js';
 import { type AbiOptions, defaultMaxPeers, entryName } from './abi.js';
@@ -159,9 +165,10 @@ class ModulePrinter {
     const alignments = shared.map(({ variable: { type } }) =>
       type.kind === 'pointer' ? sharedAlignment(type) : 0,
     );
-    const all = Math.max(sectionAlignment, ...alignments);
     if (isDynamic)
-      writer.line(`extern __shared__ __align__(${all}) ${this.#prelude.use('u8')} shared_memory[];`);
+      writer.line(
+        `extern __shared__ __align__(${dynamicAlignment}) ${this.#prelude.use('u8')} shared_memory[];`,
+      );
     for (const [i, { variable, offset, length }] of ranges.entries()) {
       if (variable.type.kind !== 'pointer' || !live.has(variable.id)) continue;
       const { to } = variable.type;

@@ -4,8 +4,8 @@ import type { Expr } from '../ir.js';
 import { type OperationEffect, type OperationName, operations } from '../operations/index.js';
 import { type like, type Operand, valueTypeOf } from '../operations/operation.js';
 import type { IrType, ValueName } from '../types.js';
-import type { Call } from './call.js';
 import { isExpr } from '../walk.js';
+import type { Call } from './call.js';
 import { anyValue, condition } from './coerce.js';
 import { describe, type Value } from './values.js';
 
@@ -59,7 +59,11 @@ function coordinates(call: Call, index: number, kept: Kept): readonly Expr[] {
   const map = kept.map;
   const rank = isExpr(map) && map.type.kind === 'tensorMap' ? map.type.rank : 0;
   if (value.kind !== 'list' || value.items.length !== rank)
-    return call.fail('HK305', `argument ${index + 1} of ${call.name} must be ${rank} coordinates, [row, column]`, node);
+    return call.fail(
+      'HK305',
+      `argument ${index + 1} of ${call.name} must be ${rank} coordinates, [row, column]`,
+      node,
+    );
   return value.items.map((item) => {
     const expr = anyValue(call.ctx, node, item);
     const name = build.valueName(expr.type);
@@ -68,20 +72,18 @@ function coordinates(call: Call, index: number, kept: Kept): readonly Expr[] {
   });
 }
 
-function argument(
-  call: Call,
-  index: number,
-  name: string,
-  operand: Operand,
-  kept: Kept,
-): Kept[string] {
+function argument(call: Call, index: number, name: string, operand: Operand, kept: Kept): Kept[string] {
   switch (operand.kind) {
     case 'tiles': {
       const { node, value } = call.arg(index);
       const type = value.kind === 'expr' ? value.expr.type : undefined;
       if (value.kind === 'expr' && type?.kind === 'pointer' && type.tile !== undefined) return value.expr;
       const was = type === undefined ? describe(value) : build.showType(type);
-      return call.fail('HK305', `argument ${index + 1} of ${call.name} must be a tile, but it is ${was}`, node);
+      return call.fail(
+        'HK305',
+        `argument ${index + 1} of ${call.name} must be a tile, but it is ${was}`,
+        node,
+      );
     }
     case 'map': {
       const { node, value } = call.arg(index);
@@ -94,7 +96,11 @@ function argument(
       const { node, value } = call.arg(index);
       if (value.kind === 'registers' && value.of === operand.of)
         return { kind: 'array', type: value.variable.type, array: value.variable };
-      return call.fail('HK305', `argument ${index + 1} of ${call.name} must be registers of ${operand.of}`, node);
+      return call.fail(
+        'HK305',
+        `argument ${index + 1} of ${call.name} must be registers of ${operand.of}`,
+        node,
+      );
     }
     case 'pointer': {
       const { expr, space } = call.pointer(index, ...operand.to);

@@ -40,7 +40,14 @@ function element(call: Call, pointer: Expr, tile: Tile): Value {
   const known = indices.every((index) => index.kind === 'const');
   const index: Expr = known
     ? value
-    : { kind: 'index', type: build.u32, value, indices, extents, of: { layout: 'a tile', field: fieldOf(tile), before: 0 } };
+    : {
+        kind: 'index',
+        type: build.u32,
+        value,
+        indices,
+        extents,
+        of: { layout: 'a tile', field: fieldOf(tile), before: 0 },
+      };
   const elements: Expr = { kind: 'view', type: build.pointerType(tile.type, 'shared'), pointer };
   return expression({ kind: 'offset', type: elements.type, pointer: elements, index });
 }
@@ -72,10 +79,16 @@ function rows(call: Call, pointer: Expr, tile: Tile): Value {
   const count = call.constant(1, 'the number of rows', tile.rows);
   const known = first.kind === 'const' ? Number(first.value) : 0;
   if (count === 0 || count % patternRows !== 0 || known % patternRows !== 0) {
-    return call.fail('HK502', `rows of a tile are taken in multiples of ${patternRows}, after which a swizzle repeats`);
+    return call.fail(
+      'HK502',
+      `rows of a tile are taken in multiples of ${patternRows}, after which a swizzle repeats`,
+    );
   }
   if (known < 0 || known + count > tile.rows)
-    return call.fail('HK502', `rows ${known} to ${known + count - 1} are not all of the ${tile.rows} of the tile`);
+    return call.fail(
+      'HK502',
+      `rows ${known} to ${known + count - 1} are not all of the ${tile.rows} of the tile`,
+    );
   const there = moved(pointer, times(build.convert(build.u32, first), tile.columns));
   return expression({ kind: 'view', type: build.tileType(rowsOf(tile, count)), pointer: there });
 }

@@ -20,6 +20,34 @@ const pending = count('the number of pending groups', 63);
 const initialises = { kind: 'write', order: 'weak', scope: 'cta', bytes: 8 } as const;
 const arrives = { kind: 'update', order: 'release', scope: 'cta', bytes: 8 } as const;
 
+/** Four warps, of which the first is a multiple of four, do so together; `count` is a multiple of 8 from 24 on. */
+function registersOperation(direction: 'inc' | 'dec') {
+  const takes = direction === 'inc';
+  return operation({
+    signature: is<(count: number) => void>(),
+    takes: { count: count('the number of registers', 256) },
+    returns: 'void',
+    cuda: {
+      print({ count }, { prelude }) {
+        const name = prelude.add({
+          name: takes ? 'take_registers' : 'give_registers',
+          text: `template <int count>
+DEVICE void ${takes ? 'take' : 'give'}_registers() {
+  asm volatile("setmaxnreg.${direction}.sync.aligned.u32 %0;" ::"n"(count));
+}`,
+        });
+        return `${name}<${count}>()`;
+      },
+    },
+    refuses: ({ count }) =>
+      count >= 24 && count % 8 === 0
+        ? undefined
+        : `${count} registers; it must be a multiple of 8, at least 24`,
+    only: 'hopper and later',
+    simulate: ({ count }, machine) => machine.check('keepRegisters', count, takes, machine.site),
+  });
+}
+
 export const block = {
   /** All threads of the block meet; orders their accesses at block scope. Never under divergence. */
   barrier: operation({
@@ -47,6 +75,10 @@ export const block = {
       simulate: ({ id, threads }, machine) => machine.pause('group', 'joinGroup', id, threads, machine.site),
       removable: true,
     }),
+    /** A warp group takes more registers, `count` a thread: it waits until others of the block have given so many. */
+    takeRegisters: registersOperation('inc'),
+    /** A warp group keeps only `count` registers a thread; the others are the block's, for `takeRegisters`. */
+    giveRegisters: registersOperation('dec'),
   },
 
   /** Bulk asynchronous copies by one thread (TMA); addresses and sizes are multiples of 16 bytes. */

@@ -55,7 +55,8 @@ export type OperationEffect<Op extends OperationName = OperationName> = {
 }[Op];
 
 /** An operation, to whoever does not care which one. */
-interface Entry<Op extends OperationName> extends Omit<Operation, 'cuda' | 'simulate' | 'refuses' | 'unnoticed'> {
+interface Entry<Op extends OperationName>
+  extends Omit<Operation, 'cuda' | 'simulate' | 'refuses' | 'unnoticed'> {
   readonly cuda: NamedHelper | { print(effect: OperationEffect<Op>, text: Text, used: boolean): string };
   simulate(effect: OperationEffect<Op>, machine: Machine): void;
   refuses?(effect: OperationEffect<Op>): string | undefined;

@@ -58,9 +58,9 @@ type Kept<O extends Operand> = O extends { readonly kind: 'count' }
   ? number
   : O extends { readonly kind: 'coordinates' }
     ? readonly Expr[]
-  : O extends { readonly kind: 'choice'; readonly of: readonly (infer Word)[] }
-    ? Word
-    : Expr;
+    : O extends { readonly kind: 'choice'; readonly of: readonly (infer Word)[] }
+      ? Word
+      : Expr;
 
 /** What an effect keeps of all of them. */
 export type Fields<Takes extends Operands, Options extends Operands> = {

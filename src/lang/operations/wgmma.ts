@@ -136,9 +136,7 @@ DEVICE void wgmma_fence(f32 (&... sums)[n]) {
    */
   multiply: operation({
     signature:
-      is<
-        <T extends 'bf16' | 'e4m3'>(sum: Registers<'f32'>, a: Tiles<T>, b: Tiles<T>, begin: bool) => void
-      >(),
+      is<<T extends 'bf16' | 'e4m3'>(sum: Registers<'f32'>, a: Tiles<T>, b: Tiles<T>, begin: bool) => void>(),
     takes: { sum: array('f32'), a: tiles, b: tiles, begin: value('bool') },
     returns: 'void',
     cuda: {

@@ -1,53 +1,82 @@
-/** Products of tiles (wgmma), brought and taken by the copy engine (TMA), beside a plain reference. */
-import { expect, test } from 'vitest';
-import { bf16ToF32, e4m3ToF32, f32ToBf16, f32ToE4m3 } from '../../../src/gpu/index.js';
+/** Tiles on the simulated machine: products (wgmma), and boxes that the copy engine (TMA) brings and takes. */
+import { describe, expect, test } from 'vitest';
+import type { Device } from '../../../src/gpu/index.js';
+import { formatFinding, SimMachine } from '../../../src/gpu/sim/index.js';
+import { type Mutant, mutantsOf, mutate } from '../../../src/verify/check/index.js';
+import {
+  type BoxCase,
+  boxCases,
+  boxKernel,
+  boxName,
+  type GemmCase,
+  gemmCases,
+  gemmName,
+  moveBox,
+  multiply,
+  type Outcome,
+} from '../../lang/hopper/cases.js';
 import { gemmKernel } from '../../lang/hopper/gemm.js';
-import { download, machineOf, upload } from './harness.js';
+import { machineOf } from './harness.js';
 
-/** Small numbers whose products and sums are exact, so that no order of adding matters. */
-function matrix(rows: number, columns: number, salt: number): Float32Array {
-  return Float32Array.from({ length: rows * columns }, (_, i) => ((i * 7 + salt * 13 + (i >> 5)) % 15) - 7);
+describe.each(['fast', 'checked'] as const)('on a %s machine', (mode) => {
+  test.each(gemmCases.map((one) => ({ name: gemmName(one), one })))('a GEMM of $name', async ({ one }) => {
+    const { machine, ranks } = machineOf({ ranks: 1, mode });
+    const { result, expected } = await multiply(ranks[0]!.device, one);
+    expect(machine.findings).toEqual([]);
+    expect(result).toEqual(expected);
+  });
+
+  test.each(boxCases.map((one) => ({ name: boxName(one), one })))('a box, $name', async ({ one }) => {
+    const { machine, ranks } = machineOf({ ranks: 1, mode });
+    const { result, expected } = await moveBox(ranks[0]!.device, one);
+    expect(machine.findings).toEqual([]);
+    expect(result).toEqual(expected);
+  });
+});
+
+/** What the schedules of some seeds show of a kernel on a checked machine: kinds of findings, and 'wrong' results. */
+async function shown(
+  run: (device: Device) => Promise<Outcome>,
+  kernel: string,
+  mutant: Mutant,
+  seeds: number,
+) {
+  for (let seed = 0; seed < seeds; seed++) {
+    const machine = SimMachine.create({
+      ...{ ranks: 1, mode: 'checked', seed: String(seed), schedule: seed % 2 === 0 ? 'random' : 'priority' },
+      ...{ stepLimit: 1_000_000 },
+      substitute: (module) => (module.name === kernel ? mutate(module, mutant) : module),
+    });
+    let wrong = false;
+    try {
+      const { result, expected } = await run(machine.device(0));
+      wrong = result.some((value, i) => value !== expected[i]);
+    } catch (error) {
+      return [error instanceof Error ? error.message : String(error)];
+    }
+    const found = machine.findings.map((finding) => formatFinding(finding));
+    if (wrong) found.push('wrong');
+    if (found.length > 0) return found;
+  }
+  return [];
 }
 
-const formats = {
-  bf16: { pack: (x: Float32Array) => Uint16Array.from(x, f32ToBf16), open: bf16ToF32 },
-  e4m3: { pack: (x: Float32Array) => Uint8Array.from(x, f32ToE4m3), open: e4m3ToF32 },
-};
+describe('each mistake of synchronisation is found', () => {
+  const gemm: GemmCase = { type: 'bf16', swizzle: 32, rows: 128, columns: 8, stages: 2, m: 128, n: 8, k: 80 };
+  const product = gemmKernel(gemm).kernel;
+  test.each(mutantsOf(product.ir()).map((mutant) => ({ mutant, ...mutant })))(
+    'a GEMM: $text, $description',
+    async ({ mutant }) => {
+      expect(await shown((device) => multiply(device, gemm), product.name, mutant, 20)).not.toEqual([]);
+    },
+  );
 
-const shapes = (['bf16', 'e4m3'] as const).flatMap((type) =>
-  ([128, 64, 32] as const).flatMap((swizzle) => [
-    { type, swizzle, rows: 64 as const, columns: 8, stages: 2, m: 64, n: 8, k: 128 },
-    { type, swizzle, rows: 128 as const, columns: 40, stages: 3, m: 200, n: 72, k: 176 },
-  ]),
-);
-
-test.each([...shapes, { type: 'bf16' as const, swizzle: 128 as const, rows: 128 as const, columns: 256, stages: 3, m: 128, n: 256, k: 64 }])(
-  'a GEMM of $type, swizzle $swizzle, $rows × $columns of $m × $n × $k',
-  async ({ m, n, k, ...shape }) => {
-    const { kernel, block } = gemmKernel(shape);
-    const { ranks } = machineOf({ ranks: 1 });
-    const [rank] = ranks as [(typeof ranks)[0]];
-    const [x, y] = [matrix(m, k, 1), matrix(n, k, 2)];
-    const { pack } = formats[shape.type];
-    const [a, b] = [upload(rank, pack(x)), upload(rank, pack(y))];
-    const c = rank.device.allocate(m * n * 4, 'c');
-    const grid = Math.ceil(m / shape.rows) * Math.ceil(n / shape.columns);
-    const launcher = (await rank.device.load(kernel.ir())).launcher({ grid, block, rank: 0 });
-    launcher.setTensor('a', { address: a.address, extents: [m, k] });
-    launcher.setTensor('b', { address: b.address, extents: [n, k] });
-    launcher.set('c', c.address);
-    launcher.set('m', m);
-    launcher.set('n', n);
-    launcher.set('k', k);
-    launcher.launch(rank.stream);
-    const result = new Float32Array(await download(rank, c));
-    const expected = new Float32Array(m * n);
-    for (let i = 0; i < m; i++)
-      for (let j = 0; j < n; j++) {
-        let sum = 0;
-        for (let l = 0; l < k; l++) sum += x[i * k + l]! * y[j * k + l]!;
-        expected[i * n + j] = sum;
-      }
-    expect(result).toEqual(expected);
-  },
-);
+  const move: BoxCase = { swizzle: 64, extents: [40, 80], from: [-5, -3], to: [30, 72] };
+  const box = boxKernel(64, 2);
+  test.each(mutantsOf(box.ir()).map((mutant) => ({ mutant, ...mutant })))(
+    'a box: $text, $description',
+    async ({ mutant }) => {
+      expect(await shown((device) => moveBox(device, move), box.name, mutant, 20)).not.toEqual([]);
+    },
+  );
+});

@@ -1,5 +1,5 @@
 /** A GEMM with roles: a warp brings tiles to a ring of stages, warp groups multiply them. Small, and meant to be read. */
-import { kernel, pointer, tensorMap, tile } from '../../../src/lang/index.js';
+import { kernel, pipeline, pointer, tensorMap, tile } from '../../../src/lang/index.js';
 
 export interface GemmShape {
   readonly type: 'bf16' | 'e4m3';
@@ -20,46 +20,51 @@ export function gemmKernel({ type, rows, columns, stages, swizzle = 128 }: GemmS
     {
       name: `gemm_${type}_${rows}x${columns}_${swizzle}`,
       params: { a: tensorMap(A), b: tensorMap(B), c: pointer('f32'), m: 'u32', n: 'u32', k: 'u32' },
-      using: { A, B, STAGES: stages, CONSUMERS: consumers, COLUMNS: columns },
+      using: {
+        A,
+        B,
+        ring: pipeline({ stages, empties: 4 * consumers }),
+        CONSUMERS: consumers,
+        COLUMNS: columns,
+        // Of two warp groups a thread may have all that there are from the start.
+        MOVES: consumers > 1,
+        REGISTERS: consumers === 2 ? 232 : consumers === 3 ? 152 : 104,
+      },
       maxThreads: 128 * (consumers + 1),
     },
-    (g, { a, b, c, m, n, k }, { A, B, STAGES, CONSUMERS, COLUMNS }) => {
-      const left = g.shared(A, STAGES);
-      const right = g.shared(B, STAGES);
-      const full = g.shared('u64', STAGES);
-      const empty = g.shared('u64', STAGES);
+    (g, { a, b, c, m, n, k }, { A, B, ring, CONSUMERS, COLUMNS, MOVES, REGISTERS }) => {
+      const left = g.shared(A, ring.stages);
+      const right = g.shared(B, ring.stages);
+      const full = g.shared('u64', ring.stages);
+      const empty = g.shared('u64', ring.stages);
+      const gates = { full, empty };
       const group = g.warpId / 4;
       const across = (n + COLUMNS - 1) / COLUMNS;
       const firstRow = (g.blockIdx.x / across) * A.rows;
       const firstColumn = (g.blockIdx.x % across) * COLUMNS;
       const steps = (k + A.columns - 1) / A.columns;
-      if (g.threadIdx.x === 0) {
-        for (const s of g.unroll(STAGES)) {
-          g.mbarrier.init(full.at(s), 1);
-          g.mbarrier.init(empty.at(s), CONSUMERS * 4);
-        }
-      }
+      if (g.threadIdx.x === 0) ring.start({ gates });
       g.barrier();
       if (group === CONSUMERS) {
+        if (MOVES) g.group.giveRegisters(40);
         if (g.threadIdx.x === CONSUMERS * 128) {
           for (let step = g.u32(0); step < steps; step += 1) {
-            const stage = step % STAGES;
-            g.mbarrier.await(empty.at(stage), ((step / STAGES) & 1) ^ 1);
+            const stage = ring.acquire({ gates, step });
             g.mbarrier.expect(full.at(stage), A.bytes + B.bytes);
             g.tensor.load(left.at(stage), a, [firstRow, step * A.columns], full.at(stage));
             g.tensor.load(right.at(stage), b, [firstColumn, step * B.columns], full.at(stage));
           }
         }
       } else {
+        if (MOVES) g.group.takeRegisters(REGISTERS);
         const sums = g.registers('f32', COLUMNS / 2);
         for (let step = g.u32(0); step < steps; step += 1) {
-          const stage = step % STAGES;
-          g.mbarrier.await(full.at(stage), (step / STAGES) & 1);
+          const stage = ring.wait({ gates, step });
           g.wgmma.fence();
           g.wgmma.multiply(sums, left.at(stage).rows(group * 64, 64), right.at(stage), step === 0);
           g.wgmma.commit();
           g.wgmma.wait(0);
-          if (g.laneId === 0) g.mbarrier.arrive(empty.at(stage));
+          if (g.laneId === 0) ring.release({ gates, step });
         }
         const row = firstRow + g.warpId * 16 + g.laneId / 4;
         const column = firstColumn + (g.laneId % 4) * 2;

@@ -252,7 +252,9 @@ class FunctionPrinter {
         if (slot.kind === 'registers' && slot.array !== null) {
           const { arrays } = this.#locals;
           const made = `t.sums(${arrays.indexOf(s.variable)}, ${slot.elements.length})`;
-          this.#emit(`${slot.array} = ${made}.fill(${fill[0]});`);
+          this.#emit(`${slot.array} = ${made};`);
+          this.#expressions.touch(s.variable);
+          this.#emit(`${slot.array}.fill(${fill[0]});`);
           return;
         }
         localsOf(slot).forEach((name, i) => {
@@ -264,6 +266,7 @@ class FunctionPrinter {
         this.#assign(s);
         return;
       case 'assignRegister':
+        this.#expressions.touch(s.array);
         this.#assignTo(this.#locals.slot(s.array, 'registers').elements[s.index]!, this.#values(s.value));
         return;
       case 'effect':

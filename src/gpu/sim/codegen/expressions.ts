@@ -11,6 +11,7 @@ import {
   pureFunctions,
   pureNames,
   type ValueName,
+  type Variable,
 } from '../../../lang/index.js';
 import type { IndexedPlace } from '../compiled.js';
 import type { Locals } from './locals.js';
@@ -71,12 +72,19 @@ export class Expressions {
       case 'bits':
         return this.#reinterpret(this.scalar(e.arg), valueName(e.arg), valueName(e));
       case 'register':
+        this.touch(e.array);
         return this.#locals.slot(e.array, 'registers').elements[e.index]![0]!;
       case 'lane':
         return this.#lane(this.words(e.vector), valueName(e), e.index);
       default:
         throw new Error(`${e.kind} is not a scalar`);
     }
+  }
+
+  /** Says in checked mode that sums of products are read or written. */
+  touch(array: Variable): void {
+    if (!this.#checked || !this.#locals.arrays.includes(array)) return;
+    this.#emit(`t.products.touch(${this.#locals.arrayOf(array)}, ${this.#site()});`);
   }
 
   /** A tensorMap: only parameters are any. */

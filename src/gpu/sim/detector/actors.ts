@@ -205,8 +205,10 @@ export interface CopyAgents {
   readonly proxy: Actor | null;
 }
 
+/** Told apart in the key of an agent. */
+const engines: Readonly<Record<CopyEngine, number>> = { bulk: 0, async: 2, wgmma: 4 };
 /** By the path of ordinary accesses: `async` loads. */
-const genericBit = 2;
+const genericBit = engines.async;
 const isOfAsyncProxy = (agentKey: number): boolean => (agentKey & genericBit) === 0;
 export const hasAsyncProxy = (engine: CopyEngine): boolean => engine !== 'async';
 
@@ -299,7 +301,7 @@ export class Actor {
 
   get agentKey(): number {
     const { engine, does } = this.copies!;
-    return 4 * this.lane + (hasAsyncProxy(engine) ? 0 : genericBit) + (does === 'write' ? 1 : 0);
+    return 8 * this.lane + engines[engine] + (does === 'write' ? 1 : 0);
   }
 
   /** Learns what `clock` says. */

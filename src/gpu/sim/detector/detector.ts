@@ -45,7 +45,12 @@ export interface Site {
 }
 
 /** What copies beside a thread: bulk copies, or asynchronous loads. Each counts its own groups. */
-export type CopyEngine = 'bulk' | 'async';
+export type CopyEngine = 'bulk' | 'async' | 'wgmma';
+/** Where something is in memory. */
+export interface Place {
+  readonly buffer: BufferInfo;
+  readonly offset: number;
+}
 
 export type AccessKind = AccessForm['kind'];
 
@@ -134,13 +139,20 @@ export interface Detector {
     thread: ThreadId,
     engine: CopyEngine,
     group: number,
-    source: { buffer: BufferInfo; offset: number },
-    target: { buffer: BufferInfo; offset: number },
+    /** What it reads, and what it writes; null for nothing. */
+    source: Place | null,
+    target: Place | null,
     bytes: number,
     site: SiteId,
   ): void;
-  /** All of the thread's groups numbered up to `group` are complete (or only their reads). */
-  copiesAwaited(thread: ThreadId, engine: CopyEngine, group: number, readsOnly: boolean): void;
+  /** For `thread`, all groups of `issuer` numbered up to `group` are complete (or only their reads). */
+  copiesAwaited(
+    thread: ThreadId,
+    engine: CopyEngine,
+    group: number,
+    readsOnly: boolean,
+    issuer?: ThreadId,
+  ): void;
   /** A thread, of a host or of a kernel, posts a write to a network; the write does what it does from now on, for itself. */
   networkPosted(write: number, by: ThreadId): void;
   /** Whether the thread comes behind the posting of a write. */

@@ -100,6 +100,11 @@ function copy(first: Side): string | null {
       `The asynchronous copy at ${first.where} may still be under way: commit its group and await that (g.async.wait) ` +
       `before its ${does === 'write' ? 'target is used' : 'source is overwritten'}.`
     );
+  if (engine === 'wgmma')
+    return (
+      `The product at ${first.where} may still read its tiles: commit its group and await that (g.wgmma.wait) before they are ` +
+      'overwritten, in each warp that takes part, and let each tell whoever overwrites them.'
+    );
   const reads = issuer.agents.bulk?.reads;
   if (does === 'write' && reads !== undefined && happenedBefore(reads, first.epoch, issuer)) {
     return (
@@ -120,15 +125,16 @@ function missingProxyFence(first: Side, second: Side, { known, space }: RaceCirc
   if (agent.copies === null || !hasAsyncProxy(agent.copies.engine)) return null;
   if (!known.includes(first.by, first.epoch)) return null;
   const access = `the ${verb(first.meta)} at ${first.where}`;
-  const start = `the ${agent.copies.engine} copy at ${second.where}`;
+  const operation = agent.copies.engine === 'wgmma' ? 'product' : 'copy';
+  const start = `the ${operation === 'copy' ? 'bulk copy' : operation} at ${second.where}`;
   const where =
     first.by.block !== agent.block
-      ? `in the thread that starts the copy, between what it learns of ${access} by and the copy`
+      ? `in the thread that starts the ${operation}, between what it learns of ${access} by and the ${operation}`
       : first.by.lane === agent.lane
         ? 'between the two'
-        : `in the thread that starts the copy, between the barrier or acquire behind ${access} and the copy`;
+        : `in the thread that starts the ${operation}, between the barrier or acquire behind ${access} and the ${operation}`;
   return (
-    `${capital(access)} comes before ${start}, but the copy goes by a path to memory of its own (the asynchronous ` +
+    `${capital(access)} comes before ${start}, but the ${operation} goes by a path to memory of its own (the asynchronous ` +
     `proxy), which no barrier, release or acquire orders with ordinary accesses: put g.proxyFence('${space}') ${where}.`
   );
 }

@@ -25,6 +25,7 @@ import type {
   Detector,
   Finding,
   LaunchId,
+  Place,
   SiteId,
   StaleRead,
   StreamId,
@@ -369,8 +370,8 @@ export class RaceDetector implements Detector {
     thread: ThreadId,
     engine: CopyEngine,
     group: number,
-    source: { buffer: BufferInfo; offset: number },
-    target: { buffer: BufferInfo; offset: number },
+    source: Place | null,
+    target: Place | null,
     bytes: number,
     site: SiteId,
   ): void {
@@ -388,13 +389,21 @@ export class RaceDetector implements Detector {
     const read = packAccess({ kind: 'read', order: 'weak', scope: 'cta', bytes }, site);
     const write = packAccess({ kind: 'write', order: 'weak', scope: 'cta', bytes }, site);
     const knower = ({ space }: BufferInfo) => agents.proxy?.standForProxyOf(me, space) ?? me;
-    this.#shadow(source.buffer).weak(knower(source.buffer), agents.reads, read, source.offset, bytes);
-    this.#shadow(target.buffer).weak(knower(target.buffer), agents.writes, write, target.offset, bytes);
+    if (source !== null)
+      this.#shadow(source.buffer).weak(knower(source.buffer), agents.reads, read, source.offset, bytes);
+    if (target !== null)
+      this.#shadow(target.buffer).weak(knower(target.buffer), agents.writes, write, target.offset, bytes);
   }
 
-  copiesAwaited(thread: ThreadId, engine: CopyEngine, group: number, readsOnly: boolean): void {
+  copiesAwaited(
+    thread: ThreadId,
+    engine: CopyEngine,
+    group: number,
+    readsOnly: boolean,
+    issuer: ThreadId = thread,
+  ): void {
     const me = this.#threads[thread]!;
-    const agents = me.agents[engine];
+    const agents = this.#threads[issuer]!.agents[engine];
     if (agents === undefined) return;
     me.own = me.own.withAgent(agents.reads.agentKey, group + 1);
     if (!readsOnly) me.own = me.own.withAgent(agents.writes.agentKey, group + 1);
